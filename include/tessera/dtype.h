@@ -1,0 +1,27 @@
+// Element types and the combiners of reductions.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera {
+
+enum class DType : uint8_t { float32, float64, bfloat16, int32, int64, uint8, bool_ };
+
+/// Bytes of one element.
+int64_t size_of(DType dtype);
+/// "float32", "bfloat16", "bool", ...
+const char* to_string(DType dtype);
+/// The inverse of to_string. Throws a usage error with the nearest name.
+DType parse_dtype(const char* name);
+
+constexpr bool is_floating(DType t) {
+  return t == DType::float32 || t == DType::float64 || t == DType::bfloat16;
+}
+
+/// How the values of a reduced index, or of the ranks along an axis, are combined.
+/// `any` and `all` are the logical or and and of bool (of uint8: bitwise or and and).
+enum class Combiner : uint8_t { sum, max, min, prod, any, all };
+
+const char* to_string(Combiner combiner);
+
+}  // namespace tessera

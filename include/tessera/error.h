@@ -1,0 +1,31 @@
+// Errors. Every failure that Tessera reports is one exception type with a kind and one message that
+// names the culprit, the numbers and the remedy. The library never exits, aborts or prints.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace tessera {
+
+enum class ErrorKind {
+  usage,        ///< the caller's input is wrong; nothing was changed
+  unsupported,  ///< a legal request that this build or device cannot serve
+  device,       ///< a device or a kernel failed
+  comm,         ///< a peer died, hung or disagrees; the Session is poisoned
+  io,           ///< a file could not be read or written
+  internal,     ///< a bug in Tessera: please report it
+};
+
+/// The name of a kind, for logs: "usage", "comm", ...
+const char* to_string(ErrorKind kind);
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+}  // namespace tessera

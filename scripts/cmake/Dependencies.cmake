@@ -1,0 +1,25 @@
+# Finds the optional packages and says once what was found.
+
+# BLAS with CBLAS headers: OpenBLAS.
+find_path(TESSERA_CBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas-pthread openblas REQUIRED)
+find_library(TESSERA_OPENBLAS NAMES openblas PATH_SUFFIXES openblas-pthread REQUIRED)
+add_library(tessera_openblas INTERFACE)
+target_include_directories(tessera_openblas INTERFACE $<BUILD_INTERFACE:${TESSERA_CBLAS_INCLUDE}>)
+target_link_libraries(tessera_openblas INTERFACE ${TESSERA_OPENBLAS})
+set(TESSERA_BLAS_TARGETS $<BUILD_INTERFACE:tessera_openblas>)
+
+set(TESSERA_HAVE_MPI OFF)
+if(NOT TESSERA_MPI STREQUAL "OFF")
+  set(MPI_CXX_SKIP_MPICXX TRUE)
+  if(TESSERA_MPI STREQUAL "ON")
+    find_package(MPI 3.1 REQUIRED COMPONENTS CXX)
+  else()
+    find_package(MPI 3.1 QUIET COMPONENTS CXX)
+  endif()
+  if(MPI_CXX_FOUND)
+    set(TESSERA_HAVE_MPI ON)
+    set(TESSERA_MPI_TARGETS $<BUILD_INTERFACE:MPI::MPI_CXX>)
+  endif()
+endif()
+
+message(STATUS "Tessera ${PROJECT_VERSION}: OpenBLAS ${TESSERA_OPENBLAS}; MPI ${TESSERA_HAVE_MPI} ${MPI_CXX_VERSION}")
