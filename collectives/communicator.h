@@ -69,7 +69,9 @@ struct Collective {
 };
 
 /// A prepared collective. start() and wait() alternate; operands may be touched only before start()
-/// and after wait(). wait() returns when `out` is complete and no peer reads `in` any more.
+/// and after wait(). wait() returns when `out` is complete and no peer reads `in` any more. Several
+/// operations, of one group or of several, may be in flight at once; all ranks wait for them in the
+/// same order. An operation must not outlive its Communicator, nor its operands the operation.
 class Operation {
  public:
   virtual ~Operation() = default;
@@ -87,7 +89,8 @@ class Communicator {
   virtual const char* backend() const = 0;
 
   /// Prepares a collective. Collective itself. Throws usage errors for a dtype that the combiner does
-  /// not take (any/all need bool or uint8) and for a bad root.
+  /// not take (any/all need bool or uint8; sum and prod do not take bool), a bad root, negative counts
+  /// and operands that are null or overlap; and comm if the ranks prepare different collectives.
   std::unique_ptr<Operation> prepare(const Collective& collective);
   /// prepare, start and wait in one: for set-up, tests and rare transfers.
   void run(const Collective& collective);
@@ -96,8 +99,8 @@ class Communicator {
   /// Ranks that pass the same color form a group, ordered by (key, rank). Collective.
   std::unique_ptr<Communicator> split(int color, int key);
 
-  /// Memory that peers of one host may read directly, zeroed, aligned to 64 bytes. Collective (sizes
-  /// may differ); freed with the Communicator. Operations work on any memory, faster on this.
+  /// Memory that peers of one host may read directly, zeroed, aligned to 64 bytes; sizes may differ.
+  /// Freed with the Communicator. Operations work on any memory, faster on this.
   void* allocate(int64_t bytes);
 
   /// Seconds that a wait may last, for this communicator and those split from it later.
@@ -124,14 +127,22 @@ std::vector<std::unique_ptr<Communicator>> make_local_world(int size);
 
 /// True if this build has MPI.
 bool have_mpi();
+struct MpiOptions {
+  /// Ranks of one host read each other's memory. If false, or where the system does not let them (say,
+  /// one container per rank), they send messages as ranks of different hosts do.
+  bool share_memory = true;
+  /// For tests: if n > 0, every n consecutive ranks pretend to be a host of their own.
+  int ranks_per_host = 0;
+};
 /// This process's rank of MPI_COMM_WORLD, duplicated. Initializes MPI (THREAD_MULTIPLE if it can) if
-/// nobody has, and finalizes it at exit only then. Throws unsupported if built without MPI.
-std::unique_ptr<Communicator> make_mpi_world();
+/// nobody has, and finalizes it at exit only then, and only if no call failed (it would hang). Throws
+/// unsupported if built without MPI.
+std::unique_ptr<Communicator> make_mpi_world(const MpiOptions& options = {});
 /// The same for a communicator of the host program, `comm` pointing to an MPI_Comm, duplicated.
-std::unique_ptr<Communicator> adopt_mpi(const void* comm);
+std::unique_ptr<Communicator> adopt_mpi(const void* comm, const MpiOptions& options = {});
 
 /// Combines `inputs` (one buffer of `count` elements per rank, in rank order) elementwise into out.
-/// out may be inputs[0]. The one definition of the order of sums.
+/// out may be any of the inputs. The one definition of the order of sums.
 void combine(const void* const* inputs, int ranks, void* out, int64_t count, DType dtype, Combiner combiner);
 
 }  // namespace tessera

@@ -1,0 +1,150 @@
+// The checked public calls. A backend sees only collectives whose numbers, ranks and operands make
+// sense on this rank; whether the ranks agree with each other it finds out while it prepares.
+#include "collectives/communicator.h"
+
+#include <cmath>
+#include <initializer_list>
+
+#include "base/fail.h"
+#include "collectives/blocks.h"
+
+namespace tessera {
+
+const char* to_string(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_reduce: return "all_reduce";
+    case CollectiveKind::reduce_scatter: return "reduce_scatter";
+    case CollectiveKind::all_gather: return "all_gather";
+    case CollectiveKind::all_to_all: return "all_to_all";
+    case CollectiveKind::exchange: return "exchange";
+    case CollectiveKind::broadcast: return "broadcast";
+    case CollectiveKind::barrier: return "barrier";
+  }
+  return "unknown";
+}
+
+namespace {
+
+std::string site_of(const Collective& collective) {
+  return collective.site.text.empty() ? "" : fmt::format(" ({})", collective.site.text);
+}
+
+void require_product(const Collective& c, std::initializer_list<int64_t> factors) {
+  int64_t bytes = 1;
+  bool zero = false, good = true;
+  for (int64_t factor : factors) {
+    require(factor >= 0, "[{}] a count is {}; counts are 0 or more{}", to_string(c.kind), factor,
+            site_of(c));
+    zero = zero || factor == 0;
+    if (factor > 0) good = good && !__builtin_mul_overflow(bytes, factor, &bytes);
+  }
+  require(zero || good, "[{}] the operand has more than 2^63 bytes; check the counts{}",
+          to_string(c.kind), site_of(c));
+}
+
+void check_counts(const Collective& c, int size) {
+  const int64_t bytes = size_of(c.dtype);
+  switch (c.kind) {
+    case CollectiveKind::all_reduce:
+    case CollectiveKind::broadcast:
+      return require_product(c, {c.count, bytes});
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::all_gather:
+      return require_product(c, {c.outer, c.inner, size, bytes});
+    case CollectiveKind::all_to_all:
+      return require_product(c, {c.pre, c.s, c.mid, c.c, c.post, size, bytes});
+    default:
+      return;
+  }
+}
+
+void check_exchange(const Collective& c, int rank, int size) {
+  for (const auto* lists : {&c.send, &c.recv}) {
+    require(static_cast<int>(lists->size()) == size,
+            "[exchange] {} lists of runs for {} ranks; give one list, perhaps empty, per rank{}",
+            lists->size(), size, site_of(c));
+    for (const auto& runs : *lists) {
+      for (const Run& run : runs) {
+        require(run.offset >= 0 && run.length >= 0, "[exchange] a run of {} elements at {}{}",
+                run.length, run.offset, site_of(c));
+      }
+    }
+  }
+  require(total(c.send[rank]) == total(c.recv[rank]),
+          "[exchange] rank {} sends itself {} elements but expects {}; the totals must be equal{}",
+          rank, total(c.send[rank]), total(c.recv[rank]), site_of(c));
+}
+
+void check_combiner(const Collective& c) {
+  const bool logical = c.combiner == Combiner::any || c.combiner == Combiner::all;
+  const bool bytes = c.dtype == DType::bool_ || c.dtype == DType::uint8;
+  require(!logical || bytes, "[{}] {} takes bool or uint8, not {}; compare with 0 first{}",
+          to_string(c.kind), to_string(c.combiner), to_string(c.dtype), site_of(c));
+  const bool arithmetic = c.combiner == Combiner::sum || c.combiner == Combiner::prod;
+  require(!arithmetic || c.dtype != DType::bool_,
+          "[{}] {} does not take bool; use any or all, or cast to int32{}", to_string(c.kind),
+          to_string(c.combiner), site_of(c));
+}
+
+void check_memory(const Collective& c, int rank, int size) {
+  const Extent extent = extent_of(c, size, rank);
+  const bool reads_in = c.kind != CollectiveKind::broadcast;
+  require(!reads_in || extent.in == 0 || c.in, "[{}] in is null{}", to_string(c.kind), site_of(c));
+  require(extent.out == 0 || c.out, "[{}] out is null{}", to_string(c.kind), site_of(c));
+  if (!reads_in || extent.in == 0 || extent.out == 0) return;
+  if (c.kind == CollectiveKind::all_reduce && c.in == c.out) return;
+  const auto in = reinterpret_cast<uintptr_t>(c.in), out = reinterpret_cast<uintptr_t>(c.out);
+  const auto bytes = static_cast<uintptr_t>(size_of(c.dtype));
+  require(in + extent.in * bytes <= out || out + extent.out * bytes <= in,
+          "[{}] in and out overlap; only all_reduce works in place, with in == out{}",
+          to_string(c.kind), site_of(c));
+}
+
+}  // namespace
+
+std::unique_ptr<Operation> Communicator::prepare(const Collective& collective) {
+  check_counts(collective, size_);
+  if (collective.kind == CollectiveKind::all_reduce ||
+      collective.kind == CollectiveKind::reduce_scatter) {
+    check_combiner(collective);
+  }
+  if (collective.kind == CollectiveKind::broadcast) {
+    require(collective.root >= 0 && collective.root < size_,
+            "[broadcast] root {} is not a rank of a group of {}{}", collective.root, size_,
+            site_of(collective));
+  }
+  if (collective.kind == CollectiveKind::exchange) check_exchange(collective, rank_, size_);
+  check_memory(collective, rank_, size_);
+  return do_prepare(collective);
+}
+
+void Communicator::run(const Collective& collective) {
+  const std::unique_ptr<Operation> operation = prepare(collective);
+  operation->start();
+  operation->wait();
+}
+
+void Communicator::barrier(const CallSite& site) {
+  Collective collective;
+  collective.site = site;
+  run(collective);
+}
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key) {
+  std::unique_ptr<Communicator> group = do_split(color, key);
+  group->timeout_ = timeout_;
+  return group;
+}
+
+void* Communicator::allocate(int64_t bytes) {
+  require(bytes >= 0, "[allocate] {} bytes; give 0 or more", bytes);
+  return do_allocate(bytes);
+}
+
+void Communicator::set_timeout(double seconds) {
+  require(std::isfinite(seconds) && seconds > 0,
+          "[set_timeout] {} seconds; give a positive, finite number", seconds);
+  timeout_ = seconds;
+}
+
+}  // namespace tessera

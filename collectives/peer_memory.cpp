@@ -1,0 +1,145 @@
+// Failures and memory of ranks that see each other's memory.
+//
+// A failure is written once, by compare-and-swap of the alarm's state, so that all ranks of the world
+// report the same first cause. Cells and blocks are carved from slabs that live as long as the world:
+// a slow peer may look at a cell after its owner is through with it, so a cell is never unmapped or
+// reset. It is used again once the gate of its last meeting shows that all ranks have left.
+#include "collectives/peer_memory.h"
+
+#include <bit>
+#include <chrono>
+#include <new>
+#include <thread>
+
+#include "base/fail.h"
+
+namespace tessera {
+
+std::string describe(const Call& call) {
+  std::string text = fmt::format("[{}]", to_string(call.kind));
+  if (call.site.number >= 0) text += fmt::format(" call {}", call.site.number);
+  if (!call.site.text.empty()) text += fmt::format(" ({})", call.site.text);
+  if (call.preparing) text += " while it is prepared";
+  return text;
+}
+
+void Fabric::raise(const std::string& message) {
+  uint32_t none = 0;
+  if (!alarm().state.compare_exchange_strong(none, 1)) return;
+  alarm().rank.store(rank_, std::memory_order_relaxed);
+  alarm().text.store(message);
+  alarm().state.store(2);
+}
+
+void Fabric::throw_failure(const Call& call) {
+  // Another rank may be writing the text right now; it may also have died while it did.
+  for (int i = 0; i < 100 && alarm().state.load(std::memory_order_acquire) != 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const int culprit = alarm().rank.load(std::memory_order_relaxed);
+  const std::string message = alarm().text.load();
+  if (culprit == rank_) {
+    fail(ErrorKind::comm, "{}: rank {} has failed before: {}", describe(call), rank_, message);
+  }
+  fail(ErrorKind::comm, "{}: rank {} stops because rank {} failed: {}", describe(call), rank_, culprit,
+       message);
+}
+
+void Fabric::note(const Call& call) {
+  Status& mine = *status(rank_);
+  mine.number.store(call.site.number, std::memory_order_relaxed);
+  mine.kind.store(1 + static_cast<uint32_t>(call.kind), std::memory_order_relaxed);
+  mine.preparing.store(call.preparing, std::memory_order_relaxed);
+  mine.text.store(call.site.text);
+}
+
+std::string Fabric::whereabouts(int rank) {
+  const Status* seen = status(rank);
+  if (!seen) return fmt::format("rank {}", rank);
+  const uint32_t kind = seen->kind.load(std::memory_order_relaxed);
+  if (kind == 0) return fmt::format("rank {} (never seen)", rank);
+  Call last;
+  last.kind = static_cast<CollectiveKind>(kind - 1);
+  last.preparing = seen->preparing.load(std::memory_order_relaxed) != 0;
+  last.site = {seen->number.load(std::memory_order_relaxed), seen->text.load()};
+  return fmt::format("rank {} (last seen at {})", rank, describe(last));
+}
+
+void Fabric::throw_timeout(const Call& call, double seconds, const std::vector<int>& missing) {
+  std::string names;
+  constexpr size_t kShown = 8;
+  for (size_t i = 0; i < missing.size() && i < kShown; ++i) {
+    names += (i == 0 ? "" : ", ") + whereabouts(missing[i]);
+  }
+  if (missing.size() > kShown) names += fmt::format(" and {} more", missing.size() - kShown);
+  const std::string message = fmt::format(
+      "{}: rank {} waited {:.3g} s for {}; a rank hangs, has died or makes other calls; if it is only "
+      "slow, raise the time-out with set_timeout",
+      describe(call), rank_, seconds, names);
+  raise(message);
+  throw Error(ErrorKind::comm, message);
+}
+
+void Fabric::check_alive(const Call& call, const std::vector<int>& missing) {
+  for (const int rank : missing) {
+    if (alive(rank)) continue;
+    const std::string message = fmt::format(
+        "{}: rank {} waits for {}, but that process is gone; see what it, or its launcher, printed last",
+        describe(call), rank_, whereabouts(rank));
+    raise(message);
+    throw Error(ErrorKind::comm, message);
+  }
+}
+
+void* Fabric::carve(int64_t bytes) {
+  constexpr int64_t kSlab = 256 * 1024;
+  bytes = (bytes + 63) / 64 * 64;
+  if (bytes > kSlab / 2) return map(bytes);
+  if (bytes > slab_left_) {
+    slab_ = static_cast<char*>(map(kSlab));
+    slab_left_ = kSlab;
+  }
+  char* const block = slab_;
+  slab_ += bytes;
+  slab_left_ -= bytes;
+  return block;
+}
+
+Cell* Fabric::take_cell() {
+  sweep();
+  if (cells_.empty()) return new (carve(sizeof(Cell))) Cell;
+  Cell* const cell = cells_.back();
+  cells_.pop_back();
+  return cell;
+}
+
+namespace {
+int size_class(int64_t bytes) {
+  return std::bit_width(static_cast<uint64_t>(std::max<int64_t>(bytes, 256) - 1));
+}
+}  // namespace
+
+void* Fabric::take(int64_t bytes) {
+  sweep();
+  std::vector<void*>& free = blocks_[size_class(bytes)];
+  if (free.empty()) return carve(int64_t{1} << size_class(bytes));
+  void* const block = free.back();
+  free.pop_back();
+  return block;
+}
+
+void Fabric::retire(Cell* cell, std::vector<Block> blocks, const Gate* finished, uint32_t target) {
+  retired_.push_back({cell, std::move(blocks), finished, target});
+}
+
+void Fabric::sweep() {
+  std::erase_if(retired_, [&](Retired& old) {
+    const uint32_t count = old.finished->count.load(std::memory_order_acquire);
+    if (static_cast<int32_t>(count - old.target) < 0) return false;
+    cells_.push_back(old.cell);
+    for (const auto& [memory, bytes] : old.blocks) blocks_[size_class(bytes)].push_back(memory);
+    return true;
+  });
+}
+
+}  // namespace tessera

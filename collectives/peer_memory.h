@@ -1,0 +1,206 @@
+// Ranks that can address each other's memory: threads of a process, or processes of a host that map
+// the same pages. A Fabric is one rank's view of them; a Rendezvous is where a group of them meets.
+// Everything here except Fabric and Rendezvous themselves lies in memory that all of them see.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "collectives/communicator.h"
+
+namespace tessera {
+
+/// Text of up to Bytes - 1 characters. A reader may see a mixture while it is written, never more.
+template <int Bytes>
+class SharedText {
+ public:
+  void store(std::string_view text) {
+    for (size_t at = 0; at < Bytes; at += 8) {
+      uint64_t word = 0;
+      if (at < text.size()) std::memcpy(&word, text.data() + at, std::min<size_t>(8, text.size() - at));
+      if (at == Bytes - 8) word &= ~(uint64_t{0xff} << 56);
+      words_[at / 8].store(word, std::memory_order_relaxed);
+      if (at >= text.size()) return;
+    }
+  }
+  std::string load() const {
+    char text[Bytes + 1] = {};
+    for (size_t i = 0; i < Bytes / 8; ++i) {
+      const uint64_t word = words_[i].load(std::memory_order_relaxed);
+      std::memcpy(text + 8 * i, &word, 8);
+    }
+    return text;
+  }
+
+ private:
+  std::atomic<uint64_t> words_[Bytes / 8];
+};
+
+/// Counts arrivals, modulo 2^32, and lets ranks sleep until enough have arrived.
+struct alignas(64) Gate {
+  std::atomic<uint32_t> count{0};
+  std::atomic<uint32_t> sleepers{0};
+};
+
+/// What one rank brings to a Rendezvous. Only counts up, so that a cell can be used again while a
+/// slow peer still looks at it.
+struct Cell {
+  Gate started, finished;  ///< used in the cell of the group's rank 0, by all
+  alignas(64) std::atomic<uint32_t> began{0}, ended{0};  ///< this rank's own arrivals
+  std::atomic<uint32_t> busy{0};  ///< this rank may be reading or writing the operands of peers
+};
+
+/// The last collective that a rank started.
+struct alignas(64) Status {
+  std::atomic<int64_t> number{0};
+  std::atomic<uint32_t> kind{0};  ///< 1 + CollectiveKind, 0 for none yet
+  std::atomic<uint32_t> preparing{0};
+  SharedText<176> text;
+};
+
+/// The first failure of the world, seen by all ranks of a host. state: 0 none, 1 being written, 2 set.
+struct alignas(64) Alarm {
+  std::atomic<uint32_t> state{0};
+  std::atomic<int32_t> rank{-1};
+  SharedText<2048> text;
+};
+
+/// A place in the memory of a rank, in terms that its peers understand; which terms is the Fabric's.
+struct Token {
+  int64_t segment = -1, serial = 0, bytes = 0, offset = 0;
+};
+
+/// A collective as messages name it.
+struct Call {
+  CollectiveKind kind = CollectiveKind::barrier;
+  bool preparing = false;
+  CallSite site = {};
+};
+/// "[all_reduce] call 12 (loss, model.cpp:41)".
+std::string describe(const Call& call);
+
+/// One rank's view of the world. Used by one thread at a time.
+class Fabric {
+ public:
+  virtual ~Fabric() = default;
+  virtual const char* name() const = 0;
+  int rank() const { return rank_; }
+
+  /// Zeroed memory, aligned to 64 bytes, that peers can resolve; until release() or the end.
+  virtual void* map(int64_t bytes) = 0;
+  virtual void unmap(void* memory) noexcept = 0;
+  /// True if peers can resolve all of [memory, memory + bytes).
+  virtual bool visible(const void* memory, int64_t bytes) const = 0;
+  virtual Token token(const void* memory) const = 0;
+  virtual void* resolve(int rank, const Token& token) = 0;
+  /// The status of a rank whose memory is visible here; null for others.
+  virtual Status* status(int rank) = 0;
+  virtual Alarm& alarm() = 0;
+  /// False if the process of that rank is known to be gone.
+  virtual bool alive(int rank) = 0;
+  /// True if more ranks than processors share this host, so that spinning keeps others from working.
+  virtual bool crowded() const = 0;
+  /// Looks for news from other hosts. Cheap; called now and then while waiting.
+  virtual void poll() {}
+  /// Tells the world that this rank fails; the first message stays.
+  virtual void raise(const std::string& message);
+
+  /// Throws the world's failure, if there is one.
+  void check(const Call& call) {
+    if (alarm().state.load(std::memory_order_acquire) != 0) throw_failure(call);
+  }
+  void note(const Call& call);
+  /// "rank 3 (last seen at call 11, [all_gather])".
+  std::string whereabouts(int rank);
+  /// Raises the alarm that `missing` ranks did not come within `seconds`, and throws.
+  [[noreturn]] void throw_timeout(const Call& call, double seconds, const std::vector<int>& missing);
+  /// Does the same at once if the process of one of `missing` is known to be gone.
+  void check_alive(const Call& call, const std::vector<int>& missing);
+
+  /// A recycled or new cell, and memory of at least `bytes`, from memory that lives as long as the
+  /// world; retire() gives them back once `finished` has counted to `target`.
+  Cell* take_cell();
+  void* take(int64_t bytes);
+  using Block = std::pair<void*, int64_t>;
+  void retire(Cell* cell, std::vector<Block> blocks, const Gate* finished, uint32_t target);
+
+ protected:
+  explicit Fabric(int rank) : rank_(rank) {}
+
+ private:
+  struct Retired {
+    Cell* cell;
+    std::vector<Block> blocks;
+    const Gate* finished;
+    uint32_t target;
+  };
+  [[noreturn]] void throw_failure(const Call& call);
+  void sweep();
+  void* carve(int64_t bytes);
+
+  int rank_;
+  char* slab_ = nullptr;
+  int64_t slab_left_ = 0;
+  std::vector<Cell*> cells_;
+  std::vector<std::vector<void*>> blocks_ = std::vector<std::vector<void*>>(64);  // by log2 of size
+  std::vector<Retired> retired_;
+};
+
+/// Where the ranks of a group meet, again and again. Each generation is
+///   begin()  what I published is ready    await_begin()  everybody's is
+///   end()    I read no peer any more      await_end()    nobody reads me any more
+/// Everything written before begin() (end()) is visible after await_begin() (await_end()).
+class Rendezvous {
+ public:
+  /// What the others need to know about this rank's part, to be passed to all by other means.
+  struct Ticket {
+    Token cell;
+    uint32_t began = 0, ended = 0, started = 0, finished = 0;
+  };
+
+  /// `ranks` are the world ranks of the group, `me` the index of this one.
+  Rendezvous(std::shared_ptr<Fabric> fabric, std::vector<int> ranks, int me);
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+
+  Ticket ticket() const;
+  void connect(const std::vector<Ticket>& tickets);
+  /// Memory that is given back when all ranks are through with the last generation.
+  void* hold(int64_t bytes);
+
+  void begin();
+  void await_begin(const Call& call, double seconds);
+  void end();
+  void await_end(const Call& call, double seconds);
+  /// Generations begun.
+  uint32_t generation() const { return generation_; }
+  bool in_flight() const { return begun_; }
+
+  /// Around every access to the operands of peers: enter() throws if the world has failed, and after
+  /// a failure quiesce() waits until nobody of the group is inside, which takes no longer than a copy.
+  void enter(const Call& call);
+  void leave();
+  void quiesce() noexcept;
+
+ private:
+  void await(Gate& gate, uint32_t target, bool entry, const Call& call, double seconds);
+  std::vector<int> missing(bool entry) const;
+
+  std::shared_ptr<Fabric> fabric_;
+  std::vector<int> ranks_;
+  int me_;
+  Cell* own_;
+  std::vector<Cell*> cells_;
+  std::vector<Ticket> tickets_;
+  std::vector<Fabric::Block> held_;
+  uint32_t generation_ = 0;
+  bool begun_ = false;
+};
+
+}  // namespace tessera

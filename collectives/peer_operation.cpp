@@ -1,0 +1,310 @@
+// Collectives on memory that all ranks see. Nothing is sent: a rank meets the others, then takes what
+// it needs straight from their `in` into its `out`, and meets them again before anybody may touch its
+// operands. Reductions read the inputs in the order of rank, so all results have the same bits.
+//
+//   small `in` (<= 4 KiB)   start() copies it into one of two slots that are used in turn, so that
+//                           nobody reads the operand itself and the second meeting falls away
+//   all_reduce              rank r combines share r of all inputs, block by block, into its own `out`
+//                           and copies the block, still in the cache, to the `out` of the others. Only
+//                           rank r touches share r of anything, so in == out needs no extra copy
+//   memory peers cannot see is copied to or from memory that they can
+#include <algorithm>
+#include <array>
+
+#include "base/fail.h"
+#include "collectives/blocks.h"
+#include "collectives/peer_group.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSmallBytes = 4096;
+
+/// What every rank publishes when it prepares.
+struct Notice {
+  Agreement agreement;
+  Rendezvous::Ticket ticket;
+  Token in, out, runs;
+  int64_t slot_bytes = 0;  ///< `in` is the first of two slots of this size; 0: `in` is fixed
+};
+
+/// A copy of one run of elements.
+struct Move {
+  int64_t from = 0, to = 0, length = 0;
+};
+
+class PeerOperation final : public Operation {
+ public:
+  PeerOperation(const std::shared_ptr<Fabric>& fabric, const std::vector<int>& ranks, int me,
+                Mailbox& mailbox, const Collective& collective, const double& timeout)
+      : fabric_(fabric),
+        ranks_(ranks),
+        me_(me),
+        timeout_(timeout),
+        c_(collective),
+        call_{collective.kind, false, collective.site},
+        meeting_(fabric, ranks, me),
+        bytes_(size_of(collective.dtype)) {
+    choose_memory();
+    publish(mailbox);
+    c_.send.clear();
+    c_.recv.clear();
+  }
+
+  void start() override;
+  void wait() override;
+
+ private:
+  int size() const { return static_cast<int>(ranks_.size()); }
+  void choose_memory();
+  Token publish_runs();
+  void publish(Mailbox& mailbox);
+  void match_runs(Mailbox& mailbox, const std::vector<Notice>& notices);
+  void take_parts();
+  void reduce_share();
+
+  std::shared_ptr<Fabric> fabric_;
+  std::vector<int> ranks_;
+  int me_;
+  const double& timeout_;
+  Collective c_;
+  Call call_;
+  Rendezvous meeting_;
+  int64_t bytes_;
+
+  const void* operand_ = nullptr;  ///< what the caller calls `in`
+  int64_t in_bytes_ = 0;
+  int64_t slot_bytes_ = 0;
+  char* in_ = nullptr;   ///< what peers read, where it is a copy of operand_; else null
+  char* out_ = nullptr;  ///< what peers write (large all_reduce)
+  bool large_ = false;   ///< some rank's operand is read directly
+
+  struct Source {
+    const char* base = nullptr;
+    int64_t slot_bytes = 0;
+  };
+  std::vector<Source> sources_;
+  std::vector<char*> targets_;
+  std::vector<const void*> inputs_;
+  std::vector<std::vector<Move>> moves_;
+};
+
+void PeerOperation::choose_memory() {
+  const Extent extent = extent_of(c_, size(), me_);
+  in_bytes_ = extent.in * bytes_;
+  operand_ = c_.kind == CollectiveKind::broadcast ? c_.out : c_.in;
+  if (in_bytes_ == 0) return;
+  if (in_bytes_ <= kSmallBytes) {
+    slot_bytes_ = (in_bytes_ + 63) / 64 * 64;
+    in_ = static_cast<char*>(meeting_.hold(2 * slot_bytes_));
+    return;
+  }
+  const bool in_seen = fabric_->visible(operand_, in_bytes_);
+  if (!in_seen) in_ = static_cast<char*>(meeting_.hold(in_bytes_));
+  if (c_.kind != CollectiveKind::all_reduce) return;
+  const bool out_seen = fabric_->visible(c_.out, in_bytes_);
+  out_ = out_seen ? static_cast<char*>(c_.out)
+         : in_    ? in_
+                  : static_cast<char*>(meeting_.hold(in_bytes_));
+}
+
+Token PeerOperation::publish_runs() {
+  // For each rank q, the place of its list among all runs; then the runs.
+  size_t count = 0;
+  for (const auto& list : c_.send) count += list.size();
+  const int64_t head = (size() + 1) * static_cast<int64_t>(sizeof(int64_t));
+  char* const memory =
+      static_cast<char*>(meeting_.hold(head + static_cast<int64_t>(count * sizeof(Run))));
+  int64_t place = 0;
+  for (int q = 0; q <= size(); ++q) {
+    std::memcpy(memory + q * sizeof(int64_t), &place, sizeof(place));
+    if (q == size()) break;
+    const auto& list = c_.send[q];
+    if (!list.empty()) {
+      std::memcpy(memory + head + place * sizeof(Run), list.data(), list.size() * sizeof(Run));
+    }
+    place += static_cast<int64_t>(list.size());
+  }
+  return fabric_->token(memory);
+}
+
+void PeerOperation::publish(Mailbox& mailbox) {
+  Notice mine;
+  mine.agreement = agreement_of(c_);
+  mine.ticket = meeting_.ticket();
+  mine.slot_bytes = slot_bytes_;
+  if (in_bytes_ > 0) mine.in = fabric_->token(in_ ? in_ : operand_);
+  if (out_) mine.out = fabric_->token(out_);
+  const bool exchange = c_.kind == CollectiveKind::exchange;
+  if (exchange) mine.runs = publish_runs();
+  const Call call{c_.kind, true, c_.site};
+  const std::vector<Notice> notices = mailbox.exchange(mine, call, timeout_);
+  std::vector<Agreement> agreements;
+  std::vector<Rendezvous::Ticket> tickets;
+  for (const Notice& notice : notices) {
+    agreements.push_back(notice.agreement);
+    tickets.push_back(notice.ticket);
+  }
+  meeting_.connect(tickets);
+  check_agreement(call, agreements, ranks_);
+  for (int q = 0; q < size(); ++q) {
+    const Notice& notice = notices[q];
+    Source source{nullptr, notice.slot_bytes};
+    char* target = nullptr;
+    if (q == me_) {
+      source.base = in_ ? in_ : static_cast<const char*>(operand_);
+      target = out_;
+    } else {
+      if (notice.in.segment >= 0) {
+        source.base = static_cast<const char*>(fabric_->resolve(ranks_[q], notice.in));
+      }
+      if (notice.out.segment >= 0) {
+        target = static_cast<char*>(fabric_->resolve(ranks_[q], notice.out));
+      }
+    }
+    sources_.push_back(source);
+    targets_.push_back(target);
+    large_ = large_ || (notice.in.segment >= 0 && notice.slot_bytes == 0);
+  }
+  inputs_.resize(size());
+  if (exchange) match_runs(mailbox, notices);
+}
+
+void PeerOperation::match_runs(Mailbox& mailbox, const std::vector<Notice>& notices) {
+  struct Verdict {
+    int sender = -1;
+    int64_t sent = 0, expected = 0;
+  } mine;
+  moves_.resize(size());
+  for (int q = 0; q < size(); ++q) {
+    const char* memory =
+        static_cast<const char*>(q == me_ ? fabric_->resolve(ranks_[me_], notices[q].runs)
+                                          : fabric_->resolve(ranks_[q], notices[q].runs));
+    int64_t bounds[2];
+    std::memcpy(bounds, memory + me_ * sizeof(int64_t), sizeof(bounds));
+    std::vector<Run> from(static_cast<size_t>(bounds[1] - bounds[0]));
+    if (!from.empty()) {
+      std::memcpy(from.data(), memory + (size() + 1) * sizeof(int64_t) + bounds[0] * sizeof(Run),
+                  from.size() * sizeof(Run));
+    }
+    if (total(from) != total(c_.recv[q])) {
+      if (mine.sender < 0) mine = {q, total(from), total(c_.recv[q])};
+      continue;
+    }
+    // Cut both lists where either has a bound.
+    size_t i = 0;
+    int64_t used = 0;
+    for (const Run& to : c_.recv[q]) {
+      for (int64_t done = 0; done < to.length;) {
+        while (used == from[i].length) ++i, used = 0;
+        const int64_t n = std::min(to.length - done, from[i].length - used);
+        moves_[q].push_back({from[i].offset + used, to.offset + done, n});
+        done += n;
+        used += n;
+      }
+    }
+  }
+  const auto verdicts = mailbox.exchange(mine, Call{c_.kind, true, c_.site}, timeout_);
+  for (int r = 0; r < size(); ++r) {
+    const Verdict& v = verdicts[r];
+    require(v.sender < 0, "{}: rank {} sends {} elements to rank {}, which expects {}; the totals of "
+            "send and recv must be equal", describe(call_), v.sender < 0 ? 0 : ranks_[v.sender],
+            v.sent, ranks_[r], v.expected);
+  }
+}
+
+void PeerOperation::start() {
+  check(!meeting_.in_flight(), "{}: started twice without a wait", describe(call_));
+  fabric_->check(call_);
+  fabric_->note(call_);
+  if (in_) {
+    char* const place = in_ + (meeting_.generation() + 1) % 2 * slot_bytes_;
+    std::memcpy(place, operand_, static_cast<size_t>(in_bytes_));
+  }
+  meeting_.begin();
+}
+
+void PeerOperation::wait() {
+  check(meeting_.in_flight(), "{}: waited for without a start", describe(call_));
+  try {
+    meeting_.await_begin(call_, timeout_);
+    if (large_) meeting_.enter(call_);
+    for (int q = 0; q < size(); ++q) {
+      inputs_[q] = sources_[q].base + meeting_.generation() % 2 * sources_[q].slot_bytes;
+    }
+    if (c_.kind == CollectiveKind::all_reduce && large_) {
+      reduce_share();
+    } else {
+      take_parts();
+    }
+    if (large_) meeting_.leave();
+    meeting_.end();
+    if (large_) meeting_.await_end(call_, timeout_);
+  } catch (...) {
+    meeting_.quiesce();
+    throw;
+  }
+  if (out_ && out_ != c_.out) std::memcpy(c_.out, out_, static_cast<size_t>(in_bytes_));
+}
+
+void PeerOperation::take_parts() {
+  char* const out = static_cast<char*>(c_.out);
+  switch (c_.kind) {
+    case CollectiveKind::all_reduce:
+      return combine(inputs_.data(), size(), out, c_.count, c_.dtype, c_.combiner);
+    case CollectiveKind::reduce_scatter:
+      return combine_strided(inputs_.data(), size(), wanted_part(c_, size(), me_), out, c_.dtype,
+                             c_.combiner);
+    case CollectiveKind::all_gather:
+    case CollectiveKind::all_to_all:
+      // Starting with ourselves, so that not all ranks read from the same peer at a time.
+      for (int step = 0; step < size(); ++step) {
+        const int q = (me_ + step) % size();
+        copy_strided(out, kept_part(c_, size(), q), inputs_[q], wanted_part(c_, size(), me_), bytes_);
+      }
+      return;
+    case CollectiveKind::exchange:
+      for (int step = 0; step < size(); ++step) {
+        const int q = (me_ + step) % size();
+        for (const Move& move : moves_[q]) {
+          std::memcpy(out + move.to * bytes_,
+                      static_cast<const char*>(inputs_[q]) + move.from * bytes_,
+                      static_cast<size_t>(move.length * bytes_));
+        }
+      }
+      return;
+    case CollectiveKind::broadcast:
+      if (me_ != c_.root && c_.count > 0) {
+        std::memcpy(out, inputs_[c_.root], static_cast<size_t>(c_.count * bytes_));
+      }
+      return;
+    case CollectiveKind::barrier:
+      return;
+  }
+}
+
+void PeerOperation::reduce_share() {
+  constexpr int64_t kBlockBytes = 16 * 1024;
+  const Share share = share_of(c_.count, size(), me_);
+  const int64_t block = kBlockBytes / bytes_;
+  std::vector<const void*> inputs(inputs_.size());
+  for (int64_t at = share.begin; at < share.end; at += block) {
+    const int64_t n = std::min(block, share.end - at), offset = at * bytes_;
+    for (int q = 0; q < size(); ++q) inputs[q] = static_cast<const char*>(inputs_[q]) + offset;
+    char* const mine = out_ + offset;
+    combine(inputs.data(), size(), mine, n, c_.dtype, c_.combiner);
+    for (int q = 0; q < size(); ++q) {
+      if (q != me_) std::memcpy(targets_[q] + offset, mine, static_cast<size_t>(n * bytes_));
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Operation> make_peer_operation(const std::shared_ptr<Fabric>& fabric,
+                                               const std::vector<int>& ranks, int me, Mailbox& mailbox,
+                                               const Collective& collective, const double& timeout) {
+  return std::make_unique<PeerOperation>(fabric, ranks, me, mailbox, collective, timeout);
+}
+
+}  // namespace tessera

@@ -1,0 +1,186 @@
+// Meeting without a lock. Rank 0's cell holds two gates that every rank of the group increments once
+// per generation, so a generation is complete when the gate has advanced by the size of the group;
+// one counter means one cache line to poll and one wake-up to send. Each rank also counts in its own
+// cell, which is only read to name those that are missing.
+//
+// Waiting goes from cheap reaction to cheap waiting: spin (only if every rank has a processor of its
+// own), yield, then sleep on a futex in slices, between which failures, dead processes and the
+// time-out are looked at. The last rank to arrive wakes the sleepers, if there are any.
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <ctime>
+
+#include "collectives/peer_memory.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+long futex(std::atomic<uint32_t>& word, int what, uint32_t value, const timespec* slice) {
+  static_assert(sizeof(word) == 4 && std::atomic<uint32_t>::is_always_lock_free);
+  return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), what, value, slice, nullptr, 0);
+}
+
+bool reached(const Gate& gate, uint32_t target) {
+  return static_cast<int32_t>(gate.count.load(std::memory_order_acquire) - target) >= 0;
+}
+
+void arrive(Gate& gate, uint32_t target) {
+  // Sequential consistency on both counters: either the sleeper sees our arrival or we see the sleeper.
+  if (gate.count.fetch_add(1) + 1 == target && gate.sleepers.load() != 0) {
+    futex(gate.count, FUTEX_WAKE, INT32_MAX, nullptr);
+  }
+}
+
+void sleep_at(Gate& gate, uint32_t target, double seconds) {
+  timespec slice{};
+  slice.tv_nsec = std::max<int64_t>(1000, static_cast<int64_t>(seconds * 1e9));
+  gate.sleepers.fetch_add(1);
+  const uint32_t count = gate.count.load();
+  if (static_cast<int32_t>(count - target) < 0) futex(gate.count, FUTEX_WAIT, count, &slice);
+  gate.sleepers.fetch_sub(1);
+}
+
+}  // namespace
+
+Rendezvous::Rendezvous(std::shared_ptr<Fabric> fabric, std::vector<int> ranks, int me)
+    : fabric_(std::move(fabric)), ranks_(std::move(ranks)), me_(me), own_(fabric_->take_cell()) {}
+
+Rendezvous::~Rendezvous() {
+  if (begun_) {
+    // Peers may be about to read operands that are being destroyed: stop them first.
+    fabric_->raise("an operation was destroyed between start and wait");
+    quiesce();
+  }
+  if (cells_.empty()) return;  // the others may or may not know the cell: it stays until the end
+  fabric_->retire(own_, std::move(held_), &cells_[0]->finished,
+                  tickets_[0].finished + generation_ * static_cast<uint32_t>(ranks_.size()));
+}
+
+Rendezvous::Ticket Rendezvous::ticket() const {
+  return {fabric_->token(own_), own_->began.load(), own_->ended.load(), own_->started.count.load(),
+          own_->finished.count.load()};
+}
+
+void Rendezvous::connect(const std::vector<Ticket>& tickets) {
+  tickets_ = tickets;
+  for (size_t q = 0; q < tickets.size(); ++q) {
+    cells_.push_back(static_cast<int>(q) == me_
+                         ? own_
+                         : static_cast<Cell*>(fabric_->resolve(ranks_[q], tickets[q].cell)));
+  }
+}
+
+void* Rendezvous::hold(int64_t bytes) {
+  void* const memory = fabric_->take(bytes);
+  held_.emplace_back(memory, bytes);
+  return memory;
+}
+
+void Rendezvous::begin() {
+  begun_ = true;
+  ++generation_;
+  own_->began.fetch_add(1, std::memory_order_relaxed);
+  arrive(cells_[0]->started, tickets_[0].started + generation_ * static_cast<uint32_t>(ranks_.size()));
+}
+
+void Rendezvous::await_begin(const Call& call, double seconds) {
+  await(cells_[0]->started, tickets_[0].started + generation_ * static_cast<uint32_t>(ranks_.size()),
+        true, call, seconds);
+}
+
+void Rendezvous::end() {
+  begun_ = false;
+  own_->ended.fetch_add(1, std::memory_order_relaxed);
+  arrive(cells_[0]->finished,
+         tickets_[0].finished + generation_ * static_cast<uint32_t>(ranks_.size()));
+}
+
+void Rendezvous::await_end(const Call& call, double seconds) {
+  await(cells_[0]->finished, tickets_[0].finished + generation_ * static_cast<uint32_t>(ranks_.size()),
+        false, call, seconds);
+}
+
+std::vector<int> Rendezvous::missing(bool entry) const {
+  std::vector<int> names;
+  for (size_t q = 0; q < cells_.size(); ++q) {
+    const uint32_t seen = entry ? cells_[q]->began.load(std::memory_order_relaxed) - tickets_[q].began
+                                : cells_[q]->ended.load(std::memory_order_relaxed) - tickets_[q].ended;
+    if (static_cast<int32_t>(seen - generation_) < 0) names.push_back(ranks_[q]);
+  }
+  return names;
+}
+
+void Rendezvous::await(Gate& gate, uint32_t target, bool entry, const Call& call, double seconds) {
+  constexpr int kSpins = 2000;
+  constexpr double kYielding = 200e-6, kLookForDead = 0.02, kLongestSleep = 0.01;
+  if (reached(gate, target)) return;
+  if (!fabric_->crowded()) {
+    for (int i = 0; i < kSpins; ++i) {
+      pause_briefly();
+      if (reached(gate, target)) return;
+    }
+  }
+  const Clock::time_point start = Clock::now();
+  double waited = 0, slice = 0.0005, look = kLookForDead;
+  for (;;) {
+    fabric_->poll();
+    if (reached(gate, target)) return;
+    fabric_->check(call);
+    if (waited < kYielding) {
+      sched_yield();
+    } else {
+      sleep_at(gate, target, slice);
+      slice = std::min(kLongestSleep, slice * 1.5);
+    }
+    waited = seconds_since(start);
+    if (waited > look) {
+      look = waited + kLookForDead;
+      fabric_->check_alive(call, missing(entry));
+    }
+    if (waited < seconds || reached(gate, target)) continue;
+    const std::vector<int> names = missing(entry);
+    if (!names.empty()) fabric_->throw_timeout(call, seconds, names);
+  }
+}
+
+void Rendezvous::enter(const Call& call) {
+  // Sequentially consistent with raise() and quiesce(): of a failing and an entering rank, at least
+  // one sees the other.
+  own_->busy.store(1);
+  if (fabric_->alarm().state.load() == 0) return;
+  leave();
+  fabric_->check(call);
+}
+
+void Rendezvous::leave() { own_->busy.store(0); }
+
+void Rendezvous::quiesce() noexcept {
+  constexpr double kLongestCopy = 10;  // for a process that was killed inside
+  const Clock::time_point start = Clock::now();
+  for (size_t q = 0; q < cells_.size(); ++q) {
+    while (cells_[q]->busy.load() != 0 && fabric_->alive(ranks_[q]) &&
+           seconds_since(start) < kLongestCopy) {
+      sched_yield();
+    }
+  }
+}
+
+}  // namespace tessera

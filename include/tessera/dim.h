@@ -1,0 +1,86 @@
+// Named dimensions and shapes.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+/// A named dimension. A bounded dim may be shorter at run time: memory is planned for `size`, masks,
+/// means and counts use the size given with the run (Session::set_size).
+struct Dim {
+  Dim(std::string name, int64_t size) : name(std::move(name)), size(size) {}
+  /// A dim with at most `size` elements at run time.
+  static Dim bounded(std::string name, int64_t size) {
+    Dim dim(std::move(name), size);
+    dim.is_bounded = true;
+    return dim;
+  }
+  /// The same dim under another name.
+  Dim renamed(std::string new_name) const {
+    Dim dim = *this;
+    dim.name = std::move(new_name);
+    return dim;
+  }
+
+  std::string name;
+  int64_t size;
+  bool is_bounded = false;
+  bool operator==(const Dim&) const = default;
+};
+
+/// Ordered dims with distinct names; the order is the memory order (row-major, last dim fastest).
+class Shape {
+ public:
+  Shape() = default;
+  /// Throws a usage error for a repeated or empty name or a size below 1.
+  Shape(std::initializer_list<Dim> dims);
+  explicit Shape(std::vector<Dim> dims);
+
+  int rank() const { return static_cast<int>(dims_.size()); }
+  const Dim& operator[](int i) const { return dims_[i]; }
+  const std::vector<Dim>& dims() const { return dims_; }
+  auto begin() const { return dims_.begin(); }
+  auto end() const { return dims_.end(); }
+
+  /// Position of the dim called `name`, or -1.
+  int find(const std::string& name) const;
+  bool has(const std::string& name) const { return find(name) >= 0; }
+  /// The dim called `name`. Throws a usage error with the nearest name.
+  const Dim& dim(const std::string& name) const;
+  /// Number of elements (1 for a scalar).
+  int64_t elements() const;
+  std::vector<std::string> names() const;
+
+  /// This shape without the dims of the given names (absent names are ignored).
+  Shape without(const std::vector<std::string>& names) const;
+  /// This shape followed by the dims of `other` whose names it lacks.
+  Shape united(const Shape& other) const;
+
+  /// "[batch=4, hidden=8]"; bounded dims as "batch<=4".
+  std::string to_string() const;
+  bool operator==(const Shape&) const = default;
+
+ private:
+  void validate() const;
+  std::vector<Dim> dims_;
+};
+
+/// One or several dims by name: what reductions and softmax take. Literals are `"hidden"` or
+/// `{"rows", "cols"}`.
+class Axes {
+ public:
+  Axes(const char* name) : names_{name} {}
+  Axes(std::string name) : names_{std::move(name)} {}
+  Axes(const Dim& dim) : names_{dim.name} {}
+  Axes(std::initializer_list<const char*> names) : names_(names.begin(), names.end()) {}
+  Axes(std::vector<std::string> names) : names_(std::move(names)) {}
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,199 @@
+// The model as written: a graph of named tensors, built by the functions of ops.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/attrs.h"
+#include "tessera/dim.h"
+#include "tessera/dtype.h"
+#include "tessera/mesh.h"
+
+namespace tessera {
+
+class Graph;
+struct Op;
+using Loc = std::source_location;
+
+/// A cheap handle of one value of a graph; valid as long as the graph lives.
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(Graph* graph, int id) : graph_(graph), id_(id) {}
+
+  explicit operator bool() const { return graph_ != nullptr; }
+  Graph& graph() const;
+  int id() const { return id_; }
+  const Shape& shape() const;
+  DType dtype() const;
+  /// Unique name with scopes: "gpt.block3.attention.logits".
+  const std::string& name() const;
+  /// The dim called `name`; usage error with the nearest name if there is none.
+  const Dim& dim(const std::string& name) const { return shape().dim(name); }
+
+  /// Renames this value (within its scope); returns it. Fetches, rules and reports use the name.
+  Tensor named(const std::string& name) const;
+  /// The same values, in a tensor where `dim` gets the axis that two dims claim (names only, never axes).
+  Tensor prefer(const std::string& dim, Loc at = Loc::current()) const;
+
+ private:
+  Graph* graph_ = nullptr;
+  int id_ = -1;
+};
+
+/// Where a node was written: "model.cpp:41".
+struct SourceLine {
+  std::string file;
+  int line = 0;
+  std::string to_string() const { return file + ":" + std::to_string(line); }
+};
+
+/// One operation of a graph.
+struct Node {
+  const Op* op = nullptr;
+  Attrs attrs;
+  std::vector<int> in, out;  ///< values
+  std::string name;
+  SourceLine at;
+};
+
+/// One tensor of a graph.
+struct Value {
+  int node = -1;
+  Shape shape;
+  DType dtype = DType::float32;
+  std::string name;
+  Purpose purpose = Purpose::none;  ///< grads: the gradient of a parameter; state: part of an optimizer update
+  std::vector<std::string> prefer;
+};
+
+/// A parameter or a piece of optimizer state: it lives between runs, is saved in checkpoints and starts as `init`.
+struct Stored {
+  int value = -1;  ///< what reading it gives
+  int init = -1;   ///< its first value
+  Purpose purpose = Purpose::params;
+  bool trainable = true;
+};
+
+/// An assignment made at the end of a function that has updates.
+struct Update {
+  int stored = -1;  ///< the value of the Stored
+  int value = -1;
+};
+
+/// Something that one run computes: outputs by name, and the updates if `updates`.
+struct FunctionSpec {
+  std::string name;
+  std::vector<Tensor> outputs;
+  bool updates = false;
+};
+
+/// Builds the first value of a stored tensor from its graph, shape and dtype.
+using Initializer = std::function<Tensor(Graph&, const Shape&, DType)>;
+
+class Graph {
+ public:
+  Graph();
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  /// A tensor fed at each run under `name`. Its padding is zero.
+  Tensor input(const std::string& name, const Shape& shape, DType dtype, Loc at = Loc::current());
+  /// A trainable parameter, named by the current scope and `name`.
+  Tensor parameter(const std::string& name, const Shape& shape, const Initializer& init,
+                   DType dtype = DType::float32, Loc at = Loc::current());
+  /// A stored tensor that is not trained (optimizer state, running statistics).
+  Tensor state(const std::string& name, const Shape& shape, const Initializer& init,
+               DType dtype = DType::float32, Loc at = Loc::current());
+  /// At the end of each run of a function with updates, `stored` becomes `value`: same shape (in any
+  /// order of dims) and dtype. All values are computed before any is assigned. Throws a usage error for
+  /// a tensor that is not stored and for a second update of one.
+  void update(Tensor stored, Tensor value, Loc at = Loc::current());
+
+  /// Adds a node. For ops of ops.h and of a user's own; see op.h. Returns its outputs.
+  std::vector<Tensor> add(const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at);
+
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<Value>& values() const { return values_; }
+  const std::vector<Stored>& stored() const { return stored_; }
+  const std::vector<Update>& updates() const { return updates_; }
+  const Value& value(int id) const { return values_[id]; }
+  const Node& producer(int value) const { return nodes_[values_[value].node]; }
+  /// The stored tensor whose value is `value`, or null.
+  const Stored* find_stored(int value) const;
+  /// All trainable parameters, in order of creation.
+  std::vector<Tensor> parameters();
+  /// The value called `name`. Throws a usage error with the nearest name.
+  Tensor find(const std::string& name);
+  /// A name in the current scope that no other node has: `base`, or base_1, base_2, ...
+  std::string unique_name(const std::string& base);
+  /// The current scope: "gpt.block3" or "".
+  const std::string& scope() const { return scope_; }
+
+  /// One line a node: name, shape, op, inputs, attributes, source line.
+  std::string to_string() const;
+
+ private:
+  friend class Scope;
+  friend class PurposeScope;
+  friend class SourceScope;
+  friend class Tensor;
+  Tensor add_stored(const std::string&, const Shape&, const Initializer&, DType, Purpose, bool, Loc);
+  std::vector<Node> nodes_;
+  std::vector<Value> values_;
+  std::vector<Stored> stored_;
+  std::vector<Update> updates_;
+  std::unordered_map<std::string, int> name_uses_;
+  std::unordered_map<int, int> stored_of_value_;
+  std::string scope_;
+  Purpose purpose_ = Purpose::none;
+  std::vector<std::string> prefer_;
+  SourceLine at_override_;
+};
+
+/// Names what is built while it lives: `Scope block(g, "block3");`.
+class Scope {
+ public:
+  Scope(Graph& graph, const std::string& name);
+  ~Scope();
+  Scope(const Scope&) = delete;
+
+ private:
+  Graph& graph_;
+  std::string saved_;
+};
+
+/// While it lives, new values belong to `purpose` and are laid out by its rules (optimizers use it).
+class PurposeScope {
+ public:
+  PurposeScope(Graph& graph, Purpose purpose) : graph_(graph), saved_(graph.purpose_) { graph.purpose_ = purpose; }
+  ~PurposeScope() { graph_.purpose_ = saved_; }
+  PurposeScope(const PurposeScope&) = delete;
+
+ private:
+  Graph& graph_;
+  Purpose saved_;
+};
+
+/// While it lives, new nodes report the source line of `node`, its scope and its preferences: for nodes that the
+/// library makes on behalf of a user's node (gradients, bodies).
+class SourceScope {
+ public:
+  SourceScope(Graph& graph, const Node& node, const std::vector<std::string>& prefer, const std::string& suffix);
+  ~SourceScope();
+  SourceScope(const SourceScope&) = delete;
+
+ private:
+  Graph& graph_;
+  SourceLine saved_at_;
+  std::string saved_scope_;
+  std::vector<std::string> saved_prefer_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,96 @@
+// What an operation is. Every op declares its index space; the partitioner, the cost model, the tests and the planner
+// read the declaration and never ask which op they look at. See docs/adding_an_op.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "tessera/graph.h"
+
+namespace tessera {
+
+enum class Code : uint8_t;  // the instruction of a pointwise op (runtime/program.h)
+struct EmitCall;            // what Op::emit sees (ir/emit.h)
+
+struct ValueType {
+  Shape shape;
+  DType dtype = DType::float32;
+  bool operator==(const ValueType&) const = default;
+};
+
+/// What a factor is to its op (see the design table in docs/concepts.md).
+enum class Role : uint8_t {
+  map,     ///< in inputs and result; slices are independent
+  reduce,  ///< in inputs only; a split leaves the result partial under `combiner`
+  fresh,   ///< in the result only; each rank makes its slice from its offset
+  lookup,  ///< indexed by value: a split masks what is elsewhere; in the result of a gather: partial(sum); the indexed
+           ///< dim of a scatter's result stays complete
+  inside,  ///< of a composite: used by reductions inside the body; a split needs the body expanded
+  whole,   ///< the op needs all of it
+};
+
+struct Factor {
+  std::string name;
+  int64_t size = 1;
+  Role role = Role::map;
+  Combiner combiner = Combiner::sum;
+};
+
+/// Per operand and dim, the factors (indices into `factors`, major to minor) whose product the dim is.
+struct IndexSpace {
+  std::vector<Factor> factors;
+  std::vector<std::vector<std::vector<int>>> in, out;
+};
+
+/// One use of an op, as its functions see it. `out` is empty in infer.
+struct OpCall {
+  const Op& op;
+  const std::vector<ValueType>& in;
+  const std::vector<ValueType>& out;
+  const Attrs& attrs;
+};
+
+/// What Op::gradient sees: the forward operands and results, and one gradient per result (empty if none flows).
+struct GradCall {
+  Graph& graph;
+  const Attrs& attrs;
+  std::vector<Tensor> in, out, grads;
+};
+
+struct Op {
+  std::string_view name;
+  /// The result types. Throws usage errors; the caller adds op name, source line and scope.
+  std::vector<ValueType> (*infer)(const OpCall& call) = nullptr;
+  /// The index space; null: one factor per dim name, `map` where it is in inputs and results, `reduce(combiner)` in
+  /// inputs only, `fresh` in results only. Ignored for composites: theirs follows from the body.
+  IndexSpace (*factors)(const OpCall& call) = nullptr;
+  Combiner combiner = Combiner::sum;
+  /// Sets of operands (bit masks) in which the op is jointly linear with no constant: add {0b11}, mul {0b01, 0b10}.
+  std::array<uint32_t, 3> linear = {};
+  /// Operands whose padding must be zero whatever the roles say (indices of a gather).
+  uint32_t zero_padding = 0;
+  /// Gradients of the inputs, built from public ops; an empty Tensor where none flows. Null: no gradient (integer
+  /// results, comparisons), or, for a composite, that of the body.
+  std::vector<Tensor> (*gradient)(const GradCall& call) = nullptr;
+  /// Floating-point operations of the whole op; null: one per element of the first result and of the inputs' factors.
+  int64_t (*flops)(const OpCall& call) = nullptr;
+  /// Composites: the definition, from plainer ops.
+  std::vector<Tensor> (*body)(const std::vector<Tensor>& in, const Attrs& attrs) = nullptr;
+  /// Pointwise ops: the instruction, and where it needs more than its operands, how it is filled in.
+  bool pointwise = false;
+  Code code = {};
+  /// Everything else: fills in the step. Null: kernel `name` over aligned views (see ir/emit.h).
+  void (*emit)(EmitCall& call) = nullptr;
+  /// The results are the operand's memory in another shape; no step is needed when layouts agree.
+  bool is_alias = false;
+};
+
+/// The index space of a call: declared, derived from the body, or by name.
+IndexSpace index_space(const OpCall& call);
+
+/// All ops of the library: what tests iterate over.
+const std::vector<const Op*>& all_ops();
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+// bfloat16 as storage: the upper half of a float32. Arithmetic is done in float32.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define TESSERA_HD __host__ __device__ __forceinline__
+#else
+/// Formulas are always inlined: each instruction-set clone then has its own copy, and the linker never
+/// merges a copy that was compiled for AVX-512 into the one for a plain x86-64.
+#define TESSERA_HD inline __attribute__((always_inline))
+#endif
+
+namespace tessera {
+
+/// The bits of `x` as a To.
+template <class To, class From>
+TESSERA_HD To bits_as(From x) {
+  static_assert(sizeof(To) == sizeof(From));
+  return __builtin_bit_cast(To, x);
+}
+
+struct BFloat16 {
+  uint16_t bits;
+};
+
+TESSERA_HD float to_float(BFloat16 x) { return bits_as<float>(static_cast<uint32_t>(x.bits) << 16); }
+
+/// The float32 bits of `x` rounded to bfloat16, nearest even. NaN stays NaN.
+TESSERA_HD uint32_t rounded_bits(float x) {
+  const uint32_t bits = bits_as<uint32_t>(x);
+  const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  return ((bits & 0x7fffffffu) > 0x7f800000u ? bits | 0x00400000u : rounded) & 0xffff0000u;
+}
+
+TESSERA_HD float round_to_bfloat16(float x) { return bits_as<float>(rounded_bits(x)); }
+
+TESSERA_HD BFloat16 to_bfloat16(float x) {
+  return BFloat16{static_cast<uint16_t>(rounded_bits(x) >> 16)};
+}
+
+}  // namespace tessera

@@ -1,0 +1,19 @@
+// The pointwise loops for the instruction set of the build. Standard headers stand before the
+// target pragma, so that no inline function of theirs is compiled for it.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <type_traits>
+
+#include "kernels/cpu/pointwise_ops.h"
+
+#include "kernels/pointwise.h"
+
+namespace tessera::cpu {
+
+#include "kernels/cpu/pointwise_loops.inc"
+
+const BlockOps kBaseOps = {"base", find_loop, widen, narrow, random_words};
+
+}  // namespace tessera::cpu

@@ -1,0 +1,37 @@
+// The inner loops of the pointwise interpreter: one function per (code, type), in one copy per
+// instruction set. All copies compute the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/program.h"
+
+namespace tessera::cpu {
+
+/// Operands of one instruction on one block of n elements. Registers hold float (for float32 and
+/// bfloat16), double, int64_t, int32_t or uint8_t (for uint8 and bool) without gaps.
+struct BlockArgs {
+  const void *a = nullptr, *b = nullptr, *c = nullptr;
+  void* out = nullptr;
+  int64_t n = 0;
+};
+using BlockFn = void (*)(const BlockArgs&);
+
+struct BlockOps {
+  const char* name;  ///< "base", "avx2", "avx512"
+  /// The loop for `code` with operands (the last one, for where) of type `operand`; null if there is none.
+  BlockFn (*find)(Code code, DType operand, DType result);
+  BlockFn widen;   ///< bfloat16 in memory -> float
+  BlockFn narrow;  ///< float -> bfloat16 in memory
+  /// Words of Philox counters first, first + 1, ...: 4 * groups int64 values.
+  void (*random)(int64_t* out, uint64_t first, uint64_t stream, uint64_t seed, int64_t groups);
+};
+
+extern const BlockOps kBaseOps;
+extern const BlockOps kAvx2Ops;
+extern const BlockOps kAvx512Ops;
+
+/// The copies that this processor can run, the best one last.
+std::span<const BlockOps* const> usable_block_ops();
+
+}  // namespace tessera::cpu

@@ -1,0 +1,122 @@
+// Reverse-mode differentiation. One sweep over the nodes between xs and y, last first; contributions from several
+// consumers are added pairwise. Nothing here knows an op: a gradient is Op::gradient, or, for a composite without one,
+// the sweep over its body rebuilt in place.
+#include <unordered_map>
+
+#include "base/fail.h"
+#include "tessera/op.h"
+#include "tessera/ops.h"
+
+namespace tessera {
+
+namespace {
+
+/// Gradients of values so far, by value id.
+using Pending = std::unordered_map<int, Tensor>;
+
+void accumulate(Pending& pending, int value, Tensor grad, Loc at) {
+  auto [it, is_new] = pending.emplace(value, grad);
+  if (!is_new) it->second = add(it->second, grad, at);
+}
+
+/// Values that depend on any of xs, as flags by value id.
+std::vector<bool> downstream(const Graph& g, const std::vector<int>& xs, size_t first_node, size_t last_node) {
+  std::vector<bool> reached(g.values().size(), false);
+  for (int x : xs) reached[x] = true;
+  for (size_t n = first_node; n < last_node; ++n) {
+    bool any = false;
+    for (int v : g.nodes()[n].in) any = any || reached[v];
+    if (any) {
+      for (int v : g.nodes()[n].out) reached[v] = true;
+    }
+  }
+  return reached;
+}
+
+void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node, size_t last_node, Loc at);
+
+/// The default gradient of a composite: its body is built again and swept.
+std::vector<Tensor> body_gradient(const GradCall& call, const Op& op, Loc at) {
+  Graph& g = call.graph;
+  const size_t first = g.nodes().size();
+  std::vector<Tensor> in, results;
+  std::vector<int> xs;
+  for (const Tensor& t : call.in) {
+    in.push_back(is_floating(t.dtype()) ? identity(t, at) : t);
+    xs.push_back(in.back().id());
+  }
+  results = op.body(in, call.attrs);
+  const size_t last = g.nodes().size();
+  Pending pending;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (call.grads[i]) accumulate(pending, results[i].id(), call.grads[i], at);
+  }
+  sweep(g, pending, xs, first, last, at);
+  std::vector<Tensor> grads;
+  for (int x : xs) grads.push_back(pending.count(x) ? pending[x] : Tensor());
+  return grads;
+}
+
+void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, int n, Loc at) {
+  const Node node = g.nodes()[n];  // a copy: the graph grows
+  GradCall call{g, node.attrs, {}, {}, {}};
+  bool any = false;
+  std::vector<std::string> prefer;
+  for (int v : node.out) {
+    call.out.emplace_back(&g, v);
+    auto it = pending.find(v);
+    call.grads.push_back(it == pending.end() ? Tensor() : it->second);
+    any = any || call.grads.back();
+    for (const std::string& p : g.value(v).prefer) prefer.push_back(p);
+  }
+  bool wanted = false;
+  for (int v : node.in) {
+    call.in.emplace_back(&g, v);
+    wanted = wanted || (reached[v] && is_floating(g.value(v).dtype));
+    for (const std::string& p : g.value(v).prefer) prefer.push_back(p);
+  }
+  if (!any || !wanted || (!node.op->gradient && !node.op->body)) return;
+  SourceScope source(g, node, prefer, ".grad");
+  std::vector<Tensor> grads = node.op->gradient ? node.op->gradient(call) : body_gradient(call, *node.op, at);
+  check(grads.size() == node.in.size(), "[{}] its gradient has {} results for {} operands", node.op->name, grads.size(),
+        node.in.size());
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i] || !reached[node.in[i]]) continue;
+    check(grads[i].shape() == call.in[i].shape() && grads[i].dtype() == call.in[i].dtype(),
+          "[{}] the gradient of operand {} is {} {} where {} {} is needed", node.op->name, i,
+          to_string(grads[i].dtype()), grads[i].shape().to_string(), to_string(call.in[i].dtype()),
+          call.in[i].shape().to_string());
+    accumulate(pending, node.in[i], grads[i], at);
+  }
+}
+
+void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node, size_t last_node, Loc at) {
+  const std::vector<bool> reached = downstream(g, xs, first_node, last_node);
+  for (size_t n = last_node; n-- > first_node;) sweep_node(g, pending, reached, static_cast<int>(n), at);
+}
+
+}  // namespace
+
+std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at) {
+  Graph& g = y.graph();
+  require(is_floating(y.dtype()), "gradients: '{}' is {}; only floating tensors have gradients", y.name(),
+          to_string(y.dtype()));
+  std::vector<int> ids;
+  for (const Tensor& x : xs) {
+    require(is_floating(x.dtype()), "gradients: '{}' is {}; only floating tensors have gradients", x.name(),
+            to_string(x.dtype()));
+    ids.push_back(x.id());
+  }
+  const size_t last = g.nodes().size();
+  Pending pending;
+  pending[y.id()] = constant(g, 1, y.dtype(), y.shape(), at);
+  sweep(g, pending, ids, 0, last, at);
+  std::vector<Tensor> result;
+  for (const Tensor& x : xs) {
+    auto it = pending.find(x.id());
+    result.push_back(it != pending.end() ? it->second : constant(g, 0, x.dtype(), x.shape(), at));
+  }
+  return result;
+}
+
+}  // namespace tessera

@@ -1,0 +1,135 @@
+// Index spaces by name, of composites from their bodies, and the views that follow from them.
+#include <algorithm>
+
+#include "base/fail.h"
+#include "ir/emit.h"
+#include "ir/body.h"
+#include "tessera/op.h"
+
+namespace tessera {
+
+namespace {
+
+int factor_of(IndexSpace& space, const Dim& dim) {
+  for (size_t f = 0; f < space.factors.size(); ++f) {
+    if (space.factors[f].name == dim.name) return static_cast<int>(f);
+  }
+  space.factors.push_back({dim.name, dim.size, Role::map, Combiner::sum});
+  return static_cast<int>(space.factors.size()) - 1;
+}
+
+bool mentions(const std::vector<std::vector<std::vector<int>>>& operands, int factor) {
+  for (const auto& dims : operands) {
+    for (const auto& factors : dims) {
+      if (std::find(factors.begin(), factors.end(), factor) != factors.end()) return true;
+    }
+  }
+  return false;
+}
+
+IndexSpace by_name(const OpCall& call) {
+  IndexSpace space;
+  auto add = [&](const std::vector<ValueType>& types, std::vector<std::vector<std::vector<int>>>& operands) {
+    for (const ValueType& type : types) {
+      std::vector<std::vector<int>> dims;
+      for (const Dim& d : type.shape) dims.push_back({factor_of(space, d)});
+      operands.push_back(std::move(dims));
+    }
+  };
+  add(call.out, space.out);  // results first: the order of kernels' iteration
+  add(call.in, space.in);
+  for (size_t f = 0; f < space.factors.size(); ++f) {
+    const bool in = mentions(space.in, static_cast<int>(f)), out = mentions(space.out, static_cast<int>(f));
+    space.factors[f].role = in && out ? Role::map : in ? Role::reduce : Role::fresh;
+    space.factors[f].combiner = call.op.combiner;
+  }
+  return space;
+}
+
+/// A composite's factors by name, marked `inside` where any node of the body does more than map over them.
+IndexSpace of_composite(const OpCall& call) {
+  IndexSpace space = by_name(call);
+  const Graph& body = body_of(call).graph;
+  for (const Node& node : body.nodes()) {
+    if (node.in.empty()) continue;
+    const IndexSpace inner = index_space(body, node);
+    for (const Factor& factor : inner.factors) {
+      if (factor.role == Role::map) continue;
+      for (Factor& outer : space.factors) {
+        if (outer.name == factor.name && outer.role != Role::fresh) outer.role = Role::inside;
+      }
+    }
+  }
+  return space;
+}
+
+}  // namespace
+
+IndexSpace index_space(const OpCall& call) {
+  if (call.op.factors) return call.op.factors(call);
+  return call.op.body ? of_composite(call) : by_name(call);
+}
+
+IndexSpace index_space(const Graph& graph, const Node& node) {
+  const CallTypes types = call_types(graph, node);
+  return index_space(OpCall{*node.op, types.in, types.out, node.attrs});
+}
+
+CallTypes call_types(const Graph& graph, const Node& node) {
+  CallTypes types;
+  for (int v : node.in) types.in.push_back({graph.value(v).shape, graph.value(v).dtype});
+  for (int v : node.out) types.out.push_back({graph.value(v).shape, graph.value(v).dtype});
+  return types;
+}
+
+Body body_of(const OpCall& call) {
+  Body body{std::make_unique<Graph>(), {}, {}};
+  for (size_t i = 0; i < call.in.size(); ++i) {
+    body.in.push_back(body.storage->input(fmt::format("in{}", i), call.in[i].shape, call.in[i].dtype));
+  }
+  body.out = call.op.body(body.in, call.attrs);
+  return body;
+}
+
+int EmitCall::factor(const std::string& name) const {
+  for (size_t f = 0; f < space.factors.size(); ++f) {
+    if (space.factors[f].name == name) return static_cast<int>(f);
+  }
+  fail(ErrorKind::internal, "[{}] has no factor '{}'", call.op.name, name);
+}
+
+View align(const EmitCall& call, const View& natural, const std::vector<std::vector<int>>& dims,
+           const std::vector<int>& factors, bool unit) {
+  View view{natural.buffer, natural.dtype, {}, {}, natural.offset};
+  for (int f : factors) {
+    int64_t stride = 0;
+    bool found = false;
+    for (size_t d = 0; d < dims.size(); ++d) {
+      int64_t inner = natural.strides[d];
+      for (size_t k = dims[d].size(); k-- > 0; inner *= call.local[dims[d][k]]) {
+        if (dims[d][k] == f) stride = inner, found = true;
+      }
+    }
+    view.sizes.push_back(found || !unit ? call.local[f] : 1);
+    view.strides.push_back(stride);
+  }
+  return view;
+}
+
+std::vector<int> all_factors(const EmitCall& call) {
+  std::vector<int> factors(call.space.factors.size());
+  for (size_t f = 0; f < factors.size(); ++f) factors[f] = static_cast<int>(f);
+  return factors;
+}
+
+void emit_aligned(EmitCall& call) {
+  const std::vector<int> factors = all_factors(call);
+  for (size_t i = 0; i < call.in.size(); ++i) {
+    call.step.in.push_back(align(call, call.in[i], call.space.in[i], factors));
+  }
+  for (size_t i = 0; i < call.out.size(); ++i) {
+    call.step.out.push_back(align(call, call.out[i], call.space.out[i], factors));
+  }
+}
+
+}  // namespace tessera

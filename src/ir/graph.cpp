@@ -1,0 +1,193 @@
+#include "tessera/graph.h"
+
+#include <cstring>
+
+#include "base/fail.h"
+#include "ir/body.h"
+#include "ir/source_ops.h"
+#include "tessera/op.h"
+
+namespace tessera {
+
+Graph& Tensor::graph() const {
+  require(graph_ != nullptr, "an empty Tensor was used; it was never assigned a value");
+  return *graph_;
+}
+const Shape& Tensor::shape() const { return graph().values_[id_].shape; }
+DType Tensor::dtype() const { return graph().values_[id_].dtype; }
+const std::string& Tensor::name() const { return graph().values_[id_].name; }
+
+Tensor Tensor::named(const std::string& name) const {
+  Graph& g = graph();
+  g.values_[id_].name = g.unique_name(name);
+  return *this;
+}
+
+Tensor Tensor::prefer(const std::string& dim, Loc at) const {
+  shape().dim(dim);  // must exist
+  Tensor same = graph().add(kIdentity, {*this}, {}, at)[0];
+  graph().values_[same.id()].prefer = {dim};
+  return same;
+}
+
+Graph::Graph() = default;
+Graph::~Graph() = default;
+
+std::string Graph::unique_name(const std::string& base) {
+  std::string name = scope_.empty() ? base : scope_ + "." + base;
+  int& uses = name_uses_[name];
+  if (uses++ == 0) return name;
+  std::string next;
+  do {
+    next = fmt::format("{}_{}", name, uses++ - 1);
+  } while (name_uses_.count(next));
+  name_uses_[next] = 1;
+  return next;
+}
+
+std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at) {
+  Node node{&op, std::move(attrs), {}, {}, "", {}};
+  const char* slash = std::strrchr(at.file_name(), '/');
+  node.at = at_override_.line ? at_override_
+                              : SourceLine{slash ? slash + 1 : at.file_name(), static_cast<int>(at.line())};
+  std::vector<ValueType> types;
+  for (const Tensor& t : in) {
+    require(t && &t.graph() == this, "[{}] an operand is empty or belongs to another graph ({})", op.name,
+            node.at.to_string());
+    types.push_back({t.shape(), t.dtype()});
+    node.in.push_back(t.id());
+  }
+  std::vector<ValueType> results;
+  try {
+    const OpCall call{op, types, results, node.attrs};
+    if (op.infer) {
+      results = op.infer(call);
+    } else {
+      const Body body = body_of(call);
+      for (const Tensor& t : body.out) results.push_back({t.shape(), t.dtype()});
+    }
+  } catch (const Error& e) {
+    throw Error(e.kind(), fmt::format("[{}] {} ({}{}{})", op.name, e.what(), node.at.to_string(),
+                                      scope_.empty() ? "" : ", ", scope_));
+  }
+  node.name = unique_name(std::string(op.name));
+  const int id = static_cast<int>(nodes_.size());
+  std::vector<Tensor> out;
+  for (ValueType& type : results) {
+    const int value = static_cast<int>(values_.size());
+    std::string name = out.empty() ? node.name : fmt::format("{}:{}", node.name, out.size());
+    std::vector<std::string> prefer;
+    for (const std::string& dim : prefer_) {
+      if (type.shape.has(dim)) prefer.push_back(dim);
+    }
+    values_.push_back({id, std::move(type.shape), type.dtype, std::move(name), purpose_, std::move(prefer)});
+    node.out.push_back(value);
+    out.emplace_back(this, value);
+  }
+  nodes_.push_back(std::move(node));
+  return out;
+}
+
+Tensor Graph::input(const std::string& name, const Shape& shape, DType dtype, Loc at) {
+  return add(kInput, {}, source_attrs(shape, dtype), at)[0].named(name);
+}
+
+Tensor Graph::add_stored(const std::string& name, const Shape& shape, const Initializer& init, DType dtype,
+                         Purpose purpose, bool trainable, Loc at) {
+  for (const Dim& d : shape) {
+    require(!d.is_bounded, "parameter '{}' has the bounded dim '{}'; stored tensors have fixed sizes", name, d.name);
+  }
+  Tensor stored = add(kStored, {}, source_attrs(shape, dtype), at)[0].named(name);
+  Stored record{stored.id(), -1, purpose, trainable};
+  {
+    Scope scope(*this, name + ".init");
+    Tensor first = init(*this, shape, dtype);
+    require(first.shape() == shape && first.dtype() == dtype,
+            "the initializer of '{}' made {} {} where {} {} is needed", stored.name(), tessera::to_string(first.dtype()),
+            first.shape().to_string(), tessera::to_string(dtype), shape.to_string());
+    record.init = first.id();
+  }
+  stored_of_value_[stored.id()] = static_cast<int>(stored_.size());
+  stored_.push_back(record);
+  return stored;
+}
+
+Tensor Graph::parameter(const std::string& name, const Shape& shape, const Initializer& init, DType dtype, Loc at) {
+  return add_stored(name, shape, init, dtype, Purpose::params, true, at);
+}
+
+Tensor Graph::state(const std::string& name, const Shape& shape, const Initializer& init, DType dtype, Loc at) {
+  return add_stored(name, shape, init, dtype, Purpose::state, false, at);
+}
+
+void Graph::update(Tensor stored, Tensor value, Loc at) {
+  const Stored* record = find_stored(stored.id());
+  require(record != nullptr, "update() of '{}', which is not a parameter or state (line {})", stored.name(), at.line());
+  for (const Update& u : updates_) {
+    require(u.stored != stored.id(), "'{}' is updated twice (line {}); one update per run", stored.name(), at.line());
+  }
+  require(value.dtype() == stored.dtype() && value.shape() == stored.shape(),
+          "update() of '{}' {} {} with {} {}; shapes and dtypes must agree (line {})", stored.name(),
+          tessera::to_string(stored.dtype()), stored.shape().to_string(), tessera::to_string(value.dtype()),
+          value.shape().to_string(), at.line());
+  updates_.push_back({stored.id(), value.id()});
+}
+
+const Stored* Graph::find_stored(int value) const {
+  auto it = stored_of_value_.find(value);
+  return it == stored_of_value_.end() ? nullptr : &stored_[it->second];
+}
+
+std::vector<Tensor> Graph::parameters() {
+  std::vector<Tensor> result;
+  for (const Stored& s : stored_) {
+    if (s.trainable) result.emplace_back(this, s.value);
+  }
+  return result;
+}
+
+Tensor Graph::find(const std::string& name) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (values_[i].name == name) return Tensor(this, static_cast<int>(i));
+    names.push_back(values_[i].name);
+  }
+  fail(ErrorKind::usage, "the model has no tensor '{}'{}", name, suggestion(name, names));
+}
+
+std::string Graph::to_string() const {
+  std::string text;
+  for (const Node& node : nodes_) {
+    for (size_t i = 0; i < node.out.size(); ++i) {
+      const Value& v = values_[node.out[i]];
+      text += fmt::format("{}{}:{}{}", i ? ", " : "", v.name, tessera::to_string(v.dtype), v.shape.to_string());
+    }
+    text += fmt::format(" = {}(", node.op->name);
+    for (size_t i = 0; i < node.in.size(); ++i) text += (i ? ", " : "") + values_[node.in[i]].name;
+    text += fmt::format(") {} # {}\n", node.attrs.to_string(), node.at.to_string());
+  }
+  for (const Update& u : updates_) {
+    text += fmt::format("update {} = {}\n", values_[u.stored].name, values_[u.value].name);
+  }
+  return text;
+}
+
+Scope::Scope(Graph& graph, const std::string& name) : graph_(graph), saved_(graph.scope_) {
+  graph.scope_ = saved_.empty() ? name : saved_ + "." + name;
+}
+Scope::~Scope() { graph_.scope_ = saved_; }
+
+SourceScope::SourceScope(Graph& graph, const Node& node, const std::vector<std::string>& prefer,
+                         const std::string& suffix)
+    : graph_(graph), saved_at_(graph.at_override_), saved_scope_(graph.scope_), saved_prefer_(graph.prefer_) {
+  graph.at_override_ = node.at;
+  graph.scope_ = node.name + suffix;
+  graph.prefer_ = prefer;
+}
+SourceScope::~SourceScope() {
+  graph_.at_override_ = saved_at_;
+  graph_.scope_ = saved_scope_;
+  graph_.prefer_ = saved_prefer_;
+}
+
+}  // namespace tessera

@@ -1,0 +1,151 @@
+// einsum: a sum of products over named dims. The front end turns any number of operands into binary contractions:
+// dims in one operand only are summed first, then the pair with the smallest result is contracted until one is left.
+// The binary op has factors by name, so that its sharding follows.
+#include <algorithm>
+
+#include "ir/emit.h"
+#include "ir/source_ops.h"
+#include "ops/infer.h"
+#include "ops/sum_to.h"
+#include "tessera/ops.h"
+
+namespace tessera {
+
+extern const Op kEinsum;
+
+namespace {
+
+std::vector<ValueType> infer_einsum(const OpCall& call) {
+  require_same_dtype(call);
+  require_same_sizes(call);
+  return {{shape_of(call.attrs), call.in[0].dtype}};
+}
+
+/// Kinds of the aligned dims for the kernel: 0 batch, 1 m, 2 n, 3 k.
+void emit_contract(EmitCall& call) {
+  std::vector<int64_t> kinds;
+  auto has = [&](const std::vector<std::vector<int>>& dims, int f) {
+    return std::any_of(dims.begin(), dims.end(), [&](const auto& d) { return d[0] == f; });
+  };
+  for (int f : all_factors(call)) {
+    const bool a = has(call.space.in[0], f), b = has(call.space.in[1], f), c = has(call.space.out[0], f);
+    kinds.push_back(!c ? 3 : a && b ? 0 : a ? 1 : 2);
+  }
+  emit_aligned(call);
+  call.step.kernel = "contract";
+  call.step.attrs = {{"kinds", kinds}};
+}
+
+int64_t contract_flops(const OpCall& call) {
+  return 2 * call.in[0].shape.united(call.in[1].shape).elements();
+}
+
+std::vector<Tensor> einsum_gradient(const GradCall& c) {
+  return {einsum({c.grads[0], c.in[1]}, c.in[0].shape()), einsum({c.grads[0], c.in[0]}, c.in[1].shape())};
+}
+
+Shape ordered_like(const Shape& shape, const Shape& order) {
+  std::vector<Dim> dims;
+  for (const Dim& d : order) {
+    if (shape.has(d.name)) dims.push_back(d);
+  }
+  for (const Dim& d : shape) {
+    if (!order.has(d.name)) dims.push_back(d);
+  }
+  return Shape(dims);
+}
+
+/// The dims of a and b that are still needed: in `out` or in another operand.
+Shape pair_shape(const std::vector<Tensor>& xs, size_t a, size_t b, const Shape& out) {
+  std::vector<Dim> kept;
+  for (const Dim& d : xs[a].shape().united(xs[b].shape())) {
+    bool needed = out.has(d.name);
+    for (size_t k = 0; k < xs.size(); ++k) needed |= k != a && k != b && xs[k].shape().has(d.name);
+    if (needed) kept.push_back(d);
+  }
+  return ordered_like(Shape(kept), out);
+}
+
+Tensor contract_pair(Tensor a, Tensor b, const Shape& out, Loc at) {
+  if (a.shape().united(b.shape()).rank() == out.rank()) {
+    Tensor product = mul(a, b, at);
+    return product.shape() == out ? product : transpose(product, out, at);
+  }
+  return one(a.graph(), kEinsum, {a, b}, source_attrs(out, a.dtype()), at);
+}
+
+void check_operands(const std::vector<Tensor>& xs, const Shape& out, Loc at) {
+  require(!xs.empty(), "einsum has no operands (line {})", at.line());
+  std::vector<ValueType> types;
+  for (const Tensor& x : xs) types.push_back({x.shape(), x.dtype()});
+  const Attrs attrs;
+  const OpCall call{kEinsum, types, types, attrs};
+  try {
+    require_same_dtype(call);
+    require_same_sizes(call);
+    for (const Dim& d : out) {
+      for (size_t i = 0; i < xs.size(); ++i) {
+        require(!xs[i].shape().has(d.name) || xs[i].dim(d.name) == d,
+                "dim '{}' is {} in operand {} but {} in the result; dims of one name must agree", d.name,
+                xs[i].shape().has(d.name) ? xs[i].dim(d.name).size : 0, i, d.size);
+      }
+    }
+  } catch (const Error& e) {
+    const std::string file = at.file_name();
+    throw Error(e.kind(), fmt::format("[einsum] {} ({}:{}{}{})", e.what(), file.substr(file.rfind('/') + 1), at.line(),
+                                      xs[0].graph().scope().empty() ? "" : ", ", xs[0].graph().scope()));
+  }
+}
+
+}  // namespace
+
+extern const Op kEinsum = {.name = "einsum",
+                           .infer = infer_einsum,
+                           .linear = {1u, 2u},
+                           .gradient = einsum_gradient,
+                           .flops = contract_flops,
+                           .emit = emit_contract};
+
+Tensor einsum(const std::vector<Tensor>& operands, const Shape& out, Loc at) {
+  check_operands(operands, out, at);
+  std::vector<Tensor> xs = operands;
+  for (size_t i = 0; i < xs.size(); ++i) {
+    std::vector<std::string> alone;
+    for (const Dim& d : xs[i].shape()) {
+      bool elsewhere = out.has(d.name);
+      for (size_t k = 0; k < xs.size(); ++k) elsewhere |= k != i && xs[k].shape().has(d.name);
+      if (!elsewhere) alone.push_back(d.name);
+    }
+    if (!alone.empty()) xs[i] = reduce_sum(xs[i], alone, at);
+  }
+  while (xs.size() > 1) {
+    size_t best_a = 0, best_b = 1;
+    int64_t best = -1;
+    for (size_t a = 0; a < xs.size(); ++a) {
+      for (size_t b = a + 1; b < xs.size(); ++b) {
+        const int64_t size = pair_shape(xs, a, b, out).elements();
+        if (best < 0 || size < best) best = size, best_a = a, best_b = b;
+      }
+    }
+    Tensor result = contract_pair(xs[best_a], xs[best_b], pair_shape(xs, best_a, best_b, out), at);
+    xs[best_a] = result;
+    xs.erase(xs.begin() + static_cast<std::ptrdiff_t>(best_b));
+  }
+  return xs[0].shape() == out ? xs[0] : sum_to(xs[0], out);
+}
+
+Tensor einsum(const std::vector<Tensor>& xs, Loc at) {
+  require(!xs.empty(), "einsum has no operands (line {})", at.line());
+  std::vector<Dim> out;
+  for (size_t i = 0; i < xs.size(); ++i) {
+    for (const Dim& d : xs[i].shape()) {
+      int uses = 0;
+      for (const Tensor& x : xs) uses += x.shape().has(d.name);
+      const bool seen = std::any_of(out.begin(), out.end(), [&](const Dim& o) { return o.name == d.name; });
+      if (uses == 1 && !seen) out.push_back(d);
+    }
+  }
+  return einsum(xs, Shape(out), at);
+}
+
+}  // namespace tessera

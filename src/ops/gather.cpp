@@ -1,0 +1,153 @@
+// Access by index. gather's indexed dim has the role `lookup`: split, each rank answers for its own rows with zeros
+// elsewhere, and the sum over the axis is the result. In scatter_add the indexed dim is in the result: each rank keeps the
+// updates that fall into its own rows, so it is `fresh` and complete.
+#include "ir/emit.h"
+#include "ir/source_ops.h"
+#include "ops/infer.h"
+#include "ops/sum_to.h"
+#include "tessera/ops.h"
+
+namespace tessera {
+
+namespace {
+
+const char* name_of(OutOfRange rule) {
+  switch (rule) {
+    case OutOfRange::error: return "error";
+    case OutOfRange::zero: return "zero";
+    case OutOfRange::drop: return "drop";
+    case OutOfRange::clamp: return "clamp";
+  }
+  return "error";
+}
+
+OutOfRange rule_of(const std::string& name) {
+  for (OutOfRange r : {OutOfRange::zero, OutOfRange::drop, OutOfRange::clamp}) {
+    if (name == name_of(r)) return r;
+  }
+  return OutOfRange::error;
+}
+
+void require_index(const ValueType& type) {
+  require(type.dtype == DType::int32 || type.dtype == DType::int64, "the indices are {}; they must be int32 or int64",
+          to_string(type.dtype));
+}
+
+std::vector<ValueType> infer_gather(const OpCall& call) {
+  const auto& dim = call.attrs.get<std::string>("dim");
+  require_index(call.in[1]);
+  require_dims(call.in[0].shape, {dim}, "indexed");
+  require(!call.in[1].shape.has(dim), "the indexed dim '{}' is also in the indices {}; rename it there", dim,
+          call.in[1].shape.to_string());
+  require_same_sizes(call);
+  return {{call.in[1].shape.united(call.in[0].shape.without({dim})), call.in[0].dtype}};
+}
+
+std::vector<ValueType> infer_scatter(const OpCall& call) {
+  const auto& dim = call.attrs.get<std::string>("dim");
+  const Shape out = shape_of(call.attrs);
+  require_index(call.in[0]);
+  require_dims(out, {dim}, "indexed");
+  require(!call.in[1].shape.has(dim) && !call.in[0].shape.has(dim), "the indexed dim '{}' is also in an operand", dim);
+  require_same_sizes(call);
+  for (const Dim& d : call.in[0].shape) {
+    require(call.in[1].shape.has(d.name), "dim '{}' of the indices is not in the updates {}", d.name,
+            call.in[1].shape.to_string());
+  }
+  for (const Dim& d : out) {
+    require(d.name == dim || call.in[1].shape.has(d.name), "dim '{}' of the result is not in the updates {}", d.name,
+            call.in[1].shape.to_string());
+  }
+  return {{out, call.in[1].dtype}};
+}
+
+/// By name, with the indexed dim as `role`.
+IndexSpace indexed_space(const OpCall& call, Role role) {
+  Op by_name = call.op;
+  by_name.factors = nullptr;
+  IndexSpace space = index_space(OpCall{by_name, call.in, call.out, call.attrs});
+  for (Factor& f : space.factors) {
+    if (f.name == call.attrs.get<std::string>("dim")) f.role = role;
+  }
+  return space;
+}
+
+IndexSpace gather_factors(const OpCall& call) { return indexed_space(call, Role::lookup); }
+IndexSpace scatter_factors(const OpCall& call) { return indexed_space(call, Role::fresh); }
+
+/// The factors of an iteration space, in the order of one operand's dims.
+std::vector<int> factors_of(const std::vector<std::vector<int>>& dims) {
+  std::vector<int> factors;
+  for (const auto& d : dims) factors.push_back(d[0]);
+  return factors;
+}
+
+void emit_indexed(EmitCall& call, const View& table, const std::vector<std::vector<int>>& table_dims,
+                  const std::vector<int>& iteration) {
+  const int indexed = call.factor(call.call.attrs.get<std::string>("dim"));
+  call.step.attrs = {{"strides", align(call, table, table_dims, iteration).strides},
+                     {"stride", align(call, table, table_dims, {indexed}).strides[0]},
+                     {"size", call.local[indexed]},
+                     {"out_of_range", call.call.attrs.get<std::string>("out_of_range")}};
+  call.step.exprs = {call.offset[indexed], call.extent[indexed]};
+}
+
+void emit_gather(EmitCall& call) {
+  const std::vector<int> iteration = factors_of(call.space.out[0]);
+  call.step.kernel = "gather";
+  call.step.in = {call.in[0], align(call, call.in[1], call.space.in[1], iteration)};
+  call.step.out = {call.out[0]};
+  emit_indexed(call, call.in[0], call.space.in[0], iteration);
+}
+
+void emit_scatter(EmitCall& call) {
+  const std::vector<int> iteration = factors_of(call.space.in[1]);
+  call.step.kernel = "scatter_add";
+  call.step.in = {align(call, call.in[0], call.space.in[0], iteration), call.in[1]};
+  call.step.out = {call.out[0]};
+  emit_indexed(call, call.out[0], call.space.out[0], iteration);
+}
+
+std::vector<Tensor> gather_gradient(const GradCall& c) {
+  const auto& dim = c.attrs.get<std::string>("dim");
+  const OutOfRange rule = rule_of(c.attrs.get<std::string>("out_of_range"));
+  return {scatter_add(c.in[1], c.grads[0], c.in[0].shape(), dim, rule), Tensor()};
+}
+
+std::vector<Tensor> scatter_gradient(const GradCall& c) {
+  const auto& dim = c.attrs.get<std::string>("dim");
+  const OutOfRange rule = rule_of(c.attrs.get<std::string>("out_of_range"));
+  return {Tensor(), sum_to(gather(c.grads[0], c.in[0], dim, rule), c.in[1].shape())};
+}
+
+}  // namespace
+
+extern const Op kGather = {.name = "gather",
+                           .infer = infer_gather,
+                           .factors = gather_factors,
+                           .linear = {1u},
+                           .zero_padding = 2u,
+                           .gradient = gather_gradient,
+                           .emit = emit_gather};
+extern const Op kScatterAdd = {.name = "scatter_add",
+                               .infer = infer_scatter,
+                               .factors = scatter_factors,
+                               .linear = {2u},
+                               .zero_padding = 3u,
+                               .gradient = scatter_gradient,
+                               .emit = emit_scatter};
+
+Tensor gather(Tensor weights, Tensor indices, const std::string& dim, OutOfRange out_of_range, Loc at) {
+  return one(weights.graph(), kGather, {weights, indices},
+             {{"dim", dim}, {"out_of_range", std::string(name_of(out_of_range))}}, at);
+}
+
+Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::string& dim, OutOfRange out_of_range,
+                   Loc at) {
+  Attrs attrs = source_attrs(out, updates.dtype());
+  attrs.set("dim", dim);
+  attrs.set("out_of_range", std::string(name_of(out_of_range)));
+  return one(updates.graph(), kScatterAdd, {indices, updates}, std::move(attrs), at);
+}
+
+}  // namespace tessera

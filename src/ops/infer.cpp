@@ -1,0 +1,59 @@
+#include "ops/infer.h"
+
+namespace tessera {
+
+void require_same_dtype(const OpCall& call) {
+  for (size_t i = 1; i < call.in.size(); ++i) {
+    require(call.in[i].dtype == call.in[0].dtype,
+            "operand {} is {} but operand 0 is {}; there is no implicit conversion, use cast()", i,
+            to_string(call.in[i].dtype), to_string(call.in[0].dtype));
+  }
+}
+
+void require_same_sizes(const OpCall& call) {
+  for (size_t i = 0; i < call.in.size(); ++i) {
+    for (const Dim& d : call.in[i].shape) {
+      for (size_t j = 0; j < i; ++j) {
+        const int k = call.in[j].shape.find(d.name);
+        if (k < 0) continue;
+        const Dim& other = call.in[j].shape[k];
+        require(other == d, "dim '{}' is {} in operand {} but {} in operand {}; dims of one name must agree", d.name,
+                other.size, j, d.size, i);
+      }
+    }
+  }
+}
+
+namespace {
+bool is_subsequence(const Shape& small, const Shape& large) {
+  int i = 0;
+  for (const Dim& d : large) {
+    if (i < small.rank() && small[i].name == d.name) ++i;
+  }
+  return i == small.rank();
+}
+}  // namespace
+
+Shape broadcast_shape(const OpCall& call) {
+  Shape shape = call.in[0].shape;
+  for (size_t i = 1; i < call.in.size(); ++i) {
+    const Shape& other = call.in[i].shape;
+    if (is_subsequence(shape, other)) {
+      shape = other;
+    } else if (!is_subsequence(other, shape)) {
+      shape = shape.united(other);
+    }
+  }
+  return shape;
+}
+
+void require_dims(const Shape& shape, const std::vector<std::string>& names, const char* what) {
+  require(!names.empty(), "no {} dim is given", what);
+  for (size_t i = 0; i < names.size(); ++i) {
+    require(shape.has(names[i]), "{} dim '{}' is not in {}{}", what, names[i], shape.to_string(),
+            suggestion(names[i], shape.names()));
+    for (size_t j = 0; j < i; ++j) require(names[i] != names[j], "{} dim '{}' is given twice", what, names[i]);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+// Shape and dtype rules that several op families share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/fail.h"
+#include "tessera/op.h"
+
+namespace tessera {
+
+/// All operands have one dtype, and dims of one name agree in size. Throws usage errors otherwise.
+void require_same_dtype(const OpCall& call);
+void require_same_sizes(const OpCall& call);
+/// The broadcast shape of the operands by name (the rule in ops.h).
+Shape broadcast_shape(const OpCall& call);
+/// The dims of `axes`, which must all be in x; the attribute list that reductions carry.
+void require_dims(const Shape& shape, const std::vector<std::string>& names, const char* what);
+
+/// Records a value's name for "the shape of operand i" in messages.
+inline std::string describe(const ValueType& type) {
+  return std::string(to_string(type.dtype)) + type.shape.to_string();
+}
+
+/// Adds a node with one result.
+inline Tensor one(Graph& g, const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at) {
+  return g.add(op, in, std::move(attrs), at)[0];
+}
+
+}  // namespace tessera

@@ -1,0 +1,241 @@
+// Pointwise ops. Each is one record: its instruction, where it is linear, its gradient. Operands broadcast by name, so a
+// gradient is summed back to the operand's dims (sum_to).
+#include <cmath>
+
+#include "ir/source_ops.h"
+#include "ops/infer.h"
+#include "ops/sum_to.h"
+#include "runtime/program.h"
+#include "tessera/ops.h"
+
+namespace tessera {
+
+namespace {
+
+using Types = std::vector<ValueType>;
+using Grads = std::vector<Tensor>;
+
+Types infer_any(const OpCall& call) { return {call.in[0]}; }
+
+Types infer_float(const OpCall& call) {
+  require(is_floating(call.in[0].dtype), "the operand is {}; it must be floating", to_string(call.in[0].dtype));
+  return {call.in[0]};
+}
+
+Types infer_cast(const OpCall& call) { return {{call.in[0].shape, dtype_of(call.attrs)}}; }
+
+Types infer_test(const OpCall& call) { return {{call.in[0].shape, DType::bool_}}; }
+
+Types infer_binary(const OpCall& call) {
+  require_same_dtype(call);
+  require_same_sizes(call);
+  return {{broadcast_shape(call), call.in[0].dtype}};
+}
+
+Types infer_compare(const OpCall& call) {
+  return {{infer_binary(call)[0].shape, DType::bool_}};
+}
+
+Types infer_logical(const OpCall& call) {
+  require(call.in[0].dtype == DType::bool_, "the operand is {}; it must be bool", to_string(call.in[0].dtype));
+  return call.in.size() == 1 ? Types{call.in[0]} : infer_binary(call);
+}
+
+Types infer_where(const OpCall& call) {
+  require(call.in[0].dtype == DType::bool_, "the condition is {}; it must be bool", to_string(call.in[0].dtype));
+  require(call.in[1].dtype == call.in[2].dtype, "the choices are {} and {}; they must agree, use cast()",
+          to_string(call.in[1].dtype), to_string(call.in[2].dtype));
+  require_same_sizes(call);
+  return {{broadcast_shape(call), call.in[1].dtype}};
+}
+
+Types infer_broadcast(const OpCall& call) {
+  const Shape shape = shape_of(call.attrs);
+  for (const Dim& d : call.in[0].shape) {
+    require(shape.has(d.name), "dim '{}' of {} is not in the result {}", d.name, call.in[0].shape.to_string(),
+            shape.to_string());
+    require(shape.dim(d.name) == d, "dim '{}' is {} in the operand but {} in the result; dims of one name must agree",
+            d.name, d.size, shape.dim(d.name).size);
+  }
+  return {{shape, call.in[0].dtype}};
+}
+
+Tensor num(const Tensor& like, double v) { return constant(like.graph(), v, like.dtype()); }
+
+}  // namespace
+
+// A gradient sees in (c.in[0]), out (c.out[0]) and the result's gradient g.
+#define GRAD(expr)                                    \
+  [](const GradCall& c) -> Grads {                    \
+    [[maybe_unused]] const Tensor& x = c.in[0];       \
+    [[maybe_unused]] const Tensor& y = c.out[0];      \
+    [[maybe_unused]] const Tensor& g = c.grads[0];    \
+    return Grads{expr};                               \
+  }
+#define UNARY(id, inferred, lin, ...)                                                                        \
+  extern const Op k_##id = {.name = #id,                                                                     \
+                            .infer = inferred,                                                               \
+                            .linear = {lin},                                                                 \
+                            .gradient = __VA_ARGS__,                                                         \
+                            .pointwise = true,                                                               \
+                            .code = Code::id};                                                               \
+  Tensor id(Tensor x, Loc at) { return one(x.graph(), k_##id, {x}, {}, at); }
+
+UNARY(neg, infer_any, 1u, GRAD(-g))
+UNARY(abs, infer_any, 0u, GRAD(g* sign(x)))
+UNARY(sign, infer_any, 0u, nullptr)
+UNARY(exp, infer_float, 0u, GRAD(g* y))
+UNARY(log, infer_float, 0u, GRAD(g / x))
+UNARY(log1p, infer_float, 0u, GRAD(g / (x + 1.0)))
+UNARY(sqrt, infer_float, 0u, GRAD(g * 0.5 / y))
+UNARY(rsqrt, infer_float, 0u, GRAD(g*(y* square(y)) * -0.5))
+UNARY(reciprocal, infer_float, 0u, GRAD(-(g * square(y))))
+UNARY(square, infer_any, 0u, GRAD(g*(x * 2.0)))
+UNARY(sin, infer_float, 0u, GRAD(g* cos(x)))
+UNARY(cos, infer_float, 0u, GRAD(-(g * sin(x))))
+UNARY(tanh, infer_float, 0u, GRAD(g*(1.0 - square(y))))
+UNARY(sigmoid, infer_float, 0u, GRAD(g*(y*(1.0 - y))))
+UNARY(softplus, infer_float, 0u, GRAD(g* sigmoid(x)))
+UNARY(relu, infer_any, 0u, GRAD(where(x > 0.0, g, num(g, 0))))
+UNARY(gelu, infer_float, 0u, GRAD(g* gelu_grad(x)))
+UNARY(gelu_grad, infer_float, 0u, nullptr)
+UNARY(erf, infer_float, 0u, GRAD(g*(exp(-square(x)) * (2 / std::sqrt(M_PI)))))
+UNARY(erf_inv, infer_float, 0u, GRAD(g*(exp(square(y)) * (std::sqrt(M_PI) / 2))))
+UNARY(floor, infer_float, 0u, nullptr)
+UNARY(ceil, infer_float, 0u, nullptr)
+UNARY(round, infer_float, 0u, nullptr)
+UNARY(logical_not, infer_logical, 0u, nullptr)
+UNARY(is_finite, infer_test, 0u, nullptr)
+
+namespace {
+Grads silu_gradient(const GradCall& c) {
+  Tensor s = sigmoid(c.in[0]);
+  return {c.grads[0] * (s + c.out[0] * (1.0 - s))};
+}
+}  // namespace
+UNARY(silu, infer_float, 0u, silu_gradient)
+
+extern const Op kIdentity = {.name = "identity",
+                             .infer = infer_any,
+                             .linear = {1u},
+                             .gradient = GRAD(g),
+                             .pointwise = true,
+                             .code = Code::copy};
+extern const Op kStopGradient = {
+    .name = "stop_gradient", .infer = infer_any, .linear = {1u}, .pointwise = true, .code = Code::copy};
+extern const Op kCast = {.name = "cast",
+                         .infer = infer_cast,
+                         .gradient = GRAD((is_floating(x.dtype()) ? cast(g, x.dtype()) : Tensor())),
+                         .pointwise = true,
+                         .code = Code::cast};
+extern const Op kBroadcast = {.name = "broadcast",
+                              .infer = infer_broadcast,
+                              .linear = {1u},
+                              .gradient = GRAD(sum_to(g, x.shape())),
+                              .pointwise = true,
+                              .code = Code::copy};
+
+Tensor identity(Tensor x, Loc at) { return one(x.graph(), kIdentity, {x}, {}, at); }
+Tensor stop_gradient(Tensor x, Loc at) { return one(x.graph(), kStopGradient, {x}, {}, at); }
+Tensor cast(Tensor x, DType dtype, Loc at) {
+  return one(x.graph(), kCast, {x}, {{"dtype", static_cast<int64_t>(dtype)}}, at);
+}
+Tensor broadcast(Tensor x, const Shape& shape, Loc at) {
+  return one(x.graph(), kBroadcast, {x}, source_attrs(shape, x.dtype()), at);
+}
+
+#define BINARY(id, inferred, lin0, lin1, ...)                                                                \
+  extern const Op k_##id = {.name = #id,                                                                     \
+                            .infer = inferred,                                                               \
+                            .linear = {lin0, lin1},                                                          \
+                            .gradient = __VA_ARGS__,                                                         \
+                            .pointwise = true,                                                               \
+                            .code = Code::id};                                                               \
+  Tensor id(Tensor a, Tensor b, Loc at) { return one(a.graph(), k_##id, {a, b}, {}, at); }
+#define GRAD2(expr_a, expr_b)                                                    \
+  [](const GradCall& c) -> Grads {                                               \
+    [[maybe_unused]] const Tensor &a = c.in[0], &b = c.in[1], &y = c.out[0];     \
+    const Tensor& g = c.grads[0];                                                \
+    return Grads{sum_to(expr_a, a.shape()), sum_to(expr_b, b.shape())};          \
+  }
+
+BINARY(add, infer_binary, 3u, 0u, GRAD2(g, g))
+BINARY(sub, infer_binary, 3u, 0u, GRAD2(g, -g))
+BINARY(mul, infer_binary, 1u, 2u, GRAD2(g* b, g* a))
+BINARY(div, infer_binary, 1u, 0u, GRAD2(g / b, -(g * y / b)))
+BINARY(floor_div, infer_binary, 0u, 0u, nullptr)
+BINARY(mod, infer_binary, 0u, 0u, nullptr)
+// d a^b / da = b a^(b-1), also for negative a; d/db = y log a where a > 0, else 0.
+BINARY(pow, infer_binary, 0u, 0u,
+       GRAD2(g*(b * pow(a, b - 1.0)), g* where(a > 0.0, y * log(where(a > 0.0, a, num(a, 1))), num(a, 0))))
+// At a tie the gradient is shared in equal parts.
+BINARY(minimum, infer_binary, 0u, 0u,
+       GRAD2(where(equal(a, b), g * 0.5, where(a < b, g, num(g, 0))),
+             where(equal(a, b), g * 0.5, where(a < b, num(g, 0), g))))
+BINARY(maximum, infer_binary, 0u, 0u,
+       GRAD2(where(equal(a, b), g * 0.5, where(a > b, g, num(g, 0))),
+             where(equal(a, b), g * 0.5, where(a > b, num(g, 0), g))))
+BINARY(less, infer_compare, 0u, 0u, nullptr)
+BINARY(less_equal, infer_compare, 0u, 0u, nullptr)
+BINARY(greater, infer_compare, 0u, 0u, nullptr)
+BINARY(greater_equal, infer_compare, 0u, 0u, nullptr)
+BINARY(equal, infer_compare, 0u, 0u, nullptr)
+BINARY(not_equal, infer_compare, 0u, 0u, nullptr)
+BINARY(logical_and, infer_logical, 0u, 0u, nullptr)
+BINARY(logical_or, infer_logical, 0u, 0u, nullptr)
+
+namespace {
+Grads where_gradient(const GradCall& c) {
+  const Tensor& g = c.grads[0];
+  return {Tensor(), sum_to(where(c.in[0], g, num(g, 0)), c.in[1].shape()),
+          sum_to(where(c.in[0], num(g, 0), g), c.in[2].shape())};
+}
+}  // namespace
+extern const Op kWhere = {.name = "where",
+                          .infer = infer_where,
+                          .linear = {6u},
+                          .gradient = where_gradient,
+                          .pointwise = true,
+                          .code = Code::where};
+Tensor where(Tensor condition, Tensor a, Tensor b, Loc at) {
+  return one(a.graph(), kWhere, {condition, a, b}, {}, at);
+}
+
+Tensor leaky_relu(Tensor x, double alpha, Loc at) {
+  return where(greater(x, num(x, 0), at), x, mul(x, num(x, alpha), at), at);
+}
+// exp only sees what is used: elsewhere its operand is 0, so neither value nor gradient can overflow.
+Tensor elu(Tensor x, Loc at) {
+  Tensor positive = greater(x, num(x, 0), at);
+  return where(positive, x, sub(exp(where(positive, num(x, 0), x, at), at), num(x, 1), at), at);
+}
+Tensor selu(Tensor x, Loc at) {
+  const double alpha = 1.6732632423543772, scale = 1.0507009873554805;  // Klambauer et al. 2017
+  Tensor positive = greater(x, num(x, 0), at);
+  Tensor negative = mul(sub(exp(where(positive, num(x, 0), x, at), at), num(x, 1), at), num(x, alpha), at);
+  return mul(where(positive, x, negative, at), num(x, scale), at);
+}
+Tensor clip(Tensor x, double lo, double hi, Loc at) {
+  require(lo <= hi, "clip: lo {} is above hi {} (line {})", lo, hi, at.line());
+  return minimum(maximum(x, num(x, lo), at), num(x, hi), at);
+}
+
+Tensor sum_to(Tensor g, const Shape& shape) {
+  std::vector<std::string> extra;
+  for (const Dim& d : g.shape()) {
+    if (!shape.has(d.name)) extra.push_back(d.name);
+  }
+  Tensor sum = extra.empty() ? g : reduce_sum(g, extra);
+  for (const Dim& d : shape) {
+    if (!sum.shape().has(d.name)) return broadcast(sum, shape);
+  }
+  return sum.shape() == shape ? sum : transpose(sum, shape);
+}
+
+Tensor one_hot(Tensor indices, const Dim& dim, double on, double off, DType dtype, Loc at) {
+  Graph& g = indices.graph();
+  Tensor hit = equal(indices, iota(g, dim, indices.dtype(), at), at);
+  return where(hit, constant(g, on, dtype, {}, at), constant(g, off, dtype, {}, at), at);
+}
+
+}  // namespace tessera

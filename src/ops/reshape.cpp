@@ -1,0 +1,118 @@
+// Ops that move elements without computing: transpose, reshape, rename. A reshape's factors are the common refinement of
+// the two lists of dims, read from the left: [batch, length] -> [tokens] has tokens = [batch, length]; sizes that do not
+// nest (4, 6) -> (6, 4) leave one factor that needs the whole of it.
+#include <algorithm>
+
+#include "ir/emit.h"
+#include "ir/source_ops.h"
+#include "ops/infer.h"
+#include "tessera/ops.h"
+
+namespace tessera {
+
+namespace {
+
+std::vector<ValueType> infer_transpose(const OpCall& call) {
+  const Shape out = shape_of(call.attrs);
+  const Shape& in = call.in[0].shape;
+  bool same = in.rank() == out.rank();
+  for (const Dim& d : in) same = same && out.has(d.name) && out.dim(d.name) == d;
+  require(same, "{} and {} do not have the same dims", in.to_string(), out.to_string());
+  return {{out, call.in[0].dtype}};
+}
+
+std::vector<ValueType> infer_reshape(const OpCall& call) {
+  const Shape out = shape_of(call.attrs);
+  const Shape& in = call.in[0].shape;
+  require(in.elements() == out.elements(), "{} has {} elements but {} has {}", in.to_string(), in.elements(),
+          out.to_string(), out.elements());
+  return {{out, call.in[0].dtype}};
+}
+
+/// The next dim to the left of position i that has more than one element (dims of size 1 have no factors).
+int next_dim(const Shape& shape, int i) {
+  while (i >= 0 && shape[i].size == 1) --i;
+  return i;
+}
+
+/// Cuts both lists of dims into factors, from the right. Returns false where the sizes do not nest.
+bool refine(const Shape& a, const Shape& b, IndexSpace& space) {
+  std::vector<std::vector<int>> in(a.rank()), out(b.rank());
+  int i = next_dim(a, a.rank() - 1), j = next_dim(b, b.rank() - 1);
+  int64_t left = i >= 0 ? a[i].size : 1, right = j >= 0 ? b[j].size : 1;
+  while (i >= 0 && j >= 0) {
+    const int64_t size = std::min(left, right);
+    if (left % size || right % size) return false;
+    const int f = static_cast<int>(space.factors.size());
+    const std::string name = size == a[i].size ? a[i].name : size == b[j].size ? b[j].name : a[i].name + "/" + b[j].name;
+    space.factors.push_back({name, size, Role::map, Combiner::sum});
+    in[i].insert(in[i].begin(), f);
+    out[j].insert(out[j].begin(), f);
+    if ((left /= size) == 1 && (i = next_dim(a, i - 1)) >= 0) left = a[i].size;
+    if ((right /= size) == 1 && (j = next_dim(b, j - 1)) >= 0) right = b[j].size;
+  }
+  std::reverse(space.factors.begin(), space.factors.end());  // memory order: major first
+  const int last = static_cast<int>(space.factors.size()) - 1;
+  for (auto* dims : {&in, &out}) {
+    for (auto& factors : *dims) {
+      for (int& f : factors) f = last - f;
+    }
+  }
+  space.in = {in};
+  space.out = {out};
+  return true;
+}
+
+IndexSpace reshape_factors(const OpCall& call) {
+  IndexSpace space;
+  if (refine(call.in[0].shape, call.out[0].shape, space)) return space;
+  space = {};
+  const Factor all{"elements", call.in[0].shape.elements(), Role::whole, Combiner::sum};
+  space.factors = {all};
+  return space;  // no dims: emit copies the whole
+}
+
+void emit_copy(EmitCall& call) {
+  call.step.kernel = "copy";
+  if (call.space.in.empty()) {
+    auto flat = [](const View& v) { return View{v.buffer, v.dtype, {v.elements()}, {1}, v.offset}; };
+    call.step.in = {flat(call.in[0])};
+    call.step.out = {flat(call.out[0])};
+    return;
+  }
+  emit_aligned(call);
+}
+
+}  // namespace
+
+extern const Op kTranspose = {
+    .name = "transpose",
+    .infer = infer_transpose,
+    .linear = {1u},
+    .gradient = [](const GradCall& c) -> std::vector<Tensor> { return {transpose(c.grads[0], c.in[0].shape())}; },
+    .emit = emit_copy};
+extern const Op kReshape = {
+    .name = "reshape",
+    .infer = infer_reshape,
+    .factors = reshape_factors,
+    .linear = {1u},
+    .gradient = [](const GradCall& c) -> std::vector<Tensor> { return {reshape(c.grads[0], c.in[0].shape())}; },
+    .emit = emit_copy,
+    .is_alias = true};
+
+Tensor transpose(Tensor x, const Shape& shape, Loc at) {
+  return one(x.graph(), kTranspose, {x}, source_attrs(shape, x.dtype()), at);
+}
+Tensor reshape(Tensor x, const Shape& shape, Loc at) {
+  return one(x.graph(), kReshape, {x}, source_attrs(shape, x.dtype()), at);
+}
+Tensor rename(Tensor x, const std::string& from, const std::string& to, Loc at) {
+  std::vector<Dim> dims = x.shape().dims();
+  for (Dim& d : dims) {
+    if (d.name == from) d = d.renamed(to);
+  }
+  x.dim(from);  // must exist
+  return reshape(x, Shape(std::move(dims)), at);
+}
+
+}  // namespace tessera

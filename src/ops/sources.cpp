@@ -1,0 +1,161 @@
+// Ops without operands: inputs, stored tensors, constants, indices, random bits.
+#include "ir/emit.h"
+#include "ir/source_ops.h"
+#include "ops/infer.h"
+#include "ops/random.h"
+#include "tessera/ops.h"
+
+namespace tessera {
+
+Attrs source_attrs(const Shape& shape, DType dtype) {
+  std::vector<int64_t> sizes, bounded;
+  for (const Dim& d : shape) {
+    sizes.push_back(d.size);
+    bounded.push_back(d.is_bounded);
+  }
+  return {{"dims", shape.names()}, {"sizes", sizes}, {"bounded", bounded}, {"dtype", static_cast<int64_t>(dtype)}};
+}
+
+Shape shape_of(const Attrs& attrs) {
+  std::vector<Dim> dims;
+  const auto& names = attrs.get<std::vector<std::string>>("dims");
+  const auto& sizes = attrs.get<std::vector<int64_t>>("sizes");
+  const auto& bounded = attrs.get<std::vector<int64_t>>("bounded");
+  for (size_t i = 0; i < names.size(); ++i) {
+    dims.push_back(bounded[i] ? Dim::bounded(names[i], sizes[i]) : Dim(names[i], sizes[i]));
+  }
+  return Shape(std::move(dims));
+}
+
+DType dtype_of(const Attrs& attrs) { return static_cast<DType>(attrs.get<int64_t>("dtype")); }
+
+namespace {
+
+std::vector<ValueType> infer_source(const OpCall& call) { return {{shape_of(call.attrs), dtype_of(call.attrs)}}; }
+
+Instr& only_instr(EmitCall& call) { return call.step.pointwise.code.back(); }
+
+void emit_constant(EmitCall& call) { only_instr(call).imm = call.call.attrs.get<double>("value"); }
+
+void emit_index(EmitCall& call) {
+  only_instr(call).slot = 0;
+  only_instr(call).expr = static_cast<int>(call.step.exprs.size());
+  call.step.exprs.push_back(call.offset[0]);
+}
+
+void emit_random(EmitCall& call) {
+  only_instr(call).expr = static_cast<int>(call.step.exprs.size());
+  IntExpr seed, stream;
+  seed.scalar = call.seed_scalar;
+  stream.constant = call.call.attrs.get<int64_t>("stream");
+  stream.scalar = call.step_scalar;
+  stream.scalar_factor = 0x9E3779B97F4A7C15 >> 2;  // spreads the steps of one stream
+  call.step.exprs.push_back(seed);
+  call.step.exprs.push_back(stream);
+  const Shape& shape = call.call.out[0].shape;
+  int64_t stride = shape.elements();
+  for (int d = 0; d < shape.rank(); ++d) {
+    stride /= shape[d].size;
+    IntExpr step_of_dim;
+    step_of_dim.constant = stride;
+    call.step.exprs.push_back(call.offset[call.space.out[0][d][0]]);
+    call.step.exprs.push_back(step_of_dim);
+  }
+}
+
+/// dim_size: the actual size as an expression.
+void emit_dim_size(EmitCall& call) {
+  only_instr(call).expr = static_cast<int>(call.step.exprs.size());
+  call.step.exprs.push_back(call.extent[0]);
+}
+
+IndexSpace dim_size_factors(const OpCall& call) {
+  const Shape dim = shape_of(call.attrs);
+  return {{{dim[0].name, dim[0].size, Role::whole, Combiner::sum}}, {}, {{}}};
+}
+
+}  // namespace
+
+extern const Op kInput = {.name = "input", .infer = infer_source};
+extern const Op kStored = {.name = "stored", .infer = infer_source};
+extern const Op kConstant = {
+    .name = "constant", .infer = infer_source, .pointwise = true, .code = Code::constant, .emit = emit_constant};
+extern const Op kIota = {
+    .name = "iota", .infer = infer_source, .pointwise = true, .code = Code::index, .emit = emit_index};
+extern const Op kRandomBits = {
+    .name = "random_bits", .infer = infer_source, .pointwise = true, .code = Code::random, .emit = emit_random};
+extern const Op kDimSize = {
+    .name = "dim_size",
+    .infer = [](const OpCall& call) { return std::vector<ValueType>{{Shape{}, dtype_of(call.attrs)}}; },
+    .factors = dim_size_factors,
+    .pointwise = true,
+    .code = Code::value,
+    .emit = emit_dim_size};
+
+int64_t new_stream(Graph& g) {
+  uint64_t h = 14695981039346656037ull;
+  for (unsigned char c : g.unique_name("random")) h = (h ^ c) * 1099511628211ull;
+  return static_cast<int64_t>(h >> 2);
+}
+
+Tensor constant(Graph& g, double value, DType dtype, const Shape& shape, Loc at) {
+  Attrs attrs = source_attrs(shape, dtype);
+  attrs.set("value", value);
+  return one(g, kConstant, {}, std::move(attrs), at);
+}
+
+Tensor iota(Graph& g, const Dim& dim, DType dtype, Loc at) {
+  return one(g, kIota, {}, source_attrs(Shape{dim}, dtype), at);
+}
+
+Tensor dim_size(Graph& g, const Dim& dim, DType dtype, Loc at) {
+  return one(g, kDimSize, {}, source_attrs(Shape{dim}, dtype), at);
+}
+
+namespace {
+/// Uniform in (0, 1), never an end, from the upper 23 bits.
+Tensor open_uniform(Graph& g, const Shape& shape, int64_t stream, Loc at) {
+  Attrs attrs = source_attrs(shape, DType::int64);
+  attrs.set("stream", stream);
+  Tensor bits = one(g, kRandomBits, {}, std::move(attrs), at);
+  Tensor high = cast(floor_div(bits, constant(g, 512, DType::int64, {}, at), at), DType::float32, at);
+  return mul(add(high, constant(g, 0.5, DType::float32, {}, at), at),
+             constant(g, 1.0 / (1 << 23), DType::float32, {}, at), at);
+}
+Tensor affine(Tensor x, double factor, double offset, Loc at) {
+  Graph& g = x.graph();
+  return add(mul(x, constant(g, factor, DType::float32, {}, at), at), constant(g, offset, DType::float32, {}, at), at);
+}
+Tensor as(Tensor x, DType dtype, Loc at) { return x.dtype() == dtype ? x : cast(x, dtype, at); }
+}  // namespace
+
+Tensor random_uniform(Graph& g, const Shape& shape, double lo, double hi, DType dtype, Loc at) {
+  require(hi >= lo, "random_uniform: hi {} is below lo {} (line {})", hi, lo, at.line());
+  return as(affine(open_uniform(g, shape, new_stream(g), at), hi - lo, lo, at), dtype, at);
+}
+
+// x = sqrt(2) erfinv(2u - 1) is standard normal for u uniform.
+Tensor random_normal(Graph& g, const Shape& shape, double mean, double stddev, DType dtype, Loc at) {
+  Tensor u = affine(open_uniform(g, shape, new_stream(g), at), 2, -1, at);
+  return as(affine(erf_inv(u, at), 1.4142135623730951 * stddev, mean, at), dtype, at);
+}
+
+// Two standard deviations lie at erf(2 / sqrt(2)) = 0.9545: u is drawn from the middle of the distribution only.
+Tensor truncated_normal(Graph& g, const Shape& shape, double mean, double stddev, DType dtype, Loc at) {
+  const double mass = 0.95449973610364158;
+  Tensor u = affine(open_uniform(g, shape, new_stream(g), at), 2 * mass, -mass, at);
+  return as(affine(erf_inv(u, at), 1.4142135623730951 * stddev, mean, at), dtype, at);
+}
+
+Tensor dropout_of_stream(Tensor x, double rate, int64_t stream, Loc at) {
+  require(rate >= 0 && rate < 1, "dropout: rate {} is not in [0, 1) (line {})", rate, at.line());
+  if (rate == 0) return identity(x, at);
+  Graph& g = x.graph();
+  Tensor keep = less(open_uniform(g, x.shape(), stream, at), constant(g, 1 - rate, DType::float32, {}, at), at);
+  Tensor scaled = mul(x, constant(g, 1 / (1 - rate), x.dtype(), {}, at), at);
+  return where(keep, scaled, constant(g, 0, x.dtype(), {}, at), at);
+}
+
+Tensor dropout(Tensor x, double rate, Loc at) { return dropout_of_stream(x, rate, new_stream(x.graph()), at); }
+
+}  // namespace tessera

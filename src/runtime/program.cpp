@@ -1,0 +1,135 @@
+#include "runtime/program.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/fail.h"
+
+namespace tessera {
+
+int64_t IntExpr::eval(std::span<const int> coordinates, const int64_t* scalars) const {
+  int64_t value = constant;
+  for (const auto& [axis, factor] : axis_terms) value += factor * coordinates[axis];
+  if (scalar >= 0) value += scalar_factor * scalars[scalar];
+  return std::clamp(value, lo, hi);
+}
+
+std::string IntExpr::to_string() const {
+  std::string text = fmt::format("{}", constant);
+  for (const auto& [axis, factor] : axis_terms) text += fmt::format("+{}*c{}", factor, axis);
+  if (scalar >= 0) text += fmt::format("+{}*s{}", scalar_factor, scalar);
+  if (lo != std::numeric_limits<int64_t>::min() || hi != std::numeric_limits<int64_t>::max()) {
+    text = fmt::format("clamp({},{},{})", text, lo, hi);
+  }
+  return text;
+}
+
+int64_t View::elements() const {
+  int64_t n = 1;
+  for (int64_t s : sizes) n *= s;
+  return n;
+}
+
+const char* to_string(Code code) {
+  static constexpr std::array names = {
+      "load", "constant", "index", "value", "random", "copy", "cast", "neg", "abs", "sign", "exp", "log",
+      "log1p", "sqrt", "rsqrt", "reciprocal", "square", "sin", "cos", "tanh", "sigmoid", "softplus", "relu",
+      "gelu", "gelu_grad", "silu", "erf", "erf_inv", "floor", "ceil", "round", "logical_not", "is_finite",
+      "add", "sub", "mul", "div", "floor_div", "mod", "pow", "minimum", "maximum", "less", "less_equal",
+      "greater", "greater_equal", "equal", "not_equal", "logical_and", "logical_or", "where", "mask"};
+  static_assert(names.size() == static_cast<size_t>(Code::mask) + 1);
+  return names[static_cast<size_t>(code)];
+}
+
+int Program::function(const std::string& name) const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < functions.size(); ++i) {
+    if (functions[i].name == name) return static_cast<int>(i);
+    names.push_back(functions[i].name);
+  }
+  fail(ErrorKind::usage, "the program has no function '{}'{}", name, suggestion(name, names));
+}
+
+namespace {
+
+std::string print_view(const Program& program, const View& view) {
+  std::string text = fmt::format("{}:{}[{}]", view.buffer < 0 ? "?" : program.buffers[view.buffer].name,
+                                 to_string(view.dtype), fmt::join(view.sizes, ","));
+  text += fmt::format("/[{}]", fmt::join(view.strides, ","));
+  if (view.offset != 0) text += fmt::format("+{}", view.offset);
+  return text;
+}
+
+std::string print_pointwise(const PointwiseProgram& pointwise) {
+  std::string text;
+  for (size_t i = 0; i < pointwise.code.size(); ++i) {
+    const Instr& instr = pointwise.code[i];
+    text += fmt::format("{}r{}:{}={}(", i == 0 ? "" : "; ", i, to_string(instr.dtype), to_string(instr.code));
+    std::string args;
+    auto add = [&](const std::string& arg) { args += (args.empty() ? "" : ",") + arg; };
+    for (int reg : {instr.a, instr.b, instr.c}) {
+      if (reg >= 0) add(fmt::format("r{}", reg));
+    }
+    if (instr.slot >= 0) add(fmt::format("#{}", instr.slot));
+    if (instr.expr >= 0) add(fmt::format("e{}", instr.expr));
+    if (instr.code == Code::constant || instr.code == Code::mask) add(fmt::format("{:.9g}", instr.imm));
+    text += args + ")";
+  }
+  return text + fmt::format(" -> r{}", fmt::join(pointwise.outputs, ",r"));
+}
+
+}  // namespace
+
+std::string to_string(const Program& program, const Step& step) {
+  if (step.kind == StepKind::wait) return fmt::format("wait #{}", step.number);
+  std::string text;
+  for (size_t i = 0; i < step.out.size(); ++i) text += (i ? ", " : "") + print_view(program, step.out[i]);
+  text += " = " + step.kernel;
+  if (step.kind == StepKind::collective) {
+    text += fmt::format(" #{} over", step.number);
+    for (int axis : step.axes) text += " " + program.axis_names[axis];
+  }
+  if (step.kernel == "reduce" || step.kernel == "arg_reduce" || step.kind == StepKind::collective) {
+    text += fmt::format(" {}", to_string(step.combiner));
+  }
+  text += "(";
+  for (size_t i = 0; i < step.in.size(); ++i) text += (i ? ", " : "") + print_view(program, step.in[i]);
+  text += ")";
+  if (!step.pointwise.code.empty()) text += " {" + print_pointwise(step.pointwise) + "}";
+  if (!step.attrs.items().empty()) text += " " + step.attrs.to_string();
+  for (size_t i = 0; i < step.exprs.size(); ++i) text += fmt::format(" e{}={}", i, step.exprs[i].to_string());
+  return text;
+}
+
+std::string to_string(const Program& program) {
+  std::string text = "mesh";
+  for (size_t i = 0; i < program.axis_names.size(); ++i) {
+    text += fmt::format(" {}:{}", program.axis_names[i], program.axis_sizes[i]);
+  }
+  text += fmt::format("\narenas persistent={} transient={}\n", program.persistent_bytes, program.transient_bytes);
+  for (const Port& port : program.ports) {
+    text += fmt::format("port {} {}", port.name, print_view(program, port.view));
+    for (size_t d = 0; d < port.dims.size(); ++d) {
+      text += fmt::format(" {}={}", port.dims[d], port.sizes[d]);
+      for (int axis : port.axes[d]) text += "@" + program.axis_names[axis];
+    }
+    text += '\n';
+  }
+  for (const Buffer& b : program.buffers) {
+    text += fmt::format("buffer {} {} {}+{}\n", b.name, b.arena == ArenaKind::persistent ? "persistent" : "transient",
+                        b.offset, b.bytes);
+  }
+  for (const Function& f : program.functions) {
+    text += fmt::format("function {}\n", f.name);
+    for (const Step& step : f.steps) text += "  " + to_string(program, step) + "\n";
+  }
+  return text;
+}
+
+uint64_t hash(const Program& program) {
+  uint64_t h = 14695981039346656037ull;
+  for (unsigned char c : to_string(program)) h = (h ^ c) * 1099511628211ull;
+  return h;
+}
+
+}  // namespace tessera
