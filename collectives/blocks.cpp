@@ -99,11 +99,12 @@ void copy_strided(void* target, Strided to, const void* source, Strided from, in
 
 void combine_strided(const void* const* inputs, int ranks, const Strided& part, void* out, DType dtype,
                      Combiner combiner) {
+  if (part.elements() == 0) return;
   const int64_t bytes = size_of(dtype);
   std::vector<const void*> rows(ranks);
   const bool wide = part.width * bytes >= 512 || part.n1 == 1;
   // Narrow rows are packed first, as many at a time as keep every rank's copy in the cache.
-  const int64_t row_bytes = std::max<int64_t>(1, part.width * bytes);
+  const int64_t row_bytes = part.width * bytes;
   const int64_t batch = wide ? 1 : std::max<int64_t>(1, (64 * 1024 / ranks) / row_bytes);
   std::vector<char> scratch(wide ? 0 : static_cast<size_t>(batch * row_bytes * ranks));
   char* to = static_cast<char*>(out);

@@ -178,8 +178,7 @@ void PeerOperation::match_runs(Mailbox& mailbox, const std::vector<Notice>& noti
   moves_.resize(size());
   for (int q = 0; q < size(); ++q) {
     const char* memory =
-        static_cast<const char*>(q == me_ ? fabric_->resolve(ranks_[me_], notices[q].runs)
-                                          : fabric_->resolve(ranks_[q], notices[q].runs));
+        static_cast<const char*>(fabric_->resolve(ranks_[q], notices[q].runs));
     int64_t bounds[2];
     std::memcpy(bounds, memory + me_ * sizeof(int64_t), sizeof(bounds));
     std::vector<Run> from(static_cast<size_t>(bounds[1] - bounds[0]));
@@ -214,8 +213,8 @@ void PeerOperation::match_runs(Mailbox& mailbox, const std::vector<Notice>& noti
 }
 
 void PeerOperation::start() {
-  check(!meeting_.in_flight(), "{}: started twice without a wait", describe(call_));
   fabric_->check(call_);
+  check(!meeting_.in_flight(), "{}: started twice without a wait", describe(call_));
   fabric_->note(call_);
   if (in_) {
     char* const place = in_ + (meeting_.generation() + 1) % 2 * slot_bytes_;
@@ -241,6 +240,7 @@ void PeerOperation::wait() {
     meeting_.end();
     if (large_) meeting_.await_end(call_, timeout_);
   } catch (...) {
+    meeting_.leave();
     meeting_.quiesce();
     throw;
   }

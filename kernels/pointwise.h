@@ -112,6 +112,9 @@ TESSERA_HD uint8_t truncated_quotient(uint8_t a, uint8_t b) {
   return b == 0 ? uint8_t{0} : static_cast<uint8_t>(a / b);
 }
 
+TESSERA_HD float remainder_of(float a, float b) { return ::fmodf(a, b); }
+TESSERA_HD double remainder_of(double a, double b) { return ::fmod(a, b); }
+
 struct Div {
   static TESSERA_HD float apply(float a, float b) { return a / b; }
   static TESSERA_HD double apply(double a, double b) { return a / b; }
@@ -126,7 +129,7 @@ struct Mod {
   template <class T>
   static TESSERA_HD T apply(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
-      const T r = std::fmod(a, b);
+      const T r = remainder_of(a, b);
       return (r != T(0) && (r < T(0)) != (b < T(0))) ? r + b : r;
     } else {
       const Wrap<T> q = static_cast<Wrap<T>>(truncated_quotient(a, b));
@@ -142,7 +145,7 @@ struct FloorDiv {
   static TESSERA_HD T apply(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
       if (b == T(0)) return a / b;
-      const T r = std::fmod(a, b);
+      const T r = remainder_of(a, b);
       const T exact = (a - r) / b - T(r != T(0) && (r < T(0)) != (b < T(0)));
       return math::round(exact);
     } else {

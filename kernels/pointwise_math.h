@@ -9,6 +9,8 @@
 // float64: the C library's functions; float64 is the type of oracles and of numeric gradients.
 #pragma once
 
+#include <math.h>
+
 #include <cmath>
 #include <limits>
 
@@ -29,7 +31,7 @@ TESSERA_HD float with_sign(float x, float s) {
   return bits_as<float>((bits_as<uint32_t>(x) & 0x7fffffffu) | (bits_as<uint32_t>(s) & 0x80000000u));
 }
 
-TESSERA_HD float sqrt(float x) { return std::sqrt(x); }
+TESSERA_HD float sqrt(float x) { return ::sqrtf(x); }
 TESSERA_HD double sqrt(double x) { return std::sqrt(x); }
 
 // ------------------------------------------------------------------------------ rounding to integers
@@ -115,9 +117,9 @@ TESSERA_HD double log(double x) { return std::log(x); }
 /// log(u) + (x - (u - 1)) / u with u = 1 + x rounded: the second term repairs the rounding of u.
 TESSERA_HD float log1p(float x) {
   const float u = 1.0f + x;
-  const float lost = x - (u - 1.0f);
-  const float y = log(u) + lost / u;
-  return ((u > 0.0f) & (u < kInf<float>)&(x != 0.0f)) ? y : (x == 0.0f ? x : log(u));
+  const float lost = (x - (u - 1.0f)) / u;
+  const float y = log(u) + (math::abs(lost) < 1.0f ? lost : 0.0f);  // 0 / 0 and inf - inf at the ends
+  return x == 0.0f ? x : y;
 }
 TESSERA_HD double log1p(double x) { return std::log1p(x); }
 

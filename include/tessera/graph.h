@@ -116,6 +116,9 @@ class Graph {
   /// a tensor that is not stored and for a second update of one.
   void update(Tensor stored, Tensor value, Loc at = Loc::current());
 
+  /// Marks `gradient` as that of a parameter: it is laid out by the @grads rules.
+  void mark_gradient(Tensor gradient) { values_[gradient.id()].purpose = Purpose::grads; }
+
   /// Adds a node. For ops of ops.h and of a user's own; see op.h. Returns its outputs.
   std::vector<Tensor> add(const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at);
 

@@ -1,5 +1,7 @@
 // The pointwise loops for AVX2. Standard headers stand before the
 // target pragma, so that no inline function of theirs is compiled for it.
+#include <math.h>
+
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -12,6 +14,8 @@
 #pragma GCC target("avx2")
 #endif
 
+
+#include "kernels/cpu/pointwise_flags.h"
 #include "kernels/pointwise.h"
 
 namespace tessera::cpu {

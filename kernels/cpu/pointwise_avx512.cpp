@@ -1,5 +1,7 @@
 // The pointwise loops for AVX-512 (F, BW, DQ, VL). Standard headers stand before the
 // target pragma, so that no inline function of theirs is compiled for it.
+#include <math.h>
+
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -12,6 +14,8 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
 #endif
 
+
+#include "kernels/cpu/pointwise_flags.h"
 #include "kernels/pointwise.h"
 
 namespace tessera::cpu {

@@ -1,5 +1,7 @@
 // The pointwise loops for the instruction set of the build. Standard headers stand before the
 // target pragma, so that no inline function of theirs is compiled for it.
+#include <math.h>
+
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -8,6 +10,8 @@
 
 #include "kernels/cpu/pointwise_ops.h"
 
+
+#include "kernels/cpu/pointwise_flags.h"
 #include "kernels/pointwise.h"
 
 namespace tessera::cpu {

@@ -1,6 +1,6 @@
 // Ops that move elements without computing: transpose, reshape, rename. A reshape's factors are the common refinement of
 // the two lists of dims, read from the left: [batch, length] -> [tokens] has tokens = [batch, length]; sizes that do not
-// nest (4, 6) -> (6, 4) leave one factor that needs the whole of it.
+// nest, (4, 6) -> (6, 4), go through one flat dim.
 #include <algorithm>
 
 #include "ir/emit.h"
@@ -65,21 +65,14 @@ bool refine(const Shape& a, const Shape& b, IndexSpace& space) {
 
 IndexSpace reshape_factors(const OpCall& call) {
   IndexSpace space;
-  if (refine(call.in[0].shape, call.out[0].shape, space)) return space;
-  space = {};
-  const Factor all{"elements", call.in[0].shape.elements(), Role::whole, Combiner::sum};
-  space.factors = {all};
-  return space;  // no dims: emit copies the whole
+  check(refine(call.in[0].shape, call.out[0].shape, space), "the dims of {} and {} do not nest",
+        call.in[0].shape.to_string(), call.out[0].shape.to_string());
+  return space;
 }
 
 void emit_copy(EmitCall& call) {
   call.step.kernel = "copy";
-  if (call.space.in.empty()) {
-    auto flat = [](const View& v) { return View{v.buffer, v.dtype, {v.elements()}, {1}, v.offset}; };
-    call.step.in = {flat(call.in[0])};
-    call.step.out = {flat(call.out[0])};
-    return;
-  }
+  call.step.attrs = {};
   emit_aligned(call);
 }
 
@@ -104,6 +97,11 @@ Tensor transpose(Tensor x, const Shape& shape, Loc at) {
   return one(x.graph(), kTranspose, {x}, source_attrs(shape, x.dtype()), at);
 }
 Tensor reshape(Tensor x, const Shape& shape, Loc at) {
+  IndexSpace space;
+  if (x.shape().elements() == shape.elements() && !refine(x.shape(), shape, space)) {
+    const Shape flat{Dim("elements", shape.elements())};
+    x = one(x.graph(), kReshape, {x}, source_attrs(flat, x.dtype()), at);
+  }
   return one(x.graph(), kReshape, {x}, source_attrs(shape, x.dtype()), at);
 }
 Tensor rename(Tensor x, const std::string& from, const std::string& to, Loc at) {

@@ -30,6 +30,14 @@ int64_t View::elements() const {
   return n;
 }
 
+bool View::is_contiguous() const {
+  int64_t expected = 1;
+  for (size_t d = sizes.size(); d-- > 0; expected *= sizes[d]) {
+    if (sizes[d] != 1 && strides[d] != expected) return false;
+  }
+  return true;
+}
+
 const char* to_string(Code code) {
   static constexpr std::array names = {
       "load", "constant", "index", "value", "random", "copy", "cast", "neg", "abs", "sign", "exp", "log",
@@ -57,6 +65,7 @@ std::string print_view(const Program& program, const View& view) {
                                  to_string(view.dtype), fmt::join(view.sizes, ","));
   text += fmt::format("/[{}]", fmt::join(view.strides, ","));
   if (view.offset != 0) text += fmt::format("+{}", view.offset);
+  if (!(view.shift == IntExpr{})) text += "+" + view.shift.to_string();
   return text;
 }
 

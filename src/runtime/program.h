@@ -48,8 +48,11 @@ struct View {
   DType dtype = DType::float32;
   std::vector<int64_t> sizes, strides;
   int64_t offset = 0;
+  IntExpr shift;  ///< further elements, by the rank's coordinates: a slice
 
   int64_t elements() const;
+  /// Row-major without gaps.
+  bool is_contiguous() const;
   bool operator==(const View&) const = default;
 };
 
@@ -143,6 +146,7 @@ struct Function {
   std::string name;
   std::vector<Step> steps;
   std::vector<int> inputs, outputs;  ///< ports
+  bool updates = false;             ///< stores parameters: a step of training
 };
 
 struct Program {

@@ -1,0 +1,54 @@
+// The ranks that run a Program: threads of this process, or processes of an MPI job.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+class Communicator;
+
+/// A Cluster outlives its Sessions. All of its methods are called by one thread at a time.
+class Cluster {
+ public:
+  /// `ranks` threads of this process: needs nothing and is the reference for every other backend.
+  static Cluster threads(int ranks);
+  /// One rank per process of MPI_COMM_WORLD. Throws unsupported if this build has no MPI.
+  static Cluster mpi();
+  /// mpi() under a launcher (mpirun, srun), else threads(ranks). Throws a usage error where a launcher announces more
+  /// ranks than MPI sees, and where it announces any and this build has no MPI.
+  static Cluster from_environment(int ranks = 1);
+  /// Adopts a communicator of the host program; see tessera/interop/mpi.h.
+  static Cluster adopt(std::unique_ptr<Communicator> world);
+
+  Cluster(Cluster&&) noexcept;
+  Cluster& operator=(Cluster&&) noexcept;
+  ~Cluster();
+
+  /// Ranks in all.
+  int size() const;
+  /// Ranks in this process: size() for threads, 1 under MPI.
+  int local_ranks() const;
+  /// True in the process that has rank 0: the one that prints.
+  bool is_root() const;
+  /// "threads" or "mpi".
+  std::string backend() const;
+  /// Seconds that a wait may last before the missing ranks are named; for Sessions made later.
+  void set_timeout(double seconds);
+
+  /// Runs `work` on every local rank at once, each with its communicator, and waits. If some fail, all peers are told, and
+  /// the failure that came first is thrown.
+  void run(const std::function<void(int local_rank, Communicator& world)>& work);
+
+ private:
+  struct State;
+  explicit Cluster(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// The number of ranks that a launcher announces in the environment (Open MPI, PMI, PMIx, Slurm steps), or 0 for none.
+int launched_ranks();
+
+}  // namespace tessera

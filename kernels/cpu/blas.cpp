@@ -1,0 +1,93 @@
+// Matrix products by CBLAS. A row-major C with unit column stride is computed as such; one with unit row
+// stride as its transpose. Vectors go to gemv, which reads its matrix once.
+#include "kernels/cpu/blas.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+namespace tessera::cpu {
+
+void set_blas_threads(int threads) {
+  static std::mutex mutex;
+  static int current = 0;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (threads == current) return;
+  openblas_set_num_threads(threads);
+  current = threads;
+}
+
+namespace {
+
+void call_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, const float* a, int lda,
+               const float* b, int ldb, float beta, float* c, int ldc) {
+  cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+}
+void call_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, const double* a, int lda,
+               const double* b, int ldb, double beta, double* c, int ldc) {
+  cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, 1.0, a, lda, b, ldb, beta, c, ldc);
+}
+void call_gemv(CBLAS_TRANSPOSE t, int m, int n, const float* a, int lda, const float* x, int incx, float* y,
+               int incy) {
+  cblas_sgemv(CblasRowMajor, t, m, n, 1.0f, a, lda, x, incx, 1.0f, y, incy);
+}
+void call_gemv(CBLAS_TRANSPOSE t, int m, int n, const double* a, int lda, const double* x, int incx,
+               double* y, int incy) {
+  cblas_dgemv(CblasRowMajor, t, m, n, 1.0, a, lda, x, incx, 1.0, y, incy);
+}
+
+/// How a matrix of rows x columns is handed to BLAS.
+struct Matrix {
+  CBLAS_TRANSPOSE transpose;
+  int leading;
+};
+
+Matrix matrix(int64_t rows, int64_t columns, int64_t row, int64_t column) {
+  const bool plain = column == 1 || columns == 1;
+  if (plain && (row >= columns || rows == 1)) {
+    return {CblasNoTrans, static_cast<int>(std::max(rows == 1 ? columns : row, columns))};
+  }
+  return {CblasTrans, static_cast<int>(std::max(columns == 1 ? rows : column, rows))};
+}
+
+/// y[m] += a[m, k] x[k].
+template <class T>
+void gemv(int64_t m, int64_t k, const T* a, int64_t row, int64_t column, const T* x, int64_t x_stride, T* y,
+          int64_t y_stride) {
+  const Matrix ma = matrix(m, k, row, column);
+  const int incx = static_cast<int>(k == 1 ? 1 : x_stride), incy = static_cast<int>(m == 1 ? 1 : y_stride);
+  const bool plain = ma.transpose == CblasNoTrans;
+  call_gemv(ma.transpose, static_cast<int>(plain ? m : k), static_cast<int>(plain ? k : m), a, ma.leading, x,
+            incx, y, incy);
+}
+
+template <class T>
+void gemm_of(const Gemm& g, const T* a, const T* b, T* c, bool overwrite) {
+  if (g.m == 1 || g.n == 1) {
+    const int64_t count = g.m == 1 ? g.n : g.m, stride = g.m == 1 ? g.c_column : g.c_row;
+    for (int64_t i = 0; overwrite && i < count; ++i) c[i * stride] = T(0);
+    if (g.m == 1) return gemv(g.n, g.k, b, g.b_column, g.b_row, a, g.a_column, c, g.c_column);
+    return gemv(g.m, g.k, a, g.a_row, g.a_column, b, g.b_row, c, g.c_row);
+  }
+  if (g.c_column != 1) {  // C^T = B^T A^T
+    const Gemm t{g.n, g.m, g.k, g.b_column, g.b_row, g.a_column, g.a_row, g.c_column, g.c_row};
+    return gemm_of(t, b, a, c, overwrite);
+  }
+  const Matrix ma = matrix(g.m, g.k, g.a_row, g.a_column), mb = matrix(g.k, g.n, g.b_row, g.b_column);
+  call_gemm(ma.transpose, mb.transpose, static_cast<int>(g.m), static_cast<int>(g.n), static_cast<int>(g.k), a,
+            ma.leading, b, mb.leading, overwrite ? T(0) : T(1), c,
+            static_cast<int>(std::max(g.c_row, g.n)));
+}
+
+}  // namespace
+
+void gemm(const Gemm& g, const float* a, const float* b, float* c, bool overwrite) {
+  gemm_of(g, a, b, c, overwrite);
+}
+void gemm(const Gemm& g, const double* a, const double* b, double* c, bool overwrite) {
+  gemm_of(g, a, b, c, overwrite);
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,255 @@
+// Contractions C = sum A B over named dims: matrix products by BLAS as contract_plan.h cuts them, or
+// direct loops where a product would be too small or the type is an integer. bfloat16 operands are
+// converted when they are packed, summed in float32 and rounded once.
+//
+// The loops: one dim that C walks densely is the vector dim, in strips whose sums stay in the cache while
+// all summed dims pass; if there is none, every element of C is a dot product in lanes.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/contract_plan.h"
+#include "kernels/cpu/strided_copy.h"
+#include "kernels/cpu/tables.h"
+
+namespace tessera::cpu {
+namespace {
+
+constexpr int64_t kStrip = 512;
+
+ContractPlan plan_of(const Step& step) {
+  const std::vector<int64_t> sizes[3] = {step.in.at(0).sizes, step.in.at(1).sizes, step.out.at(0).sizes};
+  const std::vector<int64_t> strides[3] = {step.in[0].strides, step.in[1].strides, step.out[0].strides};
+  return plan_contract(step.attrs.get<std::vector<int64_t>>("kinds"), sizes, strides, step.out[0].dtype);
+}
+
+bool empty(const View& v) { return std::count(v.sizes.begin(), v.sizes.end(), 0) > 0; }
+
+/// C = 0, where no index is summed.
+class ContractZero final : public Kernel {
+ public:
+  explicit ContractZero(const TensorArg& out) : out_(out), nest_(make_nest(out.sizes, {out.strides})) {}
+  void run() override {
+    const int64_t bytes = size_of(out_.dtype);
+    for_each<1>(nest_, nest_.rank(), [&](const auto& at) {
+      std::memset(static_cast<char*>(out_.data) + at[0] * bytes, 0, static_cast<size_t>(bytes));
+    });
+  }
+
+ private:
+  TensorArg out_;
+  Nest nest_;
+};
+
+class ContractGemm final : public Kernel {
+ public:
+  ContractGemm(const KernelArgs& args, ContractPlan plan)
+      : args_(args), plan_(std::move(plan)), dtype_(args.out[0].dtype) {
+    set_blas_threads(std::max(1, args.threads));
+    for (int x = 0; x < 3; ++x) {
+      if (plan_.packed[x] && x != kC) {
+        copies_[x] = StridedCopy(plan_.pack_sizes[x], plan_.pack_to[x], plan_.pack_from[x]);
+      } else if (plan_.packed[x]) {
+        copies_[x] = StridedCopy(plan_.pack_sizes[x], plan_.pack_from[x], plan_.pack_to[x]);
+      }
+    }
+    check(plan_.workspace == 0 || args.workspace != nullptr, "contract needs {} bytes of workspace",
+          plan_.workspace);
+  }
+
+  void run() override {
+    if (dtype_ == DType::float64) return run_as<double, double>();
+    if (dtype_ == DType::bfloat16) return run_as<BFloat16, float>();
+    run_as<float, float>();
+  }
+
+ private:
+  template <class T, class W>
+  void run_as() {
+    const T* a = static_cast<const T*>(args_.in[0].data);
+    const T* b = static_cast<const T*>(args_.in[1].data);
+    T* c = static_cast<T*>(args_.out[0].data);
+    for_each<3>(plan_.batch, plan_.batch.rank(), [&](const auto& at) {
+      const W* wa = packed<T, W>(kA, a + at[0]);
+      const W* wb = packed<T, W>(kB, b + at[1]);
+      if (plan_.packed[kC]) {
+        W* wc = work<W>(kC);
+        multiply(wa, wb, wc);
+        copies_[kC].copy(c + at[2], static_cast<const W*>(wc));
+      } else if constexpr (std::is_same_v<T, W>) {
+        multiply(wa, wb, c + at[2]);
+      }
+    });
+  }
+
+  template <class W>
+  W* work(Operand x) const {
+    return reinterpret_cast<W*>(static_cast<char*>(args_.workspace) + plan_.offset[x]);
+  }
+
+  template <class T, class W>
+  const W* packed(Operand x, const T* from) const {
+    if (plan_.packed[x]) {
+      copies_[x].copy(work<W>(x), from);
+      return work<W>(x);
+    }
+    if constexpr (std::is_same_v<T, W>) return from;
+    fail(ErrorKind::internal, "a bfloat16 operand is not packed");
+  }
+
+  template <class W>
+  void multiply(const W* a, const W* b, W* c) const {
+    for_each<3>(plan_.outer, plan_.outer.rank(), [&](const auto& at) {
+      bool first = true;
+      for_each<3>(plan_.sums, plan_.sums.rank(), [&](const auto& sum) {
+        gemm(plan_.gemm, a + at[0] + sum[0], b + at[1] + sum[1], c + at[2], first);
+        first = false;
+      });
+    });
+  }
+
+  KernelArgs args_;
+  ContractPlan plan_;
+  DType dtype_;
+  StridedCopy copies_[3];
+};
+
+class ContractLoops final : public Kernel {
+ public:
+  explicit ContractLoops(const KernelArgs& args) : args_(args) {
+    const auto& kinds = args.step->attrs.get<std::vector<int64_t>>("kinds");
+    kept_.strides.resize(3);
+    summed_.strides.resize(3);
+    for (size_t d = 0; d < kinds.size(); ++d) {
+      const int64_t size = std::max({args.in[0].sizes[d], args.in[1].sizes[d], args.out[0].sizes[d]});
+      const std::vector<int64_t> s = {kinds[d] == kColumn ? 0 : args.in[0].strides[d],
+                                      kinds[d] == kRow ? 0 : args.in[1].strides[d],
+                                      kinds[d] == kSum ? 0 : args.out[0].strides[d]};
+      if (size != 1) (kinds[d] == kSum ? summed_ : kept_).add_dim(size, s);
+    }
+    kept_.order_by(kC);
+    kept_.merge();
+    summed_.order_by(kA);
+    summed_.merge();
+    const int rank = kept_.rank();
+    auto dense = [&](int x) { return kept_.strides[x][rank - 1] <= 1; };
+    const bool dot = summed_.rank() > 0 && summed_.strides[kA].back() == 1 && summed_.strides[kB].back() == 1;
+    strips_ = rank > 0 && kept_.sizes.back() > 1 && !(dot && !(dense(kA) && dense(kB)));
+  }
+
+  void run() override {
+    with_element(args_.out[0].dtype, [&](auto zero) {
+      using T = decltype(zero);
+      strips_ ? run_strips<T>() : run_dots<T>();
+    });
+  }
+
+ private:
+  template <class T>
+  void run_dots() {
+    const T* a = static_cast<const T*>(args_.in[0].data);
+    const T* b = static_cast<const T*>(args_.in[1].data);
+    T* c = static_cast<T*>(args_.out[0].data);
+    const int rank = summed_.rank();
+    const int64_t n = rank > 0 ? summed_.sizes.back() : 1;
+    const int64_t sa = rank > 0 ? summed_.strides[kA].back() : 1, sb = rank > 0 ? summed_.strides[kB].back() : 1;
+    for_each<3>(kept_, kept_.rank(), [&](const auto& at) {
+      Compute<T> sum = 0;
+      for_each<3>(summed_, std::max(0, rank - 1), [&](const auto& k) {
+        sum = wrapping_add(sum, dot(a + at[0] + k[0], sa, b + at[1] + k[1], sb, n));
+      });
+      c[at[2]] = store_as<T>(sum);
+    });
+  }
+
+  template <class T>
+  static Compute<T> dot(const T* a, int64_t sa, const T* b, int64_t sb, int64_t n) {
+    using W = Compute<T>;
+    constexpr int64_t kLanes = 16;
+    W lanes[kLanes] = {};
+    int64_t i = 0;
+    if (sa == 1 && sb == 1) {
+      for (; i + kLanes <= n; i += kLanes) {
+        for (int64_t l = 0; l < kLanes; ++l) {
+          lanes[l] = wrapping_add(lanes[l], wrapping_mul(W(load_as(a[i + l])), W(load_as(b[i + l]))));
+        }
+      }
+    }
+    for (int64_t l = 0; i < n; ++i, l = (l + 1) % kLanes) {
+      lanes[l] = wrapping_add(lanes[l], wrapping_mul(W(load_as(a[i * sa])), W(load_as(b[i * sb]))));
+    }
+    for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+      for (int64_t l = 0; l < half; ++l) lanes[l] = wrapping_add(lanes[l], lanes[l + half]);
+    }
+    return lanes[0];
+  }
+
+  template <class T>
+  void run_strips() {
+    const int64_t n = kept_.sizes.back();
+    const int64_t sa = kept_.strides[kA].back(), sb = kept_.strides[kB].back(), sc = kept_.strides[kC].back();
+    for_each<3>(kept_, kept_.rank() - 1, [&](const auto& at) {
+      for (int64_t i = 0; i < n; i += kStrip) {
+        const T* a = static_cast<const T*>(args_.in[0].data) + at[0] + i * sa;
+        const T* b = static_cast<const T*>(args_.in[1].data) + at[1] + i * sb;
+        T* c = static_cast<T*>(args_.out[0].data) + at[2] + i * sc;
+        Compute<T> acc[kStrip];
+        const int64_t m = std::min(kStrip, n - i);
+        std::fill(acc, acc + m, Compute<T>(0));
+        for_each<3>(summed_, summed_.rank(), [&](const auto& k) {
+          add_products(acc, a + k[0], sa, b + k[1], sb, m);
+        });
+        for (int64_t j = 0; j < m; ++j) c[j * sc] = store_as<T>(acc[j]);
+      }
+    });
+  }
+
+  template <class T>
+  static void add_products(Compute<T>* __restrict acc, const T* __restrict a, int64_t sa,
+                           const T* __restrict b, int64_t sb, int64_t n) {
+    using W = Compute<T>;
+    if (sa == 0 && sb == 1) {
+      const W x = load_as(*a);
+      for (int64_t i = 0; i < n; ++i) acc[i] = wrapping_add(acc[i], wrapping_mul(x, W(load_as(b[i]))));
+    } else if (sa == 1 && sb == 0) {
+      const W x = load_as(*b);
+      for (int64_t i = 0; i < n; ++i) acc[i] = wrapping_add(acc[i], wrapping_mul(W(load_as(a[i])), x));
+    } else if (sa == 1 && sb == 1) {
+      for (int64_t i = 0; i < n; ++i) {
+        acc[i] = wrapping_add(acc[i], wrapping_mul(W(load_as(a[i])), W(load_as(b[i]))));
+      }
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        acc[i] = wrapping_add(acc[i], wrapping_mul(W(load_as(a[i * sa])), W(load_as(b[i * sb]))));
+      }
+    }
+  }
+
+  KernelArgs args_;
+  Nest kept_, summed_;  ///< operands A, B, C
+  bool strips_ = false;
+};
+
+class Nothing final : public Kernel {
+ public:
+  void run() override {}
+};
+
+}  // namespace
+
+int64_t contract_workspace(const Step& step) {
+  if (empty(step.in.at(0)) || empty(step.in.at(1)) || empty(step.out.at(0))) return 0;
+  return plan_of(step).workspace;
+}
+
+std::unique_ptr<Kernel> bind_contract(const KernelArgs& args) {
+  const Step& step = *args.step;
+  check(step.in.at(0).dtype == step.out.at(0).dtype && step.in.at(1).dtype == step.out[0].dtype,
+        "contract needs operands and a result of one dtype");
+  if (empty(step.out[0])) return std::make_unique<Nothing>();
+  if (empty(step.in[0]) || empty(step.in[1])) return std::make_unique<ContractZero>(args.out[0]);
+  ContractPlan plan = plan_of(step);
+  if (plan.loops) return std::make_unique<ContractLoops>(args);
+  return std::make_unique<ContractGemm>(args, std::move(plan));
+}
+
+}  // namespace tessera::cpu

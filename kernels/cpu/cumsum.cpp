@@ -1,0 +1,68 @@
+// Running sums along one dim, in order. float32 and bfloat16 sums are kept in float64 and rounded when they
+// are stored: a prefix has no pairwise order to choose. If another dim is dense, a strip of it is summed
+// side by side.
+#include <algorithm>
+
+#include "kernels/cpu/along_dim.h"
+#include "kernels/cpu/tables.h"
+#include "kernels/cpu/types.h"
+
+namespace tessera::cpu {
+namespace {
+
+constexpr int64_t kStrip = 256;
+
+class CumSum final : public Kernel {
+ public:
+  explicit CumSum(const KernelArgs& args)
+      : in_(args.in.at(0)),
+        out_(args.out.at(0)),
+        exclusive_(args.step->attrs.get<int64_t>("exclusive", 0) != 0),
+        reverse_(args.step->attrs.get<int64_t>("reverse", 0) != 0),
+        along_(along_dim({&in_, &out_}, args.step->attrs.get<int64_t>("dim"))) {
+    check(in_.dtype == out_.dtype && in_.sizes == out_.sizes, "cumsum needs views of one dtype and size");
+  }
+
+  void run() override {
+    with_element(in_.dtype, [&](auto zero) { run_as<decltype(zero)>(); });
+  }
+
+ private:
+  template <class T>
+  void run_as() const {
+    using W = std::conditional_t<std::is_integral_v<T>, T, double>;
+    const int rank = along_.others.rank();
+    const int64_t n = rank > 0 ? along_.others.sizes.back() : 1;
+    const int64_t ni = rank > 0 ? along_.others.strides[0].back() : 0;
+    const int64_t no = rank > 0 ? along_.others.strides[1].back() : 0;
+    const int64_t first = reverse_ ? along_.size - 1 : 0, step = reverse_ ? -1 : 1;
+    for_each<2>(along_.others, std::max(0, rank - 1), [&](const auto& at) {
+      for (int64_t j = 0; j < n; j += kStrip) {
+        const int64_t m = std::min(kStrip, n - j);
+        const T* in = static_cast<const T*>(in_.data) + at[0] + j * ni;
+        T* out = static_cast<T*>(out_.data) + at[1] + j * no;
+        W sums[kStrip];
+        std::fill(sums, sums + m, W(0));
+        for (int64_t i = 0, p = first; i < along_.size; ++i, p += step) {
+          const T* x = in + p * along_.stride[0];
+          T* y = out + p * along_.stride[1];
+          for (int64_t l = 0; l < m; ++l) {
+            const W before = sums[l];
+            sums[l] = wrapping_add(before, static_cast<W>(load_as(x[l * ni])));
+            y[l * no] = store_as<T>(static_cast<Compute<T>>(exclusive_ ? before : sums[l]));
+          }
+        }
+      }
+    });
+  }
+
+  TensorArg in_, out_;
+  bool exclusive_, reverse_;
+  AlongDim along_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind_cumsum(const KernelArgs& args) { return std::make_unique<CumSum>(args); }
+
+}  // namespace tessera::cpu

@@ -1,0 +1,91 @@
+// Gather: every iteration index reads its index and then one element of the weights. Dims along which the
+// index does not change and both tensors are dense (an embedding's width) are the inner loop: one memcpy
+// an index. Elements move as bits. Rows that another rank holds are zero here; the sum over ranks is whole.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/indexed.h"
+#include "kernels/cpu/tables.h"
+#include "kernels/cpu/types.h"
+
+namespace tessera::cpu {
+namespace {
+
+class Gather final : public Kernel {
+ public:
+  explicit Gather(const KernelArgs& args)
+      : args_(args),
+        weights_(args.in.at(0)),
+        indices_(args.in.at(1)),
+        out_(args.out.at(0)),
+        stride_(args.step->attrs.get<int64_t>("stride")) {
+    check(indices_.dtype == DType::int32 || indices_.dtype == DType::int64, "indices of type {}",
+          to_string(indices_.dtype));
+    check(weights_.dtype == out_.dtype, "gather of {} into {}", to_string(weights_.dtype),
+          to_string(out_.dtype));
+    dim_.rule = out_of_range_rule(*args.step);
+    dim_.size = args.step->attrs.get<int64_t>("size");
+    nest_ = make_nest(out_.sizes, {out_.strides, args.step->attrs.get<std::vector<int64_t>>("strides"),
+                                   indices_.strides});
+    nest_.drop_ones();
+    nest_.order_by(0);
+    nest_.merge();
+    const int rank = nest_.rank();
+    by_rows_ = rank > 0 && nest_.strides[2][rank - 1] == 0;
+  }
+
+  void run() override {
+    dim_.first = eval(args_, 0);
+    dim_.n = eval(args_, 1);
+    const bool bad = with_bits(out_.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      return indices_.dtype == DType::int64 ? gather<T, int64_t>() : gather<T, int32_t>();
+    });
+    if (bad) report_bad_index(args_, indices_, out_.sizes, dim_.n);
+  }
+
+ private:
+  /// Whether an index was out of range under `error`.
+  template <class T, class Index>
+  bool gather() const {
+    const T* weights = static_cast<const T*>(weights_.data);
+    const Index* indices = static_cast<const Index*>(indices_.data);
+    T* out = static_cast<T*>(out_.data);
+    const int rank = nest_.rank();
+    bool bad = false;
+    if (!by_rows_) {
+      for_each<3>(nest_, rank, [&](const auto& at) {
+        const int64_t row = dim_.local(indices[at[2]], bad);
+        out[at[0]] = row < 0 ? T(0) : weights[at[1] + row * stride_];
+      });
+      return bad;
+    }
+    const int64_t n = nest_.sizes.back(), so = nest_.strides[0].back(), sw = nest_.strides[1].back();
+    for_each<3>(nest_, rank - 1, [&](const auto& at) {
+      const int64_t row = dim_.local(indices[at[2]], bad);
+      T* to = out + at[0];
+      const T* from = weights + at[1] + row * stride_;
+      if (so == 1 && row < 0) {
+        std::memset(to, 0, static_cast<size_t>(n) * sizeof(T));
+      } else if (so == 1 && sw == 1) {
+        std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
+      } else {
+        for (int64_t i = 0; i < n; ++i) to[i * so] = row < 0 ? T(0) : from[i * sw];
+      }
+    });
+    return bad;
+  }
+
+  KernelArgs args_;
+  TensorArg weights_, indices_, out_;
+  int64_t stride_;
+  IndexedDim dim_;
+  Nest nest_;  ///< operands out, weights, indices
+  bool by_rows_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind_gather(const KernelArgs& args) { return std::make_unique<Gather>(args); }
+
+}  // namespace tessera::cpu

@@ -1,0 +1,247 @@
+// Fused pointwise steps: a block interpreter.
+//
+// The iteration space is simplified to few dims and walked in blocks of about 512 elements: some rows of
+// the innermost dim, or a piece of one. Per block every instruction runs one tight loop whose operands are
+// registers: arrays without gaps that stay in the L1 cache. A load without gaps is its own register (no
+// copy), and so is the last writer of an output that overlaps no input. Everything that an instruction
+// derives from the position (loads, stores, indices, masks, random counters) is affine in the index, so
+// all of them are operands of one loop nest with strides of their own.
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/cpu/pointwise_interpreter.h"
+#include "kernels/pointwise.h"
+
+namespace tessera::cpu {
+namespace {
+
+/// Copies a strided operand into a register without gaps.
+template <class T>
+void gather_rows(const T* from, const Place& p, const Extent& e, T* to) {
+  for (int64_t r = 0; r < e.rows; ++r, from += p.outer, to += e.n) {
+    if (p.inner == 1) {
+      std::memcpy(to, from, static_cast<size_t>(e.n) * sizeof(T));
+    } else if (p.inner == 0) {
+      std::fill(to, to + e.n, *from);
+    } else {
+      for (int64_t i = 0; i < e.n; ++i) to[i] = from[i * p.inner];
+    }
+  }
+}
+
+template <class T>
+void scatter_rows(const T* from, const Place& p, const Extent& e, T* to) {
+  for (int64_t r = 0; r < e.rows; ++r, to += p.outer, from += e.n) {
+    if (p.inner == 1) {
+      std::memcpy(to, from, static_cast<size_t>(e.n) * sizeof(T));
+    } else {
+      for (int64_t i = 0; i < e.n; ++i) to[i * p.inner] = from[i];
+    }
+  }
+}
+
+}  // namespace
+
+void Pointwise::run() {
+  if (nest_.elements() == 0) return;
+  refill(false);
+  for (Op& op : code_) op.filled_from = nullptr;
+  const int outer = std::max(0, nest_.rank() - 2);
+  std::array<int64_t, kMaxDims> index{};
+  while (true) {
+    run_plane();
+    int d = outer - 1;
+    for (; d >= 0; --d) {
+      advance(d, 1);
+      if (++index[d] < nest_.sizes[d]) break;
+      advance(d, -nest_.sizes[d]);
+      index[d] = 0;
+    }
+    if (d < 0) return;
+  }
+}
+
+void Pointwise::run_plane() {
+  const int rank = nest_.rank();
+  const int64_t n1 = rank > 1 ? nest_.sizes[rank - 2] : 1;
+  const int64_t n0 = rank > 0 ? nest_.sizes[rank - 1] : 1;
+  for (int64_t i = 0; i < n1; i += block_.rows) {
+    const int64_t rows = std::min(block_.rows, n1 - i);
+    for (int64_t j = 0; j < n0; j += block_.n) {
+      const int64_t n = std::min(block_.n, n0 - j);
+      run_block({rows, n});
+      if (rank > 0) advance(rank - 1, n);
+    }
+    if (rank > 0) advance(rank - 1, -n0);
+    if (rank > 1) advance(rank - 2, rows);
+  }
+  if (rank > 1) advance(rank - 2, -n1);
+}
+
+void Pointwise::run_block(const Extent& e) {
+  const int64_t n = e.elements();
+  for (size_t i = 0; i < code_.size(); ++i) {
+    Op& op = code_[i];
+    const Instr& instr = op.instr;
+    switch (instr.code) {
+      case Code::load: run_load(op, regs_[i], e); break;
+      case Code::constant:
+      case Code::value: break;
+      case Code::index: run_index(op, e); break;
+      case Code::random: run_random(op, regs_[i], e); break;
+      case Code::mask: run_mask(op, regs_[i], e); break;
+      default: {
+        if (op.alias) {
+          regs_[i] = regs_[instr.a];
+          break;
+        }
+        void* out = op.buffer;
+        if (op.output >= 0) {
+          const TensorArg& target = args_.out[op.output];
+          out = static_cast<char*>(target.data) + offsets_[op.output] * size_of(target.dtype);
+          regs_[i] = out;
+        }
+        auto reg = [&](int r) { return r >= 0 ? regs_[r] : nullptr; };
+        op.fn({reg(instr.a), reg(instr.b), reg(instr.c), out, n});
+      }
+    }
+  }
+  for (size_t k = 0; k < outputs_.size(); ++k) {
+    if (!outputs_[k].direct) store(outputs_[k], static_cast<int>(k), e);
+  }
+}
+
+void Pointwise::run_load(Op& op, const void*& reg, const Extent& e) {
+  const Place& p = op.place;
+  const char* from = static_cast<const char*>(op.arg->data) + offsets_[p.operand] * size_of(op.arg->dtype);
+  const bool narrow = op.arg->dtype == DType::bfloat16;
+  if (p.dense(e)) {
+    if (narrow) {
+      ops_.widen({from, nullptr, nullptr, op.buffer, e.elements()});
+    } else {
+      reg = from;
+    }
+    return;
+  }
+  if (p.inner == 0 && (e.rows == 1 || p.outer == 0)) {  // one number: it may be there already
+    if (op.filled_from == from && op.filled >= e.elements()) return;
+    op.filled_from = from;
+    op.filled = e.elements();
+  }
+  if (narrow) {
+    BFloat16 packed[kBlock];
+    gather_rows(reinterpret_cast<const BFloat16*>(from), p, e, packed);
+    ops_.widen({packed, nullptr, nullptr, op.buffer, e.elements()});
+    return;
+  }
+  with_type(op.instr.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    gather_rows(reinterpret_cast<const T*>(from), p, e, reinterpret_cast<T*>(op.buffer));
+  });
+}
+
+void Pointwise::run_index(Op& op, const Extent& e) {
+  const int64_t first = values_[op.instr.expr] + offsets_[op.place.operand];
+  const bool round = op.instr.dtype == DType::bfloat16;
+  with_type(op.instr.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = reinterpret_cast<T*>(op.buffer);
+    for (int64_t r = 0; r < e.rows; ++r) {
+      const int64_t start = first + r * op.place.outer;
+      for (int64_t i = 0; i < e.n; ++i) *out++ = static_cast<T>(start + i * op.place.inner);
+    }
+    if constexpr (std::is_same_v<T, float>) {
+      for (T* x = out - e.elements(); round && x != out; ++x) *x = round_to_bfloat16(*x);
+    }
+  });
+}
+
+/// Runs of consecutive logical indices take whole Philox counters; the register starts at the word of the
+/// first one.
+void Pointwise::run_random(Op& op, const void*& reg, const Extent& e) {
+  const Instr& instr = op.instr;
+  const uint64_t seed = static_cast<uint64_t>(values_[instr.expr]);
+  const uint64_t stream = static_cast<uint64_t>(values_[instr.expr + 1]);
+  const size_t rank = args_.out[0].sizes.size();
+  int64_t first = offsets_[op.place.operand];
+  for (size_t d = 0; d < rank; ++d) {
+    first += values_[instr.expr + 2 + 2 * d] * values_[instr.expr + 3 + 2 * d];
+  }
+  auto words = [&](int64_t* out, int64_t start, int64_t n) {
+    const int64_t skip = start & 3;
+    ops_.random(out, static_cast<uint64_t>(start) >> 2, stream, seed, (skip + n + 3) / 4);
+    return out + skip;
+  };
+  int64_t* out = reinterpret_cast<int64_t*>(op.buffer);
+  if (op.place.dense(e)) {
+    reg = words(out, first, e.elements());
+    return;
+  }
+  reg = out;
+  for (int64_t r = 0; r < e.rows; ++r, out += e.n) {
+    const int64_t start = first + r * op.place.outer;
+    int64_t row[kBlock + kSlack];
+    if (op.place.inner == 1) {
+      const int64_t* from = words(row, start, e.n);
+      std::copy(from, from + e.n, out);
+      continue;
+    }
+    for (int64_t i = 0; i < e.n; ++i) {
+      out[i] = *words(row, start + i * op.place.inner, 1);
+    }
+  }
+}
+
+/// A block that is kept whole is its operand's array.
+void Pointwise::run_mask(Op& op, const void*& reg, const Extent& e) {
+  const Place& p = op.place;
+  const int64_t value = values_[op.instr.expr];
+  const int64_t first = op.instr.slot < 0 ? (value != 0 ? -1 : 0) : offsets_[p.operand];
+  const int64_t limit = op.instr.slot < 0 ? 0 : value;
+  const int64_t last = first + (e.rows - 1) * p.outer + (e.n - 1) * p.inner;
+  if (last < limit) {
+    reg = regs_[op.instr.a];
+    return;
+  }
+  reg = op.buffer;
+  with_type(op.instr.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* from = static_cast<const T*>(regs_[op.instr.a]);
+    T* out = reinterpret_cast<T*>(op.buffer);
+    T other = formula::cast<T>(op.instr.imm);
+    if (op.instr.dtype == DType::bool_) other = T(op.instr.imm != 0);
+    if constexpr (std::is_same_v<T, float>) {
+      if (op.instr.dtype == DType::bfloat16) other = round_to_bfloat16(other);
+    }
+    for (int64_t r = 0; r < e.rows; ++r, from += e.n, out += e.n) {
+      const int64_t left = limit - first - r * p.outer;  // how many positions are below the limit
+      const int64_t kept = p.inner > 0 ? std::clamp<int64_t>(left, 0, e.n) : (left > 0 ? e.n : 0);
+      std::copy(from, from + kept, out);
+      std::fill(out + kept, out + e.n, other);
+    }
+  });
+}
+
+void Pointwise::store(const Output& out, int number, const Extent& e) {
+  const TensorArg& target = args_.out[number];
+  char* to = static_cast<char*>(target.data) + offsets_[number] * size_of(target.dtype);
+  const void* from = regs_[out.reg];
+  if (target.dtype == DType::bfloat16) {
+    if (out.place.dense(e)) return ops_.narrow({from, nullptr, nullptr, to, e.elements()});
+    BFloat16 packed[kBlock];
+    ops_.narrow({from, nullptr, nullptr, packed, e.elements()});
+    return scatter_rows(packed, out.place, e, reinterpret_cast<BFloat16*>(to));
+  }
+  with_type(target.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* x = static_cast<const T*>(from);
+    if (out.place.dense(e)) {
+      std::memcpy(to, x, static_cast<size_t>(e.elements()) * sizeof(T));
+    } else {
+      scatter_rows(x, out.place, e, reinterpret_cast<T*>(to));
+    }
+  });
+}
+
+}  // namespace tessera::cpu

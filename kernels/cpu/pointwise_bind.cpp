@@ -1,0 +1,242 @@
+// Binding of fused pointwise steps: the loop nest, the blocks, the place of every register and the loop of
+// every instruction. Everything that pointwise.cpp only follows is decided here.
+#include <algorithm>
+#include <numeric>
+#include <type_traits>
+
+#include "kernels/cpu/pointwise_interpreter.h"
+#include "kernels/cpu/tables.h"
+#include "kernels/pointwise.h"
+
+namespace tessera::cpu {
+
+std::span<const BlockOps* const> usable_block_ops() {
+  static constexpr const BlockOps* kAll[] = {&kBaseOps, &kAvx2Ops, &kAvx512Ops};
+#if defined(__x86_64__) && defined(__GNUC__)
+  static const size_t usable = [] {
+    if (!__builtin_cpu_supports("avx2")) return 1;
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
+               ? 3
+               : 2;
+  }();
+#else
+  static const size_t usable = 1;
+#endif
+  return {kAll, usable};
+}
+
+namespace {
+
+/// [first, last) bytes that a view touches.
+std::pair<const char*, const char*> range_of(const TensorArg& t) {
+  int64_t low = 0, high = 0;
+  for (size_t d = 0; d < t.sizes.size(); ++d) {
+    if (t.sizes[d] == 0) return {nullptr, nullptr};
+    (t.strides[d] < 0 ? low : high) += (t.sizes[d] - 1) * t.strides[d];
+  }
+  const char* base = static_cast<const char*>(t.data);
+  return {base + low * size_of(t.dtype), base + (high + 1) * size_of(t.dtype)};
+}
+
+bool overlap(const TensorArg& x, const TensorArg& y) {
+  auto [a, b] = range_of(x);
+  auto [c, d] = range_of(y);
+  return a < d && c < b;
+}
+
+}  // namespace
+
+Pointwise::Pointwise(const KernelArgs& args, const BlockOps& ops) : args_(args), ops_(ops) {
+  make_nest_and_ops();
+  if (nest_.elements() == 0) return;
+  choose_block();
+  assign_buffers();
+  for (Op& op : code_) bind_op(op);
+  refill(true);
+}
+
+/// Operands of the nest: outputs first, so that the innermost dim is the one that is stored densely.
+void Pointwise::make_nest_and_ops() {
+  const Step& step = *args_.step;
+  const auto& sizes = args_.out.at(0).sizes;
+  const size_t rank = sizes.size();
+  std::vector<std::vector<int64_t>> strides;
+  for (const TensorArg& out : args_.out) {
+    check(out.sizes == sizes, "outputs of a pointwise step differ in size");
+    strides.push_back(out.strides);
+  }
+  for (size_t i = 0; i < step.exprs.size(); ++i) values_.push_back(eval(args_, static_cast<int>(i)));
+  for (size_t k = 0; k < step.pointwise.outputs.size(); ++k) {
+    outputs_.push_back({step.pointwise.outputs[k], {static_cast<int>(k)}, false});
+  }
+  for (const Instr& instr : step.pointwise.code) {
+    Op op;
+    op.instr = instr;
+    if (instr.code == Code::load) op.arg = &args_.in.at(instr.slot);
+    if (positional(instr.code)) {
+      std::vector<int64_t> s(rank, 0);
+      if (instr.code == Code::load) {
+        check(op.arg->sizes == sizes, "an input of a pointwise step has not the sizes of the outputs");
+        s = op.arg->strides;
+      } else if (instr.code == Code::random) {
+        for (size_t d = 0; d < rank; ++d) {
+          check(!step.exprs[instr.expr + 3 + 2 * d].depends_on_scalars(),
+                "the index strides of random numbers depend on a run-time scalar");
+          s[d] = values_[instr.expr + 3 + 2 * d];
+        }
+      } else if (instr.slot >= 0) {
+        s.at(instr.slot) = 1;
+      }
+      op.place.operand = static_cast<int>(strides.size());
+      strides.push_back(std::move(s));
+    }
+    op.alias = instr.code == Code::copy && step.pointwise.code.at(instr.a).dtype == instr.dtype;
+    code_.push_back(std::move(op));
+  }
+  nest_ = make_nest(sizes, std::move(strides));
+  nest_.drop_ones();
+  nest_.order_by(0);
+  nest_.merge();
+  offsets_.assign(nest_.strides.size(), 0);
+  regs_.assign(code_.size(), nullptr);
+}
+
+/// Blocks of equal length within a row, or as many whole rows as fit.
+void Pointwise::choose_block() {
+  const int rank = nest_.rank();
+  const int64_t n0 = rank > 0 ? nest_.sizes[rank - 1] : 1, n1 = rank > 1 ? nest_.sizes[rank - 2] : 1;
+  if (n0 > kBlock / 2) {
+    const int64_t pieces = (n0 + kBlock - 1) / kBlock;
+    block_ = {1, std::min(n0, ((n0 + pieces - 1) / pieces + 15) / 16 * 16)};
+  } else {
+    block_ = {std::min(n1, kBlock / n0), n0};
+  }
+  auto place = [&](Place& p) {
+    p.inner = rank > 0 ? nest_.strides[p.operand][rank - 1] : 1;
+    p.outer = rank > 1 ? nest_.strides[p.operand][rank - 2] : 0;
+  };
+  for (Op& op : code_) {
+    if (op.place.operand >= 0) place(op.place);
+  }
+  for (size_t k = 0; k < outputs_.size(); ++k) {
+    Output& out = outputs_[k];
+    const TensorArg& target = args_.out[k];
+    place(out.place);
+    Op& op = code_[out.reg];
+    const Code code = op.instr.code;
+    const bool computed =
+        !positional(code) && code != Code::constant && code != Code::value && !op.alias;
+    out.direct = computed && op.output < 0 && target.dtype != DType::bfloat16 && out.place.dense(block_) &&
+                 std::none_of(args_.in.begin(), args_.in.end(),
+                              [&](const TensorArg& in) { return overlap(in, target); });
+    check(stored_as(target.dtype) == stored_as(op.instr.dtype),
+          "output {} of a pointwise step is {}, but its register is {}", k, to_string(target.dtype),
+          to_string(op.instr.dtype));
+    if (out.direct) op.output = static_cast<int>(k);
+  }
+}
+
+/// Linear scan: a buffer is free again after the last instruction that reads its register. An
+/// instruction that may hand on its operand's array (copy, mask) keeps it alive.
+void Pointwise::assign_buffers() {
+  const int count = static_cast<int>(code_.size());
+  std::vector<int> last(count, -1);
+  for (const Output& out : outputs_) last[out.reg] = count;
+  for (int i = count - 1; i >= 0; --i) {
+    const Instr& instr = code_[i].instr;
+    const bool hands_on = code_[i].alias || instr.code == Code::mask;
+    for (int r : {instr.a, instr.b, instr.c}) {
+      if (r >= 0) last[r] = std::max({last[r], i, hands_on ? last[i] : -1});
+    }
+  }
+  const int64_t bytes_of_one = kBlock + kSlack;
+  std::vector<int64_t> place(count, -1);
+  std::vector<std::pair<int64_t, int64_t>> free;  // bytes, offset
+  int64_t top = 0;
+  for (int i = 0; i < count; ++i) {
+    const Code code = code_[i].instr.code;
+    const bool lasting = code == Code::constant || code == Code::value || code == Code::load;
+    const int64_t bytes = bytes_of_one * size_of(stored_as(code_[i].instr.dtype));
+    auto it = std::find_if(free.begin(), free.end(), [&](const auto& f) { return f.first == bytes; });
+    if (!lasting && it != free.end()) {
+      place[i] = it->second;
+      free.erase(it);
+    } else {
+      place[i] = top;
+      top += (bytes + 63) / 64 * 64;
+    }
+    for (int r = 0; r <= i; ++r) {
+      const Code c = code_[r].instr.code;
+      if (last[r] > i || place[r] < 0 || c == Code::constant || c == Code::value || c == Code::load) continue;
+      free.push_back({bytes_of_one * size_of(stored_as(code_[r].instr.dtype)), place[r]});
+      place[r] = -2 - place[r];
+    }
+  }
+  memory_.assign(static_cast<size_t>(top) + 64, 0);
+  unsigned char* base = memory_.data() + (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64) % 64;
+  for (int i = 0; i < count; ++i) code_[i].buffer = base + (place[i] <= -2 ? -2 - place[i] : place[i]);
+}
+
+void Pointwise::bind_op(Op& op) {
+  const Instr& instr = op.instr;
+  regs_[&op - code_.data()] = op.buffer;
+  if (positional(instr.code) || instr.code == Code::constant || instr.code == Code::value) {
+    if (op.arg != nullptr) {
+      check(stored_as(op.arg->dtype) == stored_as(instr.dtype), "a pointwise load of {} from a {} tensor",
+            to_string(instr.dtype), to_string(op.arg->dtype));
+    }
+    return;
+  }
+  const int typed_by = instr.code == Code::where ? instr.b : instr.a;
+  const DType operand = code_.at(typed_by).instr.dtype;
+  const bool arithmetic = instr.code != Code::cast && instr.code != Code::copy;
+  const bool boolean = instr.dtype == DType::bool_;
+  check(!arithmetic || boolean || stored_as(operand) == stored_as(instr.dtype),
+        "the pointwise operation {} has operands of {} and a result of {}", to_string(instr.code),
+        to_string(operand), to_string(instr.dtype));
+  op.fn = ops_.find(instr.code, operand, instr.dtype);
+  if (op.fn == nullptr) {
+    fail(ErrorKind::unsupported, "[{}] the pointwise operation {} is not defined for {}",
+         args_.step->origin.name, to_string(instr.code), to_string(instr.dtype));
+  }
+}
+
+void Pointwise::fill_constant(Op& op) {
+  const Instr& instr = op.instr;
+  with_type(instr.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = reinterpret_cast<T*>(op.buffer);
+    T x = instr.code == Code::constant ? formula::cast<T>(instr.imm) : static_cast<T>(values_[instr.expr]);
+    if (instr.dtype == DType::bool_) {
+      x = T(instr.code == Code::constant ? instr.imm != 0 : values_[instr.expr] != 0);
+    }
+    if constexpr (std::is_same_v<T, float>) {
+      if (instr.dtype == DType::bfloat16) x = round_to_bfloat16(x);
+    }
+    std::fill(out, out + block_.elements(), x);
+  });
+}
+
+/// Registers that do not change within a run: constants once, expressions of scalars when they change.
+void Pointwise::refill(bool all) {
+  const Step& step = *args_.step;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (step.exprs[i].depends_on_scalars()) values_[i] = eval(args_, static_cast<int>(i));
+  }
+  for (Op& op : code_) {
+    const Code code = op.instr.code;
+    const bool varies = code == Code::value && step.exprs[op.instr.expr].depends_on_scalars();
+    if (varies || (all && (code == Code::constant || code == Code::value))) fill_constant(op);
+  }
+}
+
+std::unique_ptr<Kernel> bind_pointwise_with(const KernelArgs& args, const BlockOps& ops) {
+  return std::make_unique<Pointwise>(args, ops);
+}
+
+std::unique_ptr<Kernel> bind_pointwise(const KernelArgs& args) {
+  return bind_pointwise_with(args, *usable_block_ops().back());
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,8 @@
+// Compiler options of the pointwise loops, for everything that follows in the including file. Selects
+// become vector selects only if the compiler need not keep floating-point traps apart. GCC's pragma sets
+// back options that it does not name, so it repeats those of the build.
+#pragma once
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-trapping-math", "no-math-errno", "fp-contract=off")
+#endif

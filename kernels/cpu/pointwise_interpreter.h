@@ -1,0 +1,105 @@
+// The block interpreter of fused pointwise steps: see pointwise.cpp for its idea.
+#pragma once
+
+#include "kernels/cpu/nest.h"
+#include "kernels/cpu/pointwise_ops.h"
+
+namespace tessera::cpu {
+
+constexpr int64_t kBlock = 512;
+constexpr int64_t kSlack = 64;  // random numbers start up to 3 elements early and are made 64 at a time
+
+inline DType stored_as(DType t) {
+  if (t == DType::bfloat16) return DType::float32;
+  return t == DType::bool_ ? DType::uint8 : t;
+}
+
+/// Calls body(T{}) with the C++ type of registers of dtype `t`.
+template <class Body>
+void with_type(DType t, Body&& body) {
+  switch (stored_as(t)) {
+    case DType::float32: return body(float{});
+    case DType::float64: return body(double{});
+    case DType::int64: return body(int64_t{});
+    case DType::int32: return body(int32_t{});
+    default: return body(uint8_t{});
+  }
+}
+
+inline bool positional(Code code) {
+  return code == Code::load || code == Code::index || code == Code::random || code == Code::mask;
+}
+
+/// What a block is: rows of n elements.
+struct Extent {
+  int64_t rows = 1, n = 1;
+  int64_t elements() const { return rows * n; }
+};
+
+/// An affine operand of the nest, reduced to the block: strides along the row and between rows.
+struct Place {
+  int operand = -1;  ///< of the nest
+  int64_t inner = 0, outer = 0;
+  bool dense(const Extent& e) const { return inner == 1 && (e.rows == 1 || outer == e.n); }
+};
+
+struct Op {
+  Instr instr;
+  BlockFn fn = nullptr;
+  Place place;                     ///< load, index, random, mask
+  const TensorArg* arg = nullptr;  ///< load
+  int output = -1;                 ///< the output written in place, or -1
+  bool alias = false;              ///< a copy: its register is its operand's
+  unsigned char* buffer = nullptr;
+  const void* filled_from = nullptr;  ///< broadcast load: what the buffer holds now
+  int64_t filled = 0;
+};
+
+struct Output {
+  int reg = -1;
+  Place place;
+  bool direct = false;
+};
+
+class Pointwise final : public Kernel {
+ public:
+  Pointwise(const KernelArgs& args, const BlockOps& ops);
+  void run() override;
+
+ private:
+  void make_nest_and_ops();
+  void choose_block();
+  void assign_buffers();
+  void bind_op(Op& op);
+  void refill(bool all);
+  void fill_constant(Op& op);
+
+  void advance(int dim, int64_t count) {
+    for (size_t k = 0; k < offsets_.size(); ++k) offsets_[k] += nest_.strides[k][dim] * count;
+  }
+
+  /// All blocks of the two innermost dims.
+  void run_plane();
+  void run_block(const Extent& e);
+  void run_load(Op& op, const void*& reg, const Extent& e);
+  void run_index(Op& op, const Extent& e);
+  void run_random(Op& op, const void*& reg, const Extent& e);
+  void run_mask(Op& op, const void*& reg, const Extent& e);
+  void store(const Output& out, int number, const Extent& e);
+
+  KernelArgs args_;
+  const BlockOps& ops_;
+  Nest nest_;
+  std::vector<int64_t> offsets_;  ///< of the current block, per operand of the nest
+  std::vector<Op> code_;
+  std::vector<Output> outputs_;
+  std::vector<const void*> regs_;
+  std::vector<int64_t> values_;   ///< of the step's exprs
+  std::vector<unsigned char> memory_;
+  Extent block_;
+};
+
+/// The kernel with the loops of one instruction set: what tests compare.
+std::unique_ptr<Kernel> bind_pointwise_with(const KernelArgs& args, const BlockOps& ops);
+
+}  // namespace tessera::cpu

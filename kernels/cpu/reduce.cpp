@@ -1,0 +1,248 @@
+// Reductions. The dims of the input are split into kept ones (the output moves) and reduced ones.
+//
+// If a reduced dim is the densest one of the input, every output element is a sum over rows: 16 lanes
+// walk a row in blocks of 1024 elements. If a kept dim is the densest, a strip of up to 512 output
+// elements is accumulated row by row. In both cases the partial results of fixed-size blocks are
+// combined as a binary counter does (pairwise summation): the rounding error grows with the logarithm of
+// the count, and the order depends on nothing but the sizes.
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cpu/nest.h"
+#include "kernels/cpu/tables.h"
+#include "kernels/cpu/types.h"
+
+namespace tessera::cpu {
+namespace {
+
+struct Sum {
+  template <class T> static constexpr T identity() { return T(0); }
+  template <class T> static T apply(T a, T b) { return wrapping_add(a, b); }
+};
+struct Prod {
+  template <class T> static constexpr T identity() { return T(1); }
+  template <class T> static T apply(T a, T b) { return wrapping_mul(a, b); }
+};
+struct Max {
+  template <class T> static constexpr T identity() {
+    if constexpr (std::is_floating_point_v<T>) return -std::numeric_limits<T>::infinity();
+    return std::numeric_limits<T>::lowest();
+  }
+  template <class T> static T apply(T a, T b) { return ((a >= b) | (a != a)) ? a : b; }
+};
+struct Min {
+  template <class T> static constexpr T identity() {
+    if constexpr (std::is_floating_point_v<T>) return std::numeric_limits<T>::infinity();
+    return std::numeric_limits<T>::max();
+  }
+  template <class T> static T apply(T a, T b) { return ((a <= b) | (a != a)) ? a : b; }
+};
+struct Any {
+  template <class T> static constexpr T identity() { return T(0); }
+  template <class T> static T apply(T a, T b) { return T(a | b); }
+};
+struct All {
+  template <class T> static constexpr T identity() { return T(~T(0)); }
+  template <class T> static T apply(T a, T b) { return T(a & b); }
+};
+
+constexpr int64_t kRun = 1024;    // elements of one block of a row
+constexpr int64_t kLanes = 16;
+constexpr int64_t kStrip = 512;   // outputs accumulated together
+constexpr int64_t kRows = 64;     // rows of one block of a strip
+constexpr int kLevels = 48;
+
+/// Block of a dense row: lanes, then a tree over the lanes.
+template <class F, class T>
+Compute<T> reduce_block(const T* x, int64_t n) {
+  using A = Compute<T>;
+  A lanes[kLanes];
+  for (int64_t l = 0; l < kLanes; ++l) lanes[l] = F::template identity<A>();
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l) lanes[l] = F::apply(lanes[l], A(load_as(x[i + l])));
+  }
+  for (int64_t l = 0; i < n; ++i, ++l) lanes[l] = F::apply(lanes[l], A(load_as(x[i])));
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t l = 0; l < half; ++l) lanes[l] = F::apply(lanes[l], lanes[l + half]);
+  }
+  return lanes[0];
+}
+
+template <class F, class T>
+Compute<T> reduce_strided(const T* x, int64_t stride, int64_t n) {
+  using A = Compute<T>;
+  A acc = F::template identity<A>();
+  for (int64_t i = 0; i < n; ++i) acc = F::apply(acc, A(load_as(x[i * stride])));
+  return acc;
+}
+
+class Reduce final : public Kernel {
+ public:
+  explicit Reduce(const KernelArgs& args)
+      : in_(args.in.at(0)), out_(args.out.at(0)), combiner_(args.step->combiner) {
+    check(in_.sizes.size() == out_.sizes.size() && in_.dtype == out_.dtype,
+          "reduce needs two views of one dtype and the same number of dims");
+    kept_.strides.resize(2);
+    reduced_.strides.resize(1);
+    for (size_t d = 0; d < in_.sizes.size(); ++d) {
+      const int64_t size = in_.sizes[d];
+      if (size == 1) continue;
+      if (out_.sizes[d] == size && !(size != 0 && out_.strides[d] == 0)) {
+        kept_.add_dim(size, {in_.strides[d], out_.strides[d]});
+      } else {
+        check(out_.sizes[d] == 1 || out_.strides[d] == 0, "reduce: dim {} is {} and becomes {}", d, size,
+              out_.sizes[d]);
+        reduced_.add_dim(size, {in_.strides[d]});
+      }
+    }
+    kept_.order_by(0);
+    kept_.merge();
+    reduced_.order_by(0);
+    reduced_.merge();
+    auto densest = [](const Nest& nest) {
+      return nest.rank() > 0 ? std::abs(nest.strides[0].back()) : std::numeric_limits<int64_t>::max();
+    };
+    by_strips_ = kept_.rank() > 0 && densest(kept_) < densest(reduced_) && kept_.sizes.back() > 1;
+    if (by_strips_) {
+      strips_.resize(static_cast<size_t>(kStrip * kLevels) * 8);
+    }
+  }
+
+  void run() override {
+    if (kept_.elements() == 0) return;
+    with_element(in_.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      switch (combiner_) {
+        case Combiner::sum: return run_all<Sum, T>();
+        case Combiner::prod: return run_all<Prod, T>();
+        case Combiner::max: return run_all<Max, T>();
+        case Combiner::min: return run_all<Min, T>();
+        case Combiner::any:
+        case Combiner::all:
+          if constexpr (std::is_integral_v<T>) {
+            return combiner_ == Combiner::any ? run_all<Any, T>() : run_all<All, T>();
+          } else {
+            fail(ErrorKind::unsupported, "any and all of {}", to_string(in_.dtype));
+          }
+      }
+    });
+  }
+
+ private:
+  template <class F, class T>
+  void run_all() {
+    if (by_strips_) return run_strips<F, T>();
+    for_each<2>(kept_, kept_.rank(), [&](const auto& at) {
+      const Compute<T> x = reduce_one<F>(static_cast<const T*>(in_.data) + at[0]);
+      static_cast<T*>(out_.data)[at[1]] = finish<F, T>(x);
+    });
+  }
+
+  /// The identity of `all` for bool is 1, not 255.
+  template <class F, class T>
+  T finish(Compute<T> x) const {
+    if constexpr (std::is_same_v<T, uint8_t>) {
+      if (in_.dtype == DType::bool_) return x != 0;
+    }
+    return store_as<T>(x);
+  }
+
+  /// All reduced elements of one output.
+  template <class F, class T>
+  Compute<T> reduce_one(const T* x) const {
+    using A = Compute<T>;
+    const int rank = reduced_.rank();
+    if (rank == 0) return load_as(*x);
+    const int64_t n = reduced_.sizes.back(), stride = reduced_.strides[0].back();
+    if (rank == 1 && n <= kRun && n > 0) {
+      return stride == 1 ? reduce_block<F>(x, n) : reduce_strided<F>(x, stride, n);
+    }
+    A level[kLevels];
+    uint64_t count = 0;
+    for_each<1>(reduced_, rank - 1, [&](const auto& at) {
+      for (int64_t i = 0; i < n; i += kRun) {
+        const int64_t m = std::min(kRun, n - i);
+        const T* from = x + at[0] + i * stride;
+        A part = stride == 1 ? reduce_block<F>(from, m) : reduce_strided<F>(from, stride, m);
+        int l = 0;
+        for (uint64_t c = count++; c & 1u; c >>= 1) part = F::apply(level[l++], part);
+        level[l] = part;
+      }
+    });
+    A acc = F::template identity<A>();
+    bool any = false;
+    for (int l = 0; count >> l != 0; ++l) {
+      if (((count >> l) & 1u) == 0) continue;
+      acc = any ? F::apply(level[l], acc) : level[l];
+      any = true;
+    }
+    return acc;
+  }
+
+  template <class F, class T>
+  void run_strips() {
+    const int64_t n = kept_.sizes.back(), si = kept_.strides[0].back(), so = kept_.strides[1].back();
+    for_each<2>(kept_, kept_.rank() - 1, [&](const auto& at) {
+      for (int64_t i = 0; i < n; i += kStrip) {
+        const T* x = static_cast<const T*>(in_.data) + at[0] + i * si;
+        T* out = static_cast<T*>(out_.data) + at[1] + i * so;
+        const int64_t m = std::min(kStrip, n - i);
+        const Compute<T>* acc = reduce_strip<F>(x, si, m);
+        for (int64_t j = 0; j < m; ++j) out[j * so] = finish<F, T>(acc[j]);
+      }
+    });
+  }
+
+  /// acc[l] op= row: the innermost loop of the strips.
+  template <class F, class T>
+  static void add_row(Compute<T>* __restrict acc, const T* __restrict x, int64_t stride, int64_t m) {
+    if (stride == 1) {
+      for (int64_t j = 0; j < m; ++j) acc[j] = F::apply(acc[j], Compute<T>(load_as(x[j])));
+    } else {
+      for (int64_t j = 0; j < m; ++j) acc[j] = F::apply(acc[j], Compute<T>(load_as(x[j * stride])));
+    }
+  }
+
+  template <class F, class T>
+  const Compute<T>* reduce_strip(const T* x, int64_t stride, int64_t m) {
+    using A = Compute<T>;
+    A* level = reinterpret_cast<A*>(strips_.data());  // [kLevels][kStrip]
+    uint64_t blocks = 0;
+    int64_t rows = 0;
+    int top = 0;  // the level that is being filled: as many as there are complete blocks
+    std::fill(level, level + m, F::template identity<A>());
+    auto close_block = [&] {
+      for (uint64_t c = blocks++; c & 1u; c >>= 1, --top) {
+        combine<F>(level + (top - 1) * kStrip, level + top * kStrip, m);
+      }
+      ++top;
+      std::fill(level + top * kStrip, level + top * kStrip + m, F::template identity<A>());
+      rows = 0;
+    };
+    for_each<1>(reduced_, reduced_.rank(), [&](const auto& at) {
+      if (rows == kRows) close_block();
+      add_row<F>(level + top * kStrip, x + at[0], stride, m);
+      ++rows;
+    });
+    for (; top > 0; --top) combine<F>(level + (top - 1) * kStrip, level + top * kStrip, m);
+    return level;
+  }
+
+  template <class F, class A>
+  static void combine(A* __restrict a, const A* __restrict b, int64_t m) {
+    for (int64_t j = 0; j < m; ++j) a[j] = F::apply(a[j], b[j]);
+  }
+
+  TensorArg in_, out_;
+  Combiner combiner_;
+  Nest kept_, reduced_;  ///< operands (in, out) and (in)
+  bool by_strips_ = false;
+  std::vector<unsigned char> strips_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind_reduce(const KernelArgs& args) { return std::make_unique<Reduce>(args); }
+
+}  // namespace tessera::cpu

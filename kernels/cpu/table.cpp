@@ -1,0 +1,30 @@
+// The kernels of the CPU device.
+#include <algorithm>
+
+#include "kernels/cpu/tables.h"
+
+namespace tessera {
+
+std::span<const KernelEntry> cpu_kernels() {
+  static constexpr KernelEntry kTable[] = {
+      {"pointwise", cpu::bind_pointwise},
+      {"contract", cpu::bind_contract, cpu::contract_workspace},
+      {"copy", cpu::bind_copy},
+      {"fill", cpu::bind_fill},
+      {"reduce", cpu::bind_reduce},
+      {"gather", cpu::bind_gather},
+      {"scatter_add", cpu::bind_scatter_add, cpu::scatter_add_workspace},
+      {"cumsum", cpu::bind_cumsum},
+      {"arg_reduce", cpu::bind_arg_reduce},
+      {"top_k", cpu::bind_top_k},
+  };
+  return kTable;
+}
+
+const KernelEntry* find_cpu_kernel(std::string_view name) {
+  const auto table = cpu_kernels();
+  const auto it = std::find_if(table.begin(), table.end(), [&](const auto& e) { return e.name == name; });
+  return it == table.end() ? nullptr : &*it;
+}
+
+}  // namespace tessera

@@ -1,0 +1,21 @@
+// The bind functions that table.cpp lists.
+#pragma once
+
+#include "kernels/kernel.h"
+
+namespace tessera::cpu {
+
+std::unique_ptr<Kernel> bind_pointwise(const KernelArgs& args);
+std::unique_ptr<Kernel> bind_contract(const KernelArgs& args);
+int64_t contract_workspace(const Step& step);
+std::unique_ptr<Kernel> bind_copy(const KernelArgs& args);
+std::unique_ptr<Kernel> bind_fill(const KernelArgs& args);
+std::unique_ptr<Kernel> bind_reduce(const KernelArgs& args);
+std::unique_ptr<Kernel> bind_gather(const KernelArgs& args);
+std::unique_ptr<Kernel> bind_scatter_add(const KernelArgs& args);
+int64_t scatter_add_workspace(const Step& step);
+std::unique_ptr<Kernel> bind_cumsum(const KernelArgs& args);
+std::unique_ptr<Kernel> bind_arg_reduce(const KernelArgs& args);
+std::unique_ptr<Kernel> bind_top_k(const KernelArgs& args);
+
+}  // namespace tessera::cpu

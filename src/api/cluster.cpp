@@ -1,0 +1,133 @@
+// Thread ranks are a pool of threads that run one piece of work at a time, each on its own communicator; under MPI the
+// calling thread is the one local rank.
+#include "tessera/cluster.h"
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "base/env.h"
+#include "base/fail.h"
+#include "collectives/communicator.h"
+
+namespace tessera {
+
+struct Cluster::State {
+  std::vector<std::unique_ptr<Communicator>> worlds;  // one per local rank
+  std::vector<std::thread> pool;                      // empty with one local rank
+  std::mutex mutex;
+  std::condition_variable wake, done;
+  const std::function<void(int, Communicator&)>* work = nullptr;
+  int64_t round = 0;
+  int running = 0;
+  bool stop = false;
+  std::exception_ptr first_error;
+
+  ~State() {
+    {
+      std::lock_guard lock(mutex);
+      stop = true;
+    }
+    wake.notify_all();
+    for (std::thread& t : pool) t.join();
+  }
+
+  void guarded(int rank) {
+    try {
+      (*work)(rank, *worlds[rank]);
+    } catch (const std::exception& e) {
+      {
+        std::lock_guard lock(mutex);
+        if (!first_error) first_error = std::current_exception();
+      }
+      worlds[rank]->fail(e.what());
+    }
+  }
+
+  void serve(int rank) {
+    int64_t seen = 0;
+    while (true) {
+      {
+        std::unique_lock lock(mutex);
+        wake.wait(lock, [&] { return stop || round != seen; });
+        if (stop) return;
+        seen = round;
+      }
+      guarded(rank);
+      std::lock_guard lock(mutex);
+      if (--running == 0) done.notify_all();
+    }
+  }
+};
+
+Cluster::Cluster(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Cluster::Cluster(Cluster&&) noexcept = default;
+Cluster& Cluster::operator=(Cluster&&) noexcept = default;
+Cluster::~Cluster() = default;
+
+Cluster Cluster::threads(int ranks) {
+  require(ranks >= 1, "a cluster of {} ranks; it has at least 1", ranks);
+  auto state = std::make_unique<State>();
+  state->worlds = make_local_world(ranks);
+  for (int r = 0; ranks > 1 && r < ranks; ++r) state->pool.emplace_back([s = state.get(), r] { s->serve(r); });
+  return Cluster(std::move(state));
+}
+
+Cluster Cluster::adopt(std::unique_ptr<Communicator> world) {
+  auto state = std::make_unique<State>();
+  state->worlds.push_back(std::move(world));
+  return Cluster(std::move(state));
+}
+
+Cluster Cluster::mpi() { return adopt(make_mpi_world()); }
+
+int launched_ranks() {
+  const Environment env = read_environment();
+  return env.launched_ranks;
+}
+
+Cluster Cluster::from_environment(int ranks) {
+  const Environment env = read_environment();
+  if (env.launched_ranks == 0) return threads(ranks);
+  if (!have_mpi()) {
+    require(env.launched_ranks == 1,
+            "{} says this job has {} ranks, but this build has no MPI, so each process would train alone; install an MPI "
+            "(Debian: libopenmpi-dev openmpi-bin) and build again, or run without the launcher: ranks are then threads",
+            env.launcher_variable, env.launched_ranks);
+    return threads(ranks);
+  }
+  Cluster cluster = mpi();
+  require(cluster.size() == env.launched_ranks,
+          "{} says this job has {} ranks, but MPI sees {}; the launcher belongs to another MPI: use the mpirun of the MPI "
+          "that this build was linked to, or srun --mpi=pmix",
+          env.launcher_variable, env.launched_ranks, cluster.size());
+  if (cluster.size() == 1 && ranks > 1) return threads(ranks);
+  return cluster;
+}
+
+int Cluster::size() const { return state_->worlds[0]->size(); }
+int Cluster::local_ranks() const { return static_cast<int>(state_->worlds.size()); }
+bool Cluster::is_root() const { return state_->worlds[0]->rank() == 0; }
+std::string Cluster::backend() const { return state_->worlds[0]->backend(); }
+void Cluster::set_timeout(double seconds) {
+  for (auto& world : state_->worlds) world->set_timeout(seconds);
+}
+
+void Cluster::run(const std::function<void(int, Communicator&)>& work) {
+  State& s = *state_;
+  s.first_error = nullptr;
+  s.work = &work;
+  if (s.pool.empty()) {
+    s.guarded(0);
+  } else {
+    std::unique_lock lock(s.mutex);
+    s.running = static_cast<int>(s.pool.size());
+    ++s.round;
+    s.wake.notify_all();
+    s.done.wait(lock, [&] { return s.running == 0; });
+  }
+  if (s.first_error) std::rethrow_exception(s.first_error);
+}
+
+}  // namespace tessera

@@ -1,0 +1,210 @@
+#include "tessera/session.h"
+
+#include <algorithm>
+#include <set>
+
+#include "api/slices.h"
+#include "base/fail.h"
+#include "kernels/kernel.h"
+#include "lower/lower.h"
+#include "runtime/executor.h"
+#include "tessera/op.h"
+
+namespace tessera {
+
+struct Session::State {
+  Cluster& cluster;
+  Program program;
+  std::vector<int64_t> scalars;
+  std::vector<std::unique_ptr<Executor>> executors;  // one per local rank
+  bool poisoned = false;
+
+  explicit State(Cluster& c) : cluster(c) {}
+
+  const Port& port(const std::string& name, const std::vector<int>& among, const char* what) const {
+    std::vector<std::string> names;
+    for (int p : among) {
+      if (program.ports[p].name == name) return program.ports[p];
+      names.push_back(program.ports[p].name);
+    }
+    fail(ErrorKind::usage, "the program has no {} '{}'{}", what, name, suggestion(name, names));
+  }
+  std::vector<int> inputs() const {
+    std::vector<int> all;
+    for (const Function& f : program.functions) all.insert(all.end(), f.inputs.begin(), f.inputs.end());
+    return all;
+  }
+  std::vector<int> readable() const {
+    std::vector<int> all = program.stored;
+    for (const Function& f : program.functions) all.insert(all.end(), f.outputs.begin(), f.outputs.end());
+    const std::vector<int> in = inputs();
+    all.insert(all.end(), in.begin(), in.end());
+    return all;
+  }
+
+  void run_function(int f) {
+    require(!poisoned, "this session failed before and cannot run again; make a new one and load the last checkpoint");
+    try {
+      cluster.run([&](int rank, Communicator&) { executors[rank]->run(f); });
+    } catch (...) {
+      poisoned = true;
+      throw;
+    }
+  }
+};
+
+namespace {
+
+std::set<std::string> composite_kernels() {
+  std::set<std::string> names;
+  for (const Op* op : all_ops()) {
+    if (op->body && find_cpu_kernel(op->name)) names.emplace(op->name);
+  }
+  return names;
+}
+
+int64_t workspace_bytes(const Step& step) {
+  const KernelEntry* entry = find_cpu_kernel(step.kernel);
+  return entry && entry->workspace_bytes ? entry->workspace_bytes(step) : 0;
+}
+
+/// Ranks that compiled different programs would wait for each other for ever: rank 0's hash is compared.
+void require_agreement(const Program& program, Communicator& world) {
+  uint64_t mine = hash(program), first = mine;
+  Collective c;
+  c.kind = CollectiveKind::broadcast;
+  c.dtype = DType::uint8;
+  c.out = &first;
+  c.count = sizeof(first);
+  c.site.text = "comparing programs";
+  world.run(c);
+  require(first == mine,
+          "rank {} compiled another program (hash {:016x}) than rank 0 ({:016x}); all ranks need the same model, mesh, layout "
+          "and version",
+          world.rank(), mine, first);
+}
+
+}  // namespace
+
+Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& options)
+    : state_(std::make_unique<State>(cluster)) {
+  State& s = *state_;
+  const int ranks = options.mesh.size();
+  require(ranks == cluster.size(), "mesh '{}' has {} ranks but there are {}: the product of the axis sizes must be the number "
+          "of ranks; use --mesh \"data:{}\", or start {} ranks",
+          options.mesh.to_string(), ranks, cluster.size(), cluster.size(), ranks);
+  LowerOptions lowering{options.mesh, options.layout, options.functions, composite_kernels(), workspace_bytes, {}};
+  s.program = lower(graph, lowering);
+  s.scalars.assign(s.program.scalars.size(), 0);
+  s.scalars[1] = static_cast<int64_t>(options.seed);
+  for (const Port& port : s.program.ports) {
+    for (size_t d = 0; d < port.sizes.size(); ++d) {
+      if (port.scalars[d] >= 0) s.scalars[port.scalars[d]] = port.sizes[d];
+    }
+  }
+  s.executors.resize(cluster.local_ranks());
+  cluster.run([&](int rank, Communicator& world) {
+    require_agreement(s.program, world);
+    s.executors[rank] =
+        std::make_unique<Executor>(s.program, world.split(0, world.rank()), s.scalars.data(), options.threads_per_rank);
+  });
+  if (!s.program.stored.empty()) s.run_function(s.program.function("init"));
+}
+
+Session::~Session() = default;
+
+void Session::feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill) {
+  const Port& port = state_->port(input, state_->inputs(), "input");
+  for (auto& executor : state_->executors) {
+    const Slice slice = slice_of(state_->program, port, *executor, state_->scalars);
+    std::memset(slice.data, 0, static_cast<size_t>(port.view.elements() * size_of(port.view.dtype)));
+    fill(slice);
+  }
+}
+
+void Session::feed(const std::string& input, const Array& whole) {
+  const Port& port = state_->port(input, state_->inputs(), "input");
+  require_matches(port, state_->scalars, whole);
+  feed_slices(input, [&](const Slice& slice) { copy_in(whole, slice); });
+}
+
+void Session::set_size(const std::string& dim, int64_t size) {
+  const auto& names = state_->program.scalars;
+  const std::vector<std::string> dims(names.begin() + 2, names.end());
+  auto it = std::find(names.begin() + 2, names.end(), dim);
+  require(it != names.end(), "the program has no bounded dim '{}'{}", dim, suggestion(dim, dims));
+  int64_t bound = 0;
+  const int scalar = static_cast<int>(it - names.begin());
+  for (const Port& port : state_->program.ports) {
+    for (size_t d = 0; d < port.sizes.size(); ++d) {
+      if (port.scalars[d] == scalar) bound = port.sizes[d];
+    }
+  }
+  require(size >= 1 && size <= bound, "dim '{}' cannot have size {}; it is bounded to 1 .. {}", dim, size, bound);
+  state_->scalars[scalar] = size;
+}
+
+void Session::set_step(int64_t step) { state_->scalars[0] = step; }
+int64_t Session::step() const { return state_->scalars[0]; }
+
+void Session::run(const std::string& function) {
+  const int f = state_->program.function(function);
+  state_->run_function(f);
+  if (state_->program.functions[f].updates) ++state_->scalars[0];
+}
+
+Array Session::fetch(const std::string& name) {
+  State& s = *state_;
+  const Port& port = s.port(name, s.readable(), "output, parameter, state or input");
+  Array whole = array_for(port, s.scalars);
+  if (s.cluster.local_ranks() == s.cluster.size()) {
+    for (auto& executor : s.executors) {
+      const Slice slice = slice_of(s.program, port, *executor, s.scalars);
+      if (slice.is_owner) copy_out(slice, whole);
+    }
+    return whole;
+  }
+  s.cluster.run([&](int rank, Communicator&) { gather_whole(s.program, port, *s.executors[rank], s.scalars, whole); });
+  return whole;
+}
+
+double Session::fetch_scalar(const std::string& name) {
+  const Array value = fetch(name);
+  require(value.elements() == 1, "'{}' has {} elements; fetch_scalar() reads tensors of one", name, value.elements());
+  return value.at(0);
+}
+
+std::vector<Slice> Session::slices(const std::string& name) {
+  const Port& port = state_->port(name, state_->readable(), "output, parameter, state or input");
+  std::vector<Slice> result;
+  for (auto& executor : state_->executors) {
+    result.push_back(slice_of(state_->program, port, *executor, state_->scalars));
+  }
+  return result;
+}
+
+std::vector<std::string> Session::stored_names() const {
+  std::vector<std::string> names;
+  for (int p : state_->program.stored) names.push_back(state_->program.ports[p].name);
+  return names;
+}
+
+void Session::assign(const std::string& stored, const Array& whole) {
+  const Port& port = state_->port(stored, state_->program.stored, "parameter or state");
+  require_matches(port, state_->scalars, whole);
+  for (auto& executor : state_->executors) copy_in(whole, slice_of(state_->program, port, *executor, state_->scalars));
+}
+
+int64_t Session::persistent_bytes() const { return state_->program.persistent_bytes; }
+int64_t Session::transient_bytes() const { return state_->program.transient_bytes; }
+std::string Session::program_text() const { return to_string(state_->program); }
+uint64_t Session::program_hash() const { return hash(state_->program); }
+Cluster& Session::cluster() { return state_->cluster; }
+
+int64_t Session::flops(const std::string& function) const {
+  int64_t total = 0;
+  for (const Step& step : state_->program.functions[state_->program.function(function)].steps) total += step.flops;
+  return total;
+}
+
+}  // namespace tessera

@@ -1,0 +1,137 @@
+#include "api/slices.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+
+namespace tessera {
+
+double Array::at(int64_t i) const {
+  switch (dtype) {
+    case DType::float32: return data<float>()[i];
+    case DType::float64: return data<double>()[i];
+    case DType::bfloat16: {
+      const uint32_t bits = static_cast<uint32_t>(data<uint16_t>()[i]) << 16;
+      float value;
+      std::memcpy(&value, &bits, sizeof(value));
+      return value;
+    }
+    case DType::int32: return data<int32_t>()[i];
+    case DType::int64: return static_cast<double>(data<int64_t>()[i]);
+    case DType::uint8:
+    case DType::bool_: return data<uint8_t>()[i];
+  }
+  return 0;
+}
+
+namespace {
+
+int64_t actual_size(const Port& port, size_t d, const std::vector<int64_t>& scalars) {
+  return port.scalars[d] < 0 ? port.sizes[d] : scalars[port.scalars[d]];
+}
+
+Slice slice_at(const Program& program, const Port& port, std::span<const int> coordinates,
+               const std::vector<int64_t>& scalars) {
+  Slice slice;
+  slice.dtype = port.view.dtype;
+  slice.dims = port.dims;
+  slice.strides = port.view.strides;
+  slice.is_owner = true;
+  std::vector<bool> used(coordinates.size(), false);
+  for (size_t d = 0; d < port.sizes.size(); ++d) {
+    int64_t index = 0;
+    for (int axis : port.axes[d]) {
+      index = index * program.axis_sizes[axis] + coordinates[axis];
+      used[axis] = true;
+    }
+    const int64_t local = port.view.sizes[d];
+    slice.offset.push_back(index * local);
+    slice.valid.push_back(std::clamp<int64_t>(actual_size(port, d, scalars) - index * local, 0, local));
+  }
+  for (size_t a = 0; a < coordinates.size(); ++a) slice.is_owner = slice.is_owner && (used[a] || coordinates[a] == 0);
+  for (size_t a = 0; a < coordinates.size(); ++a) slice.rank = slice.rank * program.axis_sizes[a] + coordinates[a];
+  return slice;
+}
+
+/// Calls copy(slice bytes, whole bytes, bytes) for each run along the last dim.
+template <class Copy>
+void each_run(const Slice& slice, const std::vector<int64_t>& sizes, Copy copy) {
+  const int64_t item = size_of(slice.dtype);
+  const size_t rank = sizes.size();
+  for (int64_t v : slice.valid) {
+    if (v == 0) return;
+  }
+  std::vector<int64_t> index(rank, 0);
+  while (true) {
+    int64_t local = 0, global = 0;
+    for (size_t d = 0; d < rank; ++d) {
+      local += index[d] * slice.strides[d];
+      global = global * sizes[d] + slice.offset[d] + index[d];
+    }
+    const int64_t run = rank == 0 ? 1 : slice.valid[rank - 1];
+    copy(static_cast<std::byte*>(slice.data) + local * item, global * item, run * item);
+    size_t d = rank == 0 ? 0 : rank - 1;
+    while (d > 0 && ++index[d - 1] == slice.valid[d - 1]) index[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
+}  // namespace
+
+Slice slice_of(const Program& program, const Port& port, const Executor& executor, const std::vector<int64_t>& scalars) {
+  Slice slice = slice_at(program, port, executor.coordinates(), scalars);
+  slice.data = executor.data(port);
+  return slice;
+}
+
+Array array_for(const Port& port, const std::vector<int64_t>& scalars) {
+  std::vector<int64_t> sizes;
+  for (size_t d = 0; d < port.sizes.size(); ++d) sizes.push_back(actual_size(port, d, scalars));
+  return Array(port.view.dtype, port.dims, std::move(sizes));
+}
+
+void require_matches(const Port& port, const std::vector<int64_t>& scalars, const Array& whole) {
+  const Array expected = array_for(port, scalars);
+  require(whole.dtype == expected.dtype, "'{}' is {} but the array is {}", port.name, to_string(expected.dtype),
+          to_string(whole.dtype));
+  require(whole.sizes == expected.sizes && whole.bytes.size() == expected.bytes.size(),
+          "'{}' has the sizes [{}] (dims {}) but the array has [{}]", port.name, fmt::join(expected.sizes, ", "),
+          fmt::join(expected.dims, ", "), fmt::join(whole.sizes, ", "));
+}
+
+void copy_in(const Array& whole, const Slice& slice) {
+  each_run(slice, whole.sizes, [&](std::byte* local, int64_t global, int64_t bytes) {
+    std::memcpy(local, whole.bytes.data() + global, static_cast<size_t>(bytes));
+  });
+}
+
+void copy_out(const Slice& slice, Array& whole) {
+  each_run(slice, whole.sizes, [&](std::byte* local, int64_t global, int64_t bytes) {
+    std::memcpy(whole.bytes.data() + global, local, static_cast<size_t>(bytes));
+  });
+}
+
+void gather_whole(const Program& program, const Port& port, Executor& executor, const std::vector<int64_t>& scalars,
+                  Array& whole) {
+  const int64_t bytes = port.view.elements() * size_of(port.view.dtype);
+  std::vector<std::byte> all(static_cast<size_t>(bytes) * executor.world().size());
+  Collective c;
+  c.kind = CollectiveKind::all_gather;
+  c.dtype = DType::uint8;
+  c.in = executor.data(port);
+  c.out = all.data();
+  c.inner = bytes;
+  c.site.text = "fetch of " + port.name;
+  executor.world().run(c);
+  for (int r = 0; r < executor.world().size(); ++r) {
+    std::vector<int> coordinates(program.axis_sizes.size());
+    for (int a = static_cast<int>(coordinates.size()) - 1, rest = r; a >= 0; rest /= program.axis_sizes[a--]) {
+      coordinates[a] = rest % program.axis_sizes[a];
+    }
+    Slice slice = slice_at(program, port, coordinates, scalars);
+    slice.data = all.data() + bytes * r;
+    if (slice.is_owner) copy_out(slice, whole);
+  }
+}
+
+}  // namespace tessera

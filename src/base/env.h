@@ -1,0 +1,16 @@
+// Every environment variable that Tessera reads, in one place.
+#pragma once
+
+#include <string>
+
+namespace tessera {
+
+struct Environment {
+  int launched_ranks = 0;         ///< of the MPI job or Slurm step; 0: not launched
+  std::string launcher_variable;  ///< the variable that said so
+};
+
+/// OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_STEP_NUM_TASKS (of a step with a rank: SLURM_PROCID).
+Environment read_environment();
+
+}  // namespace tessera

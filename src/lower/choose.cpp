@@ -1,0 +1,198 @@
+#include "lower/choose.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/fail.h"
+
+namespace tessera {
+
+uint32_t linear_in(const Op& op, uint32_t operands) {
+  for (uint32_t set : op.linear) {
+    if (set != 0 && (set & operands) == operands) return set;
+  }
+  return 0;
+}
+
+namespace {
+
+using Dims = std::vector<std::vector<std::vector<int>>>;
+
+/// Calls visit(shape, dim, factors) for every dim of every result, then of every operand.
+void each_dim(const OpSite& site, const std::function<void(const TensorLayout&, const Dim&, int, const std::vector<int>&)>& visit) {
+  auto all = [&](const Dims& operands, const std::vector<ValueType>& types, const std::vector<TensorLayout>& layouts) {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      for (size_t d = 0; d < operands[i].size(); ++d) {
+        visit(layouts[i], types[i].shape[static_cast<int>(d)], static_cast<int>(d), operands[i][d]);
+      }
+    }
+  };
+  all(site.space.out, site.out, site.homes);
+  all(site.space.in, site.in, site.in_layouts);
+}
+
+bool can_split(const OpSite& site, const HomeLayouts& homes, int factor) {
+  const Role role = site.space.factors[factor].role;
+  if (role == Role::whole || role == Role::inside) return false;
+  bool ok = true;
+  each_dim(site, [&](const TensorLayout&, const Dim& dim, int, const std::vector<int>& factors) {
+    if (std::find(factors.begin(), factors.end(), factor) == factors.end()) return;
+    if (factors.size() > 1 && homes.has_padding(dim)) ok = false;
+  });
+  // A factor that is part of a merged dim has no padding anywhere.
+  bool merged = false, padded = false;
+  each_dim(site, [&](const TensorLayout&, const Dim& dim, int, const std::vector<int>& factors) {
+    if (std::find(factors.begin(), factors.end(), factor) == factors.end()) return;
+    merged |= factors.size() > 1;
+    padded |= homes.has_padding(dim);
+  });
+  return ok && !(merged && padded);
+}
+
+struct Candidates {
+  int axis;
+  std::vector<int> factors;  ///< in order of preference; -1 (none) last
+};
+
+std::vector<Candidates> candidates(const OpSite& site, const HomeLayouts& homes, const std::vector<int>& partial) {
+  std::vector<Candidates> result;
+  for (int axis = 0; axis < homes.mesh().rank(); ++axis) {
+    if (homes.mesh().axes()[axis].size == 1) continue;
+    Candidates c{axis, {}};
+    if (std::find(partial.begin(), partial.end(), axis) == partial.end()) {
+      std::vector<std::pair<int, int>> found;  // (rule order, factor): results first, each in rule order
+      size_t sorted = 0;
+      const size_t results = site.out.size();
+      size_t seen = 0;
+      each_dim(site, [&](const TensorLayout& layout, const Dim& dim, int d, const std::vector<int>& factors) {
+        size_t total = 0;
+        for (size_t i = 0; i < results; ++i) total += site.space.out[i].size();
+        if (seen++ == total) std::stable_sort(found.begin(), found.end()), sorted = found.size();
+        if (factors.empty()) return;
+        const auto& axes = layout.dims[d];
+        if (std::find(axes.begin(), axes.end(), axis) == axes.end() || !can_split(site, homes, factors[0])) return;
+        found.emplace_back(homes.rule_order(dim.name, axis), factors[0]);
+      });
+      std::stable_sort(found.begin() + static_cast<std::ptrdiff_t>(sorted), found.end());
+      for (const auto& [order, factor] : found) {
+        if (std::find(c.factors.begin(), c.factors.end(), factor) == c.factors.end()) c.factors.push_back(factor);
+      }
+    }
+    c.factors.push_back(-1);
+    result.push_back(std::move(c));
+  }
+  return result;
+}
+
+/// The axes of a factor in the order that the first layout which has them gives.
+std::vector<int> ordered_axes(const OpSite& site, int factor, const std::vector<int>& axes) {
+  std::vector<int> result;
+  if (axes.size() < 2) return axes;
+  each_dim(site, [&](const TensorLayout& layout, const Dim&, int d, const std::vector<int>& factors) {
+    if (factors.empty() || factors[0] != factor) return;
+    for (int axis : layout.dims[d]) {
+      if (std::find(axes.begin(), axes.end(), axis) != axes.end() &&
+          std::find(result.begin(), result.end(), axis) == result.end()) {
+        result.push_back(axis);
+      }
+    }
+  });
+  return result;
+}
+
+TensorLayout layout_of(const std::vector<std::vector<int>>& dims, const std::vector<std::vector<int>>& splits) {
+  TensorLayout layout;
+  for (const auto& factors : dims) layout.dims.push_back(factors.empty() ? std::vector<int>{} : splits[factors[0]]);
+  return layout;
+}
+
+/// Fills in layouts, or returns false where a factor's size is not divisible by its axes.
+bool derive(const OpSite& site, const HomeLayouts& homes, const std::vector<int>& partial, Choice& choice) {
+  TensorLayout reduced;
+  reduced.partial = partial;
+  for (size_t f = 0; f < choice.splits.size(); ++f) {
+    choice.splits[f] = ordered_axes(site, static_cast<int>(f), choice.splits[f]);
+    int64_t size = padded_factor(site, homes, static_cast<int>(f));
+    for (int axis : choice.splits[f]) {
+      const int ranks = homes.mesh().axes()[axis].size;
+      if (size % ranks) return false;
+      size /= ranks;
+    }
+    const Factor& factor = site.space.factors[f];
+    if (choice.splits[f].empty() || (factor.role != Role::reduce && factor.role != Role::lookup)) continue;
+    reduced.combiner = factor.combiner;
+    reduced.partial.insert(reduced.partial.end(), choice.splits[f].begin(), choice.splits[f].end());
+  }
+  std::sort(reduced.partial.begin(), reduced.partial.end());
+  for (size_t i = 0; i < site.in.size(); ++i) {
+    TensorLayout layout = layout_of(site.space.in[i], choice.splits);
+    if (layout.dims.empty()) layout.dims.resize(site.in[i].shape.rank());
+    layout.partial = site.in_layouts[i].partial;
+    layout.combiner = site.in_layouts[i].combiner;
+    choice.in.push_back(std::move(layout));
+  }
+  for (size_t i = 0; i < site.out.size(); ++i) {
+    TensorLayout layout = layout_of(site.space.out[i], choice.splits);
+    if (layout.dims.empty()) layout.dims.resize(site.out[i].shape.rank());
+    layout.partial = reduced.partial;
+    layout.combiner = reduced.combiner;
+    choice.out.push_back(std::move(layout));
+  }
+  return true;
+}
+
+}  // namespace
+
+int64_t padded_factor(const OpSite& site, const HomeLayouts& homes, int factor) {
+  int64_t size = site.space.factors[factor].size;
+  bool merged = false;
+  each_dim(site, [&](const TensorLayout&, const Dim& dim, int, const std::vector<int>& factors) {
+    if (std::find(factors.begin(), factors.end(), factor) == factors.end()) return;
+    if (factors.size() > 1) merged = true;
+    if (factors.size() == 1) size = std::max(size, homes.padded(dim));
+  });
+  return merged ? site.space.factors[factor].size : size;
+}
+
+Choice choose(const OpSite& site, const HomeLayouts& homes, Resharder& resharder) {
+  std::vector<int> partial;
+  for (const TensorLayout& layout : site.in_layouts) {
+    for (int axis : layout.partial) {
+      if (std::find(partial.begin(), partial.end(), axis) == partial.end()) partial.push_back(axis);
+    }
+  }
+  const std::vector<Candidates> axes = candidates(site, homes, partial);
+  Choice best;
+  bool found = false;
+  std::vector<int> pick(axes.size(), 0);
+  while (true) {
+    Choice choice;
+    choice.splits.resize(site.space.factors.size());
+    for (size_t k = 0; k < axes.size(); ++k) {
+      const int factor = axes[k].factors[pick[k]];
+      if (factor >= 0) {
+        choice.splits[factor].push_back(axes[k].axis);
+      } else if (std::find(partial.begin(), partial.end(), axes[k].axis) == partial.end()) {
+        ++choice.unused;
+      }
+    }
+    if (!found || choice.unused <= best.unused) {
+      if (derive(site, homes, partial, choice)) {
+        for (size_t i = 0; i < site.in.size(); ++i) {
+          choice.cost += resharder.path(site.in[i].shape, site.in[i].dtype, site.in_layouts[i], choice.in[i]).bytes;
+        }
+        for (size_t i = 0; i < site.out.size(); ++i) {
+          choice.cost += resharder.path(site.out[i].shape, site.out[i].dtype, choice.out[i], site.homes[i]).bytes;
+        }
+        if (!found || choice.unused < best.unused || choice.cost < best.cost) best = std::move(choice), found = true;
+      }
+    }
+    size_t k = axes.size();
+    while (k > 0 && ++pick[k - 1] == static_cast<int>(axes[k - 1].factors.size())) pick[--k] = 0;
+    if (k == 0) break;
+  }
+  check(found, "[{}] has no way to be computed", site.op.name);
+  return best;
+}
+
+}  // namespace tessera

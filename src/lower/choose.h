@@ -1,0 +1,38 @@
+// The choice of one op's computation split: rule (c).
+#pragma once
+
+#include <vector>
+
+#include "lower/home.h"
+#include "lower/reshard.h"
+#include "tessera/op.h"
+
+namespace tessera {
+
+/// One op with the present layouts of its operands and the home layouts of its results.
+struct OpSite {
+  const Op& op;
+  const IndexSpace& space;
+  const std::vector<ValueType>&in, &out;
+  const std::vector<TensorLayout>&in_layouts, &homes;
+};
+
+struct Choice {
+  std::vector<std::vector<int>> splits;  ///< per factor its axes, major to minor
+  std::vector<TensorLayout> in, out;     ///< the layouts that follow
+  int unused = 0;                        ///< axes that the op leaves unused: redundant compute
+  int64_t cost = 0;                      ///< bytes of the moves before and after
+};
+
+/// The choice that leaves fewest axes unused, then moves fewest bytes; ties go to the result's factor, then to the
+/// earlier rule. Operands that are partial stay so.
+Choice choose(const OpSite& site, const HomeLayouts& homes, Resharder& resharder);
+
+/// The operands in which the op is jointly linear, as a bit mask that covers `operands`; 0 if it is not linear in them.
+uint32_t linear_in(const Op& op, uint32_t operands);
+
+/// The padded size of a factor, and whether it can be split: every dim that it is a part of has no padding, or is just
+/// this factor.
+int64_t padded_factor(const OpSite& site, const HomeLayouts& homes, int factor);
+
+}  // namespace tessera

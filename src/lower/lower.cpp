@@ -1,0 +1,40 @@
+// The list of passes.
+#include "lower/lower.h"
+
+#include "lower/partition.h"
+#include "lower/passes.h"
+
+namespace tessera {
+
+namespace {
+void add_workspaces(Program& program, const std::function<int64_t(const Step&)>& bytes_of) {
+  if (!bytes_of) return;
+  for (Function& f : program.functions) {
+    for (Step& step : f.steps) {
+      const int64_t bytes = step.kind == StepKind::compute ? bytes_of(step) : 0;
+      if (bytes == 0) continue;
+      step.workspace = static_cast<int>(program.buffers.size());
+      program.buffers.push_back({"workspace", ArenaKind::transient, bytes, 0});
+    }
+  }
+}
+}  // namespace
+
+Program lower(const Graph& graph, const LowerOptions& options) {
+  auto after = [&](const char* pass, const std::function<std::string()>& text) {
+    if (options.after_pass) options.after_pass(pass, text);
+  };
+  const HomeLayouts homes(graph, options.mesh, options.layout);
+  Flow flow = partition(graph, homes, options.functions, options.kernels);
+  after("partition", [&] { return to_string(flow, options.mesh); });
+  insert_masks(flow, homes);
+  after("masks", [&] { return to_string(flow, options.mesh); });
+  Program program = localize(graph, flow, homes);
+  after("localize", [&] { return to_string(program); });
+  add_workspaces(program, options.workspace_bytes);
+  plan_memory(program);
+  after("memory", [&] { return to_string(program); });
+  return program;
+}
+
+}  // namespace tessera

@@ -1,0 +1,150 @@
+// One walk per function. A value's `dirty` bits say in which dims its padding may hold anything; ops that are jointly
+// linear in all their operands keep clean padding clean, everything else is taken to spoil it.
+#include <limits>
+#include <map>
+
+#include "base/fail.h"
+#include "lower/choose.h"
+#include "lower/passes.h"
+
+namespace tessera {
+
+namespace {
+
+double identity_of(Combiner combiner) {
+  switch (combiner) {
+    case Combiner::max: return -std::numeric_limits<double>::infinity();
+    case Combiner::min: return std::numeric_limits<double>::infinity();
+    case Combiner::prod:
+    case Combiner::all: return 1;
+    case Combiner::sum:
+    case Combiner::any: return 0;
+  }
+  return 0;
+}
+
+class MaskPass {
+ public:
+  MaskPass(Flow& flow, const HomeLayouts& homes) : flow_(flow), homes_(homes) {}
+
+  void run(FlowFunction& function) {
+    nodes_.clear();
+    known_.clear();
+    for (FlowNode& node : function.nodes) {
+      if (node.kind == FlowKind::op) mask_operands(node);
+      set_dirty(node);
+      push(std::move(node));
+    }
+    for (auto& [stored, value] : function.updates) {
+      const uint64_t dirty = flow_.values[value].layout.dirty;
+      if (dirty) value = mask(value, dirty, 0, {flow_.values[value].name, "", "stored tensors have zero padding"});
+    }
+    function.nodes = std::move(nodes_);
+  }
+
+ private:
+  void push(FlowNode node) {
+    for (int v : node.out) flow_.values[v].node = static_cast<int>(nodes_.size());
+    nodes_.push_back(std::move(node));
+  }
+
+  int mask(int value, uint64_t dims, double fill, const Origin& origin) {
+    auto [it, is_new] = known_.emplace(std::make_tuple(value, dims, fill), -1);
+    if (!is_new) return it->second;
+    FlowNode node;
+    node.kind = FlowKind::mask;
+    node.in = {value};
+    node.origin = origin;
+    node.fill = fill;
+    FlowValue masked = flow_.values[value];
+    for (int d = 0; d < masked.shape.rank(); ++d) {
+      if (dims >> d & 1) node.dims.push_back(d);
+    }
+    masked.layout.dirty &= ~dims;
+    if (fill != 0) masked.layout.dirty |= dims;  // clean means zero
+    flow_.values.push_back(std::move(masked));
+    node.out = {it->second = static_cast<int>(flow_.values.size()) - 1};
+    push(std::move(node));
+    return it->second;
+  }
+
+  /// The dims of an operand whose padding must be `fill`, by the roles of their factors.
+  void mask_operands(FlowNode& node) {
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      const FlowValue value = flow_.values[node.in[i]];
+      std::map<double, uint64_t> wanted;
+      for (int d = 0; d < value.shape.rank(); ++d) {
+        if (!homes_.has_padding(value.shape[d])) continue;
+        const bool dirty = value.layout.dirty >> d & 1;
+        if (node.op->zero_padding >> i & 1) {
+          if (dirty) wanted[0] |= uint64_t{1} << d;
+          continue;
+        }
+        if (node.space.in.empty() || node.space.in[i][d].size() != 1) continue;
+        const Factor& factor = node.space.factors[node.space.in[i][d][0]];
+        if (factor.role != Role::reduce) continue;
+        const double fill = identity_of(factor.combiner);
+        if (dirty || fill != 0) wanted[fill] |= uint64_t{1} << d;
+      }
+      for (const auto& [fill, dims] : wanted) {
+        node.in[i] = mask(node.in[i], dims, fill,
+                          {value.name, node.origin.source, fmt::format("operand of {}", node.op->name)});
+      }
+    }
+  }
+
+  uint64_t padded_dims(const Shape& shape) const {
+    uint64_t bits = 0;
+    for (int d = 0; d < shape.rank(); ++d) bits |= homes_.has_padding(shape[d]) ? uint64_t{1} << d : 0;
+    return bits;
+  }
+
+  void set_dirty(FlowNode& node) {
+    for (size_t o = 0; o < node.out.size(); ++o) {
+      FlowValue& value = flow_.values[node.out[o]];
+      value.layout.dirty = 0;
+      if (node.kind == FlowKind::input || node.kind == FlowKind::stored) continue;
+      if (node.kind == FlowKind::exchange) {
+        value.layout.dirty = padded_dims(value.shape);
+      } else if (node.kind != FlowKind::op) {
+        value.layout.dirty = flow_.values[node.in[0]].layout.dirty;
+      } else {
+        value.layout.dirty = padded_dims(value.shape) & ~clean_dims(node, o);
+      }
+    }
+  }
+
+  /// Dims of a result whose padding is zero because the op is linear in all its operands and theirs is.
+  uint64_t clean_dims(const FlowNode& node, size_t out) const {
+    const uint32_t all = (1u << node.in.size()) - 1;
+    if (node.in.empty() || node.space.out.empty() || linear_in(*node.op, all) == 0) return 0;
+    uint64_t clean = 0;
+    for (size_t d = 0; d < node.space.out[out].size(); ++d) {
+      const auto& factors = node.space.out[out][d];
+      bool ok = factors.size() == 1;
+      for (size_t i = 0; ok && i < node.in.size(); ++i) {
+        bool has = false;
+        for (size_t e = 0; e < node.space.in[i].size(); ++e) {
+          if (node.space.in[i][e] == factors) has = !(flow_.values[node.in[i]].layout.dirty >> e & 1);
+        }
+        ok = has;
+      }
+      if (ok) clean |= uint64_t{1} << d;
+    }
+    return clean;
+  }
+
+  Flow& flow_;
+  const HomeLayouts& homes_;
+  std::vector<FlowNode> nodes_;
+  std::map<std::tuple<int, uint64_t, double>, int> known_;
+};
+
+}  // namespace
+
+void insert_masks(Flow& flow, const HomeLayouts& homes) {
+  MaskPass pass(flow, homes);
+  for (FlowFunction& function : flow.functions) pass.run(function);
+}
+
+}  // namespace tessera

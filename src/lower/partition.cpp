@@ -1,0 +1,390 @@
+// The functions are walked in order. Each op gets the layouts of its operands as they are, chooses its split, moves its
+// operands to what the split needs and its results to their homes. A result that is partial stays so as long as every
+// consumer is linear in it: the reduction then happens once, as late as it pays. A composite without a kernel is replaced
+// by its body, walked by the same rules in a frame of its own.
+#include "lower/partition.h"
+
+#include <algorithm>
+#include <memory>
+#include <unordered_map>
+
+#include "base/fail.h"
+#include "ir/body.h"
+#include "ir/source_ops.h"
+#include "lower/choose.h"
+#include "lower/reshard.h"
+
+namespace tessera {
+
+namespace {
+
+/// A graph being walked: the model or a body.
+struct Frame {
+  const Graph& graph;
+  std::string prefix;               ///< of names
+  std::string source;               ///< overrides the nodes' lines in bodies
+  std::vector<std::string> prefer;  ///< inherited by the nodes of a body
+  std::vector<int> env;             ///< flow value of each graph value, or -1
+  std::vector<std::vector<int>> uses;
+  std::vector<char> escapes, needed;
+};
+
+class Partitioner {
+ public:
+  Partitioner(const Graph& graph, const HomeLayouts& homes, const std::set<std::string>& kernels)
+      : graph_(graph), homes_(homes), resharder_(homes), kernels_(kernels) {}
+
+  void run(const FunctionSpec& spec) {
+    std::vector<std::pair<int, int>> updates;  // (stored value, value)
+    if (spec.updates) {
+      for (const Update& u : graph_.updates()) updates.emplace_back(u.stored, u.value);
+    }
+    start(spec.name);
+    std::vector<int> roots;
+    for (const Tensor& t : spec.outputs) roots.push_back(t.id());
+    for (const auto& u : updates) roots.push_back(u.second);
+    Frame frame = make_frame(graph_, roots, "", "", {});
+    walk(frame);
+    for (const Tensor& t : spec.outputs) {
+      function().outputs.emplace_back(t.name(), operand(frame, t.id(), Purpose::none));
+    }
+    for (const auto& [stored, value] : updates) finish_update(frame, stored, value);
+  }
+
+  void run_init() {
+    start("init");
+    std::vector<int> roots;
+    for (const Stored& s : graph_.stored()) roots.push_back(s.init);
+    Frame frame = make_frame(graph_, roots, "", "", {});
+    walk(frame);
+    for (const Stored& s : graph_.stored()) finish_update(frame, s.value, s.init);
+  }
+
+  Flow take() { return std::move(flow_); }
+
+ private:
+  FlowFunction& function() { return flow_.functions.back(); }
+
+  void start(const std::string& name) {
+    flow_.functions.push_back({name, {}, {}, {}});
+    moved_.clear();
+    seen_.clear();
+  }
+
+  Frame make_frame(const Graph& graph, const std::vector<int>& roots, std::string prefix, std::string source,
+                   std::vector<std::string> prefer) {
+    Frame frame{graph, std::move(prefix), std::move(source), std::move(prefer), {}, {}, {}, {}};
+    frame.env.assign(graph.values().size(), -1);
+    frame.uses.resize(graph.values().size());
+    frame.escapes.assign(graph.values().size(), 0);
+    frame.needed.assign(graph.nodes().size(), 0);
+    for (int root : roots) {
+      frame.escapes[root] = 1;
+      frame.needed[graph.value(root).node] = 1;
+    }
+    for (size_t n = graph.nodes().size(); n-- > 0;) {
+      if (!frame.needed[n]) continue;
+      for (int v : graph.nodes()[n].in) {
+        frame.needed[graph.value(v).node] = 1;
+        frame.uses[v].push_back(static_cast<int>(n));
+      }
+    }
+    return frame;
+  }
+
+  void walk(Frame& frame) {
+    for (size_t n = 0; n < frame.graph.nodes().size(); ++n) {
+      if (frame.needed[n] && frame.env[frame.graph.nodes()[n].out[0]] < 0) visit(frame, static_cast<int>(n));
+    }
+  }
+
+  Origin origin(const Frame& frame, const Node& node, std::string reason = "") const {
+    return {frame.prefix + node.name, frame.source.empty() ? node.at.to_string() : frame.source, std::move(reason)};
+  }
+
+  TensorLayout home(const Frame& frame, int value) const {
+    const Value& v = frame.graph.value(value);
+    if (frame.prefer.empty()) return homes_.home(v.shape, frame.prefix + v.name, v.purpose, v.prefer);
+    std::vector<std::string> prefer = v.prefer;
+    prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
+    return homes_.home(v.shape, frame.prefix + v.name, v.purpose, prefer);
+  }
+
+  int add_value(FlowValue value) {
+    flow_.values.push_back(std::move(value));
+    return static_cast<int>(flow_.values.size()) - 1;
+  }
+
+  void add_node(FlowNode node) {
+    for (int v : node.out) flow_.values[v].node = static_cast<int>(function().nodes.size());
+    function().nodes.push_back(std::move(node));
+  }
+
+  /// The rule that explains a move: of the dim and axis it adds or takes away.
+  std::string reason(const Move& move, const Shape& shape, const FlowValue& value) const {
+    for (int axis : move.axes) {
+      for (int d : {move.to, move.from}) {
+        if (d < 0) continue;
+        const std::string text = homes_.rule_text(shape[d].name, axis);
+        if (!text.empty()) return text;
+      }
+      const FlowNode* producer = value.node >= 0 ? &flow_.functions.back().nodes[value.node] : nullptr;
+      if (producer == nullptr || producer->kind != FlowKind::op) continue;
+      for (size_t f = 0; f < producer->splits.size(); ++f) {
+        const auto& axes = producer->splits[f];
+        if (std::find(axes.begin(), axes.end(), axis) == axes.end()) continue;
+        const Factor& factor = producer->space.factors[f];
+        return fmt::format("{} (sum over '{}')", homes_.rule_text(factor.name, axis), factor.name);
+      }
+    }
+    return "";
+  }
+
+  /// `value` in layout `to`, through the cheapest moves; made once.
+  int move(int value, const TensorLayout& to, const Origin& origin) {
+    const FlowValue from = flow_.values[value];
+    for (const Move& m : resharder_.path(from.shape, from.dtype, from.layout, to).moves) {
+      const std::string key = fmt::format("{}>{}", value, m.after.to_string(from.shape.names(), homes_.mesh()));
+      auto [it, is_new] = moved_.emplace(key, -1);
+      if (is_new) {
+        FlowNode node;
+        node.kind = m.kind;
+        node.in = {value};
+        node.axes = m.axes;
+        node.from = m.from;
+        node.to = m.to;
+        node.combiner = flow_.values[value].layout.combiner;
+        node.origin = {from.name, origin.source, reason(m, from.shape, flow_.values[value])};
+        it->second = add_value({from.shape, from.dtype, m.after, from.name, -1});
+        if (m.after.partial.empty()) flow_.values[it->second].layout.combiner = Combiner::sum;
+        node.out = {it->second};
+        add_node(std::move(node));
+      }
+      value = moved_[key];
+    }
+    return value;
+  }
+
+  /// The flow value that a consumer reads. Stored tensors are read in their compute layout, except by what belongs to a
+  /// purpose itself (an optimizer update), which takes them where they rest.
+  int operand(Frame& frame, int value, Purpose consumer) {
+    const int flow = frame.env[value];
+    check(flow >= 0, "value '{}' is used before it is made", frame.graph.value(value).name);
+    if (&frame.graph != &graph_ || consumer != Purpose::none || !graph_.find_stored(value)) return flow;
+    return move(flow, home(frame, value), origin(frame, frame.graph.producer(value)));
+  }
+
+  void finish_update(Frame& frame, int stored, int value) {
+    const Stored& record = *graph_.find_stored(stored);
+    const TensorLayout storage = homes_.storage(graph_, record);
+    const int moved = move(frame.env[value], storage, origin(frame, graph_.producer(value)));
+    function().updates.emplace_back(static_cast<int>(&record - graph_.stored().data()), moved);
+  }
+
+  void visit(Frame& frame, int n) {
+    const Node& node = frame.graph.nodes()[n];
+    if (node.op == &kInput || node.op == &kStored) {
+      add_source(frame, node);
+      return;
+    }
+    const CallTypes types = call_types(frame.graph, node);
+    const OpCall call{*node.op, types.in, types.out, node.attrs};
+    std::vector<int> in;
+    for (int v : node.in) in.push_back(operand(frame, v, frame.graph.value(node.out[0]).purpose));
+    if (node.op->body && !keep_whole(frame, node, call, in)) {
+      expand(frame, node, call, in);
+      return;
+    }
+    compute(frame, node, call, in);
+  }
+
+  void add_source(Frame& frame, const Node& node) {
+    const Value& v = frame.graph.value(node.out[0]);
+    FlowNode flow;
+    flow.origin = origin(frame, node);
+    FlowValue value{v.shape, v.dtype, home(frame, node.out[0]), v.name, -1};
+    flow.kind = FlowKind::input;
+    if (const Stored* record = frame.graph.find_stored(node.out[0])) {
+      flow.kind = FlowKind::stored;
+      flow.stored = static_cast<int>(record - graph_.stored().data());
+      value.layout = homes_.storage(graph_, *record);
+    }
+    flow.out = {add_value(std::move(value))};
+    frame.env[node.out[0]] = flow.out[0];
+    add_node(std::move(flow));
+  }
+
+  bool keep_whole(Frame& frame, const Node& node, const OpCall& call, const std::vector<int>& in) {
+    if (!kernels_.count(std::string(node.op->name))) return false;
+    const IndexSpace space = index_space(call);
+    auto clear = [&](const std::vector<std::vector<int>>& dims, const Shape& shape, const TensorLayout& layout) {
+      for (size_t d = 0; d < dims.size(); ++d) {
+        const Dim& dim = shape[static_cast<int>(d)];
+        if (space.factors[dims[d][0]].role != Role::inside) continue;
+        if (!layout.dims[d].empty() || homes_.has_padding(dim)) return false;
+      }
+      return true;
+    };
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (!clear(space.in[i], call.in[i].shape, flow_.values[in[i]].layout)) return false;
+    }
+    for (size_t i = 0; i < node.out.size(); ++i) {
+      if (!clear(space.out[i], call.out[i].shape, home(frame, node.out[i]))) return false;
+    }
+    return true;
+  }
+
+  void expand(Frame& frame, const Node& node, const OpCall& call, const std::vector<int>& in) {
+    const Body body = body_of(call);
+    std::vector<int> roots;
+    for (const Tensor& t : body.out) roots.push_back(t.id());
+    std::vector<std::string> prefer = frame.prefer;
+    for (int v : node.out) {
+      const auto& own = frame.graph.value(v).prefer;
+      prefer.insert(prefer.end(), own.begin(), own.end());
+    }
+    Frame inner = make_frame(body.graph, roots, frame.prefix + node.name + ".",
+                             frame.source.empty() ? node.at.to_string() : frame.source, std::move(prefer));
+    for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
+    walk(inner);
+    for (size_t i = 0; i < node.out.size(); ++i) {
+      frame.env[node.out[i]] = settle(frame, node.out[i], inner.env[body.out[i].id()], origin(frame, node));
+    }
+  }
+
+  void compute(Frame& frame, const Node& node, const OpCall& call, std::vector<int> in) {
+    const IndexSpace space = index_space(call);
+    std::vector<TensorLayout> layouts, homes;
+    for (int v : in) layouts.push_back(flow_.values[v].layout);
+    for (int v : node.out) homes.push_back(home(frame, v));
+    const OpSite site{*node.op, space, call.in, call.out, layouts, homes};
+    Choice choice = choose(site, homes_, resharder_);
+    for (size_t i = 0; i < in.size(); ++i) in[i] = move(in[i], choice.in[i], origin(frame, node));
+    enter_once(node, in, choice, origin(frame, node));
+    FlowNode flow;
+    flow.op = node.op;
+    flow.attrs = node.attrs;
+    flow.in = in;
+    flow.splits = choice.splits;
+    flow.space = space;
+    flow.origin = origin(frame, node);
+    const std::vector<int> out = add_op(std::move(flow), call, choice, frame, node);
+    for (size_t i = 0; i < node.out.size(); ++i) {
+      frame.env[node.out[i]] = settle(frame, node.out[i], out[i], origin(frame, node));
+    }
+  }
+
+  /// In a sum of partial and other operands, the others count on coordinate 0 only.
+  void enter_once(const Node& node, std::vector<int>& in, const Choice& choice, const Origin& origin) {
+    uint32_t partial = 0;
+    std::vector<int> axes;
+    for (size_t i = 0; i < in.size(); ++i) {
+      for (int axis : choice.in[i].partial) {
+        partial |= 1u << i;
+        if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
+      }
+    }
+    if (partial == 0) return;
+    const uint32_t set = linear_in(*node.op, partial);
+    check(set != 0, "[{}] got a partial operand in which it is not linear", node.op->name);
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (!(set >> i & 1)) continue;
+      FlowNode flow;
+      flow.kind = FlowKind::first_only;
+      for (int axis : axes) {
+        const auto& own = choice.in[i].partial;
+        if (std::find(own.begin(), own.end(), axis) == own.end()) flow.axes.push_back(axis);
+      }
+      if (flow.axes.empty()) continue;
+      FlowValue value = flow_.values[in[i]];
+      value.layout.partial.insert(value.layout.partial.end(), flow.axes.begin(), flow.axes.end());
+      std::sort(value.layout.partial.begin(), value.layout.partial.end());
+      flow.in = {in[i]};
+      flow.origin = {value.name, origin.source, "added once to a sum that is still partial"};
+      flow.out = {add_value(std::move(value))};
+      in[i] = flow.out[0];
+      add_node(std::move(flow));
+    }
+  }
+
+  /// Adds an op, or finds the same op on the same operands.
+  std::vector<int> add_op(FlowNode flow, const OpCall& call, const Choice& choice, const Frame& frame, const Node& node) {
+    std::string key = fmt::format("{}|{}|{}|", flow.op->name, fmt::join(flow.in, ","), flow.attrs.to_string());
+    for (const auto& axes : flow.splits) key += fmt::format("{};", fmt::join(axes, ","));
+    auto [it, is_new] = seen_.emplace(key, std::vector<int>{});
+    if (is_new) {
+      for (size_t i = 0; i < call.out.size(); ++i) {
+        const std::string name = frame.prefix + frame.graph.value(node.out[i]).name;
+        it->second.push_back(add_value({call.out[i].shape, call.out[i].dtype, choice.out[i], name, -1}));
+      }
+      flow.out = it->second;
+      add_node(std::move(flow));
+    }
+    return it->second;
+  }
+
+  /// Moves a new result to its home, still partial if all that consumes it allows.
+  int settle(Frame& frame, int value, int flow, const Origin& origin) {
+    TensorLayout target = home(frame, value);
+    const TensorLayout& have = flow_.values[flow].layout;
+    if (!have.partial.empty() && may_stay_partial(frame, value, have)) {
+      target.partial = have.partial;
+      target.combiner = have.combiner;
+      for (auto& axes : target.dims) {
+        std::erase_if(axes, [&](int a) { return std::find(have.partial.begin(), have.partial.end(), a) != have.partial.end(); });
+      }
+    }
+    return move(flow, target, origin);
+  }
+
+  bool may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const {
+    if (frame.escapes[value] || have.combiner != Combiner::sum || frame.uses[value].empty()) return false;
+    if (frame.graph.value(value).purpose != Purpose::none) return false;
+    for (int n : frame.uses[value]) {
+      if (!consumer_allows(frame, frame.graph.nodes()[n], value, have)) return false;
+    }
+    return true;
+  }
+
+  bool consumer_allows(const Frame& frame, const Node& node, int value, const TensorLayout& have) const {
+    uint32_t positions = 0;
+    for (size_t i = 0; i < node.in.size(); ++i) positions |= node.in[i] == value ? 1u << i : 0;
+    const uint32_t set = linear_in(*node.op, positions);
+    if (set == 0) return false;
+    if (frame.graph.value(node.out[0]).shape.elements() > frame.graph.value(value).shape.elements()) return false;
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      if (positions >> i & 1) continue;
+      const int other = node.in[i];
+      const TensorLayout layout = frame.env[other] >= 0 ? flow_.values[frame.env[other]].layout : home(frame, other);
+      for (int axis : have.partial) {
+        const bool also = std::find(layout.partial.begin(), layout.partial.end(), axis) != layout.partial.end();
+        if (layout.uses(axis) && !(also && (set >> i & 1))) return false;
+      }
+      for (int axis : layout.partial) {  // the other stays partial too only in the same sum
+        if (have.uses(axis) && !(set >> i & 1)) return false;
+      }
+      if (!(set >> i & 1) && !layout.partial.empty()) return false;
+    }
+    return true;
+  }
+
+  const Graph& graph_;
+  const HomeLayouts& homes_;
+  Resharder resharder_;
+  const std::set<std::string>& kernels_;
+  Flow flow_;
+  std::unordered_map<std::string, int> moved_;
+  std::unordered_map<std::string, std::vector<int>> seen_;
+};
+
+}  // namespace
+
+Flow partition(const Graph& graph, const HomeLayouts& homes, const std::vector<FunctionSpec>& functions,
+               const std::set<std::string>& kernels) {
+  Partitioner partitioner(graph, homes, kernels);
+  if (!graph.stored().empty()) partitioner.run_init();
+  for (const FunctionSpec& spec : functions) partitioner.run(spec);
+  return partitioner.take();
+}
+
+}  // namespace tessera

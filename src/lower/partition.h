@@ -1,0 +1,18 @@
+// Choosing how each op is computed, and inserting the moves that follow (docs/concepts.md, "who decides a layout", c to e).
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lower/flow.h"
+#include "lower/home.h"
+
+namespace tessera {
+
+/// Lowers the functions of a graph to slices. A composite is kept whole where `kernels` has its name and nothing that its
+/// body reduces over is split or padded; elsewhere its body takes its place.
+Flow partition(const Graph& graph, const HomeLayouts& homes, const std::vector<FunctionSpec>& functions,
+               const std::set<std::string>& kernels);
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+// From one layout of a tensor to another by the cheapest sequence of moves.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lower/flow.h"
+#include "lower/home.h"
+
+namespace tessera {
+
+/// One move and the layout after it. Fields as in FlowNode.
+struct Move {
+  FlowKind kind;
+  std::vector<int> axes;
+  int from = -1, to = -1;
+  TensorLayout after;
+  int64_t bytes = 0;  ///< sent by each rank
+};
+
+struct Path {
+  std::vector<Move> moves;
+  int64_t bytes = 0;
+};
+
+/// Finds and remembers paths. The padding state is carried along unchanged.
+class Resharder {
+ public:
+  explicit Resharder(const HomeLayouts& homes) : homes_(homes) {}
+  /// The path from `from` to `to`; `to` may keep axes of `from` partial.
+  const Path& path(const Shape& shape, DType dtype, const TensorLayout& from, const TensorLayout& to);
+
+ private:
+  std::vector<Move> moves(const Shape& shape, DType dtype, const TensorLayout& at, const TensorLayout& to) const;
+  void add_partial_moves(const Shape&, DType, const TensorLayout& at, const TensorLayout& to, std::vector<Move>&) const;
+  void add_split_moves(const Shape&, DType, const TensorLayout& at, const TensorLayout& to, std::vector<Move>&) const;
+
+  const HomeLayouts& homes_;
+  std::map<std::string, Path> known_;
+};
+
+}  // namespace tessera

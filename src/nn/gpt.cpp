@@ -1,0 +1,92 @@
+#include <cmath>
+
+#include "base/fail.h"
+#include "tessera/nn.h"
+
+namespace tessera::nn {
+
+Dim batch_dim(int64_t size, bool partial) { return partial ? Dim::bounded("batch", size) : Dim("batch", size); }
+
+namespace {
+
+struct GptDims {
+  Dim batch, length, memory_length, d_model, heads, d_head, ff, vocab;
+};
+
+GptDims dims_of(const GptOptions& o) {
+  require(o.d_model % o.heads == 0, "gpt: d_model {} is not a multiple of heads {}; d_head would be {:.2f}", o.d_model,
+          o.heads, static_cast<double>(o.d_model) / static_cast<double>(o.heads));
+  return {batch_dim(o.batch, o.partial_batch), {"length", o.length},   {"memory_length", o.length},
+          {"d_model", o.d_model},         {"heads", o.heads},     {"d_head", o.d_model / o.heads},
+          {"ff", o.ff},                   {"vocab", o.vocab}};
+}
+
+Tensor self_attention(Tensor x, const GptOptions& o, const GptDims& d) {
+  Graph& g = x.graph();
+  Scope scope(g, "attention");
+  const Shape heads{d.heads, d.d_head};
+  Tensor query = dense(x, "query", {"d_model"}, heads);
+  Tensor memory = rename(x, "length", "memory_length");
+  Tensor key = dense(memory, "key", {"d_model"}, heads);
+  Tensor value = dense(memory, "value", {"d_model"}, heads);
+  AttentionOptions options;
+  options.causal = true;
+  options.dropout = o.dropout;
+  Tensor seen = attention(query, key, value, {}, options).named("seen");
+  const double gain = 1 / std::sqrt(2.0 * static_cast<double>(o.layers));  // of the residual stream
+  return dense(seen, "out", {"heads", "d_head"}, Shape{d.d_model}, true, gain);
+}
+
+Tensor mlp_block(Tensor x, const GptOptions& o, const GptDims& d) {
+  Scope scope(x.graph(), "mlp");
+  Tensor hidden = gelu(dense(x, "up", {"d_model"}, Shape{d.ff}));
+  const double gain = 1 / std::sqrt(2.0 * static_cast<double>(o.layers));
+  return dense(hidden, "down", {"ff"}, Shape{d.d_model}, true, gain);
+}
+
+}  // namespace
+
+Model gpt(Graph& g, const GptOptions& o) {
+  const GptDims d = dims_of(o);
+  const DType stored = o.dtype == DType::float64 ? DType::float64 : DType::float32;
+  Tensor inputs = g.input("inputs", {d.batch, d.length}, DType::int32);
+  Tensor targets = g.input("targets", {d.batch, d.length}, DType::int32);
+  Scope scope(g, "gpt");
+  Tensor embedding = g.parameter("embedding", {d.vocab, d.d_model}, normal(0.02), stored);
+  Tensor position = g.parameter("position", {d.length, d.d_model}, normal(0.02), stored);
+  auto drop = [&](Tensor t) { return o.dropout > 0 ? dropout(t, o.dropout) : t; };
+  Tensor x = gather(embedding, inputs, "vocab") + position;
+  if (o.dtype != stored) x = cast(x, o.dtype);
+  x = drop(x);
+  for (int64_t i = 0; i < o.layers; ++i) {
+    Scope block(g, fmt::format("block{}", i));
+    x = x + drop(self_attention(norm(x, "norm1", "d_model"), o, d));
+    x = x + drop(mlp_block(norm(x, "norm2", "d_model"), o, d));
+  }
+  x = norm(x, "norm", "d_model");
+  const Shape logit_shape{d.batch, d.length, d.vocab};
+  Tensor logits;
+  if (o.tied) {
+    logits = einsum({x, embedding.dtype() == x.dtype() ? embedding : cast(embedding, x.dtype())}, logit_shape);
+  } else {
+    logits = dense(x, "head", {"d_model"}, Shape{d.vocab}, false);
+  }
+  logits = logits.named("logits");
+  Tensor loss = mean_all(cross_entropy(logits, targets, "vocab")).named("loss");
+  return {loss, logits, {inputs, targets}};
+}
+
+Model mlp(Graph& g, const MlpOptions& o) {
+  const Dim batch = batch_dim(o.batch, o.partial_batch), rows("rows", o.rows), cols("cols", o.cols);
+  const Dim hidden("hidden", o.hidden), hidden2("hidden2", o.hidden), classes("classes", o.classes);
+  Tensor images = g.input("images", {batch, rows, cols}, DType::float32);
+  Tensor labels = g.input("labels", {batch}, DType::int32);
+  Scope scope(g, "mlp");
+  Tensor h = relu(dense(images, "layer1", {"rows", "cols"}, Shape{hidden}));
+  h = relu(dense(h, "layer2", {"hidden"}, Shape{hidden2}));
+  Tensor logits = dense(h, "head", {"hidden2"}, Shape{classes}).named("logits");
+  Tensor loss = mean_all(cross_entropy(logits, labels, "classes")).named("loss");
+  return {loss, logits, {images, labels}};
+}
+
+}  // namespace tessera::nn

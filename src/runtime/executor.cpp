@@ -1,0 +1,147 @@
+#include "runtime/executor.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "runtime/exchange.h"
+
+namespace tessera {
+
+namespace {
+
+std::vector<int> coordinates_of(const Program& program, int rank) {
+  std::vector<int> result(program.axis_sizes.size());
+  for (size_t a = result.size(); a-- > 0;) {
+    result[a] = rank % program.axis_sizes[a];
+    rank /= program.axis_sizes[a];
+  }
+  return result;
+}
+
+CollectiveKind kind_of(const std::string& kernel) {
+  for (CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
+                              CollectiveKind::all_to_all, CollectiveKind::exchange}) {
+    if (kernel == to_string(kind)) return kind;
+  }
+  fail(ErrorKind::internal, "'{}' is not a collective", kernel);
+}
+
+}  // namespace
+
+Executor::Executor(const Program& program, std::unique_ptr<Communicator> world, const int64_t* scalars, int threads)
+    : program_(program), world_(std::move(world)), scalars_(scalars), threads_(threads) {
+  coordinates_ = coordinates_of(program, world_->rank());
+  persistent_ = static_cast<std::byte*>(world_->allocate(std::max<int64_t>(program.persistent_bytes, 64)));
+  transient_ = static_cast<std::byte*>(world_->allocate(std::max<int64_t>(program.transient_bytes, 64)));
+  for (const Function& f : program.functions) {
+    std::vector<BoundStep> steps;
+    std::map<int, Operation*> open;
+    for (const Step& step : f.steps) {
+      BoundStep bound{&step, nullptr, nullptr};
+      if (step.kind == StepKind::compute) {
+        bound.kernel = bind_kernel(step);
+      } else if (step.kind == StepKind::collective) {
+        operations_.push_back(bind_collective(step));
+        bound.operation = open[step.number] = operations_.back().get();
+      } else {
+        bound.operation = open.at(step.number);
+      }
+      steps.push_back(std::move(bound));
+    }
+    functions_.push_back(std::move(steps));
+  }
+}
+
+Executor::~Executor() = default;
+
+void* Executor::address(const View& view) const {
+  const Buffer& buffer = program_.buffers[view.buffer];
+  std::byte* base = buffer.arena == ArenaKind::persistent ? persistent_ : transient_;
+  return base + buffer.offset + (view.offset + view.shift.eval(coordinates_, scalars_)) * size_of(view.dtype);
+}
+
+TensorArg Executor::bind_view(const View& view) const {
+  return {address(view), view.dtype, view.sizes, view.strides};
+}
+
+std::unique_ptr<Kernel> Executor::bind_kernel(const Step& step) {
+  const KernelEntry* entry = find_cpu_kernel(step.kernel);
+  if (entry == nullptr) {
+    fail(ErrorKind::unsupported, "[{}] there is no CPU kernel '{}' ({})", step.origin.name, step.kernel,
+         step.origin.source);
+  }
+  KernelArgs args;
+  args.step = &step;
+  for (const View& v : step.in) args.in.push_back(bind_view(v));
+  for (const View& v : step.out) args.out.push_back(bind_view(v));
+  args.coordinates = coordinates_;
+  args.scalars = scalars_;
+  args.workspace = step.workspace < 0 ? nullptr : transient_ + program_.buffers[step.workspace].offset;
+  args.fault = &fault_;
+  args.threads = threads_;
+  return entry->bind(args);
+}
+
+Communicator& Executor::group(const std::vector<int>& axes) {
+  auto it = groups_.find(axes);
+  if (it == groups_.end()) {
+    int color = 0, key = 0;
+    for (size_t a = 0; a < coordinates_.size(); ++a) {
+      const bool inside = std::find(axes.begin(), axes.end(), static_cast<int>(a)) != axes.end();
+      if (!inside) color = color * program_.axis_sizes[a] + coordinates_[a];
+    }
+    for (int axis : axes) key = key * program_.axis_sizes[axis] + coordinates_[axis];
+    it = groups_.emplace(axes, world_->split(color, key)).first;
+  }
+  return *it->second;
+}
+
+std::unique_ptr<Operation> Executor::bind_collective(const Step& step) {
+  Collective c;
+  c.kind = kind_of(step.kernel);
+  c.dtype = step.in[0].dtype;
+  c.combiner = step.combiner;
+  c.in = address(step.in[0]);
+  c.out = address(step.out[0]);
+  c.count = step.attrs.get<int64_t>("count", 0);
+  c.outer = step.attrs.get<int64_t>("outer", 1);
+  c.inner = step.attrs.get<int64_t>("inner", 1);
+  c.pre = step.attrs.get<int64_t>("pre", 1);
+  c.s = step.attrs.get<int64_t>("s", 1);
+  c.mid = step.attrs.get<int64_t>("mid", 1);
+  c.c = step.attrs.get<int64_t>("c", 1);
+  c.post = step.attrs.get<int64_t>("post", 1);
+  c.split_first = step.attrs.get<int64_t>("split_first", 1) != 0;
+  c.site = {step.number, step.origin.name + " (" + step.origin.source + ")"};
+  Communicator& ranks = group(step.axes);
+  if (c.kind == CollectiveKind::exchange) {
+    plan_exchange(program_, step, coordinates_, ranks.size(), c);
+  }
+  return ranks.prepare(c);
+}
+
+void Executor::run(int function) {
+  const BoundStep* current = nullptr;
+  try {
+    fault_ = {};
+    for (const BoundStep& bound : functions_[function]) {
+      current = &bound;
+      switch (bound.step->kind) {
+        case StepKind::compute: bound.kernel->run(); break;
+        case StepKind::collective: bound.operation->start(); break;
+        case StepKind::wait: bound.operation->wait(); break;
+      }
+      if (fault_.set) {
+        fail(ErrorKind::usage, "[{}] {} ({})", bound.step->origin.name, fault_.message, bound.step->origin.source);
+      }
+    }
+  } catch (const Error& e) {
+    world_->fail(e.what());
+    throw;
+  } catch (const std::exception& e) {
+    world_->fail(e.what());
+    fail(ErrorKind::internal, "[{}] {}", current ? current->step->origin.name : "", e.what());
+  }
+}
+
+}  // namespace tessera

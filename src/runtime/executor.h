@@ -1,0 +1,53 @@
+// Runs a Program on one rank: arenas, bound kernels, prepared collectives.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "kernels/kernel.h"
+#include "runtime/program.h"
+
+namespace tessera {
+
+class Executor {
+ public:
+  /// Allocates the arenas and binds every step of every function. Collective over `world`, whose rank r has the mesh
+  /// coordinates of r, last axis fastest. `scalars` has one entry per Program::scalars and outlives the executor.
+  Executor(const Program& program, std::unique_ptr<Communicator> world, const int64_t* scalars, int threads);
+  ~Executor();
+
+  /// Runs one function. Collective. Throws what a kernel or a collective reports, after telling the peers.
+  void run(int function);
+
+  /// Address of the first element of a port's slice.
+  void* data(const Port& port) const { return address(port.view); }
+  std::span<const int> coordinates() const { return coordinates_; }
+  Communicator& world() { return *world_; }
+
+ private:
+  struct BoundStep {
+    const Step* step = nullptr;
+    std::unique_ptr<Kernel> kernel;
+    Operation* operation = nullptr;  ///< collective and wait
+  };
+  void* address(const View& view) const;
+  Communicator& group(const std::vector<int>& axes);
+  TensorArg bind_view(const View& view) const;
+  std::unique_ptr<Kernel> bind_kernel(const Step& step);
+  std::unique_ptr<Operation> bind_collective(const Step& step);
+
+  const Program& program_;
+  std::unique_ptr<Communicator> world_;
+  const int64_t* scalars_;
+  int threads_;
+  std::vector<int> coordinates_;
+  std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;
+  std::byte *persistent_ = nullptr, *transient_ = nullptr;
+  std::vector<std::vector<BoundStep>> functions_;
+  std::vector<std::unique_ptr<Operation>> operations_;
+  DataFault fault_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,375 @@
+// Every collective x sizes x dtypes x memory, against a result computed element by element: one table
+// for ranks that are threads and for ranks that are processes. All data is a function of (rank,
+// index), so each rank knows what every other holds and checks its own result, bit for bit.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+
+namespace tessera::collectives_test {
+
+using Bytes = std::vector<char>;
+
+inline float widen(uint16_t bits) {
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &wide, 4);
+  return value;
+}
+
+/// The bfloat16 nearest to a finite value, ties to even, by comparing the two neighbours.
+inline uint16_t narrow(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  const auto low = static_cast<uint16_t>(bits >> 16), high = static_cast<uint16_t>(low + 1);
+  const double to_low = std::abs(static_cast<double>(value) - widen(low));
+  const double to_high = std::abs(static_cast<double>(widen(high)) - value);
+  if (to_low != to_high) return to_low < to_high ? low : high;
+  return low % 2 == 0 ? low : high;
+}
+
+inline void put(DType dtype, char* place, uint32_t noise) {
+  const double fraction = (static_cast<int>(noise % 20011) - 10005) / 97.0;
+  auto store = [place](auto value) { std::memcpy(place, &value, sizeof(value)); };
+  switch (dtype) {
+    case DType::float32: return store(static_cast<float>(fraction));
+    case DType::float64: return store(fraction);
+    case DType::bfloat16: return store(narrow(static_cast<float>(fraction)));
+    case DType::int32: return store(static_cast<int32_t>(noise));
+    case DType::int64: return store(static_cast<int64_t>(noise * uint64_t{7777777777}));
+    case DType::uint8: return store(static_cast<uint8_t>(noise >> 8));
+    case DType::bool_: return store(static_cast<uint8_t>((noise >> 8) % 3 == 0));
+  }
+}
+
+inline Bytes data_of(DType dtype, int rank, int64_t count, uint32_t seed) {
+  Bytes data(static_cast<size_t>(count * size_of(dtype)));
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t x = static_cast<uint32_t>(i) * 2654435761u ^ (static_cast<uint32_t>(rank) + 1) * 40503u;
+    x = (x ^ seed * 69069u ^ x >> 15) * 2246822519u;
+    put(dtype, data.data() + i * size_of(dtype), x ^ x >> 13);
+  }
+  return data;
+}
+
+template <class Wide>
+Wide fold(Combiner combiner, Wide a, Wide b) {
+  switch (combiner) {
+    case Combiner::sum: return a + b;
+    case Combiner::prod: return a * b;
+    case Combiner::max: return a > b ? a : b;
+    case Combiner::min: return a < b ? a : b;
+    case Combiner::any: return static_cast<Wide>(static_cast<uint64_t>(a) | static_cast<uint64_t>(b));
+    case Combiner::all: return static_cast<Wide>(static_cast<uint64_t>(a) & static_cast<uint64_t>(b));
+  }
+  return a;
+}
+
+/// Combines element `at` of all inputs, in Wide, in the order of rank.
+template <class T, class Wide, class Load, class Store>
+void fold_as(Combiner combiner, const std::vector<Bytes>& in, int64_t at, char* out, Load load, Store store) {
+  Wide sum{};
+  for (size_t q = 0; q < in.size(); ++q) {
+    T next;
+    std::memcpy(&next, in[q].data() + at * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    sum = q == 0 ? load(next) : fold<Wide>(combiner, sum, load(next));
+  }
+  const T result = store(sum);
+  std::memcpy(out, &result, sizeof(T));
+}
+
+inline void fold_any(DType dtype, Combiner combiner, const std::vector<Bytes>& in, int64_t at, char* out) {
+  auto same = [](auto x) { return x; };
+  // Integers wrap in 64 bits without a sign; comparisons need the sign.
+  auto integers = [&]<class T>(T) {
+    auto to_signed = [](T x) { return static_cast<int64_t>(x); };
+    auto to_unsigned = [](T x) { return static_cast<uint64_t>(x); };
+    auto back = [](auto x) { return static_cast<T>(x); };
+    if (combiner == Combiner::max || combiner == Combiner::min) {
+      return fold_as<T, int64_t>(combiner, in, at, out, to_signed, back);
+    }
+    return fold_as<T, uint64_t>(combiner, in, at, out, to_unsigned, back);
+  };
+  switch (dtype) {
+    case DType::float32: return fold_as<float, float>(combiner, in, at, out, same, same);
+    case DType::float64: return fold_as<double, double>(combiner, in, at, out, same, same);
+    case DType::bfloat16: return fold_as<uint16_t, float>(combiner, in, at, out, widen, narrow);
+    case DType::int32: return integers(int32_t{});
+    case DType::int64: return integers(int64_t{});
+    default: return integers(uint8_t{});
+  }
+}
+
+struct Sizes {
+  int64_t in = 0, out = 0;
+};
+
+inline Sizes sizes_of(const Collective& c, int P, int rank) {
+  const int64_t inner = c.outer * c.inner;
+  switch (c.kind) {
+    case CollectiveKind::all_reduce: return {c.count, c.count};
+    case CollectiveKind::reduce_scatter: return {inner * P, inner};
+    case CollectiveKind::all_gather: return {inner, inner * P};
+    case CollectiveKind::all_to_all: {
+      const int64_t all = c.pre * c.s * c.mid * c.c * c.post * P;
+      return {all, all};
+    }
+    case CollectiveKind::broadcast: return {rank == c.root ? c.count : 0, c.count};
+    case CollectiveKind::exchange: return {c.count, c.count};
+    case CollectiveKind::barrier: return {};
+  }
+  return {};
+}
+
+/// What rank r must find in out, given the in of all ranks and what out held before.
+inline Bytes expected(const Collective& c, int P, int r, const std::vector<Bytes>& in, Bytes out) {
+  const int64_t b = size_of(c.dtype);
+  auto copy = [&](int64_t to, int from, int64_t at) {
+    std::memcpy(out.data() + to * b, in[from].data() + at * b, static_cast<size_t>(b));
+  };
+  auto reduce = [&](int64_t to, int64_t at) {
+    fold_any(c.dtype, c.combiner, in, at, out.data() + to * b);
+  };
+  switch (c.kind) {
+    case CollectiveKind::all_reduce:
+      for (int64_t i = 0; i < c.count; ++i) reduce(i, i);
+      break;
+    case CollectiveKind::reduce_scatter:
+      for (int64_t o = 0; o < c.outer; ++o) {
+        for (int64_t i = 0; i < c.inner; ++i) reduce(o * c.inner + i, (o * P + r) * c.inner + i);
+      }
+      break;
+    case CollectiveKind::all_gather:
+      for (int64_t o = 0; o < c.outer; ++o) {
+        for (int p = 0; p < P; ++p) {
+          for (int64_t i = 0; i < c.inner; ++i) copy((o * P + p) * c.inner + i, p, o * c.inner + i);
+        }
+      }
+      break;
+    case CollectiveKind::all_to_all:
+      for (int64_t a = 0; a < c.pre; ++a)
+        for (int64_t s = 0; s < c.s; ++s)
+          for (int64_t m = 0; m < c.mid; ++m)
+            for (int64_t k = 0; k < c.c; ++k)
+              for (int64_t z = 0; z < c.post; ++z)
+                for (int p = 0; p < P; ++p) {
+                  if (c.split_first) {
+                    copy(((((a * c.s + s) * c.mid + m) * P + p) * c.c + k) * c.post + z, p,
+                         ((((a * P + r) * c.s + s) * c.mid + m) * c.c + k) * c.post + z);
+                  } else {
+                    copy(((((a * P + p) * c.c + k) * c.mid + m) * c.s + s) * c.post + z, p,
+                         ((((a * c.c + k) * c.mid + m) * P + r) * c.s + s) * c.post + z);
+                  }
+                }
+      break;
+    case CollectiveKind::broadcast:
+      for (int64_t i = 0; i < c.count; ++i) copy(i, c.root, i);
+      break;
+    default:
+      break;
+  }
+  return out;
+}
+
+enum class Memory { plain, shared, in_place };
+
+/// Runs a case two or three times with other data each time; prints and counts what differs.
+inline int check_case(Communicator& group, Collective c, Memory memory, char* arena, int64_t arena_bytes) {
+  const int P = group.size(), r = group.rank();
+  const int64_t b = size_of(c.dtype);
+  const Sizes sizes = sizes_of(c, P, r);
+  Bytes plain_in(static_cast<size_t>(sizes.in * b) + 1), plain_out(static_cast<size_t>(sizes.out * b) + 1);
+  char *in = plain_in.data(), *out = plain_out.data();
+  if (memory == Memory::shared && (sizes.in + sizes.out) * b + 64 <= arena_bytes) {
+    in = arena + b;
+    out = arena + b + sizes.in * b;
+  }
+  if (memory == Memory::in_place || c.kind == CollectiveKind::broadcast) in = out;
+  c.in = in;
+  c.out = out;
+  const std::unique_ptr<Operation> operation = group.prepare(c);
+  int failures = 0;
+  for (uint32_t seed = 1; seed <= (sizes.in > 5000 ? 2 : 3); ++seed) {
+    std::vector<Bytes> inputs;
+    for (int q = 0; q < P; ++q) inputs.push_back(data_of(c.dtype, q, sizes_of(c, P, q).in, seed));
+    std::memset(out, 77, static_cast<size_t>(sizes.out * b));
+    if (sizes.in > 0) std::memcpy(in, inputs[r].data(), static_cast<size_t>(sizes.in * b));
+    const Bytes want = expected(c, P, r, inputs, Bytes(static_cast<size_t>(sizes.out * b)));
+    operation->start();
+    operation->wait();
+    const bool same = want.empty() || std::memcmp(want.data(), out, want.size()) == 0;
+    const bool kept = in == out || sizes.in == 0 ||
+                      std::memcmp(in, inputs[r].data(), static_cast<size_t>(sizes.in * b)) == 0;
+    if (same && kept) continue;
+    ++failures;
+    std::fprintf(stderr, "rank %d of %d: %s of %s, memory %d, in %lld, out %lld: %s\n", r, P,
+                 to_string(c.kind), to_string(c.dtype), static_cast<int>(memory),
+                 static_cast<long long>(sizes.in), static_cast<long long>(sizes.out),
+                 same ? "in was changed" : "wrong result");
+  }
+  return failures;
+}
+
+inline std::vector<Collective> table(int P) {
+  std::vector<Collective> cases;
+  const std::vector<int64_t> counts = {0, 1, 3, 1025, 5000, 70001};
+  const DType dtypes[] = {DType::float32, DType::float64, DType::bfloat16, DType::int32,
+                          DType::int64,   DType::uint8,   DType::bool_};
+  for (const DType dtype : dtypes) {
+    const bool bytes = dtype == DType::uint8 || dtype == DType::bool_;
+    std::vector<Combiner> combiners = {Combiner::max, Combiner::min};
+    if (dtype != DType::bool_) combiners.insert(combiners.end(), {Combiner::sum, Combiner::prod});
+    if (bytes) combiners.insert(combiners.end(), {Combiner::any, Combiner::all});
+    for (const int64_t n : counts) {
+      if (n > 5000 && dtype != DType::float32 && dtype != DType::bfloat16) continue;
+      Collective c;
+      c.dtype = dtype;
+      c.count = n;
+      for (const Combiner combiner : combiners) {
+        if (n > 1025 && combiner != combiners.back()) continue;
+        c.combiner = combiner;
+        c.kind = CollectiveKind::all_reduce;
+        cases.push_back(c);
+        c.kind = CollectiveKind::reduce_scatter;
+        for (const int64_t inner : {int64_t{1}, int64_t{3}, n}) {
+          c.inner = inner;
+          c.outer = inner == 0 ? 2 : n / inner;
+          cases.push_back(c);
+        }
+      }
+      c.kind = CollectiveKind::broadcast;
+      for (const int root : {0, P - 1}) {
+        c.root = root;
+        cases.push_back(c);
+      }
+      c.kind = CollectiveKind::all_gather;
+      for (const int64_t inner : {int64_t{5}, n}) {
+        c.inner = inner;
+        c.outer = inner == 0 ? 2 : n / inner;
+        cases.push_back(c);
+      }
+      c.kind = CollectiveKind::all_to_all;
+      const int64_t shapes[][5] = {{1, n, 1, 1, 1}, {2, 3, 1, n / 6, 1}, {3, 1, 2, 2, n / 12}, {1, 2, 5, 1, 7}};
+      for (const auto& shape : shapes) {
+        if (n > 5000 && shape[3] == 2) continue;
+        c.pre = shape[0], c.s = shape[1], c.mid = shape[2], c.c = shape[3], c.post = shape[4];
+        for (const bool first : {true, false}) {
+          c.split_first = first;
+          cases.push_back(c);
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+/// A ring shift with a halo: each rank sends its last `halo` elements to the next, in two runs that the
+/// receiver takes as three, and keeps the rest, moved by `halo`.
+inline int check_exchange(Communicator& group, int64_t n, int64_t halo) {
+  const int P = group.size(), r = group.rank(), next = (r + 1) % P, before = (r + P - 1) % P;
+  Collective c;
+  c.kind = CollectiveKind::exchange;
+  c.dtype = DType::int32;
+  std::vector<int32_t> in(static_cast<size_t>(n)), out(static_cast<size_t>(n), -1);
+  c.in = in.data();
+  c.out = out.data();
+  c.send.resize(P);
+  c.recv.resize(P);
+  const int64_t half = halo / 2, third = halo / 3;
+  c.send[r].push_back({0, n - halo});
+  c.recv[r].push_back({halo, n - halo});
+  c.send[next].push_back({n - halo, half});
+  c.send[next].push_back({n - halo + half, halo - half});
+  c.recv[before].push_back({0, third});
+  c.recv[before].push_back({third, third});
+  c.recv[before].push_back({2 * third, halo - 2 * third});
+  const std::unique_ptr<Operation> operation = group.prepare(c);
+  int failures = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (int64_t i = 0; i < n; ++i) in[i] = static_cast<int32_t>((r + 1) * 1000003 + i + round);
+    operation->start();
+    operation->wait();
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t want = i < halo ? (before + 1) * 1000003 + n - halo + i + round
+                                    : (r + 1) * 1000003 + i - halo + round;
+      failures += out[i] != want;
+    }
+  }
+  if (failures) std::fprintf(stderr, "rank %d of %d: exchange of %lld: %d wrong\n", r, P, (long long)n, failures);
+  return failures;
+}
+
+/// Operations of two groups in flight at once, many times, waited for in an order that changes.
+inline int check_in_flight(Communicator& world, Communicator& group) {
+  const int P = world.size(), G = group.size();
+  std::vector<float> a(20000), b(20000), c(static_cast<size_t>(G) * 500), d(500), e(300), f(300);
+  auto reduce = [](Communicator& where, std::vector<float>& in, std::vector<float>& out) {
+    Collective op;
+    op.kind = CollectiveKind::all_reduce;
+    op.count = static_cast<int64_t>(in.size());
+    op.in = in.data();
+    op.out = out.data();
+    return where.prepare(op);
+  };
+  std::vector<std::unique_ptr<Operation>> operations;
+  operations.push_back(reduce(world, a, b));
+  Collective gather;
+  gather.kind = CollectiveKind::all_gather;
+  gather.inner = static_cast<int64_t>(d.size());
+  gather.in = d.data();
+  gather.out = c.data();
+  operations.push_back(group.prepare(gather));
+  operations.push_back(reduce(world, e, f));
+  int failures = 0;
+  for (int round = 0; round < 60; ++round) {
+    std::fill(a.begin(), a.end(), 1.0f + round);
+    std::fill(d.begin(), d.end(), 2.0f + round);
+    std::fill(e.begin(), e.end(), 3.0f + round);
+    for (const auto& operation : operations) operation->start();
+    for (int i = 0; i < 3; ++i) operations[(i + round) % 3]->wait();
+    failures += b.front() != P * (1.0f + round) || b.back() != b.front();
+    failures += c.front() != 2.0f + round || c.back() != c.front();
+    failures += f.front() != P * (3.0f + round) || f.back() != f.front();
+  }
+  if (failures) std::fprintf(stderr, "rank %d: %d results of operations in flight are wrong\n", world.rank(), failures);
+  return failures;
+}
+
+inline int check_group(Communicator& group) {
+  constexpr int64_t kArena = 16 << 20;
+  char* const arena = static_cast<char*>(group.allocate(kArena));
+  int failures = std::any_of(arena, arena + 4096, [](char byte) { return byte != 0; });
+  for (const Collective& c : table(group.size())) {
+    failures += check_case(group, c, Memory::plain, arena, kArena);
+    failures += check_case(group, c, Memory::shared, arena, kArena);
+    if (c.kind == CollectiveKind::all_reduce) failures += check_case(group, c, Memory::in_place, arena, kArena);
+  }
+  for (const int64_t n : {10, 1000, 50000}) failures += check_exchange(group, n, n / 3);
+  group.barrier();
+  return failures;
+}
+
+/// The whole table on `world` and on groups split from it: the number of wrong results on this rank.
+inline int collectives_selftest(Communicator& world) {
+  int failures = check_group(world);
+  for (const int ways : {2, 3}) {
+    if (world.size() < ways) continue;
+    // Ranks in reverse, to tell the order of keys from that of ranks.
+    const auto group = world.split(world.rank() % ways, -world.rank());
+    const int place = (world.size() - 1 - world.rank() % ways) / ways - world.rank() / ways;
+    failures += group->rank() != place;
+    failures += check_group(*group);
+    failures += check_in_flight(world, *group);
+  }
+  world.barrier();
+  return failures;
+}
+
+}  // namespace tessera::collectives_test
