@@ -6,8 +6,8 @@
 #if defined(__CUDACC__)
 #define TESSERA_HD __host__ __device__ __forceinline__
 #else
-/// Formulas are always inlined: each instruction-set clone then has its own copy, and the linker never
-/// merges a copy that was compiled for AVX-512 into the one for a plain x86-64.
+/// Formulas are always inlined: each instruction-set clone then has its own copy, and the linker
+/// never merges a copy that was compiled for AVX-512 into the one for a plain x86-64.
 #define TESSERA_HD inline __attribute__((always_inline))
 #endif
 
@@ -24,7 +24,9 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-TESSERA_HD float to_float(BFloat16 x) { return bits_as<float>(static_cast<uint32_t>(x.bits) << 16); }
+TESSERA_HD float to_float(BFloat16 x) {
+  return bits_as<float>(static_cast<uint32_t>(x.bits) << 16);
+}
 
 /// The float32 bits of `x` rounded to bfloat16, nearest even. NaN stays NaN.
 TESSERA_HD uint32_t rounded_bits(float x) {

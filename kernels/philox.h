@@ -1,6 +1,6 @@
-// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", 2011): a
-// bijection of a 128-bit counter under a 64-bit key. The state is the counter, so any element of any
-// stream is computed on its own, on any rank and any device.
+// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", 2011):
+// a bijection of a 128-bit counter under a 64-bit key. The state is the counter, so any element of
+// any stream is computed on its own, on any rank and any device.
 #pragma once
 
 #include "kernels/bfloat16.h"

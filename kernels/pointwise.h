@@ -1,6 +1,7 @@
-// Every scalar formula of the pointwise codes, once, for host and device: `formula::Exp::apply(x)` is
-// what Code::exp computes. T is float (also for bfloat16, whose results the caller rounds), double,
-// int64_t, int32_t or uint8_t (also for bool); comparisons and logical formulas give uint8_t 0 or 1.
+// Every scalar formula of the pointwise codes, once, for host and device: `formula::Exp::apply(x)`
+// is what Code::exp computes. T is float (also for bfloat16, whose results the caller rounds),
+// double, int64_t, int32_t or uint8_t (also for bool); comparisons and logical formulas give
+// uint8_t 0 or 1.
 #pragma once
 
 #include <cstdint>
@@ -27,28 +28,28 @@ struct WrapOf<int64_t> {
 template <class T>
 using Wrap = typename WrapOf<T>::type;
 
-#define TESSERA_UNARY(Name, expression) \
-  struct Name {                         \
-    template <class T>                  \
-    static TESSERA_HD T apply(T x) {    \
+#define TESSERA_UNARY(Name, expression)   \
+  struct Name {                           \
+    template <class T>                    \
+    static TESSERA_HD T apply(T x) {      \
       using W [[maybe_unused]] = Wrap<T>; \
-      return static_cast<T>(expression); \
-    }                                   \
+      return static_cast<T>(expression);  \
+    }                                     \
   };
-#define TESSERA_BINARY(Name, expression) \
-  struct Name {                          \
-    template <class T>                   \
+#define TESSERA_BINARY(Name, expression)  \
+  struct Name {                           \
+    template <class T>                    \
     static TESSERA_HD T apply(T a, T b) { \
       using W [[maybe_unused]] = Wrap<T>; \
-      return static_cast<T>(expression); \
-    }                                    \
+      return static_cast<T>(expression);  \
+    }                                     \
   };
-#define TESSERA_TEST(Name, expression)         \
-  struct Name {                                \
-    template <class T>                         \
+#define TESSERA_TEST(Name, expression)          \
+  struct Name {                                 \
+    template <class T>                          \
     static TESSERA_HD uint8_t apply(T a, T b) { \
-      return static_cast<uint8_t>(expression); \
-    }                                          \
+      return static_cast<uint8_t>(expression);  \
+    }                                           \
   };
 
 /// A zero of integers, -0 for floats is kept: 0 - x would turn it into +0.
@@ -101,7 +102,7 @@ TESSERA_BINARY(Pow, math::pow(a, b))
 TESSERA_BINARY(Maximum, ((a >= b) | (a != a)) ? a : b)
 TESSERA_BINARY(Minimum, ((a <= b) | (a != a)) ? a : b)
 TESSERA_BINARY(BitOr, a | b)
-TESSERA_BINARY(BitAnd, a & b)
+TESSERA_BINARY(BitAnd, a& b)
 
 /// Truncating division of integers; by zero it is 0, by -1 it wraps around.
 template <class T>
@@ -133,7 +134,8 @@ struct Mod {
       return (r != T(0) && (r < T(0)) != (b < T(0))) ? r + b : r;
     } else {
       const Wrap<T> q = static_cast<Wrap<T>>(truncated_quotient(a, b));
-      const T r = b == T(0) ? T(0) : static_cast<T>(static_cast<Wrap<T>>(a) - q * static_cast<Wrap<T>>(b));
+      const T r =
+          b == T(0) ? T(0) : static_cast<T>(static_cast<Wrap<T>>(a) - q * static_cast<Wrap<T>>(b));
       return (r != T(0) && (r < T(0)) != (b < T(0))) ? static_cast<T>(r + b) : r;
     }
   }
@@ -150,7 +152,8 @@ struct FloorDiv {
       return math::round(exact);
     } else {
       const T q = truncated_quotient(a, b);
-      const bool inexact = b != T(0) && static_cast<T>(static_cast<Wrap<T>>(q) * static_cast<Wrap<T>>(b)) != a;
+      const bool inexact =
+          b != T(0) && static_cast<T>(static_cast<Wrap<T>>(q) * static_cast<Wrap<T>>(b)) != a;
       return inexact && (a < T(0)) != (b < T(0)) ? static_cast<T>(q - 1) : q;
     }
   }
@@ -184,18 +187,20 @@ struct Where {
   }
 };
 
-/// Conversion of values. Floats truncate towards zero and saturate, NaN becomes 0: the same on every
-/// device. Integers wrap. (To bool: NotEqual to 0.)
+/// Conversion of values. Floats truncate towards zero and saturate, NaN becomes 0: the same on
+/// every device. Integers wrap. (To bool: NotEqual to 0.)
 template <class To, class From>
 TESSERA_HD To cast(From x) {
   if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
     using Wide = std::conditional_t<sizeof(To) == 8, int64_t, int32_t>;
     constexpr From kLow = static_cast<From>(std::numeric_limits<To>::min());
-    constexpr From kHigh = static_cast<From>(std::numeric_limits<To>::max());  // may round up to 2^bits
+    constexpr From kHigh =
+        static_cast<From>(std::numeric_limits<To>::max());  // may round up to 2^bits
     const bool high = x >= kHigh, inside = (x > kLow) & !high;
     const Wide t = static_cast<Wide>(inside ? x : From(0));
-    const Wide edge = high ? static_cast<Wide>(std::numeric_limits<To>::max())
-                           : (x <= kLow ? static_cast<Wide>(std::numeric_limits<To>::min()) : Wide(0));
+    const Wide edge =
+        high ? static_cast<Wide>(std::numeric_limits<To>::max())
+             : (x <= kLow ? static_cast<Wide>(std::numeric_limits<To>::min()) : Wide(0));
     return static_cast<To>(inside ? t : edge);
   } else {
     return static_cast<To>(x);

@@ -1,10 +1,11 @@
 // Elementary functions of one number, for host and device, that have the same bits everywhere.
 //
-// float32: branch-free polynomials (Cephes coefficients unless noted) built only from correctly rounded
-// IEEE operations in a fixed order, never from a fused multiply-add: a plain x86-64 has none, and a
-// formula that uses one on some machines only has different bits on the others. Compile with
-// -ffp-contract=off (nvcc: -fmad=false). Errors are at most 3 ulp. Every function is inlined into a
-// loop that the compiler vectorizes, hence selects and bit operations where one would expect branches.
+// float32: branch-free polynomials (Cephes coefficients unless noted) built only from correctly
+// rounded IEEE operations in a fixed order, never from a fused multiply-add: a plain x86-64 has
+// none, and a formula that uses one on some machines only has different bits on the others. Compile
+// with -ffp-contract=off (nvcc: -fmad=false). Errors are at most 3 ulp. Every function is inlined
+// into a loop that the compiler vectorizes, hence selects and bit operations where one would expect
+// branches.
 //
 // float64: the C library's functions; float64 is the type of oracles and of numeric gradients.
 #pragma once
@@ -28,13 +29,15 @@ TESSERA_HD double abs(double x) { return std::fabs(x); }
 
 /// |x| with the sign of `s`.
 TESSERA_HD float with_sign(float x, float s) {
-  return bits_as<float>((bits_as<uint32_t>(x) & 0x7fffffffu) | (bits_as<uint32_t>(s) & 0x80000000u));
+  return bits_as<float>((bits_as<uint32_t>(x) & 0x7fffffffu) |
+                        (bits_as<uint32_t>(s) & 0x80000000u));
 }
 
 TESSERA_HD float sqrt(float x) { return ::sqrtf(x); }
 TESSERA_HD double sqrt(double x) { return std::sqrt(x); }
 
-// ------------------------------------------------------------------------------ rounding to integers
+// ------------------------------------------------------------------------------ rounding to
+// integers
 
 /// Nearest integer, ties to even: |x| + 2^23 has no bits left for a fraction.
 TESSERA_HD float round(float x) {
@@ -57,14 +60,16 @@ TESSERA_HD float ceil(float x) {
 }
 TESSERA_HD double ceil(double x) { return std::ceil(x); }
 
-// ------------------------------------------------------------------------------- exponential, logarithm
+// ------------------------------------------------------------------------------- exponential,
+// logarithm
 
 /// 2^k for k in [-126, 127].
 TESSERA_HD float power_of_two(int32_t k) {
   return bits_as<float>(static_cast<uint32_t>(k + 127) << 23);
 }
 
-/// exp(x) = 2^k * exp(r), |r| <= ln(2)/2; 2^k in two factors, so that subnormal results are rounded once.
+/// exp(x) = 2^k * exp(r), |r| <= ln(2)/2; 2^k in two factors, so that subnormal results are rounded
+/// once.
 TESSERA_HD float exp(float x) {
   x = x < -104.0f ? -104.0f : x;
   x = x > 89.0f ? 89.0f : x;
@@ -108,7 +113,7 @@ TESSERA_HD float log(float x) {
   p = p + e * -2.12194440e-4f;
   p = p - 0.5f * z;
   float y = (m + p) + e * 0.693359375f;
-  y = x < kInf<float> ? y : x;             // inf, NaN
+  y = x < kInf<float> ? y : x;  // inf, NaN
   y = x == 0.0f ? -kInf<float> : y;
   return x < 0.0f ? kNaN<float> : y;
 }
@@ -118,12 +123,14 @@ TESSERA_HD double log(double x) { return std::log(x); }
 TESSERA_HD float log1p(float x) {
   const float u = 1.0f + x;
   const float lost = (x - (u - 1.0f)) / u;
-  const float y = log(u) + (math::abs(lost) < 1.0f ? lost : 0.0f);  // 0 / 0 and inf - inf at the ends
+  const float y =
+      log(u) + (math::abs(lost) < 1.0f ? lost : 0.0f);  // 0 / 0 and inf - inf at the ends
   return x == 0.0f ? x : y;
 }
 TESSERA_HD double log1p(double x) { return std::log1p(x); }
 
-// -------------------------------------------------------------------- hyperbolic tangent and relatives
+// -------------------------------------------------------------------- hyperbolic tangent and
+// relatives
 
 TESSERA_HD float tanh(float x) {
   const float t = abs(x), z = x * x;
@@ -176,7 +183,8 @@ TESSERA_HD T gelu_grad(T x) {
   return (twice_u >= T(0) ? larger : smaller) + x * (larger * smaller) * slope;
 }
 
-// ------------------------------------------------------------------------------------- sine and cosine
+// ------------------------------------------------------------------------------------- sine and
+// cosine
 
 /// An angle as quadrant * pi/2 + r, |r| <= pi/4 (plus rounding).
 struct Angle {
@@ -184,21 +192,23 @@ struct Angle {
   uint32_t quadrant;
 };
 
-/// Arguments up to this size are reduced in float64 with a two-part pi/2; larger ones need 2/pi to many bits.
+/// Arguments up to this size are reduced in float64 with a two-part pi/2; larger ones need 2/pi to
+/// many bits.
 constexpr float kLargeAngle = 1048576.0f;
 
 TESSERA_HD Angle reduce_angle(float x) {
   const double shift = 6755399441055744.0;  // 1.5 * 2^52
   const double shifted = static_cast<double>(x) * 0.63661977236758134308 + shift;
   const double k = shifted - shift;
-  const double r = (static_cast<double>(x) - k * 1.57079632673412561417) - k * 6.07710050650619224932e-11;
+  const double r =
+      (static_cast<double>(x) - k * 1.57079632673412561417) - k * 6.07710050650619224932e-11;
   const float kf = static_cast<float>(k);  // exact: |k| < 2^20
   return Angle{static_cast<float>(r),
                bits_as<uint32_t>(kf + 12582912.0f) - bits_as<uint32_t>(12582912.0f)};
 }
 
-/// The same for any finite |x| >= 1 (Payne and Hanek): the product of the mantissa with those bits of
-/// 2/pi that matter modulo 4.
+/// The same for any finite |x| >= 1 (Payne and Hanek): the product of the mantissa with those bits
+/// of 2/pi that matter modulo 4.
 TESSERA_HD Angle reduce_large_angle(float x) {
   constexpr uint32_t kTwoOverPi[8] = {0xA2F9836Eu, 0x4E441529u, 0xFC2757D1u, 0xF534DDC0u,
                                       0xDB629599u, 0x3C439041u, 0xFE5163ABu, 0xDEBBC561u};
@@ -211,9 +221,9 @@ TESSERA_HD Angle reduce_large_angle(float x) {
     const uint64_t pair = (static_cast<uint64_t>(kTwoOverPi[i]) << 32) | kTwoOverPi[i + 1];
     return (pair << bit) >> 32;
   };
-  const uint64_t high = (piece(word) << 32) | piece(word + 1), low = piece(word + 2);
-  uint64_t product = mantissa * high + ((mantissa * low) >> 32);  // units of 2^-62, modulo 4
-  product >>= drop;
+  const uint64_t top = (piece(word) << 32) | piece(word + 1);
+  const uint64_t high = top >> drop, low = (((top << 32) | piece(word + 2)) >> drop) & 0xffffffffu;
+  const uint64_t product = mantissa * high + ((mantissa * low) >> 32);  // units of 2^-62, modulo 4
   const uint64_t rounded = product + (uint64_t{1} << 61);
   const int64_t fraction = static_cast<int64_t>(product - (rounded & (uint64_t{3} << 62)));
   const double r = static_cast<double>(fraction) * (1.57079632679489661923 / 4611686018427387904.0);

@@ -57,7 +57,8 @@ TESSERA_HD T erf_inv_giles(T x) {
 
 TESSERA_HD float erf_inv(float x) { return erf_inv_giles(x); }
 
-/// Two steps of Halley's method repair the start; near the ends on erfc, where erf(y) - x would cancel.
+/// Two steps of Halley's method repair the start; near the ends on erfc, where erf(y) - x would
+/// cancel.
 TESSERA_HD double erf_inv(double x) {
   const double t = std::fabs(x);
   double y = erf_inv_giles(t);
@@ -70,7 +71,8 @@ TESSERA_HD double erf_inv(double x) {
   return x < 0 ? -y : y;
 }
 
-// ----------------------------------------------------------------------------------------------- powers
+// -----------------------------------------------------------------------------------------------
+// powers
 
 /// log(x) of a positive finite float32, in float64 to about 1e-13: |y log x| <= 104 keeps 40 bits.
 TESSERA_HD double log_for_pow(float x) {
@@ -131,7 +133,8 @@ TESSERA_HD float pow(float x, float y) {
 }
 TESSERA_HD double pow(double x, double y) { return std::pow(x, y); }
 
-/// Powers of integers, modulo 2^bits; a negative exponent truncates 1 / x^|y| and gives 0 for x = 0.
+/// Powers of integers, modulo 2^bits; a negative exponent truncates 1 / x^|y| and gives 0 for x =
+/// 0.
 template <class T>
 TESSERA_HD T integer_pow(T x, T y) {
   if (y < T(0)) return x == T(1) ? T(1) : x == T(-1) ? ((y & T(1)) != 0 ? T(-1) : T(1)) : T(0);

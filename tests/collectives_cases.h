@@ -180,7 +180,7 @@ inline Bytes expected(const Collective& c, int P, int r, const std::vector<Bytes
 
 enum class Memory { plain, shared, in_place };
 
-/// Runs a case two or three times with other data each time; prints and counts what differs.
+/// Runs a case, a small one three times with other data each time; prints and counts what differs.
 inline int check_case(Communicator& group, Collective c, Memory memory, char* arena, int64_t arena_bytes) {
   const int P = group.size(), r = group.rank();
   const int64_t b = size_of(c.dtype);
@@ -196,7 +196,8 @@ inline int check_case(Communicator& group, Collective c, Memory memory, char* ar
   c.out = out;
   const std::unique_ptr<Operation> operation = group.prepare(c);
   int failures = 0;
-  for (uint32_t seed = 1; seed <= (sizes.in > 5000 ? 2 : 3); ++seed) {
+  const uint32_t rounds = c.count > 1025 ? 1 : 3;
+  for (uint32_t seed = 1; seed <= rounds; ++seed) {
     std::vector<Bytes> inputs;
     for (int q = 0; q < P; ++q) inputs.push_back(data_of(c.dtype, q, sizes_of(c, P, q).in, seed));
     std::memset(out, 77, static_cast<size_t>(sizes.out * b));
@@ -346,9 +347,10 @@ inline int check_group(Communicator& group) {
   constexpr int64_t kArena = 16 << 20;
   char* const arena = static_cast<char*>(group.allocate(kArena));
   int failures = std::any_of(arena, arena + 4096, [](char byte) { return byte != 0; });
+  bool shared = false;
   for (const Collective& c : table(group.size())) {
-    failures += check_case(group, c, Memory::plain, arena, kArena);
-    failures += check_case(group, c, Memory::shared, arena, kArena);
+    shared = !shared;
+    failures += check_case(group, c, shared ? Memory::shared : Memory::plain, arena, kArena);
     if (c.kind == CollectiveKind::all_reduce) failures += check_case(group, c, Memory::in_place, arena, kArena);
   }
   for (const int64_t n : {10, 1000, 50000}) failures += check_exchange(group, n, n / 3);
@@ -365,7 +367,7 @@ inline int collectives_selftest(Communicator& world) {
     const auto group = world.split(world.rank() % ways, -world.rank());
     const int place = (world.size() - 1 - world.rank() % ways) / ways - world.rank() / ways;
     failures += group->rank() != place;
-    failures += check_group(*group);
+    if (ways == 2) failures += check_group(*group);
     failures += check_in_flight(world, *group);
   }
   world.barrier();

@@ -31,13 +31,20 @@ struct Box {
   Box(DType t, Sizes n, Sizes s = {}) : dtype(t), sizes(std::move(n)), strides(std::move(s)) {
     if (strides.empty()) strides = dense_strides(sizes);
     int64_t extent = 1;
-    for (size_t d = 0; d < sizes.size(); ++d) extent += std::max<int64_t>(0, sizes[d] - 1) * strides[d];
+    for (size_t d = 0; d < sizes.size(); ++d)
+      extent += std::max<int64_t>(0, sizes[d] - 1) * strides[d];
     memory.assign(static_cast<size_t>((extent + 8) * size_of(t)), 0);
   }
   int64_t elements() const {
     return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<int64_t>());
   }
-  View view() const { return View{0, dtype, sizes, strides, 0}; }
+  View view() const {
+    View v;
+    v.dtype = dtype;
+    v.sizes = sizes;
+    v.strides = strides;
+    return v;
+  }
   TensorArg arg() { return TensorArg{memory.data(), dtype, sizes, strides}; }
 
   int64_t offset(const Sizes& index) const {
@@ -45,26 +52,41 @@ struct Box {
   }
   double get(const Sizes& index) const {
     const char* p = memory.data() + offset(index) * size_of(dtype);
-    auto as = [&](auto x) { std::memcpy(&x, p, sizeof x); return x; };
+    auto as = [&](auto x) {
+      std::memcpy(&x, p, sizeof x);
+      return x;
+    };
     switch (dtype) {
-      case DType::float32: return as(float{});
-      case DType::float64: return as(double{});
-      case DType::bfloat16: return to_float(as(BFloat16{}));
-      case DType::int32: return as(int32_t{});
-      case DType::int64: return static_cast<double>(as(int64_t{}));
-      default: return as(uint8_t{});
+      case DType::float32:
+        return as(float{});
+      case DType::float64:
+        return as(double{});
+      case DType::bfloat16:
+        return to_float(as(BFloat16{}));
+      case DType::int32:
+        return as(int32_t{});
+      case DType::int64:
+        return static_cast<double>(as(int64_t{}));
+      default:
+        return as(uint8_t{});
     }
   }
   void set(const Sizes& index, double v) {
     char* p = memory.data() + offset(index) * size_of(dtype);
     auto put = [&](auto x) { std::memcpy(p, &x, sizeof x); };
     switch (dtype) {
-      case DType::float32: return put(static_cast<float>(v));
-      case DType::float64: return put(v);
-      case DType::bfloat16: return put(to_bfloat16(static_cast<float>(v)));
-      case DType::int32: return put(static_cast<int32_t>(v));
-      case DType::int64: return put(static_cast<int64_t>(v));
-      default: return put(static_cast<uint8_t>(v));
+      case DType::float32:
+        return put(static_cast<float>(v));
+      case DType::float64:
+        return put(v);
+      case DType::bfloat16:
+        return put(to_bfloat16(static_cast<float>(v)));
+      case DType::int32:
+        return put(static_cast<int32_t>(v));
+      case DType::int64:
+        return put(static_cast<int64_t>(v));
+      default:
+        return put(static_cast<uint8_t>(v));
     }
   }
 };
@@ -107,8 +129,9 @@ inline Sizes permuted_strides(const Sizes& sizes, const std::vector<int>& order)
 }
 
 /// Binds and runs a kernel once; returns the data fault.
-inline DataFault run_kernel(const char* name, Step step, std::vector<Box*> in, std::vector<Box*> out,
-                            const std::function<std::unique_ptr<Kernel>(const KernelArgs&)>& bind = {}) {
+inline DataFault run_kernel(
+    const char* name, Step step, std::vector<Box*> in, std::vector<Box*> out,
+    const std::function<std::unique_ptr<Kernel>(const KernelArgs&)>& bind = {}) {
   KernelArgs args;
   DataFault fault;
   const int64_t scalars[1] = {5};
@@ -117,11 +140,13 @@ inline DataFault run_kernel(const char* name, Step step, std::vector<Box*> in, s
   for (Box* b : out) step.out.push_back(b->view()), args.out.push_back(b->arg());
   const KernelEntry* entry = find_cpu_kernel(name);
   std::vector<char> workspace(
-      static_cast<size_t>(entry->workspace_bytes != nullptr ? entry->workspace_bytes(step) : 0) + 64);
+      static_cast<size_t>(entry->workspace_bytes != nullptr ? entry->workspace_bytes(step) : 0) +
+      64);
   args.step = &step;
   args.coordinates = coordinates;
   args.scalars = scalars;
-  args.workspace = workspace.data() + (64 - reinterpret_cast<uintptr_t>(workspace.data()) % 64) % 64;
+  args.workspace =
+      workspace.data() + (64 - reinterpret_cast<uintptr_t>(workspace.data()) % 64) % 64;
   args.fault = &fault;
   (bind ? bind(args) : entry->bind(args))->run();
   return fault;
@@ -135,10 +160,14 @@ inline IntExpr number(int64_t value) {
 
 inline double tolerance(DType t) {
   switch (t) {
-    case DType::float32: return 2e-6;
-    case DType::float64: return 1e-13;
-    case DType::bfloat16: return 1.0 / 128;
-    default: return 0;
+    case DType::float32:
+      return 2e-6;
+    case DType::float64:
+      return 1e-13;
+    case DType::bfloat16:
+      return 1.0 / 128;
+    default:
+      return 0;
   }
 }
 

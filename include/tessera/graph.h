@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <source_location>
@@ -122,8 +123,8 @@ class Graph {
   /// Adds a node. For ops of ops.h and of a user's own; see op.h. Returns its outputs.
   std::vector<Tensor> add(const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at);
 
-  const std::vector<Node>& nodes() const { return nodes_; }
-  const std::vector<Value>& values() const { return values_; }
+  const std::deque<Node>& nodes() const { return nodes_; }
+  const std::deque<Value>& values() const { return values_; }
   const std::vector<Stored>& stored() const { return stored_; }
   const std::vector<Update>& updates() const { return updates_; }
   const Value& value(int id) const { return values_[id]; }
@@ -148,8 +149,8 @@ class Graph {
   friend class SourceScope;
   friend class Tensor;
   Tensor add_stored(const std::string&, const Shape&, const Initializer&, DType, Purpose, bool, Loc);
-  std::vector<Node> nodes_;
-  std::vector<Value> values_;
+  std::deque<Node> nodes_;  // deques: handles and shapes stay valid while the graph grows
+  std::deque<Value> values_;
   std::vector<Stored> stored_;
   std::vector<Update> updates_;
   std::unordered_map<std::string, int> name_uses_;

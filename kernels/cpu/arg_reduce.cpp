@@ -1,5 +1,5 @@
-// The extreme element along a dim and its global index: one scan per output, the first of equal elements
-// wins. NaN is beyond every number, and the first NaN wins.
+// The extreme element along a dim and its global index: one scan per output, the first of equal
+// elements wins. NaN is beyond every number, and the first NaN wins.
 #include "kernels/cpu/along_dim.h"
 #include "kernels/cpu/tables.h"
 #include "kernels/cpu/types.h"
@@ -22,7 +22,8 @@ class ArgReduce final : public Kernel {
         along_(along_dim({&args_.in[0], &args_.out.at(0), &args_.out.at(1)},
                          args.step->attrs.get<int64_t>("dim"))),
         max_(args.step->combiner == Combiner::max) {
-    check(max_ || args.step->combiner == Combiner::min, "arg_reduce by {}", to_string(args.step->combiner));
+    check(max_ || args.step->combiner == Combiner::min, "arg_reduce by {}",
+          to_string(args.step->combiner));
     const DType index = args.out[1].dtype;
     check(index == DType::int32 || index == DType::int64, "indices of type {}", to_string(index));
     check(along_.size > 0 || along_.others.elements() == 0, "arg_reduce along a dim of size 0");

@@ -1,5 +1,5 @@
-// Matrix products by CBLAS. A row-major C with unit column stride is computed as such; one with unit row
-// stride as its transpose. Vectors go to gemv, which reads its matrix once.
+// Matrix products by CBLAS. A row-major C with unit column stride is computed as such; one with
+// unit row stride as its transpose. Vectors go to gemv, which reads its matrix once.
 #include "kernels/cpu/blas.h"
 
 #include <cblas.h>
@@ -25,12 +25,12 @@ void call_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, cons
                const float* b, int ldb, float beta, float* c, int ldc) {
   cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
 }
-void call_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, const double* a, int lda,
-               const double* b, int ldb, double beta, double* c, int ldc) {
+void call_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, const double* a,
+               int lda, const double* b, int ldb, double beta, double* c, int ldc) {
   cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, 1.0, a, lda, b, ldb, beta, c, ldc);
 }
-void call_gemv(CBLAS_TRANSPOSE t, int m, int n, const float* a, int lda, const float* x, int incx, float* y,
-               int incy) {
+void call_gemv(CBLAS_TRANSPOSE t, int m, int n, const float* a, int lda, const float* x, int incx,
+               float* y, int incy) {
   cblas_sgemv(CblasRowMajor, t, m, n, 1.0f, a, lda, x, incx, 1.0f, y, incy);
 }
 void call_gemv(CBLAS_TRANSPOSE t, int m, int n, const double* a, int lda, const double* x, int incx,
@@ -54,13 +54,14 @@ Matrix matrix(int64_t rows, int64_t columns, int64_t row, int64_t column) {
 
 /// y[m] += a[m, k] x[k].
 template <class T>
-void gemv(int64_t m, int64_t k, const T* a, int64_t row, int64_t column, const T* x, int64_t x_stride, T* y,
-          int64_t y_stride) {
+void gemv(int64_t m, int64_t k, const T* a, int64_t row, int64_t column, const T* x,
+          int64_t x_stride, T* y, int64_t y_stride) {
   const Matrix ma = matrix(m, k, row, column);
-  const int incx = static_cast<int>(k == 1 ? 1 : x_stride), incy = static_cast<int>(m == 1 ? 1 : y_stride);
+  const int incx = static_cast<int>(k == 1 ? 1 : x_stride),
+            incy = static_cast<int>(m == 1 ? 1 : y_stride);
   const bool plain = ma.transpose == CblasNoTrans;
-  call_gemv(ma.transpose, static_cast<int>(plain ? m : k), static_cast<int>(plain ? k : m), a, ma.leading, x,
-            incx, y, incy);
+  call_gemv(ma.transpose, static_cast<int>(plain ? m : k), static_cast<int>(plain ? k : m), a,
+            ma.leading, x, incx, y, incy);
 }
 
 template <class T>
@@ -75,9 +76,10 @@ void gemm_of(const Gemm& g, const T* a, const T* b, T* c, bool overwrite) {
     const Gemm t{g.n, g.m, g.k, g.b_column, g.b_row, g.a_column, g.a_row, g.c_column, g.c_row};
     return gemm_of(t, b, a, c, overwrite);
   }
-  const Matrix ma = matrix(g.m, g.k, g.a_row, g.a_column), mb = matrix(g.k, g.n, g.b_row, g.b_column);
-  call_gemm(ma.transpose, mb.transpose, static_cast<int>(g.m), static_cast<int>(g.n), static_cast<int>(g.k), a,
-            ma.leading, b, mb.leading, overwrite ? T(0) : T(1), c,
+  const Matrix ma = matrix(g.m, g.k, g.a_row, g.a_column),
+               mb = matrix(g.k, g.n, g.b_row, g.b_column);
+  call_gemm(ma.transpose, mb.transpose, static_cast<int>(g.m), static_cast<int>(g.n),
+            static_cast<int>(g.k), a, ma.leading, b, mb.leading, overwrite ? T(0) : T(1), c,
             static_cast<int>(std::max(g.c_row, g.n)));
 }
 

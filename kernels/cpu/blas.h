@@ -5,12 +5,12 @@
 
 namespace tessera::cpu {
 
-/// Sets the number of threads of BLAS calls in this process, if it is another one now. Ranks that are
-/// threads of one process all ask for the same number.
+/// Sets the number of threads of BLAS calls in this process, if it is another one now. Ranks that
+/// are threads of one process all ask for the same number.
 void set_blas_threads(int threads);
 
-/// c[m, n] += a[m, k] b[k, n], where a(i, l) = a[i * a_row + l * a_column] and so on; each matrix has a
-/// stride of 1 (or a size of 1) in one dim. c must be initialized.
+/// c[m, n] += a[m, k] b[k, n], where a(i, l) = a[i * a_row + l * a_column] and so on; each matrix
+/// has a stride of 1 (or a size of 1) in one dim. c must be initialized.
 struct Gemm {
   int64_t m = 1, n = 1, k = 1;
   int64_t a_row = 0, a_column = 0, b_row = 0, b_column = 0, c_row = 0, c_column = 0;

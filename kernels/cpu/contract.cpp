@@ -1,9 +1,9 @@
-// Contractions C = sum A B over named dims: matrix products by BLAS as contract_plan.h cuts them, or
-// direct loops where a product would be too small or the type is an integer. bfloat16 operands are
-// converted when they are packed, summed in float32 and rounded once.
+// Contractions C = sum A B over named dims: matrix products by BLAS as contract_plan.h cuts them,
+// or direct loops where a product would be too small or the type is an integer. bfloat16 operands
+// are converted when they are packed, summed in float32 and rounded once.
 //
-// The loops: one dim that C walks densely is the vector dim, in strips whose sums stay in the cache while
-// all summed dims pass; if there is none, every element of C is a dot product in lanes.
+// The loops: one dim that C walks densely is the vector dim, in strips whose sums stay in the cache
+// while all summed dims pass; if there is none, every element of C is a dot product in lanes.
 #include <algorithm>
 #include <cstring>
 
@@ -17,9 +17,12 @@ namespace {
 constexpr int64_t kStrip = 512;
 
 ContractPlan plan_of(const Step& step) {
-  const std::vector<int64_t> sizes[3] = {step.in.at(0).sizes, step.in.at(1).sizes, step.out.at(0).sizes};
-  const std::vector<int64_t> strides[3] = {step.in[0].strides, step.in[1].strides, step.out[0].strides};
-  return plan_contract(step.attrs.get<std::vector<int64_t>>("kinds"), sizes, strides, step.out[0].dtype);
+  const std::vector<int64_t> sizes[3] = {step.in.at(0).sizes, step.in.at(1).sizes,
+                                         step.out.at(0).sizes};
+  const std::vector<int64_t> strides[3] = {step.in[0].strides, step.in[1].strides,
+                                           step.out[0].strides};
+  return plan_contract(step.attrs.get<std::vector<int64_t>>("kinds"), sizes, strides,
+                       step.out[0].dtype);
 }
 
 bool empty(const View& v) { return std::count(v.sizes.begin(), v.sizes.end(), 0) > 0; }
@@ -27,7 +30,8 @@ bool empty(const View& v) { return std::count(v.sizes.begin(), v.sizes.end(), 0)
 /// C = 0, where no index is summed.
 class ContractZero final : public Kernel {
  public:
-  explicit ContractZero(const TensorArg& out) : out_(out), nest_(make_nest(out.sizes, {out.strides})) {}
+  explicit ContractZero(const TensorArg& out)
+      : out_(out), nest_(make_nest(out.sizes, {out.strides})) {}
   void run() override {
     const int64_t bytes = size_of(out_.dtype);
     for_each<1>(nest_, nest_.rank(), [&](const auto& at) {
@@ -120,7 +124,8 @@ class ContractLoops final : public Kernel {
     kept_.strides.resize(3);
     summed_.strides.resize(3);
     for (size_t d = 0; d < kinds.size(); ++d) {
-      const int64_t size = std::max({args.in[0].sizes[d], args.in[1].sizes[d], args.out[0].sizes[d]});
+      const int64_t size =
+          std::max({args.in[0].sizes[d], args.in[1].sizes[d], args.out[0].sizes[d]});
       const std::vector<int64_t> s = {kinds[d] == kColumn ? 0 : args.in[0].strides[d],
                                       kinds[d] == kRow ? 0 : args.in[1].strides[d],
                                       kinds[d] == kSum ? 0 : args.out[0].strides[d]};
@@ -132,7 +137,8 @@ class ContractLoops final : public Kernel {
     summed_.merge();
     const int rank = kept_.rank();
     auto dense = [&](int x) { return kept_.strides[x][rank - 1] <= 1; };
-    const bool dot = summed_.rank() > 0 && summed_.strides[kA].back() == 1 && summed_.strides[kB].back() == 1;
+    const bool dot =
+        summed_.rank() > 0 && summed_.strides[kA].back() == 1 && summed_.strides[kB].back() == 1;
     strips_ = rank > 0 && kept_.sizes.back() > 1 && !(dot && !(dense(kA) && dense(kB)));
   }
 
@@ -151,7 +157,8 @@ class ContractLoops final : public Kernel {
     T* c = static_cast<T*>(args_.out[0].data);
     const int rank = summed_.rank();
     const int64_t n = rank > 0 ? summed_.sizes.back() : 1;
-    const int64_t sa = rank > 0 ? summed_.strides[kA].back() : 1, sb = rank > 0 ? summed_.strides[kB].back() : 1;
+    const int64_t sa = rank > 0 ? summed_.strides[kA].back() : 1,
+                  sb = rank > 0 ? summed_.strides[kB].back() : 1;
     for_each<3>(kept_, kept_.rank(), [&](const auto& at) {
       Compute<T> sum = 0;
       for_each<3>(summed_, std::max(0, rank - 1), [&](const auto& k) {
@@ -170,7 +177,8 @@ class ContractLoops final : public Kernel {
     if (sa == 1 && sb == 1) {
       for (; i + kLanes <= n; i += kLanes) {
         for (int64_t l = 0; l < kLanes; ++l) {
-          lanes[l] = wrapping_add(lanes[l], wrapping_mul(W(load_as(a[i + l])), W(load_as(b[i + l]))));
+          lanes[l] =
+              wrapping_add(lanes[l], wrapping_mul(W(load_as(a[i + l])), W(load_as(b[i + l]))));
         }
       }
     }
@@ -186,7 +194,8 @@ class ContractLoops final : public Kernel {
   template <class T>
   void run_strips() {
     const int64_t n = kept_.sizes.back();
-    const int64_t sa = kept_.strides[kA].back(), sb = kept_.strides[kB].back(), sc = kept_.strides[kC].back();
+    const int64_t sa = kept_.strides[kA].back(), sb = kept_.strides[kB].back(),
+                  sc = kept_.strides[kC].back();
     for_each<3>(kept_, kept_.rank() - 1, [&](const auto& at) {
       for (int64_t i = 0; i < n; i += kStrip) {
         const T* a = static_cast<const T*>(args_.in[0].data) + at[0] + i * sa;
@@ -195,9 +204,8 @@ class ContractLoops final : public Kernel {
         Compute<T> acc[kStrip];
         const int64_t m = std::min(kStrip, n - i);
         std::fill(acc, acc + m, Compute<T>(0));
-        for_each<3>(summed_, summed_.rank(), [&](const auto& k) {
-          add_products(acc, a + k[0], sa, b + k[1], sb, m);
-        });
+        for_each<3>(summed_, summed_.rank(),
+                    [&](const auto& k) { add_products(acc, a + k[0], sa, b + k[1], sb, m); });
         for (int64_t j = 0; j < m; ++j) c[j * sc] = store_as<T>(acc[j]);
       }
     });
@@ -209,10 +217,12 @@ class ContractLoops final : public Kernel {
     using W = Compute<T>;
     if (sa == 0 && sb == 1) {
       const W x = load_as(*a);
-      for (int64_t i = 0; i < n; ++i) acc[i] = wrapping_add(acc[i], wrapping_mul(x, W(load_as(b[i]))));
+      for (int64_t i = 0; i < n; ++i)
+        acc[i] = wrapping_add(acc[i], wrapping_mul(x, W(load_as(b[i]))));
     } else if (sa == 1 && sb == 0) {
       const W x = load_as(*b);
-      for (int64_t i = 0; i < n; ++i) acc[i] = wrapping_add(acc[i], wrapping_mul(W(load_as(a[i])), x));
+      for (int64_t i = 0; i < n; ++i)
+        acc[i] = wrapping_add(acc[i], wrapping_mul(W(load_as(a[i])), x));
     } else if (sa == 1 && sb == 1) {
       for (int64_t i = 0; i < n; ++i) {
         acc[i] = wrapping_add(acc[i], wrapping_mul(W(load_as(a[i])), W(load_as(b[i]))));

@@ -1,8 +1,8 @@
-// The plan of a contraction. Dims of a kind that both of their operands walk as one are merged, in any
-// order. Of the merged dims one row, one column and one summed dim form the matrix product; the others are
-// loops around it. Operands whose strides do not suit BLAS are packed: copied densely, which also merges
-// all their dims. Every way to pack and every choice of dims is priced with a crude model of time, and
-// the cheapest one is taken.
+// The plan of a contraction. Dims of a kind that both of their operands walk as one are merged, in
+// any order. Of the merged dims one row, one column and one summed dim form the matrix product; the
+// others are loops around it. Operands whose strides do not suit BLAS are packed: copied densely,
+// which also merges all their dims. Every way to pack and every choice of dims is priced with a
+// crude model of time, and the cheapest one is taken.
 #include "kernels/cpu/contract_plan.h"
 
 #include <algorithm>
@@ -38,8 +38,8 @@ struct Dims {
   Nest of[4];  ///< by kind, operands A, B, C
 };
 
-/// Replaces the strides of a packed operand by those of its dense copy: rows before columns, sums last in A
-/// and first in B.
+/// Replaces the strides of a packed operand by those of its dense copy: rows before columns, sums
+/// last in A and first in B.
 void pack(Dims& dims, Operand operand, ContractPlan& plan) {
   static constexpr int64_t kOrder[3][2] = {{kRow, kSum}, {kSum, kColumn}, {kRow, kColumn}};
   plan.packed[operand] = true;
@@ -67,9 +67,11 @@ int64_t packed_elements(const Dims& dims, Operand operand) {
 /// Whether BLAS takes a matrix of these sizes and strides.
 bool fits(int64_t rows, int64_t columns, int64_t row, int64_t column) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-  if (rows > kMax || columns > kMax || row > kMax || column > kMax || row < 0 || column < 0) return false;
-  return (column == 1 && (rows == 1 || row >= columns)) || (row == 1 && (columns == 1 || column >= rows)) ||
-         (rows == 1 && columns == 1) || (columns == 1 && row >= 1) || (rows == 1 && column >= 1);
+  if (rows > kMax || columns > kMax || row > kMax || column > kMax || row < 0 || column < 0)
+    return false;
+  return (column == 1 && (rows == 1 || row >= columns)) ||
+         (row == 1 && (columns == 1 || column >= rows)) || (rows == 1 && columns == 1) ||
+         (columns == 1 && row >= 1) || (rows == 1 && column >= 1);
 }
 
 bool fits(const Gemm& g) {
@@ -83,7 +85,8 @@ struct Choice {
 
 Gemm gemm_of(const Dims& dims, const Choice& choice) {
   Gemm g;
-  auto take = [&](int64_t kind, int d, int64_t& size, Operand x, int64_t& sx, Operand y, int64_t& sy) {
+  auto take = [&](int64_t kind, int d, int64_t& size, Operand x, int64_t& sx, Operand y,
+                  int64_t& sy) {
     size = d < 0 ? 1 : dims.of[kind].sizes[d];
     sx = d < 0 ? 1 : dims.of[kind].strides[x][d];
     sy = d < 0 ? 1 : dims.of[kind].strides[y][d];
@@ -94,9 +97,11 @@ Gemm gemm_of(const Dims& dims, const Choice& choice) {
   return g;
 }
 
-/// Seconds of all products of one batch index: calls, arithmetic at a rate that falls for thin matrices.
+/// Seconds of all products of one batch index: calls, arithmetic at a rate that falls for thin
+/// matrices.
 double price(const Dims& dims, const Gemm& g) {
-  const double total = double(dims.of[kRow].elements()) * dims.of[kColumn].elements() * dims.of[kSum].elements();
+  const double total =
+      double(dims.of[kRow].elements()) * dims.of[kColumn].elements() * dims.of[kSum].elements();
   const double calls = total / (double(g.m) * g.n * g.k);
   const double thin = (1.0 + 6.0 / g.m) * (1.0 + 6.0 / g.n) * (1.0 + 12.0 / g.k);
   return calls * 1.5e-7 + total * 2.0 / 1e11 * thin;
@@ -126,7 +131,8 @@ double choose(const Dims& dims, Choice& best) {
 
 }  // namespace
 
-ContractPlan plan_contract(const std::vector<int64_t>& kinds, const std::vector<int64_t> (&sizes)[3],
+ContractPlan plan_contract(const std::vector<int64_t>& kinds,
+                           const std::vector<int64_t> (&sizes)[3],
                            const std::vector<int64_t> (&strides)[3], DType dtype) {
   Dims dims;
   for (Nest& nest : dims.of) nest.strides.resize(3);
@@ -137,8 +143,8 @@ ContractPlan plan_contract(const std::vector<int64_t>& kinds, const std::vector<
     for (Operand x : {kA, kB, kC}) {
       if (!has(x, kind)) continue;
       const bool first = size == 1;
-      check(first || sizes[x][d] == size || sizes[x][d] == 1, "contract: dim {} is {} and {}", d, size,
-            sizes[x][d]);
+      check(first || sizes[x][d] == size || sizes[x][d] == 1, "contract: dim {} is {} and {}", d,
+            size, sizes[x][d]);
       size = sizes[x][d] == 1 && !first ? size : sizes[x][d];
       s[x] = strides[x][d];
     }
@@ -149,16 +155,19 @@ ContractPlan plan_contract(const std::vector<int64_t>& kinds, const std::vector<
   plan.batch = dims.of[kBatch];
   plan.batch.order_by(kC);
   plan.batch.merge();
-  const double matrix = double(dims.of[kRow].elements()) * dims.of[kColumn].elements() * dims.of[kSum].elements();
+  const double matrix =
+      double(dims.of[kRow].elements()) * dims.of[kColumn].elements() * dims.of[kSum].elements();
   const bool vector = dims.of[kRow].elements() == 1 || dims.of[kColumn].elements() == 1;
-  const bool thin = dims.of[kSum].elements() <= 1 || matrix < (vector ? 4096 : 256) ||
-                    (vector && (dtype == DType::bfloat16 || matrix == double(dims.of[kSum].elements())));
+  const bool thin =
+      dims.of[kSum].elements() <= 1 || matrix < (vector ? 4096 : 256) ||
+      (vector && (dtype == DType::bfloat16 || matrix == double(dims.of[kSum].elements())));
   plan.loops = !is_floating(dtype) || thin;
+  const ContractPlan start = plan;
   double least = std::numeric_limits<double>::infinity();
   for (int mask = 0; mask < 8 && !plan.loops; ++mask) {
     if (dtype == DType::bfloat16 && mask != 7) continue;
     Dims trial = dims;
-    ContractPlan candidate = plan;
+    ContractPlan candidate = start;
     double p = 0;
     for (Operand x : {kA, kB, kC}) {
       if ((mask >> x & 1) == 0) continue;

@@ -1,5 +1,5 @@
-// How a contraction is cut into matrix products: a decision from sizes and strides only, so that the
-// compile half (the workspace) and the run half (bind) come to the same plan.
+// How a contraction is cut into matrix products: a decision from sizes and strides only, so that
+// the compile half (the workspace) and the run half (bind) come to the same plan.
 #pragma once
 
 #include "kernels/cpu/blas.h"
@@ -11,22 +11,23 @@ enum DimKind : int64_t { kBatch = 0, kRow = 1, kColumn = 2, kSum = 3 };
 enum Operand { kA = 0, kB = 1, kC = 2 };
 
 struct ContractPlan {
-  bool loops = false;           ///< no matrix product: direct loops over `all`
+  bool loops = false;  ///< no matrix product: direct loops over `all`
   DType compute = DType::float32;
-  Nest batch;                   ///< operands A, B, C: matrices are packed per index of these dims
-  /// Packed operands are dense in the workspace, of `compute` type: sizes of the packed dims, their strides
-  /// in the operand and in the workspace. offset: bytes into the workspace.
+  Nest batch;  ///< operands A, B, C: matrices are packed per index of these dims
+  /// Packed operands are dense in the workspace, of `compute` type: sizes of the packed dims, their
+  /// strides in the operand and in the workspace. offset: bytes into the workspace.
   bool packed[3] = {false, false, false};
   std::vector<int64_t> pack_sizes[3], pack_from[3], pack_to[3];
   int64_t offset[3] = {0, 0, 0};
   int64_t workspace = 0;
-  Nest outer;                   ///< row and column dims beyond the gemm's: operands A, B, C (packed strides)
-  Nest sums;                    ///< summed dims beyond the gemm's
+  Nest outer;  ///< row and column dims beyond the gemm's: operands A, B, C (packed strides)
+  Nest sums;   ///< summed dims beyond the gemm's
   Gemm gemm;
 };
 
 /// sizes and strides: of the step's views A, B, C, all with the dims of `kinds`.
-ContractPlan plan_contract(const std::vector<int64_t>& kinds, const std::vector<int64_t> (&sizes)[3],
+ContractPlan plan_contract(const std::vector<int64_t>& kinds,
+                           const std::vector<int64_t> (&sizes)[3],
                            const std::vector<int64_t> (&strides)[3], DType dtype);
 
 }  // namespace tessera::cpu

@@ -1,6 +1,6 @@
 // Copies between strided views of one dtype. The dims are ordered by the output's strides, so that
-// writes are dense; if then another dim is dense in the input, it becomes the second innermost and the two
-// are walked in tiles.
+// writes are dense; if then another dim is dense in the input, it becomes the second innermost and
+// the two are walked in tiles.
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/tables.h"
 
@@ -35,9 +35,7 @@ namespace {
 class Copy final : public Kernel {
  public:
   explicit Copy(const KernelArgs& args)
-      : in_(args.in.at(0)),
-        out_(args.out.at(0)),
-        copy_(in_.sizes, out_.strides, in_.strides) {
+      : in_(args.in.at(0)), out_(args.out.at(0)), copy_(in_.sizes, out_.strides, in_.strides) {
     check(in_.sizes == out_.sizes && in_.dtype == out_.dtype,
           "copy needs two views of one dtype and the same sizes");
   }

@@ -1,6 +1,6 @@
-// Running sums along one dim, in order. float32 and bfloat16 sums are kept in float64 and rounded when they
-// are stored: a prefix has no pairwise order to choose. If another dim is dense, a strip of it is summed
-// side by side.
+// Running sums along one dim, in order. float32 and bfloat16 sums are kept in float64 and rounded
+// when they are stored: a prefix has no pairwise order to choose. If another dim is dense, a strip
+// of it is summed side by side.
 #include <algorithm>
 
 #include "kernels/cpu/along_dim.h"
@@ -20,7 +20,8 @@ class CumSum final : public Kernel {
         exclusive_(args.step->attrs.get<int64_t>("exclusive", 0) != 0),
         reverse_(args.step->attrs.get<int64_t>("reverse", 0) != 0),
         along_(along_dim({&in_, &out_}, args.step->attrs.get<int64_t>("dim"))) {
-    check(in_.dtype == out_.dtype && in_.sizes == out_.sizes, "cumsum needs views of one dtype and size");
+    check(in_.dtype == out_.dtype && in_.sizes == out_.sizes,
+          "cumsum needs views of one dtype and size");
   }
 
   void run() override {
@@ -63,6 +64,8 @@ class CumSum final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> bind_cumsum(const KernelArgs& args) { return std::make_unique<CumSum>(args); }
+std::unique_ptr<Kernel> bind_cumsum(const KernelArgs& args) {
+  return std::make_unique<CumSum>(args);
+}
 
 }  // namespace tessera::cpu

@@ -1,6 +1,7 @@
-// Gather: every iteration index reads its index and then one element of the weights. Dims along which the
-// index does not change and both tensors are dense (an embedding's width) are the inner loop: one memcpy
-// an index. Elements move as bits. Rows that another rank holds are zero here; the sum over ranks is whole.
+// Gather: every iteration index reads its index and then one element of the weights. Dims along
+// which the index does not change and both tensors are dense (an embedding's width) are the inner
+// loop: one memcpy an index. Elements move as bits. Rows that another rank holds are zero here; the
+// sum over ranks is whole.
 #include <algorithm>
 #include <cstring>
 
@@ -25,8 +26,9 @@ class Gather final : public Kernel {
           to_string(out_.dtype));
     dim_.rule = out_of_range_rule(*args.step);
     dim_.size = args.step->attrs.get<int64_t>("size");
-    nest_ = make_nest(out_.sizes, {out_.strides, args.step->attrs.get<std::vector<int64_t>>("strides"),
-                                   indices_.strides});
+    nest_ = make_nest(
+        out_.sizes,
+        {out_.strides, args.step->attrs.get<std::vector<int64_t>>("strides"), indices_.strides});
     nest_.drop_ones();
     nest_.order_by(0);
     nest_.merge();
@@ -60,7 +62,8 @@ class Gather final : public Kernel {
       });
       return bad;
     }
-    const int64_t n = nest_.sizes.back(), so = nest_.strides[0].back(), sw = nest_.strides[1].back();
+    const int64_t n = nest_.sizes.back(), so = nest_.strides[0].back(),
+                  sw = nest_.strides[1].back();
     for_each<3>(nest_, rank - 1, [&](const auto& at) {
       const int64_t row = dim_.local(indices[at[2]], bad);
       T* to = out + at[0];
@@ -86,6 +89,8 @@ class Gather final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> bind_gather(const KernelArgs& args) { return std::make_unique<Gather>(args); }
+std::unique_ptr<Kernel> bind_gather(const KernelArgs& args) {
+  return std::make_unique<Gather>(args);
+}
 
 }  // namespace tessera::cpu

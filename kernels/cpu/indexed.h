@@ -1,4 +1,5 @@
-// What gather and scatter_add share: turning an index into a local position, and reporting bad ones.
+// What gather and scatter_add share: turning an index into a local position, and reporting bad
+// ones.
 #pragma once
 
 #include <string>
@@ -14,7 +15,8 @@ struct IndexedDim {
   OutOfRange rule = OutOfRange::drop;
   int64_t first = 0, size = 0, n = 0;
 
-  /// The local row of index i, or -1 if there is none here. `bad`: set if i is out of range under `error`.
+  /// The local row of index i, or -1 if there is none here. `bad`: set if i is out of range under
+  /// `error`.
   int64_t local(int64_t i, bool& bad) const {
     if (i < 0 || i >= n) {
       if (rule != OutOfRange::clamp || n == 0) {
@@ -32,8 +34,8 @@ struct IndexedDim {
 OutOfRange out_of_range_rule(const Step& step);
 
 /// Reports the first bad index in row-major order of the index dims (those with an index stride).
-void report_bad_index(const KernelArgs& args, const TensorArg& indices, const std::vector<int64_t>& sizes,
-                      int64_t n);
+void report_bad_index(const KernelArgs& args, const TensorArg& indices,
+                      const std::vector<int64_t>& sizes, int64_t n);
 
 /// The index at `offset`.
 inline int64_t index_at(const TensorArg& indices, int64_t offset) {

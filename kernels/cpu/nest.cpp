@@ -47,9 +47,8 @@ void Nest::order_by(int operand) {
 
 void Nest::merge() {
   for (int d = rank() - 2; d >= 0; --d) {
-    const bool one = std::all_of(strides.begin(), strides.end(), [&](const auto& s) {
-      return s[d] == s[d + 1] * sizes[d + 1];
-    });
+    const bool one = std::all_of(strides.begin(), strides.end(),
+                                 [&](const auto& s) { return s[d] == s[d + 1] * sizes[d + 1]; });
     if (!one) continue;
     sizes[d + 1] *= sizes[d];
     remove_dim(d);

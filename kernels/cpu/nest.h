@@ -1,6 +1,6 @@
-// Strided loop nests: how kernels walk views. A nest has sizes and, for each of its operands, strides in
-// elements. Simplifying it at bind time (dropping dims of size 1, merging dims that all operands walk as
-// one) gives the longest inner loops.
+// Strided loop nests: how kernels walk views. A nest has sizes and, for each of its operands,
+// strides in elements. Simplifying it at bind time (dropping dims of size 1, merging dims that all
+// operands walk as one) gives the longest inner loops.
 #pragma once
 
 #include <array>
@@ -33,8 +33,8 @@ struct Nest {
 /// A nest over `sizes` whose operands have the given strides.
 Nest make_nest(const std::vector<int64_t>& sizes, std::vector<std::vector<int64_t>> strides);
 
-/// Calls body(offsets) for every index of the first `dims` dims of the nest, in row-major order; offsets
-/// are elements per operand.
+/// Calls body(offsets) for every index of the first `dims` dims of the nest, in row-major order;
+/// offsets are elements per operand.
 template <int kOperands, class Body>
 void for_each(const Nest& nest, int dims, Body&& body) {
   std::array<int64_t, kMaxDims> index{};

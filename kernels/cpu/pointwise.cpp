@@ -1,11 +1,16 @@
 // Fused pointwise steps: a block interpreter.
 //
-// The iteration space is simplified to few dims and walked in blocks of about 512 elements: some rows of
-// the innermost dim, or a piece of one. Per block every instruction runs one tight loop whose operands are
-// registers: arrays without gaps that stay in the L1 cache. A load without gaps is its own register (no
-// copy), and so is the last writer of an output that overlaps no input. Everything that an instruction
-// derives from the position (loads, stores, indices, masks, random counters) is affine in the index, so
-// all of them are operands of one loop nest with strides of their own.
+// The iteration space is simplified to few dims and walked in blocks of about 512 elements: some
+// rows of the innermost dim, or a piece of one. Per block every instruction runs one tight loop
+// whose operands are registers: arrays without gaps that stay in the L1 cache. A load without gaps
+// is its own register (no copy), and so is the last writer of an output that overlaps no input.
+// Everything that an instruction derives from the position (loads, stores, indices, masks, random
+// counters) is affine in the index, so all of them are operands of one loop nest with strides of
+// their own.
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -41,6 +46,24 @@ void scatter_rows(const T* from, const Place& p, const Extent& e, T* to) {
   }
 }
 
+/// memcpy with stores that bypass the caches.
+void stream_copy(char* to, const char* from, int64_t bytes) {
+#if defined(__SSE2__)
+  const int64_t head = std::min<int64_t>(bytes, (64 - reinterpret_cast<uintptr_t>(to) % 64) % 64);
+  std::memcpy(to, from, static_cast<size_t>(head));
+  int64_t i = head;
+  for (; i + 64 <= bytes; i += 64) {
+    for (int64_t part = 0; part < 64; part += 16) {
+      const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i + part));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i + part), x);
+    }
+  }
+  std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
+#else
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+#endif
+}
+
 }  // namespace
 
 void Pointwise::run() {
@@ -49,17 +72,19 @@ void Pointwise::run() {
   for (Op& op : code_) op.filled_from = nullptr;
   const int outer = std::max(0, nest_.rank() - 2);
   std::array<int64_t, kMaxDims> index{};
-  while (true) {
+  int d = 0;
+  do {
     run_plane();
-    int d = outer - 1;
-    for (; d >= 0; --d) {
+    for (d = outer - 1; d >= 0; --d) {
       advance(d, 1);
       if (++index[d] < nest_.sizes[d]) break;
       advance(d, -nest_.sizes[d]);
       index[d] = 0;
     }
-    if (d < 0) return;
-  }
+  } while (d >= 0);
+#if defined(__SSE2__)
+  _mm_sfence();  // streamed stores are visible to other ranks before the step ends
+#endif
 }
 
 void Pointwise::run_plane() {
@@ -85,12 +110,21 @@ void Pointwise::run_block(const Extent& e) {
     Op& op = code_[i];
     const Instr& instr = op.instr;
     switch (instr.code) {
-      case Code::load: run_load(op, regs_[i], e); break;
+      case Code::load:
+        run_load(op, regs_[i], e);
+        break;
       case Code::constant:
-      case Code::value: break;
-      case Code::index: run_index(op, e); break;
-      case Code::random: run_random(op, regs_[i], e); break;
-      case Code::mask: run_mask(op, regs_[i], e); break;
+      case Code::value:
+        break;
+      case Code::index:
+        run_index(op, e);
+        break;
+      case Code::random:
+        run_random(op, regs_[i], e);
+        break;
+      case Code::mask:
+        run_mask(op, regs_[i], e);
+        break;
       default: {
         if (op.alias) {
           regs_[i] = regs_[instr.a];
@@ -114,7 +148,8 @@ void Pointwise::run_block(const Extent& e) {
 
 void Pointwise::run_load(Op& op, const void*& reg, const Extent& e) {
   const Place& p = op.place;
-  const char* from = static_cast<const char*>(op.arg->data) + offsets_[p.operand] * size_of(op.arg->dtype);
+  const char* from =
+      static_cast<const char*>(op.arg->data) + offsets_[p.operand] * size_of(op.arg->dtype);
   const bool narrow = op.arg->dtype == DType::bfloat16;
   if (p.dense(e)) {
     if (narrow) {
@@ -157,8 +192,8 @@ void Pointwise::run_index(Op& op, const Extent& e) {
   });
 }
 
-/// Runs of consecutive logical indices take whole Philox counters; the register starts at the word of the
-/// first one.
+/// Runs of consecutive logical indices take whole Philox counters; the register starts at the word
+/// of the first one.
 void Pointwise::run_random(Op& op, const void*& reg, const Extent& e) {
   const Instr& instr = op.instr;
   const uint64_t seed = static_cast<uint64_t>(values_[instr.expr]);
@@ -236,7 +271,10 @@ void Pointwise::store(const Output& out, int number, const Extent& e) {
   with_type(target.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = static_cast<const T*>(from);
-    if (out.place.dense(e)) {
+    if (out.place.dense(e) && out.stream) {
+      stream_copy(to, reinterpret_cast<const char*>(x),
+                  e.elements() * static_cast<int64_t>(sizeof(T)));
+    } else if (out.place.dense(e)) {
       std::memcpy(to, x, static_cast<size_t>(e.elements()) * sizeof(T));
     } else {
       scatter_rows(x, out.place, e, reinterpret_cast<T*>(to));

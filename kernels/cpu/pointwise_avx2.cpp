@@ -14,7 +14,6 @@
 #pragma GCC target("avx2")
 #endif
 
-
 #include "kernels/cpu/pointwise_flags.h"
 #include "kernels/pointwise.h"
 

@@ -14,7 +14,6 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
 #endif
 
-
 #include "kernels/cpu/pointwise_flags.h"
 #include "kernels/pointwise.h"
 

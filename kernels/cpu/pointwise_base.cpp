@@ -8,10 +8,8 @@
 #include <span>
 #include <type_traits>
 
-#include "kernels/cpu/pointwise_ops.h"
-
-
 #include "kernels/cpu/pointwise_flags.h"
+#include "kernels/cpu/pointwise_ops.h"
 #include "kernels/pointwise.h"
 
 namespace tessera::cpu {

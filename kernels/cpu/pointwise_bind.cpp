@@ -1,5 +1,5 @@
-// Binding of fused pointwise steps: the loop nest, the blocks, the place of every register and the loop of
-// every instruction. Everything that pointwise.cpp only follows is decided here.
+// Binding of fused pointwise steps: the loop nest, the blocks, the place of every register and the
+// loop of every instruction. Everything that pointwise.cpp only follows is decided here.
 #include <algorithm>
 #include <numeric>
 #include <type_traits>
@@ -28,6 +28,10 @@ std::span<const BlockOps* const> usable_block_ops() {
 
 namespace {
 
+/// Steps that touch more than this write past the caches, as memcpy does: no line is read to be
+/// overwritten.
+constexpr int64_t kStreamBytes = int64_t{48} << 20;
+
 /// [first, last) bytes that a view touches.
 std::pair<const char*, const char*> range_of(const TensorArg& t) {
   int64_t low = 0, high = 0;
@@ -37,6 +41,11 @@ std::pair<const char*, const char*> range_of(const TensorArg& t) {
   }
   const char* base = static_cast<const char*>(t.data);
   return {base + low * size_of(t.dtype), base + (high + 1) * size_of(t.dtype)};
+}
+
+int64_t bytes_of(const TensorArg& t) {
+  const auto [first, last] = range_of(t);
+  return last - first;
 }
 
 bool overlap(const TensorArg& x, const TensorArg& y) {
@@ -56,7 +65,8 @@ Pointwise::Pointwise(const KernelArgs& args, const BlockOps& ops) : args_(args),
   refill(true);
 }
 
-/// Operands of the nest: outputs first, so that the innermost dim is the one that is stored densely.
+/// Operands of the nest: outputs first, so that the innermost dim is the one that is stored
+/// densely.
 void Pointwise::make_nest_and_ops() {
   const Step& step = *args_.step;
   const auto& sizes = args_.out.at(0).sizes;
@@ -66,7 +76,8 @@ void Pointwise::make_nest_and_ops() {
     check(out.sizes == sizes, "outputs of a pointwise step differ in size");
     strides.push_back(out.strides);
   }
-  for (size_t i = 0; i < step.exprs.size(); ++i) values_.push_back(eval(args_, static_cast<int>(i)));
+  for (size_t i = 0; i < step.exprs.size(); ++i)
+    values_.push_back(eval(args_, static_cast<int>(i)));
   for (size_t k = 0; k < step.pointwise.outputs.size(); ++k) {
     outputs_.push_back({step.pointwise.outputs[k], {static_cast<int>(k)}, false});
   }
@@ -77,7 +88,8 @@ void Pointwise::make_nest_and_ops() {
     if (positional(instr.code)) {
       std::vector<int64_t> s(rank, 0);
       if (instr.code == Code::load) {
-        check(op.arg->sizes == sizes, "an input of a pointwise step has not the sizes of the outputs");
+        check(op.arg->sizes == sizes,
+              "an input of a pointwise step has not the sizes of the outputs");
         s = op.arg->strides;
       } else if (instr.code == Code::random) {
         for (size_t d = 0; d < rank; ++d) {
@@ -105,7 +117,8 @@ void Pointwise::make_nest_and_ops() {
 /// Blocks of equal length within a row, or as many whole rows as fit.
 void Pointwise::choose_block() {
   const int rank = nest_.rank();
-  const int64_t n0 = rank > 0 ? nest_.sizes[rank - 1] : 1, n1 = rank > 1 ? nest_.sizes[rank - 2] : 1;
+  const int64_t n0 = rank > 0 ? nest_.sizes[rank - 1] : 1,
+                n1 = rank > 1 ? nest_.sizes[rank - 2] : 1;
   if (n0 > kBlock / 2) {
     const int64_t pieces = (n0 + kBlock - 1) / kBlock;
     block_ = {1, std::min(n0, ((n0 + pieces - 1) / pieces + 15) / 16 * 16)};
@@ -119,6 +132,9 @@ void Pointwise::choose_block() {
   for (Op& op : code_) {
     if (op.place.operand >= 0) place(op.place);
   }
+  int64_t bytes = 0;
+  for (const TensorArg& in : args_.in) bytes += bytes_of(in);
+  for (const TensorArg& out : args_.out) bytes += bytes_of(out);
   for (size_t k = 0; k < outputs_.size(); ++k) {
     Output& out = outputs_[k];
     const TensorArg& target = args_.out[k];
@@ -127,7 +143,9 @@ void Pointwise::choose_block() {
     const Code code = op.instr.code;
     const bool computed =
         !positional(code) && code != Code::constant && code != Code::value && !op.alias;
-    out.direct = computed && op.output < 0 && target.dtype != DType::bfloat16 && out.place.dense(block_) &&
+    out.stream = bytes >= kStreamBytes && target.dtype != DType::bfloat16;
+    out.direct = computed && !out.stream && op.output < 0 && target.dtype != DType::bfloat16 &&
+                 out.place.dense(block_) &&
                  std::none_of(args_.in.begin(), args_.in.end(),
                               [&](const TensorArg& in) { return overlap(in, target); });
     check(stored_as(target.dtype) == stored_as(op.instr.dtype),
@@ -158,7 +176,8 @@ void Pointwise::assign_buffers() {
     const Code code = code_[i].instr.code;
     const bool lasting = code == Code::constant || code == Code::value || code == Code::load;
     const int64_t bytes = bytes_of_one * size_of(stored_as(code_[i].instr.dtype));
-    auto it = std::find_if(free.begin(), free.end(), [&](const auto& f) { return f.first == bytes; });
+    auto it =
+        std::find_if(free.begin(), free.end(), [&](const auto& f) { return f.first == bytes; });
     if (!lasting && it != free.end()) {
       place[i] = it->second;
       free.erase(it);
@@ -168,14 +187,17 @@ void Pointwise::assign_buffers() {
     }
     for (int r = 0; r <= i; ++r) {
       const Code c = code_[r].instr.code;
-      if (last[r] > i || place[r] < 0 || c == Code::constant || c == Code::value || c == Code::load) continue;
+      if (last[r] > i || place[r] < 0 || c == Code::constant || c == Code::value || c == Code::load)
+        continue;
       free.push_back({bytes_of_one * size_of(stored_as(code_[r].instr.dtype)), place[r]});
       place[r] = -2 - place[r];
     }
   }
   memory_.assign(static_cast<size_t>(top) + 64, 0);
-  unsigned char* base = memory_.data() + (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64) % 64;
-  for (int i = 0; i < count; ++i) code_[i].buffer = base + (place[i] <= -2 ? -2 - place[i] : place[i]);
+  unsigned char* base =
+      memory_.data() + (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64) % 64;
+  for (int i = 0; i < count; ++i)
+    code_[i].buffer = base + (place[i] <= -2 ? -2 - place[i] : place[i]);
 }
 
 void Pointwise::bind_op(Op& op) {
@@ -183,8 +205,9 @@ void Pointwise::bind_op(Op& op) {
   regs_[&op - code_.data()] = op.buffer;
   if (positional(instr.code) || instr.code == Code::constant || instr.code == Code::value) {
     if (op.arg != nullptr) {
-      check(stored_as(op.arg->dtype) == stored_as(instr.dtype), "a pointwise load of {} from a {} tensor",
-            to_string(instr.dtype), to_string(op.arg->dtype));
+      check(stored_as(op.arg->dtype) == stored_as(instr.dtype),
+            "a pointwise load of {} from a {} tensor", to_string(instr.dtype),
+            to_string(op.arg->dtype));
     }
     return;
   }
@@ -207,7 +230,8 @@ void Pointwise::fill_constant(Op& op) {
   with_type(instr.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = reinterpret_cast<T*>(op.buffer);
-    T x = instr.code == Code::constant ? formula::cast<T>(instr.imm) : static_cast<T>(values_[instr.expr]);
+    T x = instr.code == Code::constant ? formula::cast<T>(instr.imm)
+                                       : static_cast<T>(values_[instr.expr]);
     if (instr.dtype == DType::bool_) {
       x = T(instr.code == Code::constant ? instr.imm != 0 : values_[instr.expr] != 0);
     }
@@ -218,7 +242,8 @@ void Pointwise::fill_constant(Op& op) {
   });
 }
 
-/// Registers that do not change within a run: constants once, expressions of scalars when they change.
+/// Registers that do not change within a run: constants once, expressions of scalars when they
+/// change.
 void Pointwise::refill(bool all) {
   const Step& step = *args_.step;
   for (size_t i = 0; i < values_.size(); ++i) {

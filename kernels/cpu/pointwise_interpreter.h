@@ -7,7 +7,8 @@
 namespace tessera::cpu {
 
 constexpr int64_t kBlock = 512;
-constexpr int64_t kSlack = 64;  // random numbers start up to 3 elements early and are made 64 at a time
+constexpr int64_t kSlack =
+    64;  // random numbers start up to 3 elements early and are made 64 at a time
 
 inline DType stored_as(DType t) {
   if (t == DType::bfloat16) return DType::float32;
@@ -18,11 +19,16 @@ inline DType stored_as(DType t) {
 template <class Body>
 void with_type(DType t, Body&& body) {
   switch (stored_as(t)) {
-    case DType::float32: return body(float{});
-    case DType::float64: return body(double{});
-    case DType::int64: return body(int64_t{});
-    case DType::int32: return body(int32_t{});
-    default: return body(uint8_t{});
+    case DType::float32:
+      return body(float{});
+    case DType::float64:
+      return body(double{});
+    case DType::int64:
+      return body(int64_t{});
+    case DType::int32:
+      return body(int32_t{});
+    default:
+      return body(uint8_t{});
   }
 }
 
@@ -58,7 +64,8 @@ struct Op {
 struct Output {
   int reg = -1;
   Place place;
-  bool direct = false;
+  bool direct = false;  ///< written by its instruction, not from a register
+  bool stream = false;  ///< past the caches: the step touches more than they hold
 };
 
 class Pointwise final : public Kernel {
@@ -94,7 +101,7 @@ class Pointwise final : public Kernel {
   std::vector<Op> code_;
   std::vector<Output> outputs_;
   std::vector<const void*> regs_;
-  std::vector<int64_t> values_;   ///< of the step's exprs
+  std::vector<int64_t> values_;  ///< of the step's exprs
   std::vector<unsigned char> memory_;
   Extent block_;
 };

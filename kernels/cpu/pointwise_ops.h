@@ -19,7 +19,8 @@ using BlockFn = void (*)(const BlockArgs&);
 
 struct BlockOps {
   const char* name;  ///< "base", "avx2", "avx512"
-  /// The loop for `code` with operands (the last one, for where) of type `operand`; null if there is none.
+  /// The loop for `code` with operands (the last one, for where) of type `operand`; null if there
+  /// is none.
   BlockFn (*find)(Code code, DType operand, DType result);
   BlockFn widen;   ///< bfloat16 in memory -> float
   BlockFn narrow;  ///< float -> bfloat16 in memory

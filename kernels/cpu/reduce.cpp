@@ -1,10 +1,10 @@
 // Reductions. The dims of the input are split into kept ones (the output moves) and reduced ones.
 //
-// If a reduced dim is the densest one of the input, every output element is a sum over rows: 16 lanes
-// walk a row in blocks of 1024 elements. If a kept dim is the densest, a strip of up to 512 output
-// elements is accumulated row by row. In both cases the partial results of fixed-size blocks are
-// combined as a binary counter does (pairwise summation): the rounding error grows with the logarithm of
-// the count, and the order depends on nothing but the sizes.
+// If a reduced dim is the densest one of the input, every output element is a sum over rows: 16
+// lanes walk a row in blocks of 1024 elements. If a kept dim is the densest, a strip of up to 512
+// output elements is accumulated row by row. In both cases the partial results of fixed-size blocks
+// are combined as a binary counter does (pairwise summation): the rounding error grows with the
+// logarithm of the count, and the order depends on nothing but the sizes.
 #include <algorithm>
 #include <vector>
 
@@ -16,40 +16,72 @@ namespace tessera::cpu {
 namespace {
 
 struct Sum {
-  template <class T> static constexpr T identity() { return T(0); }
-  template <class T> static T apply(T a, T b) { return wrapping_add(a, b); }
+  template <class T>
+  static constexpr T identity() {
+    return T(0);
+  }
+  template <class T>
+  static T apply(T a, T b) {
+    return wrapping_add(a, b);
+  }
 };
 struct Prod {
-  template <class T> static constexpr T identity() { return T(1); }
-  template <class T> static T apply(T a, T b) { return wrapping_mul(a, b); }
+  template <class T>
+  static constexpr T identity() {
+    return T(1);
+  }
+  template <class T>
+  static T apply(T a, T b) {
+    return wrapping_mul(a, b);
+  }
 };
 struct Max {
-  template <class T> static constexpr T identity() {
+  template <class T>
+  static constexpr T identity() {
     if constexpr (std::is_floating_point_v<T>) return -std::numeric_limits<T>::infinity();
     return std::numeric_limits<T>::lowest();
   }
-  template <class T> static T apply(T a, T b) { return ((a >= b) | (a != a)) ? a : b; }
+  template <class T>
+  static T apply(T a, T b) {
+    return ((a >= b) | (a != a)) ? a : b;
+  }
 };
 struct Min {
-  template <class T> static constexpr T identity() {
+  template <class T>
+  static constexpr T identity() {
     if constexpr (std::is_floating_point_v<T>) return std::numeric_limits<T>::infinity();
     return std::numeric_limits<T>::max();
   }
-  template <class T> static T apply(T a, T b) { return ((a <= b) | (a != a)) ? a : b; }
+  template <class T>
+  static T apply(T a, T b) {
+    return ((a <= b) | (a != a)) ? a : b;
+  }
 };
 struct Any {
-  template <class T> static constexpr T identity() { return T(0); }
-  template <class T> static T apply(T a, T b) { return T(a | b); }
+  template <class T>
+  static constexpr T identity() {
+    return T(0);
+  }
+  template <class T>
+  static T apply(T a, T b) {
+    return T(a | b);
+  }
 };
 struct All {
-  template <class T> static constexpr T identity() { return T(~T(0)); }
-  template <class T> static T apply(T a, T b) { return T(a & b); }
+  template <class T>
+  static constexpr T identity() {
+    return T(~T(0));
+  }
+  template <class T>
+  static T apply(T a, T b) {
+    return T(a & b);
+  }
 };
 
-constexpr int64_t kRun = 1024;    // elements of one block of a row
+constexpr int64_t kRun = 1024;  // elements of one block of a row
 constexpr int64_t kLanes = 16;
-constexpr int64_t kStrip = 512;   // outputs accumulated together
-constexpr int64_t kRows = 64;     // rows of one block of a strip
+constexpr int64_t kStrip = 512;  // outputs accumulated together
+constexpr int64_t kRows = 64;    // rows of one block of a strip
 constexpr int kLevels = 48;
 
 /// Block of a dense row: lanes, then a tree over the lanes.
@@ -91,8 +123,8 @@ class Reduce final : public Kernel {
       if (out_.sizes[d] == size && !(size != 0 && out_.strides[d] == 0)) {
         kept_.add_dim(size, {in_.strides[d], out_.strides[d]});
       } else {
-        check(out_.sizes[d] == 1 || out_.strides[d] == 0, "reduce: dim {} is {} and becomes {}", d, size,
-              out_.sizes[d]);
+        check(out_.sizes[d] == 1 || out_.strides[d] == 0, "reduce: dim {} is {} and becomes {}", d,
+              size, out_.sizes[d]);
         reduced_.add_dim(size, {in_.strides[d]});
       }
     }
@@ -101,7 +133,8 @@ class Reduce final : public Kernel {
     reduced_.order_by(0);
     reduced_.merge();
     auto densest = [](const Nest& nest) {
-      return nest.rank() > 0 ? std::abs(nest.strides[0].back()) : std::numeric_limits<int64_t>::max();
+      return nest.rank() > 0 ? std::abs(nest.strides[0].back())
+                             : std::numeric_limits<int64_t>::max();
     };
     by_strips_ = kept_.rank() > 0 && densest(kept_) < densest(reduced_) && kept_.sizes.back() > 1;
     if (by_strips_) {
@@ -114,10 +147,14 @@ class Reduce final : public Kernel {
     with_element(in_.dtype, [&](auto zero) {
       using T = decltype(zero);
       switch (combiner_) {
-        case Combiner::sum: return run_all<Sum, T>();
-        case Combiner::prod: return run_all<Prod, T>();
-        case Combiner::max: return run_all<Max, T>();
-        case Combiner::min: return run_all<Min, T>();
+        case Combiner::sum:
+          return run_all<Sum, T>();
+        case Combiner::prod:
+          return run_all<Prod, T>();
+        case Combiner::max:
+          return run_all<Max, T>();
+        case Combiner::min:
+          return run_all<Min, T>();
         case Combiner::any:
         case Combiner::all:
           if constexpr (std::is_integral_v<T>) {
@@ -182,7 +219,8 @@ class Reduce final : public Kernel {
 
   template <class F, class T>
   void run_strips() {
-    const int64_t n = kept_.sizes.back(), si = kept_.strides[0].back(), so = kept_.strides[1].back();
+    const int64_t n = kept_.sizes.back(), si = kept_.strides[0].back(),
+                  so = kept_.strides[1].back();
     for_each<2>(kept_, kept_.rank() - 1, [&](const auto& at) {
       for (int64_t i = 0; i < n; i += kStrip) {
         const T* x = static_cast<const T*>(in_.data) + at[0] + i * si;
@@ -196,7 +234,8 @@ class Reduce final : public Kernel {
 
   /// acc[l] op= row: the innermost loop of the strips.
   template <class F, class T>
-  static void add_row(Compute<T>* __restrict acc, const T* __restrict x, int64_t stride, int64_t m) {
+  static void add_row(Compute<T>* __restrict acc, const T* __restrict x, int64_t stride,
+                      int64_t m) {
     if (stride == 1) {
       for (int64_t j = 0; j < m; ++j) acc[j] = F::apply(acc[j], Compute<T>(load_as(x[j])));
     } else {
@@ -243,6 +282,8 @@ class Reduce final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> bind_reduce(const KernelArgs& args) { return std::make_unique<Reduce>(args); }
+std::unique_ptr<Kernel> bind_reduce(const KernelArgs& args) {
+  return std::make_unique<Reduce>(args);
+}
 
 }  // namespace tessera::cpu

@@ -1,6 +1,6 @@
-// Scatter-add: the transpose of gather. The result is zeroed, then the updates are added in row-major order
-// of the iteration dims, whatever the indices are: a fixed order of sums. bfloat16 is summed in a float32
-// workspace and rounded once.
+// Scatter-add: the transpose of gather. The result is zeroed, then the updates are added in
+// row-major order of the iteration dims, whatever the indices are: a fixed order of sums. bfloat16
+// is summed in a float32 workspace and rounded once.
 #include <algorithm>
 #include <cstring>
 
@@ -29,8 +29,9 @@ class ScatterAdd final : public Kernel {
           to_string(indices_.dtype));
     check(updates_.dtype == out_.dtype, "scatter_add of {} into {}", to_string(updates_.dtype),
           to_string(out_.dtype));
-    check(out_.dtype != DType::bfloat16 || args.workspace != nullptr || elements_of(out_.sizes) == 0,
-          "scatter_add of bfloat16 needs a workspace");
+    check(
+        out_.dtype != DType::bfloat16 || args.workspace != nullptr || elements_of(out_.sizes) == 0,
+        "scatter_add of bfloat16 needs a workspace");
     dim_.rule = out_of_range_rule(*args.step);
     dim_.size = args.step->attrs.get<int64_t>("size");
     nest_ = make_nest(updates_.sizes, {args.step->attrs.get<std::vector<int64_t>>("strides"),
@@ -73,7 +74,8 @@ class ScatterAdd final : public Kernel {
     bool bad = false;
     const bool by_rows = rank > 0 && nest_.strides[2].back() == 0;
     const int64_t n = by_rows ? nest_.sizes.back() : 1;
-    const int64_t so = by_rows ? nest_.strides[0].back() : 1, su = by_rows ? nest_.strides[1].back() : 1;
+    const int64_t so = by_rows ? nest_.strides[0].back() : 1,
+                  su = by_rows ? nest_.strides[1].back() : 1;
     for_each<3>(nest_, by_rows ? rank - 1 : rank, [&](const auto& at) {
       const int64_t row = dim_.local(indices[at[2]], bad);
       if (row < 0) return;
@@ -82,7 +84,8 @@ class ScatterAdd final : public Kernel {
       if (so == 1 && su == 1) {
         for (int64_t i = 0; i < n; ++i) to[i] = wrapping_add(to[i], W(load_as(from[i])));
       } else {
-        for (int64_t i = 0; i < n; ++i) to[i * so] = wrapping_add(to[i * so], W(load_as(from[i * su])));
+        for (int64_t i = 0; i < n; ++i)
+          to[i * so] = wrapping_add(to[i * so], W(load_as(from[i * su])));
       }
     });
     return bad;

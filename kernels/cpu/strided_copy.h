@@ -6,7 +6,8 @@
 
 namespace tessera::cpu {
 
-/// A nest with operands (out, in), simplified at bind time. copy<To, From>(out, in) moves all elements.
+/// A nest with operands (out, in), simplified at bind time. copy<To, From>(out, in) moves all
+/// elements.
 class StridedCopy {
  public:
   StridedCopy() = default;
@@ -23,9 +24,12 @@ class StridedCopy {
 
 template <class To, class From>
 inline To converted(From x) {
-  if constexpr (std::is_same_v<To, From>) return x;
-  else if constexpr (std::is_same_v<To, BFloat16>) return to_bfloat16(x);
-  else return static_cast<To>(load_as(x));
+  if constexpr (std::is_same_v<To, From>)
+    return x;
+  else if constexpr (std::is_same_v<To, BFloat16>)
+    return to_bfloat16(x);
+  else
+    return static_cast<To>(load_as(x));
 }
 
 template <class To, class From>
@@ -46,7 +50,8 @@ void copy_row(To* out, int64_t out_stride, const From* in, int64_t in_stride, in
 
 /// out[i][j] = in[j][i] by tiles: every cache line of `in` that a tile touches is used whole.
 template <class To, class From>
-void copy_transposed(To* out, int64_t out_row, const From* in, int64_t in_row, int64_t rows, int64_t n) {
+void copy_transposed(To* out, int64_t out_row, const From* in, int64_t in_row, int64_t rows,
+                     int64_t n) {
   constexpr int64_t kTile = 16;
   for (int64_t i = 0; i < rows; i += kTile) {
     const int64_t height = rows - i < kTile ? rows - i : kTile;
@@ -83,7 +88,8 @@ void StridedCopy::copy(To* out, const From* in) const {
   const int64_t n = nest_.sizes[rank - 1];
   if (transposed_) {
     for_each<2>(nest_, rank - 2, [&](const auto& at) {
-      copy_transposed(out + at[0], so[rank - 2], in + at[1], si[rank - 1], nest_.sizes[rank - 2], n);
+      copy_transposed(out + at[0], so[rank - 2], in + at[1], si[rank - 1], nest_.sizes[rank - 2],
+                      n);
     });
     return;
   }

@@ -23,7 +23,8 @@ std::span<const KernelEntry> cpu_kernels() {
 
 const KernelEntry* find_cpu_kernel(std::string_view name) {
   const auto table = cpu_kernels();
-  const auto it = std::find_if(table.begin(), table.end(), [&](const auto& e) { return e.name == name; });
+  const auto it =
+      std::find_if(table.begin(), table.end(), [&](const auto& e) { return e.name == name; });
   return it == table.end() ? nullptr : &*it;
 }
 

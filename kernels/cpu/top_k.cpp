@@ -1,6 +1,6 @@
-// The k largest elements along a dim, in descending order, with their global indices. The positions are
-// partially sorted by (value descending, NaN first, index ascending): a total order, so the result does not
-// depend on the algorithm.
+// The k largest elements along a dim, in descending order, with their global indices. The positions
+// are partially sorted by (value descending, NaN first, index ascending): a total order, so the
+// result does not depend on the algorithm.
 #include <algorithm>
 
 #include "kernels/cpu/along_dim.h"
@@ -37,12 +37,13 @@ class TopK final : public Kernel {
     for_each<3>(along_.others, along_.others.rank(), [&](const auto& at) {
       const T* x = static_cast<const T*>(args_.in[0].data) + at[0];
       for (int64_t i = 0; i < along_.size; ++i) order_[static_cast<size_t>(i)] = i;
-      std::partial_sort(order_.begin(), order_.begin() + k_, order_.end(), [&](int64_t i, int64_t j) {
-        const Compute<T> a = load_as(x[i * stride]), b = load_as(x[j * stride]);
-        const bool a_nan = a != a, b_nan = b != b;
-        if (a_nan || b_nan) return a_nan != b_nan ? a_nan : i < j;
-        return a != b ? a > b : i < j;
-      });
+      std::partial_sort(order_.begin(), order_.begin() + k_, order_.end(),
+                        [&](int64_t i, int64_t j) {
+                          const Compute<T> a = load_as(x[i * stride]), b = load_as(x[j * stride]);
+                          const bool a_nan = a != a, b_nan = b != b;
+                          if (a_nan || b_nan) return a_nan != b_nan ? a_nan : i < j;
+                          return a != b ? a > b : i < j;
+                        });
       for (int64_t r = 0; r < k_; ++r) {
         const int64_t i = order_[static_cast<size_t>(r)], to = at[2] + r * along_.stride[2];
         static_cast<T*>(args_.out[0].data)[at[1] + r * along_.stride[1]] = x[i * stride];

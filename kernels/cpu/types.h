@@ -17,27 +17,37 @@ using Compute = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
 template <class T>
 inline Compute<T> load_as(T x) {
-  if constexpr (std::is_same_v<T, BFloat16>) return to_float(x);
-  else return x;
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return to_float(x);
+  else
+    return x;
 }
 
 template <class T>
 inline T store_as(Compute<T> x) {
-  if constexpr (std::is_same_v<T, BFloat16>) return to_bfloat16(x);
-  else return x;
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return to_bfloat16(x);
+  else
+    return x;
 }
 
 /// Calls body(T{}) with the type of elements of dtype `t`; bool is uint8_t.
 template <class Body>
 decltype(auto) with_element(DType t, Body&& body) {
   switch (t) {
-    case DType::float32: return body(float{});
-    case DType::float64: return body(double{});
-    case DType::bfloat16: return body(BFloat16{});
-    case DType::int32: return body(int32_t{});
-    case DType::int64: return body(int64_t{});
+    case DType::float32:
+      return body(float{});
+    case DType::float64:
+      return body(double{});
+    case DType::bfloat16:
+      return body(BFloat16{});
+    case DType::int32:
+      return body(int32_t{});
+    case DType::int64:
+      return body(int64_t{});
     case DType::uint8:
-    case DType::bool_: return body(uint8_t{});
+    case DType::bool_:
+      return body(uint8_t{});
   }
   fail(ErrorKind::internal, "unknown dtype {}", static_cast<int>(t));
 }
@@ -46,10 +56,14 @@ decltype(auto) with_element(DType t, Body&& body) {
 template <class Body>
 decltype(auto) with_bits(DType t, Body&& body) {
   switch (size_of(t)) {
-    case 1: return body(uint8_t{});
-    case 2: return body(uint16_t{});
-    case 4: return body(uint32_t{});
-    default: return body(uint64_t{});
+    case 1:
+      return body(uint8_t{});
+    case 2:
+      return body(uint16_t{});
+    case 4:
+      return body(uint32_t{});
+    default:
+      return body(uint64_t{});
   }
 }
 
@@ -57,7 +71,8 @@ decltype(auto) with_bits(DType t, Body&& body) {
 template <class T>
 inline T wrapping_add(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
+    return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) +
+                          static_cast<std::make_unsigned_t<T>>(b));
   } else {
     return a + b;
   }

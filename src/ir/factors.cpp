@@ -100,7 +100,7 @@ int EmitCall::factor(const std::string& name) const {
 
 View align(const EmitCall& call, const View& natural, const std::vector<std::vector<int>>& dims,
            const std::vector<int>& factors, bool unit) {
-  View view{natural.buffer, natural.dtype, {}, {}, natural.offset};
+  View view{natural.buffer, natural.dtype, {}, {}, natural.offset, natural.shift};
   for (int f : factors) {
     int64_t stride = 0;
     bool found = false;

@@ -339,7 +339,7 @@ class Partitioner {
 
   bool may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const {
     if (frame.escapes[value] || have.combiner != Combiner::sum || frame.uses[value].empty()) return false;
-    if (frame.graph.value(value).purpose != Purpose::none) return false;
+    if (frame.graph.value(value).purpose == Purpose::grads) return false;
     for (int n : frame.uses[value]) {
       if (!consumer_allows(frame, frame.graph.nodes()[n], value, have)) return false;
     }

@@ -1,0 +1,166 @@
+// The order of examples is a permutation that is computed and not stored: a Feistel network is a
+// bijection of 2k-bit numbers whatever its round function, and walking along its cycle until the
+// number is below n makes it a bijection of [0, n) (2k is the least even number with 4^k >= n, so a
+// walk takes fewer than 4 steps on average). The rows of all steps form one stream; row r of step s
+// is position s * batch + r, its epoch is the position divided by n, and its example the image of
+// the rest under the permutation of that epoch. No rank needs to know what another one reads.
+#include <algorithm>
+#include <optional>
+
+#include "base/fail.h"
+#include "tessera/data.h"
+#include "tessera/session.h"
+
+namespace tessera {
+
+namespace {
+
+/// The finalizer of splitmix64: every bit of the result depends on every bit of x.
+uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+/// What of every example goes to one slice: the box of the field, and the rows.
+struct SlicePart {
+  DataBox box;
+  int64_t first_row = 0, rows = 0, row_stride = 0;
+  bool empty = false;
+};
+
+SlicePart part_of(const Slice& slice, const DataField& field, const std::string& batch_dim,
+                  int64_t rows) {
+  require(slice.dtype == field.dtype,
+          "[data] the input '{}' is {}, but the data has {}; declare the input with that dtype",
+          field.name, to_string(slice.dtype), to_string(field.dtype));
+  SlicePart part;
+  part.box.data = slice.data;
+  auto position = [&](const std::string& dim) {
+    const auto it = std::find(slice.dims.begin(), slice.dims.end(), dim);
+    require(it != slice.dims.end(),
+            "[data] the input '{}' has the dims [{}], but not '{}' of the data", field.name,
+            fmt::join(slice.dims, ", "), dim);
+    return static_cast<size_t>(it - slice.dims.begin());
+  };
+  auto require_within = [&](size_t d, int64_t size, const char* whose) {
+    const int64_t end = slice.offset[d] + slice.valid[d];
+    require(
+        slice.valid[d] == 0 || end <= size,
+        "[data] dim '{}' of the input '{}' reaches {}, but the {} has {}; give the model and the "
+        "data the same size",
+        slice.dims[d], field.name, end, whose, size);
+    part.empty = part.empty || slice.valid[d] == 0;
+  };
+  for (const Dim& dim : field.dims) {
+    const size_t d = position(dim.name);
+    require_within(d, dim.size, "data");
+    part.box.offset.push_back(slice.offset[d]);
+    part.box.extent.push_back(slice.valid[d]);
+    part.box.strides.push_back(slice.strides[d]);
+  }
+  const size_t b = position(batch_dim);
+  require_within(b, rows, "batch");
+  part.first_row = slice.offset[b];
+  part.rows = slice.valid[b];
+  part.row_stride = slice.strides[b];
+  require(slice.dims.size() == field.dims.size() + 1,
+          "[data] the input '{}' has the dims [{}], more than the data: '{}'{}{}", field.name,
+          fmt::join(slice.dims, ", "), batch_dim, field.dims.empty() ? "" : " and those of ",
+          field.dims.empty() ? "" : Shape(field.dims).to_string());
+  return part;
+}
+
+}  // namespace
+
+Permutation::Permutation(int64_t n, uint64_t seed, int64_t epoch)
+    : n_(static_cast<uint64_t>(n)), half_bits_(1) {
+  require(n >= 1, "[data] a permutation of {} elements; it has at least 1", n);
+  while (half_bits_ < 31 && (uint64_t{1} << (2 * half_bits_)) < n_) ++half_bits_;
+  if ((uint64_t{1} << (2 * half_bits_)) < n_) half_bits_ = 32;
+  uint64_t state = mix(seed) ^ mix(~static_cast<uint64_t>(epoch));
+  for (uint64_t& key : keys_) key = state = mix(state);
+}
+
+uint64_t Permutation::encrypt(uint64_t x) const {
+  const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
+  uint64_t left = x >> half_bits_, right = x & mask;
+  for (uint64_t key : keys_) {
+    const uint64_t next = (left ^ mix(right ^ key)) & mask;
+    left = right;
+    right = next;
+  }
+  return left << half_bits_ | right;
+}
+
+int64_t Permutation::operator()(int64_t i) const {
+  auto x = static_cast<uint64_t>(i);
+  do x = encrypt(x);
+  while (x >= n_);
+  return static_cast<int64_t>(x);
+}
+
+Batcher::Batcher(const DataSource& source, int64_t batch, const BatchOptions& options)
+    : source_(source), batch_(batch), options_(options) {
+  require(batch >= 1, "[data] a batch of {} examples; it has at least 1", batch);
+  const int64_t n = source.examples();
+  require(options.repeat || n % batch == 0 || options.bounded || options.drop_tail,
+          "[data] {} examples in batches of {} end with a partial batch of {}; make the batch dim "
+          "of the "
+          "model Dim::bounded and say `bounded`, leave these {} out with `drop_tail`, or use a "
+          "batch that "
+          "divides {}",
+          n, batch, n % batch, n % batch, n);
+  require(options.repeat || n >= batch || !options.drop_tail,
+          "[data] {} examples do not fill one batch of {}, so `drop_tail` leaves nothing; use a "
+          "batch of "
+          "at most {}",
+          n, batch, n);
+}
+
+int64_t Batcher::steps() const {
+  const int64_t n = source_.examples();
+  return !options_.repeat && options_.drop_tail ? n / batch_ : (n + batch_ - 1) / batch_;
+}
+
+int64_t Batcher::rows(int64_t step) const {
+  require(step >= 0, "[data] there is no batch of step {}; steps begin at 0", step);
+  if (options_.repeat) return batch_;
+  require(step < steps(), "[data] there is no batch of step {}; one pass has the steps 0 to {}",
+          step, steps() - 1);
+  return std::min(batch_, source_.examples() - step * batch_);
+}
+
+int64_t Batcher::example(int64_t step, int64_t row) const {
+  const int64_t n = source_.examples(), position = step * batch_ + row;
+  if (!options_.shuffle) return position % n;
+  return Permutation(n, options_.seed, position / n)(position % n);
+}
+
+int64_t Batcher::feed(Session& session, int64_t step) const {
+  const int64_t count = rows(step);
+  if (options_.bounded) session.set_size(options_.dim, count);
+  const std::vector<DataField>& fields = source_.fields();
+  const bool sees_all = session.cluster().local_ranks() == session.cluster().size();
+  for (size_t f = 0; f < fields.size(); ++f) {
+    int64_t end = 0;
+    session.feed_slices(fields[f].name, [&](const Slice& slice) {
+      SlicePart part = part_of(slice, fields[f], options_.dim, count);
+      end = std::max(end, part.first_row + part.rows);
+      if (part.empty) return;
+      auto* data = static_cast<std::byte*>(slice.data);
+      for (int64_t r = 0; r < part.rows; ++r) {
+        part.box.data = data + r * part.row_stride * size_of(slice.dtype);
+        source_.read(example(step, part.first_row + r), static_cast<int>(f), part.box);
+      }
+    });
+    require(
+        !sees_all || end == count,
+        "[data] the input '{}' takes {} rows of '{}', but a batch has {}; give both the same size",
+        fields[f].name, end, options_.dim, count);
+  }
+  return count;
+}
+
+}  // namespace tessera

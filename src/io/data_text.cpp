@@ -1,0 +1,93 @@
+// A text is cut into windows that share one token: window i starts at token i * length, and the
+// target of a position is the token behind it, so every token but the first is a target exactly
+// once. Windows are computed from the mapped file on demand; the operating system keeps what is
+// used in memory.
+#include <cmath>
+#include <cstring>
+
+#include "base/fail.h"
+#include "io/file.h"
+#include "tessera/data.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr int kTargets = 1;  // the field after the inputs
+
+void require_options(const TextOptions& o) {
+  require(o.length >= 1, "[data] a text window of length {}; it has at least 1 token", o.length);
+  require(o.token_bytes == 1 || o.token_bytes == 2,
+          "[data] tokens of {} bytes; a text has 1 (bytes) or 2 (little-endian uint16)",
+          o.token_bytes);
+  require(o.first >= 0 && o.first < o.last && o.last <= 1,
+          "[data] the part {} to {} of a text; it needs 0 <= first < last <= 1", o.first, o.last);
+  const int64_t most = int64_t{1} << (8 * o.token_bytes);
+  require(o.vocabulary >= 0 && o.vocabulary <= most,
+          "[data] a vocabulary of {}; tokens of {} byte(s) have 1 to {} values (0 for all)",
+          o.vocabulary, o.token_bytes, most);
+}
+
+/// The token where a fraction of the file begins: one expression, so that the end of one part is
+/// the beginning of the next.
+int64_t position_of(double fraction, int64_t tokens) {
+  return static_cast<int64_t>(std::floor(fraction * static_cast<double>(tokens)));
+}
+
+}  // namespace
+
+TextData::TextData(const std::string& path, const TextOptions& options)
+    : path_(path), options_(options) {
+  require_options(options);
+  if (options_.vocabulary == 0) options_.vocabulary = int64_t{1} << (8 * options.token_bytes);
+  file_ = std::make_shared<const MappedFile>("data", path);
+  const int64_t bytes = file_->size();
+  const int64_t length = options.length;
+  if (bytes == 0) {
+    fail(ErrorKind::io, "[data] '{}' is empty; windows of length {} need at least {} tokens", path,
+         length, length + 1);
+  }
+  if (bytes % options.token_bytes != 0) {
+    fail(ErrorKind::io,
+         "[data] '{}' has {} bytes, which are not whole uint16 tokens; the file is truncated, or a "
+         "text of bytes (token_bytes = 1)",
+         path, bytes);
+  }
+  const int64_t tokens = bytes / options.token_bytes;
+  begin_ = position_of(options.first, tokens);
+  const int64_t used = position_of(options.last, tokens) - begin_;
+  examples_ = used < 1 ? 0 : (used - 1) / length;
+  if (examples_ == 0) {
+    fail(
+        ErrorKind::io,
+        "[data] '{}' has {} tokens, {} of them from {} to {} of the file, but one window of length "
+        "{} needs {}; use a longer text, a larger part of it, or a shorter length",
+        path, tokens, used, options.first, options.last, length, length + 1);
+  }
+  const std::vector<Dim> dims = {Dim(options.dim, length)};
+  fields_ = {{options.inputs, DType::int32, dims}, {options.targets, DType::int32, dims}};
+}
+
+int32_t TextData::token(int64_t position) const {
+  const std::byte* at = file_->data() + position * options_.token_bytes;
+  const int32_t low = std::to_integer<int32_t>(at[0]);
+  return options_.token_bytes == 1 ? low : low | std::to_integer<int32_t>(at[1]) << 8;
+}
+
+void TextData::read(int64_t example, int field, const DataBox& box) const {
+  const int64_t start =
+      begin_ + example * options_.length + box.offset[0] + (field == kTargets ? 1 : 0);
+  auto* to = static_cast<int32_t*>(box.data);
+  for (int64_t i = 0; i < box.extent[0]; ++i) {
+    const int32_t value = token(start + i);
+    if (value >= options_.vocabulary) {
+      fail(ErrorKind::io,
+           "[data] token {} of '{}' is {}, but the vocabulary has {}; use the vocabulary of the "
+           "file",
+           start + i, path_, value, options_.vocabulary);
+    }
+    to[i * box.strides[0]] = value;
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,251 @@
+// Reading: the header is believed only as far as the length of the file bears it out. Sorted by
+// position, the tensors must tile the bytes behind the header exactly, which excludes overlaps,
+// gaps, and a file that was cut or continued.
+#include "tessera/safetensors.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/fail.h"
+#include "io/file.h"
+#include "io/safetensors_format.h"
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are stored little-endian");
+
+namespace tessera {
+
+namespace {
+
+using Json = nlohmann::json;
+using namespace safetensors;
+
+/// Throws an io error about one file.
+template <class... Args>
+[[noreturn]] void refuse(const std::string& path, fmt::format_string<Args...> text,
+                         Args&&... args) {
+  fail(ErrorKind::io, "[safetensors] '{}': {}", path,
+       fmt::format(text, std::forward<Args>(args)...));
+}
+
+/// Reads exactly `bytes` at `position`.
+void read_at(int fd, const std::string& path, int64_t position, int64_t bytes, void* to) {
+  auto* at = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t got = pread(fd, at, static_cast<size_t>(bytes), position);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      refuse(path, "cannot read {} bytes at {}: {}", bytes, position, system_message(errno));
+    }
+    if (got == 0) {
+      refuse(path, "ends at byte {} while it is read; did another process cut it?", position);
+    }
+    at += got;
+    position += got;
+    bytes -= got;
+  }
+}
+
+/// A JSON number that is an integer in [0, 2^63).
+int64_t count_of(const Json& value, const std::string& path, const std::string& tensor,
+                 const char* what) {
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{INT64_MAX}) {
+    refuse(path, "{} of tensor '{}' is {}, not an integer from 0 to 2^63 - 1", what, tensor,
+           value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80));
+  }
+  return value.get<int64_t>();
+}
+
+TensorInfo parse_tensor(const std::string& path, const std::string& name, const Json& entry) {
+  if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") ||
+      !entry.contains("data_offsets")) {
+    refuse(path, "the header entry of tensor '{}' needs dtype, shape and data_offsets", name);
+  }
+  TensorInfo info;
+  info.name = name;
+  const Json &dtype = entry["dtype"], &shape = entry["shape"], &offsets = entry["data_offsets"];
+  const std::string dtype_name = dtype.is_string() ? dtype.get<std::string>() : "";
+  const auto known = std::find_if(std::begin(kTypes), std::end(kTypes),
+                                  [&](const TypeName& t) { return t.name == dtype_name; });
+  if (known == std::end(kTypes)) {
+    refuse(path, "tensor '{}' has the dtype '{}'; Tessera reads {}; convert the file first", name,
+           dtype_name, type_names());
+  }
+  info.dtype = known->dtype;
+  if (!shape.is_array() || !offsets.is_array() || offsets.size() != 2) {
+    refuse(path, "the shape of tensor '{}' must be a list, and its data_offsets a list of two",
+           name);
+  }
+  for (const Json& size : shape) info.sizes.push_back(count_of(size, path, name, "a size"));
+  info.begin = count_of(offsets[0], path, name, "the begin offset");
+  info.end = count_of(offsets[1], path, name, "the end offset");
+  const int64_t expected = byte_count(info);
+  if (expected < 0 || info.begin > info.end || info.bytes() != expected) {
+    refuse(path, "tensor '{}' is {} of sizes [{}], {}, but its data_offsets are {} to {}", name,
+           dtype_name, fmt::join(info.sizes, ", "),
+           expected < 0 ? "too large" : fmt::format("{} bytes", expected), info.begin, info.end);
+  }
+  return info;
+}
+
+/// Requires that the tensors, ordered by position, tile `bytes` bytes.
+void require_tiling(const std::string& path, const std::vector<TensorInfo>& tensors,
+                    int64_t bytes) {
+  int64_t at = 0;
+  const TensorInfo* previous = nullptr;
+  for (const TensorInfo& t : tensors) {
+    if (t.end > bytes) {
+      refuse(path,
+             "tensor '{}' has the bytes {} to {}, but only {} follow the header; the file is "
+             "truncated",
+             t.name, t.begin, t.end, bytes);
+    }
+    if (t.begin < at) {
+      refuse(path, "tensor '{}' begins at byte {}, inside of '{}', which ends at {}", t.name,
+             t.begin, previous->name, at);
+    }
+    if (t.begin > at) {
+      refuse(path, "the bytes {} to {} in front of tensor '{}' belong to no tensor", at, t.begin,
+             t.name);
+    }
+    at = t.end;
+    previous = &t;
+  }
+  if (at < bytes) {
+    refuse(path, "the bytes {} to {} at the end of the file belong to no tensor", at, bytes);
+  }
+}
+
+Json parse_header(const std::string& path, const std::string& text) {
+  // The parser keeps the last of several equal keys; a tensor must not vanish that way.
+  std::vector<std::set<std::string>> keys;
+  std::string twice;
+  auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && twice.empty() &&
+        !keys.back().insert(parsed.get<std::string>()).second) {
+      twice = parsed.get<std::string>();
+    }
+    return true;
+  };
+  Json header;
+  try {
+    header = Json::parse(text, watch);
+  } catch (const Json::exception& e) {
+    refuse(path,
+           "the header of {} bytes is not JSON ({}); the file is damaged or of another format",
+           text.size(), e.what());
+  }
+  if (!header.is_object()) refuse(path, "the header of {} bytes is not a JSON object", text.size());
+  if (!twice.empty()) refuse(path, "the header names '{}' twice", twice);
+  return header;
+}
+
+}  // namespace
+
+struct SafetensorsReader::State {
+  std::string path;
+  FileHandle file;
+  int64_t data_begin = 0;
+  std::map<std::string, std::string> metadata;
+  std::vector<TensorInfo> tensors;
+  std::map<std::string, size_t> index;
+
+  std::string read_header(int64_t file_bytes) {
+    if (file_bytes < 8) {
+      refuse(path, "has {} bytes, but a safetensors file begins with 8 bytes of header length",
+             file_bytes);
+    }
+    uint64_t header_bytes = 0;
+    read_at(file.get(), path, 0, 8, &header_bytes);
+    if (header_bytes > static_cast<uint64_t>(kMaxHeader)) {
+      refuse(path,
+             "announces a header of {} bytes; at most {} are allowed; is it a safetensors file?",
+             header_bytes, kMaxHeader);
+    }
+    if (static_cast<int64_t>(header_bytes) > file_bytes - 8) {
+      refuse(path,
+             "announces a header of {} bytes but has only {} behind its length; it is truncated",
+             header_bytes, file_bytes - 8);
+    }
+    std::string text(header_bytes, '\0');
+    read_at(file.get(), path, 8, static_cast<int64_t>(header_bytes), text.data());
+    data_begin = 8 + static_cast<int64_t>(header_bytes);
+    return text;
+  }
+
+  void read_metadata(const Json& entries) {
+    if (!entries.is_object()) refuse(path, "its {} is not a JSON object", kMetadata);
+    for (const auto& [key, value] : entries.items()) {
+      if (!value.is_string())
+        refuse(path, "the value of '{}' in {} is not a string", key, kMetadata);
+      metadata[key] = value.get<std::string>();
+    }
+  }
+};
+
+SafetensorsReader::SafetensorsReader(const std::string& path) : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.path = path;
+  int64_t bytes = 0;
+  s.file = open_to_read("safetensors", path, bytes);
+  const Json header = parse_header(path, s.read_header(bytes));
+  for (const auto& [name, entry] : header.items()) {
+    if (name == kMetadata) {
+      s.read_metadata(entry);
+    } else {
+      s.tensors.push_back(parse_tensor(path, name, entry));
+    }
+  }
+  std::sort(s.tensors.begin(), s.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  require_tiling(path, s.tensors, bytes - s.data_begin);
+  for (size_t i = 0; i < s.tensors.size(); ++i) s.index[s.tensors[i].name] = i;
+}
+
+SafetensorsReader::~SafetensorsReader() = default;
+SafetensorsReader::SafetensorsReader(SafetensorsReader&&) noexcept = default;
+SafetensorsReader& SafetensorsReader::operator=(SafetensorsReader&&) noexcept = default;
+
+const std::string& SafetensorsReader::path() const { return state_->path; }
+const std::map<std::string, std::string>& SafetensorsReader::metadata() const {
+  return state_->metadata;
+}
+const std::vector<TensorInfo>& SafetensorsReader::tensors() const { return state_->tensors; }
+
+const TensorInfo* SafetensorsReader::find(const std::string& name) const {
+  const auto it = state_->index.find(name);
+  return it == state_->index.end() ? nullptr : &state_->tensors[it->second];
+}
+
+const TensorInfo& SafetensorsReader::tensor(const std::string& name) const {
+  if (const TensorInfo* found = find(name)) return *found;
+  std::vector<std::string> names;
+  for (const TensorInfo& t : state_->tensors) names.push_back(t.name);
+  refuse(state_->path, "holds no tensor '{}'{}", name, suggestion(name, names));
+}
+
+void SafetensorsReader::read(const TensorInfo& tensor, int64_t offset, int64_t bytes,
+                             void* to) const {
+  require(offset >= 0 && bytes >= 0 && offset <= tensor.bytes() && bytes <= tensor.bytes() - offset,
+          "[safetensors] bytes {} to {} of tensor '{}' in '{}', which has {}", offset,
+          offset + bytes, tensor.name, state_->path, tensor.bytes());
+  read_at(state_->file.get(), state_->path, state_->data_begin + tensor.begin + offset, bytes, to);
+}
+
+Array SafetensorsReader::read(const std::string& name) const {
+  const TensorInfo& info = tensor(name);
+  std::vector<std::string> dims;
+  for (size_t d = 0; d < info.sizes.size(); ++d) dims.push_back(fmt::format("dim{}", d));
+  Array array(info.dtype, dims, info.sizes);
+  read(info, 0, info.bytes(), array.bytes.data());
+  return array;
+}
+
+}  // namespace tessera
