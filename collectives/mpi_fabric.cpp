@@ -102,6 +102,7 @@ void MpiFabric::introduce(const MpiOptions& options, double seconds) {
     if (q != rank()) controls_[q] = nullptr;
   }
   alarm_ = &controls_[hosts_[rank()]]->alarm;
+  one_host_ = std::count(hosts_.begin(), hosts_.end(), hosts_[0]) == size;
 }
 
 bool MpiFabric::meet_neighbours(const std::vector<Introduction>& all) {
@@ -213,8 +214,7 @@ bool MpiFabric::alive(int rank) {
 
 void MpiFabric::poll() {
   constexpr int kSeldom = 32;
-  if (++polls_ % kSeldom != 0) return;
-  if (together_all_) return;
+  if (one_host_ || ++polls_ % kSeldom != 0) return;
   int rank = 0;
   std::string message;
   if (!wire_->receive_failure(rank, message)) return;

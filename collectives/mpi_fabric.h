@@ -30,6 +30,7 @@ class MpiFabric final : public Fabric, public std::enable_shared_from_this<MpiFa
   bool crowded() const override { return crowded_; }
   void poll() override;
   void raise(const std::string& message) override;
+  void failed() override { wire_->abandon(); }
 
   Wire& wire() { return *wire_; }
   /// True if these ranks all see each other's memory.
@@ -69,10 +70,11 @@ class MpiFabric final : public Fabric, public std::enable_shared_from_this<MpiFa
   Control* control_ = nullptr;
   Alarm* alarm_ = nullptr;
   bool crowded_ = true;
+  bool one_host_ = false;
   int polls_ = 0;
 };
 
-/// The world's Communicator: of one host or of several.
-std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiFabric> fabric);
+/// The world's Communicator: of one host or of several. Collective.
+std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiFabric> fabric, double seconds);
 
 }  // namespace tessera

@@ -25,7 +25,8 @@ constexpr int kFailureTag = 0, kFailureBytes = 2048;
 constexpr int64_t kPart = int64_t{1} << 30;
 using Clock = std::chrono::steady_clock;
 
-std::atomic<bool> abandoned{false};
+/// Some world of this process failed, so that finalizing may hang.
+std::atomic<bool> any_abandoned{false};
 
 void expect(int code, const char* what) {
   if (code == MPI_SUCCESS) return;
@@ -41,7 +42,7 @@ void complete(MPI_Request& request, double seconds, const char* what) {
     expect(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
     if (done) return;
     if (std::chrono::duration<double>(Clock::now() - start).count() > seconds) {
-      abandoned = true;
+      any_abandoned = true;
       fail(ErrorKind::comm, "[mpi] {}: not all ranks arrived within {:.3g} s; is one missing or dead?",
            what, seconds);
     }
@@ -51,7 +52,7 @@ void complete(MPI_Request& request, double seconds, const char* what) {
 
 void finalize_at_exit() {
   int finalized = 0;
-  if (!abandoned && MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) MPI_Finalize();
+  if (!any_abandoned && MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) MPI_Finalize();
 }
 
 }  // namespace
@@ -60,6 +61,7 @@ struct Wire::Handles {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Request failure = MPI_REQUEST_NULL;
   char failure_text[kFailureBytes] = {};
+  bool abandoned = false;
 };
 
 void ensure_mpi() {
@@ -101,7 +103,7 @@ Wire::~Wire() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized) return;
-  if (abandoned) {
+  if (handles_->abandoned) {
     // The receive may still be written to by MPI: its buffer stays.
     handles_.release();
     return;
@@ -153,7 +155,7 @@ bool Wire::receive_failure(int& rank, std::string& message) {
   return true;
 }
 
-void Wire::abandon() { abandoned = true; }
+void Wire::abandon() { handles_->abandoned = any_abandoned = true; }
 
 struct Transfers::State {
   std::vector<MPI_Request> requests;

@@ -72,7 +72,7 @@ std::unique_ptr<Communicator> PeerCommunicator::do_split(int color, int key) {
   const Call call{CollectiveKind::barrier, true, {-1, "split"}};
   // Who is in the group is known only afterwards: meet once for that, then make the mailbox.
   const auto all =
-      mailbox_->exchange(SplitRecord{color, key, ranks_[rank_], {}, 0}, call, timeout_);
+      mailbox_->exchange(SplitRecord{color, key, ranks_[rank_], 0}, call, timeout_);
   std::vector<int> group, positions;
   int me = 0;
   for (const SplitRecord& member : members_of(all, color)) {
@@ -163,6 +163,13 @@ void check_agreement(const Call& call, const std::vector<Agreement>& all,
          "make the same calls in the same order",
          describe(call), world_ranks[0], text_of(all[0]), world_ranks[q], text_of(all[q]));
   }
+}
+
+void check_totals(const Call& call, int sender, int receiver, int64_t sent, int64_t expected) {
+  require(sender < 0,
+          "{}: rank {} sends {} elements to rank {}, which expects {}; the totals of send and recv "
+          "must be equal",
+          describe(call), sender, sent, receiver, expected);
 }
 
 }  // namespace tessera

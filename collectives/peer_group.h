@@ -42,11 +42,10 @@ class Mailbox {
   std::vector<const char*> slots_;
 };
 
-/// One rank's part in a split: what every rank tells the others, and the group that follows from it.
+/// What every rank tells the others in a split.
 struct SplitRecord {
   int color = 0, key = 0, rank = 0;  ///< rank of the world
-  Mailbox::Address mailbox;          ///< for the new group; unused where ranks are on several hosts
-  int64_t tag = 0;                   ///< a message tag that this rank has not used yet
+  int64_t tag = 0;                   ///< a message tag that this rank has not used yet, if any
 };
 /// The records of `color`, ordered by (key, position).
 std::vector<SplitRecord> members_of(const std::vector<SplitRecord>& all, int color);
@@ -83,6 +82,10 @@ Agreement agreement_of(const Collective& collective);
 /// Throws comm, on every rank alike, if the ranks prepare different collectives.
 void check_agreement(const Call& call, const std::vector<Agreement>& all,
                      const std::vector<int>& world_ranks);
+
+/// Throws a usage error if `sender` (a world rank; -1 for none) sends `receiver` another number of
+/// elements than that expects. Every rank calls it with the verdicts of all.
+void check_totals(const Call& call, int sender, int receiver, int64_t sent, int64_t expected);
 
 /// Prepares `collective` (checked) for a group; `timeout` outlives the operation.
 std::unique_ptr<Operation> make_peer_operation(const std::shared_ptr<Fabric>& fabric,

@@ -32,6 +32,7 @@ void Fabric::raise(const std::string& message) {
 }
 
 void Fabric::throw_failure(const Call& call) {
+  failed();
   // Another rank may be writing the text right now; it may also have died while it did.
   for (int i = 0; i < 100 && alarm().state.load(std::memory_order_acquire) != 2; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -111,6 +111,9 @@ class Fabric {
   /// Tells the world that this rank fails; the first message stays.
   virtual void raise(const std::string& message);
 
+  /// Called when this rank learns that the world has failed.
+  virtual void failed() {}
+
   /// Throws the world's failure, if there is one.
   void check(const Call& call) {
     if (alarm().state.load(std::memory_order_acquire) != 0) throw_failure(call);

@@ -187,7 +187,7 @@ void PeerOperation::match_runs(Mailbox& mailbox, const std::vector<Notice>& noti
                   from.size() * sizeof(Run));
     }
     if (total(from) != total(c_.recv[q])) {
-      if (mine.sender < 0) mine = {q, total(from), total(c_.recv[q])};
+      if (mine.sender < 0) mine = {ranks_[q], total(from), total(c_.recv[q])};
       continue;
     }
     // Cut both lists where either has a bound.
@@ -205,10 +205,7 @@ void PeerOperation::match_runs(Mailbox& mailbox, const std::vector<Notice>& noti
   }
   const auto verdicts = mailbox.exchange(mine, Call{c_.kind, true, c_.site}, timeout_);
   for (int r = 0; r < size(); ++r) {
-    const Verdict& v = verdicts[r];
-    require(v.sender < 0, "{}: rank {} sends {} elements to rank {}, which expects {}; the totals of "
-            "send and recv must be equal", describe(call_), v.sender < 0 ? 0 : ranks_[v.sender],
-            v.sent, ranks_[r], v.expected);
+    check_totals(call_, verdicts[r].sender, ranks_[r], verdicts[r].sent, verdicts[r].expected);
   }
 }
 

@@ -1,62 +1,18 @@
 // Data sources, safetensors files and the directory of checkpoints, without a Session. Every error
 // message is checked as a whole; DIR stands for the test's folder.
-#include <signal.h>
-#include <sys/resource.h>
-#include <unistd.h>
 #include <zlib.h>
 
-#include <filesystem>
-#include <fstream>
-#include <random>
 #include <set>
 
-#include "base/fail.h"
 #include "catch.h"
-#include "tessera/checkpoint.h"
+#include "io_folder.h"
 #include "tessera/data.h"
-#include "tessera/safetensors.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// A folder that is removed at the end.
-struct Folder {
-  Folder() {
-    std::string path = (fs::temp_directory_path() / "tessera-io-XXXXXX").string();
-    REQUIRE(mkdtemp(path.data()));
-    dir = path;
-  }
-  ~Folder() { fs::remove_all(dir); }
-  std::string operator()(const std::string& name) const { return dir + "/" + name; }
-  std::string write(const std::string& name, const std::string& bytes) const {
-    std::ofstream((*this)(name), std::ios::binary) << bytes;
-    return (*this)(name);
-  }
-  std::string read(const std::string& name) const {
-    std::ifstream in((*this)(name), std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-  std::set<std::string> names() const {
-    std::set<std::string> all;
-    for (const auto& entry : fs::directory_iterator(dir)) all.insert(entry.path().filename());
-    return all;
-  }
-  /// The message of the Error that `work` throws, behind its kind.
-  template <class F>
-  std::string error(F work) const {
-    try {
-      work();
-    } catch (const Error& e) {
-      std::string text = std::string(to_string(e.kind())) + " " + e.what();
-      for (size_t at; (at = text.find(dir)) != text.npos;) text.replace(at, dir.size(), "DIR");
-      return text;
-    }
-    return "no error";
-  }
-  std::string dir;
-};
+using test::Folder;
 
 std::vector<int32_t> read_text(const DataSource& text, int64_t example, int field, int64_t offset,
                                int64_t extent) {

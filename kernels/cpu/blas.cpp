@@ -10,6 +10,8 @@
 
 namespace tessera::cpu {
 
+std::string blas_description() { return openblas_get_config(); }
+
 void set_blas_threads(int threads) {
   static std::mutex mutex;
   static int current = 0;

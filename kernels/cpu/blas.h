@@ -2,8 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace tessera::cpu {
+
+/// The library and how it was built, for reports.
+std::string blas_description();
 
 /// Sets the number of threads of BLAS calls in this process, if it is another one now. Ranks that
 /// are threads of one process all ask for the same number.

@@ -147,7 +147,7 @@ int64_t Batcher::feed(Session& session, int64_t step) const {
     int64_t end = 0;
     session.feed_slices(fields[f].name, [&](const Slice& slice) {
       SlicePart part = part_of(slice, fields[f], options_.dim, count);
-      end = std::max(end, part.first_row + part.rows);
+      if (part.rows > 0) end = std::max(end, part.first_row + part.rows);
       if (part.empty) return;
       auto* data = static_cast<std::byte*>(slice.data);
       for (int64_t r = 0; r < part.rows; ++r) {

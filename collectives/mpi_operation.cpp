@@ -1,0 +1,263 @@
+// Collectives by messages. An operation is a short list of phases; each is a set of sends and receives
+// with fixed addresses and a little work before and after.
+//
+//   all_reduce      small: everybody sends `in` to all and combines all of it. Large: share q of `in`
+//                   goes to rank q, which combines it in the order of rank and sends the result to
+//                   all: 2 (P-1)/P of the bytes, and the same bits everywhere
+//   reduce_scatter  the first half of that
+//   all_gather, all_to_all, exchange   one phase; parts that are not contiguous are packed
+//   broadcast       down a binomial tree
+//   barrier         log2 P rounds, in round k with the ranks at distance 2^k
+#include <algorithm>
+#include <functional>
+
+#include "base/fail.h"
+#include "collectives/blocks.h"
+#include "collectives/mpi_group.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSmallBytes = 4096;
+
+bool contiguous(const Strided& part) {
+  return (part.n1 == 1 || part.stride1 == part.width) &&
+         (part.n0 == 1 || part.stride0 == part.n1 * part.width);
+}
+
+class MessageOperation final : public Operation {
+ public:
+  MessageOperation(MessageCommunicator& group, int tag, const Collective& collective)
+      : group_(group),
+        tag_(tag),
+        c_(collective),
+        call_{collective.kind, false, collective.site},
+        bytes_(size_of(collective.dtype)),
+        in_(static_cast<const char*>(collective.in)),
+        out_(static_cast<char*>(collective.out)) {
+    plan();
+  }
+
+  void start() override {
+    group_.fabric().check(call_);
+    check(!in_flight_, "{}: started twice without a wait", describe(call_));
+    group_.fabric().note(call_);
+    in_flight_ = true;
+    phases_[0].launch();
+  }
+
+  void wait() override {
+    check(in_flight_, "{}: waited for without a start", describe(call_));
+    for (size_t i = 0; i < phases_.size(); ++i) {
+      if (i > 0) phases_[i].launch();
+      group_.complete(phases_[i].transfers, call_);
+      for (const auto& work : phases_[i].after) work();
+    }
+    in_flight_ = false;
+  }
+
+ private:
+  struct Phase {
+    Transfers transfers;
+    std::vector<std::function<void()>> before, after;
+    void launch() {
+      for (const auto& work : before) work();
+      transfers.start();
+    }
+  };
+
+  int size() const { return group_.size(); }
+  int me() const { return group_.rank(); }
+  Phase& new_phase() {
+    phases_.push_back({Transfers(group_.fabric().wire()), {}, {}});
+    return phases_.back();
+  }
+  char* scratch(int64_t bytes) {
+    buffers_.push_back(std::make_unique<char[]>(static_cast<size_t>(bytes)));
+    return buffers_.back().get();
+  }
+  void send(Phase& phase, int q, const void* data, int64_t elements) {
+    phase.transfers.send(group_.ranks()[q], tag_, data, elements * bytes_);
+  }
+  void receive(Phase& phase, int q, void* data, int64_t elements) {
+    phase.transfers.receive(group_.ranks()[q], tag_, data, elements * bytes_);
+  }
+  void plan() {
+    switch (c_.kind) {
+      case CollectiveKind::all_reduce:
+        return c_.count * bytes_ <= kSmallBytes ? plan_small_all_reduce() : plan_all_reduce();
+      case CollectiveKind::exchange: return plan_exchange();
+      case CollectiveKind::broadcast: return plan_broadcast();
+      case CollectiveKind::barrier: return plan_barrier();
+      default: return plan_parts();
+    }
+  }
+  void plan_small_all_reduce();
+  void plan_all_reduce();
+  void plan_parts();
+  void plan_exchange();
+  void plan_broadcast();
+  void plan_barrier();
+  void copy_runs(const std::vector<Run>& runs, const char* from, char* to, bool pack) const;
+
+  MessageCommunicator& group_;
+  int tag_;
+  Collective c_;
+  Call call_;
+  int64_t bytes_;
+  const char* in_;
+  char* out_;
+  bool in_flight_ = false;
+  std::vector<std::unique_ptr<char[]>> buffers_;  // outlive the transfers
+  std::vector<Phase> phases_;
+};
+
+void MessageOperation::plan_small_all_reduce() {
+  Phase& phase = new_phase();
+  std::vector<const void*> inputs(size());
+  for (int q = 0; q < size(); ++q) {
+    if (q == me()) {
+      inputs[q] = in_;
+      continue;
+    }
+    char* const place = scratch(c_.count * bytes_);
+    inputs[q] = place;
+    receive(phase, q, place, c_.count);
+    send(phase, q, in_, c_.count);
+  }
+  phase.after.push_back([this, inputs] {
+    combine(inputs.data(), size(), out_, c_.count, c_.dtype, c_.combiner);
+  });
+}
+
+void MessageOperation::plan_all_reduce() {
+  const Share mine = share_of(c_.count, size(), me());
+  const int64_t length = mine.end - mine.begin;
+  std::vector<const void*> inputs(size());
+  Phase& scatter = new_phase();
+  for (int step = 1; step < size(); ++step) {
+    const int q = (me() + step) % size(), p = (me() + size() - step) % size();
+    const Share theirs = share_of(c_.count, size(), q);
+    char* const place = scratch(length * bytes_);
+    inputs[p] = place;
+    receive(scatter, p, place, length);
+    send(scatter, q, in_ + theirs.begin * bytes_, theirs.end - theirs.begin);
+  }
+  inputs[me()] = in_ + mine.begin * bytes_;
+  scatter.after.push_back([this, inputs, mine, length] {
+    combine(inputs.data(), size(), out_ + mine.begin * bytes_, length, c_.dtype, c_.combiner);
+  });
+  Phase& gather = new_phase();
+  for (int step = 1; step < size(); ++step) {
+    const int q = (me() + step) % size(), p = (me() + size() - step) % size();
+    const Share theirs = share_of(c_.count, size(), p);
+    receive(gather, p, out_ + theirs.begin * bytes_, theirs.end - theirs.begin);
+    send(gather, q, out_ + mine.begin * bytes_, length);
+  }
+}
+
+void MessageOperation::plan_parts() {
+  const bool reduces = c_.kind == CollectiveKind::reduce_scatter;
+  std::vector<const void*> inputs(size());
+  Phase& phase = new_phase();
+  for (int step = 1; step < size(); ++step) {
+    const int q = (me() + step) % size(), p = (me() + size() - step) % size();
+    const Strided ours = wanted_part(c_, size(), q);
+    if (contiguous(ours)) {
+      send(phase, q, in_ + ours.offset * bytes_, ours.elements());
+    } else {
+      char* const place = scratch(ours.elements() * bytes_);
+      phase.before.push_back([=, this] { copy_strided(place, packed(ours), in_, ours, bytes_); });
+      send(phase, q, place, ours.elements());
+    }
+    const Strided theirs = reduces ? packed(ours) : kept_part(c_, size(), p);
+    if (!reduces && contiguous(theirs)) {
+      receive(phase, p, out_ + theirs.offset * bytes_, theirs.elements());
+      continue;
+    }
+    char* const place = scratch(theirs.elements() * bytes_);
+    receive(phase, p, place, theirs.elements());
+    inputs[p] = place;
+    if (reduces) continue;
+    phase.after.push_back([=, this] { copy_strided(out_, theirs, place, packed(theirs), bytes_); });
+  }
+  const Strided own = wanted_part(c_, size(), me());
+  if (!reduces) {
+    const Strided place = kept_part(c_, size(), me());
+    phase.after.push_back([=, this] { copy_strided(out_, place, in_, own, bytes_); });
+    return;
+  }
+  // Our own part, packed where the result will be: combine() may write over any of its inputs.
+  inputs[me()] = out_;
+  phase.after.push_back([=, this] {
+    copy_strided(out_, packed(own), in_, own, bytes_);
+    combine(inputs.data(), size(), out_, own.elements(), c_.dtype, c_.combiner);
+  });
+}
+
+void MessageOperation::copy_runs(const std::vector<Run>& runs, const char* from, char* to,
+                                 bool pack) const {
+  int64_t at = 0;
+  for (const Run& run : runs) {
+    const int64_t sparse = run.offset * bytes_;
+    if (run.length > 0) {
+      std::memcpy(to + (pack ? at : sparse), from + (pack ? sparse : at),
+                  static_cast<size_t>(run.length * bytes_));
+    }
+    at += run.length * bytes_;
+  }
+}
+
+void MessageOperation::plan_exchange() {
+  Phase& phase = new_phase();
+  for (int step = 0; step < size(); ++step) {
+    const int q = (me() + step) % size();
+    const int64_t sent = total(c_.send[q]), received = total(c_.recv[q]);
+    if (sent > 0) {
+      char* const place = scratch(sent * bytes_);
+      phase.before.push_back([=, this] { copy_runs(c_.send[q], in_, place, true); });
+      if (q == me()) {
+        phase.after.push_back([=, this] { copy_runs(c_.recv[q], place, out_, false); });
+        continue;
+      }
+      send(phase, q, place, sent);
+    }
+    if (received > 0) {
+      char* const place = scratch(received * bytes_);
+      receive(phase, q, place, received);
+      phase.after.push_back([=, this] { copy_runs(c_.recv[q], place, out_, false); });
+    }
+  }
+}
+
+void MessageOperation::plan_broadcast() {
+  const int place = (me() - c_.root + size()) % size();
+  auto rank_at = [&](int where) { return (where + c_.root) % size(); };
+  int reach = place & -place;  // the lowest bit: the parent lacks it, the children lie below it
+  if (place == 0) {
+    for (reach = 1; reach < size();) reach *= 2;
+  } else {
+    receive(new_phase(), rank_at(place - reach), out_, c_.count);
+  }
+  Phase& phase = new_phase();
+  for (int step = reach / 2; step > 0; step /= 2) {
+    if (place + step < size()) send(phase, rank_at(place + step), out_, c_.count);
+  }
+}
+
+void MessageOperation::plan_barrier() {
+  for (int step = 1; step < size(); step *= 2) {
+    Phase& phase = new_phase();
+    receive(phase, (me() + size() - step) % size(), out_, 0);
+    send(phase, (me() + step) % size(), in_, 0);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Operation> make_message_operation(MessageCommunicator& group, int tag,
+                                                  const Collective& collective) {
+  return std::make_unique<MessageOperation>(group, tag, collective);
+}
+
+}  // namespace tessera

@@ -1,0 +1,15 @@
+// What this build and this machine have: the report of `tessera info`.
+#pragma once
+
+#include <string>
+
+namespace tessera {
+
+struct BuildInfo {
+  std::string version, cpu, isa, blas;
+  int cores = 1;
+  std::string mpi, cuda, nccl;  ///< what was found, or "no: why"
+};
+BuildInfo build_info();
+
+}  // namespace tessera

@@ -1,0 +1,73 @@
+// The command line, also for a model of the user's own: `return tessera::run_cli(argc, argv, my_model);`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/data.h"
+#include "tessera/nn.h"
+
+namespace tessera {
+
+/// One configuration key: its section is the table it stands in ("model", "train", "data").
+struct ConfigKey {
+  std::string name;   ///< "model.layers"
+  std::string value;  ///< the default, as text
+  std::string help;
+};
+
+/// Resolved configuration: keys with values. Only known keys exist.
+class Config {
+ public:
+  explicit Config(const std::vector<ConfigKey>& keys);
+  /// `key` may be short ("layers") where only one section has it. Throws usage errors: an unknown key (with the nearest
+  /// name), an ambiguous one (with the candidates).
+  void set(const std::string& key, const std::string& value);
+  /// Sets every key of a TOML file: tables model, train, data; layout.rules and layout.mesh as text or table.
+  void load_toml(const std::string& path);
+  /// The same from text that `source` names in messages.
+  void load_toml_text(const std::string& text, const std::string& source);
+
+  const std::string& text(const std::string& key) const;
+  /// Throw usage errors that name key and value.
+  int64_t integer(const std::string& key) const;
+  double number(const std::string& key) const;
+  bool flag(const std::string& key) const;
+
+  const std::vector<ConfigKey>& keys() const { return keys_; }
+  /// As a TOML file: what is printed and stored in checkpoints.
+  std::string to_toml() const;
+
+ private:
+  ConfigKey& find(const std::string& key);
+  std::vector<ConfigKey> keys_;
+};
+
+/// A model that the command line can train, evaluate and check.
+struct ModelSpec {
+  std::string name, help;
+  std::vector<ConfigKey> keys;  ///< its [model] keys
+  /// Builds the model for a batch of that many examples; `partial`: the batch is a bound.
+  std::function<nn::Model(Graph&, const Config&, int64_t batch, bool partial)> build;
+  /// Opens training (or held-out) data at data.path.
+  std::function<std::unique_ptr<DataSource>(const Config&, bool held_out)> data;
+  /// Tokens of one example, for the tokens/s of the log: 1 for images.
+  std::function<int64_t(const Config&)> tokens;
+  /// Overrides for `verify`: a tiny configuration.
+  std::map<std::string, std::string> tiny;
+  /// Rules for --layout's default, e.g. "batch:data;heads,ff,vocab:model"; names of absent axes are left out.
+  std::string layout;
+};
+
+/// gpt, mlp.
+const std::vector<ModelSpec>& builtin_models();
+
+/// Runs `tessera ARGS` and returns the exit code: 0, 1 for an error (one line on stderr) or a failed check, 2 for a wrong
+/// command line. The models of the user's own come first.
+int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own = {});
+
+}  // namespace tessera

@@ -1,0 +1,36 @@
+#include "tessera/build_info.h"
+
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "collectives/communicator.h"
+#include "kernels/cpu/blas.h"
+
+namespace tessera {
+
+BuildInfo build_info() {
+  BuildInfo info;
+  info.version = TESSERA_VERSION;
+  info.cores = static_cast<int>(std::thread::hardware_concurrency());
+  info.cpu = "unknown";
+  if (std::FILE* file = std::fopen("/proc/cpuinfo", "r")) {
+    char line[512];
+    while (std::fgets(line, sizeof(line), file)) {
+      const char* colon = std::strchr(line, ':');
+      if (std::strncmp(line, "model name", 10) == 0 && colon) {
+        info.cpu = std::string(colon + 2, std::strcspn(colon + 2, "\n"));
+        break;
+      }
+    }
+    std::fclose(file);
+  }
+  info.isa = __builtin_cpu_supports("avx512f") ? "AVX-512" : __builtin_cpu_supports("avx2") ? "AVX2" : "SSE2";
+  info.blas = cpu::blas_description();
+  info.mpi = have_mpi() ? "MPI " TESSERA_MPI_VERSION : "no: this build found no MPI when it was configured (Debian: libopenmpi-dev openmpi-bin)";
+  info.cuda = "no: this version runs on CPUs";
+  info.nccl = "no: this version runs on CPUs";
+  return info;
+}
+
+}  // namespace tessera

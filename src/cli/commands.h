@@ -1,0 +1,80 @@
+// The subcommands, and what they share.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/cli.h"
+#include "tessera/optim.h"
+#include "tessera/session.h"
+
+
+namespace tessera::cli {
+
+/// What the command line says, before it is resolved.
+struct Arguments {
+  std::string model;               ///< a model's name or a TOML file
+  std::vector<std::string> sets;   ///< key=value
+  std::string data, mesh, layout;  ///< empty: the configuration's
+  std::string log, checkpoint, json, prompt;
+  int64_t save_every = 0, keep = 3, tokens = 200, steps = -1;
+  double timeout = 120, temperature = 0.8, tolerance = -1;
+  bool resume = false;
+  std::string layouts = "all", print_after;
+  std::vector<std::string> words;  ///< bench: what to measure
+};
+
+/// A model with its resolved configuration on a cluster.
+struct Job {
+  const ModelSpec* spec;
+  Config config;
+  Mesh mesh;
+  Layout layout;
+};
+
+/// All keys that commands know: those of the model and [train], [data], [layout].
+Config default_config(const ModelSpec& spec);
+/// Resolves model name or file, --set and the flags; the mesh defaults to data:N over the ranks there are.
+Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny);
+/// The cluster for a job's mesh: MPI under a launcher, else threads.
+Cluster make_cluster(const Job& job, const Arguments& args);
+
+/// A model ready to train: graph, loss, optimizer, "train" (and "grads" if `fetch_gradients`).
+struct Trainer {
+  Graph graph;
+  nn::Model model;
+  Minimized minimized;
+  Tensor lr;
+  std::vector<FunctionSpec> functions;
+};
+void build_trainer(const Job& job, Trainer& trainer, bool fetch_gradients);
+Schedule schedule_of(const Config& config);
+void feed_scalar(Session& session, Tensor input, double value);
+
+/// Mean loss over the held-out data, with the parameters of `trained`.
+class Evaluator {
+ public:
+  Evaluator(const Job& job, Cluster& cluster);
+  double run(Session& trained);
+  /// The same with the parameters of a checkpoint.
+  double run_checkpoint(const std::string& path);
+  int64_t examples() const { return source_->examples(); }
+  Session& session() { return *session_; }
+  nn::Model& model() { return model_; }
+
+ private:
+  double mean_loss();
+  Graph graph_;
+  nn::Model model_;
+  std::unique_ptr<DataSource> source_;
+  std::unique_ptr<Batcher> batcher_;
+  std::unique_ptr<Session> session_;
+};
+
+int train(const Arguments& args, const std::vector<ModelSpec>& models);
+int eval(const Arguments& args, const std::vector<ModelSpec>& models);
+int generate(const Arguments& args, const std::vector<ModelSpec>& models);
+int info(const Arguments& args);
+
+}  // namespace tessera::cli

@@ -1,0 +1,110 @@
+#include <charconv>
+#include <fstream>
+#include <toml++/toml.h>
+
+#include "base/fail.h"
+#include "tessera/cli.h"
+
+namespace tessera {
+
+Config::Config(const std::vector<ConfigKey>& keys) : keys_(keys) {}
+
+ConfigKey& Config::find(const std::string& key) {
+  std::vector<std::string> names, matches;
+  ConfigKey* found = nullptr;
+  for (ConfigKey& k : keys_) {
+    const std::string last = k.name.substr(k.name.rfind('.') + 1);
+    if (k.name == key) return k;
+    if (last == key) {
+      matches.push_back(k.name);
+      found = &k;
+    }
+    names.push_back(k.name);
+    if (key.find('.') == std::string::npos) names.push_back(last);
+  }
+  require(matches.size() < 2, "key '{}' is ambiguous: {}", key, fmt::join(matches, ", "));
+  require(found != nullptr, "unknown key '{}'{}", key, suggestion(key, names));
+  return *found;
+}
+
+void Config::set(const std::string& key, const std::string& value) { find(key).value = value; }
+
+const std::string& Config::text(const std::string& key) const { return const_cast<Config*>(this)->find(key).value; }
+
+namespace {
+template <class T>
+T parse(const std::string& key, const std::string& text, const char* what) {
+  T value{};
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  require(error == std::errc() && end == text.data() + text.size(), "key '{}' is '{}', which is not {}", key, text, what);
+  return value;
+}
+
+std::string text_of(const toml::node& node, const std::string& key) {
+  if (auto v = node.value<std::string>(); v && node.is_string()) return *v;
+  if (node.is_boolean()) return *node.value<bool>() ? "true" : "false";
+  if (node.is_integer()) return fmt::format("{}", *node.value<int64_t>());
+  if (node.is_floating_point()) return fmt::format("{}", *node.value<double>());
+  fail(ErrorKind::usage, "key '{}' is neither text, number nor true/false", key);
+}
+}  // namespace
+
+int64_t Config::integer(const std::string& key) const { return parse<int64_t>(key, text(key), "a whole number"); }
+double Config::number(const std::string& key) const { return parse<double>(key, text(key), "a number"); }
+bool Config::flag(const std::string& key) const {
+  const std::string& value = text(key);
+  require(value == "true" || value == "false", "key '{}' is '{}', which is not true or false", key, value);
+  return value == "true";
+}
+
+void Config::load_toml(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) fail(ErrorKind::io, "cannot open configuration '{}'", path);
+  load_toml_text(std::string(std::istreambuf_iterator<char>(file), {}), path);
+}
+
+void Config::load_toml_text(const std::string& text, const std::string& path) {
+  toml::table file;
+  try {
+    file = toml::parse(text);
+  } catch (const toml::parse_error& e) {
+    fail(ErrorKind::io, "{}: {} (line {})", path, e.description(), e.source().begin.line);
+  }
+  for (const auto& [section, node] : file) {
+    const std::string name(section.str());
+    const toml::table* table = node.as_table();
+    require(table != nullptr, "{}: key '{}' stands outside a table; put it under [model], [train], [data] or [layout]",
+            path, name);
+    std::string rules;
+    for (const auto& [key, value] : *table) {
+      const std::string full = name + "." + std::string(key.str());
+      const bool known = full == "layout.mesh" || full == "layout.rules";
+      if (name == "layout" && !known) {  // one rule a key: batch = "data"
+        rules += fmt::format("{}{}:{}", rules.empty() ? "" : ";", key.str(), text_of(value, full));
+      } else {
+        set(full, text_of(value, full));
+      }
+    }
+    if (!rules.empty()) set("layout.rules", rules);
+  }
+}
+
+std::string Config::to_toml() const {
+  std::string result, section;
+  for (const ConfigKey& k : keys_) {
+    const size_t dot = k.name.find('.');
+    if (k.name.substr(0, dot) != section) {
+      section = k.name.substr(0, dot);
+      result += fmt::format("{}[{}]\n", result.empty() ? "" : "\n", section);
+    }
+    double number;
+    auto [end, error] = std::from_chars(k.value.data(), k.value.data() + k.value.size(), number);
+    const bool bare = (error == std::errc() && end == k.value.data() + k.value.size()) || k.value == "true" || k.value == "false";
+    std::string quoted;
+    for (char c : k.value) quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    result += fmt::format("{} = {}\n", k.name.substr(dot + 1), bare ? k.value : "\"" + quoted + "\"");
+  }
+  return result;
+}
+
+}  // namespace tessera

@@ -1,0 +1,200 @@
+#include <filesystem>
+
+#include "base/fail.h"
+#include "cli/commands.h"
+#include "tessera/checkpoint.h"
+
+namespace tessera::cli {
+
+namespace {
+
+std::vector<ConfigKey> common_keys(const std::string& layout) {
+  return {{"train.batch", "16", "examples of a step, over all ranks"},
+          {"train.steps", "200", "steps"},
+          {"train.lr", "1e-3", "peak learning rate"},
+          {"train.schedule", "cosine", "constant | linear | cosine | rsqrt"},
+          {"train.warmup", "20", "steps of linear rise"},
+          {"train.optimizer", "adamw", "adamw | adam | momentum | sgd"},
+          {"train.weight_decay", "0.1", "of parameters with two dims or more"},
+          {"train.clip", "1", "greatest global gradient norm; 0: no clipping"},
+          {"train.seed", "0", "of initial values, dropout and the order of data"},
+          {"train.dtype", "float32", "of activations: float32 | bfloat16 | float64"},
+          {"train.eval_every", "0", "steps between evaluations; 0: only at the end"},
+          {"data.path", "", "a file or folder"},
+          {"data.held_out", "0.1", "share of the text that is only evaluated"},
+          {"layout.mesh", "", "axes and sizes"},
+          {"layout.rules", layout, "which dims are split over which axes"}};
+}
+
+const ModelSpec& find_model(const std::string& name, const std::vector<ModelSpec>& models) {
+  std::vector<std::string> names;
+  for (const ModelSpec& m : models) {
+    if (m.name == name) return m;
+    names.push_back(m.name);
+  }
+  fail(ErrorKind::usage, "unknown model '{}'{}", name, suggestion(name, names));
+}
+
+bool is_file(const std::string& model) { return model.size() > 5 && model.ends_with(".toml"); }
+
+/// A TOML file names its model with [model] name = "gpt".
+std::string model_of_file(const std::string& path) {
+  Config only({{"model.name", "gpt", ""}});
+  std::string text;
+  FILE* file = std::fopen(path.c_str(), "r");
+  if (file == nullptr) fail(ErrorKind::io, "cannot open configuration '{}'", path);
+  char line[512];
+  std::string name = "gpt";
+  while (std::fgets(line, sizeof(line), file)) {
+    std::string s = line;
+    const size_t quote = s.find('"');
+    if (s.rfind("name", 0) == 0 && quote != std::string::npos) name = s.substr(quote + 1, s.rfind('"') - quote - 1);
+  }
+  std::fclose(file);
+  return name;
+}
+
+/// The default layout without the rules of axes that the mesh lacks.
+std::string fitting_rules(const std::string& rules, const Mesh& mesh) {
+  std::string kept;
+  const Layout layout = Layout::parse(rules);
+  for (const LayoutRule& rule : layout.rules()) {
+    bool all = true;
+    for (const std::string& axis : rule.axes) all = all && mesh.find(axis) >= 0;
+    if (all) kept += (kept.empty() ? "" : ";") + rule.text;
+  }
+  return kept;
+}
+
+}  // namespace
+
+Config default_config(const ModelSpec& spec) {
+  std::vector<ConfigKey> keys = {{"model.name", spec.name, "which model"}};
+  keys.insert(keys.end(), spec.keys.begin(), spec.keys.end());
+  for (ConfigKey& k : common_keys("")) keys.push_back(std::move(k));
+  return Config(keys);
+}
+
+Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
+  require(!args.model.empty(), "no model is given; known: gpt, mlp, or a TOML file");
+  const std::string name = is_file(args.model) ? model_of_file(args.model) : args.model;
+  const ModelSpec& spec = find_model(name, models);
+  Job job{&spec, default_config(spec), {}, {}};
+  if (tiny) {
+    for (const auto& [key, value] : spec.tiny) job.config.set(key, value);
+  }
+  if (is_file(args.model)) job.config.load_toml(args.model);
+  for (const std::string& s : args.sets) {
+    const size_t eq = s.find('=');
+    require(eq != std::string::npos && eq > 0, "--set '{}' is not key=value", s);
+    job.config.set(s.substr(0, eq), s.substr(eq + 1));
+  }
+  if (!args.data.empty()) job.config.set("data.path", args.data);
+  if (!args.mesh.empty()) job.config.set("layout.mesh", args.mesh);
+  if (job.config.text("layout.mesh").empty()) {
+    job.config.set("layout.mesh", fmt::format("data:{}", std::max(1, launched_ranks())));
+  }
+  job.mesh = Mesh::parse(job.config.text("layout.mesh"));
+  std::string rules = job.config.text("layout.rules");
+  if (!args.layout.empty()) rules = args.layout;
+  if (!rules.empty() && rules[0] == '@' && std::filesystem::exists(rules.substr(1))) {
+    FILE* file = std::fopen(rules.substr(1).c_str(), "r");
+    if (file == nullptr) fail(ErrorKind::io, "cannot open layout file '{}'", rules.substr(1));
+    std::string text;
+    for (int c; (c = std::fgetc(file)) != EOF;) text += static_cast<char>(c);
+    std::fclose(file);
+    rules = text;
+  }
+  if (rules.empty() && args.layout.empty()) rules = fitting_rules(spec.layout, job.mesh);
+  job.layout = Layout::parse(rules);
+  job.config.set("layout.rules", job.layout.to_string());
+  return job;
+}
+
+Cluster make_cluster(const Job& job, const Arguments& args) {
+  Cluster cluster = Cluster::from_environment(job.mesh.size());
+  cluster.set_timeout(args.timeout);
+  return cluster;
+}
+
+Schedule schedule_of(const Config& c) {
+  return {c.text("train.schedule"), c.number("train.lr"), c.integer("train.warmup"), c.integer("train.steps"), 0.1};
+}
+
+namespace {
+Optimizer optimizer_of(const Config& c) {
+  const std::string& name = c.text("train.optimizer");
+  const double decay = c.number("train.weight_decay");
+  AdamOptions adam_options;
+  adam_options.weight_decay = decay;
+  adam_options.decoupled = name == "adamw";
+  if (name == "adamw" || name == "adam") return adam(adam_options);
+  if (name == "momentum") return momentum(0.9, decay);
+  require(name == "sgd", "unknown optimizer '{}'{}", name, suggestion(name, {"adamw", "adam", "momentum", "sgd"}));
+  return sgd(decay);
+}
+}  // namespace
+
+void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
+  const Config& c = job.config;
+  t.model = job.spec->build(t.graph, c, c.integer("train.batch"), false);
+  t.lr = t.graph.input("lr", {}, t.model.loss.dtype());
+  MinimizeOptions options;
+  options.clip = c.number("train.clip");
+  t.minimized = minimize(t.model.loss, t.lr, optimizer_of(c), options);
+  t.functions = {{"train", {t.model.loss, t.minimized.gradient_norm}, true}};
+  if (fetch_gradients) {
+    for (const Tensor& g : t.minimized.gradients) t.functions[0].outputs.push_back(g);
+  }
+}
+
+void feed_scalar(Session& session, Tensor input, double value) {
+  Array array(input.dtype(), {}, {});
+  if (input.dtype() == DType::float64) {
+    array.data<double>()[0] = value;
+  } else {
+    array.data<float>()[0] = static_cast<float>(value);
+  }
+  session.feed(input.name(), array);
+}
+
+Evaluator::Evaluator(const Job& job, Cluster& cluster) {
+  const int64_t batch = job.config.integer("train.batch");
+  model_ = job.spec->build(graph_, job.config, batch, true);
+  source_ = job.spec->data(job.config, true);
+  BatchOptions options = BatchOptions::evaluation();
+  options.bounded = true;
+  batcher_ = std::make_unique<Batcher>(*source_, batch, options);
+  CompileOptions compile{job.mesh, job.layout, {{"eval", {model_.loss, model_.logits}, false}},
+                         static_cast<uint64_t>(job.config.integer("train.seed")), 1};
+  session_ = std::make_unique<Session>(graph_, cluster, compile);
+}
+
+double Evaluator::run(Session& trained) {
+  for (const std::string& name : session_->stored_names()) {  // the same layout: slices are equal
+    const std::vector<Slice> from = trained.slices(name), to = session_->slices(name);
+    for (size_t i = 0; i < from.size(); ++i) {
+      int64_t elements = 1;
+      for (size_t d = 0; d < from[i].valid.size(); ++d) elements = std::max(elements, from[i].strides[d] * from[i].valid[d]);
+      std::memcpy(to[i].data, from[i].data, static_cast<size_t>(elements * size_of(from[i].dtype)));
+    }
+  }
+  return mean_loss();
+}
+
+double Evaluator::run_checkpoint(const std::string& path) {
+  for (const std::string& name : session_->stored_names()) session_->assign(name, read_tensor(path, name));
+  return mean_loss();
+}
+
+double Evaluator::mean_loss() {
+  double sum = 0;
+  for (int64_t s = 0; s < batcher_->steps(); ++s) {
+    const int64_t rows = batcher_->feed(*session_, s);
+    session_->run("eval");
+    sum += session_->fetch_scalar(model_.loss.name()) * static_cast<double>(rows);
+  }
+  return sum / static_cast<double>(source_->examples());
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,81 @@
+// The built-in models with their configuration keys.
+#include "base/fail.h"
+#include "tessera/cli.h"
+
+namespace tessera {
+
+namespace {
+
+DType dtype_of(const Config& c) { return parse_dtype(c.text("train.dtype").c_str()); }
+
+nn::Model build_gpt(Graph& g, const Config& c, int64_t batch, bool partial) {
+  nn::GptOptions o;
+  o.layers = c.integer("model.layers");
+  o.d_model = c.integer("model.d_model");
+  o.heads = c.integer("model.heads");
+  o.ff = c.integer("model.ff");
+  o.length = c.integer("model.length");
+  o.vocab = c.integer("model.vocab");
+  o.tied = c.flag("model.tied");
+  o.dropout = partial ? 0 : c.number("model.dropout");
+  o.batch = batch;
+  o.partial_batch = partial;
+  o.dtype = dtype_of(c);
+  return nn::gpt(g, o);
+}
+
+std::unique_ptr<DataSource> text(const Config& c, bool held_out) {
+  TextOptions o;
+  o.length = c.integer("model.length");
+  o.vocabulary = c.integer("model.vocab");
+  const double split = 1 - c.number("data.held_out");
+  (held_out ? o.first : o.last) = split;
+  return std::make_unique<TextData>(c.text("data.path"), o);
+}
+
+nn::Model build_mlp(Graph& g, const Config& c, int64_t batch, bool partial) {
+  nn::MlpOptions o;
+  o.hidden = c.integer("model.hidden");
+  o.batch = batch;
+  o.partial_batch = partial;
+  require(dtype_of(c) == DType::float32, "mlp trains in float32; train.dtype is '{}'", c.text("train.dtype"));
+  return nn::mlp(g, o);
+}
+
+std::unique_ptr<DataSource> digits(const Config& c, bool held_out) {
+  const std::string base = c.text("data.path") + (held_out ? "/test-" : "/train-");
+  return std::make_unique<IdxData>(base + "images-idx3-ubyte.gz", base + "labels-idx1-ubyte.gz");
+}
+
+std::vector<ConfigKey> gpt_keys() {
+  return {{"model.layers", "4", "blocks"},
+          {"model.d_model", "128", "width of the residual stream"},
+          {"model.heads", "4", "attention heads"},
+          {"model.ff", "512", "width of the feed-forward layer"},
+          {"model.length", "128", "tokens of an example"},
+          {"model.vocab", "256", "token values; 256 for bytes"},
+          {"model.tied", "false", "the output projection is the embedding"},
+          {"model.dropout", "0", "rate"}};
+}
+
+std::vector<ModelSpec> make_models() {
+  std::vector<ModelSpec> models;
+  models.push_back({"gpt", "a decoder language model on bytes of text", gpt_keys(), build_gpt, text,
+                    [](const Config& c) { return c.integer("model.length"); },
+                    {{"model.layers", "2"}, {"model.d_model", "32"}, {"model.heads", "4"}, {"model.ff", "64"},
+                     {"model.length", "16"}, {"train.batch", "8"}},
+                    "batch:data;heads,ff,vocab:model"});
+  models.push_back({"mlp", "two hidden layers on handwritten digits", {{"model.hidden", "256", "width"}}, build_mlp, digits,
+                    [](const Config&) { return int64_t{1}; }, {{"model.hidden", "32"}, {"train.batch", "8"}},
+                    "batch:data;hidden:model"});
+  return models;
+}
+
+}  // namespace
+
+const std::vector<ModelSpec>& builtin_models() {
+  static const std::vector<ModelSpec> models = make_models();
+  return models;
+}
+
+}  // namespace tessera

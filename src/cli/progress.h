@@ -1,0 +1,42 @@
+// The progress of a training job: a live bar on a terminal, plain lines elsewhere, JSON lines in a file.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+namespace tessera::cli {
+
+/// The fields of one step; docs/log.md documents the JSON names, which are these.
+struct StepRecord {
+  int64_t step = 0, steps = 0;  ///< steps done, steps in all
+  double loss = 0, grad_norm = 0, lr = 0;
+  double ms = 0;                ///< of this step
+  double tokens_per_s = 0, flops_per_s = 0;
+  double peak_share = 0;        ///< of the matrix-product rate measured at start
+  int64_t memory = 0;           ///< bytes of arenas on one rank
+  double eta_s = 0;
+};
+
+class Progress {
+ public:
+  /// `active`: this process prints (the root). `log`: path of the JSON lines, or "". Throws an io error.
+  Progress(bool active, const std::string& log, bool append);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  void step(const StepRecord& record);
+  /// One line between steps.
+  void note(const std::string& text);
+  void evaluation(int64_t step, double loss);
+
+ private:
+  void write_log(const std::string& line);
+  bool active_, terminal_, bar_shown_ = false;
+  std::FILE* log_ = nullptr;
+  std::string path_;
+};
+
+/// "12.3 GFLOP/s", "1.2 MB"
+std::string with_unit(double value, const char* unit);
+std::string duration(double seconds);
+
+}  // namespace tessera::cli

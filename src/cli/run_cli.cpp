@@ -1,0 +1,108 @@
+// The command line: arguments to Arguments, errors to one line and an exit code.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "base/fail.h"
+#include "cli/commands.h"
+
+namespace tessera {
+
+namespace {
+
+using cli::Arguments;
+
+void add_model(CLI::App* app, Arguments& a) {
+  app->add_option("model", a.model, "gpt, mlp, or a TOML file with tables model, train, data, layout")->required();
+  app->add_option("--set", a.sets, "key=value; keys may be short where unambiguous: --set layers=4 lr=3e-4")
+      ->take_all();
+  app->add_option("--mesh", a.mesh, "axes and sizes: \"data:2;model:2\"; default data:N over the ranks there are");
+  app->add_option("--layout", a.layout, "rules: \"batch:data;heads,ff,vocab:model\", or @FILE");
+  app->add_option("--timeout", a.timeout, "seconds to wait for a peer before naming it (120)");
+}
+
+void add_data(CLI::App* app, Arguments& a) { app->add_option("--data", a.data, "a file or folder"); }
+
+struct Command {
+  CLI::App* app;
+  std::function<int()> run;
+};
+
+/// Short flags of training that are keys of the configuration.
+void add_training(CLI::App* app, Arguments& a) {
+  auto key = [&](const char* flag, const char* name, const char* help) {
+    app->add_option_function<std::string>(
+        flag, [&a, name](const std::string& v) { a.sets.push_back(std::string(name) + "=" + v); }, help);
+  };
+  key("--steps", "train.steps", "steps to train");
+  key("--batch", "train.batch", "examples of a step, over all ranks");
+  key("--seed", "train.seed", "of initial values, dropout and data order");
+  app->add_option("--log", a.log, "JSON lines, one a step");
+  app->add_option("--checkpoint", a.checkpoint, "directory of checkpoints");
+  app->add_option("--save-every", a.save_every, "steps between checkpoints; one is always written at the end");
+  app->add_option("--keep", a.keep, "checkpoints to keep (3)");
+  app->add_flag("--resume", a.resume, "go on from the last checkpoint");
+}
+
+std::vector<Command> add_commands(CLI::App& app, Arguments& a, const std::vector<ModelSpec>& models) {
+  std::vector<Command> commands;
+  auto add = [&](const char* name, const char* help, const char* example, std::function<int()> run) {
+    CLI::App* sub = app.add_subcommand(name, help);
+    sub->footer(std::string("Example:\n  ") + example);
+    commands.push_back({sub, std::move(run)});
+    return sub;
+  };
+  CLI::App* info = add("info", "what this build and machine have", "tessera info", [&] { return cli::info(a); });
+  info->add_option("--mesh", a.mesh, "print which ranks each axis groups");
+  info->add_option("--json", a.json, "also write the report to FILE");
+  CLI::App* train = add("train", "train a model",
+                        "tessera train gpt --data data/moby-dick.txt --mesh \"data:2;model:2\" \\\n"
+                        "    --layout \"batch:data;heads,ff,vocab:model\" --steps 200",
+                        [&] { return cli::train(a, models); });
+  add_model(train, a);
+  add_data(train, a);
+  add_training(train, a);
+  CLI::App* eval = add("eval", "loss of a checkpoint on held-out data",
+                       "tessera eval gpt --data data/moby-dick.txt --checkpoint out/run", [&] { return cli::eval(a, models); });
+  add_model(eval, a);
+  add_data(eval, a);
+  eval->add_option("--checkpoint", a.checkpoint, "directory of checkpoints")->required();
+  CLI::App* generate = add("generate", "text from a checkpoint", "tessera generate gpt --checkpoint out/run --prompt \"The whale\"",
+                           [&] { return cli::generate(a, models); });
+  add_model(generate, a);
+  generate->add_option("--checkpoint", a.checkpoint, "directory of checkpoints")->required();
+  generate->add_option("--prompt", a.prompt, "text to go on from");
+  generate->add_option("--tokens", a.tokens, "tokens to make (200)");
+  generate->add_option("--temperature", a.temperature, "0 takes the likeliest token (0.8)");
+  return commands;
+}
+
+}  // namespace
+
+int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
+  Arguments args;
+  std::vector<ModelSpec> models = own;
+  models.insert(models.end(), builtin_models().begin(), builtin_models().end());
+  CLI::App app("Tessera: named-dimension models, any layout over any mesh", "tessera");
+  app.require_subcommand(1);
+  const std::vector<Command> commands = add_commands(app, args, models);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    const int code = app.exit(e);
+    return code == 0 ? 0 : 2;
+  }
+  try {
+    for (const Command& command : commands) {
+      if (command.app->parsed()) return command.run();
+    }
+  } catch (const Error& e) {
+    std::fprintf(stderr, "tessera: %s error: %s\n", to_string(e.kind()), e.what());
+    return 1;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "tessera: internal error: %s\n", e.what());
+    return 1;
+  }
+  return 2;
+}
+
+}  // namespace tessera

@@ -1,0 +1,171 @@
+#include <chrono>
+#include <cmath>
+
+#include "base/fail.h"
+#include "cli/commands.h"
+#include "cli/progress.h"
+#include "tessera/checkpoint.h"
+
+namespace tessera::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// FLOP/s of matrix products on the ranks of this mesh together: what the log's share of the peak refers to.
+double measured_peak(const Mesh& mesh, Cluster& cluster) {
+  Graph g;
+  const int64_t n = 384, copies = mesh.size();
+  const Dim ranks("ranks", copies), m("m", n), k("k", n), c("c", n);
+  Tensor a = g.input("a", {ranks, m, k}, DType::float32), b = g.input("b", {k, c}, DType::float32);
+  Tensor y = einsum({a, b}, {ranks, m, c}).named("y");
+  std::string axes;
+  for (const MeshAxis& axis : mesh.axes()) axes += (axes.empty() ? "" : "+") + axis.name;
+  Session session(g, cluster, {mesh, Layout::parse("ranks:" + axes), {{"run", {y}, false}}, 0, 1});
+  double best = 0;
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < 3 || (seconds_since(start) < 0.05 && i < 100); ++i) {
+    const Clock::time_point begin = Clock::now();
+    session.run("run");
+    best = std::max(best, 2.0 * static_cast<double>(n * n * n * copies) / seconds_since(begin));
+  }
+  return best;
+}
+
+struct Training {
+  const Arguments& args;
+  Job job;
+  Cluster cluster;
+  Trainer trainer;
+  std::unique_ptr<DataSource> source;
+  std::unique_ptr<Batcher> batcher;
+  std::unique_ptr<Session> session;
+  std::unique_ptr<Checkpoints> checkpoints;
+  int64_t first_step = 0;
+};
+
+void prepare(Training& t) {
+  const Config& c = t.job.config;
+  require(!c.text("data.path").empty(), "no data is given; use --data PATH");
+  require(c.integer("train.batch") >= 1 && c.integer("train.steps") >= 1, "train.batch {} and train.steps {} must be at least 1",
+          c.integer("train.batch"), c.integer("train.steps"));
+  t.source = t.job.spec->data(c, false);
+  BatchOptions options;
+  options.seed = static_cast<uint64_t>(c.integer("train.seed"));
+  t.batcher = std::make_unique<Batcher>(*t.source, c.integer("train.batch"), options);
+  build_trainer(t.job, t.trainer, false);
+  CompileOptions compile{t.job.mesh, t.job.layout, t.trainer.functions, options.seed, 1};
+  t.session = std::make_unique<Session>(t.trainer.graph, t.cluster, compile);
+}
+
+void open_checkpoints(Training& t, Progress& progress) {
+  if (t.args.checkpoint.empty()) {
+    require(!t.args.resume && t.args.save_every == 0, "--resume and --save-every need --checkpoint DIR");
+    return;
+  }
+  t.checkpoints = std::make_unique<Checkpoints>(t.cluster, t.args.checkpoint, static_cast<int>(t.args.keep));
+  const std::optional<Checkpoint> latest = t.checkpoints->latest();
+  if (!t.args.resume) {
+    require(!latest, "'{}' holds checkpoints of an earlier run (the last at step {}); add --resume to go on from it, or "
+            "choose another --checkpoint directory", t.args.checkpoint, latest ? latest->step : 0);
+    return;
+  }
+  if (!latest) {
+    progress.note("no checkpoint yet: starting from step 0");
+    return;
+  }
+  if (!latest->warning.empty()) progress.note("warning: " + latest->warning);
+  t.first_step = t.checkpoints->load(*t.session, latest->path).step;
+  progress.note(fmt::format("resumed from {} at step {}", latest->path, t.first_step));
+}
+
+void save(Training& t, int64_t step) {
+  t.checkpoints->save(*t.session, step, {{"config", t.job.config.to_toml()}, {"seed", t.job.config.text("train.seed")},
+                                         {"program", fmt::format("{:016x}", t.session->program_hash())}});
+}
+
+std::string banner(const Training& t) {
+  int64_t parameters = 0;
+  for (const Tensor& p : const_cast<Trainer&>(t.trainer).graph.parameters()) parameters += p.shape().elements();
+  return fmt::format("{}\n{} parameters; {} ranks ({}), mesh {}, layout {}; {} persistent + {} transient per rank",
+                     t.job.config.to_toml(), parameters, t.cluster.size(), t.cluster.backend(), t.job.mesh.to_string(),
+                     t.job.layout.to_string(), with_unit(static_cast<double>(t.session->persistent_bytes()), "B"),
+                     with_unit(static_cast<double>(t.session->transient_bytes()), "B"));
+}
+
+void check_finite(double loss, double norm, int64_t step) {
+  if (std::isfinite(loss) && std::isfinite(norm)) return;
+  fail(ErrorKind::usage, "step {}: the {} is {}; lower train.lr or set train.clip", step, std::isfinite(loss) ? "gradient norm" : "loss",
+       std::isfinite(loss) ? norm : loss);
+}
+
+void train_steps(Training& t, Progress& progress, double peak) {
+  const Config& c = t.job.config;
+  const Schedule schedule = schedule_of(c);
+  const int64_t steps = c.integer("train.steps"), every = c.integer("train.eval_every");
+  const double tokens = static_cast<double>(c.integer("train.batch") * t.job.spec->tokens(c));
+  const double flops = static_cast<double>(t.session->flops("train")) * t.cluster.size();
+  std::unique_ptr<Evaluator> evaluator;
+  double mean_ms = 0;
+  for (int64_t step = t.first_step; step < steps; ++step) {
+    const Clock::time_point begin = Clock::now();
+    t.session->set_step(step);
+    t.batcher->feed(*t.session, step);
+    feed_scalar(*t.session, t.trainer.lr, schedule.at(step));
+    t.session->run("train");
+    StepRecord r;
+    r.loss = t.session->fetch_scalar(t.trainer.model.loss.name());
+    r.grad_norm = t.session->fetch_scalar(t.trainer.minimized.gradient_norm.name());
+    check_finite(r.loss, r.grad_norm, step);
+    const double seconds = seconds_since(begin);
+    mean_ms = step == t.first_step ? seconds * 1e3 : 0.9 * mean_ms + 0.1 * seconds * 1e3;
+    r.step = step + 1;
+    r.steps = steps;
+    r.lr = schedule.at(step);
+    r.ms = seconds * 1e3;
+    r.tokens_per_s = tokens / seconds;
+    r.flops_per_s = flops / seconds;
+    r.peak_share = peak > 0 ? r.flops_per_s / peak : 0;
+    r.memory = t.session->persistent_bytes() + t.session->transient_bytes();
+    r.eta_s = mean_ms * 1e-3 * static_cast<double>(steps - step - 1);
+    progress.step(r);
+    const bool last = step + 1 == steps;
+    if (t.checkpoints && (last || (t.args.save_every > 0 && (step + 1) % t.args.save_every == 0))) save(t, step + 1);
+    if (last || (every > 0 && (step + 1) % every == 0)) {
+      if (!evaluator) evaluator = std::make_unique<Evaluator>(t.job, t.cluster);
+      progress.evaluation(step + 1, evaluator->run(*t.session));
+    }
+  }
+}
+
+}  // namespace
+
+int train(const Arguments& args, const std::vector<ModelSpec>& models) {
+  Job job = resolve(args, models, false);
+  Cluster cluster = make_cluster(job, args);
+  Training t{args, std::move(job), std::move(cluster), {}, {}, {}, {}, {}, 0};
+  prepare(t);
+  Progress progress(t.cluster.is_root(), args.log, args.resume);
+  progress.note(banner(t));
+  open_checkpoints(t, progress);
+  train_steps(t, progress, measured_peak(t.job.mesh, t.cluster));
+  return 0;
+}
+
+int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
+  Job job = resolve(args, models, false);
+  Cluster cluster = make_cluster(job, args);
+  require(!args.checkpoint.empty(), "eval needs --checkpoint DIR");
+  require(!job.config.text("data.path").empty(), "no data is given; use --data PATH");
+  const std::optional<Checkpoint> latest = find_latest(args.checkpoint);
+  require(latest.has_value(), "'{}' holds no checkpoint", args.checkpoint);
+  Evaluator evaluator(job, cluster);
+  const double loss = evaluator.run_checkpoint(latest->path);
+  if (cluster.is_root()) {
+    fmt::print("{}: step {}, loss {:.4f} over {} held-out examples\n", latest->path, latest->step, loss, evaluator.examples());
+  }
+  return 0;
+}
+
+}  // namespace tessera::cli
