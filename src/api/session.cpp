@@ -1,14 +1,13 @@
 #include "tessera/session.h"
 
 #include <algorithm>
-#include <set>
 
+#include "api/kernel_info.h"
 #include "api/slices.h"
 #include "base/fail.h"
 #include "kernels/kernel.h"
 #include "lower/lower.h"
 #include "runtime/executor.h"
-#include "tessera/op.h"
 
 namespace tessera {
 
@@ -54,19 +53,6 @@ struct Session::State {
 };
 
 namespace {
-
-std::set<std::string> composite_kernels() {
-  std::set<std::string> names;
-  for (const Op* op : all_ops()) {
-    if (op->body && find_cpu_kernel(op->name)) names.emplace(op->name);
-  }
-  return names;
-}
-
-int64_t workspace_bytes(const Step& step) {
-  const KernelEntry* entry = find_cpu_kernel(step.kernel);
-  return entry && entry->workspace_bytes ? entry->workspace_bytes(step) : 0;
-}
 
 /// Ranks that compiled different programs would wait for each other for ever: rank 0's hash is compared.
 void require_agreement(const Program& program, Communicator& world) {

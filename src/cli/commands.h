@@ -76,5 +76,7 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models);
 int eval(const Arguments& args, const std::vector<ModelSpec>& models);
 int generate(const Arguments& args, const std::vector<ModelSpec>& models);
 int info(const Arguments& args);
+int verify(const Arguments& args, const std::vector<ModelSpec>& models);
+int explain(const Arguments& args, const std::vector<ModelSpec>& models);
 
 }  // namespace tessera::cli

@@ -43,6 +43,26 @@ void add_training(CLI::App* app, Arguments& a) {
   app->add_flag("--resume", a.resume, "go on from the last checkpoint");
 }
 
+template <class Add>
+void add_checks(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
+  CLI::App* explain = add("explain", "every collective of a layout and why it is there; memory; redundant compute",
+                          "tessera explain gpt --mesh \"data:4;model:8\" --layout \"batch:data;heads,ff,vocab:model\"",
+                          [&] { return cli::explain(a, models); });
+  add_model(explain, a);
+  explain->add_option("--json", a.json, "also write the report to FILE");
+  explain->add_option("--print-after", a.print_after, "print the model after a pass: partition, masks, localize, memory");
+  CLI::App* verify = add("verify", "train under every legal layout and compare with one rank",
+                         "tessera verify gpt --mesh \"a:2;b:2;c:2\" --steps 20 --dtype float64",
+                         [&] { return cli::verify(a, models); });
+  add_model(verify, a);
+  verify->add_option("--layouts", a.layouts, "all, or a file with one layout a line");
+  verify->add_option("--steps", a.steps, "steps of training (3)");
+  verify->add_option("--tolerance", a.tolerance, "largest relative difference (1e-10 in float64, else 1e-5)");
+  verify->add_option_function<std::string>(
+      "--dtype", [&a](const std::string& v) { a.sets.push_back("train.dtype=" + v); }, "float32 or float64");
+  verify->add_option("--json", a.json, "also write the report to FILE");
+}
+
 std::vector<Command> add_commands(CLI::App& app, Arguments& a, const std::vector<ModelSpec>& models) {
   std::vector<Command> commands;
   auto add = [&](const char* name, const char* help, const char* example, std::function<int()> run) {
@@ -73,6 +93,7 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a, const std::vector
   generate->add_option("--prompt", a.prompt, "text to go on from");
   generate->add_option("--tokens", a.tokens, "tokens to make (200)");
   generate->add_option("--temperature", a.temperature, "0 takes the likeliest token (0.8)");
+  add_checks(add, a, models);
   return commands;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "collectives/cost.h"
 #include "ir/emit.h"
 #include "lower/choose.h"
 #include "lower/passes.h"
@@ -174,8 +175,18 @@ class Localizer {
       node.op->emit ? node.op->emit(call) : emit_aligned(call);
     }
     step.flops = node.op->flops ? node.op->flops(op_call) : out[0].shape.elements();
+    std::vector<bool> used(program_.axis_sizes.size(), false);
     for (const auto& axes : node.splits) {
-      for (int axis : axes) step.flops /= program_.axis_sizes[axis];
+      for (int axis : axes) {
+        step.flops /= program_.axis_sizes[axis];
+        used[axis] = true;
+      }
+    }
+    for (int v : node.in) {
+      for (int axis : flow_.values[v].layout.partial) used[axis] = true;
+    }
+    for (size_t a = 0; a < used.size(); ++a) {
+      if (!used[a] && program_.axis_sizes[a] > 1) step.unused.push_back(static_cast<int>(a));
     }
     function().steps.push_back(std::move(step));
   }
@@ -350,11 +361,24 @@ class Localizer {
     } else {
       set_exchange(node, step);
     }
+    step.bytes = sent_bytes(node, step);
     Step wait;
     wait.kind = StepKind::wait;
     wait.number = step.number;
     function().steps.push_back(std::move(step));
     function().steps.push_back(std::move(wait));
+  }
+
+  int64_t sent_bytes(const FlowNode& node, const Step& step) const {
+    int ranks = 1;
+    for (int axis : step.axes) ranks *= program_.axis_sizes[axis];
+    const bool gather = node.kind == FlowKind::all_gather || node.kind == FlowKind::exchange;
+    const View& view = gather ? step.out[0] : step.in[0];
+    for (CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
+                                CollectiveKind::all_to_all, CollectiveKind::exchange}) {
+      if (step.kernel == to_string(kind)) return bytes_sent(kind, view.elements() * size_of(view.dtype), ranks);
+    }
+    return 0;
   }
 
   /// The two layouts, per dim: logical sizes and axes (count, then the axes).

@@ -129,6 +129,8 @@ struct Step {
   int number = -1;      ///< of a collective
   int workspace = -1;   ///< buffer, or none
   int64_t flops = 0;    ///< on one rank
+  int64_t bytes = 0;    ///< of a collective: sent by one rank
+  std::vector<int> unused;  ///< mesh axes along which ranks compute the same
   Origin origin;
 };
 
