@@ -51,8 +51,9 @@ bool contains(const std::string& text, const std::string& part) {
 TEST_CASE("every collective on threads equals the naive result", "[collectives]") {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     std::atomic<int> failures{0};
-    const auto errors = on_threads(
-        ranks, [&](Communicator& world) { failures += collectives_test::collectives_selftest(world); });
+    const auto errors = on_threads(ranks, [&](Communicator& world) {
+      failures += collectives_test::collectives_selftest(world);
+    });
     INFO(ranks << " ranks");
     CHECK(failures == 0);
     for (const std::string& error : errors) CHECK(error == "");
@@ -91,11 +92,13 @@ TEST_CASE("a time-out names the missing rank, its last call and the call", "[col
   // One of the others notices first and the other reports it.
   const bool zero = errors[0].find("stops because") == std::string::npos;
   contains(errors[zero ? 0 : 2], "comm: [all_reduce] call 7 (grad of w, model.cpp:41): rank");
-  contains(errors[zero ? 0 : 2], "waited 0.2 s for rank 1 (last seen at [all_reduce] call 6 (warm-up))");
+  contains(errors[zero ? 0 : 2],
+           "waited 0.2 s for rank 1 (last seen at [all_reduce] call 6 (warm-up))");
   contains(errors[zero ? 2 : 0], "rank 1");
 }
 
-TEST_CASE("fail() reaches peers that wait, peers of other groups, and later calls", "[collectives]") {
+TEST_CASE("fail() reaches peers that wait, peers of other groups, and later calls",
+          "[collectives]") {
   const auto errors = on_threads(4, [](Communicator& world) {
     std::vector<float> data(50000, 1.0f);
     const auto pair = world.split(world.rank() / 2, 0);
@@ -138,8 +141,10 @@ TEST_CASE("ranks that disagree are told so", "[collectives]") {
     world.run(all_reduce(data, 5, "loss"));
   });
   for (const std::string& error : errors) {
-    contains(error, "comm: [all_reduce] call 5 (loss) while it is prepared: the ranks disagree: rank 0");
-    contains(error, "8 elements, but rank 2 prepares call 5, all_reduce of float32, sum, 9 elements");
+    contains(error,
+             "comm: [all_reduce] call 5 (loss) while it is prepared: the ranks disagree: rank 0");
+    contains(error,
+             "8 elements, but rank 2 prepares call 5, all_reduce of float32, sum, 9 elements");
   }
 }
 
@@ -158,7 +163,8 @@ TEST_CASE("wrong calls are usage errors", "[collectives]") {
   Collective c = all_reduce(data, 1, "loss");
   CHECK(message(c) == "");
   c.combiner = Combiner::any;
-  CHECK(message(c) == "[all_reduce] any takes bool or uint8, not float32; compare with 0 first (loss)");
+  CHECK(message(c) ==
+        "[all_reduce] any takes bool or uint8, not float32; compare with 0 first (loss)");
   c.combiner = Combiner::sum;
   c.dtype = DType::bool_;
   contains(message(c), "[all_reduce] sum does not take bool; use any or all, or cast to int32");

@@ -85,7 +85,8 @@ TEST_CASE("safetensors round trip of every dtype, whole and by ranges") {
     CHECK(array.dtype == infos[i].dtype);
     CHECK(array.sizes == infos[i].sizes);
     REQUIRE(array.bytes.size() == values[i].size());
-    CHECK(std::memcmp(array.bytes.data(), values[i].data(), values[i].size()) == 0);
+    CHECK(std::string(reinterpret_cast<const char*>(array.bytes.data()), values[i].size()) ==
+          values[i]);
   }
   char part[6];
   reader.read(reader.tensor("int32"), 17, 6, part);

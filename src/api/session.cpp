@@ -16,6 +16,7 @@ struct Session::State {
   Program program;
   std::vector<int64_t> scalars;
   std::vector<std::unique_ptr<Executor>> executors;  // one per local rank
+  int last_function = -1;  ///< whose outputs fetch() reads
   bool poisoned = false;
 
   explicit State(Cluster& c) : cluster(c) {}
@@ -34,8 +35,9 @@ struct Session::State {
     return all;
   }
   std::vector<int> readable() const {
-    std::vector<int> all = program.stored;
-    for (const Function& f : program.functions) all.insert(all.end(), f.outputs.begin(), f.outputs.end());
+    std::vector<int> all;
+    if (last_function >= 0) all = program.functions[last_function].outputs;
+    all.insert(all.end(), program.stored.begin(), program.stored.end());
     const std::vector<int> in = inputs();
     all.insert(all.end(), in.begin(), in.end());
     return all;
@@ -43,6 +45,7 @@ struct Session::State {
 
   void run_function(int f) {
     require(!poisoned, "this session failed before and cannot run again; make a new one and load the last checkpoint");
+    last_function = f;
     try {
       cluster.run([&](int rank, Communicator&) { executors[rank]->run(f); });
     } catch (...) {
@@ -141,7 +144,7 @@ void Session::run(const std::string& function) {
 
 Array Session::fetch(const std::string& name) {
   State& s = *state_;
-  const Port& port = s.port(name, s.readable(), "output, parameter, state or input");
+  const Port& port = s.port(name, s.readable(), "output of the last run, parameter, state or input");
   Array whole = array_for(port, s.scalars);
   if (s.cluster.local_ranks() == s.cluster.size()) {
     for (auto& executor : s.executors) {
@@ -161,7 +164,7 @@ double Session::fetch_scalar(const std::string& name) {
 }
 
 std::vector<Slice> Session::slices(const std::string& name) {
-  const Port& port = state_->port(name, state_->readable(), "output, parameter, state or input");
+  const Port& port = state_->port(name, state_->readable(), "output of the last run, parameter, state or input");
   std::vector<Slice> result;
   for (auto& executor : state_->executors) {
     result.push_back(slice_of(state_->program, port, *executor, state_->scalars));

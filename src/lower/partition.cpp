@@ -1,6 +1,6 @@
 // The functions are walked in order. Each op gets the layouts of its operands as they are, chooses its split, moves its
-// operands to what the split needs and its results to their homes. A result that is partial stays so as long as every
-// consumer is linear in it: the reduction then happens once, as late as it pays. A composite without a kernel is replaced
+// operands to what the split needs and its results to their homes. A result that is partial stays so while one consumer
+// uses it and is linear in it; with several consumers it is reduced once for all of them. A composite without a kernel is replaced
 // by its body, walked by the same rules in a frame of its own.
 #include "lower/partition.h"
 
@@ -121,21 +121,38 @@ class Partitioner {
   }
 
   /// The rule that explains a move: of the dim and axis it adds or takes away.
-  std::string reason(const Move& move, const Shape& shape, const FlowValue& value) const {
+  std::string reason(const Move& move, const Shape& shape, int value) const {
     for (int axis : move.axes) {
       for (int d : {move.to, move.from}) {
         if (d < 0) continue;
         const std::string text = homes_.rule_text(shape[d].name, axis);
         if (!text.empty()) return text;
       }
-      const FlowNode* producer = value.node >= 0 ? &flow_.functions.back().nodes[value.node] : nullptr;
-      if (producer == nullptr || producer->kind != FlowKind::op) continue;
-      for (size_t f = 0; f < producer->splits.size(); ++f) {
-        const auto& axes = producer->splits[f];
+      const std::string text = why_partial(value, axis);
+      if (!text.empty()) return text;
+    }
+    return "";
+  }
+
+  /// The rule that made a value partial over an axis: of the op that reduced a split dim, however many linear ops ago.
+  std::string why_partial(int value, int axis) const {
+    while (flow_.values[value].node >= 0) {
+      const FlowNode& producer = flow_.functions.back().nodes[flow_.values[value].node];
+      for (size_t f = 0; f < producer.splits.size(); ++f) {
+        const auto& axes = producer.splits[f];
         if (std::find(axes.begin(), axes.end(), axis) == axes.end()) continue;
-        const Factor& factor = producer->space.factors[f];
-        return fmt::format("{} (sum over '{}')", homes_.rule_text(factor.name, axis), factor.name);
+        const Factor& factor = producer.space.factors[f];
+        return fmt::format("{} ({} over '{}')", homes_.rule_text(factor.name, axis), to_string(factor.combiner), factor.name);
       }
+      int next = -1;
+      for (int v : producer.in) {
+        const auto& partial = flow_.values[v].layout.partial;
+        const bool is_first_only = flow_.values[v].node >= 0 &&
+                                   flow_.functions.back().nodes[flow_.values[v].node].kind == FlowKind::first_only;
+        if (!is_first_only && std::find(partial.begin(), partial.end(), axis) != partial.end()) next = v;
+      }
+      if (next < 0) return "";
+      value = next;
     }
     return "";
   }
@@ -154,7 +171,7 @@ class Partitioner {
         node.from = m.from;
         node.to = m.to;
         node.combiner = flow_.values[value].layout.combiner;
-        node.origin = {from.name, origin.source, reason(m, from.shape, flow_.values[value])};
+        node.origin = {from.name, origin.source, reason(m, from.shape, value)};
         it->second = add_value({from.shape, from.dtype, m.after, from.name, -1});
         if (m.after.partial.empty()) flow_.values[it->second].layout.combiner = Combiner::sum;
         node.out = {it->second};
@@ -340,10 +357,11 @@ class Partitioner {
   bool may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const {
     if (frame.escapes[value] || have.combiner != Combiner::sum || frame.uses[value].empty()) return false;
     if (frame.graph.value(value).purpose == Purpose::grads) return false;
+    const int consumer = frame.uses[value][0];
     for (int n : frame.uses[value]) {
-      if (!consumer_allows(frame, frame.graph.nodes()[n], value, have)) return false;
+      if (n != consumer) return false;
     }
-    return true;
+    return consumer_allows(frame, frame.graph.nodes()[consumer], value, have);
   }
 
   bool consumer_allows(const Frame& frame, const Node& node, int value, const TensorLayout& have) const {
