@@ -1,8 +1,9 @@
-// Every regular collective is one copy per peer from a strided part of its `in` to a strided part of
-// our `out`. An all-to-all has six dims, but the split block and the joined block each merge with
-// their neighbours, so that two strides and one contiguous width always suffice. copy_strided()
-// first merges rows that happen to be neighbours on both sides, then copies rows, with a compiled-in
-// width for the narrow ones, where calling memcpy would cost more than the bytes.
+// Every regular collective is one copy per peer from a strided part of its `in` to a strided part
+// of our `out`. An all-to-all has six dims, but the split block and the joined block each merge
+// with their neighbours, so that two strides and one contiguous width always suffice.
+// copy_strided() first merges rows that happen to be neighbours on both sides, then copies rows,
+// with a compiled-in width for the narrow ones, where calling memcpy would cost more than the
+// bytes.
 #include "collectives/blocks.h"
 
 #include <algorithm>
@@ -61,12 +62,18 @@ void copy_narrow(char* to, int64_t to_stride, const char* from, int64_t from_str
 void copy_rows(char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t rows,
                int64_t width) {
   switch (width) {
-    case 1: return copy_narrow<1>(to, to_stride, from, from_stride, rows);
-    case 2: return copy_narrow<2>(to, to_stride, from, from_stride, rows);
-    case 4: return copy_narrow<4>(to, to_stride, from, from_stride, rows);
-    case 8: return copy_narrow<8>(to, to_stride, from, from_stride, rows);
-    case 16: return copy_narrow<16>(to, to_stride, from, from_stride, rows);
-    case 32: return copy_narrow<32>(to, to_stride, from, from_stride, rows);
+    case 1:
+      return copy_narrow<1>(to, to_stride, from, from_stride, rows);
+    case 2:
+      return copy_narrow<2>(to, to_stride, from, from_stride, rows);
+    case 4:
+      return copy_narrow<4>(to, to_stride, from, from_stride, rows);
+    case 8:
+      return copy_narrow<8>(to, to_stride, from, from_stride, rows);
+    case 16:
+      return copy_narrow<16>(to, to_stride, from, from_stride, rows);
+    case 32:
+      return copy_narrow<32>(to, to_stride, from, from_stride, rows);
     default:
       for (int64_t i = 0; i < rows; ++i) {
         std::memcpy(to + i * to_stride, from + i * from_stride, static_cast<size_t>(width));
@@ -76,7 +83,8 @@ void copy_rows(char* to, int64_t to_stride, const char* from, int64_t from_strid
 
 }  // namespace
 
-void copy_strided(void* target, Strided to, const void* source, Strided from, int64_t element_bytes) {
+void copy_strided(void* target, Strided to, const void* source, Strided from,
+                  int64_t element_bytes) {
   if (to.elements() == 0) return;
   for (int merge = 0; merge < 2; ++merge) {
     if (to.n1 == 1 || (to.stride1 == to.width && from.stride1 == from.width)) {
@@ -97,8 +105,8 @@ void copy_strided(void* target, Strided to, const void* source, Strided from, in
   }
 }
 
-void combine_strided(const void* const* inputs, int ranks, const Strided& part, void* out, DType dtype,
-                     Combiner combiner) {
+void combine_strided(const void* const* inputs, int ranks, const Strided& part, void* out,
+                     DType dtype, Combiner combiner) {
   if (part.elements() == 0) return;
   const int64_t bytes = size_of(dtype);
   std::vector<const void*> rows(ranks);
@@ -141,16 +149,22 @@ Extent extent_of(const Collective& c, int ranks, int rank) {
     return last;
   };
   switch (c.kind) {
-    case CollectiveKind::all_reduce: return {c.count, c.count};
-    case CollectiveKind::reduce_scatter: return {c.outer * c.inner * ranks, c.outer * c.inner};
-    case CollectiveKind::all_gather: return {c.outer * c.inner, c.outer * c.inner * ranks};
+    case CollectiveKind::all_reduce:
+      return {c.count, c.count};
+    case CollectiveKind::reduce_scatter:
+      return {c.outer * c.inner * ranks, c.outer * c.inner};
+    case CollectiveKind::all_gather:
+      return {c.outer * c.inner, c.outer * c.inner * ranks};
     case CollectiveKind::all_to_all: {
       const int64_t all = c.pre * c.s * c.mid * c.c * c.post * ranks;
       return {all, all};
     }
-    case CollectiveKind::exchange: return {end(c.send), end(c.recv)};
-    case CollectiveKind::broadcast: return {rank == c.root ? c.count : 0, c.count};
-    case CollectiveKind::barrier: return {};
+    case CollectiveKind::exchange:
+      return {end(c.send), end(c.recv)};
+    case CollectiveKind::broadcast:
+      return {rank == c.root ? c.count : 0, c.count};
+    case CollectiveKind::barrier:
+      return {};
   }
   return {};
 }

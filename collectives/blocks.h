@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-/// n0 x n1 rows of `width` neighbouring elements; row (i, j) starts at offset + i*stride0 + j*stride1.
+/// n0 x n1 rows of `width` neighbouring elements; row (i, j) starts at offset + i*stride0 +
+/// j*stride1.
 struct Strided {
   int64_t offset = 0;
   int64_t n0 = 1, stride0 = 0;
@@ -27,20 +28,22 @@ Strided kept_part(const Collective& collective, int ranks, int from);
 Strided packed(const Strided& part);
 
 /// Copies `from` of source to `to` of target; n0, n1 and width agree, the memory does not overlap.
-void copy_strided(void* target, Strided to, const void* source, Strided from, int64_t element_bytes);
+void copy_strided(void* target, Strided to, const void* source, Strided from,
+                  int64_t element_bytes);
 
 /// combine() of the same part of every input into `out`, packed.
-void combine_strided(const void* const* inputs, int ranks, const Strided& part, void* out, DType dtype,
-                     Combiner combiner);
+void combine_strided(const void* const* inputs, int ranks, const Strided& part, void* out,
+                     DType dtype, Combiner combiner);
 
-/// Rank `part` of `ranks` reduces elements [begin, end) of an all_reduce; bounds fall on cache lines.
+/// Rank `part` of `ranks` reduces elements [begin, end) of an all_reduce; bounds fall on cache
+/// lines.
 struct Share {
   int64_t begin = 0, end = 0;
 };
 Share share_of(int64_t count, int ranks, int part);
 
-/// Elements of `in` and `out` (0 where a rank has no such operand: `in` of a broadcast elsewhere than
-/// at the root counts as 0, at the root as `count`).
+/// Elements of `in` and `out` (0 where a rank has no such operand: `in` of a broadcast elsewhere
+/// than at the root counts as 0, at the root as `count`).
 struct Extent {
   int64_t in = 0, out = 0;
 };

@@ -1,9 +1,9 @@
-// Sums in the order of rank. Up to four inputs are combined in one pass over memory; more are folded
-// block by block into an accumulator that stays in the L1 cache, so each input is read once and the
-// result written once whatever the number of ranks. Every element is finished before the next block
-// starts and inputs are read before the element is written, so `out` may be any of the inputs.
-// bfloat16 is widened to float32 (a shift), accumulated there and rounded once, to nearest even.
-// Integers wrap around; max and min of floats pass a NaN on.
+// Sums in the order of rank. Up to four inputs are combined in one pass over memory; more are
+// folded block by block into an accumulator that stays in the L1 cache, so each input is read once
+// and the result written once whatever the number of ranks. Every element is finished before the
+// next block starts and inputs are read before the element is written, so `out` may be any of the
+// inputs. bfloat16 is widened to float32 (a shift), accumulated there and rounded once, to nearest
+// even. Integers wrap around; max and min of floats pass a NaN on.
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -139,20 +139,29 @@ void combine_as(const void* const* inputs, int ranks, void* result, int64_t coun
     case 1:
       if (out != input(0) && count > 0) std::memmove(out, input(0), count * sizeof(T));
       return;
-    case 2: return combine2<T, C>(input(0), input(1), out, count);
-    case 3: return combine3<T, C>(input(0), input(1), input(2), out, count);
-    case 4: return combine4<T, C>(input(0), input(1), input(2), input(3), out, count);
-    default: return combine_many<T, C>(inputs, ranks, out, count);
+    case 2:
+      return combine2<T, C>(input(0), input(1), out, count);
+    case 3:
+      return combine3<T, C>(input(0), input(1), input(2), out, count);
+    case 4:
+      return combine4<T, C>(input(0), input(1), input(2), input(3), out, count);
+    default:
+      return combine_many<T, C>(inputs, ranks, out, count);
   }
 }
 
 template <class T>
-void combine_with(Combiner combiner, const void* const* inputs, int ranks, void* out, int64_t count) {
+void combine_with(Combiner combiner, const void* const* inputs, int ranks, void* out,
+                  int64_t count) {
   switch (combiner) {
-    case Combiner::sum: return combine_as<T, Combiner::sum>(inputs, ranks, out, count);
-    case Combiner::max: return combine_as<T, Combiner::max>(inputs, ranks, out, count);
-    case Combiner::min: return combine_as<T, Combiner::min>(inputs, ranks, out, count);
-    case Combiner::prod: return combine_as<T, Combiner::prod>(inputs, ranks, out, count);
+    case Combiner::sum:
+      return combine_as<T, Combiner::sum>(inputs, ranks, out, count);
+    case Combiner::max:
+      return combine_as<T, Combiner::max>(inputs, ranks, out, count);
+    case Combiner::min:
+      return combine_as<T, Combiner::min>(inputs, ranks, out, count);
+    case Combiner::prod:
+      return combine_as<T, Combiner::prod>(inputs, ranks, out, count);
     case Combiner::any:
     case Combiner::all:
       if constexpr (std::is_same_v<T, uint8_t>) {
@@ -168,13 +177,19 @@ void combine_with(Combiner combiner, const void* const* inputs, int ranks, void*
 void combine(const void* const* inputs, int ranks, void* out, int64_t count, DType dtype,
              Combiner combiner) {
   switch (dtype) {
-    case DType::float32: return combine_with<float>(combiner, inputs, ranks, out, count);
-    case DType::float64: return combine_with<double>(combiner, inputs, ranks, out, count);
-    case DType::bfloat16: return combine_with<Bfloat16>(combiner, inputs, ranks, out, count);
-    case DType::int32: return combine_with<int32_t>(combiner, inputs, ranks, out, count);
-    case DType::int64: return combine_with<int64_t>(combiner, inputs, ranks, out, count);
+    case DType::float32:
+      return combine_with<float>(combiner, inputs, ranks, out, count);
+    case DType::float64:
+      return combine_with<double>(combiner, inputs, ranks, out, count);
+    case DType::bfloat16:
+      return combine_with<Bfloat16>(combiner, inputs, ranks, out, count);
+    case DType::int32:
+      return combine_with<int32_t>(combiner, inputs, ranks, out, count);
+    case DType::int64:
+      return combine_with<int64_t>(combiner, inputs, ranks, out, count);
     case DType::uint8:
-    case DType::bool_: return combine_with<uint8_t>(combiner, inputs, ranks, out, count);
+    case DType::bool_:
+      return combine_with<uint8_t>(combiner, inputs, ranks, out, count);
   }
 }
 

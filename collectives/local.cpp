@@ -1,5 +1,6 @@
-// Ranks that are threads of this process: every address is visible to all, so a token is the pointer
-// itself, and nothing but the meeting of the ranks stands between an operand and its readers.
+// Ranks that are threads of this process: every address is visible to all, so a token is the
+// pointer itself, and nothing but the meeting of the ranks stands between an operand and its
+// readers.
 #include <sched.h>
 
 #include <cstdlib>
@@ -30,14 +31,16 @@ struct LocalWorld {
 
 class LocalFabric final : public Fabric {
  public:
-  LocalFabric(std::shared_ptr<LocalWorld> world, int rank) : Fabric(rank), world_(std::move(world)) {}
+  LocalFabric(std::shared_ptr<LocalWorld> world, int rank)
+      : Fabric(rank), world_(std::move(world)) {}
 
   const char* name() const override { return "threads"; }
   void* map(int64_t bytes) override {
     const size_t rounded = (static_cast<size_t>(bytes) + 63) / 64 * 64;
     void* const block = std::aligned_alloc(64, rounded);
     if (!block) {
-      tessera::fail(ErrorKind::device, "[allocate] no memory for {} bytes on rank {}", bytes, rank());
+      tessera::fail(ErrorKind::device, "[allocate] no memory for {} bytes on rank {}", bytes,
+                    rank());
     }
     std::memset(block, 0, rounded);
     const std::lock_guard lock(world_->mutex);

@@ -1,12 +1,13 @@
-// Shared memory of the processes of one host. Each segment is an anonymous memory file (memfd) of its
-// owner; a peer opens it through /proc/PID/fd/FD and maps it. Compared with MPI's shared windows,
-// making and freeing a segment involves nobody else, so that it can neither hang nor has to be called
-// by all ranks in the same order; nothing is left behind when a process is killed; and the size of
-// /dev/shm does not matter.
+// Shared memory of the processes of one host. Each segment is an anonymous memory file (memfd) of
+// its owner; a peer opens it through /proc/PID/fd/FD and maps it. Compared with MPI's shared
+// windows, making and freeing a segment involves nobody else, so that it can neither hang nor has
+// to be called by all ranks in the same order; nothing is left behind when a process is killed; and
+// the size of /dev/shm does not matter.
 //
-// At the start every rank tells all others its host, process and first segment. Ranks of one host try
-// to map each other and look for a random number there. Only if that works for all ranks of the host
-// (it may not between containers) does the host share memory; otherwise its ranks send messages.
+// At the start every rank tells all others its host, process and first segment. Ranks of one host
+// try to map each other and look for a random number there. Only if that works for all ranks of the
+// host (it may not between containers) does the host share memory; otherwise its ranks send
+// messages.
 #include "collectives/mpi_fabric.h"
 
 #include <fcntl.h>
@@ -89,6 +90,7 @@ void MpiFabric::introduce(const MpiOptions& options, double seconds) {
   }
   crowded_ = neighbours > CPU_COUNT(&processors);
   controls_.assign(size, nullptr);
+  heard_.resize(size);
   controls_[rank()] = control_;
   const char met = options.share_memory && meet_neighbours(all);
   std::vector<char> every(size);
@@ -137,8 +139,8 @@ void* MpiFabric::map(int64_t bytes) {
   if (base == MAP_FAILED) {
     const int code = errno;
     if (fd >= 0) close(fd);
-    tessera::fail(ErrorKind::device, "[allocate] no shared memory for {} bytes on rank {}: {}", bytes,
-                  rank(), std::strerror(code));
+    tessera::fail(ErrorKind::device, "[allocate] no shared memory for {} bytes on rank {}: {}",
+                  bytes, rank(), std::strerror(code));
   }
   segments_[static_cast<const char*>(base)] = {size, fd, serial_++};
   return base;
@@ -147,8 +149,8 @@ void* MpiFabric::map(int64_t bytes) {
 void MpiFabric::unmap(void* memory) noexcept {
   const auto found = segments_.find(static_cast<const char*>(memory));
   if (found == segments_.end()) return;
-  // Gives the pages back even if peers still map them, which none of them looks at any more; after a
-  // failure one may.
+  // Gives the pages back even if peers still map them, which none of them looks at any more; after
+  // a failure one may.
   if (alarm_->state.load() == 0 && ftruncate(found->second.fd, 0) != 0) {
     // Then they go when the last peer lets go.
   }
@@ -189,8 +191,8 @@ char* MpiFabric::import(int rank, const Token& token) {
   if (fd >= 0) close(fd);
   if (base == MAP_FAILED) {
     imports_.erase({rank, token.segment});
-    tessera::fail(ErrorKind::comm, "[mpi] rank {} cannot map memory of rank {} ({}): {}", this->rank(),
-                  rank, path, std::strerror(code));
+    tessera::fail(ErrorKind::comm, "[mpi] rank {} cannot map memory of rank {} ({}): {}",
+                  this->rank(), rank, path, std::strerror(code));
   }
   known = {static_cast<char*>(base), token.bytes, token.serial};
   return known.base;
@@ -204,9 +206,7 @@ void* MpiFabric::resolve(int rank, const Token& token) {
   tessera::fail(ErrorKind::internal, "[mpi] rank {} does not know its own segment", rank);
 }
 
-Status* MpiFabric::status(int rank) {
-  return controls_[rank] ? &controls_[rank]->status : nullptr;
-}
+Status* MpiFabric::status(int rank) { return controls_[rank] ? &controls_[rank]->status : nullptr; }
 
 bool MpiFabric::alive(int rank) {
   return !controls_[rank] || kill(static_cast<pid_t>(pids_[rank]), 0) == 0 || errno != ESRCH;
@@ -223,6 +223,16 @@ void MpiFabric::poll() {
   alarm_->rank.store(rank);
   alarm_->text.store(message);
   alarm_->state.store(2);
+}
+
+std::string MpiFabric::whereabouts(int rank) {
+  if (controls_[rank]) return Fabric::whereabouts(rank);
+  if (!heard_[rank]) return fmt::format("rank {} (not heard from yet)", rank);
+  return fmt::format("rank {} (last heard from in {})", rank, describe(*heard_[rank]));
+}
+
+void MpiFabric::heard(const std::vector<int>& ranks, const std::shared_ptr<const Call>& call) {
+  for (const int q : ranks) heard_[q] = call;
 }
 
 void MpiFabric::raise(const std::string& message) {

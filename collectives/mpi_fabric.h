@@ -31,6 +31,9 @@ class MpiFabric final : public Fabric, public std::enable_shared_from_this<MpiFa
   void poll() override;
   void raise(const std::string& message) override;
   void failed() override { wire_->abandon(); }
+  std::string whereabouts(int rank) override;
+  /// Notes that these ranks took part in `call`: all that is known of ranks of other hosts.
+  void heard(const std::vector<int>& ranks, const std::shared_ptr<const Call>& call);
 
   Wire& wire() { return *wire_; }
   /// True if these ranks all see each other's memory.
@@ -72,9 +75,11 @@ class MpiFabric final : public Fabric, public std::enable_shared_from_this<MpiFa
   bool crowded_ = true;
   bool one_host_ = false;
   int polls_ = 0;
+  std::vector<std::shared_ptr<const Call>> heard_;
 };
 
 /// The world's Communicator: of one host or of several. Collective.
-std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiFabric> fabric, double seconds);
+std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiFabric> fabric,
+                                                    double seconds);
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 // Groups across hosts. They need no MPI communicator of their own: what keeps the messages of two
-// operations apart is the tag. Whenever ranks make something together, each tells the first tag that
-// it has not used, and all take the maximum and continue after it. So two operations that have two
-// ranks in common have different tags, whatever groups they belong to.
+// operations apart is the tag. Whenever ranks make something together, each tells the first tag
+// that it has not used, and all take the maximum and continue after it. So two operations that have
+// two ranks in common have different tags, whatever groups they belong to.
 //
 // A split may yield groups of both kinds: those whose ranks see each other's memory use that.
 #include "collectives/mpi_group.h"
@@ -59,15 +59,17 @@ void MessageCommunicator::trade(const void* out, void* in, int64_t bytes, const 
   }
   transfers.start();
   complete(transfers, call);
+  fabric_->heard(ranks_, std::make_shared<const Call>(call));
 }
 
 int MessageCommunicator::agree_on_tag(const std::vector<int64_t>& unused, const Call& call) {
   const int64_t tag = *std::max_element(unused.begin(), unused.end());
   if (tag >= fabric_->wire().largest_tag()) {
-    tessera::fail(ErrorKind::unsupported,
-                  "{}: this MPI has only {} message tags and all are used; prepare operations once and "
-                  "start them many times",
-                  describe(call), fabric_->wire().largest_tag());
+    tessera::fail(
+        ErrorKind::unsupported,
+        "{}: this MPI has only {} message tags and all are used; prepare operations once and "
+        "start them many times",
+        describe(call), fabric_->wire().largest_tag());
   }
   fabric_->next_tag = tag + 1;
   return static_cast<int>(tag);

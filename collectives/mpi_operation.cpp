@@ -1,7 +1,8 @@
-// Collectives by messages. An operation is a short list of phases; each is a set of sends and receives
-// with fixed addresses and a little work before and after.
+// Collectives by messages. An operation is a short list of phases; each is a set of sends and
+// receives with fixed addresses and a little work before and after.
 //
-//   all_reduce      small: everybody sends `in` to all and combines all of it. Large: share q of `in`
+//   all_reduce      small: everybody sends `in` to all and combines all of it. Large: share q of
+//   `in`
 //                   goes to rank q, which combines it in the order of rank and sends the result to
 //                   all: 2 (P-1)/P of the bytes, and the same bits everywhere
 //   reduce_scatter  the first half of that
@@ -31,29 +32,33 @@ class MessageOperation final : public Operation {
       : group_(group),
         tag_(tag),
         c_(collective),
-        call_{collective.kind, false, collective.site},
+        call_(std::make_shared<const Call>(Call{collective.kind, false, collective.site})),
         bytes_(size_of(collective.dtype)),
         in_(static_cast<const char*>(collective.in)),
         out_(static_cast<char*>(collective.out)) {
     plan();
   }
+  ~MessageOperation() override {
+    if (in_flight_) group_.fabric().raise("an operation was destroyed between start and wait");
+  }
 
   void start() override {
-    group_.fabric().check(call_);
-    check(!in_flight_, "{}: started twice without a wait", describe(call_));
-    group_.fabric().note(call_);
+    group_.fabric().check(*call_);
+    check(!in_flight_, "{}: started twice without a wait", describe(*call_));
+    group_.fabric().note(*call_);
     in_flight_ = true;
     phases_[0].launch();
   }
 
   void wait() override {
-    check(in_flight_, "{}: waited for without a start", describe(call_));
+    check(in_flight_, "{}: waited for without a start", describe(*call_));
     for (size_t i = 0; i < phases_.size(); ++i) {
       if (i > 0) phases_[i].launch();
-      group_.complete(phases_[i].transfers, call_);
+      group_.complete(phases_[i].transfers, *call_);
       for (const auto& work : phases_[i].after) work();
     }
     in_flight_ = false;
+    group_.fabric().heard(group_.ranks(), call_);
   }
 
  private:
@@ -86,10 +91,14 @@ class MessageOperation final : public Operation {
     switch (c_.kind) {
       case CollectiveKind::all_reduce:
         return c_.count * bytes_ <= kSmallBytes ? plan_small_all_reduce() : plan_all_reduce();
-      case CollectiveKind::exchange: return plan_exchange();
-      case CollectiveKind::broadcast: return plan_broadcast();
-      case CollectiveKind::barrier: return plan_barrier();
-      default: return plan_parts();
+      case CollectiveKind::exchange:
+        return plan_exchange();
+      case CollectiveKind::broadcast:
+        return plan_broadcast();
+      case CollectiveKind::barrier:
+        return plan_barrier();
+      default:
+        return plan_parts();
     }
   }
   void plan_small_all_reduce();
@@ -103,7 +112,7 @@ class MessageOperation final : public Operation {
   MessageCommunicator& group_;
   int tag_;
   Collective c_;
-  Call call_;
+  std::shared_ptr<const Call> call_;
   int64_t bytes_;
   const char* in_;
   char* out_;
@@ -125,9 +134,8 @@ void MessageOperation::plan_small_all_reduce() {
     receive(phase, q, place, c_.count);
     send(phase, q, in_, c_.count);
   }
-  phase.after.push_back([this, inputs] {
-    combine(inputs.data(), size(), out_, c_.count, c_.dtype, c_.combiner);
-  });
+  phase.after.push_back(
+      [this, inputs] { combine(inputs.data(), size(), out_, c_.count, c_.dtype, c_.combiner); });
 }
 
 void MessageOperation::plan_all_reduce() {

@@ -1,6 +1,7 @@
-// MPI behind a narrow door. Transfers are persistent requests, so that a started collective costs no
-// set-up; a transfer of more than 2^30 bytes is several, because MPI 3.1 counts in int. Messages of
-// one pair and tag do not overtake each other, which keeps the parts and the generations in order.
+// MPI behind a narrow door. Transfers are persistent requests, so that a started collective costs
+// no set-up; a transfer of more than 2^30 bytes is several, because MPI 3.1 counts in int. Messages
+// of one pair and tag do not overtake each other, which keeps the parts and the generations in
+// order.
 //
 // Tag 0 is for failures: one receive from anybody is posted from the start, and looked at while
 // waiting. After a failure nothing collective is called, and MPI is not finalized: both would wait
@@ -43,8 +44,9 @@ void complete(MPI_Request& request, double seconds, const char* what) {
     if (done) return;
     if (std::chrono::duration<double>(Clock::now() - start).count() > seconds) {
       any_abandoned = true;
-      fail(ErrorKind::comm, "[mpi] {}: not all ranks arrived within {:.3g} s; is one missing or dead?",
-           what, seconds);
+      fail(ErrorKind::comm,
+           "[mpi] {}: not all ranks arrived within {:.3g} s; is one missing or dead?", what,
+           seconds);
     }
     sched_yield();
   }
@@ -94,8 +96,8 @@ Wire::Wire(const void* comm, double seconds) : handles_(std::make_unique<Handles
   int known = 0;
   expect(MPI_Comm_get_attr(ours, MPI_TAG_UB, &bound, &known), "MPI_Comm_get_attr");
   largest_tag_ = known ? *bound : 32767;
-  expect(MPI_Irecv(handles_->failure_text, kFailureBytes, MPI_CHAR, MPI_ANY_SOURCE, kFailureTag, ours,
-                   &handles_->failure),
+  expect(MPI_Irecv(handles_->failure_text, kFailureBytes, MPI_CHAR, MPI_ANY_SOURCE, kFailureTag,
+                   ours, &handles_->failure),
          "MPI_Irecv");
 }
 
@@ -129,14 +131,16 @@ void Wire::send_failure(const std::string& message, const std::vector<int>& rank
   std::memcpy(text, message.data(), std::min<size_t>(message.size(), kFailureBytes - 1));
   std::vector<MPI_Request> requests(ranks.size());
   for (size_t i = 0; i < ranks.size(); ++i) {
-    if (MPI_Isend(text, kFailureBytes, MPI_CHAR, ranks[i], kFailureTag, handles_->comm, &requests[i])) {
+    if (MPI_Isend(text, kFailureBytes, MPI_CHAR, ranks[i], kFailureTag, handles_->comm,
+                  &requests[i])) {
       requests[i] = MPI_REQUEST_NULL;
     }
   }
   const Clock::time_point start = Clock::now();
   int done = 0;
   while (!done && Clock::now() - start < std::chrono::milliseconds(200)) {
-    if (MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE)) {
+    if (MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
+                    MPI_STATUSES_IGNORE)) {
       return;
     }
     sched_yield();
@@ -192,7 +196,8 @@ void Transfers::send(int rank, int tag, const void* data, int64_t bytes) {
   do {
     const int64_t n = std::min(bytes, kPart);
     MPI_Request request;
-    expect(MPI_Send_init(at, static_cast<int>(n), MPI_CHAR, rank, tag, wire_->handles().comm, &request),
+    expect(MPI_Send_init(at, static_cast<int>(n), MPI_CHAR, rank, tag, wire_->handles().comm,
+                         &request),
            "MPI_Send_init");
     state_->add(request, rank, false);
     at += n;
@@ -205,7 +210,8 @@ void Transfers::receive(int rank, int tag, void* data, int64_t bytes) {
   do {
     const int64_t n = std::min(bytes, kPart);
     MPI_Request request;
-    expect(MPI_Recv_init(at, static_cast<int>(n), MPI_CHAR, rank, tag, wire_->handles().comm, &request),
+    expect(MPI_Recv_init(at, static_cast<int>(n), MPI_CHAR, rank, tag, wire_->handles().comm,
+                         &request),
            "MPI_Recv_init");
     state_->add(request, rank, true);
     at += n;

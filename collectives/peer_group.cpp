@@ -1,6 +1,7 @@
 // Groups that share memory. A mailbox holds two slots per rank, used in turn: a rank can be at most
-// one generation ahead of the slowest reader, because it cannot complete a meeting that the reader has
-// not begun, so the slot of the generation before last is free and one meeting per exchange suffices.
+// one generation ahead of the slowest reader, because it cannot complete a meeting that the reader
+// has not begun, so the slot of the generation before last is free and one meeting per exchange
+// suffices.
 #include "collectives/peer_group.h"
 
 #include <algorithm>
@@ -16,7 +17,9 @@ Mailbox::Mailbox(std::shared_ptr<Fabric> fabric, std::vector<int> ranks, int me)
       meeting_(fabric, ranks, me),
       own_slots_(static_cast<char*>(meeting_.hold(2 * kRecordBytes))) {}
 
-Mailbox::Address Mailbox::address() const { return {meeting_.ticket(), fabric_->token(own_slots_)}; }
+Mailbox::Address Mailbox::address() const {
+  return {meeting_.ticket(), fabric_->token(own_slots_)};
+}
 
 void Mailbox::connect(const std::vector<Address>& addresses) {
   std::vector<Rendezvous::Ticket> tickets;
@@ -71,8 +74,7 @@ std::unique_ptr<Operation> PeerCommunicator::do_prepare(const Collective& collec
 std::unique_ptr<Communicator> PeerCommunicator::do_split(int color, int key) {
   const Call call{CollectiveKind::barrier, true, {-1, "split"}};
   // Who is in the group is known only afterwards: meet once for that, then make the mailbox.
-  const auto all =
-      mailbox_->exchange(SplitRecord{color, key, ranks_[rank_], 0}, call, timeout_);
+  const auto all = mailbox_->exchange(SplitRecord{color, key, ranks_[rank_], 0}, call, timeout_);
   std::vector<int> group, positions;
   int me = 0;
   for (const SplitRecord& member : members_of(all, color)) {
@@ -118,7 +120,8 @@ Agreement agreement_of(const Collective& c) {
       break;
     case CollectiveKind::all_to_all:
       a.split_first = c.split_first;
-      std::copy_n(std::initializer_list<int64_t>{c.pre, c.s, c.mid, c.c, c.post}.begin(), 5, a.sizes);
+      std::copy_n(std::initializer_list<int64_t>{c.pre, c.s, c.mid, c.c, c.post}.begin(), 5,
+                  a.sizes);
       break;
     default:
       break;
@@ -135,13 +138,14 @@ std::string text_of(const Agreement& a) {
   text += fmt::format(" of {}", to_string(static_cast<DType>(a.dtype)));
   switch (kind) {
     case CollectiveKind::all_reduce:
-      return text + fmt::format(", {}, {} elements",
-                                to_string(static_cast<Combiner>(a.combiner)), a.sizes[0]);
+      return text + fmt::format(", {}, {} elements", to_string(static_cast<Combiner>(a.combiner)),
+                                a.sizes[0]);
     case CollectiveKind::broadcast:
       return text + fmt::format(" from {}, {} elements", a.root, a.sizes[0]);
     case CollectiveKind::reduce_scatter:
       return text + fmt::format(", {}, outer {}, inner {}",
-                                to_string(static_cast<Combiner>(a.combiner)), a.sizes[0], a.sizes[1]);
+                                to_string(static_cast<Combiner>(a.combiner)), a.sizes[0],
+                                a.sizes[1]);
     case CollectiveKind::all_gather:
       return text + fmt::format(", outer {}, inner {}", a.sizes[0], a.sizes[1]);
     case CollectiveKind::all_to_all:
@@ -159,7 +163,8 @@ void check_agreement(const Call& call, const std::vector<Agreement>& all,
   for (size_t q = 1; q < all.size(); ++q) {
     if (text_of(all[q]) == text_of(all[0])) continue;
     fail(ErrorKind::comm,
-         "{}: the ranks disagree: rank {} prepares {}, but rank {} prepares {}; all ranks of a group "
+         "{}: the ranks disagree: rank {} prepares {}, but rank {} prepares {}; all ranks of a "
+         "group "
          "make the same calls in the same order",
          describe(call), world_ranks[0], text_of(all[0]), world_ranks[q], text_of(all[q]));
   }

@@ -72,7 +72,8 @@ class PeerCommunicator final : public Communicator {
   std::vector<void*> memory_;
 };
 
-/// The numbers of a collective on which all ranks must agree; those that its kind does not use are 0.
+/// The numbers of a collective on which all ranks must agree; those that its kind does not use are
+/// 0.
 struct Agreement {
   int64_t number = -1;
   int32_t kind = 0, dtype = 0, combiner = 0, root = 0, split_first = 0;
@@ -89,7 +90,8 @@ void check_totals(const Call& call, int sender, int receiver, int64_t sent, int6
 
 /// Prepares `collective` (checked) for a group; `timeout` outlives the operation.
 std::unique_ptr<Operation> make_peer_operation(const std::shared_ptr<Fabric>& fabric,
-                                               const std::vector<int>& ranks, int me, Mailbox& mailbox,
-                                               const Collective& collective, const double& timeout);
+                                               const std::vector<int>& ranks, int me,
+                                               Mailbox& mailbox, const Collective& collective,
+                                               const double& timeout);
 
 }  // namespace tessera

@@ -1,9 +1,10 @@
 // Failures and memory of ranks that see each other's memory.
 //
-// A failure is written once, by compare-and-swap of the alarm's state, so that all ranks of the world
-// report the same first cause. Cells and blocks are carved from slabs that live as long as the world:
-// a slow peer may look at a cell after its owner is through with it, so a cell is never unmapped or
-// reset. It is used again once the gate of its last meeting shows that all ranks have left.
+// A failure is written once, by compare-and-swap of the alarm's state, so that all ranks of the
+// world report the same first cause. Cells and blocks are carved from slabs that live as long as
+// the world: a slow peer may look at a cell after its owner is through with it, so a cell is never
+// unmapped or reset. It is used again once the gate of its last meeting shows that all ranks have
+// left.
 #include "collectives/peer_memory.h"
 
 #include <bit>
@@ -42,8 +43,8 @@ void Fabric::throw_failure(const Call& call) {
   if (culprit == rank_) {
     fail(ErrorKind::comm, "{}: rank {} has failed before: {}", describe(call), rank_, message);
   }
-  fail(ErrorKind::comm, "{}: rank {} stops because rank {} failed: {}", describe(call), rank_, culprit,
-       message);
+  fail(ErrorKind::comm, "{}: rank {} stops because rank {} failed: {}", describe(call), rank_,
+       culprit, message);
 }
 
 void Fabric::note(const Call& call) {
@@ -74,7 +75,8 @@ void Fabric::throw_timeout(const Call& call, double seconds, const std::vector<i
   }
   if (missing.size() > kShown) names += fmt::format(" and {} more", missing.size() - kShown);
   const std::string message = fmt::format(
-      "{}: rank {} waited {:.3g} s for {}; a rank hangs, has died or makes other calls; if it is only "
+      "{}: rank {} waited {:.3g} s for {}; a rank hangs, has died or makes other calls; if it is "
+      "only "
       "slow, raise the time-out with set_timeout",
       describe(call), rank_, seconds, names);
   raise(message);
@@ -85,7 +87,8 @@ void Fabric::check_alive(const Call& call, const std::vector<int>& missing) {
   for (const int rank : missing) {
     if (alive(rank)) continue;
     const std::string message = fmt::format(
-        "{}: rank {} waits for {}, but that process is gone; see what it, or its launcher, printed last",
+        "{}: rank {} waits for {}, but that process is gone; see what it, or its launcher, printed "
+        "last",
         describe(call), rank_, whereabouts(rank));
     raise(message);
     throw Error(ErrorKind::comm, message);

@@ -23,7 +23,8 @@ class SharedText {
   void store(std::string_view text) {
     for (size_t at = 0; at < Bytes; at += 8) {
       uint64_t word = 0;
-      if (at < text.size()) std::memcpy(&word, text.data() + at, std::min<size_t>(8, text.size() - at));
+      if (at < text.size())
+        std::memcpy(&word, text.data() + at, std::min<size_t>(8, text.size() - at));
       if (at == Bytes - 8) word &= ~(uint64_t{0xff} << 56);
       words_[at / 8].store(word, std::memory_order_relaxed);
       if (at >= text.size()) return;
@@ -64,14 +65,16 @@ struct alignas(64) Status {
   SharedText<176> text;
 };
 
-/// The first failure of the world, seen by all ranks of a host. state: 0 none, 1 being written, 2 set.
+/// The first failure of the world, seen by all ranks of a host. state: 0 none, 1 being written, 2
+/// set.
 struct alignas(64) Alarm {
   std::atomic<uint32_t> state{0};
   std::atomic<int32_t> rank{-1};
   SharedText<2048> text;
 };
 
-/// A place in the memory of a rank, in terms that its peers understand; which terms is the Fabric's.
+/// A place in the memory of a rank, in terms that its peers understand; which terms is the
+/// Fabric's.
 struct Token {
   int64_t segment = -1, serial = 0, bytes = 0, offset = 0;
 };
@@ -104,7 +107,8 @@ class Fabric {
   virtual Alarm& alarm() = 0;
   /// False if the process of that rank is known to be gone.
   virtual bool alive(int rank) = 0;
-  /// True if more ranks than processors share this host, so that spinning keeps others from working.
+  /// True if more ranks than processors share this host, so that spinning keeps others from
+  /// working.
   virtual bool crowded() const = 0;
   /// Looks for news from other hosts. Cheap; called now and then while waiting.
   virtual void poll() {}
@@ -120,9 +124,10 @@ class Fabric {
   }
   void note(const Call& call);
   /// "rank 3 (last seen at call 11, [all_gather])".
-  std::string whereabouts(int rank);
+  virtual std::string whereabouts(int rank);
   /// Raises the alarm that `missing` ranks did not come within `seconds`, and throws.
-  [[noreturn]] void throw_timeout(const Call& call, double seconds, const std::vector<int>& missing);
+  [[noreturn]] void throw_timeout(const Call& call, double seconds,
+                                  const std::vector<int>& missing);
   /// Does the same at once if the process of one of `missing` is known to be gone.
   void check_alive(const Call& call, const std::vector<int>& missing);
 
@@ -185,8 +190,9 @@ class Rendezvous {
   uint32_t generation() const { return generation_; }
   bool in_flight() const { return begun_; }
 
-  /// Around every access to the operands of peers: enter() throws if the world has failed, and after
-  /// a failure quiesce() waits until nobody of the group is inside, which takes no longer than a copy.
+  /// Around every access to the operands of peers: enter() throws if the world has failed, and
+  /// after a failure quiesce() waits until nobody of the group is inside, which takes no longer
+  /// than a copy.
   void enter(const Call& call);
   void leave();
   void quiesce() noexcept;
@@ -204,6 +210,7 @@ class Rendezvous {
   std::vector<Fabric::Block> held_;
   uint32_t generation_ = 0;
   bool begun_ = false;
+  int spins_ = 0;  ///< how long spinning has been worth it lately
 };
 
 }  // namespace tessera

@@ -1,12 +1,15 @@
-// Collectives on memory that all ranks see. Nothing is sent: a rank meets the others, then takes what
-// it needs straight from their `in` into its `out`, and meets them again before anybody may touch its
-// operands. Reductions read the inputs in the order of rank, so all results have the same bits.
+// Collectives on memory that all ranks see. Nothing is sent: a rank meets the others, then takes
+// what it needs straight from their `in` into its `out`, and meets them again before anybody may
+// touch its operands. Reductions read the inputs in the order of rank, so all results have the same
+// bits.
 //
 //   small `in` (<= 4 KiB)   start() copies it into one of two slots that are used in turn, so that
 //                           nobody reads the operand itself and the second meeting falls away
-//   all_reduce              rank r combines share r of all inputs, block by block, into its own `out`
-//                           and copies the block, still in the cache, to the `out` of the others. Only
-//                           rank r touches share r of anything, so in == out needs no extra copy
+//   all_reduce              rank r combines share r of all inputs, block by block, into its own
+//   `out`
+//                           and copies the block, still in the cache, to the `out` of the others.
+//                           Only rank r touches share r of anything, so in == out needs no extra
+//                           copy
 //   memory peers cannot see is copied to or from memory that they can
 #include <algorithm>
 #include <array>
@@ -177,8 +180,7 @@ void PeerOperation::match_runs(Mailbox& mailbox, const std::vector<Notice>& noti
   } mine;
   moves_.resize(size());
   for (int q = 0; q < size(); ++q) {
-    const char* memory =
-        static_cast<const char*>(fabric_->resolve(ranks_[q], notices[q].runs));
+    const char* memory = static_cast<const char*>(fabric_->resolve(ranks_[q], notices[q].runs));
     int64_t bounds[2];
     std::memcpy(bounds, memory + me_ * sizeof(int64_t), sizeof(bounds));
     std::vector<Run> from(static_cast<size_t>(bounds[1] - bounds[0]));
@@ -257,7 +259,8 @@ void PeerOperation::take_parts() {
       // Starting with ourselves, so that not all ranks read from the same peer at a time.
       for (int step = 0; step < size(); ++step) {
         const int q = (me_ + step) % size();
-        copy_strided(out, kept_part(c_, size(), q), inputs_[q], wanted_part(c_, size(), me_), bytes_);
+        copy_strided(out, kept_part(c_, size(), q), inputs_[q], wanted_part(c_, size(), me_),
+                     bytes_);
       }
       return;
     case CollectiveKind::exchange:
@@ -299,8 +302,9 @@ void PeerOperation::reduce_share() {
 }  // namespace
 
 std::unique_ptr<Operation> make_peer_operation(const std::shared_ptr<Fabric>& fabric,
-                                               const std::vector<int>& ranks, int me, Mailbox& mailbox,
-                                               const Collective& collective, const double& timeout) {
+                                               const std::vector<int>& ranks, int me,
+                                               Mailbox& mailbox, const Collective& collective,
+                                               const double& timeout) {
   return std::make_unique<PeerOperation>(fabric, ranks, me, mailbox, collective, timeout);
 }
 

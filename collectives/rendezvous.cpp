@@ -1,10 +1,10 @@
-// Meeting without a lock. Rank 0's cell holds two gates that every rank of the group increments once
-// per generation, so a generation is complete when the gate has advanced by the size of the group;
-// one counter means one cache line to poll and one wake-up to send. Each rank also counts in its own
-// cell, which is only read to name those that are missing.
+// Meeting without a lock. Rank 0's cell holds two gates that every rank of the group increments
+// once per generation, so a generation is complete when the gate has advanced by the size of the
+// group; one counter means one cache line to poll and one wake-up to send. Each rank also counts in
+// its own cell, which is only read to name those that are missing.
 //
-// Waiting goes from cheap reaction to cheap waiting: spin (only if every rank has a processor of its
-// own), yield, then sleep on a futex in slices, between which failures, dead processes and the
+// Waiting goes from cheap reaction to cheap waiting: spin (only if every rank has a processor of
+// its own), yield, then sleep on a futex in slices, between which failures, dead processes and the
 // time-out are looked at. The last rank to arrive wakes the sleepers, if there are any.
 #include <linux/futex.h>
 #include <sched.h>
@@ -43,7 +43,8 @@ bool reached(const Gate& gate, uint32_t target) {
 }
 
 void arrive(Gate& gate, uint32_t target) {
-  // Sequential consistency on both counters: either the sleeper sees our arrival or we see the sleeper.
+  // Sequential consistency on both counters: either the sleeper sees our arrival or we see the
+  // sleeper.
   if (gate.count.fetch_add(1) + 1 == target && gate.sleepers.load() != 0) {
     futex(gate.count, FUTEX_WAKE, INT32_MAX, nullptr);
   }
@@ -98,12 +99,14 @@ void Rendezvous::begin() {
   begun_ = true;
   ++generation_;
   own_->began.fetch_add(1, std::memory_order_relaxed);
-  arrive(cells_[0]->started, tickets_[0].started + generation_ * static_cast<uint32_t>(ranks_.size()));
+  arrive(cells_[0]->started,
+         tickets_[0].started + generation_ * static_cast<uint32_t>(ranks_.size()));
 }
 
 void Rendezvous::await_begin(const Call& call, double seconds) {
-  await(cells_[0]->started, tickets_[0].started + generation_ * static_cast<uint32_t>(ranks_.size()),
-        true, call, seconds);
+  await(cells_[0]->started,
+        tickets_[0].started + generation_ * static_cast<uint32_t>(ranks_.size()), true, call,
+        seconds);
 }
 
 void Rendezvous::end() {
@@ -114,29 +117,35 @@ void Rendezvous::end() {
 }
 
 void Rendezvous::await_end(const Call& call, double seconds) {
-  await(cells_[0]->finished, tickets_[0].finished + generation_ * static_cast<uint32_t>(ranks_.size()),
-        false, call, seconds);
+  await(cells_[0]->finished,
+        tickets_[0].finished + generation_ * static_cast<uint32_t>(ranks_.size()), false, call,
+        seconds);
 }
 
 std::vector<int> Rendezvous::missing(bool entry) const {
   std::vector<int> names;
   for (size_t q = 0; q < cells_.size(); ++q) {
-    const uint32_t seen = entry ? cells_[q]->began.load(std::memory_order_relaxed) - tickets_[q].began
-                                : cells_[q]->ended.load(std::memory_order_relaxed) - tickets_[q].ended;
+    const uint32_t seen =
+        entry ? cells_[q]->began.load(std::memory_order_relaxed) - tickets_[q].began
+              : cells_[q]->ended.load(std::memory_order_relaxed) - tickets_[q].ended;
     if (static_cast<int32_t>(seen - generation_) < 0) names.push_back(ranks_[q]);
   }
   return names;
 }
 
 void Rendezvous::await(Gate& gate, uint32_t target, bool entry, const Call& call, double seconds) {
-  constexpr int kSpins = 2000;
+  constexpr int kFewestSpins = 10, kMostSpins = 500;
   constexpr double kYielding = 200e-6, kLookForDead = 0.02, kLongestSleep = 0.01;
   if (reached(gate, target)) return;
   if (!fabric_->crowded()) {
-    for (int i = 0; i < kSpins; ++i) {
+    // In vain, it is tried less: then the other rank may be waiting for this very processor.
+    for (int i = 0; i < kFewestSpins + spins_; ++i) {
       pause_briefly();
-      if (reached(gate, target)) return;
+      if (!reached(gate, target)) continue;
+      spins_ = std::min(kMostSpins, 2 * spins_ + kFewestSpins);
+      return;
     }
+    spins_ /= 2;
   }
   const Clock::time_point start = Clock::now();
   double waited = 0, slice = 0.0005, look = kLookForDead;

@@ -51,4 +51,12 @@ struct MlpOptions {
 };
 Model mlp(Graph& g, const MlpOptions& options);
 
+/// Two convolutions with pooling and a hidden layer on images. Dims: batch, rows, cols, channels0 (1), channels1, channels2,
+/// hidden, classes. Inputs as for mlp.
+struct CnnOptions {
+  int64_t batch = 64, rows = 28, cols = 28, channels1 = 16, channels2 = 32, hidden = 128, classes = 10;
+  bool partial_batch = false;
+};
+Model cnn(Graph& g, const CnnOptions& options);
+
 }  // namespace tessera::nn

@@ -85,6 +85,8 @@ struct Op {
   void (*emit)(EmitCall& call) = nullptr;
   /// The results are the operand's memory in another shape; no step is needed when layouts agree.
   bool is_alias = false;
+  /// Its kernel needs row-major operands without gaps.
+  bool contiguous = false;
 };
 
 /// The index space of a call: declared, derived from the body, or by name.

@@ -106,6 +106,13 @@ Tensor sum_all(Tensor x, Loc at = Loc::current());
 Tensor mean_all(Tensor x, Loc at = Loc::current());
 /// Index (int32) of the largest element; the lowest index at ties.
 Tensor argmax(Tensor x, const std::string& dim, Loc at = Loc::current());
+struct TopK {
+  Tensor values, indices;  ///< x's dims without the reduced one, then k; descending; indices are int32
+};
+/// The k largest elements along `dim`; at ties the lowest index comes first.
+TopK top_k(Tensor x, const std::string& dim, const Dim& k, Loc at = Loc::current());
+/// Running sums along `dim`.
+Tensor cumsum(Tensor x, const std::string& dim, bool exclusive = false, bool reverse = false, Loc at = Loc::current());
 
 // ------------------------------------------------------------------------------------------ composites
 Tensor softmax(Tensor x, const Axes& axes, Loc at = Loc::current());
@@ -157,6 +164,36 @@ Tensor broadcast(Tensor x, const Shape& shape, Loc at = Loc::current());
 Tensor reshape(Tensor x, const Shape& shape, Loc at = Loc::current());
 /// The same tensor with dim `from` called `to`.
 Tensor rename(Tensor x, const std::string& from, const std::string& to, Loc at = Loc::current());
+
+/// Elements [begin, begin + size) of `dim`.
+Tensor slice(Tensor x, const std::string& dim, int64_t begin, int64_t size, Loc at = Loc::current());
+/// `value` before and after: dim gets size + before + after elements.
+Tensor pad(Tensor x, const std::string& dim, int64_t before, int64_t after, double value = 0, Loc at = Loc::current());
+/// y[i] = x[i - offset]; what comes from outside is zero, or wraps around.
+Tensor shift(Tensor x, const std::string& dim, int64_t offset, bool wrap = false, Loc at = Loc::current());
+/// Tensors that agree in all dims but `dim`, one behind the other.
+Tensor concat(const std::vector<Tensor>& xs, const std::string& dim, Loc at = Loc::current());
+/// The inverse of concat; the sizes add up to dim's.
+std::vector<Tensor> split(Tensor x, const std::string& dim, const std::vector<int64_t>& sizes, Loc at = Loc::current());
+/// Tensors of one shape along a new first dim, and the inverse.
+Tensor stack(const std::vector<Tensor>& xs, const std::string& dim, Loc at = Loc::current());
+std::vector<Tensor> unstack(Tensor x, const std::string& dim, Loc at = Loc::current());
+
+struct Conv2dOptions {
+  std::string height = "height", width = "width";                       ///< dims of x
+  std::string filter_height = "filter_height", filter_width = "filter_width";  ///< dims of the filter
+  int64_t stride = 1;
+  bool same = true;  ///< pad so that out = ceil(in / stride); else only whole windows
+};
+/// Contracts the filter dims and every dim that x and filter share (the input channels); the filter's other dims (the output
+/// channels) come last. Cross-correlation, as in every framework.
+Tensor conv2d(Tensor x, Tensor filter, const Conv2dOptions& options = {}, Loc at = Loc::current());
+struct PoolOptions {
+  std::string height = "height", width = "width";
+  int64_t window = 2, stride = 2;
+  bool same = false;
+};
+Tensor max_pool(Tensor x, const PoolOptions& options = {}, Loc at = Loc::current());
 
 // ------------------------------------------------------------------------------------------- gradients
 /// d sum(y) / d x for each x, with y's gradient 1 or `seed`. An x that y does not depend on gets zeros.

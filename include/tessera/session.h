@@ -20,6 +20,11 @@ struct CompileOptions {
   std::vector<FunctionSpec> functions;
   uint64_t seed = 0;
   int threads_per_rank = 1;
+  /// Outputs of one element (the loss) that must be finite: where one is not, run() stores nothing and throws an error that
+  /// names the first node with a non-finite result.
+  std::vector<std::string> guards = {};
+  /// Globs of tensor names: what matches can be fetched after a run without being an output. "*" keeps everything.
+  std::vector<std::string> keep = {};
 };
 
 /// One rank's part of a named tensor. Element (i0, i1, ...) of the slice, with i_d < valid[d], is element

@@ -17,6 +17,8 @@ std::span<const KernelEntry> cpu_kernels() {
       {"cumsum", cpu::bind_cumsum},
       {"arg_reduce", cpu::bind_arg_reduce},
       {"top_k", cpu::bind_top_k},
+      {"window", cpu::bind_window},
+      {"fold", cpu::bind_fold},
   };
   return kTable;
 }

@@ -17,5 +17,7 @@ int64_t scatter_add_workspace(const Step& step);
 std::unique_ptr<Kernel> bind_cumsum(const KernelArgs& args);
 std::unique_ptr<Kernel> bind_arg_reduce(const KernelArgs& args);
 std::unique_ptr<Kernel> bind_top_k(const KernelArgs& args);
+std::unique_ptr<Kernel> bind_window(const KernelArgs& args);
+std::unique_ptr<Kernel> bind_fold(const KernelArgs& args);
 
 }  // namespace tessera::cpu

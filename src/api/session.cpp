@@ -16,6 +16,7 @@ struct Session::State {
   Program program;
   std::vector<int64_t> scalars;
   std::vector<std::unique_ptr<Executor>> executors;  // one per local rank
+  std::vector<std::string> guards;
   int last_function = -1;  ///< whose outputs fetch() reads
   bool poisoned = false;
 
@@ -46,8 +47,13 @@ struct Session::State {
   void run_function(int f) {
     require(!poisoned, "this session failed before and cannot run again; make a new one and load the last checkpoint");
     last_function = f;
+    std::vector<int> guarded;
+    for (int port : program.functions[f].outputs) {
+      const std::string& name = program.ports[port].name;
+      if (std::find(guards.begin(), guards.end(), name) != guards.end()) guarded.push_back(port);
+    }
     try {
-      cluster.run([&](int rank, Communicator&) { executors[rank]->run(f); });
+      cluster.run([&](int rank, Communicator&) { executors[rank]->run(f, guarded); });
     } catch (...) {
       poisoned = true;
       throw;
@@ -56,6 +62,31 @@ struct Session::State {
 };
 
 namespace {
+
+/// The functions with the tensors that options.keep names as further outputs, as far as they compute them anyway.
+std::vector<FunctionSpec> with_kept(const Graph& graph, const CompileOptions& options) {
+  std::vector<FunctionSpec> functions = options.functions;
+  if (options.keep.empty()) return functions;
+  for (FunctionSpec& f : functions) {
+    std::vector<char> needed(graph.nodes().size(), 0), output(graph.values().size(), 0);
+    for (const Tensor& t : f.outputs) needed[graph.value(t.id()).node] = output[t.id()] = 1;
+    for (const Update& u : graph.updates()) {
+      if (f.updates) needed[graph.value(u.value).node] = 1;
+    }
+    for (size_t n = graph.nodes().size(); n-- > 0;) {
+      if (!needed[n]) continue;
+      for (int v : graph.nodes()[n].in) needed[graph.value(v).node] = 1;
+    }
+    for (size_t v = 0; v < graph.values().size(); ++v) {
+      const Value& value = graph.value(static_cast<int>(v));
+      const bool named = std::any_of(options.keep.begin(), options.keep.end(),
+                                     [&](const std::string& glob) { return glob_match(glob, value.name); });
+      if (!named || !needed[value.node] || output[v] || graph.find_stored(static_cast<int>(v))) continue;
+      f.outputs.emplace_back(const_cast<Graph*>(&graph), static_cast<int>(v));
+    }
+  }
+  return functions;
+}
 
 /// Ranks that compiled different programs would wait for each other for ever: rank 0's hash is compared.
 void require_agreement(const Program& program, Communicator& world) {
@@ -82,7 +113,8 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   require(ranks == cluster.size(), "mesh '{}' has {} ranks but there are {}: the product of the axis sizes must be the number "
           "of ranks; use --mesh \"data:{}\", or start {} ranks",
           options.mesh.to_string(), ranks, cluster.size(), cluster.size(), ranks);
-  LowerOptions lowering{options.mesh, options.layout, options.functions, composite_kernels(), workspace_bytes, {}};
+  s.guards = options.guards;
+  LowerOptions lowering{options.mesh, options.layout, with_kept(graph, options), composite_kernels(), workspace_bytes, {}};
   s.program = lower(graph, lowering);
   s.scalars.assign(s.program.scalars.size(), 0);
   s.scalars[1] = static_cast<int64_t>(options.seed);

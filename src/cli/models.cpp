@@ -42,6 +42,17 @@ nn::Model build_mlp(Graph& g, const Config& c, int64_t batch, bool partial) {
   return nn::mlp(g, o);
 }
 
+nn::Model build_cnn(Graph& g, const Config& c, int64_t batch, bool partial) {
+  nn::CnnOptions o;
+  o.channels1 = c.integer("model.channels1");
+  o.channels2 = c.integer("model.channels2");
+  o.hidden = c.integer("model.hidden");
+  o.batch = batch;
+  o.partial_batch = partial;
+  require(dtype_of(c) == DType::float32, "cnn trains in float32; train.dtype is '{}'", c.text("train.dtype"));
+  return nn::cnn(g, o);
+}
+
 std::unique_ptr<DataSource> digits(const Config& c, bool held_out) {
   const std::string base = c.text("data.path") + (held_out ? "/test-" : "/train-");
   return std::make_unique<IdxData>(base + "images-idx3-ubyte.gz", base + "labels-idx1-ubyte.gz");
@@ -68,6 +79,13 @@ std::vector<ModelSpec> make_models() {
   models.push_back({"mlp", "two hidden layers on handwritten digits", {{"model.hidden", "256", "width"}}, build_mlp, digits,
                     [](const Config&) { return int64_t{1}; }, {{"model.hidden", "32"}, {"train.batch", "8"}},
                     "batch:data;hidden:model"});
+  models.push_back({"cnn", "two convolutions on handwritten digits",
+                    {{"model.channels1", "16", "of the first convolution"},
+                     {"model.channels2", "32", "of the second convolution"},
+                     {"model.hidden", "128", "width of the hidden layer"}},
+                    build_cnn, digits, [](const Config&) { return int64_t{1}; },
+                    {{"model.channels1", "4"}, {"model.channels2", "6"}, {"model.hidden", "8"}, {"train.batch", "4"}},
+                    "batch:data;channels1,channels2,hidden:model"});
   return models;
 }
 

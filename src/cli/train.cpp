@@ -55,7 +55,8 @@ void prepare(Training& t) {
   options.seed = static_cast<uint64_t>(c.integer("train.seed"));
   t.batcher = std::make_unique<Batcher>(*t.source, c.integer("train.batch"), options);
   build_trainer(t.job, t.trainer, false);
-  CompileOptions compile{t.job.mesh, t.job.layout, t.trainer.functions, options.seed, 1};
+  CompileOptions compile{t.job.mesh, t.job.layout, t.trainer.functions, options.seed, 1,
+                         {t.trainer.model.loss.name(), t.trainer.minimized.gradient_norm.name()}, {}};
   t.session = std::make_unique<Session>(t.trainer.graph, t.cluster, compile);
 }
 
@@ -94,10 +95,13 @@ std::string banner(const Training& t) {
                      with_unit(static_cast<double>(t.session->transient_bytes()), "B"));
 }
 
-void check_finite(double loss, double norm, int64_t step) {
-  if (std::isfinite(loss) && std::isfinite(norm)) return;
-  fail(ErrorKind::usage, "step {}: the {} is {}; lower train.lr or set train.clip", step, std::isfinite(loss) ? "gradient norm" : "loss",
-       std::isfinite(loss) ? norm : loss);
+/// Errors of a step say which.
+void run_step(Training& t, int64_t step) {
+  try {
+    t.session->run("train");
+  } catch (const Error& e) {
+    throw Error(e.kind(), fmt::format("step {}: {}", step + 1, e.what()));
+  }
 }
 
 void train_steps(Training& t, Progress& progress, double peak) {
@@ -113,11 +117,10 @@ void train_steps(Training& t, Progress& progress, double peak) {
     t.session->set_step(step);
     t.batcher->feed(*t.session, step);
     feed_scalar(*t.session, t.trainer.lr, schedule.at(step));
-    t.session->run("train");
+    run_step(t, step);
     StepRecord r;
     r.loss = t.session->fetch_scalar(t.trainer.model.loss.name());
     r.grad_norm = t.session->fetch_scalar(t.trainer.minimized.gradient_norm.name());
-    check_finite(r.loss, r.grad_norm, step);
     const double seconds = seconds_since(begin);
     mean_ms = step == t.first_step ? seconds * 1e3 : 0.9 * mean_ms + 0.1 * seconds * 1e3;
     r.step = step + 1;

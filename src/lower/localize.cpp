@@ -84,7 +84,7 @@ class Localizer {
   }
 
   void localize(const FlowFunction& f) {
-    program_.functions.push_back({f.name, {}, {}, {}, f.name != "init" && !f.updates.empty()});
+    program_.functions.push_back({f.name, {}, {}, {}, f.name != "init" && !f.updates.empty(), 0});
     for (const FlowNode& node : f.nodes) {
       switch (node.kind) {
         case FlowKind::input: add_input(node); break;
@@ -128,6 +128,7 @@ class Localizer {
       const bool aside = program_.buffers[views_[value].buffer].arena == ArenaKind::persistent;
       sources.emplace_back(stored, aside ? copy_of(value) : views_[value]);
     }
+    function().first_update = static_cast<int>(function().steps.size());
     for (const auto& [stored, source] : sources) {
       const Port& port = program_.ports[program_.stored[stored]];
       copy_step(source, port.view, {port.name, "", "update"});
@@ -160,7 +161,7 @@ class Localizer {
     Step step;
     step.origin = node.origin;
     EmitCall call{op_call, node.space, {}, {}, {}, {}, {}, {}, node.origin.name, 1, 0, step};
-    for (int v : node.in) call.in.push_back(views_[v]);
+    for (int v : node.in) call.in.push_back(node.op->contiguous ? contiguous(v) : views_[v]);
     fill_factors(node, call);
     for (int v : node.out) {
       const FlowValue& value = flow_.values[v];

@@ -82,7 +82,7 @@ class MaskPass {
         }
         if (node.space.in.empty() || node.space.in[i][d].size() != 1) continue;
         const Factor& factor = node.space.factors[node.space.in[i][d][0]];
-        if (factor.role != Role::reduce) continue;
+        if (factor.role != Role::reduce && factor.role != Role::whole) continue;
         const double fill = identity_of(factor.combiner);
         if (dirty || fill != 0) wanted[fill] |= uint64_t{1} << d;
       }

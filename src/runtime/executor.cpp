@@ -1,6 +1,8 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/fail.h"
 #include "runtime/exchange.h"
@@ -120,27 +122,74 @@ std::unique_ptr<Operation> Executor::bind_collective(const Step& step) {
   return ranks.prepare(c);
 }
 
-void Executor::run(int function) {
-  const BoundStep* current = nullptr;
-  try {
-    fault_ = {};
-    for (const BoundStep& bound : functions_[function]) {
-      current = &bound;
+namespace {
+
+/// The first element that is not finite, or -1.
+int64_t find_non_finite(const void* data, DType dtype, int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) {
+    double x = 0;
+    if (dtype == DType::float32) x = static_cast<const float*>(data)[i];
+    if (dtype == DType::float64) x = static_cast<const double*>(data)[i];
+    if (dtype == DType::bfloat16) {  // all exponent bits set
+      x = (static_cast<const uint16_t*>(data)[i] & 0x7F80) == 0x7F80 ? std::numeric_limits<double>::infinity() : 0;
+    }
+    if (!std::isfinite(x)) return i;
+  }
+  return -1;
+}
+
+}  // namespace
+
+void Executor::examine_result(const Step& step) const {
+  for (const Instr& instr : step.pointwise.code) {
+    if (instr.code == Code::mask && std::isinf(instr.imm)) return;  // padding of a maximum or minimum
+  }
+  for (const View& view : step.out) {
+    if (!is_floating(view.dtype) || !view.is_contiguous()) continue;
+    const int64_t at = find_non_finite(address(view), view.dtype, view.elements());
+    if (at < 0) continue;
+    fail(ErrorKind::usage, "[{}] element {} of its slice on rank {} is the first that is not finite ({}); nothing was stored",
+         step.origin.name, at, world_->rank(), step.origin.source);
+  }
+}
+
+void Executor::run_steps(const std::vector<BoundStep>& steps, size_t first, size_t last, bool examine) {
+  for (size_t s = first; s < last; ++s) {
+    const BoundStep& bound = steps[s];
+    try {
       switch (bound.step->kind) {
         case StepKind::compute: bound.kernel->run(); break;
         case StepKind::collective: bound.operation->start(); break;
         case StepKind::wait: bound.operation->wait(); break;
       }
-      if (fault_.set) {
-        fail(ErrorKind::usage, "[{}] {} ({})", bound.step->origin.name, fault_.message, bound.step->origin.source);
-      }
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& e) {
+      tessera::fail(ErrorKind::internal, "[{}] {} ({})", bound.step->origin.name, e.what(), bound.step->origin.source);
     }
+    if (fault_.set) {
+      fail(ErrorKind::usage, "[{}] {} ({})", bound.step->origin.name, fault_.message, bound.step->origin.source);
+    }
+    if (examine && bound.step->kind == StepKind::compute) examine_result(*bound.step);
+  }
+}
+
+void Executor::run(int function, const std::vector<int>& guards) {
+  const std::vector<BoundStep>& steps = functions_[function];
+  const size_t stores = program_.functions[function].updates ? program_.functions[function].first_update : steps.size();
+  try {
+    fault_ = {};
+    run_steps(steps, 0, stores, false);
+    for (int port : guards) {
+      const View& view = program_.ports[port].view;
+      if (find_non_finite(address(view), view.dtype, 1) < 0) continue;
+      run_steps(steps, 0, stores, true);
+      fail(ErrorKind::usage, "'{}' is not finite, but no single result is; nothing was stored", program_.ports[port].name);
+    }
+    run_steps(steps, stores, steps.size(), false);
   } catch (const Error& e) {
     world_->fail(e.what());
     throw;
-  } catch (const std::exception& e) {
-    world_->fail(e.what());
-    fail(ErrorKind::internal, "[{}] {}", current ? current->step->origin.name : "", e.what());
   }
 }
 

@@ -18,8 +18,10 @@ class Executor {
   Executor(const Program& program, std::unique_ptr<Communicator> world, const int64_t* scalars, int threads);
   ~Executor();
 
-  /// Runs one function. Collective. Throws what a kernel or a collective reports, after telling the peers.
-  void run(int function);
+  /// Runs one function. Collective. Throws what a kernel or a collective reports, after telling the peers. `guards` are
+  /// outputs of one element, equal on all ranks: if one is not finite, nothing is stored, the steps run once more with every
+  /// result examined, and the error names the first node whose result is not finite.
+  void run(int function, const std::vector<int>& guards = {});
 
   /// Address of the first element of a port's slice.
   void* data(const Port& port) const { return address(port.view); }
@@ -36,6 +38,8 @@ class Executor {
   Communicator& group(const std::vector<int>& axes);
   TensorArg bind_view(const View& view) const;
   std::unique_ptr<Kernel> bind_kernel(const Step& step);
+  void run_steps(const std::vector<BoundStep>& steps, size_t first, size_t last, bool examine);
+  void examine_result(const Step& step) const;
   std::unique_ptr<Operation> bind_collective(const Step& step);
 
   const Program& program_;

@@ -149,6 +149,7 @@ struct Function {
   std::vector<Step> steps;
   std::vector<int> inputs, outputs;  ///< ports
   bool updates = false;             ///< stores parameters: a step of training
+  int first_update = 0;             ///< the steps from here on store what the others computed
 };
 
 struct Program {

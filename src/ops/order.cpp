@@ -1,0 +1,128 @@
+// argmax, top_k, cumsum: ops that need the whole of one dim.
+#include <algorithm>
+
+#include "ir/emit.h"
+#include "ir/source_ops.h"
+#include "ops/infer.h"
+#include "tessera/ops.h"
+
+namespace tessera {
+
+namespace {
+
+using Types = std::vector<ValueType>;
+
+const std::string& dim_of(const Attrs& attrs) { return attrs.get<std::string>("dim"); }
+
+/// By name, with `dim` whole; its padding must be the identity of `combiner`.
+IndexSpace whole_space(const OpCall& call, Combiner combiner) {
+  Op by_name = call.op;
+  by_name.factors = nullptr;
+  IndexSpace space = index_space(OpCall{by_name, call.in, call.out, call.attrs});
+  for (Factor& f : space.factors) {
+    const bool is_k = call.attrs.has("k_name") && f.name == call.attrs.get<std::string>("k_name");
+    if (f.name == dim_of(call.attrs) || is_k) f.role = Role::whole, f.combiner = combiner;
+  }
+  return space;
+}
+
+Types infer_argmax(const OpCall& call) {
+  require_dims(call.in[0].shape, {dim_of(call.attrs)}, "reduced");
+  const Shape rest = call.in[0].shape.without({dim_of(call.attrs)});
+  return {{rest, call.in[0].dtype}, {rest, DType::int32}};
+}
+
+void emit_argmax(EmitCall& call) {
+  const std::vector<int> factors = all_factors(call);
+  const int dim = call.factor(dim_of(call.call.attrs));
+  Step& step = call.step;
+  step.kernel = "arg_reduce";
+  step.combiner = Combiner::max;
+  step.in = {align(call, call.in[0], call.space.in[0], factors)};
+  for (int i : {0, 1}) step.out.push_back(align(call, call.out[i], call.space.out[i], factors, true));
+  step.attrs = {{"dim", int64_t{dim}}};
+  step.exprs = {IntExpr{}};
+}
+
+Types infer_top_k(const OpCall& call) {
+  const Dim k(call.attrs.get<std::string>("k_name"), call.attrs.get<int64_t>("k"));
+  require_dims(call.in[0].shape, {dim_of(call.attrs)}, "reduced");
+  require(k.size <= call.in[0].shape.dim(dim_of(call.attrs)).size, "k = {} is larger than dim '{}' of size {}", k.size,
+          dim_of(call.attrs), call.in[0].shape.dim(dim_of(call.attrs)).size);
+  std::vector<Dim> dims = call.in[0].shape.without({dim_of(call.attrs)}).dims();
+  dims.push_back(k);
+  return {{Shape(dims), call.in[0].dtype}, {Shape(dims), DType::int32}};
+}
+
+/// The k dim of the results stands where the reduced dim does.
+void emit_top_k(EmitCall& call) {
+  std::vector<int> in_factors, out_factors;
+  const int dim = call.factor(dim_of(call.call.attrs)), k = call.factor(call.call.attrs.get<std::string>("k_name"));
+  for (const auto& d : call.space.in[0]) {
+    in_factors.push_back(d[0]);
+    out_factors.push_back(d[0] == dim ? k : d[0]);
+  }
+  Step& step = call.step;
+  step.kernel = "top_k";
+  step.in = {align(call, call.in[0], call.space.in[0], in_factors)};
+  for (int i : {0, 1}) step.out.push_back(align(call, call.out[i], call.space.out[i], out_factors));
+  const auto position = std::find(in_factors.begin(), in_factors.end(), dim) - in_factors.begin();
+  step.attrs = {{"dim", int64_t{position}}};
+  step.exprs = {IntExpr{}};
+}
+
+std::vector<Tensor> top_k_gradient(const GradCall& c) {
+  if (!c.grads[0]) return {Tensor()};
+  Tensor hit = one_hot(c.out[1], c.in[0].dim(dim_of(c.attrs)), 1, 0, c.in[0].dtype());
+  return {einsum({hit, c.grads[0]}, c.in[0].shape())};
+}
+
+Types infer_cumsum(const OpCall& call) {
+  require_dims(call.in[0].shape, {dim_of(call.attrs)}, "summed");
+  return {call.in[0]};
+}
+
+void emit_cumsum(EmitCall& call) {
+  emit_aligned(call);
+  call.step.kernel = "cumsum";
+  call.step.attrs = {{"dim", int64_t{call.factor(dim_of(call.call.attrs))}},
+                     {"exclusive", call.call.attrs.get<int64_t>("exclusive")},
+                     {"reverse", call.call.attrs.get<int64_t>("reverse")}};
+}
+
+std::vector<Tensor> cumsum_gradient(const GradCall& c) {
+  return {cumsum(c.grads[0], dim_of(c.attrs), c.attrs.get<int64_t>("exclusive") != 0,
+                 c.attrs.get<int64_t>("reverse") == 0)};
+}
+
+}  // namespace
+
+extern const Op kArgmax = {
+    .name = "argmax",
+    .infer = infer_argmax,
+    .factors = [](const OpCall& call) { return whole_space(call, Combiner::max); },
+    .emit = emit_argmax};
+extern const Op kTopK = {.name = "top_k",
+                         .infer = infer_top_k,
+                         .factors = [](const OpCall& call) { return whole_space(call, Combiner::max); },
+                         .gradient = top_k_gradient,
+                         .emit = emit_top_k};
+extern const Op kCumsum = {.name = "cumsum",
+                           .infer = infer_cumsum,
+                           .factors = [](const OpCall& call) { return whole_space(call, Combiner::sum); },
+                           .linear = {1u},
+                           .gradient = cumsum_gradient,
+                           .emit = emit_cumsum};
+
+Tensor argmax(Tensor x, const std::string& dim, Loc at) { return x.graph().add(kArgmax, {x}, {{"dim", dim}}, at)[1]; }
+
+TopK top_k(Tensor x, const std::string& dim, const Dim& k, Loc at) {
+  const std::vector<Tensor> out = x.graph().add(kTopK, {x}, {{"dim", dim}, {"k_name", k.name}, {"k", k.size}}, at);
+  return {out[0], out[1]};
+}
+
+Tensor cumsum(Tensor x, const std::string& dim, bool exclusive, bool reverse, Loc at) {
+  return one(x.graph(), kCumsum, {x}, {{"dim", dim}, {"exclusive", int64_t{exclusive}}, {"reverse", int64_t{reverse}}}, at);
+}
+
+}  // namespace tessera

@@ -1,0 +1,217 @@
+// The index relation in = stride * out + dilation * k - lo along one dim, as one op and its transpose: window reads it,
+// fold adds up along it. Slice, pad, shift, convolution and pooling are windows; the gradient of each is a fold.
+#include <algorithm>
+
+#include "ir/emit.h"
+#include "ir/source_ops.h"
+#include "ops/infer.h"
+#include "ops/window.h"
+#include "tessera/ops.h"
+
+namespace tessera {
+
+extern const Op kWindow, kFold;
+
+namespace {
+
+/// The dims [out, window] (window of size 1 is left out) that stand for `dim` in the windowed tensor.
+std::vector<Dim> window_dims(const Attrs& attrs) {
+  std::vector<Dim> dims = {Dim(attrs.get<std::string>("out_name"), attrs.get<int64_t>("out_size"))};
+  if (attrs.has("window_name")) dims.emplace_back(attrs.get<std::string>("window_name"), attrs.get<int64_t>("window_size"));
+  return dims;
+}
+
+Shape replaced(const Shape& shape, const std::vector<std::string>& old, const std::vector<Dim>& with) {
+  std::vector<Dim> dims;
+  for (const Dim& d : shape) {
+    if (d.name == old[0]) {
+      dims.insert(dims.end(), with.begin(), with.end());
+    } else if (std::find(old.begin(), old.end(), d.name) == old.end()) {
+      dims.push_back(d);
+    }
+  }
+  return Shape(std::move(dims));
+}
+
+std::vector<ValueType> infer_window(const OpCall& call) {
+  const auto& dim = call.attrs.get<std::string>("dim");
+  require_dims(call.in[0].shape, {dim}, "windowed");
+  require(!call.in[0].shape.dim(dim).is_bounded, "dim '{}' is bounded; windows need a fixed size", dim);
+  return {{replaced(call.in[0].shape, {dim}, window_dims(call.attrs)), call.in[0].dtype}};
+}
+
+std::vector<ValueType> infer_fold(const OpCall& call) {
+  std::vector<std::string> old;
+  for (const Dim& d : window_dims(call.attrs)) old.push_back(d.name);
+  require_dims(call.in[0].shape, old, "folded");
+  const Dim dim(call.attrs.get<std::string>("dim"), call.attrs.get<int64_t>("size"));
+  return {{replaced(call.in[0].shape, old, {dim}), call.in[0].dtype}};
+}
+
+/// By name, but the related dims are factors of their own that stay whole.
+IndexSpace window_factors(const OpCall& call) {
+  IndexSpace space;
+  const auto& dim = call.attrs.get<std::string>("dim");
+  const std::vector<Dim> windowed = window_dims(call.attrs);
+  const bool is_fold = &call.op == &kFold;
+  auto is_related = [&](const std::string& name, bool on_window_side) {
+    if (!on_window_side) return name == dim;
+    return name == windowed[0].name || (windowed.size() > 1 && name == windowed[1].name);
+  };
+  auto factors = [&](const Shape& shape, bool on_window_side) {
+    std::vector<std::vector<int>> dims;
+    for (const Dim& d : shape) {
+      int found = -1;
+      const bool related = is_related(d.name, on_window_side);
+      for (size_t f = 0; f < space.factors.size() && !related; ++f) {
+        if (space.factors[f].name == d.name && space.factors[f].role == Role::map) found = static_cast<int>(f);
+      }
+      if (found < 0) {
+        found = static_cast<int>(space.factors.size());
+        space.factors.push_back({d.name, d.size, related ? Role::whole : Role::map, Combiner::sum});
+      }
+      dims.push_back({found});
+    }
+    return dims;
+  };
+  space.out = {factors(call.out[0].shape, !is_fold)};
+  space.in = {factors(call.in[0].shape, is_fold)};
+  return space;
+}
+
+/// Sizes of the parts before, at and behind the related dims, for the kernel.
+void emit_window(EmitCall& call) {
+  const bool is_fold = &call.call.op == &kFold;
+  const View& natural = is_fold ? call.out[0] : call.in[0];      // with `dim`
+  const View& windowed = is_fold ? call.in[0] : call.out[0];
+  const Shape& shape = is_fold ? call.call.out[0].shape : call.call.in[0].shape;
+  const int d = shape.find(call.call.attrs.get<std::string>("dim"));
+  int64_t pre = 1, post = 1;
+  for (int i = 0; i < d; ++i) pre *= natural.sizes[i];
+  for (int i = d + 1; i < shape.rank(); ++i) post *= natural.sizes[i];
+  const Attrs& a = call.call.attrs;
+  Step& step = call.step;
+  step.kernel = std::string(call.call.op.name);
+  step.in = {call.in[0]};
+  step.out = {call.out[0]};
+  const bool has_window = a.has("window_name");
+  step.attrs = {{"pre", pre},
+                {"post", post},
+                {"size", a.get<int64_t>("size")},
+                {"memory", natural.sizes[d]},
+                {"out_size", a.get<int64_t>("out_size")},
+                {"out_memory", windowed.sizes[d]},
+                {"window_size", has_window ? a.get<int64_t>("window_size") : 1},
+                {"window_memory", has_window ? windowed.sizes[d + 1] : 1},
+                {"stride", a.get<int64_t>("stride")},
+                {"dilation", a.get<int64_t>("dilation")},
+                {"lo", a.get<int64_t>("lo")},
+                {"wrap", a.get<int64_t>("wrap")},
+                {"fill", a.get<double>("fill")}};
+}
+
+}  // namespace
+
+extern const Op kWindow = {
+    .name = "window",
+    .infer = infer_window,
+    .factors = window_factors,
+    .gradient = [](const GradCall& c) -> std::vector<Tensor> { return c.graph.add(kFold, {c.grads[0]}, c.attrs, Loc::current()); },
+    .emit = emit_window,
+    .contiguous = true};
+extern const Op kFold = {
+    .name = "fold",
+    .infer = infer_fold,
+    .factors = window_factors,
+    .linear = {1u},
+    .gradient = [](const GradCall& c) -> std::vector<Tensor> { return c.graph.add(kWindow, {c.grads[0]}, c.attrs, Loc::current()); },
+    .emit = emit_window,
+    .contiguous = true};
+
+Tensor window(Tensor x, const std::string& dim, const Dim& out, const WindowOptions& o, Loc at) {
+  Attrs attrs = {{"dim", dim},           {"size", x.dim(dim).size},   {"out_name", out.name}, {"out_size", out.size},
+                 {"stride", o.stride},   {"dilation", o.dilation},    {"lo", o.lo},           {"wrap", int64_t{o.wrap}},
+                 {"fill", o.fill}};
+  if (!o.window.empty()) {
+    attrs.set("window_name", o.window);
+    attrs.set("window_size", o.window_size);
+  }
+  return one(x.graph(), kWindow, {x}, std::move(attrs), at);
+}
+
+Tensor slice(Tensor x, const std::string& dim, int64_t begin, int64_t size, Loc at) {
+  require(begin >= 0 && size >= 1 && begin + size <= x.dim(dim).size,
+          "[slice] [{}, {}) is not within dim '{}' of size {} (line {})", begin, begin + size, dim, x.dim(dim).size, at.line());
+  WindowOptions o;
+  o.lo = -begin;
+  return window(x, dim, Dim(dim, size), o, at);
+}
+
+Tensor pad(Tensor x, const std::string& dim, int64_t before, int64_t after, double value, Loc at) {
+  require(before >= 0 && after >= 0, "[pad] {} before and {} after dim '{}'; neither is negative (line {})", before, after,
+          dim, at.line());
+  WindowOptions o;
+  o.lo = before;
+  o.fill = value;
+  return window(x, dim, Dim(dim, x.dim(dim).size + before + after), o, at);
+}
+
+Tensor shift(Tensor x, const std::string& dim, int64_t offset, bool wrap, Loc at) {
+  const int64_t size = x.dim(dim).size;
+  if (wrap && offset % size == 0) return identity(x, at);
+  WindowOptions o;
+  o.lo = wrap ? ((offset % size) + size) % size : offset;
+  o.wrap = wrap;
+  return window(x, dim, Dim(dim, size), o, at);
+}
+
+std::vector<Tensor> split(Tensor x, const std::string& dim, const std::vector<int64_t>& sizes, Loc at) {
+  int64_t total = 0;
+  for (int64_t s : sizes) total += s;
+  require(total == x.dim(dim).size, "[split] the sizes add up to {} but dim '{}' has {} (line {})", total, dim,
+          x.dim(dim).size, at.line());
+  std::vector<Tensor> parts;
+  int64_t begin = 0;
+  for (int64_t s : sizes) parts.push_back(slice(x, dim, begin, s, at)), begin += s;
+  return parts;
+}
+
+std::vector<Tensor> unstack(Tensor x, const std::string& dim, Loc at) {
+  std::vector<Tensor> parts;
+  const Shape rest = x.shape().without({dim});
+  for (int64_t i = 0; i < x.dim(dim).size; ++i) parts.push_back(reshape(slice(x, dim, i, 1, at), rest, at));
+  return parts;
+}
+
+// Each part is padded to the whole and the results are added: linear, so that it works partial and has its gradient.
+Tensor concat(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
+  require(!xs.empty(), "[concat] has no operands (line {})", at.line());
+  int64_t total = 0, before = 0;
+  for (const Tensor& x : xs) total += x.dim(dim).size;
+  Tensor result;
+  for (const Tensor& x : xs) {
+    const int64_t size = x.dim(dim).size;
+    Tensor part = pad(x, dim, before, total - before - size, 0, at);
+    before += size;
+    if (part.shape().rank() == (result ? result.shape().rank() : part.shape().rank()) && result) {
+      part = part.shape() == result.shape() ? part : transpose(part, result.shape(), at);
+    }
+    result = result ? (is_floating(x.dtype()) || x.dtype() != DType::bool_ ? add(result, part, at) : logical_or(result, part, at))
+                    : part;
+  }
+  return result;
+}
+
+Tensor stack(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
+  require(!xs.empty(), "[stack] has no operands (line {})", at.line());
+  std::vector<Tensor> parts;
+  for (const Tensor& x : xs) {
+    std::vector<Dim> dims = {Dim(dim, 1)};
+    dims.insert(dims.end(), xs[0].shape().begin(), xs[0].shape().end());
+    Tensor same = x.shape() == xs[0].shape() ? x : transpose(x, xs[0].shape(), at);
+    parts.push_back(reshape(same, Shape(dims), at));
+  }
+  return concat(parts, dim, at);
+}
+
+}  // namespace tessera
