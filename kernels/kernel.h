@@ -1,8 +1,8 @@
 // The contract between the executor and the kernels of a device.
 //
-// A kernel is *bound* once per step and rank, with its fixed addresses: everything that depends only on shapes,
-// strides and attributes happens then. run() does the work: no allocation, no look-up, no decision that could have been
-// made before.
+// A kernel is *bound* once per step and rank, with its fixed addresses: everything that depends
+// only on shapes, strides and attributes happens then. run() does the work: no allocation, no
+// look-up, no decision that could have been made before.
 #pragma once
 
 #include <cstdint>
@@ -23,21 +23,21 @@ struct TensorArg {
   std::vector<int64_t> sizes, strides;
 };
 
-/// What a kernel finds wrong in data (an index out of range): the first report of a step wins and is thrown by the
-/// executor at the end of the step, with the node's name.
+/// What a kernel finds wrong in data (an index out of range): the first report of a step wins and
+/// is thrown by the executor at the end of the step, with the node's name.
 struct DataFault {
   bool set = false;
   std::string message;
 };
 
 struct KernelArgs {
-  const Step* step = nullptr;                  ///< attrs, pointwise program, name
+  const Step* step = nullptr;  ///< attrs, pointwise program, name
   std::vector<TensorArg> in, out;
-  std::span<const int> coordinates;            ///< of this rank, one per mesh axis
-  const int64_t* scalars = nullptr;            ///< the run-time scalars; they change between runs
-  void* workspace = nullptr;                   ///< of workspace_bytes(), or null
+  std::span<const int> coordinates;  ///< of this rank, one per mesh axis
+  const int64_t* scalars = nullptr;  ///< the run-time scalars; they change between runs
+  void* workspace = nullptr;         ///< of workspace_bytes(), or null
   DataFault* fault = nullptr;
-  int threads = 1;                             ///< that this rank may use
+  int threads = 1;  ///< that this rank may use
 };
 
 class Kernel {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/fail.h"
 #include "catch.h"
 #include "ir/body.h"
 #include "op_cases_run.h"
@@ -146,6 +147,7 @@ TEST_CASE("ops have the reference's values", "[op_cases][fast]") {
   std::string errors;
   for (const OpCase& row : op_cases()) {
     if (row.random) continue;
+    if (getenv("TRACE")) fprintf(stderr, "%s\n", row.name.c_str());
     for (DType type : {DType::float32, DType::float64}) errors += check_values(row, type, clusters);
   }
   CHECK(errors == "");

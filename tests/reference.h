@@ -78,6 +78,10 @@ class Reference {
   Whole scatter(const Node& node, const Whole& indices, const Whole& updates,
                 const Value& out) const;
 
+  void window(const Node& node, const Whole& x, Whole& result) const;
+  void cumsum(const Node& node, const Whole& x, Whole& result) const;
+  void largest(const Node& node, const Whole& x, int64_t k, Whole& values, Whole& indices) const;
+
   const Graph& graph_;
   std::map<std::string, int64_t> sizes_;
   std::map<int, Whole> known_;

@@ -11,8 +11,8 @@ namespace tessera {
 
 class Attrs {
  public:
-  using Value = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
-                             std::vector<std::string>>;
+  using Value = std::variant<int64_t, double, std::string, std::vector<int64_t>,
+                             std::vector<double>, std::vector<std::string>>;
 
   Attrs() = default;
   Attrs(std::initializer_list<std::pair<const std::string, Value>> items) : items_(items) {}

@@ -1,4 +1,5 @@
-// The command line, also for a model of the user's own: `return tessera::run_cli(argc, argv, my_model);`.
+// The command line, also for a model of the user's own: `return tessera::run_cli(argc, argv,
+// my_model);`.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +25,11 @@ struct ConfigKey {
 class Config {
  public:
   explicit Config(const std::vector<ConfigKey>& keys);
-  /// `key` may be short ("layers") where only one section has it. Throws usage errors: an unknown key (with the nearest
-  /// name), an ambiguous one (with the candidates).
+  /// `key` may be short ("layers") where only one section has it. Throws usage errors: an unknown
+  /// key (with the nearest name), an ambiguous one (with the candidates).
   void set(const std::string& key, const std::string& value);
-  /// Sets every key of a TOML file: tables model, train, data; layout.rules and layout.mesh as text or table.
+  /// Sets every key of a TOML file: tables model, train, data; layout.rules and layout.mesh as text
+  /// or table.
   void load_toml(const std::string& path);
   /// The same from text that `source` names in messages.
   void load_toml_text(const std::string& text, const std::string& source);
@@ -59,15 +61,16 @@ struct ModelSpec {
   std::function<int64_t(const Config&)> tokens;
   /// Overrides for `verify`: a tiny configuration.
   std::map<std::string, std::string> tiny;
-  /// Rules for --layout's default, e.g. "batch:data;heads,ff,vocab:model"; names of absent axes are left out.
+  /// Rules for --layout's default, e.g. "batch:data;heads,ff,vocab:model"; names of absent axes are
+  /// left out.
   std::string layout;
 };
 
 /// gpt, mlp.
 const std::vector<ModelSpec>& builtin_models();
 
-/// Runs `tessera ARGS` and returns the exit code: 0, 1 for an error (one line on stderr) or a failed check, 2 for a wrong
-/// command line. The models of the user's own come first.
+/// Runs `tessera ARGS` and returns the exit code: 0, 1 for an error (one line on stderr) or a
+/// failed check, 2 for a wrong command line. The models of the user's own come first.
 int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own = {});
 
 }  // namespace tessera

@@ -17,8 +17,9 @@ class Cluster {
   static Cluster threads(int ranks);
   /// One rank per process of MPI_COMM_WORLD. Throws unsupported if this build has no MPI.
   static Cluster mpi();
-  /// mpi() under a launcher (mpirun, srun), else threads(ranks). Throws a usage error where a launcher announces more
-  /// ranks than MPI sees, and where it announces any and this build has no MPI.
+  /// mpi() under a launcher (mpirun, srun), else threads(ranks). Throws a usage error where a
+  /// launcher announces more ranks than MPI sees, and where it announces any and this build has no
+  /// MPI.
   static Cluster from_environment(int ranks = 1);
   /// Adopts a communicator of the host program; see tessera/interop/mpi.h.
   static Cluster adopt(std::unique_ptr<Communicator> world);
@@ -38,8 +39,8 @@ class Cluster {
   /// Seconds that a wait may last before the missing ranks are named; for Sessions made later.
   void set_timeout(double seconds);
 
-  /// Runs `work` on every local rank at once, each with its communicator, and waits. If some fail, all peers are told, and
-  /// the failure that came first is thrown.
+  /// Runs `work` on every local rank at once, each with its communicator, and waits. If some fail,
+  /// all peers are told, and the failure that came first is thrown.
   void run(const std::function<void(int local_rank, Communicator& world)>& work);
 
  private:
@@ -48,7 +49,8 @@ class Cluster {
   std::unique_ptr<State> state_;
 };
 
-/// The number of ranks that a launcher announces in the environment (Open MPI, PMI, PMIx, Slurm steps), or 0 for none.
+/// The number of ranks that a launcher announces in the environment (Open MPI, PMI, PMIx, Slurm
+/// steps), or 0 for none.
 int launched_ranks();
 
 }  // namespace tessera

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// A named dimension. A bounded dim may be shorter at run time: memory is planned for `size`, masks,
-/// means and counts use the size given with the run (Session::set_size).
+/// A named dimension. A bounded dim may be shorter at run time: memory is planned for `size`,
+/// masks, means and counts use the size given with the run (Session::set_size).
 struct Dim {
   Dim(std::string name, int64_t size) : name(std::move(name)), size(size) {}
   /// A dim with at most `size` elements at run time.

@@ -39,7 +39,8 @@ class Tensor {
 
   /// Renames this value (within its scope); returns it. Fetches, rules and reports use the name.
   Tensor named(const std::string& name) const;
-  /// The same values, in a tensor where `dim` gets the axis that two dims claim (names only, never axes).
+  /// The same values, in a tensor where `dim` gets the axis that two dims claim (names only, never
+  /// axes).
   Tensor prefer(const std::string& dim, Loc at = Loc::current()) const;
 
  private:
@@ -69,11 +70,13 @@ struct Value {
   Shape shape;
   DType dtype = DType::float32;
   std::string name;
-  Purpose purpose = Purpose::none;  ///< grads: the gradient of a parameter; state: part of an optimizer update
+  Purpose purpose =
+      Purpose::none;  ///< grads: the gradient of a parameter; state: part of an optimizer update
   std::vector<std::string> prefer;
 };
 
-/// A parameter or a piece of optimizer state: it lives between runs, is saved in checkpoints and starts as `init`.
+/// A parameter or a piece of optimizer state: it lives between runs, is saved in checkpoints and
+/// starts as `init`.
 struct Stored {
   int value = -1;  ///< what reading it gives
   int init = -1;   ///< its first value
@@ -112,9 +115,9 @@ class Graph {
   /// A stored tensor that is not trained (optimizer state, running statistics).
   Tensor state(const std::string& name, const Shape& shape, const Initializer& init,
                DType dtype = DType::float32, Loc at = Loc::current());
-  /// At the end of each run of a function with updates, `stored` becomes `value`: same shape (in any
-  /// order of dims) and dtype. All values are computed before any is assigned. Throws a usage error for
-  /// a tensor that is not stored and for a second update of one.
+  /// At the end of each run of a function with updates, `stored` becomes `value`: same shape (in
+  /// any order of dims) and dtype. All values are computed before any is assigned. Throws a usage
+  /// error for a tensor that is not stored and for a second update of one.
   void update(Tensor stored, Tensor value, Loc at = Loc::current());
 
   /// Marks `gradient` as that of a parameter: it is laid out by the @grads rules.
@@ -148,7 +151,8 @@ class Graph {
   friend class PurposeScope;
   friend class SourceScope;
   friend class Tensor;
-  Tensor add_stored(const std::string&, const Shape&, const Initializer&, DType, Purpose, bool, Loc);
+  Tensor add_stored(const std::string&, const Shape&, const Initializer&, DType, Purpose, bool,
+                    Loc);
   std::deque<Node> nodes_;  // deques: handles and shapes stay valid while the graph grows
   std::deque<Value> values_;
   std::vector<Stored> stored_;
@@ -173,10 +177,13 @@ class Scope {
   std::string saved_;
 };
 
-/// While it lives, new values belong to `purpose` and are laid out by its rules (optimizers use it).
+/// While it lives, new values belong to `purpose` and are laid out by its rules (optimizers use
+/// it).
 class PurposeScope {
  public:
-  PurposeScope(Graph& graph, Purpose purpose) : graph_(graph), saved_(graph.purpose_) { graph.purpose_ = purpose; }
+  PurposeScope(Graph& graph, Purpose purpose) : graph_(graph), saved_(graph.purpose_) {
+    graph.purpose_ = purpose;
+  }
   ~PurposeScope() { graph_.purpose_ = saved_; }
   PurposeScope(const PurposeScope&) = delete;
 
@@ -185,11 +192,12 @@ class PurposeScope {
   Purpose saved_;
 };
 
-/// While it lives, new nodes report the source line of `node`, its scope and its preferences: for nodes that the
-/// library makes on behalf of a user's node (gradients, bodies).
+/// While it lives, new nodes report the source line of `node`, its scope and its preferences: for
+/// nodes that the library makes on behalf of a user's node (gradients, bodies).
 class SourceScope {
  public:
-  SourceScope(Graph& graph, const Node& node, const std::vector<std::string>& prefer, const std::string& suffix);
+  SourceScope(Graph& graph, const Node& node, const std::vector<std::string>& prefer,
+              const std::string& suffix);
   ~SourceScope();
   SourceScope(const SourceScope&) = delete;
 

@@ -23,8 +23,8 @@ class Mesh {
  public:
   Mesh() = default;
   explicit Mesh(std::vector<MeshAxis> axes);
-  /// "data:2;model:8@nvlink". Separators are ';', ',' and white space. Throws usage errors for a bad
-  /// pair, a size below 1 and an axis named twice.
+  /// "data:2;model:8@nvlink". Separators are ';', ',' and white space. Throws usage errors for a
+  /// bad pair, a size below 1 and an axis named twice.
   static Mesh parse(const std::string& text);
 
   const std::vector<MeshAxis>& axes() const { return axes_; }
@@ -59,10 +59,11 @@ struct LayoutRule {
   std::string text;                 ///< the rule as written, for messages
 };
 
-/// An ordered list of rules. Grammar (docs/concepts.md): clauses end at ';' or a newline; a clause is
-/// "[@purpose | @/glob/] names:axes ..."; commas, dots or white space separate names, names accumulate
-/// until a colon, '+' joins axes, '-' replicates, 'auto' leaves it to the planner, 'name?' may match
-/// nothing, '#' starts a comment.
+/// An ordered list of rules. Grammar (docs/concepts.md): clauses end at ';' or a newline; a clause
+/// is
+/// "[@purpose | @/glob/] names:axes ..."; commas, dots or white space separate names, names
+/// accumulate until a colon, '+' joins axes, '-' replicates, 'auto' leaves it to the planner,
+/// 'name?' may match nothing, '#' starts a comment.
 class Layout {
  public:
   Layout() = default;
@@ -74,15 +75,15 @@ class Layout {
   std::vector<LayoutRule> rules_;
 };
 
-/// What one tensor has on a mesh. A tensor is never both split and partial over one axis, and an axis
-/// of size 1 never occurs.
+/// What one tensor has on a mesh. A tensor is never both split and partial over one axis, and an
+/// axis of size 1 never occurs.
 struct TensorLayout {
   std::vector<std::vector<int>> dims;  ///< per dim its mesh axes, major to minor
-  std::vector<int> partial;            ///< axes over which the slices still must be combined, ascending
-  Combiner combiner = Combiner::sum;   ///< how
-  uint64_t dirty = 0;                  ///< bit d: the padding of dim d may hold anything, not zeros
+  std::vector<int> partial;  ///< axes over which the slices still must be combined, ascending
+  Combiner combiner = Combiner::sum;  ///< how
+  uint64_t dirty = 0;                 ///< bit d: the padding of dim d may hold anything, not zeros
 
-  bool uses(int axis) const;           ///< split or partial over it
+  bool uses(int axis) const;  ///< split or partial over it
   bool operator==(const TensorLayout&) const = default;
   /// "[batch@data, hidden] partial(sum) over model"
   std::string to_string(const std::vector<std::string>& dim_names, const Mesh& mesh) const;

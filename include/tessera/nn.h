@@ -16,15 +16,16 @@ Initializer normal(double stddev);
 /// Normal with standard deviation gain / sqrt(fan_in), cut at two (LeCun et al. 1998).
 Initializer scaled_normal(const std::vector<std::string>& fan_in_dims, double gain = 1);
 
-/// x . w + b: contracts `in` (dims of x) to `out`. Parameters "<name>.w" [in..., out...] and "<name>.b" [out...].
-Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in, const Shape& out, bool bias = true,
-             double gain = 1, Loc at = Loc::current());
+/// x . w + b: contracts `in` (dims of x) to `out`. Parameters "<name>.w" [in..., out...] and
+/// "<name>.b" [out...].
+Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in,
+             const Shape& out, bool bias = true, double gain = 1, Loc at = Loc::current());
 /// layer_norm with parameters "<name>.scale" and "<name>.bias".
 Tensor norm(Tensor x, const std::string& name, const std::string& dim, Loc at = Loc::current());
 
 /// A model: what its functions return by name, and the loss.
 struct Model {
-  Tensor loss;                 ///< scalar
+  Tensor loss;  ///< scalar
   Tensor logits;
   std::vector<Tensor> inputs;  ///< fed each step, named as the fields of the data source
 };
@@ -32,29 +33,31 @@ struct Model {
 /// The dim "batch" of a model.
 Dim batch_dim(int64_t size, bool partial);
 
-/// A pre-norm decoder with learned positions and GELU (Radford et al. 2019). Dims: batch, length, memory_length, d_model,
-/// heads, d_head, ff, vocab. Inputs "inputs" and "targets": int32 [batch, length].
+/// A pre-norm decoder with learned positions and GELU (Radford et al. 2019). Dims: batch, length,
+/// memory_length, d_model, heads, d_head, ff, vocab. Inputs "inputs" and "targets": int32 [batch,
+/// length].
 struct GptOptions {
   int64_t layers = 4, d_model = 128, heads = 4, ff = 512, length = 128, vocab = 256, batch = 8;
-  bool tied = false;        ///< the output projection is the embedding
+  bool tied = false;  ///< the output projection is the embedding
   double dropout = 0;
   bool partial_batch = false;    ///< batch is a bound: for evaluation, whose last batch is shorter
   DType dtype = DType::float32;  ///< of activations; parameters stay float32 unless float64
 };
 Model gpt(Graph& g, const GptOptions& options);
 
-/// Two hidden layers with relu on images. Dims: batch, rows, cols, hidden, hidden2, classes. Inputs "images" float32
-/// [batch, rows, cols] and "labels" int32 [batch].
+/// Two hidden layers with relu on images. Dims: batch, rows, cols, hidden, hidden2, classes. Inputs
+/// "images" float32 [batch, rows, cols] and "labels" int32 [batch].
 struct MlpOptions {
   int64_t batch = 64, rows = 28, cols = 28, hidden = 256, classes = 10;
   bool partial_batch = false;  ///< as for gpt
 };
 Model mlp(Graph& g, const MlpOptions& options);
 
-/// Two convolutions with pooling and a hidden layer on images. Dims: batch, rows, cols, channels0 (1), channels1, channels2,
-/// hidden, classes. Inputs as for mlp.
+/// Two convolutions with pooling and a hidden layer on images. Dims: batch, rows, cols, channels0
+/// (1), channels1, channels2, hidden, classes. Inputs as for mlp.
 struct CnnOptions {
-  int64_t batch = 64, rows = 28, cols = 28, channels1 = 16, channels2 = 32, hidden = 128, classes = 10;
+  int64_t batch = 64, rows = 28, cols = 28, channels1 = 16, channels2 = 32, hidden = 128,
+          classes = 10;
   bool partial_batch = false;
 };
 Model cnn(Graph& g, const CnnOptions& options);

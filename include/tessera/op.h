@@ -1,5 +1,6 @@
-// What an operation is. Every op declares its index space; the partitioner, the cost model, the tests and the planner
-// read the declaration and never ask which op they look at. See docs/adding_an_op.md.
+// What an operation is. Every op declares its index space; the partitioner, the cost model, the
+// tests and the planner read the declaration and never ask which op they look at. See
+// docs/adding_an_op.md.
 #pragma once
 
 #include <array>
@@ -25,8 +26,8 @@ enum class Role : uint8_t {
   map,     ///< in inputs and result; slices are independent
   reduce,  ///< in inputs only; a split leaves the result partial under `combiner`
   fresh,   ///< in the result only; each rank makes its slice from its offset
-  lookup,  ///< indexed by value: a split masks what is elsewhere; in the result of a gather: partial(sum); the indexed
-           ///< dim of a scatter's result stays complete
+  lookup,  ///< indexed by value: a split masks what is elsewhere; in the result of a gather:
+           ///< partial(sum); the indexed dim of a scatter's result stays complete
   inside,  ///< of a composite: used by reductions inside the body; a split needs the body expanded
   whole,   ///< the op needs all of it
 };
@@ -38,7 +39,8 @@ struct Factor {
   Combiner combiner = Combiner::sum;
 };
 
-/// Per operand and dim, the factors (indices into `factors`, major to minor) whose product the dim is.
+/// Per operand and dim, the factors (indices into `factors`, major to minor) whose product the dim
+/// is.
 struct IndexSpace {
   std::vector<Factor> factors;
   std::vector<std::vector<std::vector<int>>> in, out;
@@ -52,7 +54,8 @@ struct OpCall {
   const Attrs& attrs;
 };
 
-/// What Op::gradient sees: the forward operands and results, and one gradient per result (empty if none flows).
+/// What Op::gradient sees: the forward operands and results, and one gradient per result (empty if
+/// none flows).
 struct GradCall {
   Graph& graph;
   const Attrs& attrs;
@@ -63,22 +66,26 @@ struct Op {
   std::string_view name;
   /// The result types. Throws usage errors; the caller adds op name, source line and scope.
   std::vector<ValueType> (*infer)(const OpCall& call) = nullptr;
-  /// The index space; null: one factor per dim name, `map` where it is in inputs and results, `reduce(combiner)` in
-  /// inputs only, `fresh` in results only. Ignored for composites: theirs follows from the body.
+  /// The index space; null: one factor per dim name, `map` where it is in inputs and results,
+  /// `reduce(combiner)` in inputs only, `fresh` in results only. Ignored for composites: theirs
+  /// follows from the body.
   IndexSpace (*factors)(const OpCall& call) = nullptr;
   Combiner combiner = Combiner::sum;
-  /// Sets of operands (bit masks) in which the op is jointly linear with no constant: add {0b11}, mul {0b01, 0b10}.
+  /// Sets of operands (bit masks) in which the op is jointly linear with no constant: add {0b11},
+  /// mul {0b01, 0b10}.
   std::array<uint32_t, 3> linear = {};
   /// Operands whose padding must be zero whatever the roles say (indices of a gather).
   uint32_t zero_padding = 0;
-  /// Gradients of the inputs, built from public ops; an empty Tensor where none flows. Null: no gradient (integer
-  /// results, comparisons), or, for a composite, that of the body.
+  /// Gradients of the inputs, built from public ops; an empty Tensor where none flows. Null: no
+  /// gradient (integer results, comparisons), or, for a composite, that of the body.
   std::vector<Tensor> (*gradient)(const GradCall& call) = nullptr;
-  /// Floating-point operations of the whole op; null: one per element of the first result and of the inputs' factors.
+  /// Floating-point operations of the whole op; null: one per element of the first result and of
+  /// the inputs' factors.
   int64_t (*flops)(const OpCall& call) = nullptr;
   /// Composites: the definition, from plainer ops.
   std::vector<Tensor> (*body)(const std::vector<Tensor>& in, const Attrs& attrs) = nullptr;
-  /// Pointwise ops: the instruction, and where it needs more than its operands, how it is filled in.
+  /// Pointwise ops: the instruction, and where it needs more than its operands, how it is filled
+  /// in.
   bool pointwise = false;
   Code code = {};
   /// Everything else: fills in the step. Null: kernel `name` over aligned views (see ir/emit.h).

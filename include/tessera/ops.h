@@ -1,6 +1,7 @@
-// The operations. All take and return Tensors of one graph; dims are matched by name, whatever their order. Every
-// function throws a usage error that names the op, the culprit dim or dtype, the numbers and the caller's line.
-// Operands have equal dtypes (there is no implicit promotion; use cast). Integer tensors have no gradient.
+// The operations. All take and return Tensors of one graph; dims are matched by name, whatever
+// their order. Every function throws a usage error that names the op, the culprit dim or dtype, the
+// numbers and the caller's line. Operands have equal dtypes (there is no implicit promotion; use
+// cast). Integer tensors have no gradient.
 #pragma once
 
 #include <source_location>
@@ -19,27 +20,30 @@ struct At {
 
 // ---------------------------------------------------------------------------------------- sources
 /// A tensor filled with `value`.
-Tensor constant(Graph& g, double value, DType dtype = DType::float32, const Shape& shape = {}, Loc at = Loc::current());
+Tensor constant(Graph& g, double value, DType dtype = DType::float32, const Shape& shape = {},
+                Loc at = Loc::current());
 /// The index along `dim`: [dim], 0 .. size-1.
 Tensor iota(Graph& g, const Dim& dim, DType dtype = DType::int32, Loc at = Loc::current());
 /// The actual size of `dim`, a scalar (the run's size where the dim is bounded).
 Tensor dim_size(Graph& g, const Dim& dim, DType dtype = DType::float32, Loc at = Loc::current());
-/// Random numbers are a pure function of (seed, name of this node, step, logical index): the same under every layout.
-/// Uniform in [lo, hi).
-Tensor random_uniform(Graph& g, const Shape& shape, double lo = 0, double hi = 1, DType dtype = DType::float32,
-                      Loc at = Loc::current());
+/// Random numbers are a pure function of (seed, name of this node, step, logical index): the same
+/// under every layout. Uniform in [lo, hi).
+Tensor random_uniform(Graph& g, const Shape& shape, double lo = 0, double hi = 1,
+                      DType dtype = DType::float32, Loc at = Loc::current());
 /// Normal by the inverse distribution function.
-Tensor random_normal(Graph& g, const Shape& shape, double mean = 0, double stddev = 1, DType dtype = DType::float32,
-                     Loc at = Loc::current());
+Tensor random_normal(Graph& g, const Shape& shape, double mean = 0, double stddev = 1,
+                     DType dtype = DType::float32, Loc at = Loc::current());
 /// Normal, cut to two standard deviations (of the parent distribution).
-Tensor truncated_normal(Graph& g, const Shape& shape, double mean = 0, double stddev = 1, DType dtype = DType::float32,
-                        Loc at = Loc::current());
+Tensor truncated_normal(Graph& g, const Shape& shape, double mean = 0, double stddev = 1,
+                        DType dtype = DType::float32, Loc at = Loc::current());
 
-// ----------------------------------------------------------------------------- pointwise, one operand
-#define TESSERA_UNARY_OPS(X)                                                                                 \
-  X(neg) X(abs) X(sign) X(exp) X(log) X(log1p) X(sqrt) X(rsqrt) X(reciprocal) X(square) X(sin) X(cos)        \
-  X(tanh) X(sigmoid) X(softplus) X(relu) X(gelu) X(silu) X(erf) X(erf_inv) X(floor) X(ceil) X(round)         \
-  X(logical_not) X(is_finite)
+// ----------------------------------------------------------------------------- pointwise, one
+// operand
+#define TESSERA_UNARY_OPS(X)                                                                    \
+  X(neg)                                                                                        \
+  X(abs) X(sign) X(exp) X(log) X(log1p) X(sqrt) X(rsqrt) X(reciprocal) X(square) X(sin) X(cos)  \
+      X(tanh) X(sigmoid) X(softplus) X(relu) X(gelu) X(silu) X(erf) X(erf_inv) X(floor) X(ceil) \
+          X(round) X(logical_not) X(is_finite)
 #define X(name) Tensor name(Tensor x, Loc at = Loc::current());
 TESSERA_UNARY_OPS(X)
 #undef X
@@ -55,25 +59,27 @@ Tensor stop_gradient(Tensor x, Loc at = Loc::current());
 /// x with each element zeroed with probability `rate` and the rest divided by 1 - rate.
 Tensor dropout(Tensor x, double rate, Loc at = Loc::current());
 
-// ---------------------------------------------------------------------------- pointwise, two operands
-// Broadcasting by name: the result has the dims of the operand that contains the other's, else those of the first
-// followed by those of the second that it lacks.
-#define TESSERA_BINARY_OPS(X)                                                                                \
-  X(add) X(sub) X(mul) X(div) X(floor_div) X(mod) X(pow) X(minimum) X(maximum) X(less) X(less_equal)         \
-  X(greater) X(greater_equal) X(equal) X(not_equal) X(logical_and) X(logical_or)
+// ---------------------------------------------------------------------------- pointwise, two
+// operands Broadcasting by name: the result has the dims of the operand that contains the other's,
+// else those of the first followed by those of the second that it lacks.
+#define TESSERA_BINARY_OPS(X)                                                                 \
+  X(add)                                                                                      \
+  X(sub) X(mul) X(div) X(floor_div) X(mod) X(pow) X(minimum) X(maximum) X(less) X(less_equal) \
+      X(greater) X(greater_equal) X(equal) X(not_equal) X(logical_and) X(logical_or)
 #define X(name) Tensor name(Tensor a, Tensor b, Loc at = Loc::current());
 TESSERA_BINARY_OPS(X)
 #undef X
-/// condition ? a : b; nothing of the operand not chosen leaks, in value or gradient. condition is bool.
+/// condition ? a : b; nothing of the operand not chosen leaks, in value or gradient. condition is
+/// bool.
 Tensor where(Tensor condition, Tensor a, Tensor b, Loc at = Loc::current());
 
-#define TESSERA_OPERATOR(symbol, name)                                                                       \
-  inline Tensor operator symbol(At a, At b) { return name(a.tensor, b.tensor, a.at); }                       \
-  inline Tensor operator symbol(At a, double b) {                                                            \
-    return name(a.tensor, constant(a.tensor.graph(), b, a.tensor.dtype(), {}, a.at), a.at);                  \
-  }                                                                                                          \
-  inline Tensor operator symbol(double a, At b) {                                                            \
-    return name(constant(b.tensor.graph(), a, b.tensor.dtype(), {}, b.at), b.tensor, b.at);                  \
+#define TESSERA_OPERATOR(symbol, name)                                                      \
+  inline Tensor operator symbol(At a, At b) { return name(a.tensor, b.tensor, a.at); }      \
+  inline Tensor operator symbol(At a, double b) {                                           \
+    return name(a.tensor, constant(a.tensor.graph(), b, a.tensor.dtype(), {}, a.at), a.at); \
+  }                                                                                         \
+  inline Tensor operator symbol(double a, At b) {                                           \
+    return name(constant(b.tensor.graph(), a, b.tensor.dtype(), {}, b.at), b.tensor, b.at); \
   }
 TESSERA_OPERATOR(+, add)
 TESSERA_OPERATOR(-, sub)
@@ -86,10 +92,12 @@ TESSERA_OPERATOR(>=, greater_equal)
 #undef TESSERA_OPERATOR
 inline Tensor operator-(At x) { return neg(x.tensor, x.at); }
 
-// ------------------------------------------------------------------------------- products, reductions
+// ------------------------------------------------------------------------------- products,
+// reductions
 /// Sum of products over every dim that is not in `out`; dims of `out` in no input broadcast.
 Tensor einsum(const std::vector<Tensor>& xs, const Shape& out, Loc at = Loc::current());
-/// Reduces every dim that occurs in at least two inputs; the result's dims in order of first appearance.
+/// Reduces every dim that occurs in at least two inputs; the result's dims in order of first
+/// appearance.
 Tensor einsum(const std::vector<Tensor>& xs, Loc at = Loc::current());
 
 /// Reductions over the named dims. Empty maxima are impossible: dims have at least one element.
@@ -107,55 +115,67 @@ Tensor mean_all(Tensor x, Loc at = Loc::current());
 /// Index (int32) of the largest element; the lowest index at ties.
 Tensor argmax(Tensor x, const std::string& dim, Loc at = Loc::current());
 struct TopK {
-  Tensor values, indices;  ///< x's dims without the reduced one, then k; descending; indices are int32
+  Tensor values,
+      indices;  ///< x's dims without the reduced one, then k; descending; indices are int32
 };
 /// The k largest elements along `dim`; at ties the lowest index comes first.
 TopK top_k(Tensor x, const std::string& dim, const Dim& k, Loc at = Loc::current());
 /// Running sums along `dim`.
-Tensor cumsum(Tensor x, const std::string& dim, bool exclusive = false, bool reverse = false, Loc at = Loc::current());
+Tensor cumsum(Tensor x, const std::string& dim, bool exclusive = false, bool reverse = false,
+              Loc at = Loc::current());
 
-// ------------------------------------------------------------------------------------------ composites
+// ------------------------------------------------------------------------------------------
+// composites
 Tensor softmax(Tensor x, const Axes& axes, Loc at = Loc::current());
 Tensor log_softmax(Tensor x, const Axes& axes, Loc at = Loc::current());
-/// -log softmax(logits)[labels] + z_loss * logsumexp(logits)^2, per example: the dims of logits without `classes`.
-/// labels: int32 or int64, those dims; or soft labels in logits' dtype and dims.
+/// -log softmax(logits)[labels] + z_loss * logsumexp(logits)^2, per example: the dims of logits
+/// without `classes`. labels: int32 or int64, those dims; or soft labels in logits' dtype and dims.
 Tensor cross_entropy(Tensor logits, Tensor labels, const std::string& classes, double z_loss = 0,
                      Loc at = Loc::current());
-/// (x - mean) / sqrt(var + eps) * scale + bias over `dim`; scale and bias: [dim] (Ba et al. 2016, eq. 4).
+/// (x - mean) / sqrt(var + eps) * scale + bias over `dim`; scale and bias: [dim] (Ba et al. 2016,
+/// eq. 4).
 Tensor layer_norm(Tensor x, const std::string& dim, Tensor scale, Tensor bias, double eps = 1e-5,
                   Loc at = Loc::current());
 /// x / sqrt(mean(x^2) + eps) * scale (Zhang & Sennrich 2019).
-Tensor rms_norm(Tensor x, const std::string& dim, Tensor scale, double eps = 1e-6, Loc at = Loc::current());
+Tensor rms_norm(Tensor x, const std::string& dim, Tensor scale, double eps = 1e-6,
+                Loc at = Loc::current());
 
 struct AttentionOptions {
-  std::string length = "length";          ///< query position
+  std::string length = "length";                ///< query position
   std::string memory_length = "memory_length";  ///< key position
-  std::string key_dim = "d_head";         ///< contracted dim of query and key
-  bool causal = false;                    ///< query i sees keys 0 .. i
-  double scale = 0;                       ///< of the logits; 0: 1 / sqrt(key_dim)
-  double dropout = 0;                     ///< on the weights
+  std::string key_dim = "d_head";               ///< contracted dim of query and key
+  bool causal = false;                          ///< query i sees keys 0 .. i
+  double scale = 0;                             ///< of the logits; 0: 1 / sqrt(key_dim)
+  double dropout = 0;                           ///< on the weights
 };
-/// softmax(query . key * scale + mask) . value over memory_length (Vaswani et al. 2017, eq. 1). query
-/// [..., length, key_dim], key and value [..., memory_length, key_dim], any further dims (batch, heads) by name. `mask`
-/// may be empty; bool, true where a query may look; some of the dims of the logits. The result has query's shape.
-Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask = {}, const AttentionOptions& options = {},
-                 Loc at = Loc::current());
+/// softmax(query . key * scale + mask) . value over memory_length (Vaswani et al. 2017, eq. 1).
+/// query
+/// [..., length, key_dim], key and value [..., memory_length, key_dim], any further dims (batch,
+/// heads) by name. `mask` may be empty; bool, true where a query may look; some of the dims of the
+/// logits. The result has query's shape.
+Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask = {},
+                 const AttentionOptions& options = {}, Loc at = Loc::current());
 
-// -------------------------------------------------------------------------------------- indexed access
-/// What happens to an index outside [0, size): an error at the end of the step that names node and index; the result is
-/// zero; the update is dropped (as zero); or the index is clamped.
+// -------------------------------------------------------------------------------------- indexed
+// access
+/// What happens to an index outside [0, size): an error at the end of the step that names node and
+/// index; the result is zero; the update is dropped (as zero); or the index is clamped.
 enum class OutOfRange { error, zero, drop, clamp };
-/// weights[indices] along `dim`: dims of indices, then those of weights without `dim`; dims of one name are shared.
-Tensor gather(Tensor weights, Tensor indices, const std::string& dim, OutOfRange out_of_range = OutOfRange::error,
-              Loc at = Loc::current());
-/// Zeros of shape `out` plus updates at indices along `dim`; the rest of updates' dims that `out` lacks are summed.
+/// weights[indices] along `dim`: dims of indices, then those of weights without `dim`; dims of one
+/// name are shared.
+Tensor gather(Tensor weights, Tensor indices, const std::string& dim,
+              OutOfRange out_of_range = OutOfRange::error, Loc at = Loc::current());
+/// Zeros of shape `out` plus updates at indices along `dim`; the rest of updates' dims that `out`
+/// lacks are summed.
 Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::string& dim,
                    OutOfRange out_of_range = OutOfRange::error, Loc at = Loc::current());
-/// `on` where the index equals the position along `dim`, else `off`; all off for an index out of range.
-Tensor one_hot(Tensor indices, const Dim& dim, double on = 1, double off = 0, DType dtype = DType::float32,
-               Loc at = Loc::current());
+/// `on` where the index equals the position along `dim`, else `off`; all off for an index out of
+/// range.
+Tensor one_hot(Tensor indices, const Dim& dim, double on = 1, double off = 0,
+               DType dtype = DType::float32, Loc at = Loc::current());
 
-// ---------------------------------------------------------------------------------------- dims, shapes
+// ---------------------------------------------------------------------------------------- dims,
+// shapes
 /// The same elements in another order of dims.
 Tensor transpose(Tensor x, const Shape& shape, Loc at = Loc::current());
 /// Repeats along the dims of `shape` that x lacks.
@@ -166,27 +186,32 @@ Tensor reshape(Tensor x, const Shape& shape, Loc at = Loc::current());
 Tensor rename(Tensor x, const std::string& from, const std::string& to, Loc at = Loc::current());
 
 /// Elements [begin, begin + size) of `dim`.
-Tensor slice(Tensor x, const std::string& dim, int64_t begin, int64_t size, Loc at = Loc::current());
+Tensor slice(Tensor x, const std::string& dim, int64_t begin, int64_t size,
+             Loc at = Loc::current());
 /// `value` before and after: dim gets size + before + after elements.
-Tensor pad(Tensor x, const std::string& dim, int64_t before, int64_t after, double value = 0, Loc at = Loc::current());
+Tensor pad(Tensor x, const std::string& dim, int64_t before, int64_t after, double value = 0,
+           Loc at = Loc::current());
 /// y[i] = x[i - offset]; what comes from outside is zero, or wraps around.
-Tensor shift(Tensor x, const std::string& dim, int64_t offset, bool wrap = false, Loc at = Loc::current());
+Tensor shift(Tensor x, const std::string& dim, int64_t offset, bool wrap = false,
+             Loc at = Loc::current());
 /// Tensors that agree in all dims but `dim`, one behind the other.
 Tensor concat(const std::vector<Tensor>& xs, const std::string& dim, Loc at = Loc::current());
 /// The inverse of concat; the sizes add up to dim's.
-std::vector<Tensor> split(Tensor x, const std::string& dim, const std::vector<int64_t>& sizes, Loc at = Loc::current());
+std::vector<Tensor> split(Tensor x, const std::string& dim, const std::vector<int64_t>& sizes,
+                          Loc at = Loc::current());
 /// Tensors of one shape along a new first dim, and the inverse.
 Tensor stack(const std::vector<Tensor>& xs, const std::string& dim, Loc at = Loc::current());
 std::vector<Tensor> unstack(Tensor x, const std::string& dim, Loc at = Loc::current());
 
 struct Conv2dOptions {
-  std::string height = "height", width = "width";                       ///< dims of x
-  std::string filter_height = "filter_height", filter_width = "filter_width";  ///< dims of the filter
+  std::string height = "height", width = "width";  ///< dims of x
+  std::string filter_height = "filter_height",
+              filter_width = "filter_width";  ///< dims of the filter
   int64_t stride = 1;
   bool same = true;  ///< pad so that out = ceil(in / stride); else only whole windows
 };
-/// Contracts the filter dims and every dim that x and filter share (the input channels); the filter's other dims (the output
-/// channels) come last. Cross-correlation, as in every framework.
+/// Contracts the filter dims and every dim that x and filter share (the input channels); the
+/// filter's other dims (the output channels) come last. Cross-correlation, as in every framework.
 Tensor conv2d(Tensor x, Tensor filter, const Conv2dOptions& options = {}, Loc at = Loc::current());
 struct PoolOptions {
   std::string height = "height", width = "width";
@@ -195,8 +220,10 @@ struct PoolOptions {
 };
 Tensor max_pool(Tensor x, const PoolOptions& options = {}, Loc at = Loc::current());
 
-// ------------------------------------------------------------------------------------------- gradients
-/// d sum(y) / d x for each x, with y's gradient 1 or `seed`. An x that y does not depend on gets zeros.
+// -------------------------------------------------------------------------------------------
+// gradients
+/// d sum(y) / d x for each x, with y's gradient 1 or `seed`. An x that y does not depend on gets
+/// zeros.
 std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at = Loc::current());
 
 }  // namespace tessera

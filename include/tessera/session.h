@@ -20,15 +20,17 @@ struct CompileOptions {
   std::vector<FunctionSpec> functions;
   uint64_t seed = 0;
   int threads_per_rank = 1;
-  /// Outputs of one element (the loss) that must be finite: where one is not, run() stores nothing and throws an error that
-  /// names the first node with a non-finite result.
+  /// Outputs of one element (the loss) that must be finite: where one is not, run() stores nothing
+  /// and throws an error that names the first node with a non-finite result.
   std::vector<std::string> guards = {};
-  /// Globs of tensor names: what matches can be fetched after a run without being an output. "*" keeps everything.
+  /// Globs of tensor names: what matches can be fetched after a run without being an output. "*"
+  /// keeps everything.
   std::vector<std::string> keep = {};
 };
 
-/// One rank's part of a named tensor. Element (i0, i1, ...) of the slice, with i_d < valid[d], is element
-/// (offset[d] + i_d) of the whole and lies at data + sum i_d * strides[d] elements. The rest of the slice is padding.
+/// One rank's part of a named tensor. Element (i0, i1, ...) of the slice, with i_d < valid[d], is
+/// element (offset[d] + i_d) of the whole and lies at data + sum i_d * strides[d] elements. The
+/// rest of the slice is padding.
 struct Slice {
   int rank = 0;
   void* data = nullptr;
@@ -38,25 +40,28 @@ struct Slice {
   bool is_owner = false;  ///< of several ranks with the same part, the one that writes it out
 };
 
-/// Thread ranks: one Session drives all ranks. MPI: every process has one and calls the same methods in the same order
-/// ("collective"); methods that are not are marked. After a communication or device error every call throws, except
-/// slices(), which still reads the last parameters.
+/// Thread ranks: one Session drives all ranks. MPI: every process has one and calls the same
+/// methods in the same order
+/// ("collective"); methods that are not are marked. After a communication or device error every
+/// call throws, except slices(), which still reads the last parameters.
 class Session {
  public:
-  /// Compiles, plans memory, compares the Program's hash over all ranks and runs the initializers. Collective. Throws
-  /// usage errors of model, layout and mesh (mesh size != cluster size).
+  /// Compiles, plans memory, compares the Program's hash over all ranks and runs the initializers.
+  /// Collective. Throws usage errors of model, layout and mesh (mesh size != cluster size).
   Session(const Graph& graph, Cluster& cluster, const CompileOptions& options);
   ~Session();
   Session(const Session&) = delete;
 
-  /// The value of an input for the next runs, whole and equal in every process. Throws a usage error for a wrong name,
-  /// dtype or number of elements. With bounded dims `whole` has the sizes set by set_size(). Local.
+  /// The value of an input for the next runs, whole and equal in every process. Throws a usage
+  /// error for a wrong name, dtype or number of elements. With bounded dims `whole` has the sizes
+  /// set by set_size(). Local.
   void feed(const std::string& input, const Array& whole);
   /// Fills an input slice by slice: `fill` is called for each local rank. Padding is zeroed. Local.
   void feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill);
   /// The actual size of a bounded dim for the next runs; the same in every process. Local.
   void set_size(const std::string& dim, int64_t size);
-  /// The step counter that random numbers depend on; run() of a function with updates adds 1. Local.
+  /// The step counter that random numbers depend on; run() of a function with updates adds 1.
+  /// Local.
   void set_step(int64_t step);
   int64_t step() const;
 
@@ -66,7 +71,8 @@ class Session {
   Array fetch(const std::string& name);
   /// fetch() of a tensor of one element.
   double fetch_scalar(const std::string& name);
-  /// The local ranks' parts of a parameter, state, input or output of the last run, in place. Local.
+  /// The local ranks' parts of a parameter, state, input or output of the last run, in place.
+  /// Local.
   std::vector<Slice> slices(const std::string& name);
   /// Names of all parameters and state, in order.
   std::vector<std::string> stored_names() const;

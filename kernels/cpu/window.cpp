@@ -1,5 +1,6 @@
-// window and fold: for every place before the dim, output index and window index there is one input index, at which the
-// elements behind the dim are copied (window) or added (fold) as one row. Rows outside read the fill and add to nothing.
+// window and fold: for every place before the dim, output index and window index there is one input
+// index, at which the elements behind the dim are copied (window) or added (fold) as one row. Rows
+// outside read the fill and add to nothing.
 #include <algorithm>
 #include <cstring>
 
@@ -40,7 +41,8 @@ struct Relation {
     }
   }
 
-  int64_t pre, post, size, memory, out_size, out_memory, window_size, window_memory, stride, dilation, lo;
+  int64_t pre, post, size, memory, out_size, out_memory, window_size, window_memory, stride,
+      dilation, lo;
   bool wrap;
   double fill;
 };
@@ -48,8 +50,10 @@ struct Relation {
 template <class T>
 T fill_value(double fill) {
   if constexpr (std::is_integral_v<T>) {
-    if (fill <= static_cast<double>(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
-    if (fill >= static_cast<double>(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
+    if (fill <= static_cast<double>(std::numeric_limits<T>::min()))
+      return std::numeric_limits<T>::min();
+    if (fill >= static_cast<double>(std::numeric_limits<T>::max()))
+      return std::numeric_limits<T>::max();
     return static_cast<T>(fill);
   } else {
     return store_as<T>(static_cast<Compute<T>>(fill));
@@ -58,7 +62,8 @@ T fill_value(double fill) {
 
 class Window final : public Kernel {
  public:
-  explicit Window(const KernelArgs& args) : in_(args.in.at(0)), out_(args.out.at(0)), relation_(args.step->attrs) {}
+  explicit Window(const KernelArgs& args)
+      : in_(args.in.at(0)), out_(args.out.at(0)), relation_(args.step->attrs) {}
   void run() override {
     with_element(in_.dtype, [&](auto zero) {
       using T = decltype(zero);
@@ -82,7 +87,8 @@ class Window final : public Kernel {
 
 class Fold final : public Kernel {
  public:
-  explicit Fold(const KernelArgs& args) : in_(args.in.at(0)), out_(args.out.at(0)), relation_(args.step->attrs) {}
+  explicit Fold(const KernelArgs& args)
+      : in_(args.in.at(0)), out_(args.out.at(0)), relation_(args.step->attrs) {}
   void run() override {
     with_element(in_.dtype, [&](auto zero) {
       using T = decltype(zero);
@@ -91,7 +97,8 @@ class Fold final : public Kernel {
       std::fill(out, out + relation_.pre * relation_.memory * relation_.post, T{});
       relation_.each_row([&](int64_t to, int64_t from) {
         for (int64_t i = 0; to >= 0 && i < relation_.post; ++i) {
-          out[to + i] = store_as<T>(static_cast<Compute<T>>(load_as(out[to + i]) + load_as(in[from + i])));
+          out[to + i] =
+              store_as<T>(static_cast<Compute<T>>(load_as(out[to + i]) + load_as(in[from + i])));
         }
       });
     });
@@ -104,7 +111,9 @@ class Fold final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> bind_window(const KernelArgs& args) { return std::make_unique<Window>(args); }
+std::unique_ptr<Kernel> bind_window(const KernelArgs& args) {
+  return std::make_unique<Window>(args);
+}
 std::unique_ptr<Kernel> bind_fold(const KernelArgs& args) { return std::make_unique<Fold>(args); }
 
 }  // namespace tessera::cpu

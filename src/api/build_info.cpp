@@ -25,9 +25,13 @@ BuildInfo build_info() {
     }
     std::fclose(file);
   }
-  info.isa = __builtin_cpu_supports("avx512f") ? "AVX-512" : __builtin_cpu_supports("avx2") ? "AVX2" : "SSE2";
+  info.isa = __builtin_cpu_supports("avx512f") ? "AVX-512"
+             : __builtin_cpu_supports("avx2")  ? "AVX2"
+                                               : "SSE2";
   info.blas = cpu::blas_description();
-  info.mpi = have_mpi() ? "MPI " TESSERA_MPI_VERSION : "no: this build found no MPI when it was configured (Debian: libopenmpi-dev openmpi-bin)";
+  info.mpi = have_mpi() ? "MPI " TESSERA_MPI_VERSION
+                        : "no: this build found no MPI when it was configured (Debian: "
+                          "libopenmpi-dev openmpi-bin)";
   info.cuda = "no: this version runs on CPUs";
   info.nccl = "no: this version runs on CPUs";
   return info;

@@ -1,5 +1,5 @@
-// Thread ranks are a pool of threads that run one piece of work at a time, each on its own communicator; under MPI the
-// calling thread is the one local rank.
+// Thread ranks are a pool of threads that run one piece of work at a time, each on its own
+// communicator; under MPI the calling thread is the one local rank.
 #include "tessera/cluster.h"
 
 #include <condition_variable>
@@ -70,7 +70,8 @@ Cluster Cluster::threads(int ranks) {
   require(ranks >= 1, "a cluster of {} ranks; it has at least 1", ranks);
   auto state = std::make_unique<State>();
   state->worlds = make_local_world(ranks);
-  for (int r = 0; ranks > 1 && r < ranks; ++r) state->pool.emplace_back([s = state.get(), r] { s->serve(r); });
+  for (int r = 0; ranks > 1 && r < ranks; ++r)
+    state->pool.emplace_back([s = state.get(), r] { s->serve(r); });
   return Cluster(std::move(state));
 }
 
@@ -92,14 +93,17 @@ Cluster Cluster::from_environment(int ranks) {
   if (env.launched_ranks == 0) return threads(ranks);
   if (!have_mpi()) {
     require(env.launched_ranks == 1,
-            "{} says this job has {} ranks, but this build has no MPI, so each process would train alone; install an MPI "
-            "(Debian: libopenmpi-dev openmpi-bin) and build again, or run without the launcher: ranks are then threads",
+            "{} says this job has {} ranks, but this build has no MPI, so each process would train "
+            "alone; install an MPI "
+            "(Debian: libopenmpi-dev openmpi-bin) and build again, or run without the launcher: "
+            "ranks are then threads",
             env.launcher_variable, env.launched_ranks);
     return threads(ranks);
   }
   Cluster cluster = mpi();
   require(cluster.size() == env.launched_ranks,
-          "{} says this job has {} ranks, but MPI sees {}; the launcher belongs to another MPI: use the mpirun of the MPI "
+          "{} says this job has {} ranks, but MPI sees {}; the launcher belongs to another MPI: "
+          "use the mpirun of the MPI "
           "that this build was linked to, or srun --mpi=pmix",
           env.launcher_variable, env.launched_ranks, cluster.size());
   if (cluster.size() == 1 && ranks > 1) return threads(ranks);

@@ -26,18 +26,23 @@ FunctionReport report_function(const Program& program, const Function& f) {
     if (step.kind == StepKind::collective) {
       int ranks = 1;
       for (int axis : step.axes) ranks *= program.axis_sizes[axis];
-      report.collectives.push_back({step.kernel, step.origin.name, step.origin.source, step.origin.reason,
-                                    join_axes(program, step.axes), ranks, step.bytes});
+      report.collectives.push_back({step.kernel, step.origin.name, step.origin.source,
+                                    step.origin.reason, join_axes(program, step.axes), ranks,
+                                    step.bytes});
       report.bytes += step.bytes;
     }
-    if (!step.unused.empty() && step.flops > 0 && step.kernel != "pointwise" && step.kernel != "copy") {
+    if (!step.unused.empty() && step.flops > 0 && step.kernel != "pointwise" &&
+        step.kernel != "copy") {
       double factor = 1;
       for (int axis : step.unused) factor *= program.axis_sizes[axis];
-      report.redundant.push_back({step.origin.name, step.origin.source, join_axes(program, step.unused), step.flops, factor, ""});
+      report.redundant.push_back({step.origin.name, step.origin.source,
+                                  join_axes(program, step.unused), step.flops, factor, ""});
     }
   }
   std::stable_sort(report.redundant.begin(), report.redundant.end(),
-                   [](const auto& a, const auto& b) { return a.flops * (a.factor - 1) > b.flops * (b.factor - 1); });
+                   [](const auto& a, const auto& b) {
+                     return a.flops * (a.factor - 1) > b.flops * (b.factor - 1);
+                   });
   if (report.redundant.size() > 8) report.redundant.resize(8);
   return report;
 }
@@ -50,7 +55,8 @@ void find_peak(const Program& program, MemoryReport& memory) {
     for (size_t s = 0; s < f.steps.size(); ++s) {
       auto touch = [&](int buffer) {
         if (buffer < 0 || program.buffers[buffer].arena != ArenaKind::transient) return;
-        life.emplace(buffer, std::make_pair(static_cast<int>(s), 0)).first->second.second = static_cast<int>(s);
+        life.emplace(buffer, std::make_pair(static_cast<int>(s), 0)).first->second.second =
+            static_cast<int>(s);
       };
       for (const View& v : f.steps[s].out) touch(v.buffer);
       for (const View& v : f.steps[s].in) touch(v.buffer);
@@ -75,7 +81,8 @@ void find_peak(const Program& program, MemoryReport& memory) {
       }
     }
   }
-  std::sort(memory.at_peak.begin(), memory.at_peak.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::sort(memory.at_peak.begin(), memory.at_peak.end(),
+            [](const auto& a, const auto& b) { return a.second > b.second; });
   if (memory.at_peak.size() > 8) memory.at_peak.resize(8);
 }
 
@@ -96,8 +103,10 @@ std::vector<PaddingReport> padding_of(const Program& program) {
 }  // namespace
 
 Explanation explain(const Graph& graph, const CompileOptions& options,
-                    const std::function<void(const std::string&, const std::function<std::string()>&)>& after_pass) {
-  LowerOptions lowering{options.mesh, options.layout, options.functions, composite_kernels(), workspace_bytes, after_pass};
+                    const std::function<void(const std::string&,
+                                             const std::function<std::string()>&)>& after_pass) {
+  LowerOptions lowering{options.mesh,        options.layout,  options.functions,
+                        composite_kernels(), workspace_bytes, after_pass};
   const Program program = lower(graph, lowering);
   Explanation e;
   for (const Function& f : program.functions) e.functions.push_back(report_function(program, f));
@@ -112,8 +121,10 @@ Explanation explain(const Graph& graph, const CompileOptions& options,
   for (const PaddingReport& p : e.padding) {
     const double waste = 1 - static_cast<double>(p.size) / static_cast<double>(p.padded);
     if (waste > 0.2) {
-      e.notes.push_back(fmt::format("dim '{}' of {} is padded to {}: {:.0f} % of its memory and work is wasted; give it fewer ranks",
-                                    p.dim, p.size, p.padded, 100 * waste));
+      e.notes.push_back(
+          fmt::format("dim '{}' of {} is padded to {}: {:.0f} % of its memory and work is wasted; "
+                      "give it fewer ranks",
+                      p.dim, p.size, p.padded, 100 * waste));
     }
   }
   e.program_hash = hash(program);
@@ -123,20 +134,26 @@ Explanation explain(const Graph& graph, const CompileOptions& options,
 std::string to_string(const Explanation& e) {
   std::string text;
   for (const FunctionReport& f : e.functions) {
-    text += fmt::format("function {}: {} steps, {} flops and {} bytes sent on each rank\n", f.name, f.steps, f.flops, f.bytes);
+    text += fmt::format("function {}: {} steps, {} flops and {} bytes sent on each rank\n", f.name,
+                        f.steps, f.flops, f.bytes);
     for (const CollectiveReport& c : f.collectives) {
-      text += fmt::format("  {:<14} over {:<12} {:>12} B  {}  ({}){}\n", c.kind, fmt::format("{} ({})", c.axes, c.ranks), c.bytes,
-                          c.tensor, c.source, c.rule.empty() ? "" : "  because " + c.rule);
+      text += fmt::format("  {:<14} over {:<12} {:>12} B  {}  ({}){}\n", c.kind,
+                          fmt::format("{} ({})", c.axes, c.ranks), c.bytes, c.tensor, c.source,
+                          c.rule.empty() ? "" : "  because " + c.rule);
     }
     for (const RedundantReport& r : f.redundant) {
-      text += fmt::format("  redundant: {} ({}) is computed alike on {:.0f} ranks along {}: {} flops on each\n", r.node, r.source,
-                          r.factor, r.axes, r.flops);
+      text += fmt::format(
+          "  redundant: {} ({}) is computed alike on {:.0f} ranks along {}: {} flops on each\n",
+          r.node, r.source, r.factor, r.axes, r.flops);
     }
   }
-  text += fmt::format("memory on each rank: params {} B, state {} B, inputs {} B, transient peak {} B\n", e.memory.params,
-                      e.memory.state, e.memory.inputs, e.memory.transient);
-  for (const auto& [name, bytes] : e.memory.at_peak) text += fmt::format("  {:>12} B  {}\n", bytes, name);
-  for (const PaddingReport& p : e.padding) text += fmt::format("padding: dim '{}' {} -> {}\n", p.dim, p.size, p.padded);
+  text += fmt::format(
+      "memory on each rank: params {} B, state {} B, inputs {} B, transient peak {} B\n",
+      e.memory.params, e.memory.state, e.memory.inputs, e.memory.transient);
+  for (const auto& [name, bytes] : e.memory.at_peak)
+    text += fmt::format("  {:>12} B  {}\n", bytes, name);
+  for (const PaddingReport& p : e.padding)
+    text += fmt::format("padding: dim '{}' {} -> {}\n", p.dim, p.size, p.padded);
   for (const std::string& note : e.notes) text += "warning: " + note + "\n";
   return text + fmt::format("program {:016x}\n", e.program_hash);
 }

@@ -32,7 +32,8 @@ struct Session::State {
   }
   std::vector<int> inputs() const {
     std::vector<int> all;
-    for (const Function& f : program.functions) all.insert(all.end(), f.inputs.begin(), f.inputs.end());
+    for (const Function& f : program.functions)
+      all.insert(all.end(), f.inputs.begin(), f.inputs.end());
     return all;
   }
   std::vector<int> readable() const {
@@ -45,7 +46,9 @@ struct Session::State {
   }
 
   void run_function(int f) {
-    require(!poisoned, "this session failed before and cannot run again; make a new one and load the last checkpoint");
+    require(!poisoned,
+            "this session failed before and cannot run again; make a new one and load the last "
+            "checkpoint");
     last_function = f;
     std::vector<int> guarded;
     for (int port : program.functions[f].outputs) {
@@ -63,7 +66,8 @@ struct Session::State {
 
 namespace {
 
-/// The functions with the tensors that options.keep names as further outputs, as far as they compute them anyway.
+/// The functions with the tensors that options.keep names as further outputs, as far as they
+/// compute them anyway.
 std::vector<FunctionSpec> with_kept(const Graph& graph, const CompileOptions& options) {
   std::vector<FunctionSpec> functions = options.functions;
   if (options.keep.empty()) return functions;
@@ -79,16 +83,19 @@ std::vector<FunctionSpec> with_kept(const Graph& graph, const CompileOptions& op
     }
     for (size_t v = 0; v < graph.values().size(); ++v) {
       const Value& value = graph.value(static_cast<int>(v));
-      const bool named = std::any_of(options.keep.begin(), options.keep.end(),
-                                     [&](const std::string& glob) { return glob_match(glob, value.name); });
-      if (!named || !needed[value.node] || output[v] || graph.find_stored(static_cast<int>(v))) continue;
+      const bool named =
+          std::any_of(options.keep.begin(), options.keep.end(),
+                      [&](const std::string& glob) { return glob_match(glob, value.name); });
+      if (!named || !needed[value.node] || output[v] || graph.find_stored(static_cast<int>(v)))
+        continue;
       f.outputs.emplace_back(const_cast<Graph*>(&graph), static_cast<int>(v));
     }
   }
   return functions;
 }
 
-/// Ranks that compiled different programs would wait for each other for ever: rank 0's hash is compared.
+/// Ranks that compiled different programs would wait for each other for ever: rank 0's hash is
+/// compared.
 void require_agreement(const Program& program, Communicator& world) {
   uint64_t mine = hash(program), first = mine;
   Collective c;
@@ -99,7 +106,8 @@ void require_agreement(const Program& program, Communicator& world) {
   c.site.text = "comparing programs";
   world.run(c);
   require(first == mine,
-          "rank {} compiled another program (hash {:016x}) than rank 0 ({:016x}); all ranks need the same model, mesh, layout "
+          "rank {} compiled another program (hash {:016x}) than rank 0 ({:016x}); all ranks need "
+          "the same model, mesh, layout "
           "and version",
           world.rank(), mine, first);
 }
@@ -110,11 +118,14 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
     : state_(std::make_unique<State>(cluster)) {
   State& s = *state_;
   const int ranks = options.mesh.size();
-  require(ranks == cluster.size(), "mesh '{}' has {} ranks but there are {}: the product of the axis sizes must be the number "
-          "of ranks; use --mesh \"data:{}\", or start {} ranks",
-          options.mesh.to_string(), ranks, cluster.size(), cluster.size(), ranks);
+  require(
+      ranks == cluster.size(),
+      "mesh '{}' has {} ranks but there are {}: the product of the axis sizes must be the number "
+      "of ranks; use --mesh \"data:{}\", or start {} ranks",
+      options.mesh.to_string(), ranks, cluster.size(), cluster.size(), ranks);
   s.guards = options.guards;
-  LowerOptions lowering{options.mesh, options.layout, with_kept(graph, options), composite_kernels(), workspace_bytes, {}};
+  LowerOptions lowering{options.mesh,        options.layout,  with_kept(graph, options),
+                        composite_kernels(), workspace_bytes, {}};
   s.program = lower(graph, lowering);
   s.scalars.assign(s.program.scalars.size(), 0);
   s.scalars[1] = static_cast<int64_t>(options.seed);
@@ -126,8 +137,8 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   s.executors.resize(cluster.local_ranks());
   cluster.run([&](int rank, Communicator& world) {
     require_agreement(s.program, world);
-    s.executors[rank] =
-        std::make_unique<Executor>(s.program, world.split(0, world.rank()), s.scalars.data(), options.threads_per_rank);
+    s.executors[rank] = std::make_unique<Executor>(s.program, world.split(0, world.rank()),
+                                                   s.scalars.data(), options.threads_per_rank);
   });
   if (!s.program.stored.empty()) s.run_function(s.program.function("init"));
 }
@@ -138,7 +149,8 @@ void Session::feed_slices(const std::string& input, const std::function<void(con
   const Port& port = state_->port(input, state_->inputs(), "input");
   for (auto& executor : state_->executors) {
     const Slice slice = slice_of(state_->program, port, *executor, state_->scalars);
-    std::memset(slice.data, 0, static_cast<size_t>(port.view.elements() * size_of(port.view.dtype)));
+    std::memset(slice.data, 0,
+                static_cast<size_t>(port.view.elements() * size_of(port.view.dtype)));
     fill(slice);
   }
 }
@@ -161,7 +173,8 @@ void Session::set_size(const std::string& dim, int64_t size) {
       if (port.scalars[d] == scalar) bound = port.sizes[d];
     }
   }
-  require(size >= 1 && size <= bound, "dim '{}' cannot have size {}; it is bounded to 1 .. {}", dim, size, bound);
+  require(size >= 1 && size <= bound, "dim '{}' cannot have size {}; it is bounded to 1 .. {}", dim,
+          size, bound);
   state_->scalars[scalar] = size;
 }
 
@@ -176,7 +189,8 @@ void Session::run(const std::string& function) {
 
 Array Session::fetch(const std::string& name) {
   State& s = *state_;
-  const Port& port = s.port(name, s.readable(), "output of the last run, parameter, state or input");
+  const Port& port =
+      s.port(name, s.readable(), "output of the last run, parameter, state or input");
   Array whole = array_for(port, s.scalars);
   if (s.cluster.local_ranks() == s.cluster.size()) {
     for (auto& executor : s.executors) {
@@ -185,18 +199,22 @@ Array Session::fetch(const std::string& name) {
     }
     return whole;
   }
-  s.cluster.run([&](int rank, Communicator&) { gather_whole(s.program, port, *s.executors[rank], s.scalars, whole); });
+  s.cluster.run([&](int rank, Communicator&) {
+    gather_whole(s.program, port, *s.executors[rank], s.scalars, whole);
+  });
   return whole;
 }
 
 double Session::fetch_scalar(const std::string& name) {
   const Array value = fetch(name);
-  require(value.elements() == 1, "'{}' has {} elements; fetch_scalar() reads tensors of one", name, value.elements());
+  require(value.elements() == 1, "'{}' has {} elements; fetch_scalar() reads tensors of one", name,
+          value.elements());
   return value.at(0);
 }
 
 std::vector<Slice> Session::slices(const std::string& name) {
-  const Port& port = state_->port(name, state_->readable(), "output of the last run, parameter, state or input");
+  const Port& port =
+      state_->port(name, state_->readable(), "output of the last run, parameter, state or input");
   std::vector<Slice> result;
   for (auto& executor : state_->executors) {
     result.push_back(slice_of(state_->program, port, *executor, state_->scalars));
@@ -213,7 +231,8 @@ std::vector<std::string> Session::stored_names() const {
 void Session::assign(const std::string& stored, const Array& whole) {
   const Port& port = state_->port(stored, state_->program.stored, "parameter or state");
   require_matches(port, state_->scalars, whole);
-  for (auto& executor : state_->executors) copy_in(whole, slice_of(state_->program, port, *executor, state_->scalars));
+  for (auto& executor : state_->executors)
+    copy_in(whole, slice_of(state_->program, port, *executor, state_->scalars));
 }
 
 int64_t Session::persistent_bytes() const { return state_->program.persistent_bytes; }
@@ -224,7 +243,8 @@ Cluster& Session::cluster() { return state_->cluster; }
 
 int64_t Session::flops(const std::string& function) const {
   int64_t total = 0;
-  for (const Step& step : state_->program.functions[state_->program.function(function)].steps) total += step.flops;
+  for (const Step& step : state_->program.functions[state_->program.function(function)].steps)
+    total += step.flops;
   return total;
 }
 

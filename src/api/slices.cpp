@@ -8,18 +8,23 @@ namespace tessera {
 
 double Array::at(int64_t i) const {
   switch (dtype) {
-    case DType::float32: return data<float>()[i];
-    case DType::float64: return data<double>()[i];
+    case DType::float32:
+      return data<float>()[i];
+    case DType::float64:
+      return data<double>()[i];
     case DType::bfloat16: {
       const uint32_t bits = static_cast<uint32_t>(data<uint16_t>()[i]) << 16;
       float value;
       std::memcpy(&value, &bits, sizeof(value));
       return value;
     }
-    case DType::int32: return data<int32_t>()[i];
-    case DType::int64: return static_cast<double>(data<int64_t>()[i]);
+    case DType::int32:
+      return data<int32_t>()[i];
+    case DType::int64:
+      return static_cast<double>(data<int64_t>()[i]);
     case DType::uint8:
-    case DType::bool_: return data<uint8_t>()[i];
+    case DType::bool_:
+      return data<uint8_t>()[i];
   }
   return 0;
 }
@@ -46,10 +51,13 @@ Slice slice_at(const Program& program, const Port& port, std::span<const int> co
     }
     const int64_t local = port.view.sizes[d];
     slice.offset.push_back(index * local);
-    slice.valid.push_back(std::clamp<int64_t>(actual_size(port, d, scalars) - index * local, 0, local));
+    slice.valid.push_back(
+        std::clamp<int64_t>(actual_size(port, d, scalars) - index * local, 0, local));
   }
-  for (size_t a = 0; a < coordinates.size(); ++a) slice.is_owner = slice.is_owner && (used[a] || coordinates[a] == 0);
-  for (size_t a = 0; a < coordinates.size(); ++a) slice.rank = slice.rank * program.axis_sizes[a] + coordinates[a];
+  for (size_t a = 0; a < coordinates.size(); ++a)
+    slice.is_owner = slice.is_owner && (used[a] || coordinates[a] == 0);
+  for (size_t a = 0; a < coordinates.size(); ++a)
+    slice.rank = slice.rank * program.axis_sizes[a] + coordinates[a];
   return slice;
 }
 
@@ -78,7 +86,8 @@ void each_run(const Slice& slice, const std::vector<int64_t>& sizes, Copy copy) 
 
 }  // namespace
 
-Slice slice_of(const Program& program, const Port& port, const Executor& executor, const std::vector<int64_t>& scalars) {
+Slice slice_of(const Program& program, const Port& port, const Executor& executor,
+               const std::vector<int64_t>& scalars) {
   Slice slice = slice_at(program, port, executor.coordinates(), scalars);
   slice.data = executor.data(port);
   return slice;
@@ -92,11 +101,12 @@ Array array_for(const Port& port, const std::vector<int64_t>& scalars) {
 
 void require_matches(const Port& port, const std::vector<int64_t>& scalars, const Array& whole) {
   const Array expected = array_for(port, scalars);
-  require(whole.dtype == expected.dtype, "'{}' is {} but the array is {}", port.name, to_string(expected.dtype),
-          to_string(whole.dtype));
+  require(whole.dtype == expected.dtype, "'{}' is {} but the array is {}", port.name,
+          to_string(expected.dtype), to_string(whole.dtype));
   require(whole.sizes == expected.sizes && whole.bytes.size() == expected.bytes.size(),
-          "'{}' has the sizes [{}] (dims {}) but the array has [{}]", port.name, fmt::join(expected.sizes, ", "),
-          fmt::join(expected.dims, ", "), fmt::join(whole.sizes, ", "));
+          "'{}' has the sizes [{}] (dims {}) but the array has [{}]", port.name,
+          fmt::join(expected.sizes, ", "), fmt::join(expected.dims, ", "),
+          fmt::join(whole.sizes, ", "));
 }
 
 void copy_in(const Array& whole, const Slice& slice) {
@@ -111,8 +121,8 @@ void copy_out(const Slice& slice, Array& whole) {
   });
 }
 
-void gather_whole(const Program& program, const Port& port, Executor& executor, const std::vector<int64_t>& scalars,
-                  Array& whole) {
+void gather_whole(const Program& program, const Port& port, Executor& executor,
+                  const std::vector<int64_t>& scalars, Array& whole) {
   const int64_t bytes = port.view.elements() * size_of(port.view.dtype);
   std::vector<std::byte> all(static_cast<size_t>(bytes) * executor.world().size());
   Collective c;
@@ -125,7 +135,8 @@ void gather_whole(const Program& program, const Port& port, Executor& executor, 
   executor.world().run(c);
   for (int r = 0; r < executor.world().size(); ++r) {
     std::vector<int> coordinates(program.axis_sizes.size());
-    for (int a = static_cast<int>(coordinates.size()) - 1, rest = r; a >= 0; rest /= program.axis_sizes[a--]) {
+    for (int a = static_cast<int>(coordinates.size()) - 1, rest = r; a >= 0;
+         rest /= program.axis_sizes[a--]) {
       coordinates[a] = rest % program.axis_sizes[a];
     }
     Slice slice = slice_at(program, port, coordinates, scalars);

@@ -7,7 +7,8 @@
 namespace tessera {
 
 /// The part of a port on the rank of an executor.
-Slice slice_of(const Program& program, const Port& port, const Executor& executor, const std::vector<int64_t>& scalars);
+Slice slice_of(const Program& program, const Port& port, const Executor& executor,
+               const std::vector<int64_t>& scalars);
 /// An empty whole tensor for a port, with the actual sizes of bounded dims.
 Array array_for(const Port& port, const std::vector<int64_t>& scalars);
 /// Throws a usage error unless `whole` has the dtype and sizes of the port.
@@ -15,7 +16,7 @@ void require_matches(const Port& port, const std::vector<int64_t>& scalars, cons
 void copy_in(const Array& whole, const Slice& slice);
 void copy_out(const Slice& slice, Array& whole);
 /// Collective: collects the slices of all ranks into `whole` on each.
-void gather_whole(const Program& program, const Port& port, Executor& executor, const std::vector<int64_t>& scalars,
-                  Array& whole);
+void gather_whole(const Program& program, const Port& port, Executor& executor,
+                  const std::vector<int64_t>& scalars, Array& whole);
 
 }  // namespace tessera

@@ -15,9 +15,15 @@ struct Printer {
   std::string operator()(int64_t v) const { return fmt::format("{}", v); }
   std::string operator()(double v) const { return fmt::format("{:.17g}", v); }
   std::string operator()(const std::string& v) const { return v; }
-  std::string operator()(const std::vector<int64_t>& v) const { return fmt::format("[{}]", fmt::join(v, ",")); }
-  std::string operator()(const std::vector<double>& v) const { return fmt::format("[{:.17g}]", fmt::join(v, ",")); }
-  std::string operator()(const std::vector<std::string>& v) const { return fmt::format("[{}]", fmt::join(v, ",")); }
+  std::string operator()(const std::vector<int64_t>& v) const {
+    return fmt::format("[{}]", fmt::join(v, ","));
+  }
+  std::string operator()(const std::vector<double>& v) const {
+    return fmt::format("[{:.17g}]", fmt::join(v, ","));
+  }
+  std::string operator()(const std::vector<std::string>& v) const {
+    return fmt::format("[{}]", fmt::join(v, ","));
+  }
 };
 }  // namespace
 

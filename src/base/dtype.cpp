@@ -6,26 +6,40 @@ namespace tessera {
 
 int64_t size_of(DType dtype) {
   switch (dtype) {
-    case DType::float32: return 4;
-    case DType::float64: return 8;
-    case DType::bfloat16: return 2;
-    case DType::int32: return 4;
-    case DType::int64: return 8;
-    case DType::uint8: return 1;
-    case DType::bool_: return 1;
+    case DType::float32:
+      return 4;
+    case DType::float64:
+      return 8;
+    case DType::bfloat16:
+      return 2;
+    case DType::int32:
+      return 4;
+    case DType::int64:
+      return 8;
+    case DType::uint8:
+      return 1;
+    case DType::bool_:
+      return 1;
   }
   return 0;
 }
 
 const char* to_string(DType dtype) {
   switch (dtype) {
-    case DType::float32: return "float32";
-    case DType::float64: return "float64";
-    case DType::bfloat16: return "bfloat16";
-    case DType::int32: return "int32";
-    case DType::int64: return "int64";
-    case DType::uint8: return "uint8";
-    case DType::bool_: return "bool";
+    case DType::float32:
+      return "float32";
+    case DType::float64:
+      return "float64";
+    case DType::bfloat16:
+      return "bfloat16";
+    case DType::int32:
+      return "int32";
+    case DType::int64:
+      return "int64";
+    case DType::uint8:
+      return "uint8";
+    case DType::bool_:
+      return "bool";
   }
   return "unknown";
 }
@@ -43,12 +57,18 @@ DType parse_dtype(const char* name) {
 
 const char* to_string(Combiner combiner) {
   switch (combiner) {
-    case Combiner::sum: return "sum";
-    case Combiner::max: return "max";
-    case Combiner::min: return "min";
-    case Combiner::prod: return "prod";
-    case Combiner::any: return "any";
-    case Combiner::all: return "all";
+    case Combiner::sum:
+      return "sum";
+    case Combiner::max:
+      return "max";
+    case Combiner::min:
+      return "min";
+    case Combiner::prod:
+      return "prod";
+    case Combiner::any:
+      return "any";
+    case Combiner::all:
+      return "all";
   }
   return "unknown";
 }

@@ -9,12 +9,18 @@ namespace tessera {
 
 const char* to_string(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::usage: return "usage";
-    case ErrorKind::unsupported: return "unsupported";
-    case ErrorKind::device: return "device";
-    case ErrorKind::comm: return "comm";
-    case ErrorKind::io: return "io";
-    case ErrorKind::internal: return "internal";
+    case ErrorKind::usage:
+      return "usage";
+    case ErrorKind::unsupported:
+      return "unsupported";
+    case ErrorKind::device:
+      return "device";
+    case ErrorKind::comm:
+      return "comm";
+    case ErrorKind::io:
+      return "io";
+    case ErrorKind::internal:
+      return "internal";
   }
   return "unknown";
 }

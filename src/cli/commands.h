@@ -9,7 +9,6 @@
 #include "tessera/optim.h"
 #include "tessera/session.h"
 
-
 namespace tessera::cli {
 
 /// What the command line says, before it is resolved.
@@ -35,7 +34,8 @@ struct Job {
 
 /// All keys that commands know: those of the model and [train], [data], [layout].
 Config default_config(const ModelSpec& spec);
-/// Resolves model name or file, --set and the flags; the mesh defaults to data:N over the ranks there are.
+/// Resolves model name or file, --set and the flags; the mesh defaults to data:N over the ranks
+/// there are.
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny);
 /// The cluster for a job's mesh: MPI under a launcher, else threads.
 Cluster make_cluster(const Job& job, const Arguments& args);

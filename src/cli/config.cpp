@@ -1,6 +1,7 @@
+#include <toml++/toml.h>
+
 #include <charconv>
 #include <fstream>
-#include <toml++/toml.h>
 
 #include "base/fail.h"
 #include "tessera/cli.h"
@@ -29,14 +30,17 @@ ConfigKey& Config::find(const std::string& key) {
 
 void Config::set(const std::string& key, const std::string& value) { find(key).value = value; }
 
-const std::string& Config::text(const std::string& key) const { return const_cast<Config*>(this)->find(key).value; }
+const std::string& Config::text(const std::string& key) const {
+  return const_cast<Config*>(this)->find(key).value;
+}
 
 namespace {
 template <class T>
 T parse(const std::string& key, const std::string& text, const char* what) {
   T value{};
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require(error == std::errc() && end == text.data() + text.size(), "key '{}' is '{}', which is not {}", key, text, what);
+  require(error == std::errc() && end == text.data() + text.size(),
+          "key '{}' is '{}', which is not {}", key, text, what);
   return value;
 }
 
@@ -49,11 +53,16 @@ std::string text_of(const toml::node& node, const std::string& key) {
 }
 }  // namespace
 
-int64_t Config::integer(const std::string& key) const { return parse<int64_t>(key, text(key), "a whole number"); }
-double Config::number(const std::string& key) const { return parse<double>(key, text(key), "a number"); }
+int64_t Config::integer(const std::string& key) const {
+  return parse<int64_t>(key, text(key), "a whole number");
+}
+double Config::number(const std::string& key) const {
+  return parse<double>(key, text(key), "a number");
+}
 bool Config::flag(const std::string& key) const {
   const std::string& value = text(key);
-  require(value == "true" || value == "false", "key '{}' is '{}', which is not true or false", key, value);
+  require(value == "true" || value == "false", "key '{}' is '{}', which is not true or false", key,
+          value);
   return value == "true";
 }
 
@@ -73,8 +82,10 @@ void Config::load_toml_text(const std::string& text, const std::string& path) {
   for (const auto& [section, node] : file) {
     const std::string name(section.str());
     const toml::table* table = node.as_table();
-    require(table != nullptr, "{}: key '{}' stands outside a table; put it under [model], [train], [data] or [layout]",
-            path, name);
+    require(
+        table != nullptr,
+        "{}: key '{}' stands outside a table; put it under [model], [train], [data] or [layout]",
+        path, name);
     std::string rules;
     for (const auto& [key, value] : *table) {
       const std::string full = name + "." + std::string(key.str());
@@ -99,10 +110,13 @@ std::string Config::to_toml() const {
     }
     double number;
     auto [end, error] = std::from_chars(k.value.data(), k.value.data() + k.value.size(), number);
-    const bool bare = (error == std::errc() && end == k.value.data() + k.value.size()) || k.value == "true" || k.value == "false";
+    const bool bare = (error == std::errc() && end == k.value.data() + k.value.size()) ||
+                      k.value == "true" || k.value == "false";
     std::string quoted;
-    for (char c : k.value) quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-    result += fmt::format("{} = {}\n", k.name.substr(dot + 1), bare ? k.value : "\"" + quoted + "\"");
+    for (char c : k.value)
+      quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    result +=
+        fmt::format("{} = {}\n", k.name.substr(dot + 1), bare ? k.value : "\"" + quoted + "\"");
   }
   return result;
 }

@@ -13,20 +13,30 @@ namespace {
 nlohmann::json to_json(const Explanation& e) {
   nlohmann::json report;
   for (const FunctionReport& f : e.functions) {
-    nlohmann::json function = {{"name", f.name}, {"steps", f.steps}, {"flops", f.flops}, {"bytes", f.bytes}};
+    nlohmann::json function = {
+        {"name", f.name}, {"steps", f.steps}, {"flops", f.flops}, {"bytes", f.bytes}};
     function["collectives"] = nlohmann::json::array();
     for (const CollectiveReport& c : f.collectives) {
-      function["collectives"].push_back({{"kind", c.kind}, {"tensor", c.tensor}, {"source", c.source}, {"rule", c.rule},
-                                         {"axes", c.axes}, {"ranks", c.ranks}, {"bytes", c.bytes}});
+      function["collectives"].push_back({{"kind", c.kind},
+                                         {"tensor", c.tensor},
+                                         {"source", c.source},
+                                         {"rule", c.rule},
+                                         {"axes", c.axes},
+                                         {"ranks", c.ranks},
+                                         {"bytes", c.bytes}});
     }
     for (const RedundantReport& r : f.redundant) {
-      function["redundant"].push_back({{"node", r.node}, {"axes", r.axes}, {"flops", r.flops}, {"factor", r.factor}});
+      function["redundant"].push_back(
+          {{"node", r.node}, {"axes", r.axes}, {"flops", r.flops}, {"factor", r.factor}});
     }
     report["functions"].push_back(std::move(function));
   }
-  report["memory"] = {{"params", e.memory.params}, {"state", e.memory.state}, {"inputs", e.memory.inputs},
+  report["memory"] = {{"params", e.memory.params},
+                      {"state", e.memory.state},
+                      {"inputs", e.memory.inputs},
                       {"transient", e.memory.transient}};
-  for (const PaddingReport& p : e.padding) report["padding"].push_back({{"dim", p.dim}, {"size", p.size}, {"padded", p.padded}});
+  for (const PaddingReport& p : e.padding)
+    report["padding"].push_back({{"dim", p.dim}, {"size", p.size}, {"padded", p.padded}});
   report["warnings"] = e.notes;
   report["program"] = fmt::format("{:016x}", e.program_hash);
   return report;
@@ -47,11 +57,11 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
     std::fputs(text().c_str(), stdout);
   };
   const Explanation e = tessera::explain(t.graph, {job.mesh, job.layout, t.functions, 0, 1}, after);
-  require(args.print_after.empty() || printed, "--print-after={}: there is no such pass{}", args.print_after,
-          suggestion(args.print_after, passes));
+  require(args.print_after.empty() || printed, "--print-after={}: there is no such pass{}",
+          args.print_after, suggestion(args.print_after, passes));
   if (!printed) {
-    fmt::print("{} on mesh {} ({} ranks), layout {}\n", job.spec->name, job.mesh.to_string(), job.mesh.size(),
-               job.layout.to_string());
+    fmt::print("{} on mesh {} ({} ranks), layout {}\n", job.spec->name, job.mesh.to_string(),
+               job.mesh.size(), job.layout.to_string());
     std::fputs(to_string(e).c_str(), stdout);
   }
   if (!args.json.empty()) {

@@ -10,18 +10,20 @@ namespace tessera::cli {
 
 int info(const Arguments& args) {
   const BuildInfo build = build_info();
-  nlohmann::json report = {{"version", build.version}, {"cpu", build.cpu},     {"cores", build.cores},
-                           {"blas", build.blas},       {"mpi", build.mpi},     {"cuda", build.cuda},
+  nlohmann::json report = {{"version", build.version}, {"cpu", build.cpu}, {"cores", build.cores},
+                           {"blas", build.blas},       {"mpi", build.mpi}, {"cuda", build.cuda},
                            {"nccl", build.nccl}};
-  fmt::print("Tessera {}\ncpu   {} ({} cores, {})\nblas  {}\nmpi   {}\ncuda  {}\nnccl  {}\n", build.version, build.cpu,
-             build.cores, build.isa, build.blas, build.mpi, build.cuda, build.nccl);
+  fmt::print("Tessera {}\ncpu   {} ({} cores, {})\nblas  {}\nmpi   {}\ncuda  {}\nnccl  {}\n",
+             build.version, build.cpu, build.cores, build.isa, build.blas, build.mpi, build.cuda,
+             build.nccl);
   if (!args.mesh.empty()) {
     const Mesh mesh = Mesh::parse(args.mesh);
     fmt::print("mesh  {} = {} ranks\n", mesh.to_string(), mesh.size());
     int stride = mesh.size();
     for (const MeshAxis& axis : mesh.axes()) {
       stride /= axis.size;
-      fmt::print("  {}: {} groups of {}, ranks {} apart\n", axis.name, mesh.size() / axis.size, axis.size, stride);
+      fmt::print("  {}: {} groups of {}, ranks {} apart\n", axis.name, mesh.size() / axis.size,
+                 axis.size, stride);
       report["mesh"][axis.name] = {{"size", axis.size}, {"stride", stride}};
     }
   }

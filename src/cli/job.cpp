@@ -48,7 +48,8 @@ std::string model_of_file(const std::string& path) {
   while (std::fgets(line, sizeof(line), file)) {
     std::string s = line;
     const size_t quote = s.find('"');
-    if (s.rfind("name", 0) == 0 && quote != std::string::npos) name = s.substr(quote + 1, s.rfind('"') - quote - 1);
+    if (s.rfind("name", 0) == 0 && quote != std::string::npos)
+      name = s.substr(quote + 1, s.rfind('"') - quote - 1);
   }
   std::fclose(file);
   return name;
@@ -118,7 +119,8 @@ Cluster make_cluster(const Job& job, const Arguments& args) {
 }
 
 Schedule schedule_of(const Config& c) {
-  return {c.text("train.schedule"), c.number("train.lr"), c.integer("train.warmup"), c.integer("train.steps"), 0.1};
+  return {c.text("train.schedule"), c.number("train.lr"), c.integer("train.warmup"),
+          c.integer("train.steps"), 0.1};
 }
 
 namespace {
@@ -130,7 +132,8 @@ Optimizer optimizer_of(const Config& c) {
   adam_options.decoupled = name == "adamw";
   if (name == "adamw" || name == "adam") return adam(adam_options);
   if (name == "momentum") return momentum(0.9, decay);
-  require(name == "sgd", "unknown optimizer '{}'{}", name, suggestion(name, {"adamw", "adam", "momentum", "sgd"}));
+  require(name == "sgd", "unknown optimizer '{}'{}", name,
+          suggestion(name, {"adamw", "adam", "momentum", "sgd"}));
   return sgd(decay);
 }
 }  // namespace
@@ -165,8 +168,11 @@ Evaluator::Evaluator(const Job& job, Cluster& cluster) {
   BatchOptions options = BatchOptions::evaluation();
   options.bounded = true;
   batcher_ = std::make_unique<Batcher>(*source_, batch, options);
-  CompileOptions compile{job.mesh, job.layout, {{"eval", {model_.loss, model_.logits}, false}},
-                         static_cast<uint64_t>(job.config.integer("train.seed")), 1};
+  CompileOptions compile{job.mesh,
+                         job.layout,
+                         {{"eval", {model_.loss, model_.logits}, false}},
+                         static_cast<uint64_t>(job.config.integer("train.seed")),
+                         1};
   session_ = std::make_unique<Session>(graph_, cluster, compile);
 }
 
@@ -175,7 +181,8 @@ double Evaluator::run(Session& trained) {
     const std::vector<Slice> from = trained.slices(name), to = session_->slices(name);
     for (size_t i = 0; i < from.size(); ++i) {
       int64_t elements = 1;
-      for (size_t d = 0; d < from[i].valid.size(); ++d) elements = std::max(elements, from[i].strides[d] * from[i].valid[d]);
+      for (size_t d = 0; d < from[i].valid.size(); ++d)
+        elements = std::max(elements, from[i].strides[d] * from[i].valid[d]);
       std::memcpy(to[i].data, from[i].data, static_cast<size_t>(elements * size_of(from[i].dtype)));
     }
   }
@@ -183,7 +190,8 @@ double Evaluator::run(Session& trained) {
 }
 
 double Evaluator::run_checkpoint(const std::string& path) {
-  for (const std::string& name : session_->stored_names()) session_->assign(name, read_tensor(path, name));
+  for (const std::string& name : session_->stored_names())
+    session_->assign(name, read_tensor(path, name));
   return mean_loss();
 }
 

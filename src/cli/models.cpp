@@ -38,7 +38,8 @@ nn::Model build_mlp(Graph& g, const Config& c, int64_t batch, bool partial) {
   o.hidden = c.integer("model.hidden");
   o.batch = batch;
   o.partial_batch = partial;
-  require(dtype_of(c) == DType::float32, "mlp trains in float32; train.dtype is '{}'", c.text("train.dtype"));
+  require(dtype_of(c) == DType::float32, "mlp trains in float32; train.dtype is '{}'",
+          c.text("train.dtype"));
   return nn::mlp(g, o);
 }
 
@@ -49,7 +50,8 @@ nn::Model build_cnn(Graph& g, const Config& c, int64_t batch, bool partial) {
   o.hidden = c.integer("model.hidden");
   o.batch = batch;
   o.partial_batch = partial;
-  require(dtype_of(c) == DType::float32, "cnn trains in float32; train.dtype is '{}'", c.text("train.dtype"));
+  require(dtype_of(c) == DType::float32, "cnn trains in float32; train.dtype is '{}'",
+          c.text("train.dtype"));
   return nn::cnn(g, o);
 }
 
@@ -71,20 +73,39 @@ std::vector<ConfigKey> gpt_keys() {
 
 std::vector<ModelSpec> make_models() {
   std::vector<ModelSpec> models;
-  models.push_back({"gpt", "a decoder language model on bytes of text", gpt_keys(), build_gpt, text,
+  models.push_back({"gpt",
+                    "a decoder language model on bytes of text",
+                    gpt_keys(),
+                    build_gpt,
+                    text,
                     [](const Config& c) { return c.integer("model.length"); },
-                    {{"model.layers", "2"}, {"model.d_model", "32"}, {"model.heads", "4"}, {"model.ff", "64"},
-                     {"model.length", "16"}, {"train.batch", "8"}},
+                    {{"model.layers", "2"},
+                     {"model.d_model", "32"},
+                     {"model.heads", "4"},
+                     {"model.ff", "64"},
+                     {"model.length", "16"},
+                     {"train.batch", "8"}},
                     "batch:data;heads,ff,vocab:model"});
-  models.push_back({"mlp", "two hidden layers on handwritten digits", {{"model.hidden", "256", "width"}}, build_mlp, digits,
-                    [](const Config&) { return int64_t{1}; }, {{"model.hidden", "32"}, {"train.batch", "8"}},
+  models.push_back({"mlp",
+                    "two hidden layers on handwritten digits",
+                    {{"model.hidden", "256", "width"}},
+                    build_mlp,
+                    digits,
+                    [](const Config&) { return int64_t{1}; },
+                    {{"model.hidden", "32"}, {"train.batch", "8"}},
                     "batch:data;hidden:model"});
-  models.push_back({"cnn", "two convolutions on handwritten digits",
+  models.push_back({"cnn",
+                    "two convolutions on handwritten digits",
                     {{"model.channels1", "16", "of the first convolution"},
                      {"model.channels2", "32", "of the second convolution"},
                      {"model.hidden", "128", "width of the hidden layer"}},
-                    build_cnn, digits, [](const Config&) { return int64_t{1}; },
-                    {{"model.channels1", "4"}, {"model.channels2", "6"}, {"model.hidden", "8"}, {"train.batch", "4"}},
+                    build_cnn,
+                    digits,
+                    [](const Config&) { return int64_t{1}; },
+                    {{"model.channels1", "4"},
+                     {"model.channels2", "6"},
+                     {"model.hidden", "8"},
+                     {"train.batch", "4"}},
                     "batch:data;channels1,channels2,hidden:model"});
   return models;
 }

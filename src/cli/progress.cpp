@@ -13,7 +13,11 @@ std::string with_unit(double value, const char* unit) {
   static const char* prefixes[] = {"", "k", "M", "G", "T", "P"};
   int p = 0;
   while (value >= 1000 && p < 5) value /= 1000, ++p;
-  return fmt::format("{:.{}f} {}{}", value, value < 10 ? 2 : value < 100 ? 1 : 0, prefixes[p], unit);
+  return fmt::format("{:.{}f} {}{}", value,
+                     value < 10    ? 2
+                     : value < 100 ? 1
+                                   : 0,
+                     prefixes[p], unit);
 }
 
 std::string duration(double seconds) {
@@ -27,7 +31,8 @@ Progress::Progress(bool active, const std::string& log, bool append)
     : active_(active), terminal_(active && isatty(STDOUT_FILENO)), path_(log) {
   if (!active || log.empty()) return;
   log_ = std::fopen(log.c_str(), append ? "a" : "w");
-  if (log_ == nullptr) fail(ErrorKind::io, "cannot write the log '{}'; choose another --log path", log);
+  if (log_ == nullptr)
+    fail(ErrorKind::io, "cannot write the log '{}'; choose another --log path", log);
 }
 
 Progress::~Progress() {
@@ -45,28 +50,39 @@ void Progress::write_log(const std::string& line) {
 void Progress::step(const StepRecord& r) {
   if (!active_) return;
   const size_t digits = fmt::formatted_size("{}", r.steps);
-  std::string line = fmt::format("step {:>{}}/{}  loss {:.4f}  grad {:.3f}  lr {:.2e}  {:.1f} ms  {}  {} ({:.0f} %)  {}  ETA {}",
-                                 r.step, digits, r.steps, r.loss, r.grad_norm, r.lr, r.ms,
-                                 with_unit(r.tokens_per_s, "tok/s"), with_unit(r.flops_per_s, "FLOP/s"),
-                                 100 * r.peak_share, with_unit(static_cast<double>(r.memory), "B"), duration(r.eta_s));
+  std::string line = fmt::format(
+      "step {:>{}}/{}  loss {:.4f}  grad {:.3f}  lr {:.2e}  {:.1f} ms  {}  {} ({:.0f} %)  {}  ETA "
+      "{}",
+      r.step, digits, r.steps, r.loss, r.grad_norm, r.lr, r.ms, with_unit(r.tokens_per_s, "tok/s"),
+      with_unit(r.flops_per_s, "FLOP/s"), 100 * r.peak_share,
+      with_unit(static_cast<double>(r.memory), "B"), duration(r.eta_s));
   if (terminal_) {
     const int width = 16, full = static_cast<int>(width * r.step / std::max<int64_t>(r.steps, 1));
     line = "[" + std::string(full, '=') + std::string(width - full, ' ') + "] " + line;
     std::fprintf(stdout, "\r\033[K%s", line.c_str());
     std::fflush(stdout);
     bar_shown_ = true;
-  } else if (r.step <= 5 || r.step == r.steps || r.step % std::max<int64_t>(1, std::min<int64_t>(r.steps / 20, 50)) == 0) {
+  } else if (r.step <= 5 || r.step == r.steps ||
+             r.step % std::max<int64_t>(1, std::min<int64_t>(r.steps / 20, 50)) == 0) {
     std::fprintf(stdout, "%s\n", line.c_str());
     std::fflush(stdout);
   }
-  auto number = [](double v) { return std::isfinite(v) ? nlohmann::json(v) : nlohmann::json(nullptr); };
-  write_log(nlohmann::json{{"step", r.step},           {"steps", r.steps},
-                           {"loss", number(r.loss)},   {"grad_norm", number(r.grad_norm)},
-                           {"lr", r.lr},               {"ms", r.ms},
-                           {"tokens_per_s", r.tokens_per_s}, {"flops_per_s", r.flops_per_s},
-                           {"peak_share", r.peak_share}, {"memory_bytes", r.memory},
-                           {"eta_s", r.eta_s}}
-                .dump());
+  auto number = [](double v) {
+    return std::isfinite(v) ? nlohmann::json(v) : nlohmann::json(nullptr);
+  };
+  write_log(nlohmann::json{
+      {"step", r.step},
+      {"steps", r.steps},
+      {"loss", number(r.loss)},
+      {"grad_norm", number(r.grad_norm)},
+      {"lr", r.lr},
+      {"ms", r.ms},
+      {"tokens_per_s", r.tokens_per_s},
+      {"flops_per_s", r.flops_per_s},
+      {"peak_share", r.peak_share},
+      {"memory_bytes", r.memory},
+      {"eta_s",
+       r.eta_s}}.dump());
 }
 
 void Progress::note(const std::string& text) {

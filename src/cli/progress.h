@@ -1,4 +1,5 @@
-// The progress of a training job: a live bar on a terminal, plain lines elsewhere, JSON lines in a file.
+// The progress of a training job: a live bar on a terminal, plain lines elsewhere, JSON lines in a
+// file.
 #pragma once
 
 #include <cstdio>
@@ -10,16 +11,17 @@ namespace tessera::cli {
 struct StepRecord {
   int64_t step = 0, steps = 0;  ///< steps done, steps in all
   double loss = 0, grad_norm = 0, lr = 0;
-  double ms = 0;                ///< of this step
+  double ms = 0;  ///< of this step
   double tokens_per_s = 0, flops_per_s = 0;
-  double peak_share = 0;        ///< of the matrix-product rate measured at start
-  int64_t memory = 0;           ///< bytes of arenas on one rank
+  double peak_share = 0;  ///< of the matrix-product rate measured at start
+  int64_t memory = 0;     ///< bytes of arenas on one rank
   double eta_s = 0;
 };
 
 class Progress {
  public:
-  /// `active`: this process prints (the root). `log`: path of the JSON lines, or "". Throws an io error.
+  /// `active`: this process prints (the root). `log`: path of the JSON lines, or "". Throws an io
+  /// error.
   Progress(bool active, const std::string& log, bool append);
   ~Progress();
   Progress(const Progress&) = delete;

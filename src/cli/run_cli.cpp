@@ -12,15 +12,21 @@ namespace {
 using cli::Arguments;
 
 void add_model(CLI::App* app, Arguments& a) {
-  app->add_option("model", a.model, "gpt, mlp, or a TOML file with tables model, train, data, layout")->required();
-  app->add_option("--set", a.sets, "key=value; keys may be short where unambiguous: --set layers=4 lr=3e-4")
+  app->add_option("model", a.model,
+                  "gpt, mlp, or a TOML file with tables model, train, data, layout")
+      ->required();
+  app->add_option("--set", a.sets,
+                  "key=value; keys may be short where unambiguous: --set layers=4 lr=3e-4")
       ->take_all();
-  app->add_option("--mesh", a.mesh, "axes and sizes: \"data:2;model:2\"; default data:N over the ranks there are");
+  app->add_option("--mesh", a.mesh,
+                  "axes and sizes: \"data:2;model:2\"; default data:N over the ranks there are");
   app->add_option("--layout", a.layout, "rules: \"batch:data;heads,ff,vocab:model\", or @FILE");
   app->add_option("--timeout", a.timeout, "seconds to wait for a peer before naming it (120)");
 }
 
-void add_data(CLI::App* app, Arguments& a) { app->add_option("--data", a.data, "a file or folder"); }
+void add_data(CLI::App* app, Arguments& a) {
+  app->add_option("--data", a.data, "a file or folder");
+}
 
 struct Command {
   CLI::App* app;
@@ -31,47 +37,56 @@ struct Command {
 void add_training(CLI::App* app, Arguments& a) {
   auto key = [&](const char* flag, const char* name, const char* help) {
     app->add_option_function<std::string>(
-        flag, [&a, name](const std::string& v) { a.sets.push_back(std::string(name) + "=" + v); }, help);
+        flag, [&a, name](const std::string& v) { a.sets.push_back(std::string(name) + "=" + v); },
+        help);
   };
   key("--steps", "train.steps", "steps to train");
   key("--batch", "train.batch", "examples of a step, over all ranks");
   key("--seed", "train.seed", "of initial values, dropout and data order");
   app->add_option("--log", a.log, "JSON lines, one a step");
   app->add_option("--checkpoint", a.checkpoint, "directory of checkpoints");
-  app->add_option("--save-every", a.save_every, "steps between checkpoints; one is always written at the end");
+  app->add_option("--save-every", a.save_every,
+                  "steps between checkpoints; one is always written at the end");
   app->add_option("--keep", a.keep, "checkpoints to keep (3)");
   app->add_flag("--resume", a.resume, "go on from the last checkpoint");
 }
 
 template <class Add>
 void add_checks(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
-  CLI::App* explain = add("explain", "every collective of a layout and why it is there; memory; redundant compute",
-                          "tessera explain gpt --mesh \"data:4;model:8\" --layout \"batch:data;heads,ff,vocab:model\"",
-                          [&] { return cli::explain(a, models); });
+  CLI::App* explain = add(
+      "explain", "every collective of a layout and why it is there; memory; redundant compute",
+      "tessera explain gpt --mesh \"data:4;model:8\" --layout \"batch:data;heads,ff,vocab:model\"",
+      [&] { return cli::explain(a, models); });
   add_model(explain, a);
   explain->add_option("--json", a.json, "also write the report to FILE");
-  explain->add_option("--print-after", a.print_after, "print the model after a pass: partition, masks, localize, memory");
+  explain->add_option("--print-after", a.print_after,
+                      "print the model after a pass: partition, masks, localize, memory");
   CLI::App* verify = add("verify", "train under every legal layout and compare with one rank",
                          "tessera verify gpt --mesh \"a:2;b:2;c:2\" --steps 20 --dtype float64",
                          [&] { return cli::verify(a, models); });
   add_model(verify, a);
   verify->add_option("--layouts", a.layouts, "all, or a file with one layout a line");
   verify->add_option("--steps", a.steps, "steps of training (3)");
-  verify->add_option("--tolerance", a.tolerance, "largest relative difference (1e-10 in float64, else 1e-5)");
+  verify->add_option("--tolerance", a.tolerance,
+                     "largest relative difference (1e-10 in float64, else 1e-5)");
   verify->add_option_function<std::string>(
-      "--dtype", [&a](const std::string& v) { a.sets.push_back("train.dtype=" + v); }, "float32 or float64");
+      "--dtype", [&a](const std::string& v) { a.sets.push_back("train.dtype=" + v); },
+      "float32 or float64");
   verify->add_option("--json", a.json, "also write the report to FILE");
 }
 
-std::vector<Command> add_commands(CLI::App& app, Arguments& a, const std::vector<ModelSpec>& models) {
+std::vector<Command> add_commands(CLI::App& app, Arguments& a,
+                                  const std::vector<ModelSpec>& models) {
   std::vector<Command> commands;
-  auto add = [&](const char* name, const char* help, const char* example, std::function<int()> run) {
+  auto add = [&](const char* name, const char* help, const char* example,
+                 std::function<int()> run) {
     CLI::App* sub = app.add_subcommand(name, help);
     sub->footer(std::string("Example:\n  ") + example);
     commands.push_back({sub, std::move(run)});
     return sub;
   };
-  CLI::App* info = add("info", "what this build and machine have", "tessera info", [&] { return cli::info(a); });
+  CLI::App* info =
+      add("info", "what this build and machine have", "tessera info", [&] { return cli::info(a); });
   info->add_option("--mesh", a.mesh, "print which ranks each axis groups");
   info->add_option("--json", a.json, "also write the report to FILE");
   CLI::App* train = add("train", "train a model",
@@ -82,11 +97,13 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a, const std::vector
   add_data(train, a);
   add_training(train, a);
   CLI::App* eval = add("eval", "loss of a checkpoint on held-out data",
-                       "tessera eval gpt --data data/moby-dick.txt --checkpoint out/run", [&] { return cli::eval(a, models); });
+                       "tessera eval gpt --data data/moby-dick.txt --checkpoint out/run",
+                       [&] { return cli::eval(a, models); });
   add_model(eval, a);
   add_data(eval, a);
   eval->add_option("--checkpoint", a.checkpoint, "directory of checkpoints")->required();
-  CLI::App* generate = add("generate", "text from a checkpoint", "tessera generate gpt --checkpoint out/run --prompt \"The whale\"",
+  CLI::App* generate = add("generate", "text from a checkpoint",
+                           "tessera generate gpt --checkpoint out/run --prompt \"The whale\"",
                            [&] { return cli::generate(a, models); });
   add_model(generate, a);
   generate->add_option("--checkpoint", a.checkpoint, "directory of checkpoints")->required();

@@ -11,9 +11,12 @@ namespace tessera::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
-/// FLOP/s of matrix products on the ranks of this mesh together: what the log's share of the peak refers to.
+/// FLOP/s of matrix products on the ranks of this mesh together: what the log's share of the peak
+/// refers to.
 double measured_peak(const Mesh& mesh, Cluster& cluster) {
   Graph g;
   const int64_t n = 384, copies = mesh.size();
@@ -48,28 +51,39 @@ struct Training {
 void prepare(Training& t) {
   const Config& c = t.job.config;
   require(!c.text("data.path").empty(), "no data is given; use --data PATH");
-  require(c.integer("train.batch") >= 1 && c.integer("train.steps") >= 1, "train.batch {} and train.steps {} must be at least 1",
-          c.integer("train.batch"), c.integer("train.steps"));
+  require(c.integer("train.batch") >= 1 && c.integer("train.steps") >= 1,
+          "train.batch {} and train.steps {} must be at least 1", c.integer("train.batch"),
+          c.integer("train.steps"));
   t.source = t.job.spec->data(c, false);
   BatchOptions options;
   options.seed = static_cast<uint64_t>(c.integer("train.seed"));
   t.batcher = std::make_unique<Batcher>(*t.source, c.integer("train.batch"), options);
   build_trainer(t.job, t.trainer, false);
-  CompileOptions compile{t.job.mesh, t.job.layout, t.trainer.functions, options.seed, 1,
-                         {t.trainer.model.loss.name(), t.trainer.minimized.gradient_norm.name()}, {}};
+  CompileOptions compile{t.job.mesh,
+                         t.job.layout,
+                         t.trainer.functions,
+                         options.seed,
+                         1,
+                         {t.trainer.model.loss.name(), t.trainer.minimized.gradient_norm.name()},
+                         {}};
   t.session = std::make_unique<Session>(t.trainer.graph, t.cluster, compile);
 }
 
 void open_checkpoints(Training& t, Progress& progress) {
   if (t.args.checkpoint.empty()) {
-    require(!t.args.resume && t.args.save_every == 0, "--resume and --save-every need --checkpoint DIR");
+    require(!t.args.resume && t.args.save_every == 0,
+            "--resume and --save-every need --checkpoint DIR");
     return;
   }
-  t.checkpoints = std::make_unique<Checkpoints>(t.cluster, t.args.checkpoint, static_cast<int>(t.args.keep));
+  t.checkpoints =
+      std::make_unique<Checkpoints>(t.cluster, t.args.checkpoint, static_cast<int>(t.args.keep));
   const std::optional<Checkpoint> latest = t.checkpoints->latest();
   if (!t.args.resume) {
-    require(!latest, "'{}' holds checkpoints of an earlier run (the last at step {}); add --resume to go on from it, or "
-            "choose another --checkpoint directory", t.args.checkpoint, latest ? latest->step : 0);
+    require(!latest,
+            "'{}' holds checkpoints of an earlier run (the last at step {}); add --resume to go on "
+            "from it, or "
+            "choose another --checkpoint directory",
+            t.args.checkpoint, latest ? latest->step : 0);
     return;
   }
   if (!latest) {
@@ -82,17 +96,22 @@ void open_checkpoints(Training& t, Progress& progress) {
 }
 
 void save(Training& t, int64_t step) {
-  t.checkpoints->save(*t.session, step, {{"config", t.job.config.to_toml()}, {"seed", t.job.config.text("train.seed")},
-                                         {"program", fmt::format("{:016x}", t.session->program_hash())}});
+  t.checkpoints->save(*t.session, step,
+                      {{"config", t.job.config.to_toml()},
+                       {"seed", t.job.config.text("train.seed")},
+                       {"program", fmt::format("{:016x}", t.session->program_hash())}});
 }
 
 std::string banner(const Training& t) {
   int64_t parameters = 0;
-  for (const Tensor& p : const_cast<Trainer&>(t.trainer).graph.parameters()) parameters += p.shape().elements();
-  return fmt::format("{}\n{} parameters; {} ranks ({}), mesh {}, layout {}; {} persistent + {} transient per rank",
-                     t.job.config.to_toml(), parameters, t.cluster.size(), t.cluster.backend(), t.job.mesh.to_string(),
-                     t.job.layout.to_string(), with_unit(static_cast<double>(t.session->persistent_bytes()), "B"),
-                     with_unit(static_cast<double>(t.session->transient_bytes()), "B"));
+  for (const Tensor& p : const_cast<Trainer&>(t.trainer).graph.parameters())
+    parameters += p.shape().elements();
+  return fmt::format(
+      "{}\n{} parameters; {} ranks ({}), mesh {}, layout {}; {} persistent + {} transient per rank",
+      t.job.config.to_toml(), parameters, t.cluster.size(), t.cluster.backend(),
+      t.job.mesh.to_string(), t.job.layout.to_string(),
+      with_unit(static_cast<double>(t.session->persistent_bytes()), "B"),
+      with_unit(static_cast<double>(t.session->transient_bytes()), "B"));
 }
 
 /// Errors of a step say which.
@@ -134,7 +153,8 @@ void train_steps(Training& t, Progress& progress, double peak) {
     r.eta_s = mean_ms * 1e-3 * static_cast<double>(steps - step - 1);
     progress.step(r);
     const bool last = step + 1 == steps;
-    if (t.checkpoints && (last || (t.args.save_every > 0 && (step + 1) % t.args.save_every == 0))) save(t, step + 1);
+    if (t.checkpoints && (last || (t.args.save_every > 0 && (step + 1) % t.args.save_every == 0)))
+      save(t, step + 1);
     if (last || (every > 0 && (step + 1) % every == 0)) {
       if (!evaluator) evaluator = std::make_unique<Evaluator>(t.job, t.cluster);
       progress.evaluation(step + 1, evaluator->run(*t.session));
@@ -166,7 +186,8 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
   Evaluator evaluator(job, cluster);
   const double loss = evaluator.run_checkpoint(latest->path);
   if (cluster.is_root()) {
-    fmt::print("{}: step {}, loss {:.4f} over {} held-out examples\n", latest->path, latest->step, loss, evaluator.examples());
+    fmt::print("{}: step {}, loss {:.4f} over {} held-out examples\n", latest->path, latest->step,
+               loss, evaluator.examples());
   }
   return 0;
 }

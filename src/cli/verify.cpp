@@ -1,5 +1,6 @@
-// verify: the same few steps of training on one rank and under every legal layout; the difference of losses, gradients and
-// parameters is measured as L2(a - b) / max(L2(b), 1e-4 L2(all b)), never element by element.
+// verify: the same few steps of training on one rank and under every legal layout; the difference
+// of losses, gradients and parameters is measured as L2(a - b) / max(L2(b), 1e-4 L2(all b)), never
+// element by element.
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -26,23 +27,30 @@ void feed_examples(Session& session, const nn::Model& model, const Config& confi
     Array array(input.dtype(), input.shape().names(), sizes);
     const int64_t classes = model.logits.shape()[model.logits.shape().rank() - 1].size;
     for (int64_t i = 0; i < array.elements(); ++i) {
-      uint64_t h = static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(step) * 0xD1B54A32D192ED03ull;
+      uint64_t h = static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15ull +
+                   static_cast<uint64_t>(step) * 0xD1B54A32D192ED03ull;
       h ^= h >> 29;
       h *= 0xBF58476D1CE4E5B9ull;
       h ^= h >> 32;
-      if (input.dtype() == DType::int32) array.data<int32_t>()[i] = static_cast<int32_t>(h % static_cast<uint64_t>(classes));
-      if (input.dtype() == DType::float32) array.data<float>()[i] = static_cast<float>(h % 1000) / 1000.0f;
-      if (input.dtype() == DType::float64) array.data<double>()[i] = static_cast<double>(h % 1000) / 1000.0;
+      if (input.dtype() == DType::int32)
+        array.data<int32_t>()[i] = static_cast<int32_t>(h % static_cast<uint64_t>(classes));
+      if (input.dtype() == DType::float32)
+        array.data<float>()[i] = static_cast<float>(h % 1000) / 1000.0f;
+      if (input.dtype() == DType::float64)
+        array.data<double>()[i] = static_cast<double>(h % 1000) / 1000.0;
     }
     session.feed(input.name(), array);
   }
   (void)config;
 }
 
-Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t steps, Cluster& cluster) {
+Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t steps,
+            Cluster& cluster) {
   Trainer t;
   build_trainer(job, t, true);
-  Session session(t.graph, cluster, {mesh, layout, t.functions, static_cast<uint64_t>(job.config.integer("train.seed")), 1});
+  Session session(
+      t.graph, cluster,
+      {mesh, layout, t.functions, static_cast<uint64_t>(job.config.integer("train.seed")), 1});
   Outcome outcome;
   const Schedule schedule = schedule_of(job.config);
   for (int64_t step = 0; step < steps; ++step) {
@@ -52,8 +60,10 @@ Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t step
     session.run("train");
     outcome.losses.push_back(session.fetch_scalar(t.model.loss.name()));
   }
-  for (const Tensor& g : t.minimized.gradients) outcome.gradients.push_back(session.fetch(g.name()));
-  for (const Tensor& p : t.graph.parameters()) outcome.parameters.push_back(session.fetch(p.name()));
+  for (const Tensor& g : t.minimized.gradients)
+    outcome.gradients.push_back(session.fetch(g.name()));
+  for (const Tensor& p : t.graph.parameters())
+    outcome.parameters.push_back(session.fetch(p.name()));
   return outcome;
 }
 
@@ -104,7 +114,9 @@ std::vector<Layout> layouts_of(const Arguments& args, const Job& job) {
     return legal_layouts(t.graph, job.mesh, t.functions);
   }
   std::ifstream file(args.layouts);
-  if (!file) fail(ErrorKind::io, "cannot open the list of layouts '{}' (one a line; or --layouts all)", args.layouts);
+  if (!file)
+    fail(ErrorKind::io, "cannot open the list of layouts '{}' (one a line; or --layouts all)",
+         args.layouts);
   std::vector<Layout> result;
   for (std::string line; std::getline(file, line);) {
     if (!line.empty()) result.push_back(Layout::parse(line));
@@ -131,21 +143,29 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
     gradient.see(worst(outcome.gradients, reference.gradients), text);
     parameter.see(worst(outcome.parameters, reference.parameters), text);
   }
-  // After several steps of Adam a parameter's own rounding is amplified: float32 parameters get ten times the room.
-  const bool ok = loss.value <= tolerance && gradient.value <= tolerance && parameter.value <= (wide ? 1 : 10) * tolerance;
+  // After several steps of Adam a parameter's own rounding is amplified: float32 parameters get ten
+  // times the room.
+  const bool ok = loss.value <= tolerance && gradient.value <= tolerance &&
+                  parameter.value <= (wide ? 1 : 10) * tolerance;
   if (cluster.is_root()) {
     fmt::print("{} layouts of mesh {}, {} steps, {}\n", layouts.size(), job.mesh.to_string(), steps,
                job.config.text("train.dtype"));
-    fmt::print("largest relative difference from one rank:\n  loss      {:.3e}  ({})\n  gradient  {:.3e}  ({})\n"
-               "  parameter {:.3e}  ({})\n{} (tolerance {:g})\n",
-               loss.value, loss.layout, gradient.value, gradient.layout, parameter.value, parameter.layout,
-               ok ? "equal" : "NOT EQUAL", tolerance);
+    fmt::print(
+        "largest relative difference from one rank:\n  loss      {:.3e}  ({})\n  gradient  {:.3e}  "
+        "({})\n"
+        "  parameter {:.3e}  ({})\n{} (tolerance {:g})\n",
+        loss.value, loss.layout, gradient.value, gradient.layout, parameter.value, parameter.layout,
+        ok ? "equal" : "NOT EQUAL", tolerance);
   }
   if (!args.json.empty() && cluster.is_root()) {
-    const nlohmann::json report = {{"layouts", layouts.size()},       {"steps", steps},
-                                   {"max_rel_loss", loss.value},      {"worst_loss", loss.layout},
-                                   {"max_rel_grad", gradient.value},  {"worst_grad", gradient.layout},
-                                   {"max_rel_param", parameter.value}, {"worst_param", parameter.layout},
+    const nlohmann::json report = {{"layouts", layouts.size()},
+                                   {"steps", steps},
+                                   {"max_rel_loss", loss.value},
+                                   {"worst_loss", loss.layout},
+                                   {"max_rel_grad", gradient.value},
+                                   {"worst_grad", gradient.layout},
+                                   {"max_rel_param", parameter.value},
+                                   {"worst_param", parameter.layout},
                                    {"equal", ok}};
     std::ofstream file(args.json);
     file << report.dump(2) << '\n';

@@ -1,6 +1,6 @@
-// Reverse-mode differentiation. One sweep over the nodes between xs and y, last first; contributions from several
-// consumers are added pairwise. Nothing here knows an op: a gradient is Op::gradient, or, for a composite without one,
-// the sweep over its body rebuilt in place.
+// Reverse-mode differentiation. One sweep over the nodes between xs and y, last first;
+// contributions from several consumers are added pairwise. Nothing here knows an op: a gradient is
+// Op::gradient, or, for a composite without one, the sweep over its body rebuilt in place.
 #include <unordered_map>
 
 #include "base/fail.h"
@@ -20,7 +20,8 @@ void accumulate(Pending& pending, int value, Tensor grad, Loc at) {
 }
 
 /// Values that depend on any of xs, as flags by value id.
-std::vector<bool> downstream(const Graph& g, const std::vector<int>& xs, size_t first_node, size_t last_node) {
+std::vector<bool> downstream(const Graph& g, const std::vector<int>& xs, size_t first_node,
+                             size_t last_node) {
   std::vector<bool> reached(g.values().size(), false);
   for (int x : xs) reached[x] = true;
   for (size_t n = first_node; n < last_node; ++n) {
@@ -33,7 +34,8 @@ std::vector<bool> downstream(const Graph& g, const std::vector<int>& xs, size_t 
   return reached;
 }
 
-void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node, size_t last_node, Loc at);
+void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node,
+           size_t last_node, Loc at);
 
 /// The default gradient of a composite: its body is built again and swept.
 std::vector<Tensor> body_gradient(const GradCall& call, const Op& op, Loc at) {
@@ -77,9 +79,10 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
   }
   if (!any || !wanted || (!node.op->gradient && !node.op->body)) return;
   SourceScope source(g, node, prefer, ".grad");
-  std::vector<Tensor> grads = node.op->gradient ? node.op->gradient(call) : body_gradient(call, *node.op, at);
-  check(grads.size() == node.in.size(), "[{}] its gradient has {} results for {} operands", node.op->name, grads.size(),
-        node.in.size());
+  std::vector<Tensor> grads =
+      node.op->gradient ? node.op->gradient(call) : body_gradient(call, *node.op, at);
+  check(grads.size() == node.in.size(), "[{}] its gradient has {} results for {} operands",
+        node.op->name, grads.size(), node.in.size());
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i] || !reached[node.in[i]]) continue;
     check(grads[i].shape() == call.in[i].shape() && grads[i].dtype() == call.in[i].dtype(),
@@ -90,21 +93,23 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
   }
 }
 
-void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node, size_t last_node, Loc at) {
+void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node,
+           size_t last_node, Loc at) {
   const std::vector<bool> reached = downstream(g, xs, first_node, last_node);
-  for (size_t n = last_node; n-- > first_node;) sweep_node(g, pending, reached, static_cast<int>(n), at);
+  for (size_t n = last_node; n-- > first_node;)
+    sweep_node(g, pending, reached, static_cast<int>(n), at);
 }
 
 }  // namespace
 
 std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at) {
   Graph& g = y.graph();
-  require(is_floating(y.dtype()), "gradients: '{}' is {}; only floating tensors have gradients", y.name(),
-          to_string(y.dtype()));
+  require(is_floating(y.dtype()), "gradients: '{}' is {}; only floating tensors have gradients",
+          y.name(), to_string(y.dtype()));
   std::vector<int> ids;
   for (const Tensor& x : xs) {
-    require(is_floating(x.dtype()), "gradients: '{}' is {}; only floating tensors have gradients", x.name(),
-            to_string(x.dtype()));
+    require(is_floating(x.dtype()), "gradients: '{}' is {}; only floating tensors have gradients",
+            x.name(), to_string(x.dtype()));
     ids.push_back(x.id());
   }
   const size_t last = g.nodes().size();

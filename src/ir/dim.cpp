@@ -12,11 +12,13 @@ Shape::Shape(std::vector<Dim> dims) : dims_(std::move(dims)) { validate(); }
 void Shape::validate() const {
   for (size_t i = 0; i < dims_.size(); ++i) {
     require(!dims_[i].name.empty(), "dim {} of shape {} has an empty name", i, to_string());
-    require(dims_[i].size >= 1, "dim '{}' has size {}; sizes are at least 1", dims_[i].name, dims_[i].size);
+    require(dims_[i].size >= 1, "dim '{}' has size {}; sizes are at least 1", dims_[i].name,
+            dims_[i].size);
     for (size_t j = 0; j < i; ++j) {
-      require(dims_[i].name != dims_[j].name,
-              "dim '{}' occurs twice in shape {}; names in one shape are distinct, rename one of them",
-              dims_[i].name, to_string());
+      require(
+          dims_[i].name != dims_[j].name,
+          "dim '{}' occurs twice in shape {}; names in one shape are distinct, rename one of them",
+          dims_[i].name, to_string());
     }
   }
 }
@@ -65,7 +67,8 @@ Shape Shape::united(const Shape& other) const {
 std::string Shape::to_string() const {
   std::string text = "[";
   for (const Dim& d : dims_) {
-    text += fmt::format("{}{}{}{}", text.size() > 1 ? ", " : "", d.name, d.is_bounded ? "<=" : "=", d.size);
+    text += fmt::format("{}{}{}{}", text.size() > 1 ? ", " : "", d.name, d.is_bounded ? "<=" : "=",
+                        d.size);
   }
   return text + "]";
 }

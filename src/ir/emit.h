@@ -1,4 +1,5 @@
-// How an op becomes a step: the local view of one use of an op, and the helpers that turn it into kernel operands.
+// How an op becomes a step: the local view of one use of an op, and the helpers that turn it into
+// kernel operands.
 #pragma once
 
 #include <vector>
@@ -12,11 +13,12 @@ namespace tessera {
 struct EmitCall {
   const OpCall& call;
   const IndexSpace& space;
-  std::vector<View> in, out;      ///< contiguous local slices, dims as in the shapes, sizes padded
-  std::vector<int64_t> local;     ///< factors: elements on this rank
-  std::vector<int64_t> logical;   ///< factors: global size without padding (the bound, where bounded)
-  std::vector<IntExpr> offset;    ///< factors: global index of the first local element
-  std::vector<IntExpr> extent;    ///< factors: actual global size
+  std::vector<View> in, out;   ///< contiguous local slices, dims as in the shapes, sizes padded
+  std::vector<int64_t> local;  ///< factors: elements on this rank
+  std::vector<int64_t>
+      logical;                  ///< factors: global size without padding (the bound, where bounded)
+  std::vector<IntExpr> offset;  ///< factors: global index of the first local element
+  std::vector<IntExpr> extent;  ///< factors: actual global size
   const std::string& node_name;
   int seed_scalar, step_scalar;
   Step& step;
@@ -24,8 +26,9 @@ struct EmitCall {
   int factor(const std::string& name) const;
 };
 
-/// The view of an operand over the given factors, in that order: the stride is 0 and, if `unit`, the size 1 along factors
-/// that the operand lacks. `dims` is the operand's entry in the IndexSpace.
+/// The view of an operand over the given factors, in that order: the stride is 0 and, if `unit`,
+/// the size 1 along factors that the operand lacks. `dims` is the operand's entry in the
+/// IndexSpace.
 View align(const EmitCall& call, const View& natural, const std::vector<std::vector<int>>& dims,
            const std::vector<int>& factors, bool unit = false);
 

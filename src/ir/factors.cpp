@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "ir/emit.h"
 #include "ir/body.h"
+#include "ir/emit.h"
 #include "tessera/op.h"
 
 namespace tessera {
@@ -29,7 +29,8 @@ bool mentions(const std::vector<std::vector<std::vector<int>>>& operands, int fa
 
 IndexSpace by_name(const OpCall& call) {
   IndexSpace space;
-  auto add = [&](const std::vector<ValueType>& types, std::vector<std::vector<std::vector<int>>>& operands) {
+  auto add = [&](const std::vector<ValueType>& types,
+                 std::vector<std::vector<std::vector<int>>>& operands) {
     for (const ValueType& type : types) {
       std::vector<std::vector<int>> dims;
       for (const Dim& d : type.shape) dims.push_back({factor_of(space, d)});
@@ -39,14 +40,16 @@ IndexSpace by_name(const OpCall& call) {
   add(call.out, space.out);  // results first: the order of kernels' iteration
   add(call.in, space.in);
   for (size_t f = 0; f < space.factors.size(); ++f) {
-    const bool in = mentions(space.in, static_cast<int>(f)), out = mentions(space.out, static_cast<int>(f));
+    const bool in = mentions(space.in, static_cast<int>(f)),
+               out = mentions(space.out, static_cast<int>(f));
     space.factors[f].role = in && out ? Role::map : in ? Role::reduce : Role::fresh;
     space.factors[f].combiner = call.op.combiner;
   }
   return space;
 }
 
-/// A composite's factors by name, marked `inside` where any node of the body does more than map over them.
+/// A composite's factors by name, marked `inside` where any node of the body does more than map
+/// over them.
 IndexSpace of_composite(const OpCall& call) {
   IndexSpace space = by_name(call);
   const Graph& body = body_of(call).graph;
@@ -85,7 +88,8 @@ CallTypes call_types(const Graph& graph, const Node& node) {
 Body body_of(const OpCall& call) {
   Body body{std::make_unique<Graph>(), {}, {}};
   for (size_t i = 0; i < call.in.size(); ++i) {
-    body.in.push_back(body.storage->input(fmt::format("in{}", i), call.in[i].shape, call.in[i].dtype));
+    body.in.push_back(
+        body.storage->input(fmt::format("in{}", i), call.in[i].shape, call.in[i].dtype));
   }
   body.out = call.op.body(body.in, call.attrs);
   return body;

@@ -48,12 +48,13 @@ std::string Graph::unique_name(const std::string& base) {
 std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at) {
   Node node{&op, std::move(attrs), {}, {}, "", {}};
   const char* slash = std::strrchr(at.file_name(), '/');
-  node.at = at_override_.line ? at_override_
-                              : SourceLine{slash ? slash + 1 : at.file_name(), static_cast<int>(at.line())};
+  node.at = at_override_.line
+                ? at_override_
+                : SourceLine{slash ? slash + 1 : at.file_name(), static_cast<int>(at.line())};
   std::vector<ValueType> types;
   for (const Tensor& t : in) {
-    require(t && &t.graph() == this, "[{}] an operand is empty or belongs to another graph ({})", op.name,
-            node.at.to_string());
+    require(t && &t.graph() == this, "[{}] an operand is empty or belongs to another graph ({})",
+            op.name, node.at.to_string());
     types.push_back({t.shape(), t.dtype()});
     node.in.push_back(t.id());
   }
@@ -80,7 +81,8 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
     for (const std::string& dim : prefer_) {
       if (type.shape.has(dim)) prefer.push_back(dim);
     }
-    values_.push_back({id, std::move(type.shape), type.dtype, std::move(name), purpose_, std::move(prefer)});
+    values_.push_back(
+        {id, std::move(type.shape), type.dtype, std::move(name), purpose_, std::move(prefer)});
     node.out.push_back(value);
     out.emplace_back(this, value);
   }
@@ -92,10 +94,12 @@ Tensor Graph::input(const std::string& name, const Shape& shape, DType dtype, Lo
   return add(kInput, {}, source_attrs(shape, dtype), at)[0].named(name);
 }
 
-Tensor Graph::add_stored(const std::string& name, const Shape& shape, const Initializer& init, DType dtype,
-                         Purpose purpose, bool trainable, Loc at) {
+Tensor Graph::add_stored(const std::string& name, const Shape& shape, const Initializer& init,
+                         DType dtype, Purpose purpose, bool trainable, Loc at) {
   for (const Dim& d : shape) {
-    require(!d.is_bounded, "parameter '{}' has the bounded dim '{}'; stored tensors have fixed sizes", name, d.name);
+    require(!d.is_bounded,
+            "parameter '{}' has the bounded dim '{}'; stored tensors have fixed sizes", name,
+            d.name);
   }
   Tensor stored = add(kStored, {}, source_attrs(shape, dtype), at)[0].named(name);
   Stored record{stored.id(), -1, purpose, trainable};
@@ -103,8 +107,9 @@ Tensor Graph::add_stored(const std::string& name, const Shape& shape, const Init
     Scope scope(*this, name + ".init");
     Tensor first = init(*this, shape, dtype);
     require(first.shape() == shape && first.dtype() == dtype,
-            "the initializer of '{}' made {} {} where {} {} is needed", stored.name(), tessera::to_string(first.dtype()),
-            first.shape().to_string(), tessera::to_string(dtype), shape.to_string());
+            "the initializer of '{}' made {} {} where {} {} is needed", stored.name(),
+            tessera::to_string(first.dtype()), first.shape().to_string(), tessera::to_string(dtype),
+            shape.to_string());
     record.init = first.id();
   }
   stored_of_value_[stored.id()] = static_cast<int>(stored_.size());
@@ -112,24 +117,28 @@ Tensor Graph::add_stored(const std::string& name, const Shape& shape, const Init
   return stored;
 }
 
-Tensor Graph::parameter(const std::string& name, const Shape& shape, const Initializer& init, DType dtype, Loc at) {
+Tensor Graph::parameter(const std::string& name, const Shape& shape, const Initializer& init,
+                        DType dtype, Loc at) {
   return add_stored(name, shape, init, dtype, Purpose::params, true, at);
 }
 
-Tensor Graph::state(const std::string& name, const Shape& shape, const Initializer& init, DType dtype, Loc at) {
+Tensor Graph::state(const std::string& name, const Shape& shape, const Initializer& init,
+                    DType dtype, Loc at) {
   return add_stored(name, shape, init, dtype, Purpose::state, false, at);
 }
 
 void Graph::update(Tensor stored, Tensor value, Loc at) {
   const Stored* record = find_stored(stored.id());
-  require(record != nullptr, "update() of '{}', which is not a parameter or state (line {})", stored.name(), at.line());
+  require(record != nullptr, "update() of '{}', which is not a parameter or state (line {})",
+          stored.name(), at.line());
   for (const Update& u : updates_) {
-    require(u.stored != stored.id(), "'{}' is updated twice (line {}); one update per run", stored.name(), at.line());
+    require(u.stored != stored.id(), "'{}' is updated twice (line {}); one update per run",
+            stored.name(), at.line());
   }
   require(value.dtype() == stored.dtype() && value.shape() == stored.shape(),
-          "update() of '{}' {} {} with {} {}; shapes and dtypes must agree (line {})", stored.name(),
-          tessera::to_string(stored.dtype()), stored.shape().to_string(), tessera::to_string(value.dtype()),
-          value.shape().to_string(), at.line());
+          "update() of '{}' {} {} with {} {}; shapes and dtypes must agree (line {})",
+          stored.name(), tessera::to_string(stored.dtype()), stored.shape().to_string(),
+          tessera::to_string(value.dtype()), value.shape().to_string(), at.line());
   updates_.push_back({stored.id(), value.id()});
 }
 
@@ -160,7 +169,8 @@ std::string Graph::to_string() const {
   for (const Node& node : nodes_) {
     for (size_t i = 0; i < node.out.size(); ++i) {
       const Value& v = values_[node.out[i]];
-      text += fmt::format("{}{}:{}{}", i ? ", " : "", v.name, tessera::to_string(v.dtype), v.shape.to_string());
+      text += fmt::format("{}{}:{}{}", i ? ", " : "", v.name, tessera::to_string(v.dtype),
+                          v.shape.to_string());
     }
     text += fmt::format(" = {}(", node.op->name);
     for (size_t i = 0; i < node.in.size(); ++i) text += (i ? ", " : "") + values_[node.in[i]].name;
@@ -179,7 +189,10 @@ Scope::~Scope() { graph_.scope_ = saved_; }
 
 SourceScope::SourceScope(Graph& graph, const Node& node, const std::vector<std::string>& prefer,
                          const std::string& suffix)
-    : graph_(graph), saved_at_(graph.at_override_), saved_scope_(graph.scope_), saved_prefer_(graph.prefer_) {
+    : graph_(graph),
+      saved_at_(graph.at_override_),
+      saved_scope_(graph.scope_),
+      saved_prefer_(graph.prefer_) {
   graph.at_override_ = node.at;
   graph.scope_ = node.name + suffix;
   graph.prefer_ = prefer;

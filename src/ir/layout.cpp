@@ -1,5 +1,6 @@
-// The layout grammar. A string is cut into clauses at ';' and newlines; within a clause, words are read one by one: a
-// word that ends at ':' or '=' closes the list of names gathered so far, and the next word is their axes.
+// The layout grammar. A string is cut into clauses at ';' and newlines; within a clause, words are
+// read one by one: a word that ends at ':' or '=' closes the list of names gathered so far, and the
+// next word is their axes.
 #include <algorithm>
 
 #include "base/fail.h"
@@ -9,10 +10,14 @@ namespace tessera {
 
 const char* to_string(Purpose purpose) {
   switch (purpose) {
-    case Purpose::none: return "none";
-    case Purpose::params: return "params";
-    case Purpose::grads: return "grads";
-    case Purpose::state: return "state";
+    case Purpose::none:
+      return "none";
+    case Purpose::params:
+      return "params";
+    case Purpose::grads:
+      return "grads";
+    case Purpose::state:
+      return "state";
   }
   return "unknown";
 }
@@ -40,27 +45,32 @@ namespace {
 
 class ClauseParser {
  public:
-  ClauseParser(const std::string& clause, std::vector<LayoutRule>& rules) : text_(clause), rules_(rules) {}
+  ClauseParser(const std::string& clause, std::vector<LayoutRule>& rules)
+      : text_(clause), rules_(rules) {}
 
   void parse() {
     skip();
     if (pos_ < text_.size() && text_[pos_] == '@') parse_prefix();
     for (skip(); pos_ < text_.size(); skip()) {
       std::string name = word(":=?");
-      require(!name.empty(), "layout clause '{}': expected a dim name at '{}'", text_, text_.substr(pos_));
+      require(!name.empty(), "layout clause '{}': expected a dim name at '{}'", text_,
+              text_.substr(pos_));
       const bool optional = take('?');
       names_.push_back({name, optional});
       skip_blank();
       const bool replaces = pos_ < text_.size() && text_[pos_] == '=';
       if (take(':') || take('=')) parse_axes(replaces);
     }
-    require(names_.empty(), "layout clause '{}': dim '{}' has no axes; write '{}:axis', or '{}:-' to replicate",
-            text_, names_.empty() ? "" : names_.back().first, names_.empty() ? "" : names_.back().first,
-            names_.empty() ? "" : names_.back().first);
+    require(names_.empty(),
+            "layout clause '{}': dim '{}' has no axes; write '{}:axis', or '{}:-' to replicate",
+            text_, names_.empty() ? "" : names_.back().first,
+            names_.empty() ? "" : names_.back().first, names_.empty() ? "" : names_.back().first);
   }
 
  private:
-  static bool is_separator(char c) { return c == ',' || c == '.' || c == ' ' || c == '\t' || c == '\r'; }
+  static bool is_separator(char c) {
+    return c == ',' || c == '.' || c == ' ' || c == '\t' || c == '\r';
+  }
   void skip() {
     while (pos_ < text_.size() && is_separator(text_[pos_])) ++pos_;
   }
@@ -74,7 +84,9 @@ class ClauseParser {
   }
   std::string word(const char* stops) {
     const size_t start = pos_;
-    while (pos_ < text_.size() && !is_separator(text_[pos_]) && std::string_view(stops).find(text_[pos_]) == std::string_view::npos) ++pos_;
+    while (pos_ < text_.size() && !is_separator(text_[pos_]) &&
+           std::string_view(stops).find(text_[pos_]) == std::string_view::npos)
+      ++pos_;
     return text_.substr(start, pos_ - start);
   }
 
@@ -82,7 +94,8 @@ class ClauseParser {
     ++pos_;
     if (take('/')) {
       const size_t end = text_.find('/', pos_);
-      require(end != std::string::npos && end > pos_, "layout clause '{}': the scope glob has no closing '/'", text_);
+      require(end != std::string::npos && end > pos_,
+              "layout clause '{}': the scope glob has no closing '/'", text_);
       scope_ = text_.substr(pos_, end - pos_);
       pos_ = end + 1;
       return;
@@ -98,15 +111,17 @@ class ClauseParser {
   void parse_axes(bool replaces) {
     skip_blank();
     const std::string axes = word("");
-    require(!axes.empty(), "layout clause '{}': dim '{}' has no axes; write '{}:axis', or '{}:-' to replicate", text_,
-            names_.back().first, names_.back().first, names_.back().first);
+    require(!axes.empty(),
+            "layout clause '{}': dim '{}' has no axes; write '{}:axis', or '{}:-' to replicate",
+            text_, names_.back().first, names_.back().first, names_.back().first);
     for (const auto& [name, optional] : names_) {
       LayoutRule rule{purpose_, scope_, name, {}, optional, axes == "auto", replaces, ""};
       if (axes != "-" && axes != "auto") {
         for (size_t start = 0; start <= axes.size();) {
           const size_t plus = std::min(axes.find('+', start), axes.size());
           rule.axes.push_back(axes.substr(start, plus - start));
-          require(!rule.axes.back().empty(), "layout clause '{}': '{}' is not a list of axes joined by '+'", text_, axes);
+          require(!rule.axes.back().empty(),
+                  "layout clause '{}': '{}' is not a list of axes joined by '+'", text_, axes);
           start = plus + 1;
         }
       }

@@ -10,11 +10,11 @@ namespace tessera {
 Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
   for (size_t i = 0; i < axes_.size(); ++i) {
     require(!axes_[i].name.empty(), "a mesh axis has an empty name");
-    require(axes_[i].size >= 1, "mesh axis '{}' has size {}; an axis has at least 1 rank", axes_[i].name,
-            axes_[i].size);
+    require(axes_[i].size >= 1, "mesh axis '{}' has size {}; an axis has at least 1 rank",
+            axes_[i].name, axes_[i].size);
     for (size_t j = 0; j < i; ++j) {
-      require(axes_[i].name != axes_[j].name, "mesh axis '{}' is named twice; axes have distinct names",
-              axes_[i].name);
+      require(axes_[i].name != axes_[j].name,
+              "mesh axis '{}' is named twice; axes have distinct names", axes_[i].name);
     }
   }
 }
@@ -36,9 +36,11 @@ Mesh Mesh::parse(const std::string& text) {
       axis.link = number.substr(at + 1);
       number.resize(at);
     }
-    auto [end_of_number, error] = std::from_chars(number.data(), number.data() + number.size(), axis.size);
+    auto [end_of_number, error] =
+        std::from_chars(number.data(), number.data() + number.size(), axis.size);
     require(error == std::errc() && end_of_number == number.data() + number.size(),
-            "mesh '{}': the size of axis '{}' is '{}', which is not a whole number", text, axis.name, number);
+            "mesh '{}': the size of axis '{}' is '{}', which is not a whole number", text,
+            axis.name, number);
     axes.push_back(std::move(axis));
   }
   return Mesh(std::move(axes));
@@ -94,11 +96,13 @@ bool TensorLayout::uses(int axis) const {
   return std::find(partial.begin(), partial.end(), axis) != partial.end();
 }
 
-std::string TensorLayout::to_string(const std::vector<std::string>& dim_names, const Mesh& mesh) const {
+std::string TensorLayout::to_string(const std::vector<std::string>& dim_names,
+                                    const Mesh& mesh) const {
   std::string text = "[";
   for (size_t d = 0; d < dims.size(); ++d) {
     text += (d ? ", " : "") + dim_names[d];
-    for (size_t i = 0; i < dims[d].size(); ++i) text += (i ? "+" : "@") + mesh.axes()[dims[d][i]].name;
+    for (size_t i = 0; i < dims[d].size(); ++i)
+      text += (i ? "+" : "@") + mesh.axes()[dims[d][i]].name;
     if (dirty >> d & 1) text += "~";
   }
   text += "]";

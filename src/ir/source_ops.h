@@ -1,4 +1,5 @@
-// The ops that the graph itself needs: inputs, stored tensors, identity. Defined in ops/sources.cpp.
+// The ops that the graph itself needs: inputs, stored tensors, identity. Defined in
+// ops/sources.cpp.
 #pragma once
 
 #include "tessera/op.h"

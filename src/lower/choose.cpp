@@ -19,8 +19,10 @@ namespace {
 using Dims = std::vector<std::vector<std::vector<int>>>;
 
 /// Calls visit(shape, dim, factors) for every dim of every result, then of every operand.
-void each_dim(const OpSite& site, const std::function<void(const TensorLayout&, const Dim&, int, const std::vector<int>&)>& visit) {
-  auto all = [&](const Dims& operands, const std::vector<ValueType>& types, const std::vector<TensorLayout>& layouts) {
+void each_dim(const OpSite& site, const std::function<void(const TensorLayout&, const Dim&, int,
+                                                           const std::vector<int>&)>& visit) {
+  auto all = [&](const Dims& operands, const std::vector<ValueType>& types,
+                 const std::vector<TensorLayout>& layouts) {
     for (size_t i = 0; i < operands.size(); ++i) {
       for (size_t d = 0; d < operands[i].size(); ++d) {
         visit(layouts[i], types[i].shape[static_cast<int>(d)], static_cast<int>(d), operands[i][d]);
@@ -54,28 +56,34 @@ struct Candidates {
   std::vector<int> factors;  ///< in order of preference; -1 (none) last
 };
 
-std::vector<Candidates> candidates(const OpSite& site, const HomeLayouts& homes, const std::vector<int>& partial) {
+std::vector<Candidates> candidates(const OpSite& site, const HomeLayouts& homes,
+                                   const std::vector<int>& partial) {
   std::vector<Candidates> result;
   for (int axis = 0; axis < homes.mesh().rank(); ++axis) {
     if (homes.mesh().axes()[axis].size == 1) continue;
     Candidates c{axis, {}};
     if (std::find(partial.begin(), partial.end(), axis) == partial.end()) {
-      std::vector<std::pair<int, int>> found;  // (rule order, factor): results first, each in rule order
+      std::vector<std::pair<int, int>>
+          found;  // (rule order, factor): results first, each in rule order
       size_t sorted = 0;
       const size_t results = site.out.size();
       size_t seen = 0;
-      each_dim(site, [&](const TensorLayout& layout, const Dim& dim, int d, const std::vector<int>& factors) {
+      each_dim(site, [&](const TensorLayout& layout, const Dim& dim, int d,
+                         const std::vector<int>& factors) {
         size_t total = 0;
         for (size_t i = 0; i < results; ++i) total += site.space.out[i].size();
         if (seen++ == total) std::stable_sort(found.begin(), found.end()), sorted = found.size();
         if (factors.empty()) return;
         const auto& axes = layout.dims[d];
-        if (std::find(axes.begin(), axes.end(), axis) == axes.end() || !can_split(site, homes, factors[0])) return;
+        if (std::find(axes.begin(), axes.end(), axis) == axes.end() ||
+            !can_split(site, homes, factors[0]))
+          return;
         found.emplace_back(homes.rule_order(dim.name, axis), factors[0]);
       });
       std::stable_sort(found.begin() + static_cast<std::ptrdiff_t>(sorted), found.end());
       for (const auto& [order, factor] : found) {
-        if (std::find(c.factors.begin(), c.factors.end(), factor) == c.factors.end()) c.factors.push_back(factor);
+        if (std::find(c.factors.begin(), c.factors.end(), factor) == c.factors.end())
+          c.factors.push_back(factor);
       }
     }
     c.factors.push_back(-1);
@@ -88,26 +96,30 @@ std::vector<Candidates> candidates(const OpSite& site, const HomeLayouts& homes,
 std::vector<int> ordered_axes(const OpSite& site, int factor, const std::vector<int>& axes) {
   std::vector<int> result;
   if (axes.size() < 2) return axes;
-  each_dim(site, [&](const TensorLayout& layout, const Dim&, int d, const std::vector<int>& factors) {
-    if (factors.empty() || factors[0] != factor) return;
-    for (int axis : layout.dims[d]) {
-      if (std::find(axes.begin(), axes.end(), axis) != axes.end() &&
-          std::find(result.begin(), result.end(), axis) == result.end()) {
-        result.push_back(axis);
-      }
-    }
-  });
+  each_dim(site,
+           [&](const TensorLayout& layout, const Dim&, int d, const std::vector<int>& factors) {
+             if (factors.empty() || factors[0] != factor) return;
+             for (int axis : layout.dims[d]) {
+               if (std::find(axes.begin(), axes.end(), axis) != axes.end() &&
+                   std::find(result.begin(), result.end(), axis) == result.end()) {
+                 result.push_back(axis);
+               }
+             }
+           });
   return result;
 }
 
-TensorLayout layout_of(const std::vector<std::vector<int>>& dims, const std::vector<std::vector<int>>& splits) {
+TensorLayout layout_of(const std::vector<std::vector<int>>& dims,
+                       const std::vector<std::vector<int>>& splits) {
   TensorLayout layout;
-  for (const auto& factors : dims) layout.dims.push_back(factors.empty() ? std::vector<int>{} : splits[factors[0]]);
+  for (const auto& factors : dims)
+    layout.dims.push_back(factors.empty() ? std::vector<int>{} : splits[factors[0]]);
   return layout;
 }
 
 /// Fills in layouts, or returns false where a factor's size is not divisible by its axes.
-bool derive(const OpSite& site, const HomeLayouts& homes, const std::vector<int>& partial, Choice& choice) {
+bool derive(const OpSite& site, const HomeLayouts& homes, const std::vector<int>& partial,
+            Choice& choice) {
   TensorLayout reduced;
   reduced.partial = partial;
   for (size_t f = 0; f < choice.splits.size(); ++f) {
@@ -119,7 +131,8 @@ bool derive(const OpSite& site, const HomeLayouts& homes, const std::vector<int>
       size /= ranks;
     }
     const Factor& factor = site.space.factors[f];
-    if (choice.splits[f].empty() || (factor.role != Role::reduce && factor.role != Role::lookup)) continue;
+    if (choice.splits[f].empty() || (factor.role != Role::reduce && factor.role != Role::lookup))
+      continue;
     reduced.combiner = factor.combiner;
     reduced.partial.insert(reduced.partial.end(), choice.splits[f].begin(), choice.splits[f].end());
   }
@@ -179,12 +192,17 @@ Choice choose(const OpSite& site, const HomeLayouts& homes, Resharder& resharder
     if (!found || choice.unused <= best.unused) {
       if (derive(site, homes, partial, choice)) {
         for (size_t i = 0; i < site.in.size(); ++i) {
-          choice.cost += resharder.path(site.in[i].shape, site.in[i].dtype, site.in_layouts[i], choice.in[i]).bytes;
+          choice.cost +=
+              resharder.path(site.in[i].shape, site.in[i].dtype, site.in_layouts[i], choice.in[i])
+                  .bytes;
         }
         for (size_t i = 0; i < site.out.size(); ++i) {
-          choice.cost += resharder.path(site.out[i].shape, site.out[i].dtype, choice.out[i], site.homes[i]).bytes;
+          choice.cost +=
+              resharder.path(site.out[i].shape, site.out[i].dtype, choice.out[i], site.homes[i])
+                  .bytes;
         }
-        if (!found || choice.unused < best.unused || choice.cost < best.cost) best = std::move(choice), found = true;
+        if (!found || choice.unused < best.unused || choice.cost < best.cost)
+          best = std::move(choice), found = true;
       }
     }
     size_t k = axes.size();

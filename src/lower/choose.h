@@ -24,15 +24,16 @@ struct Choice {
   int64_t cost = 0;                      ///< bytes of the moves before and after
 };
 
-/// The choice that leaves fewest axes unused, then moves fewest bytes; ties go to the result's factor, then to the
-/// earlier rule. Operands that are partial stay so.
+/// The choice that leaves fewest axes unused, then moves fewest bytes; ties go to the result's
+/// factor, then to the earlier rule. Operands that are partial stay so.
 Choice choose(const OpSite& site, const HomeLayouts& homes, Resharder& resharder);
 
-/// The operands in which the op is jointly linear, as a bit mask that covers `operands`; 0 if it is not linear in them.
+/// The operands in which the op is jointly linear, as a bit mask that covers `operands`; 0 if it is
+/// not linear in them.
 uint32_t linear_in(const Op& op, uint32_t operands);
 
-/// The padded size of a factor, and whether it can be split: every dim that it is a part of has no padding, or is just
-/// this factor.
+/// The padded size of a factor, and whether it can be split: every dim that it is a part of has no
+/// padding, or is just this factor.
 int64_t padded_factor(const OpSite& site, const HomeLayouts& homes, int factor);
 
 }  // namespace tessera

@@ -7,8 +7,9 @@
 namespace tessera {
 
 const char* to_string(FlowKind kind) {
-  static constexpr std::array names = {"input",      "stored", "op",       "all_reduce", "reduce_scatter", "all_gather",
-                                       "all_to_all", "slice",  "exchange", "mask",       "first_only"};
+  static constexpr std::array names = {"input",          "stored",     "op",         "all_reduce",
+                                       "reduce_scatter", "all_gather", "all_to_all", "slice",
+                                       "exchange",       "mask",       "first_only"};
   static_assert(names.size() == static_cast<size_t>(FlowKind::first_only) + 1);
   return names[static_cast<size_t>(kind)];
 }
@@ -22,11 +23,14 @@ std::string print_node(const Flow& flow, const FlowNode& node, const Mesh& mesh)
     text += fmt::format("{}%{} {}:{}{}", i ? ", " : "", node.out[i], v.name, to_string(v.dtype),
                         v.layout.to_string(v.shape.names(), mesh));
   }
-  text += node.op ? fmt::format(" = {}(", node.op->name) : fmt::format(" = {}(", to_string(node.kind));
-  for (size_t i = 0; i < node.in.size(); ++i) text += fmt::format("{}%{}", i ? ", " : "", node.in[i]);
+  text +=
+      node.op ? fmt::format(" = {}(", node.op->name) : fmt::format(" = {}(", to_string(node.kind));
+  for (size_t i = 0; i < node.in.size(); ++i)
+    text += fmt::format("{}%{}", i ? ", " : "", node.in[i]);
   text += ")";
   for (size_t f = 0; f < node.splits.size(); ++f) {
-    for (int axis : node.splits[f]) text += fmt::format(" {}@{}", node.space.factors[f].name, mesh.axes()[axis].name);
+    for (int axis : node.splits[f])
+      text += fmt::format(" {}@{}", node.space.factors[f].name, mesh.axes()[axis].name);
   }
   for (int axis : node.axes) text += " " + mesh.axes()[axis].name;
   if (!node.origin.reason.empty()) text += " because " + node.origin.reason;
@@ -40,8 +44,10 @@ std::string to_string(const Flow& flow, const Mesh& mesh) {
   for (const FlowFunction& f : flow.functions) {
     text += fmt::format("function {}\n", f.name);
     for (const FlowNode& node : f.nodes) text += print_node(flow, node, mesh);
-    for (const auto& [name, value] : f.outputs) text += fmt::format("  output {} = %{}\n", name, value);
-    for (const auto& [stored, value] : f.updates) text += fmt::format("  update {} = %{}\n", stored, value);
+    for (const auto& [name, value] : f.outputs)
+      text += fmt::format("  output {} = %{}\n", name, value);
+    for (const auto& [stored, value] : f.updates)
+      text += fmt::format("  update {} = %{}\n", stored, value);
   }
   return text;
 }

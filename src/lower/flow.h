@@ -1,5 +1,6 @@
-// The form of a model between graph and Program: the same nodes with a layout for every value, plus the nodes that move
-// data. Passes read and write it; section 3 of docs/concepts.md lists them in order.
+// The form of a model between graph and Program: the same nodes with a layout for every value, plus
+// the nodes that move data. Passes read and write it; section 3 of docs/concepts.md lists them in
+// order.
 #pragma once
 
 #include <map>
@@ -57,13 +58,15 @@ struct FlowFunction {
   std::string name;
   std::vector<FlowNode> nodes;
   std::vector<std::pair<std::string, int>> outputs;  ///< name, value
-  std::vector<std::pair<int, int>> updates;          ///< index in graph.stored(), value in its storage layout
+  std::vector<std::pair<int, int>>
+      updates;  ///< index in graph.stored(), value in its storage layout
 };
 
 struct Flow {
   std::vector<FlowValue> values;
   std::vector<FlowFunction> functions;
-  std::vector<std::string> notes;  ///< what explain lists: rules without effect, redundant compute, padding waste
+  std::vector<std::string>
+      notes;  ///< what explain lists: rules without effect, redundant compute, padding waste
 };
 
 /// One line a node, for --print-after.

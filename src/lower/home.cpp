@@ -1,5 +1,6 @@
-// A tensor's dims claim axes in three rounds: rules whose glob matches its name, then global rules, then (for stored
-// tensors and what belongs to them) purpose rules, which only add minor axes that the tensor does not use yet.
+// A tensor's dims claim axes in three rounds: rules whose glob matches its name, then global rules,
+// then (for stored tensors and what belongs to them) purpose rules, which only add minor axes that
+// the tensor does not use yet.
 #include "lower/home.h"
 
 #include <algorithm>
@@ -24,13 +25,14 @@ void HomeLayouts::resolve(const Graph& graph, const Layout& layout) {
   const std::vector<std::string> names(known.begin(), known.end());
   for (const LayoutRule& source : layout.rules()) {
     if (source.automatic) {
-      fail(ErrorKind::unsupported, "layout rule '{}': this version has no planner; name the axes", source.text);
+      fail(ErrorKind::unsupported, "layout rule '{}': this version has no planner; name the axes",
+           source.text);
     }
     Rule rule{source, {}};
     for (const std::string& name : source.axes) {
       const int axis = mesh_.find(name);
-      require(axis >= 0, "layout rule '{}': mesh '{}' has no axis '{}'{}", source.text, mesh_.to_string(), name,
-              suggestion(name, mesh_.names()));
+      require(axis >= 0, "layout rule '{}': mesh '{}' has no axis '{}'{}", source.text,
+              mesh_.to_string(), name, suggestion(name, mesh_.names()));
       require(std::find(rule.axes.begin(), rule.axes.end(), axis) == rule.axes.end(),
               "layout rule '{}' names axis '{}' twice", source.text, name);
       if (mesh_.axes()[axis].size > 1) rule.axes.push_back(axis);
@@ -40,14 +42,15 @@ void HomeLayouts::resolve(const Graph& graph, const Layout& layout) {
       if (matches) break;
       matches = v.shape.has(source.dim) && glob_match(source.scope, v.name);
     }
-    require(matches || source.optional, "layout rule '{}': no tensor{} has a dim '{}'{}; write '{}?' if it may be absent",
-            source.text, source.scope.empty() ? "" : " named like '" + source.scope + "'", source.dim,
-            known.count(source.dim) ? "" : suggestion(source.dim, names), source.dim);
+    require(matches || source.optional,
+            "layout rule '{}': no tensor{} has a dim '{}'{}; write '{}?' if it may be absent",
+            source.text, source.scope.empty() ? "" : " named like '" + source.scope + "'",
+            source.dim, known.count(source.dim) ? "" : suggestion(source.dim, names), source.dim);
     for (const Rule& other : rules_) {
       require(other.source.dim != source.dim || other.source.scope != source.scope ||
                   other.source.purpose != source.purpose || other.source.axes == source.axes,
-              "layout rules '{}' and '{}' disagree about dim '{}'; join axes with '+'", other.source.text, source.text,
-              source.dim);
+              "layout rules '{}' and '{}' disagree about dim '{}'; join axes with '+'",
+              other.source.text, source.text, source.dim);
     }
     rules_.push_back(std::move(rule));
   }
@@ -67,12 +70,14 @@ void HomeLayouts::tie_sizes(const Graph& graph) {
     if (!node.op->factors) continue;  // by name: nothing is tied that is not one name
     const IndexSpace space = index_space(graph, node);
     std::map<int, DimKey> of_factor;
-    auto tie = [&](const std::vector<int>& values, const std::vector<std::vector<std::vector<int>>>& operands) {
+    auto tie = [&](const std::vector<int>& values,
+                   const std::vector<std::vector<std::vector<int>>>& operands) {
       for (size_t i = 0; i < operands.size(); ++i) {
         const Shape& shape = graph.value(values[i]).shape;
         for (size_t d = 0; d < operands[i].size(); ++d) {
           if (operands[i][d].size() != 1) continue;
-          const DimKey key = find({shape[static_cast<int>(d)].name, shape[static_cast<int>(d)].size});
+          const DimKey key =
+              find({shape[static_cast<int>(d)].name, shape[static_cast<int>(d)].size});
           auto [it, is_new] = of_factor.emplace(operands[i][d][0], key);
           if (!is_new) parent[key] = find(it->second);
         }
@@ -112,8 +117,9 @@ int64_t HomeLayouts::padded(const Dim& dim) const {
 int64_t HomeLayouts::local(const Dim& dim, const std::vector<int>& axes) const {
   int64_t size = padded(dim);
   for (int axis : axes) {
-    check(size % mesh_.axes()[axis].size == 0, "dim '{}' of padded size {} is split over axis '{}' of size {}", dim.name,
-          padded(dim), mesh_.axes()[axis].name, mesh_.axes()[axis].size);
+    check(size % mesh_.axes()[axis].size == 0,
+          "dim '{}' of padded size {} is split over axis '{}' of size {}", dim.name, padded(dim),
+          mesh_.axes()[axis].name, mesh_.axes()[axis].size);
     size /= mesh_.axes()[axis].size;
   }
   return size;
@@ -133,7 +139,8 @@ void HomeLayouts::apply_purpose(Purpose purpose, const Shape& shape, const Tenso
     if (d < 0) continue;
     if (rule.source.replaces) layout.dims[d].clear();
     for (int axis : rule.axes) {
-      if (!layout.uses(axis) && (rule.source.replaces || !compute.uses(axis))) layout.dims[d].push_back(axis);
+      if (!layout.uses(axis) && (rule.source.replaces || !compute.uses(axis)))
+        layout.dims[d].push_back(axis);
     }
   }
 }
@@ -159,10 +166,11 @@ TensorLayout HomeLayouts::home(const Shape& shape, const std::string& name, Purp
       const bool first = std::find(prefer.begin(), prefer.end(), other.source.dim) != prefer.end();
       const bool second = std::find(prefer.begin(), prefer.end(), rule.source.dim) != prefer.end();
       require(first || second,
-              "tensor '{}' {}: dims '{}' and '{}' both claim mesh axis '{}' (rules '{}' and '{}'); give one of them another "
+              "tensor '{}' {}: dims '{}' and '{}' both claim mesh axis '{}' (rules '{}' and '{}'); "
+              "give one of them another "
               "axis, or say .prefer(\"{}\") in the model",
-              name, shape.to_string(), other.source.dim, rule.source.dim, mesh_.axes()[axis].name, other.source.text,
-              rule.source.text, rule.source.dim);
+              name, shape.to_string(), other.source.dim, rule.source.dim, mesh_.axes()[axis].name,
+              other.source.text, rule.source.text, rule.source.dim);
       if (second && !first) {
         auto& loser = layout.dims[shape.find(other.source.dim)];
         loser.erase(std::find(loser.begin(), loser.end(), axis));

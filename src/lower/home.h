@@ -1,5 +1,5 @@
-// Home layouts: what the rules of a Layout say about each tensor (docs/concepts.md, "who decides a layout", a and b), and
-// the padded size of each dim.
+// Home layouts: what the rules of a Layout say about each tensor (docs/concepts.md, "who decides a
+// layout", a and b), and the padded size of each dim.
 #pragma once
 
 #include <map>
@@ -13,19 +13,22 @@ namespace tessera {
 
 class HomeLayouts {
  public:
-  /// Checks the rules against mesh and graph. Throws usage errors: an unknown axis, a dim or glob that matches nothing
-  /// (with the nearest name), two rules for one dim, `auto`.
+  /// Checks the rules against mesh and graph. Throws usage errors: an unknown axis, a dim or glob
+  /// that matches nothing (with the nearest name), two rules for one dim, `auto`.
   HomeLayouts(const Graph& graph, const Mesh& mesh, const Layout& layout);
 
-  /// The layout that the rules give a tensor of this shape, name, purpose and preference. Throws a usage error where two
-  /// dims claim one axis and no preference decides.
+  /// The layout that the rules give a tensor of this shape, name, purpose and preference. Throws a
+  /// usage error where two dims claim one axis and no preference decides.
   TensorLayout home(const Shape& shape, const std::string& name, Purpose purpose,
                     const std::vector<std::string>& prefer) const;
-  TensorLayout home(const Value& value) const { return home(value.shape, value.name, value.purpose, value.prefer); }
+  TensorLayout home(const Value& value) const {
+    return home(value.shape, value.name, value.purpose, value.prefer);
+  }
   /// Where a stored tensor rests.
   TensorLayout storage(const Graph& graph, const Stored& stored) const;
 
-  /// The size that memory has for a dim: a multiple of every axis that a rule gives its name or a name tied to it.
+  /// The size that memory has for a dim: a multiple of every axis that a rule gives its name or a
+  /// name tied to it.
   int64_t padded(const Dim& dim) const;
   /// Padded, or shorter at run time: there can be elements that are not part of the tensor.
   bool has_padding(const Dim& dim) const { return dim.is_bounded || padded(dim) != dim.size; }
@@ -47,7 +50,8 @@ class HomeLayouts {
   using DimKey = std::pair<std::string, int64_t>;
   void resolve(const Graph& graph, const Layout& layout);
   void tie_sizes(const Graph& graph);
-  void apply_purpose(Purpose purpose, const Shape& shape, const TensorLayout& compute, TensorLayout& layout) const;
+  void apply_purpose(Purpose purpose, const Shape& shape, const TensorLayout& compute,
+                     TensorLayout& layout) const;
 
   Mesh mesh_;
   std::vector<Rule> rules_;

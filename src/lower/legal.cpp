@@ -1,5 +1,6 @@
-// Axes of equal size form a group; within one, assignments are taken in non-decreasing order of dim, which picks one of
-// each class. A layout is legal if partition accepts it (no two dims of one tensor claim an axis).
+// Axes of equal size form a group; within one, assignments are taken in non-decreasing order of
+// dim, which picks one of each class. A layout is legal if partition accepts it (no two dims of one
+// tensor claim an axis).
 #include <map>
 #include <set>
 
@@ -39,7 +40,8 @@ std::vector<std::string> dim_names(const Graph& graph, const std::vector<Functio
   return names;
 }
 
-bool is_legal(const Graph& graph, const Mesh& mesh, const Layout& layout, const std::vector<FunctionSpec>& functions) {
+bool is_legal(const Graph& graph, const Mesh& mesh, const Layout& layout,
+              const std::vector<FunctionSpec>& functions) {
   try {
     const HomeLayouts homes(graph, mesh, layout);
     partition(graph, homes, functions, {});
@@ -50,17 +52,20 @@ bool is_legal(const Graph& graph, const Mesh& mesh, const Layout& layout, const 
   }
 }
 
-std::string rules_of(const Mesh& mesh, const std::vector<std::string>& names, const std::vector<int>& pick) {
+std::string rules_of(const Mesh& mesh, const std::vector<std::string>& names,
+                     const std::vector<int>& pick) {
   std::map<int, std::string> axes;
   for (size_t a = 0; a < pick.size(); ++a) {
     if (pick[a] > 0) axes[pick[a]] += (axes[pick[a]].empty() ? "" : "+") + mesh.axes()[a].name;
   }
   std::string rules;
-  for (const auto& [name, list] : axes) rules += fmt::format("{}{}:{}", rules.empty() ? "" : ";", names[name - 1], list);
+  for (const auto& [name, list] : axes)
+    rules += fmt::format("{}{}:{}", rules.empty() ? "" : ";", names[name - 1], list);
   return rules;
 }
 
-/// The next assignment (0: none, i: names[i-1]) in which equal axes are in order; false after the last.
+/// The next assignment (0: none, i: names[i-1]) in which equal axes are in order; false after the
+/// last.
 bool next_pick(const Mesh& mesh, int choices, std::vector<int>& pick) {
   while (true) {
     size_t a = pick.size();
@@ -78,7 +83,8 @@ bool next_pick(const Mesh& mesh, int choices, std::vector<int>& pick) {
 
 }  // namespace
 
-std::vector<Layout> legal_layouts(const Graph& graph, const Mesh& mesh, const std::vector<FunctionSpec>& functions) {
+std::vector<Layout> legal_layouts(const Graph& graph, const Mesh& mesh,
+                                  const std::vector<FunctionSpec>& functions) {
   const std::vector<std::string> names = dim_names(graph, functions);
   std::vector<int> pick(mesh.rank(), 0);
   std::vector<Layout> result;

@@ -1,5 +1,6 @@
-// Every flow value becomes a view of a buffer on this rank. A slice is a view with a shift, so it costs nothing; an op
-// asks its record for the step (Op::emit), from the local sizes and offsets of its factors.
+// Every flow value becomes a view of a buffer on this rank. A slice is a view with a shift, so it
+// costs nothing; an op asks its record for the step (Op::emit), from the local sizes and offsets of
+// its factors.
 #include <algorithm>
 
 #include "base/fail.h"
@@ -56,9 +57,11 @@ class Localizer {
     return expr;
   }
 
-  View new_view(const std::string& name, const Shape& shape, DType dtype, const TensorLayout& layout, ArenaKind arena) {
+  View new_view(const std::string& name, const Shape& shape, DType dtype,
+                const TensorLayout& layout, ArenaKind arena) {
     View view{static_cast<int>(program_.buffers.size()), dtype, {}, {}, 0, {}};
-    for (int d = 0; d < shape.rank(); ++d) view.sizes.push_back(homes_.local(shape[d], layout.dims[d]));
+    for (int d = 0; d < shape.rank(); ++d)
+      view.sizes.push_back(homes_.local(shape[d], layout.dims[d]));
     view.strides.resize(view.sizes.size());
     int64_t stride = 1;
     for (size_t d = view.sizes.size(); d-- > 0; stride *= view.sizes[d]) view.strides[d] = stride;
@@ -66,7 +69,8 @@ class Localizer {
     return view;
   }
 
-  int add_port(const std::string& name, const View& view, const Shape& shape, const TensorLayout& layout) {
+  int add_port(const std::string& name, const View& view, const Shape& shape,
+               const TensorLayout& layout) {
     Port port{name, view, shape.names(), {}, {}, layout.dims};
     for (const Dim& d : shape) {
       port.sizes.push_back(d.size);
@@ -87,19 +91,32 @@ class Localizer {
     program_.functions.push_back({f.name, {}, {}, {}, f.name != "init" && !f.updates.empty(), 0});
     for (const FlowNode& node : f.nodes) {
       switch (node.kind) {
-        case FlowKind::input: add_input(node); break;
-        case FlowKind::stored: views_[node.out[0]] = program_.ports[program_.stored[node.stored]].view; break;
-        case FlowKind::op: add_op(node); break;
-        case FlowKind::slice: add_slice(node); break;
+        case FlowKind::input:
+          add_input(node);
+          break;
+        case FlowKind::stored:
+          views_[node.out[0]] = program_.ports[program_.stored[node.stored]].view;
+          break;
+        case FlowKind::op:
+          add_op(node);
+          break;
+        case FlowKind::slice:
+          add_slice(node);
+          break;
         case FlowKind::mask:
-        case FlowKind::first_only: add_mask(node); break;
-        default: add_collective(node); break;
+        case FlowKind::first_only:
+          add_mask(node);
+          break;
+        default:
+          add_collective(node);
+          break;
       }
     }
     for (const auto& [name, value] : f.outputs) {
       const FlowValue& v = flow_.values[value];
       View view = views_[value];
-      if (!view.is_contiguous() || program_.buffers[view.buffer].arena == ArenaKind::persistent) view = copy_of(value);
+      if (!view.is_contiguous() || program_.buffers[view.buffer].arena == ArenaKind::persistent)
+        view = copy_of(value);
       function().outputs.push_back(add_port(name, view, v.shape, v.layout));
     }
     add_updates(f);
@@ -121,7 +138,8 @@ class Localizer {
     function().inputs.push_back(inputs_[v.name]);
   }
 
-  /// All values are computed before any is assigned: a value that is itself stored is copied aside first.
+  /// All values are computed before any is assigned: a value that is itself stored is copied aside
+  /// first.
   void add_updates(const FlowFunction& f) {
     std::vector<std::pair<int, View>> sources;
     for (const auto& [stored, value] : f.updates) {
@@ -151,7 +169,9 @@ class Localizer {
     return view;
   }
 
-  View contiguous(int value) { return views_[value].is_contiguous() ? views_[value] : copy_of(value); }
+  View contiguous(int value) {
+    return views_[value].is_contiguous() ? views_[value] : copy_of(value);
+  }
 
   void add_op(const FlowNode& node) {
     std::vector<ValueType> in, out;
@@ -165,7 +185,8 @@ class Localizer {
     fill_factors(node, call);
     for (int v : node.out) {
       const FlowValue& value = flow_.values[v];
-      views_[v] = new_view(value.name, value.shape, value.dtype, value.layout, ArenaKind::transient);
+      views_[v] =
+          new_view(value.name, value.shape, value.dtype, value.layout, ArenaKind::transient);
       call.out.push_back(views_[v]);
     }
     if (node.op->pointwise) {
@@ -207,14 +228,16 @@ class Localizer {
   int64_t padded_size(const FlowNode& node, int factor) const {
     int64_t size = node.space.factors[factor].size;
     bool merged = false;
-    auto look = [&](const std::vector<int>& values, const std::vector<std::vector<std::vector<int>>>& operands) {
+    auto look = [&](const std::vector<int>& values,
+                    const std::vector<std::vector<std::vector<int>>>& operands) {
       for (size_t i = 0; i < operands.size(); ++i) {
         for (size_t d = 0; d < operands[i].size(); ++d) {
           const auto& factors = operands[i][d];
           if (std::find(factors.begin(), factors.end(), factor) == factors.end()) continue;
           merged |= factors.size() > 1;
           if (factors.size() == 1) {
-            size = std::max(size, homes_.padded(flow_.values[values[i]].shape[static_cast<int>(d)]));
+            size =
+                std::max(size, homes_.padded(flow_.values[values[i]].shape[static_cast<int>(d)]));
           }
         }
       }
@@ -225,8 +248,8 @@ class Localizer {
   }
 
   IntExpr factor_extent(const FlowNode& node, int factor) {
-    auto find = [&](const std::vector<int>& values, const std::vector<std::vector<std::vector<int>>>& operands,
-                    IntExpr& result) {
+    auto find = [&](const std::vector<int>& values,
+                    const std::vector<std::vector<std::vector<int>>>& operands, IntExpr& result) {
       for (size_t i = 0; i < operands.size(); ++i) {
         for (size_t d = 0; d < operands[i].size(); ++d) {
           if (operands[i][d].size() != 1 || operands[i][d][0] != factor) continue;
@@ -240,7 +263,8 @@ class Localizer {
     result.constant = node.space.factors[factor].size;
     if (!find(node.out, node.space.out, result)) find(node.in, node.space.in, result);
     if (node.attrs.has("bounded") && node.space.out.size() == 1 && node.space.out[0].empty()) {
-      const auto& names = node.attrs.get<std::vector<std::string>>("dims");  // dim_size: the dim is in no operand
+      const auto& names =
+          node.attrs.get<std::vector<std::string>>("dims");  // dim_size: the dim is in no operand
       if (node.attrs.get<std::vector<int64_t>>("bounded")[0]) {
         result = {};
         result.scalar = scalar(names[0]);
@@ -356,9 +380,10 @@ class Localizer {
       step.attrs = {{"outer", product(out, 0, node.to)}, {"inner", product(out, node.to, rank)}};
     } else if (node.kind == FlowKind::all_to_all) {
       const int first = std::min(node.from, node.to), second = std::max(node.from, node.to);
-      step.attrs = {{"pre", product(in, 0, first)},        {"s", out[node.to]},
-                    {"mid", product(in, first + 1, second)}, {"c", in[node.from]},
-                    {"post", product(in, second + 1, rank)}, {"split_first", int64_t{node.to < node.from}}};
+      step.attrs = {
+          {"pre", product(in, 0, first)},          {"s", out[node.to]},
+          {"mid", product(in, first + 1, second)}, {"c", in[node.from]},
+          {"post", product(in, second + 1, rank)}, {"split_first", int64_t{node.to < node.from}}};
     } else {
       set_exchange(node, step);
     }
@@ -375,9 +400,11 @@ class Localizer {
     for (int axis : step.axes) ranks *= program_.axis_sizes[axis];
     const bool gather = node.kind == FlowKind::all_gather || node.kind == FlowKind::exchange;
     const View& view = gather ? step.out[0] : step.in[0];
-    for (CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
-                                CollectiveKind::all_to_all, CollectiveKind::exchange}) {
-      if (step.kernel == to_string(kind)) return bytes_sent(kind, view.elements() * size_of(view.dtype), ranks);
+    for (CollectiveKind kind :
+         {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
+          CollectiveKind::all_to_all, CollectiveKind::exchange}) {
+      if (step.kernel == to_string(kind))
+        return bytes_sent(kind, view.elements() * size_of(view.dtype), ranks);
     }
     return 0;
   }

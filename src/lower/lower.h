@@ -17,12 +17,14 @@ struct LowerOptions {
   Layout layout;
   std::vector<FunctionSpec> functions;
   std::set<std::string> kernels;  ///< composites that the device can run whole
-  std::function<int64_t(const Step&)> workspace_bytes;  ///< what the device's kernel needs; may be empty
+  std::function<int64_t(const Step&)>
+      workspace_bytes;  ///< what the device's kernel needs; may be empty
   /// Called after each pass with its name and the state as text; may be empty.
   std::function<void(const std::string& pass, const std::function<std::string()>& text)> after_pass;
 };
 
-/// Lowers the functions, and "init" first if the graph stores anything. Throws usage errors of the layout.
+/// Lowers the functions, and "init" first if the graph stores anything. Throws usage errors of the
+/// layout.
 Program lower(const Graph& graph, const LowerOptions& options);
 
 }  // namespace tessera

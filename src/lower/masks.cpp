@@ -1,5 +1,6 @@
-// One walk per function. A value's `dirty` bits say in which dims its padding may hold anything; ops that are jointly
-// linear in all their operands keep clean padding clean, everything else is taken to spoil it.
+// One walk per function. A value's `dirty` bits say in which dims its padding may hold anything;
+// ops that are jointly linear in all their operands keep clean padding clean, everything else is
+// taken to spoil it.
 #include <limits>
 #include <map>
 
@@ -13,12 +14,16 @@ namespace {
 
 double identity_of(Combiner combiner) {
   switch (combiner) {
-    case Combiner::max: return -std::numeric_limits<double>::infinity();
-    case Combiner::min: return std::numeric_limits<double>::infinity();
+    case Combiner::max:
+      return -std::numeric_limits<double>::infinity();
+    case Combiner::min:
+      return std::numeric_limits<double>::infinity();
     case Combiner::prod:
-    case Combiner::all: return 1;
+    case Combiner::all:
+      return 1;
     case Combiner::sum:
-    case Combiner::any: return 0;
+    case Combiner::any:
+      return 0;
   }
   return 0;
 }
@@ -37,7 +42,9 @@ class MaskPass {
     }
     for (auto& [stored, value] : function.updates) {
       const uint64_t dirty = flow_.values[value].layout.dirty;
-      if (dirty) value = mask(value, dirty, 0, {flow_.values[value].name, "", "stored tensors have zero padding"});
+      if (dirty)
+        value = mask(value, dirty, 0,
+                     {flow_.values[value].name, "", "stored tensors have zero padding"});
     }
     function.nodes = std::move(nodes_);
   }
@@ -87,15 +94,17 @@ class MaskPass {
         if (dirty || fill != 0) wanted[fill] |= uint64_t{1} << d;
       }
       for (const auto& [fill, dims] : wanted) {
-        node.in[i] = mask(node.in[i], dims, fill,
-                          {value.name, node.origin.source, fmt::format("operand of {}", node.op->name)});
+        node.in[i] =
+            mask(node.in[i], dims, fill,
+                 {value.name, node.origin.source, fmt::format("operand of {}", node.op->name)});
       }
     }
   }
 
   uint64_t padded_dims(const Shape& shape) const {
     uint64_t bits = 0;
-    for (int d = 0; d < shape.rank(); ++d) bits |= homes_.has_padding(shape[d]) ? uint64_t{1} << d : 0;
+    for (int d = 0; d < shape.rank(); ++d)
+      bits |= homes_.has_padding(shape[d]) ? uint64_t{1} << d : 0;
     return bits;
   }
 
@@ -114,7 +123,8 @@ class MaskPass {
     }
   }
 
-  /// Dims of a result whose padding is zero because the op is linear in all its operands and theirs is.
+  /// Dims of a result whose padding is zero because the op is linear in all its operands and theirs
+  /// is.
   uint64_t clean_dims(const FlowNode& node, size_t out) const {
     const uint32_t all = (1u << node.in.size()) - 1;
     if (node.in.empty() || node.space.out.empty() || linear_in(*node.op, all) == 0) return 0;
@@ -125,7 +135,8 @@ class MaskPass {
       for (size_t i = 0; ok && i < node.in.size(); ++i) {
         bool has = false;
         for (size_t e = 0; e < node.space.in[i].size(); ++e) {
-          if (node.space.in[i][e] == factors) has = !(flow_.values[node.in[i]].layout.dirty >> e & 1);
+          if (node.space.in[i][e] == factors)
+            has = !(flow_.values[node.in[i]].layout.dirty >> e & 1);
         }
         ok = has;
       }

@@ -1,6 +1,6 @@
-// Transient buffers are placed in the order of their first step, each in the smallest gap that fits among the buffers alive
-// then (best fit). A buffer lives from the step that writes it to the last that reads it; a collective holds its operands
-// until its wait.
+// Transient buffers are placed in the order of their first step, each in the smallest gap that fits
+// among the buffers alive then (best fit). A buffer lives from the step that writes it to the last
+// that reads it; a collective holds its operands until its wait.
 #include <algorithm>
 #include <map>
 
@@ -21,7 +21,8 @@ std::map<int, Life> lives(const Program& program, const Function& function) {
   std::map<int, Life> result;
   std::map<int, int> wait_of;
   for (size_t s = 0; s < function.steps.size(); ++s) {
-    if (function.steps[s].kind == StepKind::wait) wait_of[function.steps[s].number] = static_cast<int>(s);
+    if (function.steps[s].kind == StepKind::wait)
+      wait_of[function.steps[s].number] = static_cast<int>(s);
   }
   auto touch = [&](int buffer, int first, int last) {
     if (buffer < 0 || program.buffers[buffer].arena != ArenaKind::transient) return;
@@ -40,7 +41,8 @@ std::map<int, Life> lives(const Program& program, const Function& function) {
   for (int port : function.outputs) {
     const int end = static_cast<int>(function.steps.size());
     touch(program.ports[port].view.buffer, 0, end);
-    if (auto it = result.find(program.ports[port].view.buffer); it != result.end()) it->second.last = end;
+    if (auto it = result.find(program.ports[port].view.buffer); it != result.end())
+      it->second.last = end;
   }
   return result;
 }

@@ -1,7 +1,8 @@
-// The functions are walked in order. Each op gets the layouts of its operands as they are, chooses its split, moves its
-// operands to what the split needs and its results to their homes. A result that is partial stays so while one consumer
-// uses it and is linear in it; with several consumers it is reduced once for all of them. A composite without a kernel is replaced
-// by its body, walked by the same rules in a frame of its own.
+// The functions are walked in order. Each op gets the layouts of its operands as they are, chooses
+// its split, moves its operands to what the split needs and its results to their homes. A result
+// that is partial stays so while one consumer uses it and is linear in it; with several consumers
+// it is reduced once for all of them. A composite without a kernel is replaced by its body, walked
+// by the same rules in a frame of its own.
 #include "lower/partition.h"
 
 #include <algorithm>
@@ -71,8 +72,8 @@ class Partitioner {
     seen_.clear();
   }
 
-  Frame make_frame(const Graph& graph, const std::vector<int>& roots, std::string prefix, std::string source,
-                   std::vector<std::string> prefer) {
+  Frame make_frame(const Graph& graph, const std::vector<int>& roots, std::string prefix,
+                   std::string source, std::vector<std::string> prefer) {
     Frame frame{graph, std::move(prefix), std::move(source), std::move(prefer), {}, {}, {}, {}};
     frame.env.assign(graph.values().size(), -1);
     frame.uses.resize(graph.values().size());
@@ -94,17 +95,20 @@ class Partitioner {
 
   void walk(Frame& frame) {
     for (size_t n = 0; n < frame.graph.nodes().size(); ++n) {
-      if (frame.needed[n] && frame.env[frame.graph.nodes()[n].out[0]] < 0) visit(frame, static_cast<int>(n));
+      if (frame.needed[n] && frame.env[frame.graph.nodes()[n].out[0]] < 0)
+        visit(frame, static_cast<int>(n));
     }
   }
 
   Origin origin(const Frame& frame, const Node& node, std::string reason = "") const {
-    return {frame.prefix + node.name, frame.source.empty() ? node.at.to_string() : frame.source, std::move(reason)};
+    return {frame.prefix + node.name, frame.source.empty() ? node.at.to_string() : frame.source,
+            std::move(reason)};
   }
 
   TensorLayout home(const Frame& frame, int value) const {
     const Value& v = frame.graph.value(value);
-    if (frame.prefer.empty()) return homes_.home(v.shape, frame.prefix + v.name, v.purpose, v.prefer);
+    if (frame.prefer.empty())
+      return homes_.home(v.shape, frame.prefix + v.name, v.purpose, v.prefer);
     std::vector<std::string> prefer = v.prefer;
     prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
     return homes_.home(v.shape, frame.prefix + v.name, v.purpose, prefer);
@@ -134,7 +138,8 @@ class Partitioner {
     return "";
   }
 
-  /// The rule that made a value partial over an axis: of the op that reduced a split dim, however many linear ops ago.
+  /// The rule that made a value partial over an axis: of the op that reduced a split dim, however
+  /// many linear ops ago.
   std::string why_partial(int value, int axis) const {
     while (flow_.values[value].node >= 0) {
       const FlowNode& producer = flow_.functions.back().nodes[flow_.values[value].node];
@@ -142,14 +147,17 @@ class Partitioner {
         const auto& axes = producer.splits[f];
         if (std::find(axes.begin(), axes.end(), axis) == axes.end()) continue;
         const Factor& factor = producer.space.factors[f];
-        return fmt::format("{} ({} over '{}')", homes_.rule_text(factor.name, axis), to_string(factor.combiner), factor.name);
+        return fmt::format("{} ({} over '{}')", homes_.rule_text(factor.name, axis),
+                           to_string(factor.combiner), factor.name);
       }
       int next = -1;
       for (int v : producer.in) {
         const auto& partial = flow_.values[v].layout.partial;
-        const bool is_first_only = flow_.values[v].node >= 0 &&
-                                   flow_.functions.back().nodes[flow_.values[v].node].kind == FlowKind::first_only;
-        if (!is_first_only && std::find(partial.begin(), partial.end(), axis) != partial.end()) next = v;
+        const bool is_first_only =
+            flow_.values[v].node >= 0 &&
+            flow_.functions.back().nodes[flow_.values[v].node].kind == FlowKind::first_only;
+        if (!is_first_only && std::find(partial.begin(), partial.end(), axis) != partial.end())
+          next = v;
       }
       if (next < 0) return "";
       value = next;
@@ -161,7 +169,8 @@ class Partitioner {
   int move(int value, const TensorLayout& to, const Origin& origin) {
     const FlowValue from = flow_.values[value];
     for (const Move& m : resharder_.path(from.shape, from.dtype, from.layout, to).moves) {
-      const std::string key = fmt::format("{}>{}", value, m.after.to_string(from.shape.names(), homes_.mesh()));
+      const std::string key =
+          fmt::format("{}>{}", value, m.after.to_string(from.shape.names(), homes_.mesh()));
       auto [it, is_new] = moved_.emplace(key, -1);
       if (is_new) {
         FlowNode node;
@@ -182,12 +191,13 @@ class Partitioner {
     return value;
   }
 
-  /// The flow value that a consumer reads. Stored tensors are read in their compute layout, except by what belongs to a
-  /// purpose itself (an optimizer update), which takes them where they rest.
+  /// The flow value that a consumer reads. Stored tensors are read in their compute layout, except
+  /// by what belongs to a purpose itself (an optimizer update), which takes them where they rest.
   int operand(Frame& frame, int value, Purpose consumer) {
     const int flow = frame.env[value];
     check(flow >= 0, "value '{}' is used before it is made", frame.graph.value(value).name);
-    if (&frame.graph != &graph_ || consumer != Purpose::none || !graph_.find_stored(value)) return flow;
+    if (&frame.graph != &graph_ || consumer != Purpose::none || !graph_.find_stored(value))
+      return flow;
     return move(flow, home(frame, value), origin(frame, frame.graph.producer(value)));
   }
 
@@ -234,7 +244,8 @@ class Partitioner {
   bool keep_whole(Frame& frame, const Node& node, const OpCall& call, const std::vector<int>& in) {
     if (!kernels_.count(std::string(node.op->name))) return false;
     const IndexSpace space = index_space(call);
-    auto clear = [&](const std::vector<std::vector<int>>& dims, const Shape& shape, const TensorLayout& layout) {
+    auto clear = [&](const std::vector<std::vector<int>>& dims, const Shape& shape,
+                     const TensorLayout& layout) {
       for (size_t d = 0; d < dims.size(); ++d) {
         const Dim& dim = shape[static_cast<int>(d)];
         if (space.factors[dims[d][0]].role != Role::inside) continue;
@@ -260,12 +271,14 @@ class Partitioner {
       const auto& own = frame.graph.value(v).prefer;
       prefer.insert(prefer.end(), own.begin(), own.end());
     }
-    Frame inner = make_frame(body.graph, roots, frame.prefix + node.name + ".",
-                             frame.source.empty() ? node.at.to_string() : frame.source, std::move(prefer));
+    Frame inner =
+        make_frame(body.graph, roots, frame.prefix + node.name + ".",
+                   frame.source.empty() ? node.at.to_string() : frame.source, std::move(prefer));
     for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
     walk(inner);
     for (size_t i = 0; i < node.out.size(); ++i) {
-      frame.env[node.out[i]] = settle(frame, node.out[i], inner.env[body.out[i].id()], origin(frame, node));
+      frame.env[node.out[i]] =
+          settle(frame, node.out[i], inner.env[body.out[i].id()], origin(frame, node));
     }
   }
 
@@ -292,7 +305,8 @@ class Partitioner {
   }
 
   /// In a sum of partial and other operands, the others count on coordinate 0 only.
-  void enter_once(const Node& node, std::vector<int>& in, const Choice& choice, const Origin& origin) {
+  void enter_once(const Node& node, std::vector<int>& in, const Choice& choice,
+                  const Origin& origin) {
     uint32_t partial = 0;
     std::vector<int> axes;
     for (size_t i = 0; i < in.size(); ++i) {
@@ -325,14 +339,17 @@ class Partitioner {
   }
 
   /// Adds an op, or finds the same op on the same operands.
-  std::vector<int> add_op(FlowNode flow, const OpCall& call, const Choice& choice, const Frame& frame, const Node& node) {
-    std::string key = fmt::format("{}|{}|{}|", flow.op->name, fmt::join(flow.in, ","), flow.attrs.to_string());
+  std::vector<int> add_op(FlowNode flow, const OpCall& call, const Choice& choice,
+                          const Frame& frame, const Node& node) {
+    std::string key =
+        fmt::format("{}|{}|{}|", flow.op->name, fmt::join(flow.in, ","), flow.attrs.to_string());
     for (const auto& axes : flow.splits) key += fmt::format("{};", fmt::join(axes, ","));
     auto [it, is_new] = seen_.emplace(key, std::vector<int>{});
     if (is_new) {
       for (size_t i = 0; i < call.out.size(); ++i) {
         const std::string name = frame.prefix + frame.graph.value(node.out[i]).name;
-        it->second.push_back(add_value({call.out[i].shape, call.out[i].dtype, choice.out[i], name, -1}));
+        it->second.push_back(
+            add_value({call.out[i].shape, call.out[i].dtype, choice.out[i], name, -1}));
       }
       flow.out = it->second;
       add_node(std::move(flow));
@@ -348,14 +365,17 @@ class Partitioner {
       target.partial = have.partial;
       target.combiner = have.combiner;
       for (auto& axes : target.dims) {
-        std::erase_if(axes, [&](int a) { return std::find(have.partial.begin(), have.partial.end(), a) != have.partial.end(); });
+        std::erase_if(axes, [&](int a) {
+          return std::find(have.partial.begin(), have.partial.end(), a) != have.partial.end();
+        });
       }
     }
     return move(flow, target, origin);
   }
 
   bool may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const {
-    if (frame.escapes[value] || have.combiner != Combiner::sum || frame.uses[value].empty()) return false;
+    if (frame.escapes[value] || have.combiner != Combiner::sum || frame.uses[value].empty())
+      return false;
     if (frame.graph.value(value).purpose == Purpose::grads) return false;
     const int consumer = frame.uses[value][0];
     for (int n : frame.uses[value]) {
@@ -364,18 +384,22 @@ class Partitioner {
     return consumer_allows(frame, frame.graph.nodes()[consumer], value, have);
   }
 
-  bool consumer_allows(const Frame& frame, const Node& node, int value, const TensorLayout& have) const {
+  bool consumer_allows(const Frame& frame, const Node& node, int value,
+                       const TensorLayout& have) const {
     uint32_t positions = 0;
     for (size_t i = 0; i < node.in.size(); ++i) positions |= node.in[i] == value ? 1u << i : 0;
     const uint32_t set = linear_in(*node.op, positions);
     if (set == 0) return false;
-    if (frame.graph.value(node.out[0]).shape.elements() > frame.graph.value(value).shape.elements()) return false;
+    if (frame.graph.value(node.out[0]).shape.elements() > frame.graph.value(value).shape.elements())
+      return false;
     for (size_t i = 0; i < node.in.size(); ++i) {
       if (positions >> i & 1) continue;
       const int other = node.in[i];
-      const TensorLayout layout = frame.env[other] >= 0 ? flow_.values[frame.env[other]].layout : home(frame, other);
+      const TensorLayout layout =
+          frame.env[other] >= 0 ? flow_.values[frame.env[other]].layout : home(frame, other);
       for (int axis : have.partial) {
-        const bool also = std::find(layout.partial.begin(), layout.partial.end(), axis) != layout.partial.end();
+        const bool also =
+            std::find(layout.partial.begin(), layout.partial.end(), axis) != layout.partial.end();
         if (layout.uses(axis) && !(also && (set >> i & 1))) return false;
       }
       for (int axis : layout.partial) {  // the other stays partial too only in the same sum
@@ -397,8 +421,8 @@ class Partitioner {
 
 }  // namespace
 
-Flow partition(const Graph& graph, const HomeLayouts& homes, const std::vector<FunctionSpec>& functions,
-               const std::set<std::string>& kernels) {
+Flow partition(const Graph& graph, const HomeLayouts& homes,
+               const std::vector<FunctionSpec>& functions, const std::set<std::string>& kernels) {
   Partitioner partitioner(graph, homes, kernels);
   if (!graph.stored().empty()) partitioner.run_init();
   for (const FunctionSpec& spec : functions) partitioner.run(spec);

@@ -1,4 +1,5 @@
-// Choosing how each op is computed, and inserting the moves that follow (docs/concepts.md, "who decides a layout", c to e).
+// Choosing how each op is computed, and inserting the moves that follow (docs/concepts.md, "who
+// decides a layout", c to e).
 #pragma once
 
 #include <set>
@@ -10,9 +11,10 @@
 
 namespace tessera {
 
-/// Lowers the functions of a graph to slices. A composite is kept whole where `kernels` has its name and nothing that its
-/// body reduces over is split or padded; elsewhere its body takes its place.
-Flow partition(const Graph& graph, const HomeLayouts& homes, const std::vector<FunctionSpec>& functions,
-               const std::set<std::string>& kernels);
+/// Lowers the functions of a graph to slices. A composite is kept whole where `kernels` has its
+/// name and nothing that its body reduces over is split or padded; elsewhere its body takes its
+/// place.
+Flow partition(const Graph& graph, const HomeLayouts& homes,
+               const std::vector<FunctionSpec>& functions, const std::set<std::string>& kernels);
 
 }  // namespace tessera

@@ -1,7 +1,8 @@
-// Dijkstra's search over layouts. A state is what each dim is split over and what is still partial; moves only ever go
-// towards the target (an axis is appended to a dim only where the target has it next, and removed only where the target
-// does not have it there), so there are few states. A move costs the bytes that a rank sends, plus a constant for its
-// latency. `exchange` goes straight to the target and moves each element once; it wins where axes change places.
+// Dijkstra's search over layouts. A state is what each dim is split over and what is still partial;
+// moves only ever go towards the target (an axis is appended to a dim only where the target has it
+// next, and removed only where the target does not have it there), so there are few states. A move
+// costs the bytes that a rank sends, plus a constant for its latency. `exchange` goes straight to
+// the target and moves each element once; it wins where axes change places.
 #include "lower/reshard.h"
 
 #include <algorithm>
@@ -14,8 +15,10 @@ namespace tessera {
 
 namespace {
 
-constexpr int64_t kMoveBytes = 256;       // latency of one move, in bytes: prefers fewer moves of equal volume
-constexpr int64_t kExchangeBytes = 2048;  // exchange has no ring or window algorithm: used where it saves volume
+constexpr int64_t kMoveBytes =
+    256;  // latency of one move, in bytes: prefers fewer moves of equal volume
+constexpr int64_t kExchangeBytes =
+    2048;  // exchange has no ring or window algorithm: used where it saves volume
 
 std::string key_of(const TensorLayout& layout) {
   std::string key;
@@ -29,15 +32,19 @@ bool is_prefix(const std::vector<int>& a, const std::vector<int>& b) {
 
 /// The axis that the target has next on dim d, or -1.
 int next_axis(const TensorLayout& at, const TensorLayout& to, size_t d) {
-  return is_prefix(at.dims[d], to.dims[d]) && at.dims[d].size() < to.dims[d].size() ? to.dims[d][at.dims[d].size()] : -1;
+  return is_prefix(at.dims[d], to.dims[d]) && at.dims[d].size() < to.dims[d].size()
+             ? to.dims[d][at.dims[d].size()]
+             : -1;
 }
 
-void drop(std::vector<int>& axes, int axis) { axes.erase(std::find(axes.begin(), axes.end(), axis)); }
+void drop(std::vector<int>& axes, int axis) {
+  axes.erase(std::find(axes.begin(), axes.end(), axis));
+}
 
 }  // namespace
 
-void Resharder::add_partial_moves(const Shape& shape, DType dtype, const TensorLayout& at, const TensorLayout& to,
-                                  std::vector<Move>& moves) const {
+void Resharder::add_partial_moves(const Shape& shape, DType dtype, const TensorLayout& at,
+                                  const TensorLayout& to, std::vector<Move>& moves) const {
   const int64_t bytes = homes_.local_elements(shape, at) * size_of(dtype);
   std::vector<int> all;
   for (int axis : at.partial) {
@@ -48,11 +55,13 @@ void Resharder::add_partial_moves(const Shape& shape, DType dtype, const TensorL
       Move move{FlowKind::reduce_scatter, {axis}, -1, static_cast<int>(d), at, 0};
       move.after.dims[d].push_back(axis);
       drop(move.after.partial, axis);
-      move.bytes = bytes_sent(CollectiveKind::reduce_scatter, bytes, homes_.mesh().axes()[axis].size);
+      move.bytes =
+          bytes_sent(CollectiveKind::reduce_scatter, bytes, homes_.mesh().axes()[axis].size);
       moves.push_back(std::move(move));
     }
   }
-  for (size_t subset = 0; subset <= all.size() && !all.empty(); ++subset) {  // all at once, or each alone
+  for (size_t subset = 0; subset <= all.size() && !all.empty();
+       ++subset) {  // all at once, or each alone
     if (subset < all.size() && all.size() == 1) continue;
     Move move{FlowKind::all_reduce, {}, -1, -1, at, 0};
     move.axes = subset == all.size() ? all : std::vector<int>{all[subset]};
@@ -66,8 +75,8 @@ void Resharder::add_partial_moves(const Shape& shape, DType dtype, const TensorL
   }
 }
 
-void Resharder::add_split_moves(const Shape& shape, DType dtype, const TensorLayout& at, const TensorLayout& to,
-                                std::vector<Move>& moves) const {
+void Resharder::add_split_moves(const Shape& shape, DType dtype, const TensorLayout& at,
+                                const TensorLayout& to, std::vector<Move>& moves) const {
   const int64_t bytes = homes_.local_elements(shape, at) * size_of(dtype);
   for (size_t d = 0; d < at.dims.size(); ++d) {
     if (const int axis = next_axis(at, to, d); axis >= 0) {
@@ -77,7 +86,9 @@ void Resharder::add_split_moves(const Shape& shape, DType dtype, const TensorLay
         moves.push_back(std::move(move));
       }
       for (size_t e = 0; e < at.dims.size(); ++e) {
-        if (e == d || at.dims[e].empty() || at.dims[e].back() != axis || is_prefix(at.dims[e], to.dims[e])) continue;
+        if (e == d || at.dims[e].empty() || at.dims[e].back() != axis ||
+            is_prefix(at.dims[e], to.dims[e]))
+          continue;
         Move move{FlowKind::all_to_all, {axis}, static_cast<int>(e), static_cast<int>(d), at, 0};
         move.after.dims[e].pop_back();
         move.after.dims[d].push_back(axis);
@@ -115,10 +126,11 @@ std::vector<Move> Resharder::moves(const Shape& shape, DType dtype, const Tensor
   return result;
 }
 
-const Path& Resharder::path(const Shape& shape, DType dtype, const TensorLayout& from, const TensorLayout& to) {
+const Path& Resharder::path(const Shape& shape, DType dtype, const TensorLayout& from,
+                            const TensorLayout& to) {
   const std::string goal = key_of(to);
-  const std::string memo = fmt::format("{}{}{}{}>{}", shape.to_string(), to_string(dtype), to_string(from.combiner),
-                                       key_of(from), goal);
+  const std::string memo = fmt::format("{}{}{}{}>{}", shape.to_string(), to_string(dtype),
+                                       to_string(from.combiner), key_of(from), goal);
   if (auto it = known_.find(memo); it != known_.end()) return it->second;
   std::map<std::string, Path> best{{key_of(from), {}}};
   std::map<std::string, TensorLayout> layouts{{key_of(from), from}};
@@ -131,7 +143,8 @@ const Path& Resharder::path(const Shape& shape, DType dtype, const TensorLayout&
     if (!done.insert(key).second) continue;
     for (Move& move : moves(shape, dtype, layouts[key], to)) {
       const std::string next = key_of(move.after);
-      const int64_t bytes = best[key].bytes + move.bytes + (move.kind == FlowKind::slice ? 0 : kMoveBytes);
+      const int64_t bytes =
+          best[key].bytes + move.bytes + (move.kind == FlowKind::slice ? 0 : kMoveBytes);
       if (auto it = best.find(next); it != best.end() && it->second.bytes <= bytes) continue;
       layouts[next] = move.after;
       Path path = best[key];
@@ -141,7 +154,8 @@ const Path& Resharder::path(const Shape& shape, DType dtype, const TensorLayout&
       open.insert({bytes, next});
     }
   }
-  fail(ErrorKind::internal, "no way from one layout of {} to another ({})", shape.to_string(), memo);
+  fail(ErrorKind::internal, "no way from one layout of {} to another ({})", shape.to_string(),
+       memo);
 }
 
 }  // namespace tessera

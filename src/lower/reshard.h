@@ -29,12 +29,16 @@ class Resharder {
  public:
   explicit Resharder(const HomeLayouts& homes) : homes_(homes) {}
   /// The path from `from` to `to`; `to` may keep axes of `from` partial.
-  const Path& path(const Shape& shape, DType dtype, const TensorLayout& from, const TensorLayout& to);
+  const Path& path(const Shape& shape, DType dtype, const TensorLayout& from,
+                   const TensorLayout& to);
 
  private:
-  std::vector<Move> moves(const Shape& shape, DType dtype, const TensorLayout& at, const TensorLayout& to) const;
-  void add_partial_moves(const Shape&, DType, const TensorLayout& at, const TensorLayout& to, std::vector<Move>&) const;
-  void add_split_moves(const Shape&, DType, const TensorLayout& at, const TensorLayout& to, std::vector<Move>&) const;
+  std::vector<Move> moves(const Shape& shape, DType dtype, const TensorLayout& at,
+                          const TensorLayout& to) const;
+  void add_partial_moves(const Shape&, DType, const TensorLayout& at, const TensorLayout& to,
+                         std::vector<Move>&) const;
+  void add_split_moves(const Shape&, DType, const TensorLayout& at, const TensorLayout& to,
+                       std::vector<Move>&) const;
 
   const HomeLayouts& homes_;
   std::map<std::string, Path> known_;

@@ -5,7 +5,9 @@
 
 namespace tessera::nn {
 
-Dim batch_dim(int64_t size, bool partial) { return partial ? Dim::bounded("batch", size) : Dim("batch", size); }
+Dim batch_dim(int64_t size, bool partial) {
+  return partial ? Dim::bounded("batch", size) : Dim("batch", size);
+}
 
 namespace {
 
@@ -14,11 +16,17 @@ struct GptDims {
 };
 
 GptDims dims_of(const GptOptions& o) {
-  require(o.d_model % o.heads == 0, "gpt: d_model {} is not a multiple of heads {}; d_head would be {:.2f}", o.d_model,
+  require(o.d_model % o.heads == 0,
+          "gpt: d_model {} is not a multiple of heads {}; d_head would be {:.2f}", o.d_model,
           o.heads, static_cast<double>(o.d_model) / static_cast<double>(o.heads));
-  return {batch_dim(o.batch, o.partial_batch), {"length", o.length},   {"memory_length", o.length},
-          {"d_model", o.d_model},         {"heads", o.heads},     {"d_head", o.d_model / o.heads},
-          {"ff", o.ff},                   {"vocab", o.vocab}};
+  return {batch_dim(o.batch, o.partial_batch),
+          {"length", o.length},
+          {"memory_length", o.length},
+          {"d_model", o.d_model},
+          {"heads", o.heads},
+          {"d_head", o.d_model / o.heads},
+          {"ff", o.ff},
+          {"vocab", o.vocab}};
 }
 
 Tensor self_attention(Tensor x, const GptOptions& o, const GptDims& d) {
@@ -67,7 +75,8 @@ Model gpt(Graph& g, const GptOptions& o) {
   const Shape logit_shape{d.batch, d.length, d.vocab};
   Tensor logits;
   if (o.tied) {
-    logits = einsum({x, embedding.dtype() == x.dtype() ? embedding : cast(embedding, x.dtype())}, logit_shape);
+    logits = einsum({x, embedding.dtype() == x.dtype() ? embedding : cast(embedding, x.dtype())},
+                    logit_shape);
   } else {
     logits = dense(x, "head", {"d_model"}, Shape{d.vocab}, false);
   }

@@ -12,7 +12,9 @@ Initializer ones() {
   return [](Graph& g, const Shape& shape, DType dtype) { return constant(g, 1, dtype, shape); };
 }
 Initializer normal(double stddev) {
-  return [=](Graph& g, const Shape& shape, DType dtype) { return random_normal(g, shape, 0, stddev, dtype); };
+  return [=](Graph& g, const Shape& shape, DType dtype) {
+    return random_normal(g, shape, 0, stddev, dtype);
+  };
 }
 Initializer scaled_normal(const std::vector<std::string>& fan_in_dims, double gain) {
   return [=](Graph& g, const Shape& shape, DType dtype) {
@@ -23,19 +25,25 @@ Initializer scaled_normal(const std::vector<std::string>& fan_in_dims, double ga
 }
 
 namespace {
-/// Parameters are float32 (float64 under float64 activations) and are read in the activations' dtype.
-DType stored_dtype(DType activations) { return activations == DType::float64 ? DType::float64 : DType::float32; }
-Tensor read_as(Tensor parameter, DType dtype) { return parameter.dtype() == dtype ? parameter : cast(parameter, dtype); }
+/// Parameters are float32 (float64 under float64 activations) and are read in the activations'
+/// dtype.
+DType stored_dtype(DType activations) {
+  return activations == DType::float64 ? DType::float64 : DType::float32;
+}
+Tensor read_as(Tensor parameter, DType dtype) {
+  return parameter.dtype() == dtype ? parameter : cast(parameter, dtype);
+}
 }  // namespace
 
-Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in, const Shape& out, bool bias,
-             double gain, Loc at) {
+Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in,
+             const Shape& out, bool bias, double gain, Loc at) {
   Graph& g = x.graph();
   std::vector<Dim> dims, result;
   for (const std::string& d : in) dims.push_back(x.dim(d));
   for (const Dim& d : x.shape().without(in)) result.push_back(d);
   for (const Dim& d : out) dims.push_back(d), result.push_back(d);
-  Tensor w = g.parameter(name + ".w", Shape(dims), scaled_normal(in, gain), stored_dtype(x.dtype()), at);
+  Tensor w =
+      g.parameter(name + ".w", Shape(dims), scaled_normal(in, gain), stored_dtype(x.dtype()), at);
   Tensor y = einsum({x, read_as(w, x.dtype())}, Shape(result), at);
   if (!bias) return y;
   Tensor b = g.parameter(name + ".b", out, zeros(), stored_dtype(x.dtype()), at);

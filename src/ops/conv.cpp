@@ -1,5 +1,6 @@
-// Convolution and pooling over two spatial dims: windows along each, then a contraction or a maximum over the window dims.
-// Output sizes follow the usual rule: same: ceil(in / stride), valid: ceil((in - window + 1) / stride).
+// Convolution and pooling over two spatial dims: windows along each, then a contraction or a
+// maximum over the window dims. Output sizes follow the usual rule: same: ceil(in / stride), valid:
+// ceil((in - window + 1) / stride).
 #include <algorithm>
 #include <limits>
 
@@ -11,11 +12,12 @@ namespace tessera {
 
 namespace {
 
-Tensor spatial_window(Tensor x, const std::string& dim, const std::string& window_dim, int64_t size, int64_t stride,
-                      bool same, double fill, Loc at) {
+Tensor spatial_window(Tensor x, const std::string& dim, const std::string& window_dim, int64_t size,
+                      int64_t stride, bool same, double fill, Loc at) {
   const int64_t n = x.dim(dim).size;
   const int64_t out = same ? (n + stride - 1) / stride : (n - size) / stride + 1;
-  require(same || n >= size, "a window of {} does not fit into dim '{}' of size {} (line {})", size, dim, n, at.line());
+  require(same || n >= size, "a window of {} does not fit into dim '{}' of size {} (line {})", size,
+          dim, n, at.line());
   WindowOptions o;
   o.stride = stride;
   o.window = window_dim;
@@ -44,7 +46,8 @@ Tensor conv2d(Tensor x, Tensor filter, const Conv2dOptions& o, Loc at) {
 
 Tensor max_pool(Tensor x, const PoolOptions& o, Loc at) {
   const double lowest = -std::numeric_limits<double>::infinity();
-  Tensor patches = spatial_window(x, o.height, "pool_height", o.window, o.stride, o.same, lowest, at);
+  Tensor patches =
+      spatial_window(x, o.height, "pool_height", o.window, o.stride, o.same, lowest, at);
   patches = spatial_window(patches, o.width, "pool_width", o.window, o.stride, o.same, lowest, at);
   return reduce_max(patches, {"pool_height", "pool_width"}, at);
 }

@@ -1,6 +1,6 @@
-// einsum: a sum of products over named dims. The front end turns any number of operands into binary contractions:
-// dims in one operand only are summed first, then the pair with the smallest result is contracted until one is left.
-// The binary op has factors by name, so that its sharding follows.
+// einsum: a sum of products over named dims. The front end turns any number of operands into binary
+// contractions: dims in one operand only are summed first, then the pair with the smallest result
+// is contracted until one is left. The binary op has factors by name, so that its sharding follows.
 #include <algorithm>
 
 #include "ir/emit.h"
@@ -28,7 +28,8 @@ void emit_contract(EmitCall& call) {
     return std::any_of(dims.begin(), dims.end(), [&](const auto& d) { return d[0] == f; });
   };
   for (int f : all_factors(call)) {
-    const bool a = has(call.space.in[0], f), b = has(call.space.in[1], f), c = has(call.space.out[0], f);
+    const bool a = has(call.space.in[0], f), b = has(call.space.in[1], f),
+               c = has(call.space.out[0], f);
     kinds.push_back(!c ? 3 : a && b ? 0 : a ? 1 : 2);
   }
   emit_aligned(call);
@@ -41,7 +42,8 @@ int64_t contract_flops(const OpCall& call) {
 }
 
 std::vector<Tensor> einsum_gradient(const GradCall& c) {
-  return {einsum({c.grads[0], c.in[1]}, c.in[0].shape()), einsum({c.grads[0], c.in[0]}, c.in[1].shape())};
+  return {einsum({c.grads[0], c.in[1]}, c.in[0].shape()),
+          einsum({c.grads[0], c.in[0]}, c.in[1].shape())};
 }
 
 Shape ordered_like(const Shape& shape, const Shape& order) {
@@ -86,14 +88,16 @@ void check_operands(const std::vector<Tensor>& xs, const Shape& out, Loc at) {
     for (const Dim& d : out) {
       for (size_t i = 0; i < xs.size(); ++i) {
         require(!xs[i].shape().has(d.name) || xs[i].dim(d.name) == d,
-                "dim '{}' is {} in operand {} but {} in the result; dims of one name must agree", d.name,
-                xs[i].shape().has(d.name) ? xs[i].dim(d.name).size : 0, i, d.size);
+                "dim '{}' is {} in operand {} but {} in the result; dims of one name must agree",
+                d.name, xs[i].shape().has(d.name) ? xs[i].dim(d.name).size : 0, i, d.size);
       }
     }
   } catch (const Error& e) {
     const std::string file = at.file_name();
-    throw Error(e.kind(), fmt::format("[einsum] {} ({}:{}{}{})", e.what(), file.substr(file.rfind('/') + 1), at.line(),
-                                      xs[0].graph().scope().empty() ? "" : ", ", xs[0].graph().scope()));
+    throw Error(
+        e.kind(),
+        fmt::format("[einsum] {} ({}:{}{}{})", e.what(), file.substr(file.rfind('/') + 1),
+                    at.line(), xs[0].graph().scope().empty() ? "" : ", ", xs[0].graph().scope()));
   }
 }
 
@@ -141,7 +145,8 @@ Tensor einsum(const std::vector<Tensor>& xs, Loc at) {
     for (const Dim& d : xs[i].shape()) {
       int uses = 0;
       for (const Tensor& x : xs) uses += x.shape().has(d.name);
-      const bool seen = std::any_of(out.begin(), out.end(), [&](const Dim& o) { return o.name == d.name; });
+      const bool seen =
+          std::any_of(out.begin(), out.end(), [&](const Dim& o) { return o.name == d.name; });
       if (uses == 1 && !seen) out.push_back(d);
     }
   }

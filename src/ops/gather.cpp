@@ -1,6 +1,7 @@
-// Access by index. gather's indexed dim has the role `lookup`: split, each rank answers for its own rows with zeros
-// elsewhere, and the sum over the axis is the result. In scatter_add the indexed dim is in the result: each rank keeps the
-// updates that fall into its own rows, so it is `fresh` and complete.
+// Access by index. gather's indexed dim has the role `lookup`: split, each rank answers for its own
+// rows with zeros elsewhere, and the sum over the axis is the result. In scatter_add the indexed
+// dim is in the result: each rank keeps the updates that fall into its own rows, so it is `fresh`
+// and complete.
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -13,10 +14,14 @@ namespace {
 
 const char* name_of(OutOfRange rule) {
   switch (rule) {
-    case OutOfRange::error: return "error";
-    case OutOfRange::zero: return "zero";
-    case OutOfRange::drop: return "drop";
-    case OutOfRange::clamp: return "clamp";
+    case OutOfRange::error:
+      return "error";
+    case OutOfRange::zero:
+      return "zero";
+    case OutOfRange::drop:
+      return "drop";
+    case OutOfRange::clamp:
+      return "clamp";
   }
   return "error";
 }
@@ -29,15 +34,16 @@ OutOfRange rule_of(const std::string& name) {
 }
 
 void require_index(const ValueType& type) {
-  require(type.dtype == DType::int32 || type.dtype == DType::int64, "the indices are {}; they must be int32 or int64",
-          to_string(type.dtype));
+  require(type.dtype == DType::int32 || type.dtype == DType::int64,
+          "the indices are {}; they must be int32 or int64", to_string(type.dtype));
 }
 
 std::vector<ValueType> infer_gather(const OpCall& call) {
   const auto& dim = call.attrs.get<std::string>("dim");
   require_index(call.in[1]);
   require_dims(call.in[0].shape, {dim}, "indexed");
-  require(!call.in[1].shape.has(dim), "the indexed dim '{}' is also in the indices {}; rename it there", dim,
+  require(!call.in[1].shape.has(dim),
+          "the indexed dim '{}' is also in the indices {}; rename it there", dim,
           call.in[1].shape.to_string());
   require_same_sizes(call);
   return {{call.in[1].shape.united(call.in[0].shape.without({dim})), call.in[0].dtype}};
@@ -48,14 +54,16 @@ std::vector<ValueType> infer_scatter(const OpCall& call) {
   const Shape out = shape_of(call.attrs);
   require_index(call.in[0]);
   require_dims(out, {dim}, "indexed");
-  require(!call.in[1].shape.has(dim) && !call.in[0].shape.has(dim), "the indexed dim '{}' is also in an operand", dim);
+  require(!call.in[1].shape.has(dim) && !call.in[0].shape.has(dim),
+          "the indexed dim '{}' is also in an operand", dim);
   require_same_sizes(call);
   for (const Dim& d : call.in[0].shape) {
-    require(call.in[1].shape.has(d.name), "dim '{}' of the indices is not in the updates {}", d.name,
-            call.in[1].shape.to_string());
+    require(call.in[1].shape.has(d.name), "dim '{}' of the indices is not in the updates {}",
+            d.name, call.in[1].shape.to_string());
   }
   for (const Dim& d : out) {
-    require(d.name == dim || call.in[1].shape.has(d.name), "dim '{}' of the result is not in the updates {}", d.name,
+    require(d.name == dim || call.in[1].shape.has(d.name),
+            "dim '{}' of the result is not in the updates {}", d.name,
             call.in[1].shape.to_string());
   }
   return {{out, call.in[1].dtype}};
@@ -82,7 +90,8 @@ std::vector<int> factors_of(const std::vector<std::vector<int>>& dims) {
   return factors;
 }
 
-void emit_indexed(EmitCall& call, const View& table, const std::vector<std::vector<int>>& table_dims,
+void emit_indexed(EmitCall& call, const View& table,
+                  const std::vector<std::vector<int>>& table_dims,
                   const std::vector<int>& iteration) {
   const int indexed = call.factor(call.call.attrs.get<std::string>("dim"));
   call.step.attrs = {{"strides", align(call, table, table_dims, iteration).strides},
@@ -137,13 +146,14 @@ extern const Op kScatterAdd = {.name = "scatter_add",
                                .gradient = scatter_gradient,
                                .emit = emit_scatter};
 
-Tensor gather(Tensor weights, Tensor indices, const std::string& dim, OutOfRange out_of_range, Loc at) {
+Tensor gather(Tensor weights, Tensor indices, const std::string& dim, OutOfRange out_of_range,
+              Loc at) {
   return one(weights.graph(), kGather, {weights, indices},
              {{"dim", dim}, {"out_of_range", std::string(name_of(out_of_range))}}, at);
 }
 
-Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::string& dim, OutOfRange out_of_range,
-                   Loc at) {
+Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::string& dim,
+                   OutOfRange out_of_range, Loc at) {
   Attrs attrs = source_attrs(out, updates.dtype());
   attrs.set("dim", dim);
   attrs.set("out_of_range", std::string(name_of(out_of_range)));

@@ -17,8 +17,9 @@ void require_same_sizes(const OpCall& call) {
         const int k = call.in[j].shape.find(d.name);
         if (k < 0) continue;
         const Dim& other = call.in[j].shape[k];
-        require(other == d, "dim '{}' is {} in operand {} but {} in operand {}; dims of one name must agree", d.name,
-                other.size, j, d.size, i);
+        require(other == d,
+                "dim '{}' is {} in operand {} but {} in operand {}; dims of one name must agree",
+                d.name, other.size, j, d.size, i);
       }
     }
   }
@@ -52,7 +53,8 @@ void require_dims(const Shape& shape, const std::vector<std::string>& names, con
   for (size_t i = 0; i < names.size(); ++i) {
     require(shape.has(names[i]), "{} dim '{}' is not in {}{}", what, names[i], shape.to_string(),
             suggestion(names[i], shape.names()));
-    for (size_t j = 0; j < i; ++j) require(names[i] != names[j], "{} dim '{}' is given twice", what, names[i]);
+    for (size_t j = 0; j < i; ++j)
+      require(names[i] != names[j], "{} dim '{}' is given twice", what, names[i]);
   }
 }
 

@@ -1,5 +1,6 @@
-// softmax and the norms: composites. The body is the definition; the gradient is the closed formula, written with the
-// same sub-expressions as the body, so that what both need is computed once.
+// softmax and the norms: composites. The body is the definition; the gradient is the closed
+// formula, written with the same sub-expressions as the body, so that what both need is computed
+// once.
 #include "ir/source_ops.h"
 #include "ops/infer.h"
 #include "ops/sum_to.h"
@@ -11,10 +12,13 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-std::vector<std::string> axes_of(const Attrs& attrs) { return attrs.get<std::vector<std::string>>("axes"); }
+std::vector<std::string> axes_of(const Attrs& attrs) {
+  return attrs.get<std::vector<std::string>>("axes");
+}
 
 std::vector<ValueType> infer_softmax(const OpCall& call) {
-  require(is_floating(call.in[0].dtype), "the operand is {}; it must be floating", to_string(call.in[0].dtype));
+  require(is_floating(call.in[0].dtype), "the operand is {}; it must be floating",
+          to_string(call.in[0].dtype));
   require_dims(call.in[0].shape, axes_of(call.attrs), "normalized");
   return {call.in[0]};
 }
@@ -44,16 +48,18 @@ Tensors log_softmax_gradient(const GradCall& c) {
   return {c.grads[0] - exp(c.out[0]) * reduce_sum(c.grads[0], axes)};
 }
 
-void require_vector(const ValueType& type, const ValueType& x, const std::string& dim, const char* what) {
-  require(type.shape.rank() == 1 && type.shape.has(dim), "the {} is {}; it must have the one dim '{}'", what,
-          type.shape.to_string(), dim);
-  require(type.dtype == x.dtype, "the {} is {} but the operand is {}; use cast()", what, to_string(type.dtype),
-          to_string(x.dtype));
+void require_vector(const ValueType& type, const ValueType& x, const std::string& dim,
+                    const char* what) {
+  require(type.shape.rank() == 1 && type.shape.has(dim),
+          "the {} is {}; it must have the one dim '{}'", what, type.shape.to_string(), dim);
+  require(type.dtype == x.dtype, "the {} is {} but the operand is {}; use cast()", what,
+          to_string(type.dtype), to_string(x.dtype));
 }
 
 std::vector<ValueType> infer_norm(const OpCall& call) {
   const auto& dim = call.attrs.get<std::string>("dim");
-  require(is_floating(call.in[0].dtype), "the operand is {}; it must be floating", to_string(call.in[0].dtype));
+  require(is_floating(call.in[0].dtype), "the operand is {}; it must be floating",
+          to_string(call.in[0].dtype));
   require_dims(call.in[0].shape, {dim}, "normalized");
   require_same_sizes(call);
   require_vector(call.in[1], call.in[0], dim, "scale");
@@ -74,23 +80,27 @@ Normalized normalize(const Tensor& x, const std::string& dim, double eps, bool c
 }
 
 Tensors layer_norm_body(const Tensors& in, const Attrs& attrs) {
-  const Normalized n = normalize(wide(in[0]), attrs.get<std::string>("dim"), attrs.get<double>("eps"), true);
+  const Normalized n =
+      normalize(wide(in[0]), attrs.get<std::string>("dim"), attrs.get<double>("eps"), true);
   return {narrow(n.centered * n.reciprocal * wide(in[1]) + wide(in[2]), in[0].dtype())};
 }
 
 Tensors rms_norm_body(const Tensors& in, const Attrs& attrs) {
-  const Normalized n = normalize(wide(in[0]), attrs.get<std::string>("dim"), attrs.get<double>("eps"), false);
+  const Normalized n =
+      normalize(wide(in[0]), attrs.get<std::string>("dim"), attrs.get<double>("eps"), false);
   return {narrow(n.centered * n.reciprocal * wide(in[1]), in[0].dtype())};
 }
 
-// With h = centered * r and u = g * scale: dx = r (u - mean(u) - h mean(u h)); the mean(u) term only where centered.
+// With h = centered * r and u = g * scale: dx = r (u - mean(u) - h mean(u h)); the mean(u) term
+// only where centered.
 Tensors norm_gradient(const GradCall& c, bool center) {
   const auto& dim = c.attrs.get<std::string>("dim");
   const Normalized n = normalize(wide(c.in[0]), dim, c.attrs.get<double>("eps"), center);
   Tensor g = wide(c.grads[0]), h = n.centered * n.reciprocal, u = g * wide(c.in[1]);
   Tensor inner = u - h * reduce_mean(u * h, dim);
   if (center) inner = inner - reduce_mean(u, dim);
-  Tensors grads = {narrow(n.reciprocal * inner, c.in[0].dtype()), narrow(sum_to(g * h, c.in[1].shape()), c.in[1].dtype())};
+  Tensors grads = {narrow(n.reciprocal * inner, c.in[0].dtype()),
+                   narrow(sum_to(g * h, c.in[1].shape()), c.in[1].dtype())};
   if (center) grads.push_back(narrow(sum_to(g, c.in[2].shape()), c.in[2].dtype()));
   return grads;
 }
@@ -101,8 +111,10 @@ Attrs norm_attrs(const std::string& dim, double eps) { return {{"dim", dim}, {"e
 
 extern const Op kSoftmax = {
     .name = "softmax", .infer = infer_softmax, .gradient = softmax_gradient, .body = softmax_body};
-extern const Op kLogSoftmax = {
-    .name = "log_softmax", .infer = infer_softmax, .gradient = log_softmax_gradient, .body = log_softmax_body};
+extern const Op kLogSoftmax = {.name = "log_softmax",
+                               .infer = infer_softmax,
+                               .gradient = log_softmax_gradient,
+                               .body = log_softmax_body};
 extern const Op kLayerNorm = {.name = "layer_norm",
                               .infer = infer_norm,
                               .gradient = [](const GradCall& c) { return norm_gradient(c, true); },

@@ -39,7 +39,8 @@ void emit_argmax(EmitCall& call) {
   step.kernel = "arg_reduce";
   step.combiner = Combiner::max;
   step.in = {align(call, call.in[0], call.space.in[0], factors)};
-  for (int i : {0, 1}) step.out.push_back(align(call, call.out[i], call.space.out[i], factors, true));
+  for (int i : {0, 1})
+    step.out.push_back(align(call, call.out[i], call.space.out[i], factors, true));
   step.attrs = {{"dim", int64_t{dim}}};
   step.exprs = {IntExpr{}};
 }
@@ -47,8 +48,9 @@ void emit_argmax(EmitCall& call) {
 Types infer_top_k(const OpCall& call) {
   const Dim k(call.attrs.get<std::string>("k_name"), call.attrs.get<int64_t>("k"));
   require_dims(call.in[0].shape, {dim_of(call.attrs)}, "reduced");
-  require(k.size <= call.in[0].shape.dim(dim_of(call.attrs)).size, "k = {} is larger than dim '{}' of size {}", k.size,
-          dim_of(call.attrs), call.in[0].shape.dim(dim_of(call.attrs)).size);
+  require(k.size <= call.in[0].shape.dim(dim_of(call.attrs)).size,
+          "k = {} is larger than dim '{}' of size {}", k.size, dim_of(call.attrs),
+          call.in[0].shape.dim(dim_of(call.attrs)).size);
   std::vector<Dim> dims = call.in[0].shape.without({dim_of(call.attrs)}).dims();
   dims.push_back(k);
   return {{Shape(dims), call.in[0].dtype}, {Shape(dims), DType::int32}};
@@ -57,7 +59,8 @@ Types infer_top_k(const OpCall& call) {
 /// The k dim of the results stands where the reduced dim does.
 void emit_top_k(EmitCall& call) {
   std::vector<int> in_factors, out_factors;
-  const int dim = call.factor(dim_of(call.call.attrs)), k = call.factor(call.call.attrs.get<std::string>("k_name"));
+  const int dim = call.factor(dim_of(call.call.attrs)),
+            k = call.factor(call.call.attrs.get<std::string>("k_name"));
   for (const auto& d : call.space.in[0]) {
     in_factors.push_back(d[0]);
     out_factors.push_back(d[0] == dim ? k : d[0]);
@@ -102,27 +105,33 @@ extern const Op kArgmax = {
     .infer = infer_argmax,
     .factors = [](const OpCall& call) { return whole_space(call, Combiner::max); },
     .emit = emit_argmax};
-extern const Op kTopK = {.name = "top_k",
-                         .infer = infer_top_k,
-                         .factors = [](const OpCall& call) { return whole_space(call, Combiner::max); },
-                         .gradient = top_k_gradient,
-                         .emit = emit_top_k};
-extern const Op kCumsum = {.name = "cumsum",
-                           .infer = infer_cumsum,
-                           .factors = [](const OpCall& call) { return whole_space(call, Combiner::sum); },
-                           .linear = {1u},
-                           .gradient = cumsum_gradient,
-                           .emit = emit_cumsum};
+extern const Op kTopK = {
+    .name = "top_k",
+    .infer = infer_top_k,
+    .factors = [](const OpCall& call) { return whole_space(call, Combiner::max); },
+    .gradient = top_k_gradient,
+    .emit = emit_top_k};
+extern const Op kCumsum = {
+    .name = "cumsum",
+    .infer = infer_cumsum,
+    .factors = [](const OpCall& call) { return whole_space(call, Combiner::sum); },
+    .linear = {1u},
+    .gradient = cumsum_gradient,
+    .emit = emit_cumsum};
 
-Tensor argmax(Tensor x, const std::string& dim, Loc at) { return x.graph().add(kArgmax, {x}, {{"dim", dim}}, at)[1]; }
+Tensor argmax(Tensor x, const std::string& dim, Loc at) {
+  return x.graph().add(kArgmax, {x}, {{"dim", dim}}, at)[1];
+}
 
 TopK top_k(Tensor x, const std::string& dim, const Dim& k, Loc at) {
-  const std::vector<Tensor> out = x.graph().add(kTopK, {x}, {{"dim", dim}, {"k_name", k.name}, {"k", k.size}}, at);
+  const std::vector<Tensor> out =
+      x.graph().add(kTopK, {x}, {{"dim", dim}, {"k_name", k.name}, {"k", k.size}}, at);
   return {out[0], out[1]};
 }
 
 Tensor cumsum(Tensor x, const std::string& dim, bool exclusive, bool reverse, Loc at) {
-  return one(x.graph(), kCumsum, {x}, {{"dim", dim}, {"exclusive", int64_t{exclusive}}, {"reverse", int64_t{reverse}}}, at);
+  return one(x.graph(), kCumsum, {x},
+             {{"dim", dim}, {"exclusive", int64_t{exclusive}}, {"reverse", int64_t{reverse}}}, at);
 }
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// Pointwise ops. Each is one record: its instruction, where it is linear, its gradient. Operands broadcast by name, so a
-// gradient is summed back to the operand's dims (sum_to).
+// Pointwise ops. Each is one record: its instruction, where it is linear, its gradient. Operands
+// broadcast by name, so a gradient is summed back to the operand's dims (sum_to).
 #include <cmath>
 
 #include "ir/source_ops.h"
@@ -18,7 +18,8 @@ using Grads = std::vector<Tensor>;
 Types infer_any(const OpCall& call) { return {call.in[0]}; }
 
 Types infer_float(const OpCall& call) {
-  require(is_floating(call.in[0].dtype), "the operand is {}; it must be floating", to_string(call.in[0].dtype));
+  require(is_floating(call.in[0].dtype), "the operand is {}; it must be floating",
+          to_string(call.in[0].dtype));
   return {call.in[0]};
 }
 
@@ -32,19 +33,20 @@ Types infer_binary(const OpCall& call) {
   return {{broadcast_shape(call), call.in[0].dtype}};
 }
 
-Types infer_compare(const OpCall& call) {
-  return {{infer_binary(call)[0].shape, DType::bool_}};
-}
+Types infer_compare(const OpCall& call) { return {{infer_binary(call)[0].shape, DType::bool_}}; }
 
 Types infer_logical(const OpCall& call) {
-  require(call.in[0].dtype == DType::bool_, "the operand is {}; it must be bool", to_string(call.in[0].dtype));
+  require(call.in[0].dtype == DType::bool_, "the operand is {}; it must be bool",
+          to_string(call.in[0].dtype));
   return call.in.size() == 1 ? Types{call.in[0]} : infer_binary(call);
 }
 
 Types infer_where(const OpCall& call) {
-  require(call.in[0].dtype == DType::bool_, "the condition is {}; it must be bool", to_string(call.in[0].dtype));
-  require(call.in[1].dtype == call.in[2].dtype, "the choices are {} and {}; they must agree, use cast()",
-          to_string(call.in[1].dtype), to_string(call.in[2].dtype));
+  require(call.in[0].dtype == DType::bool_, "the condition is {}; it must be bool",
+          to_string(call.in[0].dtype));
+  require(call.in[1].dtype == call.in[2].dtype,
+          "the choices are {} and {}; they must agree, use cast()", to_string(call.in[1].dtype),
+          to_string(call.in[2].dtype));
   require_same_sizes(call);
   return {{broadcast_shape(call), call.in[1].dtype}};
 }
@@ -52,9 +54,10 @@ Types infer_where(const OpCall& call) {
 Types infer_broadcast(const OpCall& call) {
   const Shape shape = shape_of(call.attrs);
   for (const Dim& d : call.in[0].shape) {
-    require(shape.has(d.name), "dim '{}' of {} is not in the result {}", d.name, call.in[0].shape.to_string(),
-            shape.to_string());
-    require(shape.dim(d.name) == d, "dim '{}' is {} in the operand but {} in the result; dims of one name must agree",
+    require(shape.has(d.name), "dim '{}' of {} is not in the result {}", d.name,
+            call.in[0].shape.to_string(), shape.to_string());
+    require(shape.dim(d.name) == d,
+            "dim '{}' is {} in the operand but {} in the result; dims of one name must agree",
             d.name, d.size, shape.dim(d.name).size);
   }
   return {{shape, call.in[0].dtype}};
@@ -65,20 +68,20 @@ Tensor num(const Tensor& like, double v) { return constant(like.graph(), v, like
 }  // namespace
 
 // A gradient sees in (c.in[0]), out (c.out[0]) and the result's gradient g.
-#define GRAD(expr)                                    \
-  [](const GradCall& c) -> Grads {                    \
-    [[maybe_unused]] const Tensor& x = c.in[0];       \
-    [[maybe_unused]] const Tensor& y = c.out[0];      \
-    [[maybe_unused]] const Tensor& g = c.grads[0];    \
-    return Grads{expr};                               \
+#define GRAD(expr)                                 \
+  [](const GradCall& c) -> Grads {                 \
+    [[maybe_unused]] const Tensor& x = c.in[0];    \
+    [[maybe_unused]] const Tensor& y = c.out[0];   \
+    [[maybe_unused]] const Tensor& g = c.grads[0]; \
+    return Grads{expr};                            \
   }
-#define UNARY(id, inferred, lin, ...)                                                                        \
-  extern const Op k_##id = {.name = #id,                                                                     \
-                            .infer = inferred,                                                               \
-                            .linear = {lin},                                                                 \
-                            .gradient = __VA_ARGS__,                                                         \
-                            .pointwise = true,                                                               \
-                            .code = Code::id};                                                               \
+#define UNARY(id, inferred, lin, ...)                \
+  extern const Op k_##id = {.name = #id,             \
+                            .infer = inferred,       \
+                            .linear = {lin},         \
+                            .gradient = __VA_ARGS__, \
+                            .pointwise = true,       \
+                            .code = Code::id};       \
   Tensor id(Tensor x, Loc at) { return one(x.graph(), k_##id, {x}, {}, at); }
 
 UNARY(neg, infer_any, 1u, GRAD(-g))
@@ -89,10 +92,10 @@ UNARY(log, infer_float, 0u, GRAD(g / x))
 UNARY(log1p, infer_float, 0u, GRAD(g / (x + 1.0)))
 UNARY(sqrt, infer_float, 0u, GRAD(g * 0.5 / y))
 UNARY(rsqrt, infer_float, 0u, GRAD(g*(y* square(y)) * -0.5))
-UNARY(reciprocal, infer_float, 0u, GRAD(-(g * square(y))))
+UNARY(reciprocal, infer_float, 0u, GRAD(-(g* square(y))))
 UNARY(square, infer_any, 0u, GRAD(g*(x * 2.0)))
 UNARY(sin, infer_float, 0u, GRAD(g* cos(x)))
-UNARY(cos, infer_float, 0u, GRAD(-(g * sin(x))))
+UNARY(cos, infer_float, 0u, GRAD(-(g* sin(x))))
 UNARY(tanh, infer_float, 0u, GRAD(g*(1.0 - square(y))))
 UNARY(sigmoid, infer_float, 0u, GRAD(g*(y*(1.0 - y))))
 UNARY(softplus, infer_float, 0u, GRAD(g* sigmoid(x)))
@@ -121,8 +124,11 @@ extern const Op kIdentity = {.name = "identity",
                              .gradient = GRAD(g),
                              .pointwise = true,
                              .code = Code::copy};
-extern const Op kStopGradient = {
-    .name = "stop_gradient", .infer = infer_any, .linear = {1u}, .pointwise = true, .code = Code::copy};
+extern const Op kStopGradient = {.name = "stop_gradient",
+                                 .infer = infer_any,
+                                 .linear = {1u},
+                                 .pointwise = true,
+                                 .code = Code::copy};
 extern const Op kCast = {.name = "cast",
                          .infer = infer_cast,
                          .gradient = GRAD((is_floating(x.dtype()) ? cast(g, x.dtype()) : Tensor())),
@@ -144,30 +150,31 @@ Tensor broadcast(Tensor x, const Shape& shape, Loc at) {
   return one(x.graph(), kBroadcast, {x}, source_attrs(shape, x.dtype()), at);
 }
 
-#define BINARY(id, inferred, lin0, lin1, ...)                                                                \
-  extern const Op k_##id = {.name = #id,                                                                     \
-                            .infer = inferred,                                                               \
-                            .linear = {lin0, lin1},                                                          \
-                            .gradient = __VA_ARGS__,                                                         \
-                            .pointwise = true,                                                               \
-                            .code = Code::id};                                                               \
+#define BINARY(id, inferred, lin0, lin1, ...)        \
+  extern const Op k_##id = {.name = #id,             \
+                            .infer = inferred,       \
+                            .linear = {lin0, lin1},  \
+                            .gradient = __VA_ARGS__, \
+                            .pointwise = true,       \
+                            .code = Code::id};       \
   Tensor id(Tensor a, Tensor b, Loc at) { return one(a.graph(), k_##id, {a, b}, {}, at); }
-#define GRAD2(expr_a, expr_b)                                                    \
-  [](const GradCall& c) -> Grads {                                               \
-    [[maybe_unused]] const Tensor &a = c.in[0], &b = c.in[1], &y = c.out[0];     \
-    const Tensor& g = c.grads[0];                                                \
-    return Grads{sum_to(expr_a, a.shape()), sum_to(expr_b, b.shape())};          \
+#define GRAD2(expr_a, expr_b)                                                \
+  [](const GradCall& c) -> Grads {                                           \
+    [[maybe_unused]] const Tensor &a = c.in[0], &b = c.in[1], &y = c.out[0]; \
+    const Tensor& g = c.grads[0];                                            \
+    return Grads{sum_to(expr_a, a.shape()), sum_to(expr_b, b.shape())};      \
   }
 
 BINARY(add, infer_binary, 3u, 0u, GRAD2(g, g))
 BINARY(sub, infer_binary, 3u, 0u, GRAD2(g, -g))
 BINARY(mul, infer_binary, 1u, 2u, GRAD2(g* b, g* a))
-BINARY(div, infer_binary, 1u, 0u, GRAD2(g / b, -(g * y / b)))
+BINARY(div, infer_binary, 1u, 0u, GRAD2(g / b, -(g* y / b)))
 BINARY(floor_div, infer_binary, 0u, 0u, nullptr)
 BINARY(mod, infer_binary, 0u, 0u, nullptr)
 // d a^b / da = b a^(b-1), also for negative a; d/db = y log a where a > 0, else 0.
 BINARY(pow, infer_binary, 0u, 0u,
-       GRAD2(g*(b * pow(a, b - 1.0)), g* where(a > 0.0, y * log(where(a > 0.0, a, num(a, 1))), num(a, 0))))
+       GRAD2(g*(b* pow(a, b - 1.0)),
+             g* where(a > 0.0, y* log(where(a > 0.0, a, num(a, 1))), num(a, 0))))
 // At a tie the gradient is shared in equal parts.
 BINARY(minimum, infer_binary, 0u, 0u,
        GRAD2(where(equal(a, b), g * 0.5, where(a < b, g, num(g, 0))),
@@ -204,7 +211,8 @@ Tensor where(Tensor condition, Tensor a, Tensor b, Loc at) {
 Tensor leaky_relu(Tensor x, double alpha, Loc at) {
   return where(greater(x, num(x, 0), at), x, mul(x, num(x, alpha), at), at);
 }
-// exp only sees what is used: elsewhere its operand is 0, so neither value nor gradient can overflow.
+// exp only sees what is used: elsewhere its operand is 0, so neither value nor gradient can
+// overflow.
 Tensor elu(Tensor x, Loc at) {
   Tensor positive = greater(x, num(x, 0), at);
   return where(positive, x, sub(exp(where(positive, num(x, 0), x, at), at), num(x, 1), at), at);
@@ -212,7 +220,8 @@ Tensor elu(Tensor x, Loc at) {
 Tensor selu(Tensor x, Loc at) {
   const double alpha = 1.6732632423543772, scale = 1.0507009873554805;  // Klambauer et al. 2017
   Tensor positive = greater(x, num(x, 0), at);
-  Tensor negative = mul(sub(exp(where(positive, num(x, 0), x, at), at), num(x, 1), at), num(x, alpha), at);
+  Tensor negative =
+      mul(sub(exp(where(positive, num(x, 0), x, at), at), num(x, 1), at), num(x, alpha), at);
   return mul(where(positive, x, negative, at), num(x, scale), at);
 }
 Tensor clip(Tensor x, double lo, double hi, Loc at) {

@@ -1,4 +1,5 @@
-// Reductions over named dims. Each is one record with its combiner; the index space by name says the rest.
+// Reductions over named dims. Each is one record with its combiner; the index space by name says
+// the rest.
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -18,7 +19,8 @@ Types infer_reduce(const OpCall& call) {
 }
 
 Types infer_bool(const OpCall& call) {
-  require(call.in[0].dtype == DType::bool_, "the operand is {}; it must be bool", to_string(call.in[0].dtype));
+  require(call.in[0].dtype == DType::bool_, "the operand is {}; it must be bool",
+          to_string(call.in[0].dtype));
   return infer_reduce(call);
 }
 
@@ -39,8 +41,8 @@ std::vector<Tensor> extremum_gradient(const GradCall& c) {
   return {transpose(where(hit, c.grads[0] / count, zero), x.shape())};
 }
 
-/// y / x times g, with the products of the others where x is 0: exact for any number of zeros by taking the product of
-/// the nonzero elements and counting the zeros.
+/// y / x times g, with the products of the others where x is 0: exact for any number of zeros by
+/// taking the product of the nonzero elements and counting the zeros.
 std::vector<Tensor> prod_gradient(const GradCall& c) {
   const Tensor& x = c.in[0];
   const auto& axes = c.attrs.get<std::vector<std::string>>("axes");
@@ -59,13 +61,14 @@ Tensor reduce(const Op& op, Tensor x, const Axes& axes, Loc at) {
 
 }  // namespace
 
-extern const Op kReduceSum = {
-    .name = "reduce_sum",
-    .infer = infer_reduce,
-    .combiner = Combiner::sum,
-    .linear = {1u},
-    .gradient = [](const GradCall& c) -> std::vector<Tensor> { return {broadcast(c.grads[0], c.in[0].shape())}; },
-    .emit = emit_reduce};
+extern const Op kReduceSum = {.name = "reduce_sum",
+                              .infer = infer_reduce,
+                              .combiner = Combiner::sum,
+                              .linear = {1u},
+                              .gradient = [](const GradCall& c) -> std::vector<Tensor> {
+                                return {broadcast(c.grads[0], c.in[0].shape())};
+                              },
+                              .emit = emit_reduce};
 extern const Op kReduceMax = {.name = "reduce_max",
                               .infer = infer_reduce,
                               .combiner = Combiner::max,
@@ -113,7 +116,11 @@ Tensor reduce_logsumexp(Tensor x, const Axes& axes, Loc at) {
   return add(log(reduce_sum(exp(sub(x, top, at), at), axes, at), at), top, at);
 }
 
-Tensor sum_all(Tensor x, Loc at) { return x.shape().rank() ? reduce_sum(x, Axes(x.shape().names()), at) : x; }
-Tensor mean_all(Tensor x, Loc at) { return x.shape().rank() ? reduce_mean(x, Axes(x.shape().names()), at) : x; }
+Tensor sum_all(Tensor x, Loc at) {
+  return x.shape().rank() ? reduce_sum(x, Axes(x.shape().names()), at) : x;
+}
+Tensor mean_all(Tensor x, Loc at) {
+  return x.shape().rank() ? reduce_mean(x, Axes(x.shape().names()), at) : x;
+}
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
-// Ops that move elements without computing: transpose, reshape, rename. A reshape's factors are the common refinement of
-// the two lists of dims, read from the left: [batch, length] -> [tokens] has tokens = [batch, length]; sizes that do not
-// nest, (4, 6) -> (6, 4), go through one flat dim.
+// Ops that move elements without computing: transpose, reshape, rename. A reshape's factors are the
+// common refinement of the two lists of dims, read from the left: [batch, length] -> [tokens] has
+// tokens = [batch, length]; sizes that do not nest, (4, 6) -> (6, 4), go through one flat dim.
 #include <algorithm>
 
 #include "ir/emit.h"
@@ -24,12 +24,13 @@ std::vector<ValueType> infer_transpose(const OpCall& call) {
 std::vector<ValueType> infer_reshape(const OpCall& call) {
   const Shape out = shape_of(call.attrs);
   const Shape& in = call.in[0].shape;
-  require(in.elements() == out.elements(), "{} has {} elements but {} has {}", in.to_string(), in.elements(),
-          out.to_string(), out.elements());
+  require(in.elements() == out.elements(), "{} has {} elements but {} has {}", in.to_string(),
+          in.elements(), out.to_string(), out.elements());
   return {{out, call.in[0].dtype}};
 }
 
-/// The next dim to the left of position i that has more than one element (dims of size 1 have no factors).
+/// The next dim to the left of position i that has more than one element (dims of size 1 have no
+/// factors).
 int next_dim(const Shape& shape, int i) {
   while (i >= 0 && shape[i].size == 1) --i;
   return i;
@@ -44,7 +45,9 @@ bool refine(const Shape& a, const Shape& b, IndexSpace& space) {
     const int64_t size = std::min(left, right);
     if (left % size || right % size) return false;
     const int f = static_cast<int>(space.factors.size());
-    const std::string name = size == a[i].size ? a[i].name : size == b[j].size ? b[j].name : a[i].name + "/" + b[j].name;
+    const std::string name = size == a[i].size   ? a[i].name
+                             : size == b[j].size ? b[j].name
+                                                 : a[i].name + "/" + b[j].name;
     space.factors.push_back({name, size, Role::map, Combiner::sum});
     in[i].insert(in[i].begin(), f);
     out[j].insert(out[j].begin(), f);
@@ -78,20 +81,22 @@ void emit_copy(EmitCall& call) {
 
 }  // namespace
 
-extern const Op kTranspose = {
-    .name = "transpose",
-    .infer = infer_transpose,
-    .linear = {1u},
-    .gradient = [](const GradCall& c) -> std::vector<Tensor> { return {transpose(c.grads[0], c.in[0].shape())}; },
-    .emit = emit_copy};
-extern const Op kReshape = {
-    .name = "reshape",
-    .infer = infer_reshape,
-    .factors = reshape_factors,
-    .linear = {1u},
-    .gradient = [](const GradCall& c) -> std::vector<Tensor> { return {reshape(c.grads[0], c.in[0].shape())}; },
-    .emit = emit_copy,
-    .is_alias = true};
+extern const Op kTranspose = {.name = "transpose",
+                              .infer = infer_transpose,
+                              .linear = {1u},
+                              .gradient = [](const GradCall& c) -> std::vector<Tensor> {
+                                return {transpose(c.grads[0], c.in[0].shape())};
+                              },
+                              .emit = emit_copy};
+extern const Op kReshape = {.name = "reshape",
+                            .infer = infer_reshape,
+                            .factors = reshape_factors,
+                            .linear = {1u},
+                            .gradient = [](const GradCall& c) -> std::vector<Tensor> {
+                              return {reshape(c.grads[0], c.in[0].shape())};
+                            },
+                            .emit = emit_copy,
+                            .is_alias = true};
 
 Tensor transpose(Tensor x, const Shape& shape, Loc at) {
   return one(x.graph(), kTranspose, {x}, source_attrs(shape, x.dtype()), at);

@@ -13,7 +13,10 @@ Attrs source_attrs(const Shape& shape, DType dtype) {
     sizes.push_back(d.size);
     bounded.push_back(d.is_bounded);
   }
-  return {{"dims", shape.names()}, {"sizes", sizes}, {"bounded", bounded}, {"dtype", static_cast<int64_t>(dtype)}};
+  return {{"dims", shape.names()},
+          {"sizes", sizes},
+          {"bounded", bounded},
+          {"dtype", static_cast<int64_t>(dtype)}};
 }
 
 Shape shape_of(const Attrs& attrs) {
@@ -31,7 +34,9 @@ DType dtype_of(const Attrs& attrs) { return static_cast<DType>(attrs.get<int64_t
 
 namespace {
 
-std::vector<ValueType> infer_source(const OpCall& call) { return {{shape_of(call.attrs), dtype_of(call.attrs)}}; }
+std::vector<ValueType> infer_source(const OpCall& call) {
+  return {{shape_of(call.attrs), dtype_of(call.attrs)}};
+}
 
 Instr& only_instr(EmitCall& call) { return call.step.pointwise.code.back(); }
 
@@ -78,19 +83,30 @@ IndexSpace dim_size_factors(const OpCall& call) {
 
 extern const Op kInput = {.name = "input", .infer = infer_source};
 extern const Op kStored = {.name = "stored", .infer = infer_source};
-extern const Op kConstant = {
-    .name = "constant", .infer = infer_source, .pointwise = true, .code = Code::constant, .emit = emit_constant};
-extern const Op kIota = {
-    .name = "iota", .infer = infer_source, .pointwise = true, .code = Code::index, .emit = emit_index};
-extern const Op kRandomBits = {
-    .name = "random_bits", .infer = infer_source, .pointwise = true, .code = Code::random, .emit = emit_random};
-extern const Op kDimSize = {
-    .name = "dim_size",
-    .infer = [](const OpCall& call) { return std::vector<ValueType>{{Shape{}, dtype_of(call.attrs)}}; },
-    .factors = dim_size_factors,
-    .pointwise = true,
-    .code = Code::value,
-    .emit = emit_dim_size};
+extern const Op kConstant = {.name = "constant",
+                             .infer = infer_source,
+                             .pointwise = true,
+                             .code = Code::constant,
+                             .emit = emit_constant};
+extern const Op kIota = {.name = "iota",
+                         .infer = infer_source,
+                         .pointwise = true,
+                         .code = Code::index,
+                         .emit = emit_index};
+extern const Op kRandomBits = {.name = "random_bits",
+                               .infer = infer_source,
+                               .pointwise = true,
+                               .code = Code::random,
+                               .emit = emit_random};
+extern const Op kDimSize = {.name = "dim_size",
+                            .infer =
+                                [](const OpCall& call) {
+                                  return std::vector<ValueType>{{Shape{}, dtype_of(call.attrs)}};
+                                },
+                            .factors = dim_size_factors,
+                            .pointwise = true,
+                            .code = Code::value,
+                            .emit = emit_dim_size};
 
 int64_t new_stream(Graph& g) {
   uint64_t h = 14695981039346656037ull;
@@ -118,13 +134,15 @@ Tensor open_uniform(Graph& g, const Shape& shape, int64_t stream, Loc at) {
   Attrs attrs = source_attrs(shape, DType::int64);
   attrs.set("stream", stream);
   Tensor bits = one(g, kRandomBits, {}, std::move(attrs), at);
-  Tensor high = cast(floor_div(bits, constant(g, 512, DType::int64, {}, at), at), DType::float32, at);
+  Tensor high =
+      cast(floor_div(bits, constant(g, 512, DType::int64, {}, at), at), DType::float32, at);
   return mul(add(high, constant(g, 0.5, DType::float32, {}, at), at),
              constant(g, 1.0 / (1 << 23), DType::float32, {}, at), at);
 }
 Tensor affine(Tensor x, double factor, double offset, Loc at) {
   Graph& g = x.graph();
-  return add(mul(x, constant(g, factor, DType::float32, {}, at), at), constant(g, offset, DType::float32, {}, at), at);
+  return add(mul(x, constant(g, factor, DType::float32, {}, at), at),
+             constant(g, offset, DType::float32, {}, at), at);
 }
 Tensor as(Tensor x, DType dtype, Loc at) { return x.dtype() == dtype ? x : cast(x, dtype, at); }
 }  // namespace
@@ -135,13 +153,16 @@ Tensor random_uniform(Graph& g, const Shape& shape, double lo, double hi, DType 
 }
 
 // x = sqrt(2) erfinv(2u - 1) is standard normal for u uniform.
-Tensor random_normal(Graph& g, const Shape& shape, double mean, double stddev, DType dtype, Loc at) {
+Tensor random_normal(Graph& g, const Shape& shape, double mean, double stddev, DType dtype,
+                     Loc at) {
   Tensor u = affine(open_uniform(g, shape, new_stream(g), at), 2, -1, at);
   return as(affine(erf_inv(u, at), 1.4142135623730951 * stddev, mean, at), dtype, at);
 }
 
-// Two standard deviations lie at erf(2 / sqrt(2)) = 0.9545: u is drawn from the middle of the distribution only.
-Tensor truncated_normal(Graph& g, const Shape& shape, double mean, double stddev, DType dtype, Loc at) {
+// Two standard deviations lie at erf(2 / sqrt(2)) = 0.9545: u is drawn from the middle of the
+// distribution only.
+Tensor truncated_normal(Graph& g, const Shape& shape, double mean, double stddev, DType dtype,
+                        Loc at) {
   const double mass = 0.95449973610364158;
   Tensor u = affine(open_uniform(g, shape, new_stream(g), at), 2 * mass, -mass, at);
   return as(affine(erf_inv(u, at), 1.4142135623730951 * stddev, mean, at), dtype, at);
@@ -151,11 +172,14 @@ Tensor dropout_of_stream(Tensor x, double rate, int64_t stream, Loc at) {
   require(rate >= 0 && rate < 1, "dropout: rate {} is not in [0, 1) (line {})", rate, at.line());
   if (rate == 0) return identity(x, at);
   Graph& g = x.graph();
-  Tensor keep = less(open_uniform(g, x.shape(), stream, at), constant(g, 1 - rate, DType::float32, {}, at), at);
+  Tensor keep = less(open_uniform(g, x.shape(), stream, at),
+                     constant(g, 1 - rate, DType::float32, {}, at), at);
   Tensor scaled = mul(x, constant(g, 1 / (1 - rate), x.dtype(), {}, at), at);
   return where(keep, scaled, constant(g, 0, x.dtype(), {}, at), at);
 }
 
-Tensor dropout(Tensor x, double rate, Loc at) { return dropout_of_stream(x, rate, new_stream(x.graph()), at); }
+Tensor dropout(Tensor x, double rate, Loc at) {
+  return dropout_of_stream(x, rate, new_stream(x.graph()), at);
+}
 
 }  // namespace tessera

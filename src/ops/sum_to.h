@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-/// g summed over the dims that `shape` lacks, broadcast along those that g lacks, in the order of `shape`.
+/// g summed over the dims that `shape` lacks, broadcast along those that g lacks, in the order of
+/// `shape`.
 Tensor sum_to(Tensor g, const Shape& shape);
 
 }  // namespace tessera

@@ -1,11 +1,13 @@
-// The index relation in = stride * out + dilation * k - lo along one dim, as one op and its transpose: window reads it,
-// fold adds up along it. Slice, pad, shift, convolution and pooling are windows; the gradient of each is a fold.
+// The index relation in = stride * out + dilation * k - lo along one dim, as one op and its
+// transpose: window reads it, fold adds up along it. Slice, pad, shift, convolution and pooling are
+// windows; the gradient of each is a fold.
+#include "ops/window.h"
+
 #include <algorithm>
 
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
-#include "ops/window.h"
 #include "tessera/ops.h"
 
 namespace tessera {
@@ -14,14 +16,17 @@ extern const Op kWindow, kFold;
 
 namespace {
 
-/// The dims [out, window] (window of size 1 is left out) that stand for `dim` in the windowed tensor.
+/// The dims [out, window] (window of size 1 is left out) that stand for `dim` in the windowed
+/// tensor.
 std::vector<Dim> window_dims(const Attrs& attrs) {
   std::vector<Dim> dims = {Dim(attrs.get<std::string>("out_name"), attrs.get<int64_t>("out_size"))};
-  if (attrs.has("window_name")) dims.emplace_back(attrs.get<std::string>("window_name"), attrs.get<int64_t>("window_size"));
+  if (attrs.has("window_name"))
+    dims.emplace_back(attrs.get<std::string>("window_name"), attrs.get<int64_t>("window_size"));
   return dims;
 }
 
-Shape replaced(const Shape& shape, const std::vector<std::string>& old, const std::vector<Dim>& with) {
+Shape replaced(const Shape& shape, const std::vector<std::string>& old,
+               const std::vector<Dim>& with) {
   std::vector<Dim> dims;
   for (const Dim& d : shape) {
     if (d.name == old[0]) {
@@ -36,7 +41,8 @@ Shape replaced(const Shape& shape, const std::vector<std::string>& old, const st
 std::vector<ValueType> infer_window(const OpCall& call) {
   const auto& dim = call.attrs.get<std::string>("dim");
   require_dims(call.in[0].shape, {dim}, "windowed");
-  require(!call.in[0].shape.dim(dim).is_bounded, "dim '{}' is bounded; windows need a fixed size", dim);
+  require(!call.in[0].shape.dim(dim).is_bounded, "dim '{}' is bounded; windows need a fixed size",
+          dim);
   return {{replaced(call.in[0].shape, {dim}, window_dims(call.attrs)), call.in[0].dtype}};
 }
 
@@ -64,7 +70,8 @@ IndexSpace window_factors(const OpCall& call) {
       int found = -1;
       const bool related = is_related(d.name, on_window_side);
       for (size_t f = 0; f < space.factors.size() && !related; ++f) {
-        if (space.factors[f].name == d.name && space.factors[f].role == Role::map) found = static_cast<int>(f);
+        if (space.factors[f].name == d.name && space.factors[f].role == Role::map)
+          found = static_cast<int>(f);
       }
       if (found < 0) {
         found = static_cast<int>(space.factors.size());
@@ -82,7 +89,7 @@ IndexSpace window_factors(const OpCall& call) {
 /// Sizes of the parts before, at and behind the related dims, for the kernel.
 void emit_window(EmitCall& call) {
   const bool is_fold = &call.call.op == &kFold;
-  const View& natural = is_fold ? call.out[0] : call.in[0];      // with `dim`
+  const View& natural = is_fold ? call.out[0] : call.in[0];  // with `dim`
   const View& windowed = is_fold ? call.in[0] : call.out[0];
   const Shape& shape = is_fold ? call.call.out[0].shape : call.call.in[0].shape;
   const int d = shape.find(call.call.attrs.get<std::string>("dim"));
@@ -112,26 +119,28 @@ void emit_window(EmitCall& call) {
 
 }  // namespace
 
-extern const Op kWindow = {
-    .name = "window",
-    .infer = infer_window,
-    .factors = window_factors,
-    .gradient = [](const GradCall& c) -> std::vector<Tensor> { return c.graph.add(kFold, {c.grads[0]}, c.attrs, Loc::current()); },
-    .emit = emit_window,
-    .contiguous = true};
-extern const Op kFold = {
-    .name = "fold",
-    .infer = infer_fold,
-    .factors = window_factors,
-    .linear = {1u},
-    .gradient = [](const GradCall& c) -> std::vector<Tensor> { return c.graph.add(kWindow, {c.grads[0]}, c.attrs, Loc::current()); },
-    .emit = emit_window,
-    .contiguous = true};
+extern const Op kWindow = {.name = "window",
+                           .infer = infer_window,
+                           .factors = window_factors,
+                           .gradient = [](const GradCall& c) -> std::vector<Tensor> {
+                             return c.graph.add(kFold, {c.grads[0]}, c.attrs, Loc::current());
+                           },
+                           .emit = emit_window,
+                           .contiguous = true};
+extern const Op kFold = {.name = "fold",
+                         .infer = infer_fold,
+                         .factors = window_factors,
+                         .linear = {1u},
+                         .gradient = [](const GradCall& c) -> std::vector<Tensor> {
+                           return c.graph.add(kWindow, {c.grads[0]}, c.attrs, Loc::current());
+                         },
+                         .emit = emit_window,
+                         .contiguous = true};
 
 Tensor window(Tensor x, const std::string& dim, const Dim& out, const WindowOptions& o, Loc at) {
-  Attrs attrs = {{"dim", dim},           {"size", x.dim(dim).size},   {"out_name", out.name}, {"out_size", out.size},
-                 {"stride", o.stride},   {"dilation", o.dilation},    {"lo", o.lo},           {"wrap", int64_t{o.wrap}},
-                 {"fill", o.fill}};
+  Attrs attrs = {{"dim", dim},           {"size", x.dim(dim).size}, {"out_name", out.name},
+                 {"out_size", out.size}, {"stride", o.stride},      {"dilation", o.dilation},
+                 {"lo", o.lo},           {"wrap", int64_t{o.wrap}}, {"fill", o.fill}};
   if (!o.window.empty()) {
     attrs.set("window_name", o.window);
     attrs.set("window_size", o.window_size);
@@ -141,14 +150,16 @@ Tensor window(Tensor x, const std::string& dim, const Dim& out, const WindowOpti
 
 Tensor slice(Tensor x, const std::string& dim, int64_t begin, int64_t size, Loc at) {
   require(begin >= 0 && size >= 1 && begin + size <= x.dim(dim).size,
-          "[slice] [{}, {}) is not within dim '{}' of size {} (line {})", begin, begin + size, dim, x.dim(dim).size, at.line());
+          "[slice] [{}, {}) is not within dim '{}' of size {} (line {})", begin, begin + size, dim,
+          x.dim(dim).size, at.line());
   WindowOptions o;
   o.lo = -begin;
   return window(x, dim, Dim(dim, size), o, at);
 }
 
 Tensor pad(Tensor x, const std::string& dim, int64_t before, int64_t after, double value, Loc at) {
-  require(before >= 0 && after >= 0, "[pad] {} before and {} after dim '{}'; neither is negative (line {})", before, after,
+  require(before >= 0 && after >= 0,
+          "[pad] {} before and {} after dim '{}'; neither is negative (line {})", before, after,
           dim, at.line());
   WindowOptions o;
   o.lo = before;
@@ -165,11 +176,12 @@ Tensor shift(Tensor x, const std::string& dim, int64_t offset, bool wrap, Loc at
   return window(x, dim, Dim(dim, size), o, at);
 }
 
-std::vector<Tensor> split(Tensor x, const std::string& dim, const std::vector<int64_t>& sizes, Loc at) {
+std::vector<Tensor> split(Tensor x, const std::string& dim, const std::vector<int64_t>& sizes,
+                          Loc at) {
   int64_t total = 0;
   for (int64_t s : sizes) total += s;
-  require(total == x.dim(dim).size, "[split] the sizes add up to {} but dim '{}' has {} (line {})", total, dim,
-          x.dim(dim).size, at.line());
+  require(total == x.dim(dim).size, "[split] the sizes add up to {} but dim '{}' has {} (line {})",
+          total, dim, x.dim(dim).size, at.line());
   std::vector<Tensor> parts;
   int64_t begin = 0;
   for (int64_t s : sizes) parts.push_back(slice(x, dim, begin, s, at)), begin += s;
@@ -179,11 +191,13 @@ std::vector<Tensor> split(Tensor x, const std::string& dim, const std::vector<in
 std::vector<Tensor> unstack(Tensor x, const std::string& dim, Loc at) {
   std::vector<Tensor> parts;
   const Shape rest = x.shape().without({dim});
-  for (int64_t i = 0; i < x.dim(dim).size; ++i) parts.push_back(reshape(slice(x, dim, i, 1, at), rest, at));
+  for (int64_t i = 0; i < x.dim(dim).size; ++i)
+    parts.push_back(reshape(slice(x, dim, i, 1, at), rest, at));
   return parts;
 }
 
-// Each part is padded to the whole and the results are added: linear, so that it works partial and has its gradient.
+// Each part is padded to the whole and the results are added: linear, so that it works partial and
+// has its gradient.
 Tensor concat(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
   require(!xs.empty(), "[concat] has no operands (line {})", at.line());
   int64_t total = 0, before = 0;
@@ -196,7 +210,9 @@ Tensor concat(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
     if (part.shape().rank() == (result ? result.shape().rank() : part.shape().rank()) && result) {
       part = part.shape() == result.shape() ? part : transpose(part, result.shape(), at);
     }
-    result = result ? (is_floating(x.dtype()) || x.dtype() != DType::bool_ ? add(result, part, at) : logical_or(result, part, at))
+    result = result ? (is_floating(x.dtype()) || x.dtype() != DType::bool_
+                           ? add(result, part, at)
+                           : logical_or(result, part, at))
                     : part;
   }
   return result;

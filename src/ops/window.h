@@ -7,13 +7,14 @@ namespace tessera {
 
 struct WindowOptions {
   int64_t stride = 1, dilation = 1;
-  int64_t lo = 0;           ///< in = stride * out + dilation * k - lo
-  bool wrap = false;        ///< indices outside wrap around; else they read `fill`
+  int64_t lo = 0;     ///< in = stride * out + dilation * k - lo
+  bool wrap = false;  ///< indices outside wrap around; else they read `fill`
   double fill = 0;
   std::string window = {};  ///< the dim of k, placed behind `out`; "" for none
   int64_t window_size = 1;
 };
 /// x with dim `dim` replaced by `out` and the window dim.
-Tensor window(Tensor x, const std::string& dim, const Dim& out, const WindowOptions& options, Loc at = Loc::current());
+Tensor window(Tensor x, const std::string& dim, const Dim& out, const WindowOptions& options,
+              Loc at = Loc::current());
 
 }  // namespace tessera

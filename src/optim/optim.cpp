@@ -15,7 +15,9 @@ Initializer zeros() {
 std::string state_name(Tensor parameter, const char* what) { return parameter.name() + "." + what; }
 
 /// Only matrices and larger decay.
-double decay_of(Tensor parameter, double weight_decay) { return parameter.shape().rank() >= 2 ? weight_decay : 0; }
+double decay_of(Tensor parameter, double weight_decay) {
+  return parameter.shape().rank() >= 2 ? weight_decay : 0;
+}
 
 Tensor decayed_gradient(Tensor p, Tensor g, double weight_decay) {
   const double decay = decay_of(p, weight_decay);
@@ -58,7 +60,8 @@ Optimizer adam(const AdamOptions& o) {
   };
 }
 
-Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer, const MinimizeOptions& options, Loc at) {
+Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
+                   const MinimizeOptions& options, Loc at) {
   Graph& g = loss.graph();
   const std::vector<Tensor> parameters = g.parameters();
   require(!parameters.empty(), "minimize: the model has no parameters (line {})", at.line());
@@ -77,10 +80,12 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer, const Min
   Tensor next = step + 1.0;
   g.update(step, next);
   Tensor factor;
-  if (options.clip > 0) factor = minimum(options.clip / (norm + 1e-6), constant(g, 1, norm.dtype()));
+  if (options.clip > 0)
+    factor = minimum(options.clip / (norm + 1e-6), constant(g, 1, norm.dtype()));
   for (size_t i = 0; i < parameters.size(); ++i) {
     Tensor grad = grads[i];
-    if (factor) grad = grad * (factor.dtype() == grad.dtype() ? factor : cast(factor, grad.dtype()));
+    if (factor)
+      grad = grad * (factor.dtype() == grad.dtype() ? factor : cast(factor, grad.dtype()));
     Tensor rate = lr.dtype() == grad.dtype() ? lr : cast(lr, grad.dtype());
     optimizer(g, parameters[i], grad, rate, next);
   }

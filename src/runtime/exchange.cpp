@@ -1,5 +1,6 @@
-// Slices are boxes, so the elements that go from one rank to another are the intersection of two boxes. Every rank derives
-// the same plan: the receiver chooses the source of each box, and a sender asks for each peer what that peer chose.
+// Slices are boxes, so the elements that go from one rank to another are the intersection of two
+// boxes. Every rank derives the same plan: the receiver chooses the source of each box, and a
+// sender asks for each peer what that peer chose.
 #include "runtime/exchange.h"
 
 #include <algorithm>
@@ -24,14 +25,15 @@ std::vector<std::vector<int>> unpack_axes(const std::vector<int64_t>& list) {
   std::vector<std::vector<int>> result;
   for (size_t i = 0; i < list.size();) {
     const size_t n = static_cast<size_t>(list[i++]);
-    result.emplace_back(list.begin() + static_cast<std::ptrdiff_t>(i), list.begin() + static_cast<std::ptrdiff_t>(i + n));
+    result.emplace_back(list.begin() + static_cast<std::ptrdiff_t>(i),
+                        list.begin() + static_cast<std::ptrdiff_t>(i + n));
     i += n;
   }
   return result;
 }
 
-Box box_of(const Program& program, const std::vector<int64_t>& sizes, const std::vector<std::vector<int>>& dims,
-           std::span<const int> coordinates) {
+Box box_of(const Program& program, const std::vector<int64_t>& sizes,
+           const std::vector<std::vector<int>>& dims, std::span<const int> coordinates) {
   Box box;
   for (size_t d = 0; d < sizes.size(); ++d) {
     int64_t parts = 1, index = 0;
@@ -69,7 +71,8 @@ std::vector<Run> runs_of(const Box& part, const Box& slice) {
   std::vector<int64_t> index = part.lo;
   while (true) {
     int64_t offset = 0;
-    for (size_t d = 0; d < rank; ++d) offset = offset * (slice.hi[d] - slice.lo[d]) + index[d] - slice.lo[d];
+    for (size_t d = 0; d < rank; ++d)
+      offset = offset * (slice.hi[d] - slice.lo[d]) + index[d] - slice.lo[d];
     const int64_t length = rank == 0 ? 1 : part.hi[rank - 1] - part.lo[rank - 1];
     if (!runs.empty() && runs.back().offset + runs.back().length == offset) {
       runs.back().length += length;
@@ -102,7 +105,8 @@ class Planner {
       const Box get = intersect(box(sides_.from, other), mine_to);
       if (!is_empty(get) && source_of(mine_, other) == other) c.recv[peer] = runs_of(get, mine_to);
       const Box give = intersect(mine_from, box(sides_.to, other));
-      if (!is_empty(give) && source_of(other, mine_) == mine_) c.send[peer] = runs_of(give, mine_from);
+      if (!is_empty(give) && source_of(other, mine_) == mine_)
+        c.send[peer] = runs_of(give, mine_from);
     }
   }
 
@@ -120,9 +124,10 @@ class Planner {
     return at;
   }
 
-  /// Of the ranks that hold the same slice as `holder`, the one that `receiver` takes it from: on every axis that the
-  /// source layout leaves unused, the receiver's own coordinate.
-  std::vector<int> source_of(const std::vector<int>& receiver, const std::vector<int>& holder) const {
+  /// Of the ranks that hold the same slice as `holder`, the one that `receiver` takes it from: on
+  /// every axis that the source layout leaves unused, the receiver's own coordinate.
+  std::vector<int> source_of(const std::vector<int>& receiver,
+                             const std::vector<int>& holder) const {
     std::vector<int> source = receiver;
     for (const auto& axes : sides_.from) {
       for (int axis : axes) source[axis] = holder[axis];
@@ -139,8 +144,8 @@ class Planner {
 
 }  // namespace
 
-void plan_exchange(const Program& program, const Step& step, std::span<const int> coordinates, int ranks,
-                   Collective& collective) {
+void plan_exchange(const Program& program, const Step& step, std::span<const int> coordinates,
+                   int ranks, Collective& collective) {
   Planner(program, step, coordinates, ranks).fill(collective);
 }
 

@@ -21,8 +21,9 @@ std::vector<int> coordinates_of(const Program& program, int rank) {
 }
 
 CollectiveKind kind_of(const std::string& kernel) {
-  for (CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
-                              CollectiveKind::all_to_all, CollectiveKind::exchange}) {
+  for (CollectiveKind kind :
+       {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
+        CollectiveKind::all_to_all, CollectiveKind::exchange}) {
     if (kernel == to_string(kind)) return kind;
   }
   fail(ErrorKind::internal, "'{}' is not a collective", kernel);
@@ -30,11 +31,14 @@ CollectiveKind kind_of(const std::string& kernel) {
 
 }  // namespace
 
-Executor::Executor(const Program& program, std::unique_ptr<Communicator> world, const int64_t* scalars, int threads)
+Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
+                   const int64_t* scalars, int threads)
     : program_(program), world_(std::move(world)), scalars_(scalars), threads_(threads) {
   coordinates_ = coordinates_of(program, world_->rank());
-  persistent_ = static_cast<std::byte*>(world_->allocate(std::max<int64_t>(program.persistent_bytes, 64)));
-  transient_ = static_cast<std::byte*>(world_->allocate(std::max<int64_t>(program.transient_bytes, 64)));
+  persistent_ =
+      static_cast<std::byte*>(world_->allocate(std::max<int64_t>(program.persistent_bytes, 64)));
+  transient_ =
+      static_cast<std::byte*>(world_->allocate(std::max<int64_t>(program.transient_bytes, 64)));
   for (const Function& f : program.functions) {
     std::vector<BoundStep> steps;
     std::map<int, Operation*> open;
@@ -59,7 +63,8 @@ Executor::~Executor() = default;
 void* Executor::address(const View& view) const {
   const Buffer& buffer = program_.buffers[view.buffer];
   std::byte* base = buffer.arena == ArenaKind::persistent ? persistent_ : transient_;
-  return base + buffer.offset + (view.offset + view.shift.eval(coordinates_, scalars_)) * size_of(view.dtype);
+  return base + buffer.offset +
+         (view.offset + view.shift.eval(coordinates_, scalars_)) * size_of(view.dtype);
 }
 
 TensorArg Executor::bind_view(const View& view) const {
@@ -69,8 +74,8 @@ TensorArg Executor::bind_view(const View& view) const {
 std::unique_ptr<Kernel> Executor::bind_kernel(const Step& step) {
   const KernelEntry* entry = find_cpu_kernel(step.kernel);
   if (entry == nullptr) {
-    fail(ErrorKind::unsupported, "[{}] there is no CPU kernel '{}' ({})", step.origin.name, step.kernel,
-         step.origin.source);
+    fail(ErrorKind::unsupported, "[{}] there is no CPU kernel '{}' ({})", step.origin.name,
+         step.kernel, step.origin.source);
   }
   KernelArgs args;
   args.step = &step;
@@ -78,7 +83,8 @@ std::unique_ptr<Kernel> Executor::bind_kernel(const Step& step) {
   for (const View& v : step.out) args.out.push_back(bind_view(v));
   args.coordinates = coordinates_;
   args.scalars = scalars_;
-  args.workspace = step.workspace < 0 ? nullptr : transient_ + program_.buffers[step.workspace].offset;
+  args.workspace =
+      step.workspace < 0 ? nullptr : transient_ + program_.buffers[step.workspace].offset;
   args.fault = &fault_;
   args.threads = threads_;
   return entry->bind(args);
@@ -131,7 +137,9 @@ int64_t find_non_finite(const void* data, DType dtype, int64_t elements) {
     if (dtype == DType::float32) x = static_cast<const float*>(data)[i];
     if (dtype == DType::float64) x = static_cast<const double*>(data)[i];
     if (dtype == DType::bfloat16) {  // all exponent bits set
-      x = (static_cast<const uint16_t*>(data)[i] & 0x7F80) == 0x7F80 ? std::numeric_limits<double>::infinity() : 0;
+      x = (static_cast<const uint16_t*>(data)[i] & 0x7F80) == 0x7F80
+              ? std::numeric_limits<double>::infinity()
+              : 0;
     }
     if (!std::isfinite(x)) return i;
   }
@@ -142,33 +150,45 @@ int64_t find_non_finite(const void* data, DType dtype, int64_t elements) {
 
 void Executor::examine_result(const Step& step) const {
   for (const Instr& instr : step.pointwise.code) {
-    if (instr.code == Code::mask && std::isinf(instr.imm)) return;  // padding of a maximum or minimum
+    if (instr.code == Code::mask && std::isinf(instr.imm))
+      return;  // padding of a maximum or minimum
   }
   for (const View& view : step.out) {
     if (!is_floating(view.dtype) || !view.is_contiguous()) continue;
     const int64_t at = find_non_finite(address(view), view.dtype, view.elements());
     if (at < 0) continue;
-    fail(ErrorKind::usage, "[{}] element {} of its slice on rank {} is the first that is not finite ({}); nothing was stored",
+    fail(ErrorKind::usage,
+         "[{}] element {} of its slice on rank {} is the first that is not finite ({}); nothing "
+         "was stored",
          step.origin.name, at, world_->rank(), step.origin.source);
   }
 }
 
-void Executor::run_steps(const std::vector<BoundStep>& steps, size_t first, size_t last, bool examine) {
+void Executor::run_steps(const std::vector<BoundStep>& steps, size_t first, size_t last,
+                         bool examine) {
   for (size_t s = first; s < last; ++s) {
     const BoundStep& bound = steps[s];
     try {
       switch (bound.step->kind) {
-        case StepKind::compute: bound.kernel->run(); break;
-        case StepKind::collective: bound.operation->start(); break;
-        case StepKind::wait: bound.operation->wait(); break;
+        case StepKind::compute:
+          bound.kernel->run();
+          break;
+        case StepKind::collective:
+          bound.operation->start();
+          break;
+        case StepKind::wait:
+          bound.operation->wait();
+          break;
       }
     } catch (const Error&) {
       throw;
     } catch (const std::exception& e) {
-      tessera::fail(ErrorKind::internal, "[{}] {} ({})", bound.step->origin.name, e.what(), bound.step->origin.source);
+      tessera::fail(ErrorKind::internal, "[{}] {} ({})", bound.step->origin.name, e.what(),
+                    bound.step->origin.source);
     }
     if (fault_.set) {
-      fail(ErrorKind::usage, "[{}] {} ({})", bound.step->origin.name, fault_.message, bound.step->origin.source);
+      fail(ErrorKind::usage, "[{}] {} ({})", bound.step->origin.name, fault_.message,
+           bound.step->origin.source);
     }
     if (examine && bound.step->kind == StepKind::compute) examine_result(*bound.step);
   }
@@ -176,7 +196,9 @@ void Executor::run_steps(const std::vector<BoundStep>& steps, size_t first, size
 
 void Executor::run(int function, const std::vector<int>& guards) {
   const std::vector<BoundStep>& steps = functions_[function];
-  const size_t stores = program_.functions[function].updates ? program_.functions[function].first_update : steps.size();
+  const size_t stores = program_.functions[function].updates
+                            ? program_.functions[function].first_update
+                            : steps.size();
   try {
     fault_ = {};
     run_steps(steps, 0, stores, false);
@@ -184,7 +206,8 @@ void Executor::run(int function, const std::vector<int>& guards) {
       const View& view = program_.ports[port].view;
       if (find_non_finite(address(view), view.dtype, 1) < 0) continue;
       run_steps(steps, 0, stores, true);
-      fail(ErrorKind::usage, "'{}' is not finite, but no single result is; nothing was stored", program_.ports[port].name);
+      fail(ErrorKind::usage, "'{}' is not finite, but no single result is; nothing was stored",
+           program_.ports[port].name);
     }
     run_steps(steps, stores, steps.size(), false);
   } catch (const Error& e) {

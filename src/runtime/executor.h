@@ -13,14 +13,17 @@ namespace tessera {
 
 class Executor {
  public:
-  /// Allocates the arenas and binds every step of every function. Collective over `world`, whose rank r has the mesh
-  /// coordinates of r, last axis fastest. `scalars` has one entry per Program::scalars and outlives the executor.
-  Executor(const Program& program, std::unique_ptr<Communicator> world, const int64_t* scalars, int threads);
+  /// Allocates the arenas and binds every step of every function. Collective over `world`, whose
+  /// rank r has the mesh coordinates of r, last axis fastest. `scalars` has one entry per
+  /// Program::scalars and outlives the executor.
+  Executor(const Program& program, std::unique_ptr<Communicator> world, const int64_t* scalars,
+           int threads);
   ~Executor();
 
-  /// Runs one function. Collective. Throws what a kernel or a collective reports, after telling the peers. `guards` are
-  /// outputs of one element, equal on all ranks: if one is not finite, nothing is stored, the steps run once more with every
-  /// result examined, and the error names the first node whose result is not finite.
+  /// Runs one function. Collective. Throws what a kernel or a collective reports, after telling the
+  /// peers. `guards` are outputs of one element, equal on all ranks: if one is not finite, nothing
+  /// is stored, the steps run once more with every result examined, and the error names the first
+  /// node whose result is not finite.
   void run(int function, const std::vector<int>& guards = {});
 
   /// Address of the first element of a port's slice.

@@ -40,11 +40,15 @@ bool View::is_contiguous() const {
 
 const char* to_string(Code code) {
   static constexpr std::array names = {
-      "load", "constant", "index", "value", "random", "copy", "cast", "neg", "abs", "sign", "exp", "log",
-      "log1p", "sqrt", "rsqrt", "reciprocal", "square", "sin", "cos", "tanh", "sigmoid", "softplus", "relu",
-      "gelu", "gelu_grad", "silu", "erf", "erf_inv", "floor", "ceil", "round", "logical_not", "is_finite",
-      "add", "sub", "mul", "div", "floor_div", "mod", "pow", "minimum", "maximum", "less", "less_equal",
-      "greater", "greater_equal", "equal", "not_equal", "logical_and", "logical_or", "where", "mask"};
+      "load",        "constant",    "index",     "value",         "random",  "copy",
+      "cast",        "neg",         "abs",       "sign",          "exp",     "log",
+      "log1p",       "sqrt",        "rsqrt",     "reciprocal",    "square",  "sin",
+      "cos",         "tanh",        "sigmoid",   "softplus",      "relu",    "gelu",
+      "gelu_grad",   "silu",        "erf",       "erf_inv",       "floor",   "ceil",
+      "round",       "logical_not", "is_finite", "add",           "sub",     "mul",
+      "div",         "floor_div",   "mod",       "pow",           "minimum", "maximum",
+      "less",        "less_equal",  "greater",   "greater_equal", "equal",   "not_equal",
+      "logical_and", "logical_or",  "where",     "mask"};
   static_assert(names.size() == static_cast<size_t>(Code::mask) + 1);
   return names[static_cast<size_t>(code)];
 }
@@ -61,8 +65,9 @@ int Program::function(const std::string& name) const {
 namespace {
 
 std::string print_view(const Program& program, const View& view) {
-  std::string text = fmt::format("{}:{}[{}]", view.buffer < 0 ? "?" : program.buffers[view.buffer].name,
-                                 to_string(view.dtype), fmt::join(view.sizes, ","));
+  std::string text =
+      fmt::format("{}:{}[{}]", view.buffer < 0 ? "?" : program.buffers[view.buffer].name,
+                  to_string(view.dtype), fmt::join(view.sizes, ","));
   text += fmt::format("/[{}]", fmt::join(view.strides, ","));
   if (view.offset != 0) text += fmt::format("+{}", view.offset);
   if (!(view.shift == IntExpr{})) text += "+" + view.shift.to_string();
@@ -73,7 +78,8 @@ std::string print_pointwise(const PointwiseProgram& pointwise) {
   std::string text;
   for (size_t i = 0; i < pointwise.code.size(); ++i) {
     const Instr& instr = pointwise.code[i];
-    text += fmt::format("{}r{}:{}={}(", i == 0 ? "" : "; ", i, to_string(instr.dtype), to_string(instr.code));
+    text += fmt::format("{}r{}:{}={}(", i == 0 ? "" : "; ", i, to_string(instr.dtype),
+                        to_string(instr.code));
     std::string args;
     auto add = [&](const std::string& arg) { args += (args.empty() ? "" : ",") + arg; };
     for (int reg : {instr.a, instr.b, instr.c}) {
@@ -81,7 +87,8 @@ std::string print_pointwise(const PointwiseProgram& pointwise) {
     }
     if (instr.slot >= 0) add(fmt::format("#{}", instr.slot));
     if (instr.expr >= 0) add(fmt::format("e{}", instr.expr));
-    if (instr.code == Code::constant || instr.code == Code::mask) add(fmt::format("{:.9g}", instr.imm));
+    if (instr.code == Code::constant || instr.code == Code::mask)
+      add(fmt::format("{:.9g}", instr.imm));
     text += args + ")";
   }
   return text + fmt::format(" -> r{}", fmt::join(pointwise.outputs, ",r"));
@@ -92,7 +99,8 @@ std::string print_pointwise(const PointwiseProgram& pointwise) {
 std::string to_string(const Program& program, const Step& step) {
   if (step.kind == StepKind::wait) return fmt::format("wait #{}", step.number);
   std::string text;
-  for (size_t i = 0; i < step.out.size(); ++i) text += (i ? ", " : "") + print_view(program, step.out[i]);
+  for (size_t i = 0; i < step.out.size(); ++i)
+    text += (i ? ", " : "") + print_view(program, step.out[i]);
   text += " = " + step.kernel;
   if (step.kind == StepKind::collective) {
     text += fmt::format(" #{} over", step.number);
@@ -102,11 +110,13 @@ std::string to_string(const Program& program, const Step& step) {
     text += fmt::format(" {}", to_string(step.combiner));
   }
   text += "(";
-  for (size_t i = 0; i < step.in.size(); ++i) text += (i ? ", " : "") + print_view(program, step.in[i]);
+  for (size_t i = 0; i < step.in.size(); ++i)
+    text += (i ? ", " : "") + print_view(program, step.in[i]);
   text += ")";
   if (!step.pointwise.code.empty()) text += " {" + print_pointwise(step.pointwise) + "}";
   if (!step.attrs.items().empty()) text += " " + step.attrs.to_string();
-  for (size_t i = 0; i < step.exprs.size(); ++i) text += fmt::format(" e{}={}", i, step.exprs[i].to_string());
+  for (size_t i = 0; i < step.exprs.size(); ++i)
+    text += fmt::format(" e{}={}", i, step.exprs[i].to_string());
   return text;
 }
 
@@ -115,7 +125,8 @@ std::string to_string(const Program& program) {
   for (size_t i = 0; i < program.axis_names.size(); ++i) {
     text += fmt::format(" {}:{}", program.axis_names[i], program.axis_sizes[i]);
   }
-  text += fmt::format("\narenas persistent={} transient={}\n", program.persistent_bytes, program.transient_bytes);
+  text += fmt::format("\narenas persistent={} transient={}\n", program.persistent_bytes,
+                      program.transient_bytes);
   for (const Port& port : program.ports) {
     text += fmt::format("port {} {}", port.name, print_view(program, port.view));
     for (size_t d = 0; d < port.dims.size(); ++d) {
@@ -125,8 +136,9 @@ std::string to_string(const Program& program) {
     text += '\n';
   }
   for (const Buffer& b : program.buffers) {
-    text += fmt::format("buffer {} {} {}+{}\n", b.name, b.arena == ArenaKind::persistent ? "persistent" : "transient",
-                        b.offset, b.bytes);
+    text += fmt::format("buffer {} {} {}+{}\n", b.name,
+                        b.arena == ArenaKind::persistent ? "persistent" : "transient", b.offset,
+                        b.bytes);
   }
   for (const Function& f : program.functions) {
     text += fmt::format("function {}\n", f.name);

@@ -1,6 +1,6 @@
-// The Program: the printable tree of steps that every rank runs, and the only thing that the compile
-// half and the run half share. One Program serves all ranks: whatever differs between ranks is an
-// IntExpr of the rank's mesh coordinates.
+// The Program: the printable tree of steps that every rank runs, and the only thing that the
+// compile half and the run half share. One Program serves all ranks: whatever differs between ranks
+// is an IntExpr of the rank's mesh coordinates.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct IntExpr {
   bool operator==(const IntExpr&) const = default;
 };
 
-/// Persistent memory keeps its content between runs and between functions (parameters, state, inputs);
-/// transient memory is reused within one run.
+/// Persistent memory keeps its content between runs and between functions (parameters, state,
+/// inputs); transient memory is reused within one run.
 enum class ArenaKind : uint8_t { persistent, transient };
 
 struct Buffer {
@@ -56,29 +56,73 @@ struct View {
   bool operator==(const View&) const = default;
 };
 
-// ------------------------------------------------------------------------------- pointwise programs
+// ------------------------------------------------------------------------------- pointwise
+// programs
 
-/// The instructions of a fused pointwise step. Each instruction defines one register, whose number is
-/// its position. The result type is Instr::dtype; arithmetic is done in that type, bfloat16 in float32
-/// and rounded to bfloat16 after every instruction (so fusing never changes a result). Comparisons and
-/// logical operations yield bool. Formulas: kernels/pointwise.h.
+/// The instructions of a fused pointwise step. Each instruction defines one register, whose number
+/// is its position. The result type is Instr::dtype; arithmetic is done in that type, bfloat16 in
+/// float32 and rounded to bfloat16 after every instruction (so fusing never changes a result).
+/// Comparisons and logical operations yield bool. Formulas: kernels/pointwise.h.
 enum class Code : uint8_t {
   // sources
   load,      ///< element of input `slot`
   constant,  ///< imm
-  index,     ///< global index along output dim `slot`: exprs[expr] + local index (int64, int32, float)
-  value,     ///< exprs[expr]
-  random,    ///< 32 uniform random bits as int64 in [0, 2^32): Philox4x32-10 of the key exprs and the row-major
-             ///< logical index; see Instr
+  index,  ///< global index along output dim `slot`: exprs[expr] + local index (int64, int32, float)
+  value,  ///< exprs[expr]
+  random,  ///< 32 uniform random bits as int64 in [0, 2^32): Philox4x32-10 of the key exprs and the
+           ///< row-major
+           ///< logical index; see Instr
   // unary: a
-  copy, cast, neg, abs, sign, exp, log, log1p, sqrt, rsqrt, reciprocal, square, sin, cos, tanh, sigmoid,
-  softplus, relu, gelu, gelu_grad, silu, erf, erf_inv, floor, ceil, round, logical_not, is_finite,
+  copy,
+  cast,
+  neg,
+  abs,
+  sign,
+  exp,
+  log,
+  log1p,
+  sqrt,
+  rsqrt,
+  reciprocal,
+  square,
+  sin,
+  cos,
+  tanh,
+  sigmoid,
+  softplus,
+  relu,
+  gelu,
+  gelu_grad,
+  silu,
+  erf,
+  erf_inv,
+  floor,
+  ceil,
+  round,
+  logical_not,
+  is_finite,
   // binary: a, b
-  add, sub, mul, div, floor_div, mod, pow, minimum, maximum, less, less_equal, greater, greater_equal,
-  equal, not_equal, logical_and, logical_or,
+  add,
+  sub,
+  mul,
+  div,
+  floor_div,
+  mod,
+  pow,
+  minimum,
+  maximum,
+  less,
+  less_equal,
+  greater,
+  greater_equal,
+  equal,
+  not_equal,
+  logical_and,
+  logical_or,
   // ternary: a ? b : c
   where,
-  // mask: index along output dim `slot` (local) < exprs[expr] ? a : imm; slot < 0: exprs[expr] != 0 ? a : imm
+  // mask: index along output dim `slot` (local) < exprs[expr] ? a : imm; slot < 0: exprs[expr] != 0
+  // ? a : imm
   mask,
 };
 const char* to_string(Code code);
@@ -88,16 +132,18 @@ struct Instr {
   DType dtype = DType::float32;  ///< of the result
   int a = -1, b = -1, c = -1;    ///< operand registers
   int slot = -1;                 ///< load: input number; index, mask: output dim
-  int expr = -1;                 ///< index, value, mask: number of an IntExpr of the step. random: number of the
-                                 ///< first of 2 + 2*rank exprs: seed, stream, then per output dim (offset, stride):
-                                 ///< logical index = sum_d (offset_d + local_d) * stride_d; the Philox counter is
-                                 ///< (index / 4 as 64 bits, stream as 64 bits), key = seed, word = index % 4
+  int expr =
+      -1;  ///< index, value, mask: number of an IntExpr of the step. random: number of the
+           ///< first of 2 + 2*rank exprs: seed, stream, then per output dim (offset, stride):
+           ///< logical index = sum_d (offset_d + local_d) * stride_d; the Philox counter is
+           ///< (index / 4 as 64 bits, stream as 64 bits), key = seed, word = index % 4
   double imm = 0;
   bool operator==(const Instr&) const = default;
 };
 
-/// Outputs: register `outputs[k]` is stored to output k of the step, all of whose views have the same sizes: the
-/// iteration space. Input views have these sizes too, with stride 0 where they broadcast.
+/// Outputs: register `outputs[k]` is stored to output k of the step, all of whose views have the
+/// same sizes: the iteration space. Input views have these sizes too, with stride 0 where they
+/// broadcast.
 struct PointwiseProgram {
   std::vector<Instr> code;
   std::vector<int> outputs;
@@ -115,8 +161,9 @@ struct Origin {
 
 enum class StepKind : uint8_t { compute, collective, wait };
 
-/// compute: kernel `kernel` reads `in`, writes `out`. collective: starts the collective `kernel` over the ranks that
-/// differ in `axes` (major to minor: the group's rank order); the step `wait` with the same `number` completes it.
+/// compute: kernel `kernel` reads `in`, writes `out`. collective: starts the collective `kernel`
+/// over the ranks that differ in `axes` (major to minor: the group's rank order); the step `wait`
+/// with the same `number` completes it.
 struct Step {
   StepKind kind = StepKind::compute;
   std::string kernel;
@@ -126,10 +173,10 @@ struct Step {
   PointwiseProgram pointwise;
   std::vector<int> axes;
   Combiner combiner = Combiner::sum;
-  int number = -1;      ///< of a collective
-  int workspace = -1;   ///< buffer, or none
-  int64_t flops = 0;    ///< on one rank
-  int64_t bytes = 0;    ///< of a collective: sent by one rank
+  int number = -1;          ///< of a collective
+  int workspace = -1;       ///< buffer, or none
+  int64_t flops = 0;        ///< on one rank
+  int64_t bytes = 0;        ///< of a collective: sent by one rank
   std::vector<int> unused;  ///< mesh axes along which ranks compute the same
   Origin origin;
 };
@@ -137,10 +184,10 @@ struct Step {
 /// How a named whole tensor lies on the ranks: what feeds, fetches and checkpoints need.
 struct Port {
   std::string name;
-  View view;                         ///< the local slice, contiguous
-  std::vector<std::string> dims;     ///< dim names
-  std::vector<int64_t> sizes;        ///< logical sizes (bounds, for a bounded dim)
-  std::vector<int> scalars;          ///< per dim: run-time scalar with its actual size, or -1
+  View view;                           ///< the local slice, contiguous
+  std::vector<std::string> dims;       ///< dim names
+  std::vector<int64_t> sizes;          ///< logical sizes (bounds, for a bounded dim)
+  std::vector<int> scalars;            ///< per dim: run-time scalar with its actual size, or -1
   std::vector<std::vector<int>> axes;  ///< per dim: mesh axes, major to minor
 };
 
@@ -148,8 +195,8 @@ struct Function {
   std::string name;
   std::vector<Step> steps;
   std::vector<int> inputs, outputs;  ///< ports
-  bool updates = false;             ///< stores parameters: a step of training
-  int first_update = 0;             ///< the steps from here on store what the others computed
+  bool updates = false;              ///< stores parameters: a step of training
+  int first_update = 0;              ///< the steps from here on store what the others computed
 };
 
 struct Program {
@@ -157,8 +204,8 @@ struct Program {
   std::vector<int> axis_sizes;
   std::vector<Buffer> buffers;
   std::vector<Port> ports;
-  std::vector<int> stored;            ///< ports of parameters and state
-  std::vector<std::string> scalars;   ///< names of the run-time scalars; 0 is "step"
+  std::vector<int> stored;           ///< ports of parameters and state
+  std::vector<std::string> scalars;  ///< names of the run-time scalars; 0 is "step"
   std::vector<Function> functions;
   int64_t persistent_bytes = 0, transient_bytes = 0;
 

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Checks who includes whom: the rules of docs/concepts.md, "The rooms". Prints each breach and exits 1 if there is one."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+# Public headers by the half that they belong to; every room may include those of VALUES.
+VALUES = {"array", "attrs", "dim", "dtype", "error", "build_info", "mesh"}
+MODEL = {"graph", "op", "ops", "explain"}
+
+# Room -> rooms and single headers that it may include besides itself and the public headers of its half.
+COMPILE = {"base", "ir", "ops", "runtime/program"}
+USES_THE_API = {"base"}
+ROOMS = {
+    "include": set(),
+    "base": set(),
+    "ir": {"base", "runtime/program"},
+    "ops": {"base", "ir", "runtime/program"},
+    "grad": COMPILE,
+    "plan": COMPILE | {"collectives/cost.h"},
+    "lower": COMPILE | {"collectives/cost.h"},
+    "runtime/program": {"base"},
+    "runtime": {"base", "runtime/program", "kernels/kernel.h", "collectives/communicator.h"},
+    "kernels": {"base", "runtime/program"},
+    "collectives": {"base", "runtime/program"},
+    "nn": USES_THE_API,
+    "optim": USES_THE_API,
+    "io": USES_THE_API,
+    "cli": USES_THE_API,
+    "benchmarks": USES_THE_API,
+    "examples": set(),  # built as a user's project is: nothing but the public headers
+}
+COMPILE_HALF = {"ir", "ops", "grad", "plan", "lower"}
+RUN_HALF = {"runtime/program", "runtime", "kernels", "collectives"}
+SEES_ALL = {"api", "tests"}
+
+# Headers of big libraries: where they may be included, as patterns of paths.
+GUARDED = {
+    r"mpi\.h": r"collectives/mpi[^/]*\.(cpp|h)|include/tessera/interop/mpi\.h|tests/mpi/.*|benchmarks/.*",
+    r"(cuda|cuda_runtime|cuda_bf16|cuda_fp16|cublas.*|nvrtc|cudnn.*|nvtx3?/.*)\.h(pp)?":
+        r".*\.cuh?|src/runtime/cuda_device[^/]*\.(cpp|h)|include/tessera/interop/cuda\.h|tests/cuda/.*|benchmarks/.*",
+    r"nccl\.h": r"collectives/nccl[^/]*\.(cpp|h|cu)|benchmarks/.*",
+}
+
+
+def sources():
+    listed = subprocess.run([ROOT / "scripts/sources"], capture_output=True, text=True, check=True)
+    return listed.stdout.split()
+
+
+def room_of(path):
+    parts = path.split("/")
+    if parts[0] == "src":
+        if re.match(r"src/runtime/program[^/]*$", path):
+            return "runtime/program"
+        return parts[1]
+    return parts[0]
+
+
+def target_of(path, name):
+    """The included file of ours, or None for one of another project."""
+    beside = (pathlib.PurePosixPath(path).parent / name).as_posix()
+    for candidate in ("include/" + name, "src/" + name, name, "tests/" + name, beside):
+        if (ROOT / candidate).exists():
+            return candidate
+    return None
+
+
+def public_breach(room, target):
+    header = pathlib.PurePosixPath(target).stem
+    if "/interop/" in target:
+        return None if room in SEES_ALL | {"examples", "include", "collectives", "benchmarks"} else "interop is opt-in"
+    if room == "base" and header not in VALUES:
+        return f"base knows the headers {', '.join(sorted(VALUES))}"
+    if room in RUN_HALF and header not in VALUES:
+        return "the run half knows no graph"
+    if room in COMPILE_HALF and header not in VALUES | MODEL:
+        return "the compile half knows no rank and no device"
+    return None
+
+
+def breach(path, target):
+    """Why `path` may not include `target`, or None."""
+    room, other = room_of(path), room_of(target)
+    if room in SEES_ALL or path == "src/cli/main.cpp":
+        return None
+    if room not in ROOMS:
+        return f"scripts/check_includes.py has no rule for the room '{room}'"
+    if other == "include":
+        return public_breach(room, target)
+    if other == room or other in ROOMS[room] or target in ROOMS[room]:
+        return None
+    allowed = sorted(ROOMS[room] | {room})
+    return f"{room} may include its public headers and {', '.join(allowed)}"
+
+
+def check_file(path, problems):
+    for number, line in enumerate((ROOT / path).read_text(errors="replace").splitlines(), 1):
+        found = INCLUDE.match(line)
+        if not found:
+            continue
+        name = found.group(2)
+        for pattern, places in GUARDED.items():
+            if re.fullmatch(pattern, name) and not re.fullmatch(places, path):
+                problems.append(f"{path}:{number}: <{name}> belongs only in {places}")
+        target = target_of(path, name) if found.group(1) == '"' else None
+        why = breach(path, target) if target else None
+        if why:
+            problems.append(f"{path}:{number}: includes {name}: {why}")
+
+
+def check_umbrella(problems):
+    """tessera.h reaches no header of CUDA, MPI or NCCL, and nothing of interop."""
+    seen, waiting = {}, [("tessera/tessera.h", "")]
+    while waiting:
+        name, chain = waiting.pop()
+        path = ROOT / "include" / name
+        if name in seen or not path.exists():
+            continue
+        seen[name] = chain = chain + "/" + path.name
+        for line in path.read_text().splitlines():
+            found = INCLUDE.match(line)
+            if not found:
+                continue
+            if "/interop/" in found.group(2) or any(re.fullmatch(p, found.group(2)) for p in GUARDED):
+                problems.append(f"include/{name}: tessera.h reaches {found.group(2)} by {chain[1:]}")
+            waiting.append((found.group(2), chain))
+
+
+def main():
+    problems, files = [], sources()
+    for path in files:
+        check_file(path, problems)
+    check_umbrella(problems)
+    for problem in problems:
+        print(problem)
+    print(f"includes: {len(problems)} breaches in {len(files)} files" if problems else f"includes: ok ({len(files)} files)")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

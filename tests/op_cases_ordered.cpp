@@ -1,0 +1,115 @@
+// Rows of the ops that see all of one dim: slices and windows, convolution, running sums, order.
+#include "op_cases.h"
+
+namespace tessera::test {
+
+namespace {
+
+using Tensors = OpCase::Tensors;
+
+const Dim a("a", 5), b("b", 6), c("c", 4), n("n", 7);
+
+using Function = std::function<Tensors(const Tensors&)>;
+
+OpCase row(const std::string& name, std::vector<CaseInput> in, std::vector<std::string> splits,
+           Function f) {
+  return {name, std::move(in), std::move(splits),
+          [f](Graph&, const Tensors& x) -> Tensors { return f(x); }};
+}
+
+void add_slices(std::vector<OpCase>& rows) {
+  const CaseInput x = real("x", {a, n, c});
+  const std::vector<std::string> splits = {"a", "n", "c"};
+  rows.push_back(row("slice", {x}, splits, [](const Tensors& t) -> Tensors {
+    return {slice(exp(t[0]), "n", 2, 4), slice(t[0], "a", 0, 5), slice(t[0], "c", 3, 1)};
+  }));
+  rows.push_back(row("pad", {x}, splits, [](const Tensors& t) -> Tensors {
+    return {pad(exp(t[0]), "n", 1, 2), pad(t[0], "c", 0, 3, 0.5), pad(t[0], "a", 2, 0)};
+  }));
+  rows.push_back(row("shift", {x}, splits, [](const Tensors& t) -> Tensors {
+    return {shift(exp(t[0]), "n", 2), shift(t[0], "n", -3, true), shift(t[0], "a", -1),
+            shift(t[0], "c", 9, true)};
+  }));
+  rows.push_back(
+      row("concat", {x, real("y", {n, Dim("a", 3), c})}, splits, [](const Tensors& t) -> Tensors {
+        return {concat({t[0], exp(t[1]), t[0]}, "a")};
+      }));
+  rows.push_back(row("concat_of_sums", {real("x", {a, n}), real("y", {n, b}), real("z", {a, c, b})},
+                     {"a", "b", "c", "n"}, [](const Tensors& t) -> Tensors {
+                       return {concat({einsum({t[0], t[1]}, {a, b}), reduce_sum(t[2], "c")}, "b")};
+                     }));
+  rows.push_back(row("split", {x}, splits, [](const Tensors& t) -> Tensors {
+    return split(t[0], "n", {2, 4, 1});
+  }));
+  rows.push_back(row("stack", {real("x", {a, b}), real("y", {b, a})}, {"a", "b", "s"},
+                     [](const Tensors& t) -> Tensors {
+                       const Tensor stacked = stack({exp(t[0]), t[1], t[0]}, "s");
+                       return {stacked, unstack(stacked, "a")[3]};
+                     }));
+}
+
+void add_windows(std::vector<OpCase>& rows) {
+  const Dim batch("batch", 3), height("height", 5), width("width", 6), in("in", 2), out("out", 3);
+  const Dim fh("filter_height", 3), fw("filter_width", 2);
+  const std::vector<std::string> splits = {"batch", "height", "width", "in", "out"};
+  const CaseInput image = real("x", {batch, height, width, in}),
+                  filter = real("f", {fh, fw, in, out});
+  for (const auto& [stride, same] :
+       {std::pair<int, bool>{1, true}, {1, false}, {2, true}, {2, false}}) {
+    Conv2dOptions options;
+    options.stride = stride;
+    options.same = same;
+    rows.push_back(
+        row(std::string("conv2d") + (same ? "_same_" : "_valid_") + std::to_string(stride),
+            {image, filter}, splits,
+            [options](const Tensors& t) -> Tensors { return {conv2d(exp(t[0]), t[1], options)}; }));
+  }
+  PoolOptions overlapping;
+  overlapping.window = 3;
+  overlapping.same = true;
+  rows.push_back(row("max_pool", {image}, {"batch", "height", "width", "in"},
+                     [=](const Tensors& t) -> Tensors {
+                       return {max_pool(t[0] - 3.0), max_pool(t[0] - 3.0, overlapping)};
+                     }));
+}
+
+void add_order(std::vector<OpCase>& rows) {
+  const CaseInput x = real("x", {a, n, c}, -4, -1);
+  const std::vector<std::string> splits = {"a", "n", "c", "k"};
+  rows.push_back(row("argmax", {x}, splits, [](const Tensors& t) -> Tensors {
+    return {argmax(t[0], "n"), argmax(t[0], "a"), argmax(exp(t[0]), "c")};
+  }));
+  rows.push_back(row("argmax_ties", {integers("x", {a, n}, -3, -2, DType::float32)}, {"a", "n"},
+                     [](const Tensors& t) -> Tensors {
+                       return {argmax(t[0], "n"), argmax(t[0], "a")};
+                     }));
+  rows.push_back(row("argmax_int", {integers("x", {a, n}, -9, -2)}, {"a", "n"},
+                     [](const Tensors& t) -> Tensors {
+                       return {argmax(t[0], "n"), argmax(t[0], "a")};
+                     }));
+  rows.push_back(row("top_k", {x}, splits, [](const Tensors& t) -> Tensors {
+    const TopK last = top_k(t[0], "c", Dim("k", 2)), middle = top_k(exp(t[0]), "n", Dim("k", 3));
+    return {last.values, last.indices, middle.values, middle.indices};
+  }));
+  rows.push_back(row("cumsum", {x}, splits, [](const Tensors& t) -> Tensors {
+    return {cumsum(exp(t[0]), "n"), cumsum(t[0], "n", true), cumsum(t[0], "a", false, true),
+            cumsum(exp(t[0]), "c", true, true)};
+  }));
+  rows.push_back(row("cumsum_of_sum", {real("x", {a, n}), real("y", {n, b})}, {"a", "b", "n"},
+                     [](const Tensors& t) -> Tensors {
+                       return {cumsum(einsum({t[0], t[1]}, {a, b}), "b"),
+                               shift(einsum({exp(t[0]), t[1]}, {b, a}), "a", 1)};
+                     }));
+}
+
+}  // namespace
+
+std::vector<OpCase> ordered_cases() {
+  std::vector<OpCase> rows;
+  add_slices(rows);
+  add_windows(rows);
+  add_order(rows);
+  return rows;
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,81 @@
+#include "program_run.h"
+
+#include <cstring>
+#include <mutex>
+
+#include "api/kernel_info.h"
+#include "api/slices.h"
+#include "lower/lower.h"
+#include "runtime/executor.h"
+
+namespace tessera::test {
+
+Program lower_for_cpu(const Graph& graph, const std::string& mesh, const std::string& layout,
+                      const std::vector<FunctionSpec>& functions) {
+  return lower(graph, {Mesh::parse(mesh),
+                       Layout::parse(layout),
+                       functions,
+                       composite_kernels(),
+                       workspace_bytes,
+                       {}});
+}
+
+namespace {
+
+/// A port that covers the transient memory of `program`, to which it adds a buffer.
+Port all_transient(Program& program) {
+  program.buffers.push_back({"poison", ArenaKind::transient, program.transient_bytes, 0});
+  Port port;
+  port.view.buffer = static_cast<int>(program.buffers.size()) - 1;
+  port.view.dtype = DType::uint8;
+  return port;
+}
+
+void fill(const Program& program, Executor& executor, const std::vector<int>& ports,
+          const Values& values, const std::vector<int64_t>& scalars) {
+  for (int p : ports) {
+    const Port& port = program.ports[p];
+    const Slice slice = slice_of(program, port, executor, scalars);
+    std::memset(slice.data, 0,
+                static_cast<size_t>(port.view.elements() * size_of(port.view.dtype)));
+    if (auto it = values.find(port.name); it != values.end())
+      copy_in(array_of(it->second, port.view.dtype), slice);
+  }
+}
+
+}  // namespace
+
+Values run_program(const Program& original, Cluster& cluster, const std::string& function,
+                   const Values& values) {
+  Program program = original;
+  const Port poison = all_transient(program);
+  const Function& f = program.functions[program.function(function)];
+  std::vector<int64_t> scalars(program.scalars.size(), 0);
+  for (const Port& port : program.ports) {
+    for (size_t d = 0; d < port.sizes.size(); ++d) {
+      if (port.scalars[d] >= 0) scalars[port.scalars[d]] = port.sizes[d];
+    }
+  }
+  std::map<std::string, Array> results;
+  std::vector<int> read = f.outputs;
+  read.insert(read.end(), program.stored.begin(), program.stored.end());
+  for (int p : read) results[program.ports[p].name] = array_for(program.ports[p], scalars);
+  std::mutex mutex;
+  cluster.run([&](int, Communicator& world) {
+    Executor executor(program, world.split(0, world.rank()), scalars.data(), 1);
+    std::memset(executor.data(poison), 0xff, static_cast<size_t>(program.transient_bytes));
+    fill(program, executor, f.inputs, values, scalars);
+    fill(program, executor, program.stored, values, scalars);
+    executor.run(program.function(function));
+    std::lock_guard lock(mutex);
+    for (int p : read) {
+      const Slice slice = slice_of(program, program.ports[p], executor, scalars);
+      if (slice.is_owner) copy_out(slice, results[program.ports[p].name]);
+    }
+  });
+  Values wholes;
+  for (const auto& [name, array] : results) wholes[name] = whole_of(array);
+  return wholes;
+}
+
+}  // namespace tessera::test

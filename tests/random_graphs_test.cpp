@@ -1,0 +1,182 @@
+// Random models under random layouts give the reference's values, gradients and updated parameters.
+// A failure is shortened before it is printed; its number and the seed bring it back.
+#include "random_graphs.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "base/fail.h"
+#include "catch.h"
+#include "op_cases_run.h"
+
+namespace tessera::test {
+
+namespace {
+
+enum class Outcome { equal, refused, unstable, failed };
+
+struct Report {
+  Outcome outcome = Outcome::equal;
+  std::string text;
+};
+
+/// The names and values that a run must give.
+std::vector<std::pair<std::string, Whole>> expected_of(const RandomModel& model, bool& stable) {
+  Reference reference(model.graph);
+  for (const auto& [tensor, value] : model.fed) reference.set(tensor, value);
+  for (const auto& [tensor, value] : model.stored) reference.set(tensor, value);
+  std::vector<std::pair<std::string, Whole>> expected;
+  for (const Tensor& t : model.outputs) expected.emplace_back(t.name(), reference.value(t));
+  for (const Update& u : model.graph.updates()) {
+    expected.emplace_back(model.graph.value(u.stored).name, reference.value(u.value));
+  }
+  stable = !reference.near_tie();
+  for (const auto& [name, value] : expected) {
+    for (double x : value.data) stable = stable && std::abs(x) < 1e6;
+  }
+  return expected;
+}
+
+void feed(const RandomModel& model, Session& session) {
+  for (const auto& [tensor, value] : model.stored)
+    session.assign(tensor.name(), array_of(value, tensor.dtype()));
+  for (const auto& [tensor, value] : model.fed) {
+    try {
+      session.feed(tensor.name(), array_of(value, tensor.dtype()));
+    } catch (const Error& e) {  // no function needs it
+      if (std::string(e.what()).find("has no input") == std::string::npos) throw;
+    }
+  }
+}
+
+Report attempt(const Recipe& recipe, Clusters& clusters) {
+  RandomModel model;
+  build(recipe, model);
+  bool stable = true;
+  const auto expected = expected_of(model, stable);
+  if (!stable) return {Outcome::unstable, ""};
+  const Mesh mesh = Mesh::parse(recipe.mesh);
+  try {
+    CompileOptions options;
+    options.mesh = mesh;
+    options.layout = Layout::parse(recipe.layout);
+    options.functions = {{"step", model.outputs, recipe.training >= 2}};
+    Session session(model.graph, clusters.of(mesh.size()), options);
+    feed(model, session);
+    session.run("step");
+    double largest = 1;
+    for (const auto& [name, value] : expected)
+      largest = std::max(largest, std::sqrt(brute_einsum({value, value}, Whole({}, {})).data[0]));
+    for (const auto& [name, value] : expected) {
+      const double error = relative_error(whole_of(session.fetch(name)), value, 1e-3 * largest);
+      if (!(error <= 1e-9))
+        return {Outcome::failed, fmt::format("'{}' is off by {:.3g}", name, error)};
+    }
+    return {};
+  } catch (const Error& e) {
+    const std::string text = e.what();
+    const bool refused =
+        e.kind() == ErrorKind::usage && (text.find("both claim mesh axis") != std::string::npos ||
+                                         text.find("disagree about dim") != std::string::npos);
+    if (refused) return {Outcome::refused, text};
+    clusters.drop(mesh.size());
+    return {Outcome::failed, fmt::format("{} error: {}", to_string(e.kind()), text)};
+  }
+}
+
+std::vector<std::string> clauses(const std::string& layout) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at <= layout.size();) {
+    const size_t end = std::min(layout.find(';', at), layout.size());
+    parts.push_back(layout.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+/// Takes out steps, training and rules while the failure stays.
+Recipe shorten(Recipe recipe, Clusters& clusters) {
+  auto fails = [&](const Recipe& shorter) {
+    try {
+      return attempt(shorter, clusters).outcome == Outcome::failed;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  auto keep_if = [&](const Recipe& shorter) {
+    if (!fails(shorter)) return false;
+    recipe = shorter;
+    return true;
+  };
+  for (bool again = true; again;) {
+    again = false;
+    for (size_t s = recipe.steps.size(); s-- > 0;) {
+      Recipe shorter = recipe;
+      shorter.steps.erase(shorter.steps.begin() + static_cast<std::ptrdiff_t>(s));
+      again |= keep_if(shorter);
+    }
+    for (size_t c = clauses(recipe.layout).size(); c-- > 0;) {
+      std::vector<std::string> parts = clauses(recipe.layout);
+      parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(c));
+      Recipe shorter = recipe;
+      shorter.layout = fmt::format("{}", fmt::join(parts, ";"));
+      if (shorter.layout != recipe.layout) again |= keep_if(shorter);
+    }
+    Recipe shorter = recipe;
+    shorter.training = recipe.training > 1 ? 1 : 0;
+    if (shorter.training != recipe.training) again |= keep_if(shorter);
+  }
+  return recipe;
+}
+
+std::string describe(const Recipe& recipe, Clusters& clusters) {
+  RandomModel model;
+  build(recipe, model);
+  std::string outputs;
+  for (const Tensor& t : model.outputs) outputs += " " + t.name();
+  return fmt::format("mesh '{}' layout '{}': {}\n{}outputs:{}\n", recipe.mesh, recipe.layout,
+                     attempt(recipe, clusters).text, model.graph.to_string(), outputs);
+}
+
+/// A layout that no rule forbids, within a few draws.
+Report draw_and_attempt(Recipe& recipe, std::mt19937_64& random, Clusters& clusters) {
+  RandomModel model;
+  build(recipe, model);
+  Report report;
+  for (int tries = 0; tries < 4; ++tries) {
+    recipe.mesh = draw_mesh(random);
+    recipe.layout = draw_layout(model.graph, recipe.mesh, random);
+    report = attempt(recipe, clusters);
+    if (report.outcome != Outcome::refused) break;
+  }
+  return report;
+}
+
+}  // namespace
+
+TEST_CASE("random models under random layouts equal the reference", "[random_graphs]") {
+  const uint64_t seed = seed_of_run(1);
+  const char* wanted = std::getenv("TESSERA_GRAPHS");
+  const int graphs = wanted ? std::atoi(wanted) : 2000;
+  const auto start = std::chrono::steady_clock::now();
+  Clusters clusters;
+  int count[4] = {}, failures = 0, n = 0;
+  for (; n < graphs && failures < 3; ++n) {
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (seconds > 90 && wanted == nullptr) break;
+    std::mt19937_64 random(seed * 1000003 + static_cast<uint64_t>(n));
+    Recipe recipe = draw_recipe(random);
+    const Report report = draw_and_attempt(recipe, random, clusters);
+    ++count[static_cast<int>(report.outcome)];
+    if (report.outcome != Outcome::failed) continue;
+    ++failures;
+    FAIL_CHECK(fmt::format("seed {} graph {}: {}\nshortened: {}", seed, n, report.text,
+                           describe(shorten(recipe, clusters), clusters)));
+  }
+  WARN(fmt::format("seed {}: {} graphs: {} equal, {} with refused layouts, {} too close to a tie",
+                   seed, n, count[0], count[1], count[2]));
+  CHECK(count[0] * 4 > n * 3);
+}
+
+}  // namespace tessera::test
