@@ -2,6 +2,7 @@
 // communicator; under MPI the calling thread is the one local rank.
 #include "tessera/cluster.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -132,6 +133,37 @@ void Cluster::run(const std::function<void(int, Communicator&)>& work) {
     s.done.wait(lock, [&] { return s.running == 0; });
   }
   if (s.first_error) std::rethrow_exception(s.first_error);
+}
+
+// All ranks gather the lengths of their texts; the first with one broadcasts it.
+std::string Cluster::first_text(const std::string& mine) {
+  if (local_ranks() == size()) return mine;
+  std::string text = mine;
+  run([&](int, Communicator& world) {
+    const auto length = static_cast<int64_t>(mine.size());
+    std::vector<int64_t> lengths(static_cast<size_t>(world.size()));
+    Collective gather;
+    gather.kind = CollectiveKind::all_gather;
+    gather.dtype = DType::int64;
+    gather.in = &length;
+    gather.out = lengths.data();
+    gather.inner = 1;
+    gather.site.text = "agreeing on a text";
+    world.run(gather);
+    const auto first =
+        std::find_if(lengths.begin(), lengths.end(), [](int64_t n) { return n > 0; });
+    if (first == lengths.end()) return;
+    text.resize(static_cast<size_t>(*first));
+    Collective send;
+    send.kind = CollectiveKind::broadcast;
+    send.dtype = DType::uint8;
+    send.out = text.data();
+    send.count = *first;
+    send.root = static_cast<int>(first - lengths.begin());
+    send.site.text = gather.site.text;
+    world.run(send);
+  });
+  return text;
 }
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint.h"
 #include "tessera/cli.h"
 #include "tessera/optim.h"
 #include "tessera/session.h"
@@ -37,6 +38,9 @@ Config default_config(const ModelSpec& spec);
 /// Resolves model name or file, --set and the flags; the mesh defaults to data:N over the ranks
 /// there are.
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny);
+/// Takes the [model] keys from the configuration that a checkpoint stores, so that they need not be
+/// repeated.
+void take_stored_model(Job& job, const Checkpoint& checkpoint);
 /// The cluster for a job's mesh: MPI under a launcher, else threads.
 Cluster make_cluster(const Job& job, const Arguments& args);
 

@@ -34,15 +34,8 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   require(!args.checkpoint.empty(), "generate needs --checkpoint DIR");
   const std::optional<Checkpoint> latest = find_latest(args.checkpoint);
   require(latest.has_value(), "'{}' holds no checkpoint", args.checkpoint);
-  Arguments with_config = args;
-  Job job = resolve(with_config, models, false);
-  if (auto it = latest->metadata.find("config"); it != latest->metadata.end()) {
-    Config stored = default_config(*job.spec);
-    stored.load_toml_text(it->second, latest->path);
-    for (const ConfigKey& k : stored.keys()) {
-      if (k.name.rfind("model.", 0) == 0) job.config.set(k.name, k.value);
-    }
-  }
+  Job job = resolve(args, models, false);
+  take_stored_model(job, *latest);
   require(job.spec->name == "gpt", "generate needs a language model; '{}' is none", job.spec->name);
   Cluster cluster = make_cluster(job, args);
   const int64_t length = job.config.integer("model.length"),

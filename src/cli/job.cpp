@@ -112,6 +112,16 @@ Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool ti
   return job;
 }
 
+void take_stored_model(Job& job, const Checkpoint& checkpoint) {
+  auto it = checkpoint.metadata.find("config");
+  if (it == checkpoint.metadata.end()) return;
+  Config stored = default_config(*job.spec);
+  stored.load_toml_text(it->second, checkpoint.path);
+  for (const ConfigKey& k : stored.keys()) {
+    if (k.name.rfind("model.", 0) == 0) job.config.set(k.name, k.value);
+  }
+}
+
 Cluster make_cluster(const Job& job, const Arguments& args) {
   Cluster cluster = Cluster::from_environment(job.mesh.size());
   cluster.set_timeout(args.timeout);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "tessera/cluster.h"
 
 namespace tessera::cli {
 
@@ -28,7 +29,9 @@ std::string duration(double seconds) {
 }
 
 Progress::Progress(bool active, const std::string& log, bool append)
-    : active_(active), terminal_(active && isatty(STDOUT_FILENO)), path_(log) {
+    : active_(active),
+      terminal_(active && launched_ranks() == 0 && isatty(STDOUT_FILENO)),
+      path_(log) {
   if (!active || log.empty()) return;
   log_ = std::fopen(log.c_str(), append ? "a" : "w");
   if (log_ == nullptr)

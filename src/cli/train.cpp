@@ -177,12 +177,13 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
 }
 
 int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
+  require(!args.checkpoint.empty(), "eval needs --checkpoint DIR");
   Job job = resolve(args, models, false);
   Cluster cluster = make_cluster(job, args);
-  require(!args.checkpoint.empty(), "eval needs --checkpoint DIR");
   require(!job.config.text("data.path").empty(), "no data is given; use --data PATH");
   const std::optional<Checkpoint> latest = find_latest(args.checkpoint);
   require(latest.has_value(), "'{}' holds no checkpoint", args.checkpoint);
+  take_stored_model(job, *latest);
   Evaluator evaluator(job, cluster);
   const double loss = evaluator.run_checkpoint(latest->path);
   if (cluster.is_root()) {

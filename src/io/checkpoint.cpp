@@ -210,7 +210,7 @@ Checkpoint Checkpoints::save(Session& session, int64_t step,
     writer->finish();
     checkpoint.warning = remove_old(s.directory, s.keep);
   });
-  return from_text(first_text(s.cluster, is_root ? to_text(checkpoint) : ""));
+  return from_text(s.cluster.first_text(is_root ? to_text(checkpoint) : ""));
 }
 
 std::optional<Checkpoint> Checkpoints::latest() {
@@ -220,7 +220,7 @@ std::optional<Checkpoint> Checkpoints::latest() {
     if (!s.cluster.is_root()) return;
     if (const auto found = find_latest(s.directory)) text = to_text(*found);
   });
-  text = first_text(s.cluster, text);
+  text = s.cluster.first_text(text);
   if (text.empty()) return std::nullopt;
   return from_text(text);
 }

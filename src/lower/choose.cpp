@@ -29,8 +29,8 @@ void each_dim(const OpSite& site, const std::function<void(const TensorLayout&, 
       }
     }
   };
-  all(site.space.out, site.out, site.homes);
-  all(site.space.in, site.in, site.in_layouts);
+  all(site.space.out, site.call.out, site.homes);
+  all(site.space.in, site.call.in, site.in_layouts);
 }
 
 bool can_split(const OpSite& site, const HomeLayouts& homes, int factor) {
@@ -66,7 +66,7 @@ std::vector<Candidates> candidates(const OpSite& site, const HomeLayouts& homes,
       std::vector<std::pair<int, int>>
           found;  // (rule order, factor): results first, each in rule order
       size_t sorted = 0;
-      const size_t results = site.out.size();
+      const size_t results = site.call.out.size();
       size_t seen = 0;
       each_dim(site, [&](const TensorLayout& layout, const Dim& dim, int d,
                          const std::vector<int>& factors) {
@@ -124,7 +124,7 @@ bool derive(const OpSite& site, const HomeLayouts& homes, const std::vector<int>
   reduced.partial = partial;
   for (size_t f = 0; f < choice.splits.size(); ++f) {
     choice.splits[f] = ordered_axes(site, static_cast<int>(f), choice.splits[f]);
-    int64_t size = padded_factor(site, homes, static_cast<int>(f));
+    int64_t size = padded_factor(site.call, site.space, homes, static_cast<int>(f));
     for (int axis : choice.splits[f]) {
       const int ranks = homes.mesh().axes()[axis].size;
       if (size % ranks) return false;
@@ -137,16 +137,16 @@ bool derive(const OpSite& site, const HomeLayouts& homes, const std::vector<int>
     reduced.partial.insert(reduced.partial.end(), choice.splits[f].begin(), choice.splits[f].end());
   }
   std::sort(reduced.partial.begin(), reduced.partial.end());
-  for (size_t i = 0; i < site.in.size(); ++i) {
+  for (size_t i = 0; i < site.call.in.size(); ++i) {
     TensorLayout layout = layout_of(site.space.in[i], choice.splits);
-    if (layout.dims.empty()) layout.dims.resize(site.in[i].shape.rank());
+    if (layout.dims.empty()) layout.dims.resize(site.call.in[i].shape.rank());
     layout.partial = site.in_layouts[i].partial;
     layout.combiner = site.in_layouts[i].combiner;
     choice.in.push_back(std::move(layout));
   }
-  for (size_t i = 0; i < site.out.size(); ++i) {
+  for (size_t i = 0; i < site.call.out.size(); ++i) {
     TensorLayout layout = layout_of(site.space.out[i], choice.splits);
-    if (layout.dims.empty()) layout.dims.resize(site.out[i].shape.rank());
+    if (layout.dims.empty()) layout.dims.resize(site.call.out[i].shape.rank());
     layout.partial = reduced.partial;
     layout.combiner = reduced.combiner;
     choice.out.push_back(std::move(layout));
@@ -156,15 +156,24 @@ bool derive(const OpSite& site, const HomeLayouts& homes, const std::vector<int>
 
 }  // namespace
 
-int64_t padded_factor(const OpSite& site, const HomeLayouts& homes, int factor) {
-  int64_t size = site.space.factors[factor].size;
+int64_t padded_factor(const OpCall& call, const IndexSpace& space, const HomeLayouts& homes,
+                      int factor) {
+  int64_t size = space.factors[factor].size;
   bool merged = false;
-  each_dim(site, [&](const TensorLayout&, const Dim& dim, int, const std::vector<int>& factors) {
-    if (std::find(factors.begin(), factors.end(), factor) == factors.end()) return;
-    if (factors.size() > 1) merged = true;
-    if (factors.size() == 1) size = std::max(size, homes.padded(dim));
-  });
-  return merged ? site.space.factors[factor].size : size;
+  auto look = [&](const Dims& operands, const std::vector<ValueType>& types) {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      for (size_t d = 0; d < operands[i].size(); ++d) {
+        const auto& factors = operands[i][d];
+        if (std::find(factors.begin(), factors.end(), factor) == factors.end()) continue;
+        merged |= factors.size() > 1;
+        size = std::max(
+            size, factors.size() == 1 ? homes.padded(types[i].shape[static_cast<int>(d)]) : size);
+      }
+    }
+  };
+  look(space.out, call.out);
+  look(space.in, call.in);
+  return merged ? space.factors[factor].size : size;
 }
 
 Choice choose(const OpSite& site, const HomeLayouts& homes, Resharder& resharder) {
@@ -191,15 +200,17 @@ Choice choose(const OpSite& site, const HomeLayouts& homes, Resharder& resharder
     }
     if (!found || choice.unused <= best.unused) {
       if (derive(site, homes, partial, choice)) {
-        for (size_t i = 0; i < site.in.size(); ++i) {
-          choice.cost +=
-              resharder.path(site.in[i].shape, site.in[i].dtype, site.in_layouts[i], choice.in[i])
-                  .bytes;
+        for (size_t i = 0; i < site.call.in.size(); ++i) {
+          choice.cost += resharder
+                             .path(site.call.in[i].shape, site.call.in[i].dtype, site.in_layouts[i],
+                                   choice.in[i])
+                             .bytes;
         }
-        for (size_t i = 0; i < site.out.size(); ++i) {
-          choice.cost +=
-              resharder.path(site.out[i].shape, site.out[i].dtype, choice.out[i], site.homes[i])
-                  .bytes;
+        for (size_t i = 0; i < site.call.out.size(); ++i) {
+          choice.cost += resharder
+                             .path(site.call.out[i].shape, site.call.out[i].dtype, choice.out[i],
+                                   site.homes[i])
+                             .bytes;
         }
         if (!found || choice.unused < best.unused || choice.cost < best.cost)
           best = std::move(choice), found = true;
@@ -209,7 +220,7 @@ Choice choose(const OpSite& site, const HomeLayouts& homes, Resharder& resharder
     while (k > 0 && ++pick[k - 1] == static_cast<int>(axes[k - 1].factors.size())) pick[--k] = 0;
     if (k == 0) break;
   }
-  check(found, "[{}] has no way to be computed", site.op.name);
+  check(found, "[{}] has no way to be computed", site.call.op.name);
   return best;
 }
 

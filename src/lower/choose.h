@@ -11,9 +11,8 @@ namespace tessera {
 
 /// One op with the present layouts of its operands and the home layouts of its results.
 struct OpSite {
-  const Op& op;
+  const OpCall& call;
   const IndexSpace& space;
-  const std::vector<ValueType>&in, &out;
   const std::vector<TensorLayout>&in_layouts, &homes;
 };
 
@@ -32,8 +31,9 @@ Choice choose(const OpSite& site, const HomeLayouts& homes, Resharder& resharder
 /// not linear in them.
 uint32_t linear_in(const Op& op, uint32_t operands);
 
-/// The padded size of a factor, and whether it can be split: every dim that it is a part of has no
-/// padding, or is just this factor.
-int64_t padded_factor(const OpSite& site, const HomeLayouts& homes, int factor);
+/// The padded size of a factor: that of the dims which are just this factor; the logical size if it
+/// is part of a merged dim.
+int64_t padded_factor(const OpCall& call, const IndexSpace& space, const HomeLayouts& homes,
+                      int factor);
 
 }  // namespace tessera

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "collectives/cost.h"
 #include "ir/emit.h"
 #include "lower/choose.h"
+#include "lower/collective_step.h"
 #include "lower/passes.h"
 
 namespace tessera {
@@ -215,36 +215,13 @@ class Localizer {
 
   void fill_factors(const FlowNode& node, EmitCall& call) {
     for (size_t f = 0; f < node.space.factors.size(); ++f) {
-      int64_t local = padded_size(node, static_cast<int>(f));
+      int64_t local = padded_factor(call.call, node.space, homes_, static_cast<int>(f));
       for (int axis : node.splits[f]) local /= program_.axis_sizes[axis];
       call.local.push_back(local);
       call.logical.push_back(node.space.factors[f].size);
       call.offset.push_back(offset(node.splits[f], local));
       call.extent.push_back(factor_extent(node, static_cast<int>(f)));
     }
-  }
-
-  /// As padded_factor, from the flow's own shapes.
-  int64_t padded_size(const FlowNode& node, int factor) const {
-    int64_t size = node.space.factors[factor].size;
-    bool merged = false;
-    auto look = [&](const std::vector<int>& values,
-                    const std::vector<std::vector<std::vector<int>>>& operands) {
-      for (size_t i = 0; i < operands.size(); ++i) {
-        for (size_t d = 0; d < operands[i].size(); ++d) {
-          const auto& factors = operands[i][d];
-          if (std::find(factors.begin(), factors.end(), factor) == factors.end()) continue;
-          merged |= factors.size() > 1;
-          if (factors.size() == 1) {
-            size =
-                std::max(size, homes_.padded(flow_.values[values[i]].shape[static_cast<int>(d)]));
-          }
-        }
-      }
-    };
-    look(node.in, node.space.in);
-    look(node.out, node.space.out);
-    return merged ? node.space.factors[factor].size : size;
   }
 
   IntExpr factor_extent(const FlowNode& node, int factor) {
@@ -365,64 +342,12 @@ class Localizer {
     step.in = {contiguous(node.in[0])};
     views_[node.out[0]] = new_view(v.name, v.shape, v.dtype, v.layout, ArenaKind::transient);
     step.out = {views_[node.out[0]]};
-    auto product = [](const std::vector<int64_t>& sizes, int first, int last) {
-      int64_t n = 1;
-      for (int d = first; d < last; ++d) n *= sizes[d];
-      return n;
-    };
-    const auto &in = step.in[0].sizes, &out = step.out[0].sizes;
-    const int rank = static_cast<int>(in.size());
-    if (node.kind == FlowKind::all_reduce) {
-      step.attrs = {{"count", product(in, 0, rank)}};
-    } else if (node.kind == FlowKind::all_gather) {
-      step.attrs = {{"outer", product(in, 0, node.from)}, {"inner", product(in, node.from, rank)}};
-    } else if (node.kind == FlowKind::reduce_scatter) {
-      step.attrs = {{"outer", product(out, 0, node.to)}, {"inner", product(out, node.to, rank)}};
-    } else if (node.kind == FlowKind::all_to_all) {
-      const int first = std::min(node.from, node.to), second = std::max(node.from, node.to);
-      step.attrs = {
-          {"pre", product(in, 0, first)},          {"s", out[node.to]},
-          {"mid", product(in, first + 1, second)}, {"c", in[node.from]},
-          {"post", product(in, second + 1, rank)}, {"split_first", int64_t{node.to < node.from}}};
-    } else {
-      set_exchange(node, step);
-    }
-    step.bytes = sent_bytes(node, step);
+    describe_collective(flow_, homes_, node, step);
     Step wait;
     wait.kind = StepKind::wait;
     wait.number = step.number;
     function().steps.push_back(std::move(step));
     function().steps.push_back(std::move(wait));
-  }
-
-  int64_t sent_bytes(const FlowNode& node, const Step& step) const {
-    int ranks = 1;
-    for (int axis : step.axes) ranks *= program_.axis_sizes[axis];
-    const bool gather = node.kind == FlowKind::all_gather || node.kind == FlowKind::exchange;
-    const View& view = gather ? step.out[0] : step.in[0];
-    for (CollectiveKind kind :
-         {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
-          CollectiveKind::all_to_all, CollectiveKind::exchange}) {
-      if (step.kernel == to_string(kind))
-        return bytes_sent(kind, view.elements() * size_of(view.dtype), ranks);
-    }
-    return 0;
-  }
-
-  /// The two layouts, per dim: logical sizes and axes (count, then the axes).
-  void set_exchange(const FlowNode& node, Step& step) {
-    const FlowValue &from = flow_.values[node.in[0]], &to = flow_.values[node.out[0]];
-    auto axes_of = [](const TensorLayout& layout) {
-      std::vector<int64_t> list;
-      for (const auto& axes : layout.dims) {
-        list.push_back(static_cast<int64_t>(axes.size()));
-        list.insert(list.end(), axes.begin(), axes.end());
-      }
-      return list;
-    };
-    std::vector<int64_t> sizes;
-    for (const Dim& d : to.shape) sizes.push_back(homes_.padded(d));
-    step.attrs = {{"sizes", sizes}, {"from", axes_of(from.layout)}, {"to", axes_of(to.layout)}};
   }
 
   const Graph& graph_;

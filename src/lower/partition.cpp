@@ -13,6 +13,7 @@
 #include "ir/body.h"
 #include "ir/source_ops.h"
 #include "lower/choose.h"
+#include "lower/reason.h"
 #include "lower/reshard.h"
 
 namespace tessera {
@@ -124,47 +125,6 @@ class Partitioner {
     function().nodes.push_back(std::move(node));
   }
 
-  /// The rule that explains a move: of the dim and axis it adds or takes away.
-  std::string reason(const Move& move, const Shape& shape, int value) const {
-    for (int axis : move.axes) {
-      for (int d : {move.to, move.from}) {
-        if (d < 0) continue;
-        const std::string text = homes_.rule_text(shape[d].name, axis);
-        if (!text.empty()) return text;
-      }
-      const std::string text = why_partial(value, axis);
-      if (!text.empty()) return text;
-    }
-    return "";
-  }
-
-  /// The rule that made a value partial over an axis: of the op that reduced a split dim, however
-  /// many linear ops ago.
-  std::string why_partial(int value, int axis) const {
-    while (flow_.values[value].node >= 0) {
-      const FlowNode& producer = flow_.functions.back().nodes[flow_.values[value].node];
-      for (size_t f = 0; f < producer.splits.size(); ++f) {
-        const auto& axes = producer.splits[f];
-        if (std::find(axes.begin(), axes.end(), axis) == axes.end()) continue;
-        const Factor& factor = producer.space.factors[f];
-        return fmt::format("{} ({} over '{}')", homes_.rule_text(factor.name, axis),
-                           to_string(factor.combiner), factor.name);
-      }
-      int next = -1;
-      for (int v : producer.in) {
-        const auto& partial = flow_.values[v].layout.partial;
-        const bool is_first_only =
-            flow_.values[v].node >= 0 &&
-            flow_.functions.back().nodes[flow_.values[v].node].kind == FlowKind::first_only;
-        if (!is_first_only && std::find(partial.begin(), partial.end(), axis) != partial.end())
-          next = v;
-      }
-      if (next < 0) return "";
-      value = next;
-    }
-    return "";
-  }
-
   /// `value` in layout `to`, through the cheapest moves; made once.
   int move(int value, const TensorLayout& to, const Origin& origin) {
     const FlowValue from = flow_.values[value];
@@ -180,7 +140,8 @@ class Partitioner {
         node.from = m.from;
         node.to = m.to;
         node.combiner = flow_.values[value].layout.combiner;
-        node.origin = {from.name, origin.source, reason(m, from.shape, value)};
+        node.origin = {from.name, origin.source,
+                       reason_for(flow_, homes_, value, m.axes, {m.to, m.from})};
         it->second = add_value({from.shape, from.dtype, m.after, from.name, -1});
         if (m.after.partial.empty()) flow_.values[it->second].layout.combiner = Combiner::sum;
         node.out = {it->second};
@@ -287,7 +248,7 @@ class Partitioner {
     std::vector<TensorLayout> layouts, homes;
     for (int v : in) layouts.push_back(flow_.values[v].layout);
     for (int v : node.out) homes.push_back(home(frame, v));
-    const OpSite site{*node.op, space, call.in, call.out, layouts, homes};
+    const OpSite site{call, space, layouts, homes};
     Choice choice = choose(site, homes_, resharder_);
     for (size_t i = 0; i < in.size(); ++i) in[i] = move(in[i], choice.in[i], origin(frame, node));
     enter_once(node, in, choice, origin(frame, node));

@@ -35,7 +35,7 @@ Tensor self_attention(Tensor x, const GptOptions& o, const GptDims& d) {
   const Shape heads{d.heads, d.d_head};
   Tensor query = dense(x, "query", {"d_model"}, heads);
   Tensor memory = rename(x, "length", "memory_length");
-  Tensor key = dense(memory, "key", {"d_model"}, heads);
+  Tensor key = dense(memory, "key", {"d_model"}, heads, false);  // a bias would cancel in softmax
   Tensor value = dense(memory, "value", {"d_model"}, heads);
   AttentionOptions options;
   options.causal = true;

@@ -1,0 +1,67 @@
+#include "lower/collective_step.h"
+
+#include <algorithm>
+
+#include "collectives/cost.h"
+
+namespace tessera {
+
+namespace {
+
+int64_t product(const std::vector<int64_t>& sizes, int first, int last) {
+  int64_t n = 1;
+  for (int d = first; d < last; ++d) n *= sizes[d];
+  return n;
+}
+
+std::vector<int64_t> axes_of(const TensorLayout& layout) {
+  std::vector<int64_t> list;
+  for (const auto& axes : layout.dims) {
+    list.push_back(static_cast<int64_t>(axes.size()));
+    list.insert(list.end(), axes.begin(), axes.end());
+  }
+  return list;
+}
+
+int64_t sent_bytes(const HomeLayouts& homes, const Step& step, FlowKind kind) {
+  int ranks = 1;
+  for (int axis : step.axes) ranks *= homes.mesh().axes()[axis].size;
+  const bool gather = kind == FlowKind::all_gather || kind == FlowKind::exchange;
+  const View& view = gather ? step.out[0] : step.in[0];
+  for (CollectiveKind k :
+       {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
+        CollectiveKind::all_to_all, CollectiveKind::exchange}) {
+    if (step.kernel == to_string(k))
+      return bytes_sent(k, view.elements() * size_of(view.dtype), ranks);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void describe_collective(const Flow& flow, const HomeLayouts& homes, const FlowNode& node,
+                         Step& step) {
+  const auto &in = step.in[0].sizes, &out = step.out[0].sizes;
+  const int rank = static_cast<int>(in.size());
+  if (node.kind == FlowKind::all_reduce) {
+    step.attrs = {{"count", product(in, 0, rank)}};
+  } else if (node.kind == FlowKind::all_gather) {
+    step.attrs = {{"outer", product(in, 0, node.from)}, {"inner", product(in, node.from, rank)}};
+  } else if (node.kind == FlowKind::reduce_scatter) {
+    step.attrs = {{"outer", product(out, 0, node.to)}, {"inner", product(out, node.to, rank)}};
+  } else if (node.kind == FlowKind::all_to_all) {
+    const int first = std::min(node.from, node.to), second = std::max(node.from, node.to);
+    step.attrs = {
+        {"pre", product(in, 0, first)},          {"s", out[node.to]},
+        {"mid", product(in, first + 1, second)}, {"c", in[node.from]},
+        {"post", product(in, second + 1, rank)}, {"split_first", int64_t{node.to < node.from}}};
+  } else {
+    const FlowValue &from = flow.values[node.in[0]], &to = flow.values[node.out[0]];
+    std::vector<int64_t> sizes;
+    for (const Dim& d : to.shape) sizes.push_back(homes.padded(d));
+    step.attrs = {{"sizes", sizes}, {"from", axes_of(from.layout)}, {"to", axes_of(to.layout)}};
+  }
+  step.bytes = sent_bytes(homes, step, node.kind);
+}
+
+}  // namespace tessera
