@@ -40,6 +40,7 @@ bool can_split(const OpSite& site, const HomeLayouts& homes, int factor) {
   each_dim(site, [&](const TensorLayout&, const Dim& dim, int, const std::vector<int>& factors) {
     if (std::find(factors.begin(), factors.end(), factor) == factors.end()) return;
     if (factors.size() > 1 && homes.has_padding(dim)) ok = false;
+    if (factors[0] != factor) ok = false;  // a slice of a minor factor is no interval of the dim
   });
   // A factor that is part of a merged dim has no padding anywhere.
   bool merged = false, padded = false;

@@ -238,14 +238,17 @@ class Localizer {
     };
     IntExpr result;
     result.constant = node.space.factors[factor].size;
-    if (!find(node.out, node.space.out, result)) find(node.in, node.space.in, result);
-    if (node.attrs.has("bounded") && node.space.out.size() == 1 && node.space.out[0].empty()) {
-      const auto& names =
-          node.attrs.get<std::vector<std::string>>("dims");  // dim_size: the dim is in no operand
-      if (node.attrs.get<std::vector<int64_t>>("bounded")[0]) {
-        result = {};
-        result.scalar = scalar(names[0]);
-      }
+    if (find(node.out, node.space.out, result) || find(node.in, node.space.in, result))
+      return result;
+    if (!node.attrs.has("bounded")) return result;
+    const auto& names =
+        node.attrs.get<std::vector<std::string>>("dims");  // dim_size: the dim is in no operand
+    for (size_t d = 0; d < names.size(); ++d) {
+      if (names[d] != node.space.factors[factor].name ||
+          !node.attrs.get<std::vector<int64_t>>("bounded")[d])
+        continue;
+      result = {};
+      result.scalar = scalar(names[d]);
     }
     return result;
   }
