@@ -31,6 +31,8 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   after("masks", [&] { return to_string(flow, options.mesh); });
   Program program = localize(graph, flow, homes);
   after("localize", [&] { return to_string(program); });
+  if (options.fuse) fuse(program);
+  after("fuse", [&] { return to_string(program); });
   add_workspaces(program, options.workspace_bytes);
   plan_memory(program);
   after("memory", [&] { return to_string(program); });

@@ -1,0 +1,273 @@
+// Pointwise steps are merged greedily in program order. The steps of a function form units, kept in
+// an order that respects every use of a buffer: a unit is one step, or the pointwise steps merged
+// so far. A new pointwise step looks back over the last units for one of its iteration space that
+// makes something it reads, or (less far) that reads what it reads. Two units may become one if no
+// third must run between them: those between that need the first move behind the result, the others
+// stay before it. Steps that read nothing and have one instruction are repeated in their consumers.
+//
+// How far it looks back bounds how much longer values live than the model's order asks for, and
+// makes the pass linear in the number of steps.
+#include <algorithm>
+#include <set>
+
+#include "lower/fuse_merge.h"
+#include "lower/passes.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr int kReachOfValues = 64;    ///< units back to a producer
+constexpr int kReachOfOperands = 8;   ///< units back to a reader of the same operand
+constexpr int64_t kFewElements = 64;  ///< so few that only the number of steps counts
+
+struct Unit {
+  Step step;
+  std::vector<int> needs;  ///< original steps that it runs after
+};
+
+class Fuser {
+ public:
+  Fuser(const Program& program, Function& function) : function_(function) {
+    for (const Port& port : program.ports) ports_.insert(port.view.buffer);
+    for (const Buffer& b : program.buffers) {
+      transient_.push_back(b.arena == ArenaKind::transient);
+      bytes_.push_back(b.bytes);
+    }
+    for (const Step& step : function.steps) {
+      for (const View& v : step.out) ++writes_[v.buffer];
+    }
+  }
+
+  void run() {
+    auto& steps = function_.steps;
+    for (int s = 0; s < function_.first_update; ++s) add(std::move(steps[s]));
+    std::vector<Step> tail(std::make_move_iterator(steps.begin() + function_.first_update),
+                           std::make_move_iterator(steps.end()));
+    drop_unread(tail);
+    steps.clear();
+    for (int u : order_) {
+      if (is_pointwise(units_[u].step) && units_[u].step.out.empty()) continue;
+      steps.push_back(std::move(units_[u].step));
+    }
+    function_.first_update = static_cast<int>(steps.size());
+    std::move(tail.begin(), tail.end(), std::back_inserter(steps));
+  }
+
+ private:
+  struct Uses {
+    int writer = -1;
+    std::vector<int> readers;  ///< since the writer
+  };
+
+  /// The steps before `number` that touch what it touches, and so order it.
+  std::vector<int> needs_of(const Step& step, int number) {
+    std::set<int> needs;
+    auto read = [&](int buffer) {
+      Uses& uses = uses_[buffer];
+      if (uses.writer >= 0) needs.insert(uses.writer);
+      uses.readers.push_back(number);
+    };
+    auto write = [&](int buffer) {
+      Uses& uses = uses_[buffer];
+      if (uses.writer >= 0) needs.insert(uses.writer);
+      needs.insert(uses.readers.begin(), uses.readers.end());
+      uses = {number, {}};
+    };
+    std::vector<int> in, out;
+    for (const View& v : step.in) in.push_back(v.buffer);
+    for (const View& v : step.out) out.push_back(v.buffer);
+    if (step.kind == StepKind::collective) started_[step.number] = {in, out};
+    if (step.kind == StepKind::wait) std::tie(in, out) = started_.at(step.number);
+    for (int b : in) read(b);
+    for (int b : out) write(b);
+    needs.erase(number);
+    return {needs.begin(), needs.end()};
+  }
+
+  /// A copy of a whole transient buffer: both hold the same for as long as they live.
+  bool is_needless_copy(const Step& step) const {
+    if (step.kind != StepKind::compute || step.kernel != "copy") return false;
+    const View &in = step.in[0], &out = step.out[0];
+    auto is_whole = [&](const View& v) {
+      return v.is_contiguous() && v.offset == 0 && v.shift == IntExpr{} &&
+             v.elements() * size_of(v.dtype) == bytes_[v.buffer] && transient_[v.buffer] &&
+             writes_.count(v.buffer) > 0 && writes_.at(v.buffer) == 1;
+    };
+    return ports_.count(out.buffer) == 0 && in.dtype == out.dtype && is_whole(in) && is_whole(out);
+  }
+
+  void add(Step step) {
+    const int number = static_cast<int>(unit_of_.size());
+    for (View& v : step.in) rename(v);
+    if (is_needless_copy(step)) {
+      renamed_.emplace(step.out[0].buffer, step.in[0].buffer);
+      return;
+    }
+    const bool pointwise = is_pointwise(step);
+    if (pointwise) {
+      step = with_sources(step, sources_);
+      if (const auto source = source_of(step)) sources_.emplace(step.out[0].buffer, *source);
+    }
+    const int unit = static_cast<int>(units_.size());
+    std::vector<int> needs = needs_of(step, number);
+    units_.push_back({std::move(step), std::move(needs)});
+    unit_of_.push_back(unit);
+    order_.push_back(unit);
+    size_t at = order_.size() - 1;
+    while (pointwise && merge_back(at)) {
+    }
+  }
+
+  /// Merges the unit at `at` with one before it, if it finds one, and moves `at` to the result.
+  bool merge_back(size_t& at) {
+    const Step& step = units_[order_[at]].step;
+    for (size_t back = 1; back <= kReachOfValues && back <= at; ++back) {
+      const Step& other = units_[order_[at - back]].step;
+      if (!is_pointwise(other) || other.out[0].sizes != step.out[0].sizes) continue;
+      const bool few = step.out[0].elements() <= kFewElements;
+      const bool related = reads_result(step, other) ||
+                           ((few || back <= kReachOfOperands) && share_operand(step, other, few));
+      if (related && merge_at(at - back, at)) return true;
+    }
+    return false;
+  }
+
+  static bool reads_result(const Step& step, const Step& other) {
+    return std::any_of(step.in.begin(), step.in.end(), [&](const View& in) {
+      return std::any_of(other.out.begin(), other.out.end(),
+                         [&](const View& out) { return same_window(in, out); });
+    });
+  }
+
+  /// Both read an operand that is worth reading once.
+  static bool share_operand(const Step& step, const Step& other, bool few) {
+    return std::any_of(step.in.begin(), step.in.end(), [&](const View& in) {
+      for (size_t d = 0; d < in.sizes.size(); ++d) {
+        if (!few && in.sizes[d] != 1 && in.strides[d] == 0) return false;
+      }
+      return std::any_of(other.in.begin(), other.in.end(),
+                         [&](const View& v) { return same_window(in, v); });
+    });
+  }
+
+  bool merge_at(size_t first, size_t& second) {
+    const int a = order_[first], b = order_[second];
+    std::vector<int> before, after;
+    std::set<int> follows;  // units that run after `a`
+    auto must_follow = [&](int unit) {
+      return std::any_of(units_[unit].needs.begin(), units_[unit].needs.end(), [&](int step) {
+        return unit_of_[step] == a || follows.count(unit_of_[step]) > 0;
+      });
+    };
+    for (size_t k = first + 1; k < second; ++k) {
+      const int unit = order_[k];
+      const bool behind = must_follow(unit);
+      (behind ? after : before).push_back(unit);
+      if (behind) follows.insert(unit);
+    }
+    for (int step : units_[b].needs) {
+      if (follows.count(unit_of_[step])) return false;
+    }
+    std::optional<Step> step = merged(units_[a].step, units_[b].step, limits_);
+    if (!step) return false;
+    join(a, b, std::move(*step));
+    auto to = std::copy(before.begin(), before.end(), order_.begin() + first);
+    *to++ = a;
+    to = std::copy(after.begin(), after.end(), to);
+    order_.erase(to);
+    second = first + before.size();
+    return true;
+  }
+
+  void join(int a, int b, Step step) {
+    Unit& unit = units_[a];
+    unit.step = std::move(step);
+    for (const auto& [k, earlier] : equal_outputs(unit.step)) {
+      if (ports_.count(unit.step.out[k].buffer) == 0)
+        renamed_.emplace(unit.step.out[k].buffer, unit.step.out[earlier].buffer);
+    }
+    std::replace(unit_of_.begin(), unit_of_.end(), b, a);
+    std::set<int> needs(unit.needs.begin(), unit.needs.end());
+    needs.insert(units_[b].needs.begin(), units_[b].needs.end());
+    unit.needs.clear();
+    for (int step : needs) {
+      if (unit_of_[step] != a) unit.needs.push_back(step);
+    }
+  }
+
+  /// A result that is computed or copied twice is read where it was written first.
+  void rename(View& view) const {
+    for (auto it = renamed_.find(view.buffer); it != renamed_.end();
+         it = renamed_.find(view.buffer))
+      view.buffer = it->second;
+  }
+
+  /// Drops what no unit, no later step and no port reads.
+  void drop_unread(std::vector<Step>& tail) {
+    std::set<int> read(ports_);
+    auto add_reads = [&](Step& step) {
+      for (View& v : step.in) {
+        rename(v);
+        read.insert(v.buffer);
+      }
+    };
+    for (Step& step : tail) add_reads(step);
+    for (size_t k = order_.size(); k-- > 0;) {
+      Step& step = units_[order_[k]].step;
+      for (View& v : step.in) rename(v);
+      if (is_pointwise(step))
+        keep_outputs(step, [&](int b) { return !transient_[b] || read.count(b) > 0; });
+      if (!is_pointwise(step) || !step.out.empty()) add_reads(step);
+    }
+  }
+
+  Function& function_;
+  std::set<int> ports_;
+  std::vector<bool> transient_;  ///< per buffer
+  std::vector<int64_t> bytes_;
+  const FuseLimits limits_;
+  std::vector<Unit> units_;
+  std::vector<int> order_;    ///< of units; merged ones are left out
+  std::vector<int> unit_of_;  ///< original step -> unit
+  std::map<int, Uses> uses_;
+  std::map<int, std::pair<std::vector<int>, std::vector<int>>> started_;
+  std::map<int, Source> sources_;
+  std::map<int, int> renamed_, writes_;
+};
+
+/// Renumbers the buffers without those that no step and no port touches.
+void drop_unused_buffers(Program& program) {
+  std::vector<int> number(program.buffers.size(), -1);
+  auto for_all = [&](auto&& visit) {
+    for (Port& port : program.ports) visit(port.view.buffer);
+    for (Function& f : program.functions) {
+      for (Step& step : f.steps) {
+        for (View& v : step.in) visit(v.buffer);
+        for (View& v : step.out) visit(v.buffer);
+        if (step.workspace >= 0) visit(step.workspace);
+      }
+    }
+  };
+  for_all([&](int buffer) { number[buffer] = 0; });
+  std::vector<Buffer> kept;
+  for (size_t b = 0; b < number.size(); ++b) {
+    if (number[b] < 0) continue;
+    number[b] = static_cast<int>(kept.size());
+    kept.push_back(std::move(program.buffers[b]));
+  }
+  program.buffers = std::move(kept);
+  for_all([&](int& buffer) { buffer = number[buffer]; });
+}
+
+}  // namespace
+
+void fuse(Program& program) {
+  for (Function& f : program.functions) {
+    Fuser(program, f).run();
+    store_in_place(program, f);
+  }
+  drop_unused_buffers(program);
+}
+
+}  // namespace tessera

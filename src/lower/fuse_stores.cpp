@@ -1,0 +1,127 @@
+// An update is a step that computes a value and a copy of it into the stored tensor. The step may
+// write the stored tensor itself if nobody else reads the value, and if all who read the old value
+// have done so: steps before first_update have; a step that is moved behind it has not, except the
+// writer itself, which reads each element before it writes it.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "lower/fuse_merge.h"
+
+namespace tessera {
+
+namespace {
+
+bool reads(const Step& step, int buffer) {
+  return std::any_of(step.in.begin(), step.in.end(),
+                     [&](const View& v) { return v.buffer == buffer; });
+}
+
+/// The load that the register may share its array with (a copy and a mask hand on their operand's),
+/// or -1.
+int load_behind(const PointwiseProgram& program, int reg) {
+  while (program.code[reg].code == Code::copy || program.code[reg].code == Code::mask)
+    reg = program.code[reg].a;
+  return program.code[reg].code == Code::load ? program.code[reg].slot : -1;
+}
+
+class Stores {
+ public:
+  Stores(const Program& program, Function& function) : program_(program), function_(function) {}
+
+  void run() {
+    find_movable();
+    auto& steps = function_.steps;
+    const int first = function_.first_update, count = static_cast<int>(steps.size());
+    std::vector<char> dropped(count, 0), moved(count, 0);
+    for (int t = first; t < count; ++t) {
+      const int w = writer_behind(steps[t]);
+      if (w < 0 || !store(steps[w], steps[t])) continue;
+      dropped[t] = moved[w] = 1;
+    }
+    std::vector<Step> result;
+    auto take = [&](int begin, int end, bool want_moved) {
+      for (int s = begin; s < end; ++s) {
+        if (!dropped[s] && static_cast<bool>(moved[s]) == want_moved)
+          result.push_back(std::move(steps[s]));
+      }
+    };
+    take(0, first, false);
+    function_.first_update = static_cast<int>(result.size());
+    take(0, first, true);
+    take(first, count, false);
+    steps = std::move(result);
+  }
+
+ private:
+  /// Pointwise steps whose results only the copies read.
+  void find_movable() {
+    std::set<int> kept;
+    for (const Port& port : program_.ports) kept.insert(port.view.buffer);
+    for (size_t s = 0; s < function_.steps.size(); ++s) {
+      for (const View& v : function_.steps[s].in) {
+        if (static_cast<int>(s) >= function_.first_update) {
+          ++copies_of_[v.buffer];
+        } else {
+          kept.insert(v.buffer);
+        }
+      }
+    }
+    for (int s = 0; s < function_.first_update; ++s) {
+      const Step& step = function_.steps[s];
+      if (!is_pointwise(step)) continue;
+      if (std::any_of(step.out.begin(), step.out.end(),
+                      [&](const View& v) { return kept.count(v.buffer) > 0; }))
+        continue;
+      movable_.push_back(s);
+      for (const View& v : step.out) writer_[v.buffer] = s;
+    }
+  }
+
+  int writer_behind(const Step& copy) const {
+    if (copy.kernel != "copy" || copies_of_.at(copy.in[0].buffer) != 1) return -1;
+    auto it = writer_.find(copy.in[0].buffer);
+    return it == writer_.end() ? -1 : it->second;
+  }
+
+  /// Makes `step` write where `copy` would have copied its result, if that is safe.
+  bool store(Step& step, const Step& copy) const {
+    View from = copy.in[0];
+    const View& to = copy.out[0];
+    const int value = from.buffer;
+    from.buffer = to.buffer;
+    if (!same_window(from, to)) return false;
+    for (int s : movable_) {
+      const Step& other = function_.steps[s];
+      if (&other != &step && reads(other, to.buffer)) return false;
+    }
+    for (const View& out : step.out) {
+      if (out.buffer == to.buffer) return false;
+      if (out.buffer != value) continue;
+      View target = out;
+      target.buffer = to.buffer;
+      for (const View& in : step.in) {
+        if (in.buffer == to.buffer && !same_window(in, target)) return false;
+      }
+    }
+    for (int reg : step.pointwise.outputs) {
+      const int slot = load_behind(step.pointwise, reg);
+      if (slot >= 0 && step.in[slot].buffer == to.buffer) return false;
+    }
+    for (View& out : step.out) {
+      if (out.buffer == value) out.buffer = to.buffer;
+    }
+    return true;
+  }
+
+  const Program& program_;
+  Function& function_;
+  std::vector<int> movable_;
+  std::map<int, int> writer_, copies_of_;
+};
+
+}  // namespace
+
+void store_in_place(const Program& program, Function& function) { Stores(program, function).run(); }
+
+}  // namespace tessera
