@@ -45,8 +45,9 @@ Tensor input(Model& m, const std::string& name, const Shape& shape, double lo, d
   m.wrt.push_back(m.graph.input(name, shape, kType));
   return m.wrt.back();
 }
-Tensor weight(Model& m, const std::string& name, const Shape& shape) {
-  m.values[name] = drawn(shape, -1, 1);
+Tensor weight(Model& m, const std::string& name, const Shape& shape, double lo = -1,
+              double hi = 1) {
+  m.values[name] = drawn(shape, lo, hi);
   m.wrt.push_back(m.graph.parameter(name, shape, nn::zeros(), kType));
   return m.wrt.back();
 }
@@ -60,13 +61,17 @@ void add_gradients(Model& m, Tensor y) {
   for (Tensor g : gradients(mean_all(square(y)), m.wrt)) m.outputs.push_back(g);
 }
 
+// Operands go through log, rsqrt or reciprocal first: the padding of the results is not even
+// finite, so that a mask of one operand cannot stand in for that of another.
+
 /// Data and model parallel training with uneven batch and hidden size, momentum split over the data
 /// axis.
 void mlp(Model& m) {
   const Dim batch("batch", 5), in("in", 3), hidden("hidden", 7), out("out", 4);
-  Tensor h = sigmoid(
-      einsum({input(m, "x", {batch, in}, -1, 1), weight(m, "w1", {in, hidden})}, {batch, hidden}) +
-      weight(m, "b1", {hidden}));
+  Tensor x = rsqrt(input(m, "x", {batch, in}, 0.5, 1));
+  Tensor w1 = reciprocal(weight(m, "w1", {in, hidden}, 0.5, 1)),
+         b1 = reciprocal(weight(m, "b1", {hidden}, 0.5, 1));
+  Tensor h = log(einsum({x, w1}, {batch, hidden}) + b1);
   Tensor logits =
       einsum({h, weight(m, "w2", {hidden, out})}, {batch, out}) + weight(m, "b2", {out});
   Tensor loss = mean_all(cross_entropy(logits, indices(m, "labels", {batch}, 4), "out"));
@@ -77,13 +82,13 @@ void mlp(Model& m) {
   m.layout = "batch:data;hidden:model;@state out:data;@state in:data";
 }
 
-/// A contraction over seven elements on four ranks, of operands whose padding is not zero.
+/// A contraction over seven elements on four ranks.
 void contraction(Model& m) {
   const Dim a("a", 5), n("n", 7), b("b", 3);
-  Tensor x = cos(input(m, "x", {a, n}, -1, 1)), y = exp(input(m, "y", {n, b}, -1, 1));
+  Tensor x = log(input(m, "x", {a, n}, 1.5, 2)), y = reciprocal(input(m, "y", {n, b}, 0.5, 1));
   add_gradients(m, einsum({x, y}, {a, b}));
   m.outputs.push_back(reduce_prod(x, "n"));
-  m.outputs.push_back(reduce_max(-y, "n"));
+  m.outputs.push_back(reduce_max(y, "n"));
   m.mesh = "p:4";
   m.layout = "n:p";
 }
@@ -97,13 +102,15 @@ void softmax_split(Model& m) {
   m.layout = "n:p;a:q";
 }
 
-/// A table split by rows, and the scatter of its gradient; two dims change places.
+/// A table split by rows, and the scatter of its gradient; in one tensor the axis changes to
+/// another dim.
 void gather_split(Model& m) {
-  const Dim a("a", 6), n("n", 7), b("b", 4);
+  const Dim a("a", 6), n("n", 7), b("b", 4), c("c", 3);
   Tensor rows = gather(exp(weight(m, "table", {n, b})), indices(m, "i", {a}, 7), "n");
-  add_gradients(m, einsum({rows, weight(m, "v", {b, Dim("c", 4)})}, {a, Dim("c", 4)}));
+  Tensor moved = exp(rows).named("moved");
+  add_gradients(m, einsum({cos(moved), weight(m, "v", {b, c})}, {a, c}));
   m.mesh = "p:2";
-  m.layout = "n:p;b:p;c:p";
+  m.layout = "n:p;a:p;@/moved/ b:p;@/moved/ a:-";
 }
 
 struct Site {

@@ -100,6 +100,24 @@ void add_bounded(std::vector<OpCase>& rows) {
       }};
   loss.sizes = {{"a", 3}};
   rows.push_back(loss);
+  const Dim memory = Dim::bounded("memory_length", 6), length("length", 4), d_head("d_head", 3);
+  OpCase attends{
+      "bounded_attention",
+      {real("q", {length, d_head}), real("k", {memory, d_head}), real("v", {memory, d_head})},
+      {"length", "memory_length", "d_head"},
+      [](Graph&, const Tensors& x) -> Tensors { return {attention(x[0], exp(x[1]), cos(x[2]))}; }};
+  attends.sizes = {{"memory_length", 4}};
+  rows.push_back(attends);
+  OpCase sums{"bounded_sums",
+              {real("x", {b, batch}), real("y", {batch, n}), integers("i", {batch}, 0, 6)},
+              {"a", "b", "n"},
+              [](Graph&, const Tensors& x) -> Tensors {
+                return {einsum({cos(x[0]), exp(x[1])}, {b, n}),
+                        scatter_add(x[2], cos(x[0]), {b, n}, "n"), reduce_logsumexp(x[0], "a"),
+                        reduce_prod(cos(x[0]), "a"), gather(x[1], x[2], "n")};
+              }};
+  sums.sizes = {{"a", 1}};
+  rows.push_back(sums);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "api/kernel_info.h"
 #include "api/slices.h"
+#include "base/fail.h"
 #include "lower/lower.h"
 #include "runtime/executor.h"
 
@@ -43,6 +44,21 @@ void fill(const Program& program, Executor& executor, const std::vector<int>& po
   }
 }
 
+/// The contract of stored tensors: what lies behind the valid elements is zero.
+void require_zero_padding(const Program& program, const Port& port, const Executor& executor,
+                          const std::vector<int64_t>& scalars) {
+  const Slice slice = slice_of(program, port, executor, scalars);
+  Array held(slice.dtype, port.dims, port.view.sizes);
+  std::memcpy(held.bytes.data(), slice.data, held.bytes.size());
+  int64_t i = 0;
+  each_index(port.view.sizes, [&](const std::vector<int64_t>& index) {
+    bool valid = true;
+    for (size_t d = 0; d < index.size(); ++d) valid = valid && index[d] < slice.valid[d];
+    const double x = held.at(i++);
+    check(valid || x == 0, "the padding of '{}' holds {} on rank {}", port.name, x, slice.rank);
+  });
+}
+
 }  // namespace
 
 Values run_program(const Program& original, Cluster& cluster, const std::string& function,
@@ -67,6 +83,7 @@ Values run_program(const Program& original, Cluster& cluster, const std::string&
     fill(program, executor, f.inputs, values, scalars);
     fill(program, executor, program.stored, values, scalars);
     executor.run(program.function(function));
+    for (int p : program.stored) require_zero_padding(program, program.ports[p], executor, scalars);
     std::lock_guard lock(mutex);
     for (int p : read) {
       const Slice slice = slice_of(program, program.ports[p], executor, scalars);

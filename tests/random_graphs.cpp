@@ -267,9 +267,33 @@ class Builder {
     return product(x, parameter(Shape(dims)));
   }
 
+  /// Ops that see all of one dim; its size stays, or the new name tells it.
+  Tensor ordered(Tensor x) {
+    if (x.shape().rank() == 0) return unary(x);
+    const Dim dim = x.shape()[static_cast<int>(draw(x.shape().rank()))];
+    const int64_t part = 1 + static_cast<int64_t>(draw(static_cast<size_t>(dim.size)));
+    const TopK top = top_k(x, dim.name, Dim(dim.name + "k", (dim.size + 1) / 2));
+    switch (draw(6)) {
+      case 0:
+        return shift(x, dim.name, part, draw(2) == 1);
+      case 1:
+        return cumsum(x, dim.name, draw(2) == 1, draw(2) == 1) * 0.5;
+      case 2:
+        if (part == dim.size) return x;
+        return concat({slice(x, dim.name, part, dim.size - part), slice(x, dim.name, 0, part)},
+                      dim.name);
+      case 3:
+        return pad(slice(x, dim.name, dim.size - part, part), dim.name, dim.size - part, 0, 0.3);
+      case 4:
+        return top.values;
+      default:
+        return x * one_hot(argmax(x, dim.name), dim, 1, 0.5, kType);
+    }
+  }
+
   Tensor apply(int kind) {
     Tensor x = any();
-    switch (kind % 12) {
+    switch (kind % 13) {
       case 0:
         return unary(x);
       case 1:
@@ -320,7 +344,8 @@ class Builder {
     model_.outputs.push_back(minimized.gradient_norm);
     for (size_t i = model_.stored.size(); i < g_.stored().size(); ++i) {
       Tensor state(&g_, g_.stored()[i].value);
-      states_.emplace_back(state, values(state.shape(), 0.1, 1));
+      const bool is_step = state.dtype() != kType;  // float32: a number that it holds exactly
+      states_.emplace_back(state, is_step ? Whole({}, {}, 3) : values(state.shape(), 0.1, 1));
     }
     model_.stored.insert(model_.stored.end(), states_.begin(), states_.end());
   }
@@ -345,7 +370,7 @@ Recipe draw_recipe(std::mt19937_64& random) {
   const size_t dims = 3 + random() % 3, steps = 3 + random() % 8;
   for (size_t i = 0; i < dims; ++i) recipe.sizes.push_back(1 + static_cast<int64_t>(random() % 6));
   for (size_t i = 0; i < steps; ++i) {
-    RecipeStep step{static_cast<int>(random() % 12), {}};
+    RecipeStep step{static_cast<int>(random() % 13), {}};
     for (int k = 0; k < 24; ++k) step.draws.push_back(static_cast<uint32_t>(random() >> 32));
     recipe.steps.push_back(std::move(step));
   }
