@@ -103,10 +103,12 @@ void require_matches(const Port& port, const std::vector<int64_t>& scalars, cons
   const Array expected = array_for(port, scalars);
   require(whole.dtype == expected.dtype, "'{}' is {} but the array is {}", port.name,
           to_string(expected.dtype), to_string(whole.dtype));
-  require(whole.sizes == expected.sizes && whole.bytes.size() == expected.bytes.size(),
-          "'{}' has the sizes [{}] (dims {}) but the array has [{}]", port.name,
-          fmt::join(expected.sizes, ", "), fmt::join(expected.dims, ", "),
+  require(whole.sizes == expected.sizes, "'{}' has the sizes [{}] (dims {}) but the array has [{}]",
+          port.name, fmt::join(expected.sizes, ", "), fmt::join(expected.dims, ", "),
           fmt::join(whole.sizes, ", "));
+  require(whole.bytes.size() == expected.bytes.size(),
+          "'{}' needs {} bytes but the array holds {} bytes", port.name, expected.bytes.size(),
+          whole.bytes.size());
 }
 
 void copy_in(const Array& whole, const Slice& slice) {

@@ -27,29 +27,37 @@ const char* to_string(ErrorKind kind) {
 
 namespace {
 
+/// Insertions, deletions, replacements and exchanges of neighbours that make `a` of `b`.
 size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
+  std::vector<size_t> before, above(b.size() + 1), row(b.size() + 1);
+  std::iota(above.begin(), above.end(), 0);
   for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
     row[0] = i + 1;
     for (size_t j = 0; j < b.size(); ++j) {
-      size_t above = row[j + 1];
-      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] == b[j] ? 0 : 1)});
-      diagonal = above;
+      row[j + 1] = std::min({above[j + 1] + 1, row[j] + 1, above[j] + (a[i] == b[j] ? 0 : 1)});
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j])
+        row[j + 1] = std::min(row[j + 1], before[j - 1] + 1);
     }
+    before = above;
+    above = row;
   }
-  return row.back();
+  return above.back();
 }
 
 }  // namespace
+
+std::string where(const std::source_location& at) {
+  const std::string file = at.file_name();
+  return fmt::format("{}:{}", file.substr(file.rfind('/') + 1), at.line());
+}
 
 std::string suggestion(const std::string& name, const std::vector<std::string>& known) {
   if (known.empty()) return "";
   auto best = std::min_element(known.begin(), known.end(), [&](const auto& x, const auto& y) {
     return edit_distance(name, x) < edit_distance(name, y);
   });
-  if (edit_distance(name, *best) <= std::max<size_t>(2, name.size() / 3)) {
+  const size_t distance = edit_distance(name, *best);
+  if (distance <= std::max<size_t>(1, name.size() / 3) && distance < name.size()) {
     return fmt::format("; did you mean '{}'?", *best);
   }
   const size_t shown = std::min<size_t>(known.size(), 12);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,21 @@ void require(bool ok, fmt::format_string<Args...> text, Args&&... args) {
 template <class... Args>
 void check(bool ok, fmt::format_string<Args...> text, Args&&... args) {
   if (!ok) throw Error(ErrorKind::internal, fmt::format(text, std::forward<Args>(args)...));
+}
+
+/// Where a caller stands: "model.cpp:41".
+std::string where(const std::source_location& at);
+
+/// Does `work` on behalf of the function `op` that was called at `at`: an error that names no op
+/// yet gets both.
+template <class Work>
+auto on_behalf_of(const char* op, const std::source_location& at, Work work) {
+  try {
+    return work();
+  } catch (const Error& e) {
+    if (e.what()[0] == '[') throw;
+    throw Error(e.kind(), fmt::format("[{}] {} ({})", op, e.what(), where(at)));
+  }
 }
 
 /// "; did you mean 'batch'?" for the known name with the least edit distance to `name`, or

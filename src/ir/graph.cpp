@@ -129,16 +129,16 @@ Tensor Graph::state(const std::string& name, const Shape& shape, const Initializ
 
 void Graph::update(Tensor stored, Tensor value, Loc at) {
   const Stored* record = find_stored(stored.id());
-  require(record != nullptr, "update() of '{}', which is not a parameter or state (line {})",
-          stored.name(), at.line());
+  require(record != nullptr, "update() of '{}', which is not a parameter or state ({})",
+          stored.name(), where(at));
   for (const Update& u : updates_) {
-    require(u.stored != stored.id(), "'{}' is updated twice (line {}); one update per run",
-            stored.name(), at.line());
+    require(u.stored != stored.id(), "'{}' is updated twice ({}); one update per run",
+            stored.name(), where(at));
   }
   require(value.dtype() == stored.dtype() && value.shape() == stored.shape(),
-          "update() of '{}' {} {} with {} {}; shapes and dtypes must agree (line {})",
-          stored.name(), tessera::to_string(stored.dtype()), stored.shape().to_string(),
-          tessera::to_string(value.dtype()), value.shape().to_string(), at.line());
+          "update() of '{}' {} {} with {} {}; shapes and dtypes must agree ({})", stored.name(),
+          tessera::to_string(stored.dtype()), stored.shape().to_string(),
+          tessera::to_string(value.dtype()), value.shape().to_string(), where(at));
   updates_.push_back({stored.id(), value.id()});
 }
 

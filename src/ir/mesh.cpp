@@ -2,16 +2,22 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "base/fail.h"
 
 namespace tessera {
 
 Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
+  int64_t ranks = 1;
   for (size_t i = 0; i < axes_.size(); ++i) {
     require(!axes_[i].name.empty(), "a mesh axis has an empty name");
     require(axes_[i].size >= 1, "mesh axis '{}' has size {}; an axis has at least 1 rank",
             axes_[i].name, axes_[i].size);
+    ranks *= axes_[i].size;
+    require(ranks <= std::numeric_limits<int>::max(),
+            "mesh '{}' has too many ranks: at most {} can be counted", to_string(),
+            std::numeric_limits<int>::max());
     for (size_t j = 0; j < i; ++j) {
       require(axes_[i].name != axes_[j].name,
               "mesh axis '{}' is named twice; axes have distinct names", axes_[i].name);

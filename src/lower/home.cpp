@@ -43,9 +43,9 @@ void HomeLayouts::resolve(const Graph& graph, const Layout& layout) {
       matches = v.shape.has(source.dim) && glob_match(source.scope, v.name);
     }
     require(matches || source.optional,
-            "layout rule '{}': no tensor{} has a dim '{}'{}; write '{}?' if it may be absent",
+            "layout rule '{}': no tensor{} has a dim '{}' (write '{}?' if it may be absent){}",
             source.text, source.scope.empty() ? "" : " named like '" + source.scope + "'",
-            source.dim, known.count(source.dim) ? "" : suggestion(source.dim, names), source.dim);
+            source.dim, source.dim, known.count(source.dim) ? "" : suggestion(source.dim, names));
     for (const Rule& other : rules_) {
       require(other.source.dim != source.dim || other.source.scope != source.scope ||
                   other.source.purpose != source.purpose || other.source.axes == source.axes,

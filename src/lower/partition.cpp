@@ -29,6 +29,7 @@ struct Frame {
   std::vector<int> env;             ///< flow value of each graph value, or -1
   std::vector<std::vector<int>> uses;
   std::vector<char> escapes, needed;
+  std::string tensor = {};  ///< the model's tensor that a body computes, for messages
 };
 
 class Partitioner {
@@ -108,11 +109,15 @@ class Partitioner {
 
   TensorLayout home(const Frame& frame, int value) const {
     const Value& v = frame.graph.value(value);
-    if (frame.prefer.empty())
-      return homes_.home(v.shape, frame.prefix + v.name, v.purpose, v.prefer);
     std::vector<std::string> prefer = v.prefer;
     prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
-    return homes_.home(v.shape, frame.prefix + v.name, v.purpose, prefer);
+    try {
+      return homes_.home(v.shape, frame.prefix + v.name, v.purpose, prefer);
+    } catch (const Error& e) {
+      const Origin from = origin(frame, frame.graph.producer(value));
+      const std::string inside = frame.tensor.empty() ? "" : ", inside '" + frame.tensor + "'";
+      throw Error(e.kind(), fmt::format("{} ({}{})", e.what(), from.source, inside));
+    }
   }
 
   int add_value(FlowValue value) {
@@ -235,6 +240,7 @@ class Partitioner {
     Frame inner =
         make_frame(body.graph, roots, frame.prefix + node.name + ".",
                    frame.source.empty() ? node.at.to_string() : frame.source, std::move(prefer));
+    inner.tensor = frame.tensor.empty() ? frame.graph.value(node.out[0]).name : frame.tensor;
     for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
     walk(inner);
     for (size_t i = 0; i < node.out.size(); ++i) {

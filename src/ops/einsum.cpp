@@ -77,7 +77,7 @@ Tensor contract_pair(Tensor a, Tensor b, const Shape& out, Loc at) {
 }
 
 void check_operands(const std::vector<Tensor>& xs, const Shape& out, Loc at) {
-  require(!xs.empty(), "einsum has no operands (line {})", at.line());
+  require(!xs.empty(), "[einsum] there are no operands ({})", where(at));
   std::vector<ValueType> types;
   for (const Tensor& x : xs) types.push_back({x.shape(), x.dtype()});
   const Attrs attrs;
@@ -93,11 +93,9 @@ void check_operands(const std::vector<Tensor>& xs, const Shape& out, Loc at) {
       }
     }
   } catch (const Error& e) {
-    const std::string file = at.file_name();
-    throw Error(
-        e.kind(),
-        fmt::format("[einsum] {} ({}:{}{}{})", e.what(), file.substr(file.rfind('/') + 1),
-                    at.line(), xs[0].graph().scope().empty() ? "" : ", ", xs[0].graph().scope()));
+    const std::string& scope = xs[0].graph().scope();
+    throw Error(e.kind(), fmt::format("[einsum] {} ({}{}{})", e.what(), where(at),
+                                      scope.empty() ? "" : ", ", scope));
   }
 }
 
@@ -139,7 +137,7 @@ Tensor einsum(const std::vector<Tensor>& operands, const Shape& out, Loc at) {
 }
 
 Tensor einsum(const std::vector<Tensor>& xs, Loc at) {
-  require(!xs.empty(), "einsum has no operands (line {})", at.line());
+  require(!xs.empty(), "[einsum] there are no operands ({})", where(at));
   std::vector<Dim> out;
   for (size_t i = 0; i < xs.size(); ++i) {
     for (const Dim& d : xs[i].shape()) {

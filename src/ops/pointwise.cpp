@@ -225,7 +225,7 @@ Tensor selu(Tensor x, Loc at) {
   return mul(where(positive, x, negative, at), num(x, scale), at);
 }
 Tensor clip(Tensor x, double lo, double hi, Loc at) {
-  require(lo <= hi, "clip: lo {} is above hi {} (line {})", lo, hi, at.line());
+  require(lo <= hi, "[clip] lo {} is above hi {} ({})", lo, hi, where(at));
   return minimum(maximum(x, num(x, lo), at), num(x, hi), at);
 }
 

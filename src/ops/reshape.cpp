@@ -110,12 +110,14 @@ Tensor reshape(Tensor x, const Shape& shape, Loc at) {
   return one(x.graph(), kReshape, {x}, source_attrs(shape, x.dtype()), at);
 }
 Tensor rename(Tensor x, const std::string& from, const std::string& to, Loc at) {
-  std::vector<Dim> dims = x.shape().dims();
-  for (Dim& d : dims) {
-    if (d.name == from) d = d.renamed(to);
-  }
-  x.dim(from);  // must exist
-  return reshape(x, Shape(std::move(dims)), at);
+  return on_behalf_of("rename", at, [&] {
+    std::vector<Dim> dims = x.shape().dims();
+    for (Dim& d : dims) {
+      if (d.name == from) d = d.renamed(to);
+    }
+    x.dim(from);  // must exist
+    return reshape(x, Shape(std::move(dims)), at);
+  });
 }
 
 }  // namespace tessera

@@ -148,7 +148,7 @@ Tensor as(Tensor x, DType dtype, Loc at) { return x.dtype() == dtype ? x : cast(
 }  // namespace
 
 Tensor random_uniform(Graph& g, const Shape& shape, double lo, double hi, DType dtype, Loc at) {
-  require(hi >= lo, "random_uniform: hi {} is below lo {} (line {})", hi, lo, at.line());
+  require(hi >= lo, "[random_uniform] hi {} is below lo {} ({})", hi, lo, where(at));
   return as(affine(open_uniform(g, shape, new_stream(g), at), hi - lo, lo, at), dtype, at);
 }
 
@@ -169,7 +169,7 @@ Tensor truncated_normal(Graph& g, const Shape& shape, double mean, double stddev
 }
 
 Tensor dropout_of_stream(Tensor x, double rate, int64_t stream, Loc at) {
-  require(rate >= 0 && rate < 1, "dropout: rate {} is not in [0, 1) (line {})", rate, at.line());
+  require(rate >= 0 && rate < 1, "[dropout] rate {} is not in [0, 1) ({})", rate, where(at));
   if (rate == 0) return identity(x, at);
   Graph& g = x.graph();
   Tensor keep = less(open_uniform(g, x.shape(), stream, at),

@@ -149,57 +149,87 @@ Tensor window(Tensor x, const std::string& dim, const Dim& out, const WindowOpti
 }
 
 Tensor slice(Tensor x, const std::string& dim, int64_t begin, int64_t size, Loc at) {
-  require(begin >= 0 && size >= 1 && begin + size <= x.dim(dim).size,
-          "[slice] [{}, {}) is not within dim '{}' of size {} (line {})", begin, begin + size, dim,
-          x.dim(dim).size, at.line());
-  WindowOptions o;
-  o.lo = -begin;
-  return window(x, dim, Dim(dim, size), o, at);
+  return on_behalf_of("slice", at, [&] {
+    require(begin >= 0 && size >= 1 && begin + size <= x.dim(dim).size,
+            "elements [{}, {}) are not within dim '{}' of size {}", begin, begin + size, dim,
+            x.dim(dim).size);
+    WindowOptions o;
+    o.lo = -begin;
+    return window(x, dim, Dim(dim, size), o, at);
+  });
 }
 
 Tensor pad(Tensor x, const std::string& dim, int64_t before, int64_t after, double value, Loc at) {
-  require(before >= 0 && after >= 0,
-          "[pad] {} before and {} after dim '{}'; neither is negative (line {})", before, after,
-          dim, at.line());
-  WindowOptions o;
-  o.lo = before;
-  o.fill = value;
-  return window(x, dim, Dim(dim, x.dim(dim).size + before + after), o, at);
+  return on_behalf_of("pad", at, [&] {
+    require(before >= 0 && after >= 0, "{} before and {} after dim '{}'; neither is negative",
+            before, after, dim);
+    WindowOptions o;
+    o.lo = before;
+    o.fill = value;
+    return window(x, dim, Dim(dim, x.dim(dim).size + before + after), o, at);
+  });
 }
 
 Tensor shift(Tensor x, const std::string& dim, int64_t offset, bool wrap, Loc at) {
-  const int64_t size = x.dim(dim).size;
-  if (wrap && offset % size == 0) return identity(x, at);
-  WindowOptions o;
-  o.lo = wrap ? ((offset % size) + size) % size : offset;
-  o.wrap = wrap;
-  return window(x, dim, Dim(dim, size), o, at);
+  return on_behalf_of("shift", at, [&] {
+    const int64_t size = x.dim(dim).size;
+    if (wrap && offset % size == 0) return identity(x, at);
+    WindowOptions o;
+    o.lo = wrap ? ((offset % size) + size) % size : offset;
+    o.wrap = wrap;
+    return window(x, dim, Dim(dim, size), o, at);
+  });
 }
 
 std::vector<Tensor> split(Tensor x, const std::string& dim, const std::vector<int64_t>& sizes,
                           Loc at) {
-  int64_t total = 0;
-  for (int64_t s : sizes) total += s;
-  require(total == x.dim(dim).size, "[split] the sizes add up to {} but dim '{}' has {} (line {})",
-          total, dim, x.dim(dim).size, at.line());
-  std::vector<Tensor> parts;
-  int64_t begin = 0;
-  for (int64_t s : sizes) parts.push_back(slice(x, dim, begin, s, at)), begin += s;
-  return parts;
+  return on_behalf_of("split", at, [&] {
+    int64_t total = 0;
+    for (int64_t s : sizes) total += s;
+    require(total == x.dim(dim).size, "the sizes add up to {} but dim '{}' has {}", total, dim,
+            x.dim(dim).size);
+    std::vector<Tensor> parts;
+    int64_t begin = 0;
+    for (int64_t s : sizes) parts.push_back(slice(x, dim, begin, s, at)), begin += s;
+    return parts;
+  });
 }
 
 std::vector<Tensor> unstack(Tensor x, const std::string& dim, Loc at) {
-  std::vector<Tensor> parts;
-  const Shape rest = x.shape().without({dim});
-  for (int64_t i = 0; i < x.dim(dim).size; ++i)
-    parts.push_back(reshape(slice(x, dim, i, 1, at), rest, at));
-  return parts;
+  return on_behalf_of("unstack", at, [&] {
+    std::vector<Tensor> parts;
+    const Shape rest = x.shape().without({dim});
+    for (int64_t i = 0; i < x.dim(dim).size; ++i)
+      parts.push_back(reshape(slice(x, dim, i, 1, at), rest, at));
+    return parts;
+  });
+}
+
+namespace {
+
+/// Sorted, so that the order of memory does not matter.
+std::vector<std::string> sorted_dims(const Shape& shape, const std::string& without) {
+  std::vector<std::string> dims;
+  for (const Dim& d : shape.without({without})) dims.push_back(Shape({d}).to_string());
+  std::sort(dims.begin(), dims.end());
+  return dims;
+}
+
+void require_equal_but(const std::vector<Tensor>& xs, const std::string& dim) {
+  require(!xs.empty(), "there are no operands");
+  for (const Tensor& x : xs) {
+    require(sorted_dims(x.shape(), dim) == sorted_dims(xs[0].shape(), dim),
+            "operands {} and {} differ in more than dim '{}'", xs[0].shape().to_string(),
+            x.shape().to_string(), dim);
+    require(x.dtype() == xs[0].dtype(), "operands are {} and {}; use cast()",
+            to_string(xs[0].dtype()), to_string(x.dtype()));
+  }
 }
 
 // Each part is padded to the whole and the results are added: linear, so that it works partial and
 // has its gradient.
-Tensor concat(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
-  require(!xs.empty(), "[concat] has no operands (line {})", at.line());
+Tensor join(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
+  require_equal_but(xs, dim);
   int64_t total = 0, before = 0;
   for (const Tensor& x : xs) total += x.dim(dim).size;
   Tensor result;
@@ -207,27 +237,34 @@ Tensor concat(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
     const int64_t size = x.dim(dim).size;
     Tensor part = pad(x, dim, before, total - before - size, 0, at);
     before += size;
-    if (part.shape().rank() == (result ? result.shape().rank() : part.shape().rank()) && result) {
-      part = part.shape() == result.shape() ? part : transpose(part, result.shape(), at);
+    if (!result) {
+      result = part;
+      continue;
     }
-    result = result ? (is_floating(x.dtype()) || x.dtype() != DType::bool_
-                           ? add(result, part, at)
-                           : logical_or(result, part, at))
-                    : part;
+    if (!(part.shape() == result.shape())) part = transpose(part, result.shape(), at);
+    result = x.dtype() == DType::bool_ ? logical_or(result, part, at) : add(result, part, at);
   }
   return result;
 }
 
+}  // namespace
+
+Tensor concat(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
+  return on_behalf_of("concat", at, [&] { return join(xs, dim, at); });
+}
+
 Tensor stack(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
-  require(!xs.empty(), "[stack] has no operands (line {})", at.line());
-  std::vector<Tensor> parts;
-  for (const Tensor& x : xs) {
-    std::vector<Dim> dims = {Dim(dim, 1)};
-    dims.insert(dims.end(), xs[0].shape().begin(), xs[0].shape().end());
-    Tensor same = x.shape() == xs[0].shape() ? x : transpose(x, xs[0].shape(), at);
-    parts.push_back(reshape(same, Shape(dims), at));
-  }
-  return concat(parts, dim, at);
+  return on_behalf_of("stack", at, [&] {
+    require_equal_but(xs, "");
+    std::vector<Tensor> parts;
+    for (const Tensor& x : xs) {
+      std::vector<Dim> dims = {Dim(dim, 1)};
+      dims.insert(dims.end(), xs[0].shape().begin(), xs[0].shape().end());
+      Tensor same = x.shape() == xs[0].shape() ? x : transpose(x, xs[0].shape(), at);
+      parts.push_back(reshape(same, Shape(dims), at));
+    }
+    return join(parts, dim, at);
+  });
 }
 
 }  // namespace tessera

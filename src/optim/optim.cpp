@@ -64,7 +64,7 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
                    const MinimizeOptions& options, Loc at) {
   Graph& g = loss.graph();
   const std::vector<Tensor> parameters = g.parameters();
-  require(!parameters.empty(), "minimize: the model has no parameters (line {})", at.line());
+  require(!parameters.empty(), "[minimize] the model has no parameters ({})", where(at));
   std::vector<Tensor> grads = gradients(loss, parameters, at);
   for (Tensor& grad : grads) g.mark_gradient(grad);
   PurposeScope purpose(g, Purpose::state);

@@ -1,0 +1,214 @@
+// The messages of shapes, graphs and ops: one test each. All name the op, the culprit, the numbers
+// and the caller's line.
+#include "expect_error.h"
+#include "tessera/tessera.h"
+
+using namespace tessera;
+using test::expect_usage;
+
+namespace {
+
+const Dim kA("a", 4), kB("b", 6), kC("c", 3);
+const char* kHere = "(errors_ops_test.cpp:";
+
+struct Inputs {
+  Graph g;
+  Tensor x = g.input("x", {kA, kB}, DType::float32);
+  Tensor y = g.input("y", {kB, kC}, DType::float32);
+  Tensor ids = g.input("ids", {kA}, DType::int32);
+};
+
+}  // namespace
+
+TEST_CASE("shape errors", "[errors]") {
+  expect_usage({"dim 'a' occurs twice", "[a=4, a=4]"}, [] { Shape({kA, kA}); });
+  expect_usage({"dim 'a' has size 0", "at least 1"}, [] { Shape({Dim("a", 0)}); });
+  expect_usage({"dim 0", "empty name"}, [] { Shape({Dim("", 2)}); });
+  expect_usage({"[alpha=4]", "no dim 'alhpa'", "did you mean 'alpha'?"},
+               [] { Shape({Dim("alpha", 4)}).dim("alhpa"); });
+  expect_usage({"empty Tensor"}, [] { relu(Tensor()); });
+}
+
+TEST_CASE("einsum errors", "[errors]") {
+  Inputs m;
+  Tensor wide = m.g.input("wide", {Dim("b", 7)}, DType::float32);
+  expect_usage({"[einsum] dim 'b' is 6 in operand 0 but 7 in operand 1", kHere}, [&] {
+    einsum({m.x, wide}, {kA});
+  });
+  expect_usage({"[einsum] dim 'a' is 4 in operand 0 but 5 in the result", kHere}, [&] {
+    einsum({m.x, m.y}, {Dim("a", 5), kC});
+  });
+  expect_usage({"[einsum] operand 1 is int32 but operand 0 is float32", "cast()", kHere}, [&] {
+    einsum({m.x, m.ids}, {kB});
+  });
+  expect_usage({"[einsum] there are no operands", kHere},
+               [&] { einsum(std::vector<Tensor>{}, {kB}); });
+  Graph other;
+  Tensor foreign = other.input("z", {kA}, DType::float32);
+  expect_usage({"another graph", kHere}, [&] { add(m.x, foreign); });
+}
+
+TEST_CASE("pointwise errors", "[errors]") {
+  Inputs m;
+  expect_usage({"[add] operand 1 is int32 but operand 0 is float32", kHere}, [&] { m.x + m.ids; });
+  Tensor other = m.g.input("other", {Dim("a", 5)}, DType::float32);
+  expect_usage({"[mul] dim 'a' is 4 in operand 0 but 5 in operand 1", kHere}, [&] { m.x* other; });
+  expect_usage({"[exp] the operand is int32; it must be floating", kHere}, [&] { exp(m.ids); });
+  expect_usage({"[where] the condition is float32; it must be bool", kHere},
+               [&] { where(m.x, m.x, m.x); });
+  Tensor yes = greater(m.x, m.x);
+  expect_usage({"[where] the choices are float32 and int32", kHere},
+               [&] { where(yes, m.x, m.ids); });
+  expect_usage({"[logical_not] the operand is float32; it must be bool", kHere},
+               [&] { logical_not(m.x); });
+  expect_usage({"[clip] lo 2 is above hi 1", kHere}, [&] { clip(m.x, 2, 1); });
+  expect_usage({"[dropout] rate 1 is not in [0, 1)", kHere}, [&] { dropout(m.x, 1); });
+  expect_usage({"[random_uniform] hi 0 is below lo 1", kHere},
+               [&] { random_uniform(m.g, {kA}, 1, 0); });
+}
+
+TEST_CASE("reduction errors", "[errors]") {
+  Inputs m;
+  expect_usage({"[reduce_sum]", "'q' is not in [a=4, b=6]", kHere}, [&] { reduce_sum(m.x, "q"); });
+  expect_usage({"'b' is given twice", kHere}, [&] { reduce_max(m.x, {"b", "b"}); });
+  expect_usage({"[reduce_any] the operand is float32; it must be bool", kHere},
+               [&] { reduce_any(m.x, "b"); });
+  expect_usage({"[softmax]", "'q' is not in", kHere}, [&] { softmax(m.x, "q"); });
+  expect_usage({"[softmax] the operand is int32; it must be floating", kHere},
+               [&] { softmax(m.ids, "a"); });
+  expect_usage({"[argmax]", "'q' is not in", kHere}, [&] { argmax(m.x, "q"); });
+  expect_usage({"[cumsum]", "'q' is not in", kHere}, [&] { cumsum(m.x, "q"); });
+  expect_usage({"[top_k] k = 7 is larger than dim 'b' of size 6", kHere},
+               [&] { top_k(m.x, "b", Dim("k", 7)); });
+  expect_usage({"dim 'a' occurs twice", kHere}, [&] { top_k(m.x, "b", Dim("a", 2)); });
+}
+
+TEST_CASE("indexing errors", "[errors]") {
+  Inputs m;
+  Tensor table = m.g.input("table", {Dim("vocab", 9), kC}, DType::float32);
+  expect_usage({"[gather] the indices are float32; they must be int32 or int64", kHere},
+               [&] { gather(table, m.x, "vocab"); });
+  expect_usage({"[gather] indexed dim 'vocb' is not in", "did you mean 'vocab'?", kHere},
+               [&] { gather(table, m.ids, "vocb"); });
+  Tensor clash = m.g.input("clash", {Dim("vocab", 9)}, DType::int32);
+  expect_usage({"[gather] the indexed dim 'vocab' is also in the indices", "rename", kHere},
+               [&] { gather(table, clash, "vocab"); });
+  Tensor updates = m.g.input("updates", {kA, kC}, DType::float32);
+  expect_usage({"[scatter_add] indexed dim 'vocb' is not in", kHere}, [&] {
+    scatter_add(m.ids, updates, {Dim("vocab", 9), kC}, "vocb");
+  });
+  expect_usage({"[scatter_add] dim 'b' of the result is not in the updates", kHere}, [&] {
+    scatter_add(m.ids, updates, {Dim("vocab", 9), kB}, "vocab");
+  });
+  expect_usage({"[scatter_add] dim 'a' of the indices is not in the updates", kHere}, [&] {
+    scatter_add(m.ids, m.y, {Dim("vocab", 9), kC}, "vocab");
+  });
+}
+
+TEST_CASE("loss errors", "[errors]") {
+  Inputs m;
+  expect_usage({"[cross_entropy]", "labels are [a=4]", "[b=6]", kHere},
+               [&] { cross_entropy(m.y, m.ids, "c"); });
+  expect_usage({"[cross_entropy] the labels are bool", kHere},
+               [&] { cross_entropy(m.x, greater(m.x, m.x), "b"); });
+  expect_usage({"[cross_entropy]", "'q' is not in", kHere},
+               [&] { cross_entropy(m.x, m.ids, "q"); });
+  expect_usage({"[cross_entropy] the logits are int32", kHere},
+               [&] { cross_entropy(m.ids, m.ids, "a"); });
+}
+
+TEST_CASE("norm and attention errors", "[errors]") {
+  Inputs m;
+  Tensor scale = m.g.input("scale", {kC}, DType::float32);
+  expect_usage({"[layer_norm] the scale is [c=3]; it must have the one dim 'b'", kHere},
+               [&] { layer_norm(m.x, "b", scale, scale); });
+  expect_usage({"[attention]", "query dim 'length' is not in", kHere},
+               [&] { attention(m.x, m.x, m.x); });
+}
+
+TEST_CASE("slice, pad, split, concat and stack errors", "[errors]") {
+  Inputs m;
+  expect_usage({"[slice] elements [3, 8) are not within dim 'b' of size 6", kHere},
+               [&] { slice(m.x, "b", 3, 5); });
+  expect_usage({"[slice]", "no dim 'q'", kHere}, [&] { slice(m.x, "q", 0, 1); });
+  expect_usage({"[pad] -1 before and 0 after dim 'b'", kHere}, [&] { pad(m.x, "b", -1, 0); });
+  expect_usage({"[shift]", "no dim 'q'", kHere}, [&] { shift(m.x, "q", 1); });
+  expect_usage({"[split] the sizes add up to 5 but dim 'b' has 6", kHere}, [&] {
+    split(m.x, "b", {2, 3});
+  });
+  expect_usage({"[concat] there are no operands", kHere}, [&] { concat({}, "b"); });
+  expect_usage({"[concat] operands [a=4, b=6] and [b=6, c=3] differ in more than dim 'b'", kHere},
+               [&] {
+                 concat({m.x, m.y}, "b");
+               });
+  expect_usage({"[concat]", "no dim 'q'", kHere}, [&] { concat({m.x, m.x}, "q"); });
+  expect_usage({"[concat] operands are float32 and int32", kHere}, [&] {
+    concat({reduce_sum(m.x, "b"), m.ids}, "a");
+  });
+  expect_usage({"[stack] operands [a=4, b=6] and [b=6, c=3] differ", kHere}, [&] {
+    stack({m.x, m.y}, "s");
+  });
+  expect_usage({"[stack] dim 'a' occurs twice", kHere}, [&] { stack({m.x, m.x}, "a"); });
+  expect_usage({"[unstack]", "no dim 'q'", kHere}, [&] { unstack(m.x, "q"); });
+}
+
+TEST_CASE("dims and shapes: op errors", "[errors]") {
+  Inputs m;
+  expect_usage({"[reshape] [a=4, b=6] has 24 elements but [n=25] has 25", kHere},
+               [&] { reshape(m.x, {Dim("n", 25)}); });
+  expect_usage({"[transpose] [a=4, b=6] and [a=4] do not have the same dims", kHere},
+               [&] { transpose(m.x, {kA}); });
+  expect_usage({"[broadcast] dim 'b' of [a=4, b=6] is not in the result [a=4]", kHere},
+               [&] { broadcast(m.x, {kA}); });
+  expect_usage({"[rename]", "no dim 'q'", kHere}, [&] { rename(m.x, "q", "r"); });
+  expect_usage({"[rename] dim 'b' occurs twice", kHere}, [&] { rename(m.x, "a", "b"); });
+  expect_usage({"no dim 'q'"}, [&] { m.x.prefer("q"); });
+}
+
+TEST_CASE("convolution and pooling errors", "[errors]") {
+  Graph g;
+  Tensor x = g.input("x", {Dim("n", 2), Dim("height", 5), Dim("width", 5)}, DType::float32);
+  Tensor f = g.input("f", {Dim("filter_height", 7), Dim("filter_width", 7)}, DType::float32);
+  Conv2dOptions o;
+  o.same = false;
+  expect_usage({"[conv2d] a window of 7 does not fit into dim 'height' of size 5", kHere},
+               [&] { conv2d(x, f, o); });
+  o.stride = 0;
+  expect_usage({"[conv2d]", "stride 0", kHere}, [&] { conv2d(x, f, o); });
+  expect_usage({"[conv2d]", "no dim 'filter_height'", kHere}, [&] { conv2d(x, x); });
+  PoolOptions p;
+  p.height = "hight";
+  expect_usage({"[max_pool]", "no dim 'hight'", "did you mean 'height'?", kHere},
+               [&] { max_pool(x, p); });
+  PoolOptions zero;
+  zero.window = zero.stride = 0;
+  expect_usage({"[max_pool]", "window of 0 with stride 0", kHere}, [&] { max_pool(x, zero); });
+}
+
+TEST_CASE("parameter and update errors", "[errors]") {
+  Inputs m;
+  Tensor w = m.g.parameter("w", {kA}, nn::zeros());
+  expect_usage({"update() of 'x'", "not a parameter or state", kHere},
+               [&] { m.g.update(m.x, m.x); });
+  expect_usage({"update() of 'w'", "[a=4]", "[a=4, b=6]", kHere}, [&] { m.g.update(w, m.x); });
+  expect_usage({"update() of 'w'", "float32", "int32", kHere}, [&] { m.g.update(w, m.ids); });
+  m.g.update(w, w + 1.0);
+  expect_usage({"'w' is updated twice", kHere}, [&] { m.g.update(w, w); });
+  expect_usage({"parameter 'v' has the bounded dim 'n'"},
+               [&] { m.g.parameter("v", {Dim::bounded("n", 3)}, nn::zeros()); });
+  const Initializer wrong = [](Graph& g, const Shape&, DType) { return constant(g, 1); };
+  expect_usage({"the initializer of 'u' made float32 [] where float32 [a=4] is needed"},
+               [&] { m.g.parameter("u", {kA}, wrong); });
+  expect_usage({"no tensor 'ww'", "did you mean 'w'?"}, [&] { m.g.find("ww"); });
+}
+
+TEST_CASE("minimize without parameters, and a model whose sizes do not fit", "[errors]") {
+  Inputs m;
+  expect_usage({"[minimize] the model has no parameters", kHere},
+               [&] { minimize(sum_all(m.x), constant(m.g, 1), sgd()); });
+  Graph g;
+  nn::GptOptions o;
+  o.d_model = 30;
+  o.heads = 4;
+  expect_usage({"gpt: d_model 30 is not a multiple of heads 4"}, [&] { nn::gpt(g, o); });
+}
