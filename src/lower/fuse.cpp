@@ -85,29 +85,36 @@ class Fuser {
     return {needs.begin(), needs.end()};
   }
 
+  static bool is_identity(const Step& step) {
+    return step.in.size() == 1 && step.out.size() == 1 && step.pointwise.code.size() == 1 &&
+           step.pointwise.code[0].dtype == step.in[0].dtype;
+  }
+
   /// A copy of a whole transient buffer: both hold the same for as long as they live.
   bool is_needless_copy(const Step& step) const {
-    if (step.kind != StepKind::compute || step.kernel != "copy") return false;
+    const bool moves = step.kind == StepKind::compute && step.kernel == "copy";
+    if (!moves && !(is_pointwise(step) && is_identity(step))) return false;
     const View &in = step.in[0], &out = step.out[0];
     auto is_whole = [&](const View& v) {
       return v.is_contiguous() && v.offset == 0 && v.shift == IntExpr{} &&
              v.elements() * size_of(v.dtype) == bytes_[v.buffer] && transient_[v.buffer] &&
              writes_.count(v.buffer) > 0 && writes_.at(v.buffer) == 1;
     };
-    return ports_.count(out.buffer) == 0 && in.dtype == out.dtype && is_whole(in) && is_whole(out);
+    return ports_.count(out.buffer) == 0 && in.dtype == out.dtype && in.sizes == out.sizes &&
+           is_whole(in) && is_whole(out);
   }
 
   void add(Step step) {
     const int number = static_cast<int>(unit_of_.size());
     for (View& v : step.in) rename(v);
-    if (is_needless_copy(step)) {
-      renamed_.emplace(step.out[0].buffer, step.in[0].buffer);
-      return;
-    }
     const bool pointwise = is_pointwise(step);
     if (pointwise) {
       step = with_sources(step, sources_);
       if (const auto source = source_of(step)) sources_.emplace(step.out[0].buffer, *source);
+    }
+    if (is_needless_copy(step)) {
+      renamed_.emplace(step.out[0].buffer, step.in[0].buffer);
+      return;
     }
     const int unit = static_cast<int>(units_.size());
     std::vector<int> needs = needs_of(step, number);
