@@ -11,6 +11,7 @@
 
 #include "tessera/data.h"
 #include "tessera/nn.h"
+#include "tessera/optim.h"
 
 namespace tessera {
 
@@ -55,7 +56,8 @@ struct ModelSpec {
   std::vector<ConfigKey> keys;  ///< its [model] keys
   /// Builds the model for a batch of that many examples; `partial`: the batch is a bound.
   std::function<nn::Model(Graph&, const Config&, int64_t batch, bool partial)> build;
-  /// Opens training (or held-out) data at data.path.
+  /// Opens training (or held-out) data, at data.path where it comes from a file (then an empty path
+  /// is an error).
   std::function<std::unique_ptr<DataSource>(const Config&, bool held_out)> data;
   /// Tokens of one example, for the tokens/s of the log: 1 for images.
   std::function<int64_t(const Config&)> tokens;
@@ -64,9 +66,13 @@ struct ModelSpec {
   /// Rules for --layout's default, e.g. "batch:data;heads,ff,vocab:model"; names of absent axes are
   /// left out.
   std::string layout;
+  /// An optimizer and a learning rate (of a step from 0) of the user's own; empty: those of
+  /// train.optimizer, train.schedule and train.lr.
+  std::function<Optimizer(const Config&)> optimizer = {};
+  std::function<double(const Config&, int64_t step)> learning_rate = {};
 };
 
-/// gpt, mlp.
+/// gpt, mlp, cnn.
 const std::vector<ModelSpec>& builtin_models();
 
 /// Runs `tessera ARGS` and returns the exit code: 0, 1 for an error (one line on stderr) or a

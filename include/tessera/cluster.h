@@ -21,7 +21,10 @@ class Cluster {
   /// launcher announces more ranks than MPI sees, and where it announces any and this build has no
   /// MPI.
   static Cluster from_environment(int ranks = 1);
-  /// Adopts a communicator of the host program; see tessera/interop/mpi.h.
+  /// Adopts a communicator of the host program, `comm` pointing to an MPI_Comm: call the typed
+  /// function of tessera/interop/mpi.h.
+  static Cluster adopt_mpi(const void* comm);
+  /// One rank per process, over a communicator of Tessera's own kind.
   static Cluster adopt(std::unique_ptr<Communicator> world);
 
   Cluster(Cluster&&) noexcept;

@@ -6,7 +6,7 @@ find_library(TESSERA_OPENBLAS NAMES openblas PATH_SUFFIXES openblas-pthread REQU
 add_library(tessera_openblas INTERFACE)
 target_include_directories(tessera_openblas INTERFACE $<BUILD_INTERFACE:${TESSERA_CBLAS_INCLUDE}>)
 target_link_libraries(tessera_openblas INTERFACE ${TESSERA_OPENBLAS})
-set(TESSERA_BLAS_TARGETS $<BUILD_INTERFACE:tessera_openblas>)
+set(TESSERA_BLAS_TARGETS $<BUILD_INTERFACE:tessera_openblas> $<INSTALL_INTERFACE:${TESSERA_OPENBLAS}>)
 
 set(TESSERA_HAVE_MPI OFF)
 if(NOT TESSERA_MPI STREQUAL "OFF")
@@ -18,7 +18,7 @@ if(NOT TESSERA_MPI STREQUAL "OFF")
   endif()
   if(MPI_CXX_FOUND)
     set(TESSERA_HAVE_MPI ON)
-    set(TESSERA_MPI_TARGETS $<BUILD_INTERFACE:MPI::MPI_CXX>)
+    set(TESSERA_MPI_TARGETS MPI::MPI_CXX)
   endif()
 endif()
 

@@ -82,6 +82,13 @@ Cluster Cluster::adopt(std::unique_ptr<Communicator> world) {
   return Cluster(std::move(state));
 }
 
+Cluster Cluster::adopt_mpi(const void* comm) {
+  require(comm != nullptr,
+          "[adopt_mpi] there is no communicator to adopt: it is MPI_COMM_NULL, or MPI is not "
+          "initialized or already finalized; call it between MPI_Init and MPI_Finalize");
+  return adopt(tessera::adopt_mpi(comm));
+}
+
 Cluster Cluster::mpi() { return adopt(make_mpi_world()); }
 
 int launched_ranks() {

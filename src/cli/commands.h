@@ -53,7 +53,8 @@ struct Trainer {
   std::vector<FunctionSpec> functions;
 };
 void build_trainer(const Job& job, Trainer& trainer, bool fetch_gradients);
-Schedule schedule_of(const Config& config);
+/// Of a step, from 0.
+double learning_rate(const Job& job, int64_t step);
 void feed_scalar(Session& session, Tensor input, double value);
 
 /// Mean loss over the held-out data, with the parameters of `trained`.

@@ -116,7 +116,15 @@ void take_stored_model(Job& job, const Checkpoint& checkpoint) {
   auto it = checkpoint.metadata.find("config");
   if (it == checkpoint.metadata.end()) return;
   Config stored = default_config(*job.spec);
-  stored.load_toml_text(it->second, checkpoint.path);
+  try {
+    stored.load_toml_text(it->second, checkpoint.path);
+  } catch (const Error& e) {
+    throw Error(e.kind(), fmt::format("'{}' was not written by the model '{}': {}", checkpoint.path,
+                                      job.spec->name, e.what()));
+  }
+  require(stored.text("model.name") == job.spec->name,
+          "'{}' holds a checkpoint of the model '{}', not of '{}'", checkpoint.path,
+          stored.text("model.name"), job.spec->name);
   for (const ConfigKey& k : stored.keys()) {
     if (k.name.rfind("model.", 0) == 0) job.config.set(k.name, k.value);
   }
@@ -128,9 +136,12 @@ Cluster make_cluster(const Job& job, const Arguments& args) {
   return cluster;
 }
 
-Schedule schedule_of(const Config& c) {
-  return {c.text("train.schedule"), c.number("train.lr"), c.integer("train.warmup"),
-          c.integer("train.steps"), 0.1};
+double learning_rate(const Job& job, int64_t step) {
+  const Config& c = job.config;
+  if (job.spec->learning_rate) return job.spec->learning_rate(c, step);
+  const Schedule schedule = {c.text("train.schedule"), c.number("train.lr"),
+                             c.integer("train.warmup"), c.integer("train.steps"), 0.1};
+  return schedule.at(step);
 }
 
 namespace {
@@ -154,7 +165,8 @@ void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   t.lr = t.graph.input("lr", {}, t.model.loss.dtype());
   MinimizeOptions options;
   options.clip = c.number("train.clip");
-  t.minimized = minimize(t.model.loss, t.lr, optimizer_of(c), options);
+  const Optimizer optimizer = job.spec->optimizer ? job.spec->optimizer(c) : optimizer_of(c);
+  t.minimized = minimize(t.model.loss, t.lr, optimizer, options);
   t.functions = {{"train", {t.model.loss, t.minimized.gradient_norm}, true}};
   if (fetch_gradients) {
     for (const Tensor& g : t.minimized.gradients) t.functions[0].outputs.push_back(g);
@@ -178,9 +190,11 @@ Evaluator::Evaluator(const Job& job, Cluster& cluster) {
   BatchOptions options = BatchOptions::evaluation();
   options.bounded = true;
   batcher_ = std::make_unique<Batcher>(*source_, batch, options);
+  std::vector<Tensor> outputs = {model_.loss};
+  if (model_.logits) outputs.push_back(model_.logits);
   CompileOptions compile{job.mesh,
                          job.layout,
-                         {{"eval", {model_.loss, model_.logits}, false}},
+                         {{"eval", outputs, false}},
                          static_cast<uint64_t>(job.config.integer("train.seed")),
                          1};
   session_ = std::make_unique<Session>(graph_, cluster, compile);

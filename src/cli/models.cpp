@@ -24,13 +24,18 @@ nn::Model build_gpt(Graph& g, const Config& c, int64_t batch, bool partial) {
   return nn::gpt(g, o);
 }
 
+const std::string& data_path(const Config& c) {
+  require(!c.text("data.path").empty(), "no data is given; use --data PATH");
+  return c.text("data.path");
+}
+
 std::unique_ptr<DataSource> text(const Config& c, bool held_out) {
   TextOptions o;
   o.length = c.integer("model.length");
   o.vocabulary = c.integer("model.vocab");
   const double split = 1 - c.number("data.held_out");
   (held_out ? o.first : o.last) = split;
-  return std::make_unique<TextData>(c.text("data.path"), o);
+  return std::make_unique<TextData>(data_path(c), o);
 }
 
 nn::Model build_mlp(Graph& g, const Config& c, int64_t batch, bool partial) {
@@ -56,7 +61,7 @@ nn::Model build_cnn(Graph& g, const Config& c, int64_t batch, bool partial) {
 }
 
 std::unique_ptr<DataSource> digits(const Config& c, bool held_out) {
-  const std::string base = c.text("data.path") + (held_out ? "/test-" : "/train-");
+  const std::string base = data_path(c) + (held_out ? "/test-" : "/train-");
   return std::make_unique<IdxData>(base + "images-idx3-ubyte.gz", base + "labels-idx1-ubyte.gz");
 }
 

@@ -1,5 +1,6 @@
 // The command line: arguments to Arguments, errors to one line and an exit code.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 
 #include "base/fail.h"
@@ -75,6 +76,30 @@ void add_checks(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
   verify->add_option("--json", a.json, "also write the report to FILE");
 }
 
+/// One line, with the nearest flag or command for one that is unknown.
+std::string command_line_error(CLI::App& app, const CLI::ParseError& error) {
+  std::string text = error.what();
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::vector<std::string> known, unknown = app.remaining(true);
+  CLI::App* at = &app;
+  for (CLI::App* sub : app.get_subcommands({})) {
+    if (sub->parsed()) at = sub;
+    known.push_back(sub->get_name());
+  }
+  if (at != &app) {
+    known.clear();
+    for (const CLI::Option* option : at->get_options()) {
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    }
+  }
+  if (!unknown.empty()) {
+    text = fmt::format("unknown {} '{}'{}", at == &app ? "command" : "argument", unknown[0],
+                       suggestion(unknown[0], known));
+  }
+  return fmt::format("{}; see 'tessera {}--help'", text, at == &app ? "" : at->get_name() + " ");
+}
+
 std::vector<Command> add_commands(CLI::App& app, Arguments& a,
                                   const std::vector<ModelSpec>& models) {
   std::vector<Command> commands;
@@ -126,8 +151,9 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    const int code = app.exit(e);
-    return code == 0 ? 0 : 2;
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help
+    std::fprintf(stderr, "tessera: usage error: %s\n", command_line_error(app, e).c_str());
+    return 2;
   }
   try {
     for (const Command& command : commands) {

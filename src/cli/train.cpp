@@ -50,7 +50,6 @@ struct Training {
 
 void prepare(Training& t) {
   const Config& c = t.job.config;
-  require(!c.text("data.path").empty(), "no data is given; use --data PATH");
   require(c.integer("train.batch") >= 1 && c.integer("train.steps") >= 1,
           "train.batch {} and train.steps {} must be at least 1", c.integer("train.batch"),
           c.integer("train.steps"));
@@ -69,12 +68,9 @@ void prepare(Training& t) {
   t.session = std::make_unique<Session>(t.trainer.graph, t.cluster, compile);
 }
 
-void open_checkpoints(Training& t, Progress& progress) {
-  if (t.args.checkpoint.empty()) {
-    require(!t.args.resume && t.args.save_every == 0,
-            "--resume and --save-every need --checkpoint DIR");
-    return;
-  }
+/// The newest checkpoint if the job goes on from it. Before anything is written.
+std::optional<Checkpoint> open_checkpoints(Training& t) {
+  if (t.args.checkpoint.empty()) return {};
   t.checkpoints =
       std::make_unique<Checkpoints>(t.cluster, t.args.checkpoint, static_cast<int>(t.args.keep));
   const std::optional<Checkpoint> latest = t.checkpoints->latest();
@@ -84,8 +80,11 @@ void open_checkpoints(Training& t, Progress& progress) {
             "from it, or "
             "choose another --checkpoint directory",
             t.args.checkpoint, latest ? latest->step : 0);
-    return;
   }
+  return latest;
+}
+
+void resume(Training& t, const std::optional<Checkpoint>& latest, Progress& progress) {
   if (!latest) {
     progress.note("no checkpoint yet: starting from step 0");
     return;
@@ -125,7 +124,6 @@ void run_step(Training& t, int64_t step) {
 
 void train_steps(Training& t, Progress& progress, double peak) {
   const Config& c = t.job.config;
-  const Schedule schedule = schedule_of(c);
   const int64_t steps = c.integer("train.steps"), every = c.integer("train.eval_every");
   const double tokens = static_cast<double>(c.integer("train.batch") * t.job.spec->tokens(c));
   const double flops = static_cast<double>(t.session->flops("train")) * t.cluster.size();
@@ -135,7 +133,7 @@ void train_steps(Training& t, Progress& progress, double peak) {
     const Clock::time_point begin = Clock::now();
     t.session->set_step(step);
     t.batcher->feed(*t.session, step);
-    feed_scalar(*t.session, t.trainer.lr, schedule.at(step));
+    feed_scalar(*t.session, t.trainer.lr, learning_rate(t.job, step));
     run_step(t, step);
     StepRecord r;
     r.loss = t.session->fetch_scalar(t.trainer.model.loss.name());
@@ -144,7 +142,7 @@ void train_steps(Training& t, Progress& progress, double peak) {
     mean_ms = step == t.first_step ? seconds * 1e3 : 0.9 * mean_ms + 0.1 * seconds * 1e3;
     r.step = step + 1;
     r.steps = steps;
-    r.lr = schedule.at(step);
+    r.lr = learning_rate(t.job, step);
     r.ms = seconds * 1e3;
     r.tokens_per_s = tokens / seconds;
     r.flops_per_s = flops / seconds;
@@ -165,13 +163,18 @@ void train_steps(Training& t, Progress& progress, double peak) {
 }  // namespace
 
 int train(const Arguments& args, const std::vector<ModelSpec>& models) {
+  require(!args.checkpoint.empty() || (!args.resume && args.save_every == 0),
+          "--resume and --save-every need --checkpoint DIR");
+  require(args.save_every >= 0, "--save-every {} is negative; 0 saves at the end only",
+          args.save_every);
   Job job = resolve(args, models, false);
   Cluster cluster = make_cluster(job, args);
   Training t{args, std::move(job), std::move(cluster), {}, {}, {}, {}, {}, 0};
   prepare(t);
+  const std::optional<Checkpoint> latest = open_checkpoints(t);
   Progress progress(t.cluster.is_root(), args.log, args.resume);
   progress.note(banner(t));
-  open_checkpoints(t, progress);
+  if (args.resume) resume(t, latest, progress);
   train_steps(t, progress, measured_peak(t.job.mesh, t.cluster));
   return 0;
 }
@@ -180,7 +183,6 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
   require(!args.checkpoint.empty(), "eval needs --checkpoint DIR");
   Job job = resolve(args, models, false);
   Cluster cluster = make_cluster(job, args);
-  require(!job.config.text("data.path").empty(), "no data is given; use --data PATH");
   const std::optional<Checkpoint> latest = find_latest(args.checkpoint);
   require(latest.has_value(), "'{}' holds no checkpoint", args.checkpoint);
   take_stored_model(job, *latest);

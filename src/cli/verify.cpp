@@ -25,7 +25,8 @@ void feed_examples(Session& session, const nn::Model& model, const Config& confi
     std::vector<int64_t> sizes;
     for (const Dim& d : input.shape()) sizes.push_back(d.size);
     Array array(input.dtype(), input.shape().names(), sizes);
-    const int64_t classes = model.logits.shape()[model.logits.shape().rank() - 1].size;
+    const bool scores = model.logits && model.logits.shape().rank() > 0;
+    const int64_t classes = scores ? model.logits.shape().dims().back().size : 2;
     for (int64_t i = 0; i < array.elements(); ++i) {
       uint64_t h = static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15ull +
                    static_cast<uint64_t>(step) * 0xD1B54A32D192ED03ull;
@@ -52,11 +53,10 @@ Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t step
       t.graph, cluster,
       {mesh, layout, t.functions, static_cast<uint64_t>(job.config.integer("train.seed")), 1});
   Outcome outcome;
-  const Schedule schedule = schedule_of(job.config);
   for (int64_t step = 0; step < steps; ++step) {
     session.set_step(step);
     feed_examples(session, t.model, job.config, step);
-    feed_scalar(session, t.lr, schedule.at(step));
+    feed_scalar(session, t.lr, learning_rate(job, step));
     session.run("train");
     outcome.losses.push_back(session.fetch_scalar(t.model.loss.name()));
   }

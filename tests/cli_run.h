@@ -1,0 +1,83 @@
+// Running the command line in a folder of its own.
+#pragma once
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "io_folder.h"
+
+namespace tessera::test {
+
+struct CliResult {
+  int code = -1;
+  std::string out, err;
+};
+
+/// `tessera ARGUMENTS` in the folder; `environment` is "NAME=value ...".
+inline CliResult run_cli_in(const Folder& folder, const std::string& arguments,
+                            const std::string& environment = "") {
+  const std::string command = "cd '" + folder.dir + "' && env " + environment +
+                              " " TESSERA_CLI " " + arguments + " > stdout.txt 2> stderr.txt";
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, folder.read("stdout.txt"),
+          folder.read("stderr.txt")};
+}
+
+/// It ends with `code` and exactly one line on stderr that has all `words`.
+inline void expect_failure(const CliResult& result, int code,
+                           std::initializer_list<std::string> words) {
+  INFO("stderr: " << result.err);
+  CHECK(result.code == code);
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+  CHECK(result.err.rfind("tessera: ", 0) == 0);
+  for (const std::string& word : words) {
+    INFO("missing: " << word);
+    CHECK(result.err.find(word) != std::string::npos);
+  }
+}
+
+inline void expect_success(const CliResult& result) {
+  INFO("stdout: " << result.out << "\nstderr: " << result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.err.empty());
+}
+
+/// The objects of a log; `key` is in all of them.
+inline std::vector<nlohmann::json> log_of(const Folder& folder, const std::string& name,
+                                          const std::string& key) {
+  std::vector<nlohmann::json> records;
+  std::istringstream lines(folder.read(name));
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json record = nlohmann::json::parse(line);
+    if (record.contains(key)) records.push_back(record);
+  }
+  return records;
+}
+
+/// Loss by step; of a step that was run twice the last.
+inline std::map<int64_t, double> losses_of(const Folder& folder, const std::string& name) {
+  std::map<int64_t, double> losses;
+  for (const nlohmann::json& record : log_of(folder, name, "loss"))
+    losses[record["step"].get<int64_t>()] = record["loss"].get<double>();
+  return losses;
+}
+
+/// 4,000 bytes of text that repeats with variations.
+inline std::string some_text() {
+  std::string text;
+  for (int i = 0; text.size() < 4000; ++i) text += "line " + std::to_string(i * i) + " of it\n";
+  return text.substr(0, 4000);
+}
+
+/// The smallest gpt that is one.
+inline const char* kTinyGpt =
+    "gpt --data text.txt --batch 4 --set layers=1 d_model=16 heads=2 ff=16 length=8 "
+    "schedule=constant warmup=2 ";
+
+}  // namespace tessera::test

@@ -1,0 +1,201 @@
+// The command line from outside: exit codes, one line on stderr, nothing half-written.
+#include "cli_run.h"
+
+using namespace tessera::test;
+
+namespace {
+
+/// A folder with text to train on.
+struct TextFolder : Folder {
+  TextFolder() { write("text.txt", some_text()); }
+};
+
+CliResult train(const Folder& f, const std::string& more, const std::string& environment = "") {
+  return run_cli_in(f, std::string("train ") + kTinyGpt + more, environment);
+}
+
+}  // namespace
+
+TEST_CASE("cli: wrong words are usage errors with exit code 2", "[cli]") {
+  const Folder f;
+  expect_failure(run_cli_in(f, ""), 2, {"tessera --help"});
+  expect_failure(run_cli_in(f, "trian gpt"), 2,
+                 {"unknown command 'trian'", "did you mean 'train'?"});
+  expect_failure(run_cli_in(f, "train gpt --stpes 3"), 2,
+                 {"unknown argument '--stpes'", "did you mean '--steps'?", "tessera train --help"});
+  expect_failure(run_cli_in(f, "train"), 2, {"model"});
+  expect_failure(run_cli_in(f, "train gpt --keep many"), 2, {"--keep", "many"});
+  expect_failure(run_cli_in(f, "eval gpt"), 2, {"--checkpoint"});
+}
+
+TEST_CASE("cli: help works on each command", "[cli]") {
+  const Folder f;
+  expect_success(run_cli_in(f, "--help"));
+  for (const std::string name : {"info", "train", "eval", "generate", "explain", "verify"}) {
+    const CliResult help = run_cli_in(f, name + " --help");
+    expect_success(help);
+    CHECK(help.out.find("Example:") != std::string::npos);
+  }
+}
+
+TEST_CASE("cli: wrong models, keys, meshes and layouts", "[cli]") {
+  const TextFolder f;
+  const std::set<std::string> before = {"text.txt", "stdout.txt", "stderr.txt"};
+  expect_failure(run_cli_in(f, "train gtp --data text.txt"), 1,
+                 {"unknown model 'gtp'", "did you mean 'gpt'?"});
+  expect_failure(train(f, "--set layer=2"), 1, {"unknown key 'layer'", "did you mean 'layers'?"});
+  expect_failure(train(f, "--set layers"), 1, {"--set 'layers' is not key=value"});
+  expect_failure(train(f, "--set layers=two"), 1, {"'model.layers' is 'two'"});
+  expect_failure(train(f, "--set optimizer=adamv"), 1, {"unknown optimizer 'adamv'", "'adamw'?"});
+  expect_failure(train(f, "--set schedule=cosin"), 1, {"unknown schedule 'cosin'", "'cosine'?"});
+  expect_failure(train(f, "--set dtype=float31"), 1, {"unknown dtype 'float31'", "'float32'?"});
+  expect_failure(train(f, "--steps 0"), 1, {"train.steps 0"});
+  expect_failure(train(f, "--set batch=0"), 1, {"train.batch 0"});
+  expect_failure(train(f, "--mesh data:0"), 1, {"mesh axis 'data' has size 0"});
+  expect_failure(train(f, "--mesh 0"), 1, {"'0' is not 'axis:size'"});
+  expect_failure(train(f, "--mesh \"data:2;data:2\""), 1, {"'data' is named twice"});
+  expect_failure(train(f, "--mesh data:2 --layout btach:data"), 1,
+                 {"no tensor has a dim 'btach'", "did you mean 'batch'?"});
+  expect_failure(train(f, "--mesh data:2 --layout batch:dta"), 1, {"did you mean 'data'?"});
+  expect_failure(train(f, "--mesh data:2 --layout batch,d_model:data"), 1,
+                 {"both claim mesh axis 'data'", "gpt.cpp:"});
+  expect_failure(train(f, "--mesh data:2 --layout @rules.txt"), 1, {"rules.txt"});
+  expect_failure(run_cli_in(f, "train run.toml"), 1, {"cannot open configuration 'run.toml'"});
+  CHECK(f.names() == before);
+}
+
+TEST_CASE("cli: data files that are missing, empty, too short or damaged", "[cli]") {
+  const TextFolder f;
+  f.write("empty.txt", "");
+  f.write("short.txt", "abc");
+  expect_failure(run_cli_in(f, "train gpt --log log.jsonl"), 1, {"--data PATH"});
+  expect_failure(run_cli_in(f, "train gpt --data nope.txt"), 1, {"nope.txt"});
+  expect_failure(run_cli_in(f, "train gpt --data empty.txt"), 1, {"empty.txt"});
+  expect_failure(run_cli_in(f, "train gpt --data short.txt"), 1, {"short.txt"});
+  expect_failure(run_cli_in(f, "train mlp --data ."), 1, {"train-images-idx3-ubyte.gz"});
+  f.write("train-images-idx3-ubyte.gz", "not an image file");
+  f.write("train-labels-idx1-ubyte.gz", "nor labels");
+  expect_failure(run_cli_in(f, "train mlp --data . --log log.jsonl"), 1,
+                 {"train-images-idx3-ubyte.gz"});
+  CHECK(f.names().count("log.jsonl") == 0);
+}
+
+TEST_CASE("cli: a launcher that MPI does not see is refused", "[cli]") {
+  const TextFolder f;
+  expect_failure(train(f, "--steps 1", "OMPI_COMM_WORLD_SIZE=4"), 1,
+                 {"OMPI_COMM_WORLD_SIZE says this job has 4 ranks"});
+}
+
+TEST_CASE("cli: flags of checkpoints", "[cli]") {
+  const TextFolder f;
+  expect_failure(train(f, "--resume --log log.jsonl"), 1, {"--checkpoint DIR"});
+  expect_failure(train(f, "--save-every 2"), 1, {"--checkpoint DIR"});
+  expect_failure(train(f, "--checkpoint ck --keep 0"), 1, {"keep"});
+  expect_failure(run_cli_in(f, "eval gpt --data text.txt --checkpoint none"), 1,
+                 {"'none' holds no checkpoint"});
+  CHECK(f.names().count("log.jsonl") == 0);
+}
+
+TEST_CASE("cli: an earlier run is not overwritten, nor its log", "[cli]") {
+  const TextFolder f;
+  expect_success(train(f, "--steps 2 --checkpoint ck --log log.jsonl"));
+  const std::string log = f.read("log.jsonl");
+  expect_failure(train(f, "--steps 2 --checkpoint ck --log log.jsonl"), 1,
+                 {"earlier run", "step 2", "--resume"});
+  CHECK(f.read("log.jsonl") == log);
+}
+
+TEST_CASE("cli: the checkpoint of another model is refused", "[cli]") {
+  const TextFolder f;
+  expect_success(train(f, "--steps 1 --checkpoint ck"));
+  const std::string file = f.read("ck/step-00000001.safetensors");
+  expect_failure(train(f, "--steps 3 --checkpoint ck --resume --set d_model=32"), 1,
+                 {"step-00000001.safetensors"});
+  expect_failure(train(f, "--steps 3 --checkpoint ck --resume --set layers=2"), 1,
+                 {"step-00000001.safetensors", "block1"});
+  CHECK(f.read("ck/step-00000001.safetensors") == file);
+  expect_failure(run_cli_in(f, "eval mlp --data . --checkpoint ck"), 1,
+                 {"not written by the model 'mlp'"});
+}
+
+TEST_CASE("cli: damaged checkpoints", "[cli]") {
+  const TextFolder f;
+  expect_success(train(f, "--steps 1 --checkpoint ck"));
+  const std::string name = "ck/step-00000001.safetensors", good = f.read(name);
+  const std::string resume = "--steps 2 --checkpoint ck --resume";
+  const std::string damaged[] = {good.substr(0, good.size() - 10), good.substr(0, 4), "",
+                                 std::string(8, '\xff') + good.substr(8)};
+  for (const std::string& bytes : damaged) {
+    f.write(name, bytes);
+    expect_failure(train(f, resume), 1, {"step-00000001.safetensors"});
+    expect_failure(run_cli_in(f, "generate gpt --checkpoint ck"), 1, {"step-00000001.safetensors"});
+    CHECK(f.read(name) == bytes);
+  }
+  f.write(name, good);
+  f.write("ck/step-00000009.safetensors", "rubbish");
+  const CliResult result = train(f, resume);
+  expect_success(result);
+  CHECK(result.out.find("step-00000009.safetensors") != std::string::npos);
+  CHECK(result.out.find("resumed from ck/step-00000001.safetensors") != std::string::npos);
+}
+
+TEST_CASE("cli: the log has the documented fields", "[cli]") {
+  const TextFolder f;
+  expect_success(train(f, "--steps 3 --mesh data:2 --log log.jsonl"));
+  const std::vector<nlohmann::json> steps = log_of(f, "log.jsonl", "loss");
+  REQUIRE(steps.size() == 3);
+  const std::string documented = [] {
+    std::ifstream in(TESSERA_SOURCE_DIR "/docs/log.md");
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }();
+  const std::set<std::string> fields = {"step",       "steps",        "loss",         "grad_norm",
+                                        "lr",         "ms",           "tokens_per_s", "flops_per_s",
+                                        "peak_share", "memory_bytes", "eta_s"};
+  for (const nlohmann::json& record : steps) {
+    std::set<std::string> present;
+    for (const auto& [key, value] : record.items()) {
+      present.insert(key);
+      CHECK(value.is_number());
+      CHECK(documented.find("`" + key + "`") != std::string::npos);
+    }
+    CHECK(present == fields);
+  }
+  CHECK(log_of(f, "log.jsonl", "eval_loss").size() == 1);
+}
+
+TEST_CASE("cli: eval and generate from a checkpoint", "[cli]") {
+  const TextFolder f;
+  expect_success(train(f, "--steps 2 --mesh model:2 --checkpoint ck"));
+  const CliResult eval =
+      run_cli_in(f, "eval gpt --data text.txt --checkpoint ck --mesh data:2 --set batch=4");
+  expect_success(eval);
+  CHECK(eval.out.find("step 2, loss ") != std::string::npos);
+  const CliResult text = run_cli_in(
+      f, "generate gpt --checkpoint ck --prompt line --tokens 5 --temperature 0 --mesh model:2");
+  expect_success(text);
+  CHECK(text.out.find("line") != std::string::npos);
+}
+
+TEST_CASE("cli: reports parse as JSON", "[cli]") {
+  const Folder f;
+  expect_success(run_cli_in(f, "explain gpt --mesh \"data:4;model:8\" --json explain.json"));
+  CHECK(nlohmann::json::parse(f.read("explain.json")).is_object());
+  expect_success(run_cli_in(f, "info --mesh data:2 --json info.json"));
+  CHECK(nlohmann::json::parse(f.read("info.json")).is_object());
+  expect_failure(run_cli_in(f, "explain gpt --print-after=nothing"), 1, {"nothing"});
+  expect_failure(run_cli_in(f, "explain gpt --json no/such/dir.json"), 1, {"no/such/dir.json"});
+}
+
+TEST_CASE("cli: verify compares and its exit code says so", "[cli]") {
+  const Folder f;
+  const std::string data = " --set data.path='" TESSERA_SOURCE_DIR "/data/digits' ";
+  const CliResult equal = run_cli_in(f, "verify mlp --mesh a:2 --json v.json" + data);
+  expect_success(equal);
+  const nlohmann::json report = nlohmann::json::parse(f.read("v.json"));
+  CHECK(report["equal"] == true);
+  CHECK(report["layouts"].get<int>() >= 4);
+  const CliResult strict = run_cli_in(f, "verify mlp --mesh a:2 --tolerance 1e-30" + data);
+  CHECK(strict.code == 1);
+  CHECK(strict.out.find("NOT EQUAL") != std::string::npos);
+  CHECK(strict.err.empty());
+}
