@@ -293,7 +293,7 @@ class Builder {
 
   Tensor apply(int kind) {
     Tensor x = any();
-    switch (kind % 13) {
+    switch (kind % 14) {
       case 0:
         return unary(x);
       case 1:
@@ -321,7 +321,8 @@ class Builder {
 
   void finish() {
     const size_t n = pool_.size();
-    model_.outputs = {pool_[n - 1], pool_[n - 2]};
+    model_.outputs = {identity(pool_[n - 1]),
+                      identity(pool_[n - 2])};  // never a stored tensor itself
     Tensor loss =
         (mean_all(sin(pool_[n - 1])) + mean_all(square(pool_[n - 2])) * 0.5).named("loss");
     model_.outputs.push_back(loss);
@@ -368,9 +369,11 @@ void build(const Recipe& recipe, RandomModel& model) { Builder(recipe, model).ru
 Recipe draw_recipe(std::mt19937_64& random) {
   Recipe recipe;
   const size_t dims = 3 + random() % 3, steps = 3 + random() % 8;
-  for (size_t i = 0; i < dims; ++i) recipe.sizes.push_back(1 + static_cast<int64_t>(random() % 6));
+  const int64_t sizes[] = {1, 2, 3, 4,
+                           4, 5, 6, 6};  // uneven ones, and some that merge without padding
+  for (size_t i = 0; i < dims; ++i) recipe.sizes.push_back(sizes[random() % std::size(sizes)]);
   for (size_t i = 0; i < steps; ++i) {
-    RecipeStep step{static_cast<int>(random() % 13), {}};
+    RecipeStep step{static_cast<int>(random() % 14), {}};
     for (int k = 0; k < 24; ++k) step.draws.push_back(static_cast<uint32_t>(random() >> 32));
     recipe.steps.push_back(std::move(step));
   }

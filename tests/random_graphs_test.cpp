@@ -98,8 +98,8 @@ Report attempt(const Recipe& recipe, Clusters& clusters) {
   } catch (const Error& e) {
     const std::string text = e.what();
     const bool refused =
-        e.kind() == ErrorKind::usage && (text.find("both claim mesh axis") != std::string::npos ||
-                                         text.find("disagree about dim") != std::string::npos);
+        e.kind() == ErrorKind::usage &&
+        (text.find("both claim mesh axis") != std::string::npos || text.find("layout rule") == 0);
     if (refused) return {Outcome::refused, text};
     clusters.drop(ranks);
     return {Outcome::failed, fmt::format("{} error: {}", to_string(e.kind()), text)};
