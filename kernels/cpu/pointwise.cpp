@@ -151,6 +151,7 @@ void Pointwise::run_load(Op& op, const void*& reg, const Extent& e) {
   const char* from =
       static_cast<const char*>(op.arg->data) + offsets_[p.operand] * size_of(op.arg->dtype);
   const bool narrow = op.arg->dtype == DType::bfloat16;
+  reg = op.buffer;  // an earlier block, of fewer rows, may have been read in place
   if (p.dense(e)) {
     if (narrow) {
       ops_.widen({from, nullptr, nullptr, op.buffer, e.elements()});

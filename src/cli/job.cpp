@@ -77,7 +77,7 @@ Config default_config(const ModelSpec& spec) {
 }
 
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
-  require(!args.model.empty(), "no model is given; known: gpt, mlp, or a TOML file");
+  require(!args.model.empty(), "no model is given; known: gpt, mlp, cnn, or a TOML file");
   const std::string name = is_file(args.model) ? model_of_file(args.model) : args.model;
   const ModelSpec& spec = find_model(name, models);
   Job job{&spec, default_config(spec), {}, {}};

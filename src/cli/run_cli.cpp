@@ -14,7 +14,7 @@ using cli::Arguments;
 
 void add_model(CLI::App* app, Arguments& a) {
   app->add_option("model", a.model,
-                  "gpt, mlp, or a TOML file with tables model, train, data, layout")
+                  "gpt, mlp, cnn, or a TOML file with tables model, train, data, layout")
       ->required();
   app->add_option("--set", a.sets,
                   "key=value; keys may be short where unambiguous: --set layers=4 lr=3e-4")
