@@ -39,12 +39,13 @@ Tensor truncated_normal(Graph& g, const Shape& shape, double mean = 0, double st
 
 // ----------------------------------------------------------------------------- pointwise, one
 // operand
-#define TESSERA_UNARY_OPS(X)                                                                       \
-  X(neg)                                                                                           \
-  X(abs)                                                                                           \
-  X(sign)                                                                                          \
-  X(exp) X(log) X(log1p) X(sqrt) X(rsqrt) X(reciprocal) X(square) X(sin) X(cos) X(tanh) X(sigmoid) \
-      X(softplus) X(relu) X(gelu) X(silu) X(erf) X(erf_inv) X(floor) X(ceil) X(round)              \
+#define TESSERA_UNARY_OPS(X)                                                                \
+  X(neg)                                                                                    \
+  X(abs)                                                                                    \
+  X(sign)                                                                                   \
+  X(exp)                                                                                    \
+  X(log) X(log1p) X(sqrt) X(rsqrt) X(reciprocal) X(square) X(sin) X(cos) X(tanh) X(sigmoid) \
+      X(softplus) X(relu) X(gelu) X(silu) X(erf) X(erf_inv) X(floor) X(ceil) X(round)       \
           X(logical_not) X(is_finite)
 #define X(name) Tensor name(Tensor x, Loc at = Loc::current());
 TESSERA_UNARY_OPS(X)
@@ -64,11 +65,12 @@ Tensor dropout(Tensor x, double rate, Loc at = Loc::current());
 // ---------------------------------------------------------------------------- pointwise, two
 // operands Broadcasting by name: the result has the dims of the operand that contains the other's,
 // else those of the first followed by those of the second that it lacks.
-#define TESSERA_BINARY_OPS(X)                                                              \
-  X(add)                                                                                   \
-  X(sub)                                                                                   \
-  X(mul)                                                                                   \
-  X(div) X(floor_div) X(mod) X(pow) X(minimum) X(maximum) X(less) X(less_equal) X(greater) \
+#define TESSERA_BINARY_OPS(X)                                                       \
+  X(add)                                                                            \
+  X(sub)                                                                            \
+  X(mul)                                                                            \
+  X(div)                                                                            \
+  X(floor_div) X(mod) X(pow) X(minimum) X(maximum) X(less) X(less_equal) X(greater) \
       X(greater_equal) X(equal) X(not_equal) X(logical_and) X(logical_or)
 #define X(name) Tensor name(Tensor a, Tensor b, Loc at = Loc::current());
 TESSERA_BINARY_OPS(X)
