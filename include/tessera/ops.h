@@ -39,6 +39,7 @@ Tensor truncated_normal(Graph& g, const Shape& shape, double mean = 0, double st
 
 // ----------------------------------------------------------------------------- pointwise, one
 // operand
+// clang-format off
 #define TESSERA_UNARY_OPS(X)                                                                \
   X(neg)                                                                                    \
   X(abs)                                                                                    \
@@ -47,6 +48,7 @@ Tensor truncated_normal(Graph& g, const Shape& shape, double mean = 0, double st
   X(log) X(log1p) X(sqrt) X(rsqrt) X(reciprocal) X(square) X(sin) X(cos) X(tanh) X(sigmoid) \
       X(softplus) X(relu) X(gelu) X(silu) X(erf) X(erf_inv) X(floor) X(ceil) X(round)       \
           X(logical_not) X(is_finite)
+// clang-format on
 #define X(name) Tensor name(Tensor x, Loc at = Loc::current());
 TESSERA_UNARY_OPS(X)
 #undef X
@@ -65,6 +67,7 @@ Tensor dropout(Tensor x, double rate, Loc at = Loc::current());
 // ---------------------------------------------------------------------------- pointwise, two
 // operands Broadcasting by name: the result has the dims of the operand that contains the other's,
 // else those of the first followed by those of the second that it lacks.
+// clang-format off
 #define TESSERA_BINARY_OPS(X)                                                       \
   X(add)                                                                            \
   X(sub)                                                                            \
@@ -72,6 +75,7 @@ Tensor dropout(Tensor x, double rate, Loc at = Loc::current());
   X(div)                                                                            \
   X(floor_div) X(mod) X(pow) X(minimum) X(maximum) X(less) X(less_equal) X(greater) \
       X(greater_equal) X(equal) X(not_equal) X(logical_and) X(logical_or)
+// clang-format on
 #define X(name) Tensor name(Tensor a, Tensor b, Loc at = Loc::current());
 TESSERA_BINARY_OPS(X)
 #undef X
@@ -79,6 +83,7 @@ TESSERA_BINARY_OPS(X)
 /// bool.
 Tensor where(Tensor condition, Tensor a, Tensor b, Loc at = Loc::current());
 
+// clang-format off
 #define TESSERA_OPERATOR(symbol, name)                                                      \
   inline Tensor operator symbol(At a, At b) { return name(a.tensor, b.tensor, a.at); }      \
   inline Tensor operator symbol(At a, double b) {                                           \
@@ -87,6 +92,7 @@ Tensor where(Tensor condition, Tensor a, Tensor b, Loc at = Loc::current());
   inline Tensor operator symbol(double a, At b) {                                           \
     return name(constant(b.tensor.graph(), a, b.tensor.dtype(), {}, b.at), b.tensor, b.at); \
   }
+// clang-format on
 TESSERA_OPERATOR(+, add)
 TESSERA_OPERATOR(-, sub)
 TESSERA_OPERATOR(*, mul)

@@ -57,19 +57,27 @@ void build_trainer(const Job& job, Trainer& trainer, bool fetch_gradients);
 double learning_rate(const Job& job, int64_t step);
 void feed_scalar(Session& session, Tensor input, double value);
 
+/// What the held-out data say of a model.
+struct Evaluation {
+  double loss = 0;
+  double accuracy =
+      -1;  ///< share of examples whose largest logit is the label; -1 for models without "labels"
+};
+
 /// Mean loss over the held-out data, with the parameters of `trained`.
 class Evaluator {
  public:
   Evaluator(const Job& job, Cluster& cluster);
-  double run(Session& trained);
+  Evaluation run(Session& trained);
   /// The same with the parameters of a checkpoint.
-  double run_checkpoint(const std::string& path);
+  Evaluation run_checkpoint(const std::string& path);
   int64_t examples() const { return source_->examples(); }
   Session& session() { return *session_; }
   nn::Model& model() { return model_; }
 
  private:
-  double mean_loss();
+  Evaluation evaluate();
+  int64_t count_hits(int64_t rows);
   Graph graph_;
   nn::Model model_;
   std::unique_ptr<DataSource> source_;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 
 #include "base/fail.h"
@@ -200,7 +201,7 @@ Evaluator::Evaluator(const Job& job, Cluster& cluster) {
   session_ = std::make_unique<Session>(graph_, cluster, compile);
 }
 
-double Evaluator::run(Session& trained) {
+Evaluation Evaluator::run(Session& trained) {
   for (const std::string& name : session_->stored_names()) {  // the same layout: slices are equal
     const std::vector<Slice> from = trained.slices(name), to = session_->slices(name);
     for (size_t i = 0; i < from.size(); ++i) {
@@ -210,23 +211,44 @@ double Evaluator::run(Session& trained) {
       std::memcpy(to[i].data, from[i].data, static_cast<size_t>(elements * size_of(from[i].dtype)));
     }
   }
-  return mean_loss();
+  return evaluate();
 }
 
-double Evaluator::run_checkpoint(const std::string& path) {
+Evaluation Evaluator::run_checkpoint(const std::string& path) {
   for (const std::string& name : session_->stored_names())
     session_->assign(name, read_tensor(path, name));
-  return mean_loss();
+  return evaluate();
 }
 
-double Evaluator::mean_loss() {
+/// Rows of the last batch whose largest logit is at their label.
+int64_t Evaluator::count_hits(int64_t rows) {
+  const Array logits = session_->fetch(model_.logits.name()), labels = session_->fetch("labels");
+  const int64_t classes = logits.sizes.back();
+  int64_t hits = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    int64_t best = 0;
+    for (int64_t c = 1; c < classes; ++c) {
+      if (logits.at(r * classes + c) > logits.at(r * classes + best)) best = c;
+    }
+    hits += best == static_cast<int64_t>(labels.at(r));
+  }
+  return hits;
+}
+
+Evaluation Evaluator::evaluate() {
   double sum = 0;
+  int64_t hits = 0;
+  bool has_labels = static_cast<bool>(model_.logits) && model_.logits.shape().rank() == 2;
+  has_labels = has_labels && std::any_of(model_.inputs.begin(), model_.inputs.end(),
+                                         [](const Tensor& t) { return t.name() == "labels"; });
   for (int64_t s = 0; s < batcher_->steps(); ++s) {
     const int64_t rows = batcher_->feed(*session_, s);
     session_->run("eval");
     sum += session_->fetch_scalar(model_.loss.name()) * static_cast<double>(rows);
+    if (has_labels) hits += count_hits(rows);
   }
-  return sum / static_cast<double>(source_->examples());
+  const double examples = static_cast<double>(source_->examples());
+  return {sum / examples, has_labels ? static_cast<double>(hits) / examples : -1};
 }
 
 }  // namespace tessera::cli

@@ -111,7 +111,7 @@ std::vector<ModelSpec> make_models() {
                      {"model.channels2", "6"},
                      {"model.hidden", "8"},
                      {"train.batch", "4"}},
-                    "batch:data;channels1,channels2,hidden:model"});
+                    "batch:data;channels1,hidden:model"});
   return models;
 }
 

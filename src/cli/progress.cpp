@@ -95,9 +95,15 @@ void Progress::note(const std::string& text) {
   bar_shown_ = false;
 }
 
-void Progress::evaluation(int64_t step, double loss) {
-  note(fmt::format("eval at step {}: loss {:.4f}", step, loss));
-  if (active_) write_log(nlohmann::json{{"step", step}, {"eval_loss", loss}}.dump());
+void Progress::evaluation(int64_t step, double loss, double accuracy) {
+  nlohmann::json line = {{"step", step}, {"eval_loss", loss}};
+  std::string text = fmt::format("eval at step {}: loss {:.4f}", step, loss);
+  if (accuracy >= 0) {
+    line["eval_accuracy"] = accuracy;
+    text += fmt::format(", accuracy {:.2f} %", 100 * accuracy);
+  }
+  note(text);
+  if (active_) write_log(line.dump());
 }
 
 }  // namespace tessera::cli

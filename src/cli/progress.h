@@ -28,7 +28,8 @@ class Progress {
   void step(const StepRecord& record);
   /// One line between steps.
   void note(const std::string& text);
-  void evaluation(int64_t step, double loss);
+  /// accuracy < 0: none.
+  void evaluation(int64_t step, double loss, double accuracy);
 
  private:
   void write_log(const std::string& line);

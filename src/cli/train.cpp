@@ -155,7 +155,8 @@ void train_steps(Training& t, Progress& progress, double peak) {
       save(t, step + 1);
     if (last || (every > 0 && (step + 1) % every == 0)) {
       if (!evaluator) evaluator = std::make_unique<Evaluator>(t.job, t.cluster);
-      progress.evaluation(step + 1, evaluator->run(*t.session));
+      const Evaluation e = evaluator->run(*t.session);
+      progress.evaluation(step + 1, e.loss, e.accuracy);
     }
   }
 }
@@ -187,10 +188,11 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
   require(latest.has_value(), "'{}' holds no checkpoint", args.checkpoint);
   take_stored_model(job, *latest);
   Evaluator evaluator(job, cluster);
-  const double loss = evaluator.run_checkpoint(latest->path);
+  const Evaluation e = evaluator.run_checkpoint(latest->path);
   if (cluster.is_root()) {
     fmt::print("{}: step {}, loss {:.4f} over {} held-out examples\n", latest->path, latest->step,
-               loss, evaluator.examples());
+               e.loss, evaluator.examples());
+    if (e.accuracy >= 0) fmt::print("accuracy {:.2f} %\n", 100 * e.accuracy);
   }
   return 0;
 }
