@@ -37,7 +37,10 @@ struct KernelArgs {
   const int64_t* scalars = nullptr;  ///< the run-time scalars; they change between runs
   void* workspace = nullptr;         ///< of workspace_bytes(), or null
   DataFault* fault = nullptr;
-  int threads = 1;  ///< that this rank may use
+  /// The step's part along dim `split_dim` of its results starts at element `split_first`: of a
+  /// step that is shared between threads. Positions (index, mask, random) count from there.
+  int split_dim = -1;
+  int64_t split_first = 0;
 };
 
 class Kernel {
@@ -46,11 +49,34 @@ class Kernel {
   virtual void run() = 0;
 };
 
+/// How threads may share a step.
+struct Sharing {
+  /// Of the first result: every result and every aligned input either has this dim at the same
+  /// position and with the same size, or has size 1 there. -1: not to be cut.
+  int dim = -1;
+  double ns = 0;  ///< a guess of what one thread needs for the step
+};
+
 struct KernelEntry {
   std::string_view name;
   std::unique_ptr<Kernel> (*bind)(const KernelArgs& args);
-  int64_t (*workspace_bytes)(const Step& step) = nullptr;  ///< null: none
+  int64_t (*workspace_bytes)(const Step& step) = nullptr;     ///< null: none
+  Sharing (*share)(const Step& step, int threads) = nullptr;  ///< null: never shared
+  uint32_t aligned_inputs = ~0u;  ///< bit i: the dims of input i are those of the results
 };
+
+class Team;
+/// A part of a step of less than this is not worth waking a thread for.
+constexpr double kLeastPartNs = 5000;
+/// Binds the kernel so that the threads of `team` share it where every part is `least_ns` or more.
+std::unique_ptr<Kernel> bind_with_team(const KernelEntry& entry, const KernelArgs& args, Team& team,
+                                       double least_ns = kLeastPartNs);
+/// The workspace of a step that so many threads share.
+int64_t workspace_with_team(const KernelEntry& entry, const Step& step, int threads,
+                            double least_ns = kLeastPartNs);
+/// Of the dims of `view` that are `allowed`, the one to share between threads: the outermost of
+/// those that leave no thread idle. -1: none.
+int outermost_dim(const View& view, const std::vector<char>& allowed, int threads);
 
 /// The kernels of the CPU device. Static data.
 std::span<const KernelEntry> cpu_kernels();

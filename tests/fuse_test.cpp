@@ -17,8 +17,12 @@ namespace {
 
 Program lowered(const Graph& graph, const std::vector<FunctionSpec>& functions, bool fuse,
                 const std::string& mesh = "x:1", const std::string& layout = "") {
-  LowerOptions options{Mesh::parse(mesh),   Layout::parse(layout), functions,
-                       composite_kernels(), workspace_bytes,       {}};
+  LowerOptions options{Mesh::parse(mesh),
+                       Layout::parse(layout),
+                       functions,
+                       composite_kernels(),
+                       [](const Step& step) { return workspace_bytes(step, 1); },
+                       {}};
   options.fuse = fuse;
   return lower(graph, options);
 }

@@ -11,13 +11,17 @@
 
 namespace tessera::test {
 
+/// The run on one rank, which the others are compared with, shares every step between threads.
+static int threads_for(int ranks) { return ranks == 1 ? 3 : 1; }
+
 Program lower_for_cpu(const Graph& graph, const std::string& mesh, const std::string& layout,
                       const std::vector<FunctionSpec>& functions) {
+  const int threads = threads_for(Mesh::parse(mesh).size());
   return lower(graph, {Mesh::parse(mesh),
                        Layout::parse(layout),
                        functions,
                        composite_kernels(),
-                       workspace_bytes,
+                       [threads](const Step& step) { return workspace_bytes(step, threads, 0); },
                        {}});
 }
 
@@ -78,7 +82,8 @@ Values run_program(const Program& original, Cluster& cluster, const std::string&
   for (int p : read) results[program.ports[p].name] = array_for(program.ports[p], scalars);
   std::mutex mutex;
   cluster.run([&](int, Communicator& world) {
-    Executor executor(program, world.split(0, world.rank()), scalars.data(), 1);
+    Executor executor(program, world.split(0, world.rank()), scalars.data(),
+                      {threads_for(world.size()), 0});
     std::memset(executor.data(poison), 0xff, static_cast<size_t>(program.transient_bytes));
     fill(program, executor, f.inputs, values, scalars);
     fill(program, executor, program.stored, values, scalars);

@@ -19,13 +19,25 @@ struct CompileOptions {
   Layout layout;
   std::vector<FunctionSpec> functions;
   uint64_t seed = 0;
-  int threads_per_rank = 1;
+  /// Threads that share the kernels of one rank. 0: as many as there are cores for each local rank.
+  int threads_per_rank = 0;
   /// Outputs of one element (the loss) that must be finite: where one is not, run() stores nothing
   /// and throws an error that names the first node with a non-finite result.
   std::vector<std::string> guards = {};
   /// Globs of tensor names: what matches can be fetched after a run without being an output. "*"
   /// keeps everything.
   std::vector<std::string> keep = {};
+  /// Times every step of every run: see Session::profile().
+  bool profile = false;
+};
+
+/// Where a run's time goes: one step of a function, on the first local rank.
+struct StepTime {
+  std::string function, name, source, kernel;
+  int64_t runs = 0;
+  double seconds = 0;  ///< of all runs; of a collective: what its start and its wait took
+  int64_t flops = 0;   ///< of one run
+  int64_t bytes = 0;   ///< of one run: read and written by a kernel, sent by a collective
 };
 
 /// One rank's part of a named tensor. Element (i0, i1, ...) of the slice, with i_d < valid[d], is
@@ -86,6 +98,8 @@ class Session {
   std::string program_text() const;
   int64_t flops(const std::string& function) const;
   uint64_t program_hash() const;
+  /// The steps in order, if CompileOptions::profile is set; else empty. Local.
+  std::vector<StepTime> profile() const;
   Cluster& cluster();
 
  private:

@@ -1,4 +1,4 @@
-// The one door to the BLAS library.
+// The one door to the libraries of matrix products.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,12 @@
 
 namespace tessera::cpu {
 
-/// The library and how it was built, for reports.
+/// The libraries and how they were built, for reports.
 std::string blas_description();
 
-/// Sets the number of threads of BLAS calls in this process, if it is another one now. Ranks that
-/// are threads of one process all ask for the same number.
-void set_blas_threads(int threads);
+/// Every call computes on its caller's thread: ranks and their teams bring the threads. OpenBLAS
+/// knows one number of threads for the whole process, which is set to 1 here.
+void use_one_blas_thread();
 
 /// c[m, n] += a[m, k] b[k, n], where a(i, l) = a[i * a_row + l * a_column] and so on; each matrix
 /// has a stride of 1 (or a size of 1) in one dim. c must be initialized.

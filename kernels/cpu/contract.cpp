@@ -48,7 +48,7 @@ class ContractGemm final : public Kernel {
  public:
   ContractGemm(const KernelArgs& args, ContractPlan plan)
       : args_(args), plan_(std::move(plan)), dtype_(args.out[0].dtype) {
-    set_blas_threads(std::max(1, args.threads));
+    use_one_blas_thread();
     for (int x = 0; x < 3; ++x) {
       if (plan_.packed[x] && x != kC) {
         copies_[x] = StridedCopy(plan_.pack_sizes[x], plan_.pack_to[x], plan_.pack_from[x]);
@@ -249,6 +249,23 @@ class Nothing final : public Kernel {
 int64_t contract_workspace(const Step& step) {
   if (empty(step.in.at(0)) || empty(step.in.at(1)) || empty(step.out.at(0))) return 0;
   return plan_of(step).workspace;
+}
+
+Sharing share_contract(const Step& step, int threads) {
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const View& out = step.out.at(0);
+  if (empty(step.in.at(0)) || empty(step.in.at(1)) || empty(out)) return {};
+  double products = static_cast<double>(out.elements());
+  std::vector<char> batch, free;
+  for (size_t d = 0; d < kinds.size(); ++d) {
+    if (kinds[d] == kSum)
+      products *= static_cast<double>(std::max(step.in[0].sizes[d], step.in[1].sizes[d]));
+    batch.push_back(kinds[d] == kBatch);
+    free.push_back(kinds[d] == kRow || kinds[d] == kColumn);
+  }
+  const int dim = outermost_dim(out, batch, threads);
+  const bool even = dim >= 0 && out.sizes[static_cast<size_t>(dim)] % threads == 0;
+  return {even ? dim : outermost_dim(out, free, threads), products * 0.03};
 }
 
 std::unique_ptr<Kernel> bind_contract(const KernelArgs& args) {

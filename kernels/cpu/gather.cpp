@@ -26,9 +26,12 @@ class Gather final : public Kernel {
           to_string(out_.dtype));
     dim_.rule = out_of_range_rule(*args.step);
     dim_.size = args.step->attrs.get<int64_t>("size");
-    nest_ = make_nest(
-        out_.sizes,
-        {out_.strides, args.step->attrs.get<std::vector<int64_t>>("strides"), indices_.strides});
+    const auto& strides = args.step->attrs.get<std::vector<int64_t>>("strides");
+    if (args.split_dim >= 0) {
+      weights_.data = static_cast<char*>(weights_.data) +
+                      args.split_first * strides.at(args.split_dim) * size_of(weights_.dtype);
+    }
+    nest_ = make_nest(out_.sizes, {out_.strides, strides, indices_.strides});
     nest_.drop_ones();
     nest_.order_by(0);
     nest_.merge();
@@ -88,6 +91,12 @@ class Gather final : public Kernel {
 };
 
 }  // namespace
+
+Sharing share_gather(const Step& step, int threads) {
+  const View& out = step.out.at(0);
+  return {outermost_dim(out, std::vector<char>(out.sizes.size(), 1), threads),
+          static_cast<double>(out.elements() * size_of(out.dtype)) * 0.1};
+}
 
 std::unique_ptr<Kernel> bind_gather(const KernelArgs& args) {
   return std::make_unique<Gather>(args);

@@ -17,8 +17,11 @@ void report_bad_index(const KernelArgs& args, const TensorArg& indices,
   if (args.fault == nullptr || args.fault->set) return;
   Nest nest;
   nest.strides.resize(1);
+  std::vector<int64_t> first;
   for (size_t d = 0; d < sizes.size(); ++d) {
-    if (indices.strides[d] != 0) nest.add_dim(sizes[d], {indices.strides[d]});
+    if (indices.strides[d] == 0) continue;
+    nest.add_dim(sizes[d], {indices.strides[d]});
+    first.push_back(static_cast<int>(d) == args.split_dim ? args.split_first : 0);
   }
   int64_t position = 0, bad_position = -1, bad = 0;
   for_each<1>(nest, nest.rank(), [&](const auto& at) {
@@ -32,7 +35,7 @@ void report_bad_index(const KernelArgs& args, const TensorArg& indices,
   if (bad_position < 0) return;
   std::vector<int64_t> where(nest.sizes.size());
   for (int d = nest.rank() - 1; d >= 0; --d) {
-    where[d] = bad_position % nest.sizes[d];
+    where[d] = first[d] + bad_position % nest.sizes[d];
     bad_position /= nest.sizes[d];
   }
   args.fault->set = true;

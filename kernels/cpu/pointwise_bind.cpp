@@ -106,11 +106,15 @@ void Pointwise::make_nest_and_ops() {
     op.alias = instr.code == Code::copy && step.pointwise.code.at(instr.a).dtype == instr.dtype;
     code_.push_back(std::move(op));
   }
+  offsets_.assign(strides.size(), 0);
+  for (const Op& op : code_) {  // of addresses, the part's start is in them already
+    if (op.place.operand < 0 || op.instr.code == Code::load || args_.split_dim < 0) continue;
+    offsets_[op.place.operand] = args_.split_first * strides[op.place.operand][args_.split_dim];
+  }
   nest_ = make_nest(sizes, std::move(strides));
   nest_.drop_ones();
   nest_.order_by(0);
   nest_.merge();
-  offsets_.assign(nest_.strides.size(), 0);
   regs_.assign(code_.size(), nullptr);
 }
 
@@ -254,6 +258,13 @@ void Pointwise::refill(bool all) {
     const bool varies = code == Code::value && step.exprs[op.instr.expr].depends_on_scalars();
     if (varies || (all && (code == Code::constant || code == Code::value))) fill_constant(op);
   }
+}
+
+Sharing share_pointwise(const Step& step, int threads) {
+  const double instructions = static_cast<double>(step.pointwise.code.size());
+  const View& out = step.out.at(0);
+  return {outermost_dim(out, std::vector<char>(out.sizes.size(), 1), threads),
+          static_cast<double>(out.elements()) * instructions * 0.2};
 }
 
 std::unique_ptr<Kernel> bind_pointwise_with(const KernelArgs& args, const BlockOps& ops) {

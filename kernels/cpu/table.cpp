@@ -7,12 +7,12 @@ namespace tessera {
 
 std::span<const KernelEntry> cpu_kernels() {
   static constexpr KernelEntry kTable[] = {
-      {"pointwise", cpu::bind_pointwise},
-      {"contract", cpu::bind_contract, cpu::contract_workspace},
-      {"copy", cpu::bind_copy},
+      {"pointwise", cpu::bind_pointwise, nullptr, cpu::share_pointwise},
+      {"contract", cpu::bind_contract, cpu::contract_workspace, cpu::share_contract},
+      {"copy", cpu::bind_copy, nullptr, cpu::share_copy},
       {"fill", cpu::bind_fill},
-      {"reduce", cpu::bind_reduce},
-      {"gather", cpu::bind_gather},
+      {"reduce", cpu::bind_reduce, nullptr, cpu::share_reduce},
+      {"gather", cpu::bind_gather, nullptr, cpu::share_gather, ~1u},
       {"scatter_add", cpu::bind_scatter_add, cpu::scatter_add_workspace},
       {"cumsum", cpu::bind_cumsum},
       {"arg_reduce", cpu::bind_arg_reduce},

@@ -6,12 +6,17 @@
 namespace tessera::cpu {
 
 std::unique_ptr<Kernel> bind_pointwise(const KernelArgs& args);
+Sharing share_pointwise(const Step& step, int threads);
 std::unique_ptr<Kernel> bind_contract(const KernelArgs& args);
 int64_t contract_workspace(const Step& step);
+Sharing share_contract(const Step& step, int threads);
 std::unique_ptr<Kernel> bind_copy(const KernelArgs& args);
+Sharing share_copy(const Step& step, int threads);
 std::unique_ptr<Kernel> bind_fill(const KernelArgs& args);
 std::unique_ptr<Kernel> bind_reduce(const KernelArgs& args);
+Sharing share_reduce(const Step& step, int threads);
 std::unique_ptr<Kernel> bind_gather(const KernelArgs& args);
+Sharing share_gather(const Step& step, int threads);
 std::unique_ptr<Kernel> bind_scatter_add(const KernelArgs& args);
 int64_t scatter_add_workspace(const Step& step);
 std::unique_ptr<Kernel> bind_cumsum(const KernelArgs& args);

@@ -105,8 +105,14 @@ std::vector<PaddingReport> padding_of(const Program& program) {
 Explanation explain(const Graph& graph, const CompileOptions& options,
                     const std::function<void(const std::string&,
                                              const std::function<std::string()>&)>& after_pass) {
-  LowerOptions lowering{options.mesh,        options.layout,  options.functions,
-                        composite_kernels(), workspace_bytes, after_pass};
+  LowerOptions lowering{options.mesh,
+                        options.layout,
+                        options.functions,
+                        composite_kernels(),
+                        [&options](const Step& step) {
+                          return workspace_bytes(step, std::max(1, options.threads_per_rank));
+                        },
+                        after_pass};
   const Program program = lower(graph, lowering);
   Explanation e;
   for (const Function& f : program.functions) e.functions.push_back(report_function(program, f));

@@ -1,6 +1,10 @@
 #include "api/kernel_info.h"
 
-#include "kernels/kernel.h"
+#include <algorithm>
+#include <thread>
+
+#include "base/env.h"
+#include "base/fail.h"
 #include "tessera/op.h"
 
 namespace tessera {
@@ -13,9 +17,34 @@ std::set<std::string> composite_kernels() {
   return names;
 }
 
-int64_t workspace_bytes(const Step& step) {
+int64_t workspace_bytes(const Step& step, int threads, double least_ns) {
   const KernelEntry* entry = find_cpu_kernel(step.kernel);
-  return entry && entry->workspace_bytes ? entry->workspace_bytes(step) : 0;
+  return entry ? workspace_with_team(*entry, step, threads, least_ns) : 0;
+}
+
+int64_t touched_bytes(const Step& step) {
+  int64_t total = 0;
+  auto add = [&](const View& view) {
+    int64_t elements = 1;
+    for (size_t d = 0; d < view.sizes.size(); ++d) {
+      if (view.strides[d] != 0) elements *= view.sizes[d];
+    }
+    total += elements * size_of(view.dtype);
+  };
+  for (const View& view : step.in) add(view);
+  for (const View& view : step.out) add(view);
+  return total;
+}
+
+int threads_for(int asked, const Cluster& cluster) {
+  require(asked >= 0, "threads_per_rank is {}; it is 1 or more, or 0 for the cores there are",
+          asked);
+  if (asked > 0) return asked;
+  const int cores = usable_cores();
+  if (cluster.local_ranks() == cluster.size()) return std::max(1, cores / cluster.size());
+  const int all = static_cast<int>(std::thread::hardware_concurrency());
+  const int local = read_environment().local_ranks;
+  return local <= 0 ? 1 : std::clamp(all / local, 1, cores);  // bound ranks have their cores alone
 }
 
 }  // namespace tessera

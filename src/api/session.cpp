@@ -124,8 +124,13 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
       "of ranks; use --mesh \"data:{}\", or start {} ranks",
       options.mesh.to_string(), ranks, cluster.size(), cluster.size(), ranks);
   s.guards = options.guards;
-  LowerOptions lowering{options.mesh,        options.layout,  with_kept(graph, options),
-                        composite_kernels(), workspace_bytes, {}};
+  const int threads = threads_for(options.threads_per_rank, cluster);
+  LowerOptions lowering{options.mesh,
+                        options.layout,
+                        with_kept(graph, options),
+                        composite_kernels(),
+                        [threads](const Step& step) { return workspace_bytes(step, threads); },
+                        {}};
   s.program = lower(graph, lowering);
   s.scalars.assign(s.program.scalars.size(), 0);
   s.scalars[1] = static_cast<int64_t>(options.seed);
@@ -137,8 +142,9 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   s.executors.resize(cluster.local_ranks());
   cluster.run([&](int rank, Communicator& world) {
     require_agreement(s.program, world);
-    s.executors[rank] = std::make_unique<Executor>(s.program, world.split(0, world.rank()),
-                                                   s.scalars.data(), options.threads_per_rank);
+    s.executors[rank] =
+        std::make_unique<Executor>(s.program, world.split(0, world.rank()), s.scalars.data(),
+                                   ExecutorOptions{threads, kLeastPartNs, options.profile});
   });
   if (!s.program.stored.empty()) s.run_function(s.program.function("init"));
 }
@@ -239,6 +245,24 @@ int64_t Session::persistent_bytes() const { return state_->program.persistent_by
 int64_t Session::transient_bytes() const { return state_->program.transient_bytes; }
 std::string Session::program_text() const { return to_string(state_->program); }
 uint64_t Session::program_hash() const { return hash(state_->program); }
+std::vector<StepTime> Session::profile() const {
+  std::vector<StepTime> rows;
+  const Program& program = state_->program;
+  for (size_t f = 0; f < program.functions.size(); ++f) {
+    const Function& function = program.functions[f];
+    for (size_t i = 0; i < function.steps.size(); ++i) {
+      const Step& step = function.steps[i];
+      const auto [seconds, runs] =
+          state_->executors.at(0)->time_of(static_cast<int>(f), static_cast<int>(i));
+      if (runs == 0) continue;
+      rows.push_back({function.name, step.origin.name, step.origin.source,
+                      step.kind == StepKind::wait ? "wait" : step.kernel, runs, seconds, step.flops,
+                      step.kind == StepKind::compute ? touched_bytes(step) : step.bytes});
+    }
+  }
+  return rows;
+}
+
 Cluster& Session::cluster() { return state_->cluster; }
 
 int64_t Session::flops(const std::string& function) const {

@@ -1,6 +1,10 @@
 #include "base/env.h"
 
+#include <sched.h>
+
+#include <algorithm>
 #include <cstdlib>
+#include <thread>
 
 namespace tessera {
 
@@ -13,9 +17,19 @@ Environment read_environment() {
       continue;
     env.launched_ranks = std::atoi(value);
     env.launcher_variable = name;
-    if (env.launched_ranks > 0) return env;
+    if (env.launched_ranks <= 0) continue;
+    for (const char* local : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
+      if (const char* size = std::getenv(local)) env.local_ranks = std::atoi(size);
+    }
+    return env;
   }
   return {};
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 
@@ -32,8 +33,12 @@ CollectiveKind kind_of(const std::string& kernel) {
 }  // namespace
 
 Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
-                   const int64_t* scalars, int threads)
-    : program_(program), world_(std::move(world)), scalars_(scalars), threads_(threads) {
+                   const int64_t* scalars, const ExecutorOptions& options)
+    : program_(program),
+      world_(std::move(world)),
+      scalars_(scalars),
+      options_(options),
+      team_(options.threads) {
   coordinates_ = coordinates_of(program, world_->rank());
   persistent_ =
       static_cast<std::byte*>(world_->allocate(std::max<int64_t>(program.persistent_bytes, 64)));
@@ -43,7 +48,8 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
     std::vector<BoundStep> steps;
     std::map<int, Operation*> open;
     for (const Step& step : f.steps) {
-      BoundStep bound{&step, nullptr, nullptr};
+      BoundStep bound;
+      bound.step = &step;
       if (step.kind == StepKind::compute) {
         bound.kernel = bind_kernel(step);
       } else if (step.kind == StepKind::collective) {
@@ -86,8 +92,7 @@ std::unique_ptr<Kernel> Executor::bind_kernel(const Step& step) {
   args.workspace =
       step.workspace < 0 ? nullptr : transient_ + program_.buffers[step.workspace].offset;
   args.fault = &fault_;
-  args.threads = threads_;
-  return entry->bind(args);
+  return bind_with_team(*entry, args, team_, options_.least_part_ns);
 }
 
 Communicator& Executor::group(const std::vector<int>& axes) {
@@ -164,27 +169,36 @@ void Executor::examine_result(const Step& step) const {
   }
 }
 
-void Executor::run_steps(const std::vector<BoundStep>& steps, size_t first, size_t last,
-                         bool examine) {
+void Executor::run_step(const BoundStep& bound) {
+  try {
+    switch (bound.step->kind) {
+      case StepKind::compute:
+        bound.kernel->run();
+        break;
+      case StepKind::collective:
+        bound.operation->start();
+        break;
+      case StepKind::wait:
+        bound.operation->wait();
+        break;
+    }
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    tessera::fail(ErrorKind::internal, "[{}] {} ({})", bound.step->origin.name, e.what(),
+                  bound.step->origin.source);
+  }
+}
+
+void Executor::run_steps(std::vector<BoundStep>& steps, size_t first, size_t last, bool examine) {
+  using Clock = std::chrono::steady_clock;
   for (size_t s = first; s < last; ++s) {
-    const BoundStep& bound = steps[s];
-    try {
-      switch (bound.step->kind) {
-        case StepKind::compute:
-          bound.kernel->run();
-          break;
-        case StepKind::collective:
-          bound.operation->start();
-          break;
-        case StepKind::wait:
-          bound.operation->wait();
-          break;
-      }
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& e) {
-      tessera::fail(ErrorKind::internal, "[{}] {} ({})", bound.step->origin.name, e.what(),
-                    bound.step->origin.source);
+    BoundStep& bound = steps[s];
+    const Clock::time_point start = options_.profile ? Clock::now() : Clock::time_point();
+    run_step(bound);
+    if (options_.profile) {
+      bound.seconds += std::chrono::duration<double>(Clock::now() - start).count();
+      ++bound.runs;
     }
     if (fault_.set) {
       fail(ErrorKind::usage, "[{}] {} ({})", bound.step->origin.name, fault_.message,
@@ -194,8 +208,13 @@ void Executor::run_steps(const std::vector<BoundStep>& steps, size_t first, size
   }
 }
 
+std::pair<double, int64_t> Executor::time_of(int function, int step) const {
+  const BoundStep& bound = functions_[function][step];
+  return {bound.seconds, bound.runs};
+}
+
 void Executor::run(int function, const std::vector<int>& guards) {
-  const std::vector<BoundStep>& steps = functions_[function];
+  std::vector<BoundStep>& steps = functions_[function];
   const size_t stores = program_.functions[function].updates
                             ? program_.functions[function].first_update
                             : steps.size();

@@ -7,9 +7,16 @@
 
 #include "collectives/communicator.h"
 #include "kernels/kernel.h"
+#include "kernels/team.h"
 #include "runtime/program.h"
 
 namespace tessera {
+
+struct ExecutorOptions {
+  int threads = 1;                      ///< that share the kernels of this rank
+  double least_part_ns = kLeastPartNs;  ///< steps are not cut into smaller parts
+  bool profile = false;                 ///< run() adds up the time of every step
+};
 
 class Executor {
  public:
@@ -17,7 +24,7 @@ class Executor {
   /// rank r has the mesh coordinates of r, last axis fastest. `scalars` has one entry per
   /// Program::scalars and outlives the executor.
   Executor(const Program& program, std::unique_ptr<Communicator> world, const int64_t* scalars,
-           int threads);
+           const ExecutorOptions& options);
   ~Executor();
 
   /// Runs one function. Collective. Throws what a kernel or a collective reports, after telling the
@@ -30,25 +37,31 @@ class Executor {
   void* data(const Port& port) const { return address(port.view); }
   std::span<const int> coordinates() const { return coordinates_; }
   Communicator& world() { return *world_; }
+  /// Seconds and runs of step `step` of function `function` since the start, if profiled.
+  std::pair<double, int64_t> time_of(int function, int step) const;
 
  private:
   struct BoundStep {
     const Step* step = nullptr;
     std::unique_ptr<Kernel> kernel;
     Operation* operation = nullptr;  ///< collective and wait
+    double seconds = 0;              ///< if profiled
+    int64_t runs = 0;
   };
   void* address(const View& view) const;
   Communicator& group(const std::vector<int>& axes);
   TensorArg bind_view(const View& view) const;
   std::unique_ptr<Kernel> bind_kernel(const Step& step);
-  void run_steps(const std::vector<BoundStep>& steps, size_t first, size_t last, bool examine);
+  void run_step(const BoundStep& bound);
+  void run_steps(std::vector<BoundStep>& steps, size_t first, size_t last, bool examine);
   void examine_result(const Step& step) const;
   std::unique_ptr<Operation> bind_collective(const Step& step);
 
   const Program& program_;
   std::unique_ptr<Communicator> world_;
   const int64_t* scalars_;
-  int threads_;
+  ExecutorOptions options_;
+  Team team_;
   std::vector<int> coordinates_;
   std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;
   std::byte *persistent_ = nullptr, *transient_ = nullptr;
