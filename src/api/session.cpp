@@ -5,6 +5,7 @@
 #include "api/kernel_info.h"
 #include "api/slices.h"
 #include "base/fail.h"
+#include "ir/needed.h"
 #include "kernels/kernel.h"
 #include "lower/lower.h"
 #include "runtime/executor.h"
@@ -72,15 +73,9 @@ std::vector<FunctionSpec> with_kept(const Graph& graph, const CompileOptions& op
   std::vector<FunctionSpec> functions = options.functions;
   if (options.keep.empty()) return functions;
   for (FunctionSpec& f : functions) {
-    std::vector<char> needed(graph.nodes().size(), 0), output(graph.values().size(), 0);
-    for (const Tensor& t : f.outputs) needed[graph.value(t.id()).node] = output[t.id()] = 1;
-    for (const Update& u : graph.updates()) {
-      if (f.updates) needed[graph.value(u.value).node] = 1;
-    }
-    for (size_t n = graph.nodes().size(); n-- > 0;) {
-      if (!needed[n]) continue;
-      for (int v : graph.nodes()[n].in) needed[graph.value(v).node] = 1;
-    }
+    const std::vector<char> needed = needed_nodes(graph, roots_of(graph, f));
+    std::vector<char> output(graph.values().size(), 0);
+    for (const Tensor& t : f.outputs) output[t.id()] = 1;
     for (size_t v = 0; v < graph.values().size(); ++v) {
       const Value& value = graph.value(static_cast<int>(v));
       const bool named =

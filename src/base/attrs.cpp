@@ -6,7 +6,8 @@ namespace tessera {
 
 const Attrs::Value& Attrs::at(const std::string& name) const {
   auto it = items_.find(name);
-  check(it != items_.end(), "attribute '{}' is missing from {{{}}}", name, to_string());
+  if (it == items_.end())
+    fail(ErrorKind::internal, "attribute '{}' is missing from {{{}}}", name, to_string());
   return it->second;
 }
 

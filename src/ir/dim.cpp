@@ -11,14 +11,15 @@ Shape::Shape(std::vector<Dim> dims) : dims_(std::move(dims)) { validate(); }
 
 void Shape::validate() const {
   for (size_t i = 0; i < dims_.size(); ++i) {
-    require(!dims_[i].name.empty(), "dim {} of shape {} has an empty name", i, to_string());
+    if (dims_[i].name.empty())
+      fail(ErrorKind::usage, "dim {} of shape {} has an empty name", i, to_string());
     require(dims_[i].size >= 1, "dim '{}' has size {}; sizes are at least 1", dims_[i].name,
             dims_[i].size);
     for (size_t j = 0; j < i; ++j) {
-      require(
-          dims_[i].name != dims_[j].name,
-          "dim '{}' occurs twice in shape {}; names in one shape are distinct, rename one of them",
-          dims_[i].name, to_string());
+      if (dims_[i].name != dims_[j].name) continue;
+      fail(ErrorKind::usage,
+           "dim '{}' occurs twice in shape {}; names in one shape are distinct, rename one of them",
+           dims_[i].name, to_string());
     }
   }
 }
@@ -32,7 +33,9 @@ int Shape::find(const std::string& name) const {
 
 const Dim& Shape::dim(const std::string& name) const {
   const int i = find(name);
-  require(i >= 0, "shape {} has no dim '{}'{}", to_string(), name, suggestion(name, names()));
+  if (i < 0)
+    fail(ErrorKind::usage, "shape {} has no dim '{}'{}", to_string(), name,
+         suggestion(name, names()));
   return dims_[i];
 }
 

@@ -1,5 +1,6 @@
 #include "tessera/graph.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/fail.h"
@@ -131,10 +132,9 @@ void Graph::update(Tensor stored, Tensor value, Loc at) {
   const Stored* record = find_stored(stored.id());
   require(record != nullptr, "update() of '{}', which is not a parameter or state ({})",
           stored.name(), where(at));
-  for (const Update& u : updates_) {
-    require(u.stored != stored.id(), "'{}' is updated twice ({}); one update per run",
-            stored.name(), where(at));
-  }
+  const bool twice = std::any_of(updates_.begin(), updates_.end(),
+                                 [&](const Update& u) { return u.stored == stored.id(); });
+  require(!twice, "'{}' is updated twice ({}); one update per run", stored.name(), where(at));
   require(value.dtype() == stored.dtype() && value.shape() == stored.shape(),
           "update() of '{}' {} {} with {} {}; shapes and dtypes must agree ({})", stored.name(),
           tessera::to_string(stored.dtype()), stored.shape().to_string(),

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "base/fail.h"
+#include "lower/key.h"
 
 namespace tessera {
 
@@ -223,6 +224,30 @@ Choice choose(const OpSite& site, const HomeLayouts& homes, Resharder& resharder
   }
   check(found, "[{}] has no way to be computed", site.call.op.name);
   return best;
+}
+
+namespace {
+Key key_of(const OpCall& call) {
+  return Key().add(&call.op).add(call.in).add(call.out).add(call.attrs);
+}
+}  // namespace
+
+const IndexSpace& Chooser::space(const OpCall& call) {
+  const Key key = key_of(call);
+  auto it = spaces_.find(key.text());
+  if (it == spaces_.end()) it = spaces_.emplace(key.text(), index_space(call)).first;
+  return it->second;
+}
+
+const Choice& Chooser::choice(const OpCall& call, const std::vector<TensorLayout>& in_layouts,
+                              const std::vector<TensorLayout>& homes) {
+  const Key key = key_of(call).add(in_layouts).add(homes);
+  auto it = choices_.find(key.text());
+  if (it == choices_.end()) {
+    const OpSite site{call, space(call), in_layouts, homes};
+    it = choices_.emplace(key.text(), choose(site, homes_, resharder_)).first;
+  }
+  return it->second;
 }
 
 }  // namespace tessera

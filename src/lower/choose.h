@@ -1,6 +1,8 @@
 // The choice of one op's computation split: rule (c).
 #pragma once
 
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "lower/home.h"
@@ -26,6 +28,25 @@ struct Choice {
 /// The choice that leaves fewest axes unused, then moves fewest bytes; ties go to the result's
 /// factor, then to the earlier rule. Operands that are partial stay so.
 Choice choose(const OpSite& site, const HomeLayouts& homes, Resharder& resharder);
+
+/// Answers each question once: layers repeat, so most of a model's ops have been met before. The
+/// answers live as long as the Chooser.
+class Chooser {
+ public:
+  explicit Chooser(const HomeLayouts& homes) : homes_(homes), resharder_(homes) {}
+  /// index_space() of the call.
+  const IndexSpace& space(const OpCall& call);
+  /// choose() for the call.
+  const Choice& choice(const OpCall& call, const std::vector<TensorLayout>& in_layouts,
+                       const std::vector<TensorLayout>& homes);
+  Resharder& resharder() { return resharder_; }
+
+ private:
+  const HomeLayouts& homes_;
+  Resharder resharder_;
+  std::unordered_map<std::string, IndexSpace> spaces_;
+  std::unordered_map<std::string, Choice> choices_;
+};
 
 /// The operands in which the op is jointly linear, as a bit mask that covers `operands`; 0 if it is
 /// not linear in them.

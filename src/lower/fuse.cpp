@@ -24,6 +24,7 @@ constexpr int64_t kFewElements = 64;  ///< so few that only the number of steps 
 struct Unit {
   Step step;
   std::vector<int> needs;  ///< original steps that it runs after
+  int joined = -1;         ///< the unit that it became part of
 };
 
 class Fuser {
@@ -118,7 +119,7 @@ class Fuser {
     }
     const int unit = static_cast<int>(units_.size());
     std::vector<int> needs = needs_of(step, number);
-    units_.push_back({std::move(step), std::move(needs)});
+    units_.push_back({std::move(step), std::move(needs), -1});
     unit_of_.push_back(unit);
     order_.push_back(unit);
     size_t at = order_.size() - 1;
@@ -135,15 +136,16 @@ class Fuser {
       const bool few = step.out[0].elements() <= kFewElements;
       const bool related = reads_result(step, other) ||
                            ((few || back <= kReachOfOperands) && share_operand(step, other, few));
-      if (related && merge_at(at - back, at)) return true;
+      if (related && may_merge(other, step, limits_) && merge_at(at - back, at)) return true;
     }
     return false;
   }
 
   static bool reads_result(const Step& step, const Step& other) {
     return std::any_of(step.in.begin(), step.in.end(), [&](const View& in) {
-      return std::any_of(other.out.begin(), other.out.end(),
-                         [&](const View& out) { return same_window(in, out); });
+      return std::any_of(other.out.begin(), other.out.end(), [&](const View& out) {
+        return in.buffer == out.buffer && same_window(in, out);
+      });
     });
   }
 
@@ -153,8 +155,9 @@ class Fuser {
       for (size_t d = 0; d < in.sizes.size(); ++d) {
         if (!few && in.sizes[d] != 1 && in.strides[d] == 0) return false;
       }
-      return std::any_of(other.in.begin(), other.in.end(),
-                         [&](const View& v) { return same_window(in, v); });
+      return std::any_of(other.in.begin(), other.in.end(), [&](const View& v) {
+        return in.buffer == v.buffer && same_window(in, v);
+      });
     });
   }
 
@@ -164,7 +167,7 @@ class Fuser {
     std::set<int> follows;  // units that run after `a`
     auto must_follow = [&](int unit) {
       return std::any_of(units_[unit].needs.begin(), units_[unit].needs.end(), [&](int step) {
-        return unit_of_[step] == a || follows.count(unit_of_[step]) > 0;
+        return unit_of(step) == a || follows.count(unit_of(step)) > 0;
       });
     };
     for (size_t k = first + 1; k < second; ++k) {
@@ -174,7 +177,7 @@ class Fuser {
       if (behind) follows.insert(unit);
     }
     for (int step : units_[b].needs) {
-      if (follows.count(unit_of_[step])) return false;
+      if (follows.count(unit_of(step))) return false;
     }
     std::optional<Step> step = merged(units_[a].step, units_[b].step, limits_);
     if (!step) return false;
@@ -187,6 +190,13 @@ class Fuser {
     return true;
   }
 
+  /// The unit that an original step is part of now.
+  int unit_of(int step) {
+    int& unit = unit_of_[step];
+    while (units_[unit].joined >= 0) unit = units_[unit].joined;
+    return unit;
+  }
+
   void join(int a, int b, Step step) {
     Unit& unit = units_[a];
     unit.step = std::move(step);
@@ -194,12 +204,12 @@ class Fuser {
       if (ports_.count(unit.step.out[k].buffer) == 0)
         renamed_.emplace(unit.step.out[k].buffer, unit.step.out[earlier].buffer);
     }
-    std::replace(unit_of_.begin(), unit_of_.end(), b, a);
+    units_[b].joined = a;
     std::set<int> needs(unit.needs.begin(), unit.needs.end());
     needs.insert(units_[b].needs.begin(), units_[b].needs.end());
     unit.needs.clear();
     for (int step : needs) {
-      if (unit_of_[step] != a) unit.needs.push_back(step);
+      if (unit_of(step) != a) unit.needs.push_back(step);
     }
   }
 
@@ -236,7 +246,7 @@ class Fuser {
   const FuseLimits limits_;
   std::vector<Unit> units_;
   std::vector<int> order_;    ///< of units; merged ones are left out
-  std::vector<int> unit_of_;  ///< original step -> unit
+  std::vector<int> unit_of_;  ///< original step -> unit, perhaps one that was joined since
   std::map<int, Uses> uses_;
   std::map<int, std::pair<std::vector<int>, std::vector<int>>> started_;
   std::map<int, Source> sources_;

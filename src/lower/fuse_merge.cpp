@@ -160,6 +160,18 @@ bool registers_suffice(const Step& first, const Step& second) {
   return true;
 }
 
+/// The inputs of both together: what `second` reads of `first` is no input.
+size_t count_inputs(const Step& first, const Step& second) {
+  size_t count = first.in.size();
+  for (const View& in : second.in) {
+    const bool known = touches(first.out, in.buffer) ||
+                       std::any_of(first.in.begin(), first.in.end(),
+                                   [&](const View& v) { return same_window(v, in); });
+    count += !known;
+  }
+  return count;
+}
+
 }  // namespace
 
 bool same_window(const View& x, const View& y) {
@@ -191,13 +203,18 @@ Step with_sources(const Step& step, const std::map<int, Source>& sources) {
   return result.take();
 }
 
+bool may_merge(const Step& first, const Step& second, const FuseLimits& limits) {
+  return first.out[0].sizes == second.out[0].sizes &&
+         count_inputs(first, second) <= limits.inputs && registers_suffice(first, second);
+}
+
 std::optional<Step> merged(const Step& first, const Step& second, const FuseLimits& limits) {
-  if (first.out[0].sizes != second.out[0].sizes || !registers_suffice(first, second)) return {};
+  if (!may_merge(first, second, limits)) return {};
   Appender result(second);
   result.append(first);
   result.append(second);
   Step step = result.take();
-  if (step.pointwise.code.size() > limits.instructions || step.in.size() > limits.inputs) return {};
+  if (step.pointwise.code.size() > limits.instructions) return {};
   step.flops += first.flops;
   std::vector<int> unused;
   std::set_intersection(first.unused.begin(), first.unused.end(), second.unused.begin(),

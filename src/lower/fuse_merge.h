@@ -35,6 +35,9 @@ std::optional<Source> source_of(const Step& step);
 /// merged and unused inputs dropped.
 Step with_sources(const Step& step, const std::map<int, Source>& sources);
 
+/// False where merged() gives null whatever the instructions are; much cheaper.
+bool may_merge(const Step& first, const Step& second, const FuseLimits& limits);
+
 /// One step that does `first`, then `second`: results and their bits are the same. Null if the
 /// iteration spaces differ, if a buffer that one of them writes is touched by the other in any way
 /// but that `second` reads the very view that `first` writes, or if it would be too large.

@@ -12,11 +12,6 @@ namespace tessera {
 
 namespace {
 
-bool reads(const Step& step, int buffer) {
-  return std::any_of(step.in.begin(), step.in.end(),
-                     [&](const View& v) { return v.buffer == buffer; });
-}
-
 /// The load that the register may share its array with (a copy and a mask hand on their operand's),
 /// or -1.
 int load_behind(const PointwiseProgram& program, int reg) {
@@ -73,7 +68,7 @@ class Stores {
       if (std::any_of(step.out.begin(), step.out.end(),
                       [&](const View& v) { return kept.count(v.buffer) > 0; }))
         continue;
-      movable_.push_back(s);
+      for (const View& v : step.in) movable_readers_[v.buffer].push_back(s);
       for (const View& v : step.out) writer_[v.buffer] = s;
     }
   }
@@ -91,9 +86,10 @@ class Stores {
     const int value = from.buffer;
     from.buffer = to.buffer;
     if (!same_window(from, to)) return false;
-    for (int s : movable_) {
-      const Step& other = function_.steps[s];
-      if (&other != &step && reads(other, to.buffer)) return false;
+    if (auto it = movable_readers_.find(to.buffer); it != movable_readers_.end()) {
+      for (int s : it->second) {
+        if (&function_.steps[s] != &step) return false;
+      }
     }
     for (const View& out : step.out) {
       if (out.buffer == to.buffer) return false;
@@ -116,7 +112,7 @@ class Stores {
 
   const Program& program_;
   Function& function_;
-  std::vector<int> movable_;
+  std::map<int, std::vector<int>> movable_readers_;  ///< of each buffer
   std::map<int, int> writer_, copies_of_;
 };
 

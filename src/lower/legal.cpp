@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "ir/needed.h"
 #include "lower/home.h"
 #include "lower/partition.h"
 #include "tessera/explain.h"
@@ -15,20 +16,14 @@ namespace {
 
 /// Dim names of values that the functions need.
 std::vector<std::string> dim_names(const Graph& graph, const std::vector<FunctionSpec>& functions) {
-  std::vector<char> needed(graph.nodes().size(), 0);
-  auto need = [&](int value) { needed[graph.value(value).node] = 1; };
+  std::vector<int> roots;
   for (const FunctionSpec& f : functions) {
-    for (const Tensor& t : f.outputs) need(t.id());
-    for (const Update& u : graph.updates()) {
-      if (f.updates) need(u.value);
-    }
+    const std::vector<int> more = roots_of(graph, f);
+    roots.insert(roots.end(), more.begin(), more.end());
   }
+  const std::vector<char> needed = needed_nodes(graph, roots);
   std::vector<std::string> names;
   std::set<std::string> seen;
-  for (size_t n = graph.nodes().size(); n-- > 0;) {
-    if (!needed[n]) continue;
-    for (int v : graph.nodes()[n].in) need(v);
-  }
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     if (!needed[n]) continue;
     for (int v : graph.nodes()[n].out) {

@@ -3,6 +3,7 @@
 // that reads it; a collective holds its operands until its wait.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/fail.h"
 #include "lower/passes.h"
@@ -47,16 +48,62 @@ std::map<int, Life> lives(const Program& program, const Function& function) {
   return result;
 }
 
-/// Offsets in use, as offset -> end.
-int64_t best_gap(const std::map<int64_t, int64_t>& used, int64_t bytes) {
-  int64_t best = -1, best_size = 0, cursor = 0;
-  for (const auto& [begin, end] : used) {
-    const int64_t gap = begin - cursor;
-    if (gap >= bytes && (best < 0 || gap < best_size)) best = cursor, best_size = gap;
-    cursor = std::max(cursor, end);
+/// Transient memory: the free intervals below `end`, by offset and by size.
+class FreeList {
+ public:
+  /// The smallest free interval that fits, the lowest of equals, or the end.
+  int64_t take(int64_t bytes) {
+    auto it = by_size_.lower_bound({bytes, 0});
+    if (it == by_size_.end()) {
+      const int64_t offset = end_;
+      end_ += bytes;
+      return offset;
+    }
+    const auto [size, offset] = *it;
+    remove(offset, size);
+    if (size > bytes) insert(offset + bytes, size - bytes);
+    return offset;
   }
-  return best >= 0 ? best : cursor;
-}
+
+  void give(int64_t offset, int64_t bytes) {
+    auto next = by_offset_.lower_bound(offset);
+    if (next != by_offset_.end() && next->first == offset + bytes) {
+      const int64_t size = next->second;
+      remove(offset + bytes, size);
+      bytes += size;
+      next = by_offset_.lower_bound(offset);
+    }
+    if (next != by_offset_.begin()) {
+      const auto [before, size] = *std::prev(next);
+      if (before + size == offset) {
+        remove(before, size);
+        offset = before;
+        bytes += size;
+      }
+    }
+    if (offset + bytes == end_) {
+      end_ = offset;
+    } else {
+      insert(offset, bytes);
+    }
+  }
+
+  int64_t end() const { return end_; }
+
+ private:
+  void insert(int64_t offset, int64_t bytes) {
+    by_offset_.emplace(offset, bytes);
+    by_size_.emplace(bytes, offset);
+  }
+  void remove(int64_t offset, int64_t bytes) {
+    by_offset_.erase(offset);
+    by_size_.erase({bytes, offset});
+  }
+
+  std::map<int64_t, int64_t> by_offset_;
+  std::set<std::pair<int64_t, int64_t>> by_size_;
+  int64_t end_ = 0;
+};
 
 int64_t place(Program& program, const Function& function) {
   const std::map<int, Life> all = lives(program, function);
@@ -66,20 +113,21 @@ int64_t place(Program& program, const Function& function) {
     if (a.first != b.first) return a.first < b.first;
     return program.buffers[a.second].bytes > program.buffers[b.second].bytes;
   });
-  std::map<int64_t, int64_t> used;
-  std::multimap<int, int64_t> ends;  // last step -> offset
+  FreeList memory;
+  std::multimap<int, int> ends;  // last step -> buffer
   int64_t peak = 0;
+  auto size_of = [&](int buffer) {
+    return std::max<int64_t>(aligned(program.buffers[buffer].bytes), 64);
+  };
   for (const auto& [first, buffer] : order) {
     while (!ends.empty() && ends.begin()->first < first) {
-      used.erase(ends.begin()->second);
+      const int dead = ends.begin()->second;
+      memory.give(program.buffers[dead].offset, size_of(dead));
       ends.erase(ends.begin());
     }
-    Buffer& b = program.buffers[buffer];
-    const int64_t bytes = std::max<int64_t>(aligned(b.bytes), 64);
-    b.offset = best_gap(used, bytes);
-    used[b.offset] = b.offset + bytes;
-    ends.emplace(all.at(buffer).last, b.offset);
-    peak = std::max(peak, b.offset + bytes);
+    program.buffers[buffer].offset = memory.take(size_of(buffer));
+    ends.emplace(all.at(buffer).last, buffer);
+    peak = std::max(peak, memory.end());
   }
   return peak;
 }

@@ -11,8 +11,10 @@
 
 #include "base/fail.h"
 #include "ir/body.h"
+#include "ir/needed.h"
 #include "ir/source_ops.h"
 #include "lower/choose.h"
+#include "lower/key.h"
 #include "lower/reason.h"
 #include "lower/reshard.h"
 
@@ -35,7 +37,7 @@ struct Frame {
 class Partitioner {
  public:
   Partitioner(const Graph& graph, const HomeLayouts& homes, const std::set<std::string>& kernels)
-      : graph_(graph), homes_(homes), resharder_(homes), kernels_(kernels) {}
+      : graph_(graph), homes_(homes), chooser_(homes), kernels_(kernels) {}
 
   void run(const FunctionSpec& spec) {
     std::vector<std::pair<int, int>> updates;  // (stored value, value)
@@ -43,10 +45,7 @@ class Partitioner {
       for (const Update& u : graph_.updates()) updates.emplace_back(u.stored, u.value);
     }
     start(spec.name);
-    std::vector<int> roots;
-    for (const Tensor& t : spec.outputs) roots.push_back(t.id());
-    for (const auto& u : updates) roots.push_back(u.second);
-    Frame frame = make_frame(graph_, roots, "", "", {});
+    Frame frame = make_frame(graph_, roots_of(graph_, spec), "", "", {});
     walk(frame);
     for (const Tensor& t : spec.outputs) {
       function().outputs.emplace_back(t.name(), operand(frame, t.id(), Purpose::none));
@@ -76,21 +75,15 @@ class Partitioner {
 
   Frame make_frame(const Graph& graph, const std::vector<int>& roots, std::string prefix,
                    std::string source, std::vector<std::string> prefer) {
-    Frame frame{graph, std::move(prefix), std::move(source), std::move(prefer), {}, {}, {}, {}};
+    Frame frame{graph, std::move(prefix),         std::move(source), std::move(prefer), {}, {},
+                {},    needed_nodes(graph, roots)};
     frame.env.assign(graph.values().size(), -1);
     frame.uses.resize(graph.values().size());
     frame.escapes.assign(graph.values().size(), 0);
-    frame.needed.assign(graph.nodes().size(), 0);
-    for (int root : roots) {
-      frame.escapes[root] = 1;
-      frame.needed[graph.value(root).node] = 1;
-    }
+    for (int root : roots) frame.escapes[root] = 1;
     for (size_t n = graph.nodes().size(); n-- > 0;) {
       if (!frame.needed[n]) continue;
-      for (int v : graph.nodes()[n].in) {
-        frame.needed[graph.value(v).node] = 1;
-        frame.uses[v].push_back(static_cast<int>(n));
-      }
+      for (int v : graph.nodes()[n].in) frame.uses[v].push_back(static_cast<int>(n));
     }
     return frame;
   }
@@ -132,11 +125,12 @@ class Partitioner {
 
   /// `value` in layout `to`, through the cheapest moves; made once.
   int move(int value, const TensorLayout& to, const Origin& origin) {
-    const FlowValue from = flow_.values[value];
-    for (const Move& m : resharder_.path(from.shape, from.dtype, from.layout, to).moves) {
-      const std::string key =
-          fmt::format("{}>{}", value, m.after.to_string(from.shape.names(), homes_.mesh()));
-      auto [it, is_new] = moved_.emplace(key, -1);
+    const FlowValue& start = flow_.values[value];
+    const Path& path = chooser_.resharder().path(start.shape, start.dtype, start.layout, to);
+    if (path.moves.empty()) return value;
+    const FlowValue from = start;
+    for (const Move& m : path.moves) {
+      auto [it, is_new] = moved_.emplace(Key().add(value).add(m.after).text(), -1);
       if (is_new) {
         FlowNode node;
         node.kind = m.kind;
@@ -152,7 +146,7 @@ class Partitioner {
         node.out = {it->second};
         add_node(std::move(node));
       }
-      value = moved_[key];
+      value = it->second;
     }
     return value;
   }
@@ -209,7 +203,7 @@ class Partitioner {
 
   bool keep_whole(Frame& frame, const Node& node, const OpCall& call, const std::vector<int>& in) {
     if (!kernels_.count(std::string(node.op->name))) return false;
-    const IndexSpace space = index_space(call);
+    const IndexSpace& space = chooser_.space(call);
     auto clear = [&](const std::vector<std::vector<int>>& dims, const Shape& shape,
                      const TensorLayout& layout) {
       for (size_t d = 0; d < dims.size(); ++d) {
@@ -250,12 +244,10 @@ class Partitioner {
   }
 
   void compute(Frame& frame, const Node& node, const OpCall& call, std::vector<int> in) {
-    const IndexSpace space = index_space(call);
     std::vector<TensorLayout> layouts, homes;
     for (int v : in) layouts.push_back(flow_.values[v].layout);
     for (int v : node.out) homes.push_back(home(frame, v));
-    const OpSite site{call, space, layouts, homes};
-    Choice choice = choose(site, homes_, resharder_);
+    const Choice& choice = chooser_.choice(call, layouts, homes);
     for (size_t i = 0; i < in.size(); ++i) in[i] = move(in[i], choice.in[i], origin(frame, node));
     enter_once(node, in, choice, origin(frame, node));
     FlowNode flow;
@@ -263,7 +255,7 @@ class Partitioner {
     flow.attrs = node.attrs;
     flow.in = in;
     flow.splits = choice.splits;
-    flow.space = space;
+    flow.space = chooser_.space(call);
     flow.origin = origin(frame, node);
     const std::vector<int> out = add_op(std::move(flow), call, choice, frame, node);
     for (size_t i = 0; i < node.out.size(); ++i) {
@@ -308,10 +300,8 @@ class Partitioner {
   /// Adds an op, or finds the same op on the same operands.
   std::vector<int> add_op(FlowNode flow, const OpCall& call, const Choice& choice,
                           const Frame& frame, const Node& node) {
-    std::string key =
-        fmt::format("{}|{}|{}|", flow.op->name, fmt::join(flow.in, ","), flow.attrs.to_string());
-    for (const auto& axes : flow.splits) key += fmt::format("{};", fmt::join(axes, ","));
-    auto [it, is_new] = seen_.emplace(key, std::vector<int>{});
+    const Key key = Key().add(flow.op).add(flow.in).add(flow.attrs).add(flow.splits);
+    auto [it, is_new] = seen_.emplace(key.text(), std::vector<int>{});
     if (is_new) {
       for (size_t i = 0; i < call.out.size(); ++i) {
         const std::string name = frame.prefix + frame.graph.value(node.out[i]).name;
@@ -379,7 +369,7 @@ class Partitioner {
 
   const Graph& graph_;
   const HomeLayouts& homes_;
-  Resharder resharder_;
+  Chooser chooser_;
   const std::set<std::string>& kernels_;
   Flow flow_;
   std::unordered_map<std::string, int> moved_;

@@ -6,10 +6,12 @@
 #include "lower/reshard.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/fail.h"
 #include "collectives/cost.h"
+#include "lower/key.h"
 
 namespace tessera {
 
@@ -21,9 +23,7 @@ constexpr int64_t kExchangeBytes =
     2048;  // exchange has no ring or window algorithm: used where it saves volume
 
 std::string key_of(const TensorLayout& layout) {
-  std::string key;
-  for (const auto& axes : layout.dims) key += fmt::format("{}|", fmt::join(axes, ","));
-  return key + fmt::format("p{}", fmt::join(layout.partial, ","));
+  return Key().add(layout.dims).add(layout.partial).text();
 }
 
 bool is_prefix(const std::vector<int>& a, const std::vector<int>& b) {
@@ -128,10 +128,16 @@ std::vector<Move> Resharder::moves(const Shape& shape, DType dtype, const Tensor
 
 const Path& Resharder::path(const Shape& shape, DType dtype, const TensorLayout& from,
                             const TensorLayout& to) {
+  if (from.dims == to.dims && from.partial == to.partial) return nothing_;
+  const Key key = Key().add(shape).add(dtype).add(from).add(to.dims).add(to.partial);
+  auto it = known_.find(key.text());
+  if (it == known_.end()) it = known_.emplace(key.text(), search(shape, dtype, from, to)).first;
+  return it->second;
+}
+
+Path Resharder::search(const Shape& shape, DType dtype, const TensorLayout& from,
+                       const TensorLayout& to) const {
   const std::string goal = key_of(to);
-  const std::string memo = fmt::format("{}{}{}{}>{}", shape.to_string(), to_string(dtype),
-                                       to_string(from.combiner), key_of(from), goal);
-  if (auto it = known_.find(memo); it != known_.end()) return it->second;
   std::map<std::string, Path> best{{key_of(from), {}}};
   std::map<std::string, TensorLayout> layouts{{key_of(from), from}};
   std::set<std::pair<int64_t, std::string>> open{{0, key_of(from)}};
@@ -139,7 +145,7 @@ const Path& Resharder::path(const Shape& shape, DType dtype, const TensorLayout&
   while (!open.empty()) {
     const auto [cost, key] = *open.begin();
     open.erase(open.begin());
-    if (key == goal) return known_[memo] = best[key];
+    if (key == goal) return best[key];
     if (!done.insert(key).second) continue;
     for (Move& move : moves(shape, dtype, layouts[key], to)) {
       const std::string next = key_of(move.after);
@@ -154,8 +160,9 @@ const Path& Resharder::path(const Shape& shape, DType dtype, const TensorLayout&
       open.insert({bytes, next});
     }
   }
-  fail(ErrorKind::internal, "no way from one layout of {} to another ({})", shape.to_string(),
-       memo);
+  fail(ErrorKind::internal, "no way from layout {} of {} to {}",
+       from.to_string(shape.names(), homes_.mesh()), shape.to_string(),
+       to.to_string(shape.names(), homes_.mesh()));
 }
 
 }  // namespace tessera

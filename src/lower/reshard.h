@@ -1,8 +1,8 @@
 // From one layout of a tensor to another by the cheapest sequence of moves.
 #pragma once
 
-#include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "lower/flow.h"
@@ -39,9 +39,12 @@ class Resharder {
                          std::vector<Move>&) const;
   void add_split_moves(const Shape&, DType, const TensorLayout& at, const TensorLayout& to,
                        std::vector<Move>&) const;
+  Path search(const Shape& shape, DType dtype, const TensorLayout& from,
+              const TensorLayout& to) const;
 
   const HomeLayouts& homes_;
-  std::map<std::string, Path> known_;
+  std::unordered_map<std::string, Path> known_;
+  const Path nothing_;
 };
 
 }  // namespace tessera

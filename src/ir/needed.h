@@ -1,0 +1,16 @@
+// Which part of a graph a function computes.
+#pragma once
+
+#include <vector>
+
+#include "tessera/graph.h"
+
+namespace tessera {
+
+/// The values that a function asks for: its outputs, then the values of the updates if it has any.
+std::vector<int> roots_of(const Graph& graph, const FunctionSpec& function);
+
+/// Per node, 1 if any of the values `roots` depends on it.
+std::vector<char> needed_nodes(const Graph& graph, const std::vector<int>& roots);
+
+}  // namespace tessera
