@@ -90,6 +90,24 @@ TESSERA_HD float exp(float x) {
 }
 TESSERA_HD double exp(double x) { return std::exp(x); }
 
+/// exp(x) for x <= 0: normal results only, 0 below them; without exp's care at the ends.
+TESSERA_HD float exp_of_negative(float x) {
+  const float shifted = x * 1.44269504088896341f + 12582912.0f;
+  const int32_t k =
+      static_cast<int32_t>(bits_as<uint32_t>(shifted) - bits_as<uint32_t>(12582912.0f));
+  const float kf = shifted - 12582912.0f;
+  const float r = (x - kf * 0.693359375f) - kf * -2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = (p * (r * r) + r) + 1.0f;
+  return x < -87.5f ? 0.0f : p * power_of_two(k);
+}
+TESSERA_HD double exp_of_negative(double x) { return std::exp(x); }
+
 /// log(x) = e ln(2) + log(m), m in [sqrt(1/2), sqrt(2)).
 TESSERA_HD float log(float x) {
   const bool subnormal = x < 1.17549435e-38f;
@@ -167,7 +185,8 @@ TESSERA_HD T silu(T x) {
 template <class T>
 TESSERA_HD T gelu(T x) {
   const T twice_u = T(1.5957691216057308) * (x + T(0.044715) * (x * x * x));
-  return (x < T(-1e4) ? T(-1e4) : x) * sigmoid(twice_u);
+  const T e = exp_of_negative(-abs(twice_u));
+  return (x < T(-1e4) ? T(-1e4) : x) * (twice_u >= T(0) ? T(1) : e) / (T(1) + e);
 }
 
 /// d gelu(x) / dx = s + x s (1 - s) d(2u)/dx with s = sigmoid(2u).
@@ -178,8 +197,8 @@ TESSERA_HD T gelu_grad(T x) {
   const T square = x * x;
   const T twice_u = T(1.5957691216057308) * (x + T(0.044715) * (square * x));
   const T slope = T(1.5957691216057308) * (T(1) + T(0.134145) * square);
-  const T e = exp(-abs(twice_u));
-  const T larger = T(1) / (T(1) + e), smaller = e / (T(1) + e);
+  const T e = exp_of_negative(-abs(twice_u));
+  const T larger = T(1) / (T(1) + e), smaller = e * larger;
   return (twice_u >= T(0) ? larger : smaller) + x * (larger * smaller) * slope;
 }
 

@@ -282,14 +282,21 @@ TEST_CASE("sources are not materialized for pointwise steps") {
   CHECK(program.buffers.size() == 2);
 }
 
-TEST_CASE("what is reduced between two steps keeps them apart") {
+TEST_CASE("a reduction along dense rows joins the steps around it; others keep them apart") {
   Graph graph;
-  const Dim p("p", 6), q("q", 9);
+  const Dim p("p", 6), q("q", 9), r("r", 5000);
   Tensor x = graph.input("x", {p, q}, DType::float32);
   Tensor e = exp(x);
-  Tensor y = e / reduce_sum(e, Axes("q"));
-  const Program program = lowered(graph, {{"f", {y}, false}}, true);
-  CHECK(program.functions[0].steps.size() == 3);
+  auto steps = [&](Tensor y) {
+    return lowered(graph, {{"f", {y}, false}}, true).functions[0].steps.size();
+  };
+  CHECK(steps(e / reduce_sum(e, Axes("q"))) == 1);
+  CHECK(steps(e * rsqrt(reduce_sum(e, Axes("q")) + 1.0)) == 1);
+  CHECK(steps(e / reduce_sum(e, Axes("p"))) == 3);
+  Tensor sum = reduce_sum(e, Axes("q"));
+  CHECK(steps((e - sum) / reduce_sum(e * sum, Axes("p"))) == 3);
+  Tensor z = exp(graph.input("z", {p, r}, DType::float32));
+  CHECK(steps(z / reduce_sum(z, Axes("r"))) == 3);
 }
 
 TEST_CASE("views of one buffer that differ are not merged") {

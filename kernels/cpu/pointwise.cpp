@@ -105,25 +105,33 @@ void Pointwise::run_plane() {
 }
 
 void Pointwise::run_block(const Extent& e) {
-  const int64_t n = e.elements();
+  const Extent row{1, e.rows};  // of numbers per row
   for (size_t i = 0; i < code_.size(); ++i) {
     Op& op = code_[i];
     const Instr& instr = op.instr;
+    const Extent& mine = op.spread == Spread::per_row ? row : e;
     switch (instr.code) {
       case Code::load:
-        run_load(op, regs_[i], e);
+        run_load(op, regs_[i], mine);
         break;
       case Code::constant:
       case Code::value:
         break;
       case Code::index:
-        run_index(op, e);
+        run_index(op, mine);
         break;
       case Code::random:
         run_random(op, regs_[i], e);
         break;
       case Code::mask:
-        run_mask(op, regs_[i], e);
+        run_mask(op, regs_[i], mine);
+        break;
+      case Code::row_sum:
+      case Code::row_prod:
+      case Code::row_max:
+      case Code::row_min:
+        op.row_fn(code_[instr.a].full ? code_[instr.a].full : regs_[instr.a], op.buffer, e.rows,
+                  e.n);
         break;
       default: {
         if (op.alias) {
@@ -136,14 +144,54 @@ void Pointwise::run_block(const Extent& e) {
           out = static_cast<char*>(target.data) + offsets_[op.output] * size_of(target.dtype);
           regs_[i] = out;
         }
-        auto reg = [&](int r) { return r >= 0 ? regs_[r] : nullptr; };
-        op.fn({reg(instr.a), reg(instr.b), reg(instr.c), out, n});
+        op.fn({operand(op, instr.a), operand(op, instr.b), operand(op, instr.c), out,
+               mine.elements()});
       }
     }
+    if (op.full != nullptr) expand(op, regs_[i], e);
   }
   for (size_t k = 0; k < outputs_.size(); ++k) {
-    if (!outputs_[k].direct) store(outputs_[k], static_cast<int>(k), e);
+    const Output& out = outputs_[k];
+    if (out.direct) continue;
+    if (out.once_a_row) {
+      store_rows(out, static_cast<int>(k), e);
+    } else {
+      const Op& op = code_[out.reg];
+      store(op.full ? op.full : regs_[out.reg], out.place, static_cast<int>(k), e);
+    }
   }
+}
+
+/// A register as `reader` wants it: by element, or per row.
+const void* Pointwise::operand(const Op& reader, int reg) const {
+  if (reg < 0) return nullptr;
+  const bool by_element = reader.spread == Spread::full && code_[reg].full != nullptr;
+  return by_element ? code_[reg].full : regs_[reg];
+}
+
+/// Repeats the numbers of a register along their rows.
+void Pointwise::expand(const Op& op, const void* reg, const Extent& e) {
+  with_type(op.instr.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* from = static_cast<const T*>(reg);
+    T* to = reinterpret_cast<T*>(op.full);
+    for (int64_t r = 0; r < e.rows; ++r, to += e.n) std::fill(to, to + e.n, from[r]);
+  });
+}
+
+void Pointwise::store_rows(const Output& out, int number, const Extent& e) {
+  const Place place{out.place.operand, out.place.outer, 0};
+  const Op& op = code_[out.reg];
+  const void* from = regs_[out.reg];
+  if (op.spread == Spread::full) {  // equal along the row: the first element counts
+    with_type(op.instr.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      T* to = reinterpret_cast<T*>(scratch_);
+      for (int64_t r = 0; r < e.rows; ++r) to[r] = static_cast<const T*>(from)[r * e.n];
+    });
+    from = scratch_;
+  }
+  store(from, place, number, {1, e.rows});
 }
 
 void Pointwise::run_load(Op& op, const void*& reg, const Extent& e) {
@@ -166,7 +214,7 @@ void Pointwise::run_load(Op& op, const void*& reg, const Extent& e) {
     op.filled = e.elements();
   }
   if (narrow) {
-    BFloat16 packed[kBlock];
+    BFloat16* packed = reinterpret_cast<BFloat16*>(scratch_);
     gather_rows(reinterpret_cast<const BFloat16*>(from), p, e, packed);
     ops_.widen({packed, nullptr, nullptr, op.buffer, e.elements()});
     return;
@@ -217,7 +265,7 @@ void Pointwise::run_random(Op& op, const void*& reg, const Extent& e) {
   reg = out;
   for (int64_t r = 0; r < e.rows; ++r, out += e.n) {
     const int64_t start = first + r * op.place.outer;
-    int64_t row[kBlock + kSlack];
+    int64_t* row = reinterpret_cast<int64_t*>(scratch_);
     if (op.place.inner == 1) {
       const int64_t* from = words(row, start, e.n);
       std::copy(from, from + e.n, out);
@@ -237,13 +285,13 @@ void Pointwise::run_mask(Op& op, const void*& reg, const Extent& e) {
   const int64_t limit = op.instr.slot < 0 ? 0 : value;
   const int64_t last = first + (e.rows - 1) * p.outer + (e.n - 1) * p.inner;
   if (last < limit) {
-    reg = regs_[op.instr.a];
+    reg = operand(op, op.instr.a);
     return;
   }
   reg = op.buffer;
   with_type(op.instr.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const T* from = static_cast<const T*>(regs_[op.instr.a]);
+    const T* from = static_cast<const T*>(operand(op, op.instr.a));
     T* out = reinterpret_cast<T*>(op.buffer);
     T other = formula::cast<T>(op.instr.imm);
     if (op.instr.dtype == DType::bool_) other = T(op.instr.imm != 0);
@@ -259,26 +307,26 @@ void Pointwise::run_mask(Op& op, const void*& reg, const Extent& e) {
   });
 }
 
-void Pointwise::store(const Output& out, int number, const Extent& e) {
+void Pointwise::store(const void* from, const Place& place, int number, const Extent& e) {
   const TensorArg& target = args_.out[number];
+  const bool stream = outputs_[number].stream;
   char* to = static_cast<char*>(target.data) + offsets_[number] * size_of(target.dtype);
-  const void* from = regs_[out.reg];
   if (target.dtype == DType::bfloat16) {
-    if (out.place.dense(e)) return ops_.narrow({from, nullptr, nullptr, to, e.elements()});
-    BFloat16 packed[kBlock];
+    if (place.dense(e)) return ops_.narrow({from, nullptr, nullptr, to, e.elements()});
+    BFloat16* packed = reinterpret_cast<BFloat16*>(scratch_ + capacity_ * 4);
     ops_.narrow({from, nullptr, nullptr, packed, e.elements()});
-    return scatter_rows(packed, out.place, e, reinterpret_cast<BFloat16*>(to));
+    return scatter_rows(packed, place, e, reinterpret_cast<BFloat16*>(to));
   }
   with_type(target.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = static_cast<const T*>(from);
-    if (out.place.dense(e) && out.stream) {
+    if (place.dense(e) && stream) {
       stream_copy(to, reinterpret_cast<const char*>(x),
                   e.elements() * static_cast<int64_t>(sizeof(T)));
-    } else if (out.place.dense(e)) {
+    } else if (place.dense(e)) {
       std::memcpy(to, x, static_cast<size_t>(e.elements()) * sizeof(T));
     } else {
-      scatter_rows(x, out.place, e, reinterpret_cast<T*>(to));
+      scatter_rows(x, place, e, reinterpret_cast<T*>(to));
     }
   });
 }

@@ -4,23 +4,28 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <type_traits>
 
+#include "base/fail.h"
+#include "kernels/bfloat16.h"
 #include "kernels/cpu/pointwise_ops.h"
+#include "kernels/cpu/types.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
 #endif
 
 #include "kernels/cpu/pointwise_flags.h"
+#include "kernels/cpu/reduce_row.h"
 #include "kernels/pointwise.h"
 
 namespace tessera::cpu {
 
 #include "kernels/cpu/pointwise_loops.inc"
 
-const BlockOps kAvx512Ops = {"avx512", find_loop, widen, narrow, random_words};
+const BlockOps kAvx512Ops = {"avx512", find_loop, find_row_loop, widen, narrow, random_words};
 
 }  // namespace tessera::cpu

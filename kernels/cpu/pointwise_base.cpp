@@ -10,12 +10,13 @@
 
 #include "kernels/cpu/pointwise_flags.h"
 #include "kernels/cpu/pointwise_ops.h"
+#include "kernels/cpu/reduce_row.h"
 #include "kernels/pointwise.h"
 
 namespace tessera::cpu {
 
 #include "kernels/cpu/pointwise_loops.inc"
 
-const BlockOps kBaseOps = {"base", find_loop, widen, narrow, random_words};
+const BlockOps kBaseOps = {"base", find_loop, find_row_loop, widen, narrow, random_words};
 
 }  // namespace tessera::cpu

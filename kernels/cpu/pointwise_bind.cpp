@@ -60,6 +60,8 @@ Pointwise::Pointwise(const KernelArgs& args, const BlockOps& ops) : args_(args),
   make_nest_and_ops();
   if (nest_.elements() == 0) return;
   choose_block();
+  find_spreads();
+  choose_outputs();
   assign_buffers();
   for (Op& op : code_) bind_op(op);
   refill(true);
@@ -112,9 +114,14 @@ void Pointwise::make_nest_and_ops() {
     offsets_[op.place.operand] = args_.split_first * strides[op.place.operand][args_.split_dim];
   }
   nest_ = make_nest(sizes, std::move(strides));
+  row_ = row_dim(step.pointwise);
+  std::vector<int64_t> along_row;
+  for (const auto& s : nest_.strides) along_row.push_back(row_ < 0 ? 0 : s.at(row_));
+  if (row_ >= 0) nest_.remove_dim(row_);
   nest_.drop_ones();
   nest_.order_by(0);
   nest_.merge();
+  if (row_ >= 0) nest_.add_dim(sizes[row_], along_row);
   regs_.assign(code_.size(), nullptr);
 }
 
@@ -123,12 +130,15 @@ void Pointwise::choose_block() {
   const int rank = nest_.rank();
   const int64_t n0 = rank > 0 ? nest_.sizes[rank - 1] : 1,
                 n1 = rank > 1 ? nest_.sizes[rank - 2] : 1;
-  if (n0 > kBlock / 2) {
+  if (row_ >= 0) {
+    block_ = {std::clamp<int64_t>(kBlock / n0, 1, n1), n0};
+  } else if (n0 > kBlock / 2) {
     const int64_t pieces = (n0 + kBlock - 1) / kBlock;
     block_ = {1, std::min(n0, ((n0 + pieces - 1) / pieces + 15) / 16 * 16)};
   } else {
     block_ = {std::min(n1, kBlock / n0), n0};
   }
+  capacity_ = std::max(kBlock, block_.elements());
   auto place = [&](Place& p) {
     p.inner = rank > 0 ? nest_.strides[p.operand][rank - 1] : 1;
     p.outer = rank > 1 ? nest_.strides[p.operand][rank - 2] : 0;
@@ -136,17 +146,22 @@ void Pointwise::choose_block() {
   for (Op& op : code_) {
     if (op.place.operand >= 0) place(op.place);
   }
+  for (Output& out : outputs_) place(out.place);
+}
+
+void Pointwise::choose_outputs() {
   int64_t bytes = 0;
   for (const TensorArg& in : args_.in) bytes += bytes_of(in);
   for (const TensorArg& out : args_.out) bytes += bytes_of(out);
   for (size_t k = 0; k < outputs_.size(); ++k) {
     Output& out = outputs_[k];
     const TensorArg& target = args_.out[k];
-    place(out.place);
     Op& op = code_[out.reg];
     const Code code = op.instr.code;
-    const bool computed =
-        !positional(code) && code != Code::constant && code != Code::value && !op.alias;
+    const bool computed = !positional(code) && code != Code::constant && code != Code::value &&
+                          !op.alias && op.spread != Spread::per_row;
+    out.once_a_row = row_ >= 0 && out.place.inner == 0;
+    if (!out.once_a_row) need_full(out.reg);
     out.stream = bytes >= kStreamBytes && target.dtype != DType::bfloat16;
     out.direct = computed && !out.stream && op.output < 0 && target.dtype != DType::bfloat16 &&
                  out.place.dense(block_) &&
@@ -157,6 +172,46 @@ void Pointwise::choose_block() {
           to_string(op.instr.dtype));
     if (out.direct) op.output = static_cast<int>(k);
   }
+}
+
+/// The spread of every register of a step with row instructions, and which must be repeated along
+/// their rows because an instruction on elements reads them.
+void Pointwise::find_spreads() {
+  for (Op& op : code_) {
+    const Instr& instr = op.instr;
+    const bool constant = instr.code == Code::constant || instr.code == Code::value;
+    if (constant) op.spread = Spread::uniform;
+    if (row_ < 0 || constant) continue;
+    int full = 0, per_row = 0;
+    for (int r : {instr.a, instr.b, instr.c}) {
+      if (r < 0) continue;
+      full += code_[r].spread == Spread::full;
+      per_row += code_[r].spread == Spread::per_row;
+    }
+    const bool still = op.place.inner == 0;  // along the row
+    if (instr.code == Code::load) {
+      op.spread = !still ? Spread::full : op.place.outer == 0 ? Spread::uniform : Spread::per_row;
+    } else if (instr.code >= Code::row_sum) {
+      op.spread = Spread::per_row;
+      need_full(instr.a);
+    } else if (instr.code == Code::index) {
+      op.spread = still ? Spread::per_row : Spread::full;
+    } else if (full == 0 && per_row > 0 && (instr.code != Code::mask || still)) {
+      op.spread = Spread::per_row;
+    } else if (full == 0 && per_row == 0 && !positional(instr.code)) {
+      op.spread = Spread::uniform;
+    }
+    if (op.spread == Spread::per_row) {  // a block is one row of such numbers
+      op.place.inner = op.place.outer;
+      op.place.outer = 0;
+    } else if (op.spread == Spread::full) {
+      for (int r : {instr.a, instr.b, instr.c}) need_full(r);
+    }
+  }
+}
+
+void Pointwise::need_full(int reg) {
+  if (reg >= 0 && code_[reg].spread == Spread::per_row) code_[reg].needs_full = true;
 }
 
 /// Linear scan: a buffer is free again after the last instruction that reads its register. An
@@ -172,7 +227,7 @@ void Pointwise::assign_buffers() {
       if (r >= 0) last[r] = std::max({last[r], i, hands_on ? last[i] : -1});
     }
   }
-  const int64_t bytes_of_one = kBlock + kSlack;
+  const int64_t bytes_of_one = capacity_ + kSlack;
   std::vector<int64_t> place(count, -1);
   std::vector<std::pair<int64_t, int64_t>> free;  // bytes, offset
   int64_t top = 0;
@@ -197,11 +252,24 @@ void Pointwise::assign_buffers() {
       place[r] = -2 - place[r];
     }
   }
+  std::vector<int64_t> full(count, -1);
+  auto reserve = [&](int64_t element) {
+    const int64_t at = top;
+    top += (bytes_of_one * element + 63) / 64 * 64;
+    return at;
+  };
+  for (int i = 0; i < count; ++i) {
+    if (code_[i].needs_full) full[i] = reserve(size_of(stored_as(code_[i].instr.dtype)));
+  }
+  const int64_t scratch = reserve(8);
   memory_.assign(static_cast<size_t>(top) + 64, 0);
   unsigned char* base =
       memory_.data() + (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64) % 64;
-  for (int i = 0; i < count; ++i)
+  for (int i = 0; i < count; ++i) {
     code_[i].buffer = base + (place[i] <= -2 ? -2 - place[i] : place[i]);
+    if (full[i] >= 0) code_[i].full = base + full[i];
+  }
+  scratch_ = base + scratch;
 }
 
 void Pointwise::bind_op(Op& op) {
@@ -212,6 +280,14 @@ void Pointwise::bind_op(Op& op) {
       check(stored_as(op.arg->dtype) == stored_as(instr.dtype),
             "a pointwise load of {} from a {} tensor", to_string(instr.dtype),
             to_string(op.arg->dtype));
+    }
+    return;
+  }
+  if (instr.code >= Code::row_sum) {
+    op.row_fn = ops_.find_row(instr.code, instr.dtype);
+    if (op.row_fn == nullptr) {
+      fail(ErrorKind::unsupported, "[{}] {} is not defined for {}", args_.step->origin.name,
+           to_string(instr.code), to_string(instr.dtype));
     }
     return;
   }
@@ -263,7 +339,9 @@ void Pointwise::refill(bool all) {
 Sharing share_pointwise(const Step& step, int threads) {
   const double instructions = static_cast<double>(step.pointwise.code.size());
   const View& out = step.out.at(0);
-  return {outermost_dim(out, std::vector<char>(out.sizes.size(), 1), threads),
+  std::vector<char> allowed(out.sizes.size(), 1);
+  if (const int row = row_dim(step.pointwise); row >= 0) allowed[static_cast<size_t>(row)] = 0;
+  return {outermost_dim(out, allowed, threads),
           static_cast<double>(out.elements()) * instructions * 0.2};
 }
 

@@ -49,14 +49,22 @@ struct Place {
   bool dense(const Extent& e) const { return inner == 1 && (e.rows == 1 || outer == e.n); }
 };
 
+/// What a register holds of a block: every element; in a step with row instructions perhaps one
+/// number a row; or everywhere the same number (which serves as either).
+enum class Spread : uint8_t { full, per_row, uniform };
+
 struct Op {
   Instr instr;
   BlockFn fn = nullptr;
+  RowFn row_fn = nullptr;
+  Spread spread = Spread::full;
   Place place;                     ///< load, index, random, mask
   const TensorArg* arg = nullptr;  ///< load
   int output = -1;                 ///< the output written in place, or -1
   bool alias = false;              ///< a copy: its register is its operand's
   unsigned char* buffer = nullptr;
+  bool needs_full = false;            ///< per row, and read by element
+  unsigned char* full = nullptr;      ///< then: every number repeated along its row
   const void* filled_from = nullptr;  ///< broadcast load: what the buffer holds now
   int64_t filled = 0;
 };
@@ -66,6 +74,7 @@ struct Output {
   Place place;
   bool direct = false;  ///< written by its instruction, not from a register
   bool stream = false;  ///< past the caches: the step touches more than they hold
+  bool once_a_row = false;
 };
 
 class Pointwise final : public Kernel {
@@ -76,8 +85,14 @@ class Pointwise final : public Kernel {
  private:
   void make_nest_and_ops();
   void choose_block();
+  void choose_outputs();
   void assign_buffers();
   void bind_op(Op& op);
+  void find_spreads();
+  void need_full(int reg);
+  const void* operand(const Op& reader, int reg) const;
+  void expand(const Op& op, const void* reg, const Extent& e);
+  void store_rows(const Output& out, int number, const Extent& e);
   void refill(bool all);
   void fill_constant(Op& op);
 
@@ -92,7 +107,7 @@ class Pointwise final : public Kernel {
   void run_index(Op& op, const Extent& e);
   void run_random(Op& op, const void*& reg, const Extent& e);
   void run_mask(Op& op, const void*& reg, const Extent& e);
-  void store(const Output& out, int number, const Extent& e);
+  void store(const void* from, const Place& place, int number, const Extent& e);
 
   KernelArgs args_;
   const BlockOps& ops_;
@@ -103,7 +118,10 @@ class Pointwise final : public Kernel {
   std::vector<const void*> regs_;
   std::vector<int64_t> values_;  ///< of the step's exprs
   std::vector<unsigned char> memory_;
+  unsigned char* scratch_ = nullptr;  ///< one register
+  int row_ = -1;                      ///< the dim of the row instructions, the nest's last one
   Extent block_;
+  int64_t capacity_ = kBlock;  ///< elements of a register
 };
 
 /// The kernel with the loops of one instruction set: what tests compare.

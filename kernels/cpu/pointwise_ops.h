@@ -16,12 +16,16 @@ struct BlockArgs {
   int64_t n = 0;
 };
 using BlockFn = void (*)(const BlockArgs&);
+/// out[r] = the reduction of row r of a, of n elements.
+using RowFn = void (*)(const void* a, void* out, int64_t rows, int64_t n);
 
 struct BlockOps {
   const char* name;  ///< "base", "avx2", "avx512"
   /// The loop for `code` with operands (the last one, for where) of type `operand`; null if there
   /// is none.
   BlockFn (*find)(Code code, DType operand, DType result);
+  /// The loop of a row instruction; null if there is none.
+  RowFn (*find_row)(Code code, DType type);
   BlockFn widen;   ///< bfloat16 in memory -> float
   BlockFn narrow;  ///< float -> bfloat16 in memory
   /// Words of Philox counters first, first + 1, ...: 4 * groups int64 values.

@@ -16,7 +16,7 @@ template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
 template <class T>
-inline Compute<T> load_as(T x) {
+TESSERA_HD Compute<T> load_as(T x) {
   if constexpr (std::is_same_v<T, BFloat16>)
     return to_float(x);
   else
@@ -24,7 +24,7 @@ inline Compute<T> load_as(T x) {
 }
 
 template <class T>
-inline T store_as(Compute<T> x) {
+TESSERA_HD T store_as(Compute<T> x) {
   if constexpr (std::is_same_v<T, BFloat16>)
     return to_bfloat16(x);
   else
@@ -69,7 +69,7 @@ decltype(auto) with_bits(DType t, Body&& body) {
 
 /// a + b that wraps around for integers.
 template <class T>
-inline T wrapping_add(T a, T b) {
+TESSERA_HD T wrapping_add(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) +
                           static_cast<std::make_unsigned_t<T>>(b));
@@ -79,7 +79,7 @@ inline T wrapping_add(T a, T b) {
 }
 
 template <class T>
-inline T wrapping_mul(T a, T b) {
+TESSERA_HD T wrapping_mul(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
   } else {

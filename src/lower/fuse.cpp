@@ -4,6 +4,7 @@
 // makes something it reads, or (less far) that reads what it reads. Two units may become one if no
 // third must run between them: those between that need the first move behind the result, the others
 // stay before it. Steps that read nothing and have one instruction are repeated in their consumers.
+// Reductions along rows take part as fuse_rows.cpp says.
 //
 // How far it looks back bounds how much longer values live than the model's order asks for, and
 // makes the pass linear in the number of steps.
@@ -108,6 +109,7 @@ class Fuser {
   void add(Step step) {
     const int number = static_cast<int>(unit_of_.size());
     for (View& v : step.in) rename(v);
+    if (std::optional<Step> rows = row_step(step)) step = std::move(*rows);
     const bool pointwise = is_pointwise(step);
     if (pointwise) {
       step = with_sources(step, sources_);
@@ -132,11 +134,19 @@ class Fuser {
     const Step& step = units_[order_[at]].step;
     for (size_t back = 1; back <= kReachOfValues && back <= at; ++back) {
       const Step& other = units_[order_[at - back]].step;
-      if (!is_pointwise(other) || other.out[0].sizes != step.out[0].sizes) continue;
+      if (!is_pointwise(other)) continue;
+      if (other.out[0].sizes != step.out[0].sizes) {
+        const std::optional<Step> wide = along_row(step, other);
+        if (wide && reads_result(*wide, other) && may_merge(other, *wide, limits_) &&
+            merge_at(at - back, at, *wide))
+          return true;
+        continue;
+      }
       const bool few = step.out[0].elements() <= kFewElements;
       const bool related = reads_result(step, other) ||
                            ((few || back <= kReachOfOperands) && share_operand(step, other, few));
-      if (related && may_merge(other, step, limits_) && merge_at(at - back, at)) return true;
+      if (related && may_merge(other, step, limits_) && merge_at(at - back, at, Step(step)))
+        return true;
     }
     return false;
   }
@@ -161,7 +171,8 @@ class Fuser {
     });
   }
 
-  bool merge_at(size_t first, size_t& second) {
+  /// `what` is the step of the second one as it joins the first.
+  bool merge_at(size_t first, size_t& second, const Step& what) {
     const int a = order_[first], b = order_[second];
     std::vector<int> before, after;
     std::set<int> follows;  // units that run after `a`
@@ -179,7 +190,7 @@ class Fuser {
     for (int step : units_[b].needs) {
       if (follows.count(unit_of(step))) return false;
     }
-    std::optional<Step> step = merged(units_[a].step, units_[b].step, limits_);
+    std::optional<Step> step = merged(units_[a].step, what, limits_);
     if (!step) return false;
     join(a, b, std::move(*step));
     auto to = std::copy(before.begin(), before.end(), order_.begin() + first);

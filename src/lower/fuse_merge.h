@@ -35,6 +35,17 @@ std::optional<Source> source_of(const Step& step);
 /// merged and unused inputs dropped.
 Step with_sources(const Step& step, const std::map<int, Source>& sources);
 
+/// A reduction along one dense dim as a pointwise step of one row instruction; null if it is
+/// another, or the rows are too long to keep.
+std::optional<Step> row_step(const Step& reduce);
+
+/// A pointwise step over the rows of `rows` (a step with row instructions) as one over its
+/// elements; null if its iteration space is another.
+std::optional<Step> along_row(const Step& step, const Step& rows);
+
+/// Whether two pointwise steps over one iteration space have the same rows, if any.
+bool rows_agree(const Step& first, const Step& second);
+
 /// False where merged() gives null whatever the instructions are; much cheaper.
 bool may_merge(const Step& first, const Step& second, const FuseLimits& limits);
 

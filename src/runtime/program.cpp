@@ -48,9 +48,17 @@ const char* to_string(Code code) {
       "round",       "logical_not", "is_finite", "add",           "sub",     "mul",
       "div",         "floor_div",   "mod",       "pow",           "minimum", "maximum",
       "less",        "less_equal",  "greater",   "greater_equal", "equal",   "not_equal",
-      "logical_and", "logical_or",  "where",     "mask"};
-  static_assert(names.size() == static_cast<size_t>(Code::mask) + 1);
+      "logical_and", "logical_or",  "where",     "mask",          "row_sum", "row_prod",
+      "row_max",     "row_min"};
+  static_assert(names.size() == static_cast<size_t>(Code::row_min) + 1);
   return names[static_cast<size_t>(code)];
+}
+
+int row_dim(const PointwiseProgram& program) {
+  for (const Instr& instr : program.code) {
+    if (instr.code >= Code::row_sum) return instr.slot;
+  }
+  return -1;
 }
 
 int Program::function(const std::string& name) const {

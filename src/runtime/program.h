@@ -124,6 +124,13 @@ enum class Code : uint8_t {
   // mask: index along output dim `slot` (local) < exprs[expr] ? a : imm; slot < 0: exprs[expr] != 0
   // ? a : imm
   mask,
+  // rows: a reduced along output dim `slot`, one for all such instructions of a step: a number for
+  // each row, with the bits of the kernel "reduce". Outputs with stride 0 along that dim are stored
+  // once a row.
+  row_sum,
+  row_prod,
+  row_max,
+  row_min,
 };
 const char* to_string(Code code);
 
@@ -140,6 +147,10 @@ struct Instr {
   double imm = 0;
   bool operator==(const Instr&) const = default;
 };
+
+struct PointwiseProgram;
+/// The dim along which the row instructions of a step reduce, or -1 if it has none.
+int row_dim(const PointwiseProgram& program);
 
 /// Outputs: register `outputs[k]` is stored to output k of the step, all of whose views have the
 /// same sizes: the iteration space. Input views have these sizes too, with stride 0 where they
