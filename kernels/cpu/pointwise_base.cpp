@@ -17,6 +17,15 @@ namespace tessera::cpu {
 
 #include "kernels/cpu/pointwise_loops.inc"
 
-const BlockOps kBaseOps = {"base", find_loop, find_row_loop, widen, narrow, random_words};
+const BlockOps kBaseOps = {"base",
+                           find_loop,
+                           find_row_loop,
+                           widen,
+                           narrow,
+                           random_words,
+                           softmax_row<float>,
+                           softmax_row<double>,
+                           softmax_grad_row<float>,
+                           softmax_grad_row<double>};
 
 }  // namespace tessera::cpu

@@ -30,6 +30,12 @@ struct BlockOps {
   BlockFn narrow;  ///< float -> bfloat16 in memory
   /// Words of Philox counters first, first + 1, ...: 4 * groups int64 values.
   void (*random)(int64_t* out, uint64_t first, uint64_t stream, uint64_t seed, int64_t groups);
+  /// x = softmax(scale x) of a row of n > 0 elements.
+  void (*softmax_float)(float* x, int64_t n, float scale);
+  void (*softmax_double)(double* x, int64_t n, double scale);
+  /// g = scale y (g - sum(g y)).
+  void (*softmax_grad_float)(const float* y, float* g, int64_t n, float scale);
+  void (*softmax_grad_double)(const double* y, double* g, int64_t n, double scale);
 };
 
 extern const BlockOps kBaseOps;

@@ -70,8 +70,13 @@ template <class F, int64_t count, class T>
 void reduce_lanes(Compute<T>* lanes, const T* x, int64_t n) {
 #if defined(__GNUC__)
   if constexpr (kByVectors<F, T>) {
-    typedef T Vector __attribute__((vector_size(16)));
-    constexpr size_t kBytes = count * sizeof(T), kVectors = (kBytes + 15) / 16;
+#if defined(__AVX2__)
+    constexpr size_t kWidth = count * sizeof(T) >= 32 ? 32 : 16;
+#else
+    constexpr size_t kWidth = 16;
+#endif
+    typedef T Vector __attribute__((vector_size(kWidth)));
+    constexpr size_t kBytes = count * sizeof(T), kVectors = (kBytes + kWidth - 1) / kWidth;
     Vector acc[kVectors] = {}, next[kVectors] = {};
     std::memcpy(acc, lanes, kBytes);
     for (int64_t i = 0; i + count <= n; i += count) {

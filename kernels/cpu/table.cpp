@@ -19,6 +19,8 @@ std::span<const KernelEntry> cpu_kernels() {
       {"top_k", cpu::bind_top_k},
       {"window", cpu::bind_window},
       {"fold", cpu::bind_fold},
+      {"attention", cpu::bind_attention, cpu::attention_workspace, cpu::share_attention},
+      {"attention_grad", cpu::bind_attention, cpu::attention_workspace, cpu::share_attention},
   };
   return kTable;
 }

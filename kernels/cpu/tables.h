@@ -25,4 +25,9 @@ std::unique_ptr<Kernel> bind_top_k(const KernelArgs& args);
 std::unique_ptr<Kernel> bind_window(const KernelArgs& args);
 std::unique_ptr<Kernel> bind_fold(const KernelArgs& args);
 
+/// "attention" and "attention_grad": the number of results tells them apart.
+std::unique_ptr<Kernel> bind_attention(const KernelArgs& args);
+int64_t attention_workspace(const Step& step);
+Sharing share_attention(const Step& step, int threads);
+
 }  // namespace tessera::cpu

@@ -52,10 +52,10 @@ IndexSpace by_name(const OpCall& call) {
 /// over them.
 IndexSpace of_composite(const OpCall& call) {
   IndexSpace space = by_name(call);
-  const Graph& body = body_of(call).graph;
-  for (const Node& node : body.nodes()) {
+  const Body body = body_of(call);
+  for (const Node& node : body.graph.nodes()) {
     if (node.in.empty()) continue;
-    const IndexSpace inner = index_space(body, node);
+    const IndexSpace inner = index_space(body.graph, node);
     for (const Factor& factor : inner.factors) {
       if (factor.role == Role::map) continue;
       for (Factor& outer : space.factors) {

@@ -1,9 +1,6 @@
-// cross_entropy and attention: composites whose bodies are their definitions.
-#include <cmath>
-
+// cross_entropy: a composite whose body is its definition.
 #include "ir/source_ops.h"
 #include "ops/infer.h"
-#include "ops/random.h"
 #include "ops/sum_to.h"
 #include "tessera/ops.h"
 
@@ -73,81 +70,17 @@ Tensors cross_entropy_gradient(const GradCall& c) {
   return {grad.dtype() == c.in[0].dtype() ? grad : cast(grad, c.in[0].dtype()), labels_grad};
 }
 
-std::vector<ValueType> infer_attention(const OpCall& call) {
-  const auto& length = call.attrs.get<std::string>("length");
-  const auto& memory = call.attrs.get<std::string>("memory_length");
-  const auto& key_dim = call.attrs.get<std::string>("key_dim");
-  require(is_floating(call.in[0].dtype), "the query is {}; it must be floating",
-          to_string(call.in[0].dtype));
-  require(call.in[1].dtype == call.in[0].dtype && call.in[2].dtype == call.in[0].dtype,
-          "query, key and value are {}, {} and {}; they must agree", to_string(call.in[0].dtype),
-          to_string(call.in[1].dtype), to_string(call.in[2].dtype));
-  require_same_sizes(call);
-  require_dims(call.in[0].shape, {length, key_dim}, "query");
-  require_dims(call.in[1].shape, {memory, key_dim}, "key");
-  require_dims(call.in[2].shape, {memory, key_dim}, "value");
-  require(!call.in[0].shape.has(memory),
-          "the query has the key dim '{}'; rename its position dim '{}'", memory, length);
-  require(call.in.size() < 4 || call.in[3].dtype == DType::bool_, "the mask is {}; it must be bool",
-          to_string(call.in.back().dtype));
-  return {call.in[0]};
-}
-
-// Masked logits become the lowest finite number, so that a row that sees nothing is uniform, never
-// NaN.
-Tensors attention_body(const Tensors& in, const Attrs& attrs) {
-  const auto& length = attrs.get<std::string>("length");
-  const auto& memory = attrs.get<std::string>("memory_length");
-  const auto& key_dim = attrs.get<std::string>("key_dim");
-  Graph& g = in[0].graph();
-  const Shape dims = in[0].shape().without({length, key_dim});
-  std::vector<Dim> logit_dims = dims.dims();
-  logit_dims.push_back(in[0].dim(length));
-  logit_dims.push_back(in[1].dim(memory));
-  const Shape logit_shape(logit_dims);
-  Tensor logits = wide(einsum({in[0], in[1]}, logit_shape)) * attrs.get<double>("scale");
-  Tensor lowest = constant(g, -1e30, logits.dtype());
-  if (attrs.get<int64_t>("causal")) {
-    logits = where(iota(g, in[0].dim(length)) >= iota(g, in[1].dim(memory)), logits, lowest);
-  }
-  if (in.size() > 3) logits = where(in[3], logits, lowest);
-  Tensor weights =
-      softmax(logits.shape() == logit_shape ? logits : transpose(logits, logit_shape), memory);
-  if (attrs.get<double>("dropout") > 0) {
-    weights =
-        dropout_of_stream(weights, attrs.get<double>("dropout"), attrs.get<int64_t>("stream"));
-  }
-  return {einsum({cast(weights, in[0].dtype()), in[2]}, in[0].shape())};
-}
-
 }  // namespace
 
 extern const Op kCrossEntropy = {.name = "cross_entropy",
                                  .infer = infer_cross_entropy,
                                  .gradient = cross_entropy_gradient,
                                  .body = cross_entropy_body};
-extern const Op kAttention = {
-    .name = "attention", .infer = infer_attention, .body = attention_body};
 
 Tensor cross_entropy(Tensor logits, Tensor labels, const std::string& classes, double z_loss,
                      Loc at) {
   return one(logits.graph(), kCrossEntropy, {logits, labels},
              {{"classes", classes}, {"z_loss", z_loss}}, at);
-}
-
-Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const AttentionOptions& o,
-                 Loc at) {
-  std::vector<Tensor> in = {query, key, value};
-  if (mask) in.push_back(mask);
-  const int d = query.shape().find(o.key_dim);
-  const double scale = o.scale != 0 ? o.scale
-                       : d < 0      ? 1
-                                    : 1 / std::sqrt(static_cast<double>(query.shape()[d].size));
-  Attrs attrs = {{"length", o.length},   {"memory_length", o.memory_length},
-                 {"key_dim", o.key_dim}, {"causal", int64_t{o.causal}},
-                 {"scale", scale},       {"dropout", o.dropout}};
-  if (o.dropout > 0) attrs.set("stream", new_stream(query.graph()));
-  return one(query.graph(), kAttention, in, std::move(attrs), at);
 }
 
 }  // namespace tessera
