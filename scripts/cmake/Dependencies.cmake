@@ -21,8 +21,7 @@ if(NOT TESSERA_DNNL STREQUAL "OFF")
     target_link_libraries(tessera_dnnl INTERFACE ${TESSERA_DNNL_LIBRARY} ${OpenMP_CXX_LIBRARIES})
     list(APPEND TESSERA_BLAS_TARGETS $<BUILD_INTERFACE:tessera_dnnl>
       $<INSTALL_INTERFACE:${TESSERA_DNNL_LIBRARY}> ${OpenMP_CXX_LIBRARIES})
-    set_source_files_properties(kernels/cpu/blas.cpp PROPERTIES COMPILE_DEFINITIONS TESSERA_HAVE_DNNL
-      COMPILE_OPTIONS "${OpenMP_CXX_FLAGS}")
+    target_compile_definitions(tessera_dnnl INTERFACE TESSERA_HAVE_DNNL)
   elseif(TESSERA_DNNL STREQUAL "ON")
     message(FATAL_ERROR "TESSERA_DNNL is ON but oneDNN (libdnnl-dev) or OpenMP was not found")
   endif()
