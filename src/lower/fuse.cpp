@@ -253,7 +253,8 @@ class Fuser {
   std::map<int, int> renamed_, writes_;
 };
 
-/// Renumbers the buffers without those that no step and no port touches.
+}  // namespace
+
 void drop_unused_buffers(Program& program) {
   std::vector<int> number(program.buffers.size(), -1);
   auto for_all = [&](auto&& visit) {
@@ -276,8 +277,6 @@ void drop_unused_buffers(Program& program) {
   program.buffers = std::move(kept);
   for_all([&](int& buffer) { buffer = number[buffer]; });
 }
-
-}  // namespace
 
 void fuse(Program& program) {
   for (Function& f : program.functions) {
