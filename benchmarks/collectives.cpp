@@ -2,6 +2,7 @@
 // one host: the calls of MPI itself, ours on the same processes, and ours on P threads of the first
 // process, in turn in one run; medians. Bytes are those of the larger operand of a rank.
 #include <mpi.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,7 +47,7 @@ Collective collective_of(const Case& c, int ranks, int rank, float* in, float* o
   if (c.kind == "broadcast") result.kind = CollectiveKind::broadcast;
   if (c.kind == "all_to_all") {
     result.kind = CollectiveKind::all_to_all;
-    result.s = part_of(c, ranks);
+    result.c = part_of(c, ranks);
   }
   if (c.kind == "permute") {
     result.kind = CollectiveKind::exchange;
@@ -71,6 +72,17 @@ void call_mpi(const Case& c, int ranks, int rank, float* in, float* out) {
     MPI_Sendrecv(in, count, MPI_FLOAT, (rank + 1) % ranks, 0, out, count, MPI_FLOAT,
                  (rank + ranks - 1) % ranks, 0, world, MPI_STATUS_IGNORE);
   }
+}
+
+/// Binds this thread to one processor, as the launcher binds processes; -1: to all of them.
+void use_processor(int number) {
+  const int count = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int i = 0; i < count; ++i) {
+    if (number < 0 || i == number % count) CPU_SET(i, &set);
+  }
+  sched_setaffinity(0, sizeof(set), &set);
 }
 
 /// Waits for all processes without using the processor that the threads of the first one need.
@@ -120,6 +132,7 @@ double on_threads(int repeats, std::vector<std::unique_ptr<Rank>>& ranks, const 
   std::vector<std::thread> threads;
   for (size_t r = 0; r < ranks.size(); ++r) {
     threads.emplace_back([&, r] {
+      use_processor(static_cast<int>(r));
       ranks[r]->prepare(c);
       ranks[r]->run();
       ranks[r]->world.barrier();
@@ -166,7 +179,11 @@ int main(int argc, char** argv) {
   {
     const auto world = tessera::make_mpi_world();
     Rank process(*world, most);
-    const auto local = tessera::make_local_world(ranks);
+    std::vector<std::unique_ptr<Communicator>> local;
+    std::thread([&] {
+      use_processor(-1);
+      local = tessera::make_local_world(ranks);
+    }).join();
     std::vector<std::unique_ptr<Rank>> threads;
     for (const auto& communicator : local) {
       if (rank == 0) threads.push_back(std::make_unique<Rank>(*communicator, most));
