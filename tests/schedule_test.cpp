@@ -51,8 +51,12 @@ struct Training {
   }
 
   Program lowered(const std::string& layout, int64_t bucket, bool overlap) {
-    LowerOptions options{Mesh::parse("a:2;b:2"), Layout::parse(layout), functions,
-                         composite_kernels(),    workspace_bytes,       {}};
+    LowerOptions options{Mesh::parse("a:2;b:2"),
+                         Layout::parse(layout),
+                         functions,
+                         composite_kernels(),
+                         [](const Step& step) { return workspace_bytes(step, 1); },
+                         {}};
     options.bucket_bytes = bucket;
     options.overlap = overlap;
     return lower(graph, options);
