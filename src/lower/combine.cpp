@@ -7,7 +7,6 @@
 // Members stay steps of their own, so that reports name each; they share the number, and the wait.
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "lower/passes.h"
 
@@ -19,8 +18,13 @@ int64_t bytes_of(const View& view) { return view.elements() * size_of(view.dtype
 
 class Buckets {
  public:
-  Buckets(Function& function, int64_t bucket_bytes)
-      : steps_(function.steps), bucket_bytes_(bucket_bytes) {}
+  Buckets(const Program& program, Function& function, int64_t bucket_bytes)
+      : steps_(function.steps),
+        bucket_bytes_(bucket_bytes),
+        result_of_(program.buffers.size(), -1),
+        operand_of_(result_of_),
+        written_(result_of_),
+        touched_(program.buffers.size(), 0) {}
 
   void run(Function& function) {
     for (size_t s = 0; s < steps_.size(); ++s) {
@@ -46,25 +50,22 @@ class Buckets {
   using Key = std::pair<std::string, std::vector<int>>;
 
   /// From here on the exchange cannot happen later than it does now.
-  void fix(const std::map<int, int>& exchange_of, int buffer) {
-    if (auto it = exchange_of.find(buffer); it != exchange_of.end())
-      exchanges_[it->second].read = true;
+  void fix(int exchange) {
+    if (exchange >= 0) exchanges_[exchange].read = true;
   }
 
   void touch(int buffer, int written_at) {
-    fix(result_of_, buffer);
+    fix(result_of_[buffer]);
     if (written_at >= 0) {
-      fix(operand_of_, buffer);
+      fix(operand_of_[buffer]);
       written_[buffer] = written_at;
     }
-    touched_.insert(buffer);
+    touched_[buffer] = 1;
   }
 
   /// The step after which a buffer holds what the present step reads.
   int ready(int buffer) const {
-    if (auto it = result_of_.find(buffer); it != result_of_.end()) return exchanges_[it->second].at;
-    auto it = written_.find(buffer);
-    return it == written_.end() ? -1 : it->second;
+    return result_of_[buffer] >= 0 ? exchanges_[result_of_[buffer]].at : written_[buffer];
   }
 
   void place(int s) {
@@ -75,7 +76,7 @@ class Buckets {
     auto last = last_.find(key);
     const bool fits =
         last != last_.end() && exchanges_[last->second].bytes + bytes <= bucket_bytes_;
-    const bool fresh = touched_.count(step.out[0].buffer) == 0;
+    const bool fresh = touched_[step.out[0].buffer] == 0;
     const bool joins =
         fits && fresh &&
         (!exchanges_[last->second].read || ready(step.in[0].buffer) < exchanges_[last->second].at);
@@ -89,7 +90,7 @@ class Buckets {
     exchange.members.push_back(s);
     result_of_[step.out[0].buffer] = last->second;
     operand_of_[step.in[0].buffer] = last->second;
-    touched_.insert(step.out[0].buffer);
+    touched_[step.out[0].buffer] = 1;
   }
 
   void rewrite(Function& function) {
@@ -122,9 +123,10 @@ class Buckets {
   const int64_t bucket_bytes_;
   std::vector<Exchange> exchanges_;
   std::map<Key, int> last_;
-  std::map<int, int> result_of_, operand_of_;  ///< buffer -> exchange
-  std::map<int, int> written_;                 ///< buffer -> last compute step that writes it
-  std::set<int> touched_;
+  // By buffer: the exchange that it is a result or an operand of, the last compute step that writes
+  // it, whether any step has touched it.
+  std::vector<int> result_of_, operand_of_, written_;
+  std::vector<char> touched_;
 };
 
 /// The result of an all_reduce takes the place of an operand that nothing else reads from then on.
@@ -190,7 +192,7 @@ class InPlace {
 
 void combine(Program& program, int64_t bucket_bytes) {
   for (Function& f : program.functions) {
-    Buckets(f, bucket_bytes).run(f);
+    Buckets(program, f, bucket_bytes).run(f);
     InPlace(program, f).run();
   }
   drop_unused_buffers(program);
