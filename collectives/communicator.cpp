@@ -109,7 +109,7 @@ void check_memory(const Collective& c, int rank, int size) {
 
 }  // namespace
 
-std::unique_ptr<Operation> Communicator::prepare(const Collective& collective) {
+void Communicator::check_operands(const Collective& collective) const {
   check_counts(collective, size_);
   if (collective.kind == CollectiveKind::all_reduce ||
       collective.kind == CollectiveKind::reduce_scatter) {
@@ -122,7 +122,22 @@ std::unique_ptr<Operation> Communicator::prepare(const Collective& collective) {
   }
   if (collective.kind == CollectiveKind::exchange) check_exchange(collective, rank_, size_);
   check_memory(collective, rank_, size_);
-  return do_prepare(collective);
+}
+
+std::unique_ptr<Operation> Communicator::prepare(const Collective& collective) {
+  return prepare(std::vector<Collective>{collective});
+}
+
+std::unique_ptr<Operation> Communicator::prepare(const std::vector<Collective>& collectives) {
+  require(!collectives.empty(), "[prepare] no collective is given");
+  for (const Collective& c : collectives) {
+    check_operands(c);
+    const bool alone = c.kind == CollectiveKind::broadcast || c.kind == CollectiveKind::barrier;
+    require(!alone || collectives.size() == 1,
+            "[{}] cannot be one of {} collectives of an operation; prepare it alone{}",
+            to_string(c.kind), collectives.size(), site_of(c));
+  }
+  return do_prepare(collectives);
 }
 
 void Communicator::run(const Collective& collective) {

@@ -78,15 +78,18 @@ struct Collective {
   CallSite site;
 };
 
-/// A prepared collective. start() and wait() alternate; operands may be touched only before start()
-/// and after wait(). wait() returns when `out` is complete and no peer reads `in` any more. Several
-/// operations, of one group or of several, may be in flight at once; all ranks wait for them in the
-/// same order. An operation must not outlive its Communicator, nor its operands the operation.
+/// One or several prepared collectives. start() and wait() alternate; operands may be touched only
+/// before start() and after wait(). wait() returns when `out` is complete and no peer reads `in`
+/// any more. Several operations, of one group or of several, may be in flight at once; all ranks
+/// wait for them in the same order. An operation must not outlive its Communicator, nor its
+/// operands the operation.
 class Operation {
  public:
   virtual ~Operation() = default;
   virtual void start() = 0;
   virtual void wait() = 0;
+  /// Between start() and wait(): does what can be done without waiting. Local.
+  virtual void advance() {}
 };
 
 class Communicator {
@@ -103,6 +106,10 @@ class Communicator {
   /// negative counts and operands that are null or overlap; and comm if the ranks prepare different
   /// collectives.
   std::unique_ptr<Operation> prepare(const Collective& collective);
+  /// Several independent collectives as one operation: the ranks meet once for all of them. No
+  /// operand overlaps one of another that is written. Throws usage errors for an empty list and for
+  /// a broadcast or barrier among several.
+  std::unique_ptr<Operation> prepare(const std::vector<Collective>& collectives);
   /// prepare, start and wait in one: for set-up, tests and rare transfers.
   void run(const Collective& collective);
   void barrier(const CallSite& site = {});
@@ -124,7 +131,8 @@ class Communicator {
 
  protected:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
-  virtual std::unique_ptr<Operation> do_prepare(const Collective& collective) = 0;
+  virtual std::unique_ptr<Operation> do_prepare(const std::vector<Collective>& collectives) = 0;
+  void check_operands(const Collective& collective) const;
   virtual std::unique_ptr<Communicator> do_split(int color, int key) = 0;
   virtual void* do_allocate(int64_t bytes) = 0;
 

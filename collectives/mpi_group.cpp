@@ -75,7 +75,7 @@ int MessageCommunicator::agree_on_tag(const std::vector<int64_t>& unused, const 
   return static_cast<int>(tag);
 }
 
-std::unique_ptr<Operation> MessageCommunicator::do_prepare(const Collective& collective) {
+std::vector<int64_t> MessageCommunicator::agree_on(const Collective& collective) {
   struct Notice {
     Agreement agreement;
     int64_t tag = 0;
@@ -89,7 +89,6 @@ std::unique_ptr<Operation> MessageCommunicator::do_prepare(const Collective& col
     tags.push_back(notice.tag);
   }
   check_agreement(call, agreements, ranks_);
-  const int tag = agree_on_tag(tags, call);
   if (collective.kind == CollectiveKind::exchange) {
     struct Verdict {
       int sender = -1;
@@ -109,7 +108,15 @@ std::unique_ptr<Operation> MessageCommunicator::do_prepare(const Collective& col
                    verdicts[r].sent, verdicts[r].expected);
     }
   }
-  return make_message_operation(*this, tag, collective);
+  return tags;
+}
+
+std::unique_ptr<Operation> MessageCommunicator::do_prepare(
+    const std::vector<Collective>& collectives) {
+  std::vector<int64_t> tags;
+  for (const Collective& collective : collectives) tags = agree_on(collective);
+  const int tag = agree_on_tag(tags, call_of(collectives, true));
+  return make_message_operation(*this, tag, collectives);
 }
 
 std::unique_ptr<Communicator> MessageCommunicator::do_split(int color, int key) {

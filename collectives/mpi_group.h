@@ -33,11 +33,14 @@ class MessageCommunicator final : public Communicator {
   }
   /// `bytes` to every rank from its place in `out`, and from every rank to its place in `in`.
   void trade(const void* out, void* in, int64_t bytes, const Call& call);
+  /// Throws, on every rank alike, what the ranks do not agree on; returns the tags they have
+  /// unused.
+  std::vector<int64_t> agree_on(const Collective& collective);
   /// The tag for something new, from what every rank has not used yet; see do_split().
   int agree_on_tag(const std::vector<int64_t>& unused, const Call& call);
 
  protected:
-  std::unique_ptr<Operation> do_prepare(const Collective& collective) override;
+  std::unique_ptr<Operation> do_prepare(const std::vector<Collective>& collectives) override;
   std::unique_ptr<Communicator> do_split(int color, int key) override;
   void* do_allocate(int64_t bytes) override;
 
@@ -48,8 +51,8 @@ class MessageCommunicator final : public Communicator {
   std::vector<void*> memory_;
 };
 
-/// `collective` is checked and agreed on; `tag` is its own.
+/// `collectives` are checked and agreed on; `tag` is theirs.
 std::unique_ptr<Operation> make_message_operation(MessageCommunicator& group, int tag,
-                                                  const Collective& collective);
+                                                  const std::vector<Collective>& collectives);
 
 }  // namespace tessera

@@ -26,56 +26,39 @@ bool contiguous(const Strided& part) {
          (part.n0 == 1 || part.stride0 == part.n1 * part.width);
 }
 
-class MessageOperation final : public Operation {
+/// One round of messages of all collectives of an operation.
+struct Phase {
+  Transfers transfers;
+  std::vector<std::function<void()>> before, after;
+  void launch() {
+    for (const auto& work : before) work();
+    transfers.start();
+  }
+};
+using Phases = std::vector<Phase>;
+
+/// One collective of an operation: adds its messages to the phases, from the first on.
+class Part {
  public:
-  MessageOperation(MessageCommunicator& group, int tag, const Collective& collective)
+  Part(MessageCommunicator& group, int tag, const Collective& collective, Phases& phases)
       : group_(group),
         tag_(tag),
         c_(collective),
-        call_(std::make_shared<const Call>(Call{collective.kind, false, collective.site})),
         bytes_(size_of(collective.dtype)),
         in_(static_cast<const char*>(collective.in)),
-        out_(static_cast<char*>(collective.out)) {
+        out_(static_cast<char*>(collective.out)),
+        phases_(phases) {
     plan();
-  }
-  ~MessageOperation() override {
-    if (in_flight_) group_.fabric().raise("an operation was destroyed between start and wait");
-  }
-
-  void start() override {
-    group_.fabric().check(*call_);
-    check(!in_flight_, "{}: started twice without a wait", describe(*call_));
-    group_.fabric().note(*call_);
-    in_flight_ = true;
-    phases_[0].launch();
-  }
-
-  void wait() override {
-    check(in_flight_, "{}: waited for without a start", describe(*call_));
-    for (size_t i = 0; i < phases_.size(); ++i) {
-      if (i > 0) phases_[i].launch();
-      group_.complete(phases_[i].transfers, *call_);
-      for (const auto& work : phases_[i].after) work();
-    }
-    in_flight_ = false;
-    group_.fabric().heard(group_.ranks(), call_);
   }
 
  private:
-  struct Phase {
-    Transfers transfers;
-    std::vector<std::function<void()>> before, after;
-    void launch() {
-      for (const auto& work : before) work();
-      transfers.start();
-    }
-  };
-
   int size() const { return group_.size(); }
   int me() const { return group_.rank(); }
   Phase& new_phase() {
-    phases_.push_back({Transfers(group_.fabric().wire()), {}, {}});
-    return phases_.back();
+    if (next_phase_ == phases_.size()) {
+      phases_.push_back({Transfers(group_.fabric().wire()), {}, {}});
+    }
+    return phases_[next_phase_++];
   }
   char* scratch(int64_t bytes) {
     buffers_.push_back(std::make_unique<char[]>(static_cast<size_t>(bytes)));
@@ -112,16 +95,63 @@ class MessageOperation final : public Operation {
   MessageCommunicator& group_;
   int tag_;
   Collective c_;
-  std::shared_ptr<const Call> call_;
   int64_t bytes_;
   const char* in_;
   char* out_;
-  bool in_flight_ = false;
-  std::vector<std::unique_ptr<char[]>> buffers_;  // outlive the transfers
-  std::vector<Phase> phases_;
+  Phases& phases_;
+  size_t next_phase_ = 0;
+  std::vector<std::unique_ptr<char[]>> buffers_;
 };
 
-void MessageOperation::plan_small_all_reduce() {
+class MessageOperation final : public Operation {
+ public:
+  MessageOperation(MessageCommunicator& group, int tag, const std::vector<Collective>& collectives)
+      : group_(group), call_(std::make_shared<const Call>(call_of(collectives, false))) {
+    for (const Collective& c : collectives)
+      parts_.push_back(std::make_unique<Part>(group, tag, c, phases_));
+  }
+  ~MessageOperation() override {
+    if (in_flight_) group_.fabric().raise("an operation was destroyed between start and wait");
+  }
+
+  void start() override {
+    group_.fabric().check(*call_);
+    check(!in_flight_, "{}: started twice without a wait", describe(*call_));
+    group_.fabric().note(*call_);
+    in_flight_ = true;
+    now_ = 0;
+    phases_[0].launch();
+  }
+
+  void advance() override {
+    while (in_flight_ && now_ < phases_.size() && phases_[now_].transfers.test()) next();
+  }
+
+  void wait() override {
+    check(in_flight_, "{}: waited for without a start", describe(*call_));
+    while (now_ < phases_.size()) {
+      group_.complete(phases_[now_].transfers, *call_);
+      next();
+    }
+    in_flight_ = false;
+    group_.fabric().heard(group_.ranks(), call_);
+  }
+
+ private:
+  void next() {
+    for (const auto& work : phases_[now_].after) work();
+    if (++now_ < phases_.size()) phases_[now_].launch();
+  }
+
+  MessageCommunicator& group_;
+  std::shared_ptr<const Call> call_;
+  bool in_flight_ = false;
+  size_t now_ = 0;                            ///< the phase that is under way
+  std::vector<std::unique_ptr<Part>> parts_;  // their buffers outlive the transfers
+  Phases phases_;
+};
+
+void Part::plan_small_all_reduce() {
   Phase& phase = new_phase();
   std::vector<const void*> inputs(size());
   for (int q = 0; q < size(); ++q) {
@@ -138,7 +168,7 @@ void MessageOperation::plan_small_all_reduce() {
       [this, inputs] { combine(inputs.data(), size(), out_, c_.count, c_.dtype, c_.combiner); });
 }
 
-void MessageOperation::plan_all_reduce() {
+void Part::plan_all_reduce() {
   const Share mine = share_of(c_.count, size(), me());
   const int64_t length = mine.end - mine.begin;
   std::vector<const void*> inputs(size());
@@ -164,7 +194,7 @@ void MessageOperation::plan_all_reduce() {
   }
 }
 
-void MessageOperation::plan_parts() {
+void Part::plan_parts() {
   const bool reduces = c_.kind == CollectiveKind::reduce_scatter;
   std::vector<const void*> inputs(size());
   Phase& phase = new_phase();
@@ -203,8 +233,7 @@ void MessageOperation::plan_parts() {
   });
 }
 
-void MessageOperation::copy_runs(const std::vector<Run>& runs, const char* from, char* to,
-                                 bool pack) const {
+void Part::copy_runs(const std::vector<Run>& runs, const char* from, char* to, bool pack) const {
   int64_t at = 0;
   for (const Run& run : runs) {
     const int64_t sparse = run.offset * bytes_;
@@ -216,7 +245,7 @@ void MessageOperation::copy_runs(const std::vector<Run>& runs, const char* from,
   }
 }
 
-void MessageOperation::plan_exchange() {
+void Part::plan_exchange() {
   Phase& phase = new_phase();
   for (int step = 0; step < size(); ++step) {
     const int q = (me() + step) % size();
@@ -238,7 +267,7 @@ void MessageOperation::plan_exchange() {
   }
 }
 
-void MessageOperation::plan_broadcast() {
+void Part::plan_broadcast() {
   const int place = (me() - c_.root + size()) % size();
   auto rank_at = [&](int where) { return (where + c_.root) % size(); };
   int reach = place & -place;  // the lowest bit: the parent lacks it, the children lie below it
@@ -253,7 +282,7 @@ void MessageOperation::plan_broadcast() {
   }
 }
 
-void MessageOperation::plan_barrier() {
+void Part::plan_barrier() {
   for (int step = 1; step < size(); step *= 2) {
     Phase& phase = new_phase();
     receive(phase, (me() + size() - step) % size(), out_, 0);
@@ -264,8 +293,8 @@ void MessageOperation::plan_barrier() {
 }  // namespace
 
 std::unique_ptr<Operation> make_message_operation(MessageCommunicator& group, int tag,
-                                                  const Collective& collective) {
-  return std::make_unique<MessageOperation>(group, tag, collective);
+                                                  const std::vector<Collective>& collectives) {
+  return std::make_unique<MessageOperation>(group, tag, collectives);
 }
 
 }  // namespace tessera

@@ -67,8 +67,9 @@ PeerCommunicator::~PeerCommunicator() {
   for (void* memory : memory_) fabric_->unmap(memory);
 }
 
-std::unique_ptr<Operation> PeerCommunicator::do_prepare(const Collective& collective) {
-  return make_peer_operation(fabric_, ranks_, rank_, *mailbox_, collective, timeout_);
+std::unique_ptr<Operation> PeerCommunicator::do_prepare(
+    const std::vector<Collective>& collectives) {
+  return make_peer_operation(fabric_, ranks_, rank_, *mailbox_, collectives, timeout_);
 }
 
 std::unique_ptr<Communicator> PeerCommunicator::do_split(int color, int key) {
@@ -168,6 +169,12 @@ void check_agreement(const Call& call, const std::vector<Agreement>& all,
          "make the same calls in the same order",
          describe(call), world_ranks[0], text_of(all[0]), world_ranks[q], text_of(all[q]));
   }
+}
+
+Call call_of(const std::vector<Collective>& collectives, bool preparing) {
+  Call call{collectives[0].kind, preparing, collectives[0].site};
+  if (collectives.size() > 1) call.site.text += fmt::format(" and {} more", collectives.size() - 1);
+  return call;
 }
 
 void check_totals(const Call& call, int sender, int receiver, int64_t sent, int64_t expected) {

@@ -61,7 +61,7 @@ class PeerCommunicator final : public Communicator {
   void fail(const std::string& message) override { fabric_->raise(message); }
 
  protected:
-  std::unique_ptr<Operation> do_prepare(const Collective& collective) override;
+  std::unique_ptr<Operation> do_prepare(const std::vector<Collective>& collectives) override;
   std::unique_ptr<Communicator> do_split(int color, int key) override;
   void* do_allocate(int64_t bytes) override;
 
@@ -88,10 +88,14 @@ void check_agreement(const Call& call, const std::vector<Agreement>& all,
 /// elements than that expects. Every rank calls it with the verdicts of all.
 void check_totals(const Call& call, int sender, int receiver, int64_t sent, int64_t expected);
 
-/// Prepares `collective` (checked) for a group; `timeout` outlives the operation.
+/// How messages name an operation: by its first collective and the number of the others.
+Call call_of(const std::vector<Collective>& collectives, bool preparing);
+
+/// Prepares `collectives` (checked) for a group; `timeout` outlives the operation.
 std::unique_ptr<Operation> make_peer_operation(const std::shared_ptr<Fabric>& fabric,
                                                const std::vector<int>& ranks, int me,
-                                               Mailbox& mailbox, const Collective& collective,
+                                               Mailbox& mailbox,
+                                               const std::vector<Collective>& collectives,
                                                const double& timeout);
 
 }  // namespace tessera

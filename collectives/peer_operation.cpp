@@ -11,6 +11,8 @@
 //                           Only rank r touches share r of anything, so in == out needs no extra
 //                           copy
 //   memory peers cannot see is copied to or from memory that they can
+//
+// Several collectives in one operation share its two meetings.
 #include <algorithm>
 #include <array>
 
@@ -36,43 +38,44 @@ struct Move {
   int64_t from = 0, to = 0, length = 0;
 };
 
-class PeerOperation final : public Operation {
+/// One collective of an operation.
+class Part {
  public:
-  PeerOperation(const std::shared_ptr<Fabric>& fabric, const std::vector<int>& ranks, int me,
-                Mailbox& mailbox, const Collective& collective, const double& timeout)
+  Part(const std::shared_ptr<Fabric>& fabric, const std::vector<int>& ranks, int me,
+       Rendezvous& meeting, const Collective& collective)
       : fabric_(fabric),
         ranks_(ranks),
         me_(me),
-        timeout_(timeout),
         c_(collective),
-        call_{collective.kind, false, collective.site},
-        meeting_(fabric, ranks, me),
+        meeting_(meeting),
         bytes_(size_of(collective.dtype)) {
     choose_memory();
-    publish(mailbox);
-    c_.send.clear();
-    c_.recv.clear();
   }
+  /// Tells the others where the operands are and learns the same of theirs; the first part of an
+  /// operation also connects its meeting.
+  void publish(Mailbox& mailbox, bool first, double seconds);
 
-  void start() override;
-  void wait() override;
+  bool is_large() const { return large_; }
+  /// Before the meeting: the operand to where peers read it.
+  void offer();
+  /// In the meeting: takes what this rank wants of the operands of all.
+  void take();
+  /// After the meeting: the result to where the caller wants it.
+  void keep();
 
  private:
   int size() const { return static_cast<int>(ranks_.size()); }
   void choose_memory();
   Token publish_runs();
-  void publish(Mailbox& mailbox);
-  void match_runs(Mailbox& mailbox, const std::vector<Notice>& notices);
+  void match_runs(Mailbox& mailbox, const std::vector<Notice>& notices, double seconds);
   void take_parts();
   void reduce_share();
 
   std::shared_ptr<Fabric> fabric_;
-  std::vector<int> ranks_;
+  const std::vector<int>& ranks_;
   int me_;
-  const double& timeout_;
   Collective c_;
-  Call call_;
-  Rendezvous meeting_;
+  Rendezvous& meeting_;
   int64_t bytes_;
 
   const void* operand_ = nullptr;  ///< what the caller calls `in`
@@ -92,7 +95,36 @@ class PeerOperation final : public Operation {
   std::vector<std::vector<Move>> moves_;
 };
 
-void PeerOperation::choose_memory() {
+class PeerOperation final : public Operation {
+ public:
+  PeerOperation(const std::shared_ptr<Fabric>& fabric, const std::vector<int>& ranks, int me,
+                Mailbox& mailbox, const std::vector<Collective>& collectives, const double& timeout)
+      : fabric_(fabric),
+        ranks_(ranks),
+        timeout_(timeout),
+        call_(call_of(collectives, false)),
+        meeting_(fabric, ranks, me) {
+    for (const Collective& c : collectives) {
+      parts_.push_back(std::make_unique<Part>(fabric, ranks_, me, meeting_, c));
+      parts_.back()->publish(mailbox, parts_.size() == 1, timeout);
+      large_ = large_ || parts_.back()->is_large();
+    }
+  }
+
+  void start() override;
+  void wait() override;
+
+ private:
+  std::shared_ptr<Fabric> fabric_;
+  std::vector<int> ranks_;
+  const double& timeout_;
+  Call call_;
+  Rendezvous meeting_;
+  std::vector<std::unique_ptr<Part>> parts_;
+  bool large_ = false;
+};
+
+void Part::choose_memory() {
   const Extent extent = extent_of(c_, size(), me_);
   in_bytes_ = extent.in * bytes_;
   operand_ = c_.kind == CollectiveKind::broadcast ? c_.out : c_.in;
@@ -111,7 +143,7 @@ void PeerOperation::choose_memory() {
                   : static_cast<char*>(meeting_.hold(in_bytes_));
 }
 
-Token PeerOperation::publish_runs() {
+Token Part::publish_runs() {
   // For each rank q, the place of its list among all runs; then the runs.
   size_t count = 0;
   for (const auto& list : c_.send) count += list.size();
@@ -131,7 +163,7 @@ Token PeerOperation::publish_runs() {
   return fabric_->token(memory);
 }
 
-void PeerOperation::publish(Mailbox& mailbox) {
+void Part::publish(Mailbox& mailbox, bool first, double seconds) {
   Notice mine;
   mine.agreement = agreement_of(c_);
   mine.ticket = meeting_.ticket();
@@ -141,14 +173,14 @@ void PeerOperation::publish(Mailbox& mailbox) {
   const bool exchange = c_.kind == CollectiveKind::exchange;
   if (exchange) mine.runs = publish_runs();
   const Call call{c_.kind, true, c_.site};
-  const std::vector<Notice> notices = mailbox.exchange(mine, call, timeout_);
+  const std::vector<Notice> notices = mailbox.exchange(mine, call, seconds);
   std::vector<Agreement> agreements;
   std::vector<Rendezvous::Ticket> tickets;
   for (const Notice& notice : notices) {
     agreements.push_back(notice.agreement);
     tickets.push_back(notice.ticket);
   }
-  meeting_.connect(tickets);
+  if (first) meeting_.connect(tickets);
   check_agreement(call, agreements, ranks_);
   for (int q = 0; q < size(); ++q) {
     const Notice& notice = notices[q];
@@ -170,10 +202,12 @@ void PeerOperation::publish(Mailbox& mailbox) {
     large_ = large_ || (notice.in.segment >= 0 && notice.slot_bytes == 0);
   }
   inputs_.resize(size());
-  if (exchange) match_runs(mailbox, notices);
+  if (exchange) match_runs(mailbox, notices, seconds);
+  c_.send.clear();
+  c_.recv.clear();
 }
 
-void PeerOperation::match_runs(Mailbox& mailbox, const std::vector<Notice>& notices) {
+void Part::match_runs(Mailbox& mailbox, const std::vector<Notice>& notices, double seconds) {
   struct Verdict {
     int sender = -1;
     int64_t sent = 0, expected = 0;
@@ -205,48 +239,31 @@ void PeerOperation::match_runs(Mailbox& mailbox, const std::vector<Notice>& noti
       }
     }
   }
-  const auto verdicts = mailbox.exchange(mine, Call{c_.kind, true, c_.site}, timeout_);
+  const auto verdicts = mailbox.exchange(mine, Call{c_.kind, true, c_.site}, seconds);
   for (int r = 0; r < size(); ++r) {
-    check_totals(call_, verdicts[r].sender, ranks_[r], verdicts[r].sent, verdicts[r].expected);
+    check_totals(Call{c_.kind, false, c_.site}, verdicts[r].sender, ranks_[r], verdicts[r].sent,
+                 verdicts[r].expected);
   }
 }
 
-void PeerOperation::start() {
-  fabric_->check(call_);
-  check(!meeting_.in_flight(), "{}: started twice without a wait", describe(call_));
-  fabric_->note(call_);
-  if (in_) {
-    char* const place = in_ + (meeting_.generation() + 1) % 2 * slot_bytes_;
-    std::memcpy(place, operand_, static_cast<size_t>(in_bytes_));
-  }
-  meeting_.begin();
+void Part::offer() {
+  if (!in_) return;
+  char* const place = in_ + (meeting_.generation() + 1) % 2 * slot_bytes_;
+  std::memcpy(place, operand_, static_cast<size_t>(in_bytes_));
 }
 
-void PeerOperation::wait() {
-  check(meeting_.in_flight(), "{}: waited for without a start", describe(call_));
-  try {
-    meeting_.await_begin(call_, timeout_);
-    if (large_) meeting_.enter(call_);
-    for (int q = 0; q < size(); ++q) {
-      inputs_[q] = sources_[q].base + meeting_.generation() % 2 * sources_[q].slot_bytes;
-    }
-    if (c_.kind == CollectiveKind::all_reduce && large_) {
-      reduce_share();
-    } else {
-      take_parts();
-    }
-    if (large_) meeting_.leave();
-    meeting_.end();
-    if (large_) meeting_.await_end(call_, timeout_);
-  } catch (...) {
-    meeting_.leave();
-    meeting_.quiesce();
-    throw;
+void Part::take() {
+  for (int q = 0; q < size(); ++q) {
+    inputs_[q] = sources_[q].base + meeting_.generation() % 2 * sources_[q].slot_bytes;
   }
+  c_.kind == CollectiveKind::all_reduce&& large_ ? reduce_share() : take_parts();
+}
+
+void Part::keep() {
   if (out_ && out_ != c_.out) std::memcpy(c_.out, out_, static_cast<size_t>(in_bytes_));
 }
 
-void PeerOperation::take_parts() {
+void Part::take_parts() {
   char* const out = static_cast<char*>(c_.out);
   switch (c_.kind) {
     case CollectiveKind::all_reduce:
@@ -283,7 +300,7 @@ void PeerOperation::take_parts() {
   }
 }
 
-void PeerOperation::reduce_share() {
+void Part::reduce_share() {
   constexpr int64_t kBlockBytes = 16 * 1024;
   const Share share = share_of(c_.count, size(), me_);
   const int64_t block = kBlockBytes / bytes_;
@@ -299,13 +316,39 @@ void PeerOperation::reduce_share() {
   }
 }
 
+void PeerOperation::start() {
+  fabric_->check(call_);
+  check(!meeting_.in_flight(), "{}: started twice without a wait", describe(call_));
+  fabric_->note(call_);
+  for (const auto& part : parts_) part->offer();
+  meeting_.begin();
+}
+
+void PeerOperation::wait() {
+  check(meeting_.in_flight(), "{}: waited for without a start", describe(call_));
+  try {
+    meeting_.await_begin(call_, timeout_);
+    if (large_) meeting_.enter(call_);
+    for (const auto& part : parts_) part->take();
+    if (large_) meeting_.leave();
+    meeting_.end();
+    if (large_) meeting_.await_end(call_, timeout_);
+  } catch (...) {
+    meeting_.leave();
+    meeting_.quiesce();
+    throw;
+  }
+  for (const auto& part : parts_) part->keep();
+}
+
 }  // namespace
 
 std::unique_ptr<Operation> make_peer_operation(const std::shared_ptr<Fabric>& fabric,
                                                const std::vector<int>& ranks, int me,
-                                               Mailbox& mailbox, const Collective& collective,
+                                               Mailbox& mailbox,
+                                               const std::vector<Collective>& collectives,
                                                const double& timeout) {
-  return std::make_unique<PeerOperation>(fabric, ranks, me, mailbox, collective, timeout);
+  return std::make_unique<PeerOperation>(fabric, ranks, me, mailbox, collectives, timeout);
 }
 
 }  // namespace tessera

@@ -185,6 +185,51 @@ inline int check_in_flight(Communicator& world, Communicator& group) {
   return failures;
 }
 
+/// Several collectives of one operation, small and large, of several kinds and dtypes, some in
+/// place; with and without work between start and wait.
+inline int check_together(Communicator& group) {
+  const int P = group.size(), r = group.rank();
+  std::vector<float> small(5), large(30000), sum(large.size());
+  std::vector<double> place(9000);
+  std::vector<int32_t> mine(700), all(mine.size() * P), parts(all.size()), part(mine.size());
+  auto make = [](CollectiveKind kind, DType dtype, const void* in, void* out, size_t count) {
+    Collective c;
+    c.kind = kind;
+    c.dtype = dtype;
+    c.in = in;
+    c.out = out;
+    c.count = c.inner = static_cast<int64_t>(count);
+    return c;
+  };
+  using enum CollectiveKind;
+  const std::unique_ptr<Operation> operation = group.prepare(std::vector<Collective>{
+      make(all_reduce, DType::float32, small.data(), small.data(), small.size()),
+      make(all_reduce, DType::float32, large.data(), sum.data(), large.size()),
+      make(all_gather, DType::int32, mine.data(), all.data(), mine.size()),
+      make(all_reduce, DType::float64, place.data(), place.data(), place.size()),
+      make(reduce_scatter, DType::int32, parts.data(), part.data(), part.size())});
+  int failures = 0;
+  for (int round = 0; round < 20; ++round) {
+    const float sums = static_cast<float>(P * round + P * (P - 1) / 2);
+    std::fill(small.begin(), small.end(), static_cast<float>(round + r));
+    std::fill(large.begin(), large.end(), static_cast<float>(round + r));
+    std::fill(place.begin(), place.end(), round + r);
+    std::fill(mine.begin(), mine.end(), 100 * round + r);
+    for (size_t i = 0; i < parts.size(); ++i) parts[i] = static_cast<int32_t>(i) + round;
+    operation->start();
+    for (int k = 0; k < round; ++k) operation->advance();
+    operation->wait();
+    failures += small.front() != sums || small.back() != sums;
+    failures += sum.front() != sums || sum.back() != sums || large.back() != round + r;
+    failures += place.front() != sums || place.back() != sums;
+    for (int q = 0; q < P; ++q) failures += all[q * mine.size() + 699] != 100 * round + q;
+    failures += part.front() != P * (r * 700 + round) || part.back() != part.front() + P * 699;
+  }
+  if (failures)
+    std::fprintf(stderr, "rank %d of %d: %d results of one operation are wrong\n", r, P, failures);
+  return failures;
+}
+
 inline int check_group(Communicator& group) {
   constexpr int64_t kArena = 16 << 20;
   char* const arena = static_cast<char*>(group.allocate(kArena));
@@ -197,6 +242,7 @@ inline int check_group(Communicator& group) {
       failures += check_case(group, c, Memory::in_place, arena, kArena);
   }
   for (const int64_t n : {10, 1000, 50000}) failures += check_exchange(group, n, n / 3);
+  failures += check_together(group);
   group.barrier();
   return failures;
 }

@@ -192,6 +192,17 @@ TEST_CASE("wrong calls are usage errors", "[collectives]") {
   contains(message(c), "[exchange] rank 0 sends itself 2 elements but expects 3");
   c.recv[0][0].length = -3;
   contains(message(c), "[exchange] a run of -3 elements at 0");
+  auto together = [&](const std::vector<Collective>& list) -> std::string {
+    try {
+      world[0]->prepare(list);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(together({}) == "[prepare] no collective is given");
+  contains(together({all_reduce(data), Collective{}}),
+           "[barrier] cannot be one of 2 collectives of an operation; prepare it alone");
   CHECK_THROWS_AS(world[0]->set_timeout(0), Error);
   CHECK_THROWS_AS(world[0]->allocate(-1), Error);
   CHECK_THROWS_AS(make_local_world(0), Error);

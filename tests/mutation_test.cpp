@@ -1,5 +1,6 @@
 // Every collective and every mask of a Program is needed: without any one of them the result is
 // wrong. And the Program of one model is what it was (tests/golden).
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -163,13 +164,29 @@ Program without(const Program& program, const Site& site) {
   copy.kernel = "copy";
   copy.in = {flat(step.in[0], both)};
   copy.out = {flat(step.out[0], both)};
-  for (size_t s = site.step; s < f.steps.size(); ++s) {
-    if (f.steps[s].kind == StepKind::wait && f.steps[s].number == step.number) {
-      f.steps[s] = copy;
-      break;
-    }
+  const int number = step.number;
+  const bool in_place = step.in[0].buffer == step.out[0].buffer;
+  f.steps.erase(f.steps.begin() + static_cast<std::ptrdiff_t>(site.step));
+  const auto of_number = [&](const Step& other) { return other.number == number; };
+  // The neighbours of one number stay neighbours.
+  const auto first = std::find_if(f.steps.begin(), f.steps.end(), of_number);
+  const auto wait = std::find_if(f.steps.begin(), f.steps.end(), [&](const Step& other) {
+    return of_number(other) && other.kind == StepKind::wait;
+  });
+  const bool is_alone = first == wait;
+  f.first_update -= 1;
+  const auto place = first - f.steps.begin();
+  auto behind = wait - f.steps.begin() + 1;
+  if (is_alone) {
+    f.steps.erase(wait);
+    --behind;
+    --f.first_update;
   }
-  f.steps[site.step] = zeros;
+  if (in_place) return mutant;
+  f.steps.insert(f.steps.begin() + behind, copy);
+  f.steps.insert(f.steps.begin() + (is_alone ? static_cast<std::ptrdiff_t>(site.step) : place),
+                 zeros);
+  f.first_update += 2;
   return mutant;
 }
 

@@ -52,15 +52,24 @@ void find_peak(const Program& program, MemoryReport& memory) {
   int64_t best = 0;
   for (const Function& f : program.functions) {
     std::map<int, std::pair<int, int>> life;
+    std::map<int, std::vector<const Step*>> in_flight;  // an exchange holds its operands
     for (size_t s = 0; s < f.steps.size(); ++s) {
       auto touch = [&](int buffer) {
         if (buffer < 0 || program.buffers[buffer].arena != ArenaKind::transient) return;
         life.emplace(buffer, std::make_pair(static_cast<int>(s), 0)).first->second.second =
             static_cast<int>(s);
       };
-      for (const View& v : f.steps[s].out) touch(v.buffer);
-      for (const View& v : f.steps[s].in) touch(v.buffer);
-      touch(f.steps[s].workspace);
+      auto touch_all = [&](const Step& step) {
+        for (const View& v : step.out) touch(v.buffer);
+        for (const View& v : step.in) touch(v.buffer);
+      };
+      const Step& step = f.steps[s];
+      if (step.kind == StepKind::collective) in_flight[step.number].push_back(&step);
+      if (step.kind == StepKind::wait) {
+        for (const Step* member : in_flight[step.number]) touch_all(*member);
+      }
+      touch_all(step);
+      touch(step.workspace);
     }
     std::vector<int64_t> change(f.steps.size() + 1, 0);
     for (const auto& [buffer, span] : life) {

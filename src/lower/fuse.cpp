@@ -30,7 +30,8 @@ struct Unit {
 
 class Fuser {
  public:
-  Fuser(const Program& program, Function& function) : function_(function) {
+  Fuser(const Program& program, Function& function)
+      : function_(function), uses_(program.buffers.size()) {
     for (const Port& port : program.ports) ports_.insert(port.view.buffer);
     for (const Buffer& b : program.buffers) {
       transient_.push_back(b.arena == ArenaKind::transient);
@@ -64,16 +65,16 @@ class Fuser {
 
   /// The steps before `number` that touch what it touches, and so order it.
   std::vector<int> needs_of(const Step& step, int number) {
-    std::set<int> needs;
+    std::vector<int> needs;
     auto read = [&](int buffer) {
       Uses& uses = uses_[buffer];
-      if (uses.writer >= 0) needs.insert(uses.writer);
+      if (uses.writer >= 0) needs.push_back(uses.writer);
       uses.readers.push_back(number);
     };
     auto write = [&](int buffer) {
       Uses& uses = uses_[buffer];
-      if (uses.writer >= 0) needs.insert(uses.writer);
-      needs.insert(uses.readers.begin(), uses.readers.end());
+      if (uses.writer >= 0) needs.push_back(uses.writer);
+      needs.insert(needs.end(), uses.readers.begin(), uses.readers.end());
       uses = {number, {}};
     };
     std::vector<int> in, out;
@@ -83,8 +84,14 @@ class Fuser {
     if (step.kind == StepKind::wait) std::tie(in, out) = started_.at(step.number);
     for (int b : in) read(b);
     for (int b : out) write(b);
-    needs.erase(number);
-    return {needs.begin(), needs.end()};
+    std::erase(needs, number);
+    make_distinct(needs);
+    return needs;
+  }
+
+  static void make_distinct(std::vector<int>& list) {
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
   }
 
   static bool is_identity(const Step& step) {
@@ -216,12 +223,9 @@ class Fuser {
         renamed_.emplace(unit.step.out[k].buffer, unit.step.out[earlier].buffer);
     }
     units_[b].joined = a;
-    std::set<int> needs(unit.needs.begin(), unit.needs.end());
-    needs.insert(units_[b].needs.begin(), units_[b].needs.end());
-    unit.needs.clear();
-    for (int step : needs) {
-      if (unit_of(step) != a) unit.needs.push_back(step);
-    }
+    unit.needs.insert(unit.needs.end(), units_[b].needs.begin(), units_[b].needs.end());
+    make_distinct(unit.needs);
+    std::erase_if(unit.needs, [&](int step) { return unit_of(step) == a; });
   }
 
   /// A result that is computed or copied twice is read where it was written first.
@@ -258,13 +262,14 @@ class Fuser {
   std::vector<Unit> units_;
   std::vector<int> order_;    ///< of units; merged ones are left out
   std::vector<int> unit_of_;  ///< original step -> unit, perhaps one that was joined since
-  std::map<int, Uses> uses_;
+  std::vector<Uses> uses_;    ///< per buffer
   std::map<int, std::pair<std::vector<int>, std::vector<int>>> started_;
   std::map<int, Source> sources_;
   std::map<int, int> renamed_, writes_;
 };
 
-/// Renumbers the buffers without those that no step and no port touches.
+}  // namespace
+
 void drop_unused_buffers(Program& program) {
   std::vector<int> number(program.buffers.size(), -1);
   auto for_all = [&](auto&& visit) {
@@ -287,8 +292,6 @@ void drop_unused_buffers(Program& program) {
   program.buffers = std::move(kept);
   for_all([&](int& buffer) { buffer = number[buffer]; });
 }
-
-}  // namespace
 
 void fuse(Program& program) {
   for (Function& f : program.functions) {

@@ -33,6 +33,10 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   after("localize", [&] { return to_string(program); });
   if (options.fuse) fuse(program);
   after("fuse", [&] { return to_string(program); });
+  combine(program, options.bucket_bytes);
+  after("combine", [&] { return to_string(program); });
+  if (options.overlap) schedule(program);
+  after("schedule", [&] { return to_string(program); });
   add_workspaces(program, options.workspace_bytes);
   plan_memory(program);
   after("memory", [&] { return to_string(program); });

@@ -21,7 +21,9 @@ struct LowerOptions {
       workspace_bytes;  ///< what the device's kernel needs; may be empty
   /// Called after each pass with its name and the state as text; may be empty.
   std::function<void(const std::string& pass, const std::function<std::string()>& text)> after_pass;
-  bool fuse = true;  ///< false: one step an op, for tests and comparisons
+  bool fuse = true;                 ///< false: one step an op, for tests and comparisons
+  int64_t bucket_bytes = 25 << 20;  ///< of the operands of one exchange; 0: one collective each
+  bool overlap = true;              ///< false: every collective is awaited where it starts
 };
 
 /// Lowers the functions, and "init" first if the graph stores anything. Throws usage errors of the

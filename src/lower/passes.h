@@ -1,7 +1,7 @@
 // The passes of lower, in order. Each is one function with one file; docs/concepts.md describes the
 // forms between them.
 //   home layouts (home.h) -> partition (partition.h) -> insert_masks -> localize -> fuse ->
-//   plan_memory
+//   combine -> schedule -> plan_memory
 #pragma once
 
 #include "lower/flow.h"
@@ -19,6 +19,18 @@ Program localize(const Graph& graph, const Flow& flow, const HomeLayouts& homes)
 
 /// Merges neighbouring pointwise steps over one iteration space into one step with several outputs.
 void fuse(Program& program);
+
+/// Makes one exchange of collectives of one kind over the same axes that do not depend on each
+/// other, as long as its operands have at most `bucket_bytes`; lets an all_reduce work in place
+/// where its operand is not read again.
+void combine(Program& program, int64_t bucket_bytes);
+
+/// Starts collectives as early and awaits them as late as the order of steps allows without more
+/// bytes alive at once than before.
+void schedule(Program& program);
+
+/// Renumbers the buffers without those that no step and no port touches.
+void drop_unused_buffers(Program& program);
 
 /// Gives every buffer its place: persistent ones side by side, transient ones where their lives do
 /// not overlap.

@@ -52,11 +52,16 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
       bound.step = &step;
       if (step.kind == StepKind::compute) {
         bound.kernel = bind_kernel(step);
-      } else if (step.kind == StepKind::collective) {
-        operations_.push_back(bind_collective(step));
-        bound.operation = open[step.number] = operations_.back().get();
-      } else {
+      } else if (step.kind == StepKind::wait) {
         bound.operation = open.at(step.number);
+      } else if (open.count(step.number) == 0) {
+        const auto end = std::find_if(
+            f.steps.begin() + (&step - f.steps.data()), f.steps.end(), [&](const Step& other) {
+              return other.kind != StepKind::collective || other.number != step.number;
+            });
+        operations_.push_back(
+            bind_collectives({&step, &*f.steps.begin() + (end - f.steps.begin())}));
+        bound.operation = open[step.number] = operations_.back().get();
       }
       steps.push_back(std::move(bound));
     }
@@ -109,7 +114,7 @@ Communicator& Executor::group(const std::vector<int>& axes) {
   return *it->second;
 }
 
-std::unique_ptr<Operation> Executor::bind_collective(const Step& step) {
+Collective Executor::describe(const Step& step) {
   Collective c;
   c.kind = kind_of(step.kernel);
   c.dtype = step.in[0].dtype;
@@ -126,11 +131,16 @@ std::unique_ptr<Operation> Executor::bind_collective(const Step& step) {
   c.post = step.attrs.get<int64_t>("post", 1);
   c.split_first = step.attrs.get<int64_t>("split_first", 1) != 0;
   c.site = {step.number, step.origin.name + " (" + step.origin.source + ")"};
-  Communicator& ranks = group(step.axes);
   if (c.kind == CollectiveKind::exchange) {
-    plan_exchange(program_, step, coordinates_, ranks.size(), c);
+    plan_exchange(program_, step, coordinates_, group(step.axes).size(), c);
   }
-  return ranks.prepare(c);
+  return c;
+}
+
+std::unique_ptr<Operation> Executor::bind_collectives(std::span<const Step> steps) {
+  std::vector<Collective> collectives;
+  for (const Step& step : steps) collectives.push_back(describe(step));
+  return group(steps[0].axes).prepare(collectives);
 }
 
 namespace {
@@ -179,11 +189,15 @@ void Executor::run_step(const BoundStep& bound) {
     switch (bound.step->kind) {
       case StepKind::compute:
         bound.kernel->run();
+        for (Operation* operation : in_flight_) operation->advance();
         break;
       case StepKind::collective:
+        if (bound.operation == nullptr) break;  // started with the first of its number
         bound.operation->start();
+        in_flight_.push_back(bound.operation);
         break;
       case StepKind::wait:
+        std::erase(in_flight_, bound.operation);
         bound.operation->wait();
         break;
     }

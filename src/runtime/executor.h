@@ -44,7 +44,7 @@ class Executor {
   struct BoundStep {
     const Step* step = nullptr;
     std::unique_ptr<Kernel> kernel;
-    Operation* operation = nullptr;  ///< collective and wait
+    Operation* operation = nullptr;  ///< of a wait, and of the first collective of its number
     double seconds = 0;              ///< if profiled
     int64_t runs = 0;
   };
@@ -55,7 +55,8 @@ class Executor {
   void run_step(const BoundStep& bound);
   void run_steps(std::vector<BoundStep>& steps, size_t first, size_t last, bool examine);
   void examine_result(const Step& step) const;
-  std::unique_ptr<Operation> bind_collective(const Step& step);
+  Collective describe(const Step& step);
+  std::unique_ptr<Operation> bind_collectives(std::span<const Step> steps);
 
   const Program& program_;
   std::unique_ptr<Communicator> world_;
@@ -67,6 +68,7 @@ class Executor {
   std::byte *persistent_ = nullptr, *transient_ = nullptr;
   std::vector<std::vector<BoundStep>> functions_;
   std::vector<std::unique_ptr<Operation>> operations_;
+  std::vector<Operation*> in_flight_;
   DataFault fault_;
 };
 

@@ -174,7 +174,8 @@ enum class StepKind : uint8_t { compute, collective, wait };
 
 /// compute: kernel `kernel` reads `in`, writes `out`. collective: starts the collective `kernel`
 /// over the ranks that differ in `axes` (major to minor: the group's rank order); the step `wait`
-/// with the same `number` completes it.
+/// with the same `number` completes it. Neighbouring collectives of one number and the same axes
+/// are one exchange: they start together and have one wait.
 struct Step {
   StepKind kind = StepKind::compute;
   std::string kernel;

@@ -1,0 +1,201 @@
+// The collectives of a function are visited in order. One joins the last exchange of its kind and
+// axes if it fits and
+//   nothing has read a result of that exchange yet: then the exchange happens here, later than its
+//   first members were ready (gradients, which are read at the end); or
+//   its operand was ready when the exchange happened: then it happens there, earlier (parameters
+//   that are gathered to be used).
+// Members stay steps of their own, so that reports name each; they share the number, and the wait.
+#include <algorithm>
+#include <map>
+
+#include "lower/passes.h"
+
+namespace tessera {
+
+namespace {
+
+int64_t bytes_of(const View& view) { return view.elements() * size_of(view.dtype); }
+
+class Buckets {
+ public:
+  Buckets(const Program& program, Function& function, int64_t bucket_bytes)
+      : steps_(function.steps),
+        bucket_bytes_(bucket_bytes),
+        result_of_(program.buffers.size(), -1),
+        operand_of_(result_of_),
+        written_(result_of_),
+        touched_(program.buffers.size(), 0) {}
+
+  void run(Function& function) {
+    for (size_t s = 0; s < steps_.size(); ++s) {
+      const Step& step = steps_[s];
+      if (step.kind == StepKind::wait) continue;
+      if (step.kind == StepKind::collective) {
+        place(static_cast<int>(s));
+        continue;
+      }
+      for (const View& v : step.in) touch(v.buffer, -1);
+      for (const View& v : step.out) touch(v.buffer, static_cast<int>(s));
+    }
+    rewrite(function);
+  }
+
+ private:
+  struct Exchange {
+    int at = -1;  ///< the step where it happens
+    bool read = false;
+    int64_t bytes = 0;
+    std::vector<int> members;
+  };
+  using Key = std::pair<std::string, std::vector<int>>;
+
+  /// From here on the exchange cannot happen later than it does now.
+  void fix(int exchange) {
+    if (exchange >= 0) exchanges_[exchange].read = true;
+  }
+
+  void touch(int buffer, int written_at) {
+    fix(result_of_[buffer]);
+    if (written_at >= 0) {
+      fix(operand_of_[buffer]);
+      written_[buffer] = written_at;
+    }
+    touched_[buffer] = 1;
+  }
+
+  /// The step after which a buffer holds what the present step reads.
+  int ready(int buffer) const {
+    return result_of_[buffer] >= 0 ? exchanges_[result_of_[buffer]].at : written_[buffer];
+  }
+
+  void place(int s) {
+    const Step& step = steps_[s];
+    const int64_t bytes = std::max(bytes_of(step.in[0]), bytes_of(step.out[0]));
+    touch(step.in[0].buffer, -1);
+    const Key key{step.kernel, step.axes};
+    auto last = last_.find(key);
+    const bool fits =
+        last != last_.end() && exchanges_[last->second].bytes + bytes <= bucket_bytes_;
+    const bool fresh = touched_[step.out[0].buffer] == 0;
+    const bool joins =
+        fits && fresh &&
+        (!exchanges_[last->second].read || ready(step.in[0].buffer) < exchanges_[last->second].at);
+    if (!joins) {
+      exchanges_.push_back({s, false, 0, {}});
+      last = last_.insert_or_assign(key, static_cast<int>(exchanges_.size()) - 1).first;
+    }
+    Exchange& exchange = exchanges_[last->second];
+    if (!exchange.read) exchange.at = s;
+    exchange.bytes += bytes;
+    exchange.members.push_back(s);
+    result_of_[step.out[0].buffer] = last->second;
+    operand_of_[step.in[0].buffer] = last->second;
+    touched_[step.out[0].buffer] = 1;
+  }
+
+  void rewrite(Function& function) {
+    std::map<int, const Exchange*> at;
+    for (const Exchange& e : exchanges_) at[e.at] = &e;
+    std::vector<Step> result;
+    int first_update = 0;
+    for (int s = 0; s <= static_cast<int>(steps_.size()); ++s) {
+      if (s == function.first_update) first_update = static_cast<int>(result.size());
+      if (s == static_cast<int>(steps_.size())) break;
+      if (steps_[s].kind == StepKind::compute) result.push_back(std::move(steps_[s]));
+      if (auto it = at.find(s); it != at.end()) add(*it->second, result);
+    }
+    function.first_update = first_update;
+    steps_ = std::move(result);
+  }
+
+  void add(const Exchange& exchange, std::vector<Step>& result) {
+    Step wait;
+    wait.kind = StepKind::wait;
+    wait.number = steps_[exchange.members[0]].number;
+    for (int member : exchange.members) {
+      result.push_back(std::move(steps_[member]));
+      result.back().number = wait.number;
+    }
+    result.push_back(std::move(wait));
+  }
+
+  std::vector<Step>& steps_;
+  const int64_t bucket_bytes_;
+  std::vector<Exchange> exchanges_;
+  std::map<Key, int> last_;
+  // By buffer: the exchange that it is a result or an operand of, the last compute step that writes
+  // it, whether any step has touched it.
+  std::vector<int> result_of_, operand_of_, written_;
+  std::vector<char> touched_;
+};
+
+/// The result of an all_reduce takes the place of an operand that nothing else reads from then on.
+class InPlace {
+ public:
+  InPlace(Program& program, Function& function)
+      : program_(program),
+        steps_(function.steps),
+        uses_(program.buffers.size()),
+        renamed_(program.buffers.size(), -1) {
+    const int end = static_cast<int>(steps_.size());
+    for (int s = 0; s < end; ++s) {
+      for (const auto* views : {&steps_[s].in, &steps_[s].out}) {
+        for (const View& v : *views) uses_[v.buffer].push_back(s);
+      }
+    }
+    for (const Port& port : program.ports) uses_[port.view.buffer].push_back(end);
+  }
+
+  void run() {
+    int begin = 0;  // of the exchange
+    for (int s = 0; s < static_cast<int>(steps_.size()); ++s) {
+      Step& step = steps_[s];
+      for (auto* views : {&step.in, &step.out}) {
+        for (View& v : *views) rename(v);
+      }
+      if (s == 0 || steps_[s - 1].kind != StepKind::collective) begin = s;
+      if (step.kind == StepKind::collective && step.kernel == "all_reduce" && may(step, s, begin)) {
+        const int in = step.in[0].buffer, out = step.out[0].buffer;
+        renamed_[out] = in;
+        uses_[in] = std::move(uses_[out]);
+        step.out[0].buffer = in;
+      }
+    }
+    for (Port& port : program_.ports) rename(port.view);
+  }
+
+ private:
+  bool is_whole(const View& view) const {
+    const Buffer& buffer = program_.buffers[view.buffer];
+    return buffer.arena == ArenaKind::transient && view.offset == 0 && view.shift == IntExpr{} &&
+           view.is_contiguous() && bytes_of(view) == buffer.bytes;
+  }
+
+  bool may(const Step& step, int s, int begin) const {
+    const View &in = step.in[0], &out = step.out[0];
+    if (in.buffer == out.buffer || !is_whole(in) || !is_whole(out)) return false;
+    const std::vector<int>& uses = uses_[in.buffer];
+    return *std::lower_bound(uses.begin(), uses.end(), begin) == s && uses.back() == s;
+  }
+
+  void rename(View& view) const {
+    if (renamed_[view.buffer] >= 0) view.buffer = renamed_[view.buffer];
+  }
+
+  Program& program_;
+  std::vector<Step>& steps_;
+  std::vector<std::vector<int>> uses_;  ///< buffer -> steps that touch it; the end for a port
+  std::vector<int> renamed_;            ///< buffer -> the one that took its place, or -1
+};
+
+}  // namespace
+
+void combine(Program& program, int64_t bucket_bytes) {
+  for (Function& f : program.functions) {
+    Buckets(program, f, bucket_bytes).run(f);
+    InPlace(program, f).run();
+  }
+  drop_unused_buffers(program);
+}
+
+}  // namespace tessera

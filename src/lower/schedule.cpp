@@ -1,0 +1,247 @@
+// The compute steps keep their order. An exchange (collectives that share a number) starts at a
+// slot and is awaited at a slot, slot k being the moment before compute step k. First every start
+// moves up as far as its operands allow, then, from the last exchange to the first, every wait
+// moves down to the first use of a result; both only while no moment gets more bytes than the
+// fullest moment had before. What is computed before the stores stays awaited before them.
+#include <algorithm>
+#include <map>
+
+#include "base/fail.h"
+#include "lower/passes.h"
+
+namespace tessera {
+
+namespace {
+
+struct Exchange {
+  std::vector<Step> members;
+  Step wait;
+  int start = 0, end = 0;  ///< slots of start and wait
+};
+
+class Scheduler {
+ public:
+  Scheduler(const Program& program, Function& function)
+      : program_(program),
+        function_(function),
+        touches_(program.buffers.size()),
+        using_(program.buffers.size()),
+        lives_(program.buffers.size()) {
+    take_apart();
+    find_lives();
+  }
+
+  void run() {
+    for (size_t e = 0; e < exchanges_.size(); ++e) hoist(static_cast<int>(e));
+    for (size_t e = exchanges_.size(); e-- > 0;) sink(static_cast<int>(e));
+    put_together();
+  }
+
+ private:
+  struct Touch {
+    int step;  ///< compute step
+    bool writes;
+  };
+  struct Life {
+    int first = -1, last = -1;  ///< moments: 2k is slot k, 2k + 1 is compute step k
+  };
+
+  void take_apart() {
+    std::map<int, int> of_number;
+    for (size_t s = 0; s < function_.steps.size(); ++s) {
+      Step& step = function_.steps[s];
+      const int slot = static_cast<int>(compute_.size());
+      if (static_cast<int>(s) == function_.first_update) stores_ = slot;
+      if (step.kind == StepKind::compute) {
+        for (const View& v : step.in) touches_[v.buffer].push_back({slot, false});
+        for (const View& v : step.out) touches_[v.buffer].push_back({slot, true});
+        compute_.push_back(std::move(step));
+        continue;
+      }
+      auto [it, is_new] = of_number.emplace(step.number, static_cast<int>(exchanges_.size()));
+      if (is_new) exchanges_.push_back({{}, {}, slot, slot});
+      Exchange& exchange = exchanges_[it->second];
+      exchange.end = slot;
+      if (step.kind == StepKind::wait) {
+        exchange.wait = std::move(step);
+        continue;
+      }
+      using_[step.in[0].buffer].push_back(it->second);
+      if (step.out[0].buffer != step.in[0].buffer) using_[step.out[0].buffer].push_back(it->second);
+      exchange.members.push_back(std::move(step));
+    }
+    if (function_.first_update == static_cast<int>(function_.steps.size()))
+      stores_ = static_cast<int>(compute_.size());
+    for (const Exchange& e : exchanges_)
+      check(e.end <= stores_, "exchange {} takes part in the stores", e.wait.number);
+  }
+
+  bool is_counted(int buffer) const {
+    return buffer >= 0 && program_.buffers[buffer].arena == ArenaKind::transient;
+  }
+
+  void find_lives() {
+    auto live = [&](int buffer, int first, int last) {
+      if (!is_counted(buffer)) return;
+      Life& life = lives_[buffer];
+      life.first = life.first < 0 ? first : std::min(life.first, first);
+      life.last = std::max(life.last, last);
+    };
+    for (size_t b = 0; b < touches_.size(); ++b) {
+      if (!touches_[b].empty())
+        live(static_cast<int>(b), 2 * touches_[b].front().step + 1,
+             2 * touches_[b].back().step + 1);
+    }
+    for (const Exchange& e : exchanges_) {
+      for (const Step& step : e.members) {
+        live(step.in[0].buffer, 2 * e.start, 2 * e.end);
+        live(step.out[0].buffer, 2 * e.start, 2 * e.end);
+      }
+    }
+    const int end = 2 * static_cast<int>(compute_.size());
+    for (int port : function_.outputs) {
+      const int buffer = program_.ports[port].view.buffer;
+      if (lives_[buffer].first >= 0) live(buffer, end, end);
+    }
+    bytes_.assign(end + 2, 0);
+    for (size_t b = 0; b < lives_.size(); ++b) {
+      if (lives_[b].first < 0) continue;
+      bytes_[lives_[b].first] += program_.buffers[b].bytes;
+      bytes_[lives_[b].last + 1] -= program_.buffers[b].bytes;
+    }
+    for (size_t t = 1; t < bytes_.size(); ++t) bytes_[t] += bytes_[t - 1];
+    limit_ = *std::max_element(bytes_.begin(), bytes_.end());
+  }
+
+  /// The counted operands and results of an exchange, each once.
+  std::vector<int> buffers_of(const Exchange& e) const {
+    std::vector<int> buffers;
+    for (const Step& step : e.members) {
+      for (int buffer : {step.in[0].buffer, step.out[0].buffer}) {
+        if (is_counted(buffer)) buffers.push_back(buffer);
+      }
+    }
+    std::sort(buffers.begin(), buffers.end());
+    buffers.erase(std::unique(buffers.begin(), buffers.end()), buffers.end());
+    return buffers;
+  }
+
+  /// From slot `from` towards `to`, as far as the buffers may live: buffer i lives up to moment
+  /// ends[i].first of its own accord and has ends[i].second bytes.
+  int go(int from, int to, std::vector<std::pair<int, int64_t>> ends) {
+    const int way = to < from ? -1 : 1;
+    std::sort(ends.begin(), ends.end(),
+              [&](const auto& x, const auto& y) { return way * x.first < way * y.first; });
+    size_t next = 0;
+    int64_t more[2] = {0, 0};  // at the compute step and at the slot behind it
+    int slot = from;
+    for (; slot != to; slot += way) {
+      for (int t = 0; t < 2; ++t) {
+        const int moment = 2 * slot + way * (t + 1);
+        if (t == 1) more[1] = more[0];
+        for (; next < ends.size() && way * ends[next].first < way * moment; ++next)
+          more[t] += ends[next].second;
+        if (more[t] > 0 && bytes_[moment] + more[t] > limit_) return slot;
+      }
+      for (int t = 0; t < 2; ++t) bytes_[2 * slot + way * (t + 1)] += more[t];
+      more[0] = more[1];
+    }
+    return slot;
+  }
+
+  void hoist(int number) {
+    Exchange& e = exchanges_[number];
+    int earliest = 0;
+    auto after = [&](int buffer, bool only_writes) {
+      for (const Touch& t : touches_[buffer]) {
+        if (t.step < e.start && (t.writes || !only_writes))
+          earliest = std::max(earliest, t.step + 1);
+      }
+      for (int other : using_[buffer]) {
+        if (other < number && (!only_writes || writes(exchanges_[other], buffer)))
+          earliest = std::max(earliest, exchanges_[other].end);
+      }
+    };
+    for (const Step& step : e.members) {
+      after(step.in[0].buffer, true);
+      after(step.out[0].buffer, false);
+    }
+    const std::vector<int> buffers = buffers_of(e);
+    std::vector<std::pair<int, int64_t>> ends;
+    for (int b : buffers) ends.emplace_back(lives_[b].first, program_.buffers[b].bytes);
+    if (earliest < e.start) e.start = go(e.start, earliest, std::move(ends));
+    for (int b : buffers) lives_[b].first = std::min(lives_[b].first, 2 * e.start);
+  }
+
+  void sink(int number) {
+    Exchange& e = exchanges_[number];
+    int latest = stores_;
+    auto before = [&](int buffer, bool only_writes) {
+      for (const Touch& t : touches_[buffer]) {
+        if (t.step >= e.end && (t.writes || !only_writes)) latest = std::min(latest, t.step);
+      }
+      for (int other : using_[buffer]) {
+        if (other > number && (!only_writes || writes(exchanges_[other], buffer)))
+          latest = std::min(latest, exchanges_[other].start);
+      }
+    };
+    for (const Step& step : e.members) {
+      before(step.in[0].buffer, true);
+      before(step.out[0].buffer, false);
+    }
+    const std::vector<int> buffers = buffers_of(e);
+    std::vector<std::pair<int, int64_t>> ends;
+    for (int b : buffers) ends.emplace_back(lives_[b].last, program_.buffers[b].bytes);
+    if (latest > e.end) e.end = go(e.end, latest, std::move(ends));
+    for (int b : buffers) lives_[b].last = std::max(lives_[b].last, 2 * e.end);
+  }
+
+  static bool writes(const Exchange& e, int buffer) {
+    return std::any_of(e.members.begin(), e.members.end(),
+                       [&](const Step& step) { return step.out[0].buffer == buffer; });
+  }
+
+  void put_together() {
+    const int count = static_cast<int>(compute_.size());
+    std::vector<std::vector<int>> at(count + 1);
+    for (size_t e = 0; e < exchanges_.size(); ++e) {
+      at[exchanges_[e].start].push_back(static_cast<int>(e));
+      if (exchanges_[e].end != exchanges_[e].start)
+        at[exchanges_[e].end].push_back(static_cast<int>(e));
+    }
+    std::vector<Step> steps;
+    for (int slot = 0; slot <= count; ++slot) {
+      // In the order of the exchanges: one that needs the result of another comes after it.
+      std::sort(at[slot].begin(), at[slot].end());
+      for (int number : at[slot]) {
+        Exchange& e = exchanges_[number];
+        if (e.start == slot)
+          std::move(e.members.begin(), e.members.end(), std::back_inserter(steps));
+        if (e.end == slot) steps.push_back(std::move(e.wait));
+      }
+      if (slot == stores_) function_.first_update = static_cast<int>(steps.size());
+      if (slot < count) steps.push_back(std::move(compute_[slot]));
+    }
+    function_.steps = std::move(steps);
+  }
+
+  const Program& program_;
+  Function& function_;
+  std::vector<Step> compute_;
+  std::vector<Exchange> exchanges_;
+  int stores_ = 0;  ///< the first compute step that stores
+  // By buffer: the compute steps that touch it, the exchanges that do, its life.
+  std::vector<std::vector<Touch>> touches_;
+  std::vector<std::vector<int>> using_;
+  std::vector<Life> lives_;
+  std::vector<int64_t> bytes_;  ///< alive at each moment
+  int64_t limit_ = 0;
+};
+
+}  // namespace
+
+void schedule(Program& program) {
+  for (Function& f : program.functions) Scheduler(program, f).run();
+}
+
+}  // namespace tessera
