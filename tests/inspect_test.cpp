@@ -224,6 +224,11 @@ TEST_CASE("eager errors come from the line that made the node", "[errors]") {
                [&] { gather(table, at, "v"); });
   expect_usage({"[log]", "element [v 0] of 'log' is -inf", "inspect_test.cpp:"},
                [&] { log(table - 1.0); });
+  expect_usage({"[feed] 'missing' was used before"}, [&] {
+    g.feed("missing", floats({"a"}, {2}, {1, 1}));
+  });
+  Tensor other = g.input("others", {a}, DType::float32);
+  expect_usage({"'others' has no value", "fed: ids, indices, short"}, [&] { neg(other); });
   Graph plain;
   Tensor x = plain.input("x", {a}, DType::float32);
   expect_usage({"[fetch] 'x'", "eager = true"}, [&] { plain.fetch(x); });

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <set>
 #include <unordered_map>
 
 #include "base/fail.h"
@@ -29,7 +30,10 @@ class EagerRunner : public Eager {
  public:
   explicit EagerRunner(const GraphOptions& options) : options_(options) {}
 
-  void feed(const std::string& name, const Array& whole) override { fed_[name] = whole; }
+  void feed(const std::string& name, const Array& whole) override {
+    require(!used_.count(name), "[feed] '{}' was used before; feed it first", name);
+    fed_[name] = whole;
+  }
 
   Array fetch(const Graph& graph, Tensor tensor) override { return value_of(graph, tensor.id()); }
 
@@ -52,9 +56,13 @@ class EagerRunner : public Eager {
   const Array& value_of(const Graph& graph, int id) {
     if (auto it = values_.find(id); it != values_.end()) return it->second;
     const Value& value = graph.value(id);
+    used_.insert(value.name);
     if (auto it = fed_.find(value.name); it != fed_.end()) return take_fed(value, it->second, id);
     const Stored* stored = graph.find_stored(id);
-    require(stored != nullptr, "'{}' has no value; feed() it before it is used", value.name);
+    std::vector<std::string> names;
+    for (const auto& [name, array] : fed_) names.push_back(name);
+    require(stored != nullptr, "'{}' has no value; feed() it before it is used; fed: {}",
+            value.name, names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", ")));
     return values_[id] = value_of(graph, stored->init);
   }
 
@@ -99,7 +107,8 @@ class EagerRunner : public Eager {
 
   void compute(const Graph& graph, const Node& node) {
     const std::unique_ptr<Alone> alone = isolate(graph, node);
-    CompileOptions compile{Mesh::parse("one:1"), {}, {{"run", alone->out, false}}, options_.seed};
+    CompileOptions compile{
+        Mesh::parse("one:1"), {}, {{"run", alone->out, false}}, options_.seed, 1};
     compile.print = options_.print;
     Session session(alone->graph, cluster_, compile);
     std::map<std::string, const Array*> operands;  // first: taking a fed value tells a dim's size
@@ -126,7 +135,8 @@ class EagerRunner : public Eager {
   GraphOptions options_;
   Cluster cluster_ = Cluster::threads(1);
   std::unordered_map<int, Array> values_;
-  std::unordered_map<std::string, Array> fed_;
+  std::map<std::string, Array> fed_;
+  std::set<std::string> used_;
   std::map<std::string, int64_t> sizes_;  ///< of bounded dims, where shorter than the bound
 };
 
