@@ -11,8 +11,9 @@ Dim batch_dim(int64_t size, bool partial) {
 
 namespace {
 
-/// Standard deviation of the first logits: the first loss is ln(vocab) + kHeadGain^2 / 2.
-constexpr double kHeadGain = 0.2;
+/// Standard deviation of the first logits: the first loss is ln(vocab) + kHeadGain^2 / 2. A smaller
+/// head starts lower and learns more slowly.
+constexpr double kHeadGain = 0.5;
 
 struct GptDims {
   Dim batch, length, memory_length, d_model, heads, d_head, ff, vocab;
