@@ -78,6 +78,13 @@ void add_unary(std::vector<OpCase>& rows) {
                           {"round", round, -3, 3},
                           {"identity", identity, -1, 1}};
   for (const Range& r : ranges) rows.push_back(unary(r.name, r.op, r.lo, r.hi));
+  rows.push_back({"print_check_finite",
+                  {real("x", {a, b})},
+                  {"a", "b"},
+                  [](Graph&, const Tensors& in) -> Tensors {
+                    Tensor y = check_finite(print(in[0] * in[0], "square"), "square");
+                    return {y, check_finite(sum_all(y))};
+                  }});
   rows.push_back(unary("gelu_grad", gelu_grad, -3, 3, false));
   rows.push_back(unary("stop_gradient", stop_gradient, -3, 3, false));
   rows.push_back(

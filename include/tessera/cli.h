@@ -29,8 +29,11 @@ class Config {
   /// `key` may be short ("layers") where only one section has it. Throws usage errors: an unknown
   /// key (with the nearest name), an ambiguous one (with the candidates).
   void set(const std::string& key, const std::string& value);
-  /// Sets every key of a TOML file: tables model, train, data; layout.rules and layout.mesh as text
-  /// or table.
+  /// Sets every key of a TOML file: tables model, train, data and layout. A table [layout] has the
+  /// mesh as text and a rule a key: batch = "data", "heads,ff" = "model", batch = ["pod", "data"],
+  /// "d_model@state" = "data", "@/*norm*/ length" = "model"; or all of them as text, rules = "..."
+  /// or, instead of the table, layout = "...". Throws usage errors: an unknown table or key (with
+  /// the nearest name), a value that is no text, number or true/false.
   void load_toml(const std::string& path);
   /// The same from text that `source` names in messages.
   void load_toml_text(const std::string& text, const std::string& source);

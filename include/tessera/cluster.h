@@ -45,6 +45,8 @@ class Cluster {
   /// Runs `work` on every local rank at once, each with its communicator, and waits. If some fail,
   /// all peers are told, and the failure that came first is thrown.
   void run(const std::function<void(int local_rank, Communicator& world)>& work);
+  /// The host of each rank. Collective.
+  std::vector<std::string> hosts();
   /// The first text, in order of rank, that is not empty; "" if all are. One text a process.
   /// Collective.
   std::string first_text(const std::string& mine);

@@ -46,7 +46,9 @@ struct FunctionReport {
   int64_t bytes = 0;  ///< sent by each rank
   int steps = 0;
   std::vector<CollectiveReport> collectives;
-  std::vector<RedundantReport> redundant;
+  std::vector<RedundantReport> redundant;  ///< the largest; each at least 1 % of `flops`
+  int redundant_left_out = 0;              ///< further ones
+  int64_t redundant_left_out_flops = 0;    ///< on each rank, together
 };
 
 struct Explanation {

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tessera/array.h"
 #include "tessera/attrs.h"
 #include "tessera/dim.h"
 #include "tessera/dtype.h"
@@ -100,15 +101,38 @@ struct FunctionSpec {
 /// Builds the first value of a stored tensor from its graph, shape and dtype.
 using Initializer = std::function<Tensor(Graph&, const Shape&, DType)>;
 
+struct GraphOptions {
+  /// Every node is computed when it is added, whole and on one rank: an error is thrown from the
+  /// very line of the model that made the node, and fetch() reads its value at once. For finding
+  /// mistakes; what it costs is a compilation a node. Numbers are those of a Session, to rounding.
+  bool eager = false;
+  /// Eager: a result that is not finite is an error, too.
+  bool check_finite = false;
+  /// Eager: what random numbers depend on; the step is 0.
+  uint64_t seed = 0;
+  /// Eager: gets the lines of print() nodes.
+  std::function<void(const std::string& line)> print = {};
+};
+
+class Eager;
+
 class Graph {
  public:
   Graph();
+  /// `Graph g({.eager = true});`
+  explicit Graph(const GraphOptions& options);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
   /// A tensor fed at each run under `name`. Its padding is zero.
   Tensor input(const std::string& name, const Shape& shape, DType dtype, Loc at = Loc::current());
+  /// Eager graphs: the value of an input, or of a parameter or state instead of its first value,
+  /// before it is used. A bounded dim may be shorter. What does not fit is a usage error where the
+  /// tensor is used.
+  void feed(const std::string& name, const Array& whole);
+  /// Eager graphs: the value of a tensor. Updates are computed and not applied.
+  Array fetch(Tensor tensor) const;
   /// A trainable parameter, named by the current scope and `name`.
   Tensor parameter(const std::string& name, const Shape& shape, const Initializer& init,
                    DType dtype = DType::float32, Loc at = Loc::current());
@@ -163,6 +187,7 @@ class Graph {
   Purpose purpose_ = Purpose::none;
   std::vector<std::string> prefer_;
   SourceLine at_override_;
+  std::unique_ptr<Eager> eager_;  // null but in eager graphs
 };
 
 /// Names what is built while it lives: `Scope block(g, "block3");`.

@@ -232,6 +232,15 @@ struct PoolOptions {
 };
 Tensor max_pool(Tensor x, const PoolOptions& options = {}, Loc at = Loc::current());
 
+// ----------------------------------------------------------------------------------------- seeing
+// inside
+/// x, which CompileOptions::print gets as one line, "label: x float32 [batch=4] min ... = [0.1,
+/// ...]", after every run of a function that computes x. The result need not be used.
+Tensor print(Tensor x, const std::string& label = "", Loc at = Loc::current());
+/// x. A run of a function that computes x stores nothing and throws a usage error that names label,
+/// node, step, first index and this line if an element is not finite. The result need not be used.
+Tensor check_finite(Tensor x, const std::string& label = "", Loc at = Loc::current());
+
 // -------------------------------------------------------------------------------------------
 // gradients
 /// d sum(y) / d x for each x, with y's gradient 1 or `seed`. An x that y does not depend on gets

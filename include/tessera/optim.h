@@ -34,7 +34,7 @@ struct MinimizeOptions {
 };
 struct Minimized {
   Tensor gradient_norm;           ///< global L2 norm before clipping, a scalar
-  std::vector<Tensor> gradients;  ///< of Graph::parameters(), before clipping
+  std::vector<Tensor> gradients;  ///< of Graph::parameters(), before clipping: "<parameter>.grad"
 };
 /// Adds the gradients of `loss` (summed if it is not a scalar) by all parameters, and their
 /// updates.

@@ -25,8 +25,12 @@ struct CompileOptions {
   /// and throws an error that names the first node with a non-finite result.
   std::vector<std::string> guards = {};
   /// Globs of tensor names: what matches can be fetched after a run without being an output. "*"
-  /// keeps everything.
+  /// keeps everything. A glob that matches nothing which a function computes or stores is a usage
+  /// error with the nearest names.
   std::vector<std::string> keep = {};
+  /// Gets the lines of print() nodes, in the root process, in the order of the model, after each
+  /// run that succeeded. Given in every process or in none; empty: print() nodes do nothing.
+  std::function<void(const std::string& line)> print = {};
   /// Times every step of every run: see Session::profile().
   bool profile = false;
 };
@@ -86,6 +90,10 @@ class Session {
   /// The local ranks' parts of a parameter, state, input or output of the last run, in place.
   /// Local.
   std::vector<Slice> slices(const std::string& name);
+  /// What fetch() knows after a run of `function` and the glob matches: outputs, with what
+  /// CompileOptions::keep adds, in the order of the model; then its inputs, parameters and state.
+  /// Local.
+  std::vector<std::string> find(const std::string& function, const std::string& glob) const;
   /// Names of all parameters and state, in order.
   std::vector<std::string> stored_names() const;
   /// Overwrites a parameter or state with a whole value, equal in every process. Local.

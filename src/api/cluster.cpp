@@ -2,6 +2,8 @@
 // communicator; under MPI the calling thread is the one local rank.
 #include "tessera/cluster.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
@@ -140,6 +142,26 @@ void Cluster::run(const std::function<void(int, Communicator&)>& work) {
     s.done.wait(lock, [&] { return s.running == 0; });
   }
   if (s.first_error) std::rethrow_exception(s.first_error);
+}
+
+std::vector<std::string> Cluster::hosts() {
+  constexpr int64_t kLength = 256;
+  std::vector<char> mine(kLength, 0), all(static_cast<size_t>(kLength * size()), 0);
+  gethostname(mine.data(), kLength - 1);
+  if (local_ranks() == size()) return std::vector<std::string>(size(), mine.data());
+  run([&](int, Communicator& world) {
+    Collective gather;
+    gather.kind = CollectiveKind::all_gather;
+    gather.dtype = DType::uint8;
+    gather.in = mine.data();
+    gather.out = all.data();
+    gather.inner = kLength;
+    gather.site.text = "names of hosts";
+    world.run(gather);
+  });
+  std::vector<std::string> names;
+  for (int r = 0; r < size(); ++r) names.emplace_back(all.data() + r * kLength);
+  return names;
 }
 
 // All ranks gather the lengths of their texts; the first with one broadcasts it.

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "api/kernel_info.h"
+#include "api/observe.h"
 #include "base/fail.h"
 #include "lower/lower.h"
 
@@ -15,6 +16,20 @@ std::string join_axes(const Program& program, const std::vector<int>& axes) {
   std::string text;
   for (int axis : axes) text += (text.empty() ? "" : "+") + program.axis_names[axis];
   return text;
+}
+
+/// What is below a hundredth of the function's work is only counted.
+void leave_out_small(FunctionReport& report) {
+  std::vector<RedundantReport> shown;
+  for (RedundantReport& r : report.redundant) {
+    if (r.flops * 100 >= report.flops && shown.size() < 8) {
+      shown.push_back(std::move(r));
+    } else {
+      ++report.redundant_left_out;
+      report.redundant_left_out_flops += r.flops;
+    }
+  }
+  report.redundant = std::move(shown);
 }
 
 FunctionReport report_function(const Program& program, const Function& f) {
@@ -43,7 +58,7 @@ FunctionReport report_function(const Program& program, const Function& f) {
                    [](const auto& a, const auto& b) {
                      return a.flops * (a.factor - 1) > b.flops * (b.factor - 1);
                    });
-  if (report.redundant.size() > 8) report.redundant.resize(8);
+  leave_out_small(report);
   return report;
 }
 
@@ -116,7 +131,7 @@ Explanation explain(const Graph& graph, const CompileOptions& options,
                                              const std::function<std::string()>&)>& after_pass) {
   LowerOptions lowering{options.mesh,
                         options.layout,
-                        options.functions,
+                        observe(graph, options).functions,
                         composite_kernels(),
                         [&options](const Step& step) {
                           return workspace_bytes(step, std::max(1, options.threads_per_rank));
@@ -160,6 +175,12 @@ std::string to_string(const Explanation& e) {
       text += fmt::format(
           "  redundant: {} ({}) is computed alike on {:.0f} ranks along {}: {} flops on each\n",
           r.node, r.source, r.factor, r.axes, r.flops);
+    }
+    if (f.redundant_left_out > 0) {
+      text += fmt::format(
+          "  redundant: {} {}small ones, {} flops on each rank ({:.2f} % of its work)\n",
+          f.redundant_left_out, f.redundant.empty() ? "" : "more ", f.redundant_left_out_flops,
+          100.0 * static_cast<double>(f.redundant_left_out_flops) / static_cast<double>(f.flops));
     }
   }
   text += fmt::format(

@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "api/kernel_info.h"
+#include "api/observe.h"
 #include "api/slices.h"
 #include "base/fail.h"
-#include "ir/needed.h"
+#include "ir/source_ops.h"
 #include "kernels/kernel.h"
 #include "lower/lower.h"
 #include "runtime/executor.h"
+#include "tessera/inspect.h"
 
 namespace tessera {
 
@@ -18,6 +20,8 @@ struct Session::State {
   std::vector<int64_t> scalars;
   std::vector<std::unique_ptr<Executor>> executors;  // one per local rank
   std::vector<std::string> guards;
+  std::vector<Probe> prints, checks;
+  std::function<void(const std::string&)> print;
   int last_function = -1;  ///< whose outputs fetch() reads
   bool poisoned = false;
 
@@ -46,6 +50,24 @@ struct Session::State {
     return all;
   }
 
+  /// The check_finite() nodes of a function: their scalars are equal on all ranks.
+  void require_finite(int f, const Executor& executor) const {
+    for (const Probe& p : checks) {
+      if (p.function != program.functions[f].name) continue;
+      const double first =
+          *static_cast<const double*>(executor.data(port(p.index, readable(), "scalar")));
+      if (first >= kAllFinite) continue;
+      std::vector<int64_t> sizes;
+      for (const Dim& d : p.shape) sizes.push_back(d.size);
+      fail(ErrorKind::usage,
+           "[{}] {}: element {} of '{}' is the first that is not finite (step counter {}, {}); "
+           "nothing was stored",
+           p.node, p.label.empty() ? "check_finite" : p.label,
+           index_text(p.shape.names(), sizes, static_cast<int64_t>(first)), p.tensor, scalars[0],
+           p.source);
+    }
+  }
+
   void run_function(int f) {
     require(!poisoned,
             "this session failed before and cannot run again; make a new one and load the last "
@@ -57,7 +79,9 @@ struct Session::State {
       if (std::find(guards.begin(), guards.end(), name) != guards.end()) guarded.push_back(port);
     }
     try {
-      cluster.run([&](int rank, Communicator&) { executors[rank]->run(f, guarded); });
+      cluster.run([&](int rank, Communicator&) {
+        executors[rank]->run(f, guarded, [&] { require_finite(f, *executors[rank]); });
+      });
     } catch (...) {
       poisoned = true;
       throw;
@@ -67,26 +91,12 @@ struct Session::State {
 
 namespace {
 
-/// The functions with the tensors that options.keep names as further outputs, as far as they
-/// compute them anyway.
-std::vector<FunctionSpec> with_kept(const Graph& graph, const CompileOptions& options) {
-  std::vector<FunctionSpec> functions = options.functions;
-  if (options.keep.empty()) return functions;
-  for (FunctionSpec& f : functions) {
-    const std::vector<char> needed = needed_nodes(graph, roots_of(graph, f));
-    std::vector<char> output(graph.values().size(), 0);
-    for (const Tensor& t : f.outputs) output[t.id()] = 1;
-    for (size_t v = 0; v < graph.values().size(); ++v) {
-      const Value& value = graph.value(static_cast<int>(v));
-      const bool named =
-          std::any_of(options.keep.begin(), options.keep.end(),
-                      [&](const std::string& glob) { return glob_match(glob, value.name); });
-      if (!named || !needed[value.node] || output[v] || graph.find_stored(static_cast<int>(v)))
-        continue;
-      f.outputs.emplace_back(const_cast<Graph*>(&graph), static_cast<int>(v));
-    }
-  }
-  return functions;
+std::string print_line(const Probe& probe, const Array& x) {
+  std::string elements;
+  const int64_t shown = std::min<int64_t>(x.elements(), 6);
+  for (int64_t i = 0; i < shown; ++i) elements += fmt::format("{}{:.6g}", i ? ", " : "", x.at(i));
+  return fmt::format("{}{} {} = [{}{}]", probe.label.empty() ? "" : probe.label + ": ",
+                     probe.tensor, describe(x), elements, shown < x.elements() ? ", ..." : "");
 }
 
 /// Ranks that compiled different programs would wait for each other for ever: rank 0's hash is
@@ -119,10 +129,14 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
       "of ranks; use --mesh \"data:{}\", or start {} ranks",
       options.mesh.to_string(), ranks, cluster.size(), cluster.size(), ranks);
   s.guards = options.guards;
+  Observation seen = observe(graph, options);
+  s.prints = std::move(seen.prints);
+  s.checks = std::move(seen.checks);
+  s.print = options.print;
   const int threads = threads_for(options.threads_per_rank, cluster);
   LowerOptions lowering{options.mesh,
                         options.layout,
-                        with_kept(graph, options),
+                        std::move(seen.functions),
                         composite_kernels(),
                         [threads](const Step& step) { return workspace_bytes(step, threads); },
                         {}};
@@ -185,6 +199,11 @@ int64_t Session::step() const { return state_->scalars[0]; }
 void Session::run(const std::string& function) {
   const int f = state_->program.function(function);
   state_->run_function(f);
+  for (const Probe& p : state_->prints) {
+    if (p.function != function) continue;
+    const Array x = fetch(p.tensor);
+    if (state_->cluster.is_root()) state_->print(print_line(p, x));
+  }
   if (state_->program.functions[f].updates) ++state_->scalars[0];
 }
 
@@ -221,6 +240,20 @@ std::vector<Slice> Session::slices(const std::string& name) {
     result.push_back(slice_of(state_->program, port, *executor, state_->scalars));
   }
   return result;
+}
+
+std::vector<std::string> Session::find(const std::string& function, const std::string& glob) const {
+  const Program& program = state_->program;
+  const Function& f = program.functions[program.function(function)];
+  std::vector<std::string> names;
+  for (const std::vector<int>& ports : {f.outputs, f.inputs, program.stored}) {
+    for (int p : ports) {
+      const std::string& name = program.ports[p].name;
+      const bool seen = std::find(names.begin(), names.end(), name) != names.end();
+      if (!seen && glob_match(glob, name)) names.push_back(name);
+    }
+  }
+  return names;
 }
 
 std::vector<std::string> Session::stored_names() const {

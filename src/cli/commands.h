@@ -17,12 +17,13 @@ struct Arguments {
   std::string model;               ///< a model's name or a TOML file
   std::vector<std::string> sets;   ///< key=value
   std::string data, mesh, layout;  ///< empty: the configuration's
-  std::string log, checkpoint, json, prompt;
-  int64_t save_every = 0, keep = 3, tokens = 200, steps = -1;
+  std::string log, checkpoint, json, prompt, dump_dir;
+  std::vector<std::string> watch, dump;  ///< globs
+  int64_t save_every = 0, keep = 3, tokens = 200, steps = -1, dump_every = 1;
   double timeout = 120, temperature = 0.8, tolerance = -1;
   bool resume = false;
   std::string layouts = "all", print_after;
-  std::vector<std::string> words;  ///< bench: what to measure
+  std::vector<std::string> words;  ///< bench: what to measure; compare: [MODEL] A B
 };
 
 /// A model with its resolved configuration on a cluster.
@@ -33,6 +34,8 @@ struct Job {
   Layout layout;
 };
 
+/// [model] name of a TOML file; "gpt" if it has none.
+std::string toml_model_name(const std::string& path);
 /// All keys that commands know: those of the model and [train], [data], [layout].
 Config default_config(const ModelSpec& spec);
 /// Resolves model name or file, --set and the flags; the mesh defaults to data:N over the ranks
@@ -56,6 +59,8 @@ void build_trainer(const Job& job, Trainer& trainer, bool fetch_gradients);
 /// Of a step, from 0.
 double learning_rate(const Job& job, int64_t step);
 void feed_scalar(Session& session, Tensor input, double value);
+/// Examples that need no file: hashed numbers in the range of each input.
+void feed_examples(Session& session, const nn::Model& model, int64_t step);
 
 /// What the held-out data say of a model.
 struct Evaluation {
@@ -91,5 +96,6 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models);
 int info(const Arguments& args);
 int verify(const Arguments& args, const std::vector<ModelSpec>& models);
 int explain(const Arguments& args, const std::vector<ModelSpec>& models);
+int compare(const Arguments& args, const std::vector<ModelSpec>& models);
 
 }  // namespace tessera::cli

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "base/fail.h"
+#include "cli/commands.h"
 #include "tessera/cli.h"
 
 namespace tessera {
@@ -66,35 +67,76 @@ bool Config::flag(const std::string& key) const {
   return value == "true";
 }
 
-void Config::load_toml(const std::string& path) {
+namespace {
+
+std::string read_text(const std::string& path) {
   std::ifstream file(path);
   if (!file) fail(ErrorKind::io, "cannot open configuration '{}'", path);
-  load_toml_text(std::string(std::istreambuf_iterator<char>(file), {}), path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-void Config::load_toml_text(const std::string& text, const std::string& path) {
-  toml::table file;
+toml::table parse_toml(const std::string& text, const std::string& path) {
   try {
-    file = toml::parse(text);
+    return toml::parse(text);
   } catch (const toml::parse_error& e) {
     fail(ErrorKind::io, "{}: {} (line {})", path, e.description(), e.source().begin.line);
   }
-  for (const auto& [section, node] : file) {
+}
+
+/// The axes of a rule: "data", "pod+data", "-", "=data", or a list of axes.
+std::string axes_text(const toml::node& node, const std::string& key) {
+  if (!node.is_array()) return text_of(node, key);
+  std::string text;
+  for (const toml::node& axis : *node.as_array())
+    text += (text.empty() ? "" : "+") + text_of(axis, key);
+  return text.empty() ? "-" : text;
+}
+
+/// One clause: "batch" = "data", "d_model@state" = "data", "@/*norm*/ length" = "model".
+std::string clause_of(const std::string& key, const std::string& axes) {
+  require(axes.find(':') == std::string::npos, "unknown key 'layout.{}'{}", key,
+          suggestion(key, {"mesh", "rules"}));
+  const size_t at = key.find('@');
+  const std::string purpose = at == std::string::npos || at == 0 ? "" : key.substr(at) + " ";
+  const std::string names = purpose.empty() ? key : key.substr(0, at);
+  return purpose + names + (axes.starts_with('=') ? "" : ":") + axes;
+}
+
+}  // namespace
+
+std::string cli::toml_model_name(const std::string& path) {
+  const toml::table file = parse_toml(read_text(path), path);
+  return file["model"]["name"].value_or<std::string>("gpt");
+}
+
+void Config::load_toml(const std::string& path) { load_toml_text(read_text(path), path); }
+
+void Config::load_toml_text(const std::string& text, const std::string& path) {
+  for (const auto& [section, node] : parse_toml(text, path)) {
     const std::string name(section.str());
+    if (name == "layout" && node.is_string()) {
+      set("layout.rules", text_of(node, name));
+      continue;
+    }
     const toml::table* table = node.as_table();
     require(
         table != nullptr,
         "{}: key '{}' stands outside a table; put it under [model], [train], [data] or [layout]",
         path, name);
+    require(name == "model" || name == "train" || name == "data" || name == "layout",
+            "{}: unknown table [{}]{}", path, name,
+            suggestion(name, {"model", "train", "data", "layout"}));
     std::string rules;
     for (const auto& [key, value] : *table) {
       const std::string full = name + "." + std::string(key.str());
-      const bool known = full == "layout.mesh" || full == "layout.rules";
-      if (name == "layout" && !known) {  // one rule a key: batch = "data"
-        rules += fmt::format("{}{}:{}", rules.empty() ? "" : ";", key.str(), text_of(value, full));
-      } else {
+      if (name != "layout" || full == "layout.mesh") {
         set(full, text_of(value, full));
+        continue;
       }
+      const std::string clause = full == "layout.rules"
+                                     ? text_of(value, full)
+                                     : clause_of(std::string(key.str()), axes_text(value, full));
+      if (!clause.empty()) rules += (rules.empty() ? "" : ";") + clause;
     }
     if (!rules.empty()) set("layout.rules", rules);
   }

@@ -1,10 +1,8 @@
 #include "tessera/explain.h"
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "cli/report.h"
 
 namespace tessera::cli {
 
@@ -29,6 +27,8 @@ nlohmann::json to_json(const Explanation& e) {
       function["redundant"].push_back(
           {{"node", r.node}, {"axes", r.axes}, {"flops", r.flops}, {"factor", r.factor}});
     }
+    function["redundant_left_out"] = {{"steps", f.redundant_left_out},
+                                      {"flops", f.redundant_left_out_flops}};
     report["functions"].push_back(std::move(function));
   }
   report["memory"] = {{"params", e.memory.params},
@@ -64,11 +64,7 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
                job.mesh.size(), job.layout.to_string());
     std::fputs(to_string(e).c_str(), stdout);
   }
-  if (!args.json.empty()) {
-    std::ofstream file(args.json);
-    file << to_json(e).dump(2) << '\n';
-    if (!file.flush()) fail(ErrorKind::io, "cannot write '{}'", args.json);
-  }
+  write_report(args.json, to_json(e));
   return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "cli/report.h"
 #include "tessera/checkpoint.h"
 
 namespace tessera::cli {
@@ -28,48 +29,112 @@ int32_t sample(const Array& logits, int64_t position, int64_t vocab, double temp
   return pick(random);
 }
 
+/// Bytes as UTF-8: what is not complete yet waits, what never will be becomes U+FFFD.
+class Utf8 {
+ public:
+  std::string push(unsigned char byte) {
+    if (wanted_ > 0 && (byte & 0xC0) == 0x80 && fits(byte)) {
+      held_ += static_cast<char>(byte);
+      return --wanted_ == 0 ? std::exchange(held_, "") : "";
+    }
+    std::string text = flush();
+    wanted_ = byte < 0x80                   ? 0
+              : byte >= 0xC2 && byte < 0xE0 ? 1
+              : byte >= 0xE0 && byte < 0xF0 ? 2
+              : byte >= 0xF0 && byte < 0xF5 ? 3
+                                            : -1;
+    if (wanted_ == 0) return text + static_cast<char>(byte);
+    if (wanted_ < 0) {
+      wanted_ = 0;
+      return text + kReplacement;
+    }
+    held_ = static_cast<char>(byte);
+    return text;
+  }
+  std::string flush() {
+    wanted_ = 0;
+    return held_.empty() ? "" : (held_.clear(), kReplacement);
+  }
+
+ private:
+  static constexpr const char* kReplacement = "\xEF\xBF\xBD";
+  /// The second byte excludes overlong forms, surrogates and what is beyond U+10FFFF.
+  bool fits(unsigned char byte) const {
+    if (held_.size() != 1) return true;
+    const auto first = static_cast<unsigned char>(held_[0]);
+    if (first == 0xE0) return byte >= 0xA0;
+    if (first == 0xED) return byte < 0xA0;
+    if (first == 0xF0) return byte >= 0x90;
+    return first != 0xF4 || byte < 0x90;
+  }
+  std::string held_;
+  int wanted_ = 0;
+};
+
+}  // namespace
+
+namespace {
+
+/// The model's answer to the last window of `tokens`.
+int32_t next_token(Session& session, const nn::Model& model, const Arguments& args,
+                   const std::vector<int32_t>& tokens, std::mt19937_64& random) {
+  const int64_t length = model.inputs[0].dim("length").size;
+  const int64_t used = std::min<int64_t>(length, static_cast<int64_t>(tokens.size()));
+  Array window(DType::int32, {"batch", "length"}, {1, length});
+  for (int64_t p = 0; p < used; ++p)
+    window.data<int32_t>()[p] = tokens[tokens.size() - static_cast<size_t>(used - p)];
+  session.feed(model.inputs[0].name(), window);
+  session.run("logits");
+  const Array logits = session.fetch(model.logits.name());
+  return sample(logits, used - 1, logits.sizes.back(), args.temperature, random);
+}
+
 }  // namespace
 
 int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   require(!args.checkpoint.empty(), "generate needs --checkpoint DIR");
+  require_place_for(args.json);
   const std::optional<Checkpoint> latest = find_latest(args.checkpoint);
   require(latest.has_value(), "'{}' holds no checkpoint", args.checkpoint);
   Job job = resolve(args, models, false);
   take_stored_model(job, *latest);
   require(job.spec->name == "gpt", "generate needs a language model; '{}' is none", job.spec->name);
   Cluster cluster = make_cluster(job, args);
-  const int64_t length = job.config.integer("model.length"),
-                vocab = job.config.integer("model.vocab");
+  const int64_t vocab = job.config.integer("model.vocab");
   Graph g;
   nn::Model model = job.spec->build(g, job.config, 1, false);
   Session session(g, cluster, {job.mesh, job.layout, {{"logits", {model.logits}, false}}, 0, 1});
   for (const std::string& name : session.stored_names())
     session.assign(name, read_tensor(latest->path, name));
+  Utf8 utf8;
+  std::string text;
+  auto show = [&](const std::string& more) {
+    text += more;
+    if (!cluster.is_root()) return;
+    std::fwrite(more.data(), 1, more.size(), stdout);
+    std::fflush(stdout);
+  };
   std::vector<int32_t> tokens;
   for (unsigned char c : args.prompt.empty() ? std::string("\n") : args.prompt) {
     require(c < vocab, "the prompt has byte {}, beyond the model's vocabulary of {}", int{c},
             vocab);
     tokens.push_back(c);
+    if (!args.prompt.empty()) show(utf8.push(c));
   }
   std::mt19937_64 random(static_cast<uint64_t>(job.config.integer("train.seed")));
-  if (cluster.is_root()) fmt::print("{}", args.prompt);
-  Array window(DType::int32, {"batch", "length"}, {1, length});
   for (int64_t i = 0; i < args.tokens; ++i) {
-    const int64_t used = std::min<int64_t>(length, static_cast<int64_t>(tokens.size()));
-    for (int64_t p = 0; p < length; ++p) {
-      window.data<int32_t>()[p] =
-          p < used ? tokens[tokens.size() - static_cast<size_t>(used - p)] : 0;
-    }
-    session.feed("inputs", window);
-    session.run("logits");
-    tokens.push_back(
-        sample(session.fetch(model.logits.name()), used - 1, vocab, args.temperature, random));
-    if (cluster.is_root()) {
-      std::fputc(tokens.back(), stdout);
-      std::fflush(stdout);
-    }
+    tokens.push_back(next_token(session, model, args, tokens, random));
+    show(utf8.push(static_cast<unsigned char>(tokens.back())));
   }
-  if (cluster.is_root()) std::fputc('\n', stdout);
+  show(utf8.flush());
+  if (cluster.is_root()) {
+    std::fputc('\n', stdout);
+    write_report(args.json, {{"checkpoint", latest->path},
+                             {"step", latest->step},
+                             {"prompt", args.prompt},
+                             {"tokens", args.tokens},
+                             {"text", text}});
+  }
   return 0;
 }
 

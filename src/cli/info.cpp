@@ -1,37 +1,99 @@
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <thread>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "cli/report.h"
 #include "tessera/build_info.h"
 
 namespace tessera::cli {
 
+namespace {
+
+/// The host of each rank of the mesh: without a launcher all ranks are threads of this process,
+/// and none needs to be started for that.
+std::vector<std::string> hosts_of(const Mesh& mesh, bool& is_root) {
+  if (launched_ranks() > 0) {
+    require(launched_ranks() == mesh.size(), "mesh '{}' has {} ranks but {} were started",
+            mesh.to_string(), mesh.size(), launched_ranks());
+    Cluster cluster = Cluster::from_environment(mesh.size());
+    is_root = cluster.is_root();
+    return cluster.hosts();
+  }
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return std::vector<std::string>(static_cast<size_t>(mesh.size()), name);
+}
+
+/// The ranks that differ in one coordinate only.
+std::vector<std::vector<int>> groups_of(const Mesh& mesh, int axis) {
+  std::vector<std::vector<int>> groups;
+  for (int r = 0; r < mesh.size(); ++r) {
+    std::vector<int> at = mesh.coordinates(r);
+    if (at[axis] != 0) continue;
+    groups.emplace_back();
+    for (; at[axis] < mesh.axes()[axis].size; ++at[axis]) groups.back().push_back(mesh.rank_of(at));
+  }
+  return groups;
+}
+
+/// "vm" or "a, b".
+std::vector<std::string> hosts_in(const std::vector<int>& ranks,
+                                  const std::vector<std::string>& hosts) {
+  std::vector<std::string> names;
+  for (int r : ranks) {
+    if (std::find(names.begin(), names.end(), hosts[r]) == names.end()) names.push_back(hosts[r]);
+  }
+  return names;
+}
+
+std::string shortened(const std::vector<int>& ranks) {
+  const size_t shown = std::min<size_t>(ranks.size(), 16);
+  return fmt::format("{}{}",
+                     fmt::join(ranks.begin(), ranks.begin() + static_cast<long>(shown), " "),
+                     shown < ranks.size() ? " ..." : "");
+}
+
+void print_mesh(const Mesh& mesh, const std::vector<std::string>& hosts, nlohmann::json& report) {
+  fmt::print("mesh  {} = {} ranks ({})\n", mesh.to_string(), mesh.size(),
+             launched_ranks() > 0 ? "processes" : "threads of this process");
+  for (int a = 0; a < mesh.rank(); ++a) {
+    const MeshAxis& axis = mesh.axes()[a];
+    const std::vector<std::vector<int>> groups = groups_of(mesh, a);
+    fmt::print("  {}: {} group{} of {}\n", axis.name, groups.size(), groups.size() == 1 ? "" : "s",
+               axis.size);
+    nlohmann::json& entry = report["mesh"][axis.name];
+    entry = {{"size", axis.size}, {"groups", nlohmann::json::array()}};
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const std::vector<std::string> names = hosts_in(groups[g], hosts);
+      entry["groups"].push_back({{"ranks", groups[g]}, {"hosts", names}});
+      if (g < 8) fmt::print("    ranks {} on {}\n", shortened(groups[g]), fmt::join(names, ", "));
+    }
+    if (groups.size() > 8) fmt::print("    and {} more\n", groups.size() - 8);
+  }
+}
+
+}  // namespace
+
 int info(const Arguments& args) {
   const BuildInfo build = build_info();
+  bool is_root = true;
+  std::vector<std::string> hosts;
+  Mesh mesh;
+  if (!args.mesh.empty()) {
+    mesh = Mesh::parse(args.mesh);
+    hosts = hosts_of(mesh, is_root);
+  }
+  if (!is_root) return 0;
   nlohmann::json report = {{"version", build.version}, {"cpu", build.cpu}, {"cores", build.cores},
                            {"blas", build.blas},       {"mpi", build.mpi}, {"cuda", build.cuda},
                            {"nccl", build.nccl}};
   fmt::print("Tessera {}\ncpu   {} ({} cores, {})\nblas  {}\nmpi   {}\ncuda  {}\nnccl  {}\n",
              build.version, build.cpu, build.cores, build.isa, build.blas, build.mpi, build.cuda,
              build.nccl);
-  if (!args.mesh.empty()) {
-    const Mesh mesh = Mesh::parse(args.mesh);
-    fmt::print("mesh  {} = {} ranks\n", mesh.to_string(), mesh.size());
-    int stride = mesh.size();
-    for (const MeshAxis& axis : mesh.axes()) {
-      stride /= axis.size;
-      fmt::print("  {}: {} groups of {}, ranks {} apart\n", axis.name, mesh.size() / axis.size,
-                 axis.size, stride);
-      report["mesh"][axis.name] = {{"size", axis.size}, {"stride", stride}};
-    }
-  }
-  if (!args.json.empty()) {
-    std::ofstream file(args.json);
-    file << report.dump(2) << '\n';
-    if (!file.flush()) fail(ErrorKind::io, "cannot write '{}'", args.json);
-  }
+  if (!hosts.empty()) print_mesh(mesh, hosts, report);
+  write_report(args.json, report);
   return 0;
 }
 

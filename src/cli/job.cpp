@@ -38,24 +38,6 @@ const ModelSpec& find_model(const std::string& name, const std::vector<ModelSpec
 
 bool is_file(const std::string& model) { return model.size() > 5 && model.ends_with(".toml"); }
 
-/// A TOML file names its model with [model] name = "gpt".
-std::string model_of_file(const std::string& path) {
-  Config only({{"model.name", "gpt", ""}});
-  std::string text;
-  FILE* file = std::fopen(path.c_str(), "r");
-  if (file == nullptr) fail(ErrorKind::io, "cannot open configuration '{}'", path);
-  char line[512];
-  std::string name = "gpt";
-  while (std::fgets(line, sizeof(line), file)) {
-    std::string s = line;
-    const size_t quote = s.find('"');
-    if (s.rfind("name", 0) == 0 && quote != std::string::npos)
-      name = s.substr(quote + 1, s.rfind('"') - quote - 1);
-  }
-  std::fclose(file);
-  return name;
-}
-
 /// The default layout without the rules of axes that the mesh lacks.
 std::string fitting_rules(const std::string& rules, const Mesh& mesh) {
   std::string kept;
@@ -79,7 +61,7 @@ Config default_config(const ModelSpec& spec) {
 
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
   require(!args.model.empty(), "no model is given; known: gpt, mlp, cnn, or a TOML file");
-  const std::string name = is_file(args.model) ? model_of_file(args.model) : args.model;
+  const std::string name = is_file(args.model) ? toml_model_name(args.model) : args.model;
   const ModelSpec& spec = find_model(name, models);
   Job job{&spec, default_config(spec), {}, {}};
   if (tiny) {

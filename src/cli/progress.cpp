@@ -2,10 +2,8 @@
 
 #include <unistd.h>
 
-#include <cmath>
-#include <nlohmann/json.hpp>
-
 #include "base/fail.h"
+#include "cli/report.h"
 #include "tessera/cluster.h"
 
 namespace tessera::cli {
@@ -28,9 +26,10 @@ std::string duration(double seconds) {
   return fmt::format("{}:{:02} h", s / 3600, s / 60 % 60);
 }
 
-Progress::Progress(bool active, const std::string& log, bool append)
+Progress::Progress(bool active, const std::string& log, bool append, int64_t steps)
     : active_(active),
-      terminal_(active && launched_ranks() == 0 && isatty(STDOUT_FILENO)),
+      terminal_(launched_ranks() == 0 && isatty(STDOUT_FILENO)),
+      steps_(steps),
       path_(log) {
   if (!active || log.empty()) return;
   log_ = std::fopen(log.c_str(), append ? "a" : "w");
@@ -43,9 +42,14 @@ Progress::~Progress() {
   if (log_) std::fclose(log_);
 }
 
-void Progress::write_log(const std::string& line) {
+bool Progress::shows(int64_t step) const {
+  const int64_t every = std::max<int64_t>(1, std::min<int64_t>(steps_ / 20, 50));
+  return terminal_ || step <= 5 || step == steps_ || step % every == 0;
+}
+
+void Progress::record(const std::string& json) {
   if (log_ == nullptr) return;
-  if (std::fprintf(log_, "%s\n", line.c_str()) < 0 || std::fflush(log_) != 0) {
+  if (std::fprintf(log_, "%s\n", json.c_str()) < 0 || std::fflush(log_) != 0) {
     fail(ErrorKind::io, "cannot write the log '{}' (is the disk full?)", path_);
   }
 }
@@ -65,27 +69,22 @@ void Progress::step(const StepRecord& r) {
     std::fprintf(stdout, "\r\033[K%s", line.c_str());
     std::fflush(stdout);
     bar_shown_ = true;
-  } else if (r.step <= 5 || r.step == r.steps ||
-             r.step % std::max<int64_t>(1, std::min<int64_t>(r.steps / 20, 50)) == 0) {
+  } else if (shows(r.step)) {
     std::fprintf(stdout, "%s\n", line.c_str());
     std::fflush(stdout);
   }
-  auto number = [](double v) {
-    return std::isfinite(v) ? nlohmann::json(v) : nlohmann::json(nullptr);
-  };
-  write_log(nlohmann::json{
-      {"step", r.step},
-      {"steps", r.steps},
-      {"loss", number(r.loss)},
-      {"grad_norm", number(r.grad_norm)},
-      {"lr", r.lr},
-      {"ms", r.ms},
-      {"tokens_per_s", r.tokens_per_s},
-      {"flops_per_s", r.flops_per_s},
-      {"peak_share", r.peak_share},
-      {"memory_bytes", r.memory},
-      {"eta_s",
-       r.eta_s}}.dump());
+  record(nlohmann::json{{"step", r.step},
+                        {"steps", r.steps},
+                        {"loss", json_number(r.loss)},
+                        {"grad_norm", json_number(r.grad_norm)},
+                        {"lr", r.lr},
+                        {"ms", r.ms},
+                        {"tokens_per_s", r.tokens_per_s},
+                        {"flops_per_s", r.flops_per_s},
+                        {"peak_share", r.peak_share},
+                        {"memory_bytes", r.memory},
+                        {"eta_s", r.eta_s}}
+             .dump());
 }
 
 void Progress::note(const std::string& text) {
@@ -96,14 +95,14 @@ void Progress::note(const std::string& text) {
 }
 
 void Progress::evaluation(int64_t step, double loss, double accuracy) {
-  nlohmann::json line = {{"step", step}, {"eval_loss", loss}};
+  nlohmann::json line = {{"step", step}, {"eval_loss", json_number(loss)}};
   std::string text = fmt::format("eval at step {}: loss {:.4f}", step, loss);
   if (accuracy >= 0) {
     line["eval_accuracy"] = accuracy;
     text += fmt::format(", accuracy {:.2f} %", 100 * accuracy);
   }
   note(text);
-  if (active_) write_log(line.dump());
+  if (active_) record(line.dump());
 }
 
 }  // namespace tessera::cli

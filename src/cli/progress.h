@@ -20,20 +20,25 @@ struct StepRecord {
 
 class Progress {
  public:
-  /// `active`: this process prints (the root). `log`: path of the JSON lines, or "". Throws an io
-  /// error.
-  Progress(bool active, const std::string& log, bool append);
+  /// `active`: this process prints (the root). `log`: path of the JSON lines, or "". `steps`: in
+  /// all. Throws an io error.
+  Progress(bool active, const std::string& log, bool append, int64_t steps);
   ~Progress();
   Progress(const Progress&) = delete;
   void step(const StepRecord& record);
-  /// One line between steps.
+  /// Whether a step gets a line, and whether there is a log: the same in every process.
+  bool shows(int64_t step) const;
+  bool has_log() const { return !path_.empty(); }
+  /// A line of the log.
+  void record(const std::string& json);
+  /// Lines between steps.
   void note(const std::string& text);
   /// accuracy < 0: none.
   void evaluation(int64_t step, double loss, double accuracy);
 
  private:
-  void write_log(const std::string& line);
   bool active_, terminal_, bar_shown_ = false;
+  int64_t steps_;
   std::FILE* log_ = nullptr;
   std::string path_;
 };

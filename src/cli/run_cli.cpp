@@ -12,17 +12,26 @@ namespace {
 
 using cli::Arguments;
 
-void add_model(CLI::App* app, Arguments& a) {
-  app->add_option("model", a.model,
-                  "gpt, mlp, cnn, or a TOML file with tables model, train, data, layout")
-      ->required();
+/// What a model needs that is run or lowered, but for its name and its layout.
+void add_job(CLI::App* app, Arguments& a) {
   app->add_option("--set", a.sets,
                   "key=value; keys may be short where unambiguous: --set layers=4 lr=3e-4")
       ->take_all();
   app->add_option("--mesh", a.mesh,
                   "axes and sizes: \"data:2;model:2\"; default data:N over the ranks there are");
-  app->add_option("--layout", a.layout, "rules: \"batch:data;heads,ff,vocab:model\", or @FILE");
   app->add_option("--timeout", a.timeout, "seconds to wait for a peer before naming it (120)");
+}
+
+void add_model(CLI::App* app, Arguments& a) {
+  app->add_option("model", a.model,
+                  "gpt, mlp, cnn, or a TOML file with tables model, train, data, layout")
+      ->required();
+  add_job(app, a);
+  app->add_option("--layout", a.layout, "rules: \"batch:data;heads,ff,vocab:model\", or @FILE");
+}
+
+void add_json(CLI::App* app, Arguments& a) {
+  app->add_option("--json", a.json, "also write the report to FILE");
 }
 
 void add_data(CLI::App* app, Arguments& a) {
@@ -50,6 +59,13 @@ void add_training(CLI::App* app, Arguments& a) {
                   "steps between checkpoints; one is always written at the end");
   app->add_option("--keep", a.keep, "checkpoints to keep (3)");
   app->add_flag("--resume", a.resume, "go on from the last checkpoint");
+  app->add_option("--watch", a.watch,
+                  "names of tensors (* and ?): their range and norm after each step")
+      ->take_all();
+  app->add_option("--dump", a.dump, "names of tensors (* and ?): written whole, a file a step")
+      ->take_all();
+  app->add_option("--dump-dir", a.dump_dir, "folder of --dump");
+  app->add_option("--dump-every", a.dump_every, "steps between dumps (1)");
 }
 
 template <class Add>
@@ -59,7 +75,7 @@ void add_checks(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
       "tessera explain gpt --mesh \"data:4;model:8\" --layout \"batch:data;heads,ff,vocab:model\"",
       [&] { return cli::explain(a, models); });
   add_model(explain, a);
-  explain->add_option("--json", a.json, "also write the report to FILE");
+  add_json(explain, a);
   explain->add_option("--print-after", a.print_after,
                       "print the model after a pass: partition, masks, localize, memory");
   CLI::App* verify = add("verify", "train under every legal layout and compare with one rank",
@@ -73,7 +89,31 @@ void add_checks(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
   verify->add_option_function<std::string>(
       "--dtype", [&a](const std::string& v) { a.sets.push_back("train.dtype=" + v); },
       "float32 or float64");
-  verify->add_option("--json", a.json, "also write the report to FILE");
+  add_json(verify, a);
+}
+
+template <class Add>
+void add_compare(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
+  CLI::App* compare = add(
+      "compare", "the first node whose value differs between two layouts or two dumps",
+      "tessera compare gpt \"batch:rows\" \"batch:rows;heads,ff:cols\" --mesh \"rows:2;cols:2\"\n"
+      "  tessera compare gpt \"\" \"batch:rows\" --mesh rows:4     # \"\": nothing is split\n"
+      "  tessera compare dumps-of-one-build dumps-of-another",
+      [&] { return cli::compare(a, models); });
+  compare
+      ->add_option("MODEL A B", a.words,
+                   "a model and two layouts; or two files or folders of train --dump")
+      ->expected(2, 3)
+      ->required();
+  add_job(compare, a);
+  compare->add_option("--steps", a.steps, "steps of training (1)");
+  compare->add_option("--tolerance", a.tolerance,
+                      "largest relative difference (1e-10 in float64, 1e-4 in float32, 2e-2 in "
+                      "bfloat16, else 0)");
+  compare->add_option_function<std::string>(
+      "--dtype", [&a](const std::string& v) { a.sets.push_back("train.dtype=" + v); },
+      "float32, float64 or bfloat16");
+  add_json(compare, a);
 }
 
 /// One line, with the nearest flag or command for one that is unknown.
@@ -113,7 +153,7 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
   CLI::App* info =
       add("info", "what this build and machine have", "tessera info", [&] { return cli::info(a); });
   info->add_option("--mesh", a.mesh, "print which ranks each axis groups");
-  info->add_option("--json", a.json, "also write the report to FILE");
+  add_json(info, a);
   CLI::App* train = add("train", "train a model",
                         "tessera train gpt --data data/moby-dick.txt --mesh \"data:2;model:2\" \\\n"
                         "    --layout \"batch:data;heads,ff,vocab:model\" --steps 200",
@@ -121,12 +161,14 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
   add_model(train, a);
   add_data(train, a);
   add_training(train, a);
+  add_json(train, a);
   CLI::App* eval = add("eval", "loss of a checkpoint on held-out data",
                        "tessera eval gpt --data data/moby-dick.txt --checkpoint out/run",
                        [&] { return cli::eval(a, models); });
   add_model(eval, a);
   add_data(eval, a);
   eval->add_option("--checkpoint", a.checkpoint, "directory of checkpoints")->required();
+  add_json(eval, a);
   CLI::App* generate = add("generate", "text from a checkpoint",
                            "tessera generate gpt --checkpoint out/run --prompt \"The whale\"",
                            [&] { return cli::generate(a, models); });
@@ -135,7 +177,9 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
   generate->add_option("--prompt", a.prompt, "text to go on from");
   generate->add_option("--tokens", a.tokens, "tokens to make (200)");
   generate->add_option("--temperature", a.temperature, "0 takes the likeliest token (0.8)");
+  add_json(generate, a);
   add_checks(add, a, models);
+  add_compare(add, a, models);
   return commands;
 }
 

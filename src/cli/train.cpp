@@ -4,6 +4,9 @@
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
+#include "cli/report.h"
+#include "cli/watch.h"
+#include "tessera/build_info.h"
 #include "tessera/checkpoint.h"
 
 namespace tessera::cli {
@@ -38,13 +41,15 @@ double measured_peak(const Mesh& mesh, Cluster& cluster) {
 
 struct Training {
   const Arguments& args;
+  Watch watch;
   Job job;
   Cluster cluster;
-  Trainer trainer;
-  std::unique_ptr<DataSource> source;
-  std::unique_ptr<Batcher> batcher;
-  std::unique_ptr<Session> session;
-  std::unique_ptr<Checkpoints> checkpoints;
+  Trainer trainer = {};
+  std::unique_ptr<DataSource> source = {};
+  std::unique_ptr<Batcher> batcher = {};
+  std::unique_ptr<Session> session = {};
+  std::unique_ptr<Checkpoints> checkpoints = {};
+  std::unique_ptr<Progress> progress = {};
   int64_t first_step = 0;
 };
 
@@ -64,7 +69,8 @@ void prepare(Training& t) {
                          options.seed,
                          1,
                          {t.trainer.model.loss.name(), t.trainer.minimized.gradient_norm.name()},
-                         {}};
+                         t.watch.keep(),
+                         [&t](const std::string& line) { t.progress->note(line); }};
   t.session = std::make_unique<Session>(t.trainer.graph, t.cluster, compile);
 }
 
@@ -84,14 +90,14 @@ std::optional<Checkpoint> open_checkpoints(Training& t) {
   return latest;
 }
 
-void resume(Training& t, const std::optional<Checkpoint>& latest, Progress& progress) {
+void resume(Training& t, const std::optional<Checkpoint>& latest) {
   if (!latest) {
-    progress.note("no checkpoint yet: starting from step 0");
+    t.progress->note("no checkpoint yet: starting from step 0");
     return;
   }
-  if (!latest->warning.empty()) progress.note("warning: " + latest->warning);
+  if (!latest->warning.empty()) t.progress->note("warning: " + latest->warning);
   t.first_step = t.checkpoints->load(*t.session, latest->path).step;
-  progress.note(fmt::format("resumed from {} at step {}", latest->path, t.first_step));
+  t.progress->note(fmt::format("resumed from {} at step {}", latest->path, t.first_step));
 }
 
 void save(Training& t, int64_t step) {
@@ -101,16 +107,44 @@ void save(Training& t, int64_t step) {
                        {"program", fmt::format("{:016x}", t.session->program_hash())}});
 }
 
-std::string banner(const Training& t) {
-  int64_t parameters = 0;
-  for (const Tensor& p : const_cast<Trainer&>(t.trainer).graph.parameters())
-    parameters += p.shape().elements();
-  return fmt::format(
-      "{}\n{} parameters; {} ranks ({}), mesh {}, layout {}; {} persistent + {} transient per rank",
-      t.job.config.to_toml(), parameters, t.cluster.size(), t.cluster.backend(),
-      t.job.mesh.to_string(), t.job.layout.to_string(),
-      with_unit(static_cast<double>(t.session->persistent_bytes()), "B"),
-      with_unit(static_cast<double>(t.session->transient_bytes()), "B"));
+int64_t parameters_of(Training& t) {
+  int64_t elements = 0;
+  for (const Tensor& p : t.trainer.graph.parameters()) elements += p.shape().elements();
+  return elements;
+}
+
+/// The whole configuration, a line a table, and what came of it.
+std::string banner(Training& t) {
+  std::string text;
+  for (const char* table : {"model", "train", "data"}) {
+    text += fmt::format("{:<7}", table);
+    for (const ConfigKey& k : t.job.config.keys()) {
+      const size_t dot = k.name.find('.');
+      if (k.name.substr(0, dot) == table)
+        text += fmt::format(" {}={}", k.name.substr(dot + 1), k.value);
+    }
+    text += '\n';
+  }
+  return text + fmt::format(
+                    "mesh    {} ({} ranks, {})\nlayout  {}\nmemory  {} parameters; "
+                    "{} persistent + {} transient per rank",
+                    t.job.mesh.to_string(), t.cluster.size(), t.cluster.backend(),
+                    t.job.layout.to_string(), parameters_of(t),
+                    with_unit(static_cast<double>(t.session->persistent_bytes()), "B"),
+                    with_unit(static_cast<double>(t.session->transient_bytes()), "B"));
+}
+
+/// The first line of a log, and of its part after each --resume.
+nlohmann::json header(Training& t) {
+  nlohmann::json config;
+  for (const ConfigKey& k : t.job.config.keys()) config[k.name] = k.value;
+  return {{"config", config},
+          {"version", build_info().version},
+          {"program", fmt::format("{:016x}", t.session->program_hash())},
+          {"ranks", t.cluster.size()},
+          {"backend", t.cluster.backend()},
+          {"parameters", parameters_of(t)},
+          {"first_step", t.first_step}};
 }
 
 /// Errors of a step say which.
@@ -122,43 +156,58 @@ void run_step(Training& t, int64_t step) {
   }
 }
 
-void train_steps(Training& t, Progress& progress, double peak) {
+/// One step, timed, with its fields but the expected end.
+StepRecord train_step(Training& t, int64_t step, double peak) {
   const Config& c = t.job.config;
-  const int64_t steps = c.integer("train.steps"), every = c.integer("train.eval_every");
-  const double tokens = static_cast<double>(c.integer("train.batch") * t.job.spec->tokens(c));
-  const double flops = static_cast<double>(t.session->flops("train")) * t.cluster.size();
+  const Clock::time_point begin = Clock::now();
+  t.session->set_step(step);
+  t.batcher->feed(*t.session, step);
+  feed_scalar(*t.session, t.trainer.lr, learning_rate(t.job, step));
+  run_step(t, step);
+  StepRecord r;
+  r.loss = t.session->fetch_scalar(t.trainer.model.loss.name());
+  r.grad_norm = t.session->fetch_scalar(t.trainer.minimized.gradient_norm.name());
+  const double seconds = seconds_since(begin);
+  r.step = step + 1;
+  r.steps = c.integer("train.steps");
+  r.lr = learning_rate(t.job, step);
+  r.ms = seconds * 1e3;
+  r.tokens_per_s = static_cast<double>(c.integer("train.batch") * t.job.spec->tokens(c)) / seconds;
+  r.flops_per_s = static_cast<double>(t.session->flops("train")) * t.cluster.size() / seconds;
+  r.peak_share = peak > 0 ? r.flops_per_s / peak : 0;
+  r.memory = t.session->persistent_bytes() + t.session->transient_bytes();
+  return r;
+}
+
+/// Returns the report of --json.
+nlohmann::json train_steps(Training& t, double peak) {
+  const int64_t steps = t.job.config.integer("train.steps");
+  const int64_t every = t.job.config.integer("train.eval_every");
+  nlohmann::json report = {{"step", t.first_step}};
   std::unique_ptr<Evaluator> evaluator;
   double mean_ms = 0;
   for (int64_t step = t.first_step; step < steps; ++step) {
-    const Clock::time_point begin = Clock::now();
-    t.session->set_step(step);
-    t.batcher->feed(*t.session, step);
-    feed_scalar(*t.session, t.trainer.lr, learning_rate(t.job, step));
-    run_step(t, step);
-    StepRecord r;
-    r.loss = t.session->fetch_scalar(t.trainer.model.loss.name());
-    r.grad_norm = t.session->fetch_scalar(t.trainer.minimized.gradient_norm.name());
-    const double seconds = seconds_since(begin);
-    mean_ms = step == t.first_step ? seconds * 1e3 : 0.9 * mean_ms + 0.1 * seconds * 1e3;
-    r.step = step + 1;
-    r.steps = steps;
-    r.lr = learning_rate(t.job, step);
-    r.ms = seconds * 1e3;
-    r.tokens_per_s = tokens / seconds;
-    r.flops_per_s = flops / seconds;
-    r.peak_share = peak > 0 ? r.flops_per_s / peak : 0;
-    r.memory = t.session->persistent_bytes() + t.session->transient_bytes();
+    StepRecord r = train_step(t, step, peak);
+    mean_ms = step == t.first_step ? r.ms : 0.9 * mean_ms + 0.1 * r.ms;
     r.eta_s = mean_ms * 1e-3 * static_cast<double>(steps - step - 1);
-    progress.step(r);
+    t.progress->step(r);
+    t.watch.after_step(*t.session, t.trainer.graph, step + 1, *t.progress);
+    report["step"] = step + 1;
+    report["loss"] = json_number(r.loss);
+    report["grad_norm"] = json_number(r.grad_norm);
+    report["ms"] = mean_ms;
     const bool last = step + 1 == steps;
     if (t.checkpoints && (last || (t.args.save_every > 0 && (step + 1) % t.args.save_every == 0)))
       save(t, step + 1);
     if (last || (every > 0 && (step + 1) % every == 0)) {
       if (!evaluator) evaluator = std::make_unique<Evaluator>(t.job, t.cluster);
       const Evaluation e = evaluator->run(*t.session);
-      progress.evaluation(step + 1, e.loss, e.accuracy);
+      t.progress->evaluation(step + 1, e.loss, e.accuracy);
+      report["eval_loss"] = json_number(e.loss);
+      if (e.accuracy >= 0) report["eval_accuracy"] = e.accuracy;
     }
   }
+  return report;
 }
 
 }  // namespace
@@ -168,20 +217,28 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
           "--resume and --save-every need --checkpoint DIR");
   require(args.save_every >= 0, "--save-every {} is negative; 0 saves at the end only",
           args.save_every);
+  require_place_for(args.json);
+  Watch watch(args);
   Job job = resolve(args, models, false);
   Cluster cluster = make_cluster(job, args);
-  Training t{args, std::move(job), std::move(cluster), {}, {}, {}, {}, {}, 0};
+  Training t{args, watch, std::move(job), std::move(cluster)};
   prepare(t);
   const std::optional<Checkpoint> latest = open_checkpoints(t);
-  Progress progress(t.cluster.is_root(), args.log, args.resume);
-  progress.note(banner(t));
-  if (args.resume) resume(t, latest, progress);
-  train_steps(t, progress, measured_peak(t.job.mesh, t.cluster));
+  t.progress = std::make_unique<Progress>(t.cluster.is_root(), args.log, args.resume,
+                                          t.job.config.integer("train.steps"));
+  t.progress->note(banner(t));
+  if (args.resume) resume(t, latest);
+  const nlohmann::json head = header(t);
+  t.progress->record(head.dump());
+  nlohmann::json report = train_steps(t, measured_peak(t.job.mesh, t.cluster));
+  report.update(head);
+  if (t.cluster.is_root()) write_report(args.json, report);
   return 0;
 }
 
 int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
   require(!args.checkpoint.empty(), "eval needs --checkpoint DIR");
+  require_place_for(args.json);
   Job job = resolve(args, models, false);
   Cluster cluster = make_cluster(job, args);
   const std::optional<Checkpoint> latest = find_latest(args.checkpoint);
@@ -192,7 +249,15 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
   if (cluster.is_root()) {
     fmt::print("{}: step {}, loss {:.4f} over {} held-out examples\n", latest->path, latest->step,
                e.loss, evaluator.examples());
-    if (e.accuracy >= 0) fmt::print("accuracy {:.2f} %\n", 100 * e.accuracy);
+    nlohmann::json report = {{"checkpoint", latest->path},
+                             {"step", latest->step},
+                             {"eval_loss", json_number(e.loss)},
+                             {"examples", evaluator.examples()}};
+    if (e.accuracy >= 0) {
+      fmt::print("accuracy {:.2f} %\n", 100 * e.accuracy);
+      report["eval_accuracy"] = e.accuracy;
+    }
+    write_report(args.json, report);
   }
   return 0;
 }

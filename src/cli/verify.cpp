@@ -3,24 +3,15 @@
 // element by element.
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "cli/report.h"
 #include "tessera/explain.h"
 
 namespace tessera::cli {
 
-namespace {
-
-/// What one run leaves: tensors by name.
-struct Outcome {
-  std::vector<double> losses;
-  std::vector<Array> gradients, parameters;  ///< gradients of the last step
-};
-
-/// Examples that need no file: hashed numbers in the range of each input.
-void feed_examples(Session& session, const nn::Model& model, const Config& config, int64_t step) {
+void feed_examples(Session& session, const nn::Model& model, int64_t step) {
   for (const Tensor& input : model.inputs) {
     std::vector<int64_t> sizes;
     for (const Dim& d : input.shape()) sizes.push_back(d.size);
@@ -42,8 +33,15 @@ void feed_examples(Session& session, const nn::Model& model, const Config& confi
     }
     session.feed(input.name(), array);
   }
-  (void)config;
 }
+
+namespace {
+
+/// What one run leaves: tensors by name.
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<Array> gradients, parameters;  ///< gradients of the last step
+};
 
 Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t steps,
             Cluster& cluster) {
@@ -55,7 +53,7 @@ Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t step
   Outcome outcome;
   for (int64_t step = 0; step < steps; ++step) {
     session.set_step(step);
-    feed_examples(session, t.model, job.config, step);
+    feed_examples(session, t.model, step);
     feed_scalar(session, t.lr, learning_rate(job, step));
     session.run("train");
     outcome.losses.push_back(session.fetch_scalar(t.model.loss.name()));
@@ -127,6 +125,7 @@ std::vector<Layout> layouts_of(const Arguments& args, const Job& job) {
 }  // namespace
 
 int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
+  require_place_for(args.json);
   const Job job = resolve(args, models, true);
   const int64_t steps = args.steps > 0 ? args.steps : 3;
   const bool wide = job.config.text("train.dtype") == "float64";
@@ -157,19 +156,17 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
         loss.value, loss.layout, gradient.value, gradient.layout, parameter.value, parameter.layout,
         ok ? "equal" : "NOT EQUAL", tolerance);
   }
-  if (!args.json.empty() && cluster.is_root()) {
+  if (cluster.is_root()) {
     const nlohmann::json report = {{"layouts", layouts.size()},
                                    {"steps", steps},
-                                   {"max_rel_loss", loss.value},
+                                   {"max_rel_loss", json_number(loss.value)},
                                    {"worst_loss", loss.layout},
-                                   {"max_rel_grad", gradient.value},
+                                   {"max_rel_grad", json_number(gradient.value)},
                                    {"worst_grad", gradient.layout},
-                                   {"max_rel_param", parameter.value},
+                                   {"max_rel_param", json_number(parameter.value)},
                                    {"worst_param", parameter.layout},
                                    {"equal", ok}};
-    std::ofstream file(args.json);
-    file << report.dump(2) << '\n';
-    if (!file.flush()) fail(ErrorKind::io, "cannot write '{}'", args.json);
+    write_report(args.json, report);
   }
   return ok ? 0 : 1;
 }

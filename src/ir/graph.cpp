@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "ir/body.h"
+#include "ir/eager.h"
 #include "ir/source_ops.h"
 #include "tessera/op.h"
 
@@ -30,6 +31,12 @@ Tensor Tensor::prefer(const std::string& dim, Loc at) const {
   graph().values_[same.id()].prefer = {dim};
   return same;
 }
+
+namespace {
+const char* const kNotEager =
+    "only an eager graph holds values, Graph g({.eager = true}); otherwise feed and fetch by the "
+    "Session";
+}  // namespace
 
 Graph::Graph() = default;
 Graph::~Graph() = default;
@@ -88,7 +95,18 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
     out.emplace_back(this, value);
   }
   nodes_.push_back(std::move(node));
+  if (eager_) eager_->run(*this, nodes_.back());
   return out;
+}
+
+void Graph::feed(const std::string& name, const Array& whole) {
+  require(eager_ != nullptr, "[feed] '{}': {}", name, kNotEager);
+  eager_->feed(name, whole);
+}
+
+Array Graph::fetch(Tensor tensor) const {
+  require(eager_ != nullptr, "[fetch] '{}': {}", tensor.name(), kNotEager);
+  return eager_->fetch(*this, tensor);
 }
 
 Tensor Graph::input(const std::string& name, const Shape& shape, DType dtype, Loc at) {

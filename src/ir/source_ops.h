@@ -1,5 +1,5 @@
-// The ops that the graph itself needs: inputs, stored tensors, identity. Defined in
-// ops/sources.cpp.
+// The ops that graph and Session themselves need: inputs, stored tensors, identity, print and
+// check_finite. Defined in ops/.
 #pragma once
 
 #include "tessera/op.h"
@@ -7,6 +7,10 @@
 namespace tessera {
 
 extern const Op kInput, kStored, kIdentity;
+/// Nodes that a Session looks for (ops/inspect.cpp): it reads operand 0 of a print, and operand 1
+/// of a check_finite, the row-major index of the first element that is not finite, or kAllFinite.
+extern const Op kPrint, kCheckFinite;
+inline constexpr double kAllFinite = 9007199254740992.0;  // 2^53
 
 /// Attributes that carry a whole type: dim names, sizes, bounded flags and dtype.
 Attrs source_attrs(const Shape& shape, DType dtype);

@@ -11,6 +11,10 @@ Dim batch_dim(int64_t size, bool partial) {
 
 namespace {
 
+/// Standard deviation of the first logits: the first loss is ln(vocab) + kHeadGain^2 / 2. A smaller
+/// head starts lower and learns more slowly.
+constexpr double kHeadGain = 0.5;
+
 struct GptDims {
   Dim batch, length, memory_length, d_model, heads, d_head, ff, vocab;
 };
@@ -78,7 +82,7 @@ Model gpt(Graph& g, const GptOptions& o) {
     logits = einsum({x, embedding.dtype() == x.dtype() ? embedding : cast(embedding, x.dtype())},
                     logit_shape);
   } else {
-    logits = dense(x, "head", {"d_model"}, Shape{d.vocab}, false);
+    logits = dense(x, "head", {"d_model"}, Shape{d.vocab}, false, kHeadGain);
   }
   logits = logits.named("logits");
   Tensor loss = mean_all(cross_entropy(logits, targets, "vocab")).named("loss");

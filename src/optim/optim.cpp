@@ -66,7 +66,10 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
   const std::vector<Tensor> parameters = g.parameters();
   require(!parameters.empty(), "[minimize] the model has no parameters ({})", where(at));
   std::vector<Tensor> grads = gradients(loss, parameters, at);
-  for (Tensor& grad : grads) g.mark_gradient(grad);
+  for (size_t i = 0; i < grads.size(); ++i) {
+    g.mark_gradient(grads[i]);
+    grads[i].named(parameters[i].name() + ".grad");
+  }
   PurposeScope purpose(g, Purpose::state);
   Scope scope(g, "optimizer");
   Tensor squares;

@@ -232,7 +232,8 @@ std::pair<double, int64_t> Executor::time_of(int function, int step) const {
   return {bound.seconds, bound.runs};
 }
 
-void Executor::run(int function, const std::vector<int>& guards) {
+void Executor::run(int function, const std::vector<int>& guards,
+                   const std::function<void()>& before_stores) {
   std::vector<BoundStep>& steps = functions_[function];
   const size_t stores = program_.functions[function].updates
                             ? program_.functions[function].first_update
@@ -240,6 +241,7 @@ void Executor::run(int function, const std::vector<int>& guards) {
   try {
     fault_ = {};
     run_steps(steps, 0, stores, false);
+    if (before_stores) before_stores();
     for (int port : guards) {
       const View& view = program_.ports[port].view;
       if (find_non_finite(address(view), view.dtype, 1) < 0) continue;

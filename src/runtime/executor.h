@@ -1,6 +1,7 @@
 // Runs a Program on one rank: arenas, bound kernels, prepared collectives.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -30,8 +31,10 @@ class Executor {
   /// Runs one function. Collective. Throws what a kernel or a collective reports, after telling the
   /// peers. `guards` are outputs of one element, equal on all ranks: if one is not finite, nothing
   /// is stored, the steps run once more with every result examined, and the error names the first
-  /// node whose result is not finite.
-  void run(int function, const std::vector<int>& guards = {});
+  /// node whose result is not finite. `before_stores`, if given, sees all results before anything
+  /// is stored; if it throws, nothing is.
+  void run(int function, const std::vector<int>& guards = {},
+           const std::function<void()>& before_stores = {});
 
   /// Address of the first element of a port's slice.
   void* data(const Port& port) const { return address(port.view); }

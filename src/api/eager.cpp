@@ -1,0 +1,149 @@
+// An eager graph runs each node as a model of its own: the operands are its inputs, the results its
+// outputs, and a Session on one thread rank does the rest. Slow, and the same kernels.
+#include "ir/eager.h"
+
+#include <cmath>
+#include <map>
+#include <memory>
+#include <set>
+#include <unordered_map>
+
+#include "base/fail.h"
+#include "ir/source_ops.h"
+#include "tessera/inspect.h"
+#include "tessera/ops.h"
+#include "tessera/session.h"
+
+namespace tessera {
+
+namespace {
+
+/// A node in a graph of its own.
+struct Alone {
+  Graph graph;
+  std::map<int, Tensor> in;  ///< by the value's id in the model
+  std::vector<Tensor> out;
+  std::map<std::string, int64_t> bounded = {};  ///< dims with their bounds
+};
+
+class EagerRunner : public Eager {
+ public:
+  explicit EagerRunner(const GraphOptions& options) : options_(options) {}
+
+  void feed(const std::string& name, const Array& whole) override {
+    require(!used_.count(name), "[feed] '{}' was used before; feed it first", name);
+    fed_[name] = whole;
+  }
+
+  Array fetch(const Graph& graph, Tensor tensor) override { return value_of(graph, tensor.id()); }
+
+  void run(Graph& graph, const Node& node) override {
+    if (node.op == &kInput || node.op == &kStored) return;  // known when they are used
+    try {
+      compute(graph, node);
+    } catch (const Error& e) {
+      cluster_ = Cluster::threads(1);  // the old one remembers the failure
+      std::string text = e.what();
+      if (const size_t end = text.find("] "); text.front() == '[' && end != std::string::npos)
+        text.erase(0, end + 2);
+      if (text.find(node.at.to_string()) == std::string::npos)
+        text += " (" + node.at.to_string() + ")";
+      throw Error(e.kind(), fmt::format("[{}] {}", node.name, text));
+    }
+  }
+
+ private:
+  const Array& value_of(const Graph& graph, int id) {
+    if (auto it = values_.find(id); it != values_.end()) return it->second;
+    const Value& value = graph.value(id);
+    used_.insert(value.name);
+    if (auto it = fed_.find(value.name); it != fed_.end()) return take_fed(value, it->second, id);
+    const Stored* stored = graph.find_stored(id);
+    std::vector<std::string> names;
+    for (const auto& [name, array] : fed_) names.push_back(name);
+    require(stored != nullptr, "'{}' has no value; feed() it before it is used; fed: {}",
+            value.name, names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", ")));
+    return values_[id] = value_of(graph, stored->init);
+  }
+
+  const Array& take_fed(const Value& value, const Array& array, int id) {
+    require(array.dtype == value.dtype, "'{}' is {} but the array is {}", value.name,
+            to_string(value.dtype), to_string(array.dtype));
+    bool fits = array.sizes.size() == value.shape.dims().size();
+    for (size_t d = 0; fits && d < array.sizes.size(); ++d) {
+      const Dim& dim = value.shape.dims()[d];
+      fits = array.sizes[d] == dim.size || (dim.is_bounded && array.sizes[d] < dim.size);
+      if (fits && dim.is_bounded) sizes_[dim.name] = array.sizes[d];
+    }
+    require(fits, "'{}' is {} but the array has the sizes [{}]", value.name,
+            value.shape.to_string(), fmt::join(array.sizes, ", "));
+    return values_[id] = array;
+  }
+
+  /// The node with its line and the names of its operands, in a graph of its own.
+  std::unique_ptr<Alone> isolate(const Graph& graph, const Node& node) const {
+    auto alone = std::make_unique<Alone>();
+    std::vector<Tensor> in;
+    for (int v : node.in) {
+      const Value& value = graph.value(v);
+      if (!alone->in.count(v))
+        alone->in[v] = alone->graph.input(value.name, value.shape, value.dtype);
+      in.push_back(alone->in[v]);
+    }
+    const SourceScope source(alone->graph, node, {}, "");
+    alone->out = alone->graph.add(*node.op, in, node.attrs, Loc::current());
+    if (node.attrs.has("bounded")) {  // dim_size: the dim is in no operand
+      for (const Dim& d : shape_of(node.attrs)) {
+        if (d.is_bounded) alone->out.push_back(iota(alone->graph, d));
+      }
+    }
+    for (const Value& value : alone->graph.values()) {
+      for (const Dim& d : value.shape) {
+        if (d.is_bounded) alone->bounded[d.name] = d.size;
+      }
+    }
+    return alone;
+  }
+
+  void compute(const Graph& graph, const Node& node) {
+    const std::unique_ptr<Alone> alone = isolate(graph, node);
+    CompileOptions compile{
+        Mesh::parse("one:1"), {}, {{"run", alone->out, false}}, options_.seed, 1};
+    compile.print = options_.print;
+    Session session(alone->graph, cluster_, compile);
+    std::map<std::string, const Array*> operands;  // first: taking a fed value tells a dim's size
+    for (const auto& [value, input] : alone->in) operands[input.name()] = &value_of(graph, value);
+    for (const auto& [dim, bound] : alone->bounded) {
+      auto it = sizes_.find(dim);
+      session.set_size(dim, it == sizes_.end() ? bound : it->second);
+    }
+    for (const auto& [name, array] : operands) session.feed(name, *array);
+    session.run("run");
+    for (size_t i = 0; i < node.out.size(); ++i) {
+      values_[node.out[i]] = session.fetch(alone->out[i].name());
+      if (options_.check_finite) require_finite(graph.value(node.out[i]), values_[node.out[i]]);
+    }
+  }
+
+  static void require_finite(const Value& value, const Array& array) {
+    for (int64_t i = 0; i < array.elements(); ++i) {
+      require(std::isfinite(array.at(i)), "element {} of '{}' is {}",
+              index_text(array.dims, array.sizes, i), value.name, array.at(i));
+    }
+  }
+
+  GraphOptions options_;
+  Cluster cluster_ = Cluster::threads(1);
+  std::unordered_map<int, Array> values_;
+  std::map<std::string, Array> fed_;
+  std::set<std::string> used_;
+  std::map<std::string, int64_t> sizes_;  ///< of bounded dims, where shorter than the bound
+};
+
+}  // namespace
+
+Graph::Graph(const GraphOptions& options) {
+  if (options.eager) eager_ = std::make_unique<EagerRunner>(options);
+}
+
+}  // namespace tessera

@@ -1,0 +1,241 @@
+// compare: the first node whose value differs between two layouts of a model, run side by side on
+// the same examples, or between two dumps of `train --dump`, which may be of two builds.
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "base/fail.h"
+#include "cli/commands.h"
+#include "cli/report.h"
+#include "tessera/inspect.h"
+#include "tessera/safetensors.h"
+
+namespace tessera::cli {
+
+namespace {
+
+/// A value of both sides.
+struct Pair {
+  std::string name, source, when;
+  Array a, b;
+};
+
+double default_tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::float64:
+      return 1e-10;
+    case DType::float32:
+      return 1e-4;
+    case DType::bfloat16:
+      return 2e-2;
+    default:
+      return 0;
+  }
+}
+
+/// Sees pairs in order until one differs.
+class Comparison {
+ public:
+  explicit Comparison(double tolerance) : tolerance_(tolerance) {}
+
+  /// False once a pair differs.
+  bool see(const Pair& p) {
+    require(p.a.dtype == p.b.dtype && p.a.dims == p.b.dims && p.a.sizes == p.b.sizes,
+            "'{}' is {} [{}] of sizes [{}] in A but {} [{}] of sizes [{}] in B; only runs of one "
+            "configuration can be compared",
+            p.name, to_string(p.a.dtype), fmt::join(p.a.dims, ", "), fmt::join(p.a.sizes, ", "),
+            to_string(p.b.dtype), fmt::join(p.b.dims, ", "), fmt::join(p.b.sizes, ", "));
+    const double tolerance = tolerance_ < 0 ? default_tolerance(p.a.dtype) : tolerance_;
+    const Difference d = difference(p.a, p.b, tolerance);
+    if (d.relative > tolerance) {
+      report_["first"] = {{"node", p.name},
+                          {"source", p.source},
+                          {"when", p.when},
+                          {"index", index_text(p.a.dims, p.a.sizes, d.first)},
+                          {"a", json_number(p.a.at(d.first))},
+                          {"b", json_number(p.b.at(d.first))},
+                          {"relative", json_number(d.relative)},
+                          {"tolerance", tolerance}};
+      text_ = fmt::format(
+          "first difference: {} ({}), {}\n  at {}: A {:.9g}, B {:.9g}\n"
+          "  relative L2 difference {:.3e} (tolerance {:g})\n",
+          p.name, p.source, p.when, index_text(p.a.dims, p.a.sizes, d.first), p.a.at(d.first),
+          p.b.at(d.first), d.relative, tolerance);
+      return false;
+    }
+    ++agreed_;
+    if (d.relative > worst_) worst_ = d.relative, worst_name_ = p.name + ", " + p.when;
+    return true;
+  }
+
+  /// The report, printed and written, and the exit code.
+  int finish(const Arguments& args, bool is_root) {
+    const bool equal = text_.empty();
+    if (!is_root) return equal ? 0 : 1;
+    fmt::print("{}{} values {}", text_, agreed_, equal ? "agree" : "before it agree");
+    if (worst_ > 0) {
+      fmt::print("; largest relative difference {:.3e} ({})\n", worst_, worst_name_);
+    } else {
+      fmt::print("{}\n", agreed_ > 0 ? " to the last bit" : "");
+    }
+    report_["equal"] = equal;
+    report_["agreed"] = agreed_;
+    report_["max_rel"] = worst_;
+    write_report(args.json, report_);
+    return equal ? 0 : 1;
+  }
+
+ private:
+  double tolerance_, worst_ = 0;
+  int64_t agreed_ = 0;
+  std::string text_, worst_name_;
+  nlohmann::json report_;
+};
+
+/// A model under one layout, with everything that it computes.
+struct Side {
+  Job job;
+  Trainer trainer = {};
+  std::unique_ptr<Session> session = {};
+};
+
+void start(Side& side, Cluster& cluster) {
+  build_trainer(side.job, side.trainer, false);
+  CompileOptions compile{side.job.mesh, side.job.layout, side.trainer.functions,
+                         static_cast<uint64_t>(side.job.config.integer("train.seed")), 1};
+  compile.keep = {"*"};
+  side.session = std::make_unique<Session>(side.trainer.graph, cluster, compile);
+}
+
+void step(Side& side, int64_t step) {
+  side.session->set_step(step);
+  feed_examples(*side.session, side.trainer.model, step);
+  feed_scalar(*side.session, side.trainer.lr, learning_rate(side.job, step));
+  side.session->run("train");
+}
+
+int compare_layouts(const Arguments& args, const std::vector<ModelSpec>& models) {
+  std::vector<std::unique_ptr<Side>> sides;
+  for (const std::string& layout : {args.words[1], args.words[2]}) {
+    Arguments one = args;
+    one.model = args.words[0];
+    one.layout = layout.empty() ? ";" : layout;  // no rule, and not the default
+    sides.emplace_back(new Side{resolve(one, models, true)});
+  }
+  Side &a = *sides[0], &b = *sides[1];
+  Cluster cluster = make_cluster(a.job, args);
+  start(a, cluster);
+  start(b, cluster);
+  if (cluster.is_root()) {
+    fmt::print("{} on mesh {}\nA  {}\nB  {}\n", a.job.spec->name, a.job.mesh.to_string(),
+               a.job.layout.to_string(), b.job.layout.to_string());
+  }
+  Comparison comparison(args.tolerance);
+  const std::vector<std::string> stored = a.session->stored_names();
+  auto same = [&](const std::string& name, const std::string& when) {
+    Graph& g = a.trainer.graph;
+    return comparison.see({name, g.producer(g.find(name).id()).at.to_string(), when,
+                           a.session->fetch(name), b.session->fetch(name)});
+  };
+  auto all_same = [&](const std::vector<std::string>& names, const std::string& when) {
+    return std::all_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return same(name, when); });
+  };
+  bool equal = all_same(stored, "before the first step");
+  for (int64_t s = 0; equal && s < std::max<int64_t>(args.steps, 1); ++s) {
+    step(a, s);
+    step(b, s);
+    std::vector<std::string> computed = a.session->find("train", "*");
+    std::erase_if(computed, [&](const std::string& name) {
+      return std::find(stored.begin(), stored.end(), name) != stored.end();
+    });
+    equal = all_same(computed, fmt::format("step {}", s + 1)) &&
+            all_same(stored, fmt::format("after step {}", s + 1));
+  }
+  return comparison.finish(args, cluster.is_root());
+}
+
+/// The dumps of a folder by name, or one file under the name "".
+std::map<std::string, std::string> dumps_in(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (fs::is_regular_file(path)) return {{"", path}};
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::directory_iterator(path)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("dump-") && name.ends_with(".safetensors"))
+      files[name] = entry.path().string();
+  }
+  require(!files.empty(), "'{}' holds no dump-*.safetensors; write some by train --dump GLOB",
+          path);
+  return files;
+}
+
+nlohmann::json metadata_of(const SafetensorsReader& file, const char* key) {
+  auto it = file.metadata().find(key);
+  if (it == file.metadata().end()) return nlohmann::json::object();
+  nlohmann::json value = nlohmann::json::parse(it->second, nullptr, false);
+  if (!value.is_object())
+    fail(ErrorKind::io, "'{}': the metadata '{}' is not a JSON object", file.path(), key);
+  return value;
+}
+
+Array read_named(const SafetensorsReader& file, const nlohmann::json& dims,
+                 const std::string& name) {
+  Array array = file.read(name);
+  const auto names = dims.value(name, std::vector<std::string>{});
+  if (names.size() == array.dims.size()) array.dims = names;
+  return array;
+}
+
+/// False once a tensor of the two files differs; adds to `lonely` what is in one of them only.
+bool compare_files(const std::string& path_a, const std::string& path_b, Comparison& comparison,
+                   int64_t& lonely) {
+  const SafetensorsReader a(path_a), b(path_b);
+  const nlohmann::json dims_a = metadata_of(a, "dims"), dims_b = metadata_of(b, "dims");
+  const nlohmann::json source = metadata_of(a, "source");
+  auto step = a.metadata().find("step");
+  const std::string when = step == a.metadata().end() ? path_a : "step " + step->second;
+  size_t common = 0;
+  for (const TensorInfo& info : a.tensors()) {
+    if (!b.find(info.name)) continue;
+    ++common;
+    if (!comparison.see({info.name, source.value(info.name, std::string("?")), when,
+                         read_named(a, dims_a, info.name), read_named(b, dims_b, info.name)}))
+      return false;
+  }
+  require(common > 0, "'{}' and '{}' have no tensor in common", path_a, path_b);
+  lonely += static_cast<int64_t>(a.tensors().size() + b.tensors().size() - 2 * common);
+  return true;
+}
+
+int compare_dumps(const Arguments& args) {
+  for (const std::string& path : args.words) {
+    require(std::filesystem::exists(path),
+            "there is no dump '{}'; two layouts are compared by: tessera compare MODEL A B", path);
+  }
+  const auto a = dumps_in(args.words[0]), b = dumps_in(args.words[1]);
+  const bool single = a.size() == 1 && b.size() == 1;
+  Comparison comparison(args.tolerance);
+  int64_t files = 0, lonely = 0;
+  for (const auto& [name, path] : a) {
+    auto other = single ? b.begin() : b.find(name);
+    if (other == b.end()) continue;
+    ++files;
+    if (!compare_files(path, other->second, comparison, lonely)) break;
+  }
+  require(files > 0, "'{}' and '{}' have no dump of one step", args.words[0], args.words[1]);
+  fmt::print("A  {}\nB  {}\n", args.words[0], args.words[1]);
+  if (lonely > 0) fmt::print("{} tensors are in one of them only\n", lonely);
+  return comparison.finish(args, true);
+}
+
+}  // namespace
+
+int compare(const Arguments& args, const std::vector<ModelSpec>& models) {
+  require_place_for(args.json);
+  require(args.words.size() == 2 || args.words.size() == 3,
+          "compare needs MODEL and two layouts, or two dumps");
+  return args.words.size() == 3 ? compare_layouts(args, models) : compare_dumps(args);
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,69 @@
+#include "cli/watch.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/fail.h"
+#include "cli/report.h"
+#include "tessera/inspect.h"
+
+namespace tessera::cli {
+
+Watch::Watch(const Arguments& args) : args_(args) {
+  require(args.dump.empty() == args.dump_dir.empty(),
+          "--dump GLOB and --dump-dir DIR need each other");
+  require(args.dump_every >= 1, "--dump-every {}: a dump every 1 step or more", args.dump_every);
+  if (args.dump_dir.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(args.dump_dir, error);
+  if (error) {
+    fail(ErrorKind::io, "cannot make the folder '{}' of --dump-dir: {}", args.dump_dir,
+         error.message());
+  }
+}
+
+std::vector<std::string> Watch::keep() const {
+  std::vector<std::string> globs = args_.watch;
+  globs.insert(globs.end(), args_.dump.begin(), args_.dump.end());
+  return globs;
+}
+
+std::vector<std::string> Watch::names(const Session& session,
+                                      const std::vector<std::string>& globs) const {
+  std::vector<std::string> names;
+  for (const std::string& glob : globs) {
+    for (std::string& name : session.find("train", glob)) {
+      if (std::find(names.begin(), names.end(), name) == names.end())
+        names.push_back(std::move(name));
+    }
+  }
+  return names;
+}
+
+void Watch::after_step(Session& session, const Graph& graph, int64_t step, Progress& progress) {
+  if (!args_.watch.empty() && (progress.shows(step) || progress.has_log())) {
+    for (const std::string& name : names(session, args_.watch)) {
+      const Array value = session.fetch(name);
+      const Summary s = summarize(value);
+      const nlohmann::json line = {{"step", step},
+                                   {"tensor", name},
+                                   {"dtype", to_string(value.dtype)},
+                                   {"dims", value.dims},
+                                   {"sizes", value.sizes},
+                                   {"min", json_number(s.min)},
+                                   {"max", json_number(s.max)},
+                                   {"mean", json_number(s.mean)},
+                                   {"l2", json_number(s.l2)},
+                                   {"non_finite", s.non_finite}};
+      if (progress.shows(step)) progress.note(fmt::format("  {} {}", name, describe(value)));
+      progress.record(line.dump());
+    }
+  }
+  if (!args_.dump.empty() && step % args_.dump_every == 0) {
+    const std::filesystem::path file = fmt::format("dump-{:08}.safetensors", step);
+    dump(session, graph, names(session, args_.dump), (args_.dump_dir / file).string(),
+         {{"step", std::to_string(step)}});
+  }
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,27 @@
+// --watch and --dump: named tensors of a training step, as numbers at a glance and as files.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/progress.h"
+
+namespace tessera::cli {
+
+class Watch {
+ public:
+  /// Makes the dump's folder. Throws usage errors for flags that lack each other, io errors.
+  explicit Watch(const Arguments& args);
+  /// Globs for CompileOptions::keep.
+  std::vector<std::string> keep() const;
+  /// After step `step`, counted from 1. Collective.
+  void after_step(Session& session, const Graph& graph, int64_t step, Progress& progress);
+
+ private:
+  std::vector<std::string> names(const Session& session,
+                                 const std::vector<std::string>& globs) const;
+  const Arguments& args_;
+};
+
+}  // namespace tessera::cli

@@ -1,0 +1,20 @@
+// What an eager graph does with the nodes that are added to it. Implemented in api, which can run
+// them.
+#pragma once
+
+#include <string>
+
+#include "tessera/graph.h"
+
+namespace tessera {
+
+class Eager {
+ public:
+  virtual ~Eager() = default;
+  /// Computes the results of a node that was just added. Throws what a Session would.
+  virtual void run(Graph& graph, const Node& node) = 0;
+  virtual void feed(const std::string& name, const Array& whole) = 0;
+  virtual Array fetch(const Graph& graph, Tensor tensor) = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+// Nodes for people: both are copies of x to the compile half, and fuse away. A Session looks for
+// them and reads x (print) or the index of its first bad element (check_finite), which is a
+// reduction like any other: right under every layout, the same on all ranks, cheap.
+#include "ir/source_ops.h"
+#include "ops/infer.h"
+#include "runtime/program.h"
+#include "tessera/ops.h"
+
+namespace tessera {
+
+namespace {
+
+std::vector<ValueType> infer_first(const OpCall& call) { return {call.in[0]}; }
+
+std::vector<Tensor> pass_first(const GradCall& call) {
+  std::vector<Tensor> grads(call.in.size());
+  grads[0] = call.grads[0];
+  return grads;
+}
+
+/// Row-major logical index of each element of x.
+Tensor position_of(Tensor x, Loc at) {
+  Graph& g = x.graph();
+  Tensor position = constant(g, 0, DType::float64, {}, at);
+  int64_t stride = x.shape().elements();
+  for (const Dim& d : x.shape()) {
+    stride /= d.size;
+    Tensor along = cast(iota(g, d, DType::int64, at), DType::float64, at);
+    Tensor factor = constant(g, static_cast<double>(stride), DType::float64, {}, at);
+    position = add(position, mul(along, factor, at), at);
+  }
+  return position;
+}
+
+}  // namespace
+
+extern const Op kPrint = {.name = "print",
+                          .infer = infer_first,
+                          .linear = {1u},
+                          .gradient = pass_first,
+                          .pointwise = true,
+                          .code = Code::copy};
+extern const Op kCheckFinite = {.name = "check_finite",
+                                .infer = infer_first,
+                                .linear = {1u},
+                                .gradient = pass_first,
+                                .pointwise = true,
+                                .code = Code::copy};
+
+Tensor print(Tensor x, const std::string& label, Loc at) {
+  return one(x.graph(), kPrint, {x}, {{"label", label}}, at);
+}
+
+Tensor check_finite(Tensor x, const std::string& label, Loc at) {
+  require(is_floating(x.dtype()),
+          "[check_finite] '{}' is {}; only floating tensors can be not finite"
+          " ({})",
+          x.name(), to_string(x.dtype()), where(at));
+  Graph& g = x.graph();
+  Tensor none = constant(g, kAllFinite, DType::float64, {}, at);
+  Tensor bad = where(is_finite(x, at), none, position_of(x, at), at);
+  if (bad.shape().rank() > 0) bad = reduce_min(bad, bad.shape().names(), at);
+  bad.named("check_finite_index");
+  return one(g, kCheckFinite, {x, bad}, {{"label", label}}, at);
+}
+
+}  // namespace tessera
