@@ -25,7 +25,7 @@ ROOMS = {
     "plan": COMPILE | {"collectives/cost.h"},
     "lower": COMPILE | {"collectives/cost.h"},
     "runtime/program": {"base"},
-    "runtime": {"base", "runtime/program", "kernels/kernel.h", "collectives/communicator.h"},
+    "runtime": {"base", "runtime/program", "kernels/kernel.h", "kernels/team.h", "collectives/communicator.h"},
     "kernels": {"base", "runtime/program"},
     "collectives": {"base", "runtime/program"},
     "nn": USES_THE_API,

@@ -19,7 +19,7 @@ struct Arguments {
   std::string data, mesh, layout;  ///< empty: the configuration's
   std::string log, checkpoint, json, prompt, dump_dir;
   std::vector<std::string> watch, dump;  ///< globs
-  int64_t save_every = 0, keep = 3, tokens = 200, steps = -1, dump_every = 1;
+  int64_t save_every = 0, keep = 3, tokens = 200, steps = -1, dump_every = 1, threads = -1;
   double timeout = 120, temperature = 0.8, tolerance = -1;
   bool resume = false;
   std::string layouts = "all", print_after;
@@ -56,6 +56,8 @@ struct Trainer {
   std::vector<FunctionSpec> functions;
 };
 void build_trainer(const Job& job, Trainer& trainer, bool fetch_gradients);
+/// CompileOptions::threads_per_rank.
+int threads_of(const Job& job);
 /// Of a step, from 0.
 double learning_rate(const Job& job, int64_t step);
 void feed_scalar(Session& session, Tensor input, double value);

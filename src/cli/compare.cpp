@@ -102,7 +102,8 @@ struct Side {
 void start(Side& side, Cluster& cluster) {
   build_trainer(side.job, side.trainer, false);
   CompileOptions compile{side.job.mesh, side.job.layout, side.trainer.functions,
-                         static_cast<uint64_t>(side.job.config.integer("train.seed")), 1};
+                         static_cast<uint64_t>(side.job.config.integer("train.seed")),
+                         threads_of(side.job)};
   compile.keep = {"*"};
   side.session = std::make_unique<Session>(side.trainer.graph, cluster, compile);
 }

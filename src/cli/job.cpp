@@ -20,6 +20,7 @@ std::vector<ConfigKey> common_keys(const std::string& layout) {
           {"train.clip", "1", "greatest global gradient norm; 0: no clipping"},
           {"train.seed", "0", "of initial values, dropout and the order of data"},
           {"train.dtype", "float32", "of activations: float32 | bfloat16 | float64"},
+          {"train.threads", "0", "that share the kernels of a rank; 0: the cores over the ranks"},
           {"train.eval_every", "0", "steps between evaluations; 0: only at the end"},
           {"data.path", "", "a file or folder"},
           {"data.held_out", "0.1", "share of the text that is only evaluated"},
@@ -74,6 +75,7 @@ Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool ti
     job.config.set(s.substr(0, eq), s.substr(eq + 1));
   }
   if (!args.data.empty()) job.config.set("data.path", args.data);
+  if (args.threads >= 0) job.config.set("train.threads", fmt::format("{}", args.threads));
   if (!args.mesh.empty()) job.config.set("layout.mesh", args.mesh);
   if (job.config.text("layout.mesh").empty()) {
     job.config.set("layout.mesh", fmt::format("data:{}", std::max(1, launched_ranks())));
@@ -118,6 +120,8 @@ Cluster make_cluster(const Job& job, const Arguments& args) {
   cluster.set_timeout(args.timeout);
   return cluster;
 }
+
+int threads_of(const Job& job) { return static_cast<int>(job.config.integer("train.threads")); }
 
 double learning_rate(const Job& job, int64_t step) {
   const Config& c = job.config;
@@ -179,7 +183,7 @@ Evaluator::Evaluator(const Job& job, Cluster& cluster) {
                          job.layout,
                          {{"eval", outputs, false}},
                          static_cast<uint64_t>(job.config.integer("train.seed")),
-                         1};
+                         threads_of(job)};
   session_ = std::make_unique<Session>(graph_, cluster, compile);
 }
 

@@ -19,6 +19,8 @@ void add_job(CLI::App* app, Arguments& a) {
       ->take_all();
   app->add_option("--mesh", a.mesh,
                   "axes and sizes: \"data:2;model:2\"; default data:N over the ranks there are");
+  app->add_option("--threads", a.threads,
+                  "threads that share the kernels of a rank (train.threads); 0: cores over ranks");
   app->add_option("--timeout", a.timeout, "seconds to wait for a peer before naming it (120)");
 }
 

@@ -20,7 +20,7 @@ double seconds_since(Clock::time_point start) {
 
 /// FLOP/s of matrix products on the ranks of this mesh together: what the log's share of the peak
 /// refers to.
-double measured_peak(const Mesh& mesh, Cluster& cluster) {
+double measured_peak(const Mesh& mesh, Cluster& cluster, int threads) {
   Graph g;
   const int64_t n = 384, copies = mesh.size();
   const Dim ranks("ranks", copies), m("m", n), k("k", n), c("c", n);
@@ -28,7 +28,8 @@ double measured_peak(const Mesh& mesh, Cluster& cluster) {
   Tensor y = einsum({a, b}, {ranks, m, c}).named("y");
   std::string axes;
   for (const MeshAxis& axis : mesh.axes()) axes += (axes.empty() ? "" : "+") + axis.name;
-  Session session(g, cluster, {mesh, Layout::parse("ranks:" + axes), {{"run", {y}, false}}, 0, 1});
+  Session session(g, cluster,
+                  {mesh, Layout::parse("ranks:" + axes), {{"run", {y}, false}}, 0, threads});
   double best = 0;
   const Clock::time_point start = Clock::now();
   for (int i = 0; i < 3 || (seconds_since(start) < 0.05 && i < 100); ++i) {
@@ -63,14 +64,11 @@ void prepare(Training& t) {
   options.seed = static_cast<uint64_t>(c.integer("train.seed"));
   t.batcher = std::make_unique<Batcher>(*t.source, c.integer("train.batch"), options);
   build_trainer(t.job, t.trainer, false);
-  CompileOptions compile{t.job.mesh,
-                         t.job.layout,
-                         t.trainer.functions,
-                         options.seed,
-                         1,
-                         {t.trainer.model.loss.name(), t.trainer.minimized.gradient_norm.name()},
-                         t.watch.keep(),
-                         [&t](const std::string& line) { t.progress->note(line); }};
+  CompileOptions compile{
+      t.job.mesh,          t.job.layout,
+      t.trainer.functions, options.seed,
+      threads_of(t.job),   {t.trainer.model.loss.name(), t.trainer.minimized.gradient_norm.name()},
+      t.watch.keep(),      [&t](const std::string& line) { t.progress->note(line); }};
   t.session = std::make_unique<Session>(t.trainer.graph, t.cluster, compile);
 }
 
@@ -230,7 +228,7 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
   if (args.resume) resume(t, latest);
   const nlohmann::json head = header(t);
   t.progress->record(head.dump());
-  nlohmann::json report = train_steps(t, measured_peak(t.job.mesh, t.cluster));
+  nlohmann::json report = train_steps(t, measured_peak(t.job.mesh, t.cluster, threads_of(t.job)));
   report.update(head);
   if (t.cluster.is_root()) write_report(args.json, report);
   return 0;

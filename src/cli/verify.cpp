@@ -47,9 +47,9 @@ Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t step
             Cluster& cluster) {
   Trainer t;
   build_trainer(job, t, true);
-  Session session(
-      t.graph, cluster,
-      {mesh, layout, t.functions, static_cast<uint64_t>(job.config.integer("train.seed")), 1});
+  Session session(t.graph, cluster,
+                  {mesh, layout, t.functions,
+                   static_cast<uint64_t>(job.config.integer("train.seed")), threads_of(job)});
   Outcome outcome;
   for (int64_t step = 0; step < steps; ++step) {
     session.set_step(step);

@@ -12,8 +12,7 @@ extern const Op kEinsum, kGather, kScatterAdd, kCrossEntropy, kAttention, kSoftm
     k_less_equal, k_greater, k_greater_equal, k_equal, k_not_equal, k_logical_and, k_logical_or,
     kIdentity, kStopGradient, kCast, kBroadcast, kWhere, kReduceSum, kReduceMax, kReduceMin,
     kReduceProd, kReduceAny, kReduceAll, kTranspose, kReshape, kInput, kStored, kConstant, kIota,
-    kRandomBits, kDimSize, kWindow, kFold, kPrint, kCheckFinite,
-    kMaskedAttention, kAttentionGrad;
+    kRandomBits, kDimSize, kWindow, kFold, kPrint, kCheckFinite, kMaskedAttention, kAttentionGrad;
 
 const std::vector<const Op*>& all_ops() {
   // clang-format off
