@@ -44,14 +44,14 @@ class MessageOperation final : public Operation {
 
   void start() override {
     group_.fabric().check(*call_);
-    check(!in_flight_, "{}: started twice without a wait", describe(*call_));
+    if (in_flight_) misused("started twice without a wait");
     group_.fabric().note(*call_);
     in_flight_ = true;
     phases_[0].launch();
   }
 
   void wait() override {
-    check(in_flight_, "{}: waited for without a start", describe(*call_));
+    if (!in_flight_) misused("waited for without a start");
     for (size_t i = 0; i < phases_.size(); ++i) {
       if (i > 0) phases_[i].launch();
       group_.complete(phases_[i].transfers, *call_);
@@ -71,6 +71,9 @@ class MessageOperation final : public Operation {
     }
   };
 
+  [[noreturn]] void misused(const char* how) const {
+    fail(ErrorKind::internal, "{}: {}", describe(*call_), how);
+  }
   int size() const { return group_.size(); }
   int me() const { return group_.rank(); }
   Phase& new_phase() {

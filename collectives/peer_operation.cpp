@@ -58,6 +58,9 @@ class PeerOperation final : public Operation {
   void wait() override;
 
  private:
+  [[noreturn]] void misused(const char* how) const {
+    fail(ErrorKind::internal, "{}: {}", describe(call_), how);
+  }
   int size() const { return static_cast<int>(ranks_.size()); }
   void choose_memory();
   Token publish_runs();
@@ -88,7 +91,8 @@ class PeerOperation final : public Operation {
   };
   std::vector<Source> sources_;
   std::vector<char*> targets_;
-  std::vector<const void*> inputs_;
+  std::vector<const void*> inputs_, blocks_;
+  CombineScratch scratch_;
   std::vector<std::vector<Move>> moves_;
 };
 
@@ -170,6 +174,7 @@ void PeerOperation::publish(Mailbox& mailbox) {
     large_ = large_ || (notice.in.segment >= 0 && notice.slot_bytes == 0);
   }
   inputs_.resize(size());
+  blocks_.resize(size());
   if (exchange) match_runs(mailbox, notices);
 }
 
@@ -213,7 +218,7 @@ void PeerOperation::match_runs(Mailbox& mailbox, const std::vector<Notice>& noti
 
 void PeerOperation::start() {
   fabric_->check(call_);
-  check(!meeting_.in_flight(), "{}: started twice without a wait", describe(call_));
+  if (meeting_.in_flight()) misused("started twice without a wait");
   fabric_->note(call_);
   if (in_) {
     char* const place = in_ + (meeting_.generation() + 1) % 2 * slot_bytes_;
@@ -223,7 +228,7 @@ void PeerOperation::start() {
 }
 
 void PeerOperation::wait() {
-  check(meeting_.in_flight(), "{}: waited for without a start", describe(call_));
+  if (!meeting_.in_flight()) misused("waited for without a start");
   try {
     meeting_.await_begin(call_, timeout_);
     if (large_) meeting_.enter(call_);
@@ -253,7 +258,7 @@ void PeerOperation::take_parts() {
       return combine(inputs_.data(), size(), out, c_.count, c_.dtype, c_.combiner);
     case CollectiveKind::reduce_scatter:
       return combine_strided(inputs_.data(), size(), wanted_part(c_, size(), me_), out, c_.dtype,
-                             c_.combiner);
+                             c_.combiner, scratch_);
     case CollectiveKind::all_gather:
     case CollectiveKind::all_to_all:
       // Starting with ourselves, so that not all ranks read from the same peer at a time.
@@ -287,12 +292,11 @@ void PeerOperation::reduce_share() {
   constexpr int64_t kBlockBytes = 16 * 1024;
   const Share share = share_of(c_.count, size(), me_);
   const int64_t block = kBlockBytes / bytes_;
-  std::vector<const void*> inputs(inputs_.size());
   for (int64_t at = share.begin; at < share.end; at += block) {
     const int64_t n = std::min(block, share.end - at), offset = at * bytes_;
-    for (int q = 0; q < size(); ++q) inputs[q] = static_cast<const char*>(inputs_[q]) + offset;
+    for (int q = 0; q < size(); ++q) blocks_[q] = static_cast<const char*>(inputs_[q]) + offset;
     char* const mine = out_ + offset;
-    combine(inputs.data(), size(), mine, n, c_.dtype, c_.combiner);
+    combine(blocks_.data(), size(), mine, n, c_.dtype, c_.combiner);
     for (int q = 0; q < size(); ++q) {
       if (q != me_) std::memcpy(targets_[q] + offset, mine, static_cast<size_t>(n * bytes_));
     }
