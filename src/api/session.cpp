@@ -193,9 +193,11 @@ void Session::feed(const std::string& input, const Array& whole) {
 
 void Session::set_size(const std::string& dim, int64_t size) {
   const auto& names = state_->program.scalars;
-  const std::vector<std::string> dims(names.begin() + 2, names.end());
   auto it = std::find(names.begin() + 2, names.end(), dim);
-  require(it != names.end(), "the program has no bounded dim '{}'{}", dim, suggestion(dim, dims));
+  if (it == names.end()) {
+    fail(ErrorKind::usage, "the program has no bounded dim '{}'{}", dim,
+         suggestion(dim, {names.begin() + 2, names.end()}));
+  }
   int64_t bound = 0;
   const int scalar = static_cast<int>(it - names.begin());
   for (const Port& port : state_->program.ports) {
