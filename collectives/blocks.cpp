@@ -106,15 +106,15 @@ void copy_strided(void* target, Strided to, const void* source, Strided from,
 }
 
 void combine_strided(const void* const* inputs, int ranks, const Strided& part, void* out,
-                     DType dtype, Combiner combiner) {
+                     DType dtype, Combiner combiner, CombineScratch& scratch) {
   if (part.elements() == 0) return;
   const int64_t bytes = size_of(dtype);
-  std::vector<const void*> rows(ranks);
   const bool wide = part.width * bytes >= 512 || part.n1 == 1;
   // Narrow rows are packed first, as many at a time as keep every rank's copy in the cache.
   const int64_t row_bytes = part.width * bytes;
   const int64_t batch = wide ? 1 : std::max<int64_t>(1, (64 * 1024 / ranks) / row_bytes);
-  std::vector<char> scratch(wide ? 0 : static_cast<size_t>(batch * row_bytes * ranks));
+  scratch.rows.resize(static_cast<size_t>(ranks));
+  scratch.copies.resize(wide ? 0 : static_cast<size_t>(batch * row_bytes * ranks));
   char* to = static_cast<char*>(out);
   for (int64_t i = 0; i < part.n0; ++i) {
     for (int64_t j = 0; j < part.n1; j += batch) {
@@ -122,13 +122,13 @@ void combine_strided(const void* const* inputs, int ranks, const Strided& part, 
       const int64_t start = (part.offset + i * part.stride0 + j * part.stride1) * bytes;
       for (int q = 0; q < ranks; ++q) {
         const char* from = static_cast<const char*>(inputs[q]) + start;
-        rows[q] = from;
+        scratch.rows[q] = from;
         if (wide) continue;
-        char* copy = scratch.data() + q * batch * row_bytes;
+        char* copy = scratch.copies.data() + q * batch * row_bytes;
         copy_rows(copy, row_bytes, from, part.stride1 * bytes, n, row_bytes);
-        rows[q] = copy;
+        scratch.rows[q] = copy;
       }
-      combine(rows.data(), ranks, to, n * part.width, dtype, combiner);
+      combine(scratch.rows.data(), ranks, to, n * part.width, dtype, combiner);
       to += n * part.width * bytes;
     }
   }

@@ -116,7 +116,7 @@ class MessageOperation final : public Operation {
 
   void start() override {
     group_.fabric().check(*call_);
-    check(!in_flight_, "{}: started twice without a wait", describe(*call_));
+    if (in_flight_) fail(ErrorKind::internal, "{}: started twice without a wait", describe(*call_));
     group_.fabric().note(*call_);
     in_flight_ = true;
     now_ = 0;
@@ -128,7 +128,7 @@ class MessageOperation final : public Operation {
   }
 
   void wait() override {
-    check(in_flight_, "{}: waited for without a start", describe(*call_));
+    if (!in_flight_) fail(ErrorKind::internal, "{}: waited for without a start", describe(*call_));
     while (now_ < phases_.size()) {
       group_.complete(phases_[now_].transfers, *call_);
       next();

@@ -166,6 +166,7 @@ struct Transfers::State {
   std::vector<int> peers;
   std::vector<char> receives, done;
   std::vector<int> indices;
+  std::vector<int> outstanding;  ///< the result of outstanding(), which a long wait calls often
   size_t left = 0;
 
   void add(const MPI_Request& request, int peer, bool receive) {
@@ -174,6 +175,7 @@ struct Transfers::State {
     receives.push_back(receive);
     done.push_back(1);
     indices.push_back(0);
+    outstanding.reserve(peers.capacity());
   }
 };
 
@@ -239,8 +241,9 @@ bool Transfers::test() {
   return s.left == 0;
 }
 
-std::vector<int> Transfers::outstanding() const {
-  std::vector<int> ranks;
+const std::vector<int>& Transfers::outstanding() {
+  std::vector<int>& ranks = state_->outstanding;
+  ranks.clear();
   for (const bool receive : {true, false}) {
     for (size_t i = 0; i < state_->requests.size(); ++i) {
       const bool fresh = std::find(ranks.begin(), ranks.end(), state_->peers[i]) == ranks.end();

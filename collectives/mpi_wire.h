@@ -51,7 +51,7 @@ class Transfers {
   /// True once all are complete. Throws comm if MPI reports an error.
   bool test();
   /// The ranks that owe us a message; if there are none, those that have not taken ours.
-  std::vector<int> outstanding() const;
+  const std::vector<int>& outstanding();
 
  private:
   struct State;

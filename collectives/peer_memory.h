@@ -199,7 +199,7 @@ class Rendezvous {
 
  private:
   void await(Gate& gate, uint32_t target, bool entry, const Call& call, double seconds);
-  std::vector<int> missing(bool entry) const;
+  const std::vector<int>& missing(bool entry);
 
   std::shared_ptr<Fabric> fabric_;
   std::vector<int> ranks_;
@@ -207,6 +207,7 @@ class Rendezvous {
   Cell* own_;
   std::vector<Cell*> cells_;
   std::vector<Ticket> tickets_;
+  std::vector<int> missing_;  ///< the result of missing(), which a long wait calls often
   std::vector<Fabric::Block> held_;
   uint32_t generation_ = 0;
   bool begun_ = false;

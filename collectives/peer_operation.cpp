@@ -91,7 +91,8 @@ class Part {
   };
   std::vector<Source> sources_;
   std::vector<char*> targets_;
-  std::vector<const void*> inputs_;
+  std::vector<const void*> inputs_, blocks_;
+  CombineScratch scratch_;
   std::vector<std::vector<Move>> moves_;
 };
 
@@ -202,6 +203,7 @@ void Part::publish(Mailbox& mailbox, bool first, double seconds) {
     large_ = large_ || (notice.in.segment >= 0 && notice.slot_bytes == 0);
   }
   inputs_.resize(size());
+  blocks_.resize(size());
   if (exchange) match_runs(mailbox, notices, seconds);
   c_.send.clear();
   c_.recv.clear();
@@ -256,7 +258,8 @@ void Part::take() {
   for (int q = 0; q < size(); ++q) {
     inputs_[q] = sources_[q].base + meeting_.generation() % 2 * sources_[q].slot_bytes;
   }
-  c_.kind == CollectiveKind::all_reduce&& large_ ? reduce_share() : take_parts();
+  if (c_.kind == CollectiveKind::all_reduce && large_) return reduce_share();
+  take_parts();
 }
 
 void Part::keep() {
@@ -270,7 +273,7 @@ void Part::take_parts() {
       return combine(inputs_.data(), size(), out, c_.count, c_.dtype, c_.combiner);
     case CollectiveKind::reduce_scatter:
       return combine_strided(inputs_.data(), size(), wanted_part(c_, size(), me_), out, c_.dtype,
-                             c_.combiner);
+                             c_.combiner, scratch_);
     case CollectiveKind::all_gather:
     case CollectiveKind::all_to_all:
       // Starting with ourselves, so that not all ranks read from the same peer at a time.
@@ -304,12 +307,11 @@ void Part::reduce_share() {
   constexpr int64_t kBlockBytes = 16 * 1024;
   const Share share = share_of(c_.count, size(), me_);
   const int64_t block = kBlockBytes / bytes_;
-  std::vector<const void*> inputs(inputs_.size());
   for (int64_t at = share.begin; at < share.end; at += block) {
     const int64_t n = std::min(block, share.end - at), offset = at * bytes_;
-    for (int q = 0; q < size(); ++q) inputs[q] = static_cast<const char*>(inputs_[q]) + offset;
+    for (int q = 0; q < size(); ++q) blocks_[q] = static_cast<const char*>(inputs_[q]) + offset;
     char* const mine = out_ + offset;
-    combine(inputs.data(), size(), mine, n, c_.dtype, c_.combiner);
+    combine(blocks_.data(), size(), mine, n, c_.dtype, c_.combiner);
     for (int q = 0; q < size(); ++q) {
       if (q != me_) std::memcpy(targets_[q] + offset, mine, static_cast<size_t>(n * bytes_));
     }
@@ -318,14 +320,16 @@ void Part::reduce_share() {
 
 void PeerOperation::start() {
   fabric_->check(call_);
-  check(!meeting_.in_flight(), "{}: started twice without a wait", describe(call_));
+  if (meeting_.in_flight())
+    fail(ErrorKind::internal, "{}: started twice without a wait", describe(call_));
   fabric_->note(call_);
   for (const auto& part : parts_) part->offer();
   meeting_.begin();
 }
 
 void PeerOperation::wait() {
-  check(meeting_.in_flight(), "{}: waited for without a start", describe(call_));
+  if (!meeting_.in_flight())
+    fail(ErrorKind::internal, "{}: waited for without a start", describe(call_));
   try {
     meeting_.await_begin(call_, timeout_);
     if (large_) meeting_.enter(call_);

@@ -82,6 +82,7 @@ Rendezvous::Ticket Rendezvous::ticket() const {
 
 void Rendezvous::connect(const std::vector<Ticket>& tickets) {
   tickets_ = tickets;
+  missing_.reserve(tickets.size());
   for (size_t q = 0; q < tickets.size(); ++q) {
     cells_.push_back(static_cast<int>(q) == me_
                          ? own_
@@ -122,15 +123,15 @@ void Rendezvous::await_end(const Call& call, double seconds) {
         seconds);
 }
 
-std::vector<int> Rendezvous::missing(bool entry) const {
-  std::vector<int> names;
+const std::vector<int>& Rendezvous::missing(bool entry) {
+  missing_.clear();
   for (size_t q = 0; q < cells_.size(); ++q) {
     const uint32_t seen =
         entry ? cells_[q]->began.load(std::memory_order_relaxed) - tickets_[q].began
               : cells_[q]->ended.load(std::memory_order_relaxed) - tickets_[q].ended;
-    if (static_cast<int32_t>(seen - generation_) < 0) names.push_back(ranks_[q]);
+    if (static_cast<int32_t>(seen - generation_) < 0) missing_.push_back(ranks_[q]);
   }
-  return names;
+  return missing_;
 }
 
 void Rendezvous::await(Gate& gate, uint32_t target, bool entry, const Call& call, double seconds) {
@@ -165,7 +166,7 @@ void Rendezvous::await(Gate& gate, uint32_t target, bool entry, const Call& call
       fabric_->check_alive(call, missing(entry));
     }
     if (waited < seconds || reached(gate, target)) continue;
-    const std::vector<int> names = missing(entry);
+    const std::vector<int>& names = missing(entry);
     if (!names.empty()) fabric_->throw_timeout(call, seconds, names);
   }
 }

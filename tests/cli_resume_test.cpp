@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <random>
 #include <thread>
 
 #include "cli_run.h"
+#include "op_cases_run.h"
+#include "tessera/checkpoint.h"
 
 using namespace tessera::test;
 
@@ -41,13 +44,36 @@ class Job {
   pid_t pid_ = 0;
 };
 
-/// Waits until the file exists, at most a minute.
-bool appears(const std::string& path) {
-  for (int i = 0; i < 6000; ++i) {
-    if (std::filesystem::exists(path)) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+/// Waits until it is so, at most a minute.
+template <class Condition>
+bool eventually(Condition condition) {
+  for (int i = 0; i < 30000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return false;
+}
+bool appears(const std::string& path) {
+  return eventually([&] { return std::filesystem::exists(path); });
+}
+
+/// The complete checkpoints in ck, by name.
+std::set<std::string> checkpoints_in(const Folder& f) {
+  std::set<std::string> all;
+  std::error_code none;
+  for (std::filesystem::directory_iterator it(f("ck"), none), end; it != end; it.increment(none)) {
+    if (it->path().extension() == ".safetensors") all.insert(it->path());
+  }
+  return all;
+}
+
+/// Unfinished files in ck.
+int parts_in(const Folder& f) {
+  int count = 0;
+  std::error_code none;
+  for (std::filesystem::directory_iterator it(f("ck"), none), end; it != end; it.increment(none))
+    count += it->path().filename().string().find(".tmp") != std::string::npos;
+  return count;
 }
 
 }  // namespace
@@ -104,6 +130,90 @@ TEST_CASE("resume: after kill -9 in the middle, several times", "[cli]") {
   CHECK(parts == whole);
   for (const auto& entry : std::filesystem::directory_iterator(f("ck")))
     CHECK(entry.path().filename().string().find(".tmp") == std::string::npos);
+}
+
+TEST_CASE("resume: after kill -9 at random moments of saving", "[slow]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  // A checkpoint of 5 MB every step: most of the time goes into saving.
+  const std::string flags =
+      "--mesh data:2 --save-every 1 --checkpoint ck --set d_model=128 ff=512 layers=2 ";
+  const uint64_t seed = seed_of_run(1);
+  std::mt19937_64 random(seed);
+  int partial = 0;
+  for (int round = 0; round < 20; ++round) {
+    INFO("seed " << seed << " round " << round);
+    const auto before = checkpoints_in(f);
+    Job job(f, flags + "--steps 100000 --log log.jsonl --resume");
+    // It works once it has saved again. Then at any moment, or while a file is being written.
+    REQUIRE(eventually([&] { return checkpoints_in(f) != before; }));
+    if (round % 2 == 1) REQUIRE(eventually([&] { return parts_in(f) > 0; }));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % (round % 2 ? 3000 : 60000)));
+    job.kill9();
+    partial += parts_in(f);
+    REQUIRE(!checkpoints_in(f).empty());
+    for (const std::string& path : checkpoints_in(f)) CHECK_NOTHROW(tessera::read_checkpoint(path));
+  }
+  WARN("seed " << seed << ": 20 kills, " << partial << " of them left a part of a checkpoint");
+  CHECK(partial > 0);
+  const int64_t reached = losses_of(f, "log.jsonl").rbegin()->first;
+  const std::string steps = "--steps " + std::to_string(reached + 2);
+  expect_success(train(f, flags + "--log log.jsonl --resume " + steps));
+  expect_success(
+      train(f, "--mesh data:2 --set d_model=128 ff=512 layers=2 --log whole.jsonl " + steps));
+  CHECK(losses_of(f, "log.jsonl") == losses_of(f, "whole.jsonl"));
+}
+
+/// A job whose disk gets full fails with one message, leaves the last checkpoint as it was and
+/// nothing else, and goes on from it when there is room: `full` runs a command where there is none.
+void check_full_disk(const Folder& f, const std::string& full) {
+  expect_success(train(f, "--mesh data:2 --steps 3 --checkpoint ck --log parts.jsonl"));
+  const std::string saved = f.read("ck/step-00000003.safetensors");
+  const auto names = [&] {
+    std::set<std::string> all;
+    for (const auto& entry : std::filesystem::directory_iterator(f("ck")))
+      all.insert(entry.path().filename());
+    return all;
+  };
+  const auto before = names();
+  const CliResult result = run_cli_in(
+      f, std::string("train ") + kTinyGpt + "--mesh data:2 --steps 6 --checkpoint ck --resume",
+      full);
+  expect_failure(result, 1,
+                 {"cannot write 'ck/step-00000006.safetensors'", "bytes of tensors", "make room"});
+  CHECK(names() == before);
+  CHECK(f.read("ck/step-00000003.safetensors") == saved);
+  expect_success(train(f, "--mesh data:2 --steps 6 --checkpoint ck --resume --log parts.jsonl"));
+  expect_success(train(f, "--mesh data:2 --steps 6 --log whole.jsonl"));
+  CHECK(losses_of(f, "parts.jsonl") == losses_of(f, "whole.jsonl"));
+}
+
+TEST_CASE("resume: a file may not grow as large as a checkpoint", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  check_full_disk(f, "sh -c 'trap \"\" XFSZ; ulimit -f 40; exec \"$@\"' sh");  // 20 or 40 KiB
+}
+
+TEST_CASE("resume: a full disk", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  // A small file system over ck, with what is there, of which the command uses up the rest.
+  const std::string mount =
+      "mkdir ck.small && mount -t tmpfs -o size=200k none ck.small && cp -a ck/. ck.small/ && "
+      "mount --bind ck.small ck";
+  f.write("mount.sh", "set -e\nrm -rf ck.small\n" + mount +
+                          "\nstatus=0\n\"$@\" || status=$?\nrm ck/lock\n"
+                          "ls ck > names.txt\nexit $status\n");
+  std::filesystem::create_directory(f("ck"));
+  if (std::system(
+          ("cd '" + f.dir + "' && unshare -rm sh -c '" + mount + "' > /dev/null 2>&1").c_str()) !=
+      0) {
+    WARN("no file system of one's own may be mounted here: not run");
+    return;
+  }
+  std::filesystem::remove_all(f("ck"));
+  check_full_disk(f, "unshare -rm sh mount.sh");
+  CHECK(f.read("names.txt") == "step-00000003.safetensors\n");
 }
 
 TEST_CASE("resume: a checkpoint directory belongs to one job", "[cli]") {

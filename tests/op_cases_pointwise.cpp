@@ -139,6 +139,9 @@ void add_broadcasts(std::vector<OpCase>& rows) {
     rows.push_back(binary(n + "_first_smaller", op, real("x", {a}), positive("y", {a, b})));
     rows.push_back(binary(n + "_permuted", op, real("x", {a, b}), positive("y", {b, a})));
     rows.push_back(binary(n + "_outer", op, real("x", {a, c}), positive("y", {b, c})));
+    // A block of the interpreter holds some of the rows, the last one fewer than the others.
+    const Dim row("a", 5), column("b", 192);
+    rows.push_back(binary(n + "_blocks", op, real("x", {row, column}), positive("y", {column})));
     rows.push_back(binary(n + "_scalar", op, real("x", {}), positive("y", {a, b})));
   }
   rows.push_back(

@@ -18,13 +18,15 @@ uint64_t hash_of(const std::string& text) {
 }  // namespace
 
 BuiltCase::BuiltCase(const OpCase& row, DType type) : row_(row), type_(type) {
+  rounds[0].sizes = rounds[1].sizes = row.sizes;
+  for (auto& [dim, size] : rounds[1].sizes) size = std::max<int64_t>(size - 1, 1);
   for (const CaseInput& in : row.in) {
     const DType dtype = in.dtype == DType::float32 ? type : in.dtype;
     Tensor t = in.stored ? graph_.parameter(in.name, in.shape, nn::zeros(), dtype)
                          : graph_.input(in.name, in.shape, dtype);
     in_.push_back(t);
     fed_.emplace(in.name, t);
-    feeds[in.name] = draw(in, hash_of(row.name + in.name));
+    draw(in);
     if (in.differentiable && is_floating(dtype)) {
       wrt_.push_back(t);
       differentiable_.push_back(in_.size() - 1);
@@ -34,18 +36,22 @@ BuiltCase::BuiltCase(const OpCase& row, DType type) : row_(row), type_(type) {
   if (!wrt_.empty()) add_loss();
 }
 
-Whole BuiltCase::draw(const CaseInput& in, uint64_t seed) const {
-  std::mt19937_64 random(seed);
-  std::vector<int64_t> sizes;
-  for (const Dim& d : in.shape)
-    sizes.push_back(d.is_bounded && row_.sizes.count(d.name) ? row_.sizes.at(d.name) : d.size);
-  Whole whole(in.shape.names(), sizes);
-  for (double& x : whole.data) {
-    const double u = static_cast<double>(random() >> 11) * 0x1p-53;
-    x = in.whole_numbers ? std::floor(in.lo + u * (in.hi - in.lo + 1))
-                         : as_dtype(in.lo + u * (in.hi - in.lo), type_);
+void BuiltCase::draw(const CaseInput& in) {
+  std::mt19937_64 random(hash_of(row_.name + in.name));
+  for (Round& round : rounds) {
+    std::vector<int64_t> sizes;
+    for (const Dim& d : in.shape) {
+      const auto run = round.sizes.find(d.name);
+      sizes.push_back(d.is_bounded && run != round.sizes.end() ? run->second : d.size);
+    }
+    Whole whole(in.shape.names(), sizes);
+    for (double& x : whole.data) {
+      const double u = static_cast<double>(random() >> 11) * 0x1p-53;
+      x = in.whole_numbers ? std::floor(in.lo + u * (in.hi - in.lo + 1))
+                           : as_dtype(in.lo + u * (in.hi - in.lo), type_);
+    }
+    round.feeds[in.name] = std::move(whole);
   }
-  return whole;
 }
 
 void BuiltCase::add_loss() {
@@ -54,7 +60,7 @@ void BuiltCase::add_loss() {
     const std::string name = fmt::format("weight{}", i);
     Tensor weight = graph_.input(name, out_[i].shape(), type_);
     fed_.emplace(name, weight);
-    feeds[name] = draw(real(name, out_[i].shape(), 0.5, 1.5), hash_of(row_.name + name));
+    draw(real(name, out_[i].shape(), 0.5, 1.5));
     Tensor wide = out_[i].dtype() == type_ ? out_[i] : cast(out_[i], type_);
     Tensor part = sum_all(wide * weight);
     loss_ = loss_ ? loss_ + part : part;
@@ -69,9 +75,9 @@ std::vector<Tensor> BuiltCase::fetched() const {
   return all;
 }
 
-std::vector<Whole> BuiltCase::operands() const {
+std::vector<Whole> BuiltCase::operands(const Round& round) const {
   std::vector<Whole> all;
-  for (const CaseInput& in : row_.in) all.push_back(feeds.at(in.name));
+  for (const CaseInput& in : row_.in) all.push_back(round.feeds.at(in.name));
   return all;
 }
 
@@ -83,14 +89,13 @@ std::unique_ptr<Session> BuiltCase::compile(Cluster& cluster, const Mesh& mesh,
   options.functions = {{"all", fetched(), false}};
   if (loss_) options.functions.push_back({"loss", {loss_}, false});
   options.seed = 7;
-  auto session = std::make_unique<Session>(graph_, cluster, options);
-  for (const auto& [dim, size] : row_.sizes) session->set_size(dim, size);
-  return session;
+  return std::make_unique<Session>(graph_, cluster, options);
 }
 
-void BuiltCase::feed(Session& session) const {
+void BuiltCase::feed(Session& session, const Round& round) const {
+  for (const auto& [dim, size] : round.sizes) session.set_size(dim, size);
   for (const auto& [name, tensor] : fed_) {
-    const Array value = array_of(feeds.at(name), tensor.dtype());
+    const Array value = array_of(round.feeds.at(name), tensor.dtype());
     if (graph_.find_stored(tensor.id())) {
       session.assign(name, value);
     } else {
@@ -103,19 +108,21 @@ void BuiltCase::feed(Session& session) const {
   }
 }
 
-std::vector<Whole> BuiltCase::run(Cluster& cluster, const Mesh& mesh,
-                                  const std::string& layout) const {
+std::array<std::vector<Whole>, 2> BuiltCase::run(Cluster& cluster, const Mesh& mesh,
+                                                 const std::string& layout) const {
   auto session = compile(cluster, mesh, layout);
-  feed(*session);
-  session->run("all");
-  std::vector<Whole> values;
-  for (const Tensor& t : fetched()) values.push_back(whole_of(session->fetch(t.name())));
+  std::array<std::vector<Whole>, 2> values;
+  for (size_t r = 0; r < rounds.size(); ++r) {
+    feed(*session, rounds[r]);
+    session->run("all");
+    for (const Tensor& t : fetched()) values[r].push_back(whole_of(session->fetch(t.name())));
+  }
   return values;
 }
 
-Reference BuiltCase::reference() const {
-  Reference reference(graph_, row_.sizes);
-  for (const auto& [name, tensor] : fed_) reference.set(tensor, feeds.at(name));
+Reference BuiltCase::reference(const Round& round) const {
+  Reference reference(graph_, round.sizes);
+  for (const auto& [name, tensor] : fed_) reference.set(tensor, round.feeds.at(name));
   return reference;
 }
 

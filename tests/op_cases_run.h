@@ -1,6 +1,7 @@
 // Rows of op_cases.h, built and run; and the layouts that they are run under.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <random>
@@ -26,22 +27,30 @@ class BuiltCase {
   /// Results, loss and gradients: what run() returns, in this order.
   std::vector<Tensor> fetched() const;
 
-  /// Values of the operands by name; the weights of the loss among them.
-  std::map<std::string, Whole> feeds;
+  /// What one run is given: the values of the operands by name, the weights of the loss among them,
+  /// and the sizes of bounded dims.
+  struct Round {
+    std::map<std::string, Whole> feeds;
+    std::map<std::string, int64_t> sizes;
+  };
+  /// A Program runs once with each; in the second, bounded dims are shorter by one.
+  std::array<Round, 2> rounds;
   /// Operands in the order of the row, and the position in it of each gradient's.
-  std::vector<Whole> operands() const;
+  std::vector<Whole> operands(const Round& round) const;
   const std::vector<size_t>& differentiable() const { return differentiable_; }
 
   /// Compiles for a mesh and layout. `what` is a function of fetched() or of the loss alone.
   std::unique_ptr<Session> compile(Cluster& cluster, const Mesh& mesh,
                                    const std::string& layout) const;
-  void feed(Session& session) const;
-  std::vector<Whole> run(Cluster& cluster, const Mesh& mesh, const std::string& layout) const;
+  void feed(Session& session, const Round& round) const;
+  /// fetched() of each round, all from one Session.
+  std::array<std::vector<Whole>, 2> run(Cluster& cluster, const Mesh& mesh,
+                                        const std::string& layout) const;
   /// A reference with all operands set.
-  Reference reference() const;
+  Reference reference(const Round& round) const;
 
  private:
-  Whole draw(const CaseInput& in, uint64_t seed) const;
+  void draw(const CaseInput& in);
   void add_loss();
 
   const OpCase& row_;

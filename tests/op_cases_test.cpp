@@ -20,11 +20,11 @@ void collect_ops(const Graph& graph, std::set<std::string>& names) {
   }
 }
 
-std::string check_values(const OpCase& row, DType type, Clusters& clusters) {
-  const BuiltCase built(row, type);
-  const std::vector<Whole> values = built.run(clusters.of(1), Mesh::parse("x:1"), "");
+std::string check_round(const BuiltCase& built, DType type, size_t round,
+                        const std::vector<Whole>& values) {
+  const OpCase& row = built.row();
   const double tolerance = type == DType::float64 ? row.tolerance64 : row.tolerance32;
-  Reference reference = built.reference();
+  Reference reference = built.reference(built.rounds[round]);
   const std::vector<Tensor> tensors = built.fetched();
   std::string errors;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -33,16 +33,26 @@ std::string check_values(const OpCase& row, DType type, Clusters& clusters) {
     const double error =
         relative_error(values[i], reference.value(tensors[i]), is_loss ? 1.0 : 1e-30);
     if (!(error <= tolerance)) {
-      errors += fmt::format("\n{} {}: '{}' is off by {:.3g}", row.name, to_string(type),
-                            tensors[i].name(), error);
+      errors += fmt::format("\n{} {} run {}: '{}' is off by {:.3g}", row.name, to_string(type),
+                            round + 1, tensors[i].name(), error);
     }
   }
   if (row.expect) {
-    const Whole expected = row.expect(built.operands());
+    const Whole expected = row.expect(built.operands(built.rounds[round]));
     const double error = relative_error(values[0], expected);
-    if (!(error <= tolerance))
-      errors += fmt::format("\n{} {}: off its formula by {:.3g}", row.name, to_string(type), error);
+    if (!(error <= tolerance)) {
+      errors += fmt::format("\n{} {} run {}: off its formula by {:.3g}", row.name, to_string(type),
+                            round + 1, error);
+    }
   }
+  return errors;
+}
+
+std::string check_values(const OpCase& row, DType type, Clusters& clusters) {
+  const BuiltCase built(row, type);
+  const auto values = built.run(clusters.of(1), Mesh::parse("x:1"), "");
+  std::string errors;
+  for (size_t r = 0; r < values.size(); ++r) errors += check_round(built, type, r, values[r]);
   return errors;
 }
 
@@ -51,7 +61,7 @@ std::string check_gradients(const OpCase& row, Clusters& clusters) {
   BuiltCase built(row, DType::float64);
   if (!built.loss()) return "";
   auto session = built.compile(clusters.of(1), Mesh::parse("x:1"), "");
-  built.feed(*session);
+  built.feed(*session, built.rounds[0]);
   session->run("all");
   std::vector<Whole> computed;
   for (const Tensor& gradient : built.gradients()) {
@@ -60,7 +70,7 @@ std::string check_gradients(const OpCase& row, Clusters& clusters) {
   std::string errors;
   for (size_t k = 0; k < built.differentiable().size(); ++k) {
     const CaseInput& in = row.in[built.differentiable()[k]];
-    const Whole at = built.feeds.at(in.name);
+    const Whole at = built.rounds[0].feeds.at(in.name);
     Whole differences = at;
     auto loss_at = [&](int64_t i, double x) {
       Whole moved = at;
@@ -87,20 +97,22 @@ struct LayoutCount {
   int rows = 0, run = 0, refused = 0;
 };
 
-std::string check_layout(const BuiltCase& built, const std::vector<Whole>& expected,
+std::string check_layout(const BuiltCase& built, const std::array<std::vector<Whole>, 2>& expected,
                          const MeshLayout& at, Clusters& clusters, LayoutCount& count) {
   const Mesh mesh = Mesh::parse(at.mesh);
   const std::vector<Tensor> tensors = built.fetched();
   std::string errors;
   try {
-    const std::vector<Whole> values = built.run(clusters.of(mesh.size()), mesh, at.layout);
+    const auto values = built.run(clusters.of(mesh.size()), mesh, at.layout);
     ++count.run;
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      const double error = relative_error(values[i], expected[i]);
-      const double tolerance = tensors[i].dtype() == DType::float64 ? 1e-10 : 1e-6;
+    for (size_t i = 0; i < 2 * tensors.size(); ++i) {
+      const size_t round = i / tensors.size(), t = i % tensors.size();
+      const double error = relative_error(values[round][t], expected[round][t]);
+      const double tolerance = tensors[t].dtype() == DType::float64 ? 1e-10 : 1e-6;
       if (!(error <= tolerance)) {
-        errors += fmt::format("\n{} on mesh '{}' layout '{}': '{}' is off by {:.3g}",
-                              built.row().name, at.mesh, at.layout, tensors[i].name(), error);
+        errors +=
+            fmt::format("\n{} on mesh '{}' layout '{}' run {}: '{}' is off by {:.3g}",
+                        built.row().name, at.mesh, at.layout, round + 1, tensors[t].name(), error);
       }
     }
   } catch (const Error& e) {
@@ -119,7 +131,7 @@ std::string check_layout(const BuiltCase& built, const std::vector<Whole>& expec
 std::string check_layouts(const OpCase& row, size_t limit, std::mt19937_64& random,
                           Clusters& clusters, LayoutCount& count) {
   const BuiltCase built(row, DType::float64);
-  const std::vector<Whole> expected = built.run(clusters.of(1), Mesh::parse("x:1"), "");
+  const auto expected = built.run(clusters.of(1), Mesh::parse("x:1"), "");
   const std::vector<std::string> dims = dims_in(built.graph(), row.splits);
   std::vector<MeshLayout> layouts;
   for (const char* mesh : {"x:1", "x:2", "x:3", "x:4", "x:2;y:2", "x:2;y:2;z:2"}) {

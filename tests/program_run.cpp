@@ -65,8 +65,8 @@ void require_zero_padding(const Program& program, const Port& port, const Execut
 
 }  // namespace
 
-Values run_program(const Program& original, Cluster& cluster, const std::string& function,
-                   const Values& values) {
+std::vector<Values> run_program(const Program& original, Cluster& cluster,
+                                const std::string& function, const std::vector<Values>& rounds) {
   Program program = original;
   const Port poison = all_transient(program);
   const Function& f = program.functions[program.function(function)];
@@ -76,27 +76,35 @@ Values run_program(const Program& original, Cluster& cluster, const std::string&
       if (port.scalars[d] >= 0) scalars[port.scalars[d]] = port.sizes[d];
     }
   }
-  std::map<std::string, Array> results;
   std::vector<int> read = f.outputs;
   read.insert(read.end(), program.stored.begin(), program.stored.end());
-  for (int p : read) results[program.ports[p].name] = array_for(program.ports[p], scalars);
+  std::map<std::string, Array> empty;
+  for (int p : read) empty[program.ports[p].name] = array_for(program.ports[p], scalars);
+  std::vector<std::map<std::string, Array>> results(rounds.size(), empty);
   std::mutex mutex;
   cluster.run([&](int, Communicator& world) {
     Executor executor(program, world.split(0, world.rank()), scalars.data(),
                       {threads_for(world.size()), 0});
-    std::memset(executor.data(poison), 0xff, static_cast<size_t>(program.transient_bytes));
-    fill(program, executor, f.inputs, values, scalars);
-    fill(program, executor, program.stored, values, scalars);
-    executor.run(program.function(function));
-    for (int p : program.stored) require_zero_padding(program, program.ports[p], executor, scalars);
-    std::lock_guard lock(mutex);
-    for (int p : read) {
-      const Slice slice = slice_of(program, program.ports[p], executor, scalars);
-      if (slice.is_owner) copy_out(slice, results[program.ports[p].name]);
+    for (size_t r = 0; r < rounds.size(); ++r) {
+      world.barrier();
+      std::memset(executor.data(poison), 0xff, static_cast<size_t>(program.transient_bytes));
+      fill(program, executor, f.inputs, rounds[r], scalars);
+      fill(program, executor, program.stored, rounds[r], scalars);
+      world.barrier();
+      executor.run(program.function(function));
+      for (int p : program.stored)
+        require_zero_padding(program, program.ports[p], executor, scalars);
+      std::lock_guard lock(mutex);
+      for (int p : read) {
+        const Slice slice = slice_of(program, program.ports[p], executor, scalars);
+        if (slice.is_owner) copy_out(slice, results[r][program.ports[p].name]);
+      }
     }
   });
-  Values wholes;
-  for (const auto& [name, array] : results) wholes[name] = whole_of(array);
+  std::vector<Values> wholes(rounds.size());
+  for (size_t r = 0; r < rounds.size(); ++r) {
+    for (const auto& [name, array] : results[r]) wholes[r][name] = whole_of(array);
+  }
   return wholes;
 }
 

@@ -17,9 +17,14 @@ using Values = std::map<std::string, Whole>;
 Program lower_for_cpu(const Graph& graph, const std::string& mesh, const std::string& layout,
                       const std::vector<FunctionSpec>& functions);
 
-/// Runs `function` with the given inputs and stored tensors (others are zero) and returns its
-/// outputs and all stored tensors. Throws what a rank throws.
-Values run_program(const Program& program, Cluster& cluster, const std::string& function,
-                   const Values& values);
+/// Runs `function` once for each round, with the inputs and stored tensors of the round (others are
+/// zero) and the memory poisoned again, and returns its outputs and all stored tensors. Throws what
+/// a rank throws.
+std::vector<Values> run_program(const Program& program, Cluster& cluster,
+                                const std::string& function, const std::vector<Values>& rounds);
+inline Values run_program(const Program& program, Cluster& cluster, const std::string& function,
+                          const Values& values) {
+  return run_program(program, cluster, function, std::vector<Values>{values})[0];
+}
 
 }  // namespace tessera::test

@@ -1,7 +1,10 @@
-// Random models under random layouts give the reference's values, gradients and updated parameters.
+// Random models under random layouts give the reference's values, gradients and updated parameters,
+// in a first run and, with other inputs and what the first has stored, in a second.
 // A failure is shortened before it is printed; its number and the seed bring it back.
 #include "random_graphs.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 
@@ -21,29 +24,49 @@ struct Report {
   std::string text;
 };
 
-/// The names and values that a run must give.
-std::vector<std::pair<std::string, Whole>> expected_of(const RandomModel& model, bool& stable) {
+/// One run: what it is given, by name, and what it must give.
+struct Round {
+  Values given, expected;
+};
+
+void expect(const RandomModel& model, Round& round, bool& stable) {
   Reference reference(model.graph);
-  for (const auto& [tensor, value] : model.fed) reference.set(tensor, value);
-  for (const auto& [tensor, value] : model.stored) reference.set(tensor, value);
-  std::vector<std::pair<std::string, Whole>> expected;
-  for (const Tensor& t : model.outputs) expected.emplace_back(t.name(), reference.value(t));
-  for (const Update& u : model.graph.updates()) {
-    expected.emplace_back(model.graph.value(u.stored).name, reference.value(u.value));
+  for (const auto* list : {&model.fed, &model.stored}) {
+    for (const auto& [tensor, value] : *list) reference.set(tensor, round.given.at(tensor.name()));
   }
-  stable = !reference.near_tie();
-  for (const auto& [name, value] : expected) {
+  for (const Tensor& t : model.outputs) round.expected[t.name()] = reference.value(t);
+  for (const Update& u : model.graph.updates())
+    round.expected[model.graph.value(u.stored).name] = reference.value(u.value);
+  stable = stable && !reference.near_tie();
+  for (const auto& [name, value] : round.expected) {
     for (double x : value.data) stable = stable && std::abs(x) < 1e6;
   }
-  return expected;
 }
 
-void feed(const RandomModel& model, Session& session) {
-  for (const auto& [tensor, value] : model.stored)
-    session.assign(tensor.name(), array_of(value, tensor.dtype()));
+/// The second is given the inputs of the first in reverse, and what the first has stored.
+std::array<Round, 2> rounds_of(const RandomModel& model, bool& stable) {
+  std::array<Round, 2> rounds;
+  for (const auto* list : {&model.fed, &model.stored}) {
+    for (const auto& [tensor, value] : *list) rounds[0].given[tensor.name()] = value;
+  }
+  expect(model, rounds[0], stable);
+  rounds[1].given = rounds[0].given;
+  for (const auto& [tensor, value] : model.fed) {
+    Whole& other = rounds[1].given[tensor.name()];
+    std::reverse(other.data.begin(), other.data.end());
+  }
+  for (const Update& u : model.graph.updates()) {
+    const std::string& name = model.graph.value(u.stored).name;
+    rounds[1].given[name] = rounds[0].expected[name];
+  }
+  expect(model, rounds[1], stable);
+  return rounds;
+}
+
+void feed(const RandomModel& model, const Values& values, Session& session) {
   for (const auto& [tensor, value] : model.fed) {
     try {
-      session.feed(tensor.name(), array_of(value, tensor.dtype()));
+      session.feed(tensor.name(), array_of(values.at(tensor.name()), tensor.dtype()));
     } catch (const Error& e) {  // no function needs it
       if (std::string(e.what()).find("has no input") == std::string::npos) throw;
     }
@@ -52,25 +75,27 @@ void feed(const RandomModel& model, Session& session) {
 
 /// Through a Session, or straight from the Program in poisoned memory: by the parity of the data's
 /// seed.
-Values run(const Recipe& recipe, const RandomModel& model, Cluster& cluster,
-           const std::vector<std::string>& names) {
+std::vector<Values> run(const Recipe& recipe, const RandomModel& model, Cluster& cluster,
+                        const std::array<Round, 2>& rounds) {
   const FunctionSpec function{"step", model.outputs, recipe.training >= 2};
-  Values results;
   if (recipe.data_seed % 2) {
-    for (const auto* list : {&model.fed, &model.stored}) {
-      for (const auto& [tensor, value] : *list) results[tensor.name()] = value;
-    }
     return run_program(lower_for_cpu(model.graph, recipe.mesh, recipe.layout, {function}), cluster,
-                       "step", results);
+                       "step", std::vector{rounds[0].given, rounds[1].given});
   }
   CompileOptions options;
   options.mesh = Mesh::parse(recipe.mesh);
   options.layout = Layout::parse(recipe.layout);
   options.functions = {function};
   Session session(model.graph, cluster, options);
-  feed(model, session);
-  session.run("step");
-  for (const std::string& name : names) results[name] = whole_of(session.fetch(name));
+  for (const auto& [tensor, value] : model.stored)
+    session.assign(tensor.name(), array_of(value, tensor.dtype()));
+  std::vector<Values> results;
+  for (const Round& round : rounds) {
+    feed(model, round.given, session);
+    session.run("step");
+    Values& values = results.emplace_back();
+    for (const auto& [name, value] : round.expected) values[name] = whole_of(session.fetch(name));
+  }
   return results;
 }
 
@@ -78,21 +103,24 @@ Report attempt(const Recipe& recipe, Clusters& clusters) {
   RandomModel model;
   build(recipe, model);
   bool stable = true;
-  const auto expected = expected_of(model, stable);
+  const auto rounds = rounds_of(model, stable);
   if (!stable) return {Outcome::unstable, ""};
   const int ranks = Mesh::parse(recipe.mesh).size();
   double largest = 1;
-  std::vector<std::string> names;
-  for (const auto& [name, value] : expected) {
-    names.push_back(name);
-    largest = std::max(largest, std::sqrt(brute_einsum({value, value}, Whole({}, {})).data[0]));
+  for (const Round& round : rounds) {
+    for (const auto& [name, value] : round.expected)
+      largest = std::max(largest, std::sqrt(brute_einsum({value, value}, Whole({}, {})).data[0]));
   }
   try {
-    const Values results = run(recipe, model, clusters.of(ranks), names);
-    for (const auto& [name, value] : expected) {
-      const double error = relative_error(results.at(name), value, 1e-3 * largest);
-      if (!(error <= 1e-9))
-        return {Outcome::failed, fmt::format("'{}' is off by {:.3g}", name, error)};
+    const std::vector<Values> results = run(recipe, model, clusters.of(ranks), rounds);
+    for (size_t r = 0; r < rounds.size(); ++r) {
+      for (const auto& [name, value] : rounds[r].expected) {
+        const double error = relative_error(results[r].at(name), value, 1e-3 * largest);
+        if (!(error <= 1e-9)) {
+          return {Outcome::failed,
+                  fmt::format("'{}' is off by {:.3g} in run {}", name, error, r + 1)};
+        }
+      }
     }
     return {};
   } catch (const Error& e) {

@@ -143,7 +143,7 @@ struct BatchOptions {
 
 /// Feeds a Session. What a step gets is a pure function of (source, batch, options, step): the same
 /// for every mesh and layout, with nothing to save in a checkpoint but the step. The source
-/// outlives the Batcher.
+/// outlives the Batcher. Used by one thread at a time.
 class Batcher {
  public:
   /// `batch` examples a step, over all ranks. Throws usage errors for batch < 1, and for one pass
@@ -167,6 +167,7 @@ class Batcher {
   const DataSource& source_;
   int64_t batch_;
   BatchOptions options_;
+  mutable DataBox box_;  ///< of feed(), whose memory is used again
 };
 
 }  // namespace tessera

@@ -25,6 +25,7 @@
 namespace tessera::cpu {
 
 #include "kernels/cpu/pointwise_loops.inc"
+#include "kernels/cpu/pointwise_rows.inc"
 
 const BlockOps kAvx512Ops = {"avx512",
                              find_loop,

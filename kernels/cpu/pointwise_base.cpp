@@ -16,6 +16,7 @@
 namespace tessera::cpu {
 
 #include "kernels/cpu/pointwise_loops.inc"
+#include "kernels/cpu/pointwise_rows.inc"
 
 const BlockOps kBaseOps = {"base",
                            find_loop,

@@ -19,43 +19,76 @@ struct Session::State {
   Program program;
   std::vector<int64_t> scalars;
   std::vector<std::unique_ptr<Executor>> executors;  // one per local rank
-  std::vector<std::string> guards;
   std::vector<Probe> prints, checks;
   std::function<void(const std::string&)> print;
-  int last_function = -1;  ///< whose outputs fetch() reads
+  // What a step needs is made once, for a step allocates nothing.
+  std::vector<int> inputs;                 ///< ports of all functions
+  std::vector<std::vector<int>> readable;  ///< per function: the ports that fetch() reads after it
+  std::vector<std::vector<int>> guards;    ///< per function: ports
+  std::vector<std::vector<Slice>> slices;  ///< per port, of the local ranks; empty until asked for
+  int last_function = -1;
   bool poisoned = false;
 
   explicit State(Cluster& c) : cluster(c) {}
 
-  const Port& port(const std::string& name, const std::vector<int>& among, const char* what) const {
-    std::vector<std::string> names;
-    for (int p : among) {
-      if (program.ports[p].name == name) return program.ports[p];
-      names.push_back(program.ports[p].name);
+  void index_ports(const std::vector<std::string>& guard_names) {
+    for (const Function& f : program.functions)
+      inputs.insert(inputs.end(), f.inputs.begin(), f.inputs.end());
+    for (const Function& f : program.functions) {
+      std::vector<int>& all = readable.emplace_back(f.outputs);
+      all.insert(all.end(), program.stored.begin(), program.stored.end());
+      all.insert(all.end(), inputs.begin(), inputs.end());
+      std::vector<int>& guarded = guards.emplace_back();
+      for (int port : f.outputs) {
+        const std::string& name = program.ports[port].name;
+        if (std::find(guard_names.begin(), guard_names.end(), name) != guard_names.end())
+          guarded.push_back(port);
+      }
     }
+    slices.resize(program.ports.size());
+  }
+
+  int port(const std::string& name, const std::vector<int>& among, const char* what) const {
+    for (int p : among) {
+      if (program.ports[p].name == name) return p;
+    }
+    std::vector<std::string> names;
+    for (int p : among) names.push_back(program.ports[p].name);
     fail(ErrorKind::usage, "the program has no {} '{}'{}", what, name, suggestion(name, names));
   }
-  std::vector<int> inputs() const {
-    std::vector<int> all;
-    for (const Function& f : program.functions)
-      all.insert(all.end(), f.inputs.begin(), f.inputs.end());
+  int input(const std::string& name) const { return port(name, inputs, "input"); }
+  int readable_port(const std::string& name) const {
+    if (last_function >= 0) {
+      return port(name, readable[last_function],
+                  "output of the last run, parameter, state or input");
+    }
+    std::vector<int> all = program.stored;
+    all.insert(all.end(), inputs.begin(), inputs.end());
+    return port(name, all, "parameter, state or input");
+  }
+  const std::vector<Slice>& slices_of(int port) {
+    std::vector<Slice>& all = slices[port];
+    if (all.empty()) {
+      for (auto& executor : executors)
+        all.push_back(slice_of(program, program.ports[port], *executor, scalars));
+    }
     return all;
   }
-  std::vector<int> readable() const {
-    std::vector<int> all;
-    if (last_function >= 0) all = program.functions[last_function].outputs;
-    all.insert(all.end(), program.stored.begin(), program.stored.end());
-    const std::vector<int> in = inputs();
-    all.insert(all.end(), in.begin(), in.end());
-    return all;
+  /// The part of a port that has all of it, if this process has one.
+  const Slice* whole_slice(int port) {
+    const std::vector<Slice>& all = slices_of(port);
+    const auto& axes = program.ports[port].axes;
+    if (std::all_of(axes.begin(), axes.end(), [](const auto& a) { return a.empty(); }))
+      return &all[0];
+    return nullptr;
   }
 
   /// The check_finite() nodes of a function: their scalars are equal on all ranks.
   void require_finite(int f, const Executor& executor) const {
     for (const Probe& p : checks) {
       if (p.function != program.functions[f].name) continue;
-      const double first =
-          *static_cast<const double*>(executor.data(port(p.index, readable(), "scalar")));
+      const Port& port = program.ports[readable_port(p.index)];
+      const double first = *static_cast<const double*>(executor.data(port));
       if (first >= kAllFinite) continue;
       std::vector<int64_t> sizes;
       for (const Dim& d : p.shape) sizes.push_back(d.size);
@@ -73,14 +106,11 @@ struct Session::State {
             "this session failed before and cannot run again; make a new one and load the last "
             "checkpoint");
     last_function = f;
-    std::vector<int> guarded;
-    for (int port : program.functions[f].outputs) {
-      const std::string& name = program.ports[port].name;
-      if (std::find(guards.begin(), guards.end(), name) != guards.end()) guarded.push_back(port);
-    }
     try {
-      cluster.run([&](int rank, Communicator&) {
-        executors[rank]->run(f, guarded, [&] { require_finite(f, *executors[rank]); });
+      cluster.run([this](int rank, Communicator&) {
+        const Executor& executor = *executors[rank];
+        executors[rank]->run(last_function, guards[last_function],
+                             [this, &executor] { require_finite(last_function, executor); });
       });
     } catch (...) {
       poisoned = true;
@@ -128,7 +158,6 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
       "mesh '{}' has {} ranks but there are {}: the product of the axis sizes must be the number "
       "of ranks; use --mesh \"data:{}\", or start {} ranks",
       options.mesh.to_string(), ranks, cluster.size(), cluster.size(), ranks);
-  s.guards = options.guards;
   Observation seen = observe(graph, options);
   s.prints = std::move(seen.prints);
   s.checks = std::move(seen.checks);
@@ -141,6 +170,7 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
                         [threads](const Step& step) { return workspace_bytes(step, threads); },
                         {}};
   s.program = lower(graph, lowering);
+  s.index_ports(options.guards);
   s.scalars.assign(s.program.scalars.size(), 0);
   s.scalars[1] = static_cast<int64_t>(options.seed);
   for (const Port& port : s.program.ports) {
@@ -161,9 +191,9 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
 Session::~Session() = default;
 
 void Session::feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill) {
-  const Port& port = state_->port(input, state_->inputs(), "input");
-  for (auto& executor : state_->executors) {
-    const Slice slice = slice_of(state_->program, port, *executor, state_->scalars);
+  const int p = state_->input(input);
+  const Port& port = state_->program.ports[p];
+  for (const Slice& slice : state_->slices_of(p)) {
     std::memset(slice.data, 0,
                 static_cast<size_t>(port.view.elements() * size_of(port.view.dtype)));
     fill(slice);
@@ -171,16 +201,17 @@ void Session::feed_slices(const std::string& input, const std::function<void(con
 }
 
 void Session::feed(const std::string& input, const Array& whole) {
-  const Port& port = state_->port(input, state_->inputs(), "input");
-  require_matches(port, state_->scalars, whole);
+  require_matches(state_->program.ports[state_->input(input)], state_->scalars, whole);
   feed_slices(input, [&](const Slice& slice) { copy_in(whole, slice); });
 }
 
 void Session::set_size(const std::string& dim, int64_t size) {
   const auto& names = state_->program.scalars;
-  const std::vector<std::string> dims(names.begin() + 2, names.end());
   auto it = std::find(names.begin() + 2, names.end(), dim);
-  require(it != names.end(), "the program has no bounded dim '{}'{}", dim, suggestion(dim, dims));
+  if (it == names.end()) {
+    fail(ErrorKind::usage, "the program has no bounded dim '{}'{}", dim,
+         suggestion(dim, {names.begin() + 2, names.end()}));
+  }
   int64_t bound = 0;
   const int scalar = static_cast<int>(it - names.begin());
   for (const Port& port : state_->program.ports) {
@@ -190,7 +221,9 @@ void Session::set_size(const std::string& dim, int64_t size) {
   }
   require(size >= 1 && size <= bound, "dim '{}' cannot have size {}; it is bounded to 1 .. {}", dim,
           size, bound);
+  if (state_->scalars[scalar] == size) return;
   state_->scalars[scalar] = size;
+  for (auto& slices : state_->slices) slices.clear();
 }
 
 void Session::set_step(int64_t step) { state_->scalars[0] = step; }
@@ -209,12 +242,15 @@ void Session::run(const std::string& function) {
 
 Array Session::fetch(const std::string& name) {
   State& s = *state_;
-  const Port& port =
-      s.port(name, s.readable(), "output of the last run, parameter, state or input");
+  const int p = s.readable_port(name);
+  const Port& port = s.program.ports[p];
   Array whole = array_for(port, s.scalars);
+  if (const Slice* slice = s.whole_slice(p)) {
+    copy_out(*slice, whole);
+    return whole;
+  }
   if (s.cluster.local_ranks() == s.cluster.size()) {
-    for (auto& executor : s.executors) {
-      const Slice slice = slice_of(s.program, port, *executor, s.scalars);
+    for (const Slice& slice : s.slices_of(p)) {
       if (slice.is_owner) copy_out(slice, whole);
     }
     return whole;
@@ -226,6 +262,10 @@ Array Session::fetch(const std::string& name) {
 }
 
 double Session::fetch_scalar(const std::string& name) {
+  const int p = state_->readable_port(name);
+  const Slice* slice = state_->whole_slice(p);
+  if (slice && state_->program.ports[p].view.elements() == 1)
+    return number_at(slice->data, slice->dtype, 0);
   const Array value = fetch(name);
   require(value.elements() == 1, "'{}' has {} elements; fetch_scalar() reads tensors of one", name,
           value.elements());
@@ -233,13 +273,7 @@ double Session::fetch_scalar(const std::string& name) {
 }
 
 std::vector<Slice> Session::slices(const std::string& name) {
-  const Port& port =
-      state_->port(name, state_->readable(), "output of the last run, parameter, state or input");
-  std::vector<Slice> result;
-  for (auto& executor : state_->executors) {
-    result.push_back(slice_of(state_->program, port, *executor, state_->scalars));
-  }
-  return result;
+  return state_->slices_of(state_->readable_port(name));
 }
 
 std::vector<std::string> Session::find(const std::string& function, const std::string& glob) const {
@@ -263,10 +297,9 @@ std::vector<std::string> Session::stored_names() const {
 }
 
 void Session::assign(const std::string& stored, const Array& whole) {
-  const Port& port = state_->port(stored, state_->program.stored, "parameter or state");
-  require_matches(port, state_->scalars, whole);
-  for (auto& executor : state_->executors)
-    copy_in(whole, slice_of(state_->program, port, *executor, state_->scalars));
+  const int p = state_->port(stored, state_->program.stored, "parameter or state");
+  require_matches(state_->program.ports[p], state_->scalars, whole);
+  for (const Slice& slice : state_->slices_of(p)) copy_in(whole, slice);
 }
 
 int64_t Session::persistent_bytes() const { return state_->program.persistent_bytes; }

@@ -1,35 +1,40 @@
 #include "api/slices.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/fail.h"
 
 namespace tessera {
 
-double Array::at(int64_t i) const {
+double Array::at(int64_t i) const { return number_at(bytes.data(), dtype, i); }
+
+double number_at(const void* data, DType dtype, int64_t i) {
   switch (dtype) {
     case DType::float32:
-      return data<float>()[i];
+      return static_cast<const float*>(data)[i];
     case DType::float64:
-      return data<double>()[i];
+      return static_cast<const double*>(data)[i];
     case DType::bfloat16: {
-      const uint32_t bits = static_cast<uint32_t>(data<uint16_t>()[i]) << 16;
+      const uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t*>(data)[i]) << 16;
       float value;
       std::memcpy(&value, &bits, sizeof(value));
       return value;
     }
     case DType::int32:
-      return data<int32_t>()[i];
+      return static_cast<const int32_t*>(data)[i];
     case DType::int64:
-      return static_cast<double>(data<int64_t>()[i]);
+      return static_cast<double>(static_cast<const int64_t*>(data)[i]);
     case DType::uint8:
     case DType::bool_:
-      return data<uint8_t>()[i];
+      return static_cast<const uint8_t*>(data)[i];
   }
   return 0;
 }
 
 namespace {
+
+constexpr size_t kMostDims = 24;
 
 int64_t actual_size(const Port& port, size_t d, const std::vector<int64_t>& scalars) {
   return port.scalars[d] < 0 ? port.sizes[d] : scalars[port.scalars[d]];
@@ -66,10 +71,11 @@ template <class Copy>
 void each_run(const Slice& slice, const std::vector<int64_t>& sizes, Copy copy) {
   const int64_t item = size_of(slice.dtype);
   const size_t rank = sizes.size();
+  check(rank <= kMostDims, "a tensor of {} dims; at most {} are supported", rank, kMostDims);
   for (int64_t v : slice.valid) {
     if (v == 0) return;
   }
-  std::vector<int64_t> index(rank, 0);
+  std::array<int64_t, kMostDims> index{};
   while (true) {
     int64_t local = 0, global = 0;
     for (size_t d = 0; d < rank; ++d) {
@@ -100,15 +106,20 @@ Array array_for(const Port& port, const std::vector<int64_t>& scalars) {
 }
 
 void require_matches(const Port& port, const std::vector<int64_t>& scalars, const Array& whole) {
-  const Array expected = array_for(port, scalars);
-  require(whole.dtype == expected.dtype, "'{}' is {} but the array is {}", port.name,
-          to_string(expected.dtype), to_string(whole.dtype));
-  require(whole.sizes == expected.sizes, "'{}' has the sizes [{}] (dims {}) but the array has [{}]",
-          port.name, fmt::join(expected.sizes, ", "), fmt::join(expected.dims, ", "),
-          fmt::join(whole.sizes, ", "));
-  require(whole.bytes.size() == expected.bytes.size(),
-          "'{}' needs {} bytes but the array holds {} bytes", port.name, expected.bytes.size(),
-          whole.bytes.size());
+  require(whole.dtype == port.view.dtype, "'{}' is {} but the array is {}", port.name,
+          to_string(port.view.dtype), to_string(whole.dtype));
+  bool fits = whole.sizes.size() == port.sizes.size();
+  for (size_t d = 0; fits && d < whole.sizes.size(); ++d)
+    fits = whole.sizes[d] == actual_size(port, d, scalars);
+  if (!fits) {
+    const Array expected = array_for(port, scalars);
+    fail(ErrorKind::usage, "'{}' has the sizes [{}] (dims {}) but the array has [{}]", port.name,
+         fmt::join(expected.sizes, ", "), fmt::join(expected.dims, ", "),
+         fmt::join(whole.sizes, ", "));
+  }
+  const auto bytes = static_cast<size_t>(whole.elements() * size_of(whole.dtype));
+  require(whole.bytes.size() == bytes, "'{}' needs {} bytes but the array holds {} bytes",
+          port.name, bytes, whole.bytes.size());
 }
 
 void copy_in(const Array& whole, const Slice& slice) {

@@ -5,6 +5,7 @@
 // is position s * batch + r, its epoch is the position divided by n, and its example the image of
 // the rest under the permutation of that epoch. No rank needs to know what another one reads.
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "base/fail.h"
@@ -23,20 +24,20 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// What of every example goes to one slice: the box of the field, and the rows.
-struct SlicePart {
-  DataBox box;
-  int64_t first_row = 0, rows = 0, row_stride = 0;
+/// Which rows go to one slice.
+struct SliceRows {
+  int64_t first = 0, count = 0, stride = 0;
   bool empty = false;
 };
 
-SlicePart part_of(const Slice& slice, const DataField& field, const std::string& batch_dim,
-                  int64_t rows) {
+/// The rows of a slice, and in `box` what of every example goes to it.
+SliceRows rows_of(const Slice& slice, const DataField& field, const std::string& batch_dim,
+                  int64_t rows, DataBox& box) {
   require(slice.dtype == field.dtype,
           "[data] the input '{}' is {}, but the data has {}; declare the input with that dtype",
           field.name, to_string(slice.dtype), to_string(field.dtype));
-  SlicePart part;
-  part.box.data = slice.data;
+  SliceRows part;
+  for (auto* list : {&box.offset, &box.extent, &box.strides}) list->clear();
   auto position = [&](const std::string& dim) {
     const auto it = std::find(slice.dims.begin(), slice.dims.end(), dim);
     require(it != slice.dims.end(),
@@ -56,20 +57,20 @@ SlicePart part_of(const Slice& slice, const DataField& field, const std::string&
   for (const Dim& dim : field.dims) {
     const size_t d = position(dim.name);
     require_within(d, dim.size, "data");
-    part.box.offset.push_back(slice.offset[d]);
-    part.box.extent.push_back(slice.valid[d]);
-    part.box.strides.push_back(slice.strides[d]);
+    box.offset.push_back(slice.offset[d]);
+    box.extent.push_back(slice.valid[d]);
+    box.strides.push_back(slice.strides[d]);
   }
   const size_t b = position(batch_dim);
   require_within(b, rows, "batch");
-  part.first_row = slice.offset[b];
-  part.rows = slice.valid[b];
-  part.row_stride = slice.strides[b];
-  require(slice.dims.size() == field.dims.size() + 1,
-          "[data] the input '{}' has the dims [{}], more than the data: '{}'{}{}", field.name,
-          fmt::join(slice.dims, ", "), batch_dim, field.dims.empty() ? "" : " and those of ",
-          field.dims.empty() ? "" : Shape(field.dims).to_string());
-  return part;
+  part.first = slice.offset[b];
+  part.count = slice.valid[b];
+  part.stride = slice.strides[b];
+  if (slice.dims.size() == field.dims.size() + 1) return part;
+  fail(ErrorKind::usage, "[data] the input '{}' has the dims [{}], more than the data: '{}'{}{}",
+       field.name, fmt::join(slice.dims, ", "), batch_dim,
+       field.dims.empty() ? "" : " and those of ",
+       field.dims.empty() ? "" : Shape(field.dims).to_string());
 }
 
 }  // namespace
@@ -145,16 +146,17 @@ int64_t Batcher::feed(Session& session, int64_t step) const {
   const bool sees_all = session.cluster().local_ranks() == session.cluster().size();
   for (size_t f = 0; f < fields.size(); ++f) {
     int64_t end = 0;
-    session.feed_slices(fields[f].name, [&](const Slice& slice) {
-      SlicePart part = part_of(slice, fields[f], options_.dim, count);
-      if (part.rows > 0) end = std::max(end, part.first_row + part.rows);
+    const auto fill = [&](const Slice& slice) {
+      const SliceRows part = rows_of(slice, fields[f], options_.dim, count, box_);
+      if (part.count > 0) end = std::max(end, part.first + part.count);
       if (part.empty) return;
       auto* data = static_cast<std::byte*>(slice.data);
-      for (int64_t r = 0; r < part.rows; ++r) {
-        part.box.data = data + r * part.row_stride * size_of(slice.dtype);
-        source_.read(example(step, part.first_row + r), static_cast<int>(f), part.box);
+      for (int64_t r = 0; r < part.count; ++r) {
+        box_.data = data + r * part.stride * size_of(slice.dtype);
+        source_.read(example(step, part.first + r), static_cast<int>(f), box_);
       }
-    });
+    };
+    session.feed_slices(fields[f].name, std::cref(fill));
     require(
         !sees_all || end == count,
         "[data] the input '{}' takes {} rows of '{}', but a batch has {}; give both the same size",

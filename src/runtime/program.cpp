@@ -62,11 +62,11 @@ int row_dim(const PointwiseProgram& program) {
 }
 
 int Program::function(const std::string& name) const {
-  std::vector<std::string> names;
   for (size_t i = 0; i < functions.size(); ++i) {
     if (functions[i].name == name) return static_cast<int>(i);
-    names.push_back(functions[i].name);
   }
+  std::vector<std::string> names;
+  for (const Function& f : functions) names.push_back(f.name);
   fail(ErrorKind::usage, "the program has no function '{}'{}", name, suggestion(name, names));
 }
 
