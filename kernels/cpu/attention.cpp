@@ -94,6 +94,15 @@ class Attention final : public Kernel {
     std::sort(dims.rbegin(), dims.rend());
     for (int64_t d : dims) loops_.remove_dim(static_cast<int>(d));
     for (size_t i = 0; i < operands(); ++i) add_copy(i);
+    for (size_t i = 1; plan_.backward && i < 3; ++i) {
+      std::vector<int64_t> sizes = args.out[i].sizes;
+      for (size_t d = 0; d < sizes.size(); ++d) {
+        if (args.out[i].strides[d] == 0) sizes[d] = std::min<int64_t>(sizes[d], 1);
+      }
+      sums_.push_back(make_nest(sizes, {args.out[i].strides}));
+    }
+    index_.resize(loops_.sizes.size());
+    offsets_.resize(operands());
   }
 
   void run() override {
@@ -130,18 +139,17 @@ class Attention final : public Kernel {
     first_key_ = eval(args_, 1);
     if (loops_.elements() == 0 || plan_.length == 0) return;
     if (plan_.backward) zero_shared<T>();
-    std::vector<int64_t>& index = index_;
-    index.assign(loops_.sizes.size(), 0);
-    offsets_.assign(operands(), 0);
+    std::fill(index_.begin(), index_.end(), 0);
+    std::fill(offsets_.begin(), offsets_.end(), 0);
     while (true) {
       run_index<T, W>();
       int d = loops_.rank() - 1;
       for (; d >= 0; --d) {
         for (size_t i = 0; i < operands(); ++i) offsets_[i] += loops_.strides[i][d];
-        if (++index[d] < loops_.sizes[d]) break;
+        if (++index_[d] < loops_.sizes[d]) break;
         for (size_t i = 0; i < operands(); ++i)
           offsets_[i] -= loops_.strides[i][d] * loops_.sizes[d];
-        index[d] = 0;
+        index_[d] = 0;
       }
       if (d < 0) return;
     }
@@ -150,14 +158,9 @@ class Attention final : public Kernel {
   /// Gradients of key and value are sums over the loops that their tensors lack.
   template <class T>
   void zero_shared() {
-    for (const TensorArg& out : {args_.out[1], args_.out[2]}) {
-      std::vector<int64_t> sizes = out.sizes;
-      for (size_t d = 0; d < sizes.size(); ++d) {
-        if (out.strides[d] == 0) sizes[d] = std::min<int64_t>(sizes[d], 1);
-      }
-      const Nest all = make_nest(sizes, {out.strides});
-      for_each<1>(all, all.rank(),
-                  [&](const auto& at) { static_cast<T*>(out.data)[at[0]] = store_as<T>(0); });
+    for (size_t i = 0; i < 2; ++i) {
+      T* out = static_cast<T*>(args_.out[i + 1].data);
+      for_each<1>(sums_[i], sums_[i].rank(), [&](const auto& at) { out[at[0]] = store_as<T>(0); });
     }
   }
 
@@ -271,6 +274,7 @@ class Attention final : public Kernel {
   size_t args_in_ = 0;
   Nest loops_;  ///< operands, then results
   std::vector<StridedCopy> copies_;
+  std::vector<Nest> sums_;  ///< all elements of the gradients of key and value
   std::vector<int64_t> index_, offsets_;
   int64_t first_query_ = 0, first_key_ = 0;
 };
