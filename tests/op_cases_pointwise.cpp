@@ -85,7 +85,7 @@ void add_unary(std::vector<OpCase>& rows) {
                     Tensor y = check_finite(print(in[0] * in[0], "square"), "square");
                     return {y, check_finite(sum_all(y))};
                   }});
-  rows.push_back(unary("gelu_grad", gelu_grad, -3, 3, false));
+  rows.push_back(unary("gelu_grad", gelu_grad, -3, 3));
   rows.push_back(unary("stop_gradient", stop_gradient, -3, 3, false));
   rows.push_back(
       {"logical_not", {flags("x", {a, b})}, {"a", "b"}, [](Graph&, const Tensors& in) -> Tensors {

@@ -75,6 +75,16 @@ Tensor num(const Tensor& like, double v) { return constant(like.graph(), v, like
     [[maybe_unused]] const Tensor& g = c.grads[0]; \
     return Grads{expr};                            \
   }
+/// The second derivative of gelu(x) = x s, s = sigmoid(v), v = c (x + b x^3):
+/// s (1 - s) (2 v' + x ((1 - 2 s) v'^2 + v'')).
+Tensor gelu_second(const Tensor& x) {
+  constexpr double c = 1.5957691216057308, b = 0.044715;
+  Tensor s = sigmoid((x + x * square(x) * b) * c);
+  Tensor slope = (square(x) * (3 * b) + 1.0) * c;
+  Tensor bend = (1.0 - s * 2.0) * square(slope) + x * (6 * b * c);
+  return s * (1.0 - s) * (slope * 2.0 + x * bend);
+}
+
 #define UNARY(id, inferred, lin, ...)                \
   extern const Op k_##id = {.name = #id,             \
                             .infer = inferred,       \
@@ -101,7 +111,7 @@ UNARY(sigmoid, infer_float, 0u, GRAD(g*(y*(1.0 - y))))
 UNARY(softplus, infer_float, 0u, GRAD(g* sigmoid(x)))
 UNARY(relu, infer_any, 0u, GRAD(where(x > 0.0, g, num(g, 0))))
 UNARY(gelu, infer_float, 0u, GRAD(g* gelu_grad(x)))
-UNARY(gelu_grad, infer_float, 0u, nullptr)
+UNARY(gelu_grad, infer_float, 0u, GRAD(g* gelu_second(x)))
 UNARY(erf, infer_float, 0u, GRAD(g*(exp(-square(x)) * (2 / std::sqrt(M_PI)))))
 UNARY(erf_inv, infer_float, 0u, GRAD(g*(exp(square(y)) * (std::sqrt(M_PI) / 2))))
 UNARY(floor, infer_float, 0u, nullptr)
