@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/graph.h"
+#include "tessera/host.h"
 
 namespace tessera {
 
@@ -88,6 +89,10 @@ struct Op {
   /// in.
   bool pointwise = false;
   Code code = {};
+  /// An op of a user's own that is not a composite, or the whole of one that is (used where no
+  /// `inside` factor is split or padded): what computes it on a rank's slices. Nothing else is
+  /// needed but `infer`; see host.h.
+  HostFunction host = nullptr;
   /// Everything else: fills in the step. Null: kernel `name` over aligned views (see ir/emit.h).
   void (*emit)(EmitCall& call) = nullptr;
   /// The results are the operand's memory in another shape; no step is needed when layouts agree.
@@ -98,6 +103,8 @@ struct Op {
 
 /// The index space of a call: declared, derived from the body, or by name.
 IndexSpace index_space(const OpCall& call);
+/// The index space by name, whatever the op declares: what a `factors` function starts from.
+IndexSpace index_space_by_name(const OpCall& call);
 
 /// All ops of the library: what tests iterate over.
 const std::vector<const Op*>& all_ops();

@@ -25,6 +25,9 @@ std::unique_ptr<Kernel> bind_top_k(const KernelArgs& args);
 std::unique_ptr<Kernel> bind_window(const KernelArgs& args);
 std::unique_ptr<Kernel> bind_fold(const KernelArgs& args);
 
+/// An op with a function of the user's: see tessera/host.h.
+std::unique_ptr<Kernel> bind_host(const KernelArgs& args);
+
 /// "attention" and "attention_grad": the number of results tells them apart.
 std::unique_ptr<Kernel> bind_attention(const KernelArgs& args);
 int64_t attention_workspace(const Step& step);

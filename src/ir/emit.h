@@ -38,4 +38,7 @@ std::vector<int> all_factors(const EmitCall& call);
 /// Fills step.in and step.out with views over all factors of the space (the default of Op::emit).
 void emit_aligned(EmitCall& call);
 
+/// The step of an op with a host function: aligned views, and the factors.
+void emit_host(EmitCall& call);
+
 }  // namespace tessera

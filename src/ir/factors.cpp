@@ -27,7 +27,9 @@ bool mentions(const std::vector<std::vector<std::vector<int>>>& operands, int fa
   return false;
 }
 
-IndexSpace by_name(const OpCall& call) {
+}  // namespace
+
+IndexSpace index_space_by_name(const OpCall& call) {
   IndexSpace space;
   auto add = [&](const std::vector<ValueType>& types,
                  std::vector<std::vector<std::vector<int>>>& operands) {
@@ -48,10 +50,12 @@ IndexSpace by_name(const OpCall& call) {
   return space;
 }
 
+namespace {
+
 /// A composite's factors by name, marked `inside` where any node of the body does more than map
 /// over them.
 IndexSpace of_composite(const OpCall& call) {
-  IndexSpace space = by_name(call);
+  IndexSpace space = index_space_by_name(call);
   const Body body = body_of(call);
   for (const Node& node : body.graph.nodes()) {
     if (node.in.empty()) continue;
@@ -70,7 +74,7 @@ IndexSpace of_composite(const OpCall& call) {
 
 IndexSpace index_space(const OpCall& call) {
   if (call.op.factors) return call.op.factors(call);
-  return call.op.body ? of_composite(call) : by_name(call);
+  return call.op.body ? of_composite(call) : index_space_by_name(call);
 }
 
 IndexSpace index_space(const Graph& graph, const Node& node) {
@@ -133,6 +137,23 @@ void emit_aligned(EmitCall& call) {
   }
   for (size_t i = 0; i < call.out.size(); ++i) {
     call.step.out.push_back(align(call, call.out[i], call.space.out[i], factors));
+  }
+}
+
+void emit_host(EmitCall& call) {
+  const Op& op = call.call.op;
+  Step& step = call.step;
+  require(call.space.factors.size() <= kMostHostDims,
+          "[{}] has {} factors; an op with a host function has at most {} ({})", op.name,
+          call.space.factors.size(), kMostHostDims, step.origin.source);
+  emit_aligned(call);
+  step.kernel = "host";
+  step.host.function = op.host;
+  step.host.op = op.name;
+  for (size_t f = 0; f < call.space.factors.size(); ++f) {
+    step.host.dims.push_back({call.space.factors[f].name, call.local[f]});
+    step.exprs.push_back(call.offset[f]);
+    step.exprs.push_back(call.extent[f]);
   }
 }
 

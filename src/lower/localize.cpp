@@ -194,7 +194,8 @@ class Localizer {
     } else {
       step.kernel = std::string(node.op->name);
       step.attrs = node.attrs;
-      node.op->emit ? node.op->emit(call) : emit_aligned(call);
+      const auto emit = node.op->host ? emit_host : node.op->emit ? node.op->emit : emit_aligned;
+      emit(call);
     }
     step.flops = node.op->flops ? node.op->flops(op_call) : out[0].shape.elements();
     std::vector<bool> used(program_.axis_sizes.size(), false);

@@ -202,7 +202,7 @@ class Partitioner {
   }
 
   bool keep_whole(Frame& frame, const Node& node, const OpCall& call, const std::vector<int>& in) {
-    if (!kernels_.count(std::string(node.op->name))) return false;
+    if (!node.op->host && !kernels_.count(std::string(node.op->name))) return false;
     const IndexSpace& space = chooser_.space(call);
     auto clear = [&](const std::vector<std::vector<int>>& dims, const Shape& shape,
                      const TensorLayout& layout) {

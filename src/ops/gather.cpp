@@ -71,9 +71,7 @@ std::vector<ValueType> infer_scatter(const OpCall& call) {
 
 /// By name, with the indexed dim as `role`.
 IndexSpace indexed_space(const OpCall& call, Role role) {
-  Op by_name = call.op;
-  by_name.factors = nullptr;
-  IndexSpace space = index_space(OpCall{by_name, call.in, call.out, call.attrs});
+  IndexSpace space = index_space_by_name(call);
   for (Factor& f : space.factors) {
     if (f.name == call.attrs.get<std::string>("dim")) f.role = role;
   }

@@ -16,9 +16,7 @@ const std::string& dim_of(const Attrs& attrs) { return attrs.get<std::string>("d
 
 /// By name, with `dim` whole; its padding must be the identity of `combiner`.
 IndexSpace whole_space(const OpCall& call, Combiner combiner) {
-  Op by_name = call.op;
-  by_name.factors = nullptr;
-  IndexSpace space = index_space(OpCall{by_name, call.in, call.out, call.attrs});
+  IndexSpace space = index_space_by_name(call);
   for (Factor& f : space.factors) {
     const bool is_k = call.attrs.has("k_name") && f.name == call.attrs.get<std::string>("k_name");
     if (f.name == dim_of(call.attrs) || is_k) f.role = Role::whole, f.combiner = combiner;

@@ -102,6 +102,14 @@ std::string print_pointwise(const PointwiseProgram& pointwise) {
   return text + fmt::format(" -> r{}", fmt::join(pointwise.outputs, ",r"));
 }
 
+/// " huber[batch=4,length=6]"
+std::string print_host(const HostStep& host) {
+  std::string dims;
+  for (const auto& [name, size] : host.dims)
+    dims += fmt::format("{}{}={}", dims.empty() ? "" : ",", name, size);
+  return fmt::format(" {}[{}]", host.op, dims);
+}
+
 }  // namespace
 
 std::string to_string(const Program& program, const Step& step) {
@@ -110,6 +118,7 @@ std::string to_string(const Program& program, const Step& step) {
   for (size_t i = 0; i < step.out.size(); ++i)
     text += (i ? ", " : "") + print_view(program, step.out[i]);
   text += " = " + step.kernel;
+  if (step.host.function) text += print_host(step.host);
   if (step.kind == StepKind::collective) {
     text += fmt::format(" #{} over", step.number);
     for (int axis : step.axes) text += " " + program.axis_names[axis];

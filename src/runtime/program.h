@@ -12,6 +12,7 @@
 
 #include "tessera/attrs.h"
 #include "tessera/dtype.h"
+#include "tessera/host.h"
 
 namespace tessera {
 
@@ -170,6 +171,14 @@ struct Origin {
   std::string reason;  ///< collectives and masks: the rule that asks for it
 };
 
+/// What kernel "host" calls. The index space's factors: names and elements here; the step's exprs
+/// are their offsets and extents, two a factor. Printed without the address.
+struct HostStep {
+  HostFunction function = nullptr;
+  std::string op;
+  std::vector<std::pair<std::string, int64_t>> dims;
+};
+
 enum class StepKind : uint8_t { compute, collective, wait };
 
 /// compute: kernel `kernel` reads `in`, writes `out`. collective: starts the collective `kernel`
@@ -183,6 +192,7 @@ struct Step {
   Attrs attrs;
   std::vector<IntExpr> exprs;
   PointwiseProgram pointwise;
+  HostStep host;
   std::vector<int> axes;
   Combiner combiner = Combiner::sum;
   int number = -1;          ///< of a collective
