@@ -41,4 +41,12 @@ struct Array {
   double at(int64_t i) const;
 };
 
+/// A whole tensor in someone else's memory. Strides in elements, of any sign and order; none:
+/// row-major.
+struct ArrayView {
+  const void* data = nullptr;
+  DType dtype = DType::float32;
+  std::vector<int64_t> sizes, strides;
+};
+
 }  // namespace tessera

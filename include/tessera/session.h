@@ -72,6 +72,9 @@ class Session {
   /// error for a wrong name, dtype or number of elements. With bounded dims `whole` has the sizes
   /// set by set_size(). Local.
   void feed(const std::string& input, const Array& whole);
+  /// The same from memory of the caller's, which is read during the call only and goes straight to
+  /// the slices, whatever the strides.
+  void feed(const std::string& input, const ArrayView& whole);
   /// Fills an input slice by slice: `fill` is called for each local rank. Padding is zeroed. Local.
   void feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill);
   /// The actual size of a bounded dim for the next runs; the same in every process. Local.

@@ -205,6 +205,11 @@ void Session::feed(const std::string& input, const Array& whole) {
   feed_slices(input, [&](const Slice& slice) { copy_in(whole, slice); });
 }
 
+void Session::feed(const std::string& input, const ArrayView& whole) {
+  require_matches(state_->program.ports[state_->input(input)], state_->scalars, whole);
+  feed_slices(input, [&](const Slice& slice) { copy_in(whole, slice); });
+}
+
 void Session::set_size(const std::string& dim, int64_t size) {
   const auto& names = state_->program.scalars;
   auto it = std::find(names.begin() + 2, names.end(), dim);

@@ -66,12 +66,23 @@ Slice slice_at(const Program& program, const Port& port, std::span<const int> co
   return slice;
 }
 
-/// Calls copy(slice bytes, whole bytes, bytes) for each run along the last dim.
+using Strides = std::array<int64_t, kMostDims>;
+
+Strides row_major(const std::vector<int64_t>& sizes) {
+  check(sizes.size() <= kMostDims, "a tensor of {} dims; at most {} are supported", sizes.size(),
+        kMostDims);
+  Strides strides{};
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0; stride *= sizes[d]) strides[d] = stride;
+  return strides;
+}
+
+/// Calls copy(slice bytes, whole bytes, elements) for each run along the last dim, with the strides
+/// of the whole.
 template <class Copy>
-void each_run(const Slice& slice, const std::vector<int64_t>& sizes, Copy copy) {
+void each_run(const Slice& slice, const Strides& strides, Copy copy) {
   const int64_t item = size_of(slice.dtype);
-  const size_t rank = sizes.size();
-  check(rank <= kMostDims, "a tensor of {} dims; at most {} are supported", rank, kMostDims);
+  const size_t rank = slice.valid.size();
   for (int64_t v : slice.valid) {
     if (v == 0) return;
   }
@@ -80,10 +91,10 @@ void each_run(const Slice& slice, const std::vector<int64_t>& sizes, Copy copy) 
     int64_t local = 0, global = 0;
     for (size_t d = 0; d < rank; ++d) {
       local += index[d] * slice.strides[d];
-      global = global * sizes[d] + slice.offset[d] + index[d];
+      global += (slice.offset[d] + index[d]) * strides[d];
     }
     const int64_t run = rank == 0 ? 1 : slice.valid[rank - 1];
-    copy(static_cast<std::byte*>(slice.data) + local * item, global * item, run * item);
+    copy(static_cast<std::byte*>(slice.data) + local * item, global * item, run);
     size_t d = rank == 0 ? 0 : rank - 1;
     while (d > 0 && ++index[d - 1] == slice.valid[d - 1]) index[--d] = 0;
     if (d == 0) return;
@@ -105,32 +116,63 @@ Array array_for(const Port& port, const std::vector<int64_t>& scalars) {
   return Array(port.view.dtype, port.dims, std::move(sizes));
 }
 
+void require_matches(const Port& port, const std::vector<int64_t>& scalars, DType dtype,
+                     const std::vector<int64_t>& sizes) {
+  require(dtype == port.view.dtype, "'{}' is {} but the array is {}", port.name,
+          to_string(port.view.dtype), to_string(dtype));
+  bool fits = sizes.size() == port.sizes.size();
+  for (size_t d = 0; fits && d < sizes.size(); ++d)
+    fits = sizes[d] == actual_size(port, d, scalars);
+  if (fits) return;
+  const Array expected = array_for(port, scalars);
+  fail(ErrorKind::usage, "'{}' has the sizes [{}] (dims {}) but the array has [{}]", port.name,
+       fmt::join(expected.sizes, ", "), fmt::join(expected.dims, ", "), fmt::join(sizes, ", "));
+}
+
 void require_matches(const Port& port, const std::vector<int64_t>& scalars, const Array& whole) {
-  require(whole.dtype == port.view.dtype, "'{}' is {} but the array is {}", port.name,
-          to_string(port.view.dtype), to_string(whole.dtype));
-  bool fits = whole.sizes.size() == port.sizes.size();
-  for (size_t d = 0; fits && d < whole.sizes.size(); ++d)
-    fits = whole.sizes[d] == actual_size(port, d, scalars);
-  if (!fits) {
-    const Array expected = array_for(port, scalars);
-    fail(ErrorKind::usage, "'{}' has the sizes [{}] (dims {}) but the array has [{}]", port.name,
-         fmt::join(expected.sizes, ", "), fmt::join(expected.dims, ", "),
-         fmt::join(whole.sizes, ", "));
-  }
+  require_matches(port, scalars, whole.dtype, whole.sizes);
   const auto bytes = static_cast<size_t>(whole.elements() * size_of(whole.dtype));
   require(whole.bytes.size() == bytes, "'{}' needs {} bytes but the array holds {} bytes",
           port.name, bytes, whole.bytes.size());
 }
 
+void require_matches(const Port& port, const std::vector<int64_t>& scalars,
+                     const ArrayView& whole) {
+  require_matches(port, scalars, whole.dtype, whole.sizes);
+  require(whole.strides.empty() || whole.strides.size() == whole.sizes.size(),
+          "'{}' has {} dims but the view has {} strides; give one for each dim, or none for "
+          "row-major",
+          port.name, whole.sizes.size(), whole.strides.size());
+  require(whole.data != nullptr, "the view for '{}' has no data", port.name);
+}
+
 void copy_in(const Array& whole, const Slice& slice) {
-  each_run(slice, whole.sizes, [&](std::byte* local, int64_t global, int64_t bytes) {
-    std::memcpy(local, whole.bytes.data() + global, static_cast<size_t>(bytes));
+  const int64_t item = size_of(slice.dtype);
+  each_run(slice, row_major(whole.sizes), [&](std::byte* local, int64_t global, int64_t n) {
+    std::memcpy(local, whole.bytes.data() + global, static_cast<size_t>(n * item));
+  });
+}
+
+void copy_in(const ArrayView& whole, const Slice& slice) {
+  const auto item = static_cast<size_t>(size_of(slice.dtype));
+  Strides strides = row_major(whole.sizes);
+  std::copy(whole.strides.begin(), whole.strides.end(), strides.begin());
+  const int64_t last = whole.sizes.empty() ? 1 : strides[whole.sizes.size() - 1];
+  each_run(slice, strides, [&](std::byte* local, int64_t global, int64_t n) {
+    const std::byte* from = static_cast<const std::byte*>(whole.data) + global;
+    if (last == 1) {
+      std::memcpy(local, from, static_cast<size_t>(n) * item);
+      return;
+    }
+    const auto step = last * static_cast<int64_t>(item);
+    for (int64_t i = 0; i < n; ++i) std::memcpy(local + i * int64_t(item), from + i * step, item);
   });
 }
 
 void copy_out(const Slice& slice, Array& whole) {
-  each_run(slice, whole.sizes, [&](std::byte* local, int64_t global, int64_t bytes) {
-    std::memcpy(whole.bytes.data() + global, local, static_cast<size_t>(bytes));
+  const int64_t item = size_of(slice.dtype);
+  each_run(slice, row_major(whole.sizes), [&](std::byte* local, int64_t global, int64_t n) {
+    std::memcpy(whole.bytes.data() + global, local, static_cast<size_t>(n * item));
   });
 }
 

@@ -15,7 +15,9 @@ Array array_for(const Port& port, const std::vector<int64_t>& scalars);
 double number_at(const void* data, DType dtype, int64_t i);
 /// Throws a usage error unless `whole` has the dtype and sizes of the port.
 void require_matches(const Port& port, const std::vector<int64_t>& scalars, const Array& whole);
+void require_matches(const Port& port, const std::vector<int64_t>& scalars, const ArrayView& whole);
 void copy_in(const Array& whole, const Slice& slice);
+void copy_in(const ArrayView& whole, const Slice& slice);
 void copy_out(const Slice& slice, Array& whole);
 /// Collective: collects the slices of all ranks into `whole` on each.
 void gather_whole(const Program& program, const Port& port, Executor& executor,
