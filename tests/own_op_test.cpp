@@ -142,6 +142,9 @@ void center(const HostCall& call) {
 constinit const Op kCentered = {
     .name = "centered", .infer = same_type, .body = centered_body, .host = center};
 
+/// A composite called like one of Tessera's that has a kernel.
+constinit const Op kNamesake = {.name = "attention", .infer = same_type, .body = centered_body};
+
 void throw_error(const HostCall&) { throw Error(ErrorKind::usage, "x must be positive"); }
 void throw_other(const HostCall&) { throw std::runtime_error("out of luck"); }
 void ask_for(const HostCall& call) { call.find("aa"); }
@@ -225,6 +228,20 @@ TEST_CASE("an op with a host function is split, masked and differentiated", "[ow
   const OpReport report = test_op(histogram_test(kHistogram));
   INFO(report.to_string());
   CHECK(report.ok());
+}
+
+TEST_CASE("a composite is what it says, whatever it is called", "[own_op][fast]") {
+  OpTest test = test_of(kNamesake, {}, false);
+  test.expect = [](const Values& in) -> Values {
+    std::vector<double> y = in[0];
+    for (size_t i = 0; i < y.size(); i += 6) {
+      double mean = 0;
+      for (size_t k = i; k < i + 6; ++k) mean += y[k] / 6;
+      for (size_t k = i; k < i + 6; ++k) y[k] -= mean;
+    }
+    return {y};
+  };
+  expect_ok(test);
 }
 
 TEST_CASE("an op with a host function sees the run's sizes", "[own_op][fast]") {

@@ -9,12 +9,12 @@
 
 namespace tessera {
 
-std::set<std::string> composite_kernels() {
-  std::set<std::string> names;
+std::set<const Op*> composite_kernels() {
+  std::set<const Op*> kernels;
   for (const Op* op : all_ops()) {
-    if (op->body && find_cpu_kernel(op->name)) names.emplace(op->name);
+    if (op->body && find_cpu_kernel(op->name)) kernels.insert(op);
   }
-  return names;
+  return kernels;
 }
 
 int64_t workspace_bytes(const Step& step, int threads, double least_ns) {

@@ -10,8 +10,10 @@
 
 namespace tessera {
 
+struct Op;
+
 /// Composites that have a kernel of their own.
-std::set<std::string> composite_kernels();
+std::set<const Op*> composite_kernels();
 /// Scratch memory that the kernel of a step needs where `threads` share it in parts of `least_ns`.
 int64_t workspace_bytes(const Step& step, int threads, double least_ns = kLeastPartNs);
 /// Bytes that a compute step reads and writes: of each view, every element once.

@@ -16,7 +16,7 @@ struct LowerOptions {
   Mesh mesh;
   Layout layout;
   std::vector<FunctionSpec> functions;
-  std::set<std::string> kernels;  ///< composites that the device can run whole
+  std::set<const Op*> kernels;  ///< composites that the device can run whole
   std::function<int64_t(const Step&)>
       workspace_bytes;  ///< what the device's kernel needs; may be empty
   /// Called after each pass with its name and the state as text; may be empty.

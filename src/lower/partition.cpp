@@ -36,7 +36,7 @@ struct Frame {
 
 class Partitioner {
  public:
-  Partitioner(const Graph& graph, const HomeLayouts& homes, const std::set<std::string>& kernels)
+  Partitioner(const Graph& graph, const HomeLayouts& homes, const std::set<const Op*>& kernels)
       : graph_(graph), homes_(homes), chooser_(homes), kernels_(kernels) {}
 
   void run(const FunctionSpec& spec) {
@@ -202,7 +202,7 @@ class Partitioner {
   }
 
   bool keep_whole(Frame& frame, const Node& node, const OpCall& call, const std::vector<int>& in) {
-    if (!node.op->host && !kernels_.count(std::string(node.op->name))) return false;
+    if (!node.op->host && !kernels_.count(node.op)) return false;
     const IndexSpace& space = chooser_.space(call);
     auto clear = [&](const std::vector<std::vector<int>>& dims, const Shape& shape,
                      const TensorLayout& layout) {
@@ -370,7 +370,7 @@ class Partitioner {
   const Graph& graph_;
   const HomeLayouts& homes_;
   Chooser chooser_;
-  const std::set<std::string>& kernels_;
+  const std::set<const Op*>& kernels_;
   Flow flow_;
   std::unordered_map<std::string, int> moved_;
   std::unordered_map<std::string, std::vector<int>> seen_;
@@ -379,7 +379,7 @@ class Partitioner {
 }  // namespace
 
 Flow partition(const Graph& graph, const HomeLayouts& homes,
-               const std::vector<FunctionSpec>& functions, const std::set<std::string>& kernels) {
+               const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels) {
   Partitioner partitioner(graph, homes, kernels);
   if (!graph.stored().empty()) partitioner.run_init();
   for (const FunctionSpec& spec : functions) partitioner.run(spec);

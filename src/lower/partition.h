@@ -11,10 +11,10 @@
 
 namespace tessera {
 
-/// Lowers the functions of a graph to slices. A composite is kept whole where `kernels` has its
-/// name and nothing that its body reduces over is split or padded; elsewhere its body takes its
+/// Lowers the functions of a graph to slices. A composite is kept whole where `kernels` has it
+/// and nothing that its body reduces over is split or padded; elsewhere its body takes its
 /// place.
 Flow partition(const Graph& graph, const HomeLayouts& homes,
-               const std::vector<FunctionSpec>& functions, const std::set<std::string>& kernels);
+               const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels);
 
 }  // namespace tessera

@@ -4,7 +4,9 @@
 #include <tessera/cli.h>
 #include <tessera/data.h>
 #include <tessera/explain.h>
+#include <tessera/interop/dlpack.h>
 #include <tessera/tessera.h>
+#include <tessera/testing.h>
 
 #include <cstdio>
 
