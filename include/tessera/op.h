@@ -95,8 +95,6 @@ struct Op {
   HostFunction host = nullptr;
   /// Everything else: fills in the step. Null: kernel `name` over aligned views (see ir/emit.h).
   void (*emit)(EmitCall& call) = nullptr;
-  /// The results are the operand's memory in another shape; no step is needed when layouts agree.
-  bool is_alias = false;
   /// Its kernel needs row-major operands without gaps.
   bool contiguous = false;
 };

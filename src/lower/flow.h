@@ -65,8 +65,6 @@ struct FlowFunction {
 struct Flow {
   std::vector<FlowValue> values;
   std::vector<FlowFunction> functions;
-  std::vector<std::string>
-      notes;  ///< what explain lists: rules without effect, redundant compute, padding waste
 };
 
 /// One line a node, for --print-after.

@@ -95,8 +95,7 @@ extern const Op kReshape = {.name = "reshape",
                             .gradient = [](const GradCall& c) -> std::vector<Tensor> {
                               return {reshape(c.grads[0], c.in[0].shape())};
                             },
-                            .emit = emit_copy,
-                            .is_alias = true};
+                            .emit = emit_copy};
 
 Tensor transpose(Tensor x, const Shape& shape, Loc at) {
   return one(x.graph(), kTranspose, {x}, source_attrs(shape, x.dtype()), at);
