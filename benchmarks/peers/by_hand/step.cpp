@@ -3,8 +3,11 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <new>
 
 #include "loops.h"
@@ -26,18 +29,54 @@ struct Matrix {
   bool transposed = false;
 };
 
-/// c[m, n] = alpha a[m, k] b[k, n].
-void multiply(int m, int n, int k, Matrix a, Matrix b, float* c, int c_row, float alpha = 1) {
+struct Product {
+  int m, n, k;
+  Matrix a, b;
+  float* c;
+  int c_row;
+  float alpha;
+};
+
+void by_openblas(const Product& p) {
+  cblas_sgemm(CblasRowMajor, p.a.transposed ? CblasTrans : CblasNoTrans,
+              p.b.transposed ? CblasTrans : CblasNoTrans, p.m, p.n, p.k, p.alpha, p.a.data, p.a.row,
+              p.b.data, p.b.row, 0, p.c, p.c_row);
+}
+
 #ifdef TESSERA_HAVE_DNNL
-  if (m >= 128) {  // OpenBLAS starts faster
-    dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, alpha, a.data, a.row,
-               b.data, b.row, 0, c, c_row);
-    return;
+void by_onednn(const Product& p) {
+  dnnl_sgemm(p.a.transposed ? 'T' : 'N', p.b.transposed ? 'T' : 'N', p.m, p.n, p.k, p.alpha,
+             p.a.data, p.a.row, p.b.data, p.b.row, 0, p.c, p.c_row);
+}
+
+/// Which library is faster: the least of five times each.
+bool onednn_is_faster(const Product& p) {
+  auto seconds = [&](void (*library)(const Product&)) {
+    const auto start = std::chrono::steady_clock::now();
+    library(p);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  double onednn = 1e30, openblas = 1e30;
+  for (int i = 0; i < 5; ++i) {
+    onednn = std::min(onednn, seconds(by_onednn));
+    openblas = std::min(openblas, seconds(by_openblas));
   }
+  return onednn < openblas;
+}
 #endif
-  cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans,
-              b.transposed ? CblasTrans : CblasNoTrans, m, n, k, alpha, a.data, a.row, b.data,
-              b.row, 0, c, c_row);
+
+/// c[m, n] = alpha a[m, k] b[k, n], by the library that was faster at the first product like it.
+void multiply(int m, int n, int k, Matrix a, Matrix b, float* c, int c_row, float alpha = 1) {
+  const Product p = {m, n, k, a, b, c, c_row, alpha};
+#ifdef TESSERA_HAVE_DNNL
+  using Key = std::array<int, 8>;
+  static std::map<Key, bool> faster;
+  const Key key = {m, n, k, a.row, b.row, c_row, a.transposed, b.transposed};
+  auto it = faster.find(key);
+  if (it == faster.end()) it = faster.emplace(key, onednn_is_faster(p)).first;
+  if (it->second) return by_onednn(p);
+#endif
+  by_openblas(p);
 }
 
 /// y[tokens, out] = x[tokens, in] w[in, out].
