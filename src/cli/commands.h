@@ -22,8 +22,9 @@ struct Arguments {
   int64_t save_every = 0, keep = 3, tokens = 200, steps = -1, dump_every = 1, threads = -1;
   double timeout = 120, temperature = 0.8, tolerance = -1;
   bool resume = false;
-  std::string layouts = "all", print_after;
-  std::vector<std::string> words;  ///< bench: what to measure; compare: [MODEL] A B
+  std::string layouts = "all", print_after, dtype = "float32";
+  std::vector<int64_t> sizes;      ///< bench
+  std::vector<std::string> words;  ///< bench: WHAT [MODEL]; compare: [MODEL] A B
 };
 
 /// A model with its resolved configuration on a cluster.
@@ -99,5 +100,6 @@ int info(const Arguments& args);
 int verify(const Arguments& args, const std::vector<ModelSpec>& models);
 int explain(const Arguments& args, const std::vector<ModelSpec>& models);
 int compare(const Arguments& args, const std::vector<ModelSpec>& models);
+int bench(const Arguments& args, const std::vector<ModelSpec>& models);
 
 }  // namespace tessera::cli

@@ -118,6 +118,31 @@ void add_compare(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
   add_json(compare, a);
 }
 
+template <class Add>
+void add_bench(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
+  CLI::App* bench =
+      add("bench", "times of a product, a collective or a training step, and their rates",
+          "tessera bench all_reduce --mesh data:2 --size 1024 1048576\n"
+          "  mpirun -n 2 tessera bench matmul --size 2048 --threads 1 --layout depth:ranks\n"
+          "  tessera bench train gpt --mesh data:2 --set layers=2",
+          [&] { return cli::bench(a, models); });
+  bench
+      ->add_option("WHAT [MODEL]", a.words,
+                   "matmul, all_reduce, all_gather, reduce_scatter, all_to_all; or train and a "
+                   "model (gpt), with its dims in --set")
+      ->expected(1, 2)
+      ->required();
+  add_job(bench, a);
+  bench->add_option("--layout", a.layout,
+                    "of train; of matmul over dims rows, depth and cols (rows split)");
+  bench->add_option("--size", a.sizes,
+                    "rows, columns and depth of matmul (1024); elements of a collective (1048576)");
+  bench->add_option("--steps", a.steps, "runs to take the median of, after three (20)");
+  bench->add_option("--dtype", a.dtype,
+                    "of matmul and collectives: float32, float64 or bfloat16; train: --set dtype=");
+  add_json(bench, a);
+}
+
 /// One line, with the nearest flag or command for one that is unknown.
 std::string command_line_error(CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
@@ -182,6 +207,7 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
   add_json(generate, a);
   add_checks(add, a, models);
   add_compare(add, a, models);
+  add_bench(add, a, models);
   return commands;
 }
 

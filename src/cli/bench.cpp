@@ -1,0 +1,274 @@
+// bench: how long a product, a collective or a training step takes on this machine, through the
+// public API: what is timed is what a Program of a user's own runs.
+#include <algorithm>
+#include <chrono>
+
+#include "base/fail.h"
+#include "cli/commands.h"
+#include "cli/report.h"
+#include "tessera/tessera.h"
+
+namespace tessera::cli {
+
+namespace {
+
+constexpr int kWarmup = 3;
+
+const std::vector<std::string> kKinds = {"matmul",         "all_reduce", "all_gather",
+                                         "reduce_scatter", "all_to_all", "train"};
+
+/// What there is to run, but for its ranks.
+struct Work {
+  Graph graph;
+  std::vector<FunctionSpec> functions;
+  Layout layout;
+};
+
+std::string axes_of(const Mesh& mesh) {
+  std::vector<std::string> names;
+  for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
+  return fmt::format("{}", fmt::join(names, "+"));
+}
+
+Tensor random_parameter(Graph& g, const char* name, const Shape& shape, DType dtype) {
+  return g.parameter(name, shape, nn::normal(1), dtype);
+}
+
+/// The product of two square matrices; by default each rank has some of the rows.
+void build_matmul(Work& work, const Mesh& mesh, int64_t size, DType dtype,
+                  const std::string& layout) {
+  const Dim rows("rows", size), depth("depth", size), cols("cols", size);
+  const Tensor a = random_parameter(work.graph, "a", {rows, depth}, dtype);
+  const Tensor b = random_parameter(work.graph, "b", {depth, cols}, dtype);
+  work.functions = {{"run", {einsum({a, b}, {rows, cols}).named("c")}, false}};
+  work.layout = Layout::parse(layout.empty() ? "rows:" + axes_of(mesh) : layout);
+}
+
+/// A value of `size` elements whose layout, or whose sum over the ranks, asks for that collective
+/// over all of them: a step an axis where the Program goes axis by axis.
+void build_collective(Work& work, const Mesh& mesh, const std::string& kind, int64_t size,
+                      DType dtype) {
+  const int64_t ranks = mesh.size();
+  const Dim pieces("pieces", ranks), elements("elements", size), parts("parts", size);
+  Graph& g = work.graph;
+  std::string split = "parts";
+  Tensor y;
+  if (kind == "all_reduce" || kind == "reduce_scatter") {
+    y = reduce_sum(random_parameter(g, "x", {pieces, elements}, dtype), {"pieces"});
+    split = "pieces";
+    if (kind == "reduce_scatter") {
+      y = rename(y, "elements", "parts");
+      split = "pieces,parts";
+    }
+  } else if (kind == "all_gather") {
+    y = rename(random_parameter(g, "x", {parts}, dtype), "parts", "elements");
+  } else {
+    const Dim rows("rows", ranks), along("along", size / ranks), across("across", size / ranks);
+    y = reshape(random_parameter(g, "x", {pieces, along}, dtype), {rows, across});
+    split = "pieces,across";
+  }
+  work.functions = {{"run", {y.named("y")}, false}};
+  work.layout = Layout::parse(split + ":" + axes_of(mesh));
+}
+
+struct Times {
+  double median = 0, least = 0;  ///< seconds
+};
+
+/// `once` gives the seconds of one run.
+template <class Once>
+Times times_of(int64_t repeats, const Once& once) {
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < repeats + kWarmup; ++i) {
+    const double one = once();
+    if (i >= kWarmup) seconds.push_back(one);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return {seconds[seconds.size() / 2], seconds[0]};
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Seconds that `kind` took in all runs so far, and the bytes that a rank sends in one. An
+/// all-to-all over several axes may be one exchange of slices.
+std::pair<double, int64_t> profiled(const Session& session, const std::string& kind) {
+  double seconds = 0;
+  int64_t bytes = 0, steps = 0;
+  for (const StepTime& row : session.profile()) {
+    const bool is_kind = row.kernel == kind || (kind == "all_to_all" && row.kernel == "exchange");
+    if (!is_kind && row.kernel != "wait") continue;
+    seconds += row.seconds;
+    if (is_kind) bytes += row.bytes, ++steps;
+  }
+  if (steps == 0)
+    fail(ErrorKind::internal, "bench: the layout makes no step '{}'; the Program is\n{}", kind,
+         session.program_text());
+  return {seconds, bytes};
+}
+
+class Bench {
+ public:
+  Bench(const Arguments& args, const std::string& kind)
+      : args_(args), kind_(kind), repeats_(args.steps > 0 ? args.steps : 20) {
+    mesh_ = Mesh::parse(args.mesh.empty() ? fmt::format("ranks:{}", std::max(1, launched_ranks()))
+                                          : args.mesh);
+    dtype_ = parse_dtype(args.dtype.c_str());
+    require(is_floating(dtype_), "--dtype {}: bench knows float32, float64 and bfloat16",
+            args.dtype);
+    report_ = {{"what", kind}, {"steps", repeats_}, {"results", nlohmann::json::array()}};
+  }
+
+  void products_or_collectives() {
+    Cluster cluster = make_cluster(mesh_.size());
+    std::vector<int64_t> sizes = args_.sizes;
+    const bool product = kind_ == "matmul";
+    if (sizes.empty()) sizes = {product ? 1024 : 1 << 20};
+    head(cluster, mesh_, fmt::format("{} in {}", kind_, args_.dtype));
+    for (int64_t size : sizes) product ? matmul(cluster, size) : collective(cluster, size);
+  }
+
+  void train(const std::vector<ModelSpec>& models) {
+    Arguments args = args_;
+    args.model = args_.words.size() > 1 ? args_.words[1] : "gpt";
+    const Job job = resolve(args, models, false);
+    Trainer t;
+    build_trainer(job, t, false);
+    Cluster cluster = make_cluster(job.mesh.size());
+    Session session(t.graph, cluster, {job.mesh, job.layout, t.functions, 0, threads_of(job)});
+    feed_examples(session, t.model, 0);
+    feed_scalar(session, t.lr, learning_rate(job, 0));
+    const Times times = times_of(repeats_, [&] {
+      const double start = now();
+      session.run("train");
+      session.fetch_scalar(t.model.loss.name());
+      return now() - start;
+    });
+    const double tokens =
+        static_cast<double>(job.config.integer("train.batch") * job.spec->tokens(job.config));
+    const double flops = static_cast<double>(session.flops("train")) * job.mesh.size();
+    head(cluster, job.mesh,
+         fmt::format("training {} in {}, layout {}", job.spec->name, job.config.text("train.dtype"),
+                     job.layout.to_string()));
+    result(times,
+           {{"tokens_per_s", tokens / times.median}, {"gflops_per_s", flops / times.median / 1e9}});
+  }
+
+  void finish() const {
+    if (is_root_) write_report(args_.json, report_);
+  }
+
+ private:
+  Cluster make_cluster(int ranks) {
+    Cluster cluster = Cluster::from_environment(ranks);
+    cluster.set_timeout(args_.timeout);
+    is_root_ = cluster.is_root();
+    return cluster;
+  }
+
+  void head(Cluster& cluster, const Mesh& mesh, const std::string& what) {
+    report_["mesh"] = mesh.to_string();
+    report_["ranks"] = mesh.size();
+    report_["backend"] = cluster.backend();
+    if (is_root_)
+      fmt::print("{} on mesh {} ({} ranks, {}), {} runs\n", what, mesh.to_string(), mesh.size(),
+                 cluster.backend(), repeats_);
+  }
+
+  void result(const Times& times, nlohmann::json rates) {
+    if (is_root_) {
+      if (rates.contains("size")) fmt::print("  {:>9}", rates["size"].get<int64_t>());
+      fmt::print("  median {:.4f} ms, least {:.4f} ms", times.median * 1e3, times.least * 1e3);
+      if (rates.contains("tokens_per_s"))
+        fmt::print(", {:.0f} tokens/s", rates["tokens_per_s"].get<double>());
+      if (rates.contains("gflops_per_s"))
+        fmt::print(", {:.1f} GFLOP/s", rates["gflops_per_s"].get<double>());
+      if (rates.contains("gbytes_per_s"))
+        fmt::print(", {} bytes sent by a rank, {:.2f} GB/s", rates["bytes"].get<int64_t>(),
+                   rates["gbytes_per_s"].get<double>());
+      fmt::print("\n");
+    }
+    rates["ms"] = times.median * 1e3;
+    rates["least_ms"] = times.least * 1e3;
+    report_["results"].push_back(std::move(rates));
+  }
+
+  CompileOptions options_of(const Work& work) const {
+    return {mesh_, work.layout, work.functions, 0,
+            static_cast<int>(std::max<int64_t>(args_.threads, 0))};
+  }
+
+  void matmul(Cluster& cluster, int64_t size) {
+    require(size > 0, "--size {}: a matrix has at least one row", size);
+    Work work;
+    build_matmul(work, mesh_, size, dtype_, args_.layout);
+    Session session(work.graph, cluster, options_of(work));
+    const Times times = times_of(repeats_, [&] {
+      const double start = now();
+      session.run("run");
+      return now() - start;
+    });
+    const double n = static_cast<double>(size);
+    result(times, {{"size", size}, {"gflops_per_s", 2 * n * n * n / times.median / 1e9}});
+  }
+
+  void collective(Cluster& cluster, int64_t size) {
+    const int64_t ranks = mesh_.size();
+    require(ranks > 1, "{} on mesh '{}' of one rank sends nothing; give a --mesh of several", kind_,
+            mesh_.to_string());
+    require(size >= ranks * ranks, "--size {}: {} ranks need {} elements or more", size, ranks,
+            ranks * ranks);
+    Work work;
+    build_collective(work, mesh_, kind_, size, dtype_);
+    CompileOptions options = options_of(work);
+    options.profile = true;
+    Session session(work.graph, cluster, options);
+    double before = 0;
+    const Times times = times_of(repeats_, [&] {
+      session.run("run");
+      const double after = profiled(session, kind_).first;
+      return after - std::exchange(before, after);
+    });
+    const int64_t bytes = profiled(session, kind_).second;
+    result(times, {{"size", size},
+                   {"bytes", bytes},
+                   {"gbytes_per_s", static_cast<double>(bytes) / times.median / 1e9}});
+  }
+
+  const Arguments& args_;
+  std::string kind_;
+  int64_t repeats_;
+  Mesh mesh_;
+  DType dtype_ = DType::float32;
+  bool is_root_ = true;
+  nlohmann::json report_;
+};
+
+}  // namespace
+
+int bench(const Arguments& args, const std::vector<ModelSpec>& models) {
+  require_place_for(args.json);
+  const std::string& kind = args.words[0];
+  require(std::find(kKinds.begin(), kKinds.end(), kind) != kKinds.end(),
+          "bench cannot measure '{}'{}", kind, suggestion(kind, kKinds));
+  require(kind == "train" || args.words.size() == 1,
+          "bench {} takes no '{}'; only train has a model", kind, args.words.back());
+  const bool trains = kind == "train";
+  require(!trains || args.sizes.empty(), "bench train takes no --size; its sizes are in --set");
+  require(trains || args.sets.empty(), "bench {} takes no --set; only train has a configuration",
+          kind);
+  require(trains || kind == "matmul" || args.layout.empty(),
+          "bench {} takes no --layout: it is what makes the collective", kind);
+  require(args.steps != 0, "--steps 0: there is no median of nothing");
+  Bench b(args, kind);
+  if (kind == "train") {
+    b.train(models);
+  } else {
+    b.products_or_collectives();
+  }
+  b.finish();
+  return 0;
+}
+
+}  // namespace tessera::cli
