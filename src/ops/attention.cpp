@@ -6,6 +6,7 @@
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
+#include "ops/precision.h"
 #include "ops/random.h"
 #include "tessera/ops.h"
 
@@ -16,8 +17,6 @@ extern const Op kAttention, kMaskedAttention, kAttentionGrad;
 namespace {
 
 using Tensors = std::vector<Tensor>;
-
-Tensor wide(const Tensor& x) { return x.dtype() == DType::bfloat16 ? cast(x, DType::float32) : x; }
 
 std::vector<ValueType> infer_attention(const OpCall& call) {
   const auto& length = call.attrs.get<std::string>("length");
@@ -34,10 +33,14 @@ std::vector<ValueType> infer_attention(const OpCall& call) {
   require_dims(call.in[2].shape, {memory, key_dim}, "value");
   require(!call.in[0].shape.has(memory),
           "the query has the key dim '{}'; rename its position dim '{}'", memory, length);
-  const bool masked = call.op.name == "masked_attention" && call.in.size() > 3;
-  require(!masked || call.in[3].dtype == DType::bool_, "the mask is {}; it must be bool",
-          to_string(call.in.back().dtype));
   return {call.in[0]};
+}
+
+std::vector<ValueType> infer_masked_attention(const OpCall& call) {
+  std::vector<ValueType> result = infer_attention(call);
+  require(call.in.size() < 4 || call.in[3].dtype == DType::bool_, "the mask is {}; it must be bool",
+          to_string(call.in.back().dtype));
+  return result;
 }
 
 /// [dims of the query without length and key_dim, length, memory_length].
@@ -146,7 +149,7 @@ extern const Op kAttentionGrad = {.name = "attention_grad",
                                   .body = attention_grad_body,
                                   .emit = emit_attention};
 extern const Op kMaskedAttention = {
-    .name = "masked_attention", .infer = infer_attention, .body = attention_body};
+    .name = "masked_attention", .infer = infer_masked_attention, .body = attention_body};
 
 Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const AttentionOptions& o,
                  Loc at) {

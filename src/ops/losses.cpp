@@ -1,6 +1,7 @@
 // cross_entropy: a composite whose body is its definition.
 #include "ir/source_ops.h"
 #include "ops/infer.h"
+#include "ops/precision.h"
 #include "ops/sum_to.h"
 #include "tessera/ops.h"
 
@@ -9,8 +10,6 @@ namespace tessera {
 namespace {
 
 using Tensors = std::vector<Tensor>;
-
-Tensor wide(const Tensor& x) { return x.dtype() == DType::bfloat16 ? cast(x, DType::float32) : x; }
 
 std::vector<ValueType> infer_cross_entropy(const OpCall& call) {
   const auto& classes = call.attrs.get<std::string>("classes");
@@ -65,9 +64,8 @@ Tensors cross_entropy_gradient(const GradCall& c) {
   if (z != 0) factor = factor + lse * (2 * z);
   grad = sum_to((soft * factor - target) * g, c.in[0].shape());
   Tensor labels_grad = integer ? Tensor() : sum_to((lse - logits) * g, c.in[1].shape());
-  if (!integer && labels_grad.dtype() != c.in[1].dtype())
-    labels_grad = cast(labels_grad, c.in[1].dtype());
-  return {grad.dtype() == c.in[0].dtype() ? grad : cast(grad, c.in[0].dtype()), labels_grad};
+  if (!integer) labels_grad = narrow(labels_grad, c.in[1].dtype());
+  return {narrow(grad, c.in[0].dtype()), labels_grad};
 }
 
 }  // namespace

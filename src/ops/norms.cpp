@@ -3,6 +3,7 @@
 // once.
 #include "ir/source_ops.h"
 #include "ops/infer.h"
+#include "ops/precision.h"
 #include "ops/sum_to.h"
 #include "tessera/ops.h"
 
@@ -66,10 +67,6 @@ std::vector<ValueType> infer_norm(const OpCall& call) {
   if (call.in.size() > 2) require_vector(call.in[2], call.in[0], dim, "bias");
   return {call.in[0]};
 }
-
-/// float32 for anything narrower: statistics are never kept in bfloat16.
-Tensor wide(const Tensor& x) { return x.dtype() == DType::bfloat16 ? cast(x, DType::float32) : x; }
-Tensor narrow(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : cast(x, dtype); }
 
 struct Normalized {
   Tensor centered, reciprocal;  // (x - mean), 1 / sqrt(var + eps)
