@@ -127,33 +127,21 @@ class Reduce final : public Kernel {
   /// All reduced elements of one output.
   template <class F, class T>
   Compute<T> reduce_one(const T* x) const {
-    using A = Compute<T>;
     const int rank = reduced_.rank();
     if (rank == 0) return load_as(*x);
     const int64_t n = reduced_.sizes.back(), stride = reduced_.strides[0].back();
     if (rank == 1 && n <= kRun && n > 0) {
       return stride == 1 ? reduce_block<F>(x, n) : reduce_strided<F>(x, stride, n);
     }
-    A level[kLevels];
-    uint64_t count = 0;
+    Pairwise<F, Compute<T>> sum;
     for_each<1>(reduced_, rank - 1, [&](const auto& at) {
       for (int64_t i = 0; i < n; i += kRun) {
         const int64_t m = std::min(kRun, n - i);
         const T* from = x + at[0] + i * stride;
-        A part = stride == 1 ? reduce_block<F>(from, m) : reduce_strided<F>(from, stride, m);
-        int l = 0;
-        for (uint64_t c = count++; c & 1u; c >>= 1) part = F::apply(level[l++], part);
-        level[l] = part;
+        sum.add(stride == 1 ? reduce_block<F>(from, m) : reduce_strided<F>(from, stride, m));
       }
     });
-    A acc = F::template identity<A>();
-    bool any = false;
-    for (int l = 0; count >> l != 0; ++l) {
-      if (((count >> l) & 1u) == 0) continue;
-      acc = any ? F::apply(level[l], acc) : level[l];
-      any = true;
-    }
-    return acc;
+    return sum.total();
   }
 
   template <class F, class T>

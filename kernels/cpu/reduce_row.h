@@ -109,27 +109,39 @@ Compute<T> reduce_block(const T* x, int64_t n) {
   return lanes[0];
 }
 
+/// Pairwise combination of the results of blocks, in order: a binary counter of partial results.
+template <class F, class A>
+class Pairwise {
+ public:
+  TESSERA_HD void add(A part) {
+    int l = 0;
+    for (uint64_t c = count_++; c & 1u; c >>= 1) part = F::apply(level_[l++], part);
+    level_[l] = part;
+  }
+  TESSERA_HD A total() const {
+    A acc = F::template identity<A>();
+    bool any = false;
+    for (int l = 0; count_ >> l != 0; ++l) {
+      if (((count_ >> l) & 1u) == 0) continue;
+      acc = any ? F::apply(level_[l], acc) : level_[l];
+      any = true;
+    }
+    return acc;
+  }
+
+ private:
+  A level_[kLevels];
+  uint64_t count_ = 0;
+};
+
 /// Any number of elements of a dense row.
 template <class F, class T>
 Compute<T> reduce_row(const T* x, int64_t n) {
-  using A = Compute<T>;
-  if (n <= kRun) return n > 0 ? reduce_block<F>(x, n) : F::template identity<A>();
-  A level[kLevels];
-  uint64_t count = 0;
-  for (int64_t i = 0; i < n; i += kRun) {
-    A part = reduce_block<F>(x + i, n - i < kRun ? n - i : kRun);
-    int l = 0;
-    for (uint64_t c = count++; c & 1u; c >>= 1) part = F::apply(level[l++], part);
-    level[l] = part;
-  }
-  A acc = F::template identity<A>();
-  bool any = false;
-  for (int l = 0; count >> l != 0; ++l) {
-    if (((count >> l) & 1u) == 0) continue;
-    acc = any ? F::apply(level[l], acc) : level[l];
-    any = true;
-  }
-  return acc;
+  if (n > 0 && n <= kRun) return reduce_block<F>(x, n);
+  Pairwise<F, Compute<T>> sum;
+  for (int64_t i = 0; i < n; i += kRun)
+    sum.add(reduce_block<F>(x + i, n - i < kRun ? n - i : kRun));
+  return sum.total();
 }
 
 }  // namespace
