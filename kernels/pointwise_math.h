@@ -68,11 +68,12 @@ TESSERA_HD float power_of_two(int32_t k) {
   return bits_as<float>(static_cast<uint32_t>(k + 127) << 23);
 }
 
-/// exp(x) = 2^k * exp(r), |r| <= ln(2)/2; 2^k in two factors, so that subnormal results are rounded
-/// once.
-TESSERA_HD float exp(float x) {
-  x = x < -104.0f ? -104.0f : x;
-  x = x > 89.0f ? 89.0f : x;
+/// exp(x) = 2^k * exp(r), |r| <= ln(2)/2: k and exp(r).
+struct ExpParts {
+  float mantissa;
+  int32_t k;
+};
+TESSERA_HD ExpParts exp_parts(float x) {
   const float shifted = x * 1.44269504088896341f + 12582912.0f;
   const int32_t k =
       static_cast<int32_t>(bits_as<uint32_t>(shifted) - bits_as<uint32_t>(12582912.0f));
@@ -84,27 +85,23 @@ TESSERA_HD float exp(float x) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = (p * (r * r) + r) + 1.0f;
-  const int32_t half = k >> 1;
-  return p * power_of_two(half) * power_of_two(k - half);
+  return {(p * (r * r) + r) + 1.0f, k};
+}
+
+/// 2^k in two factors, so that subnormal results are rounded once.
+TESSERA_HD float exp(float x) {
+  x = x < -104.0f ? -104.0f : x;
+  x = x > 89.0f ? 89.0f : x;
+  const ExpParts e = exp_parts(x);
+  const int32_t half = e.k >> 1;
+  return e.mantissa * power_of_two(half) * power_of_two(e.k - half);
 }
 TESSERA_HD double exp(double x) { return std::exp(x); }
 
 /// exp(x) for x <= 0: normal results only, 0 below them; without exp's care at the ends.
 TESSERA_HD float exp_of_negative(float x) {
-  const float shifted = x * 1.44269504088896341f + 12582912.0f;
-  const int32_t k =
-      static_cast<int32_t>(bits_as<uint32_t>(shifted) - bits_as<uint32_t>(12582912.0f));
-  const float kf = shifted - 12582912.0f;
-  const float r = (x - kf * 0.693359375f) - kf * -2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = (p * (r * r) + r) + 1.0f;
-  return x < -87.5f ? 0.0f : p * power_of_two(k);
+  const ExpParts e = exp_parts(x);
+  return x < -87.5f ? 0.0f : e.mantissa * power_of_two(e.k);
 }
 TESSERA_HD double exp_of_negative(double x) { return std::exp(x); }
 
