@@ -99,7 +99,10 @@ class Attention final : public Kernel {
       for (size_t d = 0; d < sizes.size(); ++d) {
         if (args.out[i].strides[d] == 0) sizes[d] = std::min<int64_t>(sizes[d], 1);
       }
-      sums_.push_back(make_nest(sizes, {args.out[i].strides}));
+      Nest& all = sums_.emplace_back(make_nest(sizes, {args.out[i].strides}));
+      all.drop_ones();
+      all.order_by(0);
+      all.merge();
     }
     index_.resize(loops_.sizes.size());
     offsets_.resize(operands());
@@ -160,7 +163,13 @@ class Attention final : public Kernel {
   void zero_shared() {
     for (size_t i = 0; i < 2; ++i) {
       T* out = static_cast<T*>(args_.out[i + 1].data);
-      for_each<1>(sums_[i], sums_[i].rank(), [&](const auto& at) { out[at[0]] = store_as<T>(0); });
+      const Nest& all = sums_[i];
+      const int rank = all.rank();
+      const int64_t n = rank > 0 ? all.sizes[rank - 1] : 1,
+                    stride = rank > 0 ? all.strides[0][rank - 1] : 1;
+      for_each<1>(all, std::max(0, rank - 1), [&](const auto& at) {
+        for (int64_t j = 0; j < n; ++j) out[at[0] + j * stride] = store_as<T>(0);
+      });
     }
   }
 
