@@ -1,11 +1,11 @@
 // Elementary functions of one number, for host and device, that have the same bits everywhere.
 //
 // float32: branch-free polynomials (Cephes coefficients unless noted) built only from correctly
-// rounded IEEE operations in a fixed order, never from a fused multiply-add: a plain x86-64 has
-// none, and a formula that uses one on some machines only has different bits on the others. Compile
-// with -ffp-contract=off (nvcc: -fmad=false). Errors are at most 3 ulp. Every function is inlined
-// into a loop that the compiler vectorizes, hence selects and bit operations where one would expect
-// branches.
+// rounded IEEE operations in a fixed order. Multiply-adds are fused where fma() says so and nowhere
+// else: compile with -ffp-contract=off (nvcc: -fmad=false). A processor without the instruction
+// gets the same bits from the C library, slowly. Errors are at most 3 ulp. Every function is
+// inlined into a loop that the compiler vectorizes, hence selects and bit operations where one
+// would expect branches.
 //
 // float64: the C library's functions; float64 is the type of oracles and of numeric gradients.
 #pragma once
@@ -32,6 +32,10 @@ TESSERA_HD float with_sign(float x, float s) {
   return bits_as<float>((bits_as<uint32_t>(x) & 0x7fffffffu) |
                         (bits_as<uint32_t>(s) & 0x80000000u));
 }
+
+/// a b + c, rounded once.
+TESSERA_HD float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
+TESSERA_HD double fma(double a, double b, double c) { return ::fma(a, b, c); }
 
 TESSERA_HD float sqrt(float x) { return ::sqrtf(x); }
 TESSERA_HD double sqrt(double x) { return std::sqrt(x); }
@@ -74,18 +78,18 @@ struct ExpParts {
   int32_t k;
 };
 TESSERA_HD ExpParts exp_parts(float x) {
-  const float shifted = x * 1.44269504088896341f + 12582912.0f;
+  const float shifted = fma(x, 1.44269504088896341f, 12582912.0f);
   const int32_t k =
       static_cast<int32_t>(bits_as<uint32_t>(shifted) - bits_as<uint32_t>(12582912.0f));
   const float kf = shifted - 12582912.0f;
-  const float r = (x - kf * 0.693359375f) - kf * -2.12194440e-4f;
+  const float r = fma(kf, 2.12194440e-4f, fma(kf, -0.693359375f, x));
   float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  return {(p * (r * r) + r) + 1.0f, k};
+  p = fma(p, r, 1.3981999507e-3f);
+  p = fma(p, r, 8.3334519073e-3f);
+  p = fma(p, r, 4.1665795894e-2f);
+  p = fma(p, r, 1.6666665459e-1f);
+  p = fma(p, r, 5.0000001201e-1f);
+  return {fma(p, r * r, r) + 1.0f, k};
 }
 
 /// 2^k in two factors, so that subnormal results are rounded once.
@@ -116,18 +120,18 @@ TESSERA_HD float log(float x) {
   const float e = static_cast<float>(exponent);
   const float z = m * m;
   float p = 7.0376836292e-2f;
-  p = p * m - 1.1514610310e-1f;
-  p = p * m + 1.1676998740e-1f;
-  p = p * m - 1.2420140846e-1f;
-  p = p * m + 1.4249322787e-1f;
-  p = p * m - 1.6668057665e-1f;
-  p = p * m + 2.0000714765e-1f;
-  p = p * m - 2.4999993993e-1f;
-  p = p * m + 3.3333331174e-1f;
+  p = fma(p, m, -1.1514610310e-1f);
+  p = fma(p, m, 1.1676998740e-1f);
+  p = fma(p, m, -1.2420140846e-1f);
+  p = fma(p, m, 1.4249322787e-1f);
+  p = fma(p, m, -1.6668057665e-1f);
+  p = fma(p, m, 2.0000714765e-1f);
+  p = fma(p, m, -2.4999993993e-1f);
+  p = fma(p, m, 3.3333331174e-1f);
   p = p * m * z;
-  p = p + e * -2.12194440e-4f;
-  p = p - 0.5f * z;
-  float y = (m + p) + e * 0.693359375f;
+  p = fma(e, -2.12194440e-4f, p);
+  p = fma(-0.5f, z, p);
+  float y = fma(e, 0.693359375f, m + p);
   y = x < kInf<float> ? y : x;  // inf, NaN
   y = x == 0.0f ? -kInf<float> : y;
   return x < 0.0f ? kNaN<float> : y;
@@ -150,11 +154,11 @@ TESSERA_HD double log1p(double x) { return std::log1p(x); }
 TESSERA_HD float tanh(float x) {
   const float t = abs(x), z = x * x;
   float p = -5.70498872745e-3f;
-  p = p * z + 2.06390887954e-2f;
-  p = p * z - 5.37397155531e-2f;
-  p = p * z + 1.33314422036e-1f;
-  p = p * z - 3.33332819422e-1f;
-  const float small = p * z * x + x;
+  p = fma(p, z, 2.06390887954e-2f);
+  p = fma(p, z, -5.37397155531e-2f);
+  p = fma(p, z, 1.33314422036e-1f);
+  p = fma(p, z, -3.33332819422e-1f);
+  const float small = fma(p * z, x, x);
   const float large = 1.0f - 2.0f / (exp(2.0f * t) + 1.0f);
   return t < 0.625f ? small : with_sign(large, x);
 }
@@ -181,7 +185,7 @@ TESSERA_HD T silu(T x) {
 /// The tanh approximation: x/2 (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 template <class T>
 TESSERA_HD T gelu(T x) {
-  const T twice_u = T(1.5957691216057308) * (x + T(0.044715) * (x * x * x));
+  const T twice_u = x * fma(T(0.07135481627260025), x * x, T(1.5957691216057308));
   const T e = exp_of_negative(-abs(twice_u));
   return (x < T(-1e4) ? T(-1e4) : x) * (twice_u >= T(0) ? T(1) : e) / (T(1) + e);
 }
@@ -192,11 +196,11 @@ TESSERA_HD T gelu_grad(T x) {
   x = x < T(-100) ? T(-100) : x;
   x = x > T(100) ? T(100) : x;
   const T square = x * x;
-  const T twice_u = T(1.5957691216057308) * (x + T(0.044715) * (square * x));
-  const T slope = T(1.5957691216057308) * (T(1) + T(0.134145) * square);
+  const T twice_u = x * fma(T(0.07135481627260025), square, T(1.5957691216057308));
+  const T slope = fma(T(0.21406444881780076), square, T(1.5957691216057308));
   const T e = exp_of_negative(-abs(twice_u));
   const T larger = T(1) / (T(1) + e), smaller = e * larger;
-  return (twice_u >= T(0) ? larger : smaller) + x * (larger * smaller) * slope;
+  return fma(x * (larger * smaller), slope, twice_u >= T(0) ? larger : smaller);
 }
 
 // ------------------------------------------------------------------------------------- sine and
@@ -252,13 +256,13 @@ TESSERA_HD Angle reduce_large_angle(float x) {
 TESSERA_HD float sin_of(Angle angle) {
   const float r = angle.r, z = r * r;
   float s = -1.9515295891e-4f;
-  s = s * z + 8.3321608736e-3f;
-  s = s * z - 1.6666654611e-1f;
-  s = s * z * r + r;
+  s = fma(s, z, 8.3321608736e-3f);
+  s = fma(s, z, -1.6666654611e-1f);
+  s = fma(s * z, r, r);
   float c = 2.443315711809948e-5f;
-  c = c * z - 1.388731625493765e-3f;
-  c = c * z + 4.166664568298827e-2f;
-  c = (c * z * z - 0.5f * z) + 1.0f;
+  c = fma(c, z, -1.388731625493765e-3f);
+  c = fma(c, z, 4.166664568298827e-2f);
+  c = fma(-0.5f, z, c * z * z) + 1.0f;
   const uint32_t odd = angle.quadrant & 1u, flip = (angle.quadrant & 2u) << 30;
   return bits_as<float>(bits_as<uint32_t>(odd != 0u ? c : s) ^ flip);
 }

@@ -6,6 +6,7 @@
 //
 // Matrices that no BLAS call takes (bfloat16, or no dense dim) are copied to the workspace first.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/pointwise_ops.h"
@@ -17,6 +18,9 @@ namespace {
 
 constexpr int64_t kBlockElements = 32768;  // of logits
 constexpr int64_t kLeastRows = 8, kMostRows = 64, kMostCausalRows = 32;
+constexpr int64_t kVector = 16;  // rows of logits are whole vectors: their loops have no rest
+
+int64_t whole_vectors(int64_t n) { return (n + kVector - 1) / kVector * kVector; }
 
 /// The sizes of a step and its workspace: a decision from views and attributes only.
 struct Plan {
@@ -40,8 +44,8 @@ struct Plan {
       workspace += (elements * element + 63) / 64 * 64;
       return at;
     };
-    logits = reserve(rows * memory);
-    if (backward) back = reserve(rows * memory);
+    logits = reserve(rows * whole_vectors(memory));
+    if (backward) back = reserve(rows * whole_vectors(memory));
     for (size_t i = 0; i < step.in.size() + step.out.size(); ++i) {
       const View& v = i < step.in.size() ? step.in[i] : step.out[i - step.in.size()];
       const bool by_length = is_by_length(i);
@@ -235,13 +239,14 @@ class Attention final : public Kernel {
   template <class W>
   Matrix<W> weights(const Matrix<W>& q, const Matrix<W>& k, int64_t i, int64_t rows,
                     int64_t keys) const {
-    const Matrix<W> p{work<W>(plan_.logits), keys, 1};
+    const Matrix<W> p{work<W>(plan_.logits), whole_vectors(keys), 1};
     product<W>(rows, keys, plan_.width, q.at(i), q.row, q.column, k.data, k.column, k.row, p, true);
     const double scale = args_.step->attrs.template get<double>("scale");
     for (int64_t r = 0; r < rows; ++r) {
-      const int64_t visible = std::min(keys, seen(i + r, 1));
-      softmax(p.at(r), visible, static_cast<W>(scale));
-      std::fill(p.at(r) + visible, p.at(r) + keys, W(0));
+      const int64_t visible = std::min(keys, seen(i + r, 1)), n = whole_vectors(visible);
+      std::fill(p.at(r) + visible, p.at(r) + n, -std::numeric_limits<W>::infinity());
+      if (n > 0) softmax(p.at(r), n, static_cast<W>(scale));
+      std::fill(p.at(r) + n, p.at(r) + p.row, W(0));
     }
     return p;
   }
@@ -262,15 +267,17 @@ class Attention final : public Kernel {
     const double scale = args_.step->attrs.template get<double>("scale");
     for (int64_t i = 0; i < plan_.length; i += plan_.rows) {
       const int64_t rows = std::min(plan_.rows, plan_.length - i), keys = seen(i, rows);
-      const Matrix<W> p = weights(q, k, i, rows, keys), ds{work<W>(plan_.back), keys, 1};
+      const Matrix<W> p = weights(q, k, i, rows, keys), ds{work<W>(plan_.back), p.row, 1};
       product<W>(rows, keys, plan_.width, g.at(i), g.row, g.column, v.data, v.column, v.row, ds,
                  true);
-      for (int64_t r = 0; r < rows; ++r)
-        softmax_grad(p.at(r), ds.at(r), keys, static_cast<W>(scale));
-      product<W>(rows, plan_.width, keys, ds.data, keys, 1, k.data, k.row, k.column,
+      for (int64_t r = 0; r < rows; ++r) {
+        std::fill(ds.at(r) + keys, ds.at(r) + ds.row, W(0));
+        softmax_grad(p.at(r), ds.at(r), ds.row, static_cast<W>(scale));
+      }
+      product<W>(rows, plan_.width, keys, ds.data, ds.row, 1, k.data, k.row, k.column,
                  {dq.at(i), dq.row, dq.column}, true);
-      product<W>(keys, plan_.width, rows, ds.data, 1, keys, q.at(i), q.row, q.column, dk, false);
-      product<W>(keys, plan_.width, rows, p.data, 1, keys, g.at(i), g.row, g.column, dv, false);
+      product<W>(keys, plan_.width, rows, ds.data, 1, ds.row, q.at(i), q.row, q.column, dk, false);
+      product<W>(keys, plan_.width, rows, p.data, 1, p.row, g.at(i), g.row, g.column, dv, false);
     }
     keep<T>(4, dq);
     keep<T>(5, dk);

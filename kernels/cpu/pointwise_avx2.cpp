@@ -1,4 +1,4 @@
-// The pointwise loops for AVX2. Standard headers stand before the
+// The pointwise loops for AVX2 and FMA. Standard headers stand before the
 // target pragma, so that no inline function of theirs is compiled for it.
 #include <math.h>
 
@@ -15,7 +15,7 @@
 #include "kernels/cpu/types.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
-#pragma GCC target("avx2")
+#pragma GCC target("avx2,fma")
 #endif
 
 #include "kernels/cpu/pointwise_flags.h"

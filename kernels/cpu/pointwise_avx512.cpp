@@ -15,7 +15,7 @@
 #include "kernels/cpu/types.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
+#pragma GCC target("fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
 #endif
 
 #include "kernels/cpu/pointwise_flags.h"

@@ -6,7 +6,7 @@
 
 namespace tessera::cpu {
 
-constexpr int64_t kBlock = 512;
+constexpr int64_t kBlock = 1024;
 constexpr int64_t kSlack =
     64;  // random numbers start up to 3 elements early and are made 64 at a time
 
