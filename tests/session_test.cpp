@@ -44,3 +44,65 @@ TEST_CASE("steps of training are the same with anything split") {
     for (size_t i = 0; i < one.size(); ++i) CHECK(two[i] == Approx(one[i]).epsilon(1e-11));
   }
 }
+
+namespace {
+
+/// Losses of a mixture of experts without a router, whose weights and hidden values have two dims
+/// on one axis.
+std::vector<double> losses_of_experts(const char* mesh_text, const char* layout) {
+  Graph g;
+  const Dim batch("batch", 6), experts("experts", 4), d("d_model", 6), ff("ff", 8);
+  Tensor x = g.input("x", {batch, d}, DType::float64);
+  const auto start = [](Graph& graph, const Shape& shape, DType dtype) {
+    return random_normal(graph, shape, 0, 0.5, dtype);
+  };
+  Tensor up = g.parameter("up", {experts, d, ff}, start, DType::float64).prefer("experts");
+  Tensor down = g.parameter("down", {experts, ff, d}, start, DType::float64).prefer("experts");
+  Tensor hidden = gelu(einsum({x, up}, {batch, experts, ff}).prefer("experts").prefer("ff"));
+  Tensor y = einsum({hidden.prefer("experts"), down}, {batch, d});
+  Tensor loss = mean_all(square(y - x)).named("loss");
+  minimize(loss, constant(g, 0.02, DType::float64), adam({.weight_decay = 0.1}), {.clip = 1});
+  const Mesh mesh = Mesh::parse(mesh_text);
+  Cluster cluster = Cluster::threads(mesh.size());
+  Session session(g, cluster, {mesh, Layout::parse(layout), {{"train", {loss}, true}}});
+  Array values(DType::float64, {"batch", "d_model"}, {6, 6});
+  for (int64_t i = 0; i < values.elements(); ++i) values.data<double>()[i] = std::sin(0.7 * i);
+  std::vector<double> losses;
+  for (int step = 0; step < 4; ++step) {
+    session.feed("x", values);
+    session.run("train");
+    losses.push_back(session.fetch("loss").at(0));
+  }
+  return losses;
+}
+
+}  // namespace
+
+TEST_CASE("a parameter's preference is its initializer's, its gradient's and its state's") {
+  const std::vector<double> one = losses_of_experts("one:1", "");
+  CHECK(one.back() < one.front());
+  for (const char* layout : {"experts,ff:a", "experts,ff:a; @state d_model:b", "experts,ff:a+b",
+                             "batch:b; experts,ff:a; @params d_model:b"}) {
+    INFO(layout);
+    const std::vector<double> many = losses_of_experts("a:2;b:2", layout);
+    for (size_t i = 0; i < one.size(); ++i) CHECK(many[i] == Approx(one[i]).epsilon(1e-11));
+  }
+}
+
+TEST_CASE("scales and biases of any rank do not decay") {
+  Graph g;
+  const Dim heads("heads", 2), d("d_head", 3);
+  Tensor bias = g.parameter("bias", {heads, d}, nn::ones(), DType::float64);
+  Tensor weight = g.parameter("weight", {heads, d}, nn::normal(1), DType::float64);
+  Tensor loss = sum_all((bias + weight) * 0.0).named("loss");
+  minimize(loss, constant(g, 0.5, DType::float64), sgd(0.1));
+  Cluster cluster = Cluster::threads(1);
+  Session session(g, cluster, {Mesh::parse("one:1"), {}, {{"train", {loss}, true}}});
+  const Array before = session.fetch("weight");
+  session.run("train");
+  const Array after = session.fetch("weight"), kept = session.fetch("bias");
+  for (int64_t i = 0; i < 6; ++i) {
+    CHECK(kept.at(i) == 1.0);
+    CHECK(after.at(i) == Approx(before.at(i) * 0.95).epsilon(1e-12));
+  }
+}

@@ -40,8 +40,9 @@ class Tensor {
 
   /// Renames this value (within its scope); returns it. Fetches, rules and reports use the name.
   Tensor named(const std::string& name) const;
-  /// The same values, in a tensor where `dim` gets the axis that two dims claim (names only, never
-  /// axes).
+  /// Where rules give two dims of this tensor one axis, `dim` gets it (names only, never axes). The
+  /// first preference is the tensor's own, its initializer's too if it is stored; a further one
+  /// makes a copy that has it: `x.prefer("batch")`, later `x.prefer("experts")`, is a move of data.
   Tensor prefer(const std::string& dim, Loc at = Loc::current()) const;
 
  private:
@@ -172,6 +173,7 @@ class Graph {
 
  private:
   friend class Scope;
+  friend class PreferScope;
   friend class PurposeScope;
   friend class SourceScope;
   friend class Tensor;
@@ -215,6 +217,19 @@ class PurposeScope {
  private:
   Graph& graph_;
   Purpose saved_;
+};
+
+/// While it lives, new values prefer what `like` prefers, as far as they have such a dim: state of
+/// a parameter's size is laid out like it.
+class PreferScope {
+ public:
+  PreferScope(Graph& graph, Tensor like);
+  ~PreferScope();
+  PreferScope(const PreferScope&) = delete;
+
+ private:
+  Graph& graph_;
+  std::vector<std::string> saved_;
 };
 
 /// While it lives, new nodes report the source line of `node`, its scope and its preferences: for

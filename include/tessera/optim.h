@@ -22,7 +22,8 @@ Optimizer momentum(double mu = 0.9, double weight_decay = 0);
 
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double weight_decay = 0;  ///< of parameters with two dims or more: norms and biases do not decay
+  double weight_decay = 0;  ///< of parameters with two dims or more that start as anything but one
+                            ///< constant: scales of norms and biases do not decay
   bool decoupled =
       true;  ///< AdamW (Loshchilov & Hutter 2019); else the decay is added to the gradient
 };

@@ -27,9 +27,16 @@ Tensor Tensor::named(const std::string& name) const {
 
 Tensor Tensor::prefer(const std::string& dim, Loc at) const {
   shape().dim(dim);  // must exist
-  Tensor same = graph().add(kIdentity, {*this}, {}, at)[0];
-  graph().values_[same.id()].prefer = {dim};
-  return same;
+  Graph& g = graph();
+  if (g.values_[id_].prefer == std::vector{dim}) return *this;
+  Tensor preferring = *this;
+  if (!g.values_[id_].prefer.empty()) preferring = g.add(kIdentity, {*this}, {}, at)[0];
+  const Stored* stored = g.find_stored(preferring.id());
+  const int last = stored ? stored->init : preferring.id();  // with what its initializer made
+  for (int v = preferring.id(); v <= last; ++v) {
+    if (g.values_[v].shape.has(dim)) g.values_[v].prefer = {dim};
+  }
+  return preferring;
 }
 
 namespace {
@@ -204,6 +211,11 @@ Scope::Scope(Graph& graph, const std::string& name) : graph_(graph), saved_(grap
   graph.scope_ = saved_.empty() ? name : saved_ + "." + name;
 }
 Scope::~Scope() { graph_.scope_ = saved_; }
+
+PreferScope::PreferScope(Graph& graph, Tensor like) : graph_(graph), saved_(graph.prefer_) {
+  graph.prefer_ = graph.values_[like.id()].prefer;
+}
+PreferScope::~PreferScope() { graph_.prefer_ = saved_; }
 
 SourceScope::SourceScope(Graph& graph, const Node& node, const std::vector<std::string>& prefer,
                          const std::string& suffix)

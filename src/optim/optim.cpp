@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "tessera/op.h"
 
 namespace tessera {
 
@@ -14,9 +15,12 @@ Initializer zeros() {
 
 std::string state_name(Tensor parameter, const char* what) { return parameter.name() + "." + what; }
 
-/// Only matrices and larger decay.
+/// Biases and scales start as constants, whatever their rank (heads, d_head).
 double decay_of(Tensor parameter, double weight_decay) {
-  return parameter.shape().rank() >= 2 ? weight_decay : 0;
+  const Graph& g = parameter.graph();
+  const int first = g.find_stored(parameter.id())->init;
+  const bool constant = g.producer(first).op->name == "constant";
+  return parameter.shape().rank() >= 2 && !constant ? weight_decay : 0;
 }
 
 Tensor decayed_gradient(Tensor p, Tensor g, double weight_decay) {
@@ -74,6 +78,7 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
   Scope scope(g, "optimizer");
   Tensor squares;
   for (const Tensor& grad : grads) {
+    PreferScope prefer(g, grad);
     Tensor wide = grad.dtype() == DType::bfloat16 ? cast(grad, DType::float32) : grad;
     Tensor square_sum = sum_all(square(wide));
     squares = squares ? squares + square_sum : square_sum;
@@ -87,6 +92,7 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
     factor = minimum(options.clip / (norm + 1e-6), constant(g, 1, norm.dtype()));
   for (size_t i = 0; i < parameters.size(); ++i) {
     Tensor grad = grads[i];
+    PreferScope prefer(g, parameters[i]);
     if (factor)
       grad = grad * (factor.dtype() == grad.dtype() ? factor : cast(factor, grad.dtype()));
     Tensor rate = lr.dtype() == grad.dtype() ? lr : cast(lr, grad.dtype());

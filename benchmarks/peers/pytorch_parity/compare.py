@@ -83,8 +83,12 @@ logit_difference = difference(first["logits"], logits.detach())
 gradient_differences = {n: difference(grads[n], params[n].grad, 1e-4 * whole) for n in params}
 worst = max(gradient_differences, key=gradient_differences.get)
 
-decay = [p for p in params.values() if p.dim() >= 2]  # the rule of tessera::adam
-rest = [p for p in params.values() if p.dim() < 2]
+def decays(p):  # the rule of tessera::adam: not a scale or a bias, which start as constants
+    return p.dim() >= 2 and bool((p != p.flatten()[0]).any())
+
+
+decay = [p for p in params.values() if decays(p)]
+rest = [p for p in params.values() if not decays(p)]
 optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": float(options["weight_decay"])},
                                {"params": rest, "weight_decay": 0.0}],
                               lr=float(options["lr"]), betas=(0.9, 0.95), eps=1e-8)
