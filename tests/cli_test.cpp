@@ -199,3 +199,12 @@ TEST_CASE("cli: verify compares and its exit code says so", "[cli]") {
   CHECK(strict.out.find("NOT EQUAL") != std::string::npos);
   CHECK(strict.err.empty());
 }
+
+TEST_CASE("cli: output that cannot be written is an error", "[cli]") {
+  const Folder f;
+  expect_failure(run_cli_in(f, "info", "", "/dev/full"), 1,
+                 {"standard output could not be written", "No space left"});
+  const TextFolder text;
+  expect_failure(run_cli_in(text, std::string("train ") + kTinyGpt, "", "/dev/full"), 1,
+                 {"standard output could not be written"});
+}

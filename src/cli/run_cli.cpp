@@ -1,7 +1,9 @@
 // The command line: arguments to Arguments, errors to one line and an exit code.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "base/fail.h"
 #include "cli/commands.h"
@@ -229,7 +231,14 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
   }
   try {
     for (const Command& command : commands) {
-      if (command.app->parsed()) return command.run();
+      if (!command.app->parsed()) continue;
+      const int code = command.run();
+      errno = 0;
+      if (code == 0 && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0))
+        fail(ErrorKind::io,
+             "standard output could not be written{}{}; what it should have held is lost",
+             errno != 0 ? ": " : "", errno != 0 ? std::strerror(errno) : "");
+      return code;
     }
   } catch (const Error& e) {
     std::fprintf(stderr, "tessera: %s error: %s\n", to_string(e.kind()), e.what());
