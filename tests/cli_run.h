@@ -19,15 +19,16 @@ struct CliResult {
   std::string out, err;
 };
 
-/// `tessera ARGUMENTS` in the folder; `environment` is "NAME=value ...", `out` gets standard output.
+/// `tessera ARGUMENTS` in the folder; `environment` is "NAME=value ...", `out` gets standard
+/// output.
 inline CliResult run_cli_in(const Folder& folder, const std::string& arguments,
                             const std::string& environment = "",
                             const std::string& out = "stdout.txt") {
   const std::string command = "cd '" + folder.dir + "' && env " + environment +
                               " " TESSERA_CLI " " + arguments + " > " + out + " 2> stderr.txt";
   const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-          out == "stdout.txt" ? folder.read(out) : "", folder.read("stderr.txt")};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, out == "stdout.txt" ? folder.read(out) : "",
+          folder.read("stderr.txt")};
 }
 
 /// It ends with `code` and exactly one line on stderr that has all `words`.

@@ -18,9 +18,9 @@ namespace {
 
 constexpr int64_t kBlockElements = 32768;  // of logits
 constexpr int64_t kLeastRows = 8, kMostRows = 64, kMostCausalRows = 32;
-constexpr int64_t kVector = 16;  // rows of logits are whole vectors: their loops have no rest
 
-int64_t whole_vectors(int64_t n) { return (n + kVector - 1) / kVector * kVector; }
+/// Rows of logits are whole vectors: their loops have no rest.
+int64_t whole_vectors(int64_t n) { return (n + kRowLanes - 1) / kRowLanes * kRowLanes; }
 
 /// The sizes of a step and its workspace: a decision from views and attributes only.
 struct Plan {

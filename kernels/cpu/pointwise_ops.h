@@ -19,6 +19,9 @@ using BlockFn = void (*)(const BlockArgs&);
 /// out[r] = the reduction of row r of a, of n elements.
 using RowFn = void (*)(const void* a, void* out, int64_t rows, int64_t n);
 
+/// Partial sums of a row of softmax.
+constexpr int64_t kRowLanes = 16;
+
 struct BlockOps {
   const char* name;  ///< "base", "avx2", "avx512"
   /// The loop for `code` with operands (the last one, for where) of type `operand`; null if there
@@ -30,10 +33,10 @@ struct BlockOps {
   BlockFn narrow;  ///< float -> bfloat16 in memory
   /// Words of Philox counters first, first + 1, ...: 4 * groups int64 values.
   void (*random)(int64_t* out, uint64_t first, uint64_t stream, uint64_t seed, int64_t groups);
-  /// x = softmax(scale x) of a row of n > 0 elements.
+  /// x = softmax(scale x) of a row of n > 0 elements, a multiple of kRowLanes.
   void (*softmax_float)(float* x, int64_t n, float scale);
   void (*softmax_double)(double* x, int64_t n, double scale);
-  /// g = scale y (g - sum(g y)).
+  /// g = scale y (g - sum(g y)) of such a row.
   void (*softmax_grad_float)(const float* y, float* g, int64_t n, float scale);
   void (*softmax_grad_double)(const double* y, double* g, int64_t n, double scale);
 };
