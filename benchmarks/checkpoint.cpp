@@ -1,0 +1,130 @@
+// bench_checkpoint [--mib N] [--dir DIR]: saving and loading a checkpoint against writing and
+// reading a plain file of the same bytes, by turns; MB/s (10^6 bytes), medians. Both go to a new
+// file, end with fsync and replace the one of the turn before; before each read the file is dropped
+// from the page cache, as far as the system does so.
+#include "tessera/checkpoint.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "tessera/nn.h"
+
+namespace {
+
+double seconds(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+void must(bool done, const char* what) {
+  if (!done) throw std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno)));
+}
+
+constexpr size_t kChunk = size_t{8} << 20;
+
+void write_plain(const std::string& path, const std::vector<char>& bytes) {
+  const std::string fresh = path + ".new";
+  const int fd = open(fresh.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0644);
+  must(fd >= 0, "open");
+  for (size_t at = 0; at < bytes.size();) {
+    const ssize_t n = write(fd, bytes.data() + at, std::min(kChunk, bytes.size() - at));
+    must(n > 0, "write");
+    at += static_cast<size_t>(n);
+  }
+  must(fsync(fd) == 0, "fsync");
+  close(fd);
+  must(rename(fresh.c_str(), path.c_str()) == 0, "rename");
+}
+
+void read_plain(const std::string& path, std::vector<char>& bytes) {
+  const int fd = open(path.c_str(), O_RDONLY);
+  must(fd >= 0, "open");
+  for (size_t at = 0; at < bytes.size();) {
+    const ssize_t n = read(fd, bytes.data() + at, std::min(kChunk, bytes.size() - at));
+    must(n > 0, "read");
+    at += static_cast<size_t>(n);
+  }
+  close(fd);
+}
+
+void drop_from_cache(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY);
+  must(fd >= 0, "open");
+  must(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0, "posix_fadvise");
+  close(fd);
+}
+
+void compare(int64_t mib, const std::string& directory, const std::string& mesh_text,
+             const std::string& layout) {
+  using namespace tessera;
+  Graph g;
+  const Dim layers("layers", 8), rows("rows", mib * 128), columns("columns", 256);
+  Tensor w = g.parameter("w", {layers, rows, columns}, nn::normal(1));
+  Tensor loss = sum_all(w).named("loss");
+  const Mesh mesh = Mesh::parse(mesh_text);
+  Cluster cluster = Cluster::threads(mesh.size());
+  Session session(g, cluster, {mesh, Layout::parse(layout), {{"run", {loss}, false}}});
+  std::vector<double> save, load, write, read;
+  std::vector<char> bytes(static_cast<size_t>(mib) << 20);
+  const std::string plain = directory + "/plain";
+  Checkpoints checkpoints(cluster, directory, 1);
+  for (int turn = 0; turn < 5; ++turn) {
+    std::string path;
+    save.push_back(seconds([&] { path = checkpoints.save(session, turn).path; }));
+    if (turn == 0) read_plain(path, bytes);
+    write.push_back(seconds([&] { write_plain(plain, bytes); }));
+    drop_from_cache(path);
+    load.push_back(seconds([&] { load_checkpoint(session, path); }));
+    drop_from_cache(plain);
+    read.push_back(seconds([&] { read_plain(plain, bytes); }));
+  }
+  const double mb = static_cast<double>(bytes.size()) / 1e6;
+  fmt::print(
+      "{} on {} ({} MiB): save {:.0f} MB/s, {:.2f} of a plain file; load {:.0f} MB/s, {:.2f}\n",
+      layout.empty() ? "whole" : layout, mesh_text, mib, mb / median(save),
+      median(write) / median(save), mb / median(load), median(read) / median(load));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int64_t mib = 512;
+  std::string parent = std::filesystem::temp_directory_path();
+  CLI::App app("saving and loading against plain files");
+  app.add_option("--mib", mib, "of parameters")->check(CLI::Range(8, 65536));
+  app.add_option("--dir", parent, "where the files are made, and removed")
+      ->check(CLI::ExistingDirectory);
+  CLI11_PARSE(app, argc, argv);
+  std::string directory = parent + "/tessera-bench-XXXXXX";
+  if (mkdtemp(directory.data()) == nullptr) {
+    fmt::print(stderr, "bench_checkpoint: {}: {}\n", directory, std::strerror(errno));
+    return 1;
+  }
+  int code = 0;
+  try {
+    compare(mib, directory, "one:1", "");
+    compare(mib, directory, "a:2", "rows:a");
+    compare(mib, directory, "a:2", "columns:a");
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "bench_checkpoint: {}\n", e.what());
+    code = 1;
+  }
+  std::filesystem::remove_all(directory);
+  return code;
+}
