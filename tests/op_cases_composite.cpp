@@ -187,6 +187,8 @@ void add_attention(std::vector<OpCase>& rows) {
   rows.push_back(
       attends("attention_shared_keys",
               {q, real("k", {batch, memory, d_head}), real("v", {batch, memory, d_head})}, {}));
+  rows.push_back(
+      attends("attention_shared_keys_only", {q, real("k", {batch, memory, d_head}), v}, causal));
   rows.push_back(attends(
       "attention_other_order",
       {real("q", {length, batch, heads, d_head}), real("k", {memory, heads, d_head, batch}), v},

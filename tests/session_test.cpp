@@ -106,3 +106,34 @@ TEST_CASE("scales and biases of any rank do not decay") {
     CHECK(after.at(i) == Approx(before.at(i) * 0.95).epsilon(1e-12));
   }
 }
+
+TEST_CASE("heads that share keys round the sum of their gradients once") {
+  Graph g;
+  const Dim heads("heads", 64), length("length", 20), memory("memory_length", 20), d("d_head", 8);
+  const auto start = [](Graph& graph, const Shape& shape, DType dtype) {
+    return random_normal(graph, shape, 0, 1, dtype);
+  };
+  const std::vector<Tensor> narrow = {g.parameter("q", {heads, length, d}, start, DType::bfloat16),
+                                      g.parameter("k", {memory, d}, start, DType::bfloat16),
+                                      g.parameter("v", {memory, d}, start, DType::bfloat16)};
+  Tensor weight = random_normal(g, {heads, length, d}, 0, 1, DType::bfloat16);
+  std::vector<Tensor> results;
+  for (DType dtype : {DType::bfloat16, DType::float32}) {
+    std::vector<Tensor> x;
+    for (Tensor t : narrow) x.push_back(dtype == DType::bfloat16 ? t : cast(t, dtype));
+    Tensor scale = dtype == DType::bfloat16 ? weight : cast(weight, dtype);
+    Tensor loss = sum_all(attention(x[0], x[1], x[2], {}, {.causal = true}) * scale);
+    for (Tensor grad : gradients(loss, {x[1], x[2]})) results.push_back(grad);
+  }
+  Cluster cluster = Cluster::threads(1);
+  Session session(g, cluster, {Mesh::parse("one:1"), {}, {{"run", results, false}}});
+  session.run("run");
+  for (size_t i = 0; i < 2; ++i) {
+    const Array rounded = session.fetch(results[i].name()),
+                exact = session.fetch(results[i + 2].name());
+    for (int64_t e = 0; e < exact.elements(); ++e) {
+      const double want = exact.at(e);
+      REQUIRE(std::abs(rounded.at(e) - want) <= std::abs(want) / 256 + 1e-4);
+    }
+  }
+}

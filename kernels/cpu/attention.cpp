@@ -3,6 +3,8 @@
 // loops. For each of their indices the queries are taken in blocks of rows whose logits stay in the
 // second-level cache: a matrix product, softmax in place, a matrix product. The gradient computes
 // the weights of a block again. With a causal mask a block sees only the keys up to its last row.
+// Heads that share their keys follow each other, so that the sums of the keys' gradients are kept
+// in the wider type until the last of them.
 //
 // Matrices that no BLAS call takes (bfloat16, or no dense dim) are copied to the workspace first.
 #include <algorithm>
@@ -98,16 +100,7 @@ class Attention final : public Kernel {
     std::sort(dims.rbegin(), dims.rend());
     for (int64_t d : dims) loops_.remove_dim(static_cast<int>(d));
     for (size_t i = 0; i < operands(); ++i) add_copy(i);
-    for (size_t i = 1; plan_.backward && i < 3; ++i) {
-      std::vector<int64_t> sizes = args.out[i].sizes;
-      for (size_t d = 0; d < sizes.size(); ++d) {
-        if (args.out[i].strides[d] == 0) sizes[d] = std::min<int64_t>(sizes[d], 1);
-      }
-      Nest& all = sums_.emplace_back(make_nest(sizes, {args.out[i].strides}));
-      all.drop_ones();
-      all.order_by(0);
-      all.merge();
-    }
+    if (plan_.backward) move_shared_in();
     index_.resize(loops_.sizes.size());
     offsets_.resize(operands());
   }
@@ -140,16 +133,34 @@ class Attention final : public Kernel {
     return reinterpret_cast<W*>(static_cast<char*>(args_.workspace) + offset);
   }
 
+  /// The loops that the gradients of key and value lack become the innermost ones.
+  void move_shared_in() {
+    const std::vector<int64_t>& stride = loops_.strides[args_in_ + 1];
+    for (int d = 0, end = loops_.rank(); d < end;) {
+      if (stride[d] != 0 || loops_.sizes[d] == 1) {
+        ++d;
+        continue;
+      }
+      std::vector<int64_t> of_operand;
+      for (const std::vector<int64_t>& s : loops_.strides) of_operand.push_back(s[d]);
+      const int64_t size = loops_.sizes[d];
+      check(of_operand[args_in_ + 2] == 0, "attention shares keys, but not values");
+      loops_.remove_dim(d);
+      loops_.add_dim(size, of_operand);
+      sharing_ *= size;
+      --end;
+    }
+  }
+
   template <class T, class W>
   void run_as() {
     first_query_ = eval(args_, 0);
     first_key_ = eval(args_, 1);
-    if (loops_.elements() == 0 || plan_.length == 0) return;
-    if (plan_.backward) zero_shared<T>();
+    if (loops_.elements() == 0) return;
     std::fill(index_.begin(), index_.end(), 0);
     std::fill(offsets_.begin(), offsets_.end(), 0);
-    while (true) {
-      run_index<T, W>();
+    for (int64_t sharer = 0;; sharer = (sharer + 1) % sharing_) {
+      run_index<T, W>(sharer);
       int d = loops_.rank() - 1;
       for (; d >= 0; --d) {
         for (size_t i = 0; i < operands(); ++i) offsets_[i] += loops_.strides[i][d];
@@ -162,32 +173,13 @@ class Attention final : public Kernel {
     }
   }
 
-  /// Gradients of key and value are sums over the loops that their tensors lack.
-  template <class T>
-  void zero_shared() {
-    for (size_t i = 0; i < 2; ++i) {
-      T* out = static_cast<T*>(args_.out[i + 1].data);
-      const Nest& all = sums_[i];
-      const int rank = all.rank();
-      const int64_t n = rank > 0 ? all.sizes[rank - 1] : 1,
-                    stride = rank > 0 ? all.strides[0][rank - 1] : 1;
-      for_each<1>(all, std::max(0, rank - 1), [&](const auto& at) {
-        for (int64_t j = 0; j < n; ++j) out[at[0] + j * stride] = store_as<T>(0);
-      });
-    }
-  }
-
   template <class T, class W>
-  Matrix<W> matrix(size_t i, bool load) {
+  Matrix<W> matrix(size_t i) {
     const TensorArg& arg = operand(i);
     T* from = static_cast<T*>(arg.data) + offsets_[i];
     if (plan_.packed[i] >= 0) {
       W* to = work<W>(plan_.packed[i]);
-      if (load && i < args_in_) {
-        copies_[i].copy(to, static_cast<const T*>(from));
-      } else if (load) {
-        load_result(i, from, to);
-      }
+      if (i < args_in_) copies_[i].copy(to, static_cast<const T*>(from));
       return {to, plan_.width, 1};
     }
     if constexpr (std::is_same_v<T, W>) {
@@ -196,17 +188,6 @@ class Attention final : public Kernel {
               arg.strides[plan_.key_dim]};
     }
     fail(ErrorKind::internal, "a bfloat16 operand of attention is not packed");
-  }
-
-  /// What a packed result holds so far.
-  template <class T, class W>
-  void load_result(size_t i, const T* from, W* to) const {
-    const TensorArg& arg = operand(i);
-    const int64_t row = arg.strides[plan_.memory_dim], column = arg.strides[plan_.key_dim];
-    for (int64_t m = 0; m < plan_.memory; ++m) {
-      for (int64_t d = 0; d < plan_.width; ++d)
-        to[m * plan_.width + d] = load_as(from[m * row + d * column]);
-    }
   }
 
   template <class T, class W>
@@ -222,10 +203,10 @@ class Attention final : public Kernel {
   }
 
   template <class T, class W>
-  void run_index() {
-    const Matrix<W> q = matrix<T, W>(0, true), k = matrix<T, W>(1, true), v = matrix<T, W>(2, true);
-    if (plan_.backward) return run_backward<T, W>(q, k, v);
-    const Matrix<W> out = matrix<T, W>(3, false);
+  void run_index(int64_t sharer) {
+    const Matrix<W> q = matrix<T, W>(0), k = matrix<T, W>(1), v = matrix<T, W>(2);
+    if (plan_.backward) return run_backward<T, W>(q, k, v, sharer);
+    const Matrix<W> out = matrix<T, W>(3);
     for (int64_t i = 0; i < plan_.length; i += plan_.rows) {
       const int64_t rows = std::min(plan_.rows, plan_.length - i), keys = seen(i, rows);
       const Matrix<W> p = weights(q, k, i, rows, keys);
@@ -260,10 +241,21 @@ class Attention final : public Kernel {
     ops_.softmax_grad_double(y, g, n, scale);
   }
 
+  template <class W>
+  void clear(const Matrix<W>& m) const {
+    for (int64_t i = 0; i < plan_.memory; ++i) {
+      for (int64_t d = 0; d < plan_.width; ++d) m.at(i)[d * m.column] = W(0);
+    }
+  }
+
   template <class T, class W>
-  void run_backward(const Matrix<W>& q, const Matrix<W>& k, const Matrix<W>& v) {
-    const Matrix<W> g = matrix<T, W>(3, true), dq = matrix<T, W>(4, false),
-                    dk = matrix<T, W>(5, true), dv = matrix<T, W>(6, true);
+  void run_backward(const Matrix<W>& q, const Matrix<W>& k, const Matrix<W>& v, int64_t sharer) {
+    const Matrix<W> g = matrix<T, W>(3), dq = matrix<T, W>(4), dk = matrix<T, W>(5),
+                    dv = matrix<T, W>(6);
+    if (sharer == 0) {
+      clear(dk);
+      clear(dv);
+    }
     const double scale = args_.step->attrs.template get<double>("scale");
     for (int64_t i = 0; i < plan_.length; i += plan_.rows) {
       const int64_t rows = std::min(plan_.rows, plan_.length - i), keys = seen(i, rows);
@@ -280,6 +272,7 @@ class Attention final : public Kernel {
       product<W>(keys, plan_.width, rows, p.data, 1, p.row, g.at(i), g.row, g.column, dv, false);
     }
     keep<T>(4, dq);
+    if (sharer < sharing_ - 1) return;
     keep<T>(5, dk);
     keep<T>(6, dv);
   }
@@ -290,7 +283,7 @@ class Attention final : public Kernel {
   size_t args_in_ = 0;
   Nest loops_;  ///< operands, then results
   std::vector<StridedCopy> copies_;
-  std::vector<Nest> sums_;  ///< all elements of the gradients of key and value
+  int64_t sharing_ = 1;  ///< indices of the loops that add to one gradient of key and value
   std::vector<int64_t> index_, offsets_;
   int64_t first_query_ = 0, first_key_ = 0;
 };

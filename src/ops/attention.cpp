@@ -166,7 +166,8 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
   bool plain = !mask && o.dropout == 0;
   for (const Tensor& t : {key, value}) {
     for (const Dim& dim : t.shape())
-      plain = plain && (dim.name == o.memory_length || query.shape().has(dim.name));
+      plain = plain && (dim.name == o.memory_length || query.shape().has(dim.name)) &&
+              key.shape().has(dim.name) && value.shape().has(dim.name);
   }
   return one(query.graph(), plain ? kAttention : kMaskedAttention, in, std::move(attrs), at);
 }
