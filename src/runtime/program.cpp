@@ -8,10 +8,13 @@
 namespace tessera {
 
 int64_t IntExpr::eval(std::span<const int> coordinates, const int64_t* scalars) const {
-  int64_t value = constant;
-  for (const auto& [axis, factor] : axis_terms) value += factor * coordinates[axis];
-  if (scalar >= 0) value += scalar_factor * scalars[scalar];
-  return std::clamp(value, lo, hi);
+  uint64_t value = static_cast<uint64_t>(constant);  // wraps around: streams and seeds are hashes
+  const auto add = [&](int64_t factor, int64_t x) {
+    value += static_cast<uint64_t>(factor) * static_cast<uint64_t>(x);
+  };
+  for (const auto& [axis, factor] : axis_terms) add(factor, coordinates[axis]);
+  if (scalar >= 0) add(scalar_factor, scalars[scalar]);
+  return std::clamp(static_cast<int64_t>(value), lo, hi);
 }
 
 std::string IntExpr::to_string() const {
