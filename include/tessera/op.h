@@ -24,13 +24,15 @@ struct ValueType {
 
 /// What a factor is to its op (see the design table in docs/concepts.md).
 enum class Role : uint8_t {
-  map,     ///< in inputs and result; slices are independent
-  reduce,  ///< in inputs only; a split leaves the result partial under `combiner`
-  fresh,   ///< in the result only; each rank makes its slice from its offset
-  lookup,  ///< indexed by value: a split masks what is elsewhere; in the result of a gather:
-           ///< partial(sum); the indexed dim of a scatter's result stays complete
-  inside,  ///< of a composite: used by reductions inside the body; a split needs the body expanded
-  whole,   ///< the op needs all of it
+  map,      ///< in inputs and result; slices are independent
+  reduce,   ///< in inputs only; a split leaves the result partial under `combiner`
+  fresh,    ///< in the result only; each rank makes its slice from its offset
+  lookup,   ///< indexed by value: a split masks what is elsewhere; in the result of a gather:
+            ///< partial(sum); the indexed dim of a scatter's result stays complete
+  inside,   ///< of a composite: used by reductions inside the body; a split needs the body expanded
+  whole,    ///< the op needs all of it
+  related,  ///< tied to other factors by an index relation: a rank needs the interval that their
+            ///< slices lead to, and has it brought
 };
 
 struct Factor {
@@ -40,11 +42,25 @@ struct Factor {
   Combiner combiner = Combiner::sum;
 };
 
+/// Two or three factors, indices into IndexSpace::factors, tied by
+///   in = stride * out + dilation * window - lo.
+/// One of `in` and `out` has the role `related`; it is a whole dim of one operand. The others have
+/// roles of their own and may be split: each rank then gets the interval of the related dim that
+/// its slices touch, from wherever it lies. What is outside the dim is the op's to deal with (a
+/// fill), unless the relation wraps: then in counts modulo its size, and it is `in` that is
+/// related.
+struct Relation {
+  int in = -1, out = -1, window = -1;  ///< window < 0: its index is 0
+  int64_t stride = 1, dilation = 1, lo = 0;
+  bool wraps = false;
+};
+
 /// Per operand and dim, the factors (indices into `factors`, major to minor) whose product the dim
 /// is.
 struct IndexSpace {
   std::vector<Factor> factors;
   std::vector<std::vector<std::vector<int>>> in, out;
+  std::vector<Relation> relations = {};
 };
 
 /// One use of an op, as its functions see it. `out` is empty in infer.

@@ -1,9 +1,11 @@
 // window and fold: for every place before the dim, output index and window index there is one input
-// index, at which the elements behind the dim are copied (window) or added (fold) as one row. Rows
-// outside read the fill and add to nothing.
+// index, at which the elements behind the dim are copied (window) or added (fold) as one row; rows
+// that follow each other on both sides go as one. All three indices begin where this rank's slices
+// do. Rows outside of the dim read the fill and add to nothing; padding is left alone.
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/nest.h"
 #include "kernels/cpu/tables.h"
 #include "kernels/cpu/types.h"
 
@@ -11,38 +13,66 @@ namespace tessera::cpu {
 namespace {
 
 struct Relation {
-  explicit Relation(const Attrs& a)
-      : pre(a.get<int64_t>("pre")),
-        post(a.get<int64_t>("post")),
-        size(a.get<int64_t>("size")),
-        memory(a.get<int64_t>("memory")),
-        out_size(a.get<int64_t>("out_size")),
-        out_memory(a.get<int64_t>("out_memory")),
-        window_size(a.get<int64_t>("window_size")),
-        window_memory(a.get<int64_t>("window_memory")),
-        stride(a.get<int64_t>("stride")),
-        dilation(a.get<int64_t>("dilation")),
-        lo(a.get<int64_t>("lo")),
-        wrap(a.get<int64_t>("wrap") != 0),
-        fill(a.get<double>("fill")) {}
+  explicit Relation(const KernelArgs& args) {
+    const Attrs& a = args.step->attrs;
+    pre = a.get<int64_t>("pre");
+    post = a.get<int64_t>("post");
+    size = a.get<int64_t>("size");
+    memory = a.get<int64_t>("memory");
+    out_size = a.get<int64_t>("out_size");
+    out_memory = a.get<int64_t>("out_memory");
+    window_size = a.get<int64_t>("window_size");
+    window_memory = a.get<int64_t>("window_memory");
+    stride = a.get<int64_t>("stride");
+    dilation = a.get<int64_t>("dilation");
+    lo = a.get<int64_t>("lo");
+    wrap = a.get<int64_t>("wrap") != 0;
+    fill = a.get<double>("fill");
+    begin = eval(args, 0);
+    out_begin = eval(args, 1);
+    window_begin = eval(args, 2);
+  }
 
-  /// Calls visit(offset with the dim, or -1 if outside; offset with the windows) for each row.
+  /// Where row stride * o + dilation * k - lo lies in the slice, -1 if outside of the dim or (fold)
+  /// of the slice.
+  int64_t place(int64_t o, int64_t k) const {
+    const int64_t i = stride * o + dilation * k - lo;
+    int64_t at = i - begin;
+    if (wrap) at = (at % size + size) % size;
+    const bool inside = (wrap || (i >= 0 && i < size)) && at >= 0 && at < memory;
+    return inside ? at : -1;
+  }
+
+  /// Calls visit(offset with the dim, or -1 if outside; offset with the windows; rows).
   template <class Visit>
-  void each_row(Visit visit) const {
+  void each_run(Visit visit) const {
+    const int64_t first_o = std::max<int64_t>(0, -out_begin),
+                  last_o = std::min(out_memory, out_size - out_begin),
+                  last_k = std::min(window_memory, window_size - window_begin);
     for (int64_t p = 0; p < pre; ++p) {
-      for (int64_t o = 0; o < out_size; ++o) {
-        for (int64_t k = 0; k < window_size; ++k) {
-          int64_t i = stride * o + dilation * k - lo;
-          if (wrap) i = (i % size + size) % size;
-          const int64_t windowed = ((p * out_memory + o) * window_memory + k) * post;
-          visit(i < 0 || i >= size ? -1 : (p * memory + i) * post, windowed);
+      int64_t from = 0, to = 0, rows = 0;
+      auto flush = [&] {
+        if (rows > 0) visit(from < 0 ? -1 : (p * memory + from) * post, to * post, rows);
+      };
+      for (int64_t o = first_o; o < last_o; ++o) {
+        for (int64_t k = 0; k < last_k; ++k) {
+          const int64_t at = place(o + out_begin, k + window_begin);
+          const int64_t windowed = (p * out_memory + o) * window_memory + k;
+          const bool follows =
+              rows > 0 && windowed == to + rows && (from < 0 ? at < 0 : at == from + rows);
+          if (!follows) {
+            flush();
+            from = at, to = windowed, rows = 0;
+          }
+          ++rows;
         }
       }
+      flush();
     }
   }
 
   int64_t pre, post, size, memory, out_size, out_memory, window_size, window_memory, stride,
-      dilation, lo;
+      dilation, lo, begin, out_begin, window_begin;
   bool wrap;
   double fill;
 };
@@ -63,18 +93,19 @@ T fill_value(double fill) {
 class Window final : public Kernel {
  public:
   explicit Window(const KernelArgs& args)
-      : in_(args.in.at(0)), out_(args.out.at(0)), relation_(args.step->attrs) {}
+      : in_(args.in.at(0)), out_(args.out.at(0)), relation_(args) {}
   void run() override {
     with_element(in_.dtype, [&](auto zero) {
       using T = decltype(zero);
       const T fill = fill_value<T>(relation_.fill);
       const T* in = static_cast<const T*>(in_.data);
       T* out = static_cast<T*>(out_.data);
-      relation_.each_row([&](int64_t from, int64_t to) {
+      relation_.each_run([&](int64_t from, int64_t to, int64_t rows) {
+        const int64_t n = rows * relation_.post;
         if (from < 0) {
-          std::fill(out + to, out + to + relation_.post, fill);
+          std::fill(out + to, out + to + n, fill);
         } else {
-          std::memcpy(out + to, in + from, static_cast<size_t>(relation_.post) * sizeof(T));
+          std::memcpy(out + to, in + from, static_cast<size_t>(n) * sizeof(T));
         }
       });
     });
@@ -88,15 +119,16 @@ class Window final : public Kernel {
 class Fold final : public Kernel {
  public:
   explicit Fold(const KernelArgs& args)
-      : in_(args.in.at(0)), out_(args.out.at(0)), relation_(args.step->attrs) {}
+      : in_(args.in.at(0)), out_(args.out.at(0)), relation_(args) {}
   void run() override {
     with_element(in_.dtype, [&](auto zero) {
       using T = decltype(zero);
       const T* in = static_cast<const T*>(in_.data);
       T* out = static_cast<T*>(out_.data);
       std::fill(out, out + relation_.pre * relation_.memory * relation_.post, T{});
-      relation_.each_row([&](int64_t to, int64_t from) {
-        for (int64_t i = 0; to >= 0 && i < relation_.post; ++i) {
+      relation_.each_run([&](int64_t to, int64_t from, int64_t rows) {
+        const int64_t n = to < 0 ? 0 : rows * relation_.post;
+        for (int64_t i = 0; i < n; ++i) {
           out[to + i] =
               store_as<T>(static_cast<Compute<T>>(load_as(out[to + i]) + load_as(in[from + i])));
         }

@@ -36,7 +36,7 @@ void each_dim(const OpSite& site, const std::function<void(const TensorLayout&, 
 
 bool can_split(const OpSite& site, const HomeLayouts& homes, int factor) {
   const Role role = site.space.factors[factor].role;
-  if (role == Role::whole || role == Role::inside) return false;
+  if (role == Role::whole || role == Role::inside || role == Role::related) return false;
   bool ok = true;
   each_dim(site, [&](const TensorLayout&, const Dim& dim, int, const std::vector<int>& factors) {
     if (std::find(factors.begin(), factors.end(), factor) == factors.end()) return;
@@ -51,6 +51,16 @@ bool can_split(const OpSite& site, const HomeLayouts& homes, int factor) {
     padded |= homes.has_padding(dim);
   });
   return ok && !(merged && padded);
+}
+
+/// The factor that is split where a dim of this one is: of a relation, the one that it follows.
+int split_factor(const IndexSpace& space, int factor) {
+  for (const Relation& r : space.relations) {
+    if (space.factors[factor].role != Role::related) break;
+    if (r.in == factor) return r.out;
+    if (r.out == factor) return r.in;
+  }
+  return factor;
 }
 
 struct Candidates {
@@ -77,10 +87,11 @@ std::vector<Candidates> candidates(const OpSite& site, const HomeLayouts& homes,
         if (seen++ == total) std::stable_sort(found.begin(), found.end()), sorted = found.size();
         if (factors.empty()) return;
         const auto& axes = layout.dims[d];
+        const int factor = split_factor(site.space, factors[0]);
         if (std::find(axes.begin(), axes.end(), axis) == axes.end() ||
-            !can_split(site, homes, factors[0]))
+            !can_split(site, homes, factor))
           return;
-        found.emplace_back(homes.rule_order(dim.name, axis), factors[0]);
+        found.emplace_back(homes.rule_order(dim.name, axis), factor);
       });
       std::stable_sort(found.begin() + static_cast<std::ptrdiff_t>(sorted), found.end());
       for (const auto& [order, factor] : found) {
@@ -144,7 +155,7 @@ bool derive(const OpSite& site, const HomeLayouts& homes, const std::vector<int>
     if (layout.dims.empty()) layout.dims.resize(site.call.in[i].shape.rank());
     layout.partial = site.in_layouts[i].partial;
     layout.combiner = site.in_layouts[i].combiner;
-    choice.in.push_back(std::move(layout));
+    choice.in.push_back({std::move(layout), {}, 0});
   }
   for (size_t i = 0; i < site.call.out.size(); ++i) {
     TensorLayout layout = layout_of(site.space.out[i], choice.splits);
@@ -203,10 +214,10 @@ Choice choose(const OpSite& site, const HomeLayouts& homes, Resharder& resharder
     if (!found || choice.unused <= best.unused) {
       if (derive(site, homes, partial, choice)) {
         for (size_t i = 0; i < site.call.in.size(); ++i) {
-          choice.cost += resharder
-                             .path(site.call.in[i].shape, site.call.in[i].dtype, site.in_layouts[i],
-                                   choice.in[i])
-                             .bytes;
+          choice.in[i] =
+              place_operand(site.call, site.space, static_cast<int>(i), site.in_layouts[i],
+                            choice.in[i].layout, choice.splits, homes, resharder);
+          choice.cost += choice.in[i].bytes;
         }
         for (size_t i = 0; i < site.call.out.size(); ++i) {
           choice.cost += resharder

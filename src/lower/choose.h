@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lower/home.h"
+#include "lower/interval.h"
 #include "lower/reshard.h"
 #include "tessera/op.h"
 
@@ -20,7 +21,8 @@ struct OpSite {
 
 struct Choice {
   std::vector<std::vector<int>> splits;  ///< per factor its axes, major to minor
-  std::vector<TensorLayout> in, out;     ///< the layouts that follow
+  std::vector<Placement> in;             ///< where the operands must be
+  std::vector<TensorLayout> out;         ///< the layouts that follow
   int unused = 0;                        ///< axes that the op leaves unused: redundant compute
   int64_t cost = 0;                      ///< bytes of the moves before and after
 };

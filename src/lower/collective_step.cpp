@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "collectives/cost.h"
+#include "lower/interval.h"
 
 namespace tessera {
 
@@ -14,23 +15,12 @@ int64_t product(const std::vector<int64_t>& sizes, int first, int last) {
   return n;
 }
 
-std::vector<int64_t> axes_of(const TensorLayout& layout) {
-  std::vector<int64_t> list;
-  for (const auto& axes : layout.dims) {
-    list.push_back(static_cast<int64_t>(axes.size()));
-    list.insert(list.end(), axes.begin(), axes.end());
-  }
-  return list;
-}
-
 int64_t sent_bytes(const HomeLayouts& homes, const Step& step, FlowKind kind) {
   int ranks = 1;
   for (int axis : step.axes) ranks *= homes.mesh().axes()[axis].size;
-  const bool gather = kind == FlowKind::all_gather || kind == FlowKind::exchange;
-  const View& view = gather ? step.out[0] : step.in[0];
-  for (CollectiveKind k :
-       {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
-        CollectiveKind::all_to_all, CollectiveKind::exchange}) {
+  const View& view = kind == FlowKind::all_gather ? step.out[0] : step.in[0];
+  for (CollectiveKind k : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
+                           CollectiveKind::all_gather, CollectiveKind::all_to_all}) {
     if (step.kernel == to_string(k))
       return bytes_sent(k, view.elements() * size_of(view.dtype), ranks);
   }
@@ -57,9 +47,13 @@ void describe_collective(const Flow& flow, const HomeLayouts& homes, const FlowN
         {"post", product(in, second + 1, rank)}, {"split_first", int64_t{node.to < node.from}}};
   } else {
     const FlowValue &from = flow.values[node.in[0]], &to = flow.values[node.out[0]];
-    std::vector<int64_t> sizes;
-    for (const Dim& d : to.shape) sizes.push_back(homes.padded(d));
-    step.attrs = {{"sizes", sizes}, {"from", axes_of(from.layout)}, {"to", axes_of(to.layout)}};
+    const Slicing has = slicing_of(homes, from.shape, from.layout),
+                  gets = slicing_of(homes, to.shape, to.layout, to.intervals);
+    std::vector<int> axis_sizes;
+    for (const MeshAxis& axis : homes.mesh().axes()) axis_sizes.push_back(axis.size);
+    describe_exchange(has, gets, step);
+    step.bytes = mean_received(has, gets, axis_sizes) * size_of(from.dtype);
+    return;
   }
   step.bytes = sent_bytes(homes, step, node.kind);
 }

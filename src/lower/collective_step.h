@@ -7,8 +7,7 @@
 namespace tessera {
 
 /// Fills in the attributes and bytes of a collective step whose operands are set; see Collective in
-/// collectives/communicator.h for their meaning. exchange: the padded sizes, and both layouts as,
-/// per dim, the number of axes and the axes.
+/// collectives/communicator.h for their meaning. exchange: see describe_exchange.
 void describe_collective(const Flow& flow, const HomeLayouts& homes, const FlowNode& node,
                          Step& step);
 

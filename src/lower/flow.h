@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/program.h"
+#include "runtime/program_slices.h"
 #include "tessera/op.h"
 
 namespace tessera {
@@ -22,9 +22,10 @@ enum class FlowKind : uint8_t {
   all_gather,      ///< over `axes`, along dim `from`
   all_to_all,      ///< over `axes`: dim `from` becomes whole, dim `to` split
   slice,           ///< local: dim `to` split over `axes`
-  exchange,        ///< any layout to any layout, every element straight from an owner to its place
-  mask,            ///< padding of dims `dims` becomes `fill`
-  first_only,      ///< zero except on coordinate 0 of `axes`
+  exchange,    ///< any layout to any layout or intervals, every element straight from an owner to
+               ///< its place
+  mask,        ///< padding of dims `dims` becomes `fill`
+  first_only,  ///< zero except on coordinate 0 of `axes`
 };
 const char* to_string(FlowKind kind);
 
@@ -34,6 +35,7 @@ struct FlowValue {
   TensorLayout layout;
   std::string name;
   int node = -1;
+  std::vector<Interval> intervals = {};  ///< of an operand brought for one op
 };
 
 struct FlowNode {

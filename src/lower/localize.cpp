@@ -7,6 +7,7 @@
 #include "ir/emit.h"
 #include "lower/choose.h"
 #include "lower/collective_step.h"
+#include "lower/interval.h"
 #include "lower/passes.h"
 
 namespace tessera {
@@ -47,21 +48,19 @@ class Localizer {
     return expr;
   }
 
-  /// local * (linear coordinate over axes).
   IntExpr offset(const std::vector<int>& axes, int64_t local) const {
-    IntExpr expr;
-    int64_t factor = local;
-    for (size_t k = axes.size(); k-- > 0; factor *= program_.axis_sizes[axes[k]]) {
-      expr.axis_terms.insert(expr.axis_terms.begin(), {axes[k], factor});
-    }
-    return expr;
+    return slice_begin(homes_.mesh(), axes, local);
+  }
+
+  View new_view(const FlowValue& v, ArenaKind arena) {
+    return new_view(v.name, v.shape, v.dtype, v.layout, arena, v.intervals);
   }
 
   View new_view(const std::string& name, const Shape& shape, DType dtype,
-                const TensorLayout& layout, ArenaKind arena) {
+                const TensorLayout& layout, ArenaKind arena,
+                const std::vector<Interval>& intervals = {}) {
     View view{static_cast<int>(program_.buffers.size()), dtype, {}, {}, 0, {}};
-    for (int d = 0; d < shape.rank(); ++d)
-      view.sizes.push_back(homes_.local(shape[d], layout.dims[d]));
+    view.sizes = slice_sizes(slicing_of(homes_, shape, layout, intervals), program_.axis_sizes);
     view.strides.resize(view.sizes.size());
     int64_t stride = 1;
     for (size_t d = view.sizes.size(); d-- > 0; stride *= view.sizes[d]) view.strides[d] = stride;
@@ -133,7 +132,7 @@ class Localizer {
         return;
       }
     }
-    views_[node.out[0]] = new_view(v.name, v.shape, v.dtype, v.layout, ArenaKind::persistent);
+    views_[node.out[0]] = new_view(v, ArenaKind::persistent);
     inputs_[v.name] = add_port(v.name, views_[node.out[0]], v.shape, v.layout);
     function().inputs.push_back(inputs_[v.name]);
   }
@@ -164,7 +163,7 @@ class Localizer {
 
   View copy_of(int value) {
     const FlowValue& v = flow_.values[value];
-    const View view = new_view(v.name, v.shape, v.dtype, v.layout, ArenaKind::transient);
+    const View view = new_view(v, ArenaKind::transient);
     copy_step(views_[value], view, {v.name, "", "contiguous copy"});
     return view;
   }
@@ -184,9 +183,7 @@ class Localizer {
     for (int v : node.in) call.in.push_back(node.op->contiguous ? contiguous(v) : views_[v]);
     fill_factors(node, call);
     for (int v : node.out) {
-      const FlowValue& value = flow_.values[v];
-      views_[v] =
-          new_view(value.name, value.shape, value.dtype, value.layout, ArenaKind::transient);
+      views_[v] = new_view(flow_.values[v], ArenaKind::transient);
       call.out.push_back(views_[v]);
     }
     if (node.op->pointwise) {
@@ -216,6 +213,10 @@ class Localizer {
 
   void fill_factors(const FlowNode& node, EmitCall& call) {
     for (size_t f = 0; f < node.space.factors.size(); ++f) {
+      if (node.space.factors[f].role == Role::related) {
+        fill_related(node, static_cast<int>(f), call);
+        continue;
+      }
       int64_t local = padded_factor(call.call, node.space, homes_, static_cast<int>(f));
       for (int axis : node.splits[f]) local /= program_.axis_sizes[axis];
       call.local.push_back(local);
@@ -223,6 +224,26 @@ class Localizer {
       call.offset.push_back(offset(node.splits[f], local));
       call.extent.push_back(factor_extent(node, static_cast<int>(f)));
     }
+  }
+
+  /// A related factor is a dim of one operand: as that was brought, or as it lies.
+  void fill_related(const FlowNode& node, int factor, EmitCall& call) {
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      for (size_t d = 0; d < node.space.in[i].size(); ++d) {
+        if (node.space.in[i][d] != std::vector<int>{factor}) continue;
+        const FlowValue& v = flow_.values[node.in[i]];
+        call.local.push_back(call.in[i].sizes[d]);
+        call.logical.push_back(node.space.factors[factor].size);
+        call.offset.push_back(offset(v.layout.dims[d], call.local.back()));
+        for (const Interval& interval : v.intervals) {
+          if (interval.dim == static_cast<int>(d)) call.offset.back() = interval.begin;
+        }
+        call.extent.push_back(factor_extent(node, factor));
+        return;
+      }
+    }
+    fail(ErrorKind::internal, "[{}] related factor '{}' is in no operand", node.op->name,
+         node.space.factors[factor].name);
   }
 
   IntExpr factor_extent(const FlowNode& node, int factor) {
@@ -291,7 +312,7 @@ class Localizer {
   void add_mask(const FlowNode& node) {
     const FlowValue& v = flow_.values[node.out[0]];
     const View in = views_[node.in[0]];
-    views_[node.out[0]] = new_view(v.name, v.shape, v.dtype, v.layout, ArenaKind::transient);
+    views_[node.out[0]] = new_view(v, ArenaKind::transient);
     Step step;
     step.kernel = "pointwise";
     step.origin = node.origin;
@@ -344,7 +365,7 @@ class Localizer {
     step.origin = node.origin;
     step.number = next_collective_++;
     step.in = {contiguous(node.in[0])};
-    views_[node.out[0]] = new_view(v.name, v.shape, v.dtype, v.layout, ArenaKind::transient);
+    views_[node.out[0]] = new_view(v, ArenaKind::transient);
     step.out = {views_[node.out[0]]};
     describe_collective(flow_, homes_, node, step);
     Step wait;

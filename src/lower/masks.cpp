@@ -113,9 +113,7 @@ class MaskPass {
       FlowValue& value = flow_.values[node.out[o]];
       value.layout.dirty = 0;
       if (node.kind == FlowKind::input || node.kind == FlowKind::stored) continue;
-      if (node.kind == FlowKind::exchange) {
-        value.layout.dirty = padded_dims(value.shape);
-      } else if (node.kind != FlowKind::op) {
+      if (node.kind != FlowKind::op) {
         value.layout.dirty = flow_.values[node.in[0]].layout.dirty;
       } else {
         value.layout.dirty = padded_dims(value.shape) & ~clean_dims(node, o);

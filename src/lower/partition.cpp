@@ -13,9 +13,9 @@
 #include "ir/body.h"
 #include "ir/needed.h"
 #include "ir/source_ops.h"
+#include "lower/build.h"
 #include "lower/choose.h"
 #include "lower/key.h"
-#include "lower/reason.h"
 #include "lower/reshard.h"
 
 namespace tessera {
@@ -37,7 +37,7 @@ struct Frame {
 class Partitioner {
  public:
   Partitioner(const Graph& graph, const HomeLayouts& homes, const std::set<const Op*>& kernels)
-      : graph_(graph), homes_(homes), chooser_(homes), kernels_(kernels) {}
+      : graph_(graph), homes_(homes), chooser_(homes), kernels_(kernels), build_(homes) {}
 
   void run(const FunctionSpec& spec) {
     std::vector<std::pair<int, int>> updates;  // (stored value, value)
@@ -62,14 +62,14 @@ class Partitioner {
     for (const Stored& s : graph_.stored()) finish_update(frame, s.value, s.init);
   }
 
-  Flow take() { return std::move(flow_); }
+  Flow take() { return build_.take(); }
 
  private:
-  FlowFunction& function() { return flow_.functions.back(); }
+  FlowFunction& function() { return build_.function(); }
+  const FlowValue& flow_value(int id) const { return build_.value(id); }
 
   void start(const std::string& name) {
-    flow_.functions.push_back({name, {}, {}, {}});
-    moved_.clear();
+    build_.start(name);
     seen_.clear();
   }
 
@@ -113,42 +113,10 @@ class Partitioner {
     }
   }
 
-  int add_value(FlowValue value) {
-    flow_.values.push_back(std::move(value));
-    return static_cast<int>(flow_.values.size()) - 1;
-  }
-
-  void add_node(FlowNode node) {
-    for (int v : node.out) flow_.values[v].node = static_cast<int>(function().nodes.size());
-    function().nodes.push_back(std::move(node));
-  }
-
-  /// `value` in layout `to`, through the cheapest moves; made once.
+  int add_value(FlowValue value) { return build_.add_value(std::move(value)); }
+  void add_node(FlowNode node) { build_.add_node(std::move(node)); }
   int move(int value, const TensorLayout& to, const Origin& origin) {
-    const FlowValue& start = flow_.values[value];
-    const Path& path = chooser_.resharder().path(start.shape, start.dtype, start.layout, to);
-    if (path.moves.empty()) return value;
-    const FlowValue from = start;
-    for (const Move& m : path.moves) {
-      auto [it, is_new] = moved_.emplace(Key().add(value).add(m.after).text(), -1);
-      if (is_new) {
-        FlowNode node;
-        node.kind = m.kind;
-        node.in = {value};
-        node.axes = m.axes;
-        node.from = m.from;
-        node.to = m.to;
-        node.combiner = flow_.values[value].layout.combiner;
-        node.origin = {from.name, origin.source,
-                       reason_for(flow_, homes_, value, m.axes, {m.to, m.from})};
-        it->second = add_value({from.shape, from.dtype, m.after, from.name, -1});
-        if (m.after.partial.empty()) flow_.values[it->second].layout.combiner = Combiner::sum;
-        node.out = {it->second};
-        add_node(std::move(node));
-      }
-      value = it->second;
-    }
-    return value;
+    return build_.move(value, to, origin, chooser_.resharder());
   }
 
   /// The flow value that a consumer reads. Stored tensors are read in their compute layout, except
@@ -214,7 +182,7 @@ class Partitioner {
       return true;
     };
     for (size_t i = 0; i < in.size(); ++i) {
-      if (!clear(space.in[i], call.in[i].shape, flow_.values[in[i]].layout)) return false;
+      if (!clear(space.in[i], call.in[i].shape, flow_value(in[i]).layout)) return false;
     }
     for (size_t i = 0; i < node.out.size(); ++i) {
       if (!clear(space.out[i], call.out[i].shape, home(frame, node.out[i]))) return false;
@@ -245,10 +213,11 @@ class Partitioner {
 
   void compute(Frame& frame, const Node& node, const OpCall& call, std::vector<int> in) {
     std::vector<TensorLayout> layouts, homes;
-    for (int v : in) layouts.push_back(flow_.values[v].layout);
+    for (int v : in) layouts.push_back(flow_value(v).layout);
     for (int v : node.out) homes.push_back(home(frame, v));
     const Choice& choice = chooser_.choice(call, layouts, homes);
-    for (size_t i = 0; i < in.size(); ++i) in[i] = move(in[i], choice.in[i], origin(frame, node));
+    for (size_t i = 0; i < in.size(); ++i)
+      in[i] = build_.move(in[i], choice.in[i], origin(frame, node), chooser_.resharder());
     enter_once(node, in, choice, origin(frame, node));
     FlowNode flow;
     flow.op = node.op;
@@ -269,7 +238,7 @@ class Partitioner {
     uint32_t partial = 0;
     std::vector<int> axes;
     for (size_t i = 0; i < in.size(); ++i) {
-      for (int axis : choice.in[i].partial) {
+      for (int axis : choice.in[i].layout.partial) {
         partial |= 1u << i;
         if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
       }
@@ -282,11 +251,11 @@ class Partitioner {
       FlowNode flow;
       flow.kind = FlowKind::first_only;
       for (int axis : axes) {
-        const auto& own = choice.in[i].partial;
+        const auto& own = choice.in[i].layout.partial;
         if (std::find(own.begin(), own.end(), axis) == own.end()) flow.axes.push_back(axis);
       }
       if (flow.axes.empty()) continue;
-      FlowValue value = flow_.values[in[i]];
+      FlowValue value = flow_value(in[i]);
       value.layout.partial.insert(value.layout.partial.end(), flow.axes.begin(), flow.axes.end());
       std::sort(value.layout.partial.begin(), value.layout.partial.end());
       flow.in = {in[i]};
@@ -317,7 +286,7 @@ class Partitioner {
   /// Moves a new result to its home, still partial if all that consumes it allows.
   int settle(Frame& frame, int value, int flow, const Origin& origin) {
     TensorLayout target = home(frame, value);
-    const TensorLayout& have = flow_.values[flow].layout;
+    const TensorLayout& have = flow_value(flow).layout;
     if (!have.partial.empty() && may_stay_partial(frame, value, have)) {
       target.partial = have.partial;
       target.combiner = have.combiner;
@@ -353,7 +322,7 @@ class Partitioner {
       if (positions >> i & 1) continue;
       const int other = node.in[i];
       const TensorLayout layout =
-          frame.env[other] >= 0 ? flow_.values[frame.env[other]].layout : home(frame, other);
+          frame.env[other] >= 0 ? flow_value(frame.env[other]).layout : home(frame, other);
       for (int axis : have.partial) {
         const bool also =
             std::find(layout.partial.begin(), layout.partial.end(), axis) != layout.partial.end();
@@ -371,8 +340,7 @@ class Partitioner {
   const HomeLayouts& homes_;
   Chooser chooser_;
   const std::set<const Op*>& kernels_;
-  Flow flow_;
-  std::unordered_map<std::string, int> moved_;
+  FlowBuilder build_;
   std::unordered_map<std::string, std::vector<int>> seen_;
 };
 

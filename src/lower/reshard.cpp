@@ -11,14 +11,13 @@
 
 #include "base/fail.h"
 #include "collectives/cost.h"
+#include "lower/interval.h"
 #include "lower/key.h"
 
 namespace tessera {
 
 namespace {
 
-constexpr int64_t kMoveBytes =
-    256;  // latency of one move, in bytes: prefers fewer moves of equal volume
 constexpr int64_t kExchangeBytes =
     2048;  // exchange has no ring or window algorithm: used where it saves volume
 
@@ -112,7 +111,7 @@ void Resharder::add_split_moves(const Shape& shape, DType dtype, const TensorLay
       for (const auto& axes : layout->dims) used.insert(axes.begin(), axes.end());
     }
     move.axes.assign(used.begin(), used.end());
-    move.bytes = homes_.local_elements(shape, to) * size_of(dtype) + kExchangeBytes;
+    move.bytes = received(shape, at, to) * size_of(dtype) + kExchangeBytes;
     move.after.dirty = at.dirty;
     moves.push_back(std::move(move));
   }
@@ -124,6 +123,13 @@ std::vector<Move> Resharder::moves(const Shape& shape, DType dtype, const Tensor
   add_partial_moves(shape, dtype, at, to, result);
   add_split_moves(shape, dtype, at, to, result);
   return result;
+}
+
+int64_t Resharder::received(const Shape& shape, const TensorLayout& at,
+                            const TensorLayout& to) const {
+  std::vector<int> sizes;
+  for (const MeshAxis& axis : homes_.mesh().axes()) sizes.push_back(axis.size);
+  return mean_received(slicing_of(homes_, shape, at), slicing_of(homes_, shape, to), sizes);
 }
 
 const Path& Resharder::path(const Shape& shape, DType dtype, const TensorLayout& from,

@@ -10,6 +10,9 @@
 
 namespace tessera {
 
+/// The latency of one move, in bytes: prefers fewer moves of equal volume.
+constexpr int64_t kMoveBytes = 256;
+
 /// One move and the layout after it. Fields as in FlowNode.
 struct Move {
   FlowKind kind;
@@ -39,6 +42,7 @@ class Resharder {
                          std::vector<Move>&) const;
   void add_split_moves(const Shape&, DType, const TensorLayout& at, const TensorLayout& to,
                        std::vector<Move>&) const;
+  int64_t received(const Shape&, const TensorLayout& at, const TensorLayout& to) const;
   Path search(const Shape& shape, DType dtype, const TensorLayout& from,
               const TensorLayout& to) const;
 

@@ -54,39 +54,49 @@ std::vector<ValueType> infer_fold(const OpCall& call) {
   return {{replaced(call.in[0].shape, old, {dim}), call.in[0].dtype}};
 }
 
-/// By name, but the related dims are factors of their own that stay whole.
+/// By name, but the windowed dim and what stands for it are factors of their own, tied by the
+/// relation. The operand's side of it is related; a window index that fold sums over is reduced.
 IndexSpace window_factors(const OpCall& call) {
-  IndexSpace space;
-  const auto& dim = call.attrs.get<std::string>("dim");
-  const std::vector<Dim> windowed = window_dims(call.attrs);
   const bool is_fold = &call.op == &kFold;
-  auto is_related = [&](const std::string& name, bool on_window_side) {
-    if (!on_window_side) return name == dim;
-    return name == windowed[0].name || (windowed.size() > 1 && name == windowed[1].name);
+  const Attrs& a = call.attrs;
+  const auto& dim = a.get<std::string>("dim");
+  const std::vector<Dim> windowed = window_dims(a);
+  IndexSpace space;
+  Relation r{-1,
+             -1,
+             -1,
+             a.get<int64_t>("stride"),
+             a.get<int64_t>("dilation"),
+             a.get<int64_t>("lo"),
+             a.get<int64_t>("wrap") != 0};
+  auto add = [&](const Dim& d, Role role) {
+    space.factors.push_back({d.name, d.size, role, Combiner::sum});
+    return static_cast<int>(space.factors.size()) - 1;
   };
-  auto factors = [&](const Shape& shape, bool on_window_side) {
+  auto factors = [&](const Shape& shape, bool on_window_side, bool is_operand) {
     std::vector<std::vector<int>> dims;
     for (const Dim& d : shape) {
-      int found = -1;
-      const bool related = is_related(d.name, on_window_side);
-      for (size_t f = 0; f < space.factors.size() && !related; ++f) {
-        if (space.factors[f].name == d.name && space.factors[f].role == Role::map)
-          found = static_cast<int>(f);
+      int f = -1;
+      if (on_window_side ? d.name == windowed[0].name : d.name == dim) {
+        (on_window_side ? r.out : r.in) = f = add(d, is_operand ? Role::related : Role::fresh);
+      } else if (on_window_side && windowed.size() > 1 && d.name == windowed[1].name) {
+        r.window = f = add(d, is_operand ? Role::reduce : Role::fresh);
       }
-      if (found < 0) {
-        found = static_cast<int>(space.factors.size());
-        space.factors.push_back({d.name, d.size, related ? Role::whole : Role::map, Combiner::sum});
+      for (size_t g = 0; f < 0 && g < space.factors.size(); ++g) {
+        if (space.factors[g].name == d.name && space.factors[g].role == Role::map)
+          f = static_cast<int>(g);
       }
-      dims.push_back({found});
+      dims.push_back({f < 0 ? add(d, Role::map) : f});
     }
     return dims;
   };
-  space.out = {factors(call.out[0].shape, !is_fold)};
-  space.in = {factors(call.in[0].shape, is_fold)};
+  space.out = {factors(call.out[0].shape, !is_fold, false)};
+  space.in = {factors(call.in[0].shape, is_fold, true)};
+  space.relations = {r};
   return space;
 }
 
-/// Sizes of the parts before, at and behind the related dims, for the kernel.
+/// Sizes of the parts before, at and behind the related dims, and where this rank's slices begin.
 void emit_window(EmitCall& call) {
   const bool is_fold = &call.call.op == &kFold;
   const View& natural = is_fold ? call.out[0] : call.in[0];  // with `dim`
@@ -115,6 +125,19 @@ void emit_window(EmitCall& call) {
                 {"lo", a.get<int64_t>("lo")},
                 {"wrap", a.get<int64_t>("wrap")},
                 {"fill", a.get<double>("fill")}};
+  const Relation& r = call.space.relations[0];
+  for (int f : {r.in, r.out, r.window}) step.exprs.push_back(f < 0 ? IntExpr{} : call.offset[f]);
+}
+
+/// What wraps is a rotation: its transpose is the rotation back.
+std::vector<Tensor> window_gradient(const GradCall& c) {
+  if (c.attrs.get<int64_t>("wrap") == 0)
+    return c.graph.add(kFold, {c.grads[0]}, c.attrs, Loc::current());
+  WindowOptions o;
+  o.lo = -c.attrs.get<int64_t>("lo");
+  o.wrap = true;
+  return {window(c.grads[0], c.attrs.get<std::string>("out_name"),
+                 Dim(c.attrs.get<std::string>("dim"), c.attrs.get<int64_t>("size")), o)};
 }
 
 }  // namespace
@@ -122,9 +145,7 @@ void emit_window(EmitCall& call) {
 extern const Op kWindow = {.name = "window",
                            .infer = infer_window,
                            .factors = window_factors,
-                           .gradient = [](const GradCall& c) -> std::vector<Tensor> {
-                             return c.graph.add(kFold, {c.grads[0]}, c.attrs, Loc::current());
-                           },
+                           .gradient = window_gradient,
                            .emit = emit_window,
                            .contiguous = true};
 extern const Op kFold = {.name = "fold",
@@ -138,6 +159,8 @@ extern const Op kFold = {.name = "fold",
                          .contiguous = true};
 
 Tensor window(Tensor x, const std::string& dim, const Dim& out, const WindowOptions& o, Loc at) {
+  check(!o.wrap || (o.stride == 1 && o.window.empty() && out.size == x.dim(dim).size),
+        "a window of '{}' that wraps is a rotation", dim);
   Attrs attrs = {{"dim", dim},           {"size", x.dim(dim).size}, {"out_name", out.name},
                  {"out_size", out.size}, {"stride", o.stride},      {"dilation", o.dilation},
                  {"lo", o.lo},           {"wrap", int64_t{o.wrap}}, {"fill", o.fill}};

@@ -8,7 +8,7 @@ namespace tessera {
 struct WindowOptions {
   int64_t stride = 1, dilation = 1;
   int64_t lo = 0;     ///< in = stride * out + dilation * k - lo
-  bool wrap = false;  ///< indices outside wrap around; else they read `fill`
+  bool wrap = false;  ///< a rotation: indices outside wrap around; else they read `fill`
   double fill = 0;
   std::string window = {};  ///< the dim of k, placed behind `out`; "" for none
   int64_t window_size = 1;

@@ -3,76 +3,24 @@
 // sender asks for each peer what that peer chose.
 #include "runtime/exchange.h"
 
-#include <algorithm>
+#include <tuple>
 
 #include "base/fail.h"
+#include "runtime/program_slices.h"
 
 namespace tessera {
 
 namespace {
 
-struct Box {
-  std::vector<int64_t> lo, hi;
-  bool operator==(const Box&) const = default;
-};
-
-struct Sides {
-  std::vector<int64_t> sizes;
-  std::vector<std::vector<int>> from, to;
-};
-
-std::vector<std::vector<int>> unpack_axes(const std::vector<int64_t>& list) {
-  std::vector<std::vector<int>> result;
-  for (size_t i = 0; i < list.size();) {
-    const size_t n = static_cast<size_t>(list[i++]);
-    result.emplace_back(list.begin() + static_cast<std::ptrdiff_t>(i),
-                        list.begin() + static_cast<std::ptrdiff_t>(i + n));
-    i += n;
-  }
-  return result;
-}
-
-Box box_of(const Program& program, const std::vector<int64_t>& sizes,
-           const std::vector<std::vector<int>>& dims, std::span<const int> coordinates) {
-  Box box;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    int64_t parts = 1, index = 0;
-    for (int axis : dims[d]) {
-      index = index * program.axis_sizes[axis] + coordinates[axis];
-      parts *= program.axis_sizes[axis];
-    }
-    const int64_t local = sizes[d] / parts;
-    box.lo.push_back(index * local);
-    box.hi.push_back(index * local + local);
-  }
-  return box;
-}
-
-Box intersect(const Box& a, const Box& b) {
-  Box box;
-  for (size_t d = 0; d < a.lo.size(); ++d) {
-    box.lo.push_back(std::max(a.lo[d], b.lo[d]));
-    box.hi.push_back(std::max(box.lo.back(), std::min(a.hi[d], b.hi[d])));
-  }
-  return box;
-}
-
-bool is_empty(const Box& box) {
-  for (size_t d = 0; d < box.lo.size(); ++d) {
-    if (box.lo[d] == box.hi[d]) return true;
-  }
-  return false;
-}
-
-/// The runs of `part` in a row-major slice that holds `slice`.
-std::vector<Run> runs_of(const Box& part, const Box& slice) {
-  std::vector<Run> runs;
+/// The runs of `part` in a row-major slice of sizes `sizes` that holds it from `at` on, added to
+/// `runs`.
+void add_runs(const Box& part, const std::vector<int64_t>& at, const std::vector<int64_t>& sizes,
+              std::vector<Run>& runs) {
   const size_t rank = part.lo.size();
   std::vector<int64_t> index = part.lo;
   while (true) {
     int64_t offset = 0;
-    for (size_t d = 0; d < rank; ++d)
-      offset = offset * (slice.hi[d] - slice.lo[d]) + index[d] - slice.lo[d];
+    for (size_t d = 0; d < rank; ++d) offset = offset * sizes[d] + at[d] + index[d] - part.lo[d];
     const int64_t length = rank == 0 ? 1 : part.hi[rank - 1] - part.lo[rank - 1];
     if (!runs.empty() && runs.back().offset + runs.back().length == offset) {
       runs.back().length += length;
@@ -81,8 +29,15 @@ std::vector<Run> runs_of(const Box& part, const Box& slice) {
     }
     size_t d = rank == 0 ? 0 : rank - 1;
     while (d > 0 && ++index[d - 1] == part.hi[d - 1]) index[d - 1] = part.lo[d - 1], --d;
-    if (d == 0) return runs;
+    if (d == 0) return;
   }
+}
+
+/// Where `part` lies in a slice that holds `piece`.
+std::vector<int64_t> place(const Box& part, const Piece& piece) {
+  std::vector<int64_t> at = piece.at;
+  for (size_t d = 0; d < at.size(); ++d) at[d] += part.lo[d] - piece.box.lo[d];
+  return at;
 }
 
 class Planner {
@@ -91,28 +46,39 @@ class Planner {
       : program_(program),
         step_(step),
         mine_(coordinates.begin(), coordinates.end()),
-        ranks_(ranks),
-        sides_{step.attrs.get<std::vector<int64_t>>("sizes"),
-               unpack_axes(step.attrs.get<std::vector<int64_t>>("from")),
-               unpack_axes(step.attrs.get<std::vector<int64_t>>("to"))} {}
+        ranks_(ranks) {
+    std::tie(from_, to_) = slicings_of(step);
+  }
 
   void fill(Collective& c) const {
     c.send.assign(ranks_, {});
     c.recv.assign(ranks_, {});
-    const Box mine_from = box(sides_.from, mine_), mine_to = box(sides_.to, mine_);
+    const std::vector<int64_t> from_sizes = slice_sizes(from_, program_.axis_sizes),
+                               to_sizes = slice_sizes(to_, program_.axis_sizes);
     for (int peer = 0; peer < ranks_; ++peer) {
       const std::vector<int> other = coordinates_of(peer);
-      const Box get = intersect(box(sides_.from, other), mine_to);
-      if (!is_empty(get) && source_of(mine_, other) == other) c.recv[peer] = runs_of(get, mine_to);
-      const Box give = intersect(mine_from, box(sides_.to, other));
-      if (!is_empty(give) && source_of(other, mine_) == mine_)
-        c.send[peer] = runs_of(give, mine_from);
+      each_part(other, mine_, [&](const Box& part, const Piece&, const Piece& to) {
+        add_runs(part, place(part, to), to_sizes, c.recv[peer]);
+      });
+      each_part(mine_, other, [&](const Box& part, const Piece& from, const Piece&) {
+        add_runs(part, place(part, from), from_sizes, c.send[peer]);
+      });
     }
   }
 
  private:
-  Box box(const std::vector<std::vector<int>>& dims, const std::vector<int>& at) const {
-    return box_of(program_, sides_.sizes, dims, at);
+  /// Calls visit(part, piece of the holder, piece of the receiver) for all that the receiver takes
+  /// from this holder, in an order that both agree on.
+  template <class Visit>
+  void each_part(const std::vector<int>& holder, const std::vector<int>& receiver,
+                 Visit visit) const {
+    if (source_of(receiver, holder) != holder) return;
+    for (const Piece& from : pieces_of(from_, program_.axis_sizes, holder)) {
+      for (const Piece& to : pieces_of(to_, program_.axis_sizes, receiver)) {
+        const Box part = intersect(from.box, to.box);
+        if (!part.empty()) visit(part, from, to);
+      }
+    }
   }
 
   std::vector<int> coordinates_of(int member) const {
@@ -129,7 +95,7 @@ class Planner {
   std::vector<int> source_of(const std::vector<int>& receiver,
                              const std::vector<int>& holder) const {
     std::vector<int> source = receiver;
-    for (const auto& axes : sides_.from) {
+    for (const auto& axes : from_.axes) {
       for (int axis : axes) source[axis] = holder[axis];
     }
     return source;
@@ -139,7 +105,7 @@ class Planner {
   const Step& step_;
   std::vector<int> mine_;
   int ranks_;
-  Sides sides_;
+  Slicing from_, to_;
 };
 
 }  // namespace

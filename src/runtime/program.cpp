@@ -8,19 +8,22 @@
 namespace tessera {
 
 int64_t IntExpr::eval(std::span<const int> coordinates, const int64_t* scalars) const {
-  uint64_t value = static_cast<uint64_t>(constant);  // wraps around: streams and seeds are hashes
+  uint64_t sum = static_cast<uint64_t>(constant);  // wraps around: streams and seeds are hashes
   const auto add = [&](int64_t factor, int64_t x) {
-    value += static_cast<uint64_t>(factor) * static_cast<uint64_t>(x);
+    sum += static_cast<uint64_t>(factor) * static_cast<uint64_t>(x);
   };
   for (const auto& [axis, factor] : axis_terms) add(factor, coordinates[axis]);
   if (scalar >= 0) add(scalar_factor, scalars[scalar]);
-  return std::clamp(static_cast<int64_t>(value), lo, hi);
+  int64_t value = static_cast<int64_t>(sum);
+  if (divisor != 1) value = (value - ((value % divisor) + divisor) % divisor) / divisor;
+  return std::clamp(value, lo, hi);
 }
 
 std::string IntExpr::to_string() const {
   std::string text = fmt::format("{}", constant);
   for (const auto& [axis, factor] : axis_terms) text += fmt::format("+{}*c{}", factor, axis);
   if (scalar >= 0) text += fmt::format("+{}*s{}", scalar_factor, scalar);
+  if (divisor != 1) text = fmt::format("({})/{}", text, divisor);
   if (lo != std::numeric_limits<int64_t>::min() || hi != std::numeric_limits<int64_t>::max()) {
     text = fmt::format("clamp({},{},{})", text, lo, hi);
   }

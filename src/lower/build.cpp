@@ -1,0 +1,86 @@
+#include "lower/build.h"
+
+#include <set>
+
+#include "base/fail.h"
+#include "lower/key.h"
+#include "lower/reason.h"
+
+namespace tessera {
+
+void FlowBuilder::start(const std::string& name) {
+  flow_.functions.push_back({name, {}, {}, {}});
+  moved_.clear();
+}
+
+int FlowBuilder::add_value(FlowValue value) {
+  flow_.values.push_back(std::move(value));
+  return static_cast<int>(flow_.values.size()) - 1;
+}
+
+void FlowBuilder::add_node(FlowNode node) {
+  for (int v : node.out) flow_.values[v].node = static_cast<int>(function().nodes.size());
+  function().nodes.push_back(std::move(node));
+}
+
+int FlowBuilder::move(int value, const TensorLayout& to, const Origin& origin,
+                      Resharder& resharder) {
+  const FlowValue from = flow_.values[value];
+  const Path& path = resharder.path(from.shape, from.dtype, from.layout, to);
+  for (const Move& m : path.moves) {
+    auto [it, is_new] = moved_.emplace(Key().add(value).add(m.after).text(), -1);
+    if (is_new) {
+      FlowNode node;
+      node.kind = m.kind;
+      node.in = {value};
+      node.axes = m.axes;
+      node.from = m.from;
+      node.to = m.to;
+      node.combiner = flow_.values[value].layout.combiner;
+      node.origin = {from.name, origin.source,
+                     reason_for(flow_, homes_, value, m.axes, {m.to, m.from})};
+      it->second = add_value({from.shape, from.dtype, m.after, from.name, -1});
+      if (m.after.partial.empty()) flow_.values[it->second].layout.combiner = Combiner::sum;
+      node.out = {it->second};
+      add_node(std::move(node));
+    }
+    value = it->second;
+  }
+  return value;
+}
+
+int FlowBuilder::move(int value, const Placement& to, const Origin& origin, Resharder& resharder) {
+  return to.intervals.empty() ? move(value, to.layout, origin, resharder)
+                              : bring(value, to, origin);
+}
+
+int FlowBuilder::bring(int value, const Placement& to, const Origin& origin) {
+  const FlowValue from = flow_.values[value];
+  Key key = Key().add(value).add(to.layout);
+  std::set<int> axes;
+  for (const TensorLayout* layout : {&from.layout, &to.layout}) {
+    for (const auto& of_dim : layout->dims) axes.insert(of_dim.begin(), of_dim.end());
+  }
+  std::vector<int> dims;
+  for (const Interval& i : to.intervals) {
+    key.add(i.dim).add(i.begin.to_string()).add(i.size);
+    dims.push_back(i.dim);
+    for (const auto& [axis, factor] : i.begin.axis_terms) axes.insert(axis);
+  }
+  auto [it, is_new] = moved_.emplace(key.text(), -1);
+  if (!is_new) return it->second;
+  FlowNode node;
+  node.kind = FlowKind::exchange;
+  node.in = {value};
+  node.axes.assign(axes.begin(), axes.end());
+  const std::string rule = reason_for(flow_, homes_, value, node.axes, dims);
+  node.origin = {from.name, origin.source,
+                 fmt::format("{}{}{}: {}", rule, rule.empty() ? "" : ", ", origin.name,
+                             describe(to.intervals, from.shape, homes_.mesh()))};
+  it->second = add_value({from.shape, from.dtype, to.layout, from.name, -1, to.intervals});
+  node.out = {it->second};
+  add_node(std::move(node));
+  return it->second;
+}
+
+}  // namespace tessera

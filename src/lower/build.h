@@ -1,0 +1,41 @@
+// The flow while it is built: values, nodes, and the moves that bring a value where it is needed.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "lower/flow.h"
+#include "lower/home.h"
+#include "lower/interval.h"
+#include "lower/reshard.h"
+
+namespace tessera {
+
+class FlowBuilder {
+ public:
+  explicit FlowBuilder(const HomeLayouts& homes) : homes_(homes) {}
+
+  /// Begins a function; what is added then belongs to it.
+  void start(const std::string& name);
+  FlowFunction& function() { return flow_.functions.back(); }
+  const FlowValue& value(int id) const { return flow_.values[id]; }
+  const Flow& flow() const { return flow_; }
+  Flow take() { return std::move(flow_); }
+
+  int add_value(FlowValue value);
+  void add_node(FlowNode node);
+  /// `value` in layout `to`, through the cheapest moves. A move is made once a function.
+  int move(int value, const TensorLayout& to, const Origin& origin, Resharder& resharder);
+  /// `value` where an op needs it.
+  int move(int value, const Placement& to, const Origin& origin, Resharder& resharder);
+
+ private:
+  int bring(int value, const Placement& to, const Origin& origin);
+
+  const HomeLayouts& homes_;
+  Flow flow_;
+  std::unordered_map<std::string, int> moved_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,193 @@
+// The relation in = stride * out + dilation * window - lo, solved for one factor: the slices
+// [o, o + n) of out and [k, k + m) of the window need of `in` the interval from
+// stride * o + dilation * k - lo to stride * (o + n - 1) + dilation * (k + m - 1) - lo; the slices
+// [i, i + n) of in and [k, k + m) of the window need of `out` all that has an element of the window
+// among them: from ceil((i + lo - dilation * (k + m - 1)) / stride) on, at most as many as
+// multiples of the stride fit into n + dilation * (m - 1) places.
+#include "lower/interval.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "lower/choose.h"
+
+namespace tessera {
+
+IntExpr slice_begin(const Mesh& mesh, const std::vector<int>& axes, int64_t local) {
+  IntExpr expr;
+  int64_t factor = local;
+  for (size_t k = axes.size(); k-- > 0; factor *= mesh.axes()[axes[k]].size) {
+    expr.axis_terms.insert(expr.axis_terms.begin(), {axes[k], factor});
+  }
+  return expr;
+}
+
+Slicing slicing_of(const HomeLayouts& homes, const Shape& shape, const TensorLayout& layout,
+                   const std::vector<Interval>& intervals) {
+  Slicing slicing{{}, layout.dims, intervals};
+  for (const Dim& d : shape) slicing.sizes.push_back(homes.padded(d));
+  return slicing;
+}
+
+std::string describe(const std::vector<Interval>& intervals, const Shape& shape, const Mesh& mesh) {
+  std::string text;
+  for (const Interval& i : intervals) {
+    std::string begin;
+    for (const auto& [axis, factor] : i.begin.axis_terms)
+      begin += fmt::format("{}*{}", factor, mesh.axes()[axis].name) + "+";
+    begin += fmt::format("{}", i.begin.constant);
+    if (i.begin.divisor != 1) begin = fmt::format("({})/{}", begin, i.begin.divisor);
+    text += fmt::format("{}elements [{}, +{}) of '{}'", text.empty() ? "" : ", ", begin, i.size,
+                        shape[i.dim].name);
+  }
+  return text;
+}
+
+namespace {
+
+/// A factor's slice on a rank: elements [begin, begin + size).
+struct Range {
+  IntExpr begin;
+  int64_t size = 1;
+  bool split = false;
+};
+
+void add(IntExpr& sum, const IntExpr& term, int64_t factor) {
+  sum.constant += factor * term.constant;
+  for (const auto& [axis, f] : term.axis_terms) sum.axis_terms.emplace_back(axis, factor * f);
+}
+
+class Solver {
+ public:
+  Solver(const OpCall& call, const IndexSpace& space, const std::vector<std::vector<int>>& splits,
+         const HomeLayouts& homes)
+      : call_(call), space_(space), splits_(splits), homes_(homes) {}
+
+  /// What a rank needs of the related factor; false where it needs all of it.
+  bool solve(int factor, Interval& interval) const {
+    for (const Relation& r : space_.relations) {
+      if (r.in != factor && r.out != factor) continue;
+      const bool for_in = r.in == factor;
+      const Range other = range(for_in ? r.out : r.in), window = range(r.window);
+      if (!other.split && !window.split) return false;
+      interval.extent = space_.factors[factor].size;
+      interval.wraps = r.wraps;
+      for_in ? solve_in(r, other, window, interval) : solve_out(r, other, window, interval);
+      return !(interval.wraps && interval.size >= interval.extent);
+    }
+    fail(ErrorKind::internal, "[{}] no relation has the related factor '{}'", call_.op.name,
+         space_.factors[factor].name);
+  }
+
+ private:
+  Range range(int factor) const {
+    Range range;
+    if (factor < 0) return range;
+    range.size = padded_factor(call_, space_, homes_, factor);
+    for (int axis : splits_[factor]) range.size /= homes_.mesh().axes()[axis].size;
+    range.begin = slice_begin(homes_.mesh(), splits_[factor], range.size);
+    range.split = !splits_[factor].empty();
+    return range;
+  }
+
+  static void solve_in(const Relation& r, const Range& out, const Range& window,
+                       Interval& interval) {
+    interval.begin.constant = -r.lo;
+    add(interval.begin, out.begin, r.stride);
+    add(interval.begin, window.begin, r.dilation);
+    interval.size = r.stride * (out.size - 1) + r.dilation * (window.size - 1) + 1;
+  }
+
+  static void solve_out(const Relation& r, const Range& in, const Range& window,
+                        Interval& interval) {
+    const int64_t reach = r.dilation * (window.size - 1);
+    interval.begin.constant = r.lo - reach + r.stride - 1;
+    add(interval.begin, in.begin, 1);
+    add(interval.begin, window.begin, -r.dilation);
+    interval.begin.divisor = r.stride;
+    interval.size = (in.size + reach - 1) / r.stride + 1;
+  }
+
+  const OpCall& call_;
+  const IndexSpace& space_;
+  const std::vector<std::vector<int>>& splits_;
+  const HomeLayouts& homes_;
+};
+
+/// True if every rank's slice of the dim, cut over `axes`, has its interval.
+bool holds(const HomeLayouts& homes, const Dim& dim, const std::vector<int>& axes,
+           const Interval& interval) {
+  std::vector<int> sizes, used = axes;
+  for (const MeshAxis& axis : homes.mesh().axes()) sizes.push_back(axis.size);
+  for (const auto& [axis, factor] : interval.begin.axis_terms) used.push_back(axis);
+  std::sort(used.begin(), used.end());
+  used.erase(std::unique(used.begin(), used.end()), used.end());
+  const Slicing own{{homes.padded(dim)}, {axes}, {}};
+  Slicing wanted{{homes.padded(dim)}, {{}}, {interval}};
+  wanted.intervals[0].dim = 0;
+  std::vector<int> at(sizes.size(), 0);
+  while (true) {
+    const Box box = pieces_of(own, sizes, at).at(0).box;
+    for (const Piece& piece : pieces_of(wanted, sizes, at)) {
+      if (piece.box.elements() != intersect(piece.box, box).elements()) return false;
+    }
+    size_t k = used.size();
+    while (k > 0 && ++at[used[k - 1]] == sizes[used[k - 1]]) at[used[--k]] = 0;
+    if (k == 0) return true;
+  }
+}
+
+bool disjoint(const TensorLayout& layout) {
+  std::vector<int> seen = layout.partial;
+  for (const auto& axes : layout.dims) {
+    for (int axis : axes) {
+      if (std::find(seen.begin(), seen.end(), axis) != seen.end()) return false;
+      seen.push_back(axis);
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Placement place_operand(const OpCall& call, const IndexSpace& space, int operand,
+                        const TensorLayout& now, const TensorLayout& wanted,
+                        const std::vector<std::vector<int>>& splits, const HomeLayouts& homes,
+                        Resharder& resharder) {
+  const ValueType& type = call.in[operand];
+  auto way_to = [&](const TensorLayout& layout) -> Placement {
+    return {layout, {}, resharder.path(type.shape, type.dtype, now, layout).bytes};
+  };
+  Placement best = way_to(wanted);
+  TensorLayout kept = wanted;
+  std::vector<Interval> intervals;
+  bool has_all = true;
+  const Solver solver(call, space, splits, homes);
+  const auto& dims = space.in[operand];
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (dims[d].size() != 1 || space.factors[dims[d][0]].role != Role::related) continue;
+    Interval interval;
+    interval.dim = static_cast<int>(d);
+    kept.dims[d] = now.dims[d];
+    if (!solver.solve(dims[d][0], interval)) {
+      has_all = has_all && now.dims[d].empty();
+      continue;
+    }
+    has_all = has_all && holds(homes, type.shape[interval.dim], now.dims[d], interval);
+    intervals.push_back(std::move(interval));
+  }
+  if (intervals.empty()) return best;
+  if (has_all && disjoint(kept)) {
+    const Placement left = way_to(kept);
+    if (left.bytes <= best.bytes) best = left;
+  }
+  std::vector<int> sizes;
+  for (const MeshAxis& axis : homes.mesh().axes()) sizes.push_back(axis.size);
+  const int64_t elements = mean_received(slicing_of(homes, type.shape, now),
+                                         slicing_of(homes, type.shape, wanted, intervals), sizes);
+  const int64_t bytes = elements * size_of(type.dtype) + kMoveBytes;
+  if (bytes < best.bytes) best = {wanted, std::move(intervals), bytes};
+  return best;
+}
+
+}  // namespace tessera
