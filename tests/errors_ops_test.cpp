@@ -177,12 +177,111 @@ TEST_CASE("convolution and pooling errors", "[errors]") {
   expect_usage({"[conv2d]", "stride 0", kHere}, [&] { conv2d(x, f, o); });
   expect_usage({"[conv2d]", "no dim 'filter_height'", kHere}, [&] { conv2d(x, x); });
   PoolOptions p;
-  p.height = "hight";
+  p.dims[0].dim = "hight";
   expect_usage({"[max_pool]", "no dim 'hight'", "did you mean 'height'?", kHere},
                [&] { max_pool(x, p); });
   PoolOptions zero;
-  zero.window = zero.stride = 0;
+  zero.dims[0].window = 0;
   expect_usage({"[max_pool]", "window of 0 with stride 0", kHere}, [&] { max_pool(x, zero); });
+}
+
+TEST_CASE("general convolution errors", "[errors]") {
+  Graph g;
+  const Dim in("in", 4), height("height", 5);
+  Tensor x = g.input("x", {Dim("n", 2), height, in}, DType::float32);
+  Tensor f = g.input("f", {Dim("filter_height", 3), in, Dim("out", 2)}, DType::float32);
+  auto fails = [&](const std::vector<std::string>& parts, ConvDim dim, Padding padding,
+                   std::vector<std::string> groups = {}) {
+    std::vector<std::string> all = parts;
+    all.insert(all.end(), {"[conv]", kHere});
+    expect_usage(all, [&] { conv(x, f, {{dim}, padding, groups}); });
+  };
+  fails({"no dim 'hight'", "did you mean 'height'?"}, {"hight", "filter_height"}, Padding::same);
+  fails({"no dim 'filters'"}, {"height", "filters"}, Padding::same);
+  fails({"dilation 0 along dim 'height'; it is at least 1"}, {"height", "", 1, 0}, Padding::same);
+  fails({"a window of 3 with stride -1"}, {"height", "", -1}, Padding::same);
+  fails({"padding of -1 and 0 around dim 'height'; neither is negative"},
+        {"height", "", 1, 1, -1, 0}, Padding::given);
+  fails({"padding of 1 and 1 around dim 'height' needs Padding::given"}, {"height", "", 1, 1, 1, 1},
+        Padding::valid);
+  fails({"a window of 3 with dilation 4 does not fit into dim 'height' of size 5 padded to 8"},
+        {"height", "", 1, 4, 1, 2}, Padding::given);
+  fails({"group dim 'n' is not in both x [n=2, height=5, in=4] and filter"}, {"height"},
+        Padding::same, {"n"});
+  expect_usage({"[conv] there is no spatial dim", kHere}, [&] { conv(x, f, {}); });
+  expect_usage({"spatial dim 'height' with filter dim 'filter_height' is given twice"}, [&] {
+    conv(x, f, {{{"height"}, {"height"}}});
+  });
+  Tensor other = g.input("other", {Dim("filter_height", 3), Dim("in", 3)}, DType::float32);
+  expect_usage({"[conv] dim 'in' is 4 in x but 3 in the filter"},
+               [&] { conv(x, other, {{{"height"}}}); });
+  Tensor spatial = g.input("spatial", {Dim("filter_height", 3), height}, DType::float32);
+  expect_usage({"[conv] the filter has the spatial dim 'height' of x"},
+               [&] { conv(x, spatial, {{{"height"}}}); });
+  Tensor mixed = g.input("mixed", {height, Dim("filter_height", 3)}, DType::float32);
+  expect_usage({"[conv] x has the filter dim 'filter_height'"},
+               [&] { conv(mixed, f, {{{"height"}}}); });
+  Tensor whole = g.input("whole", {Dim("filter_height", 3), in}, DType::int32);
+  expect_usage({"[conv] x is float32 and the filter int32; both are of one floating type"},
+               [&] { conv(x, whole, {{{"height"}}}); });
+  Tensor bounded = g.input("bounded", {Dim::bounded("height", 5), in}, DType::float32);
+  expect_usage({"[conv] dim 'height' is bounded; windows need a fixed size"},
+               [&] { conv(bounded, f, {{{"height"}}}); });
+}
+
+TEST_CASE("transposed convolution and padded pooling errors", "[errors]") {
+  Graph g;
+  const Dim in("in", 4), height("height", 5);
+  Tensor x = g.input("x", {height, in}, DType::float32);
+  Tensor f = g.input("f", {Dim("filter_height", 3), in, Dim("out", 2)}, DType::float32);
+  ConvDim dim{"height"};
+  dim.size = 9;
+  expect_usage(
+      {"[conv_transpose] a convolution of dim 'height' of size 9 has 9 windows, but x has 5",
+       kHere},
+      [&] {
+        conv_transpose(x, f, {{dim}, Padding::same});
+      });
+  expect_usage({"[conv_transpose] the result would have -1 elements along dim 'height'"}, [&] {
+    conv_transpose(x, f, {{{"height", "", 1, 1, 4, 4}}, Padding::given});
+  });
+  expect_usage(
+      {"[max_pool] padding of 2 and 0 around dim 'height' has room for a window of 2", kHere}, [&] {
+        max_pool(x, {{{"height", 2, 0, 1, 2, 0}}, Padding::given});
+      });
+  expect_usage({"[avg_pool] dim 'height' is given twice"}, [&] {
+    avg_pool(x, {{{"height"}, {"height"}}});
+  });
+  expect_usage({"[avg_pool] there is no dim to pool"},
+               [&] { avg_pool(x, {std::vector<PoolDim>{}}); });
+  Tensor i = g.input("i", {height}, DType::int32);
+  expect_usage({"[avg_pool] x is int32; a mean needs a floating type"},
+               [&] { avg_pool(i, {{{"height"}}}); });
+}
+
+TEST_CASE("order and position errors", "[errors]") {
+  Graph g;
+  const Dim n("n", 5);
+  Tensor x = g.input("x", {Dim("a", 2), n}, DType::float32);
+  Tensor at = g.input("at", Shape{}, DType::int32), real = g.input("real", Shape{}, DType::float32);
+  Tensor of_n = g.input("of_n", {n}, DType::int32);
+  expect_usage({"[nth_largest] element 5 in order of dim 'n' of size 5", kHere},
+               [&] { nth_largest(x, "n", 5); });
+  expect_usage({"[nth_smallest] element -1 in order of dim 'n' of size 5"},
+               [&] { nth_smallest(x, "n", -1); });
+  expect_usage({"[sort]", "no dim 'm'", kHere}, [&] { sort(x, "m"); });
+  expect_usage({"[dynamic_shift] the position is float32; it is int32, use cast()", kHere},
+               [&] { dynamic_shift(x, real, "n"); });
+  expect_usage({"[dynamic_shift] dim 'n' of the position is not one of x's others"},
+               [&] { dynamic_shift(x, of_n, "n"); });
+  expect_usage({"[dynamic_slice] 6 elements of dim 'n' of size 5", kHere},
+               [&] { dynamic_slice(x, at, "n", 6); });
+  Tensor wide = g.input("wide", {Dim("a", 2), Dim("n", 6)}, DType::float32);
+  expect_usage({"[dynamic_update] an update of 6 elements along dim 'n' of size 5", kHere},
+               [&] { dynamic_update(x, wide, at, "n"); });
+  Tensor bounded = g.input("bounded", {Dim::bounded("n", 5)}, DType::float32);
+  expect_usage({"[dynamic_slice] dim 'n' is bounded; its size must be fixed"},
+               [&] { dynamic_slice(bounded, at, "n", 2); });
 }
 
 TEST_CASE("parameter and update errors", "[errors]") {

@@ -1,8 +1,8 @@
 // An Error with the words that its message must have.
 #pragma once
 
-#include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "catch.h"
 #include "tessera/error.h"
@@ -11,7 +11,7 @@ namespace tessera::test {
 
 /// `work` throws an Error of this kind whose message contains all `words`.
 template <class Work>
-void expect_error(ErrorKind kind, std::initializer_list<std::string> words, Work work) {
+void expect_error(ErrorKind kind, const std::vector<std::string>& words, Work work) {
   std::string message = "no error";
   ErrorKind thrown = ErrorKind::internal;
   try {
@@ -30,7 +30,7 @@ void expect_error(ErrorKind kind, std::initializer_list<std::string> words, Work
 }
 
 template <class Work>
-void expect_usage(std::initializer_list<std::string> words, Work work) {
+void expect_usage(const std::vector<std::string>& words, Work work) {
   expect_error(ErrorKind::usage, words, work);
 }
 

@@ -115,17 +115,33 @@ void gather_split(Model& m) {
   m.layout = "n:p;a:p;@/moved/ b:p;@/moved/ a:-";
 }
 
+/// Windows over two split dims of uneven sizes: a halo around every slice, wider than a slice along
+/// one dim, and what the gradients need of them. A rotation by half a dim.
+void windows_split(Model& m) {
+  const Dim height("height", 7), width("width", 5), in("in", 2), out("out", 3);
+  Tensor x = log(input(m, "x", {height, width, in}, 1.5, 2));
+  Tensor f = weight(m, "f", {Dim("filter_height", 4), Dim("filter_width", 5), in, out}, 0.5, 1);
+  Tensor y = conv(x, f, {{{"height", "", 2}, {"width"}}});
+  add_gradients(m, max_pool(y, {{{"width", 3, 1}}, Padding::same}));
+  m.outputs.push_back(shift(y, "width", 2, true));
+  m.outputs.push_back(concat({x, exp(x)}, "height"));
+  m.mesh = "p:2;q:3";
+  m.layout = "height:p;width:q";
+}
+
 struct Site {
   std::string function;
   size_t step;
-  int instruction;  ///< a mask, or -1: the whole collective
+  int instruction;  ///< a mask, -1: the whole collective, kDisplaced: the intervals of an exchange
 };
+constexpr int kDisplaced = -2;
 
 std::vector<Site> sites_of(const Program& program, const std::string& function) {
   std::vector<Site> sites;
   const Function& f = program.functions[program.function(function)];
   for (size_t s = 0; s < f.steps.size(); ++s) {
     if (f.steps[s].kind == StepKind::collective) sites.push_back({function, s, -1});
+    if (f.steps[s].attrs.has("intervals")) sites.push_back({function, s, kDisplaced});
     for (size_t i = 0; i < f.steps[s].pointwise.code.size(); ++i) {
       if (f.steps[s].pointwise.code[i].code == Code::mask)
         sites.push_back({function, s, static_cast<int>(i)});
@@ -141,8 +157,8 @@ View flat(const View& view, int64_t elements) {
   return result;
 }
 
-/// The Program without the collective (its operand stays where the result should be) or without the
-/// mask.
+/// The Program without the collective (its operand stays where the result should be), without the
+/// mask, or with intervals that begin one element late.
 Program without(const Program& program, const Site& site) {
   Program mutant = program;
   Function& f = mutant.functions[mutant.function(site.function)];
@@ -154,6 +170,10 @@ Program without(const Program& program, const Site& site) {
     copy.dtype = instr.dtype;
     copy.a = instr.a;
     instr = copy;
+    return mutant;
+  }
+  if (site.instruction == kDisplaced) {
+    for (IntExpr& begin : step.exprs) begin.constant += begin.divisor;
     return mutant;
   }
   const int64_t in = step.in[0].elements(), out = step.out[0].elements(), both = std::min(in, out);
@@ -212,7 +232,7 @@ double error_of(const Values& got, const Values& expected) {
 }
 
 struct Mutations {
-  int collectives = 0, masks = 0;
+  int collectives = 0, masks = 0, intervals = 0;
   std::string survivors;
 };
 
@@ -227,7 +247,9 @@ void mutate(const char* name, void (*build)(Model&), Mutations& total) {
   INFO(name);
   REQUIRE(error_of(run_program(program, cluster, "step", m.values), expected) < 1e-10);
   for (const Site& site : sites_of(program, "step")) {
-    ++(site.instruction < 0 ? total.collectives : total.masks);
+    ++(site.instruction == kDisplaced ? total.intervals
+       : site.instruction < 0         ? total.collectives
+                                      : total.masks);
     const Step& step = program.functions[program.function("step")].steps[site.step];
     try {
       if (error_of(run_program(without(program, site), cluster, "step", m.values), expected) > 1e-7)
@@ -247,11 +269,36 @@ TEST_CASE("every collective and every mask is needed", "[mutation][fast]") {
   mutate("contraction", contraction, total);
   mutate("softmax_split", softmax_split, total);
   mutate("gather_split", gather_split, total);
-  WARN(fmt::format("{} collectives and {} masks removed", total.collectives, total.masks));
+  mutate("windows_split", windows_split, total);
+  WARN(fmt::format("{} collectives and {} masks removed, {} exchanges displaced", total.collectives,
+                   total.masks, total.intervals));
   CHECK(total.survivors == "");
   CHECK(total.collectives > 10);
   CHECK(total.masks > 4);
+  CHECK(total.intervals > 4);
 }
+
+namespace {
+
+void check_golden(const Graph& g, const std::string& mesh, const std::string& layout,
+                  const FunctionSpec& function, const std::string& file) {
+  const LowerOptions lowering{Mesh::parse(mesh),
+                              Layout::parse(layout),
+                              {function},
+                              {},
+                              {},
+                              {}};  // no kernel's wishes: text for every build
+  const std::string text = to_string(lower(g, lowering));
+  const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tests/golden/" + file;
+  if (std::getenv("TESSERA_UPDATE_GOLDEN")) std::ofstream(path) << text;
+  std::ifstream recorded_file(path);
+  std::stringstream recorded;
+  recorded << recorded_file.rdbuf();
+  INFO("TESSERA_UPDATE_GOLDEN=1 records the new Program");
+  CHECK(text == recorded.str());
+}
+
+}  // namespace
 
 TEST_CASE("the Program of an MLP on 2 x 2 ranks is the recorded one", "[golden][fast]") {
   Graph g;
@@ -262,20 +309,21 @@ TEST_CASE("the Program of an MLP on 2 x 2 ranks is the recorded one", "[golden][
   options.classes = 4;
   const nn::Model model = nn::mlp(g, options);
   minimize(model.loss, constant(g, 0.1), sgd());
-  const LowerOptions lowering{Mesh::parse("data:2;model:2"),
-                              Layout::parse("batch:data;hidden:model"),
-                              {{"train", {model.loss}, true}},
-                              {},
-                              {},
-                              {}};  // no kernel's wishes: text for every build
-  const std::string text = to_string(lower(g, lowering));
-  const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tests/golden/mlp_2x2.txt";
-  if (std::getenv("TESSERA_UPDATE_GOLDEN")) std::ofstream(path) << text;
-  std::ifstream file(path);
-  std::stringstream recorded;
-  recorded << file.rdbuf();
-  INFO("TESSERA_UPDATE_GOLDEN=1 records the new Program");
-  CHECK(text == recorded.str());
+  check_golden(g, "data:2;model:2", "batch:data;hidden:model", {"train", {model.loss}, true},
+               "mlp_2x2.txt");
+}
+
+TEST_CASE("the Program of a convolution split in space is the recorded one", "[golden][fast]") {
+  Graph g;
+  const Dim height("height", 7), width("width", 8), in("in", 2), out("out", 3);
+  const Dim fh("filter_height", 5), fw("filter_width", 3);
+  Tensor x = g.input("x", {height, width, in}, DType::float32);
+  Tensor f = g.parameter("f", {fh, fw, in, out}, nn::normal(0.1));
+  Tensor y = conv(x, f, {{{"height", "", 2}, {"width"}}});
+  Tensor loss = mean_all(square(shift(y, "width", 4))).named("loss");
+  minimize(loss, constant(g, 0.1), sgd());
+  check_golden(g, "rows:2;cols:2", "height:rows;width:cols", {"train", {loss}, true},
+               "conv_2x2.txt");
 }
 
 }  // namespace tessera::test

@@ -50,6 +50,7 @@ std::vector<OpCase> composite_cases();
 std::vector<OpCase> indexed_cases();
 std::vector<OpCase> shape_cases();
 std::vector<OpCase> ordered_cases();
+std::vector<OpCase> window_cases();
 
 /// Operands.
 inline CaseInput real(std::string name, Shape shape, double lo = -1, double hi = 1) {

@@ -1,4 +1,4 @@
-// Rows of the ops that see all of one dim: slices and windows, convolution, running sums, order.
+// Rows of the ops that see all of one dim: slices, shifts, running sums, order.
 #include "op_cases.h"
 
 namespace tessera::test {
@@ -30,6 +30,17 @@ void add_slices(std::vector<OpCase>& rows) {
     return {shift(exp(t[0]), "n", 2), shift(t[0], "n", -3, true), shift(t[0], "a", -1),
             shift(t[0], "c", 9, true)};
   }));
+  const CaseInput at = integers("i", {a}, -2, 8), single = integers("j", {}, -2, 8);
+  rows.push_back(row("dynamic_shift", {x, at, single}, splits, [](const Tensors& t) -> Tensors {
+    return {dynamic_shift(exp(t[0]), t[1], "n"), dynamic_shift(t[0], t[2], "n", true)};
+  }));
+  rows.push_back(row("dynamic_slice", {x, at, single}, splits, [](const Tensors& t) -> Tensors {
+    return {dynamic_slice(exp(t[0]), t[1], "n", 3), dynamic_slice(t[0], t[2], "a", 2)};
+  }));
+  rows.push_back(row("dynamic_update", {x, real("u", {a, Dim("n", 3), c}), at}, splits,
+                     [](const Tensors& t) -> Tensors {
+                       return {dynamic_update(exp(t[0]), sin(t[1]), t[2], "n")};
+                     }));
   rows.push_back(
       row("concat", {x, real("y", {n, Dim("a", 3), c})}, splits, [](const Tensors& t) -> Tensors {
         return {concat({t[0], exp(t[1]), t[0]}, "a")};
@@ -45,31 +56,6 @@ void add_slices(std::vector<OpCase>& rows) {
                      [](const Tensors& t) -> Tensors {
                        const Tensor stacked = stack({exp(t[0]), t[1], t[0]}, "s");
                        return {stacked, unstack(stacked, "a")[3]};
-                     }));
-}
-
-void add_windows(std::vector<OpCase>& rows) {
-  const Dim batch("batch", 3), height("height", 5), width("width", 6), in("in", 2), out("out", 3);
-  const Dim fh("filter_height", 3), fw("filter_width", 2);
-  const std::vector<std::string> splits = {"batch", "height", "width", "in", "out"};
-  const CaseInput image = real("x", {batch, height, width, in}),
-                  filter = real("f", {fh, fw, in, out});
-  for (const auto& [stride, same] :
-       {std::pair<int, bool>{1, true}, {1, false}, {2, true}, {2, false}}) {
-    Conv2dOptions options;
-    options.stride = stride;
-    options.same = same;
-    rows.push_back(
-        row(std::string("conv2d") + (same ? "_same_" : "_valid_") + std::to_string(stride),
-            {image, filter}, splits,
-            [options](const Tensors& t) -> Tensors { return {conv2d(exp(t[0]), t[1], options)}; }));
-  }
-  PoolOptions overlapping;
-  overlapping.window = 3;
-  overlapping.same = true;
-  rows.push_back(row("max_pool", {image}, {"batch", "height", "width", "in"},
-                     [=](const Tensors& t) -> Tensors {
-                       return {max_pool(t[0] - 3.0), max_pool(t[0] - 3.0, overlapping)};
                      }));
 }
 
@@ -91,6 +77,17 @@ void add_order(std::vector<OpCase>& rows) {
     const TopK last = top_k(t[0], "c", Dim("k", 2)), middle = top_k(exp(t[0]), "n", Dim("k", 3));
     return {last.values, last.indices, middle.values, middle.indices};
   }));
+  rows.push_back(row("sort", {x}, splits, [](const Tensors& t) -> Tensors {
+    return {sort(t[0], "n"), sort(exp(t[0]), "a", true), argsort(t[0], "n"),
+            argsort(t[0], "c", true)};
+  }));
+  rows.push_back(row("nth", {x}, splits, [](const Tensors& t) -> Tensors {
+    return {nth_largest(t[0], "n", 2), nth_smallest(exp(t[0]), "n", 0), argmin(t[0], "a")};
+  }));
+  rows.push_back(row("order_ties", {integers("x", {a, n}, -3, -2, DType::float32)}, {"a", "n"},
+                     [](const Tensors& t) -> Tensors {
+                       return {argsort(t[0], "n"), argsort(t[0], "n", true), argmin(t[0], "a")};
+                     }));
   rows.push_back(row("cumsum", {x}, splits, [](const Tensors& t) -> Tensors {
     return {cumsum(exp(t[0]), "n"), cumsum(t[0], "n", true), cumsum(t[0], "a", false, true),
             cumsum(exp(t[0]), "c", true, true)};
@@ -107,7 +104,6 @@ void add_order(std::vector<OpCase>& rows) {
 std::vector<OpCase> ordered_cases() {
   std::vector<OpCase> rows;
   add_slices(rows);
-  add_windows(rows);
   add_order(rows);
   return rows;
 }

@@ -15,6 +15,7 @@ namespace tessera::test {
 namespace {
 
 constexpr DType kType = DType::float64;
+constexpr int kKinds = 16;
 constexpr int kMaxRank = 4;
 constexpr int64_t kMaxElements = 700;
 
@@ -267,33 +268,9 @@ class Builder {
     return product(x, parameter(Shape(dims)));
   }
 
-  /// Ops that see all of one dim; its size stays, or the new name tells it.
-  Tensor ordered(Tensor x) {
-    if (x.shape().rank() == 0) return unary(x);
-    const Dim dim = x.shape()[static_cast<int>(draw(x.shape().rank()))];
-    const int64_t part = 1 + static_cast<int64_t>(draw(static_cast<size_t>(dim.size)));
-    const TopK top = top_k(x, dim.name, Dim(dim.name + "k", (dim.size + 1) / 2));
-    switch (draw(6)) {
-      case 0:
-        return shift(x, dim.name, part, draw(2) == 1);
-      case 1:
-        return cumsum(x, dim.name, draw(2) == 1, draw(2) == 1) * 0.5;
-      case 2:
-        if (part == dim.size) return x;
-        return concat({slice(x, dim.name, part, dim.size - part), slice(x, dim.name, 0, part)},
-                      dim.name);
-      case 3:
-        return pad(slice(x, dim.name, dim.size - part, part), dim.name, dim.size - part, 0, 0.3);
-      case 4:
-        return top.values;
-      default:
-        return x * one_hot(argmax(x, dim.name), dim, 1, 0.5, kType);
-    }
-  }
-
   Tensor apply(int kind) {
     Tensor x = any();
-    switch (kind % 14) {
+    switch (kind % kKinds) {
       case 0:
         return unary(x);
       case 1:
@@ -314,6 +291,14 @@ class Builder {
         return source(x);
       case 10:
         return layer(x);
+      case 11:
+      case 12:
+        return ordered(x, [this](size_t below) { return draw(below); });
+      case 13:
+      case 14:
+        return windowed(
+            x, [this](size_t below) { return draw(below); },
+            [this](const Shape& shape) { return parameter(shape); });
       default:
         return unary(binary(x, x));
     }
@@ -373,7 +358,7 @@ Recipe draw_recipe(std::mt19937_64& random) {
                            4, 5, 6, 6};  // uneven ones, and some that merge without padding
   for (size_t i = 0; i < dims; ++i) recipe.sizes.push_back(sizes[random() % std::size(sizes)]);
   for (size_t i = 0; i < steps; ++i) {
-    RecipeStep step{static_cast<int>(random() % 14), {}};
+    RecipeStep step{static_cast<int>(random() % kKinds), {}};
     for (int k = 0; k < 24; ++k) step.draws.push_back(static_cast<uint32_t>(random() >> 32));
     recipe.steps.push_back(std::move(step));
   }

@@ -1,6 +1,7 @@
 // Random models, meshes and layouts, built from a recipe that can be shortened.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <random>
 #include <string>
@@ -40,5 +41,13 @@ Recipe draw_recipe(std::mt19937_64& random);
 std::string draw_mesh(std::mt19937_64& random);
 /// Rules of all kinds for the dims and names of the graph; they may claim one axis twice.
 std::string draw_layout(const Graph& graph, const std::string& mesh, std::mt19937_64& random);
+
+/// What the builder draws with: a number below the argument.
+using Draw = std::function<uint32_t(size_t)>;
+/// A random op that sees all of one dim, or moves along it; its size stays, or the new name tells
+/// it.
+Tensor ordered(Tensor x, const Draw& draw);
+/// A random convolution or pooling along one dim, whose size stays. `parameter` makes filters.
+Tensor windowed(Tensor x, const Draw& draw, const std::function<Tensor(const Shape&)>& parameter);
 
 }  // namespace tessera::test

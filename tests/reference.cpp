@@ -220,6 +220,8 @@ void Reference::evaluate(const Node& node) {
     result.data = in[0].data;
   } else if (name == "window" || name == "fold") {
     window(node, in[0], result = empty(out.shape));
+  } else if (name == "conv") {
+    conv(node, in[0], in[1], result = empty(out.shape));
   } else if (name == "cumsum") {
     cumsum(node, in[0], result = empty(out.shape));
   } else if (name == "argmax" || name == "top_k") {

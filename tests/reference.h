@@ -79,6 +79,7 @@ class Reference {
                 const Value& out) const;
 
   void window(const Node& node, const Whole& x, Whole& result) const;
+  void conv(const Node& node, const Whole& a, const Whole& b, Whole& result) const;
   void cumsum(const Node& node, const Whole& x, Whole& result) const;
   void largest(const Node& node, const Whole& x, int64_t k, Whole& values, Whole& indices) const;
 

@@ -23,6 +23,17 @@ Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& 
 /// layer_norm with parameters "<name>.scale" and "<name>.bias".
 Tensor norm(Tensor x, const std::string& name, const std::string& dim, Loc at = Loc::current());
 
+struct BatchNormOptions {
+  bool training = true;  ///< statistics of this batch, and their running means are updated; else
+                         ///< the running means are used
+  double momentum = 0.99, eps = 1e-3;
+};
+/// (x - mean) / sqrt(var + eps) * scale + bias for each element of `channels`, over all other dims
+/// (Ioffe & Szegedy 2015). Parameters "<name>.scale" and "<name>.bias", state "<name>.mean" and
+/// "<name>.variance".
+Tensor batch_norm(Tensor x, const std::string& name, const std::string& channels,
+                  const BatchNormOptions& options = {}, Loc at = Loc::current());
+
 /// A model: what its functions return by name, and the loss.
 struct Model {
   Tensor loss;  ///< scalar
@@ -61,5 +72,21 @@ struct CnnOptions {
   bool partial_batch = false;
 };
 Model cnn(Graph& g, const CnnOptions& options);
+
+/// A U-Net (Ronneberger et al. 2015; Cicek et al. 2016 in three dims): `levels` halvings of the
+/// spatial dims with `convolutions` of 3 at each, filters doubling, and back up by transposed
+/// convolutions with what was left aside at each level. Classes of every pixel, by cross-entropy
+/// with a weight for each class and a dice loss. Dims: batch, those of `spatial`, channels,
+/// filters, filters2 (in turn, so that each convolution contracts one of them), classes. Inputs
+/// "images" [batch, spatial..., channels] and "labels" int32 [batch, spatial...].
+struct UnetOptions {
+  int64_t batch = 1, channels = 1, filters = 32, levels = 4, convolutions = 2, classes = 3;
+  std::vector<Dim> spatial = {{"height", 64}, {"width", 64}};  ///< two or three
+  std::vector<double> class_weights = {1, 8, 16};              ///< one a class
+  double dropout = 0, dice = 0.2, dice_eps = 0.1;
+  bool training = true;  ///< as for batch_norm
+  DType dtype = DType::float32;
+};
+Model unet(Graph& g, const UnetOptions& options);
 
 }  // namespace tessera::nn

@@ -24,13 +24,14 @@ struct ValueType {
 
 /// What a factor is to its op (see the design table in docs/concepts.md).
 enum class Role : uint8_t {
-  map,      ///< in inputs and result; slices are independent
-  reduce,   ///< in inputs only; a split leaves the result partial under `combiner`
-  fresh,    ///< in the result only; each rank makes its slice from its offset
-  lookup,   ///< indexed by value: a split masks what is elsewhere; in the result of a gather:
-            ///< partial(sum); the indexed dim of a scatter's result stays complete
-  inside,   ///< of a composite: used by reductions inside the body; a split needs the body expanded
-  whole,    ///< the op needs all of it
+  map,     ///< in inputs and result; slices are independent
+  reduce,  ///< in inputs only; a split leaves the result partial under `combiner`
+  fresh,   ///< in the result only; each rank makes its slice from its offset
+  lookup,  ///< indexed by value: a split masks what is elsewhere; in the result of a gather:
+           ///< partial(sum); the indexed dim of a scatter's result stays complete
+  inside,  ///< of a composite: used by reductions inside the body; a split needs the body expanded
+  whole,   ///< the op needs all of it
+  scan,    ///< a prefix along it: a split scans each slice, and adds what the slices before come to
   related,  ///< tied to other factors by an index relation: a rank needs the interval that their
             ///< slices lead to, and has it brought
 };
@@ -61,6 +62,9 @@ struct IndexSpace {
   std::vector<Factor> factors;
   std::vector<std::vector<std::vector<int>>> in, out;
   std::vector<Relation> relations = {};
+  /// Operand and result have the same elements in row-major order: what no split of a factor brings
+  /// to where it belongs may also be sent there element by element.
+  bool same_order = false;
 };
 
 /// One use of an op, as its functions see it. `out` is empty in infer.
@@ -111,6 +115,9 @@ struct Op {
   HostFunction host = nullptr;
   /// Everything else: fills in the step. Null: kernel `name` over aligned views (see ir/emit.h).
   void (*emit)(EmitCall& call) = nullptr;
+  /// With a factor that is scanned: the attributes with which the op scans the totals of the
+  /// slices, each element without its own.
+  Attrs (*scan_before)(const Attrs& attrs) = nullptr;
   /// Its kernel needs row-major operands without gaps.
   bool contiguous = false;
 };

@@ -124,14 +124,22 @@ Tensor reduce_logsumexp(Tensor x, const Axes& axes, Loc at = Loc::current());
 /// The reductions over all dims: a scalar.
 Tensor sum_all(Tensor x, Loc at = Loc::current());
 Tensor mean_all(Tensor x, Loc at = Loc::current());
-/// Index (int32) of the largest element; the lowest index at ties.
+/// Index (int32) of the largest or smallest element; the lowest index at ties.
 Tensor argmax(Tensor x, const std::string& dim, Loc at = Loc::current());
+Tensor argmin(Tensor x, const std::string& dim, Loc at = Loc::current());
 struct TopK {
   Tensor values,
       indices;  ///< x's dims without the reduced one, then k; descending; indices are int32
 };
 /// The k largest elements along `dim`; at ties the lowest index comes first.
 TopK top_k(Tensor x, const std::string& dim, const Dim& k, Loc at = Loc::current());
+/// The elements along `dim` in order, NaN as the largest; at ties the lowest index first; and where
+/// they were (int32).
+Tensor sort(Tensor x, const std::string& dim, bool descending = false, Loc at = Loc::current());
+Tensor argsort(Tensor x, const std::string& dim, bool descending = false, Loc at = Loc::current());
+/// The element with n (from 0) larger or smaller ones before it.
+Tensor nth_largest(Tensor x, const std::string& dim, int64_t n, Loc at = Loc::current());
+Tensor nth_smallest(Tensor x, const std::string& dim, int64_t n, Loc at = Loc::current());
 /// Running sums along `dim`.
 Tensor cumsum(Tensor x, const std::string& dim, bool exclusive = false, bool reverse = false,
               Loc at = Loc::current());
@@ -206,6 +214,16 @@ Tensor pad(Tensor x, const std::string& dim, int64_t before, int64_t after, doub
 /// y[i] = x[i - offset]; what comes from outside is zero, or wraps around.
 Tensor shift(Tensor x, const std::string& dim, int64_t offset, bool wrap = false,
              Loc at = Loc::current());
+/// y[i] = x[i - offset] for an int32 scalar (or one of some of x's other dims, each row with its
+/// own); what comes from outside is zero, or wraps around.
+Tensor dynamic_shift(Tensor x, Tensor offset, const std::string& dim, bool wrap = false,
+                     Loc at = Loc::current());
+/// Elements [begin, begin + size) of `dim` for an int32 `begin` as in dynamic_shift, moved inside
+/// where it leads outside; and x with `update` in their place.
+Tensor dynamic_slice(Tensor x, Tensor begin, const std::string& dim, int64_t size,
+                     Loc at = Loc::current());
+Tensor dynamic_update(Tensor x, Tensor update, Tensor begin, const std::string& dim,
+                      Loc at = Loc::current());
 /// Tensors that agree in all dims but `dim`, one behind the other.
 Tensor concat(const std::vector<Tensor>& xs, const std::string& dim, Loc at = Loc::current());
 /// The inverse of concat; the sizes add up to dim's.
@@ -215,6 +233,35 @@ std::vector<Tensor> split(Tensor x, const std::string& dim, const std::vector<in
 Tensor stack(const std::vector<Tensor>& xs, const std::string& dim, Loc at = Loc::current());
 std::vector<Tensor> unstack(Tensor x, const std::string& dim, Loc at = Loc::current());
 
+/// Which windows a spatial dim of n elements has: `same` ceil(n / stride) of them, padded on both
+/// sides, one more behind if uneven; `valid` only those that lie inside; `given` what `before` and
+/// `after` say.
+enum class Padding { same, valid, given };
+/// One spatial dim of a convolution.
+struct ConvDim {
+  std::string dim;          ///< of x and of the result
+  std::string filter = {};  ///< of the filter; "": "filter_" and `dim`
+  int64_t stride = 1, dilation = 1;
+  int64_t before = 0, after = 0;  ///< zeros around x, with Padding::given
+  int64_t size = 0;               ///< conv_transpose: of the result; 0: the usual one
+};
+struct ConvOptions {
+  std::vector<ConvDim> dims;  ///< one or more
+  Padding padding = Padding::same;
+  std::vector<std::string> groups = {};  ///< dims of x and filter that the result keeps
+};
+/// Convolution over any number of spatial dims (cross-correlation, as in every framework):
+///   y[o] = sum over k and c of x[stride * o + dilation * k - before, c] * filter[k, c].
+/// Contracts the filter dims and every dim that x and filter share (the input channels) but for the
+/// groups: with a group dim the convolution is grouped, with nothing contracted depthwise. The
+/// result has x's other dims, then the filter's (the output channels).
+Tensor conv(Tensor x, Tensor filter, const ConvOptions& options, Loc at = Loc::current());
+/// The transpose of conv: what its gradient by x is, with a filter whose input channels are those
+/// of this result. The result's spatial size is in * stride (same), (in - 1) * stride + dilation *
+/// (filter - 1) + 1 (valid), that minus before + after (given), or the size given, of which a
+/// convolution with these options must have x's size.
+Tensor conv_transpose(Tensor x, Tensor filter, const ConvOptions& options, Loc at = Loc::current());
+
 struct Conv2dOptions {
   std::string height = "height", width = "width";  ///< dims of x
   std::string filter_height = "filter_height",
@@ -222,15 +269,25 @@ struct Conv2dOptions {
   int64_t stride = 1;
   bool same = true;  ///< pad so that out = ceil(in / stride); else only whole windows
 };
-/// Contracts the filter dims and every dim that x and filter share (the input channels); the
-/// filter's other dims (the output channels) come last. Cross-correlation, as in every framework.
+/// conv over two dims.
 Tensor conv2d(Tensor x, Tensor filter, const Conv2dOptions& options = {}, Loc at = Loc::current());
+
+/// One spatial dim of a pooling. What lies outside of x is never the maximum and counts for nothing
+/// in the mean, but with `count_padding`, where it counts as zeros.
+struct PoolDim {
+  std::string dim;
+  int64_t window = 2;
+  int64_t stride = 0;  ///< 0: the window
+  int64_t dilation = 1;
+  int64_t before = 0, after = 0;  ///< with Padding::given; less than what the window spans
+};
 struct PoolOptions {
-  std::string height = "height", width = "width";
-  int64_t window = 2, stride = 2;
-  bool same = false;
+  std::vector<PoolDim> dims = {{"height"}, {"width"}};
+  Padding padding = Padding::valid;
+  bool count_padding = false;
 };
 Tensor max_pool(Tensor x, const PoolOptions& options = {}, Loc at = Loc::current());
+Tensor avg_pool(Tensor x, const PoolOptions& options = {}, Loc at = Loc::current());
 
 // ----------------------------------------------------------------------------------------- seeing
 // inside

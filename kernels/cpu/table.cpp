@@ -19,6 +19,7 @@ std::span<const KernelEntry> cpu_kernels() {
       {"top_k", cpu::bind_top_k},
       {"window", cpu::bind_window},
       {"fold", cpu::bind_fold},
+      {"conv", cpu::bind_conv, cpu::conv_workspace, cpu::share_conv},
       {"host", cpu::bind_host},
       {"attention", cpu::bind_attention, cpu::attention_workspace, cpu::share_attention},
       {"attention_grad", cpu::bind_attention, cpu::attention_workspace, cpu::share_attention},

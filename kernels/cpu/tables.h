@@ -24,6 +24,9 @@ std::unique_ptr<Kernel> bind_arg_reduce(const KernelArgs& args);
 std::unique_ptr<Kernel> bind_top_k(const KernelArgs& args);
 std::unique_ptr<Kernel> bind_window(const KernelArgs& args);
 std::unique_ptr<Kernel> bind_fold(const KernelArgs& args);
+std::unique_ptr<Kernel> bind_conv(const KernelArgs& args);
+int64_t conv_workspace(const Step& step);
+Sharing share_conv(const Step& step, int threads);
 
 /// An op with a function of the user's: see tessera/host.h.
 std::unique_ptr<Kernel> bind_host(const KernelArgs& args);

@@ -1,6 +1,6 @@
-// The k largest elements along a dim, in descending order, with their global indices. The positions
-// are partially sorted by (value descending, NaN first, index ascending): a total order, so the
-// result does not depend on the algorithm.
+// The k largest elements along a dim, in descending order, or the k smallest in ascending order,
+// with their global indices. The positions are partially sorted by value, NaN being the largest,
+// then by index ascending: a total order, so the result does not depend on the algorithm.
 #include <algorithm>
 
 #include "kernels/cpu/along_dim.h"
@@ -16,7 +16,8 @@ class TopK final : public Kernel {
       : args_(args),
         dim_(args.step->attrs.get<int64_t>("dim")),
         along_(along_dim({&args_.in.at(0), &args_.out.at(0), &args_.out.at(1)}, dim_)),
-        k_(args.out[0].sizes.at(static_cast<size_t>(dim_))) {
+        k_(args.out[0].sizes.at(static_cast<size_t>(dim_))),
+        smallest_(args.step->attrs.get<int64_t>("smallest", 0) != 0) {
     const DType index = args.out[1].dtype;
     check(index == DType::int32 || index == DType::int64, "indices of type {}", to_string(index));
     check(args.in[0].dtype == args.out[0].dtype, "top_k of {} into {}", to_string(args.in[0].dtype),
@@ -41,8 +42,8 @@ class TopK final : public Kernel {
                         [&](int64_t i, int64_t j) {
                           const Compute<T> a = load_as(x[i * stride]), b = load_as(x[j * stride]);
                           const bool a_nan = a != a, b_nan = b != b;
-                          if (a_nan || b_nan) return a_nan != b_nan ? a_nan : i < j;
-                          return a != b ? a > b : i < j;
+                          if (a_nan || b_nan) return a_nan != b_nan ? a_nan != smallest_ : i < j;
+                          return a != b ? (a > b) != smallest_ : i < j;
                         });
       for (int64_t r = 0; r < k_; ++r) {
         const int64_t i = order_[static_cast<size_t>(r)], to = at[2] + r * along_.stride[2];
@@ -60,6 +61,7 @@ class TopK final : public Kernel {
   int64_t dim_;
   AlongDim along_;
   int64_t k_;
+  bool smallest_;
   int64_t first_ = 0;
   std::vector<int64_t> order_;
 };

@@ -1,5 +1,6 @@
 #include "lower/build.h"
 
+#include <numeric>
 #include <set>
 
 #include "base/fail.h"
@@ -37,8 +38,8 @@ int FlowBuilder::move(int value, const TensorLayout& to, const Origin& origin,
       node.from = m.from;
       node.to = m.to;
       node.combiner = flow_.values[value].layout.combiner;
-      node.origin = {from.name, origin.source,
-                     reason_for(flow_, homes_, value, m.axes, {m.to, m.from})};
+      std::string reason = reason_for(flow_, homes_, value, m.axes, {m.to, m.from});
+      node.origin = {from.name, origin.source, reason.empty() ? origin.reason : reason};
       it->second = add_value({from.shape, from.dtype, m.after, from.name, -1});
       if (m.after.partial.empty()) flow_.values[it->second].layout.combiner = Combiner::sum;
       node.out = {it->second};
@@ -52,6 +53,28 @@ int FlowBuilder::move(int value, const TensorLayout& to, const Origin& origin,
 int FlowBuilder::move(int value, const Placement& to, const Origin& origin, Resharder& resharder) {
   return to.intervals.empty() ? move(value, to.layout, origin, resharder)
                               : bring(value, to, origin);
+}
+
+int FlowBuilder::renumber(int value, FlowValue to, const Origin& origin) {
+  const FlowValue from = flow_.values[value];
+  FlowNode node;
+  node.kind = FlowKind::exchange;
+  node.in = {value};
+  node.axes =
+      axes_of(slicing_of(homes_, from.shape, from.layout), slicing_of(homes_, to.shape, to.layout));
+  for (int a = 0; a < homes_.mesh().rank() && node.axes.empty(); ++a) {
+    if (homes_.mesh().axes()[a].size > 1) node.axes = {a};  // only padding differs
+  }
+  std::vector<int> dims(static_cast<size_t>(from.shape.rank()));
+  std::iota(dims.begin(), dims.end(), 0);
+  const std::string rule = reason_for(flow_, homes_, value, node.axes, dims);
+  node.origin = {to.name, origin.source,
+                 fmt::format("{}{}{} becomes {}", rule, rule.empty() ? "" : ", ",
+                             from.shape.to_string(), to.shape.to_string())};
+  const int result = add_value(std::move(to));
+  node.out = {result};
+  add_node(std::move(node));
+  return result;
 }
 
 int FlowBuilder::bring(int value, const Placement& to, const Origin& origin) {

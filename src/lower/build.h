@@ -25,10 +25,14 @@ class FlowBuilder {
 
   int add_value(FlowValue value);
   void add_node(FlowNode node);
-  /// `value` in layout `to`, through the cheapest moves. A move is made once a function.
+  /// `value` in layout `to`, through the cheapest moves. A move is made once a function. `origin`:
+  /// of what needs it; its reason counts where no rule is found.
   int move(int value, const TensorLayout& to, const Origin& origin, Resharder& resharder);
   /// `value` where an op needs it.
   int move(int value, const Placement& to, const Origin& origin, Resharder& resharder);
+
+  /// The elements of `value`, in the same order, as a tensor `to`.
+  int renumber(int value, FlowValue to, const Origin& origin);
 
  private:
   int bring(int value, const Placement& to, const Origin& origin);

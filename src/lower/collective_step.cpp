@@ -47,12 +47,18 @@ void describe_collective(const Flow& flow, const HomeLayouts& homes, const FlowN
         {"post", product(in, second + 1, rank)}, {"split_first", int64_t{node.to < node.from}}};
   } else {
     const FlowValue &from = flow.values[node.in[0]], &to = flow.values[node.out[0]];
-    const Slicing has = slicing_of(homes, from.shape, from.layout),
-                  gets = slicing_of(homes, to.shape, to.layout, to.intervals);
-    std::vector<int> axis_sizes;
-    for (const MeshAxis& axis : homes.mesh().axes()) axis_sizes.push_back(axis.size);
-    describe_exchange(has, gets, step);
-    step.bytes = mean_received(has, gets, axis_sizes) * size_of(from.dtype);
+    const std::vector<int> axis_sizes = sizes_of_axes(homes.mesh());
+    if (from.shape == to.shape) {
+      const Slicing has = slicing_of(homes, from.shape, from.layout),
+                    gets = slicing_of(homes, to.shape, to.layout, to.intervals);
+      describe_exchange(has, gets, step);
+      step.bytes = mean_received(has, gets, axis_sizes) * size_of(from.dtype);
+    } else {
+      const Numbering has = numbering_of(homes, from.shape, from.layout),
+                      gets = numbering_of(homes, to.shape, to.layout);
+      describe_renumbering(has, gets, step);
+      step.bytes = mean_renumbered(has, gets, axis_sizes) * size_of(from.dtype);
+    }
     return;
   }
   step.bytes = sent_bytes(homes, step, node.kind);

@@ -7,7 +7,8 @@
 namespace tessera {
 
 /// Fills in the attributes and bytes of a collective step whose operands are set; see Collective in
-/// collectives/communicator.h for their meaning. exchange: see describe_exchange.
+/// collectives/communicator.h for their meaning. exchange: see describe_exchange; between two
+/// shapes, describe_renumbering.
 void describe_collective(const Flow& flow, const HomeLayouts& homes, const FlowNode& node,
                          Step& step);
 

@@ -29,6 +29,18 @@ Slicing slicing_of(const HomeLayouts& homes, const Shape& shape, const TensorLay
   return slicing;
 }
 
+Numbering numbering_of(const HomeLayouts& homes, const Shape& shape, const TensorLayout& layout) {
+  Numbering numbering{slicing_of(homes, shape, layout), {}};
+  for (const Dim& d : shape) numbering.extents.push_back(d.size);
+  return numbering;
+}
+
+std::vector<int> sizes_of_axes(const Mesh& mesh) {
+  std::vector<int> sizes;
+  for (const MeshAxis& axis : mesh.axes()) sizes.push_back(axis.size);
+  return sizes;
+}
+
 std::string describe(const std::vector<Interval>& intervals, const Shape& shape, const Mesh& mesh) {
   std::string text;
   for (const Interval& i : intervals) {
@@ -117,8 +129,8 @@ class Solver {
 /// True if every rank's slice of the dim, cut over `axes`, has its interval.
 bool holds(const HomeLayouts& homes, const Dim& dim, const std::vector<int>& axes,
            const Interval& interval) {
-  std::vector<int> sizes, used = axes;
-  for (const MeshAxis& axis : homes.mesh().axes()) sizes.push_back(axis.size);
+  const std::vector<int> sizes = sizes_of_axes(homes.mesh());
+  std::vector<int> used = axes;
   for (const auto& [axis, factor] : interval.begin.axis_terms) used.push_back(axis);
   std::sort(used.begin(), used.end());
   used.erase(std::unique(used.begin(), used.end()), used.end());
@@ -181,10 +193,9 @@ Placement place_operand(const OpCall& call, const IndexSpace& space, int operand
     const Placement left = way_to(kept);
     if (left.bytes <= best.bytes) best = left;
   }
-  std::vector<int> sizes;
-  for (const MeshAxis& axis : homes.mesh().axes()) sizes.push_back(axis.size);
-  const int64_t elements = mean_received(slicing_of(homes, type.shape, now),
-                                         slicing_of(homes, type.shape, wanted, intervals), sizes);
+  const int64_t elements =
+      mean_received(slicing_of(homes, type.shape, now),
+                    slicing_of(homes, type.shape, wanted, intervals), sizes_of_axes(homes.mesh()));
   const int64_t bytes = elements * size_of(type.dtype) + kMoveBytes;
   if (bytes < best.bytes) best = {wanted, std::move(intervals), bytes};
   return best;

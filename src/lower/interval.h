@@ -6,7 +6,7 @@
 
 #include "lower/home.h"
 #include "lower/reshard.h"
-#include "runtime/program_slices.h"
+#include "runtime/program_rows.h"
 #include "tessera/op.h"
 
 namespace tessera {
@@ -34,6 +34,10 @@ IntExpr slice_begin(const Mesh& mesh, const std::vector<int>& axes, int64_t loca
 /// A layout as slicing. Dims of `shape`; `intervals` as in Placement.
 Slicing slicing_of(const HomeLayouts& homes, const Shape& shape, const TensorLayout& layout,
                    const std::vector<Interval>& intervals = {});
+
+/// The same with logical sizes, of a tensor without bounded dims.
+Numbering numbering_of(const HomeLayouts& homes, const Shape& shape, const TensorLayout& layout);
+std::vector<int> sizes_of_axes(const Mesh& mesh);
 
 /// "elements [2*rows-1, +4) of 'height'": for reports.
 std::string describe(const std::vector<Interval>& intervals, const Shape& shape, const Mesh& mesh);

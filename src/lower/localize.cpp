@@ -279,7 +279,7 @@ class Localizer {
     Step& step = call.step;
     step.kernel = "pointwise";
     std::vector<int> factors;
-    for (const auto& dim : call.space.out[0]) factors.push_back(dim[0]);
+    for (const auto& dim : call.space.out[0]) factors.insert(factors.end(), dim.begin(), dim.end());
     Instr instr;
     instr.code = call.call.op.code;
     instr.dtype = call.call.out[0].dtype;
@@ -295,7 +295,7 @@ class Localizer {
     }
     step.pointwise.code.push_back(instr);
     step.pointwise.outputs = {static_cast<int>(call.in.size())};
-    step.out = {call.out[0]};
+    step.out = {align(call, call.out[0], call.space.out[0], factors)};
     if (call.call.op.emit) call.call.op.emit(call);
   }
 

@@ -1,6 +1,7 @@
 // One walk per function. A value's `dirty` bits say in which dims its padding may hold anything;
 // ops that are jointly linear in all their operands keep clean padding clean, everything else is
 // taken to spoil it.
+#include <algorithm>
 #include <limits>
 #include <map>
 
@@ -75,6 +76,21 @@ class MaskPass {
     return it->second;
   }
 
+  /// The factor of a dim whose elements the op puts together, or null. An op that relates factors
+  /// knows where each of their slices begins and ends, and leaves padding out itself.
+  static const Factor* combined(const IndexSpace& space, const std::vector<int>& dim) {
+    for (int f : dim) {
+      const bool tied =
+          std::any_of(space.relations.begin(), space.relations.end(),
+                      [&](const Relation& r) { return r.in == f || r.out == f || r.window == f; });
+      if (tied) continue;
+      const Role role = space.factors[f].role;
+      if (role == Role::reduce || role == Role::whole || role == Role::scan)
+        return &space.factors[f];
+    }
+    return nullptr;
+  }
+
   /// The dims of an operand whose padding must be `fill`, by the roles of their factors.
   void mask_operands(FlowNode& node) {
     for (size_t i = 0; i < node.in.size(); ++i) {
@@ -87,10 +103,10 @@ class MaskPass {
           if (dirty) wanted[0] |= uint64_t{1} << d;
           continue;
         }
-        if (node.space.in.empty() || node.space.in[i][d].size() != 1) continue;
-        const Factor& factor = node.space.factors[node.space.in[i][d][0]];
-        if (factor.role != Role::reduce && factor.role != Role::whole) continue;
-        const double fill = identity_of(factor.combiner);
+        if (node.space.in.empty()) continue;
+        const Factor* factor = combined(node.space, node.space.in[i][d]);
+        if (factor == nullptr) continue;
+        const double fill = identity_of(factor->combiner);
         if (dirty || fill != 0) wanted[fill] |= uint64_t{1} << d;
       }
       for (const auto& [fill, dims] : wanted) {
@@ -113,7 +129,9 @@ class MaskPass {
       FlowValue& value = flow_.values[node.out[o]];
       value.layout.dirty = 0;
       if (node.kind == FlowKind::input || node.kind == FlowKind::stored) continue;
-      if (node.kind != FlowKind::op) {
+      if (node.kind == FlowKind::exchange && !(value.shape == flow_.values[node.in[0]].shape)) {
+        value.layout.dirty = padded_dims(value.shape);
+      } else if (node.kind != FlowKind::op) {
         value.layout.dirty = flow_.values[node.in[0]].layout.dirty;
       } else {
         value.layout.dirty = padded_dims(value.shape) & ~clean_dims(node, o);

@@ -16,7 +16,9 @@
 #include "lower/build.h"
 #include "lower/choose.h"
 #include "lower/key.h"
+#include "lower/renumber.h"
 #include "lower/reshard.h"
+#include "lower/scan.h"
 
 namespace tessera {
 
@@ -213,9 +215,18 @@ class Partitioner {
 
   void compute(Frame& frame, const Node& node, const OpCall& call, std::vector<int> in) {
     std::vector<TensorLayout> layouts, homes;
+    const IndexSpace& space = chooser_.space(call);
+    if (space.same_order && !nests(space)) in[0] = combined(in[0], origin(frame, node));
     for (int v : in) layouts.push_back(flow_value(v).layout);
     for (int v : node.out) homes.push_back(home(frame, v));
     const Choice& choice = chooser_.choice(call, layouts, homes);
+    if (space.same_order && better_renumbered(call, space, layouts[0], homes[0], choice, homes_)) {
+      const Origin from = origin(frame, node);
+      const int out = build_.renumber(
+          in[0], {call.out[0].shape, call.out[0].dtype, homes[0], from.name, -1}, from);
+      frame.env[node.out[0]] = out;
+      return;
+    }
     for (size_t i = 0; i < in.size(); ++i)
       in[i] = build_.move(in[i], choice.in[i], origin(frame, node), chooser_.resharder());
     enter_once(node, in, choice, origin(frame, node));
@@ -226,10 +237,21 @@ class Partitioner {
     flow.splits = choice.splits;
     flow.space = chooser_.space(call);
     flow.origin = origin(frame, node);
-    const std::vector<int> out = add_op(std::move(flow), call, choice, frame, node);
+    const int scanned = split_scan(flow.space, flow.splits);
+    const std::vector<int> out =
+        scanned < 0 ? add_op(std::move(flow), call, choice, frame, node)
+                    : std::vector{add_split_scan(build_, chooser_.resharder(), homes_, flow, call,
+                                                 scanned, choice.out[0])};
     for (size_t i = 0; i < node.out.size(); ++i) {
       frame.env[node.out[i]] = settle(frame, node.out[i], out[i], origin(frame, node));
     }
+  }
+
+  /// `value` with nothing left partial.
+  int combined(int value, const Origin& origin) {
+    TensorLayout layout = flow_value(value).layout;
+    layout.partial.clear();
+    return move(value, layout, origin);
   }
 
   /// In a sum of partial and other operands, the others count on coordinate 0 only.

@@ -127,9 +127,8 @@ std::vector<Move> Resharder::moves(const Shape& shape, DType dtype, const Tensor
 
 int64_t Resharder::received(const Shape& shape, const TensorLayout& at,
                             const TensorLayout& to) const {
-  std::vector<int> sizes;
-  for (const MeshAxis& axis : homes_.mesh().axes()) sizes.push_back(axis.size);
-  return mean_received(slicing_of(homes_, shape, at), slicing_of(homes_, shape, to), sizes);
+  return mean_received(slicing_of(homes_, shape, at), slicing_of(homes_, shape, to),
+                       sizes_of_axes(homes_.mesh()));
 }
 
 const Path& Resharder::path(const Shape& shape, DType dtype, const TensorLayout& from,

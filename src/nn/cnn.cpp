@@ -15,8 +15,7 @@ Tensor conv_block(Tensor x, const std::string& name, const Dim& in, const Dim& o
   conv.height = "rows";
   conv.width = "cols";
   PoolOptions pool;
-  pool.height = "rows";
-  pool.width = "cols";
+  pool.dims = {{"rows"}, {"cols"}};
   return max_pool(relu(conv2d(x, filter, conv) + bias), pool);
 }
 

@@ -1,63 +1,265 @@
-// Convolution and pooling over two spatial dims: windows along each, then a contraction or a
-// maximum over the window dims. Output sizes follow the usual rule: same: ceil(in / stride), valid:
-// ceil((in - window + 1) / stride).
+// Convolution as one op between three tensors x, filter and y, tied by an index relation along each
+// spatial dim: given any two of them it makes the third, so that its gradients are the same op. An
+// index space is all that it declares: split along a spatial dim of the result, a rank gets the
+// interval of the operand's that it needs; split along one that is summed, the result is partial.
 #include <algorithm>
-#include <limits>
 
+#include "ir/emit.h"
+#include "ir/source_ops.h"
 #include "ops/infer.h"
-#include "ops/window.h"
+#include "ops/spatial.h"
 #include "tessera/ops.h"
 
 namespace tessera {
 
+extern const Op kConv;
+
 namespace {
 
-Tensor spatial_window(Tensor x, const std::string& dim, const std::string& window_dim, int64_t size,
-                      int64_t stride, bool same, double fill, Loc at) {
-  const int64_t n = x.dim(dim).size;
-  require(stride >= 1 && size >= 1, "a window of {} with stride {}; both are at least 1", size,
-          stride);
-  require(same || n >= size, "a window of {} does not fit into dim '{}' of size {}", size, dim, n);
-  const int64_t out = same ? (n + stride - 1) / stride : (n - size) / stride + 1;
-  WindowOptions o;
-  o.stride = stride;
-  o.window = window_dim;
-  o.window_size = size;
-  o.fill = fill;
-  if (same) o.lo = std::max<int64_t>(0, (out - 1) * stride + size - n) / 2;
-  return window(x, dim, Dim(dim, out), o, at);
+using Names = std::vector<std::string>;
+using Numbers = std::vector<int64_t>;
+
+/// What the op makes; the operands are the other two in this order.
+enum Result : int64_t { kY = 0, kX = 1, kFilter = 2 };
+enum class Side { x, filter, y };
+
+/// Which tensor operand `i` is, or the result for i = 2.
+Side side_of(int64_t result, size_t i) {
+  static constexpr Side kSides[3][3] = {{Side::x, Side::filter, Side::y},
+                                        {Side::y, Side::filter, Side::x},
+                                        {Side::x, Side::y, Side::filter}};
+  return kSides[result][i];
 }
 
-Tensor convolve(Tensor x, Tensor filter, const Conv2dOptions& o, Loc at) {
-  const Dim &fh = filter.dim(o.filter_height), &fw = filter.dim(o.filter_width);
-  Tensor patches = spatial_window(x, o.height, fh.name, fh.size, o.stride, o.same, 0, at);
-  patches = spatial_window(patches, o.width, fw.name, fw.size, o.stride, o.same, 0, at);
-  std::vector<Dim> out;
-  for (const Dim& d : patches.shape()) {
-    if (!filter.shape().has(d.name)) out.push_back(d);
+std::vector<ValueType> infer_conv(const OpCall& call) {
+  return {{shape_of(call.attrs), call.in[0].dtype}};
+}
+
+class Space {
+ public:
+  explicit Space(const OpCall& call)
+      : call_(call),
+        result_(call.attrs.get<int64_t>("result")),
+        spatial_(call.attrs.get<Names>("spatial")),
+        filters_(call.attrs.get<Names>("filters")) {}
+
+  IndexSpace build() {
+    for (size_t s = 0; s < spatial_.size(); ++s) {
+      auto get = [&](const char* name) { return call_.attrs.get<Numbers>(name)[s]; };
+      const int in = add({spatial_[s], get("in_sizes")}),
+                out = add({spatial_[s], get("out_sizes")}),
+                window = add({filters_[s], get("window_sizes")});
+      space_.relations.push_back(
+          {in, out, window, get("strides"), get("dilations"), get("los"), false});
+    }
+    space_.out = {dims(call_.out[0].shape, side_of(result_, 2))};
+    space_.in = {dims(call_.in[0].shape, side_of(result_, 0)),
+                 dims(call_.in[1].shape, side_of(result_, 1))};
+    for (size_t f = 0; f < space_.factors.size(); ++f)
+      space_.factors[f].role = role(static_cast<int>(f));
+    return std::move(space_);
+  }
+
+ private:
+  int add(const Dim& d) {
+    space_.factors.push_back({d.name, d.size, Role::map, Combiner::sum});
+    return static_cast<int>(space_.factors.size()) - 1;
+  }
+
+  std::vector<std::vector<int>> dims(const Shape& shape, Side side) {
+    std::vector<std::vector<int>> result;
+    for (const Dim& d : shape) {
+      int f = -1;
+      for (size_t s = 0; s < spatial_.size(); ++s) {
+        const Relation& r = space_.relations[s];
+        if (side == Side::filter ? d.name == filters_[s] : d.name == spatial_[s])
+          f = side == Side::x ? r.in : side == Side::y ? r.out : r.window;
+      }
+      for (size_t g = 3 * spatial_.size(); f < 0 && g < space_.factors.size(); ++g) {
+        if (space_.factors[g].name == d.name) f = static_cast<int>(g);
+      }
+      result.push_back({f < 0 ? add(d) : f});
+    }
+    return result;
+  }
+
+  Role role(int factor) const {
+    auto in = [&](const std::vector<std::vector<int>>& dims) {
+      return std::find(dims.begin(), dims.end(), std::vector<int>{factor}) != dims.end();
+    };
+    const bool made = in(space_.out[0]), read = in(space_.in[0]) || in(space_.in[1]);
+    for (const Relation& r : space_.relations) {
+      if (factor == (result_ == kX ? r.out : r.in)) return Role::related;
+    }
+    return made && read ? Role::map : made ? Role::fresh : Role::reduce;
+  }
+
+  const OpCall& call_;
+  int64_t result_;
+  const Names &spatial_, &filters_;
+  IndexSpace space_;
+};
+
+IndexSpace conv_factors(const OpCall& call) { return Space(call).build(); }
+
+int64_t conv_flops(const OpCall& call) {
+  const IndexSpace space = conv_factors(call);
+  int64_t n = 2;
+  for (size_t f = 0; f < space.factors.size(); ++f) {
+    const bool is_in = std::any_of(space.relations.begin(), space.relations.end(),
+                                   [&](const Relation& r) { return r.in == static_cast<int>(f); });
+    n *= is_in ? 1 : space.factors[f].size;
+  }
+  return n;
+}
+
+/// Kinds of the factors that are not spatial, for the kernel: 0 in all three tensors, 1 in x and y,
+/// 2 in x and filter, 3 in filter and y.
+void emit_conv(EmitCall& call) {
+  const int64_t result = call.call.attrs.get<int64_t>("result");
+  const std::vector<std::vector<int>>* dims[3] = {};
+  for (size_t i = 0; i < 3; ++i) {
+    dims[static_cast<size_t>(side_of(result, i))] = i < 2 ? &call.space.in[i] : &call.space.out[0];
+  }
+  auto has = [&](Side side, int f) {
+    const auto& list = *dims[static_cast<size_t>(side)];
+    return std::find(list.begin(), list.end(), std::vector<int>{f}) != list.end();
+  };
+  std::vector<int> plain;
+  Numbers kinds;
+  for (int f = static_cast<int>(3 * call.space.relations.size());
+       f < static_cast<int>(call.space.factors.size()); ++f) {
+    const bool x = has(Side::x, f), filter = has(Side::filter, f), y = has(Side::y, f);
+    plain.push_back(f);
+    kinds.push_back(x && filter && y ? 0 : x && y ? 1 : x && filter ? 2 : 3);
+  }
+  auto view = [&](const View& natural, Side side) {
+    std::vector<int> factors = plain;
+    for (const Relation& r : call.space.relations)
+      factors.push_back(side == Side::x ? r.in : side == Side::y ? r.out : r.window);
+    return align(call, natural, *dims[static_cast<size_t>(side)], factors, true);
+  };
+  Step& step = call.step;
+  step.kernel = "conv";
+  step.in = {view(call.in[0], side_of(result, 0)), view(call.in[1], side_of(result, 1))};
+  step.out = {view(call.out[0], side_of(result, 2))};
+  step.attrs = {{"result", result}, {"kinds", kinds}};
+  for (const char* name : {"in_sizes", "out_sizes", "window_sizes", "strides", "dilations", "los"})
+    step.attrs.set(name, call.call.attrs.get<Numbers>(name));
+  for (const Relation& r : call.space.relations) {
+    for (int f : {r.in, r.out, r.window}) step.exprs.push_back(call.offset[f]);
+  }
+}
+
+Tensor conv_node(int64_t result, Tensor a, Tensor b, const Shape& out, Attrs attrs, Loc at) {
+  const Attrs type = source_attrs(out, a.dtype());
+  for (const auto& [name, value] : type.items()) attrs.set(name, value);
+  attrs.set("result", result);
+  return one(a.graph(), kConv, {a, b}, std::move(attrs), at);
+}
+
+/// The gradient by an operand is that tensor, made from the other operand and the gradient in the
+/// place of the result.
+std::vector<Tensor> conv_gradient(const GradCall& c) {
+  const int64_t result = c.attrs.get<int64_t>("result");
+  std::vector<Tensor> grads;
+  for (size_t i = 0; i < 2; ++i) {
+    Tensor of_side[3];
+    of_side[static_cast<size_t>(side_of(result, 1 - i))] = c.in[1 - i];
+    of_side[static_cast<size_t>(side_of(result, 2))] = c.grads[0];
+    const Side wanted = side_of(result, i);
+    const int64_t makes = wanted == Side::x ? kX : wanted == Side::y ? kY : kFilter;
+    const auto operand = [&](size_t k) { return of_side[static_cast<size_t>(side_of(makes, k))]; };
+    grads.push_back(
+        conv_node(makes, operand(0), operand(1), c.in[i].shape(), c.attrs, Loc::current()));
+  }
+  return grads;
+}
+
+void check_conv(Tensor x, Tensor filter, const ConvOptions& o) {
+  require(!o.dims.empty(), "there is no spatial dim");
+  require(is_floating(x.dtype()) && x.dtype() == filter.dtype(),
+          "x is {} and the filter {}; both are of one floating type, use cast()",
+          to_string(x.dtype()), to_string(filter.dtype()));
+  for (const std::string& group : o.groups) {
+    require(x.shape().has(group) && filter.shape().has(group),
+            "group dim '{}' is not in both x {} and filter {}", group, x.shape().to_string(),
+            filter.shape().to_string());
   }
   for (const Dim& d : filter.shape()) {
-    if (!patches.shape().has(d.name)) out.push_back(d);
+    const bool spatial = std::any_of(o.dims.begin(), o.dims.end(),
+                                     [&](const ConvDim& c) { return c.dim == d.name; });
+    require(spatial || !x.shape().has(d.name) || x.dim(d.name) == d,
+            "dim '{}' is {} in x but {} in the filter; dims of one name must agree", d.name,
+            x.shape().has(d.name) ? x.dim(d.name).size : 0, d.size);
   }
-  return einsum({patches, filter}, Shape(out), at);
 }
 
-Tensor pool(Tensor x, const PoolOptions& o, Loc at) {
-  const double lowest = -std::numeric_limits<double>::infinity();
-  Tensor patches =
-      spatial_window(x, o.height, "pool_height", o.window, o.stride, o.same, lowest, at);
-  patches = spatial_window(patches, o.width, "pool_width", o.window, o.stride, o.same, lowest, at);
-  return reduce_max(patches, {"pool_height", "pool_width"}, at);
+/// The node that makes y of x, or (transposed) x of y. The result has the spatial sizes of the
+/// other side.
+Tensor convolve(Tensor x, Tensor filter, const ConvOptions& o, bool transposed, Loc at) {
+  check_conv(x, filter, o);
+  Names spatial, filters;
+  Numbers in_sizes, out_sizes, windows, strides, dilations, los;
+  std::vector<Dim> out;
+  for (const ConvDim& c : o.dims) {
+    const Dim& window = filter.dim(c.filter.empty() ? "filter_" + c.dim : c.filter);
+    require(std::find(spatial.begin(), spatial.end(), c.dim) == spatial.end() &&
+                std::find(filters.begin(), filters.end(), window.name) == filters.end(),
+            "spatial dim '{}' with filter dim '{}' is given twice", c.dim, window.name);
+    require(!x.shape().has(window.name), "x has the filter dim '{}'", window.name);
+    require(!filter.shape().has(c.dim), "the filter has the spatial dim '{}' of x", c.dim);
+    const SpatialDim d{c.dim, window.size, c.stride, c.dilation, o.padding, c.before, c.after};
+    const Spatial place =
+        transposed ? transposed_spatial(x.dim(c.dim), d, c.size) : spatial_of(x.dim(c.dim), d);
+    spatial.push_back(c.dim), filters.push_back(window.name);
+    in_sizes.push_back(place.in), out_sizes.push_back(place.out), los.push_back(place.lo);
+    windows.push_back(window.size);
+    strides.push_back(c.stride), dilations.push_back(c.dilation);
+  }
+  for (const Dim& d : x.shape()) {
+    const auto s = std::find(spatial.begin(), spatial.end(), d.name);
+    const bool is_group = std::find(o.groups.begin(), o.groups.end(), d.name) != o.groups.end();
+    if (s != spatial.end()) {
+      out.emplace_back(d.name, (transposed ? in_sizes : out_sizes)[s - spatial.begin()]);
+    } else if (is_group || !filter.shape().has(d.name)) {
+      out.push_back(d);
+    }
+  }
+  for (const Dim& d : filter.shape()) {
+    const bool is_window = std::find(filters.begin(), filters.end(), d.name) != filters.end();
+    if (!is_window && !x.shape().has(d.name)) out.push_back(d);
+  }
+  Attrs attrs = {{"spatial", spatial},     {"filters", filters},     {"in_sizes", in_sizes},
+                 {"strides", strides},     {"dilations", dilations}, {"los", los},
+                 {"out_sizes", out_sizes}, {"window_sizes", windows}};
+  return conv_node(transposed ? kX : kY, x, filter, Shape(out), std::move(attrs), at);
 }
 
 }  // namespace
 
-Tensor conv2d(Tensor x, Tensor filter, const Conv2dOptions& options, Loc at) {
-  return on_behalf_of("conv2d", at, [&] { return convolve(x, filter, options, at); });
+extern const Op kConv = {.name = "conv",
+                         .infer = infer_conv,
+                         .factors = conv_factors,
+                         .linear = {1u, 2u},
+                         .gradient = conv_gradient,
+                         .flops = conv_flops,
+                         .emit = emit_conv};
+
+Tensor conv(Tensor x, Tensor filter, const ConvOptions& options, Loc at) {
+  return on_behalf_of("conv", at, [&] { return convolve(x, filter, options, false, at); });
 }
 
-Tensor max_pool(Tensor x, const PoolOptions& options, Loc at) {
-  return on_behalf_of("max_pool", at, [&] { return pool(x, options, at); });
+Tensor conv_transpose(Tensor x, Tensor filter, const ConvOptions& options, Loc at) {
+  return on_behalf_of("conv_transpose", at, [&] { return convolve(x, filter, options, true, at); });
+}
+
+Tensor conv2d(Tensor x, Tensor filter, const Conv2dOptions& o, Loc at) {
+  const ConvOptions options{
+      {{o.height, o.filter_height, o.stride}, {o.width, o.filter_width, o.stride}},
+      o.same ? Padding::same : Padding::valid,
+      {}};
+  return on_behalf_of("conv2d", at, [&] { return convolve(x, filter, options, false, at); });
 }
 
 }  // namespace tessera

@@ -12,7 +12,8 @@ extern const Op kEinsum, kGather, kScatterAdd, kCrossEntropy, kAttention, kSoftm
     k_less_equal, k_greater, k_greater_equal, k_equal, k_not_equal, k_logical_and, k_logical_or,
     kIdentity, kStopGradient, kCast, kBroadcast, kWhere, kReduceSum, kReduceMax, kReduceMin,
     kReduceProd, kReduceAny, kReduceAll, kTranspose, kReshape, kInput, kStored, kConstant, kIota,
-    kRandomBits, kDimSize, kWindow, kFold, kPrint, kCheckFinite, kMaskedAttention, kAttentionGrad;
+    kRandomBits, kDimSize, kWindow, kFold, kConv, kPrint, kCheckFinite, kMaskedAttention,
+    kAttentionGrad;
 
 const std::vector<const Op*>& all_ops() {
   // clang-format off
@@ -30,7 +31,7 @@ const std::vector<const Op*>& all_ops() {
       &kReduceSum,   &kReduceMax, &kReduceMin,      &kReduceProd,   &kReduceAny,  &kReduceAll,
       &kTranspose,   &kReshape,   &kInput,          &kStored,       &kConstant,   &kIota,
       &kRandomBits,  &kDimSize,   &kWindow,         &kFold,         &kPrint,      &kCheckFinite,
-      &kMaskedAttention, &kAttentionGrad};
+      &kMaskedAttention, &kAttentionGrad, &kConv};
   // clang-format on
   return ops;
 }

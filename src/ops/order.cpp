@@ -14,12 +14,12 @@ using Types = std::vector<ValueType>;
 
 const std::string& dim_of(const Attrs& attrs) { return attrs.get<std::string>("dim"); }
 
-/// By name, with `dim` whole; its padding must be the identity of `combiner`.
-IndexSpace whole_space(const OpCall& call, Combiner combiner) {
+/// By name, with `dim` whole or in another role; its padding must be the identity of `combiner`.
+IndexSpace whole_space(const OpCall& call, Combiner combiner, Role role = Role::whole) {
   IndexSpace space = index_space_by_name(call);
   for (Factor& f : space.factors) {
     const bool is_k = call.attrs.has("k_name") && f.name == call.attrs.get<std::string>("k_name");
-    if (f.name == dim_of(call.attrs) || is_k) f.role = Role::whole, f.combiner = combiner;
+    if (f.name == dim_of(call.attrs) || is_k) f.role = role, f.combiner = combiner;
   }
   return space;
 }
@@ -70,14 +70,13 @@ void emit_top_k(EmitCall& call) {
   const auto position = std::find(in_factors.begin(), in_factors.end(), dim) - in_factors.begin();
   for (View& view : step.out)
     view.sizes[position] = call.logical[k];  // a split k has padding, which nobody reads
-  step.attrs = {{"dim", int64_t{position}}};
+  step.attrs = {{"dim", int64_t{position}}, {"smallest", call.call.attrs.get<int64_t>("smallest")}};
   step.exprs = {IntExpr{}};
 }
 
 std::vector<Tensor> top_k_gradient(const GradCall& c) {
   if (!c.grads[0]) return {Tensor()};
-  Tensor hit = one_hot(c.out[1], c.in[0].dim(dim_of(c.attrs)), 1, 0, c.in[0].dtype());
-  return {einsum({hit, c.grads[0]}, c.in[0].shape())};
+  return {scatter_add(c.out[1], c.grads[0], c.in[0].shape(), dim_of(c.attrs))};
 }
 
 Types infer_cumsum(const OpCall& call) {
@@ -105,28 +104,84 @@ extern const Op kArgmax = {
     .infer = infer_argmax,
     .factors = [](const OpCall& call) { return whole_space(call, Combiner::max); },
     .emit = emit_argmax};
-extern const Op kTopK = {
-    .name = "top_k",
-    .infer = infer_top_k,
-    .factors = [](const OpCall& call) { return whole_space(call, Combiner::max); },
-    .gradient = top_k_gradient,
-    .emit = emit_top_k};
+extern const Op kTopK = {.name = "top_k",
+                         .infer = infer_top_k,
+                         .factors =
+                             [](const OpCall& call) {
+                               const bool smallest = call.attrs.get<int64_t>("smallest") != 0;
+                               return whole_space(call, smallest ? Combiner::min : Combiner::max);
+                             },
+                         .gradient = top_k_gradient,
+                         .emit = emit_top_k};
 extern const Op kCumsum = {
     .name = "cumsum",
     .infer = infer_cumsum,
-    .factors = [](const OpCall& call) { return whole_space(call, Combiner::sum); },
+    .factors = [](const OpCall& call) { return whole_space(call, Combiner::sum, Role::scan); },
     .linear = {1u},
     .gradient = cumsum_gradient,
-    .emit = emit_cumsum};
+    .emit = emit_cumsum,
+    .scan_before =
+        [](const Attrs& attrs) {
+          Attrs before = attrs;
+          before.set("exclusive", int64_t{1});
+          return before;
+        }};
 
 Tensor argmax(Tensor x, const std::string& dim, Loc at) {
   return x.graph().add(kArgmax, {x}, {{"dim", dim}}, at)[1];
 }
 
-TopK top_k(Tensor x, const std::string& dim, const Dim& k, Loc at) {
-  const std::vector<Tensor> out =
-      x.graph().add(kTopK, {x}, {{"dim", dim}, {"k_name", k.name}, {"k", k.size}}, at);
+namespace {
+
+TopK extreme(Tensor x, const std::string& dim, const Dim& k, bool smallest, Loc at) {
+  const std::vector<Tensor> out = x.graph().add(
+      kTopK, {x},
+      {{"dim", dim}, {"k_name", k.name}, {"k", k.size}, {"smallest", int64_t{smallest}}}, at);
   return {out[0], out[1]};
+}
+
+/// All of them, along `dim` again.
+Tensor sorted(Tensor x, const std::string& dim, bool descending, bool indices, Loc at) {
+  const Dim all(dim + "_sorted", x.dim(dim).size);
+  const TopK top = extreme(x, dim, all, !descending, at);
+  Tensor result = rename(indices ? top.indices : top.values, all.name, dim, at);
+  return result.shape() == x.shape() ? result : transpose(result, x.shape(), at);
+}
+
+/// Number n of the k extreme ones, without the dim.
+Tensor nth(Tensor x, const std::string& dim, int64_t n, bool smallest, bool indices, Loc at) {
+  const int64_t size = x.dim(dim).size;
+  require(n >= 0 && n < size, "element {} in order of dim '{}' of size {}", n, dim, size);
+  const Dim k(dim + "_first", n + 1);
+  const TopK top = extreme(x, dim, k, smallest, at);
+  return reshape(slice(indices ? top.indices : top.values, k.name, n, 1, at),
+                 x.shape().without({dim}), at);
+}
+
+}  // namespace
+
+TopK top_k(Tensor x, const std::string& dim, const Dim& k, Loc at) {
+  return extreme(x, dim, k, false, at);
+}
+
+Tensor sort(Tensor x, const std::string& dim, bool descending, Loc at) {
+  return on_behalf_of("sort", at, [&] { return sorted(x, dim, descending, false, at); });
+}
+
+Tensor argsort(Tensor x, const std::string& dim, bool descending, Loc at) {
+  return on_behalf_of("argsort", at, [&] { return sorted(x, dim, descending, true, at); });
+}
+
+Tensor nth_largest(Tensor x, const std::string& dim, int64_t n, Loc at) {
+  return on_behalf_of("nth_largest", at, [&] { return nth(x, dim, n, false, false, at); });
+}
+
+Tensor nth_smallest(Tensor x, const std::string& dim, int64_t n, Loc at) {
+  return on_behalf_of("nth_smallest", at, [&] { return nth(x, dim, n, true, false, at); });
+}
+
+Tensor argmin(Tensor x, const std::string& dim, Loc at) {
+  return on_behalf_of("argmin", at, [&] { return nth(x, dim, 0, true, true, at); });
 }
 
 Tensor cumsum(Tensor x, const std::string& dim, bool exclusive, bool reverse, Loc at) {

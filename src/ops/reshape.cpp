@@ -1,6 +1,7 @@
 // Ops that move elements without computing: transpose, reshape, rename. A reshape's factors are the
 // common refinement of the two lists of dims, read from the left: [batch, length] -> [tokens] has
-// tokens = [batch, length]; sizes that do not nest, (4, 6) -> (6, 4), go through one flat dim.
+// tokens = [batch, length]. Where sizes do not nest, (4, 6) -> (6, 4), or nest but are padded,
+// elements go one by one to where they belong.
 #include <algorithm>
 
 #include "ir/emit.h"
@@ -66,11 +67,41 @@ bool refine(const Shape& a, const Shape& b, IndexSpace& space) {
   return true;
 }
 
+/// Where the dims do not nest all of them are whole.
 IndexSpace reshape_factors(const OpCall& call) {
   IndexSpace space;
-  check(refine(call.in[0].shape, call.out[0].shape, space), "the dims of {} and {} do not nest",
-        call.in[0].shape.to_string(), call.out[0].shape.to_string());
+  if (!refine(call.in[0].shape, call.out[0].shape, space)) {
+    space = {};
+    auto whole = [&](const Shape& shape) {
+      std::vector<std::vector<int>> dims;
+      for (const Dim& d : shape) {
+        dims.push_back({static_cast<int>(space.factors.size())});
+        space.factors.push_back({d.name, d.size, Role::whole, Combiner::sum});
+      }
+      return dims;
+    };
+    space.out = {whole(call.out[0].shape)};
+    space.in = {whole(call.in[0].shape)};
+  }
+  space.same_order = true;
   return space;
+}
+
+void emit_reshape(EmitCall& call) {
+  call.step.kernel = "copy";
+  call.step.attrs = {};
+  const bool nests = std::all_of(call.space.factors.begin(), call.space.factors.end(),
+                                 [](const Factor& f) { return f.role == Role::map; });
+  if (nests) return emit_aligned(call);
+  auto flat = [&](View view) {
+    check(view.is_contiguous() && view.elements() == call.call.out[0].shape.elements(),
+          "[reshape] of a slice whose dims do not nest");
+    view.sizes = {view.elements()};
+    view.strides = {1};
+    return view;
+  };
+  call.step.in = {flat(call.in[0])};
+  call.step.out = {flat(call.out[0])};
 }
 
 void emit_copy(EmitCall& call) {
@@ -95,14 +126,16 @@ extern const Op kReshape = {.name = "reshape",
                             .gradient = [](const GradCall& c) -> std::vector<Tensor> {
                               return {reshape(c.grads[0], c.in[0].shape())};
                             },
-                            .emit = emit_copy};
+                            .emit = emit_reshape};
 
 Tensor transpose(Tensor x, const Shape& shape, Loc at) {
   return one(x.graph(), kTranspose, {x}, source_attrs(shape, x.dtype()), at);
 }
 Tensor reshape(Tensor x, const Shape& shape, Loc at) {
   IndexSpace space;
-  if (x.shape().elements() == shape.elements() && !refine(x.shape(), shape, space)) {
+  bool bounded = false;
+  for (const Dim& d : x.shape()) bounded |= d.is_bounded;
+  if (bounded && x.shape().elements() == shape.elements() && !refine(x.shape(), shape, space)) {
     const Shape flat{Dim("elements", shape.elements())};
     x = one(x.graph(), kReshape, {x}, source_attrs(flat, x.dtype()), at);
   }

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "base/fail.h"
-#include "runtime/program_slices.h"
+#include "runtime/program_rows.h"
 
 namespace tessera {
 
@@ -47,12 +47,23 @@ class Planner {
         step_(step),
         mine_(coordinates.begin(), coordinates.end()),
         ranks_(ranks) {
-    std::tie(from_, to_) = slicings_of(step);
+    renumbers_ = is_renumbering(step);
+    if (renumbers_) {
+      std::tie(numbered_, numbers_) = numberings_of(step);
+      from_ = numbered_.slicing;
+    } else {
+      std::tie(from_, to_) = slicings_of(step);
+    }
   }
 
   void fill(Collective& c) const {
     c.send.assign(ranks_, {});
     c.recv.assign(ranks_, {});
+    renumbers_ ? renumber(c) : move_boxes(c);
+  }
+
+ private:
+  void move_boxes(Collective& c) const {
     const std::vector<int64_t> from_sizes = slice_sizes(from_, program_.axis_sizes),
                                to_sizes = slice_sizes(to_, program_.axis_sizes);
     for (int peer = 0; peer < ranks_; ++peer) {
@@ -66,7 +77,27 @@ class Planner {
     }
   }
 
- private:
+  void renumber(Collective& c) const {
+    const std::vector<Row> have = rows(numbered_, mine_), need = rows(numbers_, mine_);
+    for (int peer = 0; peer < ranks_; ++peer) {
+      const std::vector<int> other = coordinates_of(peer);
+      if (source_of(mine_, other) == other) {
+        each_common(rows(numbered_, other), need, [&](int64_t, int64_t to, int64_t length) {
+          c.recv[peer].push_back({to, length});
+        });
+      }
+      if (source_of(other, mine_) == mine_) {
+        each_common(have, rows(numbers_, other), [&](int64_t from, int64_t, int64_t length) {
+          c.send[peer].push_back({from, length});
+        });
+      }
+    }
+  }
+
+  std::vector<Row> rows(const Numbering& numbering, const std::vector<int>& at) const {
+    return rows_of(numbering, program_.axis_sizes, at);
+  }
+
   /// Calls visit(part, piece of the holder, piece of the receiver) for all that the receiver takes
   /// from this holder, in an order that both agree on.
   template <class Visit>
@@ -106,6 +137,8 @@ class Planner {
   std::vector<int> mine_;
   int ranks_;
   Slicing from_, to_;
+  bool renumbers_ = false;
+  Numbering numbered_, numbers_;
 };
 
 }  // namespace

@@ -105,9 +105,7 @@ std::vector<Piece> pieces_of(const Slicing& slicing, const std::vector<int>& axi
   return pieces;
 }
 
-namespace {
-
-std::vector<int64_t> packed(const std::vector<std::vector<int>>& axes) {
+std::vector<int64_t> packed_axes(const std::vector<std::vector<int>>& axes) {
   std::vector<int64_t> list;
   for (const auto& of_dim : axes) {
     list.push_back(static_cast<int64_t>(of_dim.size()));
@@ -116,7 +114,7 @@ std::vector<int64_t> packed(const std::vector<std::vector<int>>& axes) {
   return list;
 }
 
-std::vector<std::vector<int>> unpacked(const std::vector<int64_t>& list) {
+std::vector<std::vector<int>> unpacked_axes(const std::vector<int64_t>& list) {
   std::vector<std::vector<int>> axes;
   for (size_t i = 0; i < list.size();) {
     const size_t n = static_cast<size_t>(list[i++]);
@@ -127,10 +125,9 @@ std::vector<std::vector<int>> unpacked(const std::vector<int64_t>& list) {
   return axes;
 }
 
-}  // namespace
-
 void describe_exchange(const Slicing& from, const Slicing& to, Step& step) {
-  step.attrs = {{"sizes", from.sizes}, {"from", packed(from.axes)}, {"to", packed(to.axes)}};
+  step.attrs = {
+      {"sizes", from.sizes}, {"from", packed_axes(from.axes)}, {"to", packed_axes(to.axes)}};
   std::vector<int64_t> intervals;
   for (const Interval& i : to.intervals) {
     intervals.insert(intervals.end(), {i.dim, i.size, i.extent, int64_t{i.wraps}});
@@ -141,8 +138,8 @@ void describe_exchange(const Slicing& from, const Slicing& to, Step& step) {
 
 std::pair<Slicing, Slicing> slicings_of(const Step& step) {
   const auto& sizes = step.attrs.get<std::vector<int64_t>>("sizes");
-  Slicing from{sizes, unpacked(step.attrs.get<std::vector<int64_t>>("from")), {}};
-  Slicing to{sizes, unpacked(step.attrs.get<std::vector<int64_t>>("to")), {}};
+  Slicing from{sizes, unpacked_axes(step.attrs.get<std::vector<int64_t>>("from")), {}};
+  Slicing to{sizes, unpacked_axes(step.attrs.get<std::vector<int64_t>>("to")), {}};
   const auto list = step.attrs.get<std::vector<int64_t>>("intervals", {});
   for (size_t i = 0; i < list.size(); i += 4) {
     to.intervals.push_back({static_cast<int>(list[i]), step.exprs.at(i / 4), list[i + 1],
@@ -151,9 +148,6 @@ std::pair<Slicing, Slicing> slicings_of(const Step& step) {
   return {std::move(from), std::move(to)};
 }
 
-namespace {
-
-/// The axes that decide what a rank has and needs.
 std::vector<int> axes_of(const Slicing& from, const Slicing& to) {
   std::set<int> axes;
   for (const Slicing* slicing : {&from, &to}) {
@@ -165,22 +159,16 @@ std::vector<int> axes_of(const Slicing& from, const Slicing& to) {
   return {axes.begin(), axes.end()};
 }
 
-}  // namespace
-
-int64_t mean_received(const Slicing& from, const Slicing& to, const std::vector<int>& axis_sizes) {
-  const std::vector<int> axes = axes_of(from, to);
+int64_t mean_over_ranks(const std::vector<int>& axes, const std::vector<int>& axis_sizes,
+                        int64_t most, const std::function<int64_t(std::span<const int>)>& count) {
   int64_t ranks = 1;
-  for (int axis : axes) ranks = std::min<int64_t>(ranks * axis_sizes[axis], 1 << 20);
-  const bool exact = ranks <= 4096;
+  for (int axis : axes) ranks = std::min<int64_t>(ranks * axis_sizes[axis], most + 1);
+  const bool exact = ranks <= most;
   std::vector<int> at(axis_sizes.size(), 0);
   double sum = 0, weights = 0;
   const std::function<void(size_t, double)> visit = [&](size_t k, double weight) {
     if (k == axes.size()) {
-      const Box own = pieces_of(from, axis_sizes, at).at(0).box;
-      int64_t received = 0;
-      for (const Piece& piece : pieces_of(to, axis_sizes, at))
-        received += piece.box.elements() - intersect(piece.box, own).elements();
-      sum += weight * static_cast<double>(received);
+      sum += weight * static_cast<double>(count(at));
       weights += weight;
       return;
     }
@@ -193,6 +181,16 @@ int64_t mean_received(const Slicing& from, const Slicing& to, const std::vector<
   };
   visit(0, 1);
   return static_cast<int64_t>(std::ceil(sum / weights - 1e-9));
+}
+
+int64_t mean_received(const Slicing& from, const Slicing& to, const std::vector<int>& axis_sizes) {
+  return mean_over_ranks(axes_of(from, to), axis_sizes, 4096, [&](std::span<const int> at) {
+    const Box own = pieces_of(from, axis_sizes, at).at(0).box;
+    int64_t received = 0;
+    for (const Piece& piece : pieces_of(to, axis_sizes, at))
+      received += piece.box.elements() - intersect(piece.box, own).elements();
+    return received;
+  });
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 // that is cut over axes its part, of a dim with an interval that interval.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -48,15 +49,26 @@ std::vector<int64_t> slice_sizes(const Slicing& slicing, const std::vector<int>&
 std::vector<Piece> pieces_of(const Slicing& slicing, const std::vector<int>& axis_sizes,
                              std::span<const int> coordinates);
 
+/// Per dim the number of its axes and the axes, as one list; and back.
+std::vector<int64_t> packed_axes(const std::vector<std::vector<int>>& axes);
+std::vector<std::vector<int>> unpacked_axes(const std::vector<int64_t>& list);
+
 /// The exchange from one slicing to another as a step carries it, and back. Attributes: the padded
 /// sizes; both lists of axes as, per dim, their number and the axes; per interval of the target
 /// dim, size, extent and whether it wraps. The beginnings are the step's expressions.
 void describe_exchange(const Slicing& from, const Slicing& to, Step& step);
 std::pair<Slicing, Slicing> slicings_of(const Step& step);
 
+/// The mean over the ranks that differ in `axes` of what `count` finds for a rank's coordinates,
+/// rounded up. Exact up to `most` ranks; beyond, the ranks at the ends and in the middle of each
+/// axis stand for the rest.
+int64_t mean_over_ranks(const std::vector<int>& axes, const std::vector<int>& axis_sizes,
+                        int64_t most, const std::function<int64_t(std::span<const int>)>& count);
+/// The axes that decide what a rank has of one and needs of the other.
+std::vector<int> axes_of(const Slicing& from, const Slicing& to);
+
 /// Elements that a rank gets from others to go from one slicing, of which the intervals are empty,
-/// to another: the mean over the ranks, rounded up. Exact up to 4,096 ranks; beyond, the ranks at
-/// the ends and in the middle of each axis stand for the rest.
+/// to another: the mean over the ranks (up to 4,096 of them).
 int64_t mean_received(const Slicing& from, const Slicing& to, const std::vector<int>& axis_sizes);
 
 }  // namespace tessera

@@ -1,0 +1,377 @@
+// Convolution and its two transposes as matrix products over patches. A patch is what one output
+// position sees of x: a row of K = window places * input channels numbers, zero outside of x. Rows
+// are packed a block at a time, so that a block stays in the cache and is never whole in memory:
+//   y:      y[row, co]   = P[row, K] . f[K, co]
+//   filter: f[K, co]    += P[row, K]^T . y[row, co]
+//   x:      P[row, K]    = y[row, co] . f[K, co]^T, added to x where the patch came from
+// once per group. x, filter and y are the step's views in the order of its `result`: all have the
+// step's factors as dims (of size 1 where they lack one), then the spatial dims.
+// bfloat16 is summed in float32 and rounded once.
+#include <algorithm>
+
+#include "kernels/cpu/blas.h"
+#include "kernels/cpu/nest.h"
+#include "kernels/cpu/tables.h"
+#include "kernels/cpu/types.h"
+
+namespace tessera::cpu {
+namespace {
+
+enum Kind : int64_t { kGroup = 0, kImages = 1, kInputs = 2, kOutputs = 3 };
+enum Result : int64_t { kOfY = 0, kOfX = 1, kOfFilter = 2 };
+constexpr int64_t kBlockBytes = 1 << 18;  // of packed patches
+
+/// The views as x, filter and y.
+struct Sides {
+  explicit Sides(const Step& step) : result(step.attrs.get<int64_t>("result")) {
+    const View &a = step.in.at(0), &b = step.in.at(1), &c = step.out.at(0);
+    x = result == kOfX ? &c : &a;
+    filter = result == kOfFilter ? &c : &b;
+    y = result == kOfY ? &c : result == kOfX ? &a : &b;
+  }
+  int64_t result;
+  const View *x, *filter, *y;
+};
+
+/// The size of factor `d`, which some view lacks: it has 1 there.
+int64_t factor_size(const Step& step, size_t d) {
+  return std::max({step.in[0].sizes[d], step.in[1].sizes[d], step.out[0].sizes[d]});
+}
+
+int64_t count_of(const Step& step, Kind kind) {
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  int64_t n = 1;
+  for (size_t d = 0; d < kinds.size(); ++d) n *= kinds[d] == kind ? factor_size(step, d) : 1;
+  return n;
+}
+
+/// Places in memory from the first to the last element of a view.
+int64_t reach(const View& view) {
+  int64_t n = 1;
+  for (size_t d = 0; d < view.sizes.size(); ++d) n += (view.sizes[d] - 1) * view.strides[d];
+  return n;
+}
+
+struct Sizes {
+  explicit Sizes(const Step& step) {
+    const Sides sides(step);
+    const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+    inputs = count_of(step, kInputs);
+    outputs = count_of(step, kOutputs);
+    int64_t places = 1;
+    for (size_t d = kinds.size(); d < sides.filter->sizes.size(); ++d)
+      places *= sides.filter->sizes[d];
+    patch = std::max<int64_t>(1, places * inputs);
+    wide = sides.x->dtype == DType::float64 ? 8 : 4;
+    block = std::clamp<int64_t>(kBlockBytes / (patch * wide), 8, 1024);
+    narrow = sides.x->dtype == DType::bfloat16;
+    if (narrow && sides.result == kOfX) wide_x = reach(*sides.x);
+  }
+  /// Elements of the parts of the workspace: patches, filter, outputs, x.
+  int64_t patches() const { return block * patch; }
+  int64_t filter() const { return patch * outputs; }
+  int64_t rows() const { return block * outputs; }
+  int64_t total() const { return (patches() + filter() + rows() + wide_x) * wide; }
+
+  int64_t inputs, outputs, patch, wide, block, wide_x = 0;
+  bool narrow;
+};
+
+/// Offsets of all indices of the factors of one kind in one view, in one order for all views.
+std::vector<int64_t> offsets_of(const Step& step, Kind kind, const std::vector<int64_t>& strides) {
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  std::vector<int64_t> offsets = {0};
+  for (size_t d = 0; d < kinds.size(); ++d) {
+    if (kinds[d] != kind) continue;
+    std::vector<int64_t> longer;
+    for (int64_t at : offsets) {
+      for (int64_t i = 0; i < factor_size(step, d); ++i) longer.push_back(at + i * strides[d]);
+    }
+    offsets = std::move(longer);
+  }
+  return offsets;
+}
+
+/// One spatial dim on this rank.
+struct Spatial {
+  int64_t outs = 0, windows = 0;  ///< valid ones
+  int64_t first_out = 0;          ///< the first valid one
+  int64_t y_stride = 0, f_stride = 0;
+  std::vector<int64_t> place;  ///< [out][window]: offset in x, or -1
+
+  Spatial(const KernelArgs& args, const Sides& sides, size_t s, size_t dim) {
+    const Attrs& a = args.step->attrs;
+    auto get = [&](const char* name) { return a.get<std::vector<int64_t>>(name)[s]; };
+    const int base = static_cast<int>(3 * s);
+    const int64_t in_begin = eval(args, base), out_begin = eval(args, base + 1),
+                  window_begin = eval(args, base + 2);
+    const int64_t memory = sides.x->sizes[dim], stride = sides.x->strides[dim];
+    first_out = std::max<int64_t>(0, -out_begin);
+    const int64_t last = std::min(sides.y->sizes[dim], get("out_sizes") - out_begin);
+    outs = std::max<int64_t>(0, last - first_out);
+    windows = std::max<int64_t>(
+        0, std::min(sides.filter->sizes[dim], get("window_sizes") - window_begin));
+    y_stride = sides.y->strides[dim];
+    f_stride = sides.filter->strides[dim];
+    for (int64_t o = first_out; o < first_out + outs; ++o) {
+      for (int64_t k = 0; k < windows; ++k) {
+        const int64_t i =
+            get("strides") * (o + out_begin) + get("dilations") * (k + window_begin) - get("los");
+        const int64_t at = i - in_begin;
+        const bool inside = i >= 0 && i < get("in_sizes") && at >= 0 && at < memory;
+        place.push_back(inside ? at * stride : -1);
+      }
+    }
+  }
+};
+
+class Conv final : public Kernel {
+ public:
+  explicit Conv(const KernelArgs& args)
+      : args_(args), sides_(*args.step), sizes_(*args.step), dtype_(sides_.x->dtype) {
+    use_one_blas_thread();
+    const Step& step = *args.step;
+    const size_t first = step.attrs.get<std::vector<int64_t>>("kinds").size();
+    for (size_t s = 0; first + s < sides_.x->sizes.size(); ++s)
+      spatial_.emplace_back(args, sides_, s, first + s);
+    const auto &x = sides_.x->strides, &f = sides_.filter->strides, &y = sides_.y->strides;
+    group_x_ = offsets_of(step, kGroup, x);
+    group_f_ = offsets_of(step, kGroup, f);
+    group_y_ = offsets_of(step, kGroup, y);
+    image_x_ = offsets_of(step, kImages, x);
+    image_y_ = offsets_of(step, kImages, y);
+    input_x_ = offsets_of(step, kInputs, x);
+    input_f_ = offsets_of(step, kInputs, f);
+    output_f_ = offsets_of(step, kOutputs, f);
+    output_y_ = offsets_of(step, kOutputs, y);
+    dense_inputs_ = is_dense(input_x_);
+    dense_outputs_ = is_dense(output_y_);
+    for (const Spatial& s : spatial_) positions_ *= s.outs, windows_ *= s.windows;
+    x_nest_ = make_nest(sides_.x->sizes, {sides_.x->strides});
+    x_nest_.drop_ones();
+    x_nest_.order_by(0);
+    x_nest_.merge();
+    list_windows();
+    patch_ = windows_ * sizes_.inputs;
+    rows_ = static_cast<int64_t>(image_x_.size()) * positions_;
+    places_.resize(spatial_.size());
+    check(args.workspace != nullptr, "conv needs {} bytes of workspace", sizes_.total());
+  }
+
+  void run() override {
+    if (dtype_ == DType::float64) return run_as<double, double>();
+    if (dtype_ == DType::bfloat16) return run_as<BFloat16, float>();
+    run_as<float, float>();
+  }
+
+ private:
+  static bool is_dense(const std::vector<int64_t>& offsets) {
+    for (size_t i = 0; i < offsets.size(); ++i) {
+      if (offsets[i] != static_cast<int64_t>(i)) return false;
+    }
+    return true;
+  }
+
+  /// Every window place as its index along each spatial dim, and its offset in the filter.
+  void list_windows() {
+    for (int64_t w = 0; w < windows_; ++w) {
+      int64_t left = w, offset = 0;
+      std::vector<int64_t> index(spatial_.size());
+      for (size_t s = spatial_.size(); s-- > 0; left /= spatial_[s].windows) {
+        index[s] = left % spatial_[s].windows;
+        offset += index[s] * spatial_[s].f_stride;
+      }
+      window_index_.insert(window_index_.end(), index.begin(), index.end());
+      window_f_.push_back(offset);
+    }
+  }
+
+  template <class T>
+  T* data(const View* view) const {
+    const TensorArg& arg = view == &args_.step->out[0]  ? args_.out[0]
+                           : view == &args_.step->in[0] ? args_.in[0]
+                                                        : args_.in[1];
+    return static_cast<T*>(arg.data);
+  }
+
+  template <class T, class W>
+  void run_as() {
+    W* patches = static_cast<W*>(args_.workspace);
+    W* filter = patches + sizes_.patches();
+    W* rows = filter + sizes_.filter();
+    W* wide_x = rows + sizes_.rows();
+    if (sides_.result == kOfX) clear_x<T>(wide_x);
+    for (size_t g = 0; g < group_x_.size(); ++g) {
+      T* f = data<T>(sides_.filter) + group_f_[g];
+      const T* x = data<T>(sides_.x) + group_x_[g];
+      T* y = data<T>(sides_.y) + group_y_[g];
+      if (sides_.result == kOfFilter) {
+        std::fill(filter, filter + patch_ * sizes_.outputs, W(0));
+      } else {
+        each_filter([&](int64_t i, int64_t at) { filter[i] = load_as(f[at]); });
+      }
+      for (int64_t first = 0; first < rows_; first += sizes_.block) {
+        const int64_t n = std::min(sizes_.block, rows_ - first);
+        if (sides_.result == kOfY) {
+          each_patch(first, n, [&](int64_t i, int64_t at) { pack(patches + i, x, at); });
+          multiply(n, sizes_.outputs, patch_, patches, patch_, 1, filter, sizes_.outputs, 1, rows,
+                   true);
+          each_row(first, n, [&](int64_t i, int64_t at) { y[at] = store_as<T>(rows[i]); });
+        } else if (sides_.result == kOfFilter) {
+          each_patch(first, n, [&](int64_t i, int64_t at) { pack(patches + i, x, at); });
+          each_row(first, n, [&](int64_t i, int64_t at) { rows[i] = load_as(y[at]); });
+          multiply(patch_, sizes_.outputs, n, patches, 1, patch_, rows, sizes_.outputs, 1, filter,
+                   false);
+        } else {
+          each_row(first, n, [&](int64_t i, int64_t at) { rows[i] = load_as(y[at]); });
+          multiply(n, patch_, sizes_.outputs, rows, sizes_.outputs, 1, filter, 1, sizes_.outputs,
+                   patches, true);
+          each_patch(first, n, [&](int64_t i, int64_t at) { add(patches + i, g, at, wide_x); });
+        }
+      }
+      if (sides_.result == kOfFilter)
+        each_filter([&](int64_t i, int64_t at) { f[at] = store_as<T>(filter[i]); });
+    }
+    if (sides_.result == kOfX && sizes_.narrow) narrow_x<T>(wide_x);
+  }
+
+  template <class W>
+  static void multiply(int64_t m, int64_t n, int64_t k, const W* a, int64_t a_row, int64_t a_column,
+                       const W* b, int64_t b_row, int64_t b_column, W* c, bool overwrite) {
+    Gemm g;
+    g.m = m, g.n = n, g.k = k;
+    g.a_row = a_row, g.a_column = a_column;
+    g.b_row = b_row, g.b_column = b_column;
+    g.c_row = n, g.c_column = 1;
+    if (m > 0 && n > 0 && k > 0) gemm(g, a, b, c, overwrite);
+    if (k == 0 && overwrite) std::fill(c, c + m * n, W(0));
+  }
+
+  /// Calls visit(index in the dense filter [window, input, output], offset).
+  template <class Visit>
+  void each_filter(Visit visit) const {
+    int64_t i = 0;
+    for (int64_t window : window_f_) {
+      for (int64_t input : input_f_) {
+        for (int64_t output : output_f_) visit(i++, window + input + output);
+      }
+    }
+  }
+
+  /// Calls visit(index in the dense rows [row, output], offset in y).
+  template <class Visit>
+  void each_row(int64_t first, int64_t n, Visit visit) const {
+    for (int64_t r = 0; r < n; ++r) {
+      int64_t left = first + r, at = 0;
+      for (size_t s = spatial_.size(); s-- > 0; left /= spatial_[s].outs)
+        at += (left % spatial_[s].outs + spatial_[s].first_out) * spatial_[s].y_stride;
+      at += image_y_[static_cast<size_t>(left)];
+      const int64_t i = r * sizes_.outputs;
+      if (dense_outputs_) {
+        for (int64_t o = 0; o < sizes_.outputs; ++o) visit(i + o, at + o);
+      } else {
+        for (int64_t o = 0; o < sizes_.outputs; ++o)
+          visit(i + o, at + output_y_[static_cast<size_t>(o)]);
+      }
+    }
+  }
+
+  /// Calls visit(index of the first input in the dense patches [row, window, input], offset in x of
+  /// the place or -1).
+  template <class Visit>
+  void each_patch(int64_t first, int64_t n, Visit visit) const {
+    const size_t dims = spatial_.size();
+    const int64_t** place = places_.data();
+    for (int64_t r = 0; r < n; ++r) {
+      int64_t left = first + r;
+      for (size_t s = dims; s-- > 0; left /= spatial_[s].outs)
+        place[s] = spatial_[s].place.data() + left % spatial_[s].outs * spatial_[s].windows;
+      const int64_t image = image_x_[static_cast<size_t>(left)];
+      const int64_t* index = window_index_.data();
+      for (int64_t w = 0; w < windows_; ++w, index += dims) {
+        int64_t at = image;
+        for (size_t s = 0; s < dims && at >= 0; ++s) {
+          const int64_t offset = place[s][index[s]];
+          at = offset < 0 ? -1 : at + offset;
+        }
+        visit((r * windows_ + w) * sizes_.inputs, at);
+      }
+    }
+  }
+
+  template <class T, class W>
+  void pack(W* patch, const T* x, int64_t at) const {
+    const int64_t n = sizes_.inputs;
+    if (at < 0) {
+      std::fill(patch, patch + n, W(0));
+    } else if (dense_inputs_) {
+      for (int64_t c = 0; c < n; ++c) patch[c] = load_as(x[at + c]);
+    } else {
+      for (int64_t c = 0; c < n; ++c) patch[c] = load_as(x[at + input_x_[static_cast<size_t>(c)]]);
+    }
+  }
+
+  /// bfloat16 is summed aside, in the order of x's memory.
+  template <class W>
+  void add(const W* patch, size_t group, int64_t at, W* wide_x) const {
+    if (at < 0) return;
+    W* x = (sizes_.narrow ? wide_x : data<W>(sides_.x)) + group_x_[group] + at;
+    for (int64_t c = 0; c < sizes_.inputs; ++c) x[input_x_[static_cast<size_t>(c)]] += patch[c];
+  }
+
+  template <class T, class W>
+  void clear_x(W* wide_x) {
+    if (sizes_.narrow) {
+      std::fill(wide_x, wide_x + sizes_.wide_x, W(0));
+    } else {
+      for_each<1>(x_nest_, x_nest_.rank(), [&](const auto& at) { data<T>(sides_.x)[at[0]] = T{}; });
+    }
+  }
+
+  template <class T, class W>
+  void narrow_x(const W* wide_x) {
+    for_each<1>(x_nest_, x_nest_.rank(), [&](const auto& at) {
+      data<T>(sides_.x)[at[0]] = store_as<T>(static_cast<Compute<T>>(wide_x[at[0]]));
+    });
+  }
+
+  KernelArgs args_;
+  Sides sides_;
+  Sizes sizes_;
+  DType dtype_;
+  Nest x_nest_;
+  std::vector<Spatial> spatial_;
+  std::vector<int64_t> group_x_, group_f_, group_y_, image_x_, image_y_, input_x_, input_f_,
+      output_f_, output_y_, window_index_, window_f_;
+  mutable std::vector<const int64_t*> places_;  ///< of the present row, per spatial dim
+  int64_t positions_ = 1, windows_ = 1, patch_ = 0, rows_ = 0;
+  bool dense_inputs_ = false, dense_outputs_ = false;
+};
+
+}  // namespace
+
+int64_t conv_workspace(const Step& step) { return Sizes(step).total(); }
+
+/// Cut along images or groups, else along the channels of the result.
+Sharing share_conv(const Step& step, int threads) {
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const View& out = step.out.at(0);
+  double products =
+      static_cast<double>(Sides(step).y->elements()) * static_cast<double>(Sizes(step).patch);
+  std::vector<char> apart(out.sizes.size(), 0), any = apart;
+  for (size_t d = 0; d < kinds.size(); ++d) {
+    apart[d] = kinds[d] == kGroup || kinds[d] == kImages;
+    any[d] = 1;
+  }
+  const int dim = outermost_dim(out, apart, threads);
+  return {dim >= 0 ? dim : outermost_dim(out, any, threads), products * 0.03};
+}
+
+std::unique_ptr<Kernel> bind_conv(const KernelArgs& args) {
+  const Step& step = *args.step;
+  check(step.in.at(0).dtype == step.out.at(0).dtype && step.in.at(1).dtype == step.out[0].dtype,
+        "conv needs operands and a result of one dtype");
+  return std::make_unique<Conv>(args);
+}
+
+}  // namespace tessera::cpu

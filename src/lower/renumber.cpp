@@ -1,0 +1,27 @@
+#include "lower/renumber.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+bool nests(const IndexSpace& space) {
+  return std::all_of(space.factors.begin(), space.factors.end(),
+                     [](const Factor& f) { return f.role == Role::map; });
+}
+
+bool better_renumbered(const OpCall& call, const IndexSpace& space, const TensorLayout& now,
+                       const TensorLayout& home, const Choice& choice, const HomeLayouts& homes) {
+  if (!space.same_order || !now.partial.empty()) return false;
+  bool bounded = false, padded = false;
+  for (const Shape* shape : {&call.in[0].shape, &call.out[0].shape}) {
+    for (const Dim& d : *shape) bounded |= d.is_bounded, padded |= homes.has_padding(d);
+  }
+  const bool needed = padded && !nests(space);
+  if (bounded || (choice.cost == 0 && !needed)) return false;
+  const int64_t elements =
+      mean_renumbered(numbering_of(homes, call.in[0].shape, now),
+                      numbering_of(homes, call.out[0].shape, home), sizes_of_axes(homes.mesh()));
+  return needed || elements * size_of(call.in[0].dtype) + kMoveBytes < choice.cost;
+}
+
+}  // namespace tessera
