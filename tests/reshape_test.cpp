@@ -1,5 +1,6 @@
-// Reshapes between random shapes and layouts: right, and never dearer than gathering the whole and
-// taking a slice. What must move at least is counted element by element, apart from the library.
+// Reshapes between random shapes and layouts: right, never dearer than gathering the whole and
+// taking a slice, and sending just what a rank wants and has not, counted element by element apart
+// from the library. TESSERA_RESHAPES says how many (500).
 #include <algorithm>
 #include <cstdlib>
 #include <random>
@@ -111,7 +112,7 @@ Traffic traffic_of(const Program& program, const std::string& from, const std::s
   return traffic;
 }
 
-std::string check_sample(const Sample& s, Clusters& clusters, int64_t& above_least) {
+std::string check_sample(const Sample& s, Clusters& clusters) {
   Graph g;
   Tensor x = g.input("in", s.from, DType::float64);
   Tensor y = reshape(x, s.to).named("out");
@@ -133,10 +134,9 @@ std::string check_sample(const Sample& s, Clusters& clusters, int64_t& above_lea
     return at + e.what();
   }
   const Traffic traffic = traffic_of(program, "in", "out");
-  above_least += traffic.sent > traffic.least;
   if (traffic.sent > traffic.gather)
     return at + fmt::format("{} bytes sent, {} gather all", traffic.sent, traffic.gather);
-  if (traffic.sent < traffic.least)
+  if (traffic.sent != traffic.least)
     return at + fmt::format("{} bytes sent, {} must be", traffic.sent, traffic.least);
   return "";
 }
@@ -150,13 +150,9 @@ TEST_CASE("random reshapes between random layouts", "[reshape]") {
   std::mt19937_64 random(seed);
   Clusters clusters;
   std::string errors;
-  int64_t above_least = 0, done = 0;
-  for (int n = 0; n < samples && errors.size() < 2000; ++n) {
-    const Sample sample = draw(random);
-    errors += check_sample(sample, clusters, above_least);
-    ++done;
-  }
-  WARN(fmt::format("seed {}: {} reshapes, {} sent more than the least", seed, done, above_least));
+  for (int n = 0; n < samples && errors.size() < 2000; ++n)
+    errors += check_sample(draw(random), clusters);
+  INFO("seed " << seed);
   CHECK(errors == "");
 }
 

@@ -155,7 +155,7 @@ bool derive(const OpSite& site, const HomeLayouts& homes, const std::vector<int>
     if (layout.dims.empty()) layout.dims.resize(site.call.in[i].shape.rank());
     layout.partial = site.in_layouts[i].partial;
     layout.combiner = site.in_layouts[i].combiner;
-    choice.in.push_back({std::move(layout), {}, 0});
+    choice.in.push_back({std::move(layout), {}});
   }
   for (size_t i = 0; i < site.call.out.size(); ++i) {
     TensorLayout layout = layout_of(site.space.out[i], choice.splits);
@@ -218,12 +218,13 @@ Choice choose(const OpSite& site, const HomeLayouts& homes, Resharder& resharder
               place_operand(site.call, site.space, static_cast<int>(i), site.in_layouts[i],
                             choice.in[i].layout, choice.splits, homes, resharder);
           choice.cost += choice.in[i].bytes;
+          choice.latency += choice.in[i].latency;
         }
         for (size_t i = 0; i < site.call.out.size(); ++i) {
-          choice.cost += resharder
-                             .path(site.call.out[i].shape, site.call.out[i].dtype, choice.out[i],
-                                   site.homes[i])
-                             .bytes;
+          const ValueType& type = site.call.out[i];
+          const Path& home = resharder.path(type.shape, type.dtype, choice.out[i], site.homes[i]);
+          choice.cost += home.bytes;
+          choice.latency += home.latency;
         }
         if (!found || choice.unused < best.unused || choice.cost < best.cost)
           best = std::move(choice), found = true;

@@ -24,7 +24,8 @@ struct Choice {
   std::vector<Placement> in;             ///< where the operands must be
   std::vector<TensorLayout> out;         ///< the layouts that follow
   int unused = 0;                        ///< axes that the op leaves unused: redundant compute
-  int64_t cost = 0;                      ///< bytes of the moves before and after
+  int64_t cost = 0;     ///< bytes of the moves before and after, with what stands for latency
+  int64_t latency = 0;  ///< that part of them
 };
 
 /// The choice that leaves fewest axes unused, then moves fewest bytes; ties go to the result's

@@ -168,7 +168,8 @@ Placement place_operand(const OpCall& call, const IndexSpace& space, int operand
                         Resharder& resharder) {
   const ValueType& type = call.in[operand];
   auto way_to = [&](const TensorLayout& layout) -> Placement {
-    return {layout, {}, resharder.path(type.shape, type.dtype, now, layout).bytes};
+    const Path& path = resharder.path(type.shape, type.dtype, now, layout);
+    return {layout, {}, path.bytes, path.latency};
   };
   Placement best = way_to(wanted);
   TensorLayout kept = wanted;
@@ -197,7 +198,7 @@ Placement place_operand(const OpCall& call, const IndexSpace& space, int operand
       mean_received(slicing_of(homes, type.shape, now),
                     slicing_of(homes, type.shape, wanted, intervals), sizes_of_axes(homes.mesh()));
   const int64_t bytes = elements * size_of(type.dtype) + kMoveBytes;
-  if (bytes < best.bytes) best = {wanted, std::move(intervals), bytes};
+  if (bytes < best.bytes) best = {wanted, std::move(intervals), bytes, kMoveBytes};
   return best;
 }
 

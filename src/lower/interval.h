@@ -15,7 +15,8 @@ namespace tessera {
 struct Placement {
   TensorLayout layout;  ///< along a dim with an interval: no axes
   std::vector<Interval> intervals;
-  int64_t bytes = 0;
+  int64_t bytes = 0;    ///< with what stands for latency (reshard.h)
+  int64_t latency = 0;  ///< that part of them
   bool operator==(const Placement&) const = default;
 };
 

@@ -21,7 +21,7 @@ bool better_renumbered(const OpCall& call, const IndexSpace& space, const Tensor
   const int64_t elements =
       mean_renumbered(numbering_of(homes, call.in[0].shape, now),
                       numbering_of(homes, call.out[0].shape, home), sizes_of_axes(homes.mesh()));
-  return needed || elements * size_of(call.in[0].dtype) + kMoveBytes < choice.cost;
+  return needed || elements * size_of(call.in[0].dtype) < choice.cost - choice.latency;
 }
 
 }  // namespace tessera

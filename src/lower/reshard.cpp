@@ -21,6 +21,11 @@ namespace {
 constexpr int64_t kExchangeBytes =
     2048;  // exchange has no ring or window algorithm: used where it saves volume
 
+int64_t latency_of(FlowKind kind) {
+  if (kind == FlowKind::slice) return 0;
+  return kMoveBytes + (kind == FlowKind::exchange ? kExchangeBytes : 0);
+}
+
 std::string key_of(const TensorLayout& layout) {
   return Key().add(layout.dims).add(layout.partial).text();
 }
@@ -111,7 +116,7 @@ void Resharder::add_split_moves(const Shape& shape, DType dtype, const TensorLay
       for (const auto& axes : layout->dims) used.insert(axes.begin(), axes.end());
     }
     move.axes.assign(used.begin(), used.end());
-    move.bytes = received(shape, at, to) * size_of(dtype) + kExchangeBytes;
+    move.bytes = received(shape, at, to) * size_of(dtype);
     move.after.dirty = at.dirty;
     moves.push_back(std::move(move));
   }
@@ -154,13 +159,14 @@ Path Resharder::search(const Shape& shape, DType dtype, const TensorLayout& from
     if (!done.insert(key).second) continue;
     for (Move& move : moves(shape, dtype, layouts[key], to)) {
       const std::string next = key_of(move.after);
-      const int64_t bytes =
-          best[key].bytes + move.bytes + (move.kind == FlowKind::slice ? 0 : kMoveBytes);
+      const int64_t latency = latency_of(move.kind);
+      const int64_t bytes = best[key].bytes + move.bytes + latency;
       if (auto it = best.find(next); it != best.end() && it->second.bytes <= bytes) continue;
       layouts[next] = move.after;
       Path path = best[key];
       path.moves.push_back(std::move(move));
       path.bytes = bytes;
+      path.latency += latency;
       best[next] = std::move(path);
       open.insert({bytes, next});
     }

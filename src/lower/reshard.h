@@ -24,7 +24,8 @@ struct Move {
 
 struct Path {
   std::vector<Move> moves;
-  int64_t bytes = 0;
+  int64_t bytes = 0;    ///< with what stands for latency
+  int64_t latency = 0;  ///< that part of them
 };
 
 /// Finds and remembers paths. The padding state is carried along unchanged.
