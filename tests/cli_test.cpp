@@ -47,6 +47,9 @@ TEST_CASE("cli: wrong models, keys, meshes and layouts", "[cli]") {
   expect_failure(train(f, "--set layers"), 1, {"--set 'layers' is not key=value"});
   expect_failure(train(f, "--set layers=two"), 1, {"'model.layers' is 'two'"});
   expect_failure(train(f, "--set optimizer=adamv"), 1, {"unknown optimizer 'adamv'", "'adamw'?"});
+  expect_failure(train(f, "--set rates=*.b"), 1, {"'train.rates'", "'*.b'", "glob=factor"});
+  expect_failure(train(f, "--set rates=*.b=two"), 1, {"'*.b=two'", "glob=factor"});
+  expect_failure(train(f, "--set rates=embeding=2"), 1, {"like 'embeding'", "gpt.embedding"});
   expect_failure(train(f, "--set schedule=cosin"), 1, {"unknown schedule 'cosin'", "'cosine'?"});
   expect_failure(train(f, "--set dtype=float31"), 1, {"unknown dtype 'float31'", "'float32'?"});
   expect_failure(train(f, "--steps 0"), 1, {"train.steps 0"});
@@ -62,6 +65,24 @@ TEST_CASE("cli: wrong models, keys, meshes and layouts", "[cli]") {
   expect_failure(train(f, "--mesh data:2 --layout @rules.txt"), 1, {"rules.txt"});
   expect_failure(run_cli_in(f, "train run.toml"), 1, {"cannot open configuration 'run.toml'"});
   CHECK(f.names() == before);
+}
+
+TEST_CASE("cli: every optimizer trains", "[cli]") {
+  const TextFolder f;
+  std::set<std::string> outcomes;
+  for (const std::string name : {"adamw", "adam", "adam_uncorrected", "adafactor", "lamb", "lion",
+                                 "momentum", "sgd", "sgd rates=*embedding=0,*.b=2"}) {
+    INFO(name);
+    expect_success(train(f,
+                         "--steps 6 --mesh data:2 --layout \"batch:data;@state ff:data\" "
+                         "--log log.jsonl --set optimizer=" +
+                             name));
+    const std::map<int64_t, double> losses = losses_of(f, "log.jsonl");
+    CHECK(losses.rbegin()->second < losses.begin()->second);
+    outcomes.insert(std::to_string(losses.rbegin()->second));
+    std::remove((f.dir + "/log.jsonl").c_str());
+  }
+  CHECK(outcomes.size() == 9);
 }
 
 TEST_CASE("cli: data files that are missing, empty, too short or damaged", "[cli]") {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tessera/graph.h"
 #include "tessera/ops.h"
@@ -24,11 +25,60 @@ struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double weight_decay = 0;  ///< of parameters with two dims or more that start as anything but one
                             ///< constant: scales of norms and biases do not decay
+  std::vector<std::string> no_decay = {};  ///< globs of further parameters that do not decay
   bool decoupled =
       true;  ///< AdamW (Loshchilov & Hutter 2019); else the decay is added to the gradient
+  bool bias_correction = true;  ///< false: as in BERT (Devlin et al. 2019) and Mesh TensorFlow,
+                                ///< there with beta2 0.999 and eps 1e-6
 };
-/// Adam with bias correction (Kingma & Ba 2015, algorithm 1).
+/// Adam (Kingma & Ba 2015, algorithm 1).
 Optimizer adam(const AdamOptions& options = {});
+
+struct AdafactorOptions {
+  double decay_exponent = 0.8;  ///< the second moment decays by 1 - (step - decay_offset)^-0.8
+  int64_t decay_offset = 0;     ///< steps before this training began, of a model trained before
+  double beta2 = 0;             ///< if not 0: it decays as in Adam with bias correction instead
+  double beta1 = 0;             ///< of the mean of the updates; 0: there is none, nor state for it
+  double clip = 1;              ///< greatest root mean square of an update; 0: any
+  double eps1 = 1e-30;          ///< added to the squared gradient
+  double eps2 = 1e-3;           ///< least scale of a parameter
+  int64_t factor_from = 128;    ///< least size of the second largest dim for a factored moment
+  bool scale_by_parameter = true;          ///< lr counts in root mean squares of the parameter
+  std::vector<std::string> unscaled = {};  ///< globs of parameters of which it does not
+  std::vector<std::string> stacked = {};   ///< dims along which parameters are stacked (layers):
+                                           ///< neither factored nor averaged over
+  bool relative_step = false;  ///< lr is times min(step^-0.5, 0.01), and times 0.05 if not scaled
+  double weight_decay = 0;     ///< decoupled, as of adam
+};
+/// Adafactor (Shazeer & Stern 2018, algorithm 6). The second moment of a parameter with two large
+/// dims is kept as its means over the largest ("<parameter>.adafactor_row") and the second largest
+/// dim ("<parameter>.adafactor_column"); the earlier dim counts as the larger one of two equals.
+Optimizer adafactor(const AdafactorOptions& options = {});
+
+struct LambOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-6, weight_decay = 0;
+};
+/// Adam's change u (with decay), times lr |p| / |u| for each parameter p (You et al. 2020,
+/// algorithm 2; the ratio is 1 where a norm is 0).
+Optimizer lamb(const LambOptions& options = {});
+
+struct LionOptions {
+  double beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
+};
+/// p - lr (sign(b1 m + (1 - b1) g) + decay p); m = b2 m + (1 - b2) g (Chen et al. 2023).
+Optimizer lion(const LionOptions& options = {});
+
+/// What the learning rate of the parameters is multiplied by whose name the glob matches: a number,
+/// or a scalar tensor, fed or computed.
+struct Rate {
+  std::string glob;
+  double factor = 1;
+  Tensor tensor = {};  ///< if given, besides `factor`
+};
+/// `optimizer` with a learning rate of its own for each parameter: the first match counts, what
+/// matches nothing has the common one. A glob that matches no parameter is a usage error with the
+/// nearest name.
+Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates);
 
 struct MinimizeOptions {
   double clip = 0;  ///< greatest global norm of all gradients; 0: no clipping

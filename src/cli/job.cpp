@@ -15,7 +15,9 @@ std::vector<ConfigKey> common_keys(const std::string& layout) {
           {"train.lr", "1e-3", "peak learning rate"},
           {"train.schedule", "cosine", "constant | linear | cosine | rsqrt"},
           {"train.warmup", "20", "steps of linear rise"},
-          {"train.optimizer", "adamw", "adamw | adam | momentum | sgd"},
+          {"train.optimizer", "adamw",
+           "adamw | adam | adam_uncorrected | adafactor | lamb | lion | momentum | sgd"},
+          {"train.rates", "", "of single parameters, times lr: glob=factor, ..."},
           {"train.weight_decay", "0.1", "of parameters with two dims or more"},
           {"train.clip", "1", "greatest global gradient norm; 0: no clipping"},
           {"train.seed", "0", "of initial values, dropout and the order of data"},
@@ -132,17 +134,44 @@ double learning_rate(const Job& job, int64_t step) {
 }
 
 namespace {
-Optimizer optimizer_of(const Config& c) {
-  const std::string& name = c.text("train.optimizer");
-  const double decay = c.number("train.weight_decay");
-  AdamOptions adam_options;
-  adam_options.weight_decay = decay;
-  adam_options.decoupled = name == "adamw";
-  if (name == "adamw" || name == "adam") return adam(adam_options);
+/// "glob=factor, glob=factor": learning rates of parameters, relative to the common one.
+std::vector<Rate> rates_of(const std::string& text) {
+  std::vector<Rate> rates;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    std::string item = text.substr(at, end - at);
+    item.erase(0, item.find_first_not_of(' '));
+    const size_t eq = item.rfind('=');
+    char* stop = nullptr;
+    const double factor = eq == std::string::npos ? 0 : std::strtod(&item[eq + 1], &stop);
+    require(stop != nullptr && stop != &item[eq + 1] && *stop == 0 && eq > 0 && factor >= 0,
+            "key 'train.rates': '{}' is not glob=factor, like '*.bias=2'", item);
+    rates.push_back({item.substr(0, eq), factor});
+    at = end + 1;
+  }
+  return rates;
+}
+
+Optimizer optimizer_of(const std::string& name, double decay) {
+  if (name == "adamw") return adam({.weight_decay = decay});
+  if (name == "adam") return adam({.weight_decay = decay, .decoupled = false});
+  if (name == "adam_uncorrected") {
+    return adam({.beta2 = 0.999, .eps = 1e-6, .weight_decay = decay, .bias_correction = false});
+  }
+  if (name == "adafactor") return adafactor({.weight_decay = decay});
+  if (name == "lamb") return lamb({.weight_decay = decay});
+  if (name == "lion") return lion({.weight_decay = decay});
   if (name == "momentum") return momentum(0.9, decay);
   require(name == "sgd", "unknown optimizer '{}'{}", name,
-          suggestion(name, {"adamw", "adam", "momentum", "sgd"}));
+          suggestion(name, {"adamw", "adam", "adam_uncorrected", "adafactor", "lamb", "lion",
+                            "momentum", "sgd"}));
   return sgd(decay);
+}
+
+Optimizer optimizer_of(const Config& c) {
+  const Optimizer common = optimizer_of(c.text("train.optimizer"), c.number("train.weight_decay"));
+  const std::vector<Rate> rates = rates_of(c.text("train.rates"));
+  return rates.empty() ? common : with_rates(common, rates);
 }
 }  // namespace
 

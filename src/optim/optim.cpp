@@ -1,30 +1,51 @@
 #include "tessera/optim.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/fail.h"
+#include "optim/state.h"
 #include "tessera/op.h"
 
 namespace tessera {
 
-namespace {
+namespace optim {
 
 Initializer zeros() {
   return [](Graph& g, const Shape& shape, DType dtype) { return constant(g, 0, dtype, shape); };
 }
 
-std::string state_name(Tensor parameter, const char* what) { return parameter.name() + "." + what; }
+Tensor state_of(Tensor parameter, const char* what) {
+  return state_of(parameter, what, parameter.shape());
+}
+Tensor state_of(Tensor parameter, const char* what, const Shape& shape) {
+  Graph& g = parameter.graph();
+  return g.state(parameter.name() + "." + what, shape, zeros(), parameter.dtype());
+}
 
-/// Biases and scales start as constants, whatever their rank (heads, d_head).
-double decay_of(Tensor parameter, double weight_decay) {
+Tensor as_dtype_of(Tensor scalar, Tensor like) {
+  return scalar.dtype() == like.dtype() ? scalar : cast(scalar, like.dtype());
+}
+
+bool any_match(const std::vector<std::string>& globs, Tensor parameter) {
+  return std::any_of(globs.begin(), globs.end(),
+                     [&](const std::string& g) { return glob_match(g, parameter.name()); });
+}
+
+double decay_of(Tensor parameter, double weight_decay, const std::vector<std::string>& no_decay) {
   const Graph& g = parameter.graph();
   const int first = g.find_stored(parameter.id())->init;
   const bool constant = g.producer(first).op->name == "constant";
-  return parameter.shape().rank() >= 2 && !constant ? weight_decay : 0;
+  const bool decays = parameter.shape().rank() >= 2 && !constant && !any_match(no_decay, parameter);
+  return decays ? weight_decay : 0;
 }
 
+}  // namespace optim
+
+namespace {
+
 Tensor decayed_gradient(Tensor p, Tensor g, double weight_decay) {
-  const double decay = decay_of(p, weight_decay);
+  const double decay = optim::decay_of(p, weight_decay);
   return decay == 0 ? g : g + p * decay;
 }
 
@@ -38,29 +59,30 @@ Optimizer sgd(double weight_decay) {
 
 Optimizer momentum(double mu, double weight_decay) {
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor) {
-    Tensor v = g.state(state_name(p, "velocity"), p.shape(), zeros(), p.dtype());
+    Tensor v = optim::state_of(p, "velocity");
     Tensor next = v * mu + decayed_gradient(p, grad, weight_decay);
     g.update(v, next);
     g.update(p, p - next * lr);
   };
 }
 
-Optimizer adam(const AdamOptions& o) {
+Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates) {
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
-    Tensor m = g.state(state_name(p, "adam_m"), p.shape(), zeros(), p.dtype());
-    Tensor v = g.state(state_name(p, "adam_v"), p.shape(), zeros(), p.dtype());
-    Tensor t = step.dtype() == p.dtype() ? step : cast(step, p.dtype());
-    Tensor gradient = o.decoupled ? grad : decayed_gradient(p, grad, o.weight_decay);
-    Tensor m_next = m * o.beta1 + gradient * (1 - o.beta1);
-    Tensor v_next = v * o.beta2 + square(gradient) * (1 - o.beta2);
-    Tensor m_scale = 1.0 / (1.0 - exp(t * std::log(o.beta1)));
-    Tensor v_scale = 1.0 / (1.0 - exp(t * std::log(o.beta2)));
-    Tensor change = m_next * m_scale / (sqrt(v_next * v_scale) + o.eps);
-    const double decay = o.decoupled ? decay_of(p, o.weight_decay) : 0;
-    if (decay != 0) change = change + p * decay;
-    g.update(m, m_next);
-    g.update(v, v_next);
-    g.update(p, p - change * lr);
+    std::vector<std::string> names;
+    for (const Tensor& parameter : g.parameters()) names.push_back(parameter.name());
+    const Rate* found = nullptr;
+    for (const Rate& rate : rates) {
+      const bool known = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+        return glob_match(rate.glob, name);
+      });
+      require(known, "with_rates: no parameter is named like '{}'{}", rate.glob,
+              suggestion(rate.glob, names));
+      if (found == nullptr && glob_match(rate.glob, p.name())) found = &rate;
+    }
+    Tensor own = lr;
+    if (found != nullptr && found->factor != 1) own = own * found->factor;
+    if (found != nullptr && found->tensor) own = own * optim::as_dtype_of(found->tensor, lr);
+    optimizer(g, p, grad, own, step);
   };
 }
 
@@ -84,7 +106,7 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
     squares = squares ? squares + square_sum : square_sum;
   }
   Tensor norm = sqrt(squares).named("gradient_norm");
-  Tensor step = g.state("step", {}, zeros(), DType::float32);
+  Tensor step = g.state("step", {}, optim::zeros(), DType::float32);
   Tensor next = step + 1.0;
   g.update(step, next);
   Tensor factor;

@@ -1,0 +1,98 @@
+// The second moment of a matrix is taken as the product of its row means and column means over
+// their common mean: for a gradient g of [d0, d1] with d0 the larger dim, row = mean over d0 and
+// column = mean over d1 of g^2, and the moment is row * column / mean(row). That is two vectors of
+// state instead of a matrix.
+#include <algorithm>
+#include <cmath>
+
+#include "base/fail.h"
+#include "optim/state.h"
+
+namespace tessera {
+
+namespace {
+
+using optim::as_dtype_of, optim::decay_of, optim::state_of;
+
+bool is_stacked(const AdafactorOptions& o, const Dim& dim) {
+  return std::find(o.stacked.begin(), o.stacked.end(), dim.name) != o.stacked.end();
+}
+
+/// The names of the largest and second largest dim, or none.
+std::vector<std::string> factored_dims(const AdafactorOptions& o, const Shape& shape) {
+  std::vector<Dim> dims;
+  for (const Dim& d : shape) {
+    if (!is_stacked(o, d)) dims.push_back(d);
+  }
+  std::stable_sort(dims.begin(), dims.end(),
+                   [](const Dim& a, const Dim& b) { return a.size > b.size; });
+  if (dims.size() < 2 || dims[1].size < o.factor_from) return {};
+  return {dims[0].name, dims[1].name};
+}
+
+/// Root mean square over all but the stacked dims.
+Tensor root_mean_square(Tensor x, const AdafactorOptions& o) {
+  std::vector<std::string> axes;
+  for (const Dim& d : x.shape()) {
+    if (!is_stacked(o, d)) axes.push_back(d.name);
+  }
+  Tensor squares = square(x);
+  return sqrt(axes.empty() ? squares : reduce_mean(squares, axes));
+}
+
+Tensor decay_rate(Tensor step, const AdafactorOptions& o) {
+  if (o.beta2 == 0) {
+    Tensor t = step - static_cast<double>(o.decay_offset);
+    return 1.0 - exp(log(t) * -o.decay_exponent);
+  }
+  const double b = o.beta2, logarithm = std::log(b);
+  return b * (1.0 - exp((step - 1.0) * logarithm)) / (1.0 - exp(step * logarithm));
+}
+
+/// `mean` of this step goes into the state, which decays.
+Tensor moving(Tensor p, const char* what, Tensor mean, Tensor decay) {
+  Tensor state = state_of(p, what, mean.shape());
+  Tensor next = state * decay + mean * (1.0 - decay);
+  p.graph().update(state, next);
+  return next;
+}
+
+/// The gradient over the root of its second moment.
+Tensor normalized(Tensor p, Tensor grad, Tensor decay, const AdafactorOptions& o) {
+  Tensor squares = square(grad) + o.eps1;
+  const std::vector<std::string> dims = factored_dims(o, p.shape());
+  if (dims.empty()) return grad * rsqrt(moving(p, "adafactor_v", squares, decay));
+  Tensor row = moving(p, "adafactor_row", reduce_mean(squares, dims[0]), decay);
+  Tensor column = moving(p, "adafactor_column", reduce_mean(squares, dims[1]), decay);
+  return grad * rsqrt(row / reduce_mean(row, dims[1])) * rsqrt(column);
+}
+
+}  // namespace
+
+Optimizer adafactor(const AdafactorOptions& o) {
+  return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
+    Tensor t = as_dtype_of(step, p), rate = lr;
+    const bool scaled = o.scale_by_parameter && !optim::any_match(o.unscaled, p);
+    if (o.relative_step) {
+      rate = rate * minimum(rsqrt(t), constant(g, 0.01, p.dtype())) * (scaled ? 1.0 : 0.05);
+    }
+    Tensor size = rate;
+    if (scaled) size = maximum(root_mean_square(p, o), constant(g, o.eps2, p.dtype())) * rate;
+    Tensor change = normalized(p, grad, decay_rate(t, o), o);
+    if (o.clip > 0) {
+      Tensor excess = root_mean_square(change, o) * (1 / o.clip);
+      change = change / maximum(excess, constant(g, 1, p.dtype()));
+    }
+    change = change * size;
+    if (o.beta1 > 0) {
+      Tensor m = state_of(p, "adafactor_m");
+      change = m * o.beta1 + change * (1 - o.beta1);
+      g.update(m, change);
+    }
+    const double decay = decay_of(p, o.weight_decay);
+    if (decay != 0) change = change + p * (rate * decay);
+    g.update(p, p - change);
+  };
+}
+
+}  // namespace tessera

@@ -1,0 +1,70 @@
+// Adam and its relatives: a mean of gradients and, but for Lion, of their squares.
+#include <cmath>
+
+#include "optim/state.h"
+
+namespace tessera {
+
+namespace {
+
+using optim::as_dtype_of, optim::decay_of, optim::state_of;
+
+/// 1 / (1 - beta^t): what a mean that started at zero is short of.
+Tensor correction(Tensor t, double beta) { return 1.0 / (1.0 - exp(t * std::log(beta))); }
+
+struct Moments {
+  double beta1, beta2, eps;
+  bool bias_correction;
+};
+
+/// Moves the means of the gradient and its square on; m / (sqrt(v) + eps).
+Tensor adam_change(Tensor p, Tensor grad, Tensor step, const Moments& o) {
+  Graph& g = p.graph();
+  Tensor m = state_of(p, "adam_m"), v = state_of(p, "adam_v");
+  Tensor m_next = m * o.beta1 + grad * (1 - o.beta1);
+  Tensor v_next = v * o.beta2 + square(grad) * (1 - o.beta2);
+  g.update(m, m_next);
+  g.update(v, v_next);
+  if (!o.bias_correction) return m_next / (sqrt(v_next) + o.eps);
+  Tensor t = as_dtype_of(step, p);
+  Tensor m_scale = correction(t, o.beta1), v_scale = correction(t, o.beta2);
+  return m_next * m_scale / (sqrt(v_next * v_scale) + o.eps);
+}
+
+}  // namespace
+
+Optimizer adam(const AdamOptions& o) {
+  return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
+    const double decay = decay_of(p, o.weight_decay, o.no_decay);
+    if (decay != 0 && !o.decoupled) grad = grad + p * decay;
+    Tensor change = adam_change(p, grad, step, {o.beta1, o.beta2, o.eps, o.bias_correction});
+    if (decay != 0 && o.decoupled) change = change + p * decay;
+    g.update(p, p - change * lr);
+  };
+}
+
+Optimizer lamb(const LambOptions& o) {
+  return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
+    Tensor change = adam_change(p, grad, step, {o.beta1, o.beta2, o.eps, true});
+    const double decay = decay_of(p, o.weight_decay);
+    if (decay != 0) change = change + p * decay;
+    Tensor zero = constant(g, 0, p.dtype()), one = constant(g, 1, p.dtype());
+    Tensor size = sqrt(sum_all(square(p))), length = sqrt(sum_all(square(change)));
+    Tensor usable = logical_and(size > zero, length > zero);
+    Tensor ratio = where(usable, size / where(usable, length, one), one);
+    g.update(p, p - change * (ratio * lr));
+  };
+}
+
+Optimizer lion(const LionOptions& o) {
+  return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor) {
+    Tensor m = state_of(p, "lion_m");
+    Tensor change = sign(m * o.beta1 + grad * (1 - o.beta1));
+    const double decay = decay_of(p, o.weight_decay);
+    if (decay != 0) change = change + p * decay;
+    g.update(m, m * o.beta2 + grad * (1 - o.beta2));
+    g.update(p, p - change * lr);
+  };
+}
+
+}  // namespace tessera

@@ -1,0 +1,23 @@
+// What the optimizers share: state of a parameter, and which parameters decay.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/optim.h"
+
+namespace tessera::optim {
+
+Initializer zeros();
+/// State "<parameter>.<what>" that starts as zeros, of the parameter's shape or of another.
+Tensor state_of(Tensor parameter, const char* what);
+Tensor state_of(Tensor parameter, const char* what, const Shape& shape);
+/// `scalar` in the dtype of `like`.
+Tensor as_dtype_of(Tensor scalar, Tensor like);
+bool any_match(const std::vector<std::string>& globs, Tensor parameter);
+/// weight_decay, or 0 for what does not decay: biases and scales, which start as constants,
+/// whatever their rank (heads, d_head).
+double decay_of(Tensor parameter, double weight_decay,
+                const std::vector<std::string>& no_decay = {});
+
+}  // namespace tessera::optim
