@@ -33,6 +33,10 @@ struct CompileOptions {
   std::function<void(const std::string& line)> print = {};
   /// Times every step of every run: see Session::profile().
   bool profile = false;
+  /// Where the ranks compute: "cpu"; "cuda": each on a card, thread ranks on shared ones; the same
+  /// with "cuda:share" for processes that share a card; "auto": cuda if every rank has a card. The
+  /// same for all ranks. Throws unsupported, with the reason, where there is no card.
+  std::string device = "cpu";
 };
 
 /// Where a run's time goes: one step of a function, on the first local rank.
@@ -90,9 +94,14 @@ class Session {
   Array fetch(const std::string& name);
   /// fetch() of a tensor of one element.
   double fetch_scalar(const std::string& name);
-  /// The local ranks' parts of a parameter, state, input or output of the last run, in place.
+  /// The local ranks' parts of a parameter, state, input or output of the last run: in place on the
+  /// CPU; on a card a copy in memory of the host, which the next call for this tensor overwrites.
   /// Local.
   std::vector<Slice> slices(const std::string& name);
+  /// Takes a parameter or state of this name from a session with the same layout. Local.
+  void copy_from(Session& other, const std::string& stored);
+  /// "cpu", or "cuda:0" of the first local rank's card.
+  std::string device() const;
   /// What fetch() knows after a run of `function` and the glob matches: outputs, with what
   /// CompileOptions::keep adds, in the order of the model; then its inputs, parameters and state.
   /// Local.

@@ -4,8 +4,10 @@
 #include <cstring>
 #include <thread>
 
+#include "base/fail.h"
 #include "collectives/communicator.h"
 #include "kernels/cpu/blas.h"
+#include "runtime/cuda_api.h"
 
 namespace tessera {
 
@@ -32,8 +34,16 @@ BuildInfo build_info() {
   info.mpi = have_mpi() ? "MPI " TESSERA_MPI_VERSION
                         : "no: this build found no MPI when it was configured (Debian: "
                           "libopenmpi-dev openmpi-bin)";
-  info.cuda = "no: this version runs on CPUs";
-  info.nccl = "no: this version runs on CPUs";
+  const CudaSupport cuda = cuda_support();
+  const std::string nccl = TESSERA_NCCL_VERSION;
+  info.cuda = cuda.why_not.empty()
+                  ? fmt::format("toolkit {}, driver for {}, {} card{}", cuda.toolkit, cuda.driver,
+                                cuda.cards, cuda.cards == 1 ? "" : "s")
+                  : "no: " + cuda.why_not +
+                        (cuda.toolkit.empty() ? "" : " (built with CUDA " + cuda.toolkit + ")");
+  info.nccl = cuda.toolkit.empty() ? "no: this build has no CUDA"
+              : nccl.empty()       ? "no: nccl.h was not found when this build was configured"
+                                   : nccl;
   return info;
 }
 

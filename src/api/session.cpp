@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "api/devices.h"
 #include "api/kernel_info.h"
 #include "api/observe.h"
 #include "api/slices.h"
@@ -26,6 +27,8 @@ struct Session::State {
   std::vector<std::vector<int>> readable;  ///< per function: the ports that fetch() reads after it
   std::vector<std::vector<int>> guards;    ///< per function: ports
   std::vector<std::vector<Slice>> slices;  ///< per port, of the local ranks; empty until asked for
+  /// Per port and local rank: what the host sees of a card's memory.
+  std::vector<std::vector<std::vector<std::byte>>> mirrors;
   int last_function = -1;
   bool poisoned = false;
 
@@ -46,6 +49,34 @@ struct Session::State {
       }
     }
     slices.resize(program.ports.size());
+    mirrors.resize(program.ports.size());
+  }
+
+  static int64_t bytes_of(const Port& port) {
+    return port.view.elements() * size_of(port.view.dtype);
+  }
+  bool on_host() const { return executors[0]->device().is_host(); }
+  /// Memory of the host for each slice of a port.
+  void make_mirrors(int port, std::vector<Slice>& all) {
+    mirrors[port].resize(executors.size());
+    for (size_t r = 0; r < all.size(); ++r) {
+      mirrors[port][r].resize(static_cast<size_t>(bytes_of(program.ports[port])));
+      all[r].data = mirrors[port][r].data();
+    }
+  }
+  /// The slices with what the devices have now; and the other way round.
+  const std::vector<Slice>& read_slices(int port) {
+    const std::vector<Slice>& all = slices_of(port);
+    const Port& p = program.ports[port];
+    for (size_t r = 0; r < all.size() && !on_host(); ++r)
+      executors[r]->device().read(all[r].data, executors[r]->data(p), bytes_of(p));
+    return all;
+  }
+  void write_slices(int port) {
+    const std::vector<Slice>& all = slices_of(port);
+    const Port& p = program.ports[port];
+    for (size_t r = 0; r < all.size() && !on_host(); ++r)
+      executors[r]->device().write(executors[r]->data(p), all[r].data, bytes_of(p));
   }
 
   int port(const std::string& name, const std::vector<int>& among, const char* what) const {
@@ -71,12 +102,13 @@ struct Session::State {
     if (all.empty()) {
       for (auto& executor : executors)
         all.push_back(slice_of(program, program.ports[port], *executor, scalars));
+      if (!on_host()) make_mirrors(port, all);
     }
     return all;
   }
   /// The part of a port that has all of it, if this process has one.
   const Slice* whole_slice(int port) {
-    const std::vector<Slice>& all = slices_of(port);
+    const std::vector<Slice>& all = read_slices(port);
     const auto& axes = program.ports[port].axes;
     if (std::all_of(axes.begin(), axes.end(), [](const auto& a) { return a.empty(); }))
       return &all[0];
@@ -84,11 +116,12 @@ struct Session::State {
   }
 
   /// The check_finite() nodes of a function: their scalars are equal on all ranks.
-  void require_finite(int f, const Executor& executor) const {
+  void require_finite(int f, Executor& executor) const {
     for (const Probe& p : checks) {
       if (p.function != program.functions[f].name) continue;
       const Port& port = program.ports[readable_port(p.index)];
-      const double first = *static_cast<const double*>(executor.data(port));
+      double first = 0;
+      executor.device().read(&first, executor.data(port), sizeof(first));
       if (first >= kAllFinite) continue;
       std::vector<int64_t> sizes;
       for (const Dim& d : p.shape) sizes.push_back(d.size);
@@ -108,7 +141,7 @@ struct Session::State {
     last_function = f;
     try {
       cluster.run([this](int rank, Communicator&) {
-        const Executor& executor = *executors[rank];
+        Executor& executor = *executors[rank];
         executors[rank]->run(last_function, guards[last_function],
                              [this, &executor] { require_finite(last_function, executor); });
       });
@@ -163,11 +196,12 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   s.checks = std::move(seen.checks);
   s.print = options.print;
   const int threads = threads_for(options.threads_per_rank, cluster);
+  const DeviceChoice device = choose_device(options.device, cluster);
   LowerOptions lowering{options.mesh,
                         options.layout,
                         std::move(seen.functions),
-                        composite_kernels(),
-                        [threads](const Step& step) { return workspace_bytes(step, threads); },
+                        composite_kernels(device),
+                        [=](const Step& step) { return workspace_bytes(device, step, threads); },
                         {}};
   s.program = lower(graph, lowering);
   s.index_ports(options.guards);
@@ -181,9 +215,10 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   s.executors.resize(cluster.local_ranks());
   cluster.run([&](int rank, Communicator& world) {
     require_agreement(s.program, world);
-    s.executors[rank] =
-        std::make_unique<Executor>(s.program, world.split(0, world.rank()), s.scalars.data(),
-                                   ExecutorOptions{threads, kLeastPartNs, options.profile});
+    auto mine = make_device(device, cluster.local_ranks() == cluster.size(), world);
+    s.executors[rank] = std::make_unique<Executor>(
+        s.program, world.split(0, world.rank()), s.scalars.data(),
+        ExecutorOptions{threads, kLeastPartNs, options.profile}, std::move(mine));
   });
   if (!s.program.stored.empty()) s.run_function(s.program.function("init"));
 }
@@ -198,6 +233,7 @@ void Session::feed_slices(const std::string& input, const std::function<void(con
                 static_cast<size_t>(port.view.elements() * size_of(port.view.dtype)));
     fill(slice);
   }
+  state_->write_slices(p);
 }
 
 void Session::feed(const std::string& input, const Array& whole) {
@@ -255,13 +291,14 @@ Array Session::fetch(const std::string& name) {
     return whole;
   }
   if (s.cluster.local_ranks() == s.cluster.size()) {
-    for (const Slice& slice : s.slices_of(p)) {
+    for (const Slice& slice : s.read_slices(p)) {
       if (slice.is_owner) copy_out(slice, whole);
     }
     return whole;
   }
   s.cluster.run([&](int rank, Communicator&) {
-    gather_whole(s.program, port, *s.executors[rank], s.scalars, whole);
+    const void* mine = s.read_slices(p)[rank].data;
+    gather_whole(s.program, port, *s.executors[rank], mine, s.scalars, whole);
   });
   return whole;
 }
@@ -278,8 +315,25 @@ double Session::fetch_scalar(const std::string& name) {
 }
 
 std::vector<Slice> Session::slices(const std::string& name) {
-  return state_->slices_of(state_->readable_port(name));
+  return state_->read_slices(state_->readable_port(name));
 }
+
+void Session::copy_from(Session& other, const std::string& stored) {
+  const int to = state_->port(stored, state_->program.stored, "parameter or state");
+  const int from = other.state_->port(stored, other.state_->program.stored, "parameter or state");
+  const Port &mine = state_->program.ports[to], &theirs = other.state_->program.ports[from];
+  require(mine.axes == theirs.axes && mine.view.sizes == theirs.view.sizes &&
+              mine.view.dtype == theirs.view.dtype,
+          "'{}' has another layout, size or dtype in the session it is copied from", stored);
+  const std::vector<Slice>& source = other.state_->read_slices(from);
+  const std::vector<Slice>& target = state_->slices_of(to);
+  for (size_t i = 0; i < source.size(); ++i) {
+    std::memcpy(target[i].data, source[i].data, static_cast<size_t>(State::bytes_of(mine)));
+  }
+  state_->write_slices(to);
+}
+
+std::string Session::device() const { return state_->executors[0]->device().name(); }
 
 std::vector<std::string> Session::find(const std::string& function, const std::string& glob) const {
   const Program& program = state_->program;
@@ -305,6 +359,7 @@ void Session::assign(const std::string& stored, const Array& whole) {
   const int p = state_->port(stored, state_->program.stored, "parameter or state");
   require_matches(state_->program.ports[p], state_->scalars, whole);
   for (const Slice& slice : state_->slices_of(p)) copy_in(whole, slice);
+  state_->write_slices(p);
 }
 
 int64_t Session::persistent_bytes() const { return state_->program.persistent_bytes; }

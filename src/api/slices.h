@@ -19,8 +19,9 @@ void require_matches(const Port& port, const std::vector<int64_t>& scalars, cons
 void copy_in(const Array& whole, const Slice& slice);
 void copy_in(const ArrayView& whole, const Slice& slice);
 void copy_out(const Slice& slice, Array& whole);
-/// Collective: collects the slices of all ranks into `whole` on each.
-void gather_whole(const Program& program, const Port& port, Executor& executor,
+/// Collective: collects the slices of all ranks into `whole` on each. mine: this rank's, in memory
+/// of the host.
+void gather_whole(const Program& program, const Port& port, Executor& executor, const void* mine,
                   const std::vector<int64_t>& scalars, Array& whole);
 
 }  // namespace tessera

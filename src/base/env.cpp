@@ -21,9 +21,23 @@ Environment read_environment() {
     for (const char* local : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
       if (const char* size = std::getenv(local)) env.local_ranks = std::atoi(size);
     }
+    for (const char* local : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
+      const char* rank = std::getenv(local);
+      if (rank != nullptr && env.local_rank < 0) env.local_rank = std::atoi(rank);
+    }
     return env;
   }
   return {};
+}
+
+bool has_nccl_host() { return std::getenv("NCCL_HOSTID") != nullptr; }
+
+std::string cache_folder() {
+  const char *own = std::getenv("TESSERA_CACHE"), *user = std::getenv("XDG_CACHE_HOME"),
+             *home = std::getenv("HOME");
+  if (own != nullptr && *own != '\0') return own;
+  if (user != nullptr && *user != '\0') return std::string(user) + "/tessera";
+  return home != nullptr && *home != '\0' ? std::string(home) + "/.cache/tessera" : "";
 }
 
 int usable_cores() {

@@ -9,11 +9,18 @@ struct Environment {
   int launched_ranks = 0;         ///< of the MPI job or Slurm step; 0: not launched
   std::string launcher_variable;  ///< the variable that said so
   int local_ranks = 0;            ///< of them on this host; 0: the launcher does not say
+  int local_rank = -1;            ///< the number of this one on its host; -1: it does not say
 };
 
 /// OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_STEP_NUM_TASKS (of a step with a rank: SLURM_PROCID);
-/// OMPI_COMM_WORLD_LOCAL_SIZE, MPI_LOCALNRANKS.
+/// OMPI_COMM_WORLD_LOCAL_SIZE, MPI_LOCALNRANKS; OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID,
+/// SLURM_LOCALID.
 Environment read_environment();
+/// NCCL_HOSTID is set: processes that share a card may form a group of NCCL.
+bool has_nccl_host();
+/// The folder of what may be kept between runs: TESSERA_CACHE, XDG_CACHE_HOME/tessera or
+/// HOME/.cache/tessera; empty if none is set.
+std::string cache_folder();
 /// Cores that this process may run on.
 int usable_cores();
 

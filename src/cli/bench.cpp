@@ -136,7 +136,9 @@ class Bench {
     Trainer t;
     build_trainer(job, t, false);
     Cluster cluster = make_cluster(job.mesh.size());
-    Session session(t.graph, cluster, {job.mesh, job.layout, t.functions, 0, threads_of(job)});
+    CompileOptions options{job.mesh, job.layout, t.functions, 0, threads_of(job)};
+    options.device = job.device;
+    Session session(t.graph, cluster, options);
     feed_examples(session, t.model, 0);
     feed_scalar(session, t.lr, learning_rate(job, 0));
     const Times times = times_of(repeats_, [&] {
@@ -195,8 +197,10 @@ class Bench {
   }
 
   CompileOptions options_of(const Work& work) const {
-    return {mesh_, work.layout, work.functions, 0,
-            static_cast<int>(std::max<int64_t>(args_.threads, 0))};
+    CompileOptions options{mesh_, work.layout, work.functions, 0,
+                           static_cast<int>(std::max<int64_t>(args_.threads, 0))};
+    options.device = args_.device;
+    return options;
   }
 
   void matmul(Cluster& cluster, int64_t size) {

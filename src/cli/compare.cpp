@@ -105,6 +105,7 @@ void start(Side& side, Cluster& cluster) {
                          static_cast<uint64_t>(side.job.config.integer("train.seed")),
                          threads_of(side.job)};
   compile.keep = {"*"};
+  compile.device = side.job.device;
   side.session = std::make_unique<Session>(side.trainer.graph, cluster, compile);
 }
 

@@ -103,8 +103,10 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   const int64_t vocab = job.config.integer("model.vocab");
   Graph g;
   nn::Model model = job.spec->build(g, job.config, 1, false);
-  Session session(g, cluster,
-                  {job.mesh, job.layout, {{"logits", {model.logits}, false}}, 0, threads_of(job)});
+  CompileOptions options{
+      job.mesh, job.layout, {{"logits", {model.logits}, false}}, 0, threads_of(job)};
+  options.device = job.device;
+  Session session(g, cluster, options);
   for (const std::string& name : session.stored_names())
     session.assign(name, read_tensor(latest->path, name));
   Utf8 utf8;

@@ -66,7 +66,7 @@ Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool ti
   require(!args.model.empty(), "no model is given; known: gpt, mlp, cnn, or a TOML file");
   const std::string name = is_file(args.model) ? toml_model_name(args.model) : args.model;
   const ModelSpec& spec = find_model(name, models);
-  Job job{&spec, default_config(spec), {}, {}};
+  Job job{&spec, default_config(spec), {}, {}, args.device};
   if (tiny) {
     for (const auto& [key, value] : spec.tiny) job.config.set(key, value);
   }
@@ -213,18 +213,13 @@ Evaluator::Evaluator(const Job& job, Cluster& cluster) {
                          {{"eval", outputs, false}},
                          static_cast<uint64_t>(job.config.integer("train.seed")),
                          threads_of(job)};
+  compile.device = job.device;
   session_ = std::make_unique<Session>(graph_, cluster, compile);
 }
 
 Evaluation Evaluator::run(Session& trained) {
   for (const std::string& name : session_->stored_names()) {  // the same layout: slices are equal
-    const std::vector<Slice> from = trained.slices(name), to = session_->slices(name);
-    for (size_t i = 0; i < from.size(); ++i) {
-      int64_t elements = 1;
-      for (size_t d = 0; d < from[i].valid.size(); ++d)
-        elements = std::max(elements, from[i].strides[d] * from[i].valid[d]);
-      std::memcpy(to[i].data, from[i].data, static_cast<size_t>(elements * size_of(from[i].dtype)));
-    }
+    session_->copy_from(trained, name);
   }
   return evaluate();
 }

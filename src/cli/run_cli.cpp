@@ -24,6 +24,8 @@ void add_job(CLI::App* app, Arguments& a) {
   app->add_option("--threads", a.threads,
                   "threads that share the kernels of a rank (train.threads); 0: cores over ranks");
   app->add_option("--timeout", a.timeout, "seconds to wait for a peer before naming it (120)");
+  app->add_option("--device", a.device,
+                  "cpu (default), cuda, cuda:share (processes may share a card), or auto");
 }
 
 void add_model(CLI::App* app, Arguments& a) {

@@ -69,6 +69,7 @@ void prepare(Training& t) {
       t.trainer.functions, options.seed,
       threads_of(t.job),   {t.trainer.model.loss.name(), t.trainer.minimized.gradient_norm.name()},
       t.watch.keep(),      [&t](const std::string& line) { t.progress->note(line); }};
+  compile.device = t.job.device;
   t.session = std::make_unique<Session>(t.trainer.graph, t.cluster, compile);
 }
 

@@ -44,12 +44,13 @@ struct Outcome {
 };
 
 Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t steps,
-            Cluster& cluster) {
+            const std::string& device, Cluster& cluster) {
   Trainer t;
   build_trainer(job, t, true);
-  Session session(t.graph, cluster,
-                  {mesh, layout, t.functions,
-                   static_cast<uint64_t>(job.config.integer("train.seed")), threads_of(job)});
+  CompileOptions options{mesh, layout, t.functions,
+                         static_cast<uint64_t>(job.config.integer("train.seed")), threads_of(job)};
+  options.device = device;
+  Session session(t.graph, cluster, options);
   Outcome outcome;
   for (int64_t step = 0; step < steps; ++step) {
     session.set_step(step);
@@ -132,11 +133,11 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
   const double tolerance = args.tolerance > 0 ? args.tolerance : wide ? 1e-10 : 1e-5;
   const std::vector<Layout> layouts = layouts_of(args, job);
   Cluster single = Cluster::threads(1);
-  const Outcome reference = run(job, Mesh::parse("one:1"), Layout(), steps, single);
+  const Outcome reference = run(job, Mesh::parse("one:1"), Layout(), steps, "cpu", single);
   Cluster cluster = make_cluster(job, args);
   Worst loss, gradient, parameter;
   for (size_t i = 0; i < layouts.size(); ++i) {
-    const Outcome outcome = run(job, job.mesh, layouts[i], steps, cluster);
+    const Outcome outcome = run(job, job.mesh, layouts[i], steps, job.device, cluster);
     const std::string text = layouts[i].to_string();
     loss.see(worst_loss(outcome.losses, reference.losses), text);
     gradient.see(worst(outcome.gradients, reference.gradients), text);
@@ -150,7 +151,8 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
     fmt::print("{} layouts of mesh {}, {} steps, {}\n", layouts.size(), job.mesh.to_string(), steps,
                job.config.text("train.dtype"));
     fmt::print(
-        "largest relative difference from one rank:\n  loss      {:.3e}  ({})\n  gradient  {:.3e}  "
+        "largest relative difference from one rank on the CPU:\n  loss      {:.3e}  ({})\n  "
+        "gradient  {:.3e}  "
         "({})\n"
         "  parameter {:.3e}  ({})\n{} (tolerance {:g})\n",
         loss.value, loss.layout, gradient.value, gradient.layout, parameter.value, parameter.layout,

@@ -33,17 +33,17 @@ CollectiveKind kind_of(const std::string& kernel) {
 }  // namespace
 
 Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
-                   const int64_t* scalars, const ExecutorOptions& options)
+                   const int64_t* scalars, const ExecutorOptions& options,
+                   std::unique_ptr<Device> device)
     : program_(program),
       world_(std::move(world)),
       scalars_(scalars),
       options_(options),
-      team_(options.threads) {
+      device_(device ? std::move(device)
+                     : make_cpu_device(*world_, options.threads, options.least_part_ns)) {
   coordinates_ = coordinates_of(program, world_->rank());
-  persistent_ =
-      static_cast<std::byte*>(world_->allocate(std::max<int64_t>(program.persistent_bytes, 64)));
-  transient_ =
-      static_cast<std::byte*>(world_->allocate(std::max<int64_t>(program.transient_bytes, 64)));
+  persistent_ = static_cast<std::byte*>(device_->allocate(program.persistent_bytes));
+  transient_ = static_cast<std::byte*>(device_->allocate(program.transient_bytes));
   for (const Function& f : program.functions) {
     std::vector<BoundStep> steps;
     std::map<int, Operation*> open;
@@ -67,9 +67,27 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
     }
     functions_.push_back(std::move(steps));
   }
+  regions_.resize(program.functions.size());
+  if (!device_->is_host()) find_captures();
 }
 
 Executor::~Executor() = default;
+
+void Executor::find_captures() {
+  for (size_t f = 0; f < functions_.size(); ++f) {
+    const Function& function = program_.functions[f];
+    std::vector<std::string> why;
+    for (const BoundStep& bound : functions_[f]) {
+      why.push_back(bound.kernel      ? device_->why_not_captured(*bound.kernel)
+                    : bound.operation ? device_->why_not_captured(*bound.operation)
+                                      : "");
+    }
+    const size_t stores =
+        function.updates ? static_cast<size_t>(function.first_update) : function.steps.size();
+    regions_[f] = find_regions(function.steps, std::move(why), stores);
+    replays_.emplace_back(regions_[f].size());
+  }
+}
 
 void* Executor::address(const View& view) const {
   const Buffer& buffer = program_.buffers[view.buffer];
@@ -83,11 +101,6 @@ TensorArg Executor::bind_view(const View& view) const {
 }
 
 std::unique_ptr<Kernel> Executor::bind_kernel(const Step& step) {
-  const KernelEntry* entry = find_cpu_kernel(step.kernel);
-  if (entry == nullptr) {
-    fail(ErrorKind::unsupported, "[{}] there is no CPU kernel '{}' ({})", step.origin.name,
-         step.kernel, step.origin.source);
-  }
   KernelArgs args;
   args.step = &step;
   for (const View& v : step.in) args.in.push_back(bind_view(v));
@@ -97,7 +110,8 @@ std::unique_ptr<Kernel> Executor::bind_kernel(const Step& step) {
   args.workspace =
       step.workspace < 0 ? nullptr : transient_ + program_.buffers[step.workspace].offset;
   args.fault = &fault_;
-  return bind_with_team(*entry, args, team_, options_.least_part_ns);
+  bound_.push_back(&step);
+  return device_->bind(args);
 }
 
 Communicator& Executor::group(const std::vector<int>& axes) {
@@ -140,7 +154,7 @@ Collective Executor::describe(const Step& step) {
 std::unique_ptr<Operation> Executor::bind_collectives(std::span<const Step> steps) {
   std::vector<Collective> collectives;
   for (const Step& step : steps) collectives.push_back(describe(step));
-  return group(steps[0].axes).prepare(collectives);
+  return device_->prepare(group(steps[0].axes), collectives);
 }
 
 namespace {
@@ -175,7 +189,9 @@ void Executor::examine_result(const Step& step) const {
       if (once.strides[d] == 0) once.sizes[d] = 1;
     }
     if (!once.is_contiguous()) continue;
-    const int64_t at = find_non_finite(address(view), view.dtype, once.elements());
+    std::vector<std::byte> held(static_cast<size_t>(once.elements() * size_of(view.dtype)));
+    device_->read(held.data(), address(view), static_cast<int64_t>(held.size()));
+    const int64_t at = find_non_finite(held.data(), view.dtype, once.elements());
     if (at < 0) continue;
     fail(ErrorKind::usage,
          "[{}] element {} of its slice on rank {} is the first that is not finite ({}); nothing "
@@ -216,6 +232,7 @@ void Executor::run_steps(std::vector<BoundStep>& steps, size_t first, size_t las
     const Clock::time_point start = options_.profile ? Clock::now() : Clock::time_point();
     run_step(bound);
     if (options_.profile) {
+      if (!device_->is_host()) throw_faults();
       bound.seconds += std::chrono::duration<double>(Clock::now() - start).count();
       ++bound.runs;
     }
@@ -225,6 +242,44 @@ void Executor::run_steps(std::vector<BoundStep>& steps, size_t first, size_t las
     }
     if (examine && bound.step->kind == StepKind::compute) examine_result(*bound.step);
   }
+}
+
+/// Regions lie within [first, last) or outside. The first run of a region goes step by step, as
+/// kernels may have to be loaded; the second one records it.
+void Executor::run_regions(int function, size_t first, size_t last) {
+  std::vector<BoundStep>& steps = functions_[function];
+  const std::vector<Region>& regions = regions_[function];
+  for (size_t r = 0; r < regions.size(); ++r) {
+    const Region& region = regions[r];
+    if (region.first < first || region.last > last) continue;
+    Replay& replay = replays_[function][r];
+    if (region.captured && !options_.profile && ++replay.runs >= 2) {
+      if (!replay.launch) {
+        replay.launch =
+            device_->capture([&] { run_steps(steps, region.first, region.last, false); });
+      }
+      if (replay.launch) {
+        replay.launch();
+        continue;
+      }
+    }
+    run_steps(steps, region.first, region.last, false);
+  }
+}
+
+/// What kernels of a device found since the last time.
+void Executor::throw_faults() {
+  const int64_t number = device_->settle(fault_);
+  if (!fault_.set) return;
+  const Step& step = *bound_.at(static_cast<size_t>(number));
+  tessera::fail(ErrorKind::usage, "[{}] {} ({})", step.origin.name, fault_.message,
+                step.origin.source);
+}
+
+bool Executor::is_finite(const Port& port) const {
+  uint64_t held = 0;
+  device_->read(&held, address(port.view), size_of(port.view.dtype));
+  return find_non_finite(&held, port.view.dtype, 1) < 0;
 }
 
 std::pair<double, int64_t> Executor::time_of(int function, int step) const {
@@ -238,18 +293,23 @@ void Executor::run(int function, const std::vector<int>& guards,
   const size_t stores = program_.functions[function].updates
                             ? program_.functions[function].first_update
                             : steps.size();
+  const bool host = device_->is_host();
+  auto part = [&](size_t first, size_t last) {
+    host ? run_steps(steps, first, last, false) : run_regions(function, first, last);
+    if (!host && device_->may_fault()) throw_faults();
+  };
   try {
     fault_ = {};
-    run_steps(steps, 0, stores, false);
+    device_->begin(scalars_, program_.scalars.size());
+    part(0, stores);
     if (before_stores) before_stores();
     for (int port : guards) {
-      const View& view = program_.ports[port].view;
-      if (find_non_finite(address(view), view.dtype, 1) < 0) continue;
+      if (is_finite(program_.ports[port])) continue;
       run_steps(steps, 0, stores, true);
       fail(ErrorKind::usage, "'{}' is not finite, but no single result is; nothing was stored",
            program_.ports[port].name);
     }
-    run_steps(steps, stores, steps.size(), false);
+    if (stores < steps.size()) part(stores, steps.size());
   } catch (const Error& e) {
     world_->fail(e.what());
     throw;

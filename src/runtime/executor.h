@@ -8,8 +8,9 @@
 
 #include "collectives/communicator.h"
 #include "kernels/kernel.h"
-#include "kernels/team.h"
+#include "runtime/device.h"
 #include "runtime/program.h"
+#include "runtime/regions.h"
 
 namespace tessera {
 
@@ -23,9 +24,9 @@ class Executor {
  public:
   /// Allocates the arenas and binds every step of every function. Collective over `world`, whose
   /// rank r has the mesh coordinates of r, last axis fastest. `scalars` has one entry per
-  /// Program::scalars and outlives the executor.
+  /// Program::scalars and outlives the executor. device: null for the CPU.
   Executor(const Program& program, std::unique_ptr<Communicator> world, const int64_t* scalars,
-           const ExecutorOptions& options);
+           const ExecutorOptions& options, std::unique_ptr<Device> device = nullptr);
   ~Executor();
 
   /// Runs one function. Collective. Throws what a kernel or a collective reports, after telling the
@@ -36,8 +37,11 @@ class Executor {
   void run(int function, const std::vector<int>& guards = {},
            const std::function<void()>& before_stores = {});
 
-  /// Address of the first element of a port's slice.
+  /// Address of the first element of a port's slice, in the device's memory.
   void* data(const Port& port) const { return address(port.view); }
+  Device& device() const { return *device_; }
+  /// How a function is cut into regions that are captured or run step by step. Empty on the CPU.
+  const std::vector<Region>& regions(int function) const { return regions_[function]; }
   std::span<const int> coordinates() const { return coordinates_; }
   Communicator& world() { return *world_; }
   /// Seconds and runs of step `step` of function `function` since the start, if profiled.
@@ -57,6 +61,10 @@ class Executor {
   std::unique_ptr<Kernel> bind_kernel(const Step& step);
   void run_step(const BoundStep& bound);
   void run_steps(std::vector<BoundStep>& steps, size_t first, size_t last, bool examine);
+  void run_regions(int function, size_t first, size_t last);
+  void find_captures();
+  void throw_faults();
+  bool is_finite(const Port& port) const;
   void examine_result(const Step& step) const;
   Collective describe(const Step& step);
   std::unique_ptr<Operation> bind_collectives(std::span<const Step> steps);
@@ -65,13 +73,20 @@ class Executor {
   std::unique_ptr<Communicator> world_;
   const int64_t* scalars_;
   ExecutorOptions options_;
-  Team team_;
+  std::unique_ptr<Device> device_;
   std::vector<int> coordinates_;
   std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;
   std::byte *persistent_ = nullptr, *transient_ = nullptr;
   std::vector<std::vector<BoundStep>> functions_;
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<Operation*> in_flight_;
+  std::vector<std::vector<Region>> regions_;
+  struct Replay {
+    int runs = 0;
+    std::function<void()> launch;
+  };
+  std::vector<std::vector<Replay>> replays_;  ///< of each region
+  std::vector<const Step*> bound_;            ///< in the order of Device::bind()
   DataFault fault_;
 };
 

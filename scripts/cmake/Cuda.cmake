@@ -1,0 +1,26 @@
+# libtessera_cuda.so: what speaks to CUDA, opened at run time when a GPU is asked for. Needs headers only.
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cpp)
+if(TESSERA_NCCL_VERSION)
+  list(FILTER cuda_sources EXCLUDE REGEX "no_groups")
+else()
+  list(FILTER cuda_sources EXCLUDE REGEX "/groups")
+endif()
+set(cuda_headers ${CMAKE_CURRENT_BINARY_DIR}/cuda_headers.cpp)
+file(GLOB embedded CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.h ${PROJECT_SOURCE_DIR}/kernels/cuda/*.h
+  ${PROJECT_SOURCE_DIR}/src/cuda/nvrtc/*)
+add_custom_command(OUTPUT ${cuda_headers} DEPENDS ${embedded} ${CMAKE_CURRENT_LIST_DIR}/embed.cmake
+  COMMAND ${CMAKE_COMMAND} -DOUT=${cuda_headers} -DFOLDER=${PROJECT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/embed.cmake)
+add_library(tessera_cuda MODULE ${cuda_sources} ${cuda_headers} src/base/error.cpp src/base/env.cpp src/base/dtype.cpp)
+target_include_directories(tessera_cuda PRIVATE include src ${CMAKE_CURRENT_SOURCE_DIR})
+target_include_directories(tessera_cuda SYSTEM PRIVATE ${TESSERA_cuda_INCLUDE} ${TESSERA_nvrtc_INCLUDE}
+  ${TESSERA_cublasLt_INCLUDE})
+if(TESSERA_NCCL_VERSION)
+  target_include_directories(tessera_cuda SYSTEM PRIVATE ${TESSERA_nccl_INCLUDE})
+endif()
+target_compile_definitions(tessera_cuda PRIVATE TESSERA_CUDA_MAJOR=${TESSERA_CUDA_MAJOR})
+target_compile_options(tessera_cuda PRIVATE ${TESSERA_WARNINGS})
+target_compile_features(tessera_cuda PRIVATE cxx_std_20)
+target_link_libraries(tessera_cuda PRIVATE fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
+if(TESSERA_INSTALL)
+  install(TARGETS tessera_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()

@@ -1,0 +1,40 @@
+// Which device a rank computes on.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/device.h"
+#include "tessera/cluster.h"
+
+namespace tessera {
+
+struct Op;
+
+/// A device as the user asks for it: "cpu"; "cuda"; "cuda:share", where several processes may use
+/// one card; or "auto": cuda if every rank has a card, else cpu.
+struct DeviceChoice {
+  bool cuda = false;
+  bool share = false;
+};
+/// Throws a usage error for another word, and unsupported with the reason where cuda is asked for
+/// and this machine or another rank's has none. Collective.
+DeviceChoice choose_device(const std::string& asked, Cluster& cluster);
+
+/// The card of a rank: the only visible one, or that of the number of the rank on its host.
+int card_of(int local_rank, int cards);
+/// Throws a usage error if two processes would use one card: `ids` are the cards' own names with
+/// their hosts, by rank.
+void require_own_cards(const std::vector<std::string>& ids);
+
+/// The device of local rank `rank`; null for the CPU, which the executor makes itself. Collective
+/// over `world`.
+std::unique_ptr<Device> make_device(const DeviceChoice& choice, bool threads, Communicator& world);
+
+/// Composites that the device has a kernel for, and the workspace of a step, for lowering.
+std::set<const Op*> composite_kernels(const DeviceChoice& choice);
+int64_t workspace_bytes(const DeviceChoice& choice, const Step& step, int threads);
+
+}  // namespace tessera

@@ -1,0 +1,256 @@
+#include "cuda/driver.h"
+
+#include "cuda/groups.h"
+#include "cuda/products.h"
+#include "kernels/cuda/generate.h"
+
+namespace tessera::cuda {
+
+namespace {
+
+/// The card that the calling thread uses.
+thread_local int current_card = 0;
+
+CUdeviceptr address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
+CUstream stream_of(CudaStream stream) { return reinterpret_cast<CUstream>(stream); }
+CUevent event_of(CudaEvent event) { return reinterpret_cast<CUevent>(event); }
+
+}  // namespace
+
+/// CHECKED(cuMemAlloc)(arguments): calls it and checks the result.
+#define CHECKED(name) \
+  [&](auto... args) { driver_.check(driver_.name##_(args...), #name, __LINE__); }
+
+Driver::Driver() {
+#define TESSERA_MEMBER(name) library.get(name##_, TESSERA_TEXT(name));
+#include "cuda/driver.inc"
+#undef TESSERA_MEMBER
+}
+
+void Driver::check(CUresult result, const char* call, int line) const {
+  if (result == CUDA_SUCCESS) return;
+  const char* text = nullptr;
+  cuGetErrorString_(result, &text);
+  check_call(false, call, text != nullptr ? text : "unknown error", __FILE__, line);
+}
+
+DriverApi::DriverApi() {
+  CHECKED(cuInit)(0u);
+  int count = 0;
+  CHECKED(cuDeviceGetCount)(&count);
+  for (int c = 0; c < count; ++c) {
+    CUdevice device = 0;
+    CHECKED(cuDeviceGet)(&device, c);
+    char name[128] = {};
+    CHECKED(cuDeviceGetName)(name, int(sizeof(name)), device);
+    CudaCard card;
+    card.name = name;
+    CHECKED(cuDeviceGetAttribute)
+    (&card.major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+    CHECKED(cuDeviceGetAttribute)
+    (&card.minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+    size_t bytes = 0;
+    CHECKED(cuDeviceTotalMem)(&bytes, device);
+    card.memory = static_cast<int64_t>(bytes);
+    CUuuid id{};
+    CHECKED(cuDeviceGetUuid)(&id, device);
+    for (char byte : id.bytes) card.id += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+    cards_.push_back(card);
+    contexts_.push_back(nullptr);
+  }
+  products_ = std::make_unique<Products>(*this);
+}
+
+DriverApi::~DriverApi() = default;
+
+void DriverApi::use(int card) {
+  const std::lock_guard lock(mutex_);
+  CUcontext& context = contexts_.at(static_cast<size_t>(card));
+  if (context == nullptr) {
+    CUdevice device = 0;
+    CHECKED(cuDeviceGet)(&device, card);
+    CHECKED(cuDevicePrimaryCtxRetain)(&context, device);
+    for (int other = 0; other < static_cast<int>(contexts_.size()); ++other) {
+      int reaches = 0;
+      CUdevice peer = 0;
+      if (other == card || contexts_[static_cast<size_t>(other)] == nullptr) continue;
+      CHECKED(cuDeviceGet)(&peer, other);
+      CHECKED(cuDeviceCanAccessPeer)(&reaches, device, peer);
+      if (reaches == 0) continue;
+      CHECKED(cuCtxSetCurrent)(context);
+      CHECKED(cuCtxEnablePeerAccess)(contexts_[static_cast<size_t>(other)], 0u);
+      CHECKED(cuCtxSetCurrent)(contexts_[static_cast<size_t>(other)]);
+      CHECKED(cuCtxEnablePeerAccess)(context, 0u);
+    }
+  }
+  CHECKED(cuCtxSetCurrent)(context);
+  current_card = card;
+}
+
+int64_t DriverApi::free_memory() {
+  size_t free = 0, total = 0;
+  CHECKED(cuMemGetInfo)(&free, &total);
+  return static_cast<int64_t>(free);
+}
+
+void* DriverApi::allocate(int64_t bytes) {
+  CUdeviceptr memory = 0;
+  CHECKED(cuMemAlloc)(&memory, static_cast<size_t>(bytes));
+  return reinterpret_cast<void*>(memory);
+}
+void DriverApi::release(void* memory) { CHECKED(cuMemFree)(address(memory)); }
+
+void* DriverApi::allocate_host(int64_t bytes) {
+  void* memory = nullptr;
+  CHECKED(cuMemHostAlloc)(&memory, static_cast<size_t>(bytes), unsigned{CU_MEMHOSTALLOC_PORTABLE});
+  return memory;
+}
+void DriverApi::release_host(void* memory) { CHECKED(cuMemFreeHost)(memory); }
+
+CudaStream DriverApi::make_stream() {
+  CUstream stream = nullptr;
+  CHECKED(cuStreamCreate)(&stream, unsigned{CU_STREAM_NON_BLOCKING});
+  return reinterpret_cast<CudaStream>(stream);
+}
+void DriverApi::release(CudaStream stream) { CHECKED(cuStreamDestroy)(stream_of(stream)); }
+void DriverApi::synchronize(CudaStream stream) { CHECKED(cuStreamSynchronize)(stream_of(stream)); }
+
+CudaEvent DriverApi::make_event() {
+  CUevent event = nullptr;
+  CHECKED(cuEventCreate)(&event, unsigned{CU_EVENT_DISABLE_TIMING});
+  return reinterpret_cast<CudaEvent>(event);
+}
+void DriverApi::release(CudaEvent event) { CHECKED(cuEventDestroy)(event_of(event)); }
+void DriverApi::record(CudaEvent event, CudaStream stream) {
+  CHECKED(cuEventRecord)(event_of(event), stream_of(stream));
+}
+void DriverApi::wait(CudaStream stream, CudaEvent event) {
+  CHECKED(cuStreamWaitEvent)(stream_of(stream), event_of(event), 0u);
+}
+
+void DriverApi::to_device(void* to, const void* host, int64_t bytes, CudaStream stream) {
+  CHECKED(cuMemcpyHtoDAsync)(address(to), host, static_cast<size_t>(bytes), stream_of(stream));
+}
+void DriverApi::to_host(void* host, const void* from, int64_t bytes, CudaStream stream) {
+  CHECKED(cuMemcpyDtoHAsync)(host, address(from), static_cast<size_t>(bytes), stream_of(stream));
+}
+void DriverApi::clear(void* memory, int64_t bytes, CudaStream stream) {
+  CHECKED(cuMemsetD8Async)
+  (address(memory), static_cast<unsigned char>(0), static_cast<size_t>(bytes), stream_of(stream));
+}
+
+CudaKernel DriverApi::load(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  CUfunction& kernel = kernels_[{current_card, text}];
+  if (kernel == nullptr) {
+    const CudaCard& card = cards_[static_cast<size_t>(current_card)];
+    const std::string cubin = cache_.cubin(text, fmt::format("sm_{}{}", card.major, card.minor));
+    CUmodule module = nullptr;
+    CHECKED(cuModuleLoadData)(&module, cubin.data());
+    CHECKED(cuModuleGetFunction)(&kernel, module, kName);
+  }
+  return reinterpret_cast<CudaKernel>(kernel);
+}
+
+void DriverApi::launch(const CudaLaunch& launch, CudaStream stream) {
+  void* args[] = {const_cast<uint64_t*>(launch.words.data())};
+  CHECKED(cuLaunchKernel)
+  (reinterpret_cast<CUfunction>(launch.kernel), static_cast<unsigned>(launch.blocks), 1u, 1u,
+   static_cast<unsigned>(launch.threads), 1u, 1u, 0u, stream_of(stream), static_cast<void**>(args),
+   static_cast<void**>(nullptr));
+}
+
+CudaProduct DriverApi::prepare(const CudaGemm& gemm) {
+  return products_->prepare(gemm, current_card);
+}
+void DriverApi::run(CudaProduct product, const void* a, const void* b, void* c, CudaStream stream) {
+  products_->run(product, a, b, c, stream);
+}
+void DriverApi::release(CudaProduct product) { products_->release(product); }
+
+void DriverApi::begin_capture(CudaStream stream) {
+  CHECKED(cuStreamBeginCapture)(stream_of(stream), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+}
+
+CudaGraph DriverApi::end_capture(CudaStream stream) {
+  CUgraph graph = nullptr;
+  CHECKED(cuStreamEndCapture)(stream_of(stream), &graph);
+  CUgraphExec executable = nullptr;
+  CHECKED(cuGraphInstantiateWithFlags)(&executable, graph, 0ull);
+  CHECKED(cuGraphDestroy)(graph);
+  return reinterpret_cast<CudaGraph>(executable);
+}
+
+void DriverApi::launch(CudaGraph graph, CudaStream stream) {
+  CHECKED(cuGraphLaunch)(reinterpret_cast<CUgraphExec>(graph), stream_of(stream));
+}
+void DriverApi::release(CudaGraph graph) {
+  CHECKED(cuGraphExecDestroy)(reinterpret_cast<CUgraphExec>(graph));
+}
+
+Groups& DriverApi::groups() {
+  const std::lock_guard lock(mutex_);
+  if (!groups_) groups_ = std::make_unique<Groups>();
+  return *groups_;
+}
+std::string DriverApi::why_no_groups() { return groups().why_not(); }
+std::string DriverApi::group_id() { return groups().id(); }
+CudaGroup DriverApi::join(const std::string& id, int rank, int size, double seconds) {
+  return groups().join(id, rank, size, seconds);
+}
+void DriverApi::begin_calls() { groups().begin(); }
+void DriverApi::end_calls() { groups().end(); }
+void DriverApi::all_reduce(CudaGroup group, const void* in, void* out, int64_t count, DType dtype,
+                           Combiner combiner, CudaStream stream) {
+  groups().all_reduce(group, in, out, count, dtype, combiner, stream);
+}
+void DriverApi::reduce_scatter(CudaGroup group, const void* in, void* out, int64_t count,
+                               DType dtype, Combiner combiner, CudaStream stream) {
+  groups().reduce_scatter(group, in, out, count, dtype, combiner, stream);
+}
+void DriverApi::all_gather(CudaGroup group, const void* in, void* out, int64_t count, DType dtype,
+                           CudaStream stream) {
+  groups().all_gather(group, in, out, count, dtype, stream);
+}
+std::string DriverApi::trouble(CudaGroup group) { return groups().trouble(group); }
+void DriverApi::abort(CudaGroup group) noexcept { groups().abort(group); }
+
+}  // namespace tessera::cuda
+
+extern "C" {
+
+/// See CudaOpen.
+tessera::CudaApi* tessera_cuda_open(std::string& why) {
+  try {
+    static tessera::cuda::DriverApi api;
+    return &api;
+  } catch (const std::exception& e) {
+    why = e.what();
+    return nullptr;
+  }
+}
+
+/// Compiles a kernel for an architecture without a card: what the tests ask for. With a folder it
+/// goes by way of a cache there, and `log` is "kept", "found", or why it is not kept. False: `log`
+/// says why.
+bool tessera_cuda_compile(const std::string& text, const std::string& arch,
+                          const std::string& folder, std::string& cubin, std::string& log) {
+  try {
+    if (folder.empty()) {
+      tessera::cuda::Compiled compiled = tessera::cuda::compile(text, arch, true);
+      cubin = std::move(compiled.cubin);
+      log = std::move(compiled.log);
+      return true;
+    }
+    tessera::cuda::Cache cache(folder);
+    cubin = cache.cubin(text, arch);
+    log = !cache.why_not_kept().empty() ? cache.why_not_kept()
+          : cache.hits() > 0            ? "found"
+                                        : "kept";
+    return true;
+  } catch (const std::exception& e) {
+    log = e.what();
+    return false;
+  }
+}
+}

@@ -1,0 +1,88 @@
+// libcuda, opened at run time, and the implementation of CudaApi on it.
+#pragma once
+
+#include <cuda.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "cuda/compile.h"
+#include "cuda/library.h"
+#include "runtime/cuda_api.h"
+
+namespace tessera::cuda {
+
+/// The functions of the driver that are used.
+struct Driver {
+  Library library{{"libcuda.so.1"}};
+#define TESSERA_MEMBER(name) decltype(&::name) name##_;
+#include "cuda/driver.inc"
+#undef TESSERA_MEMBER
+  Driver();
+  void check(CUresult result, const char* call, int line) const;
+};
+
+class Products;
+class Groups;
+
+class DriverApi final : public CudaApi {
+ public:
+  /// Throws unsupported, with the reason, if no card can be used.
+  DriverApi();
+  ~DriverApi() override;
+
+  std::vector<CudaCard> cards() override { return cards_; }
+  void use(int card) override;
+  int64_t free_memory() override;
+  void* allocate(int64_t bytes) override;
+  void release(void* memory) override;
+  void* allocate_host(int64_t bytes) override;
+  void release_host(void* memory) override;
+  CudaStream make_stream() override;
+  void release(CudaStream stream) override;
+  void synchronize(CudaStream stream) override;
+  CudaEvent make_event() override;
+  void release(CudaEvent event) override;
+  void record(CudaEvent event, CudaStream stream) override;
+  void wait(CudaStream stream, CudaEvent event) override;
+  void to_device(void* to, const void* host, int64_t bytes, CudaStream stream) override;
+  void to_host(void* host, const void* from, int64_t bytes, CudaStream stream) override;
+  void clear(void* memory, int64_t bytes, CudaStream stream) override;
+  CudaKernel load(const std::string& text) override;
+  void launch(const CudaLaunch& launch, CudaStream stream) override;
+  CudaProduct prepare(const CudaGemm& gemm) override;
+  void run(CudaProduct product, const void* a, const void* b, void* c, CudaStream stream) override;
+  void release(CudaProduct product) override;
+  void begin_capture(CudaStream stream) override;
+  CudaGraph end_capture(CudaStream stream) override;
+  void launch(CudaGraph graph, CudaStream stream) override;
+  void release(CudaGraph graph) override;
+  std::string why_no_groups() override;
+  std::string group_id() override;
+  CudaGroup join(const std::string& id, int rank, int size, double seconds) override;
+  void begin_calls() override;
+  void end_calls() override;
+  void all_reduce(CudaGroup group, const void* in, void* out, int64_t count, DType dtype,
+                  Combiner combiner, CudaStream stream) override;
+  void reduce_scatter(CudaGroup group, const void* in, void* out, int64_t count, DType dtype,
+                      Combiner combiner, CudaStream stream) override;
+  void all_gather(CudaGroup group, const void* in, void* out, int64_t count, DType dtype,
+                  CudaStream stream) override;
+  std::string trouble(CudaGroup group) override;
+  void abort(CudaGroup group) noexcept override;
+
+ private:
+  Groups& groups();
+
+  Driver driver_;
+  std::vector<CudaCard> cards_;
+  std::vector<CUcontext> contexts_;
+  std::mutex mutex_;
+  Cache cache_;
+  std::map<std::pair<int, std::string>, CUfunction> kernels_;  ///< by card and text
+  std::unique_ptr<Products> products_;
+  std::unique_ptr<Groups> groups_;
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,140 @@
+#include "cuda/groups.h"
+
+#include <nccl.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "cuda/library.h"
+
+namespace tessera::cuda {
+
+namespace {
+
+ncclDataType_t type_of(DType t) {
+  switch (t) {
+    case DType::float32:
+      return ncclFloat32;
+    case DType::float64:
+      return ncclFloat64;
+    case DType::bfloat16:
+      return ncclBfloat16;
+    case DType::int32:
+      return ncclInt32;
+    case DType::int64:
+      return ncclInt64;
+    default:
+      return ncclUint8;
+  }
+}
+
+ncclRedOp_t operator_of(Combiner combiner) {
+  switch (combiner) {
+    case Combiner::prod:
+      return ncclProd;
+    case Combiner::max:
+      return ncclMax;
+    case Combiner::min:
+      return ncclMin;
+    default:
+      return ncclSum;
+  }
+}
+
+ncclComm_t communicator(CudaGroup group) { return reinterpret_cast<ncclComm_t>(group); }
+cudaStream_t stream_of(CudaStream stream) { return reinterpret_cast<cudaStream_t>(stream); }
+
+}  // namespace
+
+struct Groups::Calls {
+  Library library{{"libnccl.so.2", "libnccl.so"}};
+#define TESSERA_MEMBER(name) decltype(&::name) name##_ = nullptr;
+#include "cuda/groups.inc"
+#undef TESSERA_MEMBER
+  Calls() {
+    if (!library.is_open()) return;
+#define TESSERA_MEMBER(name) library.get(name##_, #name);
+#include "cuda/groups.inc"
+#undef TESSERA_MEMBER
+  }
+  void check(ncclResult_t result, const char* call, int line) const {
+    const bool ok = result == ncclSuccess || result == ncclInProgress;
+    check_call(ok, call, ok ? "" : ncclGetErrorString_(result), __FILE__, line);
+  }
+};
+
+#define CHECKED(name) \
+  [&](auto... args) { calls_->check(calls_->name##_(args...), #name, __LINE__); }
+
+Groups::Groups() : calls_(std::make_shared<Calls>()) {
+  if (!calls_->library.is_open()) why_not_ = "there is no NCCL: " + calls_->library.why_not();
+}
+
+std::string Groups::id() {
+  ncclUniqueId id{};
+  CHECKED(ncclGetUniqueId)(&id);
+  return std::string(id.internal, sizeof(id.internal));
+}
+
+CudaGroup Groups::join(const std::string& id, int rank, int size, double seconds) {
+  ncclUniqueId unique{};
+  std::memcpy(unique.internal, id.data(), std::min(id.size(), sizeof(unique.internal)));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t made = nullptr;
+  CHECKED(ncclCommInitRankConfig)(&made, size, unique, rank, &config);
+  const auto start = std::chrono::steady_clock::now();
+  ncclResult_t state = ncclInProgress;
+  while (state == ncclInProgress) {
+    CHECKED(ncclCommGetAsyncError)(made, &state);
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    if (state == ncclInProgress && waited.count() > seconds) {
+      calls_->ncclCommAbort_(made);
+      fail(ErrorKind::comm, "rank {} of {} waited {:.0f} s for the others to join a group of NCCL",
+           rank, size, seconds);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (state != ncclSuccess) {
+    calls_->ncclCommAbort_(made);
+    fail(ErrorKind::comm,
+         "NCCL did not make a group of {} ranks: {}; processes that share a card need an "
+         "NCCL_HOSTID each",
+         size, calls_->ncclGetErrorString_(state));
+  }
+  return reinterpret_cast<CudaGroup>(made);
+}
+
+void Groups::begin() { CHECKED(ncclGroupStart)(); }
+void Groups::end() { CHECKED(ncclGroupEnd)(); }
+
+void Groups::all_reduce(CudaGroup group, const void* in, void* out, int64_t count, DType dtype,
+                        Combiner combiner, CudaStream stream) {
+  CHECKED(ncclAllReduce)
+  (in, out, static_cast<size_t>(count), type_of(dtype), operator_of(combiner), communicator(group),
+   stream_of(stream));
+}
+
+void Groups::reduce_scatter(CudaGroup group, const void* in, void* out, int64_t count, DType dtype,
+                            Combiner combiner, CudaStream stream) {
+  CHECKED(ncclReduceScatter)
+  (in, out, static_cast<size_t>(count), type_of(dtype), operator_of(combiner), communicator(group),
+   stream_of(stream));
+}
+
+void Groups::all_gather(CudaGroup group, const void* in, void* out, int64_t count, DType dtype,
+                        CudaStream stream) {
+  CHECKED(ncclAllGather)
+  (in, out, static_cast<size_t>(count), type_of(dtype), communicator(group), stream_of(stream));
+}
+
+std::string Groups::trouble(CudaGroup group) {
+  ncclResult_t state = ncclSuccess;
+  CHECKED(ncclCommGetAsyncError)(communicator(group), &state);
+  return state == ncclSuccess || state == ncclInProgress ? "" : calls_->ncclGetErrorString_(state);
+}
+
+void Groups::abort(CudaGroup group) noexcept { calls_->ncclCommAbort_(communicator(group)); }
+
+}  // namespace tessera::cuda

@@ -1,0 +1,42 @@
+// Shared libraries of CUDA, opened when they are first needed, and the check of their calls.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/fail.h"
+
+namespace tessera::cuda {
+
+/// A library opened by the first of several names that is there; never closed.
+class Library {
+ public:
+  explicit Library(const std::vector<std::string>& names);
+  bool is_open() const { return handle_ != nullptr; }
+  /// Why not; names all that were tried.
+  const std::string& why_not() const { return why_; }
+  /// Throws unsupported if the library lacks it.
+  void* symbol(const char* name) const;
+  template <class F>
+  void get(F& function, const char* name) const {
+    function = reinterpret_cast<F>(symbol(name));
+  }
+
+ private:
+  void* handle_ = nullptr;
+  std::string name_, why_;
+};
+
+/// Throws a device error that names the call, its error and the place, unless `ok`.
+inline void check_call(bool ok, const char* call, const std::string& error, const char* file,
+                       int line) {
+  if (ok) return;
+  const std::string path = file;
+  fail(ErrorKind::device, "{}: {} ({}:{})", call, error, path.substr(path.rfind('/') + 1), line);
+}
+
+}  // namespace tessera::cuda
+
+/// The text of a macro's expansion: CUDA's headers rename functions by version.
+#define TESSERA_TEXT_OF(x) #x
+#define TESSERA_TEXT(x) TESSERA_TEXT_OF(x)

@@ -1,0 +1,148 @@
+// cuBLASLt's matrices are column-major: a row-major C = A B is its C' = B' A' with the same memory,
+// so the operands are exchanged and nothing is moved.
+#include "cuda/products.h"
+
+#include <cublasLt.h>
+
+#include "cuda/driver.h"
+#include "cuda/library.h"
+
+namespace tessera::cuda {
+
+namespace {
+constexpr size_t kWorkspace = size_t{32} << 20;
+
+cudaDataType_t type_of(DType t) {
+  return t == DType::float64 ? CUDA_R_64F : t == DType::bfloat16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+}  // namespace
+
+struct Products::Library {
+  cuda::Library lt{{"libcublasLt.so." TESSERA_TEXT(TESSERA_CUDA_MAJOR), "libcublasLt.so"}};
+#define TESSERA_MEMBER(name) decltype(&::name) name##_;
+#include "cuda/products.inc"
+#undef TESSERA_MEMBER
+  std::map<int, cublasLtHandle_t> handles;  ///< by card
+
+  Library() {
+    if (!lt.is_open())
+      fail(ErrorKind::unsupported, "matrix products need cuBLASLt: {}", lt.why_not());
+#define TESSERA_MEMBER(name) lt.get(name##_, #name);
+#include "cuda/products.inc"
+#undef TESSERA_MEMBER
+  }
+  void check(cublasStatus_t status, const char* call, int line) const {
+    check_call(status == CUBLAS_STATUS_SUCCESS, call,
+               status == CUBLAS_STATUS_SUCCESS ? "" : cublasLtGetStatusString_(status), __FILE__,
+               line);
+  }
+};
+
+#define CHECKED(name) [&](auto... args) { lib.check(lib.name##_(args...), #name, __LINE__); }
+
+struct Products::Product {
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool wide = false;
+};
+
+Products::Products(DriverApi& driver) : driver_(driver) {}
+Products::~Products() = default;
+
+Products::Library& Products::library() {
+  const std::lock_guard lock(mutex_);
+  if (!library_) library_ = std::make_unique<Library>();
+  return *library_;
+}
+
+void* Products::workspace(CudaStream stream) {
+  const std::lock_guard lock(mutex_);
+  void*& memory = workspaces_[stream];
+  if (memory == nullptr) memory = driver_.allocate(kWorkspace);
+  return memory;
+}
+
+CudaProduct Products::prepare(const CudaGemm& g, int card) {
+  if (!is_floating(g.dtype)) return nullptr;
+  Library& lib = library();
+  auto product = std::make_unique<Product>();
+  {
+    const std::lock_guard lock(mutex_);
+    cublasLtHandle_t& handle = lib.handles[card];
+    if (handle == nullptr) CHECKED(cublasLtCreate)(&handle);
+    product->handle = handle;
+  }
+  product->wide = g.dtype == DType::float64;
+  const cudaDataType_t type = type_of(g.dtype);
+  const cublasComputeType_t compute = product->wide ? CUBLAS_COMPUTE_64F
+                                      : g.tf32 && g.dtype == DType::float32
+                                          ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                          : CUBLAS_COMPUTE_32F;
+  CHECKED(cublasLtMatmulDescCreate)
+  (&product->operation, compute, product->wide ? CUDA_R_64F : CUDA_R_32F);
+  const cublasOperation_t first = g.transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                          second = g.transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  CHECKED(cublasLtMatmulDescSetAttribute)
+  (product->operation, CUBLASLT_MATMUL_DESC_TRANSA, static_cast<const void*>(&first),
+   sizeof(first));
+  CHECKED(cublasLtMatmulDescSetAttribute)
+  (product->operation, CUBLASLT_MATMUL_DESC_TRANSB, static_cast<const void*>(&second),
+   sizeof(second));
+  auto layout = [&](cublasLtMatrixLayout_t* made, int64_t rows, int64_t columns, int64_t leading,
+                    int64_t stride) {
+    const int32_t batch = static_cast<int32_t>(g.batch);
+    CHECKED(cublasLtMatrixLayoutCreate)
+    (made, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), leading);
+    CHECKED(cublasLtMatrixLayoutSetAttribute)
+    (*made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<const void*>(&batch), sizeof(batch));
+    CHECKED(cublasLtMatrixLayoutSetAttribute)
+    (*made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, static_cast<const void*>(&stride),
+     sizeof(stride));
+  };
+  layout(&product->a, g.transposed_b ? g.k : g.n, g.transposed_b ? g.n : g.k, g.ldb, g.stride_b);
+  layout(&product->b, g.transposed_a ? g.m : g.k, g.transposed_a ? g.k : g.m, g.lda, g.stride_a);
+  layout(&product->c, g.n, g.m, g.ldc, g.stride_c);
+  cublasLtMatmulPreference_t preference = nullptr;
+  CHECKED(cublasLtMatmulPreferenceCreate)(&preference);
+  CHECKED(cublasLtMatmulPreferenceSetAttribute)
+  (preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<const void*>(&kWorkspace),
+   sizeof(kWorkspace));
+  cublasLtMatmulHeuristicResult_t found{};
+  int count = 0;
+  const cublasStatus_t status = lib.cublasLtMatmulAlgoGetHeuristic_(
+      product->handle, product->operation, product->a, product->b, product->c, product->c,
+      preference, 1, &found, &count);
+  CHECKED(cublasLtMatmulPreferenceDestroy)(preference);
+  const CudaProduct made = reinterpret_cast<CudaProduct>(product.release());
+  if (status == CUBLAS_STATUS_SUCCESS && count > 0) {
+    reinterpret_cast<Product*>(made)->algorithm = found.algo;
+    return made;
+  }
+  release(made);
+  return nullptr;
+}
+
+void Products::run(CudaProduct given, const void* a, const void* b, void* c, CudaStream stream) {
+  const Product& p = *reinterpret_cast<Product*>(given);
+  Library& lib = library();
+  const float one = 1, zero = 0;
+  const double wide_one = 1, wide_zero = 0;
+  const void* alpha = p.wide ? static_cast<const void*>(&wide_one) : &one;
+  const void* beta = p.wide ? static_cast<const void*>(&wide_zero) : &zero;
+  CHECKED(cublasLtMatmul)
+  (p.handle, p.operation, alpha, b, p.a, a, p.b, beta, static_cast<const void*>(c), p.c, c, p.c,
+   &p.algorithm, workspace(stream), kWorkspace, reinterpret_cast<cudaStream_t>(stream));
+}
+
+void Products::release(CudaProduct given) {
+  const std::unique_ptr<Product> p(reinterpret_cast<Product*>(given));
+  Library& lib = library();
+  CHECKED(cublasLtMatrixLayoutDestroy)(p->a);
+  CHECKED(cublasLtMatrixLayoutDestroy)(p->b);
+  CHECKED(cublasLtMatrixLayoutDestroy)(p->c);
+  CHECKED(cublasLtMatmulDescDestroy)(p->operation);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,55 @@
+#include <algorithm>
+#include <cstring>
+
+#include "base/fail.h"
+#include "kernels/team.h"
+#include "runtime/device.h"
+
+namespace tessera {
+namespace {
+
+class CpuDevice final : public Device {
+ public:
+  CpuDevice(Communicator& world, int threads, double least_part_ns)
+      : world_(world), team_(threads), least_part_ns_(least_part_ns) {}
+
+  std::string name() const override { return "cpu"; }
+  void* allocate(int64_t bytes) override { return world_.allocate(std::max<int64_t>(bytes, 64)); }
+  std::unique_ptr<Kernel> bind(const KernelArgs& args) override {
+    const Step& step = *args.step;
+    const KernelEntry* entry = find_cpu_kernel(step.kernel);
+    if (entry == nullptr) {
+      fail(ErrorKind::unsupported, "[{}] there is no CPU kernel '{}' ({})", step.origin.name,
+           step.kernel, step.origin.source);
+    }
+    return bind_with_team(*entry, args, team_, least_part_ns_);
+  }
+  std::unique_ptr<Operation> prepare(Communicator& group,
+                                     const std::vector<Collective>& collectives) override {
+    return group.prepare(collectives);
+  }
+  bool is_host() const override { return true; }
+  void read(void* host, const void* device, int64_t bytes) override {
+    std::memcpy(host, device, static_cast<size_t>(bytes));
+  }
+  void write(void* device, const void* host, int64_t bytes) override {
+    std::memcpy(device, host, static_cast<size_t>(bytes));
+  }
+  void begin(const int64_t*, size_t) override {}
+  int64_t settle(DataFault&) override { return -1; }
+  std::string why_not_captured(const Kernel&) const override { return "it runs on the CPU"; }
+  std::string why_not_captured(const Operation&) const override { return "it runs on the CPU"; }
+
+ private:
+  Communicator& world_;
+  Team team_;
+  double least_part_ns_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device(Communicator& world, int threads, double least_part_ns) {
+  return std::make_unique<CpuDevice>(world, threads, least_part_ns);
+}
+
+}  // namespace tessera

@@ -1,0 +1,143 @@
+// The thin table between the CUDA device and CUDA: everything that the device asks of a driver, of
+// NVRTC, cuBLASLt and NCCL goes through one of these calls. libtessera_cuda.so implements them; the
+// tests implement them on the host and check every wait. No CUDA header is needed to include this.
+//
+// A call that fails throws Error(device) that names the call of CUDA, its error and where it was
+// made. Streams run in order; a record() marks a place in a stream, and wait() makes another stream
+// wait for the last such place. Nothing here waits but synchronize() and copies from the device to
+// memory that was not given out by allocate_host().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/dtype.h"
+
+namespace tessera {
+
+using CudaStream = struct CudaStreamTag*;
+using CudaEvent = struct CudaEventTag*;
+using CudaKernel = struct CudaKernelTag*;
+using CudaGraph = struct CudaGraphTag*;
+using CudaProduct = struct CudaProductTag*;
+using CudaGroup = struct CudaGroupTag*;
+
+/// Bytes [first, first + bytes) of device memory.
+struct CudaRange {
+  const void* first = nullptr;
+  int64_t bytes = 0;
+};
+
+/// A kernel with its arguments. reads and writes say what it touches: only checks use them.
+struct CudaLaunch {
+  CudaKernel kernel = nullptr;
+  int64_t blocks = 0;
+  int threads = 0;
+  std::vector<uint64_t> words;  ///< the argument struct
+  std::vector<CudaRange> reads, writes;
+};
+
+/// C = A B for a batch of row-major matrices: C[m, n] = sum_k A[m, k] B[k, n]. A transposed operand
+/// lies as [k, m] or [n, k]; leading dims and batch strides are elements. Sums are float32
+/// (float64 for float64).
+struct CudaGemm {
+  DType dtype = DType::float32;
+  bool tf32 = false;  ///< float32 operands are rounded to tf32
+  int64_t m = 0, n = 0, k = 0, batch = 1;
+  bool transposed_a = false, transposed_b = false;
+  int64_t lda = 0, ldb = 0, ldc = 0;
+  int64_t stride_a = 0, stride_b = 0, stride_c = 0;
+};
+
+struct CudaCard {
+  std::string name;
+  int major = 0, minor = 0;  ///< compute capability
+  int64_t memory = 0;        ///< bytes
+  std::string id;            ///< of the card itself, whatever number this process gives it
+};
+
+class CudaApi {
+ public:
+  virtual ~CudaApi() = default;
+
+  virtual std::vector<CudaCard> cards() = 0;
+  /// The calling thread's calls are for this card from now on.
+  virtual void use(int card) = 0;
+  virtual int64_t free_memory() = 0;
+
+  virtual void* allocate(int64_t bytes) = 0;
+  virtual void release(void* memory) = 0;
+  /// Pinned memory of the host.
+  virtual void* allocate_host(int64_t bytes) = 0;
+  virtual void release_host(void* memory) = 0;
+
+  virtual CudaStream make_stream() = 0;
+  virtual void release(CudaStream stream) = 0;
+  virtual void synchronize(CudaStream stream) = 0;
+  virtual CudaEvent make_event() = 0;
+  virtual void release(CudaEvent event) = 0;
+  virtual void record(CudaEvent event, CudaStream stream) = 0;
+  virtual void wait(CudaStream stream, CudaEvent event) = 0;
+
+  virtual void to_device(void* to, const void* host, int64_t bytes, CudaStream stream) = 0;
+  virtual void to_host(void* host, const void* from, int64_t bytes, CudaStream stream) = 0;
+  virtual void clear(void* memory, int64_t bytes, CudaStream stream) = 0;
+
+  /// The kernel of a translation unit (kernels/cuda/generate.h): compiled, or taken from the cache.
+  virtual CudaKernel load(const std::string& text) = 0;
+  virtual void launch(const CudaLaunch& launch, CudaStream stream) = 0;
+
+  /// Null where the card's library has no such product.
+  virtual CudaProduct prepare(const CudaGemm& gemm) = 0;
+  virtual void run(CudaProduct product, const void* a, const void* b, void* c,
+                   CudaStream stream) = 0;
+  virtual void release(CudaProduct product) = 0;
+
+  /// What `stream`, and streams that wait for its events, are given between the two calls is
+  /// recorded instead of run.
+  virtual void begin_capture(CudaStream stream) = 0;
+  virtual CudaGraph end_capture(CudaStream stream) = 0;
+  virtual void launch(CudaGraph graph, CudaStream stream) = 0;
+  virtual void release(CudaGraph graph) = 0;
+
+  /// Why there are no groups (no NCCL); empty if there are.
+  virtual std::string why_no_groups() = 0;
+  /// 128 bytes that name a group, made by its rank 0.
+  virtual std::string group_id() = 0;
+  /// Collective over the ranks of the group; bounded by `seconds`.
+  virtual CudaGroup join(const std::string& id, int rank, int size, double seconds) = 0;
+  virtual void begin_calls() = 0;
+  virtual void end_calls() = 0;
+  virtual void all_reduce(CudaGroup group, const void* in, void* out, int64_t count, DType dtype,
+                          Combiner combiner, CudaStream stream) = 0;
+  virtual void reduce_scatter(CudaGroup group, const void* in, void* out, int64_t count,
+                              DType dtype, Combiner combiner, CudaStream stream) = 0;
+  virtual void all_gather(CudaGroup group, const void* in, void* out, int64_t count, DType dtype,
+                          CudaStream stream) = 0;
+  /// The error that a call of the group ran into since, or empty.
+  virtual std::string trouble(CudaGroup group) = 0;
+  /// Ends pending calls without waiting for peers.
+  virtual void abort(CudaGroup group) noexcept = 0;
+};
+
+/// What there is of CUDA on this machine, without a card being touched.
+struct CudaSupport {
+  std::string toolkit;  ///< "13.0" that libtessera_cuda.so was built with; empty if there is none
+  std::string driver;   ///< "13.0" that the driver can do; empty if there is none
+  int cards = 0;
+  std::string why_not;  ///< empty if a card can be used
+};
+CudaSupport cuda_support();
+
+/// The table of this process: loads libtessera_cuda.so at the first call. Throws unsupported with
+/// the reason (no such build, no driver, driver too old, no card).
+CudaApi& cuda_api();
+/// For tests: what cuda_api() returns from now on; null undoes it.
+void replace_cuda_api(CudaApi* api);
+
+/// What libtessera_cuda.so exports as "tessera_cuda_open": the table, or null and why.
+using CudaOpen = CudaApi* (*)(std::string& why);
+
+}  // namespace tessera

@@ -1,0 +1,332 @@
+#include "runtime/cuda_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/fail.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr size_t kMostScalars = 256;
+
+/// Kernels, one after the other, after clearing what they only add to.
+class Launches final : public Kernel, public Enqueued {
+ public:
+  explicit Launches(CudaDevice& device) : device_(device) {}
+  void run() override {
+    if (clear_.bytes > 0)
+      device_.api().clear(const_cast<void*>(clear_.first), clear_.bytes, device_.compute());
+    for (const CudaLaunch& launch : launches_) device_.api().launch(launch, device_.compute());
+  }
+  void add(CudaLaunch launch) {
+    if (launch.blocks > 0) launches_.push_back(std::move(launch));
+  }
+  void clear(CudaRange range) { clear_ = range; }
+
+ private:
+  CudaDevice& device_;
+  CudaRange clear_;
+  std::vector<CudaLaunch> launches_;
+};
+
+/// Matrix products, between the copies that pack their operands.
+class Products final : public Kernel, public Enqueued {
+ public:
+  struct Call {
+    const void *a, *b;
+    void* c;
+  };
+  Products(CudaDevice& device, CudaProduct product) : device_(device), product_(product) {}
+  void run() override {
+    CudaApi& api = device_.api();
+    for (const CudaLaunch& launch : before_) api.launch(launch, device_.compute());
+    for (const Call& call : calls_) api.run(product_, call.a, call.b, call.c, device_.compute());
+    for (const CudaLaunch& launch : after_) api.launch(launch, device_.compute());
+  }
+  std::vector<CudaLaunch> before_, after_;
+  std::vector<Call> calls_;
+
+ private:
+  CudaDevice& device_;
+  CudaProduct product_;
+};
+
+}  // namespace
+
+CudaRange range_of(const TensorArg& t) {
+  int64_t low = 0, high = 0;
+  for (size_t d = 0; d < t.sizes.size(); ++d) {
+    if (t.sizes[d] == 0) return {t.data, 0};
+    (t.strides[d] < 0 ? low : high) += (t.sizes[d] - 1) * t.strides[d];
+  }
+  const int64_t item = size_of(t.dtype);
+  return {static_cast<const char*>(t.data) + low * item, (high - low + 1) * item};
+}
+
+CudaDevice::CudaDevice(CudaApi& api, int card, Communicator& world, bool use_groups)
+    : api_(api), card_(card), world_(world), use_groups_(use_groups) {
+  api_.use(card_);
+  compute_ = api_.make_stream();
+  transfers_ = api_.make_stream();
+  scalars_ = allocate(static_cast<int64_t>(kMostScalars * sizeof(int64_t)));
+  fault_ = static_cast<device::Fault*>(allocate(sizeof(device::Fault)));
+}
+
+CudaDevice::~CudaDevice() {
+  try {
+    api_.use(card_);
+    for (const auto& [communicator, group] : groups_) api_.abort(group);
+    for (CudaGraph graph : graphs_) api_.release(graph);
+    for (CudaProduct product : products_) api_.release(product);
+    for (CudaEvent event : events_) api_.release(event);
+    for (void* memory : pinned_) api_.release_host(memory);
+    api_.release(compute_);
+    api_.release(transfers_);
+    for (void* memory : memory_) api_.release(memory);
+  } catch (const std::exception&) {  // a card that failed: nothing of it can be saved
+  }
+}
+
+std::string CudaDevice::name() const { return fmt::format("cuda:{}", card_); }
+
+void* CudaDevice::allocate(int64_t bytes) {
+  api_.use(card_);
+  const int64_t rounded = (std::max<int64_t>(bytes, 1) + 255) / 256 * 256;
+  const int64_t free = api_.free_memory();
+  if (rounded > free) {
+    tessera::fail(ErrorKind::device,
+                  "rank {} needs {:.2f} GiB more on {} but {:.2f} GiB are free; use more ranks, a "
+                  "smaller batch, or a layout that splits parameters or state",
+                  world_.rank(), static_cast<double>(rounded) / (1 << 30), name(),
+                  static_cast<double>(free) / (1 << 30));
+  }
+  memory_.push_back(api_.allocate(rounded));
+  api_.clear(memory_.back(), rounded, compute_);
+  return memory_.back();
+}
+
+void* CudaDevice::pinned(int64_t bytes) {
+  pinned_.push_back(api_.allocate_host(std::max<int64_t>(bytes, 1)));
+  return pinned_.back();
+}
+
+CudaEvent CudaDevice::make_event() {
+  events_.push_back(api_.make_event());
+  return events_.back();
+}
+
+CudaLaunch CudaDevice::make_launch(const cuda::Source& source, const KernelArgs& args) {
+  CudaLaunch launch;
+  if (source.blocks == 0) return launch;
+  check(source.blocks < (int64_t{1} << 31), "a kernel of {} blocks", source.blocks);
+  launch.kernel = api_.load(source.text);
+  launch.blocks = source.blocks;
+  launch.threads = source.threads;
+  for (const cuda::Word& word : source.words) {
+    const auto at = static_cast<size_t>(word.index);
+    const void* address = nullptr;
+    switch (word.kind) {
+      case cuda::Word::Kind::out:
+        address = args.out.at(at).data;
+        launch.writes.push_back(range_of(args.out[at]));
+        break;
+      case cuda::Word::Kind::in:
+        address = args.in.at(at).data;
+        launch.reads.push_back(range_of(args.in[at]));
+        break;
+      case cuda::Word::Kind::scalars:
+        address = scalars_;
+        launch.reads.push_back({scalars_, static_cast<int64_t>(kMostScalars * sizeof(int64_t))});
+        break;
+      case cuda::Word::Kind::fault:
+        address = fault_;
+        may_fault_ = true;
+        break;
+      case cuda::Word::Kind::number:
+        break;
+    }
+    launch.words.push_back(word.kind == cuda::Word::Kind::number
+                               ? static_cast<uint64_t>(word.number)
+                               : reinterpret_cast<uint64_t>(address));
+  }
+  return launch;
+}
+
+CudaLaunch CudaDevice::make_copy(const TensorArg& from, const TensorArg& to) {
+  Step step;
+  step.kernel = "copy";
+  KernelArgs args;
+  args.step = &step;
+  args.in = {from};
+  args.out = {to};
+  return make_launch(cuda::generate_pointwise(args), args);
+}
+
+std::unique_ptr<Kernel> CudaDevice::bind(const KernelArgs& args) {
+  api_.use(card_);
+  const std::string& kernel = args.step->kernel;
+  const int64_t number = bound_++;
+  auto launches = std::make_unique<Launches>(*this);
+  if (kernel == "pointwise" || kernel == "copy" || kernel == "fill") {
+    launches->add(make_launch(cuda::generate_pointwise(args), args));
+  } else if (kernel == "reduce") {
+    launches->add(make_launch(cuda::generate_reduce(args), args));
+  } else if (kernel == "gather") {
+    launches->add(make_launch(cuda::generate_gather(args, number), args));
+  } else if (kernel == "scatter_add") {
+    const TensorArg& out = args.out.at(0);
+    const int64_t elements =
+        std::accumulate(out.sizes.begin(), out.sizes.end(), int64_t{1}, std::multiplies<int64_t>());
+    launches->clear({out.data, elements * size_of(out.dtype)});
+    launches->add(make_launch(cuda::generate_scatter_add(args, number), args));
+  } else if (kernel == "contract") {
+    return bind_product(args);
+  } else {
+    return bind_on_host(*this, args);
+  }
+  return launches;
+}
+
+std::unique_ptr<Kernel> CudaDevice::bind_product(const KernelArgs& args) {
+  const cuda::ProductPlan plan = cuda::plan_product(*args.step);
+  CudaProduct product = nullptr;
+  if (plan.possible) {
+    const cuda::Matrices& g = plan.matrices;
+    product =
+        api_.prepare({args.out[0].dtype, false, g.m, g.n, g.k, g.batch, g.transposed_a,
+                      g.transposed_b, g.lda, g.ldb, g.ldc, g.stride_a, g.stride_b, g.stride_c});
+  }
+  if (product == nullptr) {
+    auto loops = std::make_unique<Launches>(*this);
+    loops->add(make_launch(cuda::generate_contract(args), args));
+    return loops;
+  }
+  products_.push_back(product);
+  auto kernel = std::make_unique<Products>(*this, product);
+  TensorArg operands[3] = {args.in[0], args.in[1], args.out[0]};
+  for (int x = 0; x < 3; ++x) {
+    const cuda::Packed& packed = plan.packed[x];
+    if (!packed.used) continue;
+    check(args.workspace != nullptr, "contract needs {} bytes of workspace", plan.workspace);
+    TensorArg there = operands[x], here = operands[x];
+    here.data = static_cast<char*>(args.workspace) + packed.offset;
+    there.sizes = here.sizes = packed.sizes;
+    there.strides = packed.from;
+    here.strides = packed.to;
+    if (x < 2) {
+      kernel->before_.push_back(make_copy(there, here));
+    } else {
+      kernel->after_.push_back(make_copy(here, there));
+    }
+    operands[x].data = here.data;
+  }
+  const int64_t item = size_of(args.out[0].dtype);
+  for (const auto& call : plan.calls) {
+    void* at[3];
+    for (size_t x = 0; x < 3; ++x) at[x] = static_cast<char*>(operands[x].data) + call[x] * item;
+    if (plan.swapped) std::swap(at[0], at[1]);
+    kernel->calls_.push_back({at[0], at[1], at[2]});
+  }
+  return kernel;
+}
+
+void CudaDevice::read(void* host, const void* device, int64_t bytes) {
+  api_.use(card_);
+  api_.to_host(host, device, bytes, compute_);
+  api_.synchronize(compute_);
+}
+
+void CudaDevice::write(void* device, const void* host, int64_t bytes) {
+  api_.use(card_);
+  api_.to_device(device, host, bytes, compute_);
+}
+
+/// The numbers are the arguments of a kernel that stores them: no memory of the host has to stay as
+/// it is until the card comes to it.
+void CudaDevice::send_scalars(const int64_t* scalars, size_t count) {
+  std::string fields, body;
+  CudaLaunch launch;
+  launch.words.push_back(reinterpret_cast<uint64_t>(scalars_));
+  for (size_t i = 0; i < count; ++i) {
+    fields += fmt::format("  long long s{};\n", i);
+    body += fmt::format("  a.to[{}] = a.s{};\n", i, i);
+    launch.words.push_back(static_cast<uint64_t>(scalars[i]));
+  }
+  launch.kernel = api_.load(
+      fmt::format("struct Args {{\n  long long* to;\n{}}};\nextern \"C\" __global__ void {}(Args "
+                  "a) {{\n{}}}\n",
+                  fields, cuda::kName, body));
+  launch.blocks = launch.threads = 1;
+  launch.writes = {{scalars_, static_cast<int64_t>(count * sizeof(int64_t))}};
+  api_.launch(launch, compute_);
+}
+
+void CudaDevice::begin(const int64_t* scalars, size_t count) {
+  api_.use(card_);
+  check(count <= kMostScalars, "{} run-time scalars; at most {} are supported", count,
+        kMostScalars);
+  if (sent_scalars_.size() == count && std::equal(scalars, scalars + count, sent_scalars_.begin()))
+    return;
+  sent_scalars_.assign(scalars, scalars + count);
+  send_scalars(scalars, count);
+}
+
+int64_t CudaDevice::settle(DataFault& fault) {
+  device::Fault found{};
+  if (!may_fault_) {
+    api_.synchronize(compute_);
+    return -1;
+  }
+  read(&found, fault_, sizeof(found));
+  if (found.step == 0) return -1;
+  api_.clear(fault_, sizeof(found), compute_);
+  fault.set = true;
+  fault.message = fmt::format("index {} at position {} (row-major) is outside [0, {})", found.index,
+                              found.position, found.size);
+  return static_cast<int64_t>(found.step) - 1;
+}
+
+std::function<void()> CudaDevice::capture(const std::function<void()>& work) {
+  api_.begin_capture(compute_);
+  try {
+    work();
+  } catch (...) {
+    try {
+      api_.release(api_.end_capture(compute_));
+    } catch (const Error&) {  // lanes that were not joined: the first error is the one to report
+    }
+    throw;
+  }
+  const CudaGraph graph = api_.end_capture(compute_);
+  graphs_.push_back(graph);
+  return [this, graph] { api_.launch(graph, compute_); };
+}
+
+std::string CudaDevice::why_not_captured(const Kernel& kernel) const {
+  return dynamic_cast<const Enqueued&>(kernel).why_not_captured();
+}
+std::string CudaDevice::why_not_captured(const Operation& operation) const {
+  return dynamic_cast<const Enqueued&>(operation).why_not_captured();
+}
+
+CudaGroup CudaDevice::card_group(Communicator& group, std::string& why) {
+  why = use_groups_ ? api_.why_no_groups() : "ranks share a card";
+  if (!why.empty()) return nullptr;
+  const auto known = groups_.find(&group);
+  if (known != groups_.end()) return known->second;
+  std::string id = group.rank() == 0 ? api_.group_id() : "";
+  id.resize(128);
+  Collective send;
+  send.kind = CollectiveKind::broadcast;
+  send.dtype = DType::uint8;
+  send.out = id.data();
+  send.count = 128;
+  send.site.text = "joining a group of cards";
+  group.run(send);
+  return groups_[&group] = api_.join(id, group.rank(), group.size(), group.timeout());
+}
+
+}  // namespace tessera

@@ -1,0 +1,87 @@
+// The GPU device: what cuda_api.h offers, behind the Device interface. Knows no CUDA header.
+//
+// Kernels are generated (kernels/cuda/generate.h), matrix products are the library's; a step that
+// neither can do runs on the host, on copies of its operands, and says so in why_not_captured().
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "kernels/cuda/fault.h"
+#include "kernels/cuda/generate.h"
+#include "kernels/cuda/product.h"
+#include "runtime/cuda_api.h"
+#include "runtime/device.h"
+
+namespace tessera {
+
+/// Why a step or collective of this device cannot be captured; empty if it can.
+class Enqueued {
+ public:
+  virtual ~Enqueued() = default;
+  virtual std::string why_not_captured() const { return {}; }
+};
+
+class CudaDevice final : public Device {
+ public:
+  /// use_groups: collectives go through NCCL where there is one; it wants a card for each rank.
+  CudaDevice(CudaApi& api, int card, Communicator& world, bool use_groups);
+  ~CudaDevice() override;
+
+  std::string name() const override;
+  void* allocate(int64_t bytes) override;
+  std::unique_ptr<Kernel> bind(const KernelArgs& args) override;
+  std::unique_ptr<Operation> prepare(Communicator& group,
+                                     const std::vector<Collective>& collectives) override;
+  void read(void* host, const void* device, int64_t bytes) override;
+  void write(void* device, const void* host, int64_t bytes) override;
+  void begin(const int64_t* scalars, size_t count) override;
+  int64_t settle(DataFault& fault) override;
+  bool may_fault() const override { return may_fault_; }
+  std::function<void()> capture(const std::function<void()>& work) override;
+  std::string why_not_captured(const Kernel& kernel) const override;
+  std::string why_not_captured(const Operation& operation) const override;
+
+  // For the kernels and collectives of this device.
+  CudaApi& api() const { return api_; }
+  CudaStream compute() const { return compute_; }
+  CudaStream transfers() const { return transfers_; }
+  /// A generated kernel with its arguments in place.
+  CudaLaunch make_launch(const cuda::Source& source, const KernelArgs& args);
+  /// A dense or strided copy on the card.
+  CudaLaunch make_copy(const TensorArg& from, const TensorArg& to);
+  /// An event that lives as long as the device.
+  CudaEvent make_event();
+  void* pinned(int64_t bytes);
+  /// The NCCL group of the ranks of `group`, joined at the first call: collective. Null where there
+  /// is none, and why in `why`.
+  CudaGroup card_group(Communicator& group, std::string& why);
+
+ private:
+  std::unique_ptr<Kernel> bind_product(const KernelArgs& args);
+  void send_scalars(const int64_t* scalars, size_t count);
+
+  CudaApi& api_;
+  int card_;
+  Communicator& world_;
+  bool use_groups_;
+  CudaStream compute_ = nullptr, transfers_ = nullptr;
+  std::vector<void*> memory_, pinned_;
+  std::vector<CudaEvent> events_;
+  std::vector<CudaProduct> products_;
+  std::vector<CudaGraph> graphs_;
+  std::map<Communicator*, CudaGroup> groups_;
+  void* scalars_ = nullptr;  ///< of the run, on the card
+  std::vector<int64_t> sent_scalars_;
+  device::Fault* fault_ = nullptr;  ///< on the card
+  bool may_fault_ = false;
+  int64_t bound_ = 0;
+};
+
+/// The step's operands on the host, its kernel of the CPU, and back.
+std::unique_ptr<Kernel> bind_on_host(CudaDevice& device, const KernelArgs& args);
+
+/// Bytes that a view touches.
+CudaRange range_of(const TensorArg& arg);
+
+}  // namespace tessera

@@ -1,0 +1,64 @@
+// Where a rank's memory lies and its steps run: the contract between the executor and a device.
+//
+// The executor binds every step once, with fixed addresses in the device's memory, and then runs
+// them in the order of the Program. On the CPU a kernel is done when run() returns. Elsewhere run()
+// enqueues: kernels in one compute lane, collectives in a lane of their own, and the order between
+// lanes is kept by events, never by waiting; the host waits in read(), write() and settle() only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "kernels/kernel.h"
+#include "runtime/program.h"
+
+namespace tessera {
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  /// "cpu", "cuda:0": for reports.
+  virtual std::string name() const = 0;
+
+  /// Zeroed memory for an arena, aligned to 256 bytes; freed with the device. Throws device errors
+  /// with what is there and what is asked for.
+  virtual void* allocate(int64_t bytes) = 0;
+  /// Binds a step. Throws unsupported where the device cannot run it.
+  virtual std::unique_ptr<Kernel> bind(const KernelArgs& args) = 0;
+  /// Prepares collectives whose operands are in the device's memory. Collective over `group`.
+  virtual std::unique_ptr<Operation> prepare(Communicator& group,
+                                             const std::vector<Collective>& collectives) = 0;
+
+  /// True if the host may touch the memory itself: then read() and write() are not needed.
+  virtual bool is_host() const { return false; }
+  /// Copies between the host and the device, in the order of what was enqueued before. read() waits
+  /// for the data.
+  virtual void read(void* host, const void* device, int64_t bytes) = 0;
+  virtual void write(void* device, const void* host, int64_t bytes) = 0;
+
+  /// Before the steps of a run: makes the run-time scalars known to them.
+  virtual void begin(const int64_t* scalars, size_t count) = 0;
+  /// Waits until all is done that was enqueued, and reports what kernels found wrong in data: the
+  /// message in `fault` and the number of the step (in the order of bind()) as the result, or -1.
+  virtual int64_t settle(DataFault& fault) = 0;
+  /// True if kernels report faults at settle() only, and some bound kernel may.
+  virtual bool may_fault() const { return false; }
+
+  /// Records what `work` enqueues and returns a function that enqueues it all again; or an empty
+  /// one where the device has no such thing. `work` must not wait.
+  virtual std::function<void()> capture(const std::function<void()>& work) {
+    (void)work;
+    return {};
+  }
+  /// Why `kernel` or `operation`, bound here, cannot be part of a capture; empty if it can.
+  virtual std::string why_not_captured(const Kernel& kernel) const = 0;
+  virtual std::string why_not_captured(const Operation& operation) const = 0;
+};
+
+/// The CPU: memory that peers read directly, kernels shared by `threads` threads.
+std::unique_ptr<Device> make_cpu_device(Communicator& world, int threads, double least_part_ns);
+
+}  // namespace tessera
