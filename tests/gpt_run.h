@@ -43,13 +43,19 @@ struct GptOutcome {
 
 /// Trains for `steps` with Adam and clipping. Collective over `ranks`.
 inline GptOutcome train_small_gpt(Cluster& ranks, const Mesh& mesh, const std::string& layout,
-                                  DType dtype, int steps) {
+                                  DType dtype, int steps, const std::string& device = "cpu",
+                                  double dropout = 0) {
   Graph g;
-  const nn::Model model = nn::gpt(g, small_gpt(dtype));
+  nn::GptOptions size = small_gpt(dtype);
+  size.dropout = dropout;
+  const nn::Model model = nn::gpt(g, size);
   MinimizeOptions options;
   options.clip = 1;
   minimize(model.loss, constant(g, 0.01, dtype), adam(), options);
-  Session session(g, ranks, {mesh, Layout::parse(layout), {{"train", {model.loss}, true}}});
+  CompileOptions compile{mesh, Layout::parse(layout), {{"train", {model.loss}, true}}};
+  compile.device = device;
+  compile.guards = {model.loss.name()};
+  Session session(g, ranks, compile);
   GptOutcome outcome;
   for (int step = 0; step < steps; ++step) {
     feed_tokens(session, model, step);

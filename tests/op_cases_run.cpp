@@ -82,13 +82,15 @@ std::vector<Whole> BuiltCase::operands(const Round& round) const {
 }
 
 std::unique_ptr<Session> BuiltCase::compile(Cluster& cluster, const Mesh& mesh,
-                                            const std::string& layout) const {
+                                            const std::string& layout,
+                                            const std::string& device) const {
   CompileOptions options;
   options.mesh = mesh;
   options.layout = Layout::parse(layout);
   options.functions = {{"all", fetched(), false}};
   if (loss_) options.functions.push_back({"loss", {loss_}, false});
   options.seed = 7;
+  options.device = device;
   return std::make_unique<Session>(graph_, cluster, options);
 }
 

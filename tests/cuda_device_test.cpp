@@ -1,0 +1,208 @@
+// The CUDA device on an emulated card: every op of op_cases has the values of the CPU, layouts
+// change nothing, and every piece of work is ordered by streams and events.
+#include "base/fail.h"
+#include "catch.h"
+#include "cuda_emulator.h"
+#include "expect_error.h"
+#include "gpt_run.h"
+#include "op_cases_run.h"
+#include "reference.h"
+
+namespace tessera::test {
+
+namespace {
+
+struct Compiled {
+  std::unique_ptr<BuiltCase> built;
+  std::array<std::vector<Whole>, 2> expected;
+  std::unique_ptr<Session> session;
+};
+
+/// Values of the third of three runs of each round: regions are captured in the second one.
+std::array<std::vector<Whole>, 2> run_again(const BuiltCase& built, Session& session) {
+  std::array<std::vector<Whole>, 2> values;
+  for (int again = 0; again < 3; ++again) {
+    for (size_t r = 0; r < values.size(); ++r) {
+      built.feed(session, built.rounds[r]);
+      session.run("all");
+      values[r].clear();
+      for (const Tensor& t : built.fetched())
+        values[r].push_back(whole_of(session.fetch(t.name())));
+    }
+  }
+  return values;
+}
+
+std::string compare(const Compiled& row, double tolerance) {
+  std::string errors;
+  const auto values = run_again(*row.built, *row.session);
+  const std::vector<Tensor> tensors = row.built->fetched();
+  for (size_t r = 0; r < values.size(); ++r) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const bool is_loss = row.built->loss() && tensors[i].id() == row.built->loss().id();
+      const double error = relative_error(values[r][i], row.expected[r][i], is_loss ? 1.0 : 1e-3);
+      if (!(error <= tolerance)) {
+        errors += fmt::format("\n{} run {}: '{}' is off by {:.3g}", row.built->row().name, r + 1,
+                              tensors[i].name(), error);
+      }
+    }
+  }
+  return errors;
+}
+
+/// All rows are compiled for the card before the first one runs: their kernels become one library.
+std::string compare_rows(const std::vector<OpCase>& cases, DType type, double tolerance) {
+  Clusters clusters;
+  std::vector<Compiled> rows;
+  for (const OpCase& row : cases) {
+    Compiled c;
+    c.built = std::make_unique<BuiltCase>(row, type);
+    c.expected = c.built->run(clusters.of(1), Mesh::parse("x:1"), "");
+    c.session = c.built->compile(clusters.of(1), Mesh::parse("x:1"), "", "cuda");
+    rows.push_back(std::move(c));
+  }
+  std::string errors;
+  for (const Compiled& row : rows) errors += compare(row, tolerance);
+  return errors;
+}
+
+}  // namespace
+
+TEST_CASE("every row of op_cases has the CPU's values on an emulated card", "[cuda]") {
+  CudaEmulator card;
+  const WithEmulator here(card);
+  CHECK(compare_rows(op_cases(), DType::float32, 2e-5) == "");
+  CHECK(card.texts().size() > 100);
+  CHECK(card.graph_launches > 100);
+  CHECK(card.products > 100);
+}
+
+TEST_CASE("every row has the CPU's values in float64 on an emulated card", "[cuda][slow]") {
+  CudaEmulator card;
+  const WithEmulator here(card);
+  CHECK(compare_rows(op_cases(), DType::float64, 1e-11) == "");
+}
+
+TEST_CASE("contractions are right without a library of products", "[cuda][slow]") {
+  CudaEmulator card;
+  card.has_products = false;
+  const WithEmulator here(card);
+  CHECK(compare_rows(product_cases(), DType::float32, 2e-5) == "");
+  CHECK(card.products == 0);
+}
+
+TEST_CASE("a gpt trains alike on the CPU and on thread ranks that share an emulated card",
+          "[cuda]") {
+  Clusters clusters;
+  const auto expected =
+      train_small_gpt(clusters.of(1), Mesh::parse("a:1"), "", DType::float32, 4, "cpu", 0.1);
+  CudaEmulator card;
+  const WithEmulator here(card);
+  struct Case {
+    const char *mesh, *layout;
+  };
+  for (const Case& c :
+       {Case{"a:2", "length:a; @params d_model:a"}, Case{"a:2;b:2", "batch:a; heads,ff,vocab:b"}}) {
+    const Mesh mesh = Mesh::parse(c.mesh);
+    const auto run = [&] {
+      return train_small_gpt(clusters.of(mesh.size()), mesh, c.layout, DType::float32, 4, "cuda",
+                             0.1);
+    };
+    const GptOutcome first = run(), second = run();
+    INFO(c.mesh << " " << c.layout);
+    for (size_t i = 0; i < first.losses.size(); ++i) {
+      CHECK(std::abs(first.losses[i] - expected.losses[i]) < 2e-5);
+      CHECK(first.losses[i] == second.losses[i]);
+    }
+    for (const auto& [name, array] : first.stored)
+      CHECK(array.bytes == second.stored.at(name).bytes);
+  }
+  CHECK(card.captures > 0);
+}
+
+TEST_CASE("thread ranks with a card each use groups of cards, within captured steps", "[cuda]") {
+  Clusters clusters;
+  const auto expected =
+      train_small_gpt(clusters.of(1), Mesh::parse("a:1"), "", DType::float32, 4, "cpu");
+  CudaEmulator cards(4);
+  cards.has_groups = true;
+  const WithEmulator here(cards);
+  const auto outcome = train_small_gpt(clusters.of(4), Mesh::parse("a:2;b:2"),
+                                       "batch:a; heads,ff,vocab:b", DType::float32, 4, "cuda");
+  for (size_t i = 0; i < outcome.losses.size(); ++i)
+    CHECK(std::abs(outcome.losses[i] - expected.losses[i]) < 2e-5);
+  CHECK(cards.group_calls > 0);
+  CHECK(cards.captures == 2 * 4);  // each rank: before and after the test of the loss
+  CHECK(cards.aborts > 0);         // groups end with their device
+}
+
+TEST_CASE("an error that a group of cards reports is thrown with the collective's place",
+          "[cuda]") {
+  Clusters clusters;
+  CudaEmulator cards(2);
+  cards.has_groups = true;
+  cards.trouble_ = "unhandled system error";
+  const WithEmulator here(cards);
+  expect_error(ErrorKind::comm, {"unhandled system error", "a collective of 2 ranks", "gpt."}, [&] {
+    train_small_gpt(clusters.of(2), Mesh::parse("a:2"), "batch:a", DType::float32, 1, "cuda");
+  });
+  clusters.drop(2);
+}
+
+TEST_CASE("a whole training step of one rank is one graph", "[cuda]") {
+  Clusters clusters;
+  CudaEmulator card;
+  const WithEmulator here(card);
+  train_small_gpt(clusters.of(1), Mesh::parse("a:1"), "", DType::float32, 2, "cuda");
+  const int64_t captured = card.captures;
+  CHECK(captured == 2);  // before and after the test of the loss
+  card.graph_launches = card.launches = 0;
+  train_small_gpt(clusters.of(1), Mesh::parse("a:1"), "", DType::float32, 5, "cuda");
+  CHECK(card.graph_launches == 8);
+}
+
+TEST_CASE("bad data on a card: what is wrong, and nothing is stored", "[cuda]") {
+  CudaEmulator card;
+  const WithEmulator here(card);
+  Clusters clusters;
+  Graph g;
+  const Dim n("n", 3), rows("rows", 4);
+  Tensor table = g.parameter("table", {rows}, nn::zeros());
+  Tensor at = g.input("at", {n}, DType::int32);
+  Tensor x = gather(table, at, "rows", OutOfRange::error).named("picked");
+  g.update(table, table + constant(g, 1));
+  CompileOptions options{Mesh::parse("a:1"), {}, {{"step", {x}, true}}};
+  options.device = "cuda";
+  Session session(g, clusters.of(1), options);
+  CHECK(session.device() == "cuda:0");
+  Array indices(DType::int32, {"n"}, {3});
+  indices.data<int32_t>()[1] = 7;
+  session.feed("at", indices);
+  expect_error(ErrorKind::usage, {"[gather]", "index 7", "outside [0, 4)"},
+               [&] { session.run("step"); });
+  CHECK(session.fetch("table").at(0) == 0);
+}
+
+TEST_CASE("devices that cannot be had are one clear error", "[cuda]") {
+  Clusters clusters;
+  const auto train = [&](const std::string& device) {
+    train_small_gpt(clusters.of(1), Mesh::parse("a:1"), "", DType::float32, 1, device);
+  };
+  expect_error(ErrorKind::usage, {"unknown device 'gpu'", "cpu, cuda, cuda:share or auto"},
+               [&] { train("gpu"); });
+  train("auto");  // whatever there is
+  {
+    CudaEmulator small(1, 4096);
+    const WithEmulator here(small);
+    expect_error(ErrorKind::device, {"rank 0 needs", "are free", "smaller batch"},
+                 [&] { train("cuda"); });
+  }
+  clusters.drop(1);
+  CudaEmulator old;
+  old.major = 7;
+  const WithEmulator here(old);
+  expect_error(ErrorKind::unsupported, {"compute capability 7.0", "8.0 or newer"},
+               [&] { train("cuda"); });
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,339 @@
+#include "cuda_emulator.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/fail.h"
+#include "cuda_host_kernels.h"
+#include "kernels/bfloat16.h"
+
+namespace tessera::test {
+
+namespace {
+thread_local int used_card = -1;
+thread_local std::map<int, int64_t> host_clock;  ///< what this thread knows to be done
+
+void raise(std::map<int, int64_t>& to, const std::map<int, int64_t>& from) {
+  for (const auto& [stream, at] : from) to[stream] = std::max(to[stream], at);
+}
+}  // namespace
+
+struct CudaEmulator::Kernel {
+  int number = 0;
+  std::string text;
+  std::atomic<HostKernel> run = nullptr;
+};
+
+CudaEmulator::CudaEmulator(int cards, int64_t memory) : cards_(cards), memory_(memory) {}
+
+CudaEmulator::~CudaEmulator() {
+  for (auto& [memory, bytes] : blocks_) std::free(memory);
+  for (void* memory : pinned_) std::free(memory);
+}
+
+std::vector<std::string> CudaEmulator::take_log() { return std::exchange(log_, {}); }
+std::vector<std::string> CudaEmulator::texts() const {
+  std::vector<std::string> all;
+  for (const auto& kernel : kernels_) all.push_back(kernel->text);
+  return all;
+}
+
+void CudaEmulator::note(const std::string& line) {
+  if (logging) log_.push_back(line);
+}
+
+std::vector<CudaCard> CudaEmulator::cards() {
+  std::vector<CudaCard> all;
+  for (int c = 0; c < cards_; ++c)
+    all.push_back({"emulated card", major, 0, memory_, fmt::format("card-{}", c)});
+  return all;
+}
+
+void CudaEmulator::use(int card) {
+  check(card >= 0 && card < cards_, "card {} of {}", card, cards_);
+  used_card = card;
+}
+
+int64_t CudaEmulator::free_memory() { return memory_ - used_; }
+
+void* CudaEmulator::allocate(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  void* memory = std::aligned_alloc(256, static_cast<size_t>((bytes + 255) / 256 * 256));
+  std::memset(memory, 0xff, static_cast<size_t>(bytes));
+  blocks_[static_cast<char*>(memory)] = bytes;
+  used_ += bytes;
+  return memory;
+}
+
+void CudaEmulator::release(void* memory) {
+  const std::lock_guard lock(mutex_);
+  const auto it = blocks_.find(static_cast<char*>(memory));
+  check(it != blocks_.end(), "released memory that was not allocated");
+  const char *first = it->first, *last = first + it->second;
+  std::erase_if(accesses_, [&](const Access& a) { return a.first < last && first < a.last; });
+  used_ -= it->second;
+  blocks_.erase(it);
+  std::free(memory);
+}
+
+void* CudaEmulator::allocate_host(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  forbid_capture("allocate_host");
+  return *pinned_.insert(std::aligned_alloc(256, static_cast<size_t>((bytes + 255) / 256 * 256)))
+              .first;
+}
+void CudaEmulator::release_host(void* memory) {
+  const std::lock_guard lock(mutex_);
+  check(pinned_.erase(memory) == 1, "released host memory that was not allocated");
+  std::free(memory);
+}
+
+CudaStream CudaEmulator::make_stream() {
+  const std::lock_guard lock(mutex_);
+  streams_.push_back(std::make_unique<Stream>());
+  static int streams = 0;  // clocks of threads that outlive an emulator mean no other's streams
+  streams_.back()->number = ++streams;
+  streams_.back()->card = used_card;
+  return reinterpret_cast<CudaStream>(streams_.back().get());
+}
+void CudaEmulator::release(CudaStream) {}
+
+CudaEvent CudaEmulator::make_event() {
+  const std::lock_guard lock(mutex_);
+  events_.push_back(std::make_unique<Event>());
+  events_.back()->number = static_cast<int>(events_.size());
+  return reinterpret_cast<CudaEvent>(events_.back().get());
+}
+void CudaEmulator::release(CudaEvent) {}
+
+void CudaEmulator::check_place(const Stream& stream) const {
+  check(stream.card == used_card, "work for card {} by a thread that uses card {}", stream.card,
+        used_card);
+}
+
+void CudaEmulator::forbid_capture(const char* call) const {
+  if (!capturing_.empty()) fail(ErrorKind::device, "{} during a capture", call);
+}
+
+void CudaEmulator::synchronize(CudaStream s) {
+  const std::lock_guard lock(mutex_);
+  Stream& stream = *reinterpret_cast<Stream*>(s);
+  check_place(stream);
+  check(stream.capture == 0, "synchronize() of a stream that is captured");
+  raise(host_clock, stream.clock);
+  note(fmt::format("synchronize s{}", stream.number));
+}
+
+void CudaEmulator::record(CudaEvent e, CudaStream s) {
+  const std::lock_guard lock(mutex_);
+  Stream& stream = *reinterpret_cast<Stream*>(s);
+  Event& event = *reinterpret_cast<Event*>(e);
+  check_place(stream);
+  event.recorded = true;
+  event.clock = stream.clock;
+  event.capture = stream.capture;
+  note(fmt::format("record e{} on s{}", event.number, stream.number));
+}
+
+void CudaEmulator::wait(CudaStream s, CudaEvent e) {
+  const std::lock_guard lock(mutex_);
+  Stream& stream = *reinterpret_cast<Stream*>(s);
+  const Event& event = *reinterpret_cast<Event*>(e);
+  check_place(stream);
+  check(event.recorded, "s{} waits for e{}, which nobody recorded", stream.number, event.number);
+  check(stream.capture == 0 || event.capture == stream.capture,
+        "s{} is captured and waits for e{}, which was recorded outside", stream.number,
+        event.number);
+  if (event.capture != 0 && capturing_.count(event.capture) != 0) stream.capture = event.capture;
+  raise(stream.clock, event.clock);
+  note(fmt::format("s{} waits for e{}", stream.number, event.number));
+}
+
+/// Two pieces of work on the same memory, one of which writes, are ordered.
+void CudaEmulator::order(Stream& stream, const Work& work) {
+  raise(stream.clock, host_clock);
+  const int64_t now = ++clock_;
+  auto touch = [&](const CudaRange& range, bool writes) {
+    if (range.bytes == 0) return;
+    const char* first = static_cast<const char*>(range.first);
+    const char* last = first + range.bytes;
+    check(is_device(first, range.bytes), "{} touches memory that is not the card's", work.name);
+    for (const Access& a : accesses_) {
+      if (a.last <= first || last <= a.first || !(writes || a.writes)) continue;
+      const auto known = stream.clock.find(a.stream);
+      check(a.stream == stream.number || (known != stream.clock.end() && known->second >= a.at),
+            "'{}' on s{} {} what '{}' on s{} {}, and nothing orders them", work.name, stream.number,
+            writes ? "writes" : "reads", a.name, a.stream, a.writes ? "writes" : "reads");
+    }
+    if (writes) {
+      std::erase_if(accesses_, [&](const Access& a) { return a.first >= first && a.last <= last; });
+    }
+    std::erase_if(accesses_, [&](const Access& a) {
+      return a.first == first && a.last == last && a.stream == stream.number && a.writes == writes;
+    });
+    accesses_.push_back({first, last, writes, stream.number, now, work.name});
+  };
+  for (const CudaRange& r : work.reads) touch(r, false);
+  for (const CudaRange& r : work.writes) touch(r, true);
+  stream.clock[stream.number] = now;
+}
+
+/// Work runs outside of the lock: that of a group waits for other ranks.
+void CudaEmulator::submit(CudaStream s, Work work) {
+  {
+    const std::lock_guard lock(mutex_);
+    Stream& stream = *reinterpret_cast<Stream*>(s);
+    check_place(stream);
+    note(fmt::format("{} on s{}", work.name, stream.number));
+    order(stream, work);
+    if (stream.capture != 0) {
+      capturing_.at(stream.capture).work.push_back(std::move(work));
+      return;
+    }
+  }
+  work.run();
+}
+
+bool CudaEmulator::is_device(const void* memory, int64_t bytes) const {
+  const char* first = static_cast<const char*>(memory);
+  for (const auto& [block, size] : blocks_) {
+    if (first >= block && first + bytes <= block + size) return true;
+  }
+  return false;
+}
+
+void CudaEmulator::to_device(void* to, const void* host, int64_t bytes, CudaStream s) {
+  Stream& stream = *reinterpret_cast<Stream*>(s);
+  check(stream.capture == 0, "a copy from the host during a capture");
+  submit(s, {"to_device", {}, {{to, bytes}}, [=] {
+               std::memcpy(to, host, static_cast<size_t>(bytes));
+             }});
+}
+
+void CudaEmulator::to_host(void* host, const void* from, int64_t bytes, CudaStream s) {
+  Stream& stream = *reinterpret_cast<Stream*>(s);
+  check(stream.capture == 0, "a copy to the host during a capture");
+  submit(s, {"to_host", {{from, bytes}}, {}, [=] {
+               std::memcpy(host, from, static_cast<size_t>(bytes));
+             }});
+}
+
+void CudaEmulator::clear(void* memory, int64_t bytes, CudaStream s) {
+  submit(s, {"clear", {}, {{memory, bytes}}, [=] {
+               std::memset(memory, 0, static_cast<size_t>(bytes));
+             }});
+}
+
+CudaKernel CudaEmulator::load(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  Kernel*& kernel = by_text_[text];
+  if (kernel == nullptr) {
+    kernels_.push_back(std::make_unique<Kernel>());
+    kernel = kernels_.back().get();
+    kernel->number = static_cast<int>(kernels_.size());
+    kernel->text = text;
+    announce_host_kernel(text);
+  }
+  return reinterpret_cast<CudaKernel>(kernel);
+}
+
+void CudaEmulator::launch(const CudaLaunch& launch, CudaStream s) {
+  Kernel& kernel = *reinterpret_cast<Kernel*>(launch.kernel);
+  ++launches;
+  submit(s, {fmt::format("launch k{}", kernel.number), launch.reads, launch.writes,
+             [&kernel, words = launch.words, blocks = launch.blocks, threads = launch.threads] {
+               if (kernel.run == nullptr) kernel.run = host_kernel(kernel.text);
+               kernel.run.load()(words.data(), blocks, threads);
+             }});
+}
+
+void CudaEmulator::begin_capture(CudaStream s) {
+  const std::lock_guard lock(mutex_);
+  Stream& stream = *reinterpret_cast<Stream*>(s);
+  check(stream.capture == 0, "a capture in a capture");
+  stream.capture = ++captured_;
+  capturing_[captured_];
+  ++captures;
+}
+
+CudaGraph CudaEmulator::end_capture(CudaStream s) {
+  const std::lock_guard lock(mutex_);
+  Stream& stream = *reinterpret_cast<Stream*>(s);
+  const int number = stream.capture;
+  check(number != 0, "the end of a capture that has not begun");
+  for (auto& other : streams_) {
+    if (other->capture != number || other.get() == &stream) continue;
+    const auto last = other->clock.find(other->number);
+    check(last == other->clock.end() || stream.clock[other->number] >= last->second,
+          "s{} took part in a capture and was not joined again", other->number);
+    other->capture = 0;
+  }
+  stream.capture = 0;
+  auto* graph = new Graph(std::move(capturing_.at(number)));
+  capturing_.erase(number);
+  return reinterpret_cast<CudaGraph>(graph);
+}
+
+void CudaEmulator::launch(CudaGraph g, CudaStream s) {
+  ++graph_launches;
+  for (const Work& work : reinterpret_cast<Graph*>(g)->work) submit(s, work);
+}
+
+void CudaEmulator::release(CudaGraph graph) { delete reinterpret_cast<Graph*>(graph); }
+
+namespace {
+
+/// A matrix product by three loops.
+template <class T, class W, class Load, class Store>
+void multiply(const CudaGemm& g, const void* pa, const void* pb, void* pc, Load load, Store store) {
+  const T *a = static_cast<const T*>(pa), *b = static_cast<const T*>(pb);
+  T* c = static_cast<T*>(pc);
+  for (int64_t x = 0; x < g.batch; ++x, a += g.stride_a, b += g.stride_b, c += g.stride_c) {
+    for (int64_t i = 0; i < g.m; ++i) {
+      for (int64_t j = 0; j < g.n; ++j) {
+        W sum = 0;
+        for (int64_t k = 0; k < g.k; ++k) {
+          sum += load(a[g.transposed_a ? k * g.lda + i : i * g.lda + k]) *
+                 load(b[g.transposed_b ? j * g.ldb + k : k * g.ldb + j]);
+        }
+        c[i * g.ldc + j] = store(sum);
+      }
+    }
+  }
+}
+
+CudaRange range(const void* at, int64_t rows, int64_t columns, int64_t leading, int64_t stride,
+                const CudaGemm& g) {
+  return {at, ((g.batch - 1) * stride + (rows - 1) * leading + columns) * size_of(g.dtype)};
+}
+
+}  // namespace
+
+CudaProduct CudaEmulator::prepare(const CudaGemm& gemm) {
+  if (!has_products) return nullptr;
+  return reinterpret_cast<CudaProduct>(new CudaGemm(gemm));
+}
+
+void CudaEmulator::run(CudaProduct product, const void* a, const void* b, void* c, CudaStream s) {
+  const CudaGemm g = *reinterpret_cast<CudaGemm*>(product);
+  ++products;
+  Work work{"product", {}, {}, {}};
+  work.reads = {g.transposed_a ? range(a, g.k, g.m, g.lda, g.stride_a, g)
+                               : range(a, g.m, g.k, g.lda, g.stride_a, g),
+                g.transposed_b ? range(b, g.n, g.k, g.ldb, g.stride_b, g)
+                               : range(b, g.k, g.n, g.ldb, g.stride_b, g)};
+  work.writes = {range(c, g.m, g.n, g.ldc, g.stride_c, g)};
+  work.run = [=] {
+    auto same = [](auto x) { return x; };
+    if (g.dtype == DType::float64) return multiply<double, double>(g, a, b, c, same, same);
+    if (g.dtype == DType::float32) return multiply<float, float>(g, a, b, c, same, same);
+    multiply<BFloat16, float>(
+        g, a, b, c, [](BFloat16 x) { return to_float(x); }, [](float x) { return to_bfloat16(x); });
+  };
+  submit(s, std::move(work));
+}
+
+void CudaEmulator::release(CudaProduct product) { delete reinterpret_cast<CudaGemm*>(product); }
+
+}  // namespace tessera::test

@@ -1,0 +1,72 @@
+// Generated CUDA source as text.
+#include <filesystem>
+#include <fstream>
+
+#include "catch.h"
+#include "kernels/cuda/generate.h"
+
+namespace tessera::test {
+
+namespace {
+
+Instr instr(Code code, DType t, int a = -1, int b = -1, int slot = -1) {
+  Instr i;
+  i.code = code;
+  i.dtype = t;
+  i.a = a;
+  i.b = b;
+  i.slot = slot;
+  return i;
+}
+
+/// The text for dense operands of these sizes and dtypes.
+std::string text_of(const PointwiseProgram& program, const std::vector<int64_t>& sizes,
+                    const std::vector<DType>& in, const std::vector<DType>& out) {
+  Step step;
+  step.kernel = "pointwise";
+  step.pointwise = program;
+  KernelArgs args;
+  args.step = &step;
+  std::vector<int64_t> strides(sizes.size(), 1);
+  for (size_t d = sizes.size() - 1; d > 0; --d) strides[d - 1] = strides[d] * sizes[d];
+  for (DType t : in) args.in.push_back({nullptr, t, sizes, strides});
+  for (DType t : out) args.out.push_back({nullptr, t, sizes, strides});
+  return cuda::generate_pointwise(args).text;
+}
+
+void require_golden(const std::string& name, const std::string& text) {
+  const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tests/golden/" + name;
+  std::ifstream file(path);
+  const std::string golden((std::istreambuf_iterator<char>(file)), {});
+  if (golden == text) return;
+  const std::string seen = std::filesystem::temp_directory_path() / name;
+  std::ofstream(seen) << text;
+  FAIL_CHECK(path << " is not what is generated now; that is in " << seen);
+}
+
+}  // namespace
+
+TEST_CASE("generated text: a pointwise step with two outputs and mixed types", "[cuda]") {
+  PointwiseProgram p;
+  p.code = {
+      instr(Code::load, DType::float32, -1, -1, 0), instr(Code::load, DType::bfloat16, -1, -1, 1),
+      instr(Code::cast, DType::float32, 1),         instr(Code::mul, DType::float32, 0, 2),
+      instr(Code::exp, DType::float32, 3),          instr(Code::cast, DType::bfloat16, 4)};
+  p.outputs = {4, 5};
+  require_golden("cuda_pointwise.txt", text_of(p, {6, 1000}, {DType::float32, DType::bfloat16},
+                                               {DType::float32, DType::bfloat16}));
+}
+
+TEST_CASE("generated text: softmax along rows", "[cuda]") {
+  PointwiseProgram p;
+  p.code = {instr(Code::load, DType::float32, -1, -1, 0),
+            instr(Code::row_max, DType::float32, 0, -1, 1),
+            instr(Code::sub, DType::float32, 0, 1),
+            instr(Code::exp, DType::float32, 2),
+            instr(Code::row_sum, DType::float32, 3, -1, 1),
+            instr(Code::div, DType::float32, 3, 4)};
+  p.outputs = {5};
+  require_golden("cuda_softmax.txt", text_of(p, {300, 1000}, {DType::float32}, {DType::float32}));
+}
+
+}  // namespace tessera::test
