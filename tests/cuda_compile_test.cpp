@@ -121,9 +121,9 @@ TEST_CASE("NVRTC compiles some kernels of op_cases for sm_80 and sm_90, without 
   CHECK(problems_of(some) == "");
 }
 
-/// Takes minutes: not part of a run without a filter.
+/// Takes minutes: ctest leaves it out.
 TEST_CASE("NVRTC compiles every kernel of op_cases for sm_80 and sm_90, without local memory",
-          "[.][nvrtc-all]") {
+          "[slow][nvrtc-all]") {
   const std::vector<std::string> texts = texts_of_cases();
   CHECK(texts.size() > 300);
   CHECK(problems_of(texts) == "");

@@ -162,6 +162,23 @@ __device__ __forceinline__ T reduce_threads(T x, T* shared) {
   return x;
 }
 
+/// The sum of x and those of the threads before, over the kThreads threads of a block (a power of
+/// two), which all call it; shared: of the block, kThreads numbers, that hold the threads' sums
+/// then.
+template <int kThreads, class T>
+__device__ __forceinline__ T scan_threads(T x, T* shared) {
+  const int t = static_cast<int>(threadIdx.x);
+  shared[t] = x;
+  __syncthreads();
+  for (int lanes = 1; lanes < kThreads; lanes *= 2) {
+    const T before = t >= lanes ? shared[t - lanes] : T(0);
+    __syncthreads();
+    if (t >= lanes) shared[t] = Sum::apply(before, shared[t]);
+    __syncthreads();
+  }
+  return shared[t];
+}
+
 /// An index of a gather or scatter as this rank sees it: n rows, of which [first, first + size) are
 /// here. kRule: 0 reports what is out of range, 1 leaves it out, 2 clamps it.
 template <int kRule>

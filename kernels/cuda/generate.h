@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/kernel.h"
@@ -15,9 +16,9 @@ namespace tessera::cuda {
 
 /// One 8-byte argument of a kernel.
 struct Word {
-  enum class Kind : uint8_t { out, in, scalars, fault, number } kind = Kind::number;
+  enum class Kind : uint8_t { out, in, scalars, fault, workspace, number } kind = Kind::number;
   int index = 0;       ///< of the operand
-  int64_t number = 0;  ///< Kind::number
+  int64_t number = 0;  ///< Kind::number; bytes of Kind::workspace
 };
 
 /// A kernel called `kName` with one struct of 8-byte words as its argument. The text is a
@@ -39,7 +40,26 @@ Source generate_reduce(const KernelArgs& args);
 /// "gather" and "scatter_add". step_number: what a Fault names.
 Source generate_gather(const KernelArgs& args, int64_t step_number);
 Source generate_scatter_add(const KernelArgs& args, int64_t step_number);
+/// "cumsum": sums of float32 and bfloat16 are kept in float64, as on the CPU.
+Source generate_cumsum(const KernelArgs& args);
+/// "arg_reduce".
+Source generate_arg_reduce(const KernelArgs& args);
+/// "top_k": lines of up to 4096 elements are sorted; of longer ones the best is looked for k times.
+Source generate_top_k(const KernelArgs& args);
+/// "window" and "fold".
+Source generate_window(const KernelArgs& args);
+Source generate_fold(const KernelArgs& args);
+/// "attention" and "attention_grad", where can_attend(): one kernel, or two that run in this order
+/// and share a workspace of attention_workspace() bytes.
+Source generate_attention(const KernelArgs& args);
+std::vector<Source> generate_attention_grad(const KernelArgs& args);
+bool can_attend(const Step& step);
+int64_t attention_workspace(const Step& step);
 /// "contract" by direct loops: integers, and what no matrix product can express.
 Source generate_contract(const KernelArgs& args);
+
+/// The generator of a kernel whose source depends on its operands alone, or null.
+using Generate = Source (*)(const KernelArgs& args);
+Generate find_generator(std::string_view kernel);
 
 }  // namespace tessera::cuda

@@ -108,17 +108,24 @@ Source generate_scatter_add(const KernelArgs& args, int64_t step_number) {
   const char* type = register_type(out.dtype);
   const std::string position = dims_text(positions, "i", "long long", 1);
   const std::string number = arguments.number(step_number + 1), fault = arguments.fault();
-  std::string body = "  auto target = [&](long long i) -> long long {\n" + position;
-  body += fmt::format(
-      "    const long long row = {};\n    return row < 0 ? -1 : {} + row * {};\n  }};\n",
-      row_text(dim, fmt::format("{}[{}]", index, offset_text(positions, 2, 1, true)), "i", number,
-               fault),
-      offset_text(positions, 0, 1, true), dim.stride);
+  // Only the block's own position reports what is wrong: the look-up of others stays small.
+  auto look_up = [&](const char* name, const Indexed& as) {
+    return fmt::format(
+        "  auto {} = [&](long long i) -> long long {{\n{}    const long long row = {};\n"
+        "    return row < 0 ? -1 : {} + row * {};\n  }};\n",
+        name, position,
+        row_text(as, fmt::format("{}[{}]", index, offset_text(positions, 2, 1, true)), "i", number,
+                 fault),
+        offset_text(positions, 0, 1, true), dim.stride);
+  };
+  Indexed silent = dim;
+  if (silent.rule == 0) silent.rule = 1;
+  std::string body = look_up("target", silent) + look_up("checked", dim);
   body += "  auto update = [&](long long i) -> long long {\n" + position;
   body += fmt::format("    return {};\n  }};\n", offset_text(positions, 1, 1, true));
   constexpr int kThreads = 128;
   body += fmt::format(
-      "  const long long mine = blockIdx.x, to = target(mine);\n  __shared__ int earlier;\n"
+      "  const long long mine = blockIdx.x, to = checked(mine);\n  __shared__ int earlier;\n"
       "  if (threadIdx.x == 0) earlier = 0;\n  __syncthreads();\n"
       "  for (long long i = threadIdx.x; to >= 0 && i < mine; i += {0}) {{\n"
       "    if (target(i) == to) earlier = 1;\n  }}\n  __syncthreads();\n"

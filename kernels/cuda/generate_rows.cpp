@@ -276,7 +276,8 @@ class Text {
   void emit_loop(int p, const std::string& loop, const std::string& vectors) {
     const int64_t width = walk_.width, steps = plan_.elements / width;
     body_ += fmt::format(
-        "#pragma unroll\n  for (int k = 0; k < {}; ++k) {{\n    const int e = (k * {} + lane) * "
+        "#pragma unroll\n  for (int k = 0; k < {}; ++k) {{\n    [[maybe_unused]] const int e = (k "
+        "* {} + lane) * "
         "{};\n",
         steps, plan_.threads, width);
     if (steps * plan_.threads * width != walk_.row_size())

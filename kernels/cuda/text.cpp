@@ -251,6 +251,10 @@ std::string Arguments::scalars() {
 
 std::string Arguments::fault() { return add(Word::Kind::fault, 0, 0, "Fault*", "fault"); }
 
+std::string Arguments::workspace(int64_t bytes, const char* type) {
+  return add(Word::Kind::workspace, 0, bytes, std::string(type) + "*", "workspace");
+}
+
 std::string Arguments::number(int64_t value) {
   return add(Word::Kind::number, 0, value, "long long", fmt::format("n{}", words_.size()));
 }
@@ -312,12 +316,12 @@ std::string offset_text(const cpu::Nest& nest, int operand, int64_t inner, bool 
   return text.empty() ? "0" : text;
 }
 
-std::string unit(const Arguments& arguments, int threads, const std::string& body) {
+std::string unit(const Arguments& arguments, int threads, const std::string& body,
+                 const std::string& before, const std::string& header) {
   return fmt::format(
-      "#include \"kernels/cuda/device.h\"\n\nusing namespace tessera;\nusing namespace "
-      "tessera::device;\n\n{}\nextern \"C\" __global__ void __launch_bounds__({}) {}(Args a) "
-      "{{\n{}}}\n",
-      arguments.declaration(), threads, kName, body);
+      "#include \"{}\"\n\nusing namespace tessera;\nusing namespace tessera::device;\n\n{}{}\n"
+      "extern \"C\" __global__ void __launch_bounds__({}) {}(Args a) {{\n{}}}\n",
+      header, before, arguments.declaration(), threads, kName, body);
 }
 
 }  // namespace tessera::cuda

@@ -35,6 +35,8 @@ class Arguments {
   /// Element 0 of the run-time scalars, or the faults' cell.
   std::string scalars();
   std::string fault();
+  /// The workspace of so many bytes, as elements of `type`.
+  std::string workspace(int64_t bytes, const char* type);
   /// A number that may differ between ranks.
   std::string number(int64_t value);
   /// Expression `e` of the step: a number, or arithmetic on a run-time scalar.
@@ -61,7 +63,9 @@ std::string offset_text(const cpu::Nest& nest, int operand, int64_t inner, bool 
 /// "int" where every index and offset of the nest fits, else "long long".
 const char* index_type(const cpu::Nest& nest);
 
-/// The whole translation unit.
-std::string unit(const Arguments& arguments, int threads, const std::string& body);
+/// The whole translation unit; `before` stands before the kernel.
+std::string unit(const Arguments& arguments, int threads, const std::string& body,
+                 const std::string& before = "",
+                 const std::string& header = "kernels/cuda/device.h");
 
 }  // namespace tessera::cuda

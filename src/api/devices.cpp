@@ -8,6 +8,7 @@
 #include "api/kernel_info.h"
 #include "base/env.h"
 #include "base/fail.h"
+#include "kernels/cuda/generate.h"
 #include "kernels/cuda/product.h"
 #include "runtime/cuda_api.h"
 #include "runtime/cuda_device.h"
@@ -92,13 +93,10 @@ std::unique_ptr<Device> make_device(const DeviceChoice& choice, bool threads, Co
   return std::make_unique<CudaDevice>(api, card, world, own_cards);
 }
 
-std::set<const Op*> composite_kernels(const DeviceChoice& choice) {
-  return choice.cuda ? std::set<const Op*>() : composite_kernels();
-}
-
 int64_t workspace_bytes(const DeviceChoice& choice, const Step& step, int threads) {
   if (!choice.cuda) return workspace_bytes(step, threads);
-  return step.kernel == "contract" ? cuda::plan_product(step).workspace : 0;
+  if (step.kernel == "contract") return cuda::plan_product(step).workspace;
+  return step.kernel == "attention_grad" ? cuda::attention_workspace(step) : 0;
 }
 
 }  // namespace tessera

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -10,8 +9,6 @@
 #include "tessera/cluster.h"
 
 namespace tessera {
-
-struct Op;
 
 /// A device as the user asks for it: "cpu"; "cuda"; "cuda:share", where several processes may use
 /// one card; or "auto": cuda if every rank has a card, else cpu.
@@ -33,8 +30,7 @@ void require_own_cards(const std::vector<std::string>& ids);
 /// over `world`.
 std::unique_ptr<Device> make_device(const DeviceChoice& choice, bool threads, Communicator& world);
 
-/// Composites that the device has a kernel for, and the workspace of a step, for lowering.
-std::set<const Op*> composite_kernels(const DeviceChoice& choice);
+/// The workspace of a step, for lowering.
 int64_t workspace_bytes(const DeviceChoice& choice, const Step& step, int threads);
 
 }  // namespace tessera

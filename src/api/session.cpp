@@ -200,7 +200,7 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   LowerOptions lowering{options.mesh,
                         options.layout,
                         std::move(seen.functions),
-                        composite_kernels(device),
+                        composite_kernels(),
                         [=](const Step& step) { return workspace_bytes(device, step, threads); },
                         {}};
   s.program = lower(graph, lowering);

@@ -145,6 +145,11 @@ CudaLaunch CudaDevice::make_launch(const cuda::Source& source, const KernelArgs&
         address = fault_;
         may_fault_ = true;
         break;
+      case cuda::Word::Kind::workspace:
+        check(args.workspace != nullptr, "[{}] has no workspace", args.step->origin.name);
+        address = args.workspace;
+        launch.writes.push_back({args.workspace, word.number});
+        break;
       case cuda::Word::Kind::number:
         break;
     }
@@ -170,10 +175,8 @@ std::unique_ptr<Kernel> CudaDevice::bind(const KernelArgs& args) {
   const std::string& kernel = args.step->kernel;
   const int64_t number = bound_++;
   auto launches = std::make_unique<Launches>(*this);
-  if (kernel == "pointwise" || kernel == "copy" || kernel == "fill") {
-    launches->add(make_launch(cuda::generate_pointwise(args), args));
-  } else if (kernel == "reduce") {
-    launches->add(make_launch(cuda::generate_reduce(args), args));
+  if (const cuda::Generate generate = cuda::find_generator(kernel)) {
+    launches->add(make_launch(generate(args), args));
   } else if (kernel == "gather") {
     launches->add(make_launch(cuda::generate_gather(args, number), args));
   } else if (kernel == "scatter_add") {
@@ -184,6 +187,11 @@ std::unique_ptr<Kernel> CudaDevice::bind(const KernelArgs& args) {
     launches->add(make_launch(cuda::generate_scatter_add(args, number), args));
   } else if (kernel == "contract") {
     return bind_product(args);
+  } else if (kernel == "attention" && cuda::can_attend(*args.step)) {
+    launches->add(make_launch(cuda::generate_attention(args), args));
+  } else if (kernel == "attention_grad" && cuda::can_attend(*args.step)) {
+    for (const cuda::Source& source : cuda::generate_attention_grad(args))
+      launches->add(make_launch(source, args));
   } else {
     return bind_on_host(*this, args);
   }

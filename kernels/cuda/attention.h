@@ -1,0 +1,305 @@
+// Attention and its gradient without stored scores (Dao et al. 2022), for generated kernels.
+//
+// A block of 256 threads owns kBlock rows: queries, or for the gradients of keys and values keys.
+// It walks the rows of the other side kBlock at a time, in order: scores of a block of rows with a
+// block of rows lie in shared memory, and each of the 256 / kBlock threads of a row keeps every
+// 256 / kBlock-th column of that row's sums in registers. Softmax is kept up as the greatest score
+// and the sum of exponentials so far. Every sum has one order and one writer.
+//
+// The gradient recomputes the scores twice: once by queries, which also leaves two numbers a row in
+// the workspace (the logarithm of the sum of exponentials, and the product of the result with its
+// gradient), and once by keys, which reads them.
+#pragma once
+
+#include "kernels/cuda/device.h"
+
+namespace tessera::device {
+
+constexpr int kAttentionThreads = 256;
+
+/// Positions by columns where they lie. Strides are elements.
+template <class T, long long kRow, long long kColumn>
+struct Positions {
+  T* data;
+  static constexpr bool kDenseRows = kColumn == 1;
+  __device__ __forceinline__ T& at(long long row, int column) const {
+    return data[row * kRow + column * kColumn];
+  }
+};
+
+/// Shared memory. C, a configuration, has Wide (the type of sums), kBlock, kWidth (columns),
+/// kLength and kMemory (queries and keys), kCausal, scale().
+template <class C>
+struct AttentionTile {
+  typename C::Wide x[C::kBlock][C::kWidth + 1];
+};
+template <class C>
+struct AttentionScores {
+  typename C::Wide x[C::kBlock][C::kBlock + 1];
+};
+
+/// A block of rows from `first` on; zeros from row `rows` on.
+template <class C, class M>
+__device__ __forceinline__ void load_tile(const M& from, long long first, long long rows,
+                                          AttentionTile<C>& to) {
+  for (int e = static_cast<int>(threadIdx.x); e < C::kBlock * C::kWidth; e += kAttentionThreads) {
+    const int row = M::kDenseRows ? e / C::kWidth : e % C::kBlock;
+    const int column = M::kDenseRows ? e % C::kWidth : e / C::kBlock;
+    to.x[row][column] = first + row < rows
+                            ? static_cast<typename C::Wide>(widen(from.at(first + row, column)))
+                            : typename C::Wide(0);
+  }
+}
+
+/// to[r][c] = sum_d a[r][d] b[c][d].
+template <class C>
+__device__ __forceinline__ void multiply_rows(const AttentionTile<C>& a, const AttentionTile<C>& b,
+                                              AttentionScores<C>& to) {
+  using W = typename C::Wide;
+  constexpr int kEach = C::kBlock * C::kBlock / kAttentionThreads;
+  constexpr int kRows = kEach > 0 ? kEach : 1, kApart = kAttentionThreads / C::kBlock;
+  const int row = static_cast<int>(threadIdx.x) / C::kBlock;
+  const int column = static_cast<int>(threadIdx.x) % C::kBlock;
+  if (row >= C::kBlock) return;
+  W sums[kRows] = {};
+#pragma unroll 8
+  for (int d = 0; d < C::kWidth; ++d) {
+    const W y = b.x[column][d];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) sums[i] = math::fma(a.x[row + i * kApart][d], y, sums[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) to.x[row + i * kApart][column] = sums[i];
+}
+
+/// The columns of one row that one thread keeps.
+template <class C>
+struct RowSums {
+  using W = typename C::Wide;
+  static constexpr int kThreads = kAttentionThreads / C::kBlock;  ///< of a row
+  static constexpr int kColumns = (C::kWidth + kThreads - 1) / kThreads;
+  W x[kColumns] = {};
+
+  static __device__ __forceinline__ int row() { return static_cast<int>(threadIdx.x) / kThreads; }
+  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % kThreads; }
+  static __device__ __forceinline__ int column(int i) { return lane() + i * kThreads; }
+  static __device__ __forceinline__ bool has(int i) {
+    return C::kWidth % kThreads == 0 || column(i) < C::kWidth;
+  }
+
+  /// Adds sum_c weights[row][c] values[c].
+  __device__ __forceinline__ void add(const AttentionScores<C>& weights,
+                                      const AttentionTile<C>& values) {
+#pragma unroll 4
+    for (int c = 0; c < C::kBlock; ++c) {
+      const W w = weights.x[row()][c];
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) {
+        if (has(i)) x[i] = math::fma(w, values.x[c][column(i)], x[i]);
+      }
+    }
+  }
+  __device__ __forceinline__ void scale(W by) {
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) x[i] *= by;
+  }
+  template <class M>
+  __device__ __forceinline__ void store(const M& to, long long first, long long rows) const {
+    if (first + row() >= rows) return;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+      if (has(i)) narrow(x[i], to.at(first + row(), column(i)));
+    }
+  }
+  template <class F>
+  static __device__ __forceinline__ W over_row(W value) {
+    return reduce_threads<F, kThreads>(value, static_cast<W*>(nullptr));
+  }
+};
+
+/// Keys that query `i` sees.
+template <class C>
+__device__ __forceinline__ long long keys_seen(long long i, long long first_query,
+                                               long long first_key) {
+  if (!C::kCausal) return C::kMemory;
+  const long long n = first_query + i + 1 - first_key;
+  return n < 0 ? 0 : n > C::kMemory ? C::kMemory : n;
+}
+
+/// The rows of queries that one block has: their softmax so far.
+template <class C>
+struct Softmax {
+  using W = typename C::Wide;
+  W greatest = Max::identity<W>(), total = W(0);
+
+  /// Turns a row's scores into weights relative to the greatest so far; the factor by which earlier
+  /// sums shrink.
+  __device__ __forceinline__ W add(AttentionScores<C>& scores, long long visible) {
+    using R = RowSums<C>;
+    W top = Max::identity<W>();
+    for (int c = R::lane(); c < C::kBlock; c += R::kThreads) {
+      if (c < visible) top = Max::apply(top, scores.x[R::row()][c] * C::scale());
+    }
+    top = Max::apply(greatest, R::template over_row<Max>(top));
+    const bool none = top == Max::identity<W>();
+    W sum = W(0);
+    for (int c = R::lane(); c < C::kBlock; c += R::kThreads) {
+      W& score = scores.x[R::row()][c];
+      score = c < visible && !none ? formula::Exp::apply(score * C::scale() - top) : W(0);
+      sum += score;
+    }
+    const W shrink = none ? W(1) : formula::Exp::apply(greatest - top);
+    total = total * shrink + R::template over_row<Sum>(sum);
+    greatest = top;
+    return shrink;
+  }
+};
+
+/// One block of queries: what `sums` and `softmax` are after all keys.
+template <class C, class K, class V>
+__device__ __forceinline__ void attend(long long first, long long first_query, long long first_key,
+                                       const K& k, const V& v, const AttentionTile<C>& queries,
+                                       AttentionTile<C>& other, AttentionScores<C>& scores,
+                                       RowSums<C>& sums, Softmax<C>& softmax) {
+  const long long seen = keys_seen<C>(first + RowSums<C>::row(), first_query, first_key);
+  const long long last = keys_seen<C>(first + C::kBlock - 1, first_query, first_key);
+  for (long long j = 0; j < last; j += C::kBlock) {
+    __syncthreads();
+    load_tile<C>(k, j, C::kMemory, other);
+    __syncthreads();
+    multiply_rows<C>(queries, other, scores);
+    __syncthreads();
+    load_tile<C>(v, j, C::kMemory, other);
+    const long long here = C::kMemory < seen ? C::kMemory : seen;
+    sums.scale(softmax.add(scores, here - j));
+    __syncthreads();
+    sums.add(scores, other);
+  }
+  const typename C::Wide total = softmax.total;
+  sums.scale(total > 0 || total != total ? 1 / total : typename C::Wide(0));
+}
+
+/// The result of one block of queries.
+template <class C, class Q, class K, class V, class O>
+__device__ __forceinline__ void attention(long long block, long long first_query,
+                                          long long first_key, const Q& q, const K& k, const V& v,
+                                          const O& out) {
+  __shared__ AttentionTile<C> queries, other;
+  __shared__ AttentionScores<C> scores;
+  const long long first = block * C::kBlock;
+  load_tile<C>(q, first, C::kLength, queries);
+  RowSums<C> sums;
+  Softmax<C> softmax;
+  attend<C>(first, first_query, first_key, k, v, queries, other, scores, sums, softmax);
+  sums.store(out, first, C::kLength);
+}
+
+/// The gradient of one block of queries, and its two numbers a row: stats[i], stats[apart + i].
+template <class C, class Q, class K, class V, class G, class D>
+__device__ __forceinline__ void attention_grad_queries(long long block, long long first_query,
+                                                       long long first_key, const Q& q, const K& k,
+                                                       const V& v, const G& g, const D& dq,
+                                                       typename C::Wide* stats, long long apart) {
+  using W = typename C::Wide;
+  using R = RowSums<C>;
+  __shared__ AttentionTile<C> queries, grads, other;
+  __shared__ AttentionScores<C> scores, back;
+  const long long first = block * C::kBlock, row = first + R::row();
+  load_tile<C>(q, first, C::kLength, queries);
+  load_tile<C>(g, first, C::kLength, grads);
+  R result, sums;
+  Softmax<C> softmax;
+  attend<C>(first, first_query, first_key, k, v, queries, other, scores, result, softmax);
+  W inner = W(0);
+#pragma unroll
+  for (int i = 0; i < R::kColumns; ++i) {
+    if (R::has(i)) inner = math::fma(result.x[i], grads.x[R::row()][R::column(i)], inner);
+  }
+  inner = R::template over_row<Sum>(inner);
+  const W logarithm = softmax.total == 0 ? -Max::identity<W>()
+                                         : softmax.greatest + formula::Log::apply(softmax.total);
+  if (R::lane() == 0 && row < C::kLength) {
+    stats[row] = logarithm;
+    stats[apart + row] = inner;
+  }
+  const long long seen = keys_seen<C>(row, first_query, first_key);
+  const long long last = keys_seen<C>(first + C::kBlock - 1, first_query, first_key);
+  for (long long j = 0; j < last; j += C::kBlock) {
+    __syncthreads();
+    load_tile<C>(v, j, C::kMemory, other);
+    __syncthreads();
+    multiply_rows<C>(grads, other, back);
+    __syncthreads();
+    load_tile<C>(k, j, C::kMemory, other);
+    __syncthreads();
+    multiply_rows<C>(queries, other, scores);
+    __syncthreads();
+    for (int c = R::lane(); c < C::kBlock; c += R::kThreads) {
+      W& score = scores.x[R::row()][c];
+      const W p = j + c < seen ? formula::Exp::apply(score * C::scale() - logarithm) : W(0);
+      score = p * (back.x[R::row()][c] - inner) * C::scale();
+    }
+    __syncthreads();
+    sums.add(scores, other);
+  }
+  sums.store(dq, first, C::kLength);
+}
+
+/// The queries that see one index of the keys, with the numbers of their rows.
+template <class Q, class G, class W>
+struct Queries {
+  Q q;
+  G g;
+  const W* stats;
+};
+
+/// The gradients of one block of keys and values; `of(s)`: the Queries of sharer s.
+template <class C, class K, class V, class Of, class DK, class DV>
+__device__ __forceinline__ void attention_grad_keys(long long block, long long first_query,
+                                                    long long first_key, const K& k, const V& v,
+                                                    long long sharers, const Of& of,
+                                                    long long apart, const DK& dk, const DV& dv) {
+  using W = typename C::Wide;
+  using R = RowSums<C>;
+  __shared__ AttentionTile<C> keys, values, other;
+  __shared__ AttentionScores<C> scores, back;
+  const long long first = block * C::kBlock;
+  load_tile<C>(k, first, C::kMemory, keys);
+  load_tile<C>(v, first, C::kMemory, values);
+  long long from = C::kCausal ? first + first_key - first_query : 0;
+  from = from < 0 ? 0 : from / C::kBlock * C::kBlock;
+  R key_sums, value_sums;
+  for (long long s = 0; s < sharers; ++s) {
+    const auto queries = of(s);
+    for (long long i = from; i < C::kLength; i += C::kBlock) {
+      __syncthreads();
+      load_tile<C>(queries.g, i, C::kLength, other);
+      __syncthreads();
+      multiply_rows<C>(values, other, back);
+      __syncthreads();
+      load_tile<C>(queries.q, i, C::kLength, other);
+      __syncthreads();
+      multiply_rows<C>(keys, other, scores);
+      __syncthreads();
+      for (int c = R::lane(); c < C::kBlock; c += R::kThreads) {
+        const long long query = i + c;
+        const bool sees =
+            query < C::kLength && first + R::row() < keys_seen<C>(query, first_query, first_key);
+        W &score = scores.x[R::row()][c], &gradient = back.x[R::row()][c];
+        const W p = sees ? formula::Exp::apply(score * C::scale() - queries.stats[query]) : W(0);
+        score = p;
+        gradient = sees ? p * (gradient - queries.stats[apart + query]) * C::scale() : W(0);
+      }
+      __syncthreads();
+      key_sums.add(back, other);
+      __syncthreads();
+      load_tile<C>(queries.g, i, C::kLength, other);
+      __syncthreads();
+      value_sums.add(scores, other);
+    }
+  }
+  key_sums.store(dk, first, C::kMemory);
+  value_sums.store(dv, first, C::kMemory);
+}
+
+}  // namespace tessera::device

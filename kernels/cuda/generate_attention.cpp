@@ -1,0 +1,191 @@
+// Instances of the kernels of kernels/cuda/attention.h for the sizes and strides of a step.
+#include <algorithm>
+
+#include "kernels/cuda/text.h"
+
+namespace tessera::cuda {
+
+namespace {
+
+constexpr int64_t kSharedBytes = 47 << 10;
+constexpr int kThreads = 256;
+
+int64_t wide_size(DType t) { return t == DType::float64 ? 8 : 4; }
+
+/// Rows of a block: as many as shared memory holds, at most 32; 0 if not even 8 fit.
+int64_t block_of(int64_t width, DType dtype) {
+  for (int64_t block = 32; block >= 8; block /= 2) {
+    if (wide_size(dtype) * (3 * block * (width + 1) + 2 * block * (block + 1)) <= kSharedBytes)
+      return block;
+  }
+  return 0;
+}
+
+class Text {
+ public:
+  explicit Text(const KernelArgs& args) : args_(args), arguments_(args) {
+    const Attrs& a = args.step->attrs;
+    length_dim_ = static_cast<size_t>(a.get<int64_t>("length"));
+    memory_dim_ = static_cast<size_t>(a.get<int64_t>("memory_length"));
+    key_dim_ = static_cast<size_t>(a.get<int64_t>("key_dim"));
+    length_ = args.in.at(0).sizes[length_dim_];
+    memory_ = args.in.at(1).sizes[memory_dim_];
+    width_ = args.in[0].sizes[key_dim_];
+    block_ = block_of(width_, args.in[0].dtype);
+    loops_.strides.resize(operands() + 1);  // the last one: the numbers of the rows
+    const std::vector<int64_t>& sizes = args.in[0].sizes;
+    int64_t place = length_;
+    for (size_t d = sizes.size(); d-- > 0;) {
+      if (d == length_dim_ || d == memory_dim_ || d == key_dim_) continue;
+      std::vector<int64_t> strides;
+      for (size_t x = 0; x < operands(); ++x) strides.push_back(operand(x).strides[d]);
+      strides.push_back(place);
+      place *= sizes[d];
+      dims_.push_back({sizes[d], strides});
+    }
+    std::reverse(dims_.begin(), dims_.end());
+    rows_ = place;
+    for (const auto& [size, strides] : dims_) loops_.add_dim(size, strides);
+    loops_.drop_ones();
+    loops_.merge();
+  }
+
+  Source forward() {
+    std::string body = by_block(length_, loops_);
+    body += fmt::format("  attention<C>(block, {}, {}, {}, {}, {}, {});\n", first_query(),
+                        first_key(), matrix(0), matrix(1), matrix(2), matrix(3));
+    return finish(body, length_, loops_);
+  }
+
+  Source by_queries() {
+    std::string body = by_block(length_, loops_);
+    const std::string stats = arguments_.workspace(attention_workspace(*args_.step), wide());
+    body += fmt::format(
+        "  attention_grad_queries<C>(block, {}, {}, {}, {}, {}, {}, {}, {} + {}, {}ll);\n",
+        first_query(), first_key(), matrix(0), matrix(1), matrix(2), matrix(3), matrix(4), stats,
+        offset_text(loops_, static_cast<int>(operands()), 1, true), rows_);
+    return finish(body, length_, loops_);
+  }
+
+  Source by_keys() {
+    cpu::Nest kept, shared;
+    kept.strides.resize(operands() + 1);
+    shared.strides.resize(operands() + 1);
+    for (const auto& [size, strides] : dims_) {
+      const bool is_shared = strides[5] == 0 && size > 1;
+      check(!is_shared || strides[6] == 0, "attention shares keys, but not values");
+      (is_shared ? shared : kept).add_dim(size, strides);
+    }
+    kept.drop_ones();
+    kept.merge();
+    shared.merge();
+    std::string body = by_block(memory_, kept);
+    const std::string stats = arguments_.workspace(attention_workspace(*args_.step), wide());
+    const int numbers = static_cast<int>(operands());
+    auto address = [&](const std::string& base, int x) {
+      return fmt::format("{} + ({}) + shared_at[{}]", base, offset_text(kept, x, 1, true),
+                         x == 0   ? 0
+                         : x == 3 ? 1
+                                  : 2);
+    };
+    body += fmt::format(
+        "  auto of = [&](long long s) {{\n    long long shared_at[3];\n    {{\n{}"
+        "      shared_at[0] = {};\n      shared_at[1] = {};\n      shared_at[2] = {};\n    }}\n",
+        dims_text(shared, "s", "long long", 1), offset_text(shared, 0, 1, true),
+        offset_text(shared, 3, 1, true), offset_text(shared, numbers, 1, true));
+    body += fmt::format("    return Queries<{}, {}, {}>{{{{{}}}, {{{}}}, {}}};\n  }};\n", type(0),
+                        type(3), wide(), address(arguments_.in(0), 0), address(arguments_.in(3), 3),
+                        address(stats, numbers));
+    body +=
+        fmt::format("  attention_grad_keys<C>(block, {}, {}, {}, {}, {}ll, of, {}ll, {}, {});\n",
+                    first_query(), first_key(), matrix(1, kept), matrix(2, kept), shared.elements(),
+                    rows_, matrix(5, kept), matrix(6, kept));
+    return finish(body, memory_, kept);
+  }
+
+ private:
+  size_t operands() const { return args_.in.size() + args_.out.size(); }
+  const TensorArg& operand(size_t x) const {
+    return x < args_.in.size() ? args_.in[x] : args_.out[x - args_.in.size()];
+  }
+  const char* wide() const { return args_.in[0].dtype == DType::float64 ? "double" : "float"; }
+  std::string first_query() { return arguments_.expr(0); }
+  std::string first_key() { return arguments_.expr(1); }
+
+  /// "Positions<const float, 64, 1>" of operand x: query, key, value, (gradient,) results.
+  std::string type(size_t x) const {
+    const bool backward = args_.out.size() > 1;
+    const bool is_query = x == 0 || x == 3 || (backward && x == 4);
+    const TensorArg& arg = operand(x);
+    return fmt::format("Positions<{}{}, {}ll, {}ll>", x < args_.in.size() ? "const " : "",
+                       memory_type(arg.dtype), arg.strides[is_query ? length_dim_ : memory_dim_],
+                       arg.strides[key_dim_]);
+  }
+  std::string matrix(size_t x) { return matrix(x, loops_); }
+  std::string matrix(size_t x, const cpu::Nest& nest) {
+    const size_t inputs = args_.in.size();
+    const std::string base = x < inputs ? arguments_.in(static_cast<int>(x))
+                                        : arguments_.out(static_cast<int>(x - inputs));
+    return fmt::format("{}{{{} + {}}}", type(x), base,
+                       offset_text(nest, static_cast<int>(x), 1, true));
+  }
+
+  int64_t blocks(int64_t rows) const { return (rows + block_ - 1) / block_; }
+  /// Late blocks of rows see more keys: they come first.
+  std::string by_block(int64_t rows, const cpu::Nest& nest) const {
+    return fmt::format(
+        "  const long long block = {0}ll - blockIdx.x % {1}ll;\n{2}", blocks(rows) - 1,
+        blocks(rows),
+        dims_text(nest, fmt::format("blockIdx.x / {}ll", blocks(rows)), "long long", 1));
+  }
+
+  Source finish(const std::string& body, int64_t rows, const cpu::Nest& nest) {
+    const Attrs& a = args_.step->attrs;
+    const std::string configuration = fmt::format(
+        "struct C {{\n  using Wide = {};\n  static constexpr int kBlock = {}, kWidth = {};\n"
+        "  static constexpr long long kLength = {}, kMemory = {};\n"
+        "  static constexpr bool kCausal = {};\n"
+        "  static __device__ __forceinline__ Wide scale() {{ return {}; }}\n}};\n",
+        wide(), block_, width_, length_, memory_, a.get<int64_t>("causal") != 0,
+        literal(args_.in[0].dtype == DType::float64 ? DType::float64 : DType::float32,
+                a.get<double>("scale")));
+    Source source;
+    source.text = unit(arguments_, kThreads, body, configuration, "kernels/cuda/attention.h");
+    source.words = arguments_.words();
+    source.threads = kThreads;
+    source.blocks = blocks(rows) * nest.elements();
+    return source;
+  }
+
+  const KernelArgs& args_;
+  Arguments arguments_;
+  size_t length_dim_ = 0, memory_dim_ = 0, key_dim_ = 0;
+  int64_t length_ = 0, memory_ = 0, width_ = 0, block_ = 0, rows_ = 0;
+  std::vector<std::pair<int64_t, std::vector<int64_t>>> dims_;
+  cpu::Nest loops_;
+};
+
+}  // namespace
+
+bool can_attend(const Step& step) {
+  const View& q = step.in.at(0);
+  return block_of(q.sizes[static_cast<size_t>(step.attrs.get<int64_t>("key_dim"))], q.dtype) > 0;
+}
+
+int64_t attention_workspace(const Step& step) {
+  if (step.out.size() < 2) return 0;
+  const View& q = step.in.at(0);
+  const auto key_dim = static_cast<size_t>(step.attrs.get<int64_t>("key_dim"));
+  const auto memory_dim = static_cast<size_t>(step.attrs.get<int64_t>("memory_length"));
+  int64_t rows = 1;
+  for (size_t d = 0; d < q.sizes.size(); ++d)
+    rows *= d == key_dim || d == memory_dim ? 1 : q.sizes[d];
+  return 2 * rows * wide_size(q.dtype);
+}
+
+Source generate_attention(const KernelArgs& args) { return Text(args).forward(); }
+std::vector<Source> generate_attention_grad(const KernelArgs& args) {
+  return {Text(args).by_queries(), Text(args).by_keys()};
+}
+
+}  // namespace tessera::cuda
