@@ -54,10 +54,12 @@ struct Random {
   }
 };
 
-/// clamp(constant + factor * scalar, low, high).
+/// clamp(floor((constant + factor * scalar) / divisor), low, high).
 __device__ __forceinline__ long long scalar_expr(long long constant, long long factor,
-                                                 long long scalar, long long low, long long high) {
-  const long long x = constant + factor * scalar;
+                                                 long long scalar, long long divisor, long long low,
+                                                 long long high) {
+  const long long sum = constant + factor * scalar;
+  const long long x = sum / divisor - (sum % divisor < 0 ? 1 : 0);
   return x < low ? low : x > high ? high : x;
 }
 

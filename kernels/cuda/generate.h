@@ -49,6 +49,8 @@ Source generate_top_k(const KernelArgs& args);
 /// "window" and "fold".
 Source generate_window(const KernelArgs& args);
 Source generate_fold(const KernelArgs& args);
+/// "conv".
+Source generate_conv(const KernelArgs& args);
 /// "attention" and "attention_grad", where can_attend(): one kernel, or two that run in this order
 /// and share a workspace of attention_workspace() bytes.
 Source generate_attention(const KernelArgs& args);

@@ -13,7 +13,7 @@ struct Related {
   int64_t pre, post, size, memory, out_size, out_memory, window_size, window_memory, stride,
       dilation, lo;
   bool wrap;
-  std::string begin = "0", out_begin = "0", window_begin = "0";  ///< of this rank's slices
+  std::string begin, out_begin, window_begin;  ///< of this rank's slices
 
   explicit Related(const KernelArgs& args) : arguments(args) {
     const Attrs& a = args.step->attrs;
@@ -29,7 +29,6 @@ struct Related {
     dilation = a.get<int64_t>("dilation");
     lo = a.get<int64_t>("lo");
     wrap = a.get<int64_t>("wrap") != 0;
-    if (args.step->exprs.empty()) return;
     begin = arguments.expr(0);
     out_begin = arguments.expr(1);
     window_begin = arguments.expr(2);

@@ -15,7 +15,7 @@ Generate find_generator(std::string_view kernel) {
       {"fill", generate_pointwise},      {"reduce", generate_reduce},
       {"cumsum", generate_cumsum},       {"arg_reduce", generate_arg_reduce},
       {"top_k", generate_top_k},         {"window", generate_window},
-      {"fold", generate_fold},
+      {"fold", generate_fold},           {"conv", generate_conv},
   };
   const auto it = std::find_if(std::begin(kTable), std::end(kTable),
                                [&](const Entry& e) { return e.name == kernel; });

@@ -264,12 +264,13 @@ std::string Arguments::expr(int e) {
   if (!x.depends_on_scalars()) return number(x.eval(args_.coordinates, args_.scalars));
   IntExpr fixed = x;
   fixed.scalar = -1;
+  fixed.divisor = 1;
   fixed.lo = std::numeric_limits<int64_t>::min();
   fixed.hi = std::numeric_limits<int64_t>::max();
   const std::string constant = number(fixed.eval(args_.coordinates, args_.scalars));
   const std::string factor = number(x.scalar_factor), low = number(x.lo), high = number(x.hi);
-  return fmt::format("scalar_expr({}, {}, {}[{}], {}, {})", constant, factor, scalars(), x.scalar,
-                     low, high);
+  return fmt::format("scalar_expr({}, {}, {}[{}], {}, {}, {})", constant, factor, scalars(),
+                     x.scalar, number(x.divisor), low, high);
 }
 
 std::string Arguments::declaration() const {
