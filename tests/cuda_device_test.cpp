@@ -91,6 +91,28 @@ TEST_CASE("contractions are right without a library of products", "[cuda][slow]"
   CHECK(card.products == 0);
 }
 
+/// These two need a card: ctest leaves them out, scripts/gpu_check runs them.
+TEST_CASE("every row of op_cases has the CPU's values on the card of this machine",
+          "[slow][card]") {
+  CHECK(compare_rows(op_cases(), DType::float32, 1e-4) == "");
+  CHECK(compare_rows(op_cases(), DType::float64, 1e-10) == "");
+}
+
+TEST_CASE("a gpt has the same bits twice on the card of this machine", "[slow][card]") {
+  Clusters clusters;
+  for (const char* axes : {"a:1", "a:2"}) {
+    const Mesh mesh = Mesh::parse(axes);
+    const auto run = [&] {
+      return train_small_gpt(clusters.of(mesh.size()), mesh, mesh.size() > 1 ? "batch:a" : "",
+                             DType::float32, 100, "cuda", 0.1);
+    };
+    const GptOutcome first = run(), second = run();
+    CHECK(first.losses == second.losses);
+    for (const auto& [name, array] : first.stored)
+      CHECK(array.bytes == second.stored.at(name).bytes);
+  }
+}
+
 TEST_CASE("a gpt trains alike on the CPU and on thread ranks that share an emulated card",
           "[cuda]") {
   Clusters clusters;
@@ -147,6 +169,30 @@ TEST_CASE("an error that a group of cards reports is thrown with the collective'
     train_small_gpt(clusters.of(2), Mesh::parse("a:2"), "batch:a", DType::float32, 1, "cuda");
   });
   clusters.drop(2);
+}
+
+TEST_CASE("a wait for cards that do not answer ends, and says where", "[cuda]") {
+  Cluster cluster = Cluster::threads(2);
+  cluster.set_timeout(0.3);
+  CudaEmulator cards(2);
+  cards.has_groups = true;
+  const WithEmulator here(cards);
+  Graph g;
+  const nn::Model model = nn::gpt(g, small_gpt(DType::float32));
+  CompileOptions options{
+      Mesh::parse("a:2"), Layout::parse("batch:a"), {{"loss", {model.loss}, false}}};
+  options.device = "cuda";
+  Session session(g, cluster, options);
+  feed_tokens(session, model, 0);
+  session.run("loss");
+  session.fetch(model.loss.name());
+  session.run("loss");
+  cards.stuck = true;
+  expect_error(
+      ErrorKind::comm,
+      {"on cuda:", "waited 0 s for collectives with other cards", "that ended is '", "(call "},
+      [&] { session.fetch(model.loss.name()); });
+  CHECK(cards.aborts > 0);
 }
 
 TEST_CASE("a whole training step of one rank is one graph", "[cuda]") {

@@ -1,6 +1,7 @@
 #include "cuda_emulator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -133,7 +134,31 @@ void CudaEmulator::record(CudaEvent e, CudaStream s) {
   event.recorded = true;
   event.clock = stream.clock;
   event.capture = stream.capture;
+  event.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   note(fmt::format("record e{} on s{}", event.number, stream.number));
+}
+
+bool CudaEmulator::passed(CudaEvent e) {
+  const std::lock_guard lock(mutex_);
+  const Event& event = *reinterpret_cast<Event*>(e);
+  check(event.recorded && event.capture == 0, "asked for e{}, which nobody recorded", event.number);
+  if (!stuck) raise(host_clock, event.clock);
+  return !stuck;
+}
+
+double CudaEmulator::seconds_between(CudaEvent first, CudaEvent second) {
+  const std::lock_guard lock(mutex_);
+  const Event &a = *reinterpret_cast<Event*>(first), &b = *reinterpret_cast<Event*>(second);
+  for (const Event* e : {&a, &b}) {
+    check(e->recorded && e->capture == 0, "the time of e{}, which nobody recorded", e->number);
+    for (const auto& [stream, at] : e->clock) {
+      const auto known = host_clock.find(stream);
+      check(known != host_clock.end() && known->second >= at,
+            "the time of e{}, which may not have come to pass", e->number);
+    }
+  }
+  return b.seconds - a.seconds;
 }
 
 void CudaEmulator::wait(CudaStream s, CudaEvent e) {

@@ -48,6 +48,9 @@ class CudaEmulator final : public CudaApi {
   CudaEvent make_event() override;
   void release(CudaEvent event) override;
   void record(CudaEvent event, CudaStream stream) override;
+  bool passed(CudaEvent event) override;
+  CudaEvent make_timer() override { return make_event(); }
+  double seconds_between(CudaEvent first, CudaEvent second) override;
   void wait(CudaStream stream, CudaEvent event) override;
   void to_device(void* to, const void* host, int64_t bytes, CudaStream stream) override;
   void to_host(void* host, const void* from, int64_t bytes, CudaStream stream) override;
@@ -77,7 +80,8 @@ class CudaEmulator final : public CudaApi {
   /// Groups: calls wait for the others on the host, which NCCL's do not.
   bool has_groups = false;
   std::atomic<int64_t> group_calls{0}, aborts{0};
-  std::string trouble_;  ///< what trouble() says
+  std::atomic<bool> stuck{false};  ///< nothing comes to pass any more
+  std::string trouble_;            ///< what trouble() says
 
  private:
   using Clock = std::map<int, int64_t>;  ///< stream -> number of its work
@@ -91,6 +95,7 @@ class CudaEmulator final : public CudaApi {
     bool recorded = false;
     Clock clock;
     int capture = 0;
+    double seconds = 0;  ///< by the host's clock, when it was recorded
   };
   struct Work {
     std::string name;

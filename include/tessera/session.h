@@ -14,6 +14,8 @@
 
 namespace tessera {
 
+class Trace;
+
 struct CompileOptions {
   Mesh mesh;
   Layout layout;
@@ -33,6 +35,8 @@ struct CompileOptions {
   std::function<void(const std::string& line)> print = {};
   /// Times every step of every run: see Session::profile().
   bool profile = false;
+  /// Records every step of every run there; outlives the Session.
+  Trace* trace = nullptr;
   /// Where the ranks compute: "cpu"; "cuda": each on a card, thread ranks on shared ones; the same
   /// with "cuda:share" for processes that share a card; "auto": cuda if every rank has a card. The
   /// same for all ranks. Throws unsupported, with the reason, where there is no card.

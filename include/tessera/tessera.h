@@ -13,3 +13,4 @@
 #include "tessera/ops.h"
 #include "tessera/optim.h"
 #include "tessera/session.h"
+#include "tessera/trace.h"

@@ -5,6 +5,7 @@
 #include "api/devices.h"
 #include "api/kernel_info.h"
 #include "api/observe.h"
+#include "api/recorder.h"
 #include "api/slices.h"
 #include "base/fail.h"
 #include "ir/source_ops.h"
@@ -216,9 +217,11 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   cluster.run([&](int rank, Communicator& world) {
     require_agreement(s.program, world);
     auto mine = make_device(device, cluster.local_ranks() == cluster.size(), world);
-    s.executors[rank] = std::make_unique<Executor>(
-        s.program, world.split(0, world.rank()), s.scalars.data(),
-        ExecutorOptions{threads, kLeastPartNs, options.profile}, std::move(mine));
+    s.executors[rank] =
+        std::make_unique<Executor>(s.program, world.split(0, world.rank()), s.scalars.data(),
+                                   ExecutorOptions{threads, kLeastPartNs, options.profile,
+                                                   recorder_of(options.trace, world.rank())},
+                                   std::move(mine));
   });
   if (!s.program.stored.empty()) s.run_function(s.program.function("init"));
 }

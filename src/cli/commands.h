@@ -17,7 +17,7 @@ struct Arguments {
   std::string model;               ///< a model's name or a TOML file
   std::vector<std::string> sets;   ///< key=value
   std::string data, mesh, layout;  ///< empty: the configuration's
-  std::string log, checkpoint, json, prompt, dump_dir, device = "cpu";
+  std::string log, checkpoint, json, prompt, dump_dir, device = "cpu", trace;
   std::vector<std::string> watch, dump;  ///< globs
   int64_t save_every = 0, keep = 3, tokens = 200, steps = -1, dump_every = 1, threads = -1;
   double timeout = 120, temperature = 0.8, tolerance = -1;

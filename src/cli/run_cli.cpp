@@ -72,6 +72,9 @@ void add_training(CLI::App* app, Arguments& a) {
       ->take_all();
   app->add_option("--dump-dir", a.dump_dir, "folder of --dump");
   app->add_option("--dump-every", a.dump_every, "steps between dumps (1)");
+  app->add_option(
+      "--trace", a.trace,
+      "write when each step ran on each rank to FILE, for Perfetto or chrome://tracing");
 }
 
 template <class Add>

@@ -8,6 +8,7 @@
 #include "cli/watch.h"
 #include "tessera/build_info.h"
 #include "tessera/checkpoint.h"
+#include "tessera/trace.h"
 
 namespace tessera::cli {
 
@@ -48,6 +49,7 @@ struct Training {
   Trainer trainer = {};
   std::unique_ptr<DataSource> source = {};
   std::unique_ptr<Batcher> batcher = {};
+  std::unique_ptr<Trace> trace = {};
   std::unique_ptr<Session> session = {};
   std::unique_ptr<Checkpoints> checkpoints = {};
   std::unique_ptr<Progress> progress = {};
@@ -70,6 +72,8 @@ void prepare(Training& t) {
       threads_of(t.job),   {t.trainer.model.loss.name(), t.trainer.minimized.gradient_norm.name()},
       t.watch.keep(),      [&t](const std::string& line) { t.progress->note(line); }};
   compile.device = t.job.device;
+  if (!t.args.trace.empty()) t.trace = std::make_unique<Trace>();
+  compile.trace = t.trace.get();
   t.session = std::make_unique<Session>(t.trainer.graph, t.cluster, compile);
 }
 
@@ -217,6 +221,7 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
   require(args.save_every >= 0, "--save-every {} is negative; 0 saves at the end only",
           args.save_every);
   require_place_for(args.json);
+  require_place_for(args.trace);
   Watch watch(args);
   Job job = resolve(args, models, false);
   Cluster cluster = make_cluster(job, args);
@@ -231,6 +236,7 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
   t.progress->record(head.dump());
   nlohmann::json report = train_steps(t, measured_peak(t.job.mesh, t.cluster, threads_of(t.job)));
   report.update(head);
+  if (t.trace) t.trace->write(t.cluster, args.trace);
   if (t.cluster.is_root()) write_report(args.json, report);
   return 0;
 }

@@ -120,6 +120,21 @@ CudaEvent DriverApi::make_event() {
   CHECKED(cuEventCreate)(&event, unsigned{CU_EVENT_DISABLE_TIMING});
   return reinterpret_cast<CudaEvent>(event);
 }
+bool DriverApi::passed(CudaEvent event) {
+  const CUresult state = driver_.cuEventQuery_(event_of(event));
+  if (state != CUDA_ERROR_NOT_READY) driver_.check(state, "cuEventQuery", __LINE__);
+  return state == CUDA_SUCCESS;
+}
+CudaEvent DriverApi::make_timer() {
+  CUevent event = nullptr;
+  CHECKED(cuEventCreate)(&event, unsigned{CU_EVENT_DEFAULT});
+  return reinterpret_cast<CudaEvent>(event);
+}
+double DriverApi::seconds_between(CudaEvent first, CudaEvent second) {
+  float ms = 0;
+  CHECKED(cuEventElapsedTime)(&ms, event_of(first), event_of(second));
+  return 1e-3 * static_cast<double>(ms);
+}
 void DriverApi::release(CudaEvent event) { CHECKED(cuEventDestroy)(event_of(event)); }
 void DriverApi::record(CudaEvent event, CudaStream stream) {
   CHECKED(cuEventRecord)(event_of(event), stream_of(stream));

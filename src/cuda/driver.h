@@ -45,7 +45,10 @@ class DriverApi final : public CudaApi {
   CudaEvent make_event() override;
   void release(CudaEvent event) override;
   void record(CudaEvent event, CudaStream stream) override;
+  CudaEvent make_timer() override;
+  double seconds_between(CudaEvent first, CudaEvent second) override;
   void wait(CudaStream stream, CudaEvent event) override;
+  bool passed(CudaEvent event) override;
   void to_device(void* to, const void* host, int64_t bytes, CudaStream stream) override;
   void to_host(void* host, const void* from, int64_t bytes, CudaStream stream) override;
   void clear(void* memory, int64_t bytes, CudaStream stream) override;

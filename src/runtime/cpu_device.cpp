@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "base/fail.h"
 #include "kernels/team.h"
@@ -37,6 +39,12 @@ class CpuDevice final : public Device {
   }
   void begin(const int64_t*, size_t) override {}
   int64_t settle(DataFault&) override { return -1; }
+  int mark(bool) override {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    marks_.push_back(std::chrono::duration<double>(now).count());
+    return static_cast<int>(marks_.size()) - 1;
+  }
+  std::vector<double> marks() override { return std::exchange(marks_, {}); }
   std::string why_not_captured(const Kernel&) const override { return "it runs on the CPU"; }
   std::string why_not_captured(const Operation&) const override { return "it runs on the CPU"; }
 
@@ -44,6 +52,7 @@ class CpuDevice final : public Device {
   Communicator& world_;
   Team team_;
   double least_part_ns_;
+  std::vector<double> marks_;
 };
 
 }  // namespace

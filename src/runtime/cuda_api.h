@@ -69,7 +69,7 @@ class CudaApi {
 
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* memory) = 0;
-  /// Pinned memory of the host.
+  /// Pinned memory of the host, which kernels may write.
   virtual void* allocate_host(int64_t bytes) = 0;
   virtual void release_host(void* memory) = 0;
 
@@ -79,7 +79,12 @@ class CudaApi {
   virtual CudaEvent make_event() = 0;
   virtual void release(CudaEvent event) = 0;
   virtual void record(CudaEvent event, CudaStream stream) = 0;
+  /// An event that keeps the time, and the seconds between two that have come to pass.
+  virtual CudaEvent make_timer() = 0;
+  virtual double seconds_between(CudaEvent first, CudaEvent second) = 0;
   virtual void wait(CudaStream stream, CudaEvent event) = 0;
+  /// Whether the place that was recorded last has come to pass: to wait for it with an end.
+  virtual bool passed(CudaEvent event) = 0;
 
   virtual void to_device(void* to, const void* host, int64_t bytes, CudaStream stream) = 0;
   virtual void to_host(void* host, const void* from, int64_t bytes, CudaStream stream) = 0;

@@ -90,6 +90,7 @@ class Grouped final : public Operation, public Enqueued {
       : device_(device), world_(world), group_(group), collectives_(collectives) {
     ready_ = device_.make_event();
     done_ = device_.make_event();
+    report_ = device_.make_report(collectives[0].site);
   }
   void start() override {
     CudaApi& api = device_.api();
@@ -107,6 +108,7 @@ class Grouped final : public Operation, public Enqueued {
       }
     }
     api.end_calls();
+    api.launch(report_, stream);
     api.record(done_, stream);
   }
   void wait() override {
@@ -133,6 +135,7 @@ class Grouped final : public Operation, public Enqueued {
   CudaGroup group_;
   std::vector<Collective> collectives_;
   CudaEvent ready_ = nullptr, done_ = nullptr;
+  CudaLaunch report_;
 };
 
 /// Peers of one process: kernels that read every peer's operand where it lies.

@@ -78,10 +78,13 @@ CudaDevice::CudaDevice(CudaApi& api, int card, Communicator& world, bool use_gro
 CudaDevice::~CudaDevice() {
   try {
     api_.use(card_);
-    for (const auto& [communicator, group] : groups_) api_.abort(group);
+    for (const auto& [communicator, group] : groups_) {
+      if (group != nullptr) api_.abort(group);
+    }
     for (CudaGraph graph : graphs_) api_.release(graph);
     for (CudaProduct product : products_) api_.release(product);
     for (CudaEvent event : events_) api_.release(event);
+    for (CudaEvent timer : timers_) api_.release(timer);
     for (void* memory : pinned_) api_.release_host(memory);
     api_.release(compute_);
     api_.release(transfers_);
@@ -241,17 +244,6 @@ std::unique_ptr<Kernel> CudaDevice::bind_product(const KernelArgs& args) {
   return kernel;
 }
 
-void CudaDevice::read(void* host, const void* device, int64_t bytes) {
-  api_.use(card_);
-  api_.to_host(host, device, bytes, compute_);
-  api_.synchronize(compute_);
-}
-
-void CudaDevice::write(void* device, const void* host, int64_t bytes) {
-  api_.use(card_);
-  api_.to_device(device, host, bytes, compute_);
-}
-
 /// The numbers are the arguments of a kernel that stores them: no memory of the host has to stay as
 /// it is until the card comes to it.
 void CudaDevice::send_scalars(const int64_t* scalars, size_t count) {
@@ -280,37 +272,6 @@ void CudaDevice::begin(const int64_t* scalars, size_t count) {
     return;
   sent_scalars_.assign(scalars, scalars + count);
   send_scalars(scalars, count);
-}
-
-int64_t CudaDevice::settle(DataFault& fault) {
-  device::Fault found{};
-  if (!may_fault_) {
-    api_.synchronize(compute_);
-    return -1;
-  }
-  read(&found, fault_, sizeof(found));
-  if (found.step == 0) return -1;
-  api_.clear(fault_, sizeof(found), compute_);
-  fault.set = true;
-  fault.message = fmt::format("index {} at position {} (row-major) is outside [0, {})", found.index,
-                              found.position, found.size);
-  return static_cast<int64_t>(found.step) - 1;
-}
-
-std::function<void()> CudaDevice::capture(const std::function<void()>& work) {
-  api_.begin_capture(compute_);
-  try {
-    work();
-  } catch (...) {
-    try {
-      api_.release(api_.end_capture(compute_));
-    } catch (const Error&) {  // lanes that were not joined: the first error is the one to report
-    }
-    throw;
-  }
-  const CudaGraph graph = api_.end_capture(compute_);
-  graphs_.push_back(graph);
-  return [this, graph] { api_.launch(graph, compute_); };
 }
 
 std::string CudaDevice::why_not_captured(const Kernel& kernel) const {

@@ -38,6 +38,8 @@ class CudaDevice final : public Device {
   void begin(const int64_t* scalars, size_t count) override;
   int64_t settle(DataFault& fault) override;
   bool may_fault() const override { return may_fault_; }
+  int mark(bool transfers) override;
+  std::vector<double> marks() override;
   std::function<void()> capture(const std::function<void()>& work) override;
   std::string why_not_captured(const Kernel& kernel) const override;
   std::string why_not_captured(const Operation& operation) const override;
@@ -50,6 +52,8 @@ class CudaDevice final : public Device {
   CudaLaunch make_launch(const cuda::Source& source, const KernelArgs& args);
   /// A dense or strided copy on the card.
   CudaLaunch make_copy(const TensorArg& from, const TensorArg& to);
+  /// Of a collective of groups: a launch after it that tells the host that it has ended.
+  CudaLaunch make_report(const CallSite& site);
   /// An event that lives as long as the device.
   CudaEvent make_event();
   void* pinned(int64_t bytes);
@@ -60,6 +64,8 @@ class CudaDevice final : public Device {
  private:
   std::unique_ptr<Kernel> bind_product(const KernelArgs& args);
   void send_scalars(const int64_t* scalars, size_t count);
+  void finish();
+  [[noreturn]] void give_up(const std::string& why);
 
   CudaApi& api_;
   int card_;
@@ -75,6 +81,12 @@ class CudaDevice final : public Device {
   std::vector<int64_t> sent_scalars_;
   device::Fault* fault_ = nullptr;  ///< on the card
   bool may_fault_ = false;
+  CudaEvent finished_ = nullptr;
+  int64_t* ended_ = nullptr;         ///< pinned: the number of the report that came last
+  std::vector<std::string> places_;  ///< of reports, by number
+  std::vector<CudaEvent> timers_;    ///< the first one is passed when `epoch_` is
+  size_t marks_ = 0;
+  double epoch_ = 0;
   int64_t bound_ = 0;
 };
 

@@ -47,6 +47,12 @@ class Device {
   /// True if kernels report faults at settle() only, and some bound kernel may.
   virtual bool may_fault() const { return false; }
 
+  /// Marks the present place of the compute lane, or of that of transfers: the number of the mark
+  /// since the last marks(), which waits for all and says when each was passed, in seconds since
+  /// 1970.
+  virtual int mark(bool transfers) = 0;
+  virtual std::vector<double> marks() = 0;
+
   /// Records what `work` enqueues and returns a function that enqueues it all again; or an empty
   /// one where the device has no such thing. `work` must not wait.
   virtual std::function<void()> capture(const std::function<void()>& work) {

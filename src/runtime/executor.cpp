@@ -230,7 +230,7 @@ void Executor::run_steps(std::vector<BoundStep>& steps, size_t first, size_t las
   for (size_t s = first; s < last; ++s) {
     BoundStep& bound = steps[s];
     const Clock::time_point start = options_.profile ? Clock::now() : Clock::time_point();
-    run_step(bound);
+    options_.record ? record_step(steps, s) : run_step(bound);
     if (options_.profile) {
       if (!device_->is_host()) throw_faults();
       bound.seconds += std::chrono::duration<double>(Clock::now() - start).count();
@@ -253,7 +253,7 @@ void Executor::run_regions(int function, size_t first, size_t last) {
     const Region& region = regions[r];
     if (region.first < first || region.last > last) continue;
     Replay& replay = replays_[function][r];
-    if (region.captured && !options_.profile && ++replay.runs >= 2) {
+    if (region.captured && !options_.profile && !options_.record && ++replay.runs >= 2) {
       if (!replay.launch) {
         replay.launch =
             device_->capture([&] { run_steps(steps, region.first, region.last, false); });
@@ -265,6 +265,36 @@ void Executor::run_regions(int function, size_t first, size_t last) {
     }
     run_steps(steps, region.first, region.last, false);
   }
+}
+
+/// A collective is one span, in the lane of transfers, from its start to the end of its wait, where
+/// the compute lane waits for it in a span of its own.
+void Executor::record_step(std::vector<BoundStep>& steps, size_t s) {
+  BoundStep& bound = steps[s];
+  if (bound.step->kind == StepKind::collective) {
+    if (bound.operation != nullptr) bound.mark = device_->mark(true);
+    return run_step(bound);
+  }
+  const Step* shown = bound.step;
+  const int begin = device_->mark(false);
+  run_step(bound);
+  for (BoundStep& start : steps) {
+    if (bound.step->kind != StepKind::wait || start.operation != bound.operation ||
+        &start == &bound)
+      continue;
+    shown = start.step;
+    marked_.push_back({shown, true, start.mark, device_->mark(true)});
+  }
+  marked_.push_back({shown, false, begin, device_->mark(false)});
+}
+
+void Executor::give_spans() {
+  const std::vector<double> times = device_->marks();
+  for (const Marked& m : marked_) {
+    const double begin = times.at(static_cast<size_t>(m.begin));
+    options_.record({m.step, m.is_transfer, begin, times.at(static_cast<size_t>(m.end)) - begin});
+  }
+  marked_.clear();
 }
 
 /// What kernels of a device found since the last time.
@@ -310,6 +340,7 @@ void Executor::run(int function, const std::vector<int>& guards,
            program_.ports[port].name);
     }
     if (stores < steps.size()) part(stores, steps.size());
+    if (options_.record) give_spans();
   } catch (const Error& e) {
     world_->fail(e.what());
     throw;

@@ -14,10 +14,19 @@
 
 namespace tessera {
 
+/// One step of a run: see Trace::Event.
+struct StepSpan {
+  const Step* step = nullptr;  ///< of a wait, the collective that it ends
+  bool is_transfer = false;
+  double begin = 0, seconds = 0;
+};
+
 struct ExecutorOptions {
   int threads = 1;                      ///< that share the kernels of this rank
   double least_part_ns = kLeastPartNs;  ///< steps are not cut into smaller parts
   bool profile = false;                 ///< run() adds up the time of every step
+  /// Called for every step after a run, from the thread that runs.
+  std::function<void(const StepSpan&)> record = {};
 };
 
 class Executor {
@@ -54,6 +63,7 @@ class Executor {
     Operation* operation = nullptr;  ///< of a wait, and of the first collective of its number
     double seconds = 0;              ///< if profiled
     int64_t runs = 0;
+    int mark = 0;  ///< of a collective: the start that its wait ends
   };
   void* address(const View& view) const;
   Communicator& group(const std::vector<int>& axes);
@@ -64,6 +74,8 @@ class Executor {
   void run_regions(int function, size_t first, size_t last);
   void find_captures();
   void throw_faults();
+  void record_step(std::vector<BoundStep>& steps, size_t s);
+  void give_spans();
   bool is_finite(const Port& port) const;
   void examine_result(const Step& step) const;
   Collective describe(const Step& step);
@@ -88,6 +100,12 @@ class Executor {
   std::vector<std::vector<Replay>> replays_;  ///< of each region
   std::vector<const Step*> bound_;            ///< in the order of Device::bind()
   DataFault fault_;
+  struct Marked {
+    const Step* step;
+    bool is_transfer;
+    int begin, end;
+  };
+  std::vector<Marked> marked_;  ///< if recorded: of this run
 };
 
 }  // namespace tessera

@@ -1,0 +1,121 @@
+// What the CUDA device tells the host, and when: copies back, faults, times, and waits that end.
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/fail.h"
+#include "runtime/cuda_device.h"
+
+namespace tessera {
+
+void CudaDevice::read(void* host, const void* device, int64_t bytes) {
+  api_.use(card_);
+  if (!groups_.empty()) finish();
+  api_.to_host(host, device, bytes, compute_);
+  api_.synchronize(compute_);
+}
+
+/// Waits for the compute lane. Where other ranks take part in what it does, no longer than the
+/// ranks' time-out: a peer that died leaves a group's call without an end.
+void CudaDevice::finish() {
+  if (groups_.empty()) return api_.synchronize(compute_);
+  if (finished_ == nullptr) finished_ = make_event();
+  api_.record(finished_, compute_);
+  const auto start = std::chrono::steady_clock::now();
+  while (!api_.passed(finished_)) {
+    for (const auto& [communicator, group] : groups_) {
+      const std::string trouble = group == nullptr ? "" : api_.trouble(group);
+      if (!trouble.empty()) give_up(trouble);
+    }
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    if (waited.count() > world_.timeout())
+      give_up(fmt::format("waited {:.0f} s for collectives with other cards", waited.count()));
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+void CudaDevice::give_up(const std::string& why) {
+  for (auto& [communicator, group] : groups_) {
+    if (group != nullptr) api_.abort(std::exchange(group, nullptr));
+  }
+  const auto ended = static_cast<size_t>(*static_cast<volatile int64_t*>(ended_));
+  tessera::fail(ErrorKind::comm, "rank {} on {}: {}; the last collective that ended is {}",
+                world_.rank(), name(), why, ended == 0 ? "none" : places_.at(ended - 1));
+}
+
+CudaLaunch CudaDevice::make_report(const CallSite& site) {
+  if (ended_ == nullptr) {
+    ended_ = static_cast<int64_t*>(pinned(sizeof(int64_t)));
+    *ended_ = 0;
+  }
+  places_.push_back(fmt::format("'{}' (call {})", site.text, site.number));
+  CudaLaunch launch;
+  launch.kernel = api_.load(
+      fmt::format("struct Args {{\n  long long* to;\n  long long number;\n}};\nextern \"C\" "
+                  "__global__ void {}(Args a) {{\n  *a.to = a.number;\n}}\n",
+                  cuda::kName));
+  launch.blocks = launch.threads = 1;
+  launch.words = {reinterpret_cast<uint64_t>(ended_), places_.size()};
+  return launch;
+}
+
+void CudaDevice::write(void* device, const void* host, int64_t bytes) {
+  api_.use(card_);
+  api_.to_device(device, host, bytes, compute_);
+}
+
+int64_t CudaDevice::settle(DataFault& fault) {
+  device::Fault found{};
+  if (!may_fault_) {
+    finish();
+    return -1;
+  }
+  read(&found, fault_, sizeof(found));
+  if (found.step == 0) return -1;
+  api_.clear(fault_, sizeof(found), compute_);
+  fault.set = true;
+  fault.message = fmt::format("index {} at position {} (row-major) is outside [0, {})", found.index,
+                              found.position, found.size);
+  return static_cast<int64_t>(found.step) - 1;
+}
+
+int CudaDevice::mark(bool transfers) {
+  if (timers_.empty()) {
+    timers_.push_back(api_.make_timer());
+    api_.record(timers_[0], compute_);
+    api_.synchronize(compute_);
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    epoch_ = std::chrono::duration<double>(now).count();
+  }
+  if (++marks_ >= timers_.size()) timers_.push_back(api_.make_timer());
+  api_.record(timers_[marks_], transfers ? transfers_ : compute_);
+  return static_cast<int>(marks_) - 1;
+}
+
+std::vector<double> CudaDevice::marks() {
+  api_.synchronize(compute_);
+  api_.synchronize(transfers_);
+  std::vector<double> times;
+  for (size_t m = 1; m <= marks_; ++m)
+    times.push_back(epoch_ + api_.seconds_between(timers_[0], timers_[m]));
+  marks_ = 0;
+  return times;
+}
+
+std::function<void()> CudaDevice::capture(const std::function<void()>& work) {
+  api_.begin_capture(compute_);
+  try {
+    work();
+  } catch (...) {
+    try {
+      api_.release(api_.end_capture(compute_));
+    } catch (const Error&) {  // lanes that were not joined: the first error is the one to report
+    }
+    throw;
+  }
+  const CudaGraph graph = api_.end_capture(compute_);
+  graphs_.push_back(graph);
+  return [this, graph] { api_.launch(graph, compute_); };
+}
+
+}  // namespace tessera
