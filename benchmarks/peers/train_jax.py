@@ -1,20 +1,24 @@
-"""The training step of train_step.cpp in JAX (XLA on the CPU): same shapes, AdamW, random tokens. One line of JSON."""
+"""The training step of train_step.cpp in JAX: same shapes, AdamW, random tokens. One line of JSON."""
 import argparse, json, os, statistics, time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--steps", type=int, default=20)
 parser.add_argument("--dtype", default="float32")
+parser.add_argument("--device", default="cpu")
+parser.add_argument("--shape", type=json.loads, default={}, help="JSON of layers, d_model, heads, length, batch, vocab")
 args = parser.parse_args()
-cores = sorted(os.sched_getaffinity(0))[: args.threads]
-os.sched_setaffinity(0, cores)  # XLA makes one thread for each core it may use
-os.environ["JAX_PLATFORMS"] = "cpu"
+if args.device == "cpu":
+    cores = sorted(os.sched_getaffinity(0))[: args.threads]
+    os.sched_setaffinity(0, cores)  # XLA makes one thread for each core it may use
+os.environ["JAX_PLATFORMS"] = args.device
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-LAYERS, D, HEADS, T, B, V = 4, 256, 8, 128, 8, 256
+shape = {"layers": 4, "d_model": 256, "heads": 8, "length": 128, "batch": 8, "vocab": 256, **args.shape}
+LAYERS, D, HEADS, T, B, V = (shape[k] for k in ("layers", "d_model", "heads", "length", "batch", "vocab"))
 ACT = jnp.bfloat16 if args.dtype == "bfloat16" else jnp.float32
 rng = np.random.default_rng(1)
 

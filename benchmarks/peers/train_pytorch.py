@@ -9,6 +9,8 @@ parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--steps", type=int, default=20)
 parser.add_argument("--dtype", default="float32")
 parser.add_argument("--compile", action="store_true")
+parser.add_argument("--device", default="cpu")
+parser.add_argument("--shape", type=json.loads, default={}, help="JSON of layers, d_model, heads, length, batch, vocab")
 args = parser.parse_args()
 
 import torch
@@ -16,7 +18,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 torch.set_num_threads(args.threads)
-LAYERS, D, HEADS, T, B, V = 4, 256, 8, 128, 8, 256
+shape = {"layers": 4, "d_model": 256, "heads": 8, "length": 128, "batch": 8, "vocab": 256, **args.shape}
+LAYERS, D, HEADS, T, B, V = (shape[k] for k in ("layers", "d_model", "heads", "length", "batch", "vocab"))
 
 
 class Block(nn.Module):
@@ -46,13 +49,14 @@ class Gpt(nn.Module):
 
 
 torch.manual_seed(1)
+torch.set_default_device(args.device)
 model = Gpt()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0, fused=True)
 x, y = torch.randint(0, V, (B, T)), torch.randint(0, V, (B, T))
 
 
 def loss_of(x, y):
-    with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype == "bfloat16"):
+    with torch.autocast(args.device, torch.bfloat16, enabled=args.dtype == "bfloat16"):
         return model(x, y)
 
 
