@@ -12,7 +12,7 @@ class Report:
         self.end = time.monotonic() + self.seconds
 
     def note(self, part, what, outcome, figure=""):
-        self.rows.append((part, what, outcome, figure))
+        self.rows.append((part, what, outcome, figure.replace("|", "/")))
         print(f"{part:<8} {what:<58} {outcome:<8} {figure}", flush=True)
 
     def run(self, part, what, command, env=None, fails=False):
@@ -33,8 +33,9 @@ class Report:
             text, code = str(error), "absent"
         log.write_text(" ".join(map(str, command)) + "\n" + text)
         if code in ("absent", "time") or (code != 0) != fails:
-            last = (text.strip().splitlines() or ["no output"])[-1][:100]
-            self.note(part, what, "absent" if code == "absent" else "FAILED", f"{code}: {last} ({log.name})")
+            said = [line for line in text.splitlines() if line.strip(" -=")] or ["no output"]
+            said = next((line for line in said if "error" in line.lower()), said[-1])[:120]
+            self.note(part, what, "absent" if code == "absent" else "FAILED", f"{code}: {said} ({log.name})")
             return None
         return text, time.monotonic() - start
 
