@@ -67,6 +67,39 @@ TEST_CASE("pointwise errors", "[errors]") {
                [&] { random_uniform(m.g, {kA}, 1, 0); });
 }
 
+TEST_CASE("fft and windows errors", "[errors]") {
+  Inputs m;
+  expect_usage({"[fft] the operand is int32; it must be floating", kHere}, [&] {
+    fft({m.ids, Tensor()}, "a");
+  });
+  expect_usage({"[fft]", "no dim 'q'", kHere}, [&] { fft({m.x, Tensor()}, "q"); });
+  expect_usage({"[fft] the parts are float32 [a=4, b=6] and float32 [b=6, c=3]; they must agree"},
+               [&] {
+                 fft({m.x, m.y}, "b");
+               });
+  Tensor tail = m.g.input("tail", {Dim::bounded("t", 8)}, DType::float32);
+  expect_usage({"[fft] dim 't' is bounded; a transform needs a fixed size"}, [&] {
+    fft({tail, Tensor()}, "t");
+  });
+  expect_usage({"[windows] x has a dim 'b' already", kHere},
+               [&] { windows(m.x, "a", Dim("b", 2)); });
+  expect_usage({"[windows] a window of 5 does not fit into dim 'a' of size 4", kHere},
+               [&] { windows(m.x, "a", Dim("w", 5)); });
+  expect_usage({"[windows] padding of -1 and 0 around dim 'a'; neither is negative"}, [&] {
+    windows(m.x, "a", Dim("w", 2), {1, 1, -1});
+  });
+}
+
+TEST_CASE("halo_exchange errors", "[errors]") {
+  Inputs m;
+  expect_usage({"[halo_exchange] -1 before and 2 after dim 'b'; neither is negative", kHere},
+               [&] { halo_exchange(m.x, "a", "b", -1, 2); });
+  expect_usage({"[halo_exchange] dim 'a' is both the blocks and what is in one", kHere},
+               [&] { halo_exchange(m.x, "a", "a", 1, 2); });
+  expect_usage({"[halo_exchange]", "no dim 'q'", kHere},
+               [&] { halo_exchange(m.x, "q", "b", 1, 2); });
+}
+
 TEST_CASE("reduction errors", "[errors]") {
   Inputs m;
   expect_usage({"[reduce_sum]", "'q' is not in [a=4, b=6]", kHere}, [&] { reduce_sum(m.x, "q"); });

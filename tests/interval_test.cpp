@@ -92,6 +92,24 @@ TEST_CASE("a running sum along a split dim sends one element a slice", "[interva
   REQUIRE(moved.size() == 1);
   CHECK(moved[0].kind == "all_gather");
   CHECK(moved[0].bytes == 3 * kRow);
+  CHECK(moved[0].rule == "height:p");
+}
+
+TEST_CASE("of a split dim the largest of each slice travel, not the dim", "[interval]") {
+  // Of 16 rows in four slices, the candidates of each slice: values, and where they were.
+  auto bytes = [](const Make& make) {
+    int64_t sum = 0;
+    for (const CollectiveReport& c : moves("p:4", "height:p", make)) {
+      CHECK(c.kind == "all_gather");
+      CHECK(c.rule == "height:p");
+      sum += c.bytes;
+    }
+    return sum;
+  };
+  CHECK(bytes([](Tensor x) { return argmax(x, "height"); }) == 2 * 3 * kRow);
+  CHECK(bytes([](Tensor x) { return top_k(x, "height", Dim("k", 1)).indices; }) == 2 * 3 * kRow);
+  // Two from each slice are as much as all with their indices: the dim is gathered.
+  CHECK(bytes([](Tensor x) { return top_k(x, "height", Dim("k", 2)).values; }) == 3 * 4 * kRow);
 }
 
 TEST_CASE("a merge with padding sends what is elsewhere", "[interval]") {

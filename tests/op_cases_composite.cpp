@@ -199,6 +199,28 @@ void add_attention(std::vector<OpCase>& rows) {
   rows.push_back(random);
 }
 
+void add_regions(std::vector<OpCase>& rows) {
+  const CaseInput x = real("x", {a, b}), y = real("y", {b, c});
+  rows.push_back({"recompute", {x, y}, {"a", "b", "c"}, [](Graph& g, const Tensors& in) -> Tensors {
+                    return recompute(g, [&]() -> Tensors {
+                      Tensor z = softmax(einsum({exp(in[0]), in[1]}, {a, c}), "c");
+                      return {sin(z * z), recompute(g, [&]() -> Tensors { return {exp(z)}; })[0]};
+                    });
+                  }});
+  rows.push_back(
+      {"custom_gradient", {x, y}, {"a", "b", "c"}, [](Graph&, const Tensors& in) -> Tensors {
+         return custom_gradient(
+             in,
+             [](const Tensors& x) -> Tensors {
+               return {einsum({exp(x[0]), x[1]}, {a, c})};
+             },
+             [](const Tensors& x, const Tensors&, const Tensors& grads) -> Tensors {
+               return {exp(x[0]) * einsum({grads[0], x[1]}, {a, b}),
+                       einsum({exp(x[0]), grads[0]}, {b, c})};
+             });
+       }});
+}
+
 }  // namespace
 
 std::vector<OpCase> composite_cases() {
@@ -207,6 +229,7 @@ std::vector<OpCase> composite_cases() {
   add_norms(rows);
   add_losses(rows);
   add_attention(rows);
+  add_regions(rows);
   return rows;
 }
 

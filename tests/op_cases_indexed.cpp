@@ -86,6 +86,12 @@ std::vector<OpCase> indexed_cases() {
                   [](Graph&, const Tensors& x) -> Tensors {
                     return {log(scatter_add(x[0], exp(x[1]), {n, b}, "n") + 1.0)};
                   }});
+  rows.push_back({"scatter",
+                  {real("x", {b, n, a}), integers("i", {c, a}, 0, 6), real("u", {a, c, b})},
+                  {"a", "b", "c", "n"},
+                  [](Graph&, const Tensors& x) -> Tensors {
+                    return {scatter(exp(x[0]), x[1], sin(x[2]), "n")};
+                  }});
   rows.push_back(one_hots("one_hot", integers("i", {a, b}, 0, 6), 1, 0, DType::float32));
   rows.push_back(one_hots("one_hot_on_off", integers("i", {a, b}, -2, 8, DType::int64), 0.9, -0.1,
                           DType::float64));

@@ -31,6 +31,17 @@ void add_slices(std::vector<OpCase>& rows) {
             shift(t[0], "c", 9, true)};
   }));
   const CaseInput at = integers("i", {a}, -2, 8), single = integers("j", {}, -2, 8);
+  rows.push_back(row("windows", {x}, splits, [](const Tensors& t) -> Tensors {
+    return {windows(exp(t[0]), "n", Dim("w", 3), {2, 2, 1, 3, 0.5}),
+            windows(t[0], "c", Dim("w", 2))};
+  }));
+  const CaseInput blocks = real("x", {a, Dim("blocks", 5), Dim("block", 3)});
+  rows.push_back(
+      row("halo_exchange", {blocks}, {"a", "blocks", "block"}, [](const Tensors& t) -> Tensors {
+        return {halo_exchange(exp(t[0]), "blocks", "block", 1, 2),
+                halo_exchange(t[0], "blocks", "block", 4, 7),
+                halo_exchange(t[0], "blocks", "block", 5, 0, true)};
+      }));
   rows.push_back(row("dynamic_shift", {x, at, single}, splits, [](const Tensors& t) -> Tensors {
     return {dynamic_shift(exp(t[0]), t[1], "n"), dynamic_shift(t[0], t[2], "n", true)};
   }));
@@ -77,6 +88,19 @@ void add_order(std::vector<OpCase>& rows) {
     const TopK last = top_k(t[0], "c", Dim("k", 2)), middle = top_k(exp(t[0]), "n", Dim("k", 3));
     return {last.values, last.indices, middle.values, middle.indices};
   }));
+  // More elements than a few of each slice: what travels are those.
+  const CaseInput wide = real("x", {a, Dim("n", 29)}, -4, -1);
+  rows.push_back(row("top_of_slices", {wide}, splits, [](const Tensors& t) -> Tensors {
+    const TopK few = top_k(t[0], "n", Dim("k", 3)), one = top_1(exp(t[0]), "n");
+    return {few.values,  few.indices,       one.values,
+            one.indices, argmax(t[0], "n"), nth_smallest(t[0], "n", 1)};
+  }));
+  rows.push_back(row("top_of_slices_ties",
+                     {integers("x", {a, Dim("n", 29)}, -3, -2, DType::float32)}, {"a", "n"},
+                     [](const Tensors& t) -> Tensors {
+                       return {top_k(t[0], "n", Dim("k", 4)).indices, argmax(t[0], "n"),
+                               top_k(cast(t[0], DType::int32), "n", Dim("k", 4)).values};
+                     }));
   rows.push_back(row("sort", {x}, splits, [](const Tensors& t) -> Tensors {
     return {sort(t[0], "n"), sort(exp(t[0]), "a", true), argsort(t[0], "n"),
             argsort(t[0], "c", true)};

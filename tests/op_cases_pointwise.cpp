@@ -95,7 +95,9 @@ void add_unary(std::vector<OpCase>& rows) {
                   {constant_of(integers("x", {a, b}, -1, 1, DType::float32)),
                    constant_of(integers("y", {b}, 0, 1, DType::float32))},
                   {"a", "b"},
-                  [](Graph&, const Tensors& in) -> Tensors { return {is_finite(in[0] / in[1])}; }});
+                  [](Graph&, const Tensors& in) -> Tensors {
+                    return {is_finite(in[0] / in[1]), is_nan(in[0] / in[1]), is_inf(in[0] / in[1])};
+                  }});
   rows.push_back({"neg_int",
                   {integers("x", {a, b}, -5, 5)},
                   {"a", "b"},
@@ -180,6 +182,7 @@ void add_binary(std::vector<OpCase>& rows) {
                           constant_of(real("y", {b}, 0, 2))));
   }
   rows.push_back(binary("logical_and", logical_and, flags("x", {a, b}), flags("y", {b})));
+  rows.push_back(binary("logical_xor", logical_xor, flags("x", {a, b}), flags("y", {b})));
   rows.push_back(binary("logical_or", logical_or, flags("x", {b}), flags("y", {a, b})));
 }
 

@@ -167,6 +167,33 @@ void add_means(std::vector<OpCase>& rows) {
   rows.push_back(fixed);
 }
 
+/// The real part by the definition, and what comes back from it.
+OpCase transform(const std::string& name, int64_t size) {
+  const Dim along("n", size);
+  OpCase row{name,
+             {real("re", {a, along, d}), real("im", {a, along, d})},
+             {"a", "n", "d"},
+             [](Graph&, const Tensors& x) -> Tensors {
+               const Complex y = fft({x[0], x[1]}, "n"), back = fft(y, "n", true);
+               const Complex of_real = fft({exp(x[0]), Tensor()}, "n");
+               return {y.re, y.im, back.re, back.im, of_real.im};
+             }};
+  row.expect = [=](const std::vector<Whole>& x) {
+    Whole y = x[0];
+    each_index({5, size, 3}, [&](const std::vector<int64_t>& i) {
+      double sum = 0;
+      for (int64_t j = 0; j < size; ++j) {
+        const double angle = -2 * 3.14159265358979323846 * double(i[1] * j % size) / double(size);
+        const size_t from = static_cast<size_t>((i[0] * size + j) * 3 + i[2]);
+        sum += x[0].data[from] * std::cos(angle) - x[1].data[from] * std::sin(angle);
+      }
+      y.data[static_cast<size_t>((i[0] * size + i[1]) * 3 + i[2])] = sum;
+    });
+    return y;
+  };
+  return row;
+}
+
 }  // namespace
 
 std::vector<OpCase> product_cases() {
@@ -174,6 +201,8 @@ std::vector<OpCase> product_cases() {
   add_products(rows);
   add_reductions(rows);
   add_means(rows);
+  rows.push_back(transform("fft", 7));
+  rows.push_back(transform("fft_of_factors", 40));
   return rows;
 }
 

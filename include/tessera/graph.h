@@ -64,6 +64,20 @@ struct Node {
   std::vector<int> in, out;  ///< values
   std::string name;
   SourceLine at;
+  int copy = 0;  ///< > 0: a copy that a gradient computes again; not merged with equal nodes
+};
+
+/// Gradients of xs from xs, ys and the gradients of ys (zeros where none flows): one for each x, an
+/// empty Tensor where none flows.
+using GradientRule =
+    std::function<std::vector<Tensor>(const std::vector<Tensor>& xs, const std::vector<Tensor>& ys,
+                                      const std::vector<Tensor>& grads)>;
+
+/// Nodes [first, last) that a gradient takes as one: recompute() and custom_gradient() of ops.h.
+struct Region {
+  int first = 0, last = 0;
+  std::vector<int> in, out;  ///< with a rule: the values that it is given
+  GradientRule rule = {};    ///< null: the nodes are copied, and the gradient is that of the copies
 };
 
 /// One tensor of a graph.
@@ -151,6 +165,13 @@ class Graph {
   /// Adds a node. For ops of ops.h and of a user's own; see op.h. Returns its outputs.
   std::vector<Tensor> add(const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at);
 
+  /// Marks the nodes since `region.first`, if there are any.
+  void add_region(Region region);
+  const std::vector<Region>& regions() const { return regions_; }
+  /// Copies the nodes of a region but for inputs and stored tensors, with the regions in it; the
+  /// copies of its values.
+  std::unordered_map<int, int> copy(size_t region);
+
   const std::deque<Node>& nodes() const { return nodes_; }
   const std::deque<Value>& values() const { return values_; }
   const std::vector<Stored>& stored() const { return stored_; }
@@ -183,6 +204,8 @@ class Graph {
   std::deque<Value> values_;
   std::vector<Stored> stored_;
   std::vector<Update> updates_;
+  std::vector<Region> regions_;
+  int copies_ = 0;
   std::unordered_map<std::string, int> name_uses_;
   std::unordered_map<int, int> stored_of_value_;
   std::string scope_;

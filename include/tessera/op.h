@@ -24,14 +24,13 @@ struct ValueType {
 
 /// What a factor is to its op (see the design table in docs/concepts.md).
 enum class Role : uint8_t {
-  map,     ///< in inputs and result; slices are independent
-  reduce,  ///< in inputs only; a split leaves the result partial under `combiner`
-  fresh,   ///< in the result only; each rank makes its slice from its offset
-  lookup,  ///< indexed by value: a split masks what is elsewhere; in the result of a gather:
-           ///< partial(sum); the indexed dim of a scatter's result stays complete
-  inside,  ///< of a composite: used by reductions inside the body; a split needs the body expanded
-  whole,   ///< the op needs all of it
-  scan,    ///< a prefix along it: a split scans each slice, and adds what the slices before come to
+  map,      ///< in inputs and result; slices are independent
+  reduce,   ///< in inputs only; a split leaves the result partial under `combiner`
+  fresh,    ///< in the result only; each rank makes its slice from its offset
+  lookup,   ///< indexed by value: a split masks what is elsewhere; in the result of a gather:
+            ///< partial(sum); the indexed dim of a scatter's result stays complete
+  inside,   ///< of a composite: used by reductions inside the body; a split needs the body expanded
+  whole,    ///< the op needs all of it; where it is split it is gathered, but see Op::by_slices
   related,  ///< tied to other factors by an index relation: a rank needs the interval that their
             ///< slices lead to, and has it brought
 };
@@ -115,9 +114,11 @@ struct Op {
   HostFunction host = nullptr;
   /// Everything else: fills in the step. Null: kernel `name` over aligned views (see ir/emit.h).
   void (*emit)(EmitCall& call) = nullptr;
-  /// With a factor that is scanned: the attributes with which the op scans the totals of the
-  /// slices, each element without its own.
-  Attrs (*scan_before)(const Attrs& attrs) = nullptr;
+  /// Where `dim` of the only operand is whole to the op, and `slices` ranks have a slice of it
+  /// each: the results from plainer ops, over [dim = slices, the rest], that send less than
+  /// gathering it; or nothing, if they would not. Null: the dim is gathered.
+  std::vector<Tensor> (*by_slices)(const OpCall& call, Tensor x, const std::string& dim,
+                                   int64_t slices) = nullptr;
   /// Its kernel needs row-major operands without gaps.
   bool contiguous = false;
 };

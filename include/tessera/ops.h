@@ -4,6 +4,7 @@
 // cast). Integer tensors have no gradient.
 #pragma once
 
+#include <functional>
 #include <source_location>
 #include <vector>
 
@@ -52,6 +53,8 @@ Tensor truncated_normal(Graph& g, const Shape& shape, double mean = 0, double st
 #define X(name) Tensor name(Tensor x, Loc at = Loc::current());
 TESSERA_UNARY_OPS(X)
 #undef X
+Tensor is_nan(Tensor x, Loc at = Loc::current());
+Tensor is_inf(Tensor x, Loc at = Loc::current());
 Tensor gelu_grad(Tensor x, Loc at = Loc::current());  ///< derivative of gelu (the tanh form)
 Tensor cast(Tensor x, DType dtype, Loc at = Loc::current());
 Tensor leaky_relu(Tensor x, double alpha = 0.2, Loc at = Loc::current());
@@ -79,6 +82,8 @@ Tensor dropout(Tensor x, double rate, Loc at = Loc::current());
 #define X(name) Tensor name(Tensor a, Tensor b, Loc at = Loc::current());
 TESSERA_BINARY_OPS(X)
 #undef X
+/// Of two bool tensors: exactly one is true.
+Tensor logical_xor(Tensor a, Tensor b, Loc at = Loc::current());
 /// condition ? a : b; nothing of the operand not chosen leaks, in value or gradient. condition is
 /// bool.
 Tensor where(Tensor condition, Tensor a, Tensor b, Loc at = Loc::current());
@@ -131,6 +136,8 @@ struct TopK {
   Tensor values,
       indices;  ///< x's dims without the reduced one, then k; descending; indices are int32
 };
+/// The largest element and its index, without a k.
+TopK top_1(Tensor x, const std::string& dim, Loc at = Loc::current());
 /// The k largest elements along `dim`; at ties the lowest index comes first.
 TopK top_k(Tensor x, const std::string& dim, const Dim& k, Loc at = Loc::current());
 /// The elements along `dim` in order, NaN as the largest; at ties the lowest index first; and where
@@ -143,6 +150,14 @@ Tensor nth_smallest(Tensor x, const std::string& dim, int64_t n, Loc at = Loc::c
 /// Running sums along `dim`.
 Tensor cumsum(Tensor x, const std::string& dim, bool exclusive = false, bool reverse = false,
               Loc at = Loc::current());
+
+struct Complex {
+  Tensor re, im;
+};
+/// The discrete Fourier transform along `dim`, sum over j of x[j] exp(-2 pi i j k / n); `inverse`:
+/// with exp(+...) / n. x.im may be empty: zero.
+Complex fft(const Complex& x, const std::string& dim, bool inverse = false,
+            Loc at = Loc::current());
 
 // ------------------------------------------------------------------------------------------
 // composites
@@ -189,6 +204,10 @@ Tensor gather(Tensor weights, Tensor indices, const std::string& dim,
 /// lacks are summed.
 Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::string& dim,
                    OutOfRange out_of_range = OutOfRange::error, Loc at = Loc::current());
+/// x with `updates` at indices along `dim` instead of what was there. Where several have one index,
+/// their sum.
+Tensor scatter(Tensor x, Tensor indices, Tensor updates, const std::string& dim,
+               OutOfRange out_of_range = OutOfRange::error, Loc at = Loc::current());
 /// `on` where the index equals the position along `dim`, else `off`; all off for an index out of
 /// range.
 Tensor one_hot(Tensor indices, const Dim& dim, double on = 1, double off = 0,
@@ -224,6 +243,21 @@ Tensor dynamic_slice(Tensor x, Tensor begin, const std::string& dim, int64_t siz
                      Loc at = Loc::current());
 Tensor dynamic_update(Tensor x, Tensor update, Tensor begin, const std::string& dim,
                       Loc at = Loc::current());
+struct WindowsOptions {
+  int64_t stride = 1, dilation = 1;
+  int64_t before = 0, after = 0;  ///< places around x, which hold `fill`
+  double fill = 0;
+};
+/// All windows along `dim`: y[o, k] = x[stride * o + dilation * k - before]. `dim` gets as many
+/// elements as there are windows, and `window` stands behind it.
+Tensor windows(Tensor x, const std::string& dim, const Dim& window,
+               const WindowsOptions& options = {}, Loc at = Loc::current());
+/// x[blocks, block] with each block between the last `before` elements of what precedes it and the
+/// first `after` of what follows, from as many blocks as it takes: dim `block` gets before + size +
+/// after elements. What comes from outside is zero, or wraps around. The blocks may be split; for a
+/// dim without blocks, conv and pooling have halos of their own.
+Tensor halo_exchange(Tensor x, const std::string& blocks, const std::string& block, int64_t before,
+                     int64_t after, bool wrap = false, Loc at = Loc::current());
 /// Tensors that agree in all dims but `dim`, one behind the other.
 Tensor concat(const std::vector<Tensor>& xs, const std::string& dim, Loc at = Loc::current());
 /// The inverse of concat; the sizes add up to dim's.
@@ -300,6 +334,16 @@ Tensor check_finite(Tensor x, const std::string& label = "", Loc at = Loc::curre
 
 // -------------------------------------------------------------------------------------------
 // gradients
+/// What `build` makes. When a gradient needs what was computed in between, it is computed again
+/// (with the same random numbers) instead of being kept from the forward pass: less memory for more
+/// arithmetic. Values and gradients are those without it.
+std::vector<Tensor> recompute(Graph& g, const std::function<std::vector<Tensor>()>& build);
+/// build(xs), whose gradients by xs are what `rule` makes of xs, the results and their gradients.
+/// Throws a usage error if `build` reads anything else that has a gradient.
+std::vector<Tensor> custom_gradient(
+    const std::vector<Tensor>& xs,
+    const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& build,
+    const GradientRule& rule, Loc at = Loc::current());
 /// d sum(y) / d x for each x, with y's gradient 1 or `seed`. An x that y does not depend on gets
 /// zeros.
 std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at = Loc::current());

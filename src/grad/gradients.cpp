@@ -1,23 +1,19 @@
 // Reverse-mode differentiation. One sweep over the nodes between xs and y, last first;
 // contributions from several consumers are added pairwise. Nothing here knows an op: a gradient is
-// Op::gradient, or, for a composite without one, the sweep over its body rebuilt in place.
-#include <unordered_map>
-
+// Op::gradient, or, for a composite without one, the sweep over its body rebuilt in place. A region
+// is taken as one node (regions.cpp).
 #include "base/fail.h"
+#include "grad/sweep.h"
 #include "tessera/op.h"
-#include "tessera/ops.h"
 
 namespace tessera {
-
-namespace {
-
-/// Gradients of values so far, by value id.
-using Pending = std::unordered_map<int, Tensor>;
 
 void accumulate(Pending& pending, int value, Tensor grad, Loc at) {
   auto [it, is_new] = pending.emplace(value, grad);
   if (!is_new) it->second = add(it->second, grad, at);
 }
+
+namespace {
 
 /// Values that depend on any of xs, as flags by value id.
 std::vector<bool> downstream(const Graph& g, const std::vector<int>& xs, size_t first_node,
@@ -33,9 +29,6 @@ std::vector<bool> downstream(const Graph& g, const std::vector<int>& xs, size_t 
   }
   return reached;
 }
-
-void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node,
-           size_t last_node, Loc at);
 
 /// The default gradient of a composite: its body is built again and swept.
 std::vector<Tensor> body_gradient(const GradCall& call, const Op& op, Loc at) {
@@ -93,14 +86,21 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
   }
 }
 
+}  // namespace
+
 void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node,
            size_t last_node, Loc at) {
   const std::vector<bool> reached = downstream(g, xs, first_node, last_node);
-  for (size_t n = last_node; n-- > first_node;)
-    sweep_node(g, pending, reached, static_cast<int>(n), at);
+  for (size_t n = last_node; n > first_node;) {
+    const int region = region_that_ends(g, first_node, n);
+    if (region < 0) {
+      sweep_node(g, pending, reached, static_cast<int>(--n), at);
+    } else {
+      n = static_cast<size_t>(g.regions()[static_cast<size_t>(region)].first);
+      sweep_region(g, pending, reached, static_cast<size_t>(region), at);
+    }
+  }
 }
-
-}  // namespace
 
 std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at) {
   Graph& g = y.graph();
@@ -110,6 +110,7 @@ std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at) {
   for (const Tensor& x : xs) {
     require(is_floating(x.dtype()), "gradients: '{}' is {}; only floating tensors have gradients",
             x.name(), to_string(x.dtype()));
+    require_outside_rules(x);
     ids.push_back(x.id());
   }
   const size_t last = g.nodes().size();

@@ -89,13 +89,26 @@ CallTypes call_types(const Graph& graph, const Node& node) {
   return types;
 }
 
-Body body_of(const OpCall& call) {
+namespace {
+Body body_with_inputs(const OpCall& call) {
   Body body{std::make_unique<Graph>(), {}, {}};
   for (size_t i = 0; i < call.in.size(); ++i) {
     body.in.push_back(
         body.storage->input(fmt::format("in{}", i), call.in[i].shape, call.in[i].dtype));
   }
+  return body;
+}
+}  // namespace
+
+Body body_of(const OpCall& call) {
+  Body body = body_with_inputs(call);
   body.out = call.op.body(body.in, call.attrs);
+  return body;
+}
+
+Body body_by_slices(const OpCall& call, const std::string& dim, int64_t slices) {
+  Body body = body_with_inputs(call);
+  body.out = call.op.by_slices(call, body.in[0], dim, slices);
   return body;
 }
 

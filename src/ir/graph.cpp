@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/fail.h"
 #include "ir/body.h"
@@ -165,6 +166,49 @@ void Graph::update(Tensor stored, Tensor value, Loc at) {
           tessera::to_string(stored.dtype()), stored.shape().to_string(),
           tessera::to_string(value.dtype()), value.shape().to_string(), where(at));
   updates_.push_back({stored.id(), value.id()});
+}
+
+void Graph::add_region(Region region) {
+  region.last = static_cast<int>(nodes_.size());
+  if (region.last > region.first) regions_.push_back(std::move(region));
+}
+
+std::unordered_map<int, int> Graph::copy(size_t region) {
+  const std::string scope = std::exchange(scope_, "");
+  const Region of = regions_[region];
+  std::unordered_map<int, int> copies;
+  std::vector<int> first_copy;
+  auto copied = [&](int v) { return copies.count(v) ? copies[v] : v; };
+  ++copies_;
+  for (int n = of.first; n < of.last; ++n) {
+    first_copy.push_back(static_cast<int>(nodes_.size()));
+    Node node = nodes_[n];
+    if (node.op == &kInput || node.op == &kStored) continue;
+    for (int& v : node.in) v = copied(v);
+    for (int& v : node.out) {
+      Value value = values_[v];
+      value.node = first_copy.back();
+      value.name = unique_name(value.name);
+      v = copies[v] = static_cast<int>(values_.size());
+      values_.push_back(std::move(value));
+    }
+    node.name = unique_name(node.name);
+    node.copy = copies_;
+    nodes_.push_back(std::move(node));
+    if (eager_) eager_->run(*this, nodes_.back());
+  }
+  first_copy.push_back(static_cast<int>(nodes_.size()));
+  for (size_t r = 0; r < region; ++r) {
+    Region inner = regions_[r];
+    if (inner.first < of.first || inner.last > of.last) continue;
+    inner.first = first_copy[inner.first - of.first];
+    inner.last = first_copy[inner.last - of.first];
+    for (int& v : inner.in) v = copied(v);
+    for (int& v : inner.out) v = copied(v);
+    if (inner.last > inner.first) regions_.push_back(std::move(inner));
+  }
+  scope_ = scope;
+  return copies;
 }
 
 const Stored* Graph::find_stored(int value) const {

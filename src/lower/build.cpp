@@ -86,7 +86,7 @@ int FlowBuilder::bring(int value, const Placement& to, const Origin& origin) {
   }
   std::vector<int> dims;
   for (const Interval& i : to.intervals) {
-    key.add(i.dim).add(i.begin.to_string()).add(i.size);
+    key.add(i.dim).add(i.begin.to_string()).add(i.size).add(i.extent).add(i.wraps);
     dims.push_back(i.dim);
     for (const auto& [axis, factor] : i.begin.axis_terms) axes.insert(axis);
   }

@@ -85,8 +85,7 @@ class MaskPass {
                       [&](const Relation& r) { return r.in == f || r.out == f || r.window == f; });
       if (tied) continue;
       const Role role = space.factors[f].role;
-      if (role == Role::reduce || role == Role::whole || role == Role::scan)
-        return &space.factors[f];
+      if (role == Role::reduce || role == Role::whole) return &space.factors[f];
     }
     return nullptr;
   }

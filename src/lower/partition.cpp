@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "base/fail.h"
@@ -18,7 +19,6 @@
 #include "lower/key.h"
 #include "lower/renumber.h"
 #include "lower/reshard.h"
-#include "lower/scan.h"
 
 namespace tessera {
 
@@ -34,6 +34,7 @@ struct Frame {
   std::vector<std::vector<int>> uses;
   std::vector<char> escapes, needed;
   std::string tensor = {};  ///< the model's tensor that a body computes, for messages
+  int copy = 0;             ///< of the node whose body it is
 };
 
 class Partitioner {
@@ -140,19 +141,35 @@ class Partitioner {
 
   void visit(Frame& frame, int n) {
     const Node& node = frame.graph.nodes()[n];
-    if (node.op == &kInput || node.op == &kStored) {
-      add_source(frame, node);
-      return;
-    }
+    if (node.op == &kInput || node.op == &kStored) return add_source(frame, node);
     const CallTypes types = call_types(frame.graph, node);
     const OpCall call{*node.op, types.in, types.out, node.attrs};
     std::vector<int> in;
     for (int v : node.in) in.push_back(operand(frame, v, frame.graph.value(node.out[0]).purpose));
-    if (node.op->body && !keep_whole(frame, node, call, in)) {
-      expand(frame, node, call, in);
-      return;
-    }
+    if (node.op->body && !keep_whole(frame, node, call, in))
+      return expand(frame, node, body_of(call), in);
+    if (const auto body = by_slices(call, in)) return expand(frame, node, *body, in);
     compute(frame, node, call, in);
+  }
+
+  /// The op by slices of the first dim that it needs whole and that is split; nothing if
+  /// there is none, or gathering it is cheaper.
+  std::optional<Body> by_slices(const OpCall& call, const std::vector<int>& in) {
+    if (!call.op.by_slices) return std::nullopt;
+    const TensorLayout layout = flow_value(in[0]).layout;
+    const IndexSpace& space = chooser_.space(call);
+    for (size_t d = 0; d < layout.dims.size(); ++d) {
+      const Dim& dim = call.in[0].shape[static_cast<int>(d)];
+      if (layout.dims[d].empty() || dim.is_bounded || space.in[0][d].size() != 1 ||
+          space.factors[space.in[0][d][0]].role != Role::whole)
+        continue;
+      int64_t slices = 1;
+      for (int axis : layout.dims[d]) slices *= homes_.mesh().axes()[axis].size;
+      if (homes_.padded(Dim(dim.name, slices)) != slices) continue;  // more axes split it elsewhere
+      Body body = body_by_slices(call, dim.name, slices);
+      if (!body.out.empty()) return body;
+    }
+    return std::nullopt;
   }
 
   void add_source(Frame& frame, const Node& node) {
@@ -192,8 +209,7 @@ class Partitioner {
     return true;
   }
 
-  void expand(Frame& frame, const Node& node, const OpCall& call, const std::vector<int>& in) {
-    const Body body = body_of(call);
+  void expand(Frame& frame, const Node& node, const Body& body, const std::vector<int>& in) {
     std::vector<int> roots;
     for (const Tensor& t : body.out) roots.push_back(t.id());
     std::vector<std::string> prefer = frame.prefer;
@@ -205,6 +221,7 @@ class Partitioner {
         make_frame(body.graph, roots, frame.prefix + node.name + ".",
                    frame.source.empty() ? node.at.to_string() : frame.source, std::move(prefer));
     inner.tensor = frame.tensor.empty() ? frame.graph.value(node.out[0]).name : frame.tensor;
+    inner.copy = std::max(frame.copy, node.copy);
     for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
     walk(inner);
     for (size_t i = 0; i < node.out.size(); ++i) {
@@ -237,11 +254,7 @@ class Partitioner {
     flow.splits = choice.splits;
     flow.space = chooser_.space(call);
     flow.origin = origin(frame, node);
-    const int scanned = split_scan(flow.space, flow.splits);
-    const std::vector<int> out =
-        scanned < 0 ? add_op(std::move(flow), call, choice, frame, node)
-                    : std::vector{add_split_scan(build_, chooser_.resharder(), homes_, flow, call,
-                                                 scanned, choice.out[0])};
+    const std::vector<int> out = add_op(std::move(flow), call, choice, frame, node);
     for (size_t i = 0; i < node.out.size(); ++i) {
       frame.env[node.out[i]] = settle(frame, node.out[i], out[i], origin(frame, node));
     }
@@ -291,7 +304,12 @@ class Partitioner {
   /// Adds an op, or finds the same op on the same operands.
   std::vector<int> add_op(FlowNode flow, const OpCall& call, const Choice& choice,
                           const Frame& frame, const Node& node) {
-    const Key key = Key().add(flow.op).add(flow.in).add(flow.attrs).add(flow.splits);
+    const Key key = Key()
+                        .add(flow.op)
+                        .add(flow.in)
+                        .add(flow.attrs)
+                        .add(flow.splits)
+                        .add(std::max(frame.copy, node.copy));
     auto [it, is_new] = seen_.emplace(key.text(), std::vector<int>{});
     if (is_new) {
       for (size_t i = 0; i < call.out.size(); ++i) {

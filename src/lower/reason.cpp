@@ -34,6 +34,18 @@ std::string why_partial(const Flow& flow, const HomeLayouts& homes, int value, i
   return "";
 }
 
+/// The rule of the factor that the op was split along, where the tensor's own dims have none.
+std::string why_split(const Flow& flow, const HomeLayouts& homes, int value, int axis) {
+  const int node = flow.values[value].node;
+  if (node < 0) return "";
+  const FlowNode& producer = flow.functions.back().nodes[node];
+  for (size_t f = 0; f < producer.splits.size(); ++f) {
+    if (contains(producer.splits[f], axis))
+      return homes.rule_text(producer.space.factors[f].name, axis);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string reason_for(const Flow& flow, const HomeLayouts& homes, int value,
@@ -44,7 +56,9 @@ std::string reason_for(const Flow& flow, const HomeLayouts& homes, int value,
       const std::string text = homes.rule_text(flow.values[value].shape[d].name, axis);
       if (!text.empty()) return text;
     }
-    const std::string text = why_partial(flow, homes, value, axis);
+    const bool partial = contains(flow.values[value].layout.partial, axis);
+    const std::string text =
+        partial ? why_partial(flow, homes, value, axis) : why_split(flow, homes, value, axis);
     if (!text.empty()) return text;
   }
   return "";

@@ -158,4 +158,20 @@ Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::
   return one(updates.graph(), kScatterAdd, {indices, updates}, std::move(attrs), at);
 }
 
+Tensor scatter(Tensor x, Tensor indices, Tensor updates, const std::string& dim,
+               OutOfRange out_of_range, Loc at) {
+  return on_behalf_of("scatter", at, [&] {
+    std::vector<Dim> place;
+    for (const Dim& d : x.shape()) {
+      if (d.name == dim || indices.shape().has(d.name)) place.push_back(d);
+    }
+    const Tensor ones = constant(x.graph(), 1, DType::int32, indices.shape(), at);
+    const Tensor hits = scatter_add(indices, ones, Shape(place), dim, out_of_range, at),
+                 none = constant(x.graph(), 0, DType::int32, {}, at),
+                 placed = scatter_add(indices, updates, x.shape(), dim, out_of_range, at);
+    const Tensor result = where(greater(hits, none, at), placed, x, at);
+    return result.shape() == x.shape() ? result : transpose(result, x.shape(), at);
+  });
+}
+
 }  // namespace tessera

@@ -1,5 +1,7 @@
-// argmax, top_k, cumsum: ops that need the whole of one dim.
+// argmax, top_k, cumsum: ops that need the whole of one dim. Where it is split, each slice is taken
+// by itself, and then what is left of the slices: the candidates of each, or what each comes to.
 #include <algorithm>
+#include <limits>
 
 #include "ir/emit.h"
 #include "ir/source_ops.h"
@@ -8,18 +10,28 @@
 
 namespace tessera {
 
+extern const Op kArgmax, kTopK;
+
 namespace {
 
 using Types = std::vector<ValueType>;
 
+TopK extreme(Tensor x, const std::string& dim, const Dim& k, bool smallest,
+             Loc at = Loc::current()) {
+  const std::vector<Tensor> out = x.graph().add(
+      kTopK, {x},
+      {{"dim", dim}, {"k_name", k.name}, {"k", k.size}, {"smallest", int64_t{smallest}}}, at);
+  return {out[0], out[1]};
+}
+
 const std::string& dim_of(const Attrs& attrs) { return attrs.get<std::string>("dim"); }
 
-/// By name, with `dim` whole or in another role; its padding must be the identity of `combiner`.
-IndexSpace whole_space(const OpCall& call, Combiner combiner, Role role = Role::whole) {
+/// By name, with `dim` whole; its padding must be the identity of `combiner`.
+IndexSpace whole_space(const OpCall& call, Combiner combiner) {
   IndexSpace space = index_space_by_name(call);
   for (Factor& f : space.factors) {
     const bool is_k = call.attrs.has("k_name") && f.name == call.attrs.get<std::string>("k_name");
-    if (f.name == dim_of(call.attrs) || is_k) f.role = role, f.combiner = combiner;
+    if (f.name == dim_of(call.attrs) || is_k) f.role = Role::whole, f.combiner = combiner;
   }
   return space;
 }
@@ -97,13 +109,109 @@ std::vector<Tensor> cumsum_gradient(const GradCall& c) {
                  c.attrs.get<int64_t>("reverse") == 0)};
 }
 
+/// x with `dim` as [dim = slices, inner]; `fill` where the last slice is shorter.
+struct Sliced {
+  Sliced(Tensor whole, const std::string& dim, int64_t slices, double fill)
+      : x(whole), inner(dim + "/inner", (whole.dim(dim).size + slices - 1) / slices) {
+    const int64_t size = whole.dim(dim).size, room = inner.size * slices;
+    if (room > size) x = pad(x, dim, 0, room - size, fill);
+    std::vector<Dim> dims;
+    for (const Dim& d : whole.shape()) {
+      dims.push_back(d.name == dim ? Dim(dim, slices) : d);
+      if (d.name == dim) dims.push_back(inner);
+    }
+    x = reshape(x, Shape(dims));
+  }
+  Tensor x;
+  Dim inner;
+};
+
+/// Of each slice `k` extreme elements, in order, and their indices in the whole: [.., candidates].
+struct Candidates {
+  Tensor values, indices;
+  std::string dim;
+};
+Candidates candidates(const Sliced& s, TopK of_slices, const std::string& dim, int64_t k) {
+  Graph& g = s.x.graph();
+  const Dim slices = s.x.dim(dim);
+  const Tensor each = constant(g, static_cast<double>(s.inner.size), DType::int32);
+  const Tensor indices = of_slices.indices + iota(g, slices) * each;
+  const Dim all(dim + "/candidates", slices.size * k);
+  std::vector<Dim> by_slice = s.x.shape().without({dim, s.inner.name}).dims();
+  std::vector<Dim> merged = by_slice;
+  merged.push_back(all);
+  by_slice.push_back(slices);
+  for (const Dim& d : of_slices.values.shape()) {
+    if (!s.x.shape().has(d.name)) by_slice.push_back(d);  // k
+  }
+  auto merge = [&](Tensor t) { return reshape(transpose(t, Shape(by_slice)), Shape(merged)); };
+  return {merge(of_slices.values), merge(indices), all.name};
+}
+
+/// Whether `k` candidates of each slice, with their indices, are less than the slices.
+bool worth(const ValueType& x, const std::string& dim, int64_t slices, int64_t k) {
+  const int64_t size = size_of(x.dtype);
+  return slices * k * (size + size_of(DType::int32)) < x.shape.dim(dim).size * size;
+}
+
+/// What is never among the extreme ones of elements and a few of itself behind them.
+double last_in_order(DType dtype, bool smallest) {
+  if (!smallest) return -std::numeric_limits<double>::infinity();
+  return is_floating(dtype) ? std::numeric_limits<double>::quiet_NaN()
+                            : std::numeric_limits<double>::infinity();
+}
+
+std::vector<Tensor> argmax_by_slices(const OpCall& call, Tensor x, const std::string& dim,
+                                     int64_t slices) {
+  if (!worth(call.in[0], dim, slices, 1)) return {};
+  const Sliced s(x, dim, slices, last_in_order(x.dtype(), false));
+  auto largest = [](Tensor t, const std::string& along) -> TopK {
+    const std::vector<Tensor> out = t.graph().add(kArgmax, {t}, {{"dim", along}}, Loc::current());
+    return {out[0], out[1]};
+  };
+  const Candidates c = candidates(s, largest(s.x, s.inner.name), dim, 1);
+  const TopK best = largest(c.values, c.dim);
+  return {best.values, gather(c.indices, best.indices, c.dim, OutOfRange::clamp)};
+}
+
+std::vector<Tensor> top_k_by_slices(const OpCall& call, Tensor x, const std::string& dim,
+                                    int64_t slices) {
+  const Dim k(call.attrs.get<std::string>("k_name"), call.attrs.get<int64_t>("k"));
+  const bool smallest = call.attrs.get<int64_t>("smallest") != 0;
+  if (!worth(call.in[0], dim, slices, k.size)) return {};
+  const Sliced s(x, dim, slices, last_in_order(x.dtype(), smallest));
+  const Dim first(dim + "/first", std::min(k.size, s.inner.size));
+  const Candidates c = candidates(s, extreme(s.x, s.inner.name, first, smallest), dim, first.size);
+  const TopK best = extreme(c.values, c.dim, k, smallest);
+  return {best.values, gather(c.indices, best.indices, c.dim, OutOfRange::clamp)};
+}
+
+/// The sums inside each slice, and what the slices before it come to.
+std::vector<Tensor> cumsum_by_slices(const OpCall& call, Tensor x, const std::string& dim,
+                                     int64_t slices) {
+  const bool exclusive = call.attrs.get<int64_t>("exclusive") != 0,
+             reverse = call.attrs.get<int64_t>("reverse") != 0;
+  const Sliced s(x, dim, slices, 0);
+  const std::string all = dim + "/slices";  // no rule splits it
+  const Tensor totals = rename(reduce_sum(s.x, s.inner.name), dim, all);
+  const Tensor before = rename(cumsum(totals, all, true, reverse), all, dim);
+  const Tensor sums = add(cumsum(s.x, s.inner.name, exclusive, reverse), before);
+  std::vector<Dim> room;
+  for (const Dim& d : call.in[0].shape)
+    room.push_back(d.name == dim ? Dim(dim, slices * s.inner.size) : d);
+  const Tensor result = reshape(sums, Shape(room));
+  const int64_t size = call.in[0].shape.dim(dim).size;
+  return {room == call.in[0].shape.dims() ? result : slice(result, dim, 0, size)};
+}
+
 }  // namespace
 
 extern const Op kArgmax = {
     .name = "argmax",
     .infer = infer_argmax,
     .factors = [](const OpCall& call) { return whole_space(call, Combiner::max); },
-    .emit = emit_argmax};
+    .emit = emit_argmax,
+    .by_slices = argmax_by_slices};
 extern const Op kTopK = {.name = "top_k",
                          .infer = infer_top_k,
                          .factors =
@@ -112,33 +220,22 @@ extern const Op kTopK = {.name = "top_k",
                                return whole_space(call, smallest ? Combiner::min : Combiner::max);
                              },
                          .gradient = top_k_gradient,
-                         .emit = emit_top_k};
+                         .emit = emit_top_k,
+                         .by_slices = top_k_by_slices};
 extern const Op kCumsum = {
     .name = "cumsum",
     .infer = infer_cumsum,
-    .factors = [](const OpCall& call) { return whole_space(call, Combiner::sum, Role::scan); },
+    .factors = [](const OpCall& call) { return whole_space(call, Combiner::sum); },
     .linear = {1u},
     .gradient = cumsum_gradient,
     .emit = emit_cumsum,
-    .scan_before =
-        [](const Attrs& attrs) {
-          Attrs before = attrs;
-          before.set("exclusive", int64_t{1});
-          return before;
-        }};
+    .by_slices = cumsum_by_slices};
 
 Tensor argmax(Tensor x, const std::string& dim, Loc at) {
   return x.graph().add(kArgmax, {x}, {{"dim", dim}}, at)[1];
 }
 
 namespace {
-
-TopK extreme(Tensor x, const std::string& dim, const Dim& k, bool smallest, Loc at) {
-  const std::vector<Tensor> out = x.graph().add(
-      kTopK, {x},
-      {{"dim", dim}, {"k_name", k.name}, {"k", k.size}, {"smallest", int64_t{smallest}}}, at);
-  return {out[0], out[1]};
-}
 
 /// All of them, along `dim` again.
 Tensor sorted(Tensor x, const std::string& dim, bool descending, bool indices, Loc at) {
@@ -159,6 +256,14 @@ Tensor nth(Tensor x, const std::string& dim, int64_t n, bool smallest, bool indi
 }
 
 }  // namespace
+
+TopK top_1(Tensor x, const std::string& dim, Loc at) {
+  return on_behalf_of("top_1", at, [&]() -> TopK {
+    const TopK top = extreme(x, dim, Dim(dim + "_first", 1), false, at);
+    const Shape rest = x.shape().without({dim});
+    return {reshape(top.values, rest, at), reshape(top.indices, rest, at)};
+  });
+}
 
 TopK top_k(Tensor x, const std::string& dim, const Dim& k, Loc at) {
   return extreme(x, dim, k, false, at);

@@ -234,6 +234,19 @@ Tensor selu(Tensor x, Loc at) {
       mul(sub(exp(where(positive, num(x, 0), x, at), at), num(x, 1), at), num(x, alpha), at);
   return mul(where(positive, x, negative, at), num(x, scale), at);
 }
+Tensor is_nan(Tensor x, Loc at) {
+  return on_behalf_of("is_nan", at, [&] { return not_equal(x, x, at); });
+}
+Tensor is_inf(Tensor x, Loc at) {
+  return on_behalf_of("is_inf", at, [&] {
+    return logical_not(logical_or(is_finite(x, at), is_nan(x, at), at), at);
+  });
+}
+Tensor logical_xor(Tensor a, Tensor b, Loc at) {
+  return on_behalf_of("logical_xor", at, [&] {
+    return logical_and(logical_or(a, b, at), logical_not(logical_and(a, b, at), at), at);
+  });
+}
 Tensor clip(Tensor x, double lo, double hi, Loc at) {
   require(lo <= hi, "[clip] lo {} is above hi {} ({})", lo, hi, where(at));
   return minimum(maximum(x, num(x, lo), at), num(x, hi), at);

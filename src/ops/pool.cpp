@@ -121,4 +121,23 @@ Tensor avg_pool(Tensor x, const PoolOptions& options, Loc at) {
   });
 }
 
+Tensor windows(Tensor x, const std::string& dim, const Dim& of, const WindowsOptions& options,
+               Loc at) {
+  return on_behalf_of("windows", at, [&] {
+    require(!x.shape().has(of.name), "x has a dim '{}' already", of.name);
+    const SpatialDim d{
+        dim,          of.size, options.stride, options.dilation, Padding::given, options.before,
+        options.after};
+    const Spatial place = spatial_of(x.dim(dim), d);
+    WindowOptions o;
+    o.stride = options.stride;
+    o.dilation = options.dilation;
+    o.lo = place.lo;
+    o.fill = options.fill;
+    o.window = of.name;
+    o.window_size = of.size;
+    return window(x, dim, Dim(dim, place.out), o, at);
+  });
+}
+
 }  // namespace tessera

@@ -228,6 +228,27 @@ std::vector<Tensor> unstack(Tensor x, const std::string& dim, Loc at) {
   });
 }
 
+Tensor halo_exchange(Tensor x, const std::string& blocks, const std::string& block, int64_t before,
+                     int64_t after, bool wrap, Loc at) {
+  return on_behalf_of("halo_exchange", at, [&] {
+    x.dim(blocks);  // must exist
+    require(before >= 0 && after >= 0, "{} before and {} after dim '{}'; neither is negative",
+            before, after, block);
+    require(blocks != block, "dim '{}' is both the blocks and what is in one", blocks);
+    const int64_t size = x.dim(block).size;
+    std::vector<Tensor> parts;
+    auto add_from = [&](int64_t distance, int64_t halo) {
+      const int64_t n = std::min(size, halo - (std::abs(distance) - 1) * size);
+      parts.push_back(
+          shift(slice(x, block, distance > 0 ? size - n : 0, n, at), blocks, distance, wrap, at));
+    };
+    for (int64_t t = (before + size - 1) / size; t > 0; --t) add_from(t, before);
+    parts.push_back(x);
+    for (int64_t t = 1; (t - 1) * size < after; ++t) add_from(-t, after);
+    return concat(parts, block, at);
+  });
+}
+
 namespace {
 
 /// Sorted, so that the order of memory does not matter.
