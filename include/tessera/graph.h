@@ -64,6 +64,9 @@ struct Node {
   std::vector<int> in, out;  ///< values
   std::string name;
   SourceLine at;
+  /// Nodes of different numbers never share a result or a move of data, however equal: what backward
+  /// makes again instead of keeping it.
+  int again = 0;
 };
 
 /// One tensor of a graph.
@@ -173,6 +176,7 @@ class Graph {
 
  private:
   friend class Scope;
+  friend class AgainScope;
   friend class PreferScope;
   friend class PurposeScope;
   friend class SourceScope;
@@ -187,6 +191,7 @@ class Graph {
   std::unordered_map<int, int> stored_of_value_;
   std::string scope_;
   Purpose purpose_ = Purpose::none;
+  int again_ = 0, agains_ = 0;  ///< Node::again of new nodes; the greatest so far
   std::vector<std::string> prefer_;
   SourceLine at_override_;
   std::unique_ptr<Eager> eager_;  // null but in eager graphs
@@ -202,6 +207,22 @@ class Scope {
  private:
   Graph& graph_;
   std::string saved_;
+};
+
+/// While it lives, new nodes have `number` (Node::again).
+class AgainScope {
+ public:
+  AgainScope(Graph& graph, int number) : graph_(graph), saved_(graph.again_) {
+    graph.again_ = number;
+  }
+  ~AgainScope() { graph_.again_ = saved_; }
+  AgainScope(const AgainScope&) = delete;
+  /// A number that no node has.
+  static int new_number(Graph& graph) { return ++graph.agains_; }
+
+ private:
+  Graph& graph_;
+  int saved_;
 };
 
 /// While it lives, new values belong to `purpose` and are laid out by its rules (optimizers use

@@ -82,6 +82,7 @@ Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates)
 
 struct MinimizeOptions {
   double clip = 0;  ///< greatest global norm of all gradients; 0: no clipping
+  GradientOptions gradient = {};  ///< what backward makes again
 };
 struct Minimized {
   Tensor gradient_norm;           ///< global L2 norm before clipping, a scalar

@@ -22,6 +22,8 @@ struct Arguments {
   int64_t save_every = 0, keep = 3, tokens = 200, steps = -1, dump_every = 1, threads = -1;
   double timeout = 120, temperature = 0.8, tolerance = -1;
   bool resume = false;
+  int zero = 0;            ///< 1, 2 or 3, with `over`
+  std::string over, fsdp;  ///< axes
   std::string layouts = "all", print_after, dtype = "float32";
   std::vector<int64_t> sizes;      ///< bench
   std::vector<std::string> words;  ///< bench: WHAT [MODEL]; compare: [MODEL] A B

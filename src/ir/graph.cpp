@@ -61,7 +61,7 @@ std::string Graph::unique_name(const std::string& base) {
 }
 
 std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at) {
-  Node node{&op, std::move(attrs), {}, {}, "", {}};
+  Node node{&op, std::move(attrs), {}, {}, "", {}, again_};
   const char* slash = std::strrchr(at.file_name(), '/');
   node.at = at_override_.line
                 ? at_override_

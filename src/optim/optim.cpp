@@ -91,7 +91,7 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
   Graph& g = loss.graph();
   const std::vector<Tensor> parameters = g.parameters();
   require(!parameters.empty(), "[minimize] the model has no parameters ({})", where(at));
-  std::vector<Tensor> grads = gradients(loss, parameters, at);
+  std::vector<Tensor> grads = gradients(loss, parameters, options.gradient, at);
   for (size_t i = 0; i < grads.size(); ++i) {
     g.mark_gradient(grads[i]);
     grads[i].named(parameters[i].name() + ".grad");
