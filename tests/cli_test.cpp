@@ -230,3 +230,25 @@ TEST_CASE("cli: output that cannot be written is an error", "[cli]") {
   expect_failure(run_cli_in(text, std::string("train ") + kTinyGpt, "", "/dev/full"), 1,
                  {"standard output could not be written"});
 }
+
+TEST_CASE("cli: storage rules and recompute are flags, and change no loss", "[cli]") {
+  const TextFolder f;
+  auto loss = [&](const std::string& more) {
+    expect_success(train(f, "--mesh data:2 --log run.jsonl " + more));
+    return log_of(f, "run.jsonl", "loss").back()["loss"].get<double>();
+  };
+  const double plain = loss("");
+  const std::string printed = f.read("stdout.txt");
+  CHECK(printed.find("recompute = \"none\"") != std::string::npos);
+  CHECK(std::abs(loss("--fsdp data --set regather=block") - plain) < 1e-5 * plain);
+  CHECK(f.read("stdout.txt").find("@params/gpt.block*.mlp.up.w*/ ff:data") != std::string::npos);
+  CHECK(std::abs(loss("--zero 1 --over data") - plain) < 1e-5 * plain);
+  CHECK(f.read("stdout.txt").find("@state/gpt.block*.mlp.up.w*/ ff:data") != std::string::npos);
+  CHECK(loss("--recompute attention,gpt.block0.mlp") == plain);
+  expect_failure(train(f, "--recompute blok"), 1, {"recompute: no scope", "'blok'"});
+  expect_failure(train(f, "--mesh data:2 --zero 1"), 1, {"--zero 1 needs --over AXIS", "data:2"});
+  expect_failure(train(f, "--mesh data:2 --over data"), 1, {"--over 'data' needs --zero"});
+  expect_failure(train(f, "--mesh data:2 --fsdp data --zero 2 --over data"), 1,
+                 {"--fsdp data is --zero 3 --over data"});
+  expect_failure(train(f, "--mesh data:2 --fsdp dta"), 1, {"no axis 'dta'", "did you mean 'data'?"});
+}
