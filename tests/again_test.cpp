@@ -37,9 +37,8 @@ GptOutcome train(Cluster& ranks, const std::string& mesh, const std::string& lay
                  const GradientOptions& gradient) {
   Work work;
   build(work, deep_gpt(), gradient);
-  Session session(
-      work.graph, ranks,
-      {Mesh::parse(mesh), Layout::parse(layout), {{"train", {work.model.loss}, true}}});
+  Session session(work.graph, ranks,
+                  {Mesh::parse(mesh), Layout::parse(layout), {{"train", {work.model.loss}, true}}});
   GptOutcome outcome;
   for (int step = 0; step < 3; ++step) {
     feed_tokens(session, work.model, step);
@@ -54,8 +53,8 @@ Explanation explained(const nn::GptOptions& options, const std::string& mesh,
                       const std::string& layout, const GradientOptions& gradient) {
   Work work;
   build(work, options, gradient);
-  return explain(work.graph, {Mesh::parse(mesh), Layout::parse(layout),
-                              {{"train", {work.model.loss}, true}}});
+  return explain(work.graph,
+                 {Mesh::parse(mesh), Layout::parse(layout), {{"train", {work.model.loss}, true}}});
 }
 
 int64_t bytes_of(const Explanation& e, const std::string& kind, const std::string& part) {
@@ -72,10 +71,10 @@ int64_t bytes_of(const Explanation& e, const std::string& kind, const std::strin
 }  // namespace
 
 TEST_CASE("what backward makes again has the same bits", "[again]") {
-  for (const auto& [mesh, layout] :
-       std::vector<std::pair<std::string, std::string>>{{"a:1", ""},
-                                                        {"a:2;b:2", "batch:a;heads,ff,vocab:b"},
-                                                        {"a:2;b:2", "length:a;ff:b;@params d_model:b"}}) {
+  for (const auto& [mesh, layout] : std::vector<std::pair<std::string, std::string>>{
+           {"a:1", ""},
+           {"a:2;b:2", "batch:a;heads,ff,vocab:b"},
+           {"a:2;b:2", "length:a;ff:b;@params d_model:b"}}) {
     Cluster ranks = Cluster::threads(Mesh::parse(mesh).size());
     const GptOutcome plain = train(ranks, mesh, layout, {});
     for (const GradientOptions& again :
@@ -127,11 +126,13 @@ TEST_CASE("parameters that are split are gathered once, or again for backward", 
 
 TEST_CASE("names of scopes that backward makes again are checked", "[again]") {
   Work work;
-  expect_usage({"recompute: no scope of the model matches 'atention'", "'attention'"},
-               [&] { build(work, deep_gpt(), {{"block", "atention"}, {}}); });
+  expect_usage({"recompute: no scope of the model matches 'atention'", "'attention'"}, [&] {
+    build(work, deep_gpt(), {{"block", "atention"}, {}});
+  });
   Work other;
-  expect_usage({"regather: no scope of the model matches 'blok'", "'block"},
-               [&] { build(other, deep_gpt(), {{}, {"blok"}}); });
+  expect_usage({"regather: no scope of the model matches 'blok'", "'block"}, [&] {
+    build(other, deep_gpt(), {{}, {"blok"}});
+  });
 }
 
 TEST_CASE("storage rules split every parameter along its largest dim", "[again]") {

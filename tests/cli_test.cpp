@@ -250,5 +250,25 @@ TEST_CASE("cli: storage rules and recompute are flags, and change no loss", "[cl
   expect_failure(train(f, "--mesh data:2 --over data"), 1, {"--over 'data' needs --zero"});
   expect_failure(train(f, "--mesh data:2 --fsdp data --zero 2 --over data"), 1,
                  {"--fsdp data is --zero 3 --over data"});
-  expect_failure(train(f, "--mesh data:2 --fsdp dta"), 1, {"no axis 'dta'", "did you mean 'data'?"});
+  expect_failure(train(f, "--mesh data:2 --fsdp dta"), 1,
+                 {"no axis 'dta'", "did you mean 'data'?"});
+}
+
+TEST_CASE("cli: --memory refuses what does not fit, and says what would", "[cli]") {
+  const TextFolder f;
+  const std::string big =
+      "train gpt --data text.txt --mesh data:4 --steps 2 --batch 8 --set layers=6 d_model=32 "
+      "heads=2 "
+      "ff=128 length=32 warmup=1 ";
+  expect_failure(run_cli_in(f, big + "--memory 100kB"), 1,
+                 {"device error", "--memory is 100.0 kB", "parameters", "optimizer state",
+                  "comes closest", "--zero 3 --over data --recompute block"});
+  expect_failure(run_cli_in(f, big + "--memory 2.5MB"), 1,
+                 {"a rank needs", "would fit with", "--zero 1 --over data"});
+  expect_failure(run_cli_in(f, big + "--memory lots"), 1, {"--memory 'lots'", "16GB"});
+  expect_failure(run_cli_in(f, big + "--memory 16gigs"), 1, {"--memory '16gigs'"});
+  expect_failure(run_cli_in(f, big + "--set recompute=auto"), 1, {"'auto' needs --memory"});
+  CHECK(f.read("run.jsonl").empty());
+  expect_success(run_cli_in(f, big + "--memory 1GiB --set recompute=auto"));
+  CHECK(f.read("stdout.txt").find("recompute = \"none\"") != std::string::npos);
 }

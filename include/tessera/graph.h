@@ -64,8 +64,8 @@ struct Node {
   std::vector<int> in, out;  ///< values
   std::string name;
   SourceLine at;
-  /// Nodes of different numbers never share a result or a move of data, however equal: what backward
-  /// makes again instead of keeping it.
+  /// Nodes of different numbers never share a result or a move of data, however equal: what
+  /// backward makes again instead of keeping it.
   int again = 0;
 };
 

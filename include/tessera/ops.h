@@ -304,9 +304,9 @@ Tensor check_finite(Tensor x, const std::string& label = "", Loc at = Loc::curre
 /// zeros.
 std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at = Loc::current());
 
-/// What backward makes again instead of keeping it from forward to backward. Both are globs of scopes:
-/// "attention", "gpt.block1", "block*" match a scope by its last name or its path, and a name matches
-/// itself with a number behind it ("block": block0, block1, ...). Values never change.
+/// What backward makes again instead of keeping it from forward to backward. Both are globs of
+/// scopes: "attention", "gpt.block1", "block*" match a scope by its last name or its path, and a
+/// name matches itself with a number behind it ("block": block0, block1, ...). Values never change.
 struct GradientOptions {
   /// The values made in such a scope are computed a second time, from what the scope reads, just
   /// before they are needed (Chen et al. 2016); nested matches: the outermost scope.

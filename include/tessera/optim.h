@@ -81,7 +81,7 @@ struct Rate {
 Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates);
 
 struct MinimizeOptions {
-  double clip = 0;  ///< greatest global norm of all gradients; 0: no clipping
+  double clip = 0;                ///< greatest global norm of all gradients; 0: no clipping
   GradientOptions gradient = {};  ///< what backward makes again
 };
 struct Minimized {

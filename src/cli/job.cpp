@@ -11,27 +11,28 @@ namespace tessera::cli {
 namespace {
 
 std::vector<ConfigKey> common_keys(const std::string& layout) {
-  return {{"train.batch", "16", "examples of a step, over all ranks"},
-          {"train.steps", "200", "steps"},
-          {"train.lr", "1e-3", "peak learning rate"},
-          {"train.schedule", "cosine", "constant | linear | cosine | rsqrt"},
-          {"train.warmup", "20", "steps of linear rise"},
-          {"train.optimizer", "adamw",
-           "adamw | adam | adam_uncorrected | adafactor | lamb | lion | momentum | sgd"},
-          {"train.rates", "", "of single parameters, times lr: glob=factor, ..."},
-          {"train.weight_decay", "0.1", "of parameters with two dims or more"},
-          {"train.recompute", "none",
-           "scopes that backward computes again: none | attention | block | names and globs"},
-          {"train.regather", "none", "scopes whose gathers backward makes again: none | names"},
-          {"train.clip", "1", "greatest global gradient norm; 0: no clipping"},
-          {"train.seed", "0", "of initial values, dropout and the order of data"},
-          {"train.dtype", "float32", "of activations: float32 | bfloat16 | float64"},
-          {"train.threads", "0", "that share the kernels of a rank; 0: the cores over the ranks"},
-          {"train.eval_every", "0", "steps between evaluations; 0: only at the end"},
-          {"data.path", "", "a file or folder"},
-          {"data.held_out", "0.1", "share of the text that is only evaluated"},
-          {"layout.mesh", "", "axes and sizes"},
-          {"layout.rules", layout, "which dims are split over which axes"}};
+  return {
+      {"train.batch", "16", "examples of a step, over all ranks"},
+      {"train.steps", "200", "steps"},
+      {"train.lr", "1e-3", "peak learning rate"},
+      {"train.schedule", "cosine", "constant | linear | cosine | rsqrt"},
+      {"train.warmup", "20", "steps of linear rise"},
+      {"train.optimizer", "adamw",
+       "adamw | adam | adam_uncorrected | adafactor | lamb | lion | momentum | sgd"},
+      {"train.rates", "", "of single parameters, times lr: glob=factor, ..."},
+      {"train.weight_decay", "0.1", "of parameters with two dims or more"},
+      {"train.recompute", "none",
+       "scopes that backward computes again: none | attention | block | names and globs | auto"},
+      {"train.regather", "none", "scopes whose gathers backward makes again: none | names"},
+      {"train.clip", "1", "greatest global gradient norm; 0: no clipping"},
+      {"train.seed", "0", "of initial values, dropout and the order of data"},
+      {"train.dtype", "float32", "of activations: float32 | bfloat16 | float64"},
+      {"train.threads", "0", "that share the kernels of a rank; 0: the cores over the ranks"},
+      {"train.eval_every", "0", "steps between evaluations; 0: only at the end"},
+      {"data.path", "", "a file or folder"},
+      {"data.held_out", "0.1", "share of the text that is only evaluated"},
+      {"layout.mesh", "", "axes and sizes"},
+      {"layout.rules", layout, "which dims are split over which axes"}};
 }
 
 const ModelSpec& find_model(const std::string& name, const std::vector<ModelSpec>& models) {
@@ -70,8 +71,8 @@ namespace {
 /// --zero STAGE --over AXIS, or --fsdp AXIS: further rules of the layout.
 void add_storage_rules(const Arguments& args, Job& job) {
   require(args.zero != 0 || args.over.empty(), "--over '{}' needs --zero 1, 2 or 3", args.over);
-  require(args.zero == 0 || !args.over.empty(),
-          "--zero {} needs --over AXIS, an axis of mesh '{}'", args.zero, job.mesh.to_string());
+  require(args.zero == 0 || !args.over.empty(), "--zero {} needs --over AXIS, an axis of mesh '{}'",
+          args.zero, job.mesh.to_string());
   require(args.zero == 0 || args.fsdp.empty(),
           "--fsdp {} is --zero 3 --over {}; give one of the two", args.fsdp, args.fsdp);
   Graph graph;

@@ -36,6 +36,10 @@ void add_model(CLI::App* app, Arguments& a) {
                   "with --over AXIS: store split over AXIS 1 optimizer state, 2 gradients too, 3 "
                   "parameters too; adds rules to the layout, which is printed");
   app->add_option("--over", a.over, "the axis of --zero");
+  app->add_option(
+      "--memory", a.memory,
+      "limit of a rank, such as 16GB: what does not fit is refused with what would help; "
+      "train.recompute=auto makes again no more than must be");
   app->add_option("--fsdp", a.fsdp, "AXIS: the same as --zero 3 --over AXIS");
 }
 

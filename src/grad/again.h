@@ -1,5 +1,5 @@
-// What backward makes again: the nodes of the scopes that GradientOptions names, copied when the sweep
-// reaches the last of a scope.
+// What backward makes again: the nodes of the scopes that GradientOptions names, copied when the
+// sweep reaches the last of a scope.
 #pragma once
 
 #include <unordered_map>
