@@ -13,7 +13,7 @@ namespace tessera {
 /// too, 3 parameters too (FSDP).
 ///
 /// Returns rules to append to `layout`, one for each parameter of `graph` (equal ones of numbered
-/// scopes share one), such as "@params/gpt.block*.mlp.up.w*/ ff:data": the largest dim that the
+/// scopes share one), such as "@params/*gpt.block*.mlp.up.w*/ ff:data": the largest dim that the
 /// axis divides on a rank is split, or else the largest, which is then padded. A parameter that has
 /// fewer elements than the axis has ranks, or that `layout` already splits over the axis, gets
 /// none. Throws a usage error for another stage and for an axis that the mesh lacks.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/fail.h"
 #include "tessera/op.h"
@@ -45,17 +46,26 @@ class Scopes {
     }
     return "";
   }
-  void require_all_used(const char* what) const {
+  void require_all_used(const char* what, const Graph& g) const {
     for (size_t i = 0; i < globs_.size(); ++i) {
-      if (used_[i]) continue;
-      std::vector<std::string> names;
-      for (const auto& [path, glob] : known_) names.push_back(path.substr(path.rfind('.') + 1));
-      fail(ErrorKind::usage, "{}: no scope of the model matches '{}'{}", what, globs_[i],
-           suggestion(globs_[i], names));
+      require(used_[i], "{}: no scope of the model matches '{}'{}", what, globs_[i],
+              suggestion(globs_[i], names_of(g)));
     }
   }
 
  private:
+  /// The last names of all scopes but those of stored tensors.
+  static std::vector<std::string> names_of(const Graph& g) {
+    std::set<std::string> names;
+    for (const Node& node : g.nodes()) {
+      if (node.in.empty()) continue;
+      size_t start = 0;
+      for (size_t dot; (dot = node.name.find('.', start)) != std::string::npos; start = dot + 1)
+        names.insert(node.name.substr(start, dot - start));
+    }
+    return {names.begin(), names.end()};
+  }
+
   const std::vector<std::string>& globs_;
   std::vector<bool> used_;
   std::map<std::string, int> known_;
@@ -80,8 +90,8 @@ Again::Again(const Graph& g, const GradientOptions& options) {
     groups_[static_cast<size_t>(it->second)].nodes.push_back(static_cast<int>(n));
     group_of_[n] = it->second;
   }
-  recompute.require_all_used("recompute");
-  regather.require_all_used("regather");
+  recompute.require_all_used("recompute", g);
+  regather.require_all_used("regather", g);
 }
 
 void Again::reach(Graph& g, int n) {

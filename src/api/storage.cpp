@@ -70,7 +70,7 @@ std::string storage_rules(const Graph& graph, const Mesh& mesh, const Layout& la
     const std::string glob = without_numbers(name);
     const std::string& scope = dims_of[glob].size() == 1 ? glob : name;
     if (!written.insert(scope).second) continue;
-    rules += fmt::format("{}@{}/{}*/ {}:{}", rules.empty() ? "" : ";", to_string(purpose), scope,
+    rules += fmt::format("{}@{}/*{}*/ {}:{}", rules.empty() ? "" : ";", to_string(purpose), scope,
                          dim, axis);
   }
   return rules;
