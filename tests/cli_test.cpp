@@ -230,3 +230,51 @@ TEST_CASE("cli: output that cannot be written is an error", "[cli]") {
   expect_failure(run_cli_in(text, std::string("train ") + kTinyGpt, "", "/dev/full"), 1,
                  {"standard output could not be written"});
 }
+
+TEST_CASE("cli: storage rules and recompute are flags, and change no loss", "[cli]") {
+  const TextFolder f;
+  auto loss = [&](const std::string& more) {
+    expect_success(train(f, "--mesh data:2 --log run.jsonl " + more));
+    return log_of(f, "run.jsonl", "loss").back()["loss"].get<double>();
+  };
+  const double plain = loss("");
+  const std::string printed = f.read("stdout.txt");
+  CHECK(printed.find("recompute=none") != std::string::npos);
+  CHECK(std::abs(loss("--fsdp data --set regather=block") - plain) < 1e-5 * plain);
+  CHECK(f.read("stdout.txt").find("@params/*gpt.block*.mlp.up.w*/ d_model:data") !=
+        std::string::npos);
+  CHECK(std::abs(loss("--zero 1 --over data") - plain) < 1e-5 * plain);
+  CHECK(f.read("stdout.txt").find("@state/*gpt.block*.mlp.up.w*/ d_model:data") !=
+        std::string::npos);
+  CHECK(loss("--recompute attention,gpt.block0.mlp") == plain);
+  expect_failure(train(f, "--recompute atention"), 1, {"recompute: no scope", "'attention'?"});
+  expect_failure(train(f, "--mesh data:2 --zero 1"), 1, {"--zero 1 needs --over AXIS", "data:2"});
+  expect_failure(train(f, "--mesh data:2 --over data"), 1, {"--over 'data' needs --zero"});
+  expect_failure(train(f, "--mesh data:2 --fsdp data --zero 2 --over data"), 1,
+                 {"--fsdp data is --zero 3 --over data"});
+  expect_failure(train(f, "--mesh data:2 --fsdp dta"), 1,
+                 {"no axis 'dta'", "did you mean 'data'?"});
+}
+
+TEST_CASE("cli: --memory refuses what does not fit, and says what would", "[cli]") {
+  const TextFolder f;
+  const std::string big =
+      "train gpt --data text.txt --mesh data:4 --steps 2 --batch 8 --set layers=6 d_model=32 "
+      "heads=2 "
+      "ff=128 length=32 warmup=1 ";
+  expect_failure(run_cli_in(f, big + "--memory 100kB"), 1,
+                 {"device error", "--memory is 100.0 kB", "parameters", "optimizer state",
+                  "comes closest", "--zero 3 --over data --recompute block"});
+  expect_failure(run_cli_in(f, big + "--memory 2MB"), 1,
+                 {"a rank needs 2.1", "--recompute attention would fit with 1.9"});
+  expect_failure(run_cli_in(f, big + "--memory 1.9MB"), 1, {"--recompute block would fit"});
+  expect_failure(run_cli_in(f, big + "--memory 1.2MB"), 1, {"--zero", "--over data", "would fit"});
+  expect_failure(run_cli_in(f, big + "--memory lots"), 1, {"--memory 'lots'", "16GB"});
+  expect_failure(run_cli_in(f, big + "--memory 16gigs"), 1, {"--memory '16gigs'"});
+  expect_failure(run_cli_in(f, big + "--set recompute=auto"), 1, {"'auto' needs --memory"});
+  CHECK(f.read("run.jsonl").empty());
+  expect_success(run_cli_in(f, big + "--memory 1GiB --set recompute=auto"));
+  CHECK(f.read("stdout.txt").find("recompute=none") != std::string::npos);
+  expect_success(run_cli_in(f, big + "--memory 1.8MB --set recompute=auto"));
+  CHECK(f.read("stdout.txt").find("recompute=block") != std::string::npos);
+}

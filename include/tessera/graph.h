@@ -64,7 +64,9 @@ struct Node {
   std::vector<int> in, out;  ///< values
   std::string name;
   SourceLine at;
-  int copy = 0;  ///< > 0: a copy that a gradient computes again; not merged with equal nodes
+  /// Nodes of different numbers never share a result or a move of data, however equal: what
+  /// backward makes again instead of keeping it.
+  int again = 0;
 };
 
 /// Gradients of xs from xs, ys and the gradients of ys (zeros where none flows): one for each x, an
@@ -194,6 +196,7 @@ class Graph {
 
  private:
   friend class Scope;
+  friend class AgainScope;
   friend class PreferScope;
   friend class PurposeScope;
   friend class SourceScope;
@@ -205,11 +208,11 @@ class Graph {
   std::vector<Stored> stored_;
   std::vector<Update> updates_;
   std::vector<Region> regions_;
-  int copies_ = 0;
   std::unordered_map<std::string, int> name_uses_;
   std::unordered_map<int, int> stored_of_value_;
   std::string scope_;
   Purpose purpose_ = Purpose::none;
+  int again_ = 0, agains_ = 0;  ///< Node::again of new nodes; the greatest so far
   std::vector<std::string> prefer_;
   SourceLine at_override_;
   std::unique_ptr<Eager> eager_;  // null but in eager graphs
@@ -225,6 +228,22 @@ class Scope {
  private:
   Graph& graph_;
   std::string saved_;
+};
+
+/// While it lives, new nodes have `number` (Node::again).
+class AgainScope {
+ public:
+  AgainScope(Graph& graph, int number) : graph_(graph), saved_(graph.again_) {
+    graph.again_ = number;
+  }
+  ~AgainScope() { graph_.again_ = saved_; }
+  AgainScope(const AgainScope&) = delete;
+  /// A number that no node has.
+  static int new_number(Graph& graph) { return ++graph.agains_; }
+
+ private:
+  Graph& graph_;
+  int saved_;
 };
 
 /// While it lives, new values belong to `purpose` and are laid out by its rules (optimizers use

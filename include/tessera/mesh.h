@@ -60,10 +60,9 @@ struct LayoutRule {
 };
 
 /// An ordered list of rules. Grammar (docs/concepts.md): clauses end at ';' or a newline; a clause
-/// is
-/// "[@purpose | @/glob/] names:axes ..."; commas, dots or white space separate names, names
-/// accumulate until a colon, '+' joins axes, '-' replicates, 'auto' leaves it to the planner,
-/// 'name?' may match nothing, '#' starts a comment.
+/// is "[@purpose | @/glob/ | @purpose/glob/] names:axes ..."; commas, dots or white space separate
+/// names, names accumulate until a colon, '+' joins axes, '-' replicates, 'auto' leaves it to the
+/// planner, 'name?' may match nothing, '#' starts a comment.
 class Layout {
  public:
   Layout() = default;

@@ -348,4 +348,20 @@ std::vector<Tensor> custom_gradient(
 /// zeros.
 std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at = Loc::current());
 
+/// What backward makes again instead of keeping it from forward to backward. Both are globs of
+/// scopes: "attention", "gpt.block1", "block*" match a scope by its last name or its path, and a
+/// name matches itself with a number behind it ("block": block0, block1, ...). Values never change.
+struct GradientOptions {
+  /// The values made in such a scope are computed a second time, from what the scope reads, just
+  /// before they are needed (Chen et al. 2016); nested matches: the outermost scope.
+  std::vector<std::string> recompute = {};
+  /// What gathers move for the nodes of such a scope (parameters split by @params, split
+  /// activations) is not kept for their gradients but gathered a second time. Recomputed scopes do
+  /// so anyway.
+  std::vector<std::string> regather = {};
+};
+/// Throws a usage error for a glob that matches no scope of the nodes before `y`.
+std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs,
+                              const GradientOptions& options, Loc at = Loc::current());
+
 }  // namespace tessera

@@ -11,8 +11,9 @@
 namespace tessera {
 
 /// Adds the update of one parameter, given its gradient, the learning rate (a scalar) and the
-/// number of this step (a float32 scalar, from 1). State is made with Graph::state() and laid out
-/// like the parameter by the @state rules. An optimizer of a user's own is such a function.
+/// number of this step (a float32 scalar, from 1), in the scope "optimizer.<parameter>". State is
+/// made with Graph::state() and laid out like the parameter by the @state rules. An optimizer of a
+/// user's own is such a function.
 using Optimizer =
     std::function<void(Graph& g, Tensor parameter, Tensor gradient, Tensor lr, Tensor step)>;
 
@@ -81,7 +82,8 @@ struct Rate {
 Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates);
 
 struct MinimizeOptions {
-  double clip = 0;  ///< greatest global norm of all gradients; 0: no clipping
+  double clip = 0;                ///< greatest global norm of all gradients; 0: no clipping
+  GradientOptions gradient = {};  ///< what backward makes again
 };
 struct Minimized {
   Tensor gradient_norm;           ///< global L2 norm before clipping, a scalar

@@ -79,7 +79,7 @@ struct Observer {
     }
     for (const Node& node : graph.nodes()) {
       const bool shows = node.op == &kPrint && options.print, tests = node.op == &kCheckFinite;
-      if ((!shows && !tests) || node.copy > 0 || !computed[node.in[0]]) continue;
+      if ((!shows && !tests) || node.again > 0 || !computed[node.in[0]]) continue;
       const Value& x = graph.value(node.in[0]);
       Probe probe{f.name,    node.attrs.get<std::string>("label", ""),
                   node.name, node.at.to_string(),

@@ -22,6 +22,9 @@ struct Arguments {
   int64_t save_every = 0, keep = 3, tokens = 200, steps = -1, dump_every = 1, threads = -1;
   double timeout = 120, temperature = 0.8, tolerance = -1;
   bool resume = false;
+  int zero = 0;            ///< 1, 2 or 3, with `over`
+  std::string over, fsdp;  ///< axes
+  std::string memory;      ///< limit of a rank, with a unit
   std::string layouts = "all", print_after, dtype = "float32";
   std::vector<int64_t> sizes;      ///< bench
   std::vector<std::string> words;  ///< bench: WHAT [MODEL]; compare: [MODEL] A B
@@ -43,6 +46,11 @@ Config default_config(const ModelSpec& spec);
 /// Resolves model name or file, --set and the flags; the mesh defaults to data:N over the ranks
 /// there are.
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny);
+/// Bytes of "16GB", "512MiB", "2e9". Throws a usage error.
+int64_t parse_bytes(const std::string& text);
+/// With --memory: resolves train.recompute = auto to what costs least and fits, and refuses a job
+/// that does not fit on a rank, with a breakdown and the cheapest flags that would do.
+void fit_memory(const Arguments& args, Job& job);
 /// Takes the [model] keys from the configuration that a checkpoint stores, so that they need not be
 /// repeated.
 void take_stored_model(Job& job, const Checkpoint& checkpoint);

@@ -45,7 +45,8 @@ nlohmann::json to_json(const Explanation& e) {
 }  // namespace
 
 int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
-  const Job job = resolve(args, models, false);
+  Job job = resolve(args, models, false);
+  fit_memory(args, job);
   Trainer t;
   build_trainer(job, t, false);
   std::vector<std::string> passes;

@@ -4,30 +4,35 @@
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "tessera/checkpoint.h"
+#include "tessera/storage.h"
 
 namespace tessera::cli {
 
 namespace {
 
 std::vector<ConfigKey> common_keys(const std::string& layout) {
-  return {{"train.batch", "16", "examples of a step, over all ranks"},
-          {"train.steps", "200", "steps"},
-          {"train.lr", "1e-3", "peak learning rate"},
-          {"train.schedule", "cosine", "constant | linear | cosine | rsqrt"},
-          {"train.warmup", "20", "steps of linear rise"},
-          {"train.optimizer", "adamw",
-           "adamw | adam | adam_uncorrected | adafactor | lamb | lion | momentum | sgd"},
-          {"train.rates", "", "of single parameters, times lr: glob=factor, ..."},
-          {"train.weight_decay", "0.1", "of parameters with two dims or more"},
-          {"train.clip", "1", "greatest global gradient norm; 0: no clipping"},
-          {"train.seed", "0", "of initial values, dropout and the order of data"},
-          {"train.dtype", "float32", "of activations: float32 | bfloat16 | float64"},
-          {"train.threads", "0", "that share the kernels of a rank; 0: the cores over the ranks"},
-          {"train.eval_every", "0", "steps between evaluations; 0: only at the end"},
-          {"data.path", "", "a file or folder"},
-          {"data.held_out", "0.1", "share of the text that is only evaluated"},
-          {"layout.mesh", "", "axes and sizes"},
-          {"layout.rules", layout, "which dims are split over which axes"}};
+  return {
+      {"train.batch", "16", "examples of a step, over all ranks"},
+      {"train.steps", "200", "steps"},
+      {"train.lr", "1e-3", "peak learning rate"},
+      {"train.schedule", "cosine", "constant | linear | cosine | rsqrt"},
+      {"train.warmup", "20", "steps of linear rise"},
+      {"train.optimizer", "adamw",
+       "adamw | adam | adam_uncorrected | adafactor | lamb | lion | momentum | sgd"},
+      {"train.rates", "", "of single parameters, times lr: glob=factor, ..."},
+      {"train.weight_decay", "0.1", "of parameters with two dims or more"},
+      {"train.recompute", "none",
+       "scopes that backward computes again: none | attention | block | names and globs | auto"},
+      {"train.regather", "none", "scopes whose gathers backward makes again: none | names"},
+      {"train.clip", "1", "greatest global gradient norm; 0: no clipping"},
+      {"train.seed", "0", "of initial values, dropout and the order of data"},
+      {"train.dtype", "float32", "of activations: float32 | bfloat16 | float64"},
+      {"train.threads", "0", "that share the kernels of a rank; 0: the cores over the ranks"},
+      {"train.eval_every", "0", "steps between evaluations; 0: only at the end"},
+      {"data.path", "", "a file or folder"},
+      {"data.held_out", "0.1", "share of the text that is only evaluated"},
+      {"layout.mesh", "", "axes and sizes"},
+      {"layout.rules", layout, "which dims are split over which axes"}};
 }
 
 const ModelSpec& find_model(const std::string& name, const std::vector<ModelSpec>& models) {
@@ -62,6 +67,34 @@ Config default_config(const ModelSpec& spec) {
   return Config(keys);
 }
 
+namespace {
+/// --zero STAGE --over AXIS, or --fsdp AXIS: further rules of the layout.
+void add_storage_rules(const Arguments& args, Job& job) {
+  require(args.zero != 0 || args.over.empty(), "--over '{}' needs --zero 1, 2 or 3", args.over);
+  require(args.zero == 0 || !args.over.empty(), "--zero {} needs --over AXIS, an axis of mesh '{}'",
+          args.zero, job.mesh.to_string());
+  require(args.zero == 0 || args.fsdp.empty(),
+          "--fsdp {} is --zero 3 --over {}; give one of the two", args.fsdp, args.fsdp);
+  Graph graph;
+  job.spec->build(graph, job.config, job.config.integer("train.batch"), false);
+  const std::string more = args.fsdp.empty()
+                               ? storage_rules(graph, job.mesh, job.layout, args.zero, args.over)
+                               : storage_rules(graph, job.mesh, job.layout, 3, args.fsdp);
+  job.layout = Layout::parse(job.layout.to_string() + ";" + more);
+}
+
+/// "none", or names joined by commas.
+std::vector<std::string> scopes(const std::string& text) {
+  std::vector<std::string> names;
+  for (size_t start = 0; text != "none" && start <= text.size();) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    if (end > start) names.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return names;
+}
+}  // namespace
+
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
   require(!args.model.empty(), "no model is given; known: gpt, mlp, cnn, or a TOML file");
   const std::string name = is_file(args.model) ? toml_model_name(args.model) : args.model;
@@ -95,6 +128,7 @@ Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool ti
   }
   if (rules.empty() && args.layout.empty()) rules = fitting_rules(spec.layout, job.mesh);
   job.layout = Layout::parse(rules);
+  if (args.zero != 0 || !args.fsdp.empty() || !args.over.empty()) add_storage_rules(args, job);
   job.config.set("layout.rules", job.layout.to_string());
   return job;
 }
@@ -181,6 +215,7 @@ void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   t.lr = t.graph.input("lr", {}, t.model.loss.dtype());
   MinimizeOptions options;
   options.clip = c.number("train.clip");
+  options.gradient = {scopes(c.text("train.recompute")), scopes(c.text("train.regather"))};
   const Optimizer optimizer = job.spec->optimizer ? job.spec->optimizer(c) : optimizer_of(c);
   t.minimized = minimize(t.model.loss, t.lr, optimizer, options);
   t.functions = {{"train", {t.model.loss, t.minimized.gradient_norm}, true}};

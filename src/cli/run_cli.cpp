@@ -34,6 +34,15 @@ void add_model(CLI::App* app, Arguments& a) {
       ->required();
   add_job(app, a);
   app->add_option("--layout", a.layout, "rules: \"batch:data;heads,ff,vocab:model\", or @FILE");
+  app->add_option("--zero", a.zero,
+                  "with --over AXIS: store split over AXIS 1 optimizer state, 2 gradients too, 3 "
+                  "parameters too; adds rules to the layout, which is printed");
+  app->add_option("--over", a.over, "the axis of --zero");
+  app->add_option(
+      "--memory", a.memory,
+      "limit of a rank, such as 16GB: what does not fit is refused with what would help; "
+      "train.recompute=auto makes again no more than must be");
+  app->add_option("--fsdp", a.fsdp, "AXIS: the same as --zero 3 --over AXIS");
 }
 
 void add_json(CLI::App* app, Arguments& a) {
@@ -59,6 +68,9 @@ void add_training(CLI::App* app, Arguments& a) {
   key("--steps", "train.steps", "steps to train");
   key("--batch", "train.batch", "examples of a step, over all ranks");
   key("--seed", "train.seed", "of initial values, dropout and data order");
+  key("--recompute", "train.recompute",
+      "scopes that backward computes again instead of keeping their values: none | attention | "
+      "block | names and globs, joined by commas");
   app->add_option("--log", a.log, "JSON lines, one a step");
   app->add_option("--checkpoint", a.checkpoint, "directory of checkpoints");
   app->add_option("--save-every", a.save_every,

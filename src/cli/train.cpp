@@ -224,6 +224,7 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.trace);
   Watch watch(args);
   Job job = resolve(args, models, false);
+  fit_memory(args, job);
   Cluster cluster = make_cluster(job, args);
   Training t{args, watch, std::move(job), std::move(cluster)};
   prepare(t);

@@ -46,19 +46,21 @@ std::vector<Tensor> body_gradient(const GradCall& call, const Op& op, Loc at) {
   for (size_t i = 0; i < results.size(); ++i) {
     if (call.grads[i]) accumulate(pending, results[i].id(), call.grads[i], at);
   }
-  sweep(g, pending, xs, first, last, at);
+  Again nothing;
+  sweep(g, pending, xs, first, last, nothing, at);
   std::vector<Tensor> grads;
   for (int x : xs) grads.push_back(pending.count(x) ? pending[x] : Tensor());
   return grads;
 }
 
-void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, int n, Loc at) {
+void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, int n, Again& again,
+                Loc at) {
   const Node node = g.nodes()[n];  // a copy: the graph grows
   GradCall call{g, node.attrs, {}, {}, {}};
   bool any = false;
   std::vector<std::string> prefer;
   for (int v : node.out) {
-    call.out.emplace_back(&g, v);
+    call.out.emplace_back(&g, again.value(n, v));
     auto it = pending.find(v);
     call.grads.push_back(it == pending.end() ? Tensor() : it->second);
     any = any || call.grads.back();
@@ -66,11 +68,12 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
   }
   bool wanted = false;
   for (int v : node.in) {
-    call.in.emplace_back(&g, v);
+    call.in.emplace_back(&g, again.value(n, v));
     wanted = wanted || (reached[v] && is_floating(g.value(v).dtype));
     for (const std::string& p : g.value(v).prefer) prefer.push_back(p);
   }
   if (!any || !wanted || (!node.op->gradient && !node.op->body)) return;
+  AgainScope number(g, again.number(n));
   SourceScope source(g, node, prefer, ".grad");
   std::vector<Tensor> grads =
       node.op->gradient ? node.op->gradient(call) : body_gradient(call, *node.op, at);
@@ -89,12 +92,14 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
 }  // namespace
 
 void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node,
-           size_t last_node, Loc at) {
+           size_t last_node, Again& again, Loc at) {
   const std::vector<bool> reached = downstream(g, xs, first_node, last_node);
   for (size_t n = last_node; n > first_node;) {
     const int region = region_that_ends(g, first_node, n);
     if (region < 0) {
-      sweep_node(g, pending, reached, static_cast<int>(--n), at);
+      --n;
+      again.reach(g, static_cast<int>(n));
+      sweep_node(g, pending, reached, static_cast<int>(n), again, at);
     } else {
       n = static_cast<size_t>(g.regions()[static_cast<size_t>(region)].first);
       sweep_region(g, pending, reached, static_cast<size_t>(region), at);
@@ -103,6 +108,11 @@ void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_
 }
 
 std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at) {
+  return gradients(y, xs, GradientOptions(), at);
+}
+
+std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs,
+                              const GradientOptions& options, Loc at) {
   Graph& g = y.graph();
   require(is_floating(y.dtype()), "gradients: '{}' is {}; only floating tensors have gradients",
           y.name(), to_string(y.dtype()));
@@ -114,9 +124,10 @@ std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at) {
     ids.push_back(x.id());
   }
   const size_t last = g.nodes().size();
+  Again again(g, options);
   Pending pending;
   pending[y.id()] = constant(g, 1, y.dtype(), y.shape(), at);
-  sweep(g, pending, ids, 0, last, at);
+  sweep(g, pending, ids, 0, last, again, at);
   std::vector<Tensor> result;
   for (const Tensor& x : xs) {
     auto it = pending.find(x.id());

@@ -53,7 +53,8 @@ void sweep_copies(Graph& g, Pending& pending, const std::vector<bool>& reached, 
     if (pending.count(v)) inner[copies[v]] = pending[v];
     if (reached[v] && is_floating(g.value(v).dtype)) xs.push_back(copies[v]);
   }
-  sweep(g, inner, xs, first, last, at);
+  Again nothing;
+  sweep(g, inner, xs, first, last, nothing, at);
   for (int v : made) {
     if (inner.count(copies[v])) pending[v] = inner[copies[v]];
   }

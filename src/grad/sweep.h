@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "grad/again.h"
 #include "tessera/ops.h"
 
 namespace tessera {
@@ -14,8 +15,9 @@ using Pending = std::unordered_map<int, Tensor>;
 void accumulate(Pending& pending, int value, Tensor grad, Loc at);
 
 /// Adds the gradients of all that nodes [first, last) make of xs, from those that are pending.
+/// `again`: which of them read values made a second time.
 void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node,
-           size_t last_node, Loc at);
+           size_t last_node, Again& again, Loc at);
 
 /// The outermost region that begins at `first` or later and ends at `end`, or -1.
 int region_that_ends(const Graph& g, size_t first, size_t end);

@@ -62,7 +62,7 @@ std::string Graph::unique_name(const std::string& base) {
 }
 
 std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at) {
-  Node node{&op, std::move(attrs), {}, {}, "", {}};
+  Node node{&op, std::move(attrs), {}, {}, "", {}, again_};
   const char* slash = std::strrchr(at.file_name(), '/');
   node.at = at_override_.line
                 ? at_override_
@@ -179,7 +179,7 @@ std::unordered_map<int, int> Graph::copy(size_t region) {
   std::unordered_map<int, int> copies;
   std::vector<int> first_copy;
   auto copied = [&](int v) { return copies.count(v) ? copies[v] : v; };
-  ++copies_;
+  ++agains_;
   for (int n = of.first; n < of.last; ++n) {
     first_copy.push_back(static_cast<int>(nodes_.size()));
     Node node = nodes_[n];
@@ -193,7 +193,7 @@ std::unordered_map<int, int> Graph::copy(size_t region) {
       values_.push_back(std::move(value));
     }
     node.name = unique_name(node.name);
-    node.copy = copies_;
+    node.again = agains_;
     nodes_.push_back(std::move(node));
     if (eager_) eager_->run(*this, nodes_.back());
   }

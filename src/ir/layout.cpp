@@ -92,15 +92,19 @@ class ClauseParser {
 
   void parse_prefix() {
     ++pos_;
-    if (take('/')) {
-      const size_t end = text_.find('/', pos_);
-      require(end != std::string::npos && end > pos_,
-              "layout clause '{}': the scope glob has no closing '/'", text_);
-      scope_ = text_.substr(pos_, end - pos_);
-      pos_ = end + 1;
-      return;
+    if (!take('/')) {
+      parse_purpose();
+      if (!take('/')) return;
     }
-    const std::string name = word(":=");
+    const size_t end = text_.find('/', pos_);
+    require(end != std::string::npos && end > pos_,
+            "layout clause '{}': the scope glob has no closing '/'", text_);
+    scope_ = text_.substr(pos_, end - pos_);
+    pos_ = end + 1;
+  }
+
+  void parse_purpose() {
+    const std::string name = word(":=/");
     if (name == "params") purpose_ = Purpose::params;
     if (name == "grads") purpose_ = Purpose::grads;
     if (name == "state") purpose_ = Purpose::state;
@@ -125,9 +129,11 @@ class ClauseParser {
           start = plus + 1;
         }
       }
-      rule.text = purpose_ != Purpose::none ? fmt::format("@{} ", tessera::to_string(purpose_))
-                  : scope_.empty()          ? ""
-                                            : fmt::format("@/{}/ ", scope_);
+      const bool prefixed = purpose_ != Purpose::none || !scope_.empty();
+      if (prefixed) rule.text = "@";
+      if (purpose_ != Purpose::none) rule.text += tessera::to_string(purpose_);
+      if (!scope_.empty()) rule.text += fmt::format("/{}/", scope_);
+      if (prefixed) rule.text += " ";
       rule.text += fmt::format("{}{}{}{}", name, optional ? "?" : "", replaces ? "=" : ":", axes);
       rules_.push_back(std::move(rule));
     }

@@ -12,6 +12,7 @@ namespace tessera {
 void FlowBuilder::start(const std::string& name) {
   flow_.functions.push_back({name, {}, {}, {}});
   moved_.clear();
+  again_ = 0;
 }
 
 int FlowBuilder::add_value(FlowValue value) {
@@ -29,7 +30,7 @@ int FlowBuilder::move(int value, const TensorLayout& to, const Origin& origin,
   const FlowValue from = flow_.values[value];
   const Path& path = resharder.path(from.shape, from.dtype, from.layout, to);
   for (const Move& m : path.moves) {
-    auto [it, is_new] = moved_.emplace(Key().add(value).add(m.after).text(), -1);
+    auto [it, is_new] = moved_.emplace(Key().add(value).add(again_).add(m.after).text(), -1);
     if (is_new) {
       FlowNode node;
       node.kind = m.kind;
@@ -79,7 +80,7 @@ int FlowBuilder::renumber(int value, FlowValue to, const Origin& origin) {
 
 int FlowBuilder::bring(int value, const Placement& to, const Origin& origin) {
   const FlowValue from = flow_.values[value];
-  Key key = Key().add(value).add(to.layout);
+  Key key = Key().add(value).add(again_).add(to.layout);
   std::set<int> axes;
   for (const TensorLayout* layout : {&from.layout, &to.layout}) {
     for (const auto& of_dim : layout->dims) axes.insert(of_dim.begin(), of_dim.end());

@@ -25,6 +25,8 @@ class FlowBuilder {
 
   int add_value(FlowValue value);
   void add_node(FlowNode node);
+  /// Moves for nodes of another number (Node::again) are made anew.
+  void set_again(int number) { again_ = number; }
   /// `value` in layout `to`, through the cheapest moves. A move is made once a function. `origin`:
   /// of what needs it; its reason counts where no rule is found.
   int move(int value, const TensorLayout& to, const Origin& origin, Resharder& resharder);
@@ -40,6 +42,7 @@ class FlowBuilder {
   const HomeLayouts& homes_;
   Flow flow_;
   std::unordered_map<std::string, int> moved_;
+  int again_ = 0;
 };
 
 }  // namespace tessera

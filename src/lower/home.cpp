@@ -131,10 +131,11 @@ int64_t HomeLayouts::local_elements(const Shape& shape, const TensorLayout& layo
   return n;
 }
 
-void HomeLayouts::apply_purpose(Purpose purpose, const Shape& shape, const TensorLayout& compute,
-                                TensorLayout& layout) const {
+void HomeLayouts::apply_purpose(Purpose purpose, const Shape& shape, const std::string& name,
+                                const TensorLayout& compute, TensorLayout& layout) const {
   for (const Rule& rule : rules_) {
     if (rule.source.purpose != purpose) continue;
+    if (!rule.source.scope.empty() && !glob_match(rule.source.scope, name)) continue;
     const int d = shape.find(rule.source.dim);
     if (d < 0) continue;
     if (rule.source.replaces) layout.dims[d].clear();
@@ -180,16 +181,17 @@ TensorLayout HomeLayouts::home(const Shape& shape, const std::string& name, Purp
     }
   };
   for (const Rule& rule : rules_) {
-    if (!rule.source.scope.empty() && glob_match(rule.source.scope, name)) apply(rule, true);
+    const bool own = rule.source.purpose == Purpose::none && !rule.source.scope.empty();
+    if (own && glob_match(rule.source.scope, name)) apply(rule, true);
   }
   for (const Rule& rule : rules_) {
     if (rule.source.scope.empty() && rule.source.purpose == Purpose::none) apply(rule, false);
   }
   if (purpose == Purpose::none) return layout;
   const TensorLayout compute = layout;
-  apply_purpose(Purpose::params, shape, compute, layout);
-  if (purpose != Purpose::params) apply_purpose(Purpose::grads, shape, compute, layout);
-  if (purpose == Purpose::state) apply_purpose(Purpose::state, shape, compute, layout);
+  apply_purpose(Purpose::params, shape, name, compute, layout);
+  if (purpose != Purpose::params) apply_purpose(Purpose::grads, shape, name, compute, layout);
+  if (purpose == Purpose::state) apply_purpose(Purpose::state, shape, name, compute, layout);
   return layout;
 }
 

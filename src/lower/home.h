@@ -50,8 +50,8 @@ class HomeLayouts {
   using DimKey = std::pair<std::string, int64_t>;
   void resolve(const Graph& graph, const Layout& layout);
   void tie_sizes(const Graph& graph);
-  void apply_purpose(Purpose purpose, const Shape& shape, const TensorLayout& compute,
-                     TensorLayout& layout) const;
+  void apply_purpose(Purpose purpose, const Shape& shape, const std::string& name,
+                     const TensorLayout& compute, TensorLayout& layout) const;
 
   Mesh mesh_;
   std::vector<Rule> rules_;

@@ -33,8 +33,8 @@ struct Frame {
   std::vector<int> env;             ///< flow value of each graph value, or -1
   std::vector<std::vector<int>> uses;
   std::vector<char> escapes, needed;
+  int again = 0;            ///< Node::again of the node whose body it is
   std::string tensor = {};  ///< the model's tensor that a body computes, for messages
-  int copy = 0;             ///< of the node whose body it is
 };
 
 class Partitioner {
@@ -50,6 +50,7 @@ class Partitioner {
     start(spec.name);
     Frame frame = make_frame(graph_, roots_of(graph_, spec), "", "", {});
     walk(frame);
+    build_.set_again(0);
     for (const Tensor& t : spec.outputs) {
       function().outputs.emplace_back(t.name(), operand(frame, t.id(), Purpose::none));
     }
@@ -103,6 +104,10 @@ class Partitioner {
             std::move(reason)};
   }
 
+  static int again(const Frame& frame, const Node& node) {
+    return frame.again ? frame.again : node.again;
+  }
+
   TensorLayout home(const Frame& frame, int value) const {
     const Value& v = frame.graph.value(value);
     std::vector<std::string> prefer = v.prefer;
@@ -144,6 +149,7 @@ class Partitioner {
     if (node.op == &kInput || node.op == &kStored) return add_source(frame, node);
     const CallTypes types = call_types(frame.graph, node);
     const OpCall call{*node.op, types.in, types.out, node.attrs};
+    build_.set_again(again(frame, node));
     std::vector<int> in;
     for (int v : node.in) in.push_back(operand(frame, v, frame.graph.value(node.out[0]).purpose));
     if (node.op->body && !keep_whole(frame, node, call, in))
@@ -220,8 +226,8 @@ class Partitioner {
     Frame inner =
         make_frame(body.graph, roots, frame.prefix + node.name + ".",
                    frame.source.empty() ? node.at.to_string() : frame.source, std::move(prefer));
+    inner.again = again(frame, node);
     inner.tensor = frame.tensor.empty() ? frame.graph.value(node.out[0]).name : frame.tensor;
-    inner.copy = std::max(frame.copy, node.copy);
     for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
     walk(inner);
     for (size_t i = 0; i < node.out.size(); ++i) {
@@ -304,12 +310,8 @@ class Partitioner {
   /// Adds an op, or finds the same op on the same operands.
   std::vector<int> add_op(FlowNode flow, const OpCall& call, const Choice& choice,
                           const Frame& frame, const Node& node) {
-    const Key key = Key()
-                        .add(flow.op)
-                        .add(flow.in)
-                        .add(flow.attrs)
-                        .add(flow.splits)
-                        .add(std::max(frame.copy, node.copy));
+    Key key = Key().add(flow.op).add(flow.in).add(flow.attrs).add(flow.splits);
+    key.add(again(frame, node));
     auto [it, is_new] = seen_.emplace(key.text(), std::vector<int>{});
     if (is_new) {
       for (size_t i = 0; i < call.out.size(); ++i) {

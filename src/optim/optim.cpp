@@ -20,7 +20,7 @@ Tensor state_of(Tensor parameter, const char* what) {
 }
 Tensor state_of(Tensor parameter, const char* what, const Shape& shape) {
   Graph& g = parameter.graph();
-  return g.state(parameter.name() + "." + what, shape, zeros(), parameter.dtype());
+  return g.state(what, shape, zeros(), parameter.dtype());
 }
 
 Tensor as_dtype_of(Tensor scalar, Tensor like) {
@@ -91,7 +91,7 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
   Graph& g = loss.graph();
   const std::vector<Tensor> parameters = g.parameters();
   require(!parameters.empty(), "[minimize] the model has no parameters ({})", where(at));
-  std::vector<Tensor> grads = gradients(loss, parameters, at);
+  std::vector<Tensor> grads = gradients(loss, parameters, options.gradient, at);
   for (size_t i = 0; i < grads.size(); ++i) {
     g.mark_gradient(grads[i]);
     grads[i].named(parameters[i].name() + ".grad");
@@ -99,7 +99,9 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
   PurposeScope purpose(g, Purpose::state);
   Scope scope(g, "optimizer");
   Tensor squares;
-  for (const Tensor& grad : grads) {
+  for (size_t i = 0; i < grads.size(); ++i) {
+    const Tensor grad = grads[i];
+    const Scope own(g, parameters[i].name());
     PreferScope prefer(g, grad);
     Tensor wide = grad.dtype() == DType::bfloat16 ? cast(grad, DType::float32) : grad;
     Tensor square_sum = sum_all(square(wide));
@@ -114,6 +116,7 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
     factor = minimum(options.clip / (norm + 1e-6), constant(g, 1, norm.dtype()));
   for (size_t i = 0; i < parameters.size(); ++i) {
     Tensor grad = grads[i];
+    const Scope own(g, parameters[i].name());
     PreferScope prefer(g, parameters[i]);
     if (factor)
       grad = grad * (factor.dtype() == grad.dtype() ? factor : cast(factor, grad.dtype()));

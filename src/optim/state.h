@@ -9,7 +9,8 @@
 namespace tessera::optim {
 
 Initializer zeros();
-/// State "<parameter>.<what>" that starts as zeros, of the parameter's shape or of another.
+/// State "optimizer.<parameter>.<what>" that starts as zeros, of the parameter's shape or of
+/// another.
 Tensor state_of(Tensor parameter, const char* what);
 Tensor state_of(Tensor parameter, const char* what, const Shape& shape);
 /// `scalar` in the dtype of `like`.
