@@ -34,9 +34,9 @@ Step step(StepKind kind, int number = -1) {
   return s;
 }
 
-std::string text(const std::vector<Region>& regions) {
+std::string text(const std::vector<StepRange>& regions) {
   std::string all;
-  for (const Region& r : regions)
+  for (const StepRange& r : regions)
     all += fmt::format("{}{}-{}", r.captured ? " graph " : " steps ", r.first, r.last);
   return all;
 }

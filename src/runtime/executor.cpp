@@ -248,9 +248,9 @@ void Executor::run_steps(std::vector<BoundStep>& steps, size_t first, size_t las
 /// kernels may have to be loaded; the second one records it.
 void Executor::run_regions(int function, size_t first, size_t last) {
   std::vector<BoundStep>& steps = functions_[function];
-  const std::vector<Region>& regions = regions_[function];
+  const std::vector<StepRange>& regions = regions_[function];
   for (size_t r = 0; r < regions.size(); ++r) {
-    const Region& region = regions[r];
+    const StepRange& region = regions[r];
     if (region.first < first || region.last > last) continue;
     Replay& replay = replays_[function][r];
     if (region.captured && !options_.profile && !options_.record && ++replay.runs >= 2) {

@@ -50,7 +50,7 @@ class Executor {
   void* data(const Port& port) const { return address(port.view); }
   Device& device() const { return *device_; }
   /// How a function is cut into regions that are captured or run step by step. Empty on the CPU.
-  const std::vector<Region>& regions(int function) const { return regions_[function]; }
+  const std::vector<StepRange>& regions(int function) const { return regions_[function]; }
   std::span<const int> coordinates() const { return coordinates_; }
   Communicator& world() { return *world_; }
   /// Seconds and runs of step `step` of function `function` since the start, if profiled.
@@ -92,7 +92,7 @@ class Executor {
   std::vector<std::vector<BoundStep>> functions_;
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<Operation*> in_flight_;
-  std::vector<std::vector<Region>> regions_;
+  std::vector<std::vector<StepRange>> regions_;
   struct Replay {
     int runs = 0;
     std::function<void()> launch;

@@ -23,8 +23,8 @@ std::vector<int> numbers_of(const std::vector<std::string>& why, size_t stores) 
 
 }  // namespace
 
-std::vector<Region> find_regions(const std::vector<Step>& steps, std::vector<std::string> why,
-                                 size_t stores) {
+std::vector<StepRange> find_regions(const std::vector<Step>& steps, std::vector<std::string> why,
+                                    size_t stores) {
   for (bool changed = true; changed;) {
     changed = false;
     const std::vector<int> number = numbers_of(why, stores);
@@ -44,7 +44,7 @@ std::vector<Region> find_regions(const std::vector<Step>& steps, std::vector<std
     }
   }
   const std::vector<int> number = numbers_of(why, stores);
-  std::vector<Region> regions;
+  std::vector<StepRange> regions;
   for (size_t s = 0; s < steps.size(); ++s) {
     const bool fresh = regions.empty() || number[s] != number[s - 1];
     const bool joins =
@@ -54,7 +54,7 @@ std::vector<Region> find_regions(const std::vector<Step>& steps, std::vector<std
     if (!why[s].empty() && regions.back().why.empty())
       regions.back().why = fmt::format("{}: {}", steps[s].origin.name, why[s]);
   }
-  for (Region& r : regions) {
+  for (StepRange& r : regions) {
     if (r.captured && r.last - r.first < 2) {
       r.captured = false;
       r.why = "one step";
