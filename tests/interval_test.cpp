@@ -95,6 +95,17 @@ TEST_CASE("a running sum along a split dim sends one element a slice", "[interva
   CHECK(moved[0].rule == "height:p");
 }
 
+TEST_CASE("a running sum of what is still partial is taken of the whole", "[interval]") {
+  // The sum over width is partial; height, of 16 elements in three slices, is padded.
+  const auto moved = moves("p:2;q:3", "width:p;height:q",
+                           [](Tensor x) { return cumsum(reduce_sum(x, "width"), "height"); });
+  REQUIRE(moved.size() == 2);
+  CHECK(moved[0].kind == "all_reduce");
+  CHECK(moved[0].rule == "width:p (sum over 'width')");
+  CHECK(moved[1].kind == "all_gather");
+  CHECK(moved[1].bytes == 2 * 4);
+}
+
 TEST_CASE("of a split dim the largest of each slice travel, not the dim", "[interval]") {
   // Of 16 rows in four slices, the candidates of each slice: values, and where they were.
   auto bytes = [](const Make& make) {

@@ -119,6 +119,7 @@ void add_order(std::vector<OpCase>& rows) {
   rows.push_back(row("cumsum_of_sum", {real("x", {a, n}), real("y", {n, b})}, {"a", "b", "n"},
                      [](const Tensors& t) -> Tensors {
                        return {cumsum(einsum({t[0], t[1]}, {a, b}), "b"),
+                               cumsum(einsum({t[0], t[1]}, {a, b}), "a"),
                                shift(einsum({exp(t[0]), t[1]}, {b, a}), "a", 1)};
                      }));
 }
