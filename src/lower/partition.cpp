@@ -154,10 +154,8 @@ class Partitioner {
     for (int v : node.in) in.push_back(operand(frame, v, frame.graph.value(node.out[0]).purpose));
     if (node.op->body && !keep_whole(frame, node, call, in))
       return expand(frame, node, body_of(call), in);
-    if (const auto body = by_slices(call, in)) {
-      in[0] = combined(in[0], origin(frame, node));
-      return expand(frame, node, *body, in);
-    }
+    if (const auto body = by_slices(call, in))
+      return expand(frame, node, *body, {combined(in[0], origin(frame, node))});
     compute(frame, node, call, in);
   }
 
