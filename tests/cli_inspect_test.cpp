@@ -137,8 +137,8 @@ TEST_CASE("cli: the whole configuration is printed", "[cli]") {
   const CliResult result = train(f, "--steps 1 --mesh \"data:2;model:2\"");
   expect_success(result);
   for (const char* part :
-       {"model   name=gpt layers=1 d_model=16", "train   batch=4 steps=1 ", " seed=0",
-        "data    path=text.txt", "mesh    data:2;model:2 (4 ranks, threads)",
+       {"model   name=gpt layers=1 d_model=16", "train   batch=4 microbatches=1 steps=1 ",
+        " seed=0", "data    path=text.txt", "mesh    data:2;model:2 (4 ranks, threads)",
         "layout  batch:data;heads:model", " parameters; "})
     CHECK(has(result.out, part));
 }

@@ -85,6 +85,23 @@ TEST_CASE("cli: every optimizer trains", "[cli]") {
   CHECK(outcomes.size() == 9);
 }
 
+TEST_CASE("cli: a batch in parts trains as the whole batch does", "[cli]") {
+  const TextFolder f;
+  std::vector<double> losses;
+  for (const std::string parts : {"1", "2", "4"}) {
+    expect_success(train(f,
+                         "--steps 3 --mesh data:2 --layout batch:data --log log.jsonl "
+                         "--set dropout=0.1 microbatches=" +
+                             parts));
+    losses.push_back(losses_of(f, "log.jsonl").rbegin()->second);
+    std::remove((f.dir + "/log.jsonl").c_str());
+  }
+  CHECK(losses[1] == Approx(losses[0]).epsilon(1e-5));
+  CHECK(losses[2] == Approx(losses[0]).epsilon(1e-5));
+  expect_failure(train(f, "--set microbatches=3"), 1, {"train.batch 4", "train.microbatches 3"});
+  expect_success(run_cli_in(f, "verify gpt --mesh a:2 --set batch=4 microbatches=2"));
+}
+
 TEST_CASE("cli: data files that are missing, empty, too short or damaged", "[cli]") {
   const TextFolder f;
   f.write("empty.txt", "");

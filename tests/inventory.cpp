@@ -1,5 +1,7 @@
 #include "inventory.h"
 
+#include <utility>
+
 namespace tessera::test {
 
 namespace {
@@ -61,31 +63,30 @@ InventorySection pointwise() {
 }
 
 InventorySection products() {
-  return {
-      "Products and reductions",
-      {{"einsum, matmul, multiply, us_einsum", "`einsum`, any number of operands",
-        "einsum_matmul einsum_batched einsum_chain einsum_broadcasts einsum_lone_dims"},
-       {"LazyAllreduceSum", "*partial* is a state of a tensor: reduced late, once",
-        "einsum_of_partials tests/mutation_test.cpp"},
-       {"reduce_sum, _mean, _max, _min, _all, _any", "the same names, and `reduce_prod`",
-        "reduce_sum_two reduce_mean reduce_max_ties reduce_min_int reduce_prod_all reduce_any "
-        "reduce_all"},
-       {"reduce_first", "`slice(x, dim, 0, 1)`: NaN elsewhere does not leak", "slice"},
-       {"reduce_logsumexp, log_softmax, softmax", "the same names",
-        "reduce_logsumexp softmax log_softmax"},
-       {"extra_logit", "`concat` of a constant, then `slice`", "concat slice softmax"},
-       {"cumsum (a product with n x n elements)", "`cumsum`; by slices where the dim is split",
-        "cumsum cumsum_of_sum tests/interval_test.cpp"},
-       {"top_1, argmax", "`top_1`, `argmax`, `argmin`",
-        "argmax argmax_ties top_of_slices top_of_slices_ties"},
-       {"top_k", "`top_k`; candidates of slices where the dim is split",
-        "top_k top_of_slices tests/interval_test.cpp"},
-       {"nth_largest_element, nth_smallest", "`nth_largest`, `nth_smallest`", "nth"},
-       {"-", "`sort`, `argsort`", "sort order_ties"},
-       {"sample_with_temperature", "`argmax(logits / t - log(-log(random_uniform(...))))`: Gumbel",
-        "argmax random_uniform"},
-       {"pool_tensor_1d, stride_tensor_1d", "`max_pool`, `avg_pool`, `windows`",
-        "max_pool avg_pool windows"}}};
+  return {"Products and reductions",
+          {{"einsum, matmul, multiply, us_einsum", "`einsum`, any number of operands",
+            "einsum_matmul einsum_batched einsum_chain einsum_broadcasts einsum_lone_dims"},
+           {"LazyAllreduceSum", "*partial* is a state of a tensor: reduced late, once",
+            "einsum_of_partials tests/mutation_test.cpp"},
+           {"reduce_sum, _mean, _max, _min, _all, _any", "the same names, and `reduce_prod`",
+            "reduce_sum_two reduce_mean reduce_max_ties reduce_min_int reduce_prod_all reduce_any "
+            "reduce_all"},
+           {"reduce_first", "`slice(x, dim, 0, 1)`: NaN elsewhere does not leak", "slice"},
+           {"reduce_logsumexp, log_softmax, softmax", "the same names",
+            "reduce_logsumexp softmax log_softmax"},
+           {"extra_logit", "`nn::BiasedOptions`, for attention", "attention_extra_logit"},
+           {"cumsum (a product with n x n elements)", "`cumsum`; by slices where the dim is split",
+            "cumsum cumsum_of_sum tests/interval_test.cpp"},
+           {"top_1, argmax", "`top_1`, `argmax`, `argmin`",
+            "argmax argmax_ties top_of_slices top_of_slices_ties"},
+           {"top_k", "`top_k`; candidates of slices where the dim is split",
+            "top_k top_of_slices tests/interval_test.cpp"},
+           {"nth_largest_element, nth_smallest", "`nth_largest`, `nth_smallest`", "nth"},
+           {"-", "`sort`, `argsort`", "sort order_ties"},
+           {"sample_with_temperature",
+            "`argmax(logits / t - log(-log(random_uniform(...))))`: Gumbel", "sampled"},
+           {"pool_tensor_1d, stride_tensor_1d", "`max_pool`, `avg_pool`, `windows`",
+            "max_pool avg_pool windows"}}};
 }
 
 InventorySection shapes() {
@@ -139,7 +140,7 @@ InventorySection control() {
   return {"Random numbers, gradients, side effects",
           {{"random_uniform, random_normal", "the same names; equal under every layout",
             "random_uniform random_normal truncated_normal"},
-           {"dropout(noise_shape)", "`dropout`", "dropout"},
+           {"dropout(noise_shape)", "`dropout`, `nn::dropout_shared`", "dropout dropout_shared"},
            {"gradients (None for what is not connected)", "`gradients`; zeros", "two_layers"},
            {"custom_gradient", "`custom_gradient`", "custom_gradient tests/regions_test.cpp"},
            {"recompute_grad", "`recompute`; the same bits", "recompute tests/regions_test.cpp"},
@@ -152,7 +153,10 @@ InventorySection control() {
 }  // namespace
 
 std::vector<InventorySection> inventory() {
-  return {types(), pointwise(), products(), shapes(), convolutions(), control()};
+  std::vector<InventorySection> all = {types(),  pointwise(),    products(),
+                                       shapes(), convolutions(), control()};
+  for (InventorySection& section : layer_inventory()) all.push_back(std::move(section));
+  return all;
 }
 
 }  // namespace tessera::test

@@ -17,7 +17,9 @@ struct InventorySection {
   std::vector<InventoryRow> rows;
 };
 
-/// Sections by family of ops.
+/// Sections by family of ops, then layer_inventory().
 std::vector<InventorySection> inventory();
+/// Layers and what is around a model.
+std::vector<InventorySection> layer_inventory();
 
 }  // namespace tessera::test

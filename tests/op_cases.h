@@ -32,7 +32,7 @@ struct OpCase {
   std::string name;
   std::vector<CaseInput> in;
   std::vector<std::string> splits;  ///< dims that layouts may split
-  Build build;
+  Build build;                      ///< parameters that it makes are operands too, after `in`
   Expect expect = {};  ///< the first result by a formula of its own; else only the graph's nodes
                        ///< are interpreted
   double tolerance32 = 1e-5, tolerance64 = 1e-11;
@@ -50,6 +50,10 @@ std::vector<OpCase> composite_cases();
 std::vector<OpCase> indexed_cases();
 std::vector<OpCase> shape_cases();
 std::vector<OpCase> ordered_cases();
+std::vector<OpCase> attention_cases();
+std::vector<OpCase> variant_cases();
+std::vector<OpCase> layer_cases();
+std::vector<OpCase> routing_cases();
 std::vector<OpCase> window_cases();
 
 /// Operands.

@@ -25,15 +25,23 @@ BuiltCase::BuiltCase(const OpCase& row, DType type) : row_(row), type_(type) {
     Tensor t = in.stored ? graph_.parameter(in.name, in.shape, nn::zeros(), dtype)
                          : graph_.input(in.name, in.shape, dtype);
     in_.push_back(t);
-    fed_.emplace(in.name, t);
-    draw(in);
-    if (in.differentiable && is_floating(dtype)) {
-      wrt_.push_back(t);
-      differentiable_.push_back(in_.size() - 1);
-    }
+    take(in, t);
   }
   out_ = row.build(graph_, in_);
+  for (const Tensor& p : graph_.parameters()) {
+    if (fed_.count(p.name()) == 0) take(parameter(real(p.name(), p.shape())), p);
+  }
   if (!wrt_.empty()) add_loss();
+}
+
+void BuiltCase::take(const CaseInput& in, Tensor tensor) {
+  cases_.push_back(in);
+  fed_.emplace(in.name, tensor);
+  draw(in);
+  if (in.differentiable && is_floating(tensor.dtype())) {
+    wrt_.push_back(tensor);
+    differentiable_.push_back(cases_.size() - 1);
+  }
 }
 
 void BuiltCase::draw(const CaseInput& in) {
@@ -77,7 +85,7 @@ std::vector<Tensor> BuiltCase::fetched() const {
 
 std::vector<Whole> BuiltCase::operands(const Round& round) const {
   std::vector<Whole> all;
-  for (const CaseInput& in : row_.in) all.push_back(round.feeds.at(in.name));
+  for (const CaseInput& in : cases_) all.push_back(round.feeds.at(in.name));
   return all;
 }
 

@@ -35,7 +35,9 @@ class BuiltCase {
   };
   /// A Program runs once with each; in the second, bounded dims are shorter by one.
   std::array<Round, 2> rounds;
-  /// Operands in the order of the row, and the position in it of each gradient's.
+  /// Operands in the order of the row, then the parameters that its build() made; and the position
+  /// in it of each gradient's.
+  const std::vector<CaseInput>& in() const { return cases_; }
   std::vector<Whole> operands(const Round& round) const;
   const std::vector<size_t>& differentiable() const { return differentiable_; }
 
@@ -50,12 +52,14 @@ class BuiltCase {
   Reference reference(const Round& round) const;
 
  private:
+  void take(const CaseInput& in, Tensor tensor);
   void draw(const CaseInput& in);
   void add_loss();
 
   const OpCase& row_;
   DType type_;
   Graph graph_;
+  std::vector<CaseInput> cases_;
   std::vector<Tensor> in_, out_, wrt_, grads_;
   std::vector<size_t> differentiable_;
   Tensor loss_;

@@ -69,7 +69,7 @@ std::string check_gradients(const OpCase& row, Clusters& clusters) {
   }
   std::string errors;
   for (size_t k = 0; k < built.differentiable().size(); ++k) {
-    const CaseInput& in = row.in[built.differentiable()[k]];
+    const CaseInput& in = built.in()[built.differentiable()[k]];
     const Whole at = built.rounds[0].feeds.at(in.name);
     Whole differences = at;
     auto loss_at = [&](int64_t i, double x) {

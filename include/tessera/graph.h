@@ -40,10 +40,11 @@ class Tensor {
 
   /// Renames this value (within its scope); returns it. Fetches, rules and reports use the name.
   Tensor named(const std::string& name) const;
-  /// Where rules give two dims of this tensor one axis, `dim` gets it (names only, never axes). The
-  /// first preference is the tensor's own, its initializer's too if it is stored; a further one
-  /// makes a copy that has it: `x.prefer("batch")`, later `x.prefer("experts")`, is a move of data.
-  Tensor prefer(const std::string& dim, Loc at = Loc::current()) const;
+  /// Where rules give two dims of this tensor one axis, the one of `dims` gets it (names only,
+  /// never axes); of two of them, the earlier. The first preference is the tensor's own, its
+  /// initializer's too if it is stored; a further one makes a copy that has it:
+  /// `x.prefer("batch")`, later `x.prefer("experts")`, is a move of data.
+  Tensor prefer(const Axes& dims, Loc at = Loc::current()) const;
 
  private:
   Graph* graph_ = nullptr;
@@ -90,7 +91,7 @@ struct Value {
   std::string name;
   Purpose purpose =
       Purpose::none;  ///< grads: the gradient of a parameter; state: part of an optimizer update
-  std::vector<std::string> prefer;
+  std::vector<std::string> prefer;  ///< dims, the first before the others
 };
 
 /// A parameter or a piece of optimizer state: it lives between runs, is saved in checkpoints and
@@ -132,6 +133,12 @@ struct GraphOptions {
 };
 
 class Eager;
+
+/// One of `parts` parts of a batch along `dim`; example i of it is example i * parts + index.
+struct Part {
+  std::string dim;
+  int64_t parts = 0, index = 0;
+};
 
 class Graph {
  public:
@@ -190,6 +197,11 @@ class Graph {
   std::string unique_name(const std::string& base);
   /// The current scope: "gpt.block3" or "".
   const std::string& scope() const { return scope_; }
+  /// What is being built is this part of a batch; null outside of a PartScope.
+  const Part* part() const { return part_.parts > 0 ? &part_ : nullptr; }
+  /// What `make` returns; in a further part of a batch, what it returned in the first for the same
+  /// use of `name` in this scope. Throws a usage error if the first part had no such use.
+  int64_t once_for_all_parts(const std::string& name, const std::function<int64_t()>& make);
 
   /// One line a node: name, shape, op, inputs, attributes, source line.
   std::string to_string() const;
@@ -197,6 +209,7 @@ class Graph {
  private:
   friend class Scope;
   friend class AgainScope;
+  friend class PartScope;
   friend class PreferScope;
   friend class PurposeScope;
   friend class SourceScope;
@@ -210,6 +223,9 @@ class Graph {
   std::vector<Region> regions_;
   std::unordered_map<std::string, int> name_uses_;
   std::unordered_map<int, int> stored_of_value_;
+  Part part_;
+  std::unordered_map<std::string, std::vector<int64_t>> first_part_;
+  std::unordered_map<std::string, size_t> part_uses_;
   std::string scope_;
   Purpose purpose_ = Purpose::none;
   int again_ = 0, agains_ = 0;  ///< Node::again of new nodes; the greatest so far
@@ -244,6 +260,20 @@ class AgainScope {
  private:
   Graph& graph_;
   int saved_;
+};
+
+/// While it lives, a model is built for one part of its batch, the first part first. input() with
+/// the dim `dim` is fed with the whole batch, `parts` times as long, and gives the examples of the
+/// part; parameters and states are those of the first part; random numbers are those of the whole
+/// batch. The parts must be built alike.
+class PartScope {
+ public:
+  PartScope(Graph& graph, const Part& part);
+  ~PartScope();
+  PartScope(const PartScope&) = delete;
+
+ private:
+  Graph& graph_;
 };
 
 /// While it lives, new values belong to `purpose` and are laid out by its rules (optimizers use

@@ -1,38 +1,16 @@
-// Layers and models, from the ops of ops.h.
+// Layers and models, from the ops of ops.h. Layers are in nn/, by family; here are the models.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "tessera/graph.h"
+#include "tessera/nn/attention.h"
+#include "tessera/nn/layers.h"
+#include "tessera/nn/moe.h"
 #include "tessera/ops.h"
 
 namespace tessera::nn {
-
-/// Initializers; fan_in is the product of the sizes of the given dims of the parameter.
-Initializer zeros();
-Initializer ones();
-Initializer normal(double stddev);
-/// Normal with standard deviation gain / sqrt(fan_in), cut at two (LeCun et al. 1998).
-Initializer scaled_normal(const std::vector<std::string>& fan_in_dims, double gain = 1);
-
-/// x . w + b: contracts `in` (dims of x) to `out`. Parameters "<name>.w" [in..., out...] and
-/// "<name>.b" [out...].
-Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in,
-             const Shape& out, bool bias = true, double gain = 1, Loc at = Loc::current());
-/// layer_norm with parameters "<name>.scale" and "<name>.bias".
-Tensor norm(Tensor x, const std::string& name, const std::string& dim, Loc at = Loc::current());
-
-struct BatchNormOptions {
-  bool training = true;  ///< statistics of this batch, and their running means are updated; else
-                         ///< the running means are used
-  double momentum = 0.99, eps = 1e-3;
-};
-/// (x - mean) / sqrt(var + eps) * scale + bias for each element of `channels`, over all other dims
-/// (Ioffe & Szegedy 2015). Parameters "<name>.scale" and "<name>.bias", state "<name>.mean" and
-/// "<name>.variance".
-Tensor batch_norm(Tensor x, const std::string& name, const std::string& channels,
-                  const BatchNormOptions& options = {}, Loc at = Loc::current());
 
 /// A model: what its functions return by name, and the loss.
 struct Model {

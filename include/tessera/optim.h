@@ -88,11 +88,22 @@ struct MinimizeOptions {
 struct Minimized {
   Tensor gradient_norm;           ///< global L2 norm before clipping, a scalar
   std::vector<Tensor> gradients;  ///< of Graph::parameters(), before clipping: "<parameter>.grad"
+  Tensor loss;
 };
 /// Adds the gradients of `loss` (summed if it is not a scalar) by all parameters, and their
 /// updates.
 Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
                    const MinimizeOptions& options = {}, Loc at = Loc::current());
+/// The same for the mean of the losses of `parts` parts of the batch, each built by `loss` for its
+/// share of the dim `dim` (see PartScope): forward and backward of one part come before the next,
+/// so that the activations of one are in memory at a time; gradients are summed where they are
+/// made, and combined over ranks once. Inputs are fed whole. With a loss that is a mean over
+/// examples it is a step of the whole batch, to rounding; one that is a sum has to be multiplied by
+/// `parts`. The Program holds every part.
+Minimized minimize_in_parts(Graph& g, const std::string& dim, int64_t parts,
+                            const std::function<Tensor()>& loss, Tensor lr,
+                            const Optimizer& optimizer, const MinimizeOptions& options = {},
+                            Loc at = Loc::current());
 
 /// The learning rate of a step (from 0), on the host.
 struct Schedule {

@@ -20,6 +20,7 @@ struct Session::State {
   Cluster& cluster;
   Program program;
   std::vector<int64_t> scalars;
+  std::vector<int64_t> bounds;  ///< of the scalars that are sizes; 0 for others
   std::vector<std::unique_ptr<Executor>> executors;  // one per local rank
   std::vector<Probe> prints, checks;
   std::function<void(const std::string&)> print;
@@ -206,13 +207,8 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
                         {}};
   s.program = lower(graph, lowering);
   s.index_ports(options.guards);
-  s.scalars.assign(s.program.scalars.size(), 0);
+  s.scalars = s.bounds = bounds_of(graph, s.program);
   s.scalars[1] = static_cast<int64_t>(options.seed);
-  for (const Port& port : s.program.ports) {
-    for (size_t d = 0; d < port.sizes.size(); ++d) {
-      if (port.scalars[d] >= 0) s.scalars[port.scalars[d]] = port.sizes[d];
-    }
-  }
   s.executors.resize(cluster.local_ranks());
   cluster.run([&](int rank, Communicator& world) {
     require_agreement(s.program, world);
@@ -256,13 +252,8 @@ void Session::set_size(const std::string& dim, int64_t size) {
     fail(ErrorKind::usage, "the program has no bounded dim '{}'{}", dim,
          suggestion(dim, {names.begin() + 2, names.end()}));
   }
-  int64_t bound = 0;
   const int scalar = static_cast<int>(it - names.begin());
-  for (const Port& port : state_->program.ports) {
-    for (size_t d = 0; d < port.sizes.size(); ++d) {
-      if (port.scalars[d] == scalar) bound = port.sizes[d];
-    }
-  }
+  const int64_t bound = state_->bounds[scalar];
   require(size >= 1 && size <= bound, "dim '{}' cannot have size {}; it is bounded to 1 .. {}", dim,
           size, bound);
   if (state_->scalars[scalar] == size) return;

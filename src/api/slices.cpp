@@ -200,4 +200,16 @@ void gather_whole(const Program& program, const Port& port, Executor& executor, 
   }
 }
 
+std::vector<int64_t> bounds_of(const Graph& graph, const Program& program) {
+  const auto& names = program.scalars;
+  std::vector<int64_t> bounds(names.size(), 0);
+  for (const Value& v : graph.values()) {
+    for (const Dim& d : v.shape) {
+      const auto at = std::find(names.begin(), names.end(), d.name) - names.begin();
+      if (d.is_bounded && at < std::ssize(names)) bounds[static_cast<size_t>(at)] = d.size;
+    }
+  }
+  return bounds;
+}
+
 }  // namespace tessera

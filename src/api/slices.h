@@ -24,4 +24,8 @@ void copy_out(const Slice& slice, Array& whole);
 void gather_whole(const Program& program, const Port& port, Executor& executor, const void* mine,
                   const std::vector<int64_t>& scalars, Array& whole);
 
+/// For each scalar of the program the bound of the dim that it is the size of, whether an input's
+/// or made inside of the model; 0 for the step and the seed.
+std::vector<int64_t> bounds_of(const Graph& graph, const Program& program);
+
 }  // namespace tessera

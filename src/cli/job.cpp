@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "tessera/checkpoint.h"
+#include "tessera/op.h"
 #include "tessera/storage.h"
 
 namespace tessera::cli {
@@ -13,6 +14,7 @@ namespace {
 std::vector<ConfigKey> common_keys(const std::string& layout) {
   return {
       {"train.batch", "16", "examples of a step, over all ranks"},
+      {"train.microbatches", "1", "equal parts of the batch, worked off one after the other"},
       {"train.steps", "200", "steps"},
       {"train.lr", "1e-3", "peak learning rate"},
       {"train.schedule", "cosine", "constant | linear | cosine | rsqrt"},
@@ -209,15 +211,43 @@ Optimizer optimizer_of(const Config& c) {
 }
 }  // namespace
 
+namespace {
+void build_in_parts(const Job& job, Trainer& t, int64_t parts, const Optimizer& optimizer,
+                    const MinimizeOptions& options) {
+  const Config& c = job.config;
+  const int64_t batch = c.integer("train.batch");
+  require(parts >= 1 && batch % parts == 0,
+          "train.batch {} cannot be worked off in train.microbatches {} equal parts", batch, parts);
+  t.lr =
+      t.graph.input("lr", {}, c.text("train.dtype") == "float64" ? DType::float64 : DType::float32);
+  const auto part = [&] {
+    t.model = job.spec->build(t.graph, c, batch / parts, false);
+    return t.model.loss;
+  };
+  t.minimized = minimize_in_parts(t.graph, "batch", parts, part, t.lr, optimizer, options);
+  t.model.loss = t.minimized.loss;
+  t.model.inputs.clear();
+  for (const Node& node : t.graph.nodes()) {
+    if (node.op->name == "input" && node.out[0] != t.lr.id())
+      t.model.inputs.emplace_back(&t.graph, node.out[0]);
+  }
+}
+}  // namespace
+
 void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   const Config& c = job.config;
-  t.model = job.spec->build(t.graph, c, c.integer("train.batch"), false);
-  t.lr = t.graph.input("lr", {}, t.model.loss.dtype());
   MinimizeOptions options;
   options.clip = c.number("train.clip");
   options.gradient = {scopes(c.text("train.recompute")), scopes(c.text("train.regather"))};
   const Optimizer optimizer = job.spec->optimizer ? job.spec->optimizer(c) : optimizer_of(c);
-  t.minimized = minimize(t.model.loss, t.lr, optimizer, options);
+  const int64_t parts = c.integer("train.microbatches");
+  if (parts == 1) {
+    t.model = job.spec->build(t.graph, c, c.integer("train.batch"), false);
+    t.lr = t.graph.input("lr", {}, t.model.loss.dtype());
+    t.minimized = minimize(t.model.loss, t.lr, optimizer, options);
+  } else {
+    build_in_parts(job, t, parts, optimizer, options);
+  }
   t.functions = {{"train", {t.model.loss, t.minimized.gradient_norm}, true}};
   if (fetch_gradients) {
     for (const Tensor& g : t.minimized.gradients) t.functions[0].outputs.push_back(g);

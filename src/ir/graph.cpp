@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "ir/body.h"
 #include "ir/eager.h"
+#include "ir/parts.h"
 #include "ir/source_ops.h"
 #include "tessera/op.h"
 
@@ -26,16 +27,19 @@ Tensor Tensor::named(const std::string& name) const {
   return *this;
 }
 
-Tensor Tensor::prefer(const std::string& dim, Loc at) const {
-  shape().dim(dim);  // must exist
+Tensor Tensor::prefer(const Axes& dims, Loc at) const {
+  for (const std::string& dim : dims.names()) shape().dim(dim);  // must exist
   Graph& g = graph();
-  if (g.values_[id_].prefer == std::vector{dim}) return *this;
+  if (g.values_[id_].prefer == dims.names()) return *this;
   Tensor preferring = *this;
   if (!g.values_[id_].prefer.empty()) preferring = g.add(kIdentity, {*this}, {}, at)[0];
   const Stored* stored = g.find_stored(preferring.id());
   const int last = stored ? stored->init : preferring.id();  // with what its initializer made
   for (int v = preferring.id(); v <= last; ++v) {
-    if (g.values_[v].shape.has(dim)) g.values_[v].prefer = {dim};
+    g.values_[v].prefer.clear();
+    for (const std::string& dim : dims.names()) {
+      if (g.values_[v].shape.has(dim)) g.values_[v].prefer.push_back(dim);
+    }
   }
   return preferring;
 }
@@ -118,6 +122,7 @@ Array Graph::fetch(Tensor tensor) const {
 }
 
 Tensor Graph::input(const std::string& name, const Shape& shape, DType dtype, Loc at) {
+  if (part_.parts > 0) return part_of_input(*this, name, shape, dtype, at);
   return add(kInput, {}, source_attrs(shape, dtype), at)[0].named(name);
 }
 
@@ -128,7 +133,17 @@ Tensor Graph::add_stored(const std::string& name, const Shape& shape, const Init
             "parameter '{}' has the bounded dim '{}'; stored tensors have fixed sizes", name,
             d.name);
   }
-  Tensor stored = add(kStored, {}, source_attrs(shape, dtype), at)[0].named(name);
+  bool is_new = false;
+  const int64_t id = once_for_all_parts(name, [&] {
+    is_new = true;
+    return add(kStored, {}, source_attrs(shape, dtype), at)[0].named(name).id();
+  });
+  Tensor stored(this, static_cast<int>(id));
+  require(stored.shape() == shape && stored.dtype() == dtype,
+          "parameter '{}' is {} {} in one part of the batch and {} {} in another ({})",
+          stored.name(), tessera::to_string(stored.dtype()), stored.shape().to_string(),
+          tessera::to_string(dtype), shape.to_string(), where(at));
+  if (!is_new) return stored;
   Stored record{stored.id(), -1, purpose, trainable};
   {
     Scope scope(*this, name + ".init");

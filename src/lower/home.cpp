@@ -164,15 +164,15 @@ TensorLayout HomeLayouts::home(const Shape& shape, const std::string& name, Purp
       }
       const Rule& other = *claim[axis];
       if (wins || !other.source.scope.empty()) continue;
-      const bool first = std::find(prefer.begin(), prefer.end(), other.source.dim) != prefer.end();
-      const bool second = std::find(prefer.begin(), prefer.end(), rule.source.dim) != prefer.end();
-      require(first || second,
+      const auto first = std::find(prefer.begin(), prefer.end(), other.source.dim),
+                 second = std::find(prefer.begin(), prefer.end(), rule.source.dim);
+      require(first != second,
               "tensor '{}' {}: dims '{}' and '{}' both claim mesh axis '{}' (rules '{}' and '{}'); "
               "give one of them another "
               "axis, or say .prefer(\"{}\") in the model",
               name, shape.to_string(), other.source.dim, rule.source.dim, mesh_.axes()[axis].name,
               other.source.text, rule.source.text, rule.source.dim);
-      if (second && !first) {
+      if (second < first) {
         auto& loser = layout.dims[shape.find(other.source.dim)];
         loser.erase(std::find(loser.begin(), loser.end(), axis));
         layout.dims[d].push_back(axis);

@@ -1,61 +1,178 @@
-#include <cmath>
+#include <algorithm>
+#include <map>
 
 #include "base/fail.h"
-#include "tessera/nn.h"
+#include "nn/stored.h"
+#include "tessera/op.h"
 
 namespace tessera::nn {
 
-Initializer zeros() {
-  return [](Graph& g, const Shape& shape, DType dtype) { return constant(g, 0, dtype, shape); };
-}
-Initializer ones() {
-  return [](Graph& g, const Shape& shape, DType dtype) { return constant(g, 1, dtype, shape); };
-}
-Initializer normal(double stddev) {
-  return [=](Graph& g, const Shape& shape, DType dtype) {
-    return random_normal(g, shape, 0, stddev, dtype);
-  };
-}
-Initializer scaled_normal(const std::vector<std::string>& fan_in_dims, double gain) {
-  return [=](Graph& g, const Shape& shape, DType dtype) {
-    double fan_in = 1;
-    for (const std::string& d : fan_in_dims) fan_in *= static_cast<double>(shape.dim(d).size);
-    return truncated_normal(g, shape, 0, gain / std::sqrt(fan_in), dtype);
-  };
-}
-
-namespace {
-/// Parameters are float32 (float64 under float64 activations) and are read in the activations'
-/// dtype.
-DType stored_dtype(DType activations) {
-  return activations == DType::float64 ? DType::float64 : DType::float32;
-}
-Tensor read_as(Tensor parameter, DType dtype) {
-  return parameter.dtype() == dtype ? parameter : cast(parameter, dtype);
-}
-}  // namespace
-
 Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in,
              const Shape& out, bool bias, double gain, Loc at) {
-  Graph& g = x.graph();
-  std::vector<Dim> dims, result;
-  for (const std::string& d : in) dims.push_back(x.dim(d));
+  DenseOptions options;
+  options.bias = bias;
+  options.gain = gain;
+  return dense(x, name, in, out, options, at);
+}
+
+Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in,
+             const Shape& out, const DenseOptions& o, Loc at) {
+  std::vector<Dim> stacked, weights, inner, result, biases;
+  for (const std::string& d : o.stacked) stacked.push_back(x.dim(d));
+  weights = biases = stacked;
+  for (const std::string& d : in) weights.push_back(x.dim(d));
   for (const Dim& d : x.shape().without(in)) result.push_back(d);
-  for (const Dim& d : out) dims.push_back(d), result.push_back(d);
-  Tensor w =
-      g.parameter(name + ".w", Shape(dims), scaled_normal(in, gain), stored_dtype(x.dtype()), at);
-  Tensor y = einsum({x, read_as(w, x.dtype())}, Shape(result), at);
-  if (!bias) return y;
-  Tensor b = g.parameter(name + ".b", out, zeros(), stored_dtype(x.dtype()), at);
-  return add(y, read_as(b, x.dtype()), at);
+  for (const Dim& d : out) {
+    const bool clash = std::find(in.begin(), in.end(), d.name) != in.end();
+    inner.push_back(clash ? d.renamed("_" + d.name) : d);
+    weights.push_back(inner.back());
+    result.push_back(inner.back());
+    biases.push_back(d);
+  }
+  const Initializer init = o.init ? o.init : scaled_normal(in, o.gain);
+  Tensor y =
+      einsum({x, parameter_for(x, name + ".w", Shape(weights), init, at)}, Shape(result), at);
+  for (size_t i = 0; i < inner.size(); ++i) {
+    const Dim& d = out[static_cast<int>(i)];
+    if (inner[i].name != d.name) y = rename(y, inner[i].name, d.name, at);
+  }
+  if (o.bias) y = add(y, parameter_for(x, name + ".b", Shape(biases), zeros(), at), at);
+  for (const std::string& function : o.activations) y = activate(y, function, at);
+  return y;
+}
+
+Tensor activate(Tensor x, const std::string& function, Loc at) {
+  static const std::map<std::string, Tensor (*)(Tensor, Loc)> functions = {
+      {"identity", identity}, {"linear", identity},
+      {"relu", relu},         {"gelu", gelu},
+      {"silu", silu},         {"swish", silu},
+      {"sigmoid", sigmoid},   {"tanh", tanh},
+      {"softplus", softplus}, {"elu", elu},
+      {"selu", selu},         {"square", square},
+      {"exp", exp},           {"leaky_relu", [](Tensor t, Loc l) { return leaky_relu(t, 0.2, l); }},
+  };
+  std::vector<std::string> names;
+  for (const auto& [known, f] : functions) names.push_back(known);
+  const auto it = functions.find(function);
+  require(it != functions.end(), "[activate] unknown function '{}'{} ({})", function,
+          suggestion(function, names), where(at));
+  return function == "identity" || function == "linear" ? x : it->second(x, at);
+}
+
+Tensor dense_product(Tensor x, const std::string& name, const std::vector<std::string>& in,
+                     const Shape& out, const std::vector<std::string>& activations,
+                     const DenseOptions& o, Loc at) {
+  require(!activations.empty(), "[dense_product] '{}' has no activations; \"linear\" is none ({})",
+          name, where(at));
+  Tensor product;
+  for (size_t i = 0; i < activations.size(); ++i) {
+    const std::string part = activations.size() == 1 ? name : fmt::format("{}{}", name, i);
+    Tensor factor = activate(dense(x, part, in, out, o, at), activations[i], at);
+    product = product ? mul(product, factor, at) : factor;
+  }
+  return product;
+}
+
+Tensor feed_forward(Tensor x, const std::string& name, const std::string& dim, const Dim& hidden,
+                    const FeedForwardOptions& o, Loc at) {
+  Scope scope(x.graph(), name);
+  Tensor h = dense_product(x, "up", {dim}, Shape{hidden}, o.activations, o.dense, at);
+  if (o.dropout > 0) h = dropout(h, o.dropout, at);
+  return dense(h, "down", {hidden.name}, Shape{x.dim(dim)}, o.dense, at);
+}
+
+Tensor conv_layer(Tensor x, const std::string& name, const Shape& window, const std::string& in,
+                  const Dim& out, const ConvLayerOptions& o, Loc at) {
+  ConvOptions options = o.conv;
+  std::vector<std::string> fan_in = {in};
+  std::vector<Dim> dims;
+  for (const Dim& d : window) {
+    if (o.conv.dims.empty()) options.dims.push_back({d.name});
+    dims.push_back(d.renamed("filter_" + d.name));
+    fan_in.push_back(dims.back().name);
+  }
+  dims.push_back(x.dim(in));
+  dims.push_back(out);
+  const Initializer init = o.init ? o.init : scaled_normal(fan_in, o.gain);
+  Tensor filter = parameter_for(x, name + ".w", Shape(dims), init, at);
+  Tensor y = o.transposed ? conv_transpose(x, filter, options, at) : conv(x, filter, options, at);
+  return o.bias ? add(y, parameter_for(x, name + ".b", Shape{out}, zeros(), at), at) : y;
+}
+
+Tensor embedding(Tensor indices, const std::string& name, const Dim& vocab, const Shape& out,
+                 const Initializer& init, DType dtype, Loc at) {
+  Tensor table = indices.graph().parameter(name + ".w", Shape{vocab}.united(out), init,
+                                           stored_dtype(dtype), at);
+  return read_as(gather(table, indices, vocab.name, OutOfRange::error, at), dtype);
 }
 
 Tensor norm(Tensor x, const std::string& name, const std::string& dim, Loc at) {
-  Graph& g = x.graph();
-  Scope scope(g, name);
-  Tensor scale = g.parameter("scale", Shape{x.dim(dim)}, ones(), stored_dtype(x.dtype()), at);
-  Tensor bias = g.parameter("bias", Shape{x.dim(dim)}, zeros(), stored_dtype(x.dtype()), at);
-  return layer_norm(x, dim, read_as(scale, x.dtype()), read_as(bias, x.dtype()), 1e-5, at);
+  Scope scope(x.graph(), name);
+  const Shape shape{x.dim(dim)};
+  Tensor scale = parameter_for(x, "scale", shape, ones(), at);
+  return layer_norm(x, dim, scale, parameter_for(x, "bias", shape, zeros(), at), 1e-5, at);
+}
+
+Tensor scale_norm(Tensor x, const std::string& name, const std::string& dim, double eps, Loc at) {
+  Scope scope(x.graph(), name);
+  return rms_norm(x, dim, parameter_for(x, "scale", Shape{x.dim(dim)}, ones(), at), eps, at);
+}
+
+// max(x, 0) - x l + log(1 + e^-|x|) = softplus(x) - x l.
+Tensor sigmoid_cross_entropy(Tensor logits, Tensor labels, Loc at) {
+  return sub(softplus(logits, at), mul(logits, labels, at), at);
+}
+
+Tensor nonzero_weights(Tensor labels, DType dtype, int64_t padding, Loc at) {
+  Tensor none = constant(labels.graph(), static_cast<double>(padding), labels.dtype(), {}, at);
+  return cast(not_equal(labels, none, at), dtype, at);
+}
+
+Tensor smoothed(Tensor labels, const Dim& classes, double smoothing, DType dtype, Loc at) {
+  require(smoothing >= 0 && smoothing <= 1, "[smoothed] smoothing {} is not in [0, 1] ({})",
+          smoothing, where(at));
+  const double rest = smoothing / static_cast<double>(std::max<int64_t>(classes.size - 1, 1));
+  return one_hot(labels, classes, 1 - smoothing, rest, dtype, at);
+}
+
+Tensor dropout_shared(Tensor x, double rate, const std::vector<std::string>& shared, Loc at) {
+  for (const std::string& d : shared) x.dim(d);
+  const Shape drawn = x.shape().without(shared);
+  return mul(x, dropout(constant(x.graph(), 1, x.dtype(), drawn, at), rate, at), at);
+}
+
+Tensor dropout_at(Tensor x, Tensor rate, Loc at) {
+  Tensor keep = 1.0 - read_as(rate, x.dtype());
+  Tensor drawn = random_uniform(x.graph(), x.shape(), 0, 1, x.dtype(), at);
+  return where(less(drawn, keep, at), x / keep, constant(x.graph(), 0, x.dtype()), at);
+}
+
+Tensor jitter(Tensor x, double eps, Loc at) {
+  require(eps >= 0, "[jitter] eps {} is negative ({})", eps, where(at));
+  return mul(x, random_uniform(x.graph(), x.shape(), 1 - eps, 1 + eps, x.dtype(), at), at);
+}
+
+namespace {
+
+std::vector<Tensor> clipped_gradient(const GradCall& c) {
+  Tensor g = c.grads[0], one = constant(c.graph, 1, g.dtype());
+  Tensor excess = sqrt(mean_all(square(g))) / c.attrs.get<double>("limit");
+  return {g / maximum(excess, one)};
+}
+
+constinit const Op kClipGradient = {
+    .name = "clip_gradient",
+    .infer = [](const OpCall& call) -> std::vector<ValueType> { return {call.in[0]}; },
+    .gradient = clipped_gradient,
+    .body = [](const std::vector<Tensor>& in, const Attrs&) -> std::vector<Tensor> {
+      return {identity(in[0])};
+    }};
+
+}  // namespace
+
+Tensor clip_gradient(Tensor x, double limit, Loc at) {
+  require(limit > 0, "[clip_gradient] limit {}; it must be positive ({})", limit, where(at));
+  return x.graph().add(kClipGradient, {x}, {{"limit", limit}}, at)[0];
 }
 
 }  // namespace tessera::nn

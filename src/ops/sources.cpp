@@ -58,12 +58,16 @@ void emit_random(EmitCall& call) {
   call.step.exprs.push_back(seed);
   call.step.exprs.push_back(stream);
   const Shape& shape = call.call.out[0].shape;
-  int64_t stride = shape.elements();
+  const auto part_dim = call.call.attrs.get<std::string>("part_dim", "");
+  const auto parts = call.call.attrs.get<int64_t>("parts", 1);
+  int64_t stride = shape.elements() * parts;
   for (int d = 0; d < shape.rank(); ++d) {
-    stride /= shape[d].size;
-    IntExpr step_of_dim;
+    const bool is_part = shape[d].name == part_dim;
+    stride /= is_part ? parts : shape[d].size;
+    IntExpr step_of_dim, offset = call.offset[call.space.out[0][d][0]];
     step_of_dim.constant = stride;
-    call.step.exprs.push_back(call.offset[call.space.out[0][d][0]]);
+    if (is_part) offset.constant += call.call.attrs.get<int64_t>("part");
+    call.step.exprs.push_back(offset);
     call.step.exprs.push_back(step_of_dim);
   }
 }
@@ -109,9 +113,11 @@ extern const Op kDimSize = {.name = "dim_size",
                             .emit = emit_dim_size};
 
 int64_t new_stream(Graph& g) {
-  uint64_t h = 14695981039346656037ull;
-  for (unsigned char c : g.unique_name("random")) h = (h ^ c) * 1099511628211ull;
-  return static_cast<int64_t>(h >> 2);
+  return g.once_for_all_parts("random", [&] {
+    uint64_t h = 14695981039346656037ull;
+    for (unsigned char c : g.unique_name("random")) h = (h ^ c) * 1099511628211ull;
+    return static_cast<int64_t>(h >> 2);
+  });
 }
 
 Tensor constant(Graph& g, double value, DType dtype, const Shape& shape, Loc at) {
@@ -129,11 +135,27 @@ Tensor dim_size(Graph& g, const Dim& dim, DType dtype, Loc at) {
 }
 
 namespace {
+/// Where a part of a batch is built, the numbers that its examples have in the whole batch: the
+/// part's dim stands for one of `parts`, and where it lies in the whole is its offset.
+Tensor random_bits(Graph& g, const Shape& shape, int64_t stream, Loc at) {
+  const Part* part = g.part();
+  const bool is_part = part != nullptr && shape.has(part->dim);
+  std::vector<Dim> dims;
+  for (const Dim& d : shape) {
+    dims.push_back(d);
+    if (is_part && d.name == part->dim) dims.emplace_back("_" + d.name, 1);
+  }
+  Attrs attrs = source_attrs(Shape(dims), DType::int64);
+  attrs.set("stream", stream);
+  if (!is_part) return one(g, kRandomBits, {}, std::move(attrs), at);
+  attrs.set("part_dim", "_" + part->dim);
+  attrs.set("parts", part->parts);
+  attrs.set("part", part->index);
+  return reshape(one(g, kRandomBits, {}, std::move(attrs), at), shape, at);
+}
 /// Uniform in (0, 1), never an end, from the upper 23 bits.
 Tensor open_uniform(Graph& g, const Shape& shape, int64_t stream, Loc at) {
-  Attrs attrs = source_attrs(shape, DType::int64);
-  attrs.set("stream", stream);
-  Tensor bits = one(g, kRandomBits, {}, std::move(attrs), at);
+  Tensor bits = random_bits(g, shape, stream, at);
   Tensor high =
       cast(floor_div(bits, constant(g, 512, DType::int64, {}, at), at), DType::float32, at);
   return mul(add(high, constant(g, 0.5, DType::float32, {}, at), at),

@@ -86,12 +86,11 @@ Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates)
   };
 }
 
-Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
-                   const MinimizeOptions& options, Loc at) {
-  Graph& g = loss.graph();
-  const std::vector<Tensor> parameters = g.parameters();
-  require(!parameters.empty(), "[minimize] the model has no parameters ({})", where(at));
-  std::vector<Tensor> grads = gradients(loss, parameters, options.gradient, at);
+namespace {
+
+/// Clips the gradients and updates the parameters.
+Minimized apply(Graph& g, const std::vector<Tensor>& parameters, std::vector<Tensor> grads,
+                Tensor lr, const Optimizer& optimizer, const MinimizeOptions& options) {
   for (size_t i = 0; i < grads.size(); ++i) {
     g.mark_gradient(grads[i]);
     grads[i].named(parameters[i].name() + ".grad");
@@ -118,12 +117,62 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
     Tensor grad = grads[i];
     const Scope own(g, parameters[i].name());
     PreferScope prefer(g, parameters[i]);
-    if (factor)
-      grad = grad * (factor.dtype() == grad.dtype() ? factor : cast(factor, grad.dtype()));
-    Tensor rate = lr.dtype() == grad.dtype() ? lr : cast(lr, grad.dtype());
-    optimizer(g, parameters[i], grad, rate, next);
+    if (factor) grad = grad * optim::as_dtype_of(factor, grad);
+    optimizer(g, parameters[i], grad, optim::as_dtype_of(lr, grad), next);
   }
-  return {norm, std::move(grads)};
+  return {norm, std::move(grads), {}};
+}
+
+std::vector<Tensor> parameters_of(Graph& g, Loc at) {
+  std::vector<Tensor> parameters = g.parameters();
+  require(!parameters.empty(), "[minimize] the model has no parameters ({})", where(at));
+  return parameters;
+}
+
+}  // namespace
+
+Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
+                   const MinimizeOptions& options, Loc at) {
+  Graph& g = loss.graph();
+  const std::vector<Tensor> parameters = parameters_of(g, at);
+  Minimized result = apply(g, parameters, gradients(loss, parameters, options.gradient, at), lr,
+                           optimizer, options);
+  result.loss = loss;
+  return result;
+}
+
+Minimized minimize_in_parts(Graph& g, const std::string& dim, int64_t parts,
+                            const std::function<Tensor()>& loss, Tensor lr,
+                            const Optimizer& optimizer, const MinimizeOptions& options, Loc at) {
+  require(parts >= 1, "[minimize_in_parts] {} parts of '{}'; there is at least one ({})", parts,
+          dim, where(at));
+  std::vector<Tensor> grads;
+  Tensor total;
+  for (int64_t m = 0; m < parts; ++m) {
+    PartScope scope(g, {dim, parts, m});
+    Tensor part = loss();
+    require(part.shape().rank() == 0,
+            "[minimize_in_parts] the loss of a part is {}; it must be a "
+            "scalar ({})",
+            part.shape().to_string(), where(at));
+    part = part * (1.0 / static_cast<double>(parts));
+    total = total ? total + part : part;
+    const std::vector<Tensor> own = gradients(part, parameters_of(g, at), options.gradient, at);
+    require(grads.empty() || grads.size() == own.size(),
+            "[minimize_in_parts] part {} has {} parameters, part 0 {}; build all parts alike ({})",
+            m, own.size(), grads.size(), where(at));
+    for (size_t i = 0; i < own.size(); ++i) {
+      if (m == 0) {
+        grads.push_back(own[i]);
+      } else {
+        PreferScope prefer(g, own[i]);
+        grads[i] = grads[i] + own[i];
+      }
+    }
+  }
+  Minimized result = apply(g, g.parameters(), std::move(grads), lr, optimizer, options);
+  result.loss = total.named("loss_of_parts");
+  return result;
 }
 
 double Schedule::at(int64_t step) const {

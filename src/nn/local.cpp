@@ -1,0 +1,90 @@
+// The sequence is cut into blocks at least as long as the radius, so that a query finds its keys in
+// its own block and the neighbours. A block's memory is these blocks one behind the other, brought
+// by shifts along the blocks: with the blocks split over ranks, each sends one block.
+#include <cmath>
+
+#include "base/fail.h"
+#include "nn/stored.h"
+#include "tessera/nn/attention.h"
+
+namespace tessera::nn {
+
+namespace {
+
+class Blocks {
+ public:
+  Blocks(Tensor x, const LocalOptions& o, Loc at)
+      : o_(o), at_(at), whole_(x.dim(o.length)), size_(o.block == 0 ? o.radius : o.block) {
+    require(o.radius >= 1 && size_ >= o.radius,
+            "[local_attention] radius {} and block {}: a block has at least radius positions, and "
+            "one ({})",
+            o.radius, size_, where(at));
+    count_ = (whole_.size + size_ - 1) / size_;
+  }
+
+  /// [..., blocks, inner, ...] in the place of `length`.
+  Tensor cut(Tensor x, const std::string& inner) const {
+    const int64_t tail = count_ * size_ - whole_.size;
+    if (tail > 0) x = pad(x, o_.length, 0, tail, 0, at_);
+    std::vector<Dim> dims;
+    for (const Dim& d : x.shape()) {
+      if (d.name != o_.length) {
+        dims.push_back(d);
+        continue;
+      }
+      dims.emplace_back(o_.blocks, count_);
+      dims.emplace_back(inner, size_);
+    }
+    return reshape(x, Shape(dims), at_);
+  }
+  /// The memory of each block: its neighbours and itself along memory_length.
+  Tensor with_neighbours(Tensor x) const {
+    Tensor own = cut(x, memory());
+    std::vector<Tensor> parts = {shift(own, o_.blocks, 1, false, at_), own};
+    if (!o_.causal) parts.push_back(shift(own, o_.blocks, -1, false, at_));
+    return concat(parts, memory(), at_);
+  }
+  /// Where a query may look, [blocks, inner, memory_length].
+  Tensor mask(Graph& g, const Dim& memory_length) const {
+    const Dim blocks(o_.blocks, count_), inner(o_.length, size_);
+    const double size = static_cast<double>(size_), radius = static_cast<double>(o_.radius);
+    Tensor ahead = iota(g, memory_length) - iota(g, inner) - size;
+    Tensor near = logical_and(ahead > -radius, o_.causal ? ahead <= 0.0 : ahead < radius, at_);
+    Tensor position = iota(g, blocks) * size + iota(g, memory_length) - size;
+    Tensor inside = logical_and(position >= 0.0, position < static_cast<double>(whole_.size), at_);
+    return logical_and(near, inside, at_);
+  }
+  /// The inverse of cut().
+  Tensor join(Tensor x, const Shape& shape) const {
+    std::vector<Dim> dims;
+    for (const Dim& d : shape)
+      dims.push_back(d.name == o_.length ? Dim(o_.length, count_ * size_) : d);
+    Tensor y = reshape(x, Shape(dims), at_);
+    return count_ * size_ == whole_.size ? y : slice(y, o_.length, 0, whole_.size, at_);
+  }
+  std::string memory() const { return "memory_" + o_.length; }
+
+ private:
+  const LocalOptions& o_;
+  Loc at_;
+  Dim whole_;
+  int64_t size_, count_ = 1;
+};
+
+}  // namespace
+
+Tensor local_attention(Tensor query, Tensor key, Tensor value, const LocalOptions& o, Loc at) {
+  const Blocks blocks(query, o, at);
+  BiasedOptions options;
+  options.length = o.length;
+  options.memory_length = blocks.memory();
+  options.key_dim = o.key_dim;
+  options.scale = o.scale;
+  options.bias = o.bias;
+  Tensor keys = blocks.with_neighbours(key), values = blocks.with_neighbours(value);
+  Tensor mask = blocks.mask(query.graph(), keys.dim(blocks.memory()));
+  Tensor seen = biased_attention(blocks.cut(query, o.length), keys, values, mask, options, at);
+  return blocks.join(seen, query.shape());
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,214 @@
+// A token's place at an expert is the number of tokens before it that chose the same expert: an
+// exclusive running sum. Choices are placed in turn, later ones behind all earlier. The one_hot of
+// a place beyond the capacity is all zero, which is what drops the token.
+#include <algorithm>
+#include <cmath>
+
+#include "base/fail.h"
+#include "nn/stored.h"
+#include "tessera/nn/moe.h"
+
+namespace tessera::nn {
+
+namespace {
+
+class Router {
+ public:
+  Router(Tensor logits, const std::string& tokens, const std::string& experts,
+         const RoutingOptions& o, Loc at)
+      : g_(logits.graph()),
+        o_(o),
+        at_(at),
+        tokens_(logits.dim(tokens)),
+        experts_(logits.dim(experts)),
+        logits_(logits.dtype() == DType::float64 ? logits : read_as(logits, DType::float32)),
+        gates_(softmax(logits_, experts, at)),
+        capacity_(capacity()) {
+    require(o.choices >= 1 && o.choices <= experts_.size,
+            "[route] {} choices of {} experts; a token has at least one, and as many as experts "
+            "at most ({})",
+            o.choices, experts_.size, where(at));
+    require(o.threshold > 0 && o.sample >= 0,
+            "[route] threshold {} and sample {}: the first is positive, the second not negative "
+            "({})",
+            o.threshold, o.sample, where(at));
+  }
+
+  Routing run() {
+    const bool by_experts = o_.gating == Gating::experts_choose;
+    if (by_experts || o_.gating == Gating::strongest) {
+      choose_by_gate(by_experts);
+    } else {
+      choose_in_turn();
+    }
+    Routing r = routing_;
+    r.z = mean_all(square(reduce_logsumexp(logits_, experts_.name, at_)), at_);
+    if (o_.overflow == Overflow::error) report(r);
+    return r;
+  }
+
+ private:
+  Dim capacity() const {
+    if (!o_.capacity.empty()) return o_.capacity.front();
+    const double even =
+        static_cast<double>(tokens_.size) * o_.capacity_factor / static_cast<double>(experts_.size);
+    int64_t places = std::min(tokens_.size, static_cast<int64_t>(even));
+    places = std::max(places, o_.least_capacity);
+    require(places >= 1,
+            "[route] capacity 0: {} tokens, {} experts, capacity_factor {} and least_capacity {}; "
+            "an expert needs at least one place ({})",
+            tokens_.size, experts_.size, o_.capacity_factor, o_.least_capacity, where(at_));
+    return {"capacity", places};
+  }
+
+  Tensor number(double value) const { return constant(g_, value, gates_.dtype(), {}, at_); }
+  Tensor real(Tensor flags) const { return cast(flags, gates_.dtype(), at_); }
+  Tensor mask_of(Tensor index) const { return one_hot(index, experts_, 1, 0, gates_.dtype(), at_); }
+  /// Sums over experts and over tokens.
+  Tensor flat(Tensor x) const { return reduce_sum(x, experts_.name, at_); }
+  Tensor total(Tensor x) const { return reduce_sum(x, tokens_.name, at_); }
+
+  /// 1 for tokens that have a first choice, or any; empty: all have.
+  Tensor has_first() const { return o_.importance ? real(o_.importance >= 1.0) : Tensor(); }
+  Tensor has_any() const { return o_.importance ? real(o_.importance > 0.0) : Tensor(); }
+
+  Tensor first_choice() const {
+    if (o_.sample == 0) return argmax(gates_, experts_.name, at_);
+    Tensor drawn = random_uniform(g_, gates_.shape(), 1e-9, 1, gates_.dtype(), at_);
+    return argmax(logits_ - log(neg(log(drawn, at_), at_), at_) * o_.sample, experts_.name, at_);
+  }
+
+  struct Choice {
+    Tensor mask;  ///< [..., tokens, experts]: the expert, if the choice counts
+    Tensor gate;  ///< [..., tokens]
+  };
+
+  std::vector<Choice> choices() const {
+    std::vector<Choice> result;
+    Tensor left = gates_, sum;
+    for (int64_t i = 0; i < o_.choices; ++i) {
+      Tensor index = i == 0 ? first_choice() : argmax(left, experts_.name, at_);
+      Tensor mask = mask_of(index), counts = i == 0 ? has_first() : has_any();
+      if (counts) mask = mul(mask, counts, at_);
+      Tensor gate = flat(mul(gates_, mask, at_));
+      left = where(mask > 0.0, number(-1), left, at_);
+      sum = sum ? add(sum, gate, at_) : gate;
+      result.push_back({mask, gate});
+    }
+    if (o_.renormalize && o_.choices > 1) {
+      for (Choice& c : result) c.gate = c.gate / (sum + 1e-9);
+    }
+    for (size_t i = 1; i < result.size(); ++i) result[i].mask = counted(result[i]);
+    return result;
+  }
+
+  /// The mask of a further choice, as far as the policy lets it count.
+  Tensor counted(const Choice& c) const {
+    if (o_.further == Further::all) return c.mask;
+    if (o_.further == Further::none) return c.mask * 0.0;
+    Tensor least = number(o_.threshold);
+    if (o_.further == Further::random)
+      least = random_uniform(g_, c.gate.shape(), 0, o_.threshold, gates_.dtype(), at_);
+    return mul(c.mask, real(greater(c.gate, least, at_)), at_);
+  }
+
+  void add_places(Tensor placed, Tensor gate) {
+    Tensor weighted = mul(placed, gate, at_);
+    routing_.dispatch = routing_.dispatch ? add(routing_.dispatch, placed, at_) : placed;
+    routing_.combine = routing_.combine ? add(routing_.combine, weighted, at_) : weighted;
+  }
+
+  void choose_in_turn() {
+    const std::vector<Choice> all = choices();
+    balance(all[0].mask);
+    Tensor before, routed, dropped, chosen;
+    for (const Choice& c : all) {
+      Tensor mask = c.mask;
+      if (o_.gating == Gating::rescue && routed) mask = mul(mask, 1.0 - routed, at_);
+      Tensor place = cumsum(mask, tokens_.name, true, false, at_);
+      if (before) place = add(place, before, at_);
+      Tensor index = cast(flat(mul(place, mask, at_)), DType::int32, at_);
+      Tensor slot = one_hot(index, capacity_, 1, 0, gates_.dtype(), at_);
+      Tensor kept = reduce_sum(slot, capacity_.name, at_);
+      Tensor in_place = mul(mask, kept, at_), count = total(in_place);
+      add_places(mul(mask, slot, at_), c.gate);
+      before = before ? add(before, count, at_) : count;
+      chosen = chosen ? add(chosen, total(mask), at_) : total(mask);
+      Tensor found = flat(in_place);
+      routed = routed ? add(routed, found, at_) : found;
+      Tensor lost = sum_all(sub(flat(mask), found, at_), at_);
+      dropped = dropped ? add(dropped, lost, at_) : lost;
+    }
+    if (o_.gating == Gating::rescue) {  // a choice that found no place was followed by another
+      Tensor first = has_any();
+      Tensor wanted = first ? sum_all(first, at_) : tokens_in_all(routed);
+      dropped = sub(wanted, sum_all(routed, at_), at_);
+    }
+    routing_.dropped = dropped;
+    routing_.load = reduce_max(chosen, chosen.shape().names(), at_);
+  }
+
+  Tensor tokens_in_all(Tensor like) const {
+    return sum_all(broadcast(number(1), like.shape(), at_), at_);
+  }
+
+  /// The tokens with the highest gates at each expert, of all tokens or of those that chose it.
+  void choose_by_gate(bool of_all) {
+    Tensor mask = of_all ? Tensor() : choices()[0].mask, counts = has_any();
+    Tensor scores = mask ? mul(gates_, mask, at_) : gates_;
+    if (of_all && counts) scores = mul(scores, counts, at_);
+    routing_.balance = number(0);
+    if (mask) balance(mask);
+    require(!capacity_.is_bounded || capacity_.size <= tokens_.size,
+            "[route] capacity {} for {} tokens; experts cannot choose more than there are ({})",
+            capacity_.size, tokens_.size, where(at_));
+    if (capacity_.size > tokens_.size) capacity_.size = tokens_.size;
+    const TopK best = top_k(scores, tokens_.name, capacity_, at_);
+    Tensor taken = real(best.values > 0.0);
+    Tensor placed = mul(one_hot(best.indices, tokens_, 1, 0, gates_.dtype(), at_), taken, at_);
+    std::vector<Dim> dims = gates_.shape().dims();
+    dims.push_back(capacity_);
+    routing_.dispatch = transpose(placed, Shape(dims), at_);
+    routing_.combine = mul(routing_.dispatch, gates_, at_);
+    Tensor places = reduce_sum(routing_.dispatch, {experts_.name.c_str(), capacity_.name.c_str()});
+    Tensor found = real(places > 0.0), wanted = mask ? flat(mask) : counts;
+    routing_.dropped =
+        sub(wanted ? sum_all(wanted, at_) : tokens_in_all(found), sum_all(found), at_);
+    Tensor chosen = mask ? total(mask) : total(flat(routing_.dispatch));
+    routing_.load = reduce_max(chosen, chosen.shape().names(), at_);
+  }
+
+  void balance(Tensor first) {
+    Tensor proxy = gates_, counts = has_first();
+    if (counts) proxy = mul(proxy, counts, at_);
+    const double squared = static_cast<double>(experts_.size * experts_.size);
+    Tensor share = reduce_mean(first, tokens_.name, at_);
+    routing_.balance =
+        mean_all(mul(share, reduce_mean(proxy, tokens_.name, at_), at_), at_) * squared;
+  }
+
+  /// The gates become infinite where something was dropped: no run may store what follows.
+  void report(Routing& r) const {
+    Tensor fine = where(r.dropped > 0.0, number(INFINITY), number(1), at_);
+    const std::string label = fmt::format("more tokens than the {} places '{}' of an expert hold",
+                                          capacity_.size, capacity_.name);
+    r.combine = mul(r.combine, check_finite(fine, label, at_), at_);
+  }
+
+  Graph& g_;
+  const RoutingOptions& o_;
+  Loc at_;
+  Dim tokens_, experts_;
+  Tensor logits_, gates_;
+  Dim capacity_;
+  Routing routing_;
+};
+
+}  // namespace
+
+Routing route(Tensor logits, const std::string& tokens, const std::string& experts,
+              const RoutingOptions& options, Loc at) {
+  return Router(logits, tokens, experts, options, at).run();
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,22 @@
+// How layers keep their parameters.
+#pragma once
+
+#include "tessera/nn/layers.h"
+
+namespace tessera::nn {
+
+/// The dtype in which parameters are stored.
+inline DType stored_dtype(DType activations) {
+  return activations == DType::float64 ? DType::float64 : DType::float32;
+}
+inline Tensor read_as(Tensor tensor, DType dtype) {
+  return tensor.dtype() == dtype ? tensor : cast(tensor, dtype);
+}
+/// A parameter that is read in the dtype of `like`.
+inline Tensor parameter_for(Tensor like, const std::string& name, const Shape& shape,
+                            const Initializer& init, Loc at) {
+  Tensor p = like.graph().parameter(name, shape, init, stored_dtype(like.dtype()), at);
+  return read_as(p, like.dtype());
+}
+
+}  // namespace tessera::nn
