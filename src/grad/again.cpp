@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "ir/needed.h"
 #include "tessera/op.h"
 
 namespace tessera {
@@ -73,14 +74,15 @@ class Scopes {
 
 }  // namespace
 
-Again::Again(const Graph& g, const GradientOptions& options) {
+Again::Again(const Graph& g, int y, const GradientOptions& options) {
   if (options.recompute.empty() && options.regather.empty()) return;
   Scopes recompute(options.recompute), regather(options.regather);
   std::map<std::pair<std::string, bool>, int> found;
   group_of_.assign(g.nodes().size(), -1);
+  const std::vector<char> needed = needed_nodes(g, {y});
   for (size_t n = 0; n < g.nodes().size(); ++n) {
     const Node& node = g.nodes()[n];
-    if (node.in.empty()) continue;  // nothing is saved by making a constant or an input again
+    if (!needed[n] || node.in.empty()) continue;  // nothing is saved by making a constant or an input again
     const std::string outer = recompute.find(node.name);
     const std::string path = outer.empty() ? regather.find(node.name) : outer;
     if (path.empty()) continue;

@@ -13,8 +13,9 @@ class Again {
  public:
   /// Nothing.
   Again() = default;
-  /// The scopes of the nodes that `g` has now. Throws a usage error for a glob without a match.
-  Again(const Graph& g, const GradientOptions& options);
+  /// The scopes of the nodes that value `y` depends on. Throws a usage error for a glob without a
+  /// match.
+  Again(const Graph& g, int y, const GradientOptions& options);
 
   /// The sweep comes to node `n`, from behind: copies its scope if it is to be made again.
   void reach(Graph& g, int n);

@@ -124,7 +124,7 @@ std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs,
     ids.push_back(x.id());
   }
   const size_t last = g.nodes().size();
-  Again again(g, options);
+  Again again(g, y.id(), options);
   Pending pending;
   pending[y.id()] = constant(g, 1, y.dtype(), y.shape(), at);
   sweep(g, pending, ids, 0, last, again, at);
