@@ -82,7 +82,8 @@ Again::Again(const Graph& g, int y, const GradientOptions& options) {
   const std::vector<char> needed = needed_nodes(g, {y});
   for (size_t n = 0; n < g.nodes().size(); ++n) {
     const Node& node = g.nodes()[n];
-    if (!needed[n] || node.in.empty()) continue;  // nothing is saved by making a constant or an input again
+    if (!needed[n] || node.in.empty())
+      continue;  // nothing is saved by making a constant or an input again
     const std::string outer = recompute.find(node.name);
     const std::string path = outer.empty() ? regather.find(node.name) : outer;
     if (path.empty()) continue;
