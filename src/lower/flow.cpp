@@ -39,6 +39,14 @@ std::string print_node(const Flow& flow, const FlowNode& node, const Mesh& mesh)
 
 }  // namespace
 
+std::vector<std::string> split_dims(const FlowValue& value) {
+  std::vector<std::string> names;
+  for (size_t d = 0; d < value.layout.dims.size(); ++d) {
+    if (!value.layout.dims[d].empty()) names.push_back(value.shape[static_cast<int>(d)].name);
+  }
+  return names;
+}
+
 std::string to_string(const Flow& flow, const Mesh& mesh) {
   std::string text;
   for (const FlowFunction& f : flow.functions) {

@@ -38,6 +38,9 @@ struct FlowValue {
   std::vector<Interval> intervals = {};  ///< of an operand brought for one op
 };
 
+/// The names of the dims that are split.
+std::vector<std::string> split_dims(const FlowValue& value);
+
 struct FlowNode {
   FlowKind kind = FlowKind::op;
   std::vector<int> in, out;  ///< flow values

@@ -33,9 +33,11 @@ struct Frame {
   std::vector<int> env;             ///< flow value of each graph value, or -1
   std::vector<std::vector<int>> uses;
   std::vector<char> escapes, needed;
-  int again = 0;            ///< Node::again of the node whose body it is
-  std::string tensor = {};  ///< the model's tensor that a body computes, for messages
-};
+  int again = 0;  ///< Node::again of the node whose body it is
+  std::string tensor = {int again_of(const Node& node) const {return again ? again : node.again;
+}
+};  // namespace
+};  // namespace tessera
 
 class Partitioner {
  public:
@@ -104,10 +106,6 @@ class Partitioner {
             std::move(reason)};
   }
 
-  static int again(const Frame& frame, const Node& node) {
-    return frame.again ? frame.again : node.again;
-  }
-
   TensorLayout home(const Frame& frame, int value) const {
     const Value& v = frame.graph.value(value);
     std::vector<std::string> prefer = v.prefer;
@@ -149,13 +147,14 @@ class Partitioner {
     if (node.op == &kInput || node.op == &kStored) return add_source(frame, node);
     const CallTypes types = call_types(frame.graph, node);
     const OpCall call{*node.op, types.in, types.out, node.attrs};
-    build_.set_again(again(frame, node));
+    build_.set_again(frame.again_of(node));
     std::vector<int> in;
     for (int v : node.in) in.push_back(operand(frame, v, frame.graph.value(node.out[0]).purpose));
     if (node.op->body && !keep_whole(frame, node, call, in))
       return expand(frame, node, body_of(call), in);
-    if (const auto body = by_slices(call, in))
-      return expand(frame, node, *body, {combined(in[0], origin(frame, node))});
+    if (const auto body = by_slices(call, in))  // what is made by slices stays split like them
+      return expand(frame, node, *body, {combined(in[0], origin(frame, node))},
+                    split_dims(flow_value(in[0])));
     compute(frame, node, call, in);
   }
 
@@ -216,10 +215,11 @@ class Partitioner {
     return true;
   }
 
-  void expand(Frame& frame, const Node& node, const Body& body, const std::vector<int>& in) {
+  void expand(Frame& frame, const Node& node, const Body& body, const std::vector<int>& in,
+              std::vector<std::string> prefer = {}) {
     std::vector<int> roots;
     for (const Tensor& t : body.out) roots.push_back(t.id());
-    std::vector<std::string> prefer = frame.prefer;
+    prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
     for (int v : node.out) {
       const auto& own = frame.graph.value(v).prefer;
       prefer.insert(prefer.end(), own.begin(), own.end());
@@ -227,7 +227,7 @@ class Partitioner {
     Frame inner =
         make_frame(body.graph, roots, frame.prefix + node.name + ".",
                    frame.source.empty() ? node.at.to_string() : frame.source, std::move(prefer));
-    inner.again = again(frame, node);
+    inner.again = frame.again_of(node);
     inner.tensor = frame.tensor.empty() ? frame.graph.value(node.out[0]).name : frame.tensor;
     for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
     walk(inner);
@@ -312,7 +312,7 @@ class Partitioner {
   std::vector<int> add_op(FlowNode flow, const OpCall& call, const Choice& choice,
                           const Frame& frame, const Node& node) {
     Key key = Key().add(flow.op).add(flow.in).add(flow.attrs).add(flow.splits);
-    key.add(again(frame, node));
+    key.add(frame.again_of(node));
     auto [it, is_new] = seen_.emplace(key.text(), std::vector<int>{});
     if (is_new) {
       for (size_t i = 0; i < call.out.size(); ++i) {
