@@ -342,6 +342,11 @@ CudaProduct CudaEmulator::prepare(const CudaGemm& gemm) {
 
 void CudaEmulator::run(CudaProduct product, const void* a, const void* b, void* c, CudaStream s) {
   const CudaGemm g = *reinterpret_cast<CudaGemm*>(product);
+  auto aligned = [](const void* at, int64_t bytes) {
+    return reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0;
+  };
+  check(aligned(a, g.align_a) && aligned(b, g.align_b) && aligned(c, g.align_c),
+        "a product's operands are not aligned as was said");
   ++products;
   Work work{"product", {}, {}, {}};
   work.reads = {g.transposed_a ? range(a, g.k, g.m, g.lda, g.stride_a, g)

@@ -42,7 +42,13 @@ ncclRedOp_t operator_of(Combiner combiner) {
   }
 }
 
-ncclComm_t communicator(CudaGroup group) { return reinterpret_cast<ncclComm_t>(group); }
+/// Of the calls between begin() and end().
+thread_local ncclComm_t called = nullptr;
+
+ncclComm_t communicator(CudaGroup group) {
+  called = reinterpret_cast<ncclComm_t>(group);
+  return called;
+}
 cudaStream_t stream_of(CudaStream stream) { return reinterpret_cast<cudaStream_t>(stream); }
 
 }  // namespace
@@ -82,6 +88,7 @@ CudaGroup Groups::join(const std::string& id, int rank, int size, double seconds
   std::memcpy(unique.internal, id.data(), std::min(id.size(), sizeof(unique.internal)));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  seconds_ = seconds;
   ncclComm_t made = nullptr;
   CHECKED(ncclCommInitRankConfig)(&made, size, unique, rank, &config);
   const auto start = std::chrono::steady_clock::now();
@@ -106,8 +113,27 @@ CudaGroup Groups::join(const std::string& id, int rank, int size, double seconds
   return reinterpret_cast<CudaGroup>(made);
 }
 
-void Groups::begin() { CHECKED(ncclGroupStart)(); }
-void Groups::end() { CHECKED(ncclGroupEnd)(); }
+void Groups::begin() {
+  called = nullptr;
+  CHECKED(ncclGroupStart)();
+}
+
+/// Communicators do not block: the calls are in their stream only when the state says so.
+void Groups::end() {
+  CHECKED(ncclGroupEnd)();
+  const auto start = std::chrono::steady_clock::now();
+  ncclResult_t state = called == nullptr ? ncclSuccess : ncclInProgress;
+  while (state == ncclInProgress) {
+    CHECKED(ncclCommGetAsyncError)(called, &state);
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    if (state == ncclInProgress && waited.count() > seconds_) {
+      calls_->ncclCommAbort_(called);
+      fail(ErrorKind::comm, "NCCL waited {:.0f} s for the ranks of a group to call it",
+           seconds_.load());
+    }
+    if (state == ncclInProgress) std::this_thread::yield();
+  }
+}
 
 void Groups::all_reduce(CudaGroup group, const void* in, void* out, int64_t count, DType dtype,
                         Combiner combiner, CudaStream stream) {

@@ -2,6 +2,7 @@
 // there at build time, no_groups.cpp stands in for groups.cpp.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "runtime/cuda_api.h"
@@ -31,6 +32,7 @@ class Groups {
   struct Calls;
   std::shared_ptr<const Calls> calls_;
   std::string why_not_;
+  std::atomic<double> seconds_{120};  ///< that a call may wait
 };
 
 }  // namespace tessera::cuda

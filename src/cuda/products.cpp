@@ -109,6 +109,15 @@ CudaProduct Products::prepare(const CudaGemm& g, int card) {
   CHECKED(cublasLtMatmulPreferenceSetAttribute)
   (preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<const void*>(&kWorkspace),
    sizeof(kWorkspace));
+  auto require_alignment = [&](cublasLtMatmulPreferenceAttributes_t which, int64_t bytes) {
+    const auto alignment = static_cast<uint32_t>(bytes);
+    CHECKED(cublasLtMatmulPreferenceSetAttribute)
+    (preference, which, static_cast<const void*>(&alignment), sizeof(alignment));
+  };
+  require_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, g.align_b);
+  require_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, g.align_a);
+  require_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, g.align_c);
+  require_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, g.align_c);
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
   const cublasStatus_t status = lib.cublasLtMatmulAlgoGetHeuristic_(

@@ -49,6 +49,8 @@ struct CudaGemm {
   bool transposed_a = false, transposed_b = false;
   int64_t lda = 0, ldb = 0, ldc = 0;
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;
+  /// Bytes, powers of two up to 256, that divide the addresses of all calls.
+  int64_t align_a = 1, align_b = 1, align_c = 1;
 };
 
 struct CudaCard {

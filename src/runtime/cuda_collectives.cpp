@@ -33,7 +33,7 @@ class Staged final : public Operation, public Enqueued {
       pair.out_bytes = extent.out * item;
       pair.in = device_.pinned(pair.in_bytes);
       pair.out = device_.pinned(pair.out_bytes);
-      pair.keeps_gaps = c.kind == CollectiveKind::exchange;
+      pair.keeps_out = c.kind == CollectiveKind::exchange || c.kind == CollectiveKind::broadcast;
       c.in = pair.in;
       c.out = pair.out;
       pairs_.push_back(pair);
@@ -49,7 +49,7 @@ class Staged final : public Operation, public Enqueued {
     api.wait(device_.transfers(), ready_);
     for (const Pair& p : pairs_) {
       if (p.in_bytes > 0) api.to_host(p.in, p.from, p.in_bytes, device_.transfers());
-      if (p.keeps_gaps && p.out_bytes > 0)
+      if (p.keeps_out && p.out_bytes > 0)
         api.to_host(p.out, p.to, p.out_bytes, device_.transfers());
     }
     api.synchronize(device_.transfers());
@@ -73,7 +73,7 @@ class Staged final : public Operation, public Enqueued {
     void* to = nullptr;
     void *in = nullptr, *out = nullptr;
     int64_t in_bytes = 0, out_bytes = 0;
-    bool keeps_gaps = false;
+    bool keeps_out = false;  ///< what `out` held counts: it has gaps, or is the root's
   };
   CudaDevice& device_;
   std::string why_;
@@ -189,7 +189,9 @@ class Peers final : public Operation, public Enqueued {
     for (const CudaLaunch& launch : after_) api.launch(launch, device_.compute());
   }
   std::string why_not_captured() const override { return "ranks of one process meet on the host"; }
-  static bool can(const Collective& c) { return c.kind != CollectiveKind::exchange; }
+  static bool can(const Collective& c) {
+    return c.kind != CollectiveKind::exchange && c.kind != CollectiveKind::broadcast;
+  }
 
  private:
   void together() {

@@ -201,14 +201,32 @@ std::unique_ptr<Kernel> CudaDevice::bind(const KernelArgs& args) {
   return launches;
 }
 
+namespace {
+
+/// The largest power of two up to 256 that divides the addresses of operand x in all calls.
+int64_t alignment(const KernelArgs& args, const cuda::ProductPlan& plan, size_t x) {
+  const TensorArg& arg = x < 2 ? args.in[x] : args.out[0];
+  const auto base = plan.packed[x].used ? reinterpret_cast<uint64_t>(args.workspace) +
+                                              static_cast<uint64_t>(plan.packed[x].offset)
+                                        : reinterpret_cast<uint64_t>(arg.data);
+  uint64_t bits = 256;
+  for (const auto& call : plan.calls)
+    bits |= base + static_cast<uint64_t>(call[x] * size_of(arg.dtype));
+  return static_cast<int64_t>(bits & (~bits + 1));
+}
+
+}  // namespace
+
 std::unique_ptr<Kernel> CudaDevice::bind_product(const KernelArgs& args) {
   const cuda::ProductPlan plan = cuda::plan_product(*args.step);
   CudaProduct product = nullptr;
   if (plan.possible) {
     const cuda::Matrices& g = plan.matrices;
-    product =
-        api_.prepare({args.out[0].dtype, false, g.m, g.n, g.k, g.batch, g.transposed_a,
-                      g.transposed_b, g.lda, g.ldb, g.ldc, g.stride_a, g.stride_b, g.stride_c});
+    const size_t a = plan.swapped ? 1 : 0;
+    product = api_.prepare({args.out[0].dtype, false, g.m, g.n, g.k, g.batch, g.transposed_a,
+                            g.transposed_b, g.lda, g.ldb, g.ldc, g.stride_a, g.stride_b, g.stride_c,
+                            alignment(args, plan, a), alignment(args, plan, 1 - a),
+                            alignment(args, plan, 2)});
   }
   if (product == nullptr) {
     auto loops = std::make_unique<Launches>(*this);

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <mutex>
 
 #include "base/fail.h"
@@ -13,8 +15,8 @@ namespace tessera {
 namespace {
 
 constexpr const char* kLibrary = "libtessera_cuda.so";
-/// NVIDIA's drivers run what a toolkit of the same major version made.
-constexpr int kOldestDriver = 12000;
+/// NVIDIA's drivers run what a toolkit of their own major version or an older one made.
+int oldest_driver() { return std::max(12, std::atoi(TESSERA_CUDA_TOOLKIT)) * 1000; }
 
 std::string folder_of(std::string path) {
   const size_t slash = path.rfind('/');
@@ -83,9 +85,9 @@ CudaSupport cuda_support() {
     } else {
       support.driver = fmt::format("{}.{}", number / 1000, number % 1000 / 10);
       const int error = init(0);
-      if (number < kOldestDriver) {
-        support.why_not =
-            fmt::format("the driver can do CUDA {}; 12.0 or newer is needed", support.driver);
+      if (number < oldest_driver()) {
+        support.why_not = fmt::format("the driver can do CUDA {}; {}.0 or newer is needed",
+                                      support.driver, oldest_driver() / 1000);
       } else if (error != 0 || count(&support.cards) != 0 || support.cards == 0) {
         support.cards = 0;
         support.why_not = fmt::format("the driver sees no card (cuInit: {})", error);
