@@ -269,8 +269,9 @@ std::string Arguments::expr(int e) {
   fixed.hi = std::numeric_limits<int64_t>::max();
   const std::string constant = number(fixed.eval(args_.coordinates, args_.scalars));
   const std::string factor = number(x.scalar_factor), low = number(x.lo), high = number(x.hi);
-  return fmt::format("scalar_expr({}, {}, {}[{}], {}, {}, {})", constant, factor, scalars(),
-                     x.scalar, number(x.divisor), low, high);
+  // The divisor is part of the text: a division by 1 folds away, any other costs a call.
+  return fmt::format("scalar_expr({}, {}, {}[{}], {}ll, {}, {})", constant, factor, scalars(),
+                     x.scalar, x.divisor, low, high);
 }
 
 std::string Arguments::declaration() const {

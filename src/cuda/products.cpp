@@ -64,6 +64,30 @@ void* Products::workspace(CudaStream stream) {
   return memory;
 }
 
+namespace {
+
+/// How much workspace a product may use, and how its operands are aligned at least.
+template <class Calls>
+cublasLtMatmulPreference_t make_preference(Calls& lib, const CudaGemm& g) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  CHECKED(cublasLtMatmulPreferenceCreate)(&preference);
+  CHECKED(cublasLtMatmulPreferenceSetAttribute)
+  (preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<const void*>(&kWorkspace),
+   sizeof(kWorkspace));
+  auto require_alignment = [&](cublasLtMatmulPreferenceAttributes_t which, int64_t bytes) {
+    const auto alignment = static_cast<uint32_t>(bytes);
+    CHECKED(cublasLtMatmulPreferenceSetAttribute)
+    (preference, which, static_cast<const void*>(&alignment), sizeof(alignment));
+  };
+  require_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, g.align_b);
+  require_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, g.align_a);
+  require_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, g.align_c);
+  require_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, g.align_c);
+  return preference;
+}
+
+}  // namespace
+
 CudaProduct Products::prepare(const CudaGemm& g, int card) {
   if (!is_floating(g.dtype)) return nullptr;
   Library& lib = library();
@@ -104,20 +128,7 @@ CudaProduct Products::prepare(const CudaGemm& g, int card) {
   layout(&product->a, g.transposed_b ? g.k : g.n, g.transposed_b ? g.n : g.k, g.ldb, g.stride_b);
   layout(&product->b, g.transposed_a ? g.m : g.k, g.transposed_a ? g.k : g.m, g.lda, g.stride_a);
   layout(&product->c, g.n, g.m, g.ldc, g.stride_c);
-  cublasLtMatmulPreference_t preference = nullptr;
-  CHECKED(cublasLtMatmulPreferenceCreate)(&preference);
-  CHECKED(cublasLtMatmulPreferenceSetAttribute)
-  (preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<const void*>(&kWorkspace),
-   sizeof(kWorkspace));
-  auto require_alignment = [&](cublasLtMatmulPreferenceAttributes_t which, int64_t bytes) {
-    const auto alignment = static_cast<uint32_t>(bytes);
-    CHECKED(cublasLtMatmulPreferenceSetAttribute)
-    (preference, which, static_cast<const void*>(&alignment), sizeof(alignment));
-  };
-  require_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, g.align_b);
-  require_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, g.align_a);
-  require_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, g.align_c);
-  require_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, g.align_c);
+  cublasLtMatmulPreference_t preference = make_preference(lib, g);
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
   const cublasStatus_t status = lib.cublasLtMatmulAlgoGetHeuristic_(

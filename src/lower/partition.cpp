@@ -33,11 +33,10 @@ struct Frame {
   std::vector<int> env;             ///< flow value of each graph value, or -1
   std::vector<std::vector<int>> uses;
   std::vector<char> escapes, needed;
-  int again = 0;  ///< Node::again of the node whose body it is
-  std::string tensor = {int again_of(const Node& node) const {return again ? again : node.again;
-}
-};  // namespace
-};  // namespace tessera
+  int again = 0;            ///< Node::again of the node whose body it is
+  std::string tensor = {};  ///< the model's tensor that a body computes, for messages
+  int again_of(const Node& node) const { return again ? again : node.again; }
+};
 
 class Partitioner {
  public:
