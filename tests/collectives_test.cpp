@@ -59,11 +59,11 @@ void collectives_equal_the_naive(int ranks) {
 }  // namespace
 
 TEST_CASE("every collective on threads equals the naive result", "[collectives]") {
-  for (const int ranks : {1, 2, 3, 4}) collectives_equal_the_naive(ranks);
+  for (const int ranks : {1, 2}) collectives_equal_the_naive(ranks);
 }
 
-TEST_CASE("every collective on 8 threads equals the naive result", "[collectives][slow]") {
-  collectives_equal_the_naive(8);
+TEST_CASE("every collective on more threads equals the naive result", "[collectives][slow]") {
+  for (const int ranks : {3, 4, 8}) collectives_equal_the_naive(ranks);
 }
 
 TEST_CASE("many more ranks than processors", "[collectives]") {

@@ -68,7 +68,7 @@ std::string compare_rows(const std::vector<OpCase>& cases, DType type, double to
 
 }  // namespace
 
-TEST_CASE("every row of op_cases has the CPU's values on an emulated card", "[cuda]") {
+TEST_CASE("every row of op_cases has the CPU's values on an emulated card", "[cuda][slow]") {
   CudaEmulator card;
   const WithEmulator here(card);
   CHECK(compare_rows(op_cases(), DType::float32, 2e-5) == "");
