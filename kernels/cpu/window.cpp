@@ -2,6 +2,8 @@
 // index, at which the elements behind the dim are copied (window) or added (fold) as one row; rows
 // that follow each other on both sides go as one. All three indices begin where this rank's slices
 // do. Rows outside of the dim read the fill and add to nothing; padding is left alone.
+#include "kernels/window.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -12,22 +14,9 @@
 namespace tessera::cpu {
 namespace {
 
-struct Relation {
-  explicit Relation(const KernelArgs& args) {
-    const Attrs& a = args.step->attrs;
-    pre = a.get<int64_t>("pre");
-    post = a.get<int64_t>("post");
-    size = a.get<int64_t>("size");
-    memory = a.get<int64_t>("memory");
-    out_size = a.get<int64_t>("out_size");
-    out_memory = a.get<int64_t>("out_memory");
-    window_size = a.get<int64_t>("window_size");
-    window_memory = a.get<int64_t>("window_memory");
-    stride = a.get<int64_t>("stride");
-    dilation = a.get<int64_t>("dilation");
-    lo = a.get<int64_t>("lo");
-    wrap = a.get<int64_t>("wrap") != 0;
-    fill = a.get<double>("fill");
+struct Relation : WindowSizes {
+  explicit Relation(const KernelArgs& args) : WindowSizes(args.step->attrs) {
+    fill = args.step->attrs.get<double>("fill");
     begin = eval(args, 0);
     out_begin = eval(args, 1);
     window_begin = eval(args, 2);
@@ -71,9 +60,7 @@ struct Relation {
     }
   }
 
-  int64_t pre, post, size, memory, out_size, out_memory, window_size, window_memory, stride,
-      dilation, lo, begin, out_begin, window_begin;
-  bool wrap;
+  int64_t begin, out_begin, window_begin;
   double fill;
 };
 

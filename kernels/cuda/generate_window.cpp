@@ -2,33 +2,18 @@
 // fold, its transpose: one thread an element of the dim, which adds up the window elements that
 // came from it, in the order of the output index: no atomic additions.
 #include "kernels/cuda/text.h"
+#include "kernels/window.h"
 
 namespace tessera::cuda {
 
 namespace {
 
-/// in = stride * out + dilation * k - lo, with the sizes of what lies around it.
-struct Related {
+/// The step's relation, with where this rank's slices begin.
+struct Related : WindowSizes {
   Arguments arguments;
-  int64_t pre, post, size, memory, out_size, out_memory, window_size, window_memory, stride,
-      dilation, lo;
-  bool wrap;
-  std::string begin, out_begin, window_begin;  ///< of this rank's slices
+  std::string begin, out_begin, window_begin;
 
-  explicit Related(const KernelArgs& args) : arguments(args) {
-    const Attrs& a = args.step->attrs;
-    pre = a.get<int64_t>("pre");
-    post = a.get<int64_t>("post");
-    size = a.get<int64_t>("size");
-    memory = a.get<int64_t>("memory");
-    out_size = a.get<int64_t>("out_size");
-    out_memory = a.get<int64_t>("out_memory");
-    window_size = a.get<int64_t>("window_size");
-    window_memory = a.get<int64_t>("window_memory");
-    stride = a.get<int64_t>("stride");
-    dilation = a.get<int64_t>("dilation");
-    lo = a.get<int64_t>("lo");
-    wrap = a.get<int64_t>("wrap") != 0;
+  explicit Related(const KernelArgs& args) : WindowSizes(args.step->attrs), arguments(args) {
     begin = arguments.expr(0);
     out_begin = arguments.expr(1);
     window_begin = arguments.expr(2);
