@@ -1,7 +1,9 @@
-// What each collective sends: the one definition that reports, the planner and the tests use.
+// What each collective sends and how long that takes: the one definition that reports, the planner
+// and the tests use.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "collectives/communicator.h"
 
@@ -35,5 +37,34 @@ constexpr int64_t bytes_sent(CollectiveKind kind, int64_t bytes, int ranks) {
   }
   return 0;
 }
+
+// ---------------------------------------------------------------------------------------- time
+// Seconds of a collective from latency and bandwidth of its links. A group lies on a few tiers of
+// links, from the innermost: of 16 ranks on 2 hosts, 8 are joined by the links of a host and 2 by
+// the network. n = product of all `ranks`.
+
+struct LinkHop {
+  int64_t ranks = 1;     ///< groups of the tier below that are joined here
+  double latency = 0;    ///< seconds a step
+  double bandwidth = 0;  ///< bytes/s of one rank, each way, while all send
+};
+
+/// ring: n - 1 steps to a neighbour (all_to_all: pairwise); the ranks of a host share their links
+/// to others. tree: log2(n) steps (all_reduce, broadcast: a double binary tree; all_gather,
+/// reduce_scatter: halving and doubling; all_to_all: Bruck). hierarchical: inside each host, then
+/// between hosts on what each rank has, then inside again.
+enum class Algorithm : uint8_t { ring, tree, hierarchical };
+const char* to_string(Algorithm algorithm);
+
+/// bytes: as for bytes_sent(). An exchange is one step over the outermost tier.
+double collective_seconds(CollectiveKind kind, Algorithm algorithm, double bytes,
+                          std::span<const LinkHop> hops);
+
+struct CollectiveChoice {
+  Algorithm algorithm = Algorithm::ring;
+  double seconds = 0;
+};
+/// The fastest algorithm; of equals the first.
+CollectiveChoice fastest(CollectiveKind kind, double bytes, std::span<const LinkHop> hops);
 
 }  // namespace tessera

@@ -22,20 +22,6 @@ int64_t workspace_bytes(const Step& step, int threads, double least_ns) {
   return entry ? workspace_with_team(*entry, step, threads, least_ns) : 0;
 }
 
-int64_t touched_bytes(const Step& step) {
-  int64_t total = 0;
-  auto add = [&](const View& view) {
-    int64_t elements = 1;
-    for (size_t d = 0; d < view.sizes.size(); ++d) {
-      if (view.strides[d] != 0) elements *= view.sizes[d];
-    }
-    total += elements * size_of(view.dtype);
-  };
-  for (const View& view : step.in) add(view);
-  for (const View& view : step.out) add(view);
-  return total;
-}
-
 int threads_for(int asked, const Cluster& cluster) {
   require(asked >= 0, "threads_per_rank is {}; it is 1 or more, or 0 for the cores there are",
           asked);

@@ -16,8 +16,6 @@ struct Op;
 std::set<const Op*> composite_kernels();
 /// Scratch memory that the kernel of a step needs where `threads` share it in parts of `least_ns`.
 int64_t workspace_bytes(const Step& step, int threads, double least_ns = kLeastPartNs);
-/// Bytes that a compute step reads and writes: of each view, every element once.
-int64_t touched_bytes(const Step& step);
 /// The threads of one rank: `asked`, or for 0 the cores of this host over its ranks.
 int threads_for(int asked, const Cluster& cluster);
 

@@ -11,6 +11,7 @@
 #include "ir/source_ops.h"
 #include "kernels/kernel.h"
 #include "lower/lower.h"
+#include "plan/cost.h"
 #include "runtime/executor.h"
 #include "tessera/inspect.h"
 
@@ -372,7 +373,7 @@ std::vector<StepTime> Session::profile() const {
       if (runs == 0) continue;
       rows.push_back({function.name, step.origin.name, step.origin.source,
                       step.kind == StepKind::wait ? "wait" : step.kernel, runs, seconds, step.flops,
-                      step.kind == StepKind::compute ? touched_bytes(step) : step.bytes});
+                      step.kind == StepKind::compute ? bytes_touched(step) : step.bytes});
     }
   }
   return rows;

@@ -1,0 +1,11 @@
+# Writes machines/*.toml as string literals: OUT from FOLDER, the root of the sources.
+file(GLOB files ${FOLDER}/machines/*.toml)
+set(text "#include \"plan/machine_files.h\"\n\nnamespace tessera {\n\n")
+string(APPEND text "const std::vector<MachineFile>& machine_files() {\n  static const std::vector<MachineFile> files = {\n")
+foreach(path ${files})
+  get_filename_component(name ${path} NAME_WE)
+  file(READ ${path} content)
+  string(APPEND text "{\"${name}\", R\"tessera(${content})tessera\"},\n")
+endforeach()
+string(APPEND text "};\n  return files;\n}\n\n}  // namespace tessera\n")
+file(WRITE ${OUT} "${text}")

@@ -1,0 +1,220 @@
+#include "plan/cost.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+
+namespace tessera {
+
+namespace {
+
+int64_t elements_stored(const View& view) {
+  int64_t elements = 1;
+  for (size_t d = 0; d < view.sizes.size(); ++d) {
+    if (view.strides[d] != 0) elements *= view.sizes[d];
+  }
+  return elements;
+}
+
+/// Instructions that take many times as long as an addition.
+bool is_hard(Code code) {
+  switch (code) {
+    case Code::random:
+    case Code::exp:
+    case Code::log:
+    case Code::log1p:
+    case Code::sin:
+    case Code::cos:
+    case Code::tanh:
+    case Code::sigmoid:
+    case Code::softplus:
+    case Code::gelu:
+    case Code::gelu_grad:
+    case Code::silu:
+    case Code::erf:
+    case Code::erf_inv:
+    case Code::pow:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_free(Code code) { return code == Code::constant || code == Code::value; }
+
+double over(double work, double rate) { return rate > 0 ? work / rate : 0; }
+
+double bytes_seconds(const Machine& machine, const KernelRate& rate, double bytes) {
+  return rate.bandwidth > 0 ? bytes / rate.bandwidth : machine.memory_seconds(bytes);
+}
+
+/// Arithmetic of a pointwise step: each element of the iteration space runs all instructions.
+double pointwise_seconds(const Machine& machine, const Step& step, const std::string& dtype) {
+  double easy = 0, hard = 0;
+  for (const Instr& instr : step.pointwise.code) {
+    if (!is_free(instr.code)) (is_hard(instr.code) ? hard : easy) += 1;
+  }
+  const auto elements = static_cast<double>(step.out.empty() ? 0 : step.out[0].elements());
+  return over(easy * elements, machine.kernel("pointwise", dtype).flops) +
+         over(hard * elements, machine.kernel("pointwise_hard", dtype).flops);
+}
+
+/// Of all pairs a causal attention needs the half.
+double attention_flops(const Step& step) {
+  return static_cast<double>(step.flops) / (step.attrs.get<int64_t>("causal", 0) != 0 ? 2 : 1);
+}
+
+double operand_bytes(const Step& step, CollectiveKind kind) {
+  if (kind == CollectiveKind::exchange) return static_cast<double>(step.bytes);
+  const View& view = kind == CollectiveKind::all_gather ? step.out[0] : step.in[0];
+  return static_cast<double>(view.elements() * size_of(view.dtype));
+}
+
+CollectiveKind kind_of(const Step& step) {
+  for (CollectiveKind kind :
+       {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
+        CollectiveKind::all_to_all, CollectiveKind::broadcast, CollectiveKind::barrier}) {
+    if (step.kernel == to_string(kind)) return kind;
+  }
+  return CollectiveKind::exchange;
+}
+
+/// Between measured points linearly in bytes; beyond the last with its slope; below the first
+/// constant.
+double interpolate(const std::vector<std::pair<double, double>>& points, double x) {
+  if (x <= points.front().first || points.size() == 1) return points.front().second;
+  size_t k = 1;
+  while (k + 1 < points.size() && points[k].first < x) ++k;
+  const std::pair<double, double>&a = points[k - 1], &b = points[k];
+  const double y = a.second + (b.second - a.second) * (x - a.first) / (b.first - a.first);
+  return std::max(y, points.front().second);
+}
+
+}  // namespace
+
+int64_t bytes_touched(const Step& step) {
+  int64_t total = 0;
+  for (const View& view : step.in) total += elements_stored(view) * size_of(view.dtype);
+  for (const View& view : step.out) total += elements_stored(view) * size_of(view.dtype);
+  return total;
+}
+
+ProductSizes product_sizes(const Step& step) {
+  ProductSizes sizes;
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  for (size_t d = 0; d < kinds.size(); ++d) {
+    const int64_t size = std::max({step.in[0].sizes[d], step.in[1].sizes[d], step.out[0].sizes[d]});
+    int64_t* const of_kind[] = {&sizes.batch, &sizes.m, &sizes.n, &sizes.k};
+    *of_kind[kinds[d]] *= size;
+  }
+  return sizes;
+}
+
+Costs::Costs(const Machine& machine, const Mesh& mesh) : machine_(machine), mesh_(mesh) {
+  require(mesh.size() <= 1 || !machine.links.empty(),
+          "machine '{}' has no [[link]]: it cannot price a mesh of {} ranks", machine.name,
+          mesh.size());
+  for (const MeshAxis& axis : mesh.axes()) {
+    if (!axis.link.empty()) machine_.find_link(axis.link);
+  }
+  const LinkTier* last = machine.links.empty() ? nullptr : &machine.links.back();
+  require(last == nullptr || last->devices == 0 || last->devices >= mesh.size(),
+          "machine '{}' joins at most {} devices (link '{}'); mesh '{}' has {} ranks", machine.name,
+          last == nullptr ? 0 : last->devices, last == nullptr ? "" : last->name, mesh.to_string(),
+          mesh.size());
+}
+
+double Costs::compute(const Step& step) const {
+  const auto bytes = static_cast<double>(bytes_touched(step));
+  const std::string dtype = step.out.empty() ? "" : to_string(step.out[0].dtype);
+  const KernelRate rate = machine_.kernel(step.kernel, dtype);
+  double work = 0;
+  if (step.kernel == "contract" && step.out[0].dtype != DType::int32) {
+    const ProductSizes p = product_sizes(step);
+    work = machine_.product_seconds(to_string(step.in[0].dtype), p.m, p.n, p.k, p.batch);
+  } else if (step.kernel == "pointwise") {
+    work = pointwise_seconds(machine_, step, dtype);
+  } else {
+    work = over(attention_flops(step), rate.flops);
+  }
+  return machine_.launch + std::max(work, bytes_seconds(machine_, rate, bytes));
+}
+
+std::vector<int64_t> Costs::members(const std::vector<int>& axes) const {
+  const size_t tiers = machine_.links.size();
+  std::vector<int64_t> upto(tiers, 1);  // ranks of the group inside one tier's domain
+  for (int axis : axes) {
+    const MeshAxis& a = mesh_.axes()[axis];
+    int64_t stride = 1;
+    for (size_t after = axis + 1; after < mesh_.axes().size(); ++after)
+      stride *= mesh_.axes()[after].size;
+    const int bound = a.link.empty() ? -1 : machine_.find_link(a.link);
+    for (size_t t = 0; t < tiers; ++t) {
+      const int64_t devices = machine_.links[t].devices;
+      int64_t inside = std::min<int64_t>(a.size, std::max<int64_t>(1, devices / stride));
+      if (devices == 0 || t + 1 == tiers) inside = a.size;
+      if (bound >= 0) inside = static_cast<int>(t) >= bound ? a.size : 1;
+      upto[t] *= inside;
+    }
+  }
+  for (size_t t = tiers; t-- > 1;) upto[t] = (upto[t] + upto[t - 1] - 1) / upto[t - 1];
+  return upto;
+}
+
+std::vector<LinkHop> Costs::hops(const std::vector<int>& axes) const {
+  std::vector<LinkHop> hops;
+  const std::vector<int64_t> ranks = members(axes);
+  for (size_t t = 0; t < ranks.size(); ++t) {
+    const LinkTier& link = machine_.links[t];
+    if (ranks[t] > 1) hops.push_back({ranks[t], link.latency, link.bandwidth});
+  }
+  return hops;
+}
+
+std::string Costs::link(const std::vector<int>& axes) const {
+  const std::vector<int64_t> ranks = members(axes);
+  for (size_t t = ranks.size(); t-- > 0;) {
+    if (ranks[t] > 1) return machine_.links[t].name;
+  }
+  return machine_.links.empty() ? "" : machine_.links[0].name;
+}
+
+double Costs::start(const std::vector<int>& axes) const {
+  const std::string name = link(axes);
+  return name.empty() ? 0 : machine_.links[machine_.find_link(name)].start;
+}
+
+CollectiveChoice Costs::algorithm(CollectiveKind kind, double bytes,
+                                  const std::vector<int>& axes) const {
+  return fastest(kind, bytes, hops(axes));
+}
+
+double Costs::collective(CollectiveKind kind, double bytes, const std::vector<int>& axes) const {
+  int64_t ranks = 1;
+  for (int axis : axes) ranks *= mesh_.axes()[axis].size;
+  if (ranks <= 1) return 0;
+  const std::string outermost = link(axes);
+  for (const CollectiveRate& rate : machine_.collectives) {
+    if (rate.kind != to_string(kind) || rate.ranks != ranks || rate.link != outermost) continue;
+    const int64_t sent = bytes_sent(kind, static_cast<int64_t>(bytes), static_cast<int>(ranks));
+    return interpolate(rate.measured, static_cast<double>(sent));
+  }
+  return start(axes) + algorithm(kind, bytes, axes).seconds;
+}
+
+double Costs::collective(const Step& step) const {
+  const CollectiveKind kind = kind_of(step);
+  return collective(kind, operand_bytes(step, kind), step.axes);
+}
+
+double Costs::exchange(std::span<const Step> steps) const {
+  double seconds = 0;
+  for (const Step& step : steps) {
+    const CollectiveKind kind = kind_of(step);
+    const double alone = collective(step), empty = collective(kind, 0, step.axes);
+    seconds += &step == &steps.front() ? alone : std::max(0.0, alone - empty);
+  }
+  return seconds;
+}
+
+}  // namespace tessera

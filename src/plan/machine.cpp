@@ -1,0 +1,132 @@
+#include "tessera/machine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/env.h"
+#include "base/fail.h"
+#include "plan/machine_files.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr int kNearest = 4;  ///< measured products that correct a prediction
+
+double rate_seconds(const ProductRate& r, int64_t m, int64_t n, int64_t k, int64_t batch) {
+  const double tiles_m = std::ceil(static_cast<double>(m) / static_cast<double>(r.tile_rows)),
+               tiles_n = std::ceil(static_cast<double>(n) / static_cast<double>(r.tile_columns)),
+               tiles = tiles_m * tiles_n * static_cast<double>(batch),
+               units = static_cast<double>(r.units);
+  // With few tiles k is cut into parts of their own, as far as parts stay longer than `depth`.
+  double parts = 1;
+  if (tiles < units && r.depth > 0)
+    parts = std::clamp(std::floor(units / tiles), 1.0,
+                       std::max(1.0, static_cast<double>(k) / (4 * r.depth)));
+  const double waves = std::ceil(tiles * parts / units);
+  const double per_wave = units * 2 * static_cast<double>(r.tile_rows * r.tile_columns) *
+                          (static_cast<double>(k) / parts + r.depth) / r.flops;
+  double seconds = waves * per_wave;
+  seconds *= (1 + r.m_half / static_cast<double>(m)) * (1 + r.n_half / static_cast<double>(n));
+  return n % 8 != 0 || k % 8 != 0 ? seconds * r.misaligned : seconds;
+}
+
+/// log2 distance of two products.
+double distance(const ProductSample& s, double m, double n, double k) {
+  return std::abs(std::log2(static_cast<double>(s.m) / m)) +
+         std::abs(std::log2(static_cast<double>(s.n) / n)) +
+         std::abs(std::log2(static_cast<double>(s.k) / k));
+}
+
+/// How much longer than the formula the measured products nearest to this one took.
+double correction(const std::vector<ProductSample>& samples, const ProductRate& rate, int64_t m,
+                  int64_t n, int64_t k) {
+  std::vector<std::pair<double, double>> near;  // distance, log of measured over predicted
+  for (const ProductSample& s : samples) {
+    if (s.dtype != rate.dtype) continue;
+    near.emplace_back(
+        distance(s, static_cast<double>(m), static_cast<double>(n), static_cast<double>(k)),
+        std::log(s.seconds / (rate.launch + rate_seconds(rate, s.m, s.n, s.k, 1))));
+  }
+  if (near.empty()) return 1;
+  std::sort(near.begin(), near.end());
+  near.resize(std::min<size_t>(near.size(), kNearest));
+  double sum = 0, weights = 0;
+  for (const auto& [far, ratio] : near) {
+    const double weight = 1 / (far * far + 1e-3);
+    sum += weight * ratio;
+    weights += weight;
+  }
+  return std::exp(sum / weights);
+}
+
+}  // namespace
+
+std::vector<std::string> Machine::names() {
+  std::vector<std::string> names;
+  for (const MachineFile& file : machine_files()) names.push_back(file.name);
+  return names;
+}
+
+std::string Machine::calibrated_path() {
+  const std::string path = cache_folder() + "/machine.toml";
+  return !cache_folder().empty() && std::filesystem::exists(path) ? path : "";
+}
+
+Machine Machine::load(const std::string& name_or_path) {
+  for (const MachineFile& file : machine_files()) {
+    if (name_or_path == file.name) return parse(file.text, "profile " + name_or_path);
+  }
+  if (!name_or_path.ends_with(".toml") && !std::filesystem::exists(name_or_path))
+    fail(ErrorKind::usage, "unknown machine '{}'{}; a profile of your own is a .toml file",
+         name_or_path, suggestion(name_or_path, names()));
+  return parse(read_machine_file(name_or_path), name_or_path);
+}
+
+double Machine::product_seconds(const std::string& dtype, int64_t m, int64_t n, int64_t k,
+                                int64_t batch) const {
+  if (m <= 0 || n <= 0 || k <= 0 || batch <= 0) return 0;
+  for (const ProductRate& rate : products) {
+    if (rate.dtype != dtype) continue;
+    const double once = rate.launch + rate_seconds(rate, m, n, k, rate.units > 1 ? batch : 1);
+    return once * (rate.units > 1 ? 1 : static_cast<double>(batch)) *
+           correction(samples, rate, m, n, k);
+  }
+  std::vector<std::string> known;
+  for (const ProductRate& rate : products) known.push_back(rate.dtype);
+  fail(ErrorKind::usage, "machine '{}' has no [[product]] for dtype '{}'; it has {}", name, dtype,
+       known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
+}
+
+double Machine::memory_seconds(double bytes) const {
+  for (const MemoryRate& rate : memory_rates) {
+    if (rate.up_to <= 0 || bytes <= rate.up_to) return bytes / rate.bandwidth;
+  }
+  return memory_rates.empty() ? 0 : bytes / memory_rates.back().bandwidth;
+}
+
+KernelRate Machine::kernel(const std::string& kernel, const std::string& dtype) const {
+  const KernelRate* best = nullptr;
+  int most = -1;
+  for (const KernelRate& rate : kernels) {
+    const bool named = rate.kernel == kernel;
+    if (!named && rate.kernel != "*") continue;
+    if (!rate.dtype.empty() && rate.dtype != dtype) continue;
+    const int special = (named ? 2 : 0) + (rate.dtype.empty() ? 0 : 1);
+    if (special > most) most = special, best = &rate;
+  }
+  return best != nullptr ? *best : KernelRate{kernel, dtype, 0, 0};
+}
+
+int Machine::find_link(const std::string& link) const {
+  std::vector<std::string> known;
+  for (size_t t = 0; t < links.size(); ++t) {
+    if (links[t].name == link) return static_cast<int>(t);
+    known.push_back(links[t].name);
+  }
+  fail(ErrorKind::usage, "machine '{}' has no link class '{}'{}", name, link,
+       suggestion(link, known));
+}
+
+}  // namespace tessera

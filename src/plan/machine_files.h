@@ -1,0 +1,18 @@
+// The shipped machine profiles, and reading files of one's own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+struct MachineFile {
+  const char* name;
+  const char* text;
+};
+/// The files of machines/, built in.
+const std::vector<MachineFile>& machine_files();
+/// The content of a file. Throws an io error that names it.
+std::string read_machine_file(const std::string& path);
+
+}  // namespace tessera
