@@ -55,6 +55,7 @@ std::vector<OpCase> variant_cases();
 std::vector<OpCase> layer_cases();
 std::vector<OpCase> routing_cases();
 std::vector<OpCase> window_cases();
+std::vector<OpCase> loop_cases();
 
 /// Operands.
 inline CaseInput real(std::string name, Shape shape, double lo = -1, double hi = 1) {

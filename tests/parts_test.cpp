@@ -122,8 +122,8 @@ TEST_CASE("parts of a batch: what is wrong", "[parts]") {
   const auto with = [&](const std::function<Tensor(Graph&, int)>& loss) {
     Graph graph;
     int call = 0;
-    minimize_in_parts(
-        graph, "batch", 2, [&] { return loss(graph, call++); }, constant(graph, 1), sgd());
+    minimize_in_parts(graph, "batch", 2, [&] { return loss(graph, call++); }, constant(graph, 1),
+                      sgd(), {.loop = {.unroll = true}});
   };
   expect_usage({"the loss of a part is [batch=4]"}, [&] {
     with([&](Graph& graph, int) { return graph.parameter("w", Shape{batch}, nn::ones()); });

@@ -170,6 +170,7 @@ const Whole& Reference::value(int id) {
     open.pop_back();
     if (known_.count(v) || std::exchange(seen[v], true)) continue;
     order.push_back(v);
+    if (graph_.producer(v).op == &kLoop) continue;  // asks for what its trips need
     for (int in : graph_.producer(v).in) open.push_back(in);
   }
   std::sort(order.begin(), order.end());
@@ -198,13 +199,18 @@ void Reference::evaluate_body(const Node& node, const std::vector<Whole>& in) {
 }
 
 void Reference::evaluate(const Node& node) {
+  if (node.op == &kLoop) return loop(node);
   std::vector<Whole> in;
   for (int v : node.in) in.push_back(known_.at(v));
   if (node.op->body) return evaluate_body(node, in);
   const Value& out = graph_.value(node.out[0]);
   const std::string name(node.op->name);
   Whole& result = known_[node.out[0]];
-  if (in.empty()) {
+  if (node.op == &kLoopIndex) {
+    result = Whole({}, {}, static_cast<double>(trip_of_.at(node.loop)));
+  } else if (node.op == &kLoopSlice) {
+    result = slice(node, in[0]);
+  } else if (in.empty()) {
     result = source(node, out.shape);
   } else if (name == "einsum") {
     result = brute_einsum(in, empty(out.shape));

@@ -78,6 +78,9 @@ class Reference {
   Whole scatter(const Node& node, const Whole& indices, const Whole& updates,
                 const Value& out) const;
 
+  void loop(const Node& node);
+  Whole slice(const Node& node, const Whole& whole);
+  void forget_trip(int loop);
   void window(const Node& node, const Whole& x, Whole& result) const;
   void conv(const Node& node, const Whole& a, const Whole& b, Whole& result) const;
   void cumsum(const Node& node, const Whole& x, Whole& result) const;
@@ -86,6 +89,7 @@ class Reference {
   const Graph& graph_;
   std::map<std::string, int64_t> sizes_;
   std::map<int, Whole> known_;
+  std::map<int, int64_t> trip_of_;  ///< of the loops that are run
   bool near_tie_ = false;
 };
 

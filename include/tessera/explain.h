@@ -18,7 +18,8 @@ struct CollectiveReport {
   std::string rule;    ///< the rule that asks for it
   std::string axes;    ///< "data+model"
   int ranks = 1;       ///< of each group
-  int64_t bytes = 0;   ///< sent by each rank, as collectives/cost.h defines
+  int64_t bytes = 0;   ///< sent by each rank, as collectives/cost.h defines, all times
+  int64_t times = 1;   ///< in a loop: of its trips
 };
 
 /// An op that leaves mesh axes unused, so that its ranks compute the same.

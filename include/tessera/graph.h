@@ -68,6 +68,7 @@ struct Node {
   /// Nodes of different numbers never share a result or a move of data, however equal: what
   /// backward makes again instead of keeping it.
   int again = 0;
+  int loop = -1;  ///< the innermost loop that it is part of, a position in Graph::loops()
 };
 
 /// Gradients of xs from xs, ys and the gradients of ys (zeros where none flows): one for each x, an
@@ -81,6 +82,36 @@ struct Region {
   int first = 0, last = 0;
   std::vector<int> in, out;  ///< with a rule: the values that it is given
   GradientRule rule = {};    ///< null: the nodes are copied, and the gradient is that of the copies
+  int loop = -1;             ///< as for nodes
+};
+
+/// What a loop is in a graph (the functions of loops.h make them). Its nodes have Node::loop and
+/// run once a trip; they may read what is outside. `node`, which is outside, has as operands what
+/// each trip makes and as results what is there after the last.
+struct Loop {
+  enum class Result : int64_t {
+    carry,  ///< what the last trip made
+    stack,  ///< of all trips, along `over` in front; zero where a trip did not run
+    sum,    ///< over the trips that ran
+  };
+  Dim over;              ///< its size is the number of trips
+  bool reverse = false;  ///< the trips count down
+  int parent = -1;       ///< the loop that it is part of
+  int first = 0;         ///< the nodes of its trips are among [first, node)
+  int node = -1;
+  int condition = -1;        ///< a bool scalar of the trip: it runs if true; -1: every trip runs
+  std::vector<int> carries;  ///< the values with which a trip begins, in the order of the results
+  std::vector<Result> results = {};  ///< of `node`
+};
+
+/// A repetition that is being built: one of the trips of a loop, or one of as many copies.
+struct Repeat {
+  std::string dim;
+  int64_t count = 0;
+  int64_t index = 0;     ///< of the copy
+  int loop = -1;         ///< or the loop whose counter it is
+  bool is_part = false;  ///< a part of a batch; else a layer, with parameters of its own
+  int64_t instance = 0;  ///< tells repetitions apart that follow each other
 };
 
 /// One tensor of a graph.
@@ -101,6 +132,8 @@ struct Stored {
   int init = -1;   ///< its first value
   Purpose purpose = Purpose::params;
   bool trainable = true;
+  int layers = 0;       ///< its first dims, that count the layers which have such a tensor each
+  int layer_init = -1;  ///< the first value of one layer
 };
 
 /// An assignment made at the end of a function that has updates.
@@ -133,12 +166,6 @@ struct GraphOptions {
 };
 
 class Eager;
-
-/// One of `parts` parts of a batch along `dim`; example i of it is example i * parts + index.
-struct Part {
-  std::string dim;
-  int64_t parts = 0, index = 0;
-};
 
 class Graph {
  public:
@@ -177,6 +204,15 @@ class Graph {
   /// Marks the nodes since `region.first`, if there are any.
   void add_region(Region region);
   const std::vector<Region>& regions() const { return regions_; }
+  const std::deque<Loop>& loops() const { return loops_; }
+  /// The loop that is being built, or -1.
+  int open_loop() const { return open_loop_; }
+  /// True for a loop that is being built, and for -1: what is part of it can be read.
+  bool is_open(int loop) const;
+  /// Adds a result to a loop that may be complete: `value` of its trips.
+  Tensor add_result(int loop, Tensor value, Loop::Result how);
+  /// What the trips of the open loop read of `whole`: the slice of `dim` at their index.
+  Tensor slice_of_trip(Tensor whole, const std::string& dim, Loc at);
   /// Copies the nodes of a region but for inputs and stored tensors, with the regions in it; the
   /// copies of its values.
   std::unordered_map<int, int> copy(size_t region);
@@ -195,13 +231,16 @@ class Graph {
   Tensor find(const std::string& name);
   /// A name in the current scope that no other node has: `base`, or base_1, base_2, ...
   std::string unique_name(const std::string& base);
+  bool is_eager() const { return eager_ != nullptr; }
   /// The current scope: "gpt.block3" or "".
   const std::string& scope() const { return scope_; }
-  /// What is being built is this part of a batch; null outside of a PartScope.
-  const Part* part() const { return part_.parts > 0 ? &part_ : nullptr; }
-  /// What `make` returns; in a further part of a batch, what it returned in the first for the same
-  /// use of `name` in this scope. Throws a usage error if the first part had no such use.
-  int64_t once_for_all_parts(const std::string& name, const std::function<int64_t()>& make);
+  /// What is being built is repeated so, outermost first.
+  const std::vector<Repeat>& repeats() const { return repeats_; }
+  /// Repeat::instance of the next repetition.
+  int64_t new_instance() { return static_cast<int64_t>(copy_uses_[" repeat"]++); }
+  /// What `make` returns; in a further copy of what is repeated, what it returned in the first for
+  /// the same use of `name` in this scope. Throws a usage error if the first had no such use.
+  int64_t once_for_all(const std::string& name, const std::function<int64_t()>& make);
 
   /// One line a node: name, shape, op, inputs, attributes, source line.
   std::string to_string() const;
@@ -209,23 +248,31 @@ class Graph {
  private:
   friend class Scope;
   friend class AgainScope;
-  friend class PartScope;
+  friend class LoopBuilder;
+  friend class OutsideScope;
+  friend class RepeatScope;
   friend class PreferScope;
   friend class PurposeScope;
   friend class SourceScope;
   friend class Tensor;
   Tensor add_stored(const std::string&, const Shape&, const Initializer&, DType, Purpose, bool,
                     Loc);
+  Stored make_stored(const std::string&, const Shape&, const Initializer&, DType, Loc);
+  Tensor of_layer(Tensor stored, Loc at);
+  int copy_loop(int loop, std::unordered_map<int, int>& copies);
   std::deque<Node> nodes_;  // deques: handles and shapes stay valid while the graph grows
   std::deque<Value> values_;
   std::vector<Stored> stored_;
   std::vector<Update> updates_;
   std::vector<Region> regions_;
+  std::deque<Loop> loops_;
+  int open_loop_ = -1;
   std::unordered_map<std::string, int> name_uses_;
   std::unordered_map<int, int> stored_of_value_;
-  Part part_;
-  std::unordered_map<std::string, std::vector<int64_t>> first_part_;
-  std::unordered_map<std::string, size_t> part_uses_;
+  std::vector<Repeat> repeats_;
+  std::unordered_map<std::string, std::vector<int64_t>> first_copy_;
+  std::unordered_map<std::string, size_t> copy_uses_;
+  std::unordered_map<int, int> stored_of_layer_;  ///< slice of a stored tensor -> the tensor
   std::string scope_;
   Purpose purpose_ = Purpose::none;
   int again_ = 0, agains_ = 0;  ///< Node::again of new nodes; the greatest so far
@@ -262,18 +309,33 @@ class AgainScope {
   int saved_;
 };
 
+/// One of `parts` parts of a batch along `dim`; example i of it is example i * parts + index.
+struct Part {
+  std::string dim;
+  int64_t parts = 0, index = 0;
+};
+
+/// While it lives, one of several copies or trips is built, the first copy first. All copies must
+/// be built alike.
+class RepeatScope {
+ public:
+  RepeatScope(Graph& graph, const Repeat& repeat);
+  ~RepeatScope();
+  RepeatScope(const RepeatScope&) = delete;
+
+ private:
+  Graph& graph_;
+  std::unordered_map<std::string, size_t> saved_uses_;
+};
+
 /// While it lives, a model is built for one part of its batch, the first part first. input() with
 /// the dim `dim` is fed with the whole batch, `parts` times as long, and gives the examples of the
 /// part; parameters and states are those of the first part; random numbers are those of the whole
 /// batch. The parts must be built alike.
-class PartScope {
+class PartScope : public RepeatScope {
  public:
-  PartScope(Graph& graph, const Part& part);
-  ~PartScope();
-  PartScope(const PartScope&) = delete;
-
- private:
-  Graph& graph_;
+  PartScope(Graph& graph, const Part& part)
+      : RepeatScope(graph, {part.dim, part.parts, part.index, -1, true}) {}
 };
 
 /// While it lives, new values belong to `purpose` and are laid out by its rules (optimizers use

@@ -7,6 +7,7 @@
 #include "tessera/dtype.h"
 #include "tessera/error.h"
 #include "tessera/graph.h"
+#include "tessera/loops.h"
 #include "tessera/machine.h"
 #include "tessera/mesh.h"
 #include "tessera/nn.h"

@@ -32,28 +32,37 @@ void leave_out_small(FunctionReport& report) {
   report.redundant = std::move(shown);
 }
 
-FunctionReport report_function(const Program& program, const Function& f) {
-  FunctionReport report;
-  report.name = f.name;
-  report.steps = static_cast<int>(f.steps.size());
+/// Adds the steps of a function, or of a body that runs `times` times.
+void report_steps(const Program& program, const Function& f, int64_t times,
+                  FunctionReport& report) {
+  report.steps += static_cast<int>(f.steps.size());
   for (const Step& step : f.steps) {
-    report.flops += step.flops;
+    for (const Function& body : step.body)
+      report_steps(program, body, times * step.loop.trips, report);
+    if (!step.body.empty()) continue;
+    report.flops += times * step.flops;
     if (step.kind == StepKind::collective) {
       int ranks = 1;
       for (int axis : step.axes) ranks *= program.axis_sizes[axis];
       report.collectives.push_back({step.kernel, step.origin.name, step.origin.source,
                                     step.origin.reason, join_axes(program, step.axes), ranks,
-                                    step.bytes});
-      report.bytes += step.bytes;
+                                    times * step.bytes, times});
+      report.bytes += times * step.bytes;
     }
     if (!step.unused.empty() && step.flops > 0 && step.kernel != "pointwise" &&
         step.kernel != "copy") {
       double factor = 1;
       for (int axis : step.unused) factor *= program.axis_sizes[axis];
       report.redundant.push_back({step.origin.name, step.origin.source,
-                                  join_axes(program, step.unused), step.flops, factor, ""});
+                                  join_axes(program, step.unused), times * step.flops, factor, ""});
     }
   }
+}
+
+FunctionReport report_function(const Program& program, const Function& f) {
+  FunctionReport report;
+  report.name = f.name;
+  report_steps(program, f, 1, report);
   std::stable_sort(report.redundant.begin(), report.redundant.end(),
                    [](const auto& a, const auto& b) {
                      return a.flops * (a.factor - 1) > b.flops * (b.factor - 1);
@@ -167,8 +176,9 @@ std::string to_string(const Explanation& e) {
     text += fmt::format("function {}: {} steps, {} flops and {} bytes sent on each rank\n", f.name,
                         f.steps, f.flops, f.bytes);
     for (const CollectiveReport& c : f.collectives) {
-      text += fmt::format("  {:<14} over {:<12} {:>12} B  {}  ({}){}\n", c.kind,
-                          fmt::format("{} ({})", c.axes, c.ranks), c.bytes, c.tensor, c.source,
+      text += fmt::format("  {:<14} over {:<12} {:>12} B  {}{}  ({}){}\n", c.kind,
+                          fmt::format("{} ({})", c.axes, c.ranks), c.bytes,
+                          c.times > 1 ? fmt::format("{} times ", c.times) : "", c.tensor, c.source,
                           c.rule.empty() ? "" : "  because " + c.rule);
     }
     for (const RedundantReport& r : f.redundant) {

@@ -11,12 +11,13 @@ namespace tessera {
 
 namespace {
 
-/// Values, by id, that a function computes or reads.
+/// Values, by id, that a function computes or reads once.
 std::vector<char> computed_by(const Graph& graph, const FunctionSpec& f) {
   const std::vector<char> needed = needed_nodes(graph, roots_of(graph, f));
   std::vector<char> computed(graph.values().size(), 0);
   for (size_t v = 0; v < computed.size(); ++v)
-    computed[v] = needed[graph.value(static_cast<int>(v)).node];
+    computed[v] = needed[graph.value(static_cast<int>(v)).node] &&
+                  graph.producer(static_cast<int>(v)).loop < 0;  // else it is of one trip
   return computed;
 }
 

@@ -23,13 +23,13 @@ std::string without_numbers(const std::string& name) {
   return glob;
 }
 
-/// The dim of `v` to split `ranks` ways; "" if none is worth it.
+/// The dim of `v` from `first` on to split `ranks` ways; "" if none is worth it.
 std::string dim_to_split(const HomeLayouts& homes, const Value& v, const TensorLayout& layout,
-                         int ranks) {
+                         int first, int ranks) {
   std::string best;
   std::pair<bool, int64_t> best_score{false, 0};
   if (homes.local_elements(v.shape, layout) < ranks) return best;
-  for (int d = 0; d < v.shape.rank(); ++d) {
+  for (int d = first; d < v.shape.rank(); ++d) {
     const int64_t local = homes.local(v.shape[d], layout.dims[d]);
     const std::pair<bool, int64_t> score{local % ranks == 0, local};
     if (score > best_score) best = v.shape[d].name, best_score = score;
@@ -60,7 +60,8 @@ std::string storage_rules(const Graph& graph, const Mesh& mesh, const Layout& la
     if (stored.purpose != Purpose::params) continue;
     const Value& v = graph.value(stored.value);
     const TensorLayout own = homes.home(v.shape, v.name, purpose, v.prefer);
-    const std::string dim = own.uses(index) ? "" : dim_to_split(homes, v, own, ranks);
+    const std::string dim =
+        own.uses(index) ? "" : dim_to_split(homes, v, own, stored.layers, ranks);
     if (!dim.empty()) chosen.emplace_back(v.name, dim);
     dims_of[without_numbers(v.name)].insert(dim);
   }

@@ -17,6 +17,7 @@ nn::Model build_gpt(Graph& g, const Config& c, int64_t batch, bool partial) {
   o.length = c.integer("model.length");
   o.vocab = c.integer("model.vocab");
   o.tied = c.flag("model.tied");
+  o.scan = c.flag("model.scan");
   o.dropout = partial ? 0 : c.number("model.dropout");
   o.batch = batch;
   o.partial_batch = partial;
@@ -73,6 +74,7 @@ std::vector<ConfigKey> gpt_keys() {
           {"model.length", "128", "tokens of an example"},
           {"model.vocab", "256", "token values; 256 for bytes"},
           {"model.tied", "false", "the output projection is the embedding"},
+          {"model.scan", "false", "the blocks are a loop: one is compiled, for all layers"},
           {"model.dropout", "0", "rate"}};
 }
 

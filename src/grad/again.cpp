@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "ir/needed.h"
+#include "ir/source_ops.h"
 #include "tessera/op.h"
 
 namespace tessera {
@@ -79,6 +80,7 @@ Again::Again(const Graph& g, int y, const GradientOptions& options) {
   Scopes recompute(options.recompute), regather(options.regather);
   std::map<std::pair<std::string, bool>, int> found;
   group_of_.assign(g.nodes().size(), -1);
+  in_loops_.assign(g.nodes().size(), false);
   const std::vector<char> needed = needed_nodes(g, {y});
   for (size_t n = 0; n < g.nodes().size(); ++n) {
     const Node& node = g.nodes()[n];
@@ -86,7 +88,11 @@ Again::Again(const Graph& g, int y, const GradientOptions& options) {
       continue;  // nothing is saved by making a constant or an input again
     const std::string outer = recompute.find(node.name);
     const std::string path = outer.empty() ? regather.find(node.name) : outer;
-    if (path.empty()) continue;
+    if (path.empty() || node.op == &kLoop) continue;
+    if (!g.is_open(node.loop)) {  // what it gathers is gathered again in any case
+      in_loops_[n] = !outer.empty();
+      continue;
+    }
     const auto [it, is_new] =
         found.emplace(std::pair(path, !outer.empty()), static_cast<int>(groups_.size()));
     if (is_new) groups_.push_back({{}, !outer.empty(), 0, {}});
@@ -114,7 +120,11 @@ void Again::reach(Graph& g, int n) {
   }
 }
 
-int Again::value(int n, int value) const {
+bool Again::remakes(int n) const {
+  return static_cast<size_t>(n) < in_loops_.size() && in_loops_[static_cast<size_t>(n)];
+}
+
+int Again::value(int n, int value) {
   if (static_cast<size_t>(n) >= group_of_.size() || group_of_[n] < 0) return value;
   const auto& copy = groups_[static_cast<size_t>(group_of_[n])].copy;
   const auto it = copy.find(value);

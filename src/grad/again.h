@@ -13,16 +13,25 @@ class Again {
  public:
   /// Nothing.
   Again() = default;
+  virtual ~Again() = default;
   /// The scopes of the nodes that value `y` depends on. Throws a usage error for a glob without a
   /// match.
   Again(const Graph& g, int y, const GradientOptions& options);
 
   /// The sweep comes to node `n`, from behind: copies its scope if it is to be made again.
-  void reach(Graph& g, int n);
-  /// What the gradient of node `n` reads for its operand or result `value`.
-  int value(int n, int value) const;
+  virtual void reach(Graph& g, int n);
+  /// What the gradient of node `n` reads for its operand or result `value`; n = -1: what anything
+  /// else reads.
+  virtual int value(int n, int value);
   /// Node::again of the gradient of node `n`.
-  int number(int n) const;
+  virtual int number(int n) const;
+  /// Of a node in a loop: its results are made again in each trip of the gradient's loop.
+  virtual bool remakes(int n) const;
+  /// The loops of the gradient in which values of other loops are made again: by those.
+  virtual const std::unordered_map<int, int>& loops() const { return loops_; }
+
+ protected:
+  std::unordered_map<int, int> loops_;
 
  private:
   struct Group {
@@ -32,7 +41,8 @@ class Again {
     std::unordered_map<int, int> copy;  ///< value of a node of the group -> its copy
   };
   std::vector<Group> groups_;
-  std::vector<int> group_of_;  ///< by node; -1: none
+  std::vector<int> group_of_;   ///< by node; -1: none
+  std::vector<bool> in_loops_;  ///< by node: in a loop, and to be made again there
 };
 
 }  // namespace tessera

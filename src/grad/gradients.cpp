@@ -1,9 +1,10 @@
 // Reverse-mode differentiation. One sweep over the nodes between xs and y, last first;
 // contributions from several consumers are added pairwise. Nothing here knows an op: a gradient is
 // Op::gradient, or, for a composite without one, the sweep over its body rebuilt in place. A region
-// is taken as one node (regions.cpp).
+// is taken as one node (regions.cpp), a loop too (loops.cpp).
 #include "base/fail.h"
 #include "grad/sweep.h"
+#include "ir/source_ops.h"
 #include "tessera/op.h"
 
 namespace tessera {
@@ -15,12 +16,31 @@ void accumulate(Pending& pending, int value, Tensor grad, Loc at) {
 
 namespace {
 
+const Loop& loop_of(const Graph& g, const Node& node) {
+  return g.loops()[static_cast<size_t>(node.attrs.get<int64_t>("loop"))];
+}
+
+/// Marks the carries that are reached because the last trip's were; true if there are new ones.
+bool enters_next_trip(const Graph& g, const Node& node, std::vector<bool>& reached) {
+  const std::vector<int>& carries = loop_of(g, node).carries;
+  bool more = false;
+  for (size_t i = 0; i < carries.size(); ++i) {
+    if (!reached[node.in[i]] || reached[carries[i]]) continue;
+    reached[carries[i]] = more = true;
+  }
+  return more;
+}
+
 /// Values that depend on any of xs, as flags by value id.
 std::vector<bool> downstream(const Graph& g, const std::vector<int>& xs, size_t first_node,
                              size_t last_node) {
   std::vector<bool> reached(g.values().size(), false);
   for (int x : xs) reached[x] = true;
   for (size_t n = first_node; n < last_node; ++n) {
+    if (g.nodes()[n].op == &kLoop && enters_next_trip(g, g.nodes()[n], reached)) {
+      n = static_cast<size_t>(loop_of(g, g.nodes()[n]).first) - 1;  // once more through the trip
+      continue;
+    }
     bool any = false;
     for (int v : g.nodes()[n].in) any = any || reached[v];
     if (any) {
@@ -94,15 +114,25 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
 void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node,
            size_t last_node, Again& again, Loc at) {
   const std::vector<bool> reached = downstream(g, xs, first_node, last_node);
-  for (size_t n = last_node; n > first_node;) {
-    const int region = region_that_ends(g, first_node, n);
-    if (region < 0) {
-      --n;
-      again.reach(g, static_cast<int>(n));
-      sweep_node(g, pending, reached, static_cast<int>(n), again, at);
-    } else {
+  sweep_range(g, pending, reached, {first_node, last_node}, again, at);
+}
+
+void sweep_range(Graph& g, Pending& pending, const std::vector<bool>& reached,
+                 const SweepRange& range, Again& again, Loc at) {
+  for (size_t n = range.last; n > range.first;) {
+    const int region = region_that_ends(g, range, n);
+    if (region >= 0) {
       n = static_cast<size_t>(g.regions()[static_cast<size_t>(region)].first);
-      sweep_region(g, pending, reached, static_cast<size_t>(region), at);
+      sweep_region(g, pending, reached, static_cast<size_t>(region), again, at);
+      continue;
+    }
+    --n;
+    if (!range.visits(g, g.nodes()[n].loop)) continue;
+    again.reach(g, static_cast<int>(n));
+    if (g.nodes()[n].op == &kLoop) {
+      sweep_loop(g, pending, reached, static_cast<int>(n), again, at);
+    } else {
+      sweep_node(g, pending, reached, static_cast<int>(n), again, at);
     }
   }
 }
@@ -116,6 +146,10 @@ std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs,
   Graph& g = y.graph();
   require(is_floating(y.dtype()), "gradients: '{}' is {}; only floating tensors have gradients",
           y.name(), to_string(y.dtype()));
+  require(g.is_open(g.producer(y.id()).loop),
+          "gradients: '{}' is made by each trip of a loop that has ended; return it from the trips "
+          "({})",
+          y.name(), where(at));
   std::vector<int> ids;
   for (const Tensor& x : xs) {
     require(is_floating(x.dtype()), "gradients: '{}' is {}; only floating tensors have gradients",

@@ -63,12 +63,12 @@ void sweep_copies(Graph& g, Pending& pending, const std::vector<bool>& reached, 
   }
 }
 
-void ask_rule(Graph& g, Pending& pending, const Region& region, Loc at) {
+void ask_rule(Graph& g, Pending& pending, const Region& region, Again& again, Loc at) {
   std::vector<Tensor> xs, ys, grads;
   bool any = false;
-  for (int v : region.in) xs.emplace_back(&g, v);
+  for (int v : region.in) xs.emplace_back(&g, again.value(-1, v));
   for (int v : region.out) {
-    ys.emplace_back(&g, v);
+    ys.emplace_back(&g, again.value(-1, v));
     const bool has = pending.count(v);
     any = any || has;
     grads.push_back(has ? pending[v] : constant(g, 0, g.value(v).dtype, g.value(v).shape, at));
@@ -94,7 +94,7 @@ void ask_rule(Graph& g, Pending& pending, const Region& region, Loc at) {
             "[custom_gradient] the gradient of operand {} is {} {} where {} {} is needed ({})", i,
             to_string(results[i].dtype()), results[i].shape().to_string(), to_string(xs[i].dtype()),
             xs[i].shape().to_string(), from);
-    accumulate(pending, xs[i].id(), results[i], at);
+    accumulate(pending, region.in[i], results[i], at);
   }
 }
 
@@ -110,11 +110,13 @@ bool differentiable(const Graph& g, int value, std::unordered_set<int>& seen) {
 
 }  // namespace
 
-int region_that_ends(const Graph& g, size_t first, size_t end) {
+int region_that_ends(const Graph& g, const SweepRange& range, size_t end) {
   int best = -1;
   for (size_t r = 0; r < g.regions().size(); ++r) {
     const Region& region = g.regions()[r];
-    if (static_cast<size_t>(region.last) != end || static_cast<size_t>(region.first) < first)
+    if (static_cast<size_t>(region.last) != end ||
+        static_cast<size_t>(region.first) < range.first || !range.visits(g, region.loop) ||
+        (range.in_trips && !region.rule))
       continue;
     if (best < 0 || region.first <= g.regions()[static_cast<size_t>(best)].first)
       best = static_cast<int>(r);
@@ -123,9 +125,9 @@ int region_that_ends(const Graph& g, size_t first, size_t end) {
 }
 
 void sweep_region(Graph& g, Pending& pending, const std::vector<bool>& reached, size_t region,
-                  Loc at) {
+                  Again& again, Loc at) {
   if (g.regions()[region].rule) {
-    ask_rule(g, pending, Region(g.regions()[region]), at);
+    ask_rule(g, pending, Region(g.regions()[region]), again, at);
   } else {
     sweep_copies(g, pending, reached, region, at);
   }
@@ -147,7 +149,7 @@ void require_outside_rules(Tensor x) {
 std::vector<Tensor> recompute(Graph& g, const std::function<std::vector<Tensor>()>& build) {
   const int first = static_cast<int>(g.nodes().size());
   std::vector<Tensor> results = build();
-  g.add_region({first, 0, {}, {}, nullptr});
+  g.add_region({first, 0, {}, {}, nullptr, -1});
   return results;
 }
 
@@ -158,7 +160,7 @@ std::vector<Tensor> custom_gradient(
   require(!xs.empty() && rule != nullptr, "[custom_gradient] needs operands and a rule ({})",
           where(at));
   Graph& g = xs[0].graph();
-  Region region{static_cast<int>(g.nodes().size()), 0, {}, {}, rule};
+  Region region{static_cast<int>(g.nodes().size()), 0, {}, {}, rule, -1};
   std::vector<Tensor> results = build(xs);
   for (Tensor& y : results) {
     if (g.value(y.id()).node < region.first) y = identity(y, at);

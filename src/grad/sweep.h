@@ -19,11 +19,26 @@ void accumulate(Pending& pending, int value, Tensor grad, Loc at);
 void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node,
            size_t last_node, Again& again, Loc at);
 
-/// The outermost region that begins at `first` or later and ends at `end`, or -1.
-int region_that_ends(const Graph& g, size_t first, size_t end);
-/// The step of the sweep that a region is. `reached`: the values that depend on the sweep's xs.
+/// The nodes and regions that a sweep visits.
+struct SweepRange {
+  size_t first, last;
+  int loop = -1;  ///< those of this loop's trips; else those of loops that are open
+  bool in_trips = false;
+  bool visits(const Graph& g, int of) const { return in_trips ? of == loop : g.is_open(of); }
+};
+/// The sweep itself. `reached`: the values that depend on what gradients are asked of.
+void sweep_range(Graph& g, Pending& pending, const std::vector<bool>& reached,
+                 const SweepRange& range, Again& again, Loc at);
+
+/// The outermost region of the range that ends at `end`, or -1. In trips, what is to be computed
+/// twice is no region: the gradient's trips do it.
+int region_that_ends(const Graph& g, const SweepRange& range, size_t end);
+/// The step of the sweep that a region is.
 void sweep_region(Graph& g, Pending& pending, const std::vector<bool>& reached, size_t region,
-                  Loc at);
+                  Again& again, Loc at);
+/// The step of the sweep that a loop is: a loop that runs the other way.
+void sweep_loop(Graph& g, Pending& pending, const std::vector<bool>& reached, int node,
+                Again& again, Loc at);
 /// Throws a usage error for a tensor that was made inside a custom_gradient, from which no gradient
 /// comes.
 void require_outside_rules(Tensor x);

@@ -22,6 +22,7 @@ struct EmitCall {
   const std::string& node_name;
   int seed_scalar, step_scalar;
   Step& step;
+  const std::vector<int>& counters;  ///< by loop of the graph, the run-time scalar that counts
 
   int factor(const std::string& name) const;
 };

@@ -7,7 +7,8 @@
 #include "base/fail.h"
 #include "ir/body.h"
 #include "ir/eager.h"
-#include "ir/parts.h"
+#include "ir/loops.h"
+#include "ir/repeat.h"
 #include "ir/source_ops.h"
 #include "tessera/op.h"
 
@@ -33,14 +34,18 @@ Tensor Tensor::prefer(const Axes& dims, Loc at) const {
   if (g.values_[id_].prefer == dims.names()) return *this;
   Tensor preferring = *this;
   if (!g.values_[id_].prefer.empty()) preferring = g.add(kIdentity, {*this}, {}, at)[0];
-  const Stored* stored = g.find_stored(preferring.id());
-  const int last = stored ? stored->init : preferring.id();  // with what its initializer made
-  for (int v = preferring.id(); v <= last; ++v) {
+  const auto layer = g.stored_of_layer_.find(preferring.id());
+  const int first = layer == g.stored_of_layer_.end() ? preferring.id() : layer->second;
+  const Stored* stored = g.find_stored(first);
+  const int last = stored ? stored->init : first;  // with what its initializer made
+  auto set = [&](int v) {
     g.values_[v].prefer.clear();
     for (const std::string& dim : dims.names()) {
       if (g.values_[v].shape.has(dim)) g.values_[v].prefer.push_back(dim);
     }
-  }
+  };
+  for (int v = first; v <= last; ++v) set(v);
+  set(preferring.id());
   return preferring;
 }
 
@@ -66,7 +71,7 @@ std::string Graph::unique_name(const std::string& base) {
 }
 
 std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at) {
-  Node node{&op, std::move(attrs), {}, {}, "", {}, again_};
+  Node node{&op, std::move(attrs), {}, {}, "", {}, again_, open_loop_};
   const char* slash = std::strrchr(at.file_name(), '/');
   node.at = at_override_.line
                 ? at_override_
@@ -75,6 +80,11 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
   for (const Tensor& t : in) {
     require(t && &t.graph() == this, "[{}] an operand is empty or belongs to another graph ({})",
             op.name, node.at.to_string());
+    const int loop = nodes_[values_[t.id()].node].loop;
+    require(&op == &kLoop || is_open(loop),
+            "[{}] '{}' is made by each trip of a loop over '{}' that has ended; return it from the "
+            "trips as a carry, stacked or summed ({})",
+            op.name, t.name(), loop < 0 ? "" : loops_[loop].over.name, node.at.to_string());
     types.push_back({t.shape(), t.dtype()});
     node.in.push_back(t.id());
   }
@@ -122,41 +132,9 @@ Array Graph::fetch(Tensor tensor) const {
 }
 
 Tensor Graph::input(const std::string& name, const Shape& shape, DType dtype, Loc at) {
-  if (part_.parts > 0) return part_of_input(*this, name, shape, dtype, at);
+  if (part_of(*this) != nullptr) return part_of_input(*this, name, shape, dtype, at);
+  const OutsideScope outside(*this);
   return add(kInput, {}, source_attrs(shape, dtype), at)[0].named(name);
-}
-
-Tensor Graph::add_stored(const std::string& name, const Shape& shape, const Initializer& init,
-                         DType dtype, Purpose purpose, bool trainable, Loc at) {
-  for (const Dim& d : shape) {
-    require(!d.is_bounded,
-            "parameter '{}' has the bounded dim '{}'; stored tensors have fixed sizes", name,
-            d.name);
-  }
-  bool is_new = false;
-  const int64_t id = once_for_all_parts(name, [&] {
-    is_new = true;
-    return add(kStored, {}, source_attrs(shape, dtype), at)[0].named(name).id();
-  });
-  Tensor stored(this, static_cast<int>(id));
-  require(stored.shape() == shape && stored.dtype() == dtype,
-          "parameter '{}' is {} {} in one part of the batch and {} {} in another ({})",
-          stored.name(), tessera::to_string(stored.dtype()), stored.shape().to_string(),
-          tessera::to_string(dtype), shape.to_string(), where(at));
-  if (!is_new) return stored;
-  Stored record{stored.id(), -1, purpose, trainable};
-  {
-    Scope scope(*this, name + ".init");
-    Tensor first = init(*this, shape, dtype);
-    require(first.shape() == shape && first.dtype() == dtype,
-            "the initializer of '{}' made {} {} where {} {} is needed", stored.name(),
-            tessera::to_string(first.dtype()), first.shape().to_string(), tessera::to_string(dtype),
-            shape.to_string());
-    record.init = first.id();
-  }
-  stored_of_value_[stored.id()] = static_cast<int>(stored_.size());
-  stored_.push_back(record);
-  return stored;
 }
 
 Tensor Graph::parameter(const std::string& name, const Shape& shape, const Initializer& init,
@@ -171,8 +149,10 @@ Tensor Graph::state(const std::string& name, const Shape& shape, const Initializ
 
 void Graph::update(Tensor stored, Tensor value, Loc at) {
   const Stored* record = find_stored(stored.id());
-  require(record != nullptr, "update() of '{}', which is not a parameter or state ({})",
-          stored.name(), where(at));
+  require(record != nullptr && open_loop_ < 0, "update() of '{}', which is {} ({})", stored.name(),
+          open_loop_ < 0 ? "not a parameter or state"
+                         : "inside a loop; return the value from the trips and update outside",
+          where(at));
   const bool twice = std::any_of(updates_.begin(), updates_.end(),
                                  [&](const Update& u) { return u.stored == stored.id(); });
   require(!twice, "'{}' is updated twice ({}); one update per run", stored.name(), where(at));
@@ -185,7 +165,19 @@ void Graph::update(Tensor stored, Tensor value, Loc at) {
 
 void Graph::add_region(Region region) {
   region.last = static_cast<int>(nodes_.size());
+  region.loop = open_loop_;
   if (region.last > region.first) regions_.push_back(std::move(region));
+}
+
+int Graph::copy_loop(int loop, std::unordered_map<int, int>& copies) {
+  if (is_open(loop)) return loop;
+  const auto known = copies.find(loop);
+  if (known != copies.end()) return known->second;
+  Loop copy = loops_[loop];
+  copy.parent = copy_loop(copy.parent, copies);
+  copy.first = static_cast<int>(nodes_.size());
+  loops_.push_back(std::move(copy));
+  return copies[loop] = static_cast<int>(loops_.size()) - 1;
 }
 
 std::unordered_map<int, int> Graph::copy(size_t region) {
@@ -195,10 +187,13 @@ std::unordered_map<int, int> Graph::copy(size_t region) {
   std::vector<int> first_copy;
   auto copied = [&](int v) { return copies.count(v) ? copies[v] : v; };
   ++agains_;
+  std::unordered_map<int, int> loops;  // of the region, and their copies
   for (int n = of.first; n < of.last; ++n) {
     first_copy.push_back(static_cast<int>(nodes_.size()));
     Node node = nodes_[n];
     if (node.op == &kInput || node.op == &kStored) continue;
+    if (!is_open(node.loop)) node.loop = copy_loop(node.loop, loops);
+    rename_loops(node.attrs, loops);
     for (int& v : node.in) v = copied(v);
     for (int& v : node.out) {
       Value value = values_[v];
@@ -211,6 +206,12 @@ std::unordered_map<int, int> Graph::copy(size_t region) {
     node.again = agains_;
     nodes_.push_back(std::move(node));
     if (eager_) eager_->run(*this, nodes_.back());
+  }
+  for (const auto& [from, to] : loops) {
+    Loop& loop = loops_[to];
+    loop.node = values_[copied(nodes_[loops_[from].node].out[0])].node;
+    if (loop.condition >= 0) loop.condition = copied(loop.condition);
+    for (int& v : loop.carries) v = copied(v);
   }
   first_copy.push_back(static_cast<int>(nodes_.size()));
   for (size_t r = 0; r < region; ++r) {

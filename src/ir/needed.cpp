@@ -1,5 +1,9 @@
 #include "ir/needed.h"
 
+#include <algorithm>
+
+#include "ir/source_ops.h"
+
 namespace tessera {
 
 std::vector<int> roots_of(const Graph& graph, const FunctionSpec& function) {
@@ -11,12 +15,37 @@ std::vector<int> roots_of(const Graph& graph, const FunctionSpec& function) {
   return roots;
 }
 
+std::vector<char> needed_results(const Graph& graph, const Node& loop,
+                                 const std::vector<char>& read) {
+  const std::vector<Loop::Result>& results =
+      graph.loops()[static_cast<size_t>(loop.attrs.get<int64_t>("loop"))].results;
+  std::vector<char> needed;
+  for (size_t i = 0; i < results.size(); ++i)
+    needed.push_back(results[i] == Loop::Result::carry || read[loop.out[i]]);
+  return needed;
+}
+
 std::vector<char> needed_nodes(const Graph& graph, const std::vector<int>& roots) {
-  std::vector<char> needed(graph.nodes().size(), 0);
-  for (int root : roots) needed[graph.value(root).node] = 1;
+  std::vector<char> needed(graph.nodes().size(), 0), read(graph.values().size(), 0);
+  auto want = [&](int value) {
+    read[value] = 1;
+    needed[graph.value(value).node] = 1;
+  };
+  std::for_each(roots.begin(), roots.end(), want);
   for (size_t n = graph.nodes().size(); n-- > 0;) {
     if (!needed[n]) continue;
-    for (int v : graph.nodes()[n].in) needed[graph.value(v).node] = 1;
+    const Node& node = graph.nodes()[n];
+    if (node.op != &kLoop) {
+      std::for_each(node.in.begin(), node.in.end(), want);
+      continue;
+    }
+    const std::vector<char> results = needed_results(graph, node, read);
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i]) want(node.in[i]);
+    }
+    const int condition =
+        graph.loops()[static_cast<size_t>(node.attrs.get<int64_t>("loop"))].condition;
+    if (condition >= 0) want(condition);
   }
   return needed;
 }

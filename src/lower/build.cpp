@@ -15,6 +15,18 @@ void FlowBuilder::start(const std::string& name) {
   again_ = 0;
 }
 
+// A move made outside serves in the trips; one made in a trip is gone with it.
+void FlowBuilder::begin_trip() {
+  outside_.push_back({std::exchange(function().nodes, {}), moved_});
+}
+
+std::vector<FlowNode> FlowBuilder::end_trip() {
+  std::vector<FlowNode> trip = std::exchange(function().nodes, std::move(outside_.back().nodes));
+  moved_ = std::move(outside_.back().moved);
+  outside_.pop_back();
+  return trip;
+}
+
 int FlowBuilder::add_value(FlowValue value) {
   flow_.values.push_back(std::move(value));
   return static_cast<int>(flow_.values.size()) - 1;

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "lower/flow.h"
@@ -25,6 +26,9 @@ class FlowBuilder {
 
   int add_value(FlowValue value);
   void add_node(FlowNode node);
+  /// What is added from here on belongs to the trips of a loop, until end_trip() returns it.
+  void begin_trip();
+  std::vector<FlowNode> end_trip();
   /// Moves for nodes of another number (Node::again) are made anew.
   void set_again(int number) { again_ = number; }
   /// `value` in layout `to`, through the cheapest moves. A move is made once a function. `origin`:
@@ -42,6 +46,12 @@ class FlowBuilder {
   const HomeLayouts& homes_;
   Flow flow_;
   std::unordered_map<std::string, int> moved_;
+  /// The loops around what is being built: what is outside of their trips.
+  struct Outside {
+    std::vector<FlowNode> nodes;
+    std::unordered_map<std::string, int> moved;
+  };
+  std::vector<Outside> outside_;
   int again_ = 0;
 };
 

@@ -7,6 +7,7 @@
 // Members stay steps of their own, so that reports name each; they share the number, and the wait.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "lower/passes.h"
 
@@ -144,6 +145,8 @@ class InPlace {
       }
     }
     for (const Port& port : program.ports) uses_[port.view.buffer].push_back(end);
+    for (const int b : function.outer) uses_[b].push_back(end);
+    outer_.insert(function.outer.begin(), function.outer.end());
   }
 
   void run() {
@@ -151,8 +154,9 @@ class InPlace {
     for (int s = 0; s < static_cast<int>(steps_.size()); ++s) {
       Step& step = steps_[s];
       for (auto* views : {&step.in, &step.out}) {
-        for (View& v : *views) rename(v);
+        for (View& v : *views) rename(v.buffer);
       }
+      rename_in_bodies(step, [&](int& buffer) { rename(buffer); });
       if (s == 0 || steps_[s - 1].kind != StepKind::collective) begin = s;
       if (step.kind == StepKind::collective && step.kernel == "all_reduce" && may(step, s, begin)) {
         const int in = step.in[0].buffer, out = step.out[0].buffer;
@@ -161,7 +165,7 @@ class InPlace {
         step.out[0].buffer = in;
       }
     }
-    for (Port& port : program_.ports) rename(port.view);
+    for (Port& port : program_.ports) rename(port.view.buffer);
   }
 
  private:
@@ -174,26 +178,28 @@ class InPlace {
   bool may(const Step& step, int s, int begin) const {
     const View &in = step.in[0], &out = step.out[0];
     if (in.buffer == out.buffer || !is_whole(in) || !is_whole(out)) return false;
+    if (outer_.count(out.buffer)) return false;
     const std::vector<int>& uses = uses_[in.buffer];
     return *std::lower_bound(uses.begin(), uses.end(), begin) == s && uses.back() == s;
   }
 
-  void rename(View& view) const {
-    if (renamed_[view.buffer] >= 0) view.buffer = renamed_[view.buffer];
+  void rename(int& buffer) const {
+    if (renamed_[buffer] >= 0) buffer = renamed_[buffer];
   }
 
   Program& program_;
   std::vector<Step>& steps_;
   std::vector<std::vector<int>> uses_;  ///< buffer -> steps that touch it; the end for a port
   std::vector<int> renamed_;            ///< buffer -> the one that took its place, or -1
+  std::set<int> outer_;                 ///< buffers that are not the function's alone
 };
 
 }  // namespace
 
 void combine(Program& program, int64_t bucket_bytes) {
-  for (Function& f : program.functions) {
-    Buckets(program, f, bucket_bytes).run(f);
-    InPlace(program, f).run();
+  for (Function* f : all_functions(program.functions)) {
+    Buckets(program, *f, bucket_bytes).run(*f);
+    InPlace(program, *f).run();
   }
   drop_unused_buffers(program);
 }

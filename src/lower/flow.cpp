@@ -9,15 +9,16 @@ namespace tessera {
 const char* to_string(FlowKind kind) {
   static constexpr std::array names = {"input",          "stored",     "op",         "all_reduce",
                                        "reduce_scatter", "all_gather", "all_to_all", "slice",
-                                       "exchange",       "mask",       "first_only"};
-  static_assert(names.size() == static_cast<size_t>(FlowKind::first_only) + 1);
+                                       "exchange",       "mask",       "first_only", "loop"};
+  static_assert(names.size() == static_cast<size_t>(FlowKind::loop) + 1);
   return names[static_cast<size_t>(kind)];
 }
 
 namespace {
 
-std::string print_node(const Flow& flow, const FlowNode& node, const Mesh& mesh) {
-  std::string text = "  ";
+std::string print_node(const Flow& flow, const FlowNode& node, const Mesh& mesh,
+                       const std::string& indent) {
+  std::string text = indent;
   for (size_t i = 0; i < node.out.size(); ++i) {
     const FlowValue& v = flow.values[node.out[i]];
     text += fmt::format("{}%{} {}:{}{}", i ? ", " : "", node.out[i], v.name, to_string(v.dtype),
@@ -34,7 +35,15 @@ std::string print_node(const Flow& flow, const FlowNode& node, const Mesh& mesh)
   }
   for (int axis : node.axes) text += " " + mesh.axes()[axis].name;
   if (!node.origin.reason.empty()) text += " because " + node.origin.reason;
-  return text + " # " + node.origin.source + "\n";
+  text += " # " + node.origin.source + "\n";
+  if (!node.loop) return text;
+  for (const FlowLoop::Carry& c : node.loop->carries)
+    text += fmt::format("{}  %{} begins as %{}, next %{}\n", indent, c.value, c.init, c.next);
+  for (const FlowLoop::Slice& s : node.loop->slices)
+    text += fmt::format("{}  %{} is a slice of %{}\n", indent, s.value, s.whole);
+  for (const FlowNode& inner : node.loop->body)
+    text += print_node(flow, inner, mesh, indent + "  ");
+  return text;
 }
 
 }  // namespace
@@ -51,7 +60,7 @@ std::string to_string(const Flow& flow, const Mesh& mesh) {
   std::string text;
   for (const FlowFunction& f : flow.functions) {
     text += fmt::format("function {}\n", f.name);
-    for (const FlowNode& node : f.nodes) text += print_node(flow, node, mesh);
+    for (const FlowNode& node : f.nodes) text += print_node(flow, node, mesh, "  ");
     for (const auto& [name, value] : f.outputs)
       text += fmt::format("  output {} = %{}\n", name, value);
     for (const auto& [stored, value] : f.updates)

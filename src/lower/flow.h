@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ enum class FlowKind : uint8_t {
                ///< its place
   mask,        ///< padding of dims `dims` becomes `fill`
   first_only,  ///< zero except on coordinate 0 of `axes`
+  loop,        ///< FlowLoop
 };
 const char* to_string(FlowKind kind);
 
@@ -40,6 +42,8 @@ struct FlowValue {
 
 /// The names of the dims that are split.
 std::vector<std::string> split_dims(const FlowValue& value);
+
+struct FlowLoop;
 
 struct FlowNode {
   FlowKind kind = FlowKind::op;
@@ -57,6 +61,27 @@ struct FlowNode {
   std::vector<int> dims;
   double fill = 0;
   int stored = -1;  ///< stored: index in graph.stored()
+  std::shared_ptr<FlowLoop> loop = {};
+};
+
+/// A loop. Values of its trips are flow values, too. `out` of the node are the results of the
+/// carries, of the stacks and of the sums; `in` what is read of those outside.
+struct FlowLoop {
+  struct Carry {
+    int init, value, next;  ///< outside; where a trip begins; what it makes
+  };
+  struct Slice {
+    int whole, value, dim;
+  };
+  int number = -1;  ///< in Graph::loops()
+  std::string name;
+  int64_t trips = 0;
+  bool reverse = false;
+  int condition = -1;  ///< a carry's or slice's value; -1: every trip runs
+  std::vector<Carry> carries;
+  std::vector<Slice> slices;
+  std::vector<int> stacked, sums;  ///< what a trip makes
+  std::vector<FlowNode> body;
 };
 
 struct FlowFunction {

@@ -37,6 +37,10 @@ class Fuser {
       transient_.push_back(b.arena == ArenaKind::transient);
       bytes_.push_back(b.bytes);
     }
+    for (const int b : function.outer) {
+      ports_.insert(b);
+      transient_[b] = false;
+    }
     for (const Step& step : function.steps) {
       for (const View& v : step.out) ++writes_[v.buffer];
     }
@@ -115,12 +119,13 @@ class Fuser {
 
   void add(Step step) {
     const int number = static_cast<int>(unit_of_.size());
-    for (View& v : step.in) rename(v);
+    rename_operands(step);
     if (std::optional<Step> rows = row_step(step)) step = std::move(*rows);
     const bool pointwise = is_pointwise(step);
     if (pointwise) {
       step = with_sources(step, sources_);
-      if (const auto source = source_of(step)) sources_.emplace(step.out[0].buffer, *source);
+      const auto source = source_of(step);
+      if (source && writes_[step.out[0].buffer] == 1) sources_.emplace(step.out[0].buffer, *source);
     }
     if (is_needless_copy(step)) {
       renamed_.emplace(step.out[0].buffer, step.in[0].buffer);
@@ -219,7 +224,8 @@ class Fuser {
     Unit& unit = units_[a];
     unit.step = std::move(step);
     for (const auto& [k, earlier] : equal_outputs(unit.step)) {
-      if (ports_.count(unit.step.out[k].buffer) == 0)
+      const int same = unit.step.out[k].buffer, first = unit.step.out[earlier].buffer;
+      if (ports_.count(same) == 0 && writes_[same] == 1 && writes_[first] == 1)
         renamed_.emplace(unit.step.out[k].buffer, unit.step.out[earlier].buffer);
     }
     units_[b].joined = a;
@@ -229,25 +235,27 @@ class Fuser {
   }
 
   /// A result that is computed or copied twice is read where it was written first.
-  void rename(View& view) const {
-    for (auto it = renamed_.find(view.buffer); it != renamed_.end();
-         it = renamed_.find(view.buffer))
-      view.buffer = it->second;
+  void rename(int& buffer) const {
+    for (auto it = renamed_.find(buffer); it != renamed_.end(); it = renamed_.find(buffer))
+      buffer = it->second;
+  }
+
+  void rename_operands(Step& step) const {
+    for (View& v : step.in) rename(v.buffer);
+    rename_in_bodies(step, [&](int& buffer) { rename(buffer); });
   }
 
   /// Drops what no unit, no later step and no port reads.
   void drop_unread(std::vector<Step>& tail) {
     std::set<int> read(ports_);
     auto add_reads = [&](Step& step) {
-      for (View& v : step.in) {
-        rename(v);
-        read.insert(v.buffer);
-      }
+      rename_operands(step);
+      for (const View& v : step.in) read.insert(v.buffer);
     };
     for (Step& step : tail) add_reads(step);
     for (size_t k = order_.size(); k-- > 0;) {
       Step& step = units_[order_[k]].step;
-      for (View& v : step.in) rename(v);
+      rename_operands(step);
       if (is_pointwise(step))
         keep_outputs(step, [&](int b) { return !transient_[b] || read.count(b) > 0; });
       if (!is_pointwise(step) || !step.out.empty()) add_reads(step);
@@ -275,11 +283,13 @@ void drop_unused_buffers(Program& program) {
   auto for_all = [&](auto&& visit) {
     for (Port& port : program.ports) visit(port.view.buffer);
     for (Function& f : program.functions) {
-      for (Step& step : f.steps) {
-        for (View& v : step.in) visit(v.buffer);
-        for (View& v : step.out) visit(v.buffer);
+      for (Step& step : f.steps) visit_views(step, [&](View& v) { visit(v.buffer); });
+    }
+    for (Function* f : all_functions(program.functions)) {
+      for (Step& step : f->steps) {
         if (step.workspace >= 0) visit(step.workspace);
       }
+      for (int& buffer : f->outer) visit(buffer);
     }
   };
   for_all([&](int buffer) { number[buffer] = 0; });
@@ -294,9 +304,9 @@ void drop_unused_buffers(Program& program) {
 }
 
 void fuse(Program& program) {
-  for (Function& f : program.functions) {
-    Fuser(program, f).run();
-    store_in_place(program, f);
+  for (Function* f : all_functions(program.functions)) {
+    Fuser(program, *f).run();
+    store_in_place(program, *f);
   }
   drop_unused_buffers(program);
 }

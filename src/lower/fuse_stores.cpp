@@ -53,6 +53,7 @@ class Stores {
   void find_movable() {
     std::set<int> kept;
     for (const Port& port : program_.ports) kept.insert(port.view.buffer);
+    kept.insert(function_.outer.begin(), function_.outer.end());
     for (size_t s = 0; s < function_.steps.size(); ++s) {
       for (const View& v : function_.steps[s].in) {
         if (static_cast<int>(s) >= function_.first_update) {

@@ -9,9 +9,10 @@ namespace tessera {
 namespace {
 void add_workspaces(Program& program, const std::function<int64_t(const Step&)>& bytes_of) {
   if (!bytes_of) return;
-  for (Function& f : program.functions) {
-    for (Step& step : f.steps) {
-      const int64_t bytes = step.kind == StepKind::compute ? bytes_of(step) : 0;
+  for (Function* f : all_functions(program.functions)) {
+    for (Step& step : f->steps) {
+      const bool is_kernel = step.kind == StepKind::compute && step.body.empty();
+      const int64_t bytes = is_kernel ? bytes_of(step) : 0;
       if (bytes == 0) continue;
       step.workspace = static_cast<int>(program.buffers.size());
       program.buffers.push_back({"workspace", ArenaKind::transient, bytes, 0});

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "base/fail.h"
 #include "lower/choose.h"
@@ -36,11 +37,7 @@ class MaskPass {
   void run(FlowFunction& function) {
     nodes_.clear();
     known_.clear();
-    for (FlowNode& node : function.nodes) {
-      if (node.kind == FlowKind::op) mask_operands(node);
-      set_dirty(node);
-      push(std::move(node));
-    }
+    run(function.nodes);
     for (auto& [stored, value] : function.updates) {
       const uint64_t dirty = flow_.values[value].layout.dirty;
       if (dirty)
@@ -51,6 +48,34 @@ class MaskPass {
   }
 
  private:
+  void run(std::vector<FlowNode>& nodes) {
+    for (FlowNode& node : nodes) {
+      if (node.kind == FlowKind::op) mask_operands(node);
+      if (node.loop) run_trip(*node.loop);
+      set_dirty(node);
+      push(std::move(node));
+    }
+  }
+
+  /// What a trip begins with may hold anything in its padding, but for slices of what does not.
+  void run_trip(FlowLoop& loop) {
+    for (const FlowLoop::Carry& carry : loop.carries) {
+      FlowValue& value = flow_.values[carry.value];
+      value.layout.dirty = padded_dims(value.shape);
+    }
+    for (const FlowLoop::Slice& slice : loop.slices) {
+      const uint64_t whole = flow_.values[slice.whole].layout.dirty;
+      const uint64_t below = whole & ((uint64_t{1} << slice.dim) - 1);
+      flow_.values[slice.value].layout.dirty =
+          below | ((whole ^ below) >> (slice.dim + 1) << slice.dim);
+    }
+    auto outside = std::exchange(nodes_, {});
+    const auto known = known_;
+    run(loop.body);
+    loop.body = std::exchange(nodes_, std::move(outside));
+    known_ = known;
+  }
+
   void push(FlowNode node) {
     for (int v : node.out) flow_.values[v].node = static_cast<int>(nodes_.size());
     nodes_.push_back(std::move(node));
@@ -128,7 +153,10 @@ class MaskPass {
       FlowValue& value = flow_.values[node.out[o]];
       value.layout.dirty = 0;
       if (node.kind == FlowKind::input || node.kind == FlowKind::stored) continue;
-      if (node.kind == FlowKind::exchange && !(value.shape == flow_.values[node.in[0]].shape)) {
+      if (node.kind == FlowKind::loop) {
+        value.layout.dirty = padded_dims(value.shape);
+      } else if (node.kind == FlowKind::exchange &&
+                 !(value.shape == flow_.values[node.in[0]].shape)) {
         value.layout.dirty = padded_dims(value.shape);
       } else if (node.kind != FlowKind::op) {
         value.layout.dirty = flow_.values[node.in[0]].layout.dirty;

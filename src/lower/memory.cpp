@@ -1,6 +1,7 @@
 // Transient buffers are placed in the order of their first step, each in the smallest gap that fits
 // among the buffers alive then (best fit). A buffer lives from the step that writes it to the last
-// that reads it; a collective holds its operands until its wait.
+// that reads it; a collective holds its operands until its wait. What is a loop's own is placed
+// first, in one buffer that lives as long as the loop.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -27,6 +28,7 @@ std::map<int, Life> lives(const Program& program, const Function& function) {
   }
   auto touch = [&](int buffer, int first, int last) {
     if (buffer < 0 || program.buffers[buffer].arena != ArenaKind::transient) return;
+    if (std::binary_search(function.outer.begin(), function.outer.end(), buffer)) return;
     Life& life = result[buffer];
     if (life.first < 0) life.first = first;
     life.last = std::max(life.last, last);
@@ -105,7 +107,21 @@ class FreeList {
   int64_t end_ = 0;
 };
 
-int64_t place(Program& program, const Function& function) {
+/// Moves what is a trip's own, and its loops' trips' own.
+void move_trip(Program& program, const Function& body, int64_t offset) {
+  for (const auto& [buffer, life] : lives(program, body)) program.buffers[buffer].offset += offset;
+  for (const Step& step : body.steps) {
+    for (const Function& inner : step.body) move_trip(program, inner, offset);
+  }
+}
+
+int64_t place(Program& program, Function& function) {
+  for (Step& step : function.steps) {  // the trips of a loop share one buffer
+    const int64_t bytes = step.body.empty() ? 0 : place(program, step.body[0]);
+    if (bytes == 0) continue;
+    step.workspace = static_cast<int>(program.buffers.size());
+    program.buffers.push_back({"trip of " + step.origin.name, ArenaKind::transient, bytes, 0});
+  }
   const std::map<int, Life> all = lives(program, function);
   std::vector<std::pair<int, int>> order;  // (first step, buffer)
   for (const auto& [buffer, life] : all) order.emplace_back(life.first, buffer);
@@ -129,6 +145,10 @@ int64_t place(Program& program, const Function& function) {
     ends.emplace(all.at(buffer).last, buffer);
     peak = std::max(peak, memory.end());
   }
+  for (const Step& step : function.steps) {
+    if (!step.body.empty() && step.workspace >= 0)
+      move_trip(program, step.body[0], program.buffers[step.workspace].offset);
+  }
   return peak;
 }
 
@@ -141,7 +161,7 @@ void plan_memory(Program& program) {
     b.offset = program.persistent_bytes;
     program.persistent_bytes += std::max<int64_t>(aligned(b.bytes), 64);
   }
-  for (const Function& f : program.functions) {
+  for (Function& f : program.functions) {
     program.transient_bytes = std::max(program.transient_bytes, place(program, f));
   }
 }

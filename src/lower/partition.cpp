@@ -6,387 +6,335 @@
 #include "lower/partition.h"
 
 #include <algorithm>
-#include <memory>
-#include <optional>
-#include <unordered_map>
 
 #include "base/fail.h"
-#include "ir/body.h"
 #include "ir/needed.h"
 #include "ir/source_ops.h"
-#include "lower/build.h"
-#include "lower/choose.h"
 #include "lower/key.h"
+#include "lower/partial.h"
+#include "lower/partitioner.h"
 #include "lower/renumber.h"
-#include "lower/reshard.h"
 
 namespace tessera {
 
-namespace {
-
-/// A graph being walked: the model or a body.
-struct Frame {
-  const Graph& graph;
-  std::string prefix;               ///< of names
-  std::string source;               ///< overrides the nodes' lines in bodies
-  std::vector<std::string> prefer;  ///< inherited by the nodes of a body
-  std::vector<int> env;             ///< flow value of each graph value, or -1
-  std::vector<std::vector<int>> uses;
-  std::vector<char> escapes, needed;
-  int again = 0;            ///< Node::again of the node whose body it is
-  std::string tensor = {};  ///< the model's tensor that a body computes, for messages
-  int again_of(const Node& node) const { return again ? again : node.again; }
-};
-
-class Partitioner {
- public:
-  Partitioner(const Graph& graph, const HomeLayouts& homes, const std::set<const Op*>& kernels)
-      : graph_(graph), homes_(homes), chooser_(homes), kernels_(kernels), build_(homes) {}
-
-  void run(const FunctionSpec& spec) {
-    std::vector<std::pair<int, int>> updates;  // (stored value, value)
-    if (spec.updates) {
-      for (const Update& u : graph_.updates()) updates.emplace_back(u.stored, u.value);
-    }
-    start(spec.name);
-    Frame frame = make_frame(graph_, roots_of(graph_, spec), "", "", {});
-    walk(frame);
-    build_.set_again(0);
-    for (const Tensor& t : spec.outputs) {
-      function().outputs.emplace_back(t.name(), operand(frame, t.id(), Purpose::none));
-    }
-    for (const auto& [stored, value] : updates) finish_update(frame, stored, value);
+void Partitioner::run(const FunctionSpec& spec) {
+  std::vector<std::pair<int, int>> updates;  // (stored value, value)
+  if (spec.updates) {
+    for (const Update& u : graph_.updates()) updates.emplace_back(u.stored, u.value);
   }
-
-  void run_init() {
-    start("init");
-    std::vector<int> roots;
-    for (const Stored& s : graph_.stored()) roots.push_back(s.init);
-    Frame frame = make_frame(graph_, roots, "", "", {});
-    walk(frame);
-    for (const Stored& s : graph_.stored()) finish_update(frame, s.value, s.init);
+  start(spec.name);
+  Frame frame = make_frame(graph_, roots_of(graph_, spec), "", "", {});
+  walk(frame);
+  build_.set_again(0);
+  for (const Tensor& t : spec.outputs) {
+    require(graph_.producer(t.id()).loop < 0,
+            "function '{}' returns '{}', which is made by each trip of a loop; return it from the "
+            "trips as a carry, stacked or summed ({})",
+            spec.name, t.name(), graph_.producer(t.id()).at.to_string());
+    function().outputs.emplace_back(t.name(), operand(frame, t.id(), Purpose::none));
   }
+  for (const auto& [stored, value] : updates) finish_update(frame, stored, value);
+}
 
-  Flow take() { return build_.take(); }
+void Partitioner::run_init() {
+  start("init");
+  std::vector<int> roots;
+  for (const Stored& s : graph_.stored()) roots.push_back(s.init);
+  Frame frame = make_frame(graph_, roots, "", "", {});
+  walk(frame);
+  for (const Stored& s : graph_.stored()) finish_update(frame, s.value, s.init);
+}
 
- private:
-  FlowFunction& function() { return build_.function(); }
-  const FlowValue& flow_value(int id) const { return build_.value(id); }
+void Partitioner::start(const std::string& name) {
+  build_.start(name);
+  seen_.clear();
+}
 
-  void start(const std::string& name) {
-    build_.start(name);
-    seen_.clear();
-  }
-
-  Frame make_frame(const Graph& graph, const std::vector<int>& roots, std::string prefix,
-                   std::string source, std::vector<std::string> prefer) {
-    Frame frame{graph, std::move(prefix),         std::move(source), std::move(prefer), {}, {},
-                {},    needed_nodes(graph, roots)};
-    frame.env.assign(graph.values().size(), -1);
-    frame.uses.resize(graph.values().size());
-    frame.escapes.assign(graph.values().size(), 0);
-    for (int root : roots) frame.escapes[root] = 1;
-    for (size_t n = graph.nodes().size(); n-- > 0;) {
-      if (!frame.needed[n]) continue;
-      for (int v : graph.nodes()[n].in) frame.uses[v].push_back(static_cast<int>(n));
-    }
-    return frame;
-  }
-
-  void walk(Frame& frame) {
-    for (size_t n = 0; n < frame.graph.nodes().size(); ++n) {
-      if (frame.needed[n] && frame.env[frame.graph.nodes()[n].out[0]] < 0)
-        visit(frame, static_cast<int>(n));
+Frame Partitioner::make_frame(const Graph& graph, const std::vector<int>& roots, std::string prefix,
+                              std::string source, std::vector<std::string> prefer) {
+  Frame frame{graph,
+              std::move(prefix),
+              std::move(source),
+              std::move(prefer),
+              {},
+              {},
+              {},
+              needed_nodes(graph, roots),
+              std::vector<char>(graph.values().size(), 0)};
+  frame.env.assign(graph.values().size(), -1);
+  frame.uses.resize(graph.values().size());
+  frame.escapes.assign(graph.values().size(), 0);
+  for (int root : roots) frame.escapes[root] = frame.read[root] = 1;
+  for (size_t n = graph.nodes().size(); n-- > 0;) {
+    if (!frame.needed[n]) continue;
+    const Node& node = graph.nodes()[n];
+    std::vector<char> counts(node.in.size(), 1);
+    if (node.op == &kLoop) counts = needed_results(graph, node, frame.read);
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      if (!counts[i]) continue;
+      frame.uses[node.in[i]].push_back(static_cast<int>(n));
+      frame.read[node.in[i]] = 1;
     }
   }
+  return frame;
+}
 
-  Origin origin(const Frame& frame, const Node& node, std::string reason = "") const {
-    return {frame.prefix + node.name, frame.source.empty() ? node.at.to_string() : frame.source,
-            std::move(reason)};
-  }
-
-  TensorLayout home(const Frame& frame, int value) const {
-    const Value& v = frame.graph.value(value);
-    std::vector<std::string> prefer = v.prefer;
-    prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
-    try {
-      return homes_.home(v.shape, frame.prefix + v.name, v.purpose, prefer);
-    } catch (const Error& e) {
-      const Origin from = origin(frame, frame.graph.producer(value));
-      const std::string inside = frame.tensor.empty() ? "" : ", inside '" + frame.tensor + "'";
-      throw Error(e.kind(), fmt::format("{} ({}{})", e.what(), from.source, inside));
-    }
-  }
-
-  int add_value(FlowValue value) { return build_.add_value(std::move(value)); }
-  void add_node(FlowNode node) { build_.add_node(std::move(node)); }
-  int move(int value, const TensorLayout& to, const Origin& origin) {
-    return build_.move(value, to, origin, chooser_.resharder());
-  }
-
-  /// The flow value that a consumer reads. Stored tensors are read in their compute layout, except
-  /// by what belongs to a purpose itself (an optimizer update), which takes them where they rest.
-  int operand(Frame& frame, int value, Purpose consumer) {
-    const int flow = frame.env[value];
-    check(flow >= 0, "value '{}' is used before it is made", frame.graph.value(value).name);
-    if (&frame.graph != &graph_ || consumer != Purpose::none || !graph_.find_stored(value))
-      return flow;
-    return move(flow, home(frame, value), origin(frame, frame.graph.producer(value)));
-  }
-
-  void finish_update(Frame& frame, int stored, int value) {
-    const Stored& record = *graph_.find_stored(stored);
-    const TensorLayout storage = homes_.storage(graph_, record);
-    const int moved = move(frame.env[value], storage, origin(frame, graph_.producer(value)));
-    function().updates.emplace_back(static_cast<int>(&record - graph_.stored().data()), moved);
-  }
-
-  void visit(Frame& frame, int n) {
+void Partitioner::walk(Frame& frame) {
+  for (size_t n = 0; n < frame.graph.nodes().size(); ++n) {
     const Node& node = frame.graph.nodes()[n];
-    if (node.op == &kInput || node.op == &kStored) return add_source(frame, node);
-    const CallTypes types = call_types(frame.graph, node);
-    const OpCall call{*node.op, types.in, types.out, node.attrs};
-    build_.set_again(frame.again_of(node));
-    std::vector<int> in;
-    for (int v : node.in) in.push_back(operand(frame, v, frame.graph.value(node.out[0]).purpose));
-    if (node.op->body && !keep_whole(frame, node, call, in))
-      return expand(frame, node, body_of(call), in);
-    if (const auto body = by_slices(call, in))  // what is made by slices stays split like them
-      return expand(frame, node, *body, {combined(in[0], origin(frame, node))},
-                    split_dims(flow_value(in[0])));
-    compute(frame, node, call, in);
+    if (frame.needed[n] && node.loop == frame.loop && frame.env[node.out[0]] < 0)
+      visit(frame, static_cast<int>(n));
   }
+}
 
-  /// The op by slices of the first dim that it needs whole and that is split; nothing if
-  /// there is none, or gathering it is cheaper.
-  std::optional<Body> by_slices(const OpCall& call, const std::vector<int>& in) {
-    if (!call.op.by_slices) return std::nullopt;
-    const TensorLayout layout = flow_value(in[0]).layout;
-    const IndexSpace& space = chooser_.space(call);
-    for (size_t d = 0; d < layout.dims.size(); ++d) {
-      const Dim& dim = call.in[0].shape[static_cast<int>(d)];
-      if (layout.dims[d].empty() || dim.is_bounded || space.in[0][d].size() != 1 ||
-          space.factors[space.in[0][d][0]].role != Role::whole)
-        continue;
-      int64_t slices = 1;
-      for (int axis : layout.dims[d]) slices *= homes_.mesh().axes()[axis].size;
-      if (homes_.padded(Dim(dim.name, slices)) != slices) continue;  // more axes split it elsewhere
-      Body body = body_by_slices(call, dim.name, slices);
-      if (!body.out.empty()) return body;
+Origin Partitioner::origin(const Frame& frame, const Node& node, std::string reason) const {
+  return {frame.prefix + node.name, frame.source.empty() ? node.at.to_string() : frame.source,
+          std::move(reason)};
+}
+
+TensorLayout Partitioner::home(const Frame& frame, int value) const {
+  const Value& v = frame.graph.value(value);
+  std::vector<std::string> prefer = v.prefer;
+  prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
+  try {
+    return homes_.home(v.shape, frame.prefix + v.name, v.purpose, prefer);
+  } catch (const Error& e) {
+    const Origin from = origin(frame, frame.graph.producer(value));
+    const std::string inside = frame.tensor.empty() ? "" : ", inside '" + frame.tensor + "'";
+    throw Error(e.kind(), fmt::format("{} ({}{})", e.what(), from.source, inside));
+  }
+}
+
+int Partitioner::move(int value, const TensorLayout& to, const Origin& origin) {
+  return build_.move(value, to, origin, chooser_.resharder());
+}
+
+int Partitioner::operand(Frame& frame, int value, Purpose consumer) {
+  const int flow = frame.env[value];
+  check(flow >= 0, "value '{}' is used before it is made", frame.graph.value(value).name);
+  if (&frame.graph != &graph_ || consumer != Purpose::none) return flow;
+  if (!graph_.find_stored(value) && graph_.producer(value).op != &kLoopSlice) return flow;
+  return move(flow, home(frame, value), origin(frame, frame.graph.producer(value)));
+}
+
+void Partitioner::finish_update(Frame& frame, int stored, int value) {
+  const Stored& record = *graph_.find_stored(stored);
+  const TensorLayout storage = homes_.storage(graph_, record);
+  const int moved = move(frame.env[value], storage, origin(frame, graph_.producer(value)));
+  function().updates.emplace_back(static_cast<int>(&record - graph_.stored().data()), moved);
+}
+
+void Partitioner::visit(Frame& frame, int n) {
+  const Node& node = frame.graph.nodes()[n];
+  if (node.op == &kInput || node.op == &kStored) return add_source(frame, node);
+  if (node.op == &kLoop) return run_loop(frame, node);
+  const CallTypes types = call_types(frame.graph, node);
+  const OpCall call{*node.op, types.in, types.out, node.attrs};
+  build_.set_again(frame.again_of(node));
+  std::vector<int> in;
+  for (int v : node.in) in.push_back(operand(frame, v, frame.graph.value(node.out[0]).purpose));
+  if (node.op->body && !keep_whole(frame, node, call, in))
+    return expand(frame, node, body_of(call), in);
+  if (const auto body = by_slices(call, in))  // what is made by slices stays split like them
+    return expand(frame, node, *body, {combined(in[0], origin(frame, node))},
+                  split_dims(flow_value(in[0])));
+  compute(frame, node, call, in);
+}
+
+std::optional<Body> Partitioner::by_slices(const OpCall& call, const std::vector<int>& in) {
+  if (!call.op.by_slices) return std::nullopt;
+  const TensorLayout layout = flow_value(in[0]).layout;
+  const IndexSpace& space = chooser_.space(call);
+  for (size_t d = 0; d < layout.dims.size(); ++d) {
+    const Dim& dim = call.in[0].shape[static_cast<int>(d)];
+    if (layout.dims[d].empty() || dim.is_bounded || space.in[0][d].size() != 1 ||
+        space.factors[space.in[0][d][0]].role != Role::whole)
+      continue;
+    int64_t slices = 1;
+    for (int axis : layout.dims[d]) slices *= homes_.mesh().axes()[axis].size;
+    if (homes_.padded(Dim(dim.name, slices)) != slices) continue;  // more axes split it elsewhere
+    Body body = body_by_slices(call, dim.name, slices);
+    if (!body.out.empty()) return body;
+  }
+  return std::nullopt;
+}
+
+void Partitioner::add_source(Frame& frame, const Node& node) {
+  const Value& v = frame.graph.value(node.out[0]);
+  FlowNode flow;
+  flow.origin = origin(frame, node);
+  FlowValue value{v.shape, v.dtype, home(frame, node.out[0]), v.name, -1};
+  flow.kind = FlowKind::input;
+  if (const Stored* record = frame.graph.find_stored(node.out[0])) {
+    flow.kind = FlowKind::stored;
+    flow.stored = static_cast<int>(record - graph_.stored().data());
+    value.layout = homes_.storage(graph_, *record);
+  }
+  flow.out = {add_value(std::move(value))};
+  frame.env[node.out[0]] = flow.out[0];
+  add_node(std::move(flow));
+}
+
+bool Partitioner::keep_whole(Frame& frame, const Node& node, const OpCall& call,
+                             const std::vector<int>& in) {
+  if (!node.op->host && !kernels_.count(node.op)) return false;
+  const IndexSpace& space = chooser_.space(call);
+  auto clear = [&](const std::vector<std::vector<int>>& dims, const Shape& shape,
+                   const TensorLayout& layout) {
+    for (size_t d = 0; d < dims.size(); ++d) {
+      const Dim& dim = shape[static_cast<int>(d)];
+      if (space.factors[dims[d][0]].role != Role::inside) continue;
+      if (!layout.dims[d].empty() || homes_.has_padding(dim)) return false;
     }
-    return std::nullopt;
+    return true;
+  };
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (!clear(space.in[i], call.in[i].shape, flow_value(in[i]).layout)) return false;
   }
+  for (size_t i = 0; i < node.out.size(); ++i) {
+    if (!clear(space.out[i], call.out[i].shape, home(frame, node.out[i]))) return false;
+  }
+  return true;
+}
 
-  void add_source(Frame& frame, const Node& node) {
-    const Value& v = frame.graph.value(node.out[0]);
+void Partitioner::expand(Frame& frame, const Node& node, const Body& body,
+                         const std::vector<int>& in, std::vector<std::string> prefer) {
+  std::vector<int> roots;
+  for (const Tensor& t : body.out) roots.push_back(t.id());
+  prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
+  for (int v : node.out) {
+    const auto& own = frame.graph.value(v).prefer;
+    prefer.insert(prefer.end(), own.begin(), own.end());
+  }
+  Frame inner =
+      make_frame(body.graph, roots, frame.prefix + node.name + ".",
+                 frame.source.empty() ? node.at.to_string() : frame.source, std::move(prefer));
+  inner.again = frame.again_of(node);
+  inner.tensor = frame.tensor.empty() ? frame.graph.value(node.out[0]).name : frame.tensor;
+  for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
+  walk(inner);
+  for (size_t i = 0; i < node.out.size(); ++i) {
+    frame.env[node.out[i]] =
+        settle(frame, node.out[i], inner.env[body.out[i].id()], origin(frame, node));
+  }
+}
+
+void Partitioner::compute(Frame& frame, const Node& node, const OpCall& call, std::vector<int> in) {
+  std::vector<TensorLayout> layouts, homes;
+  const IndexSpace& space = chooser_.space(call);
+  if (space.same_order && !nests(space)) in[0] = combined(in[0], origin(frame, node));
+  for (int v : in) layouts.push_back(flow_value(v).layout);
+  for (int v : node.out) homes.push_back(home(frame, v));
+  const Choice& choice = chooser_.choice(call, layouts, homes);
+  if (space.same_order && better_renumbered(call, space, layouts[0], homes[0], choice, homes_)) {
+    const Origin from = origin(frame, node);
+    const int out = build_.renumber(
+        in[0], {call.out[0].shape, call.out[0].dtype, homes[0], from.name, -1}, from);
+    frame.env[node.out[0]] = out;
+    return;
+  }
+  for (size_t i = 0; i < in.size(); ++i)
+    in[i] = build_.move(in[i], choice.in[i], origin(frame, node), chooser_.resharder());
+  enter_once(node, in, choice, origin(frame, node));
+  FlowNode flow;
+  flow.op = node.op;
+  flow.attrs = node.attrs;
+  flow.in = in;
+  flow.splits = choice.splits;
+  flow.space = chooser_.space(call);
+  flow.origin = origin(frame, node);
+  const std::vector<int> out = add_op(std::move(flow), call, choice, frame, node);
+  for (size_t i = 0; i < node.out.size(); ++i) {
+    frame.env[node.out[i]] = settle(frame, node.out[i], out[i], origin(frame, node));
+  }
+}
+
+int Partitioner::combined(int value, const Origin& origin) {
+  TensorLayout layout = flow_value(value).layout;
+  layout.partial.clear();
+  return move(value, layout, origin);
+}
+
+void Partitioner::enter_once(const Node& node, std::vector<int>& in, const Choice& choice,
+                             const Origin& origin) {
+  uint32_t partial = 0;
+  std::vector<int> axes;
+  for (size_t i = 0; i < in.size(); ++i) {
+    for (int axis : choice.in[i].layout.partial) {
+      partial |= 1u << i;
+      if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
+    }
+  }
+  if (partial == 0) return;
+  const uint32_t set = linear_in(*node.op, partial);
+  check(set != 0, "[{}] got a partial operand in which it is not linear", node.op->name);
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (!(set >> i & 1)) continue;
     FlowNode flow;
-    flow.origin = origin(frame, node);
-    FlowValue value{v.shape, v.dtype, home(frame, node.out[0]), v.name, -1};
-    flow.kind = FlowKind::input;
-    if (const Stored* record = frame.graph.find_stored(node.out[0])) {
-      flow.kind = FlowKind::stored;
-      flow.stored = static_cast<int>(record - graph_.stored().data());
-      value.layout = homes_.storage(graph_, *record);
+    flow.kind = FlowKind::first_only;
+    for (int axis : axes) {
+      const auto& own = choice.in[i].layout.partial;
+      if (std::find(own.begin(), own.end(), axis) == own.end()) flow.axes.push_back(axis);
     }
+    if (flow.axes.empty()) continue;
+    FlowValue value = flow_value(in[i]);
+    value.layout.partial.insert(value.layout.partial.end(), flow.axes.begin(), flow.axes.end());
+    std::sort(value.layout.partial.begin(), value.layout.partial.end());
+    flow.in = {in[i]};
+    flow.origin = {value.name, origin.source, "added once to a sum that is still partial"};
     flow.out = {add_value(std::move(value))};
-    frame.env[node.out[0]] = flow.out[0];
+    in[i] = flow.out[0];
     add_node(std::move(flow));
   }
+}
 
-  bool keep_whole(Frame& frame, const Node& node, const OpCall& call, const std::vector<int>& in) {
-    if (!node.op->host && !kernels_.count(node.op)) return false;
-    const IndexSpace& space = chooser_.space(call);
-    auto clear = [&](const std::vector<std::vector<int>>& dims, const Shape& shape,
-                     const TensorLayout& layout) {
-      for (size_t d = 0; d < dims.size(); ++d) {
-        const Dim& dim = shape[static_cast<int>(d)];
-        if (space.factors[dims[d][0]].role != Role::inside) continue;
-        if (!layout.dims[d].empty() || homes_.has_padding(dim)) return false;
-      }
-      return true;
-    };
-    for (size_t i = 0; i < in.size(); ++i) {
-      if (!clear(space.in[i], call.in[i].shape, flow_value(in[i]).layout)) return false;
+std::vector<int> Partitioner::add_op(FlowNode flow, const OpCall& call, const Choice& choice,
+                                     const Frame& frame, const Node& node) {
+  Key key = Key().add(flow.op).add(flow.in).add(flow.attrs).add(flow.splits);
+  key.add(frame.again_of(node));
+  auto [it, is_new] = seen_.emplace(key.text(), std::vector<int>{});
+  if (is_new) {
+    for (size_t i = 0; i < call.out.size(); ++i) {
+      const std::string name = frame.prefix + frame.graph.value(node.out[i]).name;
+      it->second.push_back(
+          add_value({call.out[i].shape, call.out[i].dtype, choice.out[i], name, -1}));
     }
-    for (size_t i = 0; i < node.out.size(); ++i) {
-      if (!clear(space.out[i], call.out[i].shape, home(frame, node.out[i]))) return false;
-    }
-    return true;
+    flow.out = it->second;
+    add_node(std::move(flow));
   }
+  return it->second;
+}
 
-  void expand(Frame& frame, const Node& node, const Body& body, const std::vector<int>& in,
-              std::vector<std::string> prefer = {}) {
-    std::vector<int> roots;
-    for (const Tensor& t : body.out) roots.push_back(t.id());
-    prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
-    for (int v : node.out) {
-      const auto& own = frame.graph.value(v).prefer;
-      prefer.insert(prefer.end(), own.begin(), own.end());
-    }
-    Frame inner =
-        make_frame(body.graph, roots, frame.prefix + node.name + ".",
-                   frame.source.empty() ? node.at.to_string() : frame.source, std::move(prefer));
-    inner.again = frame.again_of(node);
-    inner.tensor = frame.tensor.empty() ? frame.graph.value(node.out[0]).name : frame.tensor;
-    for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
-    walk(inner);
-    for (size_t i = 0; i < node.out.size(); ++i) {
-      frame.env[node.out[i]] =
-          settle(frame, node.out[i], inner.env[body.out[i].id()], origin(frame, node));
+int Partitioner::settle(Frame& frame, int value, int flow, const Origin& origin) {
+  TensorLayout target = home(frame, value);
+  const TensorLayout& have = flow_value(flow).layout;
+  if (!have.partial.empty() && may_stay_partial(frame, value, have)) {
+    target.partial = have.partial;
+    target.combiner = have.combiner;
+    for (auto& axes : target.dims) {
+      std::erase_if(axes, [&](int a) {
+        return std::find(have.partial.begin(), have.partial.end(), a) != have.partial.end();
+      });
     }
   }
+  return move(flow, target, origin);
+}
 
-  void compute(Frame& frame, const Node& node, const OpCall& call, std::vector<int> in) {
-    std::vector<TensorLayout> layouts, homes;
-    const IndexSpace& space = chooser_.space(call);
-    if (space.same_order && !nests(space)) in[0] = combined(in[0], origin(frame, node));
-    for (int v : in) layouts.push_back(flow_value(v).layout);
-    for (int v : node.out) homes.push_back(home(frame, v));
-    const Choice& choice = chooser_.choice(call, layouts, homes);
-    if (space.same_order && better_renumbered(call, space, layouts[0], homes[0], choice, homes_)) {
-      const Origin from = origin(frame, node);
-      const int out = build_.renumber(
-          in[0], {call.out[0].shape, call.out[0].dtype, homes[0], from.name, -1}, from);
-      frame.env[node.out[0]] = out;
-      return;
-    }
-    for (size_t i = 0; i < in.size(); ++i)
-      in[i] = build_.move(in[i], choice.in[i], origin(frame, node), chooser_.resharder());
-    enter_once(node, in, choice, origin(frame, node));
-    FlowNode flow;
-    flow.op = node.op;
-    flow.attrs = node.attrs;
-    flow.in = in;
-    flow.splits = choice.splits;
-    flow.space = chooser_.space(call);
-    flow.origin = origin(frame, node);
-    const std::vector<int> out = add_op(std::move(flow), call, choice, frame, node);
-    for (size_t i = 0; i < node.out.size(); ++i) {
-      frame.env[node.out[i]] = settle(frame, node.out[i], out[i], origin(frame, node));
-    }
+bool Partitioner::may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const {
+  if (frame.escapes[value] || have.combiner != Combiner::sum || frame.uses[value].empty())
+    return false;
+  if (frame.graph.value(value).purpose == Purpose::grads) return false;
+  const int consumer = frame.uses[value][0];
+  for (int n : frame.uses[value]) {
+    if (n != consumer) return false;
   }
-
-  /// `value` with nothing left partial.
-  int combined(int value, const Origin& origin) {
-    TensorLayout layout = flow_value(value).layout;
-    layout.partial.clear();
-    return move(value, layout, origin);
-  }
-
-  /// In a sum of partial and other operands, the others count on coordinate 0 only.
-  void enter_once(const Node& node, std::vector<int>& in, const Choice& choice,
-                  const Origin& origin) {
-    uint32_t partial = 0;
-    std::vector<int> axes;
-    for (size_t i = 0; i < in.size(); ++i) {
-      for (int axis : choice.in[i].layout.partial) {
-        partial |= 1u << i;
-        if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
-      }
-    }
-    if (partial == 0) return;
-    const uint32_t set = linear_in(*node.op, partial);
-    check(set != 0, "[{}] got a partial operand in which it is not linear", node.op->name);
-    for (size_t i = 0; i < in.size(); ++i) {
-      if (!(set >> i & 1)) continue;
-      FlowNode flow;
-      flow.kind = FlowKind::first_only;
-      for (int axis : axes) {
-        const auto& own = choice.in[i].layout.partial;
-        if (std::find(own.begin(), own.end(), axis) == own.end()) flow.axes.push_back(axis);
-      }
-      if (flow.axes.empty()) continue;
-      FlowValue value = flow_value(in[i]);
-      value.layout.partial.insert(value.layout.partial.end(), flow.axes.begin(), flow.axes.end());
-      std::sort(value.layout.partial.begin(), value.layout.partial.end());
-      flow.in = {in[i]};
-      flow.origin = {value.name, origin.source, "added once to a sum that is still partial"};
-      flow.out = {add_value(std::move(value))};
-      in[i] = flow.out[0];
-      add_node(std::move(flow));
-    }
-  }
-
-  /// Adds an op, or finds the same op on the same operands.
-  std::vector<int> add_op(FlowNode flow, const OpCall& call, const Choice& choice,
-                          const Frame& frame, const Node& node) {
-    Key key = Key().add(flow.op).add(flow.in).add(flow.attrs).add(flow.splits);
-    key.add(frame.again_of(node));
-    auto [it, is_new] = seen_.emplace(key.text(), std::vector<int>{});
-    if (is_new) {
-      for (size_t i = 0; i < call.out.size(); ++i) {
-        const std::string name = frame.prefix + frame.graph.value(node.out[i]).name;
-        it->second.push_back(
-            add_value({call.out[i].shape, call.out[i].dtype, choice.out[i], name, -1}));
-      }
-      flow.out = it->second;
-      add_node(std::move(flow));
-    }
-    return it->second;
-  }
-
-  /// Moves a new result to its home, still partial if all that consumes it allows.
-  int settle(Frame& frame, int value, int flow, const Origin& origin) {
-    TensorLayout target = home(frame, value);
-    const TensorLayout& have = flow_value(flow).layout;
-    if (!have.partial.empty() && may_stay_partial(frame, value, have)) {
-      target.partial = have.partial;
-      target.combiner = have.combiner;
-      for (auto& axes : target.dims) {
-        std::erase_if(axes, [&](int a) {
-          return std::find(have.partial.begin(), have.partial.end(), a) != have.partial.end();
-        });
-      }
-    }
-    return move(flow, target, origin);
-  }
-
-  bool may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const {
-    if (frame.escapes[value] || have.combiner != Combiner::sum || frame.uses[value].empty())
-      return false;
-    if (frame.graph.value(value).purpose == Purpose::grads) return false;
-    const int consumer = frame.uses[value][0];
-    for (int n : frame.uses[value]) {
-      if (n != consumer) return false;
-    }
-    return consumer_allows(frame, frame.graph.nodes()[consumer], value, have);
-  }
-
-  bool consumer_allows(const Frame& frame, const Node& node, int value,
-                       const TensorLayout& have) const {
-    uint32_t positions = 0;
-    for (size_t i = 0; i < node.in.size(); ++i) positions |= node.in[i] == value ? 1u << i : 0;
-    const uint32_t set = linear_in(*node.op, positions);
-    if (set == 0) return false;
-    if (frame.graph.value(node.out[0]).shape.elements() > frame.graph.value(value).shape.elements())
-      return false;
-    for (size_t i = 0; i < node.in.size(); ++i) {
-      if (positions >> i & 1) continue;
-      const int other = node.in[i];
-      const TensorLayout layout =
-          frame.env[other] >= 0 ? flow_value(frame.env[other]).layout : home(frame, other);
-      for (int axis : have.partial) {
-        const bool also =
-            std::find(layout.partial.begin(), layout.partial.end(), axis) != layout.partial.end();
-        if (layout.uses(axis) && !(also && (set >> i & 1))) return false;
-      }
-      for (int axis : layout.partial) {  // the other stays partial too only in the same sum
-        if (have.uses(axis) && !(set >> i & 1)) return false;
-      }
-      if (!(set >> i & 1) && !layout.partial.empty()) return false;
-    }
-    return true;
-  }
-
-  const Graph& graph_;
-  const HomeLayouts& homes_;
-  Chooser chooser_;
-  const std::set<const Op*>& kernels_;
-  FlowBuilder build_;
-  std::unordered_map<std::string, std::vector<int>> seen_;
-};
-
-}  // namespace
+  const Node& node = frame.graph.nodes()[consumer];
+  if (node.op == &kLoop) return true;         // moved where the result is, or summed as it is
+  if (node.loop != frame.loop) return false;  // else every trip would reduce it
+  return takes_partial(frame.graph, node, value, have, [&](int other) {
+    return frame.env[other] >= 0 ? flow_value(frame.env[other]).layout : home(frame, other);
+  });
+}
 
 Flow partition(const Graph& graph, const HomeLayouts& homes,
                const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels) {

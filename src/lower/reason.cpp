@@ -12,10 +12,16 @@ bool contains(const std::vector<int>& list, int x) {
   return std::find(list.begin(), list.end(), x) != list.end();
 }
 
-std::string why_partial(const Flow& flow, const HomeLayouts& homes, int value, int axis) {
+/// What makes a value, if it is among the nodes that are being built; null outside of a loop.
+const FlowNode* producer_of(const Flow& flow, int value) {
   const std::vector<FlowNode>& nodes = flow.functions.back().nodes;
-  while (flow.values[value].node >= 0) {
-    const FlowNode& producer = nodes[flow.values[value].node];
+  const int n = flow.values[value].node;
+  return n >= 0 && n < std::ssize(nodes) && contains(nodes[n].out, value) ? &nodes[n] : nullptr;
+}
+
+std::string why_partial(const Flow& flow, const HomeLayouts& homes, int value, int axis) {
+  while (const FlowNode* made_by = producer_of(flow, value)) {
+    const FlowNode& producer = *made_by;
     for (size_t f = 0; f < producer.splits.size(); ++f) {
       if (!contains(producer.splits[f], axis)) continue;
       const Factor& factor = producer.space.factors[f];
@@ -24,8 +30,8 @@ std::string why_partial(const Flow& flow, const HomeLayouts& homes, int value, i
     }
     int next = -1;
     for (int v : producer.in) {
-      const int node = flow.values[v].node;
-      const bool entered = node >= 0 && nodes[node].kind == FlowKind::first_only;
+      const FlowNode* made = producer_of(flow, v);
+      const bool entered = made != nullptr && made->kind == FlowKind::first_only;
       if (!entered && contains(flow.values[v].layout.partial, axis)) next = v;
     }
     if (next < 0) return "";
@@ -36,9 +42,9 @@ std::string why_partial(const Flow& flow, const HomeLayouts& homes, int value, i
 
 /// The rule of the factor that the op was split along, where the tensor's own dims have none.
 std::string why_split(const Flow& flow, const HomeLayouts& homes, int value, int axis) {
-  const int node = flow.values[value].node;
-  if (node < 0) return "";
-  const FlowNode& producer = flow.functions.back().nodes[node];
+  const FlowNode* made = producer_of(flow, value);
+  if (made == nullptr) return "";
+  const FlowNode& producer = *made;
   for (size_t f = 0; f < producer.splits.size(); ++f) {
     if (contains(producer.splits[f], axis))
       return homes.rule_text(producer.space.factors[f].name, axis);

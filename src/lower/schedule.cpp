@@ -5,6 +5,7 @@
 // fullest moment had before. What is computed before the stores stays awaited before them.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/fail.h"
 #include "lower/passes.h"
@@ -26,7 +27,8 @@ class Scheduler {
         function_(function),
         touches_(program.buffers.size()),
         using_(program.buffers.size()),
-        lives_(program.buffers.size()) {
+        lives_(program.buffers.size()),
+        outer_(function.outer.begin(), function.outer.end()) {
     take_apart();
     find_lives();
   }
@@ -77,7 +79,8 @@ class Scheduler {
   }
 
   bool is_counted(int buffer) const {
-    return buffer >= 0 && program_.buffers[buffer].arena == ArenaKind::transient;
+    return buffer >= 0 && program_.buffers[buffer].arena == ArenaKind::transient &&
+           !outer_.count(buffer);
   }
 
   void find_lives() {
@@ -234,6 +237,7 @@ class Scheduler {
   std::vector<std::vector<Touch>> touches_;
   std::vector<std::vector<int>> using_;
   std::vector<Life> lives_;
+  std::set<int> outer_;         ///< buffers that are not the function's alone
   std::vector<int64_t> bytes_;  ///< alive at each moment
   int64_t limit_ = 0;
 };
@@ -241,7 +245,7 @@ class Scheduler {
 }  // namespace
 
 void schedule(Program& program) {
-  for (Function& f : program.functions) Scheduler(program, f).run();
+  for (Function* f : all_functions(program.functions)) Scheduler(program, *f).run();
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "tessera/loops.h"
 #include "tessera/nn.h"
 
 namespace tessera::nn {
@@ -70,10 +71,15 @@ Model gpt(Graph& g, const GptOptions& o) {
   Tensor x = gather(embedding, inputs, "vocab") + position;
   if (o.dtype != stored) x = cast(x, o.dtype);
   x = drop(x);
-  for (int64_t i = 0; i < o.layers; ++i) {
-    Scope block(g, fmt::format("block{}", i));
-    x = x + drop(self_attention(norm(x, "norm1", "d_model"), o, d));
-    x = x + drop(mlp_block(norm(x, "norm2", "d_model"), o, d));
+  auto block = [&](Tensor t, const std::string& name) {
+    Scope scope(g, name);
+    t = t + drop(self_attention(norm(t, "norm1", "d_model"), o, d));
+    return t + drop(mlp_block(norm(t, "norm2", "d_model"), o, d));
+  };
+  if (o.scan) {
+    x = repeat({"layers", o.layers}, x, [&](Tensor t) { return block(t, "block"); });
+  } else {
+    for (int64_t i = 0; i < o.layers; ++i) x = block(x, fmt::format("block{}", i));
   }
   x = norm(x, "norm", "d_model");
   const Shape logit_shape{d.batch, d.length, d.vocab};

@@ -164,7 +164,7 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
                  {"scale", scale},       {"dropout", o.dropout}};
   if (o.dropout > 0) attrs.set("stream", new_stream(query.graph()));
   // A body knows of no part of a batch, whose random numbers are those of the whole.
-  if (o.dropout > 0 && query.graph().part() != nullptr) return attention_body(in, attrs)[0];
+  if (o.dropout > 0 && !query.graph().repeats().empty()) return attention_body(in, attrs)[0];
   bool plain = !mask && o.dropout == 0;
   for (const Tensor& t : {key, value}) {
     for (const Dim& dim : t.shape())

@@ -47,7 +47,18 @@ extern const Op kCheckFinite = {.name = "check_finite",
                                 .pointwise = true,
                                 .code = Code::copy};
 
+namespace {
+void require_outside_loops(Tensor x, const char* what, Loc at) {
+  require(
+      x.graph().open_loop() < 0,
+      "[{}] '{}' is made by each trip of a loop; return it from the trips, stacked, and look at "
+      "it outside ({})",
+      what, x.name(), where(at));
+}
+}  // namespace
+
 Tensor print(Tensor x, const std::string& label, Loc at) {
+  require_outside_loops(x, "print", at);
   return one(x.graph(), kPrint, {x}, {{"label", label}}, at);
 }
 
@@ -56,6 +67,7 @@ Tensor check_finite(Tensor x, const std::string& label, Loc at) {
           "[check_finite] '{}' is {}; only floating tensors can be not finite"
           " ({})",
           x.name(), to_string(x.dtype()), where(at));
+  require_outside_loops(x, "check_finite", at);
   Graph& g = x.graph();
   Tensor none = constant(g, kAllFinite, DType::float64, {}, at);
   Tensor bad = where(is_finite(x, at), none, position_of(x, at), at);

@@ -1,4 +1,6 @@
 // Ops without operands: inputs, stored tensors, constants, indices, random bits.
+#include <algorithm>
+
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -58,15 +60,23 @@ void emit_random(EmitCall& call) {
   call.step.exprs.push_back(seed);
   call.step.exprs.push_back(stream);
   const Shape& shape = call.call.out[0].shape;
-  const auto part_dim = call.call.attrs.get<std::string>("part_dim", "");
-  const auto parts = call.call.attrs.get<int64_t>("parts", 1);
-  int64_t stride = shape.elements() * parts;
+  const auto& names = call.call.attrs.get<std::vector<std::string>>("repeat_dims");
+  const auto& counts = call.call.attrs.get<std::vector<int64_t>>("repeat_counts");
+  const auto& at = call.call.attrs.get<std::vector<int64_t>>("repeat_at");
+  const auto& loops = call.call.attrs.get<std::vector<int64_t>>("repeat_loops");
+  int64_t stride = shape.elements();
+  for (const int64_t count : counts) stride *= count;
   for (int d = 0; d < shape.rank(); ++d) {
-    const bool is_part = shape[d].name == part_dim;
-    stride /= is_part ? parts : shape[d].size;
     IntExpr step_of_dim, offset = call.offset[call.space.out[0][d][0]];
+    const auto repeat = std::find(names.begin(), names.end(), shape[d].name) - names.begin();
+    const bool is_repeat = repeat < std::ssize(names);
+    stride /= is_repeat ? counts[repeat] : shape[d].size;
+    if (is_repeat && loops[repeat] >= 0) {
+      offset.scalar = call.counters.at(static_cast<size_t>(loops[repeat]));
+    } else if (is_repeat) {
+      offset.constant += at[repeat];
+    }
     step_of_dim.constant = stride;
-    if (is_part) offset.constant += call.call.attrs.get<int64_t>("part");
     call.step.exprs.push_back(offset);
     call.step.exprs.push_back(step_of_dim);
   }
@@ -113,7 +123,7 @@ extern const Op kDimSize = {.name = "dim_size",
                             .emit = emit_dim_size};
 
 int64_t new_stream(Graph& g) {
-  return g.once_for_all_parts("random", [&] {
+  return g.once_for_all("random", [&] {
     uint64_t h = 14695981039346656037ull;
     for (unsigned char c : g.unique_name("random")) h = (h ^ c) * 1099511628211ull;
     return static_cast<int64_t>(h >> 2);
@@ -135,23 +145,37 @@ Tensor dim_size(Graph& g, const Dim& dim, DType dtype, Loc at) {
 }
 
 namespace {
-/// Where a part of a batch is built, the numbers that its examples have in the whole batch: the
-/// part's dim stands for one of `parts`, and where it lies in the whole is its offset.
+/// What is repeated counts as a dim of the whole: a layer in front, the part of a batch behind the
+/// dim that is in parts. It has one place here, whose offset says which one it is.
 Tensor random_bits(Graph& g, const Shape& shape, int64_t stream, Loc at) {
-  const Part* part = g.part();
-  const bool is_part = part != nullptr && shape.has(part->dim);
   std::vector<Dim> dims;
+  std::vector<std::string> names;
+  std::vector<int64_t> counts, index, loops;
+  auto add = [&](const Repeat& r) {
+    names.push_back(fmt::format("_{}{}", r.dim, names.empty() ? "" : std::to_string(names.size())));
+    dims.emplace_back(names.back(), 1);
+    counts.push_back(r.count);
+    index.push_back(r.index);
+    loops.push_back(r.loop);
+  };
+  for (const Repeat& r : g.repeats()) {
+    if (!r.is_part) add(r);
+  }
   for (const Dim& d : shape) {
     dims.push_back(d);
-    if (is_part && d.name == part->dim) dims.emplace_back("_" + d.name, 1);
+    for (const Repeat& r : g.repeats()) {
+      if (r.is_part && r.dim == d.name) add(r);
+    }
   }
+  const bool repeated = !names.empty();
   Attrs attrs = source_attrs(Shape(dims), DType::int64);
   attrs.set("stream", stream);
-  if (!is_part) return one(g, kRandomBits, {}, std::move(attrs), at);
-  attrs.set("part_dim", "_" + part->dim);
-  attrs.set("parts", part->parts);
-  attrs.set("part", part->index);
-  return reshape(one(g, kRandomBits, {}, std::move(attrs), at), shape, at);
+  attrs.set("repeat_dims", std::move(names));
+  attrs.set("repeat_counts", std::move(counts));
+  attrs.set("repeat_at", std::move(index));
+  attrs.set("repeat_loops", std::move(loops));
+  const Tensor bits = one(g, kRandomBits, {}, std::move(attrs), at);
+  return repeated ? reshape(bits, shape, at) : bits;
 }
 /// Uniform in (0, 1), never an end, from the upper 23 bits.
 Tensor open_uniform(Graph& g, const Shape& shape, int64_t stream, Loc at) {

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "optim/state.h"
+#include "tessera/loops.h"
 #include "tessera/op.h"
 
 namespace tessera {
@@ -34,9 +35,10 @@ bool any_match(const std::vector<std::string>& globs, Tensor parameter) {
 
 double decay_of(Tensor parameter, double weight_decay, const std::vector<std::string>& no_decay) {
   const Graph& g = parameter.graph();
-  const int first = g.find_stored(parameter.id())->init;
-  const bool constant = g.producer(first).op->name == "constant";
-  const bool decays = parameter.shape().rank() >= 2 && !constant && !any_match(no_decay, parameter);
+  const Stored& stored = *g.find_stored(parameter.id());
+  const bool constant = g.producer(stored.layer_init).op->name == "constant";
+  const int rank = parameter.shape().rank() - stored.layers;
+  const bool decays = rank >= 2 && !constant && !any_match(no_decay, parameter);
   return decays ? weight_decay : 0;
 }
 
@@ -146,30 +148,26 @@ Minimized minimize_in_parts(Graph& g, const std::string& dim, int64_t parts,
                             const Optimizer& optimizer, const MinimizeOptions& options, Loc at) {
   require(parts >= 1, "[minimize_in_parts] {} parts of '{}'; there is at least one ({})", parts,
           dim, where(at));
-  std::vector<Tensor> grads;
-  Tensor total;
-  for (int64_t m = 0; m < parts; ++m) {
-    PartScope scope(g, {dim, parts, m});
+  size_t parameters = 0;
+  const auto one_part = [&] {
     Tensor part = loss();
     require(part.shape().rank() == 0,
             "[minimize_in_parts] the loss of a part is {}; it must be a "
             "scalar ({})",
             part.shape().to_string(), where(at));
     part = part * (1.0 / static_cast<double>(parts));
-    total = total ? total + part : part;
-    const std::vector<Tensor> own = gradients(part, parameters_of(g, at), options.gradient, at);
-    require(grads.empty() || grads.size() == own.size(),
-            "[minimize_in_parts] part {} has {} parameters, part 0 {}; build all parts alike ({})",
-            m, own.size(), grads.size(), where(at));
-    for (size_t i = 0; i < own.size(); ++i) {
-      if (m == 0) {
-        grads.push_back(own[i]);
-      } else {
-        PreferScope prefer(g, own[i]);
-        grads[i] = grads[i] + own[i];
-      }
-    }
-  }
+    std::vector<Tensor> made = gradients(part, parameters_of(g, at), options.gradient, at);
+    require(parameters == 0 || parameters == made.size(),
+            "[minimize_in_parts] a further part has {} parameters, part 0 {}; build all parts "
+            "alike ({})",
+            made.size(), parameters, where(at));
+    parameters = made.size();
+    made.push_back(part);
+    return made;
+  };
+  std::vector<Tensor> grads = sum_over_parts(g, dim, parts, one_part, options.loop, at);
+  const Tensor total = grads.back();
+  grads.pop_back();
   Minimized result = apply(g, g.parameters(), std::move(grads), lr, optimizer, options);
   result.loss = total.named("loss_of_parts");
   return result;

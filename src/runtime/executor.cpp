@@ -37,48 +37,52 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
                    std::unique_ptr<Device> device)
     : program_(program),
       world_(std::move(world)),
-      scalars_(scalars),
+      given_scalars_(scalars),
+      scalars_(scalars, scalars + program.scalars.size()),
       options_(options),
       device_(device ? std::move(device)
                      : make_cpu_device(*world_, options.threads, options.least_part_ns)) {
   coordinates_ = coordinates_of(program, world_->rank());
   persistent_ = static_cast<std::byte*>(device_->allocate(program.persistent_bytes));
   transient_ = static_cast<std::byte*>(device_->allocate(program.transient_bytes));
-  for (const Function& f : program.functions) {
-    std::vector<BoundStep> steps;
-    std::map<int, Operation*> open;
-    for (const Step& step : f.steps) {
-      BoundStep bound;
-      bound.step = &step;
-      if (step.kind == StepKind::compute) {
-        bound.kernel = bind_kernel(step);
-      } else if (step.kind == StepKind::wait) {
-        bound.operation = open.at(step.number);
-      } else if (open.count(step.number) == 0) {
-        const auto end = std::find_if(
-            f.steps.begin() + (&step - f.steps.data()), f.steps.end(), [&](const Step& other) {
-              return other.kind != StepKind::collective || other.number != step.number;
-            });
-        operations_.push_back(
-            bind_collectives({&step, &*f.steps.begin() + (end - f.steps.begin())}));
-        bound.operation = open[step.number] = operations_.back().get();
-      }
-      steps.push_back(std::move(bound));
-    }
-    functions_.push_back(std::move(steps));
-  }
+  for (const Function& f : program.functions) functions_.push_back(bind_steps(f.steps));
   regions_.resize(program.functions.size());
   if (!device_->is_host()) find_captures();
 }
 
 Executor::~Executor() = default;
 
+std::vector<Executor::BoundStep> Executor::bind_steps(const std::vector<Step>& steps) {
+  std::vector<BoundStep> result;
+  std::map<int, Operation*> open;
+  for (auto step = steps.begin(); step != steps.end(); ++step) {
+    BoundStep bound;
+    bound.step = &*step;
+    if (!step->body.empty()) {
+      bound.loop = bind_loop(*step);
+    } else if (step->kind == StepKind::compute) {
+      bound.kernel = bind_kernel(*step);
+    } else if (step->kind == StepKind::wait) {
+      bound.operation = open.at(step->number);
+    } else if (open.count(step->number) == 0) {
+      const auto end = std::find_if(step, steps.end(), [&](const Step& other) {
+        return other.kind != StepKind::collective || other.number != step->number;
+      });
+      operations_.push_back(bind_collectives({step, end}));
+      bound.operation = open[step->number] = operations_.back().get();
+    }
+    result.push_back(std::move(bound));
+  }
+  return result;
+}
+
 void Executor::find_captures() {
   for (size_t f = 0; f < functions_.size(); ++f) {
     const Function& function = program_.functions[f];
     std::vector<std::string> why;
     for (const BoundStep& bound : functions_[f]) {
-      why.push_back(bound.kernel      ? device_->why_not_captured(*bound.kernel)
+      why.push_back(bound.loop        ? "a loop runs trip by trip"
+                    : bound.kernel    ? device_->why_not_captured(*bound.kernel)
                     : bound.operation ? device_->why_not_captured(*bound.operation)
                                       : "");
     }
@@ -93,7 +97,7 @@ void* Executor::address(const View& view) const {
   const Buffer& buffer = program_.buffers[view.buffer];
   std::byte* base = buffer.arena == ArenaKind::persistent ? persistent_ : transient_;
   return base + buffer.offset +
-         (view.offset + view.shift.eval(coordinates_, scalars_)) * size_of(view.dtype);
+         (view.offset + view.shift.eval(coordinates_, scalars_.data())) * size_of(view.dtype);
 }
 
 TensorArg Executor::bind_view(const View& view) const {
@@ -106,7 +110,7 @@ std::unique_ptr<Kernel> Executor::bind_kernel(const Step& step) {
   for (const View& v : step.in) args.in.push_back(bind_view(v));
   for (const View& v : step.out) args.out.push_back(bind_view(v));
   args.coordinates = coordinates_;
-  args.scalars = scalars_;
+  args.scalars = scalars_.data();
   args.workspace =
       step.workspace < 0 ? nullptr : transient_ + program_.buffers[step.workspace].offset;
   args.fault = &fault_;
@@ -200,7 +204,8 @@ void Executor::examine_result(const Step& step) const {
   }
 }
 
-void Executor::run_step(const BoundStep& bound) {
+void Executor::run_step(BoundStep& bound, bool examine) {
+  if (bound.loop) return run_loop(bound, examine);
   try {
     switch (bound.step->kind) {
       case StepKind::compute:
@@ -230,7 +235,7 @@ void Executor::run_steps(std::vector<BoundStep>& steps, size_t first, size_t las
   for (size_t s = first; s < last; ++s) {
     BoundStep& bound = steps[s];
     const Clock::time_point start = options_.profile ? Clock::now() : Clock::time_point();
-    options_.record ? record_step(steps, s) : run_step(bound);
+    options_.record ? record_step(steps, s, examine) : run_step(bound, examine);
     if (options_.profile) {
       if (!device_->is_host()) throw_faults();
       bound.seconds += std::chrono::duration<double>(Clock::now() - start).count();
@@ -240,7 +245,7 @@ void Executor::run_steps(std::vector<BoundStep>& steps, size_t first, size_t las
       fail(ErrorKind::usage, "[{}] {} ({})", bound.step->origin.name, fault_.message,
            bound.step->origin.source);
     }
-    if (examine && bound.step->kind == StepKind::compute) examine_result(*bound.step);
+    if (examine && bound.kernel) examine_result(*bound.step);
   }
 }
 
@@ -269,15 +274,15 @@ void Executor::run_regions(int function, size_t first, size_t last) {
 
 /// A collective is one span, in the lane of transfers, from its start to the end of its wait, where
 /// the compute lane waits for it in a span of its own.
-void Executor::record_step(std::vector<BoundStep>& steps, size_t s) {
+void Executor::record_step(std::vector<BoundStep>& steps, size_t s, bool examine) {
   BoundStep& bound = steps[s];
   if (bound.step->kind == StepKind::collective) {
     if (bound.operation != nullptr) bound.mark = device_->mark(true);
-    return run_step(bound);
+    return run_step(bound, examine);
   }
   const Step* shown = bound.step;
   const int begin = device_->mark(false);
-  run_step(bound);
+  run_step(bound, examine);
   for (BoundStep& start : steps) {
     if (bound.step->kind != StepKind::wait || start.operation != bound.operation ||
         &start == &bound)
@@ -330,7 +335,8 @@ void Executor::run(int function, const std::vector<int>& guards,
   };
   try {
     fault_ = {};
-    device_->begin(scalars_, program_.scalars.size());
+    std::copy_n(given_scalars_, scalars_.size(), scalars_.begin());
+    device_->begin(scalars_.data(), scalars_.size());
     part(0, stores);
     if (before_stores) before_stores();
     for (int port : guards) {

@@ -57,24 +57,34 @@ class Executor {
   std::pair<double, int64_t> time_of(int function, int step) const;
 
  private:
+  struct BoundLoop;
   struct BoundStep {
     const Step* step = nullptr;
     std::unique_ptr<Kernel> kernel;
+    std::unique_ptr<BoundLoop> loop;
     Operation* operation = nullptr;  ///< of a wait, and of the first collective of its number
     double seconds = 0;              ///< if profiled
     int64_t runs = 0;
     int mark = 0;  ///< of a collective: the start that its wait ends
   };
+  /// A body's steps: bound once, or once a trip where addresses depend on the counter.
+  struct BoundLoop {
+    std::vector<std::vector<BoundStep>> trips;
+    std::vector<const void*> conditions;  ///< as many; null: every trip runs
+  };
+  std::vector<BoundStep> bind_steps(const std::vector<Step>& steps);
+  std::unique_ptr<BoundLoop> bind_loop(const Step& step);
+  void run_loop(BoundStep& bound, bool examine);
   void* address(const View& view) const;
   Communicator& group(const std::vector<int>& axes);
   TensorArg bind_view(const View& view) const;
   std::unique_ptr<Kernel> bind_kernel(const Step& step);
-  void run_step(const BoundStep& bound);
+  void run_step(BoundStep& bound, bool examine);
   void run_steps(std::vector<BoundStep>& steps, size_t first, size_t last, bool examine);
   void run_regions(int function, size_t first, size_t last);
   void find_captures();
   void throw_faults();
-  void record_step(std::vector<BoundStep>& steps, size_t s);
+  void record_step(std::vector<BoundStep>& steps, size_t s, bool examine);
   void give_spans();
   bool is_finite(const Port& port) const;
   void examine_result(const Step& step) const;
@@ -83,7 +93,8 @@ class Executor {
 
   const Program& program_;
   std::unique_ptr<Communicator> world_;
-  const int64_t* scalars_;
+  const int64_t* given_scalars_;
+  std::vector<int64_t> scalars_;  ///< those given, and the counters of loops
   ExecutorOptions options_;
   std::unique_ptr<Device> device_;
   std::vector<int> coordinates_;

@@ -67,6 +67,44 @@ int row_dim(const PointwiseProgram& program) {
   return -1;
 }
 
+std::vector<Function*> all_functions(std::vector<Function>& functions) {
+  std::vector<Function*> all;
+  for (Function& f : functions) {
+    for (Step& step : f.steps) {
+      const std::vector<Function*> inner = all_functions(step.body);
+      all.insert(all.end(), inner.begin(), inner.end());
+    }
+    all.push_back(&f);
+  }
+  return all;
+}
+
+void visit_views(Step& step, const std::function<void(View&)>& visit) {
+  for (auto* views : {&step.in, &step.out, &step.loop.condition})
+    std::for_each(views->begin(), views->end(), visit);
+  for (Function& body : step.body) {
+    for (Step& inner : body.steps) visit_views(inner, visit);
+  }
+}
+
+void visit_views(const Step& step, const std::function<void(const View&)>& visit) {
+  visit_views(const_cast<Step&>(step), [&](View& view) { visit(view); });
+}
+
+void rename_in_bodies(Step& step, const std::function<void(int& buffer)>& rename) {
+  for (View& view : step.loop.condition) rename(view.buffer);
+  for (Function& body : step.body) {
+    for (Step& inner : body.steps) {
+      for (auto* views : {&inner.in, &inner.out}) {
+        for (View& view : *views) rename(view.buffer);
+      }
+      rename_in_bodies(inner, rename);
+    }
+    std::for_each(body.outer.begin(), body.outer.end(), rename);
+    std::sort(body.outer.begin(), body.outer.end());
+  }
+}
+
 int Program::function(const std::string& name) const {
   for (size_t i = 0; i < functions.size(); ++i) {
     if (functions[i].name == name) return static_cast<int>(i);
@@ -116,6 +154,13 @@ std::string print_host(const HostStep& host) {
   return fmt::format(" {}[{}]", host.op, dims);
 }
 
+std::string print_loop(const Program& program, const LoopStep& loop) {
+  std::string text =
+      fmt::format(" {} trips, s{} {}", loop.trips, loop.counter, loop.reverse ? "down" : "up");
+  for (const View& view : loop.condition) text += " while " + print_view(program, view);
+  return text;
+}
+
 }  // namespace
 
 std::string to_string(const Program& program, const Step& step) {
@@ -125,6 +170,7 @@ std::string to_string(const Program& program, const Step& step) {
     text += (i ? ", " : "") + print_view(program, step.out[i]);
   text += " = " + step.kernel;
   if (step.host.function) text += print_host(step.host);
+  if (!step.body.empty()) text += print_loop(program, step.loop);
   if (step.kind == StepKind::collective) {
     text += fmt::format(" #{} over", step.number);
     for (int axis : step.axes) text += " " + program.axis_names[axis];
@@ -142,6 +188,20 @@ std::string to_string(const Program& program, const Step& step) {
     text += fmt::format(" e{}={}", i, step.exprs[i].to_string());
   return text;
 }
+
+namespace {
+
+std::string print_steps(const Program& program, const std::vector<Step>& steps,
+                        const std::string& indent) {
+  std::string text;
+  for (const Step& step : steps) {
+    text += indent + to_string(program, step) + "\n";
+    for (const Function& body : step.body) text += print_steps(program, body.steps, indent + "  ");
+  }
+  return text;
+}
+
+}  // namespace
 
 std::string to_string(const Program& program) {
   std::string text = "mesh";
@@ -164,8 +224,7 @@ std::string to_string(const Program& program) {
                         b.bytes);
   }
   for (const Function& f : program.functions) {
-    text += fmt::format("function {}\n", f.name);
-    for (const Step& step : f.steps) text += "  " + to_string(program, step) + "\n";
+    text += fmt::format("function {}\n", f.name) + print_steps(program, f.steps, "  ");
   }
   return text;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -183,6 +184,18 @@ struct HostStep {
 
 enum class StepKind : uint8_t { compute, collective, wait };
 
+struct Function;
+
+/// What a compute step "loop" repeats: its body, with the scalar `counter` at 0 .. trips - 1, or
+/// down from there.
+struct LoopStep {
+  int64_t trips = 0;
+  int counter = -1;
+  bool reverse = false;
+  std::vector<View> condition = {};  ///< a bool, read before each trip, which runs if it is true;
+                                     ///< none: every trip runs
+};
+
 /// compute: kernel `kernel` reads `in`, writes `out`. collective: starts the collective `kernel`
 /// over the ranks that differ in `axes` (major to minor: the group's rank order); the step `wait`
 /// with the same `number` completes it. Neighbouring collectives of one number and the same axes
@@ -195,6 +208,9 @@ struct Step {
   std::vector<IntExpr> exprs;
   PointwiseProgram pointwise;
   HostStep host;
+  LoopStep loop;
+  std::vector<Function> body;  ///< of a loop: one; its buffers that live longer are in `in`, those
+                               ///< of them that it writes in `out`, too
   std::vector<int> axes;
   Combiner combiner = Combiner::sum;
   int number = -1;          ///< of a collective
@@ -221,7 +237,17 @@ struct Function {
   std::vector<int> inputs, outputs;  ///< ports
   bool updates = false;              ///< stores parameters: a step of training
   int first_update = 0;              ///< the steps from here on store what the others computed
+  std::vector<int> outer =
+      {};  ///< of a loop's body: buffers that are there before and after a trip
 };
+
+/// All functions and bodies of loops, a body before what it is part of.
+std::vector<Function*> all_functions(std::vector<Function>& functions);
+/// All views of a step, those of its body too.
+void visit_views(Step& step, const std::function<void(View&)>& visit);
+void visit_views(const Step& step, const std::function<void(const View&)>& visit);
+/// Gives the bodies of a step's loop other buffers.
+void rename_in_bodies(Step& step, const std::function<void(int& buffer)>& rename);
 
 struct Program {
   std::vector<std::string> axis_names;

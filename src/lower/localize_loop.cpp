@@ -1,0 +1,169 @@
+// A loop is one step, whose body is a function of its own. Carries lie in buffers that the first
+// trip finds filled and every trip writes at its end; a slice is a view whose shift is the loop's
+// counter; what is stacked is made in its place where it is made by a step, and copied there where
+// it is a view of something else; sums are added to a buffer of zeros.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/fail.h"
+#include "lower/localizer.h"
+
+namespace tessera {
+
+namespace {
+
+/// The operands of a loop's step: what lives longer than a trip. What is written is read, too, as
+/// trips may leave parts of it as they are.
+void set_operands(Step& step) {
+  const Function& body = step.body[0];
+  const std::set<int> outer(body.outer.begin(), body.outer.end());
+  std::set<int> read, written;
+  step.in = step.loop.condition;
+  for (const View& v : step.in) read.insert(v.buffer);
+  step.out.clear();
+  for (const Step& inner : body.steps) {
+    for (const auto* views : {&inner.out, &inner.in}) {
+      for (const View& v : *views) {
+        if (!outer.count(v.buffer)) continue;
+        if (read.insert(v.buffer).second) step.in.push_back(v);
+        if (views == &inner.out && written.insert(v.buffer).second) step.out.push_back(v);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void Localizer::add_loop(const FlowNode& node) {
+  const FlowLoop& loop = *node.loop;
+  int& counter = counters_[static_cast<size_t>(loop.number)];
+  if (counter < 0) {  // all functions share it
+    counter = static_cast<int>(program_.scalars.size());
+    program_.scalars.push_back(fmt::format("trip of {}", loop.name));
+  }
+  begin_loop(node, counter);
+  Function body{loop.name, {}, {}, {}, true, 0};
+  const auto buffers = static_cast<int>(program_.buffers.size());
+  Function* outside = std::exchange(function_, &body);
+  const std::map<int, View> places = places_;
+  for (size_t i = 0; i < loop.stacked.size(); ++i)
+    places_.emplace(loop.stacked[i],
+                    place_in(views_[node.out[loop.carries.size() + i]], 0, counter));
+  add_nodes(loop.body);
+  places_ = places;
+  end_trip(node, counter);
+  function_ = outside;
+  std::set<int> outer;
+  for (const Step& step : body.steps) {
+    visit_views(step, [&](const View& v) {
+      const bool persists = program_.buffers[v.buffer].arena == ArenaKind::persistent;
+      if (v.buffer < buffers || persists) outer.insert(v.buffer);
+    });
+  }
+  body.outer.assign(outer.begin(), outer.end());
+  step_of_loop(node, counter, std::move(body));
+}
+
+View Localizer::place_in(View whole, int dim, int counter) {
+  View place = std::move(whole);
+  check(place.shift.scalar < 0, "a view of '{}' depends on two counters",
+        program_.buffers[place.buffer].name);
+  place.shift.scalar = counter;
+  place.shift.scalar_factor = place.strides[dim];
+  place.sizes.erase(place.sizes.begin() + dim);
+  place.strides.erase(place.strides.begin() + dim);
+  return place;
+}
+
+void Localizer::fill_with_zeros(const View& view, const Origin& origin) {
+  Step step;
+  step.kernel = "pointwise";
+  step.out = {view};
+  Instr zero;
+  zero.code = Code::constant;
+  zero.dtype = view.dtype;
+  step.pointwise = {{zero}, {0}};
+  step.origin = origin;
+  function().steps.push_back(std::move(step));
+}
+
+/// What a loop's trips begin with, and where its results will be.
+void Localizer::begin_loop(const FlowNode& node, int counter) {
+  const FlowLoop& loop = *node.loop;
+  for (const FlowLoop::Slice& slice : loop.slices) {
+    const View& whole = views_[slice.whole];
+    views_[slice.value] =
+        place_in(whole.shift.scalar < 0 ? whole : copy_of(slice.whole), slice.dim, counter);
+  }
+  for (size_t i = 0; i < node.out.size(); ++i) {
+    const View view = views_[node.out[i]] =
+        new_view(flow_.values[node.out[i]], ArenaKind::transient);
+    if (i < loop.carries.size()) {
+      copy_step(views_[loop.carries[i].init], view, node.origin);
+      views_[loop.carries[i].value] = view;
+    } else if (i >= loop.carries.size() + loop.stacked.size() || loop.condition >= 0) {
+      fill_with_zeros(view, node.origin);
+    }
+  }
+}
+
+/// Puts what a trip made where it belongs: all is computed before a carry is assigned.
+void Localizer::end_trip(const FlowNode& node, int counter) {
+  const FlowLoop& loop = *node.loop;
+  const View* result = nullptr;
+  std::vector<std::pair<View, View>> stores;
+  std::set<int> carried;
+  for (const FlowLoop::Carry& c : loop.carries) carried.insert(views_[c.value].buffer);
+  for (size_t i = 0; i < node.out.size(); ++i) {
+    result = &views_[node.out[i]];
+    if (i < loop.carries.size()) {
+      const int next = loop.carries[i].next;
+      if (views_[next] == *result) continue;
+      stores.emplace_back(carried.count(views_[next].buffer) ? copy_of(next) : views_[next],
+                          *result);
+    } else if (i < loop.carries.size() + loop.stacked.size()) {
+      const int value = loop.stacked[i - loop.carries.size()];
+      const View place = place_in(*result, 0, counter);
+      if (!(views_[value] == place)) copy_step(views_[value], place, node.origin);
+    } else {
+      const int value = loop.sums[i - loop.carries.size() - loop.stacked.size()];
+      Step step;
+      step.kernel = "pointwise";
+      step.origin = node.origin;
+      step.in = {*result, views_[value]};
+      step.out = {*result};
+      Instr load;
+      load.code = Code::load;
+      load.dtype = result->dtype;
+      load.slot = 0;
+      Instr other = load;
+      other.slot = 1;
+      Instr sum;
+      sum.code = Code::add;
+      sum.dtype = result->dtype;
+      sum.a = 0;
+      sum.b = 1;
+      step.pointwise = {{load, other, sum}, {2}};
+      step.flops = result->elements();
+      function().steps.push_back(std::move(step));
+    }
+  }
+  function().first_update = static_cast<int>(function().steps.size());
+  for (const auto& [from, to] : stores) copy_step(from, to, node.origin);
+}
+
+void Localizer::step_of_loop(const FlowNode& node, int counter, Function body) {
+  const FlowLoop& loop = *node.loop;
+  Step step;
+  step.kernel = "loop";
+  step.origin = node.origin;
+  step.loop = {loop.trips, counter, loop.reverse, {}};
+  if (loop.condition >= 0) step.loop.condition = {views_[loop.condition]};
+  for (const Step& inner : body.steps) step.flops += loop.trips * inner.flops;
+  step.body.push_back(std::move(body));
+  set_operands(step);
+  function().steps.push_back(std::move(step));
+}
+
+}  // namespace tessera

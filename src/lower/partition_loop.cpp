@@ -1,0 +1,125 @@
+// The trips of a loop are walked once, with the carries in their homes; what a trip makes of a
+// carry is brought there again. A stored tensor is sliced as it rests, and the slice is moved where
+// it is needed, in its trip. Sums stay partial from trip to trip.
+#include <utility>
+
+#include "ir/needed.h"
+#include "ir/source_ops.h"
+#include "lower/partitioner.h"
+
+namespace tessera {
+
+void Partitioner::run_loop(Frame& frame, const Node& node) {
+  const int number = static_cast<int>(node.attrs.get<int64_t>("loop"));
+  const Loop& record = frame.graph.loops()[number];
+  const Origin from = origin(frame, node);
+  auto loop = std::make_shared<FlowLoop>();
+  loop->number = number;
+  loop->name = from.name;
+  loop->trips = record.over.size;
+  loop->reverse = record.reverse;
+  for (int v : record.carries) {
+    const int init = frame.env[frame.graph.producer(v).in[0]];
+    loop->carries.push_back({move(init, home(frame, v), from), -1, -1});
+  }
+  for (int n = record.first; n < record.node; ++n) {
+    const Node& slice = frame.graph.nodes()[n];
+    if (!frame.needed[n] || slice.loop != number || slice.op != &kLoopSlice) continue;
+    const int dim = frame.graph.value(slice.in[0]).shape.find(record.over.name);
+    TensorLayout layout = flow_value(frame.env[slice.in[0]]).layout;
+    layout.dims[dim].clear();
+    layout.partial.clear();
+    loop->slices.push_back({move(frame.env[slice.in[0]], layout, from), slice.out[0], dim});
+  }
+  build_.begin_trip();
+  const auto seen = seen_;
+  walk_trip(frame, record, number, *loop);
+  const std::vector<TensorLayout> layouts = end_trip(frame, node, record, *loop);
+  loop->body = build_.end_trip();
+  seen_ = seen;
+  add_results(frame, node, std::move(loop), layouts);
+}
+
+void Partitioner::walk_trip(Frame& frame, const Loop& record, int number, FlowLoop& loop) {
+  for (size_t i = 0; i < loop.carries.size(); ++i) {
+    const int v = record.carries[i];
+    FlowValue value = flow_value(loop.carries[i].init);
+    value.name = frame.prefix + frame.graph.value(v).name;
+    loop.carries[i].value = frame.env[v] = add_value(std::move(value));
+  }
+  for (FlowLoop::Slice& slice : loop.slices) {
+    const int v = slice.value;
+    FlowValue value = flow_value(slice.whole);
+    value.shape = frame.graph.value(v).shape;
+    value.name = frame.prefix + frame.graph.value(v).name;
+    std::vector<std::vector<int>> dims;
+    for (const Dim& d : value.shape)
+      dims.push_back(value.layout.dims[flow_value(slice.whole).shape.find(d.name)]);
+    value.layout.dims = std::move(dims);
+    value.intervals.clear();
+    slice.value = add_value(std::move(value));
+    frame.env[v] = slice.value;
+  }
+  const int outside = std::exchange(frame.loop, number);
+  walk(frame);
+  frame.loop = outside;
+  if (record.condition >= 0) loop.condition = frame.env[record.condition];
+}
+
+std::vector<TensorLayout> Partitioner::end_trip(Frame& frame, const Node& node, const Loop& record,
+                                                FlowLoop& loop) {
+  build_.set_again(0);
+  const Origin from = origin(frame, node);
+  const std::vector<char> needed = needed_results(frame.graph, node, frame.read);
+  std::vector<TensorLayout> layouts;
+  for (size_t i = 0; i < node.in.size(); ++i) {
+    const int made = needed[i] ? operand(frame, node.in[i], Purpose::none) : -1;
+    if (i < loop.carries.size()) {
+      loop.carries[i].next = move(made, flow_value(loop.carries[i].value).layout, from);
+    } else if (needed[i] && record.results[i] == Loop::Result::stack) {
+      TensorLayout layout = home(frame, node.out[i]);
+      layout.dims.erase(layout.dims.begin());
+      loop.stacked.push_back(move(made, layout, from));
+    } else if (needed[i]) {
+      loop.sums.push_back(made);
+    }
+  }
+  for (int v : loop.stacked) {
+    layouts.push_back(flow_value(v).layout);
+    layouts.back().dims.insert(layouts.back().dims.begin(), std::vector<int>{});
+  }
+  for (int v : loop.sums) layouts.push_back(flow_value(v).layout);
+  return layouts;
+}
+
+void Partitioner::add_results(Frame& frame, const Node& node, std::shared_ptr<FlowLoop> loop,
+                              const std::vector<TensorLayout>& layouts) {
+  const Loop& record = frame.graph.loops()[loop->number];
+  const std::vector<char> needed = needed_results(frame.graph, node, frame.read);
+  FlowNode flow;
+  flow.kind = FlowKind::loop;
+  flow.origin = origin(frame, node);
+  for (const FlowLoop::Carry& c : loop->carries) flow.in.push_back(c.init);
+  for (const FlowLoop::Slice& s : loop->slices) flow.in.push_back(s.whole);
+  std::vector<int> results;  // of the graph, in the order of the flow's
+  for (const Loop::Result kind : {Loop::Result::carry, Loop::Result::stack, Loop::Result::sum}) {
+    for (size_t i = 0; i < node.out.size(); ++i) {
+      if (needed[i] && record.results[i] == kind) results.push_back(node.out[i]);
+    }
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Value& v = frame.graph.value(results[i]);
+    const bool carried = i < loop->carries.size();
+    FlowValue value{v.shape, v.dtype, {}, frame.prefix + v.name, -1};
+    value.layout =
+        carried ? flow_value(loop->carries[i].value).layout : layouts[i - loop->carries.size()];
+    flow.out.push_back(add_value(std::move(value)));
+  }
+  flow.loop = std::move(loop);
+  const std::vector<int> out = flow.out;
+  add_node(std::move(flow));
+  for (size_t i = 0; i < results.size(); ++i)
+    frame.env[results[i]] = settle(frame, results[i], out[i], origin(frame, node));
+}
+
+}  // namespace tessera

@@ -1,0 +1,104 @@
+// The walk that turns a graph into a flow: what partition.cpp and partition_loop.cpp share.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/body.h"
+#include "lower/build.h"
+#include "lower/choose.h"
+#include "lower/partition.h"
+
+namespace tessera {
+
+/// A graph being walked: the model or a body.
+struct Frame {
+  const Graph& graph;
+  std::string prefix;               ///< of names
+  std::string source;               ///< overrides the nodes' lines in bodies
+  std::vector<std::string> prefer;  ///< inherited by the nodes of a body
+  std::vector<int> env;             ///< flow value of each graph value, or -1
+  std::vector<std::vector<int>> uses;
+  std::vector<char> escapes, needed;  ///< by value, by node
+  std::vector<char> read;             ///< by value: something needed reads it, or it escapes
+  int loop = -1;                      ///< whose trip is walked
+  int again = 0;                      ///< Node::again of the node whose body it is
+  std::string tensor = {};            ///< the model's tensor that a body computes, for messages
+  int again_of(const Node& node) const { return again ? again : node.again; }
+};
+
+class Partitioner {
+ public:
+  Partitioner(const Graph& graph, const HomeLayouts& homes, const std::set<const Op*>& kernels)
+      : graph_(graph), homes_(homes), chooser_(homes), kernels_(kernels), build_(homes) {}
+
+  void run(const FunctionSpec& spec);
+  void run_init();
+  Flow take() { return build_.take(); }
+
+ private:
+  FlowFunction& function() { return build_.function(); }
+  const FlowValue& flow_value(int id) const { return build_.value(id); }
+
+  void start(const std::string& name);
+  Frame make_frame(const Graph& graph, const std::vector<int>& roots, std::string prefix,
+                   std::string source, std::vector<std::string> prefer);
+  void walk(Frame& frame);
+  Origin origin(const Frame& frame, const Node& node, std::string reason = "") const;
+  TensorLayout home(const Frame& frame, int value) const;
+  int add_value(FlowValue value) { return build_.add_value(std::move(value)); }
+  void add_node(FlowNode node) { build_.add_node(std::move(node)); }
+  int move(int value, const TensorLayout& to, const Origin& origin);
+
+  /// The flow value that a consumer reads. Stored tensors are read in their compute layout, except
+  /// by what belongs to a purpose itself (an optimizer update), which takes them where they rest.
+  int operand(Frame& frame, int value, Purpose consumer);
+  void finish_update(Frame& frame, int stored, int value);
+  void visit(Frame& frame, int n);
+
+  /// The op by slices of the first dim that it needs whole and that is split; nothing if
+  /// there is none, or gathering it is cheaper.
+  std::optional<Body> by_slices(const OpCall& call, const std::vector<int>& in);
+  void add_source(Frame& frame, const Node& node);
+  bool keep_whole(Frame& frame, const Node& node, const OpCall& call, const std::vector<int>& in);
+  void expand(Frame& frame, const Node& node, const Body& body, const std::vector<int>& in,
+              std::vector<std::string> prefer = {});
+  void compute(Frame& frame, const Node& node, const OpCall& call, std::vector<int> in);
+
+  /// `value` with nothing left partial.
+  int combined(int value, const Origin& origin);
+
+  /// In a sum of partial and other operands, the others count on coordinate 0 only.
+  void enter_once(const Node& node, std::vector<int>& in, const Choice& choice,
+                  const Origin& origin);
+
+  /// Adds an op, or finds the same op on the same operands.
+  std::vector<int> add_op(FlowNode flow, const OpCall& call, const Choice& choice,
+                          const Frame& frame, const Node& node);
+
+  /// Moves a new result to its home, still partial if all that consumes it allows.
+  int settle(Frame& frame, int value, int flow, const Origin& origin);
+  bool may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const;
+
+  // partition_loop.cpp
+  void run_loop(Frame& frame, const Node& node);
+  void walk_trip(Frame& frame, const Loop& record, int number, FlowLoop& loop);
+
+  /// Brings what the trip makes where its results are: the layouts of the stacks and sums.
+  std::vector<TensorLayout> end_trip(Frame& frame, const Node& node, const Loop& record,
+                                     FlowLoop& loop);
+  void add_results(Frame& frame, const Node& node, std::shared_ptr<FlowLoop> loop,
+                   const std::vector<TensorLayout>& layouts);
+  const Graph& graph_;
+  const HomeLayouts& homes_;
+  Chooser chooser_;
+  const std::set<const Op*>& kernels_;
+  FlowBuilder build_;
+  std::unordered_map<std::string, std::vector<int>> seen_;
+};
+
+}  // namespace tessera

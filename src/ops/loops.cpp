@@ -1,0 +1,251 @@
+#include "tessera/loops.h"
+
+#include "base/fail.h"
+#include "ir/loops.h"
+#include "ir/repeat.h"
+
+namespace tessera {
+
+namespace {
+
+TripResults results_of(const std::vector<Tensor>& made, size_t carries, size_t stacked) {
+  const auto first = made.begin();
+  const auto second = first + static_cast<std::ptrdiff_t>(carries);
+  const auto third = second + static_cast<std::ptrdiff_t>(stacked);
+  return {{first, second}, {second, third}, {third, made.end()}};
+}
+
+void require_carries(const std::vector<Tensor>& want, const std::vector<Tensor>& got,
+                     const char* what, Loc at) {
+  require(want.size() == got.size(), "[{}] a trip makes {} carries of {} ({})", what, got.size(),
+          want.size(), where(at));
+}
+
+/// Shapes and dtypes stay; sums have those of the first trip.
+void add_trip(TripResults& all, TripResults made, bool is_first, Loc at) {
+  for (size_t i = 0; i < made.carries.size(); ++i) {
+    require(made.carries[i].shape() == all.carries[i].shape() &&
+                made.carries[i].dtype() == all.carries[i].dtype(),
+            "[loop] carry {} is {} {} at the beginning of a trip and {} {} at its end; they must "
+            "agree ({})",
+            i, to_string(all.carries[i].dtype()), all.carries[i].shape().to_string(),
+            to_string(made.carries[i].dtype()), made.carries[i].shape().to_string(), where(at));
+  }
+  all.carries = std::move(made.carries);
+  for (size_t i = 0; i < made.sums.size(); ++i) {
+    if (is_first) {
+      all.sums.push_back(made.sums[i]);
+    } else {
+      PreferScope prefer(made.sums[i].graph(), made.sums[i]);
+      all.sums[i] = add(all.sums[i], made.sums[i], at);
+    }
+  }
+}
+
+/// The copies of a body in place of a loop.
+TripResults unrolled(Graph& g, const Dim& over, const std::vector<Tensor>& carries,
+                     const std::vector<Tensor>& sliced, const TripBody& body, Loc at) {
+  std::vector<std::vector<Tensor>> slices, stacked;
+  for (const Tensor& x : sliced) slices.push_back(unstack(x, over.name, at));
+  TripResults all{carries, {}, {}};
+  const int64_t instance = g.new_instance();
+  for (int64_t i = 0; i < over.size; ++i) {
+    const RepeatScope copy(g, {over.name, over.size, i, -1, false, instance});
+    Trip trip{all.carries, {}, constant(g, static_cast<double>(i), DType::int64, {}, at)};
+    for (const auto& of : slices) trip.slices.push_back(of[static_cast<size_t>(i)]);
+    TripResults made = body(trip);
+    require_carries(carries, made.carries, "loop", at);
+    stacked.resize(made.stacked.size());
+    for (size_t k = 0; k < stacked.size(); ++k) stacked[k].push_back(made.stacked[k]);
+    add_trip(all, std::move(made), i == 0, at);
+  }
+  for (const auto& list : stacked) all.stacked.push_back(stack(list, over.name, at));
+  return all;
+}
+
+}  // namespace
+
+TripResults scan(Graph& g, const Dim& over, const std::vector<Tensor>& carries,
+                 const std::vector<Tensor>& sliced, const TripBody& body,
+                 const LoopOptions& options, Loc at) {
+  require(!over.is_bounded, "[scan] dim '{}' is bounded; the number of trips is fixed ({})",
+          over.name, where(at));
+  for (const Tensor& x : sliced) {
+    require(x.shape().has(over.name) && x.dim(over.name) == over,
+            "[scan] '{}' {} has no dim {}={} to take slices of ({})", x.name(),
+            x.shape().to_string(), over.name, over.size, where(at));
+  }
+  if (options.unroll || g.is_eager()) return unrolled(g, over, carries, sliced, body, at);
+  const int64_t instance = g.new_instance();
+  LoopBuilder loop(g, over);
+  Trip trip;
+  for (const Tensor& x : carries) trip.carries.push_back(loop.carry(x, at));
+  for (const Tensor& x : sliced) trip.slices.push_back(loop.slice(x, at));
+  trip.index = loop.index(at);
+  TripResults made;
+  {
+    const RepeatScope repeat(g, {over.name, over.size, 0, loop.number(), false, instance});
+    made = body(trip);
+  }
+  require_carries(carries, made.carries, "scan", at);
+  return results_of(loop.finish(made.carries, made.stacked, made.sums, at), made.carries.size(),
+                    made.stacked.size());
+}
+
+Tensor repeat(const Dim& layers, Tensor x, const std::function<Tensor(Tensor)>& layer,
+              const LoopOptions& options, Loc at) {
+  const TripResults result = scan(
+      x.graph(), layers, {x}, {},
+      [&](const Trip& trip) { return TripResults{{layer(trip.carries[0])}}; }, options, at);
+  return result.carries[0];
+}
+
+namespace {
+
+/// The dim of the trips of a loop without one of its own, which loops in it do not have.
+Dim trips_of(const Graph& g, int64_t most) {
+  int depth = 0;
+  for (int loop = g.open_loop(); loop >= 0; loop = g.loops()[loop].parent) ++depth;
+  return {depth == 0 ? "_trip" : fmt::format("_trip{}", depth), most};
+}
+
+Tensor flag_of(const std::function<Tensor(const std::vector<Tensor>&)>& condition,
+               const std::vector<Tensor>& carries, Loc at) {
+  const Tensor flag = condition(carries);
+  require(flag.shape().rank() == 0 && flag.dtype() == DType::bool_,
+          "[while_loop] the condition is {} {}; it must be a bool scalar ({})",
+          to_string(flag.dtype()), flag.shape().to_string(), where(at));
+  return flag;
+}
+
+/// An eager graph knows the condition.
+TripResults eager_while(Graph& g,
+                        const std::function<Tensor(const std::vector<Tensor>&)>& condition,
+                        const TripBody& body, const std::vector<Tensor>& carries, int64_t most,
+                        Loc at) {
+  TripResults all{carries, {}, {}};
+  std::vector<std::vector<Tensor>> stacked;
+  int64_t i = 0;
+  for (; i < most && g.fetch(flag_of(condition, all.carries, at)).at(0) != 0; ++i) {
+    TripResults made =
+        body({all.carries, {}, constant(g, static_cast<double>(i), DType::int64, {}, at)});
+    require_carries(carries, made.carries, "while_loop", at);
+    stacked.resize(made.stacked.size());
+    for (size_t k = 0; k < stacked.size(); ++k) stacked[k].push_back(made.stacked[k]);
+    add_trip(all, std::move(made), i == 0, at);
+  }
+  for (auto& list : stacked) {
+    while (std::ssize(list) < most)
+      list.push_back(constant(g, 0, list[0].dtype(), list[0].shape(), at));
+    all.stacked.push_back(stack(list, trips_of(g, most).name, at));
+  }
+  return all;
+}
+
+}  // namespace
+
+TripResults while_loop(const std::function<Tensor(const std::vector<Tensor>&)>& condition,
+                       const TripBody& body, const std::vector<Tensor>& carries, int64_t most,
+                       Loc at) {
+  require(!carries.empty() && most >= 1,
+          "[while_loop] {} carries and at most {} trips; there is at least one of both ({})",
+          carries.size(), most, where(at));
+  Graph& g = carries[0].graph();
+  if (g.is_eager()) return eager_while(g, condition, body, carries, most, at);
+  const Tensor first = flag_of(condition, carries, at);
+  LoopBuilder loop(g, trips_of(g, most));
+  Trip trip;
+  for (const Tensor& x : carries) trip.carries.push_back(loop.carry(x, at));
+  const Tensor go = loop.carry(first, at);
+  loop.condition(go);
+  trip.index = loop.index(at);
+  TripResults made = body(trip);
+  require_carries(carries, made.carries, "while_loop", at);
+  std::vector<Tensor> next = made.carries;
+  next.push_back(flag_of(condition, made.carries, at));
+  TripResults result =
+      results_of(loop.finish(next, made.stacked, made.sums, at), next.size(), made.stacked.size());
+  result.carries.pop_back();
+  return result;
+}
+
+namespace {
+
+/// The results of `branch` if `flag` is true, else zeros: the sums over a loop of at most one trip.
+std::vector<Tensor> run_if(Tensor flag, const std::function<std::vector<Tensor>()>& branch,
+                           Loc at) {
+  Graph& g = flag.graph();
+  LoopBuilder loop(g, trips_of(g, 1));
+  const Tensor go = loop.carry(flag, at);
+  loop.condition(go);
+  std::vector<Tensor> made = branch();
+  for (Tensor& t : made) {  // bools are not summed
+    if (t.dtype() == DType::bool_) t = cast(t, DType::uint8, at);
+  }
+  std::vector<Tensor> results = loop.finish({go}, {}, made, at);
+  results.erase(results.begin());
+  return results;
+}
+
+}  // namespace
+
+std::vector<Tensor> cond(Tensor predicate, const std::function<std::vector<Tensor>()>& then,
+                         const std::function<std::vector<Tensor>()>& otherwise, Loc at) {
+  require(predicate.shape().rank() == 0 && predicate.dtype() == DType::bool_,
+          "[cond] the predicate is {} {}; it must be a bool scalar ({})",
+          to_string(predicate.dtype()), predicate.shape().to_string(), where(at));
+  Graph& g = predicate.graph();
+  if (g.is_eager()) return g.fetch(predicate).at(0) != 0 ? then() : otherwise();
+  std::vector<DType> dtypes;
+  auto recorded = [&](const std::function<std::vector<Tensor>()>& branch) {
+    return [&] {
+      std::vector<Tensor> made = branch();
+      dtypes.clear();
+      for (const Tensor& t : made) dtypes.push_back(t.dtype());
+      return made;
+    };
+  };
+  const std::vector<Tensor> a = run_if(predicate, recorded(then), at);
+  const std::vector<DType> first = dtypes;
+  const std::vector<Tensor> b = run_if(logical_not(predicate, at), recorded(otherwise), at);
+  require(a.size() == b.size(), "[cond] one branch makes {} tensors and the other {} ({})",
+          a.size(), b.size(), where(at));
+  std::vector<Tensor> results;
+  for (size_t i = 0; i < a.size(); ++i) {
+    require(a[i].shape() == b[i].shape() && first[i] == dtypes[i],
+            "[cond] result {} is {} {} in one branch and {} {} in the other; they must agree ({})",
+            i, to_string(first[i]), a[i].shape().to_string(), to_string(dtypes[i]),
+            b[i].shape().to_string(), where(at));
+    results.push_back(where(predicate, a[i], b[i], at));
+    if (first[i] == DType::bool_) results.back() = cast(results.back(), DType::bool_, at);
+  }
+  return results;
+}
+
+std::vector<Tensor> sum_over_parts(Graph& g, const std::string& dim, int64_t parts,
+                                   const std::function<std::vector<Tensor>()>& part,
+                                   const LoopOptions& options, Loc at) {
+  require(parts >= 1, "[sum_over_parts] {} parts of '{}'; there is at least one ({})", parts, dim,
+          where(at));
+  if (options.unroll || g.is_eager() || parts == 1) {
+    TripResults all;
+    for (int64_t m = 0; m < parts; ++m) {
+      const PartScope scope(g, {dim, parts, m});
+      TripResults made{{}, {}, part()};
+      require(m == 0 || made.sums.size() == all.sums.size(),
+              "[sum_over_parts] part {} makes {} tensors, part 0 {}; build all parts alike ({})", m,
+              made.sums.size(), all.sums.size(), where(at));
+      add_trip(all, std::move(made), m == 0, at);
+    }
+    return all.sums;
+  }
+  LoopBuilder loop(g, {"_" + dim, parts});
+  std::vector<Tensor> made;
+  {
+    const RepeatScope scope(g, {dim, parts, 0, loop.number(), true});
+    made = part();
+  }
+  return loop.finish({}, {}, made, at);
+}
+
+}  // namespace tessera
