@@ -28,12 +28,27 @@ InventorySection services_rows() {
             "tests/checkpoint_test.cpp"}}};
 }
 
+InventorySection loops_rows() {
+  return {"Loops and branches",
+          {{"WhileLoopOperation, while_loop",
+            "`while_loop`, with gradients; the most trips are given, as memory is planned",
+            "while_loop"},
+           {"while_loop(has_accumulators)",
+            "`TripResults::sums`: partial from trip to trip, combined once after the loop",
+            "while_loop"},
+           {"num_loop_vars", "left out: every carry is a buffer that a trip writes in place",
+            "tests/loops_test.cpp"},
+           {"scan over layers (asked for)", "`scan`, `repeat`; `GptOptions::scan`", "scan"},
+           {"cond (asked for)", "`cond`; one branch runs", "cond"}}};
+}
+
 InventorySection microbatches_rows() {
-  return {"Microbatches",
-          {{"interleaved examples, one reduction",
-            "`minimize_in_parts`, `PartScope`; random numbers are those of the whole batch; the "
-            "loss is the mean over the parts, not their sum",
-            "tests/parts_test.cpp"}}};
+  return {
+      "Microbatches",
+      {{"interleaved examples, one reduction",
+        "`minimize_in_parts`, `sum_over_parts`; random numbers are those of the whole batch; the "
+        "loss is the mean over the parts, not their sum",
+        "tests/parts_test.cpp"}}};
 }
 
 InventorySection variables_rows() {
@@ -199,8 +214,9 @@ InventorySection training_rows() {
 }  // namespace
 
 std::vector<InventorySection> layer_inventory() {
-  return {services_rows(),   microbatches_rows(), variables_rows(), meshes_rows(),  layers_rows(),
-          optimizers_rows(), attention_rows(),    experts_rows(),   training_rows()};
+  return {services_rows(), loops_rows(),   microbatches_rows(), variables_rows(),
+          meshes_rows(),   layers_rows(),  optimizers_rows(),   attention_rows(),
+          experts_rows(),  training_rows()};
 }
 
 }  // namespace tessera::test

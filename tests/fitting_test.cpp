@@ -1,0 +1,133 @@
+// Storage rules, parts of a batch, values made again and loops over layers change memory and
+// communication, and no loss.
+#include <cmath>
+#include <cstdlib>
+
+#include "catch.h"
+#include "gpt_run.h"
+#include "tessera/storage.h"
+
+namespace tessera::test {
+
+namespace {
+
+constexpr int64_t kBatch = 8;
+
+struct Fit {
+  bool scan = false;
+  int64_t parts = 1;
+  std::string recompute = {};
+  std::string mesh = "data:1", layout = {};
+  int stage = 0;  ///< of zero, over the axis "data"
+};
+
+struct Curve {
+  std::vector<double> losses;
+  int64_t stored = 0;  ///< bytes on a rank
+};
+
+Curve train(const Fit& fit, DType dtype, int steps) {
+  nn::GptOptions o;
+  o.layers = 2;
+  o.d_model = 16;
+  o.heads = 2;
+  o.ff = 32;
+  o.length = 8;
+  o.vocab = 32;
+  o.batch = kBatch / fit.parts;
+  o.dtype = dtype;
+  o.scan = fit.scan;
+  o.dropout = 0.1;
+  Graph g;
+  MinimizeOptions options;
+  options.clip = 1;
+  if (!fit.recompute.empty()) options.gradient.recompute = {fit.recompute};
+  const DType stored = dtype == DType::float64 ? dtype : DType::float32;
+  const Minimized step = minimize_in_parts(
+      g, "batch", fit.parts, [&] { return cast(nn::gpt(g, o).loss, stored); },
+      constant(g, 0.01, stored), adam(), options);
+  const Mesh mesh = Mesh::parse(fit.mesh);
+  std::string layout = fit.layout;
+  if (fit.stage > 0)
+    layout += ";" + storage_rules(g, mesh, Layout::parse(layout), fit.stage, "data");
+  Cluster ranks = Cluster::threads(mesh.size());
+  Session session(g, ranks, {mesh, Layout::parse(layout), {{"train", {step.loss}, true}}});
+  Curve curve;
+  curve.stored = session.persistent_bytes();
+  for (int s = 0; s < steps; ++s) {
+    for (const char* input : {"inputs", "targets"}) {
+      Array tokens(DType::int32, {"batch", "length"}, {kBatch, o.length});
+      for (int64_t i = 0; i < tokens.elements(); ++i)
+        tokens.data<int32_t>()[i] =
+            static_cast<int32_t>((i * i + s * 5 + (input[0] == 't' ? 3 : 0)) % 31);
+      session.feed(input, tokens);
+    }
+    session.run("train");
+    curve.losses.push_back(session.fetch_scalar(step.loss.name()));
+  }
+  return curve;
+}
+
+std::vector<Fit> fits() {
+  const std::pair<const char*, const char*> places[] = {
+      {"data:2", "batch:data"},
+      {"data:2;model:2", "batch:data;heads,ff,vocab:model"},
+      {"pod:2;data:2", "batch:pod+data"},  // whole in each pod: HSDP
+      {"pod:2;data:2;model:2", "batch:pod+data;heads,ff:model"}};
+  std::vector<Fit> all;
+  for (const auto& [mesh, layout] : places) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (const bool scan : {false, true}) {
+        for (const int64_t parts : {1, 2}) {
+          for (const char* recompute : {"", "block"})
+            all.push_back({scan, parts, recompute, mesh, layout, stage});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+void check_curves(DType dtype, int steps, size_t every, double tolerance) {
+  const Curve plain[] = {train({}, dtype, steps), train({.scan = true}, dtype, steps)};
+  REQUIRE(std::abs(plain[0].losses.back() - plain[0].losses.front()) > 0.01);  // it moves
+  const std::vector<Fit> all = fits();
+  for (size_t i = 0; i < all.size(); i += every) {
+    const Fit& fit = all[i];
+    INFO(fit.mesh << " " << fit.layout << " zero " << fit.stage << " parts " << fit.parts
+                  << " scan " << fit.scan << " recompute '" << fit.recompute << "'");
+    const Curve curve = train(fit, dtype, steps);
+    for (size_t s = 0; s < curve.losses.size(); ++s)
+      REQUIRE(curve.losses[s] == Approx(plain[fit.scan].losses[s]).epsilon(tolerance));
+  }
+}
+
+bool is_long() { return std::getenv("TESSERA_LONG") != nullptr; }
+
+}  // namespace
+
+TEST_CASE("storage, parts, recompute and loops change no loss", "[fitting]") {
+  check_curves(DType::float64, 3, 5, 1e-10);
+}
+
+TEST_CASE("the whole matrix of storage, parts, recompute and loops", "[fitting][slow]") {
+  check_curves(DType::float64, is_long() ? 50 : 4, is_long() ? 1 : 3, 1e-10);
+  check_curves(DType::float32, is_long() ? 50 : 4, is_long() ? 1 : 7, 1e-5);
+  check_curves(DType::bfloat16, is_long() ? 50 : 4, is_long() ? 1 : 11, 2e-2);
+}
+
+TEST_CASE("what is stored on a rank falls with the ranks it is split over", "[fitting]") {
+  for (const bool scan : {false, true}) {
+    Fit fit{.scan = scan, .mesh = "data:4", .layout = "batch:data"};
+    int64_t bytes[4];
+    for (fit.stage = 0; fit.stage <= 3; ++fit.stage)
+      bytes[fit.stage] = train(fit, DType::float32, 1).stored;
+    // Parameters and two moments of each; tokens and a few numbers beside them. Each tensor is
+    // aligned to 64 bytes.
+    CHECK(bytes[1] < bytes[0] * 1 / 3 + bytes[0] * 2 / 3 / 4 + bytes[0] / 10);
+    CHECK(bytes[2] == bytes[1]);  // gradients are not stored
+    CHECK(bytes[3] < bytes[0] / 4 + bytes[0] / 10);
+  }
+}
+
+}  // namespace tessera::test
