@@ -80,25 +80,31 @@ void compare(int64_t mib, const std::string& directory, const std::string& mesh_
   const Mesh mesh = Mesh::parse(mesh_text);
   Cluster cluster = Cluster::threads(mesh.size());
   Session session(g, cluster, {mesh, Layout::parse(layout), {{"run", {loss}, false}}});
-  std::vector<double> save, load, write, read;
+  std::vector<double> save, load, write, read, copy;
   std::vector<char> bytes(static_cast<size_t>(mib) << 20);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 13);
   const std::string plain = directory + "/plain";
   Checkpoints checkpoints(cluster, directory, 1);
   for (int turn = 0; turn < 5; ++turn) {
     std::string path;
-    save.push_back(seconds([&] { path = checkpoints.save(session, turn).path; }));
-    if (turn == 0) read_plain(path, bytes);
+    save.push_back(seconds([&] {
+      copy.push_back(seconds([&] { checkpoints.start(session, turn); }));
+      path = checkpoints.finish()->path;
+    }));
     write.push_back(seconds([&] { write_plain(plain, bytes); }));
-    drop_from_cache(path);
+    for (const auto& file : std::filesystem::directory_iterator(path)) drop_from_cache(file.path());
     load.push_back(seconds([&] { load_checkpoint(session, path); }));
     drop_from_cache(plain);
     read.push_back(seconds([&] { read_plain(plain, bytes); }));
   }
   const double mb = static_cast<double>(bytes.size()) / 1e6;
   fmt::print(
-      "{} on {} ({} MiB): save {:.0f} MB/s, {:.2f} of a plain file; load {:.0f} MB/s, {:.2f}\n",
+      "{} on {} ({} MiB): save {:.0f} MB/s, {:.2f} of a plain file, of which a step waits for "
+      "{:.0f} "
+      "ms; load {:.0f} MB/s, {:.2f}\n",
       layout.empty() ? "whole" : layout, mesh_text, mib, mb / median(save),
-      median(write) / median(save), mb / median(load), median(read) / median(load));
+      median(write) / median(save), 1e3 * median(copy), mb / median(load),
+      median(read) / median(load));
 }
 
 }  // namespace

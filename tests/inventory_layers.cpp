@@ -24,7 +24,7 @@ InventorySection services_rows() {
             "`Graph::parameters`, `Graph::stored`, `Graph::find`, `Graph::to_string`",
             "tests/errors_ops_test.cpp"},
            {"Lowering, export, counters", "`Session`, `explain`", "tests/collectives_test.cpp"},
-           {"checkpoint hooks", "`Checkpoints`; one tensor at a time is whole",
+           {"checkpoint hooks", "`Checkpoints`; each rank writes its own parts",
             "tests/checkpoint_test.cpp"}}};
 }
 
@@ -52,17 +52,17 @@ InventorySection microbatches_rows() {
 }
 
 InventorySection variables_rows() {
-  return {
-      "Variables and checkpoints",
-      {{"VariableDType, get_variable",
-        "`Graph::parameter`; parameters are float32 and are read in the activations' dtype",
-        "tests/session_test.cpp"},
-       {"Assign, assign_add, assign_sub", "`Graph::update`", "tests/fuse_test.cpp"},
-       {"StackedVariable, ReadVariable", "left out: as for rewrite_stack_variables",
-        "tests/schedule_test.cpp"},
-       {"checkpoints of whole tensors",
-        "`Checkpoints`, `read_tensor`; one tensor at a time is whole", "tests/checkpoint_test.cpp"},
-       {"flexible restore", "`read_tensor`", "tests/checkpoint_test.cpp"}}};
+  return {"Variables and checkpoints",
+          {{"VariableDType, get_variable",
+            "`Graph::parameter`; parameters are float32 and are read in the activations' dtype",
+            "tests/session_test.cpp"},
+           {"Assign, assign_add, assign_sub", "`Graph::update`", "tests/fuse_test.cpp"},
+           {"StackedVariable, ReadVariable", "left out: as for rewrite_stack_variables",
+            "tests/schedule_test.cpp"},
+           {"checkpoints of whole tensors",
+            "`Checkpoints`, `read_tensor`; a checkpoint has parts of any layout",
+            "tests/checkpoint_test.cpp"},
+           {"flexible restore", "`read_tensor`", "tests/checkpoint_test.cpp"}}};
 }
 
 InventorySection meshes_rows() {

@@ -297,8 +297,8 @@ TEST_CASE("files that are not checkpoints are refused") {
   CHECK(refused("format_version", "-") ==
         "io [checkpoint] 'DIR/c' is no checkpoint: its metadata 'format_version' is missing");
   CHECK(refused("format_version", "2") ==
-        "io [checkpoint] 'DIR/c' has the format version 2, but this build reads 1; use the version "
-        "of Tessera that wrote it");
+        "io [checkpoint] 'DIR/c' has the format version 2, but this build reads 1 and directories "
+        "of version 2; use the version of Tessera that wrote it");
   CHECK(refused("step", "x1") ==
         "io [checkpoint] 'DIR/c' is no checkpoint: its metadata 'step' is 'x1'");
   CHECK(refused("dims", "[") ==

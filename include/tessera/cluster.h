@@ -45,8 +45,14 @@ class Cluster {
   /// Runs `work` on every local rank at once, each with its communicator, and waits. If some fail,
   /// all peers are told, and the failure that came first is thrown.
   void run(const std::function<void(int local_rank, Communicator& world)>& work);
+  /// Tells all other processes that this one fails: what they wait for throws `message`. Never
+  /// waits.
+  void fail(const std::string& message);
   /// The host of each rank. Collective.
   std::vector<std::string> hosts();
+  /// The numbers of all ranks, rank by rank: `mine` are those of the local ranks, equally many of
+  /// each. Cheap from the second call with as many on. Collective.
+  std::vector<double> gather(const std::vector<double>& mine);
   /// The first text, in order of rank, that is not empty; "" if all are. One text a process.
   /// Collective.
   std::string first_text(const std::string& mine);

@@ -28,4 +28,11 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
+/// This process stops because another one failed: that one's message is in this one, and a program
+/// need not print both.
+class PeerFailure : public Error {
+ public:
+  using Error::Error;
+};
+
 }  // namespace tessera

@@ -33,6 +33,11 @@ struct Difference {
 /// Dims and sizes agree. If `relative` is above the tolerance there is such an element.
 Difference difference(const Array& a, const Array& b, double tolerance);
 
+/// Compares the parameters and state of ranks that hold the same part: "" if they are equal to the
+/// bit, else the first tensor that differs, and the ranks. By checksums of 32 bits. Collective; the
+/// same text in every process.
+std::string replica_difference(Session& session);
+
 /// Writes tensors that fetch() knows to one safetensors file, whole, under their logical names, in
 /// this order; it replaces a file of that name at once or not at all. Its metadata are `metadata`
 /// and

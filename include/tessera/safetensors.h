@@ -48,6 +48,11 @@ class SafetensorsReader {
   /// Throws a usage error for a range outside of the tensor, an io error if the file cannot be
   /// read.
   void read(const TensorInfo& tensor, int64_t offset, int64_t bytes, void* to) const;
+  /// Where the elements begin in the file.
+  int64_t data_begin() const;
+  /// Copies bytes [position, position + bytes) of the file. Throws an io error if it cannot be
+  /// read.
+  void read_file(int64_t position, int64_t bytes, void* to) const;
   /// A whole tensor; its dims are called dim0, dim1, ... The format keeps no names.
   Array read(const std::string& name) const;
 

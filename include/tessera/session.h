@@ -41,15 +41,18 @@ struct CompileOptions {
   /// with "cuda:share" for processes that share a card; "auto": cuda if every rank has a card. The
   /// same for all ranks. Throws unsupported, with the reason, where there is no card.
   std::string device = "cpu";
+  /// Where a guard is not finite run() returns instead of throwing: see Session::skipped().
+  bool skip_non_finite = false;
 };
 
 /// Where a run's time goes: one step of a function, on the first local rank.
 struct StepTime {
   std::string function, name, source, kernel;
   int64_t runs = 0;
-  double seconds = 0;  ///< of all runs; of a collective: what its start and its wait took
-  int64_t flops = 0;   ///< of one run
-  int64_t bytes = 0;   ///< of one run: read and written by a kernel, sent by a collective
+  double seconds = 0;   ///< of all runs; of a collective: what its start and its wait took
+  int64_t flops = 0;    ///< of one run
+  int64_t bytes = 0;    ///< of one run: read and written by a kernel, sent by a collective
+  int64_t results = 0;  ///< bytes of what it makes
 };
 
 /// One rank's part of a named tensor. Element (i0, i1, ...) of the slice, with i_d < valid[d], is
@@ -94,6 +97,11 @@ class Session {
 
   /// Runs a function. Collective.
   void run(const std::string& function);
+  /// With CompileOptions::skip_non_finite: "", or, if the last run stored nothing, the first node
+  /// of all ranks with a non-finite result; the same in every process. Local.
+  const std::string& skipped() const;
+  /// Seconds of the last run that each local rank waited for its peers. Local.
+  std::vector<double> waited() const;
   /// An output of the last run, or a parameter or state, whole in every process. Collective.
   Array fetch(const std::string& name);
   /// fetch() of a tensor of one element.
@@ -114,6 +122,10 @@ class Session {
   std::vector<std::string> stored_names() const;
   /// Overwrites a parameter or state with a whole value, equal in every process. Local.
   void assign(const std::string& stored, const Array& whole);
+  /// The same slice by slice: `fill` is called for each local rank. Padding is zeroed. Local.
+  void assign_slices(const std::string& stored, const std::function<void(const Slice&)>& fill);
+  /// Dtype, dims and sizes of what fetch() would return, without its elements. Local.
+  Array shape_of(const std::string& name) const;
 
   /// Bytes per rank: planned before the first run, and exactly what is allocated.
   int64_t persistent_bytes() const;

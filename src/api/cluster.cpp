@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -26,6 +27,13 @@ struct Cluster::State {
   int running = 0;
   bool stop = false;
   std::exception_ptr first_error;
+  bool has_cause = false;
+  /// gather() of so many numbers a rank, which is prepared once. Of one local rank.
+  struct Gather {
+    std::vector<double> mine, all;
+    std::unique_ptr<Operation> operation;
+  };
+  std::map<size_t, Gather> gathers;
 
   ~State() {
     {
@@ -39,13 +47,21 @@ struct Cluster::State {
   void guarded(int rank) {
     try {
       (*work)(rank, *worlds[rank]);
+    } catch (const PeerFailure& e) {
+      keep_error(false);
+      worlds[rank]->fail(e.what());
     } catch (const std::exception& e) {
-      {
-        std::lock_guard lock(mutex);
-        if (!first_error) first_error = std::current_exception();
-      }
+      keep_error(true);
       worlds[rank]->fail(e.what());
     }
+  }
+
+  /// Of several errors a cause rather than what follows from it, and the first of these.
+  void keep_error(bool is_cause) {
+    std::lock_guard lock(mutex);
+    if (first_error && (has_cause || !is_cause)) return;
+    first_error = std::current_exception();
+    has_cause = is_cause;
   }
 
   void serve(int rank) {
@@ -131,6 +147,7 @@ void Cluster::set_timeout(double seconds) {
 void Cluster::run(const std::function<void(int, Communicator&)>& work) {
   State& s = *state_;
   s.first_error = nullptr;
+  s.has_cause = false;
   s.work = &work;
   if (s.pool.empty()) {
     s.guarded(0);
@@ -143,6 +160,8 @@ void Cluster::run(const std::function<void(int, Communicator&)>& work) {
   }
   if (s.first_error) std::rethrow_exception(s.first_error);
 }
+
+void Cluster::fail(const std::string& message) { state_->worlds[0]->fail(message); }
 
 std::vector<std::string> Cluster::hosts() {
   constexpr int64_t kLength = 256;
@@ -162,6 +181,29 @@ std::vector<std::string> Cluster::hosts() {
   std::vector<std::string> names;
   for (int r = 0; r < size(); ++r) names.emplace_back(all.data() + r * kLength);
   return names;
+}
+
+std::vector<double> Cluster::gather(const std::vector<double>& mine) {
+  if (local_ranks() == size()) return mine;
+  State::Gather& g = state_->gathers[mine.size()];
+  run([&](int, Communicator& world) {
+    if (!g.operation) {
+      g.mine.resize(mine.size());
+      g.all.resize(mine.size() * static_cast<size_t>(world.size()));
+      Collective gather;
+      gather.kind = CollectiveKind::all_gather;
+      gather.dtype = DType::float64;
+      gather.in = g.mine.data();
+      gather.out = g.all.data();
+      gather.inner = std::ssize(mine);
+      gather.site.text = "numbers of all ranks";
+      g.operation = world.prepare(gather);
+    }
+    std::copy(mine.begin(), mine.end(), g.mine.begin());
+    g.operation->start();
+    g.operation->wait();
+  });
+  return g.all;
 }
 
 // All ranks gather the lengths of their texts; the first with one broadcasts it.

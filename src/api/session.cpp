@@ -1,159 +1,13 @@
 #include "tessera/session.h"
 
-#include <algorithm>
-
 #include "api/devices.h"
 #include "api/kernel_info.h"
-#include "api/observe.h"
 #include "api/recorder.h"
-#include "api/slices.h"
-#include "base/fail.h"
-#include "ir/source_ops.h"
+#include "api/session_state.h"
 #include "kernels/kernel.h"
 #include "lower/lower.h"
-#include "plan/cost.h"
-#include "runtime/executor.h"
-#include "tessera/inspect.h"
 
 namespace tessera {
-
-struct Session::State {
-  Cluster& cluster;
-  Program program;
-  std::vector<int64_t> scalars;
-  std::vector<int64_t> bounds;  ///< of the scalars that are sizes; 0 for others
-  std::vector<std::unique_ptr<Executor>> executors;  // one per local rank
-  std::vector<Probe> prints, checks;
-  std::function<void(const std::string&)> print;
-  // What a step needs is made once, for a step allocates nothing.
-  std::vector<int> inputs;                 ///< ports of all functions
-  std::vector<std::vector<int>> readable;  ///< per function: the ports that fetch() reads after it
-  std::vector<std::vector<int>> guards;    ///< per function: ports
-  std::vector<std::vector<Slice>> slices;  ///< per port, of the local ranks; empty until asked for
-  /// Per port and local rank: what the host sees of a card's memory.
-  std::vector<std::vector<std::vector<std::byte>>> mirrors;
-  int last_function = -1;
-  bool poisoned = false;
-
-  explicit State(Cluster& c) : cluster(c) {}
-
-  void index_ports(const std::vector<std::string>& guard_names) {
-    for (const Function& f : program.functions)
-      inputs.insert(inputs.end(), f.inputs.begin(), f.inputs.end());
-    for (const Function& f : program.functions) {
-      std::vector<int>& all = readable.emplace_back(f.outputs);
-      all.insert(all.end(), program.stored.begin(), program.stored.end());
-      all.insert(all.end(), inputs.begin(), inputs.end());
-      std::vector<int>& guarded = guards.emplace_back();
-      for (int port : f.outputs) {
-        const std::string& name = program.ports[port].name;
-        if (std::find(guard_names.begin(), guard_names.end(), name) != guard_names.end())
-          guarded.push_back(port);
-      }
-    }
-    slices.resize(program.ports.size());
-    mirrors.resize(program.ports.size());
-  }
-
-  static int64_t bytes_of(const Port& port) {
-    return port.view.elements() * size_of(port.view.dtype);
-  }
-  bool on_host() const { return executors[0]->device().is_host(); }
-  /// Memory of the host for each slice of a port.
-  void make_mirrors(int port, std::vector<Slice>& all) {
-    mirrors[port].resize(executors.size());
-    for (size_t r = 0; r < all.size(); ++r) {
-      mirrors[port][r].resize(static_cast<size_t>(bytes_of(program.ports[port])));
-      all[r].data = mirrors[port][r].data();
-    }
-  }
-  /// The slices with what the devices have now; and the other way round.
-  const std::vector<Slice>& read_slices(int port) {
-    const std::vector<Slice>& all = slices_of(port);
-    const Port& p = program.ports[port];
-    for (size_t r = 0; r < all.size() && !on_host(); ++r)
-      executors[r]->device().read(all[r].data, executors[r]->data(p), bytes_of(p));
-    return all;
-  }
-  void write_slices(int port) {
-    const std::vector<Slice>& all = slices_of(port);
-    const Port& p = program.ports[port];
-    for (size_t r = 0; r < all.size() && !on_host(); ++r)
-      executors[r]->device().write(executors[r]->data(p), all[r].data, bytes_of(p));
-  }
-
-  int port(const std::string& name, const std::vector<int>& among, const char* what) const {
-    for (int p : among) {
-      if (program.ports[p].name == name) return p;
-    }
-    std::vector<std::string> names;
-    for (int p : among) names.push_back(program.ports[p].name);
-    fail(ErrorKind::usage, "the program has no {} '{}'{}", what, name, suggestion(name, names));
-  }
-  int input(const std::string& name) const { return port(name, inputs, "input"); }
-  int readable_port(const std::string& name) const {
-    if (last_function >= 0) {
-      return port(name, readable[last_function],
-                  "output of the last run, parameter, state or input");
-    }
-    std::vector<int> all = program.stored;
-    all.insert(all.end(), inputs.begin(), inputs.end());
-    return port(name, all, "parameter, state or input");
-  }
-  const std::vector<Slice>& slices_of(int port) {
-    std::vector<Slice>& all = slices[port];
-    if (all.empty()) {
-      for (auto& executor : executors)
-        all.push_back(slice_of(program, program.ports[port], *executor, scalars));
-      if (!on_host()) make_mirrors(port, all);
-    }
-    return all;
-  }
-  /// The part of a port that has all of it, if this process has one.
-  const Slice* whole_slice(int port) {
-    const std::vector<Slice>& all = read_slices(port);
-    const auto& axes = program.ports[port].axes;
-    if (std::all_of(axes.begin(), axes.end(), [](const auto& a) { return a.empty(); }))
-      return &all[0];
-    return nullptr;
-  }
-
-  /// The check_finite() nodes of a function: their scalars are equal on all ranks.
-  void require_finite(int f, Executor& executor) const {
-    for (const Probe& p : checks) {
-      if (p.function != program.functions[f].name) continue;
-      const Port& port = program.ports[readable_port(p.index)];
-      double first = 0;
-      executor.device().read(&first, executor.data(port), sizeof(first));
-      if (first >= kAllFinite) continue;
-      std::vector<int64_t> sizes;
-      for (const Dim& d : p.shape) sizes.push_back(d.size);
-      fail(ErrorKind::usage,
-           "[{}] {}: element {} of '{}' is the first that is not finite (step counter {}, {}); "
-           "nothing was stored",
-           p.node, p.label.empty() ? "check_finite" : p.label,
-           index_text(p.shape.names(), sizes, static_cast<int64_t>(first)), p.tensor, scalars[0],
-           p.source);
-    }
-  }
-
-  void run_function(int f) {
-    require(!poisoned,
-            "this session failed before and cannot run again; make a new one and load the last "
-            "checkpoint");
-    last_function = f;
-    try {
-      cluster.run([this](int rank, Communicator&) {
-        Executor& executor = *executors[rank];
-        executors[rank]->run(last_function, guards[last_function],
-                             [this, &executor] { require_finite(last_function, executor); });
-      });
-    } catch (...) {
-      poisoned = true;
-      throw;
-    }
-  }
-};
 
 namespace {
 
@@ -214,11 +68,11 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   cluster.run([&](int rank, Communicator& world) {
     require_agreement(s.program, world);
     auto mine = make_device(device, cluster.local_ranks() == cluster.size(), world);
-    s.executors[rank] =
-        std::make_unique<Executor>(s.program, world.split(0, world.rank()), s.scalars.data(),
-                                   ExecutorOptions{threads, kLeastPartNs, options.profile,
-                                                   recorder_of(options.trace, world.rank())},
-                                   std::move(mine));
+    s.executors[rank] = std::make_unique<Executor>(
+        s.program, world.split(0, world.rank()), s.scalars.data(),
+        ExecutorOptions{threads, kLeastPartNs, options.profile, options.skip_non_finite,
+                        recorder_of(options.trace, world.rank())},
+        std::move(mine));
   });
   if (!s.program.stored.empty()) s.run_function(s.program.function("init"));
 }
@@ -226,14 +80,16 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
 Session::~Session() = default;
 
 void Session::feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill) {
-  const int p = state_->input(input);
-  const Port& port = state_->program.ports[p];
-  for (const Slice& slice : state_->slices_of(p)) {
-    std::memset(slice.data, 0,
-                static_cast<size_t>(port.view.elements() * size_of(port.view.dtype)));
-    fill(slice);
-  }
-  state_->write_slices(p);
+  state_->fill(state_->input(input), fill);
+}
+
+void Session::assign_slices(const std::string& stored,
+                            const std::function<void(const Slice&)>& fill) {
+  state_->fill(state_->port(stored, state_->program.stored, "parameter or state"), fill);
+}
+
+Array Session::shape_of(const std::string& name) const {
+  return shape_for(state_->program.ports[state_->readable_port(name)], state_->scalars);
 }
 
 void Session::feed(const std::string& input, const Array& whole) {
@@ -330,20 +186,6 @@ void Session::copy_from(Session& other, const std::string& stored) {
 
 std::string Session::device() const { return state_->executors[0]->device().name(); }
 
-std::vector<std::string> Session::find(const std::string& function, const std::string& glob) const {
-  const Program& program = state_->program;
-  const Function& f = program.functions[program.function(function)];
-  std::vector<std::string> names;
-  for (const std::vector<int>& ports : {f.outputs, f.inputs, program.stored}) {
-    for (int p : ports) {
-      const std::string& name = program.ports[p].name;
-      const bool seen = std::find(names.begin(), names.end(), name) != names.end();
-      if (!seen && glob_match(glob, name)) names.push_back(name);
-    }
-  }
-  return names;
-}
-
 std::vector<std::string> Session::stored_names() const {
   std::vector<std::string> names;
   for (int p : state_->program.stored) names.push_back(state_->program.ports[p].name);
@@ -357,35 +199,6 @@ void Session::assign(const std::string& stored, const Array& whole) {
   state_->write_slices(p);
 }
 
-int64_t Session::persistent_bytes() const { return state_->program.persistent_bytes; }
-int64_t Session::transient_bytes() const { return state_->program.transient_bytes; }
-std::string Session::program_text() const { return to_string(state_->program); }
-uint64_t Session::program_hash() const { return hash(state_->program); }
-std::vector<StepTime> Session::profile() const {
-  std::vector<StepTime> rows;
-  const Program& program = state_->program;
-  for (size_t f = 0; f < program.functions.size(); ++f) {
-    const Function& function = program.functions[f];
-    for (size_t i = 0; i < function.steps.size(); ++i) {
-      const Step& step = function.steps[i];
-      const auto [seconds, runs] =
-          state_->executors.at(0)->time_of(static_cast<int>(f), static_cast<int>(i));
-      if (runs == 0) continue;
-      rows.push_back({function.name, step.origin.name, step.origin.source,
-                      step.kind == StepKind::wait ? "wait" : step.kernel, runs, seconds, step.flops,
-                      step.kind == StepKind::compute ? bytes_touched(step) : step.bytes});
-    }
-  }
-  return rows;
-}
-
 Cluster& Session::cluster() { return state_->cluster; }
-
-int64_t Session::flops(const std::string& function) const {
-  int64_t total = 0;
-  for (const Step& step : state_->program.functions[state_->program.function(function)].steps)
-    total += step.flops;
-  return total;
-}
 
 }  // namespace tessera

@@ -110,10 +110,18 @@ Slice slice_of(const Program& program, const Port& port, const Executor& executo
   return slice;
 }
 
+Array shape_for(const Port& port, const std::vector<int64_t>& scalars) {
+  Array shape;
+  shape.dtype = port.view.dtype;
+  shape.dims = port.dims;
+  for (size_t d = 0; d < port.sizes.size(); ++d)
+    shape.sizes.push_back(actual_size(port, d, scalars));
+  return shape;
+}
+
 Array array_for(const Port& port, const std::vector<int64_t>& scalars) {
-  std::vector<int64_t> sizes;
-  for (size_t d = 0; d < port.sizes.size(); ++d) sizes.push_back(actual_size(port, d, scalars));
-  return Array(port.view.dtype, port.dims, std::move(sizes));
+  Array shape = shape_for(port, scalars);
+  return Array(shape.dtype, std::move(shape.dims), std::move(shape.sizes));
 }
 
 void require_matches(const Port& port, const std::vector<int64_t>& scalars, DType dtype,

@@ -11,6 +11,8 @@ Slice slice_of(const Program& program, const Port& port, const Executor& executo
                const std::vector<int64_t>& scalars);
 /// An empty whole tensor for a port, with the actual sizes of bounded dims.
 Array array_for(const Port& port, const std::vector<int64_t>& scalars);
+/// The same without elements.
+Array shape_for(const Port& port, const std::vector<int64_t>& scalars);
 /// Element i of an array of `dtype` as a double.
 double number_at(const void* data, DType dtype, int64_t i);
 /// Throws a usage error unless `whole` has the dtype and sizes of the port.

@@ -1,181 +1,196 @@
-// A checkpoint is written by the root process while all processes fetch tensor after tensor. A
-// failure of the root must neither leave the others waiting in a collective nor be seen by it
-// alone: it goes on fetching, and all agree on the failure at the end.
+// A save is one agreement, in which the root process tells the name of a new directory, and then
+// work of each process alone: copies into chunks of memory, which a thread writes to the files of
+// its ranks. The root's thread looks for the files of all ranks, reads their headers and writes the
+// manifest. Whether all went well is agreed on later, at the next save or at the end.
 #include "tessera/checkpoint.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
 #include "io/agree.h"
+#include "io/background.h"
 #include "io/checkpoint_files.h"
-#include "tessera/safetensors.h"
+#include "io/shard.h"
 
 namespace tessera {
 
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-/// What the Session stores: each tensor without its elements. Collective.
-std::vector<Array> stored_tensors(Session& session) {
-  std::vector<Array> tensors;
+std::string to_text(const std::vector<Checkpoint>& all) {
+  Json list = Json::array();
+  for (const Checkpoint& c : all)
+    list.push_back(
+        {{"path", c.path}, {"step", c.step}, {"metadata", c.metadata}, {"warning", c.warning}});
+  return list.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<Checkpoint> from_text(const std::string& text) {
+  std::vector<Checkpoint> all;
+  for (const Json& c : Json::parse(text))
+    all.push_back({c["path"], c["step"], c["metadata"], c["warning"]});
+  return all;
+}
+
+/// What a local rank writes: its pieces, by name, and the slices that they are.
+struct RankPart {
+  int rank = 0;
+  std::vector<ShardPiece> pieces;
+  std::vector<Slice> slices;
+};
+
+int64_t bytes_of(const Slice& slice) {
+  int64_t bytes = size_of(slice.dtype);
+  for (int64_t v : slice.valid) bytes *= v;
+  return bytes;
+}
+
+std::vector<RankPart> parts_of(Session& session) {
+  std::vector<RankPart> parts;
   for (const std::string& name : session.stored_names()) {
-    Array tensor = session.fetch(name);
-    tensor.bytes = {};
-    tensors.push_back(std::move(tensor));
-  }
-  return tensors;
-}
-
-std::string describe(DType dtype, const std::vector<std::string>& dims,
-                     const std::vector<int64_t>& sizes) {
-  std::string text = to_string(dtype);
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    text +=
-        fmt::format("{}{}{}", d == 0 ? " [" : ", ", d < dims.size() ? dims[d] + "=" : "", sizes[d]);
-  }
-  return sizes.empty() ? text + " scalar" : text + "]";
-}
-
-std::string shortened(const std::vector<std::string>& items) {
-  const size_t shown = std::min<size_t>(items.size(), 8);
-  return fmt::format(
-      "{}{}", fmt::join(items.begin(), items.begin() + static_cast<long>(shown), ", "),
-      shown < items.size() ? fmt::format(", and {} more", items.size() - shown) : "");
-}
-
-/// Throws a usage error unless file and model have the same tensors.
-void require_same_model(const SafetensorsReader& file, const std::vector<std::string>& names,
-                        const std::vector<Array>& tensors) {
-  const Json dims = checkpoint_dims(file);
-  std::vector<std::string> missing, extra, different;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const TensorInfo* info = file.find(names[i]);
-    if (!info) {
-      missing.push_back(names[i]);
-      continue;
-    }
-    const std::vector<std::string> file_dims = dims_of(dims, *info);
-    const Array& model = tensors[i];
-    if (info->dtype != model.dtype || info->sizes != model.sizes || file_dims != model.dims) {
-      different.push_back(fmt::format("{} ({} in the file, {} in the model)", names[i],
-                                      describe(info->dtype, file_dims, info->sizes),
-                                      describe(model.dtype, model.dims, model.sizes)));
+    const Array shape = session.shape_of(name);
+    const std::vector<Slice> slices = session.slices(name);
+    parts.resize(slices.size());
+    for (size_t r = 0; r < slices.size(); ++r) {
+      parts[r].rank = slices[r].rank;
+      if (!slices[r].is_owner || bytes_of(slices[r]) == 0) continue;
+      parts[r].pieces.push_back({name, shape, {0, slices[r].offset, slices[r].valid}});
+      parts[r].slices.push_back(slices[r]);
     }
   }
-  for (const TensorInfo& t : file.tensors()) {
-    if (std::find(names.begin(), names.end(), t.name) == names.end()) extra.push_back(t.name);
+  return parts;
+}
+
+/// Calls take(data, bytes) for the runs of a slice, in row-major order.
+template <class Take>
+void each_run(const Slice& slice, Take take) {
+  const int64_t item = size_of(slice.dtype);
+  size_t inner = slice.valid.size();
+  int64_t run = 1;
+  while (inner > 0 && (slice.strides[inner - 1] == run || slice.valid[inner - 1] == 1))
+    run *= slice.valid[--inner];
+  std::vector<int64_t> index(inner, 0);
+  for (;;) {
+    int64_t at = 0;
+    for (size_t d = 0; d < inner; ++d) at += index[d] * slice.strides[d];
+    take(static_cast<const std::byte*>(slice.data) + at * item, run * item);
+    size_t d = inner;
+    while (d > 0 && ++index[d - 1] == slice.valid[d - 1]) index[--d] = 0;
+    if (d == 0) return;
   }
-  if (missing.empty() && extra.empty() && different.empty()) return;
-  std::string text;
-  if (!missing.empty()) text += "; the file lacks " + shortened(missing);
-  if (!extra.empty()) text += "; the model lacks " + shortened(extra);
-  if (!different.empty()) text += "; different: " + shortened(different);
-  fail(ErrorKind::usage,
-       "[checkpoint] '{}' is a checkpoint of another model{}; use the configuration that it was "
-       "saved "
-       "with",
-       file.path(), text);
 }
 
-std::string to_text(const Checkpoint& c) {
-  return Json{{"path", c.path}, {"step", c.step}, {"metadata", c.metadata}, {"warning", c.warning}}
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+/// A stream of bytes into the file of a rank, by way of the background thread.
+class StagedFile {
+ public:
+  StagedFile(Background& background, std::string path, const std::vector<ShardPiece>& pieces)
+      : background_(background), file_(std::make_shared<std::unique_ptr<ShardWriter>>()) {
+    background_.push([file = file_, path = std::move(path), pieces] {
+      *file = std::make_unique<ShardWriter>(path, pieces);
+    });
+  }
+  void append(const std::byte* data, int64_t bytes) {
+    while (bytes > 0) {
+      if (chunk_ == nullptr) chunk_ = background_.take_chunk();
+      const int64_t part = std::min(bytes, Background::kChunk - used_);
+      std::memcpy(chunk_ + used_, data, static_cast<size_t>(part));
+      used_ += part;
+      data += part;
+      bytes -= part;
+      if (used_ == Background::kChunk) flush();
+    }
+  }
+  void finish() {
+    if (chunk_ != nullptr) flush();
+    background_.push([file = file_] { (*file)->finish(); });
+  }
 
-Checkpoint from_text(const std::string& text) {
-  const Json json = Json::parse(text);
-  return {json["path"], json["step"], json["metadata"], json["warning"]};
-}
+ private:
+  void flush() {
+    background_.push([file = file_, chunk = chunk_, used = used_] { (*file)->append(chunk, used); },
+                     chunk_);
+    chunk_ = nullptr;
+    used_ = 0;
+  }
+  Background& background_;
+  std::shared_ptr<std::unique_ptr<ShardWriter>> file_;
+  std::byte* chunk_ = nullptr;
+  int64_t used_ = 0;
+};
 
 }  // namespace
-
-Checkpoint load_checkpoint(Session& session, const std::string& path) {
-  const std::vector<std::string> names = session.stored_names();
-  const std::vector<Array> tensors = stored_tensors(session);
-  Checkpoint checkpoint;
-  std::optional<SafetensorsReader> file;
-  run_together(session.cluster(), [&] {
-    checkpoint = read_checkpoint(path);
-    file.emplace(path);
-    require_same_model(*file, names, tensors);
-  });
-  run_together(session.cluster(), [&] {
-    for (size_t i = 0; i < names.size(); ++i) {
-      Array whole(tensors[i].dtype, tensors[i].dims, tensors[i].sizes);
-      file->read(file->tensor(names[i]), 0, static_cast<int64_t>(whole.bytes.size()),
-                 whole.bytes.data());
-      session.assign(names[i], whole);
-    }
-  });
-  session.set_step(checkpoint.step);
-  return checkpoint;
-}
 
 struct Checkpoints::State {
   Cluster& cluster;
   std::string directory;
   int keep;
-  FileHandle lock;                            // of the root process
-  uint64_t program = 0;                       // the Program that `tensors` are of
-  std::optional<std::vector<Array>> tensors;  // asked for once, at the first save
+  FileHandle lock;  // of the root process
+  // The save that is under way.
+  bool saving = false;
+  std::string temporary;             // its directory for now
+  Checkpoint checkpoint;             // of the root process: what it will be
+  std::atomic<bool> written{false};  // the files of this process are, or have failed
+  std::atomic<SaveStage> stage{SaveStage::writing};
+  Background background;  // last: its thread uses the others
 
-  const std::vector<Array>& tensors_of(Session& session) {
-    if (!tensors || program != session.program_hash()) {
-      tensors = stored_tensors(session);
-      program = session.program_hash();
-    }
-    return *tensors;
+  State(Cluster& c, std::string where, int number, int64_t staging)
+      : cluster(c), directory(std::move(where)), keep(number), background(staging) {}
+
+  /// Chooses the names of a new checkpoint and makes its directory. Root only.
+  std::string prepare(int64_t step) {
+    const int64_t serial = next_serial(directory);
+    checkpoint.path = new_checkpoint_path(directory, step);
+    checkpoint.metadata[kVersionKey] = std::to_string(kManifestVersion);
+    checkpoint.metadata[kStepKey] = std::to_string(step);
+    checkpoint.metadata[kSerialKey] = std::to_string(serial);
+    const std::string path = checkpoint.path + fmt::format(".tmp-{}", getpid());
+    std::error_code error;
+    fs::remove_all(path, error);
+    fs::create_directory(path, error);
+    if (error)
+      fail(
+          ErrorKind::io,
+          "[checkpoint] cannot make the directory '{}': {}; check that '{}' exists, can be written "
+          "and has room",
+          path, error.message(), directory);
+    return path;
   }
 
-  /// Starts the file of a checkpoint. Root only.
-  std::unique_ptr<SafetensorsWriter> start(Checkpoint& checkpoint,
-                                           const std::vector<std::string>& names) {
-    std::vector<TensorInfo> infos;
-    Json dims = Json::object();
-    for (size_t i = 0; i < names.size(); ++i) {
-      TensorInfo info;
-      info.name = names[i];
-      info.dtype = (*tensors)[i].dtype;
-      info.sizes = (*tensors)[i].sizes;
-      infos.push_back(info);
-      dims[names[i]] = (*tensors)[i].dims;
-    }
-    checkpoint.path = checkpoint_path(directory, checkpoint.step);
-    checkpoint.metadata[kVersionKey] = kFormatVersion;
-    checkpoint.metadata[kStepKey] = std::to_string(checkpoint.step);
-    checkpoint.metadata[kSerialKey] = std::to_string(scan_checkpoints(directory).last_serial + 1);
-    checkpoint.metadata[kDimsKey] = dims.dump();
-    return std::make_unique<SafetensorsWriter>(checkpoint.path, infos, checkpoint.metadata);
+  /// Runs in the background thread of the root process.
+  void publish(const std::vector<int>& ranks) {
+    std::vector<std::string> names;
+    for (int rank : ranks) names.push_back(shard_name(rank));
+    if (!wait_for_files(temporary, names, stage)) return;
+    checkpoint.warning = publish_checkpoint(temporary, names, checkpoint, directory, keep);
   }
 
-  /// Every process fetches; the root writes until something fails, which it returns.
-  std::exception_ptr write(Session& session, SafetensorsWriter* writer,
-                           const std::vector<std::string>& names) {
-    std::exception_ptr failure;
-    for (const std::string& name : names) {
-      const Array whole = session.fetch(name);
-      if (!writer || failure) continue;
-      try {
-        writer->write(name, whole.bytes.data(), static_cast<int64_t>(whole.bytes.size()));
-      } catch (...) {
-        failure = std::current_exception();
-      }
+  /// Until each process's flag is set. Collective.
+  template <class Ready>
+  void wait_for_all(Ready ready) {
+    for (bool all = false; !all;) {
+      const bool mine = ready();
+      if (!mine) background.wait(0.02);
+      const std::vector<double> flags = cluster.gather(
+          std::vector<double>(static_cast<size_t>(cluster.local_ranks()), ready() ? 1.0 : 0.0));
+      all = std::all_of(flags.begin(), flags.end(), [](double f) { return f != 0; });
     }
-    return failure;
   }
 };
 
-Checkpoints::Checkpoints(Cluster& cluster, const std::string& directory, int keep)
-    : state_(new State{cluster, directory, keep, FileHandle(), 0, {}}) {
+Checkpoints::Checkpoints(Cluster& cluster, const std::string& directory, int keep, int64_t staging)
+    : state_(std::make_unique<State>(cluster, directory, keep, staging)) {
   require(keep >= 1, "[checkpoint] keep = {}; at least 1 checkpoint must be kept", keep);
   run_together(cluster, [&] {
     if (!cluster.is_root()) return;
     std::error_code error;
-    std::filesystem::create_directories(directory, error);
+    fs::create_directories(directory, error);
     if (error) {
       fail(ErrorKind::io, "[checkpoint] cannot create the directory '{}': {}; choose another",
            directory, error.message());
@@ -185,32 +200,83 @@ Checkpoints::Checkpoints(Cluster& cluster, const std::string& directory, int kee
   });
 }
 
-Checkpoints::~Checkpoints() = default;
+Checkpoints::~Checkpoints() { state_->stage = SaveStage::cancelled; }
 
-Checkpoint Checkpoints::save(Session& session, int64_t step,
-                             const std::map<std::string, std::string>& extra) {
+bool Checkpoints::is_saving() const { return state_->saving && !state_->background.wait(0); }
+
+int64_t Checkpoints::owned_bytes(Session& session) {
+  int64_t bytes = 0;
+  for (const RankPart& part : parts_of(session)) {
+    for (const Slice& slice : part.slices) bytes += bytes_of(slice);
+  }
+  return bytes;
+}
+
+void Checkpoints::start(Session& session, int64_t step,
+                        const std::map<std::string, std::string>& extra) {
   State& s = *state_;
   require(step >= 0, "[checkpoint] cannot save the step {}; steps begin at 0", step);
   for (const char* key : {kVersionKey, kStepKey, kSerialKey, kDimsKey}) {
     require(!extra.count(key), "[checkpoint] the metadata key '{}' is written by save() itself",
             key);
   }
-  const std::vector<std::string> names = session.stored_names();
-  s.tensors_of(session);
-  Checkpoint checkpoint{"", step, extra, ""};
-  std::unique_ptr<SafetensorsWriter> writer;
-  const bool is_root = s.cluster.is_root();
+  finish();
+  const std::vector<RankPart> parts = parts_of(session);
+  std::vector<double> pieces;
+  for (const RankPart& part : parts) pieces.push_back(static_cast<double>(part.pieces.size()));
+  pieces = s.cluster.gather(pieces);
+  s.checkpoint = {"", step, extra, ""};
+  s.temporary.clear();
   run_together(s.cluster, [&] {
-    if (is_root) writer = s.start(checkpoint, names);
+    if (s.cluster.is_root()) s.temporary = s.prepare(step);
   });
-  const std::exception_ptr failure = s.write(session, writer.get(), names);
+  s.temporary = s.cluster.first_text(s.temporary);
+  s.saving = true;
+  s.written = false;
+  s.stage = SaveStage::writing;
+  for (const RankPart& part : parts) {
+    if (part.pieces.empty()) continue;
+    StagedFile file(s.background, (fs::path(s.temporary) / shard_name(part.rank)).string(),
+                    part.pieces);
+    for (const Slice& slice : part.slices)
+      each_run(slice, [&](const std::byte* data, int64_t bytes) { file.append(data, bytes); });
+    file.finish();
+  }
+  s.background.push([&s] { s.written = true; });
+  if (!s.cluster.is_root()) return;
+  std::vector<int> ranks;
+  for (size_t r = 0; r < pieces.size(); ++r) {
+    if (pieces[r] > 0) ranks.push_back(static_cast<int>(r));
+  }
+  s.background.push([&s, ranks] { s.publish(ranks); });
+}
+
+std::optional<Checkpoint> Checkpoints::finish() {
+  State& s = *state_;
+  if (!s.saving) return std::nullopt;
+  s.saving = false;
+  // A task that failed leaves `written` unset, but nothing to do.
+  s.wait_for_all([&s] { return s.written || s.background.wait(0); });
+  const std::vector<double> bad = s.cluster.gather(
+      std::vector<double>(static_cast<size_t>(s.cluster.local_ranks()), s.written ? 0.0 : 1.0));
+  const bool failed = std::any_of(bad.begin(), bad.end(), [](double b) { return b != 0; });
+  s.stage = failed ? SaveStage::cancelled : SaveStage::written;
+  s.wait_for_all([&s] { return s.background.wait(0); });
+  const std::exception_ptr failure = s.background.take_failure();
   run_together(s.cluster, [&] {
-    if (!is_root) return;
+    std::error_code ignored;
+    if (s.cluster.is_root() && (failed || failure)) fs::remove_all(s.temporary, ignored);
     if (failure) std::rethrow_exception(failure);
-    writer->finish();
-    checkpoint.warning = remove_old(s.directory, s.keep);
   });
-  return from_text(s.cluster.first_text(is_root ? to_text(checkpoint) : ""));
+  const std::string text =
+      s.cluster.first_text(s.cluster.is_root() ? to_text({s.checkpoint}) : std::string());
+  return from_text(text)[0];
+}
+
+Checkpoint Checkpoints::save(Session& session, int64_t step,
+                             const std::map<std::string, std::string>& extra) {
+  start(session, step, extra);
+  return *finish();
 }
 
 std::optional<Checkpoint> Checkpoints::latest() {
@@ -218,11 +284,34 @@ std::optional<Checkpoint> Checkpoints::latest() {
   std::string text;
   run_together(s.cluster, [&] {
     if (!s.cluster.is_root()) return;
-    if (const auto found = find_latest(s.directory)) text = to_text(*found);
+    if (const auto found = find_latest(s.directory)) text = to_text({*found});
   });
   text = s.cluster.first_text(text);
   if (text.empty()) return std::nullopt;
-  return from_text(text);
+  return from_text(text)[0];
+}
+
+std::optional<Checkpoint> Checkpoints::load_latest(Session& session) {
+  State& s = *state_;
+  std::string text;
+  run_together(s.cluster, [&] {
+    if (s.cluster.is_root()) text = to_text(find_checkpoints(s.directory));
+  });
+  std::string warning;
+  std::optional<Error> first;
+  for (const Checkpoint& candidate : from_text(s.cluster.first_text(text))) {
+    try {
+      Checkpoint loaded = load_checkpoint(session, candidate.path);
+      loaded.warning = candidate.warning + warning;
+      return loaded;
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::io) throw;
+      if (!first) first = e;
+      warning += fmt::format("{}cannot be loaded: {}", warning.empty() ? "" : "; ", e.what());
+    }
+  }
+  if (first) throw *first;
+  return std::nullopt;
 }
 
 }  // namespace tessera

@@ -30,15 +30,14 @@ int64_t parse_number(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() && value >= 0 ? value : -1;
 }
 
-/// The step of a checkpoint's file name, or -1.
+/// The step of "step-00000012", "step-00000012-2" or "step-00000012.safetensors", or -1.
 int64_t step_of(std::string_view file) {
-  if (file.size() <= kPrefix.size() + kSuffix.size() || !file.starts_with(kPrefix) ||
-      !file.ends_with(kSuffix)) {
-    return -1;
-  }
+  if (!file.starts_with(kPrefix)) return -1;
   file.remove_prefix(kPrefix.size());
-  file.remove_suffix(kSuffix.size());
-  return parse_number(file);
+  if (file.ends_with(kSuffix)) file.remove_suffix(kSuffix.size());
+  const size_t dash = file.find('-');
+  if (dash != file.npos && parse_number(file.substr(dash + 1)) < 2) return -1;
+  return parse_number(file.substr(0, dash));
 }
 
 /// File names of a directory; none if it does not exist.
@@ -57,113 +56,80 @@ std::vector<std::string> files_of(const std::string& directory) {
   return names;
 }
 
-int64_t number_in(const Checkpoint& checkpoint, const char* key) {
-  const auto it = checkpoint.metadata.find(key);
-  const int64_t value = it == checkpoint.metadata.end() ? -1 : parse_number(it->second);
-  if (value < 0) {
-    fail(ErrorKind::io, "[checkpoint] '{}' is no checkpoint: its metadata '{}' is {}",
-         checkpoint.path, key,
-         it == checkpoint.metadata.end() ? "missing" : "'" + it->second + "'");
-  }
-  return value;
-}
-
 }  // namespace
 
-std::string checkpoint_path(const std::string& directory, int64_t step) {
-  return (fs::path(directory) / fmt::format("{}{:08}{}", kPrefix, step, kSuffix)).string();
+std::string new_checkpoint_path(const std::string& directory, int64_t step) {
+  const std::string name = fmt::format("{}{:08}", kPrefix, step);
+  fs::path path = fs::path(directory) / name;
+  for (int n = 2; fs::exists(path); ++n) path = fs::path(directory) / fmt::format("{}-{}", name, n);
+  return path.string();
+}
+
+int64_t next_serial(const std::string& directory) {
+  return scan_checkpoints(directory).last_serial + 1;
+}
+
+std::string shard_name(int rank) { return fmt::format("rank-{:05}.safetensors", rank); }
+
+Checkpoint checkpoint_of(const std::string& path, const Manifest& manifest) {
+  Checkpoint checkpoint{path, manifest.step, manifest.metadata, ""};
+  checkpoint.metadata[kVersionKey] = manifest.has_checksums ? "2" : "1";
+  checkpoint.metadata[kStepKey] = std::to_string(manifest.step);
+  checkpoint.metadata[kSerialKey] = std::to_string(manifest.serial);
+  return checkpoint;
 }
 
 Checkpoint read_checkpoint(const std::string& path) {
-  const SafetensorsReader file(path);
-  Checkpoint checkpoint{path, 0, file.metadata(), ""};
-  const int64_t version = number_in(checkpoint, kVersionKey);
-  if (version != parse_number(kFormatVersion)) {
-    fail(ErrorKind::io, "[checkpoint] '{}' has the format version {}, but this build reads {}; {}",
-         path, version, kFormatVersion, "use the version of Tessera that wrote it");
-  }
-  checkpoint.step = number_in(checkpoint, kStepKey);
-  number_in(checkpoint, kSerialKey);
-  checkpoint_dims(file);
-  return checkpoint;
+  return checkpoint_of(path, read_manifest(path));
 }
 
 CheckpointScan scan_checkpoints(const std::string& directory) {
   CheckpointScan scan;
+  std::vector<std::pair<int64_t, Checkpoint>> found;
   for (const std::string& name : files_of(directory)) {
     const int64_t step = step_of(name);
     if (step < 0) continue;
     try {
-      scan.readable.push_back(read_checkpoint((fs::path(directory) / name).string()));
-      scan.last_serial = std::max(scan.last_serial, number_in(scan.readable.back(), kSerialKey));
+      const std::string path = (fs::path(directory) / name).string();
+      const Manifest manifest = read_manifest(path);
+      found.emplace_back(manifest.serial, checkpoint_of(path, manifest));
+      scan.last_serial = std::max(scan.last_serial, manifest.serial);
     } catch (const Error& e) {
       scan.unreadable.push_back({step, e.what()});
     }
   }
-  std::sort(scan.readable.begin(), scan.readable.end(),
-            [](const Checkpoint& a, const Checkpoint& b) {
-              return std::pair(number_in(a, kSerialKey), a.step) >
-                     std::pair(number_in(b, kSerialKey), b.step);
-            });
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.first, a.second.step) > std::pair(b.first, b.second.step);
+  });
+  for (auto& [serial, checkpoint] : found) scan.readable.push_back(std::move(checkpoint));
   std::sort(scan.unreadable.begin(), scan.unreadable.end(),
             [](const auto& a, const auto& b) { return a.step > b.step; });
   return scan;
 }
 
-std::optional<Checkpoint> find_latest(const std::string& directory) {
+std::vector<Checkpoint> find_checkpoints(const std::string& directory) {
+  if (fs::exists(fs::path(directory) / kManifestName)) return {read_checkpoint(directory)};
   CheckpointScan scan = scan_checkpoints(directory);
   if (scan.readable.empty()) {
-    if (scan.unreadable.empty()) return std::nullopt;
+    if (scan.unreadable.empty()) return {};
     fail(ErrorKind::io,
          "[checkpoint] none of the {} checkpoint(s) in '{}' can be read; move them away to start "
-         "over; "
-         "the latest: {}",
+         "over; the latest: {}",
          scan.unreadable.size(), directory, scan.unreadable[0].why);
   }
-  Checkpoint newest = std::move(scan.readable[0]);
+  Checkpoint& newest = scan.readable[0];
   for (const auto& bad : scan.unreadable) {
     if (bad.step <= newest.step) continue;
     newest.warning += fmt::format("{}skipped a later checkpoint that cannot be read: {}",
                                   newest.warning.empty() ? "" : "; ", bad.why);
   }
-  return newest;
+  return std::move(scan.readable);
 }
 
-nlohmann::json checkpoint_dims(const SafetensorsReader& file) {
-  const auto it = file.metadata().find(kDimsKey);
-  if (it == file.metadata().end()) return nlohmann::json::object();
-  const auto dims = nlohmann::json::parse(it->second, nullptr, false);
-  if (!dims.is_object()) {
-    fail(ErrorKind::io, "[checkpoint] '{}': the metadata '{}' is not a JSON object", file.path(),
-         kDimsKey);
-  }
-  return dims;
-}
-
-std::vector<std::string> dims_of(const nlohmann::json& dims, const TensorInfo& info) {
-  std::vector<std::string> names;
-  const auto entry = dims.find(info.name);
-  if (entry == dims.end()) {
-    for (size_t d = 0; d < info.sizes.size(); ++d) names.push_back(fmt::format("dim{}", d));
-    return names;
-  }
-  bool good = entry->is_array() && entry->size() == info.sizes.size();
-  for (size_t d = 0; good && d < entry->size(); ++d) {
-    good = (*entry)[d].is_string();
-    if (good) names.push_back((*entry)[d].get<std::string>());
-  }
-  if (!good) {
-    fail(ErrorKind::io, "[checkpoint] the dim names of tensor '{}' do not fit its {} sizes",
-         info.name, info.sizes.size());
-  }
-  return names;
-}
-
-Array read_tensor(const std::string& path, const std::string& name) {
-  const SafetensorsReader file(path);
-  Array whole = file.read(name);
-  whole.dims = dims_of(checkpoint_dims(file), file.tensor(name));
-  return whole;
+std::optional<Checkpoint> find_latest(const std::string& directory) {
+  std::vector<Checkpoint> all = find_checkpoints(directory);
+  if (all.empty()) return std::nullopt;
+  return std::move(all[0]);
 }
 
 FileHandle lock_directory(const std::string& directory) {
@@ -202,24 +168,9 @@ void remove_leftovers(const std::string& directory) {
   for (const std::string& name : files_of(directory)) {
     const size_t at = name.find(".tmp-");
     std::error_code ignored;  // a leftover that stays does no harm
-    if (at != std::string::npos && step_of(std::string_view(name).substr(0, at)) >= 0) {
-      fs::remove(fs::path(directory) / name, ignored);
-    }
+    if (at != std::string::npos && step_of(std::string_view(name).substr(0, at)) >= 0)
+      fs::remove_all(fs::path(directory) / name, ignored);
   }
-}
-
-std::string remove_old(const std::string& directory, int keep) {
-  const CheckpointScan scan = scan_checkpoints(directory);
-  std::string warning;
-  for (size_t i = static_cast<size_t>(keep); i < scan.readable.size(); ++i) {
-    std::error_code error;
-    fs::remove(scan.readable[i].path, error);
-    if (error && warning.empty()) {
-      warning = fmt::format("[checkpoint] cannot remove the old '{}': {}", scan.readable[i].path,
-                            error.message());
-    }
-  }
-  return warning;
 }
 
 }  // namespace tessera

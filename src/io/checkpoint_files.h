@@ -1,23 +1,27 @@
 // The directory of checkpoints: names, order, lock, retention.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <atomic>
 #include <string>
 #include <vector>
 
 #include "io/file.h"
+#include "io/manifest.h"
 #include "tessera/checkpoint.h"
-#include "tessera/safetensors.h"
 
 namespace tessera {
 
-inline constexpr const char* kFormatVersion = "1";
 inline constexpr const char* kVersionKey = "format_version";
 inline constexpr const char* kStepKey = "step";
 inline constexpr const char* kSerialKey = "serial";
 inline constexpr const char* kDimsKey = "dims";
 
-std::string checkpoint_path(const std::string& directory, int64_t step);
+/// DIR/step-00000012, or DIR/step-00000012-2 and so on where that exists.
+std::string new_checkpoint_path(const std::string& directory, int64_t step);
+/// One more than the greatest serial number in the directory.
+int64_t next_serial(const std::string& directory);
+/// "rank-00003.safetensors".
+std::string shard_name(int rank);
 
 /// What a directory holds.
 struct CheckpointScan {
@@ -31,18 +35,28 @@ struct CheckpointScan {
 };
 CheckpointScan scan_checkpoints(const std::string& directory);
 
-/// The metadata entry "dims" as JSON: an object, empty if there is none. Throws an io error if it
-/// is not JSON.
-nlohmann::json checkpoint_dims(const SafetensorsReader& file);
-/// The dim names of one tensor, or dim0, dim1, ... if there are none. Throws an io error unless
-/// they fit its sizes.
-std::vector<std::string> dims_of(const nlohmann::json& dims, const TensorInfo& info);
+/// A checkpoint of format 1, or any safetensors file, as a manifest. Throw io errors.
+Manifest manifest_of_one_file(const std::string& path);
+Manifest manifest_of_safetensors(const std::string& path);
+/// read_manifest() of a directory, manifest_of_safetensors() of a file.
+Manifest manifest_of_any(const std::string& path);
+/// What users see of a manifest.
+Checkpoint checkpoint_of(const std::string& path, const Manifest& manifest);
+
+enum class SaveStage { writing, written, cancelled };  ///< of all processes
+/// Waits until all files exist in a directory; false if it was cancelled. Throws an io error if one
+/// is not there a minute after all were written: then a rank writes somewhere else.
+bool wait_for_files(const std::string& directory, const std::vector<std::string>& names,
+                    const std::atomic<SaveStage>& stage);
+/// Writes the manifest of the files in `temporary`, gives that directory the name of the
+/// checkpoint, and removes all readable checkpoints but the newest `keep`. Returns a warning, or
+/// "". Throws io errors.
+std::string publish_checkpoint(const std::string& temporary, const std::vector<std::string>& names,
+                               const Checkpoint& checkpoint, const std::string& directory,
+                               int keep);
 
 /// Takes the lock; it is held until the handle closes.
 FileHandle lock_directory(const std::string& directory);
-/// Removes temporary files of checkpoints. The caller holds the lock.
+/// Removes what temporary checkpoints left. The caller holds the lock.
 void remove_leftovers(const std::string& directory);
-/// Removes all readable checkpoints but the newest `keep`; returns a warning, or "".
-std::string remove_old(const std::string& directory, int keep);
-
 }  // namespace tessera

@@ -239,6 +239,12 @@ void SafetensorsReader::read(const TensorInfo& tensor, int64_t offset, int64_t b
   read_at(state_->file.get(), state_->path, state_->data_begin + tensor.begin + offset, bytes, to);
 }
 
+int64_t SafetensorsReader::data_begin() const { return state_->data_begin; }
+
+void SafetensorsReader::read_file(int64_t position, int64_t bytes, void* to) const {
+  read_at(state_->file.get(), state_->path, position, bytes, to);
+}
+
 Array SafetensorsReader::read(const std::string& name) const {
   const TensorInfo& info = tensor(name);
   std::vector<std::string> dims;

@@ -181,10 +181,11 @@ int64_t find_non_finite(const void* data, DType dtype, int64_t elements) {
 
 }  // namespace
 
-void Executor::examine_result(const Step& step) const {
+/// "", or which element of the step's results is not finite.
+std::string Executor::examine_result(const Step& step) const {
   for (const Instr& instr : step.pointwise.code) {
     if (instr.code == Code::mask && std::isinf(instr.imm))
-      return;  // padding of a maximum or minimum
+      return "";  // padding of a maximum or minimum
   }
   for (const View& view : step.out) {
     if (!is_floating(view.dtype)) continue;
@@ -197,11 +198,19 @@ void Executor::examine_result(const Step& step) const {
     device_->read(held.data(), address(view), static_cast<int64_t>(held.size()));
     const int64_t at = find_non_finite(held.data(), view.dtype, once.elements());
     if (at < 0) continue;
-    fail(ErrorKind::usage,
-         "[{}] element {} of its slice on rank {} is the first that is not finite ({}); nothing "
-         "was stored",
-         step.origin.name, at, world_->rank(), step.origin.source);
+    return fmt::format(
+        "[{}] element {} of its slice on rank {} is the first that is not finite ({}); nothing was "
+        "stored",
+        step.origin.name, at, world_->rank(), step.origin.source);
   }
+  return "";
+}
+
+void Executor::wait_for(Operation& operation) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  operation.wait();
+  waited_ += std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 void Executor::run_step(BoundStep& bound, bool examine) {
@@ -219,7 +228,7 @@ void Executor::run_step(BoundStep& bound, bool examine) {
         break;
       case StepKind::wait:
         std::erase(in_flight_, bound.operation);
-        bound.operation->wait();
+        wait_for(*bound.operation);
         break;
     }
   } catch (const Error&) {
@@ -245,7 +254,13 @@ void Executor::run_steps(std::vector<BoundStep>& steps, size_t first, size_t las
       fail(ErrorKind::usage, "[{}] {} ({})", bound.step->origin.name, fault_.message,
            bound.step->origin.source);
     }
-    if (examine && bound.kernel) examine_result(*bound.step);
+    if (!examine || !bound.kernel) continue;
+    ++examined_;
+    if (!skip_.message.empty()) continue;
+    skip_.message = examine_result(*bound.step);
+    if (skip_.message.empty()) continue;
+    skip_.step = examined_;
+    if (!options_.skip_non_finite) tessera::fail(ErrorKind::usage, "{}", skip_.message);
   }
 }
 
@@ -335,13 +350,18 @@ void Executor::run(int function, const std::vector<int>& guards,
   };
   try {
     fault_ = {};
+    skip_ = {};
+    waited_ = 0;
+    examined_ = 0;
     std::copy_n(given_scalars_, scalars_.size(), scalars_.begin());
     device_->begin(scalars_.data(), scalars_.size());
     part(0, stores);
     if (before_stores) before_stores();
     for (int port : guards) {
       if (is_finite(program_.ports[port])) continue;
+      skip_.skipped = true;
       run_steps(steps, 0, stores, true);
+      if (options_.skip_non_finite) return;
       fail(ErrorKind::usage, "'{}' is not finite, but no single result is; nothing was stored",
            program_.ports[port].name);
     }

@@ -25,6 +25,7 @@ struct ExecutorOptions {
   int threads = 1;                      ///< that share the kernels of this rank
   double least_part_ns = kLeastPartNs;  ///< steps are not cut into smaller parts
   bool profile = false;                 ///< run() adds up the time of every step
+  bool skip_non_finite = false;         ///< run() returns where a guard is not finite
   /// Called for every step after a run, from the thread that runs.
   std::function<void(const StepSpan&)> record = {};
 };
@@ -41,10 +42,22 @@ class Executor {
   /// Runs one function. Collective. Throws what a kernel or a collective reports, after telling the
   /// peers. `guards` are outputs of one element, equal on all ranks: if one is not finite, nothing
   /// is stored, the steps run once more with every result examined, and the error names the first
-  /// node whose result is not finite. `before_stores`, if given, sees all results before anything
-  /// is stored; if it throws, nothing is.
+  /// node whose result is not finite; with skip_non_finite it returns instead, see skipped().
+  /// `before_stores`, if given, sees all results before anything is stored; if it throws, nothing
+  /// is.
   void run(int function, const std::vector<int>& guards = {},
            const std::function<void()>& before_stores = {});
+
+  /// Whether the last run stored nothing because a guard was not finite, and what this rank found:
+  /// the position of the first such result among all that were examined, and a message. No position: none here.
+  struct Skip {
+    bool skipped = false;
+    int64_t step = INT64_MAX;
+    std::string message;
+  };
+  const Skip& skipped() const { return skip_; }
+  /// Seconds that the last run waited for peers.
+  double waited() const { return waited_; }
 
   /// Address of the first element of a port's slice, in the device's memory.
   void* data(const Port& port) const { return address(port.view); }
@@ -80,6 +93,7 @@ class Executor {
   TensorArg bind_view(const View& view) const;
   std::unique_ptr<Kernel> bind_kernel(const Step& step);
   void run_step(BoundStep& bound, bool examine);
+  void wait_for(Operation& operation);
   void run_steps(std::vector<BoundStep>& steps, size_t first, size_t last, bool examine);
   void run_regions(int function, size_t first, size_t last);
   void find_captures();
@@ -87,7 +101,7 @@ class Executor {
   void record_step(std::vector<BoundStep>& steps, size_t s, bool examine);
   void give_spans();
   bool is_finite(const Port& port) const;
-  void examine_result(const Step& step) const;
+  std::string examine_result(const Step& step) const;
   Collective describe(const Step& step);
   std::unique_ptr<Operation> bind_collectives(std::span<const Step> steps);
 
@@ -111,6 +125,9 @@ class Executor {
   std::vector<std::vector<Replay>> replays_;  ///< of each region
   std::vector<const Step*> bound_;            ///< in the order of Device::bind()
   DataFault fault_;
+  Skip skip_;
+  double waited_ = 0;
+  int64_t examined_ = 0;  ///< results of this run, loops trip by trip
   struct Marked {
     const Step* step;
     bool is_transfer;

@@ -1,0 +1,179 @@
+// What a Session holds.
+#pragma once
+
+#include <algorithm>
+
+#include "api/observe.h"
+#include "api/slices.h"
+#include "base/fail.h"
+#include "ir/source_ops.h"
+#include "runtime/executor.h"
+#include "tessera/inspect.h"
+#include "tessera/session.h"
+
+namespace tessera {
+
+struct Session::State {
+  Cluster& cluster;
+  Program program;
+  std::vector<int64_t> scalars;
+  std::vector<int64_t> bounds;  ///< of the scalars that are sizes; 0 for others
+  std::vector<std::unique_ptr<Executor>> executors;  // one per local rank
+  std::vector<Probe> prints, checks;
+  std::function<void(const std::string&)> print;
+  // What a step needs is made once, for a step allocates nothing.
+  std::vector<int> inputs;                 ///< ports of all functions
+  std::vector<std::vector<int>> readable;  ///< per function: the ports that fetch() reads after it
+  std::vector<std::vector<int>> guards;    ///< per function: ports
+  std::vector<std::vector<Slice>> slices;  ///< per port, of the local ranks; empty until asked for
+  /// Per port and local rank: what the host sees of a card's memory.
+  std::vector<std::vector<std::vector<std::byte>>> mirrors;
+  int last_function = -1;
+  bool poisoned = false;
+  std::string skipped;  ///< what Session::skipped() tells
+
+  explicit State(Cluster& c) : cluster(c) {}
+
+  void index_ports(const std::vector<std::string>& guard_names) {
+    for (const Function& f : program.functions)
+      inputs.insert(inputs.end(), f.inputs.begin(), f.inputs.end());
+    for (const Function& f : program.functions) {
+      std::vector<int>& all = readable.emplace_back(f.outputs);
+      all.insert(all.end(), program.stored.begin(), program.stored.end());
+      all.insert(all.end(), inputs.begin(), inputs.end());
+      std::vector<int>& guarded = guards.emplace_back();
+      for (int port : f.outputs) {
+        const std::string& name = program.ports[port].name;
+        if (std::find(guard_names.begin(), guard_names.end(), name) != guard_names.end())
+          guarded.push_back(port);
+      }
+    }
+    slices.resize(program.ports.size());
+    mirrors.resize(program.ports.size());
+  }
+
+  static int64_t bytes_of(const Port& port) {
+    return port.view.elements() * size_of(port.view.dtype);
+  }
+  bool on_host() const { return executors[0]->device().is_host(); }
+  /// Memory of the host for each slice of a port.
+  void make_mirrors(int port, std::vector<Slice>& all) {
+    mirrors[port].resize(executors.size());
+    for (size_t r = 0; r < all.size(); ++r) {
+      mirrors[port][r].resize(static_cast<size_t>(bytes_of(program.ports[port])));
+      all[r].data = mirrors[port][r].data();
+    }
+  }
+  /// The slices with what the devices have now; and the other way round.
+  const std::vector<Slice>& read_slices(int port) {
+    const std::vector<Slice>& all = slices_of(port);
+    const Port& p = program.ports[port];
+    for (size_t r = 0; r < all.size() && !on_host(); ++r)
+      executors[r]->device().read(all[r].data, executors[r]->data(p), bytes_of(p));
+    return all;
+  }
+  void write_slices(int port) {
+    const std::vector<Slice>& all = slices_of(port);
+    const Port& p = program.ports[port];
+    for (size_t r = 0; r < all.size() && !on_host(); ++r)
+      executors[r]->device().write(executors[r]->data(p), all[r].data, bytes_of(p));
+  }
+
+  void fill(int port, const std::function<void(const Slice&)>& fill) {
+    for (const Slice& slice : slices_of(port)) {
+      std::memset(slice.data, 0, static_cast<size_t>(bytes_of(program.ports[port])));
+      fill(slice);
+    }
+    write_slices(port);
+  }
+
+  int port(const std::string& name, const std::vector<int>& among, const char* what) const {
+    for (int p : among) {
+      if (program.ports[p].name == name) return p;
+    }
+    std::vector<std::string> names;
+    for (int p : among) names.push_back(program.ports[p].name);
+    fail(ErrorKind::usage, "the program has no {} '{}'{}", what, name, suggestion(name, names));
+  }
+  int input(const std::string& name) const { return port(name, inputs, "input"); }
+  int readable_port(const std::string& name) const {
+    if (last_function >= 0) {
+      return port(name, readable[last_function],
+                  "output of the last run, parameter, state or input");
+    }
+    std::vector<int> all = program.stored;
+    all.insert(all.end(), inputs.begin(), inputs.end());
+    return port(name, all, "parameter, state or input");
+  }
+  const std::vector<Slice>& slices_of(int port) {
+    std::vector<Slice>& all = slices[port];
+    if (all.empty()) {
+      for (auto& executor : executors)
+        all.push_back(slice_of(program, program.ports[port], *executor, scalars));
+      if (!on_host()) make_mirrors(port, all);
+    }
+    return all;
+  }
+  /// The part of a port that has all of it, if this process has one.
+  const Slice* whole_slice(int port) {
+    const std::vector<Slice>& all = read_slices(port);
+    const auto& axes = program.ports[port].axes;
+    if (std::all_of(axes.begin(), axes.end(), [](const auto& a) { return a.empty(); }))
+      return &all[0];
+    return nullptr;
+  }
+
+  /// The check_finite() nodes of a function: their scalars are equal on all ranks.
+  void require_finite(int f, Executor& executor) const {
+    for (const Probe& p : checks) {
+      if (p.function != program.functions[f].name) continue;
+      const Port& port = program.ports[readable_port(p.index)];
+      double first = 0;
+      executor.device().read(&first, executor.data(port), sizeof(first));
+      if (first >= kAllFinite) continue;
+      std::vector<int64_t> sizes;
+      for (const Dim& d : p.shape) sizes.push_back(d.size);
+      fail(ErrorKind::usage,
+           "[{}] {}: element {} of '{}' is the first that is not finite (step counter {}, {}); "
+           "nothing was stored",
+           p.node, p.label.empty() ? "check_finite" : p.label,
+           index_text(p.shape.names(), sizes, static_cast<int64_t>(first)), p.tensor, scalars[0],
+           p.source);
+    }
+  }
+
+  void run_function(int f) {
+    require(!poisoned,
+            "this session failed before and cannot run again; make a new one and load the last "
+            "checkpoint");
+    last_function = f;
+    skipped.clear();
+    try {
+      cluster.run([this](int rank, Communicator&) {
+        Executor& executor = *executors[rank];
+        executors[rank]->run(last_function, guards[last_function],
+                             [this, &executor] { require_finite(last_function, executor); });
+      });
+      if (executors[0]->skipped().skipped) agree_on_skip();
+    } catch (...) {
+      poisoned = true;
+      throw;
+    }
+  }
+
+  /// Of what the ranks found the first in the order of steps.
+  void agree_on_skip() {
+    std::vector<double> steps;
+    for (auto& executor : executors) steps.push_back(static_cast<double>(executor->skipped().step));
+    const std::vector<double> all = cluster.gather(steps);
+    const double first = *std::min_element(all.begin(), all.end());
+    std::string mine;
+    for (size_t r = 0; r < executors.size() && mine.empty(); ++r) {
+      if (steps[r] == first) mine = executors[r]->skipped().message;
+    }
+    skipped = cluster.first_text(mine);
+    if (skipped.empty()) skipped = "an output that must be finite is not; nothing was stored";
+  }
+};
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+// With the processor's instruction where it has one, else by a table.
+#include "base/crc32c.h"
+
+#include <array>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
+namespace tessera {
+
+namespace {
+
+constexpr uint32_t kPolynomial = 0x82f63b78;  // reflected
+
+constexpr std::array<uint32_t, 256> make_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t x = i;
+    for (int bit = 0; bit < 8; ++bit) x = (x >> 1) ^ ((x & 1) != 0 ? kPolynomial : 0);
+    table[i] = x;
+  }
+  return table;
+}
+constexpr std::array<uint32_t, 256> kTable = make_table();
+
+uint32_t by_table(const unsigned char* at, size_t bytes, uint32_t state) {
+  for (; bytes > 0; --bytes, ++at) state = kTable[(state ^ *at) & 255] ^ (state >> 8);
+  return state;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) uint32_t by_instruction(const unsigned char* at, size_t bytes,
+                                                          uint32_t state) {
+  uint64_t wide = state;
+  for (; bytes >= 8; bytes -= 8, at += 8) {
+    uint64_t word;
+    std::memcpy(&word, at, 8);
+    wide = _mm_crc32_u64(wide, word);
+  }
+  state = static_cast<uint32_t>(wide);
+  for (; bytes > 0; --bytes, ++at) state = _mm_crc32_u8(state, *at);
+  return state;
+}
+#endif
+
+}  // namespace
+
+uint32_t crc32c(const void* data, size_t bytes, uint32_t before) {
+  const auto* at = static_cast<const unsigned char*>(data);
+#if defined(__x86_64__)
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2");
+  if (has_instruction) return ~by_instruction(at, bytes, ~before);
+#endif
+  return ~by_table(at, bytes, ~before);
+}
+
+}  // namespace tessera

@@ -1,0 +1,87 @@
+#include "io/background.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace tessera {
+
+Background::Background(int64_t bytes)
+    : most_chunks_(static_cast<size_t>(std::max<int64_t>(1, bytes / kChunk))) {
+  // Signals belong to the threads of the program.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { serve(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Background::~Background() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    tasks_.clear();
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::byte* Background::take_chunk() {
+  std::unique_lock lock(mutex_);
+  if (free_.empty() && chunks_.size() < most_chunks_) {
+    chunks_.emplace_back(new std::byte[kChunk]);
+    return chunks_.back().get();
+  }
+  changed_.wait(lock, [&] { return !free_.empty(); });
+  std::byte* const chunk = free_.back();
+  free_.pop_back();
+  return chunk;
+}
+
+void Background::push(std::function<void()> work, std::byte* chunk, bool always) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back({std::move(work), chunk, always});
+  }
+  changed_.notify_all();
+}
+
+bool Background::wait(double seconds) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::duration<double>(seconds),
+                           [&] { return tasks_.empty() && !busy_; });
+}
+
+std::exception_ptr Background::take_failure() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(failure_, nullptr);
+}
+
+void Background::serve() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stop_ || !tasks_.empty(); });
+    if (stop_) return;
+    const Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    busy_ = true;
+    if (!failure_ || task.always) {
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        task.work();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      if (!failure_) failure_ = failure;
+    }
+    if (task.chunk != nullptr) free_.push_back(task.chunk);
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,149 @@
+// A conversion is a copy, tensor by tensor: whole tensors are read through the manifest, whatever
+// they were split into, and written as a file of one part.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/fail.h"
+#include "io/checkpoint_files.h"
+#include "io/shard.h"
+
+namespace tessera {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// `name` by the first rule whose glob has it; the part that * stands for is kept.
+std::string renamed(const std::string& name, const ConvertOptions& options) {
+  for (const auto& [glob, to] : options.names) {
+    const size_t star = glob.find('*'), place = to.find('*');
+    if (star == std::string::npos) {
+      if (name == glob) return to;
+      continue;
+    }
+    const std::string head = glob.substr(0, star), tail = glob.substr(star + 1);
+    if (name.size() < head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail))
+      continue;
+    const std::string kept = name.substr(star, name.size() - head.size() - tail.size());
+    return place == std::string::npos ? to : to.substr(0, place) + kept + to.substr(place + 1);
+  }
+  return name;
+}
+
+void require_rules(const ConvertOptions& options) {
+  for (const auto& [glob, to] : options.names) {
+    const auto stars = [](const std::string& s) { return std::count(s.begin(), s.end(), '*'); };
+    require(!glob.empty() && !to.empty() && stars(glob) <= 1 && stars(to) <= stars(glob),
+            "[convert] the rule '{}={}' needs a name on both sides, with one * at most", glob, to);
+  }
+}
+
+/// The tensors to write, (old name, new name), in order.
+std::vector<std::pair<std::string, std::string>> chosen(const Manifest& manifest,
+                                                        const ConvertOptions& options) {
+  std::set<std::string> parameters;
+  const auto listed = manifest.metadata.find("parameters");
+  if (listed != manifest.metadata.end() && !options.all) {
+    const auto names = nlohmann::json::parse(listed->second, nullptr, /*allow_exceptions=*/false);
+    for (const auto& name : names)
+      if (name.is_string()) parameters.insert(name.get<std::string>());
+  }
+  std::vector<std::pair<std::string, std::string>> names;
+  std::set<std::string> used;
+  for (const auto& [name, tensor] : manifest.tensors) {
+    if (!parameters.empty() && parameters.count(name) == 0) continue;
+    names.emplace_back(name, renamed(name, options));
+    require(used.insert(names.back().second).second,
+            "[convert] two tensors would be called '{}'; change the rules of names",
+            names.back().second);
+  }
+  return names;
+}
+
+using Names = std::vector<std::pair<std::string, std::string>>;
+
+void to_file(const std::string& from, const std::string& to, const Manifest& manifest,
+             const Names& names) {
+  std::vector<TensorInfo> infos;
+  nlohmann::json dims = nlohmann::json::object();
+  for (const auto& [old, name] : names) {
+    const Array& shape = manifest.tensors.at(old).shape;
+    TensorInfo info;
+    info.name = name;
+    info.dtype = shape.dtype;
+    info.sizes = shape.sizes;
+    infos.push_back(std::move(info));
+    if (!shape.dims.empty()) dims[name] = shape.dims;
+  }
+  SafetensorsWriter file(to, infos, {{"format", "pt"}, {kDimsKey, dims.dump()}});
+  for (const auto& [old, name] : names) {
+    const Array whole = read_tensor(from, old);
+    file.write(name, whole.bytes.data(), std::ssize(whole.bytes));
+  }
+  file.finish();
+}
+
+void to_checkpoint(const std::string& from, const std::string& to, const Manifest& manifest,
+                   const Names& names) {
+  const fs::path directory = fs::absolute(to).lexically_normal();
+  const std::string temporary = directory.string() + ".tmp-convert";
+  std::error_code error;
+  fs::remove_all(temporary, error);
+  fs::create_directories(temporary, error);
+  if (error)
+    fail(ErrorKind::io, "[convert] cannot make the directory '{}': {}", temporary, error.message());
+  std::vector<ShardPiece> pieces;
+  for (const auto& [old, name] : names) {
+    const Array& shape = manifest.tensors.at(old).shape;
+    if (manifest.tensors.at(old).pieces.empty()) continue;
+    pieces.push_back({name, shape, {0, std::vector<int64_t>(shape.sizes.size(), 0), shape.sizes}});
+  }
+  const std::string shard = shard_name(0);
+  ShardWriter file((fs::path(temporary) / shard).string(), pieces);
+  for (const auto& [old, name] : names) {
+    const Array whole = read_tensor(from, old);
+    file.append(whole.bytes.data(), std::ssize(whole.bytes));
+  }
+  file.finish();
+  Checkpoint checkpoint{directory.string(), manifest.step, manifest.metadata, ""};
+  checkpoint.metadata[kSerialKey] = "1";
+  for (const char* key : {kDimsKey, "format", "source"}) checkpoint.metadata.erase(key);
+  publish_checkpoint(temporary, {shard}, checkpoint, directory.parent_path().string(), INT32_MAX);
+}
+
+}  // namespace
+
+int64_t convert_checkpoint(const std::string& from, const std::string& to,
+                           const ConvertOptions& options) {
+  require_rules(options);
+  require(!fs::exists(to), "[convert] '{}' exists already; choose another name or remove it", to);
+  const Manifest manifest = manifest_of_any(from);
+  const auto names = chosen(manifest, options);
+  fs::is_directory(from) ? to_file(from, to, manifest, names)
+                         : to_checkpoint(from, to, manifest, names);
+  return std::ssize(names);
+}
+
+std::string describe_checkpoint(const std::string& path) {
+  const Manifest m = read_manifest(path);
+  std::string text = fmt::format("{}: step {}, serial {}, {} tensors in {} files\n", path, m.step,
+                                 m.serial, m.tensors.size(), m.files.size());
+  for (const auto& [key, value] : m.metadata) {
+    const bool long_one = value.size() > 100 || value.find('\n') != std::string::npos;
+    text += fmt::format("  {} = {}\n", key,
+                        long_one ? fmt::format("({} characters)", value.size()) : value);
+  }
+  for (const auto& [name, t] : m.tensors) {
+    std::string shape;
+    for (size_t d = 0; d < t.shape.sizes.size(); ++d)
+      shape += fmt::format("{}{}{}", d ? ", " : "",
+                           d < t.shape.dims.size() ? t.shape.dims[d] + "=" : "", t.shape.sizes[d]);
+    text += fmt::format("  {} {} [{}] in {} part(s)\n", name, to_string(t.shape.dtype), shape,
+                        t.pieces.size());
+  }
+  for (const ManifestFile& f : m.files) text += fmt::format("  {} {} bytes\n", f.name, f.bytes);
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,64 @@
+// Each rank tells of each tensor a checksum of the place of its part and one of the elements. Ranks
+// with equal places must have equal elements.
+#include <map>
+
+#include "base/crc32c.h"
+#include "base/fail.h"
+#include "tessera/inspect.h"
+
+namespace tessera {
+
+namespace {
+
+uint32_t place_of(const Slice& slice) {
+  return crc32c(slice.valid.data(), slice.valid.size() * sizeof(int64_t),
+                crc32c(slice.offset.data(), slice.offset.size() * sizeof(int64_t)));
+}
+
+uint32_t elements_of(const Slice& slice) {
+  const auto item = static_cast<int64_t>(size_of(slice.dtype));
+  const size_t rank = slice.valid.size();
+  for (const int64_t v : slice.valid) {
+    if (v == 0) return 0;
+  }
+  const int64_t run = rank == 0 ? 1 : slice.valid[rank - 1];
+  std::vector<int64_t> index(rank, 0);
+  for (uint32_t crc = 0;;) {
+    int64_t at = 0;
+    for (size_t d = 0; d < rank; ++d) at += index[d] * slice.strides[d];
+    crc = crc32c(static_cast<const std::byte*>(slice.data) + at * item,
+                 static_cast<size_t>(run * item), crc);
+    size_t d = rank == 0 ? 0 : rank - 1;
+    while (d > 0 && ++index[d - 1] == slice.valid[d - 1]) index[--d] = 0;
+    if (d == 0) return crc;
+  }
+}
+
+}  // namespace
+
+std::string replica_difference(Session& session) {
+  const std::vector<std::string> names = session.stored_names();
+  std::vector<double> mine(static_cast<size_t>(session.cluster().local_ranks()) * names.size() * 2);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::vector<Slice> slices = session.slices(names[i]);
+    for (size_t r = 0; r < slices.size(); ++r) {
+      mine[(r * names.size() + i) * 2] = place_of(slices[r]);
+      mine[(r * names.size() + i) * 2 + 1] = elements_of(slices[r]);
+    }
+  }
+  const std::vector<double> all = session.cluster().gather(mine);
+  const size_t ranks = all.size() / (2 * std::max<size_t>(1, names.size()));
+  for (size_t i = 0; i < names.size(); ++i) {
+    std::map<double, size_t> first;  // rank of each place
+    for (size_t r = 0; r < ranks; ++r) {
+      const size_t at = (r * names.size() + i) * 2;
+      const auto [known, is_new] = first.emplace(all[at], r);
+      if (is_new || all[(known->second * names.size() + i) * 2 + 1] == all[at + 1]) continue;
+      return fmt::format("the copies of '{}' on the ranks {} and {} differ", names[i],
+                         known->second, r);
+    }
+  }
+  return "";
+}
+
+}  // namespace tessera
