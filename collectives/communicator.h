@@ -154,9 +154,10 @@ struct MpiOptions {
   /// For tests: if n > 0, every n consecutive ranks pretend to be a host of their own.
   int ranks_per_host = 0;
 };
-/// This process's rank of MPI_COMM_WORLD, duplicated. Initializes MPI (THREAD_MULTIPLE if it can)
-/// if nobody has, and finalizes it at exit only then, and only if no call failed (it would hang).
-/// Throws unsupported if built without MPI.
+/// This process's rank of MPI_COMM_WORLD, duplicated, and numbered so that the ranks of a host
+/// follow each other, whatever the launcher's placement (--map-by node, -m cyclic). Initializes MPI
+/// (THREAD_MULTIPLE if it can) if nobody has, and finalizes it at exit only then, and only if no
+/// call failed (it would hang). Throws unsupported if built without MPI.
 std::unique_ptr<Communicator> make_mpi_world(const MpiOptions& options = {});
 /// The same for a communicator of the host program, `comm` pointing to an MPI_Comm, duplicated.
 std::unique_ptr<Communicator> adopt_mpi(const void* comm, const MpiOptions& options = {});

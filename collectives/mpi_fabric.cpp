@@ -78,6 +78,7 @@ void MpiFabric::introduce(const MpiOptions& options, double seconds) {
   int neighbours = 0;
   for (int q = 0; q < size; ++q) {
     pids_.push_back(all[q].pid);
+    host_names_.emplace_back(all[q].host);
     auto same = [&](int p) {
       return std::strcmp(all[p].host, all[q].host) == 0 && all[p].pid_space == all[q].pid_space;
     };
@@ -227,8 +228,9 @@ void MpiFabric::poll() {
 
 std::string MpiFabric::whereabouts(int rank) {
   if (controls_[rank]) return Fabric::whereabouts(rank);
-  if (!heard_[rank]) return fmt::format("rank {} (not heard from yet)", rank);
-  return fmt::format("rank {} (last heard from in {})", rank, describe(*heard_[rank]));
+  const std::string who = fmt::format("rank {}{}", rank, place(rank));
+  if (!heard_[rank]) return fmt::format("{} (not heard from yet)", who);
+  return fmt::format("{} (last heard from in {})", who, describe(*heard_[rank]));
 }
 
 void MpiFabric::heard(const std::vector<int>& ranks, const std::shared_ptr<const Call>& call) {

@@ -32,6 +32,7 @@ class MpiFabric final : public Fabric, public std::enable_shared_from_this<MpiFa
   void raise(const std::string& message) override;
   void failed() override { wire_->abandon(); }
   std::string whereabouts(int rank) override;
+  std::string place(int rank) const override { return " on " + host_names_[rank]; }
   /// Notes that these ranks took part in `call`: all that is known of ranks of other hosts.
   void heard(const std::vector<int>& ranks, const std::shared_ptr<const Call>& call);
 
@@ -68,6 +69,7 @@ class MpiFabric final : public Fabric, public std::enable_shared_from_this<MpiFa
   int64_t serial_ = 0;
   std::map<std::pair<int, int64_t>, Import> imports_;
   std::vector<int64_t> pids_;
+  std::vector<std::string> host_names_;
   std::vector<int> hosts_;  ///< per rank a number of its host; equal only if memory is shared
   std::vector<Control*> controls_;
   Control* control_ = nullptr;

@@ -10,6 +10,7 @@
 
 #include <mpi.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -82,16 +83,43 @@ const void* mpi_comm_world() {
   return &world;
 }
 
-Wire::Wire(const void* comm, double seconds) : handles_(std::make_unique<Handles>()) {
+/// The key of a rank is (first rank of its host, rank).
+void Wire::order_by_host(double seconds) {
+  constexpr int kLength = 256;
+  char mine[kLength] = {};
+  gethostname(mine, kLength - 1);
+  std::vector<char> all(static_cast<size_t>(kLength) * static_cast<size_t>(size_));
+  all_gather(mine, kLength, all.data(), seconds);
+  const auto first_of = [&](int rank) {
+    int first = 0;
+    while (std::strncmp(&all[static_cast<size_t>(first) * kLength],
+                        &all[static_cast<size_t>(rank) * kLength], kLength) != 0)
+      ++first;
+    return first;
+  };
+  bool in_order = true;
+  for (int r = 1; r < size_; ++r) in_order = in_order && first_of(r - 1) <= first_of(r);
+  if (in_order) return;
+  MPI_Comm sorted;  // all ranks have just answered, so that none is waited for in vain
+  expect(MPI_Comm_split(handles_->comm, 0, first_of(rank_) * size_ + rank_, &sorted),
+         "MPI_Comm_split");
+  MPI_Comm_free(&handles_->comm);
+  handles_->comm = sorted;
+  expect(MPI_Comm_set_errhandler(sorted, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  expect(MPI_Comm_rank(sorted, &rank_), "MPI_Comm_rank");
+}
+
+Wire::Wire(const void* comm, double seconds, bool by_host) : handles_(std::make_unique<Handles>()) {
   MPI_Comm original;
   std::memcpy(&original, comm, sizeof(original));
   MPI_Request request;
   expect(MPI_Comm_idup(original, &handles_->comm, &request), "MPI_Comm_idup");
   complete(request, seconds, "duplicating the communicator");
+  expect(MPI_Comm_set_errhandler(handles_->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  expect(MPI_Comm_rank(handles_->comm, &rank_), "MPI_Comm_rank");
+  expect(MPI_Comm_size(handles_->comm, &size_), "MPI_Comm_size");
+  if (by_host) order_by_host(seconds);
   const MPI_Comm ours = handles_->comm;
-  expect(MPI_Comm_set_errhandler(ours, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  expect(MPI_Comm_rank(ours, &rank_), "MPI_Comm_rank");
-  expect(MPI_Comm_size(ours, &size_), "MPI_Comm_size");
   int* bound = nullptr;
   int known = 0;
   expect(MPI_Comm_get_attr(ours, MPI_TAG_UB, &bound, &known), "MPI_Comm_get_attr");

@@ -8,11 +8,13 @@
 
 namespace tessera {
 
-/// A duplicated MPI communicator. Ranks are its ranks. Nothing here blocks for longer than told.
+/// A duplicated MPI communicator. Ranks are its ranks, or, `by_host`, numbered so that those of a
+/// host follow each other, whatever order the launcher chose; rank 0 stays. Nothing here blocks for
+/// longer than told.
 class Wire {
  public:
   /// `comm` points to an MPI_Comm. Collective; throws comm after `seconds`.
-  Wire(const void* comm, double seconds);
+  Wire(const void* comm, double seconds, bool by_host = false);
   ~Wire();
   Wire(const Wire&) = delete;
 
@@ -32,6 +34,7 @@ class Wire {
   Handles& handles() { return *handles_; }
 
  private:
+  void order_by_host(double seconds);
   std::unique_ptr<Handles> handles_;
   int rank_ = 0, size_ = 1;
   int64_t largest_tag_ = 0;

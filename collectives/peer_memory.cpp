@@ -43,8 +43,8 @@ void Fabric::throw_failure(const Call& call) {
   if (culprit == rank_) {
     fail(ErrorKind::comm, "{}: rank {} has failed before: {}", describe(call), rank_, message);
   }
-  fail(ErrorKind::comm, "{}: rank {} stops because rank {} failed: {}", describe(call), rank_,
-       culprit, message);
+  throw PeerFailure(ErrorKind::comm, fmt::format("{}: rank {} stops because rank {} failed: {}",
+                                                 describe(call), rank_, culprit, message));
 }
 
 void Fabric::note(const Call& call) {
@@ -57,14 +57,14 @@ void Fabric::note(const Call& call) {
 
 std::string Fabric::whereabouts(int rank) {
   const Status* seen = status(rank);
-  if (!seen) return fmt::format("rank {}", rank);
+  if (!seen) return fmt::format("rank {}{}", rank, place(rank));
   const uint32_t kind = seen->kind.load(std::memory_order_relaxed);
-  if (kind == 0) return fmt::format("rank {} (never seen)", rank);
+  if (kind == 0) return fmt::format("rank {}{} (never seen)", rank, place(rank));
   Call last;
   last.kind = static_cast<CollectiveKind>(kind - 1);
   last.preparing = seen->preparing.load(std::memory_order_relaxed) != 0;
   last.site = {seen->number.load(std::memory_order_relaxed), seen->text.load()};
-  return fmt::format("rank {} (last seen at {})", rank, describe(last));
+  return fmt::format("rank {}{} (last seen at {})", rank, place(rank), describe(last));
 }
 
 void Fabric::throw_timeout(const Call& call, double seconds, const std::vector<int>& missing) {
@@ -75,11 +75,17 @@ void Fabric::throw_timeout(const Call& call, double seconds, const std::vector<i
   }
   if (missing.size() > kShown) names += fmt::format(" and {} more", missing.size() - kShown);
   const std::string message = fmt::format(
-      "{}: rank {} waited {:.3g} s for {}; a rank hangs, has died or makes other calls; if it is "
+      "{}: rank {}{} waited {:.3g} s for {}; a rank hangs, has died or makes other calls; if it is "
       "only "
       "slow, raise the time-out with set_timeout",
-      describe(call), rank_, seconds, names);
+      describe(call), rank_, place(rank_), seconds, names);
+  give_up(call, message);
+}
+
+void Fabric::give_up(const Call& call, const std::string& message) {
   raise(message);
+  // Ranks that wait for the same one notice at the same time: one of them is the first to say so.
+  if (alarm().rank.load() != rank_ || alarm().state.load() != 2) throw_failure(call);
   throw Error(ErrorKind::comm, message);
 }
 
@@ -87,11 +93,11 @@ void Fabric::check_alive(const Call& call, const std::vector<int>& missing) {
   for (const int rank : missing) {
     if (alive(rank)) continue;
     const std::string message = fmt::format(
-        "{}: rank {} waits for {}, but that process is gone; see what it, or its launcher, printed "
+        "{}: rank {}{} waits for {}, but that process is gone; see what it, or its launcher, "
+        "printed "
         "last",
-        describe(call), rank_, whereabouts(rank));
-    raise(message);
-    throw Error(ErrorKind::comm, message);
+        describe(call), rank_, place(rank_), whereabouts(rank));
+    give_up(call, message);
   }
 }
 

@@ -123,8 +123,10 @@ class Fabric {
     if (alarm().state.load(std::memory_order_acquire) != 0) throw_failure(call);
   }
   void note(const Call& call);
-  /// "rank 3 (last seen at call 11, [all_gather])".
+  /// "rank 3 on node7 (last seen at call 11, [all_gather])".
   virtual std::string whereabouts(int rank);
+  /// " on node7"; "" where all ranks are threads of one process.
+  virtual std::string place(int) const { return ""; }
   /// Raises the alarm that `missing` ranks did not come within `seconds`, and throws.
   [[noreturn]] void throw_timeout(const Call& call, double seconds,
                                   const std::vector<int>& missing);
@@ -149,6 +151,8 @@ class Fabric {
     uint32_t target;
   };
   [[noreturn]] void throw_failure(const Call& call);
+  /// Raises the alarm and throws, the message of another rank if that one was first.
+  [[noreturn]] void give_up(const Call& call, const std::string& message);
   void sweep();
   void* carve(int64_t bytes);
 
