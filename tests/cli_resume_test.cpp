@@ -1,12 +1,7 @@
 // Training that is interrupted: what a resumed job computes, and who may write where.
-#include <signal.h>
-#include <unistd.h>
-
-#include <chrono>
 #include <random>
-#include <thread>
 
-#include "cli_run.h"
+#include "cli_background.h"
 #include "op_cases_run.h"
 #include "tessera/checkpoint.h"
 
@@ -18,56 +13,15 @@ CliResult train(const Folder& f, const std::string& more) {
   return run_cli_in(f, std::string("train ") + kTinyGpt + more);
 }
 
-/// A job in the background.
-class Job {
- public:
-  Job(const Folder& f, const std::string& more) {
-    const std::string command =
-        "cd '" + f.dir + "' && exec " TESSERA_CLI " train " + kTinyGpt + more + " > job.txt 2>&1";
-    pid_ = fork();
-    if (pid_ == 0) {
-      execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
-      _exit(127);
-    }
-  }
-  ~Job() { kill9(); }
-  Job(const Job&) = delete;
-  void kill9() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = 0;
-  }
-  bool is_running() const { return waitpid(pid_, nullptr, WNOHANG) == 0; }
-
- private:
-  pid_t pid_ = 0;
-};
-
-/// Waits until it is so, at most a minute.
-template <class Condition>
-bool eventually(Condition condition) {
-  for (int i = 0; i < 30000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return false;
+std::string command(const std::string& more) {
+  return std::string(TESSERA_CLI " train ") + kTinyGpt + more;
 }
+
 bool appears(const std::string& path) {
   return eventually([&] { return std::filesystem::exists(path); });
 }
 
-/// The complete checkpoints in ck, by name.
-std::set<std::string> checkpoints_in(const Folder& f) {
-  std::set<std::string> all;
-  std::error_code none;
-  for (std::filesystem::directory_iterator it(f("ck"), none), end; it != end; it.increment(none)) {
-    if (it->path().extension() == ".safetensors") all.insert(it->path());
-  }
-  return all;
-}
-
-/// Unfinished files in ck.
+/// Unfinished saves in ck.
 int parts_in(const Folder& f) {
   int count = 0;
   std::error_code none;
@@ -87,8 +41,7 @@ TEST_CASE("resume: bit-equal to a run without a break", "[cli]") {
   const CliResult resumed =
       train(f, layout + "--steps 8 --checkpoint ck --resume --log parts.jsonl");
   expect_success(resumed);
-  CHECK(resumed.out.find("resumed from ck/step-00000005.safetensors at step 5") !=
-        std::string::npos);
+  CHECK(resumed.out.find("resumed from ck/step-00000005 at step 5") != std::string::npos);
   const auto whole = losses_of(f, "whole.jsonl"), parts = losses_of(f, "parts.jsonl");
   CHECK(whole.size() == 8);
   CHECK(whole == parts);
@@ -117,9 +70,10 @@ TEST_CASE("resume: after kill -9 in the middle, several times", "[cli]") {
       "--mesh data:2 --save-every 1 --keep 2 --checkpoint ck --log log.jsonl ";
   for (int round = 0; round < 3; ++round) {
     const int wanted = 3 * round + 3;
-    Job job(f, flags + "--steps 100000 --resume");
-    REQUIRE(appears(f("ck/step-0000000" + std::to_string(wanted) + ".safetensors")));
-    job.kill9();
+    BackgroundJob job(f, command(flags + "--steps 100000 --resume"));
+    REQUIRE(appears(f("ck/step-0000000" + std::to_string(wanted))));
+    job.send(SIGKILL);
+    CHECK(job.wait() == 137);
   }
   const auto killed = losses_of(f, "log.jsonl");
   const int64_t reached = killed.rbegin()->first;
@@ -144,12 +98,13 @@ TEST_CASE("resume: after kill -9 at random moments of saving", "[slow]") {
   for (int round = 0; round < 20; ++round) {
     INFO("seed " << seed << " round " << round);
     const auto before = checkpoints_in(f);
-    Job job(f, flags + "--steps 100000 --log log.jsonl --resume");
+    BackgroundJob job(f, command(flags + "--steps 100000 --log log.jsonl --resume"));
     // It works once it has saved again. Then at any moment, or while a file is being written.
     REQUIRE(eventually([&] { return checkpoints_in(f) != before; }));
     if (round % 2 == 1) REQUIRE(eventually([&] { return parts_in(f) > 0; }));
     std::this_thread::sleep_for(std::chrono::microseconds(random() % (round % 2 ? 3000 : 60000)));
-    job.kill9();
+    job.send(SIGKILL);
+    CHECK(job.wait() == 137);
     partial += parts_in(f);
     REQUIRE(!checkpoints_in(f).empty());
     for (const std::string& path : checkpoints_in(f)) CHECK_NOTHROW(tessera::read_checkpoint(path));
@@ -168,7 +123,7 @@ TEST_CASE("resume: after kill -9 at random moments of saving", "[slow]") {
 /// nothing else, and goes on from it when there is room: `full` runs a command where there is none.
 void check_full_disk(const Folder& f, const std::string& full) {
   expect_success(train(f, "--mesh data:2 --steps 3 --checkpoint ck --log parts.jsonl"));
-  const std::string saved = f.read("ck/step-00000003.safetensors");
+  const std::string saved = f.read("ck/step-00000003/rank-00000.safetensors");
   const auto names = [&] {
     std::set<std::string> all;
     for (const auto& entry : std::filesystem::directory_iterator(f("ck")))
@@ -180,9 +135,9 @@ void check_full_disk(const Folder& f, const std::string& full) {
       f, std::string("train ") + kTinyGpt + "--mesh data:2 --steps 6 --checkpoint ck --resume",
       full);
   expect_failure(result, 1,
-                 {"cannot write 'ck/step-00000006.safetensors'", "bytes of tensors", "make room"});
+                 {"cannot write 'ck/step-00000006.tmp-", "bytes of tensors", "make room"});
   CHECK(names() == before);
-  CHECK(f.read("ck/step-00000003.safetensors") == saved);
+  CHECK(f.read("ck/step-00000003/rank-00000.safetensors") == saved);
   expect_success(train(f, "--mesh data:2 --steps 6 --checkpoint ck --resume --log parts.jsonl"));
   expect_success(train(f, "--mesh data:2 --steps 6 --log whole.jsonl"));
   CHECK(losses_of(f, "parts.jsonl") == losses_of(f, "whole.jsonl"));
@@ -213,15 +168,15 @@ TEST_CASE("resume: a full disk", "[cli]") {
   }
   std::filesystem::remove_all(f("ck"));
   check_full_disk(f, "unshare -rm sh mount.sh");
-  CHECK(f.read("names.txt") == "step-00000003.safetensors\n");
+  CHECK(f.read("names.txt") == "step-00000003\n");
 }
 
 TEST_CASE("resume: a checkpoint directory belongs to one job", "[cli]") {
   const Folder f;
   f.write("text.txt", some_text());
-  Job job(f, "--mesh data:2 --save-every 50 --checkpoint ck --steps 1000000");
+  BackgroundJob job(f, command("--mesh data:2 --save-every 50 --checkpoint ck --steps 1000000"));
   REQUIRE(appears(f("ck/lock")));
-  REQUIRE(appears(f("ck/step-00000050.safetensors")));
+  REQUIRE(appears(f("ck/step-00000050")));
   for (const std::string more : {"", "--resume "}) {
     expect_failure(train(f, more + "--steps 2 --checkpoint ck --log second.jsonl"), 1,
                    {"'ck' is in use by process"});

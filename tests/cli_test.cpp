@@ -147,12 +147,29 @@ TEST_CASE("cli: an earlier run is not overwritten, nor its log", "[cli]") {
 TEST_CASE("cli: the checkpoint of another model is refused", "[cli]") {
   const TextFolder f;
   expect_success(train(f, "--steps 1 --checkpoint ck"));
-  const std::string file = f.read("ck/step-00000001.safetensors");
-  expect_failure(train(f, "--steps 3 --checkpoint ck --resume --set d_model=32"), 1,
-                 {"step-00000001.safetensors"});
-  expect_failure(train(f, "--steps 3 --checkpoint ck --resume --set layers=2"), 1,
-                 {"step-00000001.safetensors", "block1"});
-  CHECK(f.read("ck/step-00000001.safetensors") == file);
+  const std::string name = "ck/step-00000001/rank-00000.safetensors", file = f.read(name);
+  REQUIRE(!file.empty());
+  const std::string go_on = "--steps 3 --checkpoint ck --resume ";
+  const std::pair<const char*, const char*> changes[] = {
+      {"--set d_model=32", "model.d_model was '16' and is '32'"},
+      {"--set optimizer=lion", "train.optimizer was 'adamw' and is 'lion'"},
+      {"--set dtype=bfloat16", "train.dtype was 'float32' and is 'bfloat16'"},
+      {"--seed 3", "train.seed was '0' and is '3'"}};
+  for (const auto& [change, words] : changes)
+    expect_failure(train(f, go_on + change), 1,
+                   {"'ck/step-00000001' was saved by another job: ", words, "--allow-changes"});
+  f.write("text.txt", some_text() + "and more of it");
+  expect_failure(train(f, go_on), 1, {"by another job: the data was '", "examples, "});
+  f.write("text.txt", some_text());
+  expect_failure(train(f, go_on + "--allow-changes --set layers=2"), 1,
+                 {"step-00000001", "block1"});
+  expect_failure(train(f, go_on + "--allow-changes --set optimizer=lion"), 1,
+                 {"the model lacks", "adam"});
+  CHECK(f.read(name) == file);
+  const CliResult tuned = train(f, go_on + "--set lr=2e-3");
+  expect_success(tuned);
+  CHECK(tuned.out.find("train.lr was 0.001 and is 2e-3 from here on") != std::string::npos);
+  CHECK(tuned.out.find("train.weight_decay was") == std::string::npos);
   expect_failure(run_cli_in(f, "eval mlp --data . --checkpoint ck"), 1,
                  {"not written by the model 'mlp'"});
 }
@@ -160,22 +177,24 @@ TEST_CASE("cli: the checkpoint of another model is refused", "[cli]") {
 TEST_CASE("cli: damaged checkpoints", "[cli]") {
   const TextFolder f;
   expect_success(train(f, "--steps 1 --checkpoint ck"));
-  const std::string name = "ck/step-00000001.safetensors", good = f.read(name);
+  const std::string name = "ck/step-00000001/manifest.json", good = f.read(name);
+  REQUIRE(!good.empty());
   const std::string resume = "--steps 2 --checkpoint ck --resume";
   const std::string damaged[] = {good.substr(0, good.size() - 10), good.substr(0, 4), "",
                                  std::string(8, '\xff') + good.substr(8)};
   for (const std::string& bytes : damaged) {
     f.write(name, bytes);
-    expect_failure(train(f, resume), 1, {"step-00000001.safetensors"});
-    expect_failure(run_cli_in(f, "generate gpt --checkpoint ck"), 1, {"step-00000001.safetensors"});
+    expect_failure(train(f, resume), 1, {"step-00000001"});
+    expect_failure(run_cli_in(f, "generate gpt --checkpoint ck"), 1, {"step-00000001"});
     CHECK(f.read(name) == bytes);
   }
   f.write(name, good);
-  f.write("ck/step-00000009.safetensors", "rubbish");
+  std::filesystem::create_directory(f("ck/step-00000009"));
+  f.write("ck/step-00000009/manifest.json", "rubbish");
   const CliResult result = train(f, resume);
   expect_success(result);
-  CHECK(result.out.find("step-00000009.safetensors") != std::string::npos);
-  CHECK(result.out.find("resumed from ck/step-00000001.safetensors") != std::string::npos);
+  CHECK(result.out.find("step-00000009") != std::string::npos);
+  CHECK(result.out.find("resumed from ck/step-00000001 at") != std::string::npos);
 }
 
 TEST_CASE("cli: the log has the documented fields", "[cli]") {
@@ -187,9 +206,10 @@ TEST_CASE("cli: the log has the documented fields", "[cli]") {
     std::ifstream in(TESSERA_SOURCE_DIR "/docs/log.md");
     return std::string(std::istreambuf_iterator<char>(in), {});
   }();
-  const std::set<std::string> fields = {"step",       "steps",        "loss",         "grad_norm",
-                                        "lr",         "ms",           "tokens_per_s", "flops_per_s",
-                                        "peak_share", "memory_bytes", "eta_s"};
+  const std::set<std::string> fields = {
+      "step",  "steps",        "loss",         "grad_norm",  "lr",
+      "ms",    "tokens_per_s", "flops_per_s",  "peak_share", "memory_bytes",
+      "eta_s", "skipped",      "slowest_rank", "slowest_ms", "median_ms"};
   for (const nlohmann::json& record : steps) {
     std::set<std::string> present;
     for (const auto& [key, value] : record.items()) {

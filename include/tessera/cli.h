@@ -79,7 +79,9 @@ struct ModelSpec {
 const std::vector<ModelSpec>& builtin_models();
 
 /// Runs `tessera ARGS` and returns the exit code: 0, 1 for an error (one line on stderr) or a
-/// failed check, 2 for a wrong command line. The models of the user's own come first.
+/// failed check, 2 for a wrong command line; 75 where a job saved because of SIGTERM or SIGUSR1 and
+/// is to be started again, 76 where a rank died, hung or disagreed, or a device failed. The models
+/// of the user's own come first.
 int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own = {});
 
 }  // namespace tessera

@@ -25,6 +25,10 @@ Environment read_environment() {
       const char* rank = std::getenv(local);
       if (rank != nullptr && env.local_rank < 0) env.local_rank = std::atoi(rank);
     }
+    for (const char* name_of_rank : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+      const char* rank = std::getenv(name_of_rank);
+      if (rank != nullptr && env.rank < 0) env.rank = std::atoi(rank);
+    }
     return env;
   }
   return {};

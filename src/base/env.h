@@ -9,12 +9,13 @@ struct Environment {
   int launched_ranks = 0;         ///< of the MPI job or Slurm step; 0: not launched
   std::string launcher_variable;  ///< the variable that said so
   int local_ranks = 0;            ///< of them on this host; 0: the launcher does not say
+  int rank = -1;                  ///< of this process; -1: it does not say
   int local_rank = -1;            ///< the number of this one on its host; -1: it does not say
 };
 
 /// OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_STEP_NUM_TASKS (of a step with a rank: SLURM_PROCID);
 /// OMPI_COMM_WORLD_LOCAL_SIZE, MPI_LOCALNRANKS; OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID,
-/// SLURM_LOCALID.
+/// SLURM_LOCALID; OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID.
 Environment read_environment();
 /// NCCL_HOSTID is set: processes that share a card may form a group of NCCL.
 bool has_nccl_host();

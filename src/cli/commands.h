@@ -21,13 +21,18 @@ struct Arguments {
   std::vector<std::string> watch, dump;  ///< globs
   int64_t save_every = 0, keep = 3, tokens = 200, steps = -1, dump_every = 1, threads = -1;
   double timeout = 120, temperature = 0.8, tolerance = -1;
-  bool resume = false;
+  std::string csv, tensorboard, staging, on_nonfinite = "stop";
+  int64_t check_replicas = 0;  ///< steps between comparisons; 0: never
+  bool resume = false, allow_changes = false, profile = false;
   int zero = 0;            ///< 1, 2 or 3, with `over`
   std::string over, fsdp;  ///< axes
   std::string memory;      ///< limit of a rank, with a unit
   std::string layouts = "all", print_after, dtype = "float32";
-  std::vector<int64_t> sizes;      ///< bench
-  std::vector<std::string> words;  ///< bench: WHAT [MODEL]; compare: [MODEL] A B
+  std::vector<int64_t> sizes;        ///< bench
+  std::vector<std::string> words;    ///< bench: WHAT [MODEL]; compare: [MODEL] A B; ...
+  std::vector<std::string> renames;  ///< convert: OLD=NEW
+  std::string out;                   ///< report
+  bool all = false;                  ///< convert
 };
 
 /// A model with its resolved configuration on a cluster.
@@ -110,5 +115,8 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models);
 int explain(const Arguments& args, const std::vector<ModelSpec>& models);
 int compare(const Arguments& args, const std::vector<ModelSpec>& models);
 int bench(const Arguments& args, const std::vector<ModelSpec>& models);
+int checkpoint(const Arguments& args);
+int convert(const Arguments& args);
+int report(const Arguments& args);
 
 }  // namespace tessera::cli

@@ -18,7 +18,16 @@ namespace {
 /// From what costs nothing to what costs a second forward pass.
 constexpr std::array kPolicies = {"none", "attention", "block"};
 
-int64_t total(const MemoryReport& m) { return m.params + m.state + m.inputs + m.transient; }
+/// What saving takes beside the run: a copy of what the rank owns, at most.
+int64_t staging(const Arguments& args, const MemoryReport& m) {
+  if (args.checkpoint.empty()) return 0;
+  const int64_t most = args.staging.empty() ? Checkpoints::kStaging : parse_bytes(args.staging);
+  return std::min(most, m.params + m.state);
+}
+
+int64_t total(const Arguments& args, const MemoryReport& m) {
+  return m.params + m.state + m.inputs + m.transient + staging(args, m);
+}
 
 /// What training `job` needs on a rank; nothing if its scopes or rules do not fit the model.
 std::optional<MemoryReport> needs(const Job& job) {
@@ -46,7 +55,7 @@ std::string as_text(int64_t bytes) {
 }
 
 /// The first changes of the command that make `job` fit, from cheap to dear; or the closest.
-std::string remedy(const Job& job, int64_t limit) {
+std::string remedy(const Arguments& args, const Job& job, int64_t limit) {
   std::string best = "nothing here does";
   int64_t least = std::numeric_limits<int64_t>::max();
   Graph graph;
@@ -63,8 +72,8 @@ std::string remedy(const Job& job, int64_t limit) {
       }
       for (const char* policy : kPolicies) {
         const std::optional<MemoryReport> m = needs(with_recompute(other, policy));
-        if (!m || total(*m) >= least) continue;
-        least = total(*m);
+        if (!m || total(args, *m) >= least) continue;
+        least = total(args, *m);
         best = fmt::format(
             "{}{}", stage > 0 ? fmt::format("--zero {} --over {} ", stage, axis.name) : "",
             std::string(policy) == "none" ? "" : fmt::format("--recompute {} ", policy));
@@ -112,21 +121,21 @@ void fit_memory(const Arguments& args, Job& job) {
     for (const char* policy : kPolicies) {
       const Job other = with_recompute(job, policy);
       const std::optional<MemoryReport> found = needs(other);
-      if (!found || (m && total(*found) >= total(*m))) continue;
+      if (!found || (m && total(args, *found) >= total(args, *m))) continue;
       m = found;
       job.config.set("train.recompute", policy);
-      if (total(*m) <= limit) break;
+      if (total(args, *m) <= limit) break;
     }
   } else {
     m = needs(job);
   }
-  if (!m || total(*m) <= limit) return;  // what is wrong otherwise is said when it is built
-  fail(ErrorKind::device,
+  if (!m || total(args, *m) <= limit) return;  // what is wrong otherwise is said when it is built
+  fail(ErrorKind::usage,
        "a rank needs {} but --memory is {}: parameters {}, optimizer state {}, inputs {}, "
-       "everything else at the "
-       "peak {}; {}",
-       as_text(total(*m)), as_text(limit), as_text(m->params), as_text(m->state),
-       as_text(m->inputs), as_text(m->transient), remedy(job, limit));
+       "everything else at the peak {}, a copy to save beside the run {}; {}",
+       as_text(total(args, *m)), as_text(limit), as_text(m->params), as_text(m->state),
+       as_text(m->inputs), as_text(m->transient), as_text(staging(args, *m)),
+       remedy(args, job, limit));
 }
 
 }  // namespace tessera::cli

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/fail.h"
 #include "cli/report.h"
 #include "tessera/cluster.h"
@@ -26,20 +28,62 @@ std::string duration(double seconds) {
   return fmt::format("{}:{:02} h", s / 3600, s / 60 % 60);
 }
 
-Progress::Progress(bool active, const std::string& log, bool append, int64_t steps)
+namespace {
+
+std::FILE* open_file(const std::string& path, bool append, const char* flag) {
+  if (path.empty()) return nullptr;
+  std::FILE* file = std::fopen(path.c_str(), append ? "a" : "w");
+  if (file == nullptr)
+    fail(ErrorKind::io, "cannot write the log '{}'; choose another {} path", path, flag);
+  return file;
+}
+
+/// One line, which is on disk's side of the process when it returns.
+void put_line(std::FILE* file, const std::string& line, const std::string& path) {
+  if (file == nullptr) return;
+  if (std::fprintf(file, "%s\n", line.c_str()) < 0 || std::fflush(file) != 0)
+    fail(ErrorKind::io, "cannot write the log '{}' (is the disk full?)", path);
+}
+
+/// The numbers of a step under the names of docs/log.md.
+std::vector<std::pair<std::string, double>> numbers_of(const StepRecord& r) {
+  return {{"loss", r.loss},
+          {"grad_norm", r.grad_norm},
+          {"lr", r.lr},
+          {"ms", r.ms},
+          {"tokens_per_s", r.tokens_per_s},
+          {"flops_per_s", r.flops_per_s},
+          {"peak_share", r.peak_share},
+          {"memory_bytes", static_cast<double>(r.memory)},
+          {"skipped", static_cast<double>(r.skipped)},
+          {"slowest_rank", static_cast<double>(r.slowest_rank)},
+          {"slowest_ms", r.slowest_ms},
+          {"median_ms", r.median_ms}};
+}
+
+}  // namespace
+
+Progress::Progress(bool active, const ProgressFiles& files, bool append, int64_t steps)
     : active_(active),
       terminal_(launched_ranks() == 0 && isatty(STDOUT_FILENO)),
       steps_(steps),
-      path_(log) {
-  if (!active || log.empty()) return;
-  log_ = std::fopen(log.c_str(), append ? "a" : "w");
-  if (log_ == nullptr)
-    fail(ErrorKind::io, "cannot write the log '{}'; choose another --log path", log);
+      files_(files) {
+  if (!active) return;
+  log_ = open_file(files.log, append, "--log");
+  csv_ = open_file(files.csv, append, "--csv");
+  if (!files.tensorboard.empty()) events_ = std::make_unique<EventFile>(files.tensorboard);
+  if (csv_ != nullptr && std::ftell(csv_) == 0) {
+    std::string names = "step";
+    for (const auto& [name, value] : numbers_of({})) names += "," + name;
+    put_line(csv_, names, files.csv);
+  }
 }
 
 Progress::~Progress() {
   if (bar_shown_) std::fputc('\n', stdout);
-  if (log_) std::fclose(log_);
+  for (std::FILE* file : {log_, csv_}) {
+    if (file != nullptr) std::fclose(file);
+  }
 }
 
 bool Progress::shows(int64_t step) const {
@@ -47,12 +91,7 @@ bool Progress::shows(int64_t step) const {
   return terminal_ || step <= 5 || step == steps_ || step % every == 0;
 }
 
-void Progress::record(const std::string& json) {
-  if (log_ == nullptr) return;
-  if (std::fprintf(log_, "%s\n", json.c_str()) < 0 || std::fflush(log_) != 0) {
-    fail(ErrorKind::io, "cannot write the log '{}' (is the disk full?)", path_);
-  }
-}
+void Progress::record(const std::string& json) { put_line(log_, json, files_.log); }
 
 void Progress::step(const StepRecord& r) {
   if (!active_) return;
@@ -73,18 +112,20 @@ void Progress::step(const StepRecord& r) {
     std::fprintf(stdout, "%s\n", line.c_str());
     std::fflush(stdout);
   }
-  record(nlohmann::json{{"step", r.step},
-                        {"steps", r.steps},
-                        {"loss", json_number(r.loss)},
-                        {"grad_norm", json_number(r.grad_norm)},
-                        {"lr", r.lr},
-                        {"ms", r.ms},
-                        {"tokens_per_s", r.tokens_per_s},
-                        {"flops_per_s", r.flops_per_s},
-                        {"peak_share", r.peak_share},
-                        {"memory_bytes", r.memory},
-                        {"eta_s", r.eta_s}}
-             .dump());
+  nlohmann::json json = {{"step", r.step}, {"steps", r.steps}, {"eta_s", r.eta_s}};
+  std::string row = fmt::format("{}", r.step);
+  std::vector<std::pair<std::string, double>> scalars;
+  for (const auto& [name, value] : numbers_of(r)) {
+    json[name] = json_number(value);
+    row += fmt::format(",{}", value);
+    scalars.emplace_back("train/" + name, value);
+  }
+  json["memory_bytes"] = r.memory;
+  json["skipped"] = r.skipped;
+  json["slowest_rank"] = r.slowest_rank;
+  record(json.dump());
+  put_line(csv_, row, files_.csv);
+  if (events_) events_->add(r.step, scalars);
 }
 
 void Progress::note(const std::string& text) {
@@ -102,7 +143,11 @@ void Progress::evaluation(int64_t step, double loss, double accuracy) {
     text += fmt::format(", accuracy {:.2f} %", 100 * accuracy);
   }
   note(text);
-  if (active_) record(line.dump());
+  if (!active_) return;
+  record(line.dump());
+  std::vector<std::pair<std::string, double>> scalars = {{"eval/loss", loss}};
+  if (accuracy >= 0) scalars.emplace_back("eval/accuracy", accuracy);
+  if (events_) events_->add(step, scalars);
 }
 
 }  // namespace tessera::cli

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdio>
+#include <memory>
 #include <string>
+
+#include "cli/tensorboard.h"
 
 namespace tessera::cli {
 
@@ -16,19 +19,30 @@ struct StepRecord {
   double peak_share = 0;  ///< of the matrix-product rate measured at start
   int64_t memory = 0;     ///< bytes of arenas on one rank
   double eta_s = 0;
+  int64_t skipped = 0;    ///< steps with gradients that were not finite, so far
+  int slowest_rank = 0;   ///< by its own work in this step
+  double slowest_ms = 0;  ///< of that rank
+  double median_ms = 0;   ///< of all ranks
+};
+
+/// Paths, or "".
+struct ProgressFiles {
+  std::string log;          ///< JSON lines
+  std::string csv;          ///< a table with a row a step
+  std::string tensorboard;  ///< a folder of event files
 };
 
 class Progress {
  public:
-  /// `active`: this process prints (the root). `log`: path of the JSON lines, or "". `steps`: in
-  /// all. Throws an io error.
-  Progress(bool active, const std::string& log, bool append, int64_t steps);
+  /// `active`: this process prints (the root). `append`: to files that exist. `steps`: in all.
+  /// Throws an io error.
+  Progress(bool active, const ProgressFiles& files, bool append, int64_t steps);
   ~Progress();
   Progress(const Progress&) = delete;
   void step(const StepRecord& record);
   /// Whether a step gets a line, and whether there is a log: the same in every process.
   bool shows(int64_t step) const;
-  bool has_log() const { return !path_.empty(); }
+  bool has_log() const { return !files_.log.empty(); }
   /// A line of the log.
   void record(const std::string& json);
   /// Lines between steps.
@@ -39,8 +53,9 @@ class Progress {
  private:
   bool active_, terminal_, bar_shown_ = false;
   int64_t steps_;
-  std::FILE* log_ = nullptr;
-  std::string path_;
+  std::FILE *log_ = nullptr, *csv_ = nullptr;
+  ProgressFiles files_;
+  std::unique_ptr<EventFile> events_;
 };
 
 /// "12.3 GFLOP/s", "1.2 MB"

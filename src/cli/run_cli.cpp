@@ -2,11 +2,15 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
+#include "base/env.h"
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "cli/signals.h"
 
 namespace tessera {
 
@@ -76,7 +80,20 @@ void add_training(CLI::App* app, Arguments& a) {
   app->add_option("--save-every", a.save_every,
                   "steps between checkpoints; one is always written at the end");
   app->add_option("--keep", a.keep, "checkpoints to keep (3)");
+  app->add_option("--staging", a.staging,
+                  "most memory of a process for saving beside the run, such as 4GB (1 GiB)");
   app->add_flag("--resume", a.resume, "go on from the last checkpoint");
+  app->add_flag("--allow-changes", a.allow_changes,
+                "with --resume: also where model, optimizer, batch, seed or data have changed");
+  app->add_option("--on-nonfinite", a.on_nonfinite,
+                  "a step whose loss or gradient is not finite: stop (default), or skip it and "
+                  "count");
+  app->add_option("--check-replicas", a.check_replicas,
+                  "steps between comparisons of the ranks' copies of parameters (0: never)");
+  app->add_option("--csv", a.csv, "the numbers of the log as a table");
+  app->add_option("--tensorboard", a.tensorboard, "folder of event files for TensorBoard");
+  app->add_flag("--profile", a.profile,
+                "at the end: time, memory, flop/s and bytes/s by op and source line");
   app->add_option("--watch", a.watch,
                   "names of tensors (* and ?): their range and norm after each step")
       ->take_all();
@@ -87,6 +104,32 @@ void add_training(CLI::App* app, Arguments& a) {
   app->add_option(
       "--trace", a.trace,
       "write when each step ran on each rank to FILE, for Perfetto or chrome://tracing");
+}
+
+template <class Add>
+void add_files(Add& add, Arguments& a) {
+  CLI::App* checkpoint =
+      add("checkpoint", "what a checkpoint holds, and whether every byte of it is right",
+          "tessera checkpoint verify out/run\n  tessera checkpoint show out/run/step-00000200",
+          [&] { return cli::checkpoint(a); });
+  checkpoint->add_option("show|verify DIR", a.words, "of one checkpoint, or of all in a directory")
+      ->expected(2)
+      ->required();
+  CLI::App* convert =
+      add("convert", "between a checkpoint and one safetensors file of whole tensors",
+          "tessera convert out/run model.safetensors --rename \"gpt.*=transformer.*\"\n"
+          "  tessera convert model.safetensors out/from-elsewhere",
+          [&] { return cli::convert(a); });
+  convert->add_option("FROM TO", a.words, "a checkpoint and a file, or a file and a checkpoint")
+      ->expected(2)
+      ->required();
+  convert->add_option("--rename", a.renames, "OLD=NEW, with one * in both: names of tensors")
+      ->take_all();
+  convert->add_flag("--all", a.all, "optimizer state too");
+  CLI::App* report = add("report", "one HTML page, which needs no network, from the log of train",
+                         "tessera report run.jsonl --out run.html", [&] { return cli::report(a); });
+  report->add_option("LOG", a.words, "what train --log wrote")->expected(1)->required();
+  report->add_option("--out", a.out, "the page (the log's name with .html)");
 }
 
 template <class Add>
@@ -224,10 +267,26 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
   generate->add_option("--tokens", a.tokens, "tokens to make (200)");
   generate->add_option("--temperature", a.temperature, "0 takes the likeliest token (0.8)");
   add_json(generate, a);
+  add_files(add, a);
   add_checks(add, a, models);
   add_compare(add, a, models);
   add_bench(add, a, models);
   return commands;
+}
+
+/// One message for a job, not one a rank: the launcher ends the others when the first one exits, so
+/// that what is known to all is printed by rank 0, and what another rank says of itself by that one.
+/// Where the launcher does not, the others print too, later. A rank that gave up a peer stays for a
+/// while: mpirun notices a host that is cut off only as long as it has nothing to send there.
+int report_error(ErrorKind kind, const char* what, bool is_peers) {
+  constexpr auto kOthers = std::chrono::seconds(1), kStay = std::chrono::seconds(6);
+  const int rank = read_environment().rank;
+  if (rank >= 0 && is_peers) std::this_thread::sleep_for(2 * kStay);
+  if (rank > 0 && !is_peers) std::this_thread::sleep_for(kOthers);
+  std::fprintf(stderr, "tessera: %s error: %s\n", to_string(kind), what);
+  std::fflush(stderr);
+  if (rank >= 0 && !is_peers && kind == ErrorKind::comm) std::this_thread::sleep_for(kStay);
+  return kind == ErrorKind::comm || kind == ErrorKind::device ? cli::kRankFailed : 1;
 }
 
 }  // namespace
@@ -257,12 +316,12 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
              errno != 0 ? ": " : "", errno != 0 ? std::strerror(errno) : "");
       return code;
     }
+  } catch (const PeerFailure& e) {
+    return report_error(e.kind(), e.what(), true);
   } catch (const Error& e) {
-    std::fprintf(stderr, "tessera: %s error: %s\n", to_string(e.kind()), e.what());
-    return 1;
+    return report_error(e.kind(), e.what(), false);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "tessera: internal error: %s\n", e.what());
-    return 1;
+    return report_error(ErrorKind::internal, e.what(), false);
   }
   return 2;
 }

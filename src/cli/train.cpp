@@ -1,23 +1,17 @@
-#include <chrono>
 #include <cmath>
 
+#include "base/env.h"
 #include "base/fail.h"
-#include "cli/commands.h"
-#include "cli/progress.h"
+#include "cli/profile.h"
 #include "cli/report.h"
-#include "cli/watch.h"
+#include "cli/training.h"
 #include "tessera/build_info.h"
-#include "tessera/checkpoint.h"
-#include "tessera/trace.h"
+#include "tessera/explain.h"
+#include "tessera/inspect.h"
 
 namespace tessera::cli {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// FLOP/s of matrix products on the ranks of this mesh together: what the log's share of the peak
 /// refers to.
@@ -41,21 +35,6 @@ double measured_peak(const Mesh& mesh, Cluster& cluster, int threads) {
   return best;
 }
 
-struct Training {
-  const Arguments& args;
-  Watch watch;
-  Job job;
-  Cluster cluster;
-  Trainer trainer = {};
-  std::unique_ptr<DataSource> source = {};
-  std::unique_ptr<Batcher> batcher = {};
-  std::unique_ptr<Trace> trace = {};
-  std::unique_ptr<Session> session = {};
-  std::unique_ptr<Checkpoints> checkpoints = {};
-  std::unique_ptr<Progress> progress = {};
-  int64_t first_step = 0;
-};
-
 void prepare(Training& t) {
   const Config& c = t.job.config;
   require(c.integer("train.batch") >= 1 && c.integer("train.steps") >= 1,
@@ -66,48 +45,17 @@ void prepare(Training& t) {
   options.seed = static_cast<uint64_t>(c.integer("train.seed"));
   t.batcher = std::make_unique<Batcher>(*t.source, c.integer("train.batch"), options);
   build_trainer(t.job, t.trainer, false);
-  CompileOptions compile{
+  t.compile = CompileOptions{
       t.job.mesh,          t.job.layout,
       t.trainer.functions, options.seed,
       threads_of(t.job),   {t.trainer.model.loss.name(), t.trainer.minimized.gradient_norm.name()},
       t.watch.keep(),      [&t](const std::string& line) { t.progress->note(line); }};
-  compile.device = t.job.device;
+  t.compile.device = t.job.device;
   if (!t.args.trace.empty()) t.trace = std::make_unique<Trace>();
-  compile.trace = t.trace.get();
-  t.session = std::make_unique<Session>(t.trainer.graph, t.cluster, compile);
-}
-
-/// The newest checkpoint if the job goes on from it. Before anything is written.
-std::optional<Checkpoint> open_checkpoints(Training& t) {
-  if (t.args.checkpoint.empty()) return {};
-  t.checkpoints =
-      std::make_unique<Checkpoints>(t.cluster, t.args.checkpoint, static_cast<int>(t.args.keep));
-  const std::optional<Checkpoint> latest = t.checkpoints->latest();
-  if (!t.args.resume) {
-    require(!latest,
-            "'{}' holds checkpoints of an earlier run (the last at step {}); add --resume to go on "
-            "from it, or "
-            "choose another --checkpoint directory",
-            t.args.checkpoint, latest ? latest->step : 0);
-  }
-  return latest;
-}
-
-void resume(Training& t, const std::optional<Checkpoint>& latest) {
-  if (!latest) {
-    t.progress->note("no checkpoint yet: starting from step 0");
-    return;
-  }
-  if (!latest->warning.empty()) t.progress->note("warning: " + latest->warning);
-  t.first_step = t.checkpoints->load(*t.session, latest->path).step;
-  t.progress->note(fmt::format("resumed from {} at step {}", latest->path, t.first_step));
-}
-
-void save(Training& t, int64_t step) {
-  t.checkpoints->save(*t.session, step,
-                      {{"config", t.job.config.to_toml()},
-                       {"seed", t.job.config.text("train.seed")},
-                       {"program", fmt::format("{:016x}", t.session->program_hash())}});
+  t.compile.trace = t.trace.get();
+  t.compile.profile = t.args.profile;
+  t.compile.skip_non_finite = t.args.on_nonfinite == "skip";
+  t.session = std::make_unique<Session>(t.trainer.graph, t.cluster, t.compile);
 }
 
 int64_t parameters_of(Training& t) {
@@ -130,11 +78,35 @@ std::string banner(Training& t) {
   }
   return text + fmt::format(
                     "mesh    {} ({} ranks, {})\nlayout  {}\nmemory  {} parameters; "
-                    "{} persistent + {} transient per rank",
+                    "{} persistent + {} transient per rank{}",
                     t.job.mesh.to_string(), t.cluster.size(), t.cluster.backend(),
                     t.job.layout.to_string(), parameters_of(t),
                     with_unit(static_cast<double>(t.session->persistent_bytes()), "B"),
-                    with_unit(static_cast<double>(t.session->transient_bytes()), "B"));
+                    with_unit(static_cast<double>(t.session->transient_bytes()), "B"),
+                    t.checkpoints ? fmt::format(", {} to save beside the run",
+                                                with_unit(double(staging_bytes(t)), "B"))
+                                  : "");
+}
+
+/// Plan of memory and table of collectives, for whoever reads the log.
+void add_plan(Training& t, nlohmann::json& head) {
+  const Explanation plan = explain(t.trainer.graph, t.compile);
+  nlohmann::json at_peak = nlohmann::json::array(), sent = nlohmann::json::array();
+  for (const auto& [tensor, bytes] : plan.memory.at_peak)
+    at_peak.push_back({{"tensor", tensor}, {"bytes", bytes}});
+  for (const FunctionReport& f : plan.functions) {
+    for (const CollectiveReport& c : f.collectives)
+      sent.push_back({{"kind", c.kind},
+                      {"axes", c.axes},
+                      {"tensor", c.tensor},
+                      {"rule", c.rule},
+                      {"source", c.source},
+                      {"bytes", c.bytes}});
+  }
+  head["memory"] = {{"params", plan.memory.params}, {"state", plan.memory.state},
+                    {"inputs", plan.memory.inputs}, {"transient", plan.memory.transient},
+                    {"staging", staging_bytes(t)},  {"at_peak", at_peak}};
+  head["communication"] = sent;
 }
 
 /// The first line of a log, and of its part after each --resume.
@@ -151,12 +123,67 @@ nlohmann::json header(Training& t) {
 }
 
 /// Errors of a step say which.
-void run_step(Training& t, int64_t step) {
+template <class Work>
+auto in_step(int64_t step, Work work) {
+  const auto text = [&](const Error& e) { return fmt::format("step {}: {}", step, e.what()); };
   try {
-    t.session->run("train");
+    return work();
+  } catch (const PeerFailure& e) {
+    throw PeerFailure(e.kind(), text(e));
   } catch (const Error& e) {
-    throw Error(e.kind(), fmt::format("step {}: {}", step + 1, e.what()));
+    throw Error(e.kind(), text(e));
   }
+}
+
+/// Counts a step whose gradients were not finite, and stops where there is nothing else.
+void count_skip(Training& t, int64_t step) {
+  constexpr int64_t kMostInARow = 20;
+  if (t.session->skipped().empty()) {
+    t.skipped_in_a_row = 0;
+    return;
+  }
+  ++t.skipped;
+  t.progress->note(
+      fmt::format("step {} is skipped ({} so far): {}", step + 1, t.skipped, t.session->skipped()));
+  require(++t.skipped_in_a_row < kMostInARow,
+          "{} steps in a row had a loss or gradient that is not finite, the last one at step {}: "
+          "{}; lower train.lr, or go back to an earlier checkpoint",
+          kMostInARow, step + 1, t.session->skipped());
+}
+
+/// What the ranks tell each other after a step: the signal that one of them got, or 0; and in the
+/// record which rank was slowest.
+int exchange_news(Training& t, StepRecord& r, double seconds) {
+  std::vector<double> mine;
+  for (const double waited : t.session->waited()) {
+    mine.push_back(t.signals.seen());
+    mine.push_back(seconds - waited);
+  }
+  const std::vector<double> all = in_step(r.step, [&] { return t.cluster.gather(mine); });
+  std::vector<double> own;
+  int signal = 0;
+  for (size_t i = 0; i < all.size(); i += 2) {
+    signal = std::max(signal, static_cast<int>(all[i]));
+    own.push_back(all[i + 1]);
+  }
+  const std::string line = t.stragglers.after_step(r.step, own, t.hosts);
+  r.slowest_rank = t.stragglers.slowest();
+  r.slowest_ms = 1e3 * t.stragglers.slowest_seconds();
+  r.median_ms = 1e3 * t.stragglers.median_seconds();
+  if (!line.empty()) t.progress->note(line);
+  return signal;
+}
+
+/// Every so many steps, and before each save, so that what is saved was right.
+void check_replicas(Training& t, int64_t step, bool saves) {
+  if (t.args.check_replicas == 0 || (!saves && step % t.args.check_replicas != 0)) return;
+  const std::string text = in_step(step, [&] { return replica_difference(*t.session); });
+  if (text.empty()) return;
+  fail(
+      ErrorKind::device,
+      "step {}: {}, though they were equal when they were last compared; the memory or a processor "
+      "of one of them is at fault: go on from the last checkpoint, without that machine",
+      step, text);
 }
 
 /// One step, timed, with its fields but the expected end.
@@ -166,7 +193,8 @@ StepRecord train_step(Training& t, int64_t step, double peak) {
   t.session->set_step(step);
   t.batcher->feed(*t.session, step);
   feed_scalar(*t.session, t.trainer.lr, learning_rate(t.job, step));
-  run_step(t, step);
+  in_step(step + 1, [&] { t.session->run("train"); });
+  count_skip(t, step);
   StepRecord r;
   r.loss = t.session->fetch_scalar(t.trainer.model.loss.name());
   r.grad_norm = t.session->fetch_scalar(t.trainer.minimized.gradient_norm.name());
@@ -179,38 +207,119 @@ StepRecord train_step(Training& t, int64_t step, double peak) {
   r.flops_per_s = static_cast<double>(t.session->flops("train")) * t.cluster.size() / seconds;
   r.peak_share = peak > 0 ? r.flops_per_s / peak : 0;
   r.memory = t.session->persistent_bytes() + t.session->transient_bytes();
+  r.skipped = t.skipped;
   return r;
 }
 
-/// Returns the report of --json.
-nlohmann::json train_steps(Training& t, double peak) {
+void evaluate(Training& t, std::unique_ptr<Evaluator>& evaluator, int64_t step,
+              nlohmann::json& report) {
+  if (!evaluator) evaluator = std::make_unique<Evaluator>(t.job, t.cluster);
+  const Evaluation e = evaluator->run(*t.session);
+  t.progress->evaluation(step, e.loss, e.accuracy);
+  report["eval_loss"] = json_number(e.loss);
+  if (e.accuracy >= 0) report["eval_accuracy"] = e.accuracy;
+}
+
+/// After the first step: what it took to come there.
+void report_start(Training& t, double first_step) {
+  t.startup["first_step_s"] = first_step;
+  double total = 0;
+  for (const auto& part : t.startup) total += part.get<double>();
+  t.progress->note(fmt::format(
+      "first step after {:.2f} s: ranks {:.2f}, compile {:.2f}, load {:.2f}, rate of products "
+      "{:.2f}, "
+      "step {:.2f}",
+      total, t.startup["ranks_s"].get<double>(), t.startup["compile_s"].get<double>(),
+      t.startup["load_s"].get<double>(), t.startup["peak_s"].get<double>(), first_step));
+  t.progress->record(nlohmann::json{{"startup", t.startup}}.dump());
+}
+
+/// Saves after a signal.
+void save_and_stop(Training& t, int64_t step, int signal) {
+  if (t.checkpoints) {
+    start_save(t, step);
+    finish_save(t);
+  }
+  t.progress->note(fmt::format("{}: {} at step {}; exit code {} asks for a restart with --resume",
+                               signal_name(signal), t.checkpoints ? "saved" : "stopped", step,
+                               kRequeue));
+}
+
+/// Fills the report of --json; returns the exit code.
+int train_steps(Training& t, double peak, nlohmann::json& report) {
   const int64_t steps = t.job.config.integer("train.steps");
   const int64_t every = t.job.config.integer("train.eval_every");
-  nlohmann::json report = {{"step", t.first_step}};
+  report["step"] = t.first_step;
   std::unique_ptr<Evaluator> evaluator;
   double mean_ms = 0;
   for (int64_t step = t.first_step; step < steps; ++step) {
     StepRecord r = train_step(t, step, peak);
     mean_ms = step == t.first_step ? r.ms : 0.9 * mean_ms + 0.1 * r.ms;
     r.eta_s = mean_ms * 1e-3 * static_cast<double>(steps - step - 1);
+    const int signal = exchange_news(t, r, r.ms * 1e-3);
     t.progress->step(r);
+    if (step == t.first_step) report_start(t, r.ms * 1e-3);
     t.watch.after_step(*t.session, t.trainer.graph, step + 1, *t.progress);
     report["step"] = step + 1;
     report["loss"] = json_number(r.loss);
     report["grad_norm"] = json_number(r.grad_norm);
     report["ms"] = mean_ms;
+    report["skipped"] = t.skipped;
     const bool last = step + 1 == steps;
-    if (t.checkpoints && (last || (t.args.save_every > 0 && (step + 1) % t.args.save_every == 0)))
-      save(t, step + 1);
-    if (last || (every > 0 && (step + 1) % every == 0)) {
-      if (!evaluator) evaluator = std::make_unique<Evaluator>(t.job, t.cluster);
-      const Evaluation e = evaluator->run(*t.session);
-      t.progress->evaluation(step + 1, e.loss, e.accuracy);
-      report["eval_loss"] = json_number(e.loss);
-      if (e.accuracy >= 0) report["eval_accuracy"] = e.accuracy;
+    const bool saves =
+        t.checkpoints &&
+        (last || signal != 0 || (t.args.save_every > 0 && (step + 1) % t.args.save_every == 0));
+    check_replicas(t, step + 1, saves);
+    if (signal != 0 && !last) {
+      save_and_stop(t, step + 1, signal);
+      return kRequeue;
     }
+    if (saves) start_save(t, step + 1);
+    if (last || (every > 0 && (step + 1) % every == 0)) evaluate(t, evaluator, step + 1, report);
   }
-  return report;
+  if (t.checkpoints) finish_save(t);
+  return 0;
+}
+
+/// Seconds since the last mark, noted under a name.
+class StartClock {
+ public:
+  explicit StartClock(nlohmann::json& parts) : parts_(parts) {}
+  void mark(const char* name) {
+    parts_[name] = seconds_since(last_);
+    last_ = Clock::now();
+  }
+
+ private:
+  nlohmann::json& parts_;
+  Clock::time_point last_ = Clock::now();
+};
+
+int run_training(Training& t, StartClock& clock) {
+  const Arguments& args = t.args;
+  prepare(t);
+  clock.mark("compile_s");
+  const std::optional<Checkpoint> latest = open_checkpoints(t);
+  t.progress = std::make_unique<Progress>(t.cluster.is_root(),
+                                          ProgressFiles{args.log, args.csv, args.tensorboard},
+                                          args.resume, t.job.config.integer("train.steps"));
+  t.progress->note(banner(t));
+  if (args.resume) resume(t, latest);
+  t.hosts = t.cluster.hosts();
+  clock.mark("load_s");
+  const nlohmann::json head = header(t);
+  nlohmann::json first_line = head;
+  if (t.cluster.is_root() && t.progress->has_log()) add_plan(t, first_line);
+  t.progress->record(first_line.dump());
+  const double peak = measured_peak(t.job.mesh, t.cluster, threads_of(t.job));
+  clock.mark("peak_s");
+  nlohmann::json report;
+  const int code = train_steps(t, peak, report);
+  report.update(head);
+  if (t.trace) t.trace->write(t.cluster, args.trace);
+  if (args.profile) report_profile(t, peak / t.cluster.size());
+  if (t.cluster.is_root()) write_report(args.json, report);
+  return code;
 }
 
 }  // namespace
@@ -220,52 +329,32 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
           "--resume and --save-every need --checkpoint DIR");
   require(args.save_every >= 0, "--save-every {} is negative; 0 saves at the end only",
           args.save_every);
+  require(args.check_replicas >= 0, "--check-replicas {} is negative; 0 never compares",
+          args.check_replicas);
+  require(args.on_nonfinite == "skip" || args.on_nonfinite == "stop",
+          "--on-nonfinite '{}' is neither skip nor stop", args.on_nonfinite);
   require_place_for(args.json);
   require_place_for(args.trace);
+  if (read_environment().rank <= 0) {
+    fmt::print("tessera {}: train {}\n", build_info().version, args.model);
+    std::fflush(stdout);
+  }
   Watch watch(args);
   Job job = resolve(args, models, false);
   fit_memory(args, job);
+  nlohmann::json startup;
+  StartClock clock(startup);
   Cluster cluster = make_cluster(job, args);
-  Training t{args, watch, std::move(job), std::move(cluster)};
-  prepare(t);
-  const std::optional<Checkpoint> latest = open_checkpoints(t);
-  t.progress = std::make_unique<Progress>(t.cluster.is_root(), args.log, args.resume,
-                                          t.job.config.integer("train.steps"));
-  t.progress->note(banner(t));
-  if (args.resume) resume(t, latest);
-  const nlohmann::json head = header(t);
-  t.progress->record(head.dump());
-  nlohmann::json report = train_steps(t, measured_peak(t.job.mesh, t.cluster, threads_of(t.job)));
-  report.update(head);
-  if (t.trace) t.trace->write(t.cluster, args.trace);
-  if (t.cluster.is_root()) write_report(args.json, report);
-  return 0;
-}
-
-int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require(!args.checkpoint.empty(), "eval needs --checkpoint DIR");
-  require_place_for(args.json);
-  Job job = resolve(args, models, false);
-  Cluster cluster = make_cluster(job, args);
-  const std::optional<Checkpoint> latest = find_latest(args.checkpoint);
-  require(latest.has_value(), "'{}' holds no checkpoint", args.checkpoint);
-  take_stored_model(job, *latest);
-  Evaluator evaluator(job, cluster);
-  const Evaluation e = evaluator.run_checkpoint(latest->path);
-  if (cluster.is_root()) {
-    fmt::print("{}: step {}, loss {:.4f} over {} held-out examples\n", latest->path, latest->step,
-               e.loss, evaluator.examples());
-    nlohmann::json report = {{"checkpoint", latest->path},
-                             {"step", latest->step},
-                             {"eval_loss", json_number(e.loss)},
-                             {"examples", evaluator.examples()}};
-    if (e.accuracy >= 0) {
-      fmt::print("accuracy {:.2f} %\n", 100 * e.accuracy);
-      report["eval_accuracy"] = e.accuracy;
-    }
-    write_report(args.json, report);
+  clock.mark("ranks_s");
+  Training t{args, watch, std::move(job), std::move(cluster), startup};
+  try {
+    return run_training(t, clock);
+  } catch (const PeerFailure&) {
+    throw;
+  } catch (const std::exception& e) {
+    t.cluster.fail(e.what());  // the others must not wait for this rank
+    throw;
   }
-  return 0;
 }
 
 }  // namespace tessera::cli

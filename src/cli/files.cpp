@@ -1,0 +1,59 @@
+// checkpoint and convert: commands on files, without ranks.
+#include <filesystem>
+
+#include "base/fail.h"
+#include "cli/commands.h"
+
+namespace tessera::cli {
+
+namespace {
+
+/// "OLD=NEW" for each.
+std::vector<std::pair<std::string, std::string>> rules_of(const std::vector<std::string>& texts) {
+  std::vector<std::pair<std::string, std::string>> rules;
+  for (const std::string& text : texts) {
+    const size_t at = text.find('=');
+    require(at != std::string::npos, "--rename '{}' is not OLD=NEW", text);
+    rules.emplace_back(text.substr(0, at), text.substr(at + 1));
+  }
+  return rules;
+}
+
+/// The checkpoint that a path is, or the newest of the directory that it is.
+std::string checkpoint_in(const std::string& path) {
+  const std::optional<Checkpoint> latest = find_latest(path);
+  require(latest.has_value(), "'{}' holds no checkpoint", path);
+  return latest->path;
+}
+
+}  // namespace
+
+int checkpoint(const Arguments& args) {
+  const std::string &what = args.words[0], &path = args.words[1];
+  require(what == "show" || what == "verify", "checkpoint '{}': it is show or verify", what);
+  if (!std::filesystem::is_directory(path)) {
+    fmt::print("{}", what == "show" ? describe_checkpoint(path)
+                                    : fmt::format("{}: {}\n", path, verify_checkpoint(path)));
+    return 0;
+  }
+  const std::vector<Checkpoint> all = find_checkpoints(path);
+  require(!all.empty(), "'{}' holds no checkpoint", path);
+  if (!all[0].warning.empty()) fail(ErrorKind::io, "{}", all[0].warning);
+  for (const Checkpoint& c : all) {
+    fmt::print("{}", what == "show" ? describe_checkpoint(c.path)
+                                    : fmt::format("{}: {}\n", c.path, verify_checkpoint(c.path)));
+  }
+  return 0;
+}
+
+int convert(const Arguments& args) {
+  const std::string &from = args.words[0], &to = args.words[1];
+  if (!std::filesystem::exists(from))
+    fail(ErrorKind::io, "'{}' does not exist; give a checkpoint or a safetensors file", from);
+  const std::string source = std::filesystem::is_directory(from) ? checkpoint_in(from) : from;
+  const int64_t tensors = convert_checkpoint(source, to, {args.all, rules_of(args.renames)});
+  fmt::print("{} tensors from {} to {}\n", tensors, source, to);
+  return 0;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,83 @@
+#include "cli/profile.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/fail.h"
+#include "cli/training.h"
+
+namespace tessera::cli {
+
+std::vector<ProfileRow> profile_rows(const std::vector<StepTime>& steps) {
+  std::map<std::pair<std::string, std::string>, ProfileRow> rows;
+  for (const StepTime& s : steps) {
+    if (s.runs == 0) continue;
+    ProfileRow& row = rows[{s.kernel, s.source}];
+    if (row.steps++ == 0) {
+      row.op = s.kernel;
+      row.name = s.name;
+      row.source = s.source;
+    }
+    row.ms += 1e3 * s.seconds / static_cast<double>(s.runs);
+    row.flops += static_cast<double>(s.flops);
+    row.bytes += static_cast<double>(s.bytes);
+    row.results += static_cast<double>(s.results);
+  }
+  std::vector<ProfileRow> sorted;
+  for (auto& [key, row] : rows) sorted.push_back(std::move(row));
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const ProfileRow& a, const ProfileRow& b) { return a.ms > b.ms; });
+  return sorted;
+}
+
+std::string profile_table(const std::vector<ProfileRow>& rows, double peak_flops) {
+  double total = 0;
+  for (const ProfileRow& r : rows) total += r.ms;
+  std::string text =
+      fmt::format("{:>9} {:>6} {:>13} {:>6} {:>10} {:>10}  {:<18} {}\n", "ms", "share", "FLOP/s",
+                  "peak", "B/s", "results", "op", "source, first name");
+  constexpr size_t kShown = 30;
+  double rest = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const ProfileRow& r = rows[i];
+    if (i >= kShown) {
+      rest += r.ms;
+      continue;
+    }
+    const double seconds = r.ms > 0 ? r.ms * 1e-3 : 1;
+    const bool computes = r.flops > 0;
+    text += fmt::format(
+        "{:>9.3f} {:>5.1f}% {:>13} {:>6} {:>10} {:>10}  {:<18} {}, {}\n", r.ms,
+        total > 0 ? 100 * r.ms / total : 0, computes ? with_unit(r.flops / seconds, "FLOP/s") : "-",
+        computes && peak_flops > 0 ? fmt::format("{:.0f}%", 100 * r.flops / seconds / peak_flops)
+                                   : "-",
+        r.bytes > 0 ? with_unit(r.bytes / seconds, "B/s") : "-", with_unit(r.results, "B"), r.op,
+        r.source, r.name);
+  }
+  if (rest > 0)
+    text += fmt::format("{:>9.3f} {:>5.1f}% in {} more\n", rest, 100 * rest / total,
+                        rows.size() - kShown);
+  return text + fmt::format("{:>9.3f} in all, on the first local rank, a run", total);
+}
+
+void report_profile(Training& t, double peak_flops) {
+  std::vector<StepTime> steps = t.session->profile();
+  std::erase_if(steps, [](const StepTime& s) { return s.function != "train"; });
+  const std::vector<ProfileRow> rows = profile_rows(steps);
+  t.progress->note("profile of a training step:\n" + profile_table(rows, peak_flops));
+  nlohmann::json table = nlohmann::json::array(), line = nlohmann::json::array();
+  for (const ProfileRow& r : rows)
+    table.push_back({{"op", r.op},
+                     {"source", r.source},
+                     {"name", r.name},
+                     {"steps", r.steps},
+                     {"ms", r.ms},
+                     {"flops", r.flops},
+                     {"bytes", r.bytes},
+                     {"result_bytes", r.results}});
+  for (const StepTime& s : steps)
+    line.push_back({s.name, s.kernel, 1e3 * s.seconds / static_cast<double>(s.runs)});
+  t.progress->record(nlohmann::json{{"profile", table}, {"time_line", line}}.dump());
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,176 @@
+// Saving and going on. A checkpoint says what job it is of: configuration, data by their content,
+// and the numerics key, which decides whether the same bits can be expected.
+#include "base/crc32c.h"
+#include "base/fail.h"
+#include "cli/training.h"
+#include "tessera/build_info.h"
+
+namespace tessera::cli {
+
+namespace {
+
+constexpr const char* kAllow = "--allow-changes";
+
+/// Keys that may change from run to run: they change no result, or only how far it goes.
+bool is_free(const std::string& key) {
+  static const char* const free[] = {"train.steps",     "train.threads",  "train.eval_every",
+                                     "train.recompute", "train.regather", "train.microbatches",
+                                     "data.path"};
+  return key.starts_with("layout.") ||
+         std::find(std::begin(free), std::end(free), key) != std::end(free);
+}
+
+/// The same text, or the same number in another form: 1e-3 and 0.001.
+bool same_value(const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  char *end_a = nullptr, *end_b = nullptr;
+  const double x = std::strtod(a.c_str(), &end_a), y = std::strtod(b.c_str(), &end_b);
+  return !a.empty() && !b.empty() && *end_a == 0 && *end_b == 0 && x == y;
+}
+
+/// Keys that people tune in the middle of a run: told, but not refused.
+bool is_tuned(const std::string& key) {
+  static const char* const tuned[] = {"train.lr", "train.schedule", "train.warmup",
+                                      "train.weight_decay", "train.clip"};
+  return std::find(std::begin(tuned), std::end(tuned), key) != std::end(tuned);
+}
+
+/// Number of examples and a checksum of three of them: data are the same wherever their file lies.
+std::string data_key(const DataSource& source) {
+  const int64_t n = source.examples();
+  uint32_t crc = 0;
+  for (const int64_t example : {int64_t{0}, n / 2, n - 1}) {
+    for (size_t f = 0; f < source.fields().size(); ++f) {
+      const DataField& field = source.fields()[f];
+      DataBox box;
+      int64_t elements = 1;
+      for (size_t d = field.dims.size(); d-- > 0; elements *= field.dims[d].size) {
+        box.offset.push_back(0);
+        box.extent.insert(box.extent.begin(), field.dims[d].size);
+        box.strides.insert(box.strides.begin(), elements);
+      }
+      std::vector<std::byte> bytes(static_cast<size_t>(elements * size_of(field.dtype)));
+      box.data = bytes.data();
+      source.read(example, static_cast<int>(f), box);
+      crc = crc32c(bytes.data(), bytes.size(), crc);
+    }
+  }
+  return fmt::format("{} examples, {:08x}", n, crc);
+}
+
+/// What the bits of a result depend on beside model, data and seed.
+std::string numerics_key(Training& t) {
+  const BuildInfo info = build_info();
+  return fmt::format("program {:016x}, {} ranks, {}, {}, {}, version {}", t.session->program_hash(),
+                     t.cluster.size(), t.job.device, info.isa, info.blas, info.version);
+}
+
+std::string stored(const Checkpoint& checkpoint, const char* key) {
+  const auto it = checkpoint.metadata.find(key);
+  return it == checkpoint.metadata.end() ? "" : it->second;
+}
+
+/// Throws a usage error where the checkpoint is of another job; notes what was tuned.
+void compare_jobs(Training& t, const Checkpoint& checkpoint, std::vector<std::string>& notes) {
+  std::string different;
+  auto differs = [&](const std::string& what, const std::string& was, const std::string& is) {
+    different +=
+        fmt::format("{}{} was '{}' and is '{}'", different.empty() ? "" : ", ", what, was, is);
+  };
+  if (!stored(checkpoint, "config").empty()) {
+    Config then = default_config(*t.job.spec);
+    try {
+      then.load_toml_text(stored(checkpoint, "config"), checkpoint.path);
+    } catch (const Error& e) {
+      throw Error(e.kind(), fmt::format("'{}' was not written by the model '{}': {}",
+                                        checkpoint.path, t.job.spec->name, e.what()));
+    }
+    for (const ConfigKey& key : then.keys()) {
+      const std::string now = t.job.config.text(key.name);
+      if (same_value(key.value, now) || is_free(key.name)) continue;
+      if (is_tuned(key.name)) {
+        notes.push_back(fmt::format("{} was {} and is {} from here on", key.name, key.value, now));
+      } else {
+        differs(key.name, key.value, now);
+      }
+    }
+  }
+  const std::string data = stored(checkpoint, "data"), now = data_key(*t.source);
+  if (!data.empty() && data != now) differs("the data", data, now);
+  if (different.empty()) return;
+  require(t.args.allow_changes,
+          "'{}' was saved by another job: {}; go on with what it had, choose another --checkpoint "
+          "directory, or add {}",
+          checkpoint.path, different, kAllow);
+  notes.push_back("warning: going on with changes: " + different);
+}
+
+}  // namespace
+
+int64_t staging_bytes(Training& t) {
+  if (!t.checkpoints) return 0;
+  const int64_t most = t.args.staging.empty() ? Checkpoints::kStaging : parse_bytes(t.args.staging);
+  return std::min(most, Checkpoints::owned_bytes(*t.session));
+}
+
+std::optional<Checkpoint> open_checkpoints(Training& t) {
+  if (t.args.checkpoint.empty()) return {};
+  t.checkpoints = std::make_unique<Checkpoints>(
+      t.cluster, t.args.checkpoint, static_cast<int>(t.args.keep),
+      t.args.staging.empty() ? Checkpoints::kStaging : parse_bytes(t.args.staging));
+  std::optional<Checkpoint> latest = t.checkpoints->latest();
+  if (!t.args.resume) {
+    require(!latest,
+            "'{}' holds checkpoints of an earlier run (the last at step {}); add --resume to go on "
+            "from it, or choose another --checkpoint directory",
+            t.args.checkpoint, latest ? latest->step : 0);
+  }
+  return latest;
+}
+
+void resume(Training& t, const std::optional<Checkpoint>& latest) {
+  if (!latest) {
+    t.progress->note("no checkpoint yet: starting from step 0");
+    return;
+  }
+  std::vector<std::string> notes;
+  compare_jobs(t, *latest, notes);
+  const std::optional<Checkpoint> loaded = t.checkpoints->load_latest(*t.session);
+  if (!loaded->warning.empty()) t.progress->note("warning: " + loaded->warning);
+  for (const std::string& note : notes) t.progress->note(note);
+  t.first_step = loaded->step;
+  if (!stored(*loaded, "skipped").empty()) t.skipped = std::stoll(stored(*loaded, "skipped"));
+  t.progress->note(fmt::format("resumed from {} at step {}", loaded->path, t.first_step));
+  const std::string then = stored(*loaded, "numerics"), now = numerics_key(t);
+  if (!then.empty() && then != now)
+    t.progress->note(fmt::format(
+        "numerics differ, so results agree to rounding and not to the bit: saved with {}; now {}",
+        then, now));
+}
+
+void start_save(Training& t, int64_t step) {
+  const Clock::time_point begin = Clock::now();
+  nlohmann::json parameters = nlohmann::json::array();
+  for (const Tensor& p : t.trainer.graph.parameters()) parameters.push_back(p.name());
+  finish_save(t);
+  const double waited = seconds_since(begin);
+  t.checkpoints->start(*t.session, step,
+                       {{"config", t.job.config.to_toml()},
+                        {"seed", t.job.config.text("train.seed")},
+                        {"data", data_key(*t.source)},
+                        {"numerics", numerics_key(t)},
+                        {"parameters", parameters.dump()},
+                        {"skipped", fmt::format("{}", t.skipped)}});
+  t.progress->record(nlohmann::json{
+      {"step", step},
+      {"save_ms", 1e3 * (seconds_since(begin) - waited)},
+      {"save_wait_ms",
+       1e3 * waited}}.dump());
+}
+
+void finish_save(Training& t) {
+  const std::optional<Checkpoint> saved = t.checkpoints->finish();
+  if (saved && !saved->warning.empty()) t.progress->note("warning: " + saved->warning);
+}
+
+}  // namespace tessera::cli

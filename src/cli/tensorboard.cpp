@@ -1,0 +1,103 @@
+#include "cli/tensorboard.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+
+#include "base/crc32c.h"
+#include "base/fail.h"
+
+namespace tessera::cli {
+
+namespace {
+
+/// Fields of a protocol buffer, little-endian as the machine is.
+class Message {
+ public:
+  void number(int field, double value) { fixed(field, 1, value); }
+  void number(int field, float value) { fixed(field, 5, value); }
+  void integer(int field, uint64_t value) {
+    varint(static_cast<uint64_t>(field) << 3);
+    varint(value);
+  }
+  void bytes(int field, const std::string& value) {
+    varint(static_cast<uint64_t>(field) << 3 | 2);
+    varint(value.size());
+    text_ += value;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  template <class T>
+  void fixed(int field, int type, T value) {
+    varint(static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(type));
+    text_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  void varint(uint64_t value) {
+    for (; value >= 128; value >>= 7) text_ += static_cast<char>(value | 128);
+    text_ += static_cast<char>(value);
+  }
+  std::string text_;
+};
+
+uint32_t masked_crc(const void* data, size_t bytes) {
+  const uint32_t crc = crc32c(data, bytes);
+  return (crc >> 15 | crc << 17) + 0xa282ead8u;
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+EventFile::EventFile(const std::string& folder) {
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  path_ = (std::filesystem::path(folder) / fmt::format("events.out.tfevents.{:010}.{}.{}",
+                                                       static_cast<int64_t>(seconds_now()), host,
+                                                       getpid()))
+              .string();
+  file_ = std::fopen(path_.c_str(), "wb");
+  if (file_ == nullptr)
+    fail(ErrorKind::io, "cannot write '{}'; choose another --tensorboard folder", path_);
+  Message version;
+  version.number(1, seconds_now());
+  version.bytes(3, "brain.Event:2");
+  write(version.text());
+}
+
+EventFile::~EventFile() {
+  if (file_ != nullptr) std::fclose(file_);
+}
+
+void EventFile::add(int64_t step, const std::vector<std::pair<std::string, double>>& scalars) {
+  Message summary, event;
+  for (const auto& [tag, value] : scalars) {
+    Message entry;
+    entry.bytes(1, tag);
+    entry.number(2, static_cast<float>(value));
+    summary.bytes(1, entry.text());
+  }
+  event.number(1, seconds_now());
+  event.integer(2, static_cast<uint64_t>(step));
+  event.bytes(5, summary.text());
+  write(event.text());
+}
+
+void EventFile::write(const std::string& event) {
+  const uint64_t length = event.size();
+  const uint32_t length_crc = masked_crc(&length, sizeof(length)),
+                 crc = masked_crc(event.data(), event.size());
+  const bool done = std::fwrite(&length, sizeof(length), 1, file_) == 1 &&
+                    std::fwrite(&length_crc, sizeof(length_crc), 1, file_) == 1 &&
+                    std::fwrite(event.data(), 1, event.size(), file_) == event.size() &&
+                    std::fwrite(&crc, sizeof(crc), 1, file_) == 1 && std::fflush(file_) == 0;
+  if (!done) fail(ErrorKind::io, "cannot write '{}' (is the disk full?)", path_);
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,91 @@
+// kill -9 of a random rank at random moments, in saving too, under a launcher that restarts: the
+// job ends with the parameters of an undisturbed one, to the bit.
+#include <random>
+
+#include "cli_background.h"
+#include "op_cases_run.h"
+#include "tessera/build_info.h"
+
+using namespace tessera::test;
+
+namespace {
+
+/// TESSERA_KILLS, or the fallback.
+int kills_wanted(int fallback) {
+  const char* text = std::getenv("TESSERA_KILLS");
+  return text ? std::atoi(text) : fallback;
+}
+
+/// Half of the kills come while a save is under way.
+bool is_saving(const Folder& f) {
+  std::error_code none;
+  for (std::filesystem::directory_iterator it(f("ck"), none), end; it != end; it.increment(none)) {
+    if (it->path().filename().string().find(".tmp-") != std::string::npos) return true;
+  }
+  return false;
+}
+
+/// Kills ranks of a job of `ranks` processes (0: one, whose ranks are threads) and compares what
+/// comes out of it. `life`: the longest that one attempt may live, in ms.
+void kill_and_compare(int ranks, int kills, int64_t steps, int life) {
+  const Folder f;
+  f.write("text.txt", some_text());
+  const uint64_t seed = seed_of_run(std::random_device{}());
+  std::mt19937_64 random(seed);
+  const std::string launcher =
+      std::string(TESSERA_SOURCE_DIR "/scripts/launch_local --max-restarts 1000000 ") +
+      (ranks > 0 ? "--ranks " + std::to_string(ranks) + " " : "");
+  const std::string job = std::string(TESSERA_CLI " train ") + kTinyGpt +
+                          "--mesh data:2 --layout \"batch:data;@state ff,d_model:data\" --set "
+                          "d_model=64 ff=64 --steps " +
+                          std::to_string(steps) + " ";
+  INFO("seed " << seed);
+  int done = 0, in_saving = 0;
+  {
+    BackgroundJob running(f, launcher + job + "--save-every 5 --keep 2 --checkpoint ck");
+    std::vector<pid_t> last;
+    while (done < kills && running.is_running()) {
+      std::vector<pid_t> now;
+      const auto reborn = [&] {
+        now = ranks_in(f);
+        return !running.is_running() ||
+               (std::ssize(now) == std::max(ranks, 1) && (last.empty() || now[0] > last.back()));
+      };
+      REQUIRE(eventually(reborn));
+      if (!running.is_running()) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % life));
+      if (done % 2 == 1) eventually([&] { return is_saving(f) || ranks_in(f) != now; });
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+      in_saving += is_saving(f);
+      if (kill(now[random() % now.size()], SIGKILL) != 0) continue;
+      last = now;
+      ++done;
+      // What is selected now is complete and right, whatever was under way.
+      if (const auto latest = tessera::find_latest(f("ck")); latest && done % 5 == 0)
+        CHECK_NOTHROW(tessera::verify_checkpoint(latest->path));
+    }
+    const int code = running.wait();
+    INFO(f.read("job.txt"));
+    CHECK(code == 0);
+  }
+  WARN("seed " << seed << ": " << done << " kills, " << in_saving << " of them in saving");
+  CHECK(done == kills);
+  expect_success(run_cli_in(
+      f, job.substr(std::string(TESSERA_CLI " ").size()) + "--checkpoint undisturbed --keep 1", "",
+      "whole.txt"));
+  CHECK(whole_of(f, "ck") == whole_of(f, "undisturbed"));
+}
+
+}  // namespace
+
+TEST_CASE("kill: a process whose ranks are threads", "[cli]") {
+  kill_and_compare(0, kills_wanted(15), 1500, 150);
+}
+
+TEST_CASE("kill: one of several processes", "[cli]") {
+  if (tessera::build_info().mpi.rfind("no", 0) == 0) {
+    WARN("built without MPI: not run");
+    return;
+  }
+  kill_and_compare(2, kills_wanted(5), 1500, 900);
+}
