@@ -1,0 +1,191 @@
+#include "fuzz/targets.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "base/fail.h"
+#include "cli/commands.h"
+#include "io/checkpoint_files.h"
+#include "io/manifest.h"
+#include "tessera/data.h"
+#include "tessera/mesh.h"
+#include "tessera/safetensors.h"
+
+namespace tessera::test {
+
+namespace {
+
+/// A file in memory, with a path.
+class MemoryFile {
+ public:
+  explicit MemoryFile(const std::string& bytes) : fd_(memfd_create("fuzz", MFD_CLOEXEC)) {
+    if (fd_ < 0 || ::write(fd_, bytes.data(), bytes.size()) != std::ssize(bytes)) std::abort();
+  }
+  ~MemoryFile() { close(fd_); }
+  MemoryFile(const MemoryFile&) = delete;
+  std::string path() const { return fmt::format("/proc/self/fd/{}", fd_); }
+
+ private:
+  int fd_;
+};
+
+/// Errors that Tessera means to throw are answers.
+template <class Work>
+void answer(Work work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal) {
+      std::fprintf(stderr, "internal error: %s\n", e.what());
+      std::abort();
+    }
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "unexpected exception: %s\n", e.what());
+    std::abort();
+  }
+}
+
+void safetensors(const std::string& input) {
+  const MemoryFile file(input);
+  answer([&] {
+    const SafetensorsReader reader(file.path());
+    for (const TensorInfo& t : reader.tensors()) reader.read(t.name);
+  });
+  answer([&] { read_checkpoint(file.path()); });
+  answer([&] { read_tensor(file.path(), "w"); });
+}
+
+/// The input inside of a frame whose checksum is right, and as it is.
+void manifest(const std::string& input) {
+  answer([&] {
+    parse_manifest(fmt::format("{{\"crc32c\":\"{:08x}\",\"manifest\":{}}}\n",
+                               crc32c(input.data(), input.size()), input),
+                   "fuzz");
+  });
+  answer([&] { parse_manifest(input, "fuzz"); });
+}
+
+void toml(const std::string& input) {
+  static const Config base = cli::default_config(builtin_models()[0]);
+  answer([&] {
+    Config config = base;
+    config.load_toml_text(input, "fuzz");
+    Config again = base;
+    again.load_toml_text(config.to_toml(), "again");
+  });
+}
+
+void layout(const std::string& input) {
+  answer([&] { Layout::parse(Layout::parse(input).to_string()); });
+}
+
+void mesh(const std::string& input) {
+  answer([&] { Mesh::parse(Mesh::parse(input).to_string()); });
+}
+
+void read_all(const DataSource& source) {
+  for (size_t f = 0; f < source.fields().size(); ++f) {
+    const DataField& field = source.fields()[f];
+    DataBox box;
+    int64_t elements = 1;
+    for (size_t d = field.dims.size(); d-- > 0; elements *= field.dims[d].size) {
+      box.offset.push_back(0);
+      box.extent.insert(box.extent.begin(), field.dims[d].size);
+      box.strides.insert(box.strides.begin(), elements);
+    }
+    std::vector<std::byte> bytes(static_cast<size_t>(elements * size_of(field.dtype)));
+    box.data = bytes.data();
+    for (const int64_t example : {int64_t{0}, source.examples() - 1})
+      source.read(example, static_cast<int>(f), box);
+  }
+}
+
+void tokens(const std::string& input) {
+  const MemoryFile file(input);
+  for (const int bytes : {1, 2}) {
+    answer([&] {
+      TextOptions options;
+      options.length = 4;
+      options.token_bytes = bytes;
+      options.vocabulary = bytes == 1 ? 128 : 1000;
+      read_all(TextData(file.path(), options));
+    });
+  }
+}
+
+/// The first half is the file of images, the second that of labels.
+void images(const std::string& input) {
+  const size_t cut = input.empty() ? 0 : std::min(input.size() - 1, size_t{1} + uint8_t(input[0]));
+  const MemoryFile first(input.substr(std::min<size_t>(1, input.size()), cut)),
+      second(input.substr(std::min(input.size(), cut + 1)));
+  answer([&] { read_all(IdxData(first.path(), second.path())); });
+}
+
+std::string with_length(const std::string& header, const std::string& data) {
+  const uint64_t length = header.size();
+  return std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
+}
+
+std::string good_manifest() {
+  Manifest m;
+  m.files.push_back({"rank-00000.safetensors", 10, 1, 2});
+  ManifestTensor& t = m.tensors["w"];
+  t.shape.dims = {"r", "c"};
+  t.shape.sizes = {4, 6};
+  t.pieces = {{0, {0, 0}, {4, 3}}, {0, {0, 3}, {4, 3}}};
+  const std::string text = to_text(m);
+  const size_t begin = text.find("\"manifest\":") + 11;
+  return text.substr(begin, text.size() - begin - 2);
+}
+
+std::string idx_pair() {
+  const std::string pixels("\0\0\x08\x03\0\0\0\2\0\0\0\2\0\0\0\3abcdefghijkl", 28),
+      labels("\0\0\x08\x01\0\0\0\2\1\2", 10);
+  return std::string(1, static_cast<char>(pixels.size() - 1)) + pixels + labels;
+}
+
+}  // namespace
+
+const std::vector<FuzzTarget>& fuzz_targets() {
+  static const std::vector<FuzzTarget> targets = {
+      {"safetensors",
+       safetensors,
+       {with_length(R"({"__metadata__":{"format_version":"1","step":"3","serial":"1",)"
+                    R"("dims":"{\"w\":[\"r\",\"c\"]}"},)"
+                    R"("w":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})",
+                    "12345678"),
+        with_length(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", "")},
+       {"\"shape\"", "\"data_offsets\"", "F64", "I64", "[]", "[0,8]", "9223372036854775807", "-1",
+        "1e300", "{\"w\":", "null"}},
+      {"manifest",
+       manifest,
+       {good_manifest()},
+       {"\"pieces\"", "\"extent\"", "[0,0]", "[4,3]", "[]", "9223372036854775807", "-1", "1e300",
+        "null", "\"file\":1", "../", "float64", "1.5"}},
+      {"toml",
+       toml,
+       {"[model]\nlayers = 2\n[train]\nlr = 1e-3\n[data]\npath = \"x\"\n[layout]\nmesh = "
+        "\"data:2\"\nbatch = \"data\"\n\"heads,ff\" = [\"pod\", \"data\"]\n",
+        "layout = \"batch:data\"\n[model]\nname = \"gpt\"\n"},
+       {"[layout]", "[model]", "rules", "\"=data\"", "[[", "'''", "\"\"\"", "inf", "nan", "= {}",
+        "0x7fffffffffffffff", "1979-05-27T07:32:00Z"}},
+      {"layout",
+       layout,
+       {"batch:data;heads,ff,vocab:model", "@state d_model:data; @/*norm*/ length:model # x",
+        "batch:pod+data\nlength:-;experts?:model;*:auto", "@params/*.w*/ ff=data"},
+       {"@params", "@grads", "@/", "/", "+", ":", ";", "?", "=", "-", "auto", "*"}},
+      {"mesh",
+       mesh,
+       {"data:2;model:8@nvlink", "rows:2,cols:4"},
+       {":", ";", "@", "2147483648", "-1", "99999999999999999999", "1"}},
+      {"tokens", tokens, {"some text of tokens, with more\x01\x02", ""}, {"\xff\xff", "\x80"}},
+      {"images", images, {idx_pair()}, {std::string("\0\0\x08\x03", 4), "\xff\xff\xff\xff"}}};
+  return targets;
+}
+
+}  // namespace tessera::test
