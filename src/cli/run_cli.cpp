@@ -275,11 +275,11 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
 }
 
 /// One message for a job, not one a rank: the launcher ends the others when the first one exits, so
-/// that what is known to all is printed by rank 0, and what another rank says of itself by that one.
-/// Where the launcher does not, the others print too, later. A rank that gave up a peer stays for a
-/// while: mpirun notices a host that is cut off only as long as it has nothing to send there.
+/// that what is known to all is printed by rank 0, and what another rank says of itself by that
+/// one. Where the launcher does not, the others print too, later. A rank that gave up a peer stays
+/// for a while: mpirun notices a host that is cut off only as long as it has nothing to send there.
 int report_error(ErrorKind kind, const char* what, bool is_peers) {
-  constexpr auto kOthers = std::chrono::seconds(1), kStay = std::chrono::seconds(6);
+  constexpr auto kOthers = std::chrono::seconds(3), kStay = std::chrono::seconds(6);
   const int rank = read_environment().rank;
   if (rank >= 0 && is_peers) std::this_thread::sleep_for(2 * kStay);
   if (rank > 0 && !is_peers) std::this_thread::sleep_for(kOthers);
