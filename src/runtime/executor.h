@@ -49,7 +49,8 @@ class Executor {
            const std::function<void()>& before_stores = {});
 
   /// Whether the last run stored nothing because a guard was not finite, and what this rank found:
-  /// the position of the first such result among all that were examined, and a message. No position: none here.
+  /// the position of the first such result among all that were examined, and a message. No
+  /// position: none here.
   struct Skip {
     bool skipped = false;
     int64_t step = INT64_MAX;
