@@ -199,6 +199,47 @@ exit ${codes[$((n - 1))]:-0}
   CHECK(contains(f.read("out.txt"), "'many' is not a number"));
 }
 
+TEST_CASE("launch_slurm: steps, nodes that are left, and the queue", "[cli]") {
+  const Folder f;
+  std::filesystem::create_directory(f("bin"));
+  f.write("bin/srun", R"(#!/bin/bash
+echo "srun $*" >> calls
+n=$(grep -c ^srun calls)
+codes=($CODES)
+exit ${codes[$((n - 1))]:-0}
+)");
+  f.write("bin/sinfo", "#!/bin/bash\nprintf 'n1 alloc\\nn2 down*\\nn3 mixed\\n'\n");
+  f.write("bin/scontrol", "#!/bin/bash\necho \"scontrol $*\" >> calls\n");
+  for (const char* name : {"bin/srun", "bin/sinfo", "bin/scontrol"})
+    std::filesystem::permissions(f(name), std::filesystem::perms::owner_all);
+  const auto launch = [&](const std::string& codes, const std::string& job = "SLURM_JOB_ID=7 ") {
+    std::filesystem::remove(f("calls"));
+    const std::string command =
+        "cd '" + f.dir +
+        "' && PATH=$PWD/bin:$PATH SLURM_JOB_NODELIST=n[1-3] SLURM_NTASKS_PER_NODE=2 " + job +
+        "CODES='" + codes +
+        "' " TESSERA_SOURCE_DIR
+        "/scripts/launch_slurm --max-restarts 1 tessera train > out.txt 2>&1";
+    return WEXITSTATUS(std::system(command.c_str()));
+  };
+  const std::string
+      first = "srun --mpi=pmix --kill-on-bad-exit=1 tessera train\n",
+      second =
+          "srun --mpi=pmix --kill-on-bad-exit=1 --nodes 2 --ntasks 4 --nodelist n1,n3 "
+          "tessera train --resume\n";
+  CHECK(launch("0") == 0);
+  CHECK(f.read("calls") == first);
+  CHECK(launch("76 0") == 0);
+  CHECK(f.read("calls") == first + second);
+  CHECK(launch("76 76 0") == 76);
+  CHECK(launch("1 0") == 1);
+  CHECK(f.read("calls") == first);
+  CHECK(launch("75") == 0);
+  CHECK(f.read("calls") == first + "scontrol requeue 7\n");
+  CHECK(launch("0", "") == 2);
+  CHECK(contains(f.read("out.txt"), "this is not a Slurm job"));
+}
+
 TEST_CASE("launch_local: a signal saves and is not restarted", "[cli]") {
   const Folder f;
   f.write("text.txt", some_text());
