@@ -7,6 +7,7 @@
 
 #include "tessera/checkpoint.h"
 #include "tessera/cli.h"
+#include "tessera/machine.h"
 #include "tessera/optim.h"
 #include "tessera/session.h"
 
@@ -25,6 +26,7 @@ struct Arguments {
   int zero = 0;            ///< 1, 2 or 3, with `over`
   std::string over, fsdp;  ///< axes
   std::string memory;      ///< limit of a rank, with a unit
+  std::string machine;     ///< name or file of a profile
   std::string layouts = "all", print_after, dtype = "float32";
   std::vector<int64_t> sizes;      ///< bench
   std::vector<std::string> words;  ///< bench: WHAT [MODEL]; compare: [MODEL] A B
@@ -48,6 +50,8 @@ Config default_config(const ModelSpec& spec);
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny);
 /// Bytes of "16GB", "512MiB", "2e9". Throws a usage error.
 int64_t parse_bytes(const std::string& text);
+/// --machine, else the calibrated profile of this machine, if there is one.
+std::optional<Machine> find_machine(const Arguments& args);
 /// With --memory: resolves train.recompute = auto to what costs least and fits, and refuses a job
 /// that does not fit on a rank, with a breakdown and the cheapest flags that would do.
 void fit_memory(const Arguments& args, Job& job);

@@ -45,6 +45,12 @@ void add_model(CLI::App* app, Arguments& a) {
   app->add_option("--fsdp", a.fsdp, "AXIS: the same as --zero 3 --over AXIS");
 }
 
+void add_machine(CLI::App* app, Arguments& a) {
+  app->add_option("--machine", a.machine,
+                  "profile to predict times with: a100-80gb, h100, h200, ... or a TOML file; "
+                  "default: what tessera calibrate measured here, if it did");
+}
+
 void add_json(CLI::App* app, Arguments& a) {
   app->add_option("--json", a.json, "also write the report to FILE");
 }
@@ -97,6 +103,7 @@ void add_checks(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
       [&] { return cli::explain(a, models); });
   add_model(explain, a);
   add_json(explain, a);
+  add_machine(explain, a);
   explain->add_option("--print-after", a.print_after,
                       "print the model after a pass: partition, masks, localize, memory");
   CLI::App* verify = add("verify", "train under every legal layout and compare with one rank",

@@ -63,6 +63,7 @@ class Costs {
 /// One exchange of a function.
 struct CollectiveTime {
   int step = 0;  ///< of its first member, in Function::steps
+  int members = 1;
   std::vector<int> axes;
   int64_t bytes = 0;   ///< sent by a rank
   double seconds = 0;  ///< undisturbed

@@ -99,7 +99,8 @@ class Player {
   }
 
   void start(int first, std::span<const Step> members) {
-    CollectiveTime row{first, members[0].axes, 0, costs_.exchange(members), 0};
+    CollectiveTime row{first, static_cast<int>(members.size()), members[0].axes,
+                       0,     costs_.exchange(members),         0};
     for (const Step& member : members) row.bytes += member.bytes;
     size_t lane = 0;
     while (lane < lanes_.size() && lanes_[lane].axes != row.axes) ++lane;
