@@ -76,22 +76,22 @@ void predict(const Program& program, const Machine& machine, const Mesh& mesh, E
   const Costs costs(machine, mesh);
   e.machine = machine.name;
   for (size_t f = 0; f < program.functions.size(); ++f) {
-    const std::vector<Step>& steps = program.functions[f].steps;
+    const std::vector<const Step*> steps = all_steps(program.functions[f]);
     FunctionReport& report = e.functions[f];
     const FunctionTime time = time_of(program.functions[f], costs);
     report.time = {time.seconds, time.compute, time.slowed, 0, time.exposed};
     std::vector<size_t> row_of(steps.size());  // of a collective step
     for (size_t s = 0, row = 0; s < steps.size(); ++s) {
-      if (steps[s].kind == StepKind::collective) row_of[s] = row++;
+      if (steps[s]->kind == StepKind::collective) row_of[s] = row++;
     }
     for (const CollectiveTime& c : time.collectives) {
       report.time.transfer += c.seconds;
       for (int s = c.step; s < c.step + c.members; ++s) {
         const double share =
-            c.bytes > 0 ? static_cast<double>(steps[s].bytes) / static_cast<double>(c.bytes)
+            c.bytes > 0 ? static_cast<double>(steps[s]->bytes) / static_cast<double>(c.bytes)
                         : 1.0 / c.members;
-        report.collectives[row_of[s]].seconds = share * c.seconds;
-        report.collectives[row_of[s]].exposed = share * c.exposed;
+        report.collectives[row_of[s]].seconds += share * c.seconds;
+        report.collectives[row_of[s]].exposed += share * c.exposed;
       }
     }
   }

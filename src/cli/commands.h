@@ -27,6 +27,10 @@ struct Arguments {
   std::string over, fsdp;  ///< axes
   std::string memory;      ///< limit of a rank, with a unit
   std::string machine;     ///< name or file of a profile
+  std::string runs, out;   ///< simulate: a CSV file; calibrate, sweep: what they write
+  double stragglers = 0, failure_hours = 0, checkpoint_seconds = 30, restart_seconds = 300;
+  std::string budget = "20m", meshes;  ///< sweep
+  int64_t devices = 0;                 ///< sweep: meshes of so many ranks
   std::string layouts = "all", print_after, dtype = "float32";
   std::vector<int64_t> sizes;      ///< bench
   std::vector<std::string> words;  ///< bench: WHAT [MODEL]; compare: [MODEL] A B
@@ -114,5 +118,9 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models);
 int explain(const Arguments& args, const std::vector<ModelSpec>& models);
 int compare(const Arguments& args, const std::vector<ModelSpec>& models);
 int bench(const Arguments& args, const std::vector<ModelSpec>& models);
+int simulate(const Arguments& args, const std::vector<ModelSpec>& models);
+int calibrate(const Arguments& args);
+int sweep(const Arguments& args, const std::vector<ModelSpec>& models);
+int diff(const Arguments& args, const std::vector<ModelSpec>& models);
 
 }  // namespace tessera::cli
