@@ -151,13 +151,15 @@ class Calibration {
       samples.push_back({"float32", m, n, k, 0});
     }
     Session session(g, cluster_, options({{"run", outputs, false}}, {}));
+    size_t next = 0;  // products keep the order of the outputs
     for (const auto& [step, time] : step_times(session, "run")) {
-      if (step.kernel != "contract") continue;
-      for (size_t i = 0; i < outputs.size(); ++i) {
-        if (outputs[i].name() == step.name)
-          samples[i].seconds = std::max(time - machine_.launch, 1e-9);
-      }
+      if (step.kernel != "contract" || next == samples.size()) continue;
+      ProductSample& sample = samples[next++];
+      check(step.flops == 2 * sample.m * sample.n * sample.k, "calibrate: product {} is not {}",
+            step.name, outputs[next - 1].name());
+      sample.seconds = std::max(time - machine_.launch, 1e-9);
     }
+    check(next == samples.size(), "calibrate: {} of {} products ran", next, samples.size());
     fit_products(std::move(samples));
   }
 
