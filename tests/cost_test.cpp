@@ -180,6 +180,23 @@ TEST_CASE("lanes that are busy at once slow each other down", "[cost]") {
   CHECK(t.seconds == Approx(t.compute + t.slowed + t.exposed));
 }
 
+TEST_CASE("a loop is played with all its trips", "[cost]") {
+  const Machine m = toy();
+  Step loop;
+  loop.kernel = "loop";
+  loop.loop.trips = 3;
+  Function body;
+  body.steps = {start(1, 150, {1}), compute(1), wait(1)};
+  loop.body = {body};
+  const FunctionTime t = play(m, {compute(2), loop, start(2, 100, {0}), wait(2)}, true);
+  CHECK(t.seconds == Approx(2 + 3 * 4 + 18));
+  REQUIRE(t.collectives.size() == 4);
+  CHECK(t.collectives[2].step == 2);
+  CHECK(t.collectives[2].exposed == Approx(3));
+  CHECK(t.collectives[3].step == 5);
+  CHECK(t.spans.back().step == 5);
+}
+
 TEST_CASE("a lowered GPT is priced on every profile", "[cost]") {
   Graph graph;
   nn::GptOptions options;

@@ -77,11 +77,14 @@ TEST_CASE("products go by tiles and waves", "[machine]") {
   const Machine m = Machine::parse(kSmall, "small");
   const double wave = 2.0 * 2 * 4 * 8 * (16 + 2) / 1000;  // both units, a tile each
   CHECK(m.product_seconds("float32", 8, 8, 16) == Approx(wave));
-  CHECK(m.product_seconds("float32", 5, 8, 16) == Approx(wave));
-  CHECK(m.product_seconds("float32", 9, 8, 16) == Approx(2 * wave));
+  // Partly filled tiles cost more than their share; smaller tiles may cost less than whole ones.
+  CHECK(m.product_seconds("float32", 5, 8, 16) < wave);
+  CHECK(m.product_seconds("float32", 5, 8, 16) > 5.0 / 8 * wave);
+  CHECK(m.product_seconds("float32", 9, 8, 16) < 1.75 * wave);
+  CHECK(m.product_seconds("float32", 9, 8, 16) > 9.0 / 8 * wave);
   CHECK(m.product_seconds("float32", 4, 8, 16, 4) == Approx(2 * wave));
   // One tile alone: k is cut in two for the two units.
-  CHECK(m.product_seconds("float32", 4, 8, 16) == Approx(wave * (8 + 2) / (16 + 2)));
+  CHECK(m.product_seconds("float32", 4, 8, 16) < wave * (8 + 2) / (16 + 2) + 1e-12);
   CHECK(m.product_seconds("float32", 0, 8, 16) == 0);
 }
 

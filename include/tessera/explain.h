@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/machine.h"
 #include "tessera/session.h"
 
 namespace tessera {
@@ -20,6 +21,8 @@ struct CollectiveReport {
   int ranks = 1;       ///< of each group
   int64_t bytes = 0;   ///< sent by each rank, as collectives/cost.h defines, all times
   int64_t times = 1;   ///< in a loop: of its trips
+  double seconds = 0;  ///< predicted, all times; of an exchange of several its share by bytes
+  double exposed = 0;  ///< of them, what computing waits for
 };
 
 /// An op that leaves mesh axes unused, so that its ranks compute the same.
@@ -41,6 +44,15 @@ struct PaddingReport {
   int64_t size = 0, padded = 0;
 };
 
+/// What a machine is predicted to take for a run of a function.
+struct TimeReport {
+  double seconds = 0;   ///< compute + slowed + exposed
+  double compute = 0;   ///< of the compute steps alone
+  double slowed = 0;    ///< more, by transfers at the same time
+  double transfer = 0;  ///< of all collectives
+  double exposed = 0;   ///< of it, what computing waits for
+};
+
 struct FunctionReport {
   std::string name;
   int64_t flops = 0;  ///< on each rank
@@ -50,6 +62,7 @@ struct FunctionReport {
   std::vector<RedundantReport> redundant;  ///< the largest; each at least 1 % of `flops`
   int redundant_left_out = 0;              ///< further ones
   int64_t redundant_left_out_flops = 0;    ///< on each rank, together
+  TimeReport time;                         ///< zeros without a machine
 };
 
 struct Explanation {
@@ -57,16 +70,18 @@ struct Explanation {
   MemoryReport memory;
   std::vector<PaddingReport> padding;
   std::vector<std::string> notes;
+  std::string machine;  ///< that times are predicted for; "": none
   uint64_t program_hash = 0;
 };
 
 /// Compiles and reports; no rank is needed, so the mesh may have any size. `after_pass` (may be
-/// empty) gets each pass's name and its result as text on demand. Throws what Session's constructor
-/// throws about model and layout.
-Explanation explain(
-    const Graph& graph, const CompileOptions& options,
-    const std::function<void(const std::string&, const std::function<std::string()>&)>& after_pass =
-        {});
+/// empty) gets each pass's name and its result as text on demand. With a machine, times are
+/// predicted. Throws what Session's constructor throws about model and layout, and usage errors for
+/// a link class or dtype that the machine lacks.
+Explanation explain(const Graph& graph, const CompileOptions& options,
+                    const std::function<void(const std::string&,
+                                             const std::function<std::string()>&)>& after_pass = {},
+                    const Machine* machine = nullptr);
 /// As text for people.
 std::string to_string(const Explanation& explanation);
 

@@ -7,6 +7,7 @@
 #include "api/observe.h"
 #include "base/fail.h"
 #include "lower/lower.h"
+#include "plan/cost.h"
 
 namespace tessera {
 
@@ -46,7 +47,7 @@ void report_steps(const Program& program, const Function& f, int64_t times,
       for (int axis : step.axes) ranks *= program.axis_sizes[axis];
       report.collectives.push_back({step.kernel, step.origin.name, step.origin.source,
                                     step.origin.reason, join_axes(program, step.axes), ranks,
-                                    times * step.bytes, times});
+                                    times * step.bytes, times, 0, 0});
       report.bytes += times * step.bytes;
     }
     if (!step.unused.empty() && step.flops > 0 && step.kernel != "pointwise" &&
@@ -69,6 +70,31 @@ FunctionReport report_function(const Program& program, const Function& f) {
                    });
   leave_out_small(report);
   return report;
+}
+
+void predict(const Program& program, const Machine& machine, const Mesh& mesh, Explanation& e) {
+  const Costs costs(machine, mesh);
+  e.machine = machine.name;
+  for (size_t f = 0; f < program.functions.size(); ++f) {
+    const std::vector<const Step*> steps = all_steps(program.functions[f]);
+    FunctionReport& report = e.functions[f];
+    const FunctionTime time = time_of(program.functions[f], costs);
+    report.time = {time.seconds, time.compute, time.slowed, 0, time.exposed};
+    std::vector<size_t> row_of(steps.size());  // of a collective step
+    for (size_t s = 0, row = 0; s < steps.size(); ++s) {
+      if (steps[s]->kind == StepKind::collective) row_of[s] = row++;
+    }
+    for (const CollectiveTime& c : time.collectives) {
+      report.time.transfer += c.seconds;
+      for (int s = c.step; s < c.step + c.members; ++s) {
+        const double share =
+            c.bytes > 0 ? static_cast<double>(steps[s]->bytes) / static_cast<double>(c.bytes)
+                        : 1.0 / c.members;
+        report.collectives[row_of[s]].seconds += share * c.seconds;
+        report.collectives[row_of[s]].exposed += share * c.exposed;
+      }
+    }
+  }
 }
 
 /// The transient buffers alive at the step where most bytes are, largest first.
@@ -133,11 +159,20 @@ std::vector<PaddingReport> padding_of(const Program& program) {
   return result;
 }
 
+std::string time_text(const TimeReport& t, const std::string& machine) {
+  return fmt::format(
+      "  predicted on {}: {:.3f} ms = {:.3f} compute + {:.3f} slowed by transfers + {:.3f} exposed "
+      "communication ({:.3f} of {:.3f} ms hidden)\n",
+      machine, 1e3 * t.seconds, 1e3 * t.compute, 1e3 * t.slowed, 1e3 * t.exposed,
+      1e3 * (t.transfer - t.exposed), 1e3 * t.transfer);
+}
+
 }  // namespace
 
-Explanation explain(const Graph& graph, const CompileOptions& options,
-                    const std::function<void(const std::string&,
-                                             const std::function<std::string()>&)>& after_pass) {
+Explanation explain(
+    const Graph& graph, const CompileOptions& options,
+    const std::function<void(const std::string&, const std::function<std::string()>&)>& after_pass,
+    const Machine* machine) {
   LowerOptions lowering{options.mesh,
                         options.layout,
                         observe(graph, options).functions,
@@ -166,6 +201,7 @@ Explanation explain(const Graph& graph, const CompileOptions& options,
                       p.dim, p.size, p.padded, 100 * waste));
     }
   }
+  if (machine != nullptr) predict(program, *machine, options.mesh, e);
   e.program_hash = hash(program);
   return e;
 }
@@ -175,9 +211,13 @@ std::string to_string(const Explanation& e) {
   for (const FunctionReport& f : e.functions) {
     text += fmt::format("function {}: {} steps, {} flops and {} bytes sent on each rank\n", f.name,
                         f.steps, f.flops, f.bytes);
+    if (!e.machine.empty()) text += time_text(f.time, e.machine);
     for (const CollectiveReport& c : f.collectives) {
-      text += fmt::format("  {:<14} over {:<12} {:>12} B  {}{}  ({}){}\n", c.kind,
+      text += fmt::format("  {:<14} over {:<12} {:>12} B  {}{}{}  ({}){}\n", c.kind,
                           fmt::format("{} ({})", c.axes, c.ranks), c.bytes,
+                          e.machine.empty() ? ""
+                                            : fmt::format("{:.3f} ms ({:.3f} exposed)  ",
+                                                          1e3 * c.seconds, 1e3 * c.exposed),
                           c.times > 1 ? fmt::format("{} times ", c.times) : "", c.tensor, c.source,
                           c.rule.empty() ? "" : "  because " + c.rule);
     }

@@ -7,6 +7,7 @@
 
 #include "tessera/checkpoint.h"
 #include "tessera/cli.h"
+#include "tessera/machine.h"
 #include "tessera/optim.h"
 #include "tessera/session.h"
 
@@ -27,11 +28,15 @@ struct Arguments {
   int zero = 0;            ///< 1, 2 or 3, with `over`
   std::string over, fsdp;  ///< axes
   std::string memory;      ///< limit of a rank, with a unit
+  std::string machine;     ///< name or file of a profile
+  std::string runs, out;   ///< simulate: a CSV file; calibrate, sweep, report: what they write
+  double stragglers = 0, failure_hours = 0, checkpoint_seconds = 30, restart_seconds = 300;
+  std::string budget = "20m", meshes;  ///< sweep
+  int64_t devices = 0;                 ///< sweep: meshes of so many ranks
   std::string layouts = "all", print_after, dtype = "float32";
   std::vector<int64_t> sizes;        ///< bench
   std::vector<std::string> words;    ///< bench: WHAT [MODEL]; compare: [MODEL] A B; ...
   std::vector<std::string> renames;  ///< convert: OLD=NEW
-  std::string out;                   ///< report
   bool all = false;                  ///< convert
 };
 
@@ -53,6 +58,8 @@ Config default_config(const ModelSpec& spec);
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny);
 /// Bytes of "16GB", "512MiB", "2e9". Throws a usage error.
 int64_t parse_bytes(const std::string& text);
+/// --machine, else the calibrated profile of this machine, if there is one.
+std::optional<Machine> find_machine(const Arguments& args);
 /// With --memory: resolves train.recompute = auto to what costs least and fits, and refuses a job
 /// that does not fit on a rank, with a breakdown and the cheapest flags that would do.
 void fit_memory(const Arguments& args, Job& job);
@@ -118,5 +125,9 @@ int bench(const Arguments& args, const std::vector<ModelSpec>& models);
 int checkpoint(const Arguments& args);
 int convert(const Arguments& args);
 int report(const Arguments& args);
+int simulate(const Arguments& args, const std::vector<ModelSpec>& models);
+int calibrate(const Arguments& args);
+int sweep(const Arguments& args, const std::vector<ModelSpec>& models);
+int diff(const Arguments& args, const std::vector<ModelSpec>& models);
 
 }  // namespace tessera::cli

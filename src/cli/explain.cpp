@@ -22,6 +22,17 @@ nlohmann::json to_json(const Explanation& e) {
                                          {"axes", c.axes},
                                          {"ranks", c.ranks},
                                          {"bytes", c.bytes}});
+      if (!e.machine.empty()) {
+        function["collectives"].back()["seconds"] = c.seconds;
+        function["collectives"].back()["exposed"] = c.exposed;
+      }
+    }
+    if (!e.machine.empty()) {
+      function["predicted"] = {{"seconds", f.time.seconds},
+                               {"compute", f.time.compute},
+                               {"slowed", f.time.slowed},
+                               {"transfer", f.time.transfer},
+                               {"exposed", f.time.exposed}};
     }
     for (const RedundantReport& r : f.redundant) {
       function["redundant"].push_back(
@@ -38,11 +49,35 @@ nlohmann::json to_json(const Explanation& e) {
   for (const PaddingReport& p : e.padding)
     report["padding"].push_back({{"dim", p.dim}, {"size", p.size}, {"padded", p.padded}});
   report["warnings"] = e.notes;
+  if (!e.machine.empty()) report["machine"] = e.machine;
   report["program"] = fmt::format("{:016x}", e.program_hash);
   return report;
 }
 
+using AfterPass = std::function<void(const std::string&, const std::function<std::string()>&)>;
+
+/// With times where a machine is given, or was calibrated and knows such a mesh.
+Explanation explain_on(const Arguments& args, const Graph& graph, const CompileOptions& options,
+                       const AfterPass& after) {
+  const std::optional<Machine> machine = find_machine(args);
+  if (!machine) return tessera::explain(graph, options, after);
+  try {
+    return tessera::explain(graph, options, after, &*machine);
+  } catch (const Error& e) {
+    if (!args.machine.empty() || !std::string(e.what()).starts_with("machine '")) throw;
+    Explanation without = tessera::explain(graph, options);
+    without.notes.push_back(fmt::format("no times are predicted: {}", e.what()));
+    return without;
+  }
+}
+
 }  // namespace
+
+std::optional<Machine> find_machine(const Arguments& args) {
+  const std::string name = args.machine.empty() ? Machine::calibrated_path() : args.machine;
+  if (name.empty()) return std::nullopt;
+  return Machine::load(name);
+}
 
 int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
   Job job = resolve(args, models, false);
@@ -57,7 +92,8 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
     printed = true;
     std::fputs(text().c_str(), stdout);
   };
-  const Explanation e = tessera::explain(t.graph, {job.mesh, job.layout, t.functions, 0, 1}, after);
+  const CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
+  const Explanation e = explain_on(args, t.graph, options, after);
   require(args.print_after.empty() || printed, "--print-after={}: there is no such pass{}",
           args.print_after, suggestion(args.print_after, passes));
   if (!printed) {

@@ -49,6 +49,12 @@ void add_model(CLI::App* app, Arguments& a) {
   app->add_option("--fsdp", a.fsdp, "AXIS: the same as --zero 3 --over AXIS");
 }
 
+void add_machine(CLI::App* app, Arguments& a) {
+  app->add_option("--machine", a.machine,
+                  "profile to predict times with: a100-80gb, h100, h200, ... or a TOML file; "
+                  "default: what tessera calibrate measured here, if it did");
+}
+
 void add_json(CLI::App* app, Arguments& a) {
   app->add_option("--json", a.json, "also write the report to FILE");
 }
@@ -140,6 +146,7 @@ void add_checks(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
       [&] { return cli::explain(a, models); });
   add_model(explain, a);
   add_json(explain, a);
+  add_machine(explain, a);
   explain->add_option("--print-after", a.print_after,
                       "print the model after a pass: partition, masks, localize, memory");
   CLI::App* verify = add("verify", "train under every legal layout and compare with one rank",
@@ -203,6 +210,61 @@ void add_bench(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
   bench->add_option("--dtype", a.dtype,
                     "of matmul and collectives: float32, float64 or bfloat16; train: --set dtype=");
   add_json(bench, a);
+}
+
+template <class Add>
+void add_simulate(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
+  CLI::App* simulate =
+      add("simulate", "a model on a described machine of any size; or published runs, predicted",
+          "tessera simulate gpt --machine h100 --mesh \"data:128;model:8\" --set batch=1024 \\\n"
+          "    --layout \"batch:data;heads,ff,vocab:model\" --trace timeline.json\n"
+          "  tessera simulate --runs published_runs.csv --json report.json",
+          [&] { return cli::simulate(a, models); });
+  add_model(simulate, a);
+  simulate->get_option("model")->required(false);
+  add_machine(simulate, a);
+  add_json(simulate, a);
+  simulate->add_option("--runs", a.runs, "a CSV file of published runs (docs/simulate.md)");
+  simulate->add_option("--trace", a.trace, "write the time line to FILE, for Perfetto");
+  simulate->add_option("--stragglers", a.stragglers,
+                       "standard deviation of a rank's time, a share of it (0)");
+  simulate->add_option("--failure-hours", a.failure_hours,
+                       "mean hours until one device fails (0: never): goodput");
+  simulate->add_option("--checkpoint-seconds", a.checkpoint_seconds, "that writing one takes (30)");
+  simulate->add_option("--restart-seconds", a.restart_seconds, "from a failure to going on (300)");
+}
+
+template <class Add>
+void add_measuring(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
+  CLI::App* calibrate =
+      add("calibrate", "measures this machine: a profile for explain, plan, simulate and sweep",
+          "mpirun -n 2 tessera calibrate --threads 1 --out here.toml",
+          [&] { return cli::calibrate(a); });
+  calibrate->add_option("--mesh", a.mesh, "each of its axes is measured (ranks:N)");
+  calibrate->add_option("--threads", a.threads, "of a rank; 0: cores over ranks");
+  calibrate->add_option("--timeout", a.timeout, "seconds to wait for a peer (120)");
+  calibrate->add_option("--out", a.out, "the profile; default: the one that is used here");
+  CLI::App* sweep = add("sweep", "runs every layout of a model, measured beside predicted",
+                        "tessera sweep gpt --devices 4 --set batch=8,16 --steps 10 --budget 20m",
+                        [&] { return cli::sweep(a, models); });
+  add_model(sweep, a);
+  add_machine(sweep, a);
+  sweep->add_option("--layouts", a.layouts, "all, or a file with one layout a line");
+  sweep->add_option("--devices", a.devices, "all meshes of so many ranks");
+  sweep->add_option("--meshes", a.meshes, "all: of the ranks there are");
+  sweep->add_option("--steps", a.steps, "steps to take the median of (5)");
+  sweep->add_option("--budget", a.budget, "time to measure for: 90s, 20m (default), 2h");
+  sweep->add_option("--out", a.out,
+                    "FILE.csv (sweep.csv); an earlier sweep's is gone on from; FILE.json, .svg and "
+                    ".html too");
+  CLI::App* diff = add("diff", "which steps differ between two layouts, and what they cost",
+                       "tessera diff gpt \"batch:data\" \"batch:data;ff:model\" --machine h100 "
+                       "--mesh \"data:2;model:2\"",
+                       [&] { return cli::diff(a, models); });
+  diff->add_option("MODEL A B", a.words, "a model and two layouts")->expected(3)->required();
+  add_job(diff, a);
+  add_machine(diff, a);
+  add_json(diff, a);
 }
 
 /// One line, with the nearest flag or command for one that is unknown.
@@ -271,6 +333,8 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
   add_checks(add, a, models);
   add_compare(add, a, models);
   add_bench(add, a, models);
+  add_simulate(add, a, models);
+  add_measuring(add, a, models);
   return commands;
 }
 

@@ -60,9 +60,13 @@ class Costs {
   Mesh mesh_;
 };
 
-/// One exchange of a function.
+/// The steps of a function in order, those of a loop's body behind the loop: their numbers below.
+std::vector<const Step*> all_steps(const Function& function);
+
+/// One exchange of a function; in a loop each trip's is one.
 struct CollectiveTime {
-  int step = 0;  ///< of its first member, in Function::steps
+  int step = 0;  ///< of its first member, in all_steps()
+  int members = 1;
   std::vector<int> axes;
   int64_t bytes = 0;   ///< sent by a rank
   double seconds = 0;  ///< undisturbed
@@ -72,7 +76,7 @@ struct CollectiveTime {
 
 /// What the lanes do when; lane 0 computes, each set of axes has a further one.
 struct TimeSpan {
-  int step = 0;
+  int step = 0;  ///< in all_steps()
   int lane = 0;
   double begin = 0, seconds = 0;
 };
@@ -93,7 +97,8 @@ struct FunctionTime {
   std::vector<TimeSpan> spans;              ///< only if asked for
 };
 
-/// Plays a function. Compiling and playing need no rank, so any mesh will do.
+/// Plays a function, loops with all their trips (with a condition: the most there can be).
+/// Compiling and playing need no rank, so any mesh will do.
 FunctionTime time_of(const Function& function, const Costs& costs, bool spans = false);
 
 }  // namespace tessera

@@ -14,20 +14,42 @@ namespace {
 
 constexpr int kNearest = 4;  ///< measured products that correct a prediction
 
-double rate_seconds(const ProductRate& r, int64_t m, int64_t n, int64_t k, int64_t batch) {
-  const double tiles_m = std::ceil(static_cast<double>(m) / static_cast<double>(r.tile_rows)),
-               tiles_n = std::ceil(static_cast<double>(n) / static_cast<double>(r.tile_columns)),
-               tiles = tiles_m * tiles_n * static_cast<double>(batch),
+/// Libraries choose smaller tiles where waves would be left half empty; these read more of the
+/// operands for each product, and run at a share of the rate.
+struct SmallerTile {
+  double rows, columns, share;
+};
+constexpr SmallerTile kSmallerTiles[] = {{1, 2, 0.95}, {2, 2, 0.85}, {2, 4, 0.7}};
+
+/// Tiles of rows x columns; `share`: of the rate.
+double tiled_seconds(const ProductRate& r, double rows, double columns, double share, int64_t m,
+                     int64_t n, int64_t k, int64_t batch) {
+  const double tiles = std::ceil(static_cast<double>(m) / rows) *
+                       std::ceil(static_cast<double>(n) / columns) * static_cast<double>(batch),
                units = static_cast<double>(r.units);
   // With few tiles k is cut into parts of their own, as far as parts stay longer than `depth`.
   double parts = 1;
   if (tiles < units && r.depth > 0)
     parts = std::clamp(std::floor(units / tiles), 1.0,
                        std::max(1.0, static_cast<double>(k) / (4 * r.depth)));
-  const double waves = std::ceil(tiles * parts / units);
-  const double per_wave = units * 2 * static_cast<double>(r.tile_rows * r.tile_columns) *
-                          (static_cast<double>(k) / parts + r.depth) / r.flops;
-  double seconds = waves * per_wave;
+  // The last wave leaves units idle, but these lend their share of the power to the others: half of
+  // the loss remains.
+  double waves = std::ceil(tiles * parts / units);
+  if (waves > 1) waves = (waves + tiles * parts / units) / 2;
+  return waves * units * 2 * rows * columns * (static_cast<double>(k) / parts + r.depth) /
+         (r.flops * share);
+}
+
+double rate_seconds(const ProductRate& r, int64_t m, int64_t n, int64_t k, int64_t batch) {
+  const auto rows = static_cast<double>(r.tile_rows), columns = static_cast<double>(r.tile_columns);
+  double seconds = tiled_seconds(r, rows, columns, 1, m, n, k, batch);
+  if (r.units > 1) {
+    for (const auto& [cut_rows, cut_columns, share] : kSmallerTiles)
+      seconds = std::min(
+          seconds, tiled_seconds(r, std::max(1.0, rows / cut_rows),
+                                 std::max(1.0, columns / cut_columns), share, m, n, k, batch));
+    seconds = std::min(seconds, tiled_seconds(r, columns, rows, 1, m, n, k, batch));
+  }
   seconds *= (1 + r.m_half / static_cast<double>(m)) * (1 + r.n_half / static_cast<double>(n));
   return n % 8 != 0 || k % 8 != 0 ? seconds * r.misaligned : seconds;
 }

@@ -1,0 +1,92 @@
+// A model played on a described machine: when each step runs, and how long a step of training
+// takes; and published training runs, predicted beside what was measured.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/machine.h"
+#include "tessera/session.h"
+
+namespace tessera {
+
+struct SimulateOptions {
+  std::string function = "train";
+  /// Standard deviation of a rank's time for the same work, as a share: all wait for the slowest.
+  double stragglers = 0;
+  /// Mean hours until one device fails; 0: never. A failure costs what was done since the last
+  /// checkpoint, and `restart_seconds`; checkpoints are as far apart as costs least (Daly 2006).
+  double failure_hours = 0;
+  double checkpoint_seconds = 30, restart_seconds = 300;
+};
+
+/// One step of the Program as it was played.
+struct SimulatedStep {
+  std::string name, kernel, source, axes;  ///< axes: "" for a compute step
+  double begin = 0, seconds = 0;           ///< lanes share the device, so more than undisturbed
+  double exposed = 0;                      ///< of a collective: what computing waited for it
+  int64_t flops = 0, bytes = 0;            ///< bytes: of a collective, sent by a rank
+  int lane = 0;                            ///< 0 computes
+};
+
+struct SimulatedAxes {
+  std::string axes;
+  int64_t bytes = 0;
+  double seconds = 0, exposed = 0;
+};
+
+/// All ranks do the same on slices of one size, so one of them stands for all.
+struct Simulation {
+  std::string machine;
+  int64_t ranks = 1;
+  double seconds = 0;  ///< compute + slowed + exposed
+  double compute = 0, slowed = 0, exposed = 0;
+  double with_stragglers = 0;   ///< of the slowest of `ranks`
+  double goodput = 1;           ///< share of time that is neither lost, repeated nor checkpointing
+  double checkpoint_every = 0;  ///< seconds; 0 without failures
+  int64_t memory = 0;           ///< bytes on a rank
+  std::vector<SimulatedAxes> by_axes;
+  std::vector<SimulatedStep> steps;  ///< in order of begin
+};
+
+/// Lowers and plays. Throws what explain() throws, and a usage error for a function that is not.
+Simulation simulate(const Graph& graph, const CompileOptions& options, const Machine& machine,
+                    const SimulateOptions& how = {});
+/// As a time line for Perfetto or chrome://tracing: JSON.
+std::string to_trace(const Simulation& simulation);
+
+struct RunReport {
+  std::string system, model, source, gpu;
+  int line = 0;  ///< in the file
+  int64_t gpus = 0, micro_batch = 0;
+  bool calibrates = false;           ///< constants were fitted on this row
+  double measured = 0;               ///< seconds of a step; 0: not printed
+  double predicted = 0, null = 0;    ///< by this library; by one rate for each kind of GPU
+  double error = 0, null_error = 0;  ///< |predicted / measured - 1|
+  double compute = 0, tensor = 0, data = 0, bubble = 0, update = 0;  ///< parts of `predicted`
+  double memory = 0;  ///< bytes predicted on a device
+  bool fits = true, ran_out = false;
+};
+
+struct SourceReport {
+  std::string source;
+  int rows = 0;
+  double error = 0, null_error = 0;  ///< means
+  double tau = 0;  ///< Kendall's rank correlation of predicted and measured, ties left out
+};
+
+struct RunsReport {
+  std::vector<RunReport> rows;
+  std::vector<SourceReport> by_source;
+  double error = 0, null_error = 0, tau = 0;   ///< over all rows with a measured time
+  double test_error = 0, test_null_error = 0;  ///< over those that nothing was fitted on
+  int timed = 0, test_rows = 0;
+  /// Of the rows said to run out of memory, and of those predicted to.
+  int ran_out = 0, predicted_out = 0, both_out = 0;
+};
+
+/// Predicts every row of a CSV file with the columns of docs/simulate.md. `machine`: for all rows;
+/// null: each row's own, by gpu_kind. Throws io and usage errors that name line and column.
+RunsReport simulate_runs(const std::string& path, const Machine* machine = nullptr);
+
+}  // namespace tessera

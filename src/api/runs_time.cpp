@@ -1,0 +1,322 @@
+// From parts to a step: microbatches through stages or through sharded layers, what goes over the
+// data-parallel ranks, and the update.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "api/runs.h"
+#include "base/fail.h"
+#include "plan/lanes.h"
+#include "plan/pipeline.h"
+
+namespace tessera::runs {
+
+namespace {
+
+/// Operators one at a time: conversions, copies into contiguous memory, strided access. Fitted on
+/// torchtitan's two rows without compilation.
+constexpr double kEager = 1.4;
+/// Norm, softmax and dropout kernels of Megatron-LM before 2023 pass over their data more than
+/// once. Fitted on the smallest model of vTrain.
+constexpr double kParts = 1.25;
+/// llm-foundry of 2023 runs the first FlashAttention, in Triton: about half the rate of the second
+/// (Dao 2023, fig. 5).
+constexpr double kTriton = 0.55;
+
+/// Facts about systems, the first match counts. Sources: the papers and repositories named.
+constexpr Framework kFrameworks[] = {
+    // torch.compile fuses pointwise work; FSDP2 reduces gradients in float32 (torchtitan defaults);
+    // selective recompute keeps every second product.
+    {.match = "compile",
+     .fusion = Fusion::compiled,
+     .flash = true,
+     .sharded = true,
+     .grad_bytes = 4,
+     .selective = 0.5},
+    {.match = "torchtitan",
+     .fusion = Fusion::eager,
+     .flash = true,
+     .sharded = true,
+     .grad_bytes = 4,
+     .traffic = kEager,
+     .selective = 0.5},
+    {.match = "shard_grad_op",
+     .fusion = Fusion::eager,
+     .flash = true,
+     .sharded = true,
+     .keeps = true,
+     .traffic = kEager,
+     .attention = kTriton},
+    {.match = "fsdp",
+     .fusion = Fusion::eager,
+     .flash = true,
+     .sharded = true,
+     .traffic = kEager,
+     .attention = kTriton},
+    // Overlaps all of its communication (Jiang et al. 2024).
+    {.match = "megascale", .flash = true, .overlaps = true, .zero = 1},
+    {.match = "flash", .flash = true, .zero = 1},
+    {.match = "aleph", .flash = true, .zero = 1},
+    {.match = "megatron-core", .flash = true, .overlaps = true, .zero = 1},
+    {.match = "nemo", .flash = true, .grad_bytes = 4, .overlaps = true, .zero = 1},
+    {.match = "bridge", .flash = true, .grad_bytes = 4, .overlaps = true, .zero = 1},
+    {.match = "llama", .flash = true, .grad_bytes = 4, .overlaps = true, .zero = 1},
+    // Megatron-LM to 2022: fused pointwise kernels, scores in memory, dropout, nothing overlapped.
+    {.match = "megatron", .dropout = 0.1, .traffic = kParts},
+    {.match = "", .flash = true, .overlaps = true, .zero = 1},
+};
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+constexpr double kNetworkShare = 0.9;    ///< of an adapter's rate, sustained
+constexpr double kUpdateBytes = 38;      ///< read and written by Adam and clipping, a parameter
+constexpr double kPersistentBytes = 18;  ///< weights, gradients, state: 2 + 4 + 12
+constexpr double kReserved = 4e9;        ///< context, communication buffers, fragments
+constexpr double kImbalance = 0.008;     ///< standard deviation of a device's step, a share
+
+/// The slowest of n devices.
+double slowest(double n) { return 1 + kImbalance * std::sqrt(2 * std::log(std::max(1.0, n))); }
+
+enum Axis { kStage, kData, kContext, kModel };
+
+Mesh mesh_of(const Run& r) {
+  return Mesh::parse(fmt::format("stage:{};data:{};context:{};model:{}", r.pp, r.dp, r.cp, r.tp));
+}
+
+/// Gathers of parameters and reductions of gradients over the ranks that share a model.
+std::vector<int> replicas(const Run&) { return {kData, kContext}; }
+
+struct Step {
+  const Run& run;
+  const Framework& framework;
+  const Machine& machine;
+  const Costs& costs;
+  const Parts& parts;
+  int64_t microbatches;
+  Prediction result = {};
+
+  double over_data(CollectiveKind kind, double bytes) const {
+    return costs.collective(kind, bytes, replicas(run));
+  }
+
+  double layers_on_stage() const {
+    return std::ceil(static_cast<double>(run.layers) / static_cast<double>(run.pp));
+  }
+
+  double params_on_device() const {
+    const double ends = parts.head.params + parts.embedding.params;
+    const double stage = layers_on_stage() * parts.layer.params;
+    return run.pp == 1 ? stage + ends : stage + std::max(parts.head.params, parts.embedding.params);
+  }
+
+  double shards() const {
+    return framework.sharded || framework.zero > 0 ? static_cast<double>(run.dp * run.cp) : 1;
+  }
+
+  void update() {
+    result.update = machine.memory_seconds(kUpdateBytes * params_on_device() / shards());
+    result.seconds += result.update;
+  }
+
+  void sharded();
+  void staged();
+  void reduce_gradients();
+  void account();
+};
+
+/// FSDP: each layer is gathered while the one before it computes, its gradient reduced while the
+/// next one does.
+void Step::sharded() {
+  Lanes lanes(machine.overlap);
+  // What was gathered is copied to its places, and gradients into the buffer that is reduced.
+  const auto copies = [&](const Part& p, double bytes) {
+    lanes.compute(machine.memory_seconds(2 * bytes * p.params));
+  };
+  const auto gather = [&](const Part& p) {
+    return lanes.start(over_data(CollectiveKind::all_gather, 2 * p.params), 1);
+  };
+  const auto reduce = [&](const Part& p) {
+    lanes.start(over_data(CollectiveKind::reduce_scatter, framework.grad_bytes * p.params), 1);
+  };
+  const int64_t layers = run.layers;
+  for (int64_t m = 0; m < microbatches; ++m) {
+    lanes.wait(gather(parts.embedding));
+    lanes.compute(parts.embedding.forward);
+    int next = gather(parts.layer);
+    for (int64_t l = 0; l < layers; ++l) {
+      const int mine = next;
+      if (l + 1 < layers) next = gather(parts.layer);
+      lanes.wait(mine);
+      copies(parts.layer, 2);
+      lanes.compute(parts.layer.forward);
+    }
+    lanes.wait(gather(parts.head));
+    lanes.compute(parts.head.forward + parts.head.backward);
+    reduce(parts.head);
+    if (!framework.keeps) next = gather(parts.layer);
+    for (int64_t l = 0; l < layers; ++l) {
+      const int mine = next;
+      if (!framework.keeps && l + 1 < layers) next = gather(parts.layer);
+      lanes.wait(mine);
+      if (!framework.keeps) copies(parts.layer, 2);
+      lanes.compute(parts.layer.backward);
+      copies(parts.layer, framework.grad_bytes);
+      reduce(parts.layer);
+    }
+    lanes.compute(parts.embedding.backward);
+    reduce(parts.embedding);
+    lanes.wait_all();
+  }
+  result.compute = lanes.computed();
+  result.data = lanes.now() - lanes.computed();
+  result.seconds = lanes.now();
+}
+
+void Step::staged() {
+  Pipeline pipeline;
+  pipeline.stages = static_cast<int>(run.pp);
+  const int64_t chunks = run.pp * run.interleave;
+  for (int64_t c = 0; c < chunks; ++c) {
+    const double layers =
+        static_cast<double>((c + 1) * run.layers / chunks - c * run.layers / chunks);
+    ChunkTime chunk{layers * parts.layer.forward, layers * parts.layer.backward};
+    for (const Part* end :
+         {c == 0 ? &parts.embedding : nullptr, c + 1 == chunks ? &parts.head : nullptr}) {
+      if (end == nullptr) continue;
+      chunk.forward += end->forward;
+      chunk.backward += end->backward;
+    }
+    pipeline.chunks.push_back(chunk);
+  }
+  pipeline.microbatches = microbatches;
+  // Each tensor-parallel rank sends its share, and the receiving node puts it together again.
+  const double bytes = 2.0 * static_cast<double>(result.micro_batch * run.seq * run.hidden) /
+                       static_cast<double>(run.cp * run.tp);
+  pipeline.transfer = run.pp > 1
+                          ? costs.collective(CollectiveKind::exchange, bytes, {kStage}) +
+                                costs.collective(CollectiveKind::all_gather,
+                                                 bytes * static_cast<double>(run.tp), {kModel})
+                          : 0;
+  pipeline.blocking = !framework.overlaps;
+  const PipelineTime time = play_pipeline(pipeline);
+  const double busy = *std::max_element(time.busy.begin(), time.busy.end());
+  const double tensor = layers_on_stage() * static_cast<double>(microbatches) *
+                        (parts.layer.transfer_forward + parts.layer.transfer_backward);
+  result.tensor = tensor;
+  result.compute = busy - tensor;
+  result.bubble = time.seconds - busy;
+  result.seconds = time.seconds;
+}
+
+void Step::reduce_gradients() {
+  if (run.dp * run.cp == 1) return;
+  const double params = params_on_device();
+  double seconds = 0;
+  if (framework.zero > 0) {
+    seconds = over_data(CollectiveKind::reduce_scatter, framework.grad_bytes * params) +
+              over_data(CollectiveKind::all_gather, 2 * params);
+  } else {
+    seconds = over_data(CollectiveKind::all_reduce, framework.grad_bytes * params);
+  }
+  if (framework.overlaps) {
+    // Under the backward of the last microbatch, all but the last layer's.
+    const double under = layers_on_stage() * (parts.layer.backward + parts.layer.forward);
+    const double least = seconds / (layers_on_stage() + 1);
+    seconds = std::max(least, seconds - under);
+  }
+  result.data = seconds;
+  result.seconds += seconds;
+}
+
+void Step::account() {
+  const double in_flight =
+      static_cast<double>(std::min<int64_t>(run.pp, microbatches)) *
+      (run.interleave > 1
+           ? 1 + static_cast<double>(run.pp - 1) / static_cast<double>(run.pp * run.interleave)
+           : 1);
+  const double params = params_on_device();
+  double fixed = kPersistentBytes * params;
+  if (framework.sharded) {
+    const double unit = std::max(parts.layer.params, parts.head.params);
+    fixed = kPersistentBytes * params / shards() + (framework.keeps ? 2 * params : 0) + 8 * unit;
+  } else if (framework.zero > 0) {
+    fixed = params * (6 + 12 / shards());
+  }
+  result.memory =
+      fixed + in_flight * layers_on_stage() * parts.layer.kept + parts.head.kept + kReserved;
+  result.fits = result.memory <= static_cast<double>(machine.memory);
+}
+
+Prediction predict_with(const Run& run, const Machine& machine, int64_t micro_batch) {
+  const Framework framework = framework_of(run);
+  const Costs costs(machine, mesh_of(run));
+  const Parts parts = lower_parts(run, framework, micro_batch, machine);
+  const int64_t microbatches = run.global_batch / run.dp / micro_batch;
+  Step step{run, framework, machine, costs, parts, microbatches, {}};
+  step.result.micro_batch = micro_batch;
+  if (framework.sharded && run.pp == 1) {
+    step.sharded();
+  } else {
+    step.staged();
+    step.reduce_gradients();
+  }
+  step.update();
+  step.result.seconds *= slowest(static_cast<double>(run.gpus));
+  step.account();
+  return step.result;
+}
+
+}  // namespace
+
+Framework framework_of(const Run& run) {
+  for (const Framework& framework : kFrameworks) {
+    if (run.system.find(framework.match) != std::string::npos) return framework;
+  }
+  return {};
+}
+
+Machine machine_of(const Run& run) {
+  const std::string kind = lower(run.gpu_kind);
+  const auto has = [&](const char* word) { return kind.find(word) != std::string::npos; };
+  std::string name;
+  if (has("a100")) name = has("40") ? "a100-40gb" : "a100-80gb";
+  if (has("h100")) name = has("500w") ? "h100-500w" : "h100";
+  if (has("h200")) name = "h200";
+  require(!name.empty(),
+          "no machine profile for gpu_kind '{}'; known are a100, h100 and h200; give one with "
+          "--machine",
+          run.gpu_kind);
+  Machine machine = Machine::load(name);
+  const std::string source = lower(run.source);
+  for (const char* unit : {"gbps", " gb/s per node"}) {
+    const size_t at = source.find(unit);
+    if (at == std::string::npos) continue;
+    size_t end = at;
+    while (end > 0 && source[end - 1] == ' ') --end;
+    size_t begin = end;
+    while (begin > 0 && std::isdigit(static_cast<unsigned char>(source[begin - 1]))) --begin;
+    if (begin == end) continue;
+    const double gigabits = std::stod(source.substr(begin, end - begin));
+    machine.links[1].bandwidth = kNetworkShare * gigabits * 1e9 / 8 / 8;
+    break;
+  }
+  return machine;
+}
+
+Prediction predict(const Run& run, const Machine& machine) {
+  if (run.micro_batch > 0) return predict_with(run, machine, run.micro_batch);
+  Prediction best;
+  const int64_t share = run.global_batch / run.dp;
+  for (int64_t micro = 1; micro <= std::min<int64_t>(share, 32); micro *= 2) {
+    if (share % micro != 0) break;
+    const Prediction p = predict_with(run, machine, micro);
+    if (best.micro_batch == 0 || (p.fits && (p.seconds < best.seconds || !best.fits))) best = p;
+  }
+  return best;
+}
+
+}  // namespace tessera::runs

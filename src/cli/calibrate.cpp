@@ -1,0 +1,340 @@
+// calibrate: what this machine does, measured through the public API with all ranks at work at
+// once, as a profile: a grid of matrix products, memory and pointwise rates, the cost of a step,
+// and each collective over each axis of the mesh with all its groups active.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "base/env.h"
+#include "base/fail.h"
+#include "cli/commands.h"
+#include "cli/report.h"
+#include "tessera/tessera.h"
+
+namespace tessera::cli {
+
+namespace {
+
+constexpr int kRounds = 9, kWarmup = 2;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// Median seconds of each step of `function`, by position; collectives with their waits.
+std::vector<std::pair<StepTime, double>> step_times(Session& session, const std::string& function) {
+  session.run(function);  // a profile lists what ran
+  std::vector<StepTime> before = session.profile();
+  std::vector<std::vector<double>> seconds(before.size());
+  for (int round = 0; round < kRounds + kWarmup; ++round) {
+    session.run(function);
+    std::vector<StepTime> after = session.profile();
+    for (size_t s = 0; s < after.size(); ++s) {
+      if (round >= kWarmup) seconds[s].push_back(after[s].seconds - before[s].seconds);
+    }
+    before = std::move(after);
+  }
+  std::vector<std::pair<StepTime, double>> result;
+  for (size_t s = 0; s < before.size(); ++s) {
+    if (before[s].function == function) result.emplace_back(before[s], median(seconds[s]));
+  }
+  return result;
+}
+
+Tensor parameter(Graph& g, const std::string& name, const Shape& shape) {
+  return g.parameter(name, shape, nn::normal(1));
+}
+
+class Calibration {
+ public:
+  Calibration(const Arguments& args, const Mesh& mesh, Cluster& cluster)
+      : args_(args), mesh_(mesh), cluster_(cluster) {}
+
+  Machine run() {
+    const std::time_t now = std::time(nullptr);
+    char date[32];
+    std::strftime(date, sizeof date, "%Y-%m-%d", std::gmtime(&now));
+    machine_.name = "here";
+    machine_.date = date;
+    machine_.device = fmt::format("a rank of {} ({}), {}", mesh_.size(), cluster_.backend(),
+                                  args_.threads > 0 ? fmt::format("{} threads", args_.threads)
+                                                    : std::string("its share of the cores"));
+    machine_.source = fmt::format("tessera calibrate --mesh \"{}\"", mesh_.to_string());
+    machine_.overlap.possible = false;  // the cores that compute move the bytes too
+    steps();
+    products();
+    for (int axis = 0; axis < mesh_.rank(); ++axis) collectives(axis);
+    links();
+    return machine_;
+  }
+
+ private:
+  CompileOptions options(const std::vector<FunctionSpec>& functions, const Layout& layout) const {
+    CompileOptions options{mesh_, layout, functions, 0,
+                           static_cast<int>(std::max<int64_t>(args_.threads, 0))};
+    options.profile = true;
+    return options;
+  }
+
+  /// The cost of a step that does nothing, memory by size, and pointwise instructions.
+  void steps() {
+    Graph g;
+    std::vector<FunctionSpec> functions;
+    const std::vector<int64_t> sizes = {64, 1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 23};
+    const auto add = [&](const std::string& name, Tensor y) {
+      functions.push_back({name, {y.named(name)}, false});
+    };
+    for (int64_t n : sizes) {
+      const Dim d("elements", n);
+      const Tensor a = parameter(g, fmt::format("a{}", n), {d}),
+                   b = parameter(g, fmt::format("b{}", n), {d});
+      add(fmt::format("add{}", n), a + b);
+      if (n != 1 << 15) continue;
+      Tensor easy = a, hard = a;
+      for (int i = 0; i < 32; ++i) easy = easy * b + a;
+      for (int i = 0; i < 16; ++i) hard = exp(hard) * b;
+      add("easy", easy);
+      add("hard", hard);
+    }
+    add_attention(g, functions);
+    Session session(g, cluster_, options(functions, {}));
+    std::map<std::string, double> seconds;
+    for (const FunctionSpec& f : functions) {
+      for (const auto& [step, time] : step_times(session, f.name)) {
+        seconds[f.name] += time;
+        if (step.kernel == f.name)
+          machine_.kernels.push_back({step.kernel, "", static_cast<double>(step.flops) / time, 0});
+      }
+    }
+    machine_.launch = seconds["add64"];
+    const auto work = [&](const std::string& name) {
+      return std::max(seconds[name] - machine_.launch, 1e-9);
+    };
+    for (size_t i = 1; i < sizes.size(); ++i) {
+      const double bytes = 12.0 * static_cast<double>(sizes[i]);
+      machine_.memory_rates.push_back(
+          {i + 1 < sizes.size() ? 2 * bytes : 0, bytes / work(fmt::format("add{}", sizes[i]))});
+    }
+    const double elements = 1 << 15, easy = 64 * elements / work("easy");
+    machine_.kernels.push_back({"pointwise", "", easy, 0});
+    const double hard = std::max(work("hard") - 16 * elements / easy, 1e-9);
+    machine_.kernels.push_back({"pointwise_hard", "", 16 * elements / hard, 0});
+  }
+
+  static void add_attention(Graph& g, std::vector<FunctionSpec>& functions) {
+    const Dim heads("heads", 4), length("length", 256), memory("memory_length", 256),
+        key("d_head", 32);
+    const std::vector<Tensor> xs = {parameter(g, "query", {heads, length, key}),
+                                    parameter(g, "key", {heads, memory, key}),
+                                    parameter(g, "value", {heads, memory, key})};
+    const Tensor seen = attention(xs[0], xs[1], xs[2]).named("seen");
+    functions.push_back({"attention", {seen}, false});
+    std::vector<Tensor> grads = gradients(mean_all(square(seen)), xs);
+    functions.push_back({"attention_grad", grads, false});
+  }
+
+  void products() {
+    Graph g;
+    std::vector<Tensor> outputs;
+    std::vector<ProductSample> samples;
+    for (const auto& [m, n, k] : grid()) {
+      const Dim rows("rows", m), columns("columns", n), depth("depth", k);
+      const std::string name = fmt::format("{}x{}x{}", m, n, k);
+      const Tensor a = parameter(g, "a" + name, {rows, depth}),
+                   b = parameter(g, "b" + name, {depth, columns});
+      outputs.push_back(einsum({a, b}, {rows, columns}).named("c" + name));
+      samples.push_back({"float32", m, n, k, 0});
+    }
+    Session session(g, cluster_, options({{"run", outputs, false}}, {}));
+    size_t next = 0;  // products keep the order of the outputs
+    for (const auto& [step, time] : step_times(session, "run")) {
+      if (step.kernel != "contract" || next == samples.size()) continue;
+      ProductSample& sample = samples[next++];
+      check(step.flops == 2 * sample.m * sample.n * sample.k, "calibrate: product {} is not {}",
+            step.name, outputs[next - 1].name());
+      sample.seconds = std::max(time - machine_.launch, 1e-9);
+    }
+    check(next == samples.size(), "calibrate: {} of {} products ran", next, samples.size());
+    fit_products(std::move(samples));
+  }
+
+  static std::vector<std::array<int64_t, 3>> grid() {
+    std::vector<std::array<int64_t, 3>> shapes;
+    const std::vector<int64_t> sizes = {16, 64, 256, 1024};
+    for (int64_t m : sizes) {
+      for (int64_t n : sizes) {
+        for (int64_t k : sizes) shapes.push_back({m, n, k});
+      }
+    }
+    shapes.push_back({4096, 256, 256});
+    shapes.push_back({4096, 1024, 256});
+    return shapes;
+  }
+
+  /// flops, depth, m_half and n_half by trying them all: mean relative error of the logarithm.
+  void fit_products(std::vector<ProductSample> samples) {
+    ProductRate best;
+    double least = 1e300;
+    for (double depth : {0.0, 8.0, 16.0, 32.0, 64.0, 128.0}) {
+      for (double m_half : {0.0, 2.0, 4.0, 8.0, 16.0, 32.0}) {
+        for (double n_half : {0.0, 2.0, 4.0, 8.0, 16.0, 32.0}) {
+          Machine trial;
+          ProductRate rate{"float32", 1, 1, 1, 1, depth, m_half, n_half, 0, 1};
+          trial.products = {rate};
+          std::vector<double> ratios;
+          for (const ProductSample& s : samples)
+            ratios.push_back(trial.product_seconds("float32", s.m, s.n, s.k) / s.seconds);
+          rate.flops = median(ratios);
+          double error = 0;
+          for (double r : ratios) error += std::abs(std::log(r / rate.flops));
+          if (error < least) least = error, best = rate;
+        }
+      }
+    }
+    machine_.products.push_back(best);
+    ProductRate narrow = best;
+    narrow.dtype = "bfloat16";  // converted to float32 when they are packed
+    machine_.products.push_back(narrow);
+    narrow.dtype = "float64";
+    narrow.flops /= 2;
+    machine_.products.push_back(narrow);
+    machine_.residuals.emplace_back("products", least / static_cast<double>(samples.size()));
+    machine_.samples = std::move(samples);
+  }
+
+  /// A value whose layout asks for that collective over the axis; every other axis has its own
+  /// groups at work at the same time.
+  FunctionSpec collective(Graph& g, const std::string& kind, int64_t size, int64_t ranks) const {
+    const std::string name = fmt::format("{}{}", kind, size);
+    const Dim pieces("pieces", ranks), elements("elements", size), parts("parts", size);
+    Tensor y;
+    if (kind == "all_gather") {
+      y = rename(parameter(g, name + ".x", {parts}), "parts", "elements");
+    } else if (kind == "all_to_all") {
+      const Dim rows("rows", ranks), along("along", size / ranks), across("across", size / ranks);
+      y = reshape(parameter(g, name + ".x", {pieces, along}), {rows, across});
+    } else {
+      y = reduce_sum(parameter(g, name + ".x", {pieces, elements}), {"pieces"});
+      if (kind == "reduce_scatter") y = rename(y, "elements", "parts");
+    }
+    return {name, {y.named(name)}, false};
+  }
+
+  void collectives(int axis) {
+    const int64_t ranks = mesh_.axes()[static_cast<size_t>(axis)].size;
+    if (ranks == 1) return;
+    const std::vector<std::pair<std::string, std::string>> kinds = {
+        {"all_reduce", "pieces"},
+        {"reduce_scatter", "pieces,parts"},
+        {"all_gather", "parts"},
+        {"all_to_all", "pieces,across"}};
+    const std::string link = link_of(axis);
+    for (const auto& [kind, split] : kinds) {
+      const auto same = [&, kind = kind](const CollectiveRate& r) {
+        return r.kind == kind && r.link == link && r.ranks == ranks;
+      };
+      if (std::any_of(machine_.collectives.begin(), machine_.collectives.end(), same)) continue;
+      Graph g;
+      std::vector<FunctionSpec> functions;
+      for (int64_t size = 64; size <= 1 << 22; size *= 8)
+        functions.push_back(collective(g, kind, size * ranks, ranks));
+      const std::string name = mesh_.axes()[static_cast<size_t>(axis)].name;
+      Session session(g, cluster_, options(functions, Layout::parse(split + ":" + name)));
+      measure(session, functions, {kind, link, ranks, 0, 0, {}});
+    }
+  }
+
+  void measure(Session& session, const std::vector<FunctionSpec>& functions, CollectiveRate rate) {
+    for (const FunctionSpec& f : functions) {
+      double seconds = 0, bytes = 0;
+      for (const auto& [step, time] : step_times(session, f.name)) {
+        const bool is_kind =
+            step.kernel == rate.kind || (rate.kind == "all_to_all" && step.kernel == "exchange");
+        if (is_kind || step.kernel == "wait") seconds += time;
+        if (is_kind) bytes += static_cast<double>(step.bytes);
+      }
+      if (bytes > 0 && (rate.measured.empty() || bytes > rate.measured.back().first))
+        rate.measured.emplace_back(bytes, seconds);
+    }
+    if (rate.measured.size() < 2) return;
+    rate.latency = rate.measured.front().second;
+    const auto& last = rate.measured.back();
+    rate.bandwidth = last.first / std::max(last.second - rate.latency, 1e-9);
+    machine_.collectives.push_back(std::move(rate));
+  }
+
+  /// "node" where every group of the axis lies on one host.
+  std::string link_of(int axis) {
+    const std::vector<std::string> hosts = cluster_.hosts();
+    for (int rank = 0; rank < mesh_.size(); ++rank) {
+      std::vector<int> first = mesh_.coordinates(rank);
+      first[static_cast<size_t>(axis)] = 0;
+      if (hosts[static_cast<size_t>(rank)] != hosts[static_cast<size_t>(mesh_.rank_of(first))])
+        return "network";
+    }
+    return "node";
+  }
+
+  /// Tiers for what was not measured, from the gathers that were.
+  void links() {
+    const std::vector<std::string> hosts = cluster_.hosts();
+    const auto on_first = std::count(hosts.begin(), hosts.end(), hosts[0]);
+    for (const char* link : {"node", "network"}) {
+      for (const CollectiveRate& rate : machine_.collectives) {
+        if (rate.link != link || rate.kind != "all_gather") continue;
+        const double steps = static_cast<double>(rate.ranks - 1);
+        const bool is_node = rate.link == "node";
+        const bool more = on_first < mesh_.size();
+        machine_.links.push_back(
+            {link, is_node && more ? on_first : 0, rate.latency / steps, rate.bandwidth, 0});
+        break;
+      }
+    }
+  }
+
+  const Arguments& args_;
+  const Mesh& mesh_;
+  Cluster& cluster_;
+  Machine machine_;
+};
+
+}  // namespace
+
+int calibrate(const Arguments& args) {
+  std::string path = args.out;
+  if (path.empty()) {
+    require(!cache_folder().empty(),
+            "there is no cache folder to keep the profile in; give --out FILE");
+    std::filesystem::create_directories(cache_folder());
+    path = cache_folder() + "/machine.toml";
+  }
+  require_place_for(path);
+  const Mesh mesh = Mesh::parse(
+      args.mesh.empty() ? fmt::format("ranks:{}", std::max(1, launched_ranks())) : args.mesh);
+  Cluster cluster = Cluster::from_environment(mesh.size());
+  cluster.set_timeout(args.timeout);
+  const Machine machine = Calibration(args, mesh, cluster).run();
+  if (!cluster.is_root()) return 0;
+  std::ofstream file(path);
+  file << machine.to_toml();
+  file.close();
+  if (!file) fail(ErrorKind::io, "cannot write the profile '{}'", path);
+  const ProductRate& rate = machine.products[0];
+  fmt::print(
+      "products {:.1f} GFLOP/s (fit within {:.1f} % on {} shapes), memory {:.1f} GB/s, a step "
+      "{:.2f} us\n",
+      rate.flops / 1e9, 100 * machine.residuals[0].second, machine.samples.size(),
+      machine.memory_rates.back().bandwidth / 1e9, 1e6 * machine.launch);
+  for (const CollectiveRate& c : machine.collectives)
+    fmt::print("{} of {} ranks ({}): {:.1f} us, {:.2f} GB/s\n", c.kind, c.ranks, c.link,
+               1e6 * c.latency, c.bandwidth / 1e9);
+  fmt::print("profile: {}\n", path);
+  return 0;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,109 @@
+// diff: which steps of the Program differ between two layouts, and where the milliseconds go.
+#include <algorithm>
+#include <map>
+
+#include "base/fail.h"
+#include "cli/commands.h"
+#include "cli/report.h"
+#include "tessera/simulate.h"
+
+namespace tessera::cli {
+
+namespace {
+
+/// What one node takes in one layout: the computing lane's time for it, or what is exposed of a
+/// collective.
+struct Cost {
+  double seconds = 0;
+  int64_t flops = 0, bytes = 0;
+  int steps = 0;
+};
+
+struct Line {
+  std::string name, kernel;
+  Cost a, b;
+};
+
+Simulation simulate_layout(const Arguments& args, const std::vector<ModelSpec>& models,
+                           const std::string& layout, const Machine& machine) {
+  Arguments with = args;
+  with.model = args.words[0];
+  with.layout = layout;
+  Job job = resolve(with, models, false);
+  if (layout.empty()) job.layout = Layout();
+  Trainer t;
+  build_trainer(job, t, false);
+  return tessera::simulate(t.graph, {job.mesh, job.layout, t.functions, 0, 1}, machine);
+}
+
+void add(const Simulation& s, bool is_a,
+         std::map<std::pair<std::string, std::string>, Line>& lines) {
+  for (const SimulatedStep& step : s.steps) {
+    const std::string kernel = step.lane == 0 ? step.kernel : step.kernel + " over " + step.axes;
+    Line& line = lines[{step.name, kernel}];
+    line.name = step.name;
+    line.kernel = kernel;
+    Cost& cost = is_a ? line.a : line.b;
+    cost.seconds += step.lane == 0 ? step.seconds : step.exposed;
+    cost.flops += step.flops;
+    cost.bytes += step.bytes;
+    ++cost.steps;
+  }
+}
+
+bool differs(const Line& l) {
+  return l.a.steps != l.b.steps || l.a.flops != l.b.flops || l.a.bytes != l.b.bytes;
+}
+
+double delta(const Line& l) { return l.b.seconds - l.a.seconds; }
+
+}  // namespace
+
+int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
+  require_place_for(args.json);
+  const std::optional<Machine> machine = find_machine(args);
+  require(machine.has_value(),
+          "diff needs --machine, a profile ({}) or a TOML file; or measure this machine with "
+          "tessera calibrate",
+          fmt::join(Machine::names(), ", "));
+  const Simulation a = simulate_layout(args, models, args.words[1], *machine),
+                   b = simulate_layout(args, models, args.words[2], *machine);
+  std::map<std::pair<std::string, std::string>, Line> lines;
+  add(a, true, lines);
+  add(b, false, lines);
+  std::vector<Line> changed;
+  double same = 0;
+  for (auto& [key, line] : lines) {
+    if (differs(line)) {
+      changed.push_back(std::move(line));
+    } else {
+      same += delta(line);
+    }
+  }
+  std::stable_sort(changed.begin(), changed.end(), [](const Line& x, const Line& y) {
+    return std::abs(delta(x)) > std::abs(delta(y));
+  });
+  fmt::print(
+      "A {:.3f} ms  {}\nB {:.3f} ms  {}\nB - A: {:+.3f} ms on {}; {} nodes differ, the others "
+      "{:+.3f} ms\n",
+      1e3 * a.seconds, args.words[1], 1e3 * b.seconds, args.words[2], 1e3 * (b.seconds - a.seconds),
+      a.machine, changed.size(), 1e3 * same);
+  nlohmann::json json = {{"a", a.seconds}, {"b", b.seconds}, {"machine", a.machine}};
+  json["nodes"] = nlohmann::json::array();
+  for (const Line& l : changed) {
+    fmt::print("  {:+10.3f} ms  {:<28} {} (A {:.3f}, B {:.3f})\n", 1e3 * delta(l), l.kernel, l.name,
+               1e3 * l.a.seconds, 1e3 * l.b.seconds);
+    json["nodes"].push_back({{"name", l.name},
+                             {"kernel", l.kernel},
+                             {"a", l.a.seconds},
+                             {"b", l.b.seconds},
+                             {"a_bytes", l.a.bytes},
+                             {"b_bytes", l.b.bytes},
+                             {"a_flops", l.a.flops},
+                             {"b_flops", l.b.flops}});
+  }
+  write_report(args.json, json);
+  return 0;
+}
+
+}  // namespace tessera::cli

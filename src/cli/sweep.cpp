@@ -1,0 +1,355 @@
+// sweep: every layout of a model on a mesh, run for real. Layouts that lower to one Program run
+// once. Sessions live side by side and take turns step by step, so that what disturbs the machine
+// disturbs all alike; as many at a time as memory allows.
+#include "cli/sweep.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <map>
+
+#include "base/fail.h"
+#include "cli/report.h"
+#include "tessera/explain.h"
+#include "tessera/tessera.h"
+
+namespace tessera::cli {
+
+namespace {
+
+constexpr int64_t kAtOnceBytes = int64_t{4} << 30;
+constexpr size_t kAtOnce = 12;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Seconds of "20m", "90s", "2h", "45".
+double parse_budget(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const double factor = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  require(end != text.c_str() && factor > 0 && value > 0,
+          "--budget '{}' is no time; write 90s, 20m or 2h", text);
+  return value * factor;
+}
+
+/// Keys whose values are lists themselves.
+bool is_list(const std::string& key) {
+  for (const char* name : {"rates", "recompute", "regather", "rules", "mesh"}) {
+    if (key.ends_with(name)) return true;
+  }
+  return false;
+}
+
+/// "batch=8,16" "lr=1e-3" -> {"batch=8", "lr=1e-3"}, {"batch=16", "lr=1e-3"}.
+std::vector<std::vector<std::string>> combinations(const std::vector<std::string>& sets) {
+  std::vector<std::vector<std::string>> result = {{}};
+  for (const std::string& set : sets) {
+    const size_t eq = set.find('=');
+    require(eq != std::string::npos && eq > 0, "--set '{}' is not key=value", set);
+    std::vector<std::string> values;
+    for (size_t at = eq + 1; at <= set.size();) {
+      const size_t end =
+          is_list(set.substr(0, eq)) ? set.size() : std::min(set.find(',', at), set.size());
+      values.push_back(set.substr(0, eq + 1) + set.substr(at, end - at));
+      at = end + 1;
+    }
+    std::vector<std::vector<std::string>> longer;
+    for (const auto& head : result) {
+      for (const std::string& value : values) {
+        longer.push_back(head);
+        longer.back().push_back(value);
+      }
+    }
+    result = std::move(longer);
+  }
+  return result;
+}
+
+/// Meshes of `ranks` with at most three axes a, b, c of sizes that do not grow.
+void factor(int ranks, int most, const std::string& mesh, char axis,
+            std::vector<std::string>& out) {
+  if (ranks == 1 && !mesh.empty()) out.push_back(mesh);
+  if (axis > 'c') return;
+  for (int size = std::min(most, ranks); size >= 2; --size) {
+    if (ranks % size == 0)
+      factor(ranks / size, size,
+             fmt::format("{}{}{}:{}", mesh, mesh.empty() ? "" : ";", axis, size),
+             static_cast<char>(axis + 1), out);
+  }
+}
+
+std::vector<std::string> meshes_of(const Arguments& args) {
+  const int launched = launched_ranks();
+  require(args.meshes.empty() || args.meshes == "all", "--meshes '{}'; only all is known",
+          args.meshes);
+  require(args.mesh.empty() || (args.devices == 0 && args.meshes.empty()),
+          "--mesh '{}' and --devices or --meshes: give one of them", args.mesh);
+  require(args.devices >= 0, "--devices {} is below 0", args.devices);
+  if (!args.mesh.empty()) return {args.mesh};
+  const int ranks = args.devices > 0 ? static_cast<int>(args.devices) : std::max(1, launched);
+  if (ranks == 1) return {"a:1"};
+  std::vector<std::string> meshes;
+  factor(ranks, ranks, "", 'a', meshes);
+  return meshes;
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) fail(ErrorKind::io, "cannot open layouts '{}'", path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty() && line[0] != '#') lines.push_back(line);
+  }
+  require(!lines.empty(), "'{}' has no layouts, one a line", path);
+  return lines;
+}
+
+/// A row with what it takes to run it.
+struct Candidate {
+  SweepRow row;
+  Arguments args;
+  std::vector<double> seconds = {};
+};
+
+class Sweep {
+ public:
+  Sweep(const Arguments& args, const std::vector<ModelSpec>& models)
+      : args_(args),
+        models_(models),
+        machine_(find_machine(args)),
+        end_(now() + parse_budget(args.budget)),
+        steps_(args.steps > 0 ? args.steps : 5) {
+    if (!args.memory.empty()) limit_ = parse_bytes(args.memory);
+    std::ifstream file(args.out);
+    std::string text(std::istreambuf_iterator<char>(file), {});
+    if (const int ranks = launched_ranks(); ranks > 0) {  // all go on from what the root has
+      Cluster& cluster = cluster_for(ranks);
+      text = cluster.first_text(cluster.is_root() ? text + "\n" : "");
+      if (text == "\n") text.clear();
+    }
+    for (SweepRow& row : parse_sweep(text, args.out)) done_[row.key()] = std::move(row);
+  }
+
+  /// One row for each layout, in order; those with a Program of an earlier one refer to it.
+  void find() {
+    for (const auto& sets : combinations(args_.sets)) {
+      for (const std::string& mesh : meshes_of(args_)) {
+        Arguments args = args_;
+        args.sets = sets;
+        args.mesh = mesh;
+        args.layout.clear();
+        for (const std::string& layout : layouts(args)) {
+          args.layout = layout;
+          candidates_.push_back(
+              {{fmt::format("{}", fmt::join(sets, " ")), mesh, layout, "", "", 0, 0, 0, 0}, args});
+          look(candidates_.back());
+        }
+      }
+    }
+  }
+
+  void run() {
+    std::vector<Candidate*> waiting;
+    std::map<std::string, bool> seen;
+    for (Candidate& c : candidates_) {
+      if (auto it = done_.find(c.row.key()); it != done_.end() && it->second.measured > 0) {
+        c.row.measured = it->second.measured;
+        c.row.least = it->second.least;
+      }
+      if (!c.row.failure.empty()) continue;
+      if (!seen.emplace(c.row.program + c.row.sets + c.row.mesh, true).second) continue;
+      if (c.row.measured == 0) waiting.push_back(&c);
+    }
+    while (!waiting.empty() && goes_on()) {
+      size_t count = 0;
+      for (int64_t bytes = 0; count < std::min(waiting.size(), kAtOnce); ++count) {
+        bytes += waiting[count]->row.memory * Mesh::parse(waiting[count]->row.mesh).size();
+        if (count > 0 && bytes > kAtOnceBytes) break;
+      }
+      run_group({waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(count)});
+      waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(count));
+      share_times();
+      if (is_root_) write_sweep_csv(args_.out, rows());
+    }
+    share_times();
+  }
+
+  std::vector<SweepRow> rows() const {
+    std::vector<SweepRow> rows;
+    for (const Candidate& c : candidates_) rows.push_back(c.row);
+    return rows;
+  }
+  bool is_root() const { return is_root_; }
+
+ private:
+  Job job_of(const Arguments& args) const {
+    Job job = resolve(args, models_, false);
+    // An empty layout is one: nothing is split.
+    if (args.layout.empty()) job.layout = Layout();
+    return job;
+  }
+
+  std::vector<std::string> layouts(const Arguments& args) const {
+    if (args_.layouts != "all") return lines_of(args_.layouts);
+    const Job job = job_of(args);
+    Trainer t;
+    build_trainer(job, t, false);
+    std::vector<std::string> texts;
+    for (const Layout& layout : legal_layouts(t.graph, job.mesh, t.functions))
+      texts.push_back(layout.to_string());
+    return texts;
+  }
+
+  /// Lowers: the Program, its memory and its predicted time.
+  void look(Candidate& c) const {
+    try {
+      const Job job = job_of(c.args);
+      Trainer t;
+      build_trainer(job, t, false);
+      const Explanation e =
+          tessera::explain(t.graph, {job.mesh, job.layout, t.functions, 0, threads_of(job)}, {},
+                           machine_ ? &*machine_ : nullptr);
+      c.row.program = fmt::format("{:016x}", e.program_hash);
+      c.row.memory = e.memory.params + e.memory.state + e.memory.inputs + e.memory.transient;
+      c.row.predicted = e.functions.back().time.seconds;
+      if (limit_ > 0 && c.row.memory > limit_)
+        c.row.failure = fmt::format("needs {} bytes on a rank, more than --memory {}", c.row.memory,
+                                    args_.memory);
+    } catch (const Error& e) {
+      c.row.failure = e.what();
+    }
+  }
+
+  struct Running {
+    Candidate* candidate;
+    std::unique_ptr<Job> job;
+    std::unique_ptr<Trainer> trainer;
+    std::unique_ptr<Session> session;
+  };
+
+  Cluster& cluster_for(int ranks) {
+    auto it = clusters_.find(ranks);
+    if (it == clusters_.end()) {
+      it = clusters_.emplace(ranks, Cluster::from_environment(ranks)).first;
+      it->second.set_timeout(args_.timeout);
+      is_root_ = it->second.is_root();
+    }
+    return it->second;
+  }
+
+  /// The root's clock decides for all.
+  bool goes_on() {
+    if (clusters_.empty()) return now() < end_;
+    Cluster& cluster = clusters_.begin()->second;
+    const std::string mine = cluster.is_root() ? (now() < end_ ? "on" : "end") : "";
+    return cluster.first_text(mine) == "on";
+  }
+
+  void run_group(const std::vector<Candidate*>& group) {
+    std::vector<Running> running;
+    for (Candidate* c : group) {
+      try {
+        Running r{c, std::make_unique<Job>(job_of(c->args)), std::make_unique<Trainer>(), nullptr};
+        build_trainer(*r.job, *r.trainer, false);
+        CompileOptions options{r.job->mesh, r.job->layout, r.trainer->functions, 0,
+                               threads_of(*r.job)};
+        options.device = r.job->device;
+        r.session =
+            std::make_unique<Session>(r.trainer->graph, cluster_for(r.job->mesh.size()), options);
+        feed_examples(*r.session, r.trainer->model, 0);
+        feed_scalar(*r.session, r.trainer->lr, learning_rate(*r.job, 0));
+        running.push_back(std::move(r));
+      } catch (const Error& e) {
+        c->row.failure = e.what();
+      }
+    }
+    for (int64_t step = -2; step < steps_ && !running.empty() && (step <= 0 || goes_on()); ++step) {
+      std::erase_if(running, [&](Running& r) { return !take_turn(r, step >= 0); });
+    }
+    for (Running& r : running) {
+      std::vector<double>& seconds = r.candidate->seconds;
+      if (seconds.empty()) continue;
+      std::sort(seconds.begin(), seconds.end());
+      r.candidate->row.measured = seconds[seconds.size() / 2];
+      r.candidate->row.least = seconds[0];
+    }
+  }
+
+  static bool take_turn(Running& r, bool counts) {
+    try {
+      const double begin = now();
+      r.session->run("train");
+      r.session->fetch_scalar(r.trainer->model.loss.name());
+      if (counts) r.candidate->seconds.push_back(now() - begin);
+      return true;
+    } catch (const Error& e) {
+      r.candidate->row.failure = e.what();
+      return false;
+    }
+  }
+
+  /// Rows of one Program have one time.
+  void share_times() {
+    std::map<std::string, const SweepRow*> measured;
+    for (const Candidate& c : candidates_) {
+      if (c.row.measured > 0) measured.emplace(c.row.program + c.row.sets + c.row.mesh, &c.row);
+    }
+    for (Candidate& c : candidates_) {
+      auto it = measured.find(c.row.program + c.row.sets + c.row.mesh);
+      if (c.row.measured > 0 || it == measured.end() || !c.row.failure.empty()) continue;
+      c.row.measured = it->second->measured;
+      c.row.least = it->second->least;
+    }
+  }
+
+  const Arguments& args_;
+  const std::vector<ModelSpec>& models_;
+  std::optional<Machine> machine_;
+  double end_;
+  int64_t steps_, limit_ = 0;
+  bool is_root_ = true;
+  std::map<std::string, SweepRow> done_;
+  std::vector<Candidate> candidates_;
+  std::map<int, Cluster> clusters_;
+};
+
+}  // namespace
+
+int sweep(const Arguments& args, const std::vector<ModelSpec>& models) {
+  require(args.steps != 0, "--steps 0: there is no median of nothing");
+  Arguments with = args;
+  if (with.out.empty()) with.out = "sweep.csv";
+  require(with.out.ends_with(".csv"), "--out '{}' does not end with .csv", with.out);
+  require_place_for(with.out);
+  Sweep sweep(with, models);
+  sweep.find();
+  sweep.run();
+  if (!sweep.is_root()) return 0;
+  const std::vector<SweepRow> rows = sweep.rows();
+  write_sweep_csv(with.out, rows);
+  write_sweep_report(with.out, with.model, rows);
+  for (const SweepRow& row : rows) {
+    fmt::print("{:<24} {:<16} {:<48} ", row.sets, row.mesh,
+               row.layout.empty() ? "(nothing split)" : row.layout);
+    if (!row.failure.empty()) {
+      fmt::print("failed: {}\n", row.failure);
+    } else if (row.measured == 0) {
+      fmt::print("not run: the budget was spent\n");
+    } else {
+      fmt::print("{:10.3f} ms{}\n", 1e3 * row.measured,
+                 row.predicted > 0 ? fmt::format(" (predicted {:.3f})", 1e3 * row.predicted) : "");
+    }
+  }
+  const SweepSummary s = summarize(rows);
+  fmt::print("{} layouts ran as {} Programs, {} failed", s.ran, s.programs, s.failed);
+  if (s.error >= 0)
+    fmt::print("; predictions: error {:.1f} %, rank correlation {:.2f}, regret {:.1f} %",
+               100 * s.error, s.tau, 100 * s.regret);
+  fmt::print("; {}\n", with.out);
+  return 0;
+}
+
+}  // namespace tessera::cli

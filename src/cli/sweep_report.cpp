@@ -1,0 +1,202 @@
+// What a sweep leaves behind: CSV (which a later sweep goes on from), JSON, a plot, a page.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "base/fail.h"
+#include "cli/report.h"
+#include "cli/sweep.h"
+
+namespace tessera::cli {
+
+namespace {
+
+const char* const kHeader =
+    "set,mesh,layout,program,memory_bytes,predicted_s,measured_s,least_s,failure";
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (char c : text) result += c == '"' ? "\"\"" : std::string(1, c == '\n' ? ' ' : c);
+  return result + "\"";
+}
+
+/// The fields of a line that kHeader's lines have: all texts are quoted.
+std::vector<std::string> fields_of(const std::string& line) {
+  std::vector<std::string> fields = {""};
+  bool inside = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '"' && inside && i + 1 < line.size() && line[i + 1] == '"') {
+      fields.back() += line[++i];
+    } else if (line[i] == '"') {
+      inside = !inside;
+    } else if (line[i] == ',' && !inside) {
+      fields.emplace_back();
+    } else {
+      fields.back() += line[i];
+    }
+  }
+  return fields;
+}
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (char c : text) {
+    if (c == '<') {
+      result += "&lt;";
+    } else if (c == '&') {
+      result += "&amp;";
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) fail(ErrorKind::io, "cannot write '{}'", path);
+}
+
+/// Measured times as bars, the fastest first; predictions as dots.
+std::string plot(std::vector<SweepRow> rows) {
+  std::erase_if(rows, [](const SweepRow& r) { return r.measured == 0; });
+  std::sort(rows.begin(), rows.end(),
+            [](const auto& a, const auto& b) { return a.measured < b.measured; });
+  double most = 1e-12;
+  for (const SweepRow& r : rows) most = std::max({most, r.measured, r.predicted});
+  const int left = 360, width = 520, height = 18;
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
+      "font-family=\"sans-serif\" "
+      "font-size=\"11\">\n",
+      left + width + 90, height * static_cast<int>(rows.size()) + 30);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const SweepRow& r = rows[i];
+    const int y = 20 + height * static_cast<int>(i);
+    const auto at = [&](double seconds) { return left + width * seconds / most; };
+    svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{} {}</text>\n", left - 6,
+                       y + 9, escaped(r.mesh), escaped(r.layout.empty() ? "-" : r.layout));
+    svg +=
+        fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"11\" fill=\"#7aa6c2\"/>\n",
+                    left, y, at(r.measured) - left);
+    if (r.predicted > 0)
+      svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{}\" r=\"4\" fill=\"#b23b3b\"/>\n",
+                         at(r.predicted), y + 5);
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\">{:.2f} ms</text>\n",
+                       std::max(at(r.measured), at(r.predicted)) + 8, y + 9, 1e3 * r.measured);
+  }
+  return svg + "<text x=\"6\" y=\"12\">step time: bars measured, dots predicted</text></svg>\n";
+}
+
+std::string page(const std::string& title, const std::vector<SweepRow>& rows) {
+  std::string html = fmt::format(
+      "<!doctype html><meta "
+      "charset=\"utf-8\"><title>{0}</title><style>body{{font-family:sans-serif}}"
+      "td,th{{padding:2px 8px;text-align:left}}</style><h1>Layouts of "
+      "{0}</h1>\n{1}<table><tr><th>set"
+      "<th>mesh<th>layout<th>measured ms<th>predicted ms<th>MB a rank<th>program\n",
+      escaped(title), plot(rows));
+  for (const SweepRow& r : rows) {
+    html += fmt::format(
+        "<tr><td>{}<td>{}<td>{}<td>{}<td>{:.3f}<td>{:.1f}<td>{}\n", escaped(r.sets),
+        escaped(r.mesh), escaped(r.layout.empty() ? "-" : r.layout),
+        r.failure.empty() ? fmt::format("{:.3f}", 1e3 * r.measured) : escaped(r.failure),
+        1e3 * r.predicted, static_cast<double>(r.memory) / 1e6, r.program);
+  }
+  return html + "</table>\n";
+}
+
+}  // namespace
+
+SweepSummary summarize(const std::vector<SweepRow>& rows) {
+  SweepSummary s;
+  std::set<std::string> programs;
+  std::vector<const SweepRow*> timed;
+  double error = 0, best = 0;
+  const SweepRow* chosen = nullptr;
+  for (const SweepRow& r : rows) {
+    s.failed += !r.failure.empty();
+    if (r.measured == 0) continue;
+    ++s.ran;
+    if (!programs.insert(r.program + r.sets + r.mesh).second) continue;
+    if (best == 0 || r.measured < best) best = r.measured;
+    if (r.predicted == 0) continue;
+    timed.push_back(&r);
+    error += std::abs(r.predicted / r.measured - 1);
+    if (chosen == nullptr || r.predicted < chosen->predicted) chosen = &r;
+  }
+  s.programs = static_cast<int>(programs.size());
+  if (timed.empty()) return s;
+  s.error = error / static_cast<double>(timed.size());
+  s.regret = chosen->measured / best - 1;
+  int agree = 0, pairs = 0;
+  for (size_t i = 0; i < timed.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const double a = timed[i]->measured, b = timed[j]->measured;
+      if (std::max(a, b) < 1.05 * std::min(a, b)) continue;
+      ++pairs;
+      agree += (a < b) == (timed[i]->predicted < timed[j]->predicted) ? 1 : -1;
+    }
+  }
+  s.tau = pairs > 0 ? static_cast<double>(agree) / pairs : 1;
+  return s;
+}
+
+std::vector<SweepRow> parse_sweep(const std::string& text, const std::string& path) {
+  if (text.empty()) return {};
+  std::istringstream file(text);
+  std::string line;
+  std::getline(file, line);
+  if (line != kHeader)
+    fail(ErrorKind::io, "'{}' is no sweep to go on from; its first line is not '{}'", path,
+         kHeader);
+  std::vector<SweepRow> rows;
+  for (int number = 2; std::getline(file, line); ++number) {
+    if (line.empty()) continue;
+    const std::vector<std::string> f = fields_of(line);
+    if (f.size() != 9)
+      fail(ErrorKind::io, "{}, line {}: {} fields instead of 9", path, number, f.size());
+    rows.push_back({f[0], f[1], f[2], f[3], f[8], std::atoll(f[4].c_str()), std::atof(f[5].c_str()),
+                    std::atof(f[6].c_str()), std::atof(f[7].c_str())});
+  }
+  return rows;
+}
+
+void write_sweep_csv(const std::string& path, const std::vector<SweepRow>& rows) {
+  std::string text = std::string(kHeader) + "\n";
+  for (const SweepRow& r : rows)
+    text += fmt::format("{},{},{},{},{},{:.9g},{:.9g},{:.9g},{}\n", quoted(r.sets), quoted(r.mesh),
+                        quoted(r.layout), r.program, r.memory, r.predicted, r.measured, r.least,
+                        quoted(r.failure));
+  write_file(path, text);
+}
+
+void write_sweep_report(const std::string& path, const std::string& title,
+                        const std::vector<SweepRow>& rows) {
+  const std::string stem = path.substr(0, path.size() - 4);
+  const SweepSummary s = summarize(rows);
+  nlohmann::json json = {
+      {"layouts", s.ran},   {"programs", s.programs},
+      {"failed", s.failed}, {"tau", s.tau},
+      {"regret", s.regret}, {"error", s.error >= 0 ? nlohmann::json(s.error) : nlohmann::json()}};
+  for (const SweepRow& r : rows)
+    json["rows"].push_back({{"set", r.sets},
+                            {"mesh", r.mesh},
+                            {"layout", r.layout},
+                            {"program", r.program},
+                            {"memory", r.memory},
+                            {"predicted", r.predicted},
+                            {"measured", r.measured},
+                            {"least", r.least},
+                            {"failure", r.failure}});
+  write_report(stem + ".json", json);
+  write_file(stem + ".svg", plot(rows));
+  write_file(stem + ".html", page(title, rows));
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,149 @@
+// The commands that predict and measure times.
+#include "catch.h"
+#include "cli_run.h"
+
+namespace tessera::test {
+
+TEST_CASE("explain predicts times on a machine", "[cli]") {
+  Folder f;
+  const std::string model = "gpt --set d_model=512 ff=2048 heads=8 dtype=bfloat16 batch=64 ";
+  const std::string wide = model + "--mesh \"data:4;model:8\" --json e.json";
+  const std::string here = "TESSERA_CACHE=" + f.dir;
+  CliResult r = run_cli_in(f, "explain " + wide, here);
+  expect_success(r);
+  CHECK(r.out.find("predicted") == std::string::npos);
+  r = run_cli_in(f, "explain " + wide + " --machine a100-80gb", here);
+  expect_success(r);
+  CHECK(r.out.find("predicted on a100-80gb: ") != std::string::npos);
+  CHECK(r.out.find("exposed)") != std::string::npos);
+  const nlohmann::json e = nlohmann::json::parse(f.read("e.json"));
+  CHECK(e["machine"] == "a100-80gb");
+  const nlohmann::json& train = e["functions"].back();
+  double seconds = 0, exposed = 0;
+  for (const nlohmann::json& c : train["collectives"]) {
+    seconds += c["seconds"].get<double>();
+    exposed += c["exposed"].get<double>();
+  }
+  const nlohmann::json& t = train["predicted"];
+  CHECK(seconds == Approx(t["transfer"].get<double>()));
+  CHECK(exposed == Approx(t["exposed"].get<double>()));
+  CHECK(t["seconds"].get<double>() ==
+        Approx(t["compute"].get<double>() + t["slowed"].get<double>() + exposed));
+  expect_failure(run_cli_in(f, "explain gpt --machine a101"), 1, {"unknown machine 'a101'"});
+  expect_failure(run_cli_in(f, "explain gpt --mesh data:4@nvlink --machine h100"), 1,
+                 {"no link class 'nvlink'"});
+  // A calibrated profile counts where it can.
+  f.write("machine.toml",
+          "format = 1\nname = \"mine\"\n[[product]]\ndtype = \"float32\"\nflops = 1e9\n");
+  r = run_cli_in(f, "explain gpt", here);
+  expect_success(r);
+  CHECK(r.out.find("predicted on mine: ") != std::string::npos);
+  r = run_cli_in(f, "explain " + wide, here);
+  expect_success(r);
+  CHECK(r.out.find("warning: no times are predicted: machine 'mine' has no [[link]]") !=
+        std::string::npos);
+}
+
+TEST_CASE("simulate plays a model on a machine", "[cli]") {
+  Folder f;
+  const std::string model =
+      "simulate gpt --set d_model=512 ff=2048 heads=8 dtype=bfloat16 batch=64 --machine h100 ";
+  CliResult r = run_cli_in(f, model +
+                                  "--mesh \"data:16;model:8\" --trace t.json --json s.json "
+                                  "--stragglers 0.01 --failure-hours 50000");
+  expect_success(r);
+  CHECK(r.out.find("goodput") != std::string::npos);
+  const nlohmann::json s = nlohmann::json::parse(f.read("s.json"));
+  CHECK(s["with_stragglers"].get<double>() > s["seconds"].get<double>());
+  CHECK(s["goodput"].get<double>() < 1);
+  CHECK(s["by_axes"].size() >= 2);
+  const nlohmann::json trace = nlohmann::json::parse(f.read("t.json"));
+  double end = 0;
+  for (const nlohmann::json& e : trace["traceEvents"]) {
+    if (e["ph"] == "X") end = std::max(end, e["ts"].get<double>() + e["dur"].get<double>());
+  }
+  CHECK(end == Approx(1e6 * s["seconds"].get<double>()));
+  const std::string here = "TESSERA_CACHE=" + f.dir;
+  expect_failure(run_cli_in(f, "simulate gpt", here), 1, {"simulate needs --machine", "a100-80gb"});
+  expect_failure(run_cli_in(f, "simulate gpt --runs x.csv"), 1, {"not both"});
+  expect_failure(run_cli_in(f, model + "--checkpoint-seconds 0"), 1, {"a checkpoint of 0 s"});
+}
+
+TEST_CASE("simulate reports on published runs", "[cli]") {
+  Folder f;
+  f.write(
+      "runs.csv",
+      "system,model,params_b,layers,hidden,heads,kv_heads,ffn,seq,vocab,global_batch,micro_batch,"
+      "gpus,gpu_kind,tp,pp,interleave,dp,cp,sp,recompute,dtype,iter_s,tflops_per_gpu,mfu_pct,"
+      "source\nMegatron-LM,GPT 22B,22,48,6144,64,64,24576,2048,51200,4,4,8,A100,8,1,1,1,1,0,full,"
+      "fp16,1.42,,,one paper\n");
+  const CliResult r = run_cli_in(f, "simulate --runs runs.csv --json r.json");
+  expect_success(r);
+  CHECK(r.out.find("one paper: 1 rows") != std::string::npos);
+  const nlohmann::json report = nlohmann::json::parse(f.read("r.json"));
+  CHECK(report["rows"].size() == 1);
+  CHECK(report["error"].get<double>() == report["by_source"]["one paper"]["error"].get<double>());
+  CHECK(report["by_source"]["one paper"].contains("null_error"));
+  CHECK(report["by_source"]["one paper"].contains("tau"));
+  expect_failure(run_cli_in(f, "simulate --runs none.csv"), 1, {"cannot read runs 'none.csv'"});
+}
+
+TEST_CASE("calibrate measures a profile that predicts and sweeps", "[cli][slow]") {
+  Folder f;
+  const std::string here = "TESSERA_CACHE=" + f.dir;
+  CliResult r = run_cli_in(f, "calibrate --mesh data:2 --threads 1", here);
+  expect_success(r);
+  const std::string profile = f.read("machine.toml");
+  CHECK(profile.find("all_reduce") != std::string::npos);
+  const std::string model =
+      "sweep gpt --set layers=1 d_model=16 heads=2 ff=32 length=8 batch=4,6 --steps 2 --threads 1 ";
+  r = run_cli_in(f, model + "--mesh data:2 --out s.csv", here);
+  expect_success(r);
+  CHECK(r.out.find("rank correlation") != std::string::npos);
+  const nlohmann::json s = nlohmann::json::parse(f.read("s.json"));
+  CHECK(s["layouts"].get<int>() == static_cast<int>(s["rows"].size()));
+  CHECK(s["programs"].get<int>() < s["layouts"].get<int>());
+  CHECK(f.read("s.svg").find("<svg") == 0);
+  CHECK(f.read("s.html").find("</table>") != std::string::npos);
+  // Gone on from: what was measured is not measured again.
+  const std::string first = f.read("s.csv");
+  expect_success(run_cli_in(f, model + "--mesh data:2 --out s.csv", here));
+  CHECK(f.read("s.csv") == first);
+}
+
+TEST_CASE("a sweep records what fails and goes on", "[cli]") {
+  Folder f;
+  f.write("layouts.txt", "batch:data\nbatch:dat\n# none\nff:data\n");
+  CliResult r = run_cli_in(f,
+                           "sweep gpt --set layers=1 d_model=16 heads=2 ff=32 length=8 batch=4 "
+                           "--steps 1 --threads 1 --mesh data:2 --layouts layouts.txt --out s.csv",
+                           "TESSERA_CACHE=" + f.dir);
+  expect_success(r);
+  const nlohmann::json s = nlohmann::json::parse(f.read("s.json"));
+  CHECK(s["layouts"] == 2);
+  CHECK(s["failed"] == 1);
+  CHECK(s["rows"][1]["failure"].get<std::string>().find("dat") != std::string::npos);
+  expect_failure(run_cli_in(f, "sweep gpt --budget soon"), 1, {"--budget 'soon' is no time"});
+  expect_failure(run_cli_in(f, "sweep gpt --out s.txt"), 1, {"does not end with .csv"});
+  f.write("other.csv", "a,b\n");
+  expect_failure(run_cli_in(f, "sweep gpt --out other.csv"), 1, {"is no sweep to go on from"});
+  expect_failure(run_cli_in(f, "sweep gpt --mesh data:2 --devices 2"), 1, {"give one of them"});
+  expect_failure(run_cli_in(f, "sweep gpt --meshes some"), 1, {"only all is known"});
+  expect_failure(run_cli_in(f, "sweep gpt --layouts none.txt"), 1, {"cannot open layouts"});
+}
+
+TEST_CASE("diff says where the milliseconds go", "[cli]") {
+  Folder f;
+  const std::string model = "diff gpt \"batch:data\" \"batch:data;heads,ff:model\" ";
+  const CliResult r = run_cli_in(
+      f, model + "--mesh \"data:2;model:2\" --machine h100 --set dtype=bfloat16 --json d.json");
+  expect_success(r);
+  CHECK(r.out.find("nodes differ") != std::string::npos);
+  CHECK(r.out.find("all_reduce over model") != std::string::npos);
+  const nlohmann::json d = nlohmann::json::parse(f.read("d.json"));
+  CHECK(d["nodes"].size() > 4);
+  expect_failure(run_cli_in(f, model + "--mesh \"data:2;model:2\"", "TESSERA_CACHE=" + f.dir), 1,
+                 {"diff needs --machine"});
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,117 @@
+// Published runs: the file's format, what is wrong with bad rows, and a few facts.
+#include "catch.h"
+#include "expect_error.h"
+#include "io_folder.h"
+#include "tessera/simulate.h"
+
+namespace tessera::test {
+
+namespace {
+
+const std::string kHeader =
+    "system,model,params_b,layers,hidden,heads,kv_heads,ffn,seq,vocab,global_batch,micro_batch,"
+    "gpus,"
+    "gpu_kind,tp,pp,interleave,dp,cp,sp,recompute,dtype,iter_s,tflops_per_gpu,mfu_pct,source\n";
+/// Korthikanti et al. 2022, table 5; llm-foundry's and torchtitan's own tables.
+const std::string kGpt =
+    "Megatron-LM,GPT 22B,22,48,6144,64,64,24576,2048,51200,4,4,8,A100-80GB,8,1,1,1,1,0,full,fp16,"
+    "1.42,,,\"Korthikanti+ 2022, table 5\"\n";
+const std::string kMpt =
+    "llm-foundry FSDP FULL_SHARD,MPT "
+    "7b,6.659,32,4096,32,32,16384,2048,50368,96,6,8,a100_80gb,1,1,1,8,"
+    "1,0,none,amp_bf16,,200,,\"llm-foundry (\"\"A100 80GB\"\", 1600 Gbps)\"\n";
+const std::string kLlama =
+    "torchtitan FSDP2+compile,Llama3.1 8B,8.03,32,4096,32,8,14336,8192,128256,256,2,128,"
+    "H100-96GB-HBM2e-500W,1,1,1,128,1,0,selective,bf16,2.515,,,torchtitan Table 3\n";
+
+std::string with(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+RunsReport simulated(const std::string& rows) {
+  Folder f;
+  return simulate_runs(f.write("runs.csv", kHeader + rows));
+}
+
+void expect_bad(const std::vector<std::string>& words, const std::string& rows) {
+  expect_usage(words, [&] { simulated(rows); });
+}
+
+}  // namespace
+
+TEST_CASE("published runs are predicted", "[runs]") {
+  const RunsReport r = simulated(kGpt + kMpt + kLlama);
+  REQUIRE(r.rows.size() == 3);
+  CHECK(r.timed == 3);
+  CHECK(r.test_rows == 1);
+  for (const RunReport& row : r.rows) {
+    INFO(row.model << ": " << row.predicted << " measured " << row.measured);
+    CHECK(row.error < 0.2);
+    CHECK(row.memory > 1e9);
+  }
+  CHECK(r.rows[0].calibrates);
+  CHECK(r.rows[0].tensor > 0);
+  CHECK(r.rows[0].bubble == Approx(0).margin(1e-9));
+  CHECK(r.rows[1].measured == Approx(5.295).epsilon(0.01));  // from the printed rate
+  CHECK(r.rows[1].source == "llm-foundry");
+  CHECK(r.rows[2].data > 0);
+  CHECK(r.by_source.size() == 3);
+}
+
+TEST_CASE("what a row changes changes the prediction", "[runs]") {
+  const auto seconds = [](const std::string& row) { return simulated(row).rows[0].predicted; };
+  const double base = seconds(kGpt);
+  CHECK(seconds(with(kGpt, "full", "none")) < 0.85 * base);
+  const std::string staged = with(with(kGpt, ",4,4,8,", ",16,1,16,"), "8,1,1,1,1,0", "8,2,1,1,1,0");
+  CHECK(simulated(staged).rows[0].bubble > 0);
+  CHECK(seconds(with(staged, "8,2,1,1", "8,2,2,1")) < seconds(staged));
+  CHECK(seconds(with(kGpt, "1,1,0,full", "1,1,1,full")) == Approx(base).epsilon(0.1));  // sp
+  const double slow = seconds(with(kMpt, "1600 Gbps", "100 Gbps"));
+  CHECK(slow == seconds(kMpt));  // one node
+  const std::string wide = with(with(kMpt, ",96,6,8,", ",768,6,64,"), "1,1,1,8,", "1,1,1,64,");
+  CHECK(seconds(with(wide, "1600 Gbps", "100 Gbps")) > 1.2 * seconds(wide));
+  CHECK(seconds(with(kLlama, "bf16", "fp8")) < 0.9 * seconds(kLlama));
+  CHECK(seconds(with(kLlama, "+compile", "")) > seconds(kLlama));
+  const RunsReport chosen = simulated(with(kGpt, ",4,4,8,", ",4,,8,"));
+  CHECK(chosen.rows[0].micro_batch > 0);
+  CHECK(simulated(with(kGpt, "1.42", "OOM")).rows[0].ran_out);
+}
+
+TEST_CASE("a machine of one's own prices all rows", "[runs]") {
+  Folder f;
+  const Machine slow = Machine::load("a100-40gb"), fast = Machine::load("h100");
+  const std::string path = f.write("runs.csv", kHeader + kGpt + kMpt);
+  const RunsReport a = simulate_runs(path, &slow), b = simulate_runs(path, &fast);
+  for (size_t i = 0; i < 2; ++i) CHECK(b.rows[i].predicted < 0.7 * a.rows[i].predicted);
+}
+
+TEST_CASE("bad rows say where and what", "[runs][errors]") {
+  expect_error(ErrorKind::io, {"cannot read runs '/nowhere.csv'"},
+               [] { simulate_runs("/nowhere.csv"); });
+  Folder f;
+  expect_usage({"column 'tp' is missing"},
+               [&] { simulate_runs(f.write("a.csv", with(kHeader, ",tp,", ",") + kGpt)); });
+  expect_usage({"no header"}, [&] { simulate_runs(f.write("b.csv", "")); });
+  expect_bad({"no runs below the header"}, "");
+  expect_bad({"line 2: 3 fields; the header has 26"}, "a,b,c\n");
+  expect_bad({"a quote that opens in line 2"}, with(kGpt, "table 5\"", "table 5"));
+  expect_bad({"line 3: 'layers' is 'many'"}, kMpt + with(kGpt, ",48,", ",many,"));
+  expect_bad({"'hidden' is blank"}, with(kGpt, "6144", ""));
+  expect_bad({"'gpus' is 7.5, not a whole number"}, with(kGpt, ",4,8,A100", ",4,7.5,A100"));
+  expect_bad({"tp 8 x pp 1 x cp 1 x dp 1 is not gpus 16"}, with(kGpt, ",4,8,A100", ",4,16,A100"));
+  expect_bad({"hidden 6144 is no multiple of heads 63"}, with(kGpt, ",64,64,", ",63,63,"));
+  expect_bad({"heads 64 is no multiple of kv_heads 48"}, with(kGpt, ",64,64,", ",64,48,"));
+  expect_bad({"global_batch 4 over dp 1 is no multiple of micro_batch 3"},
+             with(kGpt, ",4,4,8,", ",4,3,8,"));
+  expect_bad({"global_batch 97 is no multiple of dp 8"}, with(kMpt, ",96,6,", ",97,6,"));
+  expect_bad({"recompute 'some' is none of"}, with(kGpt, "full", "some"));
+  expect_bad({"48 layers are too few"},
+             with(with(kGpt, ",4,4,8,", ",64,1,512,"), ",8,1,1,1,", ",8,64,1,1,"));
+  expect_bad({"line 2: interleaved stages need", "4 stages divide; 6 are given"},
+             with(with(kGpt, ",4,4,8,", ",6,1,32,"), ",8,1,1,1,", ",8,4,2,1,"));
+  expect_bad({"line 2: no machine profile for gpu_kind 'TPUv4'"}, with(kGpt, "A100-80GB", "TPUv4"));
+}
+
+}  // namespace tessera::test
