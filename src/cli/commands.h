@@ -26,6 +26,7 @@ struct Arguments {
   std::string over, fsdp;  ///< axes
   std::string memory;      ///< limit of a rank, with a unit
   std::string layouts = "all", print_after, dtype = "float32";
+  double seconds = 60;             ///< solve
   std::vector<int64_t> sizes;      ///< bench
   std::vector<std::string> words;  ///< bench: WHAT [MODEL]; compare: [MODEL] A B
 };
@@ -109,6 +110,7 @@ int info(const Arguments& args);
 int verify(const Arguments& args, const std::vector<ModelSpec>& models);
 int explain(const Arguments& args, const std::vector<ModelSpec>& models);
 int compare(const Arguments& args, const std::vector<ModelSpec>& models);
+int solve(const Arguments& args);
 int bench(const Arguments& args, const std::vector<ModelSpec>& models);
 
 }  // namespace tessera::cli
