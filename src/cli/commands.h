@@ -34,6 +34,7 @@ struct Arguments {
   std::string budget = "20m", meshes;  ///< sweep
   int64_t devices = 0;                 ///< sweep: meshes of so many ranks
   std::string layouts = "all", print_after, dtype = "float32";
+  double seconds = 60;                 ///< solve
   std::vector<int64_t> sizes;        ///< bench
   std::vector<std::string> words;    ///< bench: WHAT [MODEL]; compare: [MODEL] A B; ...
   std::vector<std::string> renames;  ///< convert: OLD=NEW
@@ -121,6 +122,7 @@ int info(const Arguments& args);
 int verify(const Arguments& args, const std::vector<ModelSpec>& models);
 int explain(const Arguments& args, const std::vector<ModelSpec>& models);
 int compare(const Arguments& args, const std::vector<ModelSpec>& models);
+int solve(const Arguments& args);
 int bench(const Arguments& args, const std::vector<ModelSpec>& models);
 int checkpoint(const Arguments& args);
 int convert(const Arguments& args);

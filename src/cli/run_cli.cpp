@@ -267,6 +267,21 @@ void add_measuring(Add& add, Arguments& a, const std::vector<ModelSpec>& models)
   add_json(diff, a);
 }
 
+template <class Add>
+void add_solve(Add& add, Arguments& a) {
+  CLI::App* solve = add("solve", "the cheapest strategies of a problem file, with a bound",
+                        "tessera solve problem.json.gz --time 60 --json solution.json",
+                        [&] { return cli::solve(a); });
+  solve
+      ->add_option("FILE", a.model,
+                   "nodes with strategies, costs and memory use, edges with tables of costs: the "
+                   "format of the ASPLOS 2025 contest, plain or gzipped")
+      ->required();
+  solve->add_option("--time", a.seconds,
+                    "seconds for what is too wide or too tight to be solved exactly (60)");
+  add_json(solve, a);
+}
+
 /// One line, with the nearest flag or command for one that is unknown.
 std::string command_line_error(CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
@@ -333,8 +348,12 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
   add_checks(add, a, models);
   add_compare(add, a, models);
   add_bench(add, a, models);
+<<<<<<< HEAD
   add_simulate(add, a, models);
   add_measuring(add, a, models);
+=======
+  add_solve(add, a);
+>>>>>>> 2e2152c
   return commands;
 }
 

@@ -1,0 +1,47 @@
+// Lower bounds for graphs of any width.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/solver/model.h"
+
+namespace tessera::solver {
+
+/// Ascends in a relaxation: every pair's cost is shared between its table and its two nodes (any
+/// integers will do), and the bound is the sum of what each node and each table costs at least.
+/// Prices of memory ascend along.
+class DualAscent {
+ public:
+  explicit DualAscent(const Model& model);
+
+  /// One pass over all nodes, alternately forwards and backwards; its decoded choice is in
+  /// choice(). Returns the bound at the present prices, base included.
+  int64_t pass();
+  /// Moves the prices along the bytes of the last choice, by `step` times the distance to `target`.
+  void move_prices(double step, int64_t target);
+
+  const std::vector<int>& choice() const { return choice_; }
+  const std::vector<int64_t>& prices() const { return prices_; }
+  void set_prices(std::vector<int64_t> prices);
+  /// Node costs after the last pass, messages included: how much better each strategy is.
+  std::vector<int64_t> potential(int node) const;
+
+ private:
+  std::vector<int64_t>& message_to(int e, int node) {
+    return model_.pairs[e].a == node ? to_a_[e] : to_b_[e];
+  }
+  void send(int e, int from);
+  void visit(int v);
+  int64_t bound() const;
+  const Model& model_;
+  std::vector<std::vector<int64_t>> costs_;  // priced
+  std::vector<std::vector<int64_t>> to_a_, to_b_;
+  std::vector<int64_t> prices_;
+  std::vector<int> choice_;
+  std::vector<bool> decided_;
+  bool forwards_ = true;
+  int64_t last_bound_ = 0;
+};
+
+}  // namespace tessera::solver

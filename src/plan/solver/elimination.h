@@ -1,0 +1,69 @@
+// Exact minimum over a graph of small width, by eliminating one node after another.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/solver/model.h"
+
+namespace tessera::solver {
+
+/// A node being eliminated, with the nodes that it still touches then.
+struct Bucket {
+  int node = -1;
+  std::vector<int> clique;     ///< its separator, then the node itself
+  std::vector<int> pairs;      ///< of the model, that come in here
+  std::vector<int> children;   ///< buckets whose messages come in here
+  int parent = -1;             ///< -1: its separator is empty
+  std::vector<int64_t> table;  ///< over the clique, row-major: cost of the best of all below
+  std::vector<int64_t> up;     ///< over the separator: the least of `table` over the node
+  std::vector<int64_t> down;   ///< over the separator: the least cost of all the rest
+};
+
+class Elimination {
+ public:
+  /// Finds an order by weighted fill and by size, whichever needs fewer entries. Stops, and does
+  /// not fit, where all tables together would have more than `entries`.
+  Elimination(const Model& model, int64_t entries);
+  bool fits() const { return fits_; }
+
+  /// The least total (without base) with these node costs instead of the model's; kWall if there is
+  /// none that is allowed. Fills `choice`.
+  int64_t run(const std::vector<std::vector<int64_t>>& costs, std::vector<int>& choice);
+  /// After run(): `down` of each bucket, and by node and strategy the least total with it.
+  std::vector<std::vector<int64_t>> marginals();
+
+  /// In the order of elimination; valid after run().
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+
+ private:
+  void build(const std::vector<int>& order);
+  void fill(Bucket& bucket, const std::vector<int64_t>& cost);
+  const Model& model_;
+  bool fits_ = false;
+  int64_t total_ = 0;
+  std::vector<Bucket> buckets_;
+};
+
+/// Where entry 0, 1, ... of a row-major table over `clique` lies in a table over `part`, a subset:
+/// a walk that costs one addition an entry.
+class Walk {
+ public:
+  Walk(const Model& model, const std::vector<int>& clique, const std::vector<int>& part);
+  size_t at() const { return at_; }
+  void next() {
+    for (size_t i = sizes_.size(); i-- > 0;) {
+      at_ += strides_[i];
+      if (++index_[i] < sizes_[i]) return;
+      at_ -= strides_[i] * static_cast<size_t>(sizes_[i]);
+      index_[i] = 0;
+    }
+  }
+
+ private:
+  std::vector<int> sizes_, index_;
+  std::vector<size_t> strides_;
+  size_t at_ = 0;
+};
+
+}  // namespace tessera::solver

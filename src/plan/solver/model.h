@@ -1,0 +1,76 @@
+// A problem as the solver works on it: only pairs, scaled costs, moments instead of times.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/solver.h"
+
+namespace tessera::solver {
+
+/// A forbidden entry in scaled costs; all allowed ones together are less than a quarter of it.
+inline constexpr int64_t kWall = int64_t{1} << 52;
+
+/// Memory that a node holds during the moments [first, last).
+struct Use {
+  int first = 0, last = 0;
+  std::vector<int64_t> usage;  ///< by strategy
+};
+
+/// Costs between two nodes.
+struct Pair {
+  int a = 0, b = 0;
+  std::vector<int64_t> cost;  ///< row-major, size[a] x size[b]
+};
+
+struct Model {
+  int shift = 0;                  ///< costs are those of the problem times 2^shift
+  int64_t base = 0;               ///< scaled cost of what is decided already
+  int64_t limit = 1;              ///< of the problem: what a price is for
+  int moments = 0;                ///< 0: memory cannot bind
+  std::vector<int64_t> capacity;  ///< bytes that the nodes may use, by moment; may be negative
+  std::vector<std::vector<int64_t>> cost;  ///< by node and strategy
+  std::vector<std::vector<Use>> uses;      ///< by node
+  std::vector<Pair> pairs;                 ///< one for two nodes
+  std::vector<std::vector<int>> incident;  ///< pairs of each node
+
+  int nodes() const { return static_cast<int>(cost.size()); }
+  int size(int node) const { return static_cast<int>(cost[node].size()); }
+};
+
+/// Adds the bytes in use by strategy `s` of a node, times `sign`, to differences by moment
+/// (moments + 1 of them).
+inline void add_use(const Model& model, int node, int s, int64_t sign,
+                    std::vector<int64_t>& differences) {
+  for (const Use& use : model.uses[node]) {
+    differences[use.first] += sign * use.usage[s];
+    differences[use.last] -= sign * use.usage[s];
+  }
+}
+
+/// Scaled cost of a choice (base included) and its worst excess over the limit.
+struct Value {
+  int64_t cost = 0;
+  int forbidden = 0;
+  int64_t excess = 0;  ///< sum over moments of the bytes beyond the limit, capped
+  bool feasible() const { return forbidden == 0 && excess == 0; }
+  bool better_than(const Value& o) const {
+    if (forbidden != o.forbidden) return forbidden < o.forbidden;
+    if (excess != o.excess) return excess < o.excess;
+    return cost < o.cost;
+  }
+};
+Value value_of(const Model& model, const std::vector<int>& choice);
+
+/// A price for memory: scaled cost of holding all of the limit, by moment. Node costs with the
+/// price of what they hold, each rounded down: base + the least total of these -
+/// price_of_capacity() is a lower bound of the model's optimum.
+std::vector<std::vector<int64_t>> priced_costs(const Model& model,
+                                               const std::vector<int64_t>& prices);
+/// Rounded up.
+int64_t price_of_capacity(const Model& model, const std::vector<int64_t>& prices);
+
+/// Drops the moments that cannot bind before another one does.
+void compress_moments(Model& model);
+
+}  // namespace tessera::solver

@@ -1,0 +1,149 @@
+// Exactly: prices for memory that give the best bound, moves of forests for a good plan, partial
+// plans to close what is between.
+#include <algorithm>
+
+#include "plan/solver/forest_search.h"
+#include "plan/solver/partial_plans.h"
+#include "plan/solver/search.h"
+
+namespace tessera::solver {
+
+namespace {
+
+class Prices {
+ public:
+  Prices(const Model& model, Elimination& elimination, const Clock& clock, Found& found)
+      : model_(model), elimination_(elimination), clock_(clock), found_(found) {}
+
+  /// Runs with these prices and keeps bound and choice if they are better. The slope of the bound
+  /// is in slope_.
+  int64_t run(const std::vector<int64_t>& prices) {
+    const int64_t total = elimination_.run(priced_costs(model_, prices), choice_);
+    if (total >= kWall) return kWall;
+    offer(model_, choice_, clock_, found_);
+    const int64_t bound = model_.base + total - price_of_capacity(model_, prices);
+    if (found_.prices.empty() || bound > found_.bound) {
+      found_.bound = std::max<int64_t>(bound, 0);
+      found_.prices = prices;
+    }
+    std::vector<int64_t> use(model_.moments + 1);
+    for (int v = 0; v < model_.nodes(); ++v) add_use(model_, v, choice_[v], 1, use);
+    slope_.assign(model_.moments, 0);
+    int64_t now = 0;
+    for (int m = 0; m < model_.moments; ++m) {
+      now += use[m];
+      slope_[m] = static_cast<double>(now - model_.capacity[m]) / static_cast<double>(model_.limit);
+    }
+    return bound;
+  }
+
+  /// One moment: the bound is a concave function of one price, made of lines; two lines, one rising
+  /// and one falling, are replaced by the line where they meet until that is one of the two.
+  void search_one(int64_t bound) {
+    double low = 0, high = static_cast<double>(std::max<int64_t>(1024, bound / 16));
+    double low_bound = static_cast<double>(bound), low_slope = slope_[0];
+    double high_bound = 0, high_slope = 1;
+    while (high < 1e14) {
+      high_bound = static_cast<double>(run({static_cast<int64_t>(high)}));
+      high_slope = slope_[0];
+      if (high_slope <= 0) break;
+      low = high, low_bound = high_bound, low_slope = high_slope;
+      high *= 4;
+    }
+    for (int i = 0; i < 60 && high_slope <= 0; ++i) {
+      const double at =
+          (high_bound - high_slope * high - low_bound + low_slope * low) / (low_slope - high_slope);
+      const int64_t price = static_cast<int64_t>(at);
+      if (price <= static_cast<int64_t>(low) || price >= static_cast<int64_t>(high)) break;
+      const double b = static_cast<double>(run({price}));
+      const bool rises = slope_[0] > 0;
+      if ((rises ? low_slope : high_slope) == slope_[0]) break;
+      (rises ? low : high) = static_cast<double>(price);
+      (rises ? low_bound : high_bound) = b;
+      (rises ? low_slope : high_slope) = slope_[0];
+    }
+  }
+
+  void search_many() {
+    std::vector<int64_t> prices(model_.moments);
+    double step = 1;
+    int stale = 0;
+    for (int i = 0; i < 200 && !clock_.over(); ++i) {
+      const int64_t before = found_.bound;
+      const int64_t bound = run(prices);
+      if (found_.cost <= found_.bound) return;
+      if (found_.bound > before) {
+        stale = 0;
+      } else if (++stale == 8) {
+        stale = 0;
+        step /= 2;
+        prices = found_.prices;
+      }
+      double square = 0;
+      for (int m = 0; m < model_.moments; ++m) {
+        if (slope_[m] < 0 && prices[m] == 0) slope_[m] = 0;
+        square += slope_[m] * slope_[m];
+      }
+      if (square == 0) return;
+      const int64_t target = !found_.has ? found_.bound + found_.bound / 10 + 1024 : found_.cost;
+      const double distance = static_cast<double>(std::max<int64_t>(1, target - bound));
+      for (int m = 0; m < model_.moments; ++m) {
+        const double moved = static_cast<double>(prices[m]) + step * distance * slope_[m] / square;
+        prices[m] = static_cast<int64_t>(std::clamp(moved, 0.0, 1e14));
+      }
+    }
+  }
+
+ private:
+  const Model& model_;
+  Elimination& elimination_;
+  const Clock& clock_;
+  Found& found_;
+  std::vector<int> choice_;
+  std::vector<double> slope_;
+};
+
+void improve(const Model& model, const Clock& clock, int64_t moves, const std::vector<int>& start,
+             Found& found) {
+  ForestSearch search(model, !found.has ? start : found.choice, 1);
+  search.set_prices(found.prices);
+  for (int64_t i = 0; i < moves && !clock.over() && found.cost > found.bound; ++i) {
+    if (search.move(0)) offer(model, search.choice(), clock, found);
+  }
+}
+
+}  // namespace
+
+void solve_narrow(const Model& model, Elimination& elimination, const Options& options,
+                  const Clock& clock, Found& found) {
+  found.how = "elimination";
+  Prices prices(model, elimination, clock, found);
+  std::vector<int64_t> none(model.moments);
+  const int64_t bound = prices.run(none);
+  found.impossible = bound >= kWall || (model.nodes() == 0 && !found.has);
+  if (found.impossible || found.cost <= found.bound) return;
+  std::vector<int> choice;
+  if (model.moments == 1) {
+    prices.search_one(bound);
+  } else {
+    prices.search_many();
+  }
+  elimination.run(priced_costs(model, found.prices), choice);
+  improve(model, clock, 100 + model.nodes(), choice, found);
+  if (found.cost <= found.bound) return;
+  found.how = "elimination and partial plans";
+  elimination.marginals();
+  PartialPlans plans{false, {}};
+  if (model.moments <= 64) {
+    plans = search_partial_plans(model, elimination, found.prices, found.cost, options.labels);
+  }
+  if (!plans.complete) {
+    found.how = "elimination and search";
+    return improve(model, clock, int64_t{1} << 40, choice, found);
+  }
+  if (!plans.choice.empty()) offer(model, plans.choice, clock, found);
+  found.impossible = !found.has;
+  found.bound = found.cost;
+}
+
+}  // namespace tessera::solver

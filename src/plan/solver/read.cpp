@@ -1,0 +1,78 @@
+// The contest's files: {"problem": {"name", "nodes": {"intervals", "costs", "usages"}, "edges":
+// {"nodes", "costs"}, "usage_limit"}}. zlib reads plain and compressed files alike.
+#include <zlib.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/fail.h"
+#include "tessera/solver.h"
+
+namespace tessera::solver {
+
+namespace {
+
+using nlohmann::json;
+
+std::string read_all(const std::string& path) {
+  const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
+  if (!file) fail(ErrorKind::io, "[solve] cannot open '{}'; check the path", path);
+  gzbuffer(file.get(), 1 << 18);
+  std::string text;
+  std::vector<char> part(1 << 20);
+  int got = 0;
+  while ((got = gzread(file.get(), part.data(), static_cast<unsigned>(part.size()))) > 0) {
+    text.append(part.data(), static_cast<size_t>(got));
+  }
+  int code = Z_OK;
+  const char* why = gzerror(file.get(), &code);
+  if (got < 0 || code == Z_BUF_ERROR) {
+    fail(ErrorKind::io, "[solve] cannot read '{}': {}; is the file complete?", path,
+         code == Z_BUF_ERROR ? "it ends too early" : why);
+  }
+  return text;
+}
+
+Problem convert(const json& root) {
+  const json& p = root.at("problem");
+  Problem problem;
+  problem.name = p.value("name", "");
+  const json& nodes = p.at("nodes");
+  const auto intervals = nodes.at("intervals").get<std::vector<std::vector<int64_t>>>();
+  const auto costs = nodes.at("costs").get<std::vector<std::vector<int64_t>>>();
+  const auto usages = nodes.at("usages").get<std::vector<std::vector<int64_t>>>();
+  require(costs.size() == intervals.size() && usages.size() == costs.size(),
+          "[solve] there are {} intervals, {} costs and {} usages; every node has one of each",
+          intervals.size(), costs.size(), usages.size());
+  for (size_t v = 0; v < costs.size(); ++v) {
+    require(intervals[v].size() == 2, "[solve] the interval of node {} has {} numbers instead of 2",
+            v, intervals[v].size());
+    problem.nodes.push_back({costs[v], usages[v], intervals[v][0], intervals[v][1]});
+  }
+  const json& edges = p.at("edges");
+  auto ends = edges.at("nodes").get<std::vector<std::vector<int>>>();
+  auto tables = edges.at("costs").get<std::vector<std::vector<int64_t>>>();
+  require(ends.size() == tables.size(), "[solve] there are {} edges and {} tables of costs",
+          ends.size(), tables.size());
+  for (size_t e = 0; e < ends.size(); ++e) {
+    problem.edges.push_back({std::move(ends[e]), std::move(tables[e])});
+  }
+  if (p.contains("usage_limit")) problem.limit = p.at("usage_limit").get<int64_t>();
+  return problem;
+}
+
+}  // namespace
+
+Problem read_problem(const std::string& path) {
+  const std::string text = read_all(path);
+  Problem problem;
+  try {
+    problem = convert(json::parse(text));
+  } catch (const json::exception& e) {
+    fail(ErrorKind::usage, "[solve] '{}' is no problem of choice: {}", path, e.what());
+  }
+  check(problem);
+  return problem;
+}
+
+}  // namespace tessera::solver

@@ -1,0 +1,42 @@
+// Makes a problem smaller without losing its optimum.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/solver/model.h"
+
+namespace tessera::solver {
+
+/// The smaller problem and the way back.
+class Reduction {
+ public:
+  /// Drops strategies without an allowed partner, folds in nodes that follow another one (each of
+  /// its strategies allows one of theirs), and eliminates nodes without memory that touch at most
+  /// two others.
+  explicit Reduction(const Problem& problem);
+
+  const Model& model() const { return model_; }
+  /// Why nothing is allowed, or "".
+  const std::string& infeasible() const { return infeasible_; }
+  /// The choice for the problem from one for the model.
+  std::vector<int> expand(const std::vector<int>& choice) const;
+
+ private:
+  friend class Reducer;
+  /// Node v takes table[strategy of a (* strategies of b) + strategy of b].
+  struct Follows {
+    int v = -1, a = -1, b = -1;
+    int b_size = 1;
+    std::vector<int> table;
+  };
+  Model model_;
+  std::string infeasible_;
+  std::vector<Follows> follows_;            // in the order of elimination
+  std::vector<int> node_;                   // of the model: node of the problem
+  std::vector<std::vector<int>> strategy_;  // of the model: strategy of the problem
+  int problem_nodes_ = 0;                   // those that the problem has; further ones are helpers
+  int all_nodes_ = 0;
+};
+
+}  // namespace tessera::solver
