@@ -24,6 +24,7 @@ struct Fit {
 struct Curve {
   std::vector<double> losses;
   int64_t stored = 0;  ///< bytes on a rank
+  std::string program;
 };
 
 Curve train(const Fit& fit, DType dtype, int steps) {
@@ -54,6 +55,7 @@ Curve train(const Fit& fit, DType dtype, int steps) {
   Session session(g, ranks, {mesh, Layout::parse(layout), {{"train", {step.loss}, true}}});
   Curve curve;
   curve.stored = session.persistent_bytes();
+  curve.program = session.program_text();
   for (int s = 0; s < steps; ++s) {
     for (const char* input : {"inputs", "targets"}) {
       Array tokens(DType::int32, {"batch", "length"}, {kBatch, o.length});
@@ -114,6 +116,18 @@ TEST_CASE("the whole matrix of storage, parts, recompute and loops", "[fitting][
   check_curves(DType::float64, is_long() ? 50 : 4, is_long() ? 1 : 3, 1e-10);
   check_curves(DType::float32, is_long() ? 50 : 4, is_long() ? 1 : 7, 1e-5);
   check_curves(DType::bfloat16, is_long() ? 50 : 4, is_long() ? 1 : 11, 2e-2);
+}
+
+TEST_CASE("a layer's parameters are gathered a trip early, gradients reduced a trip late",
+          "[fitting]") {
+  const std::string fsdp =
+      train({.scan = true, .mesh = "data:2", .layout = "batch:data", .stage = 3}, DType::float32, 1)
+          .program;
+  CHECK(fsdp.find("steps a trip early") != std::string::npos);
+  CHECK(fsdp.find("waits a trip late") != std::string::npos);
+  const std::string plain = train({.scan = true}, DType::float32, 1).program;
+  CHECK(plain.find("a trip early") == std::string::npos);
+  CHECK(plain.find("loop 2 trips") != std::string::npos);
 }
 
 TEST_CASE("what is stored on a rank falls with the ranks it is split over", "[fitting]") {

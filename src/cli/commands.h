@@ -7,6 +7,7 @@
 
 #include "tessera/checkpoint.h"
 #include "tessera/cli.h"
+#include "tessera/error.h"
 #include "tessera/machine.h"
 #include "tessera/optim.h"
 #include "tessera/session.h"
@@ -34,7 +35,7 @@ struct Arguments {
   std::string budget = "20m", meshes;  ///< sweep
   int64_t devices = 0;                 ///< sweep: meshes of so many ranks
   std::string layouts = "all", print_after, dtype = "float32";
-  double seconds = 60;                 ///< solve
+  double seconds = 60;               ///< solve
   std::vector<int64_t> sizes;        ///< bench
   std::vector<std::string> words;    ///< bench: WHAT [MODEL]; compare: [MODEL] A B; ...
   std::vector<std::string> renames;  ///< convert: OLD=NEW
@@ -131,5 +132,12 @@ int simulate(const Arguments& args, const std::vector<ModelSpec>& models);
 int calibrate(const Arguments& args);
 int sweep(const Arguments& args, const std::vector<ModelSpec>& models);
 int diff(const Arguments& args, const std::vector<ModelSpec>& models);
+
+/// One message for a job, not one a rank: the launcher ends the others when the first one exits, so
+/// that what is known to all is printed by rank 0, and what another rank says of itself by that
+/// one. Where the launcher does not, the others print too, later. A rank that gave up a peer stays
+/// for a while: mpirun notices a host that is cut off only as long as it has nothing to send there.
+/// The exit code.
+int report_error(ErrorKind kind, const char* what, bool is_peers);
 
 }  // namespace tessera::cli

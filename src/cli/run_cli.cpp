@@ -2,15 +2,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <thread>
 
-#include "base/env.h"
 #include "base/fail.h"
 #include "cli/commands.h"
-#include "cli/signals.h"
 
 namespace tessera {
 
@@ -348,28 +344,10 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
   add_checks(add, a, models);
   add_compare(add, a, models);
   add_bench(add, a, models);
-<<<<<<< HEAD
   add_simulate(add, a, models);
   add_measuring(add, a, models);
-=======
   add_solve(add, a);
->>>>>>> 2e2152c
   return commands;
-}
-
-/// One message for a job, not one a rank: the launcher ends the others when the first one exits, so
-/// that what is known to all is printed by rank 0, and what another rank says of itself by that
-/// one. Where the launcher does not, the others print too, later. A rank that gave up a peer stays
-/// for a while: mpirun notices a host that is cut off only as long as it has nothing to send there.
-int report_error(ErrorKind kind, const char* what, bool is_peers) {
-  constexpr auto kOthers = std::chrono::seconds(3), kStay = std::chrono::seconds(6);
-  const int rank = read_environment().rank;
-  if (rank >= 0 && is_peers) std::this_thread::sleep_for(2 * kStay);
-  if (rank > 0 && !is_peers) std::this_thread::sleep_for(kOthers);
-  std::fprintf(stderr, "tessera: %s error: %s\n", to_string(kind), what);
-  std::fflush(stderr);
-  if (rank >= 0 && !is_peers && kind == ErrorKind::comm) std::this_thread::sleep_for(kStay);
-  return kind == ErrorKind::comm || kind == ErrorKind::device ? cli::kRankFailed : 1;
 }
 
 }  // namespace
@@ -400,11 +378,11 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
       return code;
     }
   } catch (const PeerFailure& e) {
-    return report_error(e.kind(), e.what(), true);
+    return cli::report_error(e.kind(), e.what(), true);
   } catch (const Error& e) {
-    return report_error(e.kind(), e.what(), false);
+    return cli::report_error(e.kind(), e.what(), false);
   } catch (const std::exception& e) {
-    return report_error(ErrorKind::internal, e.what(), false);
+    return cli::report_error(ErrorKind::internal, e.what(), false);
   }
   return 2;
 }

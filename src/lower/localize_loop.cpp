@@ -62,6 +62,7 @@ void Localizer::add_loop(const FlowNode& node) {
     });
   }
   body.outer.assign(outer.begin(), outer.end());
+  body.overlaps = loop.condition < 0 && loop.trips > 1;
   step_of_loop(node, counter, std::move(body));
 }
 

@@ -29,6 +29,10 @@ std::map<int, Life> lives(const Program& program, const Function& function) {
   auto touch = [&](int buffer, int first, int last) {
     if (buffer < 0 || program.buffers[buffer].arena != ArenaKind::transient) return;
     if (std::binary_search(function.outer.begin(), function.outer.end(), buffer)) return;
+    if (program.buffers[buffer].alternates) {
+      first = 0;
+      last = static_cast<int>(function.steps.size());
+    }
     Life& life = result[buffer];
     if (life.first < 0) life.first = first;
     life.last = std::max(life.last, last);
@@ -133,7 +137,8 @@ int64_t place(Program& program, Function& function) {
   std::multimap<int, int> ends;  // last step -> buffer
   int64_t peak = 0;
   auto size_of = [&](int buffer) {
-    return std::max<int64_t>(aligned(program.buffers[buffer].bytes), 64);
+    const Buffer& b = program.buffers[buffer];
+    return std::max<int64_t>(aligned(b.bytes), 64) * (b.alternates ? 2 : 1);
   };
   for (const auto& [first, buffer] : order) {
     while (!ends.empty() && ends.begin()->first < first) {

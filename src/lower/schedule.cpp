@@ -17,12 +17,13 @@ namespace {
 struct Exchange {
   std::vector<Step> members;
   Step wait;
-  int start = 0, end = 0;  ///< slots of start and wait
+  int start = 0, end = 0;            ///< slots of start and wait
+  bool early = false, late = false;  ///< starts in the trip before, is awaited in the one behind
 };
 
 class Scheduler {
  public:
-  Scheduler(const Program& program, Function& function)
+  Scheduler(Program& program, Function& function)
       : program_(program),
         function_(function),
         touches_(program.buffers.size()),
@@ -36,6 +37,7 @@ class Scheduler {
   void run() {
     for (size_t e = 0; e < exchanges_.size(); ++e) hoist(static_cast<int>(e));
     for (size_t e = exchanges_.size(); e-- > 0;) sink(static_cast<int>(e));
+    if (function_.overlaps) overlap_trips();
     put_together();
   }
 
@@ -199,6 +201,39 @@ class Scheduler {
     for (int b : buffers) lives_[b].last = std::max(lives_[b].last, 2 * e.end);
   }
 
+  // An exchange of a trip that only reads what no trip writes can start a trip early, one whose
+  // result no trip reads can end a trip late: what it shares with its own trip is there twice.
+  void overlap_trips() {
+    std::set<int> read, written;
+    for (const Step& step : compute_) {
+      for (const View& v : step.in) read.insert(v.buffer);
+      for (const View& v : step.out) written.insert(v.buffer);
+    }
+    for (const Exchange& e : exchanges_) {
+      for (const Step& step : e.members) {
+        read.insert(step.in[0].buffer);
+        written.insert(step.out[0].buffer);
+      }
+    }
+    for (Exchange& e : exchanges_) {
+      auto all = [&](auto&& holds) {
+        return std::all_of(e.members.begin(), e.members.end(), [&](const Step& step) {
+          return holds(step.in[0].buffer, step.out[0].buffer);
+        });
+      };
+      e.early = e.start == 0 && all([&](int in, int out) {
+                  return outer_.count(in) && !written.count(in) && is_counted(out);
+                });
+      e.late = !e.early && e.end == stores_ && all([&](int in, int out) {
+        return outer_.count(out) && !read.count(out) && is_counted(in);
+      });
+      for (const Step& step : e.members) {
+        if (e.early) program_.buffers[step.out[0].buffer].alternates = true;
+        if (e.late) program_.buffers[step.in[0].buffer].alternates = true;
+      }
+    }
+  }
+
   static bool writes(const Exchange& e, int buffer) {
     return std::any_of(e.members.begin(), e.members.end(),
                        [&](const Step& step) { return step.out[0].buffer == buffer; });
@@ -216,11 +251,23 @@ class Scheduler {
     for (int slot = 0; slot <= count; ++slot) {
       // In the order of the exchanges: one that needs the result of another comes after it.
       std::sort(at[slot].begin(), at[slot].end());
+      auto start = [&](Exchange& e) {
+        std::move(e.members.begin(), e.members.end(), std::back_inserter(steps));
+      };
+      for (int number : at[slot]) {
+        if (exchanges_[number].early && slot == 0) start(exchanges_[number]);
+      }
+      if (slot == 0) function_.early = static_cast<int>(steps.size());
       for (int number : at[slot]) {
         Exchange& e = exchanges_[number];
-        if (e.start == slot)
-          std::move(e.members.begin(), e.members.end(), std::back_inserter(steps));
-        if (e.end == slot) steps.push_back(std::move(e.wait));
+        if (e.start == slot && !e.early) start(e);
+        if (e.end == slot && !e.late) steps.push_back(std::move(e.wait));
+      }
+      for (int number : at[slot]) {
+        Exchange& e = exchanges_[number];
+        if (!e.late || e.end != slot) continue;
+        steps.push_back(std::move(e.wait));
+        ++function_.late;
       }
       if (slot == stores_) function_.first_update = static_cast<int>(steps.size());
       if (slot < count) steps.push_back(std::move(compute_[slot]));
@@ -228,7 +275,7 @@ class Scheduler {
     function_.steps = std::move(steps);
   }
 
-  const Program& program_;
+  Program& program_;
   Function& function_;
   std::vector<Step> compute_;
   std::vector<Exchange> exchanges_;

@@ -67,9 +67,10 @@ class Player {
       const int mine = number;
       number += 1 + steps_inside(step);
       if (step.kind == StepKind::wait) {
-        if (auto it = under_way_.find(step.number); it != under_way_.end()) lanes_.wait(it->second);
+        if (auto it = under_way_.find({step.number, odd_}); it != under_way_.end())
+          lanes_.wait(it->second);
       } else if (!step.body.empty()) {
-        for (int64_t trip = 0; trip < step.loop.trips; ++trip) play_bodies(step, mine + 1);
+        play_loop(step, mine + 1);
       } else if (step.kind == StepKind::compute) {
         lanes_.compute(costs_.compute(step), mine);
       } else {
@@ -84,24 +85,43 @@ class Player {
     }
   }
 
-  void play_bodies(const Step& loop, int number) {
-    for (const Function& body : loop.body) {
-      play(body.steps, number);
-      for (const Step& step : body.steps) number += 1 + steps_inside(step);
+  /// In the order in which the executor runs it: some exchanges start a trip early, some end late.
+  void play_loop(const Step& loop, int number) {
+    const Function& body = loop.body[0];
+    const std::span<const Step> steps(body.steps);
+    const size_t stores = static_cast<size_t>(body.first_update);
+    const size_t early = static_cast<size_t>(body.early);
+    const size_t late = stores - static_cast<size_t>(body.late);
+    const bool outside = odd_;
+    auto run = [&](int64_t trip, size_t first, size_t last) {
+      int skipped = 0;
+      for (const Step& step : steps.first(first)) skipped += 1 + steps_inside(step);
+      odd_ = trip % 2 != 0;
+      play(steps.subspan(first, last - first), number + skipped);
+    };
+    run(0, 0, early);
+    for (int64_t trip = 0; trip < loop.loop.trips; ++trip) {
+      if (trip + 1 < loop.loop.trips) run(trip + 1, 0, early);
+      run(trip, early, late);
+      if (trip > 0) run(trip - 1, late, stores);
+      run(trip, stores, steps.size());
     }
+    run(loop.loop.trips - 1, late, stores);
+    odd_ = outside;
   }
 
   void start(int first, std::span<const Step> members) {
     CollectiveTime row{first, static_cast<int>(members.size()), members[0].axes,
                        0,     costs_.exchange(members),         0};
     for (const Step& member : members) row.bytes += member.bytes;
-    under_way_[members[0].number] = lanes_.start(row.seconds, lane_of(row.axes), first);
+    under_way_[{members[0].number, odd_}] = lanes_.start(row.seconds, lane_of(row.axes), first);
     time_.collectives.push_back(std::move(row));
   }
 
   const Costs& costs_;
   Lanes lanes_;
-  std::map<int, int> under_way_;  ///< transfer by the number of an exchange
+  std::map<std::pair<int, bool>, int> under_way_;  ///< transfer by exchange, of an odd trip or not
+  bool odd_ = false;
   FunctionTime time_;
 };
 

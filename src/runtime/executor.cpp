@@ -39,6 +39,7 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
       world_(std::move(world)),
       given_scalars_(scalars),
       scalars_(scalars, scalars + program.scalars.size()),
+      odd_(program.buffers.size(), 0),
       options_(options),
       device_(device ? std::move(device)
                      : make_cpu_device(*world_, options.threads, options.least_part_ns)) {
@@ -96,7 +97,8 @@ void Executor::find_captures() {
 void* Executor::address(const View& view) const {
   const Buffer& buffer = program_.buffers[view.buffer];
   std::byte* base = buffer.arena == ArenaKind::persistent ? persistent_ : transient_;
-  return base + buffer.offset +
+  const int64_t other = odd_[static_cast<size_t>(view.buffer)] ? (buffer.bytes + 63) / 64 * 64 : 0;
+  return base + buffer.offset + other +
          (view.offset + view.shift.eval(coordinates_, scalars_.data())) * size_of(view.dtype);
 }
 

@@ -88,6 +88,7 @@ class Executor {
   };
   std::vector<BoundStep> bind_steps(const std::vector<Step>& steps);
   std::unique_ptr<BoundLoop> bind_loop(const Step& step);
+  void set_parity(const Function& body, int64_t trip);
   void run_loop(BoundStep& bound, bool examine);
   void* address(const View& view) const;
   Communicator& group(const std::vector<int>& axes);
@@ -110,6 +111,7 @@ class Executor {
   std::unique_ptr<Communicator> world_;
   const int64_t* given_scalars_;
   std::vector<int64_t> scalars_;  ///< those given, and the counters of loops
+  std::vector<char> odd_;         ///< by buffer that alternates: bound for an odd trip
   ExecutorOptions options_;
   std::unique_ptr<Device> device_;
   std::vector<int> coordinates_;

@@ -154,10 +154,12 @@ std::string print_host(const HostStep& host) {
   return fmt::format(" {}[{}]", host.op, dims);
 }
 
-std::string print_loop(const Program& program, const LoopStep& loop) {
+std::string print_loop(const Program& program, const LoopStep& loop, const Function& body) {
   std::string text =
       fmt::format(" {} trips, s{} {}", loop.trips, loop.counter, loop.reverse ? "down" : "up");
   for (const View& view : loop.condition) text += " while " + print_view(program, view);
+  if (body.early > 0) text += fmt::format(", {} steps a trip early", body.early);
+  if (body.late > 0) text += fmt::format(", {} waits a trip late", body.late);
   return text;
 }
 
@@ -170,7 +172,7 @@ std::string to_string(const Program& program, const Step& step) {
     text += (i ? ", " : "") + print_view(program, step.out[i]);
   text += " = " + step.kernel;
   if (step.host.function) text += print_host(step.host);
-  if (!step.body.empty()) text += print_loop(program, step.loop);
+  if (!step.body.empty()) text += print_loop(program, step.loop, step.body[0]);
   if (step.kind == StepKind::collective) {
     text += fmt::format(" #{} over", step.number);
     for (int axis : step.axes) text += " " + program.axis_names[axis];
@@ -219,9 +221,9 @@ std::string to_string(const Program& program) {
     text += '\n';
   }
   for (const Buffer& b : program.buffers) {
-    text += fmt::format("buffer {} {} {}+{}\n", b.name,
+    text += fmt::format("buffer {} {} {}+{}{}\n", b.name,
                         b.arena == ArenaKind::persistent ? "persistent" : "transient", b.offset,
-                        b.bytes);
+                        b.bytes, b.alternates ? " twice" : "");
   }
   for (const Function& f : program.functions) {
     text += fmt::format("function {}\n", f.name) + print_steps(program, f.steps, "  ");

@@ -43,7 +43,8 @@ struct Buffer {
   std::string name;  ///< the tensor's name in the model
   ArenaKind arena = ArenaKind::transient;
   int64_t bytes = 0;
-  int64_t offset = 0;  ///< bytes from the arena's base, a multiple of 64; set by plan_memory
+  int64_t offset = 0;       ///< bytes from the arena's base, a multiple of 64; set by plan_memory
+  bool alternates = false;  ///< of a trip: even and odd trips have one each, side by side
 };
 
 /// A strided window of a buffer. Sizes and strides are elements; a stride of 0 repeats.
@@ -237,8 +238,13 @@ struct Function {
   std::vector<int> inputs, outputs;  ///< ports
   bool updates = false;              ///< stores parameters: a step of training
   int first_update = 0;              ///< the steps from here on store what the others computed
-  std::vector<int> outer =
-      {};  ///< of a loop's body: buffers that are there before and after a trip
+  /// Of a loop's body: the buffers that are there before and after a trip.
+  std::vector<int> outer = {};
+  /// Of a loop's body, if `overlaps`: the first `early` steps start exchanges, which happens in the
+  /// trip before, and the last `late` ones before first_update wait for some, which happens in the
+  /// trip behind.
+  bool overlaps = false;
+  int early = 0, late = 0;
 };
 
 /// All functions and bodies of loops, a body before what it is part of.

@@ -1,0 +1,22 @@
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "base/env.h"
+#include "cli/commands.h"
+#include "cli/signals.h"
+
+namespace tessera::cli {
+
+int report_error(ErrorKind kind, const char* what, bool is_peers) {
+  constexpr auto kOthers = std::chrono::seconds(3), kStay = std::chrono::seconds(6);
+  const int rank = read_environment().rank;
+  if (rank >= 0 && is_peers) std::this_thread::sleep_for(2 * kStay);
+  if (rank > 0 && !is_peers) std::this_thread::sleep_for(kOthers);
+  std::fprintf(stderr, "tessera: %s error: %s\n", to_string(kind), what);
+  std::fflush(stderr);
+  if (rank >= 0 && !is_peers && kind == ErrorKind::comm) std::this_thread::sleep_for(kStay);
+  return kind == ErrorKind::comm || kind == ErrorKind::device ? kRankFailed : 1;
+}
+
+}  // namespace tessera::cli
