@@ -300,7 +300,7 @@ TEST_CASE("cli: --memory refuses what does not fit, and says what would", "[cli]
       "heads=2 "
       "ff=128 length=32 warmup=1 ";
   expect_failure(run_cli_in(f, big + "--memory 100kB"), 1,
-                 {"device error", "--memory is 100.0 kB", "parameters", "optimizer state",
+                 {"usage error", "--memory is 100.0 kB", "parameters", "optimizer state",
                   "comes closest", "--zero 3 --over data --recompute block"});
   expect_failure(run_cli_in(f, big + "--memory 2MB"), 1,
                  {"a rank needs 2.1", "--recompute attention would fit with 1.9"});
