@@ -33,7 +33,7 @@ void Reference::forget_trip(int loop) {
 }
 
 void Reference::loop(const Node& node) {
-  const int number = static_cast<int>(node.attrs.get<int64_t>("loop"));
+  const int number = loop_of(node);
   const Loop& loop = graph_.loops()[number];
   std::vector<Whole> results;
   for (size_t i = 0; i < node.out.size(); ++i) {

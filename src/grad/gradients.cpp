@@ -16,13 +16,9 @@ void accumulate(Pending& pending, int value, Tensor grad, Loc at) {
 
 namespace {
 
-const Loop& loop_of(const Graph& g, const Node& node) {
-  return g.loops()[static_cast<size_t>(node.attrs.get<int64_t>("loop"))];
-}
-
 /// Marks the carries that are reached because the last trip's were; true if there are new ones.
 bool enters_next_trip(const Graph& g, const Node& node, std::vector<bool>& reached) {
-  const std::vector<int>& carries = loop_of(g, node).carries;
+  const std::vector<int>& carries = g.loops()[loop_of(node)].carries;
   bool more = false;
   for (size_t i = 0; i < carries.size(); ++i) {
     if (!reached[node.in[i]] || reached[carries[i]]) continue;
@@ -38,7 +34,8 @@ std::vector<bool> downstream(const Graph& g, const std::vector<int>& xs, size_t 
   for (int x : xs) reached[x] = true;
   for (size_t n = first_node; n < last_node; ++n) {
     if (g.nodes()[n].op == &kLoop && enters_next_trip(g, g.nodes()[n], reached)) {
-      n = static_cast<size_t>(loop_of(g, g.nodes()[n]).first) - 1;  // once more through the trip
+      n = static_cast<size_t>(g.loops()[loop_of(g.nodes()[n])].first) -
+          1;  // once more through the trip
       continue;
     }
     bool any = false;

@@ -130,7 +130,7 @@ Outward of_captures(const Graph& g, int number, const Pending& inner,
 void sweep_loop(Graph& g, Pending& pending, const std::vector<bool>& reached, int n, Again& again,
                 Loc at) {
   const Node node = g.nodes()[n];  // copies: the graph grows
-  const int number = static_cast<int>(node.attrs.get<int64_t>("loop"));
+  const int number = loop_of(node);
   const Loop loop = g.loops()[number];
   if (std::none_of(node.out.begin(), node.out.end(), [&](int v) { return pending.count(v); }))
     return;

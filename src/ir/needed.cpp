@@ -17,8 +17,7 @@ std::vector<int> roots_of(const Graph& graph, const FunctionSpec& function) {
 
 std::vector<char> needed_results(const Graph& graph, const Node& loop,
                                  const std::vector<char>& read) {
-  const std::vector<Loop::Result>& results =
-      graph.loops()[static_cast<size_t>(loop.attrs.get<int64_t>("loop"))].results;
+  const std::vector<Loop::Result>& results = graph.loops()[loop_of(loop)].results;
   std::vector<char> needed;
   for (size_t i = 0; i < results.size(); ++i)
     needed.push_back(results[i] == Loop::Result::carry || read[loop.out[i]]);
@@ -43,8 +42,7 @@ std::vector<char> needed_nodes(const Graph& graph, const std::vector<int>& roots
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i]) want(node.in[i]);
     }
-    const int condition =
-        graph.loops()[static_cast<size_t>(node.attrs.get<int64_t>("loop"))].condition;
+    const int condition = graph.loops()[loop_of(node)].condition;
     if (condition >= 0) want(condition);
   }
   return needed;

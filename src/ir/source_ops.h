@@ -9,6 +9,8 @@ namespace tessera {
 extern const Op kInput, kStored, kIdentity;
 /// What loops consist of (ops/loop.cpp).
 extern const Op kLoop, kLoopCarry, kLoopSlice, kLoopIndex;
+/// The loop whose node `node` is: its position in Graph::loops().
+int loop_of(const Node& node);
 /// Nodes that a Session looks for (ops/inspect.cpp): it reads operand 0 of a print, and operand 1
 /// of a check_finite, the row-major index of the first element that is not finite, or kAllFinite.
 extern const Op kPrint, kCheckFinite;

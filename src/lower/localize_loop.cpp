@@ -89,6 +89,25 @@ void Localizer::fill_with_zeros(const View& view, const Origin& origin) {
   function().steps.push_back(std::move(step));
 }
 
+void Localizer::add_to_sum(const View& sum, const View& value, const Origin& origin) {
+  Step step;
+  step.kernel = "pointwise";
+  step.origin = origin;
+  step.in = {sum, value};
+  step.out = {sum};
+  Instr load, other, add;
+  load.code = other.code = Code::load;
+  load.slot = 0;
+  other.slot = 1;
+  add.code = Code::add;
+  add.a = 0;
+  add.b = 1;
+  load.dtype = other.dtype = add.dtype = sum.dtype;
+  step.pointwise = {{load, other, add}, {2}};
+  step.flops = sum.elements();
+  function().steps.push_back(std::move(step));
+}
+
 /// What a loop's trips begin with, and where its results will be.
 void Localizer::begin_loop(const FlowNode& node, int counter) {
   const FlowLoop& loop = *node.loop;
@@ -112,42 +131,23 @@ void Localizer::begin_loop(const FlowNode& node, int counter) {
 /// Puts what a trip made where it belongs: all is computed before a carry is assigned.
 void Localizer::end_trip(const FlowNode& node, int counter) {
   const FlowLoop& loop = *node.loop;
-  const View* result = nullptr;
   std::vector<std::pair<View, View>> stores;
   std::set<int> carried;
   for (const FlowLoop::Carry& c : loop.carries) carried.insert(views_[c.value].buffer);
   for (size_t i = 0; i < node.out.size(); ++i) {
-    result = &views_[node.out[i]];
+    const View result = views_[node.out[i]];
     if (i < loop.carries.size()) {
       const int next = loop.carries[i].next;
-      if (views_[next] == *result) continue;
+      if (views_[next] == result) continue;
       stores.emplace_back(carried.count(views_[next].buffer) ? copy_of(next) : views_[next],
-                          *result);
+                          result);
     } else if (i < loop.carries.size() + loop.stacked.size()) {
       const int value = loop.stacked[i - loop.carries.size()];
-      const View place = place_in(*result, 0, counter);
+      const View place = place_in(result, 0, counter);
       if (!(views_[value] == place)) copy_step(views_[value], place, node.origin);
     } else {
       const int value = loop.sums[i - loop.carries.size() - loop.stacked.size()];
-      Step step;
-      step.kernel = "pointwise";
-      step.origin = node.origin;
-      step.in = {*result, views_[value]};
-      step.out = {*result};
-      Instr load;
-      load.code = Code::load;
-      load.dtype = result->dtype;
-      load.slot = 0;
-      Instr other = load;
-      other.slot = 1;
-      Instr sum;
-      sum.code = Code::add;
-      sum.dtype = result->dtype;
-      sum.a = 0;
-      sum.b = 1;
-      step.pointwise = {{load, other, sum}, {2}};
-      step.flops = result->elements();
-      function().steps.push_back(std::move(step));
+      add_to_sum(result, views_[value], node.origin);
     }
   }
   function().first_update = static_cast<int>(function().steps.size());

@@ -79,6 +79,7 @@ class Localizer {
   void add_loop(const FlowNode& node);
   View place_in(View whole, int dim, int counter);
   void fill_with_zeros(const View& view, const Origin& origin);
+  void add_to_sum(const View& sum, const View& value, const Origin& origin);
   void begin_loop(const FlowNode& node, int counter);
   void end_trip(const FlowNode& node, int counter);
   void step_of_loop(const FlowNode& node, int counter, Function body);

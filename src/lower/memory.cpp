@@ -8,12 +8,11 @@
 
 #include "base/fail.h"
 #include "lower/passes.h"
+#include "runtime/program_room.h"
 
 namespace tessera {
 
 namespace {
-
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 struct Life {
   int first = -1, last = -1;
@@ -138,7 +137,7 @@ int64_t place(Program& program, Function& function) {
   int64_t peak = 0;
   auto size_of = [&](int buffer) {
     const Buffer& b = program.buffers[buffer];
-    return std::max<int64_t>(aligned(b.bytes), 64) * (b.alternates ? 2 : 1);
+    return room_of(b) * (b.alternates ? 2 : 1);
   };
   for (const auto& [first, buffer] : order) {
     while (!ends.empty() && ends.begin()->first < first) {
@@ -164,7 +163,7 @@ void plan_memory(Program& program) {
   for (Buffer& b : program.buffers) {
     if (b.arena != ArenaKind::persistent) continue;
     b.offset = program.persistent_bytes;
-    program.persistent_bytes += std::max<int64_t>(aligned(b.bytes), 64);
+    program.persistent_bytes += room_of(b);
   }
   for (Function& f : program.functions) {
     program.transient_bytes = std::max(program.transient_bytes, place(program, f));

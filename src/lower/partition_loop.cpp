@@ -10,7 +10,7 @@
 namespace tessera {
 
 void Partitioner::run_loop(Frame& frame, const Node& node) {
-  const int number = static_cast<int>(node.attrs.get<int64_t>("loop"));
+  const int number = loop_of(node);
   const Loop& record = frame.graph.loops()[number];
   const Origin from = origin(frame, node);
   auto loop = std::make_shared<FlowLoop>();

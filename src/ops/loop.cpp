@@ -34,6 +34,8 @@ void emit_loop_index(EmitCall& call) {
 
 }  // namespace
 
+int loop_of(const Node& node) { return static_cast<int>(node.attrs.get<int64_t>("loop")); }
+
 extern const Op kLoop = {.name = "loop", .infer = infer_loop};
 extern const Op kLoopCarry = {.name = "loop_carry", .infer = [](const OpCall& call) {
                                 return std::vector<ValueType>{call.in[0]};

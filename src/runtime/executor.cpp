@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "runtime/exchange.h"
+#include "runtime/program_room.h"
 
 namespace tessera {
 
@@ -97,7 +98,7 @@ void Executor::find_captures() {
 void* Executor::address(const View& view) const {
   const Buffer& buffer = program_.buffers[view.buffer];
   std::byte* base = buffer.arena == ArenaKind::persistent ? persistent_ : transient_;
-  const int64_t other = odd_[static_cast<size_t>(view.buffer)] ? (buffer.bytes + 63) / 64 * 64 : 0;
+  const int64_t other = odd_[static_cast<size_t>(view.buffer)] ? room_of(buffer) : 0;
   return base + buffer.offset + other +
          (view.offset + view.shift.eval(coordinates_, scalars_.data())) * size_of(view.dtype);
 }
