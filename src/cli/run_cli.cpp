@@ -233,7 +233,7 @@ void add_simulate(Add& add, Arguments& a, const std::vector<ModelSpec>& models) 
 template <class Add>
 void add_measuring(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
   CLI::App* calibrate =
-      add("calibrate", "measures this machine: a profile for explain, plan, simulate and sweep",
+      add("calibrate", "measures this machine: a profile for explain, simulate, sweep and diff",
           "mpirun -n 2 tessera calibrate --threads 1 --out here.toml",
           [&] { return cli::calibrate(a); });
   calibrate->add_option("--mesh", a.mesh, "each of its axes is measured (ranks:N)");
