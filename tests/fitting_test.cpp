@@ -5,6 +5,7 @@
 
 #include "catch.h"
 #include "gpt_run.h"
+#include "tessera/explain.h"
 #include "tessera/storage.h"
 
 namespace tessera::test {
@@ -142,6 +143,24 @@ TEST_CASE("what is stored on a rank falls with the ranks it is split over", "[fi
     CHECK(bytes[2] == bytes[1]);  // gradients are not stored
     CHECK(bytes[3] < bytes[0] / 4 + bytes[0] / 10);
   }
+}
+
+TEST_CASE("the first values of what is stored in parts are made in parts", "[fitting]") {
+  const auto transient = [](const char* layout) {
+    Graph g;
+    const Dim in("in", 256), out("out", 256);
+    const auto random = [](Graph& graph, const Shape& shape, DType dtype) {
+      return random_normal(graph, shape, 0, 1, dtype);
+    };
+    std::vector<Tensor> all;
+    for (const char* name : {"a", "b", "c", "d"})
+      all.push_back(g.parameter(name, {in, out}, random));
+    const Tensor sum = reduce_sum(all[0], {"in", "out"});
+    return explain(g, {Mesh::parse("data:4"), Layout::parse(layout), {{"run", {sum}, false}}})
+        .memory.transient;
+  };
+  constexpr int64_t kWhole = 256 * 256 * 4;
+  CHECK(transient("@params in:data") <= kWhole + 4096);  // of "a", to be read; the others in parts
 }
 
 }  // namespace tessera::test

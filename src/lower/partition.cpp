@@ -337,9 +337,10 @@ bool Partitioner::may_stay_partial(const Frame& frame, int value, const TensorLa
 }
 
 Flow partition(const Graph& graph, const HomeLayouts& homes,
-               const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels) {
+               const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels,
+               bool init) {
   Partitioner partitioner(graph, homes, kernels);
-  if (!graph.stored().empty()) partitioner.run_init();
+  if (init && !graph.stored().empty()) partitioner.run_init();
   for (const FunctionSpec& spec : functions) partitioner.run(spec);
   return partitioner.take();
 }
