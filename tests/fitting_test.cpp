@@ -126,6 +126,24 @@ TEST_CASE("a layer's parameters are gathered a trip early, gradients reduced a t
           .program;
   CHECK(fsdp.find("steps a trip early") != std::string::npos);
   CHECK(fsdp.find("waits a trip late") != std::string::npos);
+  // Parameters are gathered in the dtype in which they are used.
+  const std::string half =
+      train({.scan = true, .mesh = "data:2", .layout = "batch:data", .stage = 3}, DType::bfloat16,
+            1)
+          .program;
+  CHECK(half.find("steps a trip early") != std::string::npos);
+  for (const std::string* program : {&fsdp, &half}) {
+    const std::string& text = *program;
+    int wide = 0, narrow = 0;
+    for (size_t at = 0; (at = text.find("= all_gather", at)) != std::string::npos; ++at) {
+      const size_t line = text.rfind('\n', at) + 1;
+      const std::string result = text.substr(line, at - line);
+      wide += result.find(":float32[") != std::string::npos;
+      narrow += result.find(":bfloat16[") != std::string::npos;
+    }
+    CHECK((program == &half ? narrow : wide) > 16);
+    CHECK((program == &half ? wide : narrow) <= 2);  // tables are read by their float32 rows
+  }
   const std::string plain = train({.scan = true}, DType::float32, 1).program;
   CHECK(plain.find("a trip early") == std::string::npos);
   CHECK(plain.find("loop 2 trips") != std::string::npos);

@@ -124,6 +124,14 @@ void Partitioner::finish_update(Frame& frame, int stored, int value) {
   function().updates.emplace_back(static_cast<int>(&record - graph_.stored().data()), moved);
 }
 
+namespace {
+/// What it makes has fewer bytes than what it reads: it is the result that is moved.
+bool is_narrowing(const OpCall& call) {
+  return call.op.pointwise && call.in.size() == 1 &&
+         size_of(call.out[0].dtype) < size_of(call.in[0].dtype);
+}
+}  // namespace
+
 void Partitioner::visit(Frame& frame, int n) {
   const Node& node = frame.graph.nodes()[n];
   if (node.op == &kInput || node.op == &kStored) return add_source(frame, node);
@@ -132,7 +140,11 @@ void Partitioner::visit(Frame& frame, int n) {
   const OpCall call{*node.op, types.in, types.out, node.attrs};
   build_.set_again(frame.again_of(node));
   std::vector<int> in;
-  for (int v : node.in) in.push_back(operand(frame, v, frame.graph.value(node.out[0]).purpose));
+  const bool narrows = is_narrowing(call);
+  for (int v : node.in) {
+    in.push_back(narrows ? frame.env[v]
+                         : operand(frame, v, frame.graph.value(node.out[0]).purpose));
+  }
   if (node.op->body && !keep_whole(frame, node, call, in))
     return expand(frame, node, body_of(call), in);
   if (const auto body = by_slices(call, in))  // what is made by slices stays split like them

@@ -2,7 +2,9 @@
 // slot and is awaited at a slot, slot k being the moment before compute step k. First every start
 // moves up as far as its operands allow, then, from the last exchange to the first, every wait
 // moves down to the first use of a result; both only while no moment gets more bytes than the
-// fullest moment had before. What is computed before the stores stays awaited before them.
+// fullest moment had before. What is computed before the stores stays awaited before them. A step
+// that only makes the operand of an exchange from what is there from the beginning (a parameter in
+// the dtype in which it is gathered) goes with the exchange.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -15,6 +17,7 @@ namespace tessera {
 namespace {
 
 struct Exchange {
+  std::vector<Step> feeders;  ///< compute steps right before it
   std::vector<Step> members;
   Step wait;
   int start = 0, end = 0;            ///< slots of start and wait
@@ -30,6 +33,7 @@ class Scheduler {
         using_(program.buffers.size()),
         lives_(program.buffers.size()),
         outer_(function.outer.begin(), function.outer.end()) {
+    find_feeders();
     take_apart();
     find_lives();
   }
@@ -50,12 +54,50 @@ class Scheduler {
     int first = -1, last = -1;  ///< moments: 2k is slot k, 2k + 1 is compute step k
   };
 
+  void find_feeders() {
+    const size_t buffers = program_.buffers.size();
+    std::vector<int> written(buffers, 0), computed_from(buffers, 0), sent(buffers, 0);
+    const auto count = [](std::vector<int>& counts, int buffer) {
+      if (buffer >= 0) ++counts[static_cast<size_t>(buffer)];
+    };
+    for (size_t s = 0; s < function_.steps.size(); ++s) {
+      const Step& step = function_.steps[s];
+      if (step.kind == StepKind::wait) continue;
+      const bool computes = step.kind == StepKind::compute;
+      for (const View& v : step.in) count(computes ? computed_from : sent, v.buffer);
+      // What a trip stores, the next one reads.
+      if (static_cast<int>(s) < function_.first_update || !outer_.empty()) {
+        for (const View& v : step.out) count(written, v.buffer);
+      }
+    }
+    for (size_t s = 0; s < function_.steps.size(); ++s) {
+      const Step& step = function_.steps[s];
+      if (step.kind != StepKind::compute || !step.body.empty() || step.out.size() != 1 ||
+          static_cast<int>(s) >= function_.first_update)
+        continue;
+      const auto out = static_cast<size_t>(step.out[0].buffer);
+      const bool is_fixed = std::all_of(step.in.begin(), step.in.end(), [&](const View& v) {
+        return v.buffer >= 0 && !is_counted(v.buffer) &&
+               written[static_cast<size_t>(v.buffer)] == 0;
+      });
+      if (is_fixed && is_counted(step.out[0].buffer) && written[out] == 1 && sent[out] == 1 &&
+          computed_from[out] == 0)
+        fed_.insert(step.out[0].buffer);
+    }
+  }
+
   void take_apart() {
     std::map<int, int> of_number;
+    std::map<int, Step> feeders;  // by the buffer that they make
     for (size_t s = 0; s < function_.steps.size(); ++s) {
       Step& step = function_.steps[s];
       const int slot = static_cast<int>(compute_.size());
       if (static_cast<int>(s) == function_.first_update) stores_ = slot;
+      if (step.kind == StepKind::compute && step.out.size() == 1 &&
+          fed_.contains(step.out[0].buffer)) {
+        feeders.emplace(step.out[0].buffer, std::move(step));
+        continue;
+      }
       if (step.kind == StepKind::compute) {
         for (const View& v : step.in) touches_[v.buffer].push_back({slot, false});
         for (const View& v : step.out) touches_[v.buffer].push_back({slot, true});
@@ -63,13 +105,15 @@ class Scheduler {
         continue;
       }
       auto [it, is_new] = of_number.emplace(step.number, static_cast<int>(exchanges_.size()));
-      if (is_new) exchanges_.push_back({{}, {}, slot, slot});
+      if (is_new) exchanges_.push_back({{}, {}, {}, slot, slot});
       Exchange& exchange = exchanges_[it->second];
       exchange.end = slot;
       if (step.kind == StepKind::wait) {
         exchange.wait = std::move(step);
         continue;
       }
+      if (auto feeder = feeders.find(step.in[0].buffer); feeder != feeders.end())
+        exchange.feeders.push_back(std::move(feeder->second));
       using_[step.in[0].buffer].push_back(it->second);
       if (step.out[0].buffer != step.in[0].buffer) using_[step.out[0].buffer].push_back(it->second);
       exchange.members.push_back(std::move(step));
@@ -222,13 +266,16 @@ class Scheduler {
         });
       };
       e.early = e.start == 0 && all([&](int in, int out) {
-                  return outer_.count(in) && !written.count(in) && is_counted(out);
+                  const bool is_there = outer_.count(in) && !written.count(in);
+                  return (is_there || fed_.contains(in)) && is_counted(out);
                 });
       e.late = !e.early && e.end == stores_ && all([&](int in, int out) {
         return outer_.count(out) && !read.count(out) && is_counted(in);
       });
       for (const Step& step : e.members) {
         if (e.early) program_.buffers[step.out[0].buffer].alternates = true;
+        if (e.early && fed_.contains(step.in[0].buffer))
+          program_.buffers[step.in[0].buffer].alternates = true;
         if (e.late) program_.buffers[step.in[0].buffer].alternates = true;
       }
     }
@@ -252,6 +299,7 @@ class Scheduler {
       // In the order of the exchanges: one that needs the result of another comes after it.
       std::sort(at[slot].begin(), at[slot].end());
       auto start = [&](Exchange& e) {
+        std::move(e.feeders.begin(), e.feeders.end(), std::back_inserter(steps));
         std::move(e.members.begin(), e.members.end(), std::back_inserter(steps));
       };
       for (int number : at[slot]) {
@@ -284,6 +332,7 @@ class Scheduler {
   std::vector<std::vector<Touch>> touches_;
   std::vector<std::vector<int>> using_;
   std::vector<Life> lives_;
+  std::set<int> fed_;           ///< operands of exchanges that a feeder makes
   std::set<int> outer_;         ///< buffers that are not the function's alone
   std::vector<int64_t> bytes_;  ///< alive at each moment
   int64_t limit_ = 0;
