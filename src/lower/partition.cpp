@@ -226,8 +226,9 @@ void Partitioner::expand(Frame& frame, const Node& node, const Body& body,
   for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
   walk(inner);
   for (size_t i = 0; i < node.out.size(); ++i) {
-    frame.env[node.out[i]] =
-        settle(frame, node.out[i], inner.env[body.out[i].id()], origin(frame, node));
+    const int v = node.out[i];
+    frame.env[v] =
+        settle(frame, v, inner.env[body.out[i].id()], home(frame, v), origin(frame, node));
   }
 }
 
@@ -237,6 +238,7 @@ void Partitioner::compute(Frame& frame, const Node& node, const OpCall& call, st
   if (space.same_order && !nests(space)) in[0] = combined(in[0], origin(frame, node));
   for (int v : in) layouts.push_back(flow_value(v).layout);
   for (int v : node.out) homes.push_back(home(frame, v));
+  aim(frame, node, call, layouts, homes);
   const Choice& choice = chooser_.choice(call, layouts, homes);
   if (space.same_order && better_renumbered(call, space, layouts[0], homes[0], choice, homes_)) {
     const Origin from = origin(frame, node);
@@ -247,7 +249,7 @@ void Partitioner::compute(Frame& frame, const Node& node, const OpCall& call, st
   }
   for (size_t i = 0; i < in.size(); ++i)
     in[i] = build_.move(in[i], choice.in[i], origin(frame, node), chooser_.resharder());
-  enter_once(node, in, choice, origin(frame, node));
+  enter_once(node, frame.again_of(node), in, choice, origin(frame, node));
   FlowNode flow;
   flow.op = node.op;
   flow.attrs = node.attrs;
@@ -257,7 +259,7 @@ void Partitioner::compute(Frame& frame, const Node& node, const OpCall& call, st
   flow.origin = origin(frame, node);
   const std::vector<int> out = add_op(std::move(flow), call, choice, frame, node);
   for (size_t i = 0; i < node.out.size(); ++i) {
-    frame.env[node.out[i]] = settle(frame, node.out[i], out[i], origin(frame, node));
+    frame.env[node.out[i]] = settle(frame, node.out[i], out[i], homes[i], origin(frame, node));
   }
 }
 
@@ -267,8 +269,8 @@ int Partitioner::combined(int value, const Origin& origin) {
   return move(value, layout, origin);
 }
 
-void Partitioner::enter_once(const Node& node, std::vector<int>& in, const Choice& choice,
-                             const Origin& origin) {
+void Partitioner::enter_once(const Node& node, int again, std::vector<int>& in,
+                             const Choice& choice, const Origin& origin) {
   uint32_t partial = 0;
   std::vector<int> axes;
   for (size_t i = 0; i < in.size(); ++i) {
@@ -289,14 +291,18 @@ void Partitioner::enter_once(const Node& node, std::vector<int>& in, const Choic
       if (std::find(own.begin(), own.end(), axis) == own.end()) flow.axes.push_back(axis);
     }
     if (flow.axes.empty()) continue;
-    FlowValue value = flow_value(in[i]);
-    value.layout.partial.insert(value.layout.partial.end(), flow.axes.begin(), flow.axes.end());
-    std::sort(value.layout.partial.begin(), value.layout.partial.end());
-    flow.in = {in[i]};
-    flow.origin = {value.name, origin.source, "added once to a sum that is still partial"};
-    flow.out = {add_value(std::move(value))};
-    in[i] = flow.out[0];
-    add_node(std::move(flow));
+    const Key key = Key().add(std::string_view("first_only")).add(in[i]).add(flow.axes).add(again);
+    auto [it, is_new] = seen_.emplace(key.text(), std::vector<int>{});
+    if (is_new) {
+      FlowValue value = flow_value(in[i]);
+      value.layout.partial.insert(value.layout.partial.end(), flow.axes.begin(), flow.axes.end());
+      std::sort(value.layout.partial.begin(), value.layout.partial.end());
+      flow.in = {in[i]};
+      flow.origin = {value.name, origin.source, "added once to a sum that is still partial"};
+      it->second = flow.out = {add_value(std::move(value))};
+      add_node(std::move(flow));
+    }
+    in[i] = it->second[0];
   }
 }
 
@@ -317,8 +323,8 @@ std::vector<int> Partitioner::add_op(FlowNode flow, const OpCall& call, const Ch
   return it->second;
 }
 
-int Partitioner::settle(Frame& frame, int value, int flow, const Origin& origin) {
-  TensorLayout target = home(frame, value);
+int Partitioner::settle(Frame& frame, int value, int flow, TensorLayout target,
+                        const Origin& origin) {
   const TensorLayout& have = flow_value(flow).layout;
   if (!have.partial.empty() && may_stay_partial(frame, value, have)) {
     target.partial = have.partial;
@@ -328,6 +334,8 @@ int Partitioner::settle(Frame& frame, int value, int flow, const Origin& origin)
         return std::find(have.partial.begin(), have.partial.end(), a) != have.partial.end();
       });
     }
+  } else if (!have.partial.empty()) {
+    target = combined_for(frame, value, flow_value(flow), target);
   }
   return move(flow, target, origin);
 }

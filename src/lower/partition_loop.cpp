@@ -118,8 +118,10 @@ void Partitioner::add_results(Frame& frame, const Node& node, std::shared_ptr<Fl
   flow.loop = std::move(loop);
   const std::vector<int> out = flow.out;
   add_node(std::move(flow));
-  for (size_t i = 0; i < results.size(); ++i)
-    frame.env[results[i]] = settle(frame, results[i], out[i], origin(frame, node));
+  for (size_t i = 0; i < results.size(); ++i) {
+    const int v = results[i];
+    frame.env[v] = settle(frame, v, out[i], home(frame, v), origin(frame, node));
+  }
 }
 
 }  // namespace tessera
