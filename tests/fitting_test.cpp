@@ -163,6 +163,37 @@ TEST_CASE("what is stored on a rank falls with the ranks it is split over", "[fi
   }
 }
 
+TEST_CASE("gradients in bfloat16 are sent in parts, and of many parts of a batch once",
+          "[fitting]") {
+  const auto sent = [](const Fit& fit, const char* kind) {
+    const std::string program = train(fit, DType::bfloat16, 1).program;
+    int large = 0;
+    for (size_t at = 0;
+         (at = program.find(std::string("= ") + kind + " ", at)) != std::string::npos; ++at) {
+      const size_t line = program.rfind('\n', at) + 1;
+      const std::string text = program.substr(line, at - line);
+      large += text.find("mlp.einsum") != std::string::npos ||
+               text.find("mlp.cast") != std::string::npos ||
+               text.find("mlp.up.w.grad") != std::string::npos;
+    }
+    return large;
+  };
+  const Fit fsdp{.scan = true, .mesh = "data:2", .layout = "batch:data", .stage = 3};
+  CHECK(sent(fsdp, "reduce_scatter") >= 2);
+  CHECK(sent(fsdp, "all_reduce") == 0);
+  // In a loop over parts nothing of the kind is inside: 2 layers with 2 matrices.
+  const Fit parts{.parts = 4, .mesh = "data:2", .layout = "batch:data"};
+  const std::string program = train(parts, DType::bfloat16, 1).program;
+  const size_t body = program.find("loop 4 trips");
+  REQUIRE(body != std::string::npos);
+  for (size_t at = body; (at = program.find("all_reduce", at)) != std::string::npos; ++at) {
+    const size_t line = program.rfind('\n', at) + 1;
+    const std::string text = program.substr(line, program.find('\n', at) - line);
+    INFO(text);
+    CHECK((text.starts_with("    ") == false || text.find(".w") == std::string::npos));
+  }
+}
+
 TEST_CASE("the first values of what is stored in parts are made in parts", "[fitting]") {
   const auto transient = [](const char* layout) {
     Graph g;

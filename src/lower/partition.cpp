@@ -93,6 +93,11 @@ Origin Partitioner::origin(const Frame& frame, const Node& node, std::string rea
 }
 
 TensorLayout Partitioner::home(const Frame& frame, int value) const {
+  if (const int stack = only_result(frame, value, Loop::Result::stack); stack >= 0) {
+    TensorLayout layout = home(frame, stack);
+    layout.dims.erase(layout.dims.begin());
+    return layout;
+  }
   const Value& v = frame.graph.value(value);
   std::vector<std::string> prefer = v.prefer;
   prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
@@ -280,7 +285,8 @@ void Partitioner::enter_once(const Node& node, int again, std::vector<int>& in,
     }
   }
   if (partial == 0) return;
-  const uint32_t set = linear_in(*node.op, partial);
+  // A cast is linear where it widens; only then it gets such an operand.
+  const uint32_t set = node.op == &kCast ? 1u : linear_in(*node.op, partial);
   check(set != 0, "[{}] got a partial operand in which it is not linear", node.op->name);
   for (size_t i = 0; i < in.size(); ++i) {
     if (!(set >> i & 1)) continue;
@@ -349,7 +355,13 @@ bool Partitioner::may_stay_partial(const Frame& frame, int value, const TensorLa
     if (n != consumer) return false;
   }
   const Node& node = frame.graph.nodes()[consumer];
-  if (node.op == &kLoop) return true;         // moved where the result is, or summed as it is
+  if (node.op == &kLoop) return true;  // moved where the result is, or summed as it is
+  // Summed over trips in the wider dtype, and combined once.
+  const bool is_widened = node.op == &kCast && size_of(frame.graph.value(node.out[0]).dtype) >
+                                                   size_of(frame.graph.value(value).dtype);
+  if (is_widened && node.loop == frame.loop &&
+      only_result(frame, node.out[0], Loop::Result::sum) >= 0)
+    return true;
   if (node.loop != frame.loop) return false;  // else every trip would reduce it
   return takes_partial(frame.graph, node, value, have, [&](int other) {
     return frame.env[other] >= 0 ? flow_value(frame.env[other]).layout : home(frame, other);

@@ -1,6 +1,7 @@
 // The trips of a loop are walked once, with the carries in their homes; what a trip makes of a
 // carry is brought there again. A stored tensor is sliced as it rests, and the slice is moved where
 // it is needed, in its trip. Sums stay partial from trip to trip.
+#include <algorithm>
 #include <utility>
 
 #include "ir/needed.h"
@@ -64,6 +65,17 @@ void Partitioner::walk_trip(Frame& frame, const Loop& record, int number, FlowLo
   walk(frame);
   frame.loop = outside;
   if (record.condition >= 0) loop.condition = frame.env[record.condition];
+}
+
+int Partitioner::only_result(const Frame& frame, int value, Loop::Result kind) const {
+  const std::vector<int>& uses = frame.uses[value];
+  if (uses.size() != 1 || frame.escapes[value]) return -1;
+  const Node& node = frame.graph.nodes()[uses[0]];
+  if (node.op != &kLoop || loop_of(node) != frame.graph.producer(value).loop) return -1;
+  const Loop& record = frame.graph.loops()[loop_of(node)];
+  const auto in = std::find(node.in.begin(), node.in.end(), value) - node.in.begin();
+  if (record.condition >= 0 && record.condition == value) return -1;
+  return record.results[in] == kind ? node.out[in] : -1;
 }
 
 std::vector<TensorLayout> Partitioner::end_trip(Frame& frame, const Node& node, const Loop& record,

@@ -82,6 +82,8 @@ class Partitioner {
 
   /// Moves a new result to `target`, its home, still partial if all that consumes it allows.
   int settle(Frame& frame, int value, int flow, TensorLayout target, const Origin& origin);
+  /// The result of a loop, of this kind, for which alone its trip makes `value`; or -1.
+  int only_result(const Frame& frame, int value, Loop::Result kind) const;
   bool may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const;
 
   // wanted.cpp

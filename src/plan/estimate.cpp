@@ -10,6 +10,8 @@ namespace tessera {
 
 namespace {
 
+constexpr double kSmall = 1.0 / 64;  ///< of the largest tensor
+
 std::vector<int> axes_with(const Assignment& a, DimSet dims) {
   std::vector<int> axes;
   for (size_t i = 0; i < a.picks.size(); ++i) {
@@ -93,7 +95,6 @@ Estimates::Exchanges Estimates::exchanges(const Assignment& a, const Storage& st
     if (!gathered.empty())
       sum.held_up += times * exchange(CollectiveKind::all_gather, bytes, gathered, a.mesh);
   }
-  const double whole = bytes(outline_.params, a, {}, 1);
   std::vector<int> others;
   for (int axis = 0; axis < static_cast<int>(a.picks.size()); ++axis) {
     const bool stores =
@@ -101,10 +102,19 @@ Estimates::Exchanges Estimates::exchanges(const Assignment& a, const Storage& st
     if (!stores && a.picks[axis] != 0 && a.mesh.axes()[axis].size > 1 && copies(a, axis) > 0.5)
       others.push_back(axis);
   }
-  const double part = bytes(outline_.params, a, storage, 1);
-  const double gather = exchange(CollectiveKind::all_gather, whole, storage.axes, a.mesh);
-  sum.once = exchange(CollectiveKind::all_reduce, part, others, a.mesh) + gather +
-             exchange(CollectiveKind::reduce_scatter, whole, storage.axes, a.mesh);
+  // Small tensors go with larger ones.
+  double most = 0, gather = 0;
+  for (const Kept& kept : outline_.params) most = std::max(most, kept.bytes / kept.count);
+  for (const Kept& kept : outline_.params) {
+    if (kept.bytes / kept.count < most * kSmall) continue;
+    const double whole = bytes({kept}, a, {}, 1) / kept.count,
+                 part = bytes({kept}, a, storage, 1) / kept.count;
+    const double one = exchange(CollectiveKind::all_gather, whole, storage.axes, a.mesh);
+    gather += kept.count * one;
+    sum.once +=
+        kept.count * (exchange(CollectiveKind::all_reduce, part, others, a.mesh) + one +
+                      exchange(CollectiveKind::reduce_scatter, whole, storage.axes, a.mesh));
+  }
   const double gathers = storage.stage == 3 ? 2.0 * static_cast<double>(microbatches) : 1;
   sum.beside = sum.once + (gathers - 1) * gather;
   return sum;

@@ -52,8 +52,10 @@ class Reader {
     }
     for (const Stored& s : graph_.stored()) {
       const Value& value = graph_.value(s.value);
+      double count = 1;
+      for (int d = 0; d < s.layers; ++d) count *= static_cast<double>(value.shape[d].size);
       add(s.purpose == Purpose::params ? to_.params : to_.state, set_of(value.shape),
-          bytes_of(value));
+          bytes_of(value), count);
     }
     read_kept();
   }
@@ -80,10 +82,11 @@ class Reader {
     return static_cast<double>(v.shape.elements() * size_of(v.dtype));
   }
 
-  void add(std::vector<Kept>& to, DimSet dims, double bytes) {
-    const auto at =
-        std::find_if(to.begin(), to.end(), [&](const Kept& k) { return k.dims == dims; });
-    (at == to.end() ? to.emplace_back(Kept{dims, 0}) : *at).bytes += factor_ * bytes;
+  void add(std::vector<Kept>& to, DimSet dims, double bytes, double count = 1) {
+    auto at = std::find_if(to.begin(), to.end(), [&](const Kept& k) { return k.dims == dims; });
+    if (at == to.end()) at = to.insert(at, {dims, 0, 0});
+    at->bytes += factor_ * bytes;
+    at->count += factor_ * count;
   }
 
   /// Trips of all loops that a node is part of.

@@ -31,6 +31,7 @@ struct Work {
 struct Kept {
   DimSet dims = 0;
   double bytes = 0;
+  double count = 0;  ///< of tensors, each layer's its own
 };
 
 struct Outline {
