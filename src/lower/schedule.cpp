@@ -4,7 +4,8 @@
 // moves down to the first use of a result; both only while no moment gets more bytes than the
 // fullest moment had before. What is computed before the stores stays awaited before them. A step
 // that only makes the operand of an exchange from what is there from the beginning (a parameter in
-// the dtype in which it is gathered) goes with the exchange.
+// the dtype in which it is gathered) goes with the exchange; so does, in a loop, one that only
+// takes its result out of the trip (a gradient to the dtype in which it is kept).
 #include <algorithm>
 #include <map>
 #include <set>
@@ -20,6 +21,7 @@ struct Exchange {
   std::vector<Step> feeders;  ///< compute steps right before it
   std::vector<Step> members;
   Step wait;
+  std::vector<Step> followers;       ///< compute steps right behind the wait
   int start = 0, end = 0;            ///< slots of start and wait
   bool early = false, late = false;  ///< starts in the trip before, is awaited in the one behind
 };
@@ -33,7 +35,7 @@ class Scheduler {
         using_(program.buffers.size()),
         lives_(program.buffers.size()),
         outer_(function.outer.begin(), function.outer.end()) {
-    find_feeders();
+    find_helpers();
     take_apart();
     find_lives();
   }
@@ -54,9 +56,10 @@ class Scheduler {
     int first = -1, last = -1;  ///< moments: 2k is slot k, 2k + 1 is compute step k
   };
 
-  void find_feeders() {
+  void find_helpers() {
     const size_t buffers = program_.buffers.size();
-    std::vector<int> written(buffers, 0), computed_from(buffers, 0), sent(buffers, 0);
+    std::vector<int> written(buffers, 0), computed_from(buffers, 0), sent(buffers, 0),
+        received(buffers, 0);
     const auto count = [](std::vector<int>& counts, int buffer) {
       if (buffer >= 0) ++counts[static_cast<size_t>(buffer)];
     };
@@ -65,6 +68,9 @@ class Scheduler {
       if (step.kind == StepKind::wait) continue;
       const bool computes = step.kind == StepKind::compute;
       for (const View& v : step.in) count(computes ? computed_from : sent, v.buffer);
+      for (const View& v : step.out) {
+        if (!computes) count(received, v.buffer);
+      }
       // What a trip stores, the next one reads.
       if (static_cast<int>(s) < function_.first_update || !outer_.empty()) {
         for (const View& v : step.out) count(written, v.buffer);
@@ -83,6 +89,12 @@ class Scheduler {
       if (is_fixed && is_counted(step.out[0].buffer) && written[out] == 1 && sent[out] == 1 &&
           computed_from[out] == 0)
         fed_.insert(step.out[0].buffer);
+      const bool leaves = outer_.count(step.out[0].buffer) && written[out] == 1 &&
+                          computed_from[out] + sent[out] == 0;
+      if (!leaves || step.in.size() != 1 || !is_counted(step.in[0].buffer)) continue;
+      const auto in = static_cast<size_t>(step.in[0].buffer);
+      if (received[in] == 1 && written[in] == 1 && computed_from[in] == 1 && sent[in] == 0)
+        followed_.insert(step.in[0].buffer);
     }
   }
 
@@ -98,6 +110,11 @@ class Scheduler {
         feeders.emplace(step.out[0].buffer, std::move(step));
         continue;
       }
+      if (step.kind == StepKind::compute && step.in.size() == 1 &&
+          followed_.contains(step.in[0].buffer)) {
+        exchanges_[using_[step.in[0].buffer].at(0)].followers.push_back(std::move(step));
+        continue;
+      }
       if (step.kind == StepKind::compute) {
         for (const View& v : step.in) touches_[v.buffer].push_back({slot, false});
         for (const View& v : step.out) touches_[v.buffer].push_back({slot, true});
@@ -105,7 +122,7 @@ class Scheduler {
         continue;
       }
       auto [it, is_new] = of_number.emplace(step.number, static_cast<int>(exchanges_.size()));
-      if (is_new) exchanges_.push_back({{}, {}, {}, slot, slot});
+      if (is_new) exchanges_.push_back({{}, {}, {}, {}, slot, slot});
       Exchange& exchange = exchanges_[it->second];
       exchange.end = slot;
       if (step.kind == StepKind::wait) {
@@ -270,13 +287,16 @@ class Scheduler {
                   return (is_there || fed_.contains(in)) && is_counted(out);
                 });
       e.late = !e.early && e.end == stores_ && all([&](int in, int out) {
-        return outer_.count(out) && !read.count(out) && is_counted(in);
+        const bool leaves = outer_.count(out) && !read.count(out);
+        return (leaves || followed_.contains(out)) && is_counted(in);
       });
       for (const Step& step : e.members) {
         if (e.early) program_.buffers[step.out[0].buffer].alternates = true;
         if (e.early && fed_.contains(step.in[0].buffer))
           program_.buffers[step.in[0].buffer].alternates = true;
         if (e.late) program_.buffers[step.in[0].buffer].alternates = true;
+        if (e.late && followed_.contains(step.out[0].buffer))
+          program_.buffers[step.out[0].buffer].alternates = true;
       }
     }
   }
@@ -302,6 +322,10 @@ class Scheduler {
         std::move(e.feeders.begin(), e.feeders.end(), std::back_inserter(steps));
         std::move(e.members.begin(), e.members.end(), std::back_inserter(steps));
       };
+      auto await = [&](Exchange& e) {
+        steps.push_back(std::move(e.wait));
+        std::move(e.followers.begin(), e.followers.end(), std::back_inserter(steps));
+      };
       for (int number : at[slot]) {
         if (exchanges_[number].early && slot == 0) start(exchanges_[number]);
       }
@@ -309,13 +333,13 @@ class Scheduler {
       for (int number : at[slot]) {
         Exchange& e = exchanges_[number];
         if (e.start == slot && !e.early) start(e);
-        if (e.end == slot && !e.late) steps.push_back(std::move(e.wait));
+        if (e.end == slot && !e.late) await(e);
       }
       for (int number : at[slot]) {
         Exchange& e = exchanges_[number];
         if (!e.late || e.end != slot) continue;
-        steps.push_back(std::move(e.wait));
-        ++function_.late;
+        function_.late += 1 + static_cast<int>(e.followers.size());
+        await(e);
       }
       if (slot == stores_) function_.first_update = static_cast<int>(steps.size());
       if (slot < count) steps.push_back(std::move(compute_[slot]));
@@ -333,6 +357,7 @@ class Scheduler {
   std::vector<std::vector<int>> using_;
   std::vector<Life> lives_;
   std::set<int> fed_;           ///< operands of exchanges that a feeder makes
+  std::set<int> followed_;      ///< results of exchanges that a follower takes out of the trip
   std::set<int> outer_;         ///< buffers that are not the function's alone
   std::vector<int64_t> bytes_;  ///< alive at each moment
   int64_t limit_ = 0;
