@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "lower/helpers.h"
 #include "lower/passes.h"
 
 namespace tessera {
@@ -34,8 +35,8 @@ class Scheduler {
         touches_(program.buffers.size()),
         using_(program.buffers.size()),
         lives_(program.buffers.size()),
-        outer_(function.outer.begin(), function.outer.end()) {
-    find_helpers();
+        outer_(function.outer.begin(), function.outer.end()),
+        helpers_(find_helpers(program, function)) {
     take_apart();
     find_lives();
   }
@@ -56,48 +57,6 @@ class Scheduler {
     int first = -1, last = -1;  ///< moments: 2k is slot k, 2k + 1 is compute step k
   };
 
-  void find_helpers() {
-    const size_t buffers = program_.buffers.size();
-    std::vector<int> written(buffers, 0), computed_from(buffers, 0), sent(buffers, 0),
-        received(buffers, 0);
-    const auto count = [](std::vector<int>& counts, int buffer) {
-      if (buffer >= 0) ++counts[static_cast<size_t>(buffer)];
-    };
-    for (size_t s = 0; s < function_.steps.size(); ++s) {
-      const Step& step = function_.steps[s];
-      if (step.kind == StepKind::wait) continue;
-      const bool computes = step.kind == StepKind::compute;
-      for (const View& v : step.in) count(computes ? computed_from : sent, v.buffer);
-      for (const View& v : step.out) {
-        if (!computes) count(received, v.buffer);
-      }
-      // What a trip stores, the next one reads.
-      if (static_cast<int>(s) < function_.first_update || !outer_.empty()) {
-        for (const View& v : step.out) count(written, v.buffer);
-      }
-    }
-    for (size_t s = 0; s < function_.steps.size(); ++s) {
-      const Step& step = function_.steps[s];
-      if (step.kind != StepKind::compute || !step.body.empty() || step.out.size() != 1 ||
-          static_cast<int>(s) >= function_.first_update)
-        continue;
-      const auto out = static_cast<size_t>(step.out[0].buffer);
-      const bool is_fixed = std::all_of(step.in.begin(), step.in.end(), [&](const View& v) {
-        return v.buffer >= 0 && !is_counted(v.buffer) &&
-               written[static_cast<size_t>(v.buffer)] == 0;
-      });
-      if (is_fixed && is_counted(step.out[0].buffer) && written[out] == 1 && sent[out] == 1 &&
-          computed_from[out] == 0)
-        fed_.insert(step.out[0].buffer);
-      const bool leaves = outer_.count(step.out[0].buffer) && written[out] == 1 &&
-                          computed_from[out] + sent[out] == 0;
-      if (!leaves || step.in.size() != 1 || !is_counted(step.in[0].buffer)) continue;
-      const auto in = static_cast<size_t>(step.in[0].buffer);
-      if (received[in] == 1 && written[in] == 1 && computed_from[in] == 1 && sent[in] == 0)
-        followed_.insert(step.in[0].buffer);
-    }
-  }
-
   void take_apart() {
     std::map<int, int> of_number;
     std::map<int, Step> feeders;  // by the buffer that they make
@@ -106,13 +65,13 @@ class Scheduler {
       const int slot = static_cast<int>(compute_.size());
       if (static_cast<int>(s) == function_.first_update) stores_ = slot;
       if (step.kind == StepKind::compute && step.out.size() == 1 &&
-          fed_.contains(step.out[0].buffer)) {
+          helpers_.fed.contains(step.out[0].buffer)) {
         feeders.emplace(step.out[0].buffer, std::move(step));
         continue;
       }
       if (step.kind == StepKind::compute && step.in.size() == 1 &&
-          followed_.contains(step.in[0].buffer)) {
-        exchanges_[using_[step.in[0].buffer].at(0)].followers.push_back(std::move(step));
+          helpers_.followed.contains(step.in[0].buffer)) {
+        exchanges_[using_[step.in[0].buffer].back()].followers.push_back(std::move(step));
         continue;
       }
       if (step.kind == StepKind::compute) {
@@ -260,6 +219,34 @@ class Scheduler {
     for (int b : buffers) ends.emplace_back(lives_[b].last, program_.buffers[b].bytes);
     if (latest > e.end) e.end = go(e.end, latest, std::move(ends));
     for (int b : buffers) lives_[b].last = std::max(lives_[b].last, 2 * e.end);
+    give_way(number);
+  }
+
+  /// An exchange of what another one brings leaves that one time: both get half of what there is;
+  /// at the end of a trip the second has the next one.
+  void give_way(int number) {
+    Exchange& e = exchanges_[number];
+    for (int other = number - 1; other >= 0; --other) {
+      const bool feeds = std::any_of(e.members.begin(), e.members.end(), [&](const Step& step) {
+        return writes(exchanges_[other], step.in[0].buffer);
+      });
+      if (!feeds) continue;
+      const int half = (exchanges_[other].start + e.end + 1) / 2;
+      const int start = function_.overlaps && e.end == stores_ ? e.end : half;
+      if (start > e.start && e.end > e.start) begin_at(e, start);
+      return;
+    }
+  }
+
+  void begin_at(Exchange& e, int start) {
+    for (const Step& step : e.members) {
+      const int out = step.out[0].buffer;
+      if (!is_counted(out) || out == step.in[0].buffer || lives_[out].first != 2 * e.start)
+        continue;
+      for (int t = 2 * e.start; t < 2 * start; ++t) bytes_[t] -= program_.buffers[out].bytes;
+      lives_[out].first = 2 * start;
+    }
+    e.start = start;
   }
 
   // An exchange of a trip that only reads what no trip writes can start a trip early, one whose
@@ -284,18 +271,20 @@ class Scheduler {
       };
       e.early = e.start == 0 && all([&](int in, int out) {
                   const bool is_there = outer_.count(in) && !written.count(in);
-                  return (is_there || fed_.contains(in)) && is_counted(out);
+                  return (is_there || helpers_.fed.contains(in)) && is_counted(out);
                 });
       e.late = !e.early && e.end == stores_ && all([&](int in, int out) {
         const bool leaves = outer_.count(out) && !read.count(out);
-        return (leaves || followed_.contains(out)) && is_counted(in);
+        const bool is_followed =
+            helpers_.followed.contains(out) && &exchanges_[using_[out].back()] == &e;
+        return (leaves || is_followed) && is_counted(in);
       });
       for (const Step& step : e.members) {
         if (e.early) program_.buffers[step.out[0].buffer].alternates = true;
-        if (e.early && fed_.contains(step.in[0].buffer))
+        if (e.early && helpers_.fed.contains(step.in[0].buffer))
           program_.buffers[step.in[0].buffer].alternates = true;
         if (e.late) program_.buffers[step.in[0].buffer].alternates = true;
-        if (e.late && followed_.contains(step.out[0].buffer))
+        if (e.late && helpers_.followed.contains(step.out[0].buffer))
           program_.buffers[step.out[0].buffer].alternates = true;
       }
     }
@@ -356,9 +345,8 @@ class Scheduler {
   std::vector<std::vector<Touch>> touches_;
   std::vector<std::vector<int>> using_;
   std::vector<Life> lives_;
-  std::set<int> fed_;           ///< operands of exchanges that a feeder makes
-  std::set<int> followed_;      ///< results of exchanges that a follower takes out of the trip
-  std::set<int> outer_;         ///< buffers that are not the function's alone
+  std::set<int> outer_;  ///< buffers that are not the function's alone
+  const Helpers helpers_;
   std::vector<int64_t> bytes_;  ///< alive at each moment
   int64_t limit_ = 0;
 };
