@@ -1,6 +1,6 @@
-// bench_ops [--threads 1] [--runs 15] [--only WORD]: milliseconds of single ops, forward and with
-// gradients, as one line of JSON each: {"op": ..., "ms": median of the runs after two}. The same in
-// PyTorch: peers/ops_pytorch.py; by turns: peers/compare_ops.
+// bench_ops [--threads 1] [--runs 15] [--only WORD] [--profile]: milliseconds of single ops, alone
+// and with their gradients, as one line of JSON each: {"op": ..., "ms": median of the runs after
+// two}. The same in PyTorch: peers/ops_pytorch.py; by turns: peers/compare_ops.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -21,7 +21,7 @@ struct Case {
   std::string name;
   std::vector<Shape> shapes;
   std::function<Tensor(const Inputs&)> build;
-  bool gradient = false;  ///< of the sum of the result times a fed tensor, by all inputs
+  bool gradient = false;  ///< too, of the sum of the result times a fed tensor, by all inputs
 };
 
 const Dim batch("batch", 8), length("length", 256), memory("memory_length", 256);
@@ -76,7 +76,7 @@ Array filled(const Tensor& t) {
   return array;
 }
 
-double median_ms(const Case& c, int threads, int runs) {
+double median_ms(const Case& c, int threads, int runs, bool profile) {
   Graph g;
   Inputs inputs;
   for (const Shape& shape : c.shapes)
@@ -85,12 +85,14 @@ double median_ms(const Case& c, int threads, int runs) {
   Inputs outputs = {y}, fed = inputs;
   if (c.gradient) {
     fed.push_back(g.input("weights", y.shape(), DType::float32));
-    outputs = gradients(sum_all(y * fed.back()), inputs);
+    for (const Tensor& t : gradients(sum_all(y * fed.back()), inputs)) outputs.push_back(t);
   }
   for (size_t i = 0; i < outputs.size(); ++i) outputs[i].named(fmt::format("y{}", i));
   Cluster cluster = Cluster::threads(1);
-  Session session(g, cluster,
-                  {Mesh::parse("one:1"), Layout::parse(""), {{"f", outputs, false}}, 1, threads});
+  CompileOptions options{
+      Mesh::parse("one:1"), Layout::parse(""), {{"f", outputs, false}}, 1, threads};
+  options.profile = profile;
+  Session session(g, cluster, options);
   for (const Tensor& t : fed) session.feed(t.name(), filled(t));
   std::vector<double> ms;
   for (int i = 0; i < runs + 2; ++i) {
@@ -98,6 +100,10 @@ double median_ms(const Case& c, int threads, int runs) {
     session.run("f");
     const auto end = std::chrono::steady_clock::now();
     if (i >= 2) ms.push_back(std::chrono::duration<double, std::milli>(end - start).count());
+  }
+  for (const StepTime& row : session.profile()) {
+    fmt::print(stderr, "{:9.1f} us {:12} {}\n", row.seconds / static_cast<double>(row.runs) * 1e6,
+               row.kernel, row.name);
   }
   std::sort(ms.begin(), ms.end());
   return ms[ms.size() / 2];
@@ -107,17 +113,19 @@ double median_ms(const Case& c, int threads, int runs) {
 
 int main(int argc, char** argv) {
   int threads = 1, runs = 15;
+  bool profile = false;
   std::string only;
   CLI::App app("milliseconds of single ops");
   app.add_option("--threads", threads);
   app.add_option("--runs", runs);
   app.add_option("--only", only);
+  app.add_flag("--profile", profile, "prints what each step takes");
   CLI11_PARSE(app, argc, argv);
   for (const Case& c : cases()) {
     if (c.name.find(only) == std::string::npos) continue;
     fmt::print(R"({{"op": "{}", "ms": {:.4f}}})"
                "\n",
-               c.name, median_ms(c, threads, runs));
+               c.name, median_ms(c, threads, runs, profile));
     std::fflush(stdout);
   }
   return 0;

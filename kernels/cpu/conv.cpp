@@ -4,78 +4,21 @@
 //   y:      y[row, co]   = P[row, K] . f[K, co]
 //   filter: f[K, co]    += P[row, K]^T . y[row, co]
 //   x:      P[row, K]    = y[row, co] . f[K, co]^T, added to x where the patch came from
-// once per group. x, filter and y are the step's views in the order of its `result`: all have the
-// step's factors as dims (of size 1 where they lack one), then the spatial dims.
-// bfloat16 is summed in float32 and rounded once.
+// once per group. Where the first spatial dim has stride 1, patches leave its window out: a line of
+// them serves every window place there, as the operand of a product that is shifted by lines, so
+// that less is packed by a factor of the window. x, filter and y are the step's views in the order
+// of its `result`: all have the step's factors as dims (of size 1 where they lack one), then the
+// spatial dims. bfloat16 is summed in float32 and rounded once.
 #include <algorithm>
 
 #include "kernels/cpu/blas.h"
+#include "kernels/cpu/conv_sizes.h"
 #include "kernels/cpu/nest.h"
 #include "kernels/cpu/tables.h"
 #include "kernels/cpu/types.h"
 
 namespace tessera::cpu {
 namespace {
-
-enum Kind : int64_t { kGroup = 0, kImages = 1, kInputs = 2, kOutputs = 3 };
-enum Result : int64_t { kOfY = 0, kOfX = 1, kOfFilter = 2 };
-constexpr int64_t kBlockBytes = 1 << 18;  // of packed patches
-
-/// The views as x, filter and y.
-struct Sides {
-  explicit Sides(const Step& step) : result(step.attrs.get<int64_t>("result")) {
-    const View &a = step.in.at(0), &b = step.in.at(1), &c = step.out.at(0);
-    x = result == kOfX ? &c : &a;
-    filter = result == kOfFilter ? &c : &b;
-    y = result == kOfY ? &c : result == kOfX ? &a : &b;
-  }
-  int64_t result;
-  const View *x, *filter, *y;
-};
-
-/// The size of factor `d`, which some view lacks: it has 1 there.
-int64_t factor_size(const Step& step, size_t d) {
-  return std::max({step.in[0].sizes[d], step.in[1].sizes[d], step.out[0].sizes[d]});
-}
-
-int64_t count_of(const Step& step, Kind kind) {
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
-  int64_t n = 1;
-  for (size_t d = 0; d < kinds.size(); ++d) n *= kinds[d] == kind ? factor_size(step, d) : 1;
-  return n;
-}
-
-/// Places in memory from the first to the last element of a view.
-int64_t reach(const View& view) {
-  int64_t n = 1;
-  for (size_t d = 0; d < view.sizes.size(); ++d) n += (view.sizes[d] - 1) * view.strides[d];
-  return n;
-}
-
-struct Sizes {
-  explicit Sizes(const Step& step) {
-    const Sides sides(step);
-    const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
-    inputs = count_of(step, kInputs);
-    outputs = count_of(step, kOutputs);
-    int64_t places = 1;
-    for (size_t d = kinds.size(); d < sides.filter->sizes.size(); ++d)
-      places *= sides.filter->sizes[d];
-    patch = std::max<int64_t>(1, places * inputs);
-    wide = sides.x->dtype == DType::float64 ? 8 : 4;
-    block = std::clamp<int64_t>(kBlockBytes / (patch * wide), 8, 1024);
-    narrow = sides.x->dtype == DType::bfloat16;
-    if (narrow && sides.result == kOfX) wide_x = reach(*sides.x);
-  }
-  /// Elements of the parts of the workspace: patches, filter, outputs, x.
-  int64_t patches() const { return block * patch; }
-  int64_t filter() const { return patch * outputs; }
-  int64_t rows() const { return block * outputs; }
-  int64_t total() const { return (patches() + filter() + rows() + wide_x) * wide; }
-
-  int64_t inputs, outputs, patch, wide, block, wide_x = 0;
-  bool narrow;
-};
 
 /// Offsets of all indices of the factors of one kind in one view, in one order for all views.
 std::vector<int64_t> offsets_of(const Step& step, Kind kind, const std::vector<int64_t>& strides) {
@@ -97,9 +40,11 @@ struct Spatial {
   int64_t outs = 0, windows = 0;  ///< valid ones
   int64_t first_out = 0;          ///< the first valid one
   int64_t y_stride = 0, f_stride = 0;
+  int64_t dilation = 1;
   std::vector<int64_t> place;  ///< [out][window]: offset in x, or -1
 
-  Spatial(const KernelArgs& args, const Sides& sides, size_t s, size_t dim) {
+  /// `as_lines`: with every line of x that any window sees as an out with one window place.
+  Spatial(const KernelArgs& args, const Sides& sides, size_t s, size_t dim, bool as_lines) {
     const Attrs& a = args.step->attrs;
     auto get = [&](const char* name) { return a.get<std::vector<int64_t>>(name)[s]; };
     const int base = static_cast<int>(3 * s);
@@ -113,6 +58,8 @@ struct Spatial {
         0, std::min(sides.filter->sizes[dim], get("window_sizes") - window_begin));
     y_stride = sides.y->strides[dim];
     f_stride = sides.filter->strides[dim];
+    dilation = get("dilations");
+    if (as_lines && windows > 0) outs += dilation * (windows - 1), windows = 1;
     for (int64_t o = first_out; o < first_out + outs; ++o) {
       for (int64_t k = 0; k < windows; ++k) {
         const int64_t i =
@@ -132,8 +79,10 @@ class Conv final : public Kernel {
     use_one_blas_thread();
     const Step& step = *args.step;
     const size_t first = step.attrs.get<std::vector<int64_t>>("kinds").size();
-    for (size_t s = 0; first + s < sides_.x->sizes.size(); ++s)
-      spatial_.emplace_back(args, sides_, s, first + s);
+    for (size_t s = 0; first + s < sides_.x->sizes.size(); ++s) {
+      spatial_.emplace_back(args, sides_, s, first + s, false);
+      packed_.emplace_back(args, sides_, s, first + s, s == 0 && sizes_.lines > 0);
+    }
     const auto &x = sides_.x->strides, &f = sides_.filter->strides, &y = sides_.y->strides;
     group_x_ = offsets_of(step, kGroup, x);
     group_f_ = offsets_of(step, kGroup, f);
@@ -146,14 +95,15 @@ class Conv final : public Kernel {
     output_y_ = offsets_of(step, kOutputs, y);
     dense_inputs_ = is_dense(input_x_);
     dense_outputs_ = is_dense(output_y_);
-    for (const Spatial& s : spatial_) positions_ *= s.outs, windows_ *= s.windows;
+    for (const Spatial& s : spatial_) positions_ *= s.outs;
+    for (const Spatial& s : packed_) windows_ *= s.windows;
     x_nest_ = make_nest(sides_.x->sizes, {sides_.x->strides});
     x_nest_.drop_ones();
     x_nest_.order_by(0);
     x_nest_.merge();
     list_windows();
     patch_ = windows_ * sizes_.inputs;
-    rows_ = static_cast<int64_t>(image_x_.size()) * positions_;
+    list_blocks();
     places_.resize(spatial_.size());
     check(args.workspace != nullptr, "conv needs {} bytes of workspace", sizes_.total());
   }
@@ -172,17 +122,55 @@ class Conv final : public Kernel {
     return true;
   }
 
-  /// Every window place as its index along each spatial dim, and its offset in the filter.
+  /// Every window place as its index along each spatial dim: those of patches, and the offsets of
+  /// all in the filter.
   void list_windows() {
-    for (int64_t w = 0; w < windows_; ++w) {
-      int64_t left = w, offset = 0;
-      std::vector<int64_t> index(spatial_.size());
-      for (size_t s = spatial_.size(); s-- > 0; left /= spatial_[s].windows) {
-        index[s] = left % spatial_[s].windows;
-        offset += index[s] * spatial_[s].f_stride;
+    const auto each = [](const std::vector<Spatial>& dims, auto visit) {
+      int64_t count = 1;
+      for (const Spatial& s : dims) count *= s.windows;
+      std::vector<int64_t> index(dims.size());
+      for (int64_t w = 0; w < count; ++w) {
+        int64_t left = w;
+        for (size_t s = dims.size(); s-- > 0; left /= dims[s].windows)
+          index[s] = left % dims[s].windows;
+        visit(index);
       }
+    };
+    each(packed_, [&](const std::vector<int64_t>& index) {
       window_index_.insert(window_index_.end(), index.begin(), index.end());
+    });
+    each(spatial_, [&](const std::vector<int64_t>& index) {
+      int64_t offset = 0;
+      for (size_t s = 0; s < index.size(); ++s) offset += index[s] * spatial_[s].f_stride;
       window_f_.push_back(offset);
+    });
+  }
+
+  /// What is packed and multiplied at once.
+  struct Block {
+    int64_t first_patch, patches, first_row, rows;
+  };
+  void list_blocks() {
+    const auto images = static_cast<int64_t>(image_x_.size());
+    if (sizes_.lines == 0) {
+      for (int64_t r = 0; r < images * positions_; r += sizes_.block) {
+        const int64_t n = std::min(sizes_.block, images * positions_ - r);
+        blocks_.push_back({r, n, r, n});
+      }
+      return;
+    }
+    const int64_t outs = spatial_[0].outs, lines = packed_[0].outs;
+    if (positions_ == 0 || spatial_[0].windows == 0) shifts_ = 0;
+    if (positions_ == 0) return;
+    const int64_t others = positions_ / outs;
+    shifts_ = spatial_[0].windows;
+    step_ = spatial_[0].dilation * others * patch_;
+    for (int64_t image = 0; image < images; ++image) {
+      for (int64_t o = 0; o < outs; o += sizes_.lines) {
+        const int64_t n = std::min(sizes_.lines, outs - o);
+        blocks_.push_back({(image * lines + o) * others, (n + lines - outs) * others,
+                           (image * outs + o) * others, n * others});
+      }
     }
   }
 
@@ -206,28 +194,23 @@ class Conv final : public Kernel {
       const T* x = data<T>(sides_.x) + group_x_[g];
       T* y = data<T>(sides_.y) + group_y_[g];
       if (sides_.result == kOfFilter) {
-        std::fill(filter, filter + patch_ * sizes_.outputs, W(0));
+        std::fill(filter, filter + sizes_.filter(), W(0));
       } else {
         each_filter([&](int64_t i, int64_t at) { filter[i] = load_as(f[at]); });
       }
-      for (int64_t first = 0; first < rows_; first += sizes_.block) {
-        const int64_t n = std::min(sizes_.block, rows_ - first);
-        if (sides_.result == kOfY) {
-          each_patch(first, n, [&](int64_t i, int64_t at) { pack(patches + i, x, at); });
-          multiply(n, sizes_.outputs, patch_, patches, patch_, 1, filter, sizes_.outputs, 1, rows,
-                   true);
-          each_row(first, n, [&](int64_t i, int64_t at) { y[at] = store_as<T>(rows[i]); });
-        } else if (sides_.result == kOfFilter) {
-          each_patch(first, n, [&](int64_t i, int64_t at) { pack(patches + i, x, at); });
-          each_row(first, n, [&](int64_t i, int64_t at) { rows[i] = load_as(y[at]); });
-          multiply(patch_, sizes_.outputs, n, patches, 1, patch_, rows, sizes_.outputs, 1, filter,
-                   false);
-        } else {
-          each_row(first, n, [&](int64_t i, int64_t at) { rows[i] = load_as(y[at]); });
-          multiply(n, patch_, sizes_.outputs, rows, sizes_.outputs, 1, filter, 1, sizes_.outputs,
-                   patches, true);
-          each_patch(first, n, [&](int64_t i, int64_t at) { add(patches + i, g, at, wide_x); });
-        }
+      for (const Block& block : blocks_) {
+        if (sides_.result != kOfX)
+          each_patch(block, [&](int64_t i, int64_t at) { pack(patches + i, x, at); });
+        if (sides_.result != kOfY)
+          each_row(block, [&](int64_t i, int64_t at) { rows[i] = load_as(y[at]); });
+        if (sides_.result == kOfX) std::fill(patches, patches + block.patches * patch_, W(0));
+        if (sides_.result == kOfY) std::fill(rows, rows + block.rows * sizes_.outputs, W(0));
+        for (int64_t k = 0; k < shifts_; ++k)
+          multiply(block.rows, patches + k * step_, filter + k * patch_ * sizes_.outputs, rows);
+        if (sides_.result == kOfY)
+          each_row(block, [&](int64_t i, int64_t at) { y[at] = store_as<T>(rows[i]); });
+        if (sides_.result == kOfX)
+          each_patch(block, [&](int64_t i, int64_t at) { add(patches + i, g, at, wide_x); });
       }
       if (sides_.result == kOfFilter)
         each_filter([&](int64_t i, int64_t at) { f[at] = store_as<T>(filter[i]); });
@@ -235,16 +218,28 @@ class Conv final : public Kernel {
     if (sides_.result == kOfX && sizes_.narrow) narrow_x<T>(wide_x);
   }
 
+  /// Adds to the side that is the result the product of the two others.
   template <class W>
-  static void multiply(int64_t m, int64_t n, int64_t k, const W* a, int64_t a_row, int64_t a_column,
-                       const W* b, int64_t b_row, int64_t b_column, W* c, bool overwrite) {
-    Gemm g;
-    g.m = m, g.n = n, g.k = k;
-    g.a_row = a_row, g.a_column = a_column;
-    g.b_row = b_row, g.b_column = b_column;
-    g.c_row = n, g.c_column = 1;
-    if (m > 0 && n > 0 && k > 0) gemm(g, a, b, c, overwrite);
-    if (k == 0 && overwrite) std::fill(c, c + m * n, W(0));
+  void multiply(int64_t n, W* patches, W* filter, W* rows) const {
+    const int64_t outputs = sizes_.outputs;
+    if (sides_.result == kOfY) {
+      product(n, outputs, patch_, patches, {patch_, 1}, filter, {outputs, 1}, rows);
+    } else if (sides_.result == kOfFilter) {
+      product(patch_, outputs, n, patches, {1, patch_}, rows, {outputs, 1}, filter);
+    } else {
+      product(n, patch_, outputs, rows, {outputs, 1}, filter, {1, outputs}, patches);
+    }
+  }
+
+  /// Strides of a matrix along rows and columns.
+  struct Strides {
+    int64_t row, column;
+  };
+  template <class W>
+  static void product(int64_t m, int64_t n, int64_t k, const W* a, Strides as, const W* b,
+                      Strides bs, W* c) {
+    const Gemm g{m, n, k, as.row, as.column, bs.row, bs.column, n, 1};
+    if (m > 0 && n > 0 && k > 0) gemm(g, a, b, c, false);
   }
 
   /// Calls visit(index in the dense filter [window, input, output], offset).
@@ -260,9 +255,9 @@ class Conv final : public Kernel {
 
   /// Calls visit(index in the dense rows [row, output], offset in y).
   template <class Visit>
-  void each_row(int64_t first, int64_t n, Visit visit) const {
-    for (int64_t r = 0; r < n; ++r) {
-      int64_t left = first + r, at = 0;
+  void each_row(const Block& block, Visit visit) const {
+    for (int64_t r = 0; r < block.rows; ++r) {
+      int64_t left = block.first_row + r, at = 0;
       for (size_t s = spatial_.size(); s-- > 0; left /= spatial_[s].outs)
         at += (left % spatial_[s].outs + spatial_[s].first_out) * spatial_[s].y_stride;
       at += image_y_[static_cast<size_t>(left)];
@@ -279,13 +274,13 @@ class Conv final : public Kernel {
   /// Calls visit(index of the first input in the dense patches [row, window, input], offset in x of
   /// the place or -1).
   template <class Visit>
-  void each_patch(int64_t first, int64_t n, Visit visit) const {
-    const size_t dims = spatial_.size();
+  void each_patch(const Block& block, Visit visit) const {
+    const size_t dims = packed_.size();
     const int64_t** place = places_.data();
-    for (int64_t r = 0; r < n; ++r) {
-      int64_t left = first + r;
-      for (size_t s = dims; s-- > 0; left /= spatial_[s].outs)
-        place[s] = spatial_[s].place.data() + left % spatial_[s].outs * spatial_[s].windows;
+    for (int64_t r = 0; r < block.patches; ++r) {
+      int64_t left = block.first_patch + r;
+      for (size_t s = dims; s-- > 0; left /= packed_[s].outs)
+        place[s] = packed_[s].place.data() + left % packed_[s].outs * packed_[s].windows;
       const int64_t image = image_x_[static_cast<size_t>(left)];
       const int64_t* index = window_index_.data();
       for (int64_t w = 0; w < windows_; ++w, index += dims) {
@@ -340,11 +335,13 @@ class Conv final : public Kernel {
   Sizes sizes_;
   DType dtype_;
   Nest x_nest_;
-  std::vector<Spatial> spatial_;
+  std::vector<Spatial> spatial_, packed_;  ///< of the rows, and of the patches
+  std::vector<Block> blocks_;
+  int64_t shifts_ = 1, step_ = 0;  ///< products of a block, and what they are apart in the patches
   std::vector<int64_t> group_x_, group_f_, group_y_, image_x_, image_y_, input_x_, input_f_,
       output_f_, output_y_, window_index_, window_f_;
   mutable std::vector<const int64_t*> places_;  ///< of the present row, per spatial dim
-  int64_t positions_ = 1, windows_ = 1, patch_ = 0, rows_ = 0;
+  int64_t positions_ = 1, windows_ = 1, patch_ = 0;
   bool dense_inputs_ = false, dense_outputs_ = false;
 };
 

@@ -1,6 +1,8 @@
 // The k largest elements along a dim, in descending order, or the k smallest in ascending order,
-// with their global indices. The positions are partially sorted by value, NaN being the largest,
-// then by index ascending: a total order, so the result does not depend on the algorithm.
+// with their global indices. Positions are ordered by value, NaN being the largest, then by index
+// ascending: a total order, so the result does not depend on the algorithm. Few of many are kept in
+// order while the row is read, of which most elements are only compared with the last; else the
+// positions are partially sorted.
 #include <algorithm>
 
 #include "kernels/cpu/along_dim.h"
@@ -37,14 +39,19 @@ class TopK final : public Kernel {
     const int64_t stride = along_.stride[0];
     for_each<3>(along_.others, along_.others.rank(), [&](const auto& at) {
       const T* x = static_cast<const T*>(args_.in[0].data) + at[0];
-      for (int64_t i = 0; i < along_.size; ++i) order_[static_cast<size_t>(i)] = i;
-      std::partial_sort(order_.begin(), order_.begin() + k_, order_.end(),
-                        [&](int64_t i, int64_t j) {
-                          const Compute<T> a = load_as(x[i * stride]), b = load_as(x[j * stride]);
-                          const bool a_nan = a != a, b_nan = b != b;
-                          if (a_nan || b_nan) return a_nan != b_nan ? a_nan != smallest_ : i < j;
-                          return a != b ? (a > b) != smallest_ : i < j;
-                        });
+      const auto before = [&](int64_t i, int64_t j) {
+        const Compute<T> a = load_as(x[i * stride]), b = load_as(x[j * stride]);
+        const bool a_nan = a != a, b_nan = b != b;
+        if (a_nan || b_nan) return a_nan != b_nan ? a_nan != smallest_ : i < j;
+        return a != b ? (a > b) != smallest_ : i < j;
+      };
+      if (k_ <= kFew && k_ * 2 <= along_.size) {
+        smallest_ ? keep_first<T, true>(x, stride, before)
+                  : keep_first<T, false>(x, stride, before);
+      } else {
+        for (int64_t i = 0; i < along_.size; ++i) order_[static_cast<size_t>(i)] = i;
+        std::partial_sort(order_.begin(), order_.begin() + k_, order_.end(), before);
+      }
       for (int64_t r = 0; r < k_; ++r) {
         const int64_t i = order_[static_cast<size_t>(r)], to = at[2] + r * along_.stride[2];
         static_cast<T*>(args_.out[0].data)[at[1] + r * along_.stride[1]] = x[i * stride];
@@ -55,6 +62,29 @@ class TopK final : public Kernel {
         }
       }
     });
+  }
+
+  static constexpr int64_t kFew = 16;
+
+  /// The first k_ of order_, of positions in ascending order: one that is not before the last kept
+  /// is none of them.
+  template <class T, bool smallest, class Before>
+  void keep_first(const T* x, int64_t stride, const Before& before) {
+    int64_t kept = 0;
+    Compute<T> last{};
+    for (int64_t i = 0; i < along_.size; ++i) {
+      const Compute<T> value = load_as(x[i * stride]);
+      if (kept == k_) {
+        if (smallest ? value >= last : value <= last) continue;
+        if (!before(i, order_[static_cast<size_t>(k_ - 1)])) continue;
+        --kept;
+      }
+      int64_t at = kept++;
+      for (; at > 0 && before(i, order_[static_cast<size_t>(at - 1)]); --at)
+        order_[static_cast<size_t>(at)] = order_[static_cast<size_t>(at - 1)];
+      order_[static_cast<size_t>(at)] = i;
+      last = load_as(x[order_[static_cast<size_t>(kept - 1)] * stride]);
+    }
   }
 
   KernelArgs args_;
