@@ -14,7 +14,6 @@ namespace tessera::cpu {
 enum Kind : int64_t { kGroup = 0, kImages = 1, kInputs = 2, kOutputs = 3 };
 enum Result : int64_t { kOfY = 0, kOfX = 1, kOfFilter = 2 };
 constexpr int64_t kBlockBytes = 1 << 18;  // of packed patches
-constexpr int64_t kMostBytes = 1 << 20;   // of lines of them
 constexpr int64_t kLeastShifted = 64;     // of a shifted product's rows and contraction
 
 /// The views as x, filter and y.
@@ -73,9 +72,9 @@ struct Sizes {
     if (step.attrs.get<std::vector<int64_t>>("strides")[0] != 1 || windows < 2 || outs < 1) return;
     const int64_t halo = step.attrs.get<std::vector<int64_t>>("dilations")[0] * (windows - 1);
     const int64_t length = patch / windows, bytes = std::max<int64_t>(1, others * length * wide);
-    const int64_t fit = 2 * kBlockBytes / bytes - halo;
-    const int64_t n = std::min({outs, std::max(fit, 2 * halo), kMostBytes / bytes - halo});
-    if (length < kLeastShifted || n < 1 || n * others < kLeastShifted) return;
+    const int64_t n = std::min(outs, patches() * wide / bytes - halo);  // in no more memory
+    if (length < kLeastShifted || n < std::max<int64_t>(1, halo) || n * others < kLeastShifted)
+      return;
     lines = n;
     patch = length;
     packed = (n + halo) * others;
