@@ -6,7 +6,7 @@
 //   x:      P[row, K]    = y[row, co] . f[K, co]^T, added to x where the patch came from
 // once per group. x, filter and y are the step's views in the order of its `result`: all have the
 // step's factors as dims (of size 1 where they lack one), then the spatial dims.
-// bfloat16 is summed in float32 and rounded once.
+// Narrow types are summed in float32 and rounded once.
 #include <algorithm>
 
 #include "kernels/cpu/blas.h"
@@ -64,7 +64,7 @@ struct Sizes {
     patch = std::max<int64_t>(1, places * inputs);
     wide = sides.x->dtype == DType::float64 ? 8 : 4;
     block = std::clamp<int64_t>(kBlockBytes / (patch * wide), 8, 1024);
-    narrow = sides.x->dtype == DType::bfloat16;
+    narrow = is_narrow(sides.x->dtype);
     if (narrow && sides.result == kOfX) wide_x = reach(*sides.x);
   }
   /// Elements of the parts of the workspace: patches, filter, outputs, x.
@@ -160,7 +160,8 @@ class Conv final : public Kernel {
 
   void run() override {
     if (dtype_ == DType::float64) return run_as<double, double>();
-    if (dtype_ == DType::bfloat16) return run_as<BFloat16, float>();
+    if (is_narrow(dtype_))
+      return with_narrow(dtype_, [&](auto x) { run_as<decltype(x), float>(); });
     run_as<float, float>();
   }
 
@@ -311,7 +312,7 @@ class Conv final : public Kernel {
     }
   }
 
-  /// bfloat16 is summed aside, in the order of x's memory.
+  /// A narrow type is summed aside, in the order of x's memory.
   template <class W>
   void add(const W* patch, size_t group, int64_t at, W* wide_x) const {
     if (at < 0) return;

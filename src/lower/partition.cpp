@@ -17,6 +17,16 @@
 
 namespace tessera {
 
+namespace {
+
+/// One operand, and a result with the same elements in the same places.
+bool is_elementwise(const OpCall& call) {
+  return call.op.pointwise && call.in.size() == 1 && call.out.size() == 1 &&
+         call.in[0].shape == call.out[0].shape;
+}
+
+}  // namespace
+
 void Partitioner::run(const FunctionSpec& spec) {
   std::vector<std::pair<int, int>> updates;  // (stored value, value)
   if (spec.updates) {
@@ -40,9 +50,19 @@ void Partitioner::run_init() {
   start("init");
   std::vector<int> roots;
   for (const Stored& s : graph_.stored()) roots.push_back(s.init);
+  first_value_of_.assign(graph_.nodes().size(), Purpose::none);
+  const auto purpose_of = [&](int value) -> Purpose& {
+    return first_value_of_[static_cast<size_t>(graph_.value(value).node)];
+  };
+  for (const Stored& s : graph_.stored()) purpose_of(s.init) = s.purpose;
+  for (size_t n = graph_.nodes().size(); n-- > 0;) {
+    if (first_value_of_[n] == Purpose::none) continue;
+    for (const int v : graph_.nodes()[n].in) purpose_of(v) = first_value_of_[n];
+  }
   Frame frame = make_frame(graph_, roots, "", "", {});
   walk(frame);
   for (const Stored& s : graph_.stored()) finish_update(frame, s.value, s.init);
+  first_value_of_.clear();
 }
 
 void Partitioner::start(const std::string& name) {
@@ -97,7 +117,10 @@ TensorLayout Partitioner::home(const Frame& frame, int value) const {
   std::vector<std::string> prefer = v.prefer;
   prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
   try {
-    return homes_.home(v.shape, frame.prefix + v.name, v.purpose, prefer);
+    Purpose purpose = v.purpose;
+    if (&frame.graph == &graph_ && !first_value_of_.empty())
+      purpose = first_value_of_[static_cast<size_t>(v.node)];
+    return homes_.home(v.shape, frame.prefix + v.name, purpose, prefer);
   } catch (const Error& e) {
     const Origin from = origin(frame, frame.graph.producer(value));
     const std::string inside = frame.tensor.empty() ? "" : ", inside '" + frame.tensor + "'";
@@ -132,7 +155,11 @@ void Partitioner::visit(Frame& frame, int n) {
   const OpCall call{*node.op, types.in, types.out, node.attrs};
   build_.set_again(frame.again_of(node));
   std::vector<int> in;
-  for (int v : node.in) in.push_back(operand(frame, v, frame.graph.value(node.out[0]).purpose));
+  const bool narrows =
+      is_elementwise(call) && size_of(types.out[0].dtype) < size_of(types.in[0].dtype);
+  for (int v : node.in)  // what makes elements smaller does so before they are sent
+    in.push_back(narrows ? frame.env[v]
+                         : operand(frame, v, frame.graph.value(node.out[0]).purpose));
   if (node.op->body && !keep_whole(frame, node, call, in))
     return expand(frame, node, body_of(call), in);
   if (const auto body = by_slices(call, in))  // what is made by slices stays split like them
@@ -316,8 +343,21 @@ int Partitioner::settle(Frame& frame, int value, int flow, const Origin& origin)
         return std::find(have.partial.begin(), have.partial.end(), a) != have.partial.end();
       });
     }
+  } else if (!have.partial.empty()) {
+    target = wanted_by_gradient(frame, value).value_or(target);
   }
   return move(flow, target, origin);
+}
+
+std::optional<TensorLayout> Partitioner::wanted_by_gradient(const Frame& frame, int value) const {
+  if (frame.escapes[value] || frame.uses[value].size() != 1) return {};
+  const Node& node = frame.graph.nodes()[frame.uses[value][0]];
+  const CallTypes types = call_types(frame.graph, node);
+  const bool wider = size_of(types.out[0].dtype) >= size_of(types.in[0].dtype);
+  if (!is_elementwise({*node.op, types.in, types.out, node.attrs}) || !wider ||
+      node.loop != frame.loop || frame.graph.value(node.out[0]).purpose != Purpose::grads)
+    return {};
+  return home(frame, node.out[0]);
 }
 
 bool Partitioner::may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const {

@@ -82,6 +82,9 @@ class Partitioner {
 
   /// Moves a new result to its home, still partial if all that consumes it allows.
   int settle(Frame& frame, int value, int flow, const Origin& origin);
+  /// Of a partial value: the layout of the parameter's gradient that it only has to be converted
+  /// to, so that what is combined are the narrower elements.
+  std::optional<TensorLayout> wanted_by_gradient(const Frame& frame, int value) const;
   bool may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const;
 
   // partition_loop.cpp
@@ -99,6 +102,9 @@ class Partitioner {
   const std::set<const Op*>& kernels_;
   FlowBuilder build_;
   std::unordered_map<std::string, std::vector<int>> seen_;
+  /// By node, while first values are made: of what. They are made where it rests, as no rank may
+  /// have room for the whole. Else empty.
+  std::vector<Purpose> first_value_of_;
 };
 
 }  // namespace tessera
