@@ -1,5 +1,6 @@
 // kill -9 of a random rank at random moments, in saving too, under a launcher that restarts: the
 // job ends with the parameters of an undisturbed one, to the bit.
+#include <algorithm>
 #include <random>
 
 #include "cli_background.h"
@@ -48,8 +49,10 @@ void kill_and_compare(int ranks, int kills, int64_t steps, int life) {
       std::vector<pid_t> now;
       const auto reborn = [&] {
         now = ranks_in(f);
-        return !running.is_running() ||
-               (std::ssize(now) == std::max(ranks, 1) && (last.empty() || now[0] > last.back()));
+        const bool are_new = std::none_of(now.begin(), now.end(), [&](pid_t pid) {
+          return std::find(last.begin(), last.end(), pid) != last.end();
+        });
+        return !running.is_running() || (std::ssize(now) == std::max(ranks, 1) && are_new);
       };
       REQUIRE(eventually(reborn));
       if (!running.is_running()) break;

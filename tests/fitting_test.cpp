@@ -5,6 +5,7 @@
 
 #include "catch.h"
 #include "gpt_run.h"
+#include "tessera/explain.h"
 #include "tessera/storage.h"
 
 namespace tessera::test {
@@ -125,6 +126,25 @@ TEST_CASE("a layer's parameters are gathered a trip early, gradients reduced a t
           .program;
   CHECK(fsdp.find("steps a trip early") != std::string::npos);
   CHECK(fsdp.find("waits a trip late") != std::string::npos);
+  // Parameters are gathered in the dtype in which they are used.
+  const std::string half =
+      train({.scan = true, .mesh = "data:2", .layout = "batch:data", .stage = 3}, DType::bfloat16,
+            1)
+          .program;
+  CHECK(half.find("steps a trip early") != std::string::npos);
+  for (const std::string* program : {&fsdp, &half}) {
+    const std::string& text = *program;
+    int wide = 0, narrow = 0;
+    for (size_t at = 0; (at = text.find("= all_gather", at)) != std::string::npos; ++at) {
+      const size_t line = text.rfind('\n', at) + 1;
+      const std::string result = text.substr(line, at - line);
+      wide += result.find(":float32[") != std::string::npos;
+      narrow += result.find(":bfloat16[") != std::string::npos;
+    }
+    CHECK((program == &half ? narrow : wide) > 16);
+    CHECK((program == &half ? wide : narrow) <= 2);  // tables are read by their float32 rows
+  }
+  CHECK(half.find(".cast.stacked") == std::string::npos);  // not kept whole for backward
   const std::string plain = train({.scan = true}, DType::float32, 1).program;
   CHECK(plain.find("a trip early") == std::string::npos);
   CHECK(plain.find("loop 2 trips") != std::string::npos);
@@ -142,6 +162,55 @@ TEST_CASE("what is stored on a rank falls with the ranks it is split over", "[fi
     CHECK(bytes[2] == bytes[1]);  // gradients are not stored
     CHECK(bytes[3] < bytes[0] / 4 + bytes[0] / 10);
   }
+}
+
+TEST_CASE("gradients in bfloat16 are sent in parts, and of many parts of a batch once",
+          "[fitting]") {
+  const auto sent = [](const Fit& fit, const char* kind) {
+    const std::string program = train(fit, DType::bfloat16, 1).program;
+    int large = 0;
+    for (size_t at = 0;
+         (at = program.find(std::string("= ") + kind + " ", at)) != std::string::npos; ++at) {
+      const size_t line = program.rfind('\n', at) + 1;
+      const std::string text = program.substr(line, at - line);
+      large += text.find("mlp.einsum") != std::string::npos ||
+               text.find("mlp.cast") != std::string::npos ||
+               text.find("mlp.up.w.grad") != std::string::npos;
+    }
+    return large;
+  };
+  const Fit fsdp{.scan = true, .mesh = "data:2", .layout = "batch:data", .stage = 3};
+  CHECK(sent(fsdp, "reduce_scatter") >= 2);
+  CHECK(sent(fsdp, "all_reduce") == 0);
+  // In a loop over parts nothing of the kind is inside: 2 layers with 2 matrices.
+  const Fit parts{.parts = 4, .mesh = "data:2", .layout = "batch:data"};
+  const std::string program = train(parts, DType::bfloat16, 1).program;
+  const size_t body = program.find("loop 4 trips");
+  REQUIRE(body != std::string::npos);
+  for (size_t at = body; (at = program.find("all_reduce", at)) != std::string::npos; ++at) {
+    const size_t line = program.rfind('\n', at) + 1;
+    const std::string text = program.substr(line, program.find('\n', at) - line);
+    INFO(text);
+    CHECK((text.starts_with("    ") == false || text.find(".w") == std::string::npos));
+  }
+}
+
+TEST_CASE("the first values of what is stored in parts are made in parts", "[fitting]") {
+  const auto transient = [](const char* layout) {
+    Graph g;
+    const Dim in("in", 256), out("out", 256);
+    const auto random = [](Graph& graph, const Shape& shape, DType dtype) {
+      return random_normal(graph, shape, 0, 1, dtype);
+    };
+    std::vector<Tensor> all;
+    for (const char* name : {"a", "b", "c", "d"})
+      all.push_back(g.parameter(name, {in, out}, random));
+    const Tensor sum = reduce_sum(all[0], {"in", "out"});
+    return explain(g, {Mesh::parse("data:4"), Layout::parse(layout), {{"run", {sum}, false}}})
+        .memory.transient;
+  };
+  constexpr int64_t kWhole = 256 * 256 * 4;
+  CHECK(transient("@params in:data") <= kWhole + 4096);  // of "a", to be read; the others in parts
 }
 
 }  // namespace tessera::test

@@ -78,6 +78,17 @@ TEST_CASE("what a rank has already does not move", "[interval]") {
   CHECK(moves("p:4", "width:p", [](Tensor x) { return shift(x, "height", 3); }).empty());
 }
 
+TEST_CASE("windows that tile slices need nothing of others, backward too", "[interval]") {
+  const Shape window{Dim("filter_height", 2)};
+  const auto filter = [&](Tensor x) { return constant(x.graph(), 1, x.dtype(), window); };
+  CHECK(moves("p:4", "height:p", [&](Tensor x) {
+          return conv_transpose(x, filter(x), {{{"height", "", 2}}});
+        }).empty());
+  CHECK(moves("p:4", "height:p", [&](Tensor x) {
+          return gradients(sum_all(exp(max_pool(x, {{{"height"}}}))), {x})[0];
+        }).empty());
+}
+
 TEST_CASE("concat sends each part to its place", "[interval]") {
   for (const CollectiveReport& c : moves("p:4", "height:p", [](Tensor x) {
          return concat({x, exp(x)}, "height");

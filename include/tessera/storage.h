@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// What is stored split over `axis` although it is computed whole: 1 optimizer state, 2 gradients
-/// too, 3 parameters too (FSDP).
+/// What is stored split over `axis` (or several, "pod+data") although it is computed whole: 1
+/// optimizer state, 2 gradients too, 3 parameters too (FSDP).
 ///
 /// Returns rules to append to `layout`, one for each parameter of `graph` (equal ones of numbered
 /// scopes share one), such as "@params/*gpt.block*.mlp.up.w*/ ff:data": the largest dim that the

@@ -34,9 +34,11 @@ struct Arguments {
   std::string runs, out;        ///< simulate: a CSV file; calibrate, sweep, report: what they write
   double stragglers = 0, failure_hours = 0, checkpoint_seconds = 30, restart_seconds = 300;
   std::string budget = "20m", meshes;  ///< sweep
-  int64_t devices = 0;                 ///< sweep: meshes of so many ranks
+  int64_t devices = 0;                 ///< sweep, plan: meshes of so many ranks
   std::string layouts = "all", print_after, dtype = "float32";
-  double seconds = 60;               ///< solve
+  std::optional<double> seconds;     ///< solve (60), plan (10)
+  std::string why_not;               ///< plan: a layout
+  int64_t tune = 0;                  ///< train: plans of the planner to be tried
   std::vector<int64_t> sizes;        ///< bench
   std::vector<std::string> words;    ///< bench: WHAT [MODEL]; compare: [MODEL] A B; ...
   std::vector<std::string> renames;  ///< convert: OLD=NEW
@@ -59,6 +61,15 @@ Config default_config(const ModelSpec& spec);
 /// Resolves model name or file, --set and the flags; the mesh defaults to data:N over the ranks
 /// there are.
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny);
+/// The same with rules that are left to the planner.
+Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& models,
+                         bool tiny = false);
+/// Gives every dim that the layout leaves to the planner (`auto`) its axes. Under a launcher all
+/// ranks must call it: the root plans.
+void plan_layout(const Arguments& args, Job& job);
+bool is_automatic(const Layout& layout);
+/// The planner's best layouts for the job's mesh, at most so many, the best first. As above.
+std::vector<std::string> planned_layouts(const Arguments& args, const Job& job, size_t most);
 /// Bytes of "16GB", "512MiB", "2e9". Throws a usage error.
 int64_t parse_bytes(const std::string& text);
 /// --machine, else the calibrated profile of this machine, if there is one.
@@ -135,6 +146,7 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models);
 int explain(const Arguments& args, const std::vector<ModelSpec>& models);
 int compare(const Arguments& args, const std::vector<ModelSpec>& models);
 int solve(const Arguments& args);
+int plan(const Arguments& args, const std::vector<ModelSpec>& models);
 int bench(const Arguments& args, const std::vector<ModelSpec>& models);
 int checkpoint(const Arguments& args);
 int convert(const Arguments& args);

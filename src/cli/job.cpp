@@ -82,9 +82,14 @@ void add_storage_rules(const Arguments& args, Job& job) {
           "--fsdp {} is --zero 3 --over {}; give one of the two", args.fsdp, args.fsdp);
   Graph graph;
   job.spec->build(graph, job.config, job.config.integer("train.batch"), false);
+  std::string given;  // without what the planner is still to choose
+  for (const LayoutRule& rule : job.layout.rules()) {
+    if (!rule.automatic) given += (given.empty() ? "" : ";") + rule.text;
+  }
+  const Layout layout = Layout::parse(given);
   const std::string more = args.fsdp.empty()
-                               ? storage_rules(graph, job.mesh, job.layout, args.zero, args.over)
-                               : storage_rules(graph, job.mesh, job.layout, 3, args.fsdp);
+                               ? storage_rules(graph, job.mesh, layout, args.zero, args.over)
+                               : storage_rules(graph, job.mesh, layout, 3, args.fsdp);
   job.layout = Layout::parse(job.layout.to_string() + ";" + more);
 }
 
@@ -101,6 +106,13 @@ std::vector<std::string> scopes(const std::string& text) {
 }  // namespace
 
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
+  Job job = resolve_without_plan(args, models, tiny);
+  plan_layout(args, job);
+  job.config.set("layout.rules", job.layout.to_string());
+  return job;
+}
+
+Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
   require(!args.model.empty(), "no model is given; known: gpt, mlp, cnn, or a TOML file");
   const std::string name = is_file(args.model) ? toml_model_name(args.model) : args.model;
   const ModelSpec& spec = find_model(name, models);
@@ -131,6 +143,7 @@ Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool ti
     std::fclose(file);
     rules = text;
   }
+  if (rules == "auto") rules = "*:auto";
   if (rules.empty() && args.layout.empty()) rules = fitting_rules(spec.layout, job.mesh);
   job.layout = Layout::parse(rules);
   if (args.zero != 0 || !args.fsdp.empty() || !args.over.empty()) add_storage_rules(args, job);

@@ -6,66 +6,20 @@
 #include <cstring>
 
 #include "base/fail.h"
-#include "cli/commands.h"
+#include "cli/flags.h"
 
 namespace tessera {
 
 namespace {
 
+using cli::add_job;
+using cli::add_json;
+using cli::add_model;
 using cli::Arguments;
-
-/// What a model needs that is run or lowered, but for its name and its layout.
-void add_job(CLI::App* app, Arguments& a) {
-  app->add_option("--set", a.sets,
-                  "key=value; keys may be short where unambiguous: --set layers=4 lr=3e-4")
-      ->take_all();
-  app->add_option("--mesh", a.mesh,
-                  "axes and sizes: \"data:2;model:2\"; default data:N over the ranks there are");
-  app->add_option("--threads", a.threads,
-                  "threads that share the kernels of a rank (train.threads); 0: cores over ranks");
-  app->add_option("--timeout", a.timeout, "seconds to wait for a peer before naming it (120)");
-  app->add_option("--device", a.device,
-                  "cpu (default), cuda, cuda:share (processes may share a card), or auto");
-}
-
-void add_model(CLI::App* app, Arguments& a) {
-  app->add_option("model", a.model,
-                  "gpt, mlp, cnn, or a TOML file with tables model, train, data, layout")
-      ->required();
-  add_job(app, a);
-  app->add_option("--layout", a.layout, "rules: \"batch:data;heads,ff,vocab:model\", or @FILE");
-  app->add_option("--zero", a.zero,
-                  "with --over AXIS: store split over AXIS 1 optimizer state, 2 gradients too, 3 "
-                  "parameters too; adds rules to the layout, which is printed");
-  app->add_option("--over", a.over, "the axis of --zero");
-  app->add_option(
-      "--memory", a.memory,
-      "limit of a rank, such as 16GB: what does not fit is refused with what would help; "
-      "train.recompute=auto makes again no more than must be");
-  app->add_option("--microbatch-size", a.microbatch_size,
-                  "examples that a data rank works off at a time; gradients are added up over the "
-                  "batch; auto: the most that fit --memory");
-  app->add_option("--fsdp", a.fsdp, "AXIS: the same as --zero 3 --over AXIS");
-}
-
-void add_machine(CLI::App* app, Arguments& a) {
-  app->add_option("--machine", a.machine,
-                  "profile to predict times with: a100-80gb, h100, h200, ... or a TOML file; "
-                  "default: what tessera calibrate measured here, if it did");
-}
-
-void add_json(CLI::App* app, Arguments& a) {
-  app->add_option("--json", a.json, "also write the report to FILE");
-}
 
 void add_data(CLI::App* app, Arguments& a) {
   app->add_option("--data", a.data, "a file or folder");
 }
-
-struct Command {
-  CLI::App* app;
-  std::function<int()> run;
-};
 
 /// Short flags of training that are keys of the configuration.
 void add_training(CLI::App* app, Arguments& a) {
@@ -81,6 +35,9 @@ void add_training(CLI::App* app, Arguments& a) {
   key("--recompute", "train.recompute",
       "scopes that backward computes again instead of keeping their values: none | attention | "
       "block | names and globs, joined by commas");
+  app->add_option("--tune", a.tune,
+                  "K: of a layout with auto, try the planner's best K for a few steps each, and "
+                  "train with the fastest");
   app->add_option("--log", a.log, "JSON lines, one a step");
   app->add_option("--checkpoint", a.checkpoint, "directory of checkpoints");
   app->add_option("--save-every", a.save_every,
@@ -112,8 +69,7 @@ void add_training(CLI::App* app, Arguments& a) {
       "write when each step ran on each rank to FILE, for Perfetto or chrome://tracing");
 }
 
-template <class Add>
-void add_files(Add& add, Arguments& a) {
+void add_files(const cli::AddCommand& add, Arguments& a) {
   CLI::App* checkpoint =
       add("checkpoint", "what a checkpoint holds, and whether every byte of it is right",
           "tessera checkpoint verify out/run\n  tessera checkpoint show out/run/step-00000200",
@@ -138,15 +94,13 @@ void add_files(Add& add, Arguments& a) {
   report->add_option("--out", a.out, "the page (the log's name with .html)");
 }
 
-template <class Add>
-void add_checks(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
+void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
   CLI::App* explain = add(
       "explain", "every collective of a layout and why it is there; memory; redundant compute",
       "tessera explain gpt --mesh \"data:4;model:8\" --layout \"batch:data;heads,ff,vocab:model\"",
       [&] { return cli::explain(a, models); });
   add_model(explain, a);
   add_json(explain, a);
-  add_machine(explain, a);
   explain->add_option("--print-after", a.print_after,
                       "print the model after a pass: partition, masks, localize, memory");
   CLI::App* verify = add("verify", "train under every legal layout and compare with one rank",
@@ -163,8 +117,7 @@ void add_checks(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
   add_json(verify, a);
 }
 
-template <class Add>
-void add_compare(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
+void add_compare(const cli::AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
   CLI::App* compare = add(
       "compare", "the first node whose value differs between two layouts or two dumps",
       "tessera compare gpt \"batch:rows\" \"batch:rows;heads,ff:cols\" --mesh \"rows:2;cols:2\"\n"
@@ -187,8 +140,7 @@ void add_compare(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
   add_json(compare, a);
 }
 
-template <class Add>
-void add_bench(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
+void add_bench(const cli::AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
   CLI::App* bench =
       add("bench", "times of a product, a collective or a training step, and their rates",
           "tessera bench all_reduce --mesh data:2 --size 1024 1048576\n"
@@ -211,76 +163,6 @@ void add_bench(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
       "--dtype", a.dtype,
       "of matmul and collectives: float32, float64, bfloat16 or float16; train: --set dtype=");
   add_json(bench, a);
-}
-
-template <class Add>
-void add_simulate(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
-  CLI::App* simulate =
-      add("simulate", "a model on a described machine of any size; or published runs, predicted",
-          "tessera simulate gpt --machine h100 --mesh \"data:128;model:8\" --set batch=1024 \\\n"
-          "    --layout \"batch:data;heads,ff,vocab:model\" --trace timeline.json\n"
-          "  tessera simulate --runs published_runs.csv --json report.json",
-          [&] { return cli::simulate(a, models); });
-  add_model(simulate, a);
-  simulate->get_option("model")->required(false);
-  add_machine(simulate, a);
-  add_json(simulate, a);
-  simulate->add_option("--runs", a.runs, "a CSV file of published runs (docs/simulate.md)");
-  simulate->add_option("--trace", a.trace, "write the time line to FILE, for Perfetto");
-  simulate->add_option("--stragglers", a.stragglers,
-                       "standard deviation of a rank's time, a share of it (0)");
-  simulate->add_option("--failure-hours", a.failure_hours,
-                       "mean hours until one device fails (0: never): goodput");
-  simulate->add_option("--checkpoint-seconds", a.checkpoint_seconds, "that writing one takes (30)");
-  simulate->add_option("--restart-seconds", a.restart_seconds, "from a failure to going on (300)");
-}
-
-template <class Add>
-void add_measuring(Add& add, Arguments& a, const std::vector<ModelSpec>& models) {
-  CLI::App* calibrate =
-      add("calibrate", "measures this machine: a profile for explain, simulate, sweep and diff",
-          "mpirun -n 2 tessera calibrate --threads 1 --out here.toml",
-          [&] { return cli::calibrate(a); });
-  calibrate->add_option("--mesh", a.mesh, "each of its axes is measured (ranks:N)");
-  calibrate->add_option("--threads", a.threads, "of a rank; 0: cores over ranks");
-  calibrate->add_option("--timeout", a.timeout, "seconds to wait for a peer (120)");
-  calibrate->add_option("--out", a.out, "the profile; default: the one that is used here");
-  CLI::App* sweep = add("sweep", "runs every layout of a model, measured beside predicted",
-                        "tessera sweep gpt --devices 4 --set batch=8,16 --steps 10 --budget 20m",
-                        [&] { return cli::sweep(a, models); });
-  add_model(sweep, a);
-  add_machine(sweep, a);
-  sweep->add_option("--layouts", a.layouts, "all, or a file with one layout a line");
-  sweep->add_option("--devices", a.devices, "all meshes of so many ranks");
-  sweep->add_option("--meshes", a.meshes, "all: of the ranks there are");
-  sweep->add_option("--steps", a.steps, "steps to take the median of (5)");
-  sweep->add_option("--budget", a.budget, "time to measure for: 90s, 20m (default), 2h");
-  sweep->add_option("--out", a.out,
-                    "FILE.csv (sweep.csv); an earlier sweep's is gone on from; FILE.json, .svg and "
-                    ".html too");
-  CLI::App* diff = add("diff", "which steps differ between two layouts, and what they cost",
-                       "tessera diff gpt \"batch:data\" \"batch:data;ff:model\" --machine h100 "
-                       "--mesh \"data:2;model:2\"",
-                       [&] { return cli::diff(a, models); });
-  diff->add_option("MODEL A B", a.words, "a model and two layouts")->expected(3)->required();
-  add_job(diff, a);
-  add_machine(diff, a);
-  add_json(diff, a);
-}
-
-template <class Add>
-void add_solve(Add& add, Arguments& a) {
-  CLI::App* solve = add("solve", "the cheapest strategies of a problem file, with a bound",
-                        "tessera solve problem.json.gz --time 60 --json solution.json",
-                        [&] { return cli::solve(a); });
-  solve
-      ->add_option("FILE", a.model,
-                   "nodes with strategies, costs and memory use, edges with tables of costs: the "
-                   "format of the ASPLOS 2025 contest, plain or gzipped")
-      ->required();
-  solve->add_option("--time", a.seconds,
-                    "seconds for what is too wide or too tight to be solved exactly (60)");
-  add_json(solve, a);
 }
 
 /// One line, with the nearest flag or command for one that is unknown.
@@ -307,11 +189,16 @@ std::string command_line_error(CLI::App& app, const CLI::ParseError& error) {
   return fmt::format("{}; see 'tessera {}--help'", text, at == &app ? "" : at->get_name() + " ");
 }
 
+struct Command {
+  CLI::App* app;
+  std::function<int()> run;
+};
+
 std::vector<Command> add_commands(CLI::App& app, Arguments& a,
                                   const std::vector<ModelSpec>& models) {
   std::vector<Command> commands;
-  auto add = [&](const char* name, const char* help, const char* example,
-                 std::function<int()> run) {
+  const cli::AddCommand add = [&](const char* name, const char* help, const char* example,
+                                  std::function<int()> run) {
     CLI::App* sub = app.add_subcommand(name, help);
     sub->footer(std::string("Example:\n  ") + example);
     commands.push_back({sub, std::move(run)});
@@ -349,9 +236,7 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
   add_checks(add, a, models);
   add_compare(add, a, models);
   add_bench(add, a, models);
-  add_simulate(add, a, models);
-  add_measuring(add, a, models);
-  add_solve(add, a);
+  cli::add_planning(add, a, models);
   return commands;
 }
 

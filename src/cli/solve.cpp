@@ -7,10 +7,11 @@
 namespace tessera::cli {
 
 int solve(const Arguments& args) {
-  require(args.seconds > 0, "--time is {} s; it must be more than 0", args.seconds);
+  require(!args.seconds || *args.seconds > 0, "--time is {} s; it must be more than 0",
+          *args.seconds);
   const solver::Problem problem = solver::read_problem(args.model);
   solver::Options options;
-  options.seconds = args.seconds;
+  if (args.seconds) options.seconds = *args.seconds;
   const solver::Solution s = solver::solve(problem, options);
   const solver::Evaluation e = solver::evaluate(problem, s.choice);
   fmt::print("{}: {} nodes, {} edges; {} nodes after reduction\n",

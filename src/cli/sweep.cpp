@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kAtOnceBytes = int64_t{4} << 30;
 constexpr size_t kAtOnce = 12;
+constexpr size_t kPlanned = 8;  ///< of --layouts auto
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -116,9 +117,12 @@ struct Candidate {
 
 class Sweep {
  public:
-  Sweep(const Arguments& args, const std::vector<ModelSpec>& models)
+  /// given: the layouts, instead of those of the arguments.
+  Sweep(const Arguments& args, const std::vector<ModelSpec>& models,
+        std::vector<std::string> given = {})
       : args_(args),
         models_(models),
+        given_(std::move(given)),
         machine_(find_machine(args)),
         end_(now() + parse_budget(args.budget)),
         steps_(args.steps > 0 ? args.steps : 5) {
@@ -172,7 +176,7 @@ class Sweep {
       run_group({waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(count)});
       waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(count));
       share_times();
-      if (is_root_) write_sweep_csv(args_.out, rows());
+      if (is_root_ && !args_.out.empty()) write_sweep_csv(args_.out, rows());
     }
     share_times();
   }
@@ -183,6 +187,18 @@ class Sweep {
     return rows;
   }
   bool is_root() const { return is_root_; }
+  /// The layout that took least, as the root measured it; the first where none ran.
+  std::string fastest() {
+    const Candidate* best = &candidates_.at(0);
+    for (const Candidate& c : candidates_) {
+      const bool is_better = c.row.measured > 0 && c.row.failure.empty() &&
+                             (best->row.measured == 0 || c.row.measured < best->row.measured);
+      if (is_better) best = &c;
+    }
+    if (clusters_.empty()) return best->row.layout;
+    const std::string mine = is_root_ ? ">" + best->row.layout : "";
+    return clusters_.begin()->second.first_text(mine).substr(1);
+  }
 
  private:
   Job job_of(const Arguments& args) const {
@@ -193,6 +209,12 @@ class Sweep {
   }
 
   std::vector<std::string> layouts(const Arguments& args) const {
+    if (!given_.empty()) return given_;
+    if (args_.layouts == "auto") {
+      Arguments free = args;
+      free.layout = "auto";
+      return planned_layouts(free, resolve_without_plan(free, models_), kPlanned);
+    }
     if (args_.layouts != "all") return lines_of(args_.layouts);
     const Job job = job_of(args);
     Trainer t;
@@ -307,6 +329,7 @@ class Sweep {
 
   const Arguments& args_;
   const std::vector<ModelSpec>& models_;
+  std::vector<std::string> given_;
   std::optional<Machine> machine_;
   double end_;
   int64_t steps_, limit_ = 0;
@@ -317,6 +340,28 @@ class Sweep {
 };
 
 }  // namespace
+
+std::string tuned_layout(const Arguments& args, const std::vector<ModelSpec>& models) {
+  require(args.tune >= 2, "--tune {}: it compares plans, at least 2", args.tune);
+  const Job job = resolve_without_plan(args, models);
+  require(is_automatic(job.layout),
+          "--tune {} tries what the planner finds, but layout '{}' leaves it nothing; write "
+          "--layout auto",
+          args.tune, job.layout.to_string());
+  Arguments with = args;
+  with.out.clear();
+  with.mesh = job.mesh.to_string();
+  Sweep sweep(with, models, planned_layouts(args, job, static_cast<size_t>(args.tune)));
+  sweep.find();
+  sweep.run();
+  for (const SweepRow& row : sweep.rows()) {
+    if (!sweep.is_root()) break;
+    std::fprintf(stderr, "tune: %10.3f ms  %s%s\n", 1e3 * row.measured,
+                 row.layout.empty() ? "(nothing split)" : row.layout.c_str(),
+                 row.failure.empty() ? "" : (" failed: " + row.failure).c_str());
+  }
+  return sweep.fastest();
+}
 
 int sweep(const Arguments& args, const std::vector<ModelSpec>& models) {
   require(args.steps != 0, "--steps 0: there is no median of nothing");

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "cli/profile.h"
 #include "cli/report.h"
+#include "cli/sweep.h"
 #include "cli/training.h"
 #include "tessera/build_info.h"
 #include "tessera/explain.h"
@@ -370,7 +371,12 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
     std::fflush(stdout);
   }
   Watch watch(args);
-  Job job = resolve(args, models, false);
+  Arguments tuned = args;
+  if (args.tune != 0) {
+    tuned.layout = tuned_layout(args, models);
+    if (tuned.layout.empty()) tuned.layout = "# nothing is split";
+  }
+  Job job = resolve(tuned, models, false);
   fit_memory(args, job);
   nlohmann::json startup;
   StartClock clock(startup);

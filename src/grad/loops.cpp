@@ -1,8 +1,8 @@
 // The gradient of a loop is a loop that runs the other way. Its carries are the gradients of the
 // loop's carries; what the body's gradient reads of a trip is kept by the loop, stacked, and read
 // slice by slice, unless it is cheaper to make again (an index, a constant, random numbers, what
-// only depends on those) or to be made again by the user's choice; then only what that reads is
-// kept. What nothing reads in the end is not kept: see needed_results().
+// only depends on those, a slice that is cast) or to be made again by the user's choice; then only
+// what that reads is kept. What nothing reads in the end is not kept: see needed_results().
 #include "ir/loops.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ class LoopAgain final : public Again {
     }
     if (node.op == &kLoopIndex) return made_[v] = back_.index(at_).id();
     const bool can = node.op != &kLoop && node.op != &kLoopCarry;
-    if (can && (!varies_[v] || remakes(n))) return make(node, v);
+    if (can && (!varies_[v] || remakes(n) || is_of_slice(node))) return make(node, v);
     const Tensor kept = g_.add_result(number_, Tensor(&g_, v), Loop::Result::stack);
     const Tensor whole(&g_, outer_.value(g_.loops()[number_].node, kept.id()));
     return made_[v] = back_.slice(whole, at_).id();
@@ -63,6 +63,11 @@ class LoopAgain final : public Again {
       for (int v : node.in) varies = varies || varies_[v];
       for (int v : node.out) varies_[v] = varies;
     }
+  }
+
+  /// A parameter in another dtype, say: its slice is read again, not kept whole for each trip.
+  bool is_of_slice(const Node& node) const {
+    return node.op->pointwise && node.in.size() == 1 && g_.producer(node.in[0]).op == &kLoopSlice;
   }
 
   int make(const Node& node, int v) {

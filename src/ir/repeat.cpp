@@ -164,6 +164,7 @@ Tensor Graph::add_stored(const std::string& name, const Shape& shape, const Init
             d.name);
   }
   const int64_t id = once_for_all(name, [&] {
+    const PurposeScope values(*this, purpose);  // the first value is made as it is stored
     Stored record = make_stored(name, shape, init, dtype, at);
     record.purpose = purpose;
     record.trainable = trainable;

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-extern const Op kInput, kStored, kIdentity;
+extern const Op kInput, kStored, kIdentity, kCast;
 /// What loops consist of (ops/loop.cpp).
 extern const Op kLoop, kLoopCarry, kLoopSlice, kLoopIndex;
 /// The loop whose node `node` is: its position in Graph::loops().

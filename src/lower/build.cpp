@@ -34,6 +34,8 @@ int FlowBuilder::add_value(FlowValue value) {
 
 void FlowBuilder::add_node(FlowNode node) {
   for (int v : node.out) flow_.values[v].node = static_cast<int>(function().nodes.size());
+  if (node.op != nullptr && node.in.empty() && node.out.size() == 1)
+    sources_.emplace(node.out[0], node);
   function().nodes.push_back(std::move(node));
 }
 
@@ -41,6 +43,9 @@ int FlowBuilder::move(int value, const TensorLayout& to, const Origin& origin,
                       Resharder& resharder) {
   const FlowValue from = flow_.values[value];
   const Path& path = resharder.path(from.shape, from.dtype, from.layout, to);
+  if (path.bytes > 0) {
+    if (const int made = made_again(value, to); made >= 0) return made;
+  }
   for (const Move& m : path.moves) {
     auto [it, is_new] = moved_.emplace(Key().add(value).add(again_).add(m.after).text(), -1);
     if (is_new) {
@@ -61,6 +66,25 @@ int FlowBuilder::move(int value, const TensorLayout& to, const Origin& origin,
     value = it->second;
   }
   return value;
+}
+
+int FlowBuilder::made_again(int value, const TensorLayout& to) {
+  const auto source = sources_.find(value);
+  if (source == sources_.end()) return -1;
+  const FlowValue from = flow_.values[value];
+  FlowNode node = source->second;
+  if (!from.layout.partial.empty() || !to.partial.empty()) return -1;
+  for (size_t d = 0; d < to.dims.size(); ++d) {
+    const std::vector<int>& factors = node.space.out[0][d];
+    if (factors.size() != 1 || node.space.factors[factors[0]].role != Role::fresh) return -1;
+    node.splits[factors[0]] = to.dims[d];
+  }
+  auto [it, is_new] = moved_.emplace(Key().add(value).add(again_).add(to).text(), -1);
+  if (!is_new) return it->second;
+  it->second = add_value({from.shape, from.dtype, to, from.name, -1});
+  node.out = {it->second};
+  add_node(std::move(node));
+  return it->second;
 }
 
 int FlowBuilder::move(int value, const Placement& to, const Origin& origin, Resharder& resharder) {

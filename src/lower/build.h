@@ -31,8 +31,9 @@ class FlowBuilder {
   std::vector<FlowNode> end_trip();
   /// Moves for nodes of another number (Node::again) are made anew.
   void set_again(int number) { again_ = number; }
-  /// `value` in layout `to`, through the cheapest moves. A move is made once a function. `origin`:
-  /// of what needs it; its reason counts where no rule is found.
+  /// `value` in layout `to`, through the cheapest moves, or made there again if it is made of
+  /// nothing. A move is made once a function. `origin`: of what needs it; its reason counts where
+  /// no rule is found.
   int move(int value, const TensorLayout& to, const Origin& origin, Resharder& resharder);
   /// `value` where an op needs it.
   int move(int value, const Placement& to, const Origin& origin, Resharder& resharder);
@@ -42,10 +43,14 @@ class FlowBuilder {
 
  private:
   int bring(int value, const Placement& to, const Origin& origin);
+  /// The op without operands that makes `value`, computed where `to` splits it; -1 if there is none
+  /// or its dims do not follow its factors one by one.
+  int made_again(int value, const TensorLayout& to);
 
   const HomeLayouts& homes_;
   Flow flow_;
   std::unordered_map<std::string, int> moved_;
+  std::unordered_map<int, FlowNode> sources_;  ///< by value: ops without operands
   /// The loops around what is being built: what is outside of their trips.
   struct Outside {
     std::vector<FlowNode> nodes;

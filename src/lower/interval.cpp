@@ -2,11 +2,13 @@
 // [o, o + n) of out and [k, k + m) of the window need of `in` the interval from
 // stride * o + dilation * k - lo to stride * (o + n - 1) + dilation * (k + m - 1) - lo; the slices
 // [i, i + n) of in and [k, k + m) of the window need of `out` all that has an element of the window
-// among them: from ceil((i + lo - dilation * (k + m - 1)) / stride) on, at most as many as
-// multiples of the stride fit into n + dilation * (m - 1) places.
+// among them: from ceil((i + lo - dilation * (k + m - 1)) / stride) to
+// floor((i + n - 1 + lo - dilation * k) / stride). How many that are depends on the remainder of
+// i - dilation * k by the stride: the most of those that occur.
 #include "lower/interval.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/fail.h"
 #include "lower/choose.h"
@@ -69,6 +71,8 @@ void add(IntExpr& sum, const IntExpr& term, int64_t factor) {
   for (const auto& [axis, f] : term.axis_terms) sum.axis_terms.emplace_back(axis, factor * f);
 }
 
+int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
 class Solver {
  public:
   Solver(const OpCall& call, const IndexSpace& space, const std::vector<std::vector<int>>& splits,
@@ -117,7 +121,14 @@ class Solver {
     add(interval.begin, in.begin, 1);
     add(interval.begin, window.begin, -r.dilation);
     interval.begin.divisor = r.stride;
-    interval.size = (in.size + reach - 1) / r.stride + 1;
+    int64_t step = r.stride;  // of the remainders
+    for (const auto& [axis, factor] : interval.begin.axis_terms) step = std::gcd(step, factor);
+    interval.size = 1;
+    for (int64_t i = 0; i < r.stride; i += step) {
+      const int64_t first = floor_div(i + r.lo - reach + r.stride - 1, r.stride);
+      const int64_t last = floor_div(i + in.size - 1 + r.lo, r.stride);
+      interval.size = std::max(interval.size, last - first + 1);
+    }
   }
 
   const OpCall& call_;

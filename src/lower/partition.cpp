@@ -17,16 +17,6 @@
 
 namespace tessera {
 
-namespace {
-
-/// One operand, and a result with the same elements in the same places.
-bool is_elementwise(const OpCall& call) {
-  return call.op.pointwise && call.in.size() == 1 && call.out.size() == 1 &&
-         call.in[0].shape == call.out[0].shape;
-}
-
-}  // namespace
-
 void Partitioner::run(const FunctionSpec& spec) {
   std::vector<std::pair<int, int>> updates;  // (stored value, value)
   if (spec.updates) {
@@ -50,19 +40,9 @@ void Partitioner::run_init() {
   start("init");
   std::vector<int> roots;
   for (const Stored& s : graph_.stored()) roots.push_back(s.init);
-  first_value_of_.assign(graph_.nodes().size(), Purpose::none);
-  const auto purpose_of = [&](int value) -> Purpose& {
-    return first_value_of_[static_cast<size_t>(graph_.value(value).node)];
-  };
-  for (const Stored& s : graph_.stored()) purpose_of(s.init) = s.purpose;
-  for (size_t n = graph_.nodes().size(); n-- > 0;) {
-    if (first_value_of_[n] == Purpose::none) continue;
-    for (const int v : graph_.nodes()[n].in) purpose_of(v) = first_value_of_[n];
-  }
   Frame frame = make_frame(graph_, roots, "", "", {});
   walk(frame);
   for (const Stored& s : graph_.stored()) finish_update(frame, s.value, s.init);
-  first_value_of_.clear();
 }
 
 void Partitioner::start(const std::string& name) {
@@ -113,14 +93,16 @@ Origin Partitioner::origin(const Frame& frame, const Node& node, std::string rea
 }
 
 TensorLayout Partitioner::home(const Frame& frame, int value) const {
+  if (const int stack = only_result(frame, value, Loop::Result::stack); stack >= 0) {
+    TensorLayout layout = home(frame, stack);
+    layout.dims.erase(layout.dims.begin());
+    return layout;
+  }
   const Value& v = frame.graph.value(value);
   std::vector<std::string> prefer = v.prefer;
   prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
   try {
-    Purpose purpose = v.purpose;
-    if (&frame.graph == &graph_ && !first_value_of_.empty())
-      purpose = first_value_of_[static_cast<size_t>(v.node)];
-    return homes_.home(v.shape, frame.prefix + v.name, purpose, prefer);
+    return homes_.home(v.shape, frame.prefix + v.name, v.purpose, prefer);
   } catch (const Error& e) {
     const Origin from = origin(frame, frame.graph.producer(value));
     const std::string inside = frame.tensor.empty() ? "" : ", inside '" + frame.tensor + "'";
@@ -147,6 +129,14 @@ void Partitioner::finish_update(Frame& frame, int stored, int value) {
   function().updates.emplace_back(static_cast<int>(&record - graph_.stored().data()), moved);
 }
 
+namespace {
+/// What it makes has fewer bytes than what it reads: it is the result that is moved.
+bool is_narrowing(const OpCall& call) {
+  return call.op.pointwise && call.in.size() == 1 &&
+         size_of(call.out[0].dtype) < size_of(call.in[0].dtype);
+}
+}  // namespace
+
 void Partitioner::visit(Frame& frame, int n) {
   const Node& node = frame.graph.nodes()[n];
   if (node.op == &kInput || node.op == &kStored) return add_source(frame, node);
@@ -155,11 +145,11 @@ void Partitioner::visit(Frame& frame, int n) {
   const OpCall call{*node.op, types.in, types.out, node.attrs};
   build_.set_again(frame.again_of(node));
   std::vector<int> in;
-  const bool narrows =
-      is_elementwise(call) && size_of(types.out[0].dtype) < size_of(types.in[0].dtype);
-  for (int v : node.in)  // what makes elements smaller does so before they are sent
+  const bool narrows = is_narrowing(call);
+  for (int v : node.in) {
     in.push_back(narrows ? frame.env[v]
                          : operand(frame, v, frame.graph.value(node.out[0]).purpose));
+  }
   if (node.op->body && !keep_whole(frame, node, call, in))
     return expand(frame, node, body_of(call), in);
   if (const auto body = by_slices(call, in))  // what is made by slices stays split like them
@@ -241,8 +231,9 @@ void Partitioner::expand(Frame& frame, const Node& node, const Body& body,
   for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
   walk(inner);
   for (size_t i = 0; i < node.out.size(); ++i) {
-    frame.env[node.out[i]] =
-        settle(frame, node.out[i], inner.env[body.out[i].id()], origin(frame, node));
+    const int v = node.out[i];
+    frame.env[v] =
+        settle(frame, v, inner.env[body.out[i].id()], home(frame, v), origin(frame, node));
   }
 }
 
@@ -252,6 +243,7 @@ void Partitioner::compute(Frame& frame, const Node& node, const OpCall& call, st
   if (space.same_order && !nests(space)) in[0] = combined(in[0], origin(frame, node));
   for (int v : in) layouts.push_back(flow_value(v).layout);
   for (int v : node.out) homes.push_back(home(frame, v));
+  aim(frame, node, call, layouts, homes);
   const Choice& choice = chooser_.choice(call, layouts, homes);
   if (space.same_order && better_renumbered(call, space, layouts[0], homes[0], choice, homes_)) {
     const Origin from = origin(frame, node);
@@ -262,7 +254,7 @@ void Partitioner::compute(Frame& frame, const Node& node, const OpCall& call, st
   }
   for (size_t i = 0; i < in.size(); ++i)
     in[i] = build_.move(in[i], choice.in[i], origin(frame, node), chooser_.resharder());
-  enter_once(node, in, choice, origin(frame, node));
+  enter_once(node, frame.again_of(node), in, choice, origin(frame, node));
   FlowNode flow;
   flow.op = node.op;
   flow.attrs = node.attrs;
@@ -272,7 +264,7 @@ void Partitioner::compute(Frame& frame, const Node& node, const OpCall& call, st
   flow.origin = origin(frame, node);
   const std::vector<int> out = add_op(std::move(flow), call, choice, frame, node);
   for (size_t i = 0; i < node.out.size(); ++i) {
-    frame.env[node.out[i]] = settle(frame, node.out[i], out[i], origin(frame, node));
+    frame.env[node.out[i]] = settle(frame, node.out[i], out[i], homes[i], origin(frame, node));
   }
 }
 
@@ -282,8 +274,8 @@ int Partitioner::combined(int value, const Origin& origin) {
   return move(value, layout, origin);
 }
 
-void Partitioner::enter_once(const Node& node, std::vector<int>& in, const Choice& choice,
-                             const Origin& origin) {
+void Partitioner::enter_once(const Node& node, int again, std::vector<int>& in,
+                             const Choice& choice, const Origin& origin) {
   uint32_t partial = 0;
   std::vector<int> axes;
   for (size_t i = 0; i < in.size(); ++i) {
@@ -293,7 +285,8 @@ void Partitioner::enter_once(const Node& node, std::vector<int>& in, const Choic
     }
   }
   if (partial == 0) return;
-  const uint32_t set = linear_in(*node.op, partial);
+  // A cast is linear where it widens; only then it gets such an operand.
+  const uint32_t set = node.op == &kCast ? 1u : linear_in(*node.op, partial);
   check(set != 0, "[{}] got a partial operand in which it is not linear", node.op->name);
   for (size_t i = 0; i < in.size(); ++i) {
     if (!(set >> i & 1)) continue;
@@ -304,14 +297,18 @@ void Partitioner::enter_once(const Node& node, std::vector<int>& in, const Choic
       if (std::find(own.begin(), own.end(), axis) == own.end()) flow.axes.push_back(axis);
     }
     if (flow.axes.empty()) continue;
-    FlowValue value = flow_value(in[i]);
-    value.layout.partial.insert(value.layout.partial.end(), flow.axes.begin(), flow.axes.end());
-    std::sort(value.layout.partial.begin(), value.layout.partial.end());
-    flow.in = {in[i]};
-    flow.origin = {value.name, origin.source, "added once to a sum that is still partial"};
-    flow.out = {add_value(std::move(value))};
-    in[i] = flow.out[0];
-    add_node(std::move(flow));
+    const Key key = Key().add(std::string_view("first_only")).add(in[i]).add(flow.axes).add(again);
+    auto [it, is_new] = seen_.emplace(key.text(), std::vector<int>{});
+    if (is_new) {
+      FlowValue value = flow_value(in[i]);
+      value.layout.partial.insert(value.layout.partial.end(), flow.axes.begin(), flow.axes.end());
+      std::sort(value.layout.partial.begin(), value.layout.partial.end());
+      flow.in = {in[i]};
+      flow.origin = {value.name, origin.source, "added once to a sum that is still partial"};
+      it->second = flow.out = {add_value(std::move(value))};
+      add_node(std::move(flow));
+    }
+    in[i] = it->second[0];
   }
 }
 
@@ -332,8 +329,8 @@ std::vector<int> Partitioner::add_op(FlowNode flow, const OpCall& call, const Ch
   return it->second;
 }
 
-int Partitioner::settle(Frame& frame, int value, int flow, const Origin& origin) {
-  TensorLayout target = home(frame, value);
+int Partitioner::settle(Frame& frame, int value, int flow, TensorLayout target,
+                        const Origin& origin) {
   const TensorLayout& have = flow_value(flow).layout;
   if (!have.partial.empty() && may_stay_partial(frame, value, have)) {
     target.partial = have.partial;
@@ -344,20 +341,9 @@ int Partitioner::settle(Frame& frame, int value, int flow, const Origin& origin)
       });
     }
   } else if (!have.partial.empty()) {
-    target = wanted_by_gradient(frame, value).value_or(target);
+    target = combined_for(frame, value, flow_value(flow), target);
   }
   return move(flow, target, origin);
-}
-
-std::optional<TensorLayout> Partitioner::wanted_by_gradient(const Frame& frame, int value) const {
-  if (frame.escapes[value] || frame.uses[value].size() != 1) return {};
-  const Node& node = frame.graph.nodes()[frame.uses[value][0]];
-  const CallTypes types = call_types(frame.graph, node);
-  const bool wider = size_of(types.out[0].dtype) >= size_of(types.in[0].dtype);
-  if (!is_elementwise({*node.op, types.in, types.out, node.attrs}) || !wider ||
-      node.loop != frame.loop || frame.graph.value(node.out[0]).purpose != Purpose::grads)
-    return {};
-  return home(frame, node.out[0]);
 }
 
 bool Partitioner::may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const {
@@ -369,7 +355,13 @@ bool Partitioner::may_stay_partial(const Frame& frame, int value, const TensorLa
     if (n != consumer) return false;
   }
   const Node& node = frame.graph.nodes()[consumer];
-  if (node.op == &kLoop) return true;         // moved where the result is, or summed as it is
+  if (node.op == &kLoop) return true;  // moved where the result is, or summed as it is
+  // Summed over trips in the wider dtype, and combined once.
+  const bool is_widened = node.op == &kCast && size_of(frame.graph.value(node.out[0]).dtype) >
+                                                   size_of(frame.graph.value(value).dtype);
+  if (is_widened && node.loop == frame.loop &&
+      only_result(frame, node.out[0], Loop::Result::sum) >= 0)
+    return true;
   if (node.loop != frame.loop) return false;  // else every trip would reduce it
   return takes_partial(frame.graph, node, value, have, [&](int other) {
     return frame.env[other] >= 0 ? flow_value(frame.env[other]).layout : home(frame, other);
@@ -377,9 +369,10 @@ bool Partitioner::may_stay_partial(const Frame& frame, int value, const TensorLa
 }
 
 Flow partition(const Graph& graph, const HomeLayouts& homes,
-               const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels) {
+               const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels,
+               bool init) {
   Partitioner partitioner(graph, homes, kernels);
-  if (!graph.stored().empty()) partitioner.run_init();
+  if (init && !graph.stored().empty()) partitioner.run_init();
   for (const FunctionSpec& spec : functions) partitioner.run(spec);
   return partitioner.take();
 }

@@ -13,8 +13,9 @@ namespace tessera {
 
 /// Lowers the functions of a graph to slices. A composite is kept whole where `kernels` has it
 /// and nothing that its body reduces over is split or padded; elsewhere its body takes its
-/// place.
+/// place. With init: first the function "init", if the graph stores anything.
 Flow partition(const Graph& graph, const HomeLayouts& homes,
-               const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels);
+               const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels,
+               bool init = true);
 
 }  // namespace tessera

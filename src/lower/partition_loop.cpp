@@ -1,6 +1,7 @@
 // The trips of a loop are walked once, with the carries in their homes; what a trip makes of a
 // carry is brought there again. A stored tensor is sliced as it rests, and the slice is moved where
 // it is needed, in its trip. Sums stay partial from trip to trip.
+#include <algorithm>
 #include <utility>
 
 #include "ir/needed.h"
@@ -66,6 +67,17 @@ void Partitioner::walk_trip(Frame& frame, const Loop& record, int number, FlowLo
   if (record.condition >= 0) loop.condition = frame.env[record.condition];
 }
 
+int Partitioner::only_result(const Frame& frame, int value, Loop::Result kind) const {
+  const std::vector<int>& uses = frame.uses[value];
+  if (uses.size() != 1 || frame.escapes[value]) return -1;
+  const Node& node = frame.graph.nodes()[uses[0]];
+  if (node.op != &kLoop || loop_of(node) != frame.graph.producer(value).loop) return -1;
+  const Loop& record = frame.graph.loops()[loop_of(node)];
+  const auto in = std::find(node.in.begin(), node.in.end(), value) - node.in.begin();
+  if (record.condition >= 0 && record.condition == value) return -1;
+  return record.results[in] == kind ? node.out[in] : -1;
+}
+
 std::vector<TensorLayout> Partitioner::end_trip(Frame& frame, const Node& node, const Loop& record,
                                                 FlowLoop& loop) {
   build_.set_again(0);
@@ -118,8 +130,10 @@ void Partitioner::add_results(Frame& frame, const Node& node, std::shared_ptr<Fl
   flow.loop = std::move(loop);
   const std::vector<int> out = flow.out;
   add_node(std::move(flow));
-  for (size_t i = 0; i < results.size(); ++i)
-    frame.env[results[i]] = settle(frame, results[i], out[i], origin(frame, node));
+  for (size_t i = 0; i < results.size(); ++i) {
+    const int v = results[i];
+    frame.env[v] = settle(frame, v, out[i], home(frame, v), origin(frame, node));
+  }
 }
 
 }  // namespace tessera

@@ -73,19 +73,29 @@ class Partitioner {
   int combined(int value, const Origin& origin);
 
   /// In a sum of partial and other operands, the others count on coordinate 0 only.
-  void enter_once(const Node& node, std::vector<int>& in, const Choice& choice,
+  void enter_once(const Node& node, int again, std::vector<int>& in, const Choice& choice,
                   const Origin& origin);
 
   /// Adds an op, or finds the same op on the same operands.
   std::vector<int> add_op(FlowNode flow, const OpCall& call, const Choice& choice,
                           const Frame& frame, const Node& node);
 
-  /// Moves a new result to its home, still partial if all that consumes it allows.
-  int settle(Frame& frame, int value, int flow, const Origin& origin);
-  /// Of a partial value: the layout of the parameter's gradient that it only has to be converted
-  /// to, so that what is combined are the narrower elements.
-  std::optional<TensorLayout> wanted_by_gradient(const Frame& frame, int value) const;
+  /// Moves a new result to `target`, its home, still partial if all that consumes it allows.
+  int settle(Frame& frame, int value, int flow, TensorLayout target, const Origin& origin);
+  /// The result of a loop, of this kind, for which alone its trip makes `value`; or -1.
+  int only_result(const Frame& frame, int value, Loop::Result kind) const;
   bool may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const;
+
+  // wanted.cpp
+  /// Where a consumer reads `value` if it lies `at`; nothing if that cannot be told before.
+  std::optional<TensorLayout> wanted_by(const Frame& frame, const Node& node, int value,
+                                        const TensorLayout& at);
+  /// Replaces the homes of results that would be partial by where they are combined.
+  void aim(const Frame& frame, const Node& node, const OpCall& call,
+           const std::vector<TensorLayout>& layouts, std::vector<TensorLayout>& homes);
+  /// Where a partial value is combined: at home, or as slices of it that all consumers want.
+  TensorLayout combined_for(const Frame& frame, int value, const FlowValue& have,
+                            const TensorLayout& home);
 
   // partition_loop.cpp
   void run_loop(Frame& frame, const Node& node);
@@ -102,9 +112,6 @@ class Partitioner {
   const std::set<const Op*>& kernels_;
   FlowBuilder build_;
   std::unordered_map<std::string, std::vector<int>> seen_;
-  /// By node, while first values are made: of what. They are made where it rests, as no rank may
-  /// have room for the whole. Else empty.
-  std::vector<Purpose> first_value_of_;
 };
 
 }  // namespace tessera

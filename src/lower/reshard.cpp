@@ -55,13 +55,7 @@ void Resharder::add_partial_moves(const Shape& shape, DType dtype, const TensorL
     if (std::find(to.partial.begin(), to.partial.end(), axis) != to.partial.end()) continue;
     all.push_back(axis);
     for (size_t d = 0; d < at.dims.size(); ++d) {
-      if (next_axis(at, to, d) != axis) continue;
-      Move move{FlowKind::reduce_scatter, {axis}, -1, static_cast<int>(d), at, 0};
-      move.after.dims[d].push_back(axis);
-      drop(move.after.partial, axis);
-      move.bytes =
-          bytes_sent(CollectiveKind::reduce_scatter, bytes, homes_.mesh().axes()[axis].size);
-      moves.push_back(std::move(move));
+      if (next_axis(at, to, d) == axis) add_reduce_scatters(bytes, at, to, d, moves);
     }
   }
   for (size_t subset = 0; subset <= all.size() && !all.empty();
@@ -76,6 +70,41 @@ void Resharder::add_partial_moves(const Shape& shape, DType dtype, const TensorL
     }
     move.bytes = bytes_sent(CollectiveKind::all_reduce, bytes, ranks);
     moves.push_back(std::move(move));
+  }
+}
+
+/// Over the next axis of dim d, and with further ones as far as they follow in the mesh: slices are
+/// numbered as the ranks of the group.
+void Resharder::add_reduce_scatters(int64_t bytes, const TensorLayout& at, const TensorLayout& to,
+                                    size_t d, std::vector<Move>& moves) const {
+  Move move{FlowKind::reduce_scatter, {}, -1, static_cast<int>(d), at, 0};
+  int ranks = 1;
+  for (int axis; (axis = next_axis(move.after, to, d)) >= 0;) {
+    const bool is_partial =
+        std::find(at.partial.begin(), at.partial.end(), axis) != at.partial.end();
+    if (!is_partial || (!move.axes.empty() && axis < move.axes.back())) return;
+    move.axes.push_back(axis);
+    move.after.dims[d].push_back(axis);
+    drop(move.after.partial, axis);
+    ranks *= homes_.mesh().axes()[axis].size;
+    move.bytes = bytes_sent(CollectiveKind::reduce_scatter, bytes, ranks);
+    moves.push_back(move);
+  }
+}
+
+/// Over the last axis of dim d, and with earlier ones in the same way.
+void Resharder::add_all_gathers(int64_t bytes, const TensorLayout& at, const TensorLayout& to,
+                                size_t d, std::vector<Move>& moves) const {
+  Move move{FlowKind::all_gather, {}, static_cast<int>(d), -1, at, 0};
+  int ranks = 1;
+  std::vector<int>& left = move.after.dims[d];
+  while (!left.empty() && !is_prefix(left, to.dims[d])) {
+    if (!move.axes.empty() && left.back() > move.axes.front()) return;
+    move.axes.insert(move.axes.begin(), left.back());
+    ranks *= homes_.mesh().axes()[left.back()].size;
+    left.pop_back();
+    move.bytes = bytes_sent(CollectiveKind::all_gather, bytes * ranks, ranks);
+    moves.push_back(move);
   }
 }
 
@@ -100,14 +129,7 @@ void Resharder::add_split_moves(const Shape& shape, DType dtype, const TensorLay
         moves.push_back(std::move(move));
       }
     }
-    if (!at.dims[d].empty() && !is_prefix(at.dims[d], to.dims[d])) {
-      const int axis = at.dims[d].back();
-      const int ranks = homes_.mesh().axes()[axis].size;
-      Move move{FlowKind::all_gather, {axis}, static_cast<int>(d), -1, at, 0};
-      move.after.dims[d].pop_back();
-      move.bytes = bytes_sent(CollectiveKind::all_gather, bytes * ranks, ranks);
-      moves.push_back(std::move(move));
-    }
+    add_all_gathers(bytes, at, to, d, moves);
   }
   if (at.partial == to.partial) {
     Move move{FlowKind::exchange, {}, -1, -1, to, 0};

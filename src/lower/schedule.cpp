@@ -2,12 +2,16 @@
 // slot and is awaited at a slot, slot k being the moment before compute step k. First every start
 // moves up as far as its operands allow, then, from the last exchange to the first, every wait
 // moves down to the first use of a result; both only while no moment gets more bytes than the
-// fullest moment had before. What is computed before the stores stays awaited before them.
+// fullest moment had before. What is computed before the stores stays awaited before them. A step
+// that only makes the operand of an exchange from what is there from the beginning (a parameter in
+// the dtype in which it is gathered) goes with the exchange; so does, in a loop, one that only
+// takes its result out of the trip (a gradient to the dtype in which it is kept).
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "base/fail.h"
+#include "lower/helpers.h"
 #include "lower/passes.h"
 
 namespace tessera {
@@ -15,8 +19,10 @@ namespace tessera {
 namespace {
 
 struct Exchange {
+  std::vector<Step> feeders;  ///< compute steps right before it
   std::vector<Step> members;
   Step wait;
+  std::vector<Step> followers;       ///< compute steps right behind the wait
   int start = 0, end = 0;            ///< slots of start and wait
   bool early = false, late = false;  ///< starts in the trip before, is awaited in the one behind
 };
@@ -29,7 +35,8 @@ class Scheduler {
         touches_(program.buffers.size()),
         using_(program.buffers.size()),
         lives_(program.buffers.size()),
-        outer_(function.outer.begin(), function.outer.end()) {
+        outer_(function.outer.begin(), function.outer.end()),
+        helpers_(find_helpers(program, function)) {
     take_apart();
     find_lives();
   }
@@ -52,10 +59,21 @@ class Scheduler {
 
   void take_apart() {
     std::map<int, int> of_number;
+    std::map<int, Step> feeders;  // by the buffer that they make
     for (size_t s = 0; s < function_.steps.size(); ++s) {
       Step& step = function_.steps[s];
       const int slot = static_cast<int>(compute_.size());
       if (static_cast<int>(s) == function_.first_update) stores_ = slot;
+      if (step.kind == StepKind::compute && step.out.size() == 1 &&
+          helpers_.fed.contains(step.out[0].buffer)) {
+        feeders.emplace(step.out[0].buffer, std::move(step));
+        continue;
+      }
+      if (step.kind == StepKind::compute && step.in.size() == 1 &&
+          helpers_.followed.contains(step.in[0].buffer)) {
+        exchanges_[using_[step.in[0].buffer].back()].followers.push_back(std::move(step));
+        continue;
+      }
       if (step.kind == StepKind::compute) {
         for (const View& v : step.in) touches_[v.buffer].push_back({slot, false});
         for (const View& v : step.out) touches_[v.buffer].push_back({slot, true});
@@ -63,13 +81,15 @@ class Scheduler {
         continue;
       }
       auto [it, is_new] = of_number.emplace(step.number, static_cast<int>(exchanges_.size()));
-      if (is_new) exchanges_.push_back({{}, {}, slot, slot});
+      if (is_new) exchanges_.push_back({{}, {}, {}, {}, slot, slot});
       Exchange& exchange = exchanges_[it->second];
       exchange.end = slot;
       if (step.kind == StepKind::wait) {
         exchange.wait = std::move(step);
         continue;
       }
+      if (auto feeder = feeders.find(step.in[0].buffer); feeder != feeders.end())
+        exchange.feeders.push_back(std::move(feeder->second));
       using_[step.in[0].buffer].push_back(it->second);
       if (step.out[0].buffer != step.in[0].buffer) using_[step.out[0].buffer].push_back(it->second);
       exchange.members.push_back(std::move(step));
@@ -199,6 +219,34 @@ class Scheduler {
     for (int b : buffers) ends.emplace_back(lives_[b].last, program_.buffers[b].bytes);
     if (latest > e.end) e.end = go(e.end, latest, std::move(ends));
     for (int b : buffers) lives_[b].last = std::max(lives_[b].last, 2 * e.end);
+    give_way(number);
+  }
+
+  /// An exchange of what another one brings leaves that one time: both get half of what there is;
+  /// at the end of a trip the second has the next one.
+  void give_way(int number) {
+    Exchange& e = exchanges_[number];
+    for (int other = number - 1; other >= 0; --other) {
+      const bool feeds = std::any_of(e.members.begin(), e.members.end(), [&](const Step& step) {
+        return writes(exchanges_[other], step.in[0].buffer);
+      });
+      if (!feeds) continue;
+      const int half = (exchanges_[other].start + e.end + 1) / 2;
+      const int start = function_.overlaps && e.end == stores_ ? e.end : half;
+      if (start > e.start && e.end > e.start) begin_at(e, start);
+      return;
+    }
+  }
+
+  void begin_at(Exchange& e, int start) {
+    for (const Step& step : e.members) {
+      const int out = step.out[0].buffer;
+      if (!is_counted(out) || out == step.in[0].buffer || lives_[out].first != 2 * e.start)
+        continue;
+      for (int t = 2 * e.start; t < 2 * start; ++t) bytes_[t] -= program_.buffers[out].bytes;
+      lives_[out].first = 2 * start;
+    }
+    e.start = start;
   }
 
   // An exchange of a trip that only reads what no trip writes can start a trip early, one whose
@@ -222,14 +270,22 @@ class Scheduler {
         });
       };
       e.early = e.start == 0 && all([&](int in, int out) {
-                  return outer_.count(in) && !written.count(in) && is_counted(out);
+                  const bool is_there = outer_.count(in) && !written.count(in);
+                  return (is_there || helpers_.fed.contains(in)) && is_counted(out);
                 });
       e.late = !e.early && e.end == stores_ && all([&](int in, int out) {
-        return outer_.count(out) && !read.count(out) && is_counted(in);
+        const bool leaves = outer_.count(out) && !read.count(out);
+        const bool is_followed =
+            helpers_.followed.contains(out) && &exchanges_[using_[out].back()] == &e;
+        return (leaves || is_followed) && is_counted(in);
       });
       for (const Step& step : e.members) {
         if (e.early) program_.buffers[step.out[0].buffer].alternates = true;
+        if (e.early && helpers_.fed.contains(step.in[0].buffer))
+          program_.buffers[step.in[0].buffer].alternates = true;
         if (e.late) program_.buffers[step.in[0].buffer].alternates = true;
+        if (e.late && helpers_.followed.contains(step.out[0].buffer))
+          program_.buffers[step.out[0].buffer].alternates = true;
       }
     }
   }
@@ -252,7 +308,12 @@ class Scheduler {
       // In the order of the exchanges: one that needs the result of another comes after it.
       std::sort(at[slot].begin(), at[slot].end());
       auto start = [&](Exchange& e) {
+        std::move(e.feeders.begin(), e.feeders.end(), std::back_inserter(steps));
         std::move(e.members.begin(), e.members.end(), std::back_inserter(steps));
+      };
+      auto await = [&](Exchange& e) {
+        steps.push_back(std::move(e.wait));
+        std::move(e.followers.begin(), e.followers.end(), std::back_inserter(steps));
       };
       for (int number : at[slot]) {
         if (exchanges_[number].early && slot == 0) start(exchanges_[number]);
@@ -261,13 +322,13 @@ class Scheduler {
       for (int number : at[slot]) {
         Exchange& e = exchanges_[number];
         if (e.start == slot && !e.early) start(e);
-        if (e.end == slot && !e.late) steps.push_back(std::move(e.wait));
+        if (e.end == slot && !e.late) await(e);
       }
       for (int number : at[slot]) {
         Exchange& e = exchanges_[number];
         if (!e.late || e.end != slot) continue;
-        steps.push_back(std::move(e.wait));
-        ++function_.late;
+        function_.late += 1 + static_cast<int>(e.followers.size());
+        await(e);
       }
       if (slot == stores_) function_.first_update = static_cast<int>(steps.size());
       if (slot < count) steps.push_back(std::move(compute_[slot]));
@@ -284,7 +345,8 @@ class Scheduler {
   std::vector<std::vector<Touch>> touches_;
   std::vector<std::vector<int>> using_;
   std::vector<Life> lives_;
-  std::set<int> outer_;         ///< buffers that are not the function's alone
+  std::set<int> outer_;  ///< buffers that are not the function's alone
+  const Helpers helpers_;
   std::vector<int64_t> bytes_;  ///< alive at each moment
   int64_t limit_ = 0;
 };

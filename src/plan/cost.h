@@ -100,5 +100,8 @@ struct FunctionTime {
 /// Plays a function, loops with all their trips (with a condition: the most there can be).
 /// Compiling and playing need no rank, so any mesh will do.
 FunctionTime time_of(const Function& function, const Costs& costs, bool spans = false);
+/// The same, without single collectives and spans: of a loop some trips are played, and the others
+/// count as these.
+FunctionTime total_time(const Function& function, const Costs& costs);
 
 }  // namespace tessera

@@ -1,0 +1,108 @@
+// Steps of training the two models that peers/mesh_tensorflow trains in Mesh TensorFlow:
+//
+//   bench_mesh_tensorflow mnist|transformer [--mesh "b1:1;b2:1"] [--layout "rows:b1;cols:b2"]
+//                         [--threads 1] [--steps 20]
+//
+// mnist: two convolutions of 9 x 9 with 16 filters, their mean, two hidden layers of 512; batch
+// 200, Adafactor. transformer: gpt with 2 layers, d_model 256, 8 heads, ff 1024, length 128, vocab
+// 256, batch 8; Adam without bias correction. Prints one line of JSON: ms, the median of the steps
+// after three.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+
+#include "tessera/tessera.h"
+
+using namespace tessera;
+
+namespace {
+
+nn::Model build_mnist(Graph& g) {
+  const Dim batch("batch", 200), rows("rows", 28), cols("cols", 28), channel("one_channel", 1);
+  const Dim filters1("filters1", 16), filters2("filters2", 16), classes("classes", 10);
+  Tensor images = g.input("images", {batch, rows, cols, channel}, DType::float32);
+  Tensor labels = g.input("labels", {batch}, DType::int32);
+  nn::ConvLayerOptions plain;
+  plain.bias = false;
+  const Shape window{Dim("rows", 9), Dim("cols", 9)};
+  plain.conv.dims = {{"rows"}, {"cols"}};
+  Tensor h = relu(nn::conv_layer(images, "conv1", window, "one_channel", filters1, plain));
+  h = relu(nn::conv_layer(h, "conv2", window, "filters1", filters2, plain));
+  h = reduce_mean(h, "filters2");
+  h = relu(nn::dense(h, "hidden1", {"rows", "cols"}, Shape{Dim("hidden1", 512)}));
+  h = relu(nn::dense(h, "hidden2", {"hidden1"}, Shape{Dim("hidden2", 512)}));
+  Tensor logits = nn::dense(h, "logits", {"hidden2"}, Shape{classes});
+  return {
+      mean_all(cross_entropy(logits, labels, "classes")).named("loss"), logits, {images, labels}};
+}
+
+nn::Model build_transformer(Graph& g) {
+  nn::GptOptions o;
+  o.layers = 2, o.d_model = 256, o.heads = 8, o.ff = 1024, o.length = 128, o.vocab = 256;
+  o.batch = 8;
+  return nn::gpt(g, o);
+}
+
+/// Made-up examples: small numbers, or indices below `below`.
+Array filled(const Tensor& t, int64_t below) {
+  std::vector<int64_t> sizes;
+  for (const Dim& d : t.shape()) sizes.push_back(d.size);
+  Array array(t.dtype(), t.shape().names(), sizes);
+  uint32_t x = 1;
+  for (int64_t i = 0; i < array.elements(); ++i) {
+    x = x * 1664525u + 1013904223u;
+    if (t.dtype() == DType::int32) {
+      array.data<int32_t>()[i] = static_cast<int32_t>((x >> 16) % below);
+    } else {
+      array.data<float>()[i] = static_cast<float>(x >> 16) / 65536;
+    }
+  }
+  return array;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string name, mesh_text = "b1:1;b2:1", layout;
+  int threads = 1, steps = 20;
+  CLI::App app("steps of training what peers/mesh_tensorflow trains");
+  app.add_option("model", name)->required()->check(CLI::IsMember({"mnist", "transformer"}));
+  app.add_option("--mesh", mesh_text);
+  app.add_option("--layout", layout);
+  app.add_option("--threads", threads);
+  app.add_option("--steps", steps);
+  CLI11_PARSE(app, argc, argv);
+  Graph g;
+  const bool mnist = name == "mnist";
+  const nn::Model model = mnist ? build_mnist(g) : build_transformer(g);
+  Tensor lr = constant(g, 1e-3, DType::float32);
+  AdamOptions uncorrected;
+  uncorrected.beta2 = 0.999, uncorrected.eps = 1e-6, uncorrected.bias_correction = false;
+  minimize(model.loss, lr, mnist ? adafactor({}) : adam(uncorrected));
+  const Mesh mesh = Mesh::parse(mesh_text);
+  Cluster cluster = Cluster::from_environment(mesh.size());
+  Session session(g, cluster,
+                  {mesh, Layout::parse(layout), {{"train", {model.loss}, true}}, 1, threads});
+  std::vector<Array> examples;
+  for (const Tensor& t : model.inputs) examples.push_back(filled(t, mnist ? 10 : 256));
+  std::vector<double> ms;
+  double loss = 0;
+  for (int s = 0; s < steps + 3; ++s) {
+    const auto start = std::chrono::steady_clock::now();
+    for (size_t i = 0; i < examples.size(); ++i) session.feed(model.inputs[i].name(), examples[i]);
+    session.run("train");
+    loss = session.fetch_scalar(model.loss.name());
+    const auto end = std::chrono::steady_clock::now();
+    if (s >= 3) ms.push_back(std::chrono::duration<double, std::milli>(end - start).count());
+  }
+  std::sort(ms.begin(), ms.end());
+  if (cluster.is_root()) {
+    fmt::print(
+        R"({{"peer": "tessera", "model": "{}", "mesh": "{}", "ms": {:.2f}, "least_ms": {:.2f}, "loss": {:.4f}, "steps": {}}})"
+        "\n",
+        name, mesh_text, ms[ms.size() / 2], ms[0], loss, steps);
+  }
+  return loss > 0 ? 0 : 1;
+}

@@ -1,0 +1,124 @@
+// bench_ops [--threads 1] [--runs 15] [--only WORD]: milliseconds of single ops, forward and with
+// gradients, as one line of JSON each: {"op": ..., "ms": median of the runs after two}. The same in
+// PyTorch: peers/ops_pytorch.py; by turns: peers/compare_ops.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+
+#include "tessera/tessera.h"
+
+using namespace tessera;
+
+namespace {
+
+using Inputs = std::vector<Tensor>;
+
+struct Case {
+  std::string name;
+  std::vector<Shape> shapes;
+  std::function<Tensor(const Inputs&)> build;
+  bool gradient = false;  ///< of the sum of the result times a fed tensor, by all inputs
+};
+
+const Dim batch("batch", 8), length("length", 256), memory("memory_length", 256);
+const Dim model("d_model", 512), ff("ff", 2048), heads("heads", 8), key("d_head", 64);
+const Dim images("images", 8), height("height", 56), width("width", 56), in("in", 64),
+    out("out", 64);
+const Dim rows("rows", 2048), cols("cols", 1024), many("many", 4096);
+
+Tensor heads_attention(const Inputs& x) {
+  AttentionOptions o;
+  o.causal = true;
+  return attention(x[0], x[1], x[2], {}, o);
+}
+
+Tensor convolution(const Inputs& x) { return conv(x[0], x[1], {{{"height"}, {"width"}}}); }
+Tensor product(const Inputs& x) { return einsum({x[0], x[1]}, {batch, length, ff}); }
+Tensor norm(const Inputs& x) { return layer_norm(x[0], "cols", x[1], x[2]); }
+Tensor soft(const Inputs& x) { return softmax(x[0], "cols"); }
+
+std::vector<Case> cases() {
+  const Shape query{batch, heads, length, key}, keys{batch, heads, memory, key};
+  const std::vector<Shape> attended = {query, keys, keys}, table = {{rows, cols}},
+                           normed = {{rows, cols}, {cols}, {cols}},
+                           factors = {{batch, length, model}, {model, ff}};
+  const std::vector<Shape> image = {{images, height, width, in},
+                                    {Dim("filter_height", 3), Dim("filter_width", 3), in, out}};
+  const auto scores = [](const Inputs& x) {
+    return einsum({x[0], x[1]}, {batch, heads, length, memory});
+  };
+  const auto largest = [](const Inputs& x) { return top_k(x[0], "many", Dim("k", 8)).values; };
+  return {{"einsum", factors, product},
+          {"einsum, gradients", factors, product, true},
+          {"einsum in batches", {query, keys}, scores},
+          {"conv", image, convolution},
+          {"conv, gradients", image, convolution, true},
+          {"softmax", table, soft},
+          {"softmax, gradients", table, soft, true},
+          {"layer_norm", normed, norm},
+          {"layer_norm, gradients", normed, norm, true},
+          {"attention", attended, heads_attention},
+          {"attention, gradients", attended, heads_attention, true},
+          {"top_k", {{rows, many}}, largest}};
+}
+
+Array filled(const Tensor& t) {
+  std::vector<int64_t> sizes;
+  for (const Dim& d : t.shape()) sizes.push_back(d.size);
+  Array array(t.dtype(), t.shape().names(), sizes);
+  for (int64_t i = 0; i < array.elements(); ++i)
+    array.data<float>()[i] =
+        static_cast<float>(std::sin(0.37 * static_cast<double>(i * i % 10007)));
+  return array;
+}
+
+double median_ms(const Case& c, int threads, int runs) {
+  Graph g;
+  Inputs inputs;
+  for (const Shape& shape : c.shapes)
+    inputs.push_back(g.input(fmt::format("x{}", inputs.size()), shape, DType::float32));
+  const Tensor y = c.build(inputs);
+  Inputs outputs = {y}, fed = inputs;
+  if (c.gradient) {
+    fed.push_back(g.input("weights", y.shape(), DType::float32));
+    outputs = gradients(sum_all(y * fed.back()), inputs);
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) outputs[i].named(fmt::format("y{}", i));
+  Cluster cluster = Cluster::threads(1);
+  Session session(g, cluster,
+                  {Mesh::parse("one:1"), Layout::parse(""), {{"f", outputs, false}}, 1, threads});
+  for (const Tensor& t : fed) session.feed(t.name(), filled(t));
+  std::vector<double> ms;
+  for (int i = 0; i < runs + 2; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    session.run("f");
+    const auto end = std::chrono::steady_clock::now();
+    if (i >= 2) ms.push_back(std::chrono::duration<double, std::milli>(end - start).count());
+  }
+  std::sort(ms.begin(), ms.end());
+  return ms[ms.size() / 2];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int threads = 1, runs = 15;
+  std::string only;
+  CLI::App app("milliseconds of single ops");
+  app.add_option("--threads", threads);
+  app.add_option("--runs", runs);
+  app.add_option("--only", only);
+  CLI11_PARSE(app, argc, argv);
+  for (const Case& c : cases()) {
+    if (c.name.find(only) == std::string::npos) continue;
+    fmt::print(R"({{"op": "{}", "ms": {:.4f}}})"
+               "\n",
+               c.name, median_ms(c, threads, runs));
+    std::fflush(stdout);
+  }
+  return 0;
+}

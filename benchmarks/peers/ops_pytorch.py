@@ -1,0 +1,79 @@
+"""The ops of bench_ops in PyTorch, one line of JSON each: {"op": ..., "ms": median of the runs after two}.
+
+Convolution is measured with images in both of PyTorch's layouts of memory; the faster counts.
+"""
+import argparse
+import json
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--threads", type=int, default=1)
+parser.add_argument("--runs", type=int, default=15)
+parser.add_argument("--only", default="")
+args = parser.parse_args()
+torch.set_num_threads(args.threads)
+
+
+def values(*shape):
+    i = torch.arange(torch.Size(shape).numel(), dtype=torch.float64)
+    return torch.sin(0.37 * (i * i % 10007)).float().reshape(shape)
+
+
+def median_ms(f, inputs, gradient):
+    y = f(*inputs)
+    if gradient:
+        for x in inputs:
+            x.requires_grad_()
+        weights = values(*y.shape)
+        run = lambda: torch.autograd.grad((f(*inputs) * weights).sum(), inputs)
+    else:
+        run = lambda: f(*inputs)
+    ms = []
+    with torch.set_grad_enabled(gradient):
+        for i in range(args.runs + 2):
+            start = time.perf_counter()
+            run()
+            if i >= 2:
+                ms.append(1e3 * (time.perf_counter() - start))
+    return statistics.median(ms)
+
+
+def product(x, w):
+    return torch.einsum("bld,df->blf", x, w)
+
+
+def attention(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def convolution(x, w):
+    return F.conv2d(x, w, padding=1)
+
+
+def layer_norm(x, scale, bias):
+    return F.layer_norm(x, (1024,), scale, bias)
+
+
+def softmax(x):
+    return torch.softmax(x, -1)
+
+
+heads = [values(8, 8, 256, 64) for _ in range(3)]
+factors, table, normed = [values(8, 256, 512), values(512, 2048)], [values(2048, 1024)], [values(2048, 1024), values(1024), values(1024)]
+image = [values(8, 64, 56, 56), values(64, 64, 3, 3)]
+last = [t.contiguous(memory_format=torch.channels_last) for t in image]
+CASES = [("einsum", product, [factors], False), ("einsum, gradients", product, [factors], True),
+         ("einsum in batches", lambda q, k: torch.einsum("bhld,bhmd->bhlm", q, k), [heads[:2]], False),
+         ("conv", convolution, [image, last], False), ("conv, gradients", convolution, [image, last], True),
+         ("softmax", softmax, [table], False), ("softmax, gradients", softmax, [table], True),
+         ("layer_norm", layer_norm, [normed], False), ("layer_norm, gradients", layer_norm, [normed], True),
+         ("attention", attention, [heads], False), ("attention, gradients", attention, [heads], True),
+         ("top_k", lambda x: torch.topk(x, 8), [[values(2048, 4096)]], False)]
+for name, f, ways, gradient in CASES:
+    if args.only in name:
+        ms = min(median_ms(f, [t.detach().clone(memory_format=torch.preserve_format) for t in way], gradient) for way in ways)
+        print(json.dumps({"op": name, "ms": round(ms, 4)}), flush=True)

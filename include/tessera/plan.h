@@ -1,0 +1,143 @@
+// The planner: the layout, storage, recompute and microbatches of least predicted step time on a
+// machine, within its memory.
+//
+// The space: a mesh axis is given to any set of dim names of which no tensor has two (or to none);
+// so a dim may have several axes. On top of that, storage rules of ZeRO 1, 2 or 3 over the axes
+// along which parameters are copies, values that backward makes or gathers again, and microbatches:
+// the fewest that fit. A plan is priced by lowering a model of one and of two layers and going on
+// in a straight line (layers that are a loop are lowered whole); the best plans are lowered whole
+// in the end. What is looked at first is guessed; that nothing better is left is shown by a bound:
+// products, each cut over all axes of its dims, take so long at least, and a plan whose computing
+// is known bounds those that differ from it in storage only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/graph.h"
+#include "tessera/machine.h"
+#include "tessera/mesh.h"
+
+namespace tessera {
+
+/// How a step of training is built, beside its layout.
+struct PlanBuild {
+  int64_t layers = 1;              ///< of the layer that is repeated
+  std::string recompute = "none";  ///< scopes of GradientOptions, joined by commas
+  std::string regather = "none";
+  int64_t microbatches = 1;
+};
+
+/// A graph and what is run again and again (one step of training).
+struct PlanStep {
+  std::shared_ptr<const Graph> graph;
+  std::vector<FunctionSpec> functions;
+};
+
+/// What is planned.
+struct PlanModel {
+  std::string name;
+  std::function<PlanStep(const PlanBuild&)> build;
+  int64_t layers = 1;          ///< of the whole model
+  bool is_loop = false;        ///< the layers are a loop: any number of them is lowered alike
+  std::string part = "batch";  ///< the dim that microbatches cut
+  std::vector<std::pair<std::string, std::string>> again = {
+      {"none", "none"}};                    ///< recompute and regather, from cheap to dear
+  std::vector<int64_t> microbatches = {1};  ///< ascending
+};
+
+struct PlanOptions {
+  std::optional<int64_t> memory;  ///< bytes of a device; else Machine::memory
+  double seconds = 10;            ///< of search
+  size_t runners_up = 4;
+  /// Rules that every plan has. With "*:auto" the planner has all other dims, with "heads,ff:auto"
+  /// those only; without any automatic rule it is as if "*:auto" were there.
+  Layout layout;
+};
+
+/// What one set of axes carries in a step.
+struct PlanAxes {
+  std::string axes;   ///< "data+model"
+  int64_t bytes = 0;  ///< sent by each rank
+  double seconds = 0, exposed = 0;
+};
+
+/// What one tensor's collectives send in a step of a model with one layer.
+struct PlanTransfer {
+  std::string kind, tensor, axes;
+  int64_t bytes = 0;  ///< by each rank
+};
+
+/// A plan with its price.
+struct PricedPlan {
+  Mesh mesh;
+  std::string layout;  ///< all its rules
+  std::string rules;   ///< those of computing: "batch:data;heads,ff,vocab:model"
+  int zero = 0;        ///< what else is stored in parts, as storage_rules() does
+  std::string over;    ///< the axes of that
+  PlanBuild build;
+  double seconds = 0;  ///< predicted, of a step = compute + slowed + exposed
+  double compute = 0;  ///< of it: computing
+  double slowed = 0;   ///< by transfers at the same time
+  double exposed = 0;  ///< waiting for transfers
+  double update = 0;   ///< of `compute`: from the first update on
+  std::vector<PlanAxes> by_axes;
+  std::vector<PlanTransfer> transfers;                       ///< the largest, in one layer
+  int64_t params = 0, state = 0, inputs = 0, transient = 0;  ///< bytes of a rank
+  bool whole = false;  ///< lowered whole, not continued from one and two layers
+  int64_t memory() const { return params + state + inputs + transient; }
+};
+
+/// The best plan in which a dim is split otherwise.
+struct DimAlternative {
+  std::string dim, now, instead;  ///< axes, "-" for none
+  double penalty = 0;             ///< seconds more
+  int64_t memory = 0;             ///< of that plan
+  bool fits = true;
+};
+
+struct Plan {
+  PricedPlan best;
+  double bound = 0;      ///< seconds that no plan of the space beats
+  bool optimal = false;  ///< nothing in the space is better, by this cost model
+  std::vector<PricedPlan> runners_up;
+  std::vector<DimAlternative> alternatives;
+  double saved_per_gib = 0;  ///< seconds that 1 GiB more a device would save (of plans priced)
+  double table_seconds = 0;  ///< of the best, as continued from one and two layers
+  int64_t memory_limit = 0;  ///< bytes; 0: none
+  int64_t space = 0;         ///< assignments of axes to dims
+  int64_t priced = 0, illegal = 0;  ///< plans that were lowered; of them, not legal
+  int64_t too_large = 0;  ///< assignments that were left out: what they keep, estimated, exceeds
+                          ///< the memory by half and more
+  double search_seconds = 0, first_seconds = 0;
+  std::string machine;
+  /// (best - bound) / best; 0 if optimal.
+  double gap() const;
+};
+
+/// Throws a usage error where no plan is legal, where none fits into memory (with the least that
+/// was found and its plan), and for rules that the model or mesh lacks.
+Plan plan(const PlanModel& model, const Mesh& mesh, const Machine& machine,
+          const PlanOptions& options = {});
+/// The same over all meshes of up to three axes with so many devices.
+Plan plan(const PlanModel& model, int64_t devices, const Machine& machine,
+          const PlanOptions& options = {});
+/// Of functions that are built: layout and storage only.
+Plan plan(const Graph& graph, const std::vector<FunctionSpec>& functions, const Mesh& mesh,
+          const Machine& machine, const PlanOptions& options = {});
+
+/// The price of one plan. `layers` of the build are those of the model; whole: lowered whole.
+PricedPlan price(const PlanModel& model, const Mesh& mesh, const Layout& layout,
+                 const PlanBuild& build, const Machine& machine, bool whole = false);
+
+/// A page for people.
+std::string to_string(const Plan& plan);
+/// What another plan costs more, and why: a page.
+std::string compare(const Plan& plan, const PricedPlan& other);
+
+}  // namespace tessera

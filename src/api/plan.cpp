@@ -1,0 +1,161 @@
+// What the search found, as an answer.
+#include "tessera/plan.h"
+
+#include <algorithm>
+
+#include "api/plan_search.h"
+#include "base/fail.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr int64_t kGib = int64_t{1} << 30;
+
+double gigabytes(double bytes) { return bytes / 1e9; }
+
+}  // namespace
+
+void PlanSearch::require_best() const {
+  if (best_ >= 0) return;
+  const double limit = gigabytes(static_cast<double>(limit_));
+  if (priced_.empty()) {
+    require(illegal_ > 0 || least_stored_ > 1e299,
+            "[plan] nothing fits into {:.2f} GB a device: parameters and optimizer state alone "
+            "need {:.2f} GB at least; use more devices",
+            limit, gigabytes(least_stored_));
+    require(illegal_ > 0 || too_large_ == 0,
+            "[plan] nothing fits into {:.2f} GB a device: of all layouts that were estimated, what "
+            "is kept for backward alone exceeds it by half; use more devices or a smaller batch",
+            limit);
+    fail(ErrorKind::usage, "[plan] no layout is legal{}{}", first_error_.empty() ? "" : ": ",
+         first_error_.empty() ? "; give other sizes" : first_error_);
+  }
+  const auto least = std::min_element(
+      priced_.begin(), priced_.end(),
+      [](const Priced& a, const Priced& b) { return a.plan.memory() < b.plan.memory(); });
+  const PricedPlan& p = least->plan;
+  fail(ErrorKind::usage,
+       "[plan] nothing that was tried fits into {:.2f} GB a device; the least is {:.2f} GB: "
+       "--memory {} with mesh '{}', layout '{}'{}, recompute {}, regather {}, microbatches {}",
+       limit, gigabytes(static_cast<double>(p.memory())), p.memory(), p.mesh.to_string(), p.rules,
+       p.zero > 0 ? fmt::format(", --zero {} --over {}", p.zero, p.over) : "", p.build.recompute,
+       p.build.regather, p.build.microbatches);
+}
+
+/// The best plan lowered whole; if it does not fit then, the next one.
+void PlanSearch::settle(Plan& plan) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < priced_.size(); ++i) {
+    if (fits(priced_[i].plan)) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return priced_[a].plan.seconds < priced_[b].plan.seconds;
+  });
+  for (const size_t i : order) {
+    PricedPlan& p = priced_[i].plan;
+    best_ = static_cast<int>(i);
+    plan.table_seconds = p.seconds;
+    if (!p.whole) {
+      std::vector<PlanTransfer> transfers = std::move(p.transfers);
+      p = price_one(priced_[i].from, true);
+      p.transfers = std::move(transfers);
+    }
+    if (fits(p)) break;
+  }
+  require(fits(priced_[best_].plan),
+          "[plan] nothing fits into {:.2f} GB a device when it is lowered whole; the least of the "
+          "{} plans that seemed to is {:.2f} GB",
+          gigabytes(static_cast<double>(limit_)), order.size(),
+          gigabytes(static_cast<double>(priced_[best_].plan.memory())));
+  plan.best = priced_[best_].plan;
+  for (const size_t i : order) {
+    if (plan.runners_up.size() == options_.runners_up) break;
+    if (static_cast<int>(i) != best_) plan.runners_up.push_back(priced_[i].plan);
+  }
+}
+
+/// For each dim the best plan on the same mesh in which it lies otherwise; at least the same plan
+/// without it is priced.
+void PlanSearch::add_alternatives(Plan& plan) {
+  const Entry best = priced_[best_].from;
+  const Assignment chosen = assignments_[best.assignment];
+  for (const std::string& dim : outlines_[0].dims) {
+    const std::string now = space_.axes_of(chosen, dim);
+    const Assignment plain = space_.without(chosen, dim);
+    if (now != "-" && !(space_.with_fixed(plain) == chosen)) {
+      Entry other = best;
+      other.assignment = assignments_.size();
+      assignments_.push_back(plain);
+      for (Priced& priced : price({other})) {
+        if (priced.error.empty()) priced_.push_back(std::move(priced));
+      }
+    }
+    const Priced* found = nullptr;
+    for (const Priced& p : priced_) {
+      const Assignment& a = assignments_[p.from.assignment];
+      if (a.mesh.axes() != chosen.mesh.axes() || space_.axes_of(a, dim) == now) continue;
+      const bool better = !found || std::make_pair(!fits(p.plan), p.plan.seconds) <
+                                        std::make_pair(!fits(found->plan), found->plan.seconds);
+      if (better) found = &p;
+    }
+    if (!found) continue;
+    plan.alternatives.push_back(
+        {dim, now, space_.axes_of(assignments_[found->from.assignment], dim),
+         found->plan.seconds - plan.table_seconds, found->plan.memory(), fits(found->plan)});
+  }
+}
+
+Plan PlanSearch::finish() {
+  Plan plan;
+  plan.bound = best_seconds();
+  for (; !queue_.empty(); queue_.pop()) {
+    const Entry& entry = queue_.top();
+    plan.bound = std::min(plan.bound, std::max(entry.bound, known_bound(entry)));
+  }
+  plan.optimal = plan.bound >= best_seconds();
+  plan.space = static_cast<int64_t>(assignments_.size());
+  plan.priced = static_cast<int64_t>(priced_.size());
+  plan.illegal = illegal_;
+  plan.too_large = too_large_;
+  plan.first_seconds = first_seconds_;
+  settle(plan);
+  double with_more = plan.table_seconds;
+  for (const Priced& p : priced_) {
+    if (p.plan.memory() <= limit_ + kGib) with_more = std::min(with_more, p.plan.seconds);
+  }
+  plan.saved_per_gib = plan.table_seconds - with_more;
+  add_alternatives(plan);
+  plan.memory_limit = limit_;
+  plan.machine = pricer_.machine().name;
+  plan.search_seconds = seconds();
+  return plan;
+}
+
+double Plan::gap() const { return optimal ? 0 : (table_seconds - bound) / table_seconds; }
+
+Plan plan(const PlanModel& model, const Mesh& mesh, const Machine& machine,
+          const PlanOptions& options) {
+  return PlanSearch(model, machine, options).run(mesh);
+}
+
+Plan plan(const PlanModel& model, int64_t devices, const Machine& machine,
+          const PlanOptions& options) {
+  require(devices >= 1, "[plan] {} devices; there must be at least one", devices);
+  return PlanSearch(model, machine, options).run(devices);
+}
+
+Plan plan(const Graph& graph, const std::vector<FunctionSpec>& functions, const Mesh& mesh,
+          const Machine& machine, const PlanOptions& options) {
+  const std::shared_ptr<const Graph> unowned(std::shared_ptr<const Graph>(), &graph);
+  PlanModel model;
+  model.build = [&](const PlanBuild&) { return PlanStep{unowned, functions}; };
+  return plan(model, mesh, machine, options);
+}
+
+PricedPlan price(const PlanModel& model, const Mesh& mesh, const Layout& layout,
+                 const PlanBuild& build, const Machine& machine, bool whole) {
+  return Pricer(model, machine).price(mesh, layout.to_string(), build, whole);
+}
+
+}  // namespace tessera

@@ -1,0 +1,150 @@
+// A plan as a page for people.
+#include <algorithm>
+#include <cmath>
+
+#include "base/fail.h"
+#include "tessera/plan.h"
+
+namespace tessera {
+
+namespace {
+
+std::string time_text(double seconds) {
+  const double s = std::abs(seconds);
+  return s >= 1       ? fmt::format("{:.3f} s", seconds)
+         : s >= 1e-3  ? fmt::format("{:.3f} ms", seconds * 1e3)
+         : s >= 1e-12 ? fmt::format("{:.1f} us", seconds * 1e6)
+                      : "0";
+}
+
+std::string bytes_text(double bytes) {
+  return bytes >= 1e9   ? fmt::format("{:.2f} GB", bytes / 1e9)
+         : bytes >= 1e6 ? fmt::format("{:.2f} MB", bytes / 1e6)
+                        : fmt::format("{:.1f} kB", bytes / 1e3);
+}
+
+std::string bar(double part, double whole) {
+  constexpr double kWidth = 30;
+  const int n = whole > 0 ? static_cast<int>(std::lround(kWidth * part / whole)) : 0;
+  return std::string(static_cast<size_t>(std::clamp(n, 0, static_cast<int>(kWidth))), '#');
+}
+
+void row(std::string& text, const std::string& name, double seconds, double whole,
+         const std::string& more = "") {
+  text += fmt::format("  {:<26} {:>11} {:>5.1f} %  {}{}\n", name, time_text(seconds),
+                      whole > 0 ? 100 * seconds / whole : 0.0, bar(seconds, whole), more);
+}
+
+void add_waterfall(std::string& text, const PricedPlan& p) {
+  text += fmt::format("\nwhere the step's {} go\n", time_text(p.seconds));
+  row(text, "forward and backward", p.compute - p.update, p.seconds);
+  row(text, "update of parameters", p.update, p.seconds);
+  if (p.slowed > 0) row(text, "slowed by transfers", p.slowed, p.seconds);
+  for (const PlanAxes& axes : p.by_axes) {
+    row(text, "waiting for " + axes.axes, axes.exposed, p.seconds,
+        fmt::format("  (sends {}, {} of it hidden)", bytes_text(static_cast<double>(axes.bytes)),
+                    time_text(std::max(0.0, axes.seconds - axes.exposed))));
+  }
+}
+
+void add_memory(std::string& text, const PricedPlan& p, int64_t limit) {
+  text += fmt::format("\nmemory of a rank: {}", bytes_text(static_cast<double>(p.memory())));
+  if (limit > 0) text += fmt::format(" of {}", bytes_text(static_cast<double>(limit)));
+  text += "\n";
+  const auto line = [&](const char* name, int64_t bytes) {
+    text += fmt::format(
+        "  {:<26} {:>11}  {}\n", name, bytes_text(static_cast<double>(bytes)),
+        bar(static_cast<double>(bytes), static_cast<double>(std::max(limit, p.memory()))));
+  };
+  line("parameters", p.params);
+  line("optimizer state", p.state);
+  line("inputs", p.inputs);
+  line("everything else, at peak", p.transient);
+}
+
+std::string flags(const PricedPlan& p) {
+  std::string text = fmt::format("--mesh \"{}\" --layout \"{}\"", p.mesh.to_string(), p.rules);
+  if (p.zero > 0) text += fmt::format(" --zero {} --over {}", p.zero, p.over);
+  if (p.build.recompute != "none") text += " --recompute " + p.build.recompute;
+  std::string sets;
+  if (p.build.regather != "none") sets += " regather=" + p.build.regather;
+  if (p.build.microbatches > 1) sets += fmt::format(" microbatches={}", p.build.microbatches);
+  return sets.empty() ? text : text + " --set" + sets;
+}
+
+void add_certificate(std::string& text, const Plan& plan) {
+  if (plan.optimal) {
+    text += "\nproof: no plan of the space is predicted to be faster";
+  } else {
+    text += fmt::format("\nno proof: a faster plan may exist, but none under {} (gap {:.1f} %)",
+                        time_text(plan.bound), 100 * plan.gap());
+  }
+  text += fmt::format(
+      "\n  {} assignments of axes to dims, {} plans priced, {} illegal; first plan after {:.2f} s, "
+      "all in {:.2f} s\n",
+      plan.space, plan.priced, plan.illegal, plan.first_seconds, plan.search_seconds);
+  if (plan.too_large > 0) {
+    text += fmt::format(
+        "  left out: {} assignments that by estimate need more than 1.5 times the memory\n",
+        plan.too_large);
+  }
+}
+
+void add_reasons(std::string& text, const Plan& plan) {
+  if (!plan.alternatives.empty()) text += "\nif a dim were split otherwise, at best\n";
+  for (const DimAlternative& a : plan.alternatives) {
+    text += fmt::format("  {:<12} {:>8} -> {:<12} {:>+9.1f} %  {}{}\n", a.dim, a.now, a.instead,
+                        100 * a.penalty / plan.table_seconds,
+                        bytes_text(static_cast<double>(a.memory)), a.fits ? "" : ", does not fit");
+  }
+  if (plan.saved_per_gib > 0) {
+    text +=
+        fmt::format("\n1 GiB more a device would save {} a step\n", time_text(plan.saved_per_gib));
+  }
+  if (!plan.runners_up.empty()) text += "\nrunners-up\n";
+  for (const PricedPlan& p : plan.runners_up) {
+    text += fmt::format("  {:>+6.1f} %  {:>10}  {}\n", 100 * (p.seconds / plan.table_seconds - 1),
+                        bytes_text(static_cast<double>(p.memory())), flags(p));
+  }
+}
+
+void add_transfers(std::string& text, const PricedPlan& p) {
+  for (const PlanTransfer& t : p.transfers) {
+    text += fmt::format("    {:<14} over {:<12} {:>11}  {}\n", t.kind, t.axes,
+                        bytes_text(static_cast<double>(t.bytes)), t.tensor);
+  }
+}
+
+}  // namespace
+
+std::string to_string(const Plan& plan) {
+  const PricedPlan& p = plan.best;
+  std::string text = fmt::format("best plan on {} {} devices: {} a step\n  {}\n", p.mesh.size(),
+                                 plan.machine, time_text(p.seconds), flags(p));
+  if (p.whole && p.seconds != plan.table_seconds) {
+    text +=
+        fmt::format("  lowered whole; one and two layers said {}\n", time_text(plan.table_seconds));
+  }
+  add_certificate(text, plan);
+  add_waterfall(text, p);
+  add_memory(text, p, plan.memory_limit);
+  add_reasons(text, plan);
+  return text;
+}
+
+std::string compare(const Plan& plan, const PricedPlan& other) {
+  const double more = other.seconds / plan.best.seconds - 1;
+  std::string text = fmt::format(
+      "why not {}\n  {} a step: {:+.1f} % beside the best plan{}\n", flags(other),
+      time_text(other.seconds), 100 * more,
+      plan.memory_limit > 0 && other.memory() > plan.memory_limit ? "; and it does not fit" : "");
+  add_waterfall(text, other);
+  add_memory(text, other, plan.memory_limit);
+  text += "\nthe largest transfers in one layer, sent by each rank\n  this layout\n";
+  add_transfers(text, other);
+  text += "  the best plan\n";
+  add_transfers(text, plan.best);
+  return text;
+}
+
+}  // namespace tessera

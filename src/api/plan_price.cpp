@@ -1,0 +1,172 @@
+#include "api/plan_price.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "api/kernel_info.h"
+#include "base/fail.h"
+#include "lower/lower.h"
+#include "plan/cost.h"
+
+namespace tessera {
+
+namespace {
+
+std::string axes_text(const Program& program, const std::vector<int>& axes) {
+  std::string text;
+  for (const int axis : axes) text += (text.empty() ? "" : "+") + program.axis_names[axis];
+  return text;
+}
+
+/// a + factor * (b - a), for every figure; axes that occur in one only count as 0 in the other.
+PricedPlan onward(const PricedPlan& a, const PricedPlan& b, double factor) {
+  PricedPlan r = a;
+  const auto line = [factor](auto x, auto y) {
+    const double v = static_cast<double>(x) + factor * static_cast<double>(y - x);
+    if constexpr (std::is_integral_v<decltype(x)>) {
+      return static_cast<decltype(x)>(std::llround(v));
+    } else {
+      return v;
+    }
+  };
+  r.seconds = line(a.seconds, b.seconds);
+  r.compute = line(a.compute, b.compute);
+  r.slowed = line(a.slowed, b.slowed);
+  r.exposed = line(a.exposed, b.exposed);
+  r.update = line(a.update, b.update);
+  r.params = line(a.params, b.params);
+  r.state = line(a.state, b.state);
+  r.inputs = line(a.inputs, b.inputs);
+  r.transient = line(a.transient, b.transient);
+  r.by_axes.clear();
+  std::vector<PlanAxes> all = a.by_axes;
+  all.insert(all.end(), b.by_axes.begin(), b.by_axes.end());
+  const auto of = [](const PricedPlan& p, const std::string& axes) {
+    for (const PlanAxes& x : p.by_axes) {
+      if (x.axes == axes) return x;
+    }
+    return PlanAxes{axes};
+  };
+  for (const PlanAxes& x : all) {
+    if (std::any_of(r.by_axes.begin(), r.by_axes.end(),
+                    [&](const PlanAxes& y) { return y.axes == x.axes; })) {
+      continue;
+    }
+    const PlanAxes p = of(a, x.axes), q = of(b, x.axes);
+    r.by_axes.push_back(
+        {x.axes, line(p.bytes, q.bytes), line(p.seconds, q.seconds), line(p.exposed, q.exposed)});
+  }
+  return r;
+}
+
+void add_function(const Program& program, const Function& f, const Costs& costs, PricedPlan& to) {
+  const FunctionTime time = total_time(f, costs);
+  to.seconds += time.seconds;
+  to.compute += time.compute;
+  to.slowed += time.slowed;
+  to.exposed += time.exposed;
+  for (size_t s = static_cast<size_t>(f.first_update); f.updates && s < f.steps.size(); ++s) {
+    if (f.steps[s].kind == StepKind::compute && f.steps[s].body.empty())
+      to.update += costs.compute(f.steps[s]);
+  }
+  for (const AxisTime& axes : time.by_axes) {
+    const std::string name = axes_text(program, axes.axes);
+    const auto at = std::find_if(to.by_axes.begin(), to.by_axes.end(),
+                                 [&](const PlanAxes& x) { return x.axes == name; });
+    PlanAxes& x = at == to.by_axes.end() ? to.by_axes.emplace_back(PlanAxes{name}) : *at;
+    x.bytes += axes.bytes;
+    x.seconds += axes.seconds;
+    x.exposed += axes.exposed;
+  }
+}
+
+/// Counts what the collectives of a function send, those of loops at each trip.
+void add_transfers(const Program& program, const Function& f, int64_t times,
+                   std::vector<PlanTransfer>& all) {
+  for (const Step& step : f.steps) {
+    for (const Function& body : step.body)
+      add_transfers(program, body, times * step.loop.trips, all);
+    if (step.kind != StepKind::collective) continue;
+    const std::string axes = axes_text(program, step.axes);
+    const auto at = std::find_if(all.begin(), all.end(), [&](const PlanTransfer& t) {
+      return t.kind == step.kernel && t.tensor == step.origin.name && t.axes == axes;
+    });
+    if (at == all.end()) {
+      all.push_back({step.kernel, step.origin.name, axes, times * step.bytes});
+    } else {
+      at->bytes += times * step.bytes;
+    }
+  }
+}
+
+/// The tensors whose collectives send most.
+std::vector<PlanTransfer> largest_transfers(const Program& program) {
+  constexpr size_t kShown = 8;
+  std::vector<PlanTransfer> all;
+  for (const Function& f : program.functions) {
+    if (f.name != "init") add_transfers(program, f, 1, all);
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  if (all.size() > kShown) all.resize(kShown);
+  return all;
+}
+
+}  // namespace
+
+const PlanStep& Pricer::built(const PlanBuild& build) {
+  const std::lock_guard lock(mutex_);
+  PlanStep& built =
+      built_[std::make_tuple(build.layers, build.recompute, build.regather, build.microbatches)];
+  if (!built.graph) built = model_.build(build);
+  return built;
+}
+
+PricedPlan Pricer::lower_and_price(const Mesh& mesh, const std::string& layout,
+                                   const PlanBuild& build, bool init) {
+  const PlanStep& model = built(build);
+  LowerOptions options{mesh,
+                       Layout::parse(layout),
+                       model.functions,
+                       composite_kernels(),
+                       [](const Step& step) { return workspace_bytes(step, 1); },
+                       {}};
+  options.init = init;
+  const Program program = lower(*model.graph, options);
+  PricedPlan p;
+  p.mesh = mesh;
+  p.layout = p.rules = layout;
+  p.build = build;
+  const Costs costs(machine_, mesh);
+  for (const Function& f : program.functions) {
+    if (f.name != "init") add_function(program, f, costs, p);
+  }
+  for (size_t i = 0; i < program.stored.size(); ++i) {
+    const int64_t bytes = program.buffers[program.ports[program.stored[i]].view.buffer].bytes;
+    (model.graph->stored()[i].purpose == Purpose::params ? p.params : p.state) += bytes;
+  }
+  p.transfers = largest_transfers(program);
+  p.inputs = program.persistent_bytes - p.params - p.state;
+  p.transient = program.transient_bytes;
+  return p;
+}
+
+PricedPlan Pricer::price(const Mesh& mesh, const std::string& layout, PlanBuild build, bool whole) {
+  build.layers = model_.layers;
+  PricedPlan result;
+  if (whole || !is_continued()) {
+    result = lower_and_price(mesh, layout, build, whole);
+    result.whole = whole;
+  } else {
+    PlanBuild few = build;
+    few.layers = 1;
+    const PricedPlan one = lower_and_price(mesh, layout, few, false);
+    few.layers = 2;
+    result = onward(one, lower_and_price(mesh, layout, few, false),
+                    static_cast<double>(build.layers - 1));
+  }
+  result.build = build;
+  return result;
+}
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+// Prices of plans by lowering.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "tessera/plan.h"
+
+namespace tessera {
+
+/// Keeps what it builds. Several threads may price at once; models are built by one at a time.
+class Pricer {
+ public:
+  Pricer(const PlanModel& model, const Machine& machine) : model_(model), machine_(machine) {}
+
+  const PlanModel& model() const { return model_; }
+  const Machine& machine() const { return machine_; }
+  const PlanStep& built(const PlanBuild& build);
+  /// Throws the usage errors of the layout. `build.layers` is taken from the model.
+  PricedPlan price(const Mesh& mesh, const std::string& layout, PlanBuild build, bool whole);
+  /// `price` continues from models of one and of two layers.
+  bool is_continued() const { return model_.layers > 2 && !model_.is_loop; }
+
+ private:
+  PricedPlan lower_and_price(const Mesh& mesh, const std::string& layout, const PlanBuild& build,
+                             bool init);
+  const PlanModel& model_;
+  const Machine& machine_;
+  std::mutex mutex_;
+  std::map<std::tuple<int64_t, std::string, std::string, int64_t>, PlanStep> built_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,103 @@
+// The search for the best plan, best first.
+//
+// In the queue are assignments of axes to dims, and plans that are not priced yet: an assignment
+// with its storage, what backward makes again, and microbatches. Each has a bound that it cannot
+// beat, and a guess that says what is looked at first; guesses are corrected by what was priced of
+// the same kind. An assignment that comes up is replaced by its plans; a plan that comes up is
+// priced, and where it does not fit, it comes back with more microbatches. What is bound by the
+// best plan's price is dropped. When the queue is empty, the best plan is optimal; when the time is
+// up, the least bound in the queue states the gap.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <queue>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "api/plan_price.h"
+#include "plan/space.h"
+
+namespace tessera {
+
+class PlanSearch {
+ public:
+  PlanSearch(const PlanModel& model, const Machine& machine, const PlanOptions& options);
+  Plan run(const Mesh& mesh);
+  Plan run(int64_t devices);
+
+ private:
+  /// A plan that is not priced yet; or an assignment (is_open) of which all are to come.
+  struct Entry {
+    double key = 0;    ///< guess, corrected
+    double bound = 0;  ///< seconds that it cannot beat
+    size_t assignment = 0;
+    bool is_open = false;
+    Storage storage = {};
+    size_t again = 0, parts = 0;  ///< of the model's
+    double guess = 0, transient = 0;
+    bool operator<(const Entry& o) const {
+      return std::tie(key, assignment, again, parts, storage) >
+             std::tie(o.key, o.assignment, o.again, o.parts, o.storage);
+    }
+  };
+  struct Priced {
+    Entry from;
+    PricedPlan plan;
+    std::string error = {};  ///< why it is not legal
+  };
+  using Kind = std::tuple<std::vector<DimSet>, int, size_t>;  ///< picks, stage, again
+
+  Plan search(std::vector<Assignment> assignments);
+  void push_assignments();
+  bool is_mirrored(const Assignment& a) const;
+  void order_axes(Assignment& a) const;
+  void expand(const Entry& entry);
+  std::vector<Storage> storages(const Assignment& a) const;
+  void push_plan(size_t assignment, const Storage& storage, size_t again, size_t parts);
+  size_t least_parts(size_t assignment, const Storage& storage, size_t again, size_t from,
+                     double slack);
+  bool take_next(std::vector<Entry>& batch);
+  std::vector<Priced> price(const std::vector<Entry>& batch);
+  PricedPlan price_one(const Entry& entry, bool whole);
+  void learn(const Priced& priced);
+  Kind kind_of(const Entry& entry) const;
+  double known_bound(const Entry& entry) const;
+  std::string over_text(const Entry& entry) const;
+  std::string layout_of(const Entry& entry);
+  PlanBuild build_of(const Entry& entry) const;
+  int64_t microbatches(size_t parts) const;
+  bool fits(const PricedPlan& p) const { return limit_ == 0 || p.memory() <= limit_; }
+  double seconds() const;
+  double best_seconds() const;
+  void require_best() const;
+  Plan finish();
+  void settle(Plan& plan);
+  void add_alternatives(Plan& plan);
+
+  Pricer pricer_;
+  const PlanOptions& options_;
+  int64_t limit_;
+  std::vector<Outline> outlines_;  // by `again`
+  Space space_;
+  std::vector<Estimates> estimates_;
+  std::vector<Assignment> assignments_;  // with what fixed rules give
+  std::priority_queue<Entry> queue_;
+  std::vector<Priced> priced_;
+  std::map<Kind, double> slower_, larger_;  // priced over guessed: seconds, transient bytes
+  std::map<std::tuple<size_t, size_t, size_t>, double> known_;  // assignment, again, parts
+  std::map<std::tuple<std::vector<int64_t>, size_t, size_t>, double>
+      known_computing_;                           // cuts of dims, again, parts
+  std::set<std::vector<DimSet>> contradictions_;  // picks that no mesh makes legal
+  int best_ = -1;
+  bool meshes_are_free_ = false;
+  int64_t illegal_ = 0, too_large_ = 0;
+  double least_stored_ = 1e300;
+  std::string first_error_;
+  double first_seconds_ = 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace tessera

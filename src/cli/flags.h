@@ -1,0 +1,26 @@
+// Flags and commands of the command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <vector>
+
+#include "cli/commands.h"
+
+namespace tessera::cli {
+
+/// Adds a command: name, help, example, what it does.
+using AddCommand = std::function<CLI::App*(const char* name, const char* help, const char* example,
+                                           std::function<int()> run)>;
+
+/// What a model needs that is run or lowered, but for its name and its layout.
+void add_job(CLI::App* app, Arguments& a);
+/// With name and layout, and what the planner needs for `auto` in it.
+void add_model(CLI::App* app, Arguments& a);
+void add_machine(CLI::App* app, Arguments& a);
+void add_json(CLI::App* app, Arguments& a);
+
+/// plan, simulate, calibrate, sweep, diff, solve.
+void add_planning(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models);
+
+}  // namespace tessera::cli

@@ -1,0 +1,68 @@
+#include "lower/helpers.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace tessera {
+
+namespace {
+
+/// How often each buffer is touched before the stores (in a loop's body: at all, because what a
+/// trip stores the next one reads).
+struct Counts {
+  explicit Counts(size_t buffers)
+      : written(buffers), computed_from(buffers), sent(buffers), received(buffers) {}
+  std::vector<int> written, computed_from, sent, received;
+};
+
+void add(const std::vector<View>& views, std::vector<int>& counts) {
+  for (const View& v : views) {
+    if (v.buffer >= 0) ++counts[static_cast<size_t>(v.buffer)];
+  }
+}
+
+Counts count(const Program& program, const Function& function) {
+  Counts counts(program.buffers.size());
+  for (size_t s = 0; s < function.steps.size(); ++s) {
+    const Step& step = function.steps[s];
+    if (step.kind == StepKind::wait) continue;
+    const bool computes = step.kind == StepKind::compute;
+    add(step.in, computes ? counts.computed_from : counts.sent);
+    if (!computes) add(step.out, counts.received);
+    if (static_cast<int>(s) < function.first_update || !function.outer.empty())
+      add(step.out, counts.written);
+  }
+  return counts;
+}
+
+}  // namespace
+
+Helpers find_helpers(const Program& program, const Function& function) {
+  const Counts counts = count(program, function);
+  const auto is_outer = [&](int buffer) {
+    return std::find(function.outer.begin(), function.outer.end(), buffer) != function.outer.end();
+  };
+  const auto is_own = [&](int buffer) {
+    return buffer >= 0 && program.buffers[buffer].arena == ArenaKind::transient &&
+           !is_outer(buffer);
+  };
+  Helpers helpers;
+  for (int s = 0; s < function.first_update; ++s) {
+    const Step& step = function.steps[s];
+    if (step.kind != StepKind::compute || !step.body.empty() || step.out.size() != 1) continue;
+    const int out = step.out[0].buffer;
+    if (out < 0 || counts.written[out] != 1 || counts.computed_from[out] != 0) continue;
+    const bool is_of_fixed = std::all_of(step.in.begin(), step.in.end(), [&](const View& v) {
+      return v.buffer >= 0 && !is_own(v.buffer) && counts.written[v.buffer] == 0;
+    });
+    if (is_of_fixed && is_own(out) && counts.sent[out] == 1) helpers.fed.insert(out);
+    if (!is_outer(out) || counts.sent[out] != 0 || step.in.size() != 1) continue;
+    const int in = step.in[0].buffer;
+    if (is_own(in) && counts.computed_from[in] == 1 && counts.received[in] >= 1 &&
+        counts.written[in] == counts.received[in] && counts.sent[in] == counts.received[in] - 1)
+      helpers.followed.insert(in);
+  }
+  return helpers;
+}
+
+}  // namespace tessera

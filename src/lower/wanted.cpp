@@ -1,0 +1,63 @@
+// A value whose terms are to be combined may go straight where all that reads it takes only slices:
+// a reduce_scatter instead of an all_reduce of which each rank then uses a part. Rules do not say
+// so of the value itself; its consumers choose it, as the gradient of a parameter that is
+// replicated while its optimizer state is not (@state).
+#include "ir/source_ops.h"
+#include "lower/partitioner.h"
+#include "tessera/op.h"
+
+namespace tessera {
+
+std::optional<TensorLayout> Partitioner::wanted_by(const Frame& frame, const Node& node, int value,
+                                                   const TensorLayout& at) {
+  if (node.op == &kLoop || node.loop != frame.loop || node.op->body || node.op->by_slices)
+    return std::nullopt;
+  const CallTypes types = call_types(frame.graph, node);
+  const OpCall call{*node.op, types.in, types.out, node.attrs};
+  std::vector<TensorLayout> layouts, homes;
+  for (int v : node.in) {
+    const bool made = frame.env[v] >= 0 && v != value;
+    layouts.push_back(v == value ? at : made ? flow_value(frame.env[v]).layout : home(frame, v));
+    layouts.back().partial.clear();
+  }
+  for (int v : node.out) homes.push_back(home(frame, v));
+  const Choice& choice = chooser_.choice(call, layouts, homes);
+  std::optional<TensorLayout> wanted;
+  for (size_t i = 0; i < node.in.size(); ++i) {
+    if (node.in[i] != value) continue;
+    const Placement& place = choice.in[i];
+    if (!place.intervals.empty() || (wanted && wanted->dims != place.layout.dims))
+      return std::nullopt;
+    wanted = place.layout;
+  }
+  return wanted;
+}
+
+void Partitioner::aim(const Frame& frame, const Node& node, const OpCall& call,
+                      const std::vector<TensorLayout>& layouts, std::vector<TensorLayout>& homes) {
+  const std::vector<TensorLayout> out = chooser_.choice(call, layouts, homes).out;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int v = node.out[i];
+    if (out[i].partial.empty() || may_stay_partial(frame, v, out[i])) continue;
+    homes[i] = combined_for(frame, v, {call.out[i].shape, call.out[i].dtype, out[i], ""}, homes[i]);
+  }
+}
+
+TensorLayout Partitioner::combined_for(const Frame& frame, int value, const FlowValue& have,
+                                       const TensorLayout& home) {
+  if (frame.escapes[value] || frame.uses[value].empty()) return home;
+  std::optional<TensorLayout> all;
+  for (int n : frame.uses[value]) {
+    const auto wanted = wanted_by(frame, frame.graph.nodes()[n], value, home);
+    if (!wanted || (all && all->dims != wanted->dims)) return home;
+    all = wanted;
+  }
+  Resharder& resharder = chooser_.resharder();
+  const auto bytes = [&](const TensorLayout& from, const TensorLayout& to) {
+    return resharder.path(have.shape, have.dtype, from, to).bytes;
+  };
+  const bool slices = bytes(home, *all) == 0;
+  return slices && bytes(have.layout, *all) < bytes(have.layout, home) ? *all : home;
+}
+
+}  // namespace tessera

@@ -1,0 +1,170 @@
+#include "plan/estimate.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/fail.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr double kSmall = 1.0 / 64;  ///< of the largest tensor
+
+std::vector<int> axes_with(const Assignment& a, DimSet dims) {
+  std::vector<int> axes;
+  for (size_t i = 0; i < a.picks.size(); ++i) {
+    if ((a.picks[i] & dims) != 0 && a.mesh.axes()[i].size > 1) axes.push_back(static_cast<int>(i));
+  }
+  return axes;
+}
+
+}  // namespace
+
+Estimates::Estimates(const Outline& outline, const Machine& machine, const std::string& part)
+    : outline_(outline), machine_(machine), part_(outline.find(part)) {}
+
+/// Elements of a rank's slice of a tensor with these dims, of one microbatch.
+double Estimates::local(DimSet dims, const Assignment& a, int64_t microbatches) const {
+  double n = 1;
+  for (; dims != 0; dims &= dims - 1) {
+    const int d = std::countr_zero(dims);
+    int64_t parts = 1;
+    for (size_t i = 0; i < a.picks.size(); ++i) {
+      if (a.picks[i] >> d & 1) parts *= a.mesh.axes()[i].size;
+    }
+    int64_t size = outline_.sizes[d];
+    if (d == part_) size = std::max<int64_t>(1, size / microbatches);
+    n *= static_cast<double>((size + parts - 1) / parts);
+  }
+  return n;
+}
+
+double Estimates::least(const Assignment& a, int64_t microbatches) const {
+  double seconds = 0;
+  for (const Work& w : outline_.work) {
+    if (w.flops <= 0) continue;
+    const DimSet all = w.in | w.out;
+    const bool parted = part_ >= 0 && (all >> part_ & 1);
+    const int64_t times = parted ? microbatches : 1;
+    double once = 0;
+    if (w.k != 0) {
+      const auto size = [&](DimSet dims) {
+        return static_cast<int64_t>(local(dims, a, microbatches));
+      };
+      const int64_t m = size(w.m), n = size(w.n), k = size(w.k), batch = size(w.batch);
+      once = std::min(machine_.product_seconds(w.dtype, m, n, k, batch),
+                      machine_.product_seconds(w.dtype, n, m, k, batch));
+    } else {
+      const double cut = outline_.elements(all) / local(all, a, 1);
+      once = w.flops / static_cast<double>(times) /
+             std::min(cut, static_cast<double>(a.mesh.size())) / w.rate;
+    }
+    seconds += w.count * static_cast<double>(times) * (machine_.launch + once);
+  }
+  return seconds;
+}
+
+const Costs& Estimates::costs(const Mesh& mesh) const {
+  std::string key;
+  for (const MeshAxis& axis : mesh.axes()) key += fmt::format("{}@{};", axis.size, axis.link);
+  return costs_.try_emplace(key, machine_, mesh).first->second;
+}
+
+double Estimates::exchange(CollectiveKind kind, double bytes, const std::vector<int>& axes,
+                           const Mesh& mesh) const {
+  return axes.empty() ? 0 : costs(mesh).collective(kind, bytes, axes);
+}
+
+Estimates::Exchanges Estimates::exchanges(const Assignment& a, const Storage& storage,
+                                          int64_t microbatches) const {
+  Exchanges sum;
+  for (const Work& w : outline_.work) {
+    if (!w.of_layer || (w.inside != 0 && axes_with(a, w.inside).empty())) continue;
+    const std::vector<int> partial = axes_with(a, w.reduced);
+    const bool parted = part_ >= 0 && ((w.in | w.out) >> part_ & 1);
+    const double times = w.count * static_cast<double>(parted ? microbatches : 1);
+    const double bytes = local(w.out, a, microbatches) * static_cast<double>(w.item);
+    if (!partial.empty())
+      sum.held_up += times * exchange(CollectiveKind::all_reduce, bytes, partial, a.mesh);
+    std::vector<int> gathered;
+    for (const int axis : axes_with(a, w.in & ~w.reduced)) {
+      if ((a.picks[axis] & (w.out | w.reduced)) == 0) gathered.push_back(axis);
+    }
+    if (!gathered.empty())
+      sum.held_up += times * exchange(CollectiveKind::all_gather, bytes, gathered, a.mesh);
+  }
+  std::vector<int> others;
+  for (int axis = 0; axis < static_cast<int>(a.picks.size()); ++axis) {
+    const bool stores =
+        std::find(storage.axes.begin(), storage.axes.end(), axis) != storage.axes.end();
+    if (!stores && a.picks[axis] != 0 && a.mesh.axes()[axis].size > 1 && copies(a, axis) > 0.5)
+      others.push_back(axis);
+  }
+  // Small tensors go with larger ones.
+  double most = 0, gather = 0;
+  for (const Kept& kept : outline_.params) most = std::max(most, kept.bytes / kept.count);
+  for (const Kept& kept : outline_.params) {
+    if (kept.bytes / kept.count < most * kSmall) continue;
+    const double whole = bytes({kept}, a, {}, 1) / kept.count,
+                 part = bytes({kept}, a, storage, 1) / kept.count;
+    const double one = exchange(CollectiveKind::all_gather, whole, storage.axes, a.mesh);
+    gather += kept.count * one;
+    sum.once +=
+        kept.count * (exchange(CollectiveKind::all_reduce, part, others, a.mesh) + one +
+                      exchange(CollectiveKind::reduce_scatter, whole, storage.axes, a.mesh));
+  }
+  const double gathers = storage.stage == 3 ? 2.0 * static_cast<double>(microbatches) : 1;
+  sum.beside = sum.once + (gathers - 1) * gather;
+  return sum;
+}
+
+std::vector<int64_t> Estimates::cuts(const Assignment& a) const {
+  std::vector<int64_t> cuts(outline_.dims.size(), 1);
+  for (size_t d = 0; d < cuts.size(); ++d) {
+    for (size_t i = 0; i < a.picks.size(); ++i) {
+      if (a.picks[i] >> d & 1) cuts[d] *= a.mesh.axes()[i].size;
+    }
+  }
+  return cuts;
+}
+
+/// Bytes of a rank: what is stored over more axes is cut by these too, unless its dims are on them
+/// already.
+double Estimates::bytes(const std::vector<Kept>& all, const Assignment& a, const Storage& storage,
+                        int64_t microbatches) const {
+  double sum = 0;
+  for (const Kept& kept : all) {
+    double more = 1;
+    for (const int axis : storage.axes) {
+      if ((a.picks[axis] & kept.dims) == 0) more *= a.mesh.axes()[axis].size;
+    }
+    const double whole = outline_.elements(kept.dims);
+    sum += kept.bytes * local(kept.dims, a, microbatches) / whole / std::min(more, whole);
+  }
+  return sum;
+}
+
+MemoryEstimate Estimates::memory(const Assignment& a, const Storage& storage,
+                                 int64_t microbatches) const {
+  const Storage none;
+  MemoryEstimate m;
+  m.stored = bytes(outline_.params, a, storage.stage >= 3 ? storage : none, 1) +
+             bytes(outline_.state, a, storage.stage >= 1 ? storage : none, 1);
+  const double gradients = bytes(outline_.params, a, storage.stage >= 2 ? storage : none, 1);
+  const double kept = bytes(outline_.kept, a, none, microbatches);
+  m.transient = microbatches > 1 ? gradients + kept : std::max(gradients, kept);
+  return m;
+}
+
+double Estimates::copies(const Assignment& a, int axis) const {
+  double whole = 0, all = 0;
+  for (const Kept& kept : outline_.params) {
+    all += kept.bytes;
+    if ((kept.dims & a.picks[axis]) == 0) whole += kept.bytes;
+  }
+  return all > 0 ? whole / all : 0;
+}
+
+}  // namespace tessera

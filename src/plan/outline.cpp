@@ -1,0 +1,246 @@
+#include "plan/outline.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <tuple>
+
+#include "ir/body.h"
+#include "ir/needed.h"
+#include "tessera/op.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr size_t kMostDims = 60;
+
+double fastest_rate(const Machine& machine) {
+  double rate = 0;
+  for (const ProductRate& p : machine.products) rate = std::max(rate, p.flops);
+  for (const ProductSample& s : machine.samples) {
+    const double flops =
+        2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+    if (s.seconds > 0) rate = std::max(rate, flops / s.seconds);
+  }
+  for (const KernelRate& k : machine.kernels) {
+    if (!k.kernel.starts_with("pointwise")) rate = std::max(rate, k.flops);
+  }
+  return rate > 0 ? rate : 1e30;
+}
+
+class Reader {
+ public:
+  Reader(Outline& to, const OutlineGraph& from, double factor, const Machine& machine)
+      : to_(to),
+        graph_(from.graph),
+        factor_(factor),
+        machine_(machine),
+        fastest_(fastest_rate(machine)) {
+    std::vector<int> roots;
+    for (const FunctionSpec& f : from.functions) {
+      const std::vector<int> more = roots_of(graph_, f);
+      roots.insert(roots.end(), more.begin(), more.end());
+    }
+    needed_ = needed_nodes(graph_, roots);
+    for (const Value& value : graph_.values()) set_of(value.shape);
+  }
+
+  void read() {
+    for (size_t n = 0; n < graph_.nodes().size(); ++n) {
+      if (needed_[n]) read_node(graph_.nodes()[n]);
+    }
+    for (const Stored& s : graph_.stored()) {
+      const Value& value = graph_.value(s.value);
+      double count = 1;
+      for (int d = 0; d < s.layers; ++d) count *= static_cast<double>(value.shape[d].size);
+      add(s.purpose == Purpose::params ? to_.params : to_.state, set_of(value.shape),
+          bytes_of(value), count);
+    }
+    read_kept();
+  }
+
+ private:
+  DimSet set_of(const Shape& shape) {
+    DimSet set = 0;
+    for (const Dim& dim : shape) {
+      int d = to_.find(dim.name);
+      if (d < 0 && to_.dims.size() == kMostDims) continue;
+      if (d < 0) {
+        d = static_cast<int>(to_.dims.size());
+        to_.dims.push_back(dim.name);
+        to_.sizes.push_back(1);
+        to_.conflicts.push_back(0);
+      }
+      to_.sizes[d] = std::max(to_.sizes[d], dim.size);
+      set |= DimSet{1} << d;
+    }
+    return set;
+  }
+
+  static double bytes_of(const Value& v) {
+    return static_cast<double>(v.shape.elements() * size_of(v.dtype));
+  }
+
+  void add(std::vector<Kept>& to, DimSet dims, double bytes, double count = 1) {
+    auto at = std::find_if(to.begin(), to.end(), [&](const Kept& k) { return k.dims == dims; });
+    if (at == to.end()) at = to.insert(at, {dims, 0, 0});
+    at->bytes += factor_ * bytes;
+    at->count += factor_ * count;
+  }
+
+  /// Trips of all loops that a node is part of.
+  double trips(const Node& node) const {
+    double trips = 1;
+    for (int l = node.loop; l >= 0; l = graph_.loops()[l].parent)
+      trips *= static_cast<double>(graph_.loops()[l].over.size);
+    return trips;
+  }
+
+  void add_conflicts(const Value& value) {
+    const DimSet mine = set_of(value.shape);
+    DimSet preferred = 0;
+    for (const std::string& name : value.prefer) {
+      if (to_.find(name) >= 0) preferred |= DimSet{1} << to_.find(name);
+    }
+    for (DimSet rest = mine & ~preferred; rest != 0; rest &= rest - 1)
+      to_.conflicts[std::countr_zero(rest)] |= mine & ~(rest & -rest) & ~preferred;
+  }
+
+  /// A composite may have to be expanded: what its body would exchange, and which dims meet in it.
+  void read_body(const OpCall& call, const IndexSpace& space, DimSet inside, double count) {
+    if (call.op.body == nullptr) return;
+    for (const Factor& f : space.factors) {
+      if (f.role == Role::inside && to_.find(f.name) >= 0) inside |= DimSet{1} << to_.find(f.name);
+    }
+    const Body body = body_of(call);
+    for (const Value& value : body.graph.values()) add_conflicts(value);
+    for (const Node& node : body.graph.nodes()) {
+      if (!node.in.empty()) read_call(body.graph, node, inside, count);
+    }
+  }
+
+  void read_node(const Node& node) {
+    for (const int v : node.out) add_conflicts(graph_.value(v));
+    if (!node.in.empty() && node.op->name != "loop")
+      read_call(graph_, node, 0, factor_ * trips(node));
+  }
+
+  void read_call(const Graph& graph, const Node& node, DimSet inside, double count) {
+    const CallTypes types = call_types(graph, node);
+    const OpCall call{*node.op, types.in, types.out, node.attrs};
+    if (types.out.empty()) return;
+    Work w;
+    for (const ValueType& in : types.in) w.in |= set_of(in.shape);
+    for (const ValueType& out : types.out) w.out |= set_of(out.shape);
+    w.dtype = to_string(types.in[0].dtype);
+    w.item = size_of(types.out[0].dtype);
+    w.inside = inside;
+    if (w.in == w.out && !node.op->flops && !node.op->body) return;  // pointwise
+    const IndexSpace space = index_space(graph, node);
+    for (const Factor& f : space.factors) {
+      if (f.role == Role::reduce && to_.find(f.name) >= 0)
+        w.reduced |= DimSet{1} << to_.find(f.name);
+    }
+    if (node.op->flops && inside == 0) add_flops(w, call);
+    w.of_layer = graph.value(node.out[0]).purpose != Purpose::grads;
+    add_work(w, count);
+    read_body(call, space, inside, count);
+  }
+
+  void add_flops(Work& w, const OpCall& call) {
+    const bool is_causal = call.attrs.get<int64_t>("causal", 0) != 0;
+    w.flops = static_cast<double>(call.op.flops(call)) / (is_causal ? 2 : 1);
+    w.rate = machine_.kernel(std::string(call.op.name), w.dtype).flops;
+    if (w.rate <= 0) w.rate = fastest_;
+    if (call.op.name != "einsum" || call.in.size() != 2) return;
+    const DimSet a = set_of(call.in[0].shape), b = set_of(call.in[1].shape);
+    w.batch = a & b & w.out;
+    w.m = a & w.out & ~b;
+    w.n = b & w.out & ~a;
+    w.k = w.in & ~w.out;
+  }
+
+  void add_work(const Work& w, double count) {
+    const auto key = [](const Work& x) {
+      return std::tie(x.in, x.out, x.reduced, x.inside, x.m, x.n, x.k, x.dtype, x.item, x.of_layer,
+                      x.flops);
+    };
+    for (Work& x : to_.work) {
+      if (key(x) != key(w)) continue;
+      x.count += count;
+      return;
+    }
+    to_.work.push_back(w);
+    to_.work.back().count = count;
+  }
+
+  /// Values that stay from forward to backward: of the moment at which the nodes so far hold most,
+  /// the outermost nodes in order.
+  void read_kept() {
+    std::vector<size_t> last(graph_.values().size(), 0);
+    for (size_t n = 0; n < graph_.nodes().size(); ++n) {
+      if (!needed_[n]) continue;
+      for (const int v : graph_.nodes()[n].in) last[v] = n;
+    }
+    const auto is_kept = [&](size_t n) {
+      const Node& node = graph_.nodes()[n];
+      return needed_[n] && node.loop < 0 && !node.in.empty();
+    };
+    std::map<size_t, std::vector<int>> ends;
+    double now = 0, most = -1;
+    size_t moment = 0;
+    for (size_t n = 0; n < graph_.nodes().size(); ++n) {
+      if (is_kept(n)) {
+        for (const int v : graph_.nodes()[n].out) {
+          if (last[v] <= n) continue;
+          now += bytes_of(graph_.value(v));
+          ends[last[v]].push_back(v);
+        }
+        if (now > most) most = now, moment = n;
+      }
+      for (const int v : ends[n]) now -= bytes_of(graph_.value(v));
+      ends.erase(n);
+    }
+    for (size_t n = 0; n <= moment && n < graph_.nodes().size(); ++n) {
+      if (!is_kept(n)) continue;
+      for (const int v : graph_.nodes()[n].out) {
+        if (last[v] > moment)
+          add(to_.kept, set_of(graph_.value(v).shape), bytes_of(graph_.value(v)));
+      }
+    }
+  }
+
+  Outline& to_;
+  const Graph& graph_;
+  double factor_;
+  const Machine& machine_;
+  double fastest_;
+  std::vector<char> needed_;
+};
+
+}  // namespace
+
+int Outline::find(const std::string& dim) const {
+  const auto at = std::find(dims.begin(), dims.end(), dim);
+  return at == dims.end() ? -1 : static_cast<int>(at - dims.begin());
+}
+
+double Outline::elements(DimSet set) const {
+  double n = 1;
+  for (; set != 0; set &= set - 1) n *= static_cast<double>(sizes[std::countr_zero(set)]);
+  return n;
+}
+
+Outline outline_of(const OutlineGraph& one, const OutlineGraph& two, int64_t layers,
+                   const Machine& machine) {
+  Outline outline;
+  const double more = static_cast<double>(layers - 1);
+  const bool same = &one.graph == &two.graph;
+  Reader(outline, one, same ? 1 : 1 - more, machine).read();
+  if (!same) Reader(outline, two, more, machine).read();
+  std::erase_if(outline.work, [](const Work& w) { return w.count < 0.5; });
+  return outline;
+}
+
+}  // namespace tessera
