@@ -2,14 +2,14 @@
 // folded block by block into an accumulator that stays in the L1 cache, so each input is read once
 // and the result written once whatever the number of ranks. Every element is finished before the
 // next block starts and inputs are read before the element is written, so `out` may be any of the
-// inputs. bfloat16 is widened to float32 (a shift), accumulated there and rounded once, to nearest
-// even. Integers wrap around; max and min of floats pass a NaN on.
-#include <bit>
+// inputs. bfloat16 and float16 are widened to float32, accumulated there and rounded once, to
+// nearest even. Integers wrap around; max and min of floats pass a NaN on.
 #include <cstring>
 #include <type_traits>
 
 #include "base/fail.h"
 #include "collectives/communicator.h"
+#include "kernels/float16.h"
 
 // The loops are compiled once for the baseline and once for wider vectors, chosen when the program
 // is loaded. Sanitizers cannot run code that early.
@@ -25,17 +25,16 @@ namespace {
 
 constexpr int64_t kBlock = 2048;
 
-struct Bfloat16 {
-  uint16_t bits;
-};
+template <class T>
+constexpr bool kIsNarrow = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
 
 template <class T>
-using Accumulator = std::conditional_t<std::is_same_v<T, Bfloat16>, float, T>;
+using Accumulator = std::conditional_t<kIsNarrow<T>, float, T>;
 
 template <class T>
 inline Accumulator<T> load(const T& value) {
-  if constexpr (std::is_same_v<T, Bfloat16>) {
-    return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
+  if constexpr (kIsNarrow<T>) {
+    return to_float(value);
   } else {
     return value;
   }
@@ -43,11 +42,8 @@ inline Accumulator<T> load(const T& value) {
 
 template <class T>
 inline void store(T& place, Accumulator<T> value) {
-  if constexpr (std::is_same_v<T, Bfloat16>) {
-    const uint32_t bits = std::bit_cast<uint32_t>(value);
-    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    const uint32_t quiet = (bits >> 16) | 0x40u;  // a NaN must not round to infinity
-    place.bits = static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+  if constexpr (kIsNarrow<T>) {
+    place = narrowed(value, T{});
   } else {
     place = value;
   }
@@ -182,7 +178,9 @@ void combine(const void* const* inputs, int ranks, void* out, int64_t count, DTy
     case DType::float64:
       return combine_with<double>(combiner, inputs, ranks, out, count);
     case DType::bfloat16:
-      return combine_with<Bfloat16>(combiner, inputs, ranks, out, count);
+      return combine_with<BFloat16>(combiner, inputs, ranks, out, count);
+    case DType::float16:
+      return combine_with<Float16>(combiner, inputs, ranks, out, count);
     case DType::int32:
       return combine_with<int32_t>(combiner, inputs, ranks, out, count);
     case DType::int64:

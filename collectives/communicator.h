@@ -6,9 +6,9 @@
 // depend on data (peer addresses, packing tables, requests) is done in prepare().
 //
 // Determinism: every reduction combines the operands in the order of rank (((r0 + r1) + r2) + ...),
-// float32 and float64 in their own type, bfloat16 in float32 with one rounding at the end; the
-// result has the same bits on every rank. Backends that reduce themselves (threads, shared windows)
-// agree bit for bit with each other.
+// float32 and float64 in their own type, bfloat16 and float16 in float32 with one rounding at the
+// end; the result has the same bits on every rank. Backends that reduce themselves (threads, shared
+// windows) agree bit for bit with each other.
 //
 // Failure: every wait is bounded by the time-out (seconds; default 120). When it runs out, or when
 // a peer called fail(), the call throws Error(comm); the message names this rank, the call (number

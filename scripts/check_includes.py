@@ -28,7 +28,7 @@ ROOMS = {
     "runtime": {"base", "runtime/program", "kernels/kernel.h", "kernels/team.h", "kernels/cuda/fault.h",
                 "kernels/cuda/generate.h", "kernels/cuda/product.h", "collectives/communicator.h", "collectives/blocks.h"},
     "kernels": {"base", "runtime/program"},
-    "collectives": {"base", "runtime/program"},
+    "collectives": {"base", "runtime/program", "kernels/float16.h"},
     "cuda": {"base", "src/runtime/cuda_api.h", "kernels/cuda/generate.h"},
     "nn": USES_THE_API,
     "optim": USES_THE_API,

@@ -207,9 +207,9 @@ TEST_CASE("cli: the log has the documented fields", "[cli]") {
     return std::string(std::istreambuf_iterator<char>(in), {});
   }();
   const std::set<std::string> fields = {
-      "step",  "steps",        "loss",         "grad_norm",  "lr",
-      "ms",    "tokens_per_s", "flops_per_s",  "peak_share", "memory_bytes",
-      "eta_s", "skipped",      "slowest_rank", "slowest_ms", "median_ms"};
+      "step",         "steps",       "loss",       "grad_norm",    "lr",    "ms",
+      "tokens_per_s", "flops_per_s", "peak_share", "memory_bytes", "eta_s", "skipped",
+      "slowest_rank", "slowest_ms",  "median_ms",  "loss_scale"};
   for (const nlohmann::json& record : steps) {
     std::set<std::string> present;
     for (const auto& [key, value] : record.items()) {
@@ -291,27 +291,4 @@ TEST_CASE("cli: storage rules and recompute are flags, and change no loss", "[cl
                  {"--fsdp data is --zero 3 --over data"});
   expect_failure(train(f, "--mesh data:2 --fsdp dta"), 1,
                  {"no axis 'dta'", "did you mean 'data'?"});
-}
-
-TEST_CASE("cli: --memory refuses what does not fit, and says what would", "[cli]") {
-  const TextFolder f;
-  const std::string big =
-      "train gpt --data text.txt --mesh data:4 --steps 2 --batch 8 --set layers=6 d_model=32 "
-      "heads=2 "
-      "ff=128 length=32 warmup=1 ";
-  expect_failure(run_cli_in(f, big + "--memory 100kB"), 1,
-                 {"usage error", "--memory is 100.0 kB", "parameters", "optimizer state",
-                  "comes closest", "--zero 3 --over data --recompute block"});
-  expect_failure(run_cli_in(f, big + "--memory 2MB"), 1,
-                 {"a rank needs 2.1", "--recompute attention would fit with 1.9"});
-  expect_failure(run_cli_in(f, big + "--memory 1.9MB"), 1, {"--recompute block would fit"});
-  expect_failure(run_cli_in(f, big + "--memory 1.2MB"), 1, {"--zero", "--over data", "would fit"});
-  expect_failure(run_cli_in(f, big + "--memory lots"), 1, {"--memory 'lots'", "16GB"});
-  expect_failure(run_cli_in(f, big + "--memory 16gigs"), 1, {"--memory '16gigs'"});
-  expect_failure(run_cli_in(f, big + "--set recompute=auto"), 1, {"'auto' needs --memory"});
-  CHECK(f.read("run.jsonl").empty());
-  expect_success(run_cli_in(f, big + "--memory 1GiB --set recompute=auto"));
-  CHECK(f.read("stdout.txt").find("recompute=none") != std::string::npos);
-  expect_success(run_cli_in(f, big + "--memory 1.8MB --set recompute=auto"));
-  CHECK(f.read("stdout.txt").find("recompute=block") != std::string::npos);
 }

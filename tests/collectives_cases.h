@@ -58,8 +58,8 @@ inline int check_case(Communicator& group, Collective c, Memory memory, char* ar
 inline std::vector<Collective> table(int P) {
   std::vector<Collective> cases;
   const std::vector<int64_t> counts = {0, 1, 3, 1025, 5000, 70001};
-  const DType dtypes[] = {DType::float32, DType::float64, DType::bfloat16, DType::int32,
-                          DType::int64,   DType::uint8,   DType::bool_};
+  const DType dtypes[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16,
+                          DType::int32,   DType::int64,   DType::uint8,    DType::bool_};
   for (const DType dtype : dtypes) {
     const bool bytes = dtype == DType::uint8 || dtype == DType::bool_;
     std::vector<Combiner> combiners = {Combiner::max, Combiner::min};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "kernels/float16.h"
 
 namespace tessera::collectives_test {
 
@@ -40,6 +41,8 @@ inline void put(DType dtype, char* place, uint32_t noise) {
       return store(fraction);
     case DType::bfloat16:
       return store(narrow(static_cast<float>(fraction)));
+    case DType::float16:
+      return store(to_float16(static_cast<float>(fraction)).bits);
     case DType::int32:
       return store(static_cast<int32_t>(noise));
     case DType::int64:
@@ -115,6 +118,10 @@ inline void fold_any(DType dtype, Combiner combiner, const std::vector<Bytes>& i
       return fold_as<double, double>(combiner, in, at, out, same, same);
     case DType::bfloat16:
       return fold_as<uint16_t, float>(combiner, in, at, out, widen, narrow);
+    case DType::float16:
+      return fold_as<uint16_t, float>(
+          combiner, in, at, out, [](uint16_t bits) { return to_float(Float16{bits}); },
+          [](float x) { return to_float16(x).bits; });
     case DType::int32:
       return integers(int32_t{});
     case DType::int64:

@@ -38,13 +38,13 @@ std::vector<std::string> texts_of_models() {
   auto train = [&](const nn::Model& model, Graph& g, DType dtype) {
     MinimizeOptions clip;
     clip.clip = 1;
-    Tensor lr = g.input("lr", {}, dtype == DType::bfloat16 ? DType::float32 : model.loss.dtype());
+    Tensor lr = g.input("lr", {}, is_narrow(dtype) ? DType::float32 : model.loss.dtype());
     minimize(model.loss, lr, adam(), clip);
     CompileOptions options{Mesh::parse("x:1"), {}, {{"train", {model.loss}, true}}};
     options.device = "cuda";
     Session session(g, clusters.of(1), options);
   };
-  for (DType dtype : {DType::float32, DType::bfloat16}) {
+  for (DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
     Graph g;
     nn::GptOptions o;
     o.layers = 1;

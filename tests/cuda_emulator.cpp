@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "cuda_host_kernels.h"
-#include "kernels/bfloat16.h"
+#include "kernels/float16.h"
 
 namespace tessera::test {
 
@@ -358,8 +358,12 @@ void CudaEmulator::run(CudaProduct product, const void* a, const void* b, void* 
     auto same = [](auto x) { return x; };
     if (g.dtype == DType::float64) return multiply<double, double>(g, a, b, c, same, same);
     if (g.dtype == DType::float32) return multiply<float, float>(g, a, b, c, same, same);
-    multiply<BFloat16, float>(
-        g, a, b, c, [](BFloat16 x) { return to_float(x); }, [](float x) { return to_bfloat16(x); });
+    auto narrow = [&](auto type) {
+      using T = decltype(type);
+      multiply<T, float>(
+          g, a, b, c, [](T x) { return to_float(x); }, [](float x) { return narrowed(x, T{}); });
+    };
+    g.dtype == DType::float16 ? narrow(Float16{}) : narrow(BFloat16{});
   };
   submit(s, std::move(work));
 }

@@ -57,6 +57,29 @@ TEST_CASE("generated text: a pointwise step with two outputs and mixed types", "
                                                {DType::float32, DType::bfloat16}));
 }
 
+TEST_CASE("generated text: float16 is rounded like bfloat16, by its own function", "[cuda]") {
+  const auto text = [](DType type) {
+    Instr half = instr(Code::constant, type, -1);
+    half.imm = 0.333251953125;  // of 10 bits
+    PointwiseProgram p;
+    p.code = {instr(Code::load, type, -1, -1, 0), half, instr(Code::mul, type, 0, 1),
+              instr(Code::cast, DType::float32, 2)};
+    p.outputs = {2, 3};
+    return text_of(p, {6, 1000}, {type}, {type, DType::float32});
+  };
+  std::string narrow = text(DType::float16);
+  CHECK(narrow.find("0x3eaaa000u") != std::string::npos);
+  CHECK(narrow.find("round_to_float16(formula::Mul::apply(r0, r1))") != std::string::npos);
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    for (size_t at = 0; (at = narrow.find(from, at)) != std::string::npos; at += to.size())
+      narrow.replace(at, from.size(), to);
+  };
+  replace("Float16", "BFloat16");
+  replace("round_to_float16", "round_to_bfloat16");
+  replace("0x3eaaa000u", "0x3eab0000u");
+  CHECK(narrow == text(DType::bfloat16));
+}
+
 TEST_CASE("generated text: softmax along rows", "[cuda]") {
   PointwiseProgram p;
   p.code = {instr(Code::load, DType::float32, -1, -1, 0),

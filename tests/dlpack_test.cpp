@@ -10,7 +10,7 @@ namespace tessera::test {
 namespace {
 
 const std::vector<DType> kTypes = {DType::float32, DType::float64, DType::bfloat16, DType::int32,
-                                   DType::int64,   DType::uint8,   DType::bool_};
+                                   DType::int64,   DType::uint8,   DType::bool_,    DType::float16};
 
 /// A copy of x [rows, cols], as one session of four ranks on a 2x2 mesh sees it.
 struct Copy {
@@ -148,8 +148,8 @@ TEST_CASE("what cannot be read is refused, and let go once", "[dlpack][errors][f
                  feed([](Foreign& f) { f.capsule.dl_tensor.device = {kDLCUDA, 1}; });
                });
   expect_error(ErrorKind::unsupported,
-               {"[from_dlpack]", "type code 2 with 16 bits and 1 lanes", "float32"},
-               [&] { feed([](Foreign& f) { f.capsule.dl_tensor.dtype.bits = 16; }); });
+               {"[from_dlpack]", "type code 2 with 8 bits and 1 lanes", "float32"},
+               [&] { feed([](Foreign& f) { f.capsule.dl_tensor.dtype.bits = 8; }); });
   expect_usage({"'x' has the sizes [3, 5]", "but the array has [5, 3]"},
                [&] { feed([](Foreign& f) { std::swap(f.shape[0], f.shape[1]); }); });
   expect_usage({"'x' is float32 but the array is int32"},

@@ -74,7 +74,8 @@ struct RandomDag {
 
   explicit RandomDag(uint64_t seed) : random_(seed) {
     const Dim p("p", 5), q("q", 5), r("r", 67);
-    const DType type = draw(4) == 0 ? DType::bfloat16 : DType::float32;
+    const int of = draw(4);
+    const DType type = of == 0 ? DType::bfloat16 : of == 1 ? DType::float16 : DType::float32;
     for (const Shape& shape :
          {Shape{p, q, r}, Shape{q, p, r}, Shape{q, r}, Shape{r}, Shape{p, q}, Shape{}}) {
       const std::string name = fmt::format("in{}", values.size());

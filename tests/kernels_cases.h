@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "kernels/float16.h"
 #include "kernels/kernel.h"
 #include "kernels/pointwise.h"
 
@@ -63,6 +64,8 @@ struct Box {
         return as(double{});
       case DType::bfloat16:
         return to_float(as(BFloat16{}));
+      case DType::float16:
+        return to_float(as(Float16{}));
       case DType::int32:
         return as(int32_t{});
       case DType::int64:
@@ -81,6 +84,8 @@ struct Box {
         return put(v);
       case DType::bfloat16:
         return put(to_bfloat16(static_cast<float>(v)));
+      case DType::float16:
+        return put(to_float16(static_cast<float>(v)));
       case DType::int32:
         return put(static_cast<int32_t>(v));
       case DType::int64:
@@ -166,6 +171,8 @@ inline double tolerance(DType t) {
       return 1e-13;
     case DType::bfloat16:
       return 1.0 / 128;
+    case DType::float16:
+      return 1.0 / 1024;
     default:
       return 0;
   }

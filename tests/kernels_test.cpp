@@ -6,10 +6,10 @@
 namespace tessera::test {
 namespace {
 
-const DType kAll[] = {DType::float32, DType::float64, DType::bfloat16, DType::int32,
-                      DType::int64,   DType::uint8,   DType::bool_};
-const DType kNumbers[] = {DType::float32, DType::float64, DType::bfloat16, DType::int32,
-                          DType::int64};
+const DType kAll[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16,
+                      DType::int32,   DType::int64,   DType::uint8,    DType::bool_};
+const DType kNumbers[] = {DType::float32, DType::float64, DType::bfloat16,
+                          DType::float16, DType::int32,   DType::int64};
 
 struct ContractCase {
   std::vector<int64_t> kinds;

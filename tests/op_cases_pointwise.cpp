@@ -219,14 +219,16 @@ void add_casts(std::vector<OpCase>& rows) {
        [](Graph&, const Tensors& in) -> Tensors {
          return {cast(in[0], DType::int32), cast(in[0], DType::int64), cast(in[0], DType::bool_)};
        }});
-  OpCase narrow{"cast_to_bfloat16",
-                {real("x", {a, b})},
-                {"a", "b"},
-                [](Graph&, const Tensors& in) -> Tensors {
-                  return {cast(cast(cast(in[0], DType::float32), DType::bfloat16), DType::float32)};
-                }};
-  narrow.has_gradient = false;
-  rows.push_back(narrow);
+  for (const DType type : {DType::bfloat16, DType::float16}) {
+    OpCase narrow{std::string("cast_to_") + to_string(type),
+                  {real("x", {a, b})},
+                  {"a", "b"},
+                  [type](Graph&, const Tensors& in) -> Tensors {
+                    return {cast(cast(cast(in[0], DType::float32), type), DType::float32)};
+                  }};
+    narrow.has_gradient = false;
+    rows.push_back(narrow);
+  }
   OpCase float32{
       "cast_to_float32", {real("x", {a, b})}, {"a", "b"}, [](Graph&, const Tensors& in) -> Tensors {
         return {cast(cast(in[0], DType::float32), in[0].dtype())};

@@ -246,7 +246,8 @@ double binary(Code code, double x, double y, bool integer) {
 
 TEST_CASE("binary formulas of every type, rounded once an instruction") {
   const Sizes sizes = {7, 11, 13};
-  for (DType t : {DType::float32, DType::float64, DType::bfloat16, DType::int32, DType::int64}) {
+  for (DType t : {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32,
+                  DType::int64}) {
     Box x(t, sizes, permuted_strides(sizes, {2, 0, 1})), y(t, sizes, {0, 1, 16});
     fill_random(x, 11, 3);
     each({1, 11, 13}, [&](const Sizes& i) { y.set(i, double((i[1] * 5 + i[2]) % 9) - 4); });
@@ -291,6 +292,11 @@ TEST_CASE("casts truncate, saturate and round; select and logic") {
   CHECK(b.get({1}) == 0);
   CHECK(b.get({9}) == 1);
   CHECK(cast(DType::bfloat16).get({11}) == 1.0);  // halfway to 1.0078125: to even
+  const Box half = cast(DType::float16);
+  CHECK(half.get({11}) == 1.00390625);
+  CHECK(half.get({2}) == 1.900390625);
+  CHECK(half.get({6}) == INFINITY);
+  CHECK(std::isnan(half.get({9})));
   const DType f = DType::float32;
   Box out(f, in.sizes), finite(DType::bool_, in.sizes);
   Instr seven = make(Code::constant, f);

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "ir/body.h"
 #include "ir/source_ops.h"
+#include "kernels/float16.h"
 
 namespace tessera::test {
 
@@ -60,6 +61,15 @@ float to_bfloat16(double x) {
   return f;
 }
 
+/// In whole units of the last place, of which there are 2^10 in a power of two.
+float to_float16(double x) {
+  const float f = static_cast<float>(x);
+  if (!std::isfinite(f) || f == 0) return f;
+  const double unit = std::ldexp(1.0, std::max(std::ilogb(f), -14) - 10);
+  const double rounded = std::nearbyint(f / unit) * unit;
+  return static_cast<float>(std::abs(rounded) > 65504 ? std::copysign(INFINITY, f) : rounded);
+}
+
 double to_integer(double x, double lo, double hi) {
   return std::isnan(x) ? 0 : std::clamp(std::trunc(x), lo, hi);
 }
@@ -74,6 +84,8 @@ double as_dtype(double x, DType dtype) {
       return x;
     case DType::bfloat16:
       return to_bfloat16(x);
+    case DType::float16:
+      return to_float16(x);
     case DType::int32:
       return to_integer(x, -2147483648.0, 2147483647.0);
     case DType::int64:
@@ -106,6 +118,10 @@ Array array_of(const Whole& whole, DType dtype) {
     case DType::uint8:
     case DType::bool_:
       store<uint8_t>(array, held);
+      break;
+    case DType::float16:
+      for (size_t i = 0; i < held.size(); ++i)
+        array.data<uint16_t>()[i] = tessera::to_float16(static_cast<float>(held[i])).bits;
       break;
     case DType::bfloat16:
       for (size_t i = 0; i < held.size(); ++i) {

@@ -52,8 +52,8 @@ TEST_CASE("safetensors round trip of every dtype, whole and by ranges") {
   const Folder f;
   std::vector<TensorInfo> infos;
   std::vector<std::string> values;
-  const DType all[] = {DType::uint8, DType::float64,  DType::bool_,  DType::int64,
-                       DType::int32, DType::bfloat16, DType::float32};
+  const DType all[] = {DType::uint8, DType::float64,  DType::bool_,   DType::int64,
+                       DType::int32, DType::bfloat16, DType::float32, DType::float16};
   for (DType t : all) {
     infos.push_back({to_string(t), t, {3, 5}});
     values.emplace_back(static_cast<size_t>(15 * size_of(t)), '\0');
@@ -127,8 +127,8 @@ TEST_CASE("damaged safetensors files are refused with the reason") {
   CHECK(header("\"a\":[]") ==
         in + "the header entry of tensor 'a' needs dtype, shape and data_offsets");
   CHECK(header("\"a\":{\"dtype\":\"F8\",\"shape\":[6],\"data_offsets\":[0,6]}") ==
-        in + "tensor 'a' has the dtype 'F8'; Tessera reads F32 F64 BF16 I32 I64 U8 BOOL; convert "
-             "the file first");
+        in + "tensor 'a' has the dtype 'F8'; Tessera reads F32 F64 BF16 I32 I64 U8 BOOL F16; "
+             "convert the file first");
   CHECK(header("\"a\":{\"dtype\":\"U8\",\"shape\":6,\"data_offsets\":[0,6]}") ==
         in + "the shape of tensor 'a' must be a list, and its data_offsets a list of two");
   CHECK(header("\"a\":{\"dtype\":\"U8\",\"shape\":[-6],\"data_offsets\":[0,6]}") ==

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-enum class DType : uint8_t { float32, float64, bfloat16, int32, int64, uint8, bool_ };
+enum class DType : uint8_t { float32, float64, bfloat16, int32, int64, uint8, bool_, float16 };
 
 /// Bytes of one element.
 int64_t size_of(DType dtype);
@@ -14,8 +14,11 @@ const char* to_string(DType dtype);
 /// The inverse of to_string. Throws a usage error with the nearest name.
 DType parse_dtype(const char* name);
 
+/// Stored in 16 bits, computed in float32 and rounded to nearest even.
+constexpr bool is_narrow(DType t) { return t == DType::bfloat16 || t == DType::float16; }
+
 constexpr bool is_floating(DType t) {
-  return t == DType::float32 || t == DType::float64 || t == DType::bfloat16;
+  return t == DType::float32 || t == DType::float64 || is_narrow(t);
 }
 
 /// How the values of a reduced index, or of the ranks along an axis, are combined.

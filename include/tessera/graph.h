@@ -254,6 +254,7 @@ class Graph {
   friend class PreferScope;
   friend class PurposeScope;
   friend class SourceScope;
+  friend class UpdateScope;
   friend class Tensor;
   Tensor add_stored(const std::string&, const Shape&, const Initializer&, DType, Purpose, bool,
                     Loc);
@@ -267,6 +268,7 @@ class Graph {
   std::vector<Region> regions_;
   std::deque<Loop> loops_;
   int open_loop_ = -1;
+  int update_condition_ = -1;  ///< a value; -1: updates happen
   std::unordered_map<std::string, int> name_uses_;
   std::unordered_map<int, int> stored_of_value_;
   std::vector<Repeat> repeats_;
@@ -351,6 +353,19 @@ class PurposeScope {
  private:
   Graph& graph_;
   Purpose saved_;
+};
+
+/// While it lives, update() assigns only in runs in which `condition`, a bool scalar, is true; else
+/// the stored tensor keeps its value.
+class UpdateScope {
+ public:
+  UpdateScope(Graph& graph, Tensor condition, Loc at = Loc::current());
+  ~UpdateScope() { graph_.update_condition_ = saved_; }
+  UpdateScope(const UpdateScope&) = delete;
+
+ private:
+  Graph& graph_;
+  int saved_;
 };
 
 /// While it lives, new values prefer what `like` prefers, as far as they have such a dim: state of

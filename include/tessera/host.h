@@ -31,7 +31,7 @@ struct HostOperand {
   std::vector<int64_t> strides;  ///< one for each HostCall::dims
 
   /// The element at `index` of the index space. T is what `dtype` says: float, double, int32_t,
-  /// int64_t, uint8_t (also for bool), and the upper 16 bits of a float as uint16_t for bfloat16.
+  /// int64_t, uint8_t (also for bool), and the 16 bits as uint16_t for bfloat16 and float16.
   template <class T>
   T& at(std::span<const int64_t> index) const {
     int64_t position = 0;

@@ -82,18 +82,32 @@ struct Rate {
 /// nearest name.
 Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates);
 
+/// Loss scaling (Micikevicius et al. 2018), for gradients in float16: the loss is multiplied by a
+/// scale before backward and the gradients, in float32, by its inverse. A step whose gradient norm
+/// is not finite updates nothing but the scale, which it halves; so many good steps in a row double
+/// it. All of this is part of the Program. The numbers are state: they go on from a checkpoint.
+struct LossScale {
+  double initial = 0;         ///< 0: none; 65536 is usual
+  int64_t grow_after = 2000;  ///< good steps
+  double least = 1, most = 16777216;
+};
+
 struct MinimizeOptions {
   double clip = 0;                ///< greatest global norm of all gradients; 0: no clipping
   GradientOptions gradient = {};  ///< what backward makes again
   LoopOptions loop = {};          ///< of the parts of a batch
+  LossScale loss_scale = {};
 };
 struct Minimized {
   Tensor gradient_norm;           ///< global L2 norm before clipping, a scalar
   std::vector<Tensor> gradients;  ///< of Graph::parameters(), before clipping: "<parameter>.grad"
   Tensor loss;
+  Tensor loss_scale = {};     ///< "optimizer.loss_scale", if there is one
+  Tensor skipped_steps = {};  ///< "optimizer.skipped_steps", how many were not finite
 };
 /// Adds the gradients of `loss` (summed if it is not a scalar) by all parameters, and their
-/// updates.
+/// updates. Throws a usage error for a loss scale of a loss or parameter that is narrower than
+/// float32.
 Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
                    const MinimizeOptions& options = {}, Loc at = Loc::current());
 /// The same for the mean of the losses of `parts` parts of the batch, each built by `loss` for its

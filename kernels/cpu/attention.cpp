@@ -6,7 +6,8 @@
 // Heads that share their keys follow each other, so that the sums of the keys' gradients are kept
 // in the wider type until the last of them.
 //
-// Matrices that no BLAS call takes (bfloat16, or no dense dim) are copied to the workspace first.
+// Matrices that no BLAS call takes (narrow types, or no dense dim) are copied to the workspace
+// first.
 #include <algorithm>
 #include <limits>
 
@@ -36,7 +37,7 @@ struct Plan {
     length = q.sizes[length_dim];
     memory = step.in.at(1).sizes[memory_dim];
     width = q.sizes[key_dim];
-    narrow = q.dtype == DType::bfloat16;
+    narrow = is_narrow(q.dtype);
     const int64_t most = causal ? kMostCausalRows : kMostRows;
     rows = std::clamp(kBlockElements / std::max<int64_t>(memory, 1), kLeastRows, most);
     rows = std::min(rows, std::max<int64_t>(length, 1));
@@ -107,7 +108,8 @@ class Attention final : public Kernel {
 
   void run() override {
     if (args_.in[0].dtype == DType::float64) return run_as<double, double>();
-    if (plan_.narrow) return run_as<BFloat16, float>();
+    if (plan_.narrow)
+      return with_narrow(args_.in[0].dtype, [&](auto x) { run_as<decltype(x), float>(); });
     run_as<float, float>();
   }
 
@@ -187,7 +189,7 @@ class Attention final : public Kernel {
       return {from, arg.strides[by_length ? plan_.length_dim : plan_.memory_dim],
               arg.strides[plan_.key_dim]};
     }
-    fail(ErrorKind::internal, "a bfloat16 operand of attention is not packed");
+    fail(ErrorKind::internal, "a narrow operand of attention is not packed");
   }
 
   template <class T, class W>

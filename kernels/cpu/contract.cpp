@@ -1,5 +1,5 @@
 // Contractions C = sum A B over named dims: matrix products by BLAS as contract_plan.h cuts them,
-// or direct loops where a product would be too small or the type is an integer. bfloat16 operands
+// or direct loops where a product would be too small or the type is an integer. Narrow operands
 // are converted when they are packed, summed in float32 and rounded once.
 //
 // The loops: one dim that C walks densely is the vector dim, in strips whose sums stay in the cache
@@ -62,7 +62,8 @@ class ContractGemm final : public Kernel {
 
   void run() override {
     if (dtype_ == DType::float64) return run_as<double, double>();
-    if (dtype_ == DType::bfloat16) return run_as<BFloat16, float>();
+    if (is_narrow(dtype_))
+      return with_narrow(dtype_, [&](auto x) { run_as<decltype(x), float>(); });
     run_as<float, float>();
   }
 
@@ -97,7 +98,7 @@ class ContractGemm final : public Kernel {
       return work<W>(x);
     }
     if constexpr (std::is_same_v<T, W>) return from;
-    fail(ErrorKind::internal, "a bfloat16 operand is not packed");
+    fail(ErrorKind::internal, "a narrow operand is not packed");
   }
 
   template <class W>

@@ -151,21 +151,20 @@ ContractPlan plan_contract(const std::vector<int64_t>& kinds,
     if (size != 1) dims.of[kind].add_dim(size, s);
   }
   ContractPlan plan;
-  plan.compute = dtype == DType::bfloat16 ? DType::float32 : dtype;
+  plan.compute = is_narrow(dtype) ? DType::float32 : dtype;
   plan.batch = dims.of[kBatch];
   plan.batch.order_by(kC);
   plan.batch.merge();
   const double matrix =
       double(dims.of[kRow].elements()) * dims.of[kColumn].elements() * dims.of[kSum].elements();
   const bool vector = dims.of[kRow].elements() == 1 || dims.of[kColumn].elements() == 1;
-  const bool thin =
-      dims.of[kSum].elements() <= 1 || matrix < (vector ? 4096 : 256) ||
-      (vector && (dtype == DType::bfloat16 || matrix == double(dims.of[kSum].elements())));
+  const bool thin = dims.of[kSum].elements() <= 1 || matrix < (vector ? 4096 : 256) ||
+                    (vector && (is_narrow(dtype) || matrix == double(dims.of[kSum].elements())));
   plan.loops = !is_floating(dtype) || thin;
   const ContractPlan start = plan;
   double least = std::numeric_limits<double>::infinity();
   for (int mask = 0; mask < 8 && !plan.loops; ++mask) {
-    if (dtype == DType::bfloat16 && mask != 7) continue;
+    if (is_narrow(dtype) && mask != 7) continue;
     Dims trial = dims;
     ContractPlan candidate = start;
     double p = 0;

@@ -8,7 +8,7 @@
 // them serves every window place there, as the operand of a product that is shifted by lines, so
 // that less is packed by a factor of the window. x, filter and y are the step's views in the order
 // of its `result`: all have the step's factors as dims (of size 1 where they lack one), then the
-// spatial dims. bfloat16 is summed in float32 and rounded once.
+// spatial dims. Narrow types are summed in float32 and rounded once.
 #include <algorithm>
 
 #include "kernels/cpu/blas.h"
@@ -110,7 +110,8 @@ class Conv final : public Kernel {
 
   void run() override {
     if (dtype_ == DType::float64) return run_as<double, double>();
-    if (dtype_ == DType::bfloat16) return run_as<BFloat16, float>();
+    if (is_narrow(dtype_))
+      return with_narrow(dtype_, [&](auto x) { run_as<decltype(x), float>(); });
     run_as<float, float>();
   }
 
@@ -306,7 +307,7 @@ class Conv final : public Kernel {
     }
   }
 
-  /// bfloat16 is summed aside, in the order of x's memory.
+  /// A narrow type is summed aside, in the order of x's memory.
   template <class W>
   void add(const W* patch, size_t group, int64_t at, W* wide_x) const {
     if (at < 0) return;

@@ -59,7 +59,7 @@ struct Sizes {
     whole = patch = std::max<int64_t>(1, places * inputs);
     wide = sides.x->dtype == DType::float64 ? 8 : 4;
     block = std::clamp<int64_t>(kBlockBytes / (patch * wide), 8, 1024);
-    narrow = sides.x->dtype == DType::bfloat16;
+    narrow = is_narrow(sides.x->dtype);
     if (narrow && sides.result == kOfX) wide_x = reach(*sides.x);
     if (kinds.size() < sides.y->sizes.size()) shift(step, sides, kinds.size());
   }

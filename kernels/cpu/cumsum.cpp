@@ -1,4 +1,4 @@
-// Running sums along one dim, in order. float32 and bfloat16 sums are kept in float64 and rounded
+// Running sums along one dim, in order. float32 and narrower sums are kept in float64 and rounded
 // when they are stored: a prefix has no pairwise order to choose. If another dim is dense, a strip
 // of it is summed side by side.
 #include <algorithm>

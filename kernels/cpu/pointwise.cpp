@@ -198,11 +198,11 @@ void Pointwise::run_load(Op& op, const void*& reg, const Extent& e) {
   const Place& p = op.place;
   const char* from =
       static_cast<const char*>(op.arg->data) + offsets_[p.operand] * size_of(op.arg->dtype);
-  const bool narrow = op.arg->dtype == DType::bfloat16;
+  const bool narrow = is_narrow(op.arg->dtype);
   reg = op.buffer;  // an earlier block, of fewer rows, may have been read in place
   if (p.dense(e)) {
     if (narrow) {
-      ops_.widen({from, nullptr, nullptr, op.buffer, e.elements()});
+      ops_.widen(op.arg->dtype)({from, nullptr, nullptr, op.buffer, e.elements()});
     } else {
       reg = from;
     }
@@ -214,9 +214,9 @@ void Pointwise::run_load(Op& op, const void*& reg, const Extent& e) {
     op.filled = e.elements();
   }
   if (narrow) {
-    BFloat16* packed = reinterpret_cast<BFloat16*>(scratch_);
-    gather_rows(reinterpret_cast<const BFloat16*>(from), p, e, packed);
-    ops_.widen({packed, nullptr, nullptr, op.buffer, e.elements()});
+    uint16_t* packed = reinterpret_cast<uint16_t*>(scratch_);
+    gather_rows(reinterpret_cast<const uint16_t*>(from), p, e, packed);
+    ops_.widen(op.arg->dtype)({packed, nullptr, nullptr, op.buffer, e.elements()});
     return;
   }
   with_type(op.instr.dtype, [&](auto zero) {
@@ -227,7 +227,6 @@ void Pointwise::run_load(Op& op, const void*& reg, const Extent& e) {
 
 void Pointwise::run_index(Op& op, const Extent& e) {
   const int64_t first = values_[op.instr.expr] + offsets_[op.place.operand];
-  const bool round = op.instr.dtype == DType::bfloat16;
   with_type(op.instr.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = reinterpret_cast<T*>(op.buffer);
@@ -236,7 +235,8 @@ void Pointwise::run_index(Op& op, const Extent& e) {
       for (int64_t i = 0; i < e.n; ++i) *out++ = static_cast<T>(start + i * op.place.inner);
     }
     if constexpr (std::is_same_v<T, float>) {
-      for (T* x = out - e.elements(); round && x != out; ++x) *x = round_to_bfloat16(*x);
+      const bool round = is_narrow(op.instr.dtype);
+      for (T* x = out - e.elements(); round && x != out; ++x) *x = rounded_to(*x, op.instr.dtype);
     }
   });
 }
@@ -296,7 +296,7 @@ void Pointwise::run_mask(Op& op, const void*& reg, const Extent& e) {
     T other = formula::cast<T>(op.instr.imm);
     if (op.instr.dtype == DType::bool_) other = T(op.instr.imm != 0);
     if constexpr (std::is_same_v<T, float>) {
-      if (op.instr.dtype == DType::bfloat16) other = round_to_bfloat16(other);
+      other = rounded_to(other, op.instr.dtype);
     }
     for (int64_t r = 0; r < e.rows; ++r, from += e.n, out += e.n) {
       const int64_t left = limit - first - r * p.outer;  // how many positions are below the limit
@@ -311,11 +311,12 @@ void Pointwise::store(const void* from, const Place& place, int number, const Ex
   const TensorArg& target = args_.out[number];
   const bool stream = outputs_[number].stream;
   char* to = static_cast<char*>(target.data) + offsets_[number] * size_of(target.dtype);
-  if (target.dtype == DType::bfloat16) {
-    if (place.dense(e)) return ops_.narrow({from, nullptr, nullptr, to, e.elements()});
-    BFloat16* packed = reinterpret_cast<BFloat16*>(scratch_ + capacity_ * 4);
-    ops_.narrow({from, nullptr, nullptr, packed, e.elements()});
-    return scatter_rows(packed, place, e, reinterpret_cast<BFloat16*>(to));
+  if (is_narrow(target.dtype)) {
+    const BlockFn narrow = ops_.narrow(target.dtype);
+    if (place.dense(e)) return narrow({from, nullptr, nullptr, to, e.elements()});
+    uint16_t* packed = reinterpret_cast<uint16_t*>(scratch_ + capacity_ * 4);
+    narrow({from, nullptr, nullptr, packed, e.elements()});
+    return scatter_rows(packed, place, e, reinterpret_cast<uint16_t*>(to));
   }
   with_type(target.dtype, [&](auto zero) {
     using T = decltype(zero);

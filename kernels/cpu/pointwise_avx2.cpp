@@ -10,9 +10,9 @@
 #include <type_traits>
 
 #include "base/fail.h"
-#include "kernels/bfloat16.h"
 #include "kernels/cpu/pointwise_ops.h"
 #include "kernels/cpu/types.h"
+#include "kernels/float16.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #pragma GCC target("avx2,fma")

@@ -162,8 +162,8 @@ void Pointwise::choose_outputs() {
                           !op.alias && op.spread != Spread::per_row;
     out.once_a_row = row_ >= 0 && out.place.inner == 0;
     if (!out.once_a_row) need_full(out.reg);
-    out.stream = bytes >= kStreamBytes && target.dtype != DType::bfloat16;
-    out.direct = computed && !out.stream && op.output < 0 && target.dtype != DType::bfloat16 &&
+    out.stream = bytes >= kStreamBytes && !is_narrow(target.dtype);
+    out.direct = computed && !out.stream && op.output < 0 && !is_narrow(target.dtype) &&
                  out.place.dense(block_) &&
                  std::none_of(args_.in.begin(), args_.in.end(),
                               [&](const TensorArg& in) { return overlap(in, target); });
@@ -316,7 +316,7 @@ void Pointwise::fill_constant(Op& op) {
       x = T(instr.code == Code::constant ? instr.imm != 0 : values_[instr.expr] != 0);
     }
     if constexpr (std::is_same_v<T, float>) {
-      if (instr.dtype == DType::bfloat16) x = round_to_bfloat16(x);
+      x = rounded_to(x, instr.dtype);
     }
     std::fill(out, out + block_.elements(), x);
   });

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/nest.h"
 #include "kernels/cpu/pointwise_ops.h"
+#include "kernels/cpu/types.h"
 
 namespace tessera::cpu {
 
@@ -11,7 +12,7 @@ constexpr int64_t kSlack =
     64;  // random numbers start up to 3 elements early and are made 64 at a time
 
 inline DType stored_as(DType t) {
-  if (t == DType::bfloat16) return DType::float32;
+  if (is_narrow(t)) return DType::float32;
   return t == DType::bool_ ? DType::uint8 : t;
 }
 

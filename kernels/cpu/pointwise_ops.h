@@ -9,7 +9,7 @@
 namespace tessera::cpu {
 
 /// Operands of one instruction on one block of n elements. Registers hold float (for float32 and
-/// bfloat16), double, int64_t, int32_t or uint8_t (for uint8 and bool) without gaps.
+/// narrower types), double, int64_t, int32_t or uint8_t (for uint8 and bool) without gaps.
 struct BlockArgs {
   const void *a = nullptr, *b = nullptr, *c = nullptr;
   void* out = nullptr;
@@ -29,8 +29,9 @@ struct BlockOps {
   BlockFn (*find)(Code code, DType operand, DType result);
   /// The loop of a row instruction; null if there is none.
   RowFn (*find_row)(Code code, DType type);
-  BlockFn widen;   ///< bfloat16 in memory -> float
-  BlockFn narrow;  ///< float -> bfloat16 in memory
+  /// From a narrow type in memory to float, and back.
+  BlockFn (*widen)(DType narrow);
+  BlockFn (*narrow)(DType narrow);
   /// Words of Philox counters first, first + 1, ...: 4 * groups int64 values.
   void (*random)(int64_t* out, uint64_t first, uint64_t stream, uint64_t seed, int64_t groups);
   /// x = softmax(scale x) of a row of n > 0 elements, a multiple of kRowLanes.

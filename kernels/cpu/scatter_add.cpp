@@ -1,6 +1,6 @@
 // Scatter-add: the transpose of gather. The result is zeroed, then the updates are added in
-// row-major order of the iteration dims, whatever the indices are: a fixed order of sums. bfloat16
-// is summed in a float32 workspace and rounded once.
+// row-major order of the iteration dims, whatever the indices are: a fixed order of sums. Narrow
+// types are summed in a float32 workspace and rounded once.
 #include <algorithm>
 #include <cstring>
 
@@ -29,9 +29,8 @@ class ScatterAdd final : public Kernel {
           to_string(indices_.dtype));
     check(updates_.dtype == out_.dtype, "scatter_add of {} into {}", to_string(updates_.dtype),
           to_string(out_.dtype));
-    check(
-        out_.dtype != DType::bfloat16 || args.workspace != nullptr || elements_of(out_.sizes) == 0,
-        "scatter_add of bfloat16 needs a workspace");
+    check(!is_narrow(out_.dtype) || args.workspace != nullptr || elements_of(out_.sizes) == 0,
+          "scatter_add of {} needs a workspace", to_string(out_.dtype));
     dim_.rule = out_of_range_rule(*args.step);
     dim_.size = args.step->attrs.get<int64_t>("size");
     nest_ = make_nest(updates_.sizes, {args.step->attrs.get<std::vector<int64_t>>("strides"),
@@ -102,7 +101,7 @@ class ScatterAdd final : public Kernel {
 
 int64_t scatter_add_workspace(const Step& step) {
   const View& out = step.out.at(0);
-  return out.dtype == DType::bfloat16 ? elements_of(out.sizes) * 4 : 0;
+  return is_narrow(out.dtype) ? elements_of(out.sizes) * 4 : 0;
 }
 
 std::unique_ptr<Kernel> bind_scatter_add(const KernelArgs& args) {

@@ -1,4 +1,4 @@
-// Copying between strided views, with or without conversion between bfloat16 and float32.
+// Copying between strided views, with or without conversion between float32 and narrower types.
 #pragma once
 
 #include "kernels/cpu/nest.h"
@@ -26,8 +26,8 @@ template <class To, class From>
 inline To converted(From x) {
   if constexpr (std::is_same_v<To, From>)
     return x;
-  else if constexpr (std::is_same_v<To, BFloat16>)
-    return to_bfloat16(x);
+  else if constexpr (kIsNarrow<To>)
+    return narrowed(x, To{});
   else
     return static_cast<To>(load_as(x));
 }

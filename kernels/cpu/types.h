@@ -6,18 +6,21 @@
 #include <type_traits>
 
 #include "base/fail.h"
-#include "kernels/bfloat16.h"
+#include "kernels/float16.h"
 #include "tessera/dtype.h"
 
 namespace tessera::cpu {
 
-/// The type in which elements of type T are computed with: float for bfloat16, else T.
 template <class T>
-using Compute = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
+constexpr bool kIsNarrow = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
+
+/// The type in which elements of type T are computed with: float for narrow ones, else T.
+template <class T>
+using Compute = std::conditional_t<kIsNarrow<T>, float, T>;
 
 template <class T>
 TESSERA_HD Compute<T> load_as(T x) {
-  if constexpr (std::is_same_v<T, BFloat16>)
+  if constexpr (kIsNarrow<T>)
     return to_float(x);
   else
     return x;
@@ -25,8 +28,8 @@ TESSERA_HD Compute<T> load_as(T x) {
 
 template <class T>
 TESSERA_HD T store_as(Compute<T> x) {
-  if constexpr (std::is_same_v<T, BFloat16>)
-    return to_bfloat16(x);
+  if constexpr (kIsNarrow<T>)
+    return narrowed(x, T{});
   else
     return x;
 }
@@ -41,6 +44,8 @@ decltype(auto) with_element(DType t, Body&& body) {
       return body(double{});
     case DType::bfloat16:
       return body(BFloat16{});
+    case DType::float16:
+      return body(Float16{});
     case DType::int32:
       return body(int32_t{});
     case DType::int64:
@@ -50,6 +55,17 @@ decltype(auto) with_element(DType t, Body&& body) {
       return body(uint8_t{});
   }
   fail(ErrorKind::internal, "unknown dtype {}", static_cast<int>(t));
+}
+
+/// Calls body(T{}) with the type in memory of the narrow dtype `t`.
+template <class Body>
+decltype(auto) with_narrow(DType t, Body&& body) {
+  return t == DType::float16 ? body(Float16{}) : body(BFloat16{});
+}
+
+/// `x` as dtype `t` would hold it, if that is narrow.
+inline float rounded_to(float x, DType t) {
+  return !is_narrow(t) ? x : t == DType::float16 ? round_to_float16(x) : round_to_bfloat16(x);
 }
 
 /// Calls body(T{}) with an unsigned integer as wide as elements of dtype `t`: for moving bits.

@@ -8,6 +8,7 @@
 #endif
 
 #include "kernels/cuda/fault.h"
+#include "kernels/float16.h"
 #include "kernels/pointwise.h"
 
 namespace tessera::device {
@@ -28,11 +29,13 @@ __device__ __forceinline__ void store(T* to, const Vec<T, N>& v) {
 }
 
 __device__ __forceinline__ float widen(BFloat16 x) { return to_float(x); }
+__device__ __forceinline__ float widen(Float16 x) { return to_float(x); }
 template <class T>
 __device__ __forceinline__ T widen(T x) {
   return x;
 }
 __device__ __forceinline__ void narrow(float x, BFloat16& to) { to = to_bfloat16(x); }
+__device__ __forceinline__ void narrow(float x, Float16& to) { to = to_float16(x); }
 template <class T>
 __device__ __forceinline__ void narrow(T x, T& to) {
   to = x;

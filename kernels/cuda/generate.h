@@ -40,7 +40,7 @@ Source generate_reduce(const KernelArgs& args);
 /// "gather" and "scatter_add". step_number: what a Fault names.
 Source generate_gather(const KernelArgs& args, int64_t step_number);
 Source generate_scatter_add(const KernelArgs& args, int64_t step_number);
-/// "cumsum": sums of float32 and bfloat16 are kept in float64, as on the CPU.
+/// "cumsum": sums of float32 and narrower types are kept in float64, as on the CPU.
 Source generate_cumsum(const KernelArgs& args);
 /// "arg_reduce".
 Source generate_arg_reduce(const KernelArgs& args);

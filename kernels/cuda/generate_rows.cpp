@@ -306,8 +306,7 @@ class Text {
         fmt::format("reduce_threads<{}, {}>(s{}, {})", combiner_name(instr.code), plan_.threads, i,
                     plan_.threads > 32 ? fmt::format("shared{}", i)
                                        : fmt::format("static_cast<{}*>(nullptr)", type));
-    body_ += fmt::format("  const {} r{} = {};\n", type, i,
-                         instr.dtype == DType::bfloat16 ? "round_to_bfloat16(" + sum + ")" : sum);
+    body_ += fmt::format("  const {} r{} = {};\n", type, i, rounded_text(instr.dtype, sum));
   }
 
   void store_row(size_t k) {

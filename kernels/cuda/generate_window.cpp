@@ -77,10 +77,9 @@ Source generate_fold(const KernelArgs& args) {
       "Sum::apply(sum, widen({}[((pre * {}ll + o) * {}ll + k) * "
       "{}ll + post]))",
       in, r.out_memory, r.window_memory, r.post);
-  const std::string add =
-      fmt::format("sum = {};\n", dtype == DType::bfloat16
-                                     ? "round_to_bfloat16(" + sum + ")"
-                                     : "static_cast<" + std::string(type) + ">(" + sum + ")");
+  const std::string add = fmt::format(
+      "sum = {};\n", is_narrow(dtype) ? rounded_text(dtype, sum)
+                                      : "static_cast<" + std::string(type) + ">(" + sum + ")");
   if (r.wrap) {
     body += fmt::format(
         "  for (long long o = 0; o < {0}ll && o + first_o < {1}ll; ++o) {{\n"

@@ -3,11 +3,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/cpu/types.h"
 #include "kernels/pointwise.h"
 
 namespace tessera::cuda {
 
-const char* register_type(DType t) { return t == DType::bfloat16 ? "float" : memory_type(t); }
+const char* register_type(DType t) { return is_narrow(t) ? "float" : memory_type(t); }
 
 const char* memory_type(DType t) {
   switch (t) {
@@ -17,6 +18,8 @@ const char* memory_type(DType t) {
       return "double";
     case DType::bfloat16:
       return "BFloat16";
+    case DType::float16:
+      return "Float16";
     case DType::int64:
       return "int64_t";
     case DType::int32:
@@ -28,12 +31,16 @@ const char* memory_type(DType t) {
   return "";
 }
 
+std::string rounded_text(DType t, const std::string& x) {
+  return is_narrow(t) ? fmt::format("round_to_{}({})", to_string(t), x) : x;
+}
+
 std::string literal(DType t, double value) {
   switch (t) {
     case DType::float32:
-    case DType::bfloat16: {
-      float x = formula::cast<float>(value);
-      if (t == DType::bfloat16) x = round_to_bfloat16(x);
+    case DType::bfloat16:
+    case DType::float16: {
+      const float x = cpu::rounded_to(formula::cast<float>(value), t);
       return fmt::format("bits_as<float>(0x{:08x}u)", bits_as<uint32_t>(x));
     }
     case DType::float64:
@@ -166,7 +173,7 @@ Formula formula_of(Code code) {
 std::string converted(DType from, DType to, const std::string& x) {
   if (from == to) return x;
   if (to == DType::bool_) return fmt::format("formula::NotEqual::apply({0}, decltype({0})(0))", x);
-  if (to == DType::bfloat16) return fmt::format("round_to_bfloat16(static_cast<float>({}))", x);
+  if (is_narrow(to)) return rounded_text(to, fmt::format("static_cast<float>({})", x));
   return fmt::format("formula::cast<{}>({})", register_type(to), x);
 }
 
@@ -187,8 +194,7 @@ std::string expression(const PointwiseProgram& program, const Instr& instr, cons
                            : f.operands == 2 ? a + ", " + b
                                              : a + ", " + b + ", " + c;
   const std::string call = fmt::format("formula::{}::apply({})", f.name, list);
-  const bool rounds = instr.dtype == DType::bfloat16 && !test && f.kind != Kind::where;
-  return rounds ? fmt::format("round_to_bfloat16({})", call) : call;
+  return test || f.kind == Kind::where ? call : rounded_text(instr.dtype, call);
 }
 
 const char* combiner_name(Code code) {

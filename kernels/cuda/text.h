@@ -17,6 +17,8 @@ const char* register_type(DType t);
 const char* memory_type(DType t);
 /// `value` as fill and Code::constant convert it.
 std::string literal(DType t, double value);
+/// `x`, a float, rounded if `t` is narrow.
+std::string rounded_text(DType t, const std::string& x);
 /// "rA op rB" of a computing instruction, from the texts of its operands. Throws unsupported for a
 /// type that it does not take; `where` names the step.
 std::string expression(const PointwiseProgram& program, const Instr& instr, const std::string& a,

@@ -140,8 +140,8 @@ std::string value_text(const Walk& walk, size_t i, Arguments& arguments, const s
   auto reg = [](int r) { return fmt::format("r{}", r); };
   auto from_integer = [&](const std::string& x) {
     if (instr.dtype == DType::bool_) return fmt::format("static_cast<uint8_t>(({}) != 0)", x);
-    if (instr.dtype == DType::bfloat16)
-      return fmt::format("round_to_bfloat16(static_cast<float>({}))", x);
+    if (is_narrow(instr.dtype))
+      return rounded_text(instr.dtype, fmt::format("static_cast<float>({})", x));
     return fmt::format("static_cast<{}>({})", type, x);
   };
   switch (instr.code) {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/fail.h"
+#include "kernels/float16.h"
 
 namespace tessera {
 
@@ -15,12 +16,10 @@ double number_at(const void* data, DType dtype, int64_t i) {
       return static_cast<const float*>(data)[i];
     case DType::float64:
       return static_cast<const double*>(data)[i];
-    case DType::bfloat16: {
-      const uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t*>(data)[i]) << 16;
-      float value;
-      std::memcpy(&value, &bits, sizeof(value));
-      return value;
-    }
+    case DType::bfloat16:
+      return to_float(static_cast<const BFloat16*>(data)[i]);
+    case DType::float16:
+      return to_float(static_cast<const Float16*>(data)[i]);
     case DType::int32:
       return static_cast<const int32_t*>(data)[i];
     case DType::int64:

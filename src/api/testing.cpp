@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/fail.h"
-#include "kernels/bfloat16.h"
+#include "kernels/float16.h"
 #include "tessera/explain.h"
 #include "tessera/ops.h"
 #include "tessera/session.h"
@@ -26,6 +26,9 @@ void set_number(Array& array, int64_t i, double x) {
       break;
     case DType::bfloat16:
       array.data<uint16_t>()[i] = to_bfloat16(static_cast<float>(x)).bits;
+      break;
+    case DType::float16:
+      array.data<uint16_t>()[i] = to_float16(static_cast<float>(x)).bits;
       break;
     case DType::int32:
       array.data<int32_t>()[i] = static_cast<int32_t>(x);
@@ -160,7 +163,8 @@ class Run {
     require(!test.in.empty() && test.build, "[{}] the test needs an operand and build()",
             test.name);
     require(!test.types.empty() && std::all_of(test.types.begin(), test.types.end(), is_floating),
-            "[{}] the types of a test are floating: float32, float64, bfloat16", test.name);
+            "[{}] the types of a test are floating: float32, float64, bfloat16, float16",
+            test.name);
     for (DType type : test.types) wide_ = type == DType::float64 ? type : wide_;
     for (const std::string& mesh : options.meshes) meshes_.push_back(Mesh::parse(mesh));
   }
@@ -284,7 +288,7 @@ class Run {
     for (size_t i = 0; i < outputs.size(); ++i) {
       const DType dtype = outputs[i].dtype();
       const bool is_loss = built.loss && outputs[i].id() == built.loss.id();  // it may cancel
-      const double most = dtype == DType::float64 ? 1e-10 : dtype == DType::bfloat16 ? 2e-2 : 1e-5;
+      const double most = dtype == DType::float64 ? 1e-10 : is_narrow(dtype) ? 2e-2 : 1e-5;
       expect_near(fmt::format("{}: '{}'", at, outputs[i].name()),
                   relative_error(values[i], expected[i], is_loss ? 1 : 1e-30), most);
     }

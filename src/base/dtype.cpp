@@ -11,6 +11,7 @@ int64_t size_of(DType dtype) {
     case DType::float64:
       return 8;
     case DType::bfloat16:
+    case DType::float16:
       return 2;
     case DType::int32:
       return 4;
@@ -32,6 +33,8 @@ const char* to_string(DType dtype) {
       return "float64";
     case DType::bfloat16:
       return "bfloat16";
+    case DType::float16:
+      return "float16";
     case DType::int32:
       return "int32";
     case DType::int64:
@@ -45,8 +48,8 @@ const char* to_string(DType dtype) {
 }
 
 DType parse_dtype(const char* name) {
-  static const DType all[] = {DType::float32, DType::float64, DType::bfloat16, DType::int32,
-                              DType::int64,   DType::uint8,   DType::bool_};
+  static const DType all[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16,
+                              DType::int32,   DType::int64,   DType::uint8,    DType::bool_};
   std::vector<std::string> names;
   for (DType t : all) {
     if (std::string(name) == to_string(t)) return t;

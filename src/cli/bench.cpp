@@ -115,7 +115,7 @@ class Bench {
     mesh_ = Mesh::parse(args.mesh.empty() ? fmt::format("ranks:{}", std::max(1, launched_ranks()))
                                           : args.mesh);
     dtype_ = parse_dtype(args.dtype.c_str());
-    require(is_floating(dtype_), "--dtype {}: bench knows float32, float64 and bfloat16",
+    require(is_floating(dtype_), "--dtype {}: bench knows float32, float64, bfloat16 and float16",
             args.dtype);
     report_ = {{"what", kind}, {"steps", repeats_}, {"results", nlohmann::json::array()}};
   }

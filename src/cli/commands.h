@@ -26,11 +26,12 @@ struct Arguments {
   std::string csv, tensorboard, staging, on_nonfinite = "stop";
   int64_t check_replicas = 0;  ///< steps between comparisons; 0: never
   bool resume = false, allow_changes = false, profile = false;
-  int zero = 0;            ///< 1, 2 or 3, with `over`
-  std::string over, fsdp;  ///< axes
-  std::string memory;      ///< limit of a rank, with a unit
-  std::string machine;     ///< name or file of a profile
-  std::string runs, out;   ///< simulate: a CSV file; calibrate, sweep, report: what they write
+  int zero = 0;                 ///< 1, 2 or 3, with `over`
+  std::string over, fsdp;       ///< axes
+  std::string memory;           ///< limit of a rank, with a unit
+  std::string microbatch_size;  ///< a number, or auto
+  std::string machine;          ///< name or file of a profile
+  std::string runs, out;        ///< simulate: a CSV file; calibrate, sweep, report: what they write
   double stragglers = 0, failure_hours = 0, checkpoint_seconds = 30, restart_seconds = 300;
   std::string budget = "20m", meshes;  ///< sweep
   int64_t devices = 0;                 ///< sweep, plan: meshes of so many ranks
@@ -73,9 +74,19 @@ std::vector<std::string> planned_layouts(const Arguments& args, const Job& job, 
 int64_t parse_bytes(const std::string& text);
 /// --machine, else the calibrated profile of this machine, if there is one.
 std::optional<Machine> find_machine(const Arguments& args);
-/// With --memory: resolves train.recompute = auto to what costs least and fits, and refuses a job
-/// that does not fit on a rank, with a breakdown and the cheapest flags that would do.
+/// With --memory: resolves train.recompute = auto to what costs least and fits, and
+/// train.microbatches = auto to the fewest that fit, and refuses a job that does not fit on a rank,
+/// with a breakdown and the cheapest flags that would do.
 void fit_memory(const Arguments& args, Job& job);
+/// Ranks that have a share of a batch of their own: those that the layout splits `batch` over.
+int64_t data_ranks(const Job& job);
+/// --microbatch-size: sets train.microbatches so that a data rank works off so many examples at a
+/// time, or to auto. Throws a usage error with the arithmetic where the batch is no such product.
+void set_microbatch_size(const std::string& text, Job& job);
+/// The values of train.microbatches for which each data rank has equal microbatches, from 1 on.
+std::vector<int64_t> microbatch_counts(const Job& job);
+/// "16 examples = 2 in a microbatch x 4 data ranks x 2 accumulated".
+std::string batch_text(const Job& job);
 /// Takes the [model] keys from the configuration that a checkpoint stores, so that they need not be
 /// repeated.
 void take_stored_model(Job& job, const Checkpoint& checkpoint);

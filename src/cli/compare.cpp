@@ -27,6 +27,7 @@ double default_tolerance(DType dtype) {
     case DType::float32:
       return 1e-4;
     case DType::bfloat16:
+    case DType::float16:
       return 2e-2;
     default:
       return 0;

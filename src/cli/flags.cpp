@@ -33,6 +33,9 @@ void add_model(CLI::App* app, Arguments& a) {
       "--memory", a.memory,
       "limit of a rank, such as 16GB: what does not fit is refused with what would help; "
       "train.recompute=auto makes again no more than must be");
+  app->add_option("--microbatch-size", a.microbatch_size,
+                  "examples that a data rank works off at a time; gradients are added up over the "
+                  "batch; auto: the most that fit --memory");
   app->add_option("--fsdp", a.fsdp, "AXIS: the same as --zero 3 --over AXIS");
 }
 

@@ -14,7 +14,8 @@ namespace {
 std::vector<ConfigKey> common_keys(const std::string& layout) {
   return {
       {"train.batch", "16", "examples of a step, over all ranks"},
-      {"train.microbatches", "1", "equal parts of the batch, worked off one after the other"},
+      {"train.microbatches", "1",
+       "equal parts of the batch, worked off one after the other; auto: the fewest that fit"},
       {"train.steps", "200", "steps"},
       {"train.lr", "1e-3", "peak learning rate"},
       {"train.schedule", "cosine", "constant | linear | cosine | rsqrt"},
@@ -28,7 +29,9 @@ std::vector<ConfigKey> common_keys(const std::string& layout) {
       {"train.regather", "none", "scopes whose gathers backward makes again: none | names"},
       {"train.clip", "1", "greatest global gradient norm; 0: no clipping"},
       {"train.seed", "0", "of initial values, dropout and the order of data"},
-      {"train.dtype", "float32", "of activations: float32 | bfloat16 | float64"},
+      {"train.dtype", "float32", "of activations: float32 | bfloat16 | float16 | float64"},
+      {"train.loss_scale", "auto",
+       "of float16: none, or the first one, such as 65536; auto: that, in float16"},
       {"train.threads", "0", "that share the kernels of a rank; 0: the cores over the ranks"},
       {"train.eval_every", "0", "steps between evaluations; 0: only at the end"},
       {"data.path", "", "a file or folder"},
@@ -145,6 +148,7 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   job.layout = Layout::parse(rules);
   if (args.zero != 0 || !args.fsdp.empty() || !args.over.empty()) add_storage_rules(args, job);
   job.config.set("layout.rules", job.layout.to_string());
+  set_microbatch_size(args.microbatch_size, job);
   return job;
 }
 
@@ -247,10 +251,21 @@ void build_in_parts(const Job& job, Trainer& t, int64_t parts, const Optimizer& 
 }
 }  // namespace
 
+namespace {
+double first_loss_scale(const Config& c) {
+  const std::string text = c.text("train.loss_scale");
+  if (text == "none" || (text == "auto" && c.text("train.dtype") != "float16")) return 0;
+  const double first = text == "auto" ? 65536 : c.number("train.loss_scale");
+  require(first > 0, "train.loss_scale {} must be positive; none is without", text);
+  return first;
+}
+}  // namespace
+
 void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   const Config& c = job.config;
   MinimizeOptions options;
   options.clip = c.number("train.clip");
+  options.loss_scale.initial = first_loss_scale(c);
   options.gradient = {scopes(c.text("train.recompute")), scopes(c.text("train.regather"))};
   const Optimizer optimizer = job.spec->optimizer ? job.spec->optimizer(c) : optimizer_of(c);
   const int64_t parts = c.integer("train.microbatches");

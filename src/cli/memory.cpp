@@ -1,5 +1,6 @@
-// --memory LIMIT: whether a job fits on a rank, which values backward makes again so that it does,
-// and what would help where it does not. Nothing runs: every question is a lowering.
+// --memory LIMIT: whether a job fits on a rank, which values backward makes again and in how many
+// parts the batch is worked off so that it does, and what would help where it does not. Nothing
+// runs: every question is a lowering.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -54,36 +55,114 @@ std::string as_text(int64_t bytes) {
                                 : fmt::format("{:.1f} kB", b / 1e3);
 }
 
-/// The first changes of the command that make `job` fit, from cheap to dear; or the closest.
-std::string remedy(const Arguments& args, const Job& job, int64_t limit) {
-  std::string best = "nothing here does";
-  int64_t least = std::numeric_limits<int64_t>::max();
-  Graph graph;
-  job.spec->build(graph, job.config, job.config.integer("train.batch"), false);
-  for (int stage = 0; stage <= 3; ++stage) {
-    for (const MeshAxis& axis : job.mesh.axes()) {
-      if ((stage == 0 && axis.name != job.mesh.axes()[0].name) || (stage > 0 && axis.size == 1))
-        continue;
-      Job other = job;
-      if (stage > 0) {
-        const std::string more = storage_rules(graph, job.mesh, job.layout, stage, axis.name);
-        if (more.empty()) continue;
-        other.layout = Layout::parse(job.layout.to_string() + ";" + more);
-      }
-      for (const char* policy : kPolicies) {
-        const std::optional<MemoryReport> m = needs(with_recompute(other, policy));
-        if (!m || total(args, *m) >= least) continue;
-        least = total(args, *m);
-        best = fmt::format(
-            "{}{}", stage > 0 ? fmt::format("--zero {} --over {} ", stage, axis.name) : "",
-            std::string(policy) == "none" ? "" : fmt::format("--recompute {} ", policy));
-        if (least <= limit) return fmt::format("{}would fit with {}", best, as_text(least));
+/// A change of the command and what it makes of the job.
+struct Change {
+  std::string flags;
+  Job job;
+};
+
+/// Those that make `job` fit, from cheap to dear; or the closest.
+class Remedies {
+ public:
+  Remedies(const Arguments& args, const Job& job, int64_t limit)
+      : args_(args), job_(job), limit_(limit) {
+    job.spec->build(graph_, job.config, job.config.integer("train.batch"), false);
+  }
+
+  std::string text() {
+    std::vector<std::string> alone;
+    for (const auto& family : {microbatches(job_), recompute(job_), storage(job_)}) {
+      for (const Change& change : family) {
+        if (!fits(change)) continue;
+        alone.push_back(fmt::format("{} would fit with {}", change.flags, as_text(last_)));
+        break;
       }
     }
+    if (!alone.empty()) return fmt::format("{}", fmt::join(alone, ", "));
+    std::vector<Change> stored = storage(job_);
+    stored.insert(stored.begin(), {"", job_});
+    for (const Change& s : stored) {
+      std::vector<Change> policies = recompute(s.job);
+      policies.insert(policies.begin(), {"", s.job});
+      for (const Change& p : policies) {
+        if (const std::string flags = first_fit(joined(s.flags, p.flags), p.job); !flags.empty())
+          return fmt::format("{} would fit with {}", flags, as_text(last_));
+      }
+    }
+    return fmt::format("{} comes closest with {}; use a larger mesh or a smaller model",
+                       best_.empty() ? "as it is, it" : best_, as_text(least_));
   }
-  return fmt::format("{}comes closest with {}; use a larger mesh or a smaller train.batch",
-                     best.empty() ? "as it is, it " : best, as_text(least));
-}
+
+ private:
+  static std::string joined(const std::string& a, const std::string& b) {
+    return a.empty() || b.empty() ? a + b : a + " " + b;
+  }
+
+  /// `flags`, if they do; or with the largest microbatch that fits; or "".
+  std::string first_fit(const std::string& flags, const Job& job) {
+    if (!flags.empty() && fits({flags, job})) return flags;
+    std::vector<Change> smaller = microbatches(job);
+    for (Change& change : smaller) change.flags = joined(flags, change.flags);
+    if (smaller.empty() || !fits(smaller.back())) return "";
+    for (const Change& change : smaller) {
+      if (fits(change)) return change.flags;
+    }
+    return "";
+  }
+
+  bool fits(const Change& change) {
+    const std::optional<MemoryReport> m = needs(change.job);
+    if (!m) return false;
+    last_ = total(args_, *m);
+    if (last_ < least_) {
+      least_ = last_;
+      best_ = change.flags;
+    }
+    return last_ <= limit_;
+  }
+
+  std::vector<Change> microbatches(const Job& job) const {
+    std::vector<Change> changes;
+    const int64_t now = job.config.integer("train.microbatches");
+    const int64_t own = job.config.integer("train.batch") / data_ranks(job);
+    for (const int64_t parts : microbatch_counts(job)) {
+      if (parts <= now || own % parts != 0) continue;
+      changes.push_back({fmt::format("--microbatch-size {}", own / parts), job});
+      changes.back().job.config.set("train.microbatches", fmt::format("{}", parts));
+    }
+    return changes;
+  }
+
+  static std::vector<Change> recompute(const Job& job) {
+    std::vector<Change> changes;
+    for (const char* policy : kPolicies) {
+      if (policy != kPolicies[0])
+        changes.push_back({fmt::format("--recompute {}", policy), with_recompute(job, policy)});
+    }
+    return changes;
+  }
+
+  std::vector<Change> storage(const Job& job) const {
+    std::vector<Change> changes;
+    for (int stage = 1; stage <= 3; ++stage) {
+      for (const MeshAxis& axis : job.mesh.axes()) {
+        if (axis.size == 1) continue;
+        const std::string more = storage_rules(graph_, job.mesh, job.layout, stage, axis.name);
+        if (more.empty()) continue;
+        changes.push_back({fmt::format("--zero {} --over {}", stage, axis.name), job});
+        changes.back().job.layout = Layout::parse(job.layout.to_string() + ";" + more);
+      }
+    }
+    return changes;
+  }
+
+  const Arguments& args_;
+  const Job& job_;
+  const int64_t limit_;
+  Graph graph_;
+  int64_t last_ = 0, least_ = std::numeric_limits<int64_t>::max();
+  std::string best_;
+};
 
 }  // namespace
 
@@ -111,23 +190,35 @@ int64_t parse_bytes(const std::string& text) {
 }
 
 void fit_memory(const Arguments& args, Job& job) {
-  const bool automatic = job.config.text("train.recompute") == "auto";
-  require(!automatic || !args.memory.empty(),
-          "train.recompute 'auto' needs --memory LIMIT, such as 16GB");
+  const bool any_policy = job.config.text("train.recompute") == "auto";
+  const bool any_parts = job.config.text("train.microbatches") == "auto";
+  for (const auto& [automatic, key] :
+       {std::pair{any_policy, "train.recompute"}, std::pair{any_parts, "train.microbatches"}}) {
+    require(!automatic || !args.memory.empty(), "{} 'auto' needs --memory LIMIT, such as 16GB",
+            key);
+  }
   if (args.memory.empty()) return;
   const int64_t limit = parse_bytes(args.memory);
+  std::vector<std::string> policies = {job.config.text("train.recompute")};
+  if (any_policy) policies.assign(kPolicies.begin(), kPolicies.end());
+  std::vector<std::string> counts = {job.config.text("train.microbatches")};
+  if (any_parts) counts.clear();
+  for (const int64_t parts : any_parts ? microbatch_counts(job) : std::vector<int64_t>())
+    counts.push_back(fmt::format("{}", parts));
+  job.config.set("train.recompute", policies[0]);
+  job.config.set("train.microbatches", counts[0]);
   std::optional<MemoryReport> m;
-  if (automatic) {
-    for (const char* policy : kPolicies) {
-      const Job other = with_recompute(job, policy);
+  for (const std::string& policy : policies) {
+    for (const std::string& parts : counts) {
+      if (m && total(args, *m) <= limit) return;
+      Job other = with_recompute(job, policy);
+      other.config.set("train.microbatches", parts);
       const std::optional<MemoryReport> found = needs(other);
       if (!found || (m && total(args, *found) >= total(args, *m))) continue;
       m = found;
       job.config.set("train.recompute", policy);
-      if (total(args, *m) <= limit) break;
+      job.config.set("train.microbatches", parts);
     }
-  } else {
-    m = needs(job);
   }
   if (!m || total(args, *m) <= limit) return;  // what is wrong otherwise is said when it is built
   fail(ErrorKind::usage,
@@ -135,7 +226,7 @@ void fit_memory(const Arguments& args, Job& job) {
        "everything else at the peak {}, a copy to save beside the run {}; {}",
        as_text(total(args, *m)), as_text(limit), as_text(m->params), as_text(m->state),
        as_text(m->inputs), as_text(m->transient), as_text(staging(args, *m)),
-       remedy(args, job, limit));
+       Remedies(args, job, limit).text());
 }
 
 }  // namespace tessera::cli

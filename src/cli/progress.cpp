@@ -56,6 +56,7 @@ std::vector<std::pair<std::string, double>> numbers_of(const StepRecord& r) {
           {"peak_share", r.peak_share},
           {"memory_bytes", static_cast<double>(r.memory)},
           {"skipped", static_cast<double>(r.skipped)},
+          {"loss_scale", r.loss_scale},
           {"slowest_rank", static_cast<double>(r.slowest_rank)},
           {"slowest_ms", r.slowest_ms},
           {"median_ms", r.median_ms}};
@@ -102,6 +103,7 @@ void Progress::step(const StepRecord& r) {
       r.step, digits, r.steps, r.loss, r.grad_norm, r.lr, r.ms, with_unit(r.tokens_per_s, "tok/s"),
       with_unit(r.flops_per_s, "FLOP/s"), 100 * r.peak_share,
       with_unit(static_cast<double>(r.memory), "B"), duration(r.eta_s));
+  if (r.loss_scale > 0) line += fmt::format("  scale {}, {} skipped", r.loss_scale, r.skipped);
   if (terminal_) {
     const int width = 16, full = static_cast<int>(width * r.step / std::max<int64_t>(r.steps, 1));
     line = "[" + std::string(full, '=') + std::string(width - full, ' ') + "] " + line;

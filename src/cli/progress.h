@@ -20,6 +20,7 @@ struct StepRecord {
   int64_t memory = 0;     ///< bytes of arenas on one rank
   double eta_s = 0;
   int64_t skipped = 0;    ///< steps with gradients that were not finite, so far
+  double loss_scale = 0;  ///< of the next step; 0: there is none
   int slowest_rank = 0;   ///< by its own work in this step
   double slowest_ms = 0;  ///< of that rank
   double median_ms = 0;   ///< of all ranks

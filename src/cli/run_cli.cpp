@@ -30,6 +30,7 @@ void add_training(CLI::App* app, Arguments& a) {
   };
   key("--steps", "train.steps", "steps to train");
   key("--batch", "train.batch", "examples of a step, over all ranks");
+  key("--dtype", "train.dtype", "of activations: float32 | bfloat16 | float16 | float64");
   key("--seed", "train.seed", "of initial values, dropout and data order");
   key("--recompute", "train.recompute",
       "scopes that backward computes again instead of keeping their values: none | attention | "
@@ -132,10 +133,10 @@ void add_compare(const cli::AddCommand& add, Arguments& a, const std::vector<Mod
   compare->add_option("--steps", a.steps, "steps of training (1)");
   compare->add_option("--tolerance", a.tolerance,
                       "largest relative difference (1e-10 in float64, 1e-4 in float32, 2e-2 in "
-                      "bfloat16, else 0)");
+                      "16 bits, else 0)");
   compare->add_option_function<std::string>(
       "--dtype", [&a](const std::string& v) { a.sets.push_back("train.dtype=" + v); },
-      "float32, float64 or bfloat16");
+      "float32, float64, bfloat16 or float16");
   add_json(compare, a);
 }
 
@@ -158,8 +159,9 @@ void add_bench(const cli::AddCommand& add, Arguments& a, const std::vector<Model
   bench->add_option("--size", a.sizes,
                     "rows, columns and depth of matmul (1024); elements of a collective (1048576)");
   bench->add_option("--steps", a.steps, "runs to take the median of, after three (20)");
-  bench->add_option("--dtype", a.dtype,
-                    "of matmul and collectives: float32, float64 or bfloat16; train: --set dtype=");
+  bench->add_option(
+      "--dtype", a.dtype,
+      "of matmul and collectives: float32, float64, bfloat16 or float16; train: --set dtype=");
   add_json(bench, a);
 }
 

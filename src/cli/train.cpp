@@ -49,8 +49,10 @@ void prepare(Training& t) {
   t.compile = CompileOptions{
       t.job.mesh,          t.job.layout,
       t.trainer.functions, options.seed,
-      threads_of(t.job),   {t.trainer.model.loss.name(), t.trainer.minimized.gradient_norm.name()},
+      threads_of(t.job),   {t.trainer.model.loss.name()},
       t.watch.keep(),      [&t](const std::string& line) { t.progress->note(line); }};
+  if (!t.trainer.minimized.loss_scale)  // else what is not finite is a step without updates
+    t.compile.guards.push_back(t.trainer.minimized.gradient_norm.name());
   t.compile.device = t.job.device;
   if (!t.args.trace.empty()) t.trace = std::make_unique<Trace>();
   t.compile.trace = t.trace.get();
@@ -78,10 +80,10 @@ std::string banner(Training& t) {
     text += '\n';
   }
   return text + fmt::format(
-                    "mesh    {} ({} ranks, {})\nlayout  {}\nmemory  {} parameters; "
+                    "mesh    {} ({} ranks, {})\nlayout  {}\nbatch   {}\nmemory  {} parameters; "
                     "{} persistent + {} transient per rank{}",
                     t.job.mesh.to_string(), t.cluster.size(), t.cluster.backend(),
-                    t.job.layout.to_string(), parameters_of(t),
+                    t.job.layout.to_string(), batch_text(t.job), parameters_of(t),
                     with_unit(static_cast<double>(t.session->persistent_bytes()), "B"),
                     with_unit(static_cast<double>(t.session->transient_bytes()), "B"),
                     t.checkpoints ? fmt::format(", {} to save beside the run",
@@ -136,20 +138,30 @@ auto in_step(int64_t step, Work work) {
   }
 }
 
+/// Why the last step updated nothing, or "". Collective.
+std::string why_skipped(Training& t, StepRecord& r) {
+  const Minimized& m = t.trainer.minimized;
+  if (!t.session->skipped().empty() || !m.loss_scale) return t.session->skipped();
+  r.loss_scale = t.session->fetch_scalar(m.loss_scale.name());
+  if (std::isfinite(r.grad_norm)) return "";
+  return fmt::format("a gradient is not finite in {}; the loss is scaled by {} from now on",
+                     t.job.config.text("train.dtype"), r.loss_scale);
+}
+
 /// Counts a step whose gradients were not finite, and stops where there is nothing else.
-void count_skip(Training& t, int64_t step) {
+void count_skip(Training& t, StepRecord& r) {
   constexpr int64_t kMostInARow = 20;
-  if (t.session->skipped().empty()) {
+  const std::string why = why_skipped(t, r);
+  if (why.empty()) {
     t.skipped_in_a_row = 0;
     return;
   }
   ++t.skipped;
-  t.progress->note(
-      fmt::format("step {} is skipped ({} so far): {}", step + 1, t.skipped, t.session->skipped()));
+  t.progress->note(fmt::format("step {} is skipped ({} so far): {}", r.step, t.skipped, why));
   require(++t.skipped_in_a_row < kMostInARow,
           "{} steps in a row had a loss or gradient that is not finite, the last one at step {}: "
           "{}; lower train.lr, or go back to an earlier checkpoint",
-          kMostInARow, step + 1, t.session->skipped());
+          kMostInARow, r.step, why);
 }
 
 /// What the ranks tell each other after a step: the signal that one of them got, or 0; and in the
@@ -187,6 +199,24 @@ void check_replicas(Training& t, int64_t step, bool saves) {
       step, text);
 }
 
+/// Runs a step; an overflow of float16 is told with what helps.
+void run_step(Training& t) {
+  try {
+    t.session->run("train");
+  } catch (const PeerFailure&) {
+    throw;
+  } catch (const Error& e) {
+    const std::string what = e.what();
+    if (t.job.config.text("train.dtype") != "float16" || what.find("not finite") == what.npos)
+      throw;
+    throw Error(e.kind(), fmt::format("{}; float16 ends at 65504: {}", what,
+                                      t.trainer.minimized.loss_scale
+                                          ? "train in bfloat16 or float32"
+                                          : "scale the loss with train.loss_scale=auto, or train "
+                                            "in bfloat16"));
+  }
+}
+
 /// One step, timed, with its fields but the expected end.
 StepRecord train_step(Training& t, int64_t step, double peak) {
   const Config& c = t.job.config;
@@ -194,13 +224,13 @@ StepRecord train_step(Training& t, int64_t step, double peak) {
   t.session->set_step(step);
   t.batcher->feed(*t.session, step);
   feed_scalar(*t.session, t.trainer.lr, learning_rate(t.job, step));
-  in_step(step + 1, [&] { t.session->run("train"); });
-  count_skip(t, step);
+  in_step(step + 1, [&] { run_step(t); });
   StepRecord r;
+  r.step = step + 1;
   r.loss = t.session->fetch_scalar(t.trainer.model.loss.name());
   r.grad_norm = t.session->fetch_scalar(t.trainer.minimized.gradient_norm.name());
+  count_skip(t, r);
   const double seconds = seconds_since(begin);
-  r.step = step + 1;
   r.steps = c.integer("train.steps");
   r.lr = learning_rate(t.job, step);
   r.ms = seconds * 1e3;

@@ -20,6 +20,8 @@ ncclDataType_t type_of(DType t) {
       return ncclFloat64;
     case DType::bfloat16:
       return ncclBfloat16;
+    case DType::float16:
+      return ncclFloat16;
     case DType::int32:
       return ncclInt32;
     case DType::int64:

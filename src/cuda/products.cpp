@@ -13,7 +13,16 @@ namespace {
 constexpr size_t kWorkspace = size_t{32} << 20;
 
 cudaDataType_t type_of(DType t) {
-  return t == DType::float64 ? CUDA_R_64F : t == DType::bfloat16 ? CUDA_R_16BF : CUDA_R_32F;
+  switch (t) {
+    case DType::float64:
+      return CUDA_R_64F;
+    case DType::bfloat16:
+      return CUDA_R_16BF;
+    case DType::float16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_32F;
+  }
 }
 }  // namespace
 

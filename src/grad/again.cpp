@@ -30,6 +30,18 @@ int match(const std::vector<std::string>& globs, const std::string& path) {
   return -1;
 }
 
+/// Nothing is saved by making it again: an input, a stored tensor, a number. Random bits are eight
+/// bytes an element.
+bool is_there_anyway(const Graph& g, const Node& node) {
+  return node.in.empty() &&
+         (node.op == &kInput || node.op == &kStored || g.value(node.out[0]).shape.rank() == 0);
+}
+
+/// Made of a stored tensor alone, such as its narrower copy: gathered as that is.
+bool is_of_stored(const Graph& g, const Node& node) {
+  return node.in.size() == 1 && g.find_stored(node.in[0]) != nullptr;
+}
+
 /// Finds the outermost matching scope of nodes, and remembers which globs found any.
 class Scopes {
  public:
@@ -84,8 +96,7 @@ Again::Again(const Graph& g, int y, const GradientOptions& options) {
   const std::vector<char> needed = needed_nodes(g, {y});
   for (size_t n = 0; n < g.nodes().size(); ++n) {
     const Node& node = g.nodes()[n];
-    if (!needed[n] || node.in.empty())
-      continue;  // nothing is saved by making a constant or an input again
+    if (!needed[n] || is_there_anyway(g, node)) continue;
     const std::string outer = recompute.find(node.name);
     const std::string path = outer.empty() ? regather.find(node.name) : outer;
     if (path.empty() || node.op == &kLoop) continue;
@@ -108,10 +119,10 @@ void Again::reach(Graph& g, int n) {
   Group& group = groups_[static_cast<size_t>(group_of_[n])];
   if (group.number > 0) return;
   group.number = AgainScope::new_number(g);
-  if (!group.recompute) return;
   AgainScope number(g, group.number);
   for (const int id : group.nodes) {
     const Node node = g.nodes()[id];  // a copy: the graph grows
+    if (!group.recompute && !is_of_stored(g, node)) continue;
     std::vector<Tensor> in;
     for (const int v : node.in) in.emplace_back(&g, value(id, v));
     SourceScope source(g, node, g.value(node.out[0]).prefer, ".again");

@@ -58,7 +58,7 @@ void require_grid(const std::string& path, const std::string& name, const Manife
 
 DType dtype_of(const std::string& path, const std::string& tensor, const std::string& name) {
   for (DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::int32, DType::int64,
-                      DType::uint8, DType::bool_}) {
+                      DType::uint8, DType::bool_, DType::float16}) {
     if (to_string(dtype) == name) return dtype;
   }
   refuse(path, "has tensor '{}' of the unknown dtype '{}'", tensor, name);

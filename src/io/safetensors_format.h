@@ -18,7 +18,7 @@ struct TypeName {
 constexpr TypeName kTypes[] = {{DType::float32, "F32"},   {DType::float64, "F64"},
                                {DType::bfloat16, "BF16"}, {DType::int32, "I32"},
                                {DType::int64, "I64"},     {DType::uint8, "U8"},
-                               {DType::bool_, "BOOL"}};
+                               {DType::bool_, "BOOL"},    {DType::float16, "F16"}};
 
 inline std::string type_names() {
   std::string all;

@@ -11,6 +11,7 @@
 #include "ir/repeat.h"
 #include "ir/source_ops.h"
 #include "tessera/op.h"
+#include "tessera/ops.h"
 
 namespace tessera {
 
@@ -160,7 +161,16 @@ void Graph::update(Tensor stored, Tensor value, Loc at) {
           "update() of '{}' {} {} with {} {}; shapes and dtypes must agree ({})", stored.name(),
           tessera::to_string(stored.dtype()), stored.shape().to_string(),
           tessera::to_string(value.dtype()), value.shape().to_string(), where(at));
+  if (update_condition_ >= 0) value = where(Tensor(this, update_condition_), value, stored, at);
   updates_.push_back({stored.id(), value.id()});
+}
+
+UpdateScope::UpdateScope(Graph& graph, Tensor condition, Loc at)
+    : graph_(graph), saved_(graph.update_condition_) {
+  require(condition.dtype() == DType::bool_ && condition.shape().rank() == 0,
+          "[UpdateScope] the condition is {} {}; it must be a bool scalar ({})",
+          to_string(condition.dtype()), condition.shape().to_string(), where(at));
+  graph.update_condition_ = condition.id();
 }
 
 void Graph::add_region(Region region) {

@@ -12,7 +12,7 @@ namespace {
 /// Masked logits are the lowest that are sure to stay finite.
 constexpr double kLowest = -1e30;
 
-Tensor wide(Tensor x) { return x.dtype() == DType::bfloat16 ? cast(x, DType::float32) : x; }
+Tensor wide(Tensor x) { return is_narrow(x.dtype()) ? cast(x, DType::float32) : x; }
 
 /// All dims of query and key but the contracted one, key positions last.
 Shape logit_dims(Tensor query, Tensor key, const AttentionOptions& o) {

@@ -31,7 +31,7 @@ std::vector<ValueType> infer_cross_entropy(const OpCall& call) {
   require(same, "the labels are {}; {} labels of logits {} have the dims {}",
           labels.shape.to_string(), soft ? "soft" : "integer", logits.shape.to_string(),
           expected.to_string());
-  const DType dtype = logits.dtype == DType::bfloat16 ? DType::float32 : logits.dtype;
+  const DType dtype = is_narrow(logits.dtype) ? DType::float32 : logits.dtype;
   return {{logits.shape.without({classes}), dtype}};
 }
 

@@ -5,10 +5,8 @@
 
 namespace tessera {
 
-/// float32 for anything narrower: sums and exponentials are never kept in bfloat16.
-inline Tensor wide(const Tensor& x) {
-  return x.dtype() == DType::bfloat16 ? cast(x, DType::float32) : x;
-}
+/// float32 for anything narrower: sums and exponentials are never kept in 16 bits.
+inline Tensor wide(const Tensor& x) { return is_narrow(x.dtype()) ? cast(x, DType::float32) : x; }
 
 /// `x` as `dtype`.
 inline Tensor narrow(const Tensor& x, DType dtype) {

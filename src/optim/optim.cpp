@@ -90,25 +90,24 @@ Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates)
 
 namespace {
 
-/// Clips the gradients and updates the parameters.
-Minimized apply(Graph& g, const std::vector<Tensor>& parameters, std::vector<Tensor> grads,
-                Tensor lr, const Optimizer& optimizer, const MinimizeOptions& options) {
-  for (size_t i = 0; i < grads.size(); ++i) {
-    g.mark_gradient(grads[i]);
-    grads[i].named(parameters[i].name() + ".grad");
-  }
-  PurposeScope purpose(g, Purpose::state);
-  Scope scope(g, "optimizer");
+Tensor global_norm(Graph& g, const std::vector<Tensor>& parameters,
+                   const std::vector<Tensor>& grads) {
   Tensor squares;
   for (size_t i = 0; i < grads.size(); ++i) {
     const Tensor grad = grads[i];
     const Scope own(g, parameters[i].name());
     PreferScope prefer(g, grad);
-    Tensor wide = grad.dtype() == DType::bfloat16 ? cast(grad, DType::float32) : grad;
-    Tensor square_sum = sum_all(square(wide));
+    Tensor square_sum =
+        sum_all(square(is_narrow(grad.dtype()) ? cast(grad, DType::float32) : grad));
     squares = squares ? squares + square_sum : square_sum;
   }
-  Tensor norm = sqrt(squares).named("gradient_norm");
+  return sqrt(squares).named("gradient_norm");
+}
+
+/// Clips the gradients and updates the parameters.
+void update_parameters(Graph& g, const std::vector<Tensor>& parameters,
+                       const std::vector<Tensor>& grads, Tensor norm, Tensor lr,
+                       const Optimizer& optimizer, const MinimizeOptions& options) {
   Tensor step = g.state("step", {}, optim::zeros(), DType::float32);
   Tensor next = step + 1.0;
   g.update(step, next);
@@ -122,7 +121,91 @@ Minimized apply(Graph& g, const std::vector<Tensor>& parameters, std::vector<Ten
     if (factor) grad = grad * optim::as_dtype_of(factor, grad);
     optimizer(g, parameters[i], grad, optim::as_dtype_of(lr, grad), next);
   }
-  return {norm, std::move(grads), {}};
+}
+
+/// The parts of a step that loss scaling adds.
+class Scaling {
+ public:
+  Scaling(Graph& g, const LossScale& options) : graph_(g), options_(options) {
+    if (options.initial == 0) return;
+    const LossScale& o = options;
+    require(o.initial > 0 && o.grow_after >= 1 && o.least > 0 && o.least <= o.most,
+            "[minimize] a loss scale of {} between {} and {} that grows after {} steps; all must "
+            "be positive",
+            o.initial, o.least, o.most, o.grow_after);
+    PurposeScope purpose(g, Purpose::state);
+    Scope scope(g, "optimizer");
+    scale = number("loss_scale", o.initial);
+    good_ = number("good_steps", 0);
+    skipped = number("skipped_steps", 0);
+  }
+
+  Tensor scaled(Tensor loss, Loc at) const {
+    if (!scale) return loss;
+    require(!is_narrow(loss.dtype()),
+            "[minimize] the loss is {}, which cannot hold a scaled one; cast it to float32 before "
+            "its mean is taken ({})",
+            to_string(loss.dtype()), where(at));
+    return loss * optim::as_dtype_of(scale, loss);
+  }
+
+  void unscale(const std::vector<Tensor>& parameters, std::vector<Tensor>& grads, Loc at) const {
+    for (size_t i = 0; scale && i < grads.size(); ++i) {
+      require(grads[i].dtype() != DType::float16,
+              "[minimize] loss scaling needs '{}' in float32, to hold its gradient without the "
+              "scale; store it so and cast it where it is used ({})",
+              parameters[i].name(), where(at));
+      graph_.mark_gradient(grads[i].named(parameters[i].name() + ".grad_scaled"));
+      grads[i] = grads[i] * optim::as_dtype_of(1.0 / scale, grads[i]);
+    }
+  }
+
+  /// Whether this step counts.
+  Tensor after(Tensor norm) const {
+    Tensor finite = is_finite(norm), next = good_ + 1.0, none = constant(graph_, 0);
+    Tensor grows = next >= static_cast<double>(options_.grow_after);
+    Tensor larger = minimum(scale * 2.0, constant(graph_, options_.most));
+    Tensor smaller = maximum(scale * 0.5, constant(graph_, options_.least));
+    graph_.update(scale, where(finite, where(grows, larger, scale), smaller));
+    graph_.update(good_, where(logical_and(finite, logical_not(grows)), next, none));
+    graph_.update(skipped, where(finite, skipped, skipped + 1.0));
+    return finite;
+  }
+
+  Tensor scale, skipped;
+
+ private:
+  Tensor number(const char* name, double first) {
+    return graph_.state(
+        name, {},
+        [first](Graph& g, const Shape& shape, DType dtype) {
+          return constant(g, first, dtype, shape);
+        },
+        DType::float32);
+  }
+  Graph& graph_;
+  LossScale options_;
+  Tensor good_;
+};
+
+Minimized apply(Graph& g, const std::vector<Tensor>& parameters, std::vector<Tensor> grads,
+                Tensor lr, const Scaling& scaling, const Optimizer& optimizer,
+                const MinimizeOptions& options, Loc at) {
+  scaling.unscale(parameters, grads, at);
+  for (size_t i = 0; i < grads.size(); ++i) {
+    g.mark_gradient(grads[i]);
+    grads[i].named(parameters[i].name() + ".grad");
+  }
+  PurposeScope purpose(g, Purpose::state);
+  Scope scope(g, "optimizer");
+  Tensor norm = global_norm(g, parameters, grads);
+  if (scaling.scale) {
+    UpdateScope only(g, scaling.after(norm));
+    update_parameters(g, parameters, grads, norm, lr, optimizer, options);
+  } else {
+    update_parameters(g, parameters, grads, norm, lr, optimizer, options);
+  }
+  return {norm, std::move(grads), {}, scaling.scale, scaling.skipped};
 }
 
 std::vector<Tensor> parameters_of(Graph& g, Loc at) {
@@ -137,8 +220,9 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
                    const MinimizeOptions& options, Loc at) {
   Graph& g = loss.graph();
   const std::vector<Tensor> parameters = parameters_of(g, at);
-  Minimized result = apply(g, parameters, gradients(loss, parameters, options.gradient, at), lr,
-                           optimizer, options);
+  const Scaling scaling(g, options.loss_scale);
+  std::vector<Tensor> grads = gradients(scaling.scaled(loss, at), parameters, options.gradient, at);
+  Minimized result = apply(g, parameters, std::move(grads), lr, scaling, optimizer, options, at);
   result.loss = loss;
   return result;
 }
@@ -149,6 +233,7 @@ Minimized minimize_in_parts(Graph& g, const std::string& dim, int64_t parts,
   require(parts >= 1, "[minimize_in_parts] {} parts of '{}'; there is at least one ({})", parts,
           dim, where(at));
   size_t parameters = 0;
+  const Scaling scaling(g, options.loss_scale);
   const auto one_part = [&] {
     Tensor part = loss();
     require(part.shape().rank() == 0,
@@ -156,7 +241,8 @@ Minimized minimize_in_parts(Graph& g, const std::string& dim, int64_t parts,
             "scalar ({})",
             part.shape().to_string(), where(at));
     part = part * (1.0 / static_cast<double>(parts));
-    std::vector<Tensor> made = gradients(part, parameters_of(g, at), options.gradient, at);
+    std::vector<Tensor> made =
+        gradients(scaling.scaled(part, at), parameters_of(g, at), options.gradient, at);
     require(parameters == 0 || parameters == made.size(),
             "[minimize_in_parts] a further part has {} parameters, part 0 {}; build all parts "
             "alike ({})",
@@ -168,7 +254,8 @@ Minimized minimize_in_parts(Graph& g, const std::string& dim, int64_t parts,
   std::vector<Tensor> grads = sum_over_parts(g, dim, parts, one_part, options.loop, at);
   const Tensor total = grads.back();
   grads.pop_back();
-  Minimized result = apply(g, g.parameters(), std::move(grads), lr, optimizer, options);
+  Minimized result =
+      apply(g, g.parameters(), std::move(grads), lr, scaling, optimizer, options, at);
   result.loss = total.named("loss_of_parts");
   return result;
 }

@@ -115,6 +115,8 @@ double Machine::product_seconds(const std::string& dtype, int64_t m, int64_t n, 
     return once * (rate.units > 1 ? 1 : static_cast<double>(batch)) *
            correction(samples, rate, m, n, k);
   }
+  // A card multiplies both 16-bit types at one rate.
+  if (dtype == "float16") return product_seconds("bfloat16", m, n, k, batch);
   std::vector<std::string> known;
   for (const ProductRate& rate : products) known.push_back(rate.dtype);
   fail(ErrorKind::usage, "machine '{}' has no [[product]] for dtype '{}'; it has {}", name, dtype,
@@ -128,7 +130,10 @@ double Machine::memory_seconds(double bytes) const {
   return memory_rates.empty() ? 0 : bytes / memory_rates.back().bandwidth;
 }
 
-KernelRate Machine::kernel(const std::string& kernel, const std::string& dtype) const {
+KernelRate Machine::kernel(const std::string& kernel, const std::string& type) const {
+  const bool own = std::any_of(kernels.begin(), kernels.end(),
+                               [&](const KernelRate& rate) { return rate.dtype == type; });
+  const std::string dtype = type == "float16" && !own ? "bfloat16" : type;
   const KernelRate* best = nullptr;
   int most = -1;
   for (const KernelRate& rate : kernels) {

@@ -212,7 +212,7 @@ class Peers final : public Operation, public Enqueued {
     if (launch.blocks > 0) launches_.push_back(std::move(launch));
   }
 
-  /// out = the operands combined in the order of rank, bfloat16 in float32 and rounded once.
+  /// out = the operands combined in the order of rank, narrow types in float32 and rounded once.
   void combine(const std::vector<TensorArg>& from, const TensorArg& out, Combiner combiner) {
     Step step;
     step.kernel = "pointwise";
@@ -220,7 +220,7 @@ class Peers final : public Operation, public Enqueued {
     args.step = &step;
     args.in = from;
     args.out = {out};
-    const bool narrow = out.dtype == DType::bfloat16;
+    const bool narrow = is_narrow(out.dtype);
     const DType wide = narrow ? DType::float32 : out.dtype;
     auto& code = step.pointwise.code;
     int sum = -1;

@@ -172,8 +172,9 @@ int64_t find_non_finite(const void* data, DType dtype, int64_t elements) {
     double x = 0;
     if (dtype == DType::float32) x = static_cast<const float*>(data)[i];
     if (dtype == DType::float64) x = static_cast<const double*>(data)[i];
-    if (dtype == DType::bfloat16) {  // all exponent bits set
-      x = (static_cast<const uint16_t*>(data)[i] & 0x7F80) == 0x7F80
+    if (is_narrow(dtype)) {  // all exponent bits set
+      const int exponent = dtype == DType::float16 ? 0x7C00 : 0x7F80;
+      x = (static_cast<const uint16_t*>(data)[i] & exponent) == exponent
               ? std::numeric_limits<double>::infinity()
               : 0;
     }

@@ -65,8 +65,8 @@ struct View {
 // programs
 
 /// The instructions of a fused pointwise step. Each instruction defines one register, whose number
-/// is its position. The result type is Instr::dtype; arithmetic is done in that type, bfloat16 in
-/// float32 and rounded to bfloat16 after every instruction (so fusing never changes a result).
+/// is its position. The result type is Instr::dtype; arithmetic is done in that type, narrow ones
+/// in float32 and rounded after every instruction (so fusing never changes a result).
 /// Comparisons and logical operations yield bool. Formulas: kernels/pointwise.h.
 enum class Code : uint8_t {
   // sources

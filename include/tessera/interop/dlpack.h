@@ -69,6 +69,7 @@ inline DLDataType type_of(DType dtype) {
   switch (dtype) {
     case DType::float32:
     case DType::float64:
+    case DType::float16:
       return {kDLFloat, bits, 1};
     case DType::bfloat16:
       return {kDLBfloat, bits, 1};
@@ -85,15 +86,15 @@ inline DLDataType type_of(DType dtype) {
 
 inline DType dtype_of(const DLDataType& type) {
   for (DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::int32, DType::int64,
-                      DType::uint8, DType::bool_}) {
+                      DType::uint8, DType::bool_, DType::float16}) {
     const DLDataType own = type_of(dtype);
     if (own.code == type.code && own.bits == type.bits && own.lanes == type.lanes) return dtype;
   }
   throw Error(ErrorKind::unsupported,
               "[from_dlpack] elements of type code " + std::to_string(type.code) + " with " +
                   std::to_string(type.bits) + " bits and " + std::to_string(type.lanes) +
-                  " lanes have no counterpart; convert them to float32, float64, bfloat16, int32, "
-                  "int64, uint8 or bool first");
+                  " lanes have no counterpart; convert them to float32, float64, bfloat16, "
+                  "float16, int32, int64, uint8 or bool first");
 }
 
 inline DLManagedTensor* publish(std::unique_ptr<Holder> holder, void* data, DType dtype) {

@@ -1,0 +1,1 @@
+python train.py --batch 64 --mesh data=4,model=2

@@ -1,0 +1,1 @@
+torchrun --nproc-per-node 8 train.py --batch 64 --mesh data=8

@@ -1,0 +1,1 @@
+tessera train gpt --data text.txt --batch 64

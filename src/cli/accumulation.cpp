@@ -1,0 +1,79 @@
+// How a batch is worked off: global batch = microbatch x data ranks x accumulation.
+#include <algorithm>
+#include <charconv>
+
+#include "base/fail.h"
+#include "cli/commands.h"
+
+namespace tessera::cli {
+
+namespace {
+
+constexpr const char* kAuto = "auto";
+
+std::string product(int64_t microbatch, int64_t ranks, int64_t parts) {
+  return fmt::format("{} in a microbatch x {} data {} x {} accumulated", microbatch, ranks,
+                     ranks == 1 ? "rank" : "ranks", parts);
+}
+
+}  // namespace
+
+int64_t data_ranks(const Job& job) {
+  int64_t ranks = 1;
+  for (const LayoutRule& rule : job.layout.rules()) {
+    if (rule.dim != "batch" || rule.purpose != Purpose::none || !rule.scope.empty()) continue;
+    ranks = 1;
+    for (const std::string& axis : rule.axes) {
+      const int at = job.mesh.find(axis);
+      if (at >= 0) ranks *= job.mesh.axes()[static_cast<size_t>(at)].size;
+    }
+  }
+  return ranks;
+}
+
+void set_microbatch_size(const std::string& text, Job& job) {
+  if (text.empty()) return;
+  const std::string before = job.config.text("train.microbatches");
+  if (text == kAuto) return job.config.set("train.microbatches", kAuto);
+  int64_t size = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+  require(error == std::errc() && end == text.data() + text.size() && size >= 1,
+          "--microbatch-size '{}' is neither a number of examples nor auto", text);
+  const int64_t batch = job.config.integer("train.batch"), ranks = data_ranks(job);
+  const int64_t together = size * ranks;
+  if (batch % together != 0 || batch == 0) {
+    const int64_t below = batch / together * together;
+    fail(ErrorKind::usage,
+         "train.batch {} is not a multiple of --microbatch-size {} x {} data ranks = {}; the "
+         "nearest batches are {}{}",
+         batch, size, ranks, together, below > 0 ? fmt::format("{} and ", below) : "",
+         below + together);
+  }
+  const int64_t parts = batch / together;
+  require(before == "1" || before == fmt::format("{}", parts),
+          "--microbatch-size {} makes of train.batch {} = {}, but train.microbatches is {}; give "
+          "one of the two",
+          size, batch, product(size, ranks, parts), before);
+  job.config.set("train.microbatches", fmt::format("{}", parts));
+}
+
+std::vector<int64_t> microbatch_counts(const Job& job) {
+  const int64_t batch = job.config.integer("train.batch"), ranks = data_ranks(job);
+  const int64_t own = batch % ranks == 0 ? batch / ranks : batch;
+  std::vector<int64_t> counts;
+  for (int64_t parts = 1; parts <= own; ++parts) {
+    if (own % parts == 0) counts.push_back(parts);
+  }
+  return counts.empty() ? std::vector<int64_t>{1} : counts;
+}
+
+std::string batch_text(const Job& job) {
+  const int64_t batch = job.config.integer("train.batch"), ranks = data_ranks(job);
+  const int64_t parts = job.config.integer("train.microbatches");
+  if (batch % (ranks * parts) == 0)
+    return fmt::format("{} examples = {}", batch, product(batch / ranks / parts, ranks, parts));
+  return fmt::format("{} examples = {} x {} accumulated, unevenly over {} data ranks", batch,
+                     batch / parts, parts, ranks);
+}
+
+}  // namespace tessera::cli
