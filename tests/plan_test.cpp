@@ -220,6 +220,13 @@ TEST_CASE("plan: the command line prints a page and JSON, and train takes auto",
   CHECK(report["why_not"]["layout"] == "length:data");
   CHECK(report["why_not"]["seconds"] >= report["best"]["seconds"]);
   CHECK(report["optimal"] == true);
+  const CliResult other = run_cli_in(
+      f, "plan " + model +
+             "--devices 2 --machine a100-80gb --time 1 --why-not \"batch:a;ff:b\" --why-not-mesh "
+             "\"a:2;b:1\"");
+  CHECK(other.code == 0);
+  CHECK(other.out.find("why not --mesh \"a:2;b:1\" --layout \"batch:a;ff:b\"") !=
+        std::string::npos);
   expect_failure(run_cli_in(f, "plan " + model + "--mesh data:2 --devices 4"), 1,
                  {"--devices 4 and --mesh 'data:2': give one of the two"});
   const CliResult explained =

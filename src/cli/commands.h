@@ -36,13 +36,13 @@ struct Arguments {
   std::string budget = "20m", meshes;  ///< sweep
   int64_t devices = 0;                 ///< sweep, plan: meshes of so many ranks
   std::string layouts = "all", print_after, dtype = "float32";
-  std::optional<double> seconds;     ///< solve (60), plan (10)
-  std::string why_not;               ///< plan: a layout
-  int64_t tune = 0;                  ///< train: plans of the planner to be tried
-  std::vector<int64_t> sizes;        ///< bench
-  std::vector<std::string> words;    ///< bench: WHAT [MODEL]; compare: [MODEL] A B; ...
-  std::vector<std::string> renames;  ///< convert: OLD=NEW
-  bool all = false;                  ///< convert
+  std::optional<double> seconds;      ///< solve (60), plan (10)
+  std::string why_not, why_not_mesh;  ///< plan: a layout, and its mesh if not the plan's
+  int64_t tune = 0;                   ///< train: plans of the planner to be tried
+  std::vector<int64_t> sizes;         ///< bench
+  std::vector<std::string> words;     ///< bench: WHAT [MODEL]; compare: [MODEL] A B; ...
+  std::vector<std::string> renames;   ///< convert: OLD=NEW
+  bool all = false;                   ///< convert
 };
 
 /// A model with its resolved configuration on a cluster.

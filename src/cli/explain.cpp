@@ -97,7 +97,7 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
   require(args.print_after.empty() || printed, "--print-after={}: there is no such pass{}",
           args.print_after, suggestion(args.print_after, passes));
   if (!printed) {
-    fmt::print("{} on mesh {} ({} ranks), layout {}; {}\n", job.spec->name, job.mesh.to_string(),
+    fmt::print("{} on mesh {} ({} ranks), layout {}\n{}\n", job.spec->name, job.mesh.to_string(),
                job.mesh.size(), job.layout.to_string(), batch_text(job));
     std::fputs(to_string(e).c_str(), stdout);
   }

@@ -130,6 +130,7 @@ void add_plan(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>&
   plan->add_option("--devices", a.devices, "instead of --mesh: all meshes of up to three axes");
   plan->add_option("--time", a.seconds, "seconds of search (10)");
   plan->add_option("--why-not", a.why_not, "a layout to be priced beside the best plan");
+  plan->add_option("--why-not-mesh", a.why_not_mesh, "the mesh of that layout (the plan's)");
   plan->add_option_function<std::string>(
       "--batch", [&a](const std::string& v) { a.sets.push_back("train.batch=" + v); },
       "examples of a step, over all ranks");

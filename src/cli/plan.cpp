@@ -264,15 +264,21 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
                                       : tessera::plan(model, job.mesh, machine, options);
   std::string page = fmt::format("{}\n{}", model.name, to_string(found));
   nlohmann::json report = to_json(found);
-  if (!args.why_not.empty()) {
-    const PricedPlan other =
-        price(model, found.best.mesh, Layout::parse(args.why_not), found.best.build, machine);
-    page += "\n" + compare(found, other);
-    report["why_not"] = to_json(other);
-  }
+  const auto write = [&] {
+    write_page(args.out, model.name + ": plan", page);
+    write_report(args.json, report);
+  };
   std::fputs(page.c_str(), stdout);
-  write_page(args.out, model.name + ": plan", page);
-  write_report(args.json, report);
+  write();
+  if (args.why_not.empty()) return 0;
+  const Mesh mesh = args.why_not_mesh.empty() ? found.best.mesh : Mesh::parse(args.why_not_mesh);
+  const PricedPlan other =
+      price(model, mesh, Layout::parse(args.why_not), found.best.build, machine);
+  const std::string comparison = "\n" + compare(found, other);
+  std::fputs(comparison.c_str(), stdout);
+  page += comparison;
+  report["why_not"] = to_json(other);
+  write();
   return 0;
 }
 

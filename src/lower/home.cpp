@@ -191,9 +191,7 @@ TensorLayout HomeLayouts::home(const Shape& shape, const std::string& name, Purp
   const TensorLayout compute = layout;
   apply_purpose(Purpose::params, shape, name, compute, layout);
   if (purpose != Purpose::params) apply_purpose(Purpose::grads, shape, name, compute, layout);
-  // A gradient that no rule stores is sent to where the update needs it: to the state's slices.
-  if (purpose == Purpose::state || (purpose == Purpose::grads && layout == compute))
-    apply_purpose(Purpose::state, shape, name, compute, layout);
+  if (purpose == Purpose::state) apply_purpose(Purpose::state, shape, name, compute, layout);
   return layout;
 }
 

@@ -102,7 +102,12 @@ TensorLayout Partitioner::home(const Frame& frame, int value) const {
   std::vector<std::string> prefer = v.prefer;
   prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
   try {
-    return homes_.home(v.shape, frame.prefix + v.name, v.purpose, prefer);
+    const std::string name = frame.prefix + v.name;
+    TensorLayout layout = homes_.home(v.shape, name, v.purpose, prefer);
+    if (v.purpose != Purpose::grads || frame.escapes[value]) return layout;
+    // A gradient that no rule stores is sent to where the update needs it: to the state's slices.
+    const bool is_stored = !(layout == homes_.home(v.shape, name, Purpose::none, prefer));
+    return is_stored ? layout : homes_.home(v.shape, name, Purpose::state, prefer);
   } catch (const Error& e) {
     const Origin from = origin(frame, frame.graph.producer(value));
     const std::string inside = frame.tensor.empty() ? "" : ", inside '" + frame.tensor + "'";
