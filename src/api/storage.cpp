@@ -38,10 +38,6 @@ std::string dim_to_split(const HomeLayouts& homes, const Value& v, const TensorL
   return best;
 }
 
-}  // namespace
-
-namespace {
-
 /// The axes that "pod+data" names.
 std::vector<int> axes_of(const Mesh& mesh, const std::string& text) {
   std::vector<int> axes;

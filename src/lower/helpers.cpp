@@ -40,7 +40,7 @@ Counts count(const Program& program, const Function& function) {
 Helpers find_helpers(const Program& program, const Function& function) {
   const Counts counts = count(program, function);
   const auto is_outer = [&](int buffer) {
-    return std::find(function.outer.begin(), function.outer.end(), buffer) != function.outer.end();
+    return std::binary_search(function.outer.begin(), function.outer.end(), buffer);
   };
   const auto is_own = [&](int buffer) {
     return buffer >= 0 && program.buffers[buffer].arena == ArenaKind::transient &&

@@ -2,10 +2,8 @@
 // slot and is awaited at a slot, slot k being the moment before compute step k. First every start
 // moves up as far as its operands allow, then, from the last exchange to the first, every wait
 // moves down to the first use of a result; both only while no moment gets more bytes than the
-// fullest moment had before. What is computed before the stores stays awaited before them. A step
-// that only makes the operand of an exchange from what is there from the beginning (a parameter in
-// the dtype in which it is gathered) goes with the exchange; so does, in a loop, one that only
-// takes its result out of the trip (a gradient to the dtype in which it is kept).
+// fullest moment had before. What is computed before the stores stays awaited before them. Compute
+// steps that are helpers of an exchange (helpers.h) go where it goes.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -226,16 +224,17 @@ class Scheduler {
   /// at the end of a trip the second has the next one.
   void give_way(int number) {
     Exchange& e = exchanges_[number];
-    for (int other = number - 1; other >= 0; --other) {
-      const bool feeds = std::any_of(e.members.begin(), e.members.end(), [&](const Step& step) {
-        return writes(exchanges_[other], step.in[0].buffer);
-      });
-      if (!feeds) continue;
-      const int half = (exchanges_[other].start + e.end + 1) / 2;
-      const int start = function_.overlaps && e.end == stores_ ? e.end : half;
-      if (start > e.start && e.end > e.start) begin_at(e, start);
-      return;
+    int feeder = -1;  // the last one
+    for (const Step& step : e.members) {
+      for (const int other : using_[step.in[0].buffer]) {
+        if (other < number && writes(exchanges_[other], step.in[0].buffer))
+          feeder = std::max(feeder, other);
+      }
     }
+    if (feeder < 0) return;
+    const int half = (exchanges_[feeder].start + e.end + 1) / 2;
+    const int start = function_.overlaps && e.end == stores_ ? e.end : half;
+    if (start > e.start && e.end > e.start) begin_at(e, start);
   }
 
   void begin_at(Exchange& e, int start) {

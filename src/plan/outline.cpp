@@ -7,6 +7,7 @@
 
 #include "ir/body.h"
 #include "ir/needed.h"
+#include "ir/source_ops.h"
 #include "tessera/op.h"
 
 namespace tessera {
@@ -122,8 +123,7 @@ class Reader {
 
   void read_node(const Node& node) {
     for (const int v : node.out) add_conflicts(graph_.value(v));
-    if (!node.in.empty() && node.op->name != "loop")
-      read_call(graph_, node, 0, factor_ * trips(node));
+    if (!node.in.empty() && node.op != &kLoop) read_call(graph_, node, 0, factor_ * trips(node));
   }
 
   void read_call(const Graph& graph, const Node& node, DimSet inside, double count) {
@@ -153,7 +153,10 @@ class Reader {
     w.flops = static_cast<double>(call.op.flops(call)) / (is_causal ? 2 : 1);
     w.rate = machine_.kernel(std::string(call.op.name), w.dtype).flops;
     if (w.rate <= 0) w.rate = fastest_;
-    if (call.op.name != "einsum" || call.in.size() != 2) return;
+    // Two operands and two operations for each of their common indices: a product.
+    if (call.in.size() != 2 ||
+        call.op.flops(call) != 2 * call.in[0].shape.united(call.in[1].shape).elements())
+      return;
     const DimSet a = set_of(call.in[0].shape), b = set_of(call.in[1].shape);
     w.batch = a & b & w.out;
     w.m = a & w.out & ~b;
