@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "base/units.h"
 #include "tessera/plan.h"
 
 namespace tessera {
@@ -15,12 +16,6 @@ std::string time_text(double seconds) {
          : s >= 1e-3  ? fmt::format("{:.3f} ms", seconds * 1e3)
          : s >= 1e-12 ? fmt::format("{:.1f} us", seconds * 1e6)
                       : "0";
-}
-
-std::string bytes_text(double bytes) {
-  return bytes >= 1e9   ? fmt::format("{:.2f} GB", bytes / 1e9)
-         : bytes >= 1e6 ? fmt::format("{:.2f} MB", bytes / 1e6)
-                        : fmt::format("{:.1f} kB", bytes / 1e3);
 }
 
 std::string bar(double part, double whole) {

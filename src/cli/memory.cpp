@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/fail.h"
+#include "base/units.h"
 #include "cli/commands.h"
 #include "tessera/explain.h"
 #include "tessera/storage.h"
@@ -48,12 +49,7 @@ Job with_recompute(Job job, const std::string& policy) {
   return job;
 }
 
-std::string as_text(int64_t bytes) {
-  const double b = static_cast<double>(bytes);
-  return bytes >= 1'000'000'000 ? fmt::format("{:.2f} GB", b / 1e9)
-         : bytes >= 1'000'000   ? fmt::format("{:.2f} MB", b / 1e6)
-                                : fmt::format("{:.1f} kB", b / 1e3);
-}
+std::string as_text(int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
 /// A change of the command and what it makes of the job.
 struct Change {
