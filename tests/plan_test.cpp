@@ -227,6 +227,19 @@ TEST_CASE("plan: the command line prints a page and JSON, and train takes auto",
   CHECK(other.code == 0);
   CHECK(other.out.find("why not --mesh \"a:2;b:1\" --layout \"batch:a;ff:b\"") !=
         std::string::npos);
+  expect_success(run_cli_in(f, "plan " + model +
+                                   "--mesh data:2 --machine a100-80gb --time 1 "
+                                   "--microbatch-size auto --memory 1GB --set recompute=auto"));
+  expect_failure(run_cli_in(f, "plan " + model + "--mesh data:2 --microbatch-size 2"), 1,
+                 {"--microbatch-size 2: the planner chooses that", "--set microbatches=N"});
+  const CliResult parts =
+      run_cli_in(f,
+                 "explain " + model +
+                     "--mesh data:2 --machine a100-80gb --layout \"batch:data;ff:auto\" "
+                     "--microbatch-size 2",
+                 "TESSERA_CACHE=" + f.dir);
+  CHECK(parts.out.find("8 examples = 2 in a microbatch x 2 data ranks x 2 accumulated") !=
+        std::string::npos);
   expect_failure(run_cli_in(f, "plan " + model + "--mesh data:2 --devices 4"), 1,
                  {"--devices 4 and --mesh 'data:2': give one of the two"});
   const CliResult explained =

@@ -111,9 +111,10 @@ struct Plan {
   double table_seconds = 0;  ///< of the best, as continued from one and two layers
   int64_t memory_limit = 0;  ///< bytes; 0: none
   int64_t space = 0;         ///< assignments of axes to dims
-  int64_t priced = 0, illegal = 0;  ///< plans that were lowered; of them, not legal
-  int64_t too_large = 0;  ///< assignments that were left out: what they keep, estimated, exceeds
-                          ///< the memory by half and more
+  int64_t priced = 0;        ///< plans that were lowered and played
+  int64_t illegal = 0;       ///< plans that turned out not to be legal
+  int64_t too_large = 0;     ///< assignments that were left out: what they keep, estimated, exceeds
+                             ///< the memory by half and more
   double search_seconds = 0, first_seconds = 0;
   std::string machine;
   /// (best - bound) / best; 0 if optimal.

@@ -108,6 +108,7 @@ std::vector<std::string> scopes(const std::string& text) {
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
   Job job = resolve_without_plan(args, models, tiny);
   plan_layout(args, job);
+  set_microbatch_size(args.microbatch_size, job);  // which counts the ranks that share the batch
   job.config.set("layout.rules", job.layout.to_string());
   return job;
 }
@@ -148,7 +149,6 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   job.layout = Layout::parse(rules);
   if (args.zero != 0 || !args.fsdp.empty() || !args.over.empty()) add_storage_rules(args, job);
   job.config.set("layout.rules", job.layout.to_string());
-  set_microbatch_size(args.microbatch_size, job);
   return job;
 }
 

@@ -56,10 +56,16 @@ PlanModel model_of(const Job& job, bool is_free) {
     build_trainer(part, *trainer, false);
     return PlanStep{std::shared_ptr<const Graph>(trainer, &trainer->graph), trainer->functions};
   };
-  const std::string recompute = job.config.text("train.recompute"),
-                    regather = job.config.text("train.regather");
-  const int64_t batch = job.config.integer("train.batch"),
-                parts = job.config.integer("train.microbatches");
+  // `auto` is settled by --memory, when the layout is known; here it is free.
+  const auto given = [&](const char* key, const char* plain) {
+    const std::string text = job.config.text(key);
+    return text == "auto" ? std::string(plain) : text;
+  };
+  const std::string recompute = given("train.recompute", "none"),
+                    regather = given("train.regather", "none");
+  Config plain = job.config;
+  plain.set("train.microbatches", given("train.microbatches", "1"));
+  const int64_t batch = plain.integer("train.batch"), parts = plain.integer("train.microbatches");
   model.again = {{recompute, regather}};
   model.microbatches = {parts};
   if (!is_free) return model;
@@ -254,6 +260,10 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   require(args.devices == 0 || args.mesh.empty(),
           "--devices {} and --mesh '{}': give one of the two", args.devices, args.mesh);
   require(args.devices >= 0, "--devices is {}; it must be at least 1", args.devices);
+  require(args.microbatch_size.empty() || args.microbatch_size == "auto",
+          "--microbatch-size {}: the planner chooses that; leave it out, or give "
+          "--set microbatches=N",
+          args.microbatch_size);
   Arguments plain = args;
   if (args.layout.empty()) plain.layout = "*:auto";
   const Job job = resolve_without_plan(plain, models);
