@@ -7,51 +7,13 @@
 #include <set>
 
 #include "base/fail.h"
+#include "lower/lives.h"
 #include "lower/passes.h"
 #include "runtime/program_room.h"
 
 namespace tessera {
 
 namespace {
-
-struct Life {
-  int first = -1, last = -1;
-};
-
-std::map<int, Life> lives(const Program& program, const Function& function) {
-  std::map<int, Life> result;
-  std::map<int, int> wait_of;
-  for (size_t s = 0; s < function.steps.size(); ++s) {
-    if (function.steps[s].kind == StepKind::wait)
-      wait_of[function.steps[s].number] = static_cast<int>(s);
-  }
-  auto touch = [&](int buffer, int first, int last) {
-    if (buffer < 0 || program.buffers[buffer].arena != ArenaKind::transient) return;
-    if (std::binary_search(function.outer.begin(), function.outer.end(), buffer)) return;
-    if (program.buffers[buffer].alternates) {
-      first = 0;
-      last = static_cast<int>(function.steps.size());
-    }
-    Life& life = result[buffer];
-    if (life.first < 0) life.first = first;
-    life.last = std::max(life.last, last);
-  };
-  for (size_t s = 0; s < function.steps.size(); ++s) {
-    const Step& step = function.steps[s];
-    const int now = static_cast<int>(s);
-    const int end = step.kind == StepKind::collective ? wait_of.at(step.number) : now;
-    for (const View& v : step.out) touch(v.buffer, now, end);
-    for (const View& v : step.in) touch(v.buffer, now, end);
-    touch(step.workspace, now, now);
-  }
-  for (int port : function.outputs) {
-    const int end = static_cast<int>(function.steps.size());
-    touch(program.ports[port].view.buffer, 0, end);
-    if (auto it = result.find(program.ports[port].view.buffer); it != result.end())
-      it->second.last = end;
-  }
-  return result;
-}
 
 /// Transient memory: the free intervals below `end`, by offset and by size.
 class FreeList {
@@ -135,10 +97,7 @@ int64_t place(Program& program, Function& function) {
   FreeList memory;
   std::multimap<int, int> ends;  // last step -> buffer
   int64_t peak = 0;
-  auto size_of = [&](int buffer) {
-    const Buffer& b = program.buffers[buffer];
-    return room_of(b) * (b.alternates ? 2 : 1);
-  };
+  auto size_of = [&](int buffer) { return whole_room_of(program.buffers[buffer]); };
   for (const auto& [first, buffer] : order) {
     while (!ends.empty() && ends.begin()->first < first) {
       const int dead = ends.begin()->second;

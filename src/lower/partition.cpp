@@ -93,6 +93,7 @@ Origin Partitioner::origin(const Frame& frame, const Node& node, std::string rea
 }
 
 TensorLayout Partitioner::home(const Frame& frame, int value) const {
+  if (auto it = frame.wanted.find(value); it != frame.wanted.end()) return it->second;
   if (const int stack = only_result(frame, value, Loop::Result::stack); stack >= 0) {
     TensorLayout layout = home(frame, stack);
     layout.dims.erase(layout.dims.begin());
@@ -234,11 +235,16 @@ void Partitioner::expand(Frame& frame, const Node& node, const Body& body,
   inner.again = frame.again_of(node);
   inner.tensor = frame.tensor.empty() ? frame.graph.value(node.out[0]).name : frame.tensor;
   for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
+  std::vector<TensorLayout> targets;
+  for (size_t i = 0; i < node.out.size(); ++i) {
+    targets.push_back(wanted_home(frame, node.out[i]));
+    if (targets[i].dims != home(frame, node.out[i]).dims)
+      inner.wanted.emplace(body.out[i].id(), targets[i]);
+  }
   walk(inner);
   for (size_t i = 0; i < node.out.size(); ++i) {
     const int v = node.out[i];
-    frame.env[v] =
-        settle(frame, v, inner.env[body.out[i].id()], home(frame, v), origin(frame, node));
+    frame.env[v] = settle(frame, v, inner.env[body.out[i].id()], targets[i], origin(frame, node));
   }
 }
 
@@ -247,7 +253,7 @@ void Partitioner::compute(Frame& frame, const Node& node, const OpCall& call, st
   const IndexSpace& space = chooser_.space(call);
   if (space.same_order && !nests(space)) in[0] = combined(in[0], origin(frame, node));
   for (int v : in) layouts.push_back(flow_value(v).layout);
-  for (int v : node.out) homes.push_back(home(frame, v));
+  for (int v : node.out) homes.push_back(home_of_result(frame, node, v));
   aim(frame, node, call, layouts, homes);
   const Choice& choice = chooser_.choice(call, layouts, homes);
   if (space.same_order && better_renumbered(call, space, layouts[0], homes[0], choice, homes_)) {

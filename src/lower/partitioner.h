@@ -1,6 +1,7 @@
 // The walk that turns a graph into a flow: what partition.cpp and partition_loop.cpp share.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -28,6 +29,7 @@ struct Frame {
   int loop = -1;                      ///< whose trip is walked
   int again = 0;                      ///< Node::again of the node whose body it is
   std::string tensor = {};            ///< the model's tensor that a body computes, for messages
+  std::map<int, TensorLayout> wanted = {};  ///< results of a body: where what it is for wants them
   int again_of(const Node& node) const { return again ? again : node.again; }
 };
 
@@ -90,12 +92,19 @@ class Partitioner {
   /// Where a consumer reads `value` if it lies `at`; nothing if that cannot be told before.
   std::optional<TensorLayout> wanted_by(const Frame& frame, const Node& node, int value,
                                         const TensorLayout& at);
+  /// The home of a value, or slices of it if nothing else is read.
+  TensorLayout wanted_home(const Frame& frame, int value);
+  /// Where a node puts a result: of a cast and its like, where it is wanted.
+  TensorLayout home_of_result(const Frame& frame, const Node& node, int value);
   /// Replaces the homes of results that would be partial by where they are combined.
   void aim(const Frame& frame, const Node& node, const OpCall& call,
            const std::vector<TensorLayout>& layouts, std::vector<TensorLayout>& homes);
   /// Where a partial value is combined: at home, or as slices of it that all consumers want.
   TensorLayout combined_for(const Frame& frame, int value, const FlowValue& have,
                             const TensorLayout& home);
+  /// The layout in which all consumers read a value whose home is `home`, if they agree.
+  std::optional<TensorLayout> wanted_by_all(const Frame& frame, int value,
+                                            const TensorLayout& home);
 
   // partition_loop.cpp
   void run_loop(Frame& frame, const Node& node);

@@ -2,14 +2,18 @@
 // slot and is awaited at a slot, slot k being the moment before compute step k. First every start
 // moves up as far as its operands allow, then, from the last exchange to the first, every wait
 // moves down to the first use of a result; both only while no moment gets more bytes than the
-// fullest moment had before. What is computed before the stores stays awaited before them. Compute
-// steps that are helpers of an exchange (helpers.h) go where it goes.
+// fullest moment had before. The trips of a loop may use what the function around it has at its
+// fullest moment, once they are arranged within what they had. What is computed before the stores
+// stays awaited before them. Compute steps that are helpers of an exchange (helpers.h) go where it
+// goes.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
 #include "base/fail.h"
 #include "lower/helpers.h"
+#include "lower/lives.h"
 #include "lower/passes.h"
 
 namespace tessera {
@@ -27,22 +31,28 @@ struct Exchange {
 
 class Scheduler {
  public:
-  Scheduler(Program& program, Function& function)
+  /// room: bytes that may be alive at a moment.
+  Scheduler(Program& program, Function& function, int64_t room)
       : program_(program),
         function_(function),
         touches_(program.buffers.size()),
         using_(program.buffers.size()),
         lives_(program.buffers.size()),
         outer_(function.outer.begin(), function.outer.end()),
-        helpers_(find_helpers(program, function)) {
+        helpers_(find_helpers(program, function)),
+        room_(room) {
     take_apart();
     find_lives();
   }
 
   void run() {
-    for (size_t e = 0; e < exchanges_.size(); ++e) hoist(static_cast<int>(e));
-    for (size_t e = exchanges_.size(); e-- > 0;) sink(static_cast<int>(e));
-    if (function_.overlaps) overlap_trips();
+    move_all();
+    if (function_.overlaps) overlap_trips(std::numeric_limits<int64_t>::max());
+    if (room_ > limit_) {
+      limit_ = room_;
+      move_all();
+      if (function_.overlaps) overlap_trips(room_);
+    }
     put_together();
   }
 
@@ -50,9 +60,6 @@ class Scheduler {
   struct Touch {
     int step;  ///< compute step
     bool writes;
-  };
-  struct Life {
-    int first = -1, last = -1;  ///< moments: 2k is slot k, 2k + 1 is compute step k
   };
 
   void take_apart() {
@@ -103,6 +110,11 @@ class Scheduler {
            !outer_.count(buffer);
   }
 
+  void move_all() {
+    for (size_t e = 0; e < exchanges_.size(); ++e) hoist(static_cast<int>(e));
+    for (size_t e = exchanges_.size(); e-- > 0;) sink(static_cast<int>(e));
+  }
+
   void find_lives() {
     auto live = [&](int buffer, int first, int last) {
       if (!is_counted(buffer)) return;
@@ -133,6 +145,9 @@ class Scheduler {
       bytes_[lives_[b].last + 1] -= program_.buffers[b].bytes;
     }
     for (size_t t = 1; t < bytes_.size(); ++t) bytes_[t] += bytes_[t - 1];
+    for (size_t k = 0; k < compute_.size(); ++k) {
+      for (const Function& body : compute_[k].body) bytes_[2 * k + 1] += most_alive(program_, body);
+    }
     limit_ = *std::max_element(bytes_.begin(), bytes_.end());
   }
 
@@ -249,8 +264,9 @@ class Scheduler {
   }
 
   // An exchange of a trip that only reads what no trip writes can start a trip early, one whose
-  // result no trip reads can end a trip late: what it shares with its own trip is there twice.
-  void overlap_trips() {
+  // result no trip reads can end a trip late, if that takes no more than `most` bytes: what it
+  // shares with its own trip is there twice.
+  void overlap_trips(int64_t most) {
     std::set<int> read, written;
     for (const Step& step : compute_) {
       for (const View& v : step.in) read.insert(v.buffer);
@@ -263,29 +279,38 @@ class Scheduler {
       }
     }
     for (Exchange& e : exchanges_) {
+      if (e.early || e.late) continue;
       auto all = [&](auto&& holds) {
         return std::all_of(e.members.begin(), e.members.end(), [&](const Step& step) {
           return holds(step.in[0].buffer, step.out[0].buffer);
         });
       };
-      e.early = e.start == 0 && all([&](int in, int out) {
-                  const bool is_there = outer_.count(in) && !written.count(in);
-                  return (is_there || helpers_.fed.contains(in)) && is_counted(out);
-                });
-      e.late = !e.early && e.end == stores_ && all([&](int in, int out) {
+      const bool early = e.start == 0 && all([&](int in, int out) {
+                           const bool is_there = outer_.count(in) && !written.count(in);
+                           return (is_there || helpers_.fed.contains(in)) && is_counted(out);
+                         });
+      const bool late = !early && e.end == stores_ && all([&](int in, int out) {
         const bool leaves = outer_.count(out) && !read.count(out);
         const bool is_followed =
             helpers_.followed.contains(out) && &exchanges_[using_[out].back()] == &e;
         return (leaves || is_followed) && is_counted(in);
       });
+      if (!early && !late) continue;
+      std::set<int> twice;
       for (const Step& step : e.members) {
-        if (e.early) program_.buffers[step.out[0].buffer].alternates = true;
-        if (e.early && helpers_.fed.contains(step.in[0].buffer))
-          program_.buffers[step.in[0].buffer].alternates = true;
-        if (e.late) program_.buffers[step.in[0].buffer].alternates = true;
-        if (e.late && helpers_.followed.contains(step.out[0].buffer))
-          program_.buffers[step.out[0].buffer].alternates = true;
+        const int in = step.in[0].buffer, out = step.out[0].buffer;
+        if (late || helpers_.fed.contains(in)) twice.insert(in);
+        if (early || helpers_.followed.contains(out)) twice.insert(out);
       }
+      // Alive through the trip, and that twice.
+      int64_t more = 0;
+      for (const int b : twice)
+        more += program_.buffers[b].alternates ? 0 : whole_room_of(program_.buffers[b]) * 2;
+      if (more > most - *std::max_element(bytes_.begin(), bytes_.end())) continue;
+      for (int64_t& bytes : bytes_) bytes += more;
+      for (const int b : twice) program_.buffers[b].alternates = true;
+      e.early = early;
+      e.late = late;
     }
   }
 
@@ -343,17 +368,32 @@ class Scheduler {
   // By buffer: the compute steps that touch it, the exchanges that do, its life.
   std::vector<std::vector<Touch>> touches_;
   std::vector<std::vector<int>> using_;
-  std::vector<Life> lives_;
-  std::set<int> outer_;  ///< buffers that are not the function's alone
+  std::vector<Life> lives_;  ///< in moments: 2k is slot k, 2k + 1 is compute step k
+  std::set<int> outer_;      ///< buffers that are not the function's alone
   const Helpers helpers_;
   std::vector<int64_t> bytes_;  ///< alive at each moment
   int64_t limit_ = 0;
+  const int64_t room_;
 };
 
 }  // namespace
 
+namespace {
+
+void schedule(Program& program, Function& function, int64_t room) {
+  const std::vector<int64_t> alive = bytes_alive(program, function);
+  room = std::max(room, *std::max_element(alive.begin(), alive.end()));
+  for (size_t s = 0; s < function.steps.size(); ++s) {
+    for (Function& body : function.steps[s].body)
+      schedule(program, body, room - alive[s] + most_alive(program, body));
+  }
+  Scheduler(program, function, room).run();
+}
+
+}  // namespace
+
 void schedule(Program& program) {
-  for (Function* f : all_functions(program.functions)) Scheduler(program, *f).run();
+  for (Function& f : program.functions) schedule(program, f, 0);
 }
 
 }  // namespace tessera

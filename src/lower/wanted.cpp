@@ -20,7 +20,7 @@ std::optional<TensorLayout> Partitioner::wanted_by(const Frame& frame, const Nod
     layouts.push_back(v == value ? at : made ? flow_value(frame.env[v]).layout : home(frame, v));
     layouts.back().partial.clear();
   }
-  for (int v : node.out) homes.push_back(home(frame, v));
+  for (int v : node.out) homes.push_back(home_of_result(frame, node, v));
   const Choice& choice = chooser_.choice(call, layouts, homes);
   std::optional<TensorLayout> wanted;
   for (size_t i = 0; i < node.in.size(); ++i) {
@@ -43,21 +43,41 @@ void Partitioner::aim(const Frame& frame, const Node& node, const OpCall& call,
   }
 }
 
-TensorLayout Partitioner::combined_for(const Frame& frame, int value, const FlowValue& have,
-                                       const TensorLayout& home) {
-  if (frame.escapes[value] || frame.uses[value].empty()) return home;
+std::optional<TensorLayout> Partitioner::wanted_by_all(const Frame& frame, int value,
+                                                       const TensorLayout& home) {
+  if (frame.escapes[value] || frame.uses[value].empty()) return std::nullopt;
   std::optional<TensorLayout> all;
   for (int n : frame.uses[value]) {
     const auto wanted = wanted_by(frame, frame.graph.nodes()[n], value, home);
-    if (!wanted || (all && all->dims != wanted->dims)) return home;
+    if (!wanted || (all && all->dims != wanted->dims)) return std::nullopt;
     all = wanted;
   }
+  return all;
+}
+
+TensorLayout Partitioner::combined_for(const Frame& frame, int value, const FlowValue& have,
+                                       const TensorLayout& home) {
+  const std::optional<TensorLayout> all = wanted_by_all(frame, value, home);
+  if (!all) return home;
   Resharder& resharder = chooser_.resharder();
   const auto bytes = [&](const TensorLayout& from, const TensorLayout& to) {
     return resharder.path(have.shape, have.dtype, from, to).bytes;
   };
   const bool slices = bytes(home, *all) == 0;
   return slices && bytes(have.layout, *all) < bytes(have.layout, home) ? *all : home;
+}
+
+TensorLayout Partitioner::wanted_home(const Frame& frame, int value) {
+  const TensorLayout at = home(frame, value);
+  const std::optional<TensorLayout> all = wanted_by_all(frame, value, at);
+  if (!all || all->dims == at.dims) return at;
+  const Value& v = frame.graph.value(value);
+  return chooser_.resharder().path(v.shape, v.dtype, at, *all).bytes == 0 ? *all : at;
+}
+
+TensorLayout Partitioner::home_of_result(const Frame& frame, const Node& node, int value) {
+  const bool is_unary = node.op->pointwise && node.in.size() == 1;
+  return is_unary ? wanted_home(frame, value) : home(frame, value);
 }
 
 }  // namespace tessera
