@@ -107,8 +107,8 @@ TEST_CASE("parameters travel in the type that is computed with, and gradients to
     CHECK(s.computed < 0.6 * s.parameters);
     // Gradients of norms are sums in float32, which are rounded when they are complete.
     const double gradients = s.computed + s.norms / 2;
-    CHECK(s.by_kind == std::map<std::string, double>{{"all_gather", s.computed},
-                                                     {"reduce_scatter", gradients}});
+    CHECK(s.by_kind ==
+          std::map<std::string, double>{{"all_gather", s.computed}, {"reduce_scatter", gradients}});
     const Sent again = sent({.stage = 3, .dtype = dtype, .regather = {"block"}});
     CHECK(again.by_kind.at("all_gather") == again.computed + again.read_again);
     CHECK(again.by_kind.at("reduce_scatter") == gradients);

@@ -16,7 +16,7 @@ constexpr double kCopies = 1.0 / 16;
 constexpr size_t kThreads = 2;
 // Of guesses: a step computes so much longer than its products; of what can run beside computing so
 // much is waited for at least; and computing hides no more than so much of it.
-constexpr double kComputing = 1.15, kExposed = 0.1, kHides = 0.7;
+constexpr double kComputing = 1.1, kExposed = 0.1, kHides = 0.7;
 
 Outline outline_of_model(Pricer& pricer, size_t again) {
   const PlanModel& model = pricer.model();
@@ -51,7 +51,11 @@ PlanSearch::PlanSearch(const PlanModel& model, const Machine& machine, const Pla
       limit_(options.memory.value_or(machine.memory)),
       outlines_(outlines_of(pricer_)),
       space_(outlines_[0], options.layout) {
-  for (const Outline& o : outlines_) estimates_.emplace_back(o, machine, model.part);
+  for (size_t again = 0; again < outlines_.size(); ++again) {
+    const bool twice = model.is_loop || model.again[again].second != "none";
+    const Passes passes{twice ? 2.0 : 1.0, model.is_loop ? 2.0 : 1.0};
+    estimates_.emplace_back(outlines_[again], machine, model.part, passes);
+  }
 }
 
 Plan PlanSearch::run(const Mesh& mesh) { return search(space_.assignments(mesh)); }
@@ -233,7 +237,8 @@ void PlanSearch::push_plan(size_t assignment, const Storage& storage, size_t aga
   const Estimates::Exchanges sent = estimates_[again].exchanges(a, storage, microbatches(parts));
   entry.guess = kComputing * entry.bound + sent.held_up +
                 std::max(kExposed * sent.beside, sent.beside - kHides * entry.bound);
-  // Where transfers run beside computing, the step is no shorter than these.
+  entry.bound += sent.awaited;
+  // Where transfers run beside computing, the step is no shorter than those of one set of axes.
   if (pricer_.machine().overlap.possible) entry.bound = std::max(entry.bound, sent.once);
   entry.transient = estimates_[again].memory(a, storage, microbatches(parts)).transient;
   const auto slower = slower_.find(kind_of(entry));

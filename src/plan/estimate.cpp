@@ -22,8 +22,9 @@ std::vector<int> axes_with(const Assignment& a, DimSet dims) {
 
 }  // namespace
 
-Estimates::Estimates(const Outline& outline, const Machine& machine, const std::string& part)
-    : outline_(outline), machine_(machine), part_(outline.find(part)) {}
+Estimates::Estimates(const Outline& outline, const Machine& machine, const std::string& part,
+                     const Passes& passes)
+    : outline_(outline), machine_(machine), part_(outline.find(part)), passes_(passes) {}
 
 /// Elements of a rank's slice of a tensor with these dims, of one microbatch.
 double Estimates::local(DimSet dims, const Assignment& a, int64_t microbatches) const {
@@ -86,8 +87,9 @@ Estimates::Exchanges Estimates::exchanges(const Assignment& a, const Storage& st
     const bool parted = part_ >= 0 && ((w.in | w.out) >> part_ & 1);
     const double times = w.count * static_cast<double>(parted ? microbatches : 1);
     const double bytes = local(w.out, a, microbatches) * static_cast<double>(w.item);
-    if (!partial.empty())
-      sum.held_up += times * exchange(CollectiveKind::all_reduce, bytes, partial, a.mesh);
+    const double combining = times * exchange(CollectiveKind::all_reduce, bytes, partial, a.mesh);
+    sum.held_up += combining;
+    if (w.awaited) sum.awaited += combining;
     std::vector<int> gathered;
     for (const int axis : axes_with(a, w.in & ~w.reduced)) {
       if ((a.picks[axis] & (w.out | w.reduced)) == 0) gathered.push_back(axis);
@@ -103,20 +105,21 @@ Estimates::Exchanges Estimates::exchanges(const Assignment& a, const Storage& st
       others.push_back(axis);
   }
   // Small tensors go with larger ones.
-  double most = 0, gather = 0;
+  double most = 0, gather = 0, scatter = 0, reduce = 0;
   for (const Kept& kept : outline_.params) most = std::max(most, kept.bytes / kept.count);
   for (const Kept& kept : outline_.params) {
     if (kept.bytes / kept.count < most * kSmall) continue;
-    const double whole = bytes({kept}, a, {}, 1) / kept.count,
-                 part = bytes({kept}, a, storage, 1) / kept.count;
-    const double one = exchange(CollectiveKind::all_gather, whole, storage.axes, a.mesh);
-    gather += kept.count * one;
-    sum.once +=
-        kept.count * (exchange(CollectiveKind::all_reduce, part, others, a.mesh) + one +
-                      exchange(CollectiveKind::reduce_scatter, whole, storage.axes, a.mesh));
+    const double sent = kept.sent / kept.bytes / kept.count;
+    const double whole = sent * bytes({kept}, a, {}, 1), part = sent * bytes({kept}, a, storage, 1);
+    gather += kept.count * exchange(CollectiveKind::all_gather, whole, storage.axes, a.mesh);
+    scatter += kept.count * exchange(CollectiveKind::reduce_scatter, whole, storage.axes, a.mesh);
+    reduce += kept.count * exchange(CollectiveKind::all_reduce, part, others, a.mesh);
   }
-  const double gathers = storage.stage == 3 ? 2.0 * static_cast<double>(microbatches) : 1;
-  sum.beside = sum.once + (gathers - 1) * gather;
+  // What is stored whole is gathered as the update makes it.
+  sum.once = std::max(gather + scatter, reduce);
+  const double gathers =
+      storage.stage == 3 ? passes_.gathers * static_cast<double>(microbatches) : 1;
+  sum.beside = reduce + scatter + gathers * gather;
   return sum;
 }
 
@@ -152,9 +155,12 @@ MemoryEstimate Estimates::memory(const Assignment& a, const Storage& storage,
   MemoryEstimate m;
   m.stored = bytes(outline_.params, a, storage.stage >= 3 ? storage : none, 1) +
              bytes(outline_.state, a, storage.stage >= 1 ? storage : none, 1);
-  const double gradients = bytes(outline_.params, a, storage.stage >= 2 ? storage : none, 1);
   const double kept = bytes(outline_.kept, a, none, microbatches);
-  m.transient = microbatches > 1 ? gradients + kept : std::max(gradients, kept);
+  if (microbatches > 1) {  // summed as each rank has them, and combined once
+    m.transient = passes_.gradients * bytes(outline_.params, a, none, 1) + kept;
+  } else {
+    m.transient = std::max(bytes(outline_.params, a, storage.stage >= 2 ? storage : none, 1), kept);
+  }
   return m;
 }
 

@@ -34,10 +34,17 @@ struct MemoryEstimate {
   double transient = 0;  ///< everything else
 };
 
+/// What a microbatch does with all parameters.
+struct Passes {
+  double gathers = 1;    ///< those that are stored in parts are gathered so often
+  double gradients = 1;  ///< so many gradients of each are there while they are added up
+};
+
 class Estimates {
  public:
   /// Keeps references. part: the dim that microbatches cut, "" for none.
-  Estimates(const Outline& outline, const Machine& machine, const std::string& part);
+  Estimates(const Outline& outline, const Machine& machine, const std::string& part,
+            const Passes& passes);
 
   /// Seconds that no step takes less: its products, each cut over all axes of its dims, at the
   /// machine's rate for products of that size, microbatch after microbatch.
@@ -47,6 +54,7 @@ class Estimates {
     double held_up = 0;  ///< partial sums, and what is gathered because a result is not cut so
     double beside = 0;   ///< of gradients and storage: they can run beside computing
     double once = 0;     ///< of these, what every step does at least
+    double awaited = 0;  ///< of what holds up, that beside which nothing is computed
   };
   Exchanges exchanges(const Assignment& a, const Storage& storage, int64_t microbatches) const;
   MemoryEstimate memory(const Assignment& a, const Storage& storage, int64_t microbatches) const;
@@ -65,6 +73,7 @@ class Estimates {
   const Outline& outline_;
   const Machine& machine_;
   int part_ = -1;
+  Passes passes_;
   mutable std::map<std::string, Costs> costs_;
 };
 

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "ir/body.h"
 #include "ir/needed.h"
 #include "ir/source_ops.h"
+#include "plan/awaited.h"
 #include "tessera/op.h"
 
 namespace tessera {
@@ -45,6 +47,13 @@ class Reader {
     }
     needed_ = needed_nodes(graph_, roots);
     for (const Value& value : graph_.values()) set_of(value.shape);
+    for (size_t n = graph_.nodes().size(); n-- > 0;) {
+      const Node& node = graph_.nodes()[n];
+      if (!needed_[n] || (node.op != &kCast && node.op != &kLoop)) continue;
+      for (size_t i = 0; i < node.in.size(); ++i) {
+        if (is_gradient(graph_, node.out[i])) becomes_gradient_.insert(node.in[i]);
+      }
+    }
   }
 
   void read() {
@@ -55,8 +64,11 @@ class Reader {
       const Value& value = graph_.value(s.value);
       double count = 1;
       for (int d = 0; d < s.layers; ++d) count *= static_cast<double>(value.shape[d].size);
-      add(s.purpose == Purpose::params ? to_.params : to_.state, set_of(value.shape),
-          bytes_of(value), count);
+      const bool is_param = s.purpose == Purpose::params;
+      Kept& kept =
+          add(is_param ? to_.params : to_.state, set_of(value.shape), bytes_of(value), count);
+      if (is_param)
+        kept.sent += factor_ * bytes_of(value) * travels(s.value) / size_of(value.dtype);
     }
     read_kept();
   }
@@ -83,11 +95,30 @@ class Reader {
     return static_cast<double>(v.shape.elements() * size_of(v.dtype));
   }
 
-  void add(std::vector<Kept>& to, DimSet dims, double bytes, double count = 1) {
+  /// Bytes of an element of a stored tensor where it is read: what is cast narrower first travels
+  /// so.
+  double travels(int value) const {
+    double most = 0;
+    for (const Node& node : graph_.nodes()) {
+      if (std::find(node.in.begin(), node.in.end(), value) == node.in.end()) continue;
+      const Value& out = graph_.value(node.out[0]);
+      if (node.op == &kLoopSlice) {
+        most = std::max(most, travels(node.out[0]));
+      } else if (out.purpose == Purpose::none && node.op != &kLoop) {
+        const int64_t own = size_of(graph_.value(value).dtype);
+        const int64_t read = node.op == &kCast ? std::min<int64_t>(own, size_of(out.dtype)) : own;
+        most = std::max(most, static_cast<double>(read));
+      }
+    }
+    return most;
+  }
+
+  Kept& add(std::vector<Kept>& to, DimSet dims, double bytes, double count = 1) {
     auto at = std::find_if(to.begin(), to.end(), [&](const Kept& k) { return k.dims == dims; });
-    if (at == to.end()) at = to.insert(at, {dims, 0, 0});
+    if (at == to.end()) at = to.insert(at, {dims});
     at->bytes += factor_ * bytes;
     at->count += factor_ * count;
+    return *at;
   }
 
   /// Trips of all loops that a node is part of.
@@ -116,17 +147,20 @@ class Reader {
     }
     const Body body = body_of(call);
     for (const Value& value : body.graph.values()) add_conflicts(value);
+    const std::vector<char> all(body.graph.nodes().size(), 1);
     for (const Node& node : body.graph.nodes()) {
-      if (!node.in.empty()) read_call(body.graph, node, inside, count);
+      if (!node.in.empty()) read_call(body.graph, all, node, inside, count);
     }
   }
 
   void read_node(const Node& node) {
     for (const int v : node.out) add_conflicts(graph_.value(v));
-    if (!node.in.empty() && node.op != &kLoop) read_call(graph_, node, 0, factor_ * trips(node));
+    if (!node.in.empty() && node.op != &kLoop)
+      read_call(graph_, needed_, node, 0, factor_ * trips(node));
   }
 
-  void read_call(const Graph& graph, const Node& node, DimSet inside, double count) {
+  void read_call(const Graph& graph, const std::vector<char>& needed, const Node& node,
+                 DimSet inside, double count) {
     const CallTypes types = call_types(graph, node);
     const OpCall call{*node.op, types.in, types.out, node.attrs};
     if (types.out.empty()) return;
@@ -143,9 +177,16 @@ class Reader {
         w.reduced |= DimSet{1} << to_.find(f.name);
     }
     if (node.op->flops && inside == 0) add_flops(w, call);
-    w.of_layer = graph.value(node.out[0]).purpose != Purpose::grads;
+    w.of_layer = !is_gradient(graph, node.out[0]);
+    w.awaited = w.reduced != 0 && is_awaited(graph, needed, graph.value(node.out[0]).node);
     add_work(w, count);
     read_body(call, space, inside, count);
+  }
+
+  /// Of a parameter, or what a cast or a loop makes one of.
+  bool is_gradient(const Graph& graph, int value) const {
+    if (graph.value(value).purpose == Purpose::grads) return true;
+    return &graph == &graph_ && becomes_gradient_.contains(value);
   }
 
   void add_flops(Work& w, const OpCall& call) {
@@ -167,7 +208,7 @@ class Reader {
   void add_work(const Work& w, double count) {
     const auto key = [](const Work& x) {
       return std::tie(x.in, x.out, x.reduced, x.inside, x.m, x.n, x.k, x.dtype, x.item, x.of_layer,
-                      x.flops);
+                      x.awaited, x.flops);
     };
     for (Work& x : to_.work) {
       if (key(x) != key(w)) continue;
@@ -220,6 +261,7 @@ class Reader {
   const Machine& machine_;
   double fastest_;
   std::vector<char> needed_;
+  std::set<int> becomes_gradient_;
 };
 
 }  // namespace

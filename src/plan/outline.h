@@ -21,6 +21,7 @@ struct Work {
   std::string dtype;
   int64_t item = 4;      ///< bytes of an element of the result
   bool of_layer = true;  ///< false: the gradient of a parameter, which is combined once a step
+  bool awaited = false;  ///< a partial result is waited for, and nothing computed meanwhile
   DimSet inside = 0;     ///< part of a composite that is only expanded where one of these is cut
   double flops = 0;      ///< of one of them; 0 for parts of a composite
   double rate = 0;       ///< FLOP/s that it does not exceed, if it is no product
@@ -32,6 +33,7 @@ struct Kept {
   DimSet dims = 0;
   double bytes = 0;
   double count = 0;  ///< of tensors, each layer's its own
+  double sent = 0;   ///< of a parameter: bytes in the types in which it travels
 };
 
 struct Outline {
