@@ -51,12 +51,14 @@ Helpers find_helpers(const Program& program, const Function& function) {
     const Step& step = function.steps[s];
     if (step.kind != StepKind::compute || !step.body.empty() || step.out.size() != 1) continue;
     const int out = step.out[0].buffer;
-    if (out < 0 || counts.written[out] != 1 || counts.computed_from[out] != 0) continue;
+    if (out < 0 || counts.written[out] != 1) continue;
+    const bool leaves = counts.computed_from[out] == 0 && counts.sent[out] == 0;
     const bool is_of_fixed = std::all_of(step.in.begin(), step.in.end(), [&](const View& v) {
       return v.buffer >= 0 && !is_own(v.buffer) && counts.written[v.buffer] == 0;
     });
-    if (is_of_fixed && is_own(out) && counts.sent[out] == 1) helpers.fed.insert(out);
-    if (!is_outer(out) || counts.sent[out] != 0 || step.in.size() != 1) continue;
+    if (is_of_fixed && is_own(out) && counts.computed_from[out] == 0 && counts.sent[out] == 1)
+      helpers.fed.insert(out);
+    if (step.in.size() != 1 || !(is_own(out) || (is_outer(out) && leaves))) continue;
     const int in = step.in[0].buffer;
     if (is_own(in) && counts.computed_from[in] == 1 && counts.received[in] >= 1 &&
         counts.written[in] == counts.received[in] && counts.sent[in] == counts.received[in] - 1)

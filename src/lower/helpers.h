@@ -12,9 +12,9 @@ struct Helpers {
   /// parameter in the dtype in which it is gathered. The step can run right before the exchange,
   /// whenever that is.
   std::set<int> fed;
-  /// In a loop's body, buffers that exchanges bring, one after the other, and that only one step
-  /// reads, which takes them out of the trip: a gradient to the dtype in which it is kept. The step
-  /// can run right behind the last of these exchanges.
+  /// Buffers that exchanges bring, one after the other, and that only one step reads, and nothing
+  /// else: a gradient to the dtype in which it is kept. The step can run right behind the last of
+  /// these exchanges.
   std::set<int> followed;
 };
 

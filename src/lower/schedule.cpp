@@ -1,19 +1,21 @@
 // The compute steps keep their order. An exchange (collectives that share a number) starts at a
 // slot and is awaited at a slot, slot k being the moment before compute step k. First every start
-// moves up as far as its operands allow, then, from the last exchange to the first, every wait
-// moves down to the first use of a result; both only while no moment gets more bytes than the
-// fullest moment had before. The trips of a loop may use what the function around it has at its
-// fullest moment, once they are arranged within what they had. What is computed before the stores
-// stays awaited before them. Compute steps that are helpers of an exchange (helpers.h) go where it
-// goes.
+// moves up as far as its operands allow and computing is to hide it, then, from the last exchange
+// to the first, every wait moves down to the first use of a result; both only while no moment gets
+// more bytes than the fullest moment had before. The trips of a loop may use what the function
+// around it has at its fullest moment, once they are arranged within what they had. What is
+// computed before the stores stays awaited before them. Compute steps that are helpers of an
+// exchange (helpers.h) go where it goes.
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <set>
 
 #include "base/fail.h"
+#include "lower/ahead.h"
 #include "lower/helpers.h"
 #include "lower/lives.h"
+#include "lower/moments.h"
 #include "lower/passes.h"
 
 namespace tessera {
@@ -43,6 +45,7 @@ class Scheduler {
         room_(room) {
     take_apart();
     find_lives();
+    find_starts();
   }
 
   void run() {
@@ -76,7 +79,9 @@ class Scheduler {
       }
       if (step.kind == StepKind::compute && step.in.size() == 1 &&
           helpers_.followed.contains(step.in[0].buffer)) {
-        exchanges_[using_[step.in[0].buffer].back()].followers.push_back(std::move(step));
+        const int number = using_[step.in[0].buffer].back();
+        using_[step.out[0].buffer].push_back(number);
+        exchanges_[number].followers.push_back(std::move(step));
         continue;
       }
       if (step.kind == StepKind::compute) {
@@ -132,23 +137,33 @@ class Scheduler {
         live(step.in[0].buffer, 2 * e.start, 2 * e.end);
         live(step.out[0].buffer, 2 * e.start, 2 * e.end);
       }
+      for (const Step& step : e.followers) live(step.out[0].buffer, 2 * e.end, 2 * e.end);
     }
     const int end = 2 * static_cast<int>(compute_.size());
     for (int port : function_.outputs) {
       const int buffer = program_.ports[port].view.buffer;
       if (lives_[buffer].first >= 0) live(buffer, end, end);
     }
-    bytes_.assign(end + 2, 0);
+    std::vector<std::pair<Life, int64_t>> all;
     for (size_t b = 0; b < lives_.size(); ++b) {
-      if (lives_[b].first < 0) continue;
-      bytes_[lives_[b].first] += program_.buffers[b].bytes;
-      bytes_[lives_[b].last + 1] -= program_.buffers[b].bytes;
+      if (lives_[b].first >= 0) all.emplace_back(lives_[b], program_.buffers[b].bytes);
     }
-    for (size_t t = 1; t < bytes_.size(); ++t) bytes_[t] += bytes_[t - 1];
-    for (size_t k = 0; k < compute_.size(); ++k) {
-      for (const Function& body : compute_[k].body) bytes_[2 * k + 1] += most_alive(program_, body);
+    moments_ = Moments(compute_.size() + 1, all);
+    for (int k = 0; k < static_cast<int>(compute_.size()); ++k) {
+      for (const Function& body : compute_[k].body)
+        moments_.add(2 * k + 1, 2 * k + 1, most_alive(program_, body));
     }
-    limit_ = *std::max_element(bytes_.begin(), bytes_.end());
+    limit_ = moments_.most();
+  }
+
+  void find_starts() {
+    for (const Step& step : compute_) work_.push_back(work_.back() + work_of(step));
+    std::vector<Sent> sent;
+    for (const Exchange& e : exchanges_) {
+      sent.push_back({e.members[0].axes, 0, work_[e.end]});
+      for (const Step& step : e.members) sent.back().bytes += static_cast<double>(step.bytes);
+    }
+    starts_ = latest_starts(sent, work_.back());
   }
 
   /// The counted operands and results of an exchange, each once.
@@ -162,29 +177,6 @@ class Scheduler {
     std::sort(buffers.begin(), buffers.end());
     buffers.erase(std::unique(buffers.begin(), buffers.end()), buffers.end());
     return buffers;
-  }
-
-  /// From slot `from` towards `to`, as far as the buffers may live: buffer i lives up to moment
-  /// ends[i].first of its own accord and has ends[i].second bytes.
-  int go(int from, int to, std::vector<std::pair<int, int64_t>> ends) {
-    const int way = to < from ? -1 : 1;
-    std::sort(ends.begin(), ends.end(),
-              [&](const auto& x, const auto& y) { return way * x.first < way * y.first; });
-    size_t next = 0;
-    int64_t more[2] = {0, 0};  // at the compute step and at the slot behind it
-    int slot = from;
-    for (; slot != to; slot += way) {
-      for (int t = 0; t < 2; ++t) {
-        const int moment = 2 * slot + way * (t + 1);
-        if (t == 1) more[1] = more[0];
-        for (; next < ends.size() && way * ends[next].first < way * moment; ++next)
-          more[t] += ends[next].second;
-        if (more[t] > 0 && bytes_[moment] + more[t] > limit_) return slot;
-      }
-      for (int t = 0; t < 2; ++t) bytes_[2 * slot + way * (t + 1)] += more[t];
-      more[0] = more[1];
-    }
-    return slot;
   }
 
   void hoist(int number) {
@@ -204,10 +196,12 @@ class Scheduler {
       after(step.in[0].buffer, true);
       after(step.out[0].buffer, false);
     }
+    const auto enough = std::upper_bound(work_.begin(), work_.begin() + e.end + 1, starts_[number]);
+    earliest = std::max(earliest, static_cast<int>(enough - work_.begin()) - 1);
     const std::vector<int> buffers = buffers_of(e);
     std::vector<std::pair<int, int64_t>> ends;
     for (int b : buffers) ends.emplace_back(lives_[b].first, program_.buffers[b].bytes);
-    if (earliest < e.start) e.start = go(e.start, earliest, std::move(ends));
+    if (earliest < e.start) e.start = moments_.go(e.start, earliest, std::move(ends), limit_);
     for (int b : buffers) lives_[b].first = std::min(lives_[b].first, 2 * e.start);
   }
 
@@ -227,10 +221,11 @@ class Scheduler {
       before(step.in[0].buffer, true);
       before(step.out[0].buffer, false);
     }
+    for (const Step& step : e.followers) before(step.out[0].buffer, false);
     const std::vector<int> buffers = buffers_of(e);
     std::vector<std::pair<int, int64_t>> ends;
     for (int b : buffers) ends.emplace_back(lives_[b].last, program_.buffers[b].bytes);
-    if (latest > e.end) e.end = go(e.end, latest, std::move(ends));
+    if (latest > e.end) e.end = moments_.go(e.end, latest, std::move(ends), limit_);
     for (int b : buffers) lives_[b].last = std::max(lives_[b].last, 2 * e.end);
     give_way(number);
   }
@@ -257,7 +252,7 @@ class Scheduler {
       const int out = step.out[0].buffer;
       if (!is_counted(out) || out == step.in[0].buffer || lives_[out].first != 2 * e.start)
         continue;
-      for (int t = 2 * e.start; t < 2 * start; ++t) bytes_[t] -= program_.buffers[out].bytes;
+      moments_.add(2 * e.start, 2 * start - 1, -program_.buffers[out].bytes);
       lives_[out].first = 2 * start;
     }
     e.start = start;
@@ -291,8 +286,9 @@ class Scheduler {
                          });
       const bool late = !early && e.end == stores_ && all([&](int in, int out) {
         const bool leaves = outer_.count(out) && !read.count(out);
-        const bool is_followed =
-            helpers_.followed.contains(out) && &exchanges_[using_[out].back()] == &e;
+        const bool is_followed = helpers_.followed.contains(out) &&
+                                 &exchanges_[using_[out].back()] == &e &&
+                                 outer_.contains(e.followers.front().out[0].buffer);
         return (leaves || is_followed) && is_counted(in);
       });
       if (!early && !late) continue;
@@ -306,8 +302,8 @@ class Scheduler {
       int64_t more = 0;
       for (const int b : twice)
         more += program_.buffers[b].alternates ? 0 : whole_room_of(program_.buffers[b]) * 2;
-      if (more > most - *std::max_element(bytes_.begin(), bytes_.end())) continue;
-      for (int64_t& bytes : bytes_) bytes += more;
+      if (more > most - moments_.most()) continue;
+      moments_.add_to_all(more);
       for (const int b : twice) program_.buffers[b].alternates = true;
       e.early = early;
       e.late = late;
@@ -315,8 +311,9 @@ class Scheduler {
   }
 
   static bool writes(const Exchange& e, int buffer) {
-    return std::any_of(e.members.begin(), e.members.end(),
-                       [&](const Step& step) { return step.out[0].buffer == buffer; });
+    const auto is_out = [&](const Step& step) { return step.out[0].buffer == buffer; };
+    return std::any_of(e.members.begin(), e.members.end(), is_out) ||
+           std::any_of(e.followers.begin(), e.followers.end(), is_out);
   }
 
   void put_together() {
@@ -371,7 +368,9 @@ class Scheduler {
   std::vector<Life> lives_;  ///< in moments: 2k is slot k, 2k + 1 is compute step k
   std::set<int> outer_;      ///< buffers that are not the function's alone
   const Helpers helpers_;
-  std::vector<int64_t> bytes_;  ///< alive at each moment
+  Moments moments_;
+  std::vector<double> work_ = {0};  ///< before each compute step
+  std::vector<double> starts_;      ///< of exchanges, in terms of work
   int64_t limit_ = 0;
   const int64_t room_;
 };
