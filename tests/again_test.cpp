@@ -136,6 +136,32 @@ TEST_CASE("names of scopes that backward makes again are checked", "[again]") {
   });
 }
 
+TEST_CASE("what is made again may be named among what is gathered again", "[again]") {
+  Work both, once;
+  build(both, deep_gpt(), {{"block"}, {"block"}});
+  build(once, deep_gpt(), {{"block"}, {}});
+  CHECK(both.graph.nodes().size() == once.graph.nodes().size());
+}
+
+TEST_CASE("storage rules pad no dim that another way leaves whole", "[again]") {
+  Graph g;
+  g.parameter("wide", {Dim("m", 48), Dim("k", 16)}, nn::zeros(), DType::float32);
+  g.parameter("narrow", {Dim("h", 6), Dim("k", 16)}, nn::zeros(), DType::float32);
+  g.parameter("odd", {Dim("n", 7)}, nn::zeros(), DType::float32);
+  g.parameter("prime", {Dim("p", 5), Dim("q", 5)}, nn::zeros(), DType::float32);
+  const Mesh mesh = Mesh::parse("pod:8;data:2");
+  const auto rules = [&](const char* layout, const char* over) {
+    return storage_rules(g, mesh, Layout::parse(layout), 3, over);
+  };
+  // One dim for all axes where one divides; else each axis has its own; else a little padding.
+  CHECK(rules("", "pod+data") ==
+        "@params/*wide*/ m:pod+data;@params/*narrow*/ k:pod+data;@params/*prime*/ p:data");
+  CHECK(rules("k:data", "pod") == "@params/*wide*/ m:pod;@params/*narrow*/ k:pod");
+  CHECK(rules("", "data") ==
+        "@params/*wide*/ m:data;@params/*narrow*/ k:data;@params/*odd*/ n:data;"
+        "@params/*prime*/ p:data");
+}
+
 TEST_CASE("storage rules split every parameter along its largest dim", "[again]") {
   Graph g;
   nn::gpt(g, deep_gpt());  // d_model 12, ff 14, length 6, vocab 17, heads 3, d_head 4

@@ -5,6 +5,7 @@
 
 #include "api/kernel_info.h"
 #include "catch.h"
+#include "lower/ahead.h"
 #include "lower/lower.h"
 #include "program_run.h"
 #include "tessera/explain.h"
@@ -62,6 +63,18 @@ struct Training {
     return lower(graph, options);
   }
 };
+
+nn::GptOptions gpt_of(int64_t layers) {
+  nn::GptOptions o;
+  o.layers = layers;
+  o.d_model = 32;
+  o.heads = 2;
+  o.ff = 64;
+  o.length = 16;
+  o.vocab = 32;
+  o.batch = 8;
+  return o;
+}
 
 /// By number: the members, and the steps from the start to the wait.
 struct Exchange {
@@ -158,6 +171,75 @@ TEST_CASE("exchanges overlap with steps, in no more memory", "[schedule][fast]")
     CHECK(apart > 3);
     CHECK(program.transient_bytes <= at_once.transient_bytes + at_once.transient_bytes / 10);
   }
+}
+
+TEST_CASE("exchanges of the same axes start so that each has its turn", "[schedule][fast]") {
+  using Starts = std::vector<double>;
+  // Needed at the same moment, they queue; a quiet link lets the first wait for its own need.
+  CHECK(latest_starts({{{0}, 1, 100}, {{0}, 3, 100}}, 100) == Starts{0, 25});
+  CHECK(latest_starts({{{0}, 1, 20}, {{0}, 1, 100}}, 100) == Starts{-30, 50});
+  // Others have links of their own.
+  CHECK(latest_starts({{{0}, 1, 100}, {{1}, 7, 60}}, 100) == Starts{0, -40});
+  CHECK(latest_starts({}, 100).empty());
+}
+
+TEST_CASE("what casts a gradient runs where the update needs it", "[schedule][fast]") {
+  Graph g;
+  nn::GptOptions o = gpt_of(3);
+  o.dtype = DType::bfloat16;
+  const Minimized step = minimize(nn::gpt(g, o).loss, constant(g, 0.01), adam({}), {.clip = 1});
+  LowerOptions options{Mesh::parse("a:4"),
+                       Layout::parse("batch:a;@grads d_model:a;@state d_model:a"),
+                       {{"train", {step.loss}, true}},
+                       composite_kernels(),
+                       [](const Step& s) { return workspace_bytes(s, 1); },
+                       {}};
+  options.bucket_bytes = 0;
+  const Program program = lower(g, options);
+  int apart = 0, scattered = 0;
+  const Function& f = program.functions[program.function("train")];
+  for (const auto& [number, e] : exchanges_of(program)) {
+    if (f.steps[e.start].kernel != "reduce_scatter") continue;
+    ++scattered;
+    apart += e.wait > e.start + 1;
+  }
+  CHECK(scattered > 10);
+  CHECK(apart > scattered / 2);
+}
+
+TEST_CASE("trips fetch ahead in memory that others need later", "[schedule][fast]") {
+  nn::GptOptions o = gpt_of(6);
+  o.scan = true;
+  Graph g;
+  const Minimized step = minimize(nn::gpt(g, o).loss, constant(g, 0.01), adam());
+  const auto lowered = [&](bool overlap) {
+    LowerOptions options{Mesh::parse("a:2"),
+                         Layout::parse("batch:a;@params ff,heads:a"),
+                         {{"train", {step.loss}, true}},
+                         composite_kernels(),
+                         [](const Step& s) { return workspace_bytes(s, 1); },
+                         {}};
+    options.bucket_bytes = 0;
+    options.overlap = overlap;
+    return lower(g, options);
+  };
+  const Program at_once = lowered(false), program = lowered(true);
+  const auto& steps = program.functions[program.function("train")].steps;
+  const auto forward =
+      std::find_if(steps.begin(), steps.end(), [](const Step& s) { return !s.body.empty(); });
+  REQUIRE(forward != steps.end());
+  // Every gather of the forward trip runs beside something, the first ones since the trip before.
+  const Function& trip = forward->body[0];
+  CHECK(trip.early > 0);
+  int gathers = 0;
+  for (size_t s = 0; s < trip.steps.size(); ++s) {
+    if (trip.steps[s].kernel != "all_gather" || trip.steps[s].kind != StepKind::collective)
+      continue;
+    ++gathers;
+    CHECK((static_cast<int>(s) < trip.early || trip.steps[s + 1].kind != StepKind::wait));
+  }
+  CHECK(gathers >= 4);
+  CHECK(program.transient_bytes <= at_once.transient_bytes + at_once.transient_bytes / 5);
 }
 
 TEST_CASE("an all_reduce whose operand dies works in place", "[schedule][fast]") {

@@ -31,6 +31,7 @@ struct PlanBuild {
   std::string recompute = "none";  ///< scopes of GradientOptions, joined by commas
   std::string regather = "none";
   int64_t microbatches = 1;
+  bool looped = false;  ///< the repeated layers as a loop, though the model has them one by one
 };
 
 /// A graph and what is run again and again (one step of training).
@@ -43,8 +44,11 @@ struct PlanStep {
 struct PlanModel {
   std::string name;
   std::function<PlanStep(const PlanBuild&)> build;
-  int64_t layers = 1;          ///< of the whole model
-  bool is_loop = false;        ///< the layers are a loop: any number of them is lowered alike
+  int64_t layers = 1;    ///< of the whole model
+  bool is_loop = false;  ///< the layers are a loop: any number of them is lowered alike
+  /// If given, build() can make a loop of the layers, as which all plans are priced but the best,
+  /// which is lowered as it is; its layers then do what trips do if they gather these scopes again.
+  std::string regather_of_loop = {};
   std::string part = "batch";  ///< the dim that microbatches cut
   std::vector<std::pair<std::string, std::string>> again = {
       {"none", "none"}};                    ///< recompute and regather, from cheap to dear

@@ -117,8 +117,8 @@ std::string to_string(const Plan& plan) {
   std::string text = fmt::format("best plan on {} {} devices: {} a step\n  {}\n", p.mesh.size(),
                                  plan.machine, time_text(p.seconds), flags(p));
   if (p.whole && p.seconds != plan.table_seconds) {
-    text +=
-        fmt::format("  lowered whole; one and two layers said {}\n", time_text(plan.table_seconds));
+    text += fmt::format("  lowered whole; layers in a loop, or one and two of them, said {}\n",
+                        time_text(plan.table_seconds));
   }
   add_certificate(text, plan);
   add_waterfall(text, p);

@@ -37,7 +37,7 @@ PricedPlan onward(const PricedPlan& a, const PricedPlan& b, double factor) {
   r.params = line(a.params, b.params);
   r.state = line(a.state, b.state);
   r.inputs = line(a.inputs, b.inputs);
-  r.transient = line(a.transient, b.transient);
+  r.transient = std::max(b.transient, line(a.transient, b.transient));
   r.by_axes.clear();
   std::vector<PlanAxes> all = a.by_axes;
   all.insert(all.end(), b.by_axes.begin(), b.by_axes.end());
@@ -116,8 +116,8 @@ std::vector<PlanTransfer> largest_transfers(const Program& program) {
 
 const PlanStep& Pricer::built(const PlanBuild& build) {
   const std::lock_guard lock(mutex_);
-  PlanStep& built =
-      built_[std::make_tuple(build.layers, build.recompute, build.regather, build.microbatches)];
+  PlanStep& built = built_[std::make_tuple(build.layers, build.recompute, build.regather,
+                                           build.microbatches, build.looped)];
   if (!built.graph) built = model_.build(build);
   return built;
 }
@@ -154,7 +154,12 @@ PricedPlan Pricer::lower_and_price(const Mesh& mesh, const std::string& layout,
 PricedPlan Pricer::price(const Mesh& mesh, const std::string& layout, PlanBuild build, bool whole) {
   build.layers = model_.layers;
   PricedPlan result;
-  if (whole || !is_continued()) {
+  if (!whole && is_looped()) {
+    PlanBuild looped = build;
+    looped.looped = true;
+    looped.regather = "none";
+    result = lower_and_price(mesh, layout, looped, false);
+  } else if (whole || !is_continued()) {
     result = lower_and_price(mesh, layout, build, whole);
     result.whole = whole;
   } else {

@@ -21,7 +21,9 @@ class Pricer {
   /// Throws the usage errors of the layout. `build.layers` is taken from the model.
   PricedPlan price(const Mesh& mesh, const std::string& layout, PlanBuild build, bool whole);
   /// `price` continues from models of one and of two layers.
-  bool is_continued() const { return model_.layers > 2 && !model_.is_loop; }
+  bool is_continued() const { return model_.layers > 2 && !model_.is_loop && !is_looped(); }
+  /// `price` takes the layers as a loop, though the model has them one by one.
+  bool is_looped() const { return model_.layers > 2 && !model_.regather_of_loop.empty(); }
 
  private:
   PricedPlan lower_and_price(const Mesh& mesh, const std::string& layout, const PlanBuild& build,
@@ -29,7 +31,7 @@ class Pricer {
   const PlanModel& model_;
   const Machine& machine_;
   std::mutex mutex_;
-  std::map<std::tuple<int64_t, std::string, std::string, int64_t>, PlanStep> built_;
+  std::map<std::tuple<int64_t, std::string, std::string, int64_t, bool>, PlanStep> built_;
 };
 
 }  // namespace tessera

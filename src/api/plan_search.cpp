@@ -21,8 +21,8 @@ constexpr double kComputing = 1.1, kExposed = 0.1, kHides = 0.7;
 Outline outline_of_model(Pricer& pricer, size_t again) {
   const PlanModel& model = pricer.model();
   const auto built = [&](int64_t layers) -> const PlanStep& {
-    return pricer.built(
-        {layers, model.again[again].first, model.again[again].second, model.microbatches[0]});
+    return pricer.built({layers, model.again[again].first, model.again[again].second,
+                         model.microbatches[0], pricer.is_looped()});
   };
   if (!pricer.is_continued()) {
     const PlanStep& all = built(model.layers);
@@ -52,8 +52,9 @@ PlanSearch::PlanSearch(const PlanModel& model, const Machine& machine, const Pla
       outlines_(outlines_of(pricer_)),
       space_(outlines_[0], options.layout) {
   for (size_t again = 0; again < outlines_.size(); ++again) {
-    const bool twice = model.is_loop || model.again[again].second != "none";
-    const Passes passes{twice ? 2.0 : 1.0, model.is_loop ? 2.0 : 1.0};
+    const bool in_loop = model.is_loop || pricer_.is_looped();
+    const bool twice = in_loop || model.again[again].second != "none";
+    const Passes passes{twice ? 2.0 : 1.0, in_loop ? 2.0 : 1.0};
     estimates_.emplace_back(outlines_[again], machine, model.part, passes);
   }
 }
@@ -343,7 +344,9 @@ std::string PlanSearch::layout_of(const Entry& entry) {
 
 PlanBuild PlanSearch::build_of(const Entry& entry) const {
   const PlanModel& model = pricer_.model();
-  return {model.layers, model.again[entry.again].first, model.again[entry.again].second,
+  const bool as_trips = pricer_.is_looped() && entry.storage.stage == 3;
+  return {model.layers, model.again[entry.again].first,
+          as_trips ? model.regather_of_loop : model.again[entry.again].second,
           microbatches(entry.parts)};
 }
 

@@ -49,6 +49,7 @@ PlanModel model_of(const Job& job, bool is_free) {
   model.build = [job, has_layers](const PlanBuild& build) {
     Job part = job;
     if (has_layers) part.config.set("model.layers", fmt::format("{}", build.layers));
+    if (build.looped) part.config.set("model.scan", "true");
     part.config.set("train.recompute", build.recompute);
     part.config.set("train.regather", build.regather);
     part.config.set("train.microbatches", fmt::format("{}", build.microbatches));
@@ -69,9 +70,16 @@ PlanModel model_of(const Job& job, bool is_free) {
   model.again = {{recompute, regather}};
   model.microbatches = {parts};
   if (!is_free) return model;
+  const std::vector<LayoutRule>& rules = job.layout.rules();
+  const bool names_layers =
+      std::any_of(rules.begin(), rules.end(), [](const LayoutRule& r) { return !r.scope.empty(); });
+  constexpr int64_t kMany = 16;  // few layers share exchanges, as trips do not
+  if (has_key(job.config, "model.scan") && !model.is_loop && regather == "none" && !names_layers &&
+      model.layers >= kMany)
+    model.regather_of_loop = "block";
   if (recompute == "none" && regather == "none") {
     for (const char* scopes : {"attention", "block"}) {
-      if (scopes == std::string("block") && !model.is_loop)
+      if (scopes == std::string("block") && !model.is_loop && model.regather_of_loop.empty())
         model.again.emplace_back("none", "block");
       model.again.emplace_back(scopes, "none");
     }

@@ -97,8 +97,8 @@ Again::Again(const Graph& g, int y, const GradientOptions& options) {
   for (size_t n = 0; n < g.nodes().size(); ++n) {
     const Node& node = g.nodes()[n];
     if (!needed[n] || is_there_anyway(g, node)) continue;
-    const std::string outer = recompute.find(node.name);
-    const std::string path = outer.empty() ? regather.find(node.name) : outer;
+    const std::string outer = recompute.find(node.name), inner = regather.find(node.name);
+    const std::string& path = outer.empty() ? inner : outer;  // what is made again gathers again
     if (path.empty() || node.op == &kLoop) continue;
     if (!g.is_open(node.loop)) {  // what it gathers is gathered again in any case
       in_loops_[n] = !outer.empty();

@@ -24,7 +24,7 @@ std::vector<double> latest_starts(const std::vector<Sent>& exchanges, double wor
   std::map<std::vector<int>, double> bytes, next;  // by axes; the start of the one needed next
   for (const Sent& e : exchanges) bytes[e.axes] += e.bytes;
   std::vector<size_t> order(exchanges.size());
-  std::iota(order.begin(), order.end(), size_t{0});
+  std::iota(order.rbegin(), order.rend(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t x, size_t y) { return exchanges[x].needed > exchanges[y].needed; });
   std::vector<double> starts(exchanges.size(), 0);
