@@ -31,14 +31,19 @@ struct Unit {
 class Fuser {
  public:
   Fuser(const Program& program, Function& function)
-      : function_(function), uses_(program.buffers.size()) {
-    for (const Port& port : program.ports) ports_.insert(port.view.buffer);
+      : function_(function),
+        is_port_(program.buffers.size(), 0),
+        uses_(program.buffers.size()),
+        renamed_(program.buffers.size(), -1),
+        writes_(program.buffers.size(), 0) {
+    for (const Port& port : program.ports) is_port_[port.view.buffer] = 1;
+    units_.reserve(function.steps.size());
     for (const Buffer& b : program.buffers) {
       transient_.push_back(b.arena == ArenaKind::transient);
       bytes_.push_back(b.bytes);
     }
     for (const int b : function.outer) {
-      ports_.insert(b);
+      is_port_[b] = 1;
       transient_[b] = false;
     }
     for (const Step& step : function.steps) {
@@ -111,9 +116,9 @@ class Fuser {
     auto is_whole = [&](const View& v) {
       return v.is_contiguous() && v.offset == 0 && v.shift == IntExpr{} &&
              v.elements() * size_of(v.dtype) == bytes_[v.buffer] && transient_[v.buffer] &&
-             writes_.count(v.buffer) > 0 && writes_.at(v.buffer) == 1;
+             writes_[v.buffer] == 1;
     };
-    return ports_.count(out.buffer) == 0 && in.dtype == out.dtype && in.sizes == out.sizes &&
+    return !is_port_[out.buffer] && in.dtype == out.dtype && in.sizes == out.sizes &&
            is_whole(in) && is_whole(out);
   }
 
@@ -128,7 +133,7 @@ class Fuser {
       if (source && writes_[step.out[0].buffer] == 1) sources_.emplace(step.out[0].buffer, *source);
     }
     if (is_needless_copy(step)) {
-      renamed_.emplace(step.out[0].buffer, step.in[0].buffer);
+      renamed_[step.out[0].buffer] = step.in[0].buffer;
       return;
     }
     const int unit = static_cast<int>(units_.size());
@@ -157,8 +162,7 @@ class Fuser {
       const bool few = step.out[0].elements() <= kFewElements;
       const bool related = reads_result(step, other) ||
                            ((few || back <= kReachOfOperands) && share_operand(step, other, few));
-      if (related && may_merge(other, step, limits_) && merge_at(at - back, at, Step(step)))
-        return true;
+      if (related && may_merge(other, step, limits_) && merge_at(at - back, at, step)) return true;
     }
     return false;
   }
@@ -186,21 +190,20 @@ class Fuser {
   /// `what` is the step of the second one as it joins the first.
   bool merge_at(size_t first, size_t& second, const Step& what) {
     const int a = order_[first], b = order_[second];
-    std::vector<int> before, after;
-    std::set<int> follows;  // units that run after `a`
+    std::vector<int> before, after;  // of those between: `after` are those that run after `a`
+    const auto follows = [&](int unit) {
+      return std::find(after.begin(), after.end(), unit) != after.end();
+    };
     auto must_follow = [&](int unit) {
-      return std::any_of(units_[unit].needs.begin(), units_[unit].needs.end(), [&](int step) {
-        return unit_of(step) == a || follows.count(unit_of(step)) > 0;
-      });
+      return std::any_of(units_[unit].needs.begin(), units_[unit].needs.end(),
+                         [&](int step) { return unit_of(step) == a || follows(unit_of(step)); });
     };
     for (size_t k = first + 1; k < second; ++k) {
       const int unit = order_[k];
-      const bool behind = must_follow(unit);
-      (behind ? after : before).push_back(unit);
-      if (behind) follows.insert(unit);
+      (must_follow(unit) ? after : before).push_back(unit);
     }
     for (int step : units_[b].needs) {
-      if (follows.count(unit_of(step))) return false;
+      if (follows(unit_of(step))) return false;
     }
     std::optional<Step> step = merged(units_[a].step, what, limits_);
     if (!step) return false;
@@ -225,8 +228,8 @@ class Fuser {
     unit.step = std::move(step);
     for (const auto& [k, earlier] : equal_outputs(unit.step)) {
       const int same = unit.step.out[k].buffer, first = unit.step.out[earlier].buffer;
-      if (ports_.count(same) == 0 && writes_[same] == 1 && writes_[first] == 1)
-        renamed_.emplace(unit.step.out[k].buffer, unit.step.out[earlier].buffer);
+      if (!is_port_[same] && writes_[same] == 1 && writes_[first] == 1 && renamed_[same] < 0)
+        renamed_[same] = first;
     }
     units_[b].joined = a;
     unit.needs.insert(unit.needs.end(), units_[b].needs.begin(), units_[b].needs.end());
@@ -236,8 +239,7 @@ class Fuser {
 
   /// A result that is computed or copied twice is read where it was written first.
   void rename(int& buffer) const {
-    for (auto it = renamed_.find(buffer); it != renamed_.end(); it = renamed_.find(buffer))
-      buffer = it->second;
+    while (buffer >= 0 && renamed_[buffer] >= 0) buffer = renamed_[buffer];
   }
 
   void rename_operands(Step& step) const {
@@ -247,24 +249,25 @@ class Fuser {
 
   /// Drops what no unit, no later step and no port reads.
   void drop_unread(std::vector<Step>& tail) {
-    std::set<int> read(ports_);
+    std::vector<char> read = is_port_;
     auto add_reads = [&](Step& step) {
       rename_operands(step);
-      for (const View& v : step.in) read.insert(v.buffer);
+      for (const View& v : step.in) read[v.buffer] = 1;
     };
     for (Step& step : tail) add_reads(step);
     for (size_t k = order_.size(); k-- > 0;) {
       Step& step = units_[order_[k]].step;
       rename_operands(step);
       if (is_pointwise(step))
-        keep_outputs(step, [&](int b) { return !transient_[b] || read.count(b) > 0; });
+        keep_outputs(step, [&](int b) { return !transient_[b] || read[b] != 0; });
       if (!is_pointwise(step) || !step.out.empty()) add_reads(step);
     }
   }
 
   Function& function_;
-  std::set<int> ports_;
-  std::vector<bool> transient_;  ///< per buffer
+  // By buffer.
+  std::vector<char> is_port_;
+  std::vector<bool> transient_;
   std::vector<int64_t> bytes_;
   const FuseLimits limits_;
   std::vector<Unit> units_;
@@ -273,7 +276,8 @@ class Fuser {
   std::vector<Uses> uses_;    ///< per buffer
   std::map<int, std::pair<std::vector<int>, std::vector<int>>> started_;
   std::map<int, Source> sources_;
-  std::map<int, int> renamed_, writes_;
+  std::vector<int> renamed_,
+      writes_;  ///< by buffer: read another instead, or -1; how often written
 };
 
 }  // namespace

@@ -21,11 +21,16 @@ bool same_instr(const Instr& x, const Instr& y) {
 /// Builds a pointwise step from others.
 class Appender {
  public:
-  explicit Appender(const Step& like) : step_(like) {
-    step_.in.clear();
-    step_.out.clear();
-    step_.exprs.clear();
-    step_.pointwise = {};
+  /// All of `like` but what it computes.
+  explicit Appender(const Step& like) {
+    step_.kind = like.kind;
+    step_.kernel = like.kernel;
+    step_.attrs = like.attrs;
+    step_.combiner = like.combiner;
+    step_.number = like.number;
+    step_.flops = like.flops;
+    step_.unused = like.unused;
+    step_.origin = like.origin;
   }
 
   void append(const Step& step, const std::map<int, Source>* sources = nullptr) {
@@ -209,7 +214,6 @@ bool may_merge(const Step& first, const Step& second, const FuseLimits& limits) 
 }
 
 std::optional<Step> merged(const Step& first, const Step& second, const FuseLimits& limits) {
-  if (!may_merge(first, second, limits)) return {};
   Appender result(second);
   result.append(first);
   result.append(second);
@@ -240,6 +244,8 @@ std::vector<std::pair<int, int>> equal_outputs(const Step& step) {
 }
 
 void keep_outputs(Step& step, const std::function<bool(int buffer)>& keep) {
+  if (std::all_of(step.out.begin(), step.out.end(), [&](const View& v) { return keep(v.buffer); }))
+    return;
   Step kept = step;
   kept.out.clear();
   kept.pointwise.outputs.clear();
@@ -248,7 +254,6 @@ void keep_outputs(Step& step, const std::function<bool(int buffer)>& keep) {
     kept.out.push_back(step.out[k]);
     kept.pointwise.outputs.push_back(step.pointwise.outputs[k]);
   }
-  if (kept.out.size() == step.out.size()) return;
   step = kept;
   if (kept.out.empty()) return;
   Appender result(kept);

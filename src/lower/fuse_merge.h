@@ -46,12 +46,13 @@ std::optional<Step> along_row(const Step& step, const Step& rows);
 /// Whether two pointwise steps over one iteration space have the same rows, if any.
 bool rows_agree(const Step& first, const Step& second);
 
-/// False where merged() gives null whatever the instructions are; much cheaper.
+/// False if the iteration spaces differ, if a buffer that one of them writes is touched by the
+/// other in any way but that `second` reads the very view that `first` writes, or if there would be
+/// too many inputs.
 bool may_merge(const Step& first, const Step& second, const FuseLimits& limits);
 
-/// One step that does `first`, then `second`: results and their bits are the same. Null if the
-/// iteration spaces differ, if a buffer that one of them writes is touched by the other in any way
-/// but that `second` reads the very view that `first` writes, or if it would be too large.
+/// One step that does `first`, then `second`, which may_merge: results and their bits are the same.
+/// Null if it would be too large.
 std::optional<Step> merged(const Step& first, const Step& second, const FuseLimits& limits);
 
 /// Pairs (k, earlier output) of outputs that are the same numbers in the same layout.

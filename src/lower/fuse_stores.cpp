@@ -4,7 +4,6 @@
 // writer itself, which reads each element before it writes it.
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "lower/fuse_merge.h"
 
@@ -51,15 +50,15 @@ class Stores {
  private:
   /// Pointwise steps whose results only the copies read.
   void find_movable() {
-    std::set<int> kept;
-    for (const Port& port : program_.ports) kept.insert(port.view.buffer);
-    kept.insert(function_.outer.begin(), function_.outer.end());
+    std::vector<char> kept(program_.buffers.size(), 0);
+    for (const Port& port : program_.ports) kept[port.view.buffer] = 1;
+    for (const int b : function_.outer) kept[b] = 1;
     for (size_t s = 0; s < function_.steps.size(); ++s) {
       for (const View& v : function_.steps[s].in) {
         if (static_cast<int>(s) >= function_.first_update) {
           ++copies_of_[v.buffer];
         } else {
-          kept.insert(v.buffer);
+          kept[v.buffer] = 1;
         }
       }
     }
@@ -67,7 +66,7 @@ class Stores {
       const Step& step = function_.steps[s];
       if (!is_pointwise(step)) continue;
       if (std::any_of(step.out.begin(), step.out.end(),
-                      [&](const View& v) { return kept.count(v.buffer) > 0; }))
+                      [&](const View& v) { return kept[v.buffer] != 0; }))
         continue;
       for (const View& v : step.in) movable_readers_[v.buffer].push_back(s);
       for (const View& v : step.out) writer_[v.buffer] = s;
