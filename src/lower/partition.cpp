@@ -254,8 +254,7 @@ void Partitioner::compute(Frame& frame, const Node& node, const OpCall& call, st
   if (space.same_order && !nests(space)) in[0] = combined(in[0], origin(frame, node));
   for (int v : in) layouts.push_back(flow_value(v).layout);
   for (int v : node.out) homes.push_back(home_of_result(frame, node, v));
-  aim(frame, node, call, layouts, homes);
-  const Choice& choice = chooser_.choice(call, layouts, homes);
+  const Choice& choice = aim(frame, node, call, layouts, homes);
   if (space.same_order && better_renumbered(call, space, layouts[0], homes[0], choice, homes_)) {
     const Origin from = origin(frame, node);
     const int out = build_.renumber(
@@ -271,7 +270,7 @@ void Partitioner::compute(Frame& frame, const Node& node, const OpCall& call, st
   flow.attrs = node.attrs;
   flow.in = in;
   flow.splits = choice.splits;
-  flow.space = chooser_.space(call);
+  flow.space = space;
   flow.origin = origin(frame, node);
   const std::vector<int> out = add_op(std::move(flow), call, choice, frame, node);
   for (size_t i = 0; i < node.out.size(); ++i) {

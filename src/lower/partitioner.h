@@ -96,9 +96,10 @@ class Partitioner {
   TensorLayout wanted_home(const Frame& frame, int value);
   /// Where a node puts a result: of a cast and its like, where it is wanted.
   TensorLayout home_of_result(const Frame& frame, const Node& node, int value);
-  /// Replaces the homes of results that would be partial by where they are combined.
-  void aim(const Frame& frame, const Node& node, const OpCall& call,
-           const std::vector<TensorLayout>& layouts, std::vector<TensorLayout>& homes);
+  /// How a node is computed. Replaces the homes of results that would be partial by where they are
+  /// combined.
+  const Choice& aim(const Frame& frame, const Node& node, const OpCall& call,
+                    const std::vector<TensorLayout>& layouts, std::vector<TensorLayout>& homes);
   /// Where a partial value is combined: at home, or as slices of it that all consumers want.
   TensorLayout combined_for(const Frame& frame, int value, const FlowValue& have,
                             const TensorLayout& home);

@@ -33,14 +33,22 @@ std::optional<TensorLayout> Partitioner::wanted_by(const Frame& frame, const Nod
   return wanted;
 }
 
-void Partitioner::aim(const Frame& frame, const Node& node, const OpCall& call,
-                      const std::vector<TensorLayout>& layouts, std::vector<TensorLayout>& homes) {
-  const std::vector<TensorLayout> out = chooser_.choice(call, layouts, homes).out;
-  for (size_t i = 0; i < out.size(); ++i) {
+const Choice& Partitioner::aim(const Frame& frame, const Node& node, const OpCall& call,
+                               const std::vector<TensorLayout>& layouts,
+                               std::vector<TensorLayout>& homes) {
+  const Choice& choice = chooser_.choice(call, layouts, homes);
+  bool is_same = true;
+  for (size_t i = 0; i < choice.out.size(); ++i) {
     const int v = node.out[i];
-    if (out[i].partial.empty() || may_stay_partial(frame, v, out[i])) continue;
-    homes[i] = combined_for(frame, v, {call.out[i].shape, call.out[i].dtype, out[i], ""}, homes[i]);
+    const TensorLayout& out = choice.out[i];
+    if (out.partial.empty() || may_stay_partial(frame, v, out)) continue;
+    TensorLayout target =
+        combined_for(frame, v, {call.out[i].shape, call.out[i].dtype, out, ""}, homes[i]);
+    if (target == homes[i]) continue;
+    homes[i] = std::move(target);
+    is_same = false;
   }
+  return is_same ? choice : chooser_.choice(call, layouts, homes);
 }
 
 std::optional<TensorLayout> Partitioner::wanted_by_all(const Frame& frame, int value,
