@@ -88,8 +88,11 @@ class Operation {
   virtual ~Operation() = default;
   virtual void start() = 0;
   virtual void wait() = 0;
-  /// Between start() and wait(): does what can be done without waiting. Local.
-  virtual void advance() {}
+  /// Between start() and wait(): does what can be done without waiting. True once nothing is left
+  /// to be sent or received. Local.
+  virtual bool advance() { return false; }
+  /// True if something moves between start() and wait().
+  virtual bool is_in_background() const { return false; }
 };
 
 class Communicator {

@@ -123,9 +123,11 @@ class MessageOperation final : public Operation {
     phases_[0].launch();
   }
 
-  void advance() override {
+  bool advance() override {
     while (in_flight_ && now_ < phases_.size() && phases_[now_].transfers.test()) next();
+    return now_ >= phases_.size();
   }
+  bool is_in_background() const override { return true; }
 
   void wait() override {
     if (!in_flight_) fail(ErrorKind::internal, "{}: waited for without a start", describe(*call_));

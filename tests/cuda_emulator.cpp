@@ -30,7 +30,7 @@ CudaEmulator::CudaEmulator(int cards, int64_t memory) : cards_(cards), memory_(m
 
 CudaEmulator::~CudaEmulator() {
   for (auto& [memory, bytes] : blocks_) std::free(memory);
-  for (void* memory : pinned_) std::free(memory);
+  for (const auto& [memory, bytes] : pinned_) std::free(memory);
 }
 
 std::vector<std::string> CudaEmulator::take_log() { return std::exchange(log_, {}); }
@@ -81,12 +81,15 @@ void CudaEmulator::release(void* memory) {
 void* CudaEmulator::allocate_host(int64_t bytes) {
   const std::lock_guard lock(mutex_);
   forbid_capture("allocate_host");
-  return *pinned_.insert(std::aligned_alloc(256, static_cast<size_t>((bytes + 255) / 256 * 256)))
-              .first;
+  if (bytes > host_memory) fail(ErrorKind::device, "cuMemAllocHost: out of memory");
+  void* memory = std::aligned_alloc(256, static_cast<size_t>((bytes + 255) / 256 * 256));
+  pinned_[static_cast<char*>(memory)] = bytes;
+  return memory;
 }
 void CudaEmulator::release_host(void* memory) {
   const std::lock_guard lock(mutex_);
-  check(pinned_.erase(memory) == 1, "released host memory that was not allocated");
+  check(pinned_.erase(static_cast<char*>(memory)) == 1,
+        "released host memory that was not allocated");
   std::free(memory);
 }
 
@@ -220,10 +223,13 @@ void CudaEmulator::submit(CudaStream s, Work work) {
   work.run();
 }
 
+/// Memory that the card may touch: its own, and what the host pinned for it.
 bool CudaEmulator::is_device(const void* memory, int64_t bytes) const {
   const char* first = static_cast<const char*>(memory);
-  for (const auto& [block, size] : blocks_) {
-    if (first >= block && first + bytes <= block + size) return true;
+  for (const auto* all : {&blocks_, &pinned_}) {
+    for (const auto& [block, size] : *all) {
+      if (first >= block && first + bytes <= block + size) return true;
+    }
   }
   return false;
 }

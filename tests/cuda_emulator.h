@@ -31,7 +31,8 @@ class CudaEmulator final : public CudaApi {
   std::atomic<int64_t> launches{0}, graph_launches{0}, captures{0}, products{0};
   /// The distinct kernels loaded so far.
   std::vector<std::string> texts() const;
-  bool has_products = true;  ///< false: prepare() has none
+  bool has_products = true;                ///< false: prepare() has none
+  int64_t host_memory = int64_t{1} << 40;  ///< bytes that one allocate_host() may ask for
   /// Given to every card: the compute capability.
   int major = 9;
 
@@ -129,7 +130,7 @@ class CudaEmulator final : public CudaApi {
   int cards_;
   int64_t memory_, used_ = 0;
   std::map<char*, int64_t> blocks_;
-  std::set<void*> pinned_;
+  std::map<char*, int64_t> pinned_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Kernel>> kernels_;

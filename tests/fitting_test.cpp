@@ -24,6 +24,7 @@ struct Fit {
 
 struct Curve {
   std::vector<double> losses;
+  double skipped = 0;  ///< steps that overflowed float16
   int64_t stored = 0;  ///< bytes on a rank
   std::string program;
 };
@@ -43,6 +44,7 @@ Curve train(const Fit& fit, DType dtype, int steps) {
   Graph g;
   MinimizeOptions options;
   options.clip = 1;
+  if (dtype == DType::float16) options.loss_scale.initial = 1024;
   if (!fit.recompute.empty()) options.gradient.recompute = {fit.recompute};
   const DType stored = dtype == DType::float64 ? dtype : DType::float32;
   const Minimized step = minimize_in_parts(
@@ -68,6 +70,7 @@ Curve train(const Fit& fit, DType dtype, int steps) {
     session.run("train");
     curve.losses.push_back(session.fetch_scalar(step.loss.name()));
   }
+  if (step.skipped_steps) curve.skipped = session.fetch_scalar(step.skipped_steps.name());
   return curve;
 }
 
@@ -76,13 +79,15 @@ std::vector<Fit> fits() {
       {"data:2", "batch:data"},
       {"data:2;model:2", "batch:data;heads,ff,vocab:model"},
       {"pod:2;data:2", "batch:pod+data"},  // whole in each pod: HSDP
+      {"data:8", "batch:data"},            // of parts of a batch some ranks have nothing
+      {"pod:2;data:4", "batch:pod+data"},
       {"pod:2;data:2;model:2", "batch:pod+data;heads,ff:model"}};
   std::vector<Fit> all;
   for (const auto& [mesh, layout] : places) {
     for (int stage = 0; stage <= 3; ++stage) {
       for (const bool scan : {false, true}) {
         for (const int64_t parts : {1, 2}) {
-          for (const char* recompute : {"", "block"})
+          for (const char* recompute : {"", "attention", "block"})
             all.push_back({scan, parts, recompute, mesh, layout, stage});
         }
       }
@@ -91,32 +96,48 @@ std::vector<Fit> fits() {
   return all;
 }
 
-void check_curves(DType dtype, int steps, size_t every, double tolerance) {
+/// With `every` each of the matrix, sampled: 50 steps of each, if the environment asks for it.
+/// `tolerance`: of losses, relative.
+void check_curves(DType dtype, size_t every, double tolerance, int steps = 4) {
+  if (std::getenv("TESSERA_LONG") != nullptr) {
+    steps = 50, every = 1;
+    if (is_narrow(dtype))
+      tolerance = 8e-2;  // one rounding otherwise, and training goes its own way
+  }
   const Curve plain[] = {train({}, dtype, steps), train({.scan = true}, dtype, steps)};
   REQUIRE(std::abs(plain[0].losses.back() - plain[0].losses.front()) > 0.01);  // it moves
   const std::vector<Fit> all = fits();
+  double worst = 0;
   for (size_t i = 0; i < all.size(); i += every) {
     const Fit& fit = all[i];
-    INFO(fit.mesh << " " << fit.layout << " zero " << fit.stage << " parts " << fit.parts
-                  << " scan " << fit.scan << " recompute '" << fit.recompute << "'");
+    INFO(to_string(dtype) << " " << fit.mesh << " " << fit.layout << " zero " << fit.stage
+                          << " parts " << fit.parts << " scan " << fit.scan << " recompute '"
+                          << fit.recompute << "'");
     const Curve curve = train(fit, dtype, steps);
-    for (size_t s = 0; s < curve.losses.size(); ++s)
-      REQUIRE(curve.losses[s] == Approx(plain[fit.scan].losses[s]).epsilon(tolerance));
+    CHECK(curve.skipped == plain[fit.scan].skipped);
+    for (size_t s = 0; s < curve.losses.size(); ++s) {
+      const double wanted = plain[fit.scan].losses[s];
+      CAPTURE(s, curve.losses[s], wanted);
+      const double off = std::abs(curve.losses[s] / wanted - 1);
+      CHECK(off <= tolerance);
+      worst = std::max(worst, off);
+    }
   }
+  WARN(to_string(dtype) << ": " << (all.size() + every - 1) / every << " of " << all.size()
+                        << " settings, " << steps << " steps; losses differ by " << worst);
 }
-
-bool is_long() { return std::getenv("TESSERA_LONG") != nullptr; }
 
 }  // namespace
 
 TEST_CASE("storage, parts, recompute and loops change no loss", "[fitting]") {
-  check_curves(DType::float64, 3, 5, 1e-10);
+  check_curves(DType::float64, 13, 1e-10, 3);
 }
 
 TEST_CASE("the whole matrix of storage, parts, recompute and loops", "[fitting][slow]") {
-  check_curves(DType::float64, is_long() ? 50 : 4, is_long() ? 1 : 3, 1e-10);
-  check_curves(DType::float32, is_long() ? 50 : 4, is_long() ? 1 : 7, 1e-5);
-  check_curves(DType::bfloat16, is_long() ? 50 : 4, is_long() ? 1 : 11, 2e-2);
+  check_curves(DType::float64, 7, 1e-10);
+  check_curves(DType::float32, 17, 1e-5);
+  check_curves(DType::bfloat16, 29, 2e-2);
+  check_curves(DType::float16, 31, 5e-3);
 }
 
 TEST_CASE("a layer's parameters are gathered a trip early, gradients reduced a trip late",

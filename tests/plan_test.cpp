@@ -135,7 +135,8 @@ TEST_CASE("plan: layers that can be a loop are priced as one, and lowered as the
     CHECK(table.state == whole.state);
     REQUIRE(table.by_axes.size() == whole.by_axes.size());
     CHECK(table.by_axes[0].bytes == whole.by_axes[0].bytes);
-    CHECK(table.seconds == Approx(whole.seconds).epsilon(0.15));
+    // In a straight line buckets of several layers save starts that a loop pays in each trip.
+    CHECK(table.seconds == Approx(whole.seconds).epsilon(0.25));
   }
   PlanOptions options;
   options.layout = Layout::parse("batch,ff:auto");

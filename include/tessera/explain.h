@@ -34,8 +34,9 @@ struct RedundantReport {
 };
 
 struct MemoryReport {
-  int64_t params = 0, state = 0, inputs = 0;             ///< persistent bytes on a rank
-  int64_t transient = 0;                                 ///< peak of a run, the largest function
+  int64_t params = 0, state = 0, inputs = 0;  ///< persistent bytes on a rank
+  int64_t transient = 0;                      ///< peak of a run, the largest function
+  int64_t offloaded = 0;  ///< state in memory of the host, which is not in `state`
   std::vector<std::pair<std::string, int64_t>> at_peak;  ///< the largest transient tensors then
 };
 

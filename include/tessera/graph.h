@@ -157,10 +157,8 @@ struct GraphOptions {
   /// very line of the model that made the node, and fetch() reads its value at once. For finding
   /// mistakes; what it costs is a compilation a node. Numbers are those of a Session, to rounding.
   bool eager = false;
-  /// Eager: a result that is not finite is an error, too.
-  bool check_finite = false;
-  /// Eager: what random numbers depend on; the step is 0.
-  uint64_t seed = 0;
+  bool check_finite = false;  ///< eager: a result that is not finite is an error, too
+  uint64_t seed = 0;          ///< eager: what random numbers depend on; the step is 0
   /// Eager: gets the lines of print() nodes.
   std::function<void(const std::string& line)> print = {};
 };
@@ -170,8 +168,7 @@ class Eager;
 class Graph {
  public:
   Graph();
-  /// `Graph g({.eager = true});`
-  explicit Graph(const GraphOptions& options);
+  explicit Graph(const GraphOptions& options);  ///< `Graph g({.eager = true});`
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
@@ -187,6 +184,9 @@ class Graph {
   /// A trainable parameter, named by the current scope and `name`.
   Tensor parameter(const std::string& name, const Shape& shape, const Initializer& init,
                    DType dtype = DType::float32, Loc at = Loc::current());
+  /// Parameters made from here on as float32 are stored in `dtype`, float32 or 16 bits, without a
+  /// float32 copy; update() rounds what they are given, to nearest or by stochastic_cast().
+  void store_parameters_as(DType dtype, bool stochastic_rounding = false);
   /// A stored tensor that is not trained (optimizer state, running statistics).
   Tensor state(const std::string& name, const Shape& shape, const Initializer& init,
                DType dtype = DType::float32, Loc at = Loc::current());
@@ -225,17 +225,14 @@ class Graph {
   const Node& producer(int value) const { return nodes_[values_[value].node]; }
   /// The stored tensor whose value is `value`, or null.
   const Stored* find_stored(int value) const;
-  /// All trainable parameters, in order of creation.
-  std::vector<Tensor> parameters();
+  std::vector<Tensor> parameters();  ///< trainable ones, in order of creation
   /// The value called `name`. Throws a usage error with the nearest name.
   Tensor find(const std::string& name);
   /// A name in the current scope that no other node has: `base`, or base_1, base_2, ...
   std::string unique_name(const std::string& base);
   bool is_eager() const { return eager_ != nullptr; }
-  /// The current scope: "gpt.block3" or "".
-  const std::string& scope() const { return scope_; }
-  /// What is being built is repeated so, outermost first.
-  const std::vector<Repeat>& repeats() const { return repeats_; }
+  const std::string& scope() const { return scope_; }  ///< the current one: "gpt.block3" or ""
+  const std::vector<Repeat>& repeats() const { return repeats_; }  ///< open ones, outermost first
   /// Repeat::instance of the next repetition.
   int64_t new_instance() { return static_cast<int64_t>(copy_uses_[" repeat"]++); }
   /// What `make` returns; in a further copy of what is repeated, what it returned in the first for
@@ -281,6 +278,8 @@ class Graph {
   std::vector<std::string> prefer_;
   SourceLine at_override_;
   std::unique_ptr<Eager> eager_;  // null but in eager graphs
+  DType parameters_ = DType::float32;
+  bool stochastic_rounding_ = false;
 };
 
 /// Names what is built while it lives: `Scope block(g, "block3");`.

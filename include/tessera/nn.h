@@ -31,6 +31,7 @@ struct GptOptions {
   double dropout = 0;
   bool partial_batch = false;    ///< batch is a bound: for evaluation, whose last batch is shorter
   DType dtype = DType::float32;  ///< of activations; parameters stay float32 unless float64
+  bool float8 = false;           ///< of the blocks' products: see float8_product()
   bool scan = false;  ///< the blocks are a loop over the dim "layers": one is compiled, and what
                       ///< they store is in tensors of all blocks, "gpt.block.mlp.up.w"
 };

@@ -12,7 +12,8 @@
 namespace tessera {
 
 /// Adds the update of one parameter, given its gradient, the learning rate (a scalar) and the
-/// number of this step (a float32 scalar, from 1), in the scope "optimizer.<parameter>". State is
+/// number of this step (a float32 scalar, from 1), in the scope "optimizer.<parameter>". The
+/// gradient of a parameter stored in 16 bits is float32, as state and new values are. State is
 /// made with Graph::state() and laid out like the parameter by the @state rules. An optimizer of a
 /// user's own is such a function.
 using Optimizer =

@@ -15,6 +15,7 @@
 namespace tessera {
 
 class Trace;
+struct Machine;
 
 struct CompileOptions {
   Mesh mesh;
@@ -43,6 +44,12 @@ struct CompileOptions {
   std::string device = "cpu";
   /// Where a guard is not finite run() returns instead of throwing: see Session::skipped().
   bool skip_non_finite = false;
+  /// False: every collective is awaited where it starts, for comparisons.
+  bool overlap = true;
+  /// Keeps optimizer state in memory of the host, where the device has memory of its own: an update
+  /// reads and writes it there, each element once. On the CPU, whose memory is the host's, nothing
+  /// changes but what the state counts as.
+  bool offload_state = false;
 };
 
 /// Where a run's time goes: one step of a function, on the first local rank.
@@ -53,6 +60,19 @@ struct StepTime {
   int64_t flops = 0;    ///< of one run
   int64_t bytes = 0;    ///< of one run: read and written by a kernel, sent by a collective
   int64_t results = 0;  ///< bytes of what it makes
+};
+
+/// One exchange of a function on the first local rank: collectives that start together and have one
+/// wait. Seconds are of one run, all trips of a loop together.
+struct ExchangeTime {
+  std::string function, kind, axes;
+  std::string tensor, source;  ///< of the first member
+  int members = 1;
+  int64_t bytes = 0;             ///< sent by the rank
+  double exposed = 0;            ///< measured: what start and wait held up the computation
+  double hidden = 0;             ///< measured: under way while steps computed
+  double predicted_exposed = 0;  ///< zeros without a machine
+  double predicted_hidden = 0;
 };
 
 /// One rank's part of a named tensor. Element (i0, i1, ...) of the slice, with i_d < valid[d], is
@@ -130,12 +150,17 @@ class Session {
   /// Bytes per rank: planned before the first run, and exactly what is allocated.
   int64_t persistent_bytes() const;
   int64_t transient_bytes() const;
+  int64_t offloaded_bytes() const;  ///< of the host's memory
   /// The Program as text, and floating-point operations of one run on one rank.
   std::string program_text() const;
   int64_t flops(const std::string& function) const;
   uint64_t program_hash() const;
   /// The steps in order, if CompileOptions::profile is set; else empty. Local.
   std::vector<StepTime> profile() const;
+  /// The exchanges in order of start, if CompileOptions::profile is set, with what the machine is
+  /// predicted to take; else empty. What ranks of one host do in each other's memory is all
+  /// exposed: nothing moves between start and wait. Local.
+  std::vector<ExchangeTime> exchanges(const Machine* machine = nullptr) const;
   Cluster& cluster();
 
  private:

@@ -181,12 +181,17 @@ Explanation explain(
                           return workspace_bytes(step, std::max(1, options.threads_per_rank));
                         },
                         after_pass};
+  lowering.overlap = options.overlap;
+  lowering.offload_state = options.offload_state;
   const Program program = lower(graph, lowering);
   Explanation e;
   for (const Function& f : program.functions) e.functions.push_back(report_function(program, f));
   for (size_t i = 0; i < program.stored.size(); ++i) {
-    const int64_t bytes = program.buffers[program.ports[program.stored[i]].view.buffer].bytes;
-    (graph.stored()[i].purpose == Purpose::params ? e.memory.params : e.memory.state) += bytes;
+    const Buffer& buffer = program.buffers[program.ports[program.stored[i]].view.buffer];
+    const bool is_parameter = graph.stored()[i].purpose == Purpose::params;
+    (buffer.arena == ArenaKind::offloaded ? e.memory.offloaded
+     : is_parameter                       ? e.memory.params
+                                          : e.memory.state) += buffer.bytes;
   }
   e.memory.inputs = program.persistent_bytes - e.memory.params - e.memory.state;
   e.memory.transient = program.transient_bytes;
@@ -236,6 +241,8 @@ std::string to_string(const Explanation& e) {
   text += fmt::format(
       "memory on each rank: params {} B, state {} B, inputs {} B, transient peak {} B\n",
       e.memory.params, e.memory.state, e.memory.inputs, e.memory.transient);
+  if (e.memory.offloaded > 0)
+    text += fmt::format("  and in memory of the host: optimizer state {} B\n", e.memory.offloaded);
   for (const auto& [name, bytes] : e.memory.at_peak)
     text += fmt::format("  {:>12} B  {}\n", bytes, name);
   for (const PaddingReport& p : e.padding)

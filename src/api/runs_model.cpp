@@ -186,7 +186,7 @@ std::set<const Op*> kernels_of(const Framework& framework) {
 /// Weights are kept in the products' dtype: what only converts a stored tensor is not run.
 bool converts_stored(const Program& program, const Step& step) {
   if (step.kind != StepKind::compute || step.in.size() != 1) return false;
-  if (program.buffers[step.in[0].buffer].arena != ArenaKind::persistent) return false;
+  if (program.buffers[step.in[0].buffer].arena == ArenaKind::transient) return false;
   if (step.kernel == "copy") return true;
   return step.kernel == "pointwise" &&
          std::all_of(step.pointwise.code.begin(), step.pointwise.code.end(), [](const Instr& i) {

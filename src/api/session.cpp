@@ -42,6 +42,7 @@ void require_agreement(const Program& program, Communicator& world) {
 Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& options)
     : state_(std::make_unique<State>(cluster)) {
   State& s = *state_;
+  s.mesh = options.mesh;
   const int ranks = options.mesh.size();
   require(
       ranks == cluster.size(),
@@ -60,6 +61,8 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
                         composite_kernels(),
                         [=](const Step& step) { return workspace_bytes(device, step, threads); },
                         {}};
+  lowering.overlap = options.overlap;
+  lowering.offload_state = options.offload_state;
   s.program = lower(graph, lowering);
   s.index_ports(options.guards);
   s.scalars = s.bounds = bounds_of(graph, s.program);

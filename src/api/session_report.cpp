@@ -30,6 +30,7 @@ const Origin& origin_of(const Function& function, const Step& step) {
 
 int64_t Session::persistent_bytes() const { return state_->program.persistent_bytes; }
 int64_t Session::transient_bytes() const { return state_->program.transient_bytes; }
+int64_t Session::offloaded_bytes() const { return state_->program.offloaded_bytes; }
 std::string Session::program_text() const { return to_string(state_->program); }
 uint64_t Session::program_hash() const { return hash(state_->program); }
 std::vector<StepTime> Session::profile() const {

@@ -15,6 +15,7 @@ namespace tessera {
 
 struct Session::State {
   Cluster& cluster;
+  Mesh mesh;
   Program program;
   std::vector<int64_t> scalars;
   std::vector<int64_t> bounds;  ///< of the scalars that are sizes; 0 for others

@@ -138,6 +138,7 @@ class Bench {
     Cluster cluster = make_cluster(job.mesh.size());
     CompileOptions options{job.mesh, job.layout, t.functions, 0, threads_of(job)};
     options.device = job.device;
+    set_schedule(job, options);
     Session session(t.graph, cluster, options);
     feed_examples(session, t.model, 0);
     feed_scalar(session, t.lr, learning_rate(job, 0));

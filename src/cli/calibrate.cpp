@@ -70,6 +70,7 @@ class Calibration {
     products();
     for (int axis = 0; axis < mesh_.rank(); ++axis) collectives(axis);
     links();
+    measure_overlap();
     return machine_;
   }
 
@@ -295,6 +296,58 @@ class Calibration {
         break;
       }
     }
+  }
+
+  /// Transfers go on while the rank computes only where messages are sent: in memory that ranks of
+  /// a host share nothing moves by itself.
+  void measure_overlap() {
+    int axis = -1;
+    for (int a = 0; a < mesh_.rank(); ++a) {
+      if (mesh_.axes()[static_cast<size_t>(a)].size == 1) continue;
+      if (link_of(a) != "network") return;
+      axis = a;
+    }
+    if (axis < 0) return;
+    const Chain alone = run_chain(axis, 8, true);
+    const double one = alone.computed / 8;
+    const std::vector<double> all = cluster_.gather({2 * alone.sum / one});  // one for all ranks
+    const double most = *std::max_element(all.begin(), all.end());
+    const auto products = static_cast<int>(std::clamp(most, 9.0, 2000.0));
+    const Chain by_itself = run_chain(axis, products, false),
+                both = run_chain(axis, products, true);
+    if (both.hidden <= 0) return;
+    const double moved = std::max(alone.sum - both.exposed, 1e-9);
+    const double slower = std::clamp((both.computed - by_itself.computed) / both.hidden, 0.0, 0.9);
+    machine_.overlap = {true, 1 / (1 - slower), std::max(1.0, both.hidden / moved)};
+  }
+
+  /// A sum over the ranks of an axis beside a chain of products, seconds of one run.
+  struct Chain {
+    double computed = 0, sum = 0;  ///< of the products; of the sum, if nothing were hidden
+    double exposed = 0, hidden = 0;
+  };
+  Chain run_chain(int axis, int products, bool with_sum) const {
+    Graph g;
+    const MeshAxis& ranks = mesh_.axes()[static_cast<size_t>(axis)];
+    FunctionSpec both = collective(g, "all_reduce", 1 << 20, ranks.size);
+    const Dim rows("rows", 256), depth("depth", 256), cols("cols", 256);
+    const Tensor w = g.parameter("w", {depth, cols}, nn::normal(1.0 / 16));
+    Tensor x = parameter(g, "x", {rows, depth});
+    for (int i = 0; i < products; ++i) x = rename(einsum({x, w}, {rows, cols}), "cols", "depth");
+    if (!with_sum) both.outputs.clear();
+    both.outputs.push_back(x.named("chain"));
+    CompileOptions how = options({both}, Layout::parse("pieces:" + ranks.name));
+    how.overlap = products > 8;
+    Session session(g, cluster_, how);
+    Chain result;
+    for (const auto& [step, time] : step_times(session, both.name)) {
+      const bool sums = step.kernel == "all_reduce" || step.kernel == "wait";
+      (sums ? result.sum : result.computed) += time;
+    }
+    for (const ExchangeTime& e : session.exchanges()) {
+      if (e.function == both.name) result.exposed += e.exposed, result.hidden += e.hidden;
+    }
+    return result;
   }
 
   const Arguments& args_;

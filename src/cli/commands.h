@@ -102,6 +102,10 @@ struct Trainer {
   std::vector<FunctionSpec> functions;
 };
 void build_trainer(const Job& job, Trainer& trainer, bool fetch_gradients);
+/// train.parameters and train.rounding, for a graph that is about to be built.
+void store_parameters(const Config& config, Graph& graph);
+/// train.overlap and train.offload.
+void set_schedule(const Job& job, CompileOptions& options);
 /// CompileOptions::threads_per_rank.
 int threads_of(const Job& job);
 /// Of a step, from 0.

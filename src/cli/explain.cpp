@@ -45,7 +45,8 @@ nlohmann::json to_json(const Explanation& e) {
   report["memory"] = {{"params", e.memory.params},
                       {"state", e.memory.state},
                       {"inputs", e.memory.inputs},
-                      {"transient", e.memory.transient}};
+                      {"transient", e.memory.transient},
+                      {"offloaded", e.memory.offloaded}};
   for (const PaddingReport& p : e.padding)
     report["padding"].push_back({{"dim", p.dim}, {"size", p.size}, {"padded", p.padded}});
   report["warnings"] = e.notes;
@@ -92,7 +93,8 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
     printed = true;
     std::fputs(text().c_str(), stdout);
   };
-  const CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
+  CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
+  set_schedule(job, options);
   const Explanation e = explain_on(args, t.graph, options, after);
   require(args.print_after.empty() || printed, "--print-after={}: there is no such pass{}",
           args.print_after, suggestion(args.print_after, passes));

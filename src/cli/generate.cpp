@@ -102,6 +102,7 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   Cluster cluster = make_cluster(job, args);
   const int64_t vocab = job.config.integer("model.vocab");
   Graph g;
+  store_parameters(job.config, g);
   nn::Model model = job.spec->build(g, job.config, 1, false);
   CompileOptions options{
       job.mesh, job.layout, {{"logits", {model.logits}, false}}, 0, threads_of(job)};

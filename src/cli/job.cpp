@@ -29,7 +29,15 @@ std::vector<ConfigKey> common_keys(const std::string& layout) {
       {"train.regather", "none", "scopes whose gathers backward makes again: none | names"},
       {"train.clip", "1", "greatest global gradient norm; 0: no clipping"},
       {"train.seed", "0", "of initial values, dropout and the order of data"},
-      {"train.dtype", "float32", "of activations: float32 | bfloat16 | float16 | float64"},
+      {"train.dtype", "float32",
+       "of activations: float32 | bfloat16 | float16 | float64; float8: bfloat16, with products in "
+       "8 bits where the model has them"},
+      {"train.parameters", "float32",
+       "what parameters are stored in: float32; bfloat16 | float16: with no float32 copy"},
+      {"train.rounding", "nearest",
+       "of parameters in 16 bits after an update: nearest | stochastic"},
+      {"train.offload", "none", "state: optimizer state is kept in memory of the host"},
+      {"train.overlap", "on", "off: every collective is awaited where it starts"},
       {"train.loss_scale", "auto",
        "of float16: none, or the first one, such as 65536; auto: that, in float16"},
       {"train.threads", "0", "that share the kernels of a rank; 0: the cores over the ranks"},
@@ -166,7 +174,8 @@ void take_stored_model(Job& job, const Checkpoint& checkpoint) {
           "'{}' holds a checkpoint of the model '{}', not of '{}'", checkpoint.path,
           stored.text("model.name"), job.spec->name);
   for (const ConfigKey& k : stored.keys()) {
-    if (k.name.rfind("model.", 0) == 0) job.config.set(k.name, k.value);
+    if (k.name.rfind("model.", 0) == 0 || k.name == "train.parameters")
+      job.config.set(k.name, k.value);
   }
 }
 
@@ -261,8 +270,36 @@ double first_loss_scale(const Config& c) {
 }
 }  // namespace
 
+namespace {
+/// Which of two words a key says.
+bool says(const Config& c, const char* key, const char* yes, const char* no) {
+  const std::string& text = c.text(key);
+  require(text == yes || text == no, "key '{}' is '{}'; it is {} or {}", key, text, no, yes);
+  return text == yes;
+}
+}  // namespace
+
+void store_parameters(const Config& c, Graph& graph) {
+  const DType dtype = parse_dtype(c.text("train.parameters").c_str());
+  const bool stochastic = says(c, "train.rounding", "stochastic", "nearest");
+  require(dtype == DType::float32 || is_narrow(dtype),
+          "key 'train.parameters' is '{}'; it is float32, bfloat16 or float16",
+          c.text("train.parameters"));
+  require(!stochastic || is_narrow(dtype),
+          "train.rounding=stochastic is for parameters in 16 bits, and train.parameters is {}; say "
+          "train.parameters=bfloat16",
+          c.text("train.parameters"));
+  graph.store_parameters_as(dtype, stochastic);
+}
+
+void set_schedule(const Job& job, CompileOptions& options) {
+  options.overlap = !says(job.config, "train.overlap", "off", "on");
+  options.offload_state = says(job.config, "train.offload", "state", "none");
+}
+
 void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   const Config& c = job.config;
+  store_parameters(c, t.graph);
   MinimizeOptions options;
   options.clip = c.number("train.clip");
   options.loss_scale.initial = first_loss_scale(c);
@@ -294,6 +331,7 @@ void feed_scalar(Session& session, Tensor input, double value) {
 
 Evaluator::Evaluator(const Job& job, Cluster& cluster) {
   const int64_t batch = job.config.integer("train.batch");
+  store_parameters(job.config, graph_);
   model_ = job.spec->build(graph_, job.config, batch, true);
   source_ = job.spec->data(job.config, true);
   BatchOptions options = BatchOptions::evaluation();

@@ -28,7 +28,8 @@ int64_t staging(const Arguments& args, const MemoryReport& m) {
 }
 
 int64_t total(const Arguments& args, const MemoryReport& m) {
-  return m.params + m.state + m.inputs + m.transient + staging(args, m);
+  const int64_t own = args.device == "cpu" ? m.offloaded : 0;  // its memory is the host's
+  return m.params + m.state + own + m.inputs + m.transient + staging(args, m);
 }
 
 /// What training `job` needs on a rank; nothing if its scopes or rules do not fit the model.
@@ -37,7 +38,9 @@ std::optional<MemoryReport> needs(const Job& job) {
     Trainer t;
     build_trainer(job, t, false);
     const int threads = std::max(1, threads_of(job));
-    return tessera::explain(t.graph, {job.mesh, job.layout, t.functions, 0, threads}).memory;
+    CompileOptions options{job.mesh, job.layout, t.functions, 0, threads};
+    set_schedule(job, options);
+    return tessera::explain(t.graph, options).memory;
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::usage) throw;
     return {};
@@ -220,9 +223,9 @@ void fit_memory(const Arguments& args, Job& job) {
   fail(ErrorKind::usage,
        "a rank needs {} but --memory is {}: parameters {}, optimizer state {}, inputs {}, "
        "everything else at the peak {}, a copy to save beside the run {}; {}",
-       as_text(total(args, *m)), as_text(limit), as_text(m->params), as_text(m->state),
-       as_text(m->inputs), as_text(m->transient), as_text(staging(args, *m)),
-       Remedies(args, job, limit).text());
+       as_text(total(args, *m)), as_text(limit), as_text(m->params),
+       as_text(m->state + (args.device == "cpu" ? m->offloaded : 0)), as_text(m->inputs),
+       as_text(m->transient), as_text(staging(args, *m)), Remedies(args, job, limit).text());
 }
 
 }  // namespace tessera::cli

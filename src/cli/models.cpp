@@ -6,7 +6,10 @@ namespace tessera {
 
 namespace {
 
-DType dtype_of(const Config& c) { return parse_dtype(c.text("train.dtype").c_str()); }
+bool is_float8(const Config& c) { return c.text("train.dtype") == "float8"; }
+DType dtype_of(const Config& c) {
+  return is_float8(c) ? DType::bfloat16 : parse_dtype(c.text("train.dtype").c_str());
+}
 
 nn::Model build_gpt(Graph& g, const Config& c, int64_t batch, bool partial) {
   nn::GptOptions o;
@@ -22,6 +25,7 @@ nn::Model build_gpt(Graph& g, const Config& c, int64_t batch, bool partial) {
   o.batch = batch;
   o.partial_batch = partial;
   o.dtype = dtype_of(c);
+  o.float8 = is_float8(c);
   return nn::gpt(g, o);
 }
 

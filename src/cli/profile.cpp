@@ -60,6 +60,61 @@ std::string profile_table(const std::vector<ProfileRow>& rows, double peak_flops
   return text + fmt::format("{:>9.3f} in all, on the first local rank, a run", total);
 }
 
+std::string offload_text(const Training& t) {
+  if (t.session->offloaded_bytes() == 0) return "";
+  const bool moves = t.session->device() != "cpu";
+  return fmt::format(", {} of optimizer state in memory of the host{}",
+                     with_unit(static_cast<double>(t.session->offloaded_bytes()), "B"),
+                     moves ? "" : ", which is the CPU's own: nothing is gained");
+}
+
+namespace {
+
+/// Of training steps. Without a machine, or with one that does not know such a mesh, nothing is
+/// predicted.
+std::vector<ExchangeTime> exchanges_of(const Training& t, std::string& machine) {
+  std::vector<ExchangeTime> rows;
+  const std::optional<Machine> found = find_machine(t.args);
+  try {
+    rows = t.session->exchanges(found ? &*found : nullptr);
+    if (found) machine = found->name;
+  } catch (const Error&) {
+    if (!t.args.machine.empty()) throw;
+    rows = t.session->exchanges();
+  }
+  std::erase_if(rows, [](const ExchangeTime& e) { return e.function != "train"; });
+  return rows;
+}
+
+}  // namespace
+
+std::string exchange_table(const std::vector<ExchangeTime>& rows, const std::string& machine) {
+  std::string text = fmt::format(
+      "{:>10} {:>10} {:>10} {:>10} {:>10}  {}\n", "exposed ms", "hidden ms",
+      machine.empty() ? "" : "predicted:", machine.empty() ? "" : "hidden", "bytes", "exchange");
+  ExchangeTime sum;
+  auto line = [&](const ExchangeTime& e, const std::string& what) {
+    const std::string predicted =
+        machine.empty() ? fmt::format("{:>10} {:>10}", "-", "-")
+                        : fmt::format("{:>10.3f} {:>10.3f}", 1e3 * e.predicted_exposed,
+                                      1e3 * e.predicted_hidden);
+    text += fmt::format("{:>10.3f} {:>10.3f} {} {:>10}  {}\n", 1e3 * e.exposed, 1e3 * e.hidden,
+                        predicted, with_unit(static_cast<double>(e.bytes), "B"), what);
+  };
+  for (const ExchangeTime& e : rows) {
+    line(e, fmt::format("{} over {}: {}{}, {}", e.kind, e.axes, e.tensor,
+                        e.members > 1 ? fmt::format(" and {} more", e.members - 1) : "", e.source));
+    sum.exposed += e.exposed;
+    sum.hidden += e.hidden;
+    sum.predicted_exposed += e.predicted_exposed;
+    sum.predicted_hidden += e.predicted_hidden;
+    sum.bytes += e.bytes;
+  }
+  line(sum, "in all");
+  text.pop_back();
+  return text;
+}
+
 void report_profile(Training& t, double peak_flops) {
   std::vector<StepTime> steps = t.session->profile();
   std::erase_if(steps, [](const StepTime& s) { return s.function != "train"; });
@@ -77,7 +132,27 @@ void report_profile(Training& t, double peak_flops) {
                      {"result_bytes", r.results}});
   for (const StepTime& s : steps)
     line.push_back({s.name, s.kernel, 1e3 * s.seconds / static_cast<double>(s.runs)});
-  t.progress->record(nlohmann::json{{"profile", table}, {"time_line", line}}.dump());
+  std::string machine;
+  const std::vector<ExchangeTime> sent = exchanges_of(t, machine);
+  nlohmann::json exchanges = nlohmann::json::array();
+  for (const ExchangeTime& e : sent)
+    exchanges.push_back({{"kind", e.kind},
+                         {"axes", e.axes},
+                         {"tensor", e.tensor},
+                         {"source", e.source},
+                         {"members", e.members},
+                         {"bytes", e.bytes},
+                         {"exposed_ms", 1e3 * e.exposed},
+                         {"hidden_ms", 1e3 * e.hidden},
+                         {"predicted_exposed_ms", 1e3 * e.predicted_exposed},
+                         {"predicted_hidden_ms", 1e3 * e.predicted_hidden}});
+  if (!sent.empty()) {
+    t.progress->note(fmt::format("communication of a training step, measured{}:\n{}",
+                                 machine.empty() ? "" : " and predicted on " + machine,
+                                 exchange_table(sent, machine)));
+  }
+  t.progress->record(
+      nlohmann::json{{"profile", table}, {"time_line", line}, {"exchanges", exchanges}}.dump());
 }
 
 }  // namespace tessera::cli

@@ -23,7 +23,11 @@ struct ProfileRow {
 std::vector<ProfileRow> profile_rows(const std::vector<StepTime>& steps);
 /// As a table for people; `peak_flops`: of one rank, 0 if it is not known.
 std::string profile_table(const std::vector<ProfileRow>& rows, double peak_flops);
-/// Prints the table and adds rows and the time line of one run to the log.
+/// The same of exchanges, with what is predicted if `machine` is not empty.
+std::string exchange_table(const std::vector<ExchangeTime>& rows, const std::string& machine);
+/// ", 2 MB of optimizer state in memory of the host", or "".
+std::string offload_text(const Training& t);
+/// Prints the tables and adds rows and the time line of one run to the log.
 void report_profile(Training& t, double peak_flops);
 
 }  // namespace tessera::cli

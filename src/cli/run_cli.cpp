@@ -30,7 +30,9 @@ void add_training(CLI::App* app, Arguments& a) {
   };
   key("--steps", "train.steps", "steps to train");
   key("--batch", "train.batch", "examples of a step, over all ranks");
-  key("--dtype", "train.dtype", "of activations: float32 | bfloat16 | float16 | float64");
+  key("--dtype", "train.dtype", "of activations: float32 | bfloat16 | float16 | float64 | float8");
+  key("--overlap", "train.overlap", "on | off: every collective is awaited where it starts");
+  key("--offload", "train.offload", "state: keep optimizer state in memory of the host");
   key("--seed", "train.seed", "of initial values, dropout and data order");
   key("--recompute", "train.recompute",
       "scopes that backward computes again instead of keeping their values: none | attention | "
@@ -56,7 +58,8 @@ void add_training(CLI::App* app, Arguments& a) {
   app->add_option("--csv", a.csv, "the numbers of the log as a table");
   app->add_option("--tensorboard", a.tensorboard, "folder of event files for TensorBoard");
   app->add_flag("--profile", a.profile,
-                "at the end: time, memory, flop/s and bytes/s by op and source line");
+                "at the end: time, memory, flop/s and bytes/s by op and source line; and what each "
+                "exchange held up, beside what is predicted");
   app->add_option("--watch", a.watch,
                   "names of tensors (* and ?): their range and norm after each step")
       ->take_all();

@@ -54,6 +54,7 @@ void prepare(Training& t) {
   if (!t.trainer.minimized.loss_scale)  // else what is not finite is a step without updates
     t.compile.guards.push_back(t.trainer.minimized.gradient_norm.name());
   t.compile.device = t.job.device;
+  set_schedule(t.job, t.compile);
   if (!t.args.trace.empty()) t.trace = std::make_unique<Trace>();
   t.compile.trace = t.trace.get();
   t.compile.profile = t.args.profile;
@@ -81,11 +82,12 @@ std::string banner(Training& t) {
   }
   return text + fmt::format(
                     "mesh    {} ({} ranks, {})\nlayout  {}\nbatch   {}\nmemory  {} parameters; "
-                    "{} persistent + {} transient per rank{}",
+                    "{} persistent + {} transient per rank{}{}",
                     t.job.mesh.to_string(), t.cluster.size(), t.cluster.backend(),
                     t.job.layout.to_string(), batch_text(t.job), parameters_of(t),
                     with_unit(static_cast<double>(t.session->persistent_bytes()), "B"),
                     with_unit(static_cast<double>(t.session->transient_bytes()), "B"),
+                    offload_text(t),
                     t.checkpoints ? fmt::format(", {} to save beside the run",
                                                 with_unit(double(staging_bytes(t)), "B"))
                                   : "");

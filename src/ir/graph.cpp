@@ -12,6 +12,7 @@
 #include "ir/source_ops.h"
 #include "tessera/op.h"
 #include "tessera/ops.h"
+#include "tessera/rounding.h"
 
 namespace tessera {
 
@@ -140,7 +141,23 @@ Tensor Graph::input(const std::string& name, const Shape& shape, DType dtype, Lo
 
 Tensor Graph::parameter(const std::string& name, const Shape& shape, const Initializer& init,
                         DType dtype, Loc at) {
-  return add_stored(name, shape, init, dtype, Purpose::params, true, at);
+  if (dtype != DType::float32 || !is_narrow(parameters_))
+    return add_stored(name, shape, init, dtype, Purpose::params, true, at);
+  const Initializer narrow = [&](Graph& g, const Shape& sizes, DType) {
+    return cast(init(g, sizes, DType::float32), parameters_, at);
+  };
+  return cast(add_stored(name, shape, narrow, parameters_, Purpose::params, true, at), dtype, at);
+}
+
+void Graph::store_parameters_as(DType dtype, bool stochastic_rounding) {
+  require(dtype == DType::float32 || is_narrow(dtype),
+          "[store_parameters_as] {}; it is float32, bfloat16 or float16",
+          tessera::to_string(dtype));
+  require(!stochastic_rounding || is_narrow(dtype),
+          "[store_parameters_as] stochastic rounding of parameters in float32 does nothing; store "
+          "them in bfloat16 or float16");
+  parameters_ = dtype;
+  stochastic_rounding_ = stochastic_rounding;
 }
 
 Tensor Graph::state(const std::string& name, const Shape& shape, const Initializer& init,
@@ -157,6 +174,9 @@ void Graph::update(Tensor stored, Tensor value, Loc at) {
   const bool twice = std::any_of(updates_.begin(), updates_.end(),
                                  [&](const Update& u) { return u.stored == stored.id(); });
   require(!twice, "'{}' is updated twice ({}); one update per run", stored.name(), where(at));
+  if (is_narrow(stored.dtype()) && value.dtype() == DType::float32)
+    value = stochastic_rounding_ ? stochastic_cast(value, stored.dtype(), at)
+                                 : cast(value, stored.dtype(), at);
   require(value.dtype() == stored.dtype() && value.shape() == stored.shape(),
           "update() of '{}' {} {} with {} {}; shapes and dtypes must agree ({})", stored.name(),
           tessera::to_string(stored.dtype()), stored.shape().to_string(),

@@ -4,6 +4,8 @@
 //   first members were ready (gradients, which are read at the end); or
 //   its operand was ready when the exchange happened: then it happens there, earlier (parameters
 //   that are gathered to be used).
+// It fits up to the limit, and up to an eighth of all that goes that way: of one exchange of all
+// nothing could run beside the steps that make the operands. (In a loop the next trip does.)
 // Members stay steps of their own, so that reports name each; they share the number, and the wait.
 #include <algorithm>
 #include <map>
@@ -14,6 +16,8 @@
 namespace tessera {
 
 namespace {
+
+constexpr int64_t kBuckets = 8, kMuch = 1 << 20;
 
 int64_t bytes_of(const View& view) { return view.elements() * size_of(view.dtype); }
 
@@ -28,6 +32,10 @@ class Buckets {
         touched_(program.buffers.size(), 0) {}
 
   void run(Function& function) {
+    for (const Step& step : steps_) {
+      if (step.kind == StepKind::collective && function.outer.empty())
+        all_bytes_[{step.kernel, step.axes}] += larger(step);
+    }
     for (size_t s = 0; s < steps_.size(); ++s) {
       const Step& step = steps_[s];
       if (step.kind == StepKind::wait) continue;
@@ -50,6 +58,18 @@ class Buckets {
   };
   using Key = std::pair<std::string, std::vector<int>>;
 
+  static int64_t larger(const Step& step) {
+    return std::max(bytes_of(step.in[0]), bytes_of(step.out[0]));
+  }
+
+  /// An eighth of all that is sent in one way, if that is much: the first ones start early.
+  int64_t most_bytes(const Key& key) const {
+    const auto all = all_bytes_.find(key);
+    return all == all_bytes_.end()
+               ? bucket_bytes_
+               : std::min(bucket_bytes_, std::max(all->second / kBuckets, kMuch));
+  }
+
   /// From here on the exchange cannot happen later than it does now.
   void fix(int exchange) {
     if (exchange >= 0) exchanges_[exchange].read = true;
@@ -71,12 +91,12 @@ class Buckets {
 
   void place(int s) {
     const Step& step = steps_[s];
-    const int64_t bytes = std::max(bytes_of(step.in[0]), bytes_of(step.out[0]));
+    const int64_t bytes = larger(step);
     touch(step.in[0].buffer, -1);
     const Key key{step.kernel, step.axes};
     auto last = last_.find(key);
     const bool fits =
-        last != last_.end() && exchanges_[last->second].bytes + bytes <= bucket_bytes_;
+        last != last_.end() && exchanges_[last->second].bytes + bytes <= most_bytes(key);
     const bool fresh = touched_[step.out[0].buffer] == 0;
     const bool joins =
         fits && fresh &&
@@ -122,6 +142,7 @@ class Buckets {
 
   std::vector<Step>& steps_;
   const int64_t bucket_bytes_;
+  std::map<Key, int64_t> all_bytes_;  ///< of operands or results
   std::vector<Exchange> exchanges_;
   std::map<Key, int> last_;
   // By buffer: the exchange that it is a result or an operand of, the last compute step that writes

@@ -60,8 +60,10 @@ Helpers find_helpers(const Program& program, const Function& function) {
       helpers.fed.insert(out);
     if (step.in.size() != 1 || !(is_own(out) || (is_outer(out) && leaves))) continue;
     const int in = step.in[0].buffer;
+    // Exchanges write it one after the other; the first one may work in place, on a step's result.
+    const int in_place = counts.sent[in] - (counts.received[in] - 1);
     if (is_own(in) && counts.computed_from[in] == 1 && counts.received[in] >= 1 &&
-        counts.written[in] == counts.received[in] && counts.sent[in] == counts.received[in] - 1)
+        (in_place == 0 || in_place == 1) && counts.written[in] == counts.received[in] + in_place)
       helpers.followed.insert(in);
   }
   return helpers;

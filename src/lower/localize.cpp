@@ -77,7 +77,7 @@ void Localizer::localize(const FlowFunction& f) {
   for (const auto& [name, value] : f.outputs) {
     const FlowValue& v = flow_.values[value];
     View view = views_[value];
-    if (!view.is_contiguous() || program_.buffers[view.buffer].arena == ArenaKind::persistent)
+    if (!view.is_contiguous() || program_.buffers[view.buffer].arena != ArenaKind::transient)
       view = copy_of(value);
     function.outputs.push_back(add_port(name, view, v.shape, v.layout));
   }
@@ -131,7 +131,7 @@ void Localizer::add_input(const FlowNode& node) {
 void Localizer::add_updates(const FlowFunction& f) {
   std::vector<std::pair<int, View>> sources;
   for (const auto& [stored, value] : f.updates) {
-    const bool aside = program_.buffers[views_[value].buffer].arena == ArenaKind::persistent;
+    const bool aside = program_.buffers[views_[value].buffer].arena != ArenaKind::transient;
     sources.emplace_back(stored, aside ? copy_of(value) : views_[value]);
   }
   function().first_update = static_cast<int>(function().steps.size());

@@ -57,7 +57,7 @@ void Localizer::add_loop(const FlowNode& node) {
   std::set<int> outer;
   for (const Step& step : body.steps) {
     visit_views(step, [&](const View& v) {
-      const bool persists = program_.buffers[v.buffer].arena == ArenaKind::persistent;
+      const bool persists = program_.buffers[v.buffer].arena != ArenaKind::transient;
       if (v.buffer < buffers || persists) outer.insert(v.buffer);
     });
   }

@@ -19,6 +19,15 @@ void add_workspaces(Program& program, const std::function<int64_t(const Step&)>&
     }
   }
 }
+/// Optimizer state of more than one element goes to the host's memory: a number by itself (a step
+/// counter) would save nothing.
+void offload_state(const Graph& graph, Program& program) {
+  for (size_t s = 0; s < program.stored.size(); ++s) {
+    const View& view = program.ports[static_cast<size_t>(program.stored[s])].view;
+    if (graph.stored()[s].purpose == Purpose::state && view.elements() > 1)
+      program.buffers[static_cast<size_t>(view.buffer)].arena = ArenaKind::offloaded;
+  }
+}
 }  // namespace
 
 Program lower(const Graph& graph, const LowerOptions& options) {
@@ -31,6 +40,7 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   insert_masks(flow, homes);
   after("masks", [&] { return to_string(flow, options.mesh); });
   Program program = localize(graph, flow, homes);
+  if (options.offload_state) offload_state(graph, program);
   after("localize", [&] { return to_string(program); });
   if (options.fuse) fuse(program);
   after("fuse", [&] { return to_string(program); });

@@ -25,6 +25,7 @@ struct LowerOptions {
   int64_t bucket_bytes = 25 << 20;  ///< of the operands of one exchange; 0: one collective each
   bool overlap = true;              ///< false: every collective is awaited where it starts
   bool init = true;                 ///< false: without "init", for prices
+  bool offload_state = false;       ///< optimizer state is in ArenaKind::offloaded
 };
 
 /// Lowers the functions, and "init" first if the graph stores anything. Throws usage errors of the

@@ -118,11 +118,13 @@ int64_t place(Program& program, Function& function) {
 }  // namespace
 
 void plan_memory(Program& program) {
-  program.persistent_bytes = program.transient_bytes = 0;
+  program.persistent_bytes = program.transient_bytes = program.offloaded_bytes = 0;
   for (Buffer& b : program.buffers) {
-    if (b.arena != ArenaKind::persistent) continue;
-    b.offset = program.persistent_bytes;
-    program.persistent_bytes += room_of(b);
+    if (b.arena == ArenaKind::transient) continue;
+    const bool persists = b.arena == ArenaKind::persistent;
+    int64_t& bytes = persists ? program.persistent_bytes : program.offloaded_bytes;
+    b.offset = bytes;
+    bytes += room_of(b);
   }
   for (Function& f : program.functions) {
     program.transient_bytes = std::max(program.transient_bytes, place(program, f));

@@ -34,27 +34,36 @@ GptDims dims_of(const GptOptions& o) {
           {"vocab", o.vocab}};
 }
 
+Tensor projected(Tensor x, const char* name, const std::vector<std::string>& in, const Shape& out,
+                 const GptOptions& o, double gain = 1, bool bias = true) {
+  DenseOptions options;
+  options.bias = bias;
+  options.gain = gain;
+  options.float8 = o.float8;
+  return dense(x, name, in, out, options);
+}
+
 Tensor self_attention(Tensor x, const GptOptions& o, const GptDims& d) {
   Graph& g = x.graph();
   Scope scope(g, "attention");
   const Shape heads{d.heads, d.d_head};
-  Tensor query = dense(x, "query", {"d_model"}, heads);
+  Tensor query = projected(x, "query", {"d_model"}, heads, o);
   Tensor memory = rename(x, "length", "memory_length");
-  Tensor key = dense(memory, "key", {"d_model"}, heads, false);  // a bias would cancel in softmax
-  Tensor value = dense(memory, "value", {"d_model"}, heads);
+  Tensor key = projected(memory, "key", {"d_model"}, heads, o, 1, false);  // a bias would cancel
+  Tensor value = projected(memory, "value", {"d_model"}, heads, o);
   AttentionOptions options;
   options.causal = true;
   options.dropout = o.dropout;
   Tensor seen = attention(query, key, value, {}, options).named("seen");
   const double gain = 1 / std::sqrt(2.0 * static_cast<double>(o.layers));  // of the residual stream
-  return dense(seen, "out", {"heads", "d_head"}, Shape{d.d_model}, true, gain);
+  return projected(seen, "out", {"heads", "d_head"}, Shape{d.d_model}, o, gain);
 }
 
 Tensor mlp_block(Tensor x, const GptOptions& o, const GptDims& d) {
   Scope scope(x.graph(), "mlp");
-  Tensor hidden = gelu(dense(x, "up", {"d_model"}, Shape{d.ff}));
+  Tensor hidden = gelu(projected(x, "up", {"d_model"}, Shape{d.ff}, o));
   const double gain = 1 / std::sqrt(2.0 * static_cast<double>(o.layers));
-  return dense(hidden, "down", {"ff"}, Shape{d.d_model}, true, gain);
+  return projected(hidden, "down", {"ff"}, Shape{d.d_model}, o, gain);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "nn/stored.h"
 #include "tessera/op.h"
+#include "tessera/rounding.h"
 
 namespace tessera::nn {
 
@@ -30,8 +31,8 @@ Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& 
     biases.push_back(d);
   }
   const Initializer init = o.init ? o.init : scaled_normal(in, o.gain);
-  Tensor y =
-      einsum({x, parameter_for(x, name + ".w", Shape(weights), init, at)}, Shape(result), at);
+  Tensor w = parameter_for(x, name + ".w", Shape(weights), init, at);
+  Tensor y = o.float8 ? float8_product(x, w, Shape(result), at) : einsum({x, w}, Shape(result), at);
   for (size_t i = 0; i < inner.size(); ++i) {
     const Dim& d = out[static_cast<int>(i)];
     if (inner[i].name != d.name) y = rename(y, inner[i].name, d.name, at);

@@ -12,7 +12,7 @@ namespace tessera {
 
 namespace {
 
-using optim::as_dtype_of, optim::decay_of, optim::state_of;
+using optim::as_dtype_of, optim::decay_of, optim::state_of, optim::wide;
 
 bool is_stacked(const AdafactorOptions& o, const Dim& dim) {
   return std::find(o.stacked.begin(), o.stacked.end(), dim.name) != o.stacked.end();
@@ -71,17 +71,18 @@ Tensor normalized(Tensor p, Tensor grad, Tensor decay, const AdafactorOptions& o
 
 Optimizer adafactor(const AdafactorOptions& o) {
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
-    Tensor t = as_dtype_of(step, p), rate = lr;
+    Tensor t = as_dtype_of(step, grad), rate = lr;
     const bool scaled = o.scale_by_parameter && !optim::any_match(o.unscaled, p);
     if (o.relative_step) {
-      rate = rate * minimum(rsqrt(t), constant(g, 0.01, p.dtype())) * (scaled ? 1.0 : 0.05);
+      rate = rate * minimum(rsqrt(t), constant(g, 0.01, grad.dtype())) * (scaled ? 1.0 : 0.05);
     }
     Tensor size = rate;
-    if (scaled) size = maximum(root_mean_square(p, o), constant(g, o.eps2, p.dtype())) * rate;
+    if (scaled)
+      size = maximum(root_mean_square(wide(p), o), constant(g, o.eps2, grad.dtype())) * rate;
     Tensor change = normalized(p, grad, decay_rate(t, o), o);
     if (o.clip > 0) {
       Tensor excess = root_mean_square(change, o) * (1 / o.clip);
-      change = change / maximum(excess, constant(g, 1, p.dtype()));
+      change = change / maximum(excess, constant(g, 1, grad.dtype()));
     }
     change = change * size;
     if (o.beta1 > 0) {
@@ -90,8 +91,8 @@ Optimizer adafactor(const AdafactorOptions& o) {
       g.update(m, change);
     }
     const double decay = decay_of(p, o.weight_decay);
-    if (decay != 0) change = change + p * (rate * decay);
-    g.update(p, p - change);
+    if (decay != 0) change = change + wide(p) * (rate * decay);
+    g.update(p, wide(p) - change);
   };
 }
 

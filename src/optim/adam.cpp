@@ -7,7 +7,7 @@ namespace tessera {
 
 namespace {
 
-using optim::as_dtype_of, optim::decay_of, optim::state_of;
+using optim::as_dtype_of, optim::decay_of, optim::state_of, optim::wide;
 
 /// 1 / (1 - beta^t): what a mean that started at zero is short of.
 Tensor correction(Tensor t, double beta) { return 1.0 / (1.0 - exp(t * std::log(beta))); }
@@ -26,7 +26,7 @@ Tensor adam_change(Tensor p, Tensor grad, Tensor step, const Moments& o) {
   g.update(m, m_next);
   g.update(v, v_next);
   if (!o.bias_correction) return m_next / (sqrt(v_next) + o.eps);
-  Tensor t = as_dtype_of(step, p);
+  Tensor t = as_dtype_of(step, grad);
   Tensor m_scale = correction(t, o.beta1), v_scale = correction(t, o.beta2);
   return m_next * m_scale / (sqrt(v_next * v_scale) + o.eps);
 }
@@ -36,10 +36,10 @@ Tensor adam_change(Tensor p, Tensor grad, Tensor step, const Moments& o) {
 Optimizer adam(const AdamOptions& o) {
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
     const double decay = decay_of(p, o.weight_decay, o.no_decay);
-    if (decay != 0 && !o.decoupled) grad = grad + p * decay;
+    if (decay != 0 && !o.decoupled) grad = grad + wide(p) * decay;
     Tensor change = adam_change(p, grad, step, {o.beta1, o.beta2, o.eps, o.bias_correction});
-    if (decay != 0 && o.decoupled) change = change + p * decay;
-    g.update(p, p - change * lr);
+    if (decay != 0 && o.decoupled) change = change + wide(p) * decay;
+    g.update(p, wide(p) - change * lr);
   };
 }
 
@@ -47,12 +47,12 @@ Optimizer lamb(const LambOptions& o) {
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
     Tensor change = adam_change(p, grad, step, {o.beta1, o.beta2, o.eps, true});
     const double decay = decay_of(p, o.weight_decay);
-    if (decay != 0) change = change + p * decay;
-    Tensor zero = constant(g, 0, p.dtype()), one = constant(g, 1, p.dtype());
-    Tensor size = sqrt(sum_all(square(p))), length = sqrt(sum_all(square(change)));
+    if (decay != 0) change = change + wide(p) * decay;
+    Tensor zero = constant(g, 0, grad.dtype()), one = constant(g, 1, grad.dtype());
+    Tensor size = sqrt(sum_all(square(wide(p)))), length = sqrt(sum_all(square(change)));
     Tensor usable = logical_and(size > zero, length > zero);
     Tensor ratio = where(usable, size / where(usable, length, one), one);
-    g.update(p, p - change * (ratio * lr));
+    g.update(p, wide(p) - change * (ratio * lr));
   };
 }
 
@@ -61,9 +61,9 @@ Optimizer lion(const LionOptions& o) {
     Tensor m = state_of(p, "lion_m");
     Tensor change = sign(m * o.beta1 + grad * (1 - o.beta1));
     const double decay = decay_of(p, o.weight_decay);
-    if (decay != 0) change = change + p * decay;
+    if (decay != 0) change = change + wide(p) * decay;
     g.update(m, m * o.beta2 + grad * (1 - o.beta2));
-    g.update(p, p - change * lr);
+    g.update(p, wide(p) - change * lr);
   };
 }
 

@@ -21,7 +21,11 @@ Tensor state_of(Tensor parameter, const char* what) {
 }
 Tensor state_of(Tensor parameter, const char* what, const Shape& shape) {
   Graph& g = parameter.graph();
-  return g.state(what, shape, zeros(), parameter.dtype());
+  return g.state(what, shape, zeros(), wide(parameter).dtype());
+}
+
+Tensor wide(Tensor stored) {
+  return is_narrow(stored.dtype()) ? cast(stored, DType::float32) : stored;
 }
 
 Tensor as_dtype_of(Tensor scalar, Tensor like) {
@@ -36,7 +40,9 @@ bool any_match(const std::vector<std::string>& globs, Tensor parameter) {
 double decay_of(Tensor parameter, double weight_decay, const std::vector<std::string>& no_decay) {
   const Graph& g = parameter.graph();
   const Stored& stored = *g.find_stored(parameter.id());
-  const bool constant = g.producer(stored.layer_init).op->name == "constant";
+  const Node* first = &g.producer(stored.layer_init);
+  if (std::string_view(first->op->name) == "cast") first = &g.producer(first->in[0]);
+  const bool constant = std::string_view(first->op->name) == "constant";
   const int rank = parameter.shape().rank() - stored.layers;
   const bool decays = rank >= 2 && !constant && !any_match(no_decay, parameter);
   return decays ? weight_decay : 0;
@@ -48,14 +54,14 @@ namespace {
 
 Tensor decayed_gradient(Tensor p, Tensor g, double weight_decay) {
   const double decay = optim::decay_of(p, weight_decay);
-  return decay == 0 ? g : g + p * decay;
+  return decay == 0 ? g : g + optim::wide(p) * decay;
 }
 
 }  // namespace
 
 Optimizer sgd(double weight_decay) {
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor) {
-    g.update(p, p - decayed_gradient(p, grad, weight_decay) * lr);
+    g.update(p, optim::wide(p) - decayed_gradient(p, grad, weight_decay) * lr);
   };
 }
 
@@ -64,7 +70,7 @@ Optimizer momentum(double mu, double weight_decay) {
     Tensor v = optim::state_of(p, "velocity");
     Tensor next = v * mu + decayed_gradient(p, grad, weight_decay);
     g.update(v, next);
-    g.update(p, p - next * lr);
+    g.update(p, optim::wide(p) - next * lr);
   };
 }
 
@@ -115,9 +121,9 @@ void update_parameters(Graph& g, const std::vector<Tensor>& parameters,
   if (options.clip > 0)
     factor = minimum(options.clip / (norm + 1e-6), constant(g, 1, norm.dtype()));
   for (size_t i = 0; i < parameters.size(); ++i) {
-    Tensor grad = grads[i];
     const Scope own(g, parameters[i].name());
     PreferScope prefer(g, parameters[i]);
+    Tensor grad = optim::wide(grads[i]);
     if (factor) grad = grad * optim::as_dtype_of(factor, grad);
     optimizer(g, parameters[i], grad, optim::as_dtype_of(lr, grad), next);
   }

@@ -13,6 +13,8 @@ Initializer zeros();
 /// another.
 Tensor state_of(Tensor parameter, const char* what);
 Tensor state_of(Tensor parameter, const char* what, const Shape& shape);
+/// float32 of what is stored in 16 bits; update() rounds what is made of it.
+Tensor wide(Tensor stored);
 /// `scalar` in the dtype of `like`.
 Tensor as_dtype_of(Tensor scalar, Tensor like);
 bool any_match(const std::vector<std::string>& globs, Tensor parameter);

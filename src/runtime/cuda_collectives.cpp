@@ -55,7 +55,8 @@ class Staged final : public Operation, public Enqueued {
     api.synchronize(device_.transfers());
     operation_->start();
   }
-  void advance() override { operation_->advance(); }
+  bool advance() override { return operation_->advance(); }
+  bool is_in_background() const override { return operation_->is_in_background(); }
   void wait() override {
     CudaApi& api = device_.api();
     operation_->wait();

@@ -116,6 +116,21 @@ void* CudaDevice::pinned(int64_t bytes) {
   return pinned_.back();
 }
 
+/// Kernels work on pinned memory at its address in the host: what they read of it and write to it
+/// crosses the bus once.
+void* CudaDevice::allocate_on_host(int64_t bytes) {
+  api_.use(card_);
+  try {
+    return std::memset(pinned(bytes), 0, static_cast<size_t>(bytes));
+  } catch (const Error& e) {
+    tessera::fail(ErrorKind::device,
+                  "rank {} needs {:.2f} GiB of the host's memory for optimizer state, which the "
+                  "host does not give to {}: {}; leave the state on the card (train.offload=none), "
+                  "or split it over more ranks with --zero 1",
+                  world_.rank(), static_cast<double>(bytes) / (1 << 30), name(), e.what());
+  }
+}
+
 CudaEvent CudaDevice::make_event() {
   events_.push_back(api_.make_event());
   return events_.back();

@@ -30,6 +30,7 @@ class CudaDevice final : public Device {
 
   std::string name() const override;
   void* allocate(int64_t bytes) override;
+  void* allocate_on_host(int64_t bytes) override;
   std::unique_ptr<Kernel> bind(const KernelArgs& args) override;
   std::unique_ptr<Operation> prepare(Communicator& group,
                                      const std::vector<Collective>& collectives) override;

@@ -26,6 +26,8 @@ class Device {
   /// Zeroed memory for an arena, aligned to 256 bytes; freed with the device. Throws device errors
   /// with what is there and what is asked for.
   virtual void* allocate(int64_t bytes) = 0;
+  /// The same in memory of the host that this device's kernels read and write in place.
+  virtual void* allocate_on_host(int64_t bytes) { return allocate(bytes); }
   /// Binds a step. Throws unsupported where the device cannot run it.
   virtual std::unique_ptr<Kernel> bind(const KernelArgs& args) = 0;
   /// Prepares collectives whose operands are in the device's memory. Collective over `group`.

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "base/fail.h"
-#include "runtime/exchange.h"
 #include "runtime/program_room.h"
 
 namespace tessera {
@@ -20,15 +19,6 @@ std::vector<int> coordinates_of(const Program& program, int rank) {
     rank /= program.axis_sizes[a];
   }
   return result;
-}
-
-CollectiveKind kind_of(const std::string& kernel) {
-  for (CollectiveKind kind :
-       {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
-        CollectiveKind::all_to_all, CollectiveKind::exchange}) {
-    if (kernel == to_string(kind)) return kind;
-  }
-  fail(ErrorKind::internal, "'{}' is not a collective", kernel);
 }
 
 }  // namespace
@@ -47,6 +37,8 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
   coordinates_ = coordinates_of(program, world_->rank());
   persistent_ = static_cast<std::byte*>(device_->allocate(program.persistent_bytes));
   transient_ = static_cast<std::byte*>(device_->allocate(program.transient_bytes));
+  if (program.offloaded_bytes > 0)
+    offloaded_ = static_cast<std::byte*>(device_->allocate_on_host(program.offloaded_bytes));
   for (const Function& f : program.functions) functions_.push_back(bind_steps(f.steps));
   regions_.resize(program.functions.size());
   if (!device_->is_host()) find_captures();
@@ -56,7 +48,7 @@ Executor::~Executor() = default;
 
 std::vector<Executor::BoundStep> Executor::bind_steps(const std::vector<Step>& steps) {
   std::vector<BoundStep> result;
-  std::map<int, Operation*> open;
+  std::map<int, Exchange*> open;
   for (auto step = steps.begin(); step != steps.end(); ++step) {
     BoundStep bound;
     bound.step = &*step;
@@ -70,8 +62,8 @@ std::vector<Executor::BoundStep> Executor::bind_steps(const std::vector<Step>& s
       const auto end = std::find_if(step, steps.end(), [&](const Step& other) {
         return other.kind != StepKind::collective || other.number != step->number;
       });
-      operations_.push_back(bind_collectives({step, end}));
-      bound.operation = open[step->number] = operations_.back().get();
+      operations_.push_back({bind_collectives({step, end}), &*step});
+      bound.operation = open[step->number] = &operations_.back();
     }
     result.push_back(std::move(bound));
   }
@@ -85,7 +77,7 @@ void Executor::find_captures() {
     for (const BoundStep& bound : functions_[f]) {
       why.push_back(bound.loop        ? "a loop runs trip by trip"
                     : bound.kernel    ? device_->why_not_captured(*bound.kernel)
-                    : bound.operation ? device_->why_not_captured(*bound.operation)
+                    : bound.operation ? device_->why_not_captured(*bound.operation->operation)
                                       : "");
     }
     const size_t stores =
@@ -97,7 +89,9 @@ void Executor::find_captures() {
 
 void* Executor::address(const View& view) const {
   const Buffer& buffer = program_.buffers[view.buffer];
-  std::byte* base = buffer.arena == ArenaKind::persistent ? persistent_ : transient_;
+  std::byte* base = buffer.arena == ArenaKind::persistent  ? persistent_
+                    : buffer.arena == ArenaKind::offloaded ? offloaded_
+                                                           : transient_;
   const int64_t other = odd_[static_cast<size_t>(view.buffer)] ? room_of(buffer) : 0;
   return base + buffer.offset + other +
          (view.offset + view.shift.eval(coordinates_, scalars_.data())) * size_of(view.dtype);
@@ -119,49 +113,6 @@ std::unique_ptr<Kernel> Executor::bind_kernel(const Step& step) {
   args.fault = &fault_;
   bound_.push_back(&step);
   return device_->bind(args);
-}
-
-Communicator& Executor::group(const std::vector<int>& axes) {
-  auto it = groups_.find(axes);
-  if (it == groups_.end()) {
-    int color = 0, key = 0;
-    for (size_t a = 0; a < coordinates_.size(); ++a) {
-      const bool inside = std::find(axes.begin(), axes.end(), static_cast<int>(a)) != axes.end();
-      if (!inside) color = color * program_.axis_sizes[a] + coordinates_[a];
-    }
-    for (int axis : axes) key = key * program_.axis_sizes[axis] + coordinates_[axis];
-    it = groups_.emplace(axes, world_->split(color, key)).first;
-  }
-  return *it->second;
-}
-
-Collective Executor::describe(const Step& step) {
-  Collective c;
-  c.kind = kind_of(step.kernel);
-  c.dtype = step.in[0].dtype;
-  c.combiner = step.combiner;
-  c.in = address(step.in[0]);
-  c.out = address(step.out[0]);
-  c.count = step.attrs.get<int64_t>("count", 0);
-  c.outer = step.attrs.get<int64_t>("outer", 1);
-  c.inner = step.attrs.get<int64_t>("inner", 1);
-  c.pre = step.attrs.get<int64_t>("pre", 1);
-  c.s = step.attrs.get<int64_t>("s", 1);
-  c.mid = step.attrs.get<int64_t>("mid", 1);
-  c.c = step.attrs.get<int64_t>("c", 1);
-  c.post = step.attrs.get<int64_t>("post", 1);
-  c.split_first = step.attrs.get<int64_t>("split_first", 1) != 0;
-  c.site = {step.number, step.origin.name + " (" + step.origin.source + ")"};
-  if (c.kind == CollectiveKind::exchange) {
-    plan_exchange(program_, step, coordinates_, group(step.axes).size(), c);
-  }
-  return c;
-}
-
-std::unique_ptr<Operation> Executor::bind_collectives(std::span<const Step> steps) {
-  std::vector<Collective> collectives;
-  for (const Step& step : steps) collectives.push_back(describe(step));
-  return device_->prepare(group(steps[0].axes), collectives);
 }
 
 namespace {
@@ -210,28 +161,19 @@ std::string Executor::examine_result(const Step& step) const {
   return "";
 }
 
-void Executor::wait_for(Operation& operation) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
-  operation.wait();
-  waited_ += std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 void Executor::run_step(BoundStep& bound, bool examine) {
   if (bound.loop) return run_loop(bound, examine);
   try {
     switch (bound.step->kind) {
       case StepKind::compute:
         bound.kernel->run();
-        for (Operation* operation : in_flight_) operation->advance();
+        advance_all();
         break;
       case StepKind::collective:
         if (bound.operation == nullptr) break;  // started with the first of its number
-        bound.operation->start();
-        in_flight_.push_back(bound.operation);
+        start(*bound.operation);
         break;
       case StepKind::wait:
-        std::erase(in_flight_, bound.operation);
         wait_for(*bound.operation);
         break;
     }

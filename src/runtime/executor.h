@@ -1,6 +1,7 @@
 // Runs a Program on one rank: arenas, bound kernels, prepared collectives.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -69,15 +70,25 @@ class Executor {
   Communicator& world() { return *world_; }
   /// Seconds and runs of step `step` of function `function` since the start, if profiled.
   std::pair<double, int64_t> time_of(int function, int step) const;
+  /// Of the exchange whose first collective is `first`, of all runs, if profiled: seconds that its
+  /// start and wait took, and that it was under way while steps computed.
+  std::pair<double, double> exposed_and_hidden(const Step& first) const;
 
  private:
   struct BoundLoop;
+  /// Collectives that start together.
+  struct Exchange {
+    std::unique_ptr<Operation> operation;
+    const Step* first = nullptr;
+    double started = 0, ended = 0;   ///< if profiled: of the last time; ended 0: not seen yet
+    double exposed = 0, hidden = 0;  ///< seconds of all times
+  };
   struct BoundStep {
     const Step* step = nullptr;
     std::unique_ptr<Kernel> kernel;
     std::unique_ptr<BoundLoop> loop;
-    Operation* operation = nullptr;  ///< of a wait, and of the first collective of its number
-    double seconds = 0;              ///< if profiled
+    Exchange* operation = nullptr;  ///< of a wait, and of the first collective of its number
+    double seconds = 0;             ///< if profiled
     int64_t runs = 0;
     int mark = 0;  ///< of a collective: the start that its wait ends
   };
@@ -95,7 +106,9 @@ class Executor {
   TensorArg bind_view(const View& view) const;
   std::unique_ptr<Kernel> bind_kernel(const Step& step);
   void run_step(BoundStep& bound, bool examine);
-  void wait_for(Operation& operation);
+  void start(Exchange& exchange);
+  void wait_for(Exchange& exchange);
+  void advance_all();
   void run_steps(std::vector<BoundStep>& steps, size_t first, size_t last, bool examine);
   void run_regions(int function, size_t first, size_t last);
   void find_captures();
@@ -116,10 +129,10 @@ class Executor {
   std::unique_ptr<Device> device_;
   std::vector<int> coordinates_;
   std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;
-  std::byte *persistent_ = nullptr, *transient_ = nullptr;
+  std::byte *persistent_ = nullptr, *transient_ = nullptr, *offloaded_ = nullptr;
   std::vector<std::vector<BoundStep>> functions_;
-  std::vector<std::unique_ptr<Operation>> operations_;
-  std::vector<Operation*> in_flight_;
+  std::deque<Exchange> operations_;
+  std::vector<Exchange*> in_flight_;
   std::vector<std::vector<StepRange>> regions_;
   struct Replay {
     int runs = 0;

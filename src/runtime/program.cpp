@@ -60,6 +60,11 @@ const char* to_string(Code code) {
   return names[static_cast<size_t>(code)];
 }
 
+const char* to_string(ArenaKind arena) {
+  static constexpr std::array names = {"persistent", "transient", "offloaded"};
+  return names[static_cast<size_t>(arena)];
+}
+
 int row_dim(const PointwiseProgram& program) {
   for (const Instr& instr : program.code) {
     if (instr.code >= Code::row_sum) return instr.slot;
@@ -210,8 +215,10 @@ std::string to_string(const Program& program) {
   for (size_t i = 0; i < program.axis_names.size(); ++i) {
     text += fmt::format(" {}:{}", program.axis_names[i], program.axis_sizes[i]);
   }
-  text += fmt::format("\narenas persistent={} transient={}\n", program.persistent_bytes,
+  text += fmt::format("\narenas persistent={} transient={}", program.persistent_bytes,
                       program.transient_bytes);
+  if (program.offloaded_bytes > 0) text += fmt::format(" offloaded={}", program.offloaded_bytes);
+  text += '\n';
   for (const Port& port : program.ports) {
     text += fmt::format("port {} {}", port.name, print_view(program, port.view));
     for (size_t d = 0; d < port.dims.size(); ++d) {
@@ -221,9 +228,8 @@ std::string to_string(const Program& program) {
     text += '\n';
   }
   for (const Buffer& b : program.buffers) {
-    text += fmt::format("buffer {} {} {}+{}{}\n", b.name,
-                        b.arena == ArenaKind::persistent ? "persistent" : "transient", b.offset,
-                        b.bytes, b.alternates ? " twice" : "");
+    text += fmt::format("buffer {} {} {}+{}{}\n", b.name, to_string(b.arena), b.offset, b.bytes,
+                        b.alternates ? " twice" : "");
   }
   for (const Function& f : program.functions) {
     text += fmt::format("function {}\n", f.name) + print_steps(program, f.steps, "  ");

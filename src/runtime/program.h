@@ -36,8 +36,10 @@ struct IntExpr {
 };
 
 /// Persistent memory keeps its content between runs and between functions (parameters, state,
-/// inputs); transient memory is reused within one run.
-enum class ArenaKind : uint8_t { persistent, transient };
+/// inputs); transient memory is reused within one run. Offloaded memory is persistent memory of the
+/// host that steps read and write in place (optimizer state).
+enum class ArenaKind : uint8_t { persistent, transient, offloaded };
+const char* to_string(ArenaKind arena);
 
 struct Buffer {
   std::string name;  ///< the tensor's name in the model
@@ -263,7 +265,7 @@ struct Program {
   std::vector<int> stored;           ///< ports of parameters and state
   std::vector<std::string> scalars;  ///< names of the run-time scalars; 0 is "step"
   std::vector<Function> functions;
-  int64_t persistent_bytes = 0, transient_bytes = 0;
+  int64_t persistent_bytes = 0, transient_bytes = 0, offloaded_bytes = 0;
 
   /// The index of the function called `name`. Throws a usage error with the nearest name.
   int function(const std::string& name) const;

@@ -56,6 +56,7 @@ struct DenseOptions {
   std::vector<std::string> stacked = {};
   Initializer init = {};                      ///< of w; empty: scaled_normal with `gain`
   std::vector<std::string> activations = {};  ///< applied in turn; see activate()
+  bool float8 = false;                        ///< the product is float8_product()
 };
 /// The same. A dim of `out` may be called like one of `in`: in w it then has a "_" before its name.
 Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in,

@@ -1,0 +1,80 @@
+// What each exchange took beside what a machine is predicted to take.
+#include <algorithm>
+#include <map>
+
+#include "api/session_state.h"
+#include "plan/cost.h"
+
+namespace tessera {
+
+namespace {
+
+/// The first collectives of all exchanges of a function and its loops, with how many follow.
+struct First {
+  const Step* step;
+  int members, times;
+  int64_t bytes;
+};
+
+void find_exchanges(const Function& function, int times, std::vector<First>& found) {
+  std::map<int, size_t> of_number;
+  for (const Step& step : function.steps) {
+    if (step.kind == StepKind::collective) {
+      const auto [it, fresh] = of_number.emplace(step.number, found.size());
+      if (fresh) found.push_back({&step, 0, times, 0});
+      ++found[it->second].members;
+      found[it->second].bytes += times * step.bytes;
+    }
+    for (const Function& body : step.body)
+      find_exchanges(body, times * static_cast<int>(step.loop.trips), found);
+  }
+}
+
+std::string axes_text(const Program& program, const Step& step) {
+  std::string text;
+  for (const int axis : step.axes)
+    text += (text.empty() ? "" : "+") + program.axis_names[static_cast<size_t>(axis)];
+  return text;
+}
+
+/// Adds what the lanes of `machine` say of the function's exchanges.
+void predict(const Function& function, const Machine& machine, const Mesh& mesh,
+             const std::map<const Step*, ExchangeTime*>& rows) {
+  const std::vector<const Step*> steps = all_steps(function);
+  const FunctionTime time = time_of(function, Costs(machine, mesh));
+  for (const CollectiveTime& c : time.collectives) {
+    ExchangeTime& row = *rows.at(steps[static_cast<size_t>(c.step)]);
+    row.predicted_exposed += c.exposed;
+    row.predicted_hidden += c.hidden();
+  }
+}
+
+}  // namespace
+
+std::vector<ExchangeTime> Session::exchanges(const Machine* machine) const {
+  const Program& program = state_->program;
+  const Executor& executor = *state_->executors.at(0);
+  std::vector<ExchangeTime> result;
+  for (size_t f = 0; f < program.functions.size(); ++f) {
+    const Function& function = program.functions[f];
+    const auto runs = static_cast<double>(
+        function.steps.empty() ? 0 : executor.time_of(static_cast<int>(f), 0).second);
+    if (runs == 0) continue;
+    std::vector<First> found;
+    find_exchanges(function, 1, found);
+    const size_t before = result.size();
+    for (const First& first : found) {
+      const Step& step = *first.step;
+      const auto [exposed, hidden] = executor.exposed_and_hidden(step);
+      result.push_back({function.name, step.kernel, axes_text(program, step), step.origin.name,
+                        step.origin.source, first.members, first.bytes, exposed / runs,
+                        hidden / runs});
+    }
+    std::map<const Step*, ExchangeTime*> rows;
+    for (size_t i = 0; i < found.size(); ++i) rows[found[i].step] = &result[before + i];
+    if (machine != nullptr) predict(function, *machine, state_->mesh, rows);
+  }
+  return result;
+}
+
+}  // namespace tessera
