@@ -150,6 +150,11 @@ void read_compute(Reader& top, Machine& m) {
     r.take("flops", rate.flops);
     r.take("bandwidth", rate.bandwidth);
   });
+  top.each("context", [&](Reader& r) {
+    KernelContext& context = m.context.emplace_back();
+    r.take("kernel", context.kernel, true);
+    r.take("slower", context.slower, true);
+  });
 }
 
 void read_links(Reader& top, Machine& m) {
@@ -225,6 +230,10 @@ Machine Machine::parse(const std::string& toml, const std::string& source) {
   require(m.overlap.compute >= 1 && m.overlap.transfer >= 1,
           "{}: [[overlap]] slows down by {} and {}; both are at least 1", source, m.overlap.compute,
           m.overlap.transfer);
+  for (const KernelContext& c : m.context)
+    require(c.slower > 0,
+            "{}: [[context]] of kernel '{}' is {} times slower; it must be more than 0", source,
+            c.kernel, c.slower);
   for (size_t t = 1; t < m.links.size(); ++t)
     require(m.links[t - 1].devices > 0 &&
                 (m.links[t].devices == 0 || m.links[t].devices > m.links[t - 1].devices),
@@ -258,6 +267,8 @@ std::string Machine::to_toml() const {
   for (const KernelRate& r : kernels)
     line(t, "\n[[kernel]]\nkernel = {}\ndtype = {}\nflops = {:g}\nbandwidth = {:g}\n",
          text(r.kernel), text(r.dtype), r.flops, r.bandwidth);
+  for (const KernelContext& c : context)
+    line(t, "\n[[context]]\nkernel = {}\nslower = {:g}\n", text(c.kernel), c.slower);
   for (const LinkTier& r : links)
     line(t, "\n[[link]]\nname = {}\ndevices = {}\nlatency = {:g}\nbandwidth = {:g}\nstart = {:g}\n",
          text(r.name), r.devices, r.latency, r.bandwidth, r.start);
