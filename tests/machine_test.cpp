@@ -133,7 +133,7 @@ TEST_CASE("a bad profile says what is wrong where", "[machine][errors]") {
   expect_bad({"'link' is not a list of tables [[link]]"}, "format = 1\nname = \"x\"\nlink = 3\n");
   expect_bad({"link 'node' joins 4 devices and 'network' 2", "innermost"},
              kSmall + "devices = 2\n");
-  expect_bad({"[[context]] of kernel 'reduce' is 0 times slower; it must be more than 0"},
+  expect_bad({"[[context]] 1: 'slower' is 0; it has to be more"},
              kSmall + "[[context]]\nkernel = \"reduce\"\nslower = 0\n");
   expect_bad({"[[overlap]] slows down by 0.5 and 1"}, kSmall + "[[overlap]]\ncompute = 0.5\n");
   expect_bad({"[[overlap]] 1: 'possible' is not true or false"},

@@ -230,10 +230,6 @@ Machine Machine::parse(const std::string& toml, const std::string& source) {
   require(m.overlap.compute >= 1 && m.overlap.transfer >= 1,
           "{}: [[overlap]] slows down by {} and {}; both are at least 1", source, m.overlap.compute,
           m.overlap.transfer);
-  for (const KernelContext& c : m.context)
-    require(c.slower > 0,
-            "{}: [[context]] of kernel '{}' is {} times slower; it must be more than 0", source,
-            c.kernel, c.slower);
   for (size_t t = 1; t < m.links.size(); ++t)
     require(m.links[t - 1].devices > 0 &&
                 (m.links[t].devices == 0 || m.links[t].devices > m.links[t - 1].devices),
