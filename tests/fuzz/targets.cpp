@@ -51,18 +51,19 @@ void answer(Work work) {
   }
 }
 
-/// What was read once is written as a text that is read again, as the same.
+/// What was read is written as a text that can be read; written again it stays the same.
 template <class Read>
 void round_trip(const std::string& input, Read read) {
-  std::string text;
+  std::string first;
   bool good = false;
   answer([&] {
-    text = read(input);
+    first = read(input);
     good = true;
   });
   if (!good) return;
-  std::string again = "nothing";
+  std::string text = first, again = "nothing";
   try {
+    text = read(first);
     again = read(text);
   } catch (const std::exception& e) {
     again = e.what();
