@@ -147,6 +147,9 @@ TEST_CASE("a bad profile says what is wrong where", "[machine][errors]") {
   expect_bad({"'residuals' is not a table"}, "format = 1\nname = \"x\"\nresiduals = 3\n");
   expect_bad({"'residuals.all' is not a number"},
              "format = 1\nname = \"x\"\n[residuals]\nall = \"small\"\n");
+  expect_bad({"mine.toml: 'memory' is 1e+30; it is at most 1e+18"},
+             "format = 1\nname = \"x\"\nmemory = 1e30\n");
+  expect_bad({"'measured' holds a number that is not finite"}, rate + "measured = [[1, inf]]\n");
 }
 
 TEST_CASE("a kernel among others takes longer by its context", "[machine][fast]") {
