@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <random>
 
@@ -207,6 +208,26 @@ TEST_CASE("checkpoint: the newest that can be read is loaded, and the user told"
   directory.save(*other.session, 2);
   CHECK(find_latest(f("ck"))->path == f("ck/step-00000002-2"));
   CHECK(find_latest(f("ck"))->metadata.at("serial") == "3");
+}
+
+TEST_CASE("checkpoint: clocks of hosts do not matter", "[checkpoint]") {
+  const Folder f;
+  Model m("a:2", "rows:a", 5);
+  Checkpoints directory(m.ranks, f("ck"), 2);
+  directory.save(*m.session, 1);
+  directory.save(*m.session, 2);
+  const auto now = std::filesystem::file_time_type::clock::now();
+  const auto year = std::chrono::hours(24 * 365);
+  for (const auto& [name, time] :
+       {std::pair("ck/step-00000001", now + year), {"ck/step-00000002", now - year}}) {
+    for (const auto& file : std::filesystem::directory_iterator(f(name)))
+      std::filesystem::last_write_time(file.path(), time);
+    std::filesystem::last_write_time(f(name), time);
+  }
+  CHECK(directory.latest()->step == 2);
+  directory.save(*m.session, 3);
+  CHECK_FALSE(std::filesystem::exists(f("ck/step-00000001")));  // the first that was saved goes
+  CHECK(directory.load_latest(*m.session)->step == 3);
 }
 
 TEST_CASE("checkpoint: parts of a save that died are no checkpoint", "[checkpoint]") {

@@ -17,7 +17,6 @@ int kills_wanted(int fallback) {
   return text ? std::atoi(text) : fallback;
 }
 
-/// Half of the kills come while a save is under way.
 bool is_saving(const Folder& f) {
   std::error_code none;
   for (std::filesystem::directory_iterator it(f("ck"), none), end; it != end; it.increment(none)) {
@@ -26,8 +25,15 @@ bool is_saving(const Folder& f) {
   return false;
 }
 
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++count;
+  return count;
+}
+
 /// Kills ranks of a job of `ranks` processes (0: one, whose ranks are threads) and compares what
-/// comes out of it. `life`: the longest that one attempt may live, in ms.
+/// comes out of it. `life`: the longest that one attempt may live, in ms; `steps`: of the job, a
+/// kill.
 void kill_and_compare(int ranks, int kills, int64_t steps, int life) {
   const Folder f;
   f.write("text.txt", some_text());
@@ -39,7 +45,7 @@ void kill_and_compare(int ranks, int kills, int64_t steps, int life) {
   const std::string job = std::string(TESSERA_CLI " train ") + kTinyGpt +
                           "--mesh data:2 --layout \"batch:data;@state ff,d_model:data\" --set "
                           "d_model=64 ff=64 --steps " +
-                          std::to_string(steps) + " ";
+                          std::to_string(steps * kills) + " ";
   INFO("seed " << seed);
   int done = 0, in_saving = 0;
   {
@@ -56,8 +62,12 @@ void kill_and_compare(int ranks, int kills, int64_t steps, int life) {
       };
       REQUIRE(eventually(reborn));
       if (!running.is_running()) break;
+      // At any time, which may be before the first step; in a save; some time after one.
+      const std::set<std::string> saved = checkpoints_in(f);
+      if (done % 3 == 2)
+        eventually([&] { return checkpoints_in(f) != saved || ranks_in(f) != now; });
       std::this_thread::sleep_for(std::chrono::milliseconds(random() % life));
-      if (done % 2 == 1) eventually([&] { return is_saving(f) || ranks_in(f) != now; });
+      if (done % 3 == 1) eventually([&] { return is_saving(f) || ranks_in(f) != now; });
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
       in_saving += is_saving(f);
       if (kill(now[random() % now.size()], SIGKILL) != 0) continue;
@@ -67,12 +77,15 @@ void kill_and_compare(int ranks, int kills, int64_t steps, int life) {
       if (const auto latest = tessera::find_latest(f("ck")); latest && done % 5 == 0)
         CHECK_NOTHROW(tessera::verify_checkpoint(latest->path));
     }
-    const int code = running.wait();
+    const int code = running.wait(1200);
     INFO(f.read("job.txt"));
     CHECK(code == 0);
   }
-  WARN("seed " << seed << ": " << done << " kills, " << in_saving << " of them in saving");
+  const int resumed = count_of(f.read("job.txt"), "resumed from ");
+  WARN("seed " << seed << ": " << done << " kills, " << in_saving << " of them in saving, "
+               << resumed << " starts from a checkpoint");
   CHECK(done == kills);
+  CHECK(resumed >= kills / 3);
   expect_success(run_cli_in(
       f, job.substr(std::string(TESSERA_CLI " ").size()) + "--checkpoint undisturbed --keep 1", "",
       "whole.txt"));
@@ -82,7 +95,7 @@ void kill_and_compare(int ranks, int kills, int64_t steps, int life) {
 }  // namespace
 
 TEST_CASE("kill: a process whose ranks are threads", "[cli]") {
-  kill_and_compare(0, kills_wanted(15), 1500, 150);
+  kill_and_compare(0, kills_wanted(15), 100, 150);
 }
 
 TEST_CASE("kill: one of several processes", "[cli]") {
@@ -90,5 +103,5 @@ TEST_CASE("kill: one of several processes", "[cli]") {
     WARN("built without MPI: not run");
     return;
   }
-  kill_and_compare(2, kills_wanted(5), 1500, 900);
+  kill_and_compare(2, kills_wanted(5), 300, 900);
 }

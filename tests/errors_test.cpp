@@ -86,6 +86,8 @@ TEST_CASE("layout errors: grammar", "[errors]") {
   expect_usage({"scope glob has no closing '/'"}, [] { Layout::parse("@/x batch:a"); });
   expect_usage({"unknown purpose '@parms'", "did you mean 'params'?"},
                [] { Layout::parse("@parms batch:a"); });
+  expect_usage({"'@' begins a clause, but stands in '@state'", "put ';' before it"},
+               [] { Layout::parse("batch:a @state ff:a"); });
 }
 
 TEST_CASE("mesh errors", "[errors]") {

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "catch.h"
+#include "cli/commands.h"
 #include "fuzz/targets.h"
 #include "op_cases_run.h"
 
@@ -68,6 +69,22 @@ double peak_mb() {
 }
 
 }  // namespace
+
+TEST_CASE("configurations: what a checkpoint keeps of them is read as it was") {
+  tessera::Config config = tessera::cli::default_config(tessera::builtin_models()[0]);
+  for (const std::string value : {"a \"b\" \\ c", "two\nlines\t", "\x01\x7f", "007", ".5", "1e-3",
+                                  "infinity", "true", "-", "3", ""}) {
+    INFO(value);
+    config.set("data.path", value);
+    tessera::Config again = tessera::cli::default_config(tessera::builtin_models()[0]);
+    again.load_toml_text(config.to_toml(), "again");
+    if (value == "1e-3") {
+      CHECK(again.number("data.path") == 1e-3);
+    } else {
+      CHECK(again.text("data.path") == value);
+    }
+  }
+}
 
 TEST_CASE("fuzz: hostile files and texts are read or refused", "[fuzz]") {
   const char* wanted = std::getenv("TESSERA_FUZZ");

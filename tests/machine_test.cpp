@@ -6,6 +6,7 @@
 #include "catch.h"
 #include "expect_error.h"
 #include "io_folder.h"
+#include "plan/cost.h"
 
 namespace tessera::test {
 
@@ -132,6 +133,8 @@ TEST_CASE("a bad profile says what is wrong where", "[machine][errors]") {
   expect_bad({"'link' is not a list of tables [[link]]"}, "format = 1\nname = \"x\"\nlink = 3\n");
   expect_bad({"link 'node' joins 4 devices and 'network' 2", "innermost"},
              kSmall + "devices = 2\n");
+  expect_bad({"[[context]] 1: 'slower' is 0; it has to be more"},
+             kSmall + "[[context]]\nkernel = \"reduce\"\nslower = 0\n");
   expect_bad({"[[overlap]] slows down by 0.5 and 1"}, kSmall + "[[overlap]]\ncompute = 0.5\n");
   expect_bad({"[[overlap]] 1: 'possible' is not true or false"},
              kSmall + "[[overlap]]\npossible = 1\n");
@@ -144,6 +147,24 @@ TEST_CASE("a bad profile says what is wrong where", "[machine][errors]") {
   expect_bad({"'residuals' is not a table"}, "format = 1\nname = \"x\"\nresiduals = 3\n");
   expect_bad({"'residuals.all' is not a number"},
              "format = 1\nname = \"x\"\n[residuals]\nall = \"small\"\n");
+  expect_bad({"mine.toml: 'memory' is 1e+30; it is at most 1e+18"},
+             "format = 1\nname = \"x\"\nmemory = 1e30\n");
+  expect_bad({"'measured' holds a number that is not finite"}, rate + "measured = [[1, inf]]\n");
+}
+
+TEST_CASE("a kernel among others takes longer by its context", "[machine][fast]") {
+  const Machine alone = Machine::parse(kSmall, "small");
+  const Machine among =
+      Machine::parse(kSmall + "[[context]]\nkernel = \"reduce\"\nslower = 2.5\n", "small");
+  CHECK(Machine::parse(among.to_toml(), "copy").to_toml() == among.to_toml());
+  CHECK(among.slower_in_context("reduce") == 2.5);
+  CHECK(among.slower_in_context("contract") == 1);
+  Step step;
+  step.kernel = "reduce";
+  step.in = {{0, DType::float32, {64, 64}, {64, 1}, 0, {}}};
+  step.out = {{1, DType::float32, {64, 1}, {1, 1}, 0, {}}};
+  const Mesh mesh = Mesh::parse("a:1");
+  CHECK(Costs(among, mesh).compute(step) == Approx(2.5 * Costs(alone, mesh).compute(step)));
 }
 
 }  // namespace tessera::test

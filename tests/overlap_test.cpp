@@ -124,9 +124,9 @@ TEST_CASE("no exchange that the schedule hides becomes exposed", "[overlap]") {
   CHECK(exposed_exchanges({false, 0}) ==
         Names{"gpt.loss", "gpt.block0.attention.einsum.grad.einsum_1", "gpt.embedding.grad"});
   CHECK(exposed_exchanges({true, 0}) == Names{"gpt.position.grad", "gpt.embedding.grad"});
-  CHECK(exposed_exchanges({false, 3}) ==
-        Names{"gpt.embedding", "gpt.einsum.grad.einsum_1",
-              "gpt.block0.attention.einsum.grad.einsum_1", "gpt.embedding.grad", "gpt.loss"});
+  CHECK(exposed_exchanges({false, 3}) == Names{"gpt.embedding", "gpt.einsum.grad.einsum_1",
+                                               "gpt.block0.attention.einsum.grad.einsum_1",
+                                               "gpt.embedding.grad", "gpt.loss"});
   CHECK(exposed_exchanges({true, 3}) ==
         Names{"gpt.embedding", "gpt.position", "gpt.cast_1", "gpt.block.norm1.cast",
               "gpt.block.mlp.cast_3.again.cast", "gpt.block.mlp.einsum_1.grad.einsum_1",

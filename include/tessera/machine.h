@@ -46,6 +46,12 @@ struct KernelRate {
   double bandwidth = 0;       ///< 0: Machine::memory_seconds()
 };
 
+/// A kernel among others: so many times as long as all of the above says (products: "contract").
+struct KernelContext {
+  std::string kernel;
+  double slower = 1;
+};
+
 /// Bandwidth of memory where a step touches at most `up_to` bytes (0: any number).
 struct MemoryRate {
   double up_to = 0, bandwidth = 0;
@@ -85,6 +91,7 @@ struct Machine {
   std::vector<ProductRate> products;
   std::vector<ProductSample> samples;
   std::vector<KernelRate> kernels;
+  std::vector<KernelContext> context;
   std::vector<LinkTier> links;
   std::vector<CollectiveRate> collectives;
   Overlap overlap;
@@ -104,6 +111,8 @@ struct Machine {
   /// no rate for that dtype. Other rates that it lacks count as infinite.
   double product_seconds(const std::string& dtype, int64_t m, int64_t n, int64_t k,
                          int64_t batch = 1) const;
+  /// Of a kernel of Program steps; 1 if there is nothing to it.
+  double slower_in_context(const std::string& kernel) const;
   /// Reading and writing so many bytes, without launch.
   double memory_seconds(double bytes) const;
   /// The rate of a kernel for a dtype: the most special entry, or one of zeros.

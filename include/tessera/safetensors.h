@@ -79,9 +79,13 @@ class SafetensorsWriter {
   /// or for too many bytes; an io error, after which the temporary file is gone and the writer
   /// unusable.
   void write(const std::string& name, const void* data, int64_t bytes);
-  /// Makes the file durable and renames it to `path`. Throws a usage error if bytes are missing; io
+  /// Appends the next bytes of whatever tensors they belong to. Throws as write(). Bytes that lie
+  /// at multiples of 4096, in memory and behind the header, are not copied.
+  void append(const void* data, int64_t bytes);
+  /// Makes the file durable and renames it to `path`; without `sync_name` the new name itself may
+  /// be lost until somebody syncs the directory. Throws a usage error if bytes are missing; io
   /// errors as write().
-  void finish();
+  void finish(bool sync_name = true);
 
  private:
   struct State;

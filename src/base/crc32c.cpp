@@ -1,6 +1,7 @@
 // With the processor's instruction where it has one, else by a table.
 #include "base/crc32c.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -43,6 +44,28 @@ __attribute__((target("sse4.2"))) uint32_t by_instruction(const unsigned char* a
   for (; bytes > 0; --bytes, ++at) state = _mm_crc32_u8(state, *at);
   return state;
 }
+
+/// kAtOnce blocks whose size is a multiple of 8. The instruction takes three cycles, and one may
+/// begin in each.
+constexpr size_t kAtOnce = 4;
+__attribute__((target("sse4.2"))) void by_instruction(const unsigned char* at, size_t block,
+                                                      uint32_t* sums) {
+  uint64_t state[kAtOnce];
+  std::fill_n(state, kAtOnce, ~uint32_t{0});
+  for (size_t i = 0; i < block; i += 8) {
+    for (size_t k = 0; k < kAtOnce; ++k) {
+      uint64_t word;
+      std::memcpy(&word, at + k * block + i, 8);
+      state[k] = _mm_crc32_u64(state[k], word);
+    }
+  }
+  for (size_t k = 0; k < kAtOnce; ++k) sums[k] = ~static_cast<uint32_t>(state[k]);
+}
+
+bool has_instruction() {
+  static const bool has = __builtin_cpu_supports("sse4.2");
+  return has;
+}
 #endif
 
 }  // namespace
@@ -50,10 +73,21 @@ __attribute__((target("sse4.2"))) uint32_t by_instruction(const unsigned char* a
 uint32_t crc32c(const void* data, size_t bytes, uint32_t before) {
   const auto* at = static_cast<const unsigned char*>(data);
 #if defined(__x86_64__)
-  static const bool has_instruction = __builtin_cpu_supports("sse4.2");
-  if (has_instruction) return ~by_instruction(at, bytes, ~before);
+  if (has_instruction()) return ~by_instruction(at, bytes, ~before);
 #endif
   return ~by_table(at, bytes, ~before);
+}
+
+void crc32c_blocks(const void* data, size_t block, size_t count, uint32_t* sums) {
+  const auto* at = static_cast<const unsigned char*>(data);
+#if defined(__x86_64__)
+  for (; has_instruction() && block % 8 == 0 && count >= kAtOnce; count -= kAtOnce) {
+    by_instruction(at, block, sums);
+    at += kAtOnce * block;
+    sums += kAtOnce;
+  }
+#endif
+  for (; count > 0; --count, at += block) *sums++ = crc32c(at, block);
 }
 
 }  // namespace tessera

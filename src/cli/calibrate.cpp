@@ -12,39 +12,13 @@
 #include "base/env.h"
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "cli/measured.h"
 #include "cli/report.h"
 #include "tessera/tessera.h"
 
 namespace tessera::cli {
 
 namespace {
-
-constexpr int kRounds = 9, kWarmup = 2;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-/// Median seconds of each step of `function`, by position; collectives with their waits.
-std::vector<std::pair<StepTime, double>> step_times(Session& session, const std::string& function) {
-  session.run(function);  // a profile lists what ran
-  std::vector<StepTime> before = session.profile();
-  std::vector<std::vector<double>> seconds(before.size());
-  for (int round = 0; round < kRounds + kWarmup; ++round) {
-    session.run(function);
-    std::vector<StepTime> after = session.profile();
-    for (size_t s = 0; s < after.size(); ++s) {
-      if (round >= kWarmup) seconds[s].push_back(after[s].seconds - before[s].seconds);
-    }
-    before = std::move(after);
-  }
-  std::vector<std::pair<StepTime, double>> result;
-  for (size_t s = 0; s < before.size(); ++s) {
-    if (before[s].function == function) result.emplace_back(before[s], median(seconds[s]));
-  }
-  return result;
-}
 
 Tensor parameter(Graph& g, const std::string& name, const Shape& shape) {
   return g.parameter(name, shape, nn::normal(1));
@@ -71,6 +45,7 @@ class Calibration {
     for (int axis = 0; axis < mesh_.rank(); ++axis) collectives(axis);
     links();
     measure_overlap();
+    machine_.context = kernels_in_context(cluster_, options({}, {}), machine_);
     return machine_;
   }
 

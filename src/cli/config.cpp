@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "base/fail.h"
+#include "base/toml_text.h"
 #include "cli/commands.h"
 #include "tessera/cli.h"
 
@@ -102,6 +103,20 @@ std::string clause_of(const std::string& key, const std::string& axes) {
   return purpose + names + (axes.starts_with('=') ? "" : ":") + axes;
 }
 
+/// Whether a value is a number or truth value as TOML writes them; ".5" and "007" are not.
+bool stands_bare(const std::string& value) {
+  if (value == "true" || value == "false") return true;
+  double number;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size()) return false;
+  try {
+    (void)toml::parse("x = " + value);
+    return true;
+  } catch (const toml::parse_error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 std::string cli::toml_model_name(const std::string& path) {
@@ -150,15 +165,8 @@ std::string Config::to_toml() const {
       section = k.name.substr(0, dot);
       result += fmt::format("{}[{}]\n", result.empty() ? "" : "\n", section);
     }
-    double number;
-    auto [end, error] = std::from_chars(k.value.data(), k.value.data() + k.value.size(), number);
-    const bool bare = (error == std::errc() && end == k.value.data() + k.value.size()) ||
-                      k.value == "true" || k.value == "false";
-    std::string quoted;
-    for (char c : k.value)
-      quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-    result +=
-        fmt::format("{} = {}\n", k.name.substr(dot + 1), bare ? k.value : "\"" + quoted + "\"");
+    result += fmt::format("{} = {}\n", k.name.substr(dot + 1),
+                          stands_bare(k.value) ? k.value : toml_quoted(k.value));
   }
   return result;
 }

@@ -31,7 +31,7 @@ Background::~Background() {
 std::byte* Background::take_chunk() {
   std::unique_lock lock(mutex_);
   if (free_.empty() && chunks_.size() < most_chunks_) {
-    chunks_.emplace_back(new std::byte[kChunk]);
+    chunks_.push_back(aligned_bytes(kChunk));
     return chunks_.back().get();
   }
   changed_.wait(lock, [&] { return !free_.empty(); });

@@ -7,17 +7,18 @@
 #include <deque>
 #include <exception>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "io/output_file.h"
 
 namespace tessera {
 
 /// One owner thread calls everything.
 class Background {
  public:
-  static constexpr int64_t kChunk = int64_t{1} << 20;
+  static constexpr int64_t kChunk = int64_t{4} << 20;
 
   /// Chunks in all at most `bytes`, but at least one.
   explicit Background(int64_t bytes);
@@ -25,7 +26,8 @@ class Background {
   ~Background();
   Background(const Background&) = delete;
 
-  /// A chunk of kChunk bytes; waits for the thread to give one back if all are in use.
+  /// A chunk of kChunk bytes, aligned as OutputFile likes it; waits for the thread to give one back
+  /// if all are in use.
   std::byte* take_chunk();
   /// Runs `work` after all that was pushed before. `chunk` is given back then. What throws makes
   /// the thread skip all later tasks but those that run `always`.
@@ -47,7 +49,7 @@ class Background {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> tasks_;
-  std::vector<std::unique_ptr<std::byte[]>> chunks_;
+  std::vector<AlignedBytes> chunks_;
   std::vector<std::byte*> free_;
   std::exception_ptr failure_;
   bool busy_ = false, stop_ = false;

@@ -107,8 +107,11 @@ class StagedFile {
       if (used_ == Background::kChunk) flush();
     }
   }
-  void finish() {
+  /// After the last append().
+  void end() {
     if (chunk_ != nullptr) flush();
+  }
+  void finish() {
     background_.push([file = file_] { (*file)->finish(); });
   }
 
@@ -234,14 +237,17 @@ void Checkpoints::start(Session& session, int64_t step,
   s.saving = true;
   s.written = false;
   s.stage = SaveStage::writing;
+  // All files end together: file systems then need few commits of their journals, or one.
+  std::vector<StagedFile> files;
   for (const RankPart& part : parts) {
     if (part.pieces.empty()) continue;
-    StagedFile file(s.background, (fs::path(s.temporary) / shard_name(part.rank)).string(),
-                    part.pieces);
+    StagedFile& file = files.emplace_back(
+        s.background, (fs::path(s.temporary) / shard_name(part.rank)).string(), part.pieces);
     for (const Slice& slice : part.slices)
       each_run(slice, [&](const std::byte* data, int64_t bytes) { file.append(data, bytes); });
-    file.finish();
+    file.end();
   }
+  for (StagedFile& file : files) file.finish();
   s.background.push([&s] { s.written = true; });
   if (!s.cluster.is_root()) return;
   std::vector<int> ranks;

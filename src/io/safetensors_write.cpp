@@ -12,6 +12,7 @@
 
 #include "base/fail.h"
 #include "io/file.h"
+#include "io/output_file.h"
 #include "io/safetensors_format.h"
 #include "tessera/safetensors.h"
 
@@ -51,9 +52,10 @@ int64_t place(const std::string& path, std::vector<TensorInfo>& tensors) {
   return at;
 }
 
-/// The length and the header, padded with spaces so that the elements begin at a multiple of 8.
+/// The length and the header, padded with spaces so that the elements begin at a multiple of 8, or
+/// in a large file where elements can be written without a copy.
 std::string header_of(const std::string& path, const std::vector<TensorInfo>& tensors,
-                      const std::map<std::string, std::string>& metadata) {
+                      const std::map<std::string, std::string>& metadata, int64_t total) {
   Json header = Json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
   for (const TensorInfo& t : tensors) {
@@ -68,7 +70,8 @@ std::string header_of(const std::string& path, const std::vector<TensorInfo>& te
     fail(ErrorKind::usage, "[safetensors] '{}': names and metadata must be UTF-8 ({})", path,
          e.what());
   }
-  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const size_t align = total >= OutputFile::kDirectFrom ? OutputFile::kAlign : 8;
+  text.resize((text.size() + 8 + align - 1) / align * align - 8, ' ');
   require(static_cast<int64_t>(text.size()) <= kMaxHeader,
           "[safetensors] '{}': a header of {} bytes, for {} tensors and {} metadata entries; at "
           "most {}",
@@ -82,7 +85,7 @@ std::string header_of(const std::string& path, const std::vector<TensorInfo>& te
 struct SafetensorsWriter::State {
   std::string path, temporary;
   std::vector<TensorInfo> tensors;
-  FileHandle file;
+  OutputFile file;
   size_t current = 0;   // the tensor that is being written
   int64_t written = 0;  // bytes of all tensors
   int64_t total = 0;
@@ -105,31 +108,29 @@ struct SafetensorsWriter::State {
          total, system_message(error), remedy);
   }
 
-  void open() {
-    for (int n = 0; !file; ++n) {
+  void open(int64_t bytes) {
+    int error = EEXIST;
+    for (int n = 0; error == EEXIST; ++n) {
       temporary = fmt::format("{}.tmp-{}-{}", path, getpid(), n);
-      file = FileHandle(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-      if (file || errno == EEXIST) continue;
-      const int error = errno;
-      temporary.clear();
-      give_up("create", error);
+      error = file.create(temporary, bytes);
     }
+    if (file.is_open() && error != 0) give_up("write", error);
+    if (error == 0) return;
+    temporary.clear();
+    give_up("create", error);
   }
 
   void put(const void* data, int64_t bytes) {
-    const auto* at = static_cast<const char*>(data);
-    while (bytes > 0) {
-      const ssize_t done = ::write(file.get(), at, static_cast<size_t>(bytes));
-      if (done < 0 && errno == EINTR) continue;
-      if (done < 0) give_up("write", errno);
-      at += done;
-      bytes -= done;
-    }
+    if (const int error = file.append(data, bytes)) give_up("write", error);
+  }
+
+  void require_usable() const {
+    require(file.is_open(), "[safetensors] '{}' is finished or failed and takes no more", path);
   }
 
   /// Past the tensors that are complete.
   void skip_complete() {
-    while (current < tensors.size() && written == tensors[current].end) ++current;
+    while (current < tensors.size() && written >= tensors[current].end) ++current;
   }
 
   void sync_directory() {
@@ -150,8 +151,8 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
   s.path = path;
   s.tensors = std::move(tensors);
   s.total = place(path, s.tensors);
-  const std::string header = header_of(path, s.tensors, metadata);
-  s.open();
+  const std::string header = header_of(path, s.tensors, metadata, s.total);
+  s.open(std::ssize(header) + s.total);
   s.put(header.data(), static_cast<int64_t>(header.size()));
 }
 
@@ -159,8 +160,7 @@ SafetensorsWriter::~SafetensorsWriter() = default;
 
 void SafetensorsWriter::write(const std::string& name, const void* data, int64_t bytes) {
   State& s = *state_;
-  require(static_cast<bool>(s.file), "[safetensors] '{}' is finished or failed and takes no more",
-          s.path);
+  s.require_usable();
   // A tensor without elements may be written or left out.
   const auto named = [&](const TensorInfo& t) { return t.name == name && t.bytes() == 0; };
   if (bytes == 0 && std::any_of(s.tensors.begin(), s.tensors.end(), named)) return;
@@ -175,22 +175,30 @@ void SafetensorsWriter::write(const std::string& name, const void* data, int64_t
   require(bytes >= 0 && bytes <= rest,
           "[safetensors] '{}': {} bytes for tensor '{}', which has {} to come", s.path, bytes, name,
           rest);
+  append(data, bytes);
+}
+
+void SafetensorsWriter::append(const void* data, int64_t bytes) {
+  State& s = *state_;
+  s.require_usable();
+  require(bytes >= 0 && bytes <= s.total - s.written,
+          "[safetensors] '{}': {} bytes more, but {} are to come", s.path, bytes,
+          s.total - s.written);
   s.put(data, bytes);
   s.written += bytes;
 }
 
-void SafetensorsWriter::finish() {
+void SafetensorsWriter::finish(bool sync_name) {
   State& s = *state_;
-  require(static_cast<bool>(s.file), "[safetensors] '{}' is finished or failed already", s.path);
+  require(s.file.is_open(), "[safetensors] '{}' is finished or failed already", s.path);
   s.skip_complete();
   require(s.current == s.tensors.size(), "[safetensors] '{}': tensor '{}' lacks {} bytes", s.path,
           s.current < s.tensors.size() ? s.tensors[s.current].name : "",
           s.current < s.tensors.size() ? s.tensors[s.current].end - s.written : 0);
-  if (fsync(s.file.get()) != 0) s.give_up("sync", errno);
-  if (const int error = s.file.close()) s.give_up("close", error);
+  if (const int error = s.file.finish()) s.give_up("sync", error);
   if (::rename(s.temporary.c_str(), s.path.c_str()) != 0) s.give_up("rename to", errno);
   s.temporary.clear();
-  s.sync_directory();
+  if (sync_name) s.sync_directory();
 }
 
 }  // namespace tessera

@@ -44,6 +44,7 @@ std::vector<uint32_t> read_sums(const SafetensorsReader& file, int64_t& covered)
 
 ShardWriter::ShardWriter(const std::string& path, const std::vector<ShardPiece>& pieces) {
   Json places = Json::object();
+  std::vector<TensorInfo> all;
   int64_t bytes = 0;
   for (const ShardPiece& p : pieces) {
     TensorInfo info;
@@ -54,14 +55,13 @@ ShardWriter::ShardWriter(const std::string& path, const std::vector<ShardPiece>&
     for (int64_t size : info.sizes) piece_bytes *= size;
     bytes += piece_bytes;
     info.end = piece_bytes;  // begin is 0: its length, until the writer places it
-    infos_.push_back(info);
+    all.push_back(info);
     places[p.name] = {{"dims", p.shape.dims}, {"sizes", p.shape.sizes}, {"offset", p.piece.offset}};
   }
   TensorInfo sums;
   sums.name = kChecksums;
   sums.dtype = DType::int32;
   sums.sizes = {blocks_of(bytes)};
-  std::vector<TensorInfo> all = infos_;
   all.push_back(sums);
   file_ = std::make_unique<SafetensorsWriter>(
       path, all,
@@ -71,6 +71,14 @@ ShardWriter::ShardWriter(const std::string& path, const std::vector<ShardPiece>&
 
 void ShardWriter::append(const std::byte* data, int64_t bytes) {
   for (int64_t at = 0; at < bytes;) {
+    if (in_block_ == 0 && bytes - at >= kShardBlock) {
+      const int64_t whole = (bytes - at) / kShardBlock;
+      sums_.resize(sums_.size() + static_cast<size_t>(whole));
+      crc32c_blocks(data + at, kShardBlock, static_cast<size_t>(whole),
+                    sums_.data() + std::ssize(sums_) - whole);
+      at += whole * kShardBlock;
+      continue;
+    }
     const int64_t part = std::min(bytes - at, kShardBlock - in_block_);
     crc_ = crc32c(data + at, static_cast<size_t>(part), crc_);
     at += part;
@@ -79,22 +87,13 @@ void ShardWriter::append(const std::byte* data, int64_t bytes) {
     crc_ = 0;
     in_block_ = 0;
   }
-  while (bytes > 0) {
-    while (current_ < infos_.size() && written_ == infos_[current_].bytes())
-      ++current_, written_ = 0;
-    check(current_ < infos_.size(), "{} bytes more than the pieces of a shard", bytes);
-    const int64_t part = std::min(bytes, infos_[current_].bytes() - written_);
-    file_->write(infos_[current_].name, data, part);
-    written_ += part;
-    data += part;
-    bytes -= part;
-  }
+  file_->append(data, bytes);
 }
 
 void ShardWriter::finish() {
   if (in_block_ > 0) sums_.push_back(crc_);
   file_->write(kChecksums, sums_.data(), std::ssize(sums_) * 4);
-  file_->finish();
+  file_->finish(/*sync_name=*/false);
 }
 
 ShardReader::ShardReader(const std::string& checkpoint, const Manifest& manifest, int file)
@@ -114,9 +113,8 @@ int64_t ShardReader::block_bytes(int64_t block) const {
   return std::min(kShardBlock, covered_ - block * kShardBlock);
 }
 
-void ShardReader::require_block(int64_t block, const std::byte* data, int64_t bytes) const {
-  if (crc32c(data, static_cast<size_t>(bytes)) == sums_[static_cast<size_t>(block)]) return;
-  const int64_t at = block * kShardBlock;
+void ShardReader::refuse_block(int64_t block) const {
+  const int64_t at = block * kShardBlock, bytes = block_bytes(block);
   std::string names;
   for (const TensorInfo& t : file_.tensors()) {
     if (t.begin < at + bytes && t.end > at && t.name != kChecksums)
@@ -127,26 +125,35 @@ void ShardReader::require_block(int64_t block, const std::byte* data, int64_t by
        file_.path(), file_.data_begin() + at, file_.data_begin() + at + bytes, names);
 }
 
+void ShardReader::read_blocks(int64_t first, int64_t count, std::byte* to) const {
+  const int64_t last = block_bytes(first + count - 1);
+  file_.read_file(file_.data_begin() + first * kShardBlock, (count - 1) * kShardBlock + last, to);
+  uint32_t sums[kAtOnce];
+  const auto whole = static_cast<size_t>(last == kShardBlock ? count : count - 1);
+  crc32c_blocks(to, kShardBlock, whole, sums);
+  if (last < kShardBlock)
+    sums[count - 1] = crc32c(to + (count - 1) * kShardBlock, static_cast<size_t>(last));
+  for (int64_t b = 0; b < count; ++b) {
+    if (sums[b] != sums_[static_cast<size_t>(first + b)]) refuse_block(first + b);
+  }
+}
+
 void ShardReader::read(const TensorInfo& tensor, int64_t offset, int64_t bytes, std::byte* to) {
   if (!checked_) return file_.read(tensor, offset, bytes, to);
   int64_t at = tensor.begin + offset;
   while (bytes > 0) {
     const int64_t block = at / kShardBlock, inside = at % kShardBlock;
-    int64_t whole = inside == 0 ? std::min(bytes / kShardBlock, int64_t{32}) : 0;
+    int64_t whole = inside == 0 ? std::min(bytes / kShardBlock, kAtOnce) : 0;
     if (whole > 0) {  // straight to where they belong
-      file_.read_file(file_.data_begin() + at, whole * kShardBlock, to);
-      for (int64_t b = 0; b < whole; ++b)
-        require_block(block + b, to + b * kShardBlock, kShardBlock);
+      read_blocks(block, whole, to);
       whole *= kShardBlock;
     } else {
-      const int64_t length = block_bytes(block);
       if (held_block_ != block) {
         held_block_ = -1;
-        file_.read_file(file_.data_begin() + block * kShardBlock, length, held_.data());
-        require_block(block, held_.data(), length);
+        read_blocks(block, 1, held_.data());
         held_block_ = block;
       }
-      whole = std::min(bytes, length - inside);
+      whole = std::min(bytes, block_bytes(block) - inside);
       std::copy_n(held_.data() + inside, whole, to);
     }
     at += whole;
@@ -167,11 +174,9 @@ const TensorInfo& ShardReader::entry(const std::string& name, const ManifestTens
 
 int64_t ShardReader::verify() {
   if (!checked_) return 0;
-  for (int64_t block = 0; block < std::ssize(sums_); ++block) {
-    file_.read_file(file_.data_begin() + block * kShardBlock, block_bytes(block), held_.data());
-    require_block(block, held_.data(), block_bytes(block));
-  }
-  held_block_ = -1;
+  std::vector<std::byte> bytes(static_cast<size_t>(kAtOnce * kShardBlock));
+  for (int64_t block = 0; block < std::ssize(sums_); block += kAtOnce)
+    read_blocks(block, std::min(kAtOnce, std::ssize(sums_) - block), bytes.data());
   return covered_;
 }
 

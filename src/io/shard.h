@@ -31,13 +31,11 @@ class ShardWriter {
   /// Throws what SafetensorsWriter does.
   ShardWriter(const std::string& path, const std::vector<ShardPiece>& pieces);
   void append(const std::byte* data, int64_t bytes);
+  /// The file is on disk then, its name when the directory is synced.
   void finish();
 
  private:
-  std::vector<TensorInfo> infos_;
   std::unique_ptr<SafetensorsWriter> file_;
-  size_t current_ = 0;
-  int64_t written_ = 0;  ///< of tensor current_
   int64_t in_block_ = 0;
   uint32_t crc_ = 0;
   std::vector<uint32_t> sums_;
@@ -58,9 +56,13 @@ class ShardReader {
   int64_t verify();
 
  private:
-  void require_block(int64_t block, const std::byte* data, int64_t bytes) const;
+  /// Reads `count` <= kAtOnce blocks, one behind the other.
+  void read_blocks(int64_t first, int64_t count, std::byte* to) const;
+  [[noreturn]] void refuse_block(int64_t block) const;
   /// Bytes of the elements that block `block` holds.
   int64_t block_bytes(int64_t block) const;
+
+  static constexpr int64_t kAtOnce = 32;
 
   SafetensorsReader file_;
   bool checked_;

@@ -55,6 +55,9 @@ class ClauseParser {
       std::string name = word(":=?");
       require(!name.empty(), "layout clause '{}': expected a dim name at '{}'", text_,
               text_.substr(pos_));
+      require(name.find('@') == std::string::npos,
+              "layout clause '{}': '@' begins a clause, but stands in '{}'; put ';' before it",
+              text_, name);
       const bool optional = take('?');
       names_.push_back({name, optional});
       skip_blank();

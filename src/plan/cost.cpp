@@ -137,7 +137,8 @@ double Costs::compute(const Step& step) const {
   } else {
     work = over(attention_flops(step), rate.flops);
   }
-  return machine_.launch + std::max(work, bytes_seconds(machine_, rate, bytes));
+  return machine_.slower_in_context(step.kernel) *
+         (machine_.launch + std::max(work, bytes_seconds(machine_, rate, bytes)));
 }
 
 std::vector<int64_t> Costs::members(const std::vector<int>& axes) const {

@@ -123,6 +123,13 @@ double Machine::product_seconds(const std::string& dtype, int64_t m, int64_t n, 
        known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
 }
 
+double Machine::slower_in_context(const std::string& kernel) const {
+  for (const KernelContext& c : context) {
+    if (c.kernel == kernel) return c.slower;
+  }
+  return 1;
+}
+
 double Machine::memory_seconds(double bytes) const {
   for (const MemoryRate& rate : memory_rates) {
     if (rate.up_to <= 0 || bytes <= rate.up_to) return bytes / rate.bandwidth;

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/fail.h"
+#include "base/toml_text.h"
 #include "plan/machine_files.h"
 #include "tessera/machine.h"
 
@@ -35,6 +36,8 @@ class Reader {
   void take(const char* key, int64_t& value, bool required = false) {
     double number = static_cast<double>(value);
     take(key, number, required);
+    constexpr double kMost = 1e18;
+    require(number <= kMost, "{}: '{}' is {}; it is at most {}", where_, key, number, kMost);
     value = static_cast<int64_t>(number);
   }
 
@@ -63,6 +66,8 @@ class Reader {
                   (*pair)[1].value<double>(),
               "{}: '{}' is not a list of pairs of numbers", where_, key);
       points.emplace_back(*(*pair)[0].value<double>(), *(*pair)[1].value<double>());
+      require(std::isfinite(points.back().first) && std::isfinite(points.back().second),
+              "{}: '{}' holds a number that is not finite", where_, key);
       require(points.size() == 1 || points[points.size() - 2].first < points.back().first,
               "{}: the first numbers of '{}' do not ascend at {}", where_, key,
               points.back().first);
@@ -74,9 +79,10 @@ class Reader {
     if (node == nullptr) return;
     require(node->is_table(), "{}: '{}' is not a table", where_, key);
     for (const auto& [name, value] : *node->as_table()) {
-      require(value.value<double>().has_value(), "{}: '{}.{}' is not a number", where_, key,
+      const auto number = value.value<double>();
+      require(number && std::isfinite(*number), "{}: '{}.{}' is not a number", where_, key,
               name.str());
-      named.emplace_back(std::string(name.str()), *value.value<double>());
+      named.emplace_back(std::string(name.str()), *number);
     }
   }
 
@@ -150,6 +156,11 @@ void read_compute(Reader& top, Machine& m) {
     r.take("flops", rate.flops);
     r.take("bandwidth", rate.bandwidth);
   });
+  top.each("context", [&](Reader& r) {
+    KernelContext& context = m.context.emplace_back();
+    r.take("kernel", context.kernel, true);
+    r.take("slower", context.slower, true);
+  });
 }
 
 void read_links(Reader& top, Machine& m) {
@@ -175,15 +186,6 @@ void read_links(Reader& top, Machine& m) {
     r.take("compute", m.overlap.compute);
     r.take("transfer", m.overlap.transfer);
   });
-}
-
-std::string toml_text(const std::string& s) {
-  std::string quoted = "\"";
-  for (char c : s) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c == '\n' ? ' ' : c;
-  }
-  return quoted + "\"";
 }
 
 template <class... Args>
@@ -237,7 +239,7 @@ Machine Machine::parse(const std::string& toml, const std::string& source) {
 
 std::string Machine::to_toml() const {
   std::string t;
-  const auto text = [](const std::string& s) { return toml_text(s); };
+  const auto text = [](const std::string& s) { return toml_quoted(s); };
   line(t, "format = {}\nname = {}\ndevice = {}\ndate = {}\nsource = {}\n", kFormat, text(name),
        text(device), text(date), text(source));
   line(t, "memory = {}\nlaunch = {:g}\n", memory, launch);
@@ -258,6 +260,8 @@ std::string Machine::to_toml() const {
   for (const KernelRate& r : kernels)
     line(t, "\n[[kernel]]\nkernel = {}\ndtype = {}\nflops = {:g}\nbandwidth = {:g}\n",
          text(r.kernel), text(r.dtype), r.flops, r.bandwidth);
+  for (const KernelContext& c : context)
+    line(t, "\n[[context]]\nkernel = {}\nslower = {:g}\n", text(c.kernel), c.slower);
   for (const LinkTier& r : links)
     line(t, "\n[[link]]\nname = {}\ndevices = {}\nlatency = {:g}\nbandwidth = {:g}\nstart = {:g}\n",
          text(r.name), r.devices, r.latency, r.bandwidth, r.start);
@@ -266,7 +270,7 @@ std::string Machine::to_toml() const {
          "\n[[collective]]\nkind = {}\nlink = {}\nranks = {}\nlatency = {:g}\nbandwidth = {:g}\n",
          text(r.kind), text(r.link), r.ranks, r.latency, r.bandwidth);
     std::vector<std::string> points;
-    for (const auto& [x, y] : r.measured) points.push_back(fmt::format("[{:g}, {:g}]", x, y));
+    for (const auto& [x, y] : r.measured) points.push_back(fmt::format("[{}, {:g}]", x, y));
     line(t, "measured = [{}]\n", fmt::join(points, ", "));
   }
   for (const ProductSample& s : samples)

@@ -13,6 +13,7 @@
 #include "io/checkpoint_files.h"
 #include "io/manifest.h"
 #include "tessera/data.h"
+#include "tessera/machine.h"
 #include "tessera/mesh.h"
 #include "tessera/safetensors.h"
 
@@ -50,6 +51,28 @@ void answer(Work work) {
   }
 }
 
+/// What was read is written as a text that can be read; written again it stays the same.
+template <class Read>
+void round_trip(const std::string& input, Read read) {
+  std::string first;
+  bool good = false;
+  answer([&] {
+    first = read(input);
+    good = true;
+  });
+  if (!good) return;
+  std::string text = first, again = "nothing";
+  try {
+    text = read(first);
+    again = read(text);
+  } catch (const std::exception& e) {
+    again = e.what();
+  }
+  if (again == text) return;
+  std::fprintf(stderr, "read and written:\n%s\nand again:\n%s\n", text.c_str(), again.c_str());
+  std::abort();
+}
+
 void safetensors(const std::string& input) {
   const MemoryFile file(input);
   answer([&] {
@@ -72,20 +95,23 @@ void manifest(const std::string& input) {
 
 void toml(const std::string& input) {
   static const Config base = cli::default_config(builtin_models()[0]);
-  answer([&] {
+  round_trip(input, [](const std::string& text) {
     Config config = base;
-    config.load_toml_text(input, "fuzz");
-    Config again = base;
-    again.load_toml_text(config.to_toml(), "again");
+    config.load_toml_text(text, "fuzz");
+    return config.to_toml();
   });
 }
 
 void layout(const std::string& input) {
-  answer([&] { Layout::parse(Layout::parse(input).to_string()); });
+  round_trip(input, [](const std::string& text) { return Layout::parse(text).to_string(); });
 }
 
 void mesh(const std::string& input) {
-  answer([&] { Mesh::parse(Mesh::parse(input).to_string()); });
+  round_trip(input, [](const std::string& text) { return Mesh::parse(text).to_string(); });
+}
+
+void machine(const std::string& input) {
+  round_trip(input, [](const std::string& text) { return Machine::parse(text, "fuzz").to_toml(); });
 }
 
 void read_all(const DataSource& source) {
@@ -149,6 +175,26 @@ std::string idx_pair() {
   return std::string(1, static_cast<char>(pixels.size() - 1)) + pixels + labels;
 }
 
+/// The same, with the images as a gzip file.
+std::string zipped_pair() {
+  const std::string pixels(
+      "\x1f\x8b\x08\0\0\0\0\0\2\3\x63\x60\xe0\x60\x66\x60\x60\x60\x82\x62\xe6\xc4\xa4\xe4\x94\xd4"
+      "\xb4\xf4\x8c\xcc\xac\xec\x1c\0\x39\xcc\x2b\xe0\x1c\0\0\0",
+      42);
+  return std::string(1, static_cast<char>(pixels.size() - 1)) + pixels + idx_pair().substr(29);
+}
+
+/// A profile with one of each table.
+const char* const kMachine =
+    "format = 1\nname = \"m\"\nmemory = 1024\nlaunch = 2e-6\n[residuals]\nproducts = 0.1\n"
+    "[[overlap]]\ncompute = 1.1\ntransfer = 1.2\n[[memory_rate]]\nup_to = 3e7\nbandwidth = 5e12\n"
+    "[[product]]\ndtype = \"float32\"\nflops = 1e14\ntile_rows = 128\nunits = 132\n"
+    "[[sample]]\ndtype = \"float32\"\nm = 8\nn = 8\nk = 8\nseconds = 1e-6\n"
+    "[[kernel]]\nkernel = \"attention\"\nflops = 1e14\n"
+    "[[link]]\nname = \"node\"\ndevices = 8\nlatency = 3e-6\nbandwidth = 3.6e11\n"
+    "[[collective]]\nkind = \"all_reduce\"\nlink = \"node\"\nranks = 8\n"
+    "measured = [[64, 1e-6], [128, 2e-6]]\n";
+
 }  // namespace
 
 const std::vector<FuzzTarget>& fuzz_targets() {
@@ -184,7 +230,15 @@ const std::vector<FuzzTarget>& fuzz_targets() {
        {"data:2;model:8@nvlink", "rows:2,cols:4"},
        {":", ";", "@", "2147483648", "-1", "99999999999999999999", "1"}},
       {"tokens", tokens, {"some text of tokens, with more\x01\x02", ""}, {"\xff\xff", "\x80"}},
-      {"images", images, {idx_pair()}, {std::string("\0\0\x08\x03", 4), "\xff\xff\xff\xff"}}};
+      {"machine",
+       machine,
+       {kMachine, Machine::load("h100").to_toml()},
+       {"[[link]]", "[[sample]]", "measured", "= []", "[[1, 2], [3, 4]]", "inf", "nan", "-1",
+        "1e300", "9223372036854775807", "\"\\u0001\"", "'\\'", "= true", "residuals"}},
+      {"images",
+       images,
+       {idx_pair(), zipped_pair()},
+       {std::string("\0\0\x08\x03", 4), "\xff\xff\xff\xff"}}};
   return targets;
 }
 
