@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "api/axes_text.h"
 #include "api/session_state.h"
 #include "plan/cost.h"
 
@@ -28,13 +29,6 @@ void find_exchanges(const Function& function, int times, std::vector<First>& fou
     for (const Function& body : step.body)
       find_exchanges(body, times * static_cast<int>(step.loop.trips), found);
   }
-}
-
-std::string axes_text(const Program& program, const Step& step) {
-  std::string text;
-  for (const int axis : step.axes)
-    text += (text.empty() ? "" : "+") + program.axis_names[static_cast<size_t>(axis)];
-  return text;
 }
 
 /// Adds what the lanes of `machine` say of the function's exchanges.
@@ -66,7 +60,7 @@ std::vector<ExchangeTime> Session::exchanges(const Machine* machine) const {
     for (const First& first : found) {
       const Step& step = *first.step;
       const auto [exposed, hidden] = executor.exposed_and_hidden(step);
-      result.push_back({function.name, step.kernel, axes_text(program, step), step.origin.name,
+      result.push_back({function.name, step.kernel, axes_text(program, step.axes), step.origin.name,
                         step.origin.source, first.members, first.bytes, exposed / runs,
                         hidden / runs});
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "api/axes_text.h"
 #include "api/kernel_info.h"
 #include "api/observe.h"
 #include "base/fail.h"
@@ -12,12 +13,6 @@
 namespace tessera {
 
 namespace {
-
-std::string join_axes(const Program& program, const std::vector<int>& axes) {
-  std::string text;
-  for (int axis : axes) text += (text.empty() ? "" : "+") + program.axis_names[axis];
-  return text;
-}
 
 /// What is below a hundredth of the function's work is only counted.
 void leave_out_small(FunctionReport& report) {
@@ -46,7 +41,7 @@ void report_steps(const Program& program, const Function& f, int64_t times,
       int ranks = 1;
       for (int axis : step.axes) ranks *= program.axis_sizes[axis];
       report.collectives.push_back({step.kernel, step.origin.name, step.origin.source,
-                                    step.origin.reason, join_axes(program, step.axes), ranks,
+                                    step.origin.reason, axes_text(program, step.axes), ranks,
                                     times * step.bytes, times, 0, 0});
       report.bytes += times * step.bytes;
     }
@@ -55,7 +50,7 @@ void report_steps(const Program& program, const Function& f, int64_t times,
       double factor = 1;
       for (int axis : step.unused) factor *= program.axis_sizes[axis];
       report.redundant.push_back({step.origin.name, step.origin.source,
-                                  join_axes(program, step.unused), times * step.flops, factor, ""});
+                                  axes_text(program, step.unused), times * step.flops, factor, ""});
     }
   }
 }

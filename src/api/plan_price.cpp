@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "api/axes_text.h"
 #include "api/kernel_info.h"
 #include "base/fail.h"
 #include "lower/lower.h"
@@ -11,12 +12,6 @@
 namespace tessera {
 
 namespace {
-
-std::string axes_text(const Program& program, const std::vector<int>& axes) {
-  std::string text;
-  for (const int axis : axes) text += (text.empty() ? "" : "+") + program.axis_names[axis];
-  return text;
-}
 
 /// a + factor * (b - a), for every figure; axes that occur in one only count as 0 in the other.
 PricedPlan onward(const PricedPlan& a, const PricedPlan& b, double factor) {

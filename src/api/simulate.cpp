@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "api/axes_text.h"
 #include "api/kernel_info.h"
 #include "base/fail.h"
 #include "lower/lower.h"
@@ -13,12 +14,6 @@
 namespace tessera {
 
 namespace {
-
-std::string names_of(const Program& program, const std::vector<int>& axes) {
-  std::string text;
-  for (int axis : axes) text += (text.empty() ? "" : "+") + program.axis_names[axis];
-  return text;
-}
 
 void add_steps(const Program& program, const Function& f, const FunctionTime& time,
                Simulation& result) {
@@ -35,7 +30,7 @@ void add_steps(const Program& program, const Function& f, const FunctionTime& ti
     row.flops = step.flops;
     row.lane = span.lane;
     if (step.kind != StepKind::collective) continue;
-    row.axes = names_of(program, step.axes);
+    row.axes = axes_text(program, step.axes);
     size_t& at = next[span.step];
     while (time.collectives[at].step != span.step) ++at;
     row.exposed = time.collectives[at].exposed;
@@ -88,7 +83,7 @@ Simulation simulate(const Graph& graph, const CompileOptions& options, const Mac
       (1 + how.stragglers * std::sqrt(2 * std::log(static_cast<double>(result.ranks))));
   for (const AxisTime& axes : time.by_axes)
     result.by_axes.push_back(
-        {names_of(program, axes.axes), axes.bytes, axes.seconds, axes.exposed});
+        {axes_text(program, axes.axes), axes.bytes, axes.seconds, axes.exposed});
   add_steps(program, function, time, result);
   add_failures(how, result);
   return result;
