@@ -157,6 +157,20 @@ TEST_CASE("norm and attention errors", "[errors]") {
                [&] { layer_norm(m.x, "b", scale, scale); });
   expect_usage({"[attention]", "query dim 'length' is not in", kHere},
                [&] { attention(m.x, m.x, m.x); });
+  const Dim length("length", 4), memory("memory_length", 6), d_head("d_head", 2);
+  const Tensor q = m.g.input("q", {kA, length, d_head}, DType::float32),
+               k = m.g.input("k", {kA, memory, d_head}, DType::float32),
+               at = m.g.input("at", {length}, DType::int32), zero = constant(m.g, 0, DType::int32);
+  expect_usage({"[attention_part] query_start has dim 'length'; it has some dims of the query "
+                "[a=4, length=4, d_head=2] besides 'length' and 'd_head'",
+                kHere},
+               [&] { attention_part(q, k, k, at, zero, 6); });
+  expect_usage({"[attention_part] key_start is float32; it must be int32", kHere},
+               [&] { attention_part(q, k, k, zero, constant(m.g, 0, DType::float32), 6); });
+  AttentionOptions dropout;
+  dropout.dropout = 0.1;
+  expect_usage({"[attention_part] there is no dropout"},
+               [&] { attention_part(q, k, k, zero, zero, 6, dropout); });
 }
 
 TEST_CASE("slice, pad, split, concat and stack errors", "[errors]") {

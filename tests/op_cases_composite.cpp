@@ -193,6 +193,25 @@ void add_attention(std::vector<OpCase>& rows) {
       "attention_other_order",
       {real("q", {length, batch, heads, d_head}), real("k", {memory, heads, d_head, batch}), v},
       causal));
+  rows.push_back(
+      {"attention_part",
+       {q, k, v, integers("query_start", {batch}, 3, 6), integers("key_start", {batch}, 0, 2)},
+       kAttentionSplits,
+       [causal](Graph&, const Tensors& x) -> Tensors {
+         const AttentionPart part = attention_part(x[0], x[1], x[2], x[3], x[4], 5, causal);
+         return {part.out, part.log_sum};
+       }});
+  OpCase joined{
+      "attention_joined", {q, k, v}, kAttentionSplits, [](Graph& g, const Tensors& x) -> Tensors {
+        const Tensor start = constant(g, 0, DType::int32), middle = constant(g, 1, DType::int32);
+        const auto part = [&](int64_t begin, int64_t size, const Tensor& at) {
+          return attention_part(x[0], slice(x[1], "memory_length", begin, size),
+                                slice(x[2], "memory_length", begin, size), start, at, 4);
+        };
+        return {join(part(0, 1, start), part(1, 3, middle)).out};
+      }};
+  joined.expect = [](const Wholes& x) { return attention_of(x, 4, false); };
+  rows.push_back(joined);
   OpCase random = attends("attention_dropout", {q, k, v}, dropout);
   random.random = true;
   random.expect = {};

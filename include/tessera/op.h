@@ -114,10 +114,14 @@ struct Op {
   HostFunction host = nullptr;
   /// Everything else: fills in the step. Null: kernel `name` over aligned views (see ir/emit.h).
   void (*emit)(EmitCall& call) = nullptr;
-  /// Where `dim` of the only operand is whole to the op, and `slices` ranks have a slice of it
-  /// each: the results from plainer ops, over [dim = slices, the rest], that send less than
-  /// gathering it; or nothing, if they would not. Null: the dim is gathered.
-  std::vector<Tensor> (*by_slices)(const OpCall& call, Tensor x, const std::string& dim,
+  /// Where the op needs `dim` of an operand whole and `slices` ranks have a slice of it each: the
+  /// results from plainer ops, over [dim = slices, the rest], that send or keep less than gathering
+  /// it; or nothing, if they would not. Of a composite: a dim of the first operand that is
+  /// `inside`, or one of another operand where the same ranks have slices of a dim of the first,
+  /// `like` (else
+  /// ""). Null: the dim is gathered, or the composite's body is taken.
+  std::vector<Tensor> (*by_slices)(const OpCall& call, const std::vector<Tensor>& in,
+                                   const std::string& dim, const std::string& like,
                                    int64_t slices) = nullptr;
   /// Its kernel needs row-major operands without gaps.
   bool contiguous = false;

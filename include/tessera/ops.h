@@ -191,6 +191,23 @@ struct AttentionOptions {
 Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask = {},
                  const AttentionOptions& options = {}, Loc at = Loc::current());
 
+/// Attention of queries to a part of the keys, and what joins such parts (Milakov & Gimelshein
+/// 2018).
+struct AttentionPart {
+  Tensor out;      ///< as of attention over these keys alone; zero where a query sees none of them
+  Tensor log_sum;  ///< query's shape without key_dim, in its dtype or float32 if that is narrower:
+                   ///< logarithm of the sum of exp(logits); -1e30 where a query sees none
+};
+/// As attention, without mask and dropout. `query_start` and `key_start` (int32, some of the
+/// query's dims besides length and key_dim) are the positions of the first query and the first key
+/// in the whole, for the causal mask; keys at `memory_size` and beyond are not there. It has no
+/// gradient; attention by slices has one of its own.
+AttentionPart attention_part(Tensor query, Tensor key, Tensor value, Tensor query_start,
+                             Tensor key_start, int64_t memory_size,
+                             const AttentionOptions& options = {}, Loc at = Loc::current());
+/// The parts `a` and `b` of the same queries as one.
+AttentionPart join(const AttentionPart& a, const AttentionPart& b);
+
 // -------------------------------------------------------------------------------------- indexed
 // access
 /// What happens to an index outside [0, size): an error at the end of the step that names node and

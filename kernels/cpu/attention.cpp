@@ -6,6 +6,9 @@
 // Heads that share their keys follow each other, so that the sums of the keys' gradients are kept
 // in the wider type until the last of them.
 //
+// Of a part of the keys (attention_part) the positions of the first query and key are operands, and
+// so are, in its gradient, what the rows come to over all parts (Dao et al. 2022, algorithm 4).
+//
 // Matrices that no BLAS call takes (narrow types, or no dense dim) are copied to the workspace
 // first.
 #include <algorithm>
@@ -20,10 +23,13 @@ namespace tessera::cpu {
 namespace {
 
 constexpr int64_t kBlockElements = 32768;  // of logits
+constexpr double kNothing = -1e30;         // the logarithm of a sum over no keys
 constexpr int64_t kLeastRows = 8, kMostRows = 64, kMostCausalRows = 32;
 
 /// Rows of logits are whole vectors: their loops have no rest.
 int64_t whole_vectors(int64_t n) { return (n + kRowLanes - 1) / kRowLanes * kRowLanes; }
+
+enum class Operand { by_length, by_memory, row, start };
 
 /// The sizes of a step and its workspace: a decision from views and attributes only.
 struct Plan {
@@ -32,10 +38,13 @@ struct Plan {
         memory_dim(step.attrs.get<int64_t>("memory_length")),
         key_dim(step.attrs.get<int64_t>("key_dim")),
         causal(step.attrs.get<int64_t>("causal") != 0),
-        backward(step.out.size() > 1) {
+        part(step.attrs.has("memory")),
+        backward(step.out.size() > 2),
+        starts(backward && !part && step.in.size() > 4) {
     const View& q = step.in.at(0);
     length = q.sizes[length_dim];
     memory = step.in.at(1).sizes[memory_dim];
+    all_keys = part ? step.attrs.get<int64_t>("memory") : memory;
     width = q.sizes[key_dim];
     narrow = is_narrow(q.dtype);
     const int64_t most = causal ? kMostCausalRows : kMostRows;
@@ -49,26 +58,45 @@ struct Plan {
     };
     logits = reserve(rows * whole_vectors(memory));
     if (backward) back = reserve(rows * whole_vectors(memory));
-    for (size_t i = 0; i < step.in.size() + step.out.size(); ++i) {
+    list_operands();
+    for (size_t i = 0; i < operands.size(); ++i) {
       const View& v = i < step.in.size() ? step.in[i] : step.out[i - step.in.size()];
-      const bool by_length = is_by_length(i);
+      const bool by_length = operands[i] == Operand::by_length;
       const int64_t n = by_length ? length : memory;
       const int64_t row = v.strides[by_length ? length_dim : memory_dim],
                     column = v.strides[key_dim];
       const bool fits =
           (column == 1 && (row >= width || n == 1)) || (row == 1 && (column >= n || width == 1));
-      packed.push_back(narrow || !fits ? reserve(n * width) : -1);
+      packed.push_back(is_matrix(i) && (narrow || !fits) ? reserve(n * width) : -1);
     }
   }
-  /// Operands: query, key, value, (gradient,) then results: of the query, (key, value).
-  bool is_by_length(size_t operand) const {
-    return backward ? operand == 0 || operand == 3 || operand == 4 : operand == 0 || operand == 3;
+
+  /// Query, key, value, of a part (first query, first key), of a gradient (result's gradient, of a
+  /// part (logarithm of the sum, gradient times result), else perhaps first query); then the
+  /// results: (logarithm of the sum last), or the gradients of query, key and value.
+  void list_operands() {
+    using enum Operand;
+    operands = {by_length, by_memory, by_memory};
+    if (part) operands.insert(operands.end(), {start, start});
+    if (backward) operands.push_back(by_length);
+    if (backward && part) operands.insert(operands.end(), {row, row});
+    if (starts) operands.push_back(start);
+    first_result = operands.size();
+    operands.push_back(by_length);
+    if (backward) operands.insert(operands.end(), {by_memory, by_memory});
+    if (part && !backward) operands.push_back(row);
+  }
+  bool is_matrix(size_t i) const {
+    return operands[i] == Operand::by_length || operands[i] == Operand::by_memory;
   }
 
   int64_t length_dim, memory_dim, key_dim;
-  bool causal, backward, narrow = false;
+  bool causal, part, backward, starts, narrow = false;
   int64_t length = 0, memory = 0, width = 0, rows = 1;
+  int64_t all_keys = 0;  ///< of all parts; in a part, keys from there on are nobody's
   int64_t logits = 0, back = 0, workspace = 0;
+  std::vector<Operand> operands;
+  size_t first_result = 0;
   std::vector<int64_t> packed;  ///< offset in the workspace of each operand's copy, or -1
 };
 
@@ -80,11 +108,17 @@ struct Matrix {
   W* at(int64_t i) const { return data + i * row; }
 };
 
-/// c[m, n] (+)= a[m, k] b[k, n].
+/// c[m, n] (+)= a[m, k] b[k, n]; without keys in a block there is nothing to multiply.
 template <class W>
 void product(int64_t m, int64_t n, int64_t k, const W* a, int64_t a_row, int64_t a_column,
              const W* b, int64_t b_row, int64_t b_column, const Matrix<W>& c, bool overwrite) {
   if (m == 0 || n == 0) return;
+  if (k == 0) {
+    for (int64_t i = 0; overwrite && i < m; ++i) {
+      for (int64_t j = 0; j < n; ++j) c.at(i)[j * c.column] = W(0);
+    }
+    return;
+  }
   gemm(Gemm{m, n, k, a_row, a_column, b_row, b_column, c.row, c.column}, a, b, c.data, overwrite);
 }
 
@@ -100,7 +134,10 @@ class Attention final : public Kernel {
     std::vector<int64_t> dims = {plan_.length_dim, plan_.memory_dim, plan_.key_dim};
     std::sort(dims.rbegin(), dims.rend());
     for (int64_t d : dims) loops_.remove_dim(static_cast<int>(d));
-    for (size_t i = 0; i < operands(); ++i) add_copy(i);
+    for (size_t i = 0; i < operands(); ++i) {
+      copies_.emplace_back();
+      if (plan_.is_matrix(i)) add_copy(i);
+    }
     if (plan_.backward) move_shared_in();
     index_.resize(loops_.sizes.size());
     offsets_.resize(operands());
@@ -121,13 +158,13 @@ class Attention final : public Kernel {
 
   void add_copy(size_t i) {
     const TensorArg& arg = operand(i);
-    const int64_t n = plan_.is_by_length(i) ? plan_.length : plan_.memory;
-    const int64_t row = arg.strides[plan_.is_by_length(i) ? plan_.length_dim : plan_.memory_dim],
+    const bool by_length = plan_.operands[i] == Operand::by_length;
+    const int64_t n = by_length ? plan_.length : plan_.memory;
+    const int64_t row = arg.strides[by_length ? plan_.length_dim : plan_.memory_dim],
                   column = arg.strides[plan_.key_dim];
     const std::vector<int64_t> sizes = {n, plan_.width}, dense = {plan_.width, 1},
                                own = {row, column};
-    copies_.push_back(i < args_in_ ? StridedCopy(sizes, dense, own)
-                                   : StridedCopy(sizes, own, dense));
+    copies_.back() = i < args_in_ ? StridedCopy(sizes, dense, own) : StridedCopy(sizes, own, dense);
   }
 
   template <class W>
@@ -156,12 +193,13 @@ class Attention final : public Kernel {
 
   template <class T, class W>
   void run_as() {
-    first_query_ = eval(args_, 0);
-    first_key_ = eval(args_, 1);
+    const int64_t query = eval(args_, 0), key = eval(args_, 1);
     if (loops_.elements() == 0) return;
     std::fill(index_.begin(), index_.end(), 0);
     std::fill(offsets_.begin(), offsets_.end(), 0);
     for (int64_t sharer = 0;; sharer = (sharer + 1) % sharing_) {
+      first_query_ = query + (plan_.part || plan_.starts ? start(plan_.part ? 3 : 4) : 0);
+      first_key_ = key + (plan_.part ? start(4) : 0);
       run_index<T, W>(sharer);
       int d = loops_.rank() - 1;
       for (; d >= 0; --d) {
@@ -185,7 +223,7 @@ class Attention final : public Kernel {
       return {to, plan_.width, 1};
     }
     if constexpr (std::is_same_v<T, W>) {
-      const bool by_length = plan_.is_by_length(i);
+      const bool by_length = plan_.operands[i] == Operand::by_length;
       return {from, arg.strides[by_length ? plan_.length_dim : plan_.memory_dim],
               arg.strides[plan_.key_dim]};
     }
@@ -200,42 +238,57 @@ class Attention final : public Kernel {
 
   /// Keys that the rows [first, first + rows) see.
   int64_t seen(int64_t first, int64_t rows) const {
-    if (!plan_.causal) return plan_.memory;
-    return std::clamp<int64_t>(first_query_ + first + rows - first_key_, 0, plan_.memory);
+    int64_t end = plan_.part ? plan_.all_keys - first_key_ : plan_.memory;
+    if (plan_.causal) end = std::min(end, first_query_ + first + rows - first_key_);
+    return std::clamp<int64_t>(end, 0, plan_.memory);
+  }
+
+  /// One number a query, at the present index of the loops.
+  template <class W>
+  Matrix<W> row(size_t i) const {
+    const TensorArg& arg = operand(i);
+    return {static_cast<W*>(arg.data) + offsets_[i], arg.strides[plan_.length_dim], 0};
+  }
+  int64_t start(size_t i) const {
+    return static_cast<const int32_t*>(operand(i).data)[offsets_[i]];
   }
 
   template <class T, class W>
   void run_index(int64_t sharer) {
     const Matrix<W> q = matrix<T, W>(0), k = matrix<T, W>(1), v = matrix<T, W>(2);
     if (plan_.backward) return run_backward<T, W>(q, k, v, sharer);
-    const Matrix<W> out = matrix<T, W>(3);
+    const Matrix<W> out = matrix<T, W>(args_in_);
+    W sums[kMostRows];
     for (int64_t i = 0; i < plan_.length; i += plan_.rows) {
       const int64_t rows = std::min(plan_.rows, plan_.length - i), keys = seen(i, rows);
-      const Matrix<W> p = weights(q, k, i, rows, keys);
+      const Matrix<W> p = weights(q, k, i, rows, keys, sums);
       product<W>(rows, plan_.width, keys, p.data, p.row, 1, v.data, v.row, v.column,
                  {out.at(i), out.row, out.column}, true);
+      if (!plan_.part) continue;
+      const Matrix<W> log_sum = row<W>(args_in_ + 1);
+      for (int64_t r = 0; r < rows; ++r) *log_sum.at(i + r) = sums[r];
     }
-    keep<T>(3, out);
+    keep<T>(args_in_, out);
   }
 
-  /// softmax(scale q k) of a block of rows, in the workspace.
+  /// softmax(scale q k) of a block of rows, in the workspace, and the logarithms of their sums.
   template <class W>
-  Matrix<W> weights(const Matrix<W>& q, const Matrix<W>& k, int64_t i, int64_t rows,
-                    int64_t keys) const {
+  Matrix<W> weights(const Matrix<W>& q, const Matrix<W>& k, int64_t i, int64_t rows, int64_t keys,
+                    W* sums) const {
     const Matrix<W> p{work<W>(plan_.logits), whole_vectors(keys), 1};
     product<W>(rows, keys, plan_.width, q.at(i), q.row, q.column, k.data, k.column, k.row, p, true);
     const double scale = args_.step->attrs.template get<double>("scale");
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t visible = std::min(keys, seen(i + r, 1)), n = whole_vectors(visible);
       std::fill(p.at(r) + visible, p.at(r) + n, -std::numeric_limits<W>::infinity());
-      if (n > 0) softmax(p.at(r), n, static_cast<W>(scale));
+      sums[r] = n > 0 ? softmax(p.at(r), n, static_cast<W>(scale)) : W(kNothing);
       std::fill(p.at(r) + n, p.at(r) + p.row, W(0));
     }
     return p;
   }
 
-  void softmax(float* x, int64_t n, float scale) const { ops_.softmax_float(x, n, scale); }
-  void softmax(double* x, int64_t n, double scale) const { ops_.softmax_double(x, n, scale); }
+  float softmax(float* x, int64_t n, float s) const { return ops_.softmax_float(x, n, s); }
+  double softmax(double* x, int64_t n, double s) const { return ops_.softmax_double(x, n, s); }
   void softmax_grad(const float* y, float* g, int64_t n, float scale) const {
     ops_.softmax_grad_float(y, g, n, scale);
   }
@@ -252,31 +305,47 @@ class Attention final : public Kernel {
 
   template <class T, class W>
   void run_backward(const Matrix<W>& q, const Matrix<W>& k, const Matrix<W>& v, int64_t sharer) {
-    const Matrix<W> g = matrix<T, W>(3), dq = matrix<T, W>(4), dk = matrix<T, W>(5),
-                    dv = matrix<T, W>(6);
+    const size_t out = plan_.first_result;
+    const Matrix<W> g = matrix<T, W>(plan_.part ? 5 : 3), dq = matrix<T, W>(out),
+                    dk = matrix<T, W>(out + 1), dv = matrix<T, W>(out + 2);
     if (sharer == 0) {
       clear(dk);
       clear(dv);
     }
-    const double scale = args_.step->attrs.template get<double>("scale");
+    const W scale = static_cast<W>(args_.step->attrs.template get<double>("scale"));
+    W sums[kMostRows];
     for (int64_t i = 0; i < plan_.length; i += plan_.rows) {
       const int64_t rows = std::min(plan_.rows, plan_.length - i), keys = seen(i, rows);
-      const Matrix<W> p = weights(q, k, i, rows, keys), ds{work<W>(plan_.back), p.row, 1};
+      const Matrix<W> p = weights(q, k, i, rows, keys, sums), ds{work<W>(plan_.back), p.row, 1};
       product<W>(rows, keys, plan_.width, g.at(i), g.row, g.column, v.data, v.column, v.row, ds,
                  true);
       for (int64_t r = 0; r < rows; ++r) {
         std::fill(ds.at(r) + keys, ds.at(r) + ds.row, W(0));
-        softmax_grad(p.at(r), ds.at(r), ds.row, static_cast<W>(scale));
+        if (plan_.part)
+          part_grad(p.at(r), ds.at(r), ds.row, scale, i + r, sums[r]);
+        else
+          softmax_grad(p.at(r), ds.at(r), ds.row, scale);
       }
       product<W>(rows, plan_.width, keys, ds.data, ds.row, 1, k.data, k.row, k.column,
                  {dq.at(i), dq.row, dq.column}, true);
       product<W>(keys, plan_.width, rows, ds.data, 1, ds.row, q.at(i), q.row, q.column, dk, false);
       product<W>(keys, plan_.width, rows, p.data, 1, p.row, g.at(i), g.row, g.column, dv, false);
     }
-    keep<T>(4, dq);
+    keep<T>(out, dq);
     if (sharer < sharing_ - 1) return;
-    keep<T>(5, dk);
-    keep<T>(6, dv);
+    keep<T>(out + 1, dk);
+    keep<T>(out + 2, dv);
+  }
+
+  /// p, weights within the part, becomes those within the whole row; ds = scale p (ds - inner).
+  template <class W>
+  void part_grad(W* __restrict p, W* __restrict ds, int64_t n, W scale, int64_t query,
+                 W sum_of_part) const {
+    const W share = std::exp(sum_of_part - *row<W>(6).at(query)), inner = *row<W>(7).at(query);
+    for (int64_t j = 0; j < n; ++j) {
+      p[j] *= share;
+      ds[j] = scale * (p[j] * (ds[j] - inner));
+    }
   }
 
   KernelArgs args_;

@@ -34,9 +34,10 @@ struct BlockOps {
   BlockFn (*narrow)(DType narrow);
   /// Words of Philox counters first, first + 1, ...: 4 * groups int64 values.
   void (*random)(int64_t* out, uint64_t first, uint64_t stream, uint64_t seed, int64_t groups);
-  /// x = softmax(scale x) of a row of n > 0 elements, a multiple of kRowLanes.
-  void (*softmax_float)(float* x, int64_t n, float scale);
-  void (*softmax_double)(double* x, int64_t n, double scale);
+  /// x = softmax(scale x) of a row of n > 0 elements, a multiple of kRowLanes. The result: the
+  /// logarithm of the sum of exp(scale x).
+  float (*softmax_float)(float* x, int64_t n, float scale);
+  double (*softmax_double)(double* x, int64_t n, double scale);
   /// g = scale y (g - sum(g y)) of such a row.
   void (*softmax_grad_float)(const float* y, float* g, int64_t n, float scale);
   void (*softmax_grad_double)(const double* y, double* g, int64_t n, double scale);

@@ -23,6 +23,8 @@ std::span<const KernelEntry> cpu_kernels() {
       {"host", cpu::bind_host},
       {"attention", cpu::bind_attention, cpu::attention_workspace, cpu::share_attention},
       {"attention_grad", cpu::bind_attention, cpu::attention_workspace, cpu::share_attention},
+      {"attention_part", cpu::bind_attention, cpu::attention_workspace, cpu::share_attention},
+      {"attention_part_grad", cpu::bind_attention, cpu::attention_workspace, cpu::share_attention},
   };
   return kTable;
 }

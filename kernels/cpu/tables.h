@@ -31,7 +31,8 @@ Sharing share_conv(const Step& step, int threads);
 /// An op with a function of the user's: see tessera/host.h.
 std::unique_ptr<Kernel> bind_host(const KernelArgs& args);
 
-/// "attention" and "attention_grad": the number of results tells them apart.
+/// "attention" and its gradient, the same of a part of the keys: attributes and results tell them
+/// apart.
 std::unique_ptr<Kernel> bind_attention(const KernelArgs& args);
 int64_t attention_workspace(const Step& step);
 Sharing share_attention(const Step& step, int threads);

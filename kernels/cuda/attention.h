@@ -28,7 +28,8 @@ struct Positions {
 };
 
 /// Shared memory. C, a configuration, has Wide (the type of sums), kBlock, kWidth (columns),
-/// kLength and kMemory (queries and keys), kCausal, scale().
+/// kLength and kMemory (queries and keys), kAllKeys (of all parts; 0: these are all), kCausal,
+/// scale().
 template <class C>
 struct AttentionTile {
   typename C::Wide x[C::kBlock][C::kWidth + 1];
@@ -121,8 +122,8 @@ struct RowSums {
 template <class C>
 __device__ __forceinline__ long long keys_seen(long long i, long long first_query,
                                                long long first_key) {
-  if (!C::kCausal) return C::kMemory;
-  const long long n = first_query + i + 1 - first_key;
+  long long n = C::kAllKeys == 0 ? C::kMemory : C::kAllKeys - first_key;
+  if (C::kCausal && first_query + i + 1 - first_key < n) n = first_query + i + 1 - first_key;
   return n < 0 ? 0 : n > C::kMemory ? C::kMemory : n;
 }
 
@@ -179,11 +180,28 @@ __device__ __forceinline__ void attend(long long first, long long first_query, l
   sums.scale(total > 0 || total != total ? 1 / total : typename C::Wide(0));
 }
 
-/// The result of one block of queries.
-template <class C, class Q, class K, class V, class O>
+/// One number a query, kRow elements apart.
+template <class T, long long kRow>
+struct Numbers {
+  T* data;
+  static constexpr bool kThere = true;
+  __device__ __forceinline__ T& at(long long row) const { return data[row * kRow]; }
+};
+struct NoNumbers {
+  static constexpr bool kThere = false;
+};
+
+/// The logarithm of the sum over the keys; over none of them the least number of attention_part.
+template <class W>
+__device__ __forceinline__ W log_of(W greatest, W total) {
+  return total == 0 ? W(-1e30) : greatest + formula::Log::apply(total);
+}
+
+/// The result of one block of queries, and of a part of the keys the logarithms of the sums.
+template <class C, class Q, class K, class V, class O, class L>
 __device__ __forceinline__ void attention(long long block, long long first_query,
                                           long long first_key, const Q& q, const K& k, const V& v,
-                                          const O& out) {
+                                          const O& out, const L& log_sum) {
   __shared__ AttentionTile<C> queries, other;
   __shared__ AttentionScores<C> scores;
   const long long first = block * C::kBlock;
@@ -192,14 +210,21 @@ __device__ __forceinline__ void attention(long long block, long long first_query
   Softmax<C> softmax;
   attend<C>(first, first_query, first_key, k, v, queries, other, scores, sums, softmax);
   sums.store(out, first, C::kLength);
+  if constexpr (L::kThere) {
+    const long long row = first + RowSums<C>::row();
+    if (RowSums<C>::lane() == 0 && row < C::kLength)
+      log_sum.at(row) = log_of(softmax.greatest, softmax.total);
+  }
 }
 
 /// The gradient of one block of queries, and its two numbers a row: stats[i], stats[apart + i].
-template <class C, class Q, class K, class V, class G, class D>
+/// Of a part of the keys these are given.
+template <class C, class Q, class K, class V, class G, class D, class L>
 __device__ __forceinline__ void attention_grad_queries(long long block, long long first_query,
                                                        long long first_key, const Q& q, const K& k,
                                                        const V& v, const G& g, const D& dq,
-                                                       typename C::Wide* stats, long long apart) {
+                                                       typename C::Wide* stats, long long apart,
+                                                       const L& log_sum, const L& product) {
   using W = typename C::Wide;
   using R = RowSums<C>;
   __shared__ AttentionTile<C> queries, grads, other;
@@ -207,17 +232,26 @@ __device__ __forceinline__ void attention_grad_queries(long long block, long lon
   const long long first = block * C::kBlock, row = first + R::row();
   load_tile<C>(q, first, C::kLength, queries);
   load_tile<C>(g, first, C::kLength, grads);
-  R result, sums;
-  Softmax<C> softmax;
-  attend<C>(first, first_query, first_key, k, v, queries, other, scores, result, softmax);
-  W inner = W(0);
+  R sums;
+  W logarithm = W(0), inner = W(0);
+  if constexpr (L::kThere) {
+    if (row < C::kLength) {
+      logarithm = log_sum.at(row);
+      inner = product.at(row);
+    }
+    __syncthreads();
+  } else {
+    R result;
+    Softmax<C> softmax;
+    attend<C>(first, first_query, first_key, k, v, queries, other, scores, result, softmax);
 #pragma unroll
-  for (int i = 0; i < R::kColumns; ++i) {
-    if (R::has(i)) inner = math::fma(result.x[i], grads.x[R::row()][R::column(i)], inner);
+    for (int i = 0; i < R::kColumns; ++i) {
+      if (R::has(i)) inner = math::fma(result.x[i], grads.x[R::row()][R::column(i)], inner);
+    }
+    inner = R::template over_row<Sum>(inner);
+    logarithm = softmax.total == 0 ? -Max::identity<W>()
+                                   : softmax.greatest + formula::Log::apply(softmax.total);
   }
-  inner = R::template over_row<Sum>(inner);
-  const W logarithm = softmax.total == 0 ? -Max::identity<W>()
-                                         : softmax.greatest + formula::Log::apply(softmax.total);
   if (R::lane() == 0 && row < C::kLength) {
     stats[row] = logarithm;
     stats[apart + row] = inner;

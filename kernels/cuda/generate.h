@@ -51,8 +51,8 @@ Source generate_window(const KernelArgs& args);
 Source generate_fold(const KernelArgs& args);
 /// "conv".
 Source generate_conv(const KernelArgs& args);
-/// "attention" and "attention_grad", where can_attend(): one kernel, or two that run in this order
-/// and share a workspace of attention_workspace() bytes.
+/// "attention" and "attention_grad", and those of a part of the keys, where can_attend(): one
+/// kernel, or two that run in this order and share a workspace of attention_workspace() bytes.
 Source generate_attention(const KernelArgs& args);
 std::vector<Source> generate_attention_grad(const KernelArgs& args);
 bool can_attend(const Step& step);

@@ -32,6 +32,8 @@ class Text {
     memory_ = args.in.at(1).sizes[memory_dim_];
     width_ = args.in[0].sizes[key_dim_];
     block_ = block_of(width_, args.in[0].dtype);
+    part_ = a.has("memory");
+    starts_ = !part_ && args.out.size() > 2 && args.in.size() > 4;
     loops_.strides.resize(operands() + 1);  // the last one: the numbers of the rows
     const std::vector<int64_t>& sizes = args.in[0].sizes;
     int64_t place = length_;
@@ -52,8 +54,10 @@ class Text {
 
   Source forward() {
     std::string body = by_block(length_, loops_);
-    body += fmt::format("  attention<C>(block, {}, {}, {}, {}, {}, {});\n", first_query(),
-                        first_key(), matrix(0), matrix(1), matrix(2), matrix(3));
+    const size_t out = args_.in.size();
+    body += fmt::format("  attention<C>(block, {}, {}, {}, {}, {}, {}, {});\n", first_query(loops_),
+                        first_key(loops_), matrix(0), matrix(1), matrix(2), matrix(out),
+                        part_ ? numbers(out + 1) : "NoNumbers{}");
     return finish(body, length_, loops_);
   }
 
@@ -61,19 +65,23 @@ class Text {
     std::string body = by_block(length_, loops_);
     const std::string stats = arguments_.workspace(attention_workspace(*args_.step), wide());
     body += fmt::format(
-        "  attention_grad_queries<C>(block, {}, {}, {}, {}, {}, {}, {}, {} + {}, {}ll);\n",
-        first_query(), first_key(), matrix(0), matrix(1), matrix(2), matrix(3), matrix(4), stats,
-        offset_text(loops_, static_cast<int>(operands()), 1, true), rows_);
+        "  attention_grad_queries<C>(block, {}, {}, {}, {}, {}, {}, {}, {} + {}, {}ll, {}, {});\n",
+        first_query(loops_), first_key(loops_), matrix(0), matrix(1), matrix(2), matrix(grad()),
+        matrix(args_.in.size()), stats, offset_text(loops_, static_cast<int>(operands()), 1, true),
+        rows_, part_ ? numbers(6) : "NoNumbers{}", part_ ? numbers(7) : "NoNumbers{}");
     return finish(body, length_, loops_);
   }
 
   Source by_keys() {
+    const size_t dk = args_.in.size() + 1, dv = dk + 1;
     cpu::Nest kept, shared;
     kept.strides.resize(operands() + 1);
     shared.strides.resize(operands() + 1);
     for (const auto& [size, strides] : dims_) {
-      const bool is_shared = strides[5] == 0 && size > 1;
-      check(!is_shared || strides[6] == 0, "attention shares keys, but not values");
+      const bool is_shared = strides[dk] == 0 && size > 1;
+      check(!is_shared || strides[dv] == 0, "attention shares keys, but not values");
+      check(!is_shared || ((!part_ || strides[3] == 0) && (!(part_ || starts_) || strides[4] == 0)),
+            "attention shares keys, but not where they or the queries begin");
       (is_shared ? shared : kept).add_dim(size, strides);
     }
     kept.drop_ones();
@@ -81,25 +89,26 @@ class Text {
     shared.merge();
     std::string body = by_block(memory_, kept);
     const std::string stats = arguments_.workspace(attention_workspace(*args_.step), wide());
-    const int numbers = static_cast<int>(operands());
+    const int last = static_cast<int>(operands());
+    const auto g = static_cast<int>(grad());
     auto address = [&](const std::string& base, int x) {
       return fmt::format("{} + ({}) + shared_at[{}]", base, offset_text(kept, x, 1, true),
                          x == 0   ? 0
-                         : x == 3 ? 1
+                         : x == g ? 1
                                   : 2);
     };
     body += fmt::format(
         "  auto of = [&](long long s) {{\n    long long shared_at[3];\n    {{\n{}"
         "      shared_at[0] = {};\n      shared_at[1] = {};\n      shared_at[2] = {};\n    }}\n",
         dims_text(shared, "s", "long long", 1), offset_text(shared, 0, 1, true),
-        offset_text(shared, 3, 1, true), offset_text(shared, numbers, 1, true));
+        offset_text(shared, g, 1, true), offset_text(shared, last, 1, true));
     body += fmt::format("    return Queries<{}, {}, {}>{{{{{}}}, {{{}}}, {}}};\n  }};\n", type(0),
-                        type(3), wide(), address(arguments_.in(0), 0), address(arguments_.in(3), 3),
-                        address(stats, numbers));
+                        type(grad()), wide(), address(arguments_.in(0), 0),
+                        address(arguments_.in(g), g), address(stats, last));
     body +=
         fmt::format("  attention_grad_keys<C>(block, {}, {}, {}, {}, {}ll, of, {}ll, {}, {});\n",
-                    first_query(), first_key(), matrix(1, kept), matrix(2, kept), shared.elements(),
-                    rows_, matrix(5, kept), matrix(6, kept));
+                    first_query(kept), first_key(kept), matrix(1, kept), matrix(2, kept),
+                    shared.elements(), rows_, matrix(dk, kept), matrix(dv, kept));
     return finish(body, memory_, kept);
   }
 
@@ -109,13 +118,35 @@ class Text {
     return x < args_.in.size() ? args_.in[x] : args_.out[x - args_.in.size()];
   }
   const char* wide() const { return args_.in[0].dtype == DType::float64 ? "double" : "float"; }
-  std::string first_query() { return arguments_.expr(0); }
-  std::string first_key() { return arguments_.expr(1); }
+  std::string first_query(const cpu::Nest& nest) {
+    const std::string own = arguments_.expr(0);
+    return part_ || starts_ ? own + " + " + start(part_ ? 3 : 4, nest) : own;
+  }
+  std::string first_key(const cpu::Nest& nest) {
+    const std::string own = arguments_.expr(1);
+    return part_ ? own + " + " + start(4, nest) : own;
+  }
+  std::string start(int x, const cpu::Nest& nest) {
+    return fmt::format("{}[{}]", arguments_.in(x), offset_text(nest, x, 1, true));
+  }
 
-  /// "Positions<const float, 64, 1>" of operand x: query, key, value, (gradient,) results.
+  /// The operand that is the gradient of the result.
+  size_t grad() const { return part_ ? 5 : 3; }
+
+  /// "Numbers<const float, 1>" of operand x, one a query.
+  std::string numbers(size_t x) {
+    const bool in = x < args_.in.size();
+    const std::string base = in ? arguments_.in(static_cast<int>(x))
+                                : arguments_.out(static_cast<int>(x - args_.in.size()));
+    return fmt::format("Numbers<{}{}, {}ll>{{{} + {}}}", in ? "const " : "", wide(),
+                       operand(x).strides[length_dim_], base,
+                       offset_text(loops_, static_cast<int>(x), 1, true));
+  }
+
+  /// "Positions<const float, 64, 1>" of operand x: a query, a key or a value.
   std::string type(size_t x) const {
-    const bool backward = args_.out.size() > 1;
-    const bool is_query = x == 0 || x == 3 || (backward && x == 4);
+    const bool backward = args_.out.size() > 2;
+    const bool is_query = x == 0 || x == args_.in.size() || (backward && x == grad());
     const TensorArg& arg = operand(x);
     return fmt::format("Positions<{}{}, {}ll, {}ll>", x < args_.in.size() ? "const " : "",
                        memory_type(arg.dtype), arg.strides[is_query ? length_dim_ : memory_dim_],
@@ -143,10 +174,11 @@ class Text {
     const Attrs& a = args_.step->attrs;
     const std::string configuration = fmt::format(
         "struct C {{\n  using Wide = {};\n  static constexpr int kBlock = {}, kWidth = {};\n"
-        "  static constexpr long long kLength = {}, kMemory = {};\n"
+        "  static constexpr long long kLength = {}, kMemory = {}, kAllKeys = {};\n"
         "  static constexpr bool kCausal = {};\n"
         "  static __device__ __forceinline__ Wide scale() {{ return {}; }}\n}};\n",
-        wide(), block_, width_, length_, memory_, a.get<int64_t>("causal") != 0,
+        wide(), block_, width_, length_, memory_, a.get<int64_t>("memory", 0),
+        a.get<int64_t>("causal") != 0,
         literal(args_.in[0].dtype == DType::float64 ? DType::float64 : DType::float32,
                 a.get<double>("scale")));
     Source source;
@@ -160,6 +192,7 @@ class Text {
   const KernelArgs& args_;
   Arguments arguments_;
   size_t length_dim_ = 0, memory_dim_ = 0, key_dim_ = 0;
+  bool part_ = false, starts_ = false;
   int64_t length_ = 0, memory_ = 0, width_ = 0, block_ = 0, rows_ = 0;
   std::vector<std::pair<int64_t, std::vector<int64_t>>> dims_;
   cpu::Nest loops_;
@@ -173,7 +206,7 @@ bool can_attend(const Step& step) {
 }
 
 int64_t attention_workspace(const Step& step) {
-  if (step.out.size() < 2) return 0;
+  if (step.out.size() < 3) return 0;
   const View& q = step.in.at(0);
   const auto key_dim = static_cast<size_t>(step.attrs.get<int64_t>("key_dim"));
   const auto memory_dim = static_cast<size_t>(step.attrs.get<int64_t>("memory_length"));

@@ -96,7 +96,7 @@ std::unique_ptr<Device> make_device(const DeviceChoice& choice, bool threads, Co
 int64_t workspace_bytes(const DeviceChoice& choice, const Step& step, int threads) {
   if (!choice.cuda) return workspace_bytes(step, threads);
   if (step.kernel == "contract") return cuda::plan_product(step).workspace;
-  return step.kernel == "attention_grad" ? cuda::attention_workspace(step) : 0;
+  return step.kernel.starts_with("attention") ? cuda::attention_workspace(step) : 0;
 }
 
 }  // namespace tessera

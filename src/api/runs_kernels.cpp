@@ -15,7 +15,7 @@ namespace {
 
 bool is_memory_bound(const Step& step) {
   return step.kind == StepKind::compute && step.kernel != "contract" &&
-         step.kernel != "attention" && step.kernel != "attention_grad" && step.kernel != "gather" &&
+         !step.kernel.starts_with("attention") && step.kernel != "gather" &&
          step.kernel != "scatter_add";
 }
 

@@ -176,7 +176,7 @@ std::string layout_of(const Run& run) {
 std::set<const Op*> kernels_of(const Framework& framework) {
   std::set<const Op*> kernels;
   for (const Op* op : all_ops()) {
-    const bool attention = op->name == "attention" || op->name == "attention_grad";
+    const bool attention = op->name.starts_with("attention");
     if (op->body == nullptr) continue;
     if (attention ? framework.flash : op->name != "masked_attention") kernels.insert(op);
   }

@@ -225,6 +225,9 @@ class Calibration {
     }
   }
 
+  /// Larger exchanges than one that takes so long say nothing new.
+  static constexpr double kLongExchange = 0.25;
+
   void measure(Session& session, const std::vector<FunctionSpec>& functions, CollectiveRate rate) {
     for (const FunctionSpec& f : functions) {
       double seconds = 0, bytes = 0;
@@ -236,6 +239,8 @@ class Calibration {
       }
       if (bytes > 0 && (rate.measured.empty() || bytes > rate.measured.back().first))
         rate.measured.emplace_back(bytes, seconds);
+      const std::vector<double> all = cluster_.gather({seconds});
+      if (*std::max_element(all.begin(), all.end()) > kLongExchange) break;
     }
     if (rate.measured.size() < 2) return;
     rate.latency = rate.measured.front().second;

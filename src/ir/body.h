@@ -16,7 +16,8 @@ struct Body {
 };
 Body body_of(const OpCall& call);
 /// Op::by_slices of an op that has it, in a graph of its own; without results where it has none.
-Body body_by_slices(const OpCall& call, const std::string& dim, int64_t slices);
+Body body_by_slices(const OpCall& call, const std::string& dim, const std::string& like,
+                    int64_t slices);
 
 struct CallTypes {
   std::vector<ValueType> in, out;

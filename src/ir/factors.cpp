@@ -106,9 +106,10 @@ Body body_of(const OpCall& call) {
   return body;
 }
 
-Body body_by_slices(const OpCall& call, const std::string& dim, int64_t slices) {
+Body body_by_slices(const OpCall& call, const std::string& dim, const std::string& like,
+                    int64_t slices) {
   Body body = body_with_inputs(call);
-  body.out = call.op.by_slices(call, body.in[0], dim, slices);
+  body.out = call.op.by_slices(call, body.in, dim, like, slices);
   return body;
 }
 

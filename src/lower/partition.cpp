@@ -156,30 +156,14 @@ void Partitioner::visit(Frame& frame, int n) {
     in.push_back(narrows ? frame.env[v]
                          : operand(frame, v, frame.graph.value(node.out[0]).purpose));
   }
-  if (node.op->body && !keep_whole(frame, node, call, in))
-    return expand(frame, node, body_of(call), in);
-  if (const auto body = by_slices(call, in))  // what is made by slices stays split like them
-    return expand(frame, node, *body, {combined(in[0], origin(frame, node))},
-                  split_dims(flow_value(in[0])));
-  compute(frame, node, call, in);
-}
-
-std::optional<Body> Partitioner::by_slices(const OpCall& call, const std::vector<int>& in) {
-  if (!call.op.by_slices) return std::nullopt;
-  const TensorLayout layout = flow_value(in[0]).layout;
-  const IndexSpace& space = chooser_.space(call);
-  for (size_t d = 0; d < layout.dims.size(); ++d) {
-    const Dim& dim = call.in[0].shape[static_cast<int>(d)];
-    if (layout.dims[d].empty() || dim.is_bounded || space.in[0][d].size() != 1 ||
-        space.factors[space.in[0][d][0]].role != Role::whole)
-      continue;
-    int64_t slices = 1;
-    for (int axis : layout.dims[d]) slices *= homes_.mesh().axes()[axis].size;
-    if (homes_.padded(Dim(dim.name, slices)) != slices) continue;  // more axes split it elsewhere
-    Body body = body_by_slices(call, dim.name, slices);
-    if (!body.out.empty()) return body;
+  if (node.op->body && keep_whole(frame, node, call, in)) return compute(frame, node, call, in);
+  if (const auto body = by_slices(call, in)) {  // what is made by slices stays split like them
+    const std::vector<std::string> split = split_dims(flow_value(in[0]));
+    for (int& v : in) v = combined(v, origin(frame, node));
+    return expand(frame, node, *body, in, split);
   }
-  return std::nullopt;
+  if (node.op->body) return expand(frame, node, body_of(call), in);
+  compute(frame, node, call, in);
 }
 
 void Partitioner::add_source(Frame& frame, const Node& node) {
@@ -196,56 +180,6 @@ void Partitioner::add_source(Frame& frame, const Node& node) {
   flow.out = {add_value(std::move(value))};
   frame.env[node.out[0]] = flow.out[0];
   add_node(std::move(flow));
-}
-
-bool Partitioner::keep_whole(Frame& frame, const Node& node, const OpCall& call,
-                             const std::vector<int>& in) {
-  if (!node.op->host && !kernels_.count(node.op)) return false;
-  const IndexSpace& space = chooser_.space(call);
-  auto clear = [&](const std::vector<std::vector<int>>& dims, const Shape& shape,
-                   const TensorLayout& layout) {
-    for (size_t d = 0; d < dims.size(); ++d) {
-      const Dim& dim = shape[static_cast<int>(d)];
-      if (space.factors[dims[d][0]].role != Role::inside) continue;
-      if (!layout.dims[d].empty() || homes_.has_padding(dim)) return false;
-    }
-    return true;
-  };
-  for (size_t i = 0; i < in.size(); ++i) {
-    if (!clear(space.in[i], call.in[i].shape, flow_value(in[i]).layout)) return false;
-  }
-  for (size_t i = 0; i < node.out.size(); ++i) {
-    if (!clear(space.out[i], call.out[i].shape, home(frame, node.out[i]))) return false;
-  }
-  return true;
-}
-
-void Partitioner::expand(Frame& frame, const Node& node, const Body& body,
-                         const std::vector<int>& in, std::vector<std::string> prefer) {
-  std::vector<int> roots;
-  for (const Tensor& t : body.out) roots.push_back(t.id());
-  prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
-  for (int v : node.out) {
-    const auto& own = frame.graph.value(v).prefer;
-    prefer.insert(prefer.end(), own.begin(), own.end());
-  }
-  Frame inner =
-      make_frame(body.graph, roots, frame.prefix + node.name + ".",
-                 frame.source.empty() ? node.at.to_string() : frame.source, std::move(prefer));
-  inner.again = frame.again_of(node);
-  inner.tensor = frame.tensor.empty() ? frame.graph.value(node.out[0]).name : frame.tensor;
-  for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
-  std::vector<TensorLayout> targets;
-  for (size_t i = 0; i < node.out.size(); ++i) {
-    targets.push_back(wanted_home(frame, node.out[i]));
-    if (targets[i].dims != home(frame, node.out[i]).dims)
-      inner.wanted.emplace(body.out[i].id(), targets[i]);
-  }
-  walk(inner);
-  for (size_t i = 0; i < node.out.size(); ++i) {
-    const int v = node.out[i];
-    frame.env[v] = settle(frame, v, inner.env[body.out[i].id()], targets[i], origin(frame, node));
-  }
 }
 
 void Partitioner::compute(Frame& frame, const Node& node, const OpCall& call, std::vector<int> in) {

@@ -62,8 +62,8 @@ class Partitioner {
   void finish_update(Frame& frame, int stored, int value);
   void visit(Frame& frame, int n);
 
-  /// The op by slices of the first dim that it needs whole and that is split; nothing if
-  /// there is none, or gathering it is cheaper.
+  /// The op by slices of the first dim that it needs whole and that is split, of a composite also
+  /// like another dim of its first operand; nothing if there is none, or gathering it is cheaper.
   std::optional<Body> by_slices(const OpCall& call, const std::vector<int>& in);
   void add_source(Frame& frame, const Node& node);
   bool keep_whole(Frame& frame, const Node& node, const OpCall& call, const std::vector<int>& in);

@@ -6,6 +6,7 @@
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
+#include "ops/sliced.h"
 #include "tessera/ops.h"
 
 namespace tessera {
@@ -15,6 +16,7 @@ extern const Op kArgmax, kTopK;
 namespace {
 
 using Types = std::vector<ValueType>;
+using Tensors = std::vector<Tensor>;
 
 TopK extreme(Tensor x, const std::string& dim, const Dim& k, bool smallest,
              Loc at = Loc::current()) {
@@ -109,23 +111,6 @@ std::vector<Tensor> cumsum_gradient(const GradCall& c) {
                  c.attrs.get<int64_t>("reverse") == 0)};
 }
 
-/// x with `dim` as [dim = slices, inner]; `fill` where the last slice is shorter.
-struct Sliced {
-  Sliced(Tensor whole, const std::string& dim, int64_t slices, double fill)
-      : x(whole), inner(dim + "/inner", (whole.dim(dim).size + slices - 1) / slices) {
-    const int64_t size = whole.dim(dim).size, room = inner.size * slices;
-    if (room > size) x = pad(x, dim, 0, room - size, fill);
-    std::vector<Dim> dims;
-    for (const Dim& d : whole.shape()) {
-      dims.push_back(d.name == dim ? Dim(dim, slices) : d);
-      if (d.name == dim) dims.push_back(inner);
-    }
-    x = reshape(x, Shape(dims));
-  }
-  Tensor x;
-  Dim inner;
-};
-
 /// Of each slice `k` extreme elements, in order, and their indices in the whole: [.., candidates].
 struct Candidates {
   Tensor values, indices;
@@ -161,10 +146,10 @@ double last_in_order(DType dtype, bool smallest) {
                             : std::numeric_limits<double>::infinity();
 }
 
-std::vector<Tensor> argmax_by_slices(const OpCall& call, Tensor x, const std::string& dim,
-                                     int64_t slices) {
+std::vector<Tensor> argmax_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
+                                     const std::string&, int64_t slices) {
   if (!worth(call.in[0], dim, slices, 1)) return {};
-  const Sliced s(x, dim, slices, last_in_order(x.dtype(), false));
+  const Sliced s(in[0], dim, slices, last_in_order(in[0].dtype(), false));
   auto largest = [](Tensor t, const std::string& along) -> TopK {
     const std::vector<Tensor> out = t.graph().add(kArgmax, {t}, {{"dim", along}}, Loc::current());
     return {out[0], out[1]};
@@ -174,12 +159,12 @@ std::vector<Tensor> argmax_by_slices(const OpCall& call, Tensor x, const std::st
   return {best.values, gather(c.indices, best.indices, c.dim, OutOfRange::clamp)};
 }
 
-std::vector<Tensor> top_k_by_slices(const OpCall& call, Tensor x, const std::string& dim,
-                                    int64_t slices) {
+std::vector<Tensor> top_k_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
+                                    const std::string&, int64_t slices) {
   const Dim k(call.attrs.get<std::string>("k_name"), call.attrs.get<int64_t>("k"));
   const bool smallest = call.attrs.get<int64_t>("smallest") != 0;
   if (!worth(call.in[0], dim, slices, k.size)) return {};
-  const Sliced s(x, dim, slices, last_in_order(x.dtype(), smallest));
+  const Sliced s(in[0], dim, slices, last_in_order(in[0].dtype(), smallest));
   const Dim first(dim + "/first", std::min(k.size, s.inner.size));
   const Candidates c = candidates(s, extreme(s.x, s.inner.name, first, smallest), dim, first.size);
   const TopK best = extreme(c.values, c.dim, k, smallest);
@@ -187,11 +172,11 @@ std::vector<Tensor> top_k_by_slices(const OpCall& call, Tensor x, const std::str
 }
 
 /// The sums inside each slice, and what the slices before it come to.
-std::vector<Tensor> cumsum_by_slices(const OpCall& call, Tensor x, const std::string& dim,
-                                     int64_t slices) {
+std::vector<Tensor> cumsum_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
+                                     const std::string&, int64_t slices) {
   const bool exclusive = call.attrs.get<int64_t>("exclusive") != 0,
              reverse = call.attrs.get<int64_t>("reverse") != 0;
-  const Sliced s(x, dim, slices, 0);
+  const Sliced s(in[0], dim, slices, 0);
   const std::string all = dim + "/slices";  // no rule splits it
   const Tensor totals = rename(reduce_sum(s.x, s.inner.name), dim, all);
   const Tensor before = rename(cumsum(totals, all, true, reverse), all, dim);

@@ -78,11 +78,22 @@ double Estimates::exchange(CollectiveKind kind, double bytes, const std::vector<
   return axes.empty() ? 0 : costs(mesh).collective(kind, bytes, axes);
 }
 
+namespace {
+/// One axis cuts a pair of dims that an op is cut along by slices.
+bool is_together(const Assignment& a, const Work& w) {
+  return std::any_of(w.together.begin(), w.together.end(), [&](DimSet pair) {
+    return std::any_of(a.picks.begin(), a.picks.end(),
+                       [&](DimSet pick) { return (pick & pair) == pair; });
+  });
+}
+}  // namespace
+
 Estimates::Exchanges Estimates::exchanges(const Assignment& a, const Storage& storage,
                                           int64_t microbatches) const {
   Exchanges sum;
   for (const Work& w : outline_.work) {
-    if (!w.of_layer || (w.inside != 0 && axes_with(a, w.inside).empty())) continue;
+    if (!w.of_layer || (w.inside != 0 && axes_with(a, w.inside).empty()) || is_together(a, w))
+      continue;
     const std::vector<int> partial = axes_with(a, w.reduced);
     const bool parted = part_ >= 0 && ((w.in | w.out) >> part_ & 1);
     const double times = w.count * static_cast<double>(parted ? microbatches : 1);

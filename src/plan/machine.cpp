@@ -123,9 +123,18 @@ double Machine::product_seconds(const std::string& dtype, int64_t m, int64_t n, 
        known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
 }
 
+namespace {
+/// The kernel that was measured for this one: of a part of the keys that of them all.
+std::string measured_as(std::string kernel) {
+  const std::string part = "attention_part";
+  return kernel.starts_with(part) ? kernel.replace(0, part.size(), "attention") : kernel;
+}
+}  // namespace
+
 double Machine::slower_in_context(const std::string& kernel) const {
+  const std::string name = measured_as(kernel);
   for (const KernelContext& c : context) {
-    if (c.kernel == kernel) return c.slower;
+    if (c.kernel == name) return c.slower;
   }
   return 1;
 }
@@ -141,10 +150,11 @@ KernelRate Machine::kernel(const std::string& kernel, const std::string& type) c
   const bool own = std::any_of(kernels.begin(), kernels.end(),
                                [&](const KernelRate& rate) { return rate.dtype == type; });
   const std::string dtype = type == "float16" && !own ? "bfloat16" : type;
+  const std::string name = measured_as(kernel);
   const KernelRate* best = nullptr;
   int most = -1;
   for (const KernelRate& rate : kernels) {
-    const bool named = rate.kernel == kernel;
+    const bool named = rate.kernel == name;
     if (!named && rate.kernel != "*") continue;
     if (!rate.dtype.empty() && rate.dtype != dtype) continue;
     const int special = (named ? 2 : 0) + (rate.dtype.empty() ? 0 : 1);

@@ -129,38 +129,66 @@ class Reader {
     return trips;
   }
 
-  void add_conflicts(const Value& value) {
+  void add_conflicts(const Value& value, const std::vector<DimSet>& together = {}) {
     const DimSet mine = set_of(value.shape);
     DimSet preferred = 0;
     for (const std::string& name : value.prefer) {
       if (to_.find(name) >= 0) preferred |= DimSet{1} << to_.find(name);
     }
-    for (DimSet rest = mine & ~preferred; rest != 0; rest &= rest - 1)
-      to_.conflicts[std::countr_zero(rest)] |= mine & ~(rest & -rest) & ~preferred;
+    for (DimSet rest = mine & ~preferred; rest != 0; rest &= rest - 1) {
+      const DimSet one = rest & -rest;
+      DimSet others = mine & ~one & ~preferred;
+      for (const DimSet pair : together) {
+        if (pair & one) others &= ~pair;
+      }
+      to_.conflicts[std::countr_zero(rest)] |= others;
+    }
+  }
+
+  /// Pairs of dims that one axis may cut because the op then works by slices.
+  std::vector<DimSet> cut_together(const OpCall& call, const IndexSpace& space) {
+    std::vector<DimSet> pairs;
+    if (call.op.by_slices == nullptr) return pairs;
+    for (size_t i = 1; i < call.in.size(); ++i) {
+      for (const Factor& f : space.factors) {
+        if (f.role != Role::inside || !call.in[i].shape.has(f.name) || call.in[0].shape.has(f.name))
+          continue;
+        for (const Dim& like : call.in[0].shape) {
+          if (call.in[i].shape.has(like.name) ||
+              body_by_slices(call, f.name, like.name, 2).out.empty())
+            continue;
+          pairs.push_back(set_of(Shape({like})) | set_of(Shape({Dim(f.name, f.size)})));
+        }
+      }
+    }
+    return pairs;
   }
 
   /// A composite may have to be expanded: what its body would exchange, and which dims meet in it.
-  void read_body(const OpCall& call, const IndexSpace& space, DimSet inside, double count) {
+  void read_body(const OpCall& call, const IndexSpace& space, const Work& whole, double count) {
     if (call.op.body == nullptr) return;
+    DimSet inside = whole.inside;
+    std::vector<DimSet> together = whole.together;
+    for (const DimSet pair : cut_together(call, space)) together.push_back(pair);
     for (const Factor& f : space.factors) {
       if (f.role == Role::inside && to_.find(f.name) >= 0) inside |= DimSet{1} << to_.find(f.name);
     }
     const Body body = body_of(call);
-    for (const Value& value : body.graph.values()) add_conflicts(value);
+    for (const Value& value : body.graph.values()) add_conflicts(value, together);
     const std::vector<char> all(body.graph.nodes().size(), 1);
     for (const Node& node : body.graph.nodes()) {
-      if (!node.in.empty()) read_call(body.graph, all, node, inside, count);
+      if (!node.in.empty()) read_call(body.graph, all, node, inside, together, count);
     }
   }
 
   void read_node(const Node& node) {
     for (const int v : node.out) add_conflicts(graph_.value(v));
     if (!node.in.empty() && node.op != &kLoop)
-      read_call(graph_, needed_, node, 0, factor_ * trips(node));
+      read_call(graph_, needed_, node, 0, {}, factor_ * trips(node));
   }
 
   void read_call(const Graph& graph, const std::vector<char>& needed, const Node& node,
-                 DimSet inside, double count) {
+                 DimSet inside, const std::vector<DimSet>& together, double count) {
     const CallTypes types = call_types(graph, node);
     const OpCall call{*node.op, types.in, types.out, node.attrs};
     if (types.out.empty()) return;
@@ -170,6 +198,7 @@ class Reader {
     w.dtype = to_string(types.in[0].dtype);
     w.item = size_of(types.out[0].dtype);
     w.inside = inside;
+    w.together = together;
     if (w.in == w.out && !node.op->flops && !node.op->body) return;  // pointwise
     const IndexSpace space = index_space(graph, node);
     for (const Factor& f : space.factors) {
@@ -180,7 +209,7 @@ class Reader {
     w.of_layer = !is_gradient(graph, node.out[0]);
     w.awaited = w.reduced != 0 && is_awaited(graph, needed, graph.value(node.out[0]).node);
     add_work(w, count);
-    read_body(call, space, inside, count);
+    read_body(call, space, w, count);
   }
 
   /// Of a parameter, or what a cast or a loop makes one of.
@@ -207,8 +236,8 @@ class Reader {
 
   void add_work(const Work& w, double count) {
     const auto key = [](const Work& x) {
-      return std::tie(x.in, x.out, x.reduced, x.inside, x.m, x.n, x.k, x.dtype, x.item, x.of_layer,
-                      x.awaited, x.flops);
+      return std::tie(x.in, x.out, x.reduced, x.inside, x.together, x.m, x.n, x.k, x.dtype, x.item,
+                      x.of_layer, x.awaited, x.flops);
     };
     for (Work& x : to_.work) {
       if (key(x) != key(w)) continue;

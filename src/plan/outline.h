@@ -23,9 +23,10 @@ struct Work {
   bool of_layer = true;  ///< false: the gradient of a parameter, which is combined once a step
   bool awaited = false;  ///< a partial result is waited for, and nothing computed meanwhile
   DimSet inside = 0;     ///< part of a composite that is only expanded where one of these is cut
-  double flops = 0;      ///< of one of them; 0 for parts of a composite
-  double rate = 0;       ///< FLOP/s that it does not exceed, if it is no product
-  double count = 0;      ///< of them in a step
+  std::vector<DimSet> together = {};  ///< nor where one axis cuts all of one of these
+  double flops = 0;                   ///< of one of them; 0 for parts of a composite
+  double rate = 0;                    ///< FLOP/s that it does not exceed, if it is no product
+  double count = 0;                   ///< of them in a step
 };
 
 /// A parameter or state, or a value that is kept from forward to backward.

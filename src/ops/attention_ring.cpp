@@ -1,0 +1,180 @@
+// Attention where the same ranks have slices of the queries and of the keys: keys and values go
+// round the ranks, each rank attends to one slice after the other and joins what it gets (Liu et
+// al. 2023, Ring Attention). No rank ever has all keys. The gradient goes round the other way, with
+// the sums of the keys' gradients, which are home after the whole round.
+#include "ops/attention.h"
+#include "ops/infer.h"
+#include "ops/precision.h"
+#include "ops/sliced.h"
+
+namespace tessera {
+
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+/// Slices along `dim` of `inner` elements each as one dim, of a tensor that had this shape.
+Tensor in_one(const Tensor& x, const std::string& dim, const std::string& inner,
+              const Shape& shape) {
+  std::vector<Dim> apart, merged;
+  for (const Dim& d : shape) {
+    const Dim own = d.name == dim ? x.dim(dim) : d;
+    apart.push_back(own);
+    if (d.name == dim) apart.push_back(x.dim(inner));
+    merged.push_back(d.name == dim ? Dim(dim, own.size * x.dim(inner).size) : d);
+  }
+  const Tensor in_order = x.shape() == Shape(apart) ? x : transpose(x, Shape(apart));
+  const Tensor all = reshape(in_order, Shape(merged));
+  return Shape(merged) == shape ? all : slice(all, dim, 0, shape.dim(dim).size);
+}
+
+/// Queries and keys as slices; the slices of both along the dim `length`.
+class Ring {
+ public:
+  Ring(const OpCall& call, const Tensors& in, const std::string& memory, int64_t slices)
+      : attrs_(call.attrs),
+        length_(attrs_.get<std::string>("length")),
+        memory_(memory),
+        slices_(length_, slices),
+        query_(in[0], length_, slices, 0),
+        key_(of_keys(in[1])),
+        value_(of_keys(in[2])),
+        g_(in[0].graph()) {
+    const int64_t keys = in[1].dim(memory_).size;
+    inner_ = (keys + slices - 1) / slices;
+    attrs_.set("length", query_.inner.name);
+    attrs_.set("memory_length", memory_ + "/inner");
+    attrs_.set("memory", keys);
+    query_start_ = starts(0, query_.inner.size);
+  }
+
+  int64_t slices() const { return slices_.size; }
+  Tensor key() const { return key_; }
+  Tensor value() const { return value_; }
+  /// The queries' slices of a tensor that has the query's length.
+  Tensor of_queries(const Tensor& x) const { return Sliced(x, length_, slices_.size, 0).x; }
+  /// What each rank has, at the rank `by` further on.
+  Tensor turned(const Tensor& x, int64_t by) const { return shift(x, length_, by, true); }
+
+  AttentionPart part(const Tensor& key, const Tensor& value, int64_t turns) const {
+    const Tensors out =
+        g_.add(kAttentionPart, {query_.x, key, value, query_start_, starts(turns, inner_)}, attrs_,
+               Loc::current());
+    return {out[0], out[1]};
+  }
+  Tensors part_grad(const Tensor& key, const Tensor& value, int64_t turns, const Tensor& grad,
+                    const Tensor& log_sum, const Tensor& products) const {
+    return g_.add(
+        kAttentionPartGrad,
+        {query_.x, key, value, query_start_, starts(turns, inner_), grad, log_sum, products},
+        attrs_, Loc::current());
+  }
+
+  /// All parts, one after the other.
+  AttentionPart whole() const {
+    Tensor k = key_, v = value_;
+    AttentionPart all = part(k, v, 0);
+    for (int64_t turns = 1; turns < slices(); ++turns) {
+      k = turned(k, 1);
+      v = turned(v, 1);
+      all = join(all, part(k, v, turns));
+    }
+    return all;
+  }
+
+  /// Slices along `length`, as the queries or the keys of the op were.
+  Tensor queries_back(const Tensor& x, const Shape& shape) const {
+    return in_one(x, length_, query_.inner.name, shape);
+  }
+  Tensor keys_back(const Tensor& x, const Shape& shape) const {
+    return in_one(rename(x, length_, memory_), memory_, memory_ + "/inner", shape);
+  }
+
+ private:
+  Tensor of_keys(const Tensor& x) const {
+    return rename(Sliced(x, memory_, slices_.size, 0).x, memory_, length_);
+  }
+  /// Of each rank: where the slice begins that came to it in so many turns by one.
+  Tensor starts(int64_t turns, int64_t size) const {
+    const Tensor rank = iota(g_, slices_), n = whole_number(slices_.size);
+    return mod(rank + whole_number(slices_.size - turns), n) * whole_number(size);
+  }
+  Tensor whole_number(int64_t x) const {
+    return constant(g_, static_cast<double>(x), DType::int32);
+  }
+  Attrs attrs_;
+  std::string length_, memory_;
+  Dim slices_;
+  Sliced query_;
+  Tensor key_, value_, query_start_;
+  Graph& g_;
+  int64_t inner_ = 0;
+};
+
+bool turns(const OpCall& call, const std::string& dim, const std::string& like) {
+  return dim == call.attrs.get<std::string>("memory_length") &&
+         like == call.attrs.get<std::string>("length");
+}
+
+}  // namespace
+
+Tensors attention_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
+                            const std::string& like, int64_t slices) {
+  if (!turns(call, dim, like)) return {};
+  const Ring ring(call, in, dim, slices);
+  return {ring.queries_back(ring.whole().out, in[0].shape())};
+}
+
+namespace {
+/// Each slice of the queries with all keys; the keys' gradients are sums over them.
+Tensors grad_by_queries(const OpCall& call, const Tensors& in, int64_t slices) {
+  Graph& g = in[0].graph();
+  const auto& length = call.attrs.get<std::string>("length");
+  const Sliced query(in[0], length, slices, 0), grad(in[3], length, slices, 0);
+  const Tensor slice = iota(g, Dim(length, slices));
+  const auto with_slices = [&](const Tensor& x) {
+    std::vector<Dim> dims = {Dim(length, slices)};
+    dims.insert(dims.end(), x.shape().begin(), x.shape().end());
+    return broadcast(x, Shape(dims));
+  };
+  Attrs attrs = call.attrs;
+  attrs.set("length", query.inner.name);
+  const Tensor start = slice * constant(g, static_cast<double>(query.inner.size), DType::int32);
+  const Tensors d =
+      g.add(kAttentionGrad, {query.x, with_slices(in[1]), with_slices(in[2]), grad.x, start},
+            std::move(attrs), Loc::current());
+  return {in_one(d[0], length, query.inner.name, in[0].shape()),
+          transpose(reduce_sum(d[1], {length}), in[1].shape()),
+          transpose(reduce_sum(d[2], {length}), in[2].shape())};
+}
+}  // namespace
+
+Tensors attention_grad_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
+                                 const std::string& like, int64_t slices) {
+  if (like.empty() && dim == call.attrs.get<std::string>("length"))
+    return grad_by_queries(call, in, slices);
+  if (!turns(call, dim, like)) return {};
+  const Ring ring(call, in, dim, slices);
+  const AttentionPart whole = ring.whole();  // the same nodes as the forward ones: computed once
+  const Tensor grad = ring.of_queries(in[3]);
+  const Tensor products =
+      reduce_sum(wide(grad) * wide(whole.out), call.attrs.get<std::string>("key_dim"));
+  Tensor k = ring.key(), v = ring.value(), dq, dk, dv;
+  for (int64_t turns = 0; turns < slices; ++turns) {
+    if (turns > 0) {
+      k = ring.turned(k, -1);
+      v = ring.turned(v, -1);
+      dk = ring.turned(dk, -1);
+      dv = ring.turned(dv, -1);
+    }
+    const Tensors d = ring.part_grad(k, v, slices - turns, grad, whole.log_sum, products);
+    dq = turns == 0 ? wide(d[0]) : dq + wide(d[0]);
+    dk = turns == 0 ? d[1] : dk + d[1];
+    dv = turns == 0 ? d[2] : dv + d[2];
+  }
+  return {ring.queries_back(narrow(dq, in[0].dtype()), in[0].shape()),
+          ring.keys_back(ring.turned(dk, -1), in[1].shape()),
+          ring.keys_back(ring.turned(dv, -1), in[2].shape())};
+}
+
+}  // namespace tessera

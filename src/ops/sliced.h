@@ -1,0 +1,26 @@
+// A dim as slices: what ops say about themselves where ranks have slices of a dim that they need
+// whole.
+#pragma once
+
+#include "tessera/ops.h"
+
+namespace tessera {
+
+/// x with `dim` as [dim = slices, inner]; `fill` where the last slice is shorter.
+struct Sliced {
+  Sliced(const Tensor& whole, const std::string& dim, int64_t slices, double fill)
+      : x(whole), inner(dim + "/inner", (whole.dim(dim).size + slices - 1) / slices) {
+    const int64_t size = whole.dim(dim).size, room = inner.size * slices;
+    if (room > size) x = pad(x, dim, 0, room - size, fill);
+    std::vector<Dim> dims;
+    for (const Dim& d : whole.shape()) {
+      dims.push_back(d.name == dim ? Dim(dim, slices) : d);
+      if (d.name == dim) dims.push_back(inner);
+    }
+    x = reshape(x, Shape(dims));
+  }
+  Tensor x;
+  Dim inner;
+};
+
+}  // namespace tessera
