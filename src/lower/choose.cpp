@@ -217,8 +217,8 @@ Choice choose(const OpSite& site, const HomeLayouts& homes, Resharder& resharder
           choice.in[i] =
               place_operand(site.call, site.space, static_cast<int>(i), site.in_layouts[i],
                             choice.in[i].layout, choice.splits, homes, resharder);
-          choice.cost += choice.in[i].bytes;
-          choice.latency += choice.in[i].latency;
+          choice.cost += choice.in[i].bytes / site.readers[i];
+          choice.latency += choice.in[i].latency / site.readers[i];
         }
         for (size_t i = 0; i < site.call.out.size(); ++i) {
           const ValueType& type = site.call.out[i];
@@ -252,11 +252,12 @@ const IndexSpace& Chooser::space(const OpCall& call) {
 }
 
 const Choice& Chooser::choice(const OpCall& call, const std::vector<TensorLayout>& in_layouts,
-                              const std::vector<TensorLayout>& homes) {
-  const Key key = key_of(call).add(in_layouts).add(homes);
+                              const std::vector<TensorLayout>& homes,
+                              const std::vector<int>& readers) {
+  const Key key = key_of(call).add(in_layouts).add(homes).add(readers);
   auto it = choices_.find(key.text());
   if (it == choices_.end()) {
-    const OpSite site{call, space(call), in_layouts, homes};
+    const OpSite site{call, space(call), in_layouts, homes, readers};
     it = choices_.emplace(key.text(), choose(site, homes_, resharder_)).first;
   }
   return it->second;

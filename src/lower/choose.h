@@ -17,6 +17,7 @@ struct OpSite {
   const OpCall& call;
   const IndexSpace& space;
   const std::vector<TensorLayout>&in_layouts, &homes;
+  const std::vector<int>& readers;  ///< of each operand: ops of this kind that share a move of it
 };
 
 struct Choice {
@@ -28,7 +29,8 @@ struct Choice {
   int64_t latency = 0;  ///< that part of them
 };
 
-/// The choice that leaves fewest axes unused, then moves fewest bytes; ties go to the result's
+/// The choice that leaves fewest axes unused, then moves fewest bytes, an operand's shared between
+/// its readers; ties go to the result's
 /// factor, then to the earlier rule. Operands that are partial stay so.
 Choice choose(const OpSite& site, const HomeLayouts& homes, Resharder& resharder);
 
@@ -41,7 +43,7 @@ class Chooser {
   const IndexSpace& space(const OpCall& call);
   /// choose() for the call.
   const Choice& choice(const OpCall& call, const std::vector<TensorLayout>& in_layouts,
-                       const std::vector<TensorLayout>& homes);
+                       const std::vector<TensorLayout>& homes, const std::vector<int>& readers);
   Resharder& resharder() { return resharder_; }
 
  private:

@@ -125,6 +125,12 @@ int64_t HomeLayouts::local(const Dim& dim, const std::vector<int>& axes) const {
   return size;
 }
 
+bool HomeLayouts::depends_on_names() const {
+  return std::any_of(rules_.begin(), rules_.end(), [](const Rule& rule) {
+    return rule.source.purpose == Purpose::none && !rule.source.scope.empty();
+  });
+}
+
 int64_t HomeLayouts::local_elements(const Shape& shape, const TensorLayout& layout) const {
   int64_t n = 1;
   for (int d = 0; d < shape.rank(); ++d) n *= local(shape[d], layout.dims[d]);

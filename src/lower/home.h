@@ -37,6 +37,8 @@ class HomeLayouts {
   int64_t local_elements(const Shape& shape, const TensorLayout& layout) const;
 
   const Mesh& mesh() const { return mesh_; }
+  /// Tensors of the same dims may have different homes: a rule has a scope.
+  bool depends_on_names() const;
   /// The rule that puts `axis` on `dim` for a tensor: what `explain` quotes. "" if none.
   std::string rule_text(const std::string& dim, int axis) const;
   /// Position of the first rule that names the axis for the dim; large if none. Breaks ties.

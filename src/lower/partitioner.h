@@ -30,6 +30,7 @@ struct Frame {
   int again = 0;                      ///< Node::again of the node whose body it is
   std::string tensor = {};            ///< the model's tensor that a body computes, for messages
   std::map<int, TensorLayout> wanted = {};  ///< results of a body: where what it is for wants them
+  mutable std::map<int, TensorLayout> wanted_homes = {};  ///< answers of Partitioner::wanted_home
   int again_of(const Node& node) const { return again ? again : node.again; }
 };
 
@@ -89,12 +90,22 @@ class Partitioner {
   bool may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const;
 
   // wanted.cpp
+  /// A dim that is `inside` the composite is split.
+  bool cuts_inside(const OpCall& call, const std::vector<TensorLayout>& layouts);
+  /// Of each operand: how many ops like this one read it and may share a move of it.
+  std::vector<int> readers(const Frame& frame, const Node& node) const;
+  /// Where `value` is read, and the bytes that its readers then move.
+  struct Wanted {
+    TensorLayout layout;
+    int64_t cost = 0;
+  };
   /// Where a consumer reads `value` if it lies `at`; nothing if that cannot be told before.
-  std::optional<TensorLayout> wanted_by(const Frame& frame, const Node& node, int value,
-                                        const TensorLayout& at);
+  std::optional<Wanted> wanted_by(const Frame& frame, const Node& node, int value,
+                                  const TensorLayout& at);
   /// The home of a value, or slices of it if nothing else is read.
-  TensorLayout wanted_home(const Frame& frame, int value);
-  /// Where a node puts a result: of a cast and its like, where it is wanted.
+  const TensorLayout& wanted_home(const Frame& frame, int value);
+  TensorLayout find_wanted_home(const Frame& frame, int value);
+  /// Where a node puts a result: of a pointwise op, where it is wanted.
   TensorLayout home_of_result(const Frame& frame, const Node& node, int value);
   /// How a node is computed. Replaces the homes of results that would be partial by where they are
   /// combined.
@@ -103,9 +114,9 @@ class Partitioner {
   /// Where a partial value is combined: at home, or as slices of it that all consumers want.
   TensorLayout combined_for(const Frame& frame, int value, const FlowValue& have,
                             const TensorLayout& home);
-  /// The layout in which all consumers read a value whose home is `home`, if they agree.
-  std::optional<TensorLayout> wanted_by_all(const Frame& frame, int value,
-                                            const TensorLayout& home);
+  /// The layout in which all consumers read a value whose home is `home`, or would read it if it
+  /// lay where some of them want it; what they then move more than from home.
+  std::optional<Wanted> wanted_by_all(const Frame& frame, int value, const TensorLayout& home);
 
   // partition_loop.cpp
   void run_loop(Frame& frame, const Node& node);

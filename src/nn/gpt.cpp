@@ -48,9 +48,11 @@ Tensor self_attention(Tensor x, const GptOptions& o, const GptDims& d) {
   Scope scope(g, "attention");
   const Shape heads{d.heads, d.d_head};
   Tensor query = projected(x, "query", {"d_model"}, heads, o);
-  Tensor memory = rename(x, "length", "memory_length");
-  Tensor key = projected(memory, "key", {"d_model"}, heads, o, 1, false);  // a bias would cancel
-  Tensor value = projected(memory, "value", {"d_model"}, heads, o);
+  // Renamed after the projections: where `length` is cut, ranks project their slices and gather
+  // keys.
+  const auto in_memory = [](const Tensor& t) { return rename(t, "length", "memory_length"); };
+  Tensor key = in_memory(projected(x, "key", {"d_model"}, heads, o, 1, false));  // a bias cancels
+  Tensor value = in_memory(projected(x, "value", {"d_model"}, heads, o));
   AttentionOptions options;
   options.causal = true;
   options.dropout = o.dropout;
