@@ -162,6 +162,30 @@ TEST_CASE("plan: splitting length over the model axis gathers keys and values", 
   CHECK(gathers(heads) == 0);
 }
 
+TEST_CASE("plan: of long sequences keys go round where that is cheaper than gathering them",
+          "[plan]") {
+  nn::GptOptions o = options_of(512, 16384);
+  o.batch = 1;
+  const PlanModel model = gpt_model(1, o);
+  const Mesh mesh = Mesh::parse("cp:4");
+  PlanOptions options;
+  options.seconds = 100;
+  options.layout = Layout::parse("length,memory_length:auto");
+  const Plan best = plan(model, mesh, a100(), options);
+  CHECK(best.optimal);
+  const PricedPlan gathered = price(model, mesh, Layout::parse("length:cp"), {}, a100()),
+                   round = price(model, mesh, Layout::parse("length,memory_length:cp"), {}, a100());
+  CHECK(best.best.seconds <= std::min(gathered.seconds, round.seconds) * (1 + 1e-9));
+  CHECK(best.best.layout.find("length") == 0);
+  const auto exposed = [](const PricedPlan& p) { return p.by_axes.at(0).exposed; };
+  CHECK(exposed(round) < exposed(gathered));
+  // Few tokens a rank: computing hides nothing, and what goes round is sent again for backward.
+  o.length = 256;
+  const PlanModel brief = gpt_model(1, o);
+  CHECK(price(brief, mesh, Layout::parse("length:cp"), {}, a100()).seconds <
+        price(brief, mesh, Layout::parse("length,memory_length:cp"), {}, a100()).seconds);
+}
+
 TEST_CASE("plan: memory decides on storage and recompute, and says what fits", "[plan]") {
   PlanModel model = gpt_model(1, options_of(256, 128));
   model.again = {{"none", "none"}, {"block", "none"}};

@@ -169,7 +169,11 @@ class Reader {
     if (call.op.body == nullptr) return;
     DimSet inside = whole.inside;
     std::vector<DimSet> together = whole.together;
-    for (const DimSet pair : cut_together(call, space)) together.push_back(pair);
+    for (const DimSet pair : cut_together(call, space)) {
+      together.push_back(pair);
+      const auto end = to_.together.end();
+      if (std::find(to_.together.begin(), end, pair) == end) to_.together.push_back(pair);
+    }
     for (const Factor& f : space.factors) {
       if (f.role == Role::inside && to_.find(f.name) >= 0) inside |= DimSet{1} << to_.find(f.name);
     }

@@ -41,6 +41,7 @@ struct Outline {
   std::vector<std::string> dims;
   std::vector<int64_t> sizes;
   std::vector<DimSet> conflicts;  ///< by dim: those that share a tensor with it
+  std::vector<DimSet> together;   ///< pairs that one axis may cut: see Op::by_slices
   std::vector<Work> work;
   std::vector<Kept> params, state;
   std::vector<Kept> kept;

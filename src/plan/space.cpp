@@ -11,6 +11,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMostOptions = 160, kMostAxes = 3, kMostAssignments = 2'000'000;
+constexpr int kMostSlices = 16;       // of an op by slices, which is repeated for each
 constexpr double kCopies = 1.0 / 16;  ///< of the parameters, for an axis of copies
 
 bool is_of_all(const LayoutRule& rule) {
@@ -86,7 +87,8 @@ std::vector<Assignment> Space::assignments(const Mesh& mesh) const {
     for (DimSet rest = fixed[axis]; rest != 0; rest &= rest - 1) {
       if (outline_.conflicts[std::countr_zero(rest)] & option) return false;
     }
-    return option == 0 || mesh.axes()[axis].size > 1;
+    const int size = mesh.axes()[axis].size;
+    return option == 0 || (size > 1 && (size <= kMostSlices || !by_slices(option)));
   };
   std::vector<Assignment> result = {{mesh, {}}};
   for (size_t axis = 0; axis < mesh.axes().size(); ++axis) {
@@ -120,7 +122,7 @@ std::vector<Assignment> Space::assignments(int64_t devices) const {
     if (sizes.size() == kMostAxes) return;
     for (size_t o = first; o < options_.size(); ++o) {
       const DimSet option = options_[o];
-      bool fits = option != 0;
+      bool fits = option != 0 && !by_slices(option);
       for (const DimSet other : picks) {
         fits = fits && ((other & option) == 0 || (other == option && leaves_copies(option)));
       }
@@ -154,6 +156,12 @@ Assignment Space::named(const Assignment& a) const {
     axes[i].name = name;
   }
   return {Mesh(axes), a.picks};
+}
+
+/// An axis with these dims makes an op work by slices.
+bool Space::by_slices(DimSet dims) const {
+  return std::any_of(outline_.together.begin(), outline_.together.end(),
+                     [&](DimSet pair) { return (dims & pair) == pair; });
 }
 
 /// An axis with these dims leaves a good part of the parameters whole.

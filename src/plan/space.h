@@ -18,10 +18,12 @@ class Space {
   /// model lacks.
   Space(const Outline& outline, const Layout& rules);
 
-  /// All ways to give each axis of a mesh to dims of which no tensor has two, or to none.
+  /// All ways to give each axis of a mesh to dims of which no tensor has two, or to none; pairs by
+  /// which an op is taken by slices to axes of at most 16 ranks.
   std::vector<Assignment> assignments(const Mesh& mesh) const;
   /// On all meshes of one to three axes with so many devices, without regard to their order and
-  /// names. A set of dims gets one axis, or two where these leave copies of parameters.
+  /// names. A set of dims gets one axis, or two where these leave copies of parameters; no op is
+  /// taken by slices, which would take longer to price than all else.
   std::vector<Assignment> assignments(int64_t devices) const;
   /// With names for the axes: "data" and, outside it, "pod" where parameters are copies, else
   /// "model".
@@ -38,6 +40,7 @@ class Space {
  private:
   void find_options();
   bool leaves_copies(DimSet dims) const;
+  bool by_slices(DimSet dims) const;
   std::vector<DimSet> fixed_on(const Mesh& mesh) const;
   const Outline& outline_;
   std::vector<DimSet> options_;  // the empty one first
