@@ -17,7 +17,21 @@ bool hands_on(const Node& node, size_t i) {
          std::any_of(node.op->linear.begin(), node.op->linear.end(), has);
 }
 
+bool computes_much(const Node& node) {
+  return node.op->flops || node.op->body || node.op == &kLoop;
+}
+
 }  // namespace
+
+bool follows_operand(const Graph& graph, const std::vector<char>& needed, int n) {
+  const Node& node = graph.nodes()[static_cast<size_t>(n)];
+  if (node.in.size() != 1) return false;
+  for (int k = graph.value(node.in[0]).node + 1; k < n; ++k) {
+    if (needed[static_cast<size_t>(k)] && computes_much(graph.nodes()[static_cast<size_t>(k)]))
+      return false;
+  }
+  return true;
+}
 
 bool is_awaited(const Graph& graph, const std::vector<char>& needed, int n) {
   std::set<int> partial(graph.nodes()[n].out.begin(), graph.nodes()[n].out.end());
@@ -31,7 +45,7 @@ bool is_awaited(const Graph& graph, const std::vector<char>& needed, int n) {
       reads = true;
     }
     if (reads) partial.insert(node.out.begin(), node.out.end());
-    if (node.op->flops || node.op->body || node.op == &kLoop) return false;
+    if (computes_much(node)) return false;
   }
   return false;
 }

@@ -13,4 +13,8 @@ namespace tessera {
 /// it as it is and hands that on.
 bool is_awaited(const Graph& graph, const std::vector<char>& needed, int n);
 
+/// Whether node `n` follows its only operand without anything between that computes much: moving
+/// the operand cannot begin earlier.
+bool follows_operand(const Graph& graph, const std::vector<char>& needed, int n);
+
 }  // namespace tessera

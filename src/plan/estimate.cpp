@@ -105,8 +105,10 @@ Estimates::Exchanges Estimates::exchanges(const Assignment& a, const Storage& st
     for (const int axis : axes_with(a, w.in & ~w.reduced)) {
       if ((a.picks[axis] & (w.out | w.reduced)) == 0) gathered.push_back(axis);
     }
-    if (!gathered.empty())
-      sum.held_up += times * exchange(CollectiveKind::all_gather, bytes, gathered, a.mesh);
+    if (gathered.empty()) continue;
+    const double gathering = times * exchange(CollectiveKind::all_gather, bytes, gathered, a.mesh);
+    sum.held_up += gathering;
+    if (w.gather_awaited) sum.awaited += gathering;
   }
   std::vector<int> others;
   for (int axis = 0; axis < static_cast<int>(a.picks.size()); ++axis) {

@@ -211,7 +211,11 @@ class Reader {
     }
     if (node.op->flops && inside == 0) add_flops(w, call);
     w.of_layer = !is_gradient(graph, node.out[0]);
-    w.awaited = w.reduced != 0 && is_awaited(graph, needed, graph.value(node.out[0]).node);
+    const int number = graph.value(node.out[0]).node;
+    const bool follows = !node.op->flops && follows_operand(graph, needed, number);
+    const bool awaited = (w.reduced != 0 || follows) && is_awaited(graph, needed, number);
+    w.awaited = awaited && w.reduced != 0;
+    w.gather_awaited = awaited && follows;
     add_work(w, count);
     read_body(call, space, w, count);
   }
@@ -241,7 +245,7 @@ class Reader {
   void add_work(const Work& w, double count) {
     const auto key = [](const Work& x) {
       return std::tie(x.in, x.out, x.reduced, x.inside, x.together, x.m, x.n, x.k, x.dtype, x.item,
-                      x.of_layer, x.awaited, x.flops);
+                      x.of_layer, x.awaited, x.gather_awaited, x.flops);
     };
     for (Work& x : to_.work) {
       if (key(x) != key(w)) continue;

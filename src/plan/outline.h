@@ -22,7 +22,8 @@ struct Work {
   int64_t item = 4;      ///< bytes of an element of the result
   bool of_layer = true;  ///< false: the gradient of a parameter, which is combined once a step
   bool awaited = false;  ///< a partial result is waited for, and nothing computed meanwhile
-  DimSet inside = 0;     ///< part of a composite that is only expanded where one of these is cut
+  bool gather_awaited = false;  ///< the same of its operand, if that is gathered
+  DimSet inside = 0;  ///< part of a composite that is only expanded where one of these is cut
   std::vector<DimSet> together = {};  ///< nor where one axis cuts all of one of these
   double flops = 0;                   ///< of one of them; 0 for parts of a composite
   double rate = 0;                    ///< FLOP/s that it does not exceed, if it is no product
