@@ -11,7 +11,8 @@ namespace tessera {
 
 namespace {
 
-constexpr double kTooLarge = 1.5;  ///< what is guessed to need so much of the memory is left out
+constexpr double kTooLarge = 1.25;  ///< what is guessed to need so much of the memory is left out
+constexpr double kSurelyTooLarge = 1.1;  // of the limit, as estimated from a plan of the kind
 constexpr double kCopies = 1.0 / 16;
 constexpr size_t kThreads = 2;
 // Of guesses: a step computes so much longer than its products; of what can run beside computing so
@@ -141,6 +142,10 @@ bool PlanSearch::take_next(std::vector<Entry>& batch) {
     if (key > entry.key * (1 + 1e-9)) {
       entry.key = key;
       queue_.push(std::move(entry));
+      continue;
+    }
+    if (is_too_large(entry)) {
+      more_parts(entry);
       continue;
     }
     batch.push_back(std::move(entry));
@@ -316,10 +321,23 @@ void PlanSearch::learn(const Priced& priced) {
   };
   keep(known_[{from.assignment, from.again, from.parts}], least);
   keep(known_computing_[{estimates_[0].cuts(a), from.again, from.parts}], p.compute - p.update);
-  if (fits(p)) return;
-  const size_t next = least_parts(from.assignment, from.storage, from.again, from.parts + 1, 1.1);
+  if (!fits(p)) more_parts(from);
+}
+
+/// By what a plan of the same kind on another mesh needed.
+bool PlanSearch::is_too_large(const Entry& entry) const {
+  const auto larger = larger_.find(kind_of(entry));
+  if (limit_ == 0 || larger == larger_.end()) return false;
+  const MemoryEstimate m = estimates_[entry.again].memory(assignments_[entry.assignment],
+                                                          entry.storage, microbatches(entry.parts));
+  return m.stored + larger->second * m.transient > kSurelyTooLarge * static_cast<double>(limit_);
+}
+
+void PlanSearch::more_parts(const Entry& entry) {
+  const size_t next =
+      least_parts(entry.assignment, entry.storage, entry.again, entry.parts + 1, kSurelyTooLarge);
   if (next < pricer_.model().microbatches.size())
-    push_plan(from.assignment, from.storage, from.again, next);
+    push_plan(entry.assignment, entry.storage, entry.again, next);
 }
 
 std::string PlanSearch::over_text(const Entry& entry) const {

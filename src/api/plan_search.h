@@ -65,6 +65,9 @@ class PlanSearch {
   void learn(const Priced& priced);
   Kind kind_of(const Entry& entry) const;
   double known_bound(const Entry& entry) const;
+  bool is_too_large(const Entry& entry) const;
+  /// In place of a plan that does not fit.
+  void more_parts(const Entry& entry);
   std::string over_text(const Entry& entry) const;
   std::string layout_of(const Entry& entry);
   PlanBuild build_of(const Entry& entry) const;

@@ -1,8 +1,9 @@
 // The gradient of a loop is a loop that runs the other way. Its carries are the gradients of the
 // loop's carries; what the body's gradient reads of a trip is kept by the loop, stacked, and read
 // slice by slice, unless it is cheaper to make again (an index, a constant, random numbers, what
-// only depends on those, a slice that is cast) or to be made again by the user's choice; then only
-// what that reads is kept. What nothing reads in the end is not kept: see needed_results().
+// only depends on those, a slice that is cast, another name) or to be made again by the user's
+// choice; then only what that reads is kept. What nothing reads in the end is not kept: see
+// needed_results().
 #include "ir/loops.h"
 
 #include <algorithm>
@@ -12,6 +13,8 @@
 #include "ir/source_ops.h"
 
 namespace tessera {
+
+extern const Op kReshape;
 
 namespace {
 
@@ -47,7 +50,8 @@ class LoopAgain final : public Again {
     }
     if (node.op == &kLoopIndex) return made_[v] = back_.index(at_).id();
     const bool can = node.op != &kLoop && node.op != &kLoopCarry;
-    if (can && (!varies_[v] || remakes(n) || is_of_slice(node))) return make(node, v);
+    if (can && (!varies_[v] || remakes(n) || is_of_slice(node) || is_rename(node)))
+      return make(node, v);
     const Tensor kept = g_.add_result(number_, Tensor(&g_, v), Loop::Result::stack);
     const Tensor whole(&g_, outer_.value(g_.loops()[number_].node, kept.id()));
     return made_[v] = back_.slice(whole, at_).id();
@@ -68,6 +72,14 @@ class LoopAgain final : public Again {
   /// A parameter in another dtype, say: its slice is read again, not kept whole for each trip.
   bool is_of_slice(const Node& node) const {
     return node.op->pointwise && node.in.size() == 1 && g_.producer(node.in[0]).op == &kLoopSlice;
+  }
+
+  /// Kept under the name that it was made by, where it may lie in parts that the other gathers.
+  bool is_rename(const Node& node) const {
+    if (node.op != &kReshape) return false;
+    const Shape &from = g_.value(node.in[0]).shape, &to = g_.value(node.out[0]).shape;
+    return std::equal(from.begin(), from.end(), to.begin(), to.end(),
+                      [](const Dim& a, const Dim& b) { return a.size == b.size; });
   }
 
   int make(const Node& node, int v) {
