@@ -17,19 +17,15 @@ def kendall(points):
 
 def short(rules):
     """Storage rules of all parameters as the stage of ZeRO that they are."""
-    parts = [r for r in rules.split(";") if not re.match(r"@(state|grads|params)/", r)]
+    parts = [r for r in rules.split(";") if r != "batch:-" and not re.match(r"@(state|grads|params)/", r)]
     stage = max((n for n, purpose in ((1, "@state/"), (2, "@grads/"), (3, "@params/")) if purpose in rules), default=0)
     return ";".join(parts) + (f", ZeRO-{stage}" if stage else "")
 
 
 rows, choices = {}, {}
 for rate in rates:
-    rows[rate] = {}
-    for sweep in ("all", "auto"):
-        with (out / f"{rate}.{sweep}.csv").open() as file:
-            for r in csv.DictReader(file):
-                if not r["failure"]:
-                    rows[rate].setdefault(short(r["layout"]), (float(r["predicted_s"]), float(r["measured_s"])))
+    with (out / f"{rate}.csv").open() as file:
+        rows[rate] = {short(r["layout"]): (float(r["predicted_s"]), float(r["measured_s"])) for r in csv.DictReader(file) if not r["failure"]}
     choices[rate] = short(json.loads((out / f"{rate}.plan.json").read_text())["best"]["rules"])
 shown = {layout for found in rows.values() for layout, _ in sorted(found.items(), key=lambda x: x[1][1])[:3]} | set(choices.values())
 print("| layout | " + " | ".join(f"{rate}: measured (predicted) ms" for rate in rates) + " |\n|" + "---|" * (len(rates) + 1))
