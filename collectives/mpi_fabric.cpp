@@ -33,7 +33,10 @@ struct MpiFabric::Introduction {
   cpu_set_t processors;
 };
 
-MpiFabric::MpiFabric(std::unique_ptr<Wire> wire) : Fabric(wire->rank()), wire_(std::move(wire)) {}
+MpiFabric::MpiFabric(std::unique_ptr<Wire> wire)
+    : Fabric(wire->rank()),
+      wire_(std::move(wire)),
+      progress_(std::make_unique<Progress>(allows_threads())) {}
 
 std::shared_ptr<MpiFabric> MpiFabric::make(std::unique_ptr<Wire> wire, const MpiOptions& options,
                                            double seconds) {

@@ -8,6 +8,7 @@
 
 #include "collectives/mpi_wire.h"
 #include "collectives/peer_group.h"
+#include "collectives/progress.h"
 
 namespace tessera {
 
@@ -37,6 +38,8 @@ class MpiFabric final : public Fabric, public std::enable_shared_from_this<MpiFa
   void heard(const std::vector<int>& ranks, const std::shared_ptr<const Call>& call);
 
   Wire& wire() { return *wire_; }
+  /// Of messages; MPI moves them only inside of its own calls.
+  Progress& progress() { return *progress_; }
   /// True if these ranks all see each other's memory.
   bool together(const std::vector<int>& ranks) const;
   /// A message tag that this rank has not used yet, and all after it; see MessageCommunicator.
@@ -65,6 +68,7 @@ class MpiFabric final : public Fabric, public std::enable_shared_from_this<MpiFa
   Segment& segment_of(const void* memory);
 
   std::unique_ptr<Wire> wire_;
+  std::unique_ptr<Progress> progress_;
   std::map<const char*, Segment> segments_;
   int64_t serial_ = 0;
   std::map<std::pair<int, int64_t>, Import> imports_;

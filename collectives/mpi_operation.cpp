@@ -10,6 +10,7 @@
 //   broadcast       down a binomial tree
 //   barrier         log2 P rounds, in round k with the ranks at distance 2^k
 #include <algorithm>
+#include <exception>
 #include <functional>
 
 #include "base/fail.h"
@@ -103,7 +104,7 @@ class Part {
   std::vector<std::unique_ptr<char[]>> buffers_;
 };
 
-class MessageOperation final : public Operation {
+class MessageOperation final : public Operation, private Driven {
  public:
   MessageOperation(MessageCommunicator& group, int tag, const std::vector<Collective>& collectives)
       : group_(group), call_(std::make_shared<const Call>(call_of(collectives, false))) {
@@ -111,6 +112,7 @@ class MessageOperation final : public Operation {
       parts_.push_back(std::make_unique<Part>(group, tag, c, phases_));
   }
   ~MessageOperation() override {
+    progress().remove(*this);
     if (in_flight_) group_.fabric().raise("an operation was destroyed between start and wait");
   }
 
@@ -120,17 +122,27 @@ class MessageOperation final : public Operation {
     group_.fabric().note(*call_);
     in_flight_ = true;
     now_ = 0;
-    phases_[0].launch();
+    error_ = nullptr;
+    {
+      const auto held = progress().lock();
+      phases_[0].launch();
+      progress().note();
+    }
+    progress().add(*this);
   }
 
   bool advance() override {
-    while (in_flight_ && now_ < phases_.size() && phases_[now_].transfers.test()) next();
+    const auto held = progress().lock();
+    progress().note();
+    drive();
     return now_ >= phases_.size();
   }
   bool is_in_background() const override { return true; }
 
   void wait() override {
     if (!in_flight_) fail(ErrorKind::internal, "{}: waited for without a start", describe(*call_));
+    progress().remove(*this);
+    if (error_) std::rethrow_exception(error_);
     while (now_ < phases_.size()) {
       group_.complete(phases_[now_].transfers, *call_);
       next();
@@ -140,6 +152,18 @@ class MessageOperation final : public Operation {
   }
 
  private:
+  Progress& progress() { return group_.fabric().progress(); }
+
+  /// By the rank or by the thread of progress; what fails is thrown in wait().
+  void drive() override {
+    try {
+      while (!error_ && in_flight_ && now_ < phases_.size() && phases_[now_].transfers.test())
+        next();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+
   void next() {
     for (const auto& work : phases_[now_].after) work();
     if (++now_ < phases_.size()) phases_[now_].launch();
@@ -148,7 +172,8 @@ class MessageOperation final : public Operation {
   MessageCommunicator& group_;
   std::shared_ptr<const Call> call_;
   bool in_flight_ = false;
-  size_t now_ = 0;                            ///< the phase that is under way
+  size_t now_ = 0;  ///< the phase that is under way
+  std::exception_ptr error_;
   std::vector<std::unique_ptr<Part>> parts_;  // their buffers outlive the transfers
   Phases phases_;
 };

@@ -78,6 +78,11 @@ void ensure_mpi() {
   std::atexit(finalize_at_exit);
 }
 
+bool allows_threads() {
+  int provided = 0;
+  return MPI_Query_thread(&provided) == MPI_SUCCESS && provided == MPI_THREAD_MULTIPLE;
+}
+
 const void* mpi_comm_world() {
   static const MPI_Comm world = MPI_COMM_WORLD;
   return &world;

@@ -62,6 +62,8 @@ class Transfers {
   std::unique_ptr<State> state_;
 };
 
+/// Whether several threads may call MPI.
+bool allows_threads();
 /// True once MPI is initialized, by us if need be; throws comm if it has been finalized.
 void ensure_mpi();
 /// The address of MPI_COMM_WORLD's handle.

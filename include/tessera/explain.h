@@ -54,6 +54,15 @@ struct TimeReport {
   double exposed = 0;   ///< of it, what computing waits for
 };
 
+/// The exchanges of one kind over the same axes: collectives that start together.
+struct ExchangeReport {
+  std::string kind, axes;
+  int exchanges = 0;   ///< in a loop each trip's is one
+  int64_t most = 0;    ///< bytes that a rank sends in the largest
+  double seconds = 0;  ///< predicted, of all
+  double started = 0;  ///< of them, starting: what they took without bytes
+};
+
 struct FunctionReport {
   std::string name;
   int64_t flops = 0;  ///< on each rank
@@ -64,6 +73,7 @@ struct FunctionReport {
   int redundant_left_out = 0;              ///< further ones
   int64_t redundant_left_out_flops = 0;    ///< on each rank, together
   TimeReport time;                         ///< zeros without a machine
+  std::vector<ExchangeReport> exchanges;   ///< none without a machine
 };
 
 struct Explanation {

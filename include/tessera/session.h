@@ -46,6 +46,13 @@ struct CompileOptions {
   bool skip_non_finite = false;
   /// False: every collective is awaited where it starts, for comparisons.
   bool overlap = true;
+  /// The machine that communication is arranged for: how much goes into one exchange, and what is
+  /// cut into chunks. The same on all ranks, which compare what comes of it. None: rules that suit
+  /// any machine. Throws a usage error for a machine that cannot price the mesh.
+  std::shared_ptr<const Machine> machine = {};
+  /// Parts that a product is cut into whose operand or result is collected over ranks and awaited
+  /// there. 0: as many as pay on `machine`, none without; 1: none; more: so many where they divide.
+  int chunks = 0;
   /// Keeps optimizer state in memory of the host, where the device has memory of its own: an update
   /// reads and writes it there, each element once. On the CPU, whose memory is the host's, nothing
   /// changes but what the state counts as.
@@ -69,7 +76,7 @@ struct ExchangeTime {
   std::string tensor, source;  ///< of the first member
   int members = 1;
   int64_t bytes = 0;             ///< sent by the rank
-  double exposed = 0;            ///< measured: what start and wait held up the computation
+  double exposed = 0;            ///< measured: start and wait, where they held up a rank least
   double hidden = 0;             ///< measured: under way while steps computed
   double predicted_exposed = 0;  ///< zeros without a machine
   double predicted_hidden = 0;
@@ -159,7 +166,7 @@ class Session {
   std::vector<StepTime> profile() const;
   /// The exchanges in order of start, if CompileOptions::profile is set, with what the machine is
   /// predicted to take; else empty. What ranks of one host do in each other's memory is all
-  /// exposed: nothing moves between start and wait. Local.
+  /// exposed: nothing moves between start and wait. Collective.
   std::vector<ExchangeTime> exchanges(const Machine* machine = nullptr) const;
   Cluster& cluster();
 

@@ -1,5 +1,8 @@
-// What each exchange took beside what a machine is predicted to take.
+// What each exchange took beside what a machine is predicted to take. Who arrives first waits for
+// the others, who would have been late without any communication: what is exposed of an exchange is
+// what the rank held up least waited, each time anew.
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "api/axes_text.h"
@@ -15,6 +18,7 @@ struct First {
   const Step* step;
   int members, times;
   int64_t bytes;
+  double exposed = 0;  ///< of all runs
 };
 
 void find_exchanges(const Function& function, int times, std::vector<First>& found) {
@@ -43,6 +47,48 @@ void predict(const Function& function, const Machine& machine, const Mesh& mesh,
   }
 }
 
+/// Ranks that are in one group of the axes with `rank`.
+std::vector<int> group_of(const Mesh& mesh, int rank, const std::vector<int>& axes) {
+  std::vector<int> group;
+  for (int other = 0; other < mesh.size(); ++other) {
+    bool together = true;
+    for (int a = 0; a < mesh.rank(); ++a) {
+      together = together && (std::find(axes.begin(), axes.end(), a) != axes.end() ||
+                              mesh.coordinates(other)[static_cast<size_t>(a)] ==
+                                  mesh.coordinates(rank)[static_cast<size_t>(a)]);
+    }
+    if (together) group.push_back(other);
+  }
+  return group;
+}
+
+/// Of each exchange, all times together.
+void find_exposed(Cluster& cluster, const Mesh& mesh,
+                  const std::vector<std::unique_ptr<Executor>>& executors,
+                  std::vector<First>& found) {
+  std::vector<double> mine;
+  for (const auto& executor : executors) {
+    for (const First& first : found) {
+      const std::vector<double> held = executor->held(*first.step);
+      mine.insert(mine.end(), held.begin(), held.end());
+    }
+  }
+  if (mine.empty()) return;
+  const std::vector<double> all = cluster.gather(mine);
+  const size_t each = mine.size() / executors.size();
+  const int rank = executors[0]->world().rank();
+  size_t at = 0;
+  for (First& first : found) {
+    const std::vector<int> group = group_of(mesh, rank, first.step->axes);
+    for (size_t times = executors[0]->held(*first.step).size(); times > 0; --times, ++at) {
+      double least = std::numeric_limits<double>::infinity();
+      for (const int member : group)
+        least = std::min(least, all[static_cast<size_t>(member) * each + at]);
+      first.exposed += least;
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<ExchangeTime> Session::exchanges(const Machine* machine) const {
@@ -56,13 +102,13 @@ std::vector<ExchangeTime> Session::exchanges(const Machine* machine) const {
     if (runs == 0) continue;
     std::vector<First> found;
     find_exchanges(function, 1, found);
+    find_exposed(state_->cluster, state_->mesh, state_->executors, found);
     const size_t before = result.size();
     for (const First& first : found) {
       const Step& step = *first.step;
-      const auto [exposed, hidden] = executor.exposed_and_hidden(step);
       result.push_back({function.name, step.kernel, axes_text(program, step.axes), step.origin.name,
-                        step.origin.source, first.members, first.bytes, exposed / runs,
-                        hidden / runs});
+                        step.origin.source, first.members, first.bytes, first.exposed / runs,
+                        executor.hidden(step) / runs});
     }
     std::map<const Step*, ExchangeTime*> rows;
     for (size_t i = 0; i < found.size(); ++i) rows[found[i].step] = &result[before + i];

@@ -4,10 +4,9 @@
 #include <map>
 
 #include "api/axes_text.h"
-#include "api/kernel_info.h"
+#include "api/lowering.h"
 #include "api/observe.h"
 #include "base/fail.h"
-#include "lower/lower.h"
 #include "plan/cost.h"
 
 namespace tessera {
@@ -67,6 +66,17 @@ FunctionReport report_function(const Program& program, const Function& f) {
   return report;
 }
 
+void add_exchange(const std::string& kind, const std::string& axes, const CollectiveTime& c,
+                  double start, FunctionReport& report) {
+  auto row = std::find_if(report.exchanges.begin(), report.exchanges.end(),
+                          [&](const auto& r) { return r.kind == kind && r.axes == axes; });
+  if (row == report.exchanges.end()) row = report.exchanges.insert(row, {kind, axes, 0, 0, 0, 0});
+  ++row->exchanges;
+  row->most = std::max(row->most, c.bytes);
+  row->seconds += c.seconds;
+  row->started += start;
+}
+
 void predict(const Program& program, const Machine& machine, const Mesh& mesh, Explanation& e) {
   const Costs costs(machine, mesh);
   e.machine = machine.name;
@@ -81,6 +91,8 @@ void predict(const Program& program, const Machine& machine, const Mesh& mesh, E
     }
     for (const CollectiveTime& c : time.collectives) {
       report.time.transfer += c.seconds;
+      const Step& first = *steps[static_cast<size_t>(c.step)];
+      add_exchange(first.kernel, axes_text(program, c.axes), c, costs.start(first), report);
       for (int s = c.step; s < c.step + c.members; ++s) {
         const double share =
             c.bytes > 0 ? static_cast<double>(steps[s]->bytes) / static_cast<double>(c.bytes)
@@ -168,16 +180,9 @@ Explanation explain(
     const Graph& graph, const CompileOptions& options,
     const std::function<void(const std::string&, const std::function<std::string()>&)>& after_pass,
     const Machine* machine) {
-  LowerOptions lowering{options.mesh,
-                        options.layout,
-                        observe(graph, options).functions,
-                        composite_kernels(),
-                        [&options](const Step& step) {
-                          return workspace_bytes(step, std::max(1, options.threads_per_rank));
-                        },
-                        after_pass};
-  lowering.overlap = options.overlap;
-  lowering.offload_state = options.offload_state;
+  LowerOptions lowering = lowering_of(options, observe(graph, options).functions);
+  lowering.workspace_bytes = workspace_on_cpu(options);
+  lowering.after_pass = after_pass;
   const Program program = lower(graph, lowering);
   Explanation e;
   for (const Function& f : program.functions) e.functions.push_back(report_function(program, f));
@@ -212,6 +217,13 @@ std::string to_string(const Explanation& e) {
     text += fmt::format("function {}: {} steps, {} flops and {} bytes sent on each rank\n", f.name,
                         f.steps, f.flops, f.bytes);
     if (!e.machine.empty()) text += time_text(f.time, e.machine);
+    for (const ExchangeReport& x : f.exchanges) {
+      text += fmt::format(
+          "  {} over {}: {} exchanges, the largest sends {} B; starting them is {:.1f} % of "
+          "{:.3f} ms\n",
+          x.kind, x.axes, x.exchanges, x.most, x.seconds > 0 ? 100 * x.started / x.seconds : 0,
+          1e3 * x.seconds);
+    }
     for (const CollectiveReport& c : f.collectives) {
       text += fmt::format("  {:<14} over {:<12} {:>12} B  {}{}{}  ({}){}\n", c.kind,
                           fmt::format("{} ({})", c.axes, c.ranks), c.bytes,

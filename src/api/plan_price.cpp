@@ -5,8 +5,8 @@
 
 #include "api/axes_text.h"
 #include "api/kernel_info.h"
+#include "api/lowering.h"
 #include "base/fail.h"
-#include "lower/lower.h"
 #include "plan/cost.h"
 
 namespace tessera {
@@ -127,6 +127,8 @@ PricedPlan Pricer::lower_and_price(const Mesh& mesh, const std::string& layout,
                        [](const Step& step) { return workspace_bytes(step, 1); },
                        {}};
   options.init = init;
+  options.prices = prices_of(machine_, mesh);
+  options.chunks = 1;  // the search's bound takes every awaited sum for exposed
   const Program program = lower(*model.graph, options);
   PricedPlan p;
   p.mesh = mesh;

@@ -2,10 +2,10 @@
 
 #include "api/devices.h"
 #include "api/kernel_info.h"
+#include "api/lowering.h"
 #include "api/recorder.h"
 #include "api/session_state.h"
 #include "kernels/kernel.h"
-#include "lower/lower.h"
 
 namespace tessera {
 
@@ -55,14 +55,10 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   s.print = options.print;
   const int threads = threads_for(options.threads_per_rank, cluster);
   const DeviceChoice device = choose_device(options.device, cluster);
-  LowerOptions lowering{options.mesh,
-                        options.layout,
-                        std::move(seen.functions),
-                        composite_kernels(),
-                        [=](const Step& step) { return workspace_bytes(device, step, threads); },
-                        {}};
-  lowering.overlap = options.overlap;
-  lowering.offload_state = options.offload_state;
+  LowerOptions lowering = lowering_of(options, std::move(seen.functions));
+  lowering.workspace_bytes = [=](const Step& step) {
+    return workspace_bytes(device, step, threads);
+  };
   s.program = lower(graph, lowering);
   s.index_ports(options.guards);
   s.scalars = s.bounds = bounds_of(graph, s.program);

@@ -6,9 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "api/axes_text.h"
-#include "api/kernel_info.h"
+#include "api/lowering.h"
 #include "base/fail.h"
-#include "lower/lower.h"
 #include "plan/cost.h"
 
 namespace tessera {
@@ -59,14 +58,8 @@ Simulation simulate(const Graph& graph, const CompileOptions& options, const Mac
           "simulate: stragglers {}, failure hours {}, restart {} s are at least 0 and a checkpoint "
           "of {} s is longer than that",
           how.stragglers, how.failure_hours, how.restart_seconds, how.checkpoint_seconds);
-  LowerOptions lowering{options.mesh,
-                        options.layout,
-                        options.functions,
-                        composite_kernels(),
-                        [&](const Step& step) {
-                          return workspace_bytes(step, std::max(1, options.threads_per_rank));
-                        },
-                        {}};
+  LowerOptions lowering = lowering_of(options, options.functions);
+  lowering.workspace_bytes = workspace_on_cpu(options);
   const Program program = lower(graph, lowering);
   const Function& function = program.functions[static_cast<size_t>(program.function(how.function))];
   const FunctionTime time = time_of(function, Costs(machine, options.mesh), true);

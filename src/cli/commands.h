@@ -1,6 +1,7 @@
 // The subcommands, and what they share.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,7 +52,8 @@ struct Job {
   Config config;
   Mesh mesh;
   Layout layout;
-  std::string device = "cpu";  ///< CompileOptions::device
+  std::string device = "cpu";              ///< CompileOptions::device
+  std::shared_ptr<const Machine> machine;  ///< CompileOptions::machine
 };
 
 /// [model] name of a TOML file; "gpt" if it has none.
@@ -74,6 +76,13 @@ std::vector<std::string> planned_layouts(const Arguments& args, const Job& job, 
 int64_t parse_bytes(const std::string& text);
 /// --machine, else the calibrated profile of this machine, if there is one.
 std::optional<Machine> find_machine(const Arguments& args);
+/// The same, or the planner's default profile.
+Machine machine_for_plans(const Arguments& args);
+/// What communication is arranged for: the planner's machine for a layout that it chooses, else
+/// find_machine(), if it was asked for or knows such a mesh.
+std::shared_ptr<const Machine> machine_of(const Arguments& args, const Job& job);
+/// Under a launcher every rank takes the root's machine. Collective.
+void agree_on_machine(Cluster& cluster, Job& job);
 /// With --memory: resolves train.recompute = auto to what costs least and fits, and
 /// train.microbatches = auto to the fewest that fit, and refuses a job that does not fit on a rank,
 /// with a breakdown and the cheapest flags that would do.
@@ -104,8 +113,10 @@ struct Trainer {
 void build_trainer(const Job& job, Trainer& trainer, bool fetch_gradients);
 /// train.parameters and train.rounding, for a graph that is about to be built.
 void store_parameters(const Config& config, Graph& graph);
-/// train.overlap and train.offload.
+/// train.overlap, train.chunks, train.offload and the job's machine.
 void set_schedule(const Job& job, CompileOptions& options);
+/// Of a job's trainer, with that schedule.
+CompileOptions options_of(const Job& job, const Trainer& trainer);
 /// CompileOptions::threads_per_rank.
 int threads_of(const Job& job);
 /// Of a step, from 0.

@@ -33,7 +33,9 @@ Simulation simulate_layout(const Arguments& args, const std::vector<ModelSpec>& 
   if (layout.empty()) job.layout = Layout();
   Trainer t;
   build_trainer(job, t, false);
-  return tessera::simulate(t.graph, {job.mesh, job.layout, t.functions, 0, 1}, machine);
+  CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
+  set_schedule(job, options);
+  return tessera::simulate(t.graph, options, machine);
 }
 
 void add(const Simulation& s, bool is_a,

@@ -38,6 +38,8 @@ std::vector<ConfigKey> common_keys(const std::string& layout) {
        "of parameters in 16 bits after an update: nearest | stochastic"},
       {"train.offload", "none", "state: optimizer state is kept in memory of the host"},
       {"train.overlap", "on", "off: every collective is awaited where it starts"},
+      {"train.chunks", "auto",
+       "of a product whose operand or result is collected: a number; auto: what pays on --machine"},
       {"train.loss_scale", "auto",
        "of float16: none, or the first one, such as 65536; auto: that, in float16"},
       {"train.threads", "0", "that share the kernels of a rank; 0: the cores over the ranks"},
@@ -115,6 +117,7 @@ std::vector<std::string> scopes(const std::string& text) {
 
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
   Job job = resolve_without_plan(args, models, tiny);
+  job.machine = machine_of(args, job);
   plan_layout(args, job);
   set_microbatch_size(args.microbatch_size, job);  // which counts the ranks that share the batch
   job.config.set("layout.rules", job.layout.to_string());
@@ -125,7 +128,7 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   require(!args.model.empty(), "no model is given; known: gpt, mlp, cnn, or a TOML file");
   const std::string name = is_file(args.model) ? toml_model_name(args.model) : args.model;
   const ModelSpec& spec = find_model(name, models);
-  Job job{&spec, default_config(spec), {}, {}, args.device};
+  Job job{&spec, default_config(spec), {}, {}, args.device, {}};
   if (tiny) {
     for (const auto& [key, value] : spec.tiny) job.config.set(key, value);
   }
@@ -269,33 +272,6 @@ double first_loss_scale(const Config& c) {
   return first;
 }
 }  // namespace
-
-namespace {
-/// Which of two words a key says.
-bool says(const Config& c, const char* key, const char* yes, const char* no) {
-  const std::string& text = c.text(key);
-  require(text == yes || text == no, "key '{}' is '{}'; it is {} or {}", key, text, no, yes);
-  return text == yes;
-}
-}  // namespace
-
-void store_parameters(const Config& c, Graph& graph) {
-  const DType dtype = parse_dtype(c.text("train.parameters").c_str());
-  const bool stochastic = says(c, "train.rounding", "stochastic", "nearest");
-  require(dtype == DType::float32 || is_narrow(dtype),
-          "key 'train.parameters' is '{}'; it is float32, bfloat16 or float16",
-          c.text("train.parameters"));
-  require(!stochastic || is_narrow(dtype),
-          "train.rounding=stochastic is for parameters in 16 bits, and train.parameters is {}; say "
-          "train.parameters=bfloat16",
-          c.text("train.parameters"));
-  graph.store_parameters_as(dtype, stochastic);
-}
-
-void set_schedule(const Job& job, CompileOptions& options) {
-  options.overlap = !says(job.config, "train.overlap", "off", "on");
-  options.offload_state = says(job.config, "train.offload", "state", "none");
-}
 
 void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   const Config& c = job.config;

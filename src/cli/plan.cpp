@@ -17,11 +17,6 @@ namespace {
 
 constexpr const char* kDefaultMachine = "h100";
 
-Machine machine_for_plans(const Arguments& args) {
-  const std::optional<Machine> machine = find_machine(args);
-  return machine ? *machine : Machine::load(kDefaultMachine);
-}
-
 bool has_key(const Config& config, const std::string& name) {
   return std::any_of(config.keys().begin(), config.keys().end(),
                      [&](const ConfigKey& key) { return key.name == name; });
@@ -248,6 +243,11 @@ std::vector<std::string> planned_layouts(const Arguments& args, const Job& job, 
     start = end + 1;
   }
   return layouts;
+}
+
+Machine machine_for_plans(const Arguments& args) {
+  const std::optional<Machine> machine = find_machine(args);
+  return machine ? *machine : Machine::load(kDefaultMachine);
 }
 
 bool is_automatic(const Layout& layout) {

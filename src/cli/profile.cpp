@@ -73,15 +73,8 @@ namespace {
 /// Of training steps. Without a machine, or with one that does not know such a mesh, nothing is
 /// predicted.
 std::vector<ExchangeTime> exchanges_of(const Training& t, std::string& machine) {
-  std::vector<ExchangeTime> rows;
-  const std::optional<Machine> found = find_machine(t.args);
-  try {
-    rows = t.session->exchanges(found ? &*found : nullptr);
-    if (found) machine = found->name;
-  } catch (const Error&) {
-    if (!t.args.machine.empty()) throw;
-    rows = t.session->exchanges();
-  }
+  std::vector<ExchangeTime> rows = t.session->exchanges(t.job.machine.get());
+  if (t.job.machine) machine = t.job.machine->name;
   std::erase_if(rows, [](const ExchangeTime& e) { return e.function != "train"; });
   return rows;
 }

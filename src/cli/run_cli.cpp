@@ -32,6 +32,8 @@ void add_training(CLI::App* app, Arguments& a) {
   key("--batch", "train.batch", "examples of a step, over all ranks");
   key("--dtype", "train.dtype", "of activations: float32 | bfloat16 | float16 | float64 | float8");
   key("--overlap", "train.overlap", "on | off: every collective is awaited where it starts");
+  key("--chunks", "train.chunks",
+      "N | auto: parts of a product whose operand or result is collected over ranks");
   key("--offload", "train.offload", "state: keep optimizer state in memory of the host");
   key("--seed", "train.seed", "of initial values, dropout and data order");
   key("--recompute", "train.recompute",

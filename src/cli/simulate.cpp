@@ -121,7 +121,8 @@ int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
   const Job job = resolve(args, models, false);
   Trainer t;
   build_trainer(job, t, false);
-  const CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
+  CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
+  set_schedule(job, options);
   SimulateOptions how;
   how.stragglers = args.stragglers;
   how.failure_hours = args.failure_hours;

@@ -232,8 +232,7 @@ class Sweep {
       Trainer t;
       build_trainer(job, t, false);
       const Explanation e =
-          tessera::explain(t.graph, {job.mesh, job.layout, t.functions, 0, threads_of(job)}, {},
-                           machine_ ? &*machine_ : nullptr);
+          tessera::explain(t.graph, options_of(job, t), {}, machine_ ? &*machine_ : nullptr);
       c.row.program = fmt::format("{:016x}", e.program_hash);
       c.row.memory = e.memory.params + e.memory.state + e.memory.inputs + e.memory.transient;
       c.row.predicted = e.functions.back().time.seconds;
@@ -276,8 +275,7 @@ class Sweep {
       try {
         Running r{c, std::make_unique<Job>(job_of(c->args)), std::make_unique<Trainer>(), nullptr};
         build_trainer(*r.job, *r.trainer, false);
-        CompileOptions options{r.job->mesh, r.job->layout, r.trainer->functions, 0,
-                               threads_of(*r.job)};
+        CompileOptions options = options_of(*r.job, *r.trainer);
         options.device = r.job->device;
         r.session =
             std::make_unique<Session>(r.trainer->graph, cluster_for(r.job->mesh.size()), options);

@@ -54,6 +54,7 @@ void prepare(Training& t) {
   if (!t.trainer.minimized.loss_scale)  // else what is not finite is a step without updates
     t.compile.guards.push_back(t.trainer.minimized.gradient_norm.name());
   t.compile.device = t.job.device;
+  agree_on_machine(t.cluster, t.job);
   set_schedule(t.job, t.compile);
   if (!t.args.trace.empty()) t.trace = std::make_unique<Trace>();
   t.compile.trace = t.trace.get();

@@ -4,10 +4,15 @@
 //   first members were ready (gradients, which are read at the end); or
 //   its operand was ready when the exchange happened: then it happens there, earlier (parameters
 //   that are gathered to be used).
-// It fits up to the limit, and up to an eighth of all that goes that way: of one exchange of all
-// nothing could run beside the steps that make the operands. (In a loop the next trip does.)
+// It fits up to the limit, and up to a part of all that goes that way: of one exchange of all
+// nothing could run beside the steps that make the operands. (In a loop the next trip does.) Each
+// exchange costs its start t, the last one cannot hide: s bytes an exchange, of S bytes that take T
+// to send, cost (S / s) t + (s / S) T, which is least for s = S sqrt(t / T). Then starts take as
+// large a share of an exchange as the last one is of all. Without a machine it is an eighth. Less
+// than a MiB is not worth the messages and the wait that come with an exchange.
 // Members stay steps of their own, so that reports name each; they share the number, and the wait.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -23,19 +28,23 @@ int64_t bytes_of(const View& view) { return view.elements() * size_of(view.dtype
 
 class Buckets {
  public:
-  Buckets(const Program& program, Function& function, int64_t bucket_bytes)
+  Buckets(const Program& program, Function& function, int64_t bucket_bytes,
+          const StepPrices& prices)
       : steps_(function.steps),
         bucket_bytes_(bucket_bytes),
+        prices_(prices),
         result_of_(program.buffers.size(), -1),
         operand_of_(result_of_),
         written_(result_of_),
         touched_(program.buffers.size(), 0) {}
 
   void run(Function& function) {
+    std::map<Key, std::pair<Step, int64_t>> all;  // one of the kind, bytes of operands or results
     for (const Step& step : steps_) {
       if (step.kind == StepKind::collective && function.outer.empty())
-        all_bytes_[{step.kernel, step.axes}] += larger(step);
+        all.try_emplace({step.kernel, step.axes}, step, 0).first->second.second += larger(step);
     }
+    for (const auto& [key, kind] : all) most_bytes_[key] = most_of(kind.first, kind.second);
     for (size_t s = 0; s < steps_.size(); ++s) {
       const Step& step = steps_[s];
       if (step.kind == StepKind::wait) continue;
@@ -62,12 +71,29 @@ class Buckets {
     return std::max(bytes_of(step.in[0]), bytes_of(step.out[0]));
   }
 
-  /// An eighth of all that is sent in one way, if that is much: the first ones start early.
+  double seconds(Step like, int64_t bytes) const {
+    View& view = like.in[0];
+    view.dtype = DType::uint8;
+    view.sizes = {bytes};
+    view.strides = {1};
+    like.out[0] = view;
+    like.bytes = bytes;
+    return prices_.seconds(like);
+  }
+
+  /// Of `all` bytes that collectives like this one move together.
+  int64_t most_of(const Step& like, int64_t all) const {
+    if (!prices_.seconds || bucket_bytes_ == 0)
+      return std::min(bucket_bytes_, std::max(all / kBuckets, kMuch));
+    const double start = seconds(like, 0), transfer = seconds(like, all) - start;
+    if (transfer <= start) return all;
+    return std::max(kMuch,
+                    static_cast<int64_t>(static_cast<double>(all) * std::sqrt(start / transfer)));
+  }
+
   int64_t most_bytes(const Key& key) const {
-    const auto all = all_bytes_.find(key);
-    return all == all_bytes_.end()
-               ? bucket_bytes_
-               : std::min(bucket_bytes_, std::max(all->second / kBuckets, kMuch));
+    const auto found = most_bytes_.find(key);
+    return found == most_bytes_.end() ? bucket_bytes_ : found->second;
   }
 
   /// From here on the exchange cannot happen later than it does now.
@@ -142,7 +168,8 @@ class Buckets {
 
   std::vector<Step>& steps_;
   const int64_t bucket_bytes_;
-  std::map<Key, int64_t> all_bytes_;  ///< of operands or results
+  const StepPrices& prices_;
+  std::map<Key, int64_t> most_bytes_;  ///< of the operands or results of an exchange
   std::vector<Exchange> exchanges_;
   std::map<Key, int> last_;
   // By buffer: the exchange that it is a result or an operand of, the last compute step that writes
@@ -217,9 +244,9 @@ class InPlace {
 
 }  // namespace
 
-void combine(Program& program, int64_t bucket_bytes) {
+void combine(Program& program, int64_t bucket_bytes, const StepPrices& prices) {
   for (Function* f : all_functions(program.functions)) {
-    Buckets(program, *f, bucket_bytes).run(*f);
+    Buckets(program, *f, bucket_bytes, prices).run(*f);
     InPlace(program, *f).run();
   }
   drop_unused_buffers(program);

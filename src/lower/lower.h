@@ -12,6 +12,12 @@
 
 namespace tessera {
 
+/// What a machine takes for a step; the passes go by rules that suit any machine without.
+struct StepPrices {
+  std::function<double(const Step&)> seconds;  ///< of a step by itself; empty: no machine
+  double compute = 1, transfer = 1;            ///< times as long while the other kind runs too
+};
+
 struct LowerOptions {
   Mesh mesh;
   Layout layout;
@@ -26,6 +32,8 @@ struct LowerOptions {
   bool overlap = true;              ///< false: every collective is awaited where it starts
   bool init = true;                 ///< false: without "init", for prices
   bool offload_state = false;       ///< optimizer state is in ArenaKind::offloaded
+  StepPrices prices = {};
+  int chunks = 0;  ///< of a product, see CompileOptions::chunks
 };
 
 /// Lowers the functions, and "init" first if the graph stores anything. Throws usage errors of the

@@ -6,6 +6,7 @@
 
 #include "lower/flow.h"
 #include "lower/home.h"
+#include "lower/lower.h"
 
 namespace tessera {
 
@@ -21,13 +22,18 @@ Program localize(const Graph& graph, const Flow& flow, const HomeLayouts& homes)
 void fuse(Program& program);
 
 /// Makes one exchange of collectives of one kind over the same axes that do not depend on each
-/// other, as long as its operands have at most `bucket_bytes`; lets an all_reduce work in place
-/// where its operand is not read again.
-void combine(Program& program, int64_t bucket_bytes);
+/// other, up to a number of bytes that `prices` tell (at most `bucket_bytes` without); lets an
+/// all_reduce work in place where its operand is not read again.
+void combine(Program& program, int64_t bucket_bytes, const StepPrices& prices);
 
 /// Starts collectives as early and awaits them as late as the order of steps allows without more
 /// bytes alive at once than before.
 void schedule(Program& program);
+
+/// Cuts products whose result is summed over ranks, or whose operand is gathered, with their
+/// collective: `chunks` parts where they divide, or for 0 as many as pay by `prices`. The
+/// collective of one part runs while the next is computed. No element is computed otherwise.
+void chunk(Program& program, int chunks, const StepPrices& prices);
 
 /// Renumbers the buffers without those that no step and no port touches.
 void drop_unused_buffers(Program& program);

@@ -208,11 +208,12 @@ double Costs::collective(const Step& step) const {
   return collective(kind, operand_bytes(step, kind), step.axes);
 }
 
+double Costs::start(const Step& step) const { return collective(kind_of(step), 0, step.axes); }
+
 double Costs::exchange(std::span<const Step> steps) const {
   double seconds = 0;
   for (const Step& step : steps) {
-    const CollectiveKind kind = kind_of(step);
-    const double alone = collective(step), empty = collective(kind, 0, step.axes);
+    const double alone = collective(step), empty = start(step);
     seconds += &step == &steps.front() ? alone : std::max(0.0, alone - empty);
   }
   return seconds;

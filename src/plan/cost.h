@@ -44,6 +44,8 @@ class Costs {
   double collective(const Step& step) const;
   /// The same without a step; bytes as for bytes_sent(). axes: mesh axes.
   double collective(CollectiveKind kind, double bytes, const std::vector<int>& axes) const;
+  /// Of a collective like this one without any bytes.
+  double start(const Step& step) const;
   /// Members of one exchange: transfers add up, the start is paid once.
   double exchange(std::span<const Step> members) const;
   CollectiveChoice algorithm(CollectiveKind kind, double bytes, const std::vector<int>& axes) const;

@@ -70,9 +70,11 @@ class Executor {
   Communicator& world() { return *world_; }
   /// Seconds and runs of step `step` of function `function` since the start, if profiled.
   std::pair<double, int64_t> time_of(int function, int step) const;
-  /// Of the exchange whose first collective is `first`, of all runs, if profiled: seconds that its
-  /// start and wait took, and that it was under way while steps computed.
-  std::pair<double, double> exposed_and_hidden(const Step& first) const;
+  /// Of the exchange whose first collective is `first`, of all runs, if profiled: seconds that it
+  /// was under way while steps computed.
+  double hidden(const Step& first) const;
+  /// Seconds that its start and wait took, each time in order, as many on all ranks.
+  std::vector<double> held(const Step& first) const;
 
  private:
   struct BoundLoop;
@@ -80,8 +82,9 @@ class Executor {
   struct Exchange {
     std::unique_ptr<Operation> operation;
     const Step* first = nullptr;
-    double started = 0, ended = 0;   ///< if profiled: of the last time; ended 0: not seen yet
-    double exposed = 0, hidden = 0;  ///< seconds of all times
+    double started = 0, ended = 0;  ///< if profiled: of the last time; ended 0: not seen yet
+    double hidden = 0;              ///< seconds of all times
+    std::vector<double> held = {};  ///< if profiled: seconds that start and wait took, each time
   };
   struct BoundStep {
     const Step* step = nullptr;

@@ -75,7 +75,7 @@ void Executor::start(Exchange& exchange) {
   if (!options_.profile) return;
   exchange.started = seconds_now();
   exchange.ended = 0;
-  exchange.exposed += exchange.started - begin;
+  exchange.held.push_back(exchange.started - begin);
 }
 
 void Executor::wait_for(Exchange& exchange) {
@@ -87,7 +87,7 @@ void Executor::wait_for(Exchange& exchange) {
   const double waited = seconds_now() - begin;
   waited_ += waited;
   if (!options_.profile) return;
-  exchange.exposed += waited;
+  exchange.held.back() += waited;
   if (exchange.operation->is_in_background())
     exchange.hidden += (exchange.ended > 0 ? exchange.ended : begin) - exchange.started;
 }
@@ -100,14 +100,19 @@ void Executor::advance_all() {
   }
 }
 
-std::pair<double, double> Executor::exposed_and_hidden(const Step& first) const {
-  std::pair<double, double> sum{0, 0};
-  for (const Exchange& exchange : operations_) {
-    if (exchange.first != &first) continue;
-    sum.first += exchange.exposed;
-    sum.second += exchange.hidden;
-  }
+double Executor::hidden(const Step& first) const {
+  double sum = 0;
+  for (const Exchange& exchange : operations_)
+    sum += exchange.first == &first ? exchange.hidden : 0;
   return sum;
+}
+
+std::vector<double> Executor::held(const Step& first) const {
+  std::vector<double> all;
+  for (const Exchange& exchange : operations_) {
+    if (exchange.first == &first) all.insert(all.end(), exchange.held.begin(), exchange.held.end());
+  }
+  return all;
 }
 
 }  // namespace tessera

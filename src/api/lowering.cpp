@@ -1,0 +1,35 @@
+#include "api/lowering.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "plan/cost.h"
+
+namespace tessera {
+
+StepPrices prices_of(const Machine& machine, const Mesh& mesh) {
+  const auto costs = std::make_shared<const Costs>(machine, mesh);
+  if (!machine.overlap.possible) return {};
+  return {[costs](const Step& step) {
+            return step.kind == StepKind::collective ? costs->collective(step)
+                                                     : costs->compute(step);
+          },
+          machine.overlap.compute, machine.overlap.transfer};
+}
+
+LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec> functions) {
+  LowerOptions lowering{
+      options.mesh, options.layout, std::move(functions), composite_kernels(), {}, {}};
+  lowering.overlap = options.overlap;
+  lowering.offload_state = options.offload_state;
+  lowering.chunks = options.chunks;
+  if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);
+  return lowering;
+}
+
+std::function<int64_t(const Step&)> workspace_on_cpu(const CompileOptions& options) {
+  const int threads = std::max(1, options.threads_per_rank);
+  return [threads](const Step& step) { return workspace_bytes(step, threads); };
+}
+
+}  // namespace tessera
