@@ -14,28 +14,6 @@ namespace tessera::cli {
 
 namespace {
 
-/// FLOP/s of matrix products on the ranks of this mesh together: what the log's share of the peak
-/// refers to.
-double measured_peak(const Mesh& mesh, Cluster& cluster, int threads) {
-  Graph g;
-  const int64_t n = 384, copies = mesh.size();
-  const Dim ranks("ranks", copies), m("m", n), k("k", n), c("c", n);
-  Tensor a = g.input("a", {ranks, m, k}, DType::float32), b = g.input("b", {k, c}, DType::float32);
-  Tensor y = einsum({a, b}, {ranks, m, c}).named("y");
-  std::string axes;
-  for (const MeshAxis& axis : mesh.axes()) axes += (axes.empty() ? "" : "+") + axis.name;
-  Session session(g, cluster,
-                  {mesh, Layout::parse("ranks:" + axes), {{"run", {y}, false}}, 0, threads});
-  double best = 0;
-  const Clock::time_point start = Clock::now();
-  for (int i = 0; i < 3 || (seconds_since(start) < 0.05 && i < 100); ++i) {
-    const Clock::time_point begin = Clock::now();
-    session.run("run");
-    best = std::max(best, 2.0 * static_cast<double>(n * n * n * copies) / seconds_since(begin));
-  }
-  return best;
-}
-
 void prepare(Training& t) {
   const Config& c = t.job.config;
   require(c.integer("train.batch") >= 1 && c.integer("train.steps") >= 1,
@@ -344,7 +322,7 @@ int run_training(Training& t, StartClock& clock) {
   nlohmann::json first_line = head;
   if (t.cluster.is_root() && t.progress->has_log()) add_plan(t, first_line);
   t.progress->record(first_line.dump());
-  const double peak = measured_peak(t.job.mesh, t.cluster, threads_of(t.job));
+  const double peak = measured_peak(t.cluster, t.hosts, threads_of(t.job));
   clock.mark("peak_s");
   nlohmann::json report;
   const int code = train_steps(t, peak, report);

@@ -44,6 +44,11 @@ struct Training {
   int64_t skipped = 0, skipped_in_a_row = 0;  ///< steps with a gradient that was not finite
 };
 
+/// FLOP/s of matrix products on the cores that the ranks of this cluster share: what the log's
+/// share of the peak refers to. One rank of each host measures, the others wait. `threads`: of a
+/// rank; 0: the cores over the ranks. Collective.
+double measured_peak(Cluster& cluster, const std::vector<std::string>& hosts, int threads);
+
 /// The newest checkpoint if the job goes on from it. Before anything is written. Throws usage
 /// errors: a directory of another run, or of another job (which keys or data differ).
 std::optional<Checkpoint> open_checkpoints(Training& t);
