@@ -1,6 +1,5 @@
 // Sharded checkpoints: what is written while training goes on, what damage is seen, what fits what.
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -382,24 +381,6 @@ TEST_CASE("manifests that make no sense are refused", "[checkpoint]") {
         in + "names the file '../x', which is not one of its directory");
   CHECK(refused([](Manifest& m) { m.step = -1; }) == in + "has the step -1, serial 1");
   const std::string text = to_text(good);
-  auto refused_number = [&](const std::string& old, const std::string& wrong) {
-    const size_t begin = text.find("\"manifest\":") + 11;
-    std::string inner = text.substr(begin, text.size() - begin - 2);
-    const size_t at = inner.find(old);
-    REQUIRE(at != std::string::npos);
-    inner.replace(at, old.size(), wrong);
-    const uint32_t sum = crc32c(inner.data(), inner.size());
-    return f.error([&] {
-      parse_manifest(fmt::format("{{\"crc32c\":\"{:08x}\",\"manifest\":{}}}\n", sum, inner), "m");
-    });
-  };
-  const std::string stands = " where a whole number of 64 bits stands";
-  CHECK(refused_number("\"serial\":1", "\"serial\":92233720368547758070") ==
-        in + "has 9.223372036854776e+19" + stands);
-  CHECK(refused_number("\"step\":3", "\"step\":9223372036854775808") ==
-        in + "has 9223372036854775808" + stands);
-  CHECK(refused_number("[4,6]", "[4,6.5]") == in + "has 6.5" + stands);
-  CHECK(refused_number("\"bytes\":10", "\"bytes\":[]") == in + "has array" + stands);
   CHECK(f.error([&] { parse_manifest(text.substr(0, 40), "m"); }) ==
         in + "is damaged or cut (40 bytes)");
   std::string other = text;

@@ -14,6 +14,22 @@ namespace tessera::cli {
 
 namespace {
 
+/// What the root's steps should take, if a profile of the machine is known. A step's parts are
+/// compared with it by their times, which hold up no CPU.
+void plan_times(Training& t) {
+  t.compile.profile = t.args.profile;
+  if (!t.cluster.is_root()) return;
+  const std::optional<Machine> machine = find_machine(t.args);
+  if (!machine) return;
+  try {
+    t.forecast = Forecast(t.trainer.graph, t.compile, *machine);
+  } catch (const Error&) {
+    if (!t.args.machine.empty()) throw;  // else a profile that does not know such a mesh
+    return;
+  }
+  if (t.job.device == "cpu") t.compile.profile = true;
+}
+
 void prepare(Training& t) {
   const Config& c = t.job.config;
   require(c.integer("train.batch") >= 1 && c.integer("train.steps") >= 1,
@@ -35,7 +51,7 @@ void prepare(Training& t) {
   set_schedule(t.job, t.compile);
   if (!t.args.trace.empty()) t.trace = std::make_unique<Trace>();
   t.compile.trace = t.trace.get();
-  t.compile.profile = t.args.profile;
+  plan_times(t);
   t.compile.skip_non_finite = t.args.on_nonfinite == "skip";
   t.session = std::make_unique<Session>(t.trainer.graph, t.cluster, t.compile);
 }
@@ -164,6 +180,9 @@ int exchange_news(Training& t, StepRecord& r, double seconds) {
   r.slowest_ms = 1e3 * t.stragglers.slowest_seconds();
   r.median_ms = 1e3 * t.stragglers.median_seconds();
   if (!line.empty()) t.progress->note(line);
+  if (const std::string off = t.forecast.after_step(r.step, seconds, *t.session, line);
+      !off.empty())
+    t.progress->note(off);
   return signal;
 }
 
@@ -217,6 +236,7 @@ StepRecord train_step(Training& t, int64_t step, double peak) {
   r.tokens_per_s = static_cast<double>(c.integer("train.batch") * t.job.spec->tokens(c)) / seconds;
   r.flops_per_s = static_cast<double>(t.session->flops("train")) * t.cluster.size() / seconds;
   r.peak_share = peak > 0 ? r.flops_per_s / peak : 0;
+  r.planned_ms = 1e3 * t.forecast.seconds();
   r.memory = t.session->persistent_bytes() + t.session->transient_bytes();
   r.skipped = t.skipped;
   return r;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/forecast.h"
 #include "cli/progress.h"
 #include "cli/signals.h"
 #include "cli/stragglers.h"
@@ -39,6 +40,7 @@ struct Training {
   std::unique_ptr<Checkpoints> checkpoints = {};
   std::unique_ptr<Progress> progress = {};
   Stragglers stragglers = {};
+  Forecast forecast = {};  ///< of the root, where a machine is known
   std::vector<std::string> hosts = {};
   int64_t first_step = 0;
   int64_t skipped = 0, skipped_in_a_row = 0;  ///< steps with a gradient that was not finite
