@@ -6,9 +6,6 @@
 // A split may yield groups of both kinds: those whose ranks see each other's memory use that.
 #include "collectives/mpi_group.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 
@@ -30,14 +27,14 @@ MessageCommunicator::~MessageCommunicator() {
 
 void MessageCommunicator::complete(Transfers& transfers, const Call& call) {
   using Clock = std::chrono::steady_clock;
-  constexpr double kYielding = 0.01, kLookForDead = 0.02;
+  constexpr double kLookForDead = 0.02;
   const Clock::time_point start = Clock::now();
   double look = kLookForDead;
   while (!transfers.test()) {
     fabric_->poll();
     fabric_->check(call);
     const double waited = std::chrono::duration<double>(Clock::now() - start).count();
-    waited < kYielding ? void(sched_yield()) : void(usleep(50));
+    wait_briefly(waited, fabric_->crowded());
     if (waited > look) {
       look = waited + kLookForDead;
       fabric_->check_alive(call, transfers.outstanding());

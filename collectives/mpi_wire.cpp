@@ -43,13 +43,14 @@ void complete(MPI_Request& request, double seconds, const char* what) {
   for (int done = 0;;) {
     expect(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
     if (done) return;
-    if (std::chrono::duration<double>(Clock::now() - start).count() > seconds) {
+    const double waited = std::chrono::duration<double>(Clock::now() - start).count();
+    if (waited > seconds) {
       any_abandoned = true;
       fail(ErrorKind::comm,
            "[mpi] {}: not all ranks arrived within {:.3g} s; is one missing or dead?", what,
            seconds);
     }
-    sched_yield();
+    wait_briefly(waited, true);
   }
 }
 
@@ -59,6 +60,15 @@ void finalize_at_exit() {
 }
 
 }  // namespace
+
+void wait_briefly(double waited, bool crowded) {
+  constexpr double kLeast = 50e-6, kMost = 1e-3;
+  if (waited < (crowded ? 200e-6 : 0.01)) {
+    sched_yield();
+  } else {
+    usleep(static_cast<useconds_t>(1e6 * std::clamp(waited / (crowded ? 10 : 100), kLeast, kMost)));
+  }
+}
 
 struct Wire::Handles {
   MPI_Comm comm = MPI_COMM_NULL;

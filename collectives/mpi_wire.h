@@ -8,6 +8,10 @@
 
 namespace tessera {
 
+/// One turn of a wait that has lasted `waited` seconds: yields at first, then sleeps for a part of
+/// that time, at most 1 ms; sooner and for longer where ranks share processors.
+void wait_briefly(double waited, bool crowded);
+
 /// A duplicated MPI communicator. Ranks are its ranks, or, `by_host`, numbered so that those of a
 /// host follow each other, whatever order the launcher chose; rank 0 stays. Nothing here blocks for
 /// longer than told.

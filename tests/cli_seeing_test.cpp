@@ -4,6 +4,7 @@
 
 #include "base/crc32c.h"
 #include "cli/chart.h"
+#include "cli/forecast.h"
 #include "cli/profile.h"
 #include "cli/tensorboard.h"
 #include "cli_background.h"
@@ -127,6 +128,32 @@ TEST_CASE("seeing: TensorBoard's own reader takes the event files", "[slow]") {
                          "print([e.step for e in a.Scalars('train/loss')])\n");
   REQUIRE(std::system(("cd '" + f.dir + "' && python3 read.py > seen.txt").c_str()) == 0);
   CHECK(f.read("seen.txt") == "[1, 2, 3, 4]\n");
+}
+
+TEST_CASE("seeing: steps beside what was planned, and what is off by name", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  const CliResult result = train(f, "--mesh data:2 --steps 42 --machine h100 --log log.jsonl");
+  expect_success(result);
+  CHECK(contains(result.out, " ms (planned "));
+  for (const char* part : {"steps 2 to 21 took ", " ms, planned were ", " ms instead of "})
+    CHECK(contains(result.out, part));
+  CHECK(count(result.out, "planned were") < 3);
+  for (const auto& step : log_of(f, "log.jsonl", "loss"))
+    CHECK(step["planned_ms"].get<double>() > 0);
+  CHECK(contains(train(f, "--mesh data:2 --steps 2 --machine nothing").err, "nothing"));
+}
+
+TEST_CASE("forecast: parts that are off are named, most first", "[seeing]") {
+  using tessera::cli::parts_off;
+  const double ms = 1e-3;
+  CHECK(parts_off({{"a", 10 * ms, 10.9 * ms}, {"b", 5 * ms, 4.6 * ms}}, 20 * ms) == "");
+  CHECK(parts_off({{"a", 1 * ms, 1.3 * ms}}, 20 * ms) == "");  // too little to matter
+  CHECK(parts_off(
+            {{"a", 4 * ms, 6 * ms}, {"exchanges over data", 1 * ms, 9 * ms}, {"c", 8 * ms, 5 * ms}},
+            20 * ms) ==
+        "exchanges over data 9.00 ms instead of 1.00, c 5.00 ms instead of 8.00, a 6.00 ms instead "
+        "of 4.00");
 }
 
 TEST_CASE("seeing: a profile by op and source line", "[cli]") {

@@ -207,9 +207,9 @@ TEST_CASE("cli: the log has the documented fields", "[cli]") {
     return std::string(std::istreambuf_iterator<char>(in), {});
   }();
   const std::set<std::string> fields = {
-      "step",         "steps",       "loss",       "grad_norm",    "lr",    "ms",
-      "tokens_per_s", "flops_per_s", "peak_share", "memory_bytes", "eta_s", "skipped",
-      "slowest_rank", "slowest_ms",  "median_ms",  "loss_scale"};
+      "step",       "steps",        "loss",        "grad_norm",  "lr",           "ms",
+      "planned_ms", "tokens_per_s", "flops_per_s", "peak_share", "memory_bytes", "eta_s",
+      "skipped",    "slowest_rank", "slowest_ms",  "median_ms",  "loss_scale"};
   for (const nlohmann::json& record : steps) {
     std::set<std::string> present;
     for (const auto& [key, value] : record.items()) {

@@ -1,12 +1,15 @@
 // The targets of libFuzzer (tests/fuzz) on inputs of a seeded mutator: no crash, no hang, nothing
 // thrown but Errors. TESSERA_FUZZ says how many inputs a target gets.
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <random>
 
+#include "base/crc32c.h"
 #include "catch.h"
 #include "cli/commands.h"
 #include "fuzz/targets.h"
+#include "io/manifest.h"
 #include "op_cases_run.h"
 
 using namespace tessera::test;
@@ -84,6 +87,33 @@ TEST_CASE("configurations: what a checkpoint keeps of them is read as it was") {
       CHECK(again.text("data.path") == value);
     }
   }
+}
+
+TEST_CASE("manifests: numbers that are not whole are refused") {
+  const std::string good = fuzz_targets()[1].seeds[0];
+  auto answer = [&](const std::string& old, const std::string& wrong) -> std::string {
+    std::string inner = good;
+    const size_t at = inner.find(old);
+    REQUIRE(at != std::string::npos);
+    inner.replace(at, old.size(), wrong);
+    try {
+      tessera::parse_manifest(fmt::format("{{\"crc32c\":\"{:08x}\",\"manifest\":{}}}\n",
+                                          tessera::crc32c(inner.data(), inner.size()), inner),
+                              "m");
+    } catch (const tessera::Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  const std::string in = "[checkpoint] the manifest 'm' has ",
+                    stands = " where a whole number of 64 bits stands";
+  CHECK(answer("[4,6]", "[4,6]") == "no error");
+  CHECK(answer("\"serial\":0", "\"serial\":92233720368547758070") ==
+        in + "9.223372036854776e+19" + stands);
+  CHECK(answer("\"step\":0", "\"step\":9223372036854775808") ==
+        in + "9223372036854775808" + stands);
+  CHECK(answer("[4,6]", "[4,6.5]") == in + "6.5" + stands);
+  CHECK(answer("\"bytes\":10", "\"bytes\":[]") == in + "array" + stands);
 }
 
 TEST_CASE("fuzz: hostile files and texts are read or refused", "[fuzz]") {

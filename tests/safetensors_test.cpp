@@ -152,6 +152,8 @@ TEST_CASE("damaged safetensors files are refused with the reason") {
         in + "the bytes 5 to 6 at the end of the file belong to no tensor");
   CHECK(header(entry("a", 6, 0, 6) + "," + entry("a", 6, 0, 6)) ==
         in + "the header names 'a' twice");
+  CHECK(header("\"a\":{\"dtype\":\"U8\",\"shape\":" + std::string(1000000, '[')) ==
+        in + "its header nests more than 8 brackets");
   CHECK(header("\"__metadata__\":3") == in + "its __metadata__ is not a JSON object");
   CHECK(header("\"__metadata__\":{\"k\":3}") ==
         in + "the value of 'k' in __metadata__ is not a string");

@@ -1,9 +1,9 @@
-#include <toml++/toml.h>
-
+#include <cctype>
 #include <charconv>
 #include <fstream>
 
 #include "base/fail.h"
+#include "base/toml.h"
 #include "base/toml_text.h"
 #include "cli/commands.h"
 #include "tessera/cli.h"
@@ -76,14 +76,6 @@ std::string read_text(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-toml::table parse_toml(const std::string& text, const std::string& path) {
-  try {
-    return toml::parse(text);
-  } catch (const toml::parse_error& e) {
-    fail(ErrorKind::io, "{}: {} (line {})", path, e.description(), e.source().begin.line);
-  }
-}
-
 /// The axes of a rule: "data", "pod+data", "-", "=data", or a list of axes.
 std::string axes_text(const toml::node& node, const std::string& key) {
   if (!node.is_array()) return text_of(node, key);
@@ -103,18 +95,25 @@ std::string clause_of(const std::string& key, const std::string& axes) {
   return purpose + names + (axes.starts_with('=') ? "" : ":") + axes;
 }
 
-/// Whether a value is a number or truth value as TOML writes them; ".5" and "007" are not.
+/// Whether a value is a number or truth value as TOML writes them too; ".5", "007" and whole
+/// numbers of more than 64 bits are not.
 bool stands_bare(const std::string& value) {
   if (value == "true" || value == "false") return true;
+  const char *begin = value.data(), *end = begin + value.size();
   double number;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size()) return false;
-  try {
-    (void)toml::parse("x = " + value);
-    return true;
-  } catch (const toml::parse_error&) {
+  if (const auto [stop, error] = std::from_chars(begin, end, number);
+      error != std::errc() || stop != end)
     return false;
-  }
+  int64_t whole;
+  if (value.find_first_not_of("-0123456789") == value.npos &&
+      std::from_chars(begin, end, whole).ec != std::errc())
+    return false;
+  const std::string digits = value.substr(value[0] == '-' ? 1 : 0);
+  if (digits == "inf" || digits == "nan") return true;
+  const size_t point = digits.find('.');
+  const auto is_digit = [&](size_t i) { return i < digits.size() && std::isdigit(digits[i]); };
+  return is_digit(0) && !(digits[0] == '0' && is_digit(1)) &&
+         (point == digits.npos || is_digit(point + 1));
 }
 
 }  // namespace

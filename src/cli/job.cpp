@@ -11,45 +11,6 @@ namespace tessera::cli {
 
 namespace {
 
-std::vector<ConfigKey> common_keys(const std::string& layout) {
-  return {
-      {"train.batch", "16", "examples of a step, over all ranks"},
-      {"train.microbatches", "1",
-       "equal parts of the batch, worked off one after the other; auto: the fewest that fit"},
-      {"train.steps", "200", "steps"},
-      {"train.lr", "1e-3", "peak learning rate"},
-      {"train.schedule", "cosine", "constant | linear | cosine | rsqrt"},
-      {"train.warmup", "20", "steps of linear rise"},
-      {"train.optimizer", "adamw",
-       "adamw | adam | adam_uncorrected | adafactor | lamb | lion | momentum | sgd"},
-      {"train.rates", "", "of single parameters, times lr: glob=factor, ..."},
-      {"train.weight_decay", "0.1", "of parameters with two dims or more"},
-      {"train.recompute", "none",
-       "scopes that backward computes again: none | attention | block | names and globs | auto"},
-      {"train.regather", "none", "scopes whose gathers backward makes again: none | names"},
-      {"train.clip", "1", "greatest global gradient norm; 0: no clipping"},
-      {"train.seed", "0", "of initial values, dropout and the order of data"},
-      {"train.dtype", "float32",
-       "of activations: float32 | bfloat16 | float16 | float64; float8: bfloat16, with products in "
-       "8 bits where the model has them"},
-      {"train.parameters", "float32",
-       "what parameters are stored in: float32; bfloat16 | float16: with no float32 copy"},
-      {"train.rounding", "nearest",
-       "of parameters in 16 bits after an update: nearest | stochastic"},
-      {"train.offload", "none", "state: optimizer state is kept in memory of the host"},
-      {"train.overlap", "on", "off: every collective is awaited where it starts"},
-      {"train.chunks", "auto",
-       "of a product whose operand or result is collected: a number; auto: what pays on --machine"},
-      {"train.loss_scale", "auto",
-       "of float16: none, or the first one, such as 65536; auto: that, in float16"},
-      {"train.threads", "0", "that share the kernels of a rank; 0: the cores over the ranks"},
-      {"train.eval_every", "0", "steps between evaluations; 0: only at the end"},
-      {"data.path", "", "a file or folder"},
-      {"data.held_out", "0.1", "share of the text that is only evaluated"},
-      {"layout.mesh", "", "axes and sizes"},
-      {"layout.rules", layout, "which dims are split over which axes"}};
-}
-
 const ModelSpec& find_model(const std::string& name, const std::vector<ModelSpec>& models) {
   std::vector<std::string> names;
   for (const ModelSpec& m : models) {
@@ -73,16 +34,6 @@ std::string fitting_rules(const std::string& rules, const Mesh& mesh) {
   return kept;
 }
 
-}  // namespace
-
-Config default_config(const ModelSpec& spec) {
-  std::vector<ConfigKey> keys = {{"model.name", spec.name, "which model"}};
-  keys.insert(keys.end(), spec.keys.begin(), spec.keys.end());
-  for (ConfigKey& k : common_keys("")) keys.push_back(std::move(k));
-  return Config(keys);
-}
-
-namespace {
 /// --zero STAGE --over AXIS, or --fsdp AXIS: further rules of the layout.
 void add_storage_rules(const Arguments& args, Job& job) {
   require(args.zero != 0 || args.over.empty(), "--over '{}' needs --zero 1, 2 or 3", args.over);

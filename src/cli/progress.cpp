@@ -51,6 +51,7 @@ std::vector<std::pair<std::string, double>> numbers_of(const StepRecord& r) {
           {"grad_norm", r.grad_norm},
           {"lr", r.lr},
           {"ms", r.ms},
+          {"planned_ms", r.planned_ms},
           {"tokens_per_s", r.tokens_per_s},
           {"flops_per_s", r.flops_per_s},
           {"peak_share", r.peak_share},
@@ -98,10 +99,11 @@ void Progress::step(const StepRecord& r) {
   if (!active_) return;
   const size_t digits = fmt::formatted_size("{}", r.steps);
   std::string line = fmt::format(
-      "step {:>{}}/{}  loss {:.4f}  grad {:.3f}  lr {:.2e}  {:.1f} ms  {}  {} ({:.0f} %)  {}  ETA "
-      "{}",
-      r.step, digits, r.steps, r.loss, r.grad_norm, r.lr, r.ms, with_unit(r.tokens_per_s, "tok/s"),
-      with_unit(r.flops_per_s, "FLOP/s"), 100 * r.peak_share,
+      "step {:>{}}/{}  loss {:.4f}  grad {:.3f}  lr {:.2e}  {:.1f} ms{}  {}  {} ({:.0f} %)  {}  "
+      "ETA {}",
+      r.step, digits, r.steps, r.loss, r.grad_norm, r.lr, r.ms,
+      r.planned_ms > 0 ? fmt::format(" (planned {:.1f})", r.planned_ms) : "",
+      with_unit(r.tokens_per_s, "tok/s"), with_unit(r.flops_per_s, "FLOP/s"), 100 * r.peak_share,
       with_unit(static_cast<double>(r.memory), "B"), duration(r.eta_s));
   if (r.loss_scale > 0) line += fmt::format("  scale {}, {} skipped", r.loss_scale, r.skipped);
   if (terminal_) {

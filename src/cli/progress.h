@@ -14,7 +14,8 @@ namespace tessera::cli {
 struct StepRecord {
   int64_t step = 0, steps = 0;  ///< steps done, steps in all
   double loss = 0, grad_norm = 0, lr = 0;
-  double ms = 0;  ///< of this step
+  double ms = 0;          ///< of this step
+  double planned_ms = 0;  ///< for the machine; 0: no profile of it is known
   double tokens_per_s = 0, flops_per_s = 0;
   double peak_share = 0;  ///< of the matrix-product rate measured at start
   int64_t memory = 0;     ///< bytes of arenas on one rank

@@ -14,26 +14,20 @@ namespace tessera::cli {
 
 namespace {
 
-/// FLOP/s of matrix products on the ranks of this mesh together: what the log's share of the peak
-/// refers to.
-double measured_peak(const Mesh& mesh, Cluster& cluster, int threads) {
-  Graph g;
-  const int64_t n = 384, copies = mesh.size();
-  const Dim ranks("ranks", copies), m("m", n), k("k", n), c("c", n);
-  Tensor a = g.input("a", {ranks, m, k}, DType::float32), b = g.input("b", {k, c}, DType::float32);
-  Tensor y = einsum({a, b}, {ranks, m, c}).named("y");
-  std::string axes;
-  for (const MeshAxis& axis : mesh.axes()) axes += (axes.empty() ? "" : "+") + axis.name;
-  Session session(g, cluster,
-                  {mesh, Layout::parse("ranks:" + axes), {{"run", {y}, false}}, 0, threads});
-  double best = 0;
-  const Clock::time_point start = Clock::now();
-  for (int i = 0; i < 3 || (seconds_since(start) < 0.05 && i < 100); ++i) {
-    const Clock::time_point begin = Clock::now();
-    session.run("run");
-    best = std::max(best, 2.0 * static_cast<double>(n * n * n * copies) / seconds_since(begin));
+/// What the root's steps should take, if a profile of the machine is known. A step's parts are
+/// compared with it by their times, which hold up no CPU.
+void plan_times(Training& t) {
+  t.compile.profile = t.args.profile;
+  if (!t.cluster.is_root()) return;
+  const std::optional<Machine> machine = find_machine(t.args);
+  if (!machine) return;
+  try {
+    t.forecast = Forecast(t.trainer.graph, t.compile, *machine);
+  } catch (const Error&) {
+    if (!t.args.machine.empty()) throw;  // else a profile that does not know such a mesh
+    return;
   }
-  return best;
+  if (t.job.device == "cpu") t.compile.profile = true;
 }
 
 void prepare(Training& t) {
@@ -58,7 +52,7 @@ void prepare(Training& t) {
   set_schedule(t.job, t.compile);
   if (!t.args.trace.empty()) t.trace = std::make_unique<Trace>();
   t.compile.trace = t.trace.get();
-  t.compile.profile = t.args.profile;
+  plan_times(t);
   t.compile.skip_non_finite = t.args.on_nonfinite == "skip";
   t.session = std::make_unique<Session>(t.trainer.graph, t.cluster, t.compile);
 }
@@ -187,6 +181,9 @@ int exchange_news(Training& t, StepRecord& r, double seconds) {
   r.slowest_ms = 1e3 * t.stragglers.slowest_seconds();
   r.median_ms = 1e3 * t.stragglers.median_seconds();
   if (!line.empty()) t.progress->note(line);
+  if (const std::string off = t.forecast.after_step(r.step, seconds, *t.session, line);
+      !off.empty())
+    t.progress->note(off);
   return signal;
 }
 
@@ -240,6 +237,7 @@ StepRecord train_step(Training& t, int64_t step, double peak) {
   r.tokens_per_s = static_cast<double>(c.integer("train.batch") * t.job.spec->tokens(c)) / seconds;
   r.flops_per_s = static_cast<double>(t.session->flops("train")) * t.cluster.size() / seconds;
   r.peak_share = peak > 0 ? r.flops_per_s / peak : 0;
+  r.planned_ms = 1e3 * t.forecast.seconds();
   r.memory = t.session->persistent_bytes() + t.session->transient_bytes();
   r.skipped = t.skipped;
   return r;
@@ -345,7 +343,7 @@ int run_training(Training& t, StartClock& clock) {
   nlohmann::json first_line = head;
   if (t.cluster.is_root() && t.progress->has_log()) add_plan(t, first_line);
   t.progress->record(first_line.dump());
-  const double peak = measured_peak(t.job.mesh, t.cluster, threads_of(t.job));
+  const double peak = measured_peak(t.cluster, t.hosts, threads_of(t.job));
   clock.mark("peak_s");
   nlohmann::json report;
   const int code = train_steps(t, peak, report);

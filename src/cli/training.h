@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/forecast.h"
 #include "cli/progress.h"
 #include "cli/signals.h"
 #include "cli/stragglers.h"
@@ -39,10 +40,16 @@ struct Training {
   std::unique_ptr<Checkpoints> checkpoints = {};
   std::unique_ptr<Progress> progress = {};
   Stragglers stragglers = {};
+  Forecast forecast = {};  ///< of the root, where a machine is known
   std::vector<std::string> hosts = {};
   int64_t first_step = 0;
   int64_t skipped = 0, skipped_in_a_row = 0;  ///< steps with a gradient that was not finite
 };
+
+/// FLOP/s of matrix products on the cores that the ranks of this cluster share: what the log's
+/// share of the peak refers to. One rank of each host measures, the others wait. `threads`: of a
+/// rank; 0: the cores over the ranks. Collective.
+double measured_peak(Cluster& cluster, const std::vector<std::string>& hosts, int threads);
 
 /// The newest checkpoint if the job goes on from it. Before anything is written. Throws usage
 /// errors: a directory of another run, or of another job (which keys or data differ).

@@ -74,11 +74,11 @@ class IdxFile {
     unsigned __int128 product = 1;
     for (uint32_t s : sizes) product *= s;
     const auto expected = static_cast<int64_t>(std::min<unsigned __int128>(product, INT64_MAX));
-    constexpr int64_t kPiece = 1 << 20;
+    constexpr int64_t kLeast = 1 << 16, kMost = 1 << 20;
     std::vector<uint8_t> bytes;
     while (static_cast<int64_t>(bytes.size()) < expected) {
       const auto before = static_cast<int64_t>(bytes.size());
-      const int64_t want = std::min(kPiece, expected - before);
+      const int64_t want = std::min(std::clamp(before, kLeast, kMost), expected - before);
       bytes.resize(static_cast<size_t>(before + want));
       const int64_t got = read(bytes.data() + before, want);
       if (got < want) {

@@ -87,9 +87,27 @@ void require_sizes(const std::string& path, const std::string& name, const Manif
   }
 }
 
+/// A whole number that fits; the library would cut what does not.
+int64_t whole(const std::string& path, const Json& value) {
+  const bool good = value.is_number_unsigned() ? value.get<uint64_t>() <= uint64_t{INT64_MAX}
+                                               : value.is_number_integer();
+  if (!good)
+    refuse(path, "has {} where a whole number of 64 bits stands",
+           value.is_number() ? value.dump() : value.type_name());
+  return value.get<int64_t>();
+}
+
+std::vector<int64_t> wholes(const std::string& path, const Json& values) {
+  std::vector<int64_t> numbers;
+  for (const Json& v : values) numbers.push_back(whole(path, v));
+  return numbers;
+}
+
 void parse_files(Manifest& m, const Json& files, const std::string& path) {
   for (const Json& f : files) {
-    ManifestFile file{f.at("name"), f.at("bytes"), f.at("header_crc32c"), f.at("sums_crc32c")};
+    ManifestFile file{f.at("name"), whole(path, f.at("bytes")),
+                      static_cast<uint32_t>(whole(path, f.at("header_crc32c"))),
+                      static_cast<uint32_t>(whole(path, f.at("sums_crc32c")))};
     if (file.name.empty() || file.name.find('/') != std::string::npos || file.name[0] == '.')
       refuse(path, "names the file '{}', which is not one of its directory", file.name);
     m.files.push_back(std::move(file));
@@ -101,12 +119,13 @@ void parse_tensors(Manifest& m, const Json& tensors, const std::string& path) {
     ManifestTensor& tensor = m.tensors[name];
     tensor.shape.dtype = dtype_of(path, name, t.at("dtype"));
     tensor.shape.dims = t.at("dims").get<std::vector<std::string>>();
-    tensor.shape.sizes = t.at("sizes").get<std::vector<int64_t>>();
+    tensor.shape.sizes = wholes(path, t.at("sizes"));
     for (const Json& p : t.at("pieces")) {
-      tensor.pieces.push_back({p.at("file"), p.at("offset"), p.at("extent")});
-      if (tensor.pieces.back().file < 0 || tensor.pieces.back().file >= std::ssize(m.files))
-        refuse(path, "has a piece of tensor '{}' in file {} of {}", name, tensor.pieces.back().file,
-               m.files.size());
+      const int64_t file = whole(path, p.at("file"));
+      if (file < 0 || file >= std::ssize(m.files))
+        refuse(path, "has a piece of tensor '{}' in file {} of {}", name, file, m.files.size());
+      tensor.pieces.push_back(
+          {static_cast<int>(file), wholes(path, p.at("offset")), wholes(path, p.at("extent"))});
     }
     require_sizes(path, name, tensor);
     require_grid(path, name, tensor);
@@ -172,14 +191,14 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
   try {
     const Json all = Json::parse(text.begin() + static_cast<long>(begin),
                                  text.begin() + static_cast<long>(begin + length));
-    const int64_t version = all.at("format_version");
+    const int64_t version = whole(path, all.at("format_version"));
     if (version != kManifestVersion)
       refuse(path,
              "has the format version {}, but this build reads {}; use the version of Tessera that "
              "wrote it",
              version, kManifestVersion);
-    m.step = all.at("step");
-    m.serial = all.at("serial");
+    m.step = whole(path, all.at("step"));
+    m.serial = whole(path, all.at("serial"));
     m.metadata = all.at("metadata").get<std::map<std::string, std::string>>();
     if (m.step < 0 || m.serial < 0) refuse(path, "has the step {}, serial {}", m.step, m.serial);
     parse_files(m, all.at("files"), path);

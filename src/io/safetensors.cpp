@@ -124,7 +124,9 @@ Json parse_header(const std::string& path, const std::string& text) {
   // The parser keeps the last of several equal keys; a tensor must not vanish that way.
   std::vector<std::set<std::string>> keys;
   std::string twice;
-  auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+  constexpr int kMostDepth = 8;  // the library recurs over what a message shows
+  auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth > kMostDepth) refuse(path, "its header nests more than {} brackets", kMostDepth);
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && twice.empty() &&

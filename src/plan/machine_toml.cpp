@@ -1,12 +1,11 @@
 // Profiles as TOML. Every key is known; one that is not, or whose value is of another kind, is an
 // error that names the table.
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 
 #include "base/fail.h"
+#include "base/toml.h"
 #include "base/toml_text.h"
 #include "plan/machine_files.h"
 #include "tessera/machine.h"
@@ -203,12 +202,7 @@ std::string read_machine_file(const std::string& path) {
 }
 
 Machine Machine::parse(const std::string& toml, const std::string& source) {
-  toml::table table;
-  try {
-    table = toml::parse(toml);
-  } catch (const toml::parse_error& e) {
-    fail(ErrorKind::io, "{}: {} (line {})", source, e.description(), e.source().begin.line);
-  }
+  const toml::table table = parse_toml(toml, source);
   Machine m;
   Reader top(table, source);
   int64_t format = 0;
