@@ -180,10 +180,11 @@ TEST_CASE("seeing: a profile by op and source line", "[cli]") {
 
 TEST_CASE("profile rows: steps of one op and line are added up", "[seeing]") {
   using namespace tessera;
-  const std::vector<StepTime> steps = {{"train", "a", "x.cpp:1", "matmul", 2, 0.004, 100, 10, 8},
-                                       {"train", "b", "x.cpp:2", "wait", 2, 0.010, 0, 0, 0},
-                                       {"train", "c", "x.cpp:1", "matmul", 2, 0.002, 50, 20, 4},
-                                       {"train", "d", "x.cpp:3", "fused", 0, 0, 1, 1, 1}};
+  const std::vector<StepTime> steps = {
+      {"train", "a", "x.cpp:1", "matmul", 2, 0.004, 100, 10, 8, ""},
+      {"train", "b", "x.cpp:2", "wait", 2, 0.010, 0, 0, 0, ""},
+      {"train", "c", "x.cpp:1", "matmul", 2, 0.002, 50, 20, 4, ""},
+      {"train", "d", "x.cpp:3", "fused", 0, 0, 1, 1, 1, ""}};
   const auto rows = cli::profile_rows(steps);
   REQUIRE(rows.size() == 2);
   CHECK(rows[0].op == "wait");

@@ -67,6 +67,7 @@ struct StepTime {
   int64_t flops = 0;    ///< of one run
   int64_t bytes = 0;    ///< of one run: read and written by a kernel, sent by a collective
   int64_t results = 0;  ///< bytes of what it makes
+  std::string axes;     ///< of a collective and of its wait: "data+model"; else ""
 };
 
 /// One exchange of a function on the first local rank: collectives that start together and have one

@@ -1,4 +1,5 @@
 // What a Session tells of itself without running.
+#include "api/axes_text.h"
 #include "api/kernel_info.h"
 #include "api/session_state.h"
 #include "plan/cost.h"
@@ -17,13 +18,13 @@ int64_t result_bytes(const Program& program, const Step& step) {
   return bytes;
 }
 
-/// Of a wait that of the collective which it ends.
-const Origin& origin_of(const Function& function, const Step& step) {
-  if (step.kind != StepKind::wait) return step.origin;
+/// Of a wait the collective which it ends; else the step.
+const Step& waited_for(const Function& function, const Step& step) {
+  if (step.kind != StepKind::wait) return step;
   for (const Step& other : function.steps) {
-    if (other.kind == StepKind::collective && other.number == step.number) return other.origin;
+    if (other.kind == StepKind::collective && other.number == step.number) return other;
   }
-  return step.origin;
+  return step;
 }
 
 }  // namespace
@@ -43,11 +44,11 @@ std::vector<StepTime> Session::profile() const {
       const auto [seconds, runs] =
           state_->executors.at(0)->time_of(static_cast<int>(f), static_cast<int>(i));
       if (runs == 0) continue;
-      const Origin& origin = origin_of(function, step);
-      rows.push_back({function.name, origin.name, origin.source,
+      const Step& begun = waited_for(function, step);
+      rows.push_back({function.name, begun.origin.name, begun.origin.source,
                       step.kind == StepKind::wait ? "wait" : step.kernel, runs, seconds, step.flops,
                       step.kind == StepKind::compute ? bytes_touched(step) : step.bytes,
-                      result_bytes(program, step)});
+                      result_bytes(program, step), axes_text(program, begun.axes)});
     }
   }
   return rows;

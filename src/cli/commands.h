@@ -27,6 +27,7 @@ struct Arguments {
   std::string csv, tensorboard, staging, on_nonfinite = "stop";
   int64_t check_replicas = 0;  ///< steps between comparisons; 0: never
   bool resume = false, allow_changes = false, profile = false;
+  bool alone = false;           ///< set by a command that needs no other process of its launch
   int zero = 0;                 ///< 1, 2 or 3, with `over`
   std::string over, fsdp;       ///< axes
   std::string memory;           ///< limit of a rank, with a unit

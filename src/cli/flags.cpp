@@ -1,7 +1,16 @@
 // Flags that several commands have, and the commands that predict and choose.
 #include "cli/flags.h"
 
+#include "base/env.h"
+
 namespace tessera::cli {
+
+std::function<int()> by_one_process(Arguments& a, std::function<int()> command) {
+  return [&a, command = std::move(command)] {
+    a.alone = true;
+    return read_environment().rank > 0 ? 0 : command();
+  };
+}
 
 void add_job(CLI::App* app, Arguments& a) {
   app->add_option("--set", a.sets,
@@ -58,7 +67,7 @@ void add_simulate(const AddCommand& add, Arguments& a, const std::vector<ModelSp
           "tessera simulate gpt --machine h100 --mesh \"data:128;model:8\" --set batch=1024 \\\n"
           "    --layout \"batch:data;heads,ff,vocab:model\" --trace timeline.json\n"
           "  tessera simulate --runs published_runs.csv --json report.json",
-          [&] { return cli::simulate(a, models); });
+          by_one_process(a, [&] { return cli::simulate(a, models); }));
   add_model(simulate, a);
   simulate->get_option("model")->required(false);
   add_json(simulate, a);
@@ -97,7 +106,7 @@ void add_measuring(const AddCommand& add, Arguments& a, const std::vector<ModelS
   CLI::App* diff = add("diff", "which steps differ between two layouts, and what they cost",
                        "tessera diff gpt \"batch:data\" \"batch:data;ff:model\" --machine h100 "
                        "--mesh \"data:2;model:2\"",
-                       [&] { return cli::diff(a, models); });
+                       by_one_process(a, [&] { return cli::diff(a, models); }));
   diff->add_option("MODEL A B", a.words, "a model and two layouts")->expected(3)->required();
   add_job(diff, a);
   add_machine(diff, a);
@@ -107,7 +116,7 @@ void add_measuring(const AddCommand& add, Arguments& a, const std::vector<ModelS
 void add_solve(const AddCommand& add, Arguments& a) {
   CLI::App* solve = add("solve", "the cheapest strategies of a problem file, with a bound",
                         "tessera solve problem.json.gz --time 60 --json solution.json",
-                        [&] { return cli::solve(a); });
+                        by_one_process(a, [&] { return cli::solve(a); }));
   solve
       ->add_option("FILE", a.model,
                    "nodes with strategies, costs and memory use, edges with tables of costs: the "
@@ -125,7 +134,7 @@ void add_plan(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>&
           "heads=16 ff=8192 length=2048\n"
           "  tessera plan gpt --mesh \"data:4;model:8\" --layout \"batch:data;*:auto\" --why-not "
           "\"batch:data;length:model\"",
-          [&] { return cli::plan(a, models); });
+          by_one_process(a, [&] { return cli::plan(a, models); }));
   add_model(plan, a);
   plan->add_option("--devices", a.devices, "instead of --mesh: all meshes of up to three axes");
   plan->add_option("--time", a.seconds, "seconds of search (10)");

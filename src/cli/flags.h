@@ -13,6 +13,9 @@ namespace tessera::cli {
 using AddCommand = std::function<CLI::App*(const char* name, const char* help, const char* example,
                                            std::function<int()> run)>;
 
+/// `command`, which needs no ranks: of several launched processes the first one alone runs it.
+std::function<int()> by_one_process(Arguments& a, std::function<int()> command);
+
 /// What a model needs that is run or lowered, but for its name and its layout.
 void add_job(CLI::App* app, Arguments& a);
 /// With name and layout, and what the planner needs for `auto` in it.

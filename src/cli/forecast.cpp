@@ -46,11 +46,10 @@ Forecast::Forecast(const Graph& graph, const CompileOptions& options, const Mach
 std::vector<Part> Forecast::parts(const Session& session) const {
   std::map<std::string, double> kernels, axes;
   for (const StepTime& s : session.profile()) {
-    if (s.function == "train" && s.runs > 0 && compute_.contains(s.kernel))
-      kernels[s.kernel] += s.seconds / static_cast<double>(s.runs);
-  }
-  for (const ExchangeTime& e : session.exchanges()) {
-    if (e.function == "train") axes[e.axes] += e.exposed;
+    if (s.function != "train" || s.runs == 0) continue;
+    const double seconds = s.seconds / static_cast<double>(s.runs);
+    if (!s.axes.empty()) axes[s.axes] += seconds;
+    if (compute_.contains(s.kernel)) kernels[s.kernel] += seconds;
   }
   std::vector<Part> all;
   for (const auto& [kernel, planned] : compute_) all.push_back({kernel, planned, kernels[kernel]});

@@ -224,7 +224,7 @@ std::vector<std::string> plan_here(const Arguments& args, const Job& job, size_t
 }  // namespace
 
 std::vector<std::string> planned_layouts(const Arguments& args, const Job& job, size_t most) {
-  if (launched_ranks() <= 1) return plan_here(args, job, most);
+  if (args.alone || launched_ranks() <= 1) return plan_here(args, job, most);
   Cluster cluster = make_cluster(job, args);
   std::string text;  // a line a layout, each after a '>'
   try {

@@ -78,7 +78,7 @@ void add_files(const cli::AddCommand& add, Arguments& a) {
   CLI::App* checkpoint =
       add("checkpoint", "what a checkpoint holds, and whether every byte of it is right",
           "tessera checkpoint verify out/run\n  tessera checkpoint show out/run/step-00000200",
-          [&] { return cli::checkpoint(a); });
+          cli::by_one_process(a, [&] { return cli::checkpoint(a); }));
   checkpoint->add_option("show|verify DIR", a.words, "of one checkpoint, or of all in a directory")
       ->expected(2)
       ->required();
@@ -86,7 +86,7 @@ void add_files(const cli::AddCommand& add, Arguments& a) {
       add("convert", "between a checkpoint and one safetensors file of whole tensors",
           "tessera convert out/run model.safetensors --rename \"gpt.*=transformer.*\"\n"
           "  tessera convert model.safetensors out/from-elsewhere",
-          [&] { return cli::convert(a); });
+          cli::by_one_process(a, [&] { return cli::convert(a); }));
   convert->add_option("FROM TO", a.words, "a checkpoint and a file, or a file and a checkpoint")
       ->expected(2)
       ->required();
@@ -94,7 +94,8 @@ void add_files(const cli::AddCommand& add, Arguments& a) {
       ->take_all();
   convert->add_flag("--all", a.all, "optimizer state too");
   CLI::App* report = add("report", "one HTML page, which needs no network, from the log of train",
-                         "tessera report run.jsonl --out run.html", [&] { return cli::report(a); });
+                         "tessera report run.jsonl --out run.html",
+                         cli::by_one_process(a, [&] { return cli::report(a); }));
   report->add_option("LOG", a.words, "what train --log wrote")->expected(1)->required();
   report->add_option("--out", a.out, "the page (the log's name with .html)");
 }
@@ -103,7 +104,7 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
   CLI::App* explain = add(
       "explain", "every collective of a layout and why it is there; memory; redundant compute",
       "tessera explain gpt --mesh \"data:4;model:8\" --layout \"batch:data;heads,ff,vocab:model\"",
-      [&] { return cli::explain(a, models); });
+      cli::by_one_process(a, [&] { return cli::explain(a, models); }));
   add_model(explain, a);
   add_json(explain, a);
   explain->add_option("--print-after", a.print_after,

@@ -10,11 +10,10 @@
 
 #include "base/fail.h"
 #include "grad/sweep.h"
+#include "ir/body.h"
 #include "ir/source_ops.h"
 
 namespace tessera {
-
-extern const Op kReshape;
 
 namespace {
 
@@ -76,7 +75,7 @@ class LoopAgain final : public Again {
 
   /// Kept under the name that it was made by, where it may lie in parts that the other gathers.
   bool is_rename(const Node& node) const {
-    if (node.op != &kReshape) return false;
+    if (node.in.size() != 1 || !index_space(g_, node).same_order) return false;
     const Shape &from = g_.value(node.in[0]).shape, &to = g_.value(node.out[0]).shape;
     return std::equal(from.begin(), from.end(), to.begin(), to.end(),
                       [](const Dim& a, const Dim& b) { return a.size == b.size; });

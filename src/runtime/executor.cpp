@@ -63,6 +63,7 @@ std::vector<Executor::BoundStep> Executor::bind_steps(const std::vector<Step>& s
         return other.kind != StepKind::collective || other.number != step->number;
       });
       operations_.push_back({bind_collectives({step, end}), &*step});
+      if (options_.profile) operations_.back().held.resize(kHeldTimes);
       bound.operation = open[step->number] = &operations_.back();
     }
     result.push_back(std::move(bound));

@@ -73,18 +73,23 @@ class Executor {
   /// Of the exchange whose first collective is `first`, of all runs, if profiled: seconds that it
   /// was under way while steps computed.
   double hidden(const Step& first) const;
-  /// Seconds that its start and wait took, each time in order, as many on all ranks.
+  /// Seconds that its start and wait took: of the last times, as many on all ranks, each weighed so
+  /// that their sum stands for all times.
   std::vector<double> held(const Step& first) const;
 
  private:
   struct BoundLoop;
+  static constexpr size_t kHeldTimes = 256;
   /// Collectives that start together.
   struct Exchange {
     std::unique_ptr<Operation> operation;
     const Step* first = nullptr;
     double started = 0, ended = 0;  ///< if profiled: of the last time; ended 0: not seen yet
     double hidden = 0;              ///< seconds of all times
-    std::vector<double> held = {};  ///< if profiled: seconds that start and wait took, each time
+    int64_t times = 0;              ///< if profiled: it was started
+    std::vector<double> held =
+        {};  ///< if profiled: seconds of start and wait, of the last kHeldTimes
+    double& now() { return held[static_cast<size_t>(times - 1) % held.size()]; }
   };
   struct BoundStep {
     const Step* step = nullptr;

@@ -75,7 +75,8 @@ void Executor::start(Exchange& exchange) {
   if (!options_.profile) return;
   exchange.started = seconds_now();
   exchange.ended = 0;
-  exchange.held.push_back(exchange.started - begin);
+  ++exchange.times;
+  exchange.now() = exchange.started - begin;
 }
 
 void Executor::wait_for(Exchange& exchange) {
@@ -87,7 +88,7 @@ void Executor::wait_for(Exchange& exchange) {
   const double waited = seconds_now() - begin;
   waited_ += waited;
   if (!options_.profile) return;
-  exchange.held.back() += waited;
+  exchange.now() += waited;
   if (exchange.operation->is_in_background())
     exchange.hidden += (exchange.ended > 0 ? exchange.ended : begin) - exchange.started;
 }
@@ -110,7 +111,11 @@ double Executor::hidden(const Step& first) const {
 std::vector<double> Executor::held(const Step& first) const {
   std::vector<double> all;
   for (const Exchange& exchange : operations_) {
-    if (exchange.first == &first) all.insert(all.end(), exchange.held.begin(), exchange.held.end());
+    if (exchange.first != &first || exchange.times == 0) continue;
+    const int64_t kept = std::min<int64_t>(exchange.times, std::ssize(exchange.held));
+    const double weight = static_cast<double>(exchange.times) / static_cast<double>(kept);
+    for (int64_t i = 0; i < kept; ++i)
+      all.push_back(weight * exchange.held[static_cast<size_t>(i)]);
   }
   return all;
 }
