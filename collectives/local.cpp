@@ -2,6 +2,7 @@
 // pointer itself, and nothing but the meeting of the ranks stands between an operand and its
 // readers.
 #include <sched.h>
+#include <sys/mman.h>
 
 #include <cstdlib>
 #include <deque>
@@ -29,6 +30,10 @@ struct LocalWorld {
   std::set<void*> blocks;
 };
 
+/// Blocks of a page and more lie on large pages where the system has them: fewer misses of its
+/// tables, and the processor fetches ahead across 4 KiB.
+constexpr size_t kLargePage = size_t{2} << 20;
+
 class LocalFabric final : public Fabric {
  public:
   LocalFabric(std::shared_ptr<LocalWorld> world, int rank)
@@ -37,11 +42,15 @@ class LocalFabric final : public Fabric {
   const char* name() const override { return "threads"; }
   void* map(int64_t bytes) override {
     const size_t rounded = (static_cast<size_t>(bytes) + 63) / 64 * 64;
-    void* const block = std::aligned_alloc(64, rounded);
-    if (!block) {
+    const bool large = rounded >= kLargePage;
+    void* block = nullptr;
+    if (posix_memalign(&block, large ? kLargePage : 64, rounded) != 0) {
       tessera::fail(ErrorKind::device, "[allocate] no memory for {} bytes on rank {}", bytes,
                     rank());
     }
+#if defined(MADV_HUGEPAGE)
+    if (large) madvise(block, rounded / kLargePage * kLargePage, MADV_HUGEPAGE);
+#endif
     std::memset(block, 0, rounded);
     const std::lock_guard lock(world_->mutex);
     world_->blocks.insert(block);

@@ -108,6 +108,7 @@ void Pointwise::run_block(const Extent& e) {
   const Extent row{1, e.rows};  // of numbers per row
   for (size_t i = 0; i < code_.size(); ++i) {
     Op& op = code_[i];
+    if (op.unused) continue;
     const Instr& instr = op.instr;
     const Extent& mine = op.spread == Spread::per_row ? row : e;
     switch (instr.code) {
@@ -130,8 +131,12 @@ void Pointwise::run_block(const Extent& e) {
       case Code::row_prod:
       case Code::row_max:
       case Code::row_min:
-        op.row_fn(code_[instr.a].full ? code_[instr.a].full : regs_[instr.a], op.buffer, e.rows,
-                  e.n);
+        if (op.product_fn != nullptr) {
+          op.product_fn(regs_[instr.a], regs_[instr.b], op.buffer, e.rows, e.n);
+        } else {
+          op.row_fn(code_[instr.a].full ? code_[instr.a].full : regs_[instr.a], op.buffer, e.rows,
+                    e.n);
+        }
         break;
       default: {
         if (op.alias) {
@@ -145,7 +150,7 @@ void Pointwise::run_block(const Extent& e) {
           regs_[i] = out;
         }
         op.fn({operand(op, instr.a), operand(op, instr.b), operand(op, instr.c), out,
-               mine.elements()});
+               mine.elements(), e.n});
       }
     }
     if (op.full != nullptr) expand(op, regs_[i], e);
@@ -165,7 +170,8 @@ void Pointwise::run_block(const Extent& e) {
 /// A register as `reader` wants it: by element, or per row.
 const void* Pointwise::operand(const Op& reader, int reg) const {
   if (reg < 0) return nullptr;
-  const bool by_element = reader.spread == Spread::full && code_[reg].full != nullptr;
+  const bool by_element =
+      reader.spread == Spread::full && reg != reader.by_row && code_[reg].full != nullptr;
   return by_element ? code_[reg].full : regs_[reg];
 }
 
@@ -208,7 +214,7 @@ void Pointwise::run_load(Op& op, const void*& reg, const Extent& e) {
     }
     return;
   }
-  if (p.inner == 0 && (e.rows == 1 || p.outer == 0)) {  // one number: it may be there already
+  if (e.rows == 1 ? p.inner == 0 : p.outer == 0) {  // what repeats may be there already
     if (op.filled_from == from && op.filled >= e.elements()) return;
     op.filled_from = from;
     op.filled = e.elements();

@@ -15,6 +15,7 @@
 #include "kernels/float16.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
+#define TESSERA_VECTOR_BYTES 32
 #pragma GCC target("avx2,fma")
 #endif
 
@@ -29,7 +30,10 @@ namespace tessera::cpu {
 
 const BlockOps kAvx2Ops = {"avx2",
                            find_loop,
+                           find_by_rows,
+                           find_with_product,
                            find_row_loop,
+                           find_row_product,
                            widen,
                            narrow,
                            random_words,

@@ -15,6 +15,7 @@
 #include "kernels/float16.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
+#define TESSERA_VECTOR_BYTES 64
 #pragma GCC target("fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
 #endif
 
@@ -29,7 +30,10 @@ namespace tessera::cpu {
 
 const BlockOps kAvx512Ops = {"avx512",
                              find_loop,
+                             find_by_rows,
+                             find_with_product,
                              find_row_loop,
+                             find_row_product,
                              widen,
                              narrow,
                              random_words,

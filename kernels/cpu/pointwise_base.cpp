@@ -20,7 +20,10 @@ namespace tessera::cpu {
 
 const BlockOps kBaseOps = {"base",
                            find_loop,
+                           find_by_rows,
+                           find_with_product,
                            find_row_loop,
+                           find_row_product,
                            widen,
                            narrow,
                            random_words,

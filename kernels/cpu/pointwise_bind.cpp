@@ -61,6 +61,7 @@ Pointwise::Pointwise(const KernelArgs& args, const BlockOps& ops) : args_(args),
   if (nest_.elements() == 0) return;
   choose_block();
   find_spreads();
+  join_products();
   choose_outputs();
   assign_buffers();
   for (Op& op : code_) bind_op(op);
@@ -174,46 +175,6 @@ void Pointwise::choose_outputs() {
   }
 }
 
-/// The spread of every register of a step with row instructions, and which must be repeated along
-/// their rows because an instruction on elements reads them.
-void Pointwise::find_spreads() {
-  for (Op& op : code_) {
-    const Instr& instr = op.instr;
-    const bool constant = instr.code == Code::constant || instr.code == Code::value;
-    if (constant) op.spread = Spread::uniform;
-    if (row_ < 0 || constant) continue;
-    int full = 0, per_row = 0;
-    for (int r : {instr.a, instr.b, instr.c}) {
-      if (r < 0) continue;
-      full += code_[r].spread == Spread::full;
-      per_row += code_[r].spread == Spread::per_row;
-    }
-    const bool still = op.place.inner == 0;  // along the row
-    if (instr.code == Code::load) {
-      op.spread = !still ? Spread::full : op.place.outer == 0 ? Spread::uniform : Spread::per_row;
-    } else if (instr.code >= Code::row_sum) {
-      op.spread = Spread::per_row;
-      need_full(instr.a);
-    } else if (instr.code == Code::index) {
-      op.spread = still ? Spread::per_row : Spread::full;
-    } else if (full == 0 && per_row > 0 && (instr.code != Code::mask || still)) {
-      op.spread = Spread::per_row;
-    } else if (full == 0 && per_row == 0 && !positional(instr.code)) {
-      op.spread = Spread::uniform;
-    }
-    if (op.spread == Spread::per_row) {  // a block is one row of such numbers
-      op.place.inner = op.place.outer;
-      op.place.outer = 0;
-    } else if (op.spread == Spread::full) {
-      for (int r : {instr.a, instr.b, instr.c}) need_full(r);
-    }
-  }
-}
-
-void Pointwise::need_full(int reg) {
-  if (reg >= 0 && code_[reg].spread == Spread::per_row) code_[reg].needs_full = true;
-}
-
 /// Linear scan: a buffer is free again after the last instruction that reads its register. An
 /// instruction that may hand on its operand's array (copy, mask) keeps it alive.
 void Pointwise::assign_buffers() {
@@ -298,6 +259,7 @@ void Pointwise::bind_op(Op& op) {
   check(!arithmetic || boolean || stored_as(operand) == stored_as(instr.dtype),
         "the pointwise operation {} has operands of {} and a result of {}", to_string(instr.code),
         to_string(operand), to_string(instr.dtype));
+  if (op.fn != nullptr) return;
   op.fn = ops_.find(instr.code, operand, instr.dtype);
   if (op.fn == nullptr) {
     fail(ErrorKind::unsupported, "[{}] the pointwise operation {} is not defined for {}",

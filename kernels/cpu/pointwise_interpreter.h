@@ -58,6 +58,9 @@ struct Op {
   Instr instr;
   BlockFn fn = nullptr;
   RowFn row_fn = nullptr;
+  RowProductFn product_fn = nullptr;  ///< a row_sum of a product: of registers a and b
+  int by_row = -1;                    ///< an operand that `fn` takes as a number a row
+  bool unused = false;                ///< a product whose reader takes its factors
   Spread spread = Spread::full;
   Place place;                     ///< load, index, random, mask
   const TensorArg* arg = nullptr;  ///< load
@@ -91,6 +94,8 @@ class Pointwise final : public Kernel {
   void bind_op(Op& op);
   void find_spreads();
   void need_full(int reg);
+  void join_products();
+  bool join_product(Op& op, Op& product);
   const void* operand(const Op& reader, int reg) const;
   void expand(const Op& op, const void* reg, const Extent& e);
   void store_rows(const Output& out, int number, const Extent& e);
@@ -122,6 +127,7 @@ class Pointwise final : public Kernel {
   unsigned char* scratch_ = nullptr;  ///< one register
   int row_ = -1;                      ///< the dim of the row instructions, the nest's last one
   Extent block_;
+  bool fetch_ahead_ = false;   ///< what it touches may not be in the caches
   int64_t capacity_ = kBlock;  ///< elements of a register
 };
 

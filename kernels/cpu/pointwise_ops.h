@@ -14,10 +14,15 @@ struct BlockArgs {
   const void *a = nullptr, *b = nullptr, *c = nullptr;
   void* out = nullptr;
   int64_t n = 0;
+  int64_t row = 0;  ///< of a loop by rows: elements of a row
 };
 using BlockFn = void (*)(const BlockArgs&);
 /// out[r] = the reduction of row r of a, of n elements.
 using RowFn = void (*)(const void* a, void* out, int64_t rows, int64_t n);
+/// out[r] = the sum over row r of a[i] * b[i].
+using RowProductFn = void (*)(const void* a, const void* b, void* out, int64_t rows, int64_t n);
+/// Of a binary operation: the operand that is one number a row.
+enum class PerRow : uint8_t { none, a, b };
 
 /// Partial sums of a row of softmax.
 constexpr int64_t kRowLanes = 16;
@@ -27,8 +32,15 @@ struct BlockOps {
   /// The loop for `code` with operands (the last one, for where) of type `operand`; null if there
   /// is none.
   BlockFn (*find)(Code code, DType operand, DType result);
+  /// The same where one operand has a number a row of BlockArgs::row elements.
+  BlockFn (*find_by_rows)(Code code, DType type, PerRow operand);
+  /// The loop of `code`, add or sub, where one operand is the product of registers a and b, rounded
+  /// as mul rounds it, and the other is c; null if there is none.
+  BlockFn (*find_with_product)(Code code, DType type, bool product_first);
   /// The loop of a row instruction; null if there is none.
   RowFn (*find_row)(Code code, DType type);
+  /// row_sum of a product that is rounded as mul rounds it.
+  RowProductFn (*find_row_product)(DType type);
   /// From a narrow type in memory to float, and back.
   BlockFn (*widen)(DType narrow);
   BlockFn (*narrow)(DType narrow);

@@ -1,7 +1,7 @@
 // Reductions. The dims of the input are split into kept ones (the output moves) and reduced ones.
 //
-// If a reduced dim is the densest one of the input, every output element is a sum over rows: 16
-// lanes walk a row in blocks of 1024 elements. If a kept dim is the densest, a strip of up to 512
+// If a reduced dim is the densest one of the input, every output element is a sum over rows
+// (reduce_row.h). If a kept dim is the densest, a strip of up to 512
 // output elements is accumulated row by row. In both cases the partial results of fixed-size blocks
 // are combined as a binary counter does (pairwise summation): the rounding error grows with the
 // logarithm of the count, and the order depends on nothing but the sizes.

@@ -1,7 +1,7 @@
-// Reductions of dense rows: 16 lanes walk blocks of 1024 elements, and the results of the blocks
-// are combined as a binary counter does (pairwise summation). The order depends on nothing but the
-// size: every instruction set computes the same bits. In an unnamed namespace, because each of them
-// compiles a copy of its own.
+// Reductions of dense rows: 64 lanes (16 in short ones) walk blocks of 1024 elements, and the
+// results of the blocks are combined as a binary counter does (pairwise summation). The order
+// depends on nothing but the size: every instruction set computes the same bits. In an unnamed
+// namespace, because each of them compiles a copy of its own.
 #pragma once
 
 #include <cstring>
@@ -9,6 +9,11 @@
 #include <type_traits>
 
 #include "kernels/cpu/types.h"
+
+// Of the instruction set that a target pragma chose: compilers tell no macro of it.
+#if !defined(TESSERA_VECTOR_BYTES)
+#define TESSERA_VECTOR_BYTES 16
+#endif
 
 namespace tessera::cpu {
 namespace {
@@ -55,58 +60,108 @@ struct Min {
     return ((a <= b) | (a != a)) ? a : b;
   }
 };
-constexpr int64_t kRun = 1024;  // elements of one block of a row
-constexpr int64_t kLanes = 16;  // combined as 8, 4, 2, 1
+constexpr int64_t kRun = 1024;      // elements of one block of a row
+constexpr int64_t kLanes = 16;      // combined as 8, 4, 2, 1
+constexpr int64_t kManyLanes = 64;  // of long blocks: several sums are under way at once
 constexpr int kLevels = 48;
 
-/// Written with vectors: compilers make no vector selects where traps must be kept apart, and jump.
-template <class F, class T>
-constexpr bool kByVectors = std::is_floating_point_v<T> &&
-                            (std::is_same_v<F, Max> || std::is_same_v<F, Min>);
+/// A dense row in memory.
+template <class T>
+struct Plain {
+  using Value = Compute<T>;
+  static constexpr bool has_vectors = std::is_same_v<T, Value> && std::is_floating_point_v<T>;
+  const T* x;
+
+  Value at(int64_t i) const { return Value(load_as(x[i])); }
+  template <class Vector>
+  Vector vector(int64_t i) const {
+    Vector v;
+    std::memcpy(&v, x + i, sizeof(v));
+    return v;
+  }
+  Plain from(int64_t i) const { return {x + i}; }
+};
+
+/// The products of two rows, as one row.
+template <class T>
+struct Products {
+  using Value = T;
+  static constexpr bool has_vectors = std::is_floating_point_v<T>;
+  Plain<T> a, b;
+
+  Value at(int64_t i) const { return a.at(i) * b.at(i); }
+  template <class Vector>
+  Vector vector(int64_t i) const {
+    return a.template vector<Vector>(i) * b.template vector<Vector>(i);
+  }
+  Products from(int64_t i) const { return {a.from(i), b.from(i)}; }
+};
+
+template <class F, class Vector>
+Vector apply_vectors(Vector a, Vector b) {
+  if constexpr (std::is_same_v<F, Sum>) {
+    return a + b;
+  } else if constexpr (std::is_same_v<F, Prod>) {
+    return a * b;
+  } else {
+    return F::apply(a, b);
+  }
+}
 
 /// lanes[l] op= x[i + l] for l < count and every i below `n` that is a multiple of count; the rest
-/// of x is left out.
-template <class F, int64_t count, class T>
-void reduce_lanes(Compute<T>* lanes, const T* x, int64_t n) {
+/// of x is left out. Written with vectors: compilers make no vector selects where traps must be
+/// kept apart, and keep few lanes in registers.
+template <class F, int64_t count, class Row>
+void reduce_lanes(typename Row::Value* lanes, Row x, int64_t n) {
+  using T = typename Row::Value;
 #if defined(__GNUC__)
-  if constexpr (kByVectors<F, T>) {
-#if defined(__AVX2__)
-    constexpr size_t kWidth = count * sizeof(T) >= 32 ? 32 : 16;
-#else
-    constexpr size_t kWidth = 16;
-#endif
+  if constexpr (Row::has_vectors) {
+    constexpr size_t kBytes = count * sizeof(T);
+    constexpr size_t kWidth = kBytes < TESSERA_VECTOR_BYTES ? kBytes : TESSERA_VECTOR_BYTES;
     typedef T Vector __attribute__((vector_size(kWidth)));
-    constexpr size_t kBytes = count * sizeof(T), kVectors = (kBytes + kWidth - 1) / kWidth;
-    Vector acc[kVectors] = {}, next[kVectors] = {};
+    constexpr int64_t kVectors = kBytes / kWidth, kEach = kWidth / sizeof(T);
+    Vector acc[kVectors];
     std::memcpy(acc, lanes, kBytes);
     for (int64_t i = 0; i + count <= n; i += count) {
-      std::memcpy(next, x + i, kBytes);
-      for (size_t v = 0; v < kVectors; ++v) acc[v] = F::apply(acc[v], next[v]);
+      for (int64_t v = 0; v < kVectors; ++v)
+        acc[v] = apply_vectors<F>(acc[v], x.template vector<Vector>(i + v * kEach));
     }
     std::memcpy(lanes, acc, kBytes);
     return;
   }
 #endif
   for (int64_t i = 0; i + count <= n; i += count) {
-    for (int64_t l = 0; l < count; ++l)
-      lanes[l] = F::apply(lanes[l], Compute<T>(load_as(x[i + l])));
+    for (int64_t l = 0; l < count; ++l) lanes[l] = F::apply(lanes[l], x.at(i + l));
   }
 }
 
 /// Block of a dense row: lanes, then a tree over the lanes.
+template <class F, class Row>
+typename Row::Value reduce_lanes_of(Row x, int64_t n) {
+  using A = typename Row::Value;
+  const bool many = n >= 4 * kManyLanes;
+  A lanes[kManyLanes];
+  const Plain<A> part{lanes};
+  for (int64_t l = 0; l < (many ? kManyLanes : kLanes); ++l) lanes[l] = F::template identity<A>();
+  int64_t done = 0;
+  if (many) {
+    reduce_lanes<F, kManyLanes>(lanes, x, n);
+    done = n / kManyLanes * kManyLanes;
+    reduce_lanes<F, 32>(lanes, part.from(32), 32);
+    reduce_lanes<F, 16>(lanes, part.from(16), 16);
+  }
+  reduce_lanes<F, kLanes>(lanes, x.from(done), n - done);
+  for (int64_t i = n / kLanes * kLanes, l = 0; i < n; ++i, ++l)
+    lanes[l] = F::apply(lanes[l], x.at(i));
+  reduce_lanes<F, 8>(lanes, part.from(8), 8);
+  reduce_lanes<F, 4>(lanes, part.from(4), 4);
+  reduce_lanes<F, 2>(lanes, part.from(2), 2);
+  return F::apply(lanes[0], lanes[1]);
+}
+
 template <class F, class T>
 Compute<T> reduce_block(const T* x, int64_t n) {
-  using A = Compute<T>;
-  A lanes[kLanes];
-  for (int64_t l = 0; l < kLanes; ++l) lanes[l] = F::template identity<A>();
-  reduce_lanes<F, kLanes>(lanes, x, n);
-  for (int64_t i = n / kLanes * kLanes, l = 0; i < n; ++i, ++l)
-    lanes[l] = F::apply(lanes[l], A(load_as(x[i])));
-  reduce_lanes<F, 8>(lanes, lanes + 8, 8);
-  reduce_lanes<F, 4>(lanes, lanes + 4, 4);
-  reduce_lanes<F, 2>(lanes, lanes + 2, 2);
-  reduce_lanes<F, 1>(lanes, lanes + 1, 1);
-  return lanes[0];
+  return reduce_lanes_of<F>(Plain<T>{x}, n);
 }
 
 /// Pairwise combination of the results of blocks, in order: a binary counter of partial results.
@@ -135,13 +190,18 @@ class Pairwise {
 };
 
 /// Any number of elements of a dense row.
+template <class F, class Row>
+typename Row::Value reduce_any(Row x, int64_t n) {
+  if (n > 0 && n <= kRun) return reduce_lanes_of<F>(x, n);
+  Pairwise<F, typename Row::Value> sum;
+  for (int64_t i = 0; i < n; i += kRun)
+    sum.add(reduce_lanes_of<F>(x.from(i), n - i < kRun ? n - i : kRun));
+  return sum.total();
+}
+
 template <class F, class T>
 Compute<T> reduce_row(const T* x, int64_t n) {
-  if (n > 0 && n <= kRun) return reduce_block<F>(x, n);
-  Pairwise<F, Compute<T>> sum;
-  for (int64_t i = 0; i < n; i += kRun)
-    sum.add(reduce_block<F>(x + i, n - i < kRun ? n - i : kRun));
-  return sum.total();
+  return reduce_any<F>(Plain<T>{x}, n);
 }
 
 }  // namespace
