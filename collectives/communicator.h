@@ -131,6 +131,10 @@ class Communicator {
   /// Tells all peers (also of other groups of the same world) that this rank fails with `message`;
   /// their present and later calls throw it. Never waits.
   virtual void fail(const std::string& message) = 0;
+  /// After a failure, once no rank is inside a call: later calls of groups that were not inside one
+  /// work again. Of ranks that are threads; elsewhere, where no rank can know that of the others,
+  /// it does nothing.
+  virtual void recover() {}
 
  protected:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}

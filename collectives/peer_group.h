@@ -59,6 +59,7 @@ class PeerCommunicator final : public Communicator {
 
   const char* backend() const override { return fabric_->name(); }
   void fail(const std::string& message) override { fabric_->raise(message); }
+  void recover() override { fabric_->recover(); }
 
  protected:
   std::unique_ptr<Operation> do_prepare(const std::vector<Collective>& collectives) override;

@@ -114,6 +114,8 @@ class Fabric {
   virtual void poll() {}
   /// Tells the world that this rank fails; the first message stays.
   virtual void raise(const std::string& message);
+  /// Takes the alarm back, where it is known that nobody waits any more.
+  virtual void recover() {}
 
   /// Called when this rank learns that the world has failed.
   virtual void failed() {}

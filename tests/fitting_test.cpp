@@ -132,11 +132,10 @@ void check_curves(const Trial& trial, size_t every, int steps = 4) {
   };
   const std::string dtype = to_string(trial.dtype);
   const DType stored = is_narrow(trial.dtype) ? DType::float32 : trial.dtype;
-  const Curve plain[] = {run({}, trial.dtype), run({.scan = true}, trial.dtype)};
-  const Curve wide[] = {run({}, stored), run({.scan = true}, stored)};
-  const auto [least, most] = std::minmax_element(plain[0].losses.begin(), plain[0].losses.end());
+  const Curve plain = run({}, trial.dtype), wide = run({}, stored);
+  const auto [least, most] = std::minmax_element(plain.losses.begin(), plain.losses.end());
   REQUIRE(*most - *least > 0.01);  // it moves
-  REQUIRE((plain[0].skipped > 0) == (trial.loss_scale > 1e5));
+  REQUIRE((plain.skipped > 0) == (trial.loss_scale > 1e5));
   const std::vector<Fit> all = fits();
   double worst = 0, from_wide = 0;
   for (size_t i = 0; i < all.size(); i += every) {
@@ -144,18 +143,18 @@ void check_curves(const Trial& trial, size_t every, int steps = 4) {
     INFO(dtype << " " << fit.mesh << " " << fit.layout << " zero " << fit.stage << " parts "
                << fit.parts << " scan " << fit.scan << " recompute '" << fit.recompute << "'");
     const Curve curve = run(fit, trial.dtype);
-    CHECK(curve.skipped == plain[fit.scan].skipped);
-    const double off = distance(curve, plain[fit.scan]);
+    CHECK(curve.skipped == plain.skipped);
+    const double off = distance(curve, plain);
     CHECK(off <= trial.tolerance);
     worst = std::max(worst, off);
     if (curve.skipped > 0) continue;
-    const double off_wide = distance(curve, wide[fit.scan]);
+    const double off_wide = distance(curve, wide);
     CHECK(off_wide <= trial.tolerance);
     from_wide = std::max(from_wide, off_wide);
   }
   WARN(dtype << ": " << (all.size() + every - 1) / every << " of " << all.size() << " settings, "
              << steps << " steps; losses differ by " << worst << ", from wider ones by "
-             << from_wide << ", " << plain[0].skipped << " skipped");
+             << from_wide << ", " << plain.skipped << " skipped");
 }
 
 }  // namespace

@@ -280,10 +280,10 @@ TEST_CASE("an index out of range is reported with its place") {
                 {"out_of_range", std::string("error")}};
   step.exprs = {number(0), number(64)};
   CHECK(run_kernel("gather", step, {&table, &indices}, {&out}).message ==
-        "index 70 at [2, 5] is outside [0, 64)");
+        "index 70 at [2, 5] is outside [0, 64); mend the indices, or give an OutOfRange");
   CHECK(out.get({2, 5, 1}) == 0);
   CHECK(run_kernel("scatter_add", step, {&indices, &out}, {&table}).message ==
-        "index 70 at [2, 5] is outside [0, 64)");
+        "index 70 at [2, 5] is outside [0, 64); mend the indices, or give an OutOfRange");
 }
 
 TEST_CASE("cumsum runs along any dim, both ways, with or without its own element") {

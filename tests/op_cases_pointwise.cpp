@@ -165,6 +165,8 @@ void add_binary(std::vector<OpCase>& rows) {
       binary("floor_div", floor_div, real("x", {a, b}, -4, 4), constant_of(positive("y", {b}))));
   rows.push_back(binary("mod", mod, constant_of(real("x", {a, b}, -4, 4)),
                         constant_of(positive("y", {b, a}))));
+  // x / y stays between 2.1 and 2.9: the floor does not move.
+  rows.push_back(binary("mod_gradient", mod, real("x", {a, b}, 2.1, 2.8), real("y", {b}, 0.97, 1)));
   rows.push_back(
       binary("floor_div_int", floor_div, integers("x", {a, b}, -9, 9), integers("y", {b}, 1, 4)));
   rows.push_back(binary("mod_int", mod, integers("x", {a, b}, -9, 9), integers("y", {b}, -4, -1)));

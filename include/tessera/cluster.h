@@ -48,6 +48,9 @@ class Cluster {
   /// Tells all other processes that this one fails: what they wait for throws `message`. Never
   /// waits.
   void fail(const std::string& message);
+  /// After a run that failed inside the operations of one Session: others go on. Only where all
+  /// ranks are threads of this process, which then have all left it; else does nothing.
+  void recover();
   /// The host of each rank. Collective.
   std::vector<std::string> hosts();
   /// The numbers of all ranks, rank by rank: `mine` are those of the local ranks, equally many of

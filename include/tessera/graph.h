@@ -159,8 +159,7 @@ struct GraphOptions {
   bool eager = false;
   bool check_finite = false;  ///< eager: a result that is not finite is an error, too
   uint64_t seed = 0;          ///< eager: what random numbers depend on; the step is 0
-  /// Eager: gets the lines of print() nodes.
-  std::function<void(const std::string& line)> print = {};
+  std::function<void(const std::string& line)> print = {};  ///< eager: gets lines of print() nodes
 };
 
 class Eager;
@@ -194,19 +193,16 @@ class Graph {
   /// any order of dims) and dtype. All values are computed before any is assigned. Throws a usage
   /// error for a tensor that is not stored and for a second update of one.
   void update(Tensor stored, Tensor value, Loc at = Loc::current());
-
-  /// Marks `gradient` as that of a parameter: it is laid out by the @grads rules.
+  /// Marks the gradient of a parameter: it is laid out by the @grads rules.
   void mark_gradient(Tensor gradient) { values_[gradient.id()].purpose = Purpose::grads; }
 
   /// Adds a node. For ops of ops.h and of a user's own; see op.h. Returns its outputs.
   std::vector<Tensor> add(const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at);
 
-  /// Marks the nodes since `region.first`, if there are any.
-  void add_region(Region region);
+  void add_region(Region region);  ///< marks the nodes since `region.first`, if there are any
   const std::vector<Region>& regions() const { return regions_; }
   const std::deque<Loop>& loops() const { return loops_; }
-  /// The loop that is being built, or -1.
-  int open_loop() const { return open_loop_; }
+  int open_loop() const { return open_loop_; }  ///< the loop that is being built, or -1
   /// True for a loop that is being built, and for -1: what is part of it can be read.
   bool is_open(int loop) const;
   /// Adds a result to a loop that may be complete: `value` of its trips.
@@ -233,6 +229,8 @@ class Graph {
   bool is_eager() const { return eager_ != nullptr; }
   const std::string& scope() const { return scope_; }  ///< the current one: "gpt.block3" or ""
   const std::vector<Repeat>& repeats() const { return repeats_; }  ///< open ones, outermost first
+  const std::vector<Repeat>& copies() const { return copies_; }    ///< of Scopes
+  std::string name_in_copies(const std::string& name) const;       ///< the same in all copies
   /// Repeat::instance of the next repetition.
   int64_t new_instance() { return static_cast<int64_t>(copy_uses_[" repeat"]++); }
   /// What `make` returns; in a further copy of what is repeated, what it returned in the first for
@@ -268,11 +266,11 @@ class Graph {
   int update_condition_ = -1;  ///< a value; -1: updates happen
   std::unordered_map<std::string, int> name_uses_;
   std::unordered_map<int, int> stored_of_value_;
-  std::vector<Repeat> repeats_;
+  std::vector<Repeat> repeats_, copies_;
   std::unordered_map<std::string, std::vector<int64_t>> first_copy_;
   std::unordered_map<std::string, size_t> copy_uses_;
   std::unordered_map<int, int> stored_of_layer_;  ///< slice of a stored tensor -> the tensor
-  std::string scope_;
+  std::string scope_, alike_;                     ///< alike_: without the numbers of copies
   Purpose purpose_ = Purpose::none;
   int again_ = 0, agains_ = 0;  ///< Node::again of new nodes; the greatest so far
   std::vector<std::string> prefer_;
@@ -282,16 +280,19 @@ class Graph {
   bool stochastic_rounding_ = false;
 };
 
-/// Names what is built while it lives: `Scope block(g, "block3");`.
+/// Names what is built while it lives: `Scope block(g, "block3");`. As `Scope(g, "block", 3, 12)`,
+/// copy 3 of 12, random numbers and first values are those of repeat() with 12 (tessera/loops.h).
 class Scope {
  public:
   Scope(Graph& graph, const std::string& name);
+  Scope(Graph& graph, const std::string& name, int64_t copy, int64_t copies);
   ~Scope();
   Scope(const Scope&) = delete;
 
  private:
   Graph& graph_;
-  std::string saved_;
+  std::string saved_, saved_alike_;
+  size_t saved_copies_;
 };
 
 /// While it lives, new nodes have `number` (Node::again).

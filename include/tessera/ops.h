@@ -60,7 +60,7 @@ Tensor cast(Tensor x, DType dtype, Loc at = Loc::current());
 Tensor leaky_relu(Tensor x, double alpha = 0.2, Loc at = Loc::current());
 Tensor elu(Tensor x, Loc at = Loc::current());
 Tensor selu(Tensor x, Loc at = Loc::current());
-/// min(max(x, lo), hi); the gradient is zero outside.
+/// min(max(x, lo), hi), NaN where x is; the gradient is zero below lo and above hi.
 Tensor clip(Tensor x, double lo, double hi, Loc at = Loc::current());
 Tensor identity(Tensor x, Loc at = Loc::current());
 Tensor stop_gradient(Tensor x, Loc at = Loc::current());
@@ -84,8 +84,9 @@ TESSERA_BINARY_OPS(X)
 #undef X
 /// Of two bool tensors: exactly one is true.
 Tensor logical_xor(Tensor a, Tensor b, Loc at = Loc::current());
-/// condition ? a : b; nothing of the operand not chosen leaks, in value or gradient. condition is
-/// bool.
+/// condition ? a : b; an operand that is not chosen leaves nothing in the value and gets the
+/// gradient 0. What made it goes on with that 0: the gradient of where(x > 0, sqrt(x), 0) at 0 is 0
+/// times infinity, that of sqrt(where(x > 0, x, 1)) is not. condition is bool.
 Tensor where(Tensor condition, Tensor a, Tensor b, Loc at = Loc::current());
 
 // clang-format off
@@ -129,7 +130,7 @@ Tensor reduce_logsumexp(Tensor x, const Axes& axes, Loc at = Loc::current());
 /// The reductions over all dims: a scalar.
 Tensor sum_all(Tensor x, Loc at = Loc::current());
 Tensor mean_all(Tensor x, Loc at = Loc::current());
-/// Index (int32) of the largest or smallest element; the lowest index at ties.
+/// Index (int32) of the largest or smallest element, NaN as the largest; the lowest index at ties.
 Tensor argmax(Tensor x, const std::string& dim, Loc at = Loc::current());
 Tensor argmin(Tensor x, const std::string& dim, Loc at = Loc::current());
 struct TopK {
@@ -140,8 +141,8 @@ struct TopK {
 TopK top_1(Tensor x, const std::string& dim, Loc at = Loc::current());
 /// The k largest elements along `dim`; at ties the lowest index comes first.
 TopK top_k(Tensor x, const std::string& dim, const Dim& k, Loc at = Loc::current());
-/// The elements along `dim` in order, NaN as the largest; at ties the lowest index first; and where
-/// they were (int32).
+/// The elements along `dim` (not bounded) in order, NaN as the largest; at ties the lowest index
+/// first; and where they were (int32).
 Tensor sort(Tensor x, const std::string& dim, bool descending = false, Loc at = Loc::current());
 Tensor argsort(Tensor x, const std::string& dim, bool descending = false, Loc at = Loc::current());
 /// The element with n (from 0) larger or smaller ones before it.

@@ -6,6 +6,7 @@
 // while all summed dims pass; if there is none, every element of C is a dot product in lanes.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "kernels/cpu/contract_plan.h"
 #include "kernels/cpu/strided_copy.h"
@@ -16,13 +17,13 @@ namespace {
 
 constexpr int64_t kStrip = 512;
 
-ContractPlan plan_of(const Step& step) {
+ContractPlan plan_of(const Step& step, bool by_bfloat = false) {
   const std::vector<int64_t> sizes[3] = {step.in.at(0).sizes, step.in.at(1).sizes,
                                          step.out.at(0).sizes};
   const std::vector<int64_t> strides[3] = {step.in[0].strides, step.in[1].strides,
                                            step.out[0].strides};
   return plan_contract(step.attrs.get<std::vector<int64_t>>("kinds"), sizes, strides,
-                       step.out[0].dtype);
+                       step.out[0].dtype, by_bfloat);
 }
 
 bool empty(const View& v) { return std::count(v.sizes.begin(), v.sizes.end(), 0) > 0; }
@@ -46,8 +47,11 @@ class ContractZero final : public Kernel {
 
 class ContractGemm final : public Kernel {
  public:
-  ContractGemm(const KernelArgs& args, ContractPlan plan)
-      : args_(args), plan_(std::move(plan)), dtype_(args.out[0].dtype) {
+  ContractGemm(const KernelArgs& args, ContractPlan plan, std::optional<BfloatGemm> products = {})
+      : args_(args),
+        plan_(std::move(plan)),
+        dtype_(args.out[0].dtype),
+        products_(std::move(products)) {
     use_one_blas_thread();
     for (int x = 0; x < 3; ++x) {
       if (plan_.packed[x] && x != kC) {
@@ -62,6 +66,7 @@ class ContractGemm final : public Kernel {
 
   void run() override {
     if (dtype_ == DType::float64) return run_as<double, double>();
+    if (plan_.by_bfloat) return run_bfloat();
     if (is_narrow(dtype_))
       return with_narrow(dtype_, [&](auto x) { run_as<decltype(x), float>(); });
     run_as<float, float>();
@@ -83,6 +88,25 @@ class ContractGemm final : public Kernel {
       } else if constexpr (std::is_same_v<T, W>) {
         multiply(wa, wb, c + at[2]);
       }
+    });
+  }
+
+  void run_bfloat() {
+    using T = BFloat16;
+    for_each<3>(plan_.batch, plan_.batch.rank(), [&](const auto& at) {
+      const T* a = packed<T, T>(kA, static_cast<const T*>(args_.in[0].data) + at[0]);
+      const T* b = packed<T, T>(kB, static_cast<const T*>(args_.in[1].data) + at[1]);
+      T* c = static_cast<T*>(args_.out[0].data) + at[2];
+      float* sum = plan_.packed[kC] ? work<float>(kC) : nullptr;
+      for_each<3>(plan_.outer, plan_.outer.rank(), [&](const auto& o) {
+        bool first = true;
+        for_each<3>(plan_.sums, plan_.sums.rank(), [&](const auto& s) {
+          void* to = sum != nullptr ? static_cast<void*>(sum + o[2]) : c + o[2];
+          products_->run(a + o[0] + s[0], b + o[1] + s[1], to, first);
+          first = false;
+        });
+      });
+      if (sum != nullptr) copies_[kC].copy(c, static_cast<const float*>(sum));
     });
   }
 
@@ -116,6 +140,7 @@ class ContractGemm final : public Kernel {
   ContractPlan plan_;
   DType dtype_;
   StridedCopy copies_[3];
+  std::optional<BfloatGemm> products_;
 };
 
 class ContractLoops final : public Kernel {
@@ -277,6 +302,13 @@ std::unique_ptr<Kernel> bind_contract(const KernelArgs& args) {
   if (empty(step.in[0]) || empty(step.in[1])) return std::make_unique<ContractZero>(args.out[0]);
   ContractPlan plan = plan_of(step);
   if (plan.loops) return std::make_unique<ContractLoops>(args);
+  if (step.out[0].dtype == DType::bfloat16 && BfloatGemm::is_fast()) {
+    ContractPlan narrow = plan_of(step, true);
+    auto products =
+        BfloatGemm::prepare(narrow.gemm, narrow.packed[kC] ? DType::float32 : DType::bfloat16);
+    if (products)
+      return std::make_unique<ContractGemm>(args, std::move(narrow), std::move(products));
+  }
   return std::make_unique<ContractGemm>(args, std::move(plan));
 }
 

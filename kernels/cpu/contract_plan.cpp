@@ -133,7 +133,7 @@ double choose(const Dims& dims, Choice& best) {
 
 ContractPlan plan_contract(const std::vector<int64_t>& kinds,
                            const std::vector<int64_t> (&sizes)[3],
-                           const std::vector<int64_t> (&strides)[3], DType dtype) {
+                           const std::vector<int64_t> (&strides)[3], DType dtype, bool by_bfloat) {
   Dims dims;
   for (Nest& nest : dims.of) nest.strides.resize(3);
   for (size_t d = 0; d < kinds.size(); ++d) {
@@ -161,10 +161,11 @@ ContractPlan plan_contract(const std::vector<int64_t>& kinds,
   const bool thin = dims.of[kSum].elements() <= 1 || matrix < (vector ? 4096 : 256) ||
                     (vector && (is_narrow(dtype) || matrix == double(dims.of[kSum].elements())));
   plan.loops = !is_floating(dtype) || thin;
+  plan.by_bfloat = by_bfloat;
   const ContractPlan start = plan;
   double least = std::numeric_limits<double>::infinity();
   for (int mask = 0; mask < 8 && !plan.loops; ++mask) {
-    if (is_narrow(dtype) && mask != 7) continue;
+    if (is_narrow(dtype) && !by_bfloat && mask != 7) continue;
     Dims trial = dims;
     ContractPlan candidate = start;
     double p = 0;
@@ -173,13 +174,15 @@ ContractPlan plan_contract(const std::vector<int64_t>& kinds,
       pack(trial, x, candidate);
       candidate.offset[x] = candidate.workspace;
       const int64_t n = packed_elements(dims, x);
-      candidate.workspace += (n * size_of(plan.compute) + 63) / 64 * 64;
+      const int64_t item = by_bfloat && x != kC ? size_of(dtype) : size_of(plan.compute);
+      candidate.workspace += (n * item + 63) / 64 * 64;
       p += 2e-7 + 1e-9 * n;
     }
     for (int64_t kind : {kRow, kColumn, kSum}) merge_any(trial.of[kind]);
     Choice choice;
     p += choose(trial, choice);
-    if (!(p < least)) continue;
+    const bool adds = trial.of[kSum].rank() > (choice.sum >= 0 ? 1 : 0);
+    if (!(p < least) || (by_bfloat && adds && !candidate.packed[kC])) continue;
     least = p;
     candidate.gemm = gemm_of(trial, choice);
     if (choice.row >= 0) trial.of[kRow].remove_dim(choice.row);

@@ -19,15 +19,18 @@ struct ContractPlan {
   bool packed[3] = {false, false, false};
   std::vector<int64_t> pack_sizes[3], pack_from[3], pack_to[3];
   int64_t offset[3] = {0, 0, 0};
+  bool by_bfloat = false;  ///< operands are packed, and multiplied, as bfloat16
   int64_t workspace = 0;
   Nest outer;  ///< row and column dims beyond the gemm's: operands A, B, C (packed strides)
   Nest sums;   ///< summed dims beyond the gemm's
   Gemm gemm;
 };
 
-/// sizes and strides: of the step's views A, B, C, all with the dims of `kinds`.
+/// sizes and strides: of the step's views A, B, C, all with the dims of `kinds`. by_bfloat: of
+/// bfloat16 only, where BfloatGemm is fast; its workspace is never more than without.
 ContractPlan plan_contract(const std::vector<int64_t>& kinds,
                            const std::vector<int64_t> (&sizes)[3],
-                           const std::vector<int64_t> (&strides)[3], DType dtype);
+                           const std::vector<int64_t> (&strides)[3], DType dtype,
+                           bool by_bfloat = false);
 
 }  // namespace tessera::cpu

@@ -40,7 +40,8 @@ void report_bad_index(const KernelArgs& args, const TensorArg& indices,
   }
   args.fault->set = true;
   args.fault->message =
-      fmt::format("index {} at [{}] is outside [0, {})", bad, fmt::join(where, ", "), n);
+      fmt::format("index {} at [{}] is outside [0, {}); mend the indices, or give an OutOfRange",
+                  bad, fmt::join(where, ", "), n);
 }
 
 }  // namespace tessera::cpu

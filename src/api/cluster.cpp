@@ -163,6 +163,10 @@ void Cluster::run(const std::function<void(int, Communicator&)>& work) {
 
 void Cluster::fail(const std::string& message) { state_->worlds[0]->fail(message); }
 
+void Cluster::recover() {
+  if (local_ranks() == size()) state_->worlds[0]->recover();
+}
+
 std::vector<std::string> Cluster::hosts() {
   constexpr int64_t kLength = 256;
   std::vector<char> mine(kLength, 0), all(static_cast<size_t>(kLength * size()), 0);

@@ -69,6 +69,9 @@ class EagerRunner : public Eager {
   const Array& take_fed(const Value& value, const Array& array, int id) {
     require(array.dtype == value.dtype, "'{}' is {} but the array is {}", value.name,
             to_string(value.dtype), to_string(array.dtype));
+    require(array.dims.empty() || array.dims == value.shape.names(),
+            "'{}' is {} but the array has the dims [{}]", value.name, value.shape.to_string(),
+            fmt::join(array.dims, ", "));
     bool fits = array.sizes.size() == value.shape.dims().size();
     for (size_t d = 0; fits && d < array.sizes.size(); ++d) {
       const Dim& dim = value.shape.dims()[d];

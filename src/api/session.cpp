@@ -92,8 +92,10 @@ Array Session::shape_of(const std::string& name) const {
 }
 
 void Session::feed(const std::string& input, const Array& whole) {
-  require_matches(state_->program.ports[state_->input(input)], state_->scalars, whole);
-  feed_slices(input, [&](const Slice& slice) { copy_in(whole, slice); });
+  const Port& port = state_->program.ports[state_->input(input)];
+  require_matches(port, state_->scalars, whole);
+  const ArrayView view = by_name(port.name, port.dims, whole);
+  feed_slices(input, [&](const Slice& slice) { copy_in(view, slice); });
 }
 
 void Session::feed(const std::string& input, const ArrayView& whole) {
@@ -194,7 +196,8 @@ std::vector<std::string> Session::stored_names() const {
 void Session::assign(const std::string& stored, const Array& whole) {
   const int p = state_->port(stored, state_->program.stored, "parameter or state");
   require_matches(state_->program.ports[p], state_->scalars, whole);
-  for (const Slice& slice : state_->slices_of(p)) copy_in(whole, slice);
+  const ArrayView view = by_name(stored, state_->program.ports[p].dims, whole);
+  for (const Slice& slice : state_->slices_of(p)) copy_in(view, slice);
   state_->write_slices(p);
 }
 

@@ -158,6 +158,7 @@ struct Session::State {
       if (executors[0]->skipped().skipped) agree_on_skip();
     } catch (...) {
       poisoned = true;
+      cluster.recover();
       throw;
     }
   }

@@ -1,6 +1,9 @@
 #include "tessera/dtype.h"
 
+#include <limits>
+
 #include "base/fail.h"
+#include "base/identity.h"
 
 namespace tessera {
 
@@ -74,6 +77,29 @@ const char* to_string(Combiner combiner) {
       return "all";
   }
   return "unknown";
+}
+
+double identity_of(Combiner combiner, DType dtype) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  switch (combiner) {
+    case Combiner::max:
+      return dtype == DType::bool_ ? 0 : -infinity;
+    case Combiner::min:
+      return dtype == DType::bool_ ? 1 : infinity;
+    case Combiner::prod:
+    case Combiner::all:
+      return 1;
+    case Combiner::sum:
+    case Combiner::any:
+      return 0;
+  }
+  return 0;
+}
+
+double last_in_order(DType dtype, bool smallest) {
+  return smallest && is_floating(dtype)
+             ? std::numeric_limits<double>::quiet_NaN()
+             : identity_of(smallest ? Combiner::min : Combiner::max, dtype);
 }
 
 }  // namespace tessera

@@ -297,10 +297,28 @@ std::string Graph::to_string() const {
   return text;
 }
 
-Scope::Scope(Graph& graph, const std::string& name) : graph_(graph), saved_(graph.scope_) {
-  graph.scope_ = saved_.empty() ? name : saved_ + "." + name;
+std::string Graph::name_in_copies(const std::string& name) const {
+  return copies_.empty() || !name.starts_with(scope_) ? name : alike_ + name.substr(scope_.size());
 }
-Scope::~Scope() { graph_.scope_ = saved_; }
+
+Scope::Scope(Graph& graph, const std::string& name)
+    : graph_(graph),
+      saved_(graph.scope_),
+      saved_alike_(graph.alike_),
+      saved_copies_(graph.copies_.size()) {
+  graph.scope_ = saved_.empty() ? name : saved_ + "." + name;
+  graph.alike_ = saved_alike_.empty() ? name : saved_alike_ + "." + name;
+}
+Scope::Scope(Graph& graph, const std::string& name, int64_t copy, int64_t copies)
+    : Scope(graph, name) {
+  graph.scope_ += std::to_string(copy);
+  graph.copies_.push_back({name, copies, copy});
+}
+Scope::~Scope() {
+  graph_.scope_ = saved_;
+  graph_.alike_ = saved_alike_;
+  graph_.copies_.resize(saved_copies_);
+}
 
 PreferScope::PreferScope(Graph& graph, Tensor like) : graph_(graph), saved_(graph.prefer_) {
   graph.prefer_ = graph.values_[like.id()].prefer;

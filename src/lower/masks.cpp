@@ -2,11 +2,12 @@
 // ops that are jointly linear in all their operands keep clean padding clean, everything else is
 // taken to spoil it.
 #include <algorithm>
-#include <limits>
+#include <bit>
 #include <map>
 #include <utility>
 
 #include "base/fail.h"
+#include "base/identity.h"
 #include "lower/choose.h"
 #include "lower/passes.h"
 
@@ -14,20 +15,13 @@ namespace tessera {
 
 namespace {
 
-double identity_of(Combiner combiner) {
-  switch (combiner) {
-    case Combiner::max:
-      return -std::numeric_limits<double>::infinity();
-    case Combiner::min:
-      return std::numeric_limits<double>::infinity();
-    case Combiner::prod:
-    case Combiner::all:
-      return 1;
-    case Combiner::sum:
-    case Combiner::any:
-      return 0;
-  }
-  return 0;
+/// What padding must hold in a dim that `factor` puts together: of an order, which needs the dim
+/// whole, what stands behind every element.
+double padding_for(const Factor& factor, DType dtype) {
+  const bool is_order = factor.role == Role::whole &&
+                        (factor.combiner == Combiner::max || factor.combiner == Combiner::min);
+  return is_order ? last_in_order(dtype, factor.combiner == Combiner::min)
+                  : identity_of(factor.combiner, dtype);
 }
 
 class MaskPass {
@@ -82,7 +76,8 @@ class MaskPass {
   }
 
   int mask(int value, uint64_t dims, double fill, const Origin& origin) {
-    auto [it, is_new] = known_.emplace(std::make_tuple(value, dims, fill), -1);
+    auto [it, is_new] =
+        known_.emplace(std::make_tuple(value, dims, std::bit_cast<uint64_t>(fill)), -1);
     if (!is_new) return it->second;
     FlowNode node;
     node.kind = FlowKind::mask;
@@ -119,23 +114,23 @@ class MaskPass {
   void mask_operands(FlowNode& node) {
     for (size_t i = 0; i < node.in.size(); ++i) {
       const FlowValue value = flow_.values[node.in[i]];
-      std::map<double, uint64_t> wanted;
+      std::map<uint64_t, uint64_t> wanted;  // by the bits of what fills them: it may be NaN
       for (int d = 0; d < value.shape.rank(); ++d) {
         if (!homes_.has_padding(value.shape[d])) continue;
         const bool dirty = value.layout.dirty >> d & 1;
         if (node.op->zero_padding >> i & 1) {
-          if (dirty) wanted[0] |= uint64_t{1} << d;
+          if (dirty) wanted[std::bit_cast<uint64_t>(0.0)] |= uint64_t{1} << d;
           continue;
         }
         if (node.space.in.empty()) continue;
         const Factor* factor = combined(node.space, node.space.in[i][d]);
         if (factor == nullptr) continue;
-        const double fill = identity_of(factor->combiner);
-        if (dirty || fill != 0) wanted[fill] |= uint64_t{1} << d;
+        const double fill = padding_for(*factor, value.dtype);
+        if (dirty || fill != 0) wanted[std::bit_cast<uint64_t>(fill)] |= uint64_t{1} << d;
       }
       for (const auto& [fill, dims] : wanted) {
         node.in[i] =
-            mask(node.in[i], dims, fill,
+            mask(node.in[i], dims, std::bit_cast<double>(fill),
                  {value.name, node.origin.source, fmt::format("operand of {}", node.op->name)});
       }
     }
@@ -191,7 +186,7 @@ class MaskPass {
   Flow& flow_;
   const HomeLayouts& homes_;
   std::vector<FlowNode> nodes_;
-  std::map<std::tuple<int, uint64_t, double>, int> known_;
+  std::map<std::tuple<int, uint64_t, uint64_t>, int> known_;
 };
 
 }  // namespace

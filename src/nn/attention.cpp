@@ -136,6 +136,8 @@ Tensor compress_mean(Tensor x, const std::string& dim, int64_t factor, Loc at) {
   const Dim whole = x.dim(dim);
   require(factor >= 1, "[compress_mean] factor {} of dim '{}'; it is at least 1 ({})", factor, dim,
           where(at));
+  if (is_narrow(x.dtype()))  // a sum may be beyond what 16 bits hold
+    return cast(compress_mean(cast(x, DType::float32, at), dim, factor, at), x.dtype(), at);
   const int64_t groups = (whole.size + factor - 1) / factor, tail = groups * factor - whole.size;
   const Dim outer(dim, groups), inner("_" + dim, factor);
   std::vector<Dim> dims;

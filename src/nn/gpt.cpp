@@ -82,15 +82,19 @@ Model gpt(Graph& g, const GptOptions& o) {
   Tensor x = gather(embedding, inputs, "vocab") + position;
   if (o.dtype != stored) x = cast(x, o.dtype);
   x = drop(x);
-  auto block = [&](Tensor t, const std::string& name) {
-    Scope scope(g, name);
+  auto block = [&](Tensor t) {
     t = t + drop(self_attention(norm(t, "norm1", "d_model"), o, d));
     return t + drop(mlp_block(norm(t, "norm2", "d_model"), o, d));
   };
   if (o.scan) {
-    x = repeat({"layers", o.layers}, x, [&](Tensor t) { return block(t, "block"); });
-  } else {
-    for (int64_t i = 0; i < o.layers; ++i) x = block(x, fmt::format("block{}", i));
+    x = repeat({"layers", o.layers}, x, [&](Tensor t) {
+      const Scope scope(g, "block");
+      return block(t);
+    });
+  }
+  for (int64_t i = 0; i < o.layers && !o.scan; ++i) {
+    const Scope scope(g, "block", i, o.layers);
+    x = block(x);
   }
   x = norm(x, "norm", "d_model");
   const Shape logit_shape{d.batch, d.length, d.vocab};

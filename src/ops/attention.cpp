@@ -53,8 +53,12 @@ Tensors attention_body(const Tensors& in, const Attrs& attrs) {
   Tensor weights =
       attention_weights(in, attrs, causal_mask(in, attrs), in.size() > 3 ? in[3] : Tensor());
   if (attrs.get<double>("dropout") > 0) {
-    weights =
-        dropout_of_stream(weights, attrs.get<double>("dropout"), attrs.get<int64_t>("stream"));
+    std::vector<Repeat> copies;
+    const auto& counts = attrs.get<std::vector<int64_t>>("copies");
+    const auto& copy = attrs.get<std::vector<int64_t>>("copy");
+    for (size_t i = 0; i < counts.size(); ++i) copies.push_back({"copy", counts[i], copy[i]});
+    weights = dropout_of_stream(weights, attrs.get<double>("dropout"), attrs.get<int64_t>("stream"),
+                                copies);
   }
   return {einsum({cast(weights, in[0].dtype()), in[2]}, in[0].shape())};
 }
@@ -117,7 +121,16 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
   if (mask) in.push_back(mask);
   Attrs attrs = attention_attrs(query, o);
   attrs.set("dropout", o.dropout);
-  if (o.dropout > 0) attrs.set("stream", new_stream(query.graph()));
+  if (o.dropout > 0) {
+    std::vector<int64_t> counts, copy;
+    for (const Repeat& r : query.graph().copies()) {
+      counts.push_back(r.count);
+      copy.push_back(r.index);
+    }
+    attrs.set("stream", new_stream(query.graph()));
+    attrs.set("copies", counts);
+    attrs.set("copy", copy);
+  }
   // A body knows of no part of a batch, whose random numbers are those of the whole.
   if (o.dropout > 0 && !query.graph().repeats().empty()) return attention_body(in, attrs)[0];
   bool plain = !mask && o.dropout == 0;

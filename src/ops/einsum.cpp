@@ -16,6 +16,7 @@ extern const Op kEinsum;
 namespace {
 
 std::vector<ValueType> infer_einsum(const OpCall& call) {
+  require_number(call.in[0].dtype);
   require_same_dtype(call);
   require_same_sizes(call);
   return {{shape_of(call.attrs), call.in[0].dtype}};

@@ -52,6 +52,7 @@ std::vector<ValueType> infer_gather(const OpCall& call) {
 std::vector<ValueType> infer_scatter(const OpCall& call) {
   const auto& dim = call.attrs.get<std::string>("dim");
   const Shape out = shape_of(call.attrs);
+  require_number(call.in[1].dtype);
   require_index(call.in[0]);
   require_dims(out, {dim}, "indexed");
   require(!call.in[1].shape.has(dim) && !call.in[0].shape.has(dim),
@@ -78,7 +79,14 @@ IndexSpace indexed_space(const OpCall& call, Role role) {
   return space;
 }
 
-IndexSpace gather_factors(const OpCall& call) { return indexed_space(call, Role::lookup); }
+/// Each rank answers for what it has, and zeros for the rest: they are added up, or of bool ored.
+IndexSpace gather_factors(const OpCall& call) {
+  IndexSpace space = indexed_space(call, Role::lookup);
+  for (Factor& f : space.factors) {
+    if (f.role == Role::lookup && call.in[0].dtype == DType::bool_) f.combiner = Combiner::any;
+  }
+  return space;
+}
 IndexSpace scatter_factors(const OpCall& call) { return indexed_space(call, Role::fresh); }
 
 /// The factors of an iteration space, in the order of one operand's dims.

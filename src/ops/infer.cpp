@@ -10,6 +10,12 @@ void require_same_dtype(const OpCall& call) {
   }
 }
 
+void require_number(DType dtype) {
+  require(dtype != DType::bool_,
+          "bool has no arithmetic; cast() it to int32 or float32, or use the "
+          "logical ops");
+}
+
 void require_same_sizes(const OpCall& call) {
   for (size_t i = 0; i < call.in.size(); ++i) {
     for (const Dim& d : call.in[i].shape) {

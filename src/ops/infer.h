@@ -17,6 +17,9 @@ Shape broadcast_shape(const OpCall& call);
 /// The dims of `axes`, which must all be in x; the attribute list that reductions carry.
 void require_dims(const Shape& shape, const std::vector<std::string>& names, const char* what);
 
+/// For arithmetic: bool has none. Throws a usage error that names cast().
+void require_number(DType dtype);
+
 /// Records a value's name for "the shape of operand i" in messages.
 inline std::string describe(const ValueType& type) {
   return std::string(to_string(type.dtype)) + type.shape.to_string();

@@ -1,8 +1,8 @@
 // argmax, top_k, cumsum: ops that need the whole of one dim. Where it is split, each slice is taken
 // by itself, and then what is left of the slices: the candidates of each, or what each comes to.
 #include <algorithm>
-#include <limits>
 
+#include "base/identity.h"
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -94,6 +94,7 @@ std::vector<Tensor> top_k_gradient(const GradCall& c) {
 }
 
 Types infer_cumsum(const OpCall& call) {
+  require_number(call.in[0].dtype);
   require_dims(call.in[0].shape, {dim_of(call.attrs)}, "summed");
   return {call.in[0]};
 }
@@ -137,13 +138,6 @@ Candidates candidates(const Sliced& s, TopK of_slices, const std::string& dim, i
 bool worth(const ValueType& x, const std::string& dim, int64_t slices, int64_t k) {
   const int64_t size = size_of(x.dtype);
   return slices * k * (size + size_of(DType::int32)) < x.shape.dim(dim).size * size;
-}
-
-/// What is never among the extreme ones of elements and a few of itself behind them.
-double last_in_order(DType dtype, bool smallest) {
-  if (!smallest) return -std::numeric_limits<double>::infinity();
-  return is_floating(dtype) ? std::numeric_limits<double>::quiet_NaN()
-                            : std::numeric_limits<double>::infinity();
 }
 
 std::vector<Tensor> argmax_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
@@ -224,6 +218,11 @@ namespace {
 
 /// All of them, along `dim` again.
 Tensor sorted(Tensor x, const std::string& dim, bool descending, bool indices, Loc at) {
+  require(
+      !x.dim(dim).is_bounded,
+      "dim '{}' is bounded: how many elements there are is known in the run only; top_k() takes "
+      "the first k",
+      dim);
   const Dim all(dim + "_sorted", x.dim(dim).size);
   const TopK top = extreme(x, dim, all, !descending, at);
   Tensor result = rename(indices ? top.indices : top.values, all.name, dim, at);

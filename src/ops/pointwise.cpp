@@ -27,10 +27,20 @@ Types infer_cast(const OpCall& call) { return {{call.in[0].shape, dtype_of(call.
 
 Types infer_test(const OpCall& call) { return {{call.in[0].shape, DType::bool_}}; }
 
+Types infer_number(const OpCall& call) {
+  require_number(call.in[0].dtype);
+  return {call.in[0]};
+}
+
 Types infer_binary(const OpCall& call) {
   require_same_dtype(call);
   require_same_sizes(call);
   return {{broadcast_shape(call), call.in[0].dtype}};
+}
+
+Types infer_arithmetic(const OpCall& call) {
+  require_number(call.in[0].dtype);
+  return infer_binary(call);
 }
 
 Types infer_compare(const OpCall& call) { return {{infer_binary(call)[0].shape, DType::bool_}}; }
@@ -94,22 +104,22 @@ Tensor gelu_second(const Tensor& x) {
                             .code = Code::id};       \
   Tensor id(Tensor x, Loc at) { return one(x.graph(), k_##id, {x}, {}, at); }
 
-UNARY(neg, infer_any, 1u, GRAD(-g))
-UNARY(abs, infer_any, 0u, GRAD(g* sign(x)))
-UNARY(sign, infer_any, 0u, nullptr)
+UNARY(neg, infer_number, 1u, GRAD(-g))
+UNARY(abs, infer_number, 0u, GRAD(g* sign(x)))
+UNARY(sign, infer_number, 0u, nullptr)
 UNARY(exp, infer_float, 0u, GRAD(g* y))
 UNARY(log, infer_float, 0u, GRAD(g / x))
 UNARY(log1p, infer_float, 0u, GRAD(g / (x + 1.0)))
 UNARY(sqrt, infer_float, 0u, GRAD(g * 0.5 / y))
 UNARY(rsqrt, infer_float, 0u, GRAD(g*(y* square(y)) * -0.5))
 UNARY(reciprocal, infer_float, 0u, GRAD(-(g* square(y))))
-UNARY(square, infer_any, 0u, GRAD(g*(x * 2.0)))
+UNARY(square, infer_number, 0u, GRAD(g*(x * 2.0)))
 UNARY(sin, infer_float, 0u, GRAD(g* cos(x)))
 UNARY(cos, infer_float, 0u, GRAD(-(g* sin(x))))
 UNARY(tanh, infer_float, 0u, GRAD(g*(1.0 - square(y))))
 UNARY(sigmoid, infer_float, 0u, GRAD(g*(y*(1.0 - y))))
 UNARY(softplus, infer_float, 0u, GRAD(g* sigmoid(x)))
-UNARY(relu, infer_any, 0u, GRAD(where(x > 0.0, g, num(g, 0))))
+UNARY(relu, infer_number, 0u, GRAD(where(x > 0.0, g, num(g, 0))))
 UNARY(gelu, infer_float, 0u, GRAD(g* gelu_grad(x)))
 UNARY(gelu_grad, infer_float, 0u, GRAD(g* gelu_second(x)))
 UNARY(erf, infer_float, 0u, GRAD(g*(exp(-square(x)) * (2 / std::sqrt(M_PI)))))
@@ -175,15 +185,17 @@ Tensor broadcast(Tensor x, const Shape& shape, Loc at) {
     return Grads{sum_to(expr_a, a.shape()), sum_to(expr_b, b.shape())};      \
   }
 
-BINARY(add, infer_binary, 3u, 0u, GRAD2(g, g))
-BINARY(sub, infer_binary, 3u, 0u, GRAD2(g, -g))
-BINARY(mul, infer_binary, 1u, 2u, GRAD2(g* b, g* a))
-BINARY(div, infer_binary, 1u, 0u, GRAD2(g / b, -(g* y / b)))
-BINARY(floor_div, infer_binary, 0u, 0u, nullptr)
-BINARY(mod, infer_binary, 0u, 0u, nullptr)
-// d a^b / da = b a^(b-1), also for negative a; d/db = y log a where a > 0, else 0.
-BINARY(pow, infer_binary, 0u, 0u,
-       GRAD2(g*(b* pow(a, b - 1.0)),
+BINARY(add, infer_arithmetic, 3u, 0u, GRAD2(g, g))
+BINARY(sub, infer_arithmetic, 3u, 0u, GRAD2(g, -g))
+BINARY(mul, infer_arithmetic, 1u, 2u, GRAD2(g* b, g* a))
+BINARY(div, infer_arithmetic, 1u, 0u, GRAD2(g / b, -(g* y / b)))
+BINARY(floor_div, infer_arithmetic, 0u, 0u, nullptr)
+// a - b floor(a / b), with the floor held.
+BINARY(mod, infer_arithmetic, 0u, 0u, GRAD2(g, -(g* floor_div(a, b))))
+// d a^b / da = b a^(b-1), also for negative a, and 0 where b is; d/db = y log a where a > 0, else
+// 0.
+BINARY(pow, infer_arithmetic, 0u, 0u,
+       GRAD2(g* where(equal(b, num(b, 0)), num(a, 0), b* pow(a, b - 1.0)),
              g* where(a > 0.0, y* log(where(a > 0.0, a, num(a, 1))), num(a, 0))))
 // At a tie the gradient is shared in equal parts.
 BINARY(minimum, infer_binary, 0u, 0u,
@@ -249,7 +261,8 @@ Tensor logical_xor(Tensor a, Tensor b, Loc at) {
 }
 Tensor clip(Tensor x, double lo, double hi, Loc at) {
   require(lo <= hi, "[clip] lo {} is above hi {} ({})", lo, hi, where(at));
-  return minimum(maximum(x, num(x, lo), at), num(x, hi), at);
+  Tensor low = num(x, lo), high = num(x, hi);
+  return where(less(x, low, at), low, where(greater(x, high, at), high, x, at), at);
 }
 
 Tensor sum_to(Tensor g, const Shape& shape) {

@@ -108,6 +108,8 @@ Tensor avg_pool(Tensor x, const PoolOptions& options, Loc at) {
   return on_behalf_of("avg_pool", at, [&] {
     require(is_floating(x.dtype()), "x is {}; a mean needs a floating type, use cast()",
             to_string(x.dtype()));
+    if (is_narrow(x.dtype()))  // a sum may be beyond what 16 bits hold
+      return cast(avg_pool(cast(x, DType::float32, at), options, at), x.dtype(), at);
     for (const PoolWindow& w : windows_of(x, options)) {
       const bool uneven = !options.count_padding && reaches_outside(w);
       x = reduce_sum(windowed(x, w, 0, at), kWindowDim, at);

@@ -18,6 +18,11 @@ Types infer_reduce(const OpCall& call) {
   return {{call.in[0].shape.without(axes), call.in[0].dtype}};
 }
 
+Types infer_arithmetic(const OpCall& call) {
+  require_number(call.in[0].dtype);
+  return infer_reduce(call);
+}
+
 Types infer_bool(const OpCall& call) {
   require(call.in[0].dtype == DType::bool_, "the operand is {}; it must be bool",
           to_string(call.in[0].dtype));
@@ -62,7 +67,7 @@ Tensor reduce(const Op& op, Tensor x, const Axes& axes, Loc at) {
 }  // namespace
 
 extern const Op kReduceSum = {.name = "reduce_sum",
-                              .infer = infer_reduce,
+                              .infer = infer_arithmetic,
                               .combiner = Combiner::sum,
                               .linear = {1u},
                               .gradient = [](const GradCall& c) -> std::vector<Tensor> {
@@ -80,7 +85,7 @@ extern const Op kReduceMin = {.name = "reduce_min",
                               .gradient = extremum_gradient,
                               .emit = emit_reduce};
 extern const Op kReduceProd = {.name = "reduce_prod",
-                               .infer = infer_reduce,
+                               .infer = infer_arithmetic,
                                .combiner = Combiner::prod,
                                .gradient = prod_gradient,
                                .emit = emit_reduce};
@@ -98,6 +103,14 @@ Tensor reduce_all(Tensor x, const Axes& axes, Loc at) { return reduce(kReduceAll
 
 Tensor reduce_mean(Tensor x, const Axes& axes, Loc at) {
   Graph& g = x.graph();
+  require(is_floating(x.dtype()),
+          "[reduce_mean] x is {}; a mean needs a floating type, use cast() ({})",
+          to_string(x.dtype()), where(at));
+  if (is_narrow(x.dtype())) {  // a sum may be beyond what 16 bits hold
+    return on_behalf_of("reduce_mean", at, [&] {
+      return cast(reduce_mean(cast(x, DType::float32, at), axes, at), x.dtype(), at);
+    });
+  }
   Tensor sum = reduce_sum(x, axes, at);
   double fixed = 1;
   for (const std::string& name : axes.names()) {
@@ -112,7 +125,8 @@ Tensor reduce_mean(Tensor x, const Axes& axes, Loc at) {
 }
 
 Tensor reduce_logsumexp(Tensor x, const Axes& axes, Loc at) {
-  Tensor top = stop_gradient(reduce_max(x, axes, at), at);
+  const Tensor most = reduce_max(x, axes, at), zero = constant(x.graph(), 0, x.dtype(), {}, at);
+  const Tensor top = stop_gradient(where(is_finite(most, at), most, zero, at), at);
   return add(log(reduce_sum(exp(sub(x, top, at), at), axes, at), at), top, at);
 }
 

@@ -1,5 +1,7 @@
 // Ops without operands: inputs, stored tensors, constants, indices, random bits.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "ir/emit.h"
 #include "ir/source_ops.h"
@@ -76,6 +78,9 @@ void emit_random(EmitCall& call) {
     } else if (is_repeat) {
       offset.constant += at[repeat];
     }
+    if (d == 0)
+      offset.constant +=
+          call.call.attrs.get<int64_t>("copy") * (is_repeat ? counts[repeat] : shape[d].size);
     step_of_dim.constant = stride;
     call.step.exprs.push_back(offset);
     call.step.exprs.push_back(step_of_dim);
@@ -125,12 +130,34 @@ extern const Op kDimSize = {.name = "dim_size",
 int64_t new_stream(Graph& g) {
   return g.once_for_all("random", [&] {
     uint64_t h = 14695981039346656037ull;
-    for (unsigned char c : g.unique_name("random")) h = (h ^ c) * 1099511628211ull;
+    for (unsigned char c : g.name_in_copies(g.unique_name("random")))
+      h = (h ^ c) * 1099511628211ull;
     return static_cast<int64_t>(h >> 2);
   });
 }
 
+namespace {
+/// The numbers that an integer or bool may be.
+std::pair<double, double> range_of(DType dtype) {
+  switch (dtype) {
+    case DType::bool_:
+      return {0, 1};
+    case DType::uint8:
+      return {0, 255};
+    case DType::int32:
+      return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+    default:  // the largest below 2^63
+      return {-0x1p63, 0x1.fffffffffffffp62};
+  }
+}
+}  // namespace
+
 Tensor constant(Graph& g, double value, DType dtype, const Shape& shape, Loc at) {
+  const auto [least, most] = range_of(dtype);
+  require(is_floating(dtype) || (value == std::trunc(value) && value >= least && value <= most),
+          "[constant] {} is no {}; cast() what it meets to a floating type, or give another number "
+          "({})",
+          value, to_string(dtype), where(at));
   Attrs attrs = source_attrs(shape, dtype);
   attrs.set("value", value);
   return one(g, kConstant, {}, std::move(attrs), at);
@@ -146,8 +173,10 @@ Tensor dim_size(Graph& g, const Dim& dim, DType dtype, Loc at) {
 
 namespace {
 /// What is repeated counts as a dim of the whole: a layer in front, the part of a batch behind the
-/// dim that is in parts. It has one place here, whose offset says which one it is.
-Tensor random_bits(Graph& g, const Shape& shape, int64_t stream, Loc at) {
+/// dim that is in parts. It has one place here, whose offset says which one it is. Copies stand in
+/// front of all, as a number of elements that come before.
+Tensor random_bits(Graph& g, const Shape& shape, int64_t stream, const std::vector<Repeat>& copies,
+                   Loc at) {
   std::vector<Dim> dims;
   std::vector<std::string> names;
   std::vector<int64_t> counts, index, loops;
@@ -158,6 +187,11 @@ Tensor random_bits(Graph& g, const Shape& shape, int64_t stream, Loc at) {
     index.push_back(r.index);
     loops.push_back(r.loop);
   };
+  int64_t copy = 0;
+  for (const Repeat& r : copies) {
+    copy = copy * r.count + r.index;
+    if (shape.rank() == 0) add(r);
+  }
   for (const Repeat& r : g.repeats()) {
     if (!r.is_part) add(r);
   }
@@ -170,6 +204,7 @@ Tensor random_bits(Graph& g, const Shape& shape, int64_t stream, Loc at) {
   const bool repeated = !names.empty();
   Attrs attrs = source_attrs(Shape(dims), DType::int64);
   attrs.set("stream", stream);
+  attrs.set("copy", shape.rank() == 0 ? 0 : copy);
   attrs.set("repeat_dims", std::move(names));
   attrs.set("repeat_counts", std::move(counts));
   attrs.set("repeat_at", std::move(index));
@@ -178,8 +213,9 @@ Tensor random_bits(Graph& g, const Shape& shape, int64_t stream, Loc at) {
   return repeated ? reshape(bits, shape, at) : bits;
 }
 /// Uniform in (0, 1), never an end, from the upper 23 bits.
-Tensor open_uniform(Graph& g, const Shape& shape, int64_t stream, Loc at) {
-  Tensor bits = random_bits(g, shape, stream, at);
+Tensor open_uniform(Graph& g, const Shape& shape, int64_t stream, const std::vector<Repeat>& copies,
+                    Loc at) {
+  Tensor bits = random_bits(g, shape, stream, copies, at);
   Tensor high =
       cast(floor_div(bits, constant(g, 512, DType::int64, {}, at), at), DType::float32, at);
   return mul(add(high, constant(g, 0.5, DType::float32, {}, at), at),
@@ -195,13 +231,19 @@ Tensor as(Tensor x, DType dtype, Loc at) { return x.dtype() == dtype ? x : cast(
 
 Tensor random_uniform(Graph& g, const Shape& shape, double lo, double hi, DType dtype, Loc at) {
   require(hi >= lo, "[random_uniform] hi {} is below lo {} ({})", hi, lo, where(at));
-  return as(affine(open_uniform(g, shape, new_stream(g), at), hi - lo, lo, at), dtype, at);
+  Tensor x =
+      as(affine(open_uniform(g, shape, new_stream(g), g.copies(), at), hi - lo, lo, at), dtype, at);
+  if (!is_narrow(dtype) || hi == lo || hi == 0) return x;
+  // Rounded to 16 bits it may be hi: then the number below.
+  const double spacing = dtype == DType::bfloat16 ? 0x1p-8 : 0x1p-11;
+  const double below = hi > 0 ? hi * (1 - spacing) : hi * (1 + 2 * spacing);
+  return minimum(x, constant(g, below, dtype, {}, at), at);
 }
 
 // x = sqrt(2) erfinv(2u - 1) is standard normal for u uniform.
 Tensor random_normal(Graph& g, const Shape& shape, double mean, double stddev, DType dtype,
                      Loc at) {
-  Tensor u = affine(open_uniform(g, shape, new_stream(g), at), 2, -1, at);
+  Tensor u = affine(open_uniform(g, shape, new_stream(g), g.copies(), at), 2, -1, at);
   return as(affine(erf_inv(u, at), 1.4142135623730951 * stddev, mean, at), dtype, at);
 }
 
@@ -210,22 +252,23 @@ Tensor random_normal(Graph& g, const Shape& shape, double mean, double stddev, D
 Tensor truncated_normal(Graph& g, const Shape& shape, double mean, double stddev, DType dtype,
                         Loc at) {
   const double mass = 0.95449973610364158;
-  Tensor u = affine(open_uniform(g, shape, new_stream(g), at), 2 * mass, -mass, at);
+  Tensor u = affine(open_uniform(g, shape, new_stream(g), g.copies(), at), 2 * mass, -mass, at);
   return as(affine(erf_inv(u, at), 1.4142135623730951 * stddev, mean, at), dtype, at);
 }
 
-Tensor dropout_of_stream(Tensor x, double rate, int64_t stream, Loc at) {
+Tensor dropout_of_stream(Tensor x, double rate, int64_t stream, const std::vector<Repeat>& copies,
+                         Loc at) {
   require(rate >= 0 && rate < 1, "[dropout] rate {} is not in [0, 1) ({})", rate, where(at));
   if (rate == 0) return identity(x, at);
   Graph& g = x.graph();
-  Tensor keep = less(open_uniform(g, x.shape(), stream, at),
+  Tensor keep = less(open_uniform(g, x.shape(), stream, copies, at),
                      constant(g, 1 - rate, DType::float32, {}, at), at);
   Tensor scaled = mul(x, constant(g, 1 / (1 - rate), x.dtype(), {}, at), at);
   return where(keep, scaled, constant(g, 0, x.dtype(), {}, at), at);
 }
 
 Tensor dropout(Tensor x, double rate, Loc at) {
-  return dropout_of_stream(x, rate, new_stream(x.graph()), at);
+  return dropout_of_stream(x, rate, new_stream(x.graph()), x.graph().copies(), at);
 }
 
 }  // namespace tessera

@@ -140,8 +140,8 @@ int64_t find_non_finite(const void* data, DType dtype, int64_t elements) {
 /// "", or which element of the step's results is not finite.
 std::string Executor::examine_result(const Step& step) const {
   for (const Instr& instr : step.pointwise.code) {
-    if (instr.code == Code::mask && std::isinf(instr.imm))
-      return "";  // padding of a maximum or minimum
+    if (instr.code == Code::mask && !std::isfinite(instr.imm))
+      return "";  // padding of a maximum, a minimum or an order
   }
   for (const View& view : step.out) {
     if (!is_floating(view.dtype)) continue;
@@ -197,10 +197,7 @@ void Executor::run_steps(std::vector<BoundStep>& steps, size_t first, size_t las
       bound.seconds += std::chrono::duration<double>(Clock::now() - start).count();
       ++bound.runs;
     }
-    if (fault_.set) {
-      fail(ErrorKind::usage, "[{}] {} ({})", bound.step->origin.name, fault_.message,
-           bound.step->origin.source);
-    }
+    if (fault_.set) throw_fault(*bound.step);
     if (!examine || !bound.kernel) continue;
     ++examined_;
     if (!skip_.message.empty()) continue;
@@ -268,8 +265,13 @@ void Executor::give_spans() {
 void Executor::throw_faults() {
   const int64_t number = device_->settle(fault_);
   if (!fault_.set) return;
-  const Step& step = *bound_.at(static_cast<size_t>(number));
-  tessera::fail(ErrorKind::usage, "[{}] {} ({})", step.origin.name, fault_.message,
+  throw_fault(*bound_.at(static_cast<size_t>(number)));
+}
+
+void Executor::throw_fault(const Step& step) const {
+  const std::string part =
+      world_->size() > 1 ? fmt::format(" (in the part of rank {})", world_->rank()) : "";
+  tessera::fail(ErrorKind::usage, "[{}] {}{} ({})", step.origin.name, fault_.message, part,
                 step.origin.source);
 }
 

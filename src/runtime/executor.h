@@ -121,6 +121,7 @@ class Executor {
   void run_regions(int function, size_t first, size_t last);
   void find_captures();
   void throw_faults();
+  [[noreturn]] void throw_fault(const Step& step) const;
   void record_step(std::vector<BoundStep>& steps, size_t s, bool examine);
   void give_spans();
   bool is_finite(const Port& port) const;

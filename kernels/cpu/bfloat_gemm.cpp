@@ -1,0 +1,124 @@
+// Products of bfloat16 matrices by oneDNN, where the processor multiplies pairs of them and adds in
+// float32: twice the rate of float32. Elsewhere operands are widened and go to gemm().
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cpu/blas.h"
+
+#ifdef TESSERA_HAVE_DNNL
+#include <omp.h>
+
+#include <dnnl.hpp>
+#endif
+
+namespace tessera::cpu {
+
+#ifdef TESSERA_HAVE_DNNL
+
+namespace {
+
+/// oneDNN shares a product between the OpenMP threads of its caller, and arranges it for as many.
+class OneOpenMpThread {
+ public:
+  OneOpenMpThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneOpenMpThread() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
+};
+
+using Memory = dnnl::memory;
+
+Memory::desc matrix(int64_t rows, int64_t columns, int64_t row, int64_t column, DType dtype) {
+  // The stride of a dim of one element may be anything; the library wants a plausible one.
+  if (columns == 1) column = 1;
+  if (rows == 1) row = std::max(columns * column, row);
+  return Memory::desc({rows, columns},
+                      dtype == DType::bfloat16 ? Memory::data_type::bf16 : Memory::data_type::f32,
+                      Memory::dims{row, column});
+}
+
+dnnl::matmul::primitive_desc product(const dnnl::engine& engine, const Memory::desc& a,
+                                     const Memory::desc& b, const Memory::desc& c, bool add) {
+  dnnl::primitive_attr attr;
+  if (add) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attr.set_post_ops(sum);
+  }
+#if DNNL_VERSION_MAJOR >= 3
+  return dnnl::matmul::primitive_desc(engine, a, b, c, attr);
+#else
+  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attr, engine);
+#endif
+}
+
+}  // namespace
+
+struct BfloatGemm::State {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  Memory a, b, c;
+  dnnl::matmul set, add;
+
+  State(const Gemm& g, DType result)
+      : a(matrix(g.m, g.k, g.a_row, g.a_column, DType::bfloat16), engine, nullptr),
+        b(matrix(g.k, g.n, g.b_row, g.b_column, DType::bfloat16), engine, nullptr),
+        c(matrix(g.m, g.n, g.c_row, g.c_column, result), engine, nullptr),
+        set(product(engine, a.get_desc(), b.get_desc(), c.get_desc(), false)) {
+    if (result == DType::float32)
+      add = dnnl::matmul(product(engine, a.get_desc(), b.get_desc(), c.get_desc(), true));
+  }
+};
+
+bool BfloatGemm::is_fast() {
+#if defined(__x86_64__) && defined(__GNUC__)
+  static const bool fast = __builtin_cpu_supports("avx512bf16");
+  return fast;
+#else
+  return false;
+#endif
+}
+
+std::optional<BfloatGemm> BfloatGemm::prepare(const Gemm& g, DType result) {
+  const OneOpenMpThread one;
+  BfloatGemm product;
+  Gemm rows = g;
+  product.swapped_ = g.c_column != 1;
+  if (product.swapped_)
+    rows = {g.n, g.m, g.k, g.b_column, g.b_row, g.a_column, g.a_row, g.c_column, g.c_row};
+  try {
+    product.state_ = std::make_unique<State>(rows, result);
+  } catch (const dnnl::error&) {
+    return {};
+  }
+  return product;
+}
+
+void BfloatGemm::run(const void* a, const void* b, void* c, bool overwrite) {
+  const OneOpenMpThread one;
+  State& s = *state_;
+  if (swapped_) std::swap(a, b);
+  s.a.set_data_handle(const_cast<void*>(a));
+  s.b.set_data_handle(const_cast<void*>(b));
+  s.c.set_data_handle(c);
+  (overwrite ? s.set : s.add)
+      .execute(s.stream, {{DNNL_ARG_SRC, s.a}, {DNNL_ARG_WEIGHTS, s.b}, {DNNL_ARG_DST, s.c}});
+  s.stream.wait();
+}
+
+#else
+
+struct BfloatGemm::State {};
+
+bool BfloatGemm::is_fast() { return false; }
+std::optional<BfloatGemm> BfloatGemm::prepare(const Gemm&, DType) { return {}; }
+void BfloatGemm::run(const void*, const void*, void*, bool) {}
+
+#endif
+
+BfloatGemm::BfloatGemm() = default;
+BfloatGemm::BfloatGemm(BfloatGemm&&) noexcept = default;
+BfloatGemm::~BfloatGemm() = default;
+
+}  // namespace tessera::cpu
