@@ -1,6 +1,9 @@
 #include "kernels/team.h"
 
+#include <system_error>
 #include <utility>
+
+#include "base/fail.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -21,10 +24,20 @@ void relax() {
 }  // namespace
 
 Team::Team(int threads) : errors_(static_cast<size_t>(threads)) {
-  for (int part = 1; part < threads; ++part) workers_.emplace_back([this, part] { work(part); });
+  try {
+    for (int part = 1; part < threads; ++part) workers_.emplace_back([this, part] { work(part); });
+  } catch (const std::system_error& e) {
+    const size_t started = workers_.size() + 1;
+    stop();
+    fail(ErrorKind::usage,
+         "a rank is given {} threads, and the system starts {}: {}; give fewer (--threads)",
+         threads, started, e.what());
+  }
 }
 
-Team::~Team() {
+Team::~Team() { stop(); }
+
+void Team::stop() {
   stop_.store(true, std::memory_order_relaxed);
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();

@@ -33,6 +33,7 @@ class Team {
   using Part = void (*)(void* body, int part);
   void run_parts(Part part, void* body);
   void work(int part);
+  void stop();
 
   std::vector<std::thread> workers_;
   std::vector<std::exception_ptr> errors_;

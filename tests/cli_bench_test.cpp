@@ -64,7 +64,7 @@ TEST_CASE("cli: bench says what it cannot do", "[cli]") {
   expect_failure(run_cli_in(f, "bench train --size 4"), 1, {"--size", "--set"});
   expect_failure(run_cli_in(f, "bench all_reduce --layout a:b"), 1, {"--layout", "all_reduce"});
   expect_failure(run_cli_in(f, "bench matmul --size 0"), 1, {"--size 0"});
-  expect_failure(run_cli_in(f, "bench matmul --steps 0"), 1, {"--steps 0"});
+  expect_failure(run_cli_in(f, "bench matmul --steps 0"), 2, {"--steps: '0'"});
   expect_failure(run_cli_in(f, "bench matmul --dtype flaot32"), 1, {"'flaot32'"});
   expect_failure(run_cli_in(f, "bench matmul --dtype int32"), 1, {"int32"});
   expect_failure(run_cli_in(f, "bench all_gather"), 1, {"'ranks:1'", "--mesh"});

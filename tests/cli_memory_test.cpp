@@ -63,7 +63,7 @@ TEST_CASE("cli: --microbatch-size says how a batch is worked off", "[cli]") {
       "6 examples = 3 x 2 accumulated, unevenly over 2 data ranks");
   expect_failure(run("--batch 8 --microbatch-size 3"), 1,
                  {"train.batch 8", "--microbatch-size 3 x 2 data ranks = 6", "6 and 12"});
-  expect_failure(run("--batch 4 --microbatch-size 3"), 1, {"nearest batches are 6"});
+  expect_failure(run("--batch 4 --microbatch-size 3"), 1, {"nearest batch is 6"});
   expect_failure(run("--batch 8 --microbatch-size 2 --set microbatches=4"), 1,
                  {"8 = 2 in a microbatch x 2 data ranks x 2", "microbatches is 4"});
   expect_failure(run("--microbatch-size few"), 1, {"'few' is neither a number", "auto"});

@@ -81,13 +81,26 @@ TEST_CASE("simulate reports on published runs", "[cli]") {
       "fp16,1.42,,,one paper\n");
   const CliResult r = run_cli_in(f, "simulate --runs runs.csv --json r.json");
   expect_success(r);
-  CHECK(r.out.find("one paper: 1 rows") != std::string::npos);
+  CHECK(r.out.find("one paper: 1 row, error ") != std::string::npos);
   const nlohmann::json report = nlohmann::json::parse(f.read("r.json"));
   CHECK(report["rows"].size() == 1);
   CHECK(report["error"].get<double>() == report["by_source"]["one paper"]["error"].get<double>());
   CHECK(report["by_source"]["one paper"].contains("null_error"));
   CHECK(report["by_source"]["one paper"].contains("tau"));
-  expect_failure(run_cli_in(f, "simulate --runs none.csv"), 1, {"cannot read runs 'none.csv'"});
+  f.write("bad.csv", "\xEF\xBB\xBF" + f.read("runs.csv") + "Megatron-LM,small,x\n");
+  const CliResult one = run_cli_in(f, "simulate --runs bad.csv --json r.json");
+  expect_success(one);
+  CHECK(one.out.find("failed: bad.csv, line 3: 3 fields; the header has 26") != std::string::npos);
+  CHECK(one.out.find("failed: 1 row\n") != std::string::npos);
+  CHECK(nlohmann::json::parse(f.read("r.json"))["rows"][1]["failure"].is_string());
+  std::string untimed = f.read("runs.csv");
+  f.write("untimed.csv", untimed.replace(untimed.find("1.42"), 4, ""));
+  CHECK(run_cli_in(f, "simulate --runs untimed.csv")
+            .out.find("all 0 rows with a time: error -, tau -") != std::string::npos);
+  f.write("none.txt", untimed.replace(untimed.find("A100"), 4, "TPU9"));
+  expect_failure(run_cli_in(f, "simulate --runs none.txt"), 1,
+                 {"no row of 'none.txt' can be predicted", "gpu_kind 'TPU9'"});
+  expect_failure(run_cli_in(f, "simulate --runs none.csv"), 1, {"cannot open runs 'none.csv'"});
 }
 
 TEST_CASE("calibrate measures a profile that predicts and sweeps", "[cli][slow]") {

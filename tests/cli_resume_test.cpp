@@ -184,3 +184,66 @@ TEST_CASE("resume: a checkpoint directory belongs to one job", "[cli]") {
   CHECK(f.names().count("second.jsonl") == 0);
   CHECK(job.is_running());
 }
+
+TEST_CASE("resume: held-out data that are wrong are told before the first step", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  const CliResult none = train(f, "--steps 2 --checkpoint ck --set held_out=0 eval_every=1");
+  expect_success(none);
+  CHECK(none.out.find("no held-out data: nothing is evaluated") != std::string::npos);
+  CHECK(none.out.find("eval at") == std::string::npos);
+  CHECK(std::filesystem::exists(f("ck/step-00000002/manifest.json")));
+  expect_failure(run_cli_in(f, "eval gpt --data text.txt --checkpoint ck --set held_out=0 batch=4"),
+                 1, {"there is no held-out data", "held_out=0.1"});
+  const CliResult few = train(f, "--steps 2 --checkpoint other --set held_out=0.001");
+  expect_failure(few, 1, {"'text.txt' has 4000 tokens", "one window of length 8 needs 9"});
+  CHECK(few.out.find("step 1/") == std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(f("other")));
+}
+
+TEST_CASE("resume: a save that is under way when an error ends the job is finished", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  // Large enough that the step after it fails before it is on disk.
+  const CliResult broken = train(
+      f,
+      "--mesh data:2 --steps 40 --save-every 1 --checkpoint ck --set d_model=128 ff=512 layers=2 "
+      "lr=1e38 optimizer=sgd clip=0");
+  expect_failure(broken, 1, {"is the first that is not finite", "step "});
+  const size_t at = broken.err.find("step ");
+  const int failed = std::stoi(broken.err.substr(at + 5));
+  REQUIRE(failed > 1);
+  CHECK(tessera::find_latest(f("ck"))->step == failed - 1);
+  CHECK(parts_in(f) == 0);
+}
+
+TEST_CASE("resume: eval and generate pass over a damaged checkpoint with a warning", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  expect_success(train(f, "--steps 3 --save-every 1 --checkpoint ck"));
+  const std::string name = "ck/step-00000003/rank-00000.safetensors";
+  std::string bytes = f.read(name);
+  bytes[bytes.size() / 2] ^= 1;
+  f.write(name, bytes);
+  const std::string flags = " --checkpoint ck --set batch=4";
+  const auto passed_over = [&](const CliResult& r, const std::string& words) {
+    INFO(r.err);
+    CHECK(r.code == 0);
+    CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
+    CHECK(r.err.rfind("tessera: warning: ", 0) == 0);
+    CHECK(r.err.find(words) != std::string::npos);
+  };
+  for (const bool is_missing : {false, true}) {
+    if (is_missing) std::filesystem::remove(f(name));
+    const std::string words = is_missing ? "skipped a later checkpoint that cannot be read"
+                                         : "passed over for 'ck/step-00000002': [checkpoint]";
+    const CliResult e = run_cli_in(f, "eval gpt --data text.txt" + flags);
+    passed_over(e, words);
+    CHECK(e.out.find("ck/step-00000002: step 2, loss") != std::string::npos);
+    passed_over(run_cli_in(f, "generate gpt --tokens 2" + flags), words);
+    const CliResult v = run_cli_in(f, "checkpoint verify ck");
+    expect_failure(v, 1, {"1 of 3 checkpoints cannot be read in full: ", "step-00000003"});
+    CHECK(v.out.find("ck/step-00000001: ") != std::string::npos);
+    CHECK(v.out.find("ck/step-00000003: DAMAGED") != std::string::npos);
+  }
+}

@@ -52,8 +52,9 @@ TEST_CASE("cli: wrong models, keys, meshes and layouts", "[cli]") {
   expect_failure(train(f, "--set rates=embeding=2"), 1, {"like 'embeding'", "gpt.embedding"});
   expect_failure(train(f, "--set schedule=cosin"), 1, {"unknown schedule 'cosin'", "'cosine'?"});
   expect_failure(train(f, "--set dtype=float31"), 1, {"unknown dtype 'float31'", "'float32'?"});
-  expect_failure(train(f, "--steps 0"), 1, {"train.steps 0"});
-  expect_failure(run_cli_in(f, "train gpt --data text.txt --batch 0"), 1, {"train.batch 0"});
+  expect_failure(train(f, "--steps 0"), 1, {"'train.steps' is 0"});
+  expect_failure(run_cli_in(f, "train gpt --data text.txt --batch 0"), 1,
+                 {"'train.batch' is 0", "from 1"});
   expect_failure(train(f, "--mesh data:0"), 1, {"mesh axis 'data' has size 0"});
   expect_failure(train(f, "--mesh 0"), 1, {"'0' is not 'axis:size'"});
   expect_failure(train(f, "--mesh \"data:2;data:2\""), 1, {"'data' is named twice"});

@@ -114,7 +114,7 @@ TEST_CASE("measured products correct the formula near them", "[machine]") {
 TEST_CASE("a bad profile says what is wrong where", "[machine][errors]") {
   expect_usage({"unknown machine 'h10'", "did you mean 'h100'", ".toml"},
                [] { Machine::load("h10"); });
-  expect_error(ErrorKind::io, {"cannot read machine profile '/nowhere/m.toml'"},
+  expect_error(ErrorKind::io, {"cannot open machine profile '/nowhere/m.toml'"},
                [] { Machine::load("/nowhere/m.toml"); });
   expect_error(ErrorKind::io, {"mine.toml", "line 2"},
                [] { Machine::parse("format = 1\nname = ", "mine.toml"); });

@@ -202,9 +202,18 @@ TEST_CASE("plan: memory decides on storage and recompute, and says what fits", "
   CHECK((tight.best.build.recompute != "none" || tight.best.zero > 0));
   options.memory = 20000;
   options.seconds = 5;
-  expect_usage({"[plan] nothing", "fits into 0.00 GB a device"},
-               [&] { plan(model, mesh, a100(), options); });
+  expect_usage(
+      {"[plan] nothing that was tried fits into 20.0 kB a device", "the least is", "ms a step"},
+      [&] { plan(model, mesh, a100(), options); });
   std::string message;
+  try {
+    plan(model, mesh, a100(), options);
+  } catch (const Error& e) {
+    message = e.what();
+  }
+  options.memory = std::stoll(message.substr(message.find("--memory ") + 9));
+  CHECK(plan(model, mesh, a100(), options).best.memory() <= *options.memory);  // that works
+  message.clear();
   for (options.memory = tight.best.memory(); message.empty();
        *options.memory -= *options.memory / 10) {
     try {

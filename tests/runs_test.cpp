@@ -35,8 +35,14 @@ RunsReport simulated(const std::string& rows) {
   return simulate_runs(f.write("runs.csv", kHeader + rows));
 }
 
+/// The last row fails, with these words.
 void expect_bad(const std::vector<std::string>& words, const std::string& rows) {
-  expect_usage(words, [&] { simulated(rows); });
+  const RunsReport report = simulated(rows);
+  CHECK(report.failed == 1);
+  for (const std::string& word : words) {
+    INFO(report.rows.back().failure);
+    CHECK(report.rows.back().failure.find(word) != std::string::npos);
+  }
 }
 
 }  // namespace
@@ -87,16 +93,32 @@ TEST_CASE("a machine of one's own prices all rows", "[runs]") {
   for (size_t i = 0; i < 2; ++i) CHECK(b.rows[i].predicted < 0.7 * a.rows[i].predicted);
 }
 
+TEST_CASE("a bad row leaves the others as they are", "[runs]") {
+  const RunsReport good = simulated(kGpt + kLlama);
+  const RunsReport r = simulated(kGpt + with(kMpt, "a100_80gb", "TPUv4") + kLlama);
+  REQUIRE(r.rows.size() == 3);
+  CHECK(r.failed == 1);
+  CHECK(r.timed == 2);
+  CHECK(r.rows[1].failure.find("line 3: no machine profile for gpu_kind 'TPUv4'") !=
+        std::string::npos);
+  CHECK(r.rows[1].model == "MPT 7b");
+  CHECK(r.error == good.error);
+  CHECK(r.rows[2].predicted == good.rows[1].predicted);
+  Folder f;
+  CHECK(simulate_runs(f.write("bom.csv", "\xEF\xBB\xBF" + kHeader + kGpt)).failed == 0);
+}
+
 TEST_CASE("bad rows say where and what", "[runs][errors]") {
-  expect_error(ErrorKind::io, {"cannot read runs '/nowhere.csv'"},
+  expect_error(ErrorKind::io, {"cannot open runs '/nowhere.csv'"},
                [] { simulate_runs("/nowhere.csv"); });
   Folder f;
   expect_usage({"column 'tp' is missing"},
                [&] { simulate_runs(f.write("a.csv", with(kHeader, ",tp,", ",") + kGpt)); });
   expect_usage({"no header"}, [&] { simulate_runs(f.write("b.csv", "")); });
-  expect_bad({"no runs below the header"}, "");
+  expect_usage({"no runs below the header"}, [] { simulated(""); });
   expect_bad({"line 2: 3 fields; the header has 26"}, "a,b,c\n");
-  expect_bad({"a quote that opens in line 2"}, with(kGpt, "table 5\"", "table 5"));
+  expect_usage({"a quote that opens in line 2"},
+               [] { simulated(with(kGpt, "table 5\"", "table 5")); });
   expect_bad({"line 3: 'layers' is 'many'"}, kMpt + with(kGpt, ",48,", ",many,"));
   expect_bad({"'hidden' is blank"}, with(kGpt, "6144", ""));
   expect_bad({"'gpus' is 7.5, not a whole number"}, with(kGpt, ",4,8,A100", ",4,7.5,A100"));
@@ -107,6 +129,9 @@ TEST_CASE("bad rows say where and what", "[runs][errors]") {
              with(kGpt, ",4,4,8,", ",4,3,8,"));
   expect_bad({"global_batch 97 is no multiple of dp 8"}, with(kMpt, ",96,6,", ",97,6,"));
   expect_bad({"recompute 'some' is none of"}, with(kGpt, "full", "some"));
+  expect_bad({"dtype 'int4' is none of fp16, bf16, fp8"}, with(kGpt, "fp16", "int4"));
+  expect_bad({"line 2: ", "float8"}, with(kGpt, "fp16", "fp8"));
+  expect_bad({"interleave 5 is of pipelines, and pp is 1"}, with(kGpt, "8,1,1,1,1,", "8,1,5,1,1,"));
   expect_bad({"48 layers are too few"},
              with(with(kGpt, ",4,4,8,", ",64,1,512,"), ",8,1,1,1,", ",8,64,1,1,"));
   expect_bad({"line 2: interleaved stages need", "4 stages divide; 6 are given"},

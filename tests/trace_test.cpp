@@ -105,7 +105,7 @@ TEST_CASE("a trace as a file", "[trace]") {
   CHECK(spans[1].at("args").at("source") == "model.cpp:7");
   CHECK(spans[1].at("ts") == 1e6);
   CHECK(spans[1].at("dur") == 5e5);
-  expect_error(ErrorKind::io, {"the trace '/proc/none/trace.json' cannot be written"},
+  expect_error(ErrorKind::io, {"cannot write '/proc/none/trace.json': its folder does not exist"},
                [&] { trace.write(cluster, "/proc/none/trace.json"); });
 }
 

@@ -45,6 +45,8 @@ Checkpoint read_checkpoint(const std::string& path);
 /// ignored. Local. Throws an io error if there are checkpoints but none can be read: starting over
 /// silently would be worse.
 std::vector<Checkpoint> find_checkpoints(const std::string& directory);
+/// Paths of all of these, those that cannot be read too, by step. Local.
+std::vector<std::string> checkpoint_paths(const std::string& directory);
 /// The first of these, or none if there is no checkpoint (or no directory).
 std::optional<Checkpoint> find_latest(const std::string& directory);
 
@@ -111,6 +113,9 @@ class Checkpoints {
   /// removed and earlier checkpoints are untouched. An old checkpoint that cannot be removed is a
   /// warning.
   std::optional<Checkpoint> finish();
+  /// Gives a save that was started a chance to be published without another word of the ranks: for
+  /// a job that an error ends. Waits at most so long; what failed is removed by the root. Local.
+  void settle(double seconds);
   /// start() and finish().
   Checkpoint save(Session& session, int64_t step,
                   const std::map<std::string, std::string>& extra = {});

@@ -15,11 +15,28 @@
 
 namespace tessera {
 
+/// What the value of a key may be: a finite number from `least` to `most`, or one of `words`.
+struct KeyRange {
+  enum class Kind { any, word, whole, number };
+  Kind kind = Kind::any;
+  double least = 0, most = 0;
+  std::vector<std::string> words = {};
+
+  static KeyRange one_of(std::vector<std::string> words) { return {Kind::word, 0, 0, words}; }
+  static KeyRange whole(double least, double most = 1e15, std::vector<std::string> words = {}) {
+    return {Kind::whole, least, most, words};
+  }
+  static KeyRange number(double least, double most = 1e300) {
+    return {Kind::number, least, most, {}};
+  }
+};
+
 /// One configuration key: its section is the table it stands in ("model", "train", "data").
 struct ConfigKey {
   std::string name;   ///< "model.layers"
   std::string value;  ///< the default, as text
   std::string help;
+  KeyRange range = {};  ///< any text
 };
 
 /// Resolved configuration: keys with values. Only known keys exist.
@@ -43,6 +60,8 @@ class Config {
   int64_t integer(const std::string& key) const;
   double number(const std::string& key) const;
   bool flag(const std::string& key) const;
+  /// Throws a usage error for the first key whose value is not in its range.
+  void require_ranges() const;
 
   const std::vector<ConfigKey>& keys() const { return keys_; }
   /// As a TOML file: what is printed and stored in checkpoints.
@@ -60,7 +79,7 @@ struct ModelSpec {
   /// Builds the model for a batch of that many examples; `partial`: the batch is a bound.
   std::function<nn::Model(Graph&, const Config&, int64_t batch, bool partial)> build;
   /// Opens training (or held-out) data, at data.path where it comes from a file (then an empty path
-  /// is an error).
+  /// is an error). nullptr: there is no held-out data.
   std::function<std::unique_ptr<DataSource>(const Config&, bool held_out)> data;
   /// Tokens of one example, for the tokens/s of the log: 1 for images.
   std::function<int64_t(const Config&)> tokens;

@@ -66,6 +66,7 @@ struct RunReport {
   double compute = 0, tensor = 0, data = 0, bubble = 0, update = 0;  ///< parts of `predicted`
   double memory = 0;  ///< bytes predicted on a device
   bool fits = true, ran_out = false;
+  std::string failure;  ///< why there is no prediction, with file and line; "" if there is one
 };
 
 struct SourceReport {
@@ -80,13 +81,14 @@ struct RunsReport {
   std::vector<SourceReport> by_source;
   double error = 0, null_error = 0, tau = 0;   ///< over all rows with a measured time
   double test_error = 0, test_null_error = 0;  ///< over those that nothing was fitted on
-  int timed = 0, test_rows = 0;
+  int timed = 0, test_rows = 0, failed = 0;
   /// Of the rows said to run out of memory, and of those predicted to.
   int ran_out = 0, predicted_out = 0, both_out = 0;
 };
 
 /// Predicts every row of a CSV file with the columns of docs/simulate.md. `machine`: for all rows;
-/// null: each row's own, by gpu_kind. Throws io and usage errors that name line and column.
+/// null: each row's own, by gpu_kind. A row that cannot be predicted says why; throws io errors,
+/// and usage errors where the file as a whole is none.
 RunsReport simulate_runs(const std::string& path, const Machine* machine = nullptr);
 
 }  // namespace tessera

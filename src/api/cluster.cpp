@@ -85,8 +85,18 @@ Cluster::Cluster(Cluster&&) noexcept = default;
 Cluster& Cluster::operator=(Cluster&&) noexcept = default;
 Cluster::~Cluster() = default;
 
+namespace {
+/// Threads that are ranks take turns; with more of them than this the others wait too long.
+constexpr int kMostOfProcess = 512, kMostOfCore = 256;
+}  // namespace
+
 Cluster Cluster::threads(int ranks) {
   require(ranks >= 1, "a cluster of {} ranks; it has at least 1", ranks);
+  const int cores = usable_cores(), most = std::max(kMostOfProcess, kMostOfCore * cores);
+  require(ranks <= most,
+          "{} ranks would be threads of this process, and its {} core(s) take {} at most; give a "
+          "smaller mesh, or start processes with mpirun",
+          ranks, cores, most);
   auto state = std::make_unique<State>();
   state->worlds = make_local_world(ranks);
   for (int r = 0; ranks > 1 && r < ranks; ++r)

@@ -5,6 +5,7 @@
 
 #include "api/plan_search.h"
 #include "base/fail.h"
+#include "base/units.h"
 
 namespace tessera {
 
@@ -12,22 +13,48 @@ namespace {
 
 constexpr int64_t kGib = int64_t{1} << 30;
 
-double gigabytes(double bytes) { return bytes / 1e9; }
+constexpr size_t kLeast = 6;  ///< plans that are priced for the least memory
 
 }  // namespace
 
-void PlanSearch::require_best() const {
+void PlanSearch::price_least() {
+  std::vector<std::pair<double, Entry>> found;
+  Entry entry;
+  entry.parts = pricer_.model().microbatches.size() - 1;
+  for (entry.assignment = 0; entry.assignment < assignments_.size(); ++entry.assignment) {
+    const Assignment& a = assignments_[entry.assignment];
+    for (const Storage& storage : storages(a)) {
+      entry.storage = storage;
+      for (entry.again = 0; entry.again < outlines_.size(); ++entry.again) {
+        if (pricer_.model().again[entry.again].second != "none" && storage.stage < 3) continue;
+        const MemoryEstimate m =
+            estimates_[entry.again].memory(a, storage, microbatches(entry.parts));
+        found.emplace_back(m.stored + m.transient, entry);
+      }
+    }
+  }
+  const size_t tried = std::min(kLeast, found.size());
+  std::partial_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(tried), found.end(),
+                    [](const auto& x, const auto& y) { return x.first < y.first; });
+  for (size_t i = 0; i < tried; ++i) {
+    if (meshes_are_free_) order_axes(assignments_[found[i].second.assignment]);
+    for (Priced& priced : price({found[i].second})) {
+      if (!priced.error.empty() && first_error_.empty()) first_error_ = priced.error;
+      if (!priced.error.empty()) continue;
+      priced_.push_back(std::move(priced));
+      if (fits(priced_.back().plan)) best_ = static_cast<int>(priced_.size()) - 1;
+    }
+  }
+}
+
+void PlanSearch::require_best() {
   if (best_ >= 0) return;
-  const double limit = gigabytes(static_cast<double>(limit_));
+  const std::string limit = bytes_text(static_cast<double>(limit_));
   if (priced_.empty()) {
     require(illegal_ > 0 || least_stored_ > 1e299,
-            "[plan] nothing fits into {:.2f} GB a device: parameters and optimizer state alone "
-            "need {:.2f} GB at least; use more devices",
-            limit, gigabytes(least_stored_));
-    require(illegal_ > 0 || too_large_ == 0,
-            "[plan] nothing fits into {:.2f} GB a device: of all layouts that were estimated, what "
-            "is kept for backward alone exceeds it by half; use more devices or a smaller batch",
-            limit);
+            "[plan] nothing fits into {} a device: parameters and optimizer state alone "
+            "need {} at least; use more devices",
+            limit, bytes_text(least_stored_));
     fail(ErrorKind::usage, "[plan] no layout is legal{}{}", first_error_.empty() ? "" : ": ",
          first_error_.empty() ? "; give other sizes" : first_error_);
   }
@@ -35,12 +62,13 @@ void PlanSearch::require_best() const {
       priced_.begin(), priced_.end(),
       [](const Priced& a, const Priced& b) { return a.plan.memory() < b.plan.memory(); });
   const PricedPlan& p = least->plan;
+  const int64_t needed = std::max(p.memory(), price_one(least->from, true).memory());
   fail(ErrorKind::usage,
-       "[plan] nothing that was tried fits into {:.2f} GB a device; the least is {:.2f} GB: "
-       "--memory {} with mesh '{}', layout '{}'{}, recompute {}, regather {}, microbatches {}",
-       limit, gigabytes(static_cast<double>(p.memory())), p.memory(), p.mesh.to_string(), p.rules,
+       "[plan] nothing that was tried fits into {} a device; the least is {}: --memory {} with "
+       "mesh '{}', layout '{}'{}, recompute {}, regather {}, microbatches {}, {:.3f} ms a step",
+       limit, bytes_text(static_cast<double>(needed)), needed, p.mesh.to_string(), p.rules,
        p.zero > 0 ? fmt::format(", --zero {} --over {}", p.zero, p.over) : "", p.build.recompute,
-       p.build.regather, p.build.microbatches);
+       p.build.regather, p.build.microbatches, 1e3 * p.seconds);
 }
 
 /// The best plan lowered whole; if it does not fit then, the next one.
@@ -64,10 +92,10 @@ void PlanSearch::settle(Plan& plan) {
     if (fits(p)) break;
   }
   require(fits(priced_[best_].plan),
-          "[plan] nothing fits into {:.2f} GB a device when it is lowered whole; the least of the "
-          "{} plans that seemed to is {:.2f} GB",
-          gigabytes(static_cast<double>(limit_)), order.size(),
-          gigabytes(static_cast<double>(priced_[best_].plan.memory())));
+          "[plan] nothing fits into {} a device when it is lowered whole; the least of the "
+          "{} plans that seemed to is {}",
+          bytes_text(static_cast<double>(limit_)), order.size(),
+          bytes_text(static_cast<double>(priced_[best_].plan.memory())));
   plan.best = priced_[best_].plan;
   for (const size_t i : order) {
     if (plan.runners_up.size() == options_.runners_up) break;

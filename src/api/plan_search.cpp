@@ -86,6 +86,7 @@ Plan PlanSearch::search(std::vector<Assignment> assignments) {
       best_ = static_cast<int>(priced_.size()) - 1;
     }
   }
+  if (best_ < 0) price_least();
   require_best();
   return finish();
 }

@@ -75,7 +75,9 @@ class PlanSearch {
   bool fits(const PricedPlan& p) const { return limit_ == 0 || p.memory() <= limit_; }
   double seconds() const;
   double best_seconds() const;
-  void require_best() const;
+  /// Where nothing fits: prices the plans that are estimated to need least.
+  void price_least();
+  void require_best();
   Plan finish();
   void settle(Plan& plan);
   void add_alternatives(Plan& plan);

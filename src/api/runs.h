@@ -27,10 +27,11 @@ struct Run {
   bool sp = false;
   double seconds = 0;    ///< printed, or from a printed rate; 0: unknown
   bool ran_out = false;  ///< printed as out of memory
+  std::string failure;   ///< why the row cannot be predicted, or ""
 };
 
-/// Throws io (cannot be read) and usage errors (missing column, bad number, sizes that do not
-/// divide) that name file, line and column.
+/// Throws io (cannot be read) and usage errors (no header, a missing column). What is wrong with a
+/// row (bad number, sizes that do not divide) is its `failure`, which names file, line and column.
 std::vector<Run> read_runs(const std::string& path);
 
 /// How a framework runs what the layout leaves open.

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <map>
 
 #include "api/runs.h"
 #include "base/fail.h"
+#include "base/files.h"
 
 namespace tessera::runs {
 
@@ -19,9 +19,8 @@ std::string lower(std::string text) {
 
 /// The records of a CSV file with quoted fields ("" is a quote), each with its first line.
 std::vector<std::pair<int, std::vector<std::string>>> records(const std::string& path) {
-  std::ifstream file(path);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file.is_open() || file.bad()) fail(ErrorKind::io, "cannot read runs '{}'", path);
+  std::string text = read_text_file("runs", path);
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // what a spreadsheet puts in front
   std::vector<std::pair<int, std::vector<std::string>>> result;
   std::vector<std::string> fields = {""};
   int line = 1, first = 1;
@@ -138,8 +137,33 @@ void check_sizes(const Record& record, const Run& r) {
   record.need(r.micro_batch == 0 || (r.global_batch / r.dp) % r.micro_batch == 0,
               "global_batch {} over dp {} is no multiple of micro_batch {}", r.global_batch, r.dp,
               r.micro_batch);
+  record.need(r.pp > 1 || r.interleave == 1, "interleave {} is of pipelines, and pp is 1",
+              r.interleave);
   record.need(r.layers >= r.pp * r.interleave, "{} layers are too few for pp {} x interleave {}",
               r.layers, r.pp, r.interleave);
+}
+
+void read_words(const Record& record, Run& run) {
+  run.system = lower(record.text("system"));
+  run.model = record.text("model");
+  run.gpu_kind = record.text("gpu_kind");
+  run.recompute = lower(record.text("recompute"));
+  run.dtype = lower(record.text("dtype"));
+  run.source = record.text("source");
+  if (run.recompute.empty()) run.recompute = "none";
+}
+
+void check_words(const Record& record, const Run& run) {
+  const std::vector<std::string> kinds = {"none", "selective", "full"},
+                                 types = {"fp16",     "bf16",    "fp8", "amp_fp16",
+                                          "amp_bf16", "amp_fp8", ""};
+  const auto is_in = [](const std::vector<std::string>& known, const std::string& word) {
+    return std::find(known.begin(), known.end(), word) != known.end();
+  };
+  record.need(is_in(kinds, run.recompute), "recompute '{}' is none of {}", run.recompute,
+              fmt::join(kinds, ", "));
+  record.need(is_in(types, run.dtype),
+              "dtype '{}' is none of fp16, bf16, fp8, or amp_ and one of them", run.dtype);
 }
 
 /// Of the run as SC'21 counts them: the layers' forward pass twice where they are recomputed.
@@ -184,21 +208,19 @@ std::vector<Run> read_runs(const std::string& path) {
     require(columns.count(name) > 0, "{}: column '{}' is missing from the header", path, name);
   std::vector<Run> runs;
   for (size_t i = 1; i < all.size(); ++i) {
-    const Record record(path, all[i].first, columns, all[i].second);
     Run& run = runs.emplace_back();
     run.line = all[i].first;
-    run.system = lower(record.text("system"));
-    run.model = record.text("model");
-    run.gpu_kind = record.text("gpu_kind");
-    run.recompute = lower(record.text("recompute"));
-    run.dtype = lower(record.text("dtype"));
-    run.source = record.text("source");
-    if (run.recompute.empty()) run.recompute = "none";
-    record.need(run.recompute == "none" || run.recompute == "full" || run.recompute == "selective",
-                "recompute '{}' is none of none, selective, full", run.recompute);
-    read_sizes(record, run);
-    check_sizes(record, run);
-    read_time(record, run);
+    try {
+      const Record record(path, all[i].first, columns, all[i].second);
+      read_words(record, run);
+      check_words(record, run);
+      read_sizes(record, run);
+      check_sizes(record, run);
+      read_time(record, run);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::usage) throw;
+      run.failure = e.what();
+    }
   }
   require(!runs.empty(), "{}: no runs below the header", path);
   return runs;

@@ -82,19 +82,36 @@ double kendall_tau(const std::vector<std::pair<double, double>>& pairs) {
   return counted > 0 ? sum / static_cast<double>(counted) : 0;
 }
 
-runs::Prediction predict_row(const runs::Run& run, const std::string& path,
-                             const Machine* machine) {
+void predict_row(const runs::Run& run, const std::string& path, const Machine* machine,
+                 RunReport& row) {
+  runs::Prediction p;
   try {
-    return runs::predict(run, machine != nullptr ? *machine : runs::machine_of(run));
+    p = runs::predict(run, machine != nullptr ? *machine : runs::machine_of(run));
   } catch (const Error& e) {
-    throw Error(e.kind(), fmt::format("{}, line {}: {}", path, run.line, e.what()));
+    const std::string text = fmt::format("{}, line {}: {}", path, run.line, e.what());
+    if (e.kind() != ErrorKind::usage) throw Error(e.kind(), text);
+    row.failure = text;
+    return;
   }
+  row.micro_batch = p.micro_batch;
+  row.calibrates = calibrates(run);
+  row.measured = run.seconds;
+  row.predicted = p.seconds;
+  row.compute = p.compute, row.tensor = p.tensor, row.data = p.data;
+  row.bubble = p.bubble, row.update = p.update, row.memory = p.memory;
+  row.fits = p.fits, row.ran_out = run.ran_out;
+  row.null = null_seconds(run);
+  if (run.seconds <= 0) return;
+  row.error = std::abs(p.seconds / run.seconds - 1);
+  row.null_error = std::abs(row.null / run.seconds - 1);
 }
 
 void summarize(RunsReport& report) {
   Sum all, test;
   std::vector<std::pair<std::string, Sum>> sources;
   for (const RunReport& row : report.rows) {
+    report.failed += !row.failure.empty();
+    if (!row.failure.empty()) continue;
     report.ran_out += row.ran_out;
     report.predicted_out += !row.fits;
     report.both_out += row.ran_out && !row.fits;
@@ -123,7 +140,6 @@ void summarize(RunsReport& report) {
 RunsReport simulate_runs(const std::string& path, const Machine* machine) {
   RunsReport report;
   for (const runs::Run& run : runs::read_runs(path)) {
-    const runs::Prediction p = predict_row(run, path, machine);
     RunReport& row = report.rows.emplace_back();
     row.system = run.system;
     row.model = run.model;
@@ -131,18 +147,8 @@ RunsReport simulate_runs(const std::string& path, const Machine* machine) {
     row.gpu = run.gpu_kind;
     row.line = run.line;
     row.gpus = run.gpus;
-    row.micro_batch = p.micro_batch;
-    row.calibrates = calibrates(run);
-    row.measured = run.seconds;
-    row.predicted = p.seconds;
-    row.compute = p.compute, row.tensor = p.tensor, row.data = p.data;
-    row.bubble = p.bubble, row.update = p.update, row.memory = p.memory;
-    row.fits = p.fits, row.ran_out = run.ran_out;
-    row.null = null_seconds(run);
-    if (run.seconds > 0) {
-      row.error = std::abs(p.seconds / run.seconds - 1);
-      row.null_error = std::abs(row.null / run.seconds - 1);
-    }
+    row.failure = run.failure;
+    if (row.failure.empty()) predict_row(run, path, machine, row);
   }
   summarize(report);
   return report;

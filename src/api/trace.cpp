@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "api/recorder.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "collectives/communicator.h"
 #include "tessera/cluster.h"
 
@@ -104,10 +104,9 @@ void Trace::write(Cluster& cluster, const std::string& path) const {
                       {"ts", 1e6 * (row[4].get<double>() - first)},
                       {"dur", 1e6 * row[5].get<double>()}});
   }
-  std::ofstream file(path);
-  file << json{{"traceEvents", events}, {"otherData", {{"left_out", state_->left_out}}}}.dump(1)
-       << '\n';
-  if (!file.flush()) fail(ErrorKind::io, "the trace '{}' cannot be written", path);
+  write_text_file(
+      path, json{{"traceEvents", events}, {"otherData", {{"left_out", state_->left_out}}}}.dump(1) +
+                "\n");
 }
 
 std::function<void(const StepSpan&)> recorder_of(Trace* trace, int rank) {

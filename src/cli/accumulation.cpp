@@ -45,9 +45,9 @@ void set_microbatch_size(const std::string& text, Job& job) {
     const int64_t below = batch / together * together;
     fail(ErrorKind::usage,
          "train.batch {} is not a multiple of --microbatch-size {} x {} data ranks = {}; the "
-         "nearest batches are {}{}",
-         batch, size, ranks, together, below > 0 ? fmt::format("{} and ", below) : "",
-         below + together);
+         "nearest {} {}",
+         batch, size, ranks, together,
+         below > 0 ? fmt::format("batches are {} and", below) : "batch is", below + together);
   }
   const int64_t parts = batch / together;
   require(before == "1" || before == fmt::format("{}", parts),

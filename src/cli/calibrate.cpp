@@ -6,11 +6,11 @@
 #include <cmath>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/commands.h"
 #include "cli/measured.h"
 #include "cli/report.h"
@@ -353,10 +353,7 @@ int calibrate(const Arguments& args) {
   cluster.set_timeout(args.timeout);
   const Machine machine = Calibration(args, mesh, cluster).run();
   if (!cluster.is_root()) return 0;
-  std::ofstream file(path);
-  file << machine.to_toml();
-  file.close();
-  if (!file) fail(ErrorKind::io, "cannot write the profile '{}'", path);
+  write_text_file(path, machine.to_toml());
   const ProductRate& rate = machine.products[0];
   fmt::print(
       "products {:.1f} GFLOP/s (fit within {:.1f} % on {} shapes), memory {:.1f} GB/s, a step "

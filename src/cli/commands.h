@@ -1,6 +1,7 @@
 // The subcommands, and what they share.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,11 @@
 #include "tessera/session.h"
 
 namespace tessera::cli {
+
+inline constexpr int64_t kMostThreads = 1024;       ///< of a rank
+inline constexpr int64_t kMostDevices = 1'000'000;  ///< of a plan
+/// What rank 0 is given to say what all know, before another one ends the job.
+inline constexpr std::chrono::seconds kForRoot{3};
 
 /// What the command line says, before it is resolved.
 struct Arguments {
@@ -73,8 +79,8 @@ void plan_layout(const Arguments& args, Job& job);
 bool is_automatic(const Layout& layout);
 /// The planner's best layouts for the job's mesh, at most so many, the best first. As above.
 std::vector<std::string> planned_layouts(const Arguments& args, const Job& job, size_t most);
-/// Bytes of "16GB", "512MiB", "2e9". Throws a usage error.
-int64_t parse_bytes(const std::string& text);
+/// Bytes of "16GB", "512MiB", "2e9", the value of a flag. Throws a usage error.
+int64_t parse_bytes(const char* flag, const std::string& text);
 /// --machine, else the calibrated profile of this machine, if there is one.
 std::optional<Machine> find_machine(const Arguments& args);
 /// The same, or the planner's default profile.
@@ -97,6 +103,20 @@ void set_microbatch_size(const std::string& text, Job& job);
 std::vector<int64_t> microbatch_counts(const Job& job);
 /// "16 examples = 2 in a microbatch x 4 data ranks x 2 accumulated".
 std::string batch_text(const Job& job);
+/// The rules that a text is, or those of the file that "@FILE" names. Throws io errors, and a usage
+/// error for a file without a rule.
+std::string layout_rules(const std::string& text);
+/// The layouts of a file, one a line; blank lines and those that begin with # are none. Throws io
+/// errors, and a usage error for a file without a layout.
+std::vector<std::string> layouts_in(const std::string& path);
+/// Throws a usage error for a rule of a purpose that no tensor of it heeds: `@params batch:data`.
+/// Rules of all tensors are checked where they are lowered.
+void require_purposes(const Graph& graph, const Layout& layout);
+/// The checkpoints of --checkpoint, the newest first. Throws a usage error if there is none.
+std::vector<Checkpoint> checkpoints_of(const Arguments& args);
+/// Loads what a session stores from the first of `all` that can be read; those that are passed over
+/// are told on stderr. Collective.
+Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all);
 /// Takes the [model] keys from the configuration that a checkpoint stores, so that they need not be
 /// repeated.
 void take_stored_model(Job& job, const Checkpoint& checkpoint);
@@ -136,16 +156,20 @@ struct Evaluation {
 /// Mean loss over the held-out data, with the parameters of `trained`.
 class Evaluator {
  public:
+  /// Opens the data, so that what is wrong with them is told now; the rest is made when it is first
+  /// needed.
   Evaluator(const Job& job, Cluster& cluster);
+  /// Without data there is nothing to run.
+  bool has_data() const { return source_ != nullptr; }
   Evaluation run(Session& trained);
-  /// The same with the parameters of a checkpoint.
-  Evaluation run_checkpoint(const std::string& path);
+  /// With the parameters that the session has.
+  Evaluation run();
   int64_t examples() const { return source_->examples(); }
-  Session& session() { return *session_; }
-  nn::Model& model() { return model_; }
+  Session& session();
 
  private:
-  Evaluation evaluate();
+  Job job_;
+  Cluster& cluster_;
   int64_t count_hits(int64_t rows);
   Graph graph_;
   nn::Model model_;

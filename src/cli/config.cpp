@@ -1,8 +1,9 @@
+#include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <fstream>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/toml.h"
 #include "base/toml_text.h"
 #include "cli/commands.h"
@@ -70,11 +71,34 @@ bool Config::flag(const std::string& key) const {
 
 namespace {
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) fail(ErrorKind::io, "cannot open configuration '{}'", path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
+/// "a whole number from 1 to 10000", "auto, or a number of at least 0".
+std::string text_of(const KeyRange& range) {
+  const char* what = range.kind == KeyRange::Kind::whole ? "a whole number" : "a number";
+  return fmt::format("{}{}{} {} {}{}", fmt::join(range.words, ", "),
+                     range.words.empty() ? "" : ", or ", what,
+                     range.most < 1e12 ? "from" : "of at least", range.least,
+                     range.most < 1e12 ? fmt::format(" to {}", range.most) : "");
 }
+
+}  // namespace
+
+void Config::require_ranges() const {
+  for (const ConfigKey& k : keys_) {
+    const KeyRange& r = k.range;
+    const bool is_word = std::find(r.words.begin(), r.words.end(), k.value) != r.words.end();
+    if (r.kind == KeyRange::Kind::any || is_word) continue;
+    require(r.kind != KeyRange::Kind::word, "unknown {} '{}'{}",
+            k.name.substr(k.name.find('.') + 1), k.value, suggestion(k.value, r.words));
+    const double value =
+        r.kind == KeyRange::Kind::whole ? static_cast<double>(integer(k.name)) : number(k.name);
+    require(value >= r.least && value <= r.most, "key '{}' is {}; it must be {}", k.name, k.value,
+            text_of(r));
+  }
+}
+
+namespace {
+
+std::string read_text(const std::string& path) { return read_text_file("configuration", path); }
 
 /// The axes of a rule: "data", "pod+data", "-", "=data", or a list of axes.
 std::string axes_text(const toml::node& node, const std::string& key) {

@@ -92,9 +92,13 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
       a.machine, changed.size(), 1e3 * same);
   nlohmann::json json = {{"a", a.seconds}, {"b", b.seconds}, {"machine", a.machine}};
   json["nodes"] = nlohmann::json::array();
+  int64_t small = 0;
   for (const Line& l : changed) {
-    fmt::print("  {:+10.3f} ms  {:<28} {} (A {:.3f}, B {:.3f})\n", 1e3 * delta(l), l.kernel, l.name,
-               1e3 * l.a.seconds, 1e3 * l.b.seconds);
+    const bool shows = std::abs(delta(l)) >= 0.5e-6;  // what would be printed as 0.000
+    small += !shows;
+    if (shows)
+      fmt::print("  {:+10.3f} ms  {:<28} {} (A {:.3f}, B {:.3f})\n", 1e3 * delta(l), l.kernel,
+                 l.name, 1e3 * l.a.seconds, 1e3 * l.b.seconds);
     json["nodes"].push_back({{"name", l.name},
                              {"kernel", l.kernel},
                              {"a", l.a.seconds},
@@ -104,6 +108,7 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
                              {"a_flops", l.a.flops},
                              {"b_flops", l.b.flops}});
   }
+  if (small > 0) fmt::print("  and {} that take the same to 0.001 ms\n", small);
   write_report(args.json, json);
   return 0;
 }

@@ -10,16 +10,17 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   Job job = resolve(args, models, false);
   Cluster cluster = make_cluster(job, args);
-  const std::optional<Checkpoint> latest = find_latest(args.checkpoint);
-  require(latest.has_value(), "'{}' holds no checkpoint", args.checkpoint);
-  take_stored_model(job, *latest);
+  const std::vector<Checkpoint> all = checkpoints_of(args);
+  take_stored_model(job, all[0]);
   Evaluator evaluator(job, cluster);
-  const Evaluation e = evaluator.run_checkpoint(latest->path);
+  require(evaluator.has_data(), "there is no held-out data; give a share: --set held_out=0.1");
+  const Checkpoint loaded = load_first(evaluator.session(), all);
+  const Evaluation e = evaluator.run();
   if (cluster.is_root()) {
-    fmt::print("{}: step {}, loss {:.4f} over {} held-out examples\n", latest->path, latest->step,
+    fmt::print("{}: step {}, loss {:.4f} over {} held-out examples\n", loaded.path, loaded.step,
                e.loss, evaluator.examples());
-    nlohmann::json report = {{"checkpoint", latest->path},
-                             {"step", latest->step},
+    nlohmann::json report = {{"checkpoint", loaded.path},
+                             {"step", loaded.step},
                              {"eval_loss", json_number(e.loss)},
                              {"examples", evaluator.examples()}};
     if (e.accuracy >= 0) {

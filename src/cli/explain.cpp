@@ -89,6 +89,7 @@ std::optional<Machine> find_machine(const Arguments& args) {
 }
 
 int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
+  require_place_for(args.json);
   Job job = resolve(args, models, false);
   fit_memory(args, job);
   Trainer t;

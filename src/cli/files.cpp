@@ -36,13 +36,22 @@ int checkpoint(const Arguments& args) {
                                     : fmt::format("{}: {}\n", path, verify_checkpoint(path)));
     return 0;
   }
-  const std::vector<Checkpoint> all = find_checkpoints(path);
+  const std::vector<std::string> all = checkpoint_paths(path);
   require(!all.empty(), "'{}' holds no checkpoint", path);
-  if (!all[0].warning.empty()) fail(ErrorKind::io, "{}", all[0].warning);
-  for (const Checkpoint& c : all) {
-    fmt::print("{}", what == "show" ? describe_checkpoint(c.path)
-                                    : fmt::format("{}: {}\n", c.path, verify_checkpoint(c.path)));
+  std::vector<std::string> bad;
+  for (const std::string& c : all) {
+    try {
+      fmt::print("{}", what == "show" ? describe_checkpoint(c)
+                                      : fmt::format("{}: {}\n", c, verify_checkpoint(c)));
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::io) throw;
+      bad.push_back(e.what());
+      fmt::print("{}: DAMAGED\n", c);
+    }
   }
+  if (!bad.empty())
+    fail(ErrorKind::io, "{} of {} checkpoints cannot be read in full: {}", bad.size(), all.size(),
+         fmt::join(bad, "; "));
   return 0;
 }
 

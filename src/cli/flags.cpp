@@ -1,9 +1,42 @@
 // Flags that several commands have, and the commands that predict and choose.
 #include "cli/flags.h"
 
+#include <charconv>
+#include <cmath>
+
 #include "base/env.h"
+#include "base/fail.h"
 
 namespace tessera::cli {
+
+namespace {
+template <class T>
+bool reads(const std::string& text, T& value) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end;
+}
+}  // namespace
+
+CLI::Validator whole_number(int64_t least, int64_t most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    int64_t value = 0;
+    if (reads(text, value) && value >= least && value <= most) return "";
+    return fmt::format("'{}' is not a whole number {} {}{}", text,
+                       most < INT64_MAX ? "from" : "of at least", least,
+                       most < INT64_MAX ? fmt::format(" to {}", most) : "");
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator finite_number(double least) {
+  const auto check = [least](const std::string& text) -> std::string {
+    double value = 0;
+    if (reads(text, value) && std::isfinite(value) && value >= least) return "";
+    return fmt::format("'{}' is not a number of at least {}", text, least);
+  };
+  return CLI::Validator(check, "");
+}
 
 std::function<int()> by_one_process(Arguments& a, std::function<int()> command) {
   return [&a, command = std::move(command)] {
@@ -19,8 +52,10 @@ void add_job(CLI::App* app, Arguments& a) {
   app->add_option("--mesh", a.mesh,
                   "axes and sizes: \"data:2;model:2\"; default data:N over the ranks there are");
   app->add_option("--threads", a.threads,
-                  "threads that share the kernels of a rank (train.threads); 0: cores over ranks");
-  app->add_option("--timeout", a.timeout, "seconds to wait for a peer before naming it (120)");
+                  "threads that share the kernels of a rank (train.threads); 0: cores over ranks")
+      ->check(whole_number(0, kMostThreads));
+  app->add_option("--timeout", a.timeout, "seconds to wait for a peer before naming it (120)")
+      ->check(finite_number(0));
   app->add_option("--device", a.device,
                   "cpu (default), cuda, cuda:share (processes may share a card), or auto");
 }
@@ -73,12 +108,18 @@ void add_simulate(const AddCommand& add, Arguments& a, const std::vector<ModelSp
   add_json(simulate, a);
   simulate->add_option("--runs", a.runs, "a CSV file of published runs (docs/simulate.md)");
   simulate->add_option("--trace", a.trace, "write the time line to FILE, for Perfetto");
-  simulate->add_option("--stragglers", a.stragglers,
-                       "standard deviation of a rank's time, a share of it (0)");
-  simulate->add_option("--failure-hours", a.failure_hours,
-                       "mean hours until one device fails (0: never): goodput");
-  simulate->add_option("--checkpoint-seconds", a.checkpoint_seconds, "that writing one takes (30)");
-  simulate->add_option("--restart-seconds", a.restart_seconds, "from a failure to going on (300)");
+  simulate
+      ->add_option("--stragglers", a.stragglers,
+                   "standard deviation of a rank's time, a share of it (0)")
+      ->check(finite_number(0));
+  simulate
+      ->add_option("--failure-hours", a.failure_hours,
+                   "mean hours until one device fails (0: never): goodput")
+      ->check(finite_number(0));
+  simulate->add_option("--checkpoint-seconds", a.checkpoint_seconds, "that writing one takes (30)")
+      ->check(finite_number(0));
+  simulate->add_option("--restart-seconds", a.restart_seconds, "from a failure to going on (300)")
+      ->check(finite_number(0));
 }
 
 void add_measuring(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
@@ -87,8 +128,10 @@ void add_measuring(const AddCommand& add, Arguments& a, const std::vector<ModelS
           "mpirun -n 2 tessera calibrate --threads 1 --out here.toml",
           [&] { return cli::calibrate(a); });
   calibrate->add_option("--mesh", a.mesh, "each of its axes is measured (ranks:N)");
-  calibrate->add_option("--threads", a.threads, "of a rank; 0: cores over ranks");
-  calibrate->add_option("--timeout", a.timeout, "seconds to wait for a peer (120)");
+  calibrate->add_option("--threads", a.threads, "of a rank; 0: cores over ranks")
+      ->check(whole_number(0, kMostThreads));
+  calibrate->add_option("--timeout", a.timeout, "seconds to wait for a peer (120)")
+      ->check(finite_number(0));
   calibrate->add_option("--out", a.out, "the profile; default: the one that is used here");
   CLI::App* sweep = add("sweep", "runs every layout of a model, measured beside predicted",
                         "tessera sweep gpt --devices 4 --set batch=8,16 --steps 10 --budget 20m",
@@ -96,9 +139,10 @@ void add_measuring(const AddCommand& add, Arguments& a, const std::vector<ModelS
   add_model(sweep, a);
   sweep->add_option("--layouts", a.layouts,
                     "all, auto (the planner's best), or a file with one layout a line");
-  sweep->add_option("--devices", a.devices, "all meshes of so many ranks");
+  sweep->add_option("--devices", a.devices, "all meshes of so many ranks")
+      ->check(whole_number(1, kMostDevices));
   sweep->add_option("--meshes", a.meshes, "all: of the ranks there are");
-  sweep->add_option("--steps", a.steps, "steps to take the median of (5)");
+  sweep->add_option("--steps", a.steps, "steps to take the median of (5)")->check(whole_number(1));
   sweep->add_option("--budget", a.budget, "time to measure for: 90s, 20m (default), 2h");
   sweep->add_option("--out", a.out,
                     "FILE.csv (sweep.csv); an earlier sweep's is gone on from; FILE.json, .svg and "
@@ -136,7 +180,8 @@ void add_plan(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>&
           "\"batch:data;length:model\"",
           by_one_process(a, [&] { return cli::plan(a, models); }));
   add_model(plan, a);
-  plan->add_option("--devices", a.devices, "instead of --mesh: all meshes of up to three axes");
+  plan->add_option("--devices", a.devices, "instead of --mesh: all meshes of up to three axes")
+      ->check(whole_number(1, kMostDevices));
   plan->add_option("--time", a.seconds, "seconds of search (10)");
   plan->add_option("--why-not", a.why_not, "a layout to be priced beside the best plan");
   plan->add_option("--why-not-mesh", a.why_not_mesh, "the mesh of that layout (the plan's)");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -12,6 +13,10 @@ namespace tessera::cli {
 /// Adds a command: name, help, example, what it does.
 using AddCommand = std::function<CLI::App*(const char* name, const char* help, const char* example,
                                            std::function<int()> run)>;
+
+/// For option->check(): a whole number, or a finite one, from `least` on.
+CLI::Validator whole_number(int64_t least, int64_t most = INT64_MAX);
+CLI::Validator finite_number(double least);
 
 /// `command`, which needs no ranks: of several launched processes the first one alone runs it.
 std::function<int()> by_one_process(Arguments& a, std::function<int()> command);

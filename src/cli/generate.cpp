@@ -94,10 +94,9 @@ int32_t next_token(Session& session, const nn::Model& model, const Arguments& ar
 int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   require(!args.checkpoint.empty(), "generate needs --checkpoint DIR");
   require_place_for(args.json);
-  const std::optional<Checkpoint> latest = find_latest(args.checkpoint);
-  require(latest.has_value(), "'{}' holds no checkpoint", args.checkpoint);
+  const std::vector<Checkpoint> all = checkpoints_of(args);
   Job job = resolve(args, models, false);
-  take_stored_model(job, *latest);
+  take_stored_model(job, all[0]);
   require(job.spec->name == "gpt", "generate needs a language model; '{}' is none", job.spec->name);
   Cluster cluster = make_cluster(job, args);
   const int64_t vocab = job.config.integer("model.vocab");
@@ -108,8 +107,7 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
       job.mesh, job.layout, {{"logits", {model.logits}, false}}, 0, threads_of(job)};
   options.device = job.device;
   Session session(g, cluster, options);
-  for (const std::string& name : session.stored_names())
-    session.assign(name, read_tensor(latest->path, name));
+  const Checkpoint loaded = load_first(session, all);
   Utf8 utf8;
   std::string text;
   auto show = [&](const std::string& more) {
@@ -133,8 +131,8 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   show(utf8.flush());
   if (cluster.is_root()) {
     std::fputc('\n', stdout);
-    write_report(args.json, {{"checkpoint", latest->path},
-                             {"step", latest->step},
+    write_report(args.json, {{"checkpoint", loaded.path},
+                             {"step", loaded.step},
                              {"prompt", args.prompt},
                              {"tokens", args.tokens},
                              {"text", text}});

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <filesystem>
 
 #include "base/fail.h"
 #include "cli/commands.h"
@@ -17,7 +16,8 @@ const ModelSpec& find_model(const std::string& name, const std::vector<ModelSpec
     if (m.name == name) return m;
     names.push_back(m.name);
   }
-  fail(ErrorKind::usage, "unknown model '{}'{}", name, suggestion(name, names));
+  fail(ErrorKind::usage, "unknown model '{}'{}; a model of a file is a .toml file", name,
+       suggestion(name, names));
 }
 
 bool is_file(const std::string& model) { return model.size() > 5 && model.ends_with(".toml"); }
@@ -91,6 +91,7 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   }
   if (!args.data.empty()) job.config.set("data.path", args.data);
   if (args.threads >= 0) job.config.set("train.threads", fmt::format("{}", args.threads));
+  job.config.require_ranges();
   if (!args.mesh.empty()) job.config.set("layout.mesh", args.mesh);
   if (job.config.text("layout.mesh").empty()) {
     job.config.set("layout.mesh", fmt::format("data:{}", std::max(1, launched_ranks())));
@@ -98,14 +99,7 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   job.mesh = Mesh::parse(job.config.text("layout.mesh"));
   std::string rules = job.config.text("layout.rules");
   if (!args.layout.empty()) rules = args.layout;
-  if (!rules.empty() && rules[0] == '@' && std::filesystem::exists(rules.substr(1))) {
-    FILE* file = std::fopen(rules.substr(1).c_str(), "r");
-    if (file == nullptr) fail(ErrorKind::io, "cannot open layout file '{}'", rules.substr(1));
-    std::string text;
-    for (int c; (c = std::fgetc(file)) != EOF;) text += static_cast<char>(c);
-    std::fclose(file);
-    rules = text;
-  }
+  rules = layout_rules(rules);
   if (rules == "auto") rules = "*:auto";
   if (rules.empty() && args.layout.empty()) rules = fitting_rules(spec.layout, job.mesh);
   job.layout = Layout::parse(rules);
@@ -240,6 +234,7 @@ void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   } else {
     build_in_parts(job, t, parts, optimizer, options);
   }
+  require_purposes(t.graph, job.layout);
   t.functions = {{"train", {t.model.loss, t.minimized.gradient_norm}, true}};
   if (fetch_gradients) {
     for (const Tensor& g : t.minimized.gradients) t.functions[0].outputs.push_back(g);
@@ -256,36 +251,35 @@ void feed_scalar(Session& session, Tensor input, double value) {
   session.feed(input.name(), array);
 }
 
-Evaluator::Evaluator(const Job& job, Cluster& cluster) {
-  const int64_t batch = job.config.integer("train.batch");
-  store_parameters(job.config, graph_);
-  model_ = job.spec->build(graph_, job.config, batch, true);
-  source_ = job.spec->data(job.config, true);
+Evaluator::Evaluator(const Job& job, Cluster& cluster)
+    : job_(job), cluster_(cluster), source_(job.spec->data(job.config, true)) {
+  if (!source_) return;
   BatchOptions options = BatchOptions::evaluation();
   options.bounded = true;
-  batcher_ = std::make_unique<Batcher>(*source_, batch, options);
+  batcher_ = std::make_unique<Batcher>(*source_, job.config.integer("train.batch"), options);
+}
+
+Session& Evaluator::session() {
+  if (session_) return *session_;
+  store_parameters(job_.config, graph_);
+  model_ = job_.spec->build(graph_, job_.config, job_.config.integer("train.batch"), true);
   std::vector<Tensor> outputs = {model_.loss};
   if (model_.logits) outputs.push_back(model_.logits);
-  CompileOptions compile{job.mesh,
-                         job.layout,
+  CompileOptions compile{job_.mesh,
+                         job_.layout,
                          {{"eval", outputs, false}},
-                         static_cast<uint64_t>(job.config.integer("train.seed")),
-                         threads_of(job)};
-  compile.device = job.device;
-  session_ = std::make_unique<Session>(graph_, cluster, compile);
+                         static_cast<uint64_t>(job_.config.integer("train.seed")),
+                         threads_of(job_)};
+  compile.device = job_.device;
+  session_ = std::make_unique<Session>(graph_, cluster_, compile);
+  return *session_;
 }
 
 Evaluation Evaluator::run(Session& trained) {
-  for (const std::string& name : session_->stored_names()) {  // the same layout: slices are equal
+  for (const std::string& name : session().stored_names()) {  // the same layout: slices are equal
     session_->copy_from(trained, name);
   }
-  return evaluate();
-}
-
-Evaluation Evaluator::run_checkpoint(const std::string& path) {
-  for (const std::string& name : session_->stored_names())
-    session_->assign(name, read_tensor(path, name));
-  return evaluate();
+  return run();
 }
 
 /// Rows of the last batch whose largest logit is at their label.
@@ -303,7 +297,8 @@ int64_t Evaluator::count_hits(int64_t rows) {
   return hits;
 }
 
-Evaluation Evaluator::evaluate() {
+Evaluation Evaluator::run() {
+  session();
   double sum = 0;
   int64_t hits = 0;
   bool has_labels = static_cast<bool>(model_.logits) && model_.logits.shape().rank() == 2;

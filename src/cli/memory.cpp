@@ -23,7 +23,8 @@ constexpr std::array kPolicies = {"none", "attention", "block"};
 /// What saving takes beside the run: a copy of what the rank owns, at most.
 int64_t staging(const Arguments& args, const MemoryReport& m) {
   if (args.checkpoint.empty()) return 0;
-  const int64_t most = args.staging.empty() ? Checkpoints::kStaging : parse_bytes(args.staging);
+  const int64_t most =
+      args.staging.empty() ? Checkpoints::kStaging : parse_bytes("--staging", args.staging);
   return std::min(most, m.params + m.state);
 }
 
@@ -165,7 +166,7 @@ class Remedies {
 
 }  // namespace
 
-int64_t parse_bytes(const std::string& text) {
+int64_t parse_bytes(const char* flag, const std::string& text) {
   size_t end = 0;
   double number = 0;
   try {
@@ -184,7 +185,12 @@ int64_t parse_bytes(const std::string& text) {
   }
   if (unit.empty() || unit == "B") factor = 1;
   require(end > 0 && factor > 0 && number > 0,
-          "--memory '{}' is not a number of bytes; write 16GB, 512MiB or 2e9", text);
+          "{} '{}' is not a number of bytes; write 16GB, 512MiB or 2e9: units are B, kB, MB, GB, "
+          "TB, KiB, MiB, GiB and TiB",
+          flag, text);
+  require(number * factor < 1e18, "{} '{}' is {:g} bytes; at most 1e18 are counted", flag, text,
+          number * factor);
+  require(number * factor >= 1, "{} '{}' is less than a byte", flag, text);
   return static_cast<int64_t>(number * factor);
 }
 
@@ -197,7 +203,7 @@ void fit_memory(const Arguments& args, Job& job) {
             key);
   }
   if (args.memory.empty()) return;
-  const int64_t limit = parse_bytes(args.memory);
+  const int64_t limit = parse_bytes("--memory", args.memory);
   std::vector<std::string> policies = {job.config.text("train.recompute")};
   if (any_policy) policies.assign(kPolicies.begin(), kPolicies.end());
   std::vector<std::string> counts = {job.config.text("train.microbatches")};

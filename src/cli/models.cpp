@@ -1,4 +1,6 @@
 // The built-in models with their configuration keys.
+#include <filesystem>
+
 #include "base/fail.h"
 #include "tessera/cli.h"
 
@@ -38,7 +40,8 @@ std::unique_ptr<DataSource> text(const Config& c, bool held_out) {
   TextOptions o;
   o.length = c.integer("model.length");
   o.vocabulary = c.integer("model.vocab");
-  const double split = 1 - c.number("data.held_out");
+  const double share = c.number("data.held_out"), split = 1 - share;
+  if (held_out && share == 0) return nullptr;
   (held_out ? o.first : o.last) = split;
   return std::make_unique<TextData>(data_path(c), o);
 }
@@ -65,21 +68,37 @@ nn::Model build_cnn(Graph& g, const Config& c, int64_t batch, bool partial) {
   return nn::cnn(g, o);
 }
 
+/// The folder of the images; where these lie in one inside of it, that is told.
+std::string images_folder(const Config& c) {
+  namespace fs = std::filesystem;
+  const std::string path = data_path(c), file = "train-images-idx3-ubyte.gz";
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored) || fs::exists(fs::path(path) / file, ignored)) return path;
+  for (const auto& entry : fs::directory_iterator(path, ignored)) {
+    require(!fs::exists(entry.path() / file, ignored),
+            "'{}' has no {}, but '{}' has; use --data {}", path, file, entry.path().string(),
+            entry.path().string());
+  }
+  return path;
+}
+
 std::unique_ptr<DataSource> digits(const Config& c, bool held_out) {
-  const std::string base = data_path(c) + (held_out ? "/test-" : "/train-");
+  const std::string base = images_folder(c) + (held_out ? "/test-" : "/train-");
   return std::make_unique<IdxData>(base + "images-idx3-ubyte.gz", base + "labels-idx1-ubyte.gz");
 }
 
+const KeyRange kWidth = KeyRange::whole(1, 1'000'000);
+
 std::vector<ConfigKey> gpt_keys() {
-  return {{"model.layers", "4", "blocks"},
-          {"model.d_model", "128", "width of the residual stream"},
-          {"model.heads", "4", "attention heads"},
-          {"model.ff", "512", "width of the feed-forward layer"},
-          {"model.length", "128", "tokens of an example"},
-          {"model.vocab", "256", "token values; 256 for bytes"},
+  return {{"model.layers", "4", "blocks", KeyRange::whole(1, 10'000)},
+          {"model.d_model", "128", "width of the residual stream", kWidth},
+          {"model.heads", "4", "attention heads", kWidth},
+          {"model.ff", "512", "width of the feed-forward layer", kWidth},
+          {"model.length", "128", "tokens of an example", KeyRange::whole(1, 10'000'000)},
+          {"model.vocab", "256", "token values; 256 for bytes", KeyRange::whole(1, 10'000'000)},
           {"model.tied", "false", "the output projection is the embedding"},
           {"model.scan", "false", "the blocks are a loop: one is compiled, for all layers"},
-          {"model.dropout", "0", "rate"}};
+          {"model.dropout", "0", "rate", KeyRange::number(0, 1)}};
 }
 
 std::vector<ModelSpec> make_models() {
@@ -99,7 +118,7 @@ std::vector<ModelSpec> make_models() {
                     "batch:data;heads,ff,vocab:model"});
   models.push_back({"mlp",
                     "two hidden layers on handwritten digits",
-                    {{"model.hidden", "256", "width"}},
+                    {{"model.hidden", "256", "width", kWidth}},
                     build_mlp,
                     digits,
                     [](const Config&) { return int64_t{1}; },
@@ -107,9 +126,9 @@ std::vector<ModelSpec> make_models() {
                     "batch:data;hidden:model"});
   models.push_back({"cnn",
                     "two convolutions on handwritten digits",
-                    {{"model.channels1", "16", "of the first convolution"},
-                     {"model.channels2", "32", "of the second convolution"},
-                     {"model.hidden", "128", "width of the hidden layer"}},
+                    {{"model.channels1", "16", "of the first convolution", kWidth},
+                     {"model.channels2", "32", "of the second convolution", kWidth},
+                     {"model.hidden", "128", "width of the hidden layer", kWidth}},
                     build_cnn,
                     digits,
                     [](const Config&) { return int64_t{1}; },

@@ -7,6 +7,7 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "tessera/build_info.h"
@@ -78,7 +79,10 @@ PlanModel model_of(const Job& job, bool is_free) {
         model.again.emplace_back("none", "block");
       model.again.emplace_back(scopes, "none");
     }
-    std::erase_if(model.again, [&](const auto& again) { return !builds(model, again); });
+    // The first stays: what is wrong with the model itself is said where that is built.
+    model.again.erase(std::remove_if(model.again.begin() + 1, model.again.end(),
+                                     [&](const auto& again) { return !builds(model, again); }),
+                      model.again.end());
   }
   for (int64_t m = 2; parts == 1 && m <= batch; ++m) {
     if (batch % m == 0) model.microbatches.push_back(m);
@@ -92,7 +96,7 @@ PlanOptions options_of(const Arguments& args, const Job& job) {
   require(!args.seconds || *args.seconds > 0, "--time is {} s; it must be more than 0",
           args.seconds.value_or(0));
   if (args.seconds) options.seconds = *args.seconds;
-  if (!args.memory.empty()) options.memory = parse_bytes(args.memory);
+  if (!args.memory.empty()) options.memory = parse_bytes("--memory", args.memory);
   return options;
 }
 
@@ -191,17 +195,15 @@ void write_cache(const std::string& path, const std::vector<std::string>& layout
 
 void write_page(const std::string& path, const std::string& title, const std::string& page) {
   if (path.empty()) return;
-  require_place_for(path);
   std::string text;
   for (const char c : page) {
     text += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
   }
-  std::ofstream file(path);
-  file << "<!doctype html><meta charset=\"utf-8\"><title>" << title
-       << "</title><style>body{margin:2em auto;max-width:70em}"
-          "pre{font:14px/1.5 ui-monospace,monospace;white-space:pre-wrap}</style><pre>"
-       << text << "</pre>\n";
-  if (!file.flush()) fail(ErrorKind::io, "cannot write '{}'", path);
+  write_text_file(
+      path, "<!doctype html><meta charset=\"utf-8\"><title>" + title +
+                "</title><style>body{margin:2em auto;max-width:70em}"
+                "pre{font:14px/1.5 ui-monospace,monospace;white-space:pre-wrap}</style><pre>" +
+                text + "</pre>\n");
 }
 
 }  // namespace
@@ -265,9 +267,10 @@ void plan_layout(const Arguments& args, Job& job) {
 }
 
 int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
+  require_place_for(args.json);
+  require_place_for(args.out);
   require(args.devices == 0 || args.mesh.empty(),
           "--devices {} and --mesh '{}': give one of the two", args.devices, args.mesh);
-  require(args.devices >= 0, "--devices is {}; it must be at least 1", args.devices);
   require(args.microbatch_size.empty() || args.microbatch_size == "auto",
           "--microbatch-size {}: the planner chooses that; leave it out, or give "
           "--set microbatches=N",
@@ -291,7 +294,7 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   if (args.why_not.empty()) return 0;
   const Mesh mesh = args.why_not_mesh.empty() ? found.best.mesh : Mesh::parse(args.why_not_mesh);
   const PricedPlan other =
-      price(model, mesh, Layout::parse(args.why_not), found.best.build, machine);
+      price(model, mesh, Layout::parse(layout_rules(args.why_not)), found.best.build, machine);
   const std::string comparison = "\n" + compare(found, other);
   std::fputs(comparison.c_str(), stdout);
   page += comparison;

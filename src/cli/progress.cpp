@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/report.h"
 #include "tessera/cluster.h"
 
@@ -32,10 +33,11 @@ namespace {
 
 std::FILE* open_file(const std::string& path, bool append, const char* flag) {
   if (path.empty()) return nullptr;
-  std::FILE* file = std::fopen(path.c_str(), append ? "a" : "w");
-  if (file == nullptr)
-    fail(ErrorKind::io, "cannot write the log '{}'; choose another {} path", path, flag);
-  return file;
+  try {
+    return open_output(path, append);
+  } catch (const Error& e) {
+    fail(e.kind(), "{} {}: {}", flag, path, e.what());
+  }
 }
 
 /// One line, which is on disk's side of the process when it returns.

@@ -1,4 +1,3 @@
-#include <chrono>
 #include <cstdio>
 #include <thread>
 
@@ -9,10 +8,10 @@
 namespace tessera::cli {
 
 int report_error(ErrorKind kind, const char* what, bool is_peers) {
-  constexpr auto kOthers = std::chrono::seconds(3), kStay = std::chrono::seconds(6);
+  constexpr auto kStay = std::chrono::seconds(6);
   const int rank = read_environment().rank;
   if (rank >= 0 && is_peers) std::this_thread::sleep_for(2 * kStay);
-  if (rank > 0 && !is_peers) std::this_thread::sleep_for(kOthers);
+  if (rank > 0 && !is_peers) std::this_thread::sleep_for(kForRoot);
   std::fprintf(stderr, "tessera: %s error: %s\n", to_string(kind), what);
   std::fflush(stderr);
   if (rank >= 0 && !is_peers && kind == ErrorKind::comm) std::this_thread::sleep_for(kStay);

@@ -1,11 +1,12 @@
 // tessera report: what the log of a training job says, as one page that shows the same without a
 // network, a script or a server. Lines of the log that it does not know are left out.
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/chart.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
@@ -25,15 +26,14 @@ struct RunLog {
 };
 
 RunLog read_log(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) fail(ErrorKind::io, "cannot open the log '{}'", path);
+  std::istringstream in(read_text_file("the log", path));
   RunLog log;
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
     const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!record.is_object()) {
-      log.cut = in.peek() == std::ifstream::traits_type::eof();
+      log.cut = in.peek() == std::istringstream::traits_type::eof();
       if (log.cut) break;
       fail(ErrorKind::io, "line {} of '{}' is not a JSON object; is it what train --log wrote?",
            number, path);
@@ -249,9 +249,7 @@ int report(const Arguments& args) {
   } catch (const Json::exception& e) {
     fail(ErrorKind::io, "'{}' is not what train --log writes: {}", path, e.what());
   }
-  std::ofstream file(out);
-  file << html;
-  if (!file.flush()) fail(ErrorKind::io, "cannot write '{}'", out);
+  write_text_file(out, html);
   fmt::print("{}: {} steps\n", out, log.steps.size());
   return 0;
 }

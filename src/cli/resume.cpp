@@ -109,7 +109,8 @@ void compare_jobs(Training& t, const Checkpoint& checkpoint, std::vector<std::st
 
 int64_t staging_bytes(Training& t) {
   if (!t.checkpoints) return 0;
-  const int64_t most = t.args.staging.empty() ? Checkpoints::kStaging : parse_bytes(t.args.staging);
+  const int64_t most =
+      t.args.staging.empty() ? Checkpoints::kStaging : parse_bytes("--staging", t.args.staging);
   return std::min(most, Checkpoints::owned_bytes(*t.session));
 }
 
@@ -117,7 +118,7 @@ std::optional<Checkpoint> open_checkpoints(Training& t) {
   if (t.args.checkpoint.empty()) return {};
   t.checkpoints = std::make_unique<Checkpoints>(
       t.cluster, t.args.checkpoint, static_cast<int>(t.args.keep),
-      t.args.staging.empty() ? Checkpoints::kStaging : parse_bytes(t.args.staging));
+      t.args.staging.empty() ? Checkpoints::kStaging : parse_bytes("--staging", t.args.staging));
   std::optional<Checkpoint> latest = t.checkpoints->latest();
   if (!t.args.resume) {
     require(!latest,
@@ -171,6 +172,33 @@ void start_save(Training& t, int64_t step) {
 void finish_save(Training& t) {
   const std::optional<Checkpoint> saved = t.checkpoints->finish();
   if (saved && !saved->warning.empty()) t.progress->note("warning: " + saved->warning);
+}
+
+void settle_save(Training& t) {
+  constexpr double kSeconds = 5;
+  if (t.checkpoints) t.checkpoints->settle(kSeconds);
+}
+
+std::vector<Checkpoint> checkpoints_of(const Arguments& args) {
+  std::vector<Checkpoint> all = find_checkpoints(args.checkpoint);
+  require(!all.empty(), "'{}' holds no checkpoint", args.checkpoint);
+  return all;
+}
+
+Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all) {
+  const bool is_root = session.cluster().is_root();
+  const auto warn = [&](const std::string& text) {
+    if (is_root) std::fprintf(stderr, "tessera: warning: %s\n", text.c_str());
+  };
+  if (!all[0].warning.empty()) warn(all[0].warning);
+  for (size_t i = 0;; ++i) {
+    try {
+      return load_tensors(session, all[i].path, session.stored_names());
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::io || i + 1 == all.size()) throw;
+      warn(fmt::format("passed over for '{}': {}", all[i + 1].path, e.what()));
+    }
+  }
 }
 
 }  // namespace tessera::cli

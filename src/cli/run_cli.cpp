@@ -4,7 +4,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
+#include "base/env.h"
 #include "base/fail.h"
 #include "cli/flags.h"
 
@@ -16,6 +18,8 @@ using cli::add_job;
 using cli::add_json;
 using cli::add_model;
 using cli::Arguments;
+using cli::finite_number;
+using cli::whole_number;
 
 void add_data(CLI::App* app, Arguments& a) {
   app->add_option("--data", a.data, "a file or folder");
@@ -114,9 +118,11 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
                          [&] { return cli::verify(a, models); });
   add_model(verify, a);
   verify->add_option("--layouts", a.layouts, "all, or a file with one layout a line");
-  verify->add_option("--steps", a.steps, "steps of training (3)");
-  verify->add_option("--tolerance", a.tolerance,
-                     "largest relative difference (1e-10 in float64, else 1e-5)");
+  verify->add_option("--steps", a.steps, "steps of training (3)")->check(whole_number(1));
+  verify
+      ->add_option("--tolerance", a.tolerance,
+                   "largest relative difference (1e-10 in float64, else 1e-5)")
+      ->check(finite_number(0));
   verify->add_option_function<std::string>(
       "--dtype", [&a](const std::string& v) { a.sets.push_back("train.dtype=" + v); },
       "float32 or float64");
@@ -136,10 +142,12 @@ void add_compare(const cli::AddCommand& add, Arguments& a, const std::vector<Mod
       ->expected(2, 3)
       ->required();
   add_job(compare, a);
-  compare->add_option("--steps", a.steps, "steps of training (1)");
-  compare->add_option("--tolerance", a.tolerance,
-                      "largest relative difference (1e-10 in float64, 1e-4 in float32, 2e-2 in "
-                      "16 bits, else 0)");
+  compare->add_option("--steps", a.steps, "steps of training (1)")->check(whole_number(1));
+  compare
+      ->add_option("--tolerance", a.tolerance,
+                   "largest relative difference (1e-10 in float64, 1e-4 in float32, 2e-2 in "
+                   "16 bits, else 0)")
+      ->check(finite_number(0));
   compare->add_option_function<std::string>(
       "--dtype", [&a](const std::string& v) { a.sets.push_back("train.dtype=" + v); },
       "float32, float64, bfloat16 or float16");
@@ -164,7 +172,8 @@ void add_bench(const cli::AddCommand& add, Arguments& a, const std::vector<Model
                     "of train; of matmul over dims rows, depth and cols (rows split)");
   bench->add_option("--size", a.sizes,
                     "rows, columns and depth of matmul (1024); elements of a collective (1048576)");
-  bench->add_option("--steps", a.steps, "runs to take the median of, after three (20)");
+  bench->add_option("--steps", a.steps, "runs to take the median of, after three (20)")
+      ->check(whole_number(1));
   bench->add_option(
       "--dtype", a.dtype,
       "of matmul and collectives: float32, float64, bfloat16 or float16; train: --set dtype=");
@@ -235,8 +244,9 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
   add_model(generate, a);
   generate->add_option("--checkpoint", a.checkpoint, "directory of checkpoints")->required();
   generate->add_option("--prompt", a.prompt, "text to go on from");
-  generate->add_option("--tokens", a.tokens, "tokens to make (200)");
-  generate->add_option("--temperature", a.temperature, "0 takes the likeliest token (0.8)");
+  generate->add_option("--tokens", a.tokens, "tokens to make (200)")->check(whole_number(0));
+  generate->add_option("--temperature", a.temperature, "0 takes the likeliest token (0.8)")
+      ->check(finite_number(0));
   add_json(generate, a);
   add_files(add, a);
   add_checks(add, a, models);
@@ -258,7 +268,13 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help
+    // Of processes that are launched together the first one alone speaks, as in report_error().
+    const bool is_help = e.get_exit_code() == 0;
+    if (read_environment().rank > 0) {
+      if (!is_help) std::this_thread::sleep_for(cli::kForRoot);
+      return is_help ? 0 : 2;
+    }
+    if (is_help) return app.exit(e);
     std::fprintf(stderr, "tessera: usage error: %s\n", command_line_error(app, e).c_str());
     return 2;
   }

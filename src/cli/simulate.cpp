@@ -1,9 +1,11 @@
 // simulate: a model on a machine that nobody here has, or published runs beside what they took.
 #include "tessera/simulate.h"
 
+#include <cmath>
 #include <cstdio>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/commands.h"
 #include "cli/report.h"
 
@@ -39,6 +41,7 @@ nlohmann::json to_json(const RunsReport& report) {
                           {"data", r.data},           {"bubble", r.bubble},
                           {"update", r.update},       {"memory", r.memory},
                           {"fits", r.fits},           {"out_of_memory", r.ran_out}};
+    if (!r.failure.empty()) row["failure"] = r.failure;
     if (r.measured > 0) {
       row["measured"] = r.measured;
       row["error"] = r.error;
@@ -53,6 +56,17 @@ nlohmann::json to_json(const RunsReport& report) {
   return json;
 }
 
+/// "1 row", "2 rows".
+std::string rows_text(int rows) { return fmt::format("{} row{}", rows, rows == 1 ? "" : "s"); }
+
+std::string errors_text(int rows, double error, double null_error) {
+  if (rows == 0) return "error -";
+  return fmt::format("error {:.1f} % (one rate: {:.1f} %)", 100 * error, 100 * null_error);
+}
+
+/// Of percents with one digit.
+double without_minus_zero(double percent) { return std::abs(percent) < 0.05 ? 0 : percent; }
+
 int simulate_published(const Arguments& args) {
   require(args.model.empty(), "simulate takes a model or --runs FILE, not both ('{}' and '{}')",
           args.model, args.runs);
@@ -60,24 +74,32 @@ int simulate_published(const Arguments& args) {
   if (!args.machine.empty()) machine = Machine::load(args.machine);
   const RunsReport report = simulate_runs(args.runs, machine ? &*machine : nullptr);
   for (const RunReport& r : report.rows) {
+    if (!r.failure.empty()) {
+      fmt::print("{:<28.28} {:<14.14} failed: {}\n", r.system, r.model, r.failure);
+      continue;
+    }
     fmt::print("{:<28.28} {:<14.14} {:>5} gpus {:>9.3f} s", r.system, r.model, r.gpus, r.predicted);
     if (r.measured > 0)
       fmt::print(" (measured {:.3f}, {:+.1f} %{})", r.measured,
-                 100 * (r.predicted / r.measured - 1), r.calibrates ? ", calibration" : "");
+                 without_minus_zero(100 * (r.predicted / r.measured - 1)),
+                 r.calibrates ? ", calibration" : "");
     fmt::print("{}\n", r.fits ? "" : ", may not fit");
   }
   for (const SourceReport& s : report.by_source)
-    fmt::print(
-        "{}: {} rows, error {:.1f} % (one rate for each kind of GPU: {:.1f} %), tau {:.2f}\n",
-        s.source, s.rows, 100 * s.error, 100 * s.null_error, s.tau);
-  fmt::print("all {} timed rows: error {:.1f} % (one rate: {:.1f} %), tau {:.2f}; ", report.timed,
-             100 * report.error, 100 * report.null_error, report.tau);
-  fmt::print("{} rows that nothing was fitted on: {:.1f} % (one rate: {:.1f} %)\n",
-             report.test_rows, 100 * report.test_error, 100 * report.test_null_error);
+    fmt::print("{}: {}, error {:.1f} % (one rate for each kind of GPU: {:.1f} %), tau {:.2f}\n",
+               s.source, rows_text(s.rows), 100 * s.error, 100 * s.null_error, s.tau);
+  fmt::print("all {} with a time: {}, tau {}; {} that nothing was fitted on: {}\n",
+             rows_text(report.timed), errors_text(report.timed, report.error, report.null_error),
+             report.timed > 1 ? fmt::format("{:.2f}", report.tau) : "-",
+             rows_text(report.test_rows),
+             errors_text(report.test_rows, report.test_error, report.test_null_error));
   if (report.ran_out > 0)
-    fmt::print("out of memory: {} rows, {} predicted, {} of them rightly\n", report.ran_out,
+    fmt::print("out of memory: {}, {} predicted, {} of them rightly\n", rows_text(report.ran_out),
                report.predicted_out, report.both_out);
+  if (report.failed > 0) fmt::print("failed: {}\n", rows_text(report.failed));
   write_report(args.json, to_json(report));
+  require(report.failed < static_cast<int>(report.rows.size()),
+          "no row of '{}' can be predicted; the first: {}", args.runs, report.rows[0].failure);
   return 0;
 }
 
@@ -97,14 +119,6 @@ nlohmann::json to_json(const Simulation& s) {
     json["by_axes"].push_back(
         {{"axes", a.axes}, {"bytes", a.bytes}, {"seconds", a.seconds}, {"exposed", a.exposed}});
   return json;
-}
-
-void write_text(const std::string& path, const std::string& text) {
-  if (path.empty()) return;
-  FILE* file = std::fopen(path.c_str(), "w");
-  const bool ok = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file == nullptr || std::fclose(file) != 0 || !ok)
-    fail(ErrorKind::io, "cannot write '{}'", path);
 }
 
 }  // namespace
@@ -142,7 +156,7 @@ int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
     fmt::print("goodput {:.1f} % with a checkpoint every {:.0f} s\n", 100 * s.goodput,
                s.checkpoint_every);
   fmt::print("memory on each rank: {} B\n", s.memory);
-  write_text(args.trace, to_trace(s));
+  write_text_file(args.trace, to_trace(s));
   write_report(args.json, to_json(s));
   return 0;
 }

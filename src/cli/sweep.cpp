@@ -88,24 +88,12 @@ std::vector<std::string> meshes_of(const Arguments& args) {
           args.meshes);
   require(args.mesh.empty() || (args.devices == 0 && args.meshes.empty()),
           "--mesh '{}' and --devices or --meshes: give one of them", args.mesh);
-  require(args.devices >= 0, "--devices {} is below 0", args.devices);
   if (!args.mesh.empty()) return {args.mesh};
   const int ranks = args.devices > 0 ? static_cast<int>(args.devices) : std::max(1, launched);
   if (ranks == 1) return {"a:1"};
   std::vector<std::string> meshes;
   factor(ranks, ranks, "", 'a', meshes);
   return meshes;
-}
-
-std::vector<std::string> lines_of(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) fail(ErrorKind::io, "cannot open layouts '{}'", path);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
-    if (!line.empty() && line[0] != '#') lines.push_back(line);
-  }
-  require(!lines.empty(), "'{}' has no layouts, one a line", path);
-  return lines;
 }
 
 /// A row with what it takes to run it.
@@ -126,7 +114,7 @@ class Sweep {
         machine_(find_machine(args)),
         end_(now() + parse_budget(args.budget)),
         steps_(args.steps > 0 ? args.steps : 5) {
-    if (!args.memory.empty()) limit_ = parse_bytes(args.memory);
+    if (!args.memory.empty()) limit_ = parse_bytes("--memory", args.memory);
     std::ifstream file(args.out);
     std::string text(std::istreambuf_iterator<char>(file), {});
     if (const int ranks = launched_ranks(); ranks > 0) {  // all go on from what the root has
@@ -215,7 +203,7 @@ class Sweep {
       free.layout = "auto";
       return planned_layouts(free, resolve_without_plan(free, models_), kPlanned);
     }
-    if (args_.layouts != "all") return lines_of(args_.layouts);
+    if (args_.layouts != "all") return layouts_in(args_.layouts);
     const Job job = job_of(args);
     Trainer t;
     build_trainer(job, t, false);
@@ -362,7 +350,6 @@ std::string tuned_layout(const Arguments& args, const std::vector<ModelSpec>& mo
 }
 
 int sweep(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require(args.steps != 0, "--steps 0: there is no median of nothing");
   Arguments with = args;
   if (with.out.empty()) with.out = "sweep.csv";
   require(with.out.ends_with(".csv"), "--out '{}' does not end with .csv", with.out);
@@ -387,7 +374,8 @@ int sweep(const Arguments& args, const std::vector<ModelSpec>& models) {
     }
   }
   const SweepSummary s = summarize(rows);
-  fmt::print("{} layouts ran as {} Programs, {} failed", s.ran, s.programs, s.failed);
+  fmt::print("{} layout{} ran as {} Program{}, {} failed", s.ran, s.ran == 1 ? "" : "s", s.programs,
+             s.programs == 1 ? "" : "s", s.failed);
   if (s.error >= 0)
     fmt::print("; predictions: error {:.1f} %, rank correlation {:.2f}, regret {:.1f} %",
                100 * s.error, s.tau, 100 * s.regret);

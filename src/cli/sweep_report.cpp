@@ -1,12 +1,12 @@
 // What a sweep leaves behind: CSV (which a later sweep goes on from), JSON, a plot, a page.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/report.h"
 #include "cli/sweep.h"
 
@@ -53,13 +53,6 @@ std::string escaped(const std::string& text) {
     }
   }
   return result;
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) fail(ErrorKind::io, "cannot write '{}'", path);
 }
 
 /// Measured times as bars, the fastest first; predictions as dots.
@@ -173,7 +166,7 @@ void write_sweep_csv(const std::string& path, const std::vector<SweepRow>& rows)
     text += fmt::format("{},{},{},{},{},{:.9g},{:.9g},{:.9g},{}\n", quoted(r.sets), quoted(r.mesh),
                         quoted(r.layout), r.program, r.memory, r.predicted, r.measured, r.least,
                         quoted(r.failure));
-  write_file(path, text);
+  write_text_file(path, text);
 }
 
 void write_sweep_report(const std::string& path, const std::string& title,
@@ -195,8 +188,8 @@ void write_sweep_report(const std::string& path, const std::string& title,
                             {"least", r.least},
                             {"failure", r.failure}});
   write_report(stem + ".json", json);
-  write_file(stem + ".svg", plot(rows));
-  write_file(stem + ".html", page(title, rows));
+  write_text_file(stem + ".svg", plot(rows));
+  write_text_file(stem + ".html", page(title, rows));
 }
 
 }  // namespace tessera::cli

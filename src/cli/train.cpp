@@ -32,13 +32,12 @@ void plan_times(Training& t) {
 
 void prepare(Training& t) {
   const Config& c = t.job.config;
-  require(c.integer("train.batch") >= 1 && c.integer("train.steps") >= 1,
-          "train.batch {} and train.steps {} must be at least 1", c.integer("train.batch"),
-          c.integer("train.steps"));
+  learning_rate(t.job, 0);  // a model's own may refuse its keys
   t.source = t.job.spec->data(c, false);
   BatchOptions options;
   options.seed = static_cast<uint64_t>(c.integer("train.seed"));
   t.batcher = std::make_unique<Batcher>(*t.source, c.integer("train.batch"), options);
+  t.evaluator = std::make_unique<Evaluator>(t.job, t.cluster);
   build_trainer(t.job, t.trainer, false);
   t.compile = CompileOptions{
       t.job.mesh,          t.job.layout,
@@ -243,10 +242,9 @@ StepRecord train_step(Training& t, int64_t step, double peak) {
   return r;
 }
 
-void evaluate(Training& t, std::unique_ptr<Evaluator>& evaluator, int64_t step,
-              nlohmann::json& report) {
-  if (!evaluator) evaluator = std::make_unique<Evaluator>(t.job, t.cluster);
-  const Evaluation e = evaluator->run(*t.session);
+void evaluate(Training& t, int64_t step, nlohmann::json& report) {
+  if (!t.evaluator->has_data()) return;
+  const Evaluation e = t.evaluator->run(*t.session);
   t.progress->evaluation(step, e.loss, e.accuracy);
   report["eval_loss"] = json_number(e.loss);
   if (e.accuracy >= 0) report["eval_accuracy"] = e.accuracy;
@@ -282,7 +280,6 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
   const int64_t steps = t.job.config.integer("train.steps");
   const int64_t every = t.job.config.integer("train.eval_every");
   report["step"] = t.first_step;
-  std::unique_ptr<Evaluator> evaluator;
   double mean_ms = 0;
   for (int64_t step = t.first_step; step < steps; ++step) {
     StepRecord r = train_step(t, step, peak);
@@ -307,7 +304,7 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
       return kRequeue;
     }
     if (saves) start_save(t, step + 1);
-    if (last || (every > 0 && (step + 1) % every == 0)) evaluate(t, evaluator, step + 1, report);
+    if (last || (every > 0 && (step + 1) % every == 0)) evaluate(t, step + 1, report);
   }
   if (t.checkpoints) finish_save(t);
   return 0;
@@ -336,6 +333,7 @@ int run_training(Training& t, StartClock& clock) {
                                           ProgressFiles{args.log, args.csv, args.tensorboard},
                                           args.resume, t.job.config.integer("train.steps"));
   t.progress->note(banner(t));
+  if (!t.evaluator->has_data()) t.progress->note("no held-out data: nothing is evaluated");
   if (args.resume) resume(t, latest);
   t.hosts = t.cluster.hosts();
   clock.mark("load_s");
@@ -387,9 +385,11 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
   try {
     return run_training(t, clock);
   } catch (const PeerFailure&) {
+    settle_save(t);
     throw;
   } catch (const std::exception& e) {
     t.cluster.fail(e.what());  // the others must not wait for this rank
+    settle_save(t);
     throw;
   }
 }

@@ -35,6 +35,7 @@ struct Training {
   CompileOptions compile = {};
   std::unique_ptr<DataSource> source = {};
   std::unique_ptr<Batcher> batcher = {};
+  std::unique_ptr<Evaluator> evaluator = {};
   std::unique_ptr<Trace> trace = {};
   std::unique_ptr<Session> session = {};
   std::unique_ptr<Checkpoints> checkpoints = {};
@@ -61,5 +62,7 @@ int64_t staging_bytes(Training& t);
 /// Starts to save, or waits for it to end too.
 void start_save(Training& t, int64_t step);
 void finish_save(Training& t);
+/// Gives a save that is under way a few seconds to end, before an error ends the job. Local.
+void settle_save(Training& t);
 
 }  // namespace tessera::cli

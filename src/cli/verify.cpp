@@ -2,7 +2,6 @@
 // of losses, gradients and parameters is measured as L2(a - b) / max(L2(b), 1e-4 L2(all b)), never
 // element by element.
 #include <cmath>
-#include <fstream>
 
 #include "base/fail.h"
 #include "cli/commands.h"
@@ -112,14 +111,8 @@ std::vector<Layout> layouts_of(const Arguments& args, const Job& job) {
     build_trainer(job, t, true);
     return legal_layouts(t.graph, job.mesh, t.functions);
   }
-  std::ifstream file(args.layouts);
-  if (!file)
-    fail(ErrorKind::io, "cannot open the list of layouts '{}' (one a line; or --layouts all)",
-         args.layouts);
   std::vector<Layout> result;
-  for (std::string line; std::getline(file, line);) {
-    if (!line.empty()) result.push_back(Layout::parse(line));
-  }
+  for (const std::string& line : layouts_in(args.layouts)) result.push_back(Layout::parse(line));
   return result;
 }
 
@@ -130,7 +123,7 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
   const Job job = resolve(args, models, true);
   const int64_t steps = args.steps > 0 ? args.steps : 3;
   const bool wide = job.config.text("train.dtype") == "float64";
-  const double tolerance = args.tolerance > 0 ? args.tolerance : wide ? 1e-10 : 1e-5;
+  const double tolerance = args.tolerance >= 0 ? args.tolerance : wide ? 1e-10 : 1e-5;
   const std::vector<Layout> layouts = layouts_of(args, job);
   Cluster single = Cluster::threads(1);
   const Outcome reference = run(job, Mesh::parse("one:1"), Layout(), steps, "cpu", single);

@@ -10,6 +10,7 @@
 #include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/fail.h"
 #include "io/agree.h"
@@ -277,6 +278,20 @@ std::optional<Checkpoint> Checkpoints::finish() {
   const std::string text =
       s.cluster.first_text(s.cluster.is_root() ? to_text({s.checkpoint}) : std::string());
   return from_text(text)[0];
+}
+
+void Checkpoints::settle(double seconds) {
+  State& s = *state_;
+  if (!s.saving || s.temporary.empty()) return;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  std::error_code ignored;
+  bool done = false;
+  // The thread of the root process publishes; the others see by the name that it has.
+  while (!done && std::chrono::steady_clock::now() < end) {
+    done = s.background.wait(0.02) && (s.cluster.is_root() || !fs::exists(s.temporary, ignored));
+    if (!done) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  if (done && s.cluster.is_root()) fs::remove_all(s.temporary, ignored);  // if that failed
 }
 
 Checkpoint Checkpoints::save(Session& session, int64_t step,

@@ -126,6 +126,16 @@ std::vector<Checkpoint> find_checkpoints(const std::string& directory) {
   return std::move(scan.readable);
 }
 
+std::vector<std::string> checkpoint_paths(const std::string& directory) {
+  if (fs::exists(fs::path(directory) / kManifestName)) return {directory};
+  std::vector<std::string> paths;
+  for (const std::string& name : files_of(directory)) {
+    if (step_of(name) >= 0) paths.push_back((fs::path(directory) / name).string());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
 std::optional<Checkpoint> find_latest(const std::string& directory) {
   std::vector<Checkpoint> all = find_checkpoints(directory);
   if (all.empty()) return std::nullopt;

@@ -1,5 +1,6 @@
 // A conversion is a copy, tensor by tensor: whole tensors are read through the manifest, whatever
 // they were split into, and written as a file of one part.
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -7,6 +8,7 @@
 #include "base/fail.h"
 #include "io/checkpoint_files.h"
 #include "io/shard.h"
+#include "tessera/mesh.h"
 
 namespace tessera {
 
@@ -17,16 +19,11 @@ namespace fs = std::filesystem;
 /// `name` by the first rule whose glob has it; the part that * stands for is kept.
 std::string renamed(const std::string& name, const ConvertOptions& options) {
   for (const auto& [glob, to] : options.names) {
+    if (!glob_match(glob, name)) continue;
     const size_t star = glob.find('*'), place = to.find('*');
-    if (star == std::string::npos) {
-      if (name == glob) return to;
-      continue;
-    }
-    const std::string head = glob.substr(0, star), tail = glob.substr(star + 1);
-    if (name.size() < head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail))
-      continue;
-    const std::string kept = name.substr(star, name.size() - head.size() - tail.size());
-    return place == std::string::npos ? to : to.substr(0, place) + kept + to.substr(place + 1);
+    if (star == std::string::npos || place == std::string::npos) return to;
+    const std::string kept = name.substr(star, name.size() - (glob.size() - 1));
+    return to.substr(0, place) + kept + to.substr(place + 1);
   }
   return name;
 }
@@ -51,12 +48,20 @@ std::vector<std::pair<std::string, std::string>> chosen(const Manifest& manifest
   }
   std::vector<std::pair<std::string, std::string>> names;
   std::set<std::string> used;
+  std::vector<std::string> known;
   for (const auto& [name, tensor] : manifest.tensors) {
     if (!parameters.empty() && parameters.count(name) == 0) continue;
+    known.push_back(name);
     names.emplace_back(name, renamed(name, options));
     require(used.insert(names.back().second).second,
             "[convert] two tensors would be called '{}'; change the rules of names",
             names.back().second);
+  }
+  for (const auto& [glob, to] : options.names) {
+    const auto matches = [&glob = glob](const std::string& name) { return glob_match(glob, name); };
+    require(std::any_of(known.begin(), known.end(), matches),
+            "[convert] no tensor is called like '{}' of the rule '{}={}'{}", glob, glob, to,
+            suggestion(glob, known));
   }
   return names;
 }

@@ -20,14 +20,15 @@ int FileHandle::close() {
 std::string system_message(int error) { return std::generic_category().message(error); }
 
 FileHandle open_to_read(const char* room, const std::string& path, int64_t& bytes) {
-  FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
+  const bool exists = stat(path.c_str(), &status) == 0;
+  if (exists && !S_ISREG(status.st_mode)) {  // to open a pipe would wait for who writes it
+    fail(ErrorKind::io, "[{}] '{}' is not a regular file; give the path of a file", room, path);
+  }
+  FileHandle file(exists ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC) : -1);
   if (!file || fstat(file.get(), &status) != 0) {
     fail(ErrorKind::io, "[{}] cannot open '{}': {}; check the path", room, path,
          system_message(errno));
-  }
-  if (!S_ISREG(status.st_mode)) {
-    fail(ErrorKind::io, "[{}] '{}' is not a regular file; give the path of a file", room, path);
   }
   bytes = status.st_size;
   return file;

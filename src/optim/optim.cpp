@@ -267,6 +267,9 @@ Minimized minimize_in_parts(Graph& g, const std::string& dim, int64_t parts,
 }
 
 double Schedule::at(int64_t step) const {
+  const std::vector<std::string> kinds = {"constant", "linear", "cosine", "rsqrt"};
+  require(std::find(kinds.begin(), kinds.end(), kind) != kinds.end(), "unknown schedule '{}'{}",
+          kind, suggestion(kind, kinds));
   const double s = static_cast<double>(step), w = static_cast<double>(warmup);
   if (step < warmup) return lr * (s + 1) / w;
   if (kind == "constant") return lr;
@@ -274,8 +277,6 @@ double Schedule::at(int64_t step) const {
   const double span = std::max<double>(1, static_cast<double>(steps) - w);
   const double done = std::min(1.0, (s - w) / span);
   if (kind == "linear") return lr * (1 - (1 - floor) * done);
-  require(kind == "cosine", "unknown schedule '{}'{}", kind,
-          suggestion(kind, {"constant", "linear", "cosine", "rsqrt"}));
   return lr * (floor + (1 - floor) * 0.5 * (1 + std::cos(M_PI * done)));
 }
 

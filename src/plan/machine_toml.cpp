@@ -2,9 +2,9 @@
 // error that names the table.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/toml.h"
 #include "base/toml_text.h"
 #include "plan/machine_files.h"
@@ -195,10 +195,7 @@ void line(std::string& text, fmt::format_string<Args...> format, Args&&... args)
 }  // namespace
 
 std::string read_machine_file(const std::string& path) {
-  std::ifstream file(path);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file.is_open() || file.bad()) fail(ErrorKind::io, "cannot read machine profile '{}'", path);
-  return text;
+  return read_text_file("machine profile", path);
 }
 
 Machine Machine::parse(const std::string& toml, const std::string& source) {

@@ -14,6 +14,18 @@ constexpr size_t kMostOptions = 160, kMostAxes = 3, kMostAssignments = 2'000'000
 constexpr int kMostSlices = 16;       // of an op by slices, which is repeated for each
 constexpr double kCopies = 1.0 / 16;  ///< of the parameters, for an axis of copies
 
+/// All of them but 1, the least first.
+std::vector<int64_t> divisors_of(int64_t n) {
+  std::vector<int64_t> low, high;
+  for (int64_t i = 1; i * i <= n; ++i) {
+    if (n % i != 0) continue;
+    if (i > 1) low.push_back(i);
+    if (i * i < n) high.push_back(n / i);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
 bool is_of_all(const LayoutRule& rule) {
   return rule.purpose == Purpose::none && rule.scope.empty();
 }
@@ -117,16 +129,24 @@ std::vector<Assignment> Space::assignments(int64_t devices) const {
       axes.push_back({fmt::format("axis{}", a), static_cast<int>(sizes[a])});
     result.push_back({Mesh(axes), picks});
   };
+  const std::vector<int64_t> divisors = divisors_of(devices);
   const std::function<void(int64_t, size_t)> add = [&](int64_t left, size_t first) {
     if (left == 1) return add_mesh();
     if (sizes.size() == kMostAxes) return;
+    require(result.size() < kMostAssignments,
+            "[plan] {} devices have too many meshes and layouts; give --mesh, or rules for some "
+            "dims",
+            devices);
+    const int64_t least = sizes.size() + 1 == kMostAxes ? left : 2;
     for (size_t o = first; o < options_.size(); ++o) {
       const DimSet option = options_[o];
       bool fits = option != 0 && !by_slices(option);
       for (const DimSet other : picks) {
         fits = fits && ((other & option) == 0 || (other == option && leaves_copies(option)));
       }
-      for (int64_t size = 2; fits && size <= left; ++size) {
+      if (!fits) continue;
+      for (const int64_t size : divisors) {
+        if (size < least || size > left) continue;
         const bool again = !picks.empty() && picks.back() == option;
         bool divides = left % size == 0 && !(again && size > sizes.back());
         for (DimSet rest = option; rest != 0; rest &= rest - 1)

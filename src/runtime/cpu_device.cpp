@@ -16,7 +16,19 @@ class CpuDevice final : public Device {
       : world_(world), team_(threads), least_part_ns_(least_part_ns) {}
 
   std::string name() const override { return "cpu"; }
-  void* allocate(int64_t bytes) override { return world_.allocate(std::max<int64_t>(bytes, 64)); }
+  /// Memory that is not there would not be there after a restart: no failure of the device.
+  void* allocate(int64_t bytes) override {
+    try {
+      return world_.allocate(std::max<int64_t>(bytes, 64));
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::device) throw;
+      throw Error(
+          ErrorKind::unsupported,
+          fmt::format("{}; give more ranks or a smaller model, or --memory LIMIT to be told "
+                      "what would fit",
+                      e.what()));
+    }
+  }
   std::unique_ptr<Kernel> bind(const KernelArgs& args) override {
     const Step& step = *args.step;
     const KernelEntry* entry = find_cpu_kernel(step.kernel);

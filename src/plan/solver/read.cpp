@@ -1,5 +1,6 @@
 // The contest's files: {"problem": {"name", "nodes": {"intervals", "costs", "usages"}, "edges":
 // {"nodes", "costs"}, "usage_limit"}}. zlib reads plain and compressed files alike.
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <memory>
@@ -15,6 +16,10 @@ namespace {
 using nlohmann::json;
 
 std::string read_all(const std::string& path) {
+  struct stat status {};
+  const bool is_pipe = stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode);
+  if (is_pipe && !path.starts_with("/dev/"))
+    fail(ErrorKind::io, "[solve] cannot open '{}': it is a pipe; give the path of a file", path);
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
   if (!file) fail(ErrorKind::io, "[solve] cannot open '{}'; check the path", path);
   gzbuffer(file.get(), 1 << 18);
@@ -68,6 +73,10 @@ Problem read_problem(const std::string& path) {
   Problem problem;
   try {
     problem = convert(json::parse(text));
+  } catch (const json::parse_error& e) {
+    fail(ErrorKind::usage,
+         "[solve] '{}' is no JSON from its byte {} on; it must be a problem, plain or gzipped",
+         path, e.byte);
   } catch (const json::exception& e) {
     fail(ErrorKind::usage, "[solve] '{}' is no problem of choice: {}", path, e.what());
   }

@@ -1,0 +1,112 @@
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/fail.h"
+
+namespace tessera {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What stands at a path and is no file, in words; "" for a file, and for what is under /dev.
+std::string other_than_file(const std::string& path, const struct stat& status) {
+  if (S_ISREG(status.st_mode)) return "";
+  if (S_ISDIR(status.st_mode)) return "a directory";
+  if (path.starts_with("/dev/")) return "";
+  return S_ISFIFO(status.st_mode) ? "a pipe" : S_ISSOCK(status.st_mode) ? "a socket" : "a device";
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = fs::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+/// The errno of opening a file to write, 0 if that works; one that is made for this goes again.
+int error_of_opening(const std::string& path, bool exists) {
+  const std::string probe = exists ? path : fmt::format("{}.tmp-{}", path, getpid());
+  const int fd =
+      ::open(probe.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | (exists ? 0 : O_CREAT), 0666);
+  if (fd < 0) return errno;
+  ::close(fd);
+  if (!exists) ::unlink(probe.c_str());
+  return 0;
+}
+
+}  // namespace
+
+std::string read_text_file(const char* what, const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0)
+    fail(ErrorKind::io, "cannot open {} '{}': {}; check the path", what, path,
+         std::strerror(errno));
+  if (const std::string other = other_than_file(path, status); !other.empty())
+    fail(ErrorKind::io, "cannot open {} '{}': it is {}; give the path of a file", what, path,
+         other);
+  std::ifstream file(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (!file.is_open() || file.bad())
+    fail(ErrorKind::io, "cannot read {} '{}': {}", what, path, std::strerror(errno));
+  return text;
+}
+
+void require_writable(const std::string& path) {
+  if (path.empty()) return;
+  struct stat status {};
+  const bool exists = stat(path.c_str(), &status) == 0;
+  std::string why = exists ? other_than_file(path, status) : "";
+  if (!why.empty()) {
+    why = fmt::format("it is {}; give the path of a file", why);
+  } else if (const std::string folder = folder_of(path); !exists && !fs::is_directory(folder)) {
+    why = "its folder does not exist";
+  } else if (const int error = error_of_opening(path, exists); error != 0) {
+    why = fmt::format("{}; choose another path", std::strerror(error));
+  }
+  if (!why.empty()) fail(ErrorKind::io, "cannot write '{}': {}", path, why);
+}
+
+std::FILE* open_output(const std::string& path, bool append) {
+  require_writable(path);
+  std::FILE* file = std::fopen(path.c_str(), append ? "a" : "w");
+  if (file == nullptr)
+    fail(ErrorKind::io, "cannot write '{}': {}; choose another path", path, std::strerror(errno));
+  return file;
+}
+
+void write_text_file(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  require_writable(path);
+  std::error_code ignored;
+  const fs::path target =
+      fs::is_symlink(path, ignored) ? fs::canonical(path, ignored) : fs::path(path);
+  const bool exists = fs::exists(target, ignored);
+  // Beside it, if it may lie there; a device, and a file in a folder of others, is written itself.
+  const bool beside = !target.empty() && (!exists || fs::is_regular_file(target, ignored)) &&
+                      access(folder_of(target).c_str(), W_OK) == 0;
+  const std::string part =
+      beside ? fmt::format("{}.tmp-{}", target.string(), getpid()) : std::string(path);
+  std::FILE* file = std::fopen(part.c_str(), "w");
+  bool done = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  int error = done ? 0 : errno;
+  if (file != nullptr && std::fclose(file) != 0 && done) done = false, error = errno;
+  if (done && beside) {
+    if (exists) fs::permissions(part, fs::status(target, ignored).permissions(), ignored);
+    done = std::rename(part.c_str(), target.c_str()) == 0;
+    error = errno;
+  }
+  if (done) return;
+  if (beside) unlink(part.c_str());
+  fail(ErrorKind::io, "cannot write the {} bytes of '{}': {}; make room or choose another path",
+       text.size(), path, std::strerror(error));
+}
+
+}  // namespace tessera

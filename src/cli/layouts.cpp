@@ -1,0 +1,77 @@
+// Layouts out of files, and what rules for a purpose need.
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "cli/commands.h"
+
+namespace tessera::cli {
+
+std::string layout_rules(const std::string& text) {
+  if (!text.starts_with('@')) return text;
+  const std::string path = text.substr(1);
+  std::error_code ignored;
+  const bool exists = std::filesystem::exists(path, ignored);
+  if (!exists && text.find_first_of(":=") != text.npos) return text;  // "@params ff:data"
+  if (!exists)
+    fail(ErrorKind::io,
+         "layout file '{}' does not exist; check the path, or write rules, such as '@params "
+         "ff:data'",
+         path);
+  std::string rules = read_text_file("layout file", path);
+  rules.erase(rules.find_last_not_of(" \t\r\n") + 1);
+  require(rules == "auto" || !Layout::parse(rules).rules().empty(),
+          "layout file '{}' has no rule; a layout that splits nothing is --layout ';'", path);
+  return rules;
+}
+
+std::vector<std::string> layouts_in(const std::string& path) {
+  const std::string text = read_text_file("layouts", path);
+  std::vector<std::string> lines;
+  for (size_t start = 0; start < text.size();) {
+    const size_t end = std::min(text.find('\n', start), text.size());
+    std::string line = text.substr(start, end - start);
+    line.erase(line.find_last_not_of(" \t\r") + 1);
+    if (!line.empty() && line[0] != '#') lines.push_back(std::move(line));
+    start = end + 1;
+  }
+  require(!lines.empty(), "'{}' has no layouts, one a line", path);
+  return lines;
+}
+
+namespace {
+/// Tensors of a purpose; parameters where there are none: an optimizer may have no state.
+std::vector<const Value*> tensors_of(const Graph& graph, Purpose purpose) {
+  std::vector<const Value*> found;
+  for (const Value& v : graph.values()) {
+    if (v.purpose == purpose) found.push_back(&v);
+  }
+  if (found.empty() && purpose != Purpose::params) return tensors_of(graph, Purpose::params);
+  return found;
+}
+}  // namespace
+
+void require_purposes(const Graph& graph, const Layout& layout) {
+  for (const LayoutRule& rule : layout.rules()) {
+    if (rule.purpose == Purpose::none || rule.optional || rule.automatic) continue;
+    const auto has_dim = [&](const Value& v) { return v.shape.has(rule.dim); };
+    if (std::none_of(graph.values().begin(), graph.values().end(), has_dim)) continue;
+    std::set<std::string> dims;
+    bool matches = false;
+    for (const Value* v : tensors_of(graph, rule.purpose)) {
+      const bool is_named = rule.scope.empty() || glob_match(rule.scope, v->name);
+      matches = matches || (is_named && v->shape.has(rule.dim));
+      for (const Dim& d : v->shape) dims.insert(d.name);
+    }
+    require(matches,
+            "layout rule '{}': no tensor of '@{}'{} has a dim '{}' (write '{}?' if it may be "
+            "absent){}",
+            rule.text, to_string(rule.purpose),
+            rule.scope.empty() ? "" : " named like '" + rule.scope + "'", rule.dim, rule.dim,
+            dims.contains(rule.dim) ? "" : suggestion(rule.dim, {dims.begin(), dims.end()}));
+  }
+}
+
+}  // namespace tessera::cli
