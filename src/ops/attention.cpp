@@ -113,20 +113,22 @@ extern const Op kMaskedAttention = {
 
 Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const AttentionOptions& o,
                  Loc at) {
-  std::vector<Tensor> in = {query, key, value};
-  if (mask) in.push_back(mask);
-  Attrs attrs = attention_attrs(query, o);
-  attrs.set("dropout", o.dropout);
-  if (o.dropout > 0) attrs.set("stream", new_stream(query.graph()));
-  // A body knows of no part of a batch, whose random numbers are those of the whole.
-  if (o.dropout > 0 && !query.graph().repeats().empty()) return attention_body(in, attrs)[0];
-  bool plain = !mask && o.dropout == 0;
-  for (const Tensor& t : {key, value}) {
-    for (const Dim& dim : t.shape())
-      plain = plain && (dim.name == o.memory_length || query.shape().has(dim.name)) &&
-              key.shape().has(dim.name) && value.shape().has(dim.name);
-  }
-  return one(query.graph(), plain ? kAttention : kMaskedAttention, in, std::move(attrs), at);
+  return on_behalf_of("attention", at, [&]() -> Tensor {
+    std::vector<Tensor> in = {query, key, value};
+    if (mask) in.push_back(mask);
+    Attrs attrs = attention_attrs(query, o);
+    attrs.set("dropout", o.dropout);
+    if (o.dropout > 0) attrs.set("stream", new_stream(query.graph()));
+    // A body knows of no part of a batch, whose random numbers are those of the whole.
+    if (o.dropout > 0 && !query.graph().repeats().empty()) return attention_body(in, attrs)[0];
+    bool plain = !mask && o.dropout == 0;
+    for (const Tensor& t : {key, value}) {
+      for (const Dim& dim : t.shape())
+        plain = plain && (dim.name == o.memory_length || query.shape().has(dim.name)) &&
+                key.shape().has(dim.name) && value.shape().has(dim.name);
+    }
+    return one(plain ? kAttention : kMaskedAttention, in, std::move(attrs), at);
+  });
 }
 
 }  // namespace tessera

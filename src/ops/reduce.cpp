@@ -56,7 +56,7 @@ std::vector<Tensor> prod_gradient(const GradCall& c) {
 }
 
 Tensor reduce(const Op& op, Tensor x, const Axes& axes, Loc at) {
-  return one(x.graph(), op, {x}, {{"axes", axes.names()}}, at);
+  return one(op, {x}, {{"axes", axes.names()}}, at);
 }
 
 }  // namespace
@@ -97,30 +97,38 @@ Tensor reduce_any(Tensor x, const Axes& axes, Loc at) { return reduce(kReduceAny
 Tensor reduce_all(Tensor x, const Axes& axes, Loc at) { return reduce(kReduceAll, x, axes, at); }
 
 Tensor reduce_mean(Tensor x, const Axes& axes, Loc at) {
-  Graph& g = x.graph();
-  Tensor sum = reduce_sum(x, axes, at);
-  double fixed = 1;
-  for (const std::string& name : axes.names()) {
-    const Dim& dim = x.dim(name);
-    if (dim.is_bounded) {
-      sum = div(sum, dim_size(g, dim, x.dtype(), at), at);
-    } else {
-      fixed *= static_cast<double>(dim.size);
+  return on_behalf_of("reduce_mean", at, [&] {
+    Graph& g = x.graph();
+    Tensor sum = reduce_sum(x, axes, at);
+    double fixed = 1;
+    for (const std::string& name : axes.names()) {
+      const Dim& dim = x.dim(name);
+      if (dim.is_bounded) {
+        sum = div(sum, dim_size(g, dim, x.dtype(), at), at);
+      } else {
+        fixed *= static_cast<double>(dim.size);
+      }
     }
-  }
-  return fixed == 1 ? sum : mul(sum, constant(g, 1 / fixed, x.dtype(), {}, at), at);
+    return fixed == 1 ? sum : mul(sum, constant(g, 1 / fixed, x.dtype(), {}, at), at);
+  });
 }
 
 Tensor reduce_logsumexp(Tensor x, const Axes& axes, Loc at) {
-  Tensor top = stop_gradient(reduce_max(x, axes, at), at);
-  return add(log(reduce_sum(exp(sub(x, top, at), at), axes, at), at), top, at);
+  return on_behalf_of("reduce_logsumexp", at, [&] {
+    Tensor top = stop_gradient(reduce_max(x, axes, at), at);
+    return add(log(reduce_sum(exp(sub(x, top, at), at), axes, at), at), top, at);
+  });
 }
 
 Tensor sum_all(Tensor x, Loc at) {
-  return x.shape().rank() ? reduce_sum(x, Axes(x.shape().names()), at) : x;
+  return on_behalf_of("sum_all", at, [&] {
+    return x.shape().rank() ? reduce_sum(x, Axes(x.shape().names()), at) : x;
+  });
 }
 Tensor mean_all(Tensor x, Loc at) {
-  return x.shape().rank() ? reduce_mean(x, Axes(x.shape().names()), at) : x;
+  return on_behalf_of("mean_all", at, [&] {
+    return x.shape().rank() ? reduce_mean(x, Axes(x.shape().names()), at) : x;
+  });
 }
 
 }  // namespace tessera
