@@ -251,3 +251,58 @@ TEST_CASE("names of schedules and dtypes", "[errors]") {
                [] { parse_dtype("float31"); });
   expect_usage({"unknown dtype 'q'", "known: "}, [] { parse_dtype("q"); });
 }
+
+TEST_CASE("functions have names of their own", "[errors]") {
+  const Small m;
+  const Mesh mesh = Mesh::parse("data:1");
+  expect_usage({"two functions are called 'f'; they are run by name"}, [&] {
+    explain(m.g, {mesh, {}, {{"f", {m.loss}, false}, {"f", {m.y}, false}}});
+  });
+  expect_usage({"a function is called 'init'", "rename it"}, [&] {
+    explain(m.g, {mesh, {}, {{"init", {m.loss}, false}}});
+  });
+}
+
+TEST_CASE("an input that no function reads is checked and ignored", "[errors]") {
+  Graph g;
+  Tensor x = g.input("x", {Dim("a", 4)}, DType::float32);
+  g.input("unread", {Dim::bounded("n", 8), Dim("a", 4)}, DType::int32);
+  Tensor size = dim_size(g, Dim::bounded("n", 8)).named("size");
+  Tensor y = sum_all(x).named("y");
+  Cluster ranks = Cluster::threads(2);
+  Session s(g, ranks, {Mesh::parse("d:2"), Layout::parse("a:d"), {{"run", {y, size}, false}}});
+  s.feed("unread", Array(DType::int32, {"n", "a"}, {8, 4}));
+  s.set_size("n", 3);
+  CHECK(s.shape_of("unread").sizes == std::vector<int64_t>{3, 4});
+  s.feed("unread", Array(DType::int32, {"n", "a"}, {3, 4}));
+  expect_usage({"'unread' has the sizes [3, 4] (dims n, a) but the array has [8, 4]"}, [&] {
+    s.feed("unread", Array(DType::int32, {"n", "a"}, {8, 4}));
+  });
+  expect_usage({"'unread' is int32 but the array is float32"}, [&] {
+    s.feed("unread", filled({"n", "a"}, {3, 4}, 1));
+  });
+  s.feed_slices("unread", [](const Slice&) { FAIL("it has no slices"); });
+  s.feed("x", filled({"a"}, {4}, 1));
+  s.run("run");
+  CHECK(s.fetch_scalar("y") == 4);
+  CHECK(s.fetch_scalar("size") == 3);
+}
+
+TEST_CASE("a stored tensor is suggested by the end of its name", "[errors]") {
+  Graph g;
+  Tensor w = g.parameter("layer.w", {Dim("a", 4)}, nn::ones());
+  Tensor loss = sum_all(square(w)).named("loss");
+  minimize(loss, constant(g, 0.1), momentum());
+  Cluster ranks = Cluster::threads(1);
+  Session s(g, ranks, {Mesh::parse("d:1"), {}, {{"train", {loss}, true}}});
+  expect_usage({"did you mean 'optimizer.layer.w.velocity'?"},
+               [&] { s.fetch("layer.w.velocity"); });
+}
+
+TEST_CASE("meshes are separated as layouts are", "[errors]") {
+  for (const std::string text : {"x:2.y:3", "x:2 y:3", " x : 2 ;\n y: 3", "x:2,y :3;", "x:2;y:3"})
+    CHECK(Mesh::parse(text).to_string() == "x:2;y:3");
+  CHECK(Mesh::parse("model:8@nvlink . d:2").to_string() == "model:8@nvlink;d:2");
+  expect_usage({"the size of axis 'x' is ''"}, [] { Mesh::parse("x: "); });
+  expect_usage({"':2' is not 'axis:size'"}, [] { Mesh::parse(" : 2"); });
+}

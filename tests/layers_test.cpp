@@ -129,7 +129,7 @@ TEST_CASE("attention layers say what is wrong with their options") {
   expect_usage({"max_distance 8", "greater distance than 8"}, [&] {
     nn::relative_buckets(g, length, memory, {32, 8, true});
   });
-  expect_usage({"[multihead_attention] 6 heads cannot share 4 memory heads"},
+  expect_usage({"[self_attention] 6 heads cannot share 4 memory heads"},
                [&] { nn::self_attention(x, "a", "model", {.heads = 6, .memory_heads = 4}); });
   expect_usage({"[local_attention] radius 4 and block 3"}, [&] {
     nn::LocalOptions o;

@@ -318,7 +318,7 @@ TEST_CASE("parameters have learning rates of their own, the first match counts")
 TEST_CASE("what a glob names does not decay") {
   const Trial trial(3, 4);
   const AdamOptions decays = {.weight_decay = 0.5},
-                    keeps = {.weight_decay = 0.5, .no_decay = {"q", "p*"}};
+                    keeps = {.weight_decay = 0.5, .no_decay = {"p*"}};
   check_same(train(trial, adam(keeps), 0.1).parameter, train(trial, adam(), 0.1).parameter);
   CHECK(train(trial, adam(decays), 0.1).parameter[0] != train(trial, adam(), 0.1).parameter[0]);
 }

@@ -184,7 +184,7 @@ TEST_CASE("errors of custom_gradient", "[regions][errors]") {
         return {inside * fixed};
       },
       pass)[0];
-  expect_usage({"gradients: 'exp' is made inside a custom_gradient"},
+  expect_usage({"[gradients] 'exp' is made inside a custom_gradient"},
                [&] { gradients(sum_all(y), {inside}); });
   expect_usage({"[custom_gradient] 'exp' is made inside and has a gradient, but is not among"},
                [&] { gradients(sum_all(y + inside), {x}); });

@@ -35,7 +35,10 @@ struct Dim {
 class Shape {
  public:
   Shape() = default;
-  /// Throws a usage error for a repeated or empty name or a size below 1.
+  /// The most dims that a tensor has.
+  static constexpr int kMostDims = 24;
+
+  /// Throws a usage error for a repeated or empty name, a size below 1, and 2^60 elements or more.
   Shape(std::initializer_list<Dim> dims);
   explicit Shape(std::vector<Dim> dims);
 

@@ -23,8 +23,8 @@ class Mesh {
  public:
   Mesh() = default;
   explicit Mesh(std::vector<MeshAxis> axes);
-  /// "data:2;model:8@nvlink". Separators are ';', ',' and white space. Throws usage errors for a
-  /// bad pair, a size below 1 and an axis named twice.
+  /// "data:2;model:8@nvlink". Separators are ';', ',', '.' and white space, which may also stand
+  /// around a colon. Throws usage errors for a bad pair, a size below 1 and an axis named twice.
   static Mesh parse(const std::string& text);
 
   const std::vector<MeshAxis>& axes() const { return axes_; }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <source_location>
 #include <vector>
 
@@ -28,7 +29,7 @@ Tensor iota(Graph& g, const Dim& dim, DType dtype = DType::int32, Loc at = Loc::
 /// The actual size of `dim`, a scalar (the run's size where the dim is bounded).
 Tensor dim_size(Graph& g, const Dim& dim, DType dtype = DType::float32, Loc at = Loc::current());
 /// Random numbers are a pure function of (seed, name of this node, step, logical index): the same
-/// under every layout. Uniform in [lo, hi).
+/// under every layout, and drawn as a floating type. Uniform in [lo, hi).
 Tensor random_uniform(Graph& g, const Shape& shape, double lo = 0, double hi = 1,
                       DType dtype = DType::float32, Loc at = Loc::current());
 /// Normal by the inverse distribution function.
@@ -64,12 +65,14 @@ Tensor selu(Tensor x, Loc at = Loc::current());
 Tensor clip(Tensor x, double lo, double hi, Loc at = Loc::current());
 Tensor identity(Tensor x, Loc at = Loc::current());
 Tensor stop_gradient(Tensor x, Loc at = Loc::current());
-/// x with each element zeroed with probability `rate` and the rest divided by 1 - rate.
+/// x with each element zeroed with probability `rate` and the rest divided by 1 - rate; integers
+/// are not divided.
 Tensor dropout(Tensor x, double rate, Loc at = Loc::current());
 
 // ---------------------------------------------------------------------------- pointwise, two
 // operands Broadcasting by name: the result has the dims of the operand that contains the other's,
-// else those of the first followed by those of the second that it lacks.
+// else those of the first followed by those of the second that it lacks. Integers divided by zero
+// give zero, by div, floor_div and mod alike: no device stops there, and none is asked to.
 // clang-format off
 #define TESSERA_BINARY_OPS(X)                                                       \
   X(add)                                                                            \
@@ -89,14 +92,17 @@ Tensor logical_xor(Tensor a, Tensor b, Loc at = Loc::current());
 /// times infinity, that of sqrt(where(x > 0, x, 1)) is not. condition is bool.
 Tensor where(Tensor condition, Tensor a, Tensor b, Loc at = Loc::current());
 
+/// `value` in the dtype of `x`, as an operand of `op`.
+Tensor scalar_like(const char* op, At x, double value);
+
 // clang-format off
 #define TESSERA_OPERATOR(symbol, name)                                                      \
   inline Tensor operator symbol(At a, At b) { return name(a.tensor, b.tensor, a.at); }      \
   inline Tensor operator symbol(At a, double b) {                                           \
-    return name(a.tensor, constant(a.tensor.graph(), b, a.tensor.dtype(), {}, a.at), a.at); \
+    return name(a.tensor, scalar_like(#name, a, b), a.at);                                  \
   }                                                                                         \
   inline Tensor operator symbol(double a, At b) {                                           \
-    return name(constant(b.tensor.graph(), a, b.tensor.dtype(), {}, b.at), b.tensor, b.at); \
+    return name(scalar_like(#name, b, a), b.tensor, b.at);                                  \
   }
 // clang-format on
 TESSERA_OPERATOR(+, add)
@@ -114,6 +120,8 @@ inline Tensor operator-(At x) { return neg(x.tensor, x.at); }
 // reductions
 /// Sum of products over every dim that is not in `out`; dims of `out` in no input broadcast.
 Tensor einsum(const std::vector<Tensor>& xs, const Shape& out, Loc at = Loc::current());
+Tensor einsum(const std::vector<Tensor>& xs, std::initializer_list<Dim> out,
+              Loc at = Loc::current());
 /// Reduces every dim that occurs in at least two inputs; the result's dims in order of first
 /// appearance.
 Tensor einsum(const std::vector<Tensor>& xs, Loc at = Loc::current());
@@ -226,8 +234,8 @@ Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::
 /// their sum.
 Tensor scatter(Tensor x, Tensor indices, Tensor updates, const std::string& dim,
                OutOfRange out_of_range = OutOfRange::error, Loc at = Loc::current());
-/// `on` where the index equals the position along `dim`, else `off`; all off for an index out of
-/// range.
+/// `on` where the index (int32 or int64) equals the position along `dim`, which the indices lack,
+/// else `off`; all off for an index out of range.
 Tensor one_hot(Tensor indices, const Dim& dim, double on = 1, double off = 0,
                DType dtype = DType::float32, Loc at = Loc::current());
 

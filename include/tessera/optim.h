@@ -14,15 +14,17 @@ namespace tessera {
 /// Adds the update of one parameter, given its gradient, the learning rate (a scalar) and the
 /// number of this step (a float32 scalar, from 1), in the scope "optimizer.<parameter>". The
 /// gradient of a parameter stored in 16 bits is float32, as state and new values are. State is
-/// made with Graph::state() and laid out like the parameter by the @state rules. An optimizer of a
-/// user's own is such a function.
+/// made with Graph::state(), named "optimizer.<parameter>.<what>" and laid out like the parameter
+/// by the @state rules. An optimizer of a user's own is such a function. Those here throw usage
+/// errors for options out of range, and, when they are used, for globs and dims that no parameter
+/// has.
 using Optimizer =
     std::function<void(Graph& g, Tensor parameter, Tensor gradient, Tensor lr, Tensor step)>;
 
 /// p - lr g.
 Optimizer sgd(double weight_decay = 0);
 /// v = mu v + g; p - lr v (Sutskever et al. 2013, in the form of PyTorch and Keras; no delay).
-Optimizer momentum(double mu = 0.9, double weight_decay = 0);
+Optimizer momentum(double mu = 0.9, double weight_decay = 0, Loc at = Loc::current());
 
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
@@ -35,7 +37,7 @@ struct AdamOptions {
                                 ///< there with beta2 0.999 and eps 1e-6
 };
 /// Adam (Kingma & Ba 2015, algorithm 1).
-Optimizer adam(const AdamOptions& options = {});
+Optimizer adam(const AdamOptions& options = {}, Loc at = Loc::current());
 
 struct AdafactorOptions {
   double decay_exponent = 0.8;  ///< the second moment decays by 1 - (step - decay_offset)^-0.8
@@ -54,22 +56,23 @@ struct AdafactorOptions {
   double weight_decay = 0;     ///< decoupled, as of adam
 };
 /// Adafactor (Shazeer & Stern 2018, algorithm 6). The second moment of a parameter with two large
-/// dims is kept as its means over the largest ("<parameter>.adafactor_row") and the second largest
-/// dim ("<parameter>.adafactor_column"); the earlier dim counts as the larger one of two equals.
-Optimizer adafactor(const AdafactorOptions& options = {});
+/// dims is kept as its means over the largest ("optimizer.<parameter>.adafactor_row") and the
+/// second largest dim ("optimizer.<parameter>.adafactor_column"); the earlier dim counts as the
+/// larger one of two equals.
+Optimizer adafactor(const AdafactorOptions& options = {}, Loc at = Loc::current());
 
 struct LambOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-6, weight_decay = 0;
 };
 /// Adam's change u (with decay), times lr |p| / |u| for each parameter p (You et al. 2020,
 /// algorithm 2; the ratio is 1 where a norm is 0).
-Optimizer lamb(const LambOptions& options = {});
+Optimizer lamb(const LambOptions& options = {}, Loc at = Loc::current());
 
 struct LionOptions {
   double beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
 };
 /// p - lr (sign(b1 m + (1 - b1) g) + decay p); m = b2 m + (1 - b2) g (Chen et al. 2023).
-Optimizer lion(const LionOptions& options = {});
+Optimizer lion(const LionOptions& options = {}, Loc at = Loc::current());
 
 /// What the learning rate of the parameters is multiplied by whose name the glob matches: a number,
 /// or a scalar tensor, fed or computed.
@@ -81,7 +84,8 @@ struct Rate {
 /// `optimizer` with a learning rate of its own for each parameter: the first match counts, what
 /// matches nothing has the common one. A glob that matches no parameter is a usage error with the
 /// nearest name.
-Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates);
+Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates,
+                     Loc at = Loc::current());
 
 /// Loss scaling (Micikevicius et al. 2018), for gradients in float16: the loss is multiplied by a
 /// scale before backward and the gradients, in float32, by its inverse. A step whose gradient norm
@@ -107,8 +111,8 @@ struct Minimized {
   Tensor skipped_steps = {};  ///< "optimizer.skipped_steps", how many were not finite
 };
 /// Adds the gradients of `loss` (summed if it is not a scalar) by all parameters, and their
-/// updates. Throws a usage error for a loss scale of a loss or parameter that is narrower than
-/// float32.
+/// updates. Throws a usage error for a parameter that is not floating, a learning rate that is no
+/// floating scalar, and a loss scale of a loss or parameter that is narrower than float32.
 Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
                    const MinimizeOptions& options = {}, Loc at = Loc::current());
 /// The same for the mean of the losses of `parts` parts of the batch, each built by `loss` for its

@@ -109,12 +109,14 @@ class Session {
 
   /// The value of an input for the next runs, whole and equal in every process. Throws a usage
   /// error for a wrong name, dtype or number of elements. With bounded dims `whole` has the sizes
-  /// set by set_size(). Local.
+  /// set by set_size(). What the graph declares and no function reads is checked and ignored.
+  /// Local.
   void feed(const std::string& input, const Array& whole);
   /// The same from memory of the caller's, which is read during the call only and goes straight to
   /// the slices, whatever the strides.
   void feed(const std::string& input, const ArrayView& whole);
-  /// Fills an input slice by slice: `fill` is called for each local rank. Padding is zeroed. Local.
+  /// Fills an input slice by slice: `fill` is called for each local rank, of an input that no
+  /// function reads for none. Padding is zeroed. Local.
   void feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill);
   /// The actual size of a bounded dim for the next runs; the same in every process. Local.
   void set_size(const std::string& dim, int64_t size);

@@ -57,6 +57,18 @@ void require_matches(const Graph& graph, const std::vector<std::string>& globs,
   }
 }
 
+/// A function is run by its name.
+void require_distinct(const Graph& graph, const std::vector<FunctionSpec>& functions) {
+  std::set<std::string> names;
+  for (const FunctionSpec& f : functions) {
+    require(f.name != "init" || graph.stored().empty(),
+            "a function is called 'init', as the one that gives parameters their first values; "
+            "rename it");
+    require(names.insert(f.name).second,
+            "two functions are called '{}'; they are run by name, so give each its own", f.name);
+  }
+}
+
 struct Observer {
   const Graph& graph;
   const CompileOptions& options;
@@ -104,6 +116,7 @@ struct Observer {
 }  // namespace
 
 Observation observe(const Graph& graph, const CompileOptions& options) {
+  require_distinct(graph, options.functions);
   Observer observer{graph, options};
   observer.known.assign(graph.values().size(), 0);
   for (const Stored& s : graph.stored()) observer.known[s.value] = 1;

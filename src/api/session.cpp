@@ -61,6 +61,7 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   };
   s.program = lower(graph, lowering);
   s.index_ports(options.guards);
+  s.find_unread(graph);
   s.scalars = s.bounds = bounds_of(graph, s.program);
   s.scalars[1] = static_cast<int64_t>(options.seed);
   s.executors.resize(cluster.local_ranks());
@@ -78,7 +79,29 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
 
 Session::~Session() = default;
 
+void Session::State::find_unread(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    if (node.op != &kInput) continue;
+    const Value& x = graph.value(node.out[0]);
+    const bool is_read = std::any_of(inputs.begin(), inputs.end(),
+                                     [&](int p) { return program.ports[p].name == x.name; });
+    if (is_read) continue;
+    Port port;
+    port.name = x.name;
+    port.view.dtype = x.dtype;
+    for (const Dim& d : x.shape) {
+      const auto scalar = std::find(program.scalars.begin() + 2, program.scalars.end(), d.name);
+      const bool varies = d.is_bounded && scalar != program.scalars.end();
+      port.dims.push_back(d.name);
+      port.sizes.push_back(d.size);
+      port.scalars.push_back(varies ? static_cast<int>(scalar - program.scalars.begin()) : -1);
+    }
+    unread.push_back(std::move(port));
+  }
+}
+
 void Session::feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill) {
+  if (state_->unread_input(input)) return;
   state_->fill(state_->input(input), fill);
 }
 
@@ -88,10 +111,13 @@ void Session::assign_slices(const std::string& stored,
 }
 
 Array Session::shape_of(const std::string& name) const {
+  if (const Port* unread = state_->unread_input(name)) return shape_for(*unread, state_->scalars);
   return shape_for(state_->program.ports[state_->readable_port(name)], state_->scalars);
 }
 
 void Session::feed(const std::string& input, const Array& whole) {
+  if (const Port* unread = state_->unread_input(input))
+    return require_matches(*unread, state_->scalars, whole);
   const Port& port = state_->program.ports[state_->input(input)];
   require_matches(port, state_->scalars, whole);
   const ArrayView view = by_name(port.name, port.dims, whole);
@@ -99,6 +125,8 @@ void Session::feed(const std::string& input, const Array& whole) {
 }
 
 void Session::feed(const std::string& input, const ArrayView& whole) {
+  if (const Port* unread = state_->unread_input(input))
+    return require_matches(*unread, state_->scalars, whole);
   require_matches(state_->program.ports[state_->input(input)], state_->scalars, whole);
   feed_slices(input, [&](const Slice& slice) { copy_in(whole, slice); });
 }

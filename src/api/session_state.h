@@ -21,6 +21,7 @@ struct Session::State {
   std::vector<int64_t> bounds;  ///< of the scalars that are sizes; 0 for others
   std::vector<std::unique_ptr<Executor>> executors;  // one per local rank
   std::vector<Probe> prints, checks;
+  std::vector<Port> unread;  ///< inputs of the graph that no function reads, without memory
   std::function<void(const std::string&)> print;
   // What a step needs is made once, for a step allocates nothing.
   std::vector<int> inputs;                 ///< ports of all functions
@@ -97,6 +98,13 @@ struct Session::State {
     fail(ErrorKind::usage, "the program has no {} '{}'{}", what, name, suggestion(name, names));
   }
   int input(const std::string& name) const { return port(name, inputs, "input"); }
+  void find_unread(const Graph& graph);
+  /// The input called `name`, if no function reads it; else null.
+  const Port* unread_input(const std::string& name) const {
+    const auto it = std::find_if(unread.begin(), unread.end(),
+                                 [&](const Port& port) { return port.name == name; });
+    return it == unread.end() ? nullptr : &*it;
+  }
   int readable_port(const std::string& name) const {
     if (last_function >= 0) {
       return port(name, readable[last_function],

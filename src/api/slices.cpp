@@ -33,7 +33,7 @@ double number_at(const void* data, DType dtype, int64_t i) {
 
 namespace {
 
-constexpr size_t kMostDims = 24;
+constexpr size_t kMostDims = Shape::kMostDims;
 
 int64_t actual_size(const Port& port, size_t d, const std::vector<int64_t>& scalars) {
   return port.scalars[d] < 0 ? port.sizes[d] : scalars[port.scalars[d]];

@@ -1,6 +1,7 @@
 #include "tessera/error.h"
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 
 #include "base/fail.h"
@@ -51,8 +52,27 @@ std::string where(const std::source_location& at) {
   return fmt::format("{}:{}", file.substr(file.rfind('/') + 1), at.line());
 }
 
+Error in_name_of(std::string_view op, const std::source_location& at, const Error& e) {
+  std::string text = e.what();
+  const std::string line = where(at);
+  const bool has_line = text.find("(" + line + ")") != std::string::npos ||
+                        text.find("(" + line + ",") != std::string::npos;
+  size_t end = 1;  // of the name in "[name] ..."
+  while (end < text.size() &&
+         (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_'))
+    ++end;
+  if (!text.starts_with('[') || text.compare(end, 2, "] ") != 0)
+    return Error(e.kind(), fmt::format("[{}] {}{}", op, text, has_line ? "" : " (" + line + ")"));
+  if (has_line) text.replace(1, end - 1, op);
+  return Error(e.kind(), text);
+}
+
 std::string suggestion(const std::string& name, const std::vector<std::string>& known) {
   if (known.empty()) return "";
+  for (const std::string& full : known) {
+    if (!name.empty() && full.ends_with("." + name))
+      return fmt::format("; did you mean '{}'?", full);
+  }
   auto best = std::min_element(known.begin(), known.end(), [&](const auto& x, const auto& y) {
     return edit_distance(name, x) < edit_distance(name, y);
   });

@@ -6,6 +6,7 @@
 
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,20 +35,27 @@ void check(bool ok, fmt::format_string<Args...> text, Args&&... args) {
 /// Where a caller stands: "model.cpp:41".
 std::string where(const std::source_location& at);
 
-/// Does `work` on behalf of the function `op` that was called at `at`: an error that names no op
-/// yet gets both.
+/// The error `e` of the function `op` that was called at `at`: with both where it has neither, and
+/// with `op` instead of a function that `op` called, which names the same line. One with another
+/// line is somebody else's and stays as it is.
+Error in_name_of(std::string_view op, const std::source_location& at, const Error& e);
+
+/// Does `work` on behalf of the function `op` that was called at `at`: what the caller did wrong is
+/// said of `op` and of that line, whatever `op` is made of.
 template <class Work>
-auto on_behalf_of(const char* op, const std::source_location& at, Work work) {
+decltype(auto) on_behalf_of(std::string_view op, const std::source_location& at, Work work) {
   try {
     return work();
+  } catch (const PeerFailure&) {
+    throw;
   } catch (const Error& e) {
-    if (e.what()[0] == '[') throw;
-    throw Error(e.kind(), fmt::format("[{}] {} ({})", op, e.what(), where(at)));
+    throw in_name_of(op, at, e);
   }
 }
 
-/// "; did you mean 'batch'?" for the known name with the least edit distance to `name`, or
-/// "; known: a, b, c" where none is near. Empty if there are no known names.
+/// "; did you mean 'batch'?" for the known name that ends in ".name", else for the one with the
+/// least edit distance to `name`, or "; known: a, b, c" where none is near. Empty if there are no
+/// known names.
 std::string suggestion(const std::string& name, const std::vector<std::string>& known);
 
 }  // namespace tessera

@@ -134,26 +134,39 @@ void sweep_range(Graph& g, Pending& pending, const std::vector<bool>& reached,
   }
 }
 
+namespace {
+
+/// Those of xs.
+std::vector<int> checked_ids(Tensor y, const std::vector<Tensor>& xs) {
+  const Graph& g = y.graph();
+  auto require_floating = [&](Tensor t) {
+    require(is_floating(t.dtype()),
+            "'{}' ({}) is {}; only floating tensors have gradients, so cast it before it is used",
+            t.name(), g.producer(t.id()).at.to_string(), to_string(t.dtype()));
+  };
+  require_floating(y);
+  require(g.is_open(g.producer(y.id()).loop),
+          "'{}' is made by each trip of a loop that has ended; return it from the trips", y.name());
+  std::vector<int> ids;
+  for (const Tensor& x : xs) {
+    require(&x.graph() == &g, "'{}' belongs to another graph", x.name());
+    require_floating(x);
+    require_outside_rules(x);
+    ids.push_back(x.id());
+  }
+  return ids;
+}
+
+}  // namespace
+
 std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at) {
   return gradients(y, xs, GradientOptions(), at);
 }
 
 std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs,
                               const GradientOptions& options, Loc at) {
+  const std::vector<int> ids = on_behalf_of("gradients", at, [&] { return checked_ids(y, xs); });
   Graph& g = y.graph();
-  require(is_floating(y.dtype()), "gradients: '{}' is {}; only floating tensors have gradients",
-          y.name(), to_string(y.dtype()));
-  require(g.is_open(g.producer(y.id()).loop),
-          "gradients: '{}' is made by each trip of a loop that has ended; return it from the trips "
-          "({})",
-          y.name(), where(at));
-  std::vector<int> ids;
-  for (const Tensor& x : xs) {
-    require(is_floating(x.dtype()), "gradients: '{}' is {}; only floating tensors have gradients",
-            x.name(), to_string(x.dtype()));
-    require_outside_rules(x);
-    ids.push_back(x.id());
-  }
   const size_t last = g.nodes().size();
   Again again(g, y.id(), options);
   Pending pending;

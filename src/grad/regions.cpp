@@ -140,7 +140,7 @@ void require_outside_rules(Tensor x) {
     const bool inside = r.rule && node >= r.first && node < r.last && !is_source(g, node) &&
                         std::find(r.out.begin(), r.out.end(), x.id()) == r.out.end();
     require(!inside,
-            "gradients: '{}' is made inside a custom_gradient; only what it is given and what it "
+            "'{}' is made inside a custom_gradient; only what it is given and what it "
             "returns has one",
             x.name());
   }

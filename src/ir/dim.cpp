@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/fail.h"
+#include "base/sizes.h"
 
 namespace tessera {
 
@@ -10,6 +10,7 @@ Shape::Shape(std::initializer_list<Dim> dims) : dims_(dims) { validate(); }
 Shape::Shape(std::vector<Dim> dims) : dims_(std::move(dims)) { validate(); }
 
 void Shape::validate() const {
+  Wide elements = 1;
   for (size_t i = 0; i < dims_.size(); ++i) {
     if (dims_[i].name.empty())
       fail(ErrorKind::usage, "dim {} of shape {} has an empty name", i, to_string());
@@ -21,6 +22,10 @@ void Shape::validate() const {
            "dim '{}' occurs twice in shape {}; names in one shape are distinct, rename one of them",
            dims_[i].name, to_string());
     }
+    elements *= dims_[i].size;
+    require(elements <= kMostElements,
+            "shape {} has {} elements or more; at most 2^60 can be counted", to_string(),
+            static_cast<double>(elements));
   }
 }
 

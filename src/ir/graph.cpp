@@ -31,7 +31,9 @@ Tensor Tensor::named(const std::string& name) const {
 }
 
 Tensor Tensor::prefer(const Axes& dims, Loc at) const {
-  for (const std::string& dim : dims.names()) shape().dim(dim);  // must exist
+  on_behalf_of("prefer", at, [&] {
+    for (const std::string& dim : dims.names()) shape().dim(dim);  // must exist
+  });
   Graph& g = graph();
   if (g.values_[id_].prefer == dims.names()) return *this;
   Tensor preferring = *this;
@@ -80,8 +82,11 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
                 : SourceLine{slash ? slash + 1 : at.file_name(), static_cast<int>(at.line())};
   std::vector<ValueType> types;
   for (const Tensor& t : in) {
-    require(t && &t.graph() == this, "[{}] an operand is empty or belongs to another graph ({})",
-            op.name, node.at.to_string());
+    require(static_cast<bool>(t),
+            "[{}] an operand is an empty Tensor; it was never assigned a value ({})", op.name,
+            node.at.to_string());
+    require(&t.graph() == this, "[{}] '{}' belongs to another graph ({})", op.name, t.name(),
+            node.at.to_string());
     const int loop = nodes_[values_[t.id()].node].loop;
     require(&op == &kLoop || is_open(loop),
             "[{}] '{}' is made by each trip of a loop over '{}' that has ended; return it from the "
@@ -99,6 +104,9 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
       const Body body = body_of(call);
       for (const Tensor& t : body.out) results.push_back({t.shape(), t.dtype()});
     }
+    for (const ValueType& type : results)
+      require(type.shape.rank() <= Shape::kMostDims,
+              "a tensor of {} dims; at most {} are supported", type.shape.rank(), Shape::kMostDims);
   } catch (const Error& e) {
     throw Error(e.kind(), fmt::format("[{}] {} ({}{}{})", op.name, e.what(), node.at.to_string(),
                                       scope_.empty() ? "" : ", ", scope_));

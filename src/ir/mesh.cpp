@@ -25,10 +25,29 @@ Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
   }
 }
 
-Mesh Mesh::parse(const std::string& text) {
+namespace {
+constexpr const char* kBlanks = " \t\r\n";
+
+/// Without the blanks around colons.
+std::string joined_pairs(const std::string& text) {
+  std::string result;
+  for (size_t pos = 0; pos < text.size(); ++pos) {
+    if (text[pos] != ':') {
+      result += text[pos];
+      continue;
+    }
+    result.resize(result.find_last_not_of(kBlanks) + 1);  // none: npos + 1 is 0
+    result += ':';
+    pos = std::min(text.find_first_not_of(kBlanks, pos + 1), text.size()) - 1;
+  }
+  return result;
+}
+}  // namespace
+
+Mesh Mesh::parse(const std::string& whole) {
   std::vector<MeshAxis> axes;
   size_t pos = 0;
-  const char* separators = ";, \t\n";
+  const std::string text = joined_pairs(whole), separators = std::string(";,.") + kBlanks;
   while ((pos = text.find_first_not_of(separators, pos)) != std::string::npos) {
     const size_t end = std::min(text.find_first_of(separators, pos), text.size());
     const std::string item = text.substr(pos, end - pos);

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "base/fail.h"
+#include "base/sizes.h"
 #include "ir/loops.h"
 #include "ir/source_ops.h"
 #include "tessera/op.h"
@@ -88,7 +88,8 @@ Tensor part_of_input(Graph& g, const std::string& name, const Shape& shape, DTyp
     if (d.name != part.dim) continue;
     require(!d.is_bounded, "input '{}': dim '{}' is bounded; parts of a batch have one size ({})",
             name, d.name, where(at));
-    whole.back().size *= part.count;
+    whole.back().size =
+        checked_size(Wide{d.size} * part.count, "dim '" + d.name + "' of all parts of the batch");
     divided.emplace_back("_" + d.name, part.count);
     has_dim = true;
   }

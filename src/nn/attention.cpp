@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "base/fail.h"
+#include "base/sizes.h"
 #include "nn/stored.h"
 
 namespace tessera::nn {
@@ -48,23 +48,26 @@ Tensor weights_of(Tensor logits, const std::string& memory, std::optional<double
 
 Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, const BiasedOptions& o,
                         Loc at) {
-  if (!o.bias && !o.extra_logit) return attention(query, key, value, mask, o, at);
-  const Shape dims = logit_dims(query, key, o);
-  Tensor logits = wide(einsum({query, key}, dims, at)) * scale_of(query, o);
-  if (o.bias) {
-    for (const Dim& d : o.bias.shape()) {
-      require(dims.has(d.name), "[biased_attention] the bias has the dim '{}'; logits are {} ({})",
-              d.name, dims.to_string(), where(at));
+  return on_behalf_of("biased_attention", at, [&]() -> Tensor {
+    if (!o.bias && !o.extra_logit) return attention(query, key, value, mask, o, at);
+    const Shape dims = logit_dims(query, key, o);
+    Tensor logits = wide(einsum({query, key}, dims, at)) * scale_of(query, o);
+    if (o.bias) {
+      for (const Dim& d : o.bias.shape()) {
+        require(dims.has(d.name),
+                "[biased_attention] the bias has the dim '{}'; logits are {} ({})", d.name,
+                dims.to_string(), where(at));
+      }
+      logits = add(logits, read_as(o.bias, logits.dtype()), at);
     }
-    logits = add(logits, read_as(o.bias, logits.dtype()), at);
-  }
-  Tensor weights = weights_of(masked(logits, mask, o, at), o.memory_length, o.extra_logit, at);
-  if (o.dropout > 0) weights = dropout(weights, o.dropout, at);
-  std::vector<Dim> result;
-  for (const Dim& d : query.shape()) {
-    if (d.name != o.key_dim || value.shape().has(d.name)) result.push_back(d);
-  }
-  return einsum({read_as(weights, query.dtype()), value}, Shape(result), at);
+    Tensor weights = weights_of(masked(logits, mask, o, at), o.memory_length, o.extra_logit, at);
+    if (o.dropout > 0) weights = dropout(weights, o.dropout, at);
+    std::vector<Dim> result;
+    for (const Dim& d : query.shape()) {
+      if (d.name != o.key_dim || value.shape().has(d.name)) result.push_back(d);
+    }
+    return einsum({read_as(weights, query.dtype()), value}, Shape(result), at);
+  });
 }
 
 namespace {
@@ -88,69 +91,79 @@ Heads heads_of(const MultiHeadOptions& o, Loc at) {
 
 Tensor multihead_attention(Tensor x, Tensor memory, const std::string& name,
                            const std::string& model, const MultiHeadOptions& o, Loc at) {
-  Scope scope(x.graph(), name);
-  const Heads heads = heads_of(o, at);
-  const AttentionOptions& a = o.attention;
-  Tensor query = dense(x, "query", {model}, heads.query, o.bias, 1, at);
-  Tensor key = dense(memory, "key", {model}, heads.memory, false, 1, at);  // a bias would cancel
-  Tensor value = o.shared_kv ? key : dense(memory, "value", {model}, heads.memory, o.bias, 1, at);
-  if (o.rotary) {
-    query = rotary(query, a.length, a.key_dim, o.positions, 10000, at);
-    key = rotary(key, a.memory_length, a.key_dim, o.memory_positions, 10000, at);
-  }
-  Tensor seen = biased_attention(query, key, value, o.mask, o.attention, at).named("seen");
-  return dense(seen, "out", heads.query.names(), Shape{x.dim(model)}, o.bias, o.gain, at);
+  return on_behalf_of("multihead_attention", at, [&] {
+    Scope scope(x.graph(), name);
+    const Heads heads = heads_of(o, at);
+    const AttentionOptions& a = o.attention;
+    Tensor query = dense(x, "query", {model}, heads.query, o.bias, 1, at);
+    Tensor key = dense(memory, "key", {model}, heads.memory, false, 1, at);  // a bias would cancel
+    Tensor value = o.shared_kv ? key : dense(memory, "value", {model}, heads.memory, o.bias, 1, at);
+    if (o.rotary) {
+      query = rotary(query, a.length, a.key_dim, o.positions, 10000, at);
+      key = rotary(key, a.memory_length, a.key_dim, o.memory_positions, 10000, at);
+    }
+    Tensor seen = biased_attention(query, key, value, o.mask, o.attention, at).named("seen");
+    return dense(seen, "out", heads.query.names(), Shape{x.dim(model)}, o.bias, o.gain, at);
+  });
 }
 
 Tensor self_attention(Tensor x, const std::string& name, const std::string& model,
                       const MultiHeadOptions& o, Loc at) {
-  const AttentionOptions& a = o.attention;
-  MultiHeadOptions own = o;
-  if (o.positions && !o.memory_positions)
-    own.memory_positions = rename(o.positions, a.length, a.memory_length, at);
-  return multihead_attention(x, rename(x, a.length, a.memory_length, at), name, model, own, at);
+  return on_behalf_of("self_attention", at, [&] {
+    const AttentionOptions& a = o.attention;
+    MultiHeadOptions own = o;
+    if (o.positions && !o.memory_positions)
+      own.memory_positions = rename(o.positions, a.length, a.memory_length, at);
+    return multihead_attention(x, rename(x, a.length, a.memory_length, at), name, model, own, at);
+  });
 }
 
 Tensor talking_heads(Tensor query, Tensor key, Tensor value, Tensor mix_logits, Tensor mix_weights,
                      Tensor mask, const AttentionOptions& o, Loc at) {
-  const auto across = [&](Tensor logits, Tensor mix) {
-    const Shape shared = logits.shape().without(mix.shape().names());
-    require(shared.rank() == logits.shape().rank() - 1 && mix.shape().rank() == 2,
-            "[talking_heads] {} cannot be mixed by {}: they share one dim, the other is new ({})",
-            logits.shape().to_string(), mix.shape().to_string(), where(at));
-    std::vector<Dim> dims = mix.shape().without(logits.shape().names()).dims();
-    for (const Dim& d : shared) dims.push_back(d);
-    return einsum({logits, mix}, Shape(dims), at);
-  };
-  const double scale = scale_of(query, o);
-  Tensor logits = across(einsum({query, key}, logit_dims(query, key, o), at), mix_logits);
-  logits = masked(wide(logits) * scale, mask, o, at);
-  Tensor weights = softmax(logits, o.memory_length, at);
-  if (o.dropout > 0) weights = dropout(weights, o.dropout, at);
-  weights = across(read_as(weights, query.dtype()), mix_weights);
-  const Shape all = weights.shape().united(value.shape());
-  return einsum({weights, value}, all.without({o.memory_length}), at);
+  return on_behalf_of("talking_heads", at, [&]() -> Tensor {
+    const auto across = [&](Tensor logits, Tensor mix) {
+      const Shape shared = logits.shape().without(mix.shape().names());
+      require(shared.rank() == logits.shape().rank() - 1 && mix.shape().rank() == 2,
+              "[talking_heads] {} cannot be mixed by {}: they share one dim, the other is new ({})",
+              logits.shape().to_string(), mix.shape().to_string(), where(at));
+      std::vector<Dim> dims = mix.shape().without(logits.shape().names()).dims();
+      for (const Dim& d : shared) dims.push_back(d);
+      return einsum({logits, mix}, Shape(dims), at);
+    };
+    const double scale = scale_of(query, o);
+    Tensor logits = across(einsum({query, key}, logit_dims(query, key, o), at), mix_logits);
+    logits = masked(wide(logits) * scale, mask, o, at);
+    Tensor weights = softmax(logits, o.memory_length, at);
+    if (o.dropout > 0) weights = dropout(weights, o.dropout, at);
+    weights = across(read_as(weights, query.dtype()), mix_weights);
+    const Shape all = weights.shape().united(value.shape());
+    return einsum({weights, value}, all.without({o.memory_length}), at);
+  });
 }
 
 Tensor compress_mean(Tensor x, const std::string& dim, int64_t factor, Loc at) {
-  const Dim whole = x.dim(dim);
-  require(factor >= 1, "[compress_mean] factor {} of dim '{}'; it is at least 1 ({})", factor, dim,
-          where(at));
-  if (is_narrow(x.dtype()))  // a sum may be beyond what 16 bits hold
-    return cast(compress_mean(cast(x, DType::float32, at), dim, factor, at), x.dtype(), at);
-  const int64_t groups = (whole.size + factor - 1) / factor, tail = groups * factor - whole.size;
-  const Dim outer(dim, groups), inner("_" + dim, factor);
-  std::vector<Dim> dims;
-  for (const Dim& d : x.shape()) {
-    dims.push_back(d.name == dim ? outer : d);
-    if (d.name == dim) dims.push_back(inner);
-  }
-  if (tail == 0) return reduce_mean(reshape(x, Shape(dims), at), inner.name, at);
-  Tensor sums = reduce_sum(reshape(pad(x, dim, 0, tail, 0, at), Shape(dims), at), inner.name, at);
-  Tensor first = iota(x.graph(), outer, DType::int32, at) * static_cast<double>(factor);
-  Tensor count = minimum(static_cast<double>(whole.size) - first,
-                         constant(x.graph(), static_cast<double>(factor), DType::int32));
-  return div(sums, cast(count, x.dtype(), at), at);
+  return on_behalf_of("compress_mean", at, [&]() -> Tensor {
+    const Dim whole = x.dim(dim);
+    require(factor >= 1, "[compress_mean] factor {} of dim '{}'; it is at least 1 ({})", factor,
+            dim, where(at));
+    if (is_narrow(x.dtype()))  // a sum may be beyond what 16 bits hold
+      return cast(compress_mean(cast(x, DType::float32, at), dim, factor, at), x.dtype(), at);
+    const int64_t groups = (whole.size - 1) / factor + 1,
+                  tail = checked_size(Wide{groups} * factor, "dim '" + dim + "' of full groups") -
+                         whole.size;
+    const Dim outer(dim, groups), inner("_" + dim, factor);
+    std::vector<Dim> dims;
+    for (const Dim& d : x.shape()) {
+      dims.push_back(d.name == dim ? outer : d);
+      if (d.name == dim) dims.push_back(inner);
+    }
+    if (tail == 0) return reduce_mean(reshape(x, Shape(dims), at), inner.name, at);
+    Tensor sums = reduce_sum(reshape(pad(x, dim, 0, tail, 0, at), Shape(dims), at), inner.name, at);
+    Tensor first = iota(x.graph(), outer, DType::int32, at) * static_cast<double>(factor);
+    Tensor count = minimum(static_cast<double>(whole.size) - first,
+                           constant(x.graph(), static_cast<double>(factor), DType::int32));
+    return div(sums, cast(count, x.dtype(), at), at);
+  });
 }
 
 }  // namespace tessera::nn

@@ -12,17 +12,20 @@ Initializer filled_with(double value) {
 Initializer zeros() { return filled_with(0); }
 Initializer ones() { return filled_with(1); }
 
-Initializer normal(double stddev) {
+Initializer normal(double stddev, Loc at) {
+  require(stddev >= 0, "[normal] stddev {} is negative ({})", stddev, where(at));
   return [=](Graph& g, const Shape& shape, DType dtype) {
     return random_normal(g, shape, 0, stddev, dtype);
   };
 }
-Initializer truncated(double stddev) {
+Initializer truncated(double stddev, Loc at) {
+  require(stddev >= 0, "[truncated] stddev {} is negative ({})", stddev, where(at));
   return [=](Graph& g, const Shape& shape, DType dtype) {
     return truncated_normal(g, shape, 0, stddev, dtype);
   };
 }
-Initializer uniform(double lo, double hi) {
+Initializer uniform(double lo, double hi, Loc at) {
+  require(hi >= lo, "[uniform] hi {} is below lo {} ({})", hi, lo, where(at));
   return [=](Graph& g, const Shape& shape, DType dtype) {
     return random_uniform(g, shape, lo, hi, dtype);
   };

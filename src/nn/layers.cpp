@@ -18,28 +18,31 @@ Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& 
 
 Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in,
              const Shape& out, const DenseOptions& o, Loc at) {
-  std::vector<Dim> stacked, weights, inner, result, biases;
-  for (const std::string& d : o.stacked) stacked.push_back(x.dim(d));
-  weights = biases = stacked;
-  for (const std::string& d : in) weights.push_back(x.dim(d));
-  for (const Dim& d : x.shape().without(in)) result.push_back(d);
-  for (const Dim& d : out) {
-    const bool clash = std::find(in.begin(), in.end(), d.name) != in.end();
-    inner.push_back(clash ? d.renamed("_" + d.name) : d);
-    weights.push_back(inner.back());
-    result.push_back(inner.back());
-    biases.push_back(d);
-  }
-  const Initializer init = o.init ? o.init : scaled_normal(in, o.gain);
-  Tensor w = parameter_for(x, name + ".w", Shape(weights), init, at);
-  Tensor y = o.float8 ? float8_product(x, w, Shape(result), at) : einsum({x, w}, Shape(result), at);
-  for (size_t i = 0; i < inner.size(); ++i) {
-    const Dim& d = out[static_cast<int>(i)];
-    if (inner[i].name != d.name) y = rename(y, inner[i].name, d.name, at);
-  }
-  if (o.bias) y = add(y, parameter_for(x, name + ".b", Shape(biases), zeros(), at), at);
-  for (const std::string& function : o.activations) y = activate(y, function, at);
-  return y;
+  return on_behalf_of("dense", at, [&] {
+    std::vector<Dim> stacked, weights, inner, result, biases;
+    for (const std::string& d : o.stacked) stacked.push_back(x.dim(d));
+    weights = biases = stacked;
+    for (const std::string& d : in) weights.push_back(x.dim(d));
+    for (const Dim& d : x.shape().without(in)) result.push_back(d);
+    for (const Dim& d : out) {
+      const bool clash = std::find(in.begin(), in.end(), d.name) != in.end();
+      inner.push_back(clash ? d.renamed("_" + d.name) : d);
+      weights.push_back(inner.back());
+      result.push_back(inner.back());
+      biases.push_back(d);
+    }
+    const Initializer init = o.init ? o.init : scaled_normal(in, o.gain);
+    Tensor w = parameter_for(x, name + ".w", Shape(weights), init, at);
+    Tensor y =
+        o.float8 ? float8_product(x, w, Shape(result), at) : einsum({x, w}, Shape(result), at);
+    for (size_t i = 0; i < inner.size(); ++i) {
+      const Dim& d = out[static_cast<int>(i)];
+      if (inner[i].name != d.name) y = rename(y, inner[i].name, d.name, at);
+    }
+    if (o.bias) y = add(y, parameter_for(x, name + ".b", Shape(biases), zeros(), at), at);
+    for (const std::string& function : o.activations) y = activate(y, function, at);
+    return y;
+  });
 }
 
 Tensor activate(Tensor x, const std::string& function, Loc at) {
@@ -63,94 +66,119 @@ Tensor activate(Tensor x, const std::string& function, Loc at) {
 Tensor dense_product(Tensor x, const std::string& name, const std::vector<std::string>& in,
                      const Shape& out, const std::vector<std::string>& activations,
                      const DenseOptions& o, Loc at) {
-  require(!activations.empty(), "[dense_product] '{}' has no activations; \"linear\" is none ({})",
-          name, where(at));
-  Tensor product;
-  for (size_t i = 0; i < activations.size(); ++i) {
-    const std::string part = activations.size() == 1 ? name : fmt::format("{}{}", name, i);
-    Tensor factor = activate(dense(x, part, in, out, o, at), activations[i], at);
-    product = product ? mul(product, factor, at) : factor;
-  }
-  return product;
+  return on_behalf_of("dense_product", at, [&] {
+    require(!activations.empty(),
+            "[dense_product] '{}' has no activations; \"linear\" is none ({})", name, where(at));
+    Tensor product;
+    for (size_t i = 0; i < activations.size(); ++i) {
+      const std::string part = activations.size() == 1 ? name : fmt::format("{}{}", name, i);
+      Tensor factor = activate(dense(x, part, in, out, o, at), activations[i], at);
+      product = product ? mul(product, factor, at) : factor;
+    }
+    return product;
+  });
 }
 
 Tensor feed_forward(Tensor x, const std::string& name, const std::string& dim, const Dim& hidden,
                     const FeedForwardOptions& o, Loc at) {
-  Scope scope(x.graph(), name);
-  Tensor h = dense_product(x, "up", {dim}, Shape{hidden}, o.activations, o.dense, at);
-  if (o.dropout > 0) h = dropout(h, o.dropout, at);
-  return dense(h, "down", {hidden.name}, Shape{x.dim(dim)}, o.dense, at);
+  return on_behalf_of("feed_forward", at, [&] {
+    Scope scope(x.graph(), name);
+    Tensor h = dense_product(x, "up", {dim}, Shape{hidden}, o.activations, o.dense, at);
+    if (o.dropout > 0) h = dropout(h, o.dropout, at);
+    return dense(h, "down", {hidden.name}, Shape{x.dim(dim)}, o.dense, at);
+  });
 }
 
 Tensor conv_layer(Tensor x, const std::string& name, const Shape& window, const std::string& in,
                   const Dim& out, const ConvLayerOptions& o, Loc at) {
-  ConvOptions options = o.conv;
-  std::vector<std::string> fan_in = {in};
-  std::vector<Dim> dims;
-  for (const Dim& d : window) {
-    if (o.conv.dims.empty()) options.dims.push_back({d.name});
-    dims.push_back(d.renamed("filter_" + d.name));
-    fan_in.push_back(dims.back().name);
-  }
-  dims.push_back(x.dim(in));
-  dims.push_back(out);
-  const Initializer init = o.init ? o.init : scaled_normal(fan_in, o.gain);
-  Tensor filter = parameter_for(x, name + ".w", Shape(dims), init, at);
-  Tensor y = o.transposed ? conv_transpose(x, filter, options, at) : conv(x, filter, options, at);
-  return o.bias ? add(y, parameter_for(x, name + ".b", Shape{out}, zeros(), at), at) : y;
+  return on_behalf_of("conv_layer", at, [&] {
+    ConvOptions options = o.conv;
+    std::vector<std::string> fan_in = {in};
+    std::vector<Dim> dims;
+    for (const Dim& d : window) {
+      if (o.conv.dims.empty()) options.dims.push_back({d.name});
+      dims.push_back(d.renamed("filter_" + d.name));
+      fan_in.push_back(dims.back().name);
+    }
+    dims.push_back(x.dim(in));
+    dims.push_back(out);
+    const Initializer init = o.init ? o.init : scaled_normal(fan_in, o.gain);
+    Tensor filter = parameter_for(x, name + ".w", Shape(dims), init, at);
+    Tensor y = o.transposed ? conv_transpose(x, filter, options, at) : conv(x, filter, options, at);
+    return o.bias ? add(y, parameter_for(x, name + ".b", Shape{out}, zeros(), at), at) : y;
+  });
 }
 
 Tensor embedding(Tensor indices, const std::string& name, const Dim& vocab, const Shape& out,
                  const Initializer& init, DType dtype, Loc at) {
-  Tensor table = indices.graph().parameter(name + ".w", Shape{vocab}.united(out), init,
-                                           stored_dtype(dtype), at);
-  return read_as(gather(table, indices, vocab.name, OutOfRange::error, at), dtype);
+  return on_behalf_of("embedding", at, [&] {
+    Tensor table = indices.graph().parameter(name + ".w", Shape{vocab}.united(out), init,
+                                             stored_dtype(dtype), at);
+    return read_as(gather(table, indices, vocab.name, OutOfRange::error, at), dtype);
+  });
 }
 
 Tensor norm(Tensor x, const std::string& name, const std::string& dim, Loc at) {
-  Scope scope(x.graph(), name);
-  const Shape shape{x.dim(dim)};
-  Tensor scale = parameter_for(x, "scale", shape, ones(), at);
-  return layer_norm(x, dim, scale, parameter_for(x, "bias", shape, zeros(), at), 1e-5, at);
+  return on_behalf_of("norm", at, [&] {
+    Scope scope(x.graph(), name);
+    const Shape shape{x.dim(dim)};
+    Tensor scale = parameter_for(x, "scale", shape, ones(), at);
+    return layer_norm(x, dim, scale, parameter_for(x, "bias", shape, zeros(), at), 1e-5, at);
+  });
 }
 
 Tensor scale_norm(Tensor x, const std::string& name, const std::string& dim, double eps, Loc at) {
-  Scope scope(x.graph(), name);
-  return rms_norm(x, dim, parameter_for(x, "scale", Shape{x.dim(dim)}, ones(), at), eps, at);
+  return on_behalf_of("scale_norm", at, [&] {
+    Scope scope(x.graph(), name);
+    return rms_norm(x, dim, parameter_for(x, "scale", Shape{x.dim(dim)}, ones(), at), eps, at);
+  });
 }
 
 // max(x, 0) - x l + log(1 + e^-|x|) = softplus(x) - x l.
 Tensor sigmoid_cross_entropy(Tensor logits, Tensor labels, Loc at) {
-  return sub(softplus(logits, at), mul(logits, labels, at), at);
+  return on_behalf_of("sigmoid_cross_entropy", at,
+                      [&] { return sub(softplus(logits, at), mul(logits, labels, at), at); });
 }
 
 Tensor nonzero_weights(Tensor labels, DType dtype, int64_t padding, Loc at) {
-  Tensor none = constant(labels.graph(), static_cast<double>(padding), labels.dtype(), {}, at);
-  return cast(not_equal(labels, none, at), dtype, at);
+  return on_behalf_of("nonzero_weights", at, [&] {
+    Tensor none = constant(labels.graph(), static_cast<double>(padding), labels.dtype(), {}, at);
+    return cast(not_equal(labels, none, at), dtype, at);
+  });
 }
 
 Tensor smoothed(Tensor labels, const Dim& classes, double smoothing, DType dtype, Loc at) {
-  require(smoothing >= 0 && smoothing <= 1, "[smoothed] smoothing {} is not in [0, 1] ({})",
-          smoothing, where(at));
-  const double rest = smoothing / static_cast<double>(std::max<int64_t>(classes.size - 1, 1));
-  return one_hot(labels, classes, 1 - smoothing, rest, dtype, at);
+  return on_behalf_of("smoothed", at, [&] {
+    require(smoothing >= 0 && smoothing <= 1, "[smoothed] smoothing {} is not in [0, 1] ({})",
+            smoothing, where(at));
+    const double rest = smoothing / static_cast<double>(std::max<int64_t>(classes.size - 1, 1));
+    return one_hot(labels, classes, 1 - smoothing, rest, dtype, at);
+  });
 }
 
 Tensor dropout_shared(Tensor x, double rate, const std::vector<std::string>& shared, Loc at) {
-  for (const std::string& d : shared) x.dim(d);
-  const Shape drawn = x.shape().without(shared);
-  return mul(x, dropout(constant(x.graph(), 1, x.dtype(), drawn, at), rate, at), at);
+  return on_behalf_of("dropout_shared", at, [&] {
+    for (const std::string& d : shared) x.dim(d);
+    const Shape drawn = x.shape().without(shared);
+    return mul(x, dropout(constant(x.graph(), 1, x.dtype(), drawn, at), rate, at), at);
+  });
 }
 
 Tensor dropout_at(Tensor x, Tensor rate, Loc at) {
-  Tensor keep = 1.0 - read_as(rate, x.dtype());
-  Tensor drawn = random_uniform(x.graph(), x.shape(), 0, 1, x.dtype(), at);
-  return where(less(drawn, keep, at), x / keep, constant(x.graph(), 0, x.dtype()), at);
+  return on_behalf_of("dropout_at", at, [&] {
+    require(is_floating(x.dtype()), "x is {}; it must be floating, use cast()",
+            to_string(x.dtype()));
+    Tensor keep = 1.0 - read_as(rate, x.dtype());
+    Tensor drawn = random_uniform(x.graph(), x.shape(), 0, 1, x.dtype(), at);
+    return where(less(drawn, keep, at), x / keep, constant(x.graph(), 0, x.dtype()), at);
+  });
 }
 
 Tensor jitter(Tensor x, double eps, Loc at) {
-  require(eps >= 0, "[jitter] eps {} is negative ({})", eps, where(at));
-  return mul(x, random_uniform(x.graph(), x.shape(), 1 - eps, 1 + eps, x.dtype(), at), at);
+  return on_behalf_of("jitter", at, [&] {
+    require(eps >= 0, "[jitter] eps {} is negative ({})", eps, where(at));
+    return mul(x, random_uniform(x.graph(), x.shape(), 1 - eps, 1 + eps, x.dtype(), at), at);
+  });
 }
 
 namespace {
@@ -172,8 +200,10 @@ constinit const Op kClipGradient = {
 }  // namespace
 
 Tensor clip_gradient(Tensor x, double limit, Loc at) {
-  require(limit > 0, "[clip_gradient] limit {}; it must be positive ({})", limit, where(at));
-  return x.graph().add(kClipGradient, {x}, {{"limit", limit}}, at)[0];
+  return on_behalf_of("clip_gradient", at, [&] {
+    require(limit > 0, "[clip_gradient] limit {}; it must be positive ({})", limit, where(at));
+    return x.graph().add(kClipGradient, {x}, {{"limit", limit}}, at)[0];
+  });
 }
 
 }  // namespace tessera::nn

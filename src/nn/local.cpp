@@ -3,7 +3,7 @@
 // by shifts along the blocks: with the blocks split over ranks, each sends one block.
 #include <cmath>
 
-#include "base/fail.h"
+#include "base/sizes.h"
 #include "nn/stored.h"
 #include "tessera/nn/attention.h"
 
@@ -19,7 +19,8 @@ class Blocks {
             "[local_attention] radius {} and block {}: a block has at least radius positions, and "
             "one ({})",
             o.radius, size_, where(at));
-    count_ = (whole_.size + size_ - 1) / size_;
+    count_ = (whole_.size - 1) / size_ + 1;
+    checked_size(Wide{3} * count_ * size_, "the memory of all blocks");
   }
 
   /// [..., blocks, inner, ...] in the place of `length`.
@@ -74,17 +75,19 @@ class Blocks {
 }  // namespace
 
 Tensor local_attention(Tensor query, Tensor key, Tensor value, const LocalOptions& o, Loc at) {
-  const Blocks blocks(query, o, at);
-  BiasedOptions options;
-  options.length = o.length;
-  options.memory_length = blocks.memory();
-  options.key_dim = o.key_dim;
-  options.scale = o.scale;
-  options.bias = o.bias;
-  Tensor keys = blocks.with_neighbours(key), values = blocks.with_neighbours(value);
-  Tensor mask = blocks.mask(query.graph(), keys.dim(blocks.memory()));
-  Tensor seen = biased_attention(blocks.cut(query, o.length), keys, values, mask, options, at);
-  return blocks.join(seen, query.shape());
+  return on_behalf_of("local_attention", at, [&] {
+    const Blocks blocks(query, o, at);
+    BiasedOptions options;
+    options.length = o.length;
+    options.memory_length = blocks.memory();
+    options.key_dim = o.key_dim;
+    options.scale = o.scale;
+    options.bias = o.bias;
+    Tensor keys = blocks.with_neighbours(key), values = blocks.with_neighbours(value);
+    Tensor mask = blocks.mask(query.graph(), keys.dim(blocks.memory()));
+    Tensor seen = biased_attention(blocks.cut(query, o.length), keys, values, mask, options, at);
+    return blocks.join(seen, query.shape());
+  });
 }
 
 }  // namespace tessera::nn

@@ -8,115 +8,137 @@
 namespace tessera::nn {
 
 Tensor causal_mask(Graph& g, const Dim& length, const Dim& memory_length, Loc at) {
-  return greater_equal(iota(g, length, DType::int32, at), iota(g, memory_length, DType::int32, at),
-                       at);
+  return on_behalf_of("causal_mask", at, [&] {
+    return greater_equal(iota(g, length, DType::int32, at),
+                         iota(g, memory_length, DType::int32, at), at);
+  });
 }
 
 Tensor window_mask(Graph& g, const Dim& length, const Dim& memory_length, int64_t before,
                    int64_t after, Loc at) {
-  require(before >= 0 && after >= 0,
-          "[window_mask] before {} and after {}; neither is negative ({})", before, after,
-          where(at));
-  Tensor behind = iota(g, length, DType::int32, at) - iota(g, memory_length, DType::int32, at);
-  return logical_and(behind <= static_cast<double>(before), behind >= static_cast<double>(-after),
-                     at);
+  return on_behalf_of("window_mask", at, [&] {
+    require(before >= 0 && after >= 0,
+            "[window_mask] before {} and after {}; neither is negative ({})", before, after,
+            where(at));
+    Tensor behind = iota(g, length, DType::int32, at) - iota(g, memory_length, DType::int32, at);
+    return logical_and(behind <= static_cast<double>(before), behind >= static_cast<double>(-after),
+                       at);
+  });
 }
 
 Tensor prefix_mask(Tensor prefix, const Dim& length, const Dim& memory_length, Loc at) {
-  Graph& g = prefix.graph();
-  require(prefix.dtype() == DType::int32, "[prefix_mask] prefix is {}; it must be int32 ({})",
-          to_string(prefix.dtype()), where(at));
-  Tensor inside = greater(prefix, iota(g, memory_length, DType::int32, at), at);
-  return logical_or(inside, causal_mask(g, length, memory_length, at), at);
+  return on_behalf_of("prefix_mask", at, [&] {
+    Graph& g = prefix.graph();
+    require(prefix.dtype() == DType::int32, "[prefix_mask] prefix is {}; it must be int32 ({})",
+            to_string(prefix.dtype()), where(at));
+    Tensor inside = greater(prefix, iota(g, memory_length, DType::int32, at), at);
+    return logical_or(inside, causal_mask(g, length, memory_length, at), at);
+  });
 }
 
 Tensor segment_mask(Tensor segments, Tensor memory_segments, Loc at) {
-  Tensor none = constant(segments.graph(), 0, memory_segments.dtype(), {}, at);
-  return logical_and(equal(segments, memory_segments, at), not_equal(memory_segments, none, at),
-                     at);
+  return on_behalf_of("segment_mask", at, [&] {
+    Tensor none = constant(segments.graph(), 0, memory_segments.dtype(), {}, at);
+    return logical_and(equal(segments, memory_segments, at), not_equal(memory_segments, none, at),
+                       at);
+  });
 }
 
 // A segment begins where its number differs from the one before; the sum of the steps from one
 // beginning to the next, up to a token, is where its own began.
 Tensor segment_positions(Tensor segments, const std::string& length, Loc at) {
-  Graph& g = segments.graph();
-  Tensor index = iota(g, segments.dim(length), segments.dtype(), at);
-  Tensor begins =
-      logical_and(not_equal(segments, shift(segments, length, 1, false, at), at), index > 0.0, at);
-  Tensor here = where(begins, index, constant(g, 0, segments.dtype()), at);
-  const std::string other = "_" + length;
-  Tensor earlier = less_equal(rename(index, length, other, at), index, at);
-  Tensor starts = where(earlier, rename(here, length, other, at), constant(g, 0, here.dtype()), at);
-  Tensor positions = sub(index, reduce_max(starts, other, at), at);
-  return positions.shape() == segments.shape() ? positions
-                                               : transpose(positions, segments.shape(), at);
+  return on_behalf_of("segment_positions", at, [&] {
+    Graph& g = segments.graph();
+    Tensor index = iota(g, segments.dim(length), segments.dtype(), at);
+    Tensor begins = logical_and(not_equal(segments, shift(segments, length, 1, false, at), at),
+                                index > 0.0, at);
+    Tensor here = where(begins, index, constant(g, 0, segments.dtype()), at);
+    const std::string other = "_" + length;
+    Tensor earlier = less_equal(rename(index, length, other, at), index, at);
+    Tensor starts =
+        where(earlier, rename(here, length, other, at), constant(g, 0, here.dtype()), at);
+    Tensor positions = sub(index, reduce_max(starts, other, at), at);
+    return positions.shape() == segments.shape() ? positions
+                                                 : transpose(positions, segments.shape(), at);
+  });
 }
 
 // With n = 2 h, a shift by h with wrap-around exchanges the halves; the first half then gets a
 // minus.
 Tensor rotary(Tensor x, const std::string& length, const std::string& dim, Tensor positions,
               double base, Loc at) {
-  Graph& g = x.graph();
-  const Dim depth = x.dim(dim);
-  require(depth.size % 2 == 0, "[rotary] dim '{}' has {} elements; pairs need an even number ({})",
-          dim, depth.size, where(at));
-  const double half = static_cast<double>(depth.size) / 2;
-  const DType exact = x.dtype() == DType::float64 ? DType::float64 : DType::float32;
-  Tensor index = iota(g, depth, exact, at);
-  Tensor pair = index - where(index >= half, constant(g, half, exact), constant(g, 0, exact), at);
-  Tensor rate = exp(pair * (-std::log(base) / half), at);
-  Tensor position = positions ? positions : iota(g, x.dim(length), DType::int32, at);
-  Tensor angle = mul(cast(position, exact, at), rate, at);
-  Tensor sign = where(index >= half, constant(g, 1, exact), constant(g, -1, exact), at);
-  Tensor swapped = shift(x, dim, depth.size / 2, true, at);
-  Tensor turned = add(mul(read_as(x, exact), cos(angle, at), at),
-                      mul(read_as(swapped, exact), mul(sign, sin(angle, at), at), at), at);
-  return read_as(turned, x.dtype());
+  return on_behalf_of("rotary", at, [&] {
+    Graph& g = x.graph();
+    const Dim depth = x.dim(dim);
+    require(depth.size % 2 == 0,
+            "[rotary] dim '{}' has {} elements; pairs need an even number ({})", dim, depth.size,
+            where(at));
+    const double half = static_cast<double>(depth.size) / 2;
+    const DType exact = x.dtype() == DType::float64 ? DType::float64 : DType::float32;
+    Tensor index = iota(g, depth, exact, at);
+    Tensor pair = index - where(index >= half, constant(g, half, exact), constant(g, 0, exact), at);
+    Tensor rate = exp(pair * (-std::log(base) / half), at);
+    Tensor position = positions ? positions : iota(g, x.dim(length), DType::int32, at);
+    Tensor angle = mul(cast(position, exact, at), rate, at);
+    Tensor sign = where(index >= half, constant(g, 1, exact), constant(g, -1, exact), at);
+    Tensor swapped = shift(x, dim, depth.size / 2, true, at);
+    Tensor turned = add(mul(read_as(x, exact), cos(angle, at), at),
+                        mul(read_as(swapped, exact), mul(sign, sin(angle, at), at), at), at);
+    return read_as(turned, x.dtype());
+  });
 }
 
 Tensor sinusoids(Graph& g, const Dim& length, const Dim& dim, DType dtype, Loc at) {
-  require(dim.size % 2 == 0 && dim.size >= 4,
-          "[sinusoids] dim '{}' has {} elements; take an even number from 4 on ({})", dim.name,
-          dim.size, where(at));
-  const DType exact = dtype == DType::float64 ? dtype : DType::float32;
-  const double half = static_cast<double>(dim.size) / 2;
-  Tensor index = iota(g, dim, exact, at);
-  Tensor second = index >= half;
-  Tensor pair = index - where(second, constant(g, half, exact), constant(g, 0, exact), at);
-  Tensor angle = mul(iota(g, length, exact, at), exp(pair * (-std::log(1e4) / (half - 1)), at), at);
-  return read_as(where(second, cos(angle, at), sin(angle, at), at), dtype);
+  return on_behalf_of("sinusoids", at, [&] {
+    require(dim.size % 2 == 0 && dim.size >= 4,
+            "[sinusoids] dim '{}' has {} elements; take an even number from 4 on ({})", dim.name,
+            dim.size, where(at));
+    const DType exact = dtype == DType::float64 ? dtype : DType::float32;
+    const double half = static_cast<double>(dim.size) / 2;
+    Tensor index = iota(g, dim, exact, at);
+    Tensor second = index >= half;
+    Tensor pair = index - where(second, constant(g, half, exact), constant(g, 0, exact), at);
+    Tensor angle =
+        mul(iota(g, length, exact, at), exp(pair * (-std::log(1e4) / (half - 1)), at), at);
+    return read_as(where(second, cos(angle, at), sin(angle, at), at), dtype);
+  });
 }
 
 // Distances below half of the buckets have one each. In float64, and up by a hair: a distance at
 // which a bucket begins falls into it, whatever the rounding of the logarithm.
 Tensor relative_buckets(Graph& g, const Dim& length, const Dim& memory_length,
                         const RelativeOptions& o, Loc at) {
-  const int64_t ways = o.bidirectional ? 2 : 1, buckets = o.buckets / ways, exact = buckets / 2;
-  require(
-      exact >= 1 && o.max_distance > exact,
-      "[relative_buckets] {} buckets and max_distance {}: there must be at least {} buckets, and "
-      "a greater distance than {} ({})",
-      o.buckets, o.max_distance, 2 * ways, exact, where(at));
-  Tensor behind = iota(g, length, DType::int32, at) - iota(g, memory_length, DType::int32, at);
-  Tensor zero = constant(g, 0, DType::int32);
-  Tensor distance = o.bidirectional ? abs(behind, at) : maximum(behind, zero, at);
-  const double e = static_cast<double>(exact), top = static_cast<double>(buckets - 1);
-  Tensor far = log(cast(maximum(distance, constant(g, e, DType::int32)), DType::float64) / e, at) *
-               (static_cast<double>(buckets - exact) / std::log(o.max_distance / e));
-  Tensor large = cast(floor(minimum(far + (e + 1e-9), constant(g, top, DType::float64)), at),
-                      DType::int32, at);
-  Tensor bucket = where(less(distance, constant(g, e, DType::int32)), distance, large, at);
-  if (!o.bidirectional) return bucket;
-  return add(bucket, where(behind < 0.0, constant(g, top + 1, DType::int32), zero, at), at);
+  return on_behalf_of("relative_buckets", at, [&]() -> Tensor {
+    const int64_t ways = o.bidirectional ? 2 : 1, buckets = o.buckets / ways, exact = buckets / 2;
+    require(
+        exact >= 1 && o.max_distance > exact,
+        "[relative_buckets] {} buckets and max_distance {}: there must be at least {} buckets, and "
+        "a greater distance than {} ({})",
+        o.buckets, o.max_distance, 2 * ways, exact, where(at));
+    Tensor behind = iota(g, length, DType::int32, at) - iota(g, memory_length, DType::int32, at);
+    Tensor zero = constant(g, 0, DType::int32);
+    Tensor distance = o.bidirectional ? abs(behind, at) : maximum(behind, zero, at);
+    const double e = static_cast<double>(exact), top = static_cast<double>(buckets - 1);
+    Tensor far =
+        log(cast(maximum(distance, constant(g, e, DType::int32)), DType::float64) / e, at) *
+        (static_cast<double>(buckets - exact) / std::log(o.max_distance / e));
+    Tensor large = cast(floor(minimum(far + (e + 1e-9), constant(g, top, DType::float64)), at),
+                        DType::int32, at);
+    Tensor bucket = where(less(distance, constant(g, e, DType::int32)), distance, large, at);
+    if (!o.bidirectional) return bucket;
+    return add(bucket, where(behind < 0.0, constant(g, top + 1, DType::int32), zero, at), at);
+  });
 }
 
 Tensor relative_bias(Graph& g, const std::string& name, const Dim& length, const Dim& memory_length,
                      const Shape& heads, const RelativeOptions& o, DType dtype, Loc at) {
-  const Dim buckets("relative_buckets", o.buckets);
-  Tensor table =
-      g.parameter(name + ".w", Shape{buckets}.united(heads), normal(0.02), stored_dtype(dtype), at);
-  Tensor index = relative_buckets(g, length, memory_length, o, at);
-  return read_as(gather(table, index, buckets.name, OutOfRange::error, at), dtype);
+  return on_behalf_of("relative_bias", at, [&] {
+    const Dim buckets("relative_buckets", o.buckets);
+    Tensor table = g.parameter(name + ".w", Shape{buckets}.united(heads), normal(0.02),
+                               stored_dtype(dtype), at);
+    Tensor index = relative_buckets(g, length, memory_length, o, at);
+    return read_as(gather(table, index, buckets.name, OutOfRange::error, at), dtype);
+  });
 }
 
 }  // namespace tessera::nn

@@ -21,7 +21,8 @@ class Router {
         at_(at),
         tokens_(logits.dim(tokens)),
         experts_(logits.dim(experts)),
-        logits_(logits.dtype() == DType::float64 ? logits : read_as(logits, DType::float32)),
+        logits_(checked(logits).dtype() == DType::float64 ? logits
+                                                          : read_as(logits, DType::float32)),
         gates_(softmax(logits_, experts, at)),
         capacity_(capacity()) {
     require(o.choices >= 1 && o.choices <= experts_.size,
@@ -32,6 +33,7 @@ class Router {
             "[route] threshold {} and sample {}: the first is positive, the second not negative "
             "({})",
             o.threshold, o.sample, where(at));
+    check_importance();
   }
 
   Routing run() {
@@ -48,11 +50,41 @@ class Router {
   }
 
  private:
+  Tensor checked(Tensor logits) const {
+    require(is_floating(logits.dtype()), "the logits are {}; they must be floating, use cast()",
+            to_string(logits.dtype()));
+    require(tokens_.name != experts_.name, "dim '{}' is both the tokens and the experts",
+            tokens_.name);
+    return logits;
+  }
+
+  void check_importance() const {
+    if (!o_.importance) return;
+    const Shape known = logits_.shape().without({experts_.name});
+    for (const Dim& d : o_.importance.shape()) {
+      require(known.has(d.name),
+              "the importance {} has the dim '{}'; it has dims of {}, which are "
+              "those of the logits without the experts",
+              o_.importance.shape().to_string(), d.name, known.to_string());
+    }
+  }
+
   Dim capacity() const {
-    if (!o_.capacity.empty()) return o_.capacity.front();
-    const double even =
-        static_cast<double>(tokens_.size) * o_.capacity_factor / static_cast<double>(experts_.size);
-    int64_t places = std::min(tokens_.size, static_cast<int64_t>(even));
+    require(o_.capacity.size() <= 1, "{} capacity dims; an expert has one", o_.capacity.size());
+    require(o_.least_capacity >= 0 && o_.capacity_factor >= 0,
+            "capacity_factor {} and least_capacity {}; neither is negative", o_.capacity_factor,
+            o_.least_capacity);
+    const Dim dim = o_.capacity.empty() ? usual_capacity() : o_.capacity.front();
+    require(!logits_.shape().has(dim.name),
+            "the capacity is dim '{}', which the logits {} have already; rename one of them",
+            dim.name, logits_.shape().to_string());
+    return dim;
+  }
+
+  Dim usual_capacity() const {
+    const double all = static_cast<double>(tokens_.size),
+                 even = all * o_.capacity_factor / static_cast<double>(experts_.size);
+    auto places = static_cast<int64_t>(std::min(all, even));
     places = std::max(places, o_.least_capacity);
     require(places >= 1,
             "[route] capacity 0: {} tokens, {} experts, capacity_factor {} and least_capacity {}; "
@@ -187,12 +219,14 @@ class Router {
         mean_all(mul(share, reduce_mean(proxy, tokens_.name, at_), at_), at_) * squared;
   }
 
-  /// The gates become infinite where something was dropped: no run may store what follows.
+  /// What says where a token goes depends on a number that is infinite where something was dropped:
+  /// no run may store what follows.
   void report(Routing& r) const {
     Tensor fine = where(r.dropped > 0.0, number(INFINITY), number(1), at_);
     const std::string label = fmt::format("more tokens than the {} places '{}' of an expert hold",
                                           capacity_.size, capacity_.name);
-    r.combine = mul(r.combine, check_finite(fine, label, at_), at_);
+    fine = check_finite(fine, label, at_);
+    for (Tensor* t : {&r.dispatch, &r.combine, &r.dropped, &r.load}) *t = mul(*t, fine, at_);
   }
 
   Graph& g_;
@@ -208,7 +242,8 @@ class Router {
 
 Routing route(Tensor logits, const std::string& tokens, const std::string& experts,
               const RoutingOptions& options, Loc at) {
-  return Router(logits, tokens, experts, options, at).run();
+  return on_behalf_of(
+      "route", at, [&]() -> Routing { return Router(logits, tokens, experts, options, at).run(); });
 }
 
 }  // namespace tessera::nn

@@ -132,29 +132,31 @@ class Unet {
 
 Tensor batch_norm(Tensor x, const std::string& name, const std::string& channels,
                   const BatchNormOptions& o, Loc at) {
-  Graph& g = x.graph();
-  Scope scope(g, name);
-  const Shape shape{x.dim(channels)};
-  const DType stored = x.dtype() == DType::float64 ? DType::float64 : DType::float32;
-  auto as_x = [&](Tensor t) { return t.dtype() == x.dtype() ? t : cast(t, x.dtype(), at); };
-  const Tensor scale = g.parameter("scale", shape, ones(), stored, at),
-               bias = g.parameter("bias", shape, zeros(), stored, at);
-  const Tensor mean = g.state("mean", shape, zeros(), stored, at),
-               variance = g.state("variance", shape, ones(), stored, at);
-  Tensor m = as_x(mean), v = as_x(variance);
-  if (o.training) {
-    const Axes others(x.shape().without({channels}).names());
-    m = reduce_mean(x, others, at);
-    v = reduce_mean(square(sub(x, m, at), at), others, at);
-    auto follow = [&](Tensor running, Tensor now) {
-      if (now.dtype() != stored) now = cast(now, stored, at);
-      g.update(running, running * o.momentum + stop_gradient(now, at) * (1 - o.momentum), at);
-    };
-    follow(mean, m);
-    follow(variance, v);
-  }
-  const Tensor factor = mul(rsqrt(v + o.eps, at), as_x(scale), at);
-  return add(mul(sub(x, m, at), factor, at), as_x(bias), at);
+  return on_behalf_of("batch_norm", at, [&]() -> Tensor {
+    Graph& g = x.graph();
+    Scope scope(g, name);
+    const Shape shape{x.dim(channels)};
+    const DType stored = x.dtype() == DType::float64 ? DType::float64 : DType::float32;
+    auto as_x = [&](Tensor t) { return t.dtype() == x.dtype() ? t : cast(t, x.dtype(), at); };
+    const Tensor scale = g.parameter("scale", shape, ones(), stored, at),
+                 bias = g.parameter("bias", shape, zeros(), stored, at);
+    const Tensor mean = g.state("mean", shape, zeros(), stored, at),
+                 variance = g.state("variance", shape, ones(), stored, at);
+    Tensor m = as_x(mean), v = as_x(variance);
+    if (o.training) {
+      const Axes others(x.shape().without({channels}).names());
+      m = reduce_mean(x, others, at);
+      v = reduce_mean(square(sub(x, m, at), at), others, at);
+      auto follow = [&](Tensor running, Tensor now) {
+        if (now.dtype() != stored) now = cast(now, stored, at);
+        g.update(running, running * o.momentum + stop_gradient(now, at) * (1 - o.momentum), at);
+      };
+      follow(mean, m);
+      follow(variance, v);
+    }
+    const Tensor factor = mul(rsqrt(v + o.eps, at), as_x(scale), at);
+    return add(mul(sub(x, m, at), factor, at), as_x(bias), at);
+  });
 }
 
 Model unet(Graph& g, const UnetOptions& options) { return Unet(g, options).build(); }

@@ -97,6 +97,18 @@ Tensors attention_gradient(const GradCall& c) {
   return c.graph.add(kAttentionGrad, in, c.attrs, Loc::current());
 }
 
+/// Where the numbers of the dropout come from: the stream, and which copy of the scope draws them.
+void set_stream(Graph& g, Attrs& attrs) {
+  std::vector<int64_t> counts, copy;
+  for (const Repeat& r : g.copies()) {
+    counts.push_back(r.count);
+    copy.push_back(r.index);
+  }
+  attrs.set("stream", new_stream(g));
+  attrs.set("copies", counts);
+  attrs.set("copy", copy);
+}
+
 }  // namespace
 
 extern const Op kAttention = {.name = "attention",
@@ -117,29 +129,22 @@ extern const Op kMaskedAttention = {
 
 Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const AttentionOptions& o,
                  Loc at) {
-  std::vector<Tensor> in = {query, key, value};
-  if (mask) in.push_back(mask);
-  Attrs attrs = attention_attrs(query, o);
-  attrs.set("dropout", o.dropout);
-  if (o.dropout > 0) {
-    std::vector<int64_t> counts, copy;
-    for (const Repeat& r : query.graph().copies()) {
-      counts.push_back(r.count);
-      copy.push_back(r.index);
+  return on_behalf_of("attention", at, [&]() -> Tensor {
+    std::vector<Tensor> in = {query, key, value};
+    if (mask) in.push_back(mask);
+    Attrs attrs = attention_attrs(query, o);
+    attrs.set("dropout", o.dropout);
+    if (o.dropout > 0) set_stream(query.graph(), attrs);
+    // A body knows of no part of a batch, whose random numbers are those of the whole.
+    if (o.dropout > 0 && !query.graph().repeats().empty()) return attention_body(in, attrs)[0];
+    bool plain = !mask && o.dropout == 0;
+    for (const Tensor& t : {key, value}) {
+      for (const Dim& dim : t.shape())
+        plain = plain && (dim.name == o.memory_length || query.shape().has(dim.name)) &&
+                key.shape().has(dim.name) && value.shape().has(dim.name);
     }
-    attrs.set("stream", new_stream(query.graph()));
-    attrs.set("copies", counts);
-    attrs.set("copy", copy);
-  }
-  // A body knows of no part of a batch, whose random numbers are those of the whole.
-  if (o.dropout > 0 && !query.graph().repeats().empty()) return attention_body(in, attrs)[0];
-  bool plain = !mask && o.dropout == 0;
-  for (const Tensor& t : {key, value}) {
-    for (const Dim& dim : t.shape())
-      plain = plain && (dim.name == o.memory_length || query.shape().has(dim.name)) &&
-              key.shape().has(dim.name) && value.shape().has(dim.name);
-  }
-  return one(query.graph(), plain ? kAttention : kMaskedAttention, in, std::move(attrs), at);
+    return one(plain ? kAttention : kMaskedAttention, in, std::move(attrs), at);
+  });
 }
 
 }  // namespace tessera

@@ -178,12 +178,14 @@ extern const Op kAttentionPartGrad = {.name = "attention_part_grad",
 AttentionPart attention_part(Tensor query, Tensor key, Tensor value, Tensor query_start,
                              Tensor key_start, int64_t memory_size, const AttentionOptions& o,
                              Loc at) {
-  require(o.dropout == 0, "[attention_part] there is no dropout of a part; attention() has it");
-  Attrs attrs = attention_attrs(query, o);
-  attrs.set("memory", memory_size);
-  const Tensors out = query.graph().add(kAttentionPart, {query, key, value, query_start, key_start},
-                                        std::move(attrs), at);
-  return {out[0], out[1]};
+  return on_behalf_of("attention_part", at, [&]() -> AttentionPart {
+    require(o.dropout == 0, "[attention_part] there is no dropout of a part; attention() has it");
+    Attrs attrs = attention_attrs(query, o);
+    attrs.set("memory", memory_size);
+    const Tensors out = query.graph().add(
+        kAttentionPart, {query, key, value, query_start, key_start}, std::move(attrs), at);
+    return {out[0], out[1]};
+  });
 }
 
 AttentionPart join(const AttentionPart& a, const AttentionPart& b) {

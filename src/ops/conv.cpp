@@ -4,6 +4,7 @@
 // interval of the operand's that it needs; split along one that is summed, the result is partial.
 #include <algorithm>
 
+#include "base/sizes.h"
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -104,13 +105,13 @@ IndexSpace conv_factors(const OpCall& call) { return Space(call).build(); }
 
 int64_t conv_flops(const OpCall& call) {
   const IndexSpace space = conv_factors(call);
-  int64_t n = 2;
+  Wide n = 2;
   for (size_t f = 0; f < space.factors.size(); ++f) {
     const bool is_in = std::any_of(space.relations.begin(), space.relations.end(),
                                    [&](const Relation& r) { return r.in == static_cast<int>(f); });
-    n *= is_in ? 1 : space.factors[f].size;
+    n = std::min<Wide>(n * (is_in ? 1 : space.factors[f].size), kMostElements);
   }
-  return n;
+  return static_cast<int64_t>(n);
 }
 
 /// Kinds of the factors that are not spatial, for the kernel: 0 in all three tensors, 1 in x and y,
@@ -155,7 +156,7 @@ Tensor conv_node(int64_t result, Tensor a, Tensor b, const Shape& out, Attrs att
   const Attrs type = source_attrs(out, a.dtype());
   for (const auto& [name, value] : type.items()) attrs.set(name, value);
   attrs.set("result", result);
-  return one(a.graph(), kConv, {a, b}, std::move(attrs), at);
+  return one(kConv, {a, b}, std::move(attrs), at);
 }
 
 /// The gradient by an operand is that tensor, made from the other operand and the gradient in the

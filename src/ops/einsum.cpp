@@ -19,6 +19,9 @@ std::vector<ValueType> infer_einsum(const OpCall& call) {
   require_number(call.in[0].dtype);
   require_same_dtype(call);
   require_same_sizes(call);
+  const int dims = call.in[0].shape.united(call.in[1].shape).rank();
+  require(dims <= Shape::kMostDims, "a product over {} dims; at most {} are supported", dims,
+          Shape::kMostDims);
   return {{shape_of(call.attrs), call.in[0].dtype}};
 }
 
@@ -69,12 +72,26 @@ Shape pair_shape(const std::vector<Tensor>& xs, size_t a, size_t b, const Shape&
   return ordered_like(Shape(kept), out);
 }
 
+/// The elements of that, as a number that no size is too large for.
+double pair_size(const std::vector<Tensor>& xs, size_t a, size_t b, const Shape& out) {
+  double size = 1;
+  for (size_t i : {a, b}) {
+    for (const Dim& d : xs[i].shape()) {
+      bool needed = out.has(d.name);
+      for (size_t k = 0; k < xs.size(); ++k)
+        needed |= k != a && k != b && xs[k].shape().has(d.name);
+      if (needed && (i == a || !xs[a].shape().has(d.name))) size *= static_cast<double>(d.size);
+    }
+  }
+  return size;
+}
+
 Tensor contract_pair(Tensor a, Tensor b, const Shape& out, Loc at) {
   if (a.shape().united(b.shape()).rank() == out.rank()) {
     Tensor product = mul(a, b, at);
     return product.shape() == out ? product : transpose(product, out, at);
   }
-  return one(a.graph(), kEinsum, {a, b}, source_attrs(out, a.dtype()), at);
+  return one(kEinsum, {a, b}, source_attrs(out, a.dtype()), at);
 }
 
 void check_operands(const std::vector<Tensor>& xs, const Shape& out, Loc at) {
@@ -110,46 +127,55 @@ extern const Op kEinsum = {.name = "einsum",
                            .emit = emit_contract};
 
 Tensor einsum(const std::vector<Tensor>& operands, const Shape& out, Loc at) {
-  check_operands(operands, out, at);
-  std::vector<Tensor> xs = operands;
-  for (size_t i = 0; i < xs.size(); ++i) {
-    std::vector<std::string> alone;
-    for (const Dim& d : xs[i].shape()) {
-      bool elsewhere = out.has(d.name);
-      for (size_t k = 0; k < xs.size(); ++k) elsewhere |= k != i && xs[k].shape().has(d.name);
-      if (!elsewhere) alone.push_back(d.name);
-    }
-    if (!alone.empty()) xs[i] = reduce_sum(xs[i], alone, at);
-  }
-  while (xs.size() > 1) {
-    size_t best_a = 0, best_b = 1;
-    int64_t best = -1;
-    for (size_t a = 0; a < xs.size(); ++a) {
-      for (size_t b = a + 1; b < xs.size(); ++b) {
-        const int64_t size = pair_shape(xs, a, b, out).elements();
-        if (best < 0 || size < best) best = size, best_a = a, best_b = b;
+  return on_behalf_of("einsum", at, [&] {
+    check_operands(operands, out, at);
+    std::vector<Tensor> xs = operands;
+    for (size_t i = 0; i < xs.size(); ++i) {
+      std::vector<std::string> alone;
+      for (const Dim& d : xs[i].shape()) {
+        bool elsewhere = out.has(d.name);
+        for (size_t k = 0; k < xs.size(); ++k) elsewhere |= k != i && xs[k].shape().has(d.name);
+        if (!elsewhere) alone.push_back(d.name);
       }
+      if (!alone.empty()) xs[i] = reduce_sum(xs[i], alone, at);
     }
-    Tensor result = contract_pair(xs[best_a], xs[best_b], pair_shape(xs, best_a, best_b, out), at);
-    xs[best_a] = result;
-    xs.erase(xs.begin() + static_cast<std::ptrdiff_t>(best_b));
-  }
-  return xs[0].shape() == out ? xs[0] : sum_to(xs[0], out);
+    while (xs.size() > 1) {
+      size_t best_a = 0, best_b = 1;
+      double best = -1;
+      for (size_t a = 0; a < xs.size(); ++a) {
+        for (size_t b = a + 1; b < xs.size(); ++b) {
+          const double size = pair_size(xs, a, b, out);
+          if (best < 0 || size < best) best = size, best_a = a, best_b = b;
+        }
+      }
+      Tensor result =
+          contract_pair(xs[best_a], xs[best_b], pair_shape(xs, best_a, best_b, out), at);
+      xs[best_a] = result;
+      xs.erase(xs.begin() + static_cast<std::ptrdiff_t>(best_b));
+    }
+    return xs[0].shape() == out ? xs[0] : sum_to(xs[0], out);
+  });
+}
+
+Tensor einsum(const std::vector<Tensor>& xs, std::initializer_list<Dim> out, Loc at) {
+  return on_behalf_of("einsum", at, [&] { return einsum(xs, Shape(out), at); });
 }
 
 Tensor einsum(const std::vector<Tensor>& xs, Loc at) {
-  require(!xs.empty(), "[einsum] there are no operands ({})", where(at));
-  std::vector<Dim> out;
-  for (size_t i = 0; i < xs.size(); ++i) {
-    for (const Dim& d : xs[i].shape()) {
-      int uses = 0;
-      for (const Tensor& x : xs) uses += x.shape().has(d.name);
-      const bool seen =
-          std::any_of(out.begin(), out.end(), [&](const Dim& o) { return o.name == d.name; });
-      if (uses == 1 && !seen) out.push_back(d);
+  return on_behalf_of("einsum", at, [&]() -> Tensor {
+    require(!xs.empty(), "[einsum] there are no operands ({})", where(at));
+    std::vector<Dim> out;
+    for (size_t i = 0; i < xs.size(); ++i) {
+      for (const Dim& d : xs[i].shape()) {
+        int uses = 0;
+        for (const Tensor& x : xs) uses += x.shape().has(d.name);
+        const bool seen =
+            std::any_of(out.begin(), out.end(), [&](const Dim& o) { return o.name == d.name; });
+        if (uses == 1 && !seen) out.push_back(d);
+      }
     }
-  }
-  return einsum(xs, Shape(out), at);
+    return einsum(xs, Shape(out), at);
+  });
 }
 
 }  // namespace tessera

@@ -33,11 +33,6 @@ OutOfRange rule_of(const std::string& name) {
   return OutOfRange::error;
 }
 
-void require_index(const ValueType& type) {
-  require(type.dtype == DType::int32 || type.dtype == DType::int64,
-          "the indices are {}; they must be int32 or int64", to_string(type.dtype));
-}
-
 std::vector<ValueType> infer_gather(const OpCall& call) {
   const auto& dim = call.attrs.get<std::string>("dim");
   require_index(call.in[1]);
@@ -154,16 +149,20 @@ extern const Op kScatterAdd = {.name = "scatter_add",
 
 Tensor gather(Tensor weights, Tensor indices, const std::string& dim, OutOfRange out_of_range,
               Loc at) {
-  return one(weights.graph(), kGather, {weights, indices},
-             {{"dim", dim}, {"out_of_range", std::string(name_of(out_of_range))}}, at);
+  return on_behalf_of("gather", at, [&] {
+    return one(kGather, {weights, indices},
+               {{"dim", dim}, {"out_of_range", std::string(name_of(out_of_range))}}, at);
+  });
 }
 
 Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::string& dim,
                    OutOfRange out_of_range, Loc at) {
-  Attrs attrs = source_attrs(out, updates.dtype());
-  attrs.set("dim", dim);
-  attrs.set("out_of_range", std::string(name_of(out_of_range)));
-  return one(updates.graph(), kScatterAdd, {indices, updates}, std::move(attrs), at);
+  return on_behalf_of("scatter_add", at, [&] {
+    Attrs attrs = source_attrs(out, updates.dtype());
+    attrs.set("dim", dim);
+    attrs.set("out_of_range", std::string(name_of(out_of_range)));
+    return one(kScatterAdd, {indices, updates}, std::move(attrs), at);
+  });
 }
 
 Tensor scatter(Tensor x, Tensor indices, Tensor updates, const std::string& dim,

@@ -31,6 +31,11 @@ void require_same_sizes(const OpCall& call) {
   }
 }
 
+void require_index(const ValueType& type) {
+  require(type.dtype == DType::int32 || type.dtype == DType::int64,
+          "the indices are {}; they must be int32 or int64, use cast()", to_string(type.dtype));
+}
+
 namespace {
 bool is_subsequence(const Shape& small, const Shape& large) {
   int i = 0;

@@ -12,6 +12,8 @@ namespace tessera {
 /// All operands have one dtype, and dims of one name agree in size. Throws usage errors otherwise.
 void require_same_dtype(const OpCall& call);
 void require_same_sizes(const OpCall& call);
+/// Indices are int32 or int64.
+void require_index(const ValueType& type);
 /// The broadcast shape of the operands by name (the rule in ops.h).
 Shape broadcast_shape(const OpCall& call);
 /// The dims of `axes`, which must all be in x; the attribute list that reductions carry.
@@ -25,7 +27,11 @@ inline std::string describe(const ValueType& type) {
   return std::string(to_string(type.dtype)) + type.shape.to_string();
 }
 
-/// Adds a node with one result.
+/// Adds a node with one result to the graph of its first operand.
+inline Tensor one(const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at) {
+  Graph& g = on_behalf_of(op.name, at, [&]() -> Graph& { return in[0].graph(); });
+  return g.add(op, in, std::move(attrs), at)[0];
+}
 inline Tensor one(Graph& g, const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at) {
   return g.add(op, in, std::move(attrs), at)[0];
 }

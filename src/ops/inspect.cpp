@@ -58,22 +58,26 @@ void require_outside_loops(Tensor x, const char* what, Loc at) {
 }  // namespace
 
 Tensor print(Tensor x, const std::string& label, Loc at) {
-  require_outside_loops(x, "print", at);
-  return one(x.graph(), kPrint, {x}, {{"label", label}}, at);
+  return on_behalf_of("print", at, [&] {
+    require_outside_loops(x, "print", at);
+    return one(kPrint, {x}, {{"label", label}}, at);
+  });
 }
 
 Tensor check_finite(Tensor x, const std::string& label, Loc at) {
-  require(is_floating(x.dtype()),
-          "[check_finite] '{}' is {}; only floating tensors can be not finite"
-          " ({})",
-          x.name(), to_string(x.dtype()), where(at));
-  require_outside_loops(x, "check_finite", at);
-  Graph& g = x.graph();
-  Tensor none = constant(g, kAllFinite, DType::float64, {}, at);
-  Tensor bad = where(is_finite(x, at), none, position_of(x, at), at);
-  if (bad.shape().rank() > 0) bad = reduce_min(bad, bad.shape().names(), at);
-  bad.named("check_finite_index");
-  return one(g, kCheckFinite, {x, bad}, {{"label", label}}, at);
+  return on_behalf_of("check_finite", at, [&] {
+    require(is_floating(x.dtype()),
+            "[check_finite] '{}' is {}; only floating tensors can be not finite"
+            " ({})",
+            x.name(), to_string(x.dtype()), where(at));
+    require_outside_loops(x, "check_finite", at);
+    Graph& g = x.graph();
+    Tensor none = constant(g, kAllFinite, DType::float64, {}, at);
+    Tensor bad = where(is_finite(x, at), none, position_of(x, at), at);
+    if (bad.shape().rank() > 0) bad = reduce_min(bad, bad.shape().names(), at);
+    bad.named("check_finite_index");
+    return one(g, kCheckFinite, {x, bad}, {{"label", label}}, at);
+  });
 }
 
 }  // namespace tessera

@@ -77,8 +77,7 @@ extern const Op kCrossEntropy = {.name = "cross_entropy",
 
 Tensor cross_entropy(Tensor logits, Tensor labels, const std::string& classes, double z_loss,
                      Loc at) {
-  return one(logits.graph(), kCrossEntropy, {logits, labels},
-             {{"classes", classes}, {"z_loss", z_loss}}, at);
+  return one(kCrossEntropy, {logits, labels}, {{"classes", classes}, {"z_loss", z_loss}}, at);
 }
 
 }  // namespace tessera

@@ -122,16 +122,16 @@ extern const Op kRmsNorm = {.name = "rms_norm",
                             .body = rms_norm_body};
 
 Tensor softmax(Tensor x, const Axes& axes, Loc at) {
-  return one(x.graph(), kSoftmax, {x}, {{"axes", axes.names()}}, at);
+  return one(kSoftmax, {x}, {{"axes", axes.names()}}, at);
 }
 Tensor log_softmax(Tensor x, const Axes& axes, Loc at) {
-  return one(x.graph(), kLogSoftmax, {x}, {{"axes", axes.names()}}, at);
+  return one(kLogSoftmax, {x}, {{"axes", axes.names()}}, at);
 }
 Tensor layer_norm(Tensor x, const std::string& dim, Tensor scale, Tensor bias, double eps, Loc at) {
-  return one(x.graph(), kLayerNorm, {x, scale, bias}, norm_attrs(dim, eps), at);
+  return one(kLayerNorm, {x, scale, bias}, norm_attrs(dim, eps), at);
 }
 Tensor rms_norm(Tensor x, const std::string& dim, Tensor scale, double eps, Loc at) {
-  return one(x.graph(), kRmsNorm, {x, scale}, norm_attrs(dim, eps), at);
+  return one(kRmsNorm, {x, scale}, norm_attrs(dim, eps), at);
 }
 
 }  // namespace tessera

@@ -211,7 +211,9 @@ extern const Op kCumsum = {
     .by_slices = cumsum_by_slices};
 
 Tensor argmax(Tensor x, const std::string& dim, Loc at) {
-  return x.graph().add(kArgmax, {x}, {{"dim", dim}}, at)[1];
+  return on_behalf_of("argmax", at, [&] {
+    return x.graph().add(kArgmax, {x}, {{"dim", dim}}, at)[1];
+  });
 }
 
 namespace {
@@ -250,7 +252,7 @@ TopK top_1(Tensor x, const std::string& dim, Loc at) {
 }
 
 TopK top_k(Tensor x, const std::string& dim, const Dim& k, Loc at) {
-  return extreme(x, dim, k, false, at);
+  return on_behalf_of("top_k", at, [&]() -> TopK { return extreme(x, dim, k, false, at); });
 }
 
 Tensor sort(Tensor x, const std::string& dim, bool descending, Loc at) {
@@ -274,8 +276,11 @@ Tensor argmin(Tensor x, const std::string& dim, Loc at) {
 }
 
 Tensor cumsum(Tensor x, const std::string& dim, bool exclusive, bool reverse, Loc at) {
-  return one(x.graph(), kCumsum, {x},
-             {{"dim", dim}, {"exclusive", int64_t{exclusive}}, {"reverse", int64_t{reverse}}}, at);
+  return on_behalf_of("cumsum", at, [&] {
+    return one(kCumsum, {x},
+               {{"dim", dim}, {"exclusive", int64_t{exclusive}}, {"reverse", int64_t{reverse}}},
+               at);
+  });
 }
 
 }  // namespace tessera

@@ -102,7 +102,7 @@ Tensor gelu_second(const Tensor& x) {
                             .gradient = __VA_ARGS__, \
                             .pointwise = true,       \
                             .code = Code::id};       \
-  Tensor id(Tensor x, Loc at) { return one(x.graph(), k_##id, {x}, {}, at); }
+  Tensor id(Tensor x, Loc at) { return one(k_##id, {x}, {}, at); }
 
 UNARY(neg, infer_number, 1u, GRAD(-g))
 UNARY(abs, infer_number, 0u, GRAD(g* sign(x)))
@@ -161,13 +161,16 @@ extern const Op kBroadcast = {.name = "broadcast",
                               .pointwise = true,
                               .code = Code::copy};
 
-Tensor identity(Tensor x, Loc at) { return one(x.graph(), kIdentity, {x}, {}, at); }
-Tensor stop_gradient(Tensor x, Loc at) { return one(x.graph(), kStopGradient, {x}, {}, at); }
+Tensor identity(Tensor x, Loc at) { return one(kIdentity, {x}, {}, at); }
+Tensor stop_gradient(Tensor x, Loc at) { return one(kStopGradient, {x}, {}, at); }
 Tensor cast(Tensor x, DType dtype, Loc at) {
-  return one(x.graph(), kCast, {x}, {{"dtype", static_cast<int64_t>(dtype)}}, at);
+  return on_behalf_of("cast", at, [&] {
+    return one(kCast, {x}, {{"dtype", static_cast<int64_t>(dtype)}}, at);
+  });
 }
 Tensor broadcast(Tensor x, const Shape& shape, Loc at) {
-  return one(x.graph(), kBroadcast, {x}, source_attrs(shape, x.dtype()), at);
+  return on_behalf_of("broadcast", at,
+                      [&] { return one(kBroadcast, {x}, source_attrs(shape, x.dtype()), at); });
 }
 
 #define BINARY(id, inferred, lin0, lin1, ...)        \
@@ -177,7 +180,7 @@ Tensor broadcast(Tensor x, const Shape& shape, Loc at) {
                             .gradient = __VA_ARGS__, \
                             .pointwise = true,       \
                             .code = Code::id};       \
-  Tensor id(Tensor a, Tensor b, Loc at) { return one(a.graph(), k_##id, {a, b}, {}, at); }
+  Tensor id(Tensor a, Tensor b, Loc at) { return one(k_##id, {a, b}, {}, at); }
 #define GRAD2(expr_a, expr_b)                                                \
   [](const GradCall& c) -> Grads {                                           \
     [[maybe_unused]] const Tensor &a = c.in[0], &b = c.in[1], &y = c.out[0]; \
@@ -227,24 +230,30 @@ extern const Op kWhere = {.name = "where",
                           .pointwise = true,
                           .code = Code::where};
 Tensor where(Tensor condition, Tensor a, Tensor b, Loc at) {
-  return one(a.graph(), kWhere, {condition, a, b}, {}, at);
+  return one(kWhere, {condition, a, b}, {}, at);
 }
 
 Tensor leaky_relu(Tensor x, double alpha, Loc at) {
-  return where(greater(x, num(x, 0), at), x, mul(x, num(x, alpha), at), at);
+  return on_behalf_of("leaky_relu", at, [&] {
+    return where(greater(x, num(x, 0), at), x, mul(x, num(x, alpha), at), at);
+  });
 }
 // exp only sees what is used: elsewhere its operand is 0, so neither value nor gradient can
 // overflow.
 Tensor elu(Tensor x, Loc at) {
-  Tensor positive = greater(x, num(x, 0), at);
-  return where(positive, x, sub(exp(where(positive, num(x, 0), x, at), at), num(x, 1), at), at);
+  return on_behalf_of("elu", at, [&] {
+    Tensor positive = greater(x, num(x, 0), at);
+    return where(positive, x, sub(exp(where(positive, num(x, 0), x, at), at), num(x, 1), at), at);
+  });
 }
 Tensor selu(Tensor x, Loc at) {
-  const double alpha = 1.6732632423543772, scale = 1.0507009873554805;  // Klambauer et al. 2017
-  Tensor positive = greater(x, num(x, 0), at);
-  Tensor negative =
-      mul(sub(exp(where(positive, num(x, 0), x, at), at), num(x, 1), at), num(x, alpha), at);
-  return mul(where(positive, x, negative, at), num(x, scale), at);
+  return on_behalf_of("selu", at, [&] {
+    const double alpha = 1.6732632423543772, scale = 1.0507009873554805;  // Klambauer et al. 2017
+    Tensor positive = greater(x, num(x, 0), at);
+    Tensor negative =
+        mul(sub(exp(where(positive, num(x, 0), x, at), at), num(x, 1), at), num(x, alpha), at);
+    return mul(where(positive, x, negative, at), num(x, scale), at);
+  });
 }
 Tensor is_nan(Tensor x, Loc at) {
   return on_behalf_of("is_nan", at, [&] { return not_equal(x, x, at); });
@@ -260,9 +269,16 @@ Tensor logical_xor(Tensor a, Tensor b, Loc at) {
   });
 }
 Tensor clip(Tensor x, double lo, double hi, Loc at) {
-  require(lo <= hi, "[clip] lo {} is above hi {} ({})", lo, hi, where(at));
-  Tensor low = num(x, lo), high = num(x, hi);
-  return where(less(x, low, at), low, where(greater(x, high, at), high, x, at), at);
+  return on_behalf_of("clip", at, [&] {
+    require(lo <= hi, "[clip] lo {} is above hi {} ({})", lo, hi, where(at));
+    Tensor low = num(x, lo), high = num(x, hi);
+    return where(less(x, low, at), low, where(greater(x, high, at), high, x, at), at);
+  });
+}
+
+Tensor scalar_like(const char* op, At x, double value) {
+  return on_behalf_of(
+      op, x.at, [&] { return constant(x.tensor.graph(), value, x.tensor.dtype(), {}, x.at); });
 }
 
 Tensor sum_to(Tensor g, const Shape& shape) {
@@ -278,9 +294,14 @@ Tensor sum_to(Tensor g, const Shape& shape) {
 }
 
 Tensor one_hot(Tensor indices, const Dim& dim, double on, double off, DType dtype, Loc at) {
-  Graph& g = indices.graph();
-  Tensor hit = equal(indices, iota(g, dim, indices.dtype(), at), at);
-  return where(hit, constant(g, on, dtype, {}, at), constant(g, off, dtype, {}, at), at);
+  return on_behalf_of("one_hot", at, [&] {
+    Graph& g = indices.graph();
+    require_index({indices.shape(), indices.dtype()});
+    require(!indices.shape().has(dim.name), "dim '{}' is also in the indices {}; rename it there",
+            dim.name, indices.shape().to_string());
+    Tensor hit = equal(indices, iota(g, dim, indices.dtype(), at), at);
+    return where(hit, constant(g, on, dtype, {}, at), constant(g, off, dtype, {}, at), at);
+  });
 }
 
 }  // namespace tessera

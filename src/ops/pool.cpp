@@ -3,12 +3,23 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/sizes.h"
 #include "ops/infer.h"
 #include "ops/spatial.h"
 #include "ops/window.h"
 #include "tessera/ops.h"
 
 namespace tessera {
+
+namespace {
+/// The size with padding, the stride and the span of a window, so that sums of these are, too.
+void require_countable(const Dim& in, const SpatialDim& d) {
+  checked_size(Wide{in.size} + d.before + d.after, "dim '" + d.dim + "' with its padding");
+  checked_size(d.stride, "the stride along dim '" + d.dim + "'");
+  checked_size(d.dilation, "the dilation along dim '" + d.dim + "'");
+  checked_size(Wide{d.dilation} * (d.window - 1) + 1, "a window along dim '" + d.dim + "'");
+}
+}  // namespace
 
 Spatial spatial_of(const Dim& in, const SpatialDim& d) {
   require(d.window >= 1 && d.stride >= 1, "a window of {} with stride {}; both are at least 1",
@@ -19,6 +30,7 @@ Spatial spatial_of(const Dim& in, const SpatialDim& d) {
   require(d.padding == Padding::given || (d.before == 0 && d.after == 0),
           "padding of {} and {} around dim '{}' needs Padding::given", d.before, d.after, d.dim);
   require(!in.is_bounded, "dim '{}' is bounded; windows need a fixed size", d.dim);
+  require_countable(in, d);
   Spatial result{in.size, (in.size + d.stride - 1) / d.stride, d.before};
   if (d.padding == Padding::same) {
     result.lo = std::max<int64_t>(0, (result.out - 1) * d.stride + d.span() - in.size) / 2;
@@ -33,10 +45,11 @@ Spatial spatial_of(const Dim& in, const SpatialDim& d) {
 }
 
 Spatial transposed_spatial(const Dim& out, const SpatialDim& d, int64_t size) {
-  const int64_t least = (out.size - 1) * d.stride + d.span() - d.before - d.after;
-  const int64_t usual = d.padding == Padding::same ? out.size * d.stride : least;
+  const Wide span = Wide{d.dilation} * (d.window - 1) + 1,
+             least = Wide{out.size - 1} * d.stride + span - d.before - d.after,
+             usual = d.padding == Padding::same ? Wide{out.size} * d.stride : least;
   Dim in(d.dim, 1);
-  in.size = size != 0 ? size : usual;
+  in.size = checked_size(size != 0 ? size : usual, "dim '" + d.dim + "' of the result");
   require(in.size >= 1, "the result would have {} elements along dim '{}'", in.size, d.dim);
   const Spatial result = spatial_of(in, d);
   require(result.out == out.size && !out.is_bounded,

@@ -61,7 +61,7 @@ std::vector<Tensor> prod_gradient(const GradCall& c) {
 }
 
 Tensor reduce(const Op& op, Tensor x, const Axes& axes, Loc at) {
-  return one(x.graph(), op, {x}, {{"axes", axes.names()}}, at);
+  return one(op, {x}, {{"axes", axes.names()}}, at);
 }
 
 }  // namespace
@@ -102,39 +102,43 @@ Tensor reduce_any(Tensor x, const Axes& axes, Loc at) { return reduce(kReduceAny
 Tensor reduce_all(Tensor x, const Axes& axes, Loc at) { return reduce(kReduceAll, x, axes, at); }
 
 Tensor reduce_mean(Tensor x, const Axes& axes, Loc at) {
-  Graph& g = x.graph();
-  require(is_floating(x.dtype()),
-          "[reduce_mean] x is {}; a mean needs a floating type, use cast() ({})",
-          to_string(x.dtype()), where(at));
-  if (is_narrow(x.dtype())) {  // a sum may be beyond what 16 bits hold
-    return on_behalf_of("reduce_mean", at, [&] {
+  return on_behalf_of("reduce_mean", at, [&]() -> Tensor {
+    Graph& g = x.graph();
+    require(is_floating(x.dtype()), "x is {}; a mean needs a floating type, use cast()",
+            to_string(x.dtype()));
+    if (is_narrow(x.dtype()))  // a sum may be beyond what 16 bits hold
       return cast(reduce_mean(cast(x, DType::float32, at), axes, at), x.dtype(), at);
-    });
-  }
-  Tensor sum = reduce_sum(x, axes, at);
-  double fixed = 1;
-  for (const std::string& name : axes.names()) {
-    const Dim& dim = x.dim(name);
-    if (dim.is_bounded) {
-      sum = div(sum, dim_size(g, dim, x.dtype(), at), at);
-    } else {
-      fixed *= static_cast<double>(dim.size);
+    Tensor sum = reduce_sum(x, axes, at);
+    double fixed = 1;
+    for (const std::string& name : axes.names()) {
+      const Dim& dim = x.dim(name);
+      if (dim.is_bounded) {
+        sum = div(sum, dim_size(g, dim, x.dtype(), at), at);
+      } else {
+        fixed *= static_cast<double>(dim.size);
+      }
     }
-  }
-  return fixed == 1 ? sum : mul(sum, constant(g, 1 / fixed, x.dtype(), {}, at), at);
+    return fixed == 1 ? sum : mul(sum, constant(g, 1 / fixed, x.dtype(), {}, at), at);
+  });
 }
 
 Tensor reduce_logsumexp(Tensor x, const Axes& axes, Loc at) {
-  const Tensor most = reduce_max(x, axes, at), zero = constant(x.graph(), 0, x.dtype(), {}, at);
-  const Tensor top = stop_gradient(where(is_finite(most, at), most, zero, at), at);
-  return add(log(reduce_sum(exp(sub(x, top, at), at), axes, at), at), top, at);
+  return on_behalf_of("reduce_logsumexp", at, [&] {
+    const Tensor most = reduce_max(x, axes, at), zero = constant(x.graph(), 0, x.dtype(), {}, at);
+    const Tensor top = stop_gradient(where(is_finite(most, at), most, zero, at), at);
+    return add(log(reduce_sum(exp(sub(x, top, at), at), axes, at), at), top, at);
+  });
 }
 
 Tensor sum_all(Tensor x, Loc at) {
-  return x.shape().rank() ? reduce_sum(x, Axes(x.shape().names()), at) : x;
+  return on_behalf_of("sum_all", at, [&] {
+    return x.shape().rank() ? reduce_sum(x, Axes(x.shape().names()), at) : x;
+  });
 }
 Tensor mean_all(Tensor x, Loc at) {
-  return x.shape().rank() ? reduce_mean(x, Axes(x.shape().names()), at) : x;
+  return on_behalf_of("mean_all", at, [&] {
+    return x.shape().rank() ? reduce_mean(x, Axes(x.shape().names()), at) : x;
+  });
 }
 
 }  // namespace tessera

@@ -129,17 +129,20 @@ extern const Op kReshape = {.name = "reshape",
                             .emit = emit_reshape};
 
 Tensor transpose(Tensor x, const Shape& shape, Loc at) {
-  return one(x.graph(), kTranspose, {x}, source_attrs(shape, x.dtype()), at);
+  return on_behalf_of("transpose", at,
+                      [&] { return one(kTranspose, {x}, source_attrs(shape, x.dtype()), at); });
 }
 Tensor reshape(Tensor x, const Shape& shape, Loc at) {
-  IndexSpace space;
-  bool bounded = false;
-  for (const Dim& d : x.shape()) bounded |= d.is_bounded;
-  if (bounded && x.shape().elements() == shape.elements() && !refine(x.shape(), shape, space)) {
-    const Shape flat{Dim("elements", shape.elements())};
-    x = one(x.graph(), kReshape, {x}, source_attrs(flat, x.dtype()), at);
-  }
-  return one(x.graph(), kReshape, {x}, source_attrs(shape, x.dtype()), at);
+  return on_behalf_of("reshape", at, [&] {
+    IndexSpace space;
+    bool bounded = false;
+    for (const Dim& d : x.shape()) bounded |= d.is_bounded;
+    if (bounded && x.shape().elements() == shape.elements() && !refine(x.shape(), shape, space)) {
+      const Shape flat{Dim("elements", shape.elements())};
+      x = one(kReshape, {x}, source_attrs(flat, x.dtype()), at);
+    }
+    return one(kReshape, {x}, source_attrs(shape, x.dtype()), at);
+  });
 }
 Tensor rename(Tensor x, const std::string& from, const std::string& to, Loc at) {
   return on_behalf_of("rename", at, [&] {

@@ -92,42 +92,49 @@ void require_shared_dims(const Tensor& x, const Tensor& w, const Shape& out, Loc
 }  // namespace
 
 Tensor round_to(Tensor x, Float8 format, Loc at) {
-  require_float32(x, "round_to", at);
-  const Format f = format_of(format);
-  Tensor inside = clip(x, -f.greatest, f.greatest, at), step = distance(inside, f, at);
-  return mul(round(div(inside, step, at), at), step, at);
+  return on_behalf_of("round_to", at, [&] {
+    require_float32(x, "round_to", at);
+    const Format f = format_of(format);
+    Tensor inside = clip(x, -f.greatest, f.greatest, at), step = distance(inside, f, at);
+    return mul(round(div(inside, step, at), at), step, at);
+  });
 }
 
 Tensor stochastic_cast(Tensor x, DType dtype, Loc at) {
-  require_float32(x, "stochastic_cast", at);
-  require(is_narrow(dtype), "[stochastic_cast] to {}; it must be bfloat16 or float16 ({})",
-          to_string(dtype), where(at));
-  const Format format = dtype == DType::float16 ? Format{11, -14, 65504} : Format{8, -126, kLarge};
-  Graph& g = x.graph();
-  Tensor step = distance(x, format, at);
-  Tensor places = div(x, step, at), below = floor(places, at);
-  Tensor chance = random_uniform(g, x.shape(), 0, 1, DType::float32, at);
-  Tensor up = cast(less(chance, sub(places, below, at), at), DType::float32, at);
-  Tensor y = mul(add(below, up, at), step, at);
-  Tensor large = greater(abs(x, at), constant(g, kLarge, DType::float32, {}, at), at);
-  return cast(where(large, x, y, at), dtype, at);
+  return on_behalf_of("stochastic_cast", at, [&] {
+    require_float32(x, "stochastic_cast", at);
+    require(is_narrow(dtype), "[stochastic_cast] to {}; it must be bfloat16 or float16 ({})",
+            to_string(dtype), where(at));
+    const Format format =
+        dtype == DType::float16 ? Format{11, -14, 65504} : Format{8, -126, kLarge};
+    Graph& g = x.graph();
+    Tensor step = distance(x, format, at);
+    Tensor places = div(x, step, at), below = floor(places, at);
+    Tensor chance = random_uniform(g, x.shape(), 0, 1, DType::float32, at);
+    Tensor up = cast(less(chance, sub(places, below, at), at), DType::float32, at);
+    Tensor y = mul(add(below, up, at), step, at);
+    Tensor large = greater(abs(x, at), constant(g, kLarge, DType::float32, {}, at), at);
+    return cast(where(large, x, y, at), dtype, at);
+  });
 }
 
 Tensor float8_product(Tensor x, Tensor w, const Shape& out, Loc at) {
-  require_shared_dims(x, w, out, at);
-  constexpr Float8 kForward = Float8::e4m3, kBackward = Float8::e5m2;
-  return custom_gradient(
-      {x, w},
-      [=](const std::vector<Tensor>& xs) -> std::vector<Tensor> {
-        return {product(scaled(xs[0], kForward, at), scaled(xs[1], kForward, at), out, at)};
-      },
-      [=](const std::vector<Tensor>& xs, const std::vector<Tensor>&,
-          const std::vector<Tensor>& grads) -> std::vector<Tensor> {
-        const Scaled gradient = scaled(grads[0], kBackward, at);
-        return {product(gradient, scaled(xs[1], kForward, at), xs[0].shape(), at),
-                product(gradient, scaled(xs[0], kForward, at), xs[1].shape(), at)};
-      },
-      at)[0];
+  return on_behalf_of("float8_product", at, [&]() -> Tensor {
+    require_shared_dims(x, w, out, at);
+    constexpr Float8 kForward = Float8::e4m3, kBackward = Float8::e5m2;
+    return custom_gradient(
+        {x, w},
+        [=](const std::vector<Tensor>& xs) -> std::vector<Tensor> {
+          return {product(scaled(xs[0], kForward, at), scaled(xs[1], kForward, at), out, at)};
+        },
+        [=](const std::vector<Tensor>& xs, const std::vector<Tensor>&,
+            const std::vector<Tensor>& grads) -> std::vector<Tensor> {
+          const Scaled gradient = scaled(grads[0], kBackward, at);
+          return {product(gradient, scaled(xs[1], kForward, at), xs[0].shape(), at),
+                  product(gradient, scaled(xs[0], kForward, at), xs[1].shape(), at)};
+        },
+        at)[0];
+  });
 }
 
 }  // namespace tessera

@@ -164,11 +164,13 @@ Tensor constant(Graph& g, double value, DType dtype, const Shape& shape, Loc at)
 }
 
 Tensor iota(Graph& g, const Dim& dim, DType dtype, Loc at) {
-  return one(g, kIota, {}, source_attrs(Shape{dim}, dtype), at);
+  return on_behalf_of("iota", at,
+                      [&] { return one(g, kIota, {}, source_attrs(Shape{dim}, dtype), at); });
 }
 
 Tensor dim_size(Graph& g, const Dim& dim, DType dtype, Loc at) {
-  return one(g, kDimSize, {}, source_attrs(Shape{dim}, dtype), at);
+  return on_behalf_of("dim_size", at,
+                      [&] { return one(g, kDimSize, {}, source_attrs(Shape{dim}, dtype), at); });
 }
 
 namespace {
@@ -226,34 +228,51 @@ Tensor affine(Tensor x, double factor, double offset, Loc at) {
   return add(mul(x, constant(g, factor, DType::float32, {}, at), at),
              constant(g, offset, DType::float32, {}, at), at);
 }
+void require_drawn_as(DType dtype) {
+  require(is_floating(dtype),
+          "{} numbers; they are drawn as a floating type, use cast() or floor()", to_string(dtype));
+}
+void require_normal(double stddev, DType dtype) {
+  require(stddev >= 0, "stddev {} is negative", stddev);
+  require_drawn_as(dtype);
+}
 Tensor as(Tensor x, DType dtype, Loc at) { return x.dtype() == dtype ? x : cast(x, dtype, at); }
 }  // namespace
 
 Tensor random_uniform(Graph& g, const Shape& shape, double lo, double hi, DType dtype, Loc at) {
-  require(hi >= lo, "[random_uniform] hi {} is below lo {} ({})", hi, lo, where(at));
-  Tensor x =
-      as(affine(open_uniform(g, shape, new_stream(g), g.copies(), at), hi - lo, lo, at), dtype, at);
-  if (!is_narrow(dtype) || hi == lo || hi == 0) return x;
-  // Rounded to 16 bits it may be hi: then the number below.
-  const double spacing = dtype == DType::bfloat16 ? 0x1p-8 : 0x1p-11;
-  const double below = hi > 0 ? hi * (1 - spacing) : hi * (1 + 2 * spacing);
-  return minimum(x, constant(g, below, dtype, {}, at), at);
+  return on_behalf_of("random_uniform", at, [&] {
+    require(hi >= lo, "hi {} is below lo {}", hi, lo);
+    require_drawn_as(dtype);
+    Tensor u = open_uniform(g, shape, new_stream(g), g.copies(), at);
+    Tensor x = as(affine(u, hi - lo, lo, at), dtype, at);
+    if (!is_narrow(dtype) || hi == lo || hi == 0) return x;
+    // Rounded to 16 bits it may be hi: then the number below.
+    const double spacing = dtype == DType::bfloat16 ? 0x1p-8 : 0x1p-11;
+    const double below = hi > 0 ? hi * (1 - spacing) : hi * (1 + 2 * spacing);
+    return minimum(x, constant(g, below, dtype, {}, at), at);
+  });
 }
 
 // x = sqrt(2) erfinv(2u - 1) is standard normal for u uniform.
 Tensor random_normal(Graph& g, const Shape& shape, double mean, double stddev, DType dtype,
                      Loc at) {
-  Tensor u = affine(open_uniform(g, shape, new_stream(g), g.copies(), at), 2, -1, at);
-  return as(affine(erf_inv(u, at), 1.4142135623730951 * stddev, mean, at), dtype, at);
+  return on_behalf_of("random_normal", at, [&] {
+    require_normal(stddev, dtype);
+    Tensor u = affine(open_uniform(g, shape, new_stream(g), g.copies(), at), 2, -1, at);
+    return as(affine(erf_inv(u, at), 1.4142135623730951 * stddev, mean, at), dtype, at);
+  });
 }
 
 // Two standard deviations lie at erf(2 / sqrt(2)) = 0.9545: u is drawn from the middle of the
 // distribution only.
 Tensor truncated_normal(Graph& g, const Shape& shape, double mean, double stddev, DType dtype,
                         Loc at) {
-  const double mass = 0.95449973610364158;
-  Tensor u = affine(open_uniform(g, shape, new_stream(g), g.copies(), at), 2 * mass, -mass, at);
-  return as(affine(erf_inv(u, at), 1.4142135623730951 * stddev, mean, at), dtype, at);
+  return on_behalf_of("truncated_normal", at, [&] {
+    require_normal(stddev, dtype);
+    const double mass = 0.95449973610364158;
+    Tensor u = affine(open_uniform(g, shape, new_stream(g), g.copies(), at), 2 * mass, -mass, at);
+    return as(affine(erf_inv(u, at), 1.4142135623730951 * stddev, mean, at), dtype, at);
+  });
 }
 
 Tensor dropout_of_stream(Tensor x, double rate, int64_t stream, const std::vector<Repeat>& copies,
@@ -263,12 +282,16 @@ Tensor dropout_of_stream(Tensor x, double rate, int64_t stream, const std::vecto
   Graph& g = x.graph();
   Tensor keep = less(open_uniform(g, x.shape(), stream, copies, at),
                      constant(g, 1 - rate, DType::float32, {}, at), at);
-  Tensor scaled = mul(x, constant(g, 1 / (1 - rate), x.dtype(), {}, at), at);
-  return where(keep, scaled, constant(g, 0, x.dtype(), {}, at), at);
+  Tensor kept =
+      is_floating(x.dtype()) ? mul(x, constant(g, 1 / (1 - rate), x.dtype(), {}, at), at) : x;
+  return where(keep, kept, constant(g, 0, x.dtype(), {}, at), at);
 }
 
 Tensor dropout(Tensor x, double rate, Loc at) {
-  return dropout_of_stream(x, rate, new_stream(x.graph()), x.graph().copies(), at);
+  return on_behalf_of("dropout", at, [&] {
+    require(x.dtype() != DType::bool_, "x is bool; it must be a number, use cast()");
+    return dropout_of_stream(x, rate, new_stream(x.graph()), x.graph().copies(), at);
+  });
 }
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/sizes.h"
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -41,7 +42,7 @@ Shape replaced(const Shape& shape, const std::vector<std::string>& old,
 std::vector<ValueType> infer_window(const OpCall& call) {
   const auto& dim = call.attrs.get<std::string>("dim");
   require_dims(call.in[0].shape, {dim}, "windowed");
-  require(!call.in[0].shape.dim(dim).is_bounded, "dim '{}' is bounded; windows need a fixed size",
+  require(!call.in[0].shape.dim(dim).is_bounded, "dim '{}' is bounded; its size must be fixed",
           dim);
   return {{replaced(call.in[0].shape, {dim}, window_dims(call.attrs)), call.in[0].dtype}};
 }
@@ -168,14 +169,15 @@ Tensor window(Tensor x, const std::string& dim, const Dim& out, const WindowOpti
     attrs.set("window_name", o.window);
     attrs.set("window_size", o.window_size);
   }
-  return one(x.graph(), kWindow, {x}, std::move(attrs), at);
+  return one(kWindow, {x}, std::move(attrs), at);
 }
 
 Tensor slice(Tensor x, const std::string& dim, int64_t begin, int64_t size, Loc at) {
   return on_behalf_of("slice", at, [&] {
-    require(begin >= 0 && size >= 1 && begin + size <= x.dim(dim).size,
-            "elements [{}, {}) are not within dim '{}' of size {}", begin, begin + size, dim,
-            x.dim(dim).size);
+    const int64_t all = x.dim(dim).size;
+    require(begin >= 0 && size >= 1 && size <= all && begin <= all - size,
+            "elements [{}, {}) are not within dim '{}' of size {}", begin, Wide{begin} + size, dim,
+            all);
     WindowOptions o;
     o.lo = -begin;
     return window(x, dim, Dim(dim, size), o, at);
@@ -189,7 +191,9 @@ Tensor pad(Tensor x, const std::string& dim, int64_t before, int64_t after, doub
     WindowOptions o;
     o.lo = before;
     o.fill = value;
-    return window(x, dim, Dim(dim, x.dim(dim).size + before + after), o, at);
+    const Wide size = Wide{x.dim(dim).size} + before + after;
+    return window(x, dim, Dim(dim, checked_size(size, "dim '" + dim + "' with its padding")), o,
+                  at);
   });
 }
 
@@ -198,7 +202,7 @@ Tensor shift(Tensor x, const std::string& dim, int64_t offset, bool wrap, Loc at
     const int64_t size = x.dim(dim).size;
     if (wrap && offset % size == 0) return identity(x, at);
     WindowOptions o;
-    o.lo = wrap ? ((offset % size) + size) % size : offset;
+    o.lo = wrap ? ((offset % size) + size) % size : std::clamp(offset, -size, size);
     o.wrap = wrap;
     return window(x, dim, Dim(dim, size), o, at);
   });
@@ -207,8 +211,12 @@ Tensor shift(Tensor x, const std::string& dim, int64_t offset, bool wrap, Loc at
 std::vector<Tensor> split(Tensor x, const std::string& dim, const std::vector<int64_t>& sizes,
                           Loc at) {
   return on_behalf_of("split", at, [&] {
-    int64_t total = 0;
-    for (int64_t s : sizes) total += s;
+    Wide total = 0;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      require(sizes[i] >= 1, "part {} of dim '{}' would have {} elements; it has at least 1", i,
+              dim, sizes[i]);
+      total += sizes[i];
+    }
     require(total == x.dim(dim).size, "the sizes add up to {} but dim '{}' has {}", total, dim,
             x.dim(dim).size);
     std::vector<Tensor> parts;
@@ -228,6 +236,11 @@ std::vector<Tensor> unstack(Tensor x, const std::string& dim, Loc at) {
   });
 }
 
+namespace {
+/// Each block of a halo is a node of its own.
+constexpr int64_t kMostHalos = 4096;
+}  // namespace
+
 Tensor halo_exchange(Tensor x, const std::string& blocks, const std::string& block, int64_t before,
                      int64_t after, bool wrap, Loc at) {
   return on_behalf_of("halo_exchange", at, [&] {
@@ -236,6 +249,10 @@ Tensor halo_exchange(Tensor x, const std::string& blocks, const std::string& blo
             before, after, block);
     require(blocks != block, "dim '{}' is both the blocks and what is in one", blocks);
     const int64_t size = x.dim(block).size;
+    require(before / size < kMostHalos && after / size < kMostHalos,
+            "{} before and {} after dim '{}' reach across {} blocks of {} or more; blocks are "
+            "larger, or halos smaller",
+            before, after, block, kMostHalos, size);
     std::vector<Tensor> parts;
     auto add_from = [&](int64_t distance, int64_t halo) {
       const int64_t n = std::min(size, halo - (std::abs(distance) - 1) * size);
@@ -259,12 +276,13 @@ std::vector<std::string> sorted_dims(const Shape& shape, const std::string& with
   return dims;
 }
 
+/// `dim` is "" where they are to agree in all dims.
 void require_equal_but(const std::vector<Tensor>& xs, const std::string& dim) {
   require(!xs.empty(), "there are no operands");
   for (const Tensor& x : xs) {
     require(sorted_dims(x.shape(), dim) == sorted_dims(xs[0].shape(), dim),
-            "operands {} and {} differ in more than dim '{}'", xs[0].shape().to_string(),
-            x.shape().to_string(), dim);
+            "operands {} and {} differ{}", xs[0].shape().to_string(), x.shape().to_string(),
+            dim.empty() ? "; they must have the same dims" : " in more than dim '" + dim + "'");
     require(x.dtype() == xs[0].dtype(), "operands are {} and {}; use cast()",
             to_string(xs[0].dtype()), to_string(x.dtype()));
   }
@@ -274,8 +292,10 @@ void require_equal_but(const std::vector<Tensor>& xs, const std::string& dim) {
 // has its gradient.
 Tensor join(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
   require_equal_but(xs, dim);
-  int64_t total = 0, before = 0;
-  for (const Tensor& x : xs) total += x.dim(dim).size;
+  Wide sizes = 0;
+  for (const Tensor& x : xs) sizes += x.dim(dim).size;
+  const int64_t total = checked_size(sizes, "dim '" + dim + "' of all operands");
+  int64_t before = 0;
   Tensor result;
   for (const Tensor& x : xs) {
     const int64_t size = x.dim(dim).size;

@@ -67,10 +67,37 @@ Tensor normalized(Tensor p, Tensor grad, Tensor decay, const AdafactorOptions& o
   return grad * rsqrt(row / reduce_mean(row, dims[1])) * rsqrt(column);
 }
 
+void check_options(const AdafactorOptions& o, Loc at) {
+  auto at_least_0 = [&](const char* option, double value, double below = INFINITY) {
+    optim::require_in("adafactor", option, value, 0, below, at);
+  };
+  at_least_0("beta1", o.beta1, 1);
+  at_least_0("beta2", o.beta2, 1);
+  at_least_0("decay_exponent", o.decay_exponent);
+  at_least_0("clip", o.clip);
+  at_least_0("eps1", o.eps1);
+  at_least_0("eps2", o.eps2);
+}
+
+void check_names(Graph& g, const AdafactorOptions& o, Loc at) {
+  optim::require_matches(g, "adafactor", "unscaled", o.unscaled, at);
+  std::vector<std::string> dims;
+  for (const Tensor& parameter : g.parameters()) {
+    for (const Dim& d : parameter.shape()) dims.push_back(d.name);
+  }
+  for (const std::string& dim : o.stacked) {
+    const bool known = std::find(dims.begin(), dims.end(), dim) != dims.end();
+    require(known, "[adafactor] stacked: no parameter has a dim '{}'{} ({})", dim,
+            suggestion(dim, dims), where(at));
+  }
+}
+
 }  // namespace
 
-Optimizer adafactor(const AdafactorOptions& o) {
+Optimizer adafactor(const AdafactorOptions& o, Loc at) {
+  check_options(o, at);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
+    check_names(g, o, at);
     Tensor t = as_dtype_of(step, grad), rate = lr;
     const bool scaled = o.scale_by_parameter && !optim::any_match(o.unscaled, p);
     if (o.relative_step) {

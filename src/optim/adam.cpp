@@ -31,10 +31,18 @@ Tensor adam_change(Tensor p, Tensor grad, Tensor step, const Moments& o) {
   return m_next * m_scale / (sqrt(v_next * v_scale) + o.eps);
 }
 
+void check_moments(const char* optimizer, double beta1, double beta2, double eps, Loc at) {
+  optim::require_in(optimizer, "beta1", beta1, 0, 1, at);
+  optim::require_in(optimizer, "beta2", beta2, 0, 1, at);
+  optim::require_in(optimizer, "eps", eps, 0, INFINITY, at);
+}
+
 }  // namespace
 
-Optimizer adam(const AdamOptions& o) {
+Optimizer adam(const AdamOptions& o, Loc at) {
+  check_moments("adam", o.beta1, o.beta2, o.eps, at);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
+    optim::require_matches(g, "adam", "no_decay", o.no_decay, at);
     const double decay = decay_of(p, o.weight_decay, o.no_decay);
     if (decay != 0 && !o.decoupled) grad = grad + wide(p) * decay;
     Tensor change = adam_change(p, grad, step, {o.beta1, o.beta2, o.eps, o.bias_correction});
@@ -43,7 +51,8 @@ Optimizer adam(const AdamOptions& o) {
   };
 }
 
-Optimizer lamb(const LambOptions& o) {
+Optimizer lamb(const LambOptions& o, Loc at) {
+  check_moments("lamb", o.beta1, o.beta2, o.eps, at);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
     Tensor change = adam_change(p, grad, step, {o.beta1, o.beta2, o.eps, true});
     const double decay = decay_of(p, o.weight_decay);
@@ -56,7 +65,8 @@ Optimizer lamb(const LambOptions& o) {
   };
 }
 
-Optimizer lion(const LionOptions& o) {
+Optimizer lion(const LionOptions& o, Loc at) {
+  check_moments("lion", o.beta1, o.beta2, 0, at);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor) {
     Tensor m = state_of(p, "lion_m");
     Tensor change = sign(m * o.beta1 + grad * (1 - o.beta1));

@@ -37,6 +37,26 @@ bool any_match(const std::vector<std::string>& globs, Tensor parameter) {
                      [&](const std::string& g) { return glob_match(g, parameter.name()); });
 }
 
+void require_in(const char* optimizer, const char* option, double value, double least, double below,
+                Loc at) {
+  const std::string range = std::isfinite(below) ? fmt::format("in [{}, {})", least, below)
+                                                 : fmt::format("at least {}", least);
+  require(value >= least && value < below, "[{}] {} is {}; it must be {} ({})", optimizer, option,
+          value, range, where(at));
+}
+
+void require_matches(Graph& g, const char* optimizer, const char* option,
+                     const std::vector<std::string>& globs, Loc at) {
+  std::vector<std::string> names;
+  for (const Tensor& parameter : g.parameters()) names.push_back(parameter.name());
+  for (const std::string& glob : globs) {
+    const bool known = std::any_of(names.begin(), names.end(),
+                                   [&](const std::string& name) { return glob_match(glob, name); });
+    require(known, "[{}] {}: no parameter is named like '{}'{} ({})", optimizer, option, glob,
+            suggestion(glob, names), where(at));
+  }
+}
+
 double decay_of(Tensor parameter, double weight_decay, const std::vector<std::string>& no_decay) {
   const Graph& g = parameter.graph();
   const Stored& stored = *g.find_stored(parameter.id());
@@ -65,7 +85,8 @@ Optimizer sgd(double weight_decay) {
   };
 }
 
-Optimizer momentum(double mu, double weight_decay) {
+Optimizer momentum(double mu, double weight_decay, Loc at) {
+  optim::require_in("momentum", "mu", mu, 0, 1, at);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor) {
     Tensor v = optim::state_of(p, "velocity");
     Tensor next = v * mu + decayed_gradient(p, grad, weight_decay);
@@ -74,17 +95,13 @@ Optimizer momentum(double mu, double weight_decay) {
   };
 }
 
-Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates) {
+Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates, Loc at) {
+  std::vector<std::string> globs;
+  for (const Rate& rate : rates) globs.push_back(rate.glob);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
-    std::vector<std::string> names;
-    for (const Tensor& parameter : g.parameters()) names.push_back(parameter.name());
+    optim::require_matches(g, "with_rates", "glob", globs, at);
     const Rate* found = nullptr;
     for (const Rate& rate : rates) {
-      const bool known = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-        return glob_match(rate.glob, name);
-      });
-      require(known, "with_rates: no parameter is named like '{}'{}", rate.glob,
-              suggestion(rate.glob, names));
       if (found == nullptr && glob_match(rate.glob, p.name())) found = &rate;
     }
     Tensor own = lr;
@@ -214,20 +231,38 @@ Minimized apply(Graph& g, const std::vector<Tensor>& parameters, std::vector<Ten
   return {norm, std::move(grads), {}, scaling.scale, scaling.skipped};
 }
 
-std::vector<Tensor> parameters_of(Graph& g, Loc at) {
+std::vector<Tensor> parameters_of(Graph& g, const char* op, Loc at) {
   std::vector<Tensor> parameters = g.parameters();
-  require(!parameters.empty(), "[minimize] the model has no parameters ({})", where(at));
+  require(!parameters.empty(), "[{}] the model has no parameters ({})", op, where(at));
+  for (const Tensor& p : parameters) {
+    require(is_floating(p.dtype()),
+            "[{}] parameter '{}' ({}) is {} and has no gradient; make it with Graph::state(), or "
+            "store it floating and cast it where it is used ({})",
+            op, p.name(), g.producer(p.id()).at.to_string(), to_string(p.dtype()), where(at));
+  }
   return parameters;
+}
+
+void check_step(Tensor lr, const MinimizeOptions& options) {
+  require(is_floating(lr.dtype()) && lr.shape().rank() == 0,
+          "the learning rate is {} {}; it must be a floating scalar", to_string(lr.dtype()),
+          lr.shape().to_string());
+  require(options.clip >= 0, "clip {} is negative; 0 is no clipping", options.clip);
 }
 
 }  // namespace
 
 Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
                    const MinimizeOptions& options, Loc at) {
-  Graph& g = loss.graph();
-  const std::vector<Tensor> parameters = parameters_of(g, at);
+  Graph& g = on_behalf_of("minimize", at, [&]() -> Graph& {
+    check_step(lr, options);
+    return loss.graph();
+  });
+  const std::vector<Tensor> parameters = parameters_of(g, "minimize", at);
   const Scaling scaling(g, options.loss_scale);
-  std::vector<Tensor> grads = gradients(scaling.scaled(loss, at), parameters, options.gradient, at);
+  std::vector<Tensor> grads = on_behalf_of("minimize", at, [&] {
+    return gradients(scaling.scaled(loss, at), parameters, options.gradient, at);
+  });
   Minimized result = apply(g, parameters, std::move(grads), lr, scaling, optimizer, options, at);
   result.loss = loss;
   return result;
@@ -238,6 +273,7 @@ Minimized minimize_in_parts(Graph& g, const std::string& dim, int64_t parts,
                             const Optimizer& optimizer, const MinimizeOptions& options, Loc at) {
   require(parts >= 1, "[minimize_in_parts] {} parts of '{}'; there is at least one ({})", parts,
           dim, where(at));
+  on_behalf_of("minimize_in_parts", at, [&] { check_step(lr, options); });
   size_t parameters = 0;
   const Scaling scaling(g, options.loss_scale);
   const auto one_part = [&] {
@@ -247,8 +283,8 @@ Minimized minimize_in_parts(Graph& g, const std::string& dim, int64_t parts,
             "scalar ({})",
             part.shape().to_string(), where(at));
     part = part * (1.0 / static_cast<double>(parts));
-    std::vector<Tensor> made =
-        gradients(scaling.scaled(part, at), parameters_of(g, at), options.gradient, at);
+    std::vector<Tensor> made = gradients(
+        scaling.scaled(part, at), parameters_of(g, "minimize_in_parts", at), options.gradient, at);
     require(parameters == 0 || parameters == made.size(),
             "[minimize_in_parts] a further part has {} parameters, part 0 {}; build all parts "
             "alike ({})",

@@ -18,10 +18,10 @@ namespace tessera::nn {
 Initializer zeros();
 Initializer ones();
 Initializer filled_with(double value);
-Initializer normal(double stddev);
+Initializer normal(double stddev, Loc at = Loc::current());
 /// Cut at two standard deviations of the parent distribution.
-Initializer truncated(double stddev);
-Initializer uniform(double lo, double hi);
+Initializer truncated(double stddev, Loc at = Loc::current());
+Initializer uniform(double lo, double hi, Loc at = Loc::current());
 
 /// Zero mean and variance scale / fan, where the fan is the product of the sizes of the parameter's
 /// dims `in`, of its dims `out`, or the mean of both.

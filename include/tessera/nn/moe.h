@@ -24,7 +24,8 @@ enum class Gating {
 enum class Further { all, none, threshold, random };
 enum class Overflow {
   count,  ///< what finds no place is dropped and counted
-  error,  ///< a run with a drop stores nothing and throws a usage error that names node and line
+  error,  ///< a run with a drop that computes anything of dispatch, combine, dropped, load or
+          ///< moe().y stores nothing and throws a usage error that names node and line
 };
 
 struct RoutingOptions {
@@ -38,12 +39,13 @@ struct RoutingOptions {
   /// tokens, and at least least_capacity.
   double capacity_factor = 1.25;
   int64_t least_capacity = 4;
-  /// Places as a dim. A bounded one may be shorter at run time: with the bound at the number of
-  /// tokens nothing is ever dropped, and Session::set_size says what a run is ready to hold.
+  /// Places as a dim, one at most. A bounded one may be shorter at run time: with the bound at the
+  /// number of tokens nothing is ever dropped, and Session::set_size says what a run is ready to
+  /// hold.
   std::vector<Dim> capacity = {};
   Overflow overflow = Overflow::count;
-  /// Of tokens: below 1 no first choice, 0 no choice at all (padding); empty: all 1. Both dims of
-  /// the gates but experts.
+  /// Of tokens: below 1 no first choice, 0 no choice at all (padding); empty: all 1. Some dims of
+  /// the logits but experts.
   Tensor importance = {};
 };
 
@@ -58,8 +60,9 @@ struct Routing {
 };
 
 /// Routes each of the groups by itself. `logits` [groups..., tokens, experts], floating; gates are
-/// their softmax, in float32 at least. Throws usage errors for no experts' dim, no tokens' dim,
-/// fewer than one choice or more than experts, and a capacity of zero.
+/// their softmax, in float32 at least. Throws usage errors for no experts' dim, no tokens' dim, one
+/// dim for both, fewer than one choice or more than experts, a capacity of zero, of several dims or
+/// of a dim that the logits have, and an importance with dims that they lack.
 Routing route(Tensor logits, const std::string& tokens, const std::string& experts,
               const RoutingOptions& options = {}, Loc at = Loc::current());
 
