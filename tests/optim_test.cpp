@@ -323,4 +323,17 @@ TEST_CASE("what a glob names does not decay") {
   CHECK(train(trial, adam(decays), 0.1).parameter[0] != train(trial, adam(), 0.1).parameter[0]);
 }
 
+TEST_CASE("vectors decay where all parameters do") {
+  for (const bool all : {false, true}) {
+    Graph g;
+    Tensor p = g.parameter("p", {Dim("n", 3)}, [](Graph& graph, const Shape& shape, DType t) { return constant(graph, 1, t, shape); });
+    Tensor loss = sum_all(p * 0.0).named("loss");
+    minimize(loss, constant(g, 0.1), adam({.weight_decay = 0.5, .decay_all = all}));
+    Cluster cluster = Cluster::threads(1);
+    Session session(g, cluster, {Mesh::parse("a:1"), {}, {{"train", {loss}, true}}});
+    session.run("train");
+    CHECK(session.fetch("p").at(2) == Approx(all ? 0.95 : 1));
+  }
+}
+
 }  // namespace tessera::test

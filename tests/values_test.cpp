@@ -106,7 +106,7 @@ TEST_CASE("values: bool in order, its largest and smallest, and looked up", "[fa
 TEST_CASE("values: what a type cannot hold is refused where it is built", "[errors]") {
   Graph g;
   Tensor i = g.input("i", {n}, DType::int32), b = g.input("b", {n}, DType::bool_);
-  expect_usage({"[constant] 0.5 is no int32", "cast()", "values_test.cpp"}, [&] { i * 0.5; });
+  expect_usage({"[mul] 0.5 is no int32", "cast()", "values_test.cpp"}, [&] { i * 0.5; });
   expect_usage({"1.5 is no int32"}, [&] { i < 1.5; });
   expect_usage({"nan is no int32"}, [&] { constant(g, kNan, DType::int32); });
   expect_usage({"-1 is no uint8"}, [&] { constant(g, -1, DType::uint8); });

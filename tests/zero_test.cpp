@@ -21,6 +21,7 @@ struct Setting {
   int64_t parts = 1;
   bool scan = false;
   std::vector<std::string> regather = {};
+  bool wide_sums = false;
 };
 
 struct Sent {
@@ -67,7 +68,9 @@ Sent sent(const Setting& s) {
         !p.name().ends_with(".bias"))
       result.read_again += bytes / narrow;
   }
-  const Explanation e = explain(g, {mesh, Layout::parse(layout), {{"train", {step.loss}, true}}});
+  CompileOptions compile{mesh, Layout::parse(layout), {{"train", {step.loss}, true}}};
+  compile.wide_sums = s.wide_sums;
+  const Explanation e = explain(g, compile);
   REQUIRE(e.functions.back().name == "train");
   for (const CollectiveReport& c : e.functions.back().collectives) {
     CHECK(c.ranks == kRanks);
@@ -116,6 +119,10 @@ TEST_CASE("parameters travel in the type that is computed with, and gradients to
     const Sent state = sent({.stage = 1, .dtype = dtype});
     CHECK(state.by_kind.at("all_gather") == state.parameters);
     CHECK(state.by_kind.at("reduce_scatter") == gradients);
+    // By choice gradients are widened first.
+    const Sent wide = sent({.stage = 3, .dtype = dtype, .wide_sums = true});
+    CHECK(wide.by_kind.at("all_gather") == s.computed);
+    CHECK(wide.by_kind.at("reduce_scatter") == Approx(s.parameters).epsilon(0.05));
   }
 }
 

@@ -35,6 +35,7 @@ struct AdamOptions {
       true;  ///< AdamW (Loshchilov & Hutter 2019); else the decay is added to the gradient
   bool bias_correction = true;  ///< false: as in BERT (Devlin et al. 2019) and Mesh TensorFlow,
                                 ///< there with beta2 0.999 and eps 1e-6
+  bool decay_all = false;       ///< every parameter but those of no_decay, as in both
 };
 /// Adam (Kingma & Ba 2015, algorithm 1).
 Optimizer adam(const AdamOptions& options = {}, Loc at = Loc::current());

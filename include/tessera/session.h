@@ -57,6 +57,9 @@ struct CompileOptions {
   /// reads and writes it there, each element once. On the CPU, whose memory is the host's, nothing
   /// changes but what the state counts as.
   bool offload_state = false;
+  /// What was computed in 16 bits is widened before it is added over ranks where its sum is wanted
+  /// wider, as gradients are: no rounding between ranks, twice the bytes.
+  bool wide_sums = false;
 };
 
 /// Where a run's time goes: one step of a function, on the first local rank.

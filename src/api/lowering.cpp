@@ -22,6 +22,7 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
       options.mesh, options.layout, std::move(functions), composite_kernels(), {}, {}};
   lowering.overlap = options.overlap;
   lowering.offload_state = options.offload_state;
+  lowering.wide_sums = options.wide_sums;
   lowering.chunks = options.chunks;
   if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);
   return lowering;

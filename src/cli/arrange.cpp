@@ -31,6 +31,7 @@ void store_parameters(const Config& c, Graph& graph) {
 void set_schedule(const Job& job, CompileOptions& options) {
   options.overlap = !says(job.config, "train.overlap", "off", "on");
   options.offload_state = says(job.config, "train.offload", "state", "none");
+  options.wide_sums = says(job.config, "train.sums", "float32", "computed");
   options.machine = job.machine;
   const bool is_auto = job.config.text("train.chunks") == "auto";
   options.chunks = is_auto ? 0 : static_cast<int>(job.config.integer("train.chunks"));

@@ -32,6 +32,8 @@ std::vector<ConfigKey> common_keys() {
        "what parameters are stored in: float32; bfloat16 | float16: with no float32 copy"},
       {"train.rounding", "nearest",
        "of parameters in 16 bits after an update: nearest | stochastic"},
+      {"train.sums", "computed",
+       "what gradients are added over ranks in: computed, as they are; float32: widened before"},
       {"train.offload", "none", "state: optimizer state is kept in memory of the host"},
       {"train.overlap", "on", "off: every collective is awaited where it starts"},
       {"train.chunks", "auto",

@@ -31,6 +31,7 @@ struct LowerOptions {
   int64_t bucket_bytes = 25 << 20;  ///< of the operands of one exchange; 0: one collective each
   bool overlap = true;              ///< false: every collective is awaited where it starts
   bool init = true;                 ///< false: without "init", for prices
+  bool wide_sums = false;           ///< see CompileOptions
   bool offload_state = false;       ///< optimizer state is in ArenaKind::offloaded
   StepPrices prices = {};
   int chunks = 0;  ///< of a product, see CompileOptions::chunks

@@ -304,7 +304,7 @@ bool Partitioner::may_stay_partial(const Frame& frame, int value, const TensorLa
   const bool is_widened = node.op == &kCast && size_of(frame.graph.value(node.out[0]).dtype) >
                                                    size_of(frame.graph.value(value).dtype);
   if (is_widened && node.loop == frame.loop &&
-      only_result(frame, node.out[0], Loop::Result::sum) >= 0)
+      (wide_sums_ || only_result(frame, node.out[0], Loop::Result::sum) >= 0))
     return true;
   if (node.loop != frame.loop) return false;  // else every trip would reduce it
   return takes_partial(frame.graph, node, value, have, [&](int other) {
@@ -314,8 +314,8 @@ bool Partitioner::may_stay_partial(const Frame& frame, int value, const TensorLa
 
 Flow partition(const Graph& graph, const HomeLayouts& homes,
                const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels,
-               bool init) {
-  Partitioner partitioner(graph, homes, kernels);
+               bool init, bool wide_sums) {
+  Partitioner partitioner(graph, homes, kernels, wide_sums);
   if (init && !graph.stored().empty()) partitioner.run_init();
   for (const FunctionSpec& spec : functions) partitioner.run(spec);
   return partitioner.take();

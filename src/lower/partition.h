@@ -13,9 +13,10 @@ namespace tessera {
 
 /// Lowers the functions of a graph to slices. A composite is kept whole where `kernels` has it
 /// and nothing that its body reduces over is split or padded; elsewhere its body takes its
-/// place. With init: first the function "init", if the graph stores anything.
+/// place. With init: first the function "init", if the graph stores anything. wide_sums: see
+/// CompileOptions.
 Flow partition(const Graph& graph, const HomeLayouts& homes,
                const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels,
-               bool init = true);
+               bool init = true, bool wide_sums = false);
 
 }  // namespace tessera

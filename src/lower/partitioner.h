@@ -36,8 +36,14 @@ struct Frame {
 
 class Partitioner {
  public:
-  Partitioner(const Graph& graph, const HomeLayouts& homes, const std::set<const Op*>& kernels)
-      : graph_(graph), homes_(homes), chooser_(homes), kernels_(kernels), build_(homes) {}
+  Partitioner(const Graph& graph, const HomeLayouts& homes, const std::set<const Op*>& kernels,
+              bool wide_sums)
+      : graph_(graph),
+        homes_(homes),
+        chooser_(homes),
+        kernels_(kernels),
+        wide_sums_(wide_sums),
+        build_(homes) {}
 
   void run(const FunctionSpec& spec);
   void run_init();
@@ -131,6 +137,7 @@ class Partitioner {
   const HomeLayouts& homes_;
   Chooser chooser_;
   const std::set<const Op*>& kernels_;
+  bool wide_sums_;
   FlowBuilder build_;
   std::unordered_map<std::string, std::vector<int>> seen_;
 };
