@@ -35,6 +35,11 @@ TEST_CASE("an empty tensor is an error of the op that got it", "[errors]") {
   expect_usage({"[reshape] an empty Tensor", kHere}, [&] { reshape(none, {kA}); });
   expect_usage({"[gradients] an empty Tensor", kHere}, [&] { gradients(none, {m.x}); });
   expect_usage({"[gradients] an empty Tensor", kHere}, [&] { gradients(sum_all(m.x), {none}); });
+  const Tensor w = m.g.parameter("w", {kA}, nn::zeros());
+  expect_usage({"[update] an empty Tensor", kHere}, [&] { m.g.update(w, none); });
+  Graph other;
+  const Tensor z = other.input("z", {kA}, DType::float32);
+  expect_usage({"[update] 'z' belongs to another graph", kHere}, [&] { m.g.update(w, z); });
   expect_usage({"[dense] an empty Tensor", kHere}, [&] { nn::dense(none, "d", {"a"}, {kC}); });
 }
 

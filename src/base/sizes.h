@@ -16,8 +16,8 @@ inline constexpr int64_t kMostElements = (int64_t{1} << 60) - 1;
 
 /// `n`, of what `what` says. Throws a usage error if it is beyond kMostElements on either side.
 inline int64_t checked_size(Wide n, const std::string& what) {
-  require(n <= kMostElements && n >= -kMostElements, "{} comes to {}; at most 2^60 can be counted",
-          what, static_cast<double>(n));
+  require(n <= kMostElements && n >= -kMostElements,
+          "{} comes to {:.4g}; at most 2^60 can be counted", what, static_cast<double>(n));
   return static_cast<int64_t>(n);
 }
 

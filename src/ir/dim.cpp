@@ -24,7 +24,7 @@ void Shape::validate() const {
     }
     elements *= dims_[i].size;
     require(elements <= kMostElements,
-            "shape {} has {} elements or more; at most 2^60 can be counted", to_string(),
+            "shape {} has {:.4g} elements or more; at most 2^60 can be counted", to_string(),
             static_cast<double>(elements));
   }
 }

@@ -174,6 +174,10 @@ Tensor Graph::state(const std::string& name, const Shape& shape, const Initializ
 }
 
 void Graph::update(Tensor stored, Tensor value, Loc at) {
+  on_behalf_of("update", at, [&] {
+    for (const Tensor& t : {stored, value})
+      require(&t.graph() == this, "'{}' belongs to another graph", t.name());
+  });
   const Stored* record = find_stored(stored.id());
   require(record != nullptr && open_loop_ < 0, "update() of '{}', which is {} ({})", stored.name(),
           open_loop_ < 0 ? "not a parameter or state"
