@@ -25,7 +25,7 @@ bool contains(const std::string& text, const std::string& part) {
 TEST_CASE("refused: keys out of range, whatever is done with them", "[cli]") {
   const TextFolder f;
   const std::pair<const char*, const char*> wrong[] = {
-      {"layers=0", "'model.layers' is 0; it must be a whole number from 1 to 10000"},
+      {"layers=0", "'model.layers' is 0; it must be a whole number from 1 to 2000"},
       {"layers=100000000000", "'model.layers' is 100000000000"},
       {"heads=0", "'model.heads' is 0; it must be a whole number from 1 to 1000000"},
       {"d_model=-4", "'model.d_model' is -4"},

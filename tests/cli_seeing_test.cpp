@@ -132,7 +132,9 @@ TEST_CASE("seeing: TensorBoard's own reader takes the event files", "[slow]") {
 TEST_CASE("seeing: steps beside what was planned, and what is off by name", "[cli]") {
   const Folder f;
   f.write("text.txt", some_text());
-  const CliResult result = train(f, "--mesh data:2 --steps 42 --machine h100 --log log.jsonl");
+  const CliResult result = train(
+      f,
+      "--mesh data:2 --steps 42 --machine h100 --log log.jsonl --set d_model=128 ff=512 length=32");
   expect_success(result);
   CHECK(contains(result.out, " ms (planned "));
   for (const char* part : {"steps 2 to 21 took ", " ms, planned were ", " ms instead of "})

@@ -44,6 +44,8 @@ TEST_CASE("cli: wrong models, keys, meshes and layouts", "[cli]") {
   expect_failure(run_cli_in(f, "train gtp --data text.txt"), 1,
                  {"unknown model 'gtp'", "did you mean 'gpt'?"});
   expect_failure(train(f, "--set layer=2"), 1, {"unknown key 'layer'", "did you mean 'layers'?"});
+  expect_failure(train(f, "--set lerning_rate=3"), 1,
+                 {"unknown key 'lerning_rate'; known: model.name, ", "train.lr", "data.held_out"});
   expect_failure(train(f, "--set layers"), 1, {"--set 'layers' is not key=value"});
   expect_failure(train(f, "--set layers=two"), 1, {"'model.layers' is 'two'"});
   expect_failure(train(f, "--set optimizer=adamv"), 1, {"unknown optimizer 'adamv'", "'adamw'?"});

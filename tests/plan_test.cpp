@@ -229,6 +229,21 @@ TEST_CASE("plan: memory decides on storage and recompute, and says what fits", "
   }
 }
 
+TEST_CASE("plan: a loop that layers are priced by is not split", "[plan][cli]") {
+  Folder f;
+  // So many layers that they are priced as a loop, in less memory than they take whole.
+  for (const std::string memory : {"300kB", "1MB"}) {
+    const CliResult r = run_cli_in(
+        f,
+        "plan gpt --devices 8 --machine h100 --time 1 --batch 8 --set layers=16 d_model=64 "
+        "heads=4 ff=256 length=16 vocab=64 --memory " +
+            memory);
+    INFO(r.out << r.err);
+    CHECK((r.code == 0 || r.err.find("the least is") != std::string::npos));
+    CHECK((r.out + r.err).find("layers:") == std::string::npos);
+  }
+}
+
 TEST_CASE("plan: single dims are left to the planner, and errors name them", "[plan]") {
   const PlanModel model = gpt_model(1, options_of(256, 64));
   const Mesh mesh = Mesh::parse("data:2;model:2");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "api/axes_text.h"
 #include "api/kernel_info.h"
@@ -108,6 +109,26 @@ std::vector<PlanTransfer> largest_transfers(const Program& program) {
 }
 
 }  // namespace
+
+std::vector<std::string> Pricer::dims_of_loop() {
+  if (!is_looped()) return {};
+  const auto dims_of = [&](const PlanBuild& build) {
+    std::set<std::string> dims;
+    for (const Value& value : built(build).graph->values()) {
+      for (const Dim& dim : value.shape) dims.insert(dim.name);
+    }
+    return dims;
+  };
+  PlanBuild build{std::min<int64_t>(2, model_.layers), model_.again[0].first,
+                  model_.again[0].second, model_.microbatches[0]};
+  const std::set<std::string> own = dims_of(build);
+  build.looped = true;
+  std::vector<std::string> more;
+  for (const std::string& dim : dims_of(build)) {
+    if (!own.contains(dim)) more.push_back(dim);
+  }
+  return more;
+}
 
 const PlanStep& Pricer::built(const PlanBuild& build) {
   const std::lock_guard lock(mutex_);

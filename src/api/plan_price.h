@@ -24,6 +24,8 @@ class Pricer {
   bool is_continued() const { return model_.layers > 2 && !model_.is_loop && !is_looped(); }
   /// `price` takes the layers as a loop, though the model has them one by one.
   bool is_looped() const { return model_.layers > 2 && !model_.regather_of_loop.empty(); }
+  /// Dims that only that loop has: the model itself has none such to split.
+  std::vector<std::string> dims_of_loop();
 
  private:
   PricedPlan lower_and_price(const Mesh& mesh, const std::string& layout, const PlanBuild& build,

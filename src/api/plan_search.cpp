@@ -51,7 +51,7 @@ PlanSearch::PlanSearch(const PlanModel& model, const Machine& machine, const Pla
       options_(options),
       limit_(options.memory.value_or(machine.memory)),
       outlines_(outlines_of(pricer_)),
-      space_(outlines_[0], options.layout) {
+      space_(outlines_[0], options.layout, pricer_.dims_of_loop()) {
   for (size_t again = 0; again < outlines_.size(); ++again) {
     const bool in_loop = model.is_loop || pricer_.is_looped();
     const bool twice = in_loop || model.again[again].second != "none";

@@ -27,7 +27,13 @@ ConfigKey& Config::find(const std::string& key) {
     if (key.find('.') == std::string::npos) names.push_back(last);
   }
   require(matches.size() < 2, "key '{}' is ambiguous: {}", key, fmt::join(matches, ", "));
-  require(found != nullptr, "unknown key '{}'{}", key, suggestion(key, names));
+  std::string hint = suggestion(key, names);
+  if (hint.starts_with("; known")) {  // none is near: all of them, and not the first few
+    std::vector<std::string> all;
+    for (const ConfigKey& k : keys_) all.push_back(k.name);
+    hint = fmt::format("; known: {}", fmt::join(all, ", "));
+  }
+  require(found != nullptr, "unknown key '{}'{}", key, hint);
   return *found;
 }
 

@@ -90,7 +90,7 @@ std::unique_ptr<DataSource> digits(const Config& c, bool held_out) {
 const KeyRange kWidth = KeyRange::whole(1, 1'000'000);
 
 std::vector<ConfigKey> gpt_keys() {
-  return {{"model.layers", "4", "blocks", KeyRange::whole(1, 10'000)},
+  return {{"model.layers", "4", "blocks", KeyRange::whole(1, 2000)},
           {"model.d_model", "128", "width of the residual stream", kWidth},
           {"model.heads", "4", "attention heads", kWidth},
           {"model.ff", "512", "width of the feed-forward layer", kWidth},

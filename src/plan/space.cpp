@@ -32,7 +32,8 @@ bool is_of_all(const LayoutRule& rule) {
 
 }  // namespace
 
-Space::Space(const Outline& outline, const Layout& rules) : outline_(outline) {
+Space::Space(const Outline& outline, const Layout& rules, const std::vector<std::string>& whole)
+    : outline_(outline) {
   bool all = true;
   DimSet asked = 0;
   for (const LayoutRule& rule : rules.rules()) {
@@ -50,6 +51,7 @@ Space::Space(const Outline& outline, const Layout& rules) : outline_(outline) {
   for (const LayoutRule& rule : rules.rules()) all = all || (rule.automatic && rule.dim == "*");
   for (size_t d = 0; d < outline.dims.size(); ++d) {
     const DimSet bit = DimSet{1} << d;
+    if (std::find(whole.begin(), whole.end(), outline.dims[d]) != whole.end()) continue;
     if (outline.sizes[d] > 1 && !(ruled_ & bit) && (all || (asked & bit))) free_ |= bit;
   }
   find_options();

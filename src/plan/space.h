@@ -14,9 +14,9 @@ namespace tessera {
 class Space {
  public:
   /// Keeps a reference. Fixed rules of `rules` hold for all layouts; those with `auto` say which
-  /// dims are free ("*:auto", or no such rule: all others). Throws usage errors for dims that the
-  /// model lacks.
-  Space(const Outline& outline, const Layout& rules);
+  /// dims are free ("*:auto", or no such rule: all others). `whole` are dims that stay whole.
+  /// Throws usage errors for dims that the model lacks.
+  Space(const Outline& outline, const Layout& rules, const std::vector<std::string>& whole = {});
 
   /// All ways to give each axis of a mesh to dims of which no tensor has two, or to none; pairs by
   /// which an op is taken by slices to axes of at most 16 ranks.
