@@ -326,7 +326,9 @@ TEST_CASE("what a glob names does not decay") {
 TEST_CASE("vectors decay where all parameters do") {
   for (const bool all : {false, true}) {
     Graph g;
-    Tensor p = g.parameter("p", {Dim("n", 3)}, [](Graph& graph, const Shape& shape, DType t) { return constant(graph, 1, t, shape); });
+    Tensor p = g.parameter("p", {Dim("n", 3)}, [](Graph& graph, const Shape& shape, DType t) {
+      return constant(graph, 1, t, shape);
+    });
     Tensor loss = sum_all(p * 0.0).named("loss");
     minimize(loss, constant(g, 0.1), adam({.weight_decay = 0.5, .decay_all = all}));
     Cluster cluster = Cluster::threads(1);
