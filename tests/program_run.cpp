@@ -43,10 +43,8 @@ void fill(const Program& program, Executor& executor, const std::vector<int>& po
     const Slice slice = slice_of(program, port, executor, scalars);
     std::memset(slice.data, 0,
                 static_cast<size_t>(port.view.elements() * size_of(port.view.dtype)));
-    if (auto it = values.find(port.name); it != values.end()) {
-      const Array whole = array_of(it->second, port.view.dtype);
-      copy_in(ArrayView{whole.bytes.data(), whole.dtype, whole.sizes, {}}, slice);
-    }
+    if (auto it = values.find(port.name); it != values.end())
+      copy_in(array_of(it->second, port.view.dtype), slice);
   }
 }
 

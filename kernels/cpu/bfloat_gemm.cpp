@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fail.h"
 #include "kernels/cpu/blas.h"
 
 #ifdef TESSERA_HAVE_DNNL
@@ -102,8 +103,12 @@ void BfloatGemm::run(const void* a, const void* b, void* c, bool overwrite) {
   s.a.set_data_handle(const_cast<void*>(a));
   s.b.set_data_handle(const_cast<void*>(b));
   s.c.set_data_handle(c);
-  (overwrite ? s.set : s.add)
-      .execute(s.stream, {{DNNL_ARG_SRC, s.a}, {DNNL_ARG_WEIGHTS, s.b}, {DNNL_ARG_DST, s.c}});
+  // The C++ wrapper would allocate in every step.
+  const dnnl_exec_arg_t args[] = {
+      {DNNL_ARG_SRC, s.a.get()}, {DNNL_ARG_WEIGHTS, s.b.get()}, {DNNL_ARG_DST, s.c.get()}};
+  const dnnl_status_t status =
+      dnnl_primitive_execute((overwrite ? s.set : s.add).get(), s.stream.get(), 3, args);
+  check(status == dnnl_success, "oneDNN ends a product with status {}", static_cast<int>(status));
   s.stream.wait();
 }
 

@@ -120,8 +120,8 @@ void Session::feed(const std::string& input, const Array& whole) {
     return require_matches(*unread, state_->scalars, whole);
   const Port& port = state_->program.ports[state_->input(input)];
   require_matches(port, state_->scalars, whole);
-  const ArrayView view = by_name(port.name, port.dims, whole);
-  feed_slices(input, [&](const Slice& slice) { copy_in(view, slice); });
+  if (!lies_as(port.dims, whole)) return feed(input, by_name(port.name, port.dims, whole));
+  feed_slices(input, [&](const Slice& slice) { copy_in(whole, slice); });
 }
 
 void Session::feed(const std::string& input, const ArrayView& whole) {
@@ -224,8 +224,10 @@ std::vector<std::string> Session::stored_names() const {
 void Session::assign(const std::string& stored, const Array& whole) {
   const int p = state_->port(stored, state_->program.stored, "parameter or state");
   require_matches(state_->program.ports[p], state_->scalars, whole);
-  const ArrayView view = by_name(stored, state_->program.ports[p].dims, whole);
-  for (const Slice& slice : state_->slices_of(p)) copy_in(view, slice);
+  const std::vector<std::string>& dims = state_->program.ports[p].dims;
+  for (const Slice& slice : state_->slices_of(p)) {
+    lies_as(dims, whole) ? copy_in(whole, slice) : copy_in(by_name(stored, dims, whole), slice);
+  }
   state_->write_slices(p);
 }
 

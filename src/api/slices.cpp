@@ -137,7 +137,11 @@ void require_matches(const Port& port, const std::vector<int64_t>& scalars, DTyp
 }
 
 void require_matches(const Port& port, const std::vector<int64_t>& scalars, const Array& whole) {
-  require_matches(port, scalars, whole.dtype, by_name(port.name, port.dims, whole).sizes);
+  if (lies_as(port.dims, whole)) {
+    require_matches(port, scalars, whole.dtype, whole.sizes);
+  } else {
+    require_matches(port, scalars, whole.dtype, by_name(port.name, port.dims, whole).sizes);
+  }
   const auto bytes = static_cast<size_t>(whole.elements() * size_of(whole.dtype));
   require(whole.bytes.size() == bytes, "'{}' needs {} bytes but the array holds {} bytes",
           port.name, bytes, whole.bytes.size());
@@ -155,8 +159,6 @@ void require_matches(const Port& port, const std::vector<int64_t>& scalars,
 
 ArrayView by_name(const std::string& name, const std::vector<std::string>& dims,
                   const Array& whole) {
-  if (whole.dims.empty() || whole.dims == dims)
-    return {whole.bytes.data(), whole.dtype, whole.sizes, {}};
   ArrayView view{whole.bytes.data(), whole.dtype, {}, {}};
   const Strides strides = row_major(whole.sizes);
   for (const std::string& dim : dims) {
@@ -170,6 +172,13 @@ ArrayView by_name(const std::string& name, const std::vector<std::string>& dims,
     view.strides.push_back(strides[d]);
   }
   return view;
+}
+
+void copy_in(const Array& whole, const Slice& slice) {
+  const int64_t item = size_of(slice.dtype);
+  each_run(slice, row_major(whole.sizes), [&](std::byte* local, int64_t global, int64_t n) {
+    std::memcpy(local, whole.bytes.data() + global, static_cast<size_t>(n * item));
+  });
 }
 
 void copy_in(const ArrayView& whole, const Slice& slice) {

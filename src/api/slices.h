@@ -18,10 +18,15 @@ double number_at(const void* data, DType dtype, int64_t i);
 /// Throws a usage error unless `whole` has the dtype and sizes of the port.
 void require_matches(const Port& port, const std::vector<int64_t>& scalars, const Array& whole);
 void require_matches(const Port& port, const std::vector<int64_t>& scalars, const ArrayView& whole);
-/// `whole` with its dims, found by name, in the order `dims`; an array without names is in that
-/// order. Throws a usage error if the names are others.
+/// Whether the dims of `whole` are `dims`, or nameless: it can be copied as it lies.
+inline bool lies_as(const std::vector<std::string>& dims, const Array& whole) {
+  return whole.dims.empty() || whole.dims == dims;
+}
+/// `whole`, which does not lie so, with its dims in the order `dims`. Throws a usage error if the
+/// names are others.
 ArrayView by_name(const std::string& name, const std::vector<std::string>& dims,
                   const Array& whole);
+void copy_in(const Array& whole, const Slice& slice);
 void copy_in(const ArrayView& whole, const Slice& slice);
 void copy_out(const Slice& slice, Array& whole);
 /// Collective: collects the slices of all ranks into `whole` on each. mine: this rank's, in memory

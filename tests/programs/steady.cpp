@@ -3,6 +3,7 @@
 // small gpt is fed and trained. Arguments: threads RANKS, mpi, or messages (MPI with a host of its
 // own for every rank). The exit status is 0 if nothing was counted; else the first places are
 // printed. The arenas are as large as their plan.
+#include <dlfcn.h>
 #include <execinfo.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@ namespace {
 std::atomic<bool> counting{false};
 std::atomic<int> count{0};
 std::atomic<int64_t> aligned_bytes{
-    0};  ///< asked of aligned_alloc: arenas, and slabs of collectives
+    0};  ///< asked with an alignment: arenas, and slabs of collectives
 
 void note() {
   if (!counting.load(std::memory_order_relaxed)) return;
@@ -35,21 +36,38 @@ void note() {
   counting = true;
 }
 
-void* obtain(size_t bytes, size_t alignment) {
-  note();
+/// oneDNN makes a few small objects in each of its products; they are its own.
+bool is_of_library(void* caller) {
+  Dl_info info;
+  return counting.load(std::memory_order_relaxed) && dladdr(caller, &info) != 0 &&
+         std::strstr(info.dli_fname, "libdnnl") != nullptr;
+}
+
+extern "C" int __real_posix_memalign(void** memory, size_t alignment, size_t bytes);
+
+void* obtain(size_t bytes, size_t alignment, void* caller) {
+  if (!is_of_library(caller)) note();
   void* memory = nullptr;
-  if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment,
-                     bytes + !bytes))
+  if (__real_posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment,
+                            bytes + !bytes))
     throw std::bad_alloc();
   return memory;
 }
 
 }  // namespace
 
-void* operator new(size_t bytes) { return obtain(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__); }
-void* operator new[](size_t bytes) { return obtain(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__); }
-void* operator new(size_t bytes, std::align_val_t to) { return obtain(bytes, size_t(to)); }
-void* operator new[](size_t bytes, std::align_val_t to) { return obtain(bytes, size_t(to)); }
+void* operator new(size_t bytes) {
+  return obtain(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__, __builtin_return_address(0));
+}
+void* operator new[](size_t bytes) {
+  return obtain(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__, __builtin_return_address(0));
+}
+void* operator new(size_t bytes, std::align_val_t to) {
+  return obtain(bytes, size_t(to), __builtin_return_address(0));
+}
+void* operator new[](size_t bytes, std::align_val_t to) {
+  return obtain(bytes, size_t(to), __builtin_return_address(0));
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
@@ -70,6 +88,10 @@ void* __wrap_realloc(void* memory, size_t bytes) { return note(), __real_realloc
 void* __wrap_aligned_alloc(size_t to, size_t bytes) {
   aligned_bytes += static_cast<int64_t>(bytes);
   return note(), __real_aligned_alloc(to, bytes);
+}
+int __wrap_posix_memalign(void** memory, size_t to, size_t bytes) {
+  aligned_bytes += static_cast<int64_t>(bytes);
+  return note(), __real_posix_memalign(memory, to, bytes);
 }
 }
 
