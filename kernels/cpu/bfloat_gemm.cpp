@@ -7,9 +7,9 @@
 #include "kernels/cpu/blas.h"
 
 #ifdef TESSERA_HAVE_DNNL
-#include <omp.h>
-
 #include <dnnl.hpp>
+
+#include "kernels/cpu/one_openmp_thread.h"
 #endif
 
 namespace tessera::cpu {
@@ -17,16 +17,6 @@ namespace tessera::cpu {
 #ifdef TESSERA_HAVE_DNNL
 
 namespace {
-
-/// oneDNN shares a product between the OpenMP threads of its caller, and arranges it for as many.
-class OneOpenMpThread {
- public:
-  OneOpenMpThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
-  ~OneOpenMpThread() { omp_set_num_threads(before_); }
-
- private:
-  int before_;
-};
 
 using Memory = dnnl::memory;
 

@@ -6,7 +6,8 @@
 #include <fmt/format.h>
 #ifdef TESSERA_HAVE_DNNL
 #include <dnnl.h>
-#include <omp.h>
+
+#include "kernels/cpu/one_openmp_thread.h"
 #endif
 
 #include <algorithm>
@@ -40,16 +41,6 @@ bool onednn_is_faster(bool ta, int m, int n, int k) {
   if (ta) return int64_t{m} * k <= 40000;
   return k <= 64 || int64_t{k} * n <= (1 << 17) || (k <= 256 && m >= 512);
 }
-
-/// oneDNN shares a product between the OpenMP threads of its caller: one, here.
-class OneOpenMpThread {
- public:
-  OneOpenMpThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
-  ~OneOpenMpThread() { omp_set_num_threads(before_); }
-
- private:
-  int before_;
-};
 #endif
 
 void call_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, const float* a, int lda,

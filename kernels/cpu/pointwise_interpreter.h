@@ -127,7 +127,6 @@ class Pointwise final : public Kernel {
   unsigned char* scratch_ = nullptr;  ///< one register
   int row_ = -1;                      ///< the dim of the row instructions, the nest's last one
   Extent block_;
-  bool fetch_ahead_ = false;   ///< what it touches may not be in the caches
   int64_t capacity_ = kBlock;  ///< elements of a register
 };
 

@@ -68,7 +68,7 @@ bool Pointwise::join_product(Op& op, Op& product) {
   Instr& instr = op.instr;
   const bool square = product.instr.code == Code::square;
   if ((!square && product.instr.code != Code::mul) || product.unused || product.by_row >= 0 ||
-      product.product_fn != nullptr || product.spread != Spread::full)
+      product.spread != Spread::full)
     return false;
   const int a = product.instr.a, b = square ? a : product.instr.b;
   if (instr.code == Code::row_sum) {

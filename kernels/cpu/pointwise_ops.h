@@ -22,7 +22,7 @@ using RowFn = void (*)(const void* a, void* out, int64_t rows, int64_t n);
 /// out[r] = the sum over row r of a[i] * b[i].
 using RowProductFn = void (*)(const void* a, const void* b, void* out, int64_t rows, int64_t n);
 /// Of a binary operation: the operand that is one number a row.
-enum class PerRow : uint8_t { none, a, b };
+enum class PerRow : uint8_t { a, b };
 
 /// Partial sums of a row of softmax.
 constexpr int64_t kRowLanes = 16;
