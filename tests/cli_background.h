@@ -91,6 +91,15 @@ inline std::set<std::string> checkpoints_in(const Folder& f, const std::string& 
   return all;
 }
 
+/// Whether a save is under way: a folder that is not complete yet.
+inline bool is_saving(const Folder& f) {
+  std::error_code none;
+  for (std::filesystem::directory_iterator it(f("ck"), none), end; it != end; it.increment(none)) {
+    if (it->path().filename().string().find(".tmp-") != std::string::npos) return true;
+  }
+  return false;
+}
+
 /// Parameters and state of the newest checkpoint, as the bytes of one file.
 inline std::string whole_of(const Folder& f, const std::string& directory) {
   const auto latest = find_latest(f(directory));

@@ -64,6 +64,36 @@ TEST_CASE("faults: a signal saves and asks for a restart", "[cli]") {
   CHECK(whole_of(f, "ck") == whole_of(f, "whole"));
 }
 
+TEST_CASE("faults: signals during saves cost no checkpoint", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  const std::string flags =
+      "--mesh data:2 --checkpoint ck --resume --save-every 2 --set d_model=64 ff=256 ";
+  int in_saving = 0;
+  for (int turn = 0; turn < 8; ++turn) {
+    const auto before = checkpoints_in(f);
+    BackgroundJob job(f, TESSERA_CLI " train " + std::string(kTinyGpt) + flags + "--steps 1000000");
+    REQUIRE(eventually([&] { return checkpoints_in(f) != before && is_saving(f); }));
+    std::this_thread::sleep_for(std::chrono::microseconds(300 * turn));
+    in_saving += is_saving(f);
+    job.send(turn % 2 == 0 ? SIGTERM : SIGUSR1);
+    job.send(SIGTERM);  // a second one changes nothing
+    CHECK(job.wait() == 75);
+    INFO(f.read("job.txt"));
+    const auto latest = tessera::find_latest(f("ck"));
+    REQUIRE(latest.has_value());
+    CHECK_NOTHROW(tessera::verify_checkpoint(latest->path));
+    CHECK(contains(f.read("job.txt"), ": saved at step " + std::to_string(latest->step)));
+    CHECK_FALSE(is_saving(f));
+  }
+  CHECK(in_saving > 0);
+  const std::string steps =
+      "--steps " + std::to_string(tessera::find_latest(f("ck"))->step + 3) + " ";
+  expect_success(train(f, flags + steps));
+  expect_success(train(f, "--mesh data:2 --set d_model=64 ff=256 --checkpoint whole " + steps));
+  CHECK(whole_of(f, "ck") == whole_of(f, "whole"));
+}
+
 TEST_CASE("faults: gradients that are not finite stop a job or are skipped", "[cli]") {
   const Folder f;
   f.write("text.txt", some_text());

@@ -17,14 +17,6 @@ int kills_wanted(int fallback) {
   return text ? std::atoi(text) : fallback;
 }
 
-bool is_saving(const Folder& f) {
-  std::error_code none;
-  for (std::filesystem::directory_iterator it(f("ck"), none), end; it != end; it.increment(none)) {
-    if (it->path().filename().string().find(".tmp-") != std::string::npos) return true;
-  }
-  return false;
-}
-
 int count_of(const std::string& text, const std::string& part) {
   int count = 0;
   for (size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++count;
