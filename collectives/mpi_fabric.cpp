@@ -29,6 +29,7 @@ struct MpiFabric::Introduction {
   char host[256] = {};
   uint64_t pid_space = 0, cookie = 0;
   int64_t pid = 0;
+  int64_t unasked_bytes = 0;
   Token control;
   cpu_set_t processors;
 };
@@ -68,6 +69,7 @@ void MpiFabric::introduce(const MpiOptions& options, double seconds) {
   mine.cookie = (static_cast<uint64_t>(random()) << 32 | random()) | 1;
   control_->cookie.store(mine.cookie);
   mine.pid = getpid();
+  mine.unasked_bytes = unasked_bytes();
   mine.control = token(control_);
   CPU_ZERO(&mine.processors);
   sched_getaffinity(0, sizeof(mine.processors), &mine.processors);
@@ -88,7 +90,10 @@ void MpiFabric::introduce(const MpiOptions& options, double seconds) {
     int first = 0;
     while (!same(first)) ++first;
     hosts_[q] = first;
-    if (!same(rank())) continue;
+    if (!same(rank())) {
+      wire_->limit_part(q, std::min(mine.unasked_bytes, all[q].unasked_bytes));
+      continue;
+    }
     ++neighbours;
     CPU_OR(&processors, &processors, &all[q].processors);
   }

@@ -1,7 +1,7 @@
 // MPI behind a narrow door. Transfers are persistent requests, so that a started collective costs
-// no set-up; a transfer of more than 2^30 bytes is several, because MPI 3.1 counts in int. Messages
-// of one pair and tag do not overtake each other, which keeps the parts and the generations in
-// order.
+// no set-up; a transfer of more than 2^30 bytes is several, because MPI 3.1 counts in int, and one
+// between hosts of a TCP network is in parts that nobody has to be asked for. Messages of one pair
+// and tag do not overtake each other, which keeps the parts and the generations in order.
 //
 // Tag 0 is for failures: one receive from anybody is posted from the start, and looked at while
 // waiting. After a failure nothing collective is called, and MPI is not finalized: both would wait
@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "base/fail.h"
 
@@ -93,6 +94,29 @@ bool allows_threads() {
   return MPI_Query_thread(&provided) == MPI_SUCCESS && provided == MPI_THREAD_MULTIPLE;
 }
 
+/// Open MPI's btl_tcp_eager_limit, which counts a header of its own. A machine with another network
+/// than Ethernet has its devices in one of these folders.
+int64_t unasked_bytes() {
+  constexpr int64_t kHeader = 256;
+  for (const char* devices : {"/sys/class/infiniband", "/sys/class/cxi", "/sys/class/hfi1"}) {
+    std::error_code none;
+    if (std::filesystem::exists(devices, none) && !std::filesystem::is_empty(devices, none))
+      return 0;
+  }
+  int provided = 0, index = 0, count = 0;
+  if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS) return 0;
+  uint64_t limit = 0;
+  MPI_T_cvar_handle handle;
+  if (MPI_T_cvar_get_index("btl_tcp_eager_limit", &index) == MPI_SUCCESS &&
+      MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) == MPI_SUCCESS) {
+    if (count == 1) MPI_T_cvar_read(handle, &limit);
+    MPI_T_cvar_handle_free(&handle);
+  }
+  MPI_T_finalize();
+  const auto bytes = static_cast<int64_t>(limit) - kHeader;
+  return bytes > 0 && bytes < kPart ? bytes / 64 * 64 : 0;
+}
+
 const void* mpi_comm_world() {
   static const MPI_Comm world = MPI_COMM_WORLD;
   return &world;
@@ -139,6 +163,7 @@ Wire::Wire(const void* comm, double seconds, bool by_host) : handles_(std::make_
   int known = 0;
   expect(MPI_Comm_get_attr(ours, MPI_TAG_UB, &bound, &known), "MPI_Comm_get_attr");
   largest_tag_ = known ? *bound : 32767;
+  parts_.assign(static_cast<size_t>(size_), kPart);
   expect(MPI_Irecv(handles_->failure_text, kFailureBytes, MPI_CHAR, MPI_ANY_SOURCE, kFailureTag,
                    ours, &handles_->failure),
          "MPI_Irecv");
@@ -158,6 +183,10 @@ Wire::~Wire() {
     MPI_Wait(&handles_->failure, MPI_STATUS_IGNORE);  // a cancelled receive completes locally
   }
   MPI_Comm_free(&handles_->comm);
+}
+
+void Wire::limit_part(int rank, int64_t bytes) {
+  if (bytes > 0) parts_[static_cast<size_t>(rank)] = std::min(bytes, kPart);
 }
 
 void Wire::all_gather(const void* mine, int64_t bytes, void* all, double seconds) {
@@ -211,6 +240,28 @@ struct Transfers::State {
   std::vector<int> indices;
   std::vector<int> outstanding;  ///< the result of outstanding(), which a long wait calls often
   size_t left = 0;
+  size_t first = 0;  ///< all before it are done
+
+  /// Looks at the next few that may not be done; true if those now are.
+  bool test_next() {
+    constexpr size_t kAtOnce = 256;
+    while (first < done.size() && done[first]) ++first;
+    const size_t count = std::min(kAtOnce, done.size() - first);
+    const bool all = test(first, count);
+    if (all) first += count;
+    return all;
+  }
+  bool test(size_t from, size_t count) {
+    int completed = 0;
+    expect(MPI_Testsome(static_cast<int>(count), requests.data() + from, &completed, indices.data(),
+                        MPI_STATUSES_IGNORE),
+           "a message");
+    for (int i = 0; i < completed; ++i) done[from + static_cast<size_t>(indices[i])] = 1;
+    if (completed > 0) left -= static_cast<size_t>(completed);
+    const auto at = done.begin() + static_cast<std::ptrdiff_t>(from);
+    return std::find(at, at + static_cast<std::ptrdiff_t>(count), 0) ==
+           at + static_cast<std::ptrdiff_t>(count);
+  }
 
   void add(const MPI_Request& request, int peer, bool receive) {
     requests.push_back(request);
@@ -239,7 +290,7 @@ Transfers::~Transfers() {
 void Transfers::send(int rank, int tag, const void* data, int64_t bytes) {
   const char* at = static_cast<const char*>(data);
   do {
-    const int64_t n = std::min(bytes, kPart);
+    const int64_t n = std::min(bytes, wire_->part(rank));
     MPI_Request request;
     expect(MPI_Send_init(at, static_cast<int>(n), MPI_CHAR, rank, tag, wire_->handles().comm,
                          &request),
@@ -253,7 +304,7 @@ void Transfers::send(int rank, int tag, const void* data, int64_t bytes) {
 void Transfers::receive(int rank, int tag, void* data, int64_t bytes) {
   char* at = static_cast<char*>(data);
   do {
-    const int64_t n = std::min(bytes, kPart);
+    const int64_t n = std::min(bytes, wire_->part(rank));
     MPI_Request request;
     expect(MPI_Recv_init(at, static_cast<int>(n), MPI_CHAR, rank, tag, wire_->handles().comm,
                          &request),
@@ -270,23 +321,20 @@ void Transfers::start() {
   expect(MPI_Startall(static_cast<int>(s.requests.size()), s.requests.data()), "MPI_Startall");
   std::fill(s.done.begin(), s.done.end(), 0);
   s.left = s.requests.size();
+  s.first = 0;
 }
 
 bool Transfers::test() {
   State& s = *state_;
-  if (s.left == 0) return true;
-  int completed = 0;
-  expect(MPI_Testsome(static_cast<int>(s.requests.size()), s.requests.data(), &completed,
-                      s.indices.data(), MPI_STATUSES_IGNORE),
-         "a message");
-  for (int i = 0; i < completed; ++i) s.done[s.indices[i]] = 1;
-  if (completed > 0) s.left -= static_cast<size_t>(completed);
+  while (s.left > 0 && s.test_next()) {
+  }
   return s.left == 0;
 }
 
 const std::vector<int>& Transfers::outstanding() {
   std::vector<int>& ranks = state_->outstanding;
   ranks.clear();
+  if (state_->left > 0) state_->test(0, state_->done.size());
   for (const bool receive : {true, false}) {
     for (size_t i = 0; i < state_->requests.size(); ++i) {
       const bool fresh = std::find(ranks.begin(), ranks.end(), state_->peers[i]) == ranks.end();

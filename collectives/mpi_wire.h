@@ -25,6 +25,10 @@ class Wire {
   int rank() const { return rank_; }
   int size() const { return size_; }
   int64_t largest_tag() const { return largest_tag_; }
+  /// What is more goes to `rank`, and comes from it, in several messages.
+  int64_t part(int rank) const { return parts_[static_cast<size_t>(rank)]; }
+  /// Both ranks call it with the same number of bytes, before there are Transfers; 0: no change.
+  void limit_part(int rank, int64_t bytes);
   /// `bytes` of every rank to all, in order of rank. Collective; for set-up.
   void all_gather(const void* mine, int64_t bytes, void* all, double seconds);
   /// Tells `ranks` that the world failed; gives the network a moment, never waits for an answer.
@@ -42,6 +46,7 @@ class Wire {
   std::unique_ptr<Handles> handles_;
   int rank_ = 0, size_ = 1;
   int64_t largest_tag_ = 0;
+  std::vector<int64_t> parts_;
 };
 
 /// Sends and receives with fixed addresses that are started and completed together, many times.
@@ -68,6 +73,11 @@ class Transfers {
 
 /// Whether several threads may call MPI.
 bool allows_threads();
+/// The largest message that this process sends over TCP without asking its receiver first; 0 where
+/// another network than TCP may join the hosts, or nobody knows. A larger one waits for an answer
+/// that travels behind whatever the receiver is sending: two ranks that send each other much at
+/// almost the same time would take turns instead of using both directions of their link.
+int64_t unasked_bytes();
 /// True once MPI is initialized, by us if need be; throws comm if it has been finalized.
 void ensure_mpi();
 /// The address of MPI_COMM_WORLD's handle.
