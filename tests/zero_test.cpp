@@ -127,13 +127,25 @@ TEST_CASE("parameters travel in the type that is computed with, and gradients to
 }
 
 TEST_CASE("with accumulation gradients are combined once", "[fitting]") {
-  for (const int stage : {0, 1, 2, 3}) {
-    INFO("stage " << stage);
-    const Sent once = sent({.stage = stage}), parts = sent({.stage = stage, .parts = 2});
-    const char* kind = stage == 0 ? "all_reduce" : "reduce_scatter";
-    CHECK(parts.by_kind.at(kind) == once.by_kind.at(kind));
-    CHECK((stage == 0 ||
-           parts.by_kind.at("all_gather") == (stage == 3 ? 2 : 1) * once.by_kind.at("all_gather")));
+  for (const bool scan : {false, true}) {
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      for (const int stage : {0, 1, 2, 3}) {
+        INFO("stage " << stage << ", scan " << scan << ", " << to_string(dtype));
+        const Setting whole{.stage = stage, .dtype = dtype, .scan = scan};
+        Setting in_parts = whole;
+        in_parts.parts = 2;
+        const Sent once = sent(whole), parts = sent(in_parts);
+        const char* kind = stage == 0 ? "all_reduce" : "reduce_scatter";
+        // What is summed over parts is summed, and sent, in float32; gradients of norms, which are
+        // rounded to bfloat16 first, in each part.
+        const double times = stage == 0 ? 2 : 1, norms = is_narrow(dtype) ? parts.norms : 0;
+        CHECK(parts.by_kind.at(kind) >= times * (parts.parameters - norms));
+        CHECK(parts.by_kind.at(kind) <= times * (parts.parameters + norms));
+        if (stage == 0) continue;
+        CHECK(parts.by_kind.at("all_gather") ==
+              (stage == 3 ? 2 : 1) * once.by_kind.at("all_gather"));
+      }
+    }
   }
   const Sent layers = sent({.stage = 3, .scan = true});
   CHECK(layers.by_kind.at("reduce_scatter") == layers.parameters);

@@ -273,17 +273,26 @@ std::vector<int> Partitioner::add_op(FlowNode flow, const OpCall& call, const Ch
   return it->second;
 }
 
+void keep_partial(TensorLayout& target, const TensorLayout& have) {
+  target.partial = have.partial;
+  target.combiner = have.combiner;
+  for (auto& axes : target.dims) {
+    std::erase_if(axes, [&](int a) {
+      return std::find(have.partial.begin(), have.partial.end(), a) != have.partial.end();
+    });
+  }
+}
+
+bool widens(const Graph& graph, const Node& node) {
+  return node.op == &kCast &&
+         size_of(graph.value(node.out[0]).dtype) > size_of(graph.value(node.in[0]).dtype);
+}
+
 int Partitioner::settle(Frame& frame, int value, int flow, TensorLayout target,
                         const Origin& origin) {
   const TensorLayout& have = flow_value(flow).layout;
   if (!have.partial.empty() && may_stay_partial(frame, value, have)) {
-    target.partial = have.partial;
-    target.combiner = have.combiner;
-    for (auto& axes : target.dims) {
-      std::erase_if(axes, [&](int a) {
-        return std::find(have.partial.begin(), have.partial.end(), a) != have.partial.end();
-      });
-    }
+    keep_partial(target, have);
   } else if (!have.partial.empty()) {
     target = combined_for(frame, value, flow_value(flow), target);
   }
@@ -301,10 +310,8 @@ bool Partitioner::may_stay_partial(const Frame& frame, int value, const TensorLa
   const Node& node = frame.graph.nodes()[consumer];
   if (node.op == &kLoop) return true;  // moved where the result is, or summed as it is
   // Summed over trips in the wider dtype, and combined once.
-  const bool is_widened = node.op == &kCast && size_of(frame.graph.value(node.out[0]).dtype) >
-                                                   size_of(frame.graph.value(value).dtype);
-  if (is_widened && node.loop == frame.loop &&
-      (wide_sums_ || only_result(frame, node.out[0], Loop::Result::sum) >= 0))
+  if (widens(frame.graph, node) && node.loop == frame.loop &&
+      (wide_sums_ || is_summed_later(frame, node.out[0])))
     return true;
   if (node.loop != frame.loop) return false;  // else every trip would reduce it
   return takes_partial(frame.graph, node, value, have, [&](int other) {

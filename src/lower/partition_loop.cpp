@@ -78,6 +78,16 @@ int Partitioner::only_result(const Frame& frame, int value, Loop::Result kind) c
   return record.results[in] == kind ? node.out[in] : -1;
 }
 
+bool Partitioner::is_summed_later(const Frame& frame, int value) const {
+  if (only_result(frame, value, Loop::Result::sum) >= 0) return true;
+  if (const int stack = only_result(frame, value, Loop::Result::stack); stack >= 0)
+    return is_summed_later(frame, stack);
+  if (frame.uses[value].size() != 1 || frame.escapes[value]) return false;
+  const Node& node = frame.graph.nodes()[frame.uses[value][0]];
+  return node.loop == frame.graph.producer(value).loop && widens(frame.graph, node) &&
+         is_summed_later(frame, node.out[0]);
+}
+
 std::vector<TensorLayout> Partitioner::end_trip(Frame& frame, const Node& node, const Loop& record,
                                                 FlowLoop& loop) {
   build_.set_again(0);
@@ -91,6 +101,7 @@ std::vector<TensorLayout> Partitioner::end_trip(Frame& frame, const Node& node, 
     } else if (needed[i] && record.results[i] == Loop::Result::stack) {
       TensorLayout layout = home(frame, node.out[i]);
       layout.dims.erase(layout.dims.begin());
+      if (is_summed_later(frame, node.out[i])) keep_partial(layout, flow_value(made).layout);
       loop.stacked.push_back(move(made, layout, from));
     } else if (needed[i]) {
       loop.sums.push_back(made);

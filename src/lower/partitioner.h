@@ -34,6 +34,11 @@ struct Frame {
   int again_of(const Node& node) const { return again ? again : node.again; }
 };
 
+/// Lets `target` be partial as `have` is, split over none of those axes.
+void keep_partial(TensorLayout& target, const TensorLayout& have);
+/// A cast to a wider dtype.
+bool widens(const Graph& graph, const Node& node);
+
 class Partitioner {
  public:
   Partitioner(const Graph& graph, const HomeLayouts& homes, const std::set<const Op*>& kernels,
@@ -94,6 +99,9 @@ class Partitioner {
   /// The result of a loop, of this kind, for which alone its trip makes `value`; or -1.
   int only_result(const Frame& frame, int value, Loop::Result kind) const;
   bool may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const;
+  /// All that becomes of `value` is a sum over the trips of a loop, stacked and widened before or
+  /// not: that sum is combined, once.
+  bool is_summed_later(const Frame& frame, int value) const;
 
   // wanted.cpp
   /// A dim that is `inside` the composite is split.
