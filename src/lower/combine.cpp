@@ -5,12 +5,13 @@
 //   its operand was ready when the exchange happened: then it happens there, earlier (parameters
 //   that are gathered to be used).
 // It fits up to the limit, and up to a part of all that goes that way: of one exchange of all
-// nothing could run beside the steps that make the operands. (In a loop the next trip does.) Each
-// exchange costs its start t, the last one cannot hide: s bytes an exchange, of S bytes that take T
-// to send, cost (S / s) t + (s / S) T, which is least for s = S sqrt(t / T). Then starts take as
-// large a share of an exchange as the last one is of all. Without a machine it is an eighth. Less
-// than a MiB is not worth the messages and the wait that come with an exchange.
-// Members stay steps of their own, so that reports name each; they share the number, and the wait.
+// nothing could run beside the steps that make the operands. (In a loop the next trip does, but
+// for what all trips bring again.) Each exchange costs its start t, the last one cannot hide: s
+// bytes an exchange, of S bytes that take T to send, cost (S / s) t + (s / S) T, which is least for
+// s = S sqrt(t / T). Then starts take as large a share of an exchange as the last one is of all.
+// Without a machine it is an eighth. Less than a MiB is not worth the messages and the wait that
+// come with an exchange. Members stay steps of their own, so that reports name each; they share the
+// number, and the wait.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -40,8 +41,11 @@ class Buckets {
 
   void run(Function& function) {
     std::map<Key, std::pair<Step, int64_t>> all;  // one of the kind, bytes of operands or results
+    const std::set<int> outer(function.outer.begin(), function.outer.end());
     for (const Step& step : steps_) {
-      if (step.kind == StepKind::collective && function.outer.empty())
+      if (step.kind != StepKind::collective) continue;
+      const View& from = step.in[0];
+      if (outer.empty() || (outer.contains(from.buffer) && !from.shift.depends_on_scalars()))
         all.try_emplace({step.kernel, step.axes}, step, 0).first->second.second += larger(step);
     }
     for (const auto& [key, kind] : all) most_bytes_[key] = most_of(kind.first, kind.second);

@@ -31,6 +31,9 @@ struct Exchange {
   bool early = false, late = false;  ///< starts in the trip before, is awaited in the one behind
 };
 
+constexpr double kHurry = 8;
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
 class Scheduler {
  public:
   /// room: bytes that may be alive at a moment.
@@ -50,7 +53,7 @@ class Scheduler {
 
   void run() {
     move_all();
-    if (function_.overlaps) overlap_trips(std::numeric_limits<int64_t>::max());
+    if (function_.overlaps) overlap_trips(kUnlimited);
     if (room_ > limit_) {
       limit_ = room_;
       move_all();
@@ -164,6 +167,7 @@ class Scheduler {
       for (const Step& step : e.members) sent.back().bytes += static_cast<double>(step.bytes);
     }
     starts_ = latest_starts(sent, work_.back());
+    hurried_ = latest_starts(sent, work_.back() / kHurry);
   }
 
   /// The counted operands and results of an exchange, each once.
@@ -260,7 +264,9 @@ class Scheduler {
 
   // An exchange of a trip that only reads what no trip writes can start a trip early, one whose
   // result no trip reads can end a trip late, if that takes no more than `most` bytes: what it
-  // shares with its own trip is there twice.
+  // shares with its own trip is there twice. Without a limit what is the same in every trip, as all
+  // parameters are in one for a part of the batch, starts early only if its own trip would have too
+  // little to compute even if exchanges were kHurry times as fast: else all would be there twice.
   void overlap_trips(int64_t most) {
     std::set<int> read, written;
     for (const Step& step : compute_) {
@@ -273,14 +279,16 @@ class Scheduler {
         written.insert(step.out[0].buffer);
       }
     }
-    for (Exchange& e : exchanges_) {
+    for (size_t number = 0; number < exchanges_.size(); ++number) {
+      Exchange& e = exchanges_[number];
       if (e.early || e.late) continue;
       auto all = [&](auto&& holds) {
         return std::all_of(e.members.begin(), e.members.end(), [&](const Step& step) {
           return holds(step.in[0].buffer, step.out[0].buffer);
         });
       };
-      const bool early = e.start == 0 && all([&](int in, int out) {
+      const bool pays = most < kUnlimited || hurried_[number] < 0 || moves_slices(e);
+      const bool early = e.start == 0 && pays && all([&](int in, int out) {
                            const bool is_there = outer_.count(in) && !written.count(in);
                            return (is_there || helpers_.fed.contains(in)) && is_counted(out);
                          });
@@ -308,6 +316,13 @@ class Scheduler {
       e.early = early;
       e.late = late;
     }
+  }
+
+  /// It moves another slice in each trip, such as a layer's.
+  static bool moves_slices(const Exchange& e) {
+    const auto is_slice = [](const Step& step) { return step.in[0].shift.depends_on_scalars(); };
+    return std::any_of(e.members.begin(), e.members.end(), is_slice) ||
+           std::any_of(e.feeders.begin(), e.feeders.end(), is_slice);
   }
 
   static bool writes(const Exchange& e, int buffer) {
@@ -371,6 +386,7 @@ class Scheduler {
   Moments moments_;
   std::vector<double> work_ = {0};  ///< before each compute step
   std::vector<double> starts_;      ///< of exchanges, in terms of work
+  std::vector<double> hurried_;     ///< the same if exchanges were kHurry times as fast
   int64_t limit_ = 0;
   const int64_t room_;
 };
