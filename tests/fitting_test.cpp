@@ -22,6 +22,7 @@ struct Fit {
   std::string mesh = "data:1", layout = {};
   int stage = 0;  ///< of zero, over the axis "data"
   double rate = 0.01;
+  bool sums_of_parts = false;
 };
 
 struct Curve {
@@ -68,7 +69,9 @@ Curve train(const Fit& fit, DType dtype, int steps, const Optimizer& optimizer =
   if (fit.stage > 0)
     layout += ";" + storage_rules(g, mesh, Layout::parse(layout), fit.stage, "data");
   Cluster ranks = Cluster::threads(mesh.size());
-  Session session(g, ranks, {mesh, Layout::parse(layout), {{"train", {step.loss}, true}}});
+  CompileOptions compile{mesh, Layout::parse(layout), {{"train", {step.loss}, true}}};
+  compile.sums_of_parts = fit.sums_of_parts;
+  Session session(g, ranks, compile);
   Curve curve;
   curve.stored = session.persistent_bytes();
   curve.program = session.program_text();
@@ -195,6 +198,51 @@ TEST_CASE("the whole matrix of storage, parts, recompute and loops", "[fitting][
   check_curves({DType::float16, 2 * kUnit[1], momentum()}, 31);
   check_curves({DType::bfloat16, 0, adam_above_noise()}, 31);
   check_curves({DType::float16, 0, adam_above_noise(), 1 << 18}, 29);
+}
+
+TEST_CASE("gradients of parts that are combined in each part change no loss", "[fitting]") {
+  for (const DType dtype : {DType::float64, DType::bfloat16}) {
+    for (const bool scan : {false, true}) {
+      for (const int stage : {0, 1, 2, 3}) {
+        INFO(to_string(dtype) << ", scan " << scan << ", stage " << stage);
+        Fit fit{scan, 2, "", "data:2;model:2", "batch:data;heads,ff,vocab:model", stage};
+        const Curve once = train(fit, dtype, 3, momentum());
+        fit.sums_of_parts = true;
+        const Curve each = train(fit, dtype, 3, momentum());
+        CHECK(distance(each, once) <= (dtype == DType::float64 ? 1e-12 : 2 * kUnit[0]));
+      }
+    }
+  }
+}
+
+// What all trips gather again is not fetched a trip early as a whole: a trip for a part of the
+// batch holds the parameters of some layers, not those of all of them three times.
+TEST_CASE("sharded parameters stay sharded while a batch is taken in parts", "[fitting]") {
+  const auto transient = [](bool overlap, bool sums_of_parts) {
+    nn::GptOptions o;
+    o.layers = 8;
+    o.d_model = 128;
+    o.heads = 4;
+    o.ff = 512;
+    o.length = 16;
+    o.vocab = 32;
+    o.batch = 4;
+    Graph g;
+    MinimizeOptions options;
+    options.gradient.recompute = {"block"};
+    const Minimized step = minimize_in_parts(
+        g, "batch", 4, [&] { return nn::gpt(g, o).loss; }, constant(g, 0.01), adam(), options);
+    const Mesh mesh = Mesh::parse("data:4");
+    const std::string layout =
+        "batch:data;" + storage_rules(g, mesh, Layout::parse("batch:data"), 3, "data");
+    CompileOptions compile{mesh, Layout::parse(layout), {{"train", {step.loss}, true}}};
+    compile.overlap = overlap;
+    compile.sums_of_parts = sums_of_parts;
+    return explain(g, compile).memory.transient;
+  };
+  constexpr int64_t kParameters = 8 * (4 * 128 * 128 + 2 * 128 * 512) * 4;
+  CHECK(transient(true, false) < transient(false, false) + kParameters);
+  CHECK(transient(true, true) < transient(true, false) - kParameters / 2);
 }
 
 TEST_CASE("a layer's parameters are gathered a trip early, gradients reduced a trip late",

@@ -21,7 +21,7 @@ struct Setting {
   int64_t parts = 1;
   bool scan = false;
   std::vector<std::string> regather = {};
-  bool wide_sums = false;
+  bool wide_sums = false, sums_of_parts = false;
 };
 
 struct Sent {
@@ -70,6 +70,7 @@ Sent sent(const Setting& s) {
   }
   CompileOptions compile{mesh, Layout::parse(layout), {{"train", {step.loss}, true}}};
   compile.wide_sums = s.wide_sums;
+  compile.sums_of_parts = s.sums_of_parts;
   const Explanation e = explain(g, compile);
   REQUIRE(e.functions.back().name == "train");
   for (const CollectiveReport& c : e.functions.back().collectives) {
@@ -146,6 +147,12 @@ TEST_CASE("with accumulation gradients are combined once", "[fitting]") {
               (stage == 3 ? 2 : 1) * once.by_kind.at("all_gather"));
       }
     }
+  }
+  for (const bool scan : {false, true}) {  // by choice in each part, to slices
+    const Setting each{.stage = 2, .parts = 2, .scan = scan, .sums_of_parts = true};
+    const Sent parts = sent(each);
+    CHECK(parts.by_kind == std::map<std::string, double>{{"all_gather", parts.parameters},
+                                                         {"reduce_scatter", 2 * parts.parameters}});
   }
   const Sent layers = sent({.stage = 3, .scan = true});
   CHECK(layers.by_kind.at("reduce_scatter") == layers.parameters);

@@ -60,6 +60,10 @@ struct CompileOptions {
   /// What was computed in 16 bits is widened before it is added over ranks where its sum is wanted
   /// wider, as gradients are: no rounding between ranks, twice the bytes.
   bool wide_sums = false;
+  /// What a loop adds over its trips is added over ranks in each trip, and kept split as its sum
+  /// is: gradients of a batch in parts then take a slice of memory, not all of it, and are sent
+  /// once a part. False: the ranks' own sums are kept whole, and added over ranks once.
+  bool sums_of_parts = false;
 };
 
 /// Where a run's time goes: one step of a function, on the first local rank.

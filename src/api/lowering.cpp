@@ -23,6 +23,7 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
   lowering.overlap = options.overlap;
   lowering.offload_state = options.offload_state;
   lowering.wide_sums = options.wide_sums;
+  lowering.sums_of_parts = options.sums_of_parts;
   lowering.chunks = options.chunks;
   if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);
   return lowering;

@@ -34,6 +34,10 @@ std::vector<ConfigKey> common_keys() {
        "of parameters in 16 bits after an update: nearest | stochastic"},
       {"train.sums", "computed",
        "what gradients are added over ranks in: computed, as they are; float32: widened before"},
+      {"train.reduce", "step",
+       "when gradients of a batch in parts are added over ranks: once a step, kept whole till "
+       "then; "
+       "part: in each part, kept in slices where state or gradients are"},
       {"train.offload", "none", "state: optimizer state is kept in memory of the host"},
       {"train.overlap", "on", "off: every collective is awaited where it starts"},
       {"train.chunks", "auto",

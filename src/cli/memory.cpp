@@ -71,7 +71,7 @@ class Remedies {
 
   std::string text() {
     std::vector<std::string> alone;
-    for (const auto& family : {microbatches(job_), recompute(job_), storage(job_)}) {
+    for (const auto& family : {microbatches(job_), reduce(job_), recompute(job_), storage(job_)}) {
       for (const Change& change : family) {
         if (!fits(change)) continue;
         alone.push_back(fmt::format("{} would fit with {}", change.flags, as_text(last_)));
@@ -130,6 +130,13 @@ class Remedies {
       changes.push_back({fmt::format("--microbatch-size {}", own / parts), job});
       changes.back().job.config.set("train.microbatches", fmt::format("{}", parts));
     }
+    return changes;
+  }
+
+  static std::vector<Change> reduce(const Job& job) {
+    if (job.config.integer("train.microbatches") <= 1) return {};
+    std::vector<Change> changes = {{"--set train.reduce=part", job}};
+    changes[0].job.config.set("train.reduce", "part");
     return changes;
   }
 

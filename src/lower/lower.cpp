@@ -35,8 +35,8 @@ Program lower(const Graph& graph, const LowerOptions& options) {
     if (options.after_pass) options.after_pass(pass, text);
   };
   const HomeLayouts homes(graph, options.mesh, options.layout);
-  Flow flow =
-      partition(graph, homes, options.functions, options.kernels, options.init, options.wide_sums);
+  Flow flow = partition(graph, homes, options.functions, options.kernels,
+                        {options.init, options.wide_sums, options.sums_of_parts});
   after("partition", [&] { return to_string(flow, options.mesh); });
   insert_masks(flow, homes);
   after("masks", [&] { return to_string(flow, options.mesh); });

@@ -32,6 +32,7 @@ struct LowerOptions {
   bool overlap = true;              ///< false: every collective is awaited where it starts
   bool init = true;                 ///< false: without "init", for prices
   bool wide_sums = false;           ///< see CompileOptions
+  bool sums_of_parts = false;       ///< see CompileOptions
   bool offload_state = false;       ///< optimizer state is in ArenaKind::offloaded
   StepPrices prices = {};
   int chunks = 0;  ///< of a product, see CompileOptions::chunks

@@ -311,7 +311,7 @@ bool Partitioner::may_stay_partial(const Frame& frame, int value, const TensorLa
   if (node.op == &kLoop) return true;  // moved where the result is, or summed as it is
   // Summed over trips in the wider dtype, and combined once.
   if (widens(frame.graph, node) && node.loop == frame.loop &&
-      (wide_sums_ || is_summed_later(frame, node.out[0])))
+      (options_.wide_sums || stays_for_sum(frame, node.out[0])))
     return true;
   if (node.loop != frame.loop) return false;  // else every trip would reduce it
   return takes_partial(frame.graph, node, value, have, [&](int other) {
@@ -321,9 +321,9 @@ bool Partitioner::may_stay_partial(const Frame& frame, int value, const TensorLa
 
 Flow partition(const Graph& graph, const HomeLayouts& homes,
                const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels,
-               bool init, bool wide_sums) {
-  Partitioner partitioner(graph, homes, kernels, wide_sums);
-  if (init && !graph.stored().empty()) partitioner.run_init();
+               const PartitionOptions& options) {
+  Partitioner partitioner(graph, homes, kernels, options);
+  if (options.init && !graph.stored().empty()) partitioner.run_init();
   for (const FunctionSpec& spec : functions) partitioner.run(spec);
   return partitioner.take();
 }

@@ -11,12 +11,16 @@
 
 namespace tessera {
 
+struct PartitionOptions {
+  bool init = true;  ///< first the function "init", if the graph stores anything
+  bool wide_sums = false, sums_of_parts = false;  ///< see CompileOptions
+};
+
 /// Lowers the functions of a graph to slices. A composite is kept whole where `kernels` has it
 /// and nothing that its body reduces over is split or padded; elsewhere its body takes its
-/// place. With init: first the function "init", if the graph stores anything. wide_sums: see
-/// CompileOptions.
+/// place.
 Flow partition(const Graph& graph, const HomeLayouts& homes,
                const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels,
-               bool init = true, bool wide_sums = false);
+               const PartitionOptions& options = {});
 
 }  // namespace tessera

@@ -78,14 +78,23 @@ int Partitioner::only_result(const Frame& frame, int value, Loop::Result kind) c
   return record.results[in] == kind ? node.out[in] : -1;
 }
 
-bool Partitioner::is_summed_later(const Frame& frame, int value) const {
-  if (only_result(frame, value, Loop::Result::sum) >= 0) return true;
+int Partitioner::summed_later(const Frame& frame, int value) const {
+  if (const int sum = only_result(frame, value, Loop::Result::sum); sum >= 0) {
+    const int more = summed_later(frame, sum);
+    return more >= 0 ? more : sum;
+  }
   if (const int stack = only_result(frame, value, Loop::Result::stack); stack >= 0)
-    return is_summed_later(frame, stack);
-  if (frame.uses[value].size() != 1 || frame.escapes[value]) return false;
+    return summed_later(frame, stack);
+  if (frame.uses[value].size() != 1 || frame.escapes[value]) return -1;
   const Node& node = frame.graph.nodes()[frame.uses[value][0]];
-  return node.loop == frame.graph.producer(value).loop && widens(frame.graph, node) &&
-         is_summed_later(frame, node.out[0]);
+  const bool is_near = node.loop == frame.graph.producer(value).loop;
+  return is_near && widens(frame.graph, node) ? summed_later(frame, node.out[0]) : -1;
+}
+
+TensorLayout Partitioner::home_of_result(const Frame& frame, int result) const {
+  const int sum = options_.sums_of_parts ? summed_later(frame, result) : -1;
+  const bool is_like = sum >= 0 && frame.graph.value(sum).shape == frame.graph.value(result).shape;
+  return home(frame, is_like ? sum : result);
 }
 
 std::vector<TensorLayout> Partitioner::end_trip(Frame& frame, const Node& node, const Loop& record,
@@ -99,12 +108,13 @@ std::vector<TensorLayout> Partitioner::end_trip(Frame& frame, const Node& node, 
     if (i < loop.carries.size()) {
       loop.carries[i].next = move(made, flow_value(loop.carries[i].value).layout, from);
     } else if (needed[i] && record.results[i] == Loop::Result::stack) {
-      TensorLayout layout = home(frame, node.out[i]);
+      TensorLayout layout = home_of_result(frame, node.out[i]);
       layout.dims.erase(layout.dims.begin());
-      if (is_summed_later(frame, node.out[i])) keep_partial(layout, flow_value(made).layout);
+      if (stays_for_sum(frame, node.out[i])) keep_partial(layout, flow_value(made).layout);
       loop.stacked.push_back(move(made, layout, from));
     } else if (needed[i]) {
-      loop.sums.push_back(made);
+      const bool moves = options_.sums_of_parts && !flow_value(made).layout.partial.empty();
+      loop.sums.push_back(moves ? move(made, home_of_result(frame, node.out[i]), from) : made);
     }
   }
   for (int v : loop.stacked) {
@@ -143,7 +153,7 @@ void Partitioner::add_results(Frame& frame, const Node& node, std::shared_ptr<Fl
   add_node(std::move(flow));
   for (size_t i = 0; i < results.size(); ++i) {
     const int v = results[i];
-    frame.env[v] = settle(frame, v, out[i], home(frame, v), origin(frame, node));
+    frame.env[v] = settle(frame, v, out[i], home_of_result(frame, v), origin(frame, node));
   }
 }
 

@@ -42,12 +42,12 @@ bool widens(const Graph& graph, const Node& node);
 class Partitioner {
  public:
   Partitioner(const Graph& graph, const HomeLayouts& homes, const std::set<const Op*>& kernels,
-              bool wide_sums)
+              const PartitionOptions& options)
       : graph_(graph),
         homes_(homes),
         chooser_(homes),
         kernels_(kernels),
-        wide_sums_(wide_sums),
+        options_(options),
         build_(homes) {}
 
   void run(const FunctionSpec& spec);
@@ -99,9 +99,15 @@ class Partitioner {
   /// The result of a loop, of this kind, for which alone its trip makes `value`; or -1.
   int only_result(const Frame& frame, int value, Loop::Result kind) const;
   bool may_stay_partial(const Frame& frame, int value, const TensorLayout& have) const;
-  /// All that becomes of `value` is a sum over the trips of a loop, stacked and widened before or
-  /// not: that sum is combined, once.
-  bool is_summed_later(const Frame& frame, int value) const;
+  /// If all that becomes of `value` is a sum over the trips of a loop, stacked and widened before
+  /// or not: that sum; else -1.
+  int summed_later(const Frame& frame, int value) const;
+  /// That sum is combined, once, and `value` is not.
+  bool stays_for_sum(const Frame& frame, int value) const {
+    return !options_.sums_of_parts && summed_later(frame, value) >= 0;
+  }
+  /// Where the result of a loop lies: with sums_of_parts, what is summed later as that sum.
+  TensorLayout home_of_result(const Frame& frame, int result) const;
 
   // wanted.cpp
   /// A dim that is `inside` the composite is split.
@@ -145,7 +151,7 @@ class Partitioner {
   const HomeLayouts& homes_;
   Chooser chooser_;
   const std::set<const Op*>& kernels_;
-  bool wide_sums_;
+  PartitionOptions options_;
   FlowBuilder build_;
   std::unordered_map<std::string, std::vector<int>> seen_;
 };
