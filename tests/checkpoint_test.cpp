@@ -156,6 +156,26 @@ TEST_CASE("checkpoint: the file of another model changes nothing", "[checkpoint]
   has(text, "usage");
   has(text, "ff");
   check_equal(*wide.session, *before.session);
+  // What fits can be loaded, and the rest keeps its values.
+  const Checkpoint fitting = load_fitting(*wide.session, path);
+  has(fitting.warning, " are loaded, the others start anew; different: ");
+  CHECK(wide.session->step() == 1);
+  int same = 0, kept = 0;
+  for (const std::string& name : wide.session->stored_names()) {
+    const bool fits = wide.session->shape_of(name).sizes == a.session->shape_of(name).sizes;
+    const Array is = wide.session->fetch(name), want = (fits ? a : before).session->fetch(name);
+    for (int64_t i = 0; i < is.elements(); ++i) CHECK(is.at(i) == want.at(i));
+    (fits ? same : kept) += 1;
+  }
+  CHECK(same > 0);
+  CHECK(kept > 0);
+  Graph g;
+  Cluster ranks = Cluster::threads(1);
+  Session none(
+      g, ranks,
+      {Mesh::parse("one:1"), {}, {{"run", {g.parameter("v", {Dim("a", 3)}, nn::ones())}, false}}});
+  has(f.error([&] { load_fitting(none, path); }),
+      "is a checkpoint of another model; the file lacks v");
 }
 
 TEST_CASE("batches: every layout gets the same examples", "[checkpoint]") {

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "catch.h"
-#include "cli_run.h"
+#include "cli_background.h"
 
 namespace tessera::test {
 
@@ -93,6 +93,7 @@ TEST_CASE("simulate reports on published runs", "[cli]") {
   CHECK(one.out.find("failed: bad.csv, line 3: 3 fields; the header has 26") != std::string::npos);
   CHECK(one.out.find("failed: 1 row\n") != std::string::npos);
   CHECK(nlohmann::json::parse(f.read("r.json"))["rows"][1]["failure"].is_string());
+  CHECK(nlohmann::json::parse(f.read("r.json"))["rows"][1]["predicted"].is_null());
   std::string untimed = f.read("runs.csv");
   f.write("untimed.csv", untimed.replace(untimed.find("1.42"), 4, ""));
   CHECK(run_cli_in(f, "simulate --runs untimed.csv")
@@ -148,6 +149,46 @@ TEST_CASE("a sweep records what fails and goes on", "[cli]") {
   expect_failure(run_cli_in(f, "sweep gpt --mesh data:2 --devices 2"), 1, {"give one of them"});
   expect_failure(run_cli_in(f, "sweep gpt --meshes some"), 1, {"only all is known"});
   expect_failure(run_cli_in(f, "sweep gpt --layouts none.txt"), 1, {"cannot open layouts"});
+}
+
+TEST_CASE("a sweep that is killed keeps what it measured, and one file holds several", "[cli]") {
+  Folder f;
+  const std::string here = "TESSERA_CACHE=" + f.dir + " ";
+  const std::string sweep =
+      "sweep gpt --set layers=1 d_model=16 heads=2 ff=32 length=8 --threads 1 --mesh data:2 --out ";
+  const auto lines = [&] {
+    std::istringstream text(f.read("s.csv"));
+    std::vector<std::string> all;
+    for (std::string line; std::getline(text, line);) all.push_back(line);
+    return all;
+  };
+  f.write("layouts.txt", "batch:data\nff:data\n");
+  {
+    BackgroundJob job(f,
+                      "env " + here + TESSERA_CLI " " + sweep +
+                          "s.csv --layouts layouts.txt --set batch=4 --steps 10000000 --budget 2h");
+    REQUIRE(eventually([&] {
+      return std::filesystem::exists(f("s.csv")) && lines().size() == 3 &&
+             lines()[1].find(",0,0,") == std::string::npos;
+    }));
+    job.send(SIGKILL);
+    CHECK(job.wait() == 128 + SIGKILL);
+  }
+  const std::vector<std::string> killed = lines();
+  REQUIRE(killed.size() == 3);
+  // The other configuration's rows stay; a line that was being written runs again.
+  f.write("s.csv", f.read("s.csv") + "batch=8,data:2,bat");
+  expect_success(
+      run_cli_in(f, sweep + "s.csv --layouts layouts.txt --set batch=8 --steps 2", here));
+  const std::vector<std::string> both = lines();
+  REQUIRE(both.size() == 5);
+  CHECK(both[1].find("batch=8") != std::string::npos);
+  CHECK(std::count(both.begin(), both.end(), killed[1]) == 1);
+  CHECK(std::count(both.begin(), both.end(), killed[2]) == 1);
+  // Lowering stops at half of the budget, and what was not looked at says so.
+  const CliResult none = run_cli_in(f, sweep + "t.csv --set batch=4 --budget 0.001s", here);
+  expect_success(none);
+  CHECK(none.out.find("not run: the budget was spent") != std::string::npos);
 }
 
 TEST_CASE("diff says where the milliseconds go", "[cli]") {

@@ -235,6 +235,17 @@ TEST_CASE("seeing: the report is one page that needs nothing else", "[cli]") {
   f.write("cut.jsonl", f.read("run.jsonl") + "{\"step\": 13, \"lo");
   expect_success(run_cli_in(f, "report cut.jsonl --out cut.html"));
   CHECK(contains(f.read("cut.html"), "ends in the middle of a line"));
+  // What goes on behind such a line begins a line of its own, and the rest is read.
+  f.write("run.jsonl", f.read("run.jsonl") + "{\"step\": 13, \"lo");
+  expect_success(train(f,
+                       "--mesh \"data:2;model:2\" --steps 14 --log run.jsonl --profile "
+                       "--checkpoint ck --save-every 4 --set eval_every=4 --resume"));
+  expect_success(run_cli_in(f, "report run.jsonl"));
+  CHECK(contains(f.read("run.html"), "; step 14 of 14"));
+  CHECK(contains(f.read("run.html"), "1 line of the log is not whole"));
+  f.write("late.jsonl", R"({"step": 1, "loss": 2})"
+                        "\n");
+  expect_success(run_cli_in(f, "report late.jsonl"));
   f.write("other.jsonl", "not a log\n{}\n");
   expect_failure(run_cli_in(f, "report other.jsonl"), 1,
                  {"line 1 of 'other.jsonl'", "train --log"});

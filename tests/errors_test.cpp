@@ -121,6 +121,8 @@ TEST_CASE("feed, fetch, assign and run: wrong names", "[errors]") {
   expect_usage({"no function 'trian'", "did you mean 'train'?"}, [&] { s.run("trian"); });
   expect_usage({"no output of the last run, parameter, state or input 'los'"},
                [&] { s.fetch("los"); });
+  expect_usage({"function 'train' reads the input 'x', which has no value yet", "feed()"},
+               [&] { s.run("train"); });
   s.feed("x", x);
   s.run("train");
   expect_usage({"'los'", "did you mean 'loss'?"}, [&] { s.fetch("los"); });

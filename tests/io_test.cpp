@@ -232,6 +232,14 @@ TEST_CASE("batches are a pure function of the step") {
   CHECK(f.error([&] { Batcher(text, 12, once); }) ==
         "usage [data] 11 examples do not fill one batch of 12, so `drop_tail` leaves nothing; use "
         "a batch of at most 11");
+  struct Nothing : DataSource {
+    std::vector<DataField> none;
+    const std::vector<DataField>& fields() const override { return none; }
+    int64_t examples() const override { return 0; }
+    void read(int64_t, int, const DataBox&) const override {}
+  };
+  CHECK(f.error([&] { Batcher(Nothing(), 1); }) ==
+        "usage [data] the source has 0 examples; it has at least 1");
   CHECK(f.error([&] { Batcher(text, 0); }) ==
         "usage [data] a batch of 0 examples; it has at least 1");
   CHECK(f.error([&] { Permutation(0, 1, 1); }) ==

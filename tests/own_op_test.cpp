@@ -214,6 +214,7 @@ void run_with(const Op& op) {
   Tensor y = apply(op, g.input("x", {a, b}, DType::float32)).named("y");
   Cluster cluster = Cluster::threads(1);
   Session session(g, cluster, {Mesh::parse("m:1"), {}, {{"run", {y}, false}}});
+  session.feed("x", Array(DType::float32, {"a", "b"}, {a.size, b.size}));
   session.run("run");
 }
 
@@ -301,6 +302,10 @@ TEST_CASE("what a host function throws names its node and line", "[own_op][error
   expect_error(ErrorKind::device, {"[unlucky] host function of 'unlucky': out of luck"},
                [] { run_with(kThrowsOther); });
   expect_usage({"it has no dim 'aa'; did you mean 'a'?"}, [] { run_with(kAsks); });
+  static constexpr Op kMakesNothing = {.name = "nothing"};
+  expect_usage(
+      {"[nothing] an op says what it makes: give it `infer`, or a `body`", "own_op_test.cpp:"},
+      [] { run_with(kMakesNothing); });
 }
 
 }  // namespace tessera::test

@@ -308,7 +308,14 @@ TEST_CASE("solve: the command line prints cost and bound, and names what is wron
   CHECK(report["optimal"] == true);
   expect_failure(run_cli_in(f, "solve nowhere.json"), 1, {"cannot open 'nowhere.json'"});
   f.write("bad.json", "{\"problem\": 3}");
-  expect_failure(run_cli_in(f, "solve bad.json"), 1, {"'bad.json' is no problem of choice"});
+  expect_failure(run_cli_in(f, "solve bad.json"), 1, {"there is no 'nodes' where one belongs"});
+  for (const char* number : {"1.5", "99999999999999999999999", "\"2\""}) {
+    f.write("real.json", std::string(R"({"problem":{"nodes":{"intervals":[[0,1]],"costs":[[)") +
+                             number +
+                             R"(,3]],"usages":[[1,1]]},"edges":{"nodes":[],"costs":[]}}})");
+    expect_failure(run_cli_in(f, "solve real.json"), 1,
+                   {"[solve] costs are whole numbers up to 2^63 - 1"});
+  }
 }
 
 }  // namespace tessera::test

@@ -56,6 +56,10 @@ std::optional<Checkpoint> find_latest(const std::string& directory);
 /// has beyond the model, or has with another dtype, dims or sizes; io errors (a damaged block:
 /// which file, bytes and tensor), after which the parameters are a mixture.
 Checkpoint load_checkpoint(Session& session, const std::string& path);
+/// The same for what fits: parameters and state that the checkpoint has with the same name, dtype,
+/// dims and sizes. The rest keeps its values; `warning` names it, and what of the checkpoint is
+/// left. Throws a usage error where nothing fits.
+Checkpoint load_fitting(Session& session, const std::string& path);
 /// The same for some of the parameters and state; the checkpoint may have more. The step counter
 /// stays.
 Checkpoint load_tensors(Session& session, const std::string& path,
@@ -127,9 +131,9 @@ class Checkpoints {
   /// find_latest() as the root process sees it, in every process. Collective.
   std::optional<Checkpoint> latest();
   /// Loads the newest checkpoint that can be read in full; those that cannot are named in its
-  /// warning. None if there is no checkpoint. Collective. Throws as load_checkpoint(), and the
-  /// first io error if none can be read.
-  std::optional<Checkpoint> load_latest(Session& session);
+  /// warning. None if there is no checkpoint. Collective. Throws as load_checkpoint(), or with
+  /// `fitting` as load_fitting(), which then loads, and the first io error if none can be read.
+  std::optional<Checkpoint> load_latest(Session& session, bool fitting = false);
 
  private:
   struct State;

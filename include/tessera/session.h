@@ -132,7 +132,7 @@ class Session {
   void set_step(int64_t step);
   int64_t step() const;
 
-  /// Runs a function. Collective.
+  /// Runs a function. Collective. Throws a usage error if it reads an input that was never fed.
   void run(const std::string& function);
   /// With CompileOptions::skip_non_finite: "", or, if the last run stored nothing, the first node
   /// of all ranks with a non-finite result; the same in every process. Local.

@@ -23,7 +23,8 @@ struct Run {
   double params = 0;  ///< in all
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn = 0, seq = 0, vocab = 0;
   int64_t global_batch = 0, micro_batch = 0, gpus = 0;  ///< micro_batch 0: not printed
-  int64_t tp = 1, pp = 1, interleave = 1, dp = 1, cp = 1;
+  int64_t tp = 1, pp = 1, dp = 1, cp = 1;
+  int64_t interleave = 0;  ///< chunks of a stage; 0: not printed
   bool sp = false;
   double seconds = 0;    ///< printed, or from a printed rate; 0: unknown
   bool ran_out = false;  ///< printed as out of memory
@@ -38,13 +39,15 @@ std::vector<Run> read_runs(const std::string& path);
 enum class Fusion { eager, parts, compiled };
 struct Framework {
   const char* match = "";  ///< lower-case substring of Run::system
+  const char* gpu = "";    ///< what Run::gpu_kind begins with, in lower case
   Fusion fusion = Fusion::parts;
-  bool flash = false;     ///< attention without its scores in memory
-  bool sharded = false;   ///< parameters, gradients and state over dp: FSDP
-  bool keeps = false;     ///< sharded: parameters stay gathered between forward and backward
-  int grad_bytes = 2;     ///< of an element that is reduced over dp
-  bool overlaps = false;  ///< gradients are reduced, stages send, while others compute
-  int zero = 0;           ///< 1: the optimizer's state is split over dp
+  bool flash = false;        ///< attention without its scores in memory
+  bool interleaves = false;  ///< stages, also where a row does not say in how many chunks
+  bool sharded = false;      ///< parameters, gradients and state over dp: FSDP
+  bool keeps = false;        ///< sharded: parameters stay gathered between forward and backward
+  int grad_bytes = 2;        ///< of an element that is reduced over dp
+  bool overlaps = false;     ///< gradients are reduced, stages send, while others compute
+  int zero = 0;              ///< 1: the optimizer's state is split over dp
   double dropout = 0;
   double traffic = 1;    ///< bytes moved by memory-bound kernels, over those that they must
   double attention = 1;  ///< rate of its attention kernels, over those of FlashAttention-2

@@ -86,8 +86,9 @@ class Record {
 
   int64_t whole(const std::string& column, double blank) const {
     const double value = number(column, blank, 1);
-    require(value == std::floor(value), "{}, line {}: '{}' is {}, not a whole number", path_, line_,
-            column, value);
+    require(value == std::floor(value) && value <= 1e15,
+            "{}, line {}: '{}' is {}, not a whole number of at most 1e15", path_, line_, column,
+            value);
     return static_cast<int64_t>(value);
   }
 
@@ -119,7 +120,7 @@ void read_sizes(const Record& record, Run& run) {
   run.gpus = record.whole("gpus", kNeeded);
   run.tp = record.whole("tp", 1);
   run.pp = record.whole("pp", 1);
-  run.interleave = record.whole("interleave", 1);
+  run.interleave = record.text("interleave").empty() ? 0 : record.whole("interleave", kNeeded);
   run.cp = record.whole("cp", 1);
   const double rest = static_cast<double>(run.gpus) / static_cast<double>(run.tp * run.pp * run.cp);
   run.dp = record.whole("dp", rest);
@@ -137,10 +138,10 @@ void check_sizes(const Record& record, const Run& r) {
   record.need(r.micro_batch == 0 || (r.global_batch / r.dp) % r.micro_batch == 0,
               "global_batch {} over dp {} is no multiple of micro_batch {}", r.global_batch, r.dp,
               r.micro_batch);
-  record.need(r.pp > 1 || r.interleave == 1, "interleave {} is of pipelines, and pp is 1",
+  record.need(r.pp > 1 || r.interleave <= 1, "interleave {} is of pipelines, and pp is 1",
               r.interleave);
-  record.need(r.layers >= r.pp * r.interleave, "{} layers are too few for pp {} x interleave {}",
-              r.layers, r.pp, r.interleave);
+  record.need(r.layers >= r.pp && r.interleave <= (r.layers + r.pp - 1) / r.pp,
+              "{} layers are too few for pp {} x interleave {}", r.layers, r.pp, r.interleave);
 }
 
 void read_words(const Record& record, Run& run) {

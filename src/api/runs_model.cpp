@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "api/kernel_info.h"
 #include "api/runs.h"
@@ -162,12 +163,16 @@ class Builder {
   Shapes s_;
 };
 
+/// Over tensor-parallel ranks; on top of context-parallel ones norms are left whole: sums and
+/// gathers take as long, and what norms themselves take is small.
+bool splits_norms(const Run& run) { return run.sp && run.cp == 1; }
+
 std::string layout_of(const Run& run) {
   std::string layout;
   if (run.tp > 1) {
     const bool grouped = run.kv_heads != run.heads && run.kv_heads % run.tp != 0;
     layout = fmt::format("{},ff?,vocab?:model", grouped ? "heads_per_key?" : "heads?");
-    if (run.sp) layout += "; @/*norm*/ length?:model";
+    if (splits_norms(run)) layout += "; @/*norm*/ length?:model";
   }
   if (run.cp > 1) layout += fmt::format("{}length:context", layout.empty() ? "" : "; ");
   return layout;
@@ -210,6 +215,45 @@ void reduce_to_shares(Program& program) {
   }
 }
 
+constexpr int kContextAxis = 0;  ///< of the mesh of price()
+
+/// What is made of `buffer` is only converted, and then an output.
+bool is_output(const Function& f, const std::set<int>& outputs, int buffer) {
+  bool found = outputs.contains(buffer);
+  for (const Step& step : f.steps) {
+    const bool reads = std::any_of(step.in.begin(), step.in.end(),
+                                   [&](const View& v) { return v.buffer == buffer; });
+    if (!reads || step.out.empty() || step.out[0].buffer == buffer) continue;
+    if (step.kernel != "pointwise" && step.kernel != "copy") return false;
+    if (!is_output(f, outputs, step.out[0].buffer)) return false;
+    found = true;
+  }
+  return found;
+}
+
+/// Gradients are added over the ranks that share a sequence once a step, with those of the data
+/// ranks, and not in each microbatch.
+void defer_gradients(const Program& program, Function& f) {
+  std::set<int> outputs, moved, awaited;
+  for (const int port : f.outputs) outputs.insert(program.ports[port].view.buffer);
+  const auto is_deferred = [&](const Step& step) {
+    return step.kind == StepKind::collective && step.axes == std::vector<int>{kContextAxis} &&
+           step.kernel == to_string(CollectiveKind::all_reduce) &&
+           is_output(f, outputs, step.out[0].buffer);
+  };
+  for (const Step& step : f.steps) {
+    if (step.kind == StepKind::collective)
+      (is_deferred(step) ? moved : awaited).insert(step.number);
+  }
+  std::vector<Step> kept;
+  for (const Step& step : f.steps) {
+    const bool waits_in_vain = step.kind == StepKind::wait && moved.contains(step.number) &&
+                               !awaited.contains(step.number);
+    if (!is_deferred(step) && !waits_in_vain) kept.push_back(step);
+  }
+  f.steps = std::move(kept);
+}
+
 /// The machine as a framework uses it.
 Machine used(const Machine& machine, const Framework& framework, bool float8) {
   Machine m = machine;
@@ -235,13 +279,14 @@ Lowered price(const Run& run, const Framework& framework, const Machine& given, 
                        {}};
   options.fuse = false;
   Program program = lower(graph, options);
-  if (run.sp) reduce_to_shares(program);
+  if (splits_norms(run)) reduce_to_shares(program);
   const bool float8 = is_layer && run.dtype.find("fp8") != std::string::npos;
   const Costs costs(used(given, framework, float8), mesh);
   Lowered result;
   for (Function& f : program.functions) {
     if (f.name == "init") continue;
     std::erase_if(f.steps, [&](const Step& step) { return converts_stored(program, step); });
+    if (f.name == "backward") defer_gradients(program, f);
     join_kernels(program, framework.fusion, f);
     if (float8) quantize(f);
     (f.name == "forward" ? result.forward : result.both) = time_of(f, costs);

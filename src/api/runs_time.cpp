@@ -57,10 +57,35 @@ constexpr Framework kFrameworks[] = {
     {.match = "megascale", .flash = true, .overlaps = true, .zero = 1},
     {.match = "flash", .flash = true, .zero = 1},
     {.match = "aleph", .flash = true, .zero = 1},
-    {.match = "megatron-core", .flash = true, .overlaps = true, .zero = 1},
-    {.match = "nemo", .flash = true, .grad_bytes = 4, .overlaps = true, .zero = 1},
-    {.match = "bridge", .flash = true, .grad_bytes = 4, .overlaps = true, .zero = 1},
-    {.match = "llama", .flash = true, .grad_bytes = 4, .overlaps = true, .zero = 1},
+    {.match = "megatron-core", .flash = true, .interleaves = true, .overlaps = true, .zero = 1},
+    {.match = "nemo",
+     .flash = true,
+     .interleaves = true,
+     .grad_bytes = 4,
+     .overlaps = true,
+     .zero = 1},
+    {.match = "bridge",
+     .flash = true,
+     .interleaves = true,
+     .grad_bytes = 4,
+     .overlaps = true,
+     .zero = 1},
+    {.match = "llama",
+     .flash = true,
+     .interleaves = true,
+     .grad_bytes = 4,
+     .overlaps = true,
+     .zero = 1},
+    // Megatron-LM on Hopper is of 2023 or later (Narayanan et al. 2021 and Korthikanti et al. 2022
+    // had
+    // A100): FlashAttention, distributed optimizer, gradients reduced while backward runs.
+    {.match = "megatron",
+     .gpu = "h",
+     .flash = true,
+     .interleaves = true,
+     .grad_bytes = 4,
+     .overlaps = true,
+     .zero = 1},
     // Megatron-LM to 2022: fused pointwise kernels, scores in memory, dropout, nothing overlapped.
     {.match = "megatron", .dropout = 0.1, .traffic = kParts},
     {.match = "", .flash = true, .overlaps = true, .zero = 1},
@@ -105,6 +130,17 @@ struct Step {
 
   double layers_on_stage() const {
     return std::ceil(static_cast<double>(run.layers) / static_cast<double>(run.pp));
+  }
+
+  /// Stages have as many layers as each other, or one more: the last of them first, as the first
+  /// and the last stage have a table of tokens too. So have the chunks of a stage.
+  int64_t layers_of_chunk(int64_t chunk) const {
+    const int64_t stage = chunk % run.pp, part = chunk / run.pp;
+    const int64_t more = run.layers % run.pp, first = (run.pp - more + 1) / 2;
+    const int64_t own = run.layers / run.pp + (stage >= first && stage < first + more ? 1 : 0);
+    // The first stage lacks a layer in its first chunk, the others in their last.
+    const int64_t place = stage == 0 ? run.interleave - 1 - part : part;
+    return own / run.interleave + (place < own % run.interleave ? 1 : 0);
   }
 
   double params_on_device() const {
@@ -181,8 +217,7 @@ void Step::staged() {
   pipeline.stages = static_cast<int>(run.pp);
   const int64_t chunks = run.pp * run.interleave;
   for (int64_t c = 0; c < chunks; ++c) {
-    const double layers =
-        static_cast<double>((c + 1) * run.layers / chunks - c * run.layers / chunks);
+    const auto layers = static_cast<double>(layers_of_chunk(c));
     ChunkTime chunk{layers * parts.layer.forward, layers * parts.layer.backward};
     for (const Part* end :
          {c == 0 ? &parts.embedding : nullptr, c + 1 == chunks ? &parts.head : nullptr}) {
@@ -192,7 +227,10 @@ void Step::staged() {
     }
     pipeline.chunks.push_back(chunk);
   }
-  pipeline.microbatches = microbatches;
+  // Groups of as many microbatches as there are stages: of the last one some are missing.
+  const int64_t rest = run.interleave > 1 ? microbatches % run.pp : 0;
+  const int64_t missing = rest > 0 ? run.pp - rest : 0;
+  pipeline.microbatches = microbatches + missing;
   // Each tensor-parallel rank sends its share, and the receiving node puts it together again.
   const double bytes = 2.0 * static_cast<double>(result.micro_batch * run.seq * run.hidden) /
                        static_cast<double>(run.cp * run.tp);
@@ -202,8 +240,12 @@ void Step::staged() {
                                                  bytes * static_cast<double>(run.tp), {kModel})
                           : 0;
   pipeline.blocking = !framework.overlaps;
-  const PipelineTime time = play_pipeline(pipeline);
-  const double busy = *std::max_element(time.busy.begin(), time.busy.end());
+  PipelineTime time = play_pipeline(pipeline);
+  double busy = *std::max_element(time.busy.begin(), time.busy.end());
+  const double unused =
+      busy * static_cast<double>(missing) / static_cast<double>(pipeline.microbatches);
+  busy -= unused;
+  time.seconds -= unused;
   const double tensor = layers_on_stage() * static_cast<double>(microbatches) *
                         (parts.layer.transfer_forward + parts.layer.transfer_backward);
   result.tensor = tensor;
@@ -251,10 +293,9 @@ void Step::account() {
   result.fits = result.memory <= static_cast<double>(machine.memory);
 }
 
-Prediction predict_with(const Run& run, const Machine& machine, int64_t micro_batch) {
-  const Framework framework = framework_of(run);
+Prediction predict_with(const Run& run, const Framework& framework, const Machine& machine,
+                        const Parts& parts, int64_t micro_batch) {
   const Costs costs(machine, mesh_of(run));
-  const Parts parts = lower_parts(run, framework, micro_batch, machine);
   const int64_t microbatches = run.global_batch / run.dp / micro_batch;
   Step step{run, framework, machine, costs, parts, microbatches, {}};
   step.result.micro_batch = micro_batch;
@@ -274,7 +315,9 @@ Prediction predict_with(const Run& run, const Machine& machine, int64_t micro_ba
 
 Framework framework_of(const Run& run) {
   for (const Framework& framework : kFrameworks) {
-    if (run.system.find(framework.match) != std::string::npos) return framework;
+    if (run.system.find(framework.match) != std::string::npos &&
+        lower(run.gpu_kind).starts_with(framework.gpu))
+      return framework;
   }
   return {};
 }
@@ -307,14 +350,31 @@ Machine machine_of(const Run& run) {
   return machine;
 }
 
-Prediction predict(const Run& run, const Machine& machine) {
-  if (run.micro_batch > 0) return predict_with(run, machine, run.micro_batch);
+/// Sizes that a row does not print are those that take least time, as if they had been tuned.
+Prediction predict(const Run& given, const Machine& machine) {
+  const Framework framework = framework_of(given);
+  const int64_t share = given.global_batch / given.dp;
+  std::vector<int64_t> micros = {given.micro_batch},
+                       interleaves = {std::max<int64_t>(1, given.interleave)};
+  if (given.micro_batch == 0) {
+    micros.clear();
+    for (int64_t micro = 1; micro <= std::min<int64_t>(share, 32) && share % micro == 0; micro *= 2)
+      micros.push_back(micro);
+  }
+  const int64_t most = (given.layers + given.pp - 1) / given.pp;
+  for (int64_t v = 2; v <= most && given.interleave == 0 && framework.interleaves && given.pp > 1;
+       ++v) {
+    if (most % v == 0) interleaves.push_back(v);
+  }
   Prediction best;
-  const int64_t share = run.global_batch / run.dp;
-  for (int64_t micro = 1; micro <= std::min<int64_t>(share, 32); micro *= 2) {
-    if (share % micro != 0) break;
-    const Prediction p = predict_with(run, machine, micro);
-    if (best.micro_batch == 0 || (p.fits && (p.seconds < best.seconds || !best.fits))) best = p;
+  for (const int64_t micro : micros) {
+    const Parts parts = lower_parts(given, framework, micro, machine);
+    for (const int64_t v : interleaves) {
+      Run run = given;
+      run.interleave = v;
+      const Prediction p = predict_with(run, framework, machine, parts, micro);
+      if (best.micro_batch == 0 || (p.fits && (p.seconds < best.seconds || !best.fits))) best = p;
+    }
   }
   return best;
 }

@@ -103,6 +103,7 @@ void Session::State::find_unread(const Graph& graph) {
 void Session::feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill) {
   if (state_->unread_input(input)) return;
   state_->fill(state_->input(input), fill);
+  state_->note_given(input);
 }
 
 void Session::assign_slices(const std::string& stored,
@@ -195,6 +196,7 @@ double Session::fetch_scalar(const std::string& name) {
 }
 
 std::vector<Slice> Session::slices(const std::string& name) {
+  state_->note_given(name);  // in place on the CPU
   return state_->read_slices(state_->readable_port(name));
 }
 

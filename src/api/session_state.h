@@ -25,6 +25,7 @@ struct Session::State {
   std::function<void(const std::string&)> print;
   // What a step needs is made once, for a step allocates nothing.
   std::vector<int> inputs;                 ///< ports of all functions
+  std::vector<char> given;                 ///< per port: an input that has a value
   std::vector<std::vector<int>> readable;  ///< per function: the ports that fetch() reads after it
   std::vector<std::vector<int>> guards;    ///< per function: ports
   std::vector<std::vector<Slice>> slices;  ///< per port, of the local ranks; empty until asked for
@@ -50,6 +51,7 @@ struct Session::State {
           guarded.push_back(port);
       }
     }
+    given.resize(program.ports.size());
     slices.resize(program.ports.size());
     mirrors.resize(program.ports.size());
   }
@@ -98,6 +100,10 @@ struct Session::State {
     fail(ErrorKind::usage, "the program has no {} '{}'{}", what, name, suggestion(name, names));
   }
   int input(const std::string& name) const { return port(name, inputs, "input"); }
+  /// Functions that read the same input have a port each.
+  void note_given(const std::string& name) {
+    for (const int p : inputs) given[p] |= program.ports[p].name == name;
+  }
   void find_unread(const Graph& graph);
   /// The input called `name`, if no function reads it; else null.
   const Port* unread_input(const std::string& name) const {
@@ -155,6 +161,12 @@ struct Session::State {
     require(!poisoned,
             "this session failed before and cannot run again; make a new one and load the last "
             "checkpoint");
+    for (const int p : program.functions[f].inputs) {
+      if (!given[p])
+        fail(ErrorKind::usage,
+             "function '{}' reads the input '{}', which has no value yet; give it one with feed()",
+             program.functions[f].name, program.ports[p].name);
+    }
     last_function = f;
     skipped.clear();
     try {

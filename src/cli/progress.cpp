@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -31,10 +33,22 @@ std::string duration(double seconds) {
 
 namespace {
 
+/// What a job that was killed in the middle of a line left is a line of its own.
+void end_line(const std::string& path, std::FILE* file) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return;
+  std::ifstream before(path, std::ios::ate | std::ios::binary);
+  if (!before || before.tellg() <= 0) return;
+  before.seekg(-1, std::ios::end);
+  if (before.get() != '\n') std::fputc('\n', file);
+}
+
 std::FILE* open_file(const std::string& path, bool append, const char* flag) {
   if (path.empty()) return nullptr;
   try {
-    return open_output(path, append);
+    std::FILE* const file = open_output(path, append);
+    if (append) end_line(path, file);
+    return file;
   } catch (const Error& e) {
     fail(e.kind(), "{} {}: {}", flag, path, e.what());
   }

@@ -23,6 +23,7 @@ struct RunLog {
   Json head, startup, profile, time_line;
   std::map<int64_t, Json> steps, evaluations, saves;
   bool cut = false;  ///< the last line is not whole: the job was killed while it wrote
+  int64_t torn = 0;  ///< other lines of which this is so
 };
 
 RunLog read_log(const std::string& path) {
@@ -35,6 +36,10 @@ RunLog read_log(const std::string& path) {
     if (!record.is_object()) {
       log.cut = in.peek() == std::istringstream::traits_type::eof();
       if (log.cut) break;
+      if (number > 1) {
+        ++log.torn;
+        continue;
+      }
       fail(ErrorKind::io, "line {} of '{}' is not a JSON object; is it what train --log wrote?",
            number, path);
     }
@@ -185,7 +190,7 @@ constexpr const char* kStyle =
     "details{margin:.5em 0}";
 
 std::string page(const RunLog& log, const std::string& path) {
-  const Json& head = log.head;
+  const Json head = log.head.is_null() ? Json::object() : log.head;
   const Json none = Json::object(), empty = Json::array();
   const Json config = head.value("config", none);
   const auto section = [](const char* id, const char* title, const std::string& body) {
@@ -204,7 +209,11 @@ std::string page(const RunLog& log, const std::string& path) {
                          text(last->value("steps", Json("?"))), number(*last, "loss"),
                          last->contains("skipped") ? number(*last, "skipped") : 0)
            : "; no step yet",
-      log.cut ? "; the log ends in the middle of a line" : "");
+      log.torn > 0 ? fmt::format("; {} of the log {} not whole",
+                                 log.torn == 1 ? "1 line" : fmt::format("{} lines", log.torn),
+                                 log.torn == 1 ? "is" : "are")
+      : log.cut ? "; the log ends in the middle of a line"
+                   : "");
   html += section("curves", "Curves", curves(log));
   html += section("layout", "Layout",
                   pairs({{"mesh", config.value("layout.mesh", Json("?"))},

@@ -136,12 +136,16 @@ void resume(Training& t, const std::optional<Checkpoint>& latest) {
   }
   std::vector<std::string> notes;
   compare_jobs(t, *latest, notes);
-  const std::optional<Checkpoint> loaded = t.checkpoints->load_latest(*t.session);
+  const std::optional<Checkpoint> loaded =
+      t.checkpoints->load_latest(*t.session, t.args.allow_changes);
   if (!loaded->warning.empty()) t.progress->note("warning: " + loaded->warning);
   for (const std::string& note : notes) t.progress->note(note);
   t.first_step = loaded->step;
   if (!stored(*loaded, "skipped").empty()) t.skipped = std::stoll(stored(*loaded, "skipped"));
   t.progress->note(fmt::format("resumed from {} at step {}", loaded->path, t.first_step));
+  if (const int64_t steps = t.job.config.integer("train.steps"); t.first_step >= steps)
+    t.progress->note(fmt::format(
+        "nothing to do: train.steps is {}; to go on, say how many steps in all (--steps)", steps));
   const std::string then = stored(*loaded, "numerics"), now = numerics_key(t);
   if (!then.empty() && then != now)
     t.progress->note(fmt::format(

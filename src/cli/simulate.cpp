@@ -41,7 +41,12 @@ nlohmann::json to_json(const RunsReport& report) {
                           {"data", r.data},           {"bubble", r.bubble},
                           {"update", r.update},       {"memory", r.memory},
                           {"fits", r.fits},           {"out_of_memory", r.ran_out}};
-    if (!r.failure.empty()) row["failure"] = r.failure;
+    if (!r.failure.empty()) {
+      for (const char* unknown : {"predicted", "compute", "tensor", "data", "bubble", "update",
+                                  "memory", "fits", "null", "micro_batch"})
+        row[unknown] = nullptr;
+      row["failure"] = r.failure;
+    }
     if (r.measured > 0) {
       row["measured"] = r.measured;
       row["error"] = r.error;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "base/fail.h"
 #include "cli/report.h"
@@ -20,6 +21,8 @@ namespace {
 constexpr int64_t kAtOnceBytes = int64_t{4} << 30;
 constexpr size_t kAtOnce = 12;
 constexpr size_t kPlanned = 8;  ///< of --layouts auto
+constexpr double kWriteEvery = 2;
+constexpr size_t kFewSteps = 3;  ///< whose median is worth keeping
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -125,8 +128,11 @@ class Sweep {
     for (SweepRow& row : parse_sweep(text, args.out)) done_[row.key()] = std::move(row);
   }
 
-  /// One row for each layout, in order; those with a Program of an earlier one refer to it.
+  /// One row for each layout, in order; those with a Program of an earlier one refer to it. Half of
+  /// the budget is for lowering: what is not looked at by then does not run.
   void find() {
+    const double half = (now() + end_) / 2;
+    bool is_time = true;
     for (const auto& sets : combinations(args_.sets)) {
       for (const std::string& mesh : meshes_of(args_)) {
         Arguments args = args_;
@@ -137,7 +143,8 @@ class Sweep {
           args.layout = layout;
           candidates_.push_back(
               {{fmt::format("{}", fmt::join(sets, " ")), mesh, layout, "", "", 0, 0, 0, 0}, args});
-          look(candidates_.back());
+          is_time = is_time && is_before(half);
+          if (is_time) look(candidates_.back());
         }
       }
     }
@@ -151,11 +158,12 @@ class Sweep {
         c.row.measured = it->second.measured;
         c.row.least = it->second.least;
       }
-      if (!c.row.failure.empty()) continue;
+      if (!c.row.failure.empty() || c.row.program.empty()) continue;
       if (!seen.emplace(c.row.program + c.row.sets + c.row.mesh, true).second) continue;
       if (c.row.measured == 0) waiting.push_back(&c);
     }
-    while (!waiting.empty() && goes_on()) {
+    write();
+    while (!waiting.empty() && is_before(end_)) {
       size_t count = 0;
       for (int64_t bytes = 0; count < std::min(waiting.size(), kAtOnce); ++count) {
         bytes += waiting[count]->row.memory * Mesh::parse(waiting[count]->row.mesh).size();
@@ -163,16 +171,28 @@ class Sweep {
       }
       run_group({waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(count)});
       waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(count));
-      share_times();
-      if (is_root_ && !args_.out.empty()) write_sweep_csv(args_.out, rows());
+      write();
     }
-    share_times();
+    write();
   }
 
   std::vector<SweepRow> rows() const {
     std::vector<SweepRow> rows;
     for (const Candidate& c : candidates_) rows.push_back(c.row);
     return rows;
+  }
+  /// Those and, behind them, what earlier sweeps of other configurations left in the file.
+  void write() {
+    share_times();
+    written_ = now();
+    if (!is_root_ || args_.out.empty()) return;
+    std::vector<SweepRow> all = rows();
+    std::set<std::string> ours;
+    for (const SweepRow& row : all) ours.insert(row.key());
+    for (const auto& [key, row] : done_) {
+      if (!ours.contains(key)) all.push_back(row);
+    }
+    write_sweep_csv(args_.out, all);
   }
   bool is_root() const { return is_root_; }
   /// The layout that took least, as the root measured it; the first where none ran.
@@ -214,9 +234,10 @@ class Sweep {
   }
 
   /// Lowers: the Program, its memory and its predicted time.
-  void look(Candidate& c) const {
+  void look(Candidate& c) {
     try {
       const Job job = job_of(c.args);
+      if (launched_ranks() > 0) cluster_for(job.mesh.size());
       Trainer t;
       build_trainer(job, t, false);
       const Explanation e =
@@ -250,10 +271,10 @@ class Sweep {
   }
 
   /// The root's clock decides for all.
-  bool goes_on() {
-    if (clusters_.empty()) return now() < end_;
+  bool is_before(double end) {
+    if (clusters_.empty()) return now() < end;
     Cluster& cluster = clusters_.begin()->second;
-    const std::string mine = cluster.is_root() ? (now() < end_ ? "on" : "end") : "";
+    const std::string mine = cluster.is_root() ? (now() < end ? "on" : "end") : "";
     return cluster.first_text(mine) == "on";
   }
 
@@ -274,16 +295,22 @@ class Sweep {
         c->row.failure = e.what();
       }
     }
-    for (int64_t step = -2; step < steps_ && !running.empty() && (step <= 0 || goes_on()); ++step) {
+    for (int64_t step = -2; step < steps_ && !running.empty() && (step <= 0 || is_before(end_));
+         ++step) {
       std::erase_if(running, [&](Running& r) { return !take_turn(r, step >= 0); });
+      if (now() < written_ + kWriteEvery) continue;
+      for (Running& r : running) sum_up(*r.candidate, kFewSteps);
+      write();
     }
-    for (Running& r : running) {
-      std::vector<double>& seconds = r.candidate->seconds;
-      if (seconds.empty()) continue;
-      std::sort(seconds.begin(), seconds.end());
-      r.candidate->row.measured = seconds[seconds.size() / 2];
-      r.candidate->row.least = seconds[0];
-    }
+    for (Running& r : running) sum_up(*r.candidate, 1);
+  }
+
+  static void sum_up(Candidate& c, size_t least) {
+    if (c.seconds.size() < least) return;
+    std::vector<double> seconds = c.seconds;
+    std::sort(seconds.begin(), seconds.end());
+    c.row.measured = seconds[seconds.size() / 2];
+    c.row.least = seconds[0];
   }
 
   static bool take_turn(Running& r, bool counts) {
@@ -317,7 +344,7 @@ class Sweep {
   const std::vector<ModelSpec>& models_;
   std::vector<std::string> given_;
   std::optional<Machine> machine_;
-  double end_;
+  double end_, written_ = 0;
   int64_t steps_, limit_ = 0;
   bool is_root_ = true;
   std::map<std::string, SweepRow> done_;
@@ -359,7 +386,6 @@ int sweep(const Arguments& args, const std::vector<ModelSpec>& models) {
   sweep.run();
   if (!sweep.is_root()) return 0;
   const std::vector<SweepRow> rows = sweep.rows();
-  write_sweep_csv(with.out, rows);
   write_sweep_report(with.out, with.model, rows);
   for (const SweepRow& row : rows) {
     fmt::print("{:<24} {:<16} {:<48} ", row.sets, row.mesh,

@@ -151,6 +151,7 @@ std::vector<SweepRow> parse_sweep(const std::string& text, const std::string& pa
   std::vector<SweepRow> rows;
   for (int number = 2; std::getline(file, line); ++number) {
     if (line.empty()) continue;
+    if (file.eof()) break;  // a line without its end was being written: it runs again
     const std::vector<std::string> f = fields_of(line);
     if (f.size() != 9)
       fail(ErrorKind::io, "{}, line {}: {} fields instead of 9", path, number, f.size());

@@ -312,7 +312,7 @@ std::optional<Checkpoint> Checkpoints::latest() {
   return from_text(text)[0];
 }
 
-std::optional<Checkpoint> Checkpoints::load_latest(Session& session) {
+std::optional<Checkpoint> Checkpoints::load_latest(Session& session, bool fitting) {
   State& s = *state_;
   std::string text;
   run_together(s.cluster, [&] {
@@ -322,8 +322,11 @@ std::optional<Checkpoint> Checkpoints::load_latest(Session& session) {
   std::optional<Error> first;
   for (const Checkpoint& candidate : from_text(s.cluster.first_text(text))) {
     try {
-      Checkpoint loaded = load_checkpoint(session, candidate.path);
-      loaded.warning = candidate.warning + warning;
+      Checkpoint loaded = fitting ? load_fitting(session, candidate.path)
+                                  : load_checkpoint(session, candidate.path);
+      for (const std::string& more : {candidate.warning, warning}) {
+        if (!more.empty()) loaded.warning += (loaded.warning.empty() ? "" : "; ") + more;
+      }
       return loaded;
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::io) throw;

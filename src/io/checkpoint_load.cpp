@@ -27,45 +27,68 @@ std::string shortened(const std::vector<std::string>& items) {
       shown < items.size() ? fmt::format(", and {} more", items.size() - shown) : "");
 }
 
-/// Throws a usage error unless checkpoint and model have the same tensors; with `partly` the model
-/// may lack some of the checkpoint's.
-void require_same_model(const Session& session, const std::string& path, const Manifest& manifest,
-                        const std::vector<std::string>& names, bool partly) {
+/// What a checkpoint and a model do not share.
+struct Difference {
   std::vector<std::string> missing, extra, different;
+  std::vector<std::string> same;  ///< what they share
+  bool none() const { return missing.empty() && extra.empty() && different.empty(); }
+  std::string text() const {
+    std::string text;
+    if (!missing.empty()) text += "; the file lacks " + shortened(missing);
+    if (!extra.empty()) text += "; the model lacks " + shortened(extra);
+    if (!different.empty()) text += "; different: " + shortened(different);
+    return text;
+  }
+};
+
+/// Between the model's `names` and the checkpoint, which with `partly` may have more.
+Difference difference(const Session& session, const Manifest& manifest,
+                      const std::vector<std::string>& names, bool partly) {
+  Difference d;
   for (const std::string& name : names) {
     const auto found = manifest.tensors.find(name);
     if (found == manifest.tensors.end()) {
-      missing.push_back(name);
+      d.missing.push_back(name);
       continue;
     }
     const Array model = session.shape_of(name), &stored = found->second.shape;
     const bool same_dims = stored.dims.empty() || stored.dims == model.dims;
-    if (stored.dtype != model.dtype || stored.sizes != model.sizes || !same_dims)
-      different.push_back(fmt::format("{} ({} in the file, {} in the model)", name,
-                                      describe(stored), describe(model)));
+    if (stored.dtype != model.dtype || stored.sizes != model.sizes || !same_dims) {
+      d.different.push_back(fmt::format("{} ({} in the file, {} in the model)", name,
+                                        describe(stored), describe(model)));
+    } else {
+      d.same.push_back(name);
+    }
   }
   for (const auto& [name, tensor] : manifest.tensors) {
     if (!partly && std::find(names.begin(), names.end(), name) == names.end())
-      extra.push_back(name);
+      d.extra.push_back(name);
   }
-  if (missing.empty() && extra.empty() && different.empty()) return;
-  std::string text;
-  if (!missing.empty()) text += "; the file lacks " + shortened(missing);
-  if (!extra.empty()) text += "; the model lacks " + shortened(extra);
-  if (!different.empty()) text += "; different: " + shortened(different);
-  fail(ErrorKind::usage,
-       "[checkpoint] '{}' is a checkpoint of another model{}; use the configuration that it was "
-       "saved with",
-       path, text);
+  return d;
 }
 
-void load(Session& session, const std::string& path, const std::vector<std::string>& names,
-          bool partly, Checkpoint& checkpoint) {
+enum class Wanted { all, names, fitting };
+
+Checkpoint load(Session& session, const std::string& path, std::vector<std::string> names,
+                Wanted wanted) {
   std::optional<Manifest> manifest;
+  Checkpoint checkpoint;
   run_together(session.cluster(), [&] {
-    manifest = partly ? manifest_of_any(path) : read_manifest(path);
+    manifest = wanted == Wanted::names ? manifest_of_any(path) : read_manifest(path);
     checkpoint = checkpoint_of(path, *manifest);
-    require_same_model(session, path, *manifest, names, partly);
+    const Difference d = difference(session, *manifest, names, wanted == Wanted::names);
+    if (d.none()) return;
+    if (wanted != Wanted::fitting || d.same.empty()) {
+      fail(
+          ErrorKind::usage,
+          "[checkpoint] '{}' is a checkpoint of another model{}; use the configuration that it was "
+          "saved with{}",
+          path, d.text(),
+          wanted == Wanted::all ? ", or load what fits (train --resume --allow-changes)" : "");
+    }
+    checkpoint.warning = fmt::format("{} of {} tensors are loaded, the others start anew{}",
+                                     d.same.size(), names.size(), d.text());
+    names = d.same;
   });
   run_together(session.cluster(), [&] {
     OpenShards shards(path, *manifest);
@@ -75,22 +98,26 @@ void load(Session& session, const std::string& path, const std::vector<std::stri
                             [&](const Slice& slice) { read_slice(shards, name, tensor, slice); });
     }
   });
+  return checkpoint;
 }
 
 }  // namespace
 
 Checkpoint load_checkpoint(Session& session, const std::string& path) {
-  Checkpoint checkpoint;
-  load(session, path, session.stored_names(), false, checkpoint);
+  Checkpoint checkpoint = load(session, path, session.stored_names(), Wanted::all);
+  session.set_step(checkpoint.step);
+  return checkpoint;
+}
+
+Checkpoint load_fitting(Session& session, const std::string& path) {
+  Checkpoint checkpoint = load(session, path, session.stored_names(), Wanted::fitting);
   session.set_step(checkpoint.step);
   return checkpoint;
 }
 
 Checkpoint load_tensors(Session& session, const std::string& path,
                         const std::vector<std::string>& names) {
-  Checkpoint checkpoint;
-  load(session, path, names, true, checkpoint);
-  return checkpoint;
+  return load(session, path, names, Wanted::names);
 }
 
 }  // namespace tessera

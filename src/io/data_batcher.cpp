@@ -106,6 +106,7 @@ Batcher::Batcher(const DataSource& source, int64_t batch, const BatchOptions& op
     : source_(source), batch_(batch), options_(options) {
   require(batch >= 1, "[data] a batch of {} examples; it has at least 1", batch);
   const int64_t n = source.examples();
+  require(n >= 1, "[data] the source has {} examples; it has at least 1", n);
   require(options.repeat || n % batch == 0 || options.bounded || options.drop_tail,
           "[data] {} examples in batches of {} end with a partial batch of {}; make the batch dim "
           "of the "

@@ -98,6 +98,7 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
   std::vector<ValueType> results;
   try {
     const OpCall call{op, types, results, node.attrs};
+    require(op.infer || op.body, "an op says what it makes: give it `infer`, or a `body`");
     if (op.infer) {
       results = op.infer(call);
     } else {

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -38,14 +40,40 @@ std::string read_all(const std::string& path) {
   return text;
 }
 
+const json& part(const json& of, const char* key) {
+  require(of.is_object() && of.contains(key), "[solve] there is no '{}' where one belongs", key);
+  return of.at(key);
+}
+
+/// Whole numbers, which fit into 64 bits; in lists of lists.
+void expect_whole(const json& numbers, const char* what) {
+  for (const json& row : numbers) {
+    for (const json& number : row) {
+      const bool fits = number.is_number_integer() &&
+                        (!number.is_number_unsigned() ||
+                         number.get<uint64_t>() <= std::numeric_limits<int64_t>::max());
+      if (!fits)
+        fail(ErrorKind::usage,
+             "[solve] {} are whole numbers up to 2^63 - 1, and one is {}; scale them", what,
+             number.dump());
+    }
+  }
+}
+
+using Lists = std::vector<std::vector<int64_t>>;
+Lists lists(const json& of, const char* key, const char* what) {
+  const json& numbers = part(of, key);
+  expect_whole(numbers, what);
+  return numbers.get<Lists>();
+}
+
 Problem convert(const json& root) {
-  const json& p = root.at("problem");
+  const json& p = part(root, "problem");
   Problem problem;
+  const json& nodes = part(p, "nodes");
   problem.name = p.value("name", "");
-  const json& nodes = p.at("nodes");
-  const auto intervals = nodes.at("intervals").get<std::vector<std::vector<int64_t>>>();
-  const auto costs = nodes.at("costs").get<std::vector<std::vector<int64_t>>>();
-  const auto usages = nodes.at("usages").get<std::vector<std::vector<int64_t>>>();
+  const Lists intervals = lists(nodes, "intervals", "intervals"),
+              costs = lists(nodes, "costs", "costs"), usages = lists(nodes, "usages", "usages");
   require(costs.size() == intervals.size() && usages.size() == costs.size(),
           "[solve] there are {} intervals, {} costs and {} usages; every node has one of each",
           intervals.size(), costs.size(), usages.size());
@@ -54,15 +82,21 @@ Problem convert(const json& root) {
             v, intervals[v].size());
     problem.nodes.push_back({costs[v], usages[v], intervals[v][0], intervals[v][1]});
   }
-  const json& edges = p.at("edges");
-  auto ends = edges.at("nodes").get<std::vector<std::vector<int>>>();
-  auto tables = edges.at("costs").get<std::vector<std::vector<int64_t>>>();
+  const json& edges = part(p, "edges");
+  const Lists ends = lists(edges, "nodes", "nodes of edges");
+  Lists tables = lists(edges, "costs", "costs of edges");
   require(ends.size() == tables.size(), "[solve] there are {} edges and {} tables of costs",
           ends.size(), tables.size());
   for (size_t e = 0; e < ends.size(); ++e) {
-    problem.edges.push_back({std::move(ends[e]), std::move(tables[e])});
+    problem.edges.push_back({{}, std::move(tables[e])});
+    for (const int64_t end : ends[e])
+      problem.edges.back().nodes.push_back(
+          static_cast<int>(std::clamp<int64_t>(end, -1, std::numeric_limits<int>::max())));
   }
-  if (p.contains("usage_limit")) problem.limit = p.at("usage_limit").get<int64_t>();
+  if (p.contains("usage_limit")) {
+    expect_whole(json::array({json::array({p.at("usage_limit")})}), "usage limits");
+    problem.limit = p.at("usage_limit").get<int64_t>();
+  }
   return problem;
 }
 
