@@ -70,10 +70,24 @@ void CudaEmulator::end_calls() {
   collecting = false;
 }
 
+std::string CudaEmulator::trouble(CudaGroup group) {
+  const std::lock_guard lock(mutex_);
+  if (aborted_.count(group) != 0) misuse("asked for the state of a group that was aborted");
+  return trouble_;
+}
+
+void CudaEmulator::abort(CudaGroup group) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!aborted_.insert(group).second) misuse("aborted a group twice");
+  ++aborts;
+}
+
 /// kind: 0 all_reduce, 1 reduce_scatter, 2 all_gather.
 void CudaEmulator::call(CudaGroup g, const void* in, int64_t in_count, void* out, int64_t out_count,
                         DType dtype, int kind, Combiner combiner, CudaStream stream) {
   check(collecting, "a call of a group outside of begin_calls() and end_calls()");
+  if (const std::lock_guard lock(mutex_); aborted_.count(g) != 0)
+    misuse("a call of a group that was aborted");
   const Member& me = *reinterpret_cast<Member*>(g);
   const int64_t item = size_of(dtype);
   Work work{"group call", {{in, in_count * item}}, {{out, out_count * item}}, {}};

@@ -35,6 +35,11 @@ struct Session::State {
   std::string skipped;  ///< what Session::skipped() tells
 
   explicit State(Cluster& c) : cluster(c) {}
+  ~State() {
+    for (auto& executor : executors) {
+      if (executor) executor->device().drain(poisoned);
+    }
+  }
 
   void index_ports(const std::vector<std::string>& guard_names) {
     for (const Function& f : program.functions)

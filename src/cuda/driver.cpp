@@ -58,12 +58,14 @@ DriverApi::DriverApi() {
     cards_.push_back(card);
     contexts_.push_back(nullptr);
   }
-  products_ = std::make_unique<Products>(*this);
+  products_ = std::make_unique<Products>();
 }
 
 DriverApi::~DriverApi() = default;
 
-void DriverApi::use(int card) {
+void* DriverApi::use(int card) {
+  CUcontext before = nullptr;
+  CHECKED(cuCtxGetCurrent)(&before);
   const std::lock_guard lock(mutex_);
   CUcontext& context = contexts_.at(static_cast<size_t>(card));
   if (context == nullptr) {
@@ -71,20 +73,37 @@ void DriverApi::use(int card) {
     CHECKED(cuDeviceGet)(&device, card);
     CHECKED(cuDevicePrimaryCtxRetain)(&context, device);
     for (int other = 0; other < static_cast<int>(contexts_.size()); ++other) {
-      int reaches = 0;
-      CUdevice peer = 0;
-      if (other == card || contexts_[static_cast<size_t>(other)] == nullptr) continue;
-      CHECKED(cuDeviceGet)(&peer, other);
-      CHECKED(cuDeviceCanAccessPeer)(&reaches, device, peer);
-      if (reaches == 0) continue;
-      CHECKED(cuCtxSetCurrent)(context);
-      CHECKED(cuCtxEnablePeerAccess)(contexts_[static_cast<size_t>(other)], 0u);
-      CHECKED(cuCtxSetCurrent)(contexts_[static_cast<size_t>(other)]);
-      CHECKED(cuCtxEnablePeerAccess)(context, 0u);
+      const CUcontext there = contexts_[static_cast<size_t>(other)];
+      if (other == card || there == nullptr) continue;
+      if (can_reach(card, other)) enable_access(context, there);
+      if (can_reach(other, card)) enable_access(there, context);
     }
   }
   CHECKED(cuCtxSetCurrent)(context);
   current_card = card;
+  return before;
+}
+
+void DriverApi::restore(void* context) {
+  CHECKED(cuCtxSetCurrent)(static_cast<CUcontext>(context));
+}
+
+bool DriverApi::can_reach(int card, int other) const {
+  int reaches = 0;
+  CUdevice device = 0, peer = 0;
+  CHECKED(cuDeviceGet)(&device, card);
+  CHECKED(cuDeviceGet)(&peer, other);
+  CHECKED(cuDeviceCanAccessPeer)(&reaches, device, peer);
+  return reaches != 0;
+}
+bool DriverApi::reaches(int card, int other) { return card == other || can_reach(card, other); }
+
+/// The contexts are the process's, so the host program or a library may have enabled it.
+void DriverApi::enable_access(CUcontext from, CUcontext to) const {
+  CHECKED(cuCtxSetCurrent)(from);
+  const CUresult result = driver_.cuCtxEnablePeerAccess_(to, 0u);
+  if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+    driver_.check(result, "cuCtxEnablePeerAccess", __LINE__);
 }
 
 int64_t DriverApi::free_memory() {
@@ -178,8 +197,10 @@ void DriverApi::launch(const CudaLaunch& launch, CudaStream stream) {
 CudaProduct DriverApi::prepare(const CudaGemm& gemm) {
   return products_->prepare(gemm, current_card);
 }
-void DriverApi::run(CudaProduct product, const void* a, const void* b, void* c, CudaStream stream) {
-  products_->run(product, a, b, c, stream);
+int64_t DriverApi::product_workspace() { return Products::kWorkspace; }
+void DriverApi::run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
+                    CudaStream stream) {
+  products_->run(product, a, b, c, workspace, stream);
 }
 void DriverApi::release(CudaProduct product) { products_->release(product); }
 
@@ -191,8 +212,9 @@ CudaGraph DriverApi::end_capture(CudaStream stream) {
   CUgraph graph = nullptr;
   CHECKED(cuStreamEndCapture)(stream_of(stream), &graph);
   CUgraphExec executable = nullptr;
-  CHECKED(cuGraphInstantiateWithFlags)(&executable, graph, 0ull);
+  const CUresult made = driver_.cuGraphInstantiateWithFlags_(&executable, graph, 0ull);
   CHECKED(cuGraphDestroy)(graph);
+  driver_.check(made, "cuGraphInstantiateWithFlags", __LINE__);
   return reinterpret_cast<CudaGraph>(executable);
 }
 

@@ -33,7 +33,9 @@ class DriverApi final : public CudaApi {
   ~DriverApi() override;
 
   std::vector<CudaCard> cards() override { return cards_; }
-  void use(int card) override;
+  void* use(int card) override;
+  void restore(void* context) override;
+  bool reaches(int card, int other) override;
   int64_t free_memory() override;
   void* allocate(int64_t bytes) override;
   void release(void* memory) override;
@@ -55,7 +57,9 @@ class DriverApi final : public CudaApi {
   CudaKernel load(const std::string& text) override;
   void launch(const CudaLaunch& launch, CudaStream stream) override;
   CudaProduct prepare(const CudaGemm& gemm) override;
-  void run(CudaProduct product, const void* a, const void* b, void* c, CudaStream stream) override;
+  int64_t product_workspace() override;
+  void run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
+           CudaStream stream) override;
   void release(CudaProduct product) override;
   void begin_capture(CudaStream stream) override;
   CudaGraph end_capture(CudaStream stream) override;
@@ -77,6 +81,8 @@ class DriverApi final : public CudaApi {
 
  private:
   Groups& groups();
+  bool can_reach(int card, int other) const;
+  void enable_access(CUcontext from, CUcontext to) const;
 
   Driver driver_;
   std::vector<CudaCard> cards_;

@@ -43,7 +43,9 @@ class Products final : public Kernel, public Enqueued {
   void run() override {
     CudaApi& api = device_.api();
     for (const CudaLaunch& launch : before_) api.launch(launch, device_.compute());
-    for (const Call& call : calls_) api.run(product_, call.a, call.b, call.c, device_.compute());
+    for (const Call& call : calls_) {
+      api.run(product_, call.a, call.b, call.c, device_.product_workspace(), device_.compute());
+    }
     for (const CudaLaunch& launch : after_) api.launch(launch, device_.compute());
   }
   std::vector<CudaLaunch> before_, after_;
@@ -67,8 +69,12 @@ CudaRange range_of(const TensorArg& t) {
 }
 
 CudaDevice::CudaDevice(CudaApi& api, int card, Communicator& world, bool use_groups)
-    : api_(api), card_(card), world_(world), use_groups_(use_groups) {
-  api_.use(card_);
+    : api_(api),
+      card_(card),
+      world_(world),
+      use_groups_(use_groups),
+      staging_(std::make_unique<CudaStaging>(api, [this](CudaEvent event) { await(event); })) {
+  const UseCard here(api_, card_);
   compute_ = api_.make_stream();
   transfers_ = api_.make_stream();
   scalars_ = allocate(static_cast<int64_t>(kMostScalars * sizeof(int64_t)));
@@ -77,10 +83,9 @@ CudaDevice::CudaDevice(CudaApi& api, int card, Communicator& world, bool use_gro
 
 CudaDevice::~CudaDevice() {
   try {
-    api_.use(card_);
-    for (const auto& [communicator, group] : groups_) {
-      if (group != nullptr) api_.abort(group);
-    }
+    const UseCard here(api_, card_);
+    abort_groups();
+    staging_.reset();
     for (CudaGraph graph : graphs_) api_.release(graph);
     for (CudaProduct product : products_) api_.release(product);
     for (CudaEvent event : events_) api_.release(event);
@@ -96,7 +101,7 @@ CudaDevice::~CudaDevice() {
 std::string CudaDevice::name() const { return fmt::format("cuda:{}", card_); }
 
 void* CudaDevice::allocate(int64_t bytes) {
-  api_.use(card_);
+  const UseCard here(api_, card_);
   const int64_t rounded = (std::max<int64_t>(bytes, 1) + 255) / 256 * 256;
   const int64_t free = api_.free_memory();
   if (rounded > free) {
@@ -119,7 +124,7 @@ void* CudaDevice::pinned(int64_t bytes) {
 /// Kernels work on pinned memory at its address in the host: what they read of it and write to it
 /// crosses the bus once.
 void* CudaDevice::allocate_on_host(int64_t bytes) {
-  api_.use(card_);
+  const UseCard here(api_, card_);
   try {
     return std::memset(pinned(bytes), 0, static_cast<size_t>(bytes));
   } catch (const Error& e) {
@@ -134,6 +139,11 @@ void* CudaDevice::allocate_on_host(int64_t bytes) {
 CudaEvent CudaDevice::make_event() {
   events_.push_back(api_.make_event());
   return events_.back();
+}
+
+void* CudaDevice::product_workspace() {
+  if (product_workspace_ == nullptr) product_workspace_ = allocate(api_.product_workspace());
+  return product_workspace_;
 }
 
 CudaLaunch CudaDevice::make_launch(const cuda::Source& source, const KernelArgs& args) {
@@ -189,7 +199,7 @@ CudaLaunch CudaDevice::make_copy(const TensorArg& from, const TensorArg& to) {
 }
 
 std::unique_ptr<Kernel> CudaDevice::bind(const KernelArgs& args) {
-  api_.use(card_);
+  const UseCard here(api_, card_);
   const std::string& kernel = args.step->kernel;
   const int64_t number = bound_++;
   auto launches = std::make_unique<Launches>(*this);
@@ -250,6 +260,7 @@ std::unique_ptr<Kernel> CudaDevice::bind_product(const KernelArgs& args) {
     return loops;
   }
   products_.push_back(product);
+  product_workspace();
   auto kernel = std::make_unique<Products>(*this, product);
   TensorArg operands[3] = {args.in[0], args.in[1], args.out[0]};
   for (int x = 0; x < 3; ++x) {
@@ -299,7 +310,6 @@ void CudaDevice::send_scalars(const int64_t* scalars, size_t count) {
 }
 
 void CudaDevice::begin(const int64_t* scalars, size_t count) {
-  api_.use(card_);
   check(count <= kMostScalars, "{} run-time scalars; at most {} are supported", count,
         kMostScalars);
   if (sent_scalars_.size() == count && std::equal(scalars, scalars + count, sent_scalars_.begin()))

@@ -4,13 +4,14 @@
 // neither can do runs on the host, on copies of its operands, and says so in why_not_captured().
 #pragma once
 
+#include <exception>
 #include <map>
-#include <set>
 
 #include "kernels/cuda/fault.h"
 #include "kernels/cuda/generate.h"
 #include "kernels/cuda/product.h"
 #include "runtime/cuda_api.h"
+#include "runtime/cuda_staging.h"
 #include "runtime/device.h"
 
 namespace tessera {
@@ -20,6 +21,23 @@ class Enqueued {
  public:
   virtual ~Enqueued() = default;
   virtual std::string why_not_captured() const { return {}; }
+};
+
+/// The calling thread uses a card as long as this lives.
+class UseCard {
+ public:
+  UseCard(CudaApi& api, int card) : api_(api), before_(api.use(card)) {}
+  ~UseCard() {
+    try {
+      api_.restore(before_);
+    } catch (const std::exception&) {  // a card that failed: the next call for it says so
+    }
+  }
+  UseCard(const UseCard&) = delete;
+
+ private:
+  CudaApi& api_;
+  void* before_;
 };
 
 class CudaDevice final : public Device {
@@ -36,6 +54,9 @@ class CudaDevice final : public Device {
                                      const std::vector<Collective>& collectives) override;
   void read(void* host, const void* device, int64_t bytes) override;
   void write(void* device, const void* host, int64_t bytes) override;
+  void enter() override;
+  void leave() noexcept override;
+  void drain(bool failed) noexcept override;
   void begin(const int64_t* scalars, size_t count) override;
   int64_t settle(DataFault& fault) override;
   bool may_fault() const override { return may_fault_; }
@@ -47,6 +68,7 @@ class CudaDevice final : public Device {
 
   // For the kernels and collectives of this device.
   CudaApi& api() const { return api_; }
+  int card() const { return card_; }
   CudaStream compute() const { return compute_; }
   CudaStream transfers() const { return transfers_; }
   /// A generated kernel with its arguments in place.
@@ -61,11 +83,19 @@ class CudaDevice final : public Device {
   /// The NCCL group of the ranks of `group`, joined at the first call: collective. Null where there
   /// is none, and why in `why`.
   CudaGroup card_group(Communicator& group, std::string& why);
+  /// Waits for a lane. Where other ranks take part in what is enqueued, no longer than the ranks'
+  /// time-out: a peer that died leaves a group's call without an end.
+  void finish(CudaStream stream);
+  /// Ends all groups without waiting for peers. Once.
+  void abort_groups() noexcept;
+  /// Of products, for the compute lane.
+  void* product_workspace();
 
  private:
   std::unique_ptr<Kernel> bind_product(const KernelArgs& args);
   void send_scalars(const int64_t* scalars, size_t count);
-  void finish();
+  bool reaches_peers(Communicator& group);
+  void await(CudaEvent event);
   [[noreturn]] void give_up(const std::string& why);
 
   CudaApi& api_;
@@ -78,6 +108,10 @@ class CudaDevice final : public Device {
   std::vector<CudaProduct> products_;
   std::vector<CudaGraph> graphs_;
   std::map<Communicator*, CudaGroup> groups_;
+  std::map<Communicator*, bool> reached_;  ///< groups whose ranks may read each other's memory
+  std::unique_ptr<CudaStaging> staging_;
+  void* product_workspace_ = nullptr;
+  void* before_ = nullptr;   ///< of the thread that entered
   void* scalars_ = nullptr;  ///< of the run, on the card
   std::vector<int64_t> sent_scalars_;
   device::Fault* fault_ = nullptr;  ///< on the card

@@ -37,9 +37,18 @@ class Device {
   /// True if the host may touch the memory itself: then read() and write() are not needed.
   virtual bool is_host() const { return false; }
   /// Copies between the host and the device, in the order of what was enqueued before. read() waits
-  /// for the data.
+  /// for the data; write() has read the host's memory when it returns.
   virtual void read(void* host, const void* device, int64_t bytes) = 0;
   virtual void write(void* device, const void* host, int64_t bytes) = 0;
+
+  /// Around the steps of a run, and nothing else: the calling thread works for this device, and has
+  /// what it had before afterwards. See DeviceScope.
+  virtual void enter() {}
+  virtual void leave() noexcept {}
+  /// Waits until this device touches no memory any more, of its own or of a peer: called for all
+  /// devices of a process before the first of them goes. After a failure (`failed`) without waiting
+  /// for peers.
+  virtual void drain(bool failed) noexcept { (void)failed; }
 
   /// Before the steps of a run: makes the run-time scalars known to them.
   virtual void begin(const int64_t* scalars, size_t count) = 0;
@@ -64,6 +73,16 @@ class Device {
   /// Why `kernel` or `operation`, bound here, cannot be part of a capture; empty if it can.
   virtual std::string why_not_captured(const Kernel& kernel) const = 0;
   virtual std::string why_not_captured(const Operation& operation) const = 0;
+};
+
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device& device) : device_(device) { device_.enter(); }
+  ~DeviceScope() { device_.leave(); }
+  DeviceScope(const DeviceScope&) = delete;
+
+ private:
+  Device& device_;
 };
 
 /// The CPU: memory that peers read directly, kernels shared by `threads` threads.

@@ -298,6 +298,7 @@ void Executor::run(int function, const std::vector<int>& guards,
     if (!host && device_->may_fault()) throw_faults();
   };
   try {
+    const DeviceScope scope(*device_);
     fault_ = {};
     skip_ = {};
     waited_ = 0;
