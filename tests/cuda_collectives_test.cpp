@@ -84,8 +84,8 @@ struct Sample {
     return static_cast<int64_t>(x.size() * sizeof(float));
   }
   void prepare(CudaDevice& device, Communicator& group) {
-    in_there = device.allocate(bytes(in));
-    out_there = device.allocate(bytes(out));
+    in_there = device.allocate(bytes(in), "in");
+    out_there = device.allocate(bytes(out), "out");
     collective.in = in_there;
     collective.out = out_there;
     operation = device.prepare(group, {collective});
@@ -113,7 +113,7 @@ void compare(Way way, int ranks) {
     std::unique_ptr<Communicator> group = world.split(0, world.rank());
     if (way == Way::host) group = std::make_unique<Elsewhere>(std::move(group));
     const int card = own_cards ? world.rank() : 0;
-    CudaDevice device(cards, card, world, way == Way::groups);
+    CudaDevice device(cards, card, world, {way == Way::groups});
     const UseCard here(cards, card);
     using Kind = CollectiveKind;
     std::vector<Sample> samples;
@@ -152,7 +152,7 @@ TEST_CASE("what goes through the host ends too where a group of cards does not",
   cluster.set_timeout(0.3);
   expect_error(ErrorKind::comm, {"waited 0 s for collectives with other cards"}, [&] {
     cluster.run([&](int, Communicator& world) {
-      CudaDevice device(cards, world.rank(), world, true);
+      CudaDevice device(cards, world.rank(), world, {true});
       const UseCard here(cards, world.rank());
       Sample reduced(CollectiveKind::all_reduce, world), moved(CollectiveKind::broadcast, world);
       reduced.prepare(device, world);
@@ -171,10 +171,10 @@ TEST_CASE("memory of the caller's is free after a write, and copies go through p
   CudaEmulator card;
   Cluster cluster = Cluster::threads(1);
   cluster.run([&](int, Communicator& world) {
-    CudaDevice device(card, 0, world, false);
+    CudaDevice device(card, 0, world, {});
     std::vector<int> numbers(3 << 20), seen(numbers.size());
     const auto bytes = static_cast<int64_t>(numbers.size() * sizeof(int));
-    void* there = device.allocate(bytes);
+    void* there = device.allocate(bytes, "numbers");
     for (int again = 0; again < 3; ++again) {
       for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int>(i) + again;
       device.write(there, numbers.data(), bytes);

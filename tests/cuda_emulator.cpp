@@ -109,6 +109,15 @@ void CudaEmulator::release(void* memory) {
   std::free(memory);
 }
 
+int CudaEmulator::card_of(const void* memory) {
+  const std::lock_guard lock(mutex_);
+  const char* at = static_cast<const char*>(memory);
+  for (const auto& [block, held] : blocks_) {
+    if (at >= block && at < block + held.bytes) return held.card;
+  }
+  return -1;
+}
+
 void* CudaEmulator::allocate_host(int64_t bytes) {
   const std::lock_guard lock(mutex_);
   forbid_capture("allocate_host");
@@ -137,6 +146,26 @@ CudaStream CudaEmulator::make_stream() {
   return reinterpret_cast<CudaStream>(streams_.back().get());
 }
 void CudaEmulator::release(CudaStream) {}
+
+std::string CudaEmulator::why_not_adopted(CudaStream given) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& stream : streams_) {
+    if (reinterpret_cast<CudaStream>(stream.get()) != given) continue;
+    return stream->card == used_card ? "" : fmt::format("it is one of device {}", stream->card);
+  }
+  return "invalid resource handle";
+}
+
+bool CudaEmulator::is_capturing(CudaStream stream) {
+  const std::lock_guard lock(mutex_);
+  return reinterpret_cast<Stream*>(stream)->capture != 0;
+}
+
+void CudaEmulator::push_range(const char* text) {
+  const std::lock_guard lock(mutex_);
+  shown.emplace_back(static_cast<int>(open_ranges++), text);
+}
+void CudaEmulator::pop_range() { --open_ranges; }
 
 CudaEvent CudaEmulator::make_event() {
   const std::lock_guard lock(mutex_);

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/cuda_api.h"
@@ -33,6 +34,7 @@ class CudaEmulator final : public CudaApi {
   std::vector<std::string> take_misuses();
   bool logging = false;
   std::atomic<int64_t> launches{0}, graph_launches{0}, captures{0}, products{0};
+  std::atomic<int64_t> tf32_products{0};  ///< prepared
   /// The distinct kernels loaded so far.
   std::vector<std::string> texts() const;
   bool has_products = true;                ///< false: prepare() has none
@@ -48,11 +50,14 @@ class CudaEmulator final : public CudaApi {
   int64_t free_memory() override;
   void* allocate(int64_t bytes) override;
   void release(void* memory) override;
+  int card_of(const void* memory) override;
   void* allocate_host(int64_t bytes) override;
   void release_host(void* memory) override;
   CudaStream make_stream() override;
   void release(CudaStream stream) override;
   void synchronize(CudaStream stream) override;
+  std::string why_not_adopted(CudaStream stream) override;
+  bool is_capturing(CudaStream stream) override;
   CudaEvent make_event() override;
   void release(CudaEvent event) override;
   void record(CudaEvent event, CudaStream stream) override;
@@ -74,6 +79,12 @@ class CudaEmulator final : public CudaApi {
   CudaGraph end_capture(CudaStream stream) override;
   void launch(CudaGraph graph, CudaStream stream) override;
   void release(CudaGraph graph) override;
+  bool has_profiler() override { return profiled; }
+  void push_range(const char* text) override;
+  void pop_range() override;
+  bool profiled = false;                           ///< ranges are shown
+  std::vector<std::pair<int, std::string>> shown;  ///< with how many others they lie in
+  std::atomic<int64_t> open_ranges{0};
   std::string why_no_groups() override { return has_groups ? "" : "the emulator has none"; }
   std::string group_id() override;
   CudaGroup join(const std::string& id, int rank, int size, double seconds) override;

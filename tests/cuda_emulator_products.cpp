@@ -35,6 +35,7 @@ CudaRange range(const void* at, int64_t rows, int64_t columns, int64_t leading, 
 
 CudaProduct CudaEmulator::prepare(const CudaGemm& gemm) {
   if (!has_products) return nullptr;
+  if (gemm.tf32 && gemm.dtype == DType::float32) ++tf32_products;
   return reinterpret_cast<CudaProduct>(new CudaGemm(gemm));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <exception>
 
 #include "api/observe.h"
 #include "api/slices.h"
@@ -32,12 +33,13 @@ struct Session::State {
   std::vector<std::vector<std::vector<std::byte>>> mirrors;
   int last_function = -1;
   bool poisoned = false;
-  std::string skipped;  ///< what Session::skipped() tells
+  std::string measures;  ///< "a profile", "a trace" or ""
+  std::string skipped;   ///< what Session::skipped() tells
 
   explicit State(Cluster& c) : cluster(c) {}
   ~State() {
     for (auto& executor : executors) {
-      if (executor) executor->device().drain(poisoned);
+      if (executor) executor->device().drain(poisoned || std::uncaught_exceptions() > 0);
     }
   }
 
@@ -157,24 +159,29 @@ struct Session::State {
   }
 
   void run_function(int f) {
+    last_function = f;
+    skipped.clear();
+    on_all([this](Executor& executor) {
+      executor.run(last_function, guards[last_function],
+                   [this, &executor] { require_finite(last_function, executor); });
+    });
+    if (executors[0]->skipped().skipped) agree_on_skip();
+  }
+  /// Runs `work` for every local rank; a failure ends the session.
+  void on_all(const std::function<void(Executor&)>& work) {
     require(!poisoned,
             "this session failed before and cannot run again; make a new one and load the last "
             "checkpoint");
-    last_function = f;
-    skipped.clear();
     try {
-      cluster.run([this](int rank, Communicator&) {
-        Executor& executor = *executors[rank];
-        executors[rank]->run(last_function, guards[last_function],
-                             [this, &executor] { require_finite(last_function, executor); });
-      });
-      if (executors[0]->skipped().skipped) agree_on_skip();
+      cluster.run([&](int rank, Communicator&) { work(*executors[rank]); });
     } catch (...) {
       poisoned = true;
       cluster.recover();
       throw;
     }
   }
+  /// Why a function waits for the device; empty if it does not.
+  std::string why_waits(int f) const;
 
   /// Of what the ranks found the first in the order of steps.
   void agree_on_skip() {

@@ -119,6 +119,17 @@ void* DriverApi::allocate(int64_t bytes) {
 }
 void DriverApi::release(void* memory) { CHECKED(cuMemFree)(address(memory)); }
 
+int DriverApi::card_of(const void* memory) {
+  CUmemorytype type{};
+  int card = -1;
+  const auto get = [&](void* to, CUpointer_attribute what) {
+    return driver_.cuPointerGetAttribute_(to, what, address(memory)) == CUDA_SUCCESS;
+  };
+  const bool known = get(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE) &&
+                     get(&card, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+  return known && type == CU_MEMORYTYPE_DEVICE ? card : -1;
+}
+
 void* DriverApi::allocate_host(int64_t bytes) {
   void* memory = nullptr;
   CHECKED(cuMemHostAlloc)(&memory, static_cast<size_t>(bytes), unsigned{CU_MEMHOSTALLOC_PORTABLE});
@@ -133,6 +144,31 @@ CudaStream DriverApi::make_stream() {
 }
 void DriverApi::release(CudaStream stream) { CHECKED(cuStreamDestroy)(stream_of(stream)); }
 void DriverApi::synchronize(CudaStream stream) { CHECKED(cuStreamSynchronize)(stream_of(stream)); }
+
+std::string DriverApi::why_not_adopted(CudaStream stream) {
+  const CUstream given = stream_of(stream);
+  if (given == nullptr || given == CU_STREAM_LEGACY || given == CU_STREAM_PER_THREAD) return "";
+  CUcontext context = nullptr;
+  const CUresult result = driver_.cuStreamGetCtx_(given, &context);
+  if (result != CUDA_SUCCESS) {
+    const char* text = nullptr;
+    driver_.cuGetErrorString_(result, &text);
+    return fmt::format("cuStreamGetCtx: {}", text != nullptr ? text : "unknown error");
+  }
+  const std::lock_guard lock(mutex_);
+  for (size_t card = 0; card < contexts_.size(); ++card) {
+    if (context != contexts_[card]) continue;
+    return static_cast<int>(card) == current_card ? ""
+                                                  : fmt::format("it is one of device {}", card);
+  }
+  return "it is not of a primary context that a Session uses";
+}
+
+bool DriverApi::is_capturing(CudaStream stream) {
+  CUstreamCaptureStatus status{};
+  CHECKED(cuStreamIsCapturing)(stream_of(stream), &status);
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
 
 CudaEvent DriverApi::make_event() {
   CUevent event = nullptr;

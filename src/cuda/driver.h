@@ -9,6 +9,7 @@
 
 #include "cuda/compile.h"
 #include "cuda/library.h"
+#include "cuda/ranges.h"
 #include "runtime/cuda_api.h"
 
 namespace tessera::cuda {
@@ -39,11 +40,14 @@ class DriverApi final : public CudaApi {
   int64_t free_memory() override;
   void* allocate(int64_t bytes) override;
   void release(void* memory) override;
+  int card_of(const void* memory) override;
   void* allocate_host(int64_t bytes) override;
   void release_host(void* memory) override;
   CudaStream make_stream() override;
   void release(CudaStream stream) override;
   void synchronize(CudaStream stream) override;
+  std::string why_not_adopted(CudaStream stream) override;
+  bool is_capturing(CudaStream stream) override;
   CudaEvent make_event() override;
   void release(CudaEvent event) override;
   void record(CudaEvent event, CudaStream stream) override;
@@ -65,6 +69,9 @@ class DriverApi final : public CudaApi {
   CudaGraph end_capture(CudaStream stream) override;
   void launch(CudaGraph graph, CudaStream stream) override;
   void release(CudaGraph graph) override;
+  bool has_profiler() override { return ranges_.has_profiler(); }
+  void push_range(const char* text) override { ranges_.push(text); }
+  void pop_range() override { ranges_.pop(); }
   std::string why_no_groups() override;
   std::string group_id() override;
   CudaGroup join(const std::string& id, int rank, int size, double seconds) override;
@@ -92,6 +99,7 @@ class DriverApi final : public CudaApi {
   std::map<std::pair<int, std::string>, CUfunction> kernels_;  ///< by card and text
   std::unique_ptr<Products> products_;
   std::unique_ptr<Groups> groups_;
+  Ranges ranges_;
 };
 
 }  // namespace tessera::cuda

@@ -76,6 +76,8 @@ class CudaApi {
 
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* memory) = 0;
+  /// The card whose memory it is, or -1.
+  virtual int card_of(const void* memory) = 0;
   /// Pinned memory of the host, which kernels may write.
   virtual void* allocate_host(int64_t bytes) = 0;
   virtual void release_host(void* memory) = 0;
@@ -83,6 +85,10 @@ class CudaApi {
   virtual CudaStream make_stream() = 0;
   virtual void release(CudaStream stream) = 0;
   virtual void synchronize(CudaStream stream) = 0;
+  /// Why the thread's card cannot work with a stream that another program made; empty if it can.
+  virtual std::string why_not_adopted(CudaStream stream) = 0;
+  /// Whether what the stream is given is recorded instead of run.
+  virtual bool is_capturing(CudaStream stream) = 0;
   virtual CudaEvent make_event() = 0;
   virtual void release(CudaEvent event) = 0;
   virtual void record(CudaEvent event, CudaStream stream) = 0;
@@ -115,6 +121,12 @@ class CudaApi {
   virtual CudaGraph end_capture(CudaStream stream) = 0;
   virtual void launch(CudaGraph graph, CudaStream stream) = 0;
   virtual void release(CudaGraph graph) = 0;
+
+  /// A profiler that shows ranges is attached, since before the first call of this.
+  virtual bool has_profiler() = 0;
+  /// Ranges of the calling thread, one in the other.
+  virtual void push_range(const char* text) = 0;
+  virtual void pop_range() = 0;
 
   /// Why there are no groups (no NCCL); empty if there are.
   virtual std::string why_no_groups() = 0;

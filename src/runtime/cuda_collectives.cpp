@@ -68,6 +68,7 @@ class Staged final : public Operation, public Enqueued {
     api.wait(device_.compute(), done_);
   }
   std::string why_not_captured() const override { return "it goes through the host: " + why_; }
+  std::string why_waits() const override { return why_not_captured(); }
 
  private:
   struct Pair {
@@ -272,7 +273,7 @@ class Peers final : public Operation, public Enqueued {
     if (c.kind == CollectiveKind::reduce_scatter)
       return combine(parts, view(c.out, c.dtype, packed(mine)), c.combiner);
     // Peers read `in` until all are done, and it may be `out`.
-    void* result = device_.allocate(c.count * size_of(c.dtype));
+    void* result = device_.allocate(c.count * size_of(c.dtype), "sums of peers");
     combine(parts, view(result, c.dtype, packed(mine)), c.combiner);
     CudaLaunch last =
         device_.make_copy(view(result, c.dtype, packed(mine)), view(c.out, c.dtype, packed(mine)));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "base/fail.h"
 
@@ -68,23 +69,40 @@ CudaRange range_of(const TensorArg& t) {
   return {static_cast<const char*>(t.data) + low * item, (high - low + 1) * item};
 }
 
-CudaDevice::CudaDevice(CudaApi& api, int card, Communicator& world, bool use_groups)
+CudaDevice::CudaDevice(CudaApi& api, int card, Communicator& world, CudaDeviceOptions options)
     : api_(api),
       card_(card),
       world_(world),
-      use_groups_(use_groups),
+      options_(std::move(options)),
       staging_(std::make_unique<CudaStaging>(api, [this](CudaEvent event) { await(event); })) {
   const UseCard here(api_, card_);
+  if (options_.loan.has_stream) {
+    const std::string why = api_.why_not_adopted(options_.loan.stream);
+    require(why.empty(),
+            "[adopt_cuda] rank {} cannot work with its stream on {}: {}; make one with "
+            "cudaStreamCreate after cudaSetDevice({}), or give none for the default stream",
+            world_.rank(), name(), why, card_);
+    lent_ = make_event();
+    led_ = make_event();
+  }
   compute_ = api_.make_stream();
   transfers_ = api_.make_stream();
-  scalars_ = allocate(static_cast<int64_t>(kMostScalars * sizeof(int64_t)));
-  fault_ = static_cast<device::Fault*>(allocate(sizeof(device::Fault)));
+  try {
+    scalars_ = allocate(static_cast<int64_t>(kMostScalars * sizeof(int64_t)), "scalars");
+    fault_ = static_cast<device::Fault*>(allocate(sizeof(device::Fault), "faults"));
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
-CudaDevice::~CudaDevice() {
+CudaDevice::~CudaDevice() { end(); }
+
+void CudaDevice::end() noexcept {
   try {
     const UseCard here(api_, card_);
     abort_groups();
+    if (options_.loan.release) finish(compute_);  // which need not wait for the card
     staging_.reset();
     for (CudaGraph graph : graphs_) api_.release(graph);
     for (CudaProduct product : products_) api_.release(product);
@@ -93,28 +111,12 @@ CudaDevice::~CudaDevice() {
     for (void* memory : pinned_) api_.release_host(memory);
     api_.release(compute_);
     api_.release(transfers_);
-    for (void* memory : memory_) api_.release(memory);
+    release_memory();
   } catch (const std::exception&) {  // a card that failed: nothing of it can be saved
   }
 }
 
 std::string CudaDevice::name() const { return fmt::format("cuda:{}", card_); }
-
-void* CudaDevice::allocate(int64_t bytes) {
-  const UseCard here(api_, card_);
-  const int64_t rounded = (std::max<int64_t>(bytes, 1) + 255) / 256 * 256;
-  const int64_t free = api_.free_memory();
-  if (rounded > free) {
-    tessera::fail(ErrorKind::device,
-                  "rank {} needs {:.2f} GiB more on {} but {:.2f} GiB are free; use more ranks, a "
-                  "smaller batch, or a layout that splits parameters or state",
-                  world_.rank(), static_cast<double>(rounded) / (1 << 30), name(),
-                  static_cast<double>(free) / (1 << 30));
-  }
-  memory_.push_back(api_.allocate(rounded));
-  api_.clear(memory_.back(), rounded, compute_);
-  return memory_.back();
-}
 
 void* CudaDevice::pinned(int64_t bytes) {
   pinned_.push_back(api_.allocate_host(std::max<int64_t>(bytes, 1)));
@@ -142,7 +144,8 @@ CudaEvent CudaDevice::make_event() {
 }
 
 void* CudaDevice::product_workspace() {
-  if (product_workspace_ == nullptr) product_workspace_ = allocate(api_.product_workspace());
+  if (product_workspace_ == nullptr)
+    product_workspace_ = allocate(api_.product_workspace(), "workspace of products");
   return product_workspace_;
 }
 
@@ -249,10 +252,10 @@ std::unique_ptr<Kernel> CudaDevice::bind_product(const KernelArgs& args) {
   if (plan.possible) {
     const cuda::Matrices& g = plan.matrices;
     const size_t a = plan.swapped ? 1 : 0;
-    product = api_.prepare({args.out[0].dtype, false, g.m, g.n, g.k, g.batch, g.transposed_a,
-                            g.transposed_b, g.lda, g.ldb, g.ldc, g.stride_a, g.stride_b, g.stride_c,
-                            alignment(args, plan, a), alignment(args, plan, 1 - a),
-                            alignment(args, plan, 2)});
+    product = api_.prepare({args.out[0].dtype, options_.tf32, g.m, g.n, g.k, g.batch,
+                            g.transposed_a, g.transposed_b, g.lda, g.ldb, g.ldc, g.stride_a,
+                            g.stride_b, g.stride_c, alignment(args, plan, a),
+                            alignment(args, plan, 1 - a), alignment(args, plan, 2)});
   }
   if (product == nullptr) {
     auto loops = std::make_unique<Launches>(*this);
@@ -325,8 +328,15 @@ std::string CudaDevice::why_not_captured(const Operation& operation) const {
   return dynamic_cast<const Enqueued&>(operation).why_not_captured();
 }
 
+std::string CudaDevice::why_waits(const Kernel& kernel) const {
+  return dynamic_cast<const Enqueued&>(kernel).why_waits();
+}
+std::string CudaDevice::why_waits(const Operation& operation) const {
+  return dynamic_cast<const Enqueued&>(operation).why_waits();
+}
+
 CudaGroup CudaDevice::card_group(Communicator& group, std::string& why) {
-  why = use_groups_ ? api_.why_no_groups() : "ranks share a card";
+  why = options_.use_groups ? api_.why_no_groups() : "ranks share a card";
   if (!why.empty()) return nullptr;
   const auto known = groups_.find(&group);
   if (known != groups_.end()) return known->second;

@@ -16,11 +16,29 @@
 
 namespace tessera {
 
-/// Why a step or collective of this device cannot be captured; empty if it can.
+/// Why a step or collective of this device cannot be captured, and why it waits for the card; empty
+/// if it can, and does not.
 class Enqueued {
  public:
   virtual ~Enqueued() = default;
   virtual std::string why_not_captured() const { return {}; }
+  virtual std::string why_waits() const { return {}; }
+};
+
+/// What the host program lends: see tessera/interop/cuda.h.
+struct CudaLoan {
+  bool has_stream = false;  ///< `stream` is the host program's, which may be null
+  CudaStream stream = nullptr;
+  int64_t memory_limit = 0;
+  std::function<void*(int64_t bytes)> allocate = {};
+  std::function<void(void* memory, int64_t bytes)> release = {};
+};
+
+struct CudaDeviceOptions {
+  /// Collectives go through NCCL where there is one; it wants a card for each rank.
+  bool use_groups = false;
+  bool tf32 = false;  ///< products of float32 may round their operands
+  CudaLoan loan = {};
 };
 
 /// The calling thread uses a card as long as this lives.
@@ -42,12 +60,13 @@ class UseCard {
 
 class CudaDevice final : public Device {
  public:
-  /// use_groups: collectives go through NCCL where there is one; it wants a card for each rank.
-  CudaDevice(CudaApi& api, int card, Communicator& world, bool use_groups);
+  /// Throws a usage error for a stream of the host program's that the card cannot work with.
+  CudaDevice(CudaApi& api, int card, Communicator& world, CudaDeviceOptions options);
   ~CudaDevice() override;
 
   std::string name() const override;
-  void* allocate(int64_t bytes) override;
+  void* allocate(int64_t bytes, const char* what) override;
+  void expect(const std::vector<std::pair<const char*, int64_t>>& all) override;
   void* allocate_on_host(int64_t bytes) override;
   std::unique_ptr<Kernel> bind(const KernelArgs& args) override;
   std::unique_ptr<Operation> prepare(Communicator& group,
@@ -65,6 +84,11 @@ class CudaDevice final : public Device {
   std::function<void()> capture(const std::function<void()>& work) override;
   std::string why_not_captured(const Kernel& kernel) const override;
   std::string why_not_captured(const Operation& operation) const override;
+  std::string why_waits(const Kernel& kernel) const override;
+  std::string why_waits(const Operation& operation) const override;
+  bool shows_ranges() override { return api_.has_profiler(); }
+  void push_range(const char* text) override { api_.push_range(text); }
+  void pop_range() override { api_.pop_range(); }
 
   // For the kernels and collectives of this device.
   CudaApi& api() const { return api_; }
@@ -94,6 +118,13 @@ class CudaDevice final : public Device {
  private:
   std::unique_ptr<Kernel> bind_product(const KernelArgs& args);
   void send_scalars(const int64_t* scalars, size_t count);
+  /// The compute lane comes behind what the host program's stream has; and that stream behind it.
+  void follow_loan();
+  void lead_loan();
+  std::string rows(const std::vector<std::pair<const char*, int64_t>>& more) const;
+  void require_room(const std::vector<std::pair<const char*, int64_t>>& more) const;
+  void release_memory();
+  void end() noexcept;
   bool reaches_peers(Communicator& group);
   void await(CudaEvent event);
   [[noreturn]] void give_up(const std::string& why);
@@ -101,9 +132,16 @@ class CudaDevice final : public Device {
   CudaApi& api_;
   int card_;
   Communicator& world_;
-  bool use_groups_;
+  CudaDeviceOptions options_;
   CudaStream compute_ = nullptr, transfers_ = nullptr;
-  std::vector<void*> memory_, pinned_;
+  struct Memory {
+    const char* what;
+    void* first;
+    int64_t bytes;
+  };
+  std::vector<Memory> memory_;
+  std::vector<void*> pinned_;
+  CudaEvent lent_ = nullptr, led_ = nullptr;
   std::vector<CudaEvent> events_;
   std::vector<CudaProduct> products_;
   std::vector<CudaGraph> graphs_;

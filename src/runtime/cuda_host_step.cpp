@@ -45,6 +45,7 @@ class OnHost final : public Kernel, public Enqueued {
   std::string why_not_captured() const override {
     return fmt::format("its kernel '{}' runs on the host", name_);
   }
+  std::string why_waits() const override { return why_not_captured(); }
 
  private:
   struct Copy {

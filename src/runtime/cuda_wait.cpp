@@ -8,9 +8,37 @@
 
 namespace tessera {
 
-void CudaDevice::enter() { before_ = api_.use(card_); }
+void CudaDevice::follow_loan() {
+  if (!options_.loan.has_stream) return;
+  require(!api_.is_capturing(options_.loan.stream),
+          "[adopt_cuda] the stream lent to rank {} on {} is being captured, and a Session's step "
+          "cannot be part of that: it has graphs of its own; end the capture before the call",
+          world_.rank(), name());
+  api_.record(lent_, options_.loan.stream);
+  api_.wait(compute_, lent_);
+}
+
+void CudaDevice::lead_loan() {
+  if (!options_.loan.has_stream) return;
+  api_.record(led_, compute_);
+  api_.wait(options_.loan.stream, led_);
+}
+
+void CudaDevice::enter() {
+  before_ = api_.use(card_);
+  try {
+    follow_loan();
+  } catch (...) {
+    api_.restore(before_);
+    throw;
+  }
+}
 
 void CudaDevice::leave() noexcept {
+  try {
+    lead_loan();
+  } catch (const std::exception&) {  // a card that failed: the next call for it says so
+  }
   try {
     api_.restore(before_);
   } catch (const std::exception&) {  // a card that failed: the next call for it says so
@@ -29,6 +57,7 @@ void CudaDevice::drain(bool failed) noexcept {
 
 void CudaDevice::read(void* host, const void* device, int64_t bytes) {
   const UseCard here(api_, card_);
+  follow_loan();
   if (!groups_.empty()) finish(compute_);
   api_.to_host(host, device, bytes, compute_);
   api_.synchronize(compute_);
@@ -87,7 +116,9 @@ CudaLaunch CudaDevice::make_report(const CallSite& site) {
 
 void CudaDevice::write(void* device, const void* host, int64_t bytes) {
   const UseCard here(api_, card_);
+  follow_loan();
   staging_->copy(device, host, bytes, compute_);
+  lead_loan();
 }
 
 int64_t CudaDevice::settle(DataFault& fault) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator.h"
@@ -23,11 +24,14 @@ class Device {
   /// "cpu", "cuda:0": for reports.
   virtual std::string name() const = 0;
 
-  /// Zeroed memory for an arena, aligned to 256 bytes; freed with the device. Throws device errors
-  /// with what is there and what is asked for.
-  virtual void* allocate(int64_t bytes) = 0;
-  /// The same in memory of the host that this device's kernels read and write in place.
-  virtual void* allocate_on_host(int64_t bytes) { return allocate(bytes); }
+  /// Zeroed memory, aligned to 256 bytes; freed with the device. Throws device errors with what is
+  /// there and what is asked for; `what` it is for.
+  virtual void* allocate(int64_t bytes, const char* what) = 0;
+  /// What allocate() will be asked for, with what for: throws at once where it is too much.
+  virtual void expect(const std::vector<std::pair<const char*, int64_t>>& all) { (void)all; }
+  /// The same as allocate() in memory of the host that this device's kernels read and write in
+  /// place.
+  virtual void* allocate_on_host(int64_t bytes) { return allocate(bytes, "offloaded"); }
   /// Binds a step. Throws unsupported where the device cannot run it.
   virtual std::unique_ptr<Kernel> bind(const KernelArgs& args) = 0;
   /// Prepares collectives whose operands are in the device's memory. Collective over `group`.
@@ -73,6 +77,14 @@ class Device {
   /// Why `kernel` or `operation`, bound here, cannot be part of a capture; empty if it can.
   virtual std::string why_not_captured(const Kernel& kernel) const = 0;
   virtual std::string why_not_captured(const Operation& operation) const = 0;
+  /// Why running it waits for the device; empty if it only enqueues.
+  virtual std::string why_waits(const Kernel& kernel) const = 0;
+  virtual std::string why_waits(const Operation& operation) const = 0;
+
+  /// True if a profiler of the device's shows ranges; else the other two are not called.
+  virtual bool shows_ranges() { return false; }
+  virtual void push_range(const char* text) { (void)text; }
+  virtual void pop_range() {}
 };
 
 class DeviceScope {
