@@ -37,7 +37,9 @@ struct CudaGuest {
   /// Of the device's primary context, which is that of the runtime API; null: the default stream.
   /// What a call of the Session enqueues runs behind what the stream was given before, and before
   /// what it is given afterwards. Calls wait for the card only where their contract says so; the
-  /// calling thread's own device is as before when they return.
+  /// calling thread's own device is as before when they return. Sessions over several cards share
+  /// a stream, or each waits before another is called: collectives of two that are under way at
+  /// once may wait for each other.
   CUstream_st* stream = nullptr;
   /// Bytes of the card that the Session may take, without `buffers` and what CUDA and NCCL take
   /// for themselves; 0: what is free.
