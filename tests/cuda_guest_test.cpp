@@ -18,35 +18,39 @@ constexpr int64_t kRows = 6, kColumns = 4, kBytes = kRows * kColumns * 4;
 /// down.
 struct Program {
   CudaEmulator& card;
+  int device;
+  int64_t bytes;  ///< of each
   CudaStream stream;
   float *x, *y;
 
-  explicit Program(CudaEmulator& card) : card(card) {
-    void* before = card.use(0);
+  explicit Program(CudaEmulator& card, int device = 0, int64_t bytes = kBytes)
+      : card(card), device(device), bytes(bytes) {
+    void* before = card.use(device);
     stream = card.make_stream();
-    x = static_cast<float*>(card.allocate(kBytes));
-    y = static_cast<float*>(card.allocate(kBytes));
-    card.clear(x, kBytes, stream);
+    x = static_cast<float*>(card.allocate(bytes));
+    y = static_cast<float*>(card.allocate(bytes));
+    card.clear(x, bytes, stream);
     card.restore(before);
   }
   CudaGuest guest() const {
     CudaGuest g;
+    g.device = device;
     g.stream = reinterpret_cast<CUstream_st*>(stream);
-    g.buffers = {{"x", x, kBytes}, {"y", y, kBytes}};
+    g.buffers = {{"x", x, bytes}, {"y", y, bytes}};
     return g;
   }
   /// x += by, on the stream.
   void add(float* to, float by) {
-    void* before = card.use(0);
+    void* before = card.use(device);
     CudaLaunch launch;
     launch.kernel =
         card.load(fmt::format("struct Args {{\n  float* to;\n}};\nextern \"C\" __global__ void "
                               "tessera_kernel(Args a) {{\n  a.to[threadIdx.x] += {}f;\n}}\n",
                               fmt::format("{:.1f}", by)));
     launch.blocks = 1;
-    launch.threads = static_cast<int>(kBytes / 4);
+    launch.threads = static_cast<int>(bytes / 4);
     launch.words = {reinterpret_cast<uint64_t>(to)};
-    launch.reads = launch.writes = {{to, kBytes}};
+    launch.reads = launch.writes = {{to, bytes}};
     card.launch(launch, stream);
     card.restore(before);
   }
@@ -116,6 +120,35 @@ TEST_CASE("steps enqueued between a program's own kernels: in order, and nothing
   card.use(0);
   card.release(program.x);
   card.release(program.y);
+}
+
+TEST_CASE("each rank of a process has its own card, stream and buffers", "[cuda]") {
+  for (bool has_groups : {true, false}) {
+    CudaEmulator cards(2);
+    cards.has_groups = has_groups;
+    const WithEmulator here(cards);
+    Program first(cards, 0, kBytes / 2), second(cards, 1, kBytes / 2);
+    Model model;
+    Cluster cluster = Cluster::threads(2);
+    CompileOptions options = model.options();
+    options.mesh = Mesh::parse("a:2");
+    options.layout = Layout::parse("rows:a");
+    adopt_cuda(options, {first.guest(), second.guest()});
+    {
+      Session session(model.g, cluster, options);
+      for (int step = 1; step <= 3; ++step) {
+        first.add(first.x, 1);
+        second.add(second.x, 2);
+        session.enqueue("step");
+      }
+      const Array y = session.fetch("y");
+      CHECK(y.at(0) == 2 * 3 + 2);
+      CHECK(y.at(y.elements() - 1) == 2 * 6 + 2);
+      CHECK(session.fetch("dot").at(0) == 12 * 9 + 12 * 36);
+    }
+    CHECK((cards.group_calls > 0) == has_groups);
+    CHECK(cards.take_misuses().empty());
+  }
 }
 
 TEST_CASE("a step that nothing orders with the program's stream is noticed", "[cuda]") {
