@@ -192,11 +192,13 @@ void run_and_leave(CudaEmulator& cards, Cluster& cluster) {
 
 }  // namespace
 
-TEST_CASE("memory of a card goes when no peer reads it any more", "[cuda]") {
+TEST_CASE("a session ends when its cards have: no group is cut off, no memory read later",
+          "[cuda]") {
   Clusters clusters;
-  for (bool access : {true, false}) {
+  for (int way = 0; way < 3; ++way) {  // by peers, through the host, by groups
     CudaEmulator cards(2);
-    cards.has_access = access;
+    cards.has_access = way != 1;
+    cards.has_groups = way == 2;
     run_and_leave(cards, clusters.of(2));
     CHECK(cards.take_misuses().empty());
   }

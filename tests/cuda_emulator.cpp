@@ -64,6 +64,13 @@ void CudaEmulator::learn(const Clock& clock) {
   });
 }
 
+bool CudaEmulator::is_known(const Clock& clock) {
+  return std::all_of(clock.begin(), clock.end(), [](const auto& entry) {
+    const auto known = host_clock.find(entry.first);
+    return known != host_clock.end() && known->second >= entry.second;
+  });
+}
+
 std::vector<CudaCard> CudaEmulator::cards() {
   std::vector<CudaCard> all;
   for (int c = 0; c < cards_; ++c)
@@ -160,12 +167,6 @@ bool CudaEmulator::is_capturing(CudaStream stream) {
   const std::lock_guard lock(mutex_);
   return reinterpret_cast<Stream*>(stream)->capture != 0;
 }
-
-void CudaEmulator::push_range(const char* text) {
-  const std::lock_guard lock(mutex_);
-  shown.emplace_back(static_cast<int>(open_ranges++), text);
-}
-void CudaEmulator::pop_range() { --open_ranges; }
 
 CudaEvent CudaEmulator::make_event() {
   const std::lock_guard lock(mutex_);

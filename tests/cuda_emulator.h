@@ -151,6 +151,7 @@ class CudaEmulator final : public CudaApi {
 
   void submit(CudaStream stream, Work work);
   void learn(const Clock& clock);
+  static bool is_known(const Clock& clock);  ///< to this thread, as done
   void misuse(const std::string& what);
   void call(CudaGroup group, const void* in, int64_t in_count, void* out, int64_t out_count,
             DType dtype, int kind, Combiner combiner, CudaStream stream);

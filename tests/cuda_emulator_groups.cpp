@@ -33,6 +33,7 @@ struct CudaEmulator::Group {
 struct CudaEmulator::Member {
   Group* group;
   int rank;
+  CudaEvent last = nullptr;  ///< behind the last call
 };
 
 namespace {
@@ -54,7 +55,7 @@ CudaGroup CudaEmulator::join(const std::string& id, int rank, int size, double) 
     group = slot.get();
     group->size = size;
     group->in.resize(static_cast<size_t>(size));
-    members_.push_back(std::make_shared<Member>(Member{group, rank}));
+    members_.push_back(std::make_shared<Member>(Member{group, rank, nullptr}));
     mine = reinterpret_cast<CudaGroup>(members_.back().get());
   }
   group->meet();
@@ -79,6 +80,9 @@ std::string CudaEmulator::trouble(CudaGroup group) {
 void CudaEmulator::abort(CudaGroup group) noexcept {
   const std::lock_guard lock(mutex_);
   if (!aborted_.insert(group).second) misuse("aborted a group twice");
+  const auto* last = reinterpret_cast<Event*>(reinterpret_cast<Member*>(group)->last);
+  if (last != nullptr && !is_known(last->clock) && !stuck && trouble_.empty())
+    misuse("aborted a group whose calls may not have ended");
   ++aborts;
 }
 
@@ -88,10 +92,10 @@ void CudaEmulator::call(CudaGroup g, const void* in, int64_t in_count, void* out
   check(collecting, "a call of a group outside of begin_calls() and end_calls()");
   if (const std::lock_guard lock(mutex_); aborted_.count(g) != 0)
     misuse("a call of a group that was aborted");
-  const Member& me = *reinterpret_cast<Member*>(g);
+  Member& me = *reinterpret_cast<Member*>(g);
   const int64_t item = size_of(dtype);
   Work work{"group call", {{in, in_count * item}}, {{out, out_count * item}}, {}};
-  work.run = [=, this] {
+  work.run = [=, this, &me] {
     Group& group = *me.group;
     ++group_calls;
     group.in[static_cast<size_t>(me.rank)] = in;
@@ -113,6 +117,8 @@ void CudaEmulator::call(CudaGroup g, const void* in, int64_t in_count, void* out
     std::memcpy(out, result.data(), result.size());
   };
   submit(stream, std::move(work));
+  if (me.last == nullptr) me.last = make_event();
+  record(me.last, stream);
 }
 
 void CudaEmulator::all_reduce(CudaGroup group, const void* in, void* out, int64_t count,

@@ -1,4 +1,4 @@
-// Matrix products of the emulated card.
+// Matrix products of the emulated card, and the ranges that its profiler shows.
 #include "base/fail.h"
 #include "cuda_emulator.h"
 #include "kernels/float16.h"
@@ -69,5 +69,11 @@ void CudaEmulator::run(CudaProduct product, const void* a, const void* b, void* 
 }
 
 void CudaEmulator::release(CudaProduct product) { delete reinterpret_cast<CudaGemm*>(product); }
+
+void CudaEmulator::push_range(const char* text) {
+  const std::lock_guard lock(mutex_);
+  shown.emplace_back(static_cast<int>(open_ranges++), text);
+}
+void CudaEmulator::pop_range() { --open_ranges; }
 
 }  // namespace tessera::test
