@@ -68,8 +68,7 @@ void MpiFabric::introduce(const MpiOptions& options, double seconds) {
   std::random_device random;
   mine.cookie = (static_cast<uint64_t>(random()) << 32 | random()) | 1;
   control_->cookie.store(mine.cookie);
-  mine.pid = getpid();
-  mine.unasked_bytes = unasked_bytes();
+  mine.pid = getpid(), mine.unasked_bytes = unasked_bytes();
   mine.control = token(control_);
   CPU_ZERO(&mine.processors);
   sched_getaffinity(0, sizeof(mine.processors), &mine.processors);

@@ -32,7 +32,8 @@ class Elsewhere final : public Communicator {
   std::unique_ptr<Communicator> inner_;
 };
 
-enum class Way { groups, peers, host };
+/// apart: a card each, without groups, that do not reach each other.
+enum class Way { groups, peers, host, apart };
 
 Collective described(CollectiveKind kind, int ranks, int rank) {
   Collective c;
@@ -83,8 +84,8 @@ struct Sample {
     return static_cast<int64_t>(x.size() * sizeof(float));
   }
   void prepare(CudaDevice& device, Communicator& group) {
-    in_there = device.allocate(bytes(in));
-    out_there = device.allocate(bytes(out));
+    in_there = device.allocate(bytes(in), "in");
+    out_there = device.allocate(bytes(out), "out");
     collective.in = in_there;
     collective.out = out_there;
     operation = device.prepare(group, {collective});
@@ -101,15 +102,19 @@ struct Sample {
 };
 
 void compare(Way way, int ranks) {
-  CudaEmulator cards(way == Way::groups ? ranks : 1);
+  const bool own_cards = way == Way::groups || way == Way::apart;
+  CudaEmulator cards(own_cards ? ranks : 1);
   cards.has_groups = way == Way::groups;
+  cards.has_access = way != Way::apart;
   const WithEmulator here(cards);
   Cluster cluster = Cluster::threads(ranks);
   std::mutex mutex;
   cluster.run([&](int, Communicator& world) {
     std::unique_ptr<Communicator> group = world.split(0, world.rank());
     if (way == Way::host) group = std::make_unique<Elsewhere>(std::move(group));
-    CudaDevice device(cards, way == Way::groups ? world.rank() : 0, world, way == Way::groups);
+    const int card = own_cards ? world.rank() : 0;
+    CudaDevice device(cards, card, world, {way == Way::groups});
+    const UseCard here(cards, card);
     using Kind = CollectiveKind;
     std::vector<Sample> samples;
     for (Kind kind : {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::all_to_all,
@@ -135,9 +140,54 @@ void compare(Way way, int ranks) {
 }  // namespace
 
 TEST_CASE("collectives on cards: by groups, by peers of one process, through the host", "[cuda]") {
-  for (Way way : {Way::groups, Way::peers, Way::host}) {
+  for (Way way : {Way::groups, Way::peers, Way::host, Way::apart}) {
     for (int ranks : {2, 3}) compare(way, ranks);
   }
+}
+
+TEST_CASE("what goes through the host ends too where a group of cards does not", "[cuda]") {
+  CudaEmulator cards(2);
+  cards.has_groups = true;
+  Cluster cluster = Cluster::threads(2);
+  cluster.set_timeout(0.3);
+  expect_error(ErrorKind::comm, {"waited 0 s for collectives with other cards"}, [&] {
+    cluster.run([&](int, Communicator& world) {
+      CudaDevice device(cards, world.rank(), world, {true});
+      const UseCard here(cards, world.rank());
+      Sample reduced(CollectiveKind::all_reduce, world), moved(CollectiveKind::broadcast, world);
+      reduced.prepare(device, world);
+      moved.prepare(device, world);
+      reduced.run(device);
+      world.barrier();
+      cards.stuck = true;
+      moved.operation->start();
+    });
+  });
+  CHECK(cards.take_misuses().empty());
+}
+
+TEST_CASE("memory of the caller's is free after a write, and copies go through pinned memory",
+          "[cuda]") {
+  CudaEmulator card;
+  Cluster cluster = Cluster::threads(1);
+  cluster.run([&](int, Communicator& world) {
+    CudaDevice device(card, 0, world, {});
+    std::vector<int> numbers(3 << 20), seen(numbers.size());
+    const auto bytes = static_cast<int64_t>(numbers.size() * sizeof(int));
+    void* there = device.allocate(bytes, "numbers");
+    for (int again = 0; again < 3; ++again) {
+      for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int>(i) + again;
+      device.write(there, numbers.data(), bytes);
+      std::fill(numbers.begin(), numbers.end(), -1);
+      device.read(seen.data(), there, bytes);
+      CHECK(seen[12345] == 12345 + again);
+      CHECK(seen.back() == static_cast<int>(seen.size()) - 1 + again);
+    }
+    card.logging = true;
+    for (int small = 0; small < 1000; ++small) device.write(there, numbers.data(), 256);
+    for (const std::string& line : card.take_log())
+      CHECK(line.find("synchronize") == std::string::npos);
+  });
 }
 
 TEST_CASE("a rank takes the card of its number on its host, or the only one that it sees",

@@ -169,6 +169,50 @@ TEST_CASE("an error that a group of cards reports is thrown with the collective'
     train_small_gpt(clusters.of(2), Mesh::parse("a:2"), "batch:a", DType::float32, 1, "cuda");
   });
   clusters.drop(2);
+  CHECK(cards.aborts == 2);  // once for each rank
+  CHECK(cards.take_misuses().empty());
+}
+
+namespace {
+
+/// A parameter that is added up over two ranks, run without anything that waits.
+void run_and_leave(CudaEmulator& cards, Cluster& cluster) {
+  const WithEmulator here(cards);
+  Graph g;
+  const Dim rows("rows", 8), columns("columns", 4);
+  Tensor x = g.input("x", {rows, columns}, DType::float32);
+  Tensor w = g.parameter("w", {columns}, nn::zeros());
+  g.update(w, w + reduce_sum(x, "rows"));
+  CompileOptions options{Mesh::parse("a:2"), Layout::parse("rows:a"), {{"step", {}, true}}};
+  options.device = "cuda";
+  Session session(g, cluster, options);
+  session.feed("x", Array(DType::float32, {"rows", "columns"}, {8, 4}));
+  session.run("step");
+  session.run("step");
+}
+
+}  // namespace
+
+TEST_CASE("a session ends when its cards have: no group is cut off, no memory read later",
+          "[cuda]") {
+  Clusters clusters;
+  for (int way = 0; way < 3; ++way) {  // by peers, through the host, by groups
+    CudaEmulator cards(2);
+    cards.has_access = way != 1;
+    cards.has_groups = way == 2;
+    run_and_leave(cards, clusters.of(2));
+    CHECK(cards.take_misuses().empty());
+  }
+}
+
+TEST_CASE("a thread has its own card again after a session's calls", "[cuda]") {
+  Clusters clusters;
+  CudaEmulator cards(2);
+  const WithEmulator here(cards);
+  cards.use(1);
+  void* own = cards.use(1);
+  train_small_gpt(clusters.of(1), Mesh::parse("a:1"), "", DType::float32, 3, "cuda");
+  CHECK(cards.use(1) == own);
 }
 
 TEST_CASE("a wait for cards that do not answer ends, and says where", "[cuda]") {

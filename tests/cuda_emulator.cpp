@@ -7,7 +7,6 @@
 
 #include "base/fail.h"
 #include "cuda_host_kernels.h"
-#include "kernels/float16.h"
 
 namespace tessera::test {
 
@@ -29,11 +28,12 @@ struct CudaEmulator::Kernel {
 CudaEmulator::CudaEmulator(int cards, int64_t memory) : cards_(cards), memory_(memory) {}
 
 CudaEmulator::~CudaEmulator() {
-  for (auto& [memory, bytes] : blocks_) std::free(memory);
+  for (const auto& [memory, block] : blocks_) std::free(memory);
   for (const auto& [memory, bytes] : pinned_) std::free(memory);
 }
 
 std::vector<std::string> CudaEmulator::take_log() { return std::exchange(log_, {}); }
+std::vector<std::string> CudaEmulator::take_misuses() { return std::exchange(misuses_, {}); }
 std::vector<std::string> CudaEmulator::texts() const {
   std::vector<std::string> all;
   for (const auto& kernel : kernels_) all.push_back(kernel->text);
@@ -44,6 +44,33 @@ void CudaEmulator::note(const std::string& line) {
   if (logging) log_.push_back(line);
 }
 
+void CudaEmulator::misuse(const std::string& what) { misuses_.push_back(what); }
+
+const CudaEmulator::Stream& CudaEmulator::numbered(int stream) const {
+  return **std::find_if(streams_.begin(), streams_.end(),
+                        [&](const auto& s) { return s->number == stream; });
+}
+
+/// This thread knows what `clock` says to be done: copies that have ended read their memory before.
+void CudaEmulator::learn(const Clock& clock) {
+  raise(host_clock, clock);
+  std::erase_if(pending_, [&](const Pending& p) {
+    const auto known = host_clock.find(p.stream);
+    if (known == host_clock.end() || known->second < p.at) return false;
+    check(std::memcmp(p.host, p.content.data(), p.content.size()) == 0,
+          "memory of the host changed before the copy of {} bytes on s{} had ended",
+          p.content.size(), p.stream);
+    return true;
+  });
+}
+
+bool CudaEmulator::is_known(const Clock& clock) {
+  return std::all_of(clock.begin(), clock.end(), [](const auto& entry) {
+    const auto known = host_clock.find(entry.first);
+    return known != host_clock.end() && known->second >= entry.second;
+  });
+}
+
 std::vector<CudaCard> CudaEmulator::cards() {
   std::vector<CudaCard> all;
   for (int c = 0; c < cards_; ++c)
@@ -51,9 +78,12 @@ std::vector<CudaCard> CudaEmulator::cards() {
   return all;
 }
 
-void CudaEmulator::use(int card) {
+void* CudaEmulator::use(int card) {
   check(card >= 0 && card < cards_, "card {} of {}", card, cards_);
-  used_card = card;
+  return reinterpret_cast<void*>(static_cast<intptr_t>(std::exchange(used_card, card)) + 1);
+}
+void CudaEmulator::restore(void* context) {
+  used_card = static_cast<int>(reinterpret_cast<intptr_t>(context)) - 1;
 }
 
 int64_t CudaEmulator::free_memory() { return memory_ - used_; }
@@ -62,7 +92,7 @@ void* CudaEmulator::allocate(int64_t bytes) {
   const std::lock_guard lock(mutex_);
   void* memory = std::aligned_alloc(256, static_cast<size_t>((bytes + 255) / 256 * 256));
   std::memset(memory, 0xff, static_cast<size_t>(bytes));
-  blocks_[static_cast<char*>(memory)] = bytes;
+  blocks_[static_cast<char*>(memory)] = {bytes, used_card};
   used_ += bytes;
   return memory;
 }
@@ -71,11 +101,28 @@ void CudaEmulator::release(void* memory) {
   const std::lock_guard lock(mutex_);
   const auto it = blocks_.find(static_cast<char*>(memory));
   check(it != blocks_.end(), "released memory that was not allocated");
-  const char *first = it->first, *last = first + it->second;
-  std::erase_if(accesses_, [&](const Access& a) { return a.first < last && first < a.last; });
-  used_ -= it->second;
+  const char *first = it->first, *last = first + it->second.bytes;
+  std::erase_if(accesses_, [&](const Access& a) {
+    if (a.last <= first || last <= a.first) return false;
+    const auto known = host_clock.find(a.stream);
+    const bool ended = known != host_clock.end() && known->second >= a.at;
+    if (numbered(a.stream).card != it->second.card && !ended)  // a release waits for its own card
+      misuse(fmt::format("released memory that '{}' on s{} of another card may still use", a.name,
+                         a.stream));
+    return true;
+  });
+  used_ -= it->second.bytes;
   blocks_.erase(it);
   std::free(memory);
+}
+
+int CudaEmulator::card_of(const void* memory) {
+  const std::lock_guard lock(mutex_);
+  const char* at = static_cast<const char*>(memory);
+  for (const auto& [block, held] : blocks_) {
+    if (at >= block && at < block + held.bytes) return held.card;
+  }
+  return -1;
 }
 
 void* CudaEmulator::allocate_host(int64_t bytes) {
@@ -88,6 +135,10 @@ void* CudaEmulator::allocate_host(int64_t bytes) {
 }
 void CudaEmulator::release_host(void* memory) {
   const std::lock_guard lock(mutex_);
+  const auto it = pinned_.find(static_cast<char*>(memory));
+  std::erase_if(pending_, [&](const Pending& p) {
+    return it != pinned_.end() && p.host >= it->first && p.host < it->first + it->second;
+  });
   check(pinned_.erase(static_cast<char*>(memory)) == 1,
         "released host memory that was not allocated");
   std::free(memory);
@@ -102,6 +153,20 @@ CudaStream CudaEmulator::make_stream() {
   return reinterpret_cast<CudaStream>(streams_.back().get());
 }
 void CudaEmulator::release(CudaStream) {}
+
+std::string CudaEmulator::why_not_adopted(CudaStream given) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& stream : streams_) {
+    if (reinterpret_cast<CudaStream>(stream.get()) != given) continue;
+    return stream->card == used_card ? "" : fmt::format("it is one of device {}", stream->card);
+  }
+  return "invalid resource handle";
+}
+
+bool CudaEmulator::is_capturing(CudaStream stream) {
+  const std::lock_guard lock(mutex_);
+  return reinterpret_cast<Stream*>(stream)->capture != 0;
+}
 
 CudaEvent CudaEmulator::make_event() {
   const std::lock_guard lock(mutex_);
@@ -125,7 +190,8 @@ void CudaEmulator::synchronize(CudaStream s) {
   Stream& stream = *reinterpret_cast<Stream*>(s);
   check_place(stream);
   check(stream.capture == 0, "synchronize() of a stream that is captured");
-  raise(host_clock, stream.clock);
+  check(!stuck, "synchronize() of a stream that never ends");
+  learn(stream.clock);
   note(fmt::format("synchronize s{}", stream.number));
 }
 
@@ -146,7 +212,7 @@ bool CudaEmulator::passed(CudaEvent e) {
   const std::lock_guard lock(mutex_);
   const Event& event = *reinterpret_cast<Event*>(e);
   check(event.recorded && event.capture == 0, "asked for e{}, which nobody recorded", event.number);
-  if (!stuck) raise(host_clock, event.clock);
+  if (!stuck) learn(event.clock);
   return !stuck;
 }
 
@@ -186,7 +252,7 @@ void CudaEmulator::order(Stream& stream, const Work& work) {
     if (range.bytes == 0) return;
     const char* first = static_cast<const char*>(range.first);
     const char* last = first + range.bytes;
-    check(is_device(first, range.bytes), "{} touches memory that is not the card's", work.name);
+    check_memory(work, range, stream.card);
     for (const Access& a : accesses_) {
       if (a.last <= first || last <= a.first || !(writes || a.writes)) continue;
       const auto known = stream.clock.find(a.stream);
@@ -223,23 +289,38 @@ void CudaEmulator::submit(CudaStream s, Work work) {
   work.run();
 }
 
-/// Memory that the card may touch: its own, and what the host pinned for it.
-bool CudaEmulator::is_device(const void* memory, int64_t bytes) const {
-  const char* first = static_cast<const char*>(memory);
-  for (const auto* all : {&blocks_, &pinned_}) {
-    for (const auto& [block, size] : *all) {
-      if (first >= block && first + bytes <= block + size) return true;
-    }
+/// The card may touch its own memory, that of cards which it reaches, and what the host pinned.
+void CudaEmulator::check_memory(const Work& work, const CudaRange& range, int card) const {
+  const char *first = static_cast<const char*>(range.first), *last = first + range.bytes;
+  for (const auto& [block, size] : pinned_) {
+    if (first >= block && last <= block + size) return;
   }
-  return false;
+  for (const auto& [block, held] : blocks_) {
+    if (first < block || last > block + held.bytes) continue;
+    check(held.card == card || has_access, "{} on card {} touches memory of card {}", work.name,
+          card, held.card);
+    return;
+  }
+  check(false, "{} touches memory that is not the card's", work.name);
 }
 
 void CudaEmulator::to_device(void* to, const void* host, int64_t bytes, CudaStream s) {
   Stream& stream = *reinterpret_cast<Stream*>(s);
   check(stream.capture == 0, "a copy from the host during a capture");
+  const char* first = static_cast<const char*>(host);
+  {
+    const std::lock_guard lock(mutex_);
+    const bool pinned = std::any_of(pinned_.begin(), pinned_.end(), [&](const auto& block) {
+      return first >= block.first && first + bytes <= block.first + block.second;
+    });
+    check(pinned, "a copy of {} bytes from memory of the host that was not pinned", bytes);
+  }
   submit(s, {"to_device", {}, {{to, bytes}}, [=] {
                std::memcpy(to, host, static_cast<size_t>(bytes));
              }});
+  const std::lock_guard lock(mutex_);
+  pending_.push_back({first, std::string(first, static_cast<size_t>(bytes)), stream.number,
+                      stream.clock.at(stream.number)});
 }
 
 void CudaEmulator::to_host(void* host, const void* from, int64_t bytes, CudaStream s) {
@@ -312,68 +393,5 @@ void CudaEmulator::launch(CudaGraph g, CudaStream s) {
 }
 
 void CudaEmulator::release(CudaGraph graph) { delete reinterpret_cast<Graph*>(graph); }
-
-namespace {
-
-/// A matrix product by three loops.
-template <class T, class W, class Load, class Store>
-void multiply(const CudaGemm& g, const void* pa, const void* pb, void* pc, Load load, Store store) {
-  const T *a = static_cast<const T*>(pa), *b = static_cast<const T*>(pb);
-  T* c = static_cast<T*>(pc);
-  for (int64_t x = 0; x < g.batch; ++x, a += g.stride_a, b += g.stride_b, c += g.stride_c) {
-    for (int64_t i = 0; i < g.m; ++i) {
-      for (int64_t j = 0; j < g.n; ++j) {
-        W sum = 0;
-        for (int64_t k = 0; k < g.k; ++k) {
-          sum += load(a[g.transposed_a ? k * g.lda + i : i * g.lda + k]) *
-                 load(b[g.transposed_b ? j * g.ldb + k : k * g.ldb + j]);
-        }
-        c[i * g.ldc + j] = store(sum);
-      }
-    }
-  }
-}
-
-CudaRange range(const void* at, int64_t rows, int64_t columns, int64_t leading, int64_t stride,
-                const CudaGemm& g) {
-  return {at, ((g.batch - 1) * stride + (rows - 1) * leading + columns) * size_of(g.dtype)};
-}
-
-}  // namespace
-
-CudaProduct CudaEmulator::prepare(const CudaGemm& gemm) {
-  if (!has_products) return nullptr;
-  return reinterpret_cast<CudaProduct>(new CudaGemm(gemm));
-}
-
-void CudaEmulator::run(CudaProduct product, const void* a, const void* b, void* c, CudaStream s) {
-  const CudaGemm g = *reinterpret_cast<CudaGemm*>(product);
-  auto aligned = [](const void* at, int64_t bytes) {
-    return reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0;
-  };
-  check(aligned(a, g.align_a) && aligned(b, g.align_b) && aligned(c, g.align_c),
-        "a product's operands are not aligned as was said");
-  ++products;
-  Work work{"product", {}, {}, {}};
-  work.reads = {g.transposed_a ? range(a, g.k, g.m, g.lda, g.stride_a, g)
-                               : range(a, g.m, g.k, g.lda, g.stride_a, g),
-                g.transposed_b ? range(b, g.n, g.k, g.ldb, g.stride_b, g)
-                               : range(b, g.k, g.n, g.ldb, g.stride_b, g)};
-  work.writes = {range(c, g.m, g.n, g.ldc, g.stride_c, g)};
-  work.run = [=] {
-    auto same = [](auto x) { return x; };
-    if (g.dtype == DType::float64) return multiply<double, double>(g, a, b, c, same, same);
-    if (g.dtype == DType::float32) return multiply<float, float>(g, a, b, c, same, same);
-    auto narrow = [&](auto type) {
-      using T = decltype(type);
-      multiply<T, float>(
-          g, a, b, c, [](T x) { return to_float(x); }, [](float x) { return narrowed(x, T{}); });
-    };
-    g.dtype == DType::float16 ? narrow(Float16{}) : narrow(BFloat16{});
-  };
-  submit(s, std::move(work));
-}
-
-void CudaEmulator::release(CudaProduct product) { delete reinterpret_cast<CudaGemm*>(product); }
 
 }  // namespace tessera::test

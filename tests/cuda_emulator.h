@@ -5,7 +5,10 @@
 // order within streams and by events, would have to come to the same result. Each stream has a
 // vector clock; a piece of work that touches memory which another piece writes, without being
 // ordered after it, is an error with both names. So is waiting for an event that nobody recorded, a
-// call from a thread that has not chosen the card, and what CUDA forbids during a capture.
+// call from a thread that has not chosen the card, a copy from memory that was not pinned, pinned
+// memory that changes before its copy has ended, a kernel that reads a card that its own does not
+// reach, and what CUDA forbids during a capture. What is wrong where nothing can be thrown is told
+// by take_misuses().
 #pragma once
 
 #include <atomic>
@@ -14,6 +17,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/cuda_api.h"
@@ -27,8 +31,10 @@ class CudaEmulator final : public CudaApi {
 
   /// What was done since the last call, one line each: "launch k3 on s1", "record e2 on s1".
   std::vector<std::string> take_log();
+  std::vector<std::string> take_misuses();
   bool logging = false;
   std::atomic<int64_t> launches{0}, graph_launches{0}, captures{0}, products{0};
+  std::atomic<int64_t> tf32_products{0};  ///< prepared
   /// The distinct kernels loaded so far.
   std::vector<std::string> texts() const;
   bool has_products = true;                ///< false: prepare() has none
@@ -37,15 +43,21 @@ class CudaEmulator final : public CudaApi {
   int major = 9;
 
   std::vector<CudaCard> cards() override;
-  void use(int card) override;
+  void* use(int card) override;
+  void restore(void* context) override;
+  bool reaches(int card, int other) override { return card == other || has_access; }
+  bool has_access = true;  ///< between cards
   int64_t free_memory() override;
   void* allocate(int64_t bytes) override;
   void release(void* memory) override;
+  int card_of(const void* memory) override;
   void* allocate_host(int64_t bytes) override;
   void release_host(void* memory) override;
   CudaStream make_stream() override;
   void release(CudaStream stream) override;
   void synchronize(CudaStream stream) override;
+  std::string why_not_adopted(CudaStream stream) override;
+  bool is_capturing(CudaStream stream) override;
   CudaEvent make_event() override;
   void release(CudaEvent event) override;
   void record(CudaEvent event, CudaStream stream) override;
@@ -59,12 +71,20 @@ class CudaEmulator final : public CudaApi {
   CudaKernel load(const std::string& text) override;
   void launch(const CudaLaunch& launch, CudaStream stream) override;
   CudaProduct prepare(const CudaGemm& gemm) override;
-  void run(CudaProduct product, const void* a, const void* b, void* c, CudaStream stream) override;
+  int64_t product_workspace() override { return 4096; }
+  void run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
+           CudaStream stream) override;
   void release(CudaProduct product) override;
   void begin_capture(CudaStream stream) override;
   CudaGraph end_capture(CudaStream stream) override;
   void launch(CudaGraph graph, CudaStream stream) override;
   void release(CudaGraph graph) override;
+  bool has_profiler() override { return profiled; }
+  void push_range(const char* text) override;
+  void pop_range() override;
+  bool profiled = false;                           ///< ranges are shown
+  std::vector<std::pair<int, std::string>> shown;  ///< with how many others they lie in
+  std::atomic<int64_t> open_ranges{0};
   std::string why_no_groups() override { return has_groups ? "" : "the emulator has none"; }
   std::string group_id() override;
   CudaGroup join(const std::string& id, int rank, int size, double seconds) override;
@@ -76,8 +96,8 @@ class CudaEmulator final : public CudaApi {
                       Combiner combiner, CudaStream stream) override;
   void all_gather(CudaGroup group, const void* in, void* out, int64_t count, DType dtype,
                   CudaStream stream) override;
-  std::string trouble(CudaGroup) override { return trouble_; }
-  void abort(CudaGroup) noexcept override { ++aborts; }
+  std::string trouble(CudaGroup group) override;
+  void abort(CudaGroup group) noexcept override;
   /// Groups: calls wait for the others on the host, which NCCL's do not.
   bool has_groups = false;
   std::atomic<int64_t> group_calls{0}, aborts{0};
@@ -117,19 +137,35 @@ class CudaEmulator final : public CudaApi {
     std::string name;
   };
 
+  /// Memory of the host that a card may still read.
+  struct Pending {
+    const char* host;
+    std::string content;
+    int stream;
+    int64_t at;
+  };
+  struct Block {
+    int64_t bytes;
+    int card;
+  };
+
   void submit(CudaStream stream, Work work);
+  void learn(const Clock& clock);
+  static bool is_known(const Clock& clock);  ///< to this thread, as done
+  void misuse(const std::string& what);
   void call(CudaGroup group, const void* in, int64_t in_count, void* out, int64_t out_count,
             DType dtype, int kind, Combiner combiner, CudaStream stream);
   void order(Stream& stream, const Work& work);
   void check_place(const Stream& stream) const;
   void forbid_capture(const char* call) const;
-  bool is_device(const void* memory, int64_t bytes) const;
+  void check_memory(const Work& work, const CudaRange& range, int card) const;
+  const Stream& numbered(int stream) const;
   void note(const std::string& line);
 
   mutable std::recursive_mutex mutex_;
   int cards_;
   int64_t memory_, used_ = 0;
-  std::map<char*, int64_t> blocks_;
+  std::map<char*, Block> blocks_;
   std::map<char*, int64_t> pinned_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::unique_ptr<Event>> events_;
@@ -139,7 +175,9 @@ class CudaEmulator final : public CudaApi {
   std::map<int, Graph> capturing_;
   int captured_ = 0;
   int64_t clock_ = 0;
-  std::vector<std::string> log_;
+  std::vector<std::string> log_, misuses_;
+  std::vector<Pending> pending_;
+  std::set<CudaGroup> aborted_;
   std::map<std::string, std::shared_ptr<Group>> groups_;
   std::vector<std::shared_ptr<Member>> members_;
 };

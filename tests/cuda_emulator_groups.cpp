@@ -33,6 +33,7 @@ struct CudaEmulator::Group {
 struct CudaEmulator::Member {
   Group* group;
   int rank;
+  CudaEvent last = nullptr;  ///< behind the last call
 };
 
 namespace {
@@ -54,7 +55,7 @@ CudaGroup CudaEmulator::join(const std::string& id, int rank, int size, double) 
     group = slot.get();
     group->size = size;
     group->in.resize(static_cast<size_t>(size));
-    members_.push_back(std::make_shared<Member>(Member{group, rank}));
+    members_.push_back(std::make_shared<Member>(Member{group, rank, nullptr}));
     mine = reinterpret_cast<CudaGroup>(members_.back().get());
   }
   group->meet();
@@ -70,14 +71,31 @@ void CudaEmulator::end_calls() {
   collecting = false;
 }
 
+std::string CudaEmulator::trouble(CudaGroup group) {
+  const std::lock_guard lock(mutex_);
+  if (aborted_.count(group) != 0) misuse("asked for the state of a group that was aborted");
+  return trouble_;
+}
+
+void CudaEmulator::abort(CudaGroup group) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!aborted_.insert(group).second) misuse("aborted a group twice");
+  const auto* last = reinterpret_cast<Event*>(reinterpret_cast<Member*>(group)->last);
+  if (last != nullptr && !is_known(last->clock) && !stuck && trouble_.empty())
+    misuse("aborted a group whose calls may not have ended");
+  ++aborts;
+}
+
 /// kind: 0 all_reduce, 1 reduce_scatter, 2 all_gather.
 void CudaEmulator::call(CudaGroup g, const void* in, int64_t in_count, void* out, int64_t out_count,
                         DType dtype, int kind, Combiner combiner, CudaStream stream) {
   check(collecting, "a call of a group outside of begin_calls() and end_calls()");
-  const Member& me = *reinterpret_cast<Member*>(g);
+  if (const std::lock_guard lock(mutex_); aborted_.count(g) != 0)
+    misuse("a call of a group that was aborted");
+  Member& me = *reinterpret_cast<Member*>(g);
   const int64_t item = size_of(dtype);
   Work work{"group call", {{in, in_count * item}}, {{out, out_count * item}}, {}};
-  work.run = [=, this] {
+  work.run = [=, this, &me] {
     Group& group = *me.group;
     ++group_calls;
     group.in[static_cast<size_t>(me.rank)] = in;
@@ -99,6 +117,8 @@ void CudaEmulator::call(CudaGroup g, const void* in, int64_t in_count, void* out
     std::memcpy(out, result.data(), result.size());
   };
   submit(stream, std::move(work));
+  if (me.last == nullptr) me.last = make_event();
+  record(me.last, stream);
 }
 
 void CudaEmulator::all_reduce(CudaGroup group, const void* in, void* out, int64_t count,

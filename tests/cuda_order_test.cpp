@@ -74,6 +74,38 @@ TEST_CASE("the recording device: every wait has its signal, every thread its car
   });
 }
 
+TEST_CASE("the recording device: memory of the host that a copy reads", "[cuda]") {
+  Lanes l;
+  expect_error(ErrorKind::internal, {"a copy of 64 bytes from memory of the host", "not pinned"},
+               [&] { l.card.to_device(l.memory, l.host.data(), 64, l.a); });
+  char* pinned = static_cast<char*>(l.card.allocate_host(64));
+  std::fill(pinned, pinned + 64, 1);
+  l.card.to_device(l.memory, pinned, 64, l.a);
+  pinned[3] = 2;
+  expect_error(ErrorKind::internal, {"memory of the host changed", "64 bytes", "had ended"},
+               [&] { l.card.synchronize(l.a); });
+  l.card.release_host(pinned);
+}
+
+TEST_CASE("the recording device: memory of another card", "[cuda]") {
+  CudaEmulator two(2);
+  two.use(0);
+  void* memory = two.allocate(64);
+  void* before = two.use(1);
+  CudaStream there = two.make_stream();
+  two.clear(memory, 64, there);
+  two.restore(before);
+  two.release(memory);
+  const std::vector<std::string> misuses = two.take_misuses();
+  REQUIRE(misuses.size() == 1);
+  CHECK(misuses[0].find("released memory that 'clear'") == 0);
+  memory = two.allocate(64);
+  two.has_access = false;
+  two.use(1);
+  expect_error(ErrorKind::internal, {"clear on card 1 touches memory of card 0"},
+               [&] { two.clear(memory, 64, there); });
+}
+
 TEST_CASE("the recording device: what a capture forbids", "[cuda]") {
   Lanes l;
   l.card.record(l.event, l.a);

@@ -92,4 +92,21 @@ TEST_CASE("generated text: softmax along rows", "[cuda]") {
   require_golden("cuda_softmax.txt", text_of(p, {300, 1000}, {DType::float32}, {DType::float32}));
 }
 
+TEST_CASE("generated text: offsets of a large reduction are 64 bits wide", "[cuda]") {
+  // Each of the kept and the reduced dims spans less than 2^31 elements, both together more.
+  const auto text = [](int64_t batch) {
+    Step step;
+    step.kernel = "reduce";
+    KernelArgs args;
+    args.step = &step;
+    const int64_t row = int64_t{4096} * 50304;
+    args.in = {{nullptr, DType::float32, {batch, row}, {row, 1}}};
+    args.out = {{nullptr, DType::float32, {1, row}, {0, 1}}};
+    return cuda::generate_reduce(args).text;
+  };
+  CHECK(text(10).find("const int p0") != std::string::npos);
+  CHECK(text(11).find("const long long p0") != std::string::npos);
+  CHECK(text(11).find("const int p0") == std::string::npos);
+}
+
 }  // namespace tessera::test

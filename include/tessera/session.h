@@ -15,6 +15,7 @@
 namespace tessera {
 
 class Trace;
+struct CudaGuests;
 struct Machine;
 
 struct CompileOptions {
@@ -64,6 +65,11 @@ struct CompileOptions {
   /// is: gradients of a batch in parts then take a slice of memory, not all of it, and are sent
   /// once a part. False: the ranks' own sums are kept whole, and added over ranks once.
   bool sums_of_parts = false;
+  /// Products of float32 on a card may round their operands to 10 bits of mantissa (tf32),
+  /// which its tensor cores multiply. Sums stay float32. On the CPU nothing changes.
+  bool tf32 = false;
+  /// What the host program lends: set by adopt_cuda() of tessera/interop/cuda.h.
+  std::shared_ptr<const CudaGuests> cuda = {};
 };
 
 /// Where a run's time goes: one step of a function, on the first local rank.
@@ -134,6 +140,14 @@ class Session {
 
   /// Runs a function. Collective. Throws a usage error if it reads an input that was never fed.
   void run(const std::string& function);
+  /// run() that does not wait for the card: what it enqueues is in order with all earlier and later
+  /// calls. An index out of range is not thrown before anything is stored, but by the next wait()
+  /// or run(). Throws a usage error, and does nothing, where the function has to wait: guards,
+  /// check_finite() and print() nodes, conditions of loops, steps and collectives that go through
+  /// the host, a profile or a trace. On the CPU it is run(). Collective.
+  void enqueue(const std::string& function);
+  /// Waits for what was enqueued. Throws what kernels found wrong in data. Collective.
+  void wait();
   /// With CompileOptions::skip_non_finite: "", or, if the last run stored nothing, the first node
   /// of all ranks with a non-finite result; the same in every process. Local.
   const std::string& skipped() const;

@@ -69,9 +69,13 @@ Source generate_reduce(const KernelArgs& args) {
   const std::string from = arguments.in(0), to = arguments.out(0);
   const char* name = combiner_name(combiner);
   const char* type = register_type(in.dtype);
-  const bool wide = std::string(index_type(dims.kept)) == "long long" ||
-                    std::string(index_type(dims.reduced)) == "long long";
-  const char* index = wide ? "long long" : "int";
+  cpu::Nest all = dims.kept;  // an address is the sum of a kept and a reduced offset
+  for (int d = 0; d < dims.reduced.rank(); ++d) {
+    const auto at = static_cast<size_t>(d);
+    all.add_dim(dims.reduced.sizes[at], {dims.reduced.strides[0][at], 0});
+  }
+  const char* index = index_type(all);
+  const bool wide = std::string(index) == "long long";
   int64_t across = 1;  // threads that share a result
   while (across < (columns ? 32 : 256) && across * 2 <= each) across *= 2;
   const int64_t side = columns ? 32 : 256 / across;  // results of a block

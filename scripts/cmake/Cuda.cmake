@@ -14,6 +14,11 @@ add_library(tessera_cuda MODULE ${cuda_sources} ${cuda_headers} src/base/error.c
 target_include_directories(tessera_cuda PRIVATE include src ${CMAKE_CURRENT_SOURCE_DIR})
 target_include_directories(tessera_cuda SYSTEM PRIVATE ${TESSERA_cuda_INCLUDE} ${TESSERA_nvrtc_INCLUDE}
   ${TESSERA_cublasLt_INCLUDE})
+# NVTX is a part of most toolkits; without it profilers see no names.
+if(EXISTS ${TESSERA_cuda_INCLUDE}/nvtx3/nvToolsExt.h)
+  set(TESSERA_HAVE_NVTX TRUE)
+  target_compile_definitions(tessera_cuda PRIVATE TESSERA_HAVE_NVTX)
+endif()
 if(TESSERA_NCCL_VERSION)
   target_include_directories(tessera_cuda SYSTEM PRIVATE ${TESSERA_nccl_INCLUDE})
 endif()

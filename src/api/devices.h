@@ -1,12 +1,14 @@
 // Which device a rank computes on.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/device.h"
 #include "tessera/cluster.h"
+#include "tessera/session.h"
 
 namespace tessera {
 
@@ -15,10 +17,13 @@ namespace tessera {
 struct DeviceChoice {
   bool cuda = false;
   bool share = false;
+  bool tf32 = false;
+  std::shared_ptr<const CudaGuests> guests = {};  ///< what local ranks were lent, or null
 };
-/// Throws a usage error for another word, and unsupported with the reason where cuda is asked for
-/// and this machine or another rank's has none. Collective.
-DeviceChoice choose_device(const std::string& asked, Cluster& cluster);
+/// Throws a usage error for another word, for loans that are not one for each local rank, or of a
+/// card that is not there; and unsupported with the reason where cuda is asked for and this machine
+/// or another rank's has none. Collective.
+DeviceChoice choose_device(const CompileOptions& options, Cluster& cluster);
 
 /// The card of a rank: the only visible one, or that of the number of the rank on its host.
 int card_of(int local_rank, int cards);
@@ -26,9 +31,13 @@ int card_of(int local_rank, int cards);
 /// their hosts, by rank.
 void require_own_cards(const std::vector<std::string>& ids);
 
-/// The device of local rank `rank`; null for the CPU, which the executor makes itself. Collective
-/// over `world`.
-std::unique_ptr<Device> make_device(const DeviceChoice& choice, bool threads, Communicator& world);
+/// The device of local rank `rank`; null for the CPU, which the executor makes itself. threads: all
+/// ranks are of this process. Collective over `world`.
+std::unique_ptr<Device> make_device(const DeviceChoice& choice, bool threads, int rank,
+                                    Communicator& world);
+/// By buffer of the program: the memory that local rank `rank` was lent for inputs and outputs.
+/// Throws usage errors: see adopt_cuda().
+std::map<int, void*> placed_buffers(const DeviceChoice& choice, const Program& program, int rank);
 
 /// The workspace of a step, for lowering.
 int64_t workspace_bytes(const DeviceChoice& choice, const Step& step, int threads);

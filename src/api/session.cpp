@@ -53,8 +53,9 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   s.prints = std::move(seen.prints);
   s.checks = std::move(seen.checks);
   s.print = options.print;
+  s.measures = options.profile ? "a profile" : options.trace != nullptr ? "a trace" : "";
   const int threads = threads_for(options.threads_per_rank, cluster);
-  const DeviceChoice device = choose_device(options.device, cluster);
+  const DeviceChoice device = choose_device(options, cluster);
   LowerOptions lowering = lowering_of(options, std::move(seen.functions));
   lowering.workspace_bytes = [=](const Step& step) {
     return workspace_bytes(device, step, threads);
@@ -67,11 +68,15 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   s.executors.resize(cluster.local_ranks());
   cluster.run([&](int rank, Communicator& world) {
     require_agreement(s.program, world);
-    auto mine = make_device(device, cluster.local_ranks() == cluster.size(), world);
+    auto mine = make_device(device, cluster.local_ranks() == cluster.size(), rank, world);
+    std::map<int, void*> placed = placed_buffers(device, s.program, rank);
+    for (const int p : s.inputs) {  // every rank is lent the same ones
+      if (rank == 0) s.given[p] |= placed.contains(s.program.ports[p].view.buffer);
+    }
     s.executors[rank] = std::make_unique<Executor>(
         s.program, world.split(0, world.rank()), s.scalars.data(),
         ExecutorOptions{threads, kLeastPartNs, options.profile, options.skip_non_finite,
-                        recorder_of(options.trace, world.rank())},
+                        recorder_of(options.trace, world.rank()), std::move(placed)},
         std::move(mine));
   });
   if (!s.program.stored.empty()) s.run_function(s.program.function("init"));

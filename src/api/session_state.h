@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <exception>
 
 #include "api/observe.h"
 #include "api/slices.h"
@@ -33,9 +34,15 @@ struct Session::State {
   std::vector<std::vector<std::vector<std::byte>>> mirrors;
   int last_function = -1;
   bool poisoned = false;
-  std::string skipped;  ///< what Session::skipped() tells
+  std::string measures;  ///< "a profile", "a trace" or ""
+  std::string skipped;   ///< what Session::skipped() tells
 
   explicit State(Cluster& c) : cluster(c) {}
+  ~State() {
+    for (auto& executor : executors) {
+      if (executor) executor->device().drain(poisoned || std::uncaught_exceptions() > 0);
+    }
+  }
 
   void index_ports(const std::vector<std::string>& guard_names) {
     for (const Function& f : program.functions)
@@ -157,10 +164,9 @@ struct Session::State {
     }
   }
 
-  void run_function(int f) {
-    require(!poisoned,
-            "this session failed before and cannot run again; make a new one and load the last "
-            "checkpoint");
+  /// Before a run: throws if there cannot be one.
+  void begin(int f) {
+    require_usable();
     for (const int p : program.functions[f].inputs) {
       if (!given[p])
         fail(ErrorKind::usage,
@@ -169,19 +175,33 @@ struct Session::State {
     }
     last_function = f;
     skipped.clear();
+  }
+  void run_function(int f) {
+    begin(f);
+    on_all([this](Executor& executor) {
+      executor.run(last_function, guards[last_function],
+                   [this, &executor] { require_finite(last_function, executor); });
+    });
+    if (executors[0]->skipped().skipped) agree_on_skip();
+  }
+  void require_usable() const {
+    require(!poisoned,
+            "this session failed before and cannot run again; make a new one and load the last "
+            "checkpoint");
+  }
+  /// Runs `work` for every local rank; a failure ends the session.
+  void on_all(const std::function<void(Executor&)>& work) {
+    require_usable();
     try {
-      cluster.run([this](int rank, Communicator&) {
-        Executor& executor = *executors[rank];
-        executors[rank]->run(last_function, guards[last_function],
-                             [this, &executor] { require_finite(last_function, executor); });
-      });
-      if (executors[0]->skipped().skipped) agree_on_skip();
+      cluster.run([&](int rank, Communicator&) { work(*executors[rank]); });
     } catch (...) {
       poisoned = true;
       cluster.recover();
       throw;
     }
   }
+  /// Why a function waits for the device; empty if it does not.
+  std::string why_waits(int f) const;
 
   /// Of what the ranks found the first in the order of steps.
   void agree_on_skip() {

@@ -33,6 +33,7 @@ void set_schedule(const Job& job, CompileOptions& options) {
   options.offload_state = says(job.config, "train.offload", "state", "none");
   options.wide_sums = says(job.config, "train.sums", "float32", "computed");
   options.sums_of_parts = says(job.config, "train.reduce", "part", "step");
+  options.tf32 = says(job.config, "train.products", "tf32", "float32");
   options.machine = job.machine;
   const bool is_auto = job.config.text("train.chunks") == "auto";
   options.chunks = is_auto ? 0 : static_cast<int>(job.config.integer("train.chunks"));

@@ -134,7 +134,8 @@ struct Trainer {
 void build_trainer(const Job& job, Trainer& trainer, bool fetch_gradients);
 /// train.parameters and train.rounding, for a graph that is about to be built.
 void store_parameters(const Config& config, Graph& graph);
-/// train.overlap, train.chunks, train.offload, train.sums, train.reduce and the job's machine.
+/// train.overlap, train.chunks, train.offload, train.sums, train.reduce, train.products and the
+/// job's machine.
 void set_schedule(const Job& job, CompileOptions& options);
 /// Of a job's trainer, with that schedule.
 CompileOptions options_of(const Job& job, const Trainer& trainer);

@@ -38,6 +38,8 @@ std::vector<ConfigKey> common_keys() {
        "when gradients of a batch in parts are added over ranks: once a step, kept whole till "
        "then; "
        "part: in each part, kept in slices where state or gradients are"},
+      {"train.products", "float32",
+       "of float32 on a card: float32; tf32: operands are rounded to 10 bits of mantissa"},
       {"train.offload", "none", "state: optimizer state is kept in memory of the host"},
       {"train.overlap", "on", "off: every collective is awaited where it starts"},
       {"train.chunks", "auto",

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <vector>
 
 #include "base/env.h"
@@ -53,6 +54,10 @@ void check_nvrtc(nvrtcResult result, const char* call, int line) {
 }
 #define CHECK_NVRTC(call) check_nvrtc(call, #call, __LINE__)
 
+/// Of every kernel: no contraction of a * b + c, so that elementwise results have the CPU's bits.
+constexpr const char* kOptions[] = {"--std=c++20", "-default-device", "--fmad=false",
+                                    "--extra-device-vectorization"};
+
 uint64_t hash_of(const std::string& text, uint64_t h = 14695981039346656037ull) {
   for (unsigned char c : text) h = (h ^ c) * 1099511628211ull;
   return h;
@@ -71,8 +76,8 @@ Compiled compile(const std::string& text, const std::string& arch, bool verbose)
   CHECK_NVRTC(
       n.create(&program, text.c_str(), "kernel.cu", kHeaderCount, texts.data(), names.data()));
   const std::string architecture = "--gpu-architecture=" + arch;
-  std::vector<const char*> options = {architecture.c_str(), "--std=c++20", "-default-device",
-                                      "--fmad=false", "--extra-device-vectorization"};
+  std::vector<const char*> options(std::begin(kOptions), std::end(kOptions));
+  options.push_back(architecture.c_str());
   if (verbose) options.push_back("--ptxas-options=-v");
   const nvrtcResult result = n.compile(program, static_cast<int>(options.size()), options.data());
   Compiled compiled;
@@ -113,6 +118,7 @@ std::string Cache::cubin(const std::string& text, const std::string& arch) {
   CHECK_NVRTC(nvrtc().version(&major, &minor));
   static const uint64_t headers = [] {
     uint64_t h = hash_of("");
+    for (const char* option : kOptions) h = hash_of(option, h);
     for (int i = 0; i < kHeaderCount; ++i) h = hash_of(kHeaders[i].text, h);
     return h;
   }();

@@ -24,8 +24,8 @@ struct Compiled {
 /// text does not compile.
 Compiled compile(const std::string& text, const std::string& arch, bool verbose = false);
 
-/// compile() by way of the cache: files named by a hash of text, headers, NVRTC's version and
-/// architecture, in cache_folder(). Where that cannot be written nothing is kept.
+/// compile() by way of the cache: files named by a hash of text, headers, options, NVRTC's version
+/// and architecture, in cache_folder(). Where that cannot be written nothing is kept.
 class Cache {
  public:
   Cache();

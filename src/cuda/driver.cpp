@@ -58,12 +58,14 @@ DriverApi::DriverApi() {
     cards_.push_back(card);
     contexts_.push_back(nullptr);
   }
-  products_ = std::make_unique<Products>(*this);
+  products_ = std::make_unique<Products>();
 }
 
 DriverApi::~DriverApi() = default;
 
-void DriverApi::use(int card) {
+void* DriverApi::use(int card) {
+  CUcontext before = nullptr;
+  CHECKED(cuCtxGetCurrent)(&before);
   const std::lock_guard lock(mutex_);
   CUcontext& context = contexts_.at(static_cast<size_t>(card));
   if (context == nullptr) {
@@ -71,20 +73,37 @@ void DriverApi::use(int card) {
     CHECKED(cuDeviceGet)(&device, card);
     CHECKED(cuDevicePrimaryCtxRetain)(&context, device);
     for (int other = 0; other < static_cast<int>(contexts_.size()); ++other) {
-      int reaches = 0;
-      CUdevice peer = 0;
-      if (other == card || contexts_[static_cast<size_t>(other)] == nullptr) continue;
-      CHECKED(cuDeviceGet)(&peer, other);
-      CHECKED(cuDeviceCanAccessPeer)(&reaches, device, peer);
-      if (reaches == 0) continue;
-      CHECKED(cuCtxSetCurrent)(context);
-      CHECKED(cuCtxEnablePeerAccess)(contexts_[static_cast<size_t>(other)], 0u);
-      CHECKED(cuCtxSetCurrent)(contexts_[static_cast<size_t>(other)]);
-      CHECKED(cuCtxEnablePeerAccess)(context, 0u);
+      const CUcontext there = contexts_[static_cast<size_t>(other)];
+      if (other == card || there == nullptr) continue;
+      if (can_reach(card, other)) enable_access(context, there);
+      if (can_reach(other, card)) enable_access(there, context);
     }
   }
   CHECKED(cuCtxSetCurrent)(context);
   current_card = card;
+  return before;
+}
+
+void DriverApi::restore(void* context) {
+  CHECKED(cuCtxSetCurrent)(static_cast<CUcontext>(context));
+}
+
+bool DriverApi::can_reach(int card, int other) const {
+  int reaches = 0;
+  CUdevice device = 0, peer = 0;
+  CHECKED(cuDeviceGet)(&device, card);
+  CHECKED(cuDeviceGet)(&peer, other);
+  CHECKED(cuDeviceCanAccessPeer)(&reaches, device, peer);
+  return reaches != 0;
+}
+bool DriverApi::reaches(int card, int other) { return card == other || can_reach(card, other); }
+
+/// The contexts are the process's, so the host program or a library may have enabled it.
+void DriverApi::enable_access(CUcontext from, CUcontext to) const {
+  CHECKED(cuCtxSetCurrent)(from);
+  const CUresult result = driver_.cuCtxEnablePeerAccess_(to, 0u);
+  if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+    driver_.check(result, "cuCtxEnablePeerAccess", __LINE__);
 }
 
 int64_t DriverApi::free_memory() {
@@ -100,6 +119,17 @@ void* DriverApi::allocate(int64_t bytes) {
 }
 void DriverApi::release(void* memory) { CHECKED(cuMemFree)(address(memory)); }
 
+int DriverApi::card_of(const void* memory) {
+  CUmemorytype type{};
+  int card = -1;
+  const auto get = [&](void* to, CUpointer_attribute what) {
+    return driver_.cuPointerGetAttribute_(to, what, address(memory)) == CUDA_SUCCESS;
+  };
+  const bool known = get(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE) &&
+                     get(&card, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+  return known && type == CU_MEMORYTYPE_DEVICE ? card : -1;
+}
+
 void* DriverApi::allocate_host(int64_t bytes) {
   void* memory = nullptr;
   CHECKED(cuMemHostAlloc)(&memory, static_cast<size_t>(bytes), unsigned{CU_MEMHOSTALLOC_PORTABLE});
@@ -114,6 +144,31 @@ CudaStream DriverApi::make_stream() {
 }
 void DriverApi::release(CudaStream stream) { CHECKED(cuStreamDestroy)(stream_of(stream)); }
 void DriverApi::synchronize(CudaStream stream) { CHECKED(cuStreamSynchronize)(stream_of(stream)); }
+
+std::string DriverApi::why_not_adopted(CudaStream stream) {
+  const CUstream given = stream_of(stream);
+  if (given == nullptr || given == CU_STREAM_LEGACY || given == CU_STREAM_PER_THREAD) return "";
+  CUcontext context = nullptr;
+  const CUresult result = driver_.cuStreamGetCtx_(given, &context);
+  if (result != CUDA_SUCCESS) {
+    const char* text = nullptr;
+    driver_.cuGetErrorString_(result, &text);
+    return fmt::format("cuStreamGetCtx: {}", text != nullptr ? text : "unknown error");
+  }
+  const std::lock_guard lock(mutex_);
+  for (size_t card = 0; card < contexts_.size(); ++card) {
+    if (context != contexts_[card]) continue;
+    return static_cast<int>(card) == current_card ? ""
+                                                  : fmt::format("it is one of device {}", card);
+  }
+  return "it is not of a primary context that a Session uses";
+}
+
+bool DriverApi::is_capturing(CudaStream stream) {
+  CUstreamCaptureStatus status{};
+  CHECKED(cuStreamIsCapturing)(stream_of(stream), &status);
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
 
 CudaEvent DriverApi::make_event() {
   CUevent event = nullptr;
@@ -178,8 +233,10 @@ void DriverApi::launch(const CudaLaunch& launch, CudaStream stream) {
 CudaProduct DriverApi::prepare(const CudaGemm& gemm) {
   return products_->prepare(gemm, current_card);
 }
-void DriverApi::run(CudaProduct product, const void* a, const void* b, void* c, CudaStream stream) {
-  products_->run(product, a, b, c, stream);
+int64_t DriverApi::product_workspace() { return Products::kWorkspace; }
+void DriverApi::run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
+                    CudaStream stream) {
+  products_->run(product, a, b, c, workspace, stream);
 }
 void DriverApi::release(CudaProduct product) { products_->release(product); }
 
@@ -191,8 +248,9 @@ CudaGraph DriverApi::end_capture(CudaStream stream) {
   CUgraph graph = nullptr;
   CHECKED(cuStreamEndCapture)(stream_of(stream), &graph);
   CUgraphExec executable = nullptr;
-  CHECKED(cuGraphInstantiateWithFlags)(&executable, graph, 0ull);
+  const CUresult made = driver_.cuGraphInstantiateWithFlags_(&executable, graph, 0ull);
   CHECKED(cuGraphDestroy)(graph);
+  driver_.check(made, "cuGraphInstantiateWithFlags", __LINE__);
   return reinterpret_cast<CudaGraph>(executable);
 }
 

@@ -9,6 +9,7 @@
 
 #include "cuda/compile.h"
 #include "cuda/library.h"
+#include "cuda/ranges.h"
 #include "runtime/cuda_api.h"
 
 namespace tessera::cuda {
@@ -33,15 +34,20 @@ class DriverApi final : public CudaApi {
   ~DriverApi() override;
 
   std::vector<CudaCard> cards() override { return cards_; }
-  void use(int card) override;
+  void* use(int card) override;
+  void restore(void* context) override;
+  bool reaches(int card, int other) override;
   int64_t free_memory() override;
   void* allocate(int64_t bytes) override;
   void release(void* memory) override;
+  int card_of(const void* memory) override;
   void* allocate_host(int64_t bytes) override;
   void release_host(void* memory) override;
   CudaStream make_stream() override;
   void release(CudaStream stream) override;
   void synchronize(CudaStream stream) override;
+  std::string why_not_adopted(CudaStream stream) override;
+  bool is_capturing(CudaStream stream) override;
   CudaEvent make_event() override;
   void release(CudaEvent event) override;
   void record(CudaEvent event, CudaStream stream) override;
@@ -55,12 +61,17 @@ class DriverApi final : public CudaApi {
   CudaKernel load(const std::string& text) override;
   void launch(const CudaLaunch& launch, CudaStream stream) override;
   CudaProduct prepare(const CudaGemm& gemm) override;
-  void run(CudaProduct product, const void* a, const void* b, void* c, CudaStream stream) override;
+  int64_t product_workspace() override;
+  void run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
+           CudaStream stream) override;
   void release(CudaProduct product) override;
   void begin_capture(CudaStream stream) override;
   CudaGraph end_capture(CudaStream stream) override;
   void launch(CudaGraph graph, CudaStream stream) override;
   void release(CudaGraph graph) override;
+  bool has_profiler() override { return ranges_.has_profiler(); }
+  void push_range(const char* text) override { ranges_.push(text); }
+  void pop_range() override { ranges_.pop(); }
   std::string why_no_groups() override;
   std::string group_id() override;
   CudaGroup join(const std::string& id, int rank, int size, double seconds) override;
@@ -77,6 +88,8 @@ class DriverApi final : public CudaApi {
 
  private:
   Groups& groups();
+  bool can_reach(int card, int other) const;
+  void enable_access(CUcontext from, CUcontext to) const;
 
   Driver driver_;
   std::vector<CudaCard> cards_;
@@ -86,6 +99,7 @@ class DriverApi final : public CudaApi {
   std::map<std::pair<int, std::string>, CUfunction> kernels_;  ///< by card and text
   std::unique_ptr<Products> products_;
   std::unique_ptr<Groups> groups_;
+  Ranges ranges_;
 };
 
 }  // namespace tessera::cuda

@@ -57,14 +57,22 @@ cudaStream_t stream_of(CudaStream stream) { return reinterpret_cast<cudaStream_t
 
 struct Groups::Calls {
   Library library{{"libnccl.so.2", "libnccl.so"}};
+  std::string why_not;
 #define TESSERA_MEMBER(name) decltype(&::name) name##_ = nullptr;
 #include "cuda/groups.inc"
 #undef TESSERA_MEMBER
   Calls() {
-    if (!library.is_open()) return;
+    if (!library.is_open()) {
+      why_not = "there is no NCCL: " + library.why_not();
+      return;
+    }
+    try {
 #define TESSERA_MEMBER(name) library.get(name##_, #name);
 #include "cuda/groups.inc"
 #undef TESSERA_MEMBER
+    } catch (const Error& e) {
+      why_not = fmt::format("this NCCL is too old: {}", e.what());
+    }
   }
   void check(ncclResult_t result, const char* call, int line) const {
     const bool ok = result == ncclSuccess || result == ncclInProgress;
@@ -75,9 +83,7 @@ struct Groups::Calls {
 #define CHECKED(name) \
   [&](auto... args) { calls_->check(calls_->name##_(args...), #name, __LINE__); }
 
-Groups::Groups() : calls_(std::make_shared<Calls>()) {
-  if (!calls_->library.is_open()) why_not_ = "there is no NCCL: " + calls_->library.why_not();
-}
+Groups::Groups() : calls_(std::make_shared<Calls>()) { why_not_ = calls_->why_not; }
 
 std::string Groups::id() {
   ncclUniqueId id{};
@@ -120,7 +126,8 @@ void Groups::begin() {
   CHECKED(ncclGroupStart)();
 }
 
-/// Communicators do not block: the calls are in their stream only when the state says so.
+/// Communicators do not block: the calls are in their stream only when the state says so. Their
+/// owner aborts what failed.
 void Groups::end() {
   CHECKED(ncclGroupEnd)();
   const auto start = std::chrono::steady_clock::now();
@@ -129,12 +136,12 @@ void Groups::end() {
     CHECKED(ncclCommGetAsyncError)(called, &state);
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     if (state == ncclInProgress && waited.count() > seconds_) {
-      calls_->ncclCommAbort_(called);
       fail(ErrorKind::comm, "NCCL waited {:.0f} s for the ranks of a group to call it",
            seconds_.load());
     }
     if (state == ncclInProgress) std::this_thread::yield();
   }
+  if (state != ncclSuccess) fail(ErrorKind::comm, "NCCL: {}", calls_->ncclGetErrorString_(state));
 }
 
 void Groups::all_reduce(CudaGroup group, const void* in, void* out, int64_t count, DType dtype,

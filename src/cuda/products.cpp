@@ -4,14 +4,13 @@
 
 #include <cublasLt.h>
 
-#include "cuda/driver.h"
+#include <map>
+
 #include "cuda/library.h"
 
 namespace tessera::cuda {
 
 namespace {
-constexpr size_t kWorkspace = size_t{32} << 20;
-
 cudaDataType_t type_of(DType t) {
   switch (t) {
     case DType::float64:
@@ -57,7 +56,7 @@ struct Products::Product {
   bool wide = false;
 };
 
-Products::Products(DriverApi& driver) : driver_(driver) {}
+Products::Products() = default;
 Products::~Products() = default;
 
 Products::Library& Products::library() {
@@ -66,23 +65,22 @@ Products::Library& Products::library() {
   return *library_;
 }
 
-void* Products::workspace(CudaStream stream) {
-  const std::lock_guard lock(mutex_);
-  void*& memory = workspaces_[stream];
-  if (memory == nullptr) memory = driver_.allocate(kWorkspace);
-  return memory;
-}
-
 namespace {
 
-/// How much workspace a product may use, and how its operands are aligned at least.
+/// How much workspace a product may use, and how its operands are aligned at least. Where parts of
+/// a sum are added up they are as wide as the sum, whatever the type of the result.
 template <class Calls>
 cublasLtMatmulPreference_t make_preference(Calls& lib, const CudaGemm& g) {
   cublasLtMatmulPreference_t preference = nullptr;
   CHECKED(cublasLtMatmulPreferenceCreate)(&preference);
+  const uint64_t workspace = Products::kWorkspace;
   CHECKED(cublasLtMatmulPreferenceSetAttribute)
-  (preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<const void*>(&kWorkspace),
-   sizeof(kWorkspace));
+  (preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<const void*>(&workspace),
+   sizeof(workspace));
+  const uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  CHECKED(cublasLtMatmulPreferenceSetAttribute)
+  (preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<const void*>(&sums),
+   sizeof(sums));
   auto require_alignment = [&](cublasLtMatmulPreferenceAttributes_t which, int64_t bytes) {
     const auto alignment = static_cast<uint32_t>(bytes);
     CHECKED(cublasLtMatmulPreferenceSetAttribute)
@@ -145,7 +143,7 @@ CudaProduct Products::prepare(const CudaGemm& g, int card) {
       preference, 1, &found, &count);
   CHECKED(cublasLtMatmulPreferenceDestroy)(preference);
   const CudaProduct made = reinterpret_cast<CudaProduct>(product.release());
-  if (status == CUBLAS_STATUS_SUCCESS && count > 0) {
+  if (status == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS) {
     reinterpret_cast<Product*>(made)->algorithm = found.algo;
     return made;
   }
@@ -153,7 +151,8 @@ CudaProduct Products::prepare(const CudaGemm& g, int card) {
   return nullptr;
 }
 
-void Products::run(CudaProduct given, const void* a, const void* b, void* c, CudaStream stream) {
+void Products::run(CudaProduct given, const void* a, const void* b, void* c, void* workspace,
+                   CudaStream stream) {
   const Product& p = *reinterpret_cast<Product*>(given);
   Library& lib = library();
   const float one = 1, zero = 0;
@@ -162,7 +161,8 @@ void Products::run(CudaProduct given, const void* a, const void* b, void* c, Cud
   const void* beta = p.wide ? static_cast<const void*>(&wide_zero) : &zero;
   CHECKED(cublasLtMatmul)
   (p.handle, p.operation, alpha, b, p.a, a, p.b, beta, static_cast<const void*>(c), p.c, c, p.c,
-   &p.algorithm, workspace(stream), kWorkspace, reinterpret_cast<cudaStream_t>(stream));
+   &p.algorithm, workspace, static_cast<size_t>(kWorkspace),
+   reinterpret_cast<cudaStream_t>(stream));
 }
 
 void Products::release(CudaProduct given) {

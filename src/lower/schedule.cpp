@@ -13,6 +13,7 @@
 
 #include "base/fail.h"
 #include "lower/ahead.h"
+#include "lower/exchange.h"
 #include "lower/helpers.h"
 #include "lower/lives.h"
 #include "lower/moments.h"
@@ -21,15 +22,6 @@
 namespace tessera {
 
 namespace {
-
-struct Exchange {
-  std::vector<Step> feeders;  ///< compute steps right before it
-  std::vector<Step> members;
-  Step wait;
-  std::vector<Step> followers;       ///< compute steps right behind the wait
-  int start = 0, end = 0;            ///< slots of start and wait
-  bool early = false, late = false;  ///< starts in the trip before, is awaited in the one behind
-};
 
 constexpr double kHurry = 8;
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
@@ -192,7 +184,7 @@ class Scheduler {
           earliest = std::max(earliest, t.step + 1);
       }
       for (int other : using_[buffer]) {
-        if (other < number && (!only_writes || writes(exchanges_[other], buffer)))
+        if (other < number && (!only_writes || exchanges_[other].writes(buffer)))
           earliest = std::max(earliest, exchanges_[other].end);
       }
     };
@@ -217,7 +209,7 @@ class Scheduler {
         if (t.step >= e.end && (t.writes || !only_writes)) latest = std::min(latest, t.step);
       }
       for (int other : using_[buffer]) {
-        if (other > number && (!only_writes || writes(exchanges_[other], buffer)))
+        if (other > number && (!only_writes || exchanges_[other].writes(buffer)))
           latest = std::min(latest, exchanges_[other].start);
       }
     };
@@ -241,7 +233,7 @@ class Scheduler {
     int feeder = -1;  // the last one
     for (const Step& step : e.members) {
       for (const int other : using_[step.in[0].buffer]) {
-        if (other < number && writes(exchanges_[other], step.in[0].buffer))
+        if (other < number && exchanges_[other].writes(step.in[0].buffer))
           feeder = std::max(feeder, other);
       }
     }
@@ -287,7 +279,7 @@ class Scheduler {
           return holds(step.in[0].buffer, step.out[0].buffer);
         });
       };
-      const bool pays = most < kUnlimited || hurried_[number] < 0 || moves_slices(e);
+      const bool pays = most < kUnlimited || hurried_[number] < 0 || e.moves_slices();
       const bool early = e.start == 0 && pays && all([&](int in, int out) {
                            const bool is_there = outer_.count(in) && !written.count(in);
                            return (is_there || helpers_.fed.contains(in)) && is_counted(out);
@@ -316,19 +308,6 @@ class Scheduler {
       e.early = early;
       e.late = late;
     }
-  }
-
-  /// It moves another slice in each trip, such as a layer's.
-  static bool moves_slices(const Exchange& e) {
-    const auto is_slice = [](const Step& step) { return step.in[0].shift.depends_on_scalars(); };
-    return std::any_of(e.members.begin(), e.members.end(), is_slice) ||
-           std::any_of(e.feeders.begin(), e.feeders.end(), is_slice);
-  }
-
-  static bool writes(const Exchange& e, int buffer) {
-    const auto is_out = [&](const Step& step) { return step.out[0].buffer == buffer; };
-    return std::any_of(e.members.begin(), e.members.end(), is_out) ||
-           std::any_of(e.followers.begin(), e.followers.end(), is_out);
   }
 
   void put_together() {

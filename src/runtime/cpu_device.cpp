@@ -17,7 +17,7 @@ class CpuDevice final : public Device {
 
   std::string name() const override { return "cpu"; }
   /// Memory that is not there would not be there after a restart: no failure of the device.
-  void* allocate(int64_t bytes) override {
+  void* allocate(int64_t bytes, const char*) override {
     try {
       return world_.allocate(std::max<int64_t>(bytes, 64));
     } catch (const Error& e) {
@@ -59,6 +59,8 @@ class CpuDevice final : public Device {
   std::vector<double> marks() override { return std::exchange(marks_, {}); }
   std::string why_not_captured(const Kernel&) const override { return "it runs on the CPU"; }
   std::string why_not_captured(const Operation&) const override { return "it runs on the CPU"; }
+  std::string why_waits(const Kernel&) const override { return "it runs on the CPU"; }
+  std::string why_waits(const Operation&) const override { return "it runs on the CPU"; }
 
  private:
   Communicator& world_;

@@ -5,7 +5,8 @@
 // A call that fails throws Error(device) that names the call of CUDA, its error and where it was
 // made. Streams run in order; a record() marks a place in a stream, and wait() makes another stream
 // wait for the last such place. Nothing here waits but synchronize() and copies from the device to
-// memory that was not given out by allocate_host().
+// memory that was not given out by allocate_host(). Copies to the device are from that memory only:
+// from any other the driver may wait first, or read it after the call.
 #pragma once
 
 #include <cstdint>
@@ -65,12 +66,18 @@ class CudaApi {
   virtual ~CudaApi() = default;
 
   virtual std::vector<CudaCard> cards() = 0;
-  /// The calling thread's calls are for this card from now on.
-  virtual void use(int card) = 0;
+  /// The calling thread's calls are for this card from now on. Returns what restore() takes to give
+  /// the thread the context back that it had.
+  virtual void* use(int card) = 0;
+  virtual void restore(void* context) = 0;
+  /// Whether kernels of one card may read the memory of another. Both have been used.
+  virtual bool reaches(int card, int other) = 0;
   virtual int64_t free_memory() = 0;
 
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* memory) = 0;
+  /// The card whose memory it is, or -1.
+  virtual int card_of(const void* memory) = 0;
   /// Pinned memory of the host, which kernels may write.
   virtual void* allocate_host(int64_t bytes) = 0;
   virtual void release_host(void* memory) = 0;
@@ -78,6 +85,10 @@ class CudaApi {
   virtual CudaStream make_stream() = 0;
   virtual void release(CudaStream stream) = 0;
   virtual void synchronize(CudaStream stream) = 0;
+  /// Why the thread's card cannot work with a stream that another program made; empty if it can.
+  virtual std::string why_not_adopted(CudaStream stream) = 0;
+  /// Whether what the stream is given is recorded instead of run.
+  virtual bool is_capturing(CudaStream stream) = 0;
   virtual CudaEvent make_event() = 0;
   virtual void release(CudaEvent event) = 0;
   virtual void record(CudaEvent event, CudaStream stream) = 0;
@@ -98,7 +109,9 @@ class CudaApi {
 
   /// Null where the card's library has no such product.
   virtual CudaProduct prepare(const CudaGemm& gemm) = 0;
-  virtual void run(CudaProduct product, const void* a, const void* b, void* c,
+  /// Bytes of the card's memory that run() may use: one piece serves the products of a stream.
+  virtual int64_t product_workspace() = 0;
+  virtual void run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
                    CudaStream stream) = 0;
   virtual void release(CudaProduct product) = 0;
 
@@ -108,6 +121,12 @@ class CudaApi {
   virtual CudaGraph end_capture(CudaStream stream) = 0;
   virtual void launch(CudaGraph graph, CudaStream stream) = 0;
   virtual void release(CudaGraph graph) = 0;
+
+  /// A profiler that shows ranges is attached, since before the first call of this.
+  virtual bool has_profiler() = 0;
+  /// Ranges of the calling thread, one in the other.
+  virtual void push_range(const char* text) = 0;
+  virtual void pop_range() = 0;
 
   /// Why there are no groups (no NCCL); empty if there are.
   virtual std::string why_no_groups() = 0;
@@ -125,7 +144,7 @@ class CudaApi {
                           CudaStream stream) = 0;
   /// The error that a call of the group ran into since, or empty.
   virtual std::string trouble(CudaGroup group) = 0;
-  /// Ends pending calls without waiting for peers.
+  /// Ends pending calls without waiting for peers, and the group: it is not used again.
   virtual void abort(CudaGroup group) noexcept = 0;
 };
 

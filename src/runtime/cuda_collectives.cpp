@@ -1,7 +1,8 @@
 // Collectives on the memory of cards, in three ways.
 //
 //   groups   NCCL, on the lane of transfers, where every rank has a card of its own.
-//   peers    other ranks that are threads of this process: each reads its peers' memory in place.
+//   peers    other ranks that are threads of this process on cards that reach each other: each
+//   reads its peers' memory in place.
 //            The host threads meet twice, so that every event is recorded before a peer waits for
 //            it; no host thread waits for a card.
 //   staged   any other: through memory of the host and the ranks' own communicator. Waits for the
@@ -52,7 +53,7 @@ class Staged final : public Operation, public Enqueued {
       if (p.keeps_out && p.out_bytes > 0)
         api.to_host(p.out, p.to, p.out_bytes, device_.transfers());
     }
-    api.synchronize(device_.transfers());
+    device_.finish(device_.transfers());
     operation_->start();
   }
   bool advance() override { return operation_->advance(); }
@@ -67,6 +68,7 @@ class Staged final : public Operation, public Enqueued {
     api.wait(device_.compute(), done_);
   }
   std::string why_not_captured() const override { return "it goes through the host: " + why_; }
+  std::string why_waits() const override { return why_not_captured(); }
 
  private:
   struct Pair {
@@ -115,7 +117,7 @@ class Grouped final : public Operation, public Enqueued {
   void wait() override {
     const std::string trouble = device_.api().trouble(group_);
     if (!trouble.empty()) {
-      device_.api().abort(group_);
+      device_.abort_groups();
       tessera::fail(ErrorKind::comm, "[{}] {} (a collective of {} ranks, call {})",
                     collectives_[0].site.text, trouble, world_.size(), collectives_[0].site.number);
     }
@@ -139,7 +141,8 @@ class Grouped final : public Operation, public Enqueued {
   CudaLaunch report_;
 };
 
-/// Peers of one process: kernels that read every peer's operand where it lies.
+/// Peers of one process whose cards reach each other: kernels that read every peer's operand where
+/// it lies.
 class Peers final : public Operation, public Enqueued {
  public:
   Peers(CudaDevice& device, Communicator& group, const std::vector<Collective>& collectives)
@@ -270,7 +273,7 @@ class Peers final : public Operation, public Enqueued {
     if (c.kind == CollectiveKind::reduce_scatter)
       return combine(parts, view(c.out, c.dtype, packed(mine)), c.combiner);
     // Peers read `in` until all are done, and it may be `out`.
-    void* result = device_.allocate(c.count * size_of(c.dtype));
+    void* result = device_.allocate(c.count * size_of(c.dtype), "sums of peers");
     combine(parts, view(result, c.dtype, packed(mine)), c.combiner);
     CudaLaunch last =
         device_.make_copy(view(result, c.dtype, packed(mine)), view(c.out, c.dtype, packed(mine)));
@@ -287,16 +290,38 @@ class Peers final : public Operation, public Enqueued {
 
 }  // namespace
 
+/// The same on all ranks: whether each reaches every other.
+bool CudaDevice::reaches_peers(Communicator& group) {
+  const auto known = reached_.find(&group);
+  if (known != reached_.end()) return known->second;
+  std::vector<int64_t> cards(static_cast<size_t>(group.size()));
+  const int64_t mine = card_;
+  Collective gather;
+  gather.kind = CollectiveKind::all_gather;
+  gather.dtype = DType::int64;
+  gather.in = &mine;
+  gather.out = cards.data();
+  gather.inner = 1;
+  gather.site.text = "cards of peers";
+  group.run(gather);
+  bool all = true;
+  for (int64_t from : cards) {
+    for (int64_t to : cards)
+      all = all && api_.reaches(static_cast<int>(from), static_cast<int>(to));
+  }
+  return reached_[&group] = all;
+}
+
 std::unique_ptr<Operation> CudaDevice::prepare(Communicator& group,
                                                const std::vector<Collective>& collectives) {
-  api_.use(card_);
+  const UseCard here(api_, card_);
   auto all = [&](auto can) { return std::all_of(collectives.begin(), collectives.end(), can); };
   std::string why = "no way of the card's own does this kind";
   if (all(Grouped::can)) {
     if (CudaGroup cards = card_group(group, why))
       return std::make_unique<Grouped>(*this, group, cards, collectives);
   }
-  if (std::string(group.backend()) == "threads" && all(Peers::can))
+  if (std::string(group.backend()) == "threads" && all(Peers::can) && reaches_peers(group))
     return std::make_unique<Peers>(*this, group, collectives);
   return std::make_unique<Staged>(*this, group, collectives, why);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "base/fail.h"
 
@@ -43,7 +44,9 @@ class Products final : public Kernel, public Enqueued {
   void run() override {
     CudaApi& api = device_.api();
     for (const CudaLaunch& launch : before_) api.launch(launch, device_.compute());
-    for (const Call& call : calls_) api.run(product_, call.a, call.b, call.c, device_.compute());
+    for (const Call& call : calls_) {
+      api.run(product_, call.a, call.b, call.c, device_.product_workspace(), device_.compute());
+    }
     for (const CudaLaunch& launch : after_) api.launch(launch, device_.compute());
   }
   std::vector<CudaLaunch> before_, after_;
@@ -66,21 +69,41 @@ CudaRange range_of(const TensorArg& t) {
   return {static_cast<const char*>(t.data) + low * item, (high - low + 1) * item};
 }
 
-CudaDevice::CudaDevice(CudaApi& api, int card, Communicator& world, bool use_groups)
-    : api_(api), card_(card), world_(world), use_groups_(use_groups) {
-  api_.use(card_);
+CudaDevice::CudaDevice(CudaApi& api, int card, Communicator& world, CudaDeviceOptions options)
+    : api_(api),
+      card_(card),
+      world_(world),
+      options_(std::move(options)),
+      staging_(std::make_unique<CudaStaging>(api, [this](CudaEvent event) { await(event); })) {
+  const UseCard here(api_, card_);
+  if (options_.loan.has_stream) {
+    const std::string why = api_.why_not_adopted(options_.loan.stream);
+    require(why.empty(),
+            "[adopt_cuda] rank {} cannot work with its stream on {}: {}; make one with "
+            "cudaStreamCreate after cudaSetDevice({}), or give none for the default stream",
+            world_.rank(), name(), why, card_);
+    lent_ = make_event();
+    led_ = make_event();
+  }
   compute_ = api_.make_stream();
   transfers_ = api_.make_stream();
-  scalars_ = allocate(static_cast<int64_t>(kMostScalars * sizeof(int64_t)));
-  fault_ = static_cast<device::Fault*>(allocate(sizeof(device::Fault)));
+  try {
+    scalars_ = allocate(static_cast<int64_t>(kMostScalars * sizeof(int64_t)), "scalars");
+    fault_ = static_cast<device::Fault*>(allocate(sizeof(device::Fault), "faults"));
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
-CudaDevice::~CudaDevice() {
+CudaDevice::~CudaDevice() { end(); }
+
+void CudaDevice::end() noexcept {
   try {
-    api_.use(card_);
-    for (const auto& [communicator, group] : groups_) {
-      if (group != nullptr) api_.abort(group);
-    }
+    const UseCard here(api_, card_);
+    abort_groups();
+    if (options_.loan.release) finish(compute_);  // which need not wait for the card
+    staging_.reset();
     for (CudaGraph graph : graphs_) api_.release(graph);
     for (CudaProduct product : products_) api_.release(product);
     for (CudaEvent event : events_) api_.release(event);
@@ -88,28 +111,12 @@ CudaDevice::~CudaDevice() {
     for (void* memory : pinned_) api_.release_host(memory);
     api_.release(compute_);
     api_.release(transfers_);
-    for (void* memory : memory_) api_.release(memory);
+    release_memory();
   } catch (const std::exception&) {  // a card that failed: nothing of it can be saved
   }
 }
 
 std::string CudaDevice::name() const { return fmt::format("cuda:{}", card_); }
-
-void* CudaDevice::allocate(int64_t bytes) {
-  api_.use(card_);
-  const int64_t rounded = (std::max<int64_t>(bytes, 1) + 255) / 256 * 256;
-  const int64_t free = api_.free_memory();
-  if (rounded > free) {
-    tessera::fail(ErrorKind::device,
-                  "rank {} needs {:.2f} GiB more on {} but {:.2f} GiB are free; use more ranks, a "
-                  "smaller batch, or a layout that splits parameters or state",
-                  world_.rank(), static_cast<double>(rounded) / (1 << 30), name(),
-                  static_cast<double>(free) / (1 << 30));
-  }
-  memory_.push_back(api_.allocate(rounded));
-  api_.clear(memory_.back(), rounded, compute_);
-  return memory_.back();
-}
 
 void* CudaDevice::pinned(int64_t bytes) {
   pinned_.push_back(api_.allocate_host(std::max<int64_t>(bytes, 1)));
@@ -119,7 +126,7 @@ void* CudaDevice::pinned(int64_t bytes) {
 /// Kernels work on pinned memory at its address in the host: what they read of it and write to it
 /// crosses the bus once.
 void* CudaDevice::allocate_on_host(int64_t bytes) {
-  api_.use(card_);
+  const UseCard here(api_, card_);
   try {
     return std::memset(pinned(bytes), 0, static_cast<size_t>(bytes));
   } catch (const Error& e) {
@@ -134,6 +141,12 @@ void* CudaDevice::allocate_on_host(int64_t bytes) {
 CudaEvent CudaDevice::make_event() {
   events_.push_back(api_.make_event());
   return events_.back();
+}
+
+void* CudaDevice::product_workspace() {
+  if (product_workspace_ == nullptr)
+    product_workspace_ = allocate(api_.product_workspace(), "workspace of products");
+  return product_workspace_;
 }
 
 CudaLaunch CudaDevice::make_launch(const cuda::Source& source, const KernelArgs& args) {
@@ -189,7 +202,7 @@ CudaLaunch CudaDevice::make_copy(const TensorArg& from, const TensorArg& to) {
 }
 
 std::unique_ptr<Kernel> CudaDevice::bind(const KernelArgs& args) {
-  api_.use(card_);
+  const UseCard here(api_, card_);
   const std::string& kernel = args.step->kernel;
   const int64_t number = bound_++;
   auto launches = std::make_unique<Launches>(*this);
@@ -239,10 +252,10 @@ std::unique_ptr<Kernel> CudaDevice::bind_product(const KernelArgs& args) {
   if (plan.possible) {
     const cuda::Matrices& g = plan.matrices;
     const size_t a = plan.swapped ? 1 : 0;
-    product = api_.prepare({args.out[0].dtype, false, g.m, g.n, g.k, g.batch, g.transposed_a,
-                            g.transposed_b, g.lda, g.ldb, g.ldc, g.stride_a, g.stride_b, g.stride_c,
-                            alignment(args, plan, a), alignment(args, plan, 1 - a),
-                            alignment(args, plan, 2)});
+    product = api_.prepare({args.out[0].dtype, options_.tf32, g.m, g.n, g.k, g.batch,
+                            g.transposed_a, g.transposed_b, g.lda, g.ldb, g.ldc, g.stride_a,
+                            g.stride_b, g.stride_c, alignment(args, plan, a),
+                            alignment(args, plan, 1 - a), alignment(args, plan, 2)});
   }
   if (product == nullptr) {
     auto loops = std::make_unique<Launches>(*this);
@@ -250,6 +263,7 @@ std::unique_ptr<Kernel> CudaDevice::bind_product(const KernelArgs& args) {
     return loops;
   }
   products_.push_back(product);
+  product_workspace();
   auto kernel = std::make_unique<Products>(*this, product);
   TensorArg operands[3] = {args.in[0], args.in[1], args.out[0]};
   for (int x = 0; x < 3; ++x) {
@@ -299,7 +313,6 @@ void CudaDevice::send_scalars(const int64_t* scalars, size_t count) {
 }
 
 void CudaDevice::begin(const int64_t* scalars, size_t count) {
-  api_.use(card_);
   check(count <= kMostScalars, "{} run-time scalars; at most {} are supported", count,
         kMostScalars);
   if (sent_scalars_.size() == count && std::equal(scalars, scalars + count, sent_scalars_.begin()))
@@ -315,8 +328,15 @@ std::string CudaDevice::why_not_captured(const Operation& operation) const {
   return dynamic_cast<const Enqueued&>(operation).why_not_captured();
 }
 
+std::string CudaDevice::why_waits(const Kernel& kernel) const {
+  return dynamic_cast<const Enqueued&>(kernel).why_waits();
+}
+std::string CudaDevice::why_waits(const Operation& operation) const {
+  return dynamic_cast<const Enqueued&>(operation).why_waits();
+}
+
 CudaGroup CudaDevice::card_group(Communicator& group, std::string& why) {
-  why = use_groups_ ? api_.why_no_groups() : "ranks share a card";
+  why = options_.use_groups ? api_.why_no_groups() : "ranks share a card";
   if (!why.empty()) return nullptr;
   const auto known = groups_.find(&group);
   if (known != groups_.end()) return known->second;

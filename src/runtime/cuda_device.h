@@ -4,38 +4,78 @@
 // neither can do runs on the host, on copies of its operands, and says so in why_not_captured().
 #pragma once
 
+#include <exception>
 #include <map>
-#include <set>
 
 #include "kernels/cuda/fault.h"
 #include "kernels/cuda/generate.h"
 #include "kernels/cuda/product.h"
 #include "runtime/cuda_api.h"
+#include "runtime/cuda_staging.h"
 #include "runtime/device.h"
 
 namespace tessera {
 
-/// Why a step or collective of this device cannot be captured; empty if it can.
+/// Why a step or collective of this device cannot be captured, and why it waits for the card; empty
+/// if it can, and does not.
 class Enqueued {
  public:
   virtual ~Enqueued() = default;
   virtual std::string why_not_captured() const { return {}; }
+  virtual std::string why_waits() const { return {}; }
+};
+
+/// What the host program lends: see tessera/interop/cuda.h.
+struct CudaLoan {
+  bool has_stream = false;  ///< `stream` is the host program's, which may be null
+  CudaStream stream = nullptr;
+  int64_t memory_limit = 0;
+  std::function<void*(int64_t bytes)> allocate = {};
+  std::function<void(void* memory, int64_t bytes)> release = {};
+};
+
+struct CudaDeviceOptions {
+  /// Collectives go through NCCL where there is one; it wants a card for each rank.
+  bool use_groups = false;
+  bool tf32 = false;  ///< products of float32 may round their operands
+  CudaLoan loan = {};
+};
+
+/// The calling thread uses a card as long as this lives.
+class UseCard {
+ public:
+  UseCard(CudaApi& api, int card) : api_(api), before_(api.use(card)) {}
+  ~UseCard() {
+    try {
+      api_.restore(before_);
+    } catch (const std::exception&) {  // a card that failed: the next call for it says so
+    }
+  }
+  UseCard(const UseCard&) = delete;
+
+ private:
+  CudaApi& api_;
+  void* before_;
 };
 
 class CudaDevice final : public Device {
  public:
-  /// use_groups: collectives go through NCCL where there is one; it wants a card for each rank.
-  CudaDevice(CudaApi& api, int card, Communicator& world, bool use_groups);
+  /// Throws a usage error for a stream of the host program's that the card cannot work with.
+  CudaDevice(CudaApi& api, int card, Communicator& world, CudaDeviceOptions options);
   ~CudaDevice() override;
 
   std::string name() const override;
-  void* allocate(int64_t bytes) override;
+  void* allocate(int64_t bytes, const char* what) override;
+  void expect(const std::vector<std::pair<const char*, int64_t>>& all) override;
   void* allocate_on_host(int64_t bytes) override;
   std::unique_ptr<Kernel> bind(const KernelArgs& args) override;
   std::unique_ptr<Operation> prepare(Communicator& group,
                                      const std::vector<Collective>& collectives) override;
   void read(void* host, const void* device, int64_t bytes) override;
   void write(void* device, const void* host, int64_t bytes) override;
+  void enter() override;
+  void leave() noexcept override;
+  void drain(bool failed) noexcept override;
   void begin(const int64_t* scalars, size_t count) override;
   int64_t settle(DataFault& fault) override;
   bool may_fault() const override { return may_fault_; }
@@ -44,9 +84,15 @@ class CudaDevice final : public Device {
   std::function<void()> capture(const std::function<void()>& work) override;
   std::string why_not_captured(const Kernel& kernel) const override;
   std::string why_not_captured(const Operation& operation) const override;
+  std::string why_waits(const Kernel& kernel) const override;
+  std::string why_waits(const Operation& operation) const override;
+  bool shows_ranges() override { return api_.has_profiler(); }
+  void push_range(const char* text) override { api_.push_range(text); }
+  void pop_range() override { api_.pop_range(); }
 
   // For the kernels and collectives of this device.
   CudaApi& api() const { return api_; }
+  int card() const { return card_; }
   CudaStream compute() const { return compute_; }
   CudaStream transfers() const { return transfers_; }
   /// A generated kernel with its arguments in place.
@@ -61,23 +107,49 @@ class CudaDevice final : public Device {
   /// The NCCL group of the ranks of `group`, joined at the first call: collective. Null where there
   /// is none, and why in `why`.
   CudaGroup card_group(Communicator& group, std::string& why);
+  /// Waits for a lane. Where other ranks take part in what is enqueued, no longer than the ranks'
+  /// time-out: a peer that died leaves a group's call without an end.
+  void finish(CudaStream stream);
+  /// Ends all groups without waiting for peers. Once.
+  void abort_groups() noexcept;
+  /// Of products, for the compute lane.
+  void* product_workspace();
 
  private:
   std::unique_ptr<Kernel> bind_product(const KernelArgs& args);
   void send_scalars(const int64_t* scalars, size_t count);
-  void finish();
+  /// The compute lane comes behind what the host program's stream has; and that stream behind it.
+  void follow_loan();
+  void lead_loan();
+  std::string rows(const std::vector<std::pair<const char*, int64_t>>& more) const;
+  void require_room(const std::vector<std::pair<const char*, int64_t>>& more) const;
+  void release_memory();
+  void end() noexcept;
+  bool reaches_peers(Communicator& group);
+  void await(CudaEvent event);
   [[noreturn]] void give_up(const std::string& why);
 
   CudaApi& api_;
   int card_;
   Communicator& world_;
-  bool use_groups_;
+  CudaDeviceOptions options_;
   CudaStream compute_ = nullptr, transfers_ = nullptr;
-  std::vector<void*> memory_, pinned_;
+  struct Memory {
+    const char* what;
+    void* first;
+    int64_t bytes;
+  };
+  std::vector<Memory> memory_;
+  std::vector<void*> pinned_;
+  CudaEvent lent_ = nullptr, led_ = nullptr;
   std::vector<CudaEvent> events_;
   std::vector<CudaProduct> products_;
   std::vector<CudaGraph> graphs_;
   std::map<Communicator*, CudaGroup> groups_;
+  std::map<Communicator*, bool> reached_;  ///< groups whose ranks may read each other's memory
+  std::unique_ptr<CudaStaging> staging_;
+  void* product_workspace_ = nullptr;
+  void* before_ = nullptr;   ///< of the thread that entered
   void* scalars_ = nullptr;  ///< of the run, on the card
   std::vector<int64_t> sent_scalars_;
   device::Fault* fault_ = nullptr;  ///< on the card

@@ -32,18 +32,20 @@ class OnHost final : public Kernel, public Enqueued {
     for (const Copy& copy : copies_) {
       if (copy.bytes > 0) api.to_host(copy.host, copy.there, copy.bytes, device_.compute());
     }
-    api.synchronize(device_.compute());
+    device_.finish(device_.compute());
     kernel_->run();
+    api.use(device_.card());  // a function of the user's may have chosen another
     for (const Copy& copy : copies_) {
       if (copy.bytes > 0 && copy.is_result)
         api.to_device(copy.there, copy.host, copy.bytes, device_.compute());
     }
-    api.synchronize(device_.compute());  // the pinned copies are free for the next run
+    device_.finish(device_.compute());  // the pinned copies are free for the next run
   }
 
   std::string why_not_captured() const override {
     return fmt::format("its kernel '{}' runs on the host", name_);
   }
+  std::string why_waits() const override { return why_not_captured(); }
 
  private:
   struct Copy {

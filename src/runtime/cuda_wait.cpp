@@ -8,21 +8,71 @@
 
 namespace tessera {
 
+void CudaDevice::follow_loan() {
+  if (!options_.loan.has_stream) return;
+  require(!api_.is_capturing(options_.loan.stream),
+          "[adopt_cuda] the stream lent to rank {} on {} is being captured, and a Session's step "
+          "cannot be part of that: it has graphs of its own; end the capture before the call",
+          world_.rank(), name());
+  api_.record(lent_, options_.loan.stream);
+  api_.wait(compute_, lent_);
+}
+
+void CudaDevice::lead_loan() {
+  if (!options_.loan.has_stream) return;
+  api_.record(led_, compute_);
+  api_.wait(options_.loan.stream, led_);
+}
+
+void CudaDevice::enter() {
+  before_ = api_.use(card_);
+  try {
+    follow_loan();
+  } catch (...) {
+    api_.restore(before_);
+    throw;
+  }
+}
+
+void CudaDevice::leave() noexcept {
+  try {
+    lead_loan();
+  } catch (const std::exception&) {  // a card that failed: the next call for it says so
+  }
+  try {
+    api_.restore(before_);
+  } catch (const std::exception&) {  // a card that failed: the next call for it says so
+  }
+}
+
+void CudaDevice::drain(bool failed) noexcept {
+  try {
+    const UseCard here(api_, card_);
+    if (failed) abort_groups();
+    finish(compute_);
+    finish(transfers_);
+  } catch (const std::exception&) {  // it failed: nothing runs there any more
+  }
+}
+
 void CudaDevice::read(void* host, const void* device, int64_t bytes) {
-  api_.use(card_);
-  if (!groups_.empty()) finish();
+  const UseCard here(api_, card_);
+  follow_loan();
+  if (!groups_.empty()) finish(compute_);
   api_.to_host(host, device, bytes, compute_);
   api_.synchronize(compute_);
 }
 
-/// Waits for the compute lane. Where other ranks take part in what it does, no longer than the
-/// ranks' time-out: a peer that died leaves a group's call without an end.
-void CudaDevice::finish() {
-  if (groups_.empty()) return api_.synchronize(compute_);
+void CudaDevice::finish(CudaStream stream) {
+  if (groups_.empty()) return api_.synchronize(stream);
   if (finished_ == nullptr) finished_ = make_event();
-  api_.record(finished_, compute_);
+  api_.record(finished_, stream);
+  await(finished_);
+}
+
+void CudaDevice::await(CudaEvent event) {
   const auto start = std::chrono::steady_clock::now();
-  while (!api_.passed(finished_)) {
+  while (!api_.passed(event)) {
     for (const auto& [communicator, group] : groups_) {
       const std::string trouble = group == nullptr ? "" : api_.trouble(group);
       if (!trouble.empty()) give_up(trouble);
@@ -34,11 +84,16 @@ void CudaDevice::finish() {
   }
 }
 
-void CudaDevice::give_up(const std::string& why) {
+void CudaDevice::abort_groups() noexcept {
   for (auto& [communicator, group] : groups_) {
     if (group != nullptr) api_.abort(std::exchange(group, nullptr));
   }
-  const auto ended = static_cast<size_t>(*static_cast<volatile int64_t*>(ended_));
+}
+
+void CudaDevice::give_up(const std::string& why) {
+  abort_groups();
+  const auto ended =
+      ended_ == nullptr ? size_t{0} : static_cast<size_t>(*static_cast<volatile int64_t*>(ended_));
   tessera::fail(ErrorKind::comm, "rank {} on {}: {}; the last collective that ended is {}",
                 world_.rank(), name(), why, ended == 0 ? "none" : places_.at(ended - 1));
 }
@@ -60,14 +115,16 @@ CudaLaunch CudaDevice::make_report(const CallSite& site) {
 }
 
 void CudaDevice::write(void* device, const void* host, int64_t bytes) {
-  api_.use(card_);
-  api_.to_device(device, host, bytes, compute_);
+  const UseCard here(api_, card_);
+  follow_loan();
+  staging_->copy(device, host, bytes, compute_);
+  lead_loan();
 }
 
 int64_t CudaDevice::settle(DataFault& fault) {
   device::Fault found{};
   if (!may_fault_) {
-    finish();
+    finish(compute_);
     return -1;
   }
   read(&found, fault_, sizeof(found));
@@ -83,7 +140,7 @@ int CudaDevice::mark(bool transfers) {
   if (timers_.empty()) {
     timers_.push_back(api_.make_timer());
     api_.record(timers_[0], compute_);
-    api_.synchronize(compute_);
+    finish(compute_);
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     epoch_ = std::chrono::duration<double>(now).count();
   }
@@ -93,8 +150,8 @@ int CudaDevice::mark(bool transfers) {
 }
 
 std::vector<double> CudaDevice::marks() {
-  api_.synchronize(compute_);
-  api_.synchronize(transfers_);
+  finish(compute_);
+  finish(transfers_);
   std::vector<double> times;
   for (size_t m = 1; m <= marks_; ++m)
     times.push_back(epoch_ + api_.seconds_between(timers_[0], timers_[m]));

@@ -12,6 +12,21 @@ namespace tessera {
 
 namespace {
 
+/// A range that a profiler shows, of the thread; none without a device.
+class Range {
+ public:
+  Range(Device* device, const std::string& label) : device_(device) {
+    if (device_ != nullptr) device_->push_range(label.c_str());
+  }
+  ~Range() {
+    if (device_ != nullptr) device_->pop_range();
+  }
+  Range(const Range&) = delete;
+
+ private:
+  Device* device_;
+};
+
 std::vector<int> coordinates_of(const Program& program, int rank) {
   std::vector<int> result(program.axis_sizes.size());
   for (size_t a = result.size(); a-- > 0;) {
@@ -35,8 +50,11 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
       device_(device ? std::move(device)
                      : make_cpu_device(*world_, options.threads, options.least_part_ns)) {
   coordinates_ = coordinates_of(program, world_->rank());
-  persistent_ = static_cast<std::byte*>(device_->allocate(program.persistent_bytes));
-  transient_ = static_cast<std::byte*>(device_->allocate(program.transient_bytes));
+  shows_ranges_ = device_->shows_ranges();
+  device_->expect(
+      {{"persistent", program.persistent_bytes}, {"transient", program.transient_bytes}});
+  persistent_ = static_cast<std::byte*>(device_->allocate(program.persistent_bytes, "persistent"));
+  transient_ = static_cast<std::byte*>(device_->allocate(program.transient_bytes, "transient"));
   if (program.offloaded_bytes > 0)
     offloaded_ = static_cast<std::byte*>(device_->allocate_on_host(program.offloaded_bytes));
   for (const Function& f : program.functions) functions_.push_back(bind_steps(f.steps));
@@ -52,6 +70,9 @@ std::vector<Executor::BoundStep> Executor::bind_steps(const std::vector<Step>& s
   for (auto step = steps.begin(); step != steps.end(); ++step) {
     BoundStep bound;
     bound.step = &*step;
+    if (shows_ranges_)
+      bound.label = fmt::format("{} {} ({})", step->kind == StepKind::wait ? "wait" : step->kernel,
+                                step->origin.name, step->origin.source);
     if (!step->body.empty()) {
       bound.loop = bind_loop(*step);
     } else if (step->kind == StepKind::compute) {
@@ -94,7 +115,10 @@ void* Executor::address(const View& view) const {
                     : buffer.arena == ArenaKind::offloaded ? offloaded_
                                                            : transient_;
   const int64_t other = odd_[static_cast<size_t>(view.buffer)] ? room_of(buffer) : 0;
-  return base + buffer.offset + other +
+  const auto placed = options_.placed.find(view.buffer);
+  std::byte* first = placed == options_.placed.end() ? base + buffer.offset + other
+                                                     : static_cast<std::byte*>(placed->second);
+  return first +
          (view.offset + view.shift.eval(coordinates_, scalars_.data())) * size_of(view.dtype);
 }
 
@@ -186,12 +210,18 @@ void Executor::run_step(BoundStep& bound, bool examine) {
   }
 }
 
+/// With its range, if a profiler shows it.
+void Executor::run_shown(BoundStep& bound, bool examine) {
+  const Range range(shows_ranges_ ? device_.get() : nullptr, bound.label);
+  run_step(bound, examine);
+}
+
 void Executor::run_steps(std::vector<BoundStep>& steps, size_t first, size_t last, bool examine) {
   using Clock = std::chrono::steady_clock;
   for (size_t s = first; s < last; ++s) {
     BoundStep& bound = steps[s];
     const Clock::time_point start = options_.profile ? Clock::now() : Clock::time_point();
-    options_.record ? record_step(steps, s, examine) : run_step(bound, examine);
+    options_.record ? record_step(steps, s, examine) : run_shown(bound, examine);
     if (options_.profile) {
       if (!device_->is_host()) throw_faults();
       bound.seconds += std::chrono::duration<double>(Clock::now() - start).count();
@@ -219,10 +249,14 @@ void Executor::run_regions(int function, size_t first, size_t last) {
     Replay& replay = replays_[function][r];
     if (region.captured && !options_.profile && !options_.record && ++replay.runs >= 2) {
       if (!replay.launch) {
+        if (shows_ranges_)
+          replay.label = fmt::format("{} steps from {}", region.last - region.first,
+                                     steps[region.first].label);
         replay.launch =
             device_->capture([&] { run_steps(steps, region.first, region.last, false); });
       }
       if (replay.launch) {
+        const Range range(shows_ranges_ ? device_.get() : nullptr, replay.label);
         replay.launch();
         continue;
       }
@@ -298,6 +332,7 @@ void Executor::run(int function, const std::vector<int>& guards,
     if (!host && device_->may_fault()) throw_faults();
   };
   try {
+    const DeviceScope scope(*device_);
     fault_ = {};
     skip_ = {};
     waited_ = 0;

@@ -29,6 +29,8 @@ struct ExecutorOptions {
   bool skip_non_finite = false;         ///< run() returns where a guard is not finite
   /// Called for every step after a run, from the thread that runs.
   std::function<void(const StepSpan&)> record = {};
+  /// Buffers that lie elsewhere in the device's memory than in their arena.
+  std::map<int, void*> placed = {};
 };
 
 class Executor {
@@ -48,6 +50,13 @@ class Executor {
   /// is.
   void run(int function, const std::vector<int>& guards = {},
            const std::function<void()>& before_stores = {});
+
+  /// run() without guards that does not wait for the device. Only where why_waits() is empty.
+  void enqueue(int function);
+  /// The first step of a function that waits for the device, and why; empty if none does.
+  std::string why_waits(int function) const;
+  /// Waits for what was enqueued, and throws what kernels found wrong.
+  void settle();
 
   /// Whether the last run stored nothing because a guard was not finite, and what this rank found:
   /// the position of the first such result among all that were examined, and a message. No
@@ -98,7 +107,8 @@ class Executor {
     Exchange* operation = nullptr;  ///< of a wait, and of the first collective of its number
     double seconds = 0;             ///< if profiled
     int64_t runs = 0;
-    int mark = 0;  ///< of a collective: the start that its wait ends
+    int mark = 0;            ///< of a collective: the start that its wait ends
+    std::string label = {};  ///< if a profiler shows ranges
   };
   /// A body's steps: bound once, or once a trip where addresses depend on the counter.
   struct BoundLoop {
@@ -113,7 +123,9 @@ class Executor {
   Communicator& group(const std::vector<int>& axes);
   TensorArg bind_view(const View& view) const;
   std::unique_ptr<Kernel> bind_kernel(const Step& step);
+  std::string why_waits(const std::vector<BoundStep>& steps) const;
   void run_step(BoundStep& bound, bool examine);
+  void run_shown(BoundStep& bound, bool examine);
   void start(Exchange& exchange);
   void wait_for(Exchange& exchange);
   void advance_all();
@@ -133,6 +145,7 @@ class Executor {
   std::unique_ptr<Communicator> world_;
   const int64_t* given_scalars_;
   std::vector<int64_t> scalars_;  ///< those given, and the counters of loops
+  bool shows_ranges_ = false;     ///< a profiler does
   std::vector<char> odd_;         ///< by buffer that alternates: bound for an odd trip
   ExecutorOptions options_;
   std::unique_ptr<Device> device_;
@@ -146,6 +159,7 @@ class Executor {
   struct Replay {
     int runs = 0;
     std::function<void()> launch;
+    std::string label = {};  ///< if a profiler shows ranges
   };
   std::vector<std::vector<Replay>> replays_;  ///< of each region
   std::vector<const Step*> bound_;            ///< in the order of Device::bind()

@@ -4,6 +4,7 @@
 #include <tessera/cli.h>
 #include <tessera/data.h>
 #include <tessera/explain.h>
+#include <tessera/interop/cuda.h>
 #include <tessera/interop/dlpack.h>
 #include <tessera/tessera.h>
 #include <tessera/testing.h>

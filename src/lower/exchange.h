@@ -1,0 +1,32 @@
+// Collectives that start and are awaited together, between the compute steps of a function.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/program.h"
+
+namespace tessera {
+
+struct Exchange {
+  std::vector<Step> feeders;  ///< compute steps right before it
+  std::vector<Step> members;
+  Step wait;
+  std::vector<Step> followers;       ///< compute steps right behind the wait
+  int start = 0, end = 0;            ///< slots of start and wait
+  bool early = false, late = false;  ///< starts in the trip before, is awaited in the one behind
+
+  bool writes(int buffer) const {
+    const auto is_out = [&](const Step& step) { return step.out[0].buffer == buffer; };
+    return std::any_of(members.begin(), members.end(), is_out) ||
+           std::any_of(followers.begin(), followers.end(), is_out);
+  }
+  /// Another slice in each trip, such as a layer's.
+  bool moves_slices() const {
+    const auto is_slice = [](const Step& step) { return step.in[0].shift.depends_on_scalars(); };
+    return std::any_of(members.begin(), members.end(), is_slice) ||
+           std::any_of(feeders.begin(), feeders.end(), is_slice);
+  }
+};
+
+}  // namespace tessera
