@@ -9,6 +9,11 @@
 
 namespace tessera::cli {
 
+/// What a sweep runs over, of its arguments: the values of --set, "batch=8,16" "lr=1e-3" ->
+/// {"batch=8", "lr=1e-3"}, {"batch=16", "lr=1e-3"}; meshes as text.
+std::vector<std::vector<std::string>> combinations(const std::vector<std::string>& sets);
+std::vector<std::string> meshes_of(const Arguments& args);
+
 /// One configuration, mesh and layout.
 struct SweepRow {
   std::string sets, mesh, layout;

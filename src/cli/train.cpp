@@ -270,13 +270,11 @@ void save_and_stop(Training& t, int64_t step, int signal) {
     start_save(t, step);
     finish_save(t);
   }
-  t.progress->note(
-      t.checkpoints
-          ? fmt::format("{}: saved at step {}; exit code {} asks for a restart with --resume",
-                        signal_name(signal), step, kRequeue)
-          : fmt::format("{}: stopped at step {}, and nothing is saved without --checkpoint; exit "
-                        "code {} asks for a restart",
-                        signal_name(signal), step, kRequeue));
+  t.progress->note(fmt::format(
+      "{}: {}; exit code {} asks for a restart", signal_name(signal),
+      t.checkpoints ? fmt::format("saved at step {}", step)
+                    : fmt::format("stopped at step {}, nothing saved (no --checkpoint)", step),
+      kRequeue));
 }
 
 /// Fills the report of --json; returns the exit code.

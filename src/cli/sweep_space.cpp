@@ -1,0 +1,76 @@
+// What a sweep runs over.
+#include <algorithm>
+
+#include "base/fail.h"
+#include "cli/sweep.h"
+#include "tessera/cluster.h"
+
+namespace tessera::cli {
+
+namespace {
+
+/// Keys whose values are lists themselves.
+bool is_list(const std::string& key) {
+  for (const char* name : {"rates", "recompute", "regather", "rules", "mesh"}) {
+    if (key.ends_with(name)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::vector<std::string>> combinations(const std::vector<std::string>& sets) {
+  std::vector<std::vector<std::string>> result = {{}};
+  for (const std::string& set : sets) {
+    const size_t eq = set.find('=');
+    require(eq != std::string::npos && eq > 0, "--set '{}' is not key=value", set);
+    std::vector<std::string> values;
+    for (size_t at = eq + 1; at <= set.size();) {
+      const size_t end =
+          is_list(set.substr(0, eq)) ? set.size() : std::min(set.find(',', at), set.size());
+      values.push_back(set.substr(0, eq + 1) + set.substr(at, end - at));
+      at = end + 1;
+    }
+    std::vector<std::vector<std::string>> longer;
+    for (const auto& head : result) {
+      for (const std::string& value : values) {
+        longer.push_back(head);
+        longer.back().push_back(value);
+      }
+    }
+    result = std::move(longer);
+  }
+  return result;
+}
+
+namespace {
+/// Meshes of `ranks` with at most three axes a, b, c of sizes that do not grow.
+void factor(int ranks, int most, const std::string& mesh, char axis,
+            std::vector<std::string>& out) {
+  if (ranks == 1 && !mesh.empty()) out.push_back(mesh);
+  if (axis > 'c') return;
+  for (int size = std::min(most, ranks); size >= 2; --size) {
+    if (ranks % size == 0)
+      factor(ranks / size, size,
+             fmt::format("{}{}{}:{}", mesh, mesh.empty() ? "" : ";", axis, size),
+             static_cast<char>(axis + 1), out);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> meshes_of(const Arguments& args) {
+  const int launched = launched_ranks();
+  require(args.meshes.empty() || args.meshes == "all", "--meshes '{}'; only all is known",
+          args.meshes);
+  require(args.mesh.empty() || (args.devices == 0 && args.meshes.empty()),
+          "--mesh '{}' and --devices or --meshes: give one of them", args.mesh);
+  if (!args.mesh.empty()) return {args.mesh};
+  const int ranks = args.devices > 0 ? static_cast<int>(args.devices) : std::max(1, launched);
+  if (ranks == 1) return {"a:1"};
+  std::vector<std::string> meshes;
+  factor(ranks, ranks, "", 'a', meshes);
+  return meshes;
+}
+
+}  // namespace tessera::cli
