@@ -22,6 +22,13 @@ bool has(const std::string& text, const std::string& part) {
 
 }  // namespace
 
+TEST_CASE("cli: verify in 16 bits allows for their rounding", "[cli]") {
+  const Folder f;
+  for (const char* dtype : {"bfloat16", "float16"})
+    expect_success(run_cli_in(f, std::string("verify gpt --mesh a:2 --dtype ") + dtype));
+  expect_failure(run_cli_in(f, "verify gpt --mesh a:2 --dtype int32"), 1, {"int32"});
+}
+
 TEST_CASE("cli: float16 scales the loss and says so", "[cli]") {
   const TextFolder f;
   const CliResult half =

@@ -120,12 +120,14 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
   verify->add_option("--layouts", a.layouts, "all, or a file with one layout a line");
   verify->add_option("--steps", a.steps, "steps of training (3)")->check(whole_number(1));
   verify
-      ->add_option("--tolerance", a.tolerance,
-                   "largest relative difference (1e-10 in float64, else 1e-5)")
+      ->add_option(
+          "--tolerance", a.tolerance,
+          "largest relative difference (1e-10 in float64, 1e-5 in float32, 16 units of rounding "
+          "in 16 bits)")
       ->check(finite_number(0));
   verify->add_option_function<std::string>(
       "--dtype", [&a](const std::string& v) { a.sets.push_back("train.dtype=" + v); },
-      "float32 or float64");
+      "float32, float64, bfloat16 or float16");
   add_json(verify, a);
 }
 

@@ -116,14 +116,22 @@ std::vector<Layout> layouts_of(const Arguments& args, const Job& job) {
   return result;
 }
 
+/// In 16 bits 16 units of rounding: docs/concepts.md, Precision.
+double default_tolerance(const std::string& dtype) {
+  if (dtype == "float64") return 1e-10;
+  if (dtype == "float32") return 1e-5;
+  return dtype == "float16" ? 16.0 / 2048 : 16.0 / 256;
+}
+
 }  // namespace
 
 int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   const Job job = resolve(args, models, true);
   const int64_t steps = args.steps > 0 ? args.steps : 3;
-  const bool wide = job.config.text("train.dtype") == "float64";
-  const double tolerance = args.tolerance >= 0 ? args.tolerance : wide ? 1e-10 : 1e-5;
+  const std::string& dtype = job.config.text("train.dtype");
+  const bool wide = dtype == "float64";
+  const double tolerance = args.tolerance >= 0 ? args.tolerance : default_tolerance(dtype);
   const std::vector<Layout> layouts = layouts_of(args, job);
   Cluster single = Cluster::threads(1);
   const Outcome reference = run(job, Mesh::parse("one:1"), Layout(), steps, "cpu", single);
