@@ -203,6 +203,24 @@ TEST_CASE("batches: every layout gets the same examples", "[checkpoint]") {
   }
 }
 
+TEST_CASE("batches: what a source throws names field and example", "[checkpoint]") {
+  struct Burning : Grid {
+    void read(int64_t, int, const DataBox&) const override {
+      throw std::runtime_error("disk on fire");
+    }
+  };
+  const Burning source;
+  Graph g;
+  Tensor x = g.input("x", {Dim("batch", 4), Dim("rows", 5), Dim("cols", 3)}, DType::float32);
+  Cluster ranks = Cluster::threads(1);
+  Session s(g, ranks, {Mesh::parse("a:1"), {}, {{"run", {sum_all(x)}, false}}});
+  const Batcher batches(source, 4, {});
+  const Folder f;
+  const std::string number = std::to_string(batches.example(0, 0));
+  CHECK(f.error([&] { batches.feed(s, 0); }) ==
+        "io [data] the source could not read 'x' of example " + number + ": disk on fire");
+}
+
 TEST_CASE("batches: a shorter last batch of a bounded dim", "[checkpoint]") {
   const Grid grid;
   Graph g;

@@ -160,13 +160,15 @@ class Batcher {
   /// Fills the input of every field of the source for the next run, reading only what the local
   /// ranks hold, and returns rows(step). The dims of an input are those of its field and the batch
   /// dim, in any order, and may be shorter than the data (its leading part is used). Called in
-  /// every process with the same step. Throws usage errors for inputs that do not fit the fields.
+  /// every process with the same step. Throws usage errors for inputs that do not fit the fields,
+  /// io errors with field and example for what the source throws.
   int64_t feed(Session& session, int64_t step) const;
 
  private:
   const DataSource& source_;
   int64_t batch_;
   BatchOptions options_;
+  void read(int64_t example, int field) const;
   mutable DataBox box_;  ///< of feed(), whose memory is used again
 };
 

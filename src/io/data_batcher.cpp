@@ -140,6 +140,17 @@ int64_t Batcher::example(int64_t step, int64_t row) const {
   return Permutation(n, options_.seed, position / n)(position % n);
 }
 
+void Batcher::read(int64_t example, int field) const {
+  try {
+    source_.read(example, field, box_);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {  // of a source of a user's own
+    fail(ErrorKind::io, "[data] the source could not read '{}' of example {}: {}",
+         source_.fields()[static_cast<size_t>(field)].name, example, e.what());
+  }
+}
+
 int64_t Batcher::feed(Session& session, int64_t step) const {
   const int64_t count = rows(step);
   if (options_.bounded) session.set_size(options_.dim, count);
@@ -154,7 +165,7 @@ int64_t Batcher::feed(Session& session, int64_t step) const {
       auto* data = static_cast<std::byte*>(slice.data);
       for (int64_t r = 0; r < part.count; ++r) {
         box_.data = data + r * part.stride * size_of(slice.dtype);
-        source_.read(example(step, part.first + r), static_cast<int>(f), box_);
+        read(example(step, part.first + r), static_cast<int>(f));
       }
     };
     session.feed_slices(fields[f].name, std::cref(fill));
