@@ -8,7 +8,9 @@
 // in a straight line (layers that are a loop are lowered whole); the best plans are lowered whole
 // in the end. What is looked at first is guessed; that nothing better is left is shown by a bound:
 // products, each cut over all axes of its dims, take so long at least, and a plan whose computing
-// is known bounds those that differ from it in storage only.
+// is known bounds those that differ from it in storage only. In the end the best plans get scoped
+// rules, which cut segments of the model (`@/*norm*/ length:model`), where that pays; the bound
+// says nothing about those.
 #pragma once
 
 #include <cstdint>
@@ -82,6 +84,7 @@ struct PricedPlan {
   Mesh mesh;
   std::string layout;  ///< all its rules
   std::string rules;   ///< those of computing: "batch:data;heads,ff,vocab:model"
+  std::string scoped;  ///< of these, what the planner added for segments: "@/*norm*/ length:model"
   int zero = 0;        ///< what else is stored in parts, as storage_rules() does
   std::string over;    ///< the axes of that
   PlanBuild build;
@@ -107,19 +110,23 @@ struct DimAlternative {
 
 struct Plan {
   PricedPlan best;
-  double bound = 0;      ///< seconds that no plan of the space beats
-  bool optimal = false;  ///< nothing in the space is better, by this cost model
+  double bound = 0;      ///< seconds that no plan of the space without scoped rules beats
+  bool optimal = false;  ///< no such plan is better than `best`, by this cost model
   std::vector<PricedPlan> runners_up;
   std::vector<DimAlternative> alternatives;
   double saved_per_gib = 0;  ///< seconds that 1 GiB more a device would save (of plans priced)
   double table_seconds = 0;  ///< of the best, as continued from one and two layers
   int64_t memory_limit = 0;  ///< bytes; 0: none
+  double plain_seconds = 0;  ///< of the best plan without scoped rules, by table; 0: none fits
+  int64_t scoped = 0;        ///< plans with scoped rules that were priced
   int64_t space = 0;         ///< assignments of axes to dims
   int64_t priced = 0;        ///< plans that were lowered and played
   int64_t illegal = 0;       ///< plans that turned out not to be legal
   int64_t too_large = 0;     ///< assignments that were left out: what they keep, estimated, exceeds
                              ///< the memory by half and more
-  double search_seconds = 0, first_seconds = 0;
+  double first_seconds = 0;  ///< from the start to the first plan that fits
+  double proof_seconds = 0;  ///< to the proof, or the gap
+  double search_seconds = 0;  ///< of all
   std::string machine;
   /// (best - bound) / best; 0 if optimal.
   double gap() const;

@@ -67,17 +67,38 @@ std::string flags(const PricedPlan& p) {
   return sets.empty() ? text : text + " --set" + sets;
 }
 
+/// What rules for segments brought; they are tried with the best plans only, so nothing is proved
+/// of them.
+void add_scoped(std::string& text, const Plan& plan) {
+  if (plan.scoped == 0) return;
+  text +=
+      fmt::format("  scoped rules: {} plans with some priced, of the best without", plan.scoped);
+  if (plan.best.scoped.empty()) {
+    text += "; none pays\n";
+  } else if (plan.plain_seconds == 0) {
+    text += fmt::format("; only with '{}' does one fit\n", plan.best.scoped);
+  } else {
+    text += fmt::format("; '{}' saves {:.1f} % of {}\n", plan.best.scoped,
+                        100 * (1 - plan.table_seconds / plan.plain_seconds),
+                        time_text(plan.plain_seconds));
+  }
+}
+
 void add_certificate(std::string& text, const Plan& plan) {
   if (plan.optimal) {
-    text += "\nproof: no plan of the space is predicted to be faster";
+    text += "\nproof: no plan of the space is predicted to be faster; it has no scoped rules";
   } else {
-    text += fmt::format("\nno proof: a faster plan may exist, but none under {} (gap {:.1f} %)",
-                        time_text(plan.bound), 100 * plan.gap());
+    text += fmt::format(
+        "\nno proof: a faster plan may exist, but none under {} without scoped rules (gap {:.1f} "
+        "%)",
+        time_text(plan.bound), 100 * plan.gap());
   }
   text += fmt::format(
       "\n  {} assignments of axes to dims, {} plans priced, {} illegal; first plan after {:.2f} s, "
-      "all in {:.2f} s\n",
-      plan.space, plan.priced, plan.illegal, plan.first_seconds, plan.search_seconds);
+      "{} after {:.2f} s, all in {:.2f} s\n",
+      plan.space, plan.priced, plan.illegal, plan.first_seconds, plan.optimal ? "proof" : "gap",
+      plan.proof_seconds, plan.search_seconds);
+  add_scoped(text, plan);
   if (plan.too_large > 0) {
     text += fmt::format(
         "  left out: {} assignments that by estimate need more than 1.5 times the memory\n",

@@ -169,24 +169,39 @@ PricedPlan Pricer::lower_and_price(const Mesh& mesh, const std::string& layout,
   return p;
 }
 
+namespace {
+bool names_tensors(const Layout& layout) {
+  return std::any_of(layout.rules().begin(), layout.rules().end(), [](const LayoutRule& r) {
+    return !r.scope.empty() && r.purpose == Purpose::none;
+  });
+}
+}  // namespace
+
+PricedPlan Pricer::price_layers(const Mesh& mesh, const std::string& layout, PlanBuild build) {
+  build.layers = 1;
+  const PricedPlan one = lower_and_price(mesh, layout, build, false);
+  build.layers = 2;
+  PricedPlan result = onward(one, lower_and_price(mesh, layout, build, false),
+                             static_cast<double>(model_.layers - 1));
+  build.layers = model_.layers;
+  result.build = build;
+  return result;
+}
+
 PricedPlan Pricer::price(const Mesh& mesh, const std::string& layout, PlanBuild build, bool whole) {
   build.layers = model_.layers;
+  const bool as_loop = is_looped() && !names_tensors(Layout::parse(layout));
+  if (!whole && !as_loop && (is_looped() || is_continued()))
+    return price_layers(mesh, layout, build);
   PricedPlan result;
-  if (!whole && is_looped()) {
+  if (!whole && as_loop) {
     PlanBuild looped = build;
     looped.looped = true;
     looped.regather = "none";
     result = lower_and_price(mesh, layout, looped, false);
-  } else if (whole || !is_continued()) {
+  } else {
     result = lower_and_price(mesh, layout, build, whole);
     result.whole = whole;
-  } else {
-    PlanBuild few = build;
-    few.layers = 1;
-    const PricedPlan one = lower_and_price(mesh, layout, few, false);
-    few.layers = 2;
-    result = onward(one, lower_and_price(mesh, layout, few, false),
-                    static_cast<double>(build.layers - 1));
   }
   result.build = build;
   return result;

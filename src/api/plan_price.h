@@ -20,6 +20,9 @@ class Pricer {
   const PlanStep& built(const PlanBuild& build);
   /// Throws the usage errors of the layout. `build.layers` is taken from the model.
   PricedPlan price(const Mesh& mesh, const std::string& layout, PlanBuild build, bool whole);
+  /// The same, continued from one and two layers even where they could be a loop: rules that name
+  /// tensors of the model need not fit that.
+  PricedPlan price_layers(const Mesh& mesh, const std::string& layout, PlanBuild build);
   /// `price` continues from models of one and of two layers.
   bool is_continued() const { return model_.layers > 2 && !model_.is_loop && !is_looped(); }
   /// `price` takes the layers as a loop, though the model has them one by one.

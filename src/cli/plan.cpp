@@ -113,6 +113,7 @@ nlohmann::json to_json(const PricedPlan& p) {
   return {{"mesh", p.mesh.to_string()},
           {"layout", p.layout},
           {"rules", p.rules},
+          {"scoped", p.scoped},
           {"zero", p.zero},
           {"over", p.over},
           {"recompute", p.build.recompute},
@@ -143,11 +144,14 @@ nlohmann::json to_json(const Plan& plan) {
                            {"memory_limit", plan.memory_limit},
                            {"table_seconds", plan.table_seconds},
                            {"saved_per_gib", plan.saved_per_gib},
+                           {"plain_seconds", plan.plain_seconds},
+                           {"scoped", plan.scoped},
                            {"space", plan.space},
                            {"priced", plan.priced},
                            {"illegal", plan.illegal},
                            {"too_large", plan.too_large},
                            {"first_seconds", plan.first_seconds},
+                           {"proof_seconds", plan.proof_seconds},
                            {"search_seconds", plan.search_seconds}};
   report["runners_up"] = nlohmann::json::array();
   for (const PricedPlan& p : plan.runners_up) report["runners_up"].push_back(to_json(p));

@@ -36,6 +36,8 @@ class Space {
   Assignment without(const Assignment& a, const std::string& dim) const;
   /// The assignment with what the fixed rules give to its axes.
   Assignment with_fixed(const Assignment& a) const;
+  /// The dims that are the planner's to split.
+  DimSet free_dims() const { return free_; }
 
  private:
   void find_options();
