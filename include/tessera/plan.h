@@ -33,7 +33,8 @@ struct PlanBuild {
   std::string recompute = "none";  ///< scopes of GradientOptions, joined by commas
   std::string regather = "none";
   int64_t microbatches = 1;
-  bool looped = false;  ///< the repeated layers as a loop, though the model has them one by one
+  bool looped = false;    ///< the repeated layers as a loop, though the model has them one by one
+  bool unrolled = false;  ///< one by one, though the model has them as a loop
 };
 
 /// A graph and what is run again and again (one step of training).
@@ -147,8 +148,41 @@ Plan plan(const Graph& graph, const std::vector<FunctionSpec>& functions, const 
 PricedPlan price(const PlanModel& model, const Mesh& mesh, const Layout& layout,
                  const PlanBuild& build, const Machine& machine, bool whole = false);
 
+/// What if the layers were dealt to stages, each with its own devices and microbatches passing from
+/// one to the next? Such plans are priced only: no Program has stages.
+struct PipelinePlan {
+  /// Of the devices of one stage. Seconds are those of the slowest stage, with its bubble; bytes
+  /// those of the fullest. `build.microbatches` pass through the stages.
+  PricedPlan stage;
+  int64_t stages = 1;
+  int64_t chunks = 1;   ///< of layers, on each stage; several: interleaved 1F1B, else 1F1B
+  double bubble = 0;    ///< seconds in which that stage computes and exchanges nothing
+  double transfer = 0;  ///< of one microbatch from a chunk to the next
+  int64_t handed = 0;   ///< bytes of it, of a rank
+};
+
+struct PipelinePlans {
+  std::vector<PipelinePlan> plans;  ///< that fit, the best first
+  int64_t space = 0;                ///< numbers of stages, with assignments of axes to dims
+  int64_t priced = 0;
+  int64_t least_memory = 0;  ///< of those priced
+  double bound = 0;          ///< seconds that no plan of the space beats
+  double search_seconds = 0;
+};
+
+/// Over numbers of stages that divide layers and devices, and meshes of up to two axes for a stage.
+/// Throws a usage error where nothing can be cut into stages.
+PipelinePlans plan_pipeline(const PlanModel& model, int64_t devices, const Machine& machine,
+                            const PlanOptions& options = {});
+/// The price of one: `mesh` is that of a stage, `build.microbatches` at least two.
+PipelinePlan price_pipeline(const PlanModel& model, const Mesh& mesh, const Layout& layout,
+                            const PlanBuild& build, int64_t stages, int64_t chunks,
+                            const Machine& machine);
+
 /// A page for people.
 std::string to_string(const Plan& plan);
+/// The best with a pipeline, beside the plan that runs.
+std::string to_string(const PipelinePlans& pipelines, const Plan& beside);
 /// What another plan costs more, and why: a page.
 std::string compare(const Plan& plan, const PricedPlan& other);
 

@@ -28,7 +28,7 @@ class PlanSearch {
   Plan run(const Mesh& mesh);
   Plan run(int64_t devices);
 
- private:
+ protected:
   /// A plan that is not priced yet; or an assignment (is_open) of which all are to come.
   struct Entry {
     double key = 0;    ///< guess, corrected
