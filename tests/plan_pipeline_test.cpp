@@ -144,6 +144,14 @@ TEST_CASE("plan: stages wait for the first and the last microbatch", "[plan]") {
   CHECK(four.transfer > 0);
   CHECK(four.handed ==
         32 / 8 / 2 * 256 * 512 * 2);  // examples of a rank, length, d_model, bfloat16
+  // Of each further microbatch a layer keeps 34 bytes an element of the stream, and norms in
+  // float32.
+  const double stream = 32.0 / 8 / 2 * 256 * 512;
+  const double more = static_cast<double>(priced(2, 1, 8).stage.transient) -
+                      static_cast<double>(priced(1, 1, 8).stage.transient) / 2;
+  INFO(more / stream);
+  CHECK(more > 4 * 20 * stream);
+  CHECK(more < 4 * 60 * stream + 2 * 32 * 512 * 512);
   expect_usage({"[plan] 8 layers cannot be dealt to 3 stages with 1 chunks each"},
                [&] { priced(3, 1, 8); });
   expect_usage({"[plan] a pipeline of 1 microbatch", "at least 2"}, [&] { priced(4, 1, 1); });

@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kMostChunks = 8;
 constexpr size_t kAxes = 2;        ///< of a stage's mesh
 constexpr double kSurplus = 1.25;  ///< what is guessed to need so much of the memory is left out
+constexpr double kSurelyTooMuch = 1.1;  // of the limit, as estimated from a plan of the kind
 constexpr double kComputing = 1.1, kExposed = 0.1;  ///< as in the search without stages
 
 class PipelineSearch : public PlanSearch {
@@ -115,6 +116,7 @@ class PipelineSearch : public PlanSearch {
         expand_stage(entry);
         continue;
       }
+      if (needs_too_much(entry)) continue;
       const auto slower = slower_.find(kind_of(entry));
       const double key = entry.guess * (slower == slower_.end() ? 1 : slower->second);
       if (key > entry.key * (1 + 1e-9)) {
@@ -140,17 +142,17 @@ class PipelineSearch : public PlanSearch {
           entry.storage = storage;
           entry.parts = m;
           entry.again = again;
-          const double share = guess(entry);
-          if (limit_ == 0 || share < kSurplus) open_.push(entry);
-          if (limit_ == 0 || share < 1 / kSurplus) break;
+          guess(entry);
+          const auto limit = static_cast<double>(limit_);
+          if (limit_ == 0 || entry.transient < kSurplus * limit) open_.push(entry);
+          if (limit_ == 0 || entry.transient < limit / kSurplus) break;
         }
       }
     }
   }
 
-  /// Seconds as far as they are known without lowering; returns the memory, as a share of what
-  /// there is.
-  double guess(Entry& entry) const {
+  /// Seconds and bytes as far as they are known without lowering; `transient` counts all of them.
+  void guess(Entry& entry) const {
     const Assignment& a = assignments_[entry.assignment];
     const int64_t m = microbatches(entry.parts), stages = stages_of(entry);
     const auto p = static_cast<double>(stages), count = static_cast<double>(m);
@@ -162,9 +164,15 @@ class PipelineSearch : public PlanSearch {
         filled * (kComputing * entry.bound + sent.held_up / p) + kExposed * sent.beside / p;
     entry.key = entry.guess;
     const MemoryEstimate memory = estimate.memory(a, entry.storage, m);
-    const double needed = (memory.stored + memory.transient - memory.kept) / p +
-                          memory.kept * std::min(1.0, count / p);
-    return limit_ == 0 ? 0 : needed / static_cast<double>(limit_);
+    entry.transient = (memory.stored + memory.transient - memory.kept) / p +
+                      memory.kept * std::min(1.0, count / p);
+  }
+
+  /// By what a plan of the same kind with other stages needed.
+  bool needs_too_much(const Entry& entry) const {
+    const auto larger = larger_.find(kind_of(entry));
+    return limit_ != 0 && larger != larger_.end() &&
+           larger->second * entry.transient > kSurelyTooMuch * static_cast<double>(limit_);
   }
 
   void price_batch(const std::vector<Entry>& batch) {
@@ -208,13 +216,15 @@ class PipelineSearch : public PlanSearch {
   void keep(const Entry& entry, const std::vector<PipelinePlan>& plans) {
     const PipelinePlan* best = nullptr;
     double least = 1e300;
+    int64_t fewest = plans[0].stage.memory();
     for (const PipelinePlan& p : plans) {
-      const int64_t memory = p.stage.memory();
-      least_memory_ = least_memory_ == 0 ? memory : std::min(least_memory_, memory);
+      fewest = std::min(fewest, p.stage.memory());
       least = std::min(least, p.stage.seconds);
       if (fits(p.stage) && (!best || p.stage.seconds < best->stage.seconds)) best = &p;
     }
+    least_memory_ = least_memory_ == 0 ? fewest : std::min(least_memory_, fewest);
     slower_[kind_of(entry)] = least / entry.guess;
+    larger_[kind_of(entry)] = static_cast<double>(fewest) / entry.transient;
     if (!best) return;
     best_found_ = found_.empty() ? best->stage.seconds : std::min(best_found_, best->stage.seconds);
     found_.push_back(*best);

@@ -22,15 +22,42 @@ Function with_trips(const Function& function, int64_t microbatches, int64_t trip
   return f;
 }
 
-/// Bytes that the loop over the microbatches leaves.
-int64_t bytes_of_sums(const Program& program, const Function& f, int64_t microbatches) {
-  std::set<int> buffers;
-  for (const Step& step : f.steps) {
-    if (step.body.empty() || step.loop.trips != microbatches) continue;
-    for (const View& view : step.out) buffers.insert(view.buffer);
+const Function* body_of(const Function& function, int64_t microbatches) {
+  for (const Step& step : function.steps) {
+    if (!step.body.empty() && step.loop.trips == microbatches) return &step.body[0];
+  }
+  return nullptr;
+}
+
+/// Bytes that a trip of the loop over the microbatches keeps where the forward pass is over: made
+/// up to the last step that `forward` has too, and read later.
+int64_t bytes_kept(const Program& program, const Function& f, const Function& forward, int64_t m) {
+  const Function *both = body_of(f, m), *first = body_of(forward, m);
+  check(both != nullptr && first != nullptr && !first->steps.empty(), "no loop of {} trips", m);
+  auto turn = both->steps.begin();
+  for (const Step& last : first->steps) {
+    const auto at = std::find_if(both->steps.begin(), both->steps.end(), [&](const Step& step) {
+      return step.kind == last.kind && step.origin.name == last.origin.name;
+    });
+    if (at != both->steps.end()) turn = std::max(turn, at + 1);
+  }
+  const std::set<int> outer(both->outer.begin(), both->outer.end());
+  std::set<int> fixed, made, kept;  // fixed: what is the same for all microbatches
+  for (const int port : program.stored) fixed.insert(program.ports[port].view.buffer);
+  for (auto step = both->steps.begin(); step != turn; ++step) {
+    const bool is_fixed = std::all_of(step->in.begin(), step->in.end(), [&](const View& view) {
+      return fixed.contains(view.buffer);
+    });
+    for (const View& view : step->out) (is_fixed ? fixed : made).insert(view.buffer);
+  }
+  for (auto step = turn; step != both->steps.end(); ++step) {
+    for (const View& view : step->in) kept.insert(view.buffer);
   }
   int64_t bytes = 0;
-  for (const int buffer : buffers) bytes += program.buffers[buffer].bytes;
+  for (const int buffer : kept) {
+    if (made.contains(buffer) && !fixed.contains(buffer) && !outer.contains(buffer))
+      bytes += program.buffers[buffer].bytes;
+  }
   return bytes;
 }
 
@@ -74,16 +101,17 @@ StepParts StagePricer::lowered_parts(const Parts& of, int64_t layers) {
   const Costs costs(pricer_.machine(), of.mesh);
   PricedPlan now, more;
   StepParts parts;
+  const Function& forward = program.functions.back();
   for (const Function& f : program.functions) {
     const int64_t m = build.microbatches;
-    if (f.name == "forward") {
+    if (&f == &forward) {
       parts.forward =
           (total_time(with_trips(f, m, m + 2), costs).seconds - total_time(f, costs).seconds) / 2;
       continue;
     }
     add_function(program, f, costs, now);
     add_function(program, with_trips(f, m, m + 2), costs, more);
-    parts.sums += bytes_of_sums(program, f, m);
+    parts.kept += bytes_kept(program, f, forward, m);
   }
   parts.micro = mix(more, 0.5, now, -0.5);
   parts.rest = mix(now, 1, parts.micro, -static_cast<double>(build.microbatches));
@@ -132,23 +160,18 @@ PricedPlan with(const PricedPlan& one, const PricedPlan& two, double n, double e
   return mix(one, 2 * ends - n, two, n - ends);
 }
 
-/// The bytes of a stage with so much of what is no layer; the last one has what is only there while
-/// the loss is computed.
+/// The bytes of a stage with so much of what is no layer: as without a pipeline, and what its
+/// layers keep of further microbatches.
 PricedPlan filled(PricedPlan p, const StagePricer::Parts& parts, const Pipeline& pipeline,
-                  int stage, double ends, bool is_last) {
+                  int stage, double ends) {
   const auto layers = static_cast<double>(p.build.layers / pipeline.stages);
-  const int64_t one = parts.one.rest.transient, of_layer = parts.two.rest.transient - one,
-                sums_of_layer = parts.two.sums - parts.one.sums,
-                kept = std::max<int64_t>(0, of_layer - sums_of_layer),
-                others = std::max<int64_t>(0, one - kept - parts.one.sums);
   const PricedPlan stored = with(parts.one.rest, parts.two.rest, layers, ends);
-  const double sums = static_cast<double>(parts.one.sums) * ends +
-                      static_cast<double>(sums_of_layer) * (layers - ends);
-  const double held = layers * microbatches_held(pipeline, stage) * static_cast<double>(kept);
+  const auto kept = static_cast<double>(parts.two.kept - parts.one.kept);
+  const double more = std::max(0.0, microbatches_held(pipeline, stage) - 1);
   p.params = stored.params;
   p.state = stored.state;
   p.inputs = parts.one.rest.inputs;
-  p.transient = static_cast<int64_t>(sums + held) + (is_last ? others : 0);
+  p.transient = stored.transient + static_cast<int64_t>(more * layers * kept);
   return p;
 }
 
@@ -192,8 +215,8 @@ PipelinePlan StagePricer::plan(const Parts& parts, int64_t stages, int64_t chunk
   const auto fullest = [](const PricedPlan& x, const PricedPlan& y) {
     return x.memory() > y.memory() ? x : y;
   };
-  p = fullest(filled(p, parts, pipeline, 0, first, alone),
-              filled(p, parts, pipeline, static_cast<int>(stages) - 1, last, true));
+  p = fullest(filled(p, parts, pipeline, 0, first),
+              filled(p, parts, pipeline, static_cast<int>(stages) - 1, last));
   return result;
 }
 

@@ -17,7 +17,7 @@ struct StepParts {
   PricedPlan micro;    ///< times of one microbatch
   PricedPlan rest;     ///< times of what comes once; all bytes of a rank
   double forward = 0;  ///< seconds of `micro`
-  int64_t sums = 0;    ///< bytes of what is added up over the microbatches
+  int64_t kept = 0;    ///< bytes of a microbatch that wait for its backward pass
 };
 
 class StagePricer {
