@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMostChunks = 8;
 constexpr size_t kAxes = 2;        ///< of a stage's mesh
-constexpr double kSurplus = 1.25;  ///< what is guessed to need so much of the memory is left out
+constexpr double kSurplus = 1.25;  ///< what is guessed to leave so much free makes nothing again
 constexpr double kSurelyTooMuch = 1.1;  // of the limit, as estimated from a plan of the kind
 constexpr double kComputing = 1.1, kExposed = 0.1;  ///< as in the search without stages
 
@@ -107,7 +107,8 @@ class PipelineSearch : public PlanSearch {
 
   bool take(std::vector<Entry>& batch) {
     batch.clear();
-    while (batch.size() < 2 && !open_.empty() && seconds() < options_.seconds) {
+    const double most = (found_.empty() ? 2 : 1) * options_.seconds;
+    while (batch.size() < 2 && !open_.empty() && seconds() < most) {
       Entry entry = open_.top();
       open_.pop();
       if (entry.bound >= best()) continue;
@@ -144,7 +145,7 @@ class PipelineSearch : public PlanSearch {
           entry.again = again;
           guess(entry);
           const auto limit = static_cast<double>(limit_);
-          if (limit_ == 0 || entry.transient < kSurplus * limit) open_.push(entry);
+          if (limit_ == 0 || entry.transient < limit) open_.push(entry);
           if (limit_ == 0 || entry.transient < limit / kSurplus) break;
         }
       }
@@ -164,7 +165,8 @@ class PipelineSearch : public PlanSearch {
         filled * (kComputing * entry.bound + sent.held_up / p) + kExposed * sent.beside / p;
     entry.key = entry.guess;
     const MemoryEstimate memory = estimate.memory(a, entry.storage, m);
-    entry.transient = (memory.stored + memory.transient - memory.kept) / p +
+    // Gradients of a microbatch are made beside the sums.
+    entry.transient = (memory.stored + 2 * (memory.transient - memory.kept)) / p +
                       memory.kept * std::min(1.0, count / p);
   }
 
@@ -224,7 +226,9 @@ class PipelineSearch : public PlanSearch {
     }
     least_memory_ = least_memory_ == 0 ? fewest : std::min(least_memory_, fewest);
     slower_[kind_of(entry)] = least / entry.guess;
-    larger_[kind_of(entry)] = static_cast<double>(fewest) / entry.transient;
+    const double ratio = static_cast<double>(fewest) / entry.transient;
+    double& larger = larger_.try_emplace(kind_of(entry), ratio).first->second;
+    larger = std::min(larger, ratio);
     if (!best) return;
     best_found_ = found_.empty() ? best->stage.seconds : std::min(best_found_, best->stage.seconds);
     found_.push_back(*best);

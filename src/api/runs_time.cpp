@@ -219,8 +219,8 @@ void Step::staged() {
   std::vector<int64_t> layers;
   for (int64_t c = 0; c < run.pp * run.interleave; ++c) layers.push_back(layers_of_chunk(c));
   const auto time_of = [](const Part& part) { return ChunkTime{part.forward, part.backward}; };
-  pipeline.chunks = deal_layers(layers, time_of(parts.layer), time_of(parts.embedding),
-                                time_of(parts.head));
+  pipeline.chunks =
+      deal_layers(layers, time_of(parts.layer), time_of(parts.embedding), time_of(parts.head));
   // Groups of as many microbatches as there are stages: of the last one some are missing.
   const int64_t rest = run.interleave > 1 ? microbatches % run.pp : 0;
   const int64_t missing = rest > 0 ? run.pp - rest : 0;
