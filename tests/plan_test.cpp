@@ -1,6 +1,4 @@
 // The planner against exhaustive search, and what it says.
-#include "tessera/plan.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -8,50 +6,10 @@
 #include "catch.h"
 #include "cli_run.h"
 #include "expect_error.h"
+#include "plan_models.h"
 #include "tessera/explain.h"
-#include "tessera/tessera.h"
 
 namespace tessera::test {
-
-namespace {
-
-PlanStep gpt_step(const PlanBuild& build, nn::GptOptions o) {
-  o.layers = build.layers;
-  const auto graph = std::make_shared<Graph>();
-  const Tensor lr = graph->input("lr", {}, DType::float32);
-  MinimizeOptions options;
-  if (build.recompute != "none") options.gradient.recompute = {build.recompute};
-  if (build.regather != "none") options.gradient.regather = {build.regather};
-  const Minimized m = minimize(nn::gpt(*graph, o).loss, lr, adam({}), options);
-  return {graph, {{"train", {m.loss}, true}}};
-}
-
-nn::GptOptions options_of(int64_t d_model, int64_t length) {
-  nn::GptOptions o;
-  o.d_model = d_model;
-  o.heads = 8;
-  o.ff = 4 * d_model;
-  o.length = length;
-  o.vocab = 512;
-  o.batch = 16;
-  o.dtype = DType::bfloat16;
-  return o;
-}
-
-PlanModel gpt_model(int64_t layers, const nn::GptOptions& o) {
-  PlanModel model;
-  model.name = "gpt";
-  model.layers = layers;
-  model.build = [o](const PlanBuild& build) { return gpt_step(build, o); };
-  return model;
-}
-
-const Machine& a100() {
-  static const Machine machine = Machine::load("a100-80gb");
-  return machine;
-}
-
-}  // namespace
 
 TEST_CASE("plan: no legal layout of these dims is faster than the plan", "[plan]") {
   const PlanModel model = gpt_model(1, options_of(512, 128));
@@ -223,7 +181,7 @@ TEST_CASE("plan: memory decides on storage and recompute, and says what fits", "
     }
   }
   for (const char* words : {"[plan] nothing that was tried fits into", "the least is", "--memory",
-                            "mesh 'data:4'", "layout 'batch:data'"}) {
+                            "mesh 'data:4'", "layout 'batch:data"}) {
     INFO(message);
     CHECK(message.find(words) != std::string::npos);
   }

@@ -8,7 +8,9 @@
 // in a straight line (layers that are a loop are lowered whole); the best plans are lowered whole
 // in the end. What is looked at first is guessed; that nothing better is left is shown by a bound:
 // products, each cut over all axes of its dims, take so long at least, and a plan whose computing
-// is known bounds those that differ from it in storage only.
+// is known bounds those that differ from it in storage only. In the end the best plans get scoped
+// rules, which cut segments of the model (`@/*norm*/ length:model`), where that pays; the bound
+// says nothing about those.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +33,8 @@ struct PlanBuild {
   std::string recompute = "none";  ///< scopes of GradientOptions, joined by commas
   std::string regather = "none";
   int64_t microbatches = 1;
-  bool looped = false;  ///< the repeated layers as a loop, though the model has them one by one
+  bool looped = false;    ///< the repeated layers as a loop, though the model has them one by one
+  bool unrolled = false;  ///< one by one, though the model has them as a loop
 };
 
 /// A graph and what is run again and again (one step of training).
@@ -82,6 +85,7 @@ struct PricedPlan {
   Mesh mesh;
   std::string layout;  ///< all its rules
   std::string rules;   ///< those of computing: "batch:data;heads,ff,vocab:model"
+  std::string scoped;  ///< of these, what the planner added for segments: "@/*norm*/ length:model"
   int zero = 0;        ///< what else is stored in parts, as storage_rules() does
   std::string over;    ///< the axes of that
   PlanBuild build;
@@ -107,19 +111,23 @@ struct DimAlternative {
 
 struct Plan {
   PricedPlan best;
-  double bound = 0;      ///< seconds that no plan of the space beats
-  bool optimal = false;  ///< nothing in the space is better, by this cost model
+  double bound = 0;      ///< seconds that no plan of the space without scoped rules beats
+  bool optimal = false;  ///< no such plan is better than `best`, by this cost model
   std::vector<PricedPlan> runners_up;
   std::vector<DimAlternative> alternatives;
   double saved_per_gib = 0;  ///< seconds that 1 GiB more a device would save (of plans priced)
   double table_seconds = 0;  ///< of the best, as continued from one and two layers
   int64_t memory_limit = 0;  ///< bytes; 0: none
+  double plain_seconds = 0;  ///< of the best plan without scoped rules, by table; 0: none fits
+  int64_t scoped = 0;        ///< plans with scoped rules that were priced
   int64_t space = 0;         ///< assignments of axes to dims
   int64_t priced = 0;        ///< plans that were lowered and played
   int64_t illegal = 0;       ///< plans that turned out not to be legal
   int64_t too_large = 0;     ///< assignments that were left out: what they keep, estimated, exceeds
                              ///< the memory by half and more
-  double search_seconds = 0, first_seconds = 0;
+  double first_seconds = 0;  ///< from the start to the first plan that fits
+  double proof_seconds = 0;  ///< to the proof, or the gap
+  double search_seconds = 0;  ///< of all
   std::string machine;
   /// (best - bound) / best; 0 if optimal.
   double gap() const;
@@ -140,8 +148,41 @@ Plan plan(const Graph& graph, const std::vector<FunctionSpec>& functions, const 
 PricedPlan price(const PlanModel& model, const Mesh& mesh, const Layout& layout,
                  const PlanBuild& build, const Machine& machine, bool whole = false);
 
+/// What if the layers were dealt to stages, each with its own devices and microbatches passing from
+/// one to the next? Such plans are priced only: no Program has stages.
+struct PipelinePlan {
+  /// Of the devices of one stage. Seconds are those of the slowest stage, with its bubble; bytes
+  /// those of the fullest. `build.microbatches` pass through the stages.
+  PricedPlan stage;
+  int64_t stages = 1;
+  int64_t chunks = 1;   ///< of layers, on each stage; several: interleaved 1F1B, else 1F1B
+  double bubble = 0;    ///< seconds in which that stage computes and exchanges nothing
+  double transfer = 0;  ///< of one microbatch from a chunk to the next
+  int64_t handed = 0;   ///< bytes of it, of a rank
+};
+
+struct PipelinePlans {
+  std::vector<PipelinePlan> plans;  ///< that fit, the best first
+  int64_t space = 0;                ///< numbers of stages, with assignments of axes to dims
+  int64_t priced = 0;
+  int64_t least_memory = 0;  ///< of those priced
+  double bound = 0;          ///< seconds that no plan of the space beats
+  double search_seconds = 0;
+};
+
+/// Over numbers of stages that divide layers and devices, and meshes of up to two axes for a stage.
+/// Throws a usage error where nothing can be cut into stages.
+PipelinePlans plan_pipeline(const PlanModel& model, int64_t devices, const Machine& machine,
+                            const PlanOptions& options = {});
+/// The price of one: `mesh` is that of a stage, `build.microbatches` at least two.
+PipelinePlan price_pipeline(const PlanModel& model, const Mesh& mesh, const Layout& layout,
+                            const PlanBuild& build, int64_t stages, int64_t chunks,
+                            const Machine& machine);
+
 /// A page for people.
 std::string to_string(const Plan& plan);
+/// The best with a pipeline, beside the plan that runs.
+std::string to_string(const PipelinePlans& pipelines, const Plan& beside);
 /// What another plan costs more, and why: a page.
 std::string compare(const Plan& plan, const PricedPlan& other);
 

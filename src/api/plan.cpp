@@ -146,7 +146,10 @@ Plan PlanSearch::finish() {
   plan.priced = static_cast<int64_t>(priced_.size());
   plan.illegal = illegal_;
   plan.too_large = too_large_;
+  plan.plain_seconds = plain_seconds_;
+  plan.scoped = scoped_;
   plan.first_seconds = first_seconds_;
+  plan.proof_seconds = searched_seconds_;
   settle(plan);
   double with_more = plan.table_seconds;
   for (const Priced& p : priced_) {

@@ -57,27 +57,54 @@ void add_memory(std::string& text, const PricedPlan& p, int64_t limit) {
   line("everything else, at peak", p.transient);
 }
 
-std::string flags(const PricedPlan& p) {
+/// How the devices are arranged and what is made again, without the microbatches.
+std::string arrangement(const PricedPlan& p) {
   std::string text = fmt::format("--mesh \"{}\" --layout \"{}\"", p.mesh.to_string(), p.rules);
   if (p.zero > 0) text += fmt::format(" --zero {} --over {}", p.zero, p.over);
   if (p.build.recompute != "none") text += " --recompute " + p.build.recompute;
+  return text;
+}
+
+std::string flags(const PricedPlan& p) {
+  const std::string text = arrangement(p);
   std::string sets;
   if (p.build.regather != "none") sets += " regather=" + p.build.regather;
   if (p.build.microbatches > 1) sets += fmt::format(" microbatches={}", p.build.microbatches);
   return sets.empty() ? text : text + " --set" + sets;
 }
 
+/// What rules for segments brought; they are tried with the best plans only, so nothing is proved
+/// of them.
+void add_scoped(std::string& text, const Plan& plan) {
+  if (plan.scoped == 0) return;
+  text +=
+      fmt::format("  scoped rules: {} plans with some priced, of the best without", plan.scoped);
+  if (plan.best.scoped.empty()) {
+    text += "; none pays\n";
+  } else if (plan.plain_seconds == 0) {
+    text += fmt::format("; only with '{}' does one fit\n", plan.best.scoped);
+  } else {
+    text += fmt::format("; '{}' saves {:.1f} % of {}\n", plan.best.scoped,
+                        100 * (1 - plan.table_seconds / plan.plain_seconds),
+                        time_text(plan.plain_seconds));
+  }
+}
+
 void add_certificate(std::string& text, const Plan& plan) {
   if (plan.optimal) {
-    text += "\nproof: no plan of the space is predicted to be faster";
+    text += "\nproof: no plan of the space is predicted to be faster; it has no scoped rules";
   } else {
-    text += fmt::format("\nno proof: a faster plan may exist, but none under {} (gap {:.1f} %)",
-                        time_text(plan.bound), 100 * plan.gap());
+    text += fmt::format(
+        "\nno proof: a faster plan may exist, but none under {} without scoped rules (gap {:.1f} "
+        "%)",
+        time_text(plan.bound), 100 * plan.gap());
   }
   text += fmt::format(
       "\n  {} assignments of axes to dims, {} plans priced, {} illegal; first plan after {:.2f} s, "
-      "all in {:.2f} s\n",
-      plan.space, plan.priced, plan.illegal, plan.first_seconds, plan.search_seconds);
+      "{} after {:.2f} s, all in {:.2f} s\n",
+      plan.space, plan.priced, plan.illegal, plan.first_seconds, plan.optimal ? "proof" : "gap",
+      plan.proof_seconds, plan.search_seconds);
+  add_scoped(text, plan);
   if (plan.too_large > 0) {
     text += fmt::format(
         "  left out: {} assignments that by estimate need more than 1.5 times the memory\n",
@@ -139,6 +166,51 @@ std::string compare(const Plan& plan, const PricedPlan& other) {
   add_transfers(text, other);
   text += "  the best plan\n";
   add_transfers(text, plan.best);
+  return text;
+}
+
+namespace {
+
+std::string schedule_text(const PipelinePlan& p) {
+  const std::string schedule =
+      p.chunks > 1 ? fmt::format("interleaved 1F1B v={}", p.chunks) : "1F1B";
+  return fmt::format("{} stages, {}, {} microbatches, each stage {}", p.stages, schedule,
+                     p.stage.build.microbatches, arrangement(p.stage));
+}
+
+}  // namespace
+
+std::string to_string(const PipelinePlans& pipelines, const Plan& beside) {
+  std::string text =
+      "\nwhat if its layers were stages of a pipeline? Priced only: no command runs one\n";
+  if (pipelines.plans.empty()) {
+    return text + fmt::format("  none of {} priced fits into {}; the least is {}\n",
+                              pipelines.priced,
+                              bytes_text(static_cast<double>(beside.memory_limit)),
+                              bytes_text(static_cast<double>(pipelines.least_memory)));
+  }
+  const PipelinePlan& best = pipelines.plans[0];
+  const PricedPlan& p = best.stage;
+  const double more = p.seconds / beside.best.seconds - 1;
+  text +=
+      fmt::format("  with a pipeline: {}\n  {} a step: {:.1f} % {} than the best plan that runs\n",
+                  schedule_text(best), time_text(p.seconds), 100 * std::abs(more),
+                  more < 0 ? "faster" : "slower");
+  text += fmt::format("  {} plans priced of {} assignments in {:.2f} s; none is under {}\n",
+                      pipelines.priced, pipelines.space, pipelines.search_seconds,
+                      time_text(pipelines.bound));
+  add_waterfall(text, p);
+  row(text, "bubble of the pipeline", best.bubble, p.seconds,
+      fmt::format("  (hands on {} in {})", bytes_text(static_cast<double>(best.handed)),
+                  time_text(best.transfer)));
+  add_memory(text, p, beside.memory_limit);
+  if (pipelines.plans.size() > 1) text += "\nother pipelines\n";
+  for (size_t i = 1; i < pipelines.plans.size(); ++i) {
+    const PipelinePlan& other = pipelines.plans[i];
+    text +=
+        fmt::format("  {:>+6.1f} %  {:>10}  {}\n", 100 * (other.stage.seconds / p.seconds - 1),
+                    bytes_text(static_cast<double>(other.stage.memory())), schedule_text(other));
+  }
   return text;
 }
 

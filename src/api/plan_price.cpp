@@ -12,28 +12,25 @@
 
 namespace tessera {
 
-namespace {
+namespace {}  // namespace
 
-/// a + factor * (b - a), for every figure; axes that occur in one only count as 0 in the other.
-PricedPlan onward(const PricedPlan& a, const PricedPlan& b, double factor) {
+PricedPlan mix(const PricedPlan& a, double of_a, const PricedPlan& b, double of_b) {
   PricedPlan r = a;
-  const auto line = [factor](auto x, auto y) {
-    const double v = static_cast<double>(x) + factor * static_cast<double>(y - x);
+  const auto sum = [&](auto x, auto y) {
+    const double v = of_a * static_cast<double>(x) + of_b * static_cast<double>(y);
     if constexpr (std::is_integral_v<decltype(x)>) {
       return static_cast<decltype(x)>(std::llround(v));
     } else {
       return v;
     }
   };
-  r.seconds = line(a.seconds, b.seconds);
-  r.compute = line(a.compute, b.compute);
-  r.slowed = line(a.slowed, b.slowed);
-  r.exposed = line(a.exposed, b.exposed);
-  r.update = line(a.update, b.update);
-  r.params = line(a.params, b.params);
-  r.state = line(a.state, b.state);
-  r.inputs = line(a.inputs, b.inputs);
-  r.transient = std::max(b.transient, line(a.transient, b.transient));
+  for (double PricedPlan::*seconds :
+       {&PricedPlan::seconds, &PricedPlan::compute, &PricedPlan::slowed, &PricedPlan::exposed,
+        &PricedPlan::update})
+    r.*seconds = sum(a.*seconds, b.*seconds);
+  for (int64_t PricedPlan::*bytes :
+       {&PricedPlan::params, &PricedPlan::state, &PricedPlan::inputs, &PricedPlan::transient})
+    r.*bytes = sum(a.*bytes, b.*bytes);
   r.by_axes.clear();
   std::vector<PlanAxes> all = a.by_axes;
   all.insert(all.end(), b.by_axes.begin(), b.by_axes.end());
@@ -50,10 +47,21 @@ PricedPlan onward(const PricedPlan& a, const PricedPlan& b, double factor) {
     }
     const PlanAxes p = of(a, x.axes), q = of(b, x.axes);
     r.by_axes.push_back(
-        {x.axes, line(p.bytes, q.bytes), line(p.seconds, q.seconds), line(p.exposed, q.exposed)});
+        {x.axes, sum(p.bytes, q.bytes), sum(p.seconds, q.seconds), sum(p.exposed, q.exposed)});
   }
   return r;
 }
+
+namespace {
+
+/// a + factor * (b - a), for every figure.
+PricedPlan onward(const PricedPlan& a, const PricedPlan& b, double factor) {
+  PricedPlan r = mix(a, 1 - factor, b, factor);
+  r.transient = std::max(b.transient, r.transient);
+  return r;
+}
+
+}  // namespace
 
 void add_function(const Program& program, const Function& f, const Costs& costs, PricedPlan& to) {
   const FunctionTime time = total_time(f, costs);
@@ -75,6 +83,8 @@ void add_function(const Program& program, const Function& f, const Costs& costs,
     x.exposed += axes.exposed;
   }
 }
+
+namespace {
 
 /// Counts what the collectives of a function send, those of loops at each trip.
 void add_transfers(const Program& program, const Function& f, int64_t times,
@@ -138,9 +148,8 @@ const PlanStep& Pricer::built(const PlanBuild& build) {
   return built;
 }
 
-PricedPlan Pricer::lower_and_price(const Mesh& mesh, const std::string& layout,
-                                   const PlanBuild& build, bool init) {
-  const PlanStep& model = built(build);
+Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model,
+                        bool init) const {
   LowerOptions options{mesh,
                        Layout::parse(layout),
                        model.functions,
@@ -150,7 +159,22 @@ PricedPlan Pricer::lower_and_price(const Mesh& mesh, const std::string& layout,
   options.init = init;
   options.prices = prices_of(machine_, mesh);
   options.chunks = 1;  // the search's bound takes every awaited sum for exposed
-  const Program program = lower(*model.graph, options);
+  return lower(*model.graph, options);
+}
+
+void add_memory(const Program& program, const Graph& graph, PricedPlan& to) {
+  for (size_t i = 0; i < program.stored.size(); ++i) {
+    const int64_t bytes = program.buffers[program.ports[program.stored[i]].view.buffer].bytes;
+    (graph.stored()[i].purpose == Purpose::params ? to.params : to.state) += bytes;
+  }
+  to.inputs = program.persistent_bytes - to.params - to.state;
+  to.transient = program.transient_bytes;
+}
+
+PricedPlan Pricer::lower_and_price(const Mesh& mesh, const std::string& layout,
+                                   const PlanBuild& build, bool init) {
+  const PlanStep& model = built(build);
+  const Program program = lowered(mesh, layout, model, init);
   PricedPlan p;
   p.mesh = mesh;
   p.layout = p.rules = layout;
@@ -159,34 +183,44 @@ PricedPlan Pricer::lower_and_price(const Mesh& mesh, const std::string& layout,
   for (const Function& f : program.functions) {
     if (f.name != "init") add_function(program, f, costs, p);
   }
-  for (size_t i = 0; i < program.stored.size(); ++i) {
-    const int64_t bytes = program.buffers[program.ports[program.stored[i]].view.buffer].bytes;
-    (model.graph->stored()[i].purpose == Purpose::params ? p.params : p.state) += bytes;
-  }
+  add_memory(program, *model.graph, p);
   p.transfers = largest_transfers(program);
-  p.inputs = program.persistent_bytes - p.params - p.state;
-  p.transient = program.transient_bytes;
   return p;
+}
+
+namespace {
+bool names_tensors(const Layout& layout) {
+  return std::any_of(layout.rules().begin(), layout.rules().end(), [](const LayoutRule& r) {
+    return !r.scope.empty() && r.purpose == Purpose::none;
+  });
+}
+}  // namespace
+
+PricedPlan Pricer::price_layers(const Mesh& mesh, const std::string& layout, PlanBuild build) {
+  build.layers = 1;
+  const PricedPlan one = lower_and_price(mesh, layout, build, false);
+  build.layers = 2;
+  PricedPlan result = onward(one, lower_and_price(mesh, layout, build, false),
+                             static_cast<double>(model_.layers - 1));
+  build.layers = model_.layers;
+  result.build = build;
+  return result;
 }
 
 PricedPlan Pricer::price(const Mesh& mesh, const std::string& layout, PlanBuild build, bool whole) {
   build.layers = model_.layers;
+  const bool as_loop = is_looped() && !names_tensors(Layout::parse(layout));
+  if (!whole && !as_loop && (is_looped() || is_continued()))
+    return price_layers(mesh, layout, build);
   PricedPlan result;
-  if (!whole && is_looped()) {
+  if (!whole && as_loop) {
     PlanBuild looped = build;
     looped.looped = true;
     looped.regather = "none";
     result = lower_and_price(mesh, layout, looped, false);
-  } else if (whole || !is_continued()) {
+  } else {
     result = lower_and_price(mesh, layout, build, whole);
     result.whole = whole;
-  } else {
-    PlanBuild few = build;
-    few.layers = 1;
-    const PricedPlan one = lower_and_price(mesh, layout, few, false);
-    few.layers = 2;
-    result = onward(one, lower_and_price(mesh, layout, few, false),
-                    static_cast<double>(build.layers - 1));
   }
   result.build = build;
   return result;

@@ -6,9 +6,18 @@
 #include <string>
 #include <tuple>
 
+#include "plan/cost.h"
+#include "runtime/program.h"
 #include "tessera/plan.h"
 
 namespace tessera {
+
+/// of_a * a + of_b * b, for every figure; axes that occur in one only count as 0 in the other.
+PricedPlan mix(const PricedPlan& a, double of_a, const PricedPlan& b, double of_b);
+/// Adds the times of a function.
+void add_function(const Program& program, const Function& f, const Costs& costs, PricedPlan& to);
+/// Fills in the bytes of a rank.
+void add_memory(const Program& program, const Graph& graph, PricedPlan& to);
 
 /// Keeps what it builds. Several threads may price at once; models are built by one at a time.
 class Pricer {
@@ -18,8 +27,13 @@ class Pricer {
   const PlanModel& model() const { return model_; }
   const Machine& machine() const { return machine_; }
   const PlanStep& built(const PlanBuild& build);
+  Program lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model,
+                  bool init) const;
   /// Throws the usage errors of the layout. `build.layers` is taken from the model.
   PricedPlan price(const Mesh& mesh, const std::string& layout, PlanBuild build, bool whole);
+  /// The same, continued from one and two layers even where they could be a loop: rules that name
+  /// tensors of the model need not fit that.
+  PricedPlan price_layers(const Mesh& mesh, const std::string& layout, PlanBuild build);
   /// `price` continues from models of one and of two layers.
   bool is_continued() const { return model_.layers > 2 && !model_.is_loop && !is_looped(); }
   /// `price` takes the layers as a loop, though the model has them one by one.

@@ -87,6 +87,7 @@ Plan PlanSearch::search(std::vector<Assignment> assignments) {
     }
   }
   if (best_ < 0) price_least();
+  scope_plans();
   require_best();
   return finish();
 }
@@ -287,7 +288,8 @@ std::vector<PlanSearch::Priced> PlanSearch::price(const std::vector<Entry>& batc
 PricedPlan PlanSearch::price_one(const Entry& entry, bool whole) {
   const Assignment& a = assignments_[entry.assignment];
   PricedPlan p = pricer_.price(a.mesh, layout_of(entry), build_of(entry), whole);
-  p.rules = space_.layout_text(a);
+  p.rules = rules_of(entry);
+  p.scoped = entry.scoped;
   p.zero = entry.storage.stage;
   p.over = over_text(entry);
   return p;
@@ -348,16 +350,26 @@ std::string PlanSearch::over_text(const Entry& entry) const {
   return over;
 }
 
+const Graph& PlanSearch::few_layers() {
+  const PlanModel& model = pricer_.model();
+  return *pricer_
+              .built({std::min<int64_t>(2, model.layers), model.again[0].first,
+                      model.again[0].second, model.microbatches[0]})
+              .graph;
+}
+
+std::string PlanSearch::rules_of(const Entry& entry) const {
+  const std::string text = space_.layout_text(assignments_[entry.assignment]);
+  return text + (text.empty() || entry.scoped.empty() ? "" : ";") + entry.scoped;
+}
+
 std::string PlanSearch::layout_of(const Entry& entry) {
   const Assignment& a = assignments_[entry.assignment];
-  std::string text = space_.layout_text(a);
-  const PlanStep& two =
-      pricer_.built({std::min<int64_t>(2, pricer_.model().layers), pricer_.model().again[0].first,
-                     pricer_.model().again[0].second, pricer_.model().microbatches[0]});
+  std::string text = rules_of(entry);
   const std::string over = over_text(entry);
   if (over.empty()) return text;
   const std::string more =
-      storage_rules(*two.graph, a.mesh, Layout::parse(text), entry.storage.stage, over);
+      storage_rules(few_layers(), a.mesh, Layout::parse(text), entry.storage.stage, over);
   return text + (text.empty() || more.empty() ? "" : ";") + more;
 }
 

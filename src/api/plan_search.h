@@ -28,7 +28,7 @@ class PlanSearch {
   Plan run(const Mesh& mesh);
   Plan run(int64_t devices);
 
- private:
+ protected:
   /// A plan that is not priced yet; or an assignment (is_open) of which all are to come.
   struct Entry {
     double key = 0;    ///< guess, corrected
@@ -38,6 +38,7 @@ class PlanSearch {
     Storage storage = {};
     size_t again = 0, parts = 0;  ///< of the model's
     double guess = 0, transient = 0;
+    std::string scoped = {};  ///< rules of segments
     bool operator<(const Entry& o) const {
       return std::tie(key, assignment, again, parts, storage) >
              std::tie(o.key, o.assignment, o.again, o.parts, o.storage);
@@ -62,6 +63,14 @@ class PlanSearch {
   bool take_next(std::vector<Entry>& batch);
   std::vector<Priced> price(const std::vector<Entry>& batch);
   PricedPlan price_one(const Entry& entry, bool whole);
+  /// Tries scoped rules with the plans of which they may make a better one than the best.
+  void scope_plans();
+  void scope(const Priced& plain, double until);
+  void price_scoped(std::vector<Entry> entries, double scale, double until,
+                    std::vector<Priced>& to);
+  void relax(Priced& p, double scale, double until);
+  std::pair<bool, double> order_of(const PricedPlan& p) const;
+  bool is_better(const PricedPlan& x, const PricedPlan& y) const;
   void learn(const Priced& priced);
   Kind kind_of(const Entry& entry) const;
   double known_bound(const Entry& entry) const;
@@ -69,6 +78,9 @@ class PlanSearch {
   /// In place of a plan that does not fit.
   void more_parts(const Entry& entry);
   std::string over_text(const Entry& entry) const;
+  /// Of the model with two layers, or one.
+  const Graph& few_layers();
+  std::string rules_of(const Entry& entry) const;
   std::string layout_of(const Entry& entry);
   PlanBuild build_of(const Entry& entry) const;
   int64_t microbatches(size_t parts) const;
@@ -99,9 +111,11 @@ class PlanSearch {
   int best_ = -1;
   bool meshes_are_free_ = false;
   int64_t illegal_ = 0, too_large_ = 0;
+  double plain_seconds_ = 0;  // of the best plan without scoped rules
+  int64_t scoped_ = 0;        // plans with some that were priced
   double least_stored_ = 1e300;
   std::string first_error_;
-  double first_seconds_ = 0;
+  double first_seconds_ = 0, searched_seconds_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

@@ -123,6 +123,7 @@ struct Step {
   const Parts& parts;
   int64_t microbatches;
   Prediction result = {};
+  double held = 1;  ///< microbatches, by the first stage
 
   double over_data(CollectiveKind kind, double bytes) const {
     return costs.collective(kind, bytes, replicas(run));
@@ -215,30 +216,18 @@ void Step::sharded() {
 void Step::staged() {
   Pipeline pipeline;
   pipeline.stages = static_cast<int>(run.pp);
-  const int64_t chunks = run.pp * run.interleave;
-  for (int64_t c = 0; c < chunks; ++c) {
-    const auto layers = static_cast<double>(layers_of_chunk(c));
-    ChunkTime chunk{layers * parts.layer.forward, layers * parts.layer.backward};
-    for (const Part* end :
-         {c == 0 ? &parts.embedding : nullptr, c + 1 == chunks ? &parts.head : nullptr}) {
-      if (end == nullptr) continue;
-      chunk.forward += end->forward;
-      chunk.backward += end->backward;
-    }
-    pipeline.chunks.push_back(chunk);
-  }
+  std::vector<int64_t> layers;
+  for (int64_t c = 0; c < run.pp * run.interleave; ++c) layers.push_back(layers_of_chunk(c));
+  const auto time_of = [](const Part& part) { return ChunkTime{part.forward, part.backward}; };
+  pipeline.chunks =
+      deal_layers(layers, time_of(parts.layer), time_of(parts.embedding), time_of(parts.head));
   // Groups of as many microbatches as there are stages: of the last one some are missing.
   const int64_t rest = run.interleave > 1 ? microbatches % run.pp : 0;
   const int64_t missing = rest > 0 ? run.pp - rest : 0;
   pipeline.microbatches = microbatches + missing;
-  // Each tensor-parallel rank sends its share, and the receiving node puts it together again.
   const double bytes = 2.0 * static_cast<double>(result.micro_batch * run.seq * run.hidden) /
-                       static_cast<double>(run.cp * run.tp);
-  pipeline.transfer = run.pp > 1
-                          ? costs.collective(CollectiveKind::exchange, bytes, {kStage}) +
-                                costs.collective(CollectiveKind::all_gather,
-                                                 bytes * static_cast<double>(run.tp), {kModel})
-                          : 0;
+                       static_cast<double>(run.cp);
+  if (run.pp > 1) pipeline.transfer = hand_over(costs, bytes, {kStage}, {kModel});
   pipeline.blocking = !framework.overlaps;
   PipelineTime time = play_pipeline(pipeline);
   double busy = *std::max_element(time.busy.begin(), time.busy.end());
@@ -252,6 +241,7 @@ void Step::staged() {
   result.compute = busy - tensor;
   result.bubble = time.seconds - busy;
   result.seconds = time.seconds;
+  held = microbatches_held(pipeline, 0);
 }
 
 void Step::reduce_gradients() {
@@ -275,11 +265,6 @@ void Step::reduce_gradients() {
 }
 
 void Step::account() {
-  const double in_flight =
-      static_cast<double>(std::min<int64_t>(run.pp, microbatches)) *
-      (run.interleave > 1
-           ? 1 + static_cast<double>(run.pp - 1) / static_cast<double>(run.pp * run.interleave)
-           : 1);
   const double params = params_on_device();
   double fixed = kPersistentBytes * params;
   if (framework.sharded) {
@@ -288,8 +273,7 @@ void Step::account() {
   } else if (framework.zero > 0) {
     fixed = params * (6 + 12 / shards());
   }
-  result.memory =
-      fixed + in_flight * layers_on_stage() * parts.layer.kept + parts.head.kept + kReserved;
+  result.memory = fixed + held * layers_on_stage() * parts.layer.kept + parts.head.kept + kReserved;
   result.fits = result.memory <= static_cast<double>(machine.memory);
 }
 
@@ -297,7 +281,7 @@ Prediction predict_with(const Run& run, const Framework& framework, const Machin
                         const Parts& parts, int64_t micro_batch) {
   const Costs costs(machine, mesh_of(run));
   const int64_t microbatches = run.global_batch / run.dp / micro_batch;
-  Step step{run, framework, machine, costs, parts, microbatches, {}};
+  Step step{run, framework, machine, costs, parts, microbatches, {}, 1};
   step.result.micro_batch = micro_batch;
   if (framework.sharded && run.pp == 1) {
     step.sharded();

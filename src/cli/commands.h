@@ -46,6 +46,7 @@ struct Arguments {
   std::string layouts = "all", print_after, dtype = "float32";
   std::optional<double> seconds;      ///< solve (60), plan (10)
   std::string why_not, why_not_mesh;  ///< plan: a layout, and its mesh if not the plan's
+  bool pipeline = false;              ///< plan: with a pipeline, what if
   int64_t tune = 0;                   ///< train: plans of the planner to be tried
   std::vector<int64_t> sizes;         ///< bench
   std::vector<std::string> words;     ///< bench: WHAT [MODEL]; compare: [MODEL] A B; ...

@@ -183,6 +183,10 @@ void add_plan(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>&
   plan->add_option("--devices", a.devices, "instead of --mesh: all meshes of up to three axes")
       ->check(whole_number(1, kMostDevices));
   plan->add_option("--time", a.seconds, "seconds of search (10)");
+  plan->add_flag(
+      "--pipeline", a.pipeline,
+      "what if the layers were stages of a pipeline (1F1B, interleaved): priced beside the "
+      "best plan, for --devices; no command runs one");
   plan->add_option("--why-not", a.why_not, "a layout to be priced beside the best plan");
   plan->add_option("--why-not-mesh", a.why_not_mesh, "the mesh of that layout (the plan's)");
   plan->add_option_function<std::string>(

@@ -46,6 +46,7 @@ PlanModel model_of(const Job& job, bool is_free) {
     Job part = job;
     if (has_layers) part.config.set("model.layers", fmt::format("{}", build.layers));
     if (build.looped) part.config.set("model.scan", "true");
+    if (build.unrolled && has_key(job.config, "model.scan")) part.config.set("model.scan", "false");
     part.config.set("train.recompute", build.recompute);
     part.config.set("train.regather", build.regather);
     part.config.set("train.microbatches", fmt::format("{}", build.microbatches));
@@ -113,6 +114,7 @@ nlohmann::json to_json(const PricedPlan& p) {
   return {{"mesh", p.mesh.to_string()},
           {"layout", p.layout},
           {"rules", p.rules},
+          {"scoped", p.scoped},
           {"zero", p.zero},
           {"over", p.over},
           {"recompute", p.build.recompute},
@@ -143,11 +145,14 @@ nlohmann::json to_json(const Plan& plan) {
                            {"memory_limit", plan.memory_limit},
                            {"table_seconds", plan.table_seconds},
                            {"saved_per_gib", plan.saved_per_gib},
+                           {"plain_seconds", plan.plain_seconds},
+                           {"scoped", plan.scoped},
                            {"space", plan.space},
                            {"priced", plan.priced},
                            {"illegal", plan.illegal},
                            {"too_large", plan.too_large},
                            {"first_seconds", plan.first_seconds},
+                           {"proof_seconds", plan.proof_seconds},
                            {"search_seconds", plan.search_seconds}};
   report["runners_up"] = nlohmann::json::array();
   for (const PricedPlan& p : plan.runners_up) report["runners_up"].push_back(to_json(p));
@@ -161,6 +166,28 @@ nlohmann::json to_json(const Plan& plan) {
                                       {"fits", a.fits}});
   }
   return report;
+}
+
+nlohmann::json to_json(const PipelinePlans& pipelines, const Plan& beside) {
+  nlohmann::json plans = nlohmann::json::array();
+  for (const PipelinePlan& p : pipelines.plans) {
+    nlohmann::json plan = to_json(p.stage);
+    plan["stages"] = p.stages;
+    plan["chunks"] = p.chunks;
+    plan["schedule"] = p.chunks > 1 ? "interleaved 1F1B" : "1F1B";
+    plan["bubble"] = p.bubble;
+    plan["transfer"] = p.transfer;
+    plan["handed"] = p.handed;
+    plan["times_as_long"] = p.stage.seconds / beside.best.seconds;
+    plans.push_back(plan);
+  }
+  return {{"runs", false},
+          {"plans", plans},
+          {"bound", pipelines.bound},
+          {"space", pipelines.space},
+          {"priced", pipelines.priced},
+          {"least_memory", pipelines.least_memory},
+          {"search_seconds", pipelines.search_seconds}};
 }
 
 /// What a plan depends on, as the name of a file; "" where nothing can be kept.
@@ -271,6 +298,9 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.out);
   require(args.devices == 0 || args.mesh.empty(),
           "--devices {} and --mesh '{}': give one of the two", args.devices, args.mesh);
+  require(!args.pipeline || args.devices > 0,
+          "--pipeline chooses the stages and the mesh of each; give --devices N{}",
+          args.mesh.empty() ? "" : fmt::format(" instead of --mesh '{}'", args.mesh));
   require(args.microbatch_size.empty() || args.microbatch_size == "auto",
           "--microbatch-size {}: the planner chooses that; leave it out, or give "
           "--set microbatches=N",
@@ -289,6 +319,11 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
     write_page(args.out, model.name + ": plan", page);
     write_report(args.json, report);
   };
+  if (args.pipeline) {
+    const PipelinePlans pipelines = plan_pipeline(model, args.devices, machine, options);
+    page += to_string(pipelines, found);
+    report["pipeline"] = to_json(pipelines, found);
+  }
   std::fputs(page.c_str(), stdout);
   write();
   if (args.why_not.empty()) return 0;

@@ -168,7 +168,7 @@ MemoryEstimate Estimates::memory(const Assignment& a, const Storage& storage,
   MemoryEstimate m;
   m.stored = bytes(outline_.params, a, storage.stage >= 3 ? storage : none, 1) +
              bytes(outline_.state, a, storage.stage >= 1 ? storage : none, 1);
-  const double kept = bytes(outline_.kept, a, none, microbatches);
+  const double kept = m.kept = bytes(outline_.kept, a, none, microbatches);
   if (microbatches > 1) {  // summed as each rank has them, and combined once
     m.transient = passes_.gradients * bytes(outline_.params, a, none, 1) + kept;
   } else {

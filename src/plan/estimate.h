@@ -32,6 +32,7 @@ struct Storage {
 struct MemoryEstimate {
   double stored = 0;     ///< parameters and state
   double transient = 0;  ///< everything else
+  double kept = 0;       ///< of it, from forward to backward
 };
 
 /// What a microbatch does with all parameters.

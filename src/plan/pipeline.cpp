@@ -17,10 +17,22 @@ struct Piece {
   int64_t microbatch;
 };
 
+int64_t chunks_of_stage(const Pipeline& p) {
+  return static_cast<int64_t>(p.chunks.size()) / p.stages;
+}
+
+/// Of a stage, before its first backward, less the one that is just before that.
+int64_t forwards_ahead(const Pipeline& p, int stage) {
+  const int64_t per_stage = chunks_of_stage(p), all = p.microbatches * per_stage;
+  if (per_stage > 1 && p.microbatches == p.stages) return all;
+  int64_t ahead = p.stages - 1 - stage;
+  if (per_stage > 1) ahead = 2 * ahead + (per_stage - 1) * p.stages;
+  return std::min(ahead, all);
+}
+
 class Player {
  public:
-  explicit Player(const Pipeline& p)
-      : p_(p), per_stage_(static_cast<int>(p.chunks.size()) / p.stages) {
+  explicit Player(const Pipeline& p) : p_(p), per_stage_(static_cast<int>(chunks_of_stage(p))) {
     const size_t pieces = p.chunks.size() * static_cast<size_t>(p.microbatches);
     done_[0].assign(pieces, -1);
     done_[1].assign(pieces, -1);
@@ -71,11 +83,7 @@ class Player {
   }
 
   std::vector<Piece> list_of(int stage) const {
-    const int64_t all = p_.microbatches * per_stage_;
-    int64_t ahead = p_.stages - 1 - stage;
-    if (per_stage_ > 1) ahead = 2 * ahead + static_cast<int64_t>(per_stage_ - 1) * p_.stages;
-    ahead = std::min(ahead, all);
-    if (per_stage_ > 1 && p_.microbatches == p_.stages) ahead = all;
+    const int64_t all = p_.microbatches * per_stage_, ahead = forwards_ahead(p_, stage);
     std::vector<Piece> list;
     for (int64_t k = 0; k < ahead; ++k) list.push_back(forward(stage, k));
     for (int64_t k = 0; k < all; ++k) {
@@ -135,6 +143,34 @@ PipelineTime play_pipeline(const Pipeline& p) {
           "interleaved stages need a number of microbatches that {} stages divide; {} are given",
           p.stages, p.microbatches);
   return Player(p).play();
+}
+
+std::vector<ChunkTime> deal_layers(const std::vector<int64_t>& layers, const ChunkTime& layer,
+                                   const ChunkTime& before, const ChunkTime& behind) {
+  std::vector<ChunkTime> times;
+  for (const int64_t n : layers) {
+    const auto count = static_cast<double>(n);
+    times.push_back({count * layer.forward, count * layer.backward});
+  }
+  for (const auto& [chunk, end] : {std::pair(&times.front(), &before), {&times.back(), &behind}}) {
+    chunk->forward += end->forward;
+    chunk->backward += end->backward;
+  }
+  return times;
+}
+
+double microbatches_held(const Pipeline& p, int stage) {
+  const int64_t per_stage = chunks_of_stage(p), all = p.microbatches * per_stage;
+  return static_cast<double>(std::min(forwards_ahead(p, stage) + 1, all)) /
+         static_cast<double>(per_stage);
+}
+
+double hand_over(const Costs& costs, double bytes, const std::vector<int>& stage,
+                 const std::vector<int>& copies) {
+  double ranks = 1;
+  for (const int axis : copies) ranks *= costs.mesh().axes()[axis].size;
+  return costs.collective(CollectiveKind::exchange, bytes / ranks, stage) +
+         costs.collective(CollectiveKind::all_gather, bytes, copies);
 }
 
 }  // namespace tessera

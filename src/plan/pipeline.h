@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "plan/cost.h"
+
 namespace tessera {
 
 /// One microbatch in one chunk of the model.
@@ -41,5 +43,18 @@ struct PipelineTime {
 
 /// Throws a usage error where chunks or microbatches do not divide as they must.
 PipelineTime play_pipeline(const Pipeline& pipeline);
+
+/// Chunks with so many layers each; what stands before and behind them goes to the first and the
+/// last.
+std::vector<ChunkTime> deal_layers(const std::vector<int64_t>& layers, const ChunkTime& layer,
+                                   const ChunkTime& before, const ChunkTime& behind);
+
+/// Of how many microbatches a stage keeps all that its layers keep, at most.
+double microbatches_held(const Pipeline& pipeline, int stage);
+
+/// Seconds to hand over what a rank has of an activation, `bytes`, to the next stage along the axes
+/// `stage`. Ranks along `copies` have the same: each sends its share, and the receivers gather.
+double hand_over(const Costs& costs, double bytes, const std::vector<int>& stage,
+                 const std::vector<int>& copies);
 
 }  // namespace tessera

@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-constexpr size_t kMostOptions = 160, kMostAxes = 3, kMostAssignments = 2'000'000;
+constexpr size_t kMostOptions = 160, kMostAssignments = 2'000'000;
 constexpr int kMostSlices = 16;       // of an op by slices, which is repeated for each
 constexpr double kCopies = 1.0 / 16;  ///< of the parameters, for an axis of copies
 
@@ -121,7 +121,7 @@ std::vector<Assignment> Space::assignments(const Mesh& mesh) const {
   return result;
 }
 
-std::vector<Assignment> Space::assignments(int64_t devices) const {
+std::vector<Assignment> Space::assignments(int64_t devices, size_t most_axes) const {
   std::vector<Assignment> result;
   std::vector<int64_t> sizes;
   std::vector<DimSet> picks;
@@ -134,12 +134,12 @@ std::vector<Assignment> Space::assignments(int64_t devices) const {
   const std::vector<int64_t> divisors = divisors_of(devices);
   const std::function<void(int64_t, size_t)> add = [&](int64_t left, size_t first) {
     if (left == 1) return add_mesh();
-    if (sizes.size() == kMostAxes) return;
+    if (sizes.size() == most_axes) return;
     require(result.size() < kMostAssignments,
             "[plan] {} devices have too many meshes and layouts; give --mesh, or rules for some "
             "dims",
             devices);
-    const int64_t least = sizes.size() + 1 == kMostAxes ? left : 2;
+    const int64_t least = sizes.size() + 1 == most_axes ? left : 2;
     for (size_t o = first; o < options_.size(); ++o) {
       const DimSet option = options_[o];
       bool fits = option != 0 && !by_slices(option);

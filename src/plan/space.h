@@ -21,10 +21,10 @@ class Space {
   /// All ways to give each axis of a mesh to dims of which no tensor has two, or to none; pairs by
   /// which an op is taken by slices to axes of at most 16 ranks.
   std::vector<Assignment> assignments(const Mesh& mesh) const;
-  /// On all meshes of one to three axes with so many devices, without regard to their order and
-  /// names. A set of dims gets one axis, or two where these leave copies of parameters; no op is
-  /// taken by slices, which would take longer to price than all else.
-  std::vector<Assignment> assignments(int64_t devices) const;
+  /// On all meshes of one to `most_axes` axes with so many devices, without regard to their order
+  /// and names. A set of dims gets one axis, or two where these leave copies of parameters; no op
+  /// is taken by slices, which would take longer to price than all else.
+  std::vector<Assignment> assignments(int64_t devices, size_t most_axes = 3) const;
   /// With names for the axes: "data" and, outside it, "pod" where parameters are copies, else
   /// "model".
   Assignment named(const Assignment& a) const;
@@ -36,6 +36,8 @@ class Space {
   Assignment without(const Assignment& a, const std::string& dim) const;
   /// The assignment with what the fixed rules give to its axes.
   Assignment with_fixed(const Assignment& a) const;
+  /// The dims that are the planner's to split.
+  DimSet free_dims() const { return free_; }
 
  private:
   void find_options();

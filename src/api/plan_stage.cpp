@@ -1,0 +1,234 @@
+#include "api/plan_stage.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/fail.h"
+#include "lower/home.h"
+
+namespace tessera {
+
+namespace {
+
+/// What the forward pass ends with: the first output of the step.
+Tensor end_of(const PlanStep& step) { return step.functions.at(0).outputs.at(0); }
+
+/// The function with so many trips for the microbatches.
+Function with_trips(const Function& function, int64_t microbatches, int64_t trips) {
+  Function f = function;
+  for (Step& step : f.steps) {
+    if (!step.body.empty() && step.loop.trips == microbatches) step.loop.trips = trips;
+  }
+  return f;
+}
+
+const Function* body_of(const Function& function, int64_t microbatches) {
+  for (const Step& step : function.steps) {
+    if (!step.body.empty() && step.loop.trips == microbatches) return &step.body[0];
+  }
+  return nullptr;
+}
+
+/// Bytes that a trip of the loop over the microbatches keeps where the forward pass is over: made
+/// up to the last step that `forward` has too, and read later.
+int64_t bytes_kept(const Program& program, const Function& f, const Function& forward, int64_t m) {
+  const Function *both = body_of(f, m), *first = body_of(forward, m);
+  check(both != nullptr && first != nullptr && !first->steps.empty(), "no loop of {} trips", m);
+  auto turn = both->steps.begin();
+  for (const Step& last : first->steps) {
+    const auto at = std::find_if(both->steps.begin(), both->steps.end(), [&](const Step& step) {
+      return step.kind == last.kind && step.origin.name == last.origin.name;
+    });
+    if (at != both->steps.end()) turn = std::max(turn, at + 1);
+  }
+  const std::set<int> outer(both->outer.begin(), both->outer.end());
+  std::set<int> fixed, made, kept;  // fixed: what is the same for all microbatches
+  for (const int port : program.stored) fixed.insert(program.ports[port].view.buffer);
+  for (auto step = both->steps.begin(); step != turn; ++step) {
+    const bool is_fixed = std::all_of(step->in.begin(), step->in.end(), [&](const View& view) {
+      return fixed.contains(view.buffer);
+    });
+    for (const View& view : step->out) (is_fixed ? fixed : made).insert(view.buffer);
+  }
+  for (auto step = turn; step != both->steps.end(); ++step) {
+    for (const View& view : step->in) kept.insert(view.buffer);
+  }
+  int64_t bytes = 0;
+  for (const int buffer : kept) {
+    if (made.contains(buffer) && !fixed.contains(buffer) && !outer.contains(buffer))
+      bytes += program.buffers[buffer].bytes;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+PlanModel unrolled(const PlanModel& model) {
+  PlanModel flat = model;
+  flat.is_loop = false;
+  flat.regather_of_loop.clear();
+  flat.build = [build = model.build](const PlanBuild& how) {
+    PlanBuild plain = how;
+    plain.unrolled = true;
+    return build(plain);
+  };
+  return flat;
+}
+
+StagePricer::StagePricer(Pricer& pricer) : pricer_(pricer) {
+  const std::string& name = pricer.model().name;
+  require(pricer.model().layers >= 2,
+          "[plan] {}: a pipeline deals layers to stages, and this model has {}; give it at least 2",
+          name, pricer.model().layers);
+  const PlanStep &one = few(1), &two = few(2);
+  cut_ = cut_layers(*one.graph, end_of(one).id(), *two.graph, end_of(two).id(), pricer.machine(),
+                    name);
+}
+
+const PlanStep& StagePricer::few(int64_t layers) const {
+  const PlanModel& model = pricer_.model();
+  return pricer_.built(
+      {layers, model.again[0].first, model.again[0].second, model.microbatches[0]});
+}
+
+/// A microbatch is half of what two more of them take: exchanges may alternate.
+StepParts StagePricer::lowered_parts(const Parts& of, int64_t layers) {
+  PlanBuild build = of.build;
+  build.layers = layers;
+  PlanStep step = pricer_.built(build);
+  step.functions.push_back({"forward", {end_of(step)}, false});
+  const Program program = pricer_.lowered(of.mesh, of.layout, step, false);
+  const Costs costs(pricer_.machine(), of.mesh);
+  PricedPlan now, more;
+  StepParts parts;
+  const Function& forward = program.functions.back();
+  for (const Function& f : program.functions) {
+    const int64_t m = build.microbatches;
+    if (&f == &forward) {
+      parts.forward =
+          (total_time(with_trips(f, m, m + 2), costs).seconds - total_time(f, costs).seconds) / 2;
+      continue;
+    }
+    add_function(program, f, costs, now);
+    add_function(program, with_trips(f, m, m + 2), costs, more);
+    parts.kept += bytes_kept(program, f, forward, m);
+  }
+  parts.micro = mix(more, 0.5, now, -0.5);
+  parts.rest = mix(now, 1, parts.micro, -static_cast<double>(build.microbatches));
+  add_memory(program, *step.graph, parts.rest);
+  return parts;
+}
+
+StagePricer::Parts StagePricer::parts(const Mesh& mesh, const std::string& layout,
+                                      const PlanBuild& build) {
+  require(build.microbatches >= 2, "[plan] a pipeline of {} microbatch; there must be at least 2",
+          build.microbatches);
+  Parts parts{{}, {}, mesh, layout, build};
+  parts.one = lowered_parts(parts, 1);
+  parts.two = lowered_parts(parts, 2);
+  return parts;
+}
+
+double StagePricer::transfer(const Parts& parts, int64_t stages, int64_t& handed) const {
+  std::vector<MeshAxis> axes = {{"stage", static_cast<int>(stages)}};
+  axes.insert(axes.end(), parts.mesh.axes().begin(), parts.mesh.axes().end());
+  const Costs costs(pricer_.machine(), Mesh(axes));
+  const Graph& graph = *few(2).graph;
+  const HomeLayouts homes(graph, parts.mesh, Layout::parse(parts.layout));
+  double seconds = 0;
+  for (const int v : cut_.handed) {
+    const Value& value = graph.value(v);
+    const TensorLayout home = homes.home(value);
+    const double bytes =
+        static_cast<double>(homes.local_elements(value.shape, home) * size_of(value.dtype)) *
+        static_cast<double>(pricer_.model().microbatches[0]) /
+        static_cast<double>(parts.build.microbatches);
+    std::vector<int> copies;
+    for (int axis = 0; axis < parts.mesh.rank(); ++axis) {
+      if (!home.uses(axis)) copies.push_back(axis + 1);
+    }
+    handed += static_cast<int64_t>(bytes);
+    seconds += hand_over(costs, bytes, {0}, copies);
+  }
+  return seconds;
+}
+
+namespace {
+
+/// `n` layers and so much of what is none.
+PricedPlan with(const PricedPlan& one, const PricedPlan& two, double n, double ends) {
+  return mix(one, 2 * ends - n, two, n - ends);
+}
+
+/// The bytes of a stage with so much of what is no layer: as without a pipeline, and what its
+/// layers keep of further microbatches.
+PricedPlan filled(PricedPlan p, const StagePricer::Parts& parts, const Pipeline& pipeline,
+                  int stage, double ends) {
+  const auto layers = static_cast<double>(p.build.layers / pipeline.stages);
+  const PricedPlan stored = with(parts.one.rest, parts.two.rest, layers, ends);
+  const auto kept = static_cast<double>(parts.two.kept - parts.one.kept);
+  const double more = std::max(0.0, microbatches_held(pipeline, stage) - 1);
+  p.params = stored.params;
+  p.state = stored.state;
+  p.inputs = parts.one.rest.inputs;
+  p.transient = stored.transient + static_cast<int64_t>(more * layers * kept);
+  return p;
+}
+
+}  // namespace
+
+PipelinePlan StagePricer::plan(const Parts& parts, int64_t stages, int64_t chunks) const {
+  const int64_t layers = pricer_.model().layers, m = parts.build.microbatches;
+  require(stages >= 1 && chunks >= 1 && layers % (stages * chunks) == 0,
+          "[plan] {} layers cannot be dealt to {} stages with {} chunks each", layers, stages,
+          chunks);
+  const auto of_stage = static_cast<double>(layers / stages), count = static_cast<double>(m);
+  const auto chunk_of = [&](double n, double ends) {
+    const double forward = parts.one.forward * (2 * ends - n) + parts.two.forward * (n - ends);
+    const double both = with(parts.one.micro, parts.two.micro, n, ends).seconds;
+    return ChunkTime{std::min(forward, both), std::max(0.0, both - forward)};
+  };
+  PipelinePlan result;
+  result.stages = stages;
+  result.chunks = chunks;
+  Pipeline pipeline;
+  pipeline.stages = static_cast<int>(stages);
+  pipeline.chunks =
+      deal_layers(std::vector<int64_t>(stages * chunks, layers / (stages * chunks)), chunk_of(1, 0),
+                  chunk_of(0, cut_.time_before), chunk_of(0, 1 - cut_.time_before));
+  pipeline.microbatches = m;
+  if (stages > 1) pipeline.transfer = result.transfer = transfer(parts, stages, result.handed);
+  pipeline.blocking = !pricer_.machine().overlap.possible;
+  const PipelineTime played = play_pipeline(pipeline);
+
+  const bool alone = stages == 1;
+  const double time_ends = alone ? 1 : std::max(cut_.time_before, 1 - cut_.time_before);
+  const double first = alone ? 1 : cut_.params_before, last = alone ? 1 : cut_.params_behind;
+  const PricedPlan busy = with(parts.one.micro, parts.two.micro, of_stage, time_ends);
+  const PricedPlan rest = with(parts.one.rest, parts.two.rest, of_stage, std::max(first, last));
+  PricedPlan& p = result.stage = mix(busy, count, rest, 1);
+  p.mesh = parts.mesh;
+  p.layout = p.rules = parts.layout;
+  p.build = parts.build;
+  p.build.layers = layers;
+  result.bubble = std::max(0.0, played.seconds - count * busy.seconds);
+  p.seconds += result.bubble;
+
+  const auto fullest = [](const PricedPlan& x, const PricedPlan& y) {
+    return x.memory() > y.memory() ? x : y;
+  };
+  p = fullest(filled(p, parts, pipeline, 0, first),
+              filled(p, parts, pipeline, static_cast<int>(stages) - 1, last));
+  return result;
+}
+
+PipelinePlan price_pipeline(const PlanModel& model, const Mesh& mesh, const Layout& layout,
+                            const PlanBuild& build, int64_t stages, int64_t chunks,
+                            const Machine& machine) {
+  const PlanModel flat = unrolled(model);
+  Pricer pricer(flat, machine);
+  StagePricer stage(pricer);
+  return stage.plan(stage.parts(mesh, layout.to_string(), build), stages, chunks);
+}
+
+}  // namespace tessera
