@@ -123,10 +123,9 @@ void PlanSearch::scope(const Priced& plain, double until) {
   }
   for (Priced& p : chosen) {
     relax(p, scale, until);
-    if (best_ >= 0 && !is_better(p.plan, priced_[best_].plan)) continue;
-    if (best_ < 0 && !is_better(p.plan, plain.plan)) continue;
+    if (!fits(p.plan) || (best_ >= 0 && !is_better(p.plan, priced_[best_].plan))) continue;
     priced_.push_back(std::move(p));
-    if (fits(priced_.back().plan)) best_ = static_cast<int>(priced_.size()) - 1;
+    best_ = static_cast<int>(priced_.size()) - 1;
   }
 }
 
