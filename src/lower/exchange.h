@@ -23,7 +23,10 @@ struct Exchange {
   }
   /// Another slice in each trip, such as a layer's.
   bool moves_slices() const {
-    const auto is_slice = [](const Step& step) { return step.in[0].shift.depends_on_scalars(); };
+    const auto is_slice = [](const Step& step) {
+      return std::any_of(step.in.begin(), step.in.end(),
+                         [](const View& v) { return v.shift.depends_on_scalars(); });
+    };
     return std::any_of(members.begin(), members.end(), is_slice) ||
            std::any_of(feeders.begin(), feeders.end(), is_slice);
   }
