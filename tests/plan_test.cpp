@@ -244,6 +244,30 @@ TEST_CASE("plan: of all meshes with some devices, none of the usual is faster", 
   CHECK(compare(best, data).find("the largest transfers in one layer") != std::string::npos);
 }
 
+TEST_CASE("plan: devices that are better left idle are, and fixed rules find their axis",
+          "[plan]") {
+  nn::GptOptions o = options_of(32, 16);
+  o.heads = 4;
+  o.ff = 64;
+  const PlanModel model = gpt_model(2, o);
+  PlanOptions options;
+  options.seconds = 100;
+  for (const int devices : {4, 7}) {
+    INFO(devices << " devices");
+    const Plan found = plan(model, devices, a100(), options);
+    CHECK(found.optimal);
+    for (const DimAlternative& a : found.alternatives) CHECK((!a.fits || a.penalty >= 0));
+    CHECK(found.saved_per_gib == 0);  // nothing is near the limit
+    const Mesh mesh = Mesh::parse("data:" + std::to_string(devices));
+    CHECK(found.table_seconds <= price(model, mesh, Layout(), {}, a100()).seconds);
+  }
+  options.layout = Layout::parse("batch:data");
+  const Plan fixed = plan(model, 4, a100(), options);
+  CHECK(fixed.best.layout.find("batch:data") != std::string::npos);
+  CHECK(fixed.table_seconds <=
+        price(model, Mesh::parse("data:4"), options.layout, {}, a100()).seconds);
+}
+
 TEST_CASE("plan: the command line prints a page and JSON, and train takes auto", "[plan][cli]") {
   const Folder f;
   const std::string model = "gpt --set layers=1 d_model=64 heads=4 ff=128 length=32 batch=8 ";

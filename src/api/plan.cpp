@@ -152,8 +152,9 @@ Plan PlanSearch::finish() {
   plan.proof_seconds = searched_seconds_;
   settle(plan);
   double with_more = plan.table_seconds;
-  for (const Priced& p : priced_) {
-    if (p.plan.memory() <= limit_ + kGib) with_more = std::min(with_more, p.plan.seconds);
+  for (const Priced& p : priced_) {  // those lowered whole have another time than their table's
+    if (!p.plan.whole && p.plan.memory() <= limit_ + kGib)
+      with_more = std::min(with_more, p.plan.seconds);
   }
   plan.saved_per_gib = plan.table_seconds - with_more;
   add_alternatives(plan);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <numeric>
 
 #include "base/fail.h"
 
@@ -132,6 +133,8 @@ std::vector<Assignment> Space::assignments(int64_t devices, size_t most_axes) co
     result.push_back({Mesh(axes), picks});
   };
   const std::vector<int64_t> divisors = divisors_of(devices);
+  constexpr int64_t kFewDevices = 64;  // with more, what leaves some idle is not worth a look
+  const bool may_idle = devices <= kFewDevices || !fixed_.empty();
   const std::function<void(int64_t, size_t)> add = [&](int64_t left, size_t first) {
     if (left == 1) return add_mesh();
     if (sizes.size() == most_axes) return;
@@ -142,9 +145,11 @@ std::vector<Assignment> Space::assignments(int64_t devices, size_t most_axes) co
     const int64_t least = sizes.size() + 1 == most_axes ? left : 2;
     for (size_t o = first; o < options_.size(); ++o) {
       const DimSet option = options_[o];
-      bool fits = option != 0 && !by_slices(option);
+      const bool is_idle = option == 0;
+      bool fits = (!is_idle || may_idle) && !by_slices(option);
       for (const DimSet other : picks) {
-        fits = fits && ((other & option) == 0 || (other == option && leaves_copies(option)));
+        const bool is_apart = (other & option) == 0 && !(is_idle && other == 0);
+        fits = fits && (is_apart || (other == option && !is_idle && leaves_copies(option)));
       }
       if (!fits) continue;
       for (const int64_t size : divisors) {
@@ -171,9 +176,14 @@ Assignment Space::named(const Assignment& a) const {
   const auto is_taken = [&](const std::string& name) {
     return std::any_of(axes.begin(), axes.end(), [&](const MeshAxis& x) { return x.name == name; });
   };
-  for (size_t i = axes.size(); i-- > 0;) {
+  std::vector<size_t> order(axes.size());  // an axis that fixed rules may name comes first
+  std::iota(order.rbegin(), order.rend(), size_t{0});
+  if (!fixed_.empty())
+    std::stable_partition(order.begin(), order.end(), [&](size_t i) { return a.picks[i] == 0; });
+  for (const size_t i : order) {
     std::string name = leaves_copies(a.picks[i]) ? "data" : "model";
     if (is_taken(name)) name = name == "data" ? "pod" : "model_";
+    if (a.picks[i] == 0 && is_taken(name)) name = "idle";
     if (is_taken(name) || name == "model_") name += outline_.dims[std::countr_zero(a.picks[i])];
     axes[i].name = name;
   }

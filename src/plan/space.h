@@ -22,8 +22,9 @@ class Space {
   /// which an op is taken by slices to axes of at most 16 ranks.
   std::vector<Assignment> assignments(const Mesh& mesh) const;
   /// On all meshes of one to `most_axes` axes with so many devices, without regard to their order
-  /// and names. A set of dims gets one axis, or two where these leave copies of parameters; no op
-  /// is taken by slices, which would take longer to price than all else.
+  /// and names. A set of dims gets one axis, or two where these leave copies of parameters; one
+  /// axis may be left to fixed rules, or idle on up to 64 devices; no op is taken by slices, which
+  /// would take longer to price than all else.
   std::vector<Assignment> assignments(int64_t devices, size_t most_axes = 3) const;
   /// With names for the axes: "data" and, outside it, "pod" where parameters are copies, else
   /// "model".
