@@ -218,9 +218,10 @@ TEST_CASE("gradients of parts that are combined in each part change no loss", "[
 // What all trips gather again is not fetched a trip early as a whole: a trip for a part of the
 // batch holds the parameters of some layers, not those of all of them three times.
 TEST_CASE("sharded parameters stay sharded while a batch is taken in parts", "[fitting]") {
-  const auto transient = [](bool overlap, bool sums_of_parts) {
+  const auto transient = [](bool overlap, bool sums_of_parts, bool scan = false) {
     nn::GptOptions o;
     o.layers = 8;
+    o.scan = scan;
     o.d_model = 128;
     o.heads = 4;
     o.ff = 512;
@@ -243,6 +244,8 @@ TEST_CASE("sharded parameters stay sharded while a batch is taken in parts", "[f
   constexpr int64_t kParameters = 8 * (4 * 128 * 128 + 2 * 128 * 512) * 4;
   CHECK(transient(true, false) < transient(false, false) + kParameters);
   CHECK(transient(true, true) < transient(true, false) - kParameters / 2);
+  // What a loop over layers makes of a part is added to the sum at once, not stacked beside it.
+  CHECK(transient(true, false, true) < transient(true, false) + kParameters / 4);
 }
 
 TEST_CASE("a layer's parameters are gathered a trip early, gradients reduced a trip late",

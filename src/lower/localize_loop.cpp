@@ -1,7 +1,9 @@
 // A loop is one step, whose body is a function of its own. Carries lie in buffers that the first
 // trip finds filled and every trip writes at its end; a slice is a view whose shift is the loop's
 // counter; what is stacked is made in its place where it is made by a step, and copied there where
-// it is a view of something else; sums are added to a buffer of zeros.
+// it is a view of something else; sums are added to a buffer of zeros. What a loop stacks in a trip
+// of another one, which only adds it up, is added there slice by slice: gradients of layers, over
+// the parts of a batch.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -33,6 +35,37 @@ void set_operands(Step& step) {
   }
 }
 
+/// How often a loop's trips read a value of theirs.
+int64_t uses_in(const FlowLoop& loop, int value) {
+  const auto count = [&](const std::vector<int>& all) {
+    return std::count(all.begin(), all.end(), value);
+  };
+  int64_t uses = count(loop.stacked) + count(loop.sums) + (loop.condition == value ? 1 : 0);
+  for (const FlowLoop::Carry& c : loop.carries) uses += c.next == value ? 1 : 0;
+  for (const FlowNode& node : loop.body) {
+    uses += count(node.in);
+    if (node.loop) uses += uses_in(*node.loop, value);
+  }
+  return uses;
+}
+
+/// In the trips a loop stacks `value`, of what an op makes, and one thing reads it.
+bool is_stacked_once(const FlowLoop& trips, int value) {
+  for (const FlowNode& node : trips.body) {
+    const auto at = std::find(node.out.begin(), node.out.end(), value) - node.out.begin();
+    if (!node.loop || at == std::ssize(node.out)) continue;
+    const FlowLoop& inner = *node.loop;
+    const auto place = at - std::ssize(inner.carries);
+    if (inner.condition >= 0 || place < 0 || place >= std::ssize(inner.stacked)) return false;
+    const int slice = inner.stacked[static_cast<size_t>(place)];
+    const bool is_made = std::any_of(inner.body.begin(), inner.body.end(), [&](const FlowNode& n) {
+      return n.kind == FlowKind::op && std::count(n.out.begin(), n.out.end(), slice) > 0;
+    });
+    return is_made && uses_in(trips, value) == 1;
+  }
+  return false;
+}
+
 }  // namespace
 
 void Localizer::add_loop(const FlowNode& node) {
@@ -43,13 +76,19 @@ void Localizer::add_loop(const FlowNode& node) {
     program_.scalars.push_back(fmt::format("trip of {}", loop.name));
   }
   begin_loop(node, counter);
+  for (size_t i = 0; i < loop.sums.size(); ++i) {
+    if (is_stacked_once(loop, loop.sums[i]))
+      sums_.emplace(loop.sums[i], views_[node.out[loop.carries.size() + loop.stacked.size() + i]]);
+  }
   Function body{loop.name, {}, {}, {}, true, 0};
   const auto buffers = static_cast<int>(program_.buffers.size());
   Function* outside = std::exchange(function_, &body);
   const std::map<int, View> places = places_;
-  for (size_t i = 0; i < loop.stacked.size(); ++i)
-    places_.emplace(loop.stacked[i],
-                    place_in(views_[node.out[loop.carries.size() + i]], 0, counter));
+  for (size_t i = 0; i < loop.stacked.size(); ++i) {
+    const int result = node.out[loop.carries.size() + i];
+    if (!sums_.contains(result))
+      places_.emplace(loop.stacked[i], place_in(views_[result], 0, counter));
+  }
   add_nodes(loop.body);
   places_ = places;
   end_trip(node, counter);
@@ -117,6 +156,10 @@ void Localizer::begin_loop(const FlowNode& node, int counter) {
         place_in(whole.shift.scalar < 0 ? whole : copy_of(slice.whole), slice.dim, counter);
   }
   for (size_t i = 0; i < node.out.size(); ++i) {
+    if (const auto sum = sums_.find(node.out[i]); sum != sums_.end()) {
+      views_[node.out[i]] = sum->second;
+      continue;
+    }
     const View view = views_[node.out[i]] =
         new_view(flow_.values[node.out[i]], ArenaKind::transient);
     if (i < loop.carries.size()) {
@@ -144,10 +187,14 @@ void Localizer::end_trip(const FlowNode& node, int counter) {
     } else if (i < loop.carries.size() + loop.stacked.size()) {
       const int value = loop.stacked[i - loop.carries.size()];
       const View place = place_in(result, 0, counter);
-      if (!(views_[value] == place)) copy_step(views_[value], place, node.origin);
+      if (sums_.contains(node.out[i])) {
+        add_to_sum(place, views_[value], node.origin);
+      } else if (!(views_[value] == place)) {
+        copy_step(views_[value], place, node.origin);
+      }
     } else {
       const int value = loop.sums[i - loop.carries.size() - loop.stacked.size()];
-      add_to_sum(result, views_[value], node.origin);
+      if (!sums_.contains(value)) add_to_sum(result, views_[value], node.origin);
     }
   }
   function().first_update = static_cast<int>(function().steps.size());

@@ -72,6 +72,7 @@ class Localizer {
   std::map<std::string, int> inputs_;
   Function* function_ = nullptr;  ///< what is added to
   std::map<int, View> places_;    ///< values of a trip that are made where the loop leaves them
+  std::map<int, View> sums_;      ///< stacked by a loop, in a trip of one that adds it up: that sum
   std::vector<int> counters_;     ///< by loop of the graph: its scalar, or -1
   int next_collective_ = 0;
 
