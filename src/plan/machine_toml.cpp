@@ -236,7 +236,7 @@ std::string Machine::to_toml() const {
   line(t, "memory = {}\nlaunch = {:g}\n", memory, launch);
   if (!residuals.empty()) {
     t += "\n[residuals]\n";
-    for (const auto& [key, value] : residuals) line(t, "{} = {:.4f}\n", text(key), value);
+    for (const auto& [key, value] : residuals) line(t, "{} = {:.6g}\n", text(key), value);
   }
   line(t, "\n[[overlap]]\npossible = {}\ncompute = {:g}\ntransfer = {:g}\n", overlap.possible,
        overlap.compute, overlap.transfer);
