@@ -2,6 +2,7 @@
 // error that names the table.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -16,6 +17,12 @@ namespace {
 
 constexpr int64_t kFormat = 1;
 
+/// Of an integer, however large, the nearest; toml++ has none where it is not exact.
+std::optional<double> number_of(const toml::node& node) {
+  if (const auto whole = node.value_exact<int64_t>()) return static_cast<double>(*whole);
+  return node.value_exact<double>();
+}
+
 /// One table of a profile: takes values out by key and complains about what is left.
 class Reader {
  public:
@@ -24,8 +31,8 @@ class Reader {
   void take(const char* key, double& value, bool required = false) {
     const toml::node* node = find(key, required);
     if (node == nullptr) return;
-    const auto number = node->value<double>();
-    require(number && !node->is_boolean(), "{}: '{}' is not a number", where_, key);
+    const auto number = number_of(*node);
+    require(number.has_value(), "{}: '{}' is not a number", where_, key);
     require(std::isfinite(*number) && *number >= 0, "{}: '{}' is {}; it is at least 0", where_, key,
             *number);
     require(!required || *number > 0, "{}: '{}' is 0; it has to be more", where_, key);
@@ -61,10 +68,10 @@ class Reader {
             "{}: '{}' is not a list of pairs of numbers", where_, key);
     for (const toml::node& item : *node->as_array()) {
       const toml::array* pair = item.as_array();
-      require(pair != nullptr && pair->size() == 2 && (*pair)[0].value<double>() &&
-                  (*pair)[1].value<double>(),
-              "{}: '{}' is not a list of pairs of numbers", where_, key);
-      points.emplace_back(*(*pair)[0].value<double>(), *(*pair)[1].value<double>());
+      require(
+          pair != nullptr && pair->size() == 2 && number_of((*pair)[0]) && number_of((*pair)[1]),
+          "{}: '{}' is not a list of pairs of numbers", where_, key);
+      points.emplace_back(*number_of((*pair)[0]), *number_of((*pair)[1]));
       require(std::isfinite(points.back().first) && std::isfinite(points.back().second),
               "{}: '{}' holds a number that is not finite", where_, key);
       require(points.size() == 1 || points[points.size() - 2].first < points.back().first,
@@ -78,7 +85,7 @@ class Reader {
     if (node == nullptr) return;
     require(node->is_table(), "{}: '{}' is not a table", where_, key);
     for (const auto& [name, value] : *node->as_table()) {
-      const auto number = value.value<double>();
+      const auto number = number_of(value);
       require(number && std::isfinite(*number), "{}: '{}.{}' is not a number", where_, key,
               name.str());
       named.emplace_back(std::string(name.str()), *number);
