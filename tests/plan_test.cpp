@@ -163,6 +163,11 @@ TEST_CASE("plan: memory decides on storage and recompute, and says what fits", "
   expect_usage(
       {"[plan] nothing that was tried fits into 20.0 kB a device", "the least is", "ms a step"},
       [&] { plan(model, mesh, a100(), options); });
+  PlanModel given = model;
+  given.again.resize(1);
+  given.microbatches.resize(1);
+  expect_usage({"recompute and microbatches are given here: `tessera plan` tries others"},
+               [&] { plan(given, mesh, a100(), options); });
   std::string message;
   try {
     plan(model, mesh, a100(), options);

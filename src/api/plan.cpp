@@ -65,10 +65,14 @@ void PlanSearch::require_best() {
   const int64_t needed = std::max(p.memory(), price_one(least->from, true).memory());
   fail(ErrorKind::usage,
        "[plan] nothing that was tried fits into {} a device; the least is {}: --memory {} with "
-       "mesh '{}', layout '{}'{}, recompute {}, regather {}, microbatches {}, {:.3f} ms a step",
+       "mesh '{}', layout '{}'{}, recompute {}, regather {}, microbatches {}, {:.3f} ms a step{}",
        limit, bytes_text(static_cast<double>(needed)), needed, p.mesh.to_string(), p.rules,
        p.zero > 0 ? fmt::format(", --zero {} --over {}", p.zero, p.over) : "", p.build.recompute,
-       p.build.regather, p.build.microbatches, 1e3 * p.seconds);
+       p.build.regather, p.build.microbatches, 1e3 * p.seconds,
+       pricer_.model().again.size() == 1 && pricer_.model().microbatches.size() == 1
+           ? "; recompute and microbatches are given here: `tessera plan` tries others, where they "
+             "are not"
+           : "");
 }
 
 /// The best plan lowered whole; if it does not fit then, the next one.

@@ -201,7 +201,7 @@ double Session::fetch_scalar(const std::string& name) {
 }
 
 std::vector<Slice> Session::slices(const std::string& name) {
-  state_->note_given(name);  // in place on the CPU
+  if (state_->on_host()) state_->note_given(name);  // they are the input itself
   return state_->read_slices(state_->readable_port(name));
 }
 

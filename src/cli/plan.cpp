@@ -243,17 +243,7 @@ std::vector<std::string> plan_here(const Arguments& args, const Job& job, size_t
   options.runners_up = most - 1;
   const std::string cache = cached_at(job, machine, options, most);
   if (const std::vector<std::string> known = read_cache(cache); !known.empty()) return known;
-  const Plan found = [&] {
-    try {
-      return tessera::plan(model_of(job, false), job.mesh, machine, options);
-    } catch (const Error& e) {
-      const bool is_full = std::string(e.what()).find("fits into") != std::string::npos;
-      if (!is_full) throw;
-      throw Error(e.kind(), std::string(e.what()) +
-                                "; recompute and microbatches stay as given here: `tessera plan` "
-                                "tries them too, for --recompute and --microbatch-size");
-    }
-  }();
+  const Plan found = tessera::plan(model_of(job, false), job.mesh, machine, options);
   std::vector<std::string> layouts = {found.best.layout};
   for (const PricedPlan& p : found.runners_up) layouts.push_back(p.layout);
   if (!cache.empty()) write_cache(cache, layouts);
