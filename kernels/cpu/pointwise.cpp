@@ -104,7 +104,19 @@ void Pointwise::run_plane() {
   if (rank > 1) advance(rank - 2, -n1);
 }
 
+/// Rows are often pages, where the processor's own fetching ahead ends.
+void Pointwise::fetch_ahead(const Extent& e) const {
+  for (const Op& op : code_) {
+    if (op.arg == nullptr || op.place.outer == 0 || !op.place.dense(e)) continue;
+    const int64_t size = size_of(op.arg->dtype);
+    const char* next = static_cast<const char*>(op.arg->data) +
+                       (offsets_[op.place.operand] + e.rows * op.place.outer) * size;
+    for (int64_t i = 0; i < e.elements() * size; i += 64) __builtin_prefetch(next + i);
+  }
+}
+
 void Pointwise::run_block(const Extent& e) {
+  if (row_ >= 0) fetch_ahead(e);
   const Extent row{1, e.rows};  // of numbers per row
   for (size_t i = 0; i < code_.size(); ++i) {
     Op& op = code_[i];
@@ -143,12 +155,8 @@ void Pointwise::run_block(const Extent& e) {
           regs_[i] = regs_[instr.a];
           break;
         }
-        void* out = op.buffer;
-        if (op.output >= 0) {
-          const TensorArg& target = args_.out[op.output];
-          out = static_cast<char*>(target.data) + offsets_[op.output] * size_of(target.dtype);
-          regs_[i] = out;
-        }
+        void* out = place_of(op);
+        regs_[i] = out;
         op.fn({operand(op, instr.a), operand(op, instr.b), operand(op, instr.c), out,
                mine.elements(), e.n});
       }
@@ -165,6 +173,13 @@ void Pointwise::run_block(const Extent& e) {
       store(op.full ? op.full : regs_[out.reg], out.place, static_cast<int>(k), e);
     }
   }
+}
+
+/// Where the result of an instruction on elements lies.
+void* Pointwise::place_of(const Op& op) const {
+  if (op.output < 0) return op.buffer;
+  const TensorArg& target = args_.out[op.output];
+  return static_cast<char*>(target.data) + offsets_[op.output] * size_of(target.dtype);
 }
 
 /// A register as `reader` wants it: by element, or per row.
@@ -209,6 +224,8 @@ void Pointwise::run_load(Op& op, const void*& reg, const Extent& e) {
   if (p.dense(e)) {
     if (narrow) {
       ops_.widen(op.arg->dtype)({from, nullptr, nullptr, op.buffer, e.elements()});
+    } else if (op.copied) {
+      std::memcpy(op.buffer, from, static_cast<size_t>(e.elements() * size_of(op.arg->dtype)));
     } else {
       reg = from;
     }

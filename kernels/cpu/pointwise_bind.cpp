@@ -1,7 +1,6 @@
-// Binding of fused pointwise steps: the loop nest, the blocks, the place of every register and the
-// loop of every instruction. Everything that pointwise.cpp only follows is decided here.
+// Binding of fused pointwise steps: the loop nest, the blocks and the loop of every instruction.
+// Everything that pointwise.cpp only follows is decided here and in pointwise_{joins,places}.cpp.
 #include <algorithm>
-#include <numeric>
 #include <type_traits>
 
 #include "kernels/cpu/pointwise_interpreter.h"
@@ -25,36 +24,6 @@ std::span<const BlockOps* const> usable_block_ops() {
 #endif
   return {kAll, usable};
 }
-
-namespace {
-
-/// Steps that touch more than this write past the caches, as memcpy does: no line is read to be
-/// overwritten.
-constexpr int64_t kStreamBytes = int64_t{48} << 20;
-
-/// [first, last) bytes that a view touches.
-std::pair<const char*, const char*> range_of(const TensorArg& t) {
-  int64_t low = 0, high = 0;
-  for (size_t d = 0; d < t.sizes.size(); ++d) {
-    if (t.sizes[d] == 0) return {nullptr, nullptr};
-    (t.strides[d] < 0 ? low : high) += (t.sizes[d] - 1) * t.strides[d];
-  }
-  const char* base = static_cast<const char*>(t.data);
-  return {base + low * size_of(t.dtype), base + (high + 1) * size_of(t.dtype)};
-}
-
-int64_t bytes_of(const TensorArg& t) {
-  const auto [first, last] = range_of(t);
-  return last - first;
-}
-
-bool overlap(const TensorArg& x, const TensorArg& y) {
-  auto [a, b] = range_of(x);
-  auto [c, d] = range_of(y);
-  return a < d && c < b;
-}
-
-}  // namespace
 
 Pointwise::Pointwise(const KernelArgs& args, const BlockOps& ops) : args_(args), ops_(ops) {
   make_nest_and_ops();
@@ -82,7 +51,7 @@ void Pointwise::make_nest_and_ops() {
   for (size_t i = 0; i < step.exprs.size(); ++i)
     values_.push_back(eval(args_, static_cast<int>(i)));
   for (size_t k = 0; k < step.pointwise.outputs.size(); ++k) {
-    outputs_.push_back({step.pointwise.outputs[k], {static_cast<int>(k)}, false});
+    outputs_.push_back({step.pointwise.outputs[k], {static_cast<int>(k)}});
   }
   for (const Instr& instr : step.pointwise.code) {
     Op op;
@@ -148,89 +117,6 @@ void Pointwise::choose_block() {
     if (op.place.operand >= 0) place(op.place);
   }
   for (Output& out : outputs_) place(out.place);
-}
-
-void Pointwise::choose_outputs() {
-  int64_t bytes = 0;
-  for (const TensorArg& in : args_.in) bytes += bytes_of(in);
-  for (const TensorArg& out : args_.out) bytes += bytes_of(out);
-  for (size_t k = 0; k < outputs_.size(); ++k) {
-    Output& out = outputs_[k];
-    const TensorArg& target = args_.out[k];
-    Op& op = code_[out.reg];
-    const Code code = op.instr.code;
-    const bool computed = !positional(code) && code != Code::constant && code != Code::value &&
-                          !op.alias && op.spread != Spread::per_row;
-    out.once_a_row = row_ >= 0 && out.place.inner == 0;
-    if (!out.once_a_row) need_full(out.reg);
-    out.stream = bytes >= kStreamBytes && !is_narrow(target.dtype);
-    out.direct = computed && !out.stream && op.output < 0 && !is_narrow(target.dtype) &&
-                 out.place.dense(block_) &&
-                 std::none_of(args_.in.begin(), args_.in.end(),
-                              [&](const TensorArg& in) { return overlap(in, target); });
-    check(stored_as(target.dtype) == stored_as(op.instr.dtype),
-          "output {} of a pointwise step is {}, but its register is {}", k, to_string(target.dtype),
-          to_string(op.instr.dtype));
-    if (out.direct) op.output = static_cast<int>(k);
-  }
-}
-
-/// Linear scan: a buffer is free again after the last instruction that reads its register. An
-/// instruction that may hand on its operand's array (copy, mask) keeps it alive.
-void Pointwise::assign_buffers() {
-  const int count = static_cast<int>(code_.size());
-  std::vector<int> last(count, -1);
-  for (const Output& out : outputs_) last[out.reg] = count;
-  for (int i = count - 1; i >= 0; --i) {
-    const Instr& instr = code_[i].instr;
-    const bool hands_on = code_[i].alias || instr.code == Code::mask;
-    for (int r : {instr.a, instr.b, instr.c}) {
-      if (r >= 0) last[r] = std::max({last[r], i, hands_on ? last[i] : -1});
-    }
-  }
-  const int64_t bytes_of_one = capacity_ + kSlack;
-  std::vector<int64_t> place(count, -1);
-  std::vector<std::pair<int64_t, int64_t>> free;  // bytes, offset
-  int64_t top = 0;
-  for (int i = 0; i < count; ++i) {
-    const Code code = code_[i].instr.code;
-    const bool lasting = code == Code::constant || code == Code::value || code == Code::load;
-    const int64_t bytes = bytes_of_one * size_of(stored_as(code_[i].instr.dtype));
-    auto it =
-        std::find_if(free.begin(), free.end(), [&](const auto& f) { return f.first == bytes; });
-    if (!lasting && it != free.end()) {
-      place[i] = it->second;
-      free.erase(it);
-    } else {
-      place[i] = top;
-      top += (bytes + 63) / 64 * 64;
-    }
-    for (int r = 0; r <= i; ++r) {
-      const Code c = code_[r].instr.code;
-      if (last[r] > i || place[r] < 0 || c == Code::constant || c == Code::value || c == Code::load)
-        continue;
-      free.push_back({bytes_of_one * size_of(stored_as(code_[r].instr.dtype)), place[r]});
-      place[r] = -2 - place[r];
-    }
-  }
-  std::vector<int64_t> full(count, -1);
-  auto reserve = [&](int64_t element) {
-    const int64_t at = top;
-    top += (bytes_of_one * element + 63) / 64 * 64;
-    return at;
-  };
-  for (int i = 0; i < count; ++i) {
-    if (code_[i].needs_full) full[i] = reserve(size_of(stored_as(code_[i].instr.dtype)));
-  }
-  const int64_t scratch = reserve(8);
-  memory_.assign(static_cast<size_t>(top) + 64, 0);
-  unsigned char* base =
-      memory_.data() + (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64) % 64;
-  for (int i = 0; i < count; ++i) {
-    code_[i].buffer = base + (place[i] <= -2 ? -2 - place[i] : place[i]);
-    if (full[i] >= 0) code_[i].full = base + full[i];
-  }
-  scratch_ = base + scratch;
 }
 
 void Pointwise::bind_op(Op& op) {

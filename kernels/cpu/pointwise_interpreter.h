@@ -64,7 +64,8 @@ struct Op {
   Spread spread = Spread::full;
   Place place;                     ///< load, index, random, mask
   const TensorArg* arg = nullptr;  ///< load
-  int output = -1;                 ///< the output written in place, or -1
+  bool copied = false;             ///< load: an output is stored at its place, and another reads it
+  int output = -1;                 ///< the output in whose memory the result lies, or -1
   bool alias = false;              ///< a copy: its register is its operand's
   unsigned char* buffer = nullptr;
   bool needs_full = false;            ///< per row, and read by element
@@ -76,6 +77,7 @@ struct Op {
 struct Output {
   int reg = -1;
   Place place;
+  int read_to = -1;     ///< if direct: the last instruction that reads an input at its place
   bool direct = false;  ///< written by its instruction, not from a register
   bool stream = false;  ///< past the caches: the step touches more than they hold
   bool once_a_row = false;
@@ -89,11 +91,17 @@ class Pointwise final : public Kernel {
  private:
   void make_nest_and_ops();
   void choose_block();
+  struct Slot;
+  std::vector<int> last_reads() const;
+  bool find_last_read(Output& out, const TensorArg& target, const std::vector<int>& last) const;
+  void find_copied(const std::vector<int>& last);
   void choose_outputs();
   void assign_buffers();
+  Slot* find_slot(std::vector<Slot>& slots, int i, int last, int64_t bytes);
   void bind_op(Op& op);
   void find_spreads();
   void need_full(int reg);
+  void* place_of(const Op& op) const;
   void join_products();
   bool join_product(Op& op, Op& product);
   const void* operand(const Op& reader, int reg) const;
@@ -109,6 +117,7 @@ class Pointwise final : public Kernel {
   /// All blocks of the two innermost dims.
   void run_plane();
   void run_block(const Extent& e);
+  void fetch_ahead(const Extent& e) const;
   void run_load(Op& op, const void*& reg, const Extent& e);
   void run_index(Op& op, const Extent& e);
   void run_random(Op& op, const void*& reg, const Extent& e);
