@@ -180,6 +180,21 @@ TEST_CASE("lanes that are busy at once slow each other down", "[cost]") {
   CHECK(t.seconds == Approx(t.compute + t.slowed + t.exposed));
 }
 
+TEST_CASE("who posts an exchange's messages holds up computing at least so long", "[cost]") {
+  Machine m = toy();
+  m.overlap.posting = 2;
+  FunctionTime t = play(m, {start(0, 150, {1}), compute(10), wait(0)});
+  CHECK(t.exposed == Approx(2));  // hidden otherwise
+  CHECK(t.seconds == Approx(12));
+  t = play(m, {start(0, 150, {1}), compute(3), wait(0)});
+  CHECK(t.exposed == Approx(2));  // the second that is left is part of it
+  t = play(m, {start(0, 150, {1}), wait(0)});
+  CHECK(t.exposed == Approx(4));
+  m.overlap.posting = 9;
+  t = play(m, {start(0, 150, {1}), compute(10), wait(0)});
+  CHECK(t.exposed == Approx(4));  // it takes no longer itself
+}
+
 TEST_CASE("a loop is played with all its trips", "[cost]") {
   const Machine m = toy();
   Step loop;

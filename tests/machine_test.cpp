@@ -141,6 +141,8 @@ TEST_CASE("a bad profile says what is wrong where", "[machine][errors]") {
   expect_bad({"[[context]] 1: 'slower' is 0; it has to be more"},
              kSmall + "[[context]]\nkernel = \"reduce\"\nslower = 0\n");
   expect_bad({"[[overlap]] slows down by 0.5 and 1"}, kSmall + "[[overlap]]\ncompute = 0.5\n");
+  expect_bad({"[[overlap]] 1: 'posting' is -1; it is at least 0"},
+             kSmall + "[[overlap]]\nposting = -1\n");
   expect_bad({"[[overlap]] 1: 'possible' is not true or false"},
              kSmall + "[[overlap]]\npossible = 1\n");
   const std::string rate =

@@ -81,6 +81,9 @@ struct CollectiveRate {
 struct Overlap {
   bool possible = true;  ///< false: transfers are done by the cores that compute
   double compute = 1, transfer = 1;
+  /// Seconds that computing is held up by an exchange at least, hidden or not (unless it is shorter
+  /// itself): by who posts its messages.
+  double posting = 0;
 };
 
 struct Machine {

@@ -89,9 +89,9 @@ struct ExchangeTime {
   std::string function, kind, axes;
   std::string tensor, source;  ///< of the first member
   int members = 1;
-  int64_t bytes = 0;             ///< sent by the rank
-  double exposed = 0;            ///< measured: start and wait, where they held up a rank least
-  double hidden = 0;             ///< measured: under way while steps computed
+  int64_t bytes = 0;   ///< sent by the rank
+  double exposed = 0;  ///< measured: its start, and from the last arrival to the last to go on
+  double hidden = 0;   ///< measured: under way while steps computed
   double predicted_exposed = 0;  ///< zeros without a machine
   double predicted_hidden = 0;
 };

@@ -1,17 +1,21 @@
 // What each exchange took beside what a machine is predicted to take. Who arrives first waits for
 // the others, who would have been late without any communication: what is exposed of an exchange is
-// what the rank held up least waited, each time anew.
+// the time from the last rank's arrival until the last rank goes on, each time anew. (What the last
+// one itself waits may be less: what it sends may be under way when it has all that it wants.)
 #include <algorithm>
 #include <limits>
 #include <map>
 
 #include "api/axes_text.h"
+#include "api/clocks.h"
 #include "api/session_state.h"
 #include "plan/cost.h"
 
 namespace tessera {
 
 namespace {
+
+constexpr double kFar = std::numeric_limits<double>::infinity();
 
 /// The first collectives of all exchanges of a function and its loops, with how many follow.
 struct First {
@@ -66,26 +70,34 @@ std::vector<int> group_of(const Mesh& mesh, int rank, const std::vector<int>& ax
 void find_exposed(Cluster& cluster, const Mesh& mesh,
                   const std::vector<std::unique_ptr<Executor>>& executors,
                   std::vector<First>& found) {
+  constexpr size_t kEach = 3;  // numbers of one time
   std::vector<double> mine;
   for (const auto& executor : executors) {
     for (const First& first : found) {
-      const std::vector<double> held = executor->held(*first.step);
-      mine.insert(mine.end(), held.begin(), held.end());
+      for (const Executor::Held& held : executor->held(*first.step))
+        mine.insert(mine.end(), {held.start, held.arrived, held.left});
     }
   }
   if (mine.empty()) return;
-  const std::vector<double> all = cluster.gather(mine);
-  const size_t each = mine.size() / executors.size();
+  const std::vector<double> all = cluster.gather(mine), ahead = clock_offsets(cluster);
+  const size_t of_rank = mine.size() / executors.size();
   const int rank = executors[0]->world().rank();
   size_t at = 0;
   for (First& first : found) {
     const std::vector<int> group = group_of(mesh, rank, first.step->axes);
-    for (size_t times = executors[0]->held(*first.step).size(); times > 0; --times, ++at) {
-      double least = std::numeric_limits<double>::infinity();
-      for (const int member : group)
-        least = std::min(least, all[static_cast<size_t>(member) * each + at]);
-      first.exposed += least;
+    double sum = 0;
+    for (size_t times = executors[0]->held(*first.step).size(); times > 0; --times, at += kEach) {
+      double start = kFar, arrived = -kFar, left = -kFar;
+      for (const int r : group) {
+        const auto member = static_cast<size_t>(r);
+        const double* held = &all[member * of_rank + at];
+        start = std::min(start, held[0]);
+        arrived = std::max(arrived, held[1] - ahead[member]);
+        left = std::max(left, held[2] - ahead[member]);
+      }
+      sum += start + std::max(0.0, left - arrived);
     }
+    first.exposed = sum * executors[0]->weight_of_held(*first.step);
   }
 }
 

@@ -298,7 +298,9 @@ class Calibration {
     if (both.hidden <= 0) return;
     const double moved = std::max(alone.sum - both.exposed, 1e-9);
     const double slower = std::clamp((both.computed - by_itself.computed) / both.hidden, 0.0, 0.9);
-    machine_.overlap = {true, 1 / (1 - slower), std::max(1.0, both.hidden / moved)};
+    const Chain smaller = run_chain(axis, products, true, 1 << 18);  // a usual exchange, all hidden
+    machine_.overlap = {true, 1 / (1 - slower), std::max(1.0, both.hidden / moved),
+                        smaller.exposed};
   }
 
   /// A sum over the ranks of an axis beside a chain of products, seconds of one run.
@@ -306,10 +308,10 @@ class Calibration {
     double computed = 0, sum = 0;  ///< of the products; of the sum, if nothing were hidden
     double exposed = 0, hidden = 0;
   };
-  Chain run_chain(int axis, int products, bool with_sum) const {
+  Chain run_chain(int axis, int products, bool with_sum, int64_t size = 1 << 20) const {
     Graph g;
     const MeshAxis& ranks = mesh_.axes()[static_cast<size_t>(axis)];
-    FunctionSpec both = collective(g, "all_reduce", 1 << 20, ranks.size);
+    FunctionSpec both = collective(g, "all_reduce", size, ranks.size);
     const Dim rows("rows", 256), depth("depth", 256), cols("cols", 256);
     const Tensor w = g.parameter("w", {depth, cols}, nn::normal(1.0 / 16));
     Tensor x = parameter(g, "x", {rows, depth});

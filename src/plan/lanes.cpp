@@ -35,6 +35,7 @@ int Lanes::start(double seconds, int lane, int id) {
   const int number = static_cast<int>(exposed_.size());
   queues_[static_cast<size_t>(lane) - 1].push_back({number, id, seconds, -1});
   exposed_.push_back(0);
+  seconds_.push_back(seconds);
   begin_heads();
   end_heads();
   return number;
@@ -46,6 +47,15 @@ void Lanes::wait(int transfer) {
                        [&](const Transfer& t) { return t.number == transfer; }))
       hold(lane);
   }
+  hold_at_least(transfer);
+}
+
+void Lanes::hold_at_least(int transfer) {
+  const auto number = static_cast<size_t>(transfer);
+  const double more = std::min(overlap_.posting, seconds_[number]) - exposed_[number];
+  if (more <= 0) return;
+  exposed_[number] += more;
+  advance(more, 1);
 }
 
 void Lanes::wait_all() {

@@ -45,6 +45,7 @@ class Lanes {
   bool is_busy() const;
   double next_end(double rate) const;
   void hold(size_t lane);
+  void hold_at_least(int transfer);
   void advance(double dt, double rate);
   void begin_heads();
   void end_heads();
@@ -52,7 +53,7 @@ class Lanes {
   Overlap overlap_;
   double now_ = 0, computed_ = 0, slowed_ = 0;
   std::vector<std::deque<Transfer>> queues_;
-  std::vector<double> exposed_;
+  std::vector<double> exposed_, seconds_;  ///< by transfer
   std::vector<Span> spans_;
 };
 

@@ -191,6 +191,7 @@ void read_links(Reader& top, Machine& m) {
     r.take("possible", m.overlap.possible);
     r.take("compute", m.overlap.compute);
     r.take("transfer", m.overlap.transfer);
+    r.take("posting", m.overlap.posting);
   });
 }
 
@@ -245,8 +246,8 @@ std::string Machine::to_toml() const {
     t += "\n[residuals]\n";
     for (const auto& [key, value] : residuals) line(t, "{} = {:.6g}\n", text(key), value);
   }
-  line(t, "\n[[overlap]]\npossible = {}\ncompute = {:g}\ntransfer = {:g}\n", overlap.possible,
-       overlap.compute, overlap.transfer);
+  line(t, "\n[[overlap]]\npossible = {}\ncompute = {:g}\ntransfer = {:g}\nposting = {:g}\n",
+       overlap.possible, overlap.compute, overlap.transfer, overlap.posting);
   for (const MemoryRate& r : memory_rates)
     line(t, "\n[[memory_rate]]\nup_to = {:g}\nbandwidth = {:g}\n", r.up_to, r.bandwidth);
   for (const ProductRate& r : products)

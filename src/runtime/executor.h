@@ -82,9 +82,15 @@ class Executor {
   /// Of the exchange whose first collective is `first`, of all runs, if profiled: seconds that it
   /// was under way while steps computed.
   double hidden(const Step& first) const;
-  /// Seconds that its start and wait took: of the last times, as many on all ranks, each weighed so
-  /// that their sum stands for all times.
-  std::vector<double> held(const Step& first) const;
+  /// One time of an exchange on this rank: what its start took, and its wait by the host's clock.
+  struct Held {
+    double start = 0;              ///< seconds
+    double arrived = 0, left = 0;  ///< seconds of the steady clock
+  };
+  /// The last times of it, as many on all ranks.
+  std::vector<Held> held(const Step& first) const;
+  /// How many times of it one of held() stands for.
+  double weight_of_held(const Step& first) const;
 
  private:
   struct BoundLoop;
@@ -96,9 +102,9 @@ class Executor {
     double started = 0, ended = 0;  ///< if profiled: of the last time; ended 0: not seen yet
     double hidden = 0;              ///< seconds of all times
     int64_t times = 0;              ///< if profiled: it was started
-    std::vector<double> held =
-        {};  ///< if profiled: seconds of start and wait, of the last kHeldTimes
-    double& now() { return held[static_cast<size_t>(times - 1) % held.size()]; }
+    std::vector<Held> held = {};    ///< if profiled: of the last kHeldTimes
+    Held& now() { return held[static_cast<size_t>(times - 1) % held.size()]; }
+    int64_t kept() const { return std::min<int64_t>(times, std::ssize(held)); }
   };
   struct BoundStep {
     const Step* step = nullptr;

@@ -76,7 +76,7 @@ void Executor::start(Exchange& exchange) {
   exchange.started = seconds_now();
   exchange.ended = 0;
   ++exchange.times;
-  exchange.now() = exchange.started - begin;
+  exchange.now() = {exchange.started - begin, exchange.started, exchange.started};
 }
 
 void Executor::wait_for(Exchange& exchange) {
@@ -85,10 +85,11 @@ void Executor::wait_for(Exchange& exchange) {
   if (options_.profile && exchange.ended == 0 && exchange.operation->advance())
     exchange.ended = begin;
   exchange.operation->wait();
-  const double waited = seconds_now() - begin;
-  waited_ += waited;
+  const double end = seconds_now();
+  waited_ += end - begin;
   if (!options_.profile) return;
-  exchange.now() += waited;
+  exchange.now().arrived = begin;
+  exchange.now().left = end;
   if (exchange.operation->is_in_background())
     exchange.hidden += (exchange.ended > 0 ? exchange.ended : begin) - exchange.started;
 }
@@ -108,16 +109,23 @@ double Executor::hidden(const Step& first) const {
   return sum;
 }
 
-std::vector<double> Executor::held(const Step& first) const {
-  std::vector<double> all;
+std::vector<Executor::Held> Executor::held(const Step& first) const {
+  std::vector<Held> all;
   for (const Exchange& exchange : operations_) {
-    if (exchange.first != &first || exchange.times == 0) continue;
-    const int64_t kept = std::min<int64_t>(exchange.times, std::ssize(exchange.held));
-    const double weight = static_cast<double>(exchange.times) / static_cast<double>(kept);
-    for (int64_t i = 0; i < kept; ++i)
-      all.push_back(weight * exchange.held[static_cast<size_t>(i)]);
+    if (exchange.first == &first)
+      all.insert(all.end(), exchange.held.begin(), exchange.held.begin() + exchange.kept());
   }
   return all;
+}
+
+double Executor::weight_of_held(const Step& first) const {
+  int64_t times = 0, kept = 0;
+  for (const Exchange& exchange : operations_) {
+    if (exchange.first != &first) continue;
+    times += exchange.times;
+    kept += exchange.kept();
+  }
+  return kept == 0 ? 0 : static_cast<double>(times) / static_cast<double>(kept);
 }
 
 }  // namespace tessera
