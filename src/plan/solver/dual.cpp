@@ -11,6 +11,8 @@ namespace tessera::solver {
 
 namespace {
 
+constexpr int64_t kMostForbidden = 32 * kWall;  // of a strategy with many neighbours
+
 int64_t floor_divide(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 
 }  // namespace
@@ -68,8 +70,9 @@ void DualAscent::visit(int v) {
       if (is_ahead) {
         decode[s] += message_to(e, v)[s];
       } else {
-        decode[s] += pair.a == v ? pair.cost[s * kb + choice_[u]]
-                                 : pair.cost[static_cast<size_t>(choice_[u]) * kb + s];
+        const int64_t both = pair.a == v ? pair.cost[s * kb + choice_[u]]
+                                         : pair.cost[static_cast<size_t>(choice_[u]) * kb + s];
+        decode[s] = std::min(decode[s] + both, kMostForbidden);
       }
     }
   }
@@ -127,7 +130,7 @@ void DualAscent::move_prices(double step, int64_t target) {
   std::vector<int64_t> prices = prices_;
   for (int m = 0; m < model_.moments; ++m) {
     const double moved = static_cast<double>(prices[m]) + step * distance * slope[m] / square;
-    prices[m] = static_cast<int64_t>(std::clamp(moved, 0.0, 1e14));
+    prices[m] = static_cast<int64_t>(std::clamp(moved, 0.0, static_cast<double>(kMostCost)));
   }
   set_prices(std::move(prices));
 }

@@ -43,7 +43,7 @@ class Prices {
     double low = 0, high = static_cast<double>(std::max<int64_t>(1024, bound / 16));
     double low_bound = static_cast<double>(bound), low_slope = slope_[0];
     double high_bound = 0, high_slope = 1;
-    while (high < 1e14) {
+    while (high < static_cast<double>(kMostCost)) {
       high_bound = static_cast<double>(run({static_cast<int64_t>(high)}));
       high_slope = slope_[0];
       if (high_slope <= 0) break;
@@ -89,7 +89,7 @@ class Prices {
       const double distance = static_cast<double>(std::max<int64_t>(1, target - bound));
       for (int m = 0; m < model_.moments; ++m) {
         const double moved = static_cast<double>(prices[m]) + step * distance * slope_[m] / square;
-        prices[m] = static_cast<int64_t>(std::clamp(moved, 0.0, 1e14));
+        prices[m] = static_cast<int64_t>(std::clamp(moved, 0.0, static_cast<double>(kMostCost)));
       }
     }
   }
