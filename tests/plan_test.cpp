@@ -330,7 +330,7 @@ TEST_CASE("plan: train runs the planner's layout, from its cache, or the fastest
   CHECK(first.err.find("layout auto: ") == 0);
   int kept = 0;
   for (const auto& file : std::filesystem::directory_iterator(f.dir + "/plans")) {
-    std::ofstream(file.path()) << "[\"length:data\"]\n";
+    std::ofstream(file.path()) << R"([{"layout": "length:data", "sets": []}])";
     ++kept;
   }
   CHECK(kept == 1);
