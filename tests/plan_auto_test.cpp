@@ -77,7 +77,7 @@ TEST_CASE("auto: what the user set stays", "[plan][cli]") {
                             std::string("explain ") + kModel + "microbatches=1 recompute=none " +
                                 kOn + "--layout auto --memory 4MB",
                             cache),
-                 1, {"nothing that was tried fits into 4.00 MB", "microbatches"});
+                 1, {"nothing that was tried fits into 4.00 MB", "microbatches are given here"});
   const CliResult chosen = run_cli_in(f,
                                       std::string("explain ") + kModel + "recompute=auto " + kOn +
                                           "--layout auto --microbatch-size auto --memory 4MB",

@@ -166,7 +166,7 @@ TEST_CASE("plan: memory decides on storage and recompute, and says what fits", "
   PlanModel given = model;
   given.again.resize(1);
   given.microbatches.resize(1);
-  expect_usage({"recompute and microbatches are given here: `tessera plan` tries others"},
+  expect_usage({"recompute and microbatches are given here: where they are not, `tessera plan`"},
                [&] { plan(given, mesh, a100(), options); });
   std::string message;
   try {

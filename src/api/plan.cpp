@@ -16,6 +16,17 @@ constexpr int64_t kGib = int64_t{1} << 30;
 
 constexpr size_t kLeast = 6;  ///< plans that are priced for the least memory
 
+/// What else could be tried, had it not been given.
+std::string given_text(const PlanModel& model) {
+  const bool again = model.again.size() == 1, parts = model.microbatches.size() == 1;
+  if (!again && !parts) return "";
+  return fmt::format("; {} given here: where {} not, `tessera plan` and --layout auto try others",
+                     again && parts ? "recompute and microbatches are"
+                     : again        ? "recompute is"
+                                    : "microbatches are",
+                     again && !parts ? "it is" : "they are");
+}
+
 }  // namespace
 
 std::vector<Assignment> PlanSearch::on_any_mesh(int64_t devices) {
@@ -106,11 +117,7 @@ void PlanSearch::require_best() {
        "mesh '{}', layout '{}'{}, recompute {}, regather {}, microbatches {}, {:.3f} ms a step{}",
        limit, bytes_text(static_cast<double>(needed)), needed, p.mesh.to_string(), p.rules,
        p.zero > 0 ? fmt::format(", --zero {} --over {}", p.zero, p.over) : "", p.build.recompute,
-       p.build.regather, p.build.microbatches, 1e3 * p.seconds,
-       pricer_.model().again.size() == 1 && pricer_.model().microbatches.size() == 1
-           ? "; recompute and microbatches are given here: `tessera plan` tries others, where they "
-             "are not"
-           : "");
+       p.build.regather, p.build.microbatches, 1e3 * p.seconds, given_text(pricer_.model()));
 }
 
 /// The best plan lowered whole; if it does not fit then, the next one.
