@@ -254,6 +254,35 @@ TEST_CASE("solver: a chain of 200 nodes under a tight limit is solved exactly", 
   CHECK(t.cost > s.cost);
 }
 
+TEST_CASE("solver: memory that prices cannot share out is settled by parts", "[solver]") {
+  Options options;
+  options.entries = 1;  // as if the graph were wide
+  options.seconds = 5;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Random random{seed};
+    Problem p;
+    int64_t least = 0, most = 0;
+    for (int v = 0; v < 8; ++v) {  // few large pieces, alive at overlapping times
+      const int64_t begin = random(4);
+      Node node{random_table(random, 4, 1000, 0), random_table(random, 4, 100, 0), begin,
+                begin + 2 + random(4)};
+      least += *std::min_element(node.usage.begin(), node.usage.end());
+      most += *std::max_element(node.usage.begin(), node.usage.end());
+      p.nodes.push_back(std::move(node));
+      for (int u = 0; u < v; ++u) {
+        if (random(2) == 0) p.edges.push_back({{u, v}, random_table(random, 16, 300, 10)});
+      }
+    }
+    p.limit = least + (most - least) / 8;
+    const int64_t best = brute_force(p);
+    INFO("seed " << seed);
+    if (best < 0) continue;
+    const Solution s = solve(p, options);
+    CHECK(s.optimal);
+    CHECK(s.cost == best);
+  }
+}
+
 TEST_CASE("solver: what cannot be solved says why", "[solver]") {
   const Problem fine{"", {{{1, 2}, {5, 3}, 0, 4}, {{1}, {4}, 2, 6}}, {{{0, 1}, {0, 0}}}, 8};
   CHECK(solve(fine).cost == 3);
