@@ -246,7 +246,7 @@ Assignment Space::named(const Assignment& a) const {
     if (std::find(names_.begin(), names_.end(), axes[i].name) != names_.end()) continue;
     std::string name = leaves_copies(a.picks[i]) ? "data" : "model";
     if (is_taken(name)) name = name == "data" ? "pod" : "model_";
-    if (a.picks[i] == 0) name = "copies";
+    if (a.picks[i] == 0 && is_taken(name)) name = "idle";
     if (is_taken(name) || name == "model_") name += outline_.dims[std::countr_zero(a.picks[i])];
     axes[i].name = name;
   }

@@ -26,8 +26,8 @@ class Space {
   /// axis may be idle on up to 64 devices; no op is taken by slices, which would take longer to
   /// price than all else. Axes that fixed rules name are in all meshes, perhaps with size 1.
   std::vector<Assignment> assignments(int64_t devices, size_t most_axes = 3) const;
-  /// With names for the axes: "data" and, outside it, "pod" where parameters are copies, "copies"
-  /// where all is, else "model".
+  /// With names for the axes: "data" and, outside it, "pod" where parameters are copies, else
+  /// "model".
   Assignment named(const Assignment& a) const;
   /// Fixed rules and those of the picks, ready to paste.
   std::string layout_text(const Assignment& a) const;
