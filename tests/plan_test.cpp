@@ -166,7 +166,7 @@ TEST_CASE("plan: memory decides on storage and recompute, and says what fits", "
   PlanModel given = model;
   given.again.resize(1);
   given.microbatches.resize(1);
-  expect_usage({"recompute and microbatches are given here: `tessera plan` tries others"},
+  expect_usage({"recompute and microbatches are given here: where they are not, `tessera plan`"},
                [&] { plan(given, mesh, a100(), options); });
   std::string message;
   try {
@@ -330,7 +330,7 @@ TEST_CASE("plan: train runs the planner's layout, from its cache, or the fastest
   CHECK(first.err.find("layout auto: ") == 0);
   int kept = 0;
   for (const auto& file : std::filesystem::directory_iterator(f.dir + "/plans")) {
-    std::ofstream(file.path()) << "[\"length:data\"]\n";
+    std::ofstream(file.path()) << R"([{"layout": "length:data", "sets": []}])";
     ++kept;
   }
   CHECK(kept == 1);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "catch.h"
@@ -253,6 +254,35 @@ TEST_CASE("solver: a chain of 200 nodes under a tight limit is solved exactly", 
   CHECK(t.cost > s.cost);
 }
 
+TEST_CASE("solver: memory that prices cannot share out is settled by parts", "[solver]") {
+  Options options;
+  options.entries = 1;  // as if the graph were wide
+  options.seconds = 5;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Random random{seed};
+    Problem p;
+    int64_t least = 0, most = 0;
+    for (int v = 0; v < 8; ++v) {  // few large pieces, alive at overlapping times
+      const int64_t begin = random(4);
+      Node node{random_table(random, 4, 1000, 0), random_table(random, 4, 100, 0), begin,
+                begin + 2 + random(4)};
+      least += *std::min_element(node.usage.begin(), node.usage.end());
+      most += *std::max_element(node.usage.begin(), node.usage.end());
+      p.nodes.push_back(std::move(node));
+      for (int u = 0; u < v; ++u) {
+        if (random(2) == 0) p.edges.push_back({{u, v}, random_table(random, 16, 300, 10)});
+      }
+    }
+    p.limit = least + (most - least) / 8;
+    const int64_t best = brute_force(p);
+    INFO("seed " << seed);
+    if (best < 0) continue;
+    const Solution s = solve(p, options);
+    CHECK(s.optimal);
+    CHECK(s.cost == best);
+  }
+}
+
 TEST_CASE("solver: what cannot be solved says why", "[solver]") {
   const Problem fine{"", {{{1, 2}, {5, 3}, 0, 4}, {{1}, {4}, 2, 6}}, {{{0, 1}, {0, 0}}}, 8};
   CHECK(solve(fine).cost == 3);
@@ -288,12 +318,50 @@ TEST_CASE("solver: what cannot be solved says why", "[solver]") {
   p.limit = -1;
   expect_usage({"the usage limit is -1"}, [&] { solve(p); });
   p = fine;
-  p.nodes[0].cost[0] = kForbidden - 1;
-  expect_usage({"the costs up to node 1", "divide all costs by 1024"}, [&] {
-    p.nodes[0].cost[1] = kForbidden - 1;
-    p.nodes.push_back(p.nodes[0]);
-    solve(p);
-  });
+  p.nodes.resize(1);
+  p.edges.clear();
+  p.limit.reset();
+  p.nodes[0].cost = {kForbidden - 1, kForbidden - 1};
+  p.nodes.resize(20, p.nodes[0]);
+  expect_usage({"the least cost that was found is 2^63 - 1 or more", "divide all costs by 1024"},
+               [&] { solve(p); });
+}
+
+TEST_CASE("solver: costs that add up to more than 64 bits hold", "[solver]") {
+  int exact = 0, solved_ones = 0;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    Problem p = random_problem(seed);
+    Random random{seed};
+    // From one table in ten of small costs to all of them large: optima both small and huge.
+    const int64_t share = 1 + random(10);
+    const auto enlarge = [&](std::vector<int64_t>& costs) {
+      for (int64_t& c : costs) {
+        if (c < kForbidden && random(10) < share) c = c * (kForbidden / 2048) + random(1 << 20);
+      }
+    };
+    for (Node& node : p.nodes) enlarge(node.cost);
+    for (Edge& edge : p.edges) enlarge(edge.cost);
+    const int64_t best = brute_force(p);
+    INFO("seed " << seed);
+    try {
+      const Solution s = solve(p);
+      const Evaluation e = evaluate(p, s.choice);
+      ++solved_ones;
+      exact += s.optimal;
+      CHECK(e.forbidden == 0);
+      CHECK(e.cost == s.cost);
+      CHECK((!p.limit || e.peak <= *p.limit));
+      CHECK(s.bound <= best);
+      CHECK(s.cost >= best);
+      CHECK(static_cast<double>(s.cost - best) <= 1e-12 * static_cast<double>(best));
+      CHECK((!s.optimal || s.cost == best));
+    } catch (const Error& e) {
+      INFO(e.what());
+      CHECK((best < 0 || best == std::numeric_limits<int64_t>::max()));
+    }
+  }
+  CHECK(solved_ones > 150);
+  CHECK(exact > solved_ones / 4);
 }
 
 TEST_CASE("solve: the command line prints cost and bound, and names what is wrong", "[cli]") {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,12 +65,15 @@ class Config {
   void require_ranges() const;
 
   const std::vector<ConfigKey>& keys() const { return keys_; }
+  /// Whether a file or set() said what it is, be it the default.
+  bool is_given(const std::string& key) const;
   /// As a TOML file: what is printed and stored in checkpoints.
   std::string to_toml() const;
 
  private:
   ConfigKey& find(const std::string& key);
   std::vector<ConfigKey> keys_;
+  std::set<std::string> given_;
 };
 
 /// A model that the command line can train, evaluate and check.

@@ -56,6 +56,8 @@ struct PlanModel {
   std::vector<std::pair<std::string, std::string>> again = {
       {"none", "none"}};                    ///< recompute and regather, from cheap to dear
   std::vector<int64_t> microbatches = {1};  ///< ascending
+  /// How a step is compiled: see CompileOptions.
+  bool overlap = true, wide_sums = false, sums_of_parts = false, offload_state = false;
 };
 
 struct PlanOptions {
@@ -148,6 +150,37 @@ Plan plan(const Graph& graph, const std::vector<FunctionSpec>& functions, const 
 PricedPlan price(const PlanModel& model, const Mesh& mesh, const Layout& layout,
                  const PlanBuild& build, const Machine& machine, bool whole = false);
 
+/// How far the bandwidth of a link class may change, one way, until another plan is faster.
+struct BreakEvenSide {
+  /// Bytes/s of a device at which `instead` takes as long as the plan; 0: not looked at in time.
+  double bandwidth = 0;
+  std::optional<PricedPlan> instead;  ///< none: the plan is the best up to `bandwidth` at least
+  /// No plan of the space is faster between; else none of those that were looked at in time.
+  bool shown = false;
+};
+
+struct BreakEven {
+  std::string link;      ///< of Machine::links, that a transfer of the plan reaches
+  std::string axes;      ///< of these transfers: "data, model"
+  double bandwidth = 0;  ///< as it is
+  BreakEvenSide below, above;
+};
+
+/// Of a plan that plan() found with the same arguments, from a 64th of each bandwidth to 64 times
+/// as much, to 1 %; in about so many seconds.
+std::vector<BreakEven> break_even(const PlanModel& model, const Mesh& mesh, const Machine& machine,
+                                  const PlanOptions& options, const Plan& plan, double seconds);
+std::vector<BreakEven> break_even(const PlanModel& model, int64_t devices, const Machine& machine,
+                                  const PlanOptions& options, const Plan& plan, double seconds);
+
+/// One microbatch in one chunk of layers of a stage.
+struct StageSpan {
+  int stage = 0, chunk = 0;  ///< of the stage's, from 0
+  int64_t microbatch = 0;
+  bool is_forward = true, hands_over = false;  ///< hands_over: what it makes goes to a stage
+  double begin = 0, seconds = 0;
+};
+
 /// What if the layers were dealt to stages, each with its own devices and microbatches passing from
 /// one to the next? Such plans are priced only: no Program has stages.
 struct PipelinePlan {
@@ -159,6 +192,8 @@ struct PipelinePlan {
   double bubble = 0;    ///< seconds in which that stage computes and exchanges nothing
   double transfer = 0;  ///< of one microbatch from a chunk to the next
   int64_t handed = 0;   ///< bytes of it, of a rank
+  double once = 0;      ///< behind the last microbatch: exchanges of gradients and the update
+  std::vector<StageSpan> spans = {};  ///< of price_pipeline(): when each stage works
 };
 
 struct PipelinePlans {
@@ -181,6 +216,7 @@ PipelinePlan price_pipeline(const PlanModel& model, const Mesh& mesh, const Layo
 
 /// A page for people.
 std::string to_string(const Plan& plan);
+std::string to_string(const std::vector<BreakEven>& links);
 /// The best with a pipeline, beside the plan that runs.
 std::string to_string(const PipelinePlans& pipelines, const Plan& beside);
 /// What another plan costs more, and why: a page.

@@ -10,8 +10,8 @@
 
 namespace tessera::solver {
 
-/// A cost of at least this (about 1e15) means: not allowed.
-inline constexpr int64_t kForbidden = int64_t{1} << 50;
+/// A cost of at least this (about 5.8e17) means: not allowed.
+inline constexpr int64_t kForbidden = int64_t{1} << 59;
 
 /// One thing to choose a strategy for. It holds usage[s] bytes during [begin, end).
 struct Node {
@@ -36,7 +36,7 @@ struct Problem {
 
 /// What a choice costs and needs.
 struct Evaluation {
-  int64_t cost = 0;   ///< without what is forbidden
+  int64_t cost = 0;   ///< without what is forbidden; at most 2^63 - 1
   int forbidden = 0;  ///< strategies and entries of tables chosen that are not allowed
   int64_t peak = 0;   ///< bytes in use at the worst time
   int64_t at = 0;     ///< that time
@@ -61,8 +61,8 @@ struct Options {
 struct Solution {
   std::vector<int> choice;  ///< empty: none found
   int64_t cost = 0;
-  int64_t bound = 0;                      ///< no allowed choice costs less
-  bool optimal = false;                   ///< cost == bound
+  int64_t bound = 0;     ///< no allowed choice costs less
+  bool optimal = false;  ///< cost == bound; not shown where costs are too large to add up exactly
   double seconds = 0, first_seconds = 0;  ///< until the end; until the first allowed choice
   /// What one byte more would save, in cost (the Lagrange multiplier; 0 without a limit that
   /// binds), summed over times.

@@ -2,6 +2,7 @@
 #include "tessera/plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "api/plan_search.h"
 #include "base/fail.h"
@@ -15,7 +16,55 @@ constexpr int64_t kGib = int64_t{1} << 30;
 
 constexpr size_t kLeast = 6;  ///< plans that are priced for the least memory
 
+/// What else could be tried, had it not been given.
+std::string given_text(const PlanModel& model) {
+  const bool again = model.again.size() == 1, parts = model.microbatches.size() == 1;
+  if (!again && !parts) return "";
+  return fmt::format("; {} given here: where {} not, `tessera plan` and --layout auto try others",
+                     again && parts ? "recompute and microbatches are"
+                     : again        ? "recompute is"
+                                    : "microbatches are",
+                     again && !parts ? "it is" : "they are");
+}
+
 }  // namespace
+
+std::vector<Assignment> PlanSearch::on_any_mesh(int64_t devices) {
+  std::vector<Assignment> all = space_.assignments(devices);
+  require(!all.empty(),
+          "[plan] {} devices have no mesh of up to three axes whose sizes fit the model's dims; "
+          "try a number with small factors, such as {}",
+          devices, int64_t{1} << static_cast<int>(std::log2(static_cast<double>(devices))));
+  meshes_are_free_ = true;
+  return all;
+}
+
+Plan PlanSearch::best_of(std::vector<Assignment> assignments) {
+  search(std::move(assignments));
+  if (best_ < 0) price_least();
+  scope_plans();
+  require_best();
+  return finish();
+}
+
+std::optional<PricedPlan> PlanSearch::fastest_of(std::vector<Assignment> assignments,
+                                                 double below) {
+  below_ = below;
+  search(std::move(assignments));
+  if (best_ < 0) return {};
+  if (best_seconds() < below) scope_plans();
+  return best_seconds() < below ? std::optional(priced_[best_].plan) : std::nullopt;
+}
+
+Plan PlanSearch::run(const Mesh& mesh) { return best_of(space_.assignments(mesh)); }
+Plan PlanSearch::run(int64_t devices) { return best_of(on_any_mesh(devices)); }
+
+std::optional<PricedPlan> PlanSearch::fastest(const Mesh& mesh, double below) {
+  return fastest_of(space_.assignments(mesh), below);
+}
+std::optional<PricedPlan> PlanSearch::fastest(int64_t devices, double below) {
+  return fastest_of(on_any_mesh(devices), below);
+}
 
 void PlanSearch::price_least() {
   std::vector<std::pair<double, Entry>> found;
@@ -68,11 +117,7 @@ void PlanSearch::require_best() {
        "mesh '{}', layout '{}'{}, recompute {}, regather {}, microbatches {}, {:.3f} ms a step{}",
        limit, bytes_text(static_cast<double>(needed)), needed, p.mesh.to_string(), p.rules,
        p.zero > 0 ? fmt::format(", --zero {} --over {}", p.zero, p.over) : "", p.build.recompute,
-       p.build.regather, p.build.microbatches, 1e3 * p.seconds,
-       pricer_.model().again.size() == 1 && pricer_.model().microbatches.size() == 1
-           ? "; recompute and microbatches are given here: `tessera plan` tries others, where they "
-             "are not"
-           : "");
+       p.build.regather, p.build.microbatches, 1e3 * p.seconds, given_text(pricer_.model()));
 }
 
 /// The best plan lowered whole; if it does not fit then, the next one.
@@ -119,9 +164,9 @@ void PlanSearch::add_alternatives(Plan& plan) {
       Entry other = best;
       other.assignment = assignments_.size();
       assignments_.push_back(plain);
-      for (Priced& priced : price({other})) {
-        if (priced.error.empty()) priced_.push_back(std::move(priced));
-      }
+      std::vector<Priced> without;
+      price_scoped({other}, scale_, 1e300, without);
+      for (Priced& priced : without) priced_.push_back(std::move(priced));
     }
     const Priced* found = nullptr;
     for (const Priced& p : priced_) {
@@ -138,13 +183,18 @@ void PlanSearch::add_alternatives(Plan& plan) {
   }
 }
 
+double PlanSearch::bound() const {
+  double least = cutoff();
+  for (std::priority_queue<Entry> left = queue_; !left.empty(); left.pop()) {
+    const Entry& entry = left.top();
+    least = std::min(least, std::max(entry.bound, known_bound(entry)));
+  }
+  return least;
+}
+
 Plan PlanSearch::finish() {
   Plan plan;
-  plan.bound = best_seconds();
-  for (; !queue_.empty(); queue_.pop()) {
-    const Entry& entry = queue_.top();
-    plan.bound = std::min(plan.bound, std::max(entry.bound, known_bound(entry)));
-  }
+  plan.bound = bound();
   plan.optimal = plan.bound >= best_seconds();
   plan.space = static_cast<int64_t>(assignments_.size());
   plan.priced = static_cast<int64_t>(priced_.size());

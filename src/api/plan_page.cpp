@@ -154,6 +154,28 @@ std::string to_string(const Plan& plan) {
   return text;
 }
 
+namespace {
+
+std::string side_text(const BreakEvenSide& side, const char* where) {
+  const std::string at = bytes_text(side.bandwidth) + "/s";
+  if (side.bandwidth == 0) return fmt::format("    {}: not known, the time was up\n", where);
+  const char* doubt = side.shown ? "" : ", of those tried in time";
+  if (side.instead)
+    return fmt::format("    {} {} faster{}: {}\n", where, at, doubt, flags(*side.instead));
+  return fmt::format("    {}: none is faster up to {}{}\n", where, at, doubt);
+}
+
+}  // namespace
+
+std::string to_string(const std::vector<BreakEven>& links) {
+  std::string text = links.empty() ? "" : "\nbreak-even bandwidths\n";
+  for (const BreakEven& link : links) {
+    text += fmt::format("  {} ({}), now {}/s\n", link.link, link.axes, bytes_text(link.bandwidth));
+    text += side_text(link.below, "below") + side_text(link.above, "above");
+  }
+  return text;
+}
+
 std::string compare(const Plan& plan, const PricedPlan& other) {
   const double more = other.seconds / plan.best.seconds - 1;
   std::string text = fmt::format(

@@ -7,6 +7,7 @@
 #include "api/plan_search.h"
 #include "api/plan_stage.h"
 #include "base/fail.h"
+#include "lower/home.h"
 
 namespace tessera {
 
@@ -15,6 +16,7 @@ namespace {
 constexpr int64_t kMostChunks = 8;
 constexpr size_t kAxes = 2;        ///< of a stage's mesh
 constexpr double kSurplus = 1.25;  ///< what is guessed to leave so much free makes nothing again
+constexpr double kTooMuch = 1.7;   ///< of the limit, as guessed: what is left out
 constexpr double kSurelyTooMuch = 1.1;  // of the limit, as estimated from a plan of the kind
 constexpr double kComputing = 1.1, kExposed = 0.1;  ///< as in the search without stages
 
@@ -135,6 +137,8 @@ class PipelineSearch : public PlanSearch {
     if (a.mesh.size() > 1) order_axes(a);
     const std::vector<size_t> parts = parts_of(open);
     for (const Storage& storage : storages(a)) {
+      // Sums of gradients are whole while microbatches pass, so that stage 2 is stage 1.
+      if (is_merged(a, storage) || (storage.stage == 2 && !pricer_.model().sums_of_parts)) continue;
       for (const size_t m : parts) {
         for (size_t again = 0; again < outlines_.size(); ++again) {
           if (pricer_.model().again[again].second != "none" && storage.stage < 3) continue;
@@ -145,7 +149,7 @@ class PipelineSearch : public PlanSearch {
           entry.again = again;
           guess(entry);
           const auto limit = static_cast<double>(limit_);
-          if (limit_ == 0 || entry.transient < limit) open_.push(entry);
+          if (limit_ == 0 || entry.transient < kTooMuch * limit) open_.push(entry);
           if (limit_ == 0 || entry.transient < limit / kSurplus) break;
         }
       }
@@ -179,12 +183,15 @@ class PipelineSearch : public PlanSearch {
 
   void price_batch(const std::vector<Entry>& batch) {
     std::vector<std::vector<PipelinePlan>> results(batch.size());
-    std::vector<std::string> errors(batch.size());
+    enum class Outcome : char { priced, illegal, contradiction };
+    std::vector<Outcome> outcomes(batch.size(), Outcome::priced);
     const auto work = [&](size_t i) {
       try {
         results[i] = price_entry(batch[i]);
-      } catch (const Error& e) {
-        errors[i] = e.what();
+      } catch (const Contradiction&) {
+        outcomes[i] = Outcome::contradiction;
+      } catch (const Error&) {
+        outcomes[i] = Outcome::illegal;
       }
     };
     std::vector<std::thread> threads;
@@ -192,9 +199,9 @@ class PipelineSearch : public PlanSearch {
     work(0);
     for (std::thread& thread : threads) thread.join();
     for (size_t i = 0; i < batch.size(); ++i) {
-      if (errors[i].find("claim mesh axis") != std::string::npos)
+      if (outcomes[i] == Outcome::contradiction)
         contradictions_.insert(assignments_[batch[i].assignment].picks);
-      if (!errors[i].empty()) continue;
+      if (outcomes[i] != Outcome::priced) continue;
       ++priced_count_;
       keep(batch[i], results[i]);
     }

@@ -12,8 +12,6 @@
 
 namespace tessera {
 
-namespace {}  // namespace
-
 PricedPlan mix(const PricedPlan& a, double of_a, const PricedPlan& b, double of_b) {
   PricedPlan r = a;
   const auto sum = [&](auto x, auto y) {
@@ -158,14 +156,19 @@ Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanS
                        {}};
   options.init = init;
   options.prices = prices_of(machine_, mesh);
+  options.overlap = model_.overlap;
+  options.wide_sums = model_.wide_sums;
+  options.sums_of_parts = model_.sums_of_parts;
+  options.offload_state = model_.offload_state;
   options.chunks = 1;  // the search's bound takes every awaited sum for exposed
   return lower(*model.graph, options);
 }
 
 void add_memory(const Program& program, const Graph& graph, PricedPlan& to) {
   for (size_t i = 0; i < program.stored.size(); ++i) {
-    const int64_t bytes = program.buffers[program.ports[program.stored[i]].view.buffer].bytes;
-    (graph.stored()[i].purpose == Purpose::params ? to.params : to.state) += bytes;
+    const Buffer& buffer = program.buffers[program.ports[program.stored[i]].view.buffer];
+    if (buffer.arena == ArenaKind::offloaded) continue;  // in memory of the host
+    (graph.stored()[i].purpose == Purpose::params ? to.params : to.state) += buffer.bytes;
   }
   to.inputs = program.persistent_bytes - to.params - to.state;
   to.transient = program.transient_bytes;

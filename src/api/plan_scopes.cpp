@@ -71,6 +71,33 @@ void PlanSearch::scope_plans() {
     const Priced plain = priced_[i];
     scope(plain, until);
   }
+  drop_dims(until);
+}
+
+/// What a scoped rule cuts need not be cut by the rules for all: the best plan without one of its
+/// dims, as long as that is better.
+void PlanSearch::drop_dims(double until) {
+  for (bool moves = best_ >= 0 && !priced_[best_].from.scoped.empty(); moves;) {
+    const Priced best = priced_[best_];
+    std::vector<Entry> entries;
+    for (const std::string& dim : outlines_[0].dims) {
+      const Assignment& chosen = assignments_[best.from.assignment];
+      Assignment less = space_.with_fixed(space_.without(chosen, dim));
+      if (less == chosen) continue;
+      entries.push_back(best.from);
+      entries.back().assignment = assignments_.size();
+      assignments_.push_back(std::move(less));
+    }
+    std::vector<Priced> found;
+    price_scoped(std::move(entries), scale_, until, found);
+    moves = false;
+    for (Priced& p : found) {
+      if (!fits(p.plan) || p.plan.seconds >= best_seconds()) continue;
+      priced_.push_back(std::move(p));
+      best_ = static_cast<int>(priced_.size()) - 1;
+      moves = true;
+    }
+  }
 }
 
 /// Of layers that are a loop in the table, what they take one by one is brought to its scale.
@@ -126,6 +153,7 @@ void PlanSearch::scope(const Priced& plain, double until) {
     if (!fits(p.plan) || (best_ >= 0 && !is_better(p.plan, priced_[best_].plan))) continue;
     priced_.push_back(std::move(p));
     best_ = static_cast<int>(priced_.size()) - 1;
+    scale_ = scale;
   }
 }
 

@@ -1,11 +1,10 @@
 #include "api/plan_search.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <thread>
 
 #include "base/fail.h"
-#include "tessera/storage.h"
 
 namespace tessera {
 
@@ -55,24 +54,13 @@ PlanSearch::PlanSearch(const PlanModel& model, const Machine& machine, const Pla
   for (size_t again = 0; again < outlines_.size(); ++again) {
     const bool in_loop = model.is_loop || pricer_.is_looped();
     const bool twice = in_loop || model.again[again].second != "none";
-    const Passes passes{twice ? 2.0 : 1.0, in_loop ? 2.0 : 1.0};
+    const Passes passes{twice ? 2.0 : 1.0, in_loop ? 2.0 : 1.0, model.wide_sums,
+                        model.sums_of_parts, model.offload_state};
     estimates_.emplace_back(outlines_[again], machine, model.part, passes);
   }
 }
 
-Plan PlanSearch::run(const Mesh& mesh) { return search(space_.assignments(mesh)); }
-
-Plan PlanSearch::run(int64_t devices) {
-  std::vector<Assignment> all = space_.assignments(devices);
-  require(!all.empty(),
-          "[plan] {} devices have no mesh of up to three axes whose sizes fit the model's dims; "
-          "try a number with small factors, such as {}",
-          devices, int64_t{1} << static_cast<int>(std::log2(static_cast<double>(devices))));
-  meshes_are_free_ = true;
-  return search(std::move(all));
-}
-
-Plan PlanSearch::search(std::vector<Assignment> assignments) {
+void PlanSearch::search(std::vector<Assignment> assignments) {
   assignments_ = std::move(assignments);
   push_assignments();
   std::vector<Entry> batch;
@@ -86,10 +74,6 @@ Plan PlanSearch::search(std::vector<Assignment> assignments) {
       best_ = static_cast<int>(priced_.size()) - 1;
     }
   }
-  if (best_ < 0) price_least();
-  scope_plans();
-  require_best();
-  return finish();
 }
 
 void PlanSearch::push_assignments() {
@@ -127,11 +111,12 @@ bool PlanSearch::is_mirrored(const Assignment& a) const {
 /// Fills `batch` with plans to price; false where the search is over.
 bool PlanSearch::take_next(std::vector<Entry>& batch) {
   batch.clear();
-  const double most = best_ >= 0 ? options_.seconds : 3 * options_.seconds;
+  const bool is_found = best_ >= 0 || below_ < 1e300;
+  const double most = is_found ? options_.seconds : 3 * options_.seconds;
   while (batch.size() < kThreads && !queue_.empty() && seconds() < most) {
     Entry entry = queue_.top();
     queue_.pop();
-    if (best_ >= 0 && entry.bound >= best_seconds()) continue;
+    if (entry.bound >= cutoff()) continue;
     if (contradictions_.contains(assignments_[entry.assignment].picks)) continue;
     if (entry.is_open) {
       expand(entry);
@@ -215,11 +200,34 @@ size_t PlanSearch::least_parts(size_t assignment, const Storage& storage, size_t
   return all;
 }
 
+/// Of two neighbouring axes for the same dims, stored alike over both, one axis makes the same
+/// plan.
+bool PlanSearch::is_merged(const Assignment& a, const Storage& storage) const {
+  const auto stores = [&](size_t axis) {
+    return std::find(storage.axes.begin(), storage.axes.end(), axis) != storage.axes.end();
+  };
+  for (size_t i = 1; i < a.picks.size(); ++i) {
+    if (a.picks[i] == 0 || a.picks[i] != a.picks[i - 1] || stores(i) != stores(i - 1)) continue;
+    const int64_t one = a.mesh.axes()[i].size, other = a.mesh.axes()[i - 1].size,
+                  size = one * other;
+    if (one == 1 || other == 1) continue;
+    bool fits = true;
+    for (DimSet rest = a.picks[i]; rest != 0; rest &= rest - 1)
+      fits = fits && outlines_[0].sizes[std::countr_zero(rest)] >= size;
+    if (fits) return true;
+  }
+  return false;
+}
+
 void PlanSearch::expand(const Entry& entry) {
   const size_t i = entry.assignment;
   if (meshes_are_free_) order_axes(assignments_[i]);
   bool any = false;
   for (const Storage& storage : storages(assignments_[i])) {
+    if (meshes_are_free_ && is_merged(assignments_[i], storage)) {
+      any = true;  // as the assignment with one axis
+      continue;
+    }
     for (size_t again = 0; again < outlines_.size(); ++again) {
       const bool regathers = pricer_.model().again[again].second != "none";
       if (regathers && storage.stage < 3) continue;
@@ -251,7 +259,7 @@ void PlanSearch::push_plan(size_t assignment, const Storage& storage, size_t aga
   entry.transient = estimates_[again].memory(a, storage, microbatches(parts)).transient;
   const auto slower = slower_.find(kind_of(entry));
   entry.key = entry.guess * (slower == slower_.end() ? 1 : slower->second);
-  if (best_ < 0 || entry.bound < best_seconds()) queue_.push(std::move(entry));
+  if (entry.bound < cutoff()) queue_.push(std::move(entry));
 }
 
 PlanSearch::Kind PlanSearch::kind_of(const Entry& entry) const {
@@ -268,40 +276,12 @@ double PlanSearch::known_bound(const Entry& entry) const {
                   computing == known_computing_.end() ? 0 : computing->second);
 }
 
-std::vector<PlanSearch::Priced> PlanSearch::price(const std::vector<Entry>& batch) {
-  std::vector<Priced> results;
-  for (const Entry& entry : batch) results.push_back({entry, {}, {}});
-  const auto work = [&](Priced& result) {
-    try {
-      result.plan = price_one(result.from, false);
-    } catch (const Error& e) {
-      result.error = e.what();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < results.size(); ++i) threads.emplace_back(work, std::ref(results[i]));
-  work(results[0]);
-  for (std::thread& thread : threads) thread.join();
-  return results;
-}
-
-PricedPlan PlanSearch::price_one(const Entry& entry, bool whole) {
-  const Assignment& a = assignments_[entry.assignment];
-  PricedPlan p = pricer_.price(a.mesh, layout_of(entry), build_of(entry), whole);
-  p.rules = rules_of(entry);
-  p.scoped = entry.scoped;
-  p.zero = entry.storage.stage;
-  p.over = over_text(entry);
-  return p;
-}
-
 void PlanSearch::learn(const Priced& priced) {
   const Entry& from = priced.from;
   if (!priced.error.empty()) {
     ++illegal_;
     if (first_error_.empty()) first_error_ = priced.error;
-    if (priced.error.find("claim mesh axis") != std::string::npos)
-      contradictions_.insert(assignments_[from.assignment].picks);
+    if (priced.contradicts) contradictions_.insert(assignments_[from.assignment].picks);
     return;
   }
   const PricedPlan& p = priced.plan;
@@ -341,48 +321,6 @@ void PlanSearch::more_parts(const Entry& entry) {
       least_parts(entry.assignment, entry.storage, entry.again, entry.parts + 1, kSurelyTooLarge);
   if (next < pricer_.model().microbatches.size())
     push_plan(entry.assignment, entry.storage, entry.again, next);
-}
-
-std::string PlanSearch::over_text(const Entry& entry) const {
-  std::string over;
-  for (const int axis : entry.storage.axes)
-    over += (over.empty() ? "" : "+") + assignments_[entry.assignment].mesh.axes()[axis].name;
-  return over;
-}
-
-const Graph& PlanSearch::few_layers() {
-  const PlanModel& model = pricer_.model();
-  return *pricer_
-              .built({std::min<int64_t>(2, model.layers), model.again[0].first,
-                      model.again[0].second, model.microbatches[0]})
-              .graph;
-}
-
-std::string PlanSearch::rules_of(const Entry& entry) const {
-  const std::string text = space_.layout_text(assignments_[entry.assignment]);
-  return text + (text.empty() || entry.scoped.empty() ? "" : ";") + entry.scoped;
-}
-
-std::string PlanSearch::layout_of(const Entry& entry) {
-  const Assignment& a = assignments_[entry.assignment];
-  std::string text = rules_of(entry);
-  const std::string over = over_text(entry);
-  if (over.empty()) return text;
-  const std::string more =
-      storage_rules(few_layers(), a.mesh, Layout::parse(text), entry.storage.stage, over);
-  return text + (text.empty() || more.empty() ? "" : ";") + more;
-}
-
-PlanBuild PlanSearch::build_of(const Entry& entry) const {
-  const PlanModel& model = pricer_.model();
-  const bool as_trips = pricer_.is_looped() && entry.storage.stage == 3;
-  return {model.layers, model.again[entry.again].first,
-          as_trips ? model.regather_of_loop : model.again[entry.again].second,
-          microbatches(entry.parts)};
-}
-
-int64_t PlanSearch::microbatches(size_t parts) const {
-  return pricer_.model().microbatches.at(parts);
 }
 
 double PlanSearch::seconds() const {

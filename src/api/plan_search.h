@@ -9,6 +9,7 @@
 // up, the least bound in the queue states the gap.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <queue>
@@ -27,6 +28,11 @@ class PlanSearch {
   PlanSearch(const PlanModel& model, const Machine& machine, const PlanOptions& options);
   Plan run(const Mesh& mesh);
   Plan run(int64_t devices);
+  /// The best alone, as its table has it; only what takes less than `below` seconds counts.
+  std::optional<PricedPlan> fastest(const Mesh& mesh, double below);
+  std::optional<PricedPlan> fastest(int64_t devices, double below);
+  /// Nothing that could be faster is left.
+  bool is_complete() const { return bound() >= cutoff(); }
 
  protected:
   /// A plan that is not priced yet; or an assignment (is_open) of which all are to come.
@@ -47,11 +53,15 @@ class PlanSearch {
   struct Priced {
     Entry from;
     PricedPlan plan;
-    std::string error = {};  ///< why it is not legal
+    std::string error = {};    ///< why it is not legal
+    bool contradicts = false;  ///< nor on any other mesh
   };
   using Kind = std::tuple<std::vector<DimSet>, int, size_t>;  ///< picks, stage, again
 
-  Plan search(std::vector<Assignment> assignments);
+  std::vector<Assignment> on_any_mesh(int64_t devices);
+  void search(std::vector<Assignment> assignments);
+  Plan best_of(std::vector<Assignment> assignments);
+  std::optional<PricedPlan> fastest_of(std::vector<Assignment> assignments, double below);
   void push_assignments();
   bool is_mirrored(const Assignment& a) const;
   void order_axes(Assignment& a) const;
@@ -69,6 +79,7 @@ class PlanSearch {
   void price_scoped(std::vector<Entry> entries, double scale, double until,
                     std::vector<Priced>& to);
   void relax(Priced& p, double scale, double until);
+  void drop_dims(double until);
   std::pair<bool, double> order_of(const PricedPlan& p) const;
   bool is_better(const PricedPlan& x, const PricedPlan& y) const;
   void learn(const Priced& priced);
@@ -87,6 +98,11 @@ class PlanSearch {
   bool fits(const PricedPlan& p) const { return limit_ == 0 || p.memory() <= limit_; }
   double seconds() const;
   double best_seconds() const;
+  /// What takes as long is of no use.
+  double cutoff() const { return best_ >= 0 ? std::min(best_seconds(), below_) : below_; }
+  bool is_merged(const Assignment& a, const Storage& storage) const;
+  /// Of what is left in the queue, and of the best.
+  double bound() const;
   /// Where nothing fits: prices the plans that are estimated to need least.
   void price_least();
   void require_best();
@@ -102,6 +118,8 @@ class PlanSearch {
   std::vector<Estimates> estimates_;
   std::vector<Assignment> assignments_;  // with what fixed rules give
   std::priority_queue<Entry> queue_;
+  double below_ = 1e300;
+  double scale_ = 1;  // of the best's time, if it has scoped rules
   std::vector<Priced> priced_;
   std::map<Kind, double> slower_, larger_;  // priced over guessed: seconds, transient bytes
   std::map<std::tuple<size_t, size_t, size_t>, double> known_;  // assignment, again, parts

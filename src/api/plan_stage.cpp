@@ -1,6 +1,7 @@
 #include "api/plan_stage.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/fail.h"
@@ -29,29 +30,57 @@ const Function* body_of(const Function& function, int64_t microbatches) {
   return nullptr;
 }
 
+/// What the microbatches add up, which lies outside of a trip.
+bool accumulates(const Step& step, const std::set<int>& outer) {
+  return std::all_of(step.out.begin(), step.out.end(),
+                     [&](const View& view) { return outer.contains(view.buffer); });
+}
+
+/// Where in a trip the forward pass is over: behind the last of its steps of which backward reads
+/// something; the loss itself may come at any time. `forward` has the steps of the forward pass.
+size_t turn_of(const Function& both, const Function& forward, const std::set<int>& outer) {
+  std::vector<bool> is_forward(both.steps.size());
+  for (const Step& step : forward.steps) {
+    for (size_t i = 0; i < both.steps.size(); ++i) {
+      const Step& other = both.steps[i];
+      if (is_forward[i] || accumulates(other, outer) || other.kind != step.kind ||
+          other.kernel != step.kernel || other.origin.name != step.origin.name)
+        continue;
+      is_forward[i] = true;
+      break;
+    }
+  }
+  size_t turn = 0;
+  std::map<int, size_t> made;  // by forward steps, where
+  for (size_t i = 0; i < both.steps.size(); ++i) {
+    const Step& step = both.steps[i];
+    if (is_forward[i]) {
+      for (const View& view : step.out) made[view.buffer] = i + 1;
+    } else if (!accumulates(step, outer)) {
+      for (const View& view : step.in) turn = std::max(turn, made[view.buffer]);
+    }
+  }
+  return turn;
+}
+
 /// Bytes that a trip of the loop over the microbatches keeps where the forward pass is over: made
-/// up to the last step that `forward` has too, and read later.
+/// before, and read later.
 int64_t bytes_kept(const Program& program, const Function& f, const Function& forward, int64_t m) {
   const Function *both = body_of(f, m), *first = body_of(forward, m);
   check(both != nullptr && first != nullptr && !first->steps.empty(), "no loop of {} trips", m);
-  auto turn = both->steps.begin();
-  for (const Step& last : first->steps) {
-    const auto at = std::find_if(both->steps.begin(), both->steps.end(), [&](const Step& step) {
-      return step.kind == last.kind && step.origin.name == last.origin.name;
-    });
-    if (at != both->steps.end()) turn = std::max(turn, at + 1);
-  }
   const std::set<int> outer(both->outer.begin(), both->outer.end());
+  const size_t turn = turn_of(*both, *first, outer);
   std::set<int> fixed, made, kept;  // fixed: what is the same for all microbatches
   for (const int port : program.stored) fixed.insert(program.ports[port].view.buffer);
-  for (auto step = both->steps.begin(); step != turn; ++step) {
-    const bool is_fixed = std::all_of(step->in.begin(), step->in.end(), [&](const View& view) {
+  for (size_t i = 0; i < turn; ++i) {
+    const Step& step = both->steps[i];
+    const bool is_fixed = std::all_of(step.in.begin(), step.in.end(), [&](const View& view) {
       return fixed.contains(view.buffer);
     });
-    for (const View& view : step->out) (is_fixed ? fixed : made).insert(view.buffer);
+    for (const View& view : step.out) (is_fixed ? fixed : made).insert(view.buffer);
   }
-  for (auto step = turn; step != both->steps.end(); ++step) {
-    for (const View& view : step->in) kept.insert(view.buffer);
+  for (size_t i = turn; i < both->steps.size(); ++i) {
+    for (const View& view : both->steps[i].in) kept.insert(view.buffer);
   }
   int64_t bytes = 0;
   for (const int buffer : kept) {
@@ -175,13 +204,23 @@ PricedPlan filled(PricedPlan p, const StagePricer::Parts& parts, const Pipeline&
   return p;
 }
 
+void add_spans(const PipelineTime& time, int chunks, PipelinePlan& to) {
+  for (const PipelineSpan& span : time.spans) {
+    const bool last = span.chunk == (span.is_forward ? chunks - 1 : 0);
+    to.spans.push_back({span.stage, span.chunk / static_cast<int>(to.stages), span.microbatch,
+                        span.is_forward, !last && to.stages > 1, span.begin, span.seconds});
+  }
+}
+
 }  // namespace
 
-PipelinePlan StagePricer::plan(const Parts& parts, int64_t stages, int64_t chunks) const {
+PipelinePlan StagePricer::plan(const Parts& parts, int64_t stages, int64_t chunks,
+                               bool spans) const {
   const int64_t layers = pricer_.model().layers, m = parts.build.microbatches;
   require(stages >= 1 && chunks >= 1 && layers % (stages * chunks) == 0,
-          "[plan] {} layers cannot be dealt to {} stages with {} chunks each", layers, stages,
-          chunks);
+          "[plan] {} layers cannot be dealt to {} stages with {} chunks each; stages times chunks "
+          "is a number that divides the layers",
+          layers, stages, chunks);
   const auto of_stage = static_cast<double>(layers / stages), count = static_cast<double>(m);
   const auto chunk_of = [&](double n, double ends) {
     const double forward = parts.one.forward * (2 * ends - n) + parts.two.forward * (n - ends);
@@ -212,6 +251,8 @@ PipelinePlan StagePricer::plan(const Parts& parts, int64_t stages, int64_t chunk
   p.build = parts.build;
   p.build.layers = layers;
   result.bubble = std::max(0.0, played.seconds - count * busy.seconds);
+  result.once = rest.seconds;
+  if (spans) add_spans(played, static_cast<int>(pipeline.chunks.size()), result);
   p.seconds += result.bubble;
 
   const auto fullest = [](const PricedPlan& x, const PricedPlan& y) {
@@ -228,7 +269,7 @@ PipelinePlan price_pipeline(const PlanModel& model, const Mesh& mesh, const Layo
   const PlanModel flat = unrolled(model);
   Pricer pricer(flat, machine);
   StagePricer stage(pricer);
-  return stage.plan(stage.parts(mesh, layout.to_string(), build), stages, chunks);
+  return stage.plan(stage.parts(mesh, layout.to_string(), build), stages, chunks, true);
 }
 
 }  // namespace tessera

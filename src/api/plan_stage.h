@@ -34,7 +34,8 @@ class StagePricer {
   };
   /// Throws the usage errors of the layout.
   Parts parts(const Mesh& mesh, const std::string& layout, const PlanBuild& build);
-  PipelinePlan plan(const Parts& parts, int64_t stages, int64_t chunks) const;
+  /// spans: with what each stage does when.
+  PipelinePlan plan(const Parts& parts, int64_t stages, int64_t chunks, bool spans = false) const;
 
  private:
   StepParts lowered_parts(const Parts& of, int64_t layers);

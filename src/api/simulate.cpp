@@ -51,13 +51,29 @@ void add_failures(const SimulateOptions& how, Simulation& result) {
 
 }  // namespace
 
-Simulation simulate(const Graph& graph, const CompileOptions& options, const Machine& machine,
-                    const SimulateOptions& how) {
+namespace {
+
+void check_options(const SimulateOptions& how) {
   require(how.stragglers >= 0 && how.failure_hours >= 0 && how.checkpoint_seconds > 0 &&
               how.restart_seconds >= 0,
           "simulate: stragglers {}, failure hours {}, restart {} s are at least 0 and a checkpoint "
           "of {} s is longer than that",
           how.stragglers, how.failure_hours, how.restart_seconds, how.checkpoint_seconds);
+}
+
+/// What stragglers and failures make of a step.
+void add_chances(const SimulateOptions& how, Simulation& result) {
+  result.with_stragglers =
+      result.seconds *
+      (1 + how.stragglers * std::sqrt(2 * std::log(static_cast<double>(result.ranks))));
+  add_failures(how, result);
+}
+
+}  // namespace
+
+Simulation simulate(const Graph& graph, const CompileOptions& options, const Machine& machine,
+                    const SimulateOptions& how) {
+  check_options(how);
   LowerOptions lowering = lowering_of(options, options.functions);
   lowering.workspace_bytes = workspace_on_cpu(options);
   const Program program = lower(graph, lowering);
@@ -71,35 +87,96 @@ Simulation simulate(const Graph& graph, const CompileOptions& options, const Mac
   result.slowed = time.slowed;
   result.exposed = time.exposed;
   result.memory = program.persistent_bytes + program.transient_bytes;
-  result.with_stragglers =
-      time.seconds *
-      (1 + how.stragglers * std::sqrt(2 * std::log(static_cast<double>(result.ranks))));
   for (const AxisTime& axes : time.by_axes)
     result.by_axes.push_back(
         {axes_text(program, axes.axes), axes.bytes, axes.seconds, axes.exposed});
   add_steps(program, function, time, result);
-  add_failures(how, result);
+  add_chances(how, result);
+  return result;
+}
+
+namespace {
+
+/// Microbatches, what they hand over in a lane of its own, and at the end what comes once.
+void add_spans(const PipelinePlan& plan, Simulation& result) {
+  std::vector<double> ends(static_cast<size_t>(plan.stages));
+  const auto add = [&](int stage, int lane, std::string name, double begin, double seconds) {
+    SimulatedStep& row = result.steps.emplace_back();
+    row.name = std::move(name);
+    row.stage = stage;
+    row.lane = lane;
+    row.begin = begin;
+    row.seconds = seconds;
+    return &row;
+  };
+  for (const StageSpan& span : plan.spans) {
+    const std::string what =
+        fmt::format("{} {}{}", span.is_forward ? "forward" : "backward", span.microbatch,
+                    plan.chunks > 1 ? fmt::format(", chunk {}", span.chunk) : "");
+    const double end = span.begin + span.seconds;
+    add(span.stage, 0, what, span.begin, span.seconds)->kernel = "microbatch";
+    ends[static_cast<size_t>(span.stage)] = std::max(ends[static_cast<size_t>(span.stage)], end);
+    if (!span.hands_over) continue;
+    SimulatedStep* handed = add(span.stage, 1, "hand over " + what, end, plan.transfer);
+    handed->kernel = "exchange";
+    handed->axes = "stage";
+    handed->bytes = plan.handed;
+  }
+  for (int stage = 0; stage < static_cast<int>(plan.stages); ++stage)
+    add(stage, 0, "exchange of gradients, update", ends[static_cast<size_t>(stage)], plan.once);
+  std::stable_sort(result.steps.begin(), result.steps.end(),
+                   [](const auto& a, const auto& b) { return a.begin < b.begin; });
+}
+
+}  // namespace
+
+Simulation simulate_pipeline(const PlanModel& model, const Mesh& mesh, const Layout& layout,
+                             const PlanBuild& build, int64_t stages, int64_t chunks,
+                             const Machine& machine, const SimulateOptions& how) {
+  check_options(how);
+  const PipelinePlan plan = price_pipeline(model, mesh, layout, build, stages, chunks, machine);
+  Simulation result;
+  result.machine = machine.name;
+  result.ranks = stages * mesh.size();
+  result.stages = stages;
+  result.chunks = chunks;
+  result.microbatches = build.microbatches;
+  result.seconds = plan.stage.seconds;
+  result.compute = plan.stage.compute;
+  result.slowed = plan.stage.slowed;
+  result.exposed = plan.stage.exposed;
+  result.bubble = plan.bubble;
+  result.transfer = plan.transfer;
+  result.handed = plan.handed;
+  result.memory = plan.stage.memory();
+  for (const PlanAxes& axes : plan.stage.by_axes)
+    result.by_axes.push_back({axes.axes, axes.bytes, axes.seconds, axes.exposed});
+  add_spans(plan, result);
+  add_chances(how, result);
   return result;
 }
 
 std::string to_trace(const Simulation& simulation) {
   nlohmann::json events = nlohmann::json::array();
-  const auto thread = [&](int lane, const std::string& name) {
+  const auto name = [&](int process, int thread, const char* what, const std::string& text) {
     events.push_back({{"ph", "M"},
-                      {"pid", 0},
-                      {"tid", lane},
-                      {"name", "thread_name"},
-                      {"args", {{"name", name}}}});
+                      {"pid", process},
+                      {"tid", thread},
+                      {"name", what},
+                      {"args", {{"name", text}}}});
   };
-  events.push_back(
-      {{"ph", "M"},
-       {"pid", 0},
-       {"name", "process_name"},
-       {"args",
-        {{"name", fmt::format("each of {} ranks on {}", simulation.ranks, simulation.machine)}}}});
-  thread(0, "compute");
-  for (size_t lane = 0; lane < simulation.by_axes.size(); ++lane)
-    thread(static_cast<int>(lane) + 1, "over " + simulation.by_axes[lane].axes);
+  const bool is_pipeline = simulation.stages > 1;
+  for (int stage = 0; stage < static_cast<int>(simulation.stages); ++stage) {
+    const int64_t ranks = simulation.ranks / simulation.stages;
+    name(
+        stage, 0, "process_name",
+        fmt::format("{}each of {} ranks on {}", is_pipeline ? fmt::format("stage {}: ", stage) : "",
+                    ranks, simulation.machine));
+    name(stage, 0, "thread_name", "compute");
+    if (is_pipeline) name(stage, 1, "thread_name", "to the next stage");
+    for (size_t lane = 0; !is_pipeline && lane < simulation.by_axes.size(); ++lane)
+      name(0, static_cast<int>(lane) + 1, "thread_name", "over " + simulation.by_axes[lane].axes);
+  }
   for (const SimulatedStep& step : simulation.steps) {
     nlohmann::json args = {{"kernel", step.kernel}, {"source", step.source}};
     if (step.lane > 0) {
@@ -109,7 +186,7 @@ std::string to_trace(const Simulation& simulation) {
       args["flops"] = step.flops;
     }
     events.push_back({{"ph", "X"},
-                      {"pid", 0},
+                      {"pid", step.stage},
                       {"tid", step.lane},
                       {"name", step.name},
                       {"ts", 1e6 * step.begin},

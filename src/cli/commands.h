@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,14 +45,16 @@ struct Arguments {
   std::string budget = "20m", meshes;  ///< sweep
   int64_t devices = 0;                 ///< sweep, plan: meshes of so many ranks
   std::string layouts = "all", print_after, dtype = "float32";
-  std::optional<double> seconds;      ///< solve (60), plan (10)
-  std::string why_not, why_not_mesh;  ///< plan: a layout, and its mesh if not the plan's
-  bool pipeline = false;              ///< plan: with a pipeline, what if
-  int64_t tune = 0;                   ///< train: plans of the planner to be tried
-  std::vector<int64_t> sizes;         ///< bench
-  std::vector<std::string> words;     ///< bench: WHAT [MODEL]; compare: [MODEL] A B; ...
-  std::vector<std::string> renames;   ///< convert: OLD=NEW
-  bool all = false;                   ///< convert
+  std::optional<double> seconds;       ///< solve (60), plan (10)
+  std::string why_not, why_not_mesh;   ///< plan: a layout, and its mesh if not the plan's
+  bool pipeline = false;               ///< plan: with a pipeline, what if
+  int64_t stages = 0, interleave = 0;  ///< simulate: of a pipeline; 0: none, chosen
+  std::string schedule;                ///< simulate: 1f1b or interleaved
+  int64_t tune = 0;                    ///< train: plans of the planner to be tried
+  std::vector<int64_t> sizes;          ///< bench
+  std::vector<std::string> words;      ///< bench: WHAT [MODEL]; compare: [MODEL] A B; ...
+  std::vector<std::string> renames;    ///< convert: OLD=NEW
+  bool all = false;                    ///< convert
 };
 
 /// A model with its resolved configuration on a cluster.
@@ -62,6 +65,15 @@ struct Job {
   Layout layout;
   std::string device = "cpu";              ///< CompileOptions::device
   std::shared_ptr<const Machine> machine;  ///< CompileOptions::machine
+  std::set<std::string> given = {};        ///< keys that a file or the command line gave
+};
+
+/// What the planner chose for a job.
+struct Arrangement {
+  std::string layout;
+  /// key=value of train.recompute, train.regather and train.microbatches, as far as it says
+  /// otherwise than the job.
+  std::vector<std::string> sets = {};
 };
 
 /// [model] name of a TOML file; "gpt" if it has none.
@@ -74,12 +86,14 @@ Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool ti
 /// The same with rules that are left to the planner.
 Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& models,
                          bool tiny = false);
-/// Gives every dim that the layout leaves to the planner (`auto`) its axes. Under a launcher all
-/// ranks must call it: the root plans.
+/// Gives every dim that the layout leaves to the planner (`auto`) its axes, and says what backward
+/// makes again and how many microbatches there are where nobody has. Under a launcher all ranks
+/// must call it: the root plans.
 void plan_layout(const Arguments& args, Job& job);
 bool is_automatic(const Layout& layout);
-/// The planner's best layouts for the job's mesh, at most so many, the best first. As above.
-std::vector<std::string> planned_layouts(const Arguments& args, const Job& job, size_t most);
+/// The planner's best for the job's mesh, at most so many, the best first. As above.
+std::vector<Arrangement> planned(const Arguments& args, const Job& job, size_t most);
+void arrange(const Arrangement& plan, Job& job);
 /// Bytes of "16GB", "512MiB", "2e9", the value of a flag. Throws a usage error.
 int64_t parse_bytes(const char* flag, const std::string& text);
 /// --machine, else the calibrated profile of this machine, if there is one.
@@ -95,6 +109,8 @@ void agree_on_machine(Cluster& cluster, Job& job);
 /// train.microbatches = auto to the fewest that fit, and refuses a job that does not fit on a rank,
 /// with a breakdown and the cheapest flags that would do.
 void fit_memory(const Arguments& args, Job& job);
+/// By how much a job exceeds --memory, as that counts; 0 where that cannot be told.
+int64_t bytes_over(const Arguments& args, const Job& job);
 /// Ranks that have a share of a batch of their own: those that the layout splits `batch` over.
 int64_t data_ranks(const Job& job);
 /// --microbatch-size: sets train.microbatches so that a data rank works off so many examples at a

@@ -37,7 +37,15 @@ ConfigKey& Config::find(const std::string& key) {
   return *found;
 }
 
-void Config::set(const std::string& key, const std::string& value) { find(key).value = value; }
+void Config::set(const std::string& key, const std::string& value) {
+  ConfigKey& found = find(key);
+  found.value = value;
+  given_.insert(found.name);
+}
+
+bool Config::is_given(const std::string& key) const {
+  return given_.contains(const_cast<Config*>(this)->find(key).name);
+}
 
 const std::string& Config::text(const std::string& key) const {
   return const_cast<Config*>(this)->find(key).value;

@@ -109,6 +109,16 @@ void add_simulate(const AddCommand& add, Arguments& a, const std::vector<ModelSp
   simulate->add_option("--runs", a.runs, "a CSV file of published runs (docs/simulate.md)");
   simulate->add_option("--trace", a.trace, "write the time line to FILE, for Perfetto");
   simulate
+      ->add_option("--stages", a.stages,
+                   "of a pipeline: the layers are dealt to so many stages, each on a --mesh of its "
+                   "own; --set microbatches=M pass through them")
+      ->check(whole_number(1, kMostDevices));
+  simulate->add_option("--schedule", a.schedule, "of the stages: 1f1b (default) or interleaved");
+  simulate
+      ->add_option("--interleave", a.interleave,
+                   "chunks of layers on each stage, interleaved (default: the fastest number)")
+      ->check(whole_number(1, kMostDevices));
+  simulate
       ->add_option("--stragglers", a.stragglers,
                    "standard deviation of a rank's time, a share of it (0)")
       ->check(finite_number(0));

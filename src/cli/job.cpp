@@ -69,8 +69,10 @@ std::vector<std::string> scopes(const std::string& text) {
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
   Job job = resolve_without_plan(args, models, tiny);
   job.machine = machine_of(args, job);
+  const bool chooses_parts = args.microbatch_size == "auto" && is_automatic(job.layout);
   plan_layout(args, job);
-  set_microbatch_size(args.microbatch_size, job);  // which counts the ranks that share the batch
+  if (!chooses_parts)
+    set_microbatch_size(args.microbatch_size, job);  // which counts the ranks that share the batch
   job.config.set("layout.rules", job.layout.to_string());
   return job;
 }
@@ -79,7 +81,7 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   require(!args.model.empty(), "no model is given; known: gpt, mlp, cnn, or a TOML file");
   const std::string name = is_file(args.model) ? toml_model_name(args.model) : args.model;
   const ModelSpec& spec = find_model(name, models);
-  Job job{&spec, default_config(spec), {}, {}, args.device, {}};
+  Job job{&spec, default_config(spec), {}, {}, args.device, {}, {}};
   if (tiny) {
     for (const auto& [key, value] : spec.tiny) job.config.set(key, value);
   }
@@ -91,6 +93,9 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   }
   if (!args.data.empty()) job.config.set("data.path", args.data);
   if (args.threads >= 0) job.config.set("train.threads", fmt::format("{}", args.threads));
+  for (const ConfigKey& key : job.config.keys()) {
+    if (job.config.is_given(key.name)) job.given.insert(key.name);
+  }
   job.config.require_ranges();
   if (!args.mesh.empty()) job.config.set("layout.mesh", args.mesh);
   if (job.config.text("layout.mesh").empty()) {

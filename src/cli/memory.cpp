@@ -201,6 +201,11 @@ int64_t parse_bytes(const char* flag, const std::string& text) {
   return static_cast<int64_t>(number * factor);
 }
 
+int64_t bytes_over(const Arguments& args, const Job& job) {
+  const std::optional<MemoryReport> m = needs(job);
+  return m ? total(args, *m) - parse_bytes("--memory", args.memory) : 0;
+}
+
 void fit_memory(const Arguments& args, Job& job) {
   const bool any_policy = job.config.text("train.recompute") == "auto";
   const bool any_parts = job.config.text("train.microbatches") == "auto";

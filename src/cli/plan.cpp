@@ -1,105 +1,12 @@
-// plan: the layout of least predicted step time; and `auto` in layouts.
-#include "tessera/plan.h"
-
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-
-#include "base/env.h"
+// plan: the layout of least predicted step time, as a page and as JSON.
 #include "base/fail.h"
 #include "base/files.h"
-#include "cli/commands.h"
+#include "cli/planned.h"
 #include "cli/report.h"
-#include "tessera/build_info.h"
 
 namespace tessera::cli {
 
 namespace {
-
-constexpr const char* kDefaultMachine = "h100";
-
-bool has_key(const Config& config, const std::string& name) {
-  return std::any_of(config.keys().begin(), config.keys().end(),
-                     [&](const ConfigKey& key) { return key.name == name; });
-}
-
-/// Scopes that the model lacks are none to make again.
-bool builds(const PlanModel& model, const std::pair<std::string, std::string>& again) {
-  try {
-    model.build({1, again.first, again.second, 1});
-    return true;
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::usage) throw;
-    return false;
-  }
-}
-
-/// A job as the planner builds it. is_free: recompute and microbatches too, where they are not
-/// given.
-PlanModel model_of(const Job& job, bool is_free) {
-  PlanModel model;
-  model.name = job.spec->name;
-  const bool has_layers = has_key(job.config, "model.layers");
-  model.layers = has_layers ? job.config.integer("model.layers") : 1;
-  model.is_loop = has_key(job.config, "model.scan") && job.config.flag("model.scan");
-  model.build = [job, has_layers](const PlanBuild& build) {
-    Job part = job;
-    if (has_layers) part.config.set("model.layers", fmt::format("{}", build.layers));
-    if (build.looped) part.config.set("model.scan", "true");
-    if (build.unrolled && has_key(job.config, "model.scan")) part.config.set("model.scan", "false");
-    part.config.set("train.recompute", build.recompute);
-    part.config.set("train.regather", build.regather);
-    part.config.set("train.microbatches", fmt::format("{}", build.microbatches));
-    const auto trainer = std::make_shared<Trainer>();
-    build_trainer(part, *trainer, false);
-    return PlanStep{std::shared_ptr<const Graph>(trainer, &trainer->graph), trainer->functions};
-  };
-  // `auto` is settled by --memory, when the layout is known; here it is free.
-  const auto given = [&](const char* key, const char* plain) {
-    const std::string text = job.config.text(key);
-    return text == "auto" ? std::string(plain) : text;
-  };
-  const std::string recompute = given("train.recompute", "none"),
-                    regather = given("train.regather", "none");
-  Config plain = job.config;
-  plain.set("train.microbatches", given("train.microbatches", "1"));
-  const int64_t batch = plain.integer("train.batch"), parts = plain.integer("train.microbatches");
-  model.again = {{recompute, regather}};
-  model.microbatches = {parts};
-  if (!is_free) return model;
-  const std::vector<LayoutRule>& rules = job.layout.rules();
-  const bool names_layers =
-      std::any_of(rules.begin(), rules.end(), [](const LayoutRule& r) { return !r.scope.empty(); });
-  constexpr int64_t kMany = 16;  // few layers share exchanges, as trips do not
-  if (has_key(job.config, "model.scan") && !model.is_loop && regather == "none" && !names_layers &&
-      model.layers >= kMany)
-    model.regather_of_loop = "block";
-  if (recompute == "none" && regather == "none") {
-    for (const char* scopes : {"attention", "block"}) {
-      if (scopes == std::string("block") && !model.is_loop && model.regather_of_loop.empty())
-        model.again.emplace_back("none", "block");
-      model.again.emplace_back(scopes, "none");
-    }
-    // The first stays: what is wrong with the model itself is said where that is built.
-    model.again.erase(std::remove_if(model.again.begin() + 1, model.again.end(),
-                                     [&](const auto& again) { return !builds(model, again); }),
-                      model.again.end());
-  }
-  for (int64_t m = 2; parts == 1 && m <= batch; ++m) {
-    if (batch % m == 0) model.microbatches.push_back(m);
-  }
-  return model;
-}
-
-PlanOptions options_of(const Arguments& args, const Job& job) {
-  PlanOptions options;
-  options.layout = job.layout;
-  require(!args.seconds || *args.seconds > 0, "--time is {} s; it must be more than 0",
-          args.seconds.value_or(0));
-  if (args.seconds) options.seconds = *args.seconds;
-  if (!args.memory.empty()) options.memory = parse_bytes("--memory", args.memory);
-  return options;
-}
 
 nlohmann::json to_json(const PricedPlan& p) {
   nlohmann::json axes = nlohmann::json::array(), transfers = nlohmann::json::array();
@@ -190,34 +97,22 @@ nlohmann::json to_json(const PipelinePlans& pipelines, const Plan& beside) {
           {"search_seconds", pipelines.search_seconds}};
 }
 
-/// What a plan depends on, as the name of a file; "" where nothing can be kept.
-std::string cached_at(const Job& job, const Machine& machine, const PlanOptions& options,
-                      size_t most) {
-  if (cache_folder().empty()) return "";
-  std::string key = fmt::format("{}|{}|{}|{}|{}|{}|", build_info().version, machine.to_toml(),
-                                job.mesh.to_string(), options.layout.to_string(), most,
-                                options.memory.value_or(-1));
-  for (const ConfigKey& k : job.config.keys()) {
-    if (!k.name.starts_with("layout.")) key += k.name + "=" + k.value + ";";
-  }
-  return fmt::format("{}/plans/{:016x}.json", cache_folder(), std::hash<std::string>{}(key));
+nlohmann::json to_json(const BreakEvenSide& side) {
+  return {{"bandwidth", side.bandwidth > 0 ? nlohmann::json(side.bandwidth) : nlohmann::json()},
+          {"instead", side.instead ? to_json(*side.instead) : nlohmann::json()},
+          {"shown", side.shown}};
 }
 
-std::vector<std::string> read_cache(const std::string& path) {
-  std::ifstream file(path);
-  const nlohmann::json stored = nlohmann::json::parse(file, nullptr, false);
-  if (!stored.is_array()) return {};
-  std::vector<std::string> layouts;
-  for (const nlohmann::json& layout : stored) {
-    if (layout.is_string()) layouts.push_back(layout.get<std::string>());
+nlohmann::json to_json(const std::vector<BreakEven>& links) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const BreakEven& link : links) {
+    list.push_back({{"link", link.link},
+                    {"axes", link.axes},
+                    {"bandwidth", link.bandwidth},
+                    {"below", to_json(link.below)},
+                    {"above", to_json(link.above)}});
   }
-  return layouts;
-}
-
-void write_cache(const std::string& path, const std::vector<std::string>& layouts) {
-  std::error_code ignored;  // a plan that cannot be kept is made again
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  std::ofstream(path) << nlohmann::json(layouts).dump() << "\n";
+  return list;
 }
 
 void write_page(const std::string& path, const std::string& title, const std::string& page) {
@@ -237,61 +132,42 @@ void write_page(const std::string& path, const std::string& title, const std::st
 
 namespace {
 
-std::vector<std::string> plan_here(const Arguments& args, const Job& job, size_t most) {
-  const Machine machine = machine_for_plans(args);
-  PlanOptions options = options_of(args, job);
-  options.runners_up = most - 1;
-  const std::string cache = cached_at(job, machine, options, most);
-  if (const std::vector<std::string> known = read_cache(cache); !known.empty()) return known;
-  const Plan found = tessera::plan(model_of(job, false), job.mesh, machine, options);
-  std::vector<std::string> layouts = {found.best.layout};
-  for (const PricedPlan& p : found.runners_up) layouts.push_back(p.layout);
-  if (!cache.empty()) write_cache(cache, layouts);
-  return layouts;
-}
+constexpr double kBreakEvens = 0.3;  ///< of the search's time, at least, for break-even bandwidths
 
+/// The page and the report as far as they are known: printed and written part by part.
+class Pages {
+ public:
+  Pages(const Arguments& args, const std::string& model)
+      : args_(args), title_(model + ": plan"), page_(model + "\n") {
+    std::fputs(page_.c_str(), stdout);
+  }
+  /// key: of the part in the report; "": the report itself.
+  void add(const char* key, const std::string& text, nlohmann::json part) {
+    (*key == 0 ? report_ : report_[key]) = std::move(part);
+    page_ += text;
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+    write_page(args_.out, title_, page_);
+    write_report(args_.json, report_);
+  }
+
+ private:
+  const Arguments& args_;
+  std::string title_, page_;
+  nlohmann::json report_;
+};
+
+/// With the rules that --layout or a file gives, which all plans keep; not with those that a model
+/// has where there are none.
+Job job_to_plan(const Arguments& args, const std::vector<ModelSpec>& models) {
+  Arguments plain = args;
+  if (args.devices > 0) plain.mesh = fmt::format("data:{}", args.devices);  // not the file's
+  Job job = resolve_without_plan(plain, models);
+  if (!args.layout.empty() || job.given.contains("layout.rules")) return job;
+  plain.layout = "*:auto";
+  return resolve_without_plan(plain, models);
+}
 }  // namespace
-
-std::vector<std::string> planned_layouts(const Arguments& args, const Job& job, size_t most) {
-  if (args.alone || launched_ranks() <= 1) return plan_here(args, job, most);
-  Cluster cluster = make_cluster(job, args);
-  std::string text;  // a line a layout, each after a '>'
-  try {
-    if (cluster.is_root()) {
-      for (const std::string& layout : plan_here(args, job, most)) text += ">" + layout + "\n";
-    }
-  } catch (const Error& e) {
-    cluster.fail(e.what());
-    throw;
-  }
-  text = cluster.first_text(text);
-  std::vector<std::string> layouts;
-  for (size_t start = 0; start < text.size();) {
-    const size_t end = text.find('\n', start);
-    layouts.push_back(text.substr(start + 1, end - start - 1));
-    start = end + 1;
-  }
-  return layouts;
-}
-
-Machine machine_for_plans(const Arguments& args) {
-  const std::optional<Machine> machine = find_machine(args);
-  return machine ? *machine : Machine::load(kDefaultMachine);
-}
-
-bool is_automatic(const Layout& layout) {
-  const std::vector<LayoutRule>& rules = layout.rules();
-  return std::any_of(rules.begin(), rules.end(), [](const LayoutRule& r) { return r.automatic; });
-}
-
-void plan_layout(const Arguments& args, Job& job) {
-  if (!is_automatic(job.layout)) return;
-  job.layout = Layout::parse(planned_layouts(args, job, 1).at(0));
-  if (read_environment().rank <= 0) {
-    std::fprintf(stderr, "layout auto: %s\n",
-                 job.layout.rules().empty() ? "(nothing split)" : job.layout.to_string().c_str());
-  }
-}
 
 int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
@@ -305,36 +181,30 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
           "--microbatch-size {}: the planner chooses that; leave it out, or give "
           "--set microbatches=N",
           args.microbatch_size);
-  Arguments plain = args;
-  if (args.layout.empty()) plain.layout = "*:auto";
-  const Job job = resolve_without_plan(plain, models);
+  const Job job = job_to_plan(args, models);
   const Machine machine = machine_for_plans(args);
-  const PlanModel model = model_of(job, true);
+  const PlanModel model = model_of(job);
   const PlanOptions options = options_of(args, job);
   const Plan found = args.devices > 0 ? tessera::plan(model, args.devices, machine, options)
                                       : tessera::plan(model, job.mesh, machine, options);
-  std::string page = fmt::format("{}\n{}", model.name, to_string(found));
-  nlohmann::json report = to_json(found);
-  const auto write = [&] {
-    write_page(args.out, model.name + ": plan", page);
-    write_report(args.json, report);
-  };
+  Pages pages(args, model.name);
+  pages.add("", to_string(found), to_json(found));
+  if (!args.why_not.empty()) {
+    const Mesh mesh = args.why_not_mesh.empty() ? found.best.mesh : Mesh::parse(args.why_not_mesh);
+    const PricedPlan other =
+        price(model, mesh, Layout::parse(layout_rules(args.why_not)), found.best.build, machine);
+    pages.add("why_not", "\n" + compare(found, other), to_json(other));
+  }
+  const double seconds =
+      std::max(kBreakEvens * options.seconds, options.seconds - found.search_seconds);
+  const std::vector<BreakEven> links =
+      args.devices > 0 ? break_even(model, args.devices, machine, options, found, seconds)
+                       : break_even(model, job.mesh, machine, options, found, seconds);
+  pages.add("break_even", to_string(links), to_json(links));
   if (args.pipeline) {
     const PipelinePlans pipelines = plan_pipeline(model, args.devices, machine, options);
-    page += to_string(pipelines, found);
-    report["pipeline"] = to_json(pipelines, found);
+    pages.add("pipeline", to_string(pipelines, found), to_json(pipelines, found));
   }
-  std::fputs(page.c_str(), stdout);
-  write();
-  if (args.why_not.empty()) return 0;
-  const Mesh mesh = args.why_not_mesh.empty() ? found.best.mesh : Mesh::parse(args.why_not_mesh);
-  const PricedPlan other =
-      price(model, mesh, Layout::parse(layout_rules(args.why_not)), found.best.build, machine);
-  const std::string comparison = "\n" + compare(found, other);
-  std::fputs(comparison.c_str(), stdout);
-  page += comparison;
-  report["why_not"] = to_json(other);
-  write();
   return 0;
 }
 

@@ -1,12 +1,13 @@
 // simulate: a model on a machine that nobody here has, or published runs beside what they took.
 #include "tessera/simulate.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
 #include "base/fail.h"
 #include "base/files.h"
-#include "cli/commands.h"
+#include "cli/planned.h"
 #include "cli/report.h"
 
 namespace tessera::cli {
@@ -119,11 +120,88 @@ nlohmann::json to_json(const Simulation& s) {
                          {"goodput", s.goodput},
                          {"checkpoint_every", s.checkpoint_every},
                          {"memory", s.memory}};
+  if (s.stages > 1) {
+    json["stages"] = s.stages;
+    json["schedule"] = s.chunks > 1 ? "interleaved" : "1f1b";
+    json["interleave"] = s.chunks;
+    json["microbatches"] = s.microbatches;
+    json["bubble"] = s.bubble;
+    json["transfer"] = s.transfer;
+    json["handed"] = s.handed;
+  }
   json["by_axes"] = nlohmann::json::array();
   for (const SimulatedAxes& a : s.by_axes)
     json["by_axes"].push_back(
         {{"axes", a.axes}, {"bytes", a.bytes}, {"seconds", a.seconds}, {"exposed", a.exposed}});
   return json;
+}
+
+Simulation simulate_whole(const Job& job, const Machine& machine, const SimulateOptions& how) {
+  Trainer t;
+  build_trainer(job, t, false);
+  CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
+  set_schedule(job, options);
+  return tessera::simulate(t.graph, options, machine, how);
+}
+
+/// --interleave, or all numbers of chunks that the layers can be dealt to.
+std::vector<int64_t> chunks_of(const Arguments& args, const PlanModel& model,
+                               int64_t microbatches) {
+  constexpr int64_t kMost = 8;
+  require(args.schedule.empty() || args.schedule == "1f1b" || args.schedule == "interleaved",
+          "--schedule '{}' is neither 1f1b nor interleaved", args.schedule);
+  require(args.schedule != "1f1b" || args.interleave <= 1,
+          "--schedule 1f1b has one chunk of layers on a stage, and --interleave says {}; leave one "
+          "of the two out",
+          args.interleave);
+  if (args.interleave > 0) return {args.interleave};
+  if (args.schedule != "interleaved") return {1};
+  std::vector<int64_t> all;
+  for (int64_t v = 2; v <= kMost; ++v) {
+    if (model.layers % (args.stages * v) == 0) all.push_back(v);
+  }
+  require(!all.empty() && microbatches % args.stages == 0,
+          "--schedule interleaved deals {} layers to {} stages in 2 to {} chunks each, all alike, "
+          "and {} microbatches to these in turn; give other --stages, layers or microbatches",
+          model.layers, args.stages, kMost, microbatches);
+  return all;
+}
+
+Simulation simulate_stages(const Arguments& args, const Job& job, const Machine& machine,
+                           const SimulateOptions& how) {
+  const int64_t parts = job.config.integer("train.microbatches");
+  require(parts >= 2,
+          "--stages {} works on microbatches, and train.microbatches is {}; say --set "
+          "microbatches={} or more",
+          args.stages, parts, std::max<int64_t>(2, args.stages));
+  PlanModel model = model_of(job);
+  model.microbatches = {1};  // layers are told apart in a batch of one part
+  const PlanBuild build{model.layers, job.config.text("train.recompute"),
+                        job.config.text("train.regather"), parts};
+  std::optional<Simulation> best;
+  for (const int64_t chunks : chunks_of(args, model, parts)) {
+    Simulation s =
+        simulate_pipeline(model, job.mesh, job.layout, build, args.stages, chunks, machine, how);
+    if (!best || s.seconds < best->seconds) best = std::move(s);
+  }
+  return *best;
+}
+
+void print(const Job& job, const Simulation& s) {
+  fmt::print("{} on {}mesh {} ({} ranks of {}), layout {}\n", job.spec->name,
+             s.stages > 1 ? fmt::format("{} stages, each ", s.stages) : "", job.mesh.to_string(),
+             s.ranks, s.machine, job.layout.to_string());
+  if (s.stages > 1)
+    fmt::print(
+        "{}, {} microbatches; each hands on {} B in {:.3f} ms\n",
+        s.chunks > 1 ? fmt::format("interleaved 1F1B with {} chunks a stage", s.chunks) : "1F1B",
+        s.microbatches, s.handed, 1e3 * s.transfer);
+  fmt::print("a step: {:.3f} ms = {:.3f} compute + {:.3f} slowed by transfers + {:.3f} exposed{}\n",
+             1e3 * s.seconds, 1e3 * s.compute, 1e3 * s.slowed, 1e3 * s.exposed,
+             s.stages > 1 ? fmt::format(" + {:.3f} bubble", 1e3 * s.bubble) : "");
+  for (const SimulatedAxes& a : s.by_axes)
+    fmt::print("  over {:<16} {:>14} B  {:9.3f} ms ({:.3f} exposed)\n", a.axes, a.bytes,
+               1e3 * a.seconds, 1e3 * a.exposed);
 }
 
 }  // namespace
@@ -132,29 +210,26 @@ int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   require_place_for(args.trace);
   if (!args.runs.empty()) return simulate_published(args);
+  require(args.stages > 0 || (args.schedule.empty() && args.interleave == 0),
+          "--schedule and --interleave are of a pipeline; say of how many --stages");
   const std::optional<Machine> machine = find_machine(args);
   require(machine.has_value(),
           "simulate needs --machine, a profile ({}) or a TOML file; or measure this machine with "
           "tessera calibrate",
           fmt::join(Machine::names(), ", "));
+  require(args.stages <= 1 || !is_automatic(resolve_without_plan(args, models).layout),
+          "--stages {} with a layout that is left to the planner: tessera plan --devices N "
+          "--pipeline chooses layouts of stages",
+          args.stages);
   const Job job = resolve(args, models, false);
-  Trainer t;
-  build_trainer(job, t, false);
-  CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
-  set_schedule(job, options);
   SimulateOptions how;
   how.stragglers = args.stragglers;
   how.failure_hours = args.failure_hours;
   how.checkpoint_seconds = args.checkpoint_seconds;
   how.restart_seconds = args.restart_seconds;
-  const Simulation s = tessera::simulate(t.graph, options, *machine, how);
-  fmt::print("{} on mesh {} ({} ranks of {}), layout {}\n", job.spec->name, job.mesh.to_string(),
-             s.ranks, s.machine, job.layout.to_string());
-  fmt::print("a step: {:.3f} ms = {:.3f} compute + {:.3f} slowed by transfers + {:.3f} exposed\n",
-             1e3 * s.seconds, 1e3 * s.compute, 1e3 * s.slowed, 1e3 * s.exposed);
-  for (const SimulatedAxes& a : s.by_axes)
-    fmt::print("  over {:<16} {:>14} B  {:9.3f} ms ({:.3f} exposed)\n", a.axes, a.bytes,
-               1e3 * a.seconds, 1e3 * a.exposed);
+  const Simulation s = args.stages > 1 ? simulate_stages(args, job, *machine, how)
+                                       : simulate_whole(job, *machine, how);
+  print(job, s);
   if (args.stragglers > 0)
     fmt::print("with the slowest of {} ranks: {:.3f} ms\n", s.ranks, 1e3 * s.with_stragglers);
   if (args.failure_hours > 0)

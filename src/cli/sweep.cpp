@@ -48,9 +48,9 @@ struct Candidate {
 
 class Sweep {
  public:
-  /// given: the layouts, instead of those of the arguments.
+  /// given: the plans, instead of the layouts of the arguments.
   Sweep(const Arguments& args, const std::vector<ModelSpec>& models,
-        std::vector<std::string> given = {})
+        std::vector<Arrangement> given = {})
       : args_(args),
         models_(models),
         given_(std::move(given)),
@@ -79,10 +79,15 @@ class Sweep {
         args.sets = sets;
         args.mesh = mesh;
         args.layout.clear();
-        for (const std::string& layout : layouts(args)) {
-          args.layout = layout;
-          candidates_.push_back(
-              {{fmt::format("{}", fmt::join(sets, " ")), mesh, layout, "", "", 0, 0, 0, 0}, args});
+        const bool is_planned = !given_.empty() || args_.layouts == "auto";
+        if (is_planned && args.microbatch_size == "auto") args.microbatch_size.clear();
+        for (const Arrangement& plan : plans(args)) {
+          args.layout = plan.layout;
+          args.sets = sets;
+          args.sets.insert(args.sets.end(), plan.sets.begin(), plan.sets.end());
+          candidates_.push_back({{fmt::format("{}", fmt::join(args.sets, " ")), mesh, plan.layout,
+                                  "", "", 0, 0, 0, 0},
+                                 args});
           is_time = is_time && is_before(half);
           if (is_time) look(candidates_.back());
         }
@@ -135,17 +140,17 @@ class Sweep {
     write_sweep_csv(args_.out, all);
   }
   bool is_root() const { return is_root_; }
-  /// The layout that took least, as the root measured it; the first where none ran.
-  std::string fastest() {
+  /// The number of the candidate that took least, as the root measured it; 0 where none ran.
+  size_t fastest() {
     const Candidate* best = &candidates_.at(0);
     for (const Candidate& c : candidates_) {
       const bool is_better = c.row.measured > 0 && c.row.failure.empty() &&
                              (best->row.measured == 0 || c.row.measured < best->row.measured);
       if (is_better) best = &c;
     }
-    if (clusters_.empty()) return best->row.layout;
-    const std::string mine = is_root_ ? ">" + best->row.layout : "";
-    return clusters_.begin()->second.first_text(mine).substr(1);
+    const auto at = static_cast<size_t>(best - candidates_.data());
+    if (clusters_.empty()) return at;
+    return std::stoul(clusters_.begin()->second.first_text(is_root_ ? fmt::format("{}", at) : ""));
   }
 
  private:
@@ -156,21 +161,25 @@ class Sweep {
     return job;
   }
 
-  std::vector<std::string> layouts(const Arguments& args) const {
+  std::vector<Arrangement> plans(const Arguments& args) const {
     if (!given_.empty()) return given_;
     if (args_.layouts == "auto") {
       Arguments free = args;
       free.layout = "auto";
-      return planned_layouts(free, resolve_without_plan(free, models_), kPlanned);
+      free.microbatch_size = args_.microbatch_size;
+      return planned(free, resolve_without_plan(free, models_), kPlanned);
     }
-    if (args_.layouts != "all") return layouts_in(args_.layouts);
+    std::vector<Arrangement> plans;
+    if (args_.layouts != "all") {
+      for (const std::string& layout : layouts_in(args_.layouts)) plans.push_back({layout});
+      return plans;
+    }
     const Job job = job_of(args);
     Trainer t;
     build_trainer(job, t, false);
-    std::vector<std::string> texts;
     for (const Layout& layout : legal_layouts(t.graph, job.mesh, t.functions))
-      texts.push_back(layout.to_string());
-    return texts;
+      plans.push_back({layout.to_string()});
+    return plans;
   }
 
   /// Lowers: the Program, its memory and its predicted time.
@@ -282,7 +291,7 @@ class Sweep {
 
   const Arguments& args_;
   const std::vector<ModelSpec>& models_;
-  std::vector<std::string> given_;
+  std::vector<Arrangement> given_;
   std::optional<Machine> machine_;
   double end_, written_ = 0;
   int64_t steps_, limit_ = 0;
@@ -294,7 +303,7 @@ class Sweep {
 
 }  // namespace
 
-std::string tuned_layout(const Arguments& args, const std::vector<ModelSpec>& models) {
+Arguments tuned(const Arguments& args, const std::vector<ModelSpec>& models) {
   require(args.tune >= 2, "--tune {}: it compares plans, at least 2", args.tune);
   const Job job = resolve_without_plan(args, models);
   require(is_automatic(job.layout),
@@ -304,16 +313,23 @@ std::string tuned_layout(const Arguments& args, const std::vector<ModelSpec>& mo
   Arguments with = args;
   with.out.clear();
   with.mesh = job.mesh.to_string();
-  Sweep sweep(with, models, planned_layouts(args, job, static_cast<size_t>(args.tune)));
+  const std::vector<Arrangement> plans = planned(args, job, static_cast<size_t>(args.tune));
+  Sweep sweep(with, models, plans);
   sweep.find();
   sweep.run();
   for (const SweepRow& row : sweep.rows()) {
     if (!sweep.is_root()) break;
-    std::fprintf(stderr, "tune: %10.3f ms  %s%s\n", 1e3 * row.measured,
+    std::fprintf(stderr, "tune: %10.3f ms  %s%s%s\n", 1e3 * row.measured,
                  row.layout.empty() ? "(nothing split)" : row.layout.c_str(),
+                 row.sets.empty() ? "" : (" --set " + row.sets).c_str(),
                  row.failure.empty() ? "" : (" failed: " + row.failure).c_str());
   }
-  return sweep.fastest();
+  const Arrangement& fastest = plans.at(sweep.fastest());
+  Arguments result = args;
+  result.layout = fastest.layout.empty() ? "# nothing is split" : fastest.layout;
+  result.sets.insert(result.sets.end(), fastest.sets.begin(), fastest.sets.end());
+  if (args.microbatch_size == "auto") result.microbatch_size.clear();  // the plan says it
+  return result;
 }
 
 int sweep(const Arguments& args, const std::vector<ModelSpec>& models) {

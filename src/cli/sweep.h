@@ -34,9 +34,9 @@ struct SweepSummary {
 };
 SweepSummary summarize(const std::vector<SweepRow>& rows);
 
-/// Of the planner's best --tune layouts the one that is fastest in a few steps of training. Under a
-/// launcher all ranks call it, and get the same.
-std::string tuned_layout(const Arguments& args, const std::vector<ModelSpec>& models);
+/// The arguments with that of the planner's best --tune plans which is fastest in a few steps of
+/// training. Under a launcher all ranks call it, and get the same.
+Arguments tuned(const Arguments& args, const std::vector<ModelSpec>& models);
 
 /// The rows that an earlier sweep wrote to `path`, from the file's text ("" for none). Throws an io
 /// error for a text that is no sweep.

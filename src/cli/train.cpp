@@ -372,12 +372,7 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
     std::fflush(stdout);
   }
   Watch watch(args);
-  Arguments tuned = args;
-  if (args.tune != 0) {
-    tuned.layout = tuned_layout(args, models);
-    if (tuned.layout.empty()) tuned.layout = "# nothing is split";
-  }
-  Job job = resolve(tuned, models, false);
+  Job job = resolve(args.tune != 0 ? tuned(args, models) : args, models, false);
   fit_memory(args, job);
   nlohmann::json startup;
   StartClock clock(startup);

@@ -105,7 +105,9 @@ struct Worst {
   }
 };
 
+/// --layout is the only one, if it is given.
 std::vector<Layout> layouts_of(const Arguments& args, const Job& job) {
+  if (args.layouts == "all" && !args.layout.empty()) return {job.layout};
   if (args.layouts == "all") {
     Trainer t;
     build_trainer(job, t, true);
@@ -114,6 +116,18 @@ std::vector<Layout> layouts_of(const Arguments& args, const Job& job) {
   std::vector<Layout> result;
   for (const std::string& line : layouts_in(args.layouts)) result.push_back(Layout::parse(line));
   return result;
+}
+
+/// What one rank trains: of a plan, the job without what the planner chose.
+Job reference_of(const Arguments& args, const std::vector<ModelSpec>& models, const Job& job) {
+  Job asked = resolve_without_plan(args, models, true);
+  if (!is_automatic(asked.layout)) return job;
+  for (const auto& [key, plain] : {std::pair{"train.recompute", "none"},
+                                   {"train.regather", "none"},
+                                   {"train.microbatches", "1"}}) {
+    if (asked.config.text(key) == "auto") asked.config.set(key, plain);
+  }
+  return asked;
 }
 
 /// In 16 bits 16 units of rounding: docs/concepts.md, Precision.
@@ -134,7 +148,8 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
   const double tolerance = args.tolerance >= 0 ? args.tolerance : default_tolerance(dtype);
   const std::vector<Layout> layouts = layouts_of(args, job);
   Cluster single = Cluster::threads(1);
-  const Outcome reference = run(job, Mesh::parse("one:1"), Layout(), steps, "cpu", single);
+  const Outcome reference =
+      run(reference_of(args, models, job), Mesh::parse("one:1"), Layout(), steps, "cpu", single);
   Cluster cluster = make_cluster(job, args);
   Worst loss, gradient, parameter;
   for (size_t i = 0; i < layouts.size(); ++i) {

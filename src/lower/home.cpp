@@ -172,12 +172,13 @@ TensorLayout HomeLayouts::home(const Shape& shape, const std::string& name, Purp
       if (wins || !other.source.scope.empty()) continue;
       const auto first = std::find(prefer.begin(), prefer.end(), other.source.dim),
                  second = std::find(prefer.begin(), prefer.end(), rule.source.dim);
-      require(first != second,
-              "tensor '{}' {}: dims '{}' and '{}' both claim mesh axis '{}' (rules '{}' and '{}'); "
-              "give one of them another "
-              "axis, or say .prefer(\"{}\") in the model",
-              name, shape.to_string(), other.source.dim, rule.source.dim, mesh_.axes()[axis].name,
-              other.source.text, rule.source.text, rule.source.dim);
+      if (first == second) {
+        throw Contradiction(fmt::format(
+            "tensor '{}' {}: dims '{}' and '{}' both claim mesh axis '{}' (rules '{}' and '{}'); "
+            "give one of them another axis, or say .prefer(\"{}\") in the model",
+            name, shape.to_string(), other.source.dim, rule.source.dim, mesh_.axes()[axis].name,
+            other.source.text, rule.source.text, rule.source.dim));
+      }
       if (second < first) {
         auto& loser = layout.dims[shape.find(other.source.dim)];
         loser.erase(std::find(loser.begin(), loser.end(), axis));

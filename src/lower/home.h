@@ -6,10 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "tessera/error.h"
 #include "tessera/graph.h"
 #include "tessera/mesh.h"
 
 namespace tessera {
+
+/// Two dims of one tensor claim one axis, whatever the sizes: such rules fit no mesh.
+class Contradiction : public Error {
+ public:
+  explicit Contradiction(const std::string& message) : Error(ErrorKind::usage, message) {}
+};
 
 class HomeLayouts {
  public:
@@ -17,8 +24,8 @@ class HomeLayouts {
   /// that matches nothing (with the nearest name), two rules for one dim, `auto`.
   HomeLayouts(const Graph& graph, const Mesh& mesh, const Layout& layout);
 
-  /// The layout that the rules give a tensor of this shape, name, purpose and preference. Throws a
-  /// usage error where two dims claim one axis and no preference decides.
+  /// The layout that the rules give a tensor of this shape, name, purpose and preference. Throws
+  /// Contradiction where two dims claim one axis and no preference decides.
   TensorLayout home(const Shape& shape, const std::string& name, Purpose purpose,
                     const std::vector<std::string>& prefer) const;
   TensorLayout home(const Value& value) const {

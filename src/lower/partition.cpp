@@ -109,10 +109,10 @@ TensorLayout Partitioner::home(const Frame& frame, int value) const {
     // A gradient that no rule stores is sent to where the update needs it: to the state's slices.
     const bool is_stored = !(layout == homes_.home(v.shape, name, Purpose::none, prefer));
     return is_stored ? layout : homes_.home(v.shape, name, Purpose::state, prefer);
-  } catch (const Error& e) {
+  } catch (const Contradiction& e) {
     const Origin from = origin(frame, frame.graph.producer(value));
     const std::string inside = frame.tensor.empty() ? "" : ", inside '" + frame.tensor + "'";
-    throw Error(e.kind(), fmt::format("{} ({}{})", e.what(), from.source, inside));
+    throw Contradiction(fmt::format("{} ({}{})", e.what(), from.source, inside));
   }
 }
 

@@ -162,13 +162,20 @@ std::vector<int64_t> Costs::members(const std::vector<int>& axes) const {
   return upto;
 }
 
+std::vector<size_t> Costs::tiers(const std::vector<int>& axes) const {
+  std::vector<size_t> tiers;
+  const std::vector<int64_t> ranks = members(axes);
+  for (size_t t = 0; t < ranks.size(); ++t) {
+    if (ranks[t] > 1) tiers.push_back(t);
+  }
+  return tiers;
+}
+
 std::vector<LinkHop> Costs::hops(const std::vector<int>& axes) const {
   std::vector<LinkHop> hops;
   const std::vector<int64_t> ranks = members(axes);
-  for (size_t t = 0; t < ranks.size(); ++t) {
-    const LinkTier& link = machine_.links[t];
-    if (ranks[t] > 1) hops.push_back({ranks[t], link.latency, link.bandwidth});
-  }
+  for (const size_t t : tiers(axes))
+    hops.push_back({ranks[t], machine_.links[t].latency, machine_.links[t].bandwidth});
   return hops;
 }
 

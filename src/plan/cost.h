@@ -52,6 +52,8 @@ class Costs {
   /// The tiers that a group over these axes lies on, from the innermost; those with one rank are
   /// left out. Ranks are numbered with the last axis fastest and fill node after node.
   std::vector<LinkHop> hops(const std::vector<int>& axes) const;
+  /// Their numbers in Machine::links.
+  std::vector<size_t> tiers(const std::vector<int>& axes) const;
   /// The link class of the outermost tier that the group reaches.
   std::string link(const std::vector<int>& axes) const;
 

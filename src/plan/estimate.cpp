@@ -123,16 +123,22 @@ Estimates::Exchanges Estimates::exchanges(const Assignment& a, const Storage& st
   for (const Kept& kept : outline_.params) {
     if (kept.bytes / kept.count < most * kSmall) continue;
     const double sent = kept.sent / kept.bytes / kept.count;
-    const double whole = sent * bytes({kept}, a, {}, 1), part = sent * bytes({kept}, a, storage, 1);
-    gather += kept.count * exchange(CollectiveKind::all_gather, whole, storage.axes, a.mesh);
-    scatter += kept.count * exchange(CollectiveKind::reduce_scatter, whole, storage.axes, a.mesh);
-    reduce += kept.count * exchange(CollectiveKind::all_reduce, part, others, a.mesh);
+    const double widened = 4 * outline_.elements(kept.dims) / kept.bytes;
+    const double summed = passes_.wide ? std::max(sent, widened) : sent;
+    const double whole = bytes({kept}, a, {}, 1), part = bytes({kept}, a, storage, 1);
+    const auto add = [&](double& to, CollectiveKind kind, double n, const std::vector<int>& axes) {
+      to += kept.count * exchange(kind, n, axes, a.mesh);
+    };
+    add(gather, CollectiveKind::all_gather, sent * whole, storage.axes);
+    add(scatter, CollectiveKind::reduce_scatter, summed * whole, storage.axes);
+    add(reduce, CollectiveKind::all_reduce, summed * part, others);
   }
   // What is stored whole is gathered as the update makes it.
   sum.once = std::max(gather + scatter, reduce);
   const double gathers =
       storage.stage == 3 ? passes_.gathers * static_cast<double>(microbatches) : 1;
-  sum.beside = reduce + scatter + gathers * gather;
+  const double sums = passes_.each ? static_cast<double>(microbatches) : 1;
+  sum.beside = sums * (reduce + scatter) + gathers * gather;
   return sum;
 }
 
@@ -166,11 +172,13 @@ MemoryEstimate Estimates::memory(const Assignment& a, const Storage& storage,
                                  int64_t microbatches) const {
   const Storage none;
   MemoryEstimate m;
-  m.stored = bytes(outline_.params, a, storage.stage >= 3 ? storage : none, 1) +
-             bytes(outline_.state, a, storage.stage >= 1 ? storage : none, 1);
+  m.stored = bytes(outline_.params, a, storage.stage >= 3 ? storage : none, 1);
+  if (!passes_.offloads)
+    m.stored += bytes(outline_.state, a, storage.stage >= 1 ? storage : none, 1);
   const double kept = m.kept = bytes(outline_.kept, a, none, microbatches);
   if (microbatches > 1) {  // summed as each rank has them, and combined once
-    m.transient = passes_.gradients * bytes(outline_.params, a, none, 1) + kept;
+    const Storage& sums = passes_.each && storage.stage >= 1 ? storage : none;
+    m.transient = passes_.gradients * bytes(outline_.params, a, sums, 1) + kept;
   } else {
     m.transient = std::max(bytes(outline_.params, a, storage.stage >= 2 ? storage : none, 1), kept);
   }

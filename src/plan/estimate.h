@@ -35,10 +35,13 @@ struct MemoryEstimate {
   double kept = 0;       ///< of it, from forward to backward
 };
 
-/// What a microbatch does with all parameters.
+/// What a step does with all parameters.
 struct Passes {
-  double gathers = 1;    ///< those that are stored in parts are gathered so often
-  double gradients = 1;  ///< so many gradients of each are there while they are added up
+  double gathers = 1;     ///< a microbatch gathers those that are stored in parts so often
+  double gradients = 1;   ///< so many gradients of each are there while they are added up
+  bool wide = false;      ///< gradients travel in float32
+  bool each = false;      ///< those of each microbatch are combined
+  bool offloads = false;  ///< optimizer state is in memory of the host
 };
 
 class Estimates {

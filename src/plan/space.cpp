@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
-#include <numeric>
 
 #include "base/fail.h"
 
@@ -41,6 +39,9 @@ Space::Space(const Outline& outline, const Layout& rules, const std::vector<std:
     const int d = outline.find(rule.dim);
     if (!rule.automatic) {
       fixed_.push_back(rule);
+      for (const std::string& axis : rule.axes) {
+        if (std::find(names_.begin(), names_.end(), axis) == names_.end()) names_.push_back(axis);
+      }
       if (is_of_all(rule) && d >= 0) ruled_ |= DimSet{1} << d;
     } else if (rule.dim != "*") {
       all = false;
@@ -84,24 +85,41 @@ void Space::find_options() {
   options_ = std::move(sets);
 }
 
-std::vector<DimSet> Space::fixed_on(const Mesh& mesh) const {
-  std::vector<DimSet> fixed(mesh.axes().size());
+DimSet Space::fixed_on(const std::string& axis) const {
+  DimSet fixed = 0;
   for (const LayoutRule& rule : fixed_) {
     const int d = outline_.find(rule.dim);
-    if (!is_of_all(rule) || d < 0) continue;
-    for (const std::string& axis : rule.axes) {
-      if (mesh.find(axis) >= 0) fixed[mesh.find(axis)] |= DimSet{1} << d;
-    }
+    const bool names = std::find(rule.axes.begin(), rule.axes.end(), axis) != rule.axes.end();
+    if (is_of_all(rule) && d >= 0 && names) fixed |= DimSet{1} << d;
   }
   return fixed;
+}
+
+std::vector<DimSet> Space::fixed_on(const Mesh& mesh) const {
+  std::vector<DimSet> fixed;
+  for (const MeshAxis& axis : mesh.axes()) fixed.push_back(fixed_on(axis.name));
+  return fixed;
+}
+
+/// No tensor has a dim of both sets.
+bool Space::goes_with(DimSet option, DimSet fixed) const {
+  for (; fixed != 0; fixed &= fixed - 1) {
+    if (outline_.conflicts[std::countr_zero(fixed)] & option) return false;
+  }
+  return true;
+}
+
+bool Space::holds(DimSet dims, int64_t size) const {
+  for (; dims != 0; dims &= dims - 1) {
+    if (outline_.sizes[std::countr_zero(dims)] < size) return false;
+  }
+  return true;
 }
 
 std::vector<Assignment> Space::assignments(const Mesh& mesh) const {
   const std::vector<DimSet> fixed = fixed_on(mesh);
   const auto fits = [&](size_t axis, DimSet option) {
-    for (DimSet rest = fixed[axis]; rest != 0; rest &= rest - 1) {
-      if (outline_.conflicts[std::countr_zero(rest)] & option) return false;
-    }
+    if (!goes_with(option, fixed[axis])) return false;
     const int size = mesh.axes()[axis].size;
     return option == 0 || (size > 1 && (size <= kMostSlices || !by_slices(option)));
   };
@@ -122,53 +140,101 @@ std::vector<Assignment> Space::assignments(const Mesh& mesh) const {
   return result;
 }
 
-std::vector<Assignment> Space::assignments(int64_t devices, size_t most_axes) const {
-  std::vector<Assignment> result;
-  std::vector<int64_t> sizes;
-  std::vector<DimSet> picks;
-  const auto add_mesh = [&] {
+/// Meshes of so many devices, an axis after the other, each with the dims that it is given to.
+class Space::Meshes {
+ public:
+  Meshes(const Space& space, int64_t devices, size_t most_axes)
+      : space_(space),
+        devices_(devices),
+        most_axes_(std::max(most_axes, space.names_.size())),
+        divisors_(divisors_of(devices)),
+        may_idle_(devices <= kFewDevices) {}
+
+  std::vector<Assignment> run() {
+    add_named(devices_);
+    return std::move(result_);
+  }
+
+ private:
+  static constexpr int64_t kFewDevices =
+      64;  // with more, what leaves some idle is not worth a look
+
+  void add_mesh() {
     std::vector<MeshAxis> axes;
-    for (size_t a = 0; a < sizes.size(); ++a)
-      axes.push_back({fmt::format("axis{}", a), static_cast<int>(sizes[a])});
-    result.push_back({Mesh(axes), picks});
-  };
-  const std::vector<int64_t> divisors = divisors_of(devices);
-  constexpr int64_t kFewDevices = 64;  // with more, what leaves some idle is not worth a look
-  const bool may_idle = devices <= kFewDevices || !fixed_.empty();
-  const std::function<void(int64_t, size_t)> add = [&](int64_t left, size_t first) {
-    if (left == 1) return add_mesh();
-    if (sizes.size() == most_axes) return;
-    require(result.size() < kMostAssignments,
+    for (size_t a = 0; a < sizes_.size(); ++a) {
+      const std::string name =
+          a < space_.names_.size() ? space_.names_[a] : fmt::format("axis{}", a);
+      axes.push_back({name, static_cast<int>(sizes_[a])});
+    }
+    result_.push_back({Mesh(axes), picks_});
+    require(result_.size() < kMostAssignments,
             "[plan] {} devices have too many meshes and layouts; give --mesh, or rules for some "
             "dims",
-            devices);
-    const int64_t least = sizes.size() + 1 == most_axes ? left : 2;
-    for (size_t o = first; o < options_.size(); ++o) {
-      const DimSet option = options_[o];
-      const bool is_idle = option == 0;
-      bool fits = (!is_idle || may_idle) && !by_slices(option);
-      for (const DimSet other : picks) {
-        const bool is_apart = (other & option) == 0 && !(is_idle && other == 0);
-        fits = fits && (is_apart || (other == option && !is_idle && leaves_copies(option)));
-      }
-      if (!fits) continue;
-      for (const int64_t size : divisors) {
-        if (size < least || size > left) continue;
-        const bool again = !picks.empty() && picks.back() == option;
-        bool divides = left % size == 0 && !(again && size > sizes.back());
-        for (DimSet rest = option; rest != 0; rest &= rest - 1)
-          divides = divides && outline_.sizes[std::countr_zero(rest)] >= size;
-        if (!divides) continue;
-        sizes.push_back(size);
-        picks.push_back(option);
-        add(left / size, o);
-        sizes.pop_back();
-        picks.pop_back();
+            devices_);
+  }
+
+  /// Those that fixed rules name come first; they may have size 1, and further dims.
+  void add_named(int64_t left) {
+    const size_t axis = sizes_.size();
+    if (axis == space_.names_.size()) return add(left, 0);
+    const DimSet fixed = space_.fixed_on(space_.names_[axis]);
+    for (const DimSet option : space_.options_) {
+      if (!space_.goes_with(option, fixed) || !is_apart(option)) continue;
+      if (option == 0) push(left, 1, option, 0);
+      for (const int64_t size : divisors_) {
+        if (left % size == 0 && space_.holds(option | fixed, size)) push(left, size, option, 0);
       }
     }
-  };
-  add(devices, 0);
-  return result;
+  }
+
+  void add(int64_t left, size_t first) {
+    if (left == 1) return add_mesh();
+    if (sizes_.size() == most_axes_) return;
+    const int64_t least = sizes_.size() + 1 == most_axes_ ? left : 2;
+    for (size_t o = first; o < space_.options_.size(); ++o) {
+      const DimSet option = space_.options_[o];
+      if ((option == 0 && !may_idle_) || !is_apart(option)) continue;
+      const bool again = sizes_.size() > space_.names_.size() && picks_.back() == option;
+      for (const int64_t size : divisors_) {
+        const bool fits = size >= least && size <= left && left % size == 0;
+        if (fits && !(again && size > sizes_.back()) && space_.holds(option, size))
+          push(left, size, option, o);
+      }
+    }
+  }
+
+  /// No dim on two axes, but where they leave copies.
+  bool is_apart(DimSet option) const {
+    bool apart = !space_.by_slices(option);
+    for (size_t i = 0; i < picks_.size(); ++i) {
+      const DimSet other = picks_[i];
+      const bool named = i < space_.names_.size();
+      const bool differ = (other & option) == 0 && (named || option != 0 || other != 0);
+      apart = apart && (differ || (other == option && option != 0 && space_.leaves_copies(option)));
+    }
+    return apart;
+  }
+
+  void push(int64_t left, int64_t size, DimSet option, size_t first) {
+    sizes_.push_back(size);
+    picks_.push_back(option);
+    sizes_.size() <= space_.names_.size() ? add_named(left / size) : add(left / size, first);
+    sizes_.pop_back();
+    picks_.pop_back();
+  }
+
+  const Space& space_;
+  int64_t devices_;
+  size_t most_axes_;
+  std::vector<int64_t> divisors_;
+  bool may_idle_;
+  std::vector<int64_t> sizes_;
+  std::vector<DimSet> picks_;
+  std::vector<Assignment> result_;
+};
+
+std::vector<Assignment> Space::assignments(int64_t devices, size_t most_axes) const {
+  return Meshes(*this, devices, most_axes).run();
 }
 
 Assignment Space::named(const Assignment& a) const {
@@ -176,11 +242,8 @@ Assignment Space::named(const Assignment& a) const {
   const auto is_taken = [&](const std::string& name) {
     return std::any_of(axes.begin(), axes.end(), [&](const MeshAxis& x) { return x.name == name; });
   };
-  std::vector<size_t> order(axes.size());  // an axis that fixed rules may name comes first
-  std::iota(order.rbegin(), order.rend(), size_t{0});
-  if (!fixed_.empty())
-    std::stable_partition(order.begin(), order.end(), [&](size_t i) { return a.picks[i] == 0; });
-  for (const size_t i : order) {
+  for (size_t i = axes.size(); i-- > 0;) {
+    if (std::find(names_.begin(), names_.end(), axes[i].name) != names_.end()) continue;
     std::string name = leaves_copies(a.picks[i]) ? "data" : "model";
     if (is_taken(name)) name = name == "data" ? "pod" : "model_";
     if (a.picks[i] == 0 && is_taken(name)) name = "idle";

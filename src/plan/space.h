@@ -23,8 +23,8 @@ class Space {
   std::vector<Assignment> assignments(const Mesh& mesh) const;
   /// On all meshes of one to `most_axes` axes with so many devices, without regard to their order
   /// and names. A set of dims gets one axis, or two where these leave copies of parameters; one
-  /// axis may be left to fixed rules, or idle on up to 64 devices; no op is taken by slices, which
-  /// would take longer to price than all else.
+  /// axis may be idle on up to 64 devices; no op is taken by slices, which would take longer to
+  /// price than all else. Axes that fixed rules name are in all meshes, perhaps with size 1.
   std::vector<Assignment> assignments(int64_t devices, size_t most_axes = 3) const;
   /// With names for the axes: "data" and, outside it, "pod" where parameters are copies, else
   /// "model".
@@ -43,12 +43,17 @@ class Space {
  private:
   void find_options();
   bool leaves_copies(DimSet dims) const;
+  class Meshes;
   bool by_slices(DimSet dims) const;
+  DimSet fixed_on(const std::string& axis) const;
   std::vector<DimSet> fixed_on(const Mesh& mesh) const;
+  bool goes_with(DimSet option, DimSet fixed) const;
+  bool holds(DimSet dims, int64_t size) const;
   const Outline& outline_;
   std::vector<DimSet> options_;  // the empty one first
   DimSet free_ = 0, ruled_ = 0;
   std::vector<LayoutRule> fixed_;
+  std::vector<std::string> names_;  // of the axes that fixed rules give
 };
 
 }  // namespace tessera

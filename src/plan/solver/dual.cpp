@@ -11,12 +11,18 @@ namespace tessera::solver {
 
 namespace {
 
+constexpr int64_t kMostForbidden = 32 * kWall;  // of a strategy with many neighbours
+
 int64_t floor_divide(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 
 }  // namespace
 
 DualAscent::DualAscent(const Model& model)
-    : model_(model), costs_(model.cost), prices_(model.moments), choice_(model.nodes()) {
+    : model_(model),
+      costs_(model.cost),
+      barred_(model.nodes()),
+      prices_(model.moments),
+      choice_(model.nodes()) {
   for (const Pair& pair : model.pairs) {
     to_a_.emplace_back(model.size(pair.a));
     to_b_.emplace_back(model.size(pair.b));
@@ -68,8 +74,9 @@ void DualAscent::visit(int v) {
       if (is_ahead) {
         decode[s] += message_to(e, v)[s];
       } else {
-        decode[s] += pair.a == v ? pair.cost[s * kb + choice_[u]]
-                                 : pair.cost[static_cast<size_t>(choice_[u]) * kb + s];
+        const int64_t both = pair.a == v ? pair.cost[s * kb + choice_[u]]
+                                         : pair.cost[static_cast<size_t>(choice_[u]) * kb + s];
+        decode[s] = std::min(decode[s] + both, kMostForbidden);
       }
     }
   }
@@ -108,6 +115,23 @@ int64_t DualAscent::pass() {
 void DualAscent::set_prices(std::vector<int64_t> prices) {
   prices_ = std::move(prices);
   costs_ = priced_costs(model_, prices_);
+  for (int v = 0; v < model_.nodes(); ++v) {
+    for (size_t s = 0; s < barred_[v].size(); ++s) costs_[v][s] += barred_[v][s] ? kMostCost : 0;
+  }
+}
+
+void DualAscent::bar(int node, const std::vector<bool>& strategies) {
+  std::vector<bool>& barred = barred_[node];
+  barred.resize(strategies.size());
+  for (size_t s = 0; s < strategies.size(); ++s) {
+    if (!strategies[s] || barred[s]) continue;
+    barred[s] = true;
+    costs_[node][s] += kMostCost;
+  }
+}
+
+int64_t DualAscent::price_of(int node, int s) const {
+  return costs_[node][s] - model_.cost[node][s] - (is_barred(node, s) ? kMostCost : 0);
 }
 
 void DualAscent::move_prices(double step, int64_t target) {
@@ -127,7 +151,7 @@ void DualAscent::move_prices(double step, int64_t target) {
   std::vector<int64_t> prices = prices_;
   for (int m = 0; m < model_.moments; ++m) {
     const double moved = static_cast<double>(prices[m]) + step * distance * slope[m] / square;
-    prices[m] = static_cast<int64_t>(std::clamp(moved, 0.0, 1e14));
+    prices[m] = static_cast<int64_t>(std::clamp(moved, 0.0, static_cast<double>(kMostCost)));
   }
   set_prices(std::move(prices));
 }

@@ -24,6 +24,11 @@ class DualAscent {
   const std::vector<int>& choice() const { return choice_; }
   const std::vector<int64_t>& prices() const { return prices_; }
   void set_prices(std::vector<int64_t> prices);
+  /// From now on these strategies of a node are forbidden.
+  void bar(int node, const std::vector<bool>& strategies);
+  bool is_barred(int node, int s) const { return !barred_[node].empty() && barred_[node][s]; }
+  /// What the memory of a strategy costs.
+  int64_t price_of(int node, int s) const;
   /// Node costs after the last pass, messages included: how much better each strategy is.
   std::vector<int64_t> potential(int node) const;
 
@@ -36,6 +41,7 @@ class DualAscent {
   int64_t bound() const;
   const Model& model_;
   std::vector<std::vector<int64_t>> costs_;  // priced
+  std::vector<std::vector<bool>> barred_;    // by node; empty: none
   std::vector<std::vector<int64_t>> to_a_, to_b_;
   std::vector<int64_t> prices_;
   std::vector<int> choice_;

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <map>
 
+#include "plan/solver/model.h"
+
 namespace tessera::solver {
 
-namespace {
-
-/// Bits that the largest sum of allowed costs leaves free.
-int spare_bits(const Problem& problem) {
-  int64_t total = 1;
+int shift_of(const Problem& problem) {
+  __int128 total = 1;
   const auto add = [&](const std::vector<int64_t>& costs) {
     int64_t most = 0;
     for (const int64_t c : costs) {
@@ -19,16 +18,17 @@ int spare_bits(const Problem& problem) {
   };
   for (const Node& node : problem.nodes) add(node.cost);
   for (const Edge& edge : problem.edges) add(edge.cost);
+  constexpr int kMostSpare = 10;
+  constexpr int64_t kSpareBelow = int64_t{1} << 50;
   int bits = 0;
-  while (bits < 10 && (total << (bits + 1)) < kForbidden) ++bits;
+  while (bits < kMostSpare && (total << (bits + 1)) < kSpareBelow) ++bits;
+  while ((total >> -std::min(bits, 0)) >= kMostCost) --bits;
   return bits;
 }
 
-}  // namespace
-
 Moments find_moments(const Problem& problem) {
   const size_t n = problem.nodes.size();
-  Moments m{0, spare_bits(problem), std::vector<int>(n), std::vector<int>(n)};
+  Moments m{0, std::vector<int>(n), std::vector<int>(n)};
   if (!problem.limit) return m;
   std::map<int64_t, std::pair<std::vector<int>, std::vector<int>>> changes;  // born, dead
   for (size_t v = 0; v < n; ++v) {

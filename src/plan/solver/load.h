@@ -11,10 +11,13 @@ namespace tessera::solver {
 /// node v is alive at [first[v], last[v]) of them.
 struct Moments {
   int count = 0;
-  int shift = 0;  ///< costs times 2^shift still fit
   std::vector<int> first, last;
 };
 Moments find_moments(const Problem& problem);
+
+/// Bits by which costs are shifted: up by those that are spare, for what prices gain from
+/// fractions; down where the largest sum of allowed costs would be more than kMostCost.
+int shift_of(const Problem& problem);
 
 /// The combinations that an edge allows, over its distinct nodes.
 struct Rows {

@@ -40,7 +40,8 @@ std::vector<std::vector<int64_t>> priced_costs(const Model& model,
       const __int128 price = before[use.last] - before[use.first];
       if (price == 0) continue;
       for (size_t s = 0; s < costs[v].size(); ++s) {
-        costs[v][s] += static_cast<int64_t>(price * use.usage[s] / model.limit);
+        const __int128 held = price * use.usage[s] / model.limit;
+        costs[v][s] += static_cast<int64_t>(std::min<__int128>(held, kMostCost));
       }
     }
   }

@@ -8,8 +8,9 @@
 
 namespace tessera::solver {
 
-/// A forbidden entry in scaled costs; all allowed ones together are less than a quarter of it.
-inline constexpr int64_t kWall = int64_t{1} << 52;
+/// A forbidden entry in scaled costs; all allowed ones together are less than kMostCost.
+inline constexpr int64_t kWall = int64_t{1} << 56;
+inline constexpr int64_t kMostCost = kWall / 4;
 
 /// Memory that a node holds during the moments [first, last).
 struct Use {
@@ -24,7 +25,9 @@ struct Pair {
 };
 
 struct Model {
-  int shift = 0;                  ///< costs are those of the problem times 2^shift
+  /// Costs are those of the problem times 2^shift, each rounded down: so a bound is one of the
+  /// problem too. Below 0 where the problem's add up to more than kMostCost.
+  int shift = 0;
   int64_t base = 0;               ///< scaled cost of what is decided already
   int64_t limit = 1;              ///< of the problem: what a price is for
   int moments = 0;                ///< 0: memory cannot bind
@@ -64,7 +67,7 @@ Value value_of(const Model& model, const std::vector<int>& choice);
 
 /// A price for memory: scaled cost of holding all of the limit, by moment. Node costs with the
 /// price of what they hold, each rounded down: base + the least total of these -
-/// price_of_capacity() is a lower bound of the model's optimum.
+/// price_of_capacity() is a lower bound of the model's optimum. No price is above kMostCost.
 std::vector<std::vector<int64_t>> priced_costs(const Model& model,
                                                const std::vector<int64_t>& prices);
 /// Rounded up.

@@ -43,7 +43,7 @@ class Prices {
     double low = 0, high = static_cast<double>(std::max<int64_t>(1024, bound / 16));
     double low_bound = static_cast<double>(bound), low_slope = slope_[0];
     double high_bound = 0, high_slope = 1;
-    while (high < 1e14) {
+    while (high < static_cast<double>(kMostCost)) {
       high_bound = static_cast<double>(run({static_cast<int64_t>(high)}));
       high_slope = slope_[0];
       if (high_slope <= 0) break;
@@ -71,7 +71,7 @@ class Prices {
     for (int i = 0; i < 200 && !clock_.over(); ++i) {
       const int64_t before = found_.bound;
       const int64_t bound = run(prices);
-      if (found_.cost <= found_.bound) return;
+      if (is_closed(model_, found_)) return;
       if (found_.bound > before) {
         stale = 0;
       } else if (++stale == 8) {
@@ -89,7 +89,7 @@ class Prices {
       const double distance = static_cast<double>(std::max<int64_t>(1, target - bound));
       for (int m = 0; m < model_.moments; ++m) {
         const double moved = static_cast<double>(prices[m]) + step * distance * slope_[m] / square;
-        prices[m] = static_cast<int64_t>(std::clamp(moved, 0.0, 1e14));
+        prices[m] = static_cast<int64_t>(std::clamp(moved, 0.0, static_cast<double>(kMostCost)));
       }
     }
   }
@@ -107,7 +107,7 @@ void improve(const Model& model, const Clock& clock, int64_t moves, const std::v
              Found& found) {
   ForestSearch search(model, !found.has ? start : found.choice, 1);
   search.set_prices(found.prices);
-  for (int64_t i = 0; i < moves && !clock.over() && found.cost > found.bound; ++i) {
+  for (int64_t i = 0; i < moves && !clock.over() && !is_closed(model, found); ++i) {
     if (search.move(0)) offer(model, search.choice(), clock, found);
   }
 }
@@ -121,7 +121,7 @@ void solve_narrow(const Model& model, Elimination& elimination, const Options& o
   std::vector<int64_t> none(model.moments);
   const int64_t bound = prices.run(none);
   found.impossible = bound >= kWall || (model.nodes() == 0 && !found.has);
-  if (found.impossible || found.cost <= found.bound) return;
+  if (found.impossible || is_closed(model, found)) return;
   std::vector<int> choice;
   if (model.moments == 1) {
     prices.search_one(bound);
@@ -130,7 +130,7 @@ void solve_narrow(const Model& model, Elimination& elimination, const Options& o
   }
   elimination.run(priced_costs(model, found.prices), choice);
   improve(model, clock, 100 + model.nodes(), choice, found);
-  if (found.cost <= found.bound) return;
+  if (is_closed(model, found)) return;
   found.how = "elimination and partial plans";
   elimination.marginals();
   PartialPlans plans{false, {}};

@@ -42,7 +42,7 @@ class Reducer {
     Moments moments = find_moments(problem);
     to_.model_.moments = moments.count;
     to_.model_.limit = std::max<int64_t>(1, problem.limit.value_or(0));
-    to_.model_.shift = moments.shift;
+    to_.model_.shift = shift_of(problem);
     for (size_t v = 0; v < problem.nodes.size(); ++v) {
       std::vector<int64_t> cost = problem.nodes[v].cost;
       for (size_t s = 0; s < cost.size(); ++s) {
@@ -60,7 +60,8 @@ class Reducer {
   }
 
   int64_t scaled(int64_t cost) const {
-    return cost >= kForbidden ? kWall : cost << to_.model_.shift;
+    const int shift = to_.model_.shift;
+    return cost >= kForbidden ? kWall : shift < 0 ? cost >> -shift : cost << shift;
   }
 
   /// An edge of one node is node cost, one of two a pair; further ones get a helper whose

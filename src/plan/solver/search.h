@@ -2,6 +2,7 @@
 // plans from above where it is wide.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <vector>
@@ -24,6 +25,11 @@ struct Found {
   double first_seconds = 0;
   std::string how;
 };
+
+/// No choice costs less: costs are multiples of 2^shift, so a bound less than that below is enough.
+inline bool is_closed(const Model& model, const Found& found) {
+  return found.has && found.cost - found.bound < int64_t{1} << std::max(model.shift, 0);
+}
 
 /// Wall time since a solve began.
 class Clock {

@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/fail.h"
+#include "plan/solver/load.h"
 #include "plan/solver/reduce.h"
 #include "plan/solver/search.h"
 #include "tessera/solver.h"
@@ -50,8 +53,19 @@ void offer(const Model& model, const std::vector<int>& choice, const Clock& cloc
   found.cost = value.cost;
 }
 
-Solution solve(const Problem& problem, const Options& options) {
-  check(problem);
+namespace {
+
+/// Of the problem's costs, as far as the model's tell.
+int64_t unscaled_bound(const Model& model, int64_t bound) {
+  if (model.shift >= 0) {
+    const int64_t unit = int64_t{1} << model.shift;
+    return (bound + unit - 1) / unit;
+  }
+  return static_cast<int64_t>(std::min<__int128>(static_cast<__int128>(bound) << -model.shift,
+                                                 std::numeric_limits<int64_t>::max()));
+}
+
+Solution solve_scaled(const Problem& problem, const Options& options) {
   const Clock clock(options.seconds);
   const Reduction reduction(problem);
   require(reduction.infeasible().empty(), "[solve] nothing is allowed: {}", reduction.infeasible());
@@ -67,17 +81,51 @@ Solution solve(const Problem& problem, const Options& options) {
   Solution s;
   s.choice = reduction.expand(found.choice);
   s.cost = evaluate(problem, s.choice).cost;
-  const int64_t unit = int64_t{1} << model.shift;
-  s.bound = std::min(s.cost, (found.bound + unit - 1) / unit);
+  s.bound = std::min(s.cost, unscaled_bound(model, found.bound));
   s.optimal = s.bound == s.cost;
   s.seconds = clock.seconds();
   s.first_seconds = found.first_seconds;
-  for (const int64_t p : found.prices) {
-    s.price +=
-        static_cast<double>(p) / static_cast<double>(model.limit) / static_cast<double>(unit);
-  }
+  for (const int64_t p : found.prices)
+    s.price += std::ldexp(static_cast<double>(p) / static_cast<double>(model.limit), -model.shift);
   s.nodes = model.nodes();
   s.how = found.how;
+  return s;
+}
+
+/// The problem without what costs more than a known choice by itself.
+Problem below(const Problem& problem, int64_t cost) {
+  Problem less = problem;
+  const auto forbid = [&](std::vector<int64_t>& costs) {
+    for (int64_t& c : costs) c = c > cost ? kForbidden : c;
+  };
+  for (Node& node : less.nodes) forbid(node.cost);
+  for (Edge& edge : less.edges) forbid(edge.cost);
+  return less;
+}
+
+constexpr double kFirst = 0.25;  ///< of the time, for a first choice where costs are rounded
+
+}  // namespace
+
+/// Where costs are too large to be added up exactly, a first choice says which of them cannot be in
+/// the best one; that often leaves sums that are exact.
+Solution solve(const Problem& problem, const Options& options) {
+  check(problem);
+  if (shift_of(problem) >= 0) return solve_scaled(problem, options);
+  Options part = options;
+  part.seconds = kFirst * options.seconds;
+  const Solution first = solve_scaled(problem, part);
+  require(first.cost < std::numeric_limits<int64_t>::max(),
+          "[solve] the least cost that was found is 2^63 - 1 or more; divide all costs by 1024");
+  if (first.optimal) return first;
+  part.seconds = options.seconds - first.seconds;
+  Solution s = solve_scaled(below(problem, first.cost), part);
+  s.bound = std::max(first.bound, s.bound);
+  if (first.cost < s.cost) s.choice = first.choice, s.cost = first.cost;
+  s.bound = std::min(s.bound, s.cost);
+  s.optimal = s.bound == s.cost;
+  s.seconds += first.seconds;
+  s.first_seconds = first.first_seconds;
   return s;
 }
 

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <thread>
 
+#include "plan/solver/branch.h"
 #include "plan/solver/dual.h"
 #include "plan/solver/forest_search.h"
 #include "plan/solver/search.h"
@@ -20,9 +21,9 @@ struct Shared {
   int64_t passes = 0;
 };
 
+constexpr int kPatience = 20;    ///< passes without a better bound
+constexpr double kAscent = 0.4;  ///< of the time, before parts are looked at
 constexpr double kSlack = 0.04;  // that plans may get worse by at the begin of a cycle
-
-bool closed(const Found& found) { return found.has && found.cost <= found.bound; }
 
 /// Raises the bound until the time is up.
 class Ascent {
@@ -53,7 +54,34 @@ class Ascent {
       dual_.move_prices(step_,
                         !found.has ? found.bound + gap : std::min(found.cost, found.bound + gap));
     }
-    return !clock_.over() && !closed(found);
+    return !clock_.over() && !is_closed(model_, found);
+  }
+
+  /// Prices move the bound no more.
+  bool rests() const { return patience_ > kPatience; }
+
+  /// What prices leave open: until the time is up, or nothing is left.
+  void branch() {
+    if (model_.moments == 0) return;
+    dual_.set_prices(shared_.found.prices);
+    Branching branching(model_, dual_, shared_.found.bound);
+    int64_t below = kWall;
+    const auto offered = [&](const std::vector<int>& choice) {
+      const std::lock_guard lock(shared_.mutex);
+      offer(model_, choice, clock_, shared_.found);
+    };
+    for (bool more = true; more && !clock_.over();) {
+      {
+        const std::lock_guard lock(shared_.mutex);
+        if (shared_.found.has) below = shared_.found.cost;
+        shared_.found.bound = std::max(shared_.found.bound, std::min(branching.bound(), below));
+        if (is_closed(model_, shared_.found)) return;
+      }
+      more = branching.split(below, offered);
+    }
+    const std::lock_guard lock(shared_.mutex);
+    if (shared_.found.has) below = shared_.found.cost;
+    shared_.found.bound = std::max(shared_.found.bound, std::min(branching.bound(), below));
   }
 
  private:
@@ -62,19 +90,19 @@ class Ascent {
   Shared& shared_;
   DualAscent dual_;
   double step_ = 0.3;
-  int stale_ = 0, patience_ = 20;
+  int stale_ = 0, patience_ = kPatience;
 };
 
 /// Improves plans until the time is up, in cycles with ever less slack: by turns from what the
 /// ascent decodes and from the best plan.
 void search(const Model& model, double cycle, const Clock& clock, Shared& shared) {
   std::unique_lock lock(shared.mutex);
-  for (uint64_t turn = 0; !clock.over() && !closed(shared.found); ++turn) {
+  for (uint64_t turn = 0; !clock.over() && !is_closed(model, shared.found); ++turn) {
     const bool from_best = shared.found.has && turn % 2 == 1;
     ForestSearch forest(model, from_best ? shared.found.choice : shared.decoded, turn);
     const double begin = clock.seconds();
     double phase = 0;
-    while (phase < 1 && !clock.over() && !closed(shared.found)) {
+    while (phase < 1 && !clock.over() && !is_closed(model, shared.found)) {
       forest.set_prices(shared.found.prices);
       int64_t best = shared.found.has ? shared.found.cost : kWall;
       lock.unlock();
@@ -102,10 +130,12 @@ void solve_wide(const Model& model, const Options& options, const Clock& clock, 
   const double first = options.seconds / 12;
   while (ascent.pass() && (shared.passes < 20 || clock.seconds() < first) && shared.passes < 400) {
   }
-  if (clock.over() || closed(found)) return;
+  if (clock.over() || is_closed(model, found)) return;
   std::thread other([&] {
-    while (ascent.pass()) {
+    const double rest = clock.seconds() + kAscent * (options.seconds - clock.seconds());
+    while (ascent.pass() && (model.moments == 0 || (clock.seconds() < rest && !ascent.rests()))) {
     }
+    ascent.branch();
   });
   search(model, options.seconds / 8, clock, shared);
   other.join();

@@ -1,0 +1,136 @@
+#include "plan/solver/branch.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tessera::solver {
+
+namespace {
+
+constexpr int kPasses = 40;
+constexpr int kPatience = 4;                      // passes without a better bound
+constexpr int64_t kMostBytes = int64_t{1} << 30;  // of all parts
+
+int64_t bytes_of(const Model& model) {
+  int64_t entries = model.moments;
+  for (int v = 0; v < model.nodes(); ++v) entries += 2 * model.size(v);
+  for (const Pair& pair : model.pairs) entries += model.size(pair.a) + model.size(pair.b);
+  return 8 * entries;
+}
+
+}  // namespace
+
+Branching::Branching(const Model& model, const DualAscent& root, int64_t bound)
+    : model_(model), bound_(bound) {
+  parts_.push({bound, std::make_shared<DualAscent>(root)});
+}
+
+/// Some passes with moving prices; the dual is left at the prices of the best bound.
+int64_t Branching::raise(DualAscent& dual, int64_t below, Chosen& chosen,
+                         const std::function<void(const std::vector<int>&)>& offer) {
+  int64_t best = std::numeric_limits<int64_t>::min();
+  std::vector<int64_t> prices = dual.prices();
+  double step = 0.2;
+  int stale = 0;
+  for (int i = 0; i < kPasses && best < below; ++i) {
+    const int64_t bound = dual.pass();
+    ++chosen.passes;
+    for (int v = 0; v < model_.nodes(); ++v) {
+      const auto price = static_cast<double>(dual.price_of(v, dual.choice()[v]));
+      chosen.sum[v] += price;
+      chosen.squares[v] += price * price;
+    }
+    offer(dual.choice());
+    if (bound > best) {
+      best = bound;
+      prices = dual.prices();
+      stale = 0;
+    } else if (++stale == kPatience) {
+      stale = 0;
+      step *= 0.5;
+      dual.set_prices(prices);
+      continue;
+    }
+    dual.move_prices(step, std::min(below, best + std::abs(best) / 20));
+  }
+  dual.set_prices(prices);
+  return best;
+}
+
+/// The node whose memory was priced most differently, among those that still have strategies on
+/// both sides of the mean, or else of the middle; and which of its strategies hold much.
+bool Branching::choose(const DualAscent& dual, const Chosen& chosen, int& node,
+                       std::vector<bool>& much) const {
+  double most = 0;
+  node = -1;
+  for (int v = 0; v < model_.nodes(); ++v) {
+    const double mean = chosen.sum[v] / chosen.passes;
+    const double spread = chosen.squares[v] / chosen.passes - mean * mean;
+    if (spread <= most) continue;
+    int64_t low = std::numeric_limits<int64_t>::max(), high = 0;
+    for (int s = 0; s < model_.size(v); ++s) {
+      if (dual.is_barred(v, s)) continue;
+      low = std::min(low, dual.price_of(v, s));
+      high = std::max(high, dual.price_of(v, s));
+    }
+    if (low >= high) continue;
+    const bool parts = static_cast<double>(low) <= mean && mean < static_cast<double>(high);
+    const auto middle = parts ? static_cast<int64_t>(mean) : low + (high - low) / 2;
+    most = spread;
+    node = v;
+    much.resize(static_cast<size_t>(model_.size(v)));
+    for (int s = 0; s < model_.size(v); ++s) much[s] = dual.price_of(v, s) > middle;
+  }
+  return node >= 0 || choose_nearest(dual, node, much);
+}
+
+/// The node of which two strategies are nearest to each other, as far as the dual tells; all but
+/// the better one count as much.
+bool Branching::choose_nearest(const DualAscent& dual, int& node, std::vector<bool>& much) const {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int v = 0; v < model_.nodes(); ++v) {
+    const std::vector<int64_t> p = dual.potential(v);
+    int best = -1, second = -1;
+    for (int s = 0; s < model_.size(v); ++s) {
+      if (dual.is_barred(v, s)) continue;
+      if (best < 0 || p[s] < p[best]) {
+        second = best;
+        best = s;
+      } else if (second < 0 || p[s] < p[second]) {
+        second = s;
+      }
+    }
+    if (second < 0 || p[second] - p[best] >= least) continue;
+    least = p[second] - p[best];
+    node = v;
+    much.assign(p.size(), true);
+    much[static_cast<size_t>(best)] = false;
+  }
+  return node >= 0;
+}
+
+bool Branching::split(int64_t below, const std::function<void(const std::vector<int>&)>& offer) {
+  if (parts_.empty() || bytes_ > kMostBytes) return false;
+  Part part = parts_.top();
+  parts_.pop();
+  const auto nodes = static_cast<size_t>(model_.nodes());
+  Chosen chosen{std::vector<double>(nodes), std::vector<double>(nodes), 0};
+  part.bound = std::max(part.bound, raise(*part.dual, below, chosen, offer));
+  int node = -1;
+  std::vector<bool> barred;
+  // Of a part that is one choice there is nothing more to know: it was offered.
+  if (part.bound < below && !choose(*part.dual, chosen, node, barred)) part.bound = below;
+  bytes_ -= bytes_of(model_);
+  for (int half = 0; half < 2 && part.bound < below; ++half) {
+    barred.flip();
+    Part child{part.bound, std::make_shared<DualAscent>(*part.dual)};
+    child.dual->bar(node, barred);
+    bytes_ += bytes_of(model_);
+    child.bound = std::max(child.bound, child.dual->pass());
+    if (child.bound < below) parts_.push(std::move(child));
+  }
+  bound_ = std::max(bound_, parts_.empty() ? below : std::min(below, parts_.top().bound));
+  return !parts_.empty();
+}
+
+}  // namespace tessera::solver
