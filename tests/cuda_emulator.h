@@ -34,10 +34,12 @@ class CudaEmulator final : public CudaApi {
   std::vector<std::string> take_misuses();
   bool logging = false;
   std::atomic<int64_t> launches{0}, graph_launches{0}, captures{0}, products{0};
-  std::atomic<int64_t> tf32_products{0};  ///< prepared
+  std::atomic<int64_t> tf32_products{0};       ///< prepared
+  std::atomic<int64_t> epilogues{0}, sums{0};  ///< prepared: with a bias or gelu; with an addend
   /// The distinct kernels loaded so far.
   std::vector<std::string> texts() const;
   bool has_products = true;                ///< false: prepare() has none
+  bool has_epilogues = true;               ///< false: none that does more than add
   int64_t host_memory = int64_t{1} << 40;  ///< bytes that one allocate_host() may ask for
   /// Given to every card: the compute capability.
   int major = 9;
@@ -72,8 +74,8 @@ class CudaEmulator final : public CudaApi {
   void launch(const CudaLaunch& launch, CudaStream stream) override;
   CudaProduct prepare(const CudaGemm& gemm) override;
   int64_t product_workspace() override { return 4096; }
-  void run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
-           CudaStream stream) override;
+  void run(CudaProduct product, const void* a, const void* b, const void* added, void* c,
+           void* workspace, CudaStream stream) override;
   void release(CudaProduct product) override;
   void begin_capture(CudaStream stream) override;
   CudaGraph end_capture(CudaStream stream) override;

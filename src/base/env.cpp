@@ -44,6 +44,11 @@ std::string cache_folder() {
   return home != nullptr && *home != '\0' ? std::string(home) + "/.cache/tessera" : "";
 }
 
+bool may_end_products() {
+  const char* value = std::getenv("TESSERA_EPILOGUES");
+  return value == nullptr || std::string(value) != "off";
+}
+
 int usable_cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);

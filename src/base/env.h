@@ -22,6 +22,8 @@ bool has_nccl_host();
 /// The folder of what may be kept between runs: TESSERA_CACHE, XDG_CACHE_HOME/tessera or
 /// HOME/.cache/tessera; empty if none is set.
 std::string cache_folder();
+/// TESSERA_EPILOGUES is not "off": products on a card take what stands behind them.
+bool may_end_products();
 /// Cores that this process may run on.
 int usable_cores();
 

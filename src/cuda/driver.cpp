@@ -234,9 +234,9 @@ CudaProduct DriverApi::prepare(const CudaGemm& gemm) {
   return products_->prepare(gemm, current_card);
 }
 int64_t DriverApi::product_workspace() { return Products::kWorkspace; }
-void DriverApi::run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
-                    CudaStream stream) {
-  products_->run(product, a, b, c, workspace, stream);
+void DriverApi::run(CudaProduct product, const void* a, const void* b, const void* added, void* c,
+                    void* workspace, CudaStream stream) {
+  products_->run(product, a, b, added, c, workspace, stream);
 }
 void DriverApi::release(CudaProduct product) { products_->release(product); }
 

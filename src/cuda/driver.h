@@ -62,8 +62,8 @@ class DriverApi final : public CudaApi {
   void launch(const CudaLaunch& launch, CudaStream stream) override;
   CudaProduct prepare(const CudaGemm& gemm) override;
   int64_t product_workspace() override;
-  void run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
-           CudaStream stream) override;
+  void run(CudaProduct product, const void* a, const void* b, const void* added, void* c,
+           void* workspace, CudaStream stream) override;
   void release(CudaProduct product) override;
   void begin_capture(CudaStream stream) override;
   CudaGraph end_capture(CudaStream stream) override;

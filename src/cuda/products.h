@@ -17,8 +17,8 @@ class Products {
   /// Null for a type or layout that the library has no algorithm for. The algorithm is the first of
   /// the library's heuristic: the same on every rank, so that replicas stay equal.
   CudaProduct prepare(const CudaGemm& gemm, int card);
-  void run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
-           CudaStream stream);
+  void run(CudaProduct product, const void* a, const void* b, const void* added, void* c,
+           void* workspace, CudaStream stream);
   void release(CudaProduct product);
 
  private:

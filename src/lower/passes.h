@@ -1,7 +1,7 @@
 // The passes of lower, in order. Each is one function with one file; docs/concepts.md describes the
 // forms between them.
 //   home layouts (home.h) -> partition (partition.h) -> insert_masks -> localize -> fuse ->
-//   combine -> schedule -> plan_memory
+//   end_products -> combine -> schedule -> chunk -> plan_memory
 #pragma once
 
 #include "lower/flow.h"
@@ -20,6 +20,11 @@ Program localize(const Graph& graph, const Flow& flow, const HomeLayouts& homes)
 
 /// Merges neighbouring pointwise steps over one iteration space into one step with several outputs.
 void fuse(Program& program);
+
+/// Makes pointwise instructions behind a product part of it, where `takes` says of the "contract"
+/// with them as its pointwise program (kernels/cuda/epilogue.h) that the device can do it at once.
+/// Without `takes` nothing changes. Sums in 16 bits are rounded less often than before.
+void end_products(Program& program, const std::function<bool(const Step&)>& takes);
 
 /// Makes one exchange of collectives of one kind over the same axes that do not depend on each
 /// other, up to a number of bytes that `prices` tell (at most `bucket_bytes` without); lets an

@@ -52,6 +52,14 @@ struct CudaGemm {
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;
   /// Bytes, powers of two up to 256, that divide the addresses of all calls.
   int64_t align_a = 1, align_b = 1, align_c = 1;
+  /// Of C and of what goes into it: that of the operands, or float32 for 16-bit ones.
+  DType result = DType::float32;
+  /// C = act(A B + added + bias), where what is null or false is left out. Matrices lie as C does.
+  bool adds = false;             ///< run() is given `added`, which may be C itself
+  const void* bias = nullptr;    ///< an element a column
+  bool gelu = false;             ///< the tanh form
+  void* kept = nullptr;          ///< gets the operand of gelu
+  const void* before = nullptr;  ///< act is a product with the slope of gelu there
 };
 
 struct CudaCard {
@@ -111,8 +119,8 @@ class CudaApi {
   virtual CudaProduct prepare(const CudaGemm& gemm) = 0;
   /// Bytes of the card's memory that run() may use: one piece serves the products of a stream.
   virtual int64_t product_workspace() = 0;
-  virtual void run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
-                   CudaStream stream) = 0;
+  virtual void run(CudaProduct product, const void* a, const void* b, const void* added, void* c,
+                   void* workspace, CudaStream stream) = 0;
   virtual void release(CudaProduct product) = 0;
 
   /// What `stream`, and streams that wait for its events, are given between the two calls is

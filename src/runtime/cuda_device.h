@@ -117,6 +117,8 @@ class CudaDevice final : public Device {
 
  private:
   std::unique_ptr<Kernel> bind_product(const KernelArgs& args);
+  /// Null where the library has no such product.
+  CudaProduct prepare_product(const CudaGemm& gemm);
   void send_scalars(const int64_t* scalars, size_t count);
   /// The compute lane comes behind what the host program's stream has; and that stream behind it.
   void follow_loan();
