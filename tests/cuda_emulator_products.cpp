@@ -8,6 +8,11 @@ namespace tessera::test {
 
 namespace {
 
+struct Prepared {
+  CudaGemm gemm;
+  size_t algorithm = 0;
+};
+
 struct Operands {
   const void *a, *b, *added;
   void* c;
@@ -71,12 +76,33 @@ CudaProduct CudaEmulator::prepare(const CudaGemm& gemm) {
   if (gemm.tf32 && gemm.dtype == DType::float32) ++tf32_products;
   if (ends) ++epilogues;
   if (gemm.adds) ++sums;
-  return reinterpret_cast<CudaProduct>(new CudaGemm(gemm));
+  return reinterpret_cast<CudaProduct>(new Prepared{gemm});
+}
+
+std::string CudaEmulator::product_library() { return library; }
+
+std::vector<std::string> CudaEmulator::algorithms(CudaProduct, int most) {
+  std::vector<std::string> words;
+  if (algorithm_seconds.size() < 2) return words;  // nothing to choose from
+  for (size_t k = 0; k < algorithm_seconds.size() && words.size() < static_cast<size_t>(most); ++k)
+    words.push_back(fmt::format("a{}", k));
+  return words;
+}
+
+bool CudaEmulator::use_algorithm(CudaProduct product, const std::string& algorithm) {
+  const std::lock_guard lock(mutex_);
+  for (size_t k = 0; k < algorithm_seconds.size(); ++k) {
+    if (algorithm != fmt::format("a{}", k)) continue;
+    reinterpret_cast<Prepared*>(product)->algorithm = k;
+    used.push_back(algorithm);
+    return true;
+  }
+  return false;
 }
 
 void CudaEmulator::run(CudaProduct product, const void* a, const void* b, const void* added,
                        void* c, void* workspace, CudaStream s) {
-  const CudaGemm g = *reinterpret_cast<CudaGemm*>(product);
+  const auto [g, algorithm] = *reinterpret_cast<Prepared*>(product);
   auto aligned = [](const void* at, int64_t bytes) {
     return reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0;
   };
@@ -97,7 +123,10 @@ void CudaEmulator::run(CudaProduct product, const void* a, const void* b, const 
   if (g.bias != nullptr) work.reads.push_back({g.bias, g.n * size_of(g.result)});
   work.writes = {result, {workspace, product_workspace()}};
   if (g.kept != nullptr) work.writes.push_back({g.kept, result.bytes});
-  work.run = [=, at = Operands{a, b, added, c}] {
+  const bool ends = g.bias != nullptr || g.gelu || g.before != nullptr;
+  const std::lock_guard lock(mutex_);
+  slept_ += algorithm_seconds.at(algorithm) + (ends ? epilogue_seconds : 0);
+  work.run = [g = g, at = Operands{a, b, added, c}] {
     if (g.dtype == DType::float64) return multiply<double, double, double>(g, at);
     if (g.dtype == DType::float32) return multiply<float, float, float>(g, at);
     g.dtype == DType::float16 ? multiply_narrow<Float16>(g, at) : multiply_narrow<BFloat16>(g, at);
@@ -105,7 +134,7 @@ void CudaEmulator::run(CudaProduct product, const void* a, const void* b, const 
   submit(s, std::move(work));
 }
 
-void CudaEmulator::release(CudaProduct product) { delete reinterpret_cast<CudaGemm*>(product); }
+void CudaEmulator::release(CudaProduct product) { delete reinterpret_cast<Prepared*>(product); }
 
 void CudaEmulator::push_range(const char* text) {
   const std::lock_guard lock(mutex_);

@@ -44,10 +44,15 @@ std::string cache_folder() {
   return home != nullptr && *home != '\0' ? std::string(home) + "/.cache/tessera" : "";
 }
 
-bool may_end_products() {
-  const char* value = std::getenv("TESSERA_EPILOGUES");
-  return value == nullptr || std::string(value) != "off";
+namespace {
+bool is_off(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && std::string(value) == "off";
 }
+}  // namespace
+
+bool may_end_products() { return !is_off("TESSERA_EPILOGUES"); }
+bool may_time_products() { return !is_off("TESSERA_TIMED_PRODUCTS"); }
 
 int usable_cores() {
   cpu_set_t set;

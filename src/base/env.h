@@ -24,6 +24,8 @@ bool has_nccl_host();
 std::string cache_folder();
 /// TESSERA_EPILOGUES is not "off": products on a card take what stands behind them.
 bool may_end_products();
+/// TESSERA_TIMED_PRODUCTS is not "off": a product's algorithm on a card is chosen by measuring.
+bool may_time_products();
 /// Cores that this process may run on.
 int usable_cores();
 

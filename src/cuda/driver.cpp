@@ -233,6 +233,18 @@ void DriverApi::launch(const CudaLaunch& launch, CudaStream stream) {
 CudaProduct DriverApi::prepare(const CudaGemm& gemm) {
   return products_->prepare(gemm, current_card);
 }
+std::string DriverApi::product_library() {
+  int driver = 0;
+  CHECKED(cuDriverGetVersion)(&driver);
+  return fmt::format("{} on {}, driver {}", products_->version(),
+                     cards_[static_cast<size_t>(current_card)].name, driver);
+}
+std::vector<std::string> DriverApi::algorithms(CudaProduct product, int most) {
+  return products_->algorithms(product, most);
+}
+bool DriverApi::use_algorithm(CudaProduct product, const std::string& algorithm) {
+  return products_->use_algorithm(product, algorithm);
+}
 int64_t DriverApi::product_workspace() { return Products::kWorkspace; }
 void DriverApi::run(CudaProduct product, const void* a, const void* b, const void* added, void* c,
                     void* workspace, CudaStream stream) {

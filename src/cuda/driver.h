@@ -61,6 +61,9 @@ class DriverApi final : public CudaApi {
   CudaKernel load(const std::string& text) override;
   void launch(const CudaLaunch& launch, CudaStream stream) override;
   CudaProduct prepare(const CudaGemm& gemm) override;
+  std::string product_library() override;
+  std::vector<std::string> algorithms(CudaProduct product, int most) override;
+  bool use_algorithm(CudaProduct product, const std::string& algorithm) override;
   int64_t product_workspace() override;
   void run(CudaProduct product, const void* a, const void* b, const void* added, void* c,
            void* workspace, CudaStream stream) override;

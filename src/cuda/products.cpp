@@ -4,7 +4,9 @@
 
 #include <cublasLt.h>
 
+#include <iterator>
 #include <map>
+#include <vector>
 
 #include "cuda/library.h"
 
@@ -52,6 +54,7 @@ struct Products::Product {
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulPreference_t preference = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
   bool wide = false, adds = false;
 };
@@ -169,20 +172,61 @@ CudaProduct Products::prepare(const CudaGemm& g, int card) {
   layout(&product->b, g.dtype, g.transposed_a ? g.m : g.k, g.transposed_a ? g.k : g.m, g.lda,
          g.stride_a);
   layout(&product->c, g.result, g.n, g.m, g.ldc, g.stride_c);
-  cublasLtMatmulPreference_t preference = make_preference(lib, g);
-  cublasLtMatmulHeuristicResult_t found{};
-  int count = 0;
-  const cublasStatus_t status = lib.cublasLtMatmulAlgoGetHeuristic_(
-      product->handle, product->operation, product->a, product->b, product->c, product->c,
-      preference, 1, &found, &count);
-  CHECKED(cublasLtMatmulPreferenceDestroy)(preference);
+  product->preference = make_preference(lib, g);
+  const std::vector<cublasLtMatmulAlgo_t> found = find(*product, 1);
   const CudaProduct made = reinterpret_cast<CudaProduct>(product.release());
-  if (status == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS) {
-    reinterpret_cast<Product*>(made)->algorithm = found.algo;
+  if (!found.empty()) {
+    reinterpret_cast<Product*>(made)->algorithm = found[0];
     return made;
   }
   release(made);
   return nullptr;
+}
+
+/// Those that need no more than the workspace; none where the library refuses.
+std::vector<cublasLtMatmulAlgo_t> Products::find(const Product& p, int most) {
+  Library& lib = library();
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
+  int count = 0;
+  const cublasStatus_t status = lib.cublasLtMatmulAlgoGetHeuristic_(
+      p.handle, p.operation, p.a, p.b, p.c, p.c, p.preference, most, results.data(), &count);
+  std::vector<cublasLtMatmulAlgo_t> found;
+  for (int k = 0; status == CUBLAS_STATUS_SUCCESS && k < count; ++k) {
+    const auto& result = results[static_cast<size_t>(k)];
+    if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= size_t{kWorkspace})
+      found.push_back(result.algo);
+  }
+  return found;
+}
+
+std::string Products::version() {
+  return fmt::format("cuBLASLt {}", library().cublasLtGetVersion_());
+}
+
+std::vector<std::string> Products::algorithms(CudaProduct given, int most) {
+  std::vector<std::string> words;
+  for (const cublasLtMatmulAlgo_t& algorithm : find(*reinterpret_cast<Product*>(given), most)) {
+    words.emplace_back();
+    for (const uint64_t part : algorithm.data) words.back() += fmt::format("{:016x}", part);
+  }
+  return words;
+}
+
+bool Products::use_algorithm(CudaProduct given, const std::string& word) {
+  Product& p = *reinterpret_cast<Product*>(given);
+  cublasLtMatmulAlgo_t algorithm{};
+  constexpr size_t kDigits = 16;
+  if (word.size() != kDigits * std::size(algorithm.data) ||
+      word.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return false;
+  for (size_t k = 0; k < std::size(algorithm.data); ++k)
+    algorithm.data[k] = std::stoull(word.substr(k * kDigits, kDigits), nullptr, 16);
+  cublasLtMatmulHeuristicResult_t result{};
+  const cublasStatus_t status = library().cublasLtMatmulAlgoCheck_(p.handle, p.operation, p.a, p.b,
+                                                                   p.c, p.c, &algorithm, &result);
+  if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > size_t{kWorkspace}) return false;
+  p.algorithm = algorithm;
+  return true;
 }
 
 void Products::run(CudaProduct given, const void* a, const void* b, const void* added, void* c,
@@ -202,6 +246,7 @@ void Products::run(CudaProduct given, const void* a, const void* b, const void* 
 void Products::release(CudaProduct given) {
   const std::unique_ptr<Product> p(reinterpret_cast<Product*>(given));
   Library& lib = library();
+  CHECKED(cublasLtMatmulPreferenceDestroy)(p->preference);
   CHECKED(cublasLtMatrixLayoutDestroy)(p->a);
   CHECKED(cublasLtMatrixLayoutDestroy)(p->b);
   CHECKED(cublasLtMatrixLayoutDestroy)(p->c);

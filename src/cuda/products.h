@@ -1,8 +1,12 @@
 // Matrix products by cuBLASLt, which is opened when the first one is prepared.
 #pragma once
 
+#include <cublasLt.h>
+
 #include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "runtime/cuda_api.h"
 
@@ -17,6 +21,11 @@ class Products {
   /// Null for a type or layout that the library has no algorithm for. The algorithm is the first of
   /// the library's heuristic: the same on every rank, so that replicas stay equal.
   CudaProduct prepare(const CudaGemm& gemm, int card);
+  /// "cuBLASLt 130100".
+  std::string version();
+  /// Of the heuristic, as hexadecimal numbers: the library's versions read their own.
+  std::vector<std::string> algorithms(CudaProduct product, int most);
+  bool use_algorithm(CudaProduct product, const std::string& algorithm);
   void run(CudaProduct product, const void* a, const void* b, const void* added, void* c,
            void* workspace, CudaStream stream);
   void release(CudaProduct product);
@@ -25,6 +34,7 @@ class Products {
   struct Library;
   struct Product;
   Library& library();
+  std::vector<cublasLtMatmulAlgo_t> find(const Product& product, int most);
 
   std::mutex mutex_;
   std::unique_ptr<Library> library_;

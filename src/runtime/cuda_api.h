@@ -117,6 +117,13 @@ class CudaApi {
 
   /// Null where the card's library has no such product.
   virtual CudaProduct prepare(const CudaGemm& gemm) = 0;
+  /// What the library's algorithms are good for: "cuBLASLt 130100 on NVIDIA H200, driver 13000".
+  virtual std::string product_library() = 0;
+  /// The algorithms that the library expects to be fast for a product, the fastest first, at most
+  /// `most`: a word each, which another process with the same library understands.
+  virtual std::vector<std::string> algorithms(CudaProduct product, int most) = 0;
+  /// What run() uses from now on, instead of the first of them. False if it cannot.
+  virtual bool use_algorithm(CudaProduct product, const std::string& algorithm) = 0;
   /// Bytes of the card's memory that run() may use: one piece serves the products of a stream.
   virtual int64_t product_workspace() = 0;
   virtual void run(CudaProduct product, const void* a, const void* b, const void* added, void* c,

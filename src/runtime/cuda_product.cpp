@@ -132,14 +132,45 @@ CudaLaunch launch_rest(CudaDevice& device, const KernelArgs& args, const cuda::E
   return device.make_launch(cuda::generate_pointwise(mine), mine);
 }
 
+/// The library's calls of a product, with what goes before and comes after.
+std::unique_ptr<Products> make_calls(CudaDevice& device, const KernelArgs& args,
+                                     const cuda::ProductPlan& plan, const cuda::Epilogue& epilogue,
+                                     const CudaWay& way) {
+  auto kernel = std::make_unique<Products>(device);
+  kernel->product_ = way.product;
+  const Matrices matrices(args, plan);
+  for (size_t x = 0; x < 3; ++x) {
+    const cuda::Packed& packed = plan.packed[x];
+    if (!packed.used) continue;
+    check(args.workspace != nullptr, "contract needs {} bytes of workspace", plan.workspace);
+    TensorArg there = matrices.operand(x), here = there;
+    here.data = matrices.first(x);
+    there.sizes = here.sizes = packed.sizes;
+    there.strides = packed.from;
+    here.strides = packed.to;
+    (x < 2 ? kernel->before_ : kernel->after_)
+        .push_back(x < 2 ? device.make_copy(there, here) : device.make_copy(here, there));
+  }
+  const void* added =
+      epilogue.added < 0 ? nullptr : args.in[static_cast<size_t>(epilogue.added)].data;
+  const size_t a = plan.swapped ? 1 : 0;
+  for (const auto& call : plan.calls) {
+    kernel->calls_.push_back(
+        {matrices.at(a, call), matrices.at(1 - a, call), added, matrices.at(2, call)});
+  }
+  if (way.has_rest) {
+    const CudaLaunch rest = launch_rest(device, args, epilogue);
+    if (rest.blocks > 0) kernel->after_.push_back(rest);
+  }
+  return kernel;
+}
+
 }  // namespace
 
 CudaProduct CudaDevice::prepare_product(const CudaGemm& gemm) {
-  const bool misplaced =
-      (reinterpret_cast<uint64_t>(gemm.kept) | reinterpret_cast<uint64_t>(gemm.before)) %
-          kSideAlignment !=
-      0;
-  const CudaProduct product = misplaced ? nullptr : api_.prepare(gemm);
+  const uint64_t sides =
+      reinterpret_cast<uint64_t>(gemm.kept) | reinterpret_cast<uint64_t>(gemm.before);
+  const CudaProduct product = sides % kSideAlignment != 0 ? nullptr : api_.prepare(gemm);
   if (product != nullptr) products_.push_back(product);
   return product;
 }
@@ -153,45 +184,30 @@ std::unique_ptr<Kernel> CudaDevice::bind_product(const KernelArgs& args) {
     check(found.has_value(), "[{}] is no product that a card can end so", step.origin.name);
     epilogue = *found;
   }
-  auto kernel = std::make_unique<Products>(*this);
-  bool has_rest = true;
+  std::vector<CudaWay> ways;
   if (plan.possible) {
     const CudaGemm whole = gemm_of(args, plan, epilogue, options_.tf32);
-    kernel->product_ = prepare_product(whole);
-    has_rest = kernel->product_ == nullptr;
-    if (has_rest && !is_plain(whole)) kernel->product_ = prepare_product(plain(whole));
-  }
-  if (kernel->product_ == nullptr) {
-    const CudaLaunch loops = make_launch(cuda::generate_contract(args, epilogue.added), args);
-    if (loops.blocks > 0) kernel->after_.push_back(loops);
-  } else {
-    product_workspace();
-    const Matrices matrices(args, plan);
-    for (size_t x = 0; x < 3; ++x) {
-      const cuda::Packed& packed = plan.packed[x];
-      if (!packed.used) continue;
-      check(args.workspace != nullptr, "contract needs {} bytes of workspace", plan.workspace);
-      TensorArg there = matrices.operand(x), here = there;
-      here.data = matrices.first(x);
-      there.sizes = here.sizes = packed.sizes;
-      there.strides = packed.from;
-      here.strides = packed.to;
-      (x < 2 ? kernel->before_ : kernel->after_)
-          .push_back(x < 2 ? make_copy(there, here) : make_copy(here, there));
+    if (const CudaProduct product = prepare_product(whole)) ways.push_back({product, false});
+    if (!is_plain(whole)) {
+      if (const CudaProduct product = prepare_product(plain(whole)))
+        ways.push_back({product, true});
     }
-    const void* added =
-        epilogue.added < 0 ? nullptr : args.in[static_cast<size_t>(epilogue.added)].data;
-    const size_t a = plan.swapped ? 1 : 0;
-    for (const auto& call : plan.calls) {
-      kernel->calls_.push_back(
-          {matrices.at(a, call), matrices.at(1 - a, call), added, matrices.at(2, call)});
+    if (!ways.empty()) product_workspace();
+    std::vector<std::unique_ptr<Products>> kernels;
+    std::vector<Kernel*> alike;
+    for (const CudaWay& way : ways) {
+      kernels.push_back(make_calls(*this, args, plan, epilogue, way));
+      alike.push_back(kernels.back().get());
     }
+    const size_t chosen = choose_way(whole, plan.calls.size(), ways, alike, args);
+    if (!ways.empty()) return std::move(kernels[chosen]);
   }
-  if (has_rest) {
-    const CudaLaunch rest = launch_rest(*this, args, epilogue);
-    if (rest.blocks > 0) kernel->after_.push_back(rest);
+  auto loops = std::make_unique<Products>(*this);
+  for (const CudaLaunch& launch : {make_launch(cuda::generate_contract(args, epilogue.added), args),
+                                   launch_rest(*this, args, epilogue)}) {
+    if (launch.blocks > 0) loops->after_.push_back(launch);
   }
-  return kernel;
+  return loops;
 }
 
 }  // namespace tessera
