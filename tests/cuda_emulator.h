@@ -34,6 +34,8 @@ class CudaEmulator final : public CudaApi {
   std::vector<std::string> take_misuses();
   bool logging = false;
   std::atomic<int64_t> launches{0}, graph_launches{0}, captures{0}, products{0};
+  bool has_convolutions = false;
+  std::atomic<int64_t> convolutions{0};
   std::atomic<int64_t> tf32_products{0};       ///< prepared
   std::atomic<int64_t> epilogues{0}, sums{0};  ///< prepared: with a bias or gelu; with an addend
   /// The distinct kernels loaded so far.
@@ -87,6 +89,11 @@ class CudaEmulator final : public CudaApi {
   void run(CudaProduct product, const void* a, const void* b, const void* added, void* c,
            void* workspace, CudaStream stream) override;
   void release(CudaProduct product) override;
+  std::string why_no_convolutions() override;
+  CudaConvolution prepare(const CudaConv& conv) override;
+  void run(CudaConvolution convolution, const void* first, const void* second, void* result,
+           void* workspace, CudaStream stream) override;
+  void release(CudaConvolution convolution) override;
   void begin_capture(CudaStream stream) override;
   CudaGraph end_capture(CudaStream stream) override;
   void launch(CudaGraph graph, CudaStream stream) override;

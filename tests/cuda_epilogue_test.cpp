@@ -43,9 +43,14 @@ struct Run {
   int64_t kernels = 0, epilogues = 0, sums = 0;
 };
 
+struct Where {
+  std::string mesh = "a:1", layout = {};
+  int chunks = 0;
+};
+
 /// Three steps of a gpt, its batch in two parts, on a card with or without a library that ends
 /// products.
-Run train(CudaEmulator& card, DType dtype, const std::string& device) {
+Run train(CudaEmulator& card, DType dtype, const std::string& device, const Where& where = {}) {
   const WithEmulator here(card);
   Clusters clusters;
   Graph g;
@@ -56,9 +61,11 @@ Run train(CudaEmulator& card, DType dtype, const std::string& device) {
   const Minimized step = minimize_in_parts(
       g, "batch", 2, [&] { return cast(nn::gpt(g, o).loss, DType::float32); }, constant(g, 0.01),
       adam());
-  CompileOptions compile{Mesh::parse("a:1"), {}, {{"train", {step.loss}, true}}};
+  CompileOptions compile{
+      Mesh::parse(where.mesh), Layout::parse(where.layout), {{"train", {step.loss}, true}}};
   compile.device = device;
-  Session session(g, clusters.of(1), compile);
+  compile.chunks = where.chunks;
+  Session session(g, clusters.of(compile.mesh.size()), compile);
   Run run;
   for (int s = 0; s < 3; ++s) {
     for (const char* input : {"inputs", "targets"}) {
@@ -131,6 +138,19 @@ TEST_CASE("a gpt whose products end with what stands behind them trains as on th
     CHECK(farthest(plain.outcome, expected.outcome) < tolerance);
     CHECK(run.kernels < without.kernels);
     CHECK(run.kernels + 20 < plain.kernels);
+  }
+}
+
+TEST_CASE("products with an end are cut with their collective, and split over ranks", "[cuda]") {
+  CudaEmulator apart, cards;
+  const Run expected = train(apart, DType::bfloat16, "cpu");
+  for (const Where& where : {Where{"a:2", "batch:a; @params d_model:a", 2},
+                             Where{"a:2", "heads,ff,vocab:a; @/*norm*/ length:a", 2},
+                             Where{"a:2;b:2", "batch:a; heads,ff,vocab:b", 4}}) {
+    INFO(where.layout);
+    const Run run = train(cards, DType::bfloat16, "cuda", where);
+    CHECK(farthest(run.outcome, expected.outcome) < 2e-2);
+    CHECK(run.epilogues + run.sums > 20);
   }
 }
 

@@ -223,6 +223,10 @@ void Session::copy_from(Session& other, const std::string& stored) {
 
 std::string Session::device() const { return state_->executors[0]->device().name(); }
 
+std::vector<std::string> Session::fallbacks() const {
+  return state_->executors[0]->device().fallbacks();
+}
+
 std::vector<std::string> Session::stored_names() const {
   std::vector<std::string> names;
   for (int p : state_->program.stored) names.push_back(state_->program.ports[p].name);

@@ -26,6 +26,8 @@ std::string cache_folder();
 bool may_end_products();
 /// TESSERA_TIMED_PRODUCTS is not "off": a product's algorithm on a card is chosen by measuring.
 bool may_time_products();
+/// TESSERA_CUDNN is not "off": convolutions on a card are cuDNN's where it is there.
+bool may_use_cudnn();
 /// Cores that this process may run on.
 int usable_cores();
 

@@ -1,5 +1,6 @@
 #include "cuda/driver.h"
 
+#include "cuda/convolutions.h"
 #include "cuda/groups.h"
 #include "cuda/products.h"
 #include "kernels/cuda/generate.h"
@@ -59,6 +60,7 @@ DriverApi::DriverApi() {
     contexts_.push_back(nullptr);
   }
   products_ = std::make_unique<Products>();
+  convolutions_ = std::make_unique<Convolutions>();
 }
 
 DriverApi::~DriverApi() = default;
@@ -251,6 +253,16 @@ void DriverApi::run(CudaProduct product, const void* a, const void* b, const voi
   products_->run(product, a, b, added, c, workspace, stream);
 }
 void DriverApi::release(CudaProduct product) { products_->release(product); }
+
+std::string DriverApi::why_no_convolutions() { return convolutions_->why_not(); }
+CudaConvolution DriverApi::prepare(const CudaConv& conv) {
+  return convolutions_->prepare(conv, current_card, product_workspace());
+}
+void DriverApi::run(CudaConvolution convolution, const void* first, const void* second,
+                    void* result, void* workspace, CudaStream stream) {
+  convolutions_->run(convolution, first, second, result, workspace, stream);
+}
+void DriverApi::release(CudaConvolution convolution) { convolutions_->release(convolution); }
 
 void DriverApi::begin_capture(CudaStream stream) {
   CHECKED(cuStreamBeginCapture)(stream_of(stream), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);

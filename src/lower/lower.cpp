@@ -53,7 +53,7 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   after("combine", [&] { return to_string(program); });
   if (options.overlap) schedule(program);
   after("schedule", [&] { return to_string(program); });
-  if (options.overlap) chunk(program, options.chunks, options.prices);
+  if (options.overlap) chunk(program, options.chunks, options.prices, options.takes_epilogue);
   after("chunk", [&] { return to_string(program); });
   add_workspaces(program, options.workspace_bytes);
   plan_memory(program);

@@ -37,8 +37,10 @@ void schedule(Program& program);
 
 /// Cuts products whose result is summed over ranks, or whose operand is gathered, with their
 /// collective: `chunks` parts where they divide, or for 0 as many as pay by `prices`. The
-/// collective of one part runs while the next is computed. No element is computed otherwise.
-void chunk(Program& program, int chunks, const StepPrices& prices);
+/// collective of one part runs while the next is computed. No element is computed otherwise. What a
+/// product ends with stays part of its parts, where `takes` says so as in end_products().
+void chunk(Program& program, int chunks, const StepPrices& prices,
+           const std::function<bool(const Step&)>& takes = {});
 
 /// Renumbers the buffers without those that no step and no port touches.
 void drop_unused_buffers(Program& program);

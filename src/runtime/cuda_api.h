@@ -23,6 +23,7 @@ using CudaEvent = struct CudaEventTag*;
 using CudaKernel = struct CudaKernelTag*;
 using CudaGraph = struct CudaGraphTag*;
 using CudaProduct = struct CudaProductTag*;
+using CudaConvolution = struct CudaConvolutionTag*;
 using CudaGroup = struct CudaGroupTag*;
 
 /// Bytes [first, first + bytes) of device memory.
@@ -60,6 +61,20 @@ struct CudaGemm {
   bool gelu = false;             ///< the tanh form
   void* kept = nullptr;          ///< gets the operand of gelu
   const void* before = nullptr;  ///< act is a product with the slope of gelu there
+};
+
+/// A convolution without flipping, over two spatial dims: y from x and filter, x (its gradient)
+/// from y and filter, or the filter from x and y. All are dense: x [images, groups * inputs, in,
+/// in], y [images, groups * outputs, out, out], filter [groups * outputs, inputs, window, window],
+/// or with the channels (of the filter: the inputs) behind the spatial dims. Sums are float32.
+struct CudaConv {
+  DType dtype = DType::float32;
+  bool tf32 = false, channels_last = false;
+  int result = 0;  ///< 0: y, 1: x, 2: the filter
+  int64_t images = 1, groups = 1, inputs = 1, outputs = 1;
+  struct Dim {
+    int64_t in = 1, window = 1, out = 1, stride = 1, dilation = 1, pad = 0;
+  } dims[2];
 };
 
 struct CudaCard {
@@ -129,6 +144,15 @@ class CudaApi {
   virtual void run(CudaProduct product, const void* a, const void* b, const void* added, void* c,
                    void* workspace, CudaStream stream) = 0;
   virtual void release(CudaProduct product) = 0;
+
+  /// Why there are no convolutions (no cuDNN); empty if there are. Opens the library.
+  virtual std::string why_no_convolutions() = 0;
+  /// Null where the library has none with a fixed order of sums that needs no more memory than
+  /// product_workspace(), which run() may use.
+  virtual CudaConvolution prepare(const CudaConv& conv) = 0;
+  virtual void run(CudaConvolution convolution, const void* first, const void* second, void* result,
+                   void* workspace, CudaStream stream) = 0;
+  virtual void release(CudaConvolution convolution) = 0;
 
   /// What `stream`, and streams that wait for its events, are given between the two calls is
   /// recorded instead of run.

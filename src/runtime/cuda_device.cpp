@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "runtime/cuda_choices.h"
 
 namespace tessera {
 
@@ -82,6 +83,7 @@ void CudaDevice::end() noexcept {
     staging_.reset();
     for (CudaGraph graph : graphs_) api_.release(graph);
     for (CudaProduct product : products_) api_.release(product);
+    for (CudaConvolution convolution : convolutions_) api_.release(convolution);
     for (CudaEvent event : events_) api_.release(event);
     for (CudaEvent timer : timers_) api_.release(timer);
     for (void* memory : pinned_) api_.release_host(memory);
@@ -182,6 +184,11 @@ std::unique_ptr<Kernel> CudaDevice::bind(const KernelArgs& args) {
   const std::string& kernel = args.step->kernel;
   const int64_t number = bound_++;
   auto launches = std::make_unique<Launches>(*this);
+  if (kernel == "conv") {
+    std::string why;
+    if (std::unique_ptr<Kernel> convolution = bind_convolution(args, why)) return convolution;
+    fall_back(*args.step, "runs by Tessera's own kernel: " + why);
+  }
   if (const cuda::Generate generate = cuda::find_generator(kernel)) {
     launches->add(make_launch(generate(args), args));
   } else if (kernel == "gather") {
@@ -201,9 +208,23 @@ std::unique_ptr<Kernel> CudaDevice::bind(const KernelArgs& args) {
     for (const cuda::Source& source : cuda::generate_attention_grad(args))
       launches->add(make_launch(source, args));
   } else {
+    fall_back(*args.step, "runs on the host: a card has no kernel for it");
     return bind_on_host(*this, args);
   }
   return launches;
+}
+
+void CudaDevice::fall_back(const Step& step, const std::string& why) {
+  fallbacks_.insert(
+      fmt::format("[{}] {} ({}) {}", step.kernel, step.origin.name, step.origin.source, why));
+}
+
+std::vector<std::string> CudaDevice::fallbacks() const {
+  std::vector<std::string> all(fallbacks_.begin(), fallbacks_.end());
+  const std::string why = measured_ ? cuda_choices().why_not_kept() : "";
+  if (!why.empty())
+    all.push_back("algorithms of products are measured again in every process: " + why);
+  return all;
 }
 
 /// The numbers are the arguments of a kernel that stores them: no memory of the host has to stay as
