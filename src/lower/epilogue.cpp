@@ -28,8 +28,7 @@ constexpr int kReach = 64;  ///< steps that a product moves at most
 
 class Epilogues {
  public:
-  Epilogues(const Program& program, Function& function,
-            const std::function<bool(const Step&)>& takes)
+  Epilogues(Program& program, Function& function, const std::function<bool(const Step&)>& takes)
       : program_(program),
         function_(function),
         takes_(takes),
@@ -108,6 +107,8 @@ class Epilogues {
     if (const std::optional<Step> without = without_slopes(reader);
         without && extend(place, reader, *without)) {
       for (auto& [lender, step] : lent_) at(lender) = std::move(step);
+      for (const auto& [buffer, result] : now_operands_)
+        program_.buffers[buffer].name = program_.buffers[result].name + ".operand";
       return;
     }
     extend(place, reader, Step(at(reader)));
@@ -191,6 +192,7 @@ class Epilogues {
   /// in lent_.
   std::optional<Step> without_slopes(int place) {
     lent_.clear();
+    now_operands_.clear();
     Step changed = at(place);
     const auto& code = at(place).pointwise.code;
     for (size_t k = 0; k < changed.out.size(); ++k) {
@@ -200,6 +202,11 @@ class Epilogues {
           code[code[reg].a].dtype != code[reg].dtype || !may_lend(buffer, place))
         continue;
       reg = code[reg].a;
+      for (size_t j = 0; j < changed.out.size(); ++j) {
+        const Instr& other = code[at(place).pointwise.outputs[j]];
+        if (other.code == Code::gelu && other.a == reg)
+          now_operands_[buffer] = changed.out[j].buffer;
+      }
       for (const Use& use : uses_[buffer]) {
         if (use.writes) continue;
         const auto known = lent_.find(use.place);
@@ -234,13 +241,14 @@ class Epilogues {
     function_.steps = std::move(steps);
   }
 
-  const Program& program_;
+  Program& program_;
   Function& function_;
   const std::function<bool(const Step&)>& takes_;
   std::vector<char> fixed_;             ///< by buffer: it has a place beyond this function
   std::vector<std::vector<Use>> uses_;  ///< by buffer
   std::vector<std::vector<Step>> places_;
-  std::map<int, Step> lent_;
+  std::map<int, Step> lent_;         ///< by place
+  std::map<int, int> now_operands_;  ///< buffers, and the results of whose op they hold the operand
 };
 
 }  // namespace
