@@ -327,6 +327,26 @@ tessera::CudaApi* tessera_cuda_open(std::string& why) {
   }
 }
 
+/// Makes a product, tells it to use the last algorithm that the library finds, and runs it, without
+/// a card: what the tests ask for, with a `library` that works on the host. False: `log` says why.
+bool tessera_cuda_multiply(const std::string& library, const tessera::CudaGemm& gemm, const void* a,
+                           const void* b, const void* added, void* c, std::string& log) {
+  try {
+    tessera::cuda::Products products(library);
+    const tessera::CudaProduct product = products.prepare(gemm, 0);
+    const std::vector<std::string> words = products.algorithms(product, 8);
+    const bool done = !products.use_algorithm(product, "nonsense") &&
+                      products.use_algorithm(product, words.back());
+    if (done) products.run(product, a, b, added, c, nullptr, nullptr);
+    products.release(product);
+    log = products.version();
+    return done;
+  } catch (const std::exception& e) {
+    log = e.what();
+    return false;
+  }
+}
+
 /// Compiles a kernel for an architecture without a card: what the tests ask for. With a folder it
 /// goes by way of a cache there, and `log` is "kept", "found", or why it is not kept. False: `log`
 /// says why.

@@ -28,13 +28,17 @@ cudaDataType_t type_of(DType t) {
 }  // namespace
 
 struct Products::Library {
-  cuda::Library lt{{"libcublasLt.so." TESSERA_TEXT(TESSERA_CUDA_MAJOR), "libcublasLt.so"}};
+  cuda::Library lt;
 #define TESSERA_MEMBER(name) decltype(&::name) name##_;
 #include "cuda/products.inc"
 #undef TESSERA_MEMBER
   std::map<int, cublasLtHandle_t> handles;  ///< by card
 
-  Library() {
+  explicit Library(const std::string& path)
+      : lt(path.empty()
+               ? std::vector<std::string>{"libcublasLt.so." TESSERA_TEXT(TESSERA_CUDA_MAJOR),
+                                          "libcublasLt.so"}
+               : std::vector<std::string>{path}) {
     if (!lt.is_open())
       fail(ErrorKind::unsupported, "matrix products need cuBLASLt: {}", lt.why_not());
 #define TESSERA_MEMBER(name) lt.get(name##_, #name);
@@ -59,12 +63,12 @@ struct Products::Product {
   bool wide = false, adds = false;
 };
 
-Products::Products() = default;
+Products::Products(const std::string& library) : path_(library) {}
 Products::~Products() = default;
 
 Products::Library& Products::library() {
   const std::lock_guard lock(mutex_);
-  if (!library_) library_ = std::make_unique<Library>();
+  if (!library_) library_ = std::make_unique<Library>(path_);
   return *library_;
 }
 

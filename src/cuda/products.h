@@ -16,7 +16,8 @@ class Products {
  public:
   static constexpr int64_t kWorkspace = int64_t{32} << 20;  ///< what the library asks for on sm_90
 
-  Products();
+  /// library: its path; empty: cuBLASLt where the loader finds it.
+  explicit Products(const std::string& library = "");
   ~Products();
   /// Null for a type or layout that the library has no algorithm for. The algorithm is the first of
   /// the library's heuristic: the same on every rank, so that replicas stay equal.
@@ -36,6 +37,7 @@ class Products {
   Library& library();
   std::vector<cublasLtMatmulAlgo_t> find(const Product& product, int most);
 
+  const std::string path_;
   std::mutex mutex_;
   std::unique_ptr<Library> library_;
 };
