@@ -46,7 +46,7 @@ SEES_ALL = {"api", "tests"}
 GUARDED = {
     r"mpi\.h": r"collectives/mpi[^/]*\.(cpp|h)|include/tessera/interop/mpi\.h|tests/mpi/.*|benchmarks/.*",
     r"(cuda|cuda_runtime|cuda_bf16|cuda_fp16|cublas.*|nvrtc|cudnn.*|nvtx3?/.*)\.h(pp)?":
-        r"src/cuda/.*|include/tessera/interop/cuda\.h|benchmarks/.*|tests/nvtx/.*|examples/cuda_guest\.cpp",
+        r"src/cuda/.*|include/tessera/interop/cuda\.h|benchmarks/.*|tests/(nvtx|cublaslt)/.*|examples/cuda_guest\.cpp",
     r"nccl\.h": r"src/cuda/.*|benchmarks/.*",
 }
 
