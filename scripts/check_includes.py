@@ -26,7 +26,8 @@ ROOMS = {
     "lower": COMPILE | {"collectives/cost.h"},
     "runtime/program": {"base"},
     "runtime": {"base", "runtime/program", "kernels/kernel.h", "kernels/team.h", "kernels/cuda/fault.h",
-                "kernels/cuda/generate.h", "kernels/cuda/product.h", "collectives/communicator.h", "collectives/blocks.h"},
+                "kernels/cuda/conv_plan.h", "kernels/cuda/epilogue.h", "kernels/cuda/generate.h",
+                "kernels/cuda/product.h", "collectives/communicator.h", "collectives/blocks.h"},
     "kernels": {"base", "runtime/program"},
     "collectives": {"base", "runtime/program", "kernels/float16.h"},
     "cuda": {"base", "src/runtime/cuda_api.h", "kernels/cuda/generate.h"},
@@ -45,7 +46,7 @@ SEES_ALL = {"api", "tests"}
 GUARDED = {
     r"mpi\.h": r"collectives/mpi[^/]*\.(cpp|h)|include/tessera/interop/mpi\.h|tests/mpi/.*|benchmarks/.*",
     r"(cuda|cuda_runtime|cuda_bf16|cuda_fp16|cublas.*|nvrtc|cudnn.*|nvtx3?/.*)\.h(pp)?":
-        r"src/cuda/.*|include/tessera/interop/cuda\.h|benchmarks/.*|tests/nvtx/.*|examples/cuda_guest\.cpp",
+        r"src/cuda/.*|include/tessera/interop/cuda\.h|benchmarks/.*|tests/(nvtx|cublaslt)/.*|examples/cuda_guest\.cpp",
     r"nccl\.h": r"src/cuda/.*|benchmarks/.*",
 }
 

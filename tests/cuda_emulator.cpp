@@ -204,6 +204,7 @@ void CudaEmulator::record(CudaEvent e, CudaStream s) {
   event.clock = stream.clock;
   event.capture = stream.capture;
   event.seconds =
+      slept_ +
       std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   note(fmt::format("record e{} on s{}", event.number, stream.number));
 }

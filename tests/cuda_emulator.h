@@ -34,10 +34,21 @@ class CudaEmulator final : public CudaApi {
   std::vector<std::string> take_misuses();
   bool logging = false;
   std::atomic<int64_t> launches{0}, graph_launches{0}, captures{0}, products{0};
-  std::atomic<int64_t> tf32_products{0};  ///< prepared
+  bool has_convolutions = false;
+  std::atomic<int64_t> convolutions{0};
+  std::atomic<int64_t> tf32_products{0};       ///< prepared
+  std::atomic<int64_t> epilogues{0}, sums{0};  ///< prepared: with a bias or gelu; with an addend
   /// The distinct kernels loaded so far.
   std::vector<std::string> texts() const;
-  bool has_products = true;                ///< false: prepare() has none
+  bool has_products = true;  ///< false: prepare() has none
+  /// What a product takes by each of the library's algorithms, the first of its heuristic first (if
+  /// there is one only, the library tells none);
+  /// those of products with an epilogue take `epilogue_seconds` longer.
+  std::vector<double> algorithm_seconds = {0};
+  double epilogue_seconds = 0;
+  std::string library = "emulated 1";
+  std::vector<std::string> used;           ///< algorithms that products were told to use
+  bool has_epilogues = true;               ///< false: none that does more than add
   int64_t host_memory = int64_t{1} << 40;  ///< bytes that one allocate_host() may ask for
   /// Given to every card: the compute capability.
   int major = 9;
@@ -71,10 +82,18 @@ class CudaEmulator final : public CudaApi {
   CudaKernel load(const std::string& text) override;
   void launch(const CudaLaunch& launch, CudaStream stream) override;
   CudaProduct prepare(const CudaGemm& gemm) override;
+  std::string product_library() override;
+  std::vector<std::string> algorithms(CudaProduct product, int most) override;
+  bool use_algorithm(CudaProduct product, const std::string& algorithm) override;
   int64_t product_workspace() override { return 4096; }
-  void run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
-           CudaStream stream) override;
+  void run(CudaProduct product, const void* a, const void* b, const void* added, void* c,
+           void* workspace, CudaStream stream) override;
   void release(CudaProduct product) override;
+  std::string why_no_convolutions() override;
+  CudaConvolution prepare(const CudaConv& conv) override;
+  void run(CudaConvolution convolution, const void* first, const void* second, void* result,
+           void* workspace, CudaStream stream) override;
+  void release(CudaConvolution convolution) override;
   void begin_capture(CudaStream stream) override;
   CudaGraph end_capture(CudaStream stream) override;
   void launch(CudaGraph graph, CudaStream stream) override;
@@ -175,6 +194,7 @@ class CudaEmulator final : public CudaApi {
   std::map<int, Graph> capturing_;
   int captured_ = 0;
   int64_t clock_ = 0;
+  double slept_ = 0;  ///< what products took, by algorithm_seconds
   std::vector<std::string> log_, misuses_;
   std::vector<Pending> pending_;
   std::set<CudaGroup> aborted_;

@@ -2,16 +2,42 @@
 #include "base/fail.h"
 #include "cuda_emulator.h"
 #include "kernels/float16.h"
+#include "kernels/pointwise_math.h"
 
 namespace tessera::test {
 
 namespace {
 
-/// A matrix product by three loops.
-template <class T, class W, class Load, class Store>
-void multiply(const CudaGemm& g, const void* pa, const void* pb, void* pc, Load load, Store store) {
-  const T *a = static_cast<const T*>(pa), *b = static_cast<const T*>(pb);
-  T* c = static_cast<T*>(pc);
+struct Prepared {
+  CudaGemm gemm;
+  size_t algorithm = 0;
+};
+
+struct Operands {
+  const void *a, *b, *added;
+  void* c;
+};
+
+/// A matrix product by three loops of operands of type T, with its epilogue in type W and a result
+/// of type R.
+template <class T, class R, class W>
+void multiply(const CudaGemm& g, const Operands& at) {
+  const T *a = static_cast<const T*>(at.a), *b = static_cast<const T*>(at.b);
+  const R *added = static_cast<const R*>(at.added), *bias = static_cast<const R*>(g.bias),
+          *before = static_cast<const R*>(g.before);
+  R *c = static_cast<R*>(at.c), *kept = static_cast<R*>(g.kept);
+  const auto load = [](auto x) {
+    if constexpr (std::is_arithmetic_v<decltype(x)>)
+      return static_cast<W>(x);
+    else
+      return static_cast<W>(to_float(x));
+  };
+  const auto store = [](W x) {
+    if constexpr (std::is_arithmetic_v<R>)
+      return static_cast<R>(x);
+    else
+      return narrowed(static_cast<float>(x), R{});
+  };
   for (int64_t x = 0; x < g.batch; ++x, a += g.stride_a, b += g.stride_b, c += g.stride_c) {
     for (int64_t i = 0; i < g.m; ++i) {
       for (int64_t j = 0; j < g.n; ++j) {
@@ -20,55 +46,95 @@ void multiply(const CudaGemm& g, const void* pa, const void* pb, void* pc, Load 
           sum += load(a[g.transposed_a ? k * g.lda + i : i * g.lda + k]) *
                  load(b[g.transposed_b ? j * g.ldb + k : k * g.ldb + j]);
         }
-        c[i * g.ldc + j] = store(sum);
+        const int64_t to = i * g.ldc + j;
+        if (g.adds) sum += load(added[x * g.stride_c + to]);
+        if (bias != nullptr) sum += load(bias[j]);
+        if (kept != nullptr) kept[to] = store(sum);
+        if (g.gelu) sum = math::gelu(sum);
+        if (before != nullptr) sum *= math::gelu_grad(load(before[to]));
+        c[to] = store(sum);
       }
     }
   }
 }
 
+template <class T>
+void multiply_narrow(const CudaGemm& g, const Operands& at) {
+  g.result == g.dtype ? multiply<T, T, float>(g, at) : multiply<T, float, float>(g, at);
+}
+
 CudaRange range(const void* at, int64_t rows, int64_t columns, int64_t leading, int64_t stride,
-                const CudaGemm& g) {
-  return {at, ((g.batch - 1) * stride + (rows - 1) * leading + columns) * size_of(g.dtype)};
+                const CudaGemm& g, DType type) {
+  return {at, ((g.batch - 1) * stride + (rows - 1) * leading + columns) * size_of(type)};
 }
 
 }  // namespace
 
 CudaProduct CudaEmulator::prepare(const CudaGemm& gemm) {
-  if (!has_products) return nullptr;
+  const bool ends = gemm.bias != nullptr || gemm.gelu || gemm.before != nullptr;
+  if (!has_products || (ends && !has_epilogues)) return nullptr;
   if (gemm.tf32 && gemm.dtype == DType::float32) ++tf32_products;
-  return reinterpret_cast<CudaProduct>(new CudaGemm(gemm));
+  if (ends) ++epilogues;
+  if (gemm.adds) ++sums;
+  return reinterpret_cast<CudaProduct>(new Prepared{gemm});
 }
 
-void CudaEmulator::run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
-                       CudaStream s) {
-  const CudaGemm g = *reinterpret_cast<CudaGemm*>(product);
+std::string CudaEmulator::product_library() { return library; }
+
+std::vector<std::string> CudaEmulator::algorithms(CudaProduct, int most) {
+  std::vector<std::string> words;
+  if (algorithm_seconds.size() < 2) return words;  // nothing to choose from
+  for (size_t k = 0; k < algorithm_seconds.size() && words.size() < static_cast<size_t>(most); ++k)
+    words.push_back(fmt::format("a{}", k));
+  return words;
+}
+
+bool CudaEmulator::use_algorithm(CudaProduct product, const std::string& algorithm) {
+  const std::lock_guard lock(mutex_);
+  for (size_t k = 0; k < algorithm_seconds.size(); ++k) {
+    if (algorithm != fmt::format("a{}", k)) continue;
+    reinterpret_cast<Prepared*>(product)->algorithm = k;
+    used.push_back(algorithm);
+    return true;
+  }
+  return false;
+}
+
+void CudaEmulator::run(CudaProduct product, const void* a, const void* b, const void* added,
+                       void* c, void* workspace, CudaStream s) {
+  const auto [g, algorithm] = *reinterpret_cast<Prepared*>(product);
   auto aligned = [](const void* at, int64_t bytes) {
     return reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0;
   };
-  check(aligned(a, g.align_a) && aligned(b, g.align_b) && aligned(c, g.align_c),
+  check(aligned(a, g.align_a) && aligned(b, g.align_b) && aligned(c, g.align_c) &&
+            (added == nullptr || aligned(added, g.align_c)),
         "a product's operands are not aligned as was said");
+  check((added != nullptr) == g.adds, "a product has not the addend that was said");
   ++products;
   Work work{"product", {}, {}, {}};
-  work.reads = {g.transposed_a ? range(a, g.k, g.m, g.lda, g.stride_a, g)
-                               : range(a, g.m, g.k, g.lda, g.stride_a, g),
-                g.transposed_b ? range(b, g.n, g.k, g.ldb, g.stride_b, g)
-                               : range(b, g.k, g.n, g.ldb, g.stride_b, g)};
-  work.writes = {range(c, g.m, g.n, g.ldc, g.stride_c, g), {workspace, product_workspace()}};
-  work.run = [=] {
-    auto same = [](auto x) { return x; };
-    if (g.dtype == DType::float64) return multiply<double, double>(g, a, b, c, same, same);
-    if (g.dtype == DType::float32) return multiply<float, float>(g, a, b, c, same, same);
-    auto narrow = [&](auto type) {
-      using T = decltype(type);
-      multiply<T, float>(
-          g, a, b, c, [](T x) { return to_float(x); }, [](float x) { return narrowed(x, T{}); });
-    };
-    g.dtype == DType::float16 ? narrow(Float16{}) : narrow(BFloat16{});
+  const CudaRange result = range(c, g.m, g.n, g.ldc, g.stride_c, g, g.result);
+  work.reads = {g.transposed_a ? range(a, g.k, g.m, g.lda, g.stride_a, g, g.dtype)
+                               : range(a, g.m, g.k, g.lda, g.stride_a, g, g.dtype),
+                g.transposed_b ? range(b, g.n, g.k, g.ldb, g.stride_b, g, g.dtype)
+                               : range(b, g.k, g.n, g.ldb, g.stride_b, g, g.dtype)};
+  for (const void* side : {added, g.before}) {
+    if (side != nullptr) work.reads.push_back({side, result.bytes});
+  }
+  if (g.bias != nullptr) work.reads.push_back({g.bias, g.n * size_of(g.result)});
+  work.writes = {result, {workspace, product_workspace()}};
+  if (g.kept != nullptr) work.writes.push_back({g.kept, result.bytes});
+  const bool ends = g.bias != nullptr || g.gelu || g.before != nullptr;
+  const std::lock_guard lock(mutex_);
+  slept_ += algorithm_seconds.at(algorithm) + (ends ? epilogue_seconds : 0);
+  work.run = [g = g, at = Operands{a, b, added, c}] {
+    if (g.dtype == DType::float64) return multiply<double, double, double>(g, at);
+    if (g.dtype == DType::float32) return multiply<float, float, float>(g, at);
+    g.dtype == DType::float16 ? multiply_narrow<Float16>(g, at) : multiply_narrow<BFloat16>(g, at);
   };
   submit(s, std::move(work));
 }
 
-void CudaEmulator::release(CudaProduct product) { delete reinterpret_cast<CudaGemm*>(product); }
+void CudaEmulator::release(CudaProduct product) { delete reinterpret_cast<Prepared*>(product); }
 
 void CudaEmulator::push_range(const char* text) {
   const std::lock_guard lock(mutex_);

@@ -8,7 +8,7 @@ namespace tessera {
 struct BuildInfo {
   std::string version, cpu, isa, blas;
   int cores = 1;
-  std::string mpi, cuda, nccl;  ///< what was found, or "no: why"
+  std::string mpi, cuda, nccl, cudnn;  ///< what was found, or "no: why"
 };
 BuildInfo build_info();
 

@@ -165,6 +165,9 @@ class Session {
   void copy_from(Session& other, const std::string& stored);
   /// "cpu", or "cuda:0" of the first local rank's card.
   std::string device() const;
+  /// What the device does otherwise than it would best, each with the reason: steps that run on the
+  /// host or by a plainer kernel, choices that cannot be kept for later runs. Local.
+  std::vector<std::string> fallbacks() const;
   /// What fetch() knows after a run of `function` and the glob matches: outputs, with what
   /// CompileOptions::keep adds, in the order of the model; then its inputs, parameters and state.
   /// Local.

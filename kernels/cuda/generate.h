@@ -57,8 +57,9 @@ Source generate_attention(const KernelArgs& args);
 std::vector<Source> generate_attention_grad(const KernelArgs& args);
 bool can_attend(const Step& step);
 int64_t attention_workspace(const Step& step);
-/// "contract" by direct loops: integers, and what no matrix product can express.
-Source generate_contract(const KernelArgs& args);
+/// "contract" by direct loops: integers, and what no matrix product can express. Nothing of a
+/// pointwise program but that sums begin with operand `added`, which lies as the result does.
+Source generate_contract(const KernelArgs& args, int added = -1);
 
 /// The generator of a kernel whose source depends on its operands alone, or null.
 using Generate = Source (*)(const KernelArgs& args);

@@ -5,7 +5,7 @@
 
 namespace tessera::cuda {
 
-Source generate_contract(const KernelArgs& args) {
+Source generate_contract(const KernelArgs& args, int added) {
   const TensorArg &a = args.in.at(0), &b = args.in.at(1), &out = args.out.at(0);
   const auto& kinds = args.step->attrs.get<std::vector<int64_t>>("kinds");
   cpu::Nest kept, summed;  // operands out, a, b
@@ -25,16 +25,17 @@ Source generate_contract(const KernelArgs& args) {
   if (kept.elements() == 0) return {};
   Arguments arguments(args);
   const std::string from_a = arguments.in(0), from_b = arguments.in(1), to = arguments.out(0);
+  const std::string first = added < 0 ? fmt::format("{}(0)", register_type(out.dtype))
+                                      : fmt::format("widen({}[p0])", arguments.in(added));
   constexpr int kThreads = 256;
   std::string body = fmt::format(
       "  const long long i = static_cast<long long>(blockIdx.x) * {} + threadIdx.x;\n  if (i >= "
       "{}) return;\n",
       kThreads, kept.elements());
   body += dims_text(kept, "i", "long long", 1);
-  body += fmt::format("  const long long p0 = {}, p1 = {}, p2 = {};\n  {} sum = {}(0);\n",
+  body += fmt::format("  const long long p0 = {}, p1 = {}, p2 = {};\n  {} sum = {};\n",
                       offset_text(kept, 0, 1, true), offset_text(kept, 1, 1, true),
-                      offset_text(kept, 2, 1, true), register_type(out.dtype),
-                      register_type(out.dtype));
+                      offset_text(kept, 2, 1, true), register_type(out.dtype), first);
   const bool any = summed.elements() > 0;
   body += fmt::format("  for (long long k = 0; k < {}; ++k) {{\n{}", summed.elements(),
                       any ? dims_text(summed, "k", "long long", 1) : "");

@@ -161,12 +161,14 @@ void make_calls(Nest batch, ProductPlan& plan) {
 }  // namespace
 
 ProductPlan plan_product(const Step& step) {
-  const DType dtype = step.out.at(0).dtype;
+  const auto operand = [&](int x) -> const View& {
+    return x == kC ? step.out.at(0) : step.in.at(static_cast<size_t>(x));
+  };
   const Dims dims = dims_of(step);
   ProductPlan best;
   bool empty = false;
   for (const Nest& nest : dims.of) empty = empty || nest.elements() == 0;
-  if (!is_floating(dtype) || empty) return best;
+  if (!is_floating(operand(kA).dtype) || empty) return best;
   auto cost = std::make_pair(std::numeric_limits<int>::max(), int64_t{0});
   for (int mask = 0; mask < 8; ++mask) {
     Dims trial = dims;
@@ -174,7 +176,8 @@ ProductPlan plan_product(const Step& step) {
     for (int x = 0; x < 3; ++x) {
       if ((mask >> x & 1) == 0) continue;
       plan.packed[x].offset = plan.workspace;
-      plan.workspace += (pack(trial, x, plan.packed[x]) * size_of(dtype) + 255) / 256 * 256;
+      plan.workspace +=
+          (pack(trial, x, plan.packed[x]) * size_of(operand(x).dtype) + 255) / 256 * 256;
     }
     const auto price =
         std::make_pair(__builtin_popcount(static_cast<unsigned>(mask)), plan.workspace);

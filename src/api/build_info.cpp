@@ -44,6 +44,11 @@ BuildInfo build_info() {
   info.nccl = cuda.toolkit.empty() ? "no: this build has no CUDA"
               : nccl.empty()       ? "no: nccl.h was not found when this build was configured"
                                    : nccl;
+  const std::string cudnn = TESSERA_CUDNN_VERSION;
+  info.cudnn = cuda.toolkit.empty() ? "no: this build has no CUDA"
+               : cudnn.empty()      ? "no: cudnn.h of version 9 was not found when this build was "
+                                      "configured; convolutions have kernels of Tessera's own"
+                                    : cudnn;
   return info;
 }
 

@@ -10,6 +10,7 @@
 #include "api/kernel_info.h"
 #include "base/env.h"
 #include "base/fail.h"
+#include "kernels/cuda/conv_plan.h"
 #include "kernels/cuda/generate.h"
 #include "kernels/cuda/product.h"
 #include "runtime/cuda_api.h"
@@ -156,6 +157,10 @@ std::unique_ptr<Device> make_device(const DeviceChoice& choice, bool threads, in
 int64_t workspace_bytes(const DeviceChoice& choice, const Step& step, int threads) {
   if (!choice.cuda) return workspace_bytes(step, threads);
   if (step.kernel == "contract") return cuda::plan_product(step).workspace;
+  if (step.kernel == "conv") {
+    const bool has_library = may_use_cudnn() && cuda_api().why_no_convolutions().empty();
+    return has_library ? cuda::plan_conv(step).workspace : 0;
+  }
   return step.kernel.starts_with("attention") ? cuda::attention_workspace(step) : 0;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/env.h"
+#include "kernels/cuda/epilogue.h"
 #include "plan/cost.h"
 
 namespace tessera {
@@ -25,6 +27,7 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
   lowering.wide_sums = options.wide_sums;
   lowering.sums_of_parts = options.sums_of_parts;
   lowering.chunks = options.chunks;
+  if (options.device.starts_with("cuda")) end_products_for_card(lowering);
   if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);
   return lowering;
 }
@@ -32,6 +35,10 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
 std::function<int64_t(const Step&)> workspace_on_cpu(const CompileOptions& options) {
   const int threads = std::max(1, options.threads_per_rank);
   return [threads](const Step& step) { return workspace_bytes(step, threads); };
+}
+
+void end_products_for_card(LowerOptions& lowering) {
+  if (may_end_products()) lowering.takes_epilogue = cuda::takes_epilogue;
 }
 
 }  // namespace tessera

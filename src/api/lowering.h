@@ -12,6 +12,10 @@ namespace tessera {
 /// mesh.
 LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec> functions);
 
+/// Products take what stands behind them (src/lower/epilogue.cpp), unless TESSERA_EPILOGUES is off.
+/// lowering_of() does so for devices "cuda" and "cuda:share".
+void end_products_for_card(LowerOptions& lowering);
+
 /// Of one rank on the CPU.
 std::function<int64_t(const Step&)> workspace_on_cpu(const CompileOptions& options);
 

@@ -57,6 +57,7 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   const int threads = threads_for(options.threads_per_rank, cluster);
   const DeviceChoice device = choose_device(options, cluster);
   LowerOptions lowering = lowering_of(options, std::move(seen.functions));
+  if (device.cuda) end_products_for_card(lowering);
   lowering.workspace_bytes = [=](const Step& step) {
     return workspace_bytes(device, step, threads);
   };
@@ -221,6 +222,10 @@ void Session::copy_from(Session& other, const std::string& stored) {
 }
 
 std::string Session::device() const { return state_->executors[0]->device().name(); }
+
+std::vector<std::string> Session::fallbacks() const {
+  return state_->executors[0]->device().fallbacks();
+}
 
 std::vector<std::string> Session::stored_names() const {
   std::vector<std::string> names;

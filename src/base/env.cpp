@@ -44,6 +44,17 @@ std::string cache_folder() {
   return home != nullptr && *home != '\0' ? std::string(home) + "/.cache/tessera" : "";
 }
 
+namespace {
+bool is_off(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && std::string(value) == "off";
+}
+}  // namespace
+
+bool may_end_products() { return !is_off("TESSERA_EPILOGUES"); }
+bool may_use_cudnn() { return !is_off("TESSERA_CUDNN"); }
+bool may_time_products() { return !is_off("TESSERA_TIMED_PRODUCTS"); }
+
 int usable_cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);

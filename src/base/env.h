@@ -22,6 +22,12 @@ bool has_nccl_host();
 /// The folder of what may be kept between runs: TESSERA_CACHE, XDG_CACHE_HOME/tessera or
 /// HOME/.cache/tessera; empty if none is set.
 std::string cache_folder();
+/// TESSERA_EPILOGUES is not "off": products on a card take what stands behind them.
+bool may_end_products();
+/// TESSERA_TIMED_PRODUCTS is not "off": a product's algorithm on a card is chosen by measuring.
+bool may_time_products();
+/// TESSERA_CUDNN is not "off": convolutions on a card are cuDNN's where it is there.
+bool may_use_cudnn();
 /// Cores that this process may run on.
 int usable_cores();
 

@@ -104,6 +104,7 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
   };
   CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
   set_schedule(job, options);
+  options.device = job.device;
   const Explanation e = explain_on(args, t.graph, options, after);
   require(args.print_after.empty() || printed, "--print-after={}: there is no such pass{}",
           args.print_after, suggestion(args.print_after, passes));

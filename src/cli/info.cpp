@@ -86,12 +86,14 @@ int info(const Arguments& args) {
     hosts = hosts_of(mesh, is_root);
   }
   if (!is_root) return 0;
-  nlohmann::json report = {{"version", build.version}, {"cpu", build.cpu}, {"cores", build.cores},
-                           {"blas", build.blas},       {"mpi", build.mpi}, {"cuda", build.cuda},
-                           {"nccl", build.nccl}};
-  fmt::print("Tessera {}\ncpu   {} ({} cores, {})\nblas  {}\nmpi   {}\ncuda  {}\nnccl  {}\n",
-             build.version, build.cpu, build.cores, build.isa, build.blas, build.mpi, build.cuda,
-             build.nccl);
+  nlohmann::json report = {{"version", build.version}, {"cpu", build.cpu},
+                           {"cores", build.cores},     {"blas", build.blas},
+                           {"mpi", build.mpi},         {"cuda", build.cuda},
+                           {"nccl", build.nccl},       {"cudnn", build.cudnn}};
+  fmt::print(
+      "Tessera {}\ncpu   {} ({} cores, {})\nblas  {}\nmpi   {}\ncuda  {}\nnccl  {}\ncudnn {}\n",
+      build.version, build.cpu, build.cores, build.isa, build.blas, build.mpi, build.cuda,
+      build.nccl, build.cudnn);
   if (!hosts.empty()) print_mesh(mesh, hosts, report);
   write_report(args.json, report);
   return 0;

@@ -148,4 +148,13 @@ void report_profile(Training& t, double peak_flops) {
       nlohmann::json{{"profile", table}, {"time_line", line}, {"exchanges", exchanges}}.dump());
 }
 
+std::string fallbacks_text(const Training& t) {
+  constexpr size_t kShown = 8;
+  const std::vector<std::string> all = t.session->fallbacks();
+  std::string text;
+  for (size_t k = 0; k < std::min(all.size(), kShown); ++k) text += "\nnote    " + all[k];
+  if (all.size() > kShown) text += fmt::format("\nnote    and {} more", all.size() - kShown);
+  return text;
+}
+
 }  // namespace tessera::cli

@@ -27,6 +27,8 @@ std::string profile_table(const std::vector<ProfileRow>& rows, double peak_flops
 std::string exchange_table(const std::vector<ExchangeTime>& rows, const std::string& machine);
 /// ", 2 MB of optimizer state in memory of the host", or "".
 std::string offload_text(const Training& t);
+/// The first of what the device does otherwise than it would best, a line each, or "".
+std::string fallbacks_text(const Training& t);
 /// Prints the tables and adds rows and the time line of one run to the log.
 void report_profile(Training& t, double peak_flops);
 

@@ -74,17 +74,18 @@ std::string banner(Training& t) {
     }
     text += '\n';
   }
-  return text + fmt::format(
-                    "mesh    {} ({} ranks, {})\nlayout  {}\nbatch   {}\nmemory  {} parameters; "
-                    "{} persistent + {} transient per rank{}{}",
-                    t.job.mesh.to_string(), t.cluster.size(), t.cluster.backend(),
-                    t.job.layout.to_string(), batch_text(t.job), parameters_of(t),
-                    with_unit(static_cast<double>(t.session->persistent_bytes()), "B"),
-                    with_unit(static_cast<double>(t.session->transient_bytes()), "B"),
-                    offload_text(t),
-                    t.checkpoints ? fmt::format(", {} to save beside the run",
-                                                with_unit(double(staging_bytes(t)), "B"))
-                                  : "");
+  return text +
+         fmt::format(
+             "mesh    {} ({} ranks, {})\nlayout  {}\nbatch   {}\nmemory  {} parameters; "
+             "{} persistent + {} transient per rank{}{}",
+             t.job.mesh.to_string(), t.cluster.size(), t.cluster.backend(),
+             t.job.layout.to_string(), batch_text(t.job), parameters_of(t),
+             with_unit(static_cast<double>(t.session->persistent_bytes()), "B"),
+             with_unit(static_cast<double>(t.session->transient_bytes()), "B"), offload_text(t),
+             t.checkpoints ? fmt::format(", {} to save beside the run",
+                                         with_unit(double(staging_bytes(t)), "B"))
+                           : "") +
+         fallbacks_text(t);
 }
 
 /// Plan of memory and table of collectives, for whoever reads the log.

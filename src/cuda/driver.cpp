@@ -1,5 +1,6 @@
 #include "cuda/driver.h"
 
+#include "cuda/convolutions.h"
 #include "cuda/groups.h"
 #include "cuda/products.h"
 #include "kernels/cuda/generate.h"
@@ -59,6 +60,7 @@ DriverApi::DriverApi() {
     contexts_.push_back(nullptr);
   }
   products_ = std::make_unique<Products>();
+  convolutions_ = std::make_unique<Convolutions>();
 }
 
 DriverApi::~DriverApi() = default;
@@ -233,12 +235,34 @@ void DriverApi::launch(const CudaLaunch& launch, CudaStream stream) {
 CudaProduct DriverApi::prepare(const CudaGemm& gemm) {
   return products_->prepare(gemm, current_card);
 }
+std::string DriverApi::product_library() {
+  int driver = 0;
+  CHECKED(cuDriverGetVersion)(&driver);
+  return fmt::format("{} on {}, driver {}", products_->version(),
+                     cards_[static_cast<size_t>(current_card)].name, driver);
+}
+std::vector<std::string> DriverApi::algorithms(CudaProduct product, int most) {
+  return products_->algorithms(product, most);
+}
+bool DriverApi::use_algorithm(CudaProduct product, const std::string& algorithm) {
+  return products_->use_algorithm(product, algorithm);
+}
 int64_t DriverApi::product_workspace() { return Products::kWorkspace; }
-void DriverApi::run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
-                    CudaStream stream) {
-  products_->run(product, a, b, c, workspace, stream);
+void DriverApi::run(CudaProduct product, const void* a, const void* b, const void* added, void* c,
+                    void* workspace, CudaStream stream) {
+  products_->run(product, a, b, added, c, workspace, stream);
 }
 void DriverApi::release(CudaProduct product) { products_->release(product); }
+
+std::string DriverApi::why_no_convolutions() { return convolutions_->why_not(); }
+CudaConvolution DriverApi::prepare(const CudaConv& conv) {
+  return convolutions_->prepare(conv, current_card, product_workspace());
+}
+void DriverApi::run(CudaConvolution convolution, const void* first, const void* second,
+                    void* result, void* workspace, CudaStream stream) {
+  convolutions_->run(convolution, first, second, result, workspace, stream);
+}
+void DriverApi::release(CudaConvolution convolution) { convolutions_->release(convolution); }
 
 void DriverApi::begin_capture(CudaStream stream) {
   CHECKED(cuStreamBeginCapture)(stream_of(stream), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -300,6 +324,26 @@ tessera::CudaApi* tessera_cuda_open(std::string& why) {
   } catch (const std::exception& e) {
     why = e.what();
     return nullptr;
+  }
+}
+
+/// Makes a product, tells it to use the last algorithm that the library finds, and runs it, without
+/// a card: what the tests ask for, with a `library` that works on the host. False: `log` says why.
+bool tessera_cuda_multiply(const std::string& library, const tessera::CudaGemm& gemm, const void* a,
+                           const void* b, const void* added, void* c, std::string& log) {
+  try {
+    tessera::cuda::Products products(library);
+    const tessera::CudaProduct product = products.prepare(gemm, 0);
+    const std::vector<std::string> words = products.algorithms(product, 8);
+    const bool done = !products.use_algorithm(product, "nonsense") &&
+                      products.use_algorithm(product, words.back());
+    if (done) products.run(product, a, b, added, c, nullptr, nullptr);
+    products.release(product);
+    log = products.version();
+    return done;
+  } catch (const std::exception& e) {
+    log = e.what();
+    return false;
   }
 }
 

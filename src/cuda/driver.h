@@ -24,8 +24,9 @@ struct Driver {
   void check(CUresult result, const char* call, int line) const;
 };
 
-class Products;
+class Convolutions;
 class Groups;
+class Products;
 
 class DriverApi final : public CudaApi {
  public:
@@ -61,10 +62,18 @@ class DriverApi final : public CudaApi {
   CudaKernel load(const std::string& text) override;
   void launch(const CudaLaunch& launch, CudaStream stream) override;
   CudaProduct prepare(const CudaGemm& gemm) override;
+  std::string product_library() override;
+  std::vector<std::string> algorithms(CudaProduct product, int most) override;
+  bool use_algorithm(CudaProduct product, const std::string& algorithm) override;
   int64_t product_workspace() override;
-  void run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
-           CudaStream stream) override;
+  void run(CudaProduct product, const void* a, const void* b, const void* added, void* c,
+           void* workspace, CudaStream stream) override;
   void release(CudaProduct product) override;
+  std::string why_no_convolutions() override;
+  CudaConvolution prepare(const CudaConv& conv) override;
+  void run(CudaConvolution convolution, const void* first, const void* second, void* result,
+           void* workspace, CudaStream stream) override;
+  void release(CudaConvolution convolution) override;
   void begin_capture(CudaStream stream) override;
   CudaGraph end_capture(CudaStream stream) override;
   void launch(CudaGraph graph, CudaStream stream) override;
@@ -98,6 +107,7 @@ class DriverApi final : public CudaApi {
   Cache cache_;
   std::map<std::pair<int, std::string>, CUfunction> kernels_;  ///< by card and text
   std::unique_ptr<Products> products_;
+  std::unique_ptr<Convolutions> convolutions_;
   std::unique_ptr<Groups> groups_;
   Ranges ranges_;
 };

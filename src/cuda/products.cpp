@@ -4,7 +4,9 @@
 
 #include <cublasLt.h>
 
+#include <iterator>
 #include <map>
+#include <vector>
 
 #include "cuda/library.h"
 
@@ -26,13 +28,17 @@ cudaDataType_t type_of(DType t) {
 }  // namespace
 
 struct Products::Library {
-  cuda::Library lt{{"libcublasLt.so." TESSERA_TEXT(TESSERA_CUDA_MAJOR), "libcublasLt.so"}};
+  cuda::Library lt;
 #define TESSERA_MEMBER(name) decltype(&::name) name##_;
 #include "cuda/products.inc"
 #undef TESSERA_MEMBER
   std::map<int, cublasLtHandle_t> handles;  ///< by card
 
-  Library() {
+  explicit Library(const std::string& path)
+      : lt(path.empty()
+               ? std::vector<std::string>{"libcublasLt.so." TESSERA_TEXT(TESSERA_CUDA_MAJOR),
+                                          "libcublasLt.so"}
+               : std::vector<std::string>{path}) {
     if (!lt.is_open())
       fail(ErrorKind::unsupported, "matrix products need cuBLASLt: {}", lt.why_not());
 #define TESSERA_MEMBER(name) lt.get(name##_, #name);
@@ -52,16 +58,17 @@ struct Products::Product {
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulPreference_t preference = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
-  bool wide = false;
+  bool wide = false, adds = false;
 };
 
-Products::Products() = default;
+Products::Products(const std::string& library) : path_(library) {}
 Products::~Products() = default;
 
 Products::Library& Products::library() {
   const std::lock_guard lock(mutex_);
-  if (!library_) library_ = std::make_unique<Library>();
+  if (!library_) library_ = std::make_unique<Library>(path_);
   return *library_;
 }
 
@@ -93,6 +100,37 @@ cublasLtMatmulPreference_t make_preference(Calls& lib, const CudaGemm& g) {
   return preference;
 }
 
+/// The library's columns are rows of its D, so that a bias has an element for each of them. The
+/// heuristic reads the pointers for their alignment; calls of one product always use the same ones.
+template <class Calls>
+void set_epilogue(Calls& lib, cublasLtMatmulDesc_t operation, const CudaGemm& g) {
+  const bool has_side = g.kept != nullptr || g.before != nullptr;
+  uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  if (g.before != nullptr) {
+    epilogue = CUBLASLT_EPILOGUE_DGELU;
+  } else if (g.gelu) {
+    epilogue = g.bias == nullptr ? (has_side ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU)
+               : has_side        ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                                 : CUBLASLT_EPILOGUE_GELU_BIAS;
+  } else if (g.bias != nullptr) {
+    epilogue = CUBLASLT_EPILOGUE_BIAS;
+  }
+  const auto set = [&](cublasLtMatmulDescAttributes_t which, const auto& value) {
+    CHECKED(cublasLtMatmulDescSetAttribute)
+    (operation, which, static_cast<const void*>(&value), sizeof(value));
+  };
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+  if (g.bias != nullptr) {
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(type_of(g.result)));
+  }
+  if (has_side) {
+    const void* side = g.before != nullptr ? g.before : g.kept;
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, side);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, g.ldc);
+  }
+}
+
 }  // namespace
 
 CudaProduct Products::prepare(const CudaGemm& g, int card) {
@@ -106,7 +144,7 @@ CudaProduct Products::prepare(const CudaGemm& g, int card) {
     product->handle = handle;
   }
   product->wide = g.dtype == DType::float64;
-  const cudaDataType_t type = type_of(g.dtype);
+  product->adds = g.adds;
   const cublasComputeType_t compute = product->wide ? CUBLAS_COMPUTE_64F
                                       : g.tf32 && g.dtype == DType::float32
                                           ? CUBLAS_COMPUTE_32F_FAST_TF32
@@ -121,53 +159,98 @@ CudaProduct Products::prepare(const CudaGemm& g, int card) {
   CHECKED(cublasLtMatmulDescSetAttribute)
   (product->operation, CUBLASLT_MATMUL_DESC_TRANSB, static_cast<const void*>(&second),
    sizeof(second));
-  auto layout = [&](cublasLtMatrixLayout_t* made, int64_t rows, int64_t columns, int64_t leading,
-                    int64_t stride) {
+  set_epilogue(lib, product->operation, g);
+  auto layout = [&](cublasLtMatrixLayout_t* made, DType type, int64_t rows, int64_t columns,
+                    int64_t leading, int64_t stride) {
     const int32_t batch = static_cast<int32_t>(g.batch);
     CHECKED(cublasLtMatrixLayoutCreate)
-    (made, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), leading);
+    (made, type_of(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), leading);
     CHECKED(cublasLtMatrixLayoutSetAttribute)
     (*made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<const void*>(&batch), sizeof(batch));
     CHECKED(cublasLtMatrixLayoutSetAttribute)
     (*made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, static_cast<const void*>(&stride),
      sizeof(stride));
   };
-  layout(&product->a, g.transposed_b ? g.k : g.n, g.transposed_b ? g.n : g.k, g.ldb, g.stride_b);
-  layout(&product->b, g.transposed_a ? g.m : g.k, g.transposed_a ? g.k : g.m, g.lda, g.stride_a);
-  layout(&product->c, g.n, g.m, g.ldc, g.stride_c);
-  cublasLtMatmulPreference_t preference = make_preference(lib, g);
-  cublasLtMatmulHeuristicResult_t found{};
-  int count = 0;
-  const cublasStatus_t status = lib.cublasLtMatmulAlgoGetHeuristic_(
-      product->handle, product->operation, product->a, product->b, product->c, product->c,
-      preference, 1, &found, &count);
-  CHECKED(cublasLtMatmulPreferenceDestroy)(preference);
+  layout(&product->a, g.dtype, g.transposed_b ? g.k : g.n, g.transposed_b ? g.n : g.k, g.ldb,
+         g.stride_b);
+  layout(&product->b, g.dtype, g.transposed_a ? g.m : g.k, g.transposed_a ? g.k : g.m, g.lda,
+         g.stride_a);
+  layout(&product->c, g.result, g.n, g.m, g.ldc, g.stride_c);
+  product->preference = make_preference(lib, g);
+  const std::vector<cublasLtMatmulAlgo_t> found = find(*product, 1);
   const CudaProduct made = reinterpret_cast<CudaProduct>(product.release());
-  if (status == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS) {
-    reinterpret_cast<Product*>(made)->algorithm = found.algo;
+  if (!found.empty()) {
+    reinterpret_cast<Product*>(made)->algorithm = found[0];
     return made;
   }
   release(made);
   return nullptr;
 }
 
-void Products::run(CudaProduct given, const void* a, const void* b, void* c, void* workspace,
-                   CudaStream stream) {
+/// Those that need no more than the workspace; none where the library refuses.
+std::vector<cublasLtMatmulAlgo_t> Products::find(const Product& p, int most) {
+  Library& lib = library();
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
+  int count = 0;
+  const cublasStatus_t status = lib.cublasLtMatmulAlgoGetHeuristic_(
+      p.handle, p.operation, p.a, p.b, p.c, p.c, p.preference, most, results.data(), &count);
+  std::vector<cublasLtMatmulAlgo_t> found;
+  for (int k = 0; status == CUBLAS_STATUS_SUCCESS && k < count; ++k) {
+    const auto& result = results[static_cast<size_t>(k)];
+    if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= size_t{kWorkspace})
+      found.push_back(result.algo);
+  }
+  return found;
+}
+
+std::string Products::version() {
+  return fmt::format("cuBLASLt {}", library().cublasLtGetVersion_());
+}
+
+std::vector<std::string> Products::algorithms(CudaProduct given, int most) {
+  std::vector<std::string> words;
+  for (const cublasLtMatmulAlgo_t& algorithm : find(*reinterpret_cast<Product*>(given), most)) {
+    words.emplace_back();
+    for (const uint64_t part : algorithm.data) words.back() += fmt::format("{:016x}", part);
+  }
+  return words;
+}
+
+bool Products::use_algorithm(CudaProduct given, const std::string& word) {
+  Product& p = *reinterpret_cast<Product*>(given);
+  cublasLtMatmulAlgo_t algorithm{};
+  constexpr size_t kDigits = 16;
+  if (word.size() != kDigits * std::size(algorithm.data) ||
+      word.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return false;
+  for (size_t k = 0; k < std::size(algorithm.data); ++k)
+    algorithm.data[k] = std::stoull(word.substr(k * kDigits, kDigits), nullptr, 16);
+  cublasLtMatmulHeuristicResult_t result{};
+  const cublasStatus_t status = library().cublasLtMatmulAlgoCheck_(p.handle, p.operation, p.a, p.b,
+                                                                   p.c, p.c, &algorithm, &result);
+  if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > size_t{kWorkspace}) return false;
+  p.algorithm = algorithm;
+  return true;
+}
+
+void Products::run(CudaProduct given, const void* a, const void* b, const void* added, void* c,
+                   void* workspace, CudaStream stream) {
   const Product& p = *reinterpret_cast<Product*>(given);
   Library& lib = library();
   const float one = 1, zero = 0;
   const double wide_one = 1, wide_zero = 0;
   const void* alpha = p.wide ? static_cast<const void*>(&wide_one) : &one;
-  const void* beta = p.wide ? static_cast<const void*>(&wide_zero) : &zero;
+  const void* none = p.wide ? static_cast<const void*>(&wide_zero) : &zero;
+  const void *beta = p.adds ? alpha : none, *from = p.adds ? added : c;
   CHECKED(cublasLtMatmul)
-  (p.handle, p.operation, alpha, b, p.a, a, p.b, beta, static_cast<const void*>(c), p.c, c, p.c,
-   &p.algorithm, workspace, static_cast<size_t>(kWorkspace),
-   reinterpret_cast<cudaStream_t>(stream));
+  (p.handle, p.operation, alpha, b, p.a, a, p.b, beta, from, p.c, c, p.c, &p.algorithm, workspace,
+   static_cast<size_t>(kWorkspace), reinterpret_cast<cudaStream_t>(stream));
 }
 
 void Products::release(CudaProduct given) {
   const std::unique_ptr<Product> p(reinterpret_cast<Product*>(given));
   Library& lib = library();
+  CHECKED(cublasLtMatmulPreferenceDestroy)(p->preference);
   CHECKED(cublasLtMatrixLayoutDestroy)(p->a);
   CHECKED(cublasLtMatrixLayoutDestroy)(p->b);
   CHECKED(cublasLtMatrixLayoutDestroy)(p->c);

@@ -111,8 +111,14 @@ bool is_cuttable(const Step& step) {
 
 class Chunks {
  public:
-  Chunks(Program& program, Function& function, int chunks, const StepPrices& prices, int& number)
-      : program_(program), function_(function), chunks_(chunks), prices_(prices), number_(number) {}
+  Chunks(Program& program, Function& function, int chunks, const StepPrices& prices,
+         const std::function<bool(const Step&)>& takes, int& number)
+      : program_(program),
+        function_(function),
+        chunks_(chunks),
+        prices_(prices),
+        takes_(takes),
+        number_(number) {}
 
   void run() {
     for (int s = static_cast<int>(function_.steps.size()) - 1; s >= function_.early; --s) {
@@ -227,7 +233,10 @@ class Chunks {
       }
     }
     return std::all_of(chain.begin(), chain.end(), [&](const Cut& cut) {
-      return at(cut.step).out[0].sizes[cut.dim] % parts == 0;
+      const Step& step = at(cut.step);
+      const bool ends = step.kernel == "contract" && !step.pointwise.code.empty();
+      return step.out[0].sizes[cut.dim] % parts == 0 &&
+             (!ends || takes_(part_of(step, cut.dim, 0, parts)));
     });
   }
 
@@ -354,6 +363,7 @@ class Chunks {
   Function& function_;
   const int chunks_;
   const StepPrices& prices_;
+  const std::function<bool(const Step&)>& takes_;
   int& number_;                         ///< the next exchange's
   int start_ = 0, end_ = 0, wait_ = 0;  ///< of the exchange: its first and last member, its wait
   std::vector<int> skipped_;            ///< steps between those of a chain, which go before it
@@ -361,14 +371,15 @@ class Chunks {
 
 }  // namespace
 
-void chunk(Program& program, int chunks, const StepPrices& prices) {
+void chunk(Program& program, int chunks, const StepPrices& prices,
+           const std::function<bool(const Step&)>& takes) {
   if (chunks == 1 || (chunks == 0 && !prices.seconds)) return;
   int number = 0;
   for (Function* f : all_functions(program.functions)) {
     for (const Step& step : f->steps) number = std::max(number, step.number + 1);
   }
   for (Function* f : all_functions(program.functions))
-    Chunks(program, *f, chunks, prices, number).run();
+    Chunks(program, *f, chunks, prices, takes, number).run();
 }
 
 }  // namespace tessera

@@ -45,11 +45,15 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   after("localize", [&] { return to_string(program); });
   if (options.fuse) fuse(program);
   after("fuse", [&] { return to_string(program); });
+  if (options.fuse && options.takes_epilogue) {
+    end_products(program, options.takes_epilogue);
+    after("epilogue", [&] { return to_string(program); });
+  }
   combine(program, options.bucket_bytes, options.prices);
   after("combine", [&] { return to_string(program); });
   if (options.overlap) schedule(program);
   after("schedule", [&] { return to_string(program); });
-  if (options.overlap) chunk(program, options.chunks, options.prices);
+  if (options.overlap) chunk(program, options.chunks, options.prices, options.takes_epilogue);
   after("chunk", [&] { return to_string(program); });
   add_workspaces(program, options.workspace_bytes);
   plan_memory(program);

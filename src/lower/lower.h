@@ -36,6 +36,9 @@ struct LowerOptions {
   bool offload_state = false;       ///< optimizer state is in ArenaKind::offloaded
   StepPrices prices = {};
   int chunks = 0;  ///< of a product, see CompileOptions::chunks
+  /// Whether the device's product does what the pointwise program of a "contract" says; empty: no
+  /// product does.
+  std::function<bool(const Step&)> takes_epilogue = {};
 };
 
 /// Lowers the functions, and "init" first if the graph stores anything. Throws usage errors of the

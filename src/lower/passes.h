@@ -1,7 +1,7 @@
 // The passes of lower, in order. Each is one function with one file; docs/concepts.md describes the
 // forms between them.
 //   home layouts (home.h) -> partition (partition.h) -> insert_masks -> localize -> fuse ->
-//   combine -> schedule -> plan_memory
+//   end_products -> combine -> schedule -> chunk -> plan_memory
 #pragma once
 
 #include "lower/flow.h"
@@ -21,6 +21,11 @@ Program localize(const Graph& graph, const Flow& flow, const HomeLayouts& homes)
 /// Merges neighbouring pointwise steps over one iteration space into one step with several outputs.
 void fuse(Program& program);
 
+/// Makes pointwise instructions behind a product part of it, where `takes` says of the "contract"
+/// with them as its pointwise program (kernels/cuda/epilogue.h) that the device can do it at once.
+/// Without `takes` nothing changes. Sums in 16 bits are rounded less often than before.
+void end_products(Program& program, const std::function<bool(const Step&)>& takes);
+
 /// Makes one exchange of collectives of one kind over the same axes that do not depend on each
 /// other, up to a number of bytes that `prices` tell (at most `bucket_bytes` without); lets an
 /// all_reduce work in place where its operand is not read again.
@@ -32,8 +37,10 @@ void schedule(Program& program);
 
 /// Cuts products whose result is summed over ranks, or whose operand is gathered, with their
 /// collective: `chunks` parts where they divide, or for 0 as many as pay by `prices`. The
-/// collective of one part runs while the next is computed. No element is computed otherwise.
-void chunk(Program& program, int chunks, const StepPrices& prices);
+/// collective of one part runs while the next is computed. No element is computed otherwise. What a
+/// product ends with stays part of its parts, where `takes` says so as in end_products().
+void chunk(Program& program, int chunks, const StepPrices& prices,
+           const std::function<bool(const Step&)>& takes = {});
 
 /// Renumbers the buffers without those that no step and no port touches.
 void drop_unused_buffers(Program& program);

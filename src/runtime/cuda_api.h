@@ -23,6 +23,7 @@ using CudaEvent = struct CudaEventTag*;
 using CudaKernel = struct CudaKernelTag*;
 using CudaGraph = struct CudaGraphTag*;
 using CudaProduct = struct CudaProductTag*;
+using CudaConvolution = struct CudaConvolutionTag*;
 using CudaGroup = struct CudaGroupTag*;
 
 /// Bytes [first, first + bytes) of device memory.
@@ -52,6 +53,28 @@ struct CudaGemm {
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;
   /// Bytes, powers of two up to 256, that divide the addresses of all calls.
   int64_t align_a = 1, align_b = 1, align_c = 1;
+  /// Of C and of what goes into it: that of the operands, or float32 for 16-bit ones.
+  DType result = DType::float32;
+  /// C = act(A B + added + bias), where what is null or false is left out. Matrices lie as C does.
+  bool adds = false;             ///< run() is given `added`, which may be C itself
+  const void* bias = nullptr;    ///< an element a column
+  bool gelu = false;             ///< the tanh form
+  void* kept = nullptr;          ///< gets the operand of gelu
+  const void* before = nullptr;  ///< act is a product with the slope of gelu there
+};
+
+/// A convolution without flipping, over two spatial dims: y from x and filter, x (its gradient)
+/// from y and filter, or the filter from x and y. All are dense: x [images, groups * inputs, in,
+/// in], y [images, groups * outputs, out, out], filter [groups * outputs, inputs, window, window],
+/// or with the channels (of the filter: the inputs) behind the spatial dims. Sums are float32.
+struct CudaConv {
+  DType dtype = DType::float32;
+  bool tf32 = false, channels_last = false;
+  int result = 0;  ///< 0: y, 1: x, 2: the filter
+  int64_t images = 1, groups = 1, inputs = 1, outputs = 1;
+  struct Dim {
+    int64_t in = 1, window = 1, out = 1, stride = 1, dilation = 1, pad = 0;
+  } dims[2];
 };
 
 struct CudaCard {
@@ -109,11 +132,27 @@ class CudaApi {
 
   /// Null where the card's library has no such product.
   virtual CudaProduct prepare(const CudaGemm& gemm) = 0;
+  /// What the library's algorithms are good for: "cuBLASLt 130100 on NVIDIA H200, driver 13000".
+  virtual std::string product_library() = 0;
+  /// The algorithms that the library expects to be fast for a product, the fastest first, at most
+  /// `most`: a word each, which another process with the same library understands.
+  virtual std::vector<std::string> algorithms(CudaProduct product, int most) = 0;
+  /// What run() uses from now on, instead of the first of them. False if it cannot.
+  virtual bool use_algorithm(CudaProduct product, const std::string& algorithm) = 0;
   /// Bytes of the card's memory that run() may use: one piece serves the products of a stream.
   virtual int64_t product_workspace() = 0;
-  virtual void run(CudaProduct product, const void* a, const void* b, void* c, void* workspace,
-                   CudaStream stream) = 0;
+  virtual void run(CudaProduct product, const void* a, const void* b, const void* added, void* c,
+                   void* workspace, CudaStream stream) = 0;
   virtual void release(CudaProduct product) = 0;
+
+  /// Why there are no convolutions (no cuDNN); empty if there are. Opens the library.
+  virtual std::string why_no_convolutions() = 0;
+  /// Null where the library has none with a fixed order of sums that needs no more memory than
+  /// product_workspace(), which run() may use.
+  virtual CudaConvolution prepare(const CudaConv& conv) = 0;
+  virtual void run(CudaConvolution convolution, const void* first, const void* second, void* result,
+                   void* workspace, CudaStream stream) = 0;
+  virtual void release(CudaConvolution convolution) = 0;
 
   /// What `stream`, and streams that wait for its events, are given between the two calls is
   /// recorded instead of run.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "runtime/cuda_choices.h"
 
 namespace tessera {
 
@@ -31,30 +32,6 @@ class Launches final : public Kernel, public Enqueued {
   CudaDevice& device_;
   CudaRange clear_;
   std::vector<CudaLaunch> launches_;
-};
-
-/// Matrix products, between the copies that pack their operands.
-class Products final : public Kernel, public Enqueued {
- public:
-  struct Call {
-    const void *a, *b;
-    void* c;
-  };
-  Products(CudaDevice& device, CudaProduct product) : device_(device), product_(product) {}
-  void run() override {
-    CudaApi& api = device_.api();
-    for (const CudaLaunch& launch : before_) api.launch(launch, device_.compute());
-    for (const Call& call : calls_) {
-      api.run(product_, call.a, call.b, call.c, device_.product_workspace(), device_.compute());
-    }
-    for (const CudaLaunch& launch : after_) api.launch(launch, device_.compute());
-  }
-  std::vector<CudaLaunch> before_, after_;
-  std::vector<Call> calls_;
-
- private:
-  CudaDevice& device_;
-  CudaProduct product_;
 };
 
 }  // namespace
@@ -106,6 +83,7 @@ void CudaDevice::end() noexcept {
     staging_.reset();
     for (CudaGraph graph : graphs_) api_.release(graph);
     for (CudaProduct product : products_) api_.release(product);
+    for (CudaConvolution convolution : convolutions_) api_.release(convolution);
     for (CudaEvent event : events_) api_.release(event);
     for (CudaEvent timer : timers_) api_.release(timer);
     for (void* memory : pinned_) api_.release_host(memory);
@@ -206,6 +184,11 @@ std::unique_ptr<Kernel> CudaDevice::bind(const KernelArgs& args) {
   const std::string& kernel = args.step->kernel;
   const int64_t number = bound_++;
   auto launches = std::make_unique<Launches>(*this);
+  if (kernel == "conv") {
+    std::string why;
+    if (std::unique_ptr<Kernel> convolution = bind_convolution(args, why)) return convolution;
+    fall_back(*args.step, "runs by Tessera's own kernel: " + why);
+  }
   if (const cuda::Generate generate = cuda::find_generator(kernel)) {
     launches->add(make_launch(generate(args), args));
   } else if (kernel == "gather") {
@@ -225,71 +208,23 @@ std::unique_ptr<Kernel> CudaDevice::bind(const KernelArgs& args) {
     for (const cuda::Source& source : cuda::generate_attention_grad(args))
       launches->add(make_launch(source, args));
   } else {
+    fall_back(*args.step, "runs on the host: a card has no kernel for it");
     return bind_on_host(*this, args);
   }
   return launches;
 }
 
-namespace {
-
-/// The largest power of two up to 256 that divides the addresses of operand x in all calls.
-int64_t alignment(const KernelArgs& args, const cuda::ProductPlan& plan, size_t x) {
-  const TensorArg& arg = x < 2 ? args.in[x] : args.out[0];
-  const auto base = plan.packed[x].used ? reinterpret_cast<uint64_t>(args.workspace) +
-                                              static_cast<uint64_t>(plan.packed[x].offset)
-                                        : reinterpret_cast<uint64_t>(arg.data);
-  uint64_t bits = 256;
-  for (const auto& call : plan.calls)
-    bits |= base + static_cast<uint64_t>(call[x] * size_of(arg.dtype));
-  return static_cast<int64_t>(bits & (~bits + 1));
+void CudaDevice::fall_back(const Step& step, const std::string& why) {
+  fallbacks_.insert(
+      fmt::format("[{}] {} ({}) {}", step.kernel, step.origin.name, step.origin.source, why));
 }
 
-}  // namespace
-
-std::unique_ptr<Kernel> CudaDevice::bind_product(const KernelArgs& args) {
-  const cuda::ProductPlan plan = cuda::plan_product(*args.step);
-  CudaProduct product = nullptr;
-  if (plan.possible) {
-    const cuda::Matrices& g = plan.matrices;
-    const size_t a = plan.swapped ? 1 : 0;
-    product = api_.prepare({args.out[0].dtype, options_.tf32, g.m, g.n, g.k, g.batch,
-                            g.transposed_a, g.transposed_b, g.lda, g.ldb, g.ldc, g.stride_a,
-                            g.stride_b, g.stride_c, alignment(args, plan, a),
-                            alignment(args, plan, 1 - a), alignment(args, plan, 2)});
-  }
-  if (product == nullptr) {
-    auto loops = std::make_unique<Launches>(*this);
-    loops->add(make_launch(cuda::generate_contract(args), args));
-    return loops;
-  }
-  products_.push_back(product);
-  product_workspace();
-  auto kernel = std::make_unique<Products>(*this, product);
-  TensorArg operands[3] = {args.in[0], args.in[1], args.out[0]};
-  for (int x = 0; x < 3; ++x) {
-    const cuda::Packed& packed = plan.packed[x];
-    if (!packed.used) continue;
-    check(args.workspace != nullptr, "contract needs {} bytes of workspace", plan.workspace);
-    TensorArg there = operands[x], here = operands[x];
-    here.data = static_cast<char*>(args.workspace) + packed.offset;
-    there.sizes = here.sizes = packed.sizes;
-    there.strides = packed.from;
-    here.strides = packed.to;
-    if (x < 2) {
-      kernel->before_.push_back(make_copy(there, here));
-    } else {
-      kernel->after_.push_back(make_copy(here, there));
-    }
-    operands[x].data = here.data;
-  }
-  const int64_t item = size_of(args.out[0].dtype);
-  for (const auto& call : plan.calls) {
-    void* at[3];
-    for (size_t x = 0; x < 3; ++x) at[x] = static_cast<char*>(operands[x].data) + call[x] * item;
-    if (plan.swapped) std::swap(at[0], at[1]);
-    kernel->calls_.push_back({at[0], at[1], at[2]});
-  }
-  return kernel;
+std::vector<std::string> CudaDevice::fallbacks() const {
+  std::vector<std::string> all(fallbacks_.begin(), fallbacks_.end());
+  const std::string why = measured_ ? cuda_choices().why_not_kept() : "";
+  if (!why.empty())
+    all.push_back("algorithms of products are measured again in every process: " + why);
+  return all;
 }
 
 /// The numbers are the arguments of a kernel that stores them: no memory of the host has to stay as

@@ -6,6 +6,7 @@
 
 #include <exception>
 #include <map>
+#include <set>
 
 #include "kernels/cuda/fault.h"
 #include "kernels/cuda/generate.h"
@@ -58,6 +59,12 @@ class UseCard {
   void* before_;
 };
 
+/// A way to compute a product: one of the library's, perhaps with a kernel of our own behind it.
+struct CudaWay {
+  CudaProduct product = nullptr;
+  bool has_rest = false;
+};
+
 class CudaDevice final : public Device {
  public:
   /// Throws a usage error for a stream of the host program's that the card cannot work with.
@@ -65,6 +72,7 @@ class CudaDevice final : public Device {
   ~CudaDevice() override;
 
   std::string name() const override;
+  std::vector<std::string> fallbacks() const override;
   void* allocate(int64_t bytes, const char* what) override;
   void expect(const std::vector<std::pair<const char*, int64_t>>& all) override;
   void* allocate_on_host(int64_t bytes) override;
@@ -112,11 +120,26 @@ class CudaDevice final : public Device {
   void finish(CudaStream stream);
   /// Ends all groups without waiting for peers. Once.
   void abort_groups() noexcept;
-  /// Of products, for the compute lane.
+  /// Of products and convolutions, for the compute lane.
   void* product_workspace();
 
  private:
   std::unique_ptr<Kernel> bind_product(const KernelArgs& args);
+  void fall_back(const Step& step, const std::string& why);
+  /// Which of the ways, all of which compute what `gemm` says in so many calls, is taken, by an
+  /// algorithm that is set: the fastest by a measurement, which overwrites the results of `args`,
+  /// or by one that was made before (runtime/cuda_choices.h). What the first rank takes is taken by
+  /// all with such a card. Collective over the ranks, once for every problem, also without a way.
+  size_t choose_way(const CudaGemm& gemm, size_t calls, const std::vector<CudaWay>& ways,
+                    const std::vector<Kernel*>& kernels, const KernelArgs& args);
+  std::string measure(const std::vector<CudaWay>& ways, const std::vector<Kernel*>& kernels);
+  std::string agreed(const std::string& problem, const std::string& library,
+                     const std::function<std::string()>& choose);
+  bool may_overwrite(const KernelArgs& args) const;
+  /// Null where the library has no such convolution, or is not there: `why` says which.
+  std::unique_ptr<Kernel> bind_convolution(const KernelArgs& args, std::string& why);
+  /// Null where the library has no such product.
+  CudaProduct prepare_product(const CudaGemm& gemm);
   void send_scalars(const int64_t* scalars, size_t count);
   /// The compute lane comes behind what the host program's stream has; and that stream behind it.
   void follow_loan();
@@ -144,6 +167,10 @@ class CudaDevice final : public Device {
   CudaEvent lent_ = nullptr, led_ = nullptr;
   std::vector<CudaEvent> events_;
   std::vector<CudaProduct> products_;
+  std::vector<CudaConvolution> convolutions_;
+  std::set<std::string> fallbacks_;            ///< steps, and why
+  bool measured_ = false;                      ///< an algorithm was asked for
+  std::map<std::string, std::string> agreed_;  ///< choices by problem
   std::vector<CudaGraph> graphs_;
   std::map<Communicator*, CudaGroup> groups_;
   std::map<Communicator*, bool> reached_;  ///< groups whose ranks may read each other's memory

@@ -24,6 +24,9 @@ class Device {
   /// "cpu", "cuda:0": for reports.
   virtual std::string name() const = 0;
 
+  /// What it does otherwise than it would best, each with the reason.
+  virtual std::vector<std::string> fallbacks() const { return {}; }
+
   /// Zeroed memory, aligned to 256 bytes; freed with the device. Throws device errors with what is
   /// there and what is asked for; `what` it is for.
   virtual void* allocate(int64_t bytes, const char* what) = 0;

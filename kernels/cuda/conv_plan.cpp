@@ -1,0 +1,133 @@
+#include "kernels/cuda/conv_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/cpu/conv_sizes.h"
+
+namespace tessera::cuda {
+
+namespace {
+
+constexpr size_t kSides = 3;  ///< x, filter, y
+using Numbers = std::vector<int64_t>;
+
+class Planner {
+ public:
+  explicit Planner(const Step& step)
+      : step_(step), sides_(step), kinds_(step.attrs.get<Numbers>("kinds")) {
+    view_[0] = sides_.x;
+    view_[1] = sides_.filter;
+    view_[2] = sides_.y;
+  }
+
+  ConvPlan plan() {
+    ConvPlan& p = plan_;
+    p.result = sides_.result;
+    p.images = cpu::count_of(step_, cpu::kImages);
+    p.groups = cpu::count_of(step_, cpu::kGroup);
+    p.inputs = cpu::count_of(step_, cpu::kInputs);
+    p.outputs = cpu::count_of(step_, cpu::kOutputs);
+    const DType type = step_.out[0].dtype;
+    p.channels_last = type == DType::bfloat16 || type == DType::float16;
+    if (!p.channels_last && type != DType::float32)
+      return refused(fmt::format("it is of {}", to_string(type)));
+    const size_t spatial = view_[0]->sizes.size() - kinds_.size();
+    if (spatial > 2) return refused(fmt::format("it has {} spatial dims; 2 are possible", spatial));
+    for (size_t s = 0; s < spatial; ++s) {
+      if (std::string why = add_dim(s); !why.empty()) return refused(std::move(why));
+    }
+    if (p.images * p.groups * p.inputs * p.outputs == 0) return refused("it has no elements");
+    for (size_t side = 0; side < kSides; ++side) lay_out(side);
+    return p;
+  }
+
+ private:
+  ConvPlan refused(std::string why) {
+    ConvPlan none;
+    none.why_not = std::move(why);
+    return none;
+  }
+
+  std::string add_dim(size_t s) {
+    const auto get = [&](const char* name) { return step_.attrs.get<Numbers>(name)[s]; };
+    const size_t d = kinds_.size() + s;
+    ConvDim& dim = plan_.dims[s];
+    dim = {view_[0]->sizes[d], view_[1]->sizes[d], view_[2]->sizes[d],
+           get("strides"),     get("dilations"),   get("los")};
+    for (size_t e = 3 * s; e < 3 * s + 3; ++e) {
+      const IntExpr& begin = step_.exprs.at(e);
+      if (!begin.axis_terms.empty() || begin.depends_on_scalars() || begin.eval({}, nullptr) != 0)
+        return "ranks have parts of a spatial dim";
+    }
+    if (dim.in != get("in_sizes") || dim.window != get("window_sizes") ||
+        dim.out != get("out_sizes"))
+      return "a spatial dim is padded for the layout";
+    const int64_t reach = dim.dilation * (dim.window - 1) + 1, room = dim.in + 2 * dim.pad - reach;
+    if (dim.window < 1 || dim.pad < 0 || room < 0 || room / dim.stride + 1 != dim.out)
+      return fmt::format("its padding of {} elements at the front is not that at the end", dim.pad);
+    return "";
+  }
+
+  /// The dims of a side in the library's order, the innermost last.
+  std::vector<size_t> order(size_t side) const {
+    std::vector<size_t> dims, spatial;
+    for (size_t d = kinds_.size(); d < view_[side]->sizes.size(); ++d) spatial.push_back(d);
+    const auto add = [&](int64_t kind) {
+      for (size_t d = 0; d < kinds_.size(); ++d) {
+        if (kinds_[d] == kind) dims.push_back(d);
+      }
+    };
+    if (side != 1) add(cpu::kImages);
+    const auto add_spatial = [&] { dims.insert(dims.end(), spatial.begin(), spatial.end()); };
+    if (side == 1) {
+      add(cpu::kGroup);
+      add(cpu::kOutputs);
+      if (plan_.channels_last) add_spatial();
+      add(cpu::kInputs);
+      if (!plan_.channels_last) add_spatial();
+      return dims;
+    }
+    if (plan_.channels_last) add_spatial();
+    add(cpu::kGroup);
+    add(side == 0 ? cpu::kInputs : cpu::kOutputs);
+    if (!plan_.channels_last) add_spatial();
+    return dims;
+  }
+
+  void lay_out(size_t side) {
+    const View& view = *view_[side];
+    ConvCopy& copy = plan_.copies[side];
+    copy.to.assign(view.sizes.size(), 0);
+    int64_t stride = 1;
+    const std::vector<size_t> dims = order(side);
+    for (auto d = dims.rbegin(); d != dims.rend(); ++d) {
+      if (view.sizes[*d] == 1) continue;
+      copy.to[*d] = stride;
+      copy.used |= view.strides[*d] != stride;
+      stride *= view.sizes[*d];
+    }
+    if (!copy.used) return;
+    copy.offset = plan_.workspace;
+    plan_.workspace += (stride * size_of(view.dtype) + 255) / 256 * 256;
+  }
+
+  const Step& step_;
+  const cpu::Sides sides_;
+  const Numbers& kinds_;
+  const View* view_[kSides];
+  ConvPlan plan_;
+};
+
+}  // namespace
+
+ConvPlan plan_conv(const Step& step) { return Planner(step).plan(); }
+
+int conv_operand(int64_t result, int side) {
+  if (side == (result == cpu::kOfY ? 2 : result == cpu::kOfX ? 0 : 1)) return 2;
+  if (result == cpu::kOfY) return side;
+  return result == cpu::kOfX ? (side == 2 ? 0 : 1) : (side == 0 ? 0 : 1);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,167 @@
+// The program is read from its first output back to the sum: every instruction between has one
+// place in act(A B + added + bias), and a program with any other is refused.
+#include "kernels/cuda/epilogue.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/contract_plan.h"
+
+namespace tessera::cuda {
+
+namespace {
+
+bool is_16_bit(DType t) { return t == DType::bfloat16 || t == DType::float16; }
+
+/// Reads a program backwards.
+class Reader {
+ public:
+  explicit Reader(const Step& step) : step_(step), code_(step.pointwise.code) {}
+
+  std::optional<Epilogue> read() {
+    const auto& outputs = step_.pointwise.outputs;
+    if (outputs.empty() || outputs.size() > 2 || outputs.size() != step_.out.size()) return {};
+    int at = outputs[0];
+    if (is(at, Code::gelu)) {
+      found_.gelu = true;
+      at = code(at).a;
+      if (outputs.size() == 2 && outputs[1] == at) found_.kept = 1;
+    } else if (is(at, Code::mul)) {
+      at = without_gradient(at);
+    }
+    if (outputs.size() == 2 && found_.kept < 0) return {};
+    while (at >= 0 && is(at, Code::add)) at = without_addend(at);
+    if (at >= 0 && is(at, Code::cast)) at = code(at).a;
+    if (at < 0 || !is(at, Code::load) || code(at).slot != 0) return {};
+    return found_;
+  }
+
+ private:
+  const Instr& code(int at) const { return code_[static_cast<size_t>(at)]; }
+  bool is(int at, Code wanted) const { return code(at).code == wanted; }
+  /// An operand of the step besides the two matrices, as its number; or -1.
+  int operand(int at) const {
+    return is(at, Code::load) && code(at).slot > 0 ? code(at).slot + 1 : -1;
+  }
+
+  int without_gradient(int at) {
+    for (const auto& [x, y] : {std::pair(code(at).a, code(at).b), {code(at).b, code(at).a}}) {
+      if (!is(y, Code::gelu_grad)) continue;
+      found_.before = operand(code(y).a);
+      return found_.before < 0 ? -1 : x;
+    }
+    return -1;
+  }
+
+  /// The addend is a bias if it does not change along some dim of the result, else a matrix.
+  int without_addend(int at) {
+    for (const auto& [x, y] : {std::pair(code(at).a, code(at).b), {code(at).b, code(at).a}}) {
+      const int k = operand(y);
+      if (k < 0) continue;
+      const View &in = step_.in[static_cast<size_t>(k)], &out = step_.out[0];
+      bool repeats = false;
+      for (size_t d = 0; d < in.sizes.size(); ++d)
+        repeats |= out.strides[d] != 0 && out.sizes[d] > 1 && in.strides[d] == 0;
+      int& place = repeats ? found_.bias : found_.added;
+      if (place >= 0) return -1;
+      place = k;
+      return x;
+    }
+    return -1;
+  }
+
+  const Step& step_;
+  const std::vector<Instr>& code_;
+  Epilogue found_;
+};
+
+bool same_elements(const View& x, const View& out) {
+  for (size_t d = 0; d < out.sizes.size(); ++d) {
+    if (out.strides[d] != 0 && out.sizes[d] > 1 && x.strides[d] != out.strides[d]) return false;
+  }
+  return x.dtype == out.dtype;
+}
+
+/// One element a column of the library's matrix, in the order of the columns.
+bool is_bias(const View& bias, const View& out, const std::vector<int64_t>& kinds, bool swapped) {
+  const int64_t columns = swapped ? cpu::kRow : cpu::kColumn;
+  for (size_t d = 0; d < kinds.size(); ++d) {
+    if (out.strides[d] == 0 || out.sizes[d] == 1) continue;
+    if (bias.strides[d] != (kinds[d] == columns ? out.strides[d] : 0)) return false;
+  }
+  return bias.dtype == out.dtype;
+}
+
+/// The library's calls of two-dimensional matrices take any of it, those of batches addends only.
+bool suits_plan(const Step& step, const Epilogue& e, const ProductPlan& plan) {
+  if (!plan.possible || plan.packed[2].used || plan.calls.size() != 1) return false;
+  const View& out = step.out[0];
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto view = [&](int k) -> const View& { return step.in[static_cast<size_t>(k)]; };
+  const bool acts = e.gelu || e.before >= 0;
+  if ((acts || e.bias >= 0) && plan.matrices.batch != 1) return false;
+  if (acts && (!is_16_bit(out.dtype) || e.added >= 0 || (e.before >= 0 && e.bias >= 0)))
+    return false;
+  const bool has_side = e.kept >= 0 || e.before >= 0;
+  if (has_side && (plan.matrices.n % 8 != 0 || plan.matrices.ldc % 8 != 0)) return false;
+  if (e.kept >= 0 && !same_elements(step.out[1], out)) return false;
+  if (e.before >= 0 && !same_elements(view(e.before), out)) return false;
+  if (e.added >= 0 && !same_elements(view(e.added), out)) return false;
+  return e.bias < 0 ||
+         (out.dtype != DType::float64 && is_bias(view(e.bias), out, kinds, plan.swapped));
+}
+
+}  // namespace
+
+std::optional<Epilogue> find_epilogue(const Step& step) {
+  const std::optional<Epilogue> found = Reader(step).read();
+  const DType in = step.in.at(0).dtype, out = step.out.at(0).dtype;
+  const bool widens = is_16_bit(in) && out == DType::float32;
+  if (!found || !is_floating(in) || (in != out && !widens)) return {};
+  return suits_plan(step, *found, plan_product(step)) ? found : std::nullopt;
+}
+
+bool takes_epilogue(const Step& step) { return find_epilogue(step).has_value(); }
+
+std::optional<Step> rest_of_epilogue(const Step& step, const Epilogue& e) {
+  if (e.bias < 0 && e.before < 0 && !e.gelu) return {};
+  Step rest;
+  rest.kernel = "pointwise";
+  rest.origin = step.origin;
+  const auto without_sums = [&](View view) {
+    for (size_t d = 0; d < view.sizes.size(); ++d) {
+      if (step.out[0].strides[d] == 0) view.sizes[d] = 1;
+    }
+    return view;
+  };
+  for (const View& view : step.out) rest.out.push_back(without_sums(view));
+  const DType type = step.out[0].dtype;
+  auto& code = rest.pointwise.code;
+  const auto add = [&](Code what, int a, int b) {
+    Instr instr;
+    instr.code = what;
+    instr.dtype = type;
+    instr.a = a;
+    instr.b = b;
+    code.push_back(instr);
+    return static_cast<int>(code.size()) - 1;
+  };
+  const auto load = [&](const View& view) {
+    rest.in.push_back(without_sums(view));
+    const int at = add(Code::load, -1, -1);
+    code.back().slot = static_cast<int>(rest.in.size()) - 1;
+    return at;
+  };
+  int value = load(step.out[0]);
+  if (e.bias >= 0) value = add(Code::add, value, load(step.in[static_cast<size_t>(e.bias)]));
+  const int before = value;
+  if (e.gelu) value = add(Code::gelu, value, -1);
+  if (e.before >= 0) {
+    const int slope = load(step.in[static_cast<size_t>(e.before)]);
+    value = add(Code::mul, value, add(Code::gelu_grad, slope, -1));
+  }
+  rest.pointwise.outputs = {value};
+  if (e.kept >= 0) rest.pointwise.outputs.push_back(before);
+  return rest;
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,111 @@
+#include "runtime/cuda_choices.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "base/env.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr const char* kFormat = "tessera-product 1";
+
+uint64_t hash_of(const std::string& text, uint64_t h) {
+  for (const unsigned char c : text) h = (h ^ c) * 1099511628211ull;
+  return h;
+}
+
+std::string checksum(const std::string& problem, const std::string& choice) {
+  return fmt::format("{:016x}", hash_of(choice, hash_of(problem, 14695981039346656037ull)));
+}
+
+}  // namespace
+
+CudaChoices::CudaChoices() : CudaChoices(cache_folder()) {}
+
+CudaChoices::CudaChoices(const std::string& folder) : folder_(folder) {
+  if (folder_.empty()) {
+    why_not_ = "neither TESSERA_CACHE, XDG_CACHE_HOME nor HOME is set";
+    return;
+  }
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  if (error || access(folder_.c_str(), W_OK) != 0)
+    why_not_ = fmt::format("the folder '{}' cannot be written", folder_);
+}
+
+std::string CudaChoices::why_not_kept() const {
+  const std::lock_guard lock(mutex_);
+  return why_not_;
+}
+
+std::string CudaChoices::choose(const std::string& problem,
+                                const std::function<std::string()>& measure) {
+  const std::lock_guard lock(mutex_);
+  if (const auto it = known_.find(problem); it != known_.end()) return it->second;
+  std::string choice = read(problem);
+  if (choice.empty()) {
+    choice = measure();
+    if (choice.empty()) return choice;
+    if (why_not_.empty()) write(problem, choice);
+    if (const std::string first = read(problem); !first.empty()) choice = first;
+  }
+  return known_[problem] = choice;
+}
+
+std::string CudaChoices::path_of(const std::string& problem) const {
+  return fmt::format("{}/{:016x}{:016x}.product", folder_,
+                     hash_of(problem, 14695981039346656037ull),
+                     hash_of(problem, hash_of(kFormat, 0)));
+}
+
+/// Empty if there is none, or the file is torn, damaged, or of another problem or format.
+std::string CudaChoices::read(const std::string& problem) const {
+  if (folder_.empty()) return "";
+  std::ifstream file(path_of(problem));
+  std::string format, of, choice, sum;
+  if (!std::getline(file, format) || !std::getline(file, of) || !std::getline(file, choice) ||
+      !std::getline(file, sum))
+    return "";
+  return format == kFormat && of == problem && sum == checksum(problem, choice) ? choice : "";
+}
+
+/// Linked into place, which fails where another rank was first. What cannot be read is removed
+/// before: it would stand in the way for ever.
+void CudaChoices::write(const std::string& problem, const std::string& choice) {
+  const std::string path = path_of(problem), part = fmt::format("{}.{}", path, getpid());
+  std::ofstream file(part);
+  file << kFormat << '\n' << problem << '\n' << choice << '\n' << checksum(problem, choice) << '\n';
+  file.close();
+  std::error_code error;
+  if (read(problem).empty()) std::filesystem::remove(path, error);
+  bool stands = file && (link(part.c_str(), path.c_str()) == 0 || errno == EEXIST);
+  if (file && !stands) {  // no hard links on this file system: nearly as good
+    std::filesystem::rename(part, path, error);
+    stands = !error;
+  }
+  std::filesystem::remove(part, error);
+  if (!stands) why_not_ = fmt::format("'{}' could not be written", path);
+}
+
+namespace {
+std::atomic<CudaChoices*> replacement{nullptr};
+}  // namespace
+
+CudaChoices& cuda_choices() {
+  if (CudaChoices* other = replacement) return *other;
+  static CudaChoices instance;
+  return instance;
+}
+
+void replace_cuda_choices(CudaChoices* choices) { replacement = choices; }
+
+}  // namespace tessera

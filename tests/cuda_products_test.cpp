@@ -1,0 +1,107 @@
+// The code that calls cuBLASLt, with a library that does on the host what its documentation says:
+// the same products as the emulated card's.
+#include <dlfcn.h>
+
+#include <cmath>
+#include <random>
+
+#include "base/fail.h"
+#include "catch.h"
+#include "cuda_emulator.h"
+
+namespace tessera::test {
+
+namespace {
+
+using Multiply = bool (*)(const std::string& library, const CudaGemm& gemm, const void* a,
+                          const void* b, const void* added, void* c, std::string& log);
+
+/// Memory of an emulated card with random numbers, a piece an operand.
+struct Pieces {
+  explicit Pieces(CudaEmulator& card) : card(card) {}
+  float* add(int64_t count) {
+    auto* at = static_cast<float*>(card.allocate(count * 4));
+    for (int64_t i = 0; i < count; ++i) at[i] = static_cast<float>(normal(random));
+    return at;
+  }
+  CudaEmulator& card;
+  std::mt19937 random{7};
+  std::normal_distribution<double> normal;
+};
+
+/// A product of random matrices with gaps behind their rows, by both; the largest difference of
+/// what is written.
+double difference(CudaEmulator& card, CudaStream stream, void* workspace, Multiply multiply,
+                  CudaGemm g) {
+  Pieces pieces(card);
+  g.m = 5;
+  g.n = 8;
+  g.k = 3;
+  g.lda = (g.transposed_a ? g.m : g.k) + 1;
+  g.ldb = (g.transposed_b ? g.k : g.n) + 2;
+  g.ldc = g.n + 8;
+  const int64_t count = g.batch * 200;
+  g.stride_a = 100;
+  g.stride_b = 120;
+  g.stride_c = 150;
+  const float *a = pieces.add(count), *b = pieces.add(count), *added = pieces.add(count);
+  float *first = pieces.add(count), *second = pieces.add(count), *kept = pieces.add(count);
+  std::copy(first, first + count, second);
+  std::vector<float> sides(kept, kept + count);
+  if (g.bias != nullptr) g.bias = pieces.add(count);
+  if (g.before != nullptr) g.before = pieces.add(count);
+  if (g.kept != nullptr) g.kept = kept;
+  std::string log;
+  const void* from = g.adds ? added : nullptr;
+  const bool done = multiply(TESSERA_CUBLASLT, g, a, b, from, first, log);
+  INFO(log);
+  REQUIRE(done);
+  std::swap_ranges(kept, kept + count, sides.begin());
+  const CudaProduct product = card.prepare(g);
+  card.run(product, a, b, from, second, workspace, stream);
+  card.release(product);
+  double most = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    most = std::max<double>(most, std::abs(first[i] - second[i]));
+    most = std::max<double>(most, std::abs(kept[i] - sides[static_cast<size_t>(i)]));
+  }
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("the calls of cuBLASLt mean the products that they are made for", "[cuda]") {
+  void* library = dlopen(TESSERA_CUBLASLT, RTLD_NOW | RTLD_LOCAL);
+  void* cuda = dlopen(TESSERA_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  REQUIRE(cuda != nullptr);
+  const auto multiply = reinterpret_cast<Multiply>(dlsym(cuda, "tessera_cuda_multiply"));
+  const auto used = reinterpret_cast<int (*)()>(dlsym(library, "fake_algorithm_used"));
+  CudaEmulator card;
+  card.use(0);
+  CudaStream stream = card.make_stream();
+  void* workspace = card.allocate(card.product_workspace());
+  float mark = 0;
+  for (int way = 0; way < 4; ++way) {
+    CudaGemm plain;
+    plain.transposed_a = way % 2 == 1;
+    plain.transposed_b = way / 2 == 1;
+    const auto check = [&](auto change) {
+      CudaGemm g = plain;
+      change(g);
+      CHECK(difference(card, stream, workspace, multiply, g) < 1e-5);
+      CHECK(used() == 2);  // the last that the library finds
+    };
+    check([](CudaGemm& g) { g.batch = 3; });
+    check([](CudaGemm& g) { g.adds = true, g.batch = 2; });
+    check([&](CudaGemm& g) { g.bias = &mark; });
+    check([&](CudaGemm& g) { g.bias = &mark, g.adds = true; });
+    check([&](CudaGemm& g) { g.gelu = true; });
+    check([&](CudaGemm& g) { g.gelu = true, g.bias = &mark; });
+    check([&](CudaGemm& g) { g.gelu = true, g.kept = &mark; });
+    check([&](CudaGemm& g) { g.gelu = true, g.bias = &mark, g.kept = &mark; });
+    check([&](CudaGemm& g) { g.before = &mark; });
+  }
+}
+
+}  // namespace tessera::test
