@@ -141,20 +141,7 @@ batch = "data"
 TEST_CASE("auto: how gradients are added up is part of a plan", "[plan]") {
   const Mesh mesh = Mesh::parse("data:4");
   const Layout layout = Layout::parse("batch:data;@state d_model:data");
-  PlanModel model = gpt_model(1, options_of(64, 32));
-  model.build = [](const PlanBuild& build) {
-    const auto graph = std::make_shared<Graph>();
-    const Tensor lr = graph->input("lr", {}, DType::float32);
-    nn::GptOptions o = options_of(64, 32);
-    o.layers = build.layers;
-    o.batch /= build.microbatches;
-    const auto part = [&] { return nn::gpt(*graph, o).loss; };
-    const Minimized m =
-        build.microbatches == 1
-            ? minimize(part(), lr, adam({}), {})
-            : minimize_in_parts(*graph, "batch", build.microbatches, part, lr, adam({}), {});
-    return PlanStep{graph, {{"train", {m.loss}, true}}};
-  };
+  PlanModel model = gpt_in_parts(1, options_of(64, 32));
   const auto sent = [&](const PlanModel& m, int64_t parts) {
     PlanBuild build;
     build.microbatches = parts;

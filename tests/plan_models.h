@@ -39,6 +39,25 @@ inline PlanModel gpt_model(int64_t layers, const nn::GptOptions& o) {
   return model;
 }
 
+/// The same, that may be trained in microbatches.
+inline PlanModel gpt_in_parts(int64_t layers, const nn::GptOptions& options) {
+  PlanModel model = gpt_model(layers, options);
+  model.build = [options](const PlanBuild& build) {
+    const auto graph = std::make_shared<Graph>();
+    const Tensor lr = graph->input("lr", {}, DType::float32);
+    nn::GptOptions o = options;
+    o.layers = build.layers;
+    o.batch /= build.microbatches;
+    const auto part = [&] { return nn::gpt(*graph, o).loss; };
+    const Minimized m =
+        build.microbatches == 1
+            ? minimize(part(), lr, adam({}), {})
+            : minimize_in_parts(*graph, "batch", build.microbatches, part, lr, adam({}), {});
+    return PlanStep{graph, {{"train", {m.loss}, true}}};
+  };
+  return model;
+}
+
 inline const Machine& a100() {
   static const Machine machine = Machine::load("a100-80gb");
   return machine;

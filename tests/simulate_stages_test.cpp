@@ -8,30 +8,8 @@
 
 namespace tessera::test {
 
-namespace {
-
-PlanModel in_parts(int64_t layers) {
-  PlanModel model = gpt_model(layers, options_of(256, 64));
-  model.build = [](const PlanBuild& build) {
-    const auto graph = std::make_shared<Graph>();
-    const Tensor lr = graph->input("lr", {}, DType::float32);
-    nn::GptOptions o = options_of(256, 64);
-    o.layers = build.layers;
-    o.batch /= build.microbatches;
-    const auto part = [&] { return nn::gpt(*graph, o).loss; };
-    const Minimized m =
-        build.microbatches == 1
-            ? minimize(part(), lr, adam({}), {})
-            : minimize_in_parts(*graph, "batch", build.microbatches, part, lr, adam({}), {});
-    return PlanStep{graph, {{"train", {m.loss}, true}}};
-  };
-  return model;
-}
-
-}  // namespace
-
 TEST_CASE("simulate: a pipeline's time line is its price", "[plan]") {
-  const PlanModel model = in_parts(8);
+  const PlanModel model = gpt_in_parts(8, options_of(256, 64));
   const Mesh mesh = Mesh::parse("data:2");
   const Layout layout = Layout::parse("batch:data");
   PlanBuild build;

@@ -71,7 +71,7 @@ class Config {
   std::string to_toml() const;
 
  private:
-  ConfigKey& find(const std::string& key);
+  size_t find(const std::string& key) const;
   std::vector<ConfigKey> keys_;
   std::set<std::string> given_;
 };

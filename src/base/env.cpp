@@ -1,9 +1,12 @@
 #include "base/env.h"
 
+#include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <thread>
 
 namespace tessera {
@@ -42,6 +45,14 @@ std::string cache_folder() {
   if (own != nullptr && *own != '\0') return own;
   if (user != nullptr && *user != '\0') return std::string(user) + "/tessera";
   return home != nullptr && *home != '\0' ? std::string(home) + "/.cache/tessera" : "";
+}
+
+std::string why_no_cache(const std::string& folder) {
+  if (folder.empty()) return "neither TESSERA_CACHE, XDG_CACHE_HOME nor HOME is set";
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const bool usable = !error && access(folder.c_str(), W_OK) == 0;
+  return usable ? "" : fmt::format("the folder '{}' cannot be written", folder);
 }
 
 namespace {

@@ -22,6 +22,8 @@ bool has_nccl_host();
 /// The folder of what may be kept between runs: TESSERA_CACHE, XDG_CACHE_HOME/tessera or
 /// HOME/.cache/tessera; empty if none is set.
 std::string cache_folder();
+/// Makes it. What keeps `folder` from being written, for messages; empty if nothing does.
+std::string why_no_cache(const std::string& folder);
 /// TESSERA_EPILOGUES is not "off": products on a card take what stands behind them.
 bool may_end_products();
 /// TESSERA_TIMED_PRODUCTS is not "off": a product's algorithm on a card is chosen by measuring.

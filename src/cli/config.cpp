@@ -13,15 +13,16 @@ namespace tessera {
 
 Config::Config(const std::vector<ConfigKey>& keys) : keys_(keys) {}
 
-ConfigKey& Config::find(const std::string& key) {
+size_t Config::find(const std::string& key) const {
   std::vector<std::string> names, matches;
-  ConfigKey* found = nullptr;
-  for (ConfigKey& k : keys_) {
+  size_t found = keys_.size();
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    const ConfigKey& k = keys_[i];
     const std::string last = k.name.substr(k.name.rfind('.') + 1);
-    if (k.name == key) return k;
+    if (k.name == key) return i;
     if (last == key) {
       matches.push_back(k.name);
-      found = &k;
+      found = i;
     }
     names.push_back(k.name);
     if (key.find('.') == std::string::npos) names.push_back(last);
@@ -33,23 +34,21 @@ ConfigKey& Config::find(const std::string& key) {
     for (const ConfigKey& k : keys_) all.push_back(k.name);
     hint = fmt::format("; known: {}", fmt::join(all, ", "));
   }
-  require(found != nullptr, "unknown key '{}'{}", key, hint);
-  return *found;
+  require(found < keys_.size(), "unknown key '{}'{}", key, hint);
+  return found;
 }
 
 void Config::set(const std::string& key, const std::string& value) {
-  ConfigKey& found = find(key);
+  ConfigKey& found = keys_[find(key)];
   found.value = value;
   given_.insert(found.name);
 }
 
 bool Config::is_given(const std::string& key) const {
-  return given_.contains(const_cast<Config*>(this)->find(key).name);
+  return given_.contains(keys_[find(key)].name);
 }
 
-const std::string& Config::text(const std::string& key) const {
-  return const_cast<Config*>(this)->find(key).value;
-}
+const std::string& Config::text(const std::string& key) const { return keys_[find(key)].value; }
 
 namespace {
 template <class T>

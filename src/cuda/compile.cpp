@@ -101,16 +101,7 @@ Compiled compile(const std::string& text, const std::string& arch, bool verbose)
 
 Cache::Cache() : Cache(cache_folder()) {}
 
-Cache::Cache(const std::string& folder) : folder_(folder) {
-  if (folder_.empty()) {
-    why_not_ = "neither TESSERA_CACHE, XDG_CACHE_HOME nor HOME is set";
-    return;
-  }
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  if (error || access(folder_.c_str(), W_OK) != 0)
-    why_not_ = fmt::format("the folder '{}' cannot be written", folder_);
-}
+Cache::Cache(const std::string& folder) : folder_(folder), why_not_(why_no_cache(folder)) {}
 
 std::string Cache::cubin(const std::string& text, const std::string& arch) {
   if (!why_not_.empty()) return compile(text, arch).cubin;

@@ -31,16 +31,8 @@ std::string checksum(const std::string& problem, const std::string& choice) {
 
 CudaChoices::CudaChoices() : CudaChoices(cache_folder()) {}
 
-CudaChoices::CudaChoices(const std::string& folder) : folder_(folder) {
-  if (folder_.empty()) {
-    why_not_ = "neither TESSERA_CACHE, XDG_CACHE_HOME nor HOME is set";
-    return;
-  }
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  if (error || access(folder_.c_str(), W_OK) != 0)
-    why_not_ = fmt::format("the folder '{}' cannot be written", folder_);
-}
+CudaChoices::CudaChoices(const std::string& folder)
+    : folder_(folder), why_not_(why_no_cache(folder)) {}
 
 std::string CudaChoices::why_not_kept() const {
   const std::lock_guard lock(mutex_);
