@@ -26,7 +26,7 @@ rows, choices = {}, {}
 for rate in rates:
     with (out / f"{rate}.csv").open() as file:
         rows[rate] = {short(r["layout"]): (float(r["predicted_s"]), float(r["measured_s"])) for r in csv.DictReader(file) if not r["failure"]}
-    choices[rate] = short(json.loads((out / f"{rate}.plan.json").read_text())["best"]["rules"])
+    choices[rate] = short(json.loads((out / f"{rate}.plan.json").read_text())["best"]["layout"])
 shown = {layout for found in rows.values() for layout, _ in sorted(found.items(), key=lambda x: x[1][1])[:3]} | set(choices.values())
 print("| layout | " + " | ".join(f"{rate}: measured (predicted) ms" for rate in rates) + " |\n|" + "---|" * (len(rates) + 1))
 for layout in sorted(shown):
