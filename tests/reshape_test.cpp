@@ -86,7 +86,7 @@ const Port& port_of(const Program& program, const std::string& name) {
 
 struct Traffic {
   int64_t sent = 0;    ///< by the Program, on each rank
-  int64_t least = 0;   ///< elements that a rank wants and does not have, the mean over the ranks
+  int64_t least = 0;   ///< bytes that a rank wants and does not have, the mean over the ranks
   int64_t gather = 0;  ///< of the whole operand, with padding
 };
 
@@ -101,7 +101,7 @@ Traffic traffic_of(const Program& program, const std::string& from, const std::s
     for (size_t i = 0; i < has.size(); ++i) missing += wants[i] && !has[i];
   }
   const int64_t bytes = size_of(in.view.dtype);
-  traffic.least = (missing + ranks - 1) / ranks * bytes;
+  traffic.least = (missing * bytes + ranks - 1) / ranks;
   int64_t whole = in.view.elements();
   for (const auto& axes : in.axes) {
     for (int axis : axes) whole *= program.axis_sizes[axis];

@@ -24,7 +24,9 @@ class Cluster {
   /// Adopts a communicator of the host program, `comm` pointing to an MPI_Comm: call the typed
   /// function of tessera/interop/mpi.h.
   static Cluster adopt_mpi(const void* comm);
-  /// One rank per process, over a communicator of Tessera's own kind.
+  /// The local ranks, over communicators of Tessera's own kind: one of this process, or several
+  /// that will be threads of it, in order of rank.
+  static Cluster adopt(std::vector<std::unique_ptr<Communicator>> worlds);
   static Cluster adopt(std::unique_ptr<Communicator> world);
 
   Cluster(Cluster&&) noexcept;

@@ -97,17 +97,23 @@ Cluster Cluster::threads(int ranks) {
           "{} ranks would be threads of this process, and its {} core(s) take {} at most; give a "
           "smaller mesh, or start processes with mpirun",
           ranks, cores, most);
+  return adopt(make_local_world(ranks));
+}
+
+Cluster Cluster::adopt(std::vector<std::unique_ptr<Communicator>> worlds) {
+  require(!worlds.empty(), "[adopt] no communicator is given");
   auto state = std::make_unique<State>();
-  state->worlds = make_local_world(ranks);
+  state->worlds = std::move(worlds);
+  const int ranks = static_cast<int>(state->worlds.size());
   for (int r = 0; ranks > 1 && r < ranks; ++r)
     state->pool.emplace_back([s = state.get(), r] { s->serve(r); });
   return Cluster(std::move(state));
 }
 
 Cluster Cluster::adopt(std::unique_ptr<Communicator> world) {
-  auto state = std::make_unique<State>();
-  state->worlds.push_back(std::move(world));
-  return Cluster(std::move(state));
+  std::vector<std::unique_ptr<Communicator>> worlds;
+  worlds.push_back(std::move(world));
+  return adopt(std::move(worlds));
 }
 
 Cluster Cluster::adopt_mpi(const void* comm) {

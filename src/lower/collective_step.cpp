@@ -52,12 +52,12 @@ void describe_collective(const Flow& flow, const HomeLayouts& homes, const FlowN
       const Slicing has = slicing_of(homes, from.shape, from.layout),
                     gets = slicing_of(homes, to.shape, to.layout, to.intervals);
       describe_exchange(has, gets, step);
-      step.bytes = mean_received(has, gets, axis_sizes) * size_of(from.dtype);
+      step.bytes = mean_received(has, gets, axis_sizes, size_of(from.dtype));
     } else {
       const Numbering has = numbering_of(homes, from.shape, from.layout),
                       gets = numbering_of(homes, to.shape, to.layout);
       describe_renumbering(has, gets, step);
-      step.bytes = mean_renumbered(has, gets, axis_sizes) * size_of(from.dtype);
+      step.bytes = mean_renumbered(has, gets, axis_sizes, size_of(from.dtype));
     }
     return;
   }

@@ -205,10 +205,10 @@ Placement place_operand(const OpCall& call, const IndexSpace& space, int operand
     const Placement left = way_to(kept);
     if (left.bytes <= best.bytes) best = left;
   }
-  const int64_t elements =
-      mean_received(slicing_of(homes, type.shape, now),
-                    slicing_of(homes, type.shape, wanted, intervals), sizes_of_axes(homes.mesh()));
-  const int64_t bytes = elements * size_of(type.dtype) + kMoveBytes;
+  const int64_t bytes =
+      kMoveBytes + mean_received(slicing_of(homes, type.shape, now),
+                                 slicing_of(homes, type.shape, wanted, intervals),
+                                 sizes_of_axes(homes.mesh()), size_of(type.dtype));
   if (bytes < best.bytes) best = {wanted, std::move(intervals), bytes, kMoveBytes};
   return best;
 }

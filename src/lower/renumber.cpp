@@ -18,10 +18,10 @@ bool better_renumbered(const OpCall& call, const IndexSpace& space, const Tensor
   }
   const bool needed = padded && !nests(space);
   if (bounded || (choice.cost == 0 && !needed)) return false;
-  const int64_t elements =
-      mean_renumbered(numbering_of(homes, call.in[0].shape, now),
-                      numbering_of(homes, call.out[0].shape, home), sizes_of_axes(homes.mesh()));
-  return needed || elements * size_of(call.in[0].dtype) < choice.cost - choice.latency;
+  const int64_t bytes = mean_renumbered(numbering_of(homes, call.in[0].shape, now),
+                                        numbering_of(homes, call.out[0].shape, home),
+                                        sizes_of_axes(homes.mesh()), size_of(call.in[0].dtype));
+  return needed || bytes < choice.cost - choice.latency;
 }
 
 }  // namespace tessera

@@ -138,7 +138,7 @@ void Resharder::add_split_moves(const Shape& shape, DType dtype, const TensorLay
       for (const auto& axes : layout->dims) used.insert(axes.begin(), axes.end());
     }
     move.axes.assign(used.begin(), used.end());
-    move.bytes = received(shape, at, to) * size_of(dtype);
+    move.bytes = received(shape, dtype, at, to);
     move.after.dirty = at.dirty;
     moves.push_back(std::move(move));
   }
@@ -152,10 +152,10 @@ std::vector<Move> Resharder::moves(const Shape& shape, DType dtype, const Tensor
   return result;
 }
 
-int64_t Resharder::received(const Shape& shape, const TensorLayout& at,
+int64_t Resharder::received(const Shape& shape, DType dtype, const TensorLayout& at,
                             const TensorLayout& to) const {
   return mean_received(slicing_of(homes_, shape, at), slicing_of(homes_, shape, to),
-                       sizes_of_axes(homes_.mesh()));
+                       sizes_of_axes(homes_.mesh()), size_of(dtype));
 }
 
 const Path& Resharder::path(const Shape& shape, DType dtype, const TensorLayout& from,

@@ -56,7 +56,7 @@ std::pair<Numbering, Numbering> numberings_of(const Step& step) {
 }
 
 int64_t mean_renumbered(const Numbering& from, const Numbering& to,
-                        const std::vector<int>& axis_sizes) {
+                        const std::vector<int>& axis_sizes, int64_t element_bytes) {
   const std::vector<int> axes = axes_of(from.slicing, to.slicing);
   return mean_over_ranks(axes, axis_sizes, 64, [&](std::span<const int> at) {
     const std::vector<Row> needs = rows_of(to, axis_sizes, at);
@@ -64,7 +64,7 @@ int64_t mean_renumbered(const Numbering& from, const Numbering& to,
     for (const Row& row : needs) received += row.length;
     each_common(rows_of(from, axis_sizes, at), needs,
                 [&](int64_t, int64_t, int64_t length) { received -= length; });
-    return received;
+    return received * element_bytes;
   });
 }
 

@@ -41,9 +41,9 @@ void describe_renumbering(const Numbering& from, const Numbering& to, Step& step
 bool is_renumbering(const Step& step);
 std::pair<Numbering, Numbering> numberings_of(const Step& step);
 
-/// Elements that a rank gets from others, the mean over the ranks, rounded up. Exact up to 64
+/// Bytes that a rank gets from others, the mean over the ranks, rounded up. Exact up to 64
 /// ranks; beyond, the ranks at the ends and in the middle of each axis stand for the rest.
 int64_t mean_renumbered(const Numbering& from, const Numbering& to,
-                        const std::vector<int>& axis_sizes);
+                        const std::vector<int>& axis_sizes, int64_t element_bytes);
 
 }  // namespace tessera

@@ -183,13 +183,14 @@ int64_t mean_over_ranks(const std::vector<int>& axes, const std::vector<int>& ax
   return static_cast<int64_t>(std::ceil(sum / weights - 1e-9));
 }
 
-int64_t mean_received(const Slicing& from, const Slicing& to, const std::vector<int>& axis_sizes) {
+int64_t mean_received(const Slicing& from, const Slicing& to, const std::vector<int>& axis_sizes,
+                      int64_t element_bytes) {
   return mean_over_ranks(axes_of(from, to), axis_sizes, 4096, [&](std::span<const int> at) {
     const Box own = pieces_of(from, axis_sizes, at).at(0).box;
     int64_t received = 0;
     for (const Piece& piece : pieces_of(to, axis_sizes, at))
       received += piece.box.elements() - intersect(piece.box, own).elements();
-    return received;
+    return received * element_bytes;
   });
 }
 

@@ -67,8 +67,9 @@ int64_t mean_over_ranks(const std::vector<int>& axes, const std::vector<int>& ax
 /// The axes that decide what a rank has of one and needs of the other.
 std::vector<int> axes_of(const Slicing& from, const Slicing& to);
 
-/// Elements that a rank gets from others to go from one slicing, of which the intervals are empty,
-/// to another: the mean over the ranks (up to 4,096 of them).
-int64_t mean_received(const Slicing& from, const Slicing& to, const std::vector<int>& axis_sizes);
+/// Bytes that a rank gets from others to go from one slicing, of which the intervals are empty, to
+/// another: the mean over the ranks (exact up to 4,096 of them), rounded up.
+int64_t mean_received(const Slicing& from, const Slicing& to, const std::vector<int>& axis_sizes,
+                      int64_t element_bytes);
 
 }  // namespace tessera
