@@ -1,16 +1,11 @@
 #include "api/clocks.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 
 namespace tessera {
 
-double host_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-std::vector<double> clock_offsets(Cluster& cluster) {
+std::vector<double> clock_offsets(Cluster& cluster, const std::function<double()>& clock) {
   const auto ranks = static_cast<size_t>(cluster.size());
   std::vector<double> offsets(ranks, 0.0);
   if (cluster.local_ranks() == cluster.size()) return offsets;
@@ -18,8 +13,8 @@ std::vector<double> clock_offsets(Cluster& cluster) {
   std::vector<double> least(ranks, -kFar), most(ranks, kFar), entered(ranks);
   double left = 0;
   for (int round = 0; round <= 16; ++round) {  // what a round took is known in the next one
-    const std::vector<double> all = cluster.gather({host_seconds(), left});
-    left = host_seconds();
+    const std::vector<double> all = cluster.gather({clock(), left});
+    left = clock();
     for (size_t r = 0; r < ranks; ++r) {
       if (round > 0) {
         most[r] = std::min(most[r], all[2 * r + 1] - entered[0]);

@@ -1,8 +1,8 @@
 // bench: how long a product, a collective or a training step takes on this machine, through the
 // public API: what is timed is what a Program of a user's own runs.
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "cli/report.h"
@@ -87,10 +87,6 @@ Times times_of(int64_t repeats, const Once& once) {
   return {seconds[seconds.size() / 2], seconds[0]};
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 /// Seconds that `kind` took in all runs so far, and the bytes that a rank sends in one. An
 /// all-to-all over several axes may be one exchange of slices.
 std::pair<double, int64_t> profiled(const Session& session, const std::string& kind) {
@@ -143,10 +139,10 @@ class Bench {
     feed_examples(session, t.model, 0);
     feed_scalar(session, t.lr, learning_rate(job, 0));
     const Times times = times_of(repeats_, [&] {
-      const double start = now();
+      const double start = host_seconds();
       session.run("train");
       session.fetch_scalar(t.model.loss.name());
-      return now() - start;
+      return host_seconds() - start;
     });
     const double tokens =
         static_cast<double>(job.config.integer("train.batch") * job.spec->tokens(job.config));
@@ -210,9 +206,9 @@ class Bench {
     build_matmul(work, mesh_, size, dtype_, args_.layout);
     Session session(work.graph, cluster, options_of(work));
     const Times times = times_of(repeats_, [&] {
-      const double start = now();
+      const double start = host_seconds();
       session.run("run");
-      return now() - start;
+      return host_seconds() - start;
     });
     const double n = static_cast<double>(size);
     result(times, {{"size", size}, {"gflops_per_s", 2 * n * n * n / times.median / 1e9}});

@@ -4,11 +4,11 @@
 #include "cli/sweep.h"
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <map>
 #include <set>
 
+#include "base/clock.h"
 #include "base/fail.h"
 #include "cli/report.h"
 #include "tessera/explain.h"
@@ -23,10 +23,6 @@ constexpr size_t kAtOnce = 12;
 constexpr size_t kPlanned = 8;  ///< of --layouts auto
 constexpr double kWriteEvery = 2;
 constexpr size_t kFewSteps = 3;  ///< whose median is worth keeping
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Seconds of "20m", "90s", "2h", "45".
 double parse_budget(const std::string& text) {
@@ -55,7 +51,7 @@ class Sweep {
         models_(models),
         given_(std::move(given)),
         machine_(find_machine(args)),
-        end_(now() + parse_budget(args.budget)),
+        end_(host_seconds() + parse_budget(args.budget)),
         steps_(args.steps > 0 ? args.steps : 5) {
     if (!args.memory.empty()) limit_ = parse_bytes("--memory", args.memory);
     std::ifstream file(args.out);
@@ -71,7 +67,7 @@ class Sweep {
   /// One row for each layout, in order; those with a Program of an earlier one refer to it. Half of
   /// the budget is for lowering: what is not looked at by then does not run.
   void find() {
-    const double half = (now() + end_) / 2;
+    const double half = (host_seconds() + end_) / 2;
     bool is_time = true;
     for (const auto& sets : combinations(args_.sets)) {
       for (const std::string& mesh : meshes_of(args_)) {
@@ -129,7 +125,7 @@ class Sweep {
   /// Those and, behind them, what earlier sweeps of other configurations left in the file.
   void write() {
     share_times();
-    written_ = now();
+    written_ = host_seconds();
     if (!is_root_ || args_.out.empty()) return;
     std::vector<SweepRow> all = rows();
     std::set<std::string> ours;
@@ -221,9 +217,9 @@ class Sweep {
 
   /// The root's clock decides for all.
   bool is_before(double end) {
-    if (clusters_.empty()) return now() < end;
+    if (clusters_.empty()) return host_seconds() < end;
     Cluster& cluster = clusters_.begin()->second;
-    const std::string mine = cluster.is_root() ? (now() < end ? "on" : "end") : "";
+    const std::string mine = cluster.is_root() ? (host_seconds() < end ? "on" : "end") : "";
     return cluster.first_text(mine) == "on";
   }
 
@@ -247,7 +243,7 @@ class Sweep {
     for (int64_t step = -2; step < steps_ && !running.empty() && (step <= 0 || is_before(end_));
          ++step) {
       std::erase_if(running, [&](Running& r) { return !take_turn(r, step >= 0); });
-      if (now() < written_ + kWriteEvery) continue;
+      if (host_seconds() < written_ + kWriteEvery) continue;
       for (Running& r : running) sum_up(*r.candidate, kFewSteps);
       write();
     }
@@ -264,10 +260,10 @@ class Sweep {
 
   static bool take_turn(Running& r, bool counts) {
     try {
-      const double begin = now();
+      const double begin = host_seconds();
       r.session->run("train");
       r.session->fetch_scalar(r.trainer->model.loss.name());
-      if (counts) r.candidate->seconds.push_back(now() - begin);
+      if (counts) r.candidate->seconds.push_back(host_seconds() - begin);
       return true;
     } catch (const Error& e) {
       r.candidate->row.failure = e.what();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/env.h"
+#include "base/hash.h"
 #include "cuda/library.h"
 
 namespace tessera::cuda {
@@ -57,11 +58,6 @@ void check_nvrtc(nvrtcResult result, const char* call, int line) {
 /// Of every kernel: no contraction of a * b + c, so that elementwise results have the CPU's bits.
 constexpr const char* kOptions[] = {"--std=c++20", "-default-device", "--fmad=false",
                                     "--extra-device-vectorization"};
-
-uint64_t hash_of(const std::string& text, uint64_t h = 14695981039346656037ull) {
-  for (unsigned char c : text) h = (h ^ c) * 1099511628211ull;
-  return h;
-}
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/hash.h"
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -129,10 +130,7 @@ extern const Op kDimSize = {.name = "dim_size",
 
 int64_t new_stream(Graph& g) {
   return g.once_for_all("random", [&] {
-    uint64_t h = 14695981039346656037ull;
-    for (unsigned char c : g.name_in_copies(g.unique_name("random")))
-      h = (h ^ c) * 1099511628211ull;
-    return static_cast<int64_t>(h >> 2);
+    return static_cast<int64_t>(hash_of(g.name_in_copies(g.unique_name("random"))) >> 2);
   });
 }
 

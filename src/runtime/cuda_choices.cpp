@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/env.h"
+#include "base/hash.h"
 
 namespace tessera {
 
@@ -18,13 +19,8 @@ namespace {
 
 constexpr const char* kFormat = "tessera-product 1";
 
-uint64_t hash_of(const std::string& text, uint64_t h) {
-  for (const unsigned char c : text) h = (h ^ c) * 1099511628211ull;
-  return h;
-}
-
 std::string checksum(const std::string& problem, const std::string& choice) {
-  return fmt::format("{:016x}", hash_of(choice, hash_of(problem, 14695981039346656037ull)));
+  return fmt::format("{:016x}", hash_of(choice, hash_of(problem)));
 }
 
 }  // namespace
@@ -54,8 +50,7 @@ std::string CudaChoices::choose(const std::string& problem,
 }
 
 std::string CudaChoices::path_of(const std::string& problem) const {
-  return fmt::format("{}/{:016x}{:016x}.product", folder_,
-                     hash_of(problem, 14695981039346656037ull),
+  return fmt::format("{}/{:016x}{:016x}.product", folder_, hash_of(problem),
                      hash_of(problem, hash_of(kFormat, 0)));
 }
 

@@ -1,7 +1,7 @@
 // The collectives of a rank: what is prepared once, and what is noted when they run.
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "base/fail.h"
 #include "runtime/exchange.h"
 #include "runtime/executor.h"
@@ -17,10 +17,6 @@ CollectiveKind kind_of(const std::string& kernel) {
     if (kernel == to_string(kind)) return kind;
   }
   fail(ErrorKind::internal, "'{}' is not a collective", kernel);
-}
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -69,11 +65,11 @@ std::unique_ptr<Operation> Executor::bind_collectives(std::span<const Step> step
 }
 
 void Executor::start(Exchange& exchange) {
-  const double begin = options_.profile ? seconds_now() : 0;
+  const double begin = options_.profile ? host_seconds() : 0;
   exchange.operation->start();
   in_flight_.push_back(&exchange);
   if (!options_.profile) return;
-  exchange.started = seconds_now();
+  exchange.started = host_seconds();
   exchange.ended = 0;
   ++exchange.times;
   exchange.now() = {exchange.started - begin, exchange.started, exchange.started};
@@ -81,11 +77,11 @@ void Executor::start(Exchange& exchange) {
 
 void Executor::wait_for(Exchange& exchange) {
   std::erase(in_flight_, &exchange);
-  const double begin = seconds_now();
+  const double begin = host_seconds();
   if (options_.profile && exchange.ended == 0 && exchange.operation->advance())
     exchange.ended = begin;
   exchange.operation->wait();
-  const double end = seconds_now();
+  const double end = host_seconds();
   waited_ += end - begin;
   if (!options_.profile) return;
   exchange.now().arrived = begin;
@@ -98,7 +94,7 @@ void Executor::wait_for(Exchange& exchange) {
 void Executor::advance_all() {
   for (Exchange* exchange : in_flight_) {
     const bool complete = exchange->operation->advance();
-    if (complete && options_.profile && exchange->ended == 0) exchange->ended = seconds_now();
+    if (complete && options_.profile && exchange->ended == 0) exchange->ended = host_seconds();
   }
 }
 

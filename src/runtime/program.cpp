@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/fail.h"
+#include "base/hash.h"
 
 namespace tessera {
 
@@ -237,10 +238,6 @@ std::string to_string(const Program& program) {
   return text;
 }
 
-uint64_t hash(const Program& program) {
-  uint64_t h = 14695981039346656037ull;
-  for (unsigned char c : to_string(program)) h = (h ^ c) * 1099511628211ull;
-  return h;
-}
+uint64_t hash(const Program& program) { return hash_of(to_string(program)); }
 
 }  // namespace tessera
