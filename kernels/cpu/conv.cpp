@@ -8,10 +8,12 @@
 // them serves every window place there, as the operand of a product that is shifted by lines, so
 // that less is packed by a factor of the window. x, filter and y are the step's views in the order
 // of its `result`: all have the step's factors as dims (of size 1 where they lack one), then the
-// spatial dims. Narrow types are summed in float32 and rounded once.
+// spatial dims. Narrow types are summed in float32 and rounded once. This is what is left where a
+// library has no direct kernel for the views (conv_direct.h).
 #include <algorithm>
 
 #include "kernels/cpu/blas.h"
+#include "kernels/cpu/conv_direct.h"
 #include "kernels/cpu/conv_sizes.h"
 #include "kernels/cpu/nest.h"
 #include "kernels/cpu/tables.h"
@@ -19,21 +21,6 @@
 
 namespace tessera::cpu {
 namespace {
-
-/// Offsets of all indices of the factors of one kind in one view, in one order for all views.
-std::vector<int64_t> offsets_of(const Step& step, Kind kind, const std::vector<int64_t>& strides) {
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
-  std::vector<int64_t> offsets = {0};
-  for (size_t d = 0; d < kinds.size(); ++d) {
-    if (kinds[d] != kind) continue;
-    std::vector<int64_t> longer;
-    for (int64_t at : offsets) {
-      for (int64_t i = 0; i < factor_size(step, d); ++i) longer.push_back(at + i * strides[d]);
-    }
-    offsets = std::move(longer);
-  }
-  return offsets;
-}
 
 /// One spatial dim on this rank.
 struct Spatial {
@@ -348,7 +335,9 @@ class Conv final : public Kernel {
 
 }  // namespace
 
-int64_t conv_workspace(const Step& step) { return Sizes(step).total(); }
+int64_t conv_workspace(const Step& step) {
+  return std::max(Sizes(step).total(), DirectPlan(step).total());
+}
 
 /// Cut along images or groups, else along the channels of the result.
 Sharing share_conv(const Step& step, int threads) {
@@ -369,6 +358,7 @@ std::unique_ptr<Kernel> bind_conv(const KernelArgs& args) {
   const Step& step = *args.step;
   check(step.in.at(0).dtype == step.out.at(0).dtype && step.in.at(1).dtype == step.out[0].dtype,
         "conv needs operands and a result of one dtype");
+  if (auto direct = bind_direct_conv(args, DirectPlan(step))) return direct;
   return std::make_unique<Conv>(args);
 }
 

@@ -1,0 +1,174 @@
+// Which convolutions the library gets. A side whose channels are last and dense is read and written
+// in place, all images in one call; another is copied, as many images at once as stay in the cache.
+// The sizes of the library's own orders and scratch are bounds that do not depend on the processor,
+// so that ranks on different ones plan alike; where it asks for more, it is not used.
+#include <algorithm>
+
+#include "kernels/cpu/blas.h"
+#include "kernels/cpu/conv_direct.h"
+#include "kernels/cpu/nest.h"
+
+namespace tessera::cpu {
+namespace {
+
+constexpr int64_t kCopiedBytes = 1 << 20;    // of a copied side per call, about
+constexpr int64_t kScratchBytes = 1 << 16;   // the least
+constexpr int64_t kMost = int64_t{1} << 31;  // elements of a tensor: beyond, offsets may not fit
+
+/// The least channels per group for a gradient by x: with fewer, vectors over them are empty.
+constexpr int64_t kLeastInputs = 8;
+
+int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/// Whether the side has the step's factors of the kinds that are its own, and no others.
+bool has_factors(const Step& step, const View& view, Kind missing) {
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  for (size_t d = 0; d < kinds.size(); ++d) {
+    if (view.sizes[d] != (kinds[d] == missing ? 1 : factor_size(step, d))) return false;
+  }
+  return true;
+}
+
+/// Whether every image of the view is dense: spatial dims, groups, channels.
+bool is_channels_last(const View& view, const std::vector<int64_t>& kinds, Kind channels) {
+  int64_t run = dense_after(view, kinds, kGroup, dense_after(view, kinds, channels, 1));
+  for (size_t d = view.sizes.size(); d-- > kinds.size();) {
+    if (view.sizes[d] != 1 && view.strides[d] != run) return false;
+    run *= view.sizes[d];
+  }
+  return true;
+}
+
+/// Whether the dims of a kind are walked as one.
+bool is_one_dim(const View& view, const std::vector<int64_t>& kinds, Kind kind) {
+  int64_t run = 0;
+  for (size_t d = kinds.size(); d-- > 0;) {
+    if (kinds[d] != kind || view.sizes[d] == 1) continue;
+    if (view.strides[d] <= 0 || (run != 0 && view.strides[d] != run)) return false;
+    run = view.strides[d] * view.sizes[d];
+  }
+  return true;
+}
+
+int64_t places(const View& view, size_t first) {
+  int64_t n = 1;
+  for (size_t d = first; d < view.sizes.size(); ++d) n *= view.sizes[d];
+  return n;
+}
+
+}  // namespace
+
+int64_t dense_after(const View& view, const std::vector<int64_t>& kinds, int64_t kind,
+                    int64_t run) {
+  for (size_t d = kinds.size(); d-- > 0;) {
+    if (kinds[d] != kind || view.sizes[d] == 1) continue;
+    if (run < 0 || view.strides[d] != run) return -1;
+    run *= view.sizes[d];
+  }
+  return run;
+}
+
+std::vector<int64_t> offsets_of(const Step& step, Kind kind, const std::vector<int64_t>& strides) {
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  std::vector<int64_t> offsets = {0};
+  for (size_t d = 0; d < kinds.size(); ++d) {
+    if (kinds[d] != kind) continue;
+    std::vector<int64_t> longer;
+    for (int64_t at : offsets) {
+      for (int64_t i = 0; i < factor_size(step, d); ++i) longer.push_back(at + i * strides[d]);
+    }
+    offsets = std::move(longer);
+  }
+  return offsets;
+}
+
+DirectPlan::DirectPlan(const Step& step) {
+  const Sides sides(step);
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const size_t first = kinds.size(), dims = sides.x->sizes.size() - first;
+  const DType dtype = sides.x->dtype;
+  if (dims < 1 || dims > 3 || (dtype != DType::float32 && dtype != DType::bfloat16)) return;
+  for (const View* view : {sides.x, sides.filter, sides.y}) {
+    if (view->elements() == 0) return;
+  }
+  if (!has_factors(step, *sides.x, kOutputs) || !has_factors(step, *sides.y, kInputs) ||
+      !has_factors(step, *sides.filter, kImages))
+    return;
+  for (Kind kind : {kGroup, kInputs, kOutputs}) {
+    if (!is_one_dim(*sides.filter, kinds, kind)) return;
+  }
+  images = count_of(step, kImages);
+  groups = count_of(step, kGroup);
+  inputs = count_of(step, kInputs);
+  outputs = count_of(step, kOutputs);
+  const bool depthwise = groups > 1 && inputs == 1 && outputs == 1;
+  if (sides.result == kOfX && !depthwise && inputs < kLeastInputs) return;
+  item = size_of(dtype);
+  // Of bfloat16, version 2.6 has such a gradient wrong for some windows, and writes beyond memory.
+  widened = dtype == DType::bfloat16 && sides.result == kOfFilter;
+  const int64_t copied_item = widened ? 4 : item;
+  const int64_t x_places = places(*sides.x, first), y_places = places(*sides.y, first);
+  x = {widened || !is_channels_last(*sides.x, kinds, kInputs), groups * inputs * x_places};
+  y = {widened || !is_channels_last(*sides.y, kinds, kOutputs), groups * outputs * y_places};
+  const int64_t channels = depthwise    ? up(groups, 16)
+                           : groups > 1 ? groups * up(inputs, 16) * up(outputs, 16)
+                                        : up(inputs, 16) * up(outputs, outputs > 16 ? 64 : 16);
+  filter_bytes = up(channels * places(*sides.filter, first) * 4, 64);
+  if (images * x.elements >= kMost || images * y.elements >= kMost || filter_bytes >= kMost) return;
+  if (x.copied || y.copied) {
+    const int64_t bytes =
+        std::max(x.copied ? x.elements : 0, y.copied ? y.elements : 0) * copied_item;
+    copied_images = std::clamp<int64_t>(kCopiedBytes / bytes, 1, images);
+    while (images % copied_images != 0) --copied_images;
+  }
+  if (x.copied) x.bytes = up(copied_images * x.elements * copied_item, 64);
+  if (y.copied) y.bytes = up(copied_images * y.elements * copied_item, 64);
+  if (sides.result == kOfFilter && images > 1) sums_bytes = filter_bytes;
+  scratch_bytes = kScratchBytes;
+  if (item == 2 && !widened)
+    scratch_bytes += up(4 * std::max(x.elements, y.elements), 64);  // float32 of one
+  applies = true;
+}
+
+int64_t DirectPlan::total() const {
+  return applies ? x.bytes + y.bytes + filter_bytes + sums_bytes + scratch_bytes : 0;
+}
+
+std::vector<DirectDim> direct_dims(const KernelArgs& args) {
+  const Step& step = *args.step;
+  const Sides sides(step);
+  const Attrs& a = step.attrs;
+  const size_t first = a.get<std::vector<int64_t>>("kinds").size();
+  std::vector<DirectDim> dims;
+  for (size_t s = 0; first + s < sides.x->sizes.size(); ++s) {
+    auto get = [&](const char* name) { return a.get<std::vector<int64_t>>(name)[s]; };
+    const int base = static_cast<int>(3 * s);
+    const int64_t in_begin = eval(args, base), out_begin = eval(args, base + 1),
+                  window_begin = eval(args, base + 2);
+    DirectDim d;
+    d.stride = get("strides");
+    d.dilation = get("dilations");
+    d.y_first = std::max<int64_t>(0, -out_begin);
+    d.y_size = std::min(sides.y->sizes[first + s], get("out_sizes") - out_begin) - d.y_first;
+    d.windows = std::min(sides.filter->sizes[first + s], get("window_sizes") - window_begin);
+    // What there is of x, then without what no window sees; a window's rest is padding.
+    d.x_first = std::max<int64_t>(0, -in_begin);
+    int64_t end = std::min(sides.x->sizes[first + s], get("in_sizes") - in_begin);
+    const int64_t seen =
+        d.stride * (d.y_first + out_begin) + d.dilation * window_begin - get("los") - in_begin;
+    const int64_t span = d.dilation * (d.windows - 1) + 1;
+    const int64_t seen_end = seen + d.stride * (d.y_size - 1) + span;
+    d.x_first = std::max(d.x_first, seen);
+    d.before = d.x_first - seen;
+    if (end - seen_end >= d.stride) end = seen_end;  // else the library knows that it is not seen
+    d.after = seen_end - end;
+    d.x_size = end - d.x_first;
+    if (window_begin < 0 || d.y_size < 1 || d.windows < 1 || d.x_size < 1 || 2 * d.before > span ||
+        2 * d.after > span)
+      return {};
+    dims.push_back(d);
+  }
+  return dims;
+}
+
+}  // namespace tessera::cpu
