@@ -1,9 +1,14 @@
 // Where the registers of a fused pointwise step lie.
+#include <set>
+#include <tuple>
+
 #include "catch.h"
 #include "pointwise_cases.h"
 
 namespace tessera::test {
 namespace {
+
+using cpu::Link;
 
 // Registers take turns in buffers and in the outputs' memory, which may be an input's: random steps
 // give the same numbers as when everything has memory of its own.
@@ -52,6 +57,94 @@ TEST_CASE("where results lie changes none of them") {
         FAIL("at row " << i[0] << ": " << first.get(i) << " and " << apart[0].get(i) << ", "
                        << second.get(i) << " and " << apart[1].get(i));
     });
+  }
+}
+
+// The shape of the steps that layer_norm, softmax and their gradients become, with random
+// instructions: sums and differences with numbers of a row, products, squares, exponentials and
+// sums over rows. Chains give the bits of the single instructions, and every kind of chain is
+// reached.
+TEST_CASE("chains of instructions give the bits of each alone") {
+  std::mt19937 engine(7);
+  auto below = [&](size_t n) { return static_cast<int>(engine() % n); };
+  std::set<std::tuple<Link, Link, bool, DType>> reached;
+  int64_t finite = 0, all = 0;
+  int numbered = 0;  // chains with numbers of a row before and after another register
+  for (int round = 0; round < 6000; ++round) {
+    const DType f = round % 2 == 0 ? DType::float64 : DType::float32;
+    const int64_t n = round % 7 == 0 ? 1024 : 17 + 80 * (round % 5);
+    const bool rows = round % 8 > 1;
+    std::vector<Box> in(3, Box(f, {5, n}));
+    for (size_t k = 0; k < in.size(); ++k)
+      fill_random(in[k], static_cast<uint64_t>(round * 3) + k + 1);
+    Instr half = make(Code::constant, f);
+    half.imm = 0.5;
+    std::vector<Instr> code = {load(f, 0), load(f, 1), load(f, 2), half};
+    std::vector<int> whole = {0, 1, 2}, numbers = {3};
+    if (rows) {
+      code.push_back(make(Code::row_max, f, below(3), -1, -1, 1));
+      numbers.push_back(4);
+    }
+    const int count = 9 + below(6);
+    for (int i = 0; i < count; ++i) {
+      const int at = static_cast<int>(code.size());
+      const auto recent = [&] {  // so that long chains arise
+        return below(3) == 0 ? whole[below(whole.size())] : whole.back();
+      };
+      const int kind = below(10);
+      if (rows && (kind == 0 || kind == 9)) {
+        code.push_back(make(Code::row_sum, f, recent(), -1, -1, 1));
+        numbers.push_back(at);
+        continue;
+      }
+      const Code codes[] = {Code::add, Code::sub, Code::mul};
+      if (kind == 1 || kind == 2) {
+        code.push_back(make(kind == 1 ? Code::square : Code::exp, f, recent()));
+      } else {
+        int a = recent(), b = kind < 6 ? numbers[below(numbers.size())] : recent();
+        if (below(2) == 0) std::swap(a, b);
+        code.push_back(make(codes[below(3)], f, a, b));
+      }
+      whole.push_back(at);
+    }
+    const Step step = program(code, {whole.back(), whole[below(whole.size())]});
+    std::vector<Box> chained(2, Box(f, {5, n})), single = chained;
+    run_everywhere(step, {&in[0], &in[1], &in[2]}, {&chained[0], &chained[1]});
+    cpu::BlockOps plain = *cpu::usable_block_ops().back();
+    plain.find_chain = [](const cpu::ChainShape&, DType) -> cpu::ChainFn { return nullptr; };
+    run_kernel("pointwise", step, {&in[0], &in[1], &in[2]}, {&single[0], &single[1]},
+               [&](const KernelArgs& args) {
+                 for (const cpu::Chain& c :
+                      cpu::Pointwise(args, *cpu::usable_block_ops().back()).chains()) {
+                   reached.insert({c.shape.first, c.shape.second, c.shape.sum, f});
+                   numbered += c.before.any() && c.after.any();
+                 }
+                 return cpu::bind_pointwise_with(args, plain);
+               });
+    INFO("round " << round);
+    for (size_t k = 0; k < 2; ++k) {
+      each(chained[k].sizes, [&](const Sizes& i) {
+        const double x = chained[k].get(i), y = single[k].get(i);
+        finite += std::isfinite(x);
+        ++all;
+        if (std::memcmp(&x, &y, sizeof x) != 0 && !(std::isnan(x) && std::isnan(y)))
+          FAIL("output " << k << " at " << i[0] << ", " << i[1] << ": " << x << " and " << y);
+      });
+    }
+  }
+  CHECK(numbered > 0);
+  CHECK(finite > all / 2);
+  for (const bool sum : {false, true}) {
+    for (int first = 0; first <= static_cast<int>(Link::affine); ++first) {
+      for (int second = 0; second <= static_cast<int>(Link::affine); ++second) {
+        for (const DType f : {DType::float32, DType::float64}) {
+          const cpu::ChainShape shape{Link(first), Link(second), sum};
+          INFO(first << ", " << second << ", sum " << sum << ", " << to_string(f));
+          CHECK((cpu::kBaseOps.find_chain(shape, f) != nullptr) ==
+                reached.contains({shape.first, shape.second, sum, f}));
+        }
+      }
+    }
   }
 }
 

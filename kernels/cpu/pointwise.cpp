@@ -104,31 +104,15 @@ void Pointwise::run_plane() {
   if (rank > 1) advance(rank - 2, -n1);
 }
 
-/// Rows are often pages, where the processor's own fetching ahead ends.
-void Pointwise::fetch_ahead(const Extent& e) const {
-  for (const Op& op : code_) {
-    if (op.arg == nullptr || op.place.outer == 0 || !op.place.dense(e)) continue;
-    const int64_t size = size_of(op.arg->dtype);
-    const char* next = static_cast<const char*>(op.arg->data) +
-                       (offsets_[op.place.operand] + e.rows * op.place.outer) * size;
-    for (int64_t i = 0; i < e.elements() * size; i += 64) __builtin_prefetch(next + i);
-  }
-}
-
 void Pointwise::run_block(const Extent& e) {
-  if (row_ >= 0) fetch_ahead(e);
   const Extent row{1, e.rows};  // of numbers per row
-  for (size_t i = 0; i < code_.size(); ++i) {
+  for (const int i : walked_) {
     Op& op = code_[i];
-    if (op.unused) continue;
     const Instr& instr = op.instr;
     const Extent& mine = op.spread == Spread::per_row ? row : e;
     switch (instr.code) {
       case Code::load:
         run_load(op, regs_[i], mine);
-        break;
-      case Code::constant:
-      case Code::value:
         break;
       case Code::index:
         run_index(op, mine);
@@ -143,8 +127,8 @@ void Pointwise::run_block(const Extent& e) {
       case Code::row_prod:
       case Code::row_max:
       case Code::row_min:
-        if (op.product_fn != nullptr) {
-          op.product_fn(regs_[instr.a], regs_[instr.b], op.buffer, e.rows, e.n);
+        if (op.chain) {
+          run_chain(op, op.buffer, e);
         } else {
           op.row_fn(code_[instr.a].full ? code_[instr.a].full : regs_[instr.a], op.buffer, e.rows,
                     e.n);
@@ -157,6 +141,10 @@ void Pointwise::run_block(const Extent& e) {
         }
         void* out = place_of(op);
         regs_[i] = out;
+        if (op.chain) {
+          run_chain(op, out, e);
+          break;
+        }
         op.fn({operand(op, instr.a), operand(op, instr.b), operand(op, instr.c), out,
                mine.elements(), e.n});
       }

@@ -17,13 +17,13 @@ namespace tessera::cpu {
 
 #include "kernels/cpu/pointwise_loops.inc"
 #include "kernels/cpu/pointwise_rows.inc"
+#include "kernels/cpu/pointwise_walks.inc"
 
 const BlockOps kBaseOps = {"base",
                            find_loop,
                            find_by_rows,
-                           find_with_product,
+                           find_chain,
                            find_row_loop,
-                           find_row_product,
                            widen,
                            narrow,
                            random_words,
