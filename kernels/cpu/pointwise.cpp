@@ -46,24 +46,6 @@ void scatter_rows(const T* from, const Place& p, const Extent& e, T* to) {
   }
 }
 
-/// memcpy with stores that bypass the caches.
-void stream_copy(char* to, const char* from, int64_t bytes) {
-#if defined(__SSE2__)
-  const int64_t head = std::min<int64_t>(bytes, (64 - reinterpret_cast<uintptr_t>(to) % 64) % 64);
-  std::memcpy(to, from, static_cast<size_t>(head));
-  int64_t i = head;
-  for (; i + 64 <= bytes; i += 64) {
-    for (int64_t part = 0; part < 64; part += 16) {
-      const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i + part));
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i + part), x);
-    }
-  }
-  std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
-#else
-  std::memcpy(to, from, static_cast<size_t>(bytes));
-#endif
-}
-
 }  // namespace
 
 void Pointwise::run() {
@@ -333,8 +315,7 @@ void Pointwise::store(const void* from, const Place& place, int number, const Ex
     using T = decltype(zero);
     const T* x = static_cast<const T*>(from);
     if (place.dense(e) && stream) {
-      stream_copy(to, reinterpret_cast<const char*>(x),
-                  e.elements() * static_cast<int64_t>(sizeof(T)));
+      ops_.stream(to, x, e.elements() * static_cast<int64_t>(sizeof(T)));
     } else if (place.dense(e)) {
       std::memcpy(to, x, static_cast<size_t>(e.elements()) * sizeof(T));
     } else {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <type_traits>
@@ -26,6 +27,7 @@ const BlockOps kBaseOps = {"base",
                            find_row_loop,
                            widen,
                            narrow,
+                           stream,
                            random_words,
                            softmax_row<float>,
                            softmax_row<double>,

@@ -62,6 +62,8 @@ struct BlockOps {
   /// From a narrow type in memory to float, and back.
   BlockFn (*widen)(DType narrow);
   BlockFn (*narrow)(DType narrow);
+  /// memcpy with stores that bypass the caches; _mm_sfence makes them visible to others.
+  void (*stream)(void* to, const void* from, int64_t bytes);
   /// Words of Philox counters first, first + 1, ...: 4 * groups int64 values.
   void (*random)(int64_t* out, uint64_t first, uint64_t stream, uint64_t seed, int64_t groups);
   /// x = softmax(scale x) of a row of n > 0 elements, a multiple of kRowLanes. The result: the
