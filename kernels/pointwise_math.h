@@ -72,13 +72,12 @@ TESSERA_HD float power_of_two(int32_t k) {
   return bits_as<float>(static_cast<uint32_t>(k + 127) << 23);
 }
 
-/// exp(x) = 2^k * exp(r), |r| <= ln(2)/2: k and exp(r).
+/// exp(x) = 2^k * exp(r), |r| <= ln(2)/2: k and exp(r), given fma(x, log2(e), 1.5 * 2^23).
 struct ExpParts {
   float mantissa;
   int32_t k;
 };
-TESSERA_HD ExpParts exp_parts(float x) {
-  const float shifted = fma(x, 1.44269504088896341f, 12582912.0f);
+TESSERA_HD ExpParts exp_parts(float x, float shifted) {
   const int32_t k =
       static_cast<int32_t>(bits_as<uint32_t>(shifted) - bits_as<uint32_t>(12582912.0f));
   const float kf = shifted - 12582912.0f;
@@ -91,20 +90,23 @@ TESSERA_HD ExpParts exp_parts(float x) {
   p = fma(p, r, 5.0000001201e-1f);
   return {fma(p, r * r, r) + 1.0f, k};
 }
+TESSERA_HD float exp_shifted(float x) { return fma(x, 1.44269504088896341f, 12582912.0f); }
 
-/// 2^k in two factors, so that subnormal results are rounded once.
+/// 2^k in two factors, so that subnormal results are rounded once. Large x have k = 129, by a
+/// minimum of integers that costs less than one of floats, and a mantissa that overflows then.
 TESSERA_HD float exp(float x) {
-  x = x < -104.0f ? -104.0f : x;
-  x = x > 89.0f ? 89.0f : x;
-  const ExpParts e = exp_parts(x);
+  const int32_t shifted = bits_as<int32_t>(exp_shifted(x));
+  const int32_t top = bits_as<int32_t>(12582912.0f + 129.0f);
+  const ExpParts e = exp_parts(x, bits_as<float>(shifted < top ? shifted : top));
   const int32_t half = e.k >> 1;
-  return e.mantissa * power_of_two(half) * power_of_two(e.k - half);
+  const float y = e.mantissa * power_of_two(half) * power_of_two(e.k - half);
+  return x < -104.0f ? 0.0f : y;
 }
 TESSERA_HD double exp(double x) { return std::exp(x); }
 
 /// exp(x) for x <= 0: normal results only, 0 below them; without exp's care at the ends.
 TESSERA_HD float exp_of_negative(float x) {
-  const ExpParts e = exp_parts(x);
+  const ExpParts e = exp_parts(x, exp_shifted(x));
   return x < -87.5f ? 0.0f : e.mantissa * power_of_two(e.k);
 }
 TESSERA_HD double exp_of_negative(double x) { return std::exp(x); }

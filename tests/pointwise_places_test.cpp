@@ -1,9 +1,14 @@
 // Where the registers of a fused pointwise step lie.
+#include <set>
+#include <tuple>
+
 #include "catch.h"
 #include "pointwise_cases.h"
 
 namespace tessera::test {
 namespace {
+
+using cpu::Link;
 
 // Registers take turns in buffers and in the outputs' memory, which may be an input's: random steps
 // give the same numbers as when everything has memory of its own.
@@ -52,6 +57,100 @@ TEST_CASE("where results lie changes none of them") {
         FAIL("at row " << i[0] << ": " << first.get(i) << " and " << apart[0].get(i) << ", "
                        << second.get(i) << " and " << apart[1].get(i));
     });
+  }
+}
+
+/// Random instructions of the kind that layer_norm, softmax and their gradients have: sums and
+/// differences with numbers of a row, products, squares, exponentials and sums over rows.
+Step random_rows(std::mt19937& engine, DType f, bool rows) {
+  auto below = [&](size_t n) { return static_cast<int>(engine() % n); };
+  Instr half = make(Code::constant, f);
+  half.imm = 0.5;
+  std::vector<Instr> code = {load(f, 0), load(f, 1), load(f, 2), half};
+  std::vector<int> whole = {0, 1, 2}, numbers = {3};
+  if (rows) {
+    code.push_back(make(Code::row_max, f, below(3), -1, -1, 1));
+    numbers.push_back(4);
+  }
+  const auto recent = [&] {  // so that long chains arise
+    return below(3) == 0 ? whole[below(whole.size())] : whole.back();
+  };
+  for (int left = 9 + below(6); left > 0; --left) {
+    const int at = static_cast<int>(code.size()), kind = below(10);
+    if (rows && (kind == 0 || kind == 9)) {
+      code.push_back(make(Code::row_sum, f, recent(), -1, -1, 1));
+      numbers.push_back(at);
+      continue;
+    }
+    if (kind == 1 || kind == 2) {
+      code.push_back(make(kind == 1 ? Code::square : Code::exp, f, recent()));
+    } else {
+      const Code codes[] = {Code::add, Code::sub, Code::mul};
+      int a = recent(), b = kind < 6 ? numbers[below(numbers.size())] : recent();
+      if (below(2) == 0) std::swap(a, b);
+      code.push_back(make(codes[below(3)], f, a, b));
+    }
+    whole.push_back(at);
+  }
+  return program(code, {whole.back(), whole[below(whole.size())]});
+}
+
+/// What chains the rounds reached, and what they computed.
+struct Reached {
+  std::set<std::tuple<Link, Link, bool, DType>> shapes;
+  int numbered = 0;  ///< chains with numbers of a row before and after another register
+  int64_t finite = 0, all = 0;
+
+  void note(const std::vector<cpu::Chain>& chains, DType f) {
+    for (const cpu::Chain& c : chains) {
+      shapes.insert({c.shape.first, c.shape.second, c.shape.sum, f});
+      numbered += c.before.any() && c.after.any();
+    }
+  }
+};
+
+void compare_with_single(const Step& step, DType f, int64_t n, uint64_t seed, Reached& reached) {
+  std::vector<Box> in(3, Box(f, {5, n})), chained(2, Box(f, {5, n})), single = chained;
+  for (size_t k = 0; k < in.size(); ++k) fill_random(in[k], seed + k);
+  run_everywhere(step, {&in[0], &in[1], &in[2]}, {&chained[0], &chained[1]});
+  const cpu::BlockOps& ops = *cpu::usable_block_ops().back();
+  cpu::BlockOps plain = ops;
+  plain.find_chain = [](const cpu::ChainShape&, DType) -> cpu::ChainFn { return nullptr; };
+  run_kernel("pointwise", step, {&in[0], &in[1], &in[2]}, {&single[0], &single[1]},
+             [&](const KernelArgs& args) {
+               reached.note(cpu::Pointwise(args, ops).chains(), f);
+               return cpu::bind_pointwise_with(args, plain);
+             });
+  for (size_t k = 0; k < 2; ++k) {
+    each(chained[k].sizes, [&](const Sizes& i) {
+      const double x = chained[k].get(i), y = single[k].get(i);
+      reached.finite += std::isfinite(x);
+      ++reached.all;
+      if (std::memcmp(&x, &y, sizeof x) != 0 && !(std::isnan(x) && std::isnan(y)))
+        FAIL("output " << k << " at " << i[0] << ", " << i[1] << ": " << x << " and " << y);
+    });
+  }
+}
+
+TEST_CASE("chains of instructions give the bits of each alone, and every kind of chain occurs") {
+  std::mt19937 engine(7);
+  Reached reached;
+  for (int round = 0; round < 6000; ++round) {
+    INFO("round " << round);
+    const DType f = round % 2 == 0 ? DType::float64 : DType::float32;
+    const int64_t n = round % 7 == 0 ? 1024 : 17 + 80 * (round % 5);
+    compare_with_single(random_rows(engine, f, round % 8 > 1), f, n,
+                        static_cast<uint64_t>(round * 3 + 1), reached);
+  }
+  CHECK(reached.numbered > 0);
+  CHECK(reached.finite > reached.all / 2);
+  for (int shape = 0; shape < 256; ++shape) {
+    const Link first = Link(shape % 8), second = Link(shape / 8 % 8);
+    const DType f = shape / 64 % 2 == 0 ? DType::float32 : DType::float64;
+    const bool sum = shape / 128 != 0;
+    INFO(int(first) << ", " << int(second) << ", sum " << sum << ", " << to_string(f));
+    CHECK((cpu::kBaseOps.find_chain({first, second, sum}, f) != nullptr) ==
+          reached.shapes.contains({first, second, sum, f}));
   }
 }
 

@@ -46,24 +46,6 @@ void scatter_rows(const T* from, const Place& p, const Extent& e, T* to) {
   }
 }
 
-/// memcpy with stores that bypass the caches.
-void stream_copy(char* to, const char* from, int64_t bytes) {
-#if defined(__SSE2__)
-  const int64_t head = std::min<int64_t>(bytes, (64 - reinterpret_cast<uintptr_t>(to) % 64) % 64);
-  std::memcpy(to, from, static_cast<size_t>(head));
-  int64_t i = head;
-  for (; i + 64 <= bytes; i += 64) {
-    for (int64_t part = 0; part < 64; part += 16) {
-      const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i + part));
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i + part), x);
-    }
-  }
-  std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
-#else
-  std::memcpy(to, from, static_cast<size_t>(bytes));
-#endif
-}
-
 }  // namespace
 
 void Pointwise::run() {
@@ -104,31 +86,15 @@ void Pointwise::run_plane() {
   if (rank > 1) advance(rank - 2, -n1);
 }
 
-/// Rows are often pages, where the processor's own fetching ahead ends.
-void Pointwise::fetch_ahead(const Extent& e) const {
-  for (const Op& op : code_) {
-    if (op.arg == nullptr || op.place.outer == 0 || !op.place.dense(e)) continue;
-    const int64_t size = size_of(op.arg->dtype);
-    const char* next = static_cast<const char*>(op.arg->data) +
-                       (offsets_[op.place.operand] + e.rows * op.place.outer) * size;
-    for (int64_t i = 0; i < e.elements() * size; i += 64) __builtin_prefetch(next + i);
-  }
-}
-
 void Pointwise::run_block(const Extent& e) {
-  if (row_ >= 0) fetch_ahead(e);
   const Extent row{1, e.rows};  // of numbers per row
-  for (size_t i = 0; i < code_.size(); ++i) {
+  for (const int i : walked_) {
     Op& op = code_[i];
-    if (op.unused) continue;
     const Instr& instr = op.instr;
     const Extent& mine = op.spread == Spread::per_row ? row : e;
     switch (instr.code) {
       case Code::load:
         run_load(op, regs_[i], mine);
-        break;
-      case Code::constant:
-      case Code::value:
         break;
       case Code::index:
         run_index(op, mine);
@@ -143,8 +109,8 @@ void Pointwise::run_block(const Extent& e) {
       case Code::row_prod:
       case Code::row_max:
       case Code::row_min:
-        if (op.product_fn != nullptr) {
-          op.product_fn(regs_[instr.a], regs_[instr.b], op.buffer, e.rows, e.n);
+        if (op.chain) {
+          run_chain(op, op.buffer, e);
         } else {
           op.row_fn(code_[instr.a].full ? code_[instr.a].full : regs_[instr.a], op.buffer, e.rows,
                     e.n);
@@ -157,6 +123,10 @@ void Pointwise::run_block(const Extent& e) {
         }
         void* out = place_of(op);
         regs_[i] = out;
+        if (op.chain) {
+          run_chain(op, out, e);
+          break;
+        }
         op.fn({operand(op, instr.a), operand(op, instr.b), operand(op, instr.c), out,
                mine.elements(), e.n});
       }
@@ -345,8 +315,7 @@ void Pointwise::store(const void* from, const Place& place, int number, const Ex
     using T = decltype(zero);
     const T* x = static_cast<const T*>(from);
     if (place.dense(e) && stream) {
-      stream_copy(to, reinterpret_cast<const char*>(x),
-                  e.elements() * static_cast<int64_t>(sizeof(T)));
+      ops_.stream(to, x, e.elements() * static_cast<int64_t>(sizeof(T)));
     } else if (place.dense(e)) {
       std::memcpy(to, x, static_cast<size_t>(e.elements()) * sizeof(T));
     } else {

@@ -27,15 +27,16 @@ namespace tessera::cpu {
 
 #include "kernels/cpu/pointwise_loops.inc"
 #include "kernels/cpu/pointwise_rows.inc"
+#include "kernels/cpu/pointwise_walks.inc"
 
 const BlockOps kAvx512Ops = {"avx512",
                              find_loop,
                              find_by_rows,
-                             find_with_product,
+                             find_chain,
                              find_row_loop,
-                             find_row_product,
                              widen,
                              narrow,
+                             stream,
                              random_words,
                              softmax_row<float>,
                              softmax_row<double>,

@@ -1,5 +1,6 @@
 // Binding of fused pointwise steps: the loop nest, the blocks and the loop of every instruction.
-// Everything that pointwise.cpp only follows is decided here and in pointwise_{joins,places}.cpp.
+// Everything that pointwise.cpp only follows is decided here and in
+// pointwise_{spreads,chains,places}.cpp.
 #include <algorithm>
 #include <type_traits>
 
@@ -30,10 +31,15 @@ Pointwise::Pointwise(const KernelArgs& args, const BlockOps& ops) : args_(args),
   if (nest_.elements() == 0) return;
   choose_block();
   find_spreads();
-  join_products();
+  join_chains();
   choose_outputs();
   assign_buffers();
   for (Op& op : code_) bind_op(op);
+  for (size_t i = 0; i < code_.size(); ++i) {
+    const Code code = code_[i].instr.code;
+    const bool still = code == Code::constant || code == Code::value;
+    if (!code_[i].unused && !still) walked_.push_back(static_cast<int>(i));
+  }
   refill(true);
 }
 

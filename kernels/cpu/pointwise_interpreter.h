@@ -1,6 +1,10 @@
 // The block interpreter of fused pointwise steps: see pointwise.cpp for its idea.
 #pragma once
 
+#include <array>
+#include <optional>
+#include <vector>
+
 #include "kernels/cpu/nest.h"
 #include "kernels/cpu/pointwise_ops.h"
 #include "kernels/cpu/types.h"
@@ -54,13 +58,33 @@ struct Place {
 /// number a row; or everywhere the same number (which serves as either).
 enum class Spread : uint8_t { full, per_row, uniform };
 
+/// t + summand, or t - summand, times factor: registers that are no array, or -1.
+struct Affine {
+  int summand = -1, factor = -1;
+  bool negative = false;
+  bool any() const { return summand >= 0 || factor >= 0; }
+};
+
+/// The registers of a ChainShape.
+struct Chain {
+  ChainShape shape;
+  int x = -1, y = -1, z = -1;
+  Affine before, after;
+  std::vector<int> taken;  ///< instructions whose results only the chain knows
+  bool by_rows = false;    ///< not all elements of a block are alike
+  ChainFn fn = nullptr;
+  std::array<int, 7> operands() const {
+    return {x, y, z, before.summand, before.factor, after.summand, after.factor};
+  }
+};
+
 struct Op {
   Instr instr;
   BlockFn fn = nullptr;
   RowFn row_fn = nullptr;
-  RowProductFn product_fn = nullptr;  ///< a row_sum of a product: of registers a and b
-  int by_row = -1;                    ///< an operand that `fn` takes as a number a row
-  bool unused = false;                ///< a product whose reader takes its factors
+  std::optional<Chain> chain;  ///< computed so instead
+  int by_row = -1;             ///< an operand that `fn` takes as a number a row
+  bool unused = false;         ///< its readers are chains that compute it themselves
   Spread spread = Spread::full;
   Place place;                     ///< load, index, random, mask
   const TensorArg* arg = nullptr;  ///< load
@@ -73,6 +97,9 @@ struct Op {
   const void* filled_from = nullptr;  ///< broadcast load: what the buffer holds now
   int64_t filled = 0;
 };
+
+/// The registers that an instruction reads, or -1.
+std::array<int, 7> reads_of(const Op& op);
 
 struct Output {
   int reg = -1;
@@ -87,6 +114,8 @@ class Pointwise final : public Kernel {
  public:
   Pointwise(const KernelArgs& args, const BlockOps& ops);
   void run() override;
+  /// The instructions that run as chains.
+  std::vector<Chain> chains() const;
 
  private:
   void make_nest_and_ops();
@@ -102,8 +131,7 @@ class Pointwise final : public Kernel {
   void find_spreads();
   void need_full(int reg);
   void* place_of(const Op& op) const;
-  void join_products();
-  bool join_product(Op& op, Op& product);
+  void join_chains();
   const void* operand(const Op& reader, int reg) const;
   void expand(const Op& op, const void* reg, const Extent& e);
   void store_rows(const Output& out, int number, const Extent& e);
@@ -117,7 +145,7 @@ class Pointwise final : public Kernel {
   /// All blocks of the two innermost dims.
   void run_plane();
   void run_block(const Extent& e);
-  void fetch_ahead(const Extent& e) const;
+  void run_chain(const Op& op, void* out, const Extent& e) const;
   void run_load(Op& op, const void*& reg, const Extent& e);
   void run_index(Op& op, const Extent& e);
   void run_random(Op& op, const void*& reg, const Extent& e);
@@ -129,6 +157,7 @@ class Pointwise final : public Kernel {
   Nest nest_;
   std::vector<int64_t> offsets_;  ///< of the current block, per operand of the nest
   std::vector<Op> code_;
+  std::vector<int> walked_;  ///< the instructions that every block runs, in order
   std::vector<Output> outputs_;
   std::vector<const void*> regs_;
   std::vector<int64_t> values_;  ///< of the step's exprs

@@ -19,10 +19,31 @@ struct BlockArgs {
 using BlockFn = void (*)(const BlockArgs&);
 /// out[r] = the reduction of row r of a, of n elements.
 using RowFn = void (*)(const void* a, void* out, int64_t rows, int64_t n);
-/// out[r] = the sum over row r of a[i] * b[i].
-using RowProductFn = void (*)(const void* a, const void* b, void* out, int64_t rows, int64_t n);
 /// Of a binary operation: the operand that is one number a row.
 enum class PerRow : uint8_t { a, b };
+
+/// What a link of a chain does to t: binary ones with a register, t first but for rsub.
+enum class Link : uint8_t { none, add, sub, rsub, mul, square, exp, affine };
+/// A chain is one walk over its operands: t = (x + s0) r0, then `first` with y, then `second` with
+/// z or, if that is affine, t = (t + s1) r1; every operation is rounded as it is alone. The result
+/// is t of every element, or its sum over each row, in the order of row_sum.
+struct ChainShape {
+  Link first = Link::none, second = Link::none;
+  bool sum = false;
+};
+/// A number for each row, `step` apart (0: one number for all), perhaps with the opposite sign.
+struct RowNumbers {
+  const void* numbers = nullptr;  ///< null: what changes nothing
+  int64_t step = 0;
+  bool negative = false;
+};
+struct ChainArgs {
+  const void *x = nullptr, *y = nullptr, *z = nullptr;  ///< dense, of rows * n elements
+  RowNumbers s0, r0, s1, r1;
+  void* out = nullptr;  ///< may be an operand
+  int64_t rows = 0, n = 0;
+};
+using ChainFn = void (*)(const ChainArgs&);
 
 /// Partial sums of a row of softmax.
 constexpr int64_t kRowLanes = 16;
@@ -34,16 +55,15 @@ struct BlockOps {
   BlockFn (*find)(Code code, DType operand, DType result);
   /// The same where one operand has a number a row of BlockArgs::row elements.
   BlockFn (*find_by_rows)(Code code, DType type, PerRow operand);
-  /// The loop of `code`, add or sub, where one operand is the product of registers a and b, rounded
-  /// as mul rounds it, and the other is c; null if there is none.
-  BlockFn (*find_with_product)(Code code, DType type, bool product_first);
+  /// The loop of a chain; null if there is none.
+  ChainFn (*find_chain)(const ChainShape& shape, DType type);
   /// The loop of a row instruction; null if there is none.
   RowFn (*find_row)(Code code, DType type);
-  /// row_sum of a product that is rounded as mul rounds it.
-  RowProductFn (*find_row_product)(DType type);
   /// From a narrow type in memory to float, and back.
   BlockFn (*widen)(DType narrow);
   BlockFn (*narrow)(DType narrow);
+  /// memcpy with stores that bypass the caches; _mm_sfence makes them visible to others.
+  void (*stream)(void* to, const void* from, int64_t bytes);
   /// Words of Philox counters first, first + 1, ...: 4 * groups int64 values.
   void (*random)(int64_t* out, uint64_t first, uint64_t stream, uint64_t seed, int64_t groups);
   /// x = softmax(scale x) of a row of n > 0 elements, a multiple of kRowLanes. The result: the

@@ -12,7 +12,7 @@ namespace {
 
 /// Steps that touch more than this write past the caches, as memcpy does: no line is read to be
 /// overwritten.
-constexpr int64_t kStreamBytes = int64_t{48} << 20;
+constexpr int64_t kStreamBytes = int64_t{24} << 20;
 
 /// [first, last) bytes that a view touches.
 std::pair<const char*, const char*> range_of(const TensorArg& t) {
@@ -63,8 +63,8 @@ std::vector<int> Pointwise::last_reads() const {
   for (int i = count - 1; i >= 0; --i) {
     const Op& op = code_[static_cast<size_t>(i)];
     const bool hands_on = op.alias || op.instr.code == Code::mask;
-    for (const int r : {op.instr.a, op.instr.b, op.instr.c}) {
-      if (r < 0 || op.unused) continue;
+    for (const int r : reads_of(op)) {
+      if (r < 0) continue;
       int& of_operand = last[static_cast<size_t>(r)];
       of_operand = std::max({of_operand, i, hands_on ? last[static_cast<size_t>(i)] : -1});
     }

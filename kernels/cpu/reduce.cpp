@@ -1,11 +1,13 @@
 // Reductions. The dims of the input are split into kept ones (the output moves) and reduced ones.
 //
 // If a reduced dim is the densest one of the input, every output element is a sum over rows
-// (reduce_row.h). If a kept dim is the densest, a strip of up to 512
-// output elements is accumulated row by row. In both cases the partial results of fixed-size blocks
+// (reduce_row.h). If a kept dim is the densest, a strip of up to 2048
+// output elements is accumulated, four rows at a time: memory is read in long pieces, and in order
+// where a row is no longer than a strip. In both cases the partial results of fixed-size blocks
 // are combined as a binary counter does (pairwise summation): the rounding error grows with the
 // logarithm of the count, and the order depends on nothing but the sizes.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -37,8 +39,9 @@ struct All {
   }
 };
 
-constexpr int64_t kStrip = 512;  // outputs accumulated together
-constexpr int64_t kRows = 64;    // rows of one block of a strip
+constexpr int64_t kStrip = 2048;  // outputs accumulated together
+constexpr int64_t kRows = 64;     // rows of one block of a strip
+constexpr int64_t kAtOnce = 4;    // rows: divides kRows
 
 template <class F, class T>
 Compute<T> reduce_strided(const T* x, int64_t stride, int64_t n) {
@@ -77,7 +80,10 @@ class Reduce final : public Kernel {
     };
     by_strips_ = kept_.rank() > 0 && densest(kept_) < densest(reduced_) && kept_.sizes.back() > 1;
     if (by_strips_) {
-      strips_.resize(static_cast<size_t>(kStrip * kLevels) * 8);
+      const uint64_t blocks = static_cast<uint64_t>(reduced_.elements() / kRows) + 1;
+      const size_t levels = static_cast<size_t>(std::bit_width(blocks)) + 2;
+      width_ = std::min(kStrip, kept_.sizes.back());
+      strips_.resize(levels * static_cast<size_t>(width_) * 8);
     }
   }
 
@@ -149,49 +155,63 @@ class Reduce final : public Kernel {
     const int64_t n = kept_.sizes.back(), si = kept_.strides[0].back(),
                   so = kept_.strides[1].back();
     for_each<2>(kept_, kept_.rank() - 1, [&](const auto& at) {
-      for (int64_t i = 0; i < n; i += kStrip) {
+      for (int64_t i = 0; i < n; i += width_) {
         const T* x = static_cast<const T*>(in_.data) + at[0] + i * si;
         T* out = static_cast<T*>(out_.data) + at[1] + i * so;
-        const int64_t m = std::min(kStrip, n - i);
+        const int64_t m = std::min(width_, n - i);
         const Compute<T>* acc = reduce_strip<F>(x, si, m);
         for (int64_t j = 0; j < m; ++j) out[j * so] = finish<F, T>(acc[j]);
       }
     });
   }
 
-  /// acc[l] op= row: the innermost loop of the strips.
-  template <class F, class T>
-  static void add_row(Compute<T>* __restrict acc, const T* __restrict x, int64_t stride,
-                      int64_t m) {
+  /// acc[l] op= each of `count` rows in turn: the innermost loop of the strips.
+  template <class F, int64_t count, class T>
+  static void add_rows(Compute<T>* __restrict acc, const T* x, const int64_t* at, int64_t stride,
+                       int64_t m) {
+    const T* __restrict row[count];
+    for (int64_t r = 0; r < count; ++r) row[r] = x + at[r];
+    auto add = [&](int64_t j, int64_t step) {
+      Compute<T> sum = acc[j];
+      for (int64_t r = 0; r < count; ++r)
+        sum = F::apply(sum, Compute<T>(load_as(row[r][j * step])));
+      acc[j] = sum;
+    };
     if (stride == 1) {
-      for (int64_t j = 0; j < m; ++j) acc[j] = F::apply(acc[j], Compute<T>(load_as(x[j])));
+      for (int64_t j = 0; j < m; ++j) add(j, 1);
     } else {
-      for (int64_t j = 0; j < m; ++j) acc[j] = F::apply(acc[j], Compute<T>(load_as(x[j * stride])));
+      for (int64_t j = 0; j < m; ++j) add(j, stride);
     }
   }
 
   template <class F, class T>
   const Compute<T>* reduce_strip(const T* x, int64_t stride, int64_t m) {
     using A = Compute<T>;
-    A* level = reinterpret_cast<A*>(strips_.data());  // [kLevels][kStrip]
+    A* level = reinterpret_cast<A*>(strips_.data());  // [levels][width_]
     uint64_t blocks = 0;
     int64_t rows = 0;
-    int top = 0;  // the level that is being filled: as many as there are complete blocks
+    int64_t top = 0;  // the level that is being filled: as many as there are complete blocks
+    int64_t waiting[kAtOnce], count = 0;
     std::fill(level, level + m, F::template identity<A>());
     auto close_block = [&] {
       for (uint64_t c = blocks++; c & 1u; c >>= 1, --top) {
-        combine<F>(level + (top - 1) * kStrip, level + top * kStrip, m);
+        combine<F>(level + (top - 1) * width_, level + top * width_, m);
       }
       ++top;
-      std::fill(level + top * kStrip, level + top * kStrip + m, F::template identity<A>());
+      std::fill(level + top * width_, level + top * width_ + m, F::template identity<A>());
       rows = 0;
     };
     for_each<1>(reduced_, reduced_.rank(), [&](const auto& at) {
       if (rows == kRows) close_block();
-      add_row<F>(level + top * kStrip, x + at[0], stride, m);
+      waiting[count++] = at[0];
       ++rows;
+      if (count < kAtOnce) return;
+      add_rows<F, kAtOnce>(level + top * width_, x, waiting, stride, m);
+      count = 0;
     });
-    for (; top > 0; --top) combine<F>(level + (top - 1) * kStrip, level + top * kStrip, m);
+    for (int64_t i = 0; i < count; ++i)
+      add_rows<F, 1>(level + top * width_, x, waiting + i, stride, m);
+    for (; top > 0; --top) combine<F>(level + (top - 1) * width_, level + top * width_, m);
     return level;
   }
 
@@ -204,6 +224,7 @@ class Reduce final : public Kernel {
   Combiner combiner_;
   Nest kept_, reduced_;  ///< operands (in, out) and (in)
   bool by_strips_ = false;
+  int64_t width_ = 0;  ///< of a strip
   std::vector<unsigned char> strips_;
 };
 

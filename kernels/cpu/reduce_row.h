@@ -82,21 +82,6 @@ struct Plain {
   Plain from(int64_t i) const { return {x + i}; }
 };
 
-/// The products of two rows, as one row.
-template <class T>
-struct Products {
-  using Value = T;
-  static constexpr bool has_vectors = std::is_floating_point_v<T>;
-  Plain<T> a, b;
-
-  Value at(int64_t i) const { return a.at(i) * b.at(i); }
-  template <class Vector>
-  Vector vector(int64_t i) const {
-    return a.template vector<Vector>(i) * b.template vector<Vector>(i);
-  }
-  Products from(int64_t i) const { return {a.from(i), b.from(i)}; }
-};
-
 template <class F, class Vector>
 Vector apply_vectors(Vector a, Vector b) {
   if constexpr (std::is_same_v<F, Sum>) {
@@ -109,9 +94,9 @@ Vector apply_vectors(Vector a, Vector b) {
 }
 
 /// lanes[l] op= x[i + l] for l < count and every i below `n` that is a multiple of count; the rest
-/// of x is left out. Written with vectors: compilers make no vector selects where traps must be
-/// kept apart, and keep few lanes in registers.
-template <class F, int64_t count, class Row>
+/// of x is left out. `fresh`: the lanes hold nothing yet. Written with vectors: compilers make no
+/// vector selects where traps must be kept apart, and keep few lanes in registers.
+template <class F, int64_t count, bool fresh = false, class Row>
 void reduce_lanes(typename Row::Value* lanes, Row x, int64_t n) {
   using T = typename Row::Value;
 #if defined(__GNUC__)
@@ -121,7 +106,11 @@ void reduce_lanes(typename Row::Value* lanes, Row x, int64_t n) {
     typedef T Vector __attribute__((vector_size(kWidth)));
     constexpr int64_t kVectors = kBytes / kWidth, kEach = kWidth / sizeof(T);
     Vector acc[kVectors];
-    std::memcpy(acc, lanes, kBytes);
+    if constexpr (fresh) {
+      for (Vector& a : acc) a = Vector{} + F::template identity<T>();
+    } else {
+      std::memcpy(acc, lanes, kBytes);
+    }
     for (int64_t i = 0; i + count <= n; i += count) {
       for (int64_t v = 0; v < kVectors; ++v)
         acc[v] = apply_vectors<F>(acc[v], x.template vector<Vector>(i + v * kEach));
@@ -130,6 +119,7 @@ void reduce_lanes(typename Row::Value* lanes, Row x, int64_t n) {
     return;
   }
 #endif
+  for (int64_t l = 0; fresh && l < count; ++l) lanes[l] = F::template identity<T>();
   for (int64_t i = 0; i + count <= n; i += count) {
     for (int64_t l = 0; l < count; ++l) lanes[l] = F::apply(lanes[l], x.at(i + l));
   }
@@ -139,18 +129,17 @@ void reduce_lanes(typename Row::Value* lanes, Row x, int64_t n) {
 template <class F, class Row>
 typename Row::Value reduce_lanes_of(Row x, int64_t n) {
   using A = typename Row::Value;
-  const bool many = n >= 4 * kManyLanes;
   A lanes[kManyLanes];
   const Plain<A> part{lanes};
-  for (int64_t l = 0; l < (many ? kManyLanes : kLanes); ++l) lanes[l] = F::template identity<A>();
-  int64_t done = 0;
-  if (many) {
-    reduce_lanes<F, kManyLanes>(lanes, x, n);
-    done = n / kManyLanes * kManyLanes;
+  if (n >= 4 * kManyLanes) {
+    reduce_lanes<F, kManyLanes, true>(lanes, x, n);
+    const int64_t done = n / kManyLanes * kManyLanes;
     reduce_lanes<F, 32>(lanes, part.from(32), 32);
     reduce_lanes<F, 16>(lanes, part.from(16), 16);
+    if (done < n) reduce_lanes<F, kLanes>(lanes, x.from(done), n - done);
+  } else {
+    reduce_lanes<F, kLanes, true>(lanes, x, n);
   }
-  reduce_lanes<F, kLanes>(lanes, x.from(done), n - done);
   for (int64_t i = n / kLanes * kLanes, l = 0; i < n; ++i, ++l)
     lanes[l] = F::apply(lanes[l], x.at(i));
   reduce_lanes<F, 8>(lanes, part.from(8), 8);

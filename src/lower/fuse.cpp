@@ -42,12 +42,15 @@ class Fuser {
       transient_.push_back(b.arena == ArenaKind::transient);
       bytes_.push_back(b.bytes);
     }
+    for (const Step& step : function.steps) {
+      for (const View& v : step.out) ++writes_[v.buffer];
+    }
+    for (size_t b = 0; b < program.buffers.size(); ++b)
+      is_constant_.push_back(program.buffers[b].arena == ArenaKind::persistent && writes_[b] == 0);
     for (const int b : function.outer) {
       is_port_[b] = 1;
       transient_[b] = false;
-    }
-    for (const Step& step : function.steps) {
-      for (const View& v : step.out) ++writes_[v.buffer];
+      is_constant_[b] = 0;
     }
   }
 
@@ -108,18 +111,19 @@ class Fuser {
            step.pointwise.code[0].dtype == step.in[0].dtype;
   }
 
-  /// A copy of a whole transient buffer: both hold the same for as long as they live.
+  /// A copy of a whole buffer, transient or nowhere written in the function: both hold the same for
+  /// as long as the copy lives.
   bool is_needless_copy(const Step& step) const {
     const bool moves = step.kind == StepKind::compute && step.kernel == "copy";
     if (!moves && !(is_pointwise(step) && is_identity(step))) return false;
     const View &in = step.in[0], &out = step.out[0];
     auto is_whole = [&](const View& v) {
       return v.is_contiguous() && v.offset == 0 && v.shift == IntExpr{} &&
-             v.elements() * size_of(v.dtype) == bytes_[v.buffer] && transient_[v.buffer] &&
-             writes_[v.buffer] == 1;
+             v.elements() * size_of(v.dtype) == bytes_[v.buffer] &&
+             (transient_[v.buffer] ? writes_[v.buffer] == 1 : is_constant_[v.buffer] != 0);
     };
     return !is_port_[out.buffer] && in.dtype == out.dtype && in.sizes == out.sizes &&
-           is_whole(in) && is_whole(out);
+           is_whole(in) && transient_[out.buffer] && is_whole(out);
   }
 
   void add(Step step) {
@@ -266,7 +270,7 @@ class Fuser {
 
   Function& function_;
   // By buffer.
-  std::vector<char> is_port_;
+  std::vector<char> is_port_, is_constant_;
   std::vector<bool> transient_;
   std::vector<int64_t> bytes_;
   const FuseLimits limits_;

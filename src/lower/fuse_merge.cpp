@@ -140,6 +140,27 @@ class Appender {
   Step step_;
 };
 
+/// Who reads x * 1 reads x instead. False: there is no such product.
+bool read_past_ones(PointwiseProgram& program) {
+  auto& code = program.code;
+  auto is_one = [&](int r) { return code[r].code == Code::constant && code[r].imm == 1; };
+  std::vector<int> value(code.size());
+  bool found = false;
+  for (size_t i = 0; i < code.size(); ++i) {
+    for (int* r : {&code[i].a, &code[i].b, &code[i].c}) {
+      if (*r >= 0) *r = value[*r];
+    }
+    value[i] = static_cast<int>(i);
+    if (code[i].code != Code::mul) continue;
+    const int other = is_one(code[i].a) ? code[i].b : is_one(code[i].b) ? code[i].a : -1;
+    if (other < 0 || code[other].dtype != code[i].dtype) continue;
+    value[i] = other;
+    found = true;
+  }
+  for (int& r : program.outputs) r = value[r];
+  return found;
+}
+
 bool touches(const std::vector<View>& views, int buffer) {
   return std::any_of(views.begin(), views.end(), [&](const View& v) { return v.buffer == buffer; });
 }
@@ -205,7 +226,11 @@ std::optional<Source> source_of(const Step& step) {
 Step with_sources(const Step& step, const std::map<int, Source>& sources) {
   Appender result(step);
   result.append(step, &sources);
-  return result.take();
+  Step known = result.take();
+  if (!read_past_ones(known.pointwise)) return known;
+  Appender shorter(known);
+  shorter.append(known);
+  return shorter.take();
 }
 
 bool may_merge(const Step& first, const Step& second, const FuseLimits& limits) {

@@ -32,7 +32,7 @@ struct Source {
 std::optional<Source> source_of(const Step& step);
 
 /// `step` with the loads of buffers in `sources` replaced by their instruction, equal instructions
-/// merged and unused inputs dropped.
+/// merged, products with 1 left out and unused inputs dropped.
 Step with_sources(const Step& step, const std::map<int, Source>& sources);
 
 /// A reduction along one dense dim as a pointwise step of one row instruction; null if it is

@@ -1,5 +1,4 @@
-// Binding of fused pointwise steps, second part: which registers hold one number a row, and which
-// instructions become one walk.
+// Binding of fused pointwise steps, second part: which registers hold one number a row.
 #include "kernels/cpu/pointwise_interpreter.h"
 
 namespace tessera::cpu {
@@ -45,48 +44,6 @@ void Pointwise::find_spreads() {
       }
     }
   }
-}
-
-/// An instruction that alone reads a product (a row_sum, a sum or difference) takes the factors:
-/// one walk instead of two, and the same bits.
-void Pointwise::join_products() {
-  std::vector<int> readers(code_.size(), 0);
-  for (const Op& op : code_) {
-    for (int r : {op.instr.a, op.instr.b, op.instr.c}) {
-      if (r >= 0) ++readers[r];
-    }
-  }
-  for (const Output& out : outputs_) ++readers[out.reg];
-  for (Op& op : code_) {
-    for (int r : {op.instr.a, op.instr.b}) {
-      if (r >= 0 && readers[r] == 1 && join_product(op, code_[r])) break;
-    }
-  }
-}
-
-bool Pointwise::join_product(Op& op, Op& product) {
-  Instr& instr = op.instr;
-  const bool square = product.instr.code == Code::square;
-  if ((!square && product.instr.code != Code::mul) || product.unused || product.by_row >= 0 ||
-      product.spread != Spread::full)
-    return false;
-  const int a = product.instr.a, b = square ? a : product.instr.b;
-  if (instr.code == Code::row_sum) {
-    if (code_[a].spread != Spread::full || code_[b].spread != Spread::full) return false;
-    op.product_fn = ops_.find_row_product(instr.dtype);
-    if (op.product_fn == nullptr) return false;
-    instr.b = b;
-  } else {
-    const bool first = &product == &code_[instr.a];
-    if (op.spread != Spread::full || op.by_row >= 0) return false;
-    op.fn = ops_.find_with_product(instr.code, instr.dtype, first);
-    if (op.fn == nullptr) return false;
-    instr.c = first ? instr.b : instr.a;
-    instr.b = b;
-  }
-  instr.a = a;
-  product.unused = true;
-  return true;
 }
 
 void Pointwise::need_full(int reg) {

@@ -1,0 +1,285 @@
+// Binding of fused pointwise steps: chains. A walk over a block costs what it loads and stores, the
+// arithmetic hides behind that. So an instruction takes in those that make its operand, as far as
+// there is a loop for the whole (ChainShape) and no other instruction wants what lies between. What
+// only adds and multiplies numbers of a row, such as x - mean, costs nothing within a chain: where
+// all who read it can take it in, each does, and nobody stores it. The bits are those of the single
+// instructions.
+#include <algorithm>
+
+#include "kernels/cpu/pointwise_interpreter.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+bool is_joinable(const Op& op) {
+  const Instr& instr = op.instr;
+  if (op.unused || op.spread != Spread::full) return false;
+  if (instr.dtype != DType::float32 && instr.dtype != DType::float64) return false;
+  return instr.code == Code::add || instr.code == Code::sub || instr.code == Code::mul ||
+         instr.code == Code::square || instr.code == Code::exp;
+}
+
+bool is_number(int reg) { return reg >= 0; }
+
+/// What one instruction does to the operand that a chain comes from.
+struct Stage {
+  Link link = Link::none;
+  int operand = -1;
+  bool by_number = false, negative = false;
+};
+
+bool push(Chain& chain, const Stage& stage) {
+  if (!stage.by_number) {
+    if (chain.shape.first == Link::none) {
+      chain.shape.first = stage.link;
+      chain.y = stage.operand;
+      return true;
+    }
+    if (chain.shape.second != Link::none) return false;
+    chain.shape.second = stage.link;
+    chain.z = stage.operand;
+    return true;
+  }
+  const bool early = chain.shape.first == Link::none;
+  if (!early && chain.shape.second != Link::none && chain.shape.second != Link::affine)
+    return false;
+  Affine& affine = early ? chain.before : chain.after;
+  if (stage.link == Link::mul) {
+    if (is_number(affine.factor)) return false;
+    affine.factor = stage.operand;
+  } else {
+    if (is_number(affine.factor) || is_number(affine.summand)) return false;
+    affine.summand = stage.operand;
+    affine.negative = stage.negative;
+  }
+  if (!early) chain.shape.second = Link::affine;
+  return true;
+}
+
+class ChainFinder {
+ public:
+  ChainFinder(std::vector<Op>& code, const std::vector<Output>& outputs, const BlockOps& ops)
+      : code_(code), ops_(ops), readers_(code.size(), 0), is_output_(code.size(), 0) {
+    for (const Op& op : code) {
+      for (int r : reads_of(op)) {
+        if (r >= 0) ++readers_[r];
+      }
+    }
+    for (const Output& out : outputs) is_output_[out.reg] = 1;
+  }
+
+  void run() {
+    const int count = static_cast<int>(code_.size());
+    for (int i = count - 1; i >= 0; --i) join_backward(i);
+    for (int i = 0; i < count; ++i) take_into_readers(i);
+  }
+
+ private:
+  bool is_full(int reg) const { return reg >= 0 && code_[reg].spread == Spread::full; }
+  bool exists(const Chain& chain) const { return find(chain) != nullptr; }
+  ChainFn find(const Chain& chain) const { return ops_.find_chain(chain.shape, type_of(chain)); }
+  DType type_of(const Chain& chain) const { return stored_as(code_[chain.x].instr.dtype); }
+
+  /// Only one instruction reads it.
+  bool may_vanish(int reg) const {
+    return readers_[reg] == 1 && !is_output_[reg] && is_joinable(code_[reg]);
+  }
+
+  std::optional<Stage> stage_of(const Instr& instr, int path) const {
+    if (instr.code == Code::square) return Stage{Link::square};
+    if (instr.code == Code::exp) return Stage{Link::exp};
+    const int other = path == instr.a ? instr.b : instr.a;
+    const bool by_number = !is_full(other);
+    if (instr.code == Code::add) return Stage{Link::add, other, by_number};
+    if (instr.code == Code::mul) return Stage{Link::mul, other, by_number};
+    if (path == instr.a) return Stage{Link::sub, other, by_number, by_number};
+    return by_number ? std::nullopt : std::optional(Stage{Link::rsub, other});
+  }
+
+  /// The instruction alone, or nothing.
+  std::optional<Chain> single(int i, int path) const {
+    Chain chain;
+    chain.x = path;
+    const std::optional<Stage> stage = stage_of(code_[i].instr, path);
+    if (!stage || !push(chain, *stage) || !exists(chain)) return {};
+    return chain;
+  }
+
+  /// The longest chain that ends with joinable instruction `i`, and what it takes in.
+  std::optional<Chain> longest(int i) const {
+    const Instr& instr = code_[i].instr;
+    std::optional<Chain> best;
+    for (const int path : {instr.a, instr.b}) {
+      if (!is_full(path)) continue;
+      std::optional<Chain> chain = single(i, path);
+      if (may_vanish(path)) {
+        std::optional<Chain> longer = longest(path);
+        const std::optional<Stage> stage = stage_of(instr, path);
+        if (longer && stage && push(*longer, *stage) && exists(*longer)) {
+          longer->taken.push_back(path);
+          chain = std::move(longer);
+        } else if (longer = single_below(i, path); longer) {
+          chain = std::move(longer);
+        }
+      }
+      if (chain && (!best || chain->taken.size() > best->taken.size())) best = std::move(chain);
+    }
+    return best;
+  }
+
+  /// Instruction `path`, alone, and then `i`.
+  std::optional<Chain> single_below(int i, int path) const {
+    const std::optional<Stage> stage = stage_of(code_[i].instr, path);
+    for (const int leaf : {code_[path].instr.a, code_[path].instr.b}) {
+      if (!is_full(leaf) || !stage) continue;
+      std::optional<Chain> chain = single(path, leaf);
+      if (!chain || !push(*chain, *stage) || !exists(*chain)) continue;
+      chain->taken.push_back(path);
+      return chain;
+    }
+    return {};
+  }
+
+  std::optional<Chain> longest_sum(int reg) const {
+    if (!may_vanish(reg)) return {};
+    std::optional<Chain> best;
+    auto consider = [&](std::optional<Chain> chain) {
+      if (!chain) return;
+      chain->shape.sum = true;
+      chain->taken.push_back(reg);
+      if (exists(*chain) && (!best || chain->taken.size() > best->taken.size()))
+        best = std::move(chain);
+    };
+    consider(longest(reg));
+    for (const int path : {code_[reg].instr.a, code_[reg].instr.b}) {
+      if (is_full(path)) consider(single(reg, path));
+    }
+    return best;
+  }
+
+  void join_backward(int i) {
+    Op& op = code_[i];
+    std::optional<Chain> chain;
+    if (op.instr.code == Code::row_sum) {
+      chain = longest_sum(op.instr.a);
+    } else if (is_joinable(op)) {
+      chain = longest(i);
+    }
+    if (!chain || chain->taken.empty()) return;
+    for (const int taken : chain->taken) code_[taken].unused = true;
+    set(op, std::move(*chain));
+  }
+
+  void set(Op& op, Chain chain) {
+    chain.fn = find(chain);
+    op.chain = std::move(chain);
+  }
+
+  /// `i` as what an instruction does that reads `reg` at the start of its chain; nothing if it
+  /// cannot be.
+  std::optional<Chain> starting_with(int i, int reg) const {
+    const Op& op = code_[i];
+    Chain chain;
+    if (op.chain) {
+      chain = *op.chain;
+    } else if (op.instr.code == Code::row_sum) {
+      chain.x = op.instr.a;
+      chain.shape.sum = true;
+    } else if (is_joinable(op)) {
+      std::optional<Chain> alone = single(i, reg);
+      if (!alone) return {};
+      chain = *alone;
+    }
+    if (chain.x != reg && chain.y == reg && !chain.before.any()) turn(chain);
+    const auto all = chain.operands();
+    if (chain.x != reg || std::count(all.begin(), all.end(), reg) != 1) return {};
+    return chain;
+  }
+
+  static void turn(Chain& chain) {
+    std::swap(chain.x, chain.y);
+    if (chain.shape.first == Link::sub) {
+      chain.shape.first = Link::rsub;
+    } else if (chain.shape.first == Link::rsub) {
+      chain.shape.first = Link::sub;
+    }
+  }
+
+  /// If `v` is numbers of its row added to and multiplied with a register, and all its readers can
+  /// do that themselves, they do.
+  void take_into_readers(int v) {
+    Op& op = code_[v];
+    if (!is_joinable(op) || is_output_[v]) return;
+    std::optional<Chain> own = op.chain;
+    if (!own) {
+      const Instr& instr = op.instr;
+      own = single(v, is_full(instr.a) ? instr.a : instr.b);
+    }
+    if (!own || own->shape.first != Link::none) return;
+    std::vector<std::pair<int, Chain>> changed;
+    for (int i = v + 1; i < static_cast<int>(code_.size()); ++i) {
+      const auto read = reads_of(code_[i]);
+      if (code_[i].unused || std::find(read.begin(), read.end(), v) == read.end()) continue;
+      std::optional<Chain> chain = starting_with(i, v);
+      if (!chain || is_number(chain->before.summand) ||
+          (is_number(chain->before.factor) && is_number(own->before.factor)))
+        return;
+      const int factor = chain->before.factor;
+      chain->x = own->x;
+      chain->before = own->before;
+      if (is_number(factor)) chain->before.factor = factor;
+      if (!exists(*chain)) return;
+      changed.emplace_back(i, *chain);
+    }
+    op.unused = true;
+    for (auto& [i, chain] : changed) set(code_[i], std::move(chain));
+  }
+
+  std::vector<Op>& code_;
+  const BlockOps& ops_;
+  std::vector<int> readers_;
+  std::vector<char> is_output_;
+};
+
+}  // namespace
+
+std::array<int, 7> reads_of(const Op& op) {
+  if (op.unused) return {-1, -1, -1, -1, -1, -1, -1};
+  if (op.chain) return op.chain->operands();
+  return {op.instr.a, op.instr.b, op.instr.c, -1, -1, -1, -1};
+}
+
+void Pointwise::join_chains() {
+  ChainFinder(code_, outputs_, ops_).run();
+  for (Op& op : code_) {
+    if (!op.chain) continue;
+    for (const int r : op.chain->operands())
+      op.chain->by_rows |= r >= 0 && code_[r].spread == Spread::per_row;
+    op.chain->by_rows |= op.chain->shape.sum;
+  }
+}
+
+std::vector<Chain> Pointwise::chains() const {
+  std::vector<Chain> result;
+  for (const Op& op : code_) {
+    if (op.chain) result.push_back(*op.chain);
+  }
+  return result;
+}
+
+void Pointwise::run_chain(const Op& op, void* out, const Extent& e) const {
+  const Chain& chain = *op.chain;
+  auto array = [&](int reg) { return reg < 0 ? nullptr : regs_[reg]; };
+  auto numbers = [&](int reg, bool negative) {
+    return reg < 0 ? RowNumbers{}
+                   : RowNumbers{regs_[reg], code_[reg].spread == Spread::per_row, negative};
+  };
+  chain.fn({array(chain.x), array(chain.y), array(chain.z),
+            numbers(chain.before.summand, chain.before.negative),
+            numbers(chain.before.factor, false), numbers(chain.after.summand, chain.after.negative),
+            numbers(chain.after.factor, false), out, chain.by_rows ? e.rows : 1,
+            chain.by_rows ? e.n : e.elements()});
+}
+
+}  // namespace tessera::cpu
