@@ -19,13 +19,17 @@ struct Index {
   int64_t size = 1;
 };
 
-/// "const long long a = e % 4; ...": the last index is the fastest.
-std::string decode(const std::vector<Index>& indices, const std::string& linear) {
+/// Of numbers below `count`: divisions by 32 bits are several times cheaper.
+const char* type_of(int64_t count) { return count <= INT32_MAX ? "int" : "long long"; }
+
+/// "const int a = e % 4; ..." of a `linear` index below `count`: the last index is the fastest.
+std::string decode(const std::vector<Index>& indices, const std::string& linear, int64_t count) {
   std::string text;
+  const bool wide = count > INT32_MAX;
   int64_t inner = 1;
   for (size_t i = indices.size(); i-- > 0; inner *= indices[i].size) {
-    text += fmt::format("  const long long {} = {} / {}ll % {}ll;\n", indices[i].name, linear,
-                        inner, indices[i].size);
+    text += fmt::format("  const {} {} = {} / {}{} % {}{};\n", type_of(count), indices[i].name,
+                        linear, inner, wide ? "ll" : "", indices[i].size, wide ? "ll" : "");
   }
   return text;
 }
@@ -60,16 +64,17 @@ class Text {
     constexpr int kThreads = 256;
     const int64_t side = kThreads / across;
     std::string body = fmt::format(
-        "  const long long wanted = static_cast<long long>(blockIdx.x) * {} + threadIdx.x / {};\n"
-        "  const long long e = wanted < {}ll ? wanted : 0;\n{}  const bool live = wanted < "
-        "{}ll{};\n"
-        "  {} sum = 0;\n",
-        side, across, results, decode(kept_, "e"), results, valid_, type);
+        "  const long long wanted = static_cast<long long>(blockIdx.x) * {} + threadIdx.x / {};\n",
+        side, across);
     body += fmt::format(
-        "  for (long long r = threadIdx.x % {}; live && r < {}ll; r += {}) {{\n{}{}"
+        "  const {0} e = wanted < {1}ll ? static_cast<{0}>(wanted) : 0;\n{2}"
+        "  const bool live = wanted < {1}ll{3};\n  {4} sum = 0;\n",
+        type_of(results), results, decode(kept_, "e", results), valid_, type);
+    body += fmt::format(
+        "  for ({} r = threadIdx.x % {}; live && r < {}; r += {}) {{\n{}{}"
         "    sum = math::fma(widen({}[{}]), widen({}[{}]), sum);\n  }}\n",
-        across, summed, across, decode(summed_, "r"), inner_, base_[args_in(0)],
-        offset_[args_in(0)], base_[args_in(1)], offset_[args_in(1)]);
+        type_of(summed + kThreads), across, summed, across, decode(summed_, "r", summed + kThreads),
+        inner_, base_[args_in(0)], offset_[args_in(0)], base_[args_in(1)], offset_[args_in(1)]);
     if (across > 1) {
       if (across > 32) body += fmt::format("  __shared__ {} parts[{}];\n", type, kThreads / 32);
       body += fmt::format("  sum = reduce_threads<Sum, {}>(sum, {});\n", across,
