@@ -11,8 +11,16 @@ namespace tessera::cpu {
 namespace {
 
 /// Steps that touch more than this write past the caches, as memcpy does: no line is read to be
-/// overwritten.
-constexpr int64_t kStreamBytes = int64_t{24} << 20;
+/// overwritten. Where exponentials or their like are computed of every element, that reading hides
+/// behind them, and results stay for their readers up to twice as much.
+constexpr int64_t kStreamBytes = int64_t{12} << 20;
+
+bool computes_long(Code code) {
+  constexpr Code kLong[] = {Code::exp,  Code::log,     Code::log1p,    Code::sin,  Code::cos,
+                            Code::tanh, Code::sigmoid, Code::softplus, Code::gelu, Code::gelu_grad,
+                            Code::silu, Code::erf,     Code::erf_inv,  Code::pow,  Code::random};
+  return std::find(std::begin(kLong), std::end(kLong), code) != std::end(kLong);
+}
 
 /// [first, last) bytes that a view touches.
 std::pair<const char*, const char*> range_of(const TensorArg& t) {
@@ -102,6 +110,10 @@ void Pointwise::choose_outputs() {
   int64_t bytes = 0;
   for (const TensorArg& in : args_.in) bytes += bytes_of(in);
   for (const TensorArg& out : args_.out) bytes += bytes_of(out);
+  const bool hides = std::any_of(code_.begin(), code_.end(), [](const Op& op) {
+    return op.spread != Spread::per_row && computes_long(op.instr.code);
+  });
+  const bool streams = bytes >= (hides ? 2 : 1) * kStreamBytes;
   for (size_t k = 0; k < outputs_.size(); ++k) {
     Output& out = outputs_[k];
     const TensorArg& target = args_.out[k];
@@ -111,7 +123,7 @@ void Pointwise::choose_outputs() {
                           !op.alias && op.spread != Spread::per_row;
     out.once_a_row = row_ >= 0 && out.place.inner == 0;
     if (!out.once_a_row) need_full(out.reg);
-    out.stream = bytes >= kStreamBytes && !is_narrow(target.dtype);
+    out.stream = streams && !is_narrow(target.dtype);
     out.direct = computed && !out.stream && op.output < 0 && !is_narrow(target.dtype) &&
                  out.place.dense(block_) && find_last_read(out, target, last);
     check(stored_as(target.dtype) == stored_as(op.instr.dtype),
