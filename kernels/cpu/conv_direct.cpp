@@ -90,7 +90,7 @@ class DirectConv final : public Kernel {
     place(x_, *sides_.x, plan_.x, kInputs);
     place(y_, *sides_.y, plan_.y, kOutputs);
     call_images_ = plan_.images;
-    if (plan_.x.copied || plan_.y.copied) call_images_ = plan_.copied_images;
+    if (x_.copy != nullptr || y_.copy != nullptr) call_images_ = plan_.copied_images;
     if (!is_row_of_images(x_) || !is_row_of_images(y_)) call_images_ = 1;
     if (call_images_ < plan_.images && sides_.result == kOfFilter && plan_.sums_bytes == 0)
       throw Declined{};
@@ -181,11 +181,12 @@ class DirectConv final : public Kernel {
     }
     std::vector<int64_t> dense(sizes.size());
     for (size_t d = sizes.size(); d-- > 0; side.elements *= sizes[d]) dense[d] = side.elements;
-    if (plan.copied) {
+    if (plan.copied && (!plan.dense || side.is_part)) {
       side.in = StridedCopy(sizes, dense, from);
       side.out = StridedCopy(sizes, from, dense);
       return;
     }
+    side.copy = nullptr;
     for (size_t d = 0; d < sizes.size(); ++d) {  // a box within lines is not dense
       if (sizes[d] != 1 && from[d] != dense[d]) throw Declined{};
     }

@@ -13,7 +13,8 @@ namespace tessera::cpu {
 
 /// Elements per image of x (or y) and how they lie.
 struct DirectSide {
-  bool copied = false;   ///< per call into the workspace: the channels are not last and dense
+  bool dense = true;     ///< the channels are last and dense, and of a type that the library takes
+  bool copied = false;   ///< per call into the workspace, of ranks that have a part or if not dense
   int64_t elements = 0;  ///< of one image
   int64_t bytes = 0;     ///< of the copy
 };
@@ -49,8 +50,8 @@ struct DirectDim {
 };
 
 /// The spatial dims of the step on this rank; nothing where the library is not to be asked: no
-/// window sees anything, or more than half of a window would lie in the padding, where version 2.6
-/// has some gradients wrong.
+/// window sees anything, or all of a window would lie in the padding, or for a gradient by the
+/// filter more than half of it, where version 2.6 has some wrong.
 std::vector<DirectDim> direct_dims(const KernelArgs& args);
 
 /// The kernel, or null where the library declines; args.workspace has DirectPlan::total() bytes.

@@ -50,6 +50,20 @@ bool is_one_dim(const View& view, const std::vector<int64_t>& kinds, Kind kind) 
   return true;
 }
 
+/// Whether what a rank has of an image may be less than the view: where slices reach over its ends
+/// for neighbours, or do not divide it. `which` of three: where the view begins.
+bool may_be_part(const Step& step, const View& view, size_t which, const char* sizes) {
+  const auto& whole = step.attrs.get<std::vector<int64_t>>(sizes);
+  const size_t first = view.sizes.size() - whole.size();
+  for (size_t s = 0; s < whole.size(); ++s) {
+    const IntExpr& begin = step.exprs[3 * s + which];
+    const bool varies = !begin.axis_terms.empty() || begin.scalar >= 0;
+    if (varies || begin.constant < 0 || begin.constant + view.sizes[first + s] > whole[s])
+      return true;
+  }
+  return false;
+}
+
 int64_t places(const View& view, size_t first) {
   int64_t n = 1;
   for (size_t d = first; d < view.sizes.size(); ++d) n *= view.sizes[d];
@@ -108,8 +122,12 @@ DirectPlan::DirectPlan(const Step& step) {
   widened = dtype == DType::bfloat16 && sides.result == kOfFilter;
   const int64_t copied_item = widened ? 4 : item;
   const int64_t x_places = places(*sides.x, first), y_places = places(*sides.y, first);
-  x = {widened || !is_channels_last(*sides.x, kinds, kInputs), groups * inputs * x_places};
-  y = {widened || !is_channels_last(*sides.y, kinds, kOutputs), groups * outputs * y_places};
+  x = {.dense = !widened && is_channels_last(*sides.x, kinds, kInputs),
+       .elements = groups * inputs * x_places};
+  y = {.dense = !widened && is_channels_last(*sides.y, kinds, kOutputs),
+       .elements = groups * outputs * y_places};
+  x.copied = !x.dense || may_be_part(step, *sides.x, 0, "in_sizes");
+  y.copied = !y.dense || may_be_part(step, *sides.y, 1, "out_sizes");
   const int64_t channels = depthwise    ? up(groups, 16)
                            : groups > 1 ? groups * up(inputs, 16) * up(outputs, 16)
                                         : up(inputs, 16) * up(outputs, outputs > 16 ? 64 : 16);
@@ -163,8 +181,9 @@ std::vector<DirectDim> direct_dims(const KernelArgs& args) {
     if (end - seen_end >= d.stride) end = seen_end;  // else the library knows that it is not seen
     d.after = seen_end - end;
     d.x_size = end - d.x_first;
-    if (window_begin < 0 || d.y_size < 1 || d.windows < 1 || d.x_size < 1 || 2 * d.before > span ||
-        2 * d.after > span)
+    const int64_t most = sides.result == kOfFilter ? span / 2 : span - 1;
+    if (window_begin < 0 || d.y_size < 1 || d.windows < 1 || d.x_size < 1 || d.before > most ||
+        d.after > most)
       return {};
     dims.push_back(d);
   }
