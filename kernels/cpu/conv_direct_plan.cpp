@@ -11,7 +11,7 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t kCopiedBytes = 1 << 20;    // of a copied side per call, about
+constexpr int64_t kCopiedBytes = 1 << 18;    // of a copied side per call, about
 constexpr int64_t kScratchBytes = 1 << 16;   // the least
 constexpr int64_t kMost = int64_t{1} << 31;  // elements of a tensor: beyond, offsets may not fit
 
@@ -50,6 +50,13 @@ bool is_one_dim(const View& view, const std::vector<int64_t>& kinds, Kind kind) 
   return true;
 }
 
+/// Whether every rank's slice of `size` is one of those that `whole` divides into.
+bool is_tile(const IntExpr& begin, int64_t size, int64_t whole) {
+  bool aligned = begin.scalar < 0 && begin.divisor == 1 && begin.constant == 0 && whole % size == 0;
+  for (const auto& [axis, factor] : begin.axis_terms) aligned = aligned && factor % size == 0;
+  return aligned;
+}
+
 /// Whether what a rank has of an image may be less than the view: where slices reach over its ends
 /// for neighbours, or do not divide it. `which` of three: where the view begins.
 bool may_be_part(const Step& step, const View& view, size_t which, const char* sizes) {
@@ -57,9 +64,10 @@ bool may_be_part(const Step& step, const View& view, size_t which, const char* s
   const size_t first = view.sizes.size() - whole.size();
   for (size_t s = 0; s < whole.size(); ++s) {
     const IntExpr& begin = step.exprs[3 * s + which];
-    const bool varies = !begin.axis_terms.empty() || begin.scalar >= 0;
-    if (varies || begin.constant < 0 || begin.constant + view.sizes[first + s] > whole[s])
-      return true;
+    const int64_t size = view.sizes[first + s];
+    const bool is_inside = begin.axis_terms.empty() && begin.scalar < 0 && begin.constant >= 0 &&
+                           begin.constant + size <= whole[s];
+    if (!is_inside && !is_tile(begin, size, whole[s])) return true;
   }
   return false;
 }
