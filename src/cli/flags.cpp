@@ -94,6 +94,14 @@ void add_json(CLI::App* app, Arguments& a) {
   app->add_option("--json", a.json, "also write the report to FILE");
 }
 
+void add_words(CLI::App* app, Arguments& a, const std::vector<Word>& words) {
+  for (const Word& word : words) {
+    app->add_option_function<std::string>(
+           word.name, [&a](const std::string& given) { a.words.push_back(given); }, word.help)
+        ->required(word.required);
+  }
+}
+
 namespace {
 
 void add_simulate(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
@@ -161,7 +169,7 @@ void add_measuring(const AddCommand& add, Arguments& a, const std::vector<ModelS
                        "tessera diff gpt \"batch:data\" \"batch:data;ff:model\" --machine h100 "
                        "--mesh \"data:2;model:2\"",
                        by_one_process(a, [&] { return cli::diff(a, models); }));
-  diff->add_option("MODEL A B", a.words, "a model and two layouts")->expected(3)->required();
+  add_words(diff, a, {{"MODEL", "a model"}, {"A", "a layout"}, {"B", "another one"}});
   add_job(diff, a);
   add_machine(diff, a);
   add_json(diff, a);

@@ -28,6 +28,14 @@ void add_model(CLI::App* app, Arguments& a);
 void add_machine(CLI::App* app, Arguments& a);
 void add_json(CLI::App* app, Arguments& a);
 
+/// A word without a flag, of those that go to a.words in this order.
+struct Word {
+  const char* name;
+  const char* help;
+  bool required = true;
+};
+void add_words(CLI::App* app, Arguments& a, const std::vector<Word>& words);
+
 /// plan, simulate, calibrate, sweep, diff, solve.
 void add_planning(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models);
 

@@ -83,24 +83,23 @@ void add_files(const cli::AddCommand& add, Arguments& a) {
       add("checkpoint", "what a checkpoint holds, and whether every byte of it is right",
           "tessera checkpoint verify out/run\n  tessera checkpoint show out/run/step-00000200",
           cli::by_one_process(a, [&] { return cli::checkpoint(a); }));
-  checkpoint->add_option("show|verify DIR", a.words, "of one checkpoint, or of all in a directory")
-      ->expected(2)
-      ->required();
+  add_words(checkpoint, a,
+            {{"show|verify", "what to do"}, {"DIR", "one checkpoint, or a directory of several"}});
   CLI::App* convert =
       add("convert", "between a checkpoint and one safetensors file of whole tensors",
           "tessera convert out/run model.safetensors --rename \"gpt.*=transformer.*\"\n"
           "  tessera convert model.safetensors out/from-elsewhere",
           cli::by_one_process(a, [&] { return cli::convert(a); }));
-  convert->add_option("FROM TO", a.words, "a checkpoint and a file, or a file and a checkpoint")
-      ->expected(2)
-      ->required();
+  add_words(
+      convert, a,
+      {{"FROM", "a checkpoint, or a file"}, {"TO", "a file, or the directory of checkpoints"}});
   convert->add_option("--rename", a.renames, "OLD=NEW, with one * in both: names of tensors")
       ->take_all();
   convert->add_flag("--all", a.all, "optimizer state too");
   CLI::App* report = add("report", "one HTML page, which needs no network, from the log of train",
                          "tessera report run.jsonl --out run.html",
                          cli::by_one_process(a, [&] { return cli::report(a); }));
-  report->add_option("LOG", a.words, "what train --log wrote")->expected(1)->required();
+  add_words(report, a, {{"LOG", "what train --log wrote"}});
   report->add_option("--out", a.out, "the page (the log's name with .html)");
 }
 
@@ -138,11 +137,10 @@ void add_compare(const cli::AddCommand& add, Arguments& a, const std::vector<Mod
       "  tessera compare gpt \"\" \"batch:rows\" --mesh rows:4     # \"\": nothing is split\n"
       "  tessera compare dumps-of-one-build dumps-of-another",
       [&] { return cli::compare(a, models); });
-  compare
-      ->add_option("MODEL A B", a.words,
-                   "a model and two layouts; or two files or folders of train --dump")
-      ->expected(2, 3)
-      ->required();
+  add_words(compare, a,
+            {{"MODEL", "a model; or a file or folder of train --dump"},
+             {"A", "a layout; or another such file or folder"},
+             {"B", "another layout, after a model", false}});
   add_job(compare, a);
   compare->add_option("--steps", a.steps, "steps of training (1)")->check(whole_number(1));
   compare
@@ -163,12 +161,9 @@ void add_bench(const cli::AddCommand& add, Arguments& a, const std::vector<Model
           "  mpirun -n 2 tessera bench matmul --size 2048 --threads 1 --layout depth:ranks\n"
           "  tessera bench train gpt --mesh data:2 --set layers=2",
           [&] { return cli::bench(a, models); });
-  bench
-      ->add_option("WHAT [MODEL]", a.words,
-                   "matmul, all_reduce, all_gather, reduce_scatter, all_to_all; or train and a "
-                   "model (gpt), with its dims in --set")
-      ->expected(1, 2)
-      ->required();
+  add_words(bench, a,
+            {{"WHAT", "matmul, all_reduce, all_gather, reduce_scatter, all_to_all; or train"},
+             {"MODEL", "of train (gpt), with its dims in --set", false}});
   add_job(bench, a);
   bench->add_option("--layout", a.layout,
                     "of train; of matmul over dims rows, depth and cols (rows split)");
