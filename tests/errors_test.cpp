@@ -1,6 +1,7 @@
 // The messages of layouts, meshes, configurations and Sessions: one test each.
 #include <cmath>
 
+#include "counted_world.h"
 #include "expect_error.h"
 #include "tessera/cli.h"
 #include "tessera/explain.h"
@@ -307,4 +308,27 @@ TEST_CASE("meshes are separated as layouts are", "[errors]") {
   CHECK(Mesh::parse("model:8@nvlink . d:2").to_string() == "model:8@nvlink;d:2");
   expect_usage({"the size of axis 'x' is ''"}, [] { Mesh::parse("x: "); });
   expect_usage({"':2' is not 'axis:size'"}, [] { Mesh::parse(" : 2"); });
+}
+
+TEST_CASE("a cluster takes the communicator of this process, or those of all ranks in order",
+          "[errors]") {
+  const auto adopt = [](std::vector<int> chosen, bool missing = false) {
+    test::CountedWorld world(3);
+    auto all = world.communicators();
+    std::vector<std::unique_ptr<Communicator>> given;
+    for (const int r : chosen) given.push_back(std::move(all[r]));
+    if (missing) given.emplace_back();
+    Cluster::adopt(std::move(given));
+  };
+  const std::string remedy = "give the one of this process, or those of all ranks in order";
+  expect_usage({"[adopt] 0 communicator(s)", remedy}, [&] { adopt({}); });
+  expect_usage({"[adopt] 1 communicator(s)", remedy}, [&] { adopt({}, true); });
+  expect_usage({"[adopt] 2 communicator(s) of a group of 3 rank(s)", remedy}, [&] {
+    adopt({0, 1});
+  });
+  expect_usage({"[adopt] 3 communicator(s) of a group of 3 rank(s)", "not in order", remedy}, [&] {
+    adopt({0, 2, 1});
+  });
+  CHECK_NOTHROW(adopt({1}));
+  CHECK_NOTHROW(adopt({0, 1, 2}));
 }

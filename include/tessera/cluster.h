@@ -24,8 +24,8 @@ class Cluster {
   /// Adopts a communicator of the host program, `comm` pointing to an MPI_Comm: call the typed
   /// function of tessera/interop/mpi.h.
   static Cluster adopt_mpi(const void* comm);
-  /// The local ranks, over communicators of Tessera's own kind: one of this process, or several
-  /// that will be threads of it, in order of rank.
+  /// Ranks over communicators of Tessera's own kind: the one of this process, or those of all ranks
+  /// of the group, which will be threads of it, in order of rank.
   static Cluster adopt(std::vector<std::unique_ptr<Communicator>> worlds);
   static Cluster adopt(std::unique_ptr<Communicator> world);
 

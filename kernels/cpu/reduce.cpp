@@ -1,11 +1,11 @@
 // Reductions. The dims of the input are split into kept ones (the output moves) and reduced ones.
 //
 // If a reduced dim is the densest one of the input, every output element is a sum over rows
-// (reduce_row.h). If a kept dim is the densest, a strip of up to 2048
-// output elements is accumulated, four rows at a time: memory is read in long pieces, and in order
-// where a row is no longer than a strip. In both cases the partial results of fixed-size blocks
-// are combined as a binary counter does (pairwise summation): the rounding error grows with the
-// logarithm of the count, and the order depends on nothing but the sizes.
+// (reduce_row.h). If a kept dim is the densest, a strip of up to 2048 output elements is
+// accumulated, four rows at a time: memory is read in long pieces, and in order where a row is no
+// longer than a strip. In both cases the partial results of fixed-size blocks are combined as a
+// binary counter does (pairwise summation): the rounding error grows with the logarithm of the
+// count, and the order depends on nothing but the sizes.
 #include <algorithm>
 #include <bit>
 #include <cstring>

@@ -101,7 +101,16 @@ Cluster Cluster::threads(int ranks) {
 }
 
 Cluster Cluster::adopt(std::vector<std::unique_ptr<Communicator>> worlds) {
-  require(!worlds.empty(), "[adopt] no communicator is given");
+  const bool given = !worlds.empty() && std::all_of(worlds.begin(), worlds.end(),
+                                                    [](auto& w) { return w != nullptr; });
+  const int size = given ? worlds[0]->size() : 0;
+  bool in_order = given && (worlds.size() == 1 || std::ssize(worlds) == size);
+  for (size_t r = 0; in_order && worlds.size() > 1 && r < worlds.size(); ++r)
+    in_order = worlds[r]->rank() == static_cast<int>(r) && worlds[r]->size() == size;
+  require(in_order,
+          "[adopt] {} communicator(s) of a group of {} rank(s), or not in order of rank; give the "
+          "one of this process, or those of all ranks in order",
+          worlds.size(), size);
   auto state = std::make_unique<State>();
   state->worlds = std::move(worlds);
   const int ranks = static_cast<int>(state->worlds.size());
