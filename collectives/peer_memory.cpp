@@ -138,14 +138,17 @@ void* Fabric::take(int64_t bytes) {
   return block;
 }
 
-void Fabric::retire(Cell* cell, std::vector<Block> blocks, const Gate* finished, uint32_t target) {
-  retired_.push_back({cell, std::move(blocks), finished, target});
+void Fabric::retire(Cell* cell, std::vector<Block> blocks, std::vector<Goal> goals) {
+  retired_.push_back({cell, std::move(blocks), std::move(goals)});
 }
 
 void Fabric::sweep() {
   std::erase_if(retired_, [&](Retired& old) {
-    const uint32_t count = old.finished->count.load(std::memory_order_acquire);
-    if (static_cast<int32_t>(count - old.target) < 0) return false;
+    const bool left = std::all_of(old.goals.begin(), old.goals.end(), [](const Goal& goal) {
+      return static_cast<int32_t>(goal.first->count.load(std::memory_order_acquire) -
+                                  goal.second) >= 0;
+    });
+    if (!left) return false;
     cells_.push_back(old.cell);
     for (const auto& [memory, bytes] : old.blocks) blocks_[size_class(bytes)].push_back(memory);
     return true;

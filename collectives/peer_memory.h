@@ -52,7 +52,7 @@ struct alignas(64) Gate {
 /// What one rank brings to a Rendezvous. Only counts up, so that a cell can be used again while a
 /// slow peer still looks at it.
 struct Cell {
-  Gate started, finished;  ///< used in the cell of the group's rank 0, by all
+  Gate started, finished;  ///< of the group's rank 0: used by all; in a stream by the owner alone
   alignas(64) std::atomic<uint32_t> began{0}, ended{0};  ///< this rank's own arrivals
   std::atomic<uint32_t> busy{0};  ///< this rank may be reading or writing the operands of peers
 };
@@ -136,11 +136,12 @@ class Fabric {
   void check_alive(const Call& call, const std::vector<int>& missing);
 
   /// A recycled or new cell, and memory of at least `bytes`, from memory that lives as long as the
-  /// world; retire() gives them back once `finished` has counted to `target`.
+  /// world; retire() gives them back once each of `goals` is reached: a gate has counted so far.
   Cell* take_cell();
   void* take(int64_t bytes);
   using Block = std::pair<void*, int64_t>;
-  void retire(Cell* cell, std::vector<Block> blocks, const Gate* finished, uint32_t target);
+  using Goal = std::pair<const Gate*, uint32_t>;
+  void retire(Cell* cell, std::vector<Block> blocks, std::vector<Goal> goals);
 
  protected:
   explicit Fabric(int rank) : rank_(rank) {}
@@ -149,8 +150,7 @@ class Fabric {
   struct Retired {
     Cell* cell;
     std::vector<Block> blocks;
-    const Gate* finished;
-    uint32_t target;
+    std::vector<Goal> goals;
   };
   [[noreturn]] void throw_failure(const Call& call);
   /// Raises the alarm and throws, the message of another rank if that one was first.
@@ -170,6 +170,10 @@ class Fabric {
 ///   begin()  what I published is ready    await_begin()  everybody's is
 ///   end()    I read no peer any more      await_end()    nobody reads me any more
 /// Everything written before begin() (end()) is visible after await_begin() (await_end()).
+///
+/// In a stream a rank meets only those that it reads: await_begin() waits for these, and what is
+/// published goes to several places in turn, the next of which is free after await_free(). So a
+/// rank may be as many generations ahead of its readers as it has places.
 class Rendezvous {
  public:
   /// What the others need to know about this rank's part, to be passed to all by other means.
@@ -185,9 +189,14 @@ class Rendezvous {
 
   Ticket ticket() const;
   void connect(const std::vector<Ticket>& tickets);
+  /// Before the first generation, by all ranks: makes it a stream, in which this one reads
+  /// `sources` and is read, in `places`, by `readers`; indices in the group.
+  void make_stream(std::vector<int> sources, std::vector<int> readers, uint32_t places);
   /// Memory that is given back when all ranks are through with the last generation.
   void* hold(int64_t bytes);
 
+  /// Of a stream, before what the next generation publishes is written.
+  void await_free(const Call& call, double seconds);
   void begin();
   void await_begin(const Call& call, double seconds);
   void end();
@@ -204,8 +213,21 @@ class Rendezvous {
   void quiesce() noexcept;
 
  private:
-  void await(Gate& gate, uint32_t target, bool entry, const Call& call, double seconds);
-  const std::vector<int>& missing(bool entry);
+  /// Of whose arrival at which gate a rank waits.
+  struct Wait {
+    Gate& gate;
+    uint32_t target;
+    bool entry;     ///< for others to begin, else to end
+    int peer = -1;  ///< of a stream: the index of the rank
+  };
+  void await(const Wait& wait, const Call& call, double seconds);
+  const std::vector<int>& missing(const Wait& wait);
+  /// What one rank of a stream has been seen to reach, so that its cell is not read in vain.
+  struct Peer {
+    int index = 0;
+    uint32_t seen = 0;
+  };
+  void await_peer(Peer& peer, uint32_t generation, bool entry, const Call& call, double seconds);
 
   std::shared_ptr<Fabric> fabric_;
   std::vector<int> ranks_;
@@ -215,6 +237,9 @@ class Rendezvous {
   std::vector<Ticket> tickets_;
   std::vector<int> missing_;  ///< the result of missing(), which a long wait calls often
   std::vector<Fabric::Block> held_;
+  bool stream_ = false;
+  std::vector<Peer> sources_, readers_;
+  uint32_t places_ = 1;
   uint32_t generation_ = 0;
   bool begun_ = false;
   int spins_ = 0;  ///< how long spinning has been worth it lately

@@ -3,13 +3,14 @@
 // touch its operands. Reductions read the inputs in the order of rank, so all results have the same
 // bits.
 //
-//   small `in` (<= 4 KiB)   start() copies it into one of two slots that are used in turn, so that
+//   small `in` (<= 4 KiB)   start() copies it into one of the slots that are used in turn, so that
 //                           nobody reads the operand itself and the second meeting falls away
+//   a small broadcast       and exchange are streams: a rank waits only for those that it reads, a
+//                           root for nobody
 //   all_reduce              rank r combines share r of all inputs, block by block, into its own
-//   `out`
-//                           and copies the block, still in the cache, to the `out` of the others.
-//                           Only rank r touches share r of anything, so in == out needs no extra
-//                           copy
+//                           `out` and copies the block, still in the cache, to the `out` of the
+//                           others. Only rank r touches share r of anything, so in == out needs no
+//                           extra copy
 //   memory peers cannot see is copied to or from memory that they can
 //
 // Several collectives in one operation share its two meetings.
@@ -30,8 +31,20 @@ struct Notice {
   Agreement agreement;
   Rendezvous::Ticket ticket;
   Token in, out, runs;
-  int64_t slot_bytes = 0;  ///< `in` is the first of two slots of this size; 0: `in` is fixed
+  int64_t slot_bytes = 0;  ///< `in` is the first of some slots of this size; 0: `in` is fixed
 };
+
+/// Of collectives in which a rank does not read all others.
+bool can_stream(CollectiveKind kind) {
+  return kind == CollectiveKind::broadcast || kind == CollectiveKind::exchange;
+}
+
+/// How many slots of so many bytes a rank has for a small operand.
+uint32_t slots_of(CollectiveKind kind, int64_t slot_bytes) {
+  constexpr int64_t kMost = 64;
+  if (!can_stream(kind) || slot_bytes == 0) return 2;
+  return static_cast<uint32_t>(std::min(kMost, 2 * kSmallBytes / slot_bytes));
+}
 
 /// A copy of one run of elements.
 struct Move {
@@ -56,6 +69,8 @@ class Part {
   void publish(Mailbox& mailbox, bool first, double seconds);
 
   bool is_large() const { return large_; }
+  /// Makes the meeting of an operation of this part alone a stream, if it can be one.
+  void stream();
   /// Before the meeting: the operand to where peers read it.
   void offer();
   /// In the meeting: takes what this rank wants of the operands of all.
@@ -90,6 +105,7 @@ class Part {
     int64_t slot_bytes = 0;
   };
   std::vector<Source> sources_;
+  std::vector<int> readers_;  ///< of an exchange
   std::vector<char*> targets_;
   std::vector<const void*> inputs_, blocks_;
   CombineScratch scratch_;
@@ -110,6 +126,7 @@ class PeerOperation final : public Operation {
       parts_.back()->publish(mailbox, parts_.size() == 1, timeout);
       large_ = large_ || parts_.back()->is_large();
     }
+    if (parts_.size() == 1) parts_[0]->stream();
   }
 
   void start() override;
@@ -132,7 +149,7 @@ void Part::choose_memory() {
   if (in_bytes_ == 0) return;
   if (in_bytes_ <= kSmallBytes) {
     slot_bytes_ = (in_bytes_ + 63) / 64 * 64;
-    in_ = static_cast<char*>(meeting_.hold(2 * slot_bytes_));
+    in_ = static_cast<char*>(meeting_.hold(slots_of(c_.kind, slot_bytes_) * slot_bytes_));
     return;
   }
   const bool in_seen = fabric_->visible(operand_, in_bytes_);
@@ -205,8 +222,23 @@ void Part::publish(Mailbox& mailbox, bool first, double seconds) {
   inputs_.resize(size());
   blocks_.resize(size());
   if (exchange) match_runs(mailbox, notices, seconds);
+  for (int q = 0; exchange && q < size(); ++q)
+    if (q != me_ && total(c_.send[q]) > 0) readers_.push_back(q);
   c_.send.clear();
   c_.recv.clear();
+}
+
+void Part::stream() {
+  if (large_ || !can_stream(c_.kind)) return;
+  std::vector<int> sources;
+  if (c_.kind == CollectiveKind::broadcast) {
+    if (me_ != c_.root) sources = {c_.root};
+    for (int q = 0; me_ == c_.root && q < size(); ++q)
+      if (q != me_) readers_.push_back(q);
+  }
+  for (int q = 0; q < std::ssize(moves_); ++q)
+    if (!moves_[q].empty() && q != me_) sources.push_back(q);
+  meeting_.make_stream(std::move(sources), std::move(readers_), slots_of(c_.kind, slot_bytes_));
 }
 
 void Part::match_runs(Mailbox& mailbox, const std::vector<Notice>& notices, double seconds) {
@@ -250,13 +282,16 @@ void Part::match_runs(Mailbox& mailbox, const std::vector<Notice>& notices, doub
 
 void Part::offer() {
   if (!in_) return;
-  char* const place = in_ + (meeting_.generation() + 1) % 2 * slot_bytes_;
+  char* const place =
+      in_ + (meeting_.generation() + 1) % slots_of(c_.kind, slot_bytes_) * slot_bytes_;
   std::memcpy(place, operand_, static_cast<size_t>(in_bytes_));
 }
 
 void Part::take() {
   for (int q = 0; q < size(); ++q) {
-    inputs_[q] = sources_[q].base + meeting_.generation() % 2 * sources_[q].slot_bytes;
+    const int64_t slot_bytes = sources_[q].slot_bytes;
+    inputs_[q] =
+        sources_[q].base + meeting_.generation() % slots_of(c_.kind, slot_bytes) * slot_bytes;
   }
   if (c_.kind == CollectiveKind::all_reduce && large_) return reduce_share();
   take_parts();
@@ -323,6 +358,7 @@ void PeerOperation::start() {
   if (meeting_.in_flight())
     fail(ErrorKind::internal, "{}: started twice without a wait", describe(call_));
   fabric_->note(call_);
+  meeting_.await_free(call_, timeout_);
   for (const auto& part : parts_) part->offer();
   meeting_.begin();
 }

@@ -1,7 +1,8 @@
 // Meeting without a lock. Rank 0's cell holds two gates that every rank of the group increments
 // once per generation, so a generation is complete when the gate has advanced by the size of the
 // group; one counter means one cache line to poll and one wake-up to send. Each rank also counts in
-// its own cell, which is only read to name those that are missing.
+// its own cell, which is only read to name those that are missing. In a stream every rank has gates
+// of its own, which count its generations alone.
 //
 // Waiting goes from cheap reaction to cheap waiting: spin (only if every rank has a processor of
 // its own), yield, then sleep on a futex in slices, between which failures, dead processes and the
@@ -50,6 +51,19 @@ void arrive(Gate& gate, uint32_t target) {
   }
 }
 
+/// The same where the caller alone counts, without stalling on a line that others poll: a rank that
+/// falls asleep at this very moment may miss it, and sees it when its slice of sleep is over.
+void advance(Gate& gate) {
+  gate.count.store(gate.count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  if (gate.sleepers.load(std::memory_order_relaxed) != 0) {
+    futex(gate.count, FUTEX_WAKE, INT32_MAX, nullptr);
+  }
+}
+
+void count_up(std::atomic<uint32_t>& mine) {
+  mine.store(mine.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
 void sleep_at(Gate& gate, uint32_t target, double seconds) {
   timespec slice{};
   slice.tv_nsec = std::max<int64_t>(1000, static_cast<int64_t>(seconds * 1e9));
@@ -71,8 +85,12 @@ Rendezvous::~Rendezvous() {
     quiesce();
   }
   if (cells_.empty()) return;  // the others may or may not know the cell: it stays until the end
-  fabric_->retire(own_, std::move(held_), &cells_[0]->finished,
-                  tickets_[0].finished + generation_ * static_cast<uint32_t>(ranks_.size()));
+  std::vector<Fabric::Goal> goals;
+  const size_t gates = stream_ ? cells_.size() : 1;
+  const auto arrivals = static_cast<uint32_t>(stream_ ? 1 : ranks_.size());
+  for (size_t q = 0; q < gates; ++q)
+    goals.emplace_back(&cells_[q]->finished, tickets_[q].finished + generation_ * arrivals);
+  fabric_->retire(own_, std::move(held_), std::move(goals));
 }
 
 Rendezvous::Ticket Rendezvous::ticket() const {
@@ -96,45 +114,76 @@ void* Rendezvous::hold(int64_t bytes) {
   return memory;
 }
 
+void Rendezvous::make_stream(std::vector<int> sources, std::vector<int> readers, uint32_t places) {
+  stream_ = true;
+  places_ = places;
+  for (const int q : sources) sources_.push_back({q, 0});
+  for (const int q : readers) readers_.push_back({q, 0});
+}
+
+void Rendezvous::await_free(const Call& call, double seconds) {
+  if (generation_ < places_) return;
+  for (Peer& reader : readers_) await_peer(reader, generation_ + 1 - places_, false, call, seconds);
+}
+
 void Rendezvous::begin() {
   begun_ = true;
   ++generation_;
-  own_->began.fetch_add(1, std::memory_order_relaxed);
+  if (stream_) return advance(own_->started);
+  count_up(own_->began);
   arrive(cells_[0]->started,
          tickets_[0].started + generation_ * static_cast<uint32_t>(ranks_.size()));
 }
 
 void Rendezvous::await_begin(const Call& call, double seconds) {
-  await(cells_[0]->started,
-        tickets_[0].started + generation_ * static_cast<uint32_t>(ranks_.size()), true, call,
-        seconds);
+  for (Peer& source : sources_) await_peer(source, generation_, true, call, seconds);
+  if (stream_) return;
+  await({cells_[0]->started,
+         tickets_[0].started + generation_ * static_cast<uint32_t>(ranks_.size()), true},
+        call, seconds);
 }
 
 void Rendezvous::end() {
   begun_ = false;
-  own_->ended.fetch_add(1, std::memory_order_relaxed);
+  if (stream_) return advance(own_->finished);
+  count_up(own_->ended);
   arrive(cells_[0]->finished,
          tickets_[0].finished + generation_ * static_cast<uint32_t>(ranks_.size()));
 }
 
 void Rendezvous::await_end(const Call& call, double seconds) {
-  await(cells_[0]->finished,
-        tickets_[0].finished + generation_ * static_cast<uint32_t>(ranks_.size()), false, call,
-        seconds);
+  await({cells_[0]->finished,
+         tickets_[0].finished + generation_ * static_cast<uint32_t>(ranks_.size()), false},
+        call, seconds);
 }
 
-const std::vector<int>& Rendezvous::missing(bool entry) {
+void Rendezvous::await_peer(Peer& peer, uint32_t generation, bool entry, const Call& call,
+                            double seconds) {
+  if (static_cast<int32_t>(peer.seen - generation) >= 0) return;
+  Gate& gate = entry ? cells_[peer.index]->started : cells_[peer.index]->finished;
+  const uint32_t before = entry ? tickets_[peer.index].started : tickets_[peer.index].finished;
+  await({gate, before + generation, entry, peer.index}, call, seconds);
+  peer.seen = gate.count.load(std::memory_order_acquire) - before;
+}
+
+const std::vector<int>& Rendezvous::missing(const Wait& wait) {
   missing_.clear();
+  if (wait.peer >= 0) {
+    if (!reached(wait.gate, wait.target)) missing_.push_back(ranks_[wait.peer]);
+    return missing_;
+  }
   for (size_t q = 0; q < cells_.size(); ++q) {
     const uint32_t seen =
-        entry ? cells_[q]->began.load(std::memory_order_relaxed) - tickets_[q].began
-              : cells_[q]->ended.load(std::memory_order_relaxed) - tickets_[q].ended;
+        wait.entry ? cells_[q]->began.load(std::memory_order_relaxed) - tickets_[q].began
+                   : cells_[q]->ended.load(std::memory_order_relaxed) - tickets_[q].ended;
     if (static_cast<int32_t>(seen - generation_) < 0) missing_.push_back(ranks_[q]);
   }
   return missing_;
 }
 
-void Rendezvous::await(Gate& gate, uint32_t target, bool entry, const Call& call, double seconds) {
+void Rendezvous::await(const Wait& wait, const Call& call, double seconds) {
+  Gate& gate = wait.gate;
+  const uint32_t target = wait.target;
   constexpr int kFewestSpins = 10, kMostSpins = 500;
   constexpr double kYielding = 200e-6, kLookForDead = 0.02, kLongestSleep = 0.01;
   if (reached(gate, target)) return;
@@ -163,10 +212,10 @@ void Rendezvous::await(Gate& gate, uint32_t target, bool entry, const Call& call
     waited = seconds_since(start);
     if (waited > look) {
       look = waited + kLookForDead;
-      fabric_->check_alive(call, missing(entry));
+      fabric_->check_alive(call, missing(wait));
     }
     if (waited < seconds || reached(gate, target)) continue;
-    const std::vector<int>& names = missing(entry);
+    const std::vector<int>& names = missing(wait);
     if (!names.empty()) fabric_->throw_timeout(call, seconds, names);
   }
 }

@@ -2,6 +2,8 @@
 // threads and for ranks that are processes.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -230,6 +232,55 @@ inline int check_together(Communicator& group) {
   return failures;
 }
 
+/// Small broadcasts from each root and shifts around the ring, many times: what some ranks are
+/// ahead of others in. Ranks dawdle in turn, so that each is once far behind.
+inline int check_ahead(Communicator& group, int64_t count) {
+  const int P = group.size(), r = group.rank();
+  std::vector<int32_t> sent(static_cast<size_t>(count)), got(sent.size()), told(sent.size());
+  std::vector<std::unique_ptr<Operation>> broadcasts;
+  for (int root = 0; root < P; ++root) {
+    Collective c;
+    c.kind = CollectiveKind::broadcast;
+    c.dtype = DType::int32;
+    c.out = told.data();
+    c.count = count;
+    c.root = root;
+    broadcasts.push_back(group.prepare(c));
+  }
+  Collective c;
+  c.kind = CollectiveKind::exchange;
+  c.dtype = DType::int32;
+  c.in = sent.data();
+  c.out = got.data();
+  c.send.resize(P);
+  c.recv.resize(P);
+  c.send[(r + 1) % P].push_back({0, count});
+  c.recv[(r + P - 1) % P].push_back({0, count});
+  const auto shift = group.prepare(c);
+  int failures = 0;
+  for (int root = 0; root < P; ++root) {
+    for (int round = 0; round < 150; ++round) {
+      if (r == (root + round / 50) % P && round % 50 == 0) usleep(3000);
+      const int32_t value = 1000 * root + round;
+      std::fill(told.begin(), told.end(), r == root ? value : -1);
+      broadcasts[root]->start();
+      broadcasts[root]->wait();
+      failures += told.front() != value || told.back() != value;
+    }
+    for (int round = 0; round < 150; ++round) {
+      if (r == root && round % 50 == 0) usleep(3000);
+      std::fill(sent.begin(), sent.end(), 1000 * r + round);
+      shift->start();
+      shift->wait();
+      failures += got.front() != 1000 * ((r + P - 1) % P) + round || got.back() != got.front();
+    }
+  }
+  if (failures)
+    std::fprintf(stderr, "rank %d of %d: %d of %lld elements are wrong where ranks are ahead\n", r,
+                 P, failures, static_cast<long long>(count));
+  return failures;
+}
+
 inline int check_group(Communicator& group) {
   constexpr int64_t kArena = 16 << 20;
   char* const arena = static_cast<char*>(group.allocate(kArena));
@@ -243,6 +294,7 @@ inline int check_group(Communicator& group) {
   }
   for (const int64_t n : {10, 1000, 50000}) failures += check_exchange(group, n, n / 3);
   failures += check_together(group);
+  for (const int64_t n : {1, 500}) failures += check_ahead(group, n);
   group.barrier();
   return failures;
 }

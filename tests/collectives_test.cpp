@@ -103,6 +103,37 @@ TEST_CASE("a time-out names the missing rank, its last call and the call", "[col
   contains(errors[zero ? 2 : 0], "rank 1");
 }
 
+TEST_CASE("the root of small broadcasts waits for nobody, until it is far ahead", "[collectives]") {
+  constexpr int kAhead = 60;  // of 64 slots
+  std::atomic<bool> ahead{false};
+  const auto run = [&](bool comes) {
+    return on_threads(2, [&, comes](Communicator& world) {
+      int32_t value = 0;
+      Collective c;
+      c.kind = CollectiveKind::broadcast;
+      c.dtype = DType::int32;
+      c.out = &value;
+      c.count = 1;
+      c.site = {5, "a seed"};
+      const auto operation = world.prepare(c);
+      world.set_timeout(comes ? 30 : 0.2);
+      if (world.rank() == 1 && !comes) return;
+      while (world.rank() == 1 && !ahead) std::this_thread::yield();
+      for (int i = 0; i < 2 * kAhead; ++i) {
+        value = world.rank() == 0 ? i : -1;
+        operation->start();
+        operation->wait();
+        if (value != i) throw Error(ErrorKind::internal, "a broadcast went wrong");
+        if (i == kAhead) ahead = true;
+      }
+    });
+  };
+  for (const std::string& error : run(true)) CHECK(error == "");
+  contains(run(false)[0],
+           "[broadcast] call 5 (a seed): rank 0 waited 0.2 s for rank 1 (last seen at [broadcast] "
+           "call 5 (a seed) while it is prepared)");
+}
+
 TEST_CASE("fail() reaches peers that wait, peers of other groups, and later calls",
           "[collectives]") {
   const auto errors = on_threads(4, [](Communicator& world) {
