@@ -50,8 +50,9 @@ struct DirectDim {
 };
 
 /// The spatial dims of the step on this rank; nothing where the library is not to be asked: no
-/// window sees anything, or all of a window would lie in the padding, or for a gradient by the
-/// filter more than half of it, where version 2.6 has some wrong.
+/// window sees anything, or all of a window would lie in the padding; where version 2.6 has some
+/// wrong, more than half of it for a gradient by the filter; where version 3.7 has, a y of one
+/// place from a single channel.
 std::vector<DirectDim> direct_dims(const KernelArgs& args);
 
 /// The kernel, or null where the library declines; args.workspace has DirectPlan::total() bytes.

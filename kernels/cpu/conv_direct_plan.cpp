@@ -165,6 +165,7 @@ std::vector<DirectDim> direct_dims(const KernelArgs& args) {
   const Sides sides(step);
   const Attrs& a = step.attrs;
   const size_t first = a.get<std::vector<int64_t>>("kinds").size();
+  const bool one_input = sides.result == kOfY && count_of(step, kInputs) == 1;
   std::vector<DirectDim> dims;
   for (size_t s = 0; first + s < sides.x->sizes.size(); ++s) {
     auto get = [&](const char* name) { return a.get<std::vector<int64_t>>(name)[s]; };
@@ -190,6 +191,7 @@ std::vector<DirectDim> direct_dims(const KernelArgs& args) {
     d.after = seen_end - end;
     d.x_size = end - d.x_first;
     const int64_t most = sides.result == kOfFilter ? span / 2 : span - 1;
+    if (one_input && d.y_size == 1 && d.windows > 1) return {};
     if (window_begin < 0 || d.y_size < 1 || d.windows < 1 || d.x_size < 1 || d.before > most ||
         d.after > most)
       return {};
