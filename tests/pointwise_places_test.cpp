@@ -61,7 +61,8 @@ TEST_CASE("where results lie changes none of them") {
 }
 
 /// Random instructions of the kind that layer_norm, softmax and their gradients have: sums and
-/// differences with numbers of a row, products, squares, exponentials and sums over rows.
+/// differences with numbers of a row, products, quotients, squares, roots, exponentials and sums
+/// over rows.
 Step random_rows(std::mt19937& engine, DType f, bool rows) {
   auto below = [&](size_t n) { return static_cast<int>(engine() % n); };
   Instr half = make(Code::constant, f);
@@ -75,15 +76,27 @@ Step random_rows(std::mt19937& engine, DType f, bool rows) {
   const auto recent = [&] {  // so that long chains arise
     return below(3) == 0 ? whole[below(whole.size())] : whole.back();
   };
-  for (int left = 9 + below(6); left > 0; --left) {
-    const int at = static_cast<int>(code.size()), kind = below(10);
+  for (int left = 9 + below(8); left > 0; --left) {
+    const int at = static_cast<int>(code.size()), kind = below(12);
     if (rows && (kind == 0 || kind == 9)) {
       code.push_back(make(Code::row_sum, f, recent(), -1, -1, 1));
       numbers.push_back(at);
       continue;
     }
     if (kind == 1 || kind == 2) {
-      code.push_back(make(kind == 1 ? Code::square : Code::exp, f, recent()));
+      const Code codes[] = {Code::square, Code::exp, Code::square, Code::sqrt};
+      code.push_back(make(codes[below(4)], f, recent()));
+    } else if (kind == 10) {
+      code.push_back(make(Code::div, f, recent(), recent()));
+    } else if (kind == 11) {  // of two terms, one of them scaled or shifted
+      const Code codes[] = {Code::add, Code::sub, Code::sub, Code::mul, Code::div};
+      const int other = whole.back();
+      code.push_back(
+          make(below(3) == 0 ? Code::add : Code::mul, f, recent(), numbers[below(numbers.size())]));
+      const bool first = below(2) == 0;
+      code.push_back(make(codes[below(5)], f, first ? at : other, first ? other : at));
+      whole.push_back(at + 1);
+      continue;
     } else {
       const Code codes[] = {Code::add, Code::sub, Code::mul};
       int a = recent(), b = kind < 6 ? numbers[below(numbers.size())] : recent();
@@ -97,13 +110,13 @@ Step random_rows(std::mt19937& engine, DType f, bool rows) {
 
 /// What chains the rounds reached, and what they computed.
 struct Reached {
-  std::set<std::tuple<Link, Link, bool, DType>> shapes;
+  std::set<std::tuple<Link, Link, bool, bool, DType>> shapes;
   int numbered = 0;  ///< chains with numbers of a row before and after another register
   int64_t finite = 0, all = 0;
 
   void note(const std::vector<cpu::Chain>& chains, DType f) {
     for (const cpu::Chain& c : chains) {
-      shapes.insert({c.shape.first, c.shape.second, c.shape.sum, f});
+      shapes.insert({c.shape.first, c.shape.second, c.shape.scaled, c.shape.sum, f});
       numbered += c.before.any() && c.after.any();
     }
   }
@@ -135,7 +148,7 @@ void compare_with_single(const Step& step, DType f, int64_t n, uint64_t seed, Re
 TEST_CASE("chains of instructions give the bits of each alone, and every kind of chain occurs") {
   std::mt19937 engine(7);
   Reached reached;
-  for (int round = 0; round < 6000; ++round) {
+  for (int round = 0; round < 12000; ++round) {
     INFO("round " << round);
     const DType f = round % 2 == 0 ? DType::float64 : DType::float32;
     const int64_t n = round % 7 == 0 ? 1024 : 17 + 80 * (round % 5);
@@ -144,13 +157,15 @@ TEST_CASE("chains of instructions give the bits of each alone, and every kind of
   }
   CHECK(reached.numbered > 0);
   CHECK(reached.finite > reached.all / 2);
-  for (int shape = 0; shape < 256; ++shape) {
-    const Link first = Link(shape % 8), second = Link(shape / 8 % 8);
-    const DType f = shape / 64 % 2 == 0 ? DType::float32 : DType::float64;
-    const bool sum = shape / 128 != 0;
-    INFO(int(first) << ", " << int(second) << ", sum " << sum << ", " << to_string(f));
-    CHECK((cpu::kBaseOps.find_chain({first, second, sum}, f) != nullptr) ==
-          reached.shapes.contains({first, second, sum, f}));
+  constexpr int kLinks = static_cast<int>(Link::affine) + 1;
+  for (int shape = 0; shape < kLinks * kLinks * 8; ++shape) {
+    const Link first = Link(shape / 8 % kLinks), second = Link(shape / 8 / kLinks);
+    const DType f = shape % 2 == 0 ? DType::float32 : DType::float64;
+    const bool scaled = shape / 2 % 2 != 0, sum = shape / 4 % 2 != 0;
+    INFO(int(first) << ", " << int(second) << ", scaled " << scaled << ", sum " << sum << ", "
+                    << to_string(f));
+    CHECK((cpu::kBaseOps.find_chain({first, second, scaled, sum}, f) != nullptr) ==
+          reached.shapes.contains({first, second, scaled, sum, f}));
   }
 }
 

@@ -1,6 +1,6 @@
 // Fused pointwise steps: a block interpreter.
 //
-// The iteration space is simplified to few dims and walked in blocks of about 512 elements: some
+// The iteration space is simplified to few dims and walked in blocks of about a thousand elements: some
 // rows of the innermost dim, or a piece of one. Per block every instruction runs one tight loop
 // whose operands are registers: arrays without gaps that stay in the L1 cache. A load without gaps
 // is its own register (no copy), and so is the last writer of an output that overlaps no input.

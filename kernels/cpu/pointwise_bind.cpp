@@ -106,23 +106,27 @@ void Pointwise::choose_block() {
   const int rank = nest_.rank();
   const int64_t n0 = rank > 0 ? nest_.sizes[rank - 1] : 1,
                 n1 = rank > 1 ? nest_.sizes[rank - 2] : 1;
-  if (row_ >= 0) {
-    block_ = {std::clamp<int64_t>(kBlock / n0, 1, n1), n0};
-  } else if (n0 > kBlock / 2) {
-    const int64_t pieces = (n0 + kBlock - 1) / kBlock;
-    block_ = {1, std::min(n0, ((n0 + pieces - 1) / pieces + 15) / 16 * 16)};
-  } else {
-    block_ = {std::min(n1, kBlock / n0), n0};
-  }
-  capacity_ = std::max(kBlock, block_.elements());
   auto place = [&](Place& p) {
     p.inner = rank > 0 ? nest_.strides[p.operand][rank - 1] : 1;
     p.outer = rank > 1 ? nest_.strides[p.operand][rank - 2] : 0;
   };
+  int64_t arrays = 0;
   for (Op& op : code_) {
-    if (op.place.operand >= 0) place(op.place);
+    if (op.place.operand < 0) continue;
+    place(op.place);
+    arrays += op.instr.code == Code::load && (op.place.inner != 0 || op.place.outer != 0);
   }
   for (Output& out : outputs_) place(out.place);
+  const int64_t block = row_ >= 0 ? kBlockOfRows : arrays >= kManyArrays ? kBlockOfMany : kBlock;
+  if (row_ >= 0) {
+    block_ = {std::clamp<int64_t>(block / n0, 1, n1), n0};
+  } else if (n0 > block / 2) {
+    const int64_t pieces = (n0 + block - 1) / block;
+    block_ = {1, std::min(n0, ((n0 + pieces - 1) / pieces + 15) / 16 * 16)};
+  } else {
+    block_ = {std::min(n1, block / n0), n0};
+  }
+  capacity_ = std::max(kBlock, block_.elements());
 }
 
 void Pointwise::bind_op(Op& op) {

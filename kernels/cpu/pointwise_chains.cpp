@@ -17,10 +17,13 @@ bool is_joinable(const Op& op) {
   if (op.unused || op.spread != Spread::full) return false;
   if (instr.dtype != DType::float32 && instr.dtype != DType::float64) return false;
   return instr.code == Code::add || instr.code == Code::sub || instr.code == Code::mul ||
-         instr.code == Code::square || instr.code == Code::exp;
+         instr.code == Code::div || instr.code == Code::square || instr.code == Code::sqrt ||
+         instr.code == Code::exp;
 }
 
 bool is_number(int reg) { return reg >= 0; }
+
+bool is_division(Link link) { return link == Link::div || link == Link::rdiv; }
 
 /// What one instruction does to the operand that a chain comes from.
 struct Stage {
@@ -36,11 +39,15 @@ bool push(Chain& chain, const Stage& stage) {
       chain.y = stage.operand;
       return true;
     }
-    if (chain.shape.second != Link::none) return false;
+    if (chain.shape.second != Link::none && chain.shape.second != Link::affine) return false;
+    const Link first = chain.shape.first;
+    chain.shape.scaled |= chain.shape.second == Link::affine || is_division(stage.link) ||
+                          first == Link::square || first == Link::sqrt;
     chain.shape.second = stage.link;
     chain.z = stage.operand;
     return true;
   }
+  if (is_division(stage.link)) return false;
   const bool early = chain.shape.first == Link::none;
   if (!early && chain.shape.second != Link::none && chain.shape.second != Link::affine)
     return false;
@@ -53,7 +60,7 @@ bool push(Chain& chain, const Stage& stage) {
     affine.summand = stage.operand;
     affine.negative = stage.negative;
   }
-  if (!early) chain.shape.second = Link::affine;
+  if (!early && !chain.shape.scaled) chain.shape.second = Link::affine;
   return true;
 }
 
@@ -88,13 +95,34 @@ class ChainFinder {
 
   std::optional<Stage> stage_of(const Instr& instr, int path) const {
     if (instr.code == Code::square) return Stage{Link::square};
+    if (instr.code == Code::sqrt) return Stage{Link::sqrt};
     if (instr.code == Code::exp) return Stage{Link::exp};
     const int other = path == instr.a ? instr.b : instr.a;
     const bool by_number = !is_full(other);
     if (instr.code == Code::add) return Stage{Link::add, other, by_number};
     if (instr.code == Code::mul) return Stage{Link::mul, other, by_number};
-    if (path == instr.a) return Stage{Link::sub, other, by_number, by_number};
-    return by_number ? std::nullopt : std::optional(Stage{Link::rsub, other});
+    const bool div = instr.code == Code::div;
+    if (path == instr.a) return Stage{div ? Link::div : Link::sub, other, by_number, by_number};
+    return by_number ? std::nullopt : std::optional(Stage{div ? Link::rdiv : Link::rsub, other});
+  }
+
+  /// Takes in that an operand is a register times a number, if nobody else wants the product.
+  void scale_operands(Chain& chain) const {
+    scale_operand(chain, &Chain::y, &Chain::y_factor);
+    scale_operand(chain, &Chain::z, &Chain::z_factor);
+  }
+  void scale_operand(Chain& chain, int Chain::*operand, int Chain::*factor) const {
+    const int product = chain.*operand;
+    if (product < 0 || is_number(chain.*factor) || !may_vanish(product)) return;
+    const Instr& instr = code_[product].instr;
+    if (instr.code != Code::mul || is_full(instr.a) == is_full(instr.b)) return;
+    Chain scaled = chain;
+    scaled.*operand = is_full(instr.a) ? instr.a : instr.b;
+    scaled.*factor = is_full(instr.a) ? instr.b : instr.a;
+    scaled.shape.scaled = true;
+    if (scaled.shape.second == Link::affine) scaled.shape.second = Link::none;
+    scaled.taken.push_back(product);
+    if (exists(scaled)) chain = std::move(scaled);
   }
 
   /// The instruction alone, or nothing.
@@ -123,7 +151,9 @@ class ChainFinder {
           chain = std::move(longer);
         }
       }
-      if (chain && (!best || chain->taken.size() > best->taken.size())) best = std::move(chain);
+      if (!chain) continue;
+      scale_operands(*chain);
+      if (!best || chain->taken.size() > best->taken.size()) best = std::move(chain);
     }
     return best;
   }
@@ -199,6 +229,7 @@ class ChainFinder {
 
   static void turn(Chain& chain) {
     std::swap(chain.x, chain.y);
+    std::swap(chain.before.factor, chain.y_factor);
     if (chain.shape.first == Link::sub) {
       chain.shape.first = Link::rsub;
     } else if (chain.shape.first == Link::rsub) {
@@ -244,10 +275,13 @@ class ChainFinder {
 
 }  // namespace
 
-std::array<int, 7> reads_of(const Op& op) {
-  if (op.unused) return {-1, -1, -1, -1, -1, -1, -1};
-  if (op.chain) return op.chain->operands();
-  return {op.instr.a, op.instr.b, op.instr.c, -1, -1, -1, -1};
+Reads reads_of(const Op& op) {
+  if (op.chain && !op.unused) return op.chain->operands();
+  Reads reads;
+  reads.fill(-1);
+  if (!op.unused)
+    std::copy_n(std::array{op.instr.a, op.instr.b, op.instr.c}.begin(), 3, reads.begin());
+  return reads;
 }
 
 void Pointwise::join_chains() {
@@ -277,8 +311,9 @@ void Pointwise::run_chain(const Op& op, void* out, const Extent& e) const {
   };
   chain.fn({array(chain.x), array(chain.y), array(chain.z),
             numbers(chain.before.summand, chain.before.negative),
-            numbers(chain.before.factor, false), numbers(chain.after.summand, chain.after.negative),
-            numbers(chain.after.factor, false), out, chain.by_rows ? e.rows : 1,
+            numbers(chain.before.factor, false), numbers(chain.y_factor, false),
+            numbers(chain.after.summand, chain.after.negative), numbers(chain.after.factor, false),
+            numbers(chain.z_factor, false), out, chain.by_rows ? e.rows : 1,
             chain.by_rows ? e.n : e.elements()});
 }
 

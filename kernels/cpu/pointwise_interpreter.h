@@ -11,7 +11,9 @@
 
 namespace tessera::cpu {
 
-constexpr int64_t kBlock = 1024;
+/// Elements of a block. Of many arrays fewer, so that they stay in the L1 cache with what lies
+/// between; of a step with row instructions more, for each of these is a call for a few numbers.
+constexpr int64_t kBlock = 1024, kManyArrays = 4, kBlockOfMany = 512, kBlockOfRows = 4096;
 constexpr int64_t kSlack =
     64;  // random numbers start up to 3 elements early and are made 64 at a time
 
@@ -65,16 +67,21 @@ struct Affine {
   bool any() const { return summand >= 0 || factor >= 0; }
 };
 
+/// Registers that are read, or -1.
+using Reads = std::array<int, 9>;
+
 /// The registers of a ChainShape.
 struct Chain {
   ChainShape shape;
   int x = -1, y = -1, z = -1;
   Affine before, after;
+  int y_factor = -1, z_factor = -1;
   std::vector<int> taken;  ///< instructions whose results only the chain knows
   bool by_rows = false;    ///< not all elements of a block are alike
   ChainFn fn = nullptr;
-  std::array<int, 7> operands() const {
-    return {x, y, z, before.summand, before.factor, after.summand, after.factor};
+  Reads operands() const {
+    return {x,           y, z, before.summand, y_factor, before.factor, z_factor, after.summand,
+            after.factor};
   }
 };
 
@@ -98,8 +105,7 @@ struct Op {
   int64_t filled = 0;
 };
 
-/// The registers that an instruction reads, or -1.
-std::array<int, 7> reads_of(const Op& op);
+Reads reads_of(const Op& op);
 
 struct Output {
   int reg = -1;
@@ -165,7 +171,7 @@ class Pointwise final : public Kernel {
   unsigned char* scratch_ = nullptr;  ///< one register
   int row_ = -1;                      ///< the dim of the row instructions, the nest's last one
   Extent block_;
-  int64_t capacity_ = kBlock;  ///< elements of a register
+  int64_t capacity_ = 0;  ///< elements of a register
 };
 
 /// The kernel with the loops of one instruction set: what tests compare.

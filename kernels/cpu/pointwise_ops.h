@@ -22,14 +22,15 @@ using RowFn = void (*)(const void* a, void* out, int64_t rows, int64_t n);
 /// Of a binary operation: the operand that is one number a row.
 enum class PerRow : uint8_t { a, b };
 
-/// What a link of a chain does to t: binary ones with a register, t first but for rsub.
-enum class Link : uint8_t { none, add, sub, rsub, mul, square, exp, affine };
+/// What a link of a chain does to t: binary ones with a register, t first but for rsub and rdiv.
+enum class Link : uint8_t { none, add, sub, rsub, mul, div, rdiv, square, sqrt, exp, affine };
 /// A chain is one walk over its operands: t = (x + s0) r0, then `first` with y, then `second` with
-/// z or, if that is affine, t = (t + s1) r1; every operation is rounded as it is alone. The result
-/// is t of every element, or its sum over each row, in the order of row_sum.
+/// z or, if that is affine, t = (t + s1) r1. If it is scaled, t = (t + s1) r1 comes before a binary
+/// `second`, and the operands are y ry and z rz. Every operation is rounded as it is alone. The
+/// result is t of every element, or its sum over each row, in the order of row_sum.
 struct ChainShape {
   Link first = Link::none, second = Link::none;
-  bool sum = false;
+  bool scaled = false, sum = false;
 };
 /// A number for each row, `step` apart (0: one number for all), perhaps with the opposite sign.
 struct RowNumbers {
@@ -39,7 +40,7 @@ struct RowNumbers {
 };
 struct ChainArgs {
   const void *x = nullptr, *y = nullptr, *z = nullptr;  ///< dense, of rows * n elements
-  RowNumbers s0, r0, s1, r1;
+  RowNumbers s0, r0, ry, s1, r1, rz;
   void* out = nullptr;  ///< may be an operand
   int64_t rows = 0, n = 0;
 };

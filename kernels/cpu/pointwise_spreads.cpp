@@ -1,16 +1,18 @@
-// Binding of fused pointwise steps, second part: which registers hold one number a row.
+// Binding of fused pointwise steps, second part: which registers hold one number, or one a row.
 #include "kernels/cpu/pointwise_interpreter.h"
 
 namespace tessera::cpu {
 
-/// The spread of every register of a step with row instructions, and which must be repeated along
-/// their rows because an instruction on elements reads them.
+/// The spread of every register: which are one number, and in a step with row instructions, which
+/// are one a row, and which of those must be repeated along their rows because an instruction on
+/// elements reads them.
 void Pointwise::find_spreads() {
   for (Op& op : code_) {
     const Instr& instr = op.instr;
     const bool constant = instr.code == Code::constant || instr.code == Code::value;
-    if (constant) op.spread = Spread::uniform;
-    if (row_ < 0 || constant) continue;
+    const bool loaded = instr.code == Code::load && op.place.inner == 0 && op.place.outer == 0;
+    if (constant || loaded) op.spread = Spread::uniform;
+    if (row_ < 0 || constant || loaded) continue;
     int full = 0, per_row = 0;
     for (int r : {instr.a, instr.b, instr.c}) {
       if (r < 0) continue;
@@ -19,7 +21,7 @@ void Pointwise::find_spreads() {
     }
     const bool still = op.place.inner == 0;  // along the row
     if (instr.code == Code::load) {
-      op.spread = !still ? Spread::full : op.place.outer == 0 ? Spread::uniform : Spread::per_row;
+      op.spread = still ? Spread::per_row : Spread::full;
     } else if (instr.code >= Code::row_sum) {
       op.spread = Spread::per_row;
       need_full(instr.a);
