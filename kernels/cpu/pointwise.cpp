@@ -1,12 +1,12 @@
 // Fused pointwise steps: a block interpreter.
 //
-// The iteration space is simplified to few dims and walked in blocks of about a thousand elements: some
-// rows of the innermost dim, or a piece of one. Per block every instruction runs one tight loop
-// whose operands are registers: arrays without gaps that stay in the L1 cache. A load without gaps
-// is its own register (no copy), and so is the last writer of an output that overlaps no input.
-// Everything that an instruction derives from the position (loads, stores, indices, masks, random
-// counters) is affine in the index, so all of them are operands of one loop nest with strides of
-// their own.
+// The iteration space is simplified to few dims and walked in blocks of about a thousand elements:
+// some rows of the innermost dim, or a piece of one. Per block every instruction runs one tight
+// loop whose operands are registers: arrays without gaps that stay in the L1 cache. A load without
+// gaps is its own register (no copy), and so is the last writer of an output that overlaps no
+// input. Everything that an instruction derives from the position (loads, stores, indices, masks,
+// random counters) is affine in the index, so all of them are operands of one loop nest with
+// strides of their own.
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif

@@ -117,7 +117,9 @@ void Pointwise::choose_block() {
     arrays += op.instr.code == Code::load && (op.place.inner != 0 || op.place.outer != 0);
   }
   for (Output& out : outputs_) place(out.place);
-  const int64_t block = row_ >= 0 ? kBlockOfRows : arrays >= kManyArrays ? kBlockOfMany : kBlock;
+  int64_t block = kBlock;
+  if (row_ >= 0 && operand_bytes() < kNearBytes) block = kBlockOfRows;
+  if (row_ < 0 && arrays >= kManyArrays) block = kBlockOfMany;
   if (row_ >= 0) {
     block_ = {std::clamp<int64_t>(block / n0, 1, n1), n0};
   } else if (n0 > block / 2) {

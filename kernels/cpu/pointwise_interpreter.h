@@ -12,8 +12,10 @@
 namespace tessera::cpu {
 
 /// Elements of a block. Of many arrays fewer, so that they stay in the L1 cache with what lies
-/// between; of a step with row instructions more, for each of these is a call for a few numbers.
-constexpr int64_t kBlock = 1024, kManyArrays = 4, kBlockOfMany = 512, kBlockOfRows = 4096;
+/// between. Of a step with row instructions more, for each of these is a call for a few numbers;
+/// but what comes from memory comes faster in few rows at a time.
+constexpr int64_t kBlock = 1024, kManyArrays = 4, kBlockOfMany = 512, kBlockOfRows = 4096,
+                  kNearBytes = int64_t{8} << 20;
 constexpr int64_t kSlack =
     64;  // random numbers start up to 3 elements early and are made 64 at a time
 
@@ -125,6 +127,7 @@ class Pointwise final : public Kernel {
 
  private:
   void make_nest_and_ops();
+  int64_t operand_bytes() const;
   void choose_block();
   struct Slot;
   std::vector<int> last_reads() const;

@@ -104,12 +104,17 @@ void Pointwise::find_copied(const std::vector<int>& last) {
   }
 }
 
-void Pointwise::choose_outputs() {
-  const std::vector<int> last = last_reads();
-  find_copied(last);
+int64_t Pointwise::operand_bytes() const {
   int64_t bytes = 0;
   for (const TensorArg& in : args_.in) bytes += bytes_of(in);
   for (const TensorArg& out : args_.out) bytes += bytes_of(out);
+  return bytes;
+}
+
+void Pointwise::choose_outputs() {
+  const std::vector<int> last = last_reads();
+  find_copied(last);
+  const int64_t bytes = operand_bytes();
   const bool hides = std::any_of(code_.begin(), code_.end(), [](const Op& op) {
     return op.spread != Spread::per_row && computes_long(op.instr.code);
   });
