@@ -123,12 +123,11 @@ void Pointwise::run_block(const Extent& e) {
         }
         void* out = place_of(op);
         regs_[i] = out;
-        if (op.chain) {
-          run_chain(op, out, e);
-          break;
+        if (op.fetches) {
+          compute_and_fetch(op, out, e);
+        } else {
+          compute(op, out, mine);
         }
-        op.fn({operand(op, instr.a), operand(op, instr.b), operand(op, instr.c), out,
-               mine.elements(), e.n});
       }
     }
     if (op.full != nullptr) expand(op, regs_[i], e);
@@ -142,6 +141,35 @@ void Pointwise::run_block(const Extent& e) {
       const Op& op = code_[out.reg];
       store(op.full ? op.full : regs_[out.reg], out.place, static_cast<int>(k), e);
     }
+  }
+}
+
+/// An instruction on elements, from element `first` of the operands on.
+void Pointwise::compute(const Op& op, void* out, const Extent& e, int64_t first) const {
+  if (op.chain) return run_chain(op, out, e, first);
+  const auto from = [&](int reg) -> const void* {
+    if (reg < 0) return nullptr;
+    return static_cast<const char*>(operand(op, reg)) +
+           first * size_of(stored_as(code_[reg].instr.dtype));
+  };
+  const Instr& instr = op.instr;
+  op.fn({from(instr.a), from(instr.b), from(instr.c), out, e.elements(), e.n});
+}
+
+/// The same piece by piece, between which a piece of the next block is asked for.
+void Pointwise::compute_and_fetch(const Op& op, void* out, const Extent& e) const {
+  constexpr int64_t kPiece = 128, kLine = 64;
+  const int64_t item = size_of(stored_as(op.instr.dtype));
+  for (int64_t first = 0; first < e.elements(); first += kPiece) {
+    const int64_t n = std::min(kPiece, e.elements() - first);
+    for (const int load : fetched_) {
+      const Op& source = code_[load];
+      const int64_t bytes = size_of(source.arg->dtype);
+      const char* next = static_cast<const char*>(source.arg->data) +
+                         (offsets_[source.place.operand] + e.elements() + first) * bytes;
+      for (int64_t at = 0; at < n * bytes; at += kLine) __builtin_prefetch(next + at);
+    }
+    compute(op, static_cast<char*>(out) + first * item, {1, n}, first);
   }
 }
 

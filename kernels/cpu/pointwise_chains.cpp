@@ -302,9 +302,13 @@ std::vector<Chain> Pointwise::chains() const {
   return result;
 }
 
-void Pointwise::run_chain(const Op& op, void* out, const Extent& e) const {
+/// From element `first` of the operands on.
+void Pointwise::run_chain(const Op& op, void* out, const Extent& e, int64_t first) const {
   const Chain& chain = *op.chain;
-  auto array = [&](int reg) { return reg < 0 ? nullptr : regs_[reg]; };
+  const int64_t skipped = first * size_of(stored_as(op.instr.dtype));
+  auto array = [&](int reg) -> const void* {
+    return reg < 0 ? nullptr : static_cast<const char*>(regs_[reg]) + skipped;
+  };
   auto numbers = [&](int reg, bool negative) {
     return reg < 0 ? RowNumbers{}
                    : RowNumbers{regs_[reg], code_[reg].spread == Spread::per_row, negative};

@@ -94,6 +94,7 @@ struct Op {
   std::optional<Chain> chain;  ///< computed so instead
   int by_row = -1;             ///< an operand that `fn` takes as a number a row
   bool unused = false;         ///< its readers are chains that compute it themselves
+  bool fetches = false;        ///< computes long enough to hide that the next block is fetched
   Spread spread = Spread::full;
   Place place;                     ///< load, index, random, mask
   const TensorArg* arg = nullptr;  ///< load
@@ -154,7 +155,10 @@ class Pointwise final : public Kernel {
   /// All blocks of the two innermost dims.
   void run_plane();
   void run_block(const Extent& e);
-  void run_chain(const Op& op, void* out, const Extent& e) const;
+  void run_chain(const Op& op, void* out, const Extent& e, int64_t first = 0) const;
+  void compute(const Op& op, void* out, const Extent& e, int64_t first = 0) const;
+  void compute_and_fetch(const Op& op, void* out, const Extent& e) const;
+  void choose_fetched(int64_t bytes);
   void run_load(Op& op, const void*& reg, const Extent& e);
   void run_index(Op& op, const Extent& e);
   void run_random(Op& op, const void*& reg, const Extent& e);
@@ -168,6 +172,7 @@ class Pointwise final : public Kernel {
   std::vector<Op> code_;
   std::vector<int> walked_;  ///< the instructions that every block runs, in order
   std::vector<Output> outputs_;
+  std::vector<int> fetched_;  ///< loads whose next block is fetched meanwhile
   std::vector<const void*> regs_;
   std::vector<int64_t> values_;  ///< of the step's exprs
   std::vector<unsigned char> memory_;

@@ -22,6 +22,16 @@ bool computes_long(Code code) {
   return std::find(std::begin(kLong), std::end(kLong), code) != std::end(kLong);
 }
 
+/// Elements of which take long enough to fetch others meanwhile.
+bool hides_fetching(const Op& op) {
+  const auto slow = [](Link link) {
+    return link == Link::div || link == Link::rdiv || link == Link::sqrt || link == Link::exp;
+  };
+  if (op.chain) return slow(op.chain->shape.first) || slow(op.chain->shape.second);
+  const Code code = op.instr.code;
+  return code != Code::random && (computes_long(code) || code == Code::div || code == Code::sqrt);
+}
+
 /// [first, last) bytes that a view touches.
 std::pair<const char*, const char*> range_of(const TensorArg& t) {
   int64_t low = 0, high = 0;
@@ -111,6 +121,26 @@ int64_t Pointwise::operand_bytes() const {
   return bytes;
 }
 
+/// Many operands that come from far are asked for a block ahead, while an instruction computes what
+/// takes long: the walks before and after it do little but read, each an array of its own. One or
+/// two arrays the processor fetches better itself.
+void Pointwise::choose_fetched(int64_t bytes) {
+  constexpr int64_t kNear = int64_t{1} << 20;
+  if (row_ >= 0 || bytes < kNear) return;
+  std::vector<int> loads;
+  for (size_t i = 0; i < code_.size(); ++i) {
+    const Op& op = code_[i];
+    if (op.instr.code == Code::load && op.spread == Spread::full && op.place.dense(block_))
+      loads.push_back(static_cast<int>(i));
+  }
+  const auto slow = std::find_if(code_.begin(), code_.end(), [](const Op& op) {
+    return !op.unused && op.spread == Spread::full && hides_fetching(op);
+  });
+  if (std::ssize(loads) < kManyArrays || slow == code_.end()) return;
+  slow->fetches = true;
+  fetched_ = std::move(loads);
+}
+
 void Pointwise::choose_outputs() {
   const std::vector<int> last = last_reads();
   find_copied(last);
@@ -119,6 +149,7 @@ void Pointwise::choose_outputs() {
     return op.spread != Spread::per_row && computes_long(op.instr.code);
   });
   const bool streams = bytes >= (hides ? 2 : 1) * kStreamBytes;
+  choose_fetched(bytes);
   for (size_t k = 0; k < outputs_.size(); ++k) {
     Output& out = outputs_[k];
     const TensorArg& target = args_.out[k];
