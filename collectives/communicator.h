@@ -80,9 +80,9 @@ struct Collective {
 
 /// One or several prepared collectives. start() and wait() alternate; operands may be touched only
 /// before start() and after wait(). wait() returns when `out` is complete and no peer reads `in`
-/// any more; start() waits at most for a rank that is several generations behind. Several operations, of one group or of several, may be in flight at once; all ranks
-/// wait for them in the same order. An operation must not outlive its Communicator, nor its
-/// operands the operation.
+/// any more; start() waits at most for a rank that is several generations behind. Several
+/// operations, of one group or of several, may be in flight at once; all ranks wait for them in the
+/// same order. An operation must not outlive its Communicator, nor its operands the operation.
 class Operation {
  public:
   virtual ~Operation() = default;
