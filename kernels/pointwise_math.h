@@ -184,25 +184,41 @@ TESSERA_HD T silu(T x) {
   return (x < T(-1e4) ? T(-1e4) : x) * sigmoid(x);
 }
 
-/// The tanh approximation: x/2 (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
-template <class T>
-TESSERA_HD T gelu(T x) {
-  const T twice_u = x * fma(T(0.07135481627260025), x * x, T(1.5957691216057308));
-  const T e = exp_of_negative(-abs(twice_u));
-  return (x < T(-1e4) ? T(-1e4) : x) * (twice_u >= T(0) ? T(1) : e) / (T(1) + e);
+/// exp(-2u) of the tanh approximation of gelu, u = sqrt(2/pi) (x + 0.044715 x^3), |x| <= kGeluEnd.
+/// = 2^v = 2^k 2^r with |r| <= 1/2: 2^r to 9.2e-8 (minimax), 2^k by an addition to the exponent.
+TESSERA_HD float exp_of_gelu(float x) {
+  const float v = x * fma(-0.10294324f, x * x, -2.30220820f);  // -2u log2(e)
+  const float shifted = v + 12582912.0f, r = v - (shifted - 12582912.0f);
+  float p = 1.32647272e-3f;
+  p = fma(p, r, 9.67151269e-3f);
+  p = fma(p, r, 5.55073374e-2f);
+  p = fma(p, r, 2.40222421e-1f);
+  p = fma(p, r, 6.93146978e-1f);
+  p = fma(p, r, 1.0f);
+  return bits_as<float>(bits_as<uint32_t>(p) + (bits_as<uint32_t>(shifted) << 23));
+}
+TESSERA_HD double exp_of_gelu(double x) {
+  return std::exp(-x * fma(0.07135481627260025, x * x, 1.5957691216057308));
 }
 
-/// d gelu(x) / dx = s + x s (1 - s) d(2u)/dx with s = sigmoid(2u).
+/// Beyond it s = sigmoid(2u) is 0 or 1 to within 2^-122, and exp(-2u) still far from overflow.
+constexpr float kGeluEnd = 9.9f;
+
+/// The tanh approximation: x/2 (1 + tanh(u)) = x s.
+template <class T>
+TESSERA_HD T gelu(T x) {
+  x = x < T(-kGeluEnd) ? T(-kGeluEnd) : x;
+  return x / (T(1) + exp_of_gelu(x > T(kGeluEnd) ? T(kGeluEnd) : x));
+}
+
+/// d gelu(x) / dx = s + x s (1 - s) d(2u)/dx, where 1 - s = exp(-2u) s.
 template <class T>
 TESSERA_HD T gelu_grad(T x) {
-  x = x < T(-100) ? T(-100) : x;
-  x = x > T(100) ? T(100) : x;
-  const T square = x * x;
-  const T twice_u = x * fma(T(0.07135481627260025), square, T(1.5957691216057308));
-  const T slope = fma(T(0.21406444881780076), square, T(1.5957691216057308));
-  const T e = exp_of_negative(-abs(twice_u));
-  const T larger = T(1) / (T(1) + e), smaller = e * larger;
-  return fma(x * (larger * smaller), slope, twice_u >= T(0) ? larger : smaller);
+  x = x < T(-kGeluEnd) ? T(-kGeluEnd) : x;
+  x = x > T(kGeluEnd) ? T(kGeluEnd) : x;
+  const T slope = fma(T(0.21406444881780076), x * x, T(1.5957691216057308));
+  const T e = exp_of_gelu(x), s = T(1) / (T(1) + e);
+  return fma(x * (e * s * s), slope, s);
 }
 
 // ------------------------------------------------------------------------------------- sine and

@@ -111,9 +111,8 @@ TEST_CASE("calibrate measures a profile that predicts and sweeps", "[cli][slow]"
   expect_success(r);
   const std::string profile = f.read("machine.toml");
   CHECK(profile.find("all_reduce") != std::string::npos);
-  for (const char* kernel : {"contract", "pointwise", "attention"})
-    CHECK(profile.find(fmt::format("[[context]]\nkernel = \"{}\"\nslower = ", kernel)) !=
-          std::string::npos);
+  // Others count only where they take their share of that step.
+  CHECK(profile.find("[[context]]\nkernel = \"contract\"\nslower = ") != std::string::npos);
   const std::string model =
       "sweep gpt --set layers=1 d_model=16 heads=2 ff=32 length=8 batch=4,6 --steps 2 --threads 1 ";
   r = run_cli_in(f, model + "--mesh data:2 --out s.csv", here);
