@@ -1,9 +1,10 @@
 // Kernels of the CPU device against the floor of the machine, interleaved, medians:
-//   matmul     einsum through a Session against the faster of the raw oneDNN and OpenBLAS calls
-//   pointwise  a fused chain (y = gelu(x * a + b), and an AdamW-like one) against memcpy of its
-//   bytes executor   time of a step entry: a chain of steps on one element each
 //
-//   kernels [--threads 1] [--repeat 15] [matmul] [pointwise] [executor]
+//   matmul     einsum through a Session against the faster of the raw oneDNN and OpenBLAS calls
+//   pointwise  fused chains (also an update by Adam, and gelu) against memcpy of as many bytes
+//   executor   time of a step entry: a chain of steps on one element each
+//
+//   bench_kernels [--threads 1] [--repeat 15] [matmul] [pointwise] [executor]
 //
 // One line of JSON for each row. Reaches below the public API for the raw calls only.
 #include <cblas.h>

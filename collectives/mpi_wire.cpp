@@ -96,7 +96,7 @@ bool allows_threads() {
 
 /// Open MPI's btl_tcp_eager_limit, which counts a header of its own. A machine with another network
 /// than Ethernet has its devices in one of these folders.
-int64_t unasked_bytes() {
+static int64_t ask_unasked_bytes() {
   constexpr int64_t kHeader = 256;
   for (const char* devices : {"/sys/class/infiniband", "/sys/class/cxi", "/sys/class/hfi1"}) {
     std::error_code none;
@@ -115,6 +115,12 @@ int64_t unasked_bytes() {
   MPI_T_finalize();
   const auto bytes = static_cast<int64_t>(limit) - kHeader;
   return bytes > 0 && bytes < kPart ? bytes / 64 * 64 : 0;
+}
+
+/// Asked once a process: every MPI_T_init_thread leaves some 4 kB behind.
+int64_t unasked_bytes() {
+  static const int64_t bytes = ask_unasked_bytes();
+  return bytes;
 }
 
 const void* mpi_comm_world() {

@@ -102,7 +102,7 @@ class Growth {
     complain("threads", first_.threads, last_.threads, 0);
     complain("communicators", first_.communicators, last_.communicators, 0);
     complain("mappings", first_.mappings, last_.mappings, 16);
-    complain("the heap", first_.heap, last_.heap, 256 * 1024);
+    complain("the heap", first_.heap, last_.heap, 64 * 1024);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     complain("resident memory", first_.resident, last_.resident, 8 * 1024 * 1024);
 #endif
