@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "attention_cases.h"
 #include "base/fail.h"
 #include "catch.h"
 #include "cuda_emulator.h"
@@ -136,6 +137,25 @@ TEST_CASE("NVRTC compiles some kernels of op_cases for sm_80 and sm_90, without 
   for (size_t i = 0; i < texts.size(); i += 12) some.push_back(texts[i]);
   CHECK(some.size() > 20);
   CHECK(problems_of(some) == "");
+}
+
+TEST_CASE("NVRTC compiles attention on tensor cores for sm_80 and sm_90, without local memory",
+          "[cuda][nvrtc][slow]") {
+  std::vector<AttentionCase> cases;
+  for (int64_t width : {8, 64, 80, 96, 128, 160})
+    cases.push_back({DType::bfloat16, width, 1024, 1024, true, 12, 1, Lie::rows_first});
+  for (int64_t width : {64, 127, 128}) {
+    cases.push_back({DType::bfloat16, width, 1000, 1000, false, 2, 3, Lie::odd});
+    AttentionCase part{DType::float16, width, 1000, 1000, true, 2, 2, Lie::columns_last};
+    part.all_keys = 4000;
+    cases.push_back(part);
+  }
+  std::vector<std::string> texts;
+  for (const AttentionCase& c : cases) {
+    const AttentionRun run(c);
+    for (const cuda::Source& source : run.sources()) texts.push_back(source.text);
+  }
+  CHECK(problems_of(texts) == "");
 }
 
 /// Takes minutes: ctest leaves it out.

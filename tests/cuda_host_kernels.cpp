@@ -56,8 +56,10 @@ class HostKernels {
                        text.find("__shfl") != std::string::npos ||
                        text.find("attention") != std::string::npos ||
                        text.find("_threads<") != std::string::npos;
-    for (const char* without : {"#include \"kernels/cuda/device.h\"\n",
-                                "#include \"kernels/cuda/attention.h\"\n", "extern \"C\" "}) {
+    for (const char* without :
+         {"#include \"kernels/cuda/device.h\"\n", "#include \"kernels/cuda/attention.h\"\n",
+          "#include \"kernels/cuda/attention_tensor.h\"\n",
+          "#include \"kernels/cuda/attention_tensor_grad.h\"\n", "extern \"C\" "}) {
       if (const size_t at = text.find(without); at != std::string::npos)
         text.erase(at, std::strlen(without));
     }
@@ -77,7 +79,7 @@ class HostKernels {
     const char* fma = has_fma() ? " -mfma" : "";  // else the same bits by calls, slowly
     for (size_t f = 0; f < kFiles; ++f) {
       files[f].open(fmt::format("{}/{}.cpp", folder, f));
-      files[f] << "#include \"kernels/cuda/attention.h\"\n";
+      files[f] << "#include \"kernels/cuda/attention_tensor_grad.h\"\n";
       command += fmt::format(
           "{} -std=c++20 -O1 -w{} -ffp-contract=off -fno-math-errno -shared -fPIC -I{} -include "
           "{}/tests/cuda_shim.h {}/{}.cpp -o {}/{}.so 2> {}/{}.log & ",

@@ -1,11 +1,14 @@
 // Compiles generated kernels as C++ for the host: a thread of a block is a fiber that gives way
-// where the kernel waits for its block. Included before a kernel's text; see cuda_emulator.cpp.
+// where the kernel waits for its block or its warp. Included before a kernel's text; see
+// cuda_emulator.cpp. The instructions of a warp are in cuda_shim_warp.h.
 #pragma once
 
 #include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -22,17 +25,43 @@ struct Index {
   unsigned x = 0;
 };
 
+inline void check(bool good, const char* what) {
+  if (good) return;
+  std::fprintf(stderr, "an emulated kernel: %s\n", what);
+  std::abort();
+}
+
+/// Where threads wait for each other: those that came, of those that have not ended.
+struct Meeting {
+  unsigned left = 0, arrived = 0;
+  uint64_t round = 0;
+  void settle() {
+    if (arrived < left || arrived == 0) return;
+    arrived = 0;
+    ++round;
+  }
+};
+
 /// The threads of one block, on one thread of the host. A fiber is started once, by its ucontext;
 /// from then on it is entered by a jump, which needs no system call.
 struct Block {
+  struct Copy {
+    void* to;
+    const void* from;
+    unsigned bytes;
+  };
   struct Fiber {
     ucontext_t start;
     jmp_buf place;
     std::unique_ptr<char[]> stack;
     bool started = false, done = false;
-    uint64_t lane = 0;  ///< what a shuffle passes on
+    alignas(16) unsigned char given[2][64];  ///< what it passes on to its warp
+    std::vector<Copy> copies;                ///< that it has not waited for
   };
   std::vector<std::unique_ptr<Fiber>> fibers;
+  Meeting all;
+  std::vector<Meeting> warps;
+  bool moved = false;  ///< some thread came somewhere
   jmp_buf scheduler;
   unsigned current = 0;
   void (*body)(const void*) = nullptr;
@@ -45,10 +74,24 @@ inline void give_way() {
   if (_setjmp(block.fibers[block.current]->place) == 0) _longjmp(block.scheduler, 1);
 }
 
+inline void meet(Meeting& meeting) {
+  const uint64_t round = meeting.round;
+  ++meeting.arrived;
+  block.moved = true;
+  meeting.settle();
+  while (meeting.round == round) give_way();
+}
+
 inline void fiber() {
   while (true) {
     block.body(block.args);
-    block.fibers[block.current]->done = true;
+    Block::Fiber& me = *block.fibers[block.current];
+    check(me.copies.empty(), "a thread ends and has copies that it did not wait for");
+    me.done = block.moved = true;
+    for (Meeting* m : {&block.all, &block.warps[block.current / 32]}) {
+      --m->left;
+      m->settle();
+    }
     give_way();
   }
 }
@@ -75,8 +118,11 @@ inline void run_fibers(void (*body)(const void*), const void* args, unsigned thr
     block.fibers.push_back(std::move(f));
   }
   for (unsigned t = 0; t < threads; ++t) block.fibers[t]->done = false;
+  block.all = {threads};
+  block.warps.assign((threads + 31) / 32, {});
+  for (unsigned t = 0; t < threads; ++t) ++block.warps[t / 32].left;
   for (bool left = true; left;) {
-    left = false;
+    left = block.moved = false;
     for (unsigned t = 0; t < threads; ++t) {
       Block::Fiber& f = *block.fibers[t];
       if (f.done) continue;
@@ -85,19 +131,32 @@ inline void run_fibers(void (*body)(const void*), const void* args, unsigned thr
       enter(f);
       left = left || !f.done;
     }
+    check(!left || block.moved, "threads wait for others that do not come");
   }
+}
+
+/// What the lanes of a warp gave: it lasts until the next exchange but one.
+template <class T>
+struct Lanes {
+  unsigned first, slot;
+  const T& operator[](unsigned lane) const {
+    return *reinterpret_cast<const T*>(block.fibers[first + lane]->given[slot]);
+  }
+};
+template <class T>
+Lanes<T> exchange(const T& x) {
+  static_assert(sizeof(T) <= 64);
+  const unsigned me = block.current;
+  Meeting& warp = block.warps[me / 32];
+  const auto slot = static_cast<unsigned>(warp.round % 2);
+  std::memcpy(block.fibers[me]->given[slot], &x, sizeof(T));
+  meet(warp);
+  return {me / 32 * 32, slot};
 }
 
 template <class T>
 T shuffle_xor(T x, int lanes) {
-  static_assert(sizeof(T) <= 8);
-  const unsigned me = block.current;
-  std::memcpy(&block.fibers[me]->lane, &x, sizeof(T));
-  give_way();
-  T other;
-  std::memcpy(&other, &block.fibers[me ^ static_cast<unsigned>(lanes)]->lane, sizeof(T));
-  give_way();
-  return other;
+  return exchange(x)[block.current % 32 ^ static_cast<unsigned>(lanes)];
 }
 
 /// waits: the kernel has places where its threads wait for each other.
@@ -120,7 +179,8 @@ inline void run(void (*body)(const void*), const void* args, int64_t blocks, int
 
 #define threadIdx (::shim::thread_index)
 #define blockIdx (::shim::block_index)
-#define __syncthreads() ::shim::give_way()
+#define __syncthreads() ::shim::meet(::shim::block.all)
+#define __syncwarp() ::shim::meet(::shim::block.warps[::shim::block.current / 32])
 #define __shfl_xor_sync(mask, x, lanes) ::shim::shuffle_xor(x, lanes)
 
 inline unsigned long long atomicCAS(unsigned long long* at, unsigned long long expected,
@@ -128,3 +188,5 @@ inline unsigned long long atomicCAS(unsigned long long* at, unsigned long long e
   __atomic_compare_exchange_n(at, &expected, wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
   return expected;
 }
+
+#include "tests/cuda_shim_warp.h"

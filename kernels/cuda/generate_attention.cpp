@@ -1,4 +1,5 @@
-// Instances of the kernels of kernels/cuda/attention.h for the sizes and strides of a step.
+// Instances of the kernels of kernels/cuda/attention.h for the sizes and strides of a step; for
+// bfloat16 and float16 of those on tensor cores, which every card has that is supported.
 #include <algorithm>
 
 #include "kernels/cuda/text.h"
@@ -21,6 +22,27 @@ int64_t block_of(int64_t width, DType dtype) {
   return 0;
 }
 
+/// How a kernel on tensor cores is cut: warps of 16 rows in a block, rows of the other side that
+/// they meet at a time, and whether a warp's own rows are in registers. It is what 48 KiB of shared
+/// memory and 255 registers hold without local memory; a width of 64 leaves room for three blocks.
+struct TensorPlan {
+  int64_t warps = 4, tile = 32;
+  bool free = true;
+};
+enum class Which : uint8_t { forward, by_queries, by_keys };
+constexpr int64_t kTensorWidth = 160, kTensorGradWidth = 128;  ///< the greatest
+TensorPlan tensor_plan(Which which, int64_t width) {
+  switch (which) {
+    case Which::forward:
+      return {4, width <= 64 ? 64 : width <= 128 ? 32 : 16, true};
+    case Which::by_queries:
+      return {4, 32, true};
+    case Which::by_keys:
+      return {width <= 96 ? 4 : 2, width <= 64 ? 32 : 16, width <= 64};
+  }
+  return {};
+}
+
 class Text {
  public:
   explicit Text(const KernelArgs& args) : args_(args), arguments_(args) {
@@ -31,7 +53,6 @@ class Text {
     length_ = args.in.at(0).sizes[length_dim_];
     memory_ = args.in.at(1).sizes[memory_dim_];
     width_ = args.in[0].sizes[key_dim_];
-    block_ = block_of(width_, args.in[0].dtype);
     part_ = a.has("memory");
     starts_ = !part_ && args.out.size() > 2 && args.in.size() > 4;
     loops_.strides.resize(operands() + 1);  // the last one: the numbers of the rows
@@ -50,29 +71,35 @@ class Text {
     for (const auto& [size, strides] : dims_) loops_.add_dim(size, strides);
     loops_.drop_ones();
     loops_.merge();
+    tensor_ = fits_tensor_cores();
   }
 
   Source forward() {
+    choose(Which::forward);
     std::string body = by_block(length_, loops_);
     const size_t out = args_.in.size();
-    body += fmt::format("  attention<C>(block, {}, {}, {}, {}, {}, {}, {});\n", first_query(loops_),
-                        first_key(loops_), matrix(0), matrix(1), matrix(2), matrix(out),
-                        part_ ? numbers(out + 1) : "NoNumbers{}");
+    body += fmt::format("  {}attention<C>(block, {}, {}, {}, {}, {}, {}, {});\n", kind(),
+                        first_query(loops_), first_key(loops_), matrix(0), matrix(1), matrix(2),
+                        matrix(out), part_ ? numbers(out + 1) : "NoNumbers{}");
     return finish(body, length_, loops_);
   }
 
   Source by_queries() {
+    choose(Which::by_queries);
     std::string body = by_block(length_, loops_);
     const std::string stats = arguments_.workspace(attention_workspace(*args_.step), wide());
     body += fmt::format(
-        "  attention_grad_queries<C>(block, {}, {}, {}, {}, {}, {}, {}, {} + {}, {}ll, {}, {});\n",
-        first_query(loops_), first_key(loops_), matrix(0), matrix(1), matrix(2), matrix(grad()),
-        matrix(args_.in.size()), stats, offset_text(loops_, static_cast<int>(operands()), 1, true),
-        rows_, part_ ? numbers(6) : "NoNumbers{}", part_ ? numbers(7) : "NoNumbers{}");
+        "  {}attention_grad_queries<C>(block, {}, {}, {}, {}, {}, {}, {}, {} + {}, {}ll, {}, "
+        "{});\n",
+        kind(), first_query(loops_), first_key(loops_), matrix(0), matrix(1), matrix(2),
+        matrix(grad()), matrix(args_.in.size()), stats,
+        offset_text(loops_, static_cast<int>(operands()), 1, true), rows_,
+        part_ ? numbers(6) : "NoNumbers{}", part_ ? numbers(7) : "NoNumbers{}");
     return finish(body, length_, loops_);
   }
 
   Source by_keys() {
+    choose(Which::by_keys);
     const size_t dk = args_.in.size() + 1, dv = dk + 1;
     cpu::Nest kept, shared;
     kept.strides.resize(operands() + 1);
@@ -106,8 +133,8 @@ class Text {
                         type(grad()), wide(), address(arguments_.in(0), 0),
                         address(arguments_.in(g), g), address(stats, last));
     body +=
-        fmt::format("  attention_grad_keys<C>(block, {}, {}, {}, {}, {}ll, of, {}ll, {}, {});\n",
-                    first_query(kept), first_key(kept), matrix(1, kept), matrix(2, kept),
+        fmt::format("  {}attention_grad_keys<C>(block, {}, {}, {}, {}, {}ll, of, {}ll, {}, {});\n",
+                    kind(), first_query(kept), first_key(kept), matrix(1, kept), matrix(2, kept),
                     shared.elements(), rows_, matrix(dk, kept), matrix(dv, kept));
     return finish(body, memory_, kept);
   }
@@ -117,6 +144,29 @@ class Text {
   const TensorArg& operand(size_t x) const {
     return x < args_.in.size() ? args_.in[x] : args_.out[x - args_.in.size()];
   }
+  void choose(Which which) {
+    which_ = which;
+    plan_ = tensor_plan(which, width_);
+    block_ = tensor_ ? plan_.warps * 16 : block_of(width_, args_.in[0].dtype);
+  }
+  /// One decision for both kernels of a gradient, whose workspace differs. Scores get their sign
+  /// from the scale only when they are exponentiated, so it has to be positive.
+  bool fits_tensor_cores() const {
+    const DType dtype = args_.in[0].dtype;
+    const bool backward = args_.out.size() > 2;
+    for (const std::vector<size_t>& all :
+         {std::vector<size_t>{0, 1, 2, args_.in.size()},
+          backward ? std::vector<size_t>{grad(), args_.in.size() + 1, args_.in.size() + 2}
+                   : std::vector<size_t>{}}) {
+      for (size_t x : all) {
+        if (operand(x).dtype != dtype) return false;
+      }
+    }
+    return is_narrow(dtype) && width_ <= (backward ? kTensorGradWidth : kTensorWidth) &&
+           std::max(length_, memory_) < (int64_t{1} << 30) &&
+           args_.step->attrs.get<double>("scale") > 0;
+  }
+  const char* kind() const { return tensor_ ? "tensor_" : ""; }
   const char* wide() const { return args_.in[0].dtype == DType::float64 ? "double" : "float"; }
   std::string first_query(const cpu::Nest& nest) {
     const std::string own = arguments_.expr(0);
@@ -143,14 +193,34 @@ class Text {
                        offset_text(loops_, static_cast<int>(x), 1, true));
   }
 
-  /// "Positions<const float, 64, 1>" of operand x: a query, a key or a value.
-  std::string type(size_t x) const {
+  size_t row_dim(size_t x) const {
     const bool backward = args_.out.size() > 2;
     const bool is_query = x == 0 || x == args_.in.size() || (backward && x == grad());
+    return is_query ? length_dim_ : memory_dim_;
+  }
+
+  /// Neighbouring columns of operand x that one access of at most 16 bytes reads: 8, 4, 2 or 1.
+  int64_t vector(size_t x) const {
     const TensorArg& arg = operand(x);
-    return fmt::format("Positions<{}{}, {}ll, {}ll>", x < args_.in.size() ? "const " : "",
-                       memory_type(arg.dtype), arg.strides[is_query ? length_dim_ : memory_dim_],
-                       arg.strides[key_dim_]);
+    if (arg.strides[key_dim_] != 1) return 1;
+    int64_t vector = 8;
+    auto limit = [&](int64_t to) {
+      while (to % vector != 0) vector /= 2;
+    };
+    limit(width_);
+    limit(arg.strides[row_dim(x)]);
+    limit(static_cast<int64_t>(reinterpret_cast<uintptr_t>(arg.data) / 2 % 8));
+    for (const auto& [size, strides] : dims_) limit(size > 1 ? strides[x] : 0);
+    return vector;
+  }
+
+  /// "Positions<const float, 64, 1>" of operand x: a query, a key or a value.
+  std::string type(size_t x) const {
+    const TensorArg& arg = operand(x);
+    const std::string kind = tensor_ ? "Rows" : "Positions";
+    return fmt::format("{}<{}{}, {}ll, {}ll{}>", kind, x < args_.in.size() ? "const " : "",
+                       memory_type(arg.dtype), arg.strides[row_dim(x)], arg.strides[key_dim_],
+                       tensor_ ? fmt::format(", {}", vector(x)) : "");
   }
   std::string matrix(size_t x) { return matrix(x, loops_); }
   std::string matrix(size_t x, const cpu::Nest& nest) {
@@ -170,21 +240,38 @@ class Text {
         dims_text(nest, fmt::format("blockIdx.x / {}ll", blocks(rows)), "long long", 1));
   }
 
-  Source finish(const std::string& body, int64_t rows, const cpu::Nest& nest) {
+  /// What the kernel's template gets as C, and the header that it is in.
+  std::string configuration() const {
     const Attrs& a = args_.step->attrs;
-    const std::string configuration = fmt::format(
-        "struct C {{\n  using Wide = {};\n  static constexpr int kBlock = {}, kWidth = {};\n"
+    const std::string own =
+        tensor_ ? fmt::format(
+                      "  using Type = {};\n  static constexpr int kWarps = {}, kTile = {};\n"
+                      "  static constexpr bool kFree = {};\n",
+                      memory_type(args_.in[0].dtype), plan_.warps, plan_.tile, plan_.free)
+                : fmt::format("  static constexpr int kBlock = {};\n", block_);
+    return fmt::format(
+        "struct C {{\n  using Wide = {};\n{}  static constexpr int kWidth = {};\n"
         "  static constexpr long long kLength = {}, kMemory = {}, kAllKeys = {};\n"
         "  static constexpr bool kCausal = {};\n"
         "  static __device__ __forceinline__ Wide scale() {{ return {}; }}\n}};\n",
-        wide(), block_, width_, length_, memory_, a.get<int64_t>("memory", 0),
+        wide(), own, width_, length_, memory_, a.get<int64_t>("memory", 0),
         a.get<int64_t>("causal") != 0,
         literal(args_.in[0].dtype == DType::float64 ? DType::float64 : DType::float32,
                 a.get<double>("scale")));
+  }
+  const char* header() const {
+    return !tensor_                   ? "kernels/cuda/attention.h"
+           : which_ == Which::forward ? "kernels/cuda/attention_tensor.h"
+                                      : "kernels/cuda/attention_tensor_grad.h";
+  }
+
+  Source finish(const std::string& body, int64_t rows, const cpu::Nest& nest) {
     Source source;
-    source.text = unit(arguments_, kThreads, body, configuration, "kernels/cuda/attention.h");
+    source.threads = tensor_ ? static_cast<int>(plan_.warps) * 32 : kThreads;
+    // Two blocks: to fit a third one, the compiler would put a few numbers into local memory.
+    source.text =
+        unit(arguments_, source.threads, body, configuration(), header(), tensor_ ? 2 : 0);
     source.words = arguments_.words();
-    source.threads = kThreads;
     source.blocks = blocks(rows) * nest.elements();
     return source;
   }
@@ -192,7 +279,9 @@ class Text {
   const KernelArgs& args_;
   Arguments arguments_;
   size_t length_dim_ = 0, memory_dim_ = 0, key_dim_ = 0;
-  bool part_ = false, starts_ = false;
+  bool part_ = false, starts_ = false, tensor_ = false;
+  Which which_ = Which::forward;
+  TensorPlan plan_;
   int64_t length_ = 0, memory_ = 0, width_ = 0, block_ = 0, rows_ = 0;
   std::vector<std::pair<int64_t, std::vector<int64_t>>> dims_;
   cpu::Nest loops_;

@@ -325,11 +325,13 @@ std::string offset_text(const cpu::Nest& nest, int operand, int64_t inner, bool 
 }
 
 std::string unit(const Arguments& arguments, int threads, const std::string& body,
-                 const std::string& before, const std::string& header) {
+                 const std::string& before, const std::string& header, int resident) {
+  const std::string bounds =
+      resident > 0 ? fmt::format("{}, {}", threads, resident) : std::to_string(threads);
   return fmt::format(
       "#include \"{}\"\n\nusing namespace tessera;\nusing namespace tessera::device;\n\n{}{}\n"
       "extern \"C\" __global__ void __launch_bounds__({}) {}(Args a) {{\n{}}}\n",
-      header, before, arguments.declaration(), threads, kName, body);
+      header, before, arguments.declaration(), bounds, kName, body);
 }
 
 }  // namespace tessera::cuda

@@ -65,9 +65,10 @@ std::string offset_text(const cpu::Nest& nest, int operand, int64_t inner, bool 
 /// "int" where every index and offset of the nest fits, else "long long".
 const char* index_type(const cpu::Nest& nest);
 
-/// The whole translation unit; `before` stands before the kernel.
+/// The whole translation unit; `before` stands before the kernel. `resident`: so many blocks should
+/// fit on a multiprocessor, if any number is given.
 std::string unit(const Arguments& arguments, int threads, const std::string& body,
                  const std::string& before = "",
-                 const std::string& header = "kernels/cuda/device.h");
+                 const std::string& header = "kernels/cuda/device.h", int resident = 0);
 
 }  // namespace tessera::cuda

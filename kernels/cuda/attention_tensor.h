@@ -1,0 +1,367 @@
+// Attention and its gradient on tensor cores, for bfloat16 and float16 (Dao 2023, algorithms 1, 2).
+//
+// A block is a few warps; a warp owns 16 rows: queries, or for the gradients of keys and values
+// keys. The block walks the rows of the other side C::kTile at a time, in order; they lie in shared
+// memory twice, so that the next ones are on their way meanwhile. Of a warp's rows the operands
+// stay in registers, and so do their scores with a tile: as sums of one product they have the
+// places of an operand of the next one (kernels/cuda/tensor_core.h), for which they are rounded to
+// the operands' type. Sums, scores and softmax are float32. Every sum has one order and one writer.
+//
+// A thread has pairs of neighbouring columns of two rows: of row l / 4 and of the one 8 below, l
+// its number in the warp. What it keeps of rows is therefore two numbers.
+//
+// Exponentials are powers of two: logarithms of this file are to that base, in the workspace too.
+#pragma once
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/tensor_core.h"
+
+namespace tessera::device {
+
+constexpr float kLog2E = 1.44269504f;
+
+/// Positions by columns where they lie; kVector neighbouring columns are one aligned access.
+template <class T, long long kRow, long long kColumn, int kVector_>
+struct Rows : Positions<T, kRow, kColumn> {
+  static constexpr int kVector = kVector_;
+  static constexpr long long kRowStride = kRow;
+};
+
+/// Rows of the other side. C, a configuration, is that of attention.h, with Type (of the operands),
+/// kWarps (of a block) and kTile (rows, a multiple of 16). Columns are a multiple of 16, the last
+/// ones zeros; a row is an odd multiple of 16 bytes, so that 8 neighbouring rows lie in different
+/// banks.
+template <class C>
+constexpr int kDepth = (C::kWidth + 15) / 16 * 16;
+template <class C, int kRows = C::kTile>
+struct alignas(16) NarrowTile {
+  typename C::Type x[kRows][kDepth<C> + 8];
+};
+template <class C>
+constexpr int kThreads = C::kWarps * 32;
+template <class C>
+constexpr int kOwn = C::kWarps * 16;  ///< rows of a block
+template <class C>
+constexpr int kTileRowBytes = (kDepth<C> + 8) * 2;
+
+/// The scores of a warp's rows with a tile, and the sums by column of its rows.
+template <class C>
+using Scores = float[C::kTile / 8][4];
+template <class C>
+using Sums = float[kDepth<C> / 8][4];
+/// Scores as an operand.
+template <class C>
+using Weights = uint32_t[C::kTile / 16][4];
+
+__device__ __forceinline__ int warp_lane() { return static_cast<int>(threadIdx.x) % 32; }
+__device__ __forceinline__ int warp_row() { return warp_lane() / 4; }
+__device__ __forceinline__ int warp_column() { return warp_lane() % 4 * 2; }
+/// The first row of the warp.
+template <class C>
+__device__ __forceinline__ int first_of_warp(int block) {
+  return block * kOwn<C> + static_cast<int>(threadIdx.x) / 32 * 16;
+}
+
+/// A warp's rows, from where they lie into registers.
+template <class C>
+struct OwnRows {
+  static constexpr int kUnroll = kDepth<C> / 16;
+  uint32_t x[kDepth<C> / 16][4];
+
+  template <class M>
+  __device__ __forceinline__ void load(const M& from, int first, int rows) {
+#pragma unroll
+    for (int step = 0; step < kDepth<C> / 16; ++step) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const int row = first + warp_row() + r % 2 * 8;
+        const int column = step * 16 + warp_column() + r / 2 * 8;
+        x[step][r] = row < rows && column < C::kWidth ? pair(from, row, column) : 0;
+      }
+    }
+  }
+  __device__ __forceinline__ void get(int step, uint32_t (&to)[4]) const {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) to[r] = x[step][r];
+  }
+
+ private:
+  template <class M>
+  static __device__ __forceinline__ uint32_t pair(const M& from, int row, int column) {
+    if constexpr (M::kVector > 1) {
+      const auto both = device::load<2>(&from.at(row, column));
+      return both.x[0].bits | static_cast<uint32_t>(both.x[1].bits) << 16;
+    } else {
+      const uint32_t second = column + 1 < C::kWidth ? from.at(row, column + 1).bits : 0;
+      return from.at(row, column).bits | second << 16;
+    }
+  }
+};
+
+/// A warp's rows that stay in shared memory: wide rows leave no registers.
+template <class C>
+struct SharedRows {
+  static constexpr int kUnroll = 2;  ///< more would be held in registers
+  SharedAddress at;
+  __device__ __forceinline__ explicit SharedRows(const NarrowTile<C, kOwn<C>>& tile)
+      : at(shared_address(&tile.x[static_cast<int>(threadIdx.x) / 32 * 16 + warp_lane() % 16]
+                                 [warp_lane() / 16 * 8])) {}
+  __device__ __forceinline__ void get(int step, uint32_t (&to)[4]) const {
+    load_blocks(at + step * 32, to);
+  }
+};
+
+/// Begins to bring rows from `first` on into a tile; zeros from row `rows` on.
+template <class C, int kRows, class M>
+__device__ __forceinline__ void fetch(const M& from, int first, int rows,
+                                      NarrowTile<C, kRows>& to) {
+  const int left = rows - first, thread = static_cast<int>(threadIdx.x);
+  if constexpr (M::kVector > 1) {
+    constexpr int kChunks = kDepth<C> / M::kVector, kAll = kRows * kChunks;
+    const auto* data = &from.at(first, 0);
+#pragma unroll
+    for (int base = 0; base < kAll; base += kThreads<C>) {
+      const int e = base + thread;
+      if (kAll % kThreads<C> != 0 && e >= kAll) break;
+      // The first form is a sum of what depends on the thread and what does not.
+      constexpr bool kEven = kThreads<C> % kChunks == 0;
+      const int row = kEven ? thread / kChunks + base / kChunks : e / kChunks;
+      const int column = (kEven ? thread : e) % kChunks * M::kVector;
+      copy_async<2 * M::kVector>(&to.x[row][column], data + (row * M::kRowStride + column),
+                                 row < left && column < C::kWidth);
+    }
+  } else {
+    for (int e = thread; e < kRows * kDepth<C>; e += kThreads<C>) {
+      const int row = M::kDenseRows ? e / kDepth<C> : e % kRows;
+      const int column = M::kDenseRows ? e % kDepth<C> : e / kRows;
+      to.x[row][column] =
+          row < left && column < C::kWidth ? from.at(first + row, column) : typename C::Type{0};
+    }
+  }
+}
+
+/// use(first, stage) of the tiles that begin at rows from, from + kTile, ... below `end`, each of
+/// which fetch(first, stage) begins to bring into one of two stages. Every thread calls it.
+template <int kTile, class Fetch, class Use>
+__device__ __forceinline__ void walk_tiles(int from, int end, const Fetch& fetch, const Use& use) {
+  __syncthreads();
+  if (from < end) fetch(from, 0);
+  for (int first = from, stage = 0; first < end; first += kTile, stage ^= 1) {
+    wait_copies();
+    __syncthreads();
+    if (first + kTile < end) fetch(first + kTile, stage ^ 1);
+    __syncwarp();  // the instructions of a warp want it together
+    use(first, stage);
+  }
+}
+
+/// to[r][c] = sum_d own[r][d] tile[c][d].
+template <class C, class Own>
+__device__ __forceinline__ void score_rows(const Own& own, const NarrowTile<C>& tile,
+                                           Scores<C>& to) {
+#pragma unroll
+  for (int n = 0; n < C::kTile / 8; ++n) to[n][0] = to[n][1] = to[n][2] = to[n][3] = 0.0f;
+  const int lane = warp_lane();
+  const SharedAddress at = shared_address(&tile.x[lane % 8 + lane / 16 * 8][lane / 8 % 2 * 8]);
+#pragma unroll Own::kUnroll
+  for (int step = 0; step < kDepth<C> / 16; ++step) {
+    uint32_t a[4], b[4];
+    own.get(step, a);
+#pragma unroll
+    for (int n = 0; n < C::kTile / 16; ++n) {
+      load_blocks(at + n * 16 * kTileRowBytes<C> + step * 32, b);
+      multiply<typename C::Type>(to[2 * n], a, b[0], b[1]);
+      multiply<typename C::Type>(to[2 * n + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+template <class C>
+__device__ __forceinline__ void round_weights(const Scores<C>& scores, Weights<C>& to) {
+  using T = typename C::Type;
+#pragma unroll
+  for (int k = 0; k < C::kTile / 16; ++k) {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      const float(&pairs)[4] = scores[2 * k + r / 2];
+      to[k][r] = packed<T>(pairs[r % 2 * 2], pairs[r % 2 * 2 + 1]);
+    }
+  }
+}
+
+/// sums[r][d] += sum_c weights[r][c] tile[c][d].
+template <class C>
+__device__ __forceinline__ void add_rows(const Weights<C>& weights, const NarrowTile<C>& tile,
+                                         Sums<C>& sums) {
+  const int lane = warp_lane();
+  const SharedAddress at = shared_address(&tile.x[lane % 16][lane / 16 * 8]);
+#pragma unroll
+  for (int k = 0; k < C::kTile / 16; ++k) {
+#pragma unroll
+    for (int n = 0; n < kDepth<C> / 16; ++n) {
+      uint32_t b[4];
+      load_blocks_transposed(at + k * 16 * kTileRowBytes<C> + n * 32, b);
+      multiply<typename C::Type>(sums[2 * n], weights[k], b[0], b[1]);
+      multiply<typename C::Type>(sums[2 * n + 1], weights[k], b[2], b[3]);
+    }
+  }
+}
+
+/// Writes a warp's sums, each row times its factor.
+template <class C, class M>
+__device__ __forceinline__ void store_rows(const Sums<C>& sums, const float (&factor)[2],
+                                           const M& to, int first, int rows) {
+  using T = typename C::Type;
+#pragma unroll
+  for (int n = 0; n < kDepth<C> / 8; ++n) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = first + warp_row() + r * 8;
+      const int column = n * 8 + warp_column();
+      if (row >= rows || column >= C::kWidth) continue;
+      const auto both =
+          bits_as<Vec<T, 2>>(packed<T>(sums[n][2 * r] * factor[r], sums[n][2 * r + 1] * factor[r]));
+      if constexpr (M::kVector > 1) {
+        device::store(&to.at(row, column), both);
+      } else {
+        to.at(row, column) = both.x[0];
+        if (column + 1 < C::kWidth) to.at(row, column + 1) = both.x[1];
+      }
+    }
+  }
+}
+
+/// Over the four threads that have a row.
+template <class F>
+__device__ __forceinline__ float over_row(float x) {
+  return reduce_threads<F, 4>(x, static_cast<float*>(nullptr));
+}
+__device__ __forceinline__ float greater(float a, float b) { return ::fmaxf(a, b); }
+struct Greater {
+  static __device__ __forceinline__ float apply(float a, float b) { return ::fmaxf(a, b); }
+};
+
+/// Keys that query `i` sees, or the last one.
+template <class C>
+__device__ __forceinline__ int keys_of(int i, long long first_query, long long first_key) {
+  return static_cast<int>(
+      keys_seen<C>(i < C::kLength ? i : C::kLength - 1, first_query, first_key));
+}
+
+/// What the rows of a warp see.
+template <class C>
+struct Sight {
+  int least, most;  ///< keys that the first and the last row of the warp see
+  int seen[2];      ///< that the thread's rows do
+  __device__ __forceinline__ Sight(int first, long long first_query, long long first_key)
+      : least(keys_of<C>(first, first_query, first_key)),
+        most(first < C::kLength ? keys_of<C>(first + 15, first_query, first_key) : 0),
+        seen{keys_of<C>(first + warp_row(), first_query, first_key),
+             keys_of<C>(first + warp_row() + 8, first_query, first_key)} {}
+
+  /// Gives keys of the tile from `key` on that a row does not see the least score.
+  __device__ __forceinline__ void hide(int key, Scores<C>& scores) const {
+    if (key + C::kTile <= least) return;
+    const int visible[2] = {seen[0] - key - warp_column(), seen[1] - key - warp_column()};
+#pragma unroll
+    for (int n = 0; n < C::kTile / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (n * 8 + i % 2 >= visible[i / 2]) scores[n][i] = Max::identity<float>();
+      }
+    }
+  }
+};
+
+/// The softmax of a thread's rows so far: the greatest score of each row, and the thread's share of
+/// the sum of exponentials.
+template <class C>
+struct RowSoftmax {
+  float greatest[2] = {Max::identity<float>(), Max::identity<float>()};
+  float total[2] = {0.0f, 0.0f};
+  static __device__ __forceinline__ float unit() { return C::scale() * kLog2E; }
+
+  /// Turns scores into weights relative to the greatest so far; the factors by which earlier sums
+  /// shrink.
+  __device__ __forceinline__ void add(Scores<C>& scores, float (&shrink)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float top = greatest[r];
+#pragma unroll
+      for (int n = 0; n < C::kTile / 8; ++n)
+        top = greater(top, greater(scores[n][2 * r], scores[n][2 * r + 1]));
+      top = over_row<Greater>(top);
+      const float base = top == Max::identity<float>() ? 0.0f : top * unit();
+      shrink[r] = exp2_fast(math::fma(greatest[r], unit(), -base));
+      greatest[r] = top;
+      float sum = 0.0f;
+#pragma unroll
+      for (int n = 0; n < C::kTile / 8; ++n) {
+#pragma unroll
+        for (int i = 2 * r; i < 2 * r + 2; ++i) {
+          scores[n][i] = exp2_fast(math::fma(scores[n][i], unit(), -base));
+          sum += scores[n][i];
+        }
+      }
+      total[r] = math::fma(total[r], shrink[r], sum);
+    }
+  }
+  /// After the last keys: the sums of whole rows.
+  __device__ __forceinline__ void finish() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) total[r] = over_row<Sum>(total[r]);
+  }
+  /// What a row's sums are multiplied by in the end.
+  __device__ __forceinline__ float share(int r) const {
+    return total[r] > 0 || total[r] != total[r] ? 1.0f / total[r] : 0.0f;
+  }
+};
+
+/// The result of one block of queries, and of a part of the keys the logarithms of the sums.
+template <class C, class Q, class K, class V, class O, class L>
+__device__ __forceinline__ void tensor_attention(int block, long long first_query,
+                                                 long long first_key, const Q& q, const K& k,
+                                                 const V& v, const O& out, const L& log_sum) {
+  __shared__ NarrowTile<C> keys[2], values[2];
+  const int first = first_of_warp<C>(block);
+  const Sight<C> sight(first, first_query, first_key);
+  OwnRows<C> queries;
+  queries.load(q, first, C::kLength);
+  Sums<C> sums = {};
+  RowSoftmax<C> softmax;
+  walk_tiles<C::kTile>(
+      0, keys_of<C>((block + 1) * kOwn<C> - 1, first_query, first_key),
+      [&](int key, int stage) {
+        fetch<C>(k, key, C::kMemory, keys[stage]);
+        fetch<C>(v, key, C::kMemory, values[stage]);
+      },
+      [&](int key, int stage) {
+        if (key >= sight.most) return;
+        Scores<C> scores;
+        Weights<C> weights;
+        float shrink[2];
+        score_rows<C>(queries, keys[stage], scores);
+        sight.hide(key, scores);
+        softmax.add(scores, shrink);
+        round_weights<C>(scores, weights);
+#pragma unroll
+        for (int n = 0; n < kDepth<C> / 8; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[n][i] *= shrink[i / 2];
+        }
+        add_rows<C>(weights, values[stage], sums);
+      });
+  softmax.finish();
+  const float share[2] = {softmax.share(0), softmax.share(1)};
+  store_rows<C>(sums, share, out, first, C::kLength);
+  if constexpr (L::kThere) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = first + warp_row() + r * 8;
+      if (warp_column() == 0 && row < C::kLength)
+        log_sum.at(row) = log_of(softmax.greatest[r] * C::scale(), softmax.total[r]);
+    }
+  }
+}
+
+}  // namespace tessera::device

@@ -1,0 +1,263 @@
+// The gradient of attention on tensor cores; see kernels/cuda/attention_tensor.h, and for the two
+// kernels and their workspace kernels/cuda/attention.h. The gradients of scores are rounded to the
+// operands' type before they are multiplied by the scale, which the sums are in the end.
+#pragma once
+
+#include "kernels/cuda/attention_tensor.h"
+
+namespace tessera::device {
+
+/// Two numbers of each of a thread's rows: the logarithm of the sum of exponentials, and the
+/// product of the result with its gradient.
+struct RowNumbers {
+  float logarithm[2] = {0.0f, 0.0f}, inner[2] = {0.0f, 0.0f};
+};
+
+/// Those of a part of the keys, which are given.
+template <class C, class L>
+__device__ __forceinline__ void read_numbers(int first, const L& log_sum, const L& product,
+                                             RowNumbers& numbers) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = first + warp_row() + r * 8;
+    if (row >= C::kLength) continue;
+    numbers.logarithm[r] = log_sum.at(row) * kLog2E;
+    numbers.inner[r] = product.at(row);
+  }
+}
+
+/// The scores' weights and their gradients of one tile, which replace what is given: the scores,
+/// and the products of the result's gradient with the values.
+template <class C>
+__device__ __forceinline__ void weigh(const RowNumbers& numbers, Scores<C>& scores,
+                                      const Scores<C>& back) {
+#pragma unroll
+  for (int n = 0; n < C::kTile / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float weight =
+          exp2_fast(math::fma(scores[n][i], RowSoftmax<C>::unit(), -numbers.logarithm[i / 2]));
+      scores[n][i] = weight * (back[n][i] - numbers.inner[i / 2]);
+    }
+  }
+}
+
+/// The two numbers of a warp's rows, from all keys: the product of result and gradient is the sum
+/// of the weights times the gradients' products with the values.
+template <class C>
+struct NumbersSoFar {
+  RowSoftmax<C> softmax;
+  float inner[2] = {0.0f, 0.0f};
+
+  __device__ __forceinline__ void add(Scores<C>& scores, const Scores<C>& back) {
+    float shrink[2];
+    softmax.add(scores, shrink);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int n = 0; n < C::kTile / 8; ++n) {
+        sum = math::fma(scores[n][2 * r], back[n][2 * r], sum);
+        sum = math::fma(scores[n][2 * r + 1], back[n][2 * r + 1], sum);
+      }
+      inner[r] = math::fma(inner[r], shrink[r], sum);
+    }
+  }
+  __device__ __forceinline__ void finish(RowNumbers& numbers) {
+    softmax.finish();
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float total = softmax.total[r];
+      numbers.inner[r] = over_row<Sum>(inner[r]) * softmax.share(r);
+      numbers.logarithm[r] = total == 0.0f ? -Max::identity<float>()
+                                           : math::fma(softmax.greatest[r], RowSoftmax<C>::unit(),
+                                                       formula::Log::apply(total) * kLog2E);
+    }
+  }
+};
+
+/// The gradient of one block of queries, and its two numbers a row: stats[i], stats[apart + i].
+/// Of a part of the keys these are given.
+template <class C, class Q, class K, class V, class G, class D, class L>
+__device__ __forceinline__ void tensor_attention_grad_queries(
+    int block, long long first_query, long long first_key, const Q& q, const K& k, const V& v,
+    const G& g, const D& dq, float* stats, long long apart, const L& log_sum, const L& product) {
+  __shared__ NarrowTile<C> keys[2], values[2];
+  const int first = first_of_warp<C>(block);
+  const Sight<C> sight(first, first_query, first_key);
+  const int end = keys_of<C>((block + 1) * kOwn<C> - 1, first_query, first_key);
+  OwnRows<C> queries, grads;
+  queries.load(q, first, C::kLength);
+  grads.load(g, first, C::kLength);
+  const auto bring = [&](int key, int stage) {
+    fetch<C>(k, key, C::kMemory, keys[stage]);
+    fetch<C>(v, key, C::kMemory, values[stage]);
+  };
+  Scores<C> scores, back;
+  const auto compare = [&](int key, int stage) {
+    score_rows<C>(queries, keys[stage], scores);
+    score_rows<C>(grads, values[stage], back);
+    sight.hide(key, scores);
+  };
+  RowNumbers numbers;
+  if constexpr (L::kThere) {
+    read_numbers<C>(first, log_sum, product, numbers);
+  } else {
+    NumbersSoFar<C> so_far;
+    walk_tiles<C::kTile>(0, end, bring, [&](int key, int stage) {
+      if (key >= sight.most) return;
+      compare(key, stage);
+      so_far.add(scores, back);
+    });
+    so_far.finish(numbers);
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = first + warp_row() + r * 8;
+    if (warp_column() != 0 || row >= C::kLength) continue;
+    stats[row] = numbers.logarithm[r];
+    stats[apart + row] = numbers.inner[r];
+  }
+  Sums<C> sums = {};
+  walk_tiles<C::kTile>(0, end, bring, [&](int key, int stage) {
+    if (key >= sight.most) return;
+    compare(key, stage);
+    weigh<C>(numbers, scores, back);
+    Weights<C> weights;
+    round_weights<C>(scores, weights);
+    add_rows<C>(weights, keys[stage], sums);
+  });
+  const float scale[2] = {C::scale(), C::scale()};
+  store_rows<C>(sums, scale, dq, first, C::kLength);
+}
+
+/// The two numbers of a tile of queries.
+template <class C>
+struct alignas(16) TileNumbers {
+  float logarithm[C::kTile], inner[C::kTile];
+
+  __device__ __forceinline__ void fetch(const float* stats, long long apart, int first) {
+    const int e = static_cast<int>(threadIdx.x);
+    static_assert(2 * C::kTile <= kThreads<C>, "a thread has one number");
+    if (e >= 2 * C::kTile) return;
+    const int row = e % C::kTile;
+    const bool there = first + row < C::kLength;
+    copy_async<4>(e < C::kTile ? &logarithm[row] : &inner[row],
+                  &stats[(e < C::kTile ? 0 : apart) + (there ? first + row : first)], there);
+  }
+};
+
+/// From which query on a warp's keys are seen: by those before `least` none, from `most` on all.
+template <class C>
+struct SeenFrom {
+  static constexpr bool kHides = C::kCausal || C::kAllKeys != 0;
+  static constexpr int kNever = C::kLength + C::kTile;
+  int least, most, from[2];
+  __device__ __forceinline__ SeenFrom(int first, long long first_query, long long first_key)
+      : least(of(first, first_query, first_key)),
+        most(of(first + 15, first_query, first_key)),
+        from{of(first + warp_row(), first_query, first_key),
+             of(first + warp_row() + 8, first_query, first_key)} {}
+
+  static __device__ __forceinline__ int of(int key, long long first_query, long long first_key) {
+    if (C::kAllKeys != 0 && first_key + key >= C::kAllKeys) return kNever;
+    const long long query = C::kCausal ? first_key + key - first_query : 0;
+    return query < 0 ? 0 : query > kNever ? kNever : static_cast<int>(query);
+  }
+
+  /// Gives queries of the tile from `query` on that do not see a row the least score.
+  __device__ __forceinline__ void hide(int query, Scores<C>& scores) const {
+    if (!kHides || query >= most) return;
+    const int hidden[2] = {from[0] - query - warp_column(), from[1] - query - warp_column()};
+#pragma unroll
+    for (int n = 0; n < C::kTile / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (n * 8 + i % 2 < hidden[i / 2]) scores[n][i] = Max::identity<float>();
+      }
+    }
+  }
+};
+
+/// What one tile of queries adds to the gradients of a warp's keys and values.
+template <class C, class Keys, class Values>
+__device__ __forceinline__ void add_queries(const Keys& keys, const Values& values,
+                                            const SeenFrom<C>& seen, int query,
+                                            const NarrowTile<C>& queries,
+                                            const NarrowTile<C>& grads,
+                                            const TileNumbers<C>& numbers, Sums<C>& key_sums,
+                                            Sums<C>& value_sums) {
+  Scores<C> scores, back;
+  Weights<C> weights;
+  score_rows<C>(keys, queries, scores);
+  seen.hide(query, scores);
+#pragma unroll
+  for (int n = 0; n < C::kTile / 8; ++n) {
+    const auto logarithm = device::load<2>(&numbers.logarithm[n * 8 + warp_column()]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      scores[n][i] = exp2_fast(math::fma(scores[n][i], RowSoftmax<C>::unit(), -logarithm.x[i % 2]));
+    }
+  }
+  round_weights<C>(scores, weights);
+  add_rows<C>(weights, grads, value_sums);
+  score_rows<C>(values, grads, back);
+#pragma unroll
+  for (int n = 0; n < C::kTile / 8; ++n) {
+    const auto inner = device::load<2>(&numbers.inner[n * 8 + warp_column()]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[n][i] *= back[n][i] - inner.x[i % 2];
+  }
+  round_weights<C>(scores, weights);
+  add_rows<C>(weights, queries, key_sums);
+}
+
+/// The gradients of one block of keys and values; `of(s)`: the Queries of sharer s. C::kFree: there
+/// are registers for the block's keys and values; else they lie in shared memory.
+template <class C, class K, class V, class Of, class DK, class DV>
+__device__ __forceinline__ void tensor_attention_grad_keys(long long block, long long first_query,
+                                                           long long first_key, const K& k,
+                                                           const V& v, long long sharers,
+                                                           const Of& of, long long apart,
+                                                           const DK& dk, const DV& dv) {
+  __shared__ NarrowTile<C> queries[2], grads[2];
+  __shared__ TileNumbers<C> numbers[2];
+  const int first = first_of_warp<C>(block);
+  const SeenFrom<C> seen(first, first_query, first_key);
+  const int from = SeenFrom<C>::of(block * kOwn<C>, first_query, first_key) / C::kTile * C::kTile;
+  Sums<C> key_sums = {}, value_sums = {};
+  const auto walk = [&](const auto& keys, const auto& values) {
+    for (long long s = 0; s < sharers; ++s) {
+      const auto theirs = of(s);
+      walk_tiles<C::kTile>(
+          from, C::kLength,
+          [&](int query, int stage) {
+            fetch<C>(theirs.q, query, C::kLength, queries[stage]);
+            fetch<C>(theirs.g, query, C::kLength, grads[stage]);
+            numbers[stage].fetch(theirs.stats, apart, query);
+          },
+          [&](int query, int stage) {
+            if (first >= C::kMemory || query + C::kTile <= seen.least) return;
+            add_queries<C>(keys, values, seen, query, queries[stage], grads[stage], numbers[stage],
+                           key_sums, value_sums);
+          });
+    }
+  };
+  if constexpr (C::kFree) {
+    OwnRows<C> keys, values;
+    keys.load(k, first, C::kMemory);
+    values.load(v, first, C::kMemory);
+    walk(keys, values);
+  } else {
+    __shared__ NarrowTile<C, kOwn<C>> keys, values;
+    fetch<C>(k, block * kOwn<C>, C::kMemory, keys);
+    fetch<C>(v, block * kOwn<C>, C::kMemory, values);
+    walk(SharedRows<C>(keys), SharedRows<C>(values));
+    wait_copies();
+  }
+  const float one[2] = {1.0f, 1.0f}, scale[2] = {C::scale(), C::scale()};
+  store_rows<C>(key_sums, scale, dk, first, C::kMemory);
+  store_rows<C>(value_sums, one, dv, first, C::kMemory);
+}
+
+}  // namespace tessera::device
