@@ -1,9 +1,12 @@
 // Convolutions through the Fourier domain equal our own kernel in float64 but for rounding, and
-// write the same places, on every instruction set that this processor has. Factors, orders of
-// memory, windows, the slices of a rank and the lengths of transforms are drawn at random.
+// write the same places, on every instruction set that this processor has; and no image sees what
+// another one holds. Factors, orders of memory, windows, the slices of a rank and the lengths of
+// transforms are drawn at random.
 #include "kernels/cpu/conv_fourier.h"
 
 #include <cmath>
+#include <cstring>
+#include <limits>
 
 #include "catch.h"
 #include "drawn_convs.h"
@@ -110,6 +113,87 @@ TEST_CASE("convolutions through the Fourier domain are our own kernel's", "[conv
   }
   CHECK(taken > 600);
   CHECK(tiled > 100);
+}
+
+using Images = std::vector<std::vector<size_t>>;
+
+/// The places in memory of every image's elements, in one order.
+Images places_of(const View& view, const Numbers& kinds) {
+  Images images;
+  for (int64_t e = 0; e < view.elements(); ++e) {
+    int64_t rest = e, at = 0, image = 0, step = 1;
+    for (size_t d = view.sizes.size(); d-- > 0; rest /= view.sizes[d]) {
+      const int64_t i = rest % view.sizes[d];
+      at += i * view.strides[d];
+      if (d < kinds.size() && kinds[d] == kImages) image += i * step, step *= view.sizes[d];
+    }
+    images.resize(std::max(images.size(), static_cast<size_t>(image) + 1));
+    images[static_cast<size_t>(image)].push_back(static_cast<size_t>(at));
+  }
+  return images;
+}
+
+/// Bits of an image.
+std::vector<uint32_t> bits(const std::vector<float>& memory, const std::vector<size_t>& places) {
+  std::vector<uint32_t> all;
+  for (size_t at : places) {
+    all.emplace_back();
+    std::memcpy(&all.back(), &memory[at], sizeof(float));
+  }
+  return all;
+}
+
+TEST_CASE("an image's convolution depends on that image alone", "[conv]") {
+  Draw draw(2);
+  int taken = 0;
+  const auto all_ops = usable_fourier_ops();
+  const float spoilt[] = {1e30f, -3e38f, std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()};
+  for (int i = 0; i < 900; ++i) {
+    const Step step = with_dtype(drawn_step(draw), DType::float32);
+    const Numbers kinds = step.attrs.get<Numbers>("kinds");
+    const int64_t result = step.attrs.get<int64_t>("result");
+    const Images from = places_of(step.in[0], kinds), to = places_of(step.out[0], kinds);
+    if (result == kOfFilter || from.size() == 1) continue;
+    const FourierPlan plan(step, true);
+    const FourierOps& ops = *all_ops[static_cast<size_t>(i) % all_ops.size()];
+    const auto run_with = [&](const std::function<void(std::vector<float>&)>& change) {
+      const auto bind = [&](const KernelArgs& a) { return bind_fourier_conv(a, plan, ops); };
+      return run_as<float>(step, DType::float32, plan.total(), bind, change);
+    };
+    const std::vector<float> alone = run_with(nullptr);
+    if (alone.empty()) continue;
+    ++taken;
+    INFO("step " << i << ", result " << result << ", " << from.size() << " images");
+    // Some images hold anything.
+    std::vector<char> is_spoilt;
+    for (size_t image = 0; image < from.size(); ++image) is_spoilt.push_back(draw.one_in(2));
+    const std::vector<float> spoilt_some = run_with([&](std::vector<float>& memory) {
+      for (size_t image = 0; image < from.size(); ++image) {
+        if (is_spoilt[image] == 0) continue;
+        for (size_t at : from[image]) memory[at] = spoilt[(at + image) % std::size(spoilt)];
+      }
+    });
+    // All images stand elsewhere.
+    const size_t turn = static_cast<size_t>(draw(1, static_cast<int64_t>(from.size()) - 1));
+    const std::vector<float> turned = run_with([&](std::vector<float>& memory) {
+      const std::vector<float> was = memory;
+      for (size_t image = 0; image < from.size(); ++image) {
+        const std::vector<size_t>& source = from[(image + turn) % from.size()];
+        for (size_t e = 0; e < source.size(); ++e) memory[from[image][e]] = was[source[e]];
+      }
+    });
+    bool are_alone = true, are_turned = true;
+    for (size_t image = 0; image < to.size(); ++image) {
+      const std::vector<uint32_t> want = bits(alone, to[image]);
+      if (is_spoilt[image] == 0) are_alone = are_alone && bits(spoilt_some, to[image]) == want;
+      const size_t now = (image + to.size() - turn) % to.size();
+      are_turned = are_turned && bits(turned, to[now]) == want;
+    }
+    CHECK(are_alone);
+    CHECK(are_turned);
+  }
+  CHECK(taken > 150);
 }
 
 /// Images of 24 x 24 with 16 channels and as many results.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -76,8 +77,10 @@ inline constexpr float kUntouched = 77;
 inline constexpr size_t kBeyond = 4096;  // elements behind every operand, that stay as they are
 
 /// What `bind` makes of the step: all of the result's memory, or nothing where it declines.
+/// `change` may rewrite the first operand's elements before.
 template <class T, class Bind>
-std::vector<T> run_as(Step step, DType dtype, int64_t workspace_bytes, Bind bind) {
+std::vector<T> run_as(Step step, DType dtype, int64_t workspace_bytes, Bind bind,
+                      const std::function<void(std::vector<T>&)>& change = nullptr) {
   std::vector<std::vector<T>> memory;
   KernelArgs args;
   const auto add = [&](View& view, bool result) {
@@ -86,6 +89,7 @@ std::vector<T> run_as(Step step, DType dtype, int64_t workspace_bytes, Bind bind
     for (int64_t i = 0; i < reach(view); ++i)
       elements.push_back(
           stored<T>(result ? kUntouched : value(i, 3 + static_cast<int64_t>(memory.size()))));
+    if (memory.empty() && change) change(elements);
     elements.resize(elements.size() + kBeyond, stored<T>(kUntouched));
     memory.push_back(std::move(elements));
     (result ? args.out : args.in)

@@ -1,12 +1,17 @@
-// Convolution through the Fourier domain. Images with the same place in a tile are transformed in
-// pairs, one as the real part and one as the imaginary part of complex numbers, which needs no
-// taking apart: with a real filter, convolution keeps both parts apart. Vectors are along channels;
-// with less than 16, along pairs of images too. A line is transformed along the last dim first.
-// Frequency k of it is kept beside the conjugate of frequency -k: the filter's transform has the
-// same factor for both, so that half of it is enough. Then, for one of these frequencies after the
-// other, columns along the other dim are transformed, multiplied and transformed back while they
-// are in the cache. A gradient by the filter is the sum over images of such products, and is
-// transformed back once.
+// Convolution through the Fourier domain. Vectors are along channels; with less than 16, along
+// images too. Lines along the last dim are transformed first, two of an image at once: one as the
+// real part and one as the imaginary part of complex numbers, that are taken apart afterwards. Of a
+// real line frequency -k is the conjugate of k, so that half of them are kept. Then, for one of
+// these frequencies after the other, columns along the other dim are transformed, multiplied and
+// transformed back while they are in the cache. A gradient by the filter is the sum over images of
+// such products, and is transformed back once.
+//
+// No number of an image meets one of another image but in that sum: what is computed for an image
+// depends on it alone, to the last bit, whatever other images hold.
+//
+// What is taken apart is twice the lines' frequencies; the filter's scale makes up for it. In the
+// sum of products each frequency also stands for its negative, but for those that are their own:
+// they are doubled on one side only, so that all have the same factor.
 //
 // Transforms are circular. The places of a piece of x begin at its padding, so that one window
 // place is one shift for all pieces; they are long enough that what is wanted sees zeros where it
@@ -82,8 +87,8 @@ class FourierConv final : public Kernel {
         transform_filter();
       for (const FourierPiece& along : pieces_[0]) {
         for (const FourierPiece& across : pieces_[1]) {
-          for (int64_t i = 0; i < plan_.images; i += 2 * plan_.pairs)
-            run_block(along, across, i, std::min(2 * plan_.pairs, plan_.images - i));
+          for (int64_t i = 0; i < plan_.images; i += plan_.block)
+            run_block(along, across, i, std::min(plan_.block, plan_.images - i));
         }
       }
       if (result_ == kOfFilter) write_filter();
@@ -144,7 +149,7 @@ class FourierConv final : public Kernel {
     filter_plane_ = take(plan_.filter_plane());
     // What becomes of a frequency's columns lies where they were.
     a_.planes = b_.planes = at;
-    if (result_ == kOfFilter) b_.planes += a_.vectors(plan_.pairs) * plan_.plane();
+    if (result_ == kOfFilter) b_.planes += a_.vectors(plan_.block) * plan_.plane();
     take(plan_.planes());
     a_.columns = take(plan_.dims[0].n * plan_.column_step(true));
     b_.columns = take(plan_.dims[0].n * plan_.column_step(false));
@@ -153,7 +158,7 @@ class FourierConv final : public Kernel {
   }
 
   static FourierLine line_of(float* vectors, const Offsets& offsets) {
-    return {vectors, vectors + kLanes, offsets.data(), nullptr};
+    return {vectors, vectors + kLanes, offsets.data()};
   }
   /// Of the filter's spectrum: [frequency across][along][vector of b][channel of a].
   float* spectrum_at(int64_t slot, int64_t along, int64_t vector, int64_t channel) const {
@@ -162,7 +167,8 @@ class FourierConv final : public Kernel {
             channel) *
                kVector;
   }
-  float scale() const { return 1.0f / static_cast<float>(plan_.dims[0].n * plan_.dims[1].n); }
+  /// Of transforms there and back, and of lines taken apart.
+  float scale() const { return 0.5f / static_cast<float>(plan_.dims[0].n * plan_.dims[1].n); }
 
   /// Calls visit(vector of b, its first channel, how many, channel of a).
   template <class Visit>
@@ -204,7 +210,7 @@ class FourierConv final : public Kernel {
   }
 
   /// Of what is kept of a line, the real part of its transform is all that is asked for: there
-  /// frequency -k counts as much as k.
+  /// frequency -k counts as much as k, which has been seen to.
   void write_filter() {
     each_filter_vector([&](int64_t v, int64_t first, int64_t n, int64_t channel) {
       for (int64_t slot = 0; slot < plan_.slots(); ++slot) {
@@ -229,80 +235,65 @@ class FourierConv final : public Kernel {
   void run_block(const FourierPiece& along, const FourierPiece& across, int64_t first,
                  int64_t images) {
     const int64_t unit = std::max<int64_t>(1, kLanes / plan_.a_lanes);
-    FourierBlock block{{&along, &across}, first, images, 0};
-    block.pairs = (block.real() + unit - 1) / unit * unit;
-    rows_.transform(a_, block, a_.vectors(block.pairs), &FourierPiece::a);
-    if (result_ == kOfFilter)
-      rows_.transform(b_, block, b_.vectors(block.real()), &FourierPiece::b);
+    const FourierBlock block{{&along, &across}, first, images, (images + unit - 1) / unit * unit};
+    rows_.transform(a_, block, a_.vectors(block.filled), &FourierPiece::a, 2);
+    if (result_ == kOfFilter) rows_.transform(b_, block, b_.vectors(images), &FourierPiece::b, 1);
     for (int64_t slot = 0; slot < plan_.slots(); ++slot) multiply_columns(block, slot);
     if (result_ != kOfFilter) rows_.restore(b_, block);
   }
 
   void multiply_columns(const FourierBlock& block, int64_t slot) {
-    // Frequency 0, and half of an even length, are their own negatives.
-    const int64_t both = slot == 0 || 2 * slot == plan_.dims[1].n ? 1 : 2;
-    const int64_t a_im = both * block.pairs * a_.lanes, b_im = both * block.pairs * b_.lanes;
-    const auto columns_of = [&](const FourierSide& side, int64_t im, int64_t pairs,
+    const bool of_filter = result_ == kOfFilter;
+    const int64_t a_im = block.filled * a_.lanes, b_im = block.images * b_.lanes;
+    const auto columns_of = [&](const FourierSide& side, int64_t im,
                                 FourierRange FourierPiece::*which, bool back) {
-      for (int64_t i = 0; i < side.vectors(pairs); ++i) {
-        for (int64_t s = 0; s < both; ++s) {
-          const FourierLine rows =
-              line_of(side.planes + i * plan_.plane() + (2 * slot + s) * kVector,
-                      *(block.pieces[0]->*which).kept);
-          float* const at = side.columns + s * block.pairs * side.lanes + i * kLanes;
-          const FourierLine column = {at, at + im, side.column.data(), nullptr};
-          if (back)
-            ops_.transform(along_.length, column.swapped(), rows.swapped(), scratch_);
-          else
-            ops_.transform(along_.length, rows, column, scratch_);
-        }
+      for (int64_t i = 0; i * kLanes < im; ++i) {
+        const FourierLine rows = line_of(side.planes + i * plan_.plane() + slot * kVector,
+                                         *(block.pieces[0]->*which).kept);
+        float* const at = side.columns + i * kLanes;
+        const FourierLine column = {at, at + im, side.column.data()};
+        if (back)
+          ops_.transform(along_.length, column.swapped(), rows.swapped(), scratch_);
+        else
+          ops_.transform(along_.length, rows, column, scratch_);
       }
     };
-    const bool of_filter = result_ == kOfFilter;
-    columns_of(a_, a_im, block.pairs, &FourierPiece::a, false);
-    if (of_filter) columns_of(b_, b_im, block.real(), &FourierPiece::b, false);
-    const bool at_once = block.real() == block.pairs;
-    for (int64_t s = 0; s < (at_once ? 1 : both); ++s) {
-      const int64_t rows = at_once ? both * block.pairs : block.real(), first = s * block.pairs;
-      of_filter ? add_to_spectrum(slot, rows, first, a_im, b_im)
-                : multiply(slot, rows, first, a_im, b_im);
-    }
-    if (!of_filter) columns_of(b_, b_im, block.real(), &FourierPiece::b, true);
+    columns_of(a_, a_im, &FourierPiece::a, false);
+    if (of_filter) columns_of(b_, b_im, &FourierPiece::b, false);
+    of_filter ? add_to_spectrum(slot, block.images, a_im, b_im)
+              : multiply(slot, block.images, a_im, b_im);
+    if (!of_filter) columns_of(b_, b_im, &FourierPiece::b, true);
   }
 
-  void multiply(int64_t slot, int64_t rows, int64_t first, int64_t a_im, int64_t b_im) {
+  void multiply(int64_t slot, int64_t images, int64_t a_im, int64_t b_im) {
     for (int64_t k = 0; k < plan_.dims[0].n; ++k) {
-      const float* a = a_.columns + k * a_.column_step + first * a_.lanes;
-      float* b = b_.columns + k * b_.column_step + first * b_.lanes;
       for (int64_t v = 0; v < plan_.b_vectors(); ++v) {
-        ops_.product({.rows = rows,
+        ops_.product({.rows = images,
                       .sums = plan_.a_channels,
-                      .a = a,
+                      .a = a_.columns + k * a_.column_step,
                       .a_row = a_.lanes,
                       .a_sum = 1,
                       .a_im = a_im,
                       .b = spectrum_at(slot, k, v, 0),
                       .b_sum = kVector,
                       .b_im = kLanes,
-                      .c = b + v * kLanes,
+                      .c = b_.columns + k * b_.column_step + v * kLanes,
                       .c_row = b_.lanes,
                       .c_im = b_im});
       }
     }
   }
 
-  void add_to_spectrum(int64_t slot, int64_t rows, int64_t first, int64_t a_im, int64_t b_im) {
+  void add_to_spectrum(int64_t slot, int64_t images, int64_t a_im, int64_t b_im) {
     for (int64_t k = 0; k < plan_.dims[0].n; ++k) {
-      const float* a = a_.columns + k * a_.column_step + first * a_.lanes;
-      const float* b = b_.columns + k * b_.column_step + first * b_.lanes;
       for (int64_t v = 0; v < plan_.b_vectors(); ++v) {
         ops_.add_conjugate({.rows = plan_.a_channels,
-                            .sums = rows,
-                            .a = a,
+                            .sums = images,
+                            .a = a_.columns + k * a_.column_step,
                             .a_row = 1,
                             .a_sum = a_.lanes,
                             .a_im = a_im,
-                            .b = b + v * kLanes,
+                            .b = b_.columns + k * b_.column_step + v * kLanes,
                             .b_sum = b_.lanes,
                             .b_im = b_im,
                             .c = spectrum_at(slot, k, v, 0),

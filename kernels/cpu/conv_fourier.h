@@ -2,8 +2,8 @@
 // instead of one per window place. Two halves of one decision, as of conv_direct.h: what views and
 // attributes tell, so that the workspace can be planned, and what a rank's window adds at bind.
 //
-// A number that is not finite spreads over all places of the images that are transformed with it:
-// those of a pair (in a gradient by the filter, over all of it).
+// A number that is not finite spreads over all places of its image, and over no other image (in a
+// gradient by the filter, over all of it).
 #pragma once
 
 #include <memory>
@@ -34,8 +34,8 @@ struct FourierPlan {
   int64_t result = kOfY;
   int64_t images = 1, groups = 1;
   int64_t a_channels = 1, b_channels = 1;  ///< of a group
-  int64_t a_lanes = 1, b_lanes = 1;        ///< of a pair of images: with padding
-  int64_t pairs = 1;                       ///< of images, that are transformed before a product
+  int64_t a_lanes = 1, b_lanes = 1;        ///< of an image: with padding
+  int64_t block = 1;                       ///< images that are transformed before a product
   FourierDim dims[2];                      ///< of one spatial dim: the second
   int64_t slots() const { return dims[1].n / 2 + 1; }  ///< frequencies that are kept of a line
   int64_t b_vectors() const { return b_lanes / 16; }
@@ -52,7 +52,7 @@ struct FourierPlan {
 
  private:
   double choose_lengths(const int64_t (&needs)[2]);
-  void choose_pairs();
+  void choose_block();
   int64_t bytes() const;
   double cost() const;
 };

@@ -1,6 +1,6 @@
 // The inner loops of convolution through the Fourier domain, compiled once per instruction set.
 // A number is complex and a vector: kFourierLanes real parts and as many imaginary ones, of as many
-// channels (and pairs of images), that are computed alike.
+// channels (and images), that are computed alike.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,10 @@ constexpr int64_t kFourierVector = 2 * kFourierLanes;
 struct FourierLine {
   float *re = nullptr, *im = nullptr;
   const int64_t* offsets = nullptr;
-  /// Or null. signs[i] times the imaginary parts are written; times the real ones are read, as
-  /// lines with signs are read swapped.
-  const float* signs = nullptr;
 
   /// The same with real and imaginary parts swapped: a transform between swapped lines is the
   /// inverse one, but for the factor 1 / n.
-  FourierLine swapped() const { return {im, re, offsets, signs}; }
+  FourierLine swapped() const { return {im, re, offsets}; }
 };
 
 /// The factors of a length, in the order of the passes, and the factors of unity between them.
@@ -47,9 +44,16 @@ struct FourierProduct {
 };
 
 struct FourierOps {
-  /// `scratch`: 2 * n vectors. At most one of both lines has signs.
+  /// `scratch`: 2 * n vectors.
   void (*transform)(const FourierLength& length, const FourierLine& in, const FourierLine& out,
                     float* scratch);
+  /// Of z = x + i y of n complex numbers, with x and y real, the first n / 2 + 1 vectors of p are
+  /// the transform's frequencies k, those of q its frequencies -k (but for 0 and n / 2, which are
+  /// their own negatives). Makes of them twice the frequencies k of x in p and of y in q; those
+  /// that are their own negatives `own` times.
+  void (*separate)(float* p, float* q, int64_t n, float own);
+  /// The inverse, but for the factors.
+  void (*join)(float* p, float* q, int64_t n);
   void (*product)(const FourierProduct& p);
   /// Adds the product with the conjugate of b.
   void (*add_conjugate)(const FourierProduct& p);

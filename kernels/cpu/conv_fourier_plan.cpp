@@ -26,10 +26,12 @@ double real(int64_t n) { return static_cast<double>(n); }
 
 /// Cycles of a transform of vectors.
 double line_cost(int64_t n) { return n == 1 ? 2 : real(n) * (2 * std::log2(real(n)) + 8); }
+/// And of taking a frequency of two lines apart.
+constexpr double kSeparateCost = 5;
 
 bool is_constant(const IntExpr& e) { return e.axis_terms.empty() && e.scalar < 0; }
 
-/// Channels of a pair of images, so that vectors begin with a pair or lie in one.
+/// Channels of an image, so that vectors begin with an image or lie in one.
 int64_t scalar_lanes(int64_t channels) {
   int64_t lanes = 1;
   while (lanes < channels && lanes < kFourierLanes) lanes *= 2;
@@ -109,23 +111,23 @@ double FourierPlan::choose_lengths(const int64_t (&needs)[2]) {
   for (const FourierDim& along : dims_with(0)) {
     for (const FourierDim& across : dims_with(1)) {
       dims[0] = along, dims[1] = across;
-      choose_pairs();
+      choose_block();
       if (bytes() > kMostBytes) continue;
       const double now = cost();
       if (best < 0 || now < best) best = now, chosen[0] = along, chosen[1] = across;
     }
   }
   std::copy(chosen, chosen + 2, dims);
-  choose_pairs();
+  choose_block();
   return best;
 }
 
-void FourierPlan::choose_pairs() {
+void FourierPlan::choose_block() {
   const int64_t unit = std::max<int64_t>(1, kFourierLanes / a_lanes);
-  const int64_t all = up(ceil_of(images, 2), unit);
-  pairs = unit;
+  const int64_t all = up(images, unit);
+  block = unit;
   const int64_t most = std::clamp(kPlaneBytes / (4 * planes()) * unit, unit, all);
-  pairs = up(ceil_of(all, ceil_of(all, most)), unit);  // blocks of one size
+  block = up(ceil_of(all, ceil_of(all, most)), unit);  // blocks of one size
 }
 
 /// Cycles of the step, as measured on a processor with AVX-512 that multiplies and adds a vector of
@@ -133,19 +135,20 @@ void FourierPlan::choose_pairs() {
 double FourierPlan::cost() const {
   const int64_t b = b_vectors(), n = dims[0].n, half = slots();
   const double column = line_cost(n), row = line_cost(dims[1].n);
-  const int64_t all_pairs = ceil_of(images, 2), blocks = ceil_of(all_pairs, pairs);
+  const int64_t blocks = ceil_of(images, block);
   const auto side = [&](int64_t lines, int64_t lanes) {
-    return (real(lines) * row + real(2 * half - 1) * column) * real(lanes) / 16;
+    const double two_lines = row + kSeparateCost * real(half);
+    return (real(ceil_of(lines, 2)) * two_lines + real(half) * column) * real(lanes) / 16;
   };
   const auto copies = [&](int64_t channels, int64_t places) {
-    return channels % kFourierLanes == 0 ? 0 : real(2 * channels * places);
+    return channels % kFourierLanes == 0 ? 0 : real(channels * places);
   };
-  const double products = real(2 * half * n * b) * real(4 * a_channels + 8);
-  double of_pair = side(dims[0].a, a_lanes) + side(dims[0].b, b_lanes) + products +
-                   copies(a_channels, dims[0].a * dims[1].a) +
-                   copies(b_channels, dims[0].b * dims[1].b);
+  const double products = real(half * n * b) * real(4 * a_channels + 8);
+  double of_image = side(dims[0].a, a_lanes) + side(dims[0].b, b_lanes) + products +
+                    copies(a_channels, dims[0].a * dims[1].a) +
+                    copies(b_channels, dims[0].b * dims[1].b);
   // Planes beyond the second-level cache are written and read twice.
-  if (4 * planes() > 3 * kPlaneBytes / 2) of_pair += real(planes()) / real(pairs);
+  if (4 * planes() > 3 * kPlaneBytes / 2) of_image += real(planes()) / real(block);
   const int64_t tiles = ceil_of(dims[0].size, dims[0].tile) * ceil_of(dims[1].size, dims[1].tile);
   const bool is_cached = 4 * spectrum() <= kCachedBytes;
   const double of_filter =
@@ -154,21 +157,21 @@ double FourierPlan::cost() const {
       real(spectrum()) * (is_cached ? 0.5 : 2);
   const double of_block = real(spectrum()) * (is_cached ? 0.15 : 0.6);
   return 1.4 * real(groups) *
-         (of_filter + real(tiles) * (real(all_pairs) * of_pair + real(blocks) * of_block));
+         (of_filter + real(tiles) * (real(images) * of_image + real(blocks) * of_block));
 }
 
 int64_t FourierPlan::spectrum() const {
   return slots() * dims[0].n * a_channels * b_vectors() * kVector;
 }
 int64_t FourierPlan::filter_plane() const { return dims[0].windows * slots() * kVector; }
-int64_t FourierPlan::plane_row() const { return 2 * slots() * kVector; }
-int64_t FourierPlan::plane() const { return std::max(dims[0].a, dims[0].b) * plane_row(); }
+int64_t FourierPlan::plane_row() const { return slots() * kVector; }
+int64_t FourierPlan::plane() const { return up(std::max(dims[0].a, dims[0].b), 2) * plane_row(); }
 int64_t FourierPlan::planes() const {
-  const int64_t a = pairs * a_lanes / kFourierLanes, b = pairs * b_lanes / kFourierLanes;
+  const int64_t a = block * a_lanes / kFourierLanes, b = block * b_lanes / kFourierLanes;
   return plane() * (result == kOfFilter ? a + b : std::max(a, b));
 }
 int64_t FourierPlan::column_step(bool of_a) const {
-  return 4 * pairs * (of_a ? a_lanes : b_lanes) + kFourierLanes;  // not a power of two
+  return 2 * block * (of_a ? a_lanes : b_lanes) + kFourierLanes;  // not a power of two
 }
 int64_t FourierPlan::line() const { return std::max(dims[0].n, dims[1].n) * kVector; }
 

@@ -10,25 +10,25 @@ namespace tessera::cpu {
 struct FourierRows {
   FourierRows(const FourierPlan& plan_of_step, const FourierOps& usable_ops);
 
-  /// The first `vectors` vectors of a block's images, as they are, into the planes of their side.
+  /// The first `vectors` vectors of a block's images, as they are, into the planes of their side:
+  /// twice their frequencies, but `own` times those that are their own negatives.
   void transform(const FourierSide& side, const FourierBlock& block, int64_t vectors,
-                 FourierRange FourierPiece::*which);
+                 FourierRange FourierPiece::*which, float own);
   /// The planes of side b into its images.
   void restore(const FourierSide& side, const FourierBlock& block);
 
   const FourierPlan& plan;
   const FourierOps& ops;
   FourierLengthData row_length;
-  Offsets pairs;  ///< of frequencies k and -k side by side
-  std::vector<float> signs;
+  Offsets lines;  ///< of a transform of two lines: frequencies k in one of them, -k in the other
   float *line = nullptr, *scratch = nullptr;  ///< of the workspace
 
  private:
   FourierLine kept_line(const Offsets& offsets) const {
-    return {line, line + kFourierLanes, offsets.data(), nullptr};
+    return {line, line + kFourierLanes, offsets.data()};
   }
-  FourierLine pairs_at(float* vectors) const {
-    return {vectors, vectors + kFourierLanes, pairs.data(), signs.data()};
+  FourierLine lines_at(float* vectors) const {
+    return {vectors, vectors + kFourierLanes, lines.data()};
   }
 };
 

@@ -65,8 +65,8 @@ std::vector<FourierPiece> pieces_of(const DirectDim& d, const FourierDim& plan, 
 SideVector FourierSide::vector(int64_t v) const {
   const int64_t all = static_cast<int64_t>(channels.size());
   if (lanes < kFourierLanes) return {v * kFourierLanes / lanes, kFourierLanes / lanes, 0, all};
-  const int64_t of_pair = lanes / kFourierLanes, channel = v % of_pair * kFourierLanes;
-  return {v / of_pair, 1, channel, std::min(kFourierLanes, all - channel)};
+  const int64_t of_image = lanes / kFourierLanes, channel = v % of_image * kFourierLanes;
+  return {v / of_image, 1, channel, std::min(kFourierLanes, all - channel)};
 }
 
 }  // namespace tessera::cpu

@@ -1,5 +1,5 @@
-// What convolution through the Fourier domain cuts its work into: tiles of images, pairs of images,
-// vectors of channels.
+// What convolution through the Fourier domain cuts its work into: tiles of images, blocks of
+// images, vectors of channels.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +38,9 @@ struct FourierPiece {
 /// The tiles along one dim.
 std::vector<FourierPiece> pieces_of(const DirectDim& d, const FourierDim& plan, int64_t result);
 
-/// A vector of a side: of `pairs` pairs of images from `pair` on, `channels` from `channel` on.
+/// A vector of a side: of `images` images from `image` on, `channels` from `channel` on.
 struct SideVector {
-  int64_t pair, pairs, channel, channels;
+  int64_t image, images, channel, channels;
 };
 
 /// The images of a side, as they are and transformed.
@@ -49,13 +49,13 @@ struct FourierSide {
   std::vector<int64_t> groups, images, channels;  ///< offsets
   int64_t strides[2] = {0, 0};
   bool dense = true;  ///< the channels
-  int64_t lanes = 0;  ///< of a pair of images: with padding
+  int64_t lanes = 0;  ///< of an image: with padding
   float* planes = nullptr;
-  float* columns = nullptr;  ///< [frequency][re, im][row][lane], a row is a pair of images
+  float* columns = nullptr;  ///< [frequency][re, im][image][lane]
   int64_t column_step = 0;
   Offsets column;  ///< of its frequencies
 
-  int64_t vectors(int64_t pairs) const { return pairs * lanes / kFourierLanes; }
+  int64_t vectors(int64_t of_images) const { return of_images * lanes / kFourierLanes; }
   SideVector vector(int64_t v) const;
 };
 
@@ -63,8 +63,7 @@ struct FourierSide {
 struct FourierBlock {
   const FourierPiece* pieces[2];
   int64_t first, images;
-  int64_t pairs;  ///< with those that fill vectors
-  int64_t real() const { return (images + 1) / 2; }
+  int64_t filled;  ///< images with those that fill vectors
 };
 
 }  // namespace tessera::cpu
