@@ -26,8 +26,8 @@ double real(int64_t n) { return static_cast<double>(n); }
 
 /// Cycles of a transform of vectors.
 double line_cost(int64_t n) { return n == 1 ? 2 : real(n) * (2 * std::log2(real(n)) + 8); }
-/// And of taking a frequency of two lines apart.
-constexpr double kSeparateCost = 5;
+/// And of taking a frequency of two lines apart, or of joining them.
+constexpr double kSeparateCost = 8;
 
 bool is_constant(const IntExpr& e) { return e.axis_terms.empty() && e.scalar < 0; }
 
