@@ -28,6 +28,8 @@ const Dim batch("batch", 8), length("length", 256), memory("memory_length", 256)
 const Dim model("d_model", 512), ff("ff", 2048), heads("heads", 8), key("d_head", 64);
 const Dim images("images", 8), height("height", 56), width("width", 56), in("in", 64),
     out("out", 64);
+const Dim many_images("many_images", 64), side("side", 28), filters("filters", 16),
+    more_filters("more_filters", 16);
 const Dim rows("rows", 2048), cols("cols", 1024), many("many", 4096);
 
 Tensor heads_attention(const Inputs& x) {
@@ -37,6 +39,7 @@ Tensor heads_attention(const Inputs& x) {
 }
 
 Tensor convolution(const Inputs& x) { return conv(x[0], x[1], {{{"height"}, {"width"}}}); }
+Tensor large_filter(const Inputs& x) { return conv(x[0], x[1], {{{"side"}, {"across"}}}); }
 Tensor product(const Inputs& x) { return einsum({x[0], x[1]}, {batch, length, ff}); }
 Tensor norm(const Inputs& x) { return layer_norm(x[0], "cols", x[1], x[2]); }
 Tensor soft(const Inputs& x) { return softmax(x[0], "cols"); }
@@ -48,6 +51,9 @@ std::vector<Case> cases() {
                            factors = {{batch, length, model}, {model, ff}};
   const std::vector<Shape> image = {{images, height, width, in},
                                     {Dim("filter_height", 3), Dim("filter_width", 3), in, out}};
+  const std::vector<Shape> small_image = {
+      {many_images, side, Dim("across", 28), filters},
+      {Dim("filter_side", 9), Dim("filter_across", 9), filters, more_filters}};
   const auto scores = [](const Inputs& x) {
     return einsum({x[0], x[1]}, {batch, heads, length, memory});
   };
@@ -57,6 +63,8 @@ std::vector<Case> cases() {
           {"einsum in batches", {query, keys}, scores},
           {"conv", image, convolution},
           {"conv, gradients", image, convolution, true},
+          {"conv 9x9", small_image, large_filter},
+          {"conv 9x9, gradients", small_image, large_filter, true},
           {"softmax", table, soft},
           {"softmax, gradients", table, soft, true},
           {"layer_norm", normed, norm},

@@ -4,63 +4,14 @@
 // of a rank are drawn at random.
 #include "kernels/cpu/conv_direct.h"
 
-#include <algorithm>
-#include <numeric>
-#include <random>
-
 #include "catch.h"
+#include "drawn_convs.h"
 #include "kernels/bfloat16.h"
 #include "kernels/cpu/blas.h"
-#include "kernels/cpu/types.h"
-#include "runtime/program.h"
 
 namespace tessera::test {
 
 namespace {
-
-using namespace cpu;
-using Numbers = std::vector<int64_t>;
-
-class Draw {
- public:
-  explicit Draw(unsigned seed) : engine_(seed) {}
-  int64_t operator()(int64_t lo, int64_t hi) {
-    return std::uniform_int_distribution<int64_t>(lo, hi)(engine_);
-  }
-  bool one_in(int64_t n) { return (*this)(1, n) == 1; }
-  template <class T>
-  void shuffle(std::vector<T>& list) {
-    std::shuffle(list.begin(), list.end(), engine_);
-  }
-
- private:
-  std::mt19937 engine_;
-};
-
-/// Memory orders: channels last, or any; now and then with gaps.
-View drawn_view(const Numbers& sizes, const Numbers& kinds, Draw& draw) {
-  std::vector<size_t> order(sizes.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  if (draw.one_in(3)) {
-    draw.shuffle(order);
-  } else {
-    const auto rank = [&](size_t d) {
-      return d >= kinds.size() ? 1 : kinds[d] == kImages ? 0 : kinds[d] == kGroup ? 2 : 3;
-    };
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return rank(a) < rank(b); });
-  }
-  View view;
-  view.sizes = sizes;
-  view.strides.resize(sizes.size());
-  const size_t gap = draw.one_in(8) ? static_cast<size_t>(draw(0, 5)) : sizes.size();
-  int64_t stride = 1;
-  for (size_t i = order.size(); i-- > 0;) {
-    view.strides[order[i]] = stride;
-    stride *= sizes[order[i]] + (order[i] == gap ? 1 : 0);
-  }
-  return view;
-}
 
 Step drawn_step(Draw& draw) {
   Numbers kinds, sizes;
@@ -109,58 +60,6 @@ Step drawn_step(Draw& draw) {
   step.attrs = {{"result", result}, {"kinds", kinds}};
   for (int i = 0; i < 6; ++i) step.attrs.set(names[i], numbers[i]);
   return step;
-}
-
-float value(int64_t i, int64_t salt) { return static_cast<float>((i * i * 7 + i * salt) % 5 - 2); }
-
-template <class T>
-T stored(float x) {
-  if constexpr (std::is_same_v<T, BFloat16>)
-    return narrowed(x, T{});
-  else
-    return static_cast<T>(x);
-}
-
-constexpr float kUntouched = 77;
-constexpr size_t kBeyond = 4096;  // elements behind every operand, that stay as they are
-
-/// What `bind` makes of the step: all of the result's memory, or nothing where it declines.
-template <class T, class Bind>
-std::vector<T> run_as(Step step, DType dtype, int64_t workspace_bytes, Bind bind) {
-  std::vector<std::vector<T>> memory;
-  KernelArgs args;
-  const auto add = [&](View& view, bool result) {
-    view.dtype = dtype;
-    std::vector<T> elements;
-    for (int64_t i = 0; i < reach(view); ++i)
-      elements.push_back(
-          stored<T>(result ? kUntouched : value(i, 3 + static_cast<int64_t>(memory.size()))));
-    elements.resize(elements.size() + kBeyond, stored<T>(kUntouched));
-    memory.push_back(std::move(elements));
-    (result ? args.out : args.in)
-        .push_back({memory.back().data(), dtype, view.sizes, view.strides});
-  };
-  add(step.in[0], false), add(step.in[1], false), add(step.out[0], true);
-  constexpr size_t kGuard = 64;
-  const size_t bytes = static_cast<size_t>(workspace_bytes);
-  std::vector<unsigned char> workspace(bytes + 2 * kGuard, 0xa5);
-  const size_t skip = kGuard - reinterpret_cast<uintptr_t>(workspace.data()) % kGuard;
-  args.step = &step;
-  args.workspace = workspace.data() + skip;
-  const std::unique_ptr<Kernel> kernel = bind(args);
-  if (kernel == nullptr) return {};
-  std::fill(workspace.begin() + static_cast<int64_t>(skip),
-            workspace.begin() + static_cast<int64_t>(skip + bytes), 0xff);  // NaN
-  kernel->run();
-  kernel->run();
-  CHECK(std::all_of(workspace.begin() + static_cast<int64_t>(skip + bytes), workspace.end(),
-                    [](unsigned char c) { return c == 0xa5; }));
-  for (std::vector<T>& elements : memory) {
-    CHECK(std::all_of(elements.end() - kBeyond, elements.end(),
-                      [](T x) { return load_as(x) == kUntouched; }));
-    elements.resize(elements.size() - kBeyond);
-  }
-  return memory.back();
 }
 
 /// Of so many random steps, those that the library takes; CHECKs that they equal our own kernel.

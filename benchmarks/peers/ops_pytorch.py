@@ -54,6 +54,10 @@ def convolution(x, w):
     return F.conv2d(x, w, padding=1)
 
 
+def large_filter(x, w):
+    return F.conv2d(x, w, padding=4)
+
+
 def layer_norm(x, scale, bias):
     return F.layer_norm(x, (1024,), scale, bias)
 
@@ -65,10 +69,13 @@ def softmax(x):
 heads = [values(8, 8, 256, 64) for _ in range(3)]
 factors, table, normed = [values(8, 256, 512), values(512, 2048)], [values(2048, 1024)], [values(2048, 1024), values(1024), values(1024)]
 image = [values(8, 64, 56, 56), values(64, 64, 3, 3)]
-last = [t.contiguous(memory_format=torch.channels_last) for t in image]
+small_image = [values(64, 16, 28, 28), values(16, 16, 9, 9)]
+last, small_last = [[t.contiguous(memory_format=torch.channels_last) for t in way] for way in (image, small_image)]
 CASES = [("einsum", product, [factors], False), ("einsum, gradients", product, [factors], True),
          ("einsum in batches", lambda q, k: torch.einsum("bhld,bhmd->bhlm", q, k), [heads[:2]], False),
          ("conv", convolution, [image, last], False), ("conv, gradients", convolution, [image, last], True),
+         ("conv 9x9", large_filter, [small_image, small_last], False),
+         ("conv 9x9, gradients", large_filter, [small_image, small_last], True),
          ("softmax", softmax, [table], False), ("softmax, gradients", softmax, [table], True),
          ("layer_norm", layer_norm, [normed], False), ("layer_norm, gradients", layer_norm, [normed], True),
          ("attention", attention, [heads], False), ("attention, gradients", attention, [heads], True),

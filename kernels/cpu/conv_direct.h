@@ -35,6 +35,9 @@ struct DirectPlan {
   int64_t total() const;
 };
 
+/// Whether each view has the step's factors of the kinds that are its own, and no others.
+bool has_factors(const Step& step);
+
 /// Elements of a view whose dims of one kind follow `run` dense elements in order, without gaps:
 /// `run` times their sizes; -1 if they lie otherwise or run is -1.
 int64_t dense_after(const View& view, const std::vector<int64_t>& kinds, int64_t kind, int64_t run);
@@ -47,10 +50,14 @@ std::vector<int64_t> offsets_of(const Step& step, Kind kind, const std::vector<i
 struct DirectDim {
   int64_t x_first = 0, x_size = 0, y_first = 0, y_size = 0, windows = 0;
   int64_t stride = 1, dilation = 1, before = 0, after = 0;
+  bool empty = false;  ///< no window sees anything, or all of a window may lie in the padding
 };
 
-/// The spatial dims of the step on this rank; nothing where the library is not to be asked: no
-/// window sees anything, or all of a window would lie in the padding; where version 2.6 has some
+/// Spatial dim `s` of the step on this rank, and all.
+DirectDim window_dim(const KernelArgs& args, size_t s);
+std::vector<DirectDim> window_dims(const KernelArgs& args);
+
+/// The same; nothing where the library is not to be asked: one is empty; where version 2.6 has some
 /// wrong, more than half of it for a gradient by the filter; where version 3.7 has, a y of one
 /// place from a single channel.
 std::vector<DirectDim> direct_dims(const KernelArgs& args);
