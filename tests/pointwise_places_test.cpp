@@ -62,8 +62,8 @@ TEST_CASE("where results lie changes none of them") {
 
 /// Random instructions of the kind that layer_norm, softmax and their gradients have: sums and
 /// differences with numbers of a row, products, quotients, squares, roots, exponentials and sums
-/// over rows.
-Step random_rows(std::mt19937& engine, DType f, bool rows) {
+/// over rows; `of_numbers`: also instructions of numbers alone.
+Step random_rows(std::mt19937& engine, DType f, bool rows, bool of_numbers) {
   auto below = [&](size_t n) { return static_cast<int>(engine() % n); };
   Instr half = make(Code::constant, f);
   half.imm = 0.5;
@@ -77,9 +77,16 @@ Step random_rows(std::mt19937& engine, DType f, bool rows) {
     return below(3) == 0 ? whole[below(whole.size())] : whole.back();
   };
   for (int left = 9 + below(8); left > 0; --left) {
-    const int at = static_cast<int>(code.size()), kind = below(12);
+    const int at = static_cast<int>(code.size()), kind = below(of_numbers ? 13 : 12);
     if (rows && (kind == 0 || kind == 9)) {
       code.push_back(make(Code::row_sum, f, recent(), -1, -1, 1));
+      numbers.push_back(at);
+      continue;
+    }
+    if (kind == 12) {  // of numbers alone
+      const int number = numbers[below(numbers.size())];
+      code.push_back(below(2) == 0 ? make(Code::square, f, number)
+                                   : make(Code::add, f, number, numbers[below(numbers.size())]));
       numbers.push_back(at);
       continue;
     }
@@ -152,8 +159,14 @@ TEST_CASE("chains of instructions give the bits of each alone, and every kind of
     INFO("round " << round);
     const DType f = round % 2 == 0 ? DType::float64 : DType::float32;
     const int64_t n = round % 7 == 0 ? 1024 : 17 + 80 * (round % 5);
-    compare_with_single(random_rows(engine, f, round % 8 > 1), f, n,
+    compare_with_single(random_rows(engine, f, round % 8 > 1, false), f, n,
                         static_cast<uint64_t>(round * 3 + 1), reached);
+  }
+  for (int round = 0; round < 500; ++round) {
+    INFO("with numbers of numbers, round " << round);
+    const DType f = round % 2 == 0 ? DType::float64 : DType::float32;
+    compare_with_single(random_rows(engine, f, round % 4 > 1, true), f, 33,
+                        static_cast<uint64_t>(round * 5 + 2), reached);
   }
   CHECK(reached.numbered > 0);
   CHECK(reached.finite > reached.all / 2);

@@ -244,8 +244,9 @@ class ChainFinder {
     if (!is_joinable(op) || is_output_[v]) return;
     std::optional<Chain> own = op.chain;
     if (!own) {
-      const Instr& instr = op.instr;
-      own = single(v, is_full(instr.a) ? instr.a : instr.b);
+      const int path = is_full(op.instr.a) ? op.instr.a : op.instr.b;
+      if (!is_full(path)) return;
+      own = single(v, path);
     }
     if (!own || own->shape.first != Link::none) return;
     std::vector<std::pair<int, Chain>> changed;
