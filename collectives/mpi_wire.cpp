@@ -60,6 +60,29 @@ void finalize_at_exit() {
   if (!any_abandoned && MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) MPI_Finalize();
 }
 
+/// Open MPI's btl_tcp_eager_limit, which counts a header of its own. A machine with another network
+/// than Ethernet has its devices in one of these folders.
+int64_t tcp_eager_bytes() {
+  constexpr int64_t kHeader = 256;
+  for (const char* devices : {"/sys/class/infiniband", "/sys/class/cxi", "/sys/class/hfi1"}) {
+    std::error_code none;
+    if (std::filesystem::exists(devices, none) && !std::filesystem::is_empty(devices, none))
+      return 0;
+  }
+  int provided = 0, index = 0, count = 0;
+  if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS) return 0;
+  uint64_t limit = 0;
+  MPI_T_cvar_handle handle;
+  if (MPI_T_cvar_get_index("btl_tcp_eager_limit", &index) == MPI_SUCCESS &&
+      MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) == MPI_SUCCESS) {
+    if (count == 1) MPI_T_cvar_read(handle, &limit);
+    MPI_T_cvar_handle_free(&handle);
+  }
+  MPI_T_finalize();
+  const auto bytes = static_cast<int64_t>(limit) - kHeader;
+  return bytes > 0 && bytes < kPart ? bytes / 64 * 64 : 0;
+}
+
 }  // namespace
 
 void wait_briefly(double waited, bool crowded) {
@@ -94,32 +117,9 @@ bool allows_threads() {
   return MPI_Query_thread(&provided) == MPI_SUCCESS && provided == MPI_THREAD_MULTIPLE;
 }
 
-/// Open MPI's btl_tcp_eager_limit, which counts a header of its own. A machine with another network
-/// than Ethernet has its devices in one of these folders.
-static int64_t ask_unasked_bytes() {
-  constexpr int64_t kHeader = 256;
-  for (const char* devices : {"/sys/class/infiniband", "/sys/class/cxi", "/sys/class/hfi1"}) {
-    std::error_code none;
-    if (std::filesystem::exists(devices, none) && !std::filesystem::is_empty(devices, none))
-      return 0;
-  }
-  int provided = 0, index = 0, count = 0;
-  if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS) return 0;
-  uint64_t limit = 0;
-  MPI_T_cvar_handle handle;
-  if (MPI_T_cvar_get_index("btl_tcp_eager_limit", &index) == MPI_SUCCESS &&
-      MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) == MPI_SUCCESS) {
-    if (count == 1) MPI_T_cvar_read(handle, &limit);
-    MPI_T_cvar_handle_free(&handle);
-  }
-  MPI_T_finalize();
-  const auto bytes = static_cast<int64_t>(limit) - kHeader;
-  return bytes > 0 && bytes < kPart ? bytes / 64 * 64 : 0;
-}
-
 /// Asked once a process: every MPI_T_init_thread leaves some 4 kB behind.
 int64_t unasked_bytes() {
-  static const int64_t bytes = ask_unasked_bytes();
+  static const int64_t bytes = tcp_eager_bytes();
   return bytes;
 }
 

@@ -207,9 +207,8 @@ exit ${codes[$((n - 1))]:-0}
   std::filesystem::permissions(f("job"), std::filesystem::perms::owner_all);
   const auto launch = [&](const std::string& codes, const std::string& options) {
     std::filesystem::remove(f("calls"));
-    const std::string command = "cd '" + f.dir + "' && CODES='" + codes +
-                                "' " TESSERA_SOURCE_DIR "/scripts/launch_local " + options +
-                                " ./job train --checkpoint ck > out.txt 2>&1";
+    const std::string command = "cd '" + f.dir + "' && CODES='" + codes + "' " + kLaunchLocal +
+                                options + " ./job train --checkpoint ck > out.txt 2>&1";
     const int status = std::system(command.c_str());
     return WEXITSTATUS(status);
   };
@@ -273,8 +272,7 @@ exit ${codes[$((n - 1))]:-0}
 TEST_CASE("launch_local: a signal saves and is not restarted", "[cli]") {
   const Folder f;
   f.write("text.txt", some_text());
-  BackgroundJob job(f, TESSERA_SOURCE_DIR "/scripts/launch_local " TESSERA_CLI " train " +
-                           std::string(kTinyGpt) +
+  BackgroundJob job(f, kLaunchLocal + TESSERA_CLI " train " + std::string(kTinyGpt) +
                            "--mesh data:2 --steps 1000000 --checkpoint ck --log log.jsonl");
   REQUIRE(eventually([&] { return contains(f.read("log.jsonl"), "\"step\":3,"); }));
   job.send(SIGTERM);
@@ -287,9 +285,7 @@ TEST_CASE("faults: a rank that hangs ends the job with one message", "[cli]") {
   const Folder f;
   f.write("text.txt", some_text());
   for (const int number : {SIGSTOP, SIGKILL}) {
-    BackgroundJob job(f, TESSERA_SOURCE_DIR
-                             "/scripts/launch_local --max-restarts 0 --ranks 4 " TESSERA_CLI
-                             " train " +
+    BackgroundJob job(f, kLaunchLocal + "--max-restarts 0 --ranks 4 " TESSERA_CLI " train " +
                              std::string(kTinyGpt) +
                              "--steps 1000000 --timeout 2 --checkpoint ck --save-every 100000 "
                              "--log log.jsonl");
@@ -320,8 +316,8 @@ TEST_CASE("faults: a number of ranks that does not fit is told, and not tried ag
   if (!has_mpi()) return;
   const Folder f;
   f.write("text.txt", some_text());
-  BackgroundJob job(f, TESSERA_SOURCE_DIR "/scripts/launch_local --ranks 2 " TESSERA_CLI " train " +
-                           std::string(kTinyGpt) + "--mesh data:3 --steps 2 --checkpoint ck");
+  BackgroundJob job(f, kLaunchLocal + "--ranks 2 " TESSERA_CLI " train " + std::string(kTinyGpt) +
+                           "--mesh data:3 --steps 2 --checkpoint ck");
   CHECK(job.wait() == 1);
   const std::string out = f.read("job.txt");
   INFO(out);

@@ -31,9 +31,8 @@ void kill_and_compare(int ranks, int kills, int64_t steps, int life) {
   f.write("text.txt", some_text());
   const uint64_t seed = seed_of_run(std::random_device{}());
   std::mt19937_64 random(seed);
-  const std::string launcher =
-      std::string(TESSERA_SOURCE_DIR "/scripts/launch_local --max-restarts 1000000 ") +
-      (ranks > 0 ? "--ranks " + std::to_string(ranks) + " " : "");
+  const std::string launcher = kLaunchLocal + "--max-restarts 1000000 " +
+                               (ranks > 0 ? "--ranks " + std::to_string(ranks) + " " : "");
   const std::string job = std::string(TESSERA_CLI " train ") + kTinyGpt +
                           "--mesh data:2 --layout \"batch:data;@state ff,d_model:data\" --set "
                           "d_model=64 ff=64 --steps " +

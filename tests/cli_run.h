@@ -19,6 +19,10 @@ struct CliResult {
   std::string out, err;
 };
 
+/// Starts jobs of several processes. What MPI leaves behind is no leak of ours (scripts/mpi_run).
+inline const std::string kLaunchLocal =
+    "env LSAN_OPTIONS=detect_leaks=0 " TESSERA_SOURCE_DIR "/scripts/launch_local ";
+
 /// `tessera ARGUMENTS` in the folder; `environment` is "NAME=value ...", `out` gets standard
 /// output.
 inline CliResult run_cli_in(const Folder& folder, const std::string& arguments,

@@ -20,17 +20,8 @@ Step drawn_step(Draw& draw) {
     kinds.push_back(depthwise ? draw(kGroup, kImages) : draw(kGroup, kOutputs));
     sizes.push_back(draw.one_in(3) ? draw(8, 18) : draw(1, 3));
   }
-  const Kind missing[3] = {kOutputs, kImages, kInputs};  // in x, filter, y
-  Numbers of[3];
-  for (int side = 0; side < 3; ++side) {
-    for (size_t f = 0; f < kinds.size(); ++f)
-      of[side].push_back(kinds[f] == missing[side] ? 1 : sizes[f]);
-  }
-  Step step;
-  step.kernel = "conv";
+  DrawnConv conv(kinds, sizes);
   const int64_t dims = draw(1, 3);
-  const char* names[6] = {"in_sizes", "out_sizes", "window_sizes", "strides", "dilations", "los"};
-  Numbers numbers[6];
   for (int64_t s = 0; s < dims; ++s) {
     const int64_t window = draw(1, 4), stride = draw(1, 3), dilation = draw(1, 2);
     const int64_t span = dilation * (window - 1) + 1;
@@ -38,28 +29,9 @@ Step drawn_step(Draw& draw) {
     int64_t lo = draw(0, span / 2);
     int64_t y = (std::max(x + lo + draw(0, span / 2), span) - span) / stride + 1;
     if (draw.one_in(6)) lo = draw(-2, 5), y = draw(1, 9);  // windows beside x, places not seen
-    const bool split = draw.one_in(4);  // the slices of a rank, with what lies beyond the tensor
-    const int64_t drawn[6] = {x, y, window, stride, dilation, lo};
-    for (int i = 0; i < 6; ++i) numbers[i].push_back(drawn[i]);
-    const int64_t begin[3] = {split ? draw(-2, 2) : 0, split ? draw(-1, 2) : 0,
-                              split ? draw(0, 1) : 0};
-    for (int64_t b : begin) {
-      IntExpr e;
-      e.constant = b;
-      step.exprs.push_back(e);
-    }
-    of[0].push_back(x + (split ? draw(0, 2) : 0));
-    of[1].push_back(window);
-    of[2].push_back(y);
+    conv.add({x, y, window, stride, dilation, lo}, false, draw);
   }
-  const int64_t result = draw(kOfY, kOfFilter);
-  const View x = drawn_view(of[0], kinds, draw), filter = drawn_view(of[1], kinds, draw),
-             y = drawn_view(of[2], kinds, draw);
-  step.in = {result == kOfX ? y : x, result == kOfFilter ? y : filter};
-  step.out = {result == kOfY ? y : result == kOfX ? x : filter};
-  step.attrs = {{"result", result}, {"kinds", kinds}};
-  for (int i = 0; i < 6; ++i) step.attrs.set(names[i], numbers[i]);
-  return step;
+  return conv.step(draw);
 }
 
 /// Of so many random steps, those that the library takes; CHECKs that they equal our own kernel.
@@ -69,15 +41,13 @@ int taken_of(int steps, DType dtype, unsigned seed) {
   int taken = 0;
   const KernelEntry* entry = find_cpu_kernel("conv");
   for (int i = 0; i < steps; ++i) {
-    Step step = drawn_step(draw);
-    for (View* view : {&step.in[0], &step.in[1], &step.out[0]}) view->dtype = dtype;
+    const Step step = with_dtype(drawn_step(draw), dtype);
     const DirectPlan plan(step);
     const std::vector<T> got = run_as<T>(
         step, dtype, plan.total(), [&](const KernelArgs& a) { return bind_direct_conv(a, plan); });
     if (got.empty()) continue;
     ++taken;
-    Step wide = step;
-    for (View* view : {&wide.in[0], &wide.in[1], &wide.out[0]}) view->dtype = DType::float64;
+    const Step wide = with_dtype(step, DType::float64);
     const std::vector<double> want =
         run_as<double>(step, DType::float64, entry->workspace_bytes(wide), entry->bind);
     INFO("step " << i << ", result " << step.attrs.get<int64_t>("result"));

@@ -24,49 +24,15 @@ Step drawn_step(Draw& draw) {
     sizes.push_back(is_large ? draw(7, 40) : draw(1, 4));
     all *= sizes.back();
   }
-  const Kind missing[3] = {kOutputs, kImages, kInputs};  // in x, filter, y
-  Numbers of[3];
-  for (int side = 0; side < 3; ++side) {
-    for (size_t f = 0; f < kinds.size(); ++f)
-      of[side].push_back(kinds[f] == missing[side] ? 1 : sizes[f]);
-  }
-  Step step;
-  step.kernel = "conv";
-  const char* names[6] = {"in_sizes", "out_sizes", "window_sizes", "strides", "dilations", "los"};
-  Numbers numbers[6];
+  DrawnConv conv(kinds, sizes);
   for (int64_t s = draw(1, 2); s > 0; --s) {
     const int64_t window = draw(1, 11), x = draw(1, draw.one_in(4) ? 40 : 14);
     int64_t lo = draw(0, window - 1);
     int64_t y = std::max<int64_t>(1, x + lo + draw(0, window - 1) - window + 1);
     if (draw.one_in(6)) lo = draw(-2, 5), y = draw(1, 14);  // windows beside x, places not seen
-    const bool split = draw.one_in(4);  // the slices of a rank, with what lies beyond the tensor
-    const int64_t drawn[6] = {x, y, window, 1, 1, lo};
-    for (int i = 0; i < 6; ++i) numbers[i].push_back(drawn[i]);
-    const int64_t begin[3] = {split ? draw(-2, 2) : 0, split ? draw(-1, 2) : 0,
-                              split ? draw(0, 1) : 0};
-    for (int64_t b : begin) {
-      IntExpr e;
-      e.constant = b;
-      if (split) e.axis_terms = {{0, 1}};
-      step.exprs.push_back(e);
-    }
-    of[0].push_back(x + (split ? draw(0, 2) : 0));
-    of[1].push_back(window);
-    of[2].push_back(y);
+    conv.add({x, y, window, 1, 1, lo}, true, draw);
   }
-  const int64_t result = draw(kOfY, kOfFilter);
-  const View x = drawn_view(of[0], kinds, draw), filter = drawn_view(of[1], kinds, draw),
-             y = drawn_view(of[2], kinds, draw);
-  step.in = {result == kOfX ? y : x, result == kOfFilter ? y : filter};
-  step.out = {result == kOfY ? y : result == kOfX ? x : filter};
-  step.attrs = {{"result", result}, {"kinds", kinds}};
-  for (int i = 0; i < 6; ++i) step.attrs.set(names[i], numbers[i]);
-  return step;
-}
-
-Step with_dtype(Step step, DType dtype) {
-  for (View* view : {&step.in[0], &step.in[1], &step.out[0]}) view->dtype = dtype;
-  return step;
+  return conv.step(draw);
 }
 
 /// What our own kernel makes of the step.

@@ -8,7 +8,9 @@
 #include <random>
 
 #include "catch.h"
-#include "kernels/cpu/conv_sizes.h"
+#include "kernels/bfloat16.h"
+#include "kernels/cpu/conv_views.h"
+#include "kernels/cpu/types.h"
 #include "kernels/kernel.h"
 
 namespace tessera::test {
@@ -55,6 +57,66 @@ inline View drawn_view(const Numbers& sizes, const Numbers& kinds, Draw& draw) {
     stride *= sizes[order[i]] + (order[i] == gap ? 1 : 0);
   }
   return view;
+}
+
+/// A step of convolution whose spatial dims are added one by one.
+class DrawnConv {
+ public:
+  DrawnConv(const Numbers& kinds, const Numbers& sizes) : kinds_(kinds) {
+    const Kind missing[3] = {kOutputs, kImages, kInputs};  // in x, filter, y
+    for (int side = 0; side < 3; ++side) {
+      for (size_t f = 0; f < kinds.size(); ++f)
+        of_[side].push_back(kinds[f] == missing[side] ? 1 : sizes[f]);
+    }
+  }
+
+  struct SpatialDim {
+    int64_t x, y, window, stride, dilation, lo;
+  };
+  /// Now and then it has the slices of a rank, with what lies beyond the tensor; `by_rank`: where
+  /// they begin depends on the rank.
+  void add(const SpatialDim& d, bool by_rank, Draw& draw) {
+    const bool split = draw.one_in(4);
+    const int64_t drawn[kNumbers] = {d.x, d.y, d.window, d.stride, d.dilation, d.lo};
+    for (int i = 0; i < kNumbers; ++i) numbers_[i].push_back(drawn[i]);
+    const int64_t begin[3] = {split ? draw(-2, 2) : 0, split ? draw(-1, 2) : 0,
+                              split ? draw(0, 1) : 0};
+    for (int64_t b : begin) {
+      IntExpr e;
+      e.constant = b;
+      if (split && by_rank) e.axis_terms = {{0, 1}};
+      step_.exprs.push_back(e);
+    }
+    of_[0].push_back(d.x + (split ? draw(0, 2) : 0));
+    of_[1].push_back(d.window);
+    of_[2].push_back(d.y);
+  }
+
+  /// With a result and memory orders that are drawn.
+  Step step(Draw& draw) const {
+    const int64_t result = draw(kOfY, kOfFilter);
+    const View x = drawn_view(of_[0], kinds_, draw), filter = drawn_view(of_[1], kinds_, draw),
+               y = drawn_view(of_[2], kinds_, draw);
+    Step step = step_;
+    step.kernel = "conv";
+    step.in = {result == kOfX ? y : x, result == kOfFilter ? y : filter};
+    step.out = {result == kOfY ? y : result == kOfX ? x : filter};
+    step.attrs = {{"result", result}, {"kinds", kinds_}};
+    const char* names[kNumbers] = {"in_sizes", "out_sizes", "window_sizes",
+                                   "strides",  "dilations", "los"};
+    for (int i = 0; i < kNumbers; ++i) step.attrs.set(names[i], numbers_[i]);
+    return step;
+  }
+
+ private:
+  static constexpr int kNumbers = 6;
+  Numbers kinds_, of_[3], numbers_[kNumbers];
+  Step step_;
+};
+
+inline Step with_dtype(Step step, DType dtype) {
+  for (View* view : {&step.in[0], &step.in[1], &step.out[0]}) view->dtype = dtype;
+  return step;
 }
 
 /// A small integer, as if drawn.

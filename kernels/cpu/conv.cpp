@@ -86,10 +86,7 @@ class Conv final : public Kernel {
     dense_outputs_ = is_dense(output_y_);
     for (const Spatial& s : spatial_) positions_ *= s.outs;
     for (const Spatial& s : packed_) windows_ *= s.windows;
-    x_nest_ = make_nest(sides_.x->sizes, {sides_.x->strides});
-    x_nest_.drop_ones();
-    x_nest_.order_by(0);
-    x_nest_.merge();
+    x_nest_ = simple_nest(sides_.x->sizes, {sides_.x->strides});
     list_windows();
     patch_ = windows_ * sizes_.inputs;
     list_blocks();
@@ -166,10 +163,7 @@ class Conv final : public Kernel {
 
   template <class T>
   T* data(const View* view) const {
-    const TensorArg& arg = view == &args_.step->out[0]  ? args_.out[0]
-                           : view == &args_.step->in[0] ? args_.in[0]
-                                                        : args_.in[1];
-    return static_cast<T*>(arg.data);
+    return static_cast<T*>(data_of(args_, view));
   }
 
   template <class T, class W>

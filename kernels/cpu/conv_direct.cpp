@@ -82,7 +82,7 @@ struct Declined {};
 
 class DirectConv final : public Kernel {
  public:
-  DirectConv(const KernelArgs& args, const DirectPlan& plan, std::vector<DirectDim> dims)
+  DirectConv(const KernelArgs& args, const DirectPlan& plan, std::vector<WindowDim> dims)
       : args_(args), sides_(*args.step), plan_(plan), dims_(std::move(dims)) {
     const OneOpenMpThread one;
     attr_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -96,10 +96,7 @@ class DirectConv final : public Kernel {
       throw Declined{};
     make_calls();
     if (sides_.result == kOfX) {
-      x_nest_ = make_nest(sides_.x->sizes, {sides_.x->strides});
-      x_nest_.drop_ones();
-      x_nest_.order_by(0);
-      x_nest_.merge();
+      x_nest_ = simple_nest(sides_.x->sizes, {sides_.x->strides});
     }
   }
 
@@ -152,12 +149,6 @@ class DirectConv final : public Kernel {
     scratch_ = take(plan_.scratch_bytes);
   }
 
-  void* data(const View* view) const {
-    return view == &args_.step->out[0]  ? args_.out[0].data
-           : view == &args_.step->in[0] ? args_.in[0].data
-                                        : args_.in[1].data;
-  }
-
   void place(Side& side, const View& view, const DirectSide& plan, Kind channels) {
     const auto& kinds = args_.step->attrs.get<std::vector<int64_t>>("kinds");
     side.channels = plan_.groups * (channels == kInputs ? plan_.inputs : plan_.outputs);
@@ -165,7 +156,7 @@ class DirectConv final : public Kernel {
     std::vector<int64_t> sizes, from;
     int64_t offset = 0;
     for (size_t s = 0; s < dims_.size(); ++s) {
-      const DirectDim& d = dims_[s];
+      const WindowDim& d = dims_[s];
       const int64_t first = channels == kInputs ? d.x_first : d.y_first,
                     size = channels == kInputs ? d.x_size : d.y_size;
       offset += first * view.strides[kinds.size() + s];
@@ -173,7 +164,7 @@ class DirectConv final : public Kernel {
       side.sizes.push_back(size);
       sizes.push_back(size), from.push_back(view.strides[kinds.size() + s]);
     }
-    side.data = static_cast<char*>(data(&view)) + offset * plan_.item;
+    side.data = static_cast<char*>(data_of(args_, &view)) + offset * plan_.item;
     for (const int64_t kind : {int64_t{kGroup}, int64_t{channels}}) {
       for (size_t d = 0; d < kinds.size(); ++d) {
         if (kinds[d] == kind) sizes.push_back(view.sizes[d]), from.push_back(view.strides[d]);
@@ -241,7 +232,7 @@ class DirectConv final : public Kernel {
     if (plan_.groups > 1) sizes.push_back(plan_.groups);
     sizes.insert(sizes.end(), {plan_.outputs, plan_.inputs});
     Problem p{images(x_), {}, images(y_), {}, {}, {}, {}, engine_, attr_};
-    for (const DirectDim& d : dims_) {
+    for (const WindowDim& d : dims_) {
       sizes.push_back(d.windows);
       p.strides.push_back(d.stride);
       p.dilations.push_back(d.dilation - 1);
@@ -272,7 +263,7 @@ class DirectConv final : public Kernel {
     set(order_filter_, dnnl::reorder::primitive_desc(engine_, from, engine_, to, attr_),
         {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
     char* whole = call_images_ < plan_.images ? sums_ : filter_;
-    order_filter_.operands[of_filter ? 2 : 1].set_data_handle(data(sides_.filter));
+    order_filter_.operands[of_filter ? 2 : 1].set_data_handle(data_of(args_, sides_.filter));
     order_filter_.operands[of_filter ? 1 : 2].set_data_handle(of_filter ? whole : filter_);
     convolve_.operands[2].set_data_handle(filter_);
     x_.operand = &convolve_.operands[1];
@@ -340,14 +331,14 @@ class DirectConv final : public Kernel {
 
   template <class T>
   void clear_x() {
-    T* x = static_cast<T*>(data(sides_.x));
+    T* x = static_cast<T*>(data_of(args_, sides_.x));
     for_each<1>(x_nest_, x_nest_.rank(), [&](const auto& at) { x[at[0]] = T{}; });
   }
 
   KernelArgs args_;
   Sides sides_;
   DirectPlan plan_;
-  std::vector<DirectDim> dims_;
+  std::vector<WindowDim> dims_;
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
   dnnl::primitive_attr attr_;
@@ -362,7 +353,7 @@ class DirectConv final : public Kernel {
 
 std::unique_ptr<Kernel> bind_direct_conv(const KernelArgs& args, const DirectPlan& plan) {
   if (!plan.applies || (plan.item == 2 && !plan.widened && !BfloatGemm::is_fast())) return nullptr;
-  std::vector<DirectDim> dims = direct_dims(args);
+  std::vector<WindowDim> dims = direct_dims(args);
   if (dims.empty()) return nullptr;
   try {
     return std::make_unique<DirectConv>(args, plan, std::move(dims));

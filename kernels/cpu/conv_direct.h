@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cpu/conv_sizes.h"
+#include "kernels/cpu/conv_views.h"
 #include "kernels/kernel.h"
 
 namespace tessera::cpu {
@@ -35,32 +35,10 @@ struct DirectPlan {
   int64_t total() const;
 };
 
-/// Whether each view has the step's factors of the kinds that are its own, and no others.
-bool has_factors(const Step& step);
-
-/// Elements of a view whose dims of one kind follow `run` dense elements in order, without gaps:
-/// `run` times their sizes; -1 if they lie otherwise or run is -1.
-int64_t dense_after(const View& view, const std::vector<int64_t>& kinds, int64_t kind, int64_t run);
-
-/// Offsets of all indices of the factors of one kind in one view, in one order for all views.
-std::vector<int64_t> offsets_of(const Step& step, Kind kind, const std::vector<int64_t>& strides);
-
-/// One spatial dim of what the library computes on this rank: a box of x, one of y and a window,
-/// where in = stride * out + dilation * window - before.
-struct DirectDim {
-  int64_t x_first = 0, x_size = 0, y_first = 0, y_size = 0, windows = 0;
-  int64_t stride = 1, dilation = 1, before = 0, after = 0;
-  bool empty = false;  ///< no window sees anything, or all of a window may lie in the padding
-};
-
-/// Spatial dim `s` of the step on this rank, and all.
-DirectDim window_dim(const KernelArgs& args, size_t s);
-std::vector<DirectDim> window_dims(const KernelArgs& args);
-
-/// The same; nothing where the library is not to be asked: one is empty; where version 2.6 has some
-/// wrong, more than half of it for a gradient by the filter; where version 3.7 has, a y of one
-/// place from a single channel.
-std::vector<DirectDim> direct_dims(const KernelArgs& args);
+/// The spatial dims of the step on this rank; nothing where the library is not to be asked: one is
+/// empty; where version 2.6 has some wrong, more than half of it for a gradient by the filter;
+/// where version 3.7 has, a y of one place from a single channel.
+std::vector<WindowDim> direct_dims(const KernelArgs& args);
 
 /// The kernel, or null where the library declines; args.workspace has DirectPlan::total() bytes.
 /// float32, and bfloat16 where the processor has products of it.

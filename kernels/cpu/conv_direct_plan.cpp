@@ -6,7 +6,6 @@
 
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/conv_direct.h"
-#include "kernels/cpu/nest.h"
 
 namespace tessera::cpu {
 namespace {
@@ -19,6 +18,18 @@ constexpr int64_t kMost = int64_t{1} << 31;  // elements of a tensor: beyond, of
 constexpr int64_t kLeastInputs = 8;
 
 int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/// Elements of a view whose dims of one kind follow `run` dense elements in order, without gaps:
+/// `run` times their sizes; -1 if they lie otherwise or run is -1.
+int64_t dense_after(const View& view, const std::vector<int64_t>& kinds, int64_t kind,
+                    int64_t run) {
+  for (size_t d = kinds.size(); d-- > 0;) {
+    if (kinds[d] != kind || view.sizes[d] == 1) continue;
+    if (run < 0 || view.strides[d] != run) return -1;
+    run *= view.sizes[d];
+  }
+  return run;
+}
 
 /// Whether every image of the view is dense: spatial dims, groups, channels.
 bool is_channels_last(const View& view, const std::vector<int64_t>& kinds, Kind channels) {
@@ -70,42 +81,6 @@ int64_t places(const View& view, size_t first) {
 }
 
 }  // namespace
-
-bool has_factors(const Step& step) {
-  const Sides sides(step);
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
-  const auto has = [&](const View& view, Kind missing) {
-    for (size_t d = 0; d < kinds.size(); ++d) {
-      if (view.sizes[d] != (kinds[d] == missing ? 1 : factor_size(step, d))) return false;
-    }
-    return true;
-  };
-  return has(*sides.x, kOutputs) && has(*sides.y, kInputs) && has(*sides.filter, kImages);
-}
-
-int64_t dense_after(const View& view, const std::vector<int64_t>& kinds, int64_t kind,
-                    int64_t run) {
-  for (size_t d = kinds.size(); d-- > 0;) {
-    if (kinds[d] != kind || view.sizes[d] == 1) continue;
-    if (run < 0 || view.strides[d] != run) return -1;
-    run *= view.sizes[d];
-  }
-  return run;
-}
-
-std::vector<int64_t> offsets_of(const Step& step, Kind kind, const std::vector<int64_t>& strides) {
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
-  std::vector<int64_t> offsets = {0};
-  for (size_t d = 0; d < kinds.size(); ++d) {
-    if (kinds[d] != kind) continue;
-    std::vector<int64_t> longer;
-    for (int64_t at : offsets) {
-      for (int64_t i = 0; i < factor_size(step, d); ++i) longer.push_back(at + i * strides[d]);
-    }
-    offsets = std::move(longer);
-  }
-  return offsets;
-}
 
 DirectPlan::DirectPlan(const Step& step) {
   const Sides sides(step);
@@ -161,51 +136,11 @@ int64_t DirectPlan::total() const {
   return applies ? x.bytes + y.bytes + filter_bytes + sums_bytes + scratch_bytes : 0;
 }
 
-DirectDim window_dim(const KernelArgs& args, size_t s) {
-  const Step& step = *args.step;
-  const Sides sides(step);
-  const Attrs& a = step.attrs;
-  const size_t first = a.get<std::vector<int64_t>>("kinds").size();
-  auto get = [&](const char* name) { return a.get<std::vector<int64_t>>(name)[s]; };
-  const int base = static_cast<int>(3 * s);
-  const int64_t in_begin = eval(args, base), out_begin = eval(args, base + 1),
-                window_begin = eval(args, base + 2);
-  DirectDim d;
-  d.stride = get("strides");
-  d.dilation = get("dilations");
-  d.y_first = std::max<int64_t>(0, -out_begin);
-  d.y_size = std::min(sides.y->sizes[first + s], get("out_sizes") - out_begin) - d.y_first;
-  d.windows = std::min(sides.filter->sizes[first + s], get("window_sizes") - window_begin);
-  // What there is of x, then without what no window sees; a window's rest is padding.
-  d.x_first = std::max<int64_t>(0, -in_begin);
-  int64_t end = std::min(sides.x->sizes[first + s], get("in_sizes") - in_begin);
-  const int64_t seen =
-      d.stride * (d.y_first + out_begin) + d.dilation * window_begin - get("los") - in_begin;
-  const int64_t span = d.dilation * (d.windows - 1) + 1;
-  const int64_t seen_end = seen + d.stride * (d.y_size - 1) + span;
-  d.x_first = std::max(d.x_first, seen);
-  d.before = d.x_first - seen;
-  if (end - seen_end >= d.stride) end = seen_end;  // else the library knows that it is not seen
-  d.after = seen_end - end;
-  d.x_size = end - d.x_first;
-  d.empty = window_begin < 0 || d.y_size < 1 || d.windows < 1 || d.x_size < 1 ||
-            std::max(d.before, d.after) > span - 1;
-  return d;
-}
-
-std::vector<DirectDim> window_dims(const KernelArgs& args) {
-  std::vector<DirectDim> dims;
-  const Sides sides(*args.step);
-  const size_t first = args.step->attrs.get<std::vector<int64_t>>("kinds").size();
-  for (size_t s = 0; first + s < sides.x->sizes.size(); ++s) dims.push_back(window_dim(args, s));
-  return dims;
-}
-
-std::vector<DirectDim> direct_dims(const KernelArgs& args) {
+std::vector<WindowDim> direct_dims(const KernelArgs& args) {
   const Sides sides(*args.step);
   const bool one_input = sides.result == kOfY && count_of(*args.step, kInputs) == 1;
-  std::vector<DirectDim> dims = window_dims(args);
-  for (const DirectDim& d : dims) {
+  std::vector<WindowDim> dims = window_dims(args);
+  for (const WindowDim& d : dims) {
     const int64_t most = d.dilation * (d.windows - 1) + 1;
     if (d.empty || (one_input && d.y_size == 1 && d.windows > 1)) return {};
     if (sides.result == kOfFilter && std::max(d.before, d.after) > most / 2) return {};

@@ -35,12 +35,17 @@ constexpr int64_t kLanes = kFourierLanes, kVector = kFourierVector;
 class FourierConv final : public Kernel {
  public:
   FourierConv(const KernelArgs& args, const FourierPlan& plan, const FourierOps& ops,
-              const std::vector<DirectDim>& dims)
-      : args_(args), plan_(plan), ops_(ops), rows_(plan_, ops), along_(plan.dims[0].n) {
+              const std::vector<WindowDim>& dims)
+      : args_(args),
+        sides_(*args.step),
+        result_(sides_.result),
+        plan_(plan),
+        ops_(ops),
+        rows_(plan_, ops),
+        along_(plan.dims[0].n) {
     const Step& step = *args.step;
-    const Sides sides(step);
-    result_ = sides.result;
-    const View *a = result_ == kOfX ? sides.y : sides.x, *b = result_ == kOfX ? sides.x : sides.y;
+    const View *a = result_ == kOfX ? sides_.y : sides_.x,
+               *b = result_ == kOfX ? sides_.x : sides_.y;
     const size_t skip = 2 - dims.size();  // one spatial dim is the last of two
     const size_t first = a->sizes.size() - dims.size();
     for (size_t s = 0; s < dims.size(); ++s) {
@@ -48,39 +53,35 @@ class FourierConv final : public Kernel {
       windows_[skip + s] = dims[s].windows;
       a_.strides[skip + s] = a->strides[first + s];
       b_.strides[skip + s] = b->strides[first + s];
-      f_strides_[skip + s] = sides.filter->strides[first + s];
-      x_is_part_ = x_is_part_ || dims[s].x_size != sides.x->sizes[first + s];
+      f_strides_[skip + s] = sides_.filter->strides[first + s];
+      x_is_part_ = x_is_part_ || dims[s].x_size != sides_.x->sizes[first + s];
     }
     if (skip == 1) pieces_[0].resize(1);
     const Kind of_a = result_ == kOfX ? kOutputs : kInputs,
                of_b = result_ == kOfX ? kInputs : kOutputs;
     set_side(a_, *a, of_a, plan.a_lanes, true);
     set_side(b_, *b, of_b, plan.b_lanes, false);
-    f_groups_ = offsets_of(step, kGroup, sides.filter->strides);
-    f_a_ = offsets_of(step, of_a, sides.filter->strides);
-    f_b_ = offsets_of(step, of_b, sides.filter->strides);
+    f_groups_ = offsets_of(step, kGroup, sides_.filter->strides);
+    f_a_ = offsets_of(step, of_a, sides_.filter->strides);
+    f_b_ = offsets_of(step, of_b, sides_.filter->strides);
     for (size_t i = 0; i < f_b_.size(); ++i)
       f_dense_ = f_dense_ && f_b_[i] == static_cast<int64_t>(i);
     list_offsets();
     place_workspace();
     if (result_ == kOfX && x_is_part_) {
-      x_nest_ = make_nest(sides.x->sizes, {sides.x->strides});
-      x_nest_.drop_ones();
-      x_nest_.order_by(0);
-      x_nest_.merge();
+      x_nest_ = simple_nest(sides_.x->sizes, {sides_.x->strides});
     }
   }
 
   void run() override {
     if (result_ == kOfX && x_is_part_) {
-      float* x = data(*Sides(*args_.step).x);
+      float* x = data(sides_.x);
       for_each<1>(x_nest_, x_nest_.rank(), [&](const auto& at) { x[at[0]] = 0; });
     }
     for (size_t g = 0; g < a_.groups.size(); ++g) {
-      const Sides sides(*args_.step);
-      a_.data = data(result_ == kOfX ? *sides.y : *sides.x) + a_.groups[g];
-      b_.data = data(result_ == kOfX ? *sides.x : *sides.y) + b_.groups[g];
-      filter_ = data(*sides.filter) + f_groups_[g];
+      a_.data = data(result_ == kOfX ? sides_.y : sides_.x) + a_.groups[g];
+      b_.data = data(result_ == kOfX ? sides_.x : sides_.y) + b_.groups[g];
+      filter_ = data(sides_.filter) + f_groups_[g];
       if (result_ == kOfFilter)
         std::fill(spectra_, spectra_ + plan_.spectrum(), 0.0f);
       else
@@ -96,12 +97,7 @@ class FourierConv final : public Kernel {
   }
 
  private:
-  float* data(const View& view) const {
-    const TensorArg& arg = &view == &args_.step->out[0]  ? args_.out[0]
-                           : &view == &args_.step->in[0] ? args_.in[0]
-                                                         : args_.in[1];
-    return static_cast<float*>(arg.data);
-  }
+  float* data(const View* view) const { return static_cast<float*>(data_of(args_, view)); }
 
   void set_side(FourierSide& side, const View& view, Kind channels, int64_t lanes, bool is_a) {
     side.groups = offsets_of(*args_.step, kGroup, view.strides);
@@ -304,9 +300,10 @@ class FourierConv final : public Kernel {
   }
 
   KernelArgs args_;
+  Sides sides_;
+  int64_t result_;
   FourierPlan plan_;
   const FourierOps& ops_;
-  int64_t result_ = 0;
   std::vector<FourierPiece> pieces_[2];
   int64_t windows_[2] = {1, 1}, f_strides_[2] = {0, 0};
   FourierRows rows_;
@@ -332,8 +329,8 @@ std::span<const FourierOps* const> usable_fourier_ops() {
 std::unique_ptr<Kernel> bind_fourier_conv(const KernelArgs& args, const FourierPlan& plan,
                                           const FourierOps& ops) {
   if (!plan.applies) return nullptr;
-  const std::vector<DirectDim> dims = window_dims(args);
-  for (const DirectDim& d : dims) {
+  const std::vector<WindowDim> dims = window_dims(args);
+  for (const WindowDim& d : dims) {
     if (d.empty) return nullptr;
   }
   return std::make_unique<FourierConv>(args, plan, ops, dims);

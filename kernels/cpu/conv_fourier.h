@@ -9,9 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cpu/conv_direct.h"
 #include "kernels/cpu/conv_fourier_ops.h"
-#include "kernels/cpu/conv_sizes.h"
+#include "kernels/cpu/conv_views.h"
 #include "kernels/kernel.h"
 
 namespace tessera::cpu {
@@ -38,7 +37,7 @@ struct FourierPlan {
   int64_t block = 1;                       ///< images that are transformed before a product
   FourierDim dims[2];                      ///< of one spatial dim: the second
   int64_t slots() const { return dims[1].n / 2 + 1; }  ///< frequencies that are kept of a line
-  int64_t b_vectors() const { return b_lanes / 16; }
+  int64_t b_vectors() const { return b_lanes / kFourierLanes; }
 
   /// Floats of the parts of the workspace.
   int64_t spectrum() const;              ///< of the filter

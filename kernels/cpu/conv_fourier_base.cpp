@@ -1,6 +1,4 @@
 // The loops of convolution through the Fourier domain for the instruction set of the build.
-// Standard headers stand before the target pragma, so that no inline function of theirs is compiled
-// for it.
 #include <cstdint>
 #include <utility>
 

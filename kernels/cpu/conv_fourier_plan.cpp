@@ -73,7 +73,7 @@ FourierPlan::FourierPlan(const Step& step, bool always)
         is_constant(step.exprs[3 * s + 2])) {
       KernelArgs any;
       any.step = &step;
-      const DirectDim dim = window_dim(any, s);
+      const WindowDim dim = window_dim(any, s);
       if (dim.empty) return;
       needs[d] = dim.x_size + std::max(dim.before, dim.after);
     }

@@ -39,7 +39,7 @@ Offsets offsets_in(int64_t n, int64_t first, int64_t count, int64_t stride) {
   return offsets;
 }
 
-std::vector<FourierPiece> pieces_of(const DirectDim& d, const FourierDim& plan, int64_t result) {
+std::vector<FourierPiece> pieces_of(const WindowDim& d, const FourierDim& plan, int64_t result) {
   std::vector<FourierPiece> pieces;
   const int64_t size = result == kOfX ? d.x_size : d.y_size;
   for (int64_t from = 0; from < size; from += plan.tile) {

@@ -36,7 +36,7 @@ struct FourierPiece {
 };
 
 /// The tiles along one dim.
-std::vector<FourierPiece> pieces_of(const DirectDim& d, const FourierDim& plan, int64_t result);
+std::vector<FourierPiece> pieces_of(const WindowDim& d, const FourierDim& plan, int64_t result);
 
 /// A vector of a side: of `images` images from `image` on, `channels` from `channel` on.
 struct SideVector {

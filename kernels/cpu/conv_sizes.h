@@ -6,46 +6,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cpu/conv_views.h"
 #include "kernels/cpu/types.h"
-#include "runtime/program.h"
 
 namespace tessera::cpu {
 
-enum Kind : int64_t { kGroup = 0, kImages = 1, kInputs = 2, kOutputs = 3 };
-enum Result : int64_t { kOfY = 0, kOfX = 1, kOfFilter = 2 };
 constexpr int64_t kBlockBytes = 1 << 18;  // of packed patches
 constexpr int64_t kLeastShifted = 64;     // of a shifted product's rows and contraction
-
-/// The views as x, filter and y.
-struct Sides {
-  explicit Sides(const Step& step) : result(step.attrs.get<int64_t>("result")) {
-    const View &a = step.in.at(0), &b = step.in.at(1), &c = step.out.at(0);
-    x = result == kOfX ? &c : &a;
-    filter = result == kOfFilter ? &c : &b;
-    y = result == kOfY ? &c : result == kOfX ? &a : &b;
-  }
-  int64_t result;
-  const View *x, *filter, *y;
-};
-
-/// The size of factor `d`, which some view lacks: it has 1 there.
-inline int64_t factor_size(const Step& step, size_t d) {
-  return std::max({step.in[0].sizes[d], step.in[1].sizes[d], step.out[0].sizes[d]});
-}
-
-inline int64_t count_of(const Step& step, Kind kind) {
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
-  int64_t n = 1;
-  for (size_t d = 0; d < kinds.size(); ++d) n *= kinds[d] == kind ? factor_size(step, d) : 1;
-  return n;
-}
-
-/// Places in memory from the first to the last element of a view.
-inline int64_t reach(const View& view) {
-  int64_t n = 1;
-  for (size_t d = 0; d < view.sizes.size(); ++d) n += (view.sizes[d] - 1) * view.strides[d];
-  return n;
-}
 
 struct Sizes {
   explicit Sizes(const Step& step) {

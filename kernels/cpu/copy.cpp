@@ -8,10 +8,7 @@ namespace tessera::cpu {
 
 StridedCopy::StridedCopy(const std::vector<int64_t>& sizes, const std::vector<int64_t>& out_strides,
                          const std::vector<int64_t>& in_strides)
-    : nest_(make_nest(sizes, {out_strides, in_strides})) {
-  nest_.drop_ones();
-  nest_.order_by(0);
-  nest_.merge();
+    : nest_(simple_nest(sizes, {out_strides, in_strides})) {
   const int rank = nest_.rank();
   if (rank < 2 || nest_.strides[0][rank - 1] != 1 || nest_.strides[1][rank - 1] == 1) return;
   if (nest_.strides[1][rank - 1] == 0 || nest_.sizes[rank - 1] < 4) return;

@@ -14,11 +14,7 @@ class Fill final : public Kernel {
   explicit Fill(const KernelArgs& args)
       : out_(args.out.at(0)),
         value_(args.step->attrs.get<double>("value")),
-        nest_(make_nest(out_.sizes, {out_.strides})) {
-    nest_.drop_ones();
-    nest_.order_by(0);
-    nest_.merge();
-  }
+        nest_(simple_nest(out_.sizes, {out_.strides})) {}
 
   void run() override {
     with_element(out_.dtype, [&](auto zero) {

@@ -31,10 +31,7 @@ class Gather final : public Kernel {
       weights_.data = static_cast<char*>(weights_.data) +
                       args.split_first * strides.at(args.split_dim) * size_of(weights_.dtype);
     }
-    nest_ = make_nest(out_.sizes, {out_.strides, strides, indices_.strides});
-    nest_.drop_ones();
-    nest_.order_by(0);
-    nest_.merge();
+    nest_ = simple_nest(out_.sizes, {out_.strides, strides, indices_.strides});
     const int rank = nest_.rank();
     by_rows_ = rank > 0 && nest_.strides[2][rank - 1] == 0;
   }

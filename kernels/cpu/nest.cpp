@@ -63,4 +63,12 @@ Nest make_nest(const std::vector<int64_t>& sizes, std::vector<std::vector<int64_
   return Nest{sizes, std::move(strides)};
 }
 
+Nest simple_nest(const std::vector<int64_t>& sizes, std::vector<std::vector<int64_t>> strides) {
+  Nest nest = make_nest(sizes, std::move(strides));
+  nest.drop_ones();
+  nest.order_by(0);
+  nest.merge();
+  return nest;
+}
+
 }  // namespace tessera::cpu

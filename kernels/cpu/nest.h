@@ -32,6 +32,8 @@ struct Nest {
 
 /// A nest over `sizes` whose operands have the given strides.
 Nest make_nest(const std::vector<int64_t>& sizes, std::vector<std::vector<int64_t>> strides);
+/// The same with as few dims as can be, in the order of the first operand's memory.
+Nest simple_nest(const std::vector<int64_t>& sizes, std::vector<std::vector<int64_t>> strides);
 
 /// Calls body(offsets) for every index of the first `dims` dims of the nest, in row-major order;
 /// offsets are elements per operand.

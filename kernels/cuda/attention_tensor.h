@@ -236,7 +236,8 @@ template <class F>
 __device__ __forceinline__ float over_row(float x) {
   return reduce_threads<F, 4>(x, static_cast<float*>(nullptr));
 }
-__device__ __forceinline__ float greater(float a, float b) { return ::fmaxf(a, b); }
+/// One instruction, which Max is not: of a NaN and a number it is the number. A score that is not a
+/// number still makes its row's sum one.
 struct Greater {
   static __device__ __forceinline__ float apply(float a, float b) { return ::fmaxf(a, b); }
 };
@@ -289,7 +290,7 @@ struct RowSoftmax {
       float top = greatest[r];
 #pragma unroll
       for (int n = 0; n < C::kTile / 8; ++n)
-        top = greater(top, greater(scores[n][2 * r], scores[n][2 * r + 1]));
+        top = Greater::apply(top, Greater::apply(scores[n][2 * r], scores[n][2 * r + 1]));
       top = over_row<Greater>(top);
       const float base = top == Max::identity<float>() ? 0.0f : top * unit();
       shrink[r] = exp2_fast(math::fma(greatest[r], unit(), -base));
