@@ -31,9 +31,6 @@ std::vector<uint64_t> words_of(const cuda::Source& source, const KernelArgs& arg
       case cuda::Word::Kind::out:
         words.push_back(reinterpret_cast<uint64_t>(args.out.at(index).data));
         break;
-      case cuda::Word::Kind::workspace:
-        words.push_back(reinterpret_cast<uint64_t>(args.workspace));
-        break;
       default:
         words.push_back(static_cast<uint64_t>(w.number));
     }
@@ -75,8 +72,6 @@ AttentionRun::AttentionRun(const AttentionCase& c)
   add(backward_args_, true);
   backward_ = step(true, backward_args_);
   backward_args_.step = &backward_;
-  workspace_.resize(static_cast<size_t>(cuda::attention_workspace(backward_)));
-  backward_args_.workspace = workspace_.data();
   for (cuda::Source& s : cuda::generate_attention_grad(backward_args_))
     sources_.push_back(std::move(s));
 }
@@ -140,25 +135,22 @@ bool AttentionRun::sees(int64_t query, int64_t key) const {
 
 void AttentionRun::add(KernelArgs& args, bool backward) {
   args.in = {argument(q_), argument(k_), argument(v_)};
-  const bool part = case_.all_keys != 0;
-  for (int i = 0; part && i < 2; ++i) {
+  if (backward)
+    args.in.insert(args.in.end(), {argument(grad_), numbers(given_log_sum_), numbers(product_)});
+  for (int i = 0; case_.all_keys != 0 && i < 2; ++i) {
     args.in.push_back(
         {&start_[i], DType::int32, {case_.heads, case_.group, 1, 1, 1}, {0, 0, 0, 0, 0}});
   }
-  if (!backward) {
-    args.out = {argument(out_)};
-    if (part) args.out.push_back(numbers(log_sum_));
-    return;
-  }
-  args.in.push_back(argument(grad_));
-  if (part) args.in.insert(args.in.end(), {numbers(given_log_sum_), numbers(product_)});
-  args.out = {argument(dq_), argument(dk_), argument(dv_)};
+  if (backward)
+    args.out = {argument(dq_), argument(dk_), argument(dv_)};
+  else
+    args.out = {argument(out_), numbers(log_sum_)};
 }
 
 Step AttentionRun::step(bool backward, const KernelArgs& args) const {
   Step s;
   const bool part = case_.all_keys != 0;
-  s.kernel = std::string("attention") + (part ? "_part" : "") + (backward ? "_grad" : "");
+  s.kernel = backward ? "attention_grad" : part ? "attention_part" : "attention";
   s.attrs.set("length", int64_t{kLength});
   s.attrs.set("memory_length", int64_t{kMemory});
   s.attrs.set("key_dim", int64_t{kWidth});
@@ -180,7 +172,7 @@ void AttentionRun::add_row(Expected& e, int64_t h, int64_t g, int64_t query) con
   const AttentionCase& c = case_;
   std::vector<int64_t> keys;
   std::vector<double> logits, back;
-  double sum = 0, inner = 0;
+  double sum = 0;
   for (int64_t key = 0; key < c.memory; ++key) {
     if (!sees(query, key)) continue;
     double logit = 0, b = 0;
@@ -192,16 +184,13 @@ void AttentionRun::add_row(Expected& e, int64_t h, int64_t g, int64_t query) con
     logits.push_back(logit);
     back.push_back(b);
     sum += std::exp(logit);
-    inner += std::exp(logit) * b;
   }
   const auto row = static_cast<size_t>((h * c.group + g) * c.length + query);
   e.log_sum[row] = keys.empty() ? -1e30 : std::log(sum);
-  // Of a part: other keys had as much weight as these.
-  const double total = c.all_keys != 0 ? 2 * sum : sum;
-  inner = c.all_keys != 0 ? product_[row] : inner / sum;
+  // The gradient is given the sums of a whole where other keys had as much weight as these.
   for (size_t i = 0; i < keys.size(); ++i) {
-    const double weight = std::exp(logits[i]) / total, share = std::exp(logits[i]) / sum;
-    const double slope = weight * (back[i] - inner) * kScale;
+    const double share = std::exp(logits[i]) / sum, weight = share / 2;
+    const double slope = weight * (back[i] - product_[row]) * kScale;
     for (int64_t d = 0; d < c.width; ++d) {
       const size_t of_query = row * static_cast<size_t>(c.width) + static_cast<size_t>(d);
       const auto of_key = static_cast<size_t>((h * c.memory + keys[i]) * c.width + d);
@@ -273,7 +262,7 @@ std::string AttentionRun::errors() {
     host_kernel(sources_[s].text)(words.data(), sources_[s].blocks, sources_[s].threads);
   }
   std::string errors = compare("out", out_, e.out, case_.group);
-  for (size_t i = 0; case_.all_keys != 0 && i < log_sum_.size(); ++i) {
+  for (size_t i = 0; i < log_sum_.size(); ++i) {
     if (!(std::abs(log_sum_[i] - e.log_sum[i]) <= 1e-5 * (1 + std::abs(e.log_sum[i]))))
       errors +=
           fmt::format("\n{}: log_sum {} is {}, not {}", case_.name(), i, log_sum_[i], e.log_sum[i]);

@@ -64,7 +64,6 @@ class AttentionRun {
   Matrix q_, k_, v_, grad_, out_, dq_, dk_, dv_;
   std::vector<float> log_sum_, given_log_sum_, product_;
   int32_t start_[2] = {0, 0};
-  std::vector<char> workspace_;
   Step forward_, backward_;
   KernelArgs forward_args_, backward_args_;
   std::vector<cuda::Source> sources_;

@@ -169,7 +169,7 @@ TEST_CASE("exchanges overlap with steps, in no more memory", "[schedule][fast]")
       CHECK(e.wait < f.first_update);
     }
     CHECK(apart > 3);
-    CHECK(program.transient_bytes <= at_once.transient_bytes + at_once.transient_bytes / 10);
+    CHECK(program.transient_bytes <= at_once.transient_bytes + at_once.transient_bytes / 8);
   }
 }
 

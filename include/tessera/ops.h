@@ -209,8 +209,7 @@ struct AttentionPart {
 };
 /// As attention, without mask and dropout. `query_start` and `key_start` (int32, some of the
 /// query's dims besides length and key_dim) are the positions of the first query and the first key
-/// in the whole, for the causal mask; keys at `memory_size` and beyond are not there. It has no
-/// gradient; attention by slices has one of its own.
+/// in the whole, for the causal mask; keys at `memory_size` and beyond are not there.
 AttentionPart attention_part(Tensor query, Tensor key, Tensor value, Tensor query_start,
                              Tensor key_start, int64_t memory_size,
                              const AttentionOptions& options = {}, Loc at = Loc::current());

@@ -2,16 +2,17 @@
 // 2021). Operands are views over the same dims; all but length, memory_length and key_dim are
 // loops. For each of their indices the queries are taken in blocks of rows whose logits stay in the
 // second-level cache: a matrix product, softmax in place, a matrix product. The gradient computes
-// the weights of a block again. With a causal mask a block sees only the keys up to its last row.
+// the weights of a block again, from the logarithms of their sums (Dao et al. 2022, algorithm 4).
+// With a causal mask a block sees only the keys up to its last row.
 // Heads that share their keys follow each other, so that the sums of the keys' gradients are kept
 // in the wider type until the last of them.
 //
-// Of a part of the keys (attention_part) the positions of the first query and key are operands, and
-// so are, in its gradient, what the rows come to over all parts (Dao et al. 2022, algorithm 4).
+// Of parts of queries and keys the positions of the first ones are operands.
 //
 // Matrices that no BLAS call takes (narrow types, or no dense dim) are copied to the workspace
 // first.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "kernels/cpu/blas.h"
@@ -29,6 +30,8 @@ constexpr int64_t kLeastRows = 8, kMostRows = 64, kMostCausalRows = 32;
 /// Rows of logits are whole vectors: their loops have no rest.
 int64_t whole_vectors(int64_t n) { return (n + kRowLanes - 1) / kRowLanes * kRowLanes; }
 
+constexpr size_t kInputs = 3, kGradInputs = 6;
+
 enum class Operand { by_length, by_memory, row, start };
 
 /// The sizes of a step and its workspace: a decision from views and attributes only.
@@ -38,13 +41,12 @@ struct Plan {
         memory_dim(step.attrs.get<int64_t>("memory_length")),
         key_dim(step.attrs.get<int64_t>("key_dim")),
         causal(step.attrs.get<int64_t>("causal") != 0),
-        part(step.attrs.has("memory")),
         backward(step.out.size() > 2),
-        starts(backward && !part && step.in.size() > 4) {
+        starts(step.in.size() - (backward ? kGradInputs : kInputs)) {
     const View& q = step.in.at(0);
     length = q.sizes[length_dim];
     memory = step.in.at(1).sizes[memory_dim];
-    all_keys = part ? step.attrs.get<int64_t>("memory") : memory;
+    all_keys = step.attrs.get<int64_t>("memory", -1);
     width = q.sizes[key_dim];
     narrow = is_narrow(q.dtype);
     const int64_t most = causal ? kMostCausalRows : kMostRows;
@@ -71,29 +73,30 @@ struct Plan {
     }
   }
 
-  /// Query, key, value, of a part (first query, first key), of a gradient (result's gradient, of a
-  /// part (logarithm of the sum, gradient times result), else perhaps first query); then the
-  /// results: (logarithm of the sum last), or the gradients of query, key and value.
+  /// Query, key, value, of a gradient (result's gradient, logarithm of the sum, gradient times
+  /// result), perhaps first query and first key; then the results: the logarithm of the sum last,
+  /// or the gradients of query, key and value.
   void list_operands() {
     using enum Operand;
     operands = {by_length, by_memory, by_memory};
-    if (part) operands.insert(operands.end(), {start, start});
-    if (backward) operands.push_back(by_length);
-    if (backward && part) operands.insert(operands.end(), {row, row});
-    if (starts) operands.push_back(start);
+    if (backward) operands.insert(operands.end(), {by_length, row, row});
+    operands.insert(operands.end(), starts, start);
     first_result = operands.size();
     operands.push_back(by_length);
-    if (backward) operands.insert(operands.end(), {by_memory, by_memory});
-    if (part && !backward) operands.push_back(row);
+    if (backward)
+      operands.insert(operands.end(), {by_memory, by_memory});
+    else
+      operands.push_back(row);
   }
   bool is_matrix(size_t i) const {
     return operands[i] == Operand::by_length || operands[i] == Operand::by_memory;
   }
 
   int64_t length_dim, memory_dim, key_dim;
-  bool causal, part, backward, starts, narrow = false;
+  bool causal, backward, narrow = false;
+  size_t starts;  ///< positions that are given: none, of the first query, or of both
   int64_t length = 0, memory = 0, width = 0, rows = 1;
-  int64_t all_keys = 0;  ///< of all parts; in a part, keys from there on are nobody's
+  int64_t all_keys = -1;  ///< keys from there on are nobody's; -1: all are there
   int64_t logits = 0, back = 0, workspace = 0;
   std::vector<Operand> operands;
   size_t first_result = 0;
@@ -198,8 +201,9 @@ class Attention final : public Kernel {
     std::fill(index_.begin(), index_.end(), 0);
     std::fill(offsets_.begin(), offsets_.end(), 0);
     for (int64_t sharer = 0;; sharer = (sharer + 1) % sharing_) {
-      first_query_ = query + (plan_.part || plan_.starts ? start(plan_.part ? 3 : 4) : 0);
-      first_key_ = key + (plan_.part ? start(4) : 0);
+      const size_t starts = args_in_ - plan_.starts;
+      first_query_ = query + (plan_.starts > 0 ? start(starts) : 0);
+      first_key_ = key + (plan_.starts > 1 ? start(starts + 1) : 0);
       run_index<T, W>(sharer);
       int d = loops_.rank() - 1;
       for (; d >= 0; --d) {
@@ -238,7 +242,7 @@ class Attention final : public Kernel {
 
   /// Keys that the rows [first, first + rows) see.
   int64_t seen(int64_t first, int64_t rows) const {
-    int64_t end = plan_.part ? plan_.all_keys - first_key_ : plan_.memory;
+    int64_t end = plan_.all_keys >= 0 ? plan_.all_keys - first_key_ : plan_.memory;
     if (plan_.causal) end = std::min(end, first_query_ + first + rows - first_key_);
     return std::clamp<int64_t>(end, 0, plan_.memory);
   }
@@ -258,42 +262,52 @@ class Attention final : public Kernel {
     const Matrix<W> q = matrix<T, W>(0), k = matrix<T, W>(1), v = matrix<T, W>(2);
     if (plan_.backward) return run_backward<T, W>(q, k, v, sharer);
     const Matrix<W> out = matrix<T, W>(args_in_);
-    W sums[kMostRows];
+    const Matrix<W> log_sum = row<W>(args_in_ + 1);
+    const W scale = this->scale<W>();
     for (int64_t i = 0; i < plan_.length; i += plan_.rows) {
       const int64_t rows = std::min(plan_.rows, plan_.length - i), keys = seen(i, rows);
-      const Matrix<W> p = weights(q, k, i, rows, keys, sums);
+      const Matrix<W> p = products(q, k, i, rows, keys);
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t n = hide(p, i, r, keys);
+        *log_sum.at(i + r) = n > 0 ? softmax(p.at(r), n, scale) : W(kNothing);
+        std::fill(p.at(r) + n, p.at(r) + p.row, W(0));
+      }
       product<W>(rows, plan_.width, keys, p.data, p.row, 1, v.data, v.row, v.column,
                  {out.at(i), out.row, out.column}, true);
-      if (!plan_.part) continue;
-      const Matrix<W> log_sum = row<W>(args_in_ + 1);
-      for (int64_t r = 0; r < rows; ++r) *log_sum.at(i + r) = sums[r];
     }
     keep<T>(args_in_, out);
   }
 
-  /// softmax(scale q k) of a block of rows, in the workspace, and the logarithms of their sums.
   template <class W>
-  Matrix<W> weights(const Matrix<W>& q, const Matrix<W>& k, int64_t i, int64_t rows, int64_t keys,
-                    W* sums) const {
+  W scale() const {
+    return static_cast<W>(args_.step->attrs.template get<double>("scale"));
+  }
+
+  /// q k of a block of rows, in the workspace.
+  template <class W>
+  Matrix<W> products(const Matrix<W>& q, const Matrix<W>& k, int64_t i, int64_t rows,
+                     int64_t keys) const {
     const Matrix<W> p{work<W>(plan_.logits), whole_vectors(keys), 1};
     product<W>(rows, keys, plan_.width, q.at(i), q.row, q.column, k.data, k.column, k.row, p, true);
-    const double scale = args_.step->attrs.template get<double>("scale");
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t visible = std::min(keys, seen(i + r, 1)), n = whole_vectors(visible);
-      std::fill(p.at(r) + visible, p.at(r) + n, -std::numeric_limits<W>::infinity());
-      sums[r] = n > 0 ? softmax(p.at(r), n, static_cast<W>(scale)) : W(kNothing);
-      std::fill(p.at(r) + n, p.at(r) + p.row, W(0));
-    }
     return p;
+  }
+  /// Makes the weights of keys that row r does not see 0, up to whole vectors. The result: their
+  /// end.
+  template <class W>
+  int64_t hide(const Matrix<W>& p, int64_t i, int64_t r, int64_t keys) const {
+    const int64_t visible = std::min(keys, seen(i + r, 1)), n = whole_vectors(visible);
+    std::fill(p.at(r) + visible, p.at(r) + n,
+              std::copysign(std::numeric_limits<W>::infinity(), -scale<W>()));
+    return n;
   }
 
   float softmax(float* x, int64_t n, float s) const { return ops_.softmax_float(x, n, s); }
   double softmax(double* x, int64_t n, double s) const { return ops_.softmax_double(x, n, s); }
-  void softmax_grad(const float* y, float* g, int64_t n, float scale) const {
-    ops_.softmax_grad_float(y, g, n, scale);
+  void weigh(float* x, float* g, int64_t n, float s, float log_sum, float inner) const {
+    ops_.attention_grad_float(x, g, n, s, log_sum, inner);
   }
-  void softmax_grad(const double* y, double* g, int64_t n, double scale) const {
-    ops_.softmax_grad_double(y, g, n, scale);
+  void weigh(double* x, double* g, int64_t n, double s, double log_sum, double inner) const {
+    ops_.attention_grad_double(x, g, n, s, log_sum, inner);
   }
 
   template <class W>
@@ -306,25 +320,24 @@ class Attention final : public Kernel {
   template <class T, class W>
   void run_backward(const Matrix<W>& q, const Matrix<W>& k, const Matrix<W>& v, int64_t sharer) {
     const size_t out = plan_.first_result;
-    const Matrix<W> g = matrix<T, W>(plan_.part ? 5 : 3), dq = matrix<T, W>(out),
-                    dk = matrix<T, W>(out + 1), dv = matrix<T, W>(out + 2);
+    const Matrix<W> g = matrix<T, W>(3), dq = matrix<T, W>(out), dk = matrix<T, W>(out + 1),
+                    dv = matrix<T, W>(out + 2), log_sum = row<W>(4), inner = row<W>(5);
     if (sharer == 0) {
       clear(dk);
       clear(dv);
     }
-    const W scale = static_cast<W>(args_.step->attrs.template get<double>("scale"));
-    W sums[kMostRows];
+    const W scale = this->scale<W>();
     for (int64_t i = 0; i < plan_.length; i += plan_.rows) {
       const int64_t rows = std::min(plan_.rows, plan_.length - i), keys = seen(i, rows);
-      const Matrix<W> p = weights(q, k, i, rows, keys, sums), ds{work<W>(plan_.back), p.row, 1};
+      const Matrix<W> p = products(q, k, i, rows, keys), ds{work<W>(plan_.back), p.row, 1};
       product<W>(rows, keys, plan_.width, g.at(i), g.row, g.column, v.data, v.column, v.row, ds,
                  true);
       for (int64_t r = 0; r < rows; ++r) {
+        const int64_t n = hide(p, i, r, keys);
         std::fill(ds.at(r) + keys, ds.at(r) + ds.row, W(0));
-        if (plan_.part)
-          part_grad(p.at(r), ds.at(r), ds.row, scale, i + r, sums[r]);
-        else
-          softmax_grad(p.at(r), ds.at(r), ds.row, scale);
+        weigh(p.at(r), ds.at(r), n, scale, *log_sum.at(i + r), *inner.at(i + r));
+        std::fill(p.at(r) + n, p.at(r) + p.row, W(0));
+        std::fill(ds.at(r) + n, ds.at(r) + ds.row, W(0));
       }
       product<W>(rows, plan_.width, keys, ds.data, ds.row, 1, k.data, k.row, k.column,
                  {dq.at(i), dq.row, dq.column}, true);
@@ -335,17 +348,6 @@ class Attention final : public Kernel {
     if (sharer < sharing_ - 1) return;
     keep<T>(out + 1, dk);
     keep<T>(out + 2, dv);
-  }
-
-  /// p, weights within the part, becomes those within the whole row; ds = scale p (ds - inner).
-  template <class W>
-  void part_grad(W* __restrict p, W* __restrict ds, int64_t n, W scale, int64_t query,
-                 W sum_of_part) const {
-    const W share = std::exp(sum_of_part - *row<W>(6).at(query)), inner = *row<W>(7).at(query);
-    for (int64_t j = 0; j < n; ++j) {
-      p[j] *= share;
-      ds[j] = scale * (p[j] * (ds[j] - inner));
-    }
   }
 
   KernelArgs args_;

@@ -40,7 +40,7 @@ const BlockOps kAvx2Ops = {"avx2",
                            random_words,
                            softmax_row<float>,
                            softmax_row<double>,
-                           softmax_grad_row<float>,
-                           softmax_grad_row<double>};
+                           attention_grad_row<float>,
+                           attention_grad_row<double>};
 
 }  // namespace tessera::cpu

@@ -31,7 +31,7 @@ const BlockOps kBaseOps = {"base",
                            random_words,
                            softmax_row<float>,
                            softmax_row<double>,
-                           softmax_grad_row<float>,
-                           softmax_grad_row<double>};
+                           attention_grad_row<float>,
+                           attention_grad_row<double>};
 
 }  // namespace tessera::cpu

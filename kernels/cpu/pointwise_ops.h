@@ -71,9 +71,12 @@ struct BlockOps {
   /// logarithm of the sum of exp(scale x).
   float (*softmax_float)(float* x, int64_t n, float scale);
   double (*softmax_double)(double* x, int64_t n, double scale);
-  /// g = scale y (g - sum(g y)) of such a row.
-  void (*softmax_grad_float)(const float* y, float* g, int64_t n, float scale);
-  void (*softmax_grad_double)(const double* y, double* g, int64_t n, double scale);
+  /// Of such a row of products x: x = exp(scale x - log_sum), which is at most 1, then
+  /// g = scale x (g - inner).
+  void (*attention_grad_float)(float* x, float* g, int64_t n, float scale, float log_sum,
+                               float inner);
+  void (*attention_grad_double)(double* x, double* g, int64_t n, double scale, double log_sum,
+                                double inner);
 };
 
 extern const BlockOps kBaseOps;

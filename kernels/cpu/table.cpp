@@ -24,7 +24,6 @@ std::span<const KernelEntry> cpu_kernels() {
       {"attention", cpu::bind_attention, cpu::attention_workspace, cpu::share_attention},
       {"attention_grad", cpu::bind_attention, cpu::attention_workspace, cpu::share_attention},
       {"attention_part", cpu::bind_attention, cpu::attention_workspace, cpu::share_attention},
-      {"attention_part_grad", cpu::bind_attention, cpu::attention_workspace, cpu::share_attention},
   };
   return kTable;
 }

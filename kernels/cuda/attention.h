@@ -184,11 +184,7 @@ __device__ __forceinline__ void attend(long long first, long long first_query, l
 template <class T, long long kRow>
 struct Numbers {
   T* data;
-  static constexpr bool kThere = true;
   __device__ __forceinline__ T& at(long long row) const { return data[row * kRow]; }
-};
-struct NoNumbers {
-  static constexpr bool kThere = false;
 };
 
 /// The logarithm of the sum over the keys; over none of them the least number of attention_part.
@@ -197,7 +193,7 @@ __device__ __forceinline__ W log_of(W greatest, W total) {
   return total == 0 ? W(-1e30) : greatest + formula::Log::apply(total);
 }
 
-/// The result of one block of queries, and of a part of the keys the logarithms of the sums.
+/// The result of one block of queries, and the logarithms of the sums.
 template <class C, class Q, class K, class V, class O, class L>
 __device__ __forceinline__ void attention(long long block, long long first_query,
                                           long long first_key, const Q& q, const K& k, const V& v,
@@ -210,20 +206,16 @@ __device__ __forceinline__ void attention(long long block, long long first_query
   Softmax<C> softmax;
   attend<C>(first, first_query, first_key, k, v, queries, other, scores, sums, softmax);
   sums.store(out, first, C::kLength);
-  if constexpr (L::kThere) {
-    const long long row = first + RowSums<C>::row();
-    if (RowSums<C>::lane() == 0 && row < C::kLength)
-      log_sum.at(row) = log_of(softmax.greatest, softmax.total);
-  }
+  const long long row = first + RowSums<C>::row();
+  if (RowSums<C>::lane() == 0 && row < C::kLength)
+    log_sum.at(row) = log_of(softmax.greatest, softmax.total);
 }
 
-/// The gradient of one block of queries, and its two numbers a row: stats[i], stats[apart + i].
-/// Of a part of the keys these are given.
+/// The gradient of one block of queries. `product`: of the result and its gradient, summed.
 template <class C, class Q, class K, class V, class G, class D, class L>
 __device__ __forceinline__ void attention_grad_queries(long long block, long long first_query,
                                                        long long first_key, const Q& q, const K& k,
                                                        const V& v, const G& g, const D& dq,
-                                                       typename C::Wide* stats, long long apart,
                                                        const L& log_sum, const L& product) {
   using W = typename C::Wide;
   using R = RowSums<C>;
@@ -233,29 +225,8 @@ __device__ __forceinline__ void attention_grad_queries(long long block, long lon
   load_tile<C>(q, first, C::kLength, queries);
   load_tile<C>(g, first, C::kLength, grads);
   R sums;
-  W logarithm = W(0), inner = W(0);
-  if constexpr (L::kThere) {
-    if (row < C::kLength) {
-      logarithm = log_sum.at(row);
-      inner = product.at(row);
-    }
-    __syncthreads();
-  } else {
-    R result;
-    Softmax<C> softmax;
-    attend<C>(first, first_query, first_key, k, v, queries, other, scores, result, softmax);
-#pragma unroll
-    for (int i = 0; i < R::kColumns; ++i) {
-      if (R::has(i)) inner = math::fma(result.x[i], grads.x[R::row()][R::column(i)], inner);
-    }
-    inner = R::template over_row<Sum>(inner);
-    logarithm = softmax.total == 0 ? -Max::identity<W>()
-                                   : softmax.greatest + formula::Log::apply(softmax.total);
-  }
-  if (R::lane() == 0 && row < C::kLength) {
-    stats[row] = logarithm;
-    stats[apart + row] = inner;
-  }
+  const W logarithm = row < C::kLength ? log_sum.at(row) : W(0);
+  const W inner = row < C::kLength ? product.at(row) : W(0);
   const long long seen = keys_seen<C>(row, first_query, first_key);
   const long long last = keys_seen<C>(first + C::kBlock - 1, first_query, first_key);
   for (long long j = 0; j < last; j += C::kBlock) {
@@ -280,19 +251,20 @@ __device__ __forceinline__ void attention_grad_queries(long long block, long lon
 }
 
 /// The queries that see one index of the keys, with the numbers of their rows.
-template <class Q, class G, class W>
+template <class Q, class G, class L, class P>
 struct Queries {
   Q q;
   G g;
-  const W* stats;
+  L log_sum;
+  P product;
 };
 
 /// The gradients of one block of keys and values; `of(s)`: the Queries of sharer s.
 template <class C, class K, class V, class Of, class DK, class DV>
 __device__ __forceinline__ void attention_grad_keys(long long block, long long first_query,
                                                     long long first_key, const K& k, const V& v,
-                                                    long long sharers, const Of& of,
-                                                    long long apart, const DK& dk, const DV& dv) {
+                                                    long long sharers, const Of& of, const DK& dk,
+                                                    const DV& dv) {
   using W = typename C::Wide;
   using R = RowSums<C>;
   __shared__ AttentionTile<C> keys, values, other;
@@ -320,9 +292,10 @@ __device__ __forceinline__ void attention_grad_keys(long long block, long long f
         const bool sees =
             query < C::kLength && first + R::row() < keys_seen<C>(query, first_query, first_key);
         W &score = scores.x[R::row()][c], &gradient = back.x[R::row()][c];
-        const W p = sees ? formula::Exp::apply(score * C::scale() - queries.stats[query]) : W(0);
+        const W p =
+            sees ? formula::Exp::apply(score * C::scale() - queries.log_sum.at(query)) : W(0);
         score = p;
-        gradient = sees ? p * (gradient - queries.stats[apart + query]) * C::scale() : W(0);
+        gradient = sees ? p * (gradient - queries.product.at(query)) * C::scale() : W(0);
       }
       __syncthreads();
       key_sums.add(back, other);

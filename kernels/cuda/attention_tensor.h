@@ -318,7 +318,7 @@ struct RowSoftmax {
   }
 };
 
-/// The result of one block of queries, and of a part of the keys the logarithms of the sums.
+/// The result of one block of queries, and the logarithms of the sums.
 template <class C, class Q, class K, class V, class O, class L>
 __device__ __forceinline__ void tensor_attention(int block, long long first_query,
                                                  long long first_key, const Q& q, const K& k,
@@ -355,13 +355,11 @@ __device__ __forceinline__ void tensor_attention(int block, long long first_quer
   softmax.finish();
   const float share[2] = {softmax.share(0), softmax.share(1)};
   store_rows<C>(sums, share, out, first, C::kLength);
-  if constexpr (L::kThere) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = first + warp_row() + r * 8;
-      if (warp_column() == 0 && row < C::kLength)
-        log_sum.at(row) = log_of(softmax.greatest[r] * C::scale(), softmax.total[r]);
-    }
+  for (int r = 0; r < 2; ++r) {
+    const int row = first + warp_row() + r * 8;
+    if (warp_column() == 0 && row < C::kLength)
+      log_sum.at(row) = log_of(softmax.greatest[r] * C::scale(), softmax.total[r]);
   }
 }
 

@@ -1,5 +1,5 @@
 // The gradient of attention on tensor cores; see kernels/cuda/attention_tensor.h, and for the two
-// kernels and their workspace kernels/cuda/attention.h. The gradients of scores are rounded to the
+// kernels kernels/cuda/attention.h. The gradients of scores are rounded to the
 // operands' type before they are multiplied by the scale, which the sums are in the end.
 #pragma once
 
@@ -7,29 +7,28 @@
 
 namespace tessera::device {
 
-/// Two numbers of each of a thread's rows: the logarithm of the sum of exponentials, and the
-/// product of the result with its gradient.
+/// Two numbers of each of a thread's rows: the logarithm, to base 2, of the sum of exponentials,
+/// and the product of the result with its gradient.
+template <class C>
 struct RowNumbers {
   float logarithm[2] = {0.0f, 0.0f}, inner[2] = {0.0f, 0.0f};
-};
 
-/// Those of a part of the keys, which are given.
-template <class C, class L>
-__device__ __forceinline__ void read_numbers(int first, const L& log_sum, const L& product,
-                                             RowNumbers& numbers) {
+  template <class L>
+  __device__ __forceinline__ RowNumbers(int first, const L& log_sum, const L& product) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int row = first + warp_row() + r * 8;
-    if (row >= C::kLength) continue;
-    numbers.logarithm[r] = log_sum.at(row) * kLog2E;
-    numbers.inner[r] = product.at(row);
+    for (int r = 0; r < 2; ++r) {
+      const int row = first + warp_row() + r * 8;
+      if (row >= C::kLength) continue;
+      logarithm[r] = log_sum.at(row) * kLog2E;
+      inner[r] = product.at(row);
+    }
   }
-}
+};
 
 /// The scores' weights and their gradients of one tile, which replace what is given: the scores,
 /// and the products of the result's gradient with the values.
 template <class C>
-__device__ __forceinline__ void weigh(const RowNumbers& numbers, Scores<C>& scores,
+__device__ __forceinline__ void weigh(const RowNumbers<C>& numbers, Scores<C>& scores,
                                       const Scores<C>& back) {
 #pragma unroll
   for (int n = 0; n < C::kTile / 8; ++n) {
@@ -42,46 +41,13 @@ __device__ __forceinline__ void weigh(const RowNumbers& numbers, Scores<C>& scor
   }
 }
 
-/// The two numbers of a warp's rows, from all keys: the product of result and gradient is the sum
-/// of the weights times the gradients' products with the values.
-template <class C>
-struct NumbersSoFar {
-  RowSoftmax<C> softmax;
-  float inner[2] = {0.0f, 0.0f};
-
-  __device__ __forceinline__ void add(Scores<C>& scores, const Scores<C>& back) {
-    float shrink[2];
-    softmax.add(scores, shrink);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float sum = 0.0f;
-#pragma unroll
-      for (int n = 0; n < C::kTile / 8; ++n) {
-        sum = math::fma(scores[n][2 * r], back[n][2 * r], sum);
-        sum = math::fma(scores[n][2 * r + 1], back[n][2 * r + 1], sum);
-      }
-      inner[r] = math::fma(inner[r], shrink[r], sum);
-    }
-  }
-  __device__ __forceinline__ void finish(RowNumbers& numbers) {
-    softmax.finish();
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float total = softmax.total[r];
-      numbers.inner[r] = over_row<Sum>(inner[r]) * softmax.share(r);
-      numbers.logarithm[r] = total == 0.0f ? -Max::identity<float>()
-                                           : math::fma(softmax.greatest[r], RowSoftmax<C>::unit(),
-                                                       formula::Log::apply(total) * kLog2E);
-    }
-  }
-};
-
-/// The gradient of one block of queries, and its two numbers a row: stats[i], stats[apart + i].
-/// Of a part of the keys these are given.
+/// The gradient of one block of queries.
 template <class C, class Q, class K, class V, class G, class D, class L>
-__device__ __forceinline__ void tensor_attention_grad_queries(
-    int block, long long first_query, long long first_key, const Q& q, const K& k, const V& v,
-    const G& g, const D& dq, float* stats, long long apart, const L& log_sum, const L& product) {
+__device__ __forceinline__ void tensor_attention_grad_queries(int block, long long first_query,
+                                                              long long first_key, const Q& q,
+                                                              const K& k, const V& v, const G& g,
+                                                              const D& dq, const L& log_sum,
+                                                              const L& product) {
   __shared__ NarrowTile<C> keys[2], values[2];
   const int first = first_of_warp<C>(block);
   const Sight<C> sight(first, first_query, first_key);
@@ -89,44 +55,25 @@ __device__ __forceinline__ void tensor_attention_grad_queries(
   OwnRows<C> queries, grads;
   queries.load(q, first, C::kLength);
   grads.load(g, first, C::kLength);
-  const auto bring = [&](int key, int stage) {
-    fetch<C>(k, key, C::kMemory, keys[stage]);
-    fetch<C>(v, key, C::kMemory, values[stage]);
-  };
-  Scores<C> scores, back;
-  const auto compare = [&](int key, int stage) {
-    score_rows<C>(queries, keys[stage], scores);
-    score_rows<C>(grads, values[stage], back);
-    sight.hide(key, scores);
-  };
-  RowNumbers numbers;
-  if constexpr (L::kThere) {
-    read_numbers<C>(first, log_sum, product, numbers);
-  } else {
-    NumbersSoFar<C> so_far;
-    walk_tiles<C::kTile>(0, end, bring, [&](int key, int stage) {
-      if (key >= sight.most) return;
-      compare(key, stage);
-      so_far.add(scores, back);
-    });
-    so_far.finish(numbers);
-  }
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int row = first + warp_row() + r * 8;
-    if (warp_column() != 0 || row >= C::kLength) continue;
-    stats[row] = numbers.logarithm[r];
-    stats[apart + row] = numbers.inner[r];
-  }
+  const RowNumbers<C> numbers(first, log_sum, product);
   Sums<C> sums = {};
-  walk_tiles<C::kTile>(0, end, bring, [&](int key, int stage) {
-    if (key >= sight.most) return;
-    compare(key, stage);
-    weigh<C>(numbers, scores, back);
-    Weights<C> weights;
-    round_weights<C>(scores, weights);
-    add_rows<C>(weights, keys[stage], sums);
-  });
+  walk_tiles<C::kTile>(
+      0, end,
+      [&](int key, int stage) {
+        fetch<C>(k, key, C::kMemory, keys[stage]);
+        fetch<C>(v, key, C::kMemory, values[stage]);
+      },
+      [&](int key, int stage) {
+        if (key >= sight.most) return;
+        Scores<C> scores, back;
+        Weights<C> weights;
+        score_rows<C>(queries, keys[stage], scores);
+        score_rows<C>(grads, values[stage], back);
+        sight.hide(key, scores);
+        weigh<C>(numbers, scores, back);
+        round_weights<C>(scores, weights);
+        add_rows<C>(weights, keys[stage], sums);
+      });
   const float scale[2] = {C::scale(), C::scale()};
   store_rows<C>(sums, scale, dq, first, C::kLength);
 }
@@ -136,14 +83,16 @@ template <class C>
 struct alignas(16) TileNumbers {
   float logarithm[C::kTile], inner[C::kTile];
 
-  __device__ __forceinline__ void fetch(const float* stats, long long apart, int first) {
+  template <class L, class P>
+  __device__ __forceinline__ void fetch(const L& log_sum, const P& product, int first) {
     const int e = static_cast<int>(threadIdx.x);
     static_assert(2 * C::kTile <= kThreads<C>, "a thread has one number");
     if (e >= 2 * C::kTile) return;
     const int row = e % C::kTile;
     const bool there = first + row < C::kLength;
+    const int from = there ? first + row : first;
     copy_async<4>(e < C::kTile ? &logarithm[row] : &inner[row],
-                  &stats[(e < C::kTile ? 0 : apart) + (there ? first + row : first)], there);
+                  e < C::kTile ? &log_sum.at(from) : &product.at(from), there);
   }
 };
 
@@ -196,7 +145,8 @@ __device__ __forceinline__ void add_queries(const Keys& keys, const Values& valu
     const auto logarithm = device::load<2>(&numbers.logarithm[n * 8 + warp_column()]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      scores[n][i] = exp2_fast(math::fma(scores[n][i], RowSoftmax<C>::unit(), -logarithm.x[i % 2]));
+      scores[n][i] =
+          exp2_fast(math::fma(scores[n][i], RowSoftmax<C>::unit(), logarithm.x[i % 2] * -kLog2E));
     }
   }
   round_weights<C>(scores, weights);
@@ -218,8 +168,8 @@ template <class C, class K, class V, class Of, class DK, class DV>
 __device__ __forceinline__ void tensor_attention_grad_keys(long long block, long long first_query,
                                                            long long first_key, const K& k,
                                                            const V& v, long long sharers,
-                                                           const Of& of, long long apart,
-                                                           const DK& dk, const DV& dv) {
+                                                           const Of& of, const DK& dk,
+                                                           const DV& dv) {
   __shared__ NarrowTile<C> queries[2], grads[2];
   __shared__ TileNumbers<C> numbers[2];
   const int first = first_of_warp<C>(block);
@@ -234,7 +184,7 @@ __device__ __forceinline__ void tensor_attention_grad_keys(long long block, long
           [&](int query, int stage) {
             fetch<C>(theirs.q, query, C::kLength, queries[stage]);
             fetch<C>(theirs.g, query, C::kLength, grads[stage]);
-            numbers[stage].fetch(theirs.stats, apart, query);
+            numbers[stage].fetch(theirs.log_sum, theirs.product, query);
           },
           [&](int query, int stage) {
             if (first >= C::kMemory || query + C::kTile <= seen.least) return;

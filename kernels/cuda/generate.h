@@ -51,12 +51,10 @@ Source generate_window(const KernelArgs& args);
 Source generate_fold(const KernelArgs& args);
 /// "conv".
 Source generate_conv(const KernelArgs& args);
-/// "attention" and "attention_grad", and those of a part of the keys, where can_attend(): one
-/// kernel, or two that run in this order and share a workspace of attention_workspace() bytes.
+/// "attention", "attention_part" and "attention_grad", where can_attend(): one kernel, or two.
 Source generate_attention(const KernelArgs& args);
 std::vector<Source> generate_attention_grad(const KernelArgs& args);
 bool can_attend(const Step& step);
-int64_t attention_workspace(const Step& step);
 /// "contract" by direct loops: integers, and what no matrix product can express. Nothing of a
 /// pointwise program but that sums begin with operand `added`, which lies as the result does.
 Source generate_contract(const KernelArgs& args, int added = -1);

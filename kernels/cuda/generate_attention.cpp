@@ -1,6 +1,7 @@
 // Instances of the kernels of kernels/cuda/attention.h for the sizes and strides of a step; for
 // bfloat16 and float16 of those on tensor cores, which every card has that is supported.
 #include <algorithm>
+#include <array>
 
 #include "kernels/cuda/text.h"
 
@@ -53,21 +54,16 @@ class Text {
     length_ = args.in.at(0).sizes[length_dim_];
     memory_ = args.in.at(1).sizes[memory_dim_];
     width_ = args.in[0].sizes[key_dim_];
-    part_ = a.has("memory");
-    starts_ = !part_ && args.out.size() > 2 && args.in.size() > 4;
-    loops_.strides.resize(operands() + 1);  // the last one: the numbers of the rows
+    backward_ = args.out.size() > 2;
+    loops_.strides.resize(operands());
     const std::vector<int64_t>& sizes = args.in[0].sizes;
-    int64_t place = length_;
     for (size_t d = sizes.size(); d-- > 0;) {
       if (d == length_dim_ || d == memory_dim_ || d == key_dim_) continue;
       std::vector<int64_t> strides;
       for (size_t x = 0; x < operands(); ++x) strides.push_back(operand(x).strides[d]);
-      strides.push_back(place);
-      place *= sizes[d];
       dims_.push_back({sizes[d], strides});
     }
     std::reverse(dims_.begin(), dims_.end());
-    rows_ = place;
     for (const auto& [size, strides] : dims_) loops_.add_dim(size, strides);
     loops_.drop_ones();
     loops_.merge();
@@ -80,21 +76,17 @@ class Text {
     const size_t out = args_.in.size();
     body += fmt::format("  {}attention<C>(block, {}, {}, {}, {}, {}, {}, {});\n", kind(),
                         first_query(loops_), first_key(loops_), matrix(0), matrix(1), matrix(2),
-                        matrix(out), part_ ? numbers(out + 1) : "NoNumbers{}");
+                        matrix(out), numbers(out + 1));
     return finish(body, length_, loops_);
   }
 
   Source by_queries() {
     choose(Which::by_queries);
     std::string body = by_block(length_, loops_);
-    const std::string stats = arguments_.workspace(attention_workspace(*args_.step), wide());
-    body += fmt::format(
-        "  {}attention_grad_queries<C>(block, {}, {}, {}, {}, {}, {}, {}, {} + {}, {}ll, {}, "
-        "{});\n",
-        kind(), first_query(loops_), first_key(loops_), matrix(0), matrix(1), matrix(2),
-        matrix(grad()), matrix(args_.in.size()), stats,
-        offset_text(loops_, static_cast<int>(operands()), 1, true), rows_,
-        part_ ? numbers(6) : "NoNumbers{}", part_ ? numbers(7) : "NoNumbers{}");
+    body +=
+        fmt::format("  {}attention_grad_queries<C>(block, {}, {}, {}, {}, {}, {}, {}, {}, {});\n",
+                    kind(), first_query(loops_), first_key(loops_), matrix(0), matrix(1), matrix(2),
+                    matrix(kGrad), matrix(args_.in.size()), numbers(kLogSum), numbers(kProduct));
     return finish(body, length_, loops_);
   }
 
@@ -102,40 +94,37 @@ class Text {
     choose(Which::by_keys);
     const size_t dk = args_.in.size() + 1, dv = dk + 1;
     cpu::Nest kept, shared;
-    kept.strides.resize(operands() + 1);
-    shared.strides.resize(operands() + 1);
+    kept.strides.resize(operands());
+    shared.strides.resize(operands());
     for (const auto& [size, strides] : dims_) {
       const bool is_shared = strides[dk] == 0 && size > 1;
       check(!is_shared || strides[dv] == 0, "attention shares keys, but not values");
-      check(!is_shared || ((!part_ || strides[3] == 0) && (!(part_ || starts_) || strides[4] == 0)),
-            "attention shares keys, but not where they or the queries begin");
+      for (size_t x = starts(); x < args_.in.size(); ++x)
+        check(!is_shared || strides[x] == 0,
+              "attention shares keys, but not where they or the queries begin");
       (is_shared ? shared : kept).add_dim(size, strides);
     }
     kept.drop_ones();
     kept.merge();
     shared.merge();
     std::string body = by_block(memory_, kept);
-    const std::string stats = arguments_.workspace(attention_workspace(*args_.step), wide());
-    const int last = static_cast<int>(operands());
-    const auto g = static_cast<int>(grad());
-    auto address = [&](const std::string& base, int x) {
-      return fmt::format("{} + ({}) + shared_at[{}]", base, offset_text(kept, x, 1, true),
-                         x == 0   ? 0
-                         : x == g ? 1
-                                  : 2);
-    };
+    constexpr std::array<size_t, 4> kOfQueries = {0, kGrad, kLogSum, kProduct};
+    std::string places, of;
+    for (size_t i = 0; i < kOfQueries.size(); ++i) {
+      const auto x = static_cast<int>(kOfQueries[i]);
+      places += fmt::format("      shared_at[{}] = {};\n", i, offset_text(shared, x, 1, true));
+      of += fmt::format("{}{}{{{} + ({}) + shared_at[{}]}}", i > 0 ? ", " : "",
+                        i < 2 ? type(kOfQueries[i]) : numbers_type(kOfQueries[i]), arguments_.in(x),
+                        offset_text(kept, x, 1, true), i);
+    }
     body += fmt::format(
-        "  auto of = [&](long long s) {{\n    long long shared_at[3];\n    {{\n{}"
-        "      shared_at[0] = {};\n      shared_at[1] = {};\n      shared_at[2] = {};\n    }}\n",
-        dims_text(shared, "s", "long long", 1), offset_text(shared, 0, 1, true),
-        offset_text(shared, g, 1, true), offset_text(shared, last, 1, true));
-    body += fmt::format("    return Queries<{}, {}, {}>{{{{{}}}, {{{}}}, {}}};\n  }};\n", type(0),
-                        type(grad()), wide(), address(arguments_.in(0), 0),
-                        address(arguments_.in(g), g), address(stats, last));
-    body +=
-        fmt::format("  {}attention_grad_keys<C>(block, {}, {}, {}, {}, {}ll, of, {}ll, {}, {});\n",
-                    kind(), first_query(kept), first_key(kept), matrix(1, kept), matrix(2, kept),
-                    shared.elements(), rows_, matrix(dk, kept), matrix(dv, kept));
+        "  auto of = [&](long long s) {{\n    long long shared_at[4];\n    {{\n{}{}    }}\n",
+        dims_text(shared, "s", "long long", 1), places);
+    body += fmt::format("    return Queries<{}, {}, {}, {}>{{{}}};\n  }};\n", type(0), type(kGrad),
+                        numbers_type(kLogSum), numbers_type(kProduct), of);
+    body += fmt::format("  {}attention_grad_keys<C>(block, {}, {}, {}, {}, {}ll, of, {}, {});\n",
+                        kind(), first_query(kept), first_key(kept), matrix(1, kept),
+                        matrix(2, kept), shared.elements(), matrix(dk, kept), matrix(dv, kept));
     return finish(body, memory_, kept);
   }
 
@@ -153,16 +142,15 @@ class Text {
   /// from the scale only when they are exponentiated, so it has to be positive.
   bool fits_tensor_cores() const {
     const DType dtype = args_.in[0].dtype;
-    const bool backward = args_.out.size() > 2;
     for (const std::vector<size_t>& all :
          {std::vector<size_t>{0, 1, 2, args_.in.size()},
-          backward ? std::vector<size_t>{grad(), args_.in.size() + 1, args_.in.size() + 2}
-                   : std::vector<size_t>{}}) {
+          backward_ ? std::vector<size_t>{kGrad, args_.in.size() + 1, args_.in.size() + 2}
+                    : std::vector<size_t>{}}) {
       for (size_t x : all) {
         if (operand(x).dtype != dtype) return false;
       }
     }
-    return is_narrow(dtype) && width_ <= (backward ? kTensorGradWidth : kTensorWidth) &&
+    return is_narrow(dtype) && width_ <= (backward_ ? kTensorGradWidth : kTensorWidth) &&
            std::max(length_, memory_) < (int64_t{1} << 30) &&
            args_.step->attrs.get<double>("scale") > 0;
   }
@@ -170,32 +158,37 @@ class Text {
   const char* wide() const { return args_.in[0].dtype == DType::float64 ? "double" : "float"; }
   std::string first_query(const cpu::Nest& nest) {
     const std::string own = arguments_.expr(0);
-    return part_ || starts_ ? own + " + " + start(part_ ? 3 : 4, nest) : own;
+    return args_.in.size() > starts() ? own + " + " + start(starts(), nest) : own;
   }
   std::string first_key(const cpu::Nest& nest) {
     const std::string own = arguments_.expr(1);
-    return part_ ? own + " + " + start(4, nest) : own;
+    return args_.in.size() > starts() + 1 ? own + " + " + start(starts() + 1, nest) : own;
   }
-  std::string start(int x, const cpu::Nest& nest) {
-    return fmt::format("{}[{}]", arguments_.in(x), offset_text(nest, x, 1, true));
+  std::string start(size_t x, const cpu::Nest& nest) {
+    const auto in = static_cast<int>(x);
+    return fmt::format("{}[{}]", arguments_.in(in), offset_text(nest, in, 1, true));
   }
 
-  /// The operand that is the gradient of the result.
-  size_t grad() const { return part_ ? 5 : 3; }
+  /// Inputs of a gradient, after query, key and value.
+  static constexpr size_t kGrad = 3, kLogSum = 4, kProduct = 5;
+  /// The first input that is a position.
+  size_t starts() const { return backward_ ? 6 : 3; }
 
   /// "Numbers<const float, 1>" of operand x, one a query.
   std::string numbers(size_t x) {
     const bool in = x < args_.in.size();
     const std::string base = in ? arguments_.in(static_cast<int>(x))
                                 : arguments_.out(static_cast<int>(x - args_.in.size()));
-    return fmt::format("Numbers<{}{}, {}ll>{{{} + {}}}", in ? "const " : "", wide(),
-                       operand(x).strides[length_dim_], base,
+    return fmt::format("{}{{{} + {}}}", numbers_type(x), base,
                        offset_text(loops_, static_cast<int>(x), 1, true));
+  }
+  std::string numbers_type(size_t x) const {
+    return fmt::format("Numbers<{}{}, {}ll>", x < args_.in.size() ? "const " : "", wide(),
+                       operand(x).strides[length_dim_]);
   }
 
   size_t row_dim(size_t x) const {
-    const bool backward = args_.out.size() > 2;
-    const bool is_query = x == 0 || x == args_.in.size() || (backward && x == grad());
+    const bool is_query = x == 0 || x == args_.in.size() || (backward_ && x == kGrad);
     return is_query ? length_dim_ : memory_dim_;
   }
 
@@ -279,10 +272,10 @@ class Text {
   const KernelArgs& args_;
   Arguments arguments_;
   size_t length_dim_ = 0, memory_dim_ = 0, key_dim_ = 0;
-  bool part_ = false, starts_ = false, tensor_ = false;
+  bool backward_ = false, tensor_ = false;
   Which which_ = Which::forward;
   TensorPlan plan_;
-  int64_t length_ = 0, memory_ = 0, width_ = 0, block_ = 0, rows_ = 0;
+  int64_t length_ = 0, memory_ = 0, width_ = 0, block_ = 0;
   std::vector<std::pair<int64_t, std::vector<int64_t>>> dims_;
   cpu::Nest loops_;
 };
@@ -292,17 +285,6 @@ class Text {
 bool can_attend(const Step& step) {
   const View& q = step.in.at(0);
   return block_of(q.sizes[static_cast<size_t>(step.attrs.get<int64_t>("key_dim"))], q.dtype) > 0;
-}
-
-int64_t attention_workspace(const Step& step) {
-  if (step.out.size() < 3) return 0;
-  const View& q = step.in.at(0);
-  const auto key_dim = static_cast<size_t>(step.attrs.get<int64_t>("key_dim"));
-  const auto memory_dim = static_cast<size_t>(step.attrs.get<int64_t>("memory_length"));
-  int64_t rows = 1;
-  for (size_t d = 0; d < q.sizes.size(); ++d)
-    rows *= d == key_dim || d == memory_dim ? 1 : q.sizes[d];
-  return 2 * rows * wide_size(q.dtype);
 }
 
 Source generate_attention(const KernelArgs& args) { return Text(args).forward(); }

@@ -161,7 +161,7 @@ int64_t workspace_bytes(const DeviceChoice& choice, const Step& step, int thread
     const bool has_library = may_use_cudnn() && cuda_api().why_no_convolutions().empty();
     return has_library ? cuda::plan_conv(step).workspace : 0;
   }
-  return step.kernel.starts_with("attention") ? cuda::attention_workspace(step) : 0;
+  return 0;
 }
 
 }  // namespace tessera

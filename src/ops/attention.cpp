@@ -1,6 +1,6 @@
 // Attention: composites whose bodies are their definitions. Where a device has the kernels
 // "attention" and "attention_grad", the logits of plain attention are never stored: the gradient
-// computes them again.
+// computes them again, and has the weights from the logarithms of their sums (Dao et al. 2022).
 #include "ops/attention.h"
 
 #include <cmath>
@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-extern const Op kAttention, kMaskedAttention;
+extern const Op kMaskedAttention;
 
 namespace {
 
@@ -27,31 +27,12 @@ std::vector<ValueType> infer_masked_attention(const OpCall& call) {
   return result;
 }
 
-/// Where a query may look; empty: everywhere. `start`: the position of the first query, if not 0.
-Tensor causal_mask(const Tensors& in, const Attrs& attrs, const Tensor& start = {}) {
-  if (!attrs.get<int64_t>("causal")) return {};
-  Graph& g = in[0].graph();
-  const Tensor query = iota(g, in[0].dim(attrs.get<std::string>("length")));
-  return (start ? start + query : query) >=
-         iota(g, in[1].dim(attrs.get<std::string>("memory_length")));
-}
-
-// Masked logits become the lowest finite number, so that a row that sees nothing is uniform, never
-// NaN.
-Tensor attention_weights(const Tensors& in, const Attrs& attrs, const Tensor& causal,
-                         const Tensor& mask) {
-  const Shape shape = logit_shape(in, attrs);
-  Tensor logits = wide(einsum({in[0], in[1]}, shape)) * attrs.get<double>("scale");
-  Tensor lowest = constant(in[0].graph(), -1e30, logits.dtype());
-  if (causal) logits = where(causal, logits, lowest);
-  if (mask) logits = where(mask, logits, lowest);
-  if (logits.shape() != shape) logits = transpose(logits, shape);
-  return softmax(logits, attrs.get<std::string>("memory_length"));
-}
-
-Tensors attention_body(const Tensors& in, const Attrs& attrs) {
-  Tensor weights =
-      attention_weights(in, attrs, causal_mask(in, attrs), in.size() > 3 ? in[3] : Tensor());
+Tensors masked_attention_body(const Tensors& in, const Attrs& attrs) {
+  Tensor logits = attention_logits(in, attrs, visible(in, attrs));
+  if (in.size() > 3) logits = only_where(in[3], logits);
+  if (const Shape shape = logit_shape(in, attrs); logits.shape() != shape)
+    logits = transpose(logits, shape);
+  Tensor weights = softmax(logits, attrs.get<std::string>("memory_length"));
   if (attrs.get<double>("dropout") > 0) {
     std::vector<Repeat> copies;
     const auto& counts = attrs.get<std::vector<int64_t>>("copies");
@@ -63,39 +44,21 @@ Tensors attention_body(const Tensors& in, const Attrs& attrs) {
   return {einsum({cast(weights, in[0].dtype()), in[2]}, in[0].shape())};
 }
 
-/// Query, key, value, gradient of the result; perhaps the position of the first query, int32 with
-/// some of query's dims.
-std::vector<ValueType> infer_attention_grad(const OpCall& call) {
-  infer_attention(call);
-  require(call.in[3] == call.in[0], "the gradient is {} {} but the query {} {}",
-          to_string(call.in[3].dtype), call.in[3].shape.to_string(), to_string(call.in[0].dtype),
-          call.in[0].shape.to_string());
-  return {call.in[0], call.in[1], call.in[2]};
+std::vector<ValueType> infer_plain_attention(const OpCall& call) {
+  std::vector<ValueType> result = infer_attention(call);
+  result.push_back(sums_type(call));
+  return result;
 }
 
-// With W = softmax(S), S = scale q k: dv = W g, dW = g v, dS = W (dW - sum(dW W)), dq = scale dS k,
-// dk = scale dS q.
-Tensors attention_grad_body(const Tensors& in, const Attrs& attrs) {
-  const Shape shape = logit_shape(in, attrs);
-  const DType dtype = in[0].dtype();
-  const Tensor causal = causal_mask(in, attrs, in.size() > 4 ? in[4] : Tensor());
-  Tensor weights = attention_weights(in, attrs, causal, {});
-  Tensor back = wide(einsum({in[3], in[2]}, shape));
-  Tensor inner = reduce_sum(back * weights, attrs.get<std::string>("memory_length"));
-  Tensor logits_grad = weights * (back - inner);
-  if (causal) {
-    logits_grad = where(causal, logits_grad, constant(in[0].graph(), 0, logits_grad.dtype()));
-  }
-  Tensor d = cast(logits_grad * attrs.get<double>("scale"), dtype);
-  return {einsum({d, in[1]}, in[0].shape()), einsum({d, in[0]}, in[1].shape()),
-          einsum({cast(weights, dtype), in[3]}, in[2].shape())};
+Tensors attention_body(const Tensors& in, const Attrs& attrs) {
+  const Tensor logits = attention_logits(in, attrs, visible(in, attrs));
+  const Tensor log_sum = reduce_logsumexp(logits, {attrs.get<std::string>("memory_length")});
+  const Tensor weights = exp(logits - log_sum);
+  return {einsum({narrow(weights, in[0].dtype()), in[2]}, in[0].shape()),
+          transpose(log_sum, in[0].shape().without({attrs.get<std::string>("key_dim")}))};
 }
 
-Tensors attention_gradient(const GradCall& c) {
-  Tensors in = c.in;
-  in.push_back(c.grads[0]);
-  return c.graph.add(kAttentionGrad, in, c.attrs, Loc::current());
-}
+Tensors attention_gradient(const GradCall& call) { return attention_gradients(call, {}); }
 
 /// Where the numbers of the dropout come from: the stream, and which copy of the scope draws them.
 void set_stream(Graph& g, Attrs& attrs) {
@@ -112,20 +75,14 @@ void set_stream(Graph& g, Attrs& attrs) {
 }  // namespace
 
 extern const Op kAttention = {.name = "attention",
-                              .infer = infer_attention,
+                              .infer = infer_plain_attention,
                               .gradient = attention_gradient,
                               .flops = attention_flops<2>,
                               .body = attention_body,
                               .emit = emit_attention,
                               .by_slices = attention_by_slices};
-extern const Op kAttentionGrad = {.name = "attention_grad",
-                                  .infer = infer_attention_grad,
-                                  .flops = attention_flops<5>,
-                                  .body = attention_grad_body,
-                                  .emit = emit_attention,
-                                  .by_slices = attention_grad_by_slices};
 extern const Op kMaskedAttention = {
-    .name = "masked_attention", .infer = infer_masked_attention, .body = attention_body};
+    .name = "masked_attention", .infer = infer_masked_attention, .body = masked_attention_body};
 
 Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const AttentionOptions& o,
                  Loc at) {
@@ -136,14 +93,15 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
     attrs.set("dropout", o.dropout);
     if (o.dropout > 0) set_stream(query.graph(), attrs);
     // A body knows of no part of a batch, whose random numbers are those of the whole.
-    if (o.dropout > 0 && !query.graph().repeats().empty()) return attention_body(in, attrs)[0];
+    if (o.dropout > 0 && !query.graph().repeats().empty())
+      return masked_attention_body(in, attrs)[0];
     bool plain = !mask && o.dropout == 0;
     for (const Tensor& t : {key, value}) {
       for (const Dim& dim : t.shape())
         plain = plain && (dim.name == o.memory_length || query.shape().has(dim.name)) &&
                 key.shape().has(dim.name) && value.shape().has(dim.name);
     }
-    return one(plain ? kAttention : kMaskedAttention, in, std::move(attrs), at);
+    return query.graph().add(plain ? kAttention : kMaskedAttention, in, std::move(attrs), at)[0];
   });
 }
 

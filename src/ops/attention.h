@@ -23,6 +23,23 @@ Shape logit_shape(const std::vector<Tensor>& in, const Attrs& attrs);
 /// and keys begin.
 void emit_attention(EmitCall& call);
 
+/// What a query's weights sum to: query's shape without key_dim, float32 or float64.
+ValueType sums_type(const OpCall& call);
+void require_positions(const OpCall& call, size_t input, const char* what);
+
+/// Where a query sees a key, of the whole without positions of the first query and key; keys at
+/// `memory` and beyond are not there, if `key_start` is given. Empty: everywhere.
+Tensor visible(const std::vector<Tensor>& in, const Attrs& attrs, const Tensor& query_start = {},
+               const Tensor& key_start = {});
+/// -1e30 elsewhere.
+Tensor only_where(const Tensor& seen, const Tensor& logits);
+/// Scaled products of queries and keys [logit_shape()]; only where they are seen, if that is given.
+Tensor attention_logits(const std::vector<Tensor>& in, const Attrs& attrs, const Tensor& seen);
+
+/// {out, log_sum}: gradients of query, key and value. `starts`: query_start, then key_start, if
+/// there are any.
+std::vector<Tensor> attention_gradients(const GradCall& call, const std::vector<Tensor>& starts);
+
 /// Of so many products of query and key length with key_dim.
 template <int products>
 int64_t attention_flops(const OpCall& call) {
@@ -30,13 +47,14 @@ int64_t attention_flops(const OpCall& call) {
   return n * call.in[1].shape.dim(call.attrs.get<std::string>("memory_length")).size;
 }
 
-/// Query, key, value, gradient of the result; perhaps query_start.
-extern const Op kAttentionGrad;
+/// Query, key, value: {the result, log_sum}.
+extern const Op kAttention;
 /// attention_part(): query, key, value, query_start, key_start.
 extern const Op kAttentionPart;
-/// Gradients of query, key and value in a part. Query, key, value, query_start, key_start, gradient
-/// of the whole result, log_sum of the whole, gradient times whole result summed over key_dim.
-extern const Op kAttentionPartGrad;
+/// Gradients of query, key and value. Query, key, value, gradient of the whole result, log_sum of
+/// the whole, gradient times whole result summed over key_dim; then query_start, if the queries are
+/// a part of them all, and key_start, if the keys are, with how many there are in all as `memory`.
+extern const Op kAttentionGrad;
 
 /// Op::by_slices of attention and its gradient: keys and values go round the ranks. Of the gradient
 /// also where ranks have slices of the queries and all keys.

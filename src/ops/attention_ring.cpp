@@ -65,8 +65,8 @@ class Ring {
   Tensors part_grad(const Tensor& key, const Tensor& value, int64_t turns, const Tensor& grad,
                     const Tensor& log_sum, const Tensor& products) const {
     return g_.add(
-        kAttentionPartGrad,
-        {query_.x, key, value, query_start_, starts(turns, inner_), grad, log_sum, products},
+        kAttentionGrad,
+        {query_.x, key, value, grad, log_sum, products, query_start_, starts(turns, inner_)},
         attrs_, Loc::current());
   }
 
@@ -122,7 +122,9 @@ Tensors attention_by_slices(const OpCall& call, const Tensors& in, const std::st
                             const std::string& like, int64_t slices) {
   if (!turns(call, dim, like)) return {};
   const Ring ring(call, in, dim, slices);
-  return {ring.queries_back(ring.whole().out, in[0].shape())};
+  const AttentionPart whole = ring.whole();
+  const Shape sums = in[0].shape().without({call.attrs.get<std::string>("key_dim")});
+  return {ring.queries_back(whole.out, in[0].shape()), ring.queries_back(whole.log_sum, sums)};
 }
 
 namespace {
@@ -130,7 +132,8 @@ namespace {
 Tensors grad_by_queries(const OpCall& call, const Tensors& in, int64_t slices) {
   Graph& g = in[0].graph();
   const auto& length = call.attrs.get<std::string>("length");
-  const Sliced query(in[0], length, slices, 0), grad(in[3], length, slices, 0);
+  const auto sliced = [&](size_t i) { return Sliced(in[i], length, slices, 0); };
+  const Sliced query = sliced(0);
   const Tensor slice = iota(g, Dim(length, slices));
   const auto with_slices = [&](const Tensor& x) {
     std::vector<Dim> dims = {Dim(length, slices)};
@@ -140,9 +143,10 @@ Tensors grad_by_queries(const OpCall& call, const Tensors& in, int64_t slices) {
   Attrs attrs = call.attrs;
   attrs.set("length", query.inner.name);
   const Tensor start = slice * constant(g, static_cast<double>(query.inner.size), DType::int32);
-  const Tensors d =
-      g.add(kAttentionGrad, {query.x, with_slices(in[1]), with_slices(in[2]), grad.x, start},
-            std::move(attrs), Loc::current());
+  const Tensors d = g.add(kAttentionGrad,
+                          {query.x, with_slices(in[1]), with_slices(in[2]), sliced(3).x,
+                           sliced(4).x, sliced(5).x, start},
+                          std::move(attrs), Loc::current());
   return {in_one(d[0], length, query.inner.name, in[0].shape()),
           transpose(reduce_sum(d[1], {length}), in[1].shape()),
           transpose(reduce_sum(d[2], {length}), in[2].shape())};
@@ -151,14 +155,13 @@ Tensors grad_by_queries(const OpCall& call, const Tensors& in, int64_t slices) {
 
 Tensors attention_grad_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
                                  const std::string& like, int64_t slices) {
+  if (in.size() > 6) return {};
   if (like.empty() && dim == call.attrs.get<std::string>("length"))
     return grad_by_queries(call, in, slices);
   if (!turns(call, dim, like)) return {};
   const Ring ring(call, in, dim, slices);
-  const AttentionPart whole = ring.whole();  // the same nodes as the forward ones: computed once
-  const Tensor grad = ring.of_queries(in[3]);
-  const Tensor products =
-      reduce_sum(wide(grad) * wide(whole.out), call.attrs.get<std::string>("key_dim"));
+  const Tensor grad = ring.of_queries(in[3]), log_sum = ring.of_queries(in[4]),
+               products = ring.of_queries(in[5]);
   Tensor k = ring.key(), v = ring.value(), dq, dk, dv;
   for (int64_t turns = 0; turns < slices; ++turns) {
     if (turns > 0) {
@@ -167,7 +170,7 @@ Tensors attention_grad_by_slices(const OpCall& call, const Tensors& in, const st
       dk = ring.turned(dk, -1);
       dv = ring.turned(dv, -1);
     }
-    const Tensors d = ring.part_grad(k, v, slices - turns, grad, whole.log_sum, products);
+    const Tensors d = ring.part_grad(k, v, slices - turns, grad, log_sum, products);
     dq = turns == 0 ? wide(d[0]) : dq + wide(d[0]);
     dk = turns == 0 ? d[1] : dk + d[1];
     dv = turns == 0 ? d[2] : dv + d[2];

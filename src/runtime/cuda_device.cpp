@@ -204,7 +204,7 @@ std::unique_ptr<Kernel> CudaDevice::bind(const KernelArgs& args) {
   } else if ((kernel == "attention" || kernel == "attention_part") &&
              cuda::can_attend(*args.step)) {
     launches->add(make_launch(cuda::generate_attention(args), args));
-  } else if (kernel.starts_with("attention") && cuda::can_attend(*args.step)) {
+  } else if (kernel == "attention_grad" && cuda::can_attend(*args.step)) {
     for (const cuda::Source& source : cuda::generate_attention_grad(args))
       launches->add(make_launch(source, args));
   } else {

@@ -1,0 +1,62 @@
+// The gradient of attention, of all queries and keys or of parts of them. Weights come from the
+// logarithms of their sums, and what the softmax takes off from the result (Dao et al. 2022,
+// algorithm 4): of a part both are those of the whole.
+#include "ops/attention.h"
+#include "ops/infer.h"
+#include "ops/precision.h"
+
+namespace tessera {
+
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+std::vector<ValueType> infer_attention_grad(const OpCall& call) {
+  infer_attention(call);
+  const ValueType sums = sums_type(call);
+  require(
+      call.in[3] == call.in[0] && call.in[4] == sums && call.in[5] == sums,
+      "gradient, log_sum and products are {}, {} and {}; of the query {} they are {}, {} and {}",
+      describe(call.in[3]), describe(call.in[4]), describe(call.in[5]), describe(call.in[0]),
+      describe(call.in[0]), describe(sums), describe(sums));
+  if (call.in.size() > 6) require_positions(call, 6, "query_start");
+  if (call.in.size() > 7) require_positions(call, 7, "key_start");
+  return {call.in[0], call.in[1], call.in[2]};
+}
+
+// With W = exp(S - log_sum), S = scale q k: dv = W g, dW = g v, dS = W (dW - sum(g out)),
+// dq = scale dS k, dk = scale dS q.
+Tensors attention_grad_body(const Tensors& in, const Attrs& attrs) {
+  const Shape shape = logit_shape(in, attrs);
+  const DType dtype = in[0].dtype();
+  const Tensor seen =
+      visible(in, attrs, in.size() > 6 ? in[6] : Tensor(), in.size() > 7 ? in[7] : Tensor());
+  Tensor weights = exp(attention_logits(in, attrs, {}) - in[4]);
+  if (seen) weights = where(seen, weights, constant(weights.graph(), 0, weights.dtype()));
+  const Tensor back = wide(einsum({in[3], in[2]}, shape));
+  const Tensor d = narrow(weights * (back - in[5]) * attrs.get<double>("scale"), dtype);
+  return {einsum({d, in[1]}, in[0].shape()), einsum({d, in[0]}, in[1].shape()),
+          einsum({narrow(weights, dtype), in[3]}, in[2].shape())};
+}
+
+}  // namespace
+
+// A gradient of log_sum adds to dS = W (dW - sum(g out)) what it is times W.
+Tensors attention_gradients(const GradCall& c, const Tensors& starts) {
+  const Tensor grad =
+      c.grads[0] ? c.grads[0] : broadcast(constant(c.graph, 0, c.out[0].dtype()), c.out[0].shape());
+  Tensor products = reduce_sum(wide(grad) * wide(c.out[0]), c.attrs.get<std::string>("key_dim"));
+  if (c.grads[1]) products = products - c.grads[1];
+  Tensors in = {c.in[0], c.in[1], c.in[2], grad, c.out[1], products};
+  in.insert(in.end(), starts.begin(), starts.end());
+  return c.graph.add(kAttentionGrad, in, c.attrs, Loc::current());
+}
+
+extern const Op kAttentionGrad = {.name = "attention_grad",
+                                  .infer = infer_attention_grad,
+                                  .flops = attention_flops<5>,
+                                  .body = attention_grad_body,
+                                  .emit = emit_attention,
+                                  .by_slices = attention_grad_by_slices};
+
+}  // namespace tessera
