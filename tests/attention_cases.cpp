@@ -136,7 +136,8 @@ bool AttentionRun::sees(int64_t query, int64_t key) const {
 void AttentionRun::add(KernelArgs& args, bool backward) {
   args.in = {argument(q_), argument(k_), argument(v_)};
   if (backward)
-    args.in.insert(args.in.end(), {argument(grad_), numbers(given_log_sum_), numbers(product_)});
+    args.in.insert(args.in.end(),
+                   {argument(grad_), argument(out_), numbers(given_log_sum_), numbers(product_)});
   for (int i = 0; case_.all_keys != 0 && i < 2; ++i) {
     args.in.push_back(
         {&start_[i], DType::int32, {case_.heads, case_.group, 1, 1, 1}, {0, 0, 0, 0, 0}});

@@ -30,9 +30,9 @@ constexpr int64_t kLeastRows = 8, kMostRows = 64, kMostCausalRows = 32;
 /// Rows of logits are whole vectors: their loops have no rest.
 int64_t whole_vectors(int64_t n) { return (n + kRowLanes - 1) / kRowLanes * kRowLanes; }
 
-constexpr size_t kInputs = 3, kGradInputs = 6;
+constexpr size_t kInputs = 3, kGradInputs = 7;
 
-enum class Operand { by_length, by_memory, row, start };
+enum class Operand { by_length, by_memory, row, start, unused };
 
 /// The sizes of a step and its workspace: a decision from views and attributes only.
 struct Plan {
@@ -73,13 +73,13 @@ struct Plan {
     }
   }
 
-  /// Query, key, value, of a gradient (result's gradient, logarithm of the sum, gradient times
-  /// result), perhaps first query and first key; then the results: the logarithm of the sum last,
-  /// or the gradients of query, key and value.
+  /// Query, key, value, of a gradient (result's gradient, result, logarithm of the sum, gradient
+  /// times result), perhaps first query and first key; then the results: the logarithm of the sum
+  /// last, or the gradients of query, key and value.
   void list_operands() {
     using enum Operand;
     operands = {by_length, by_memory, by_memory};
-    if (backward) operands.insert(operands.end(), {by_length, row, row});
+    if (backward) operands.insert(operands.end(), {by_length, unused, row, row});
     operands.insert(operands.end(), starts, start);
     first_result = operands.size();
     operands.push_back(by_length);
@@ -321,7 +321,7 @@ class Attention final : public Kernel {
   void run_backward(const Matrix<W>& q, const Matrix<W>& k, const Matrix<W>& v, int64_t sharer) {
     const size_t out = plan_.first_result;
     const Matrix<W> g = matrix<T, W>(3), dq = matrix<T, W>(out), dk = matrix<T, W>(out + 1),
-                    dv = matrix<T, W>(out + 2), log_sum = row<W>(4), inner = row<W>(5);
+                    dv = matrix<T, W>(out + 2), log_sum = row<W>(5), inner = row<W>(6);
     if (sharer == 0) {
       clear(dk);
       clear(dv);

@@ -169,10 +169,10 @@ class Text {
     return fmt::format("{}[{}]", arguments_.in(in), offset_text(nest, in, 1, true));
   }
 
-  /// Inputs of a gradient, after query, key and value.
-  static constexpr size_t kGrad = 3, kLogSum = 4, kProduct = 5;
+  /// Inputs of a gradient, after query, key and value; between them is the result.
+  static constexpr size_t kGrad = 3, kLogSum = 5, kProduct = 6;
   /// The first input that is a position.
-  size_t starts() const { return backward_ ? 6 : 3; }
+  size_t starts() const { return backward_ ? 7 : 3; }
 
   /// "Numbers<const float, 1>" of operand x, one a query.
   std::string numbers(size_t x) {

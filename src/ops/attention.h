@@ -51,9 +51,10 @@ int64_t attention_flops(const OpCall& call) {
 extern const Op kAttention;
 /// attention_part(): query, key, value, query_start, key_start.
 extern const Op kAttentionPart;
-/// Gradients of query, key and value. Query, key, value, gradient of the whole result, log_sum of
-/// the whole, gradient times whole result summed over key_dim; then query_start, if the queries are
-/// a part of them all, and key_start, if the keys are, with how many there are in all as `memory`.
+/// Gradients of query, key and value. Query, key, value, gradient of the whole result, that result
+/// and its log_sum, gradient times result summed over key_dim (libraries take the result instead);
+/// then query_start, if the queries are a part of them all, and key_start, if the keys are, with
+/// how many there are in all as `memory`.
 extern const Op kAttentionGrad;
 
 /// Op::by_slices of attention and its gradient: keys and values go round the ranks. Of the gradient

@@ -14,13 +14,15 @@ using Tensors = std::vector<Tensor>;
 std::vector<ValueType> infer_attention_grad(const OpCall& call) {
   infer_attention(call);
   const ValueType sums = sums_type(call);
-  require(
-      call.in[3] == call.in[0] && call.in[4] == sums && call.in[5] == sums,
-      "gradient, log_sum and products are {}, {} and {}; of the query {} they are {}, {} and {}",
-      describe(call.in[3]), describe(call.in[4]), describe(call.in[5]), describe(call.in[0]),
-      describe(call.in[0]), describe(sums), describe(sums));
-  if (call.in.size() > 6) require_positions(call, 6, "query_start");
-  if (call.in.size() > 7) require_positions(call, 7, "key_start");
+  for (size_t i : {3, 4})
+    require(call.in[i] == call.in[0], "the {} is {}; it must be as the query, {}",
+            i == 3 ? "gradient" : "result", describe(call.in[i]), describe(call.in[0]));
+  for (size_t i : {5, 6})
+    require(call.in[i] == sums, "{} is {}; of the query {} it is {}",
+            i == 5 ? "log_sum" : "products", describe(call.in[i]), describe(call.in[0]),
+            describe(sums));
+  if (call.in.size() > 7) require_positions(call, 7, "query_start");
+  if (call.in.size() > 8) require_positions(call, 8, "key_start");
   return {call.in[0], call.in[1], call.in[2]};
 }
 
@@ -30,11 +32,11 @@ Tensors attention_grad_body(const Tensors& in, const Attrs& attrs) {
   const Shape shape = logit_shape(in, attrs);
   const DType dtype = in[0].dtype();
   const Tensor seen =
-      visible(in, attrs, in.size() > 6 ? in[6] : Tensor(), in.size() > 7 ? in[7] : Tensor());
-  Tensor weights = exp(attention_logits(in, attrs, {}) - in[4]);
+      visible(in, attrs, in.size() > 7 ? in[7] : Tensor(), in.size() > 8 ? in[8] : Tensor());
+  Tensor weights = exp(attention_logits(in, attrs, {}) - in[5]);
   if (seen) weights = where(seen, weights, constant(weights.graph(), 0, weights.dtype()));
   const Tensor back = wide(einsum({in[3], in[2]}, shape));
-  const Tensor d = narrow(weights * (back - in[5]) * attrs.get<double>("scale"), dtype);
+  const Tensor d = narrow(weights * (back - in[6]) * attrs.get<double>("scale"), dtype);
   return {einsum({d, in[1]}, in[0].shape()), einsum({d, in[0]}, in[1].shape()),
           einsum({narrow(weights, dtype), in[3]}, in[2].shape())};
 }
@@ -47,7 +49,7 @@ Tensors attention_gradients(const GradCall& c, const Tensors& starts) {
       c.grads[0] ? c.grads[0] : broadcast(constant(c.graph, 0, c.out[0].dtype()), c.out[0].shape());
   Tensor products = reduce_sum(wide(grad) * wide(c.out[0]), c.attrs.get<std::string>("key_dim"));
   if (c.grads[1]) products = products - c.grads[1];
-  Tensors in = {c.in[0], c.in[1], c.in[2], grad, c.out[1], products};
+  Tensors in = {c.in[0], c.in[1], c.in[2], grad, c.out[0], c.out[1], products};
   in.insert(in.end(), starts.begin(), starts.end());
   return c.graph.add(kAttentionGrad, in, c.attrs, Loc::current());
 }

@@ -62,12 +62,13 @@ class Ring {
                Loc::current());
     return {out[0], out[1]};
   }
-  Tensors part_grad(const Tensor& key, const Tensor& value, int64_t turns, const Tensor& grad,
-                    const Tensor& log_sum, const Tensor& products) const {
-    return g_.add(
-        kAttentionGrad,
-        {query_.x, key, value, grad, log_sum, products, query_start_, starts(turns, inner_)},
-        attrs_, Loc::current());
+  /// `of_queries`: gradient, result, log_sum and products.
+  Tensors part_grad(const Tensor& key, const Tensor& value, int64_t turns,
+                    const Tensors& of_queries) const {
+    Tensors in = {query_.x, key, value};
+    in.insert(in.end(), of_queries.begin(), of_queries.end());
+    in.insert(in.end(), {query_start_, starts(turns, inner_)});
+    return g_.add(kAttentionGrad, in, attrs_, Loc::current());
   }
 
   /// All parts, one after the other.
@@ -145,7 +146,7 @@ Tensors grad_by_queries(const OpCall& call, const Tensors& in, int64_t slices) {
   const Tensor start = slice * constant(g, static_cast<double>(query.inner.size), DType::int32);
   const Tensors d = g.add(kAttentionGrad,
                           {query.x, with_slices(in[1]), with_slices(in[2]), sliced(3).x,
-                           sliced(4).x, sliced(5).x, start},
+                           sliced(4).x, sliced(5).x, sliced(6).x, start},
                           std::move(attrs), Loc::current());
   return {in_one(d[0], length, query.inner.name, in[0].shape()),
           transpose(reduce_sum(d[1], {length}), in[1].shape()),
@@ -155,13 +156,13 @@ Tensors grad_by_queries(const OpCall& call, const Tensors& in, int64_t slices) {
 
 Tensors attention_grad_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
                                  const std::string& like, int64_t slices) {
-  if (in.size() > 6) return {};
+  if (in.size() > 7) return {};
   if (like.empty() && dim == call.attrs.get<std::string>("length"))
     return grad_by_queries(call, in, slices);
   if (!turns(call, dim, like)) return {};
   const Ring ring(call, in, dim, slices);
-  const Tensor grad = ring.of_queries(in[3]), log_sum = ring.of_queries(in[4]),
-               products = ring.of_queries(in[5]);
+  Tensors of_queries;
+  for (size_t i = 3; i < in.size(); ++i) of_queries.push_back(ring.of_queries(in[i]));
   Tensor k = ring.key(), v = ring.value(), dq, dk, dv;
   for (int64_t turns = 0; turns < slices; ++turns) {
     if (turns > 0) {
@@ -170,7 +171,7 @@ Tensors attention_grad_by_slices(const OpCall& call, const Tensors& in, const st
       dk = ring.turned(dk, -1);
       dv = ring.turned(dv, -1);
     }
-    const Tensors d = ring.part_grad(k, v, slices - turns, grad, log_sum, products);
+    const Tensors d = ring.part_grad(k, v, slices - turns, of_queries);
     dq = turns == 0 ? wide(d[0]) : dq + wide(d[0]);
     dk = turns == 0 ? d[1] : dk + d[1];
     dv = turns == 0 ? d[2] : dv + d[2];
