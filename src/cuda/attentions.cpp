@@ -1,6 +1,7 @@
 // There is one handle a card; setting its stream and the call behind it belong together, as thread
 // ranks may share a card. What is refused by version is what NVIDIA's own front end refuses: there
-// the library has wrong kernels, or reads operands otherwise than they are described.
+// the library has wrong kernels, or reads operands otherwise than they are described. The library
+// compiles its kernels anew for each plan, so attentions of one description share one.
 #include "cuda/attentions.h"
 
 #include <array>
@@ -10,8 +11,20 @@
 
 namespace tessera::cuda {
 
+namespace {
+
+struct Compiled {
+  explicit Compiled(const AttentionCalls& calls) : nodes(calls) {}
+  Nodes nodes;
+  Node plan;
+  int64_t workspace = 0;
+};
+
+}  // namespace
+
 struct Attentions::Library : AttentionCalls {
   std::map<int, cudnnHandle_t> handles;  ///< by card
+  std::map<std::string, std::weak_ptr<Compiled>> compiled;
   size_t version = 0;
 
   Library() {
@@ -25,14 +38,13 @@ struct Attentions::Library : AttentionCalls {
 #define CHECKED(name) [&](auto... args) { lib.check(lib.name##_(args...), #name, __LINE__); }
 
 struct Attentions::Attention {
-  explicit Attention(const AttentionCalls& calls) : nodes(calls) {}
   cudnnHandle_t handle = nullptr;
-  Nodes nodes;
-  Node plan;
-  bool backward = false, causal = false;
-  float scale = 1, unseen = 0;
+  std::shared_ptr<Compiled> compiled;
+  CudaAttend part;        ///< what one call of the library does
+  int64_t parts = 1;      ///< of the batch
   int64_t row_sums = 0;   ///< bytes at the front of the workspace
   int64_t workspace = 0;  ///< bytes in all
+  float scale = 1, unseen = 0, one = 1;
 };
 
 Attentions::Attentions() = default;
@@ -48,7 +60,7 @@ std::string Attentions::why_not() { return library().why_not; }
 
 namespace {
 
-constexpr int64_t kMostWidth = 128, kRowsBytes = 16, kKeyTile = 128, kAlign = 256;
+constexpr int64_t kMostWidth = 128, kRowsBytes = 16, kQueryTile = 64, kKeyTile = 128, kAlign = 256;
 
 bool is_packed(const CudaAttend& a, const CudaAttend::Strides& s) {
   return (a.batch == 1 || s.batch == a.heads * a.queries) &&
@@ -151,38 +163,71 @@ Node compile(Nodes& nodes, const std::vector<Choice>& choices, const Card& card,
   return {};
 }
 
+int64_t up(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
+
 int64_t row_sums_of(const CudaAttend& a) {
-  const int64_t bytes = a.batch * a.heads * a.queries * int64_t{sizeof(float)};
-  return a.backward ? (bytes + kAlign - 1) / kAlign * kAlign : 0;
+  return a.backward ? up(a.batch * a.heads * a.queries * int64_t{sizeof(float)}, kAlign) : 0;
+}
+
+/// What backward stores of an attention: the gradients of the logits, and of keys and values those
+/// of each head where heads share them.
+int64_t stored_bytes(const CudaAttend& a) {
+  if (!a.backward) return 0;
+  const int64_t logits = up(a.queries, kQueryTile) * up(a.keys, kKeyTile);
+  const int64_t shared = a.heads == a.key_heads ? 0 : 2 * a.keys * a.width;
+  return a.batch * a.heads * (logits + shared) * int64_t{sizeof(uint16_t)} + kAlign;
+}
+
+/// All but the scale, which a call is given.
+std::string key_of(const CudaAttend& a, int card) {
+  std::string key =
+      fmt::format("{} {} {} {} {} {} {} {} {} {}", card, static_cast<int>(a.dtype), a.backward,
+                  a.causal, a.batch, a.heads, a.key_heads, a.queries, a.keys, a.width);
+  for (const CudaAttend::Strides* s : {&a.query, &a.key, &a.value, &a.out, &a.log_sum, &a.grad,
+                                       &a.query_grad, &a.key_grad, &a.value_grad})
+    key += fmt::format(" {} {} {}", s->batch, s->head, s->position);
+  return key;
 }
 
 }  // namespace
 
-CudaAttention Attentions::prepare(const CudaAttend& a, int card, int major, int64_t most) {
+CudaAttention Attentions::prepare(const CudaAttend& whole, int card, int major, int64_t most) {
   Library& lib = library();
-  if (!lib.why_not.empty() || !fits(a, major, lib.version)) return nullptr;
-  auto made = std::make_unique<Attention>(lib);
+  if (!lib.why_not.empty() || !fits(whole, major, lib.version)) return nullptr;
+  auto made = std::make_unique<Attention>();
+  Attention& m = *made;
+  m.part = whole;
+  while (stored_bytes(m.part) + row_sums_of(m.part) > most) {
+    do {
+      if (++m.parts > whole.batch) return nullptr;
+    } while (whole.batch % m.parts != 0);
+    m.part.batch = whole.batch / m.parts;
+  }
+  m.scale = static_cast<float>(whole.scale);
+  // Before 9.10 the library's kernels want a number here.
+  m.unseen = lib.version < 91000 ? std::numeric_limits<float>::lowest()
+                                 : -std::numeric_limits<float>::infinity();
+  m.row_sums = row_sums_of(m.part);
   const std::lock_guard lock(mutex_);
   cudnnHandle_t& handle = lib.handles[card];
   if (handle == nullptr) CHECKED(cudnnCreate)(&handle);
-  made->handle = handle;
-  made->backward = a.backward;
-  made->causal = a.causal;
-  made->scale = static_cast<float>(a.scale);
-  // Before 9.10 the library's kernels want a number here.
-  made->unseen = lib.version < 91000 ? std::numeric_limits<float>::lowest()
-                                     : -std::numeric_limits<float>::infinity();
-  made->row_sums = row_sums_of(a);
-  std::string why;
-  const Card here{handle, {}};
-  const Node graph = attention_graph(made->nodes, a, handle, why);
-  if (graph.at == nullptr) return nullptr;
-  int64_t workspace = 0;
-  made->plan = compile(made->nodes, choices(made->nodes, graph, here, why), here,
-                       most - made->row_sums, workspace, why);
-  made->workspace = made->row_sums + workspace;
-  if (made->plan.at == nullptr) return nullptr;
-  return reinterpret_cast<CudaAttention>(made.release());
+  m.handle = handle;
+  std::weak_ptr<Compiled>& known = lib.compiled[key_of(m.part, card)];
+  m.compiled = known.lock();
+  if (m.compiled == nullptr) {
+    m.compiled = std::make_shared<Compiled>(lib);
+    Nodes& nodes = m.compiled->nodes;
+    std::string why;
+    const Card here{handle, {}};
+    const Node graph = attention_graph(nodes, m.part, handle, why);
+    if (graph.at == nullptr) return nullptr;
+    m.compiled->plan = compile(nodes, choices(nodes, graph, here, why), here, most - m.row_sums,
+                               m.compiled->workspace, why);
+    if (m.compiled->plan.at == nullptr) return nullptr;
+    known = m.compiled;
+  }
+  m.workspace = m.row_sums + m.compiled->workspace;
+  return m.workspace > most ? nullptr : reinterpret_cast<CudaAttention>(made.release());
 }
 
 int64_t Attentions::workspace(CudaAttention given) {
@@ -192,41 +237,48 @@ int64_t Attentions::workspace(CudaAttention given) {
 void Attentions::run(CudaAttention given, const CudaAttendOperands& o, void* workspace,
                      CudaStream stream) {
   Attention& a = *reinterpret_cast<Attention*>(given);
+  const CudaAttend& p = a.part;
   Library& lib = library();
-  std::vector<int64_t> names{kQuery, kKey, kValue, kOut, kLogSum, kScale};
-  std::vector<void*> places{const_cast<void*>(o.query),
-                            const_cast<void*>(o.key),
-                            const_cast<void*>(o.value),
-                            o.out,
-                            o.log_sum,
-                            &a.scale};
-  const auto add = [&](AttentionId name, void* place) {
-    names.push_back(name);
-    places.push_back(place);
-  };
-  float one = 1;
-  if (a.causal) add(kUnseen, &a.unseen);
-  if (a.backward) {
-    add(kGrad, const_cast<void*>(o.grad));
-    add(kQueryGrad, o.query_grad);
-    add(kKeyGrad, o.key_grad);
-    add(kValueGrad, o.value_grad);
-    add(kRowSums, workspace);
-    add(kOne, &one);
-  }
-  void* rest = static_cast<char*>(workspace) + a.row_sums;
-  Nodes nodes(lib);
   const std::lock_guard lock(mutex_);
   CHECKED(cudnnSetStream)(a.handle, reinterpret_cast<cudaStream_t>(stream));
-  const Node operands = nodes.make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-  nodes.set(operands, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, names.data(), names.size());
-  nodes.set(operands, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, places.data(), places.size());
-  nodes.set(operands, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, rest);
-  nodes.finalize(operands);
-  CHECKED(cudnnBackendExecute)(a.handle, a.plan.at, operands.at);
+  for (int64_t part = 0; part < a.parts; ++part) {
+    std::vector<int64_t> names;
+    std::vector<void*> places;
+    const auto add = [&](AttentionId name, const void* place, int64_t bytes = 0) {
+      names.push_back(name);
+      places.push_back(static_cast<char*>(const_cast<void*>(place)) + part * p.batch * bytes);
+    };
+    constexpr int64_t kSmall = sizeof(uint16_t), kWide = sizeof(float);
+    add(kQuery, o.query, p.query.batch * kSmall);
+    add(kKey, o.key, p.key.batch * kSmall);
+    add(kValue, o.value, p.value.batch * kSmall);
+    add(kOut, o.out, p.out.batch * kSmall);
+    add(kLogSum, o.log_sum, p.log_sum.batch * kWide);
+    add(kScale, &a.scale);
+    if (p.causal) add(kUnseen, &a.unseen);
+    if (p.backward) {
+      add(kGrad, o.grad, p.grad.batch * kSmall);
+      add(kQueryGrad, o.query_grad, p.query_grad.batch * kSmall);
+      add(kKeyGrad, o.key_grad, p.key_grad.batch * kSmall);
+      add(kValueGrad, o.value_grad, p.value_grad.batch * kSmall);
+      add(kRowSums, workspace);
+      add(kOne, &a.one);
+    }
+    void* rest = static_cast<char*>(workspace) + a.row_sums;
+    Nodes nodes(lib);
+    const Node pack = nodes.make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    nodes.set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, names.data(), names.size());
+    nodes.set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, places.data(), places.size());
+    nodes.set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, rest);
+    nodes.finalize(pack);
+    CHECKED(cudnnBackendExecute)(a.handle, a.compiled->plan.at, pack.at);
+  }
 }
 
-void Attentions::release(CudaAttention given) { delete reinterpret_cast<Attention*>(given); }
+void Attentions::release(CudaAttention given) {
+  const std::lock_guard lock(mutex_);
+  delete reinterpret_cast<Attention*>(given);
+}
 
 }  // namespace tessera::cuda
 

@@ -182,7 +182,8 @@ class CudaApi {
   /// Why there is no attention (no cuDNN); empty if there is. Opens the library.
   virtual std::string why_no_attentions() = 0;
   /// Null where the library has none with a fixed order of sums that needs at most `workspace`
-  /// bytes. The first with a description takes seconds: the library compiles it.
+  /// bytes, for the whole batch or a few of it at a time. The first with a description takes
+  /// seconds: the library compiles it.
   virtual CudaAttention prepare(const CudaAttend& attend, int64_t workspace) = 0;
   /// Bytes of the card's memory that run() may use, at a multiple of 256 bytes.
   virtual int64_t attention_workspace(CudaAttention attention) = 0;
