@@ -91,6 +91,7 @@ bool fits(const CudaAttend& a, int major, size_t version) {
          is_aligned(a, a.key_grad, true) && is_aligned(a, a.value_grad, true);
 }
 
+/// False: it adds in no fixed order. True tells little (attentions_graph.cpp).
 bool is_ordered(Nodes& nodes, Node engine) {
   std::vector<cudnnBackendNumericalNote_t> notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   nodes.get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, notes);
@@ -144,7 +145,7 @@ std::vector<Choice> choices(Nodes& nodes, Node graph, const Card& card, std::str
 Node compile(Nodes& nodes, const std::vector<Choice>& choices, const Card& card, int64_t most,
              int64_t& workspace, std::string& why) {
   for (const Choice& choice : choices) {
-    why = "engine " + choice.name + " adds in no fixed order";
+    why = "engine " + choice.name + ", in no fixed order";
     if (!choice.ordered) continue;
     const Node plan = nodes.make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     nodes.set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, choice.settings);
@@ -307,7 +308,7 @@ bool tessera_cuda_attend(const tessera::CudaAttend& attend, const std::string& c
     if (graph.at != nullptr) {
       const std::vector<Choice> found = choices(nodes, graph, there, why);
       for (const Choice& choice : found)
-        says += "engine " + choice.name + (choice.ordered ? " adds in a fixed order\n" : "\n");
+        says += "engine " + choice.name + (choice.ordered ? "\n" : ", in no fixed order\n");
       int64_t workspace = 0;
       if (!compiles && !found.empty()) return true;
       plan = compile(nodes, found, there, most - row_sums_of(attend), workspace, why);
