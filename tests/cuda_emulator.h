@@ -36,6 +36,9 @@ class CudaEmulator final : public CudaApi {
   std::atomic<int64_t> launches{0}, graph_launches{0}, captures{0}, products{0};
   bool has_convolutions = false;
   std::atomic<int64_t> convolutions{0};
+  bool has_attentions = false;
+  std::atomic<int64_t> attentions{0};
+  int64_t attention_bytes = 4096;              ///< of workspace that an attention needs
   std::atomic<int64_t> tf32_products{0};       ///< prepared
   std::atomic<int64_t> epilogues{0}, sums{0};  ///< prepared: with a bias or gelu; with an addend
   /// The distinct kernels loaded so far.
@@ -94,6 +97,12 @@ class CudaEmulator final : public CudaApi {
   void run(CudaConvolution convolution, const void* first, const void* second, void* result,
            void* workspace, CudaStream stream) override;
   void release(CudaConvolution convolution) override;
+  std::string why_no_attentions() override;
+  CudaAttention prepare(const CudaAttend& attend, int64_t workspace) override;
+  int64_t attention_workspace(CudaAttention) override { return attention_bytes; }
+  void run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
+           CudaStream stream) override;
+  void release(CudaAttention attention) override;
   void begin_capture(CudaStream stream) override;
   CudaGraph end_capture(CudaStream stream) override;
   void launch(CudaGraph graph, CudaStream stream) override;

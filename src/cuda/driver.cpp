@@ -1,5 +1,6 @@
 #include "cuda/driver.h"
 
+#include "cuda/attentions.h"
 #include "cuda/convolutions.h"
 #include "cuda/groups.h"
 #include "cuda/products.h"
@@ -61,6 +62,7 @@ DriverApi::DriverApi() {
   }
   products_ = std::make_unique<Products>();
   convolutions_ = std::make_unique<Convolutions>();
+  attentions_ = std::make_unique<Attentions>();
 }
 
 DriverApi::~DriverApi() = default;
@@ -263,6 +265,20 @@ void DriverApi::run(CudaConvolution convolution, const void* first, const void* 
   convolutions_->run(convolution, first, second, result, workspace, stream);
 }
 void DriverApi::release(CudaConvolution convolution) { convolutions_->release(convolution); }
+
+std::string DriverApi::why_no_attentions() { return attentions_->why_not(); }
+CudaAttention DriverApi::prepare(const CudaAttend& attend, int64_t workspace) {
+  const CudaCard& card = cards_[static_cast<size_t>(current_card)];
+  return attentions_->prepare(attend, current_card, card.major, workspace);
+}
+int64_t DriverApi::attention_workspace(CudaAttention attention) {
+  return Attentions::workspace(attention);
+}
+void DriverApi::run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
+                    CudaStream stream) {
+  attentions_->run(attention, operands, workspace, stream);
+}
+void DriverApi::release(CudaAttention attention) { attentions_->release(attention); }
 
 void DriverApi::begin_capture(CudaStream stream) {
   CHECKED(cuStreamBeginCapture)(stream_of(stream), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);

@@ -24,6 +24,7 @@ struct Driver {
   void check(CUresult result, const char* call, int line) const;
 };
 
+class Attentions;
 class Convolutions;
 class Groups;
 class Products;
@@ -74,6 +75,12 @@ class DriverApi final : public CudaApi {
   void run(CudaConvolution convolution, const void* first, const void* second, void* result,
            void* workspace, CudaStream stream) override;
   void release(CudaConvolution convolution) override;
+  std::string why_no_attentions() override;
+  CudaAttention prepare(const CudaAttend& attend, int64_t workspace) override;
+  int64_t attention_workspace(CudaAttention attention) override;
+  void run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
+           CudaStream stream) override;
+  void release(CudaAttention attention) override;
   void begin_capture(CudaStream stream) override;
   CudaGraph end_capture(CudaStream stream) override;
   void launch(CudaGraph graph, CudaStream stream) override;
@@ -108,6 +115,7 @@ class DriverApi final : public CudaApi {
   std::map<std::pair<int, std::string>, CUfunction> kernels_;  ///< by card and text
   std::unique_ptr<Products> products_;
   std::unique_ptr<Convolutions> convolutions_;
+  std::unique_ptr<Attentions> attentions_;
   std::unique_ptr<Groups> groups_;
   Ranges ranges_;
 };

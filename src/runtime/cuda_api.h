@@ -24,6 +24,7 @@ using CudaKernel = struct CudaKernelTag*;
 using CudaGraph = struct CudaGraphTag*;
 using CudaProduct = struct CudaProductTag*;
 using CudaConvolution = struct CudaConvolutionTag*;
+using CudaAttention = struct CudaAttentionTag*;
 using CudaGroup = struct CudaGroupTag*;
 
 /// Bytes [first, first + bytes) of device memory.
@@ -75,6 +76,30 @@ struct CudaConv {
   struct Dim {
     int64_t in = 1, window = 1, out = 1, stride = 1, dilation = 1, pad = 0;
   } dims[2];
+};
+
+/// softmax(scale q k) v over the keys of each head, bfloat16 or float16, or its gradients. Elements
+/// lie by strides, those of a row of `width` next to each other. Sums are float32. Forward writes
+/// out and log_sum, float32 [batch, heads, queries]: the natural logarithm of the sum of exp(scale
+/// q k). Backward reads both.
+struct CudaAttend {
+  DType dtype = DType::bfloat16;
+  bool backward = false;
+  bool causal = false;  ///< query i sees keys 0 to i
+  double scale = 1;
+  /// key_heads divides heads; as many heads as it goes in, one behind the other, share a key head.
+  int64_t batch = 1, heads = 1, key_heads = 1, queries = 1, keys = 1, width = 1;
+  struct Strides {
+    int64_t batch = 0, head = 0, position = 0;
+  } query, key, value, out, log_sum, grad, query_grad, key_grad, value_grad;
+};
+
+/// Where its operands begin, at multiples of 16 bytes. Forward leaves the gradients out.
+struct CudaAttendOperands {
+  const void *query = nullptr, *key = nullptr, *value = nullptr;
+  void *out = nullptr, *log_sum = nullptr;
+  const void* grad = nullptr;  ///< of out
+  void *query_grad = nullptr, *key_grad = nullptr, *value_grad = nullptr;
 };
 
 struct CudaCard {
@@ -153,6 +178,18 @@ class CudaApi {
   virtual void run(CudaConvolution convolution, const void* first, const void* second, void* result,
                    void* workspace, CudaStream stream) = 0;
   virtual void release(CudaConvolution convolution) = 0;
+
+  /// Why there is no attention (no cuDNN); empty if there is. Opens the library.
+  virtual std::string why_no_attentions() = 0;
+  /// Null where the library has none with a fixed order of sums that needs at most `workspace`
+  /// bytes, for the whole batch or a few of it at a time. The first with a description takes
+  /// seconds: the library compiles it.
+  virtual CudaAttention prepare(const CudaAttend& attend, int64_t workspace) = 0;
+  /// Bytes of the card's memory that run() may use, at a multiple of 256 bytes.
+  virtual int64_t attention_workspace(CudaAttention attention) = 0;
+  virtual void run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
+                   CudaStream stream) = 0;
+  virtual void release(CudaAttention attention) = 0;
 
   /// What `stream`, and streams that wait for its events, are given between the two calls is
   /// recorded instead of run.
