@@ -10,6 +10,7 @@
 #include "api/kernel_info.h"
 #include "base/env.h"
 #include "base/fail.h"
+#include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/conv_plan.h"
 #include "kernels/cuda/generate.h"
 #include "kernels/cuda/product.h"
@@ -160,6 +161,10 @@ int64_t workspace_bytes(const DeviceChoice& choice, const Step& step, int thread
   if (step.kernel == "conv") {
     const bool has_library = may_use_cudnn() && cuda_api().why_no_convolutions().empty();
     return has_library ? cuda::plan_conv(step).workspace : 0;
+  }
+  if (step.kernel.starts_with("attention")) {
+    const bool has_library = may_use_cudnn() && cuda_api().why_no_attentions().empty();
+    return has_library ? cuda::plan_attention(step).workspace : 0;
   }
   return 0;
 }

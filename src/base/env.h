@@ -28,7 +28,7 @@ std::string why_no_cache(const std::string& folder);
 bool may_end_products();
 /// TESSERA_TIMED_PRODUCTS is not "off": a product's algorithm on a card is chosen by measuring.
 bool may_time_products();
-/// TESSERA_CUDNN is not "off": convolutions on a card are cuDNN's where it is there.
+/// TESSERA_CUDNN is not "off": convolutions and attention on a card are cuDNN's where it is there.
 bool may_use_cudnn();
 /// Cores that this process may run on.
 int usable_cores();

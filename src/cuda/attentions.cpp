@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "cuda/attentions_graph.h"
+#include "kernels/cuda/attention_plan.h"
 
 namespace tessera::cuda {
 
@@ -60,7 +61,7 @@ std::string Attentions::why_not() { return library().why_not; }
 
 namespace {
 
-constexpr int64_t kMostWidth = 128, kRowsBytes = 16, kQueryTile = 64, kKeyTile = 128, kAlign = 256;
+constexpr int64_t kMostWidth = 128, kRowsBytes = 16, kKeyTile = 128;
 
 bool is_packed(const CudaAttend& a, const CudaAttend::Strides& s) {
   return (a.batch == 1 || s.batch == a.heads * a.queries) &&
@@ -164,19 +165,13 @@ Node compile(Nodes& nodes, const std::vector<Choice>& choices, const Card& card,
   return {};
 }
 
-int64_t up(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
-
 int64_t row_sums_of(const CudaAttend& a) {
-  return a.backward ? up(a.batch * a.heads * a.queries * int64_t{sizeof(float)}, kAlign) : 0;
+  return a.backward ? attention_sums_bytes(a.batch, a.heads, a.queries) : 0;
 }
-
-/// What backward stores of an attention: the gradients of the logits, and of keys and values those
-/// of each head where heads share them.
 int64_t stored_bytes(const CudaAttend& a) {
-  if (!a.backward) return 0;
-  const int64_t logits = up(a.queries, kQueryTile) * up(a.keys, kKeyTile);
-  const int64_t shared = a.heads == a.key_heads ? 0 : 2 * a.keys * a.width;
-  return a.batch * a.heads * (logits + shared) * int64_t{sizeof(uint16_t)} + kAlign;
+  return a.backward
+             ? attention_stored_bytes(a.batch, a.heads, a.key_heads, a.queries, a.keys, a.width)
+             : 0;
 }
 
 /// All but the scale, which a call is given.

@@ -84,6 +84,7 @@ void CudaDevice::end() noexcept {
     for (CudaGraph graph : graphs_) api_.release(graph);
     for (CudaProduct product : products_) api_.release(product);
     for (CudaConvolution convolution : convolutions_) api_.release(convolution);
+    for (CudaAttention attention : attentions_) api_.release(attention);
     for (CudaEvent event : events_) api_.release(event);
     for (CudaEvent timer : timers_) api_.release(timer);
     for (void* memory : pinned_) api_.release_host(memory);
@@ -187,6 +188,11 @@ std::unique_ptr<Kernel> CudaDevice::bind(const KernelArgs& args) {
   if (kernel == "conv") {
     std::string why;
     if (std::unique_ptr<Kernel> convolution = bind_convolution(args, why)) return convolution;
+    fall_back(*args.step, "runs by Tessera's own kernel: " + why);
+  }
+  if (kernel.starts_with("attention") && is_narrow(args.in.at(0).dtype)) {
+    std::string why;
+    if (std::unique_ptr<Kernel> attention = bind_attention(args, why)) return attention;
     fall_back(*args.step, "runs by Tessera's own kernel: " + why);
   }
   if (const cuda::Generate generate = cuda::find_generator(kernel)) {

@@ -136,8 +136,9 @@ class CudaDevice final : public Device {
   std::string agreed(const std::string& problem, const std::string& library,
                      const std::function<std::string()>& choose);
   bool may_overwrite(const KernelArgs& args) const;
-  /// Null where the library has no such convolution, or is not there: `why` says which.
+  /// Null where the library has no such step, or is not there: `why` says which.
   std::unique_ptr<Kernel> bind_convolution(const KernelArgs& args, std::string& why);
+  std::unique_ptr<Kernel> bind_attention(const KernelArgs& args, std::string& why);
   /// Null where the library has no such product.
   CudaProduct prepare_product(const CudaGemm& gemm);
   void send_scalars(const int64_t* scalars, size_t count);
@@ -168,6 +169,7 @@ class CudaDevice final : public Device {
   std::vector<CudaEvent> events_;
   std::vector<CudaProduct> products_;
   std::vector<CudaConvolution> convolutions_;
+  std::vector<CudaAttention> attentions_;
   std::set<std::string> fallbacks_;            ///< steps, and why
   bool measured_ = false;                      ///< an algorithm was asked for
   std::map<std::string, std::string> agreed_;  ///< choices by problem
