@@ -1,10 +1,12 @@
-// bench_ops [--threads 1] [--runs 15] [--only WORD] [--profile]: milliseconds of single ops, alone
+// bench_ops [--threads 1] [--runs 15] [--only WORD] [--profile] [--device cpu|cuda] [--dtype
+// float32|bfloat16]: milliseconds of single ops, alone
 // and with their gradients, as one line of JSON each: {"op": ..., "ms": median of the runs after
 // two}. The same in PyTorch: peers/ops_pytorch.py; by turns: peers/compare_ops.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -24,14 +26,6 @@ struct Case {
   bool gradient = false;  ///< too, of the sum of the result times a fed tensor, by all inputs
 };
 
-const Dim batch("batch", 8), length("length", 256), memory("memory_length", 256);
-const Dim model("d_model", 512), ff("ff", 2048), heads("heads", 8), key("d_head", 64);
-const Dim images("images", 8), height("height", 56), width("width", 56), in("in", 64),
-    out("out", 64);
-const Dim many_images("many_images", 64), side("side", 28), filters("filters", 16),
-    more_filters("more_filters", 16);
-const Dim rows("rows", 2048), cols("cols", 1024), many("many", 4096);
-
 Tensor heads_attention(const Inputs& x) {
   AttentionOptions o;
   o.causal = true;
@@ -40,70 +34,96 @@ Tensor heads_attention(const Inputs& x) {
 
 Tensor convolution(const Inputs& x) { return conv(x[0], x[1], {{{"height"}, {"width"}}}); }
 Tensor large_filter(const Inputs& x) { return conv(x[0], x[1], {{{"side"}, {"across"}}}); }
-Tensor product(const Inputs& x) { return einsum({x[0], x[1]}, {batch, length, ff}); }
 Tensor norm(const Inputs& x) { return layer_norm(x[0], "cols", x[1], x[2]); }
 Tensor soft(const Inputs& x) { return softmax(x[0], "cols"); }
+Tensor activated(const Inputs& x) { return gelu(x[0] + x[1]); }
 
-std::vector<Case> cases() {
+/// Of a card: as much work as fills one, and no convolution.
+std::vector<Case> cases(bool card) {
+  const Dim batch("batch", card ? 16 : 8), length("length", card ? 1024 : 256),
+      memory("memory_length", length.size), heads("heads", card ? 12 : 8), key("d_head", 64);
+  const Dim model("d_model", card ? 768 : 512), ff("ff", card ? 3072 : 2048);
+  const Dim rows("rows", card ? 16384 : 2048), cols("cols", 1024), many("many", 4096);
+  const Dim images("images", 8), in("in", 64), out("out", 64), many_images("many_images", 64),
+      filters("filters", 16), more_filters("more_filters", 16);
   const Shape query{batch, heads, length, key}, keys{batch, heads, memory, key};
   const std::vector<Shape> attended = {query, keys, keys}, table = {{rows, cols}},
                            normed = {{rows, cols}, {cols}, {cols}},
-                           factors = {{batch, length, model}, {model, ff}};
-  const std::vector<Shape> image = {{images, height, width, in},
+                           factors = {{batch, length, model}, {model, ff}},
+                           biased = {{rows, cols}, {cols}};
+  const std::vector<Shape> image = {{images, Dim("height", 56), Dim("width", 56), in},
                                     {Dim("filter_height", 3), Dim("filter_width", 3), in, out}};
   const std::vector<Shape> small_image = {
-      {many_images, side, Dim("across", 28), filters},
+      {many_images, Dim("side", 28), Dim("across", 28), filters},
       {Dim("filter_side", 9), Dim("filter_across", 9), filters, more_filters}};
-  const auto scores = [](const Inputs& x) {
+  const auto product = [=](const Inputs& x) { return einsum({x[0], x[1]}, {batch, length, ff}); };
+  const auto scores = [=](const Inputs& x) {
     return einsum({x[0], x[1]}, {batch, heads, length, memory});
   };
   const auto largest = [](const Inputs& x) { return top_k(x[0], "many", Dim("k", 8)).values; };
-  return {{"einsum", factors, product},
-          {"einsum, gradients", factors, product, true},
-          {"einsum in batches", {query, keys}, scores},
-          {"conv", image, convolution},
-          {"conv, gradients", image, convolution, true},
-          {"conv 9x9", small_image, large_filter},
-          {"conv 9x9, gradients", small_image, large_filter, true},
-          {"softmax", table, soft},
-          {"softmax, gradients", table, soft, true},
-          {"layer_norm", normed, norm},
-          {"layer_norm, gradients", normed, norm, true},
-          {"attention", attended, heads_attention},
-          {"attention, gradients", attended, heads_attention, true},
-          {"top_k", {{rows, many}}, largest}};
+  std::vector<Case> all = {{"einsum", factors, product},
+                           {"einsum, gradients", factors, product, true},
+                           {"einsum in batches", {query, keys}, scores},
+                           {"softmax", table, soft},
+                           {"softmax, gradients", table, soft, true},
+                           {"layer_norm", normed, norm},
+                           {"layer_norm, gradients", normed, norm, true},
+                           {"attention", attended, heads_attention},
+                           {"attention, gradients", attended, heads_attention, true},
+                           {"top_k", {{rows, many}}, largest}};
+  if (card) {
+    all.push_back({"bias and gelu", biased, activated});
+    return all;
+  }
+  all.insert(all.begin() + 3, {{"conv", image, convolution},
+                               {"conv, gradients", image, convolution, true},
+                               {"conv 9x9", small_image, large_filter},
+                               {"conv 9x9, gradients", small_image, large_filter, true}});
+  return all;
 }
 
 Array filled(const Tensor& t) {
   std::vector<int64_t> sizes;
   for (const Dim& d : t.shape()) sizes.push_back(d.size);
   Array array(t.dtype(), t.shape().names(), sizes);
-  for (int64_t i = 0; i < array.elements(); ++i)
-    array.data<float>()[i] =
-        static_cast<float>(std::sin(0.37 * static_cast<double>(i * i % 10007)));
+  for (int64_t i = 0; i < array.elements(); ++i) {
+    const auto x = static_cast<float>(std::sin(0.37 * static_cast<double>(i * i % 10007)));
+    if (t.dtype() == DType::bfloat16)
+      array.data<uint16_t>()[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
+    else
+      array.data<float>()[i] = x;
+  }
   return array;
 }
 
-double median_ms(const Case& c, int threads, int runs, bool profile) {
+struct How {
+  int threads = 1, runs = 15;
+  bool profile = false;
+  std::string device = "cpu";
+  DType dtype = DType::float32;
+};
+
+double median_ms(const Case& c, const How& how) {
   Graph g;
   Inputs inputs;
   for (const Shape& shape : c.shapes)
-    inputs.push_back(g.input(fmt::format("x{}", inputs.size()), shape, DType::float32));
+    inputs.push_back(g.input(fmt::format("x{}", inputs.size()), shape, how.dtype));
   const Tensor y = c.build(inputs);
   Inputs outputs = {y}, fed = inputs;
   if (c.gradient) {
-    fed.push_back(g.input("weights", y.shape(), DType::float32));
+    fed.push_back(g.input("weights", y.shape(), how.dtype));
     for (const Tensor& t : gradients(sum_all(y * fed.back()), inputs)) outputs.push_back(t);
   }
   for (size_t i = 0; i < outputs.size(); ++i) outputs[i].named(fmt::format("y{}", i));
   Cluster cluster = Cluster::threads(1);
   CompileOptions options{
-      Mesh::parse("one:1"), Layout::parse(""), {{"f", outputs, false}}, 1, threads};
-  options.profile = profile;
+      Mesh::parse("one:1"), Layout::parse(""), {{"f", outputs, false}}, 1, how.threads};
+  options.profile = how.profile;
+  options.device = how.device;
   Session session(g, cluster, options);
   for (const Tensor& t : fed) session.feed(t.name(), filled(t));
   std::vector<double> ms;
-  for (int i = 0; i < runs + 2; ++i) {
+  for (int i = 0; i < how.runs + 2; ++i) {
     const auto start = std::chrono::steady_clock::now();
     session.run("f");
     const auto end = std::chrono::steady_clock::now();
@@ -120,21 +140,29 @@ double median_ms(const Case& c, int threads, int runs, bool profile) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int threads = 1, runs = 15;
-  bool profile = false;
-  std::string only;
+  How how;
+  std::string only, dtype = "float32";
   CLI::App app("milliseconds of single ops");
-  app.add_option("--threads", threads);
-  app.add_option("--runs", runs);
+  app.add_option("--threads", how.threads);
+  app.add_option("--runs", how.runs);
   app.add_option("--only", only);
-  app.add_flag("--profile", profile, "prints what each step takes");
+  app.add_flag("--profile", how.profile, "prints what each step takes");
+  app.add_option("--device", how.device, "cpu, or cuda with larger operands")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--dtype", dtype)->check(CLI::IsMember({"float32", "bfloat16"}));
   CLI11_PARSE(app, argc, argv);
-  for (const Case& c : cases()) {
-    if (c.name.find(only) == std::string::npos) continue;
-    fmt::print(R"({{"op": "{}", "ms": {:.4f}}})"
-               "\n",
-               c.name, median_ms(c, threads, runs, profile));
-    std::fflush(stdout);
+  if (dtype == "bfloat16") how.dtype = DType::bfloat16;
+  try {
+    for (const Case& c : cases(how.device == "cuda")) {
+      if (c.name.find(only) == std::string::npos) continue;
+      fmt::print(R"({{"op": "{}", "ms": {:.4f}}})"
+                 "\n",
+                 c.name, median_ms(c, how));
+      std::fflush(stdout);
+    }
+  } catch (const Error& e) {
+    fmt::print(stderr, "bench_ops: {}\n", e.what());
+    return 1;
   }
   return 0;
 }

@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "catch.h"
 #include "cuda_emulator.h"
+#include "gpt_run.h"
 #include "kernels/cuda/attention_plan.h"
 #include "lower/lower.h"
 #include "op_cases_run.h"
@@ -157,6 +158,42 @@ TEST_CASE("which attention the card's library gets, and how its operands lie", "
   CHECK(plan_of({{"batch", "kv_heads", "length", "d_head"}, kKeysHeadsFirst, true, "length:a"},
                 "attention", DType::bfloat16, "a:3")
             .why_not == "ranks have parts of the queries");
+}
+
+TEST_CASE("a gpt's attention is the card's library's, in a step that is captured", "[cuda]") {
+  CudaEmulator card;
+  card.has_attentions = true;
+  const WithEmulator here(card);
+  Clusters clusters;
+  const auto train = [&](const char* mesh, const char* layout, const char* device) {
+    Graph g;
+    nn::GptOptions size = small_gpt(DType::bfloat16);
+    size.d_model = 24;
+    const nn::Model model = nn::gpt(g, size);
+    minimize(model.loss, constant(g, 0.01, DType::float32), adam());
+    CompileOptions options{
+        Mesh::parse(mesh), Layout::parse(layout), {{"train", {model.loss}, true}}};
+    options.device = device;
+    Session session(g, clusters.of(options.mesh.size()), options);
+    CHECK(session.fallbacks().empty());
+    std::vector<double> losses;
+    for (int step = 0; step < 4; ++step) {
+      feed_tokens(session, model, step);
+      session.run("train");
+      losses.push_back(session.fetch_scalar(model.loss.name()));
+    }
+    return losses;
+  };
+  const std::vector<double> expected = train("a:1", "", "cpu");
+  for (const char* layout : {"", "batch:a", "heads:a"}) {
+    INFO(layout);
+    const int64_t before = card.attentions, graphs = card.graph_launches;
+    const std::vector<double> losses = train("a:2", layout, "cuda");
+    for (size_t i = 0; i < losses.size(); ++i) CHECK(std::abs(losses[i] - expected[i]) < 0.02);
+    CHECK(card.attentions > before);
+    if (layout[0] == '\0') CHECK(card.graph_launches > graphs);
+  }
+  CHECK(card.take_misuses().empty());
 }
 
 TEST_CASE("attention that the card's library does not get says why", "[cuda]") {

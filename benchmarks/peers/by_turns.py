@@ -9,7 +9,7 @@ import sys
 def lines(command):
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=1200)
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, command))}: {(done.stderr.strip() or 'no output').splitlines()[-1]}")
+        sys.exit(f"{' '.join(map(str, command))}: {(done.stderr.strip() or 'no output').splitlines()[-1]}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
@@ -32,7 +32,7 @@ def table(result, ours, theirs, loads, what):
         other = result[theirs].get(row)
         if not other:
             continue
-        show = lambda v: f"{statistics.median(v):.2f} ({min(v):.2f} to {max(v):.2f})"
+        show = lambda v: f"{statistics.median(v):.4g} ({min(v):.4g} to {max(v):.4g})"
         text.append(f"| {row} | {show(ms)} | {show(other)} | {statistics.median(other) / statistics.median(ms):.2f} times |")
     text.append(f"\nload average before the rounds: {', '.join(f'{l:.1f}' for l in loads)}")
     return "\n".join(text)

@@ -14,13 +14,16 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--runs", type=int, default=15)
 parser.add_argument("--only", default="")
+parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="cuda: with larger operands")
+parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
 args = parser.parse_args()
 torch.set_num_threads(args.threads)
+card = args.device == "cuda"
 
 
 def values(*shape):
     i = torch.arange(torch.Size(shape).numel(), dtype=torch.float64)
-    return torch.sin(0.37 * (i * i % 10007)).float().reshape(shape)
+    return torch.sin(0.37 * (i * i % 10007)).to(getattr(torch, args.dtype)).reshape(shape).to(args.device)
 
 
 def median_ms(f, inputs, gradient):
@@ -33,10 +36,14 @@ def median_ms(f, inputs, gradient):
     else:
         run = lambda: f(*inputs)
     ms = []
+    if card:
+        torch.cuda.synchronize()
     with torch.set_grad_enabled(gradient):
         for i in range(args.runs + 2):
             start = time.perf_counter()
             run()
+            if card:
+                torch.cuda.synchronize()
             if i >= 2:
                 ms.append(1e3 * (time.perf_counter() - start))
     return statistics.median(ms)
@@ -66,20 +73,30 @@ def softmax(x):
     return torch.softmax(x, -1)
 
 
-heads = [values(8, 8, 256, 64) for _ in range(3)]
-factors, table, normed = [values(8, 256, 512), values(512, 2048)], [values(2048, 1024)], [values(2048, 1024), values(1024), values(1024)]
-image = [values(8, 64, 56, 56), values(64, 64, 3, 3)]
-small_image = [values(64, 16, 28, 28), values(16, 16, 9, 9)]
-last, small_last = [[t.contiguous(memory_format=torch.channels_last) for t in way] for way in (image, small_image)]
+def activated(x, bias):
+    return F.gelu(x + bias, approximate="tanh")
+
+
+# On a card as much work as fills one, and no convolution: the sizes of bench_ops.
+batch, head_count, length, model, ff, rows = (16, 12, 1024, 768, 3072, 16384) if card else (8, 8, 256, 512, 2048, 2048)
+heads = [values(batch, head_count, length, 64) for _ in range(3)]
+factors, table = [values(batch, length, model), values(model, ff)], [values(rows, 1024)]
+normed, biased = [values(rows, 1024), values(1024), values(1024)], [values(rows, 1024), values(1024)]
 CASES = [("einsum", product, [factors], False), ("einsum, gradients", product, [factors], True),
-         ("einsum in batches", lambda q, k: torch.einsum("bhld,bhmd->bhlm", q, k), [heads[:2]], False),
-         ("conv", convolution, [image, last], False), ("conv, gradients", convolution, [image, last], True),
-         ("conv 9x9", large_filter, [small_image, small_last], False),
-         ("conv 9x9, gradients", large_filter, [small_image, small_last], True),
-         ("softmax", softmax, [table], False), ("softmax, gradients", softmax, [table], True),
-         ("layer_norm", layer_norm, [normed], False), ("layer_norm, gradients", layer_norm, [normed], True),
-         ("attention", attention, [heads], False), ("attention, gradients", attention, [heads], True),
-         ("top_k", lambda x: torch.topk(x, 8), [[values(2048, 4096)]], False)]
+         ("einsum in batches", lambda q, k: torch.einsum("bhld,bhmd->bhlm", q, k), [heads[:2]], False)]
+if not card:
+    image = [values(8, 64, 56, 56), values(64, 64, 3, 3)]
+    small_image = [values(64, 16, 28, 28), values(16, 16, 9, 9)]
+    last, small_last = [[t.contiguous(memory_format=torch.channels_last) for t in way] for way in (image, small_image)]
+    CASES += [("conv", convolution, [image, last], False), ("conv, gradients", convolution, [image, last], True),
+              ("conv 9x9", large_filter, [small_image, small_last], False),
+              ("conv 9x9, gradients", large_filter, [small_image, small_last], True)]
+CASES += [("softmax", softmax, [table], False), ("softmax, gradients", softmax, [table], True),
+          ("layer_norm", layer_norm, [normed], False), ("layer_norm, gradients", layer_norm, [normed], True),
+          ("attention", attention, [heads], False), ("attention, gradients", attention, [heads], True),
+          ("top_k", lambda x: torch.topk(x, 8), [[values(rows, 4096)]], False)]
+if card:
+    CASES += [("bias and gelu", torch.compile(activated), [biased], False)]
 for name, f, ways, gradient in CASES:
     if args.only in name:
         ms = min(median_ms(f, [t.detach().clone(memory_format=torch.preserve_format) for t in way], gradient) for way in ways)

@@ -47,7 +47,8 @@ BuildInfo build_info() {
   const std::string cudnn = TESSERA_CUDNN_VERSION;
   info.cudnn = cuda.toolkit.empty() ? "no: this build has no CUDA"
                : cudnn.empty()      ? "no: cudnn.h of version 9 was not found when this build was "
-                                      "configured; convolutions have kernels of Tessera's own"
+                                      "configured; convolutions and attention have kernels of "
+                                      "Tessera's own"
                                     : cudnn;
   return info;
 }
