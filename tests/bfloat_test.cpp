@@ -1,5 +1,7 @@
-// Products of bfloat16 matrices, however their dims lie and are split: those of the same numbers in
-// float64, to a rounding of the result.
+// What is summed in 16-bit types is what it is in float64, to a rounding of the result: products of
+// matrices, however their dims lie, and softmax.
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "catch.h"
@@ -60,4 +62,49 @@ TEST_CASE("products of bfloat16 in every orientation", "[fast]") {
     }
   }
   CHECK(compared == 144);
+}
+
+TEST_CASE("softmax of 16-bit types is rounded once", "[fast]") {
+  const Dim rows("rows", 4), cols("cols", 300);
+  for (DType dtype : {DType::bfloat16, DType::float16}) {
+    std::vector<std::vector<double>> found, exact;
+    for (DType computed : {dtype, DType::float64}) {
+      Graph g;
+      Tensor x = cast(random_normal(g, {rows, cols}, 0, 6, DType::float32), dtype);
+      Tensor y = cast(random_normal(g, {rows, cols}, 0, 1, DType::float32), dtype);
+      x = cast(x, computed), y = cast(y, computed);
+      std::vector<Tensor> results = {softmax(x, "cols"), log_softmax(x, "cols"),
+                                     reduce_logsumexp(x, "cols")};
+      for (size_t i : {0, 1}) results.push_back(gradients(sum_all(results[i] * y), {x})[0]);
+      for (size_t i = 0; i < results.size(); ++i)
+        results[i] = cast(results[i], DType::float64).named(fmt::format("r{}", i));
+      Cluster cluster = Cluster::threads(1);
+      Session session(g, cluster, {Mesh::parse("a:1"), {}, {{"f", results, false}}});
+      session.run("f");
+      for (const Tensor& r : results) {
+        const Array array = session.fetch(r.name());
+        std::vector<double> values;
+        for (int64_t i = 0; i < array.elements(); ++i) values.push_back(array.at(i));
+        (computed == dtype ? found : exact).push_back(values);
+      }
+    }
+    const double half = dtype == DType::bfloat16 ? 0x1p-8 : 0x1p-11;  // of a unit in the last place
+    for (size_t r = 0; r < exact.size(); ++r) {
+      INFO(to_string(dtype) << " result " << r);
+      double worst = 0;
+      for (size_t i = 0; i < exact[r].size(); ++i) {
+        const double size = std::abs(exact[r][i]);
+        // Subnormal float16 are steps of 2^-24.
+        worst = std::max(worst, std::abs(found[r][i] - exact[r][i]) / std::max(size, 0x1p-13));
+      }
+      // Of gradients the rounded result is an operand: what is lost is a part of the greatest.
+      if (r < 3) CHECK(worst <= half * 1.01);
+      double error = 0, norm = 0;
+      for (size_t i = 0; i < exact[r].size(); ++i) {
+        error += std::pow(found[r][i] - exact[r][i], 2);
+        norm += std::pow(exact[r][i], 2);
+      }
+      CHECK(std::sqrt(error / norm) <= 2 * half);
+    }
+  }
 }

@@ -99,7 +99,6 @@ class CudaEmulator final : public CudaApi {
   void release(CudaConvolution convolution) override;
   std::string why_no_attentions() override;
   CudaAttention prepare(const CudaAttend& attend, int64_t workspace) override;
-  int64_t attention_workspace(CudaAttention) override { return attention_bytes; }
   void run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
            CudaStream stream) override;
   void release(CudaAttention attention) override;

@@ -130,6 +130,7 @@ CudaAttention CudaEmulator::prepare(const CudaAttend& attend, int64_t workspace)
 void CudaEmulator::run(CudaAttention attention, const CudaAttendOperands& o, void* workspace,
                        CudaStream stream) {
   const CudaAttend a = *reinterpret_cast<CudaAttend*>(attention);
+  check(reinterpret_cast<uintptr_t>(workspace) % 256 == 0, "a workspace at no multiple of 256");
   ++attentions;
   Work work{"attention", {}, {}, {}};
   const auto of_queries = [&](const void* at, const Strides& s) {

@@ -48,7 +48,8 @@ TEST_CASE("break-even: the plan changes where it says", "[plan]") {
     CHECK(seconds(*side->instead, 1 / beyond) > seconds(best.best, 1 / beyond));
     const Plan before =
         plan(model, mesh, with_bandwidth(a100(), "node", side->bandwidth / beyond), options);
-    CHECK(before.table_seconds >= seconds(best.best, 1 / beyond) * (1 - 1e-3));
+    // Rules for parts of the model are beyond what is shown.
+    CHECK(before.plain_seconds >= seconds(best.best, 1 / beyond) * (1 - 1e-3));
     CHECK_FALSE(is_same(
         plan(model, mesh, with_bandwidth(a100(), "node", side->bandwidth * beyond), options).best,
         best.best));

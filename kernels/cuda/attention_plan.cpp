@@ -12,7 +12,7 @@ namespace {
 
 /// What a gradient may take at once; the library does a batch that needs more in parts.
 constexpr int64_t kMostStored = int64_t{128} << 20;
-constexpr int64_t kForwardBytes = 1 << 16, kAlign = 256, kRowElements = 8, kLeastPositions = 2;
+constexpr int64_t kForwardBytes = 1 << 16, kRowElements = 8, kLeastPositions = 2;
 
 class Planner {
  public:
@@ -41,11 +41,13 @@ class Planner {
     const bool dense = sums.position == 1 && (p.heads == 1 || sums.head == p.queries) &&
                        (p.batch == 1 || sums.batch == p.heads * p.queries);
     if (!dense) {
-      p.copied = (p.batch * p.heads * p.queries * 4 + kAlign - 1) / kAlign * kAlign;
+      p.copied = (p.batch * p.heads * p.queries * 4 + kAttentionAlign - 1) / kAttentionAlign *
+                 kAttentionAlign;
       p.own_log_sum = sums;
       p.lie[kLogSumSide] = {p.heads * p.queries, p.queries, 1};
     }
-    p.workspace = p.copied + library_bytes();
+    p.library = library_bytes();
+    p.workspace = p.copied + p.library + kAttentionAlign;
     return p;
   }
 

@@ -23,6 +23,7 @@ enum AttentionSide {
   kValueGradSide
 };
 constexpr int kAttentionSides = 9;
+constexpr int64_t kAttentionAlign = 256;
 
 struct AttentionPlan {
   std::string why_not;  ///< empty: the library can do it
@@ -35,10 +36,11 @@ struct AttentionPlan {
     int64_t batch = 0, head = 0, position = 0;  ///< strides in elements
   } lie[kAttentionSides];
   /// The library wants log_sum dense [batch, heads, queries]. Where it lies otherwise: so many
-  /// bytes of a copy, at the front of the workspace, and how the step has it.
+  /// bytes of a copy, and how the step has it.
   int64_t copied = 0;
   Lie own_log_sum;
-  int64_t workspace = 0;  ///< bytes; what is not for the copy is for the library
+  int64_t library = 0;    ///< bytes that the library may use
+  int64_t workspace = 0;  ///< for the copy, then the library, from a multiple of kAttentionAlign on
 };
 
 /// `step` is "attention" or "attention_grad". What the library cannot do: types of more than 16

@@ -41,10 +41,9 @@ struct Attentions::Library : AttentionCalls {
 struct Attentions::Attention {
   cudnnHandle_t handle = nullptr;
   std::shared_ptr<Compiled> compiled;
-  CudaAttend part;        ///< what one call of the library does
-  int64_t parts = 1;      ///< of the batch
-  int64_t row_sums = 0;   ///< bytes at the front of the workspace
-  int64_t workspace = 0;  ///< bytes in all
+  CudaAttend part;       ///< what one call of the library does
+  int64_t parts = 1;     ///< of the batch
+  int64_t row_sums = 0;  ///< bytes at the front of the workspace
   float scale = 1, unseen = 0, one = 1;
 };
 
@@ -222,12 +221,8 @@ CudaAttention Attentions::prepare(const CudaAttend& whole, int card, int major, 
     if (m.compiled->plan.at == nullptr) return nullptr;
     known = m.compiled;
   }
-  m.workspace = m.row_sums + m.compiled->workspace;
-  return m.workspace > most ? nullptr : reinterpret_cast<CudaAttention>(made.release());
-}
-
-int64_t Attentions::workspace(CudaAttention given) {
-  return reinterpret_cast<Attention*>(given)->workspace;
+  if (m.row_sums + m.compiled->workspace > most) return nullptr;
+  return reinterpret_cast<CudaAttention>(made.release());
 }
 
 void Attentions::run(CudaAttention given, const CudaAttendOperands& o, void* workspace,

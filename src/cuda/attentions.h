@@ -20,7 +20,6 @@ class Attentions {
   /// of this compute capability. Of the others the first of the library's heuristic, the same on
   /// every rank: nothing is measured.
   CudaAttention prepare(const CudaAttend& attend, int card, int major, int64_t most);
-  static int64_t workspace(CudaAttention attention);
   void run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
            CudaStream stream);
   void release(CudaAttention attention);

@@ -271,9 +271,6 @@ CudaAttention DriverApi::prepare(const CudaAttend& attend, int64_t workspace) {
   const CudaCard& card = cards_[static_cast<size_t>(current_card)];
   return attentions_->prepare(attend, current_card, card.major, workspace);
 }
-int64_t DriverApi::attention_workspace(CudaAttention attention) {
-  return Attentions::workspace(attention);
-}
 void DriverApi::run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
                     CudaStream stream) {
   attentions_->run(attention, operands, workspace, stream);

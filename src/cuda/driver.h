@@ -77,7 +77,6 @@ class DriverApi final : public CudaApi {
   void release(CudaConvolution convolution) override;
   std::string why_no_attentions() override;
   CudaAttention prepare(const CudaAttend& attend, int64_t workspace) override;
-  int64_t attention_workspace(CudaAttention attention) override;
   void run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
            CudaStream stream) override;
   void release(CudaAttention attention) override;

@@ -12,7 +12,6 @@ std::string Attentions::why_not() {
   return "this build has no cuDNN: cudnn.h of version 9 was not found";
 }
 CudaAttention Attentions::prepare(const CudaAttend&, int, int, int64_t) { return nullptr; }
-int64_t Attentions::workspace(CudaAttention) { return 0; }
 void Attentions::run(CudaAttention, const CudaAttendOperands&, void*, CudaStream) {
   fail(ErrorKind::unsupported, "{}", why_not());
 }

@@ -26,27 +26,28 @@ std::vector<ValueType> infer_softmax(const OpCall& call) {
 
 Tensors softmax_body(const Tensors& in, const Attrs& attrs) {
   const Axes axes(axes_of(attrs));
-  Tensor e = exp(in[0] - reduce_max(in[0], axes));
-  return {e / reduce_sum(e, axes)};
+  const Tensor x = wide(in[0]), e = exp(x - reduce_max(x, axes));
+  return {narrow(e / reduce_sum(e, axes), in[0].dtype())};
 }
 
 // dx = y (g - sum(g y)).
 Tensors softmax_gradient(const GradCall& c) {
   const Axes axes(axes_of(c.attrs));
-  const Tensor &y = c.out[0], &g = c.grads[0];
-  return {y * (g - reduce_sum(g * y, axes))};
+  const Tensor y = wide(c.out[0]), g = wide(c.grads[0]);
+  return {narrow(y * (g - reduce_sum(g * y, axes)), c.in[0].dtype())};
 }
 
 Tensors log_softmax_body(const Tensors& in, const Attrs& attrs) {
   const Axes axes(axes_of(attrs));
-  Tensor shifted = in[0] - reduce_max(in[0], axes);
-  return {shifted - log(reduce_sum(exp(shifted), axes))};
+  const Tensor x = wide(in[0]), shifted = x - reduce_max(x, axes);
+  return {narrow(shifted - log(reduce_sum(exp(shifted), axes)), in[0].dtype())};
 }
 
 // dx = g - softmax(x) sum(g).
 Tensors log_softmax_gradient(const GradCall& c) {
   const Axes axes(axes_of(c.attrs));
-  return {c.grads[0] - exp(c.out[0]) * reduce_sum(c.grads[0], axes)};
+  const Tensor g = wide(c.grads[0]);
+  return {narrow(g - exp(wide(c.out[0])) * reduce_sum(g, axes), c.in[0].dtype())};
 }
 
 void require_vector(const ValueType& type, const ValueType& x, const std::string& dim,

@@ -123,7 +123,9 @@ Tensor reduce_mean(Tensor x, const Axes& axes, Loc at) {
 }
 
 Tensor reduce_logsumexp(Tensor x, const Axes& axes, Loc at) {
-  return on_behalf_of("reduce_logsumexp", at, [&] {
+  return on_behalf_of("reduce_logsumexp", at, [&]() -> Tensor {
+    if (is_narrow(x.dtype()))
+      return cast(reduce_logsumexp(cast(x, DType::float32, at), axes, at), x.dtype(), at);
     const Tensor most = reduce_max(x, axes, at), zero = constant(x.graph(), 0, x.dtype(), {}, at);
     const Tensor top = stop_gradient(where(is_finite(most, at), most, zero, at), at);
     return add(log(reduce_sum(exp(sub(x, top, at), at), axes, at), at), top, at);

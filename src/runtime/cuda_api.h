@@ -185,8 +185,7 @@ class CudaApi {
   /// bytes, for the whole batch or a few of it at a time. The first with a description takes
   /// seconds: the library compiles it.
   virtual CudaAttention prepare(const CudaAttend& attend, int64_t workspace) = 0;
-  /// Bytes of the card's memory that run() may use, at a multiple of 256 bytes.
-  virtual int64_t attention_workspace(CudaAttention attention) = 0;
+  /// `workspace`: as many bytes as prepare() was given, at a multiple of 256.
   virtual void run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
                    CudaStream stream) = 0;
   virtual void release(CudaAttention attention) = 0;

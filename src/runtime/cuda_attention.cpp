@@ -74,14 +74,16 @@ std::unique_ptr<Kernel> CudaDevice::bind_attention(const KernelArgs& args, std::
   }
   if (!why.empty()) return nullptr;
   check(args.workspace != nullptr, "[{}] has no workspace", args.step->origin.name);
-  const CudaAttention made = api_.prepare(attend_of(plan), plan.workspace - plan.copied);
+  const CudaAttention made = api_.prepare(attend_of(plan), plan.library);
   if (made == nullptr) {
     why = "cuDNN has no attention for it";
     return nullptr;
   }
   attentions_.push_back(made);
   auto kernel = std::make_unique<Attention>(*this, made);
-  kernel->workspace_ = static_cast<char*>(args.workspace) + plan.copied;
+  const auto past = reinterpret_cast<uintptr_t>(args.workspace) % cuda::kAttentionAlign;
+  char* first = static_cast<char*>(args.workspace) + (past > 0 ? cuda::kAttentionAlign - past : 0);
+  kernel->workspace_ = first + plan.copied;
   CudaAttendOperands& o = kernel->operands_;
   o = {place(cuda::kQuerySide),     place(cuda::kKeySide),     place(cuda::kValueSide),
        place(cuda::kOutSide),       place(cuda::kLogSumSide),  place(cuda::kGradSide),
@@ -94,7 +96,7 @@ std::unique_ptr<Kernel> CudaDevice::bind_attention(const KernelArgs& args, std::
                      {lie.batch, lie.head, lie.position}};
   };
   const TensorArg there = log_sum(o.log_sum, plan.own_log_sum),
-                  here = log_sum(args.workspace, plan.lie[cuda::kLogSumSide]);
+                  here = log_sum(first, plan.lie[cuda::kLogSumSide]);
   o.log_sum = here.data;
   (plan.backward ? kernel->before_ : kernel->after_)
       .push_back(plan.backward ? make_copy(there, here) : make_copy(here, there));
