@@ -1,11 +1,11 @@
 // Steps of training the two models that peers/mesh_tensorflow trains in Mesh TensorFlow:
 //
 //   bench_mesh_tensorflow mnist|transformer [--mesh "b1:1;b2:1"] [--layout "rows:b1;cols:b2"]
-//                         [--threads 1] [--steps 20]
+//                         [--threads 1] [--steps 20] [--width 256]
 //
 // mnist: two convolutions of 9 x 9 with 16 filters, their mean, two hidden layers of 512; batch
-// 200, Adafactor. transformer: gpt with 2 layers, d_model 256, 8 heads, ff 1024, length 128, vocab
-// 256, batch 8; Adam without bias correction. Prints one line of JSON: ms, the median of the steps
+// 200, Adafactor. transformer: gpt with 2 layers, d_model `width`, heads of 32, ff four times and
+// length half of it, vocab 256, batch 8; Adam without bias correction. Prints one line of JSON: ms, the median of the steps
 // after three.
 #include <fmt/format.h>
 
@@ -38,9 +38,10 @@ nn::Model build_mnist(Graph& g) {
       mean_all(cross_entropy(logits, labels, "classes")).named("loss"), logits, {images, labels}};
 }
 
-nn::Model build_transformer(Graph& g) {
+nn::Model build_transformer(Graph& g, int64_t width) {
   nn::GptOptions o;
-  o.layers = 2, o.d_model = 256, o.heads = 8, o.ff = 1024, o.length = 128, o.vocab = 256;
+  o.layers = 2, o.d_model = width, o.heads = width / 32, o.ff = 4 * width, o.length = width / 2;
+  o.vocab = 256;
   o.batch = 8;
   return nn::gpt(g, o);
 }
@@ -66,17 +67,18 @@ Array filled(const Tensor& t, int64_t below) {
 
 int main(int argc, char** argv) {
   std::string name, mesh_text = "b1:1;b2:1", layout;
-  int threads = 1, steps = 20;
+  int threads = 1, steps = 20, width = 256;
   CLI::App app("steps of training what peers/mesh_tensorflow trains");
   app.add_option("model", name)->required()->check(CLI::IsMember({"mnist", "transformer"}));
   app.add_option("--mesh", mesh_text);
   app.add_option("--layout", layout);
   app.add_option("--threads", threads);
   app.add_option("--steps", steps);
+  app.add_option("--width", width)->check(CLI::IsMember({64, 128, 256, 512}));
   CLI11_PARSE(app, argc, argv);
   Graph g;
   const bool mnist = name == "mnist";
-  const nn::Model model = mnist ? build_mnist(g) : build_transformer(g);
+  const nn::Model model = mnist ? build_mnist(g) : build_transformer(g, width);
   Tensor lr = constant(g, 1e-3, DType::float32);
   AdamOptions uncorrected;
   uncorrected.beta2 = 0.999, uncorrected.eps = 1e-6, uncorrected.bias_correction = false;

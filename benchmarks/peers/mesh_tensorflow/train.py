@@ -1,6 +1,6 @@
 """The training steps of bench_mesh_tensorflow in Mesh TensorFlow, over several CPU devices of one process.
 
-    train.py mnist|transformer [--mesh "b1:2;b2:2"] [--layout "row_blocks:b1;col_blocks:b2"] [--steps 20]
+    train.py mnist|transformer [--mesh "b1:2;b2:2"] [--layout "row_blocks:b1;col_blocks:b2"] [--steps 20] [--width 256]
 
 Prints one line of JSON: ms, the median of the steps after three.
 """
@@ -48,8 +48,9 @@ def cross_entropy(logits, labels, classes):
 
 def transformer(mesh, tokens, targets):
     """gpt: 2 pre-norm layers with learned positions."""
-    batch, length, memory = Dim("batch", 8), Dim("length", 128), Dim("memory_length", 128)
-    model, heads, key, ff, vocab = Dim("d_model", 256), Dim("heads", 8), Dim("d_head", 32), Dim("ff", 1024), Dim("vocab", 256)
+    positions, width = tokens.shape[1].value, 2 * tokens.shape[1].value
+    batch, length, memory = Dim("batch", 8), Dim("length", positions), Dim("memory_length", positions)
+    model, heads, key, ff, vocab = Dim("d_model", width), Dim("heads", width // 32), Dim("d_head", 32), Dim("ff", 4 * width), Dim("vocab", 256)
     variable = lambda name, *dims: mtf.get_variable(mesh, name, mtf.Shape(dims), initializer=tf.random_normal_initializer(stddev=0.02))
     tokens = mtf.import_tf_tensor(mesh, tokens, mtf.Shape([batch, length]))
     targets = mtf.import_tf_tensor(mesh, targets, mtf.Shape([batch, length]))
@@ -79,12 +80,13 @@ def main():
     parser.add_argument("--mesh", default="b1:1;b2:1")
     parser.add_argument("--layout", default="")
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--width", type=int, default=256, help="d_model of the transformer")
     args = parser.parse_args()
     random = np.random.default_rng(1)
     if args.model == "mnist":
         examples = random.random((200, 784), np.float32), random.integers(0, 10, 200, np.int32)
     else:
-        examples = tuple(random.integers(0, 256, (8, 128), np.int32) for _ in range(2))
+        examples = tuple(random.integers(0, 256, (8, args.width // 2), np.int32) for _ in range(2))
     fed = [tf.placeholder(e.dtype, e.shape) for e in examples]
     graph = mtf.Graph()
     mesh = mtf.Mesh(graph, "mesh")
