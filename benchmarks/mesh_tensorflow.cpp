@@ -5,8 +5,8 @@
 //
 // mnist: two convolutions of 9 x 9 with 16 filters, their mean, two hidden layers of 512; batch
 // 200, Adafactor. transformer: gpt with 2 layers, d_model `width`, heads of 32, ff four times and
-// length half of it, vocab 256, batch 8; Adam without bias correction. Prints one line of JSON: ms, the median of the steps
-// after three.
+// length half of it, vocab 256, batch 8; Adam without bias correction. Prints one line of JSON: ms,
+// the median of the steps after three.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
