@@ -107,6 +107,31 @@ TEST_CASE("scales and biases of any rank do not decay") {
   }
 }
 
+TEST_CASE("attention of a negative scale is that of negated queries", "[fast]") {
+  Graph g;
+  const Dim heads("heads", 2), length("length", 9), memory("memory_length", 9), d("d_head", 4);
+  const auto start = [](Graph& graph, const Shape& shape, DType dtype) {
+    return random_normal(graph, shape, 0, 1, dtype);
+  };
+  Tensor q = g.parameter("q", {heads, length, d}, start),
+         k = g.parameter("k", {heads, memory, d}, start),
+         v = g.parameter("v", {heads, memory, d}, start);
+  std::vector<Tensor> results;
+  for (double sign : {-1.0, 1.0}) {
+    const Tensor y = attention(sign < 0 ? q : -q, k, v, {}, {.causal = true, .scale = 0.7 * sign});
+    results.push_back(y);
+    for (Tensor grad : gradients(sum_all(square(y)), {q, k, v})) results.push_back(grad);
+  }
+  Cluster cluster = Cluster::threads(1);
+  Session session(g, cluster, {Mesh::parse("one:1"), {}, {{"run", results, false}}});
+  session.run("run");
+  for (size_t i = 0; i < 4; ++i) {
+    const Array a = session.fetch(results[i].name()), b = session.fetch(results[i + 4].name());
+    for (int64_t e = 0; e < a.elements(); ++e)
+      REQUIRE(std::abs(a.at(e) - b.at(e)) <= 1e-5 * (1 + std::abs(b.at(e))));
+  }
+}
+
 TEST_CASE("heads that share keys round the sum of their gradients once") {
   Graph g;
   const Dim heads("heads", 64), length("length", 20), memory("memory_length", 20), d("d_head", 8);
