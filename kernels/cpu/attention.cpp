@@ -263,12 +263,12 @@ class Attention final : public Kernel {
     if (plan_.backward) return run_backward<T, W>(q, k, v, sharer);
     const Matrix<W> out = matrix<T, W>(args_in_);
     const Matrix<W> log_sum = row<W>(args_in_ + 1);
-    const W scale = this->scale<W>();
+    const W scale = this->scale<W>(), hidden = hidden_product(scale);
     for (int64_t i = 0; i < plan_.length; i += plan_.rows) {
       const int64_t rows = std::min(plan_.rows, plan_.length - i), keys = seen(i, rows);
       const Matrix<W> p = products(q, k, i, rows, keys);
       for (int64_t r = 0; r < rows; ++r) {
-        const int64_t n = hide(p, i, r, keys);
+        const int64_t n = hide(p, i, r, keys, hidden);
         *log_sum.at(i + r) = n > 0 ? softmax(p.at(r), n, scale) : W(kNothing);
         std::fill(p.at(r) + n, p.at(r) + p.row, W(0));
       }
@@ -283,6 +283,11 @@ class Attention final : public Kernel {
     return static_cast<W>(args_.step->attrs.template get<double>("scale"));
   }
 
+  /// Of which exp(scale x) is 0.
+  template <class W>
+  static W hidden_product(W scale) {
+    return std::copysign(std::numeric_limits<W>::infinity(), -scale);
+  }
   /// q k of a block of rows, in the workspace.
   template <class W>
   Matrix<W> products(const Matrix<W>& q, const Matrix<W>& k, int64_t i, int64_t rows,
@@ -294,10 +299,9 @@ class Attention final : public Kernel {
   /// Makes the weights of keys that row r does not see 0, up to whole vectors. The result: their
   /// end.
   template <class W>
-  int64_t hide(const Matrix<W>& p, int64_t i, int64_t r, int64_t keys) const {
+  int64_t hide(const Matrix<W>& p, int64_t i, int64_t r, int64_t keys, W hidden) const {
     const int64_t visible = std::min(keys, seen(i + r, 1)), n = whole_vectors(visible);
-    std::fill(p.at(r) + visible, p.at(r) + n,
-              std::copysign(std::numeric_limits<W>::infinity(), -scale<W>()));
+    std::fill(p.at(r) + visible, p.at(r) + n, hidden);
     return n;
   }
 
@@ -326,14 +330,14 @@ class Attention final : public Kernel {
       clear(dk);
       clear(dv);
     }
-    const W scale = this->scale<W>();
+    const W scale = this->scale<W>(), hidden = hidden_product(scale);
     for (int64_t i = 0; i < plan_.length; i += plan_.rows) {
       const int64_t rows = std::min(plan_.rows, plan_.length - i), keys = seen(i, rows);
       const Matrix<W> p = products(q, k, i, rows, keys), ds{work<W>(plan_.back), p.row, 1};
       product<W>(rows, keys, plan_.width, g.at(i), g.row, g.column, v.data, v.column, v.row, ds,
                  true);
       for (int64_t r = 0; r < rows; ++r) {
-        const int64_t n = hide(p, i, r, keys);
+        const int64_t n = hide(p, i, r, keys, hidden);
         std::fill(ds.at(r) + keys, ds.at(r) + ds.row, W(0));
         weigh(p.at(r), ds.at(r), n, scale, *log_sum.at(i + r), *inner.at(i + r));
         std::fill(p.at(r) + n, p.at(r) + p.row, W(0));
