@@ -166,23 +166,12 @@ TEST_CASE("a gpt's attention is the card's library's, in a step that is captured
   const WithEmulator here(card);
   Clusters clusters;
   const auto train = [&](const char* mesh, const char* layout, const char* device) {
-    Graph g;
     nn::GptOptions size = small_gpt(DType::bfloat16);
     size.d_model = 24;
-    const nn::Model model = nn::gpt(g, size);
-    minimize(model.loss, constant(g, 0.01, DType::float32), adam());
-    CompileOptions options{
-        Mesh::parse(mesh), Layout::parse(layout), {{"train", {model.loss}, true}}};
-    options.device = device;
-    Session session(g, clusters.of(options.mesh.size()), options);
-    CHECK(session.fallbacks().empty());
-    std::vector<double> losses;
-    for (int step = 0; step < 4; ++step) {
-      feed_tokens(session, model, step);
-      session.run("train");
-      losses.push_back(session.fetch_scalar(model.loss.name()));
-    }
-    return losses;
+    const Mesh ranks = Mesh::parse(mesh);
+    const GptOutcome outcome = train_gpt(size, clusters.of(ranks.size()), ranks, layout, 4, device);
+    CHECK(outcome.fallbacks.empty());
+    return outcome.losses;
   };
   const std::vector<double> expected = train("a:1", "", "cpu");
   for (const char* layout : {"", "batch:a", "heads:a"}) {

@@ -120,21 +120,8 @@ TEST_CASE("a gpt in bfloat16 trains alike on the CPU and with its keys going rou
           "[cuda][slow]") {
   Clusters clusters;
   const auto train = [&](const char* mesh, const char* layout, const char* device) {
-    Graph g;
-    nn::GptOptions size = small_gpt(kBrain);
-    const nn::Model model = nn::gpt(g, size);
-    minimize(model.loss, constant(g, 0.01, DType::float32), adam());
-    CompileOptions compile{
-        Mesh::parse(mesh), Layout::parse(layout), {{"train", {model.loss}, true}}};
-    compile.device = device;
-    Session session(g, clusters.of(compile.mesh.size()), compile);
-    std::vector<double> losses;
-    for (int step = 0; step < 4; ++step) {
-      feed_tokens(session, model, step);
-      session.run("train");
-      losses.push_back(session.fetch_scalar(model.loss.name()));
-    }
-    return losses;
+    const Mesh ranks = Mesh::parse(mesh);
+    return train_small_gpt(clusters.of(ranks.size()), ranks, layout, kBrain, 4, device).losses;
   };
   const std::vector<double> expected = train("a:1", "", "cpu");
   CudaEmulator card;

@@ -39,24 +39,24 @@ inline void feed_tokens(Session& session, const nn::Model& model, int64_t step) 
 struct GptOutcome {
   std::vector<double> losses;
   std::map<std::string, Array> stored;
+  std::vector<std::string> fallbacks;
 };
 
 /// Trains for `steps` with Adam and clipping. Collective over `ranks`.
-inline GptOutcome train_small_gpt(Cluster& ranks, const Mesh& mesh, const std::string& layout,
-                                  DType dtype, int steps, const std::string& device = "cpu",
-                                  double dropout = 0) {
+inline GptOutcome train_gpt(const nn::GptOptions& size, Cluster& ranks, const Mesh& mesh,
+                            const std::string& layout, int steps,
+                            const std::string& device = "cpu") {
   Graph g;
-  nn::GptOptions size = small_gpt(dtype);
-  size.dropout = dropout;
   const nn::Model model = nn::gpt(g, size);
   MinimizeOptions options;
   options.clip = 1;
-  minimize(model.loss, constant(g, 0.01, dtype), adam(), options);
+  minimize(model.loss, constant(g, 0.01, model.loss.dtype()), adam(), options);
   CompileOptions compile{mesh, Layout::parse(layout), {{"train", {model.loss}, true}}};
   compile.device = device;
   compile.guards = {model.loss.name()};
   Session session(g, ranks, compile);
   GptOutcome outcome;
+  outcome.fallbacks = session.fallbacks();
   for (int step = 0; step < steps; ++step) {
     feed_tokens(session, model, step);
     session.run("train");
@@ -64,6 +64,14 @@ inline GptOutcome train_small_gpt(Cluster& ranks, const Mesh& mesh, const std::s
   }
   for (const std::string& name : session.stored_names()) outcome.stored[name] = session.fetch(name);
   return outcome;
+}
+
+inline GptOutcome train_small_gpt(Cluster& ranks, const Mesh& mesh, const std::string& layout,
+                                  DType dtype, int steps, const std::string& device = "cpu",
+                                  double dropout = 0) {
+  nn::GptOptions size = small_gpt(dtype);
+  size.dropout = dropout;
+  return train_gpt(size, ranks, mesh, layout, steps, device);
 }
 
 }  // namespace tessera::test

@@ -8,7 +8,7 @@ endif()
 if(TESSERA_CUDNN_VERSION)
   list(FILTER cuda_sources EXCLUDE REGEX "no_(convolutions|attentions)")
 else()
-  list(FILTER cuda_sources EXCLUDE REGEX "/(convolutions|attentions)")
+  list(FILTER cuda_sources EXCLUDE REGEX "/(convolutions|attentions|dnn)")
 endif()
 set(cuda_headers ${CMAKE_CURRENT_BINARY_DIR}/cuda_headers.cpp)
 file(GLOB embedded CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.h ${PROJECT_SOURCE_DIR}/kernels/cuda/*.h

@@ -15,7 +15,7 @@ namespace tessera::cuda {
 namespace {
 
 struct Compiled {
-  explicit Compiled(const AttentionCalls& calls) : nodes(calls) {}
+  explicit Compiled(const Dnn& dnn) : nodes(dnn) {}
   Nodes nodes;
   Node plan;
   int64_t workspace = 0;
@@ -23,8 +23,7 @@ struct Compiled {
 
 }  // namespace
 
-struct Attentions::Library : AttentionCalls {
-  std::map<int, cudnnHandle_t> handles;  ///< by card
+struct Attentions::Library : Dnn {
   std::map<std::string, std::weak_ptr<Compiled>> compiled;
   size_t version = 0;
 
@@ -36,7 +35,7 @@ struct Attentions::Library : AttentionCalls {
   }
 };
 
-#define CHECKED(name) [&](auto... args) { lib.check(lib.name##_(args...), #name, __LINE__); }
+#define CHECKED(name) TESSERA_DNN(lib, name)
 
 struct Attentions::Attention {
   cudnnHandle_t handle = nullptr;
@@ -204,17 +203,15 @@ CudaAttention Attentions::prepare(const CudaAttend& whole, int card, int major, 
                                  : -std::numeric_limits<float>::infinity();
   m.row_sums = row_sums_of(m.part);
   const std::lock_guard lock(mutex_);
-  cudnnHandle_t& handle = lib.handles[card];
-  if (handle == nullptr) CHECKED(cudnnCreate)(&handle);
-  m.handle = handle;
+  m.handle = lib.handle(card);
   std::weak_ptr<Compiled>& known = lib.compiled[key_of(m.part, card)];
   m.compiled = known.lock();
   if (m.compiled == nullptr) {
     m.compiled = std::make_shared<Compiled>(lib);
     Nodes& nodes = m.compiled->nodes;
     std::string why;
-    const Card here{handle, {}};
-    const Node graph = attention_graph(nodes, m.part, handle, why);
+    const Card here{m.handle, {}};
+    const Node graph = attention_graph(nodes, m.part, m.handle, why);
     if (graph.at == nullptr) return nullptr;
     m.compiled->plan = compile(nodes, choices(nodes, graph, here, why), here, most - m.row_sums,
                                m.compiled->workspace, why);
@@ -283,9 +280,9 @@ bool tessera_cuda_attend(const tessera::CudaAttend& attend, const std::string& c
                          int64_t most, bool compiles, std::string& says) {
   using namespace tessera::cuda;
   try {
-    static AttentionCalls calls;
-    tessera::check(calls.why_not.empty(), "{}", calls.why_not);
-    Nodes nodes(calls);
+    static const Dnn dnn;
+    tessera::check(dnn.why_not.empty(), "{}", dnn.why_not);
+    Nodes nodes(dnn);
     const Node described = nodes.make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
     nodes.set(described, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, card.data(), card.size());
     nodes.finalize(described);
@@ -293,7 +290,7 @@ bool tessera_cuda_attend(const tessera::CudaAttend& attend, const std::string& c
     std::string why = "it is not asked for";
     says.clear();
     Node graph, plan;
-    if (fits(attend, major, calls.cudnnGetVersion_()))
+    if (fits(attend, major, dnn.cudnnGetVersion_()))
       graph = attention_graph(nodes, attend, nullptr, why);
     if (graph.at != nullptr) {
       const std::vector<Choice> found = choices(nodes, graph, there, why);

@@ -10,45 +10,10 @@
 
 namespace tessera::cuda {
 
-AttentionCalls::AttentionCalls() {
-  if (!dnn.is_open()) {
-    why_not = "cuDNN is missing: " + dnn.why_not();
-    return;
-  }
-  try {
-#define TESSERA_MEMBER(name) dnn.get(name##_, #name);
-#include "cuda/attentions.inc"
-#undef TESSERA_MEMBER
-  } catch (const Error& e) {
-    why_not = e.what();
-  }
-}
-
-namespace {
-
-std::string last_error(const AttentionCalls& calls, cudnnStatus_t status) {
-  std::string error = calls.cudnnGetErrorString_(status);
-  char more[1000] = {};
-  calls.cudnnGetLastErrorString_(more, sizeof more);
-  std::string text = more;
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text.empty() ? error : error + ", " + text;
-}
-
-}  // namespace
-
-void AttentionCalls::check(cudnnStatus_t status, const char* call, int line) const {
-  if (status == CUDNN_STATUS_SUCCESS) return;
-  check_call(
-      false, call,
-      last_error(*this, status) + "; TESSERA_CUDNN=off leaves attention to Tessera's own kernels",
-      __FILE__, line);
-}
-
-#define CHECKED(name) [&](auto... args) { calls_.check(calls_.name##_(args...), #name, __LINE__); }
+#define CHECKED(name) TESSERA_DNN(dnn_, name)
 
 Nodes::~Nodes() {
-  for (cudnnBackendDescriptor_t node : made_) calls_.cudnnBackendDestroyDescriptor_(node);
+  for (cudnnBackendDescriptor_t node : made_) dnn_.cudnnBackendDestroyDescriptor_(node);
 }
 
 Node Nodes::make(cudnnBackendDescriptorType_t type) {
@@ -71,8 +36,8 @@ void Nodes::get(Node node, cudnnBackendAttributeName_t name, cudnnBackendAttribu
 void Nodes::finalize(Node node) { CHECKED(cudnnBackendFinalize)(node.at); }
 
 bool Nodes::finalize(Node node, std::string& why) {
-  const cudnnStatus_t status = calls_.cudnnBackendFinalize_(node.at);
-  if (status != CUDNN_STATUS_SUCCESS) why = last_error(calls_, status);
+  const cudnnStatus_t status = dnn_.cudnnBackendFinalize_(node.at);
+  if (status != CUDNN_STATUS_SUCCESS) why = dnn_.error(status);
   return status == CUDNN_STATUS_SUCCESS;
 }
 

@@ -1,27 +1,13 @@
 // Attention as a graph of cuDNN's operations, in the form for which it has kernels.
 #pragma once
 
-#include <cudnn.h>
-
 #include <string>
 #include <vector>
 
-#include "cuda/library.h"
+#include "cuda/dnn.h"
 #include "runtime/cuda_api.h"
 
 namespace tessera::cuda {
-
-/// The functions of cuDNN that are used.
-struct AttentionCalls {
-  cuda::Library dnn{{"libcudnn.so." TESSERA_TEXT(CUDNN_MAJOR), "libcudnn.so"}};
-#define TESSERA_MEMBER(name) decltype(&::name) name##_ = nullptr;
-#include "cuda/attentions.inc"
-#undef TESSERA_MEMBER
-  std::string why_not;
-
-  AttentionCalls();
-  void check(cudnnStatus_t status, const char* call, int line) const;
-};
 
 /// A descriptor of the library.
 struct Node {
@@ -49,7 +35,7 @@ inline cudnnBackendAttributeType_t type_of(cudnnBackendNumericalNote_t) {
 /// Descriptors that are destroyed together.
 class Nodes {
  public:
-  explicit Nodes(const AttentionCalls& calls) : calls_(calls) {}
+  explicit Nodes(const Dnn& dnn) : dnn_(dnn) {}
   ~Nodes();
   Nodes(const Nodes&) = delete;
   Nodes& operator=(const Nodes&) = delete;
@@ -80,7 +66,7 @@ class Nodes {
   void get(Node node, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
            int64_t most, int64_t* count, void* to);
 
-  const AttentionCalls& calls_;
+  const Dnn& dnn_;
   std::vector<cudnnBackendDescriptor_t> made_;
 };
 

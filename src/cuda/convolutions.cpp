@@ -3,48 +3,18 @@
 // call behind it belong together, as thread ranks may share a card.
 #include "cuda/convolutions.h"
 
-#include <cudnn.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <map>
 
-#include "cuda/library.h"
+#include "cuda/dnn.h"
 
 namespace tessera::cuda {
 
-struct Convolutions::Library {
-  cuda::Library dnn{{"libcudnn.so." TESSERA_TEXT(CUDNN_MAJOR), "libcudnn.so"}};
-#define TESSERA_MEMBER(name) decltype(&::name) name##_ = nullptr;
-#include "cuda/convolutions.inc"
-#undef TESSERA_MEMBER
-  std::map<int, cudnnHandle_t> handles;  ///< by card
-  std::string why_not;
+struct Convolutions::Library : Dnn {};
 
-  Library() {
-    if (!dnn.is_open()) {
-      why_not = "cuDNN is missing: " + dnn.why_not();
-      return;
-    }
-    try {
-#define TESSERA_MEMBER(name) dnn.get(name##_, #name);
-#include "cuda/convolutions.inc"
-#undef TESSERA_MEMBER
-    } catch (const Error& e) {
-      why_not = e.what();
-    }
-  }
-  void check(cudnnStatus_t status, const char* call, int line) const {
-    if (status == CUDNN_STATUS_SUCCESS) return;
-    check_call(false, call,
-               std::string(cudnnGetErrorString_(status)) +
-                   "; TESSERA_CUDNN=off leaves convolutions to Tessera's own kernels",
-               __FILE__, line);
-  }
-};
-
-#define CHECKED(name) [&](auto... args) { lib.check(lib.name##_(args...), #name, __LINE__); }
+#define CHECKED(name) TESSERA_DNN(lib, name)
 
 struct Convolutions::Convolution {
   cudnnHandle_t handle = nullptr;
@@ -144,9 +114,7 @@ CudaConvolution Convolutions::prepare(const CudaConv& c, int card, int64_t most)
   auto made = std::make_unique<Convolution>();
   {
     const std::lock_guard lock(mutex_);
-    cudnnHandle_t& handle = lib.handles[card];
-    if (handle == nullptr) CHECKED(cudnnCreate)(&handle);
-    made->handle = handle;
+    made->handle = lib.handle(card);
   }
   made->result = c.result;
   describe(lib, c, *made);
