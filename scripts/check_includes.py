@@ -11,7 +11,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 # Public headers by the half that they belong to; every room may include those of VALUES.
 VALUES = {"array", "attrs", "dim", "dtype", "error", "build_info", "mesh", "host"}
-MODEL = {"rounding", "graph", "op", "ops", "loops", "explain", "machine", "solver", "plan"}
+MODEL = {"rounding", "graph", "op", "ops", "operators", "loops", "explain", "machine", "solver", "plan"}
 
 # Room -> rooms and single headers that it may include besides itself and the public headers of its half.
 COMPILE = {"base", "ir", "ops", "runtime/program"}

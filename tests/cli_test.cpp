@@ -1,5 +1,8 @@
 // The command line from outside: exit codes, one line on stderr, nothing half-written.
+#include <cmath>
+
 #include "cli_run.h"
+#include "tessera/optim.h"
 
 using namespace tessera::test;
 
@@ -86,6 +89,21 @@ TEST_CASE("cli: every optimizer trains", "[cli]") {
     std::remove((f.dir + "/log.jsonl").c_str());
   }
   CHECK(outcomes.size() == 9);
+}
+
+TEST_CASE("cli: the keys of a schedule make its rates", "[cli]") {
+  const TextFolder f;
+  const std::string set = "schedule=rsqrt lr=0.01 warmup=2 start=0.5 flat=4 cooldown=0.25 ";
+  expect_success(train(f, set + "floor=0 --steps 8 --log log.jsonl"));
+  const tessera::Schedule same = {"rsqrt", 0.01, 2, 8, 0, 0.5, 4, 0.25};
+  const auto records = log_of(f, "log.jsonl", "loss");
+  REQUIRE(records.size() == 8);
+  for (int64_t step = 0; step < 8; ++step)
+    CHECK(records[step]["lr"].get<double>() == Approx(same.at(step)).epsilon(1e-5));
+  CHECK(same.at(0) == Approx(0.0075));
+  CHECK(same.at(3) == Approx(0.01));
+  CHECK(same.at(5) == Approx(0.01 * std::sqrt(0.8)));
+  CHECK(same.at(7) == Approx(0.01 * std::sqrt(4.0 / 7) * 0.5));
 }
 
 TEST_CASE("cli: a batch in parts trains as the whole batch does", "[cli]") {

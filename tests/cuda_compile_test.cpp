@@ -57,6 +57,7 @@ std::vector<std::string> texts_of_models() {
     o.batch = 2;
     o.dropout = 0.1;
     o.dtype = dtype;
+    o.float8 = dtype == DType::bfloat16;
     train(nn::gpt(g, o), g, dtype);
   }
   Graph images, more;

@@ -40,6 +40,7 @@ class CudaEmulator final : public CudaApi {
   std::atomic<int64_t> attentions{0};
   int64_t attention_bytes = 4096;              ///< of workspace that an attention needs
   std::atomic<int64_t> tf32_products{0};       ///< prepared
+  std::atomic<int64_t> float8_products{0};     ///< prepared
   std::atomic<int64_t> epilogues{0}, sums{0};  ///< prepared: with a bias or gelu; with an addend
   /// The distinct kernels loaded so far.
   std::vector<std::string> texts() const;
@@ -51,6 +52,7 @@ class CudaEmulator final : public CudaApi {
   double epilogue_seconds = 0;
   std::string library = "emulated 1";
   std::vector<std::string> used;           ///< algorithms that products were told to use
+  bool has_float8 = true;                  ///< false: none in 8 bits
   bool has_epilogues = true;               ///< false: none that does more than add
   int64_t host_memory = int64_t{1} << 40;  ///< bytes that one allocate_host() may ask for
   /// Given to every card: the compute capability.

@@ -1,7 +1,7 @@
 // Matrix products of the emulated card, and the ranges that its profiler shows.
 #include "base/fail.h"
 #include "cuda_emulator.h"
-#include "kernels/float16.h"
+#include "kernels/float8.h"
 #include "kernels/pointwise_math.h"
 
 namespace tessera::test {
@@ -18,11 +18,22 @@ struct Operands {
   void* c;
 };
 
-/// A matrix product by three loops of operands of type T, with its epilogue in type W and a result
-/// of type R.
-template <class T, class R, class W>
+/// Elements of a product in 8 bits.
+struct E4m3 {
+  uint8_t bits;
+};
+struct E5m2 {
+  uint8_t bits;
+};
+float to_float(E4m3 x) { return from_e4m3(x.bits); }
+float to_float(E5m2 x) { return from_e5m2(x.bits); }
+
+/// A matrix product by three loops of operands of types T and U, with its epilogue in type W and a
+/// result of type R.
+template <class T, class R, class W, class U = T>
 void multiply(const CudaGemm& g, const Operands& at) {
-  const T *a = static_cast<const T*>(at.a), *b = static_cast<const T*>(at.b);
+  const T* a = static_cast<const T*>(at.a);
+  const U* b = static_cast<const U*>(at.b);
   const R *added = static_cast<const R*>(at.added), *bias = static_cast<const R*>(g.bias),
           *before = static_cast<const R*>(g.before);
   R *c = static_cast<R*>(at.c), *kept = static_cast<R*>(g.kept);
@@ -63,6 +74,22 @@ void multiply_narrow(const CudaGemm& g, const Operands& at) {
   g.result == g.dtype ? multiply<T, T, float>(g, at) : multiply<T, float, float>(g, at);
 }
 
+template <class R>
+void multiply_bytes(const CudaGemm& g, const Operands& at) {
+  const bool a = g.float8->at(0) == Float8::e5m2, b = g.float8->at(1) == Float8::e5m2;
+  a   ? multiply<E5m2, R, float, E4m3>(g, at)
+  : b ? multiply<E4m3, R, float, E5m2>(g, at)
+      : multiply<E4m3, R, float, E4m3>(g, at);
+}
+
+/// What cuBLASLt can multiply in 8 bits.
+bool suits_bytes(const CudaGemm& g) {
+  const int64_t sizes =
+      g.m | g.n | g.k | g.lda | g.ldb | g.stride_a | g.stride_b | g.align_a % 16 | g.align_b % 16;
+  return !g.transposed_a && g.transposed_b && sizes % 16 == 0 && g.dtype != DType::float64 &&
+         (g.float8->at(0) == Float8::e4m3 || g.float8->at(1) == Float8::e4m3);
+}
+
 CudaRange range(const void* at, int64_t rows, int64_t columns, int64_t leading, int64_t stride,
                 const CudaGemm& g, DType type) {
   return {at, ((g.batch - 1) * stride + (rows - 1) * leading + columns) * size_of(type)};
@@ -73,6 +100,11 @@ CudaRange range(const void* at, int64_t rows, int64_t columns, int64_t leading, 
 CudaProduct CudaEmulator::prepare(const CudaGemm& gemm) {
   const bool ends = gemm.bias != nullptr || gemm.gelu || gemm.before != nullptr;
   if (!has_products || (ends && !has_epilogues)) return nullptr;
+  if (gemm.float8) {
+    if (!has_float8) return nullptr;
+    check(suits_bytes(gemm) && !ends, "a product in 8 bits that the library does not have");
+    ++float8_products;
+  }
   if (gemm.tf32 && gemm.dtype == DType::float32) ++tf32_products;
   if (ends) ++epilogues;
   if (gemm.adds) ++sums;
@@ -113,10 +145,11 @@ void CudaEmulator::run(CudaProduct product, const void* a, const void* b, const 
   ++products;
   Work work{"product", {}, {}, {}};
   const CudaRange result = range(c, g.m, g.n, g.ldc, g.stride_c, g, g.result);
-  work.reads = {g.transposed_a ? range(a, g.k, g.m, g.lda, g.stride_a, g, g.dtype)
-                               : range(a, g.m, g.k, g.lda, g.stride_a, g, g.dtype),
-                g.transposed_b ? range(b, g.n, g.k, g.ldb, g.stride_b, g, g.dtype)
-                               : range(b, g.k, g.n, g.ldb, g.stride_b, g, g.dtype)};
+  const DType type = g.float8 ? DType::uint8 : g.dtype;
+  work.reads = {g.transposed_a ? range(a, g.k, g.m, g.lda, g.stride_a, g, type)
+                               : range(a, g.m, g.k, g.lda, g.stride_a, g, type),
+                g.transposed_b ? range(b, g.n, g.k, g.ldb, g.stride_b, g, type)
+                               : range(b, g.k, g.n, g.ldb, g.stride_b, g, type)};
   for (const void* side : {added, g.before}) {
     if (side != nullptr) work.reads.push_back({side, result.bytes});
   }
@@ -127,6 +160,11 @@ void CudaEmulator::run(CudaProduct product, const void* a, const void* b, const 
   const std::lock_guard lock(mutex_);
   slept_ += algorithm_seconds.at(algorithm) + (ends ? epilogue_seconds : 0);
   work.run = [g = g, at = Operands{a, b, added, c}] {
+    if (g.float8) {
+      return g.result == DType::float32    ? multiply_bytes<float>(g, at)
+             : g.result == DType::bfloat16 ? multiply_bytes<BFloat16>(g, at)
+                                           : multiply_bytes<Float16>(g, at);
+    }
     if (g.dtype == DType::float64) return multiply<double, double, double>(g, at);
     if (g.dtype == DType::float32) return multiply<float, float, float>(g, at);
     g.dtype == DType::float16 ? multiply_narrow<Float16>(g, at) : multiply_narrow<BFloat16>(g, at);

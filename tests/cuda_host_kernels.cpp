@@ -59,7 +59,8 @@ class HostKernels {
     for (const char* without :
          {"#include \"kernels/cuda/device.h\"\n", "#include \"kernels/cuda/attention.h\"\n",
           "#include \"kernels/cuda/attention_tensor.h\"\n",
-          "#include \"kernels/cuda/attention_tensor_grad.h\"\n", "extern \"C\" "}) {
+          "#include \"kernels/cuda/attention_tensor_grad.h\"\n",
+          "#include \"kernels/cuda/float8.h\"\n", "extern \"C\" "}) {
       if (const size_t at = text.find(without); at != std::string::npos)
         text.erase(at, std::strlen(without));
     }
@@ -79,7 +80,8 @@ class HostKernels {
     const char* fma = has_fma() ? " -mfma" : "";  // else the same bits by calls, slowly
     for (size_t f = 0; f < kFiles; ++f) {
       files[f].open(fmt::format("{}/{}.cpp", folder, f));
-      files[f] << "#include \"kernels/cuda/attention_tensor_grad.h\"\n";
+      files[f] << "#include \"kernels/cuda/attention_tensor_grad.h\"\n"
+               << "#include \"kernels/cuda/float8.h\"\n";
       command += fmt::format(
           "{} -std=c++20 -O1 -w{} -ffp-contract=off -fno-math-errno -shared -fPIC -I{} -include "
           "{}/tests/cuda_shim.h {}/{}.cpp -o {}/{}.so 2> {}/{}.log & ",

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "apart.h"
 #include "base/fail.h"
 #include "catch.h"
 #include "cuda_emulator.h"
@@ -28,6 +29,37 @@ struct Pieces {
   std::mt19937 random{7};
   std::normal_distribution<double> normal;
 };
+
+/// A product in 8 bits, by both.
+double difference_in_bytes(CudaEmulator& card, CudaStream stream, void* workspace,
+                           Multiply multiply, CudaGemm g) {
+  Pieces pieces(card);
+  g.m = 16, g.n = 32, g.k = 48;
+  g.lda = g.ldb = 64, g.ldc = 36;
+  g.batch = 2;
+  g.stride_a = 16 * 64, g.stride_b = 32 * 64, g.stride_c = 16 * 36;
+  g.align_a = g.align_b = g.align_c = 16;
+  auto *a = reinterpret_cast<uint8_t*>(pieces.add(512)),
+       *b = reinterpret_cast<uint8_t*>(pieces.add(1024));
+  for (int64_t i = 0; i < 2048; ++i) a[i] = static_cast<uint8_t>(pieces.random() & 0x3f);
+  for (int64_t i = 0; i < 4096; ++i) b[i] = static_cast<uint8_t>(pieces.random() & 0xbf);
+  const int64_t count = 2 * 16 * 36;
+  float *first = pieces.add(count), *second = pieces.add(count);
+  std::copy(first, first + count, second);
+  std::string log;
+  const bool done = multiply(TESSERA_CUBLASLT, g, a, b, g.adds ? first : nullptr, first, log);
+  INFO(log);
+  REQUIRE(done);
+  const CudaProduct product = card.prepare(g);
+  card.run(product, a, b, g.adds ? second : nullptr, second, workspace, stream);
+  card.release(product);
+  double most = 0, largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    most = std::max(most, apart(first[i], second[i]));
+    largest = std::max<double>(largest, std::abs(first[i]));
+  }
+  return most / largest;
+}
 
 /// A product of random matrices with gaps behind their rows, by both; the largest difference of
 /// what is written.
@@ -62,8 +94,8 @@ double difference(CudaEmulator& card, CudaStream stream, void* workspace, Multip
   card.release(product);
   double most = 0;
   for (int64_t i = 0; i < count; ++i) {
-    most = std::max<double>(most, std::abs(first[i] - second[i]));
-    most = std::max<double>(most, std::abs(kept[i] - sides[static_cast<size_t>(i)]));
+    most = std::max(most, apart(first[i], second[i]));
+    most = std::max(most, apart(kept[i], sides[static_cast<size_t>(i)]));
   }
   return most;
 }
@@ -101,6 +133,18 @@ TEST_CASE("the calls of cuBLASLt mean the products that they are made for", "[cu
     check([&](CudaGemm& g) { g.gelu = true, g.kept = &mark; });
     check([&](CudaGemm& g) { g.gelu = true, g.bias = &mark, g.kept = &mark; });
     check([&](CudaGemm& g) { g.before = &mark; });
+  }
+  CudaGemm bytes;
+  bytes.transposed_b = true;
+  for (const auto& [of_a, of_b] : {std::pair{Float8::e4m3, Float8::e4m3},
+                                   {Float8::e5m2, Float8::e4m3},
+                                   {Float8::e4m3, Float8::e5m2}}) {
+    for (const bool adds : {false, true}) {
+      bytes.float8 = {of_a, of_b};
+      bytes.adds = adds;
+      CHECK(difference_in_bytes(card, stream, workspace, multiply, bytes) < 1e-5);
+      CHECK(used() == 2);
+    }
   }
 }
 

@@ -29,6 +29,27 @@ TEST_CASE("shape errors", "[errors]") {
   expect_usage({"empty Tensor"}, [] { relu(Tensor()); });
 }
 
+TEST_CASE("a name stands for one tensor that is fed or stored", "[errors]") {
+  Inputs m;
+  const std::initializer_list<std::string> x = {
+      "[input] 'x' is declared at errors_ops_test.cpp:", "and again at errors_ops_test.cpp:",
+      "a Scope of its own"};
+  expect_usage(x, [&] { m.g.input("x", {kA}, DType::float32); });
+  expect_usage(x, [&] { m.g.parameter("x", {kA}, nn::zeros()); });
+  expect_usage(x, [&] {
+    const PartScope part(m.g, {"a", 2, 0});
+    m.g.input("x", {kA}, DType::float32);
+  });
+  const Scope scope(m.g, "layer");
+  m.g.input("x", {kA}, DType::float32);
+  m.g.parameter("w", {kA}, nn::zeros());
+  for (const bool trained : {true, false})
+    expect_usage({"[parameter] 'layer.w' is declared at"}, [&] {
+      trained ? m.g.parameter("w", {kB}, nn::zeros()) : m.g.state("w", {kB}, nn::zeros());
+    });
+  CHECK(relu(m.x).named("w").name() != "layer.w");  // what is neither fed nor stored gets a number
+}
+
 TEST_CASE("einsum errors", "[errors]") {
   Inputs m;
   Tensor wide = m.g.input("wide", {Dim("b", 7)}, DType::float32);
@@ -312,7 +333,7 @@ TEST_CASE("order and position errors", "[errors]") {
   Tensor x = g.input("x", {Dim("a", 2), n}, DType::float32);
   Tensor at = g.input("at", Shape{}, DType::int32), real = g.input("real", Shape{}, DType::float32);
   Tensor of_n = g.input("of_n", {n}, DType::int32);
-  expect_usage({"[nth_largest] element 5 in order of dim 'n' of size 5", kHere},
+  expect_usage({"[nth_largest] element 5 in order of dim 'n' of size 5; they are 0 .. 4", kHere},
                [&] { nth_largest(x, "n", 5); });
   expect_usage({"[nth_smallest] element -1 in order of dim 'n' of size 5"},
                [&] { nth_smallest(x, "n", -1); });

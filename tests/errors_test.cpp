@@ -250,6 +250,11 @@ TEST_CASE("names of schedules and dtypes", "[errors]") {
   expect_usage({"unknown schedule 'cosin'", "did you mean 'cosine'?"}, [] {
     Schedule{"cosin", 1, 0, 10, 0.1}.at(3);
   });
+  expect_usage({"[Schedule] cooldown 1.5; it is a share, from 0 to 1"},
+               [] { Schedule{.cooldown = 1.5}.at(3); });
+  expect_usage({"[Schedule] start -1; it is a share"}, [] { Schedule{.start = -1}.at(3); });
+  expect_usage({"[Schedule] warmup 0, flat -2 and steps 1; the first two are not negative"},
+               [] { Schedule{.flat = -2}.at(3); });
   expect_usage({"unknown dtype 'float31'", "did you mean 'float32'?"},
                [] { parse_dtype("float31"); });
   expect_usage({"unknown dtype 'q'", "known: "}, [] { parse_dtype("q"); });

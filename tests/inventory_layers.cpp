@@ -6,26 +6,28 @@ namespace tessera::test {
 namespace {
 
 InventorySection services_rows() {
-  return {"Services of the graph",
-          {{"unique names", "`Graph::unique_name`", "tests/errors_ops_test.cpp"},
-           {"rewrite_stack_variables, autostack",
-            "left out: small tensors are packed into one arena, and their collectives combined",
-            "tests/schedule_test.cpp"},
-           {"combine_assignments",
-            "`Graph::update`; all updates of a run are stored together; a second one of one tensor "
-            "is refused",
-            "tests/errors_ops_test.cpp"},
-           {"make_variables_untrainable", "`Graph::state`, `stop_gradient`", "stop_gradient"},
-           {"clone_operations, capture_operations",
-            "`PartScope`; a model is built again by its own function; random numbers do not change "
-            "when they are drawn again",
-            "tests/parts_test.cpp"},
-           {"trainable_variables, all_variables, name_to_variable, to_string",
-            "`Graph::parameters`, `Graph::stored`, `Graph::find`, `Graph::to_string`",
-            "tests/errors_ops_test.cpp"},
-           {"Lowering, export, counters", "`Session`, `explain`", "tests/collectives_test.cpp"},
-           {"checkpoint hooks", "`Checkpoints`; each rank writes its own parts",
-            "tests/checkpoint_test.cpp"}}};
+  return {
+      "Services of the graph",
+      {{"unique names", "`Graph::unique_name`; a second input or parameter of a name is an error",
+        "tests/errors_ops_test.cpp"},
+       {"rewrite_stack_variables, autostack",
+        "left out: small tensors are packed into one arena, and their collectives combined",
+        "tests/schedule_test.cpp"},
+       {"combine_assignments",
+        "`Graph::update`; all updates of a run are stored together; a second one of one tensor "
+        "is refused",
+        "tests/errors_ops_test.cpp"},
+       {"make_variables_untrainable", "`Graph::state`, `stop_gradient`", "stop_gradient"},
+       {"clone_operations, capture_operations",
+        "`PartScope`; a model is built again by its own function; random numbers do not change "
+        "when they are drawn again",
+        "tests/parts_test.cpp"},
+       {"trainable_variables, all_variables, name_to_variable, to_string",
+        "`Graph::parameters`, `Graph::stored`, `Graph::find`, `Graph::to_string`",
+        "tests/errors_ops_test.cpp"},
+       {"Lowering, export, counters", "`Session`, `explain`", "tests/collectives_test.cpp"},
+       {"checkpoint hooks", "`Checkpoints`; each rank writes its own parts",
+        "tests/checkpoint_test.cpp"}}};
 }
 
 InventorySection loops_rows() {
@@ -96,8 +98,10 @@ InventorySection layers_rows() {
        {"conv1d, separable_conv1d, depthwise by shifts", "`conv`, `shift`",
         "conv1d_same separable_conv depthwise_conv_by_shifts conv_depthwise"},
        {"conv2d, conv3d and their transposes", "`conv_layer`", "conv_layer conv_transpose_layer"},
-       {"layer_norm", "`norm`, `layer_norm`", "norm layer_norm"},
-       {"softmax_cross_entropy_with_logits", "`cross_entropy`, `smoothed`",
+       {"layer_norm", "`norm`, `layer_norm`; eps 1e-6 there",
+        "norm layer_norm tests/mesh_tensorflow_layers.cpp"},
+       {"softmax_cross_entropy_with_logits",
+        "`cross_entropy`, `smoothed`; its label_smoothing s of n classes is s (n - 1) / n here",
         "cross_entropy cross_entropy_soft_z smoothed"},
        {"sigmoid_cross_entropy_with_logits, weights_nonzero",
         "`sigmoid_cross_entropy`, `nonzero_weights`", "sigmoid_cross_entropy nonzero_weights"},
@@ -107,11 +111,16 @@ InventorySection layers_rows() {
        {"masked_local_attention_1d",
         "`local_attention`; what lies before the sequence has no weight",
         "local_attention local_attention_both_sides local_attention_longer_blocks"},
-       {"multihead_attention and its legacy forms", "`multihead_attention`, `self_attention`",
-        "multihead_attention encdec_attention"},
+       {"multihead_attention and its legacy forms",
+        "`multihead_attention`, `self_attention`; logits have no scale there, but the first "
+        "weights: scale 1",
+        "multihead_attention encdec_attention tests/mesh_tensorflow_attention.cpp"},
        {"dot_product_attention", "`attention`, `biased_attention`",
-        "attention attention_bias attention_dropout"},
-       {"attention masks and biases", "`causal_mask`, `segment_mask`, `window_mask`, `prefix_mask`",
+        "attention attention_bias attention_dropout attention_dropout_shared_length "
+        "attention_dropout_shared_heads attention_value_dim attention_shared_queries"},
+       {"attention masks and biases",
+        "`causal_mask`, `segment_mask`, `window_mask`, `prefix_mask`; where a query sees nothing, "
+        "the mean of all values (there, by rounding, their sum)",
         "mask_causal mask_segments mask_window mask_prefix attention_mask"},
        {"memory-compressed attention, compress_mean", "`compress_mean`",
         "compress_mean memory_compressed_attention"},
@@ -124,19 +133,29 @@ InventorySection layers_rows() {
 }
 
 InventorySection optimizers_rows() {
-  return {"Optimizers",
-          {{"SgdOptimizer", "`sgd`", "tests/optim_test.cpp"},
-           {"MomentumOptimizer", "`momentum`; without the delay by a step", "tests/optim_test.cpp"},
-           {"AdamWeightDecay", "`adam`, `AdamOptions`", "tests/optim_test.cpp"},
-           {"Adafactor", "`adafactor`", "tests/optim_test.cpp"},
-           {"adafactor_decay_rate_adam, _pow", "`AdafactorOptions`", "tests/optim_test.cpp"},
-           {"Adafactor and Adam with several learning rates", "`with_rates`; every pattern counts",
-            "tests/optim_test.cpp"},
-           {"make_optimizer, hparams constructors, product_learning_rate", "`Schedule`",
-            "tests/cli_test.cpp"},
-           {"BERT's clip_by_global_norm", "`MinimizeOptions`; with every optimizer",
-            "tests/session_test.cpp"},
-           {"LAMB, Lion (do not exist)", "`lamb`, `lion`", "tests/optim_test.cpp"}}};
+  return {
+      "Optimizers",
+      {{"SgdOptimizer", "`sgd`", "tests/optim_test.cpp"},
+       {"MomentumOptimizer", "`momentum`, `MomentumOptions`; without the delay by a step",
+        "tests/optim_test.cpp tests/mesh_tensorflow_training_test.cpp"},
+       {"AdamWeightDecay", "`adam`, `AdamOptions`", "tests/optim_test.cpp"},
+       {"Adafactor",
+        "`adafactor`; nothing averages over stacked dims, the clipping of updates neither",
+        "tests/optim_test.cpp tests/mesh_tensorflow_training_test.cpp"},
+       {"adafactor_decay_rate_adam, _pow", "`AdafactorOptions`", "tests/optim_test.cpp"},
+       {"Adafactor and Adam with several learning rates", "`with_rates`; every pattern counts",
+        "tests/optim_test.cpp"},
+       {"make_optimizer, hparams constructors, product_learning_rate",
+        "`Schedule`; another product is a number for each step",
+        "tests/cli_test.cpp tests/mesh_tensorflow_training_test.cpp"},
+       {"linear_warmup, truncated_rsqrt, linear_decay, learning_rate_schedule_noam, "
+        "slanted_triangular",
+        "`Schedule`: `warmup`, `flat`, `cooldown`, `start`; a warmup is a step ahead, so that no "
+        "rate is 0",
+        "tests/mesh_tensorflow_training_test.cpp tests/errors_test.cpp"},
+       {"BERT's clip_by_global_norm", "`MinimizeOptions`; with every optimizer",
+        "tests/session_test.cpp"},
+       {"LAMB, Lion (do not exist)", "`lamb`, `lion`", "tests/optim_test.cpp"}}};
 }
 
 InventorySection attention_rows() {
@@ -144,12 +163,15 @@ InventorySection attention_rows() {
       "Attention",
       {{"attention", "`attention`, `biased_attention`",
         "attention attention_causal attention_bias attention_extra_logit"},
+       {"attention(z_loss_coeff)", "`square`, `reduce_logsumexp` of the logits",
+        "attention_z_loss"},
        {"hybrid_attention, synthetic_attention",
         "`softmax`, `einsum`; lengths are dims, not a constant",
         "synthesizer_random synthesizer_factorized synthesizer_dense synthesizer_plus_attention"},
        {"AttentionParams, shared_kv, heads dims", "`MultiHeadOptions`",
         "multihead_attention shared_kv_attention"},
-       {"local_attention_1d", "`local_attention`", "local_attention local_attention_both_sides"},
+       {"local_attention_1d", "`local_attention`, `LocalOptions`",
+        "local_attention local_attention_ahead local_attention_segments"},
        {"maybe_reshape_attention_input_for_2d_sharding",
         "left out: a layout rule: `\"batch:rows;heads:cols\"` or `\"batch:rows+cols\"`",
         "attention"},
@@ -161,7 +183,8 @@ InventorySection attention_rows() {
         "encdec_attention transparent_attention"},
        {"LocalSelfAttention", "`local_attention`", "local_attention"},
        {"TalkingHeads", "`talking_heads`", "talking_heads"},
-       {"GeneralBilinear, Branched", "`einsum`", "general_bilinear_attention branched_attention"},
+       {"GeneralBilinear, Branched", "`einsum`, `attention`",
+        "general_bilinear_attention tests/mesh_tensorflow_variants.cpp"},
        {"Synthesizer, relative_position_spans",
         "`relative_buckets`, `segment_mask`; spans are segments with positions of their own",
         "synthesizer_dense relative_buckets mask_segments"},
@@ -170,9 +193,8 @@ InventorySection attention_rows() {
         "between dispatch and combine",
         "tests/moe_test.cpp dense_of_experts"},
        {"Conv1DLayer, SeparableConv1DLayer", "`conv`, `shift`", "conv1d_same separable_conv"},
-       {"LightweightConv, DynamicConv", "`shift`, `softmax`", "lightweight_conv dynamic_conv"},
-       {"Conv1DLocalAttn, LocalConvAttnBlock", "`local_attention`; one after the other",
-        "local_attention depthwise_conv_by_shifts"},
+       {"LightweightConv, DynamicConv, their Conv1DLocalAttn, LocalConvAttnBlock",
+        "`shift`, `softmax`, `dense_product`", "lightweight_conv dynamic_conv dense_product"},
        {"DenseReluDense, ParallelLayer", "`feed_forward`", "feed_forward parallel_layers"},
        {"causal, prefix, packed segments",
         "`causal_mask`, `prefix_mask`, `segment_mask`, `segment_positions`",
@@ -195,11 +217,21 @@ InventorySection experts_rows() {
            {"top_2", "`Gating::tokens_choose`",
             "route_top_2 route_top_2_importance route_top_2_threshold route_top_2_first_only "
             "route_top_2_random route_top_3"},
+           {"top_n (its balance loss for second choices takes the third)",
+            "`Gating::tokens_choose`; with `first_for_all` importance counts as there",
+            "route_top_3 route_first_for_all tests/mesh_tensorflow_experts.cpp"},
            {"switch", "`Gating::tokens_choose`", "route_switch route_sampled"},
-           {"ntlb", "`Gating::rescue`", "route_no_token_left_behind"},
+           {"ntlb", "`Gating::rescue`, without `renormalize`", "route_no_token_left_behind"},
            {"switch_max", "`Gating::strongest`", "route_switch_max"},
-           {"expert_selection", "`Gating::experts_choose`", "route_expert_choice"},
-           {"balance and z losses", "`Routing`", "route_top_2 route_expert_choice"}}};
+           {"expert_selection",
+            "`Gating::tokens_compete`; `Gating::experts_choose` has gates over the experts",
+            "route_tokens_compete route_expert_choice"},
+           {"use_second_place_expert_prob, _temp", "`second_place`, `second_sample`",
+            "route_second_place route_second_place_sampled"},
+           {"word_embed_mode", "`embedding` of `MoeOptions`, with `stop_gradient`",
+            "tests/mesh_tensorflow_experts.cpp"},
+           {"balance and z losses", "`Routing`, `RoutingOptions`; padding counts for none",
+            "route_top_2 route_second_balance route_tokens_compete"}}};
 }
 
 InventorySection training_rows() {

@@ -35,7 +35,9 @@ std::string document() {
       "`tests/inventory.cpp`; "
       "the tests check that all it\npoints to is there. The last column names rows of "
       "`tests/op_cases_*.cpp` (value, gradient and every layout are tested\nfrom each) or files. "
-      "`-` in the first column: Mesh TensorFlow has none.\n";
+      "`-` in the first column: Mesh TensorFlow has none.\n"
+      "`tests/mesh_tensorflow_ops_test.cpp` compares operations and gradients with what Mesh "
+      "TensorFlow itself gives, and\nlists the elements where they differ on purpose.\n";
   for (const InventorySection& section : inventory()) {
     text += fmt::format("\n## {}\n\n| Mesh TensorFlow | Tessera | shown by |\n|---|---|---|\n",
                         section.title);

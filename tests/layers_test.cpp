@@ -1,4 +1,5 @@
 // Initializers and layers beyond what a row of op_cases can say.
+#include <algorithm>
 #include <cmath>
 
 #include "catch.h"
@@ -96,6 +97,44 @@ TEST_CASE("the gradient behind clip_gradient has a bounded root mean square") {
   CHECK(squares(100) == Approx(std::sqrt(91.0 / 6)));
 }
 
+TEST_CASE("weights of attention that share a draw are dropped together") {
+  const Dim heads("heads", 2), length("length", 5), memory("memory_length", 16),
+      depth("d_head", 16);
+  const auto dropped = [&](const std::vector<std::string>& shared, bool biased) {
+    Graph g({.eager = true});
+    // Even weights and values that are the unit matrix: the result is the weights.
+    Tensor query = constant(g, 0, DType::float32, {heads, length, depth});
+    Tensor key = constant(g, 1, DType::float32, {heads, memory, depth});
+    Tensor value = cast(equal(iota(g, memory), iota(g, depth)), DType::float32);
+    nn::BiasedOptions o;
+    o.dropout = 0.5, o.dropout_shared = shared;
+    if (biased) o.bias = constant(g, 1, DType::float32, {length});
+    return g.fetch(nn::biased_attention(query, key, value, {}, o));
+  };
+  const auto repeats = [](const Array& x, int64_t after) {  // elements: 5 x 16 a head, 16 a query
+    const float* at = x.data<float>();
+    return std::equal(at, at + x.elements() - after, at + after);
+  };
+  for (const bool biased : {false, true}) {
+    INFO(biased);
+    const Array both = dropped({"length", "heads"}, biased),
+                heads_alone = dropped({"heads"}, biased),
+                queries_alone = dropped({"length"}, biased);
+    CHECK(repeats(both, 16));
+    CHECK(repeats(heads_alone, 80));
+    CHECK_FALSE(repeats(heads_alone, 16));
+    CHECK_FALSE(repeats(queries_alone, 80));
+    for (const Array& x : {both, heads_alone, queries_alone}) {
+      const auto times = [&](float w) {
+        return std::count(x.data<float>(), x.data<float>() + x.elements(), w);
+      };
+      CHECK(times(0) > 0);
+      CHECK(times(2.0F / 16) > 0);
+      CHECK(times(0) + times(2.0F / 16) == x.elements());
+    }
+  }
+}
+
 TEST_CASE("layers say what is wrong with their options") {
   Graph g;
   const Dim length("length", 6), memory("memory_length", 6), model("model", 3);
@@ -142,6 +181,13 @@ TEST_CASE("attention layers say what is wrong with their options") {
     nn::BiasedOptions o;
     o.key_dim = "model";
     o.bias = constant(g, 1, DType::float32, Shape{Dim("heads", 2)});
+    Tensor m = rename(x, "length", "memory_length");
+    nn::biased_attention(x, m, m, {}, o);
+  });
+  expect_usage({"[biased_attention] dropout is shared along 'heads'"}, [&] {
+    nn::BiasedOptions o;
+    o.key_dim = "model";
+    o.dropout = 0.1, o.dropout_shared = {"heads"};
     Tensor m = rename(x, "length", "memory_length");
     nn::biased_attention(x, m, m, {}, o);
   });

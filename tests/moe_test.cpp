@@ -184,6 +184,28 @@ TEST_CASE("an overflow of capacity is an error where the model says so") {
   }
 }
 
+TEST_CASE("with a second place that is drawn the others have the whole gate") {
+  for (const double probability : {0.25, 1.0}) {
+    Graph g;
+    const Dim tokens("tokens", 400), experts("experts", 3);
+    Tensor logits = broadcast(iota(g, experts, DType::float32), {tokens, experts});
+    const nn::Routing r = nn::route(
+        logits, "tokens", "experts",
+        {.choices = 1, .capacity_factor = 3, .second_place = probability, .second_sample = 1});
+    Tensor gates = reduce_sum(r.combine, "tokens");
+    Tensor got = reduce_sum(gates, "capacity").named("gates");
+    Cluster cluster = Cluster::threads(1);
+    Session session(g, cluster, {Mesh::parse("x:1"), {}, {{"f", {got}, false}}});
+    session.run("f");
+    const Array found = session.fetch("gates");
+    const double first = 400 * std::exp(2) / (1 + std::exp(1) + std::exp(2)) * (1 - probability);
+    CHECK(std::abs(found.at(2) - first) < 25);
+    const double others = 400 * probability, share = 1 / (1 + std::exp(1));
+    CHECK(std::abs(found.at(0) - others * share) < 25);
+    CHECK(std::abs(found.at(1) - others * (1 - share)) < 35);
+  }
+}
+
 TEST_CASE("routers say what is wrong with their options") {
   const auto error = [](std::initializer_list<std::string> words, const RoutingOptions& o,
                         const std::string& tokens = "length") {
@@ -199,8 +221,24 @@ TEST_CASE("routers say what is wrong with their options") {
   error({"[route] 5 choices of 4 experts"}, {.choices = 5});
   error({"[route] 0 choices"}, {.choices = 0});
   error({"[route] threshold 0"}, {.threshold = 0});
+  error({"[route] second_place 1.5 and second_sample 0; the first is a probability"},
+        {.second_place = 1.5});
+  error({"[route] second_place 0.1 of 4 experts, which choose their tokens"},
+        {.gating = Gating::experts_choose, .second_place = 0.1});
   error({"[route] capacity 9 for 8 tokens"},
         {.gating = Gating::experts_choose, .capacity = {Dim::bounded("capacity", 9)}});
+  for (const nn::Embedded how : {nn::Embedded::appended, nn::Embedded::added}) {
+    const bool appended = how == nn::Embedded::appended;
+    const char* dims =
+        appended ? "the same dims, of the same sizes but 'model'" : "the same dims (";
+    expect_usage({"[moe] the embedding [length=8, model=3] beside x [length=7, model=4]", dims},
+                 [&] {
+                   Graph g;
+                   Tensor x = g.input("x", {Dim("length", 7), Dim("model", 4)}, DType::float32);
+                   Tensor e = g.input("e", {Dim("length", 8), Dim("model", 3)}, DType::float32);
+                   nn::moe(x, "moe", "model", {.embedding = e, .embedded = how});
+                 });
+  }
   expect_usage({"[moe]", "'experts' already"}, [] {
     Graph g;
     Tensor x = g.input("x", {Dim("length", 8), Dim("experts", 4)}, DType::float32);

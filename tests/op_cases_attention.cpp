@@ -71,6 +71,36 @@ void add_biased(std::vector<OpCase>& rows) {
                     [](const Index& at, double x) { return at[3] > at[2] ? -INFINITY : x / 2; });
   };
   rows.push_back(extra);
+  const CaseInput latents = real("q", {heads, length, d_head}, -2, 2),
+                  deep = real("v", {batch, heads, memory, Dim("d_value", 3)});
+  const auto whole = [](const Index&, double x) { return x / 2; };
+  OpCase few{"attention_shared_queries", {latents, key(), value()}, kSplits, {}};
+  few.build = [](Graph&, const Tensors& x) -> Tensors { return {attention(x[0], x[1], x[2])}; };
+  few.expect = [=](const Wholes& in) {
+    const Whole out({"batch", "heads", "length", "d_head"}, {2, 2, 5, 4});
+    return attended(logits_of(in), in[2], out, -INFINITY, whole);
+  };
+  rows.push_back(few);
+  OpCase other{"attention_value_dim", {query(), key(), deep}, kSplits, {}};
+  other.build = [](Graph&, const Tensors& x) -> Tensors {
+    return {nn::biased_attention(x[0], x[1], x[2])};
+  };
+  other.expect = [=](const Wholes& in) {
+    const Whole out({"batch", "heads", "length", "d_value"}, {2, 2, 5, 3});
+    return attended(logits_of(in), in[2], out, -INFINITY, whole);
+  };
+  rows.push_back(other);
+  for (const std::string dim : {"length", "heads"}) {
+    OpCase shared{"attention_dropout_shared_" + dim, {query(), key(), value()}, kSplits, {}};
+    shared.build = [=](Graph&, const Tensors& x) -> Tensors {
+      nn::BiasedOptions o;
+      o.dropout = 0.3;
+      o.dropout_shared = {dim};
+      return {nn::biased_attention(x[0], x[1], x[2], {}, o)};
+    };
+    shared.random = true;
+    rows.push_back(shared);
+  }
 }
 
 /// A bool mask [length, memory_length], with the dims of an int32 operand before it.
@@ -91,6 +121,28 @@ OpCase mask_row(const std::string& name, std::vector<CaseInput> in,
   };
   row.has_gradient = false;
   return row;
+}
+
+/// A z loss of the logits (Zoph et al. 2022): of the queries that count.
+void add_z_loss(std::vector<OpCase>& rows) {
+  OpCase row{
+      "attention_z_loss", {query(), key(), integers("counts", {batch, length}, 0, 1)}, kSplits, {}};
+  row.build = [](Graph&, const Tensors& x) -> Tensors {
+    Tensor logits = einsum({x[0] * 0.5, x[1]}, {batch, heads, length, memory});
+    Tensor z = square(reduce_logsumexp(logits, "memory_length"));
+    return {mean_all(z * cast(x[2], z.dtype())) * 0.1};
+  };
+  row.expect = [](const Wholes& in) {
+    const Whole logits = logits_of(in);
+    Whole loss({}, {});
+    for (int64_t row = 0; row < 20; ++row) {  // batch, heads, length
+      double sum = 0;
+      for (int64_t j = 0; j < 5; ++j) sum += std::exp(logits.data[row * 5 + j] / 2);
+      loss.data[0] += std::pow(std::log(sum), 2) * in[2].data[row / 10 * 5 + row % 5] * 0.1 / 20;
+    }
+    return loss;
+  };
+  rows.push_back(row);
 }
 
 void add_masks(std::vector<OpCase>& rows) {
@@ -297,8 +349,8 @@ OpCase local(const std::string& name, const nn::LocalOptions& o) {
     return attended(logits, renamed[2], Whole(in[0].dims, in[0].sizes), -INFINITY,
                     [&](const Index& at, double x) {
                       const int64_t ahead = at[2] - at[1];
-                      const bool seen =
-                          ahead > -o.radius && (o.causal ? ahead <= 0 : ahead < o.radius);
+                      const int64_t most = o.ahead > 0 ? o.ahead : o.radius - 1;
+                      const bool seen = ahead > -o.radius && ahead <= (o.causal ? 0 : most);
                       return seen ? x / std::sqrt(2.0) : -INFINITY;
                     });
   };
@@ -311,9 +363,23 @@ void add_local(std::vector<OpCase>& rows) {
   rows.push_back(local("local_attention", o));
   o.causal = false;
   rows.push_back(local("local_attention_both_sides", o));
+  o.ahead = 2;
+  rows.push_back(local("local_attention_ahead", o));
   o.block = 3;
+  o.ahead = 0;
   o.causal = true;
   rows.push_back(local("local_attention_longer_blocks", o));
+  OpCase packed = rows.back();
+  packed.name = "local_attention_segments";
+  packed.in.push_back(integers("segments", {batch, Dim("length", 7)}, 0, 2));
+  packed.build = [](Graph&, const Tensors& x) -> Tensors {
+    nn::LocalOptions near;
+    near.radius = 3;
+    near.segments = x[3];
+    return {nn::local_attention(x[0], x[1], x[2], near)};
+  };
+  packed.expect = {};
+  rows.push_back(packed);
 }
 
 }  // namespace
@@ -321,6 +387,7 @@ void add_local(std::vector<OpCase>& rows) {
 std::vector<OpCase> attention_cases() {
   std::vector<OpCase> rows;
   add_biased(rows);
+  add_z_loss(rows);
   add_masks(rows);
   add_positions(rows);
   add_relative(rows);

@@ -30,13 +30,15 @@ struct Group {
   }
 };
 
-Group group_of(const Whole& logits, int64_t group, int64_t capacity) {
+Group group_of(const Whole& logits, int64_t group, int64_t capacity, bool without_best) {
   Group g;
   g.capacity = capacity;
   g.combine.assign(kTokens * kExperts * capacity, 0);
   g.importance.assign(kTokens, 1);
   for (int64_t t = 0; t < kTokens; ++t) {
-    const double* x = &logits.data[(group * kTokens + t) * kExperts];
+    const auto first = logits.data.begin() + (group * kTokens + t) * kExperts;
+    std::vector<double> x(first, first + kExperts);
+    if (without_best) *std::max_element(x.begin(), x.end()) = -INFINITY;
     double sum = 0;
     for (int64_t e = 0; e < kExperts; ++e) sum += std::exp(x[e]);
     for (int64_t e = 0; e < kExperts; ++e) g.gates.push_back(std::exp(x[e]) / sum);
@@ -55,7 +57,7 @@ void tokens_choose(Group& g, const RoutingOptions& o) {
     double sum = 0;
     size_t next = 0;
     for (int64_t i = 0; i < o.choices; ++i) {
-      if (i == 0 ? g.importance[t] < 1 : g.importance[t] <= 0) continue;
+      if (i == 0 && !o.first_for_all ? g.importance[t] < 1 : g.importance[t] <= 0) continue;
       choice[t * o.choices + i] = order[next++];
       sum += gate[t * o.choices + i] = g.gate(t, choice[t * o.choices + i]);
     }
@@ -127,7 +129,7 @@ OpCase routed(const std::string& name, RoutingOptions o, bool with_importance = 
     const int64_t capacity = places.size;
     Whole out({"batch", "length", "experts", places.name}, {kGroups, kTokens, kExperts, capacity});
     for (int64_t b = 0; b < kGroups; ++b) {
-      Group g = group_of(in[0], b, capacity);
+      Group g = group_of(in[0], b, capacity, o.second_place == 1);
       for (int64_t t = 0; with_importance && t < kTokens; ++t)
         g.importance[t] = in[1].data[b * kTokens + t] / 2;
       if (o.gating == Gating::tokens_choose || o.gating == Gating::rescue) {
@@ -168,6 +170,23 @@ OpCase two_levels() {
           }};
 }
 
+/// With choices that are drawn: the same under every layout.
+void add_drawn(std::vector<OpCase>& rows, const RoutingOptions& o) {
+  const auto add = [&](const char* name, const RoutingOptions& drawn) {
+    rows.push_back(routed(name, drawn));
+    rows.back().expect = {};
+    rows.back().random = true;
+  };
+  RoutingOptions sampled = o, further = o, second = o;
+  sampled.sample = 0.5;
+  add("route_sampled", sampled);
+  further.threshold = 0.5;
+  further.further = Further::random;
+  add("route_top_2_random", further);
+  second.second_place = second.second_sample = 0.5;
+  add("route_second_place_sampled", second);
+}
+
 }  // namespace
 
 std::vector<OpCase> routing_cases() {
@@ -177,6 +196,9 @@ std::vector<OpCase> routing_cases() {
   o.capacity = {Dim("capacity", 3)};
   rows.push_back(routed("route_top_2", o));
   rows.push_back(routed("route_top_2_importance", o, true));
+  o.first_for_all = true;
+  rows.push_back(routed("route_first_for_all", o, true));
+  o.first_for_all = false;
   o.further = Further::threshold;
   o.threshold = 0.3;
   rows.push_back(routed("route_top_2_threshold", o));
@@ -191,10 +213,22 @@ std::vector<OpCase> routing_cases() {
   o.gating = Gating::tokens_choose;
   o.choices = 1;
   rows.push_back(routed("route_switch", o));
+  o.second_place = 1;
+  rows.push_back(routed("route_second_place", o));
+  o.second_place = 0;
   o.gating = Gating::strongest;
   rows.push_back(routed("route_switch_max", o));
   o.gating = Gating::experts_choose;
   rows.push_back(routed("route_expert_choice", o));
+  for (bool padded : {false, true}) {
+    o.gating = padded ? Gating::tokens_choose : Gating::tokens_compete;
+    o.choices = padded ? 2 : 1;
+    o.second_balance = padded ? 0.5 : 0;
+    rows.push_back(routed(padded ? "route_second_balance" : "route_tokens_compete", o, padded));
+    rows.back().expect = {};
+  }
+  o.choices = 1;
+  o.second_balance = 0;
   o.gating = Gating::tokens_choose;
   o.capacity = {Dim::bounded("capacity", 4)};
   OpCase bounded = routed("route_bounded_capacity", o);
@@ -203,15 +237,7 @@ std::vector<OpCase> routing_cases() {
   rows.push_back(bounded);
   o.capacity = {Dim("capacity", 3)};
   o.choices = 2;
-  for (bool first : {true, false}) {
-    RoutingOptions drawn = o;
-    (first ? drawn.sample : drawn.threshold) = 0.5;
-    drawn.further = first ? Further::all : Further::random;
-    OpCase row = routed(first ? "route_sampled" : "route_top_2_random", drawn);
-    row.expect = {};
-    row.random = true;
-    rows.push_back(row);
-  }
+  add_drawn(rows, o);
   return rows;
 }
 

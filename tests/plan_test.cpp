@@ -314,7 +314,7 @@ TEST_CASE("plan: the command line prints a page and JSON, and train takes auto",
   CHECK(explained.err.find("layout auto: ") == 0);
   CHECK(explained.out.find("auto") == std::string::npos);
   expect_failure(run_cli_in(f, "plan " + model + "--mesh data:2 --time 0"), 1,
-                 {"--time is 0 s; it must be more than 0"});
+                 {"a search of 0 s (--plan-time); it must be more than 0"});
 }
 
 TEST_CASE("plan: train runs the planner's layout, from its cache, or the fastest of some",
@@ -335,6 +335,8 @@ TEST_CASE("plan: train runs the planner's layout, from its cache, or the fastest
   }
   CHECK(kept == 1);
   CHECK(run_cli_in(f, train + "--layout auto", cache).err == "layout auto: length:data\n");
+  // Another time to search in is another question.
+  CHECK(run_cli_in(f, train + "--layout auto --plan-time 20", cache).err == first.err);
   const CliResult tuned = run_cli_in(f, train + "--layout auto --tune 2", cache);
   CHECK(tuned.code == 0);
   CHECK(tuned.err.find("tune: ") == 0);

@@ -103,11 +103,41 @@ TEST_CASE("values: bool in order, its largest and smallest, and looked up", "[fa
       some, {0, 1});
 }
 
+TEST_CASE("values: elu and selu keep their precision near 0", "[fast]") {
+  const double alpha = 1.6732632423543772, scale = 1.0507009873554805;
+  for (DType t : {DType::float32, DType::float64}) {
+    const double most = t == DType::float32 ? 5e-7 : 1e-15;
+    for (const double x : {-1e-30, -1e-8, -1e-4, -0.01, -0.5, -1.2, -1.3, -3.0, -20.0, -kInf}) {
+      const double near = t == DType::float32 ? static_cast<float>(x) : x;
+      const double elus = result_of([](Graph&, Tensor v) { return elu(v); }, t, {x}, 1)[0];
+      const double selus = result_of([](Graph&, Tensor v) { return selu(v); }, t, {x}, 1)[0];
+      INFO(to_string(t) << " " << x);
+      CHECK(std::abs(elus / std::expm1(near) - 1) <= most);
+      CHECK(std::abs(selus / (scale * alpha * std::expm1(near)) - 1) <= most);
+    }
+  }
+}
+
 TEST_CASE("values: what a type cannot hold is refused where it is built", "[errors]") {
   Graph g;
   Tensor i = g.input("i", {n}, DType::int32), b = g.input("b", {n}, DType::bool_);
   expect_usage({"[mul] 0.5 is no int32", "cast()", "values_test.cpp"}, [&] { i * 0.5; });
   expect_usage({"1.5 is no int32"}, [&] { i < 1.5; });
+  for (const std::function<void()>& quotient :
+       std::vector<std::function<void()>>{[&] { i / 2.0; }, [&] { 2.0f / i; }})
+    expect_usage({"[div] i is int32, and 2.0 is a floating number", "floor_div()", "cast()",
+                  "values_test.cpp"},
+                 quotient);
+  CHECK_NOTHROW(i / 2);
+  CHECK_NOTHROW(2 / i);
+  expect_usage({"[maximum] 0.5 is no int32", "values_test.cpp"}, [&] { maximum(i, 0.5); });
+  expect_usage({"[mod] 0.5 is no int32", "values_test.cpp"}, [&] { mod(0.5, i); });
+  expect_usage({"[clip] 0.5 is no int32", "values_test.cpp"}, [&] { clip(i, 0.5, 2); });
+  expect_usage({"[leaky_relu] 0.2 is no int32", "values_test.cpp"}, [&] { leaky_relu(i); });
+  expect_usage({"[selu] the operand is int32; it must be floating"}, [&] { selu(i); });
+  expect_usage({"[pad] 0.5 is no int32", "values_test.cpp"}, [&] { pad(i, "n", 1, 0, 0.5); });
+  expect_usage({"[windows] 0.5 is no int32", "values_test.cpp"},
+               [&] { windows(i, "n", Dim("k", 2), {.before = 1, .fill = 0.5}); });
   expect_usage({"nan is no int32"}, [&] { constant(g, kNan, DType::int32); });
   expect_usage({"-1 is no uint8"}, [&] { constant(g, -1, DType::uint8); });
   expect_usage({"3000000000 is no int32"}, [&] { constant(g, 3e9, DType::int32); });

@@ -27,4 +27,8 @@ enum class Combiner : uint8_t { sum, max, min, prod, any, all };
 
 const char* to_string(Combiner combiner);
 
+/// Floating formats of 8 bits: e4m3 has 4 bits of exponent and reaches 448, e5m2 has 5 and reaches
+/// 57344. They are no dtypes: tensors hold such numbers in a wider one.
+enum class Float8 : uint8_t { e4m3, e5m2 };
+
 }  // namespace tessera

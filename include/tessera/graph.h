@@ -172,7 +172,7 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  /// A tensor fed at each run under `name`. Its padding is zero.
+  /// A tensor fed at each run as `name`, which no other may have. Its padding is zero.
   Tensor input(const std::string& name, const Shape& shape, DType dtype, Loc at = Loc::current());
   /// Eager graphs: the value of an input, or of a parameter or state instead of its first value,
   /// before it is used. A bounded dim may be shorter. What does not fit is a usage error where the
@@ -180,7 +180,7 @@ class Graph {
   void feed(const std::string& name, const Array& whole);
   /// Eager graphs: the value of a tensor. Updates are computed and not applied.
   Array fetch(Tensor tensor) const;
-  /// A trainable parameter, named by the current scope and `name`.
+  /// A trainable parameter, named by the current scope and `name`, which no other may have.
   Tensor parameter(const std::string& name, const Shape& shape, const Initializer& init,
                    DType dtype = DType::float32, Loc at = Loc::current());
   /// Parameters made from here on as float32 are stored in `dtype`, float32 or 16 bits, without a

@@ -92,30 +92,6 @@ Tensor logical_xor(Tensor a, Tensor b, Loc at = Loc::current());
 /// times infinity, that of sqrt(where(x > 0, x, 1)) is not. condition is bool.
 Tensor where(Tensor condition, Tensor a, Tensor b, Loc at = Loc::current());
 
-/// `value` in the dtype of `x`, as an operand of `op`.
-Tensor scalar_like(const char* op, At x, double value);
-
-// clang-format off
-#define TESSERA_OPERATOR(symbol, name)                                                      \
-  inline Tensor operator symbol(At a, At b) { return name(a.tensor, b.tensor, a.at); }      \
-  inline Tensor operator symbol(At a, double b) {                                           \
-    return name(a.tensor, scalar_like(#name, a, b), a.at);                                  \
-  }                                                                                         \
-  inline Tensor operator symbol(double a, At b) {                                           \
-    return name(scalar_like(#name, b, a), b.tensor, b.at);                                  \
-  }
-// clang-format on
-TESSERA_OPERATOR(+, add)
-TESSERA_OPERATOR(-, sub)
-TESSERA_OPERATOR(*, mul)
-TESSERA_OPERATOR(/, div)
-TESSERA_OPERATOR(<, less)
-TESSERA_OPERATOR(<=, less_equal)
-TESSERA_OPERATOR(>, greater)
-TESSERA_OPERATOR(>=, greater_equal)
-#undef TESSERA_OPERATOR
-inline Tensor operator-(At x) { return neg(x.tensor, x.at); }
-
 // ------------------------------------------------------------------------------- products,
 // reductions
 /// Sum of products over every dim that is not in `out`; dims of `out` in no input broadcast.
@@ -193,10 +169,10 @@ struct AttentionOptions {
   double dropout = 0;                           ///< on the weights
 };
 /// softmax(query . key * scale + mask) . value over memory_length (Vaswani et al. 2017, eq. 1).
-/// query
-/// [..., length, key_dim], key and value [..., memory_length, key_dim], any further dims (batch,
-/// heads) by name. `mask` may be empty; bool, true where a query may look; some of the dims of the
-/// logits. The result has query's shape.
+/// query [..., length, key_dim], key and value [..., memory_length, key_dim], any further dims
+/// (batch, heads) by name. `mask` may be empty; bool, true where a query may look; some of the dims
+/// of the logits. The result has query's shape, after the dims that only key, value or mask have:
+/// queries without a batch are every example's.
 Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask = {},
                  const AttentionOptions& options = {}, Loc at = Loc::current());
 
@@ -369,8 +345,7 @@ std::vector<Tensor> custom_gradient(
     const std::vector<Tensor>& xs,
     const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& build,
     const GradientRule& rule, Loc at = Loc::current());
-/// d sum(y) / d x for each x, with y's gradient 1 or `seed`. An x that y does not depend on gets
-/// zeros.
+/// d sum(y) / d x for each x, with y's gradient 1. An x that y does not depend on gets zeros.
 std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at = Loc::current());
 
 /// What backward makes again instead of keeping it from forward to backward. Both are globs of
@@ -390,3 +365,5 @@ std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs,
                               const GradientOptions& options, Loc at = Loc::current());
 
 }  // namespace tessera
+
+#include "tessera/operators.h"  // which takes the functions above

@@ -23,8 +23,14 @@ using Optimizer =
 
 /// p - lr g.
 Optimizer sgd(double weight_decay = 0);
-/// v = mu v + g; p - lr v (Sutskever et al. 2013, in the form of PyTorch and Keras; no delay).
+struct MomentumOptions {
+  double mu = 0.9, weight_decay = 0;
+  bool rate_in_velocity = false;  ///< v = mu v + lr g; p - v, as in Keras and Mesh TensorFlow: the
+                                  ///< same as long as lr does not change
+};
+/// v = mu v + g; p - lr v (Sutskever et al. 2013, in the form of PyTorch; no delay).
 Optimizer momentum(double mu = 0.9, double weight_decay = 0, Loc at = Loc::current());
+Optimizer momentum(const MomentumOptions& options, Loc at = Loc::current());
 
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
@@ -44,6 +50,7 @@ struct AdafactorOptions {
   double decay_exponent = 0.8;  ///< the second moment decays by 1 - (step - decay_offset)^-0.8
   int64_t decay_offset = 0;     ///< steps before this training began, of a model trained before
   double beta2 = 0;             ///< if not 0: it decays as in Adam with bias correction instead
+  double decay = 0;             ///< if not 0: it decays by this instead
   double beta1 = 0;             ///< of the mean of the updates; 0: there is none, nor state for it
   double clip = 1;              ///< greatest root mean square of an update; 0: any
   double eps1 = 1e-30;          ///< added to the squared gradient
@@ -53,7 +60,8 @@ struct AdafactorOptions {
   std::vector<std::string> unscaled = {};  ///< globs of parameters of which it does not
   std::vector<std::string> stacked = {};   ///< dims along which parameters are stacked (layers):
                                            ///< neither factored nor averaged over
-  bool relative_step = false;  ///< lr is times min(step^-0.5, 0.01), and times 0.05 if not scaled
+  bool relative_step = false;  ///< lr is times min(step^-0.5, 0.01), and times 0.05 without
+                               ///< scale_by_parameter
   double weight_decay = 0;     ///< decoupled, as of adam
 };
 /// Adafactor (Shazeer & Stern 2018, algorithm 6). The second moment of a parameter with two large
@@ -131,9 +139,16 @@ Minimized minimize_in_parts(Graph& g, const std::string& dim, int64_t parts,
 struct Schedule {
   std::string kind = "cosine";  ///< constant | linear | cosine | rsqrt
   double lr = 1e-3;             ///< peak
-  int64_t warmup = 0;           ///< steps of linear rise from 0
-  int64_t steps = 1;            ///< where linear and cosine end
+  int64_t warmup = 0;           ///< steps of linear rise from `start`
+  int64_t steps = 1;            ///< where linear, cosine and the cooldown end
   double floor = 0.1;           ///< of linear and cosine, as a share of lr
+  double start = 0;             ///< of the rise, as a share of lr: with kind linear and floor also
+                                ///< 1 / 32 a slanted triangle (Howard & Ruder 2018)
+  int64_t flat = 0;             ///< rsqrt: lr till this step, then lr sqrt(flat / step); at least
+                                ///< warmup
+  double cooldown = 0;          ///< the last share of the steps, in which the rate of any kind is
+                                ///< multiplied by what falls in a straight line from 1 to 0
+  /// Throws a usage error for an unknown kind and for numbers out of range.
   double at(int64_t step) const;
 };
 

@@ -5,10 +5,6 @@
 
 namespace tessera {
 
-/// Floating formats of 8 bits: e4m3 has 4 bits of exponent and reaches 448, e5m2 has 5 and reaches
-/// 57344. They are no dtypes: tensors hold such numbers in a wider one.
-enum class Float8 { e4m3, e5m2 };
-
 /// x, float32, with every element the nearest number of the format, ties to even; what is beyond
 /// the greatest becomes that, NaN stays. Has no gradient. Throws a usage error for another dtype.
 Tensor round_to(Tensor x, Float8 format, Loc at = Loc::current());
@@ -21,9 +17,10 @@ Tensor stochastic_cast(Tensor x, DType dtype, Loc at = Loc::current());
 
 /// einsum({x, w}, out) of operands in e4m3, each scaled by a power of two so that its
 /// greatest element just fits; in the gradients, that of the result is in e5m2, scaled
-/// likewise. Sums are float32, the result has the operands' dtype. On a device without such
-/// products, which are all so far, they are computed in the operands' dtype: the numbers are those
-/// of float8, to the rounding of sums; the time is not. Throws usage errors as einsum does, and for
+/// likewise. Sums are float32, the result has the operands' dtype. A card that has such products
+/// (compute capability 8.9) multiplies bytes where all sizes are multiples of 16 and it pays;
+/// elsewhere they are computed in the operands' dtype: the numbers are those of float8, to the
+/// rounding of sums; the time is not. Throws usage errors as einsum does, and for
 /// a dim that only one of the three has.
 Tensor float8_product(Tensor x, Tensor w, const Shape& out, Loc at = Loc::current());
 

@@ -3,18 +3,17 @@
 // loops. For each of their indices the queries are taken in blocks of rows whose logits stay in the
 // second-level cache: a matrix product, softmax in place, a matrix product. The gradient computes
 // the weights of a block again, from the logarithms of their sums (Dao et al. 2022, algorithm 4).
-// With a causal mask a block sees only the keys up to its last row.
+// With a causal mask a block sees only the keys up to its last row. What is copied first is in
+// attention_plan.h.
 // Heads that share their keys follow each other, so that the sums of the keys' gradients are kept
 // in the wider type until the last of them.
 //
 // Of parts of queries and keys the positions of the first ones are operands.
-//
-// Matrices that no BLAS call takes (narrow types, or no dense dim) are copied to the workspace
-// first.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/pointwise_ops.h"
 #include "kernels/cpu/strided_copy.h"
@@ -23,85 +22,7 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t kBlockElements = 32768;  // of logits
-constexpr double kNothing = -1e30;         // the logarithm of a sum over no keys
-constexpr int64_t kLeastRows = 8, kMostRows = 64, kMostCausalRows = 32;
-
-/// Rows of logits are whole vectors: their loops have no rest.
-int64_t whole_vectors(int64_t n) { return (n + kRowLanes - 1) / kRowLanes * kRowLanes; }
-
-constexpr size_t kInputs = 3, kGradInputs = 7;
-
-enum class Operand { by_length, by_memory, row, start, unused };
-
-/// The sizes of a step and its workspace: a decision from views and attributes only.
-struct Plan {
-  explicit Plan(const Step& step)
-      : length_dim(step.attrs.get<int64_t>("length")),
-        memory_dim(step.attrs.get<int64_t>("memory_length")),
-        key_dim(step.attrs.get<int64_t>("key_dim")),
-        causal(step.attrs.get<int64_t>("causal") != 0),
-        backward(step.out.size() > 2),
-        starts(step.in.size() - (backward ? kGradInputs : kInputs)) {
-    const View& q = step.in.at(0);
-    length = q.sizes[length_dim];
-    memory = step.in.at(1).sizes[memory_dim];
-    all_keys = step.attrs.get<int64_t>("memory", -1);
-    width = q.sizes[key_dim];
-    narrow = is_narrow(q.dtype);
-    const int64_t most = causal ? kMostCausalRows : kMostRows;
-    rows = std::clamp(kBlockElements / std::max<int64_t>(memory, 1), kLeastRows, most);
-    rows = std::min(rows, std::max<int64_t>(length, 1));
-    const int64_t element = q.dtype == DType::float64 ? 8 : 4;
-    auto reserve = [&](int64_t elements) {
-      const int64_t at = workspace;
-      workspace += (elements * element + 63) / 64 * 64;
-      return at;
-    };
-    logits = reserve(rows * whole_vectors(memory));
-    if (backward) back = reserve(rows * whole_vectors(memory));
-    list_operands();
-    for (size_t i = 0; i < operands.size(); ++i) {
-      const View& v = i < step.in.size() ? step.in[i] : step.out[i - step.in.size()];
-      const bool by_length = operands[i] == Operand::by_length;
-      const int64_t n = by_length ? length : memory;
-      const int64_t row = v.strides[by_length ? length_dim : memory_dim],
-                    column = v.strides[key_dim];
-      const bool fits =
-          (column == 1 && (row >= width || n == 1)) || (row == 1 && (column >= n || width == 1));
-      packed.push_back(is_matrix(i) && (narrow || !fits) ? reserve(n * width) : -1);
-    }
-  }
-
-  /// Query, key, value, of a gradient (result's gradient, result, logarithm of the sum, gradient
-  /// times result), perhaps first query and first key; then the results: the logarithm of the sum
-  /// last, or the gradients of query, key and value.
-  void list_operands() {
-    using enum Operand;
-    operands = {by_length, by_memory, by_memory};
-    if (backward) operands.insert(operands.end(), {by_length, unused, row, row});
-    operands.insert(operands.end(), starts, start);
-    first_result = operands.size();
-    operands.push_back(by_length);
-    if (backward)
-      operands.insert(operands.end(), {by_memory, by_memory});
-    else
-      operands.push_back(row);
-  }
-  bool is_matrix(size_t i) const {
-    return operands[i] == Operand::by_length || operands[i] == Operand::by_memory;
-  }
-
-  int64_t length_dim, memory_dim, key_dim;
-  bool causal, backward, narrow = false;
-  size_t starts;  ///< positions that are given: none, of the first query, or of both
-  int64_t length = 0, memory = 0, width = 0, rows = 1;
-  int64_t all_keys = -1;  ///< keys from there on are nobody's; -1: all are there
-  int64_t logits = 0, back = 0, workspace = 0;
-  std::vector<Operand> operands;
-  size_t first_result = 0;
-  std::vector<int64_t> packed;  ///< offset in the workspace of each operand's copy, or -1
-};
+constexpr double kNothing = -1e30;  // the logarithm of a sum over no keys
 
 /// A matrix of positions x key_dim at one index of the loops.
 template <class W>
@@ -137,10 +58,8 @@ class Attention final : public Kernel {
     std::vector<int64_t> dims = {plan_.length_dim, plan_.memory_dim, plan_.key_dim};
     std::sort(dims.rbegin(), dims.rend());
     for (int64_t d : dims) loops_.remove_dim(static_cast<int>(d));
-    for (size_t i = 0; i < operands(); ++i) {
-      copies_.emplace_back();
-      if (plan_.is_matrix(i)) add_copy(i);
-    }
+    for (const AttentionPlan::Used& m : plan_.matrices)
+      copies_.push_back(m.copy < 0 ? Copy{} : copy_of(m));
     if (plan_.backward) move_shared_in();
     index_.resize(loops_.sizes.size());
     offsets_.resize(operands());
@@ -159,15 +78,22 @@ class Attention final : public Kernel {
     return i < args_in_ ? args_.in[i] : args_.out[i - args_in_];
   }
 
-  void add_copy(size_t i) {
-    const TensorArg& arg = operand(i);
-    const bool by_length = plan_.operands[i] == Operand::by_length;
-    const int64_t n = by_length ? plan_.length : plan_.memory;
-    const int64_t row = arg.strides[by_length ? plan_.length_dim : plan_.memory_dim],
-                  column = arg.strides[plan_.key_dim];
-    const std::vector<int64_t> sizes = {n, plan_.width}, dense = {plan_.width, 1},
-                               own = {row, column};
-    copies_.back() = i < args_in_ ? StridedCopy(sizes, dense, own) : StridedCopy(sizes, own, dense);
+  struct Copy {
+    StridedCopy copy;
+    int64_t row = 0, column = 0;  ///< strides in the workspace
+    int64_t offset = -1;          ///< of the operand, whose elements are there
+  };
+  Copy copy_of(const AttentionPlan::Used& m) const {
+    const TensorArg& arg = operand(m.operand);
+    const bool across = m.form == AttentionPlan::Form::columns;
+    const std::vector<int64_t> own = {arg.strides[plan_.position_dim(m.operand)],
+                                      arg.strides[plan_.key_dim]};
+    const std::vector<int64_t> sizes = {plan_.positions(m.operand), plan_.width},
+                               dense = {across ? 1 : plan_.width,
+                                        across ? plan_.column_stride(m) : 1};
+    const bool read = m.operand < args_in_;
+    return {read ? StridedCopy(sizes, dense, own) : StridedCopy(sizes, own, dense), dense[0],
+            dense[1]};
   }
 
   template <class W>
@@ -200,6 +126,7 @@ class Attention final : public Kernel {
     if (loops_.elements() == 0) return;
     std::fill(index_.begin(), index_.end(), 0);
     std::fill(offsets_.begin(), offsets_.end(), 0);
+    for (Copy& c : copies_) c.offset = -1;
     for (int64_t sharer = 0;; sharer = (sharer + 1) % sharing_) {
       const size_t starts = args_in_ - plan_.starts;
       first_query_ = query + (plan_.starts > 0 ? start(starts) : 0);
@@ -217,27 +144,33 @@ class Attention final : public Kernel {
     }
   }
 
+  /// The matrix `i` of the plan at the present index of the loops.
   template <class T, class W>
   Matrix<W> matrix(size_t i) {
-    const TensorArg& arg = operand(i);
-    T* from = static_cast<T*>(arg.data) + offsets_[i];
-    if (plan_.packed[i] >= 0) {
-      W* to = work<W>(plan_.packed[i]);
-      if (i < args_in_) copies_[i].copy(to, static_cast<const T*>(from));
-      return {to, plan_.width, 1};
+    const AttentionPlan::Used& used = plan_.matrices[i];
+    const TensorArg& arg = operand(used.operand);
+    const int64_t offset = offsets_[used.operand];
+    T* from = static_cast<T*>(arg.data) + offset;
+    if (used.copy >= 0) {
+      W* to = work<W>(used.copy);
+      Copy& c = copies_[i];
+      if (used.operand < args_in_ && c.offset != offset) {
+        c.copy.copy(to, static_cast<const T*>(from));
+        c.offset = offset;
+      }
+      return {to, c.row, c.column};
     }
     if constexpr (std::is_same_v<T, W>) {
-      const bool by_length = plan_.operands[i] == Operand::by_length;
-      return {from, arg.strides[by_length ? plan_.length_dim : plan_.memory_dim],
-              arg.strides[plan_.key_dim]};
+      return {from, arg.strides[plan_.position_dim(used.operand)], arg.strides[plan_.key_dim]};
     }
     fail(ErrorKind::internal, "a narrow operand of attention is not packed");
   }
 
   template <class T, class W>
   void keep(size_t i, const Matrix<W>& m) {
-    if (plan_.packed[i] < 0) return;
-    copies_[i].copy(static_cast<T*>(operand(i).data) + offsets_[i], static_cast<const W*>(m.data));
+    if (plan_.matrices[i].copy < 0) return;
+    copies_[i].copy.copy(static_cast<T*>(operand(i).data) + offsets_[i],
+                         static_cast<const W*>(m.data));
   }
 
   /// Keys that the rows [first, first + rows) see.
@@ -324,8 +257,9 @@ class Attention final : public Kernel {
   template <class T, class W>
   void run_backward(const Matrix<W>& q, const Matrix<W>& k, const Matrix<W>& v, int64_t sharer) {
     const size_t out = plan_.first_result;
-    const Matrix<W> g = matrix<T, W>(3), dq = matrix<T, W>(out), dk = matrix<T, W>(out + 1),
-                    dv = matrix<T, W>(out + 2), log_sum = row<W>(5), inner = row<W>(6);
+    const Matrix<W> across = matrix<T, W>(plan_.matrices.size() - 1), g = matrix<T, W>(3),
+                    dq = matrix<T, W>(out), dk = matrix<T, W>(out + 1), dv = matrix<T, W>(out + 2),
+                    log_sum = row<W>(5), inner = row<W>(6);
     if (sharer == 0) {
       clear(dk);
       clear(dv);
@@ -333,7 +267,7 @@ class Attention final : public Kernel {
     const W scale = this->scale<W>(), hidden = hidden_product(scale);
     for (int64_t i = 0; i < plan_.length; i += plan_.rows) {
       const int64_t rows = std::min(plan_.rows, plan_.length - i), keys = seen(i, rows);
-      const Matrix<W> p = products(q, k, i, rows, keys), ds{work<W>(plan_.back), p.row, 1};
+      const Matrix<W> p = products(q, across, i, rows, keys), ds{work<W>(plan_.back), p.row, 1};
       product<W>(rows, keys, plan_.width, g.at(i), g.row, g.column, v.data, v.column, v.row, ds,
                  true);
       for (int64_t r = 0; r < rows; ++r) {
@@ -355,22 +289,22 @@ class Attention final : public Kernel {
   }
 
   KernelArgs args_;
-  Plan plan_;
+  AttentionPlan plan_;
   const BlockOps& ops_;
   size_t args_in_ = 0;
-  Nest loops_;  ///< operands, then results
-  std::vector<StridedCopy> copies_;
-  int64_t sharing_ = 1;  ///< indices of the loops that add to one gradient of key and value
+  Nest loops_;                ///< operands, then results
+  std::vector<Copy> copies_;  ///< of the plan's matrices
+  int64_t sharing_ = 1;       ///< indices of the loops that add to one gradient of key and value
   std::vector<int64_t> index_, offsets_;
   int64_t first_query_ = 0, first_key_ = 0;
 };
 
 }  // namespace
 
-int64_t attention_workspace(const Step& step) { return Plan(step).workspace; }
+int64_t attention_workspace(const Step& step) { return AttentionPlan(step).workspace; }
 
 Sharing share_attention(const Step& step, int threads) {
-  const Plan plan(step);
+  const AttentionPlan plan(step);
   const View& q = step.in.at(0);
   std::vector<char> loops(q.sizes.size(), 1);
   for (int64_t d : {plan.length_dim, plan.memory_dim, plan.key_dim})

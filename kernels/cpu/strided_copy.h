@@ -48,20 +48,47 @@ void copy_row(To* out, int64_t out_stride, const From* in, int64_t in_stride, in
   }
 }
 
-/// out[i][j] = in[j][i] by tiles: every cache line of `in` that a tile touches is used whole.
+/// Four rows of four.
+inline void transpose_four(float* out, int64_t out_row, const float* in, int64_t in_row) {
+  using Four = float __attribute__((vector_size(16)));
+  Four a, b, c, d;
+  __builtin_memcpy(&a, in, 16);
+  __builtin_memcpy(&b, in + in_row, 16);
+  __builtin_memcpy(&c, in + 2 * in_row, 16);
+  __builtin_memcpy(&d, in + 3 * in_row, 16);
+  const Four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5),
+             cd = __builtin_shufflevector(c, d, 0, 4, 1, 5),
+             ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7),
+             cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  const Four rows[4] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5),
+                        __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
+                        __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
+                        __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
+  for (int64_t i = 0; i < 4; ++i) __builtin_memcpy(out + i * out_row, &rows[i], 16);
+}
+
+/// out[i][j] = in[j][i] by tiles: every cache line of `in` that a tile touches is used whole, and
+/// pages of `in` are read one after another.
 template <class To, class From>
 void copy_transposed(To* out, int64_t out_row, const From* in, int64_t in_row, int64_t rows,
                      int64_t n) {
   constexpr int64_t kTile = 16;
-  for (int64_t i = 0; i < rows; i += kTile) {
-    const int64_t height = rows - i < kTile ? rows - i : kTile;
-    for (int64_t j = 0; j < n; j += kTile) {
-      const int64_t width = n - j < kTile ? n - j : kTile;
+  for (int64_t j = 0; j < n; j += kTile) {
+    const int64_t width = n - j < kTile ? n - j : kTile;
+    for (int64_t i = 0; i < rows; i += kTile) {
+      const int64_t height = rows - i < kTile ? rows - i : kTile;
       To tile[kTile][kTile];
       if (height == kTile && width == kTile) {
-        for (int64_t y = 0; y < kTile; ++y) {
-          const From* row = in + (j + y) * in_row + i;
-          for (int64_t x = 0; x < kTile; ++x) tile[x][y] = converted<To>(row[x]);
+        if constexpr (std::is_same_v<To, float> && std::is_same_v<From, float>) {
+          for (int64_t y = 0; y < kTile; y += 4) {
+            for (int64_t x = 0; x < kTile; x += 4)
+              transpose_four(&tile[x][y], kTile, in + (j + y) * in_row + i + x, in_row);
+          }
+        } else {
+          for (int64_t y = 0; y < kTile; ++y) {
+            const From* row = in + (j + y) * in_row + i;
+            for (int64_t x = 0; x < kTile; ++x) tile[x][y] = converted<To>(row[x]);
+          }
         }
         for (int64_t x = 0; x < kTile; ++x) {
           __builtin_memcpy(out + (i + x) * out_row + j, tile[x], sizeof(tile[x]));

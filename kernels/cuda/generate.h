@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/kernel.h"
+#include "tessera/dtype.h"
 
 namespace tessera::cuda {
 
@@ -58,6 +59,12 @@ bool can_attend(const Step& step);
 /// "contract" by direct loops: integers, and what no matrix product can express. Nothing of a
 /// pointwise program but that sums begin with operand `added`, which lies as the result does.
 Source generate_contract(const KernelArgs& args, int added = -1);
+
+/// Output 0, of bytes, gets the numbers of input 0, which are numbers of the format. Where
+/// can_store_float8() of sizes and strides: 16 neighbours in the output lie evenly in the input.
+Source generate_float8(const KernelArgs& args, Float8 format);
+bool can_store_float8(const std::vector<int64_t>& sizes, const std::vector<int64_t>& to,
+                      const std::vector<int64_t>& from);
 
 /// The generator of a kernel whose source depends on its operands alone, or null.
 using Generate = Source (*)(const KernelArgs& args);

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "kernels/cpu/contract_plan.h"
+#include "kernels/cuda/generate.h"
 
 namespace tessera::cuda {
 
@@ -69,11 +70,15 @@ Dims dims_of(const Step& step) {
   return dims;
 }
 
-/// Makes operand x dense: batch dims, then rows, then columns of its matrix.
-int64_t pack(Dims& dims, int x, Packed& packed) {
+bool is_empty(const Dims& dims) {
+  return std::any_of(std::begin(dims.of), std::end(dims.of),
+                     [](const Nest& nest) { return nest.elements() == 0; });
+}
+
+/// Makes operand x dense: batch dims, then those of kind `first`, then `second`.
+int64_t pack_as(Dims& dims, int x, int64_t first, int64_t second, Packed& packed) {
   packed.used = true;
   int64_t stride = 1;
-  const int64_t second = x == kA ? kSum : kColumn, first = x == kB ? kSum : kRow;
   for (int64_t kind : {second, first, int64_t{kBatch}}) {
     Nest& nest = dims.of[kind];
     for (int d = nest.rank() - 1; d >= 0; --d) {
@@ -88,6 +93,11 @@ int64_t pack(Dims& dims, int x, Packed& packed) {
     }
   }
   return stride;
+}
+
+/// By rows of its matrix.
+int64_t pack(Dims& dims, int x, Packed& packed) {
+  return pack_as(dims, x, x == kB ? kSum : kRow, x == kA ? kSum : kColumn, packed);
 }
 
 /// A matrix with `rows` x `columns` elements and these strides, as the library wants it.
@@ -158,7 +168,53 @@ void make_calls(Nest batch, ProductPlan& plan) {
   });
 }
 
+constexpr int64_t kAligned = 256;  // bytes between what is packed
+int64_t aligned(int64_t bytes) { return (bytes + kAligned - 1) / kAligned * kAligned; }
+
+/// What the library asks of products in 8 bits: multiples of 16, elements and bytes alike.
+bool suits_bytes(const ProductPlan& plan, int64_t result_bytes) {
+  const Matrices& g = plan.matrices;
+  for (const int64_t x : {g.m, g.n, g.k, g.lda, g.ldb, g.stride_a, g.stride_b, g.ldc * result_bytes,
+                          g.stride_c * result_bytes}) {
+    if (x % 16 != 0) return false;
+  }
+  return std::all_of(plan.calls.begin(), plan.calls.end(), [&](const auto& call) {
+    return call[0] % 16 == 0 && call[1] % 16 == 0 && call[2] * result_bytes % 16 == 0;
+  });
+}
+
 }  // namespace
+
+ProductPlan plan_float8(const Step& step) {
+  if (!step.attrs.has("float8") || step.in.at(0).dtype == DType::float64) return {};
+  const auto& formats = step.attrs.get<std::vector<int64_t>>("float8");
+  const Dims dims = dims_of(step);
+  if (is_empty(dims)) return {};
+  const DType result = step.out.at(0).dtype;
+  for (const bool packs_result : {false, true}) {
+    Dims trial = dims;
+    ProductPlan plan;
+    bool fits = true;
+    for (const int x : {kA, kB}) {
+      Packed& p = plan.packed[x];
+      p.offset = plan.workspace;
+      plan.workspace += aligned(pack_as(trial, x, x == kA ? kRow : kColumn, kSum, p));
+      fits = fits && can_store_float8(p.sizes, p.to, p.from);
+    }
+    if (packs_result) {
+      plan.packed[kC].offset = plan.workspace;
+      plan.workspace += aligned(pack(trial, kC, plan.packed[kC]) * size_of(result));
+    }
+    for (Nest& nest : trial.of) merge_any(nest);
+    if (!fits || !make_matrices(trial, plan)) continue;
+    make_calls(trial.of[kBatch], plan);
+    if (!suits_bytes(plan, size_of(result))) continue;
+    plan.possible = true;
+    plan.float8 = {static_cast<Float8>(formats.at(0)), static_cast<Float8>(formats.at(1))};
+    return plan;
+  }
+  return {};
+}
 
 ProductPlan plan_product(const Step& step) {
   const auto operand = [&](int x) -> const View& {
@@ -166,9 +222,7 @@ ProductPlan plan_product(const Step& step) {
   };
   const Dims dims = dims_of(step);
   ProductPlan best;
-  bool empty = false;
-  for (const Nest& nest : dims.of) empty = empty || nest.elements() == 0;
-  if (!is_floating(operand(kA).dtype) || empty) return best;
+  if (!is_floating(operand(kA).dtype) || is_empty(dims)) return best;
   auto cost = std::make_pair(std::numeric_limits<int>::max(), int64_t{0});
   for (int mask = 0; mask < 8; ++mask) {
     Dims trial = dims;
@@ -176,8 +230,7 @@ ProductPlan plan_product(const Step& step) {
     for (int x = 0; x < 3; ++x) {
       if ((mask >> x & 1) == 0) continue;
       plan.packed[x].offset = plan.workspace;
-      plan.workspace +=
-          (pack(trial, x, plan.packed[x]) * size_of(operand(x).dtype) + 255) / 256 * 256;
+      plan.workspace += aligned(pack(trial, x, plan.packed[x]) * size_of(operand(x).dtype));
     }
     const auto price =
         std::make_pair(__builtin_popcount(static_cast<unsigned>(mask)), plan.workspace);

@@ -4,9 +4,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "runtime/program.h"
+#include "tessera/dtype.h"
 
 namespace tessera::cuda {
 
@@ -34,9 +36,14 @@ struct ProductPlan {
   /// One call each: elements from the start of a, b and c (packed ones: of the copy).
   std::vector<std::array<int64_t, 3>> calls;
   int64_t workspace = 0;  ///< bytes
+  /// Packed a and b are bytes of these formats; their strides are, too.
+  std::optional<std::array<Float8, 2>> float8;
 };
 
 /// `step` is a "contract". Fewest packed operands, then fewest bytes.
 ProductPlan plan_product(const Step& step);
+/// The same in 8 bits, for a step whose operands hold such numbers: both are packed, with the
+/// summed dim dense, which the library asks for. Impossible for sizes that it does not take.
+ProductPlan plan_float8(const Step& step);
 
 }  // namespace tessera::cuda

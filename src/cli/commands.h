@@ -45,7 +45,7 @@ struct Arguments {
   std::string budget = "20m", meshes;  ///< sweep
   int64_t devices = 0;                 ///< sweep, plan: meshes of so many ranks
   std::string layouts = "all", print_after, dtype = "float32";
-  std::optional<double> seconds;       ///< solve (60), plan (10)
+  std::optional<double> seconds;       ///< of a search: solve (60), the planner (10)
   std::string why_not, why_not_mesh;   ///< plan: a layout, and its mesh if not the plan's
   bool pipeline = false;               ///< plan: with a pipeline, what if
   int64_t stages = 0, interleave = 0;  ///< simulate: of a pipeline; 0: none, chosen

@@ -68,6 +68,7 @@ void add_model(CLI::App* app, Arguments& a) {
   app->add_option("--layout", a.layout,
                   "rules: \"batch:data;heads,ff,vocab:model\", or @FILE; names:auto, or auto for "
                   "all, leaves it to the planner");
+  app->add_option("--plan-time", a.seconds, "seconds of the planner's search (10)");
   add_machine(app, a);
   app->add_option("--zero", a.zero,
                   "with --over AXIS: store split over AXIS 1 optimizer state, 2 gradients too, 3 "
@@ -200,7 +201,7 @@ void add_plan(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>&
   add_model(plan, a);
   plan->add_option("--devices", a.devices, "instead of --mesh: all meshes of up to three axes")
       ->check(whole_number(1, kMostDevices));
-  plan->add_option("--time", a.seconds, "seconds of search (10)");
+  plan->add_option("--time", a.seconds, "the same as --plan-time");
   plan->add_flag(
       "--pipeline", a.pipeline,
       "what if the layers were stages of a pipeline (1F1B, interleaved): priced beside the "

@@ -143,8 +143,14 @@ int threads_of(const Job& job) { return static_cast<int>(job.config.integer("tra
 double learning_rate(const Job& job, int64_t step) {
   const Config& c = job.config;
   if (job.spec->learning_rate) return job.spec->learning_rate(c, step);
-  const Schedule schedule = {c.text("train.schedule"), c.number("train.lr"),
-                             c.integer("train.warmup"), c.integer("train.steps"), 0.1};
+  const Schedule schedule = {.kind = c.text("train.schedule"),
+                             .lr = c.number("train.lr"),
+                             .warmup = c.integer("train.warmup"),
+                             .steps = c.integer("train.steps"),
+                             .floor = c.number("train.floor"),
+                             .start = c.number("train.start"),
+                             .flat = c.integer("train.flat"),
+                             .cooldown = c.number("train.cooldown")};
   return schedule.at(step);
 }
 

@@ -106,8 +106,8 @@ PlanModel model_of(const Job& job) {
 PlanOptions options_of(const Arguments& args, const Job& job) {
   PlanOptions options;
   options.layout = job.layout;
-  require(!args.seconds || *args.seconds > 0, "--time is {} s; it must be more than 0",
-          args.seconds.value_or(0));
+  require(!args.seconds || *args.seconds > 0,
+          "a search of {} s (--plan-time); it must be more than 0", args.seconds.value_or(0));
   if (args.seconds) options.seconds = *args.seconds;
   if (!args.memory.empty()) options.memory = parse_bytes("--memory", args.memory);
   return options;
@@ -138,8 +138,8 @@ std::string cached_at(const Arguments& args, const Job& job, const Machine& mach
                       const PlanOptions& options, size_t most) {
   if (cache_folder().empty()) return "";
   std::string key =
-      fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|", build_info().version, machine.to_toml(),
-                  job.mesh.to_string(), options.layout.to_string(), most,
+      fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|", build_info().version, machine.to_toml(),
+                  job.mesh.to_string(), options.layout.to_string(), most, options.seconds,
                   options.memory.value_or(-1), args.checkpoint.empty(), args.staging, args.device);
   for (const ConfigKey& k : job.config.keys()) {
     if (!k.name.starts_with("layout.")) key += k.name + "=" + k.value + ";";

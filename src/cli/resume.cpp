@@ -30,8 +30,9 @@ bool same_value(const std::string& a, const std::string& b) {
 
 /// Keys that people tune in the middle of a run: told, but not refused.
 bool is_tuned(const std::string& key) {
-  static const char* const tuned[] = {"train.lr", "train.schedule", "train.warmup",
-                                      "train.weight_decay", "train.clip"};
+  static const char* const tuned[] = {"train.lr",       "train.schedule",     "train.warmup",
+                                      "train.start",    "train.flat",         "train.floor",
+                                      "train.cooldown", "train.weight_decay", "train.clip"};
   return std::find(std::begin(tuned), std::end(tuned), key) != std::end(tuned);
 }
 

@@ -235,6 +235,7 @@ void DriverApi::launch(const CudaLaunch& launch, CudaStream stream) {
 }
 
 CudaProduct DriverApi::prepare(const CudaGemm& gemm) {
+  if (gemm.float8 && !Products::pays_in_bytes(gemm)) return nullptr;
   return products_->prepare(gemm, current_card);
 }
 std::string DriverApi::product_library() {

@@ -22,6 +22,8 @@ class Products {
   /// Null for a type or layout that the library has no algorithm for. The algorithm is the first of
   /// the library's heuristic: the same on every rank, so that replicas stay equal.
   CudaProduct prepare(const CudaGemm& gemm, int card);
+  /// Whether a product in 8 bits takes less time than one in 16, with the copies of its operands.
+  static bool pays_in_bytes(const CudaGemm& gemm);
   /// "cuBLASLt 130100".
   std::string version();
   /// Of the heuristic, as hexadecimal numbers: the library's versions read their own.

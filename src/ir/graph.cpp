@@ -145,7 +145,7 @@ Array Graph::fetch(Tensor tensor) const {
 Tensor Graph::input(const std::string& name, const Shape& shape, DType dtype, Loc at) {
   if (part_of(*this) != nullptr) return part_of_input(*this, name, shape, dtype, at);
   const OutsideScope outside(*this);
-  return add(kInput, {}, source_attrs(shape, dtype), at)[0].named(name);
+  return declared(add(kInput, {}, source_attrs(shape, dtype), at)[0].named(name), name);
 }
 
 Tensor Graph::parameter(const std::string& name, const Shape& shape, const Initializer& init,

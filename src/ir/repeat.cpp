@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "base/fail.h"
 #include "base/sizes.h"
 #include "ir/loops.h"
 #include "ir/source_ops.h"
@@ -72,6 +73,22 @@ int64_t Graph::once_for_all(const std::string& name, const std::function<int64_t
   return first[use];
 }
 
+Tensor declared(Tensor made, const std::string& name) {
+  const Graph& g = made.graph();
+  const std::string full = g.scope().empty() ? name : g.scope() + "." + name;
+  if (made.name() == full) return made;
+  for (const Node& node : g.nodes()) {
+    if ((node.op != &kInput && node.op != &kStored) || g.value(node.out[0]).name != full) continue;
+    fail(ErrorKind::usage,
+         "[{}] '{}' is declared at {} and again at {}; a name stands for one tensor where it is "
+         "fed, laid out and saved, so use that tensor twice, or give this one another name or a "
+         "Scope of its own",
+         node.op == &kInput ? "input" : "parameter", full, node.at.to_string(),
+         g.producer(made.id()).at.to_string());
+  }
+  return made;
+}
+
 Tensor slice_of(const Repeat& repeat, Tensor whole, const std::string& dim, Loc at) {
   Graph& g = whole.graph();
   if (repeat.loop >= 0) return g.slice_of_trip(whole, dim, at);
@@ -96,6 +113,7 @@ Tensor part_of_input(Graph& g, const std::string& name, const Shape& shape, DTyp
   const int64_t id = g.once_for_all("input " + name, [&] {
     const OutsideScope outside(g);
     Tensor all = g.add(kInput, {}, source_attrs(Shape(whole), dtype), at)[0].named(name);
+    declared(all, name);
     return (has_dim ? reshape(all, Shape(divided), at) : all).id();
   });
   Tensor all(&g, static_cast<int>(id));
@@ -141,7 +159,8 @@ Stored Graph::make_stored(const std::string& name, const Shape& shape, const Ini
   }
   const Shape whole = Shape(dims).united(shape);
   Stored record;
-  record.value = add(kStored, {}, source_attrs(whole, dtype), at)[0].named(name).id();
+  const Tensor made = add(kStored, {}, source_attrs(whole, dtype), at)[0].named(name);
+  record.value = declared(made, name).id();
   record.layers = static_cast<int>(layers.size());
   Scope scope(*this, name + ".init");
   const Tensor first = init_of_layers(*this, layers, 0, [&] {

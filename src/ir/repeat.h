@@ -27,6 +27,9 @@ const Repeat* part_of(const Graph& g);
 /// The part's examples of the input `name`, which is fed with those of all parts. Only where a part
 /// is being built.
 Tensor part_of_input(Graph& g, const std::string& name, const Shape& shape, DType dtype, Loc at);
+/// `made`, an input or a stored tensor that was given `name`. Throws a usage error with both lines
+/// if another input or stored tensor has it.
+Tensor declared(Tensor made, const std::string& name);
 /// The slice of `whole` that belongs to the copy or trip `repeat`, along the dim `dim` of
 /// repeat.count elements.
 Tensor slice_of(const Repeat& repeat, Tensor whole, const std::string& dim, Loc at);

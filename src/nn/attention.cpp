@@ -12,6 +12,11 @@ namespace {
 /// Masked logits are the lowest that are sure to stay finite.
 constexpr double kLowest = -1e30;
 
+void require_rate(const char* what, double dropout, Loc at) {
+  require(dropout >= 0 && dropout < 1, "[{}] dropout {} is not in [0, 1) ({})", what, dropout,
+          where(at));
+}
+
 Tensor wide(Tensor x) { return is_narrow(x.dtype()) ? cast(x, DType::float32) : x; }
 
 /// All dims of query and key but the contracted one, key positions last.
@@ -44,12 +49,48 @@ Tensor weights_of(Tensor logits, const std::string& memory, std::optional<double
   return exp(sub(logits, softplus(lse - *extra, at) + *extra, at), at);
 }
 
+/// Dims of the result: those that only the weights have (of key or mask), the query's, and those
+/// that only the value has; without key_dim if the value lacks it.
+Shape attended(Tensor query, Tensor weights, Tensor value, const AttentionOptions& o) {
+  std::vector<Dim> dims;
+  for (const Dim& d : weights.shape()) {
+    if (d.name != o.memory_length && !query.shape().has(d.name)) dims.push_back(d);
+  }
+  for (const Dim& d : query.shape()) {
+    if (d.name != o.key_dim || value.shape().has(d.name)) dims.push_back(d);
+  }
+  for (const Dim& d : value.shape()) {
+    if (d.name != o.memory_length && !Shape(dims).has(d.name)) dims.push_back(d);
+  }
+  return Shape(dims);
+}
+
+/// What weights are multiplied by where several share a draw; empty if none do.
+Tensor kept_together(Tensor query, Tensor key, const BiasedOptions& o, Loc at) {
+  if (o.dropout == 0 || o.dropout_shared.empty()) return {};
+  const Shape dims = logit_dims(query, key, o);
+  for (const std::string& d : o.dropout_shared) {
+    require(dims.has(d), "[biased_attention] dropout is shared along '{}'; logits are {} ({})", d,
+            dims.to_string(), where(at));
+  }
+  const Shape drawn = dims.without(o.dropout_shared);
+  return dropout(constant(query.graph(), 1, query.dtype(), drawn, at), o.dropout, at);
+}
+
 }  // namespace
 
 Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, const BiasedOptions& o,
                         Loc at) {
   return on_behalf_of("biased_attention", at, [&]() -> Tensor {
-    if (!o.bias && !o.extra_logit) return attention(query, key, value, mask, o, at);
+    require_rate("biased_attention", o.dropout, at);
+    const Tensor kept = kept_together(query, key, o, at);
+    if (kept && !kept.shape().has(o.length)) {  // sum of w (kept v) is that of (w kept) v
+      BiasedOptions rest = o;
+      rest.dropout = 0;
+      return biased_attention(query, key, mul(value, kept, at), mask, rest, at);
+    }
+    if (!o.bias && !o.extra_logit && !kept && value.shape().has(o.key_dim))
+      return attention(query, key, value, mask, o, at);
     const Shape dims = logit_dims(query, key, o);
     Tensor logits = wide(einsum({query, key}, dims, at)) * scale_of(query, o);
     if (o.bias) {
@@ -61,12 +102,12 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, con
       logits = add(logits, read_as(o.bias, logits.dtype()), at);
     }
     Tensor weights = weights_of(masked(logits, mask, o, at), o.memory_length, o.extra_logit, at);
-    if (o.dropout > 0) weights = dropout(weights, o.dropout, at);
-    std::vector<Dim> result;
-    for (const Dim& d : query.shape()) {
-      if (d.name != o.key_dim || value.shape().has(d.name)) result.push_back(d);
+    if (kept) {
+      weights = mul(weights, read_as(kept, weights.dtype()), at);
+    } else if (o.dropout > 0) {
+      weights = dropout(weights, o.dropout, at);
     }
-    return einsum({read_as(weights, query.dtype()), value}, Shape(result), at);
+    return einsum({read_as(weights, query.dtype()), value}, attended(query, weights, value, o), at);
   });
 }
 
@@ -121,6 +162,7 @@ Tensor self_attention(Tensor x, const std::string& name, const std::string& mode
 Tensor talking_heads(Tensor query, Tensor key, Tensor value, Tensor mix_logits, Tensor mix_weights,
                      Tensor mask, const AttentionOptions& o, Loc at) {
   return on_behalf_of("talking_heads", at, [&]() -> Tensor {
+    require_rate("talking_heads", o.dropout, at);
     const auto across = [&](Tensor logits, Tensor mix) {
       const Shape shared = logits.shape().without(mix.shape().names());
       require(shared.rank() == logits.shape().rank() - 1 && mix.shape().rank() == 2,

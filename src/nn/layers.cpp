@@ -84,7 +84,7 @@ Tensor feed_forward(Tensor x, const std::string& name, const std::string& dim, c
   return on_behalf_of("feed_forward", at, [&] {
     Scope scope(x.graph(), name);
     Tensor h = dense_product(x, "up", {dim}, Shape{hidden}, o.activations, o.dense, at);
-    if (o.dropout > 0) h = dropout(h, o.dropout, at);
+    if (o.dropout != 0) h = dropout(h, o.dropout, at);
     return dense(h, "down", {hidden.name}, Shape{x.dim(dim)}, o.dense, at);
   });
 }
@@ -118,17 +118,19 @@ Tensor embedding(Tensor indices, const std::string& name, const Dim& vocab, cons
   });
 }
 
-Tensor norm(Tensor x, const std::string& name, const std::string& dim, Loc at) {
+Tensor norm(Tensor x, const std::string& name, const std::string& dim, double eps, Loc at) {
   return on_behalf_of("norm", at, [&] {
+    require(eps >= 0, "[norm] eps {} is negative ({})", eps, where(at));
     Scope scope(x.graph(), name);
     const Shape shape{x.dim(dim)};
     Tensor scale = parameter_for(x, "scale", shape, ones(), at);
-    return layer_norm(x, dim, scale, parameter_for(x, "bias", shape, zeros(), at), 1e-5, at);
+    return layer_norm(x, dim, scale, parameter_for(x, "bias", shape, zeros(), at), eps, at);
   });
 }
 
 Tensor scale_norm(Tensor x, const std::string& name, const std::string& dim, double eps, Loc at) {
   return on_behalf_of("scale_norm", at, [&] {
+    require(eps >= 0, "[scale_norm] eps {} is negative ({})", eps, where(at));
     Scope scope(x.graph(), name);
     return rms_norm(x, dim, parameter_for(x, "scale", Shape{x.dim(dim)}, ones(), at), eps, at);
   });
@@ -136,8 +138,15 @@ Tensor scale_norm(Tensor x, const std::string& name, const std::string& dim, dou
 
 // max(x, 0) - x l + log(1 + e^-|x|) = softplus(x) - x l.
 Tensor sigmoid_cross_entropy(Tensor logits, Tensor labels, Loc at) {
-  return on_behalf_of("sigmoid_cross_entropy", at,
-                      [&] { return sub(softplus(logits, at), mul(logits, labels, at), at); });
+  return on_behalf_of("sigmoid_cross_entropy", at, [&] {
+    const Shape &x = logits.shape(), &l = labels.shape();
+    const bool same = x.without(l.names()).rank() == 0 && l.without(x.names()).rank() == 0;
+    require(same,
+            "[sigmoid_cross_entropy] labels {} for logits {}; each logit has a label: the same "
+            "dims, use broadcast() ({})",
+            l.to_string(), x.to_string(), where(at));
+    return sub(softplus(logits, at), mul(logits, labels, at), at);
+  });
 }
 
 Tensor nonzero_weights(Tensor labels, DType dtype, int64_t padding, Loc at) {

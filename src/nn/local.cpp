@@ -19,6 +19,16 @@ class Blocks {
             "[local_attention] radius {} and block {}: a block has at least radius positions, and "
             "one ({})",
             o.radius, size_, where(at));
+    require(o.ahead >= 0 && o.ahead <= size_ && (o.ahead == 0 || !o.causal),
+            "[local_attention] ahead {} with blocks of {} and causal {}: a query that is not "
+            "causal sees at most a block after itself ({})",
+            o.ahead, size_, o.causal, where(at));
+    if (o.segments) {
+      const int64_t places = o.segments.dim(o.length).size;
+      require(places == whole_.size,
+              "[local_attention] the segments have {} places along '{}', the query has {} ({})",
+              places, o.length, whole_.size, where(at));
+    }
     count_ = (whole_.size - 1) / size_ + 1;
     checked_size(Wide{3} * count_ * size_, "the memory of all blocks");
   }
@@ -49,11 +59,15 @@ class Blocks {
   Tensor mask(Graph& g, const Dim& memory_length) const {
     const Dim blocks(o_.blocks, count_), inner(o_.length, size_);
     const double size = static_cast<double>(size_), radius = static_cast<double>(o_.radius);
+    const double most = o_.causal ? 0 : o_.ahead == 0 ? radius - 1 : static_cast<double>(o_.ahead);
     Tensor ahead = iota(g, memory_length) - iota(g, inner) - size;
-    Tensor near = logical_and(ahead > -radius, o_.causal ? ahead <= 0.0 : ahead < radius, at_);
+    Tensor near = logical_and(ahead > -radius, ahead <= most, at_);
     Tensor position = iota(g, blocks) * size + iota(g, memory_length) - size;
     Tensor inside = logical_and(position >= 0.0, position < static_cast<double>(whole_.size), at_);
-    return logical_and(near, inside, at_);
+    Tensor seen = logical_and(near, inside, at_);
+    if (!o_.segments) return seen;
+    Tensor own = cut(o_.segments, o_.length), theirs = with_neighbours(o_.segments);
+    return logical_and(seen, segment_mask(own, theirs, at_), at_);
   }
   /// The inverse of cut().
   Tensor join(Tensor x, const Shape& shape) const {

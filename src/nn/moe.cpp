@@ -8,6 +8,19 @@
 
 namespace tessera::nn {
 
+namespace {
+Tensor with_embedding(Tensor seen, const std::string& model, const MoeOptions& o, Loc at) {
+  const bool appended = o.embedded == Embedded::appended;
+  const Shape &a = seen.shape(), &b = o.embedding.shape();
+  require(appended ? b.has(model) && b.without({model}) == a.without({model}) : b == a,
+          "[moe] the embedding {} beside x {}; it has the same dims{} ({})", b.to_string(),
+          a.to_string(), appended ? ", of the same sizes but '" + model + "'" : "", where(at));
+  Tensor embedding = read_as(o.embedding, seen.dtype());
+  if (o.embedded == Embedded::alone) return embedding;
+  return appended ? concat({seen, embedding}, model, at) : add(seen, embedding, at);
+}
+}  // namespace
+
 Moe moe(Tensor x, const std::string& name, const std::string& model, const MoeOptions& o, Loc at) {
   return on_behalf_of("moe", at, [&]() -> Moe {
     Graph& g = x.graph();
@@ -15,8 +28,9 @@ Moe moe(Tensor x, const std::string& name, const std::string& model, const MoeOp
     require(!x.shape().has(o.experts.name), "[moe] x {} has the dim '{}' already ({})",
             x.shape().to_string(), o.experts.name, where(at));
     const Axes outside(x.shape().without({model}).names());
-    Tensor seen = o.input_jitter > 0 ? jitter(x, o.input_jitter, at) : x;
-    if (o.input_dropout > 0) seen = dropout(seen, o.input_dropout, at);
+    Tensor seen = o.input_jitter != 0 ? jitter(x, o.input_jitter, at) : x;
+    if (o.input_dropout != 0) seen = dropout(seen, o.input_dropout, at);
+    if (o.embedding) seen = with_embedding(seen, model, o, at);
     DenseOptions linear;
     linear.bias = false;
     Tensor logits =

@@ -7,8 +7,20 @@
 
 namespace tessera::nn {
 
+namespace {
+
+void require_two_dims(const char* op, const Dim& length, const Dim& memory_length, Loc at) {
+  require(length.name != memory_length.name,
+          "[{}] queries and keys both lie along the dim '{}'; the positions of keys are a dim of "
+          "another name ({})",
+          op, length.name, where(at));
+}
+
+}  // namespace
+
 Tensor causal_mask(Graph& g, const Dim& length, const Dim& memory_length, Loc at) {
   return on_behalf_of("causal_mask", at, [&] {
+    require_two_dims("causal_mask", length, memory_length, at);
     return greater_equal(iota(g, length, DType::int32, at),
                          iota(g, memory_length, DType::int32, at), at);
   });
@@ -20,6 +32,7 @@ Tensor window_mask(Graph& g, const Dim& length, const Dim& memory_length, int64_
     require(before >= 0 && after >= 0,
             "[window_mask] before {} and after {}; neither is negative ({})", before, after,
             where(at));
+    require_two_dims("window_mask", length, memory_length, at);
     Tensor behind = iota(g, length, DType::int32, at) - iota(g, memory_length, DType::int32, at);
     return logical_and(behind <= static_cast<double>(before), behind >= static_cast<double>(-after),
                        at);
@@ -38,6 +51,11 @@ Tensor prefix_mask(Tensor prefix, const Dim& length, const Dim& memory_length, L
 
 Tensor segment_mask(Tensor segments, Tensor memory_segments, Loc at) {
   return on_behalf_of("segment_mask", at, [&] {
+    const Shape &own = segments.shape(), &theirs = memory_segments.shape();
+    require(own.without(theirs.names()).rank() > 0 && theirs.without(own.names()).rank() > 0,
+            "[segment_mask] segments {} and memory_segments {}: queries and keys have a dim each "
+            "that the others lack, use rename() ({})",
+            own.to_string(), theirs.to_string(), where(at));
     Tensor none = constant(segments.graph(), 0, memory_segments.dtype(), {}, at);
     return logical_and(equal(segments, memory_segments, at), not_equal(memory_segments, none, at),
                        at);
@@ -115,6 +133,7 @@ Tensor relative_buckets(Graph& g, const Dim& length, const Dim& memory_length,
         "[relative_buckets] {} buckets and max_distance {}: there must be at least {} buckets, and "
         "a greater distance than {} ({})",
         o.buckets, o.max_distance, 2 * ways, exact, where(at));
+    require_two_dims("relative_buckets", length, memory_length, at);
     Tensor behind = iota(g, length, DType::int32, at) - iota(g, memory_length, DType::int32, at);
     Tensor zero = constant(g, 0, DType::int32);
     Tensor distance = o.bidirectional ? abs(behind, at) : maximum(behind, zero, at);

@@ -21,9 +21,9 @@ class Router {
         at_(at),
         tokens_(logits.dim(tokens)),
         experts_(logits.dim(experts)),
-        logits_(checked(logits).dtype() == DType::float64 ? logits
-                                                          : read_as(logits, DType::float32)),
-        gates_(softmax(logits_, experts, at)),
+        logits_(open(checked(logits).dtype() == DType::float64 ? logits
+                                                               : read_as(logits, DType::float32))),
+        gates_(gates()),
         capacity_(capacity()) {
     require(o.choices >= 1 && o.choices <= experts_.size,
             "[route] {} choices of {} experts; a token has at least one, and as many as experts "
@@ -33,18 +33,24 @@ class Router {
             "[route] threshold {} and sample {}: the first is positive, the second not negative "
             "({})",
             o.threshold, o.sample, where(at));
+    require(o.second_balance == 0 || o.choices > 1,
+            "[route] second_balance {} with one choice; a second choice takes choices 2 ({})",
+            o.second_balance, where(at));
     check_importance();
   }
 
   Routing run() {
-    const bool by_experts = o_.gating == Gating::experts_choose;
-    if (by_experts || o_.gating == Gating::strongest) {
-      choose_by_gate(by_experts);
+    if (by_experts() || o_.gating == Gating::strongest) {
+      choose_by_gate(by_experts());
     } else {
       choose_in_turn();
     }
     Routing r = routing_;
-    r.z = mean_all(square(reduce_logsumexp(logits_, experts_.name, at_)), at_);
+    Tensor z = square(reduce_logsumexp(logits_, experts_.name, at_), at_);
+    if (Tensor counts = is_full())
+      r.z = sum_all(mul(z, counts, at_), at_) / maximum(number(1), counted_tokens(counts), at_);
+    else
+      r.z = mean_all(z, at_);
     if (o_.overflow == Overflow::error) report(r);
     return r;
   }
@@ -56,6 +62,16 @@ class Router {
     require(tokens_.name != experts_.name, "dim '{}' is both the tokens and the experts",
             tokens_.name);
     return logits;
+  }
+
+  bool by_experts() const { return o_.gating == Gating::experts_choose || competes(); }
+  bool competes() const { return o_.gating == Gating::tokens_compete; }
+  Tensor gates() const {
+    if (!competes()) return softmax(logits_, experts_.name, at_);
+    check_importance();
+    Tensor none = constant(g_, -1e9, logits_.dtype(), {}, at_), x = logits_;
+    if (o_.importance) x = where(o_.importance > 0.0, x, none, at_);
+    return softmax(x, tokens_.name, at_);
   }
 
   void check_importance() const {
@@ -100,19 +116,49 @@ class Router {
   Tensor flat(Tensor x) const { return reduce_sum(x, experts_.name, at_); }
   Tensor total(Tensor x) const { return reduce_sum(x, tokens_.name, at_); }
 
-  /// 1 for tokens that have a first choice, or any; empty: all have.
-  Tensor has_first() const { return o_.importance ? real(o_.importance >= 1.0) : Tensor(); }
+  /// 1 for tokens of full importance, that have a first choice, that have any; empty: all.
+  Tensor is_full() const { return o_.importance ? real(o_.importance >= 1.0) : Tensor(); }
+  Tensor has_first() const { return o_.first_for_all ? has_any() : is_full(); }
   Tensor has_any() const { return o_.importance ? real(o_.importance > 0.0) : Tensor(); }
 
   Tensor first_choice() const {
     if (o_.sample == 0) return argmax(gates_, experts_.name, at_);
-    Tensor drawn = random_uniform(g_, gates_.shape(), 1e-9, 1, gates_.dtype(), at_);
-    return argmax(logits_ - log(neg(log(drawn, at_), at_), at_) * o_.sample, experts_.name, at_);
+    return sampled(logits_, o_.sample);
+  }
+  Tensor sampled(Tensor logits, double temperature) const {
+    Tensor drawn = random_uniform(g_, logits.shape(), 1e-9, 1, logits.dtype(), at_);
+    return argmax(logits - log(neg(log(drawn, at_), at_), at_) * temperature, experts_.name, at_);
+  }
+
+  /// The logits with the best expert closed to some tokens, or all but one of the others.
+  Tensor open(Tensor logits) const {
+    require(o_.second_place >= 0 && o_.second_place <= 1 && o_.second_sample >= 0,
+            "second_place {} and second_sample {}; the first is a probability, the second not "
+            "negative",
+            o_.second_place, o_.second_sample);
+    if (o_.second_place == 0) return logits;
+    require(!by_experts() && experts_.size > 1,
+            "second_place {} of {} experts, {}; it needs two experts, and tokens that choose "
+            "theirs",
+            o_.second_place, experts_.size,
+            by_experts() ? "which choose their tokens" : "one of them the best");
+    const auto mask = [&](Tensor index) {
+      return one_hot(index, experts_, 1, 0, logits.dtype(), at_) > 0.0;
+    };
+    Tensor none = constant(g_, -1e9, logits.dtype(), {}, at_);
+    Tensor others = where(mask(argmax(logits, experts_.name, at_)), none, logits, at_);
+    if (o_.second_sample > 0)
+      others = where(mask(sampled(others, o_.second_sample)), others, none, at_);
+    if (o_.second_place == 1) return others;
+    Tensor drawn =
+        random_uniform(g_, logits.shape().without({experts_.name}), 0, 1, logits.dtype(), at_);
+    return where(drawn < o_.second_place, others, logits, at_);
   }
 
   struct Choice {
-    Tensor mask;  ///< [..., tokens, experts]: the expert, if the choice counts
-    Tensor gate;  ///< [..., tokens]
+    Tensor wanted;  ///< [..., tokens, experts]: the expert
+    Tensor mask;    ///< the same, if the choice counts
+    Tensor gate;    ///< [..., tokens]
   };
 
   std::vector<Choice> choices() const {
@@ -125,7 +171,7 @@ class Router {
       Tensor gate = flat(mul(gates_, mask, at_));
       left = where(mask > 0.0, number(-1), left, at_);
       sum = sum ? add(sum, gate, at_) : gate;
-      result.push_back({mask, gate});
+      result.push_back({mask, mask, gate});
     }
     if (o_.renormalize && o_.choices > 1) {
       for (Choice& c : result) c.gate = c.gate / (sum + 1e-9);
@@ -152,7 +198,7 @@ class Router {
 
   void choose_in_turn() {
     const std::vector<Choice> all = choices();
-    balance(all[0].mask);
+    balance(all);
     Tensor before, routed, dropped, chosen;
     for (const Choice& c : all) {
       Tensor mask = c.mask;
@@ -186,11 +232,12 @@ class Router {
 
   /// The tokens with the highest gates at each expert, of all tokens or of those that chose it.
   void choose_by_gate(bool of_all) {
-    Tensor mask = of_all ? Tensor() : choices()[0].mask, counts = has_any();
+    const std::vector<Choice> all = of_all ? std::vector<Choice>() : choices();
+    Tensor mask = of_all ? Tensor() : all[0].mask, counts = has_any();
     Tensor scores = mask ? mul(gates_, mask, at_) : gates_;
     if (of_all && counts) scores = mul(scores, counts, at_);
-    routing_.balance = number(0);
-    if (mask) balance(mask);
+    routing_.balance = competes() ? balance_of_tokens() : number(0);
+    if (mask) balance(all);
     require(!capacity_.is_bounded || capacity_.size <= tokens_.size,
             "[route] capacity {} for {} tokens; experts cannot choose more than there are ({})",
             capacity_.size, tokens_.size, where(at_));
@@ -201,8 +248,9 @@ class Router {
     std::vector<Dim> dims = gates_.shape().dims();
     dims.push_back(capacity_);
     routing_.dispatch = transpose(placed, Shape(dims), at_);
-    routing_.combine = mul(routing_.dispatch, gates_, at_);
     Tensor places = reduce_sum(routing_.dispatch, {experts_.name.c_str(), capacity_.name.c_str()});
+    routing_.combine = mul(routing_.dispatch, gates_, at_);
+    if (competes()) routing_.combine = routing_.combine / maximum(places, number(1), at_);
     Tensor found = real(places > 0.0), wanted = mask ? flat(mask) : counts;
     routing_.dropped =
         sub(wanted ? sum_all(wanted, at_) : tokens_in_all(found), sum_all(found), at_);
@@ -210,13 +258,39 @@ class Router {
     routing_.load = reduce_max(chosen, chosen.shape().names(), at_);
   }
 
-  void balance(Tensor first) {
-    Tensor proxy = gates_, counts = has_first();
-    if (counts) proxy = mul(proxy, counts, at_);
+  /// experts^2 times the mean over groups and experts of the products of two shares of the tokens.
+  Tensor product_of_shares(Tensor chosen, Tensor gates) const {
     const double squared = static_cast<double>(experts_.size * experts_.size);
-    Tensor share = reduce_mean(first, tokens_.name, at_);
-    routing_.balance =
-        mean_all(mul(share, reduce_mean(proxy, tokens_.name, at_), at_), at_) * squared;
+    Tensor share = reduce_mean(chosen, tokens_.name, at_);
+    return mean_all(mul(share, reduce_mean(gates, tokens_.name, at_), at_), at_) * squared;
+  }
+  void balance(const std::vector<Choice>& choices) {
+    Tensor proxy = gates_, counts = is_full(), wanted = choices[0].wanted;
+    if (counts) proxy = mul(proxy, counts, at_);
+    if (o_.gating == Gating::rescue) {
+      for (size_t i = 1; i < choices.size(); ++i) wanted = add(wanted, choices[i].wanted, at_);
+      wanted = wanted * (1 / static_cast<double>(choices.size()));
+    }
+    routing_.balance = product_of_shares(wanted, proxy);
+    if (o_.second_balance == 0) return;
+    Tensor left = mul(gates_, 1.0 - choices[0].wanted, at_);
+    left = left / (flat(left) + 1e-9);
+    Tensor second = product_of_shares(choices[1].wanted, left);
+    routing_.balance = add(routing_.balance, second * o_.second_balance, at_);
+  }
+  /// Even, if every token has the same mean gate: one over the tokens.
+  Tensor balance_of_tokens() const {
+    Tensor mean = reduce_mean(gates_, experts_.name, at_), counts = is_full();
+    Tensor size = number(static_cast<double>(tokens_.size));
+    if (counts) {
+      mean = mul(mean, counts, at_);
+      size = reduce_sum(broadcast(cast(o_.importance, gates_.dtype(), at_), mean.shape(), at_),
+                        tokens_.name, at_);
+    }
+    return mean_all(mul(square(mean, at_), size, at_), at_) * static_cast<double>(tokens_.size);
+  }
+  Tensor counted_tokens(Tensor counts) const {
+    return sum_all(broadcast(counts, logits_.shape().without({experts_.name}), at_), at_);
   }
 
   /// What says where a token goes depends on a number that is infinite where something was dropped:

@@ -130,12 +130,18 @@ class Unet {
 
 }  // namespace
 
-Tensor batch_norm(Tensor x, const std::string& name, const std::string& channels,
+Tensor batch_norm(Tensor x, const std::string& name, const Axes& channels,
                   const BatchNormOptions& o, Loc at) {
   return on_behalf_of("batch_norm", at, [&]() -> Tensor {
     Graph& g = x.graph();
+    require(o.eps >= 0 && o.momentum >= 0 && o.momentum <= 1,
+            "[batch_norm] eps {} and momentum {}: the first is not negative, the second in [0, 1] "
+            "({})",
+            o.eps, o.momentum, where(at));
     Scope scope(g, name);
-    const Shape shape{x.dim(channels)};
+    std::vector<Dim> dims;
+    for (const std::string& d : channels.names()) dims.push_back(x.dim(d));
+    const Shape shape(dims);
     const DType stored = x.dtype() == DType::float64 ? DType::float64 : DType::float32;
     auto as_x = [&](Tensor t) { return t.dtype() == x.dtype() ? t : cast(t, x.dtype(), at); };
     const Tensor scale = g.parameter("scale", shape, ones(), stored, at),
@@ -144,7 +150,7 @@ Tensor batch_norm(Tensor x, const std::string& name, const std::string& channels
                  variance = g.state("variance", shape, ones(), stored, at);
     Tensor m = as_x(mean), v = as_x(variance);
     if (o.training) {
-      const Axes others(x.shape().without({channels}).names());
+      const Axes others(x.shape().without(channels.names()).names());
       m = reduce_mean(x, others, at);
       v = reduce_mean(square(sub(x, m, at), at), others, at);
       auto follow = [&](Tensor running, Tensor now) {

@@ -60,6 +60,20 @@ Tensors attention_body(const Tensors& in, const Attrs& attrs) {
 
 Tensors attention_gradient(const GradCall& call) { return attention_gradients(call, {}); }
 
+/// The query with the dims that only the others have: examples with the same queries.
+Tensor for_all(Tensor query, const Tensors& others, const AttentionOptions& o, Loc at) {
+  std::vector<Dim> dims;
+  for (const Tensor& t : others) {
+    for (const Dim& d : t.shape()) {
+      if (d.name != o.memory_length && !query.shape().has(d.name) && !Shape(dims).has(d.name))
+        dims.push_back(d);
+    }
+  }
+  if (dims.empty()) return query;
+  for (const Dim& d : query.shape()) dims.push_back(d);
+  return broadcast(query, Shape(dims), at);
+}
+
 /// Where the numbers of the dropout come from: the stream, and which copy of the scope draws them.
 void set_stream(Graph& g, Attrs& attrs) {
   std::vector<int64_t> counts, copy;
@@ -87,8 +101,12 @@ extern const Op kMaskedAttention = {
 Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const AttentionOptions& o,
                  Loc at) {
   return on_behalf_of("attention", at, [&]() -> Tensor {
-    std::vector<Tensor> in = {query, key, value};
+    require(o.dropout >= 0 && o.dropout < 1, "[attention] dropout {} is not in [0, 1) ({})",
+            o.dropout, where(at));
+    Tensors in = {key, value};
     if (mask) in.push_back(mask);
+    query = for_all(query, in, o, at);
+    in.insert(in.begin(), query);
     Attrs attrs = attention_attrs(query, o);
     attrs.set("dropout", o.dropout);
     if (o.dropout > 0) set_stream(query.graph(), attrs);

@@ -6,6 +6,7 @@
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
+#include "ops/precision.h"
 #include "ops/sum_to.h"
 #include "tessera/ops.h"
 
@@ -39,6 +40,8 @@ void emit_contract(EmitCall& call) {
   emit_aligned(call);
   call.step.kernel = "contract";
   call.step.attrs = {{"kinds", kinds}};
+  const Attrs& attrs = call.call.attrs;
+  if (attrs.has("float8")) call.step.attrs.set("float8", attrs.get<std::vector<int64_t>>("float8"));
 }
 
 int64_t contract_flops(const OpCall& call) {
@@ -155,6 +158,15 @@ Tensor einsum(const std::vector<Tensor>& operands, const Shape& out, Loc at) {
     }
     return xs[0].shape() == out ? xs[0] : sum_to(xs[0], out);
   });
+}
+
+Tensor einsum_of_float8(const Tensor& a, const Tensor& b, const Shape& out, Float8 of_a,
+                        Float8 of_b, Loc at) {
+  check_operands({a, b}, out, at);
+  if (a.shape().united(b.shape()).rank() == out.rank()) return contract_pair(a, b, out, at);
+  Attrs attrs = source_attrs(out, a.dtype());
+  attrs.set("float8", std::vector<int64_t>{static_cast<int64_t>(of_a), static_cast<int64_t>(of_b)});
+  return one(kEinsum, {a, b}, attrs, at);
 }
 
 Tensor einsum(const std::vector<Tensor>& xs, std::initializer_list<Dim> out, Loc at) {

@@ -1,5 +1,9 @@
 #include "ops/infer.h"
 
+#include <cmath>
+#include <limits>
+#include <utility>
+
 namespace tessera {
 
 void require_same_dtype(const OpCall& call) {
@@ -14,6 +18,34 @@ void require_number(DType dtype) {
   require(dtype != DType::bool_,
           "bool has no arithmetic; cast() it to int32 or float32, or use the "
           "logical ops");
+}
+
+namespace {
+/// The numbers that an integer or bool may be.
+std::pair<double, double> range_of(DType dtype) {
+  switch (dtype) {
+    case DType::bool_:
+      return {0, 1};
+    case DType::uint8:
+      return {0, 255};
+    case DType::int32:
+      return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+    default:  // the largest below 2^63
+      return {-0x1p63, 0x1.fffffffffffffp62};
+  }
+}
+}  // namespace
+
+void require_holds(DType dtype, double value) {
+  if (is_floating(dtype)) return;
+  const auto [least, most] = range_of(dtype);
+  require(value == std::trunc(value) && value >= least && value <= most,
+          "{} is no {}; cast() what it meets to a floating type, or give another number", value,
+          to_string(dtype));
+}
+
+void require_fill(DType dtype, double value) {
+  if (!std::isinf(value)) require_holds(dtype, value);
 }
 
 void require_same_sizes(const OpCall& call) {

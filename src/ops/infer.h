@@ -21,6 +21,10 @@ void require_dims(const Shape& shape, const std::vector<std::string>& names, con
 
 /// For arithmetic: bool has none. Throws a usage error that names cast().
 void require_number(DType dtype);
+/// `value` is a number of this dtype, for integers and bool a whole one in range.
+void require_holds(DType dtype, double value);
+/// The same for what fills places around a tensor; infinities are the least and the greatest.
+void require_fill(DType dtype, double value);
 
 /// Records a value's name for "the shape of operand i" in messages.
 inline std::string describe(const ValueType& type) {

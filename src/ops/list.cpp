@@ -13,7 +13,7 @@ extern const Op kEinsum, kGather, kScatterAdd, kCrossEntropy, kAttention, kSoftm
     kIdentity, kStopGradient, kCast, kBroadcast, kWhere, kReduceSum, kReduceMax, kReduceMin,
     kReduceProd, kReduceAny, kReduceAll, kTranspose, kReshape, kInput, kStored, kConstant, kIota,
     kRandomBits, kDimSize, kWindow, kFold, kConv, kPrint, kCheckFinite, kMaskedAttention,
-    kAttentionGrad, kAttentionPart, kLoop, kLoopCarry, kLoopSlice, kLoopIndex;
+    kAttentionGrad, kAttentionPart, kLoop, kLoopCarry, kLoopSlice, kLoopIndex, kElu, kSelu;
 
 const std::vector<const Op*>& all_ops() {
   // clang-format off
@@ -31,7 +31,7 @@ const std::vector<const Op*>& all_ops() {
       &kReduceSum,   &kReduceMax, &kReduceMin,      &kReduceProd,   &kReduceAny,  &kReduceAll,
       &kTranspose,   &kReshape,   &kInput,          &kStored,       &kConstant,   &kIota,
       &kRandomBits,  &kDimSize,   &kWindow,         &kFold,         &kPrint,      &kCheckFinite,
-      &kMaskedAttention, &kAttentionGrad, &kAttentionPart, &kConv, &kLoop, &kLoopCarry, &kLoopSlice, &kLoopIndex};
+      &kMaskedAttention, &kAttentionGrad, &kAttentionPart, &kConv, &kLoop, &kLoopCarry, &kLoopSlice, &kLoopIndex, &kElu, &kSelu};
   // clang-format on
   return ops;
 }

@@ -234,7 +234,8 @@ Tensor sorted(Tensor x, const std::string& dim, bool descending, bool indices, L
 /// Number n of the k extreme ones, without the dim.
 Tensor nth(Tensor x, const std::string& dim, int64_t n, bool smallest, bool indices, Loc at) {
   const int64_t size = x.dim(dim).size;
-  require(n >= 0 && n < size, "element {} in order of dim '{}' of size {}", n, dim, size);
+  require(n >= 0 && n < size, "element {} in order of dim '{}' of size {}; they are 0 .. {}", n,
+          dim, size, size - 1);
   const Dim k(dim + "_first", n + 1);
   const TopK top = extreme(x, dim, k, smallest, at);
   return reshape(slice(indices ? top.indices : top.values, k.name, n, 1, at),

@@ -4,6 +4,7 @@
 
 #include "ir/source_ops.h"
 #include "ops/infer.h"
+#include "ops/precision.h"
 #include "ops/sum_to.h"
 #include "runtime/program.h"
 #include "tessera/ops.h"
@@ -73,7 +74,9 @@ Types infer_broadcast(const OpCall& call) {
   return {{shape, call.in[0].dtype}};
 }
 
-Tensor num(const Tensor& like, double v) { return constant(like.graph(), v, like.dtype()); }
+Tensor num(const Tensor& like, double v, Loc at = Loc::current()) {
+  return constant(like.graph(), v, like.dtype(), {}, at);
+}
 
 }  // namespace
 
@@ -235,26 +238,43 @@ Tensor where(Tensor condition, Tensor a, Tensor b, Loc at) {
 
 Tensor leaky_relu(Tensor x, double alpha, Loc at) {
   return on_behalf_of("leaky_relu", at, [&] {
-    return where(greater(x, num(x, 0), at), x, mul(x, num(x, alpha), at), at);
+    return where(greater(x, num(x, 0, at), at), x, mul(x, num(x, alpha, at), at), at);
   });
 }
-// exp only sees what is used: elsewhere its operand is 0, so neither value nor gradient can
-// overflow.
-Tensor elu(Tensor x, Loc at) {
-  return on_behalf_of("elu", at, [&] {
-    Tensor positive = greater(x, num(x, 0), at);
-    return where(positive, x, sub(exp(where(positive, num(x, 0), x, at), at), num(x, 1), at), at);
-  });
+namespace {
+constexpr double kSeluAlpha = 1.6732632423543772, kSeluScale = 1.0507009873554805;
+
+/// x where it is not negative, else alpha (exp(x) - 1), with t = tanh(x / 2): 2 t / (1 - t) loses
+/// nothing near 0. What is not used is computed of 0, and so cannot overflow.
+Tensor elu_of(const Tensor& in, double alpha, double scale) {
+  const Tensor x = wide(in), positive = x >= 0.0;
+  const Tensor t = tanh(where(positive, num(x, 0), x) * 0.5);
+  const Tensor grown = t * (2 * alpha * scale) / (1.0 - t);
+  return narrow(where(positive, scale == 1 ? x : x * scale, grown), in.dtype());
 }
-Tensor selu(Tensor x, Loc at) {
-  return on_behalf_of("selu", at, [&] {
-    const double alpha = 1.6732632423543772, scale = 1.0507009873554805;  // Klambauer et al. 2017
-    Tensor positive = greater(x, num(x, 0), at);
-    Tensor negative =
-        mul(sub(exp(where(positive, num(x, 0), x, at), at), num(x, 1), at), num(x, alpha), at);
-    return mul(where(positive, x, negative, at), num(x, scale), at);
-  });
+Grads elu_gradient(const GradCall& c, double alpha, double scale) {
+  const Tensor x = wide(c.in[0]), g = wide(c.grads[0]), positive = x >= 0.0;
+  const Tensor slope = exp(where(positive, num(x, 0), x)) * (alpha * scale);
+  return {narrow(g * where(positive, num(x, scale), slope), c.in[0].dtype())};
 }
+}  // namespace
+
+extern const Op kElu = {
+    .name = "elu",
+    .infer = infer_float,
+    .gradient = [](const GradCall& c) { return elu_gradient(c, 1, 1); },
+    .body = [](const Grads& in, const Attrs&) -> Grads { return {elu_of(in[0], 1, 1)}; }};
+// Klambauer et al. 2017
+extern const Op kSelu = {
+    .name = "selu",
+    .infer = infer_float,
+    .gradient = [](const GradCall& c) { return elu_gradient(c, kSeluAlpha, kSeluScale); },
+    .body = [](const Grads& in, const Attrs&) -> Grads {
+      return {elu_of(in[0], kSeluAlpha, kSeluScale)};
+    }};
+Tensor elu(Tensor x, Loc at) { return one(kElu, {x}, {}, at); }
+Tensor selu(Tensor x, Loc at) { return one(kSelu, {x}, {}, at); }
+
 Tensor is_nan(Tensor x, Loc at) {
   return on_behalf_of("is_nan", at, [&] { return not_equal(x, x, at); });
 }
@@ -271,7 +291,7 @@ Tensor logical_xor(Tensor a, Tensor b, Loc at) {
 Tensor clip(Tensor x, double lo, double hi, Loc at) {
   return on_behalf_of("clip", at, [&] {
     require(lo <= hi, "[clip] lo {} is above hi {} ({})", lo, hi, where(at));
-    Tensor low = num(x, lo), high = num(x, hi);
+    Tensor low = num(x, lo, at), high = num(x, hi, at);
     return where(less(x, low, at), low, where(greater(x, high, at), high, x, at), at);
   });
 }
@@ -279,6 +299,16 @@ Tensor clip(Tensor x, double lo, double hi, Loc at) {
 Tensor scalar_like(const char* op, At x, double value) {
   return on_behalf_of(
       op, x.at, [&] { return constant(x.tensor.graph(), value, x.tensor.dtype(), {}, x.at); });
+}
+
+Tensor quotient_like(At x, double value) {
+  const DType dtype = x.tensor.dtype();
+  require(is_floating(dtype),
+          "[div] {} is {}, and {:#} is a floating number: a fraction of integers is truncated; "
+          "divide by a whole number (2, not 2.0), use floor_div(), or cast() to a floating dtype "
+          "({})",
+          x.tensor.name(), to_string(dtype), value, where(x.at));
+  return scalar_like("div", x, value);
 }
 
 Tensor sum_to(Tensor g, const Shape& shape) {

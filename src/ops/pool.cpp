@@ -140,6 +140,7 @@ Tensor windows(Tensor x, const std::string& dim, const Dim& of, const WindowsOpt
                Loc at) {
   return on_behalf_of("windows", at, [&] {
     require(!x.shape().has(of.name), "x has a dim '{}' already", of.name);
+    require_fill(x.dtype(), options.fill);
     const SpatialDim d{
         dim,          of.size, options.stride, options.dilation, Padding::given, options.before,
         options.after};

@@ -13,4 +13,9 @@ inline Tensor narrow(const Tensor& x, DType dtype) {
   return x.dtype() == dtype ? x : cast(x, dtype);
 }
 
+/// einsum({a, b}, out) of operands whose elements are numbers of 8 bits, scaled by nothing: a
+/// device may multiply them as such. Each dim is in two of the three.
+Tensor einsum_of_float8(const Tensor& a, const Tensor& b, const Shape& out, Float8 of_a,
+                        Float8 of_b, Loc at);
+
 }  // namespace tessera

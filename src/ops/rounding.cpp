@@ -62,16 +62,17 @@ Tensor scale_for(Tensor x, const Format f, Loc at) {
 /// x in numbers of the format, still in its dtype, and the scale that they are multiplied by.
 struct Scaled {
   Tensor numbers, scale;
+  Float8 format;
 };
 
 Scaled scaled(Tensor x, Float8 format, Loc at) {
   Tensor wide_x = wide(x), scale = scale_for(wide_x, format_of(format), at);
-  return {narrow(round_to(mul(wide_x, scale, at), format, at), x.dtype()), scale};
+  return {narrow(round_to(mul(wide_x, scale, at), format, at), x.dtype()), scale, format};
 }
 
 /// The product of two scaled operands, without the scales.
 Tensor product(const Scaled& a, const Scaled& b, const Shape& out, Loc at) {
-  Tensor y = einsum({a.numbers, b.numbers}, out, at);
+  Tensor y = einsum_of_float8(a.numbers, b.numbers, out, a.format, b.format, at);
   Tensor back = reciprocal(mul(a.scale, b.scale, at), at);
   return narrow(mul(wide(y), back, at), y.dtype());
 }

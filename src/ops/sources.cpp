@@ -134,28 +134,8 @@ int64_t new_stream(Graph& g) {
   });
 }
 
-namespace {
-/// The numbers that an integer or bool may be.
-std::pair<double, double> range_of(DType dtype) {
-  switch (dtype) {
-    case DType::bool_:
-      return {0, 1};
-    case DType::uint8:
-      return {0, 255};
-    case DType::int32:
-      return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
-    default:  // the largest below 2^63
-      return {-0x1p63, 0x1.fffffffffffffp62};
-  }
-}
-}  // namespace
-
 Tensor constant(Graph& g, double value, DType dtype, const Shape& shape, Loc at) {
-  const auto [least, most] = range_of(dtype);
-  require(is_floating(dtype) || (value == std::trunc(value) && value >= least && value <= most),
-          "[constant] {} is no {}; cast() what it meets to a floating type, or give another number "
-          "({})",
-          value, to_string(dtype), where(at));
+  on_behalf_of("constant", at, [&] { require_holds(dtype, value); });
   Attrs attrs = source_attrs(shape, dtype);
   attrs.set("value", value);
   return one(g, kConstant, {}, std::move(attrs), at);

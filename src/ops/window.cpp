@@ -188,6 +188,7 @@ Tensor pad(Tensor x, const std::string& dim, int64_t before, int64_t after, doub
   return on_behalf_of("pad", at, [&] {
     require(before >= 0 && after >= 0, "{} before and {} after dim '{}'; neither is negative",
             before, after, dim);
+    require_fill(x.dtype(), value);
     WindowOptions o;
     o.lo = before;
     o.fill = value;

@@ -41,6 +41,7 @@ Tensor root_mean_square(Tensor x, const AdafactorOptions& o) {
 }
 
 Tensor decay_rate(Tensor step, const AdafactorOptions& o) {
+  if (o.decay != 0) return constant(step.graph(), o.decay, step.dtype());
   if (o.beta2 == 0) {
     Tensor t = step - static_cast<double>(o.decay_offset);
     return 1.0 - exp(log(t) * -o.decay_exponent);
@@ -73,6 +74,11 @@ void check_options(const AdafactorOptions& o, Loc at) {
   };
   at_least_0("beta1", o.beta1, 1);
   at_least_0("beta2", o.beta2, 1);
+  at_least_0("decay", o.decay, 1);
+  require(o.beta2 == 0 || o.decay == 0,
+          "[adafactor] beta2 {} and decay {} are both given; the second moment decays in one way "
+          "({})",
+          o.beta2, o.decay, where(at));
   at_least_0("decay_exponent", o.decay_exponent);
   at_least_0("clip", o.clip);
   at_least_0("eps1", o.eps1);
@@ -101,7 +107,8 @@ Optimizer adafactor(const AdafactorOptions& o, Loc at) {
     Tensor t = as_dtype_of(step, grad), rate = lr;
     const bool scaled = o.scale_by_parameter && !optim::any_match(o.unscaled, p);
     if (o.relative_step) {
-      rate = rate * minimum(rsqrt(t), constant(g, 0.01, grad.dtype())) * (scaled ? 1.0 : 0.05);
+      rate = rate * minimum(rsqrt(t), constant(g, 0.01, grad.dtype())) *
+             (o.scale_by_parameter ? 1.0 : 0.05);
     }
     Tensor size = rate;
     if (scaled)

@@ -86,12 +86,16 @@ Optimizer sgd(double weight_decay) {
 }
 
 Optimizer momentum(double mu, double weight_decay, Loc at) {
-  optim::require_in("momentum", "mu", mu, 0, 1, at);
+  return momentum({.mu = mu, .weight_decay = weight_decay}, at);
+}
+
+Optimizer momentum(const MomentumOptions& o, Loc at) {
+  optim::require_in("momentum", "mu", o.mu, 0, 1, at);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor) {
-    Tensor v = optim::state_of(p, "velocity");
-    Tensor next = v * mu + decayed_gradient(p, grad, weight_decay);
+    Tensor v = optim::state_of(p, "velocity"), change = decayed_gradient(p, grad, o.weight_decay);
+    Tensor next = v * o.mu + (o.rate_in_velocity ? change * lr : change);
     g.update(v, next);
-    g.update(p, optim::wide(p) - next * lr);
+    g.update(p, optim::wide(p) - (o.rate_in_velocity ? next : next * lr));
   };
 }
 
@@ -130,8 +134,8 @@ Tensor global_norm(Graph& g, const std::vector<Tensor>& parameters,
 /// Clips the gradients and updates the parameters.
 void update_parameters(Graph& g, const std::vector<Tensor>& parameters,
                        const std::vector<Tensor>& grads, Tensor norm, Tensor lr,
-                       const Optimizer& optimizer, const MinimizeOptions& options) {
-  Tensor step = g.state("step", {}, optim::zeros(), DType::float32);
+                       const Optimizer& optimizer, const MinimizeOptions& options, Loc at) {
+  Tensor step = g.state("step", {}, optim::zeros(), DType::float32, at);
   Tensor next = step + 1.0;
   g.update(step, next);
   Tensor factor;
@@ -224,9 +228,9 @@ Minimized apply(Graph& g, const std::vector<Tensor>& parameters, std::vector<Ten
   Tensor norm = global_norm(g, parameters, grads);
   if (scaling.scale) {
     UpdateScope only(g, scaling.after(norm));
-    update_parameters(g, parameters, grads, norm, lr, optimizer, options);
+    update_parameters(g, parameters, grads, norm, lr, optimizer, options, at);
   } else {
-    update_parameters(g, parameters, grads, norm, lr, optimizer, options);
+    update_parameters(g, parameters, grads, norm, lr, optimizer, options, at);
   }
   return {norm, std::move(grads), {}, scaling.scale, scaling.skipped};
 }
@@ -302,18 +306,38 @@ Minimized minimize_in_parts(Graph& g, const std::string& dim, int64_t parts,
   return result;
 }
 
+namespace {
+/// As a share of lr.
+double without_cooldown(const Schedule& o, double step) {
+  const double rise = static_cast<double>(o.warmup);
+  if (step < rise) return o.start + (1 - o.start) * (step + 1) / rise;
+  if (o.kind == "constant") return 1;
+  if (o.kind == "rsqrt") {
+    const double from = std::max({rise, static_cast<double>(o.flat), 1.0});
+    return std::sqrt(from / std::max(step, from));
+  }
+  const double span = std::max<double>(1, static_cast<double>(o.steps) - rise);
+  const double done = std::min(1.0, (step - rise) / span);
+  if (o.kind == "linear") return 1 - (1 - o.floor) * done;
+  return o.floor + (1 - o.floor) * 0.5 * (1 + std::cos(M_PI * done));
+}
+}  // namespace
+
 double Schedule::at(int64_t step) const {
   const std::vector<std::string> kinds = {"constant", "linear", "cosine", "rsqrt"};
   require(std::find(kinds.begin(), kinds.end(), kind) != kinds.end(), "unknown schedule '{}'{}",
           kind, suggestion(kind, kinds));
-  const double s = static_cast<double>(step), w = static_cast<double>(warmup);
-  if (step < warmup) return lr * (s + 1) / w;
-  if (kind == "constant") return lr;
-  if (kind == "rsqrt") return lr * std::sqrt(std::max(w, 1.0) / std::max(s, std::max(w, 1.0)));
-  const double span = std::max<double>(1, static_cast<double>(steps) - w);
-  const double done = std::min(1.0, (s - w) / span);
-  if (kind == "linear") return lr * (1 - (1 - floor) * done);
-  return lr * (floor + (1 - floor) * 0.5 * (1 + std::cos(M_PI * done)));
+  for (const auto& [name, share] :
+       {std::pair("start", start), {"floor", floor}, {"cooldown", cooldown}})
+    require(share >= 0 && share <= 1, "[Schedule] {} {}; it is a share, from 0 to 1", name, share);
+  require(warmup >= 0 && flat >= 0 && steps >= 1,
+          "[Schedule] warmup {}, flat {} and steps {}; the first two are not negative, the last is "
+          "at least 1",
+          warmup, flat, steps);
+  const double s = static_cast<double>(step), all = static_cast<double>(steps);
+  const double last = all * cooldown;  // steps of the cooldown
+  const double cooled = last > 0 ? std::clamp((all - s) / last, 0.0, 1.0) : 1.0;
+  return lr * without_cooldown(*this, s) * cooled;
 }
 
 }  // namespace tessera

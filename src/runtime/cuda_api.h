@@ -9,8 +9,10 @@
 // from any other the driver may wait first, or read it after the call.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +64,9 @@ struct CudaGemm {
   bool gelu = false;             ///< the tanh form
   void* kept = nullptr;          ///< gets the operand of gelu
   const void* before = nullptr;  ///< act is a product with the slope of gelu there
+  /// The operands are numbers of 8 bits instead of dtype's, a as [m, k] and b as [n, k]; nothing
+  /// but `adds` is done with their sums.
+  std::optional<std::array<Float8, 2>> float8 = {};
 };
 
 /// A convolution without flipping, over two spatial dims: y from x and filter, x (its gradient)
@@ -155,7 +160,8 @@ class CudaApi {
   virtual CudaKernel load(const std::string& text) = 0;
   virtual void launch(const CudaLaunch& launch, CudaStream stream) = 0;
 
-  /// Null where the card's library has no such product.
+  /// Null where the card's library has no such product, or one in 8 bits would not pay for the
+  /// copies that it needs.
   virtual CudaProduct prepare(const CudaGemm& gemm) = 0;
   /// What the library's algorithms are good for: "cuBLASLt 130100 on NVIDIA H200, driver 13000".
   virtual std::string product_library() = 0;

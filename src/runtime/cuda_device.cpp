@@ -170,14 +170,16 @@ CudaLaunch CudaDevice::make_launch(const cuda::Source& source, const KernelArgs&
   return launch;
 }
 
-CudaLaunch CudaDevice::make_copy(const TensorArg& from, const TensorArg& to) {
+CudaLaunch CudaDevice::make_copy(const TensorArg& from, const TensorArg& to,
+                                 std::optional<Float8> format) {
   Step step;
   step.kernel = "copy";
   KernelArgs args;
   args.step = &step;
   args.in = {from};
   args.out = {to};
-  return make_launch(cuda::generate_pointwise(args), args);
+  return make_launch(format ? cuda::generate_float8(args, *format) : cuda::generate_pointwise(args),
+                     args);
 }
 
 std::unique_ptr<Kernel> CudaDevice::bind(const KernelArgs& args) {

@@ -6,6 +6,7 @@
 
 #include <exception>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "kernels/cuda/fault.h"
@@ -106,7 +107,9 @@ class CudaDevice final : public Device {
   /// A generated kernel with its arguments in place.
   CudaLaunch make_launch(const cuda::Source& source, const KernelArgs& args);
   /// A dense or strided copy on the card.
-  CudaLaunch make_copy(const TensorArg& from, const TensorArg& to);
+  /// If a format is given: of its numbers into bytes.
+  CudaLaunch make_copy(const TensorArg& from, const TensorArg& to,
+                       std::optional<Float8> format = {});
   /// Of a collective of groups: a launch after it that tells the host that it has ended.
   CudaLaunch make_report(const CallSite& site);
   /// An event that lives as long as the device.

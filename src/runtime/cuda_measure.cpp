@@ -2,8 +2,9 @@
 // captured, and no value is in the memory that the measurement writes. The operands are what lies
 // there, zeros in a new session: cards run a little faster on zeros, every algorithm alike.
 //
-// A choice is "0 word" or "1 word": the way, and the library's word for the algorithm. The
-// library's own favourite counts unless another one beats it clearly, so that noise decides little.
+// A choice is "0 word", "1 word" or "2 word": the way, and the library's word for the algorithm.
+// The library's own favourite counts unless another one beats it clearly, so that noise decides
+// little.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -17,8 +18,8 @@ namespace tessera {
 
 namespace {
 
-constexpr int kMost[] = {5, 3};    ///< algorithms of each way that are measured
-constexpr int kRepetitions = 3;    ///< behind one to warm up
+constexpr int kMost[] = {5, 3, 3};  ///< algorithms of each way that are measured
+constexpr int kRepetitions = 3;     ///< behind one to warm up
 constexpr double kEnough = 1;      ///< seconds: what a problem may take, but for its last algorithm
 constexpr double kClearly = 0.97;  ///< of the time of the best so far
 constexpr size_t kText = 512;      ///< bytes of what a rank tells the others
@@ -29,11 +30,15 @@ std::string problem_of(const CudaGemm& g, size_t calls) {
   const char* act = g.before != nullptr ? " slope"
                     : g.gelu            ? (g.kept ? " gelu kept" : " gelu")
                                         : "";
-  return fmt::format("{}{} {}x{}x{} batch {} calls {}{}{} ld {} {} {} strides {} {} {} to {}{}{}{}",
-                     type(g.dtype), g.tf32 ? " tf32" : "", g.m, g.n, g.k, g.batch, calls,
-                     g.transposed_a ? " ta" : "", g.transposed_b ? " tb" : "", g.lda, g.ldb, g.ldc,
-                     g.stride_a, g.stride_b, g.stride_c, type(g.result), g.adds ? " adds" : "",
-                     g.bias != nullptr ? " bias" : "", act);
+  const auto format = [](Float8 f) { return f == Float8::e4m3 ? " e4m3" : " e5m2"; };
+  const std::string bytes =
+      g.float8 ? std::string(format(g.float8->at(0))) + format(g.float8->at(1)) : "";
+  return fmt::format(
+      "{}{}{} {}x{}x{} batch {} calls {}{}{} ld {} {} {} strides {} {} {} to {}{}{}{}",
+      type(g.dtype), bytes, g.tf32 ? " tf32" : "", g.m, g.n, g.k, g.batch, calls,
+      g.transposed_a ? " ta" : "", g.transposed_b ? " tb" : "", g.lda, g.ldb, g.ldc, g.stride_a,
+      g.stride_b, g.stride_c, type(g.result), g.adds ? " adds" : "",
+      g.bias != nullptr ? " bias" : "", act);
 }
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -146,7 +151,7 @@ size_t CudaDevice::choose_way(const CudaGemm& gemm, size_t calls, const std::vec
     return cuda_choices().choose(key, [&] { return measure(ways, kernels); });
   });
   const size_t space = choice.find(' ');
-  const size_t way = choice.starts_with("1 ") ? 1 : 0;
+  const size_t way = space == 1 && choice[0] > '0' ? static_cast<size_t>(choice[0] - '0') : 0;
   const bool known = space == 1 && way < ways.size() &&
                      api_.use_algorithm(ways[way].product, choice.substr(space + 1));
   if (known || ways.empty()) return known ? way : 0;

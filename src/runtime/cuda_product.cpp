@@ -51,8 +51,9 @@ class Matrices {
                                 : static_cast<char*>(operand(x).data);
   }
   void* at(size_t x, const std::array<int64_t, 3>& call) const {
-    return first(x) + call[x] * size_of(operand(x).dtype);
+    return first(x) + call[x] * element(x);
   }
+  int64_t element(size_t x) const { return plan_.float8 && x < 2 ? 1 : size_of(operand(x).dtype); }
   /// The largest power of two up to 256 that divides the addresses in all calls.
   int64_t alignment(size_t x) const {
     uint64_t bits = 256;
@@ -100,6 +101,7 @@ CudaGemm gemm_of(const KernelArgs& args, const cuda::ProductPlan& plan,
   g.gelu = epilogue.gelu;
   if (epilogue.kept >= 0) g.kept = args.out[static_cast<size_t>(epilogue.kept)].data;
   if (epilogue.before >= 0) g.before = data(epilogue.before);
+  if (plan.float8) g.float8 = {plan.float8->at(a), plan.float8->at(1 - a)};
   return g;
 }
 
@@ -148,8 +150,13 @@ std::unique_ptr<Products> make_calls(CudaDevice& device, const KernelArgs& args,
     there.sizes = here.sizes = packed.sizes;
     there.strides = packed.from;
     here.strides = packed.to;
-    (x < 2 ? kernel->before_ : kernel->after_)
-        .push_back(x < 2 ? device.make_copy(there, here) : device.make_copy(here, there));
+    if (x == 2) {
+      kernel->after_.push_back(device.make_copy(here, there));
+      continue;
+    }
+    std::optional<Float8> format;
+    if (plan.float8) format = plan.float8->at(x), here.dtype = DType::uint8;
+    kernel->before_.push_back(device.make_copy(there, here, format));
   }
   const void* added =
       epilogue.added < 0 ? nullptr : args.in[static_cast<size_t>(epilogue.added)].data;
@@ -187,19 +194,27 @@ std::unique_ptr<Kernel> CudaDevice::bind_product(const KernelArgs& args) {
   std::vector<CudaWay> ways;
   if (plan.possible) {
     const CudaGemm whole = gemm_of(args, plan, epilogue, options_.tf32);
-    if (const CudaProduct product = prepare_product(whole)) ways.push_back({product, false});
-    if (!is_plain(whole)) {
-      if (const CudaProduct product = prepare_product(plain(whole)))
-        ways.push_back({product, true});
-    }
-    if (!ways.empty()) product_workspace();
+    CudaGemm problem = whole;  // what the choice is kept by
     std::vector<std::unique_ptr<Products>> kernels;
     std::vector<Kernel*> alike;
-    for (const CudaWay& way : ways) {
-      kernels.push_back(make_calls(*this, args, plan, epilogue, way));
+    const auto add_way = [&](const cuda::ProductPlan& by, const CudaGemm& gemm) {
+      const CudaProduct product = prepare_product(gemm);
+      if (product == nullptr) return false;
+      ways.push_back({product, is_plain(gemm) && !is_plain(whole)});
+      kernels.push_back(make_calls(*this, args, by, epilogue, ways.back()));
       alike.push_back(kernels.back().get());
+      return true;
+    };
+    const cuda::ProductPlan bytes = cuda::plan_float8(step);
+    const bool in_one = !bytes.packed[2].used && bytes.calls.size() == 1;
+    if (bytes.possible && (step.pointwise.code.empty() || in_one)) {
+      const CudaGemm narrow = plain(gemm_of(args, bytes, epilogue, false));
+      if (add_way(bytes, narrow)) problem.float8 = narrow.float8;
     }
-    const size_t chosen = choose_way(whole, plan.calls.size(), ways, alike, args);
+    add_way(plan, whole);
+    if (!is_plain(whole)) add_way(plan, plain(whole));
+    if (!ways.empty()) product_workspace();
+    const size_t chosen = choose_way(problem, plan.calls.size(), ways, alike, args);
     if (!ways.empty()) return std::move(kernels[chosen]);
   }
   auto loops = std::make_unique<Products>(*this);

@@ -8,6 +8,8 @@
 #include <map>
 #include <vector>
 
+#include "kernels/float8.h"
+
 namespace {
 
 using Attributes = std::map<int, std::vector<char>>;
@@ -38,7 +40,7 @@ cublasStatus_t drop(Tag tag) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-constexpr int kRows = 1000, kColumns = 1001, kLeading = 1002;
+constexpr int kRows = 1000, kColumns = 1001, kLeading = 1002, kType = 1003;
 
 struct Matrix {
   explicit Matrix(cublasLtMatrixLayout_t layout) {
@@ -46,12 +48,21 @@ struct Matrix {
     rows = get<uint64_t>(a, kRows, 0);
     columns = get<uint64_t>(a, kColumns, 0);
     leading = get<int64_t>(a, kLeading, 0);
+    type = get<cudaDataType>(a, kType, CUDA_R_32F);
     batch = get<int32_t>(a, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 1);
     stride = get<int64_t>(a, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 0);
   }
   uint64_t rows, columns;
   int64_t leading, stride;
   int32_t batch;
+  cudaDataType type;
+  bool has_bytes() const { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
+  double load(const void* from, int64_t i) const {
+    const uint8_t byte = static_cast<const uint8_t*>(from)[has_bytes() ? i : 0];
+    return type == CUDA_R_8F_E4M3   ? tessera::from_e4m3(byte)
+           : type == CUDA_R_8F_E5M2 ? tessera::from_e5m2(byte)
+                                    : static_cast<const float*>(from)[i];
+  }
   int64_t at(int64_t x, uint64_t i, uint64_t j) const {
     return x * stride + static_cast<int64_t>(j) * leading + static_cast<int64_t>(i);
   }
@@ -87,11 +98,12 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
                                               const void* value, size_t bytes) {
   return set(d, which, value, bytes);
 }
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* l, cudaDataType, uint64_t rows,
-                                          uint64_t columns, int64_t leading) {
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* l, cudaDataType type,
+                                          uint64_t rows, uint64_t columns, int64_t leading) {
   make(l);
   set(*l, kRows, &rows, sizeof(rows));
   set(*l, kColumns, &columns, sizeof(columns));
+  set(*l, kType, &type, sizeof(type));
   return set(*l, kLeading, &leading, sizeof(leading));
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l) { return drop(l); }
@@ -108,13 +120,26 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return set(p, which, value, bytes);
 }
 
-/// Three algorithms, of which the second cannot be had.
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+/// Three algorithms, of which the second cannot be had. Of bytes only the transposed first matrix
+/// by the second, all sizes multiples of 16, and at most one in e5m2.
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t how,
+                                              cublasLtMatrixLayout_t la, cublasLtMatrixLayout_t lb,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatmulPreference_t, int most,
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int* count) {
+  const auto& d = *reinterpret_cast<const Attributes*>(how);
+  const Matrix a(la), b(lb);
+  const bool ta = get(d, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N) == CUBLAS_OP_T,
+             tb = get(d, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N) == CUBLAS_OP_T;
+  *count = 0;
+  if (a.has_bytes() != b.has_bytes()) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (a.has_bytes()) {
+    const uint64_t sizes = a.rows | a.columns | b.columns | static_cast<uint64_t>(a.leading) |
+                           static_cast<uint64_t>(b.leading);
+    if (!ta || tb || sizes % 16 != 0 || (a.type == CUDA_R_8F_E5M2 && b.type == CUDA_R_8F_E5M2))
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   for (*count = 0; *count < most && *count < 3; ++*count) {
     cublasLtMatmulHeuristicResult_t& r = results[*count];
     r = {};
@@ -155,8 +180,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t how, const 
       for (uint64_t j = 0; j < to.columns; ++j) {
         double sum = 0;
         for (uint64_t k = 0; k < inner; ++k) {
-          sum += double(static_cast<const float*>(pa)[ta ? a.at(x, k, i) : a.at(x, i, k)]) *
-                 double(static_cast<const float*>(pb)[tb ? b.at(x, j, k) : b.at(x, k, j)]);
+          sum += a.load(pa, ta ? a.at(x, k, i) : a.at(x, i, k)) *
+                 b.load(pb, tb ? b.at(x, j, k) : b.at(x, k, j));
         }
         sum *= *static_cast<const float*>(alpha);
         const float scale = *static_cast<const float*>(beta);

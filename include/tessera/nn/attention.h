@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/graph.h"
 #include "tessera/nn/layers.h"
@@ -58,9 +59,13 @@ Tensor relative_bias(Graph& g, const std::string& name, const Dim& length, const
 // -------------------------------------------------------------------------------------- attention
 /// What is added to attention(): the logits get `bias` (some of their dims), and the weights of a
 /// query sum to less than one, as if there were one more key with logit `extra_logit` and value 0.
+/// The value may have another dim in the place of key_dim; the result then has that one, last.
 struct BiasedOptions : AttentionOptions {
   Tensor bias = {};
   std::optional<double> extra_logit = {};
+  /// Weights that differ only along these dims of the logits are dropped together. With `length`
+  /// among them dropout is one of the values, and costs next to nothing.
+  std::vector<std::string> dropout_shared = {};
 };
 Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask = {},
                         const BiasedOptions& options = {}, Loc at = Loc::current());
@@ -81,7 +86,7 @@ struct MultiHeadOptions {
 };
 /// Queries from x [..., length, model], keys and values from memory [..., memory_length, model]:
 /// parameters "<name>.query.w" [model, heads, d_head], "key", "value" and "out" (Vaswani et al.
-/// 2017). The result has x's dims.
+/// 2017). The result has x's dims, after those that only memory has.
 Tensor multihead_attention(Tensor x, Tensor memory, const std::string& name,
                            const std::string& model, const MultiHeadOptions& options = {},
                            Loc at = Loc::current());
@@ -92,11 +97,14 @@ Tensor self_attention(Tensor x, const std::string& name, const std::string& mode
 struct LocalOptions {
   int64_t radius = 128;                  ///< of keys: those less than that far away
   bool causal = true;                    ///< none after the query
+  int64_t ahead = 0;                     ///< if not causal: the most that a key is after the query,
+                                         ///< at most a block; 0: radius - 1
   int64_t block = 0;                     ///< length of a block, at least radius; 0: radius
   std::string blocks = "length_blocks";  ///< the dim that rules may split
   std::string length = "length", key_dim = "d_head";
-  double scale = 0;  ///< as of attention()
-  Tensor bias = {};  ///< of the logits [blocks, length, memory_length], as of BiasedOptions
+  double scale = 0;      ///< as of attention()
+  Tensor bias = {};      ///< of the logits [blocks, length, memory_length], as of BiasedOptions
+  Tensor segments = {};  ///< int32 [..., length]: as of segment_mask
 };
 /// Attention of each position to those near it, in blocks that look at themselves and their
 /// neighbours: cost and memory grow with length * radius. Query, key and value all have the dim

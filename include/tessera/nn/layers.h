@@ -100,7 +100,8 @@ Tensor embedding(Tensor indices, const std::string& name, const Dim& vocab, cons
 
 // ------------------------------------------------------------------------------------------ norms
 /// layer_norm with parameters "<name>.scale" and "<name>.bias".
-Tensor norm(Tensor x, const std::string& name, const std::string& dim, Loc at = Loc::current());
+Tensor norm(Tensor x, const std::string& name, const std::string& dim, double eps = 1e-5,
+            Loc at = Loc::current());
 /// rms_norm with the parameter "<name>.scale".
 Tensor scale_norm(Tensor x, const std::string& name, const std::string& dim, double eps = 1e-6,
                   Loc at = Loc::current());
@@ -110,15 +111,16 @@ struct BatchNormOptions {
                          ///< the running means are used
   double momentum = 0.99, eps = 1e-3;
 };
-/// (x - mean) / sqrt(var + eps) * scale + bias for each element of `channels`, over all other dims
-/// (Ioffe & Szegedy 2015). Parameters "<name>.scale" and "<name>.bias", state "<name>.mean" and
-/// "<name>.variance".
-Tensor batch_norm(Tensor x, const std::string& name, const std::string& channels,
+/// (x - mean) / sqrt(var + eps) * scale + bias for each element of the dims `channels`, over all
+/// other dims (Ioffe & Szegedy 2015). Parameters "<name>.scale" and "<name>.bias", state
+/// "<name>.mean" and "<name>.variance", of those dims in that order. Throws a usage error for dims
+/// that x lacks.
+Tensor batch_norm(Tensor x, const std::string& name, const Axes& channels,
                   const BatchNormOptions& options = {}, Loc at = Loc::current());
 
 // ----------------------------------------------------------------------------------------- losses
 /// -(labels log sigmoid(x) + (1 - labels) log(1 - sigmoid(x))), element by element, without
-/// overflow; labels in [0, 1], of logits' dtype.
+/// overflow; labels in [0, 1], of logits' dtype and dims.
 Tensor sigmoid_cross_entropy(Tensor logits, Tensor labels, Loc at = Loc::current());
 /// 1 where the label is not `padding`, else 0.
 Tensor nonzero_weights(Tensor labels, DType dtype = DType::float32, int64_t padding = 0,

@@ -1,0 +1,55 @@
+// Operators of tensors, and plain numbers as operands: a number counts as a scalar of the tensor's
+// dtype, and one that this dtype cannot hold is a usage error. Part of ops.h.
+#pragma once
+
+#include <concepts>
+
+#include "tessera/ops.h"
+
+namespace tessera {
+
+/// `value` in the dtype of `x`, as an operand of `op`.
+Tensor scalar_like(const char* op, At x, double value);
+/// The same for a quotient with x that is written with a floating number: a usage error for x of
+/// integers, whose quotients are truncated.
+Tensor quotient_like(At x, double value);
+
+// clang-format off
+#define TESSERA_OPERATOR(symbol, name)                                                      \
+  inline Tensor operator symbol(At a, At b) { return name(a.tensor, b.tensor, a.at); }      \
+  inline Tensor operator symbol(At a, double b) {                                           \
+    return name(a.tensor, scalar_like(#name, a, b), a.at);                                  \
+  }                                                                                         \
+  inline Tensor operator symbol(double a, At b) {                                           \
+    return name(scalar_like(#name, b, a), b.tensor, b.at);                                  \
+  }
+// clang-format on
+TESSERA_OPERATOR(+, add)
+TESSERA_OPERATOR(-, sub)
+TESSERA_OPERATOR(*, mul)
+TESSERA_OPERATOR(<, less)
+TESSERA_OPERATOR(<=, less_equal)
+TESSERA_OPERATOR(>, greater)
+TESSERA_OPERATOR(>=, greater_equal)
+#undef TESSERA_OPERATOR
+// As in C++, `i / 2` of integers truncates; `i / 2.0` would be a fraction, which they cannot hold.
+inline Tensor operator/(At a, At b) { return div(a.tensor, b.tensor, a.at); }
+inline Tensor operator/(At a, double b) { return div(a.tensor, quotient_like(a, b), a.at); }
+inline Tensor operator/(double a, At b) { return div(quotient_like(b, a), b.tensor, b.at); }
+inline Tensor operator/(At a, std::integral auto b) {
+  return div(a.tensor, scalar_like("div", a, static_cast<double>(b)), a.at);
+}
+inline Tensor operator/(std::integral auto a, At b) {
+  return div(scalar_like("div", b, static_cast<double>(a)), b.tensor, b.at);
+}
+// What has no operator takes a number for one of its two operands as well.
+// clang-format off
+#define X(name)                                                                                 \
+  inline Tensor name(At a, double b) { return name(a.tensor, scalar_like(#name, a, b), a.at); } \
+  inline Tensor name(double a, At b) { return name(scalar_like(#name, b, a), b.tensor, b.at); }
+X(floor_div) X(mod) X(pow) X(minimum) X(maximum) X(equal) X(not_equal)
+#undef X
+inline Tensor operator-(At x) { return neg(x.tensor, x.at); }
+// clang-format on
+
+}  // namespace tessera

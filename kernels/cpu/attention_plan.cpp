@@ -1,0 +1,91 @@
+#include "kernels/cpu/attention_plan.h"
+
+#include <algorithm>
+
+namespace tessera::cpu {
+
+namespace {
+
+constexpr int64_t kBlockElements = 32768;  // of logits
+constexpr int64_t kLeastRows = 8, kMostRows = 64;
+constexpr int64_t kManyQueries = 64;  // of which a copy of the keys pays
+constexpr size_t kInputs = 3, kGradInputs = 7;
+
+/// With a causal mask half of a block is in vain.
+int64_t most_causal_rows(int64_t memory) { return memory < 512 ? 16 : 32; }
+
+}  // namespace
+
+AttentionPlan::AttentionPlan(const Step& step)
+    : length_dim(step.attrs.get<int64_t>("length")),
+      memory_dim(step.attrs.get<int64_t>("memory_length")),
+      key_dim(step.attrs.get<int64_t>("key_dim")),
+      causal(step.attrs.get<int64_t>("causal") != 0),
+      backward(step.out.size() > 2),
+      starts(step.in.size() - (backward ? kGradInputs : kInputs)) {
+  const View& q = step.in.at(0);
+  length = q.sizes[length_dim];
+  memory = step.in.at(1).sizes[memory_dim];
+  all_keys = step.attrs.get<int64_t>("memory", -1);
+  width = q.sizes[key_dim];
+  narrow = is_narrow(q.dtype);
+  const int64_t most = causal ? most_causal_rows(memory) : kMostRows;
+  rows = std::clamp(kBlockElements / std::max<int64_t>(memory, 1), kLeastRows, most);
+  rows = std::min(rows, std::max<int64_t>(length, 1));
+  const int64_t element = q.dtype == DType::float64 ? 8 : 4;
+  auto reserve = [&](int64_t elements) {
+    const int64_t at = workspace;
+    workspace += (elements * element + 63) / 64 * 64;
+    return at;
+  };
+  logits = reserve(rows * whole_vectors(memory));
+  if (backward) back = reserve(rows * whole_vectors(memory));
+  list_operands();
+  for (size_t i = 0; i < operands.size(); ++i) matrices.push_back({i});
+  choose_forms();
+  for (Used& m : matrices) {
+    if (!is_matrix(m.operand) || !is_copied(step, m)) continue;
+    m.copy = reserve(width * (m.form == Form::columns ? column_stride(m) : positions(m.operand)));
+  }
+}
+
+void AttentionPlan::list_operands() {
+  using enum Operand;
+  operands = {by_length, by_memory, by_memory};
+  if (backward) operands.insert(operands.end(), {by_length, unused, row, row});
+  operands.insert(operands.end(), starts, start);
+  first_result = operands.size();
+  operands.push_back(by_length);
+  if (backward)
+    operands.insert(operands.end(), {by_memory, by_memory});
+  else
+    operands.push_back(row);
+}
+
+/// How an operand is read or written: query and result by rows as they come, keys across for the
+/// logits. The gradient also reads keys by rows: the last of the matrices are the keys across.
+void AttentionPlan::choose_forms() {
+  using enum Form;
+  if (!backward) {
+    matrices[1].form = columns;
+    matrices[2].form = rows_of_many;
+    return;
+  }
+  for (const size_t i : {size_t{0}, size_t{1}, size_t{3}, first_result + 1, first_result + 2})
+    matrices[i].form = rows_of_many;
+  matrices[2].form = columns;
+  matrices.push_back({1, columns});
+}
+
+bool AttentionPlan::is_copied(const Step& step, const Used& m) const {
+  const size_t i = m.operand;
+  const View& v = i < step.in.size() ? step.in[i] : step.out[i - step.in.size()];
+  const int64_t n = positions(i), column = v.strides[key_dim], row = v.strides[position_dim(i)];
+  const bool by_rows = column == 1 && (row >= width || n == 1),
+             by_columns = row == 1 && (column >= n || width == 1);
+  if (narrow || !(by_rows || by_columns)) return true;
+  if (m.form == Form::any || length < kManyQueries) return false;
+  return m.form == Form::columns ? !by_columns : !by_rows || row > width;
+}
+
+}  // namespace tessera::cpu
