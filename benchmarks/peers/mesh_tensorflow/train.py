@@ -1,6 +1,6 @@
 """The training steps of bench_mesh_tensorflow in Mesh TensorFlow, over several CPU devices of one process.
 
-    train.py mnist|transformer [--mesh "b1:2;b2:2"] [--layout "row_blocks:b1;col_blocks:b2"] [--steps 20] [--width 256]
+    train.py mnist|tiny_lm|transformer [--mesh "b1:2;b2:2"] [--layout "row_blocks:b1;col_blocks:b2"] [--steps 20] [--width 256]
 
 Prints one line of JSON: ms, the median of the steps after three.
 """
@@ -46,6 +46,33 @@ def cross_entropy(logits, labels, classes):
     return mtf.reduce_mean(mtf.layers.softmax_cross_entropy_with_logits(logits, hot, classes))
 
 
+def tiny_lm(mesh, targets):
+    """The transformer of 2 layers of Mesh TensorFlow's authors, of its layers, with the settings that they have in tensor2tensor
+    under mtf_transformer_tiny_lm (models/mtf_transformer.py)."""
+    batch, length, model, vocab = Dim("batch", 8), Dim("length", 256), Dim("d_model", 128), Dim("vocab", 256)
+    heads, key, ff, rate = Dim("heads", 8), Dim("d_kv", 128), Dim("d_ff", 512), 0.1
+    drop = lambda x: mtf.dropout(x, True, keep_prob=1 - rate, noise_shape=mtf.Shape([batch, model]))
+    variable = lambda name, dims, init: mtf.get_variable(mesh, name, mtf.Shape(dims), initializer=init)
+    norms = mtf.unstack(variable("scales", [Dim("norms", 5), model], tf.ones_initializer()), Dim("norms", 5))
+    norm = lambda x: x * mtf.rsqrt(mtf.reduce_mean(mtf.square(x), reduced_dim=model) + 1e-6) * norms.pop(0)
+    targets = mtf.import_fully_replicated(mesh, targets, mtf.Shape([batch, length]), name="targets")
+    positions = mtf.range(mesh, length, dtype=tf.int32)
+    table = variable("embedding", [vocab, model], tf.random_normal_initializer())
+    x = mtf.gather(table, mtf.shift(targets, offset=1, dim=length, wrap=False), vocab)
+    places = Dim("max_length", 256)
+    x = drop(x + mtf.gather(variable("position", [places, model], tf.random_normal_initializer()), positions, places))
+    mask = mtf.layers.attention_mask_autoregressive(positions, dtype=tf.float32)
+    for i in range(2):
+        x += drop(mtf.layers.multihead_attention(norm(x), None, mask, key, heads, True, dropout=rate,
+                                                 dropout_broadcast_dims=[length], name=f"attention{i}"))
+        x += drop(mtf.layers.dense_relu_dense(norm(x), ff, True, dropout=rate, dropout_broadcast_dims=[length], name=f"ff{i}"))
+    logits = mtf.matmul(drop(norm(x)), table * model.size**-0.5)
+    hot = mtf.one_hot(targets, vocab)
+    losses = mtf.layers.softmax_cross_entropy_with_logits(mtf.layers.multiplicative_jitter(logits, epsilon=1e-2), hot, vocab)
+    loss = mtf.reduce_mean(losses * mtf.layers.weights_nonzero(targets))
+    return loss, mtf.optimize.AdafactorOptimizer(learning_rate=1e-3)
+
+
 def transformer(mesh, tokens, targets):
     """gpt: 2 pre-norm layers with learned positions."""
     positions, width = tokens.shape[1].value, 2 * tokens.shape[1].value
@@ -76,7 +103,7 @@ def transformer(mesh, tokens, targets):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("model", choices=["mnist", "transformer"])
+    parser.add_argument("model", choices=["mnist", "tiny_lm", "transformer"])
     parser.add_argument("--mesh", default="b1:1;b2:1")
     parser.add_argument("--layout", default="")
     parser.add_argument("--steps", type=int, default=20)
@@ -85,12 +112,14 @@ def main():
     random = np.random.default_rng(1)
     if args.model == "mnist":
         examples = random.random((200, 784), np.float32), random.integers(0, 10, 200, np.int32)
+    elif args.model == "tiny_lm":
+        examples = (random.integers(0, 256, (8, 256), np.int32),)
     else:
         examples = tuple(random.integers(0, 256, (8, args.width // 2), np.int32) for _ in range(2))
     fed = [tf.placeholder(e.dtype, e.shape) for e in examples]
     graph = mtf.Graph()
     mesh = mtf.Mesh(graph, "mesh")
-    loss, optimizer = {"mnist": mnist, "transformer": transformer}[args.model](mesh, *fed)
+    loss, optimizer = {"mnist": mnist, "tiny_lm": tiny_lm, "transformer": transformer}[args.model](mesh, *fed)
     gradients = mtf.gradients([loss], [v.outputs[0] for v in graph.trainable_variables])
     updates = optimizer.apply_grads(gradients, graph.trainable_variables)
     shape = mtf.convert_to_shape(args.mesh)
