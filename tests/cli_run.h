@@ -54,12 +54,12 @@ inline void expect_success(const CliResult& result) {
   CHECK(result.err.empty());
 }
 
-/// The objects of a log; `key` is in all of them.
+/// The objects of a log; `key` is in all of them. A line that a job still writes is not read.
 inline std::vector<nlohmann::json> log_of(const Folder& folder, const std::string& name,
                                           const std::string& key) {
   std::vector<nlohmann::json> records;
   std::istringstream lines(folder.read(name));
-  for (std::string line; std::getline(lines, line);) {
+  for (std::string line; std::getline(lines, line) && !lines.eof();) {
     const nlohmann::json record = nlohmann::json::parse(line);
     if (record.contains(key)) records.push_back(record);
   }

@@ -47,6 +47,7 @@ std::FILE* open_file(const std::string& path, bool append, const char* flag) {
   if (path.empty()) return nullptr;
   try {
     std::FILE* const file = open_output(path, append);
+    std::setvbuf(file, nullptr, _IONBF, 0);  // a line is one call: who reads along sees it whole
     if (append) end_line(path, file);
     return file;
   } catch (const Error& e) {
@@ -57,7 +58,8 @@ std::FILE* open_file(const std::string& path, bool append, const char* flag) {
 /// One line, which is on disk's side of the process when it returns.
 void put_line(std::FILE* file, const std::string& line, const std::string& path) {
   if (file == nullptr) return;
-  if (std::fprintf(file, "%s\n", line.c_str()) < 0 || std::fflush(file) != 0)
+  const std::string whole = line + "\n";
+  if (std::fwrite(whole.data(), 1, whole.size(), file) != whole.size())
     fail(ErrorKind::io, "cannot write the log '{}' (is the disk full?)", path);
 }
 
