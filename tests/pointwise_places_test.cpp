@@ -152,6 +152,35 @@ void compare_with_single(const Step& step, DType f, int64_t n, uint64_t seed, Re
   }
 }
 
+// A register of a narrow type holds floats, and stores round: a cast computes only where somebody
+// reads what it rounds.
+TEST_CASE("casts between float32 and narrow types round once, where they stand") {
+  const DType f = DType::float32;
+  for (const DType t : {DType::bfloat16, DType::float16}) {
+    for (const bool in_place : {false, true}) {
+      Box x(t, {9, 700}), rounded(t, {9, 700}), last(t, {9, 700}), wide(f, {9, 700});
+      fill_random(x, 31);
+      const Box before = x;
+      const Step step = program({load(t, 0), make(Code::cast, f, 0), make(Code::square, f, 1),
+                                 make(Code::cast, t, 2),  // stored, and read
+                                 make(Code::cast, f, 3), make(Code::add, f, 4, 1),
+                                 make(Code::cast, t, 5)},  // only stored
+                                {3, 6, 5});
+      run_everywhere(step, {&x}, {&rounded, &last, &wide});
+      if (in_place) run_kernel("pointwise", step, {&x}, {&rounded, &x, &wide});
+      const Box& stored = in_place ? x : last;
+      each(x.sizes, [&](const Sizes& i) {
+        const float given = static_cast<float>(before.get(i));
+        const float square = cpu::rounded_to(given * given, t), sum = square + given;
+        if (rounded.get(i) != square || wide.get(i) != sum ||
+            stored.get(i) != cpu::rounded_to(sum, t))
+          FAIL(to_string(t) << " " << given << ": " << rounded.get(i) << ", " << wide.get(i) << ", "
+                            << stored.get(i));
+      });
+    }
+  }
+}
+
 TEST_CASE("chains of instructions give the bits of each alone, and every kind of chain occurs") {
   std::mt19937 engine(7);
   Reached reached;

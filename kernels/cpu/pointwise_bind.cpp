@@ -28,6 +28,7 @@ std::span<const BlockOps* const> usable_block_ops() {
 
 Pointwise::Pointwise(const KernelArgs& args, const BlockOps& ops) : args_(args), ops_(ops) {
   make_nest_and_ops();
+  find_aliases();
   if (nest_.elements() == 0) return;
   choose_block();
   find_spreads();
@@ -81,7 +82,6 @@ void Pointwise::make_nest_and_ops() {
       op.place.operand = static_cast<int>(strides.size());
       strides.push_back(std::move(s));
     }
-    op.alias = instr.code == Code::copy && step.pointwise.code.at(instr.a).dtype == instr.dtype;
     code_.push_back(std::move(op));
   }
   offsets_.assign(strides.size(), 0);
@@ -99,6 +99,29 @@ void Pointwise::make_nest_and_ops() {
   nest_.merge();
   if (row_ >= 0) nest_.add_dim(sizes[row_], along_row);
   regs_.assign(code_.size(), nullptr);
+}
+
+/// Instructions that hand on their operand's register: copies, casts to float32 of what lies in a
+/// float already, and the rounding to a narrow type if only stores read it, which round themselves.
+void Pointwise::find_aliases() {
+  std::vector<char> is_read(code_.size(), 0);
+  for (const Op& op : code_) {
+    for (const int r : {op.instr.a, op.instr.b, op.instr.c}) {
+      if (r >= 0) is_read[r] = 1;
+    }
+  }
+  for (size_t k = 0; k < outputs_.size(); ++k) {
+    const int reg = outputs_[k].reg;
+    is_read[reg] |= args_.out[k].dtype != code_[reg].instr.dtype;
+  }
+  for (size_t i = 0; i < code_.size(); ++i) {
+    const Instr& instr = code_[i].instr;
+    if (instr.code != Code::copy && instr.code != Code::cast) continue;
+    const DType from = code_.at(instr.a).instr.dtype, to = instr.dtype;
+    const bool widens = stored_as(from) == DType::float32 && to == DType::float32;
+    const bool stored = stored_as(from) == DType::float32 && is_narrow(to) && !is_read[i];
+    code_[i].alias = from == to || widens || stored;
+  }
 }
 
 /// Blocks of equal length within a row, or as many whole rows as fit.

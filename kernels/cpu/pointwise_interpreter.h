@@ -100,7 +100,7 @@ struct Op {
   const TensorArg* arg = nullptr;  ///< load
   bool copied = false;             ///< load: an output is stored at its place, and another reads it
   int output = -1;                 ///< the output in whose memory the result lies, or -1
-  bool alias = false;              ///< a copy: its register is its operand's
+  bool alias = false;              ///< its register is its operand's
   unsigned char* buffer = nullptr;
   bool needs_full = false;            ///< per row, and read by element
   unsigned char* full = nullptr;      ///< then: every number repeated along its row
@@ -128,6 +128,7 @@ class Pointwise final : public Kernel {
 
  private:
   void make_nest_and_ops();
+  void find_aliases();
   int64_t operand_bytes() const;
   void choose_block();
   struct Slot;
