@@ -159,6 +159,14 @@ T shuffle_xor(T x, int lanes) {
   return exchange(x)[block.current % 32 ^ static_cast<unsigned>(lanes)];
 }
 
+/// A bit of every lane.
+inline unsigned ballot(bool x) {
+  const auto lanes = exchange(x);
+  unsigned bits = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) bits |= static_cast<unsigned>(lanes[lane]) << lane;
+  return bits;
+}
+
 /// waits: the kernel has places where its threads wait for each other.
 inline void run(void (*body)(const void*), const void* args, int64_t blocks, int threads,
                 bool waits) {
@@ -181,6 +189,8 @@ inline void run(void (*body)(const void*), const void* args, int64_t blocks, int
 #define blockIdx (::shim::block_index)
 #define __syncthreads() ::shim::meet(::shim::block.all)
 #define __syncwarp() ::shim::meet(::shim::block.warps[::shim::block.current / 32])
+#define __ballot_sync(mask, x) ::shim::ballot(x)
+#define __ffs(x) __builtin_ffs(static_cast<int>(x))
 #define __shfl_xor_sync(mask, x, lanes) ::shim::shuffle_xor(x, lanes)
 
 inline unsigned long long atomicCAS(unsigned long long* at, unsigned long long expected,

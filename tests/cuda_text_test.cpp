@@ -102,7 +102,7 @@ TEST_CASE("generated text: offsets of a large reduction are 64 bits wide", "[cud
     const int64_t row = int64_t{4096} * 50304;
     args.in = {{nullptr, DType::float32, {batch, row}, {row, 1}}};
     args.out = {{nullptr, DType::float32, {1, row}, {0, 1}}};
-    return cuda::generate_reduce(args).text;
+    return cuda::generate_reduce(args).at(0).text;
   };
   CHECK(text(10).find("const int p0") != std::string::npos);
   CHECK(text(11).find("const long long p0") != std::string::npos);

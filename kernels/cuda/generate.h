@@ -36,8 +36,9 @@ inline constexpr const char* kName = "tessera_kernel";
 /// the CPU: the addresses are read for their alignment only. Throws unsupported for an instruction
 /// that is not defined for its type.
 Source generate_pointwise(const KernelArgs& args);
-/// "reduce".
-Source generate_reduce(const KernelArgs& args);
+/// "reduce": one kernel, or two with so many bytes of workspace between them.
+std::vector<Source> generate_reduce(const KernelArgs& args);
+int64_t reduce_workspace(const Step& step);
 /// "gather" and "scatter_add". step_number: what a Fault names.
 Source generate_gather(const KernelArgs& args, int64_t step_number);
 Source generate_scatter_add(const KernelArgs& args, int64_t step_number);

@@ -2,9 +2,10 @@
 //
 // scatter_add with a fixed order of sums and no atomic additions: one block a position. It leaves
 // if an earlier position has the same target; else it adds the updates of all later positions with
-// that target, in order, and writes the row once. Finding them costs positions^2 comparisons of
-// 8 bytes that all blocks read from the L2 cache: 64 million for 8,192 tokens. Rows without an
-// update were zeroed before.
+// that target, in order, and writes the row once. Its threads look at a position each and tell each
+// other which have the target; then each adds up some elements of the row. That costs positions^2
+// comparisons of 8 bytes at most, which all blocks read from the L2 cache: 64 million for 8,192
+// tokens. Rows without an update were zeroed before.
 #include <algorithm>
 
 #include "kernels/cpu/indexed.h"
@@ -123,23 +124,41 @@ Source generate_scatter_add(const KernelArgs& args, int64_t step_number) {
   std::string body = look_up("target", silent) + look_up("checked", dim);
   body += "  auto update = [&](long long i) -> long long {\n" + position;
   body += fmt::format("    return {};\n  }};\n", offset_text(positions, 1, 1, true));
-  constexpr int kThreads = 128;
+  constexpr int kThreads = 256;
+  constexpr int64_t kMostKept = 8;  // sums of a thread
+  const int64_t kept = std::min(kMostKept, (row.elements() + kThreads - 1) / kThreads);
   body += fmt::format(
+      "  const int t = static_cast<int>(threadIdx.x);\n"
       "  const long long mine = blockIdx.x, to = checked(mine);\n  __shared__ int earlier;\n"
-      "  if (threadIdx.x == 0) earlier = 0;\n  __syncthreads();\n"
-      "  for (long long i = threadIdx.x; to >= 0 && i < mine; i += {0}) {{\n"
+      "  if (t == 0) earlier = 0;\n  __syncthreads();\n#pragma unroll 4\n"
+      "  for (long long i = t; i < (to >= 0 ? mine : 0); i += {0}) {{\n"
       "    if (target(i) == to) earlier = 1;\n  }}\n  __syncthreads();\n"
-      "  if (to < 0 || earlier != 0) return;\n"
-      "  for (long long first = 0; first < {1}; first += {0}) {{\n"
-      "    const long long e = first + threadIdx.x;\n    const bool live = e < {1};\n",
-      kThreads, row.elements());
-  body += dims_text(row, "(live ? e : 0)", "long long", 1);
+      "  if (to < 0 || earlier != 0) return;\n  __shared__ unsigned same[{1}];\n",
+      kThreads, kThreads / 32);
+  const std::string element =
+      fmt::format("      const long long e = first + k * {}ll + t;\n", kThreads) +
+      dims_text(row, fmt::format("(e < {0} ? e : 0)", row.elements()), "long long", 1);
   body += fmt::format(
-      "    {0} sum = {0}(0);\n    for (long long i = mine; i < {1}; ++i) {{\n"
-      "      if (target(i) == to) sum = Sum::apply(sum, widen({2}[update(i) + {3}]));\n    }}\n"
-      "    if (live) narrow(sum, {4}[to + {5}]);\n  }}\n",
-      type, positions.elements(), from, offset_text(row, 1, 1, true), to,
-      offset_text(row, 0, 1, true));
+      "  for (long long first = 0; first < {elements}; first += {slab}) {{\n"
+      "    {type} sum[{kept}];\n"
+      "    for (int k = 0; k < {kept}; ++k) sum[k] = {type}(0);\n"
+      "    for (long long start = mine; start < {positions}; start += {threads}) {{\n"
+      "      const bool here = start + t < {positions} && target(start + t) == to;\n"
+      "      const unsigned warp = __ballot_sync(0xffffffffu, here);\n"
+      "      if (t % 32 == 0) same[t / 32] = warp;\n      __syncthreads();\n"
+      "      for (int w = 0; w < {threads} / 32; ++w) {{\n"
+      "        for (unsigned left = same[w]; left != 0; left &= left - 1) {{\n"
+      "          const auto* from = {from} + update(start + 32 * w + __ffs(left) - 1);\n"
+      "#pragma unroll\n          for (int k = 0; k < {kept}; ++k) {{\n{element}"
+      "            sum[k] = Sum::apply(sum[k], widen(from[{at}]));\n          }}\n        }}\n"
+      "      }}\n      __syncthreads();\n    }}\n"
+      "    for (int k = 0; k < {kept}; ++k) {{\n{element}"
+      "      if (e < {elements}) narrow(sum[k], {to}[to + {place}]);\n    }}\n  }}\n",
+      fmt::arg("elements", row.elements()), fmt::arg("slab", kept * kThreads),
+      fmt::arg("type", type), fmt::arg("kept", kept), fmt::arg("positions", positions.elements()),
+      fmt::arg("threads", kThreads), fmt::arg("from", from), fmt::arg("element", element),
+      fmt::arg("at", offset_text(row, 1, 1, true)), fmt::arg("to", to),
+      fmt::arg("place", offset_text(row, 0, 1, true)));
   Source source;
   source.text = unit(arguments, kThreads, body);
   source.words = arguments.words();

@@ -1,7 +1,9 @@
 // Reductions over any dims. Where a reduced dim is the densest of the input, a block of threads
 // walks the elements of one result side by side; where a kept dim is, a block has 32 neighbouring
-// results in x and walks their elements in y, so that both access neighbouring elements. Partial
-// results are combined in an order that depends on the sizes only.
+// results in x and walks their elements in y, so that both access neighbouring elements. Where
+// there are too few results to fill a card with threads, the elements of each are cut in parts: a
+// first kernel reduces every part, a second one the parts. Partial results are combined in an order
+// that depends on the sizes only.
 #include <algorithm>
 
 #include "kernels/cuda/text.h"
@@ -10,12 +12,17 @@ namespace tessera::cuda {
 
 namespace {
 
+/// Threads that fill any card, and elements that one is not started for less than. Fixed, so that
+/// no card changes the order of sums.
+constexpr int64_t kManyThreads = int64_t{1} << 18, kLeastWork = 8;
+
 /// The kept dims (operands in, out) and the reduced ones (in) of a step.
 struct Dims {
   cpu::Nest kept, reduced;
 };
 
-Dims dims_of(const TensorArg& in, const TensorArg& out) {
+template <class Operand>
+Dims dims_of(const Operand& in, const Operand& out) {
   Dims dims;
   dims.kept.strides.resize(2);
   dims.reduced.strides.resize(1);
@@ -41,6 +48,65 @@ int64_t densest(const cpu::Nest& nest) {
   return nest.rank() > 0 ? std::abs(nest.strides[0].back()) : std::numeric_limits<int64_t>::max();
 }
 
+/// How the work of a kernel is shared.
+struct Cut {
+  bool columns = false;
+  int64_t results = 0, each = 0;     ///< elements of a result
+  int64_t side = 1, across = 1;      ///< results of a block, and threads that share one
+  int64_t parts = 1, part_size = 0;  ///< of the elements of a result
+  int threads() const { return static_cast<int>(side * across); }
+  int64_t tiles() const { return (results + side - 1) / side; }
+};
+
+Cut whole(const Dims& dims) {
+  Cut cut;
+  cut.results = dims.kept.elements();
+  cut.each = cut.part_size = dims.reduced.elements();
+  cut.columns = dims.kept.rank() > 0 && densest(dims.kept) < densest(dims.reduced) &&
+                dims.kept.sizes.back() > 1;
+  while (cut.across < (cut.columns ? 32 : 256) && cut.across * 2 <= cut.each) cut.across *= 2;
+  cut.side = cut.columns ? 32 : 256 / cut.across;
+  return cut;
+}
+
+Cut in_parts(const Dims& dims) {
+  Cut cut = whole(dims);
+  if (cut.results == 0) return cut;
+  const int64_t wanted = kManyThreads / (cut.tiles() * cut.threads()),
+                most = cut.each / (cut.across * kLeastWork), parts = std::min(wanted, most);
+  if (parts < 2) return cut;
+  const int64_t even = (cut.each + parts - 1) / parts;
+  cut.part_size = (even + cut.across - 1) / cut.across * cut.across;
+  cut.parts = (cut.each + cut.part_size - 1) / cut.part_size;
+  return cut;
+}
+
+/// Of what the parts became: [parts][results], with the results' places in the output.
+Dims dims_of_parts(const Dims& dims, const Cut& cut) {
+  Dims last;
+  last.kept = dims.kept;
+  int64_t stride = 1;
+  for (size_t d = last.kept.sizes.size(); d-- > 0; stride *= last.kept.sizes[d])
+    last.kept.strides[0][d] = stride;
+  last.reduced.strides.resize(1);
+  last.reduced.add_dim(cut.parts, {cut.results});
+  return last;
+}
+
+int64_t bytes_of_parts(const Cut& cut, DType dtype) {
+  return cut.parts < 2
+             ? 0
+             : cut.parts * cut.results * size_of(is_narrow(dtype) ? DType::float32 : dtype);
+}
+
+/// The type of every index and offset: an address is the sum of a kept and a reduced offset.
+const char* index_of(const Dims& dims) {
+  cpu::Nest all = dims.kept;
+  for (size_t d = 0; d < dims.reduced.sizes.size(); ++d)
+    all.add_dim(dims.reduced.sizes[d], {dims.reduced.strides[0][d], 0});
+  return index_type(all);
+}
+
 /// Adds the element of the input at p0 + the offset of the reduced index `r`.
 std::string accumulate(const cpu::Nest& reduced, const char* combiner, const std::string& in,
                        const char* type) {
@@ -50,9 +116,86 @@ std::string accumulate(const cpu::Nest& reduced, const char* combiner, const std
                      offset_text(reduced, 0, 1, false));
 }
 
+/// Which result and which share of its elements a thread has: "wanted", "live", "p0" and "p1", and
+/// "first" and "last" of the elements of its part.
+std::string places_text(const Dims& dims, const Cut& cut, const char* index) {
+  const bool wide = std::string(index) == "long long";
+  const bool cuts = cut.parts > 1;
+  const std::string result =
+      cut.columns ? "threadIdx.x % 32" : fmt::format("threadIdx.x / {}", cut.across);
+  std::string text = fmt::format(
+      "  const {0} wanted = static_cast<{0}>({1}) * {2} + static_cast<{0}>({3});\n"
+      "  const bool live = wanted < {4};\n",
+      index, cuts ? fmt::format("blockIdx.x % {}", cut.tiles()) : "blockIdx.x", cut.side, result,
+      cut.results);
+  if (dims.kept.rank() > 0) {
+    text += fmt::format("  const {} i = live ? wanted : {} - 1;\n", index, cut.results);
+    text += dims_text(dims.kept, "i", index, 1);
+  }
+  text += fmt::format("  const {} p0 = {};\n", index, offset_text(dims.kept, 0, 1, wide));
+  if (!cuts)
+    return text + fmt::format("  const {0} p1 = {1};\n  const {0} first = 0, last = {2};\n", index,
+                              offset_text(dims.kept, 1, 1, wide), cut.each);
+  return text +
+         fmt::format(
+             "  const {0} part = static_cast<{0}>(blockIdx.x / {1});\n"
+             "  const long long p1 = static_cast<long long>(part) * {2} + wanted;\n"
+             "  const {0} first = part * {3}, last = first + {3} < {4} ? first + {3} : {4};\n",
+             index, cut.tiles(), cut.results, cut.part_size, cut.each);
+}
+
+/// Combines "s" over the threads that share a result.
+std::string combine_text(const Cut& cut, const char* name, const char* type) {
+  if (cut.across == 1) return "";
+  if (cut.columns) {
+    return fmt::format(
+        "  __shared__ {0} parts[{1}];\n  parts[threadIdx.x] = s;\n  __syncthreads();\n"
+        "  for (int half = {2}; half > 0; half /= 2) {{\n"
+        "    if (static_cast<int>(threadIdx.x) / 32 < half)\n"
+        "      parts[threadIdx.x] = {3}::apply(parts[threadIdx.x], parts[threadIdx.x + half * "
+        "32]);\n    __syncthreads();\n  }}\n  s = parts[threadIdx.x % 32];\n",
+        type, cut.threads(), cut.across / 2, name);
+  }
+  const bool shared = cut.across > 32;
+  return fmt::format(
+      "{}  s = reduce_threads<{}, {}>(s, {});\n",
+      shared ? fmt::format("  __shared__ {} parts[{}];\n", type, cut.threads() / 32) : "", name,
+      cut.across, shared ? "parts" : fmt::format("static_cast<{}*>(nullptr)", type));
+}
+
+Source reduce_text(const KernelArgs& args, const Dims& dims, const Cut& cut, Arguments& arguments,
+                   const std::string& from, const std::string& to) {
+  const DType dtype = args.in[0].dtype;
+  const char* name = combiner_name(args.step->combiner);
+  const char* type = register_type(dtype);
+  const char* index = index_of(dims);
+  const std::string share =
+      cut.columns ? "threadIdx.x / 32" : fmt::format("threadIdx.x % {}", cut.across);
+  std::string body = places_text(dims, cut, index);
+  body += fmt::format(
+      "  {0} s = {1}::identity<{0}>();\n#pragma unroll 4\n"
+      "  for ({2} r = first + static_cast<{2}>({3}); r < last; r += {4}) {{\n{5}  }}\n",
+      type, name, index, share, cut.across, accumulate(dims.reduced, name, from, index));
+  body += combine_text(cut, name, type);
+  const std::string value =
+      cut.parts == 1 && dtype == DType::bool_ ? "static_cast<uint8_t>(s != 0)" : "s";
+  body += fmt::format("  if (live && {} == 0) narrow({}, {}[p1]);\n", share, value, to);
+  Source source;
+  source.text = unit(arguments, cut.threads(), body);
+  source.words = arguments.words();
+  source.threads = cut.threads();
+  source.blocks = cut.tiles() * cut.parts;
+  return source;
+}
+
 }  // namespace
 
-Source generate_reduce(const KernelArgs& args) {
+int64_t reduce_workspace(const Step& step) {
+  const View &in = step.in.at(0), &out = step.out.at(0);
+  return bytes_of_parts(in_parts(dims_of(in, out)), in.dtype);
+}
+
+std::vector<Source> generate_reduce(const KernelArgs& args) {
   const TensorArg &in = args.in.at(0), &out = args.out.at(0);
   check(in.sizes.size() == out.sizes.size() && in.dtype == out.dtype,
         "reduce needs two views of one dtype and the same number of dims");
@@ -61,62 +204,19 @@ Source generate_reduce(const KernelArgs& args) {
   if (bits && is_floating(in.dtype))
     fail(ErrorKind::unsupported, "any and all of {}", to_string(in.dtype));
   const Dims dims = dims_of(in, out);
-  const int64_t results = dims.kept.elements(), each = dims.reduced.elements();
-  if (results == 0) return {};
-  const bool columns = dims.kept.rank() > 0 && densest(dims.kept) < densest(dims.reduced) &&
-                       dims.kept.sizes.back() > 1;
+  const Cut cut = in_parts(dims);
+  if (cut.results == 0) return {};
   Arguments arguments(args);
-  const std::string from = arguments.in(0), to = arguments.out(0);
-  const char* name = combiner_name(combiner);
+  const std::string from = arguments.in(0);
+  if (cut.parts == 1) return {reduce_text(args, dims, cut, arguments, from, arguments.out(0))};
+  const int64_t bytes = bytes_of_parts(cut, in.dtype);
   const char* type = register_type(in.dtype);
-  cpu::Nest all = dims.kept;  // an address is the sum of a kept and a reduced offset
-  for (int d = 0; d < dims.reduced.rank(); ++d) {
-    const auto at = static_cast<size_t>(d);
-    all.add_dim(dims.reduced.sizes[at], {dims.reduced.strides[0][at], 0});
-  }
-  const char* index = index_type(all);
-  const bool wide = std::string(index) == "long long";
-  int64_t across = 1;  // threads that share a result
-  while (across < (columns ? 32 : 256) && across * 2 <= each) across *= 2;
-  const int64_t side = columns ? 32 : 256 / across;  // results of a block
-  const int threads = static_cast<int>(side * across);
-  const std::string result = columns ? "threadIdx.x % 32" : fmt::format("threadIdx.x / {}", across);
-  const std::string share = columns ? "threadIdx.x / 32" : fmt::format("threadIdx.x % {}", across);
-  std::string body = fmt::format(
-      "  const {0} wanted = static_cast<{0}>(blockIdx.x) * {1} + static_cast<{0}>({2});\n"
-      "  const bool live = wanted < {3};\n",
-      index, side, result, results);
-  if (dims.kept.rank() > 0) {
-    body += fmt::format("  const {0} i = live ? wanted : {1} - 1;\n", index, results);
-    body += dims_text(dims.kept, "i", index, 1);
-  }
-  body += fmt::format("  const {} p0 = {};\n  const {} p1 = {};\n  {} s = {}::identity<{}>();\n",
-                      index, offset_text(dims.kept, 0, 1, wide), index,
-                      offset_text(dims.kept, 1, 1, wide), type, name, type);
-  body += fmt::format("  for ({0} r = static_cast<{0}>({1}); r < {2}; r += {3}) {{\n{4}  }}\n",
-                      index, share, each, across, accumulate(dims.reduced, name, from, index));
-  if (columns && across > 1) {
-    body += fmt::format(
-        "  __shared__ {0} parts[{1}];\n  parts[threadIdx.x] = s;\n  __syncthreads();\n"
-        "  for (int half = {2}; half > 0; half /= 2) {{\n"
-        "    if (static_cast<int>(threadIdx.x) / 32 < half)\n"
-        "      parts[threadIdx.x] = {3}::apply(parts[threadIdx.x], parts[threadIdx.x + half * "
-        "32]);\n    __syncthreads();\n  }}\n  s = parts[threadIdx.x % 32];\n",
-        type, threads, across / 2, name);
-  } else if (across > 1) {
-    const bool shared = across > 32;
-    if (shared) body += fmt::format("  __shared__ {} parts[{}];\n", type, threads / 32);
-    body += fmt::format("  s = reduce_threads<{}, {}>(s, {});\n", name, across,
-                        shared ? "parts" : fmt::format("static_cast<{}*>(nullptr)", type));
-  }
-  const std::string value = in.dtype == DType::bool_ ? "static_cast<uint8_t>(s != 0)" : "s";
-  body += fmt::format("  if (live && {} == 0) narrow({}, {}[p1]);\n", share, value, to);
-  Source source;
-  source.text = unit(arguments, threads, body);
-  source.words = arguments.words();
-  source.threads = threads;
-  source.blocks = (results + side - 1) / side;
-  return source;
+  const std::string parts = arguments.workspace(bytes, type);
+  const Dims dims_then = dims_of_parts(dims, cut);
+  Arguments then(args);
+  const std::string parts_then = then.workspace(bytes, type), to = then.out(0);
+  return {reduce_text(args, dims, cut, arguments, from, parts),
+          reduce_text(args, dims_then, whole(dims_then), then, parts_then, to)};
 }
 
 }  // namespace tessera::cuda

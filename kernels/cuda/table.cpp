@@ -11,11 +11,15 @@ Generate find_generator(std::string_view kernel) {
     Generate generate;
   };
   static constexpr Entry kTable[] = {
-      {"pointwise", generate_pointwise}, {"copy", generate_pointwise},
-      {"fill", generate_pointwise},      {"reduce", generate_reduce},
-      {"cumsum", generate_cumsum},       {"arg_reduce", generate_arg_reduce},
-      {"top_k", generate_top_k},         {"window", generate_window},
-      {"fold", generate_fold},           {"conv", generate_conv},
+      {"pointwise", generate_pointwise},
+      {"copy", generate_pointwise},
+      {"fill", generate_pointwise},
+      {"cumsum", generate_cumsum},
+      {"arg_reduce", generate_arg_reduce},
+      {"top_k", generate_top_k},
+      {"window", generate_window},
+      {"fold", generate_fold},
+      {"conv", generate_conv},
   };
   const auto it = std::find_if(std::begin(kTable), std::end(kTable),
                                [&](const Entry& e) { return e.name == kernel; });

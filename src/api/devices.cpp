@@ -159,6 +159,7 @@ int64_t workspace_bytes(const DeviceChoice& choice, const Step& step, int thread
   if (!choice.cuda) return workspace_bytes(step, threads);
   if (step.kernel == "contract")
     return std::max(cuda::plan_product(step).workspace, cuda::plan_float8(step).workspace);
+  if (step.kernel == "reduce") return cuda::reduce_workspace(step);
   if (step.kernel == "conv") {
     const bool has_library = may_use_cudnn() && cuda_api().why_no_convolutions().empty();
     return has_library ? cuda::plan_conv(step).workspace : 0;

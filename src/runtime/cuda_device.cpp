@@ -199,6 +199,9 @@ std::unique_ptr<Kernel> CudaDevice::bind(const KernelArgs& args) {
   }
   if (const cuda::Generate generate = cuda::find_generator(kernel)) {
     launches->add(make_launch(generate(args), args));
+  } else if (kernel == "reduce") {
+    for (const cuda::Source& source : cuda::generate_reduce(args))
+      launches->add(make_launch(source, args));
   } else if (kernel == "gather") {
     launches->add(make_launch(cuda::generate_gather(args, number), args));
   } else if (kernel == "scatter_add") {

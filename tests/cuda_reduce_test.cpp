@@ -1,0 +1,97 @@
+// Reductions on a card of more elements than its threads for one result, and the additions of many
+// updates to one row.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apart.h"
+#include "catch.h"
+#include "cuda_emulator.h"
+#include "op_cases_run.h"
+#include "tessera/tessera.h"
+
+namespace tessera::test {
+
+namespace {
+
+/// Whole numbers from -4 to 4: their sums are exact in any order.
+Tensor whole_numbers(Graph& g, const Shape& shape) {
+  return floor(random_uniform(g, shape, -4, 5, DType::float32));
+}
+
+std::vector<std::vector<double>> values_of(const std::string& device,
+                                           const std::vector<Tensor>& wanted, Graph& g) {
+  Clusters clusters;
+  CompileOptions options{Mesh::parse("x:1"), {}, {{"f", wanted, false}}};
+  options.device = device;
+  Session session(g, clusters.of(1), options);
+  session.run("f");
+  std::vector<std::vector<double>> values;
+  for (const Tensor& t : wanted) values.push_back(whole_of(session.fetch(t.name())).data);
+  return values;
+}
+
+int count_with(const std::vector<std::string>& texts, const std::string& part) {
+  return static_cast<int>(std::count_if(texts.begin(), texts.end(), [&](const std::string& text) {
+    return text.find(part) != std::string::npos;
+  }));
+}
+
+}  // namespace
+
+TEST_CASE("few results of many elements are reduced in parts", "[cuda]") {
+  CudaEmulator card;
+  const WithEmulator here(card);
+  Graph g;
+  const Dim rows("rows", 1500), columns("columns", 70), few("few", 3), other("other", 5),
+      line("line", 20011);
+  std::vector<Tensor> wanted;
+  for (const DType t : {DType::float32, DType::bfloat16, DType::int32}) {
+    const Tensor table = cast(whole_numbers(g, {rows, columns}), t),
+                 lines = cast(whole_numbers(g, {few, line}), t),
+                 cube = cast(whole_numbers(g, {few, rows, other}), t);
+    for (const Tensor& sum :
+         {reduce_sum(table, rows), reduce_max(table, rows), sum_all(table), reduce_sum(lines, line),
+          reduce_min(lines, line), reduce_sum(cube, rows), reduce_sum(cube, {"few", "other"}),
+          reduce_sum(cube, {"few", "rows"})})
+      wanted.push_back(cast(sum, DType::float32).named(fmt::format("sum{}", wanted.size())));
+  }
+  const Tensor line_numbers = whole_numbers(g, {few, line});
+  const Tensor is_four = cast(relu(line_numbers - 3.0), DType::bool_);
+  wanted.push_back(reduce_any(is_four, line).named("any"));
+  wanted.push_back(reduce_all(is_four, line).named("all"));
+  const auto expected = values_of("cpu", wanted, g), found = values_of("cuda", wanted, g);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    INFO(wanted[i].name() << ", first value " << found[i].at(0));
+    CHECK(found[i] == expected[i]);
+  }
+  // Two kernels each, which share their memory: every type's table, lines and sums over rows.
+  CHECK(count_with(card.texts(), "* workspace;") >= 12);
+  CHECK(card.take_misuses().empty());
+}
+
+TEST_CASE("many updates of few rows are added in order", "[cuda]") {
+  CudaEmulator card;
+  const WithEmulator here(card);
+  for (const int64_t width : {1, 7, 2500}) {  // one sum a thread, several, and more than it keeps
+    Graph g;
+    const Dim vocab("vocab", 11), tokens("tokens", 700), wide("wide", width);
+    const Tensor table = whole_numbers(g, {vocab, wide});
+    const Tensor ids =
+        cast(floor(random_uniform(g, {tokens}, 0, 9, DType::float32)), DType::int32);
+    const Tensor seed = random_normal(g, {tokens, wide}, 0, 1, DType::float32);
+    const Tensor picked = gather(table, ids, "vocab");
+    const std::vector<Tensor> wanted = {
+        gradients(sum_all(picked * seed), {table}).at(0).named("gradient")};
+    const auto expected = values_of("cpu", wanted, g), found = values_of("cuda", wanted, g);
+    double worst = 0;
+    for (size_t i = 0; i < expected[0].size(); ++i)
+      worst = std::max(worst, apart(expected[0][i], found[0].at(i)));
+    CHECK(worst < 1e-4);
+    CHECK(std::any_of(found[0].begin(), found[0].end(), [](double x) { return x != 0; }));
+    CHECK(count_with(card.texts(), "__ballot_sync") > 0);
+  }
+  CHECK(card.take_misuses().empty());
+}
+
+}  // namespace tessera::test
