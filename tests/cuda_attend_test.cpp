@@ -58,8 +58,10 @@ void run(CudaEmulator& card, CudaStream stream, const Operands& o, bool causal, 
   a.query = a.out = a.grad = a.query_grad = o.query.strides;
   a.key = a.value = a.key_grad = a.value_grad = o.key.strides;
   a.log_sum = {kHeads * kQueries, kQueries, 1};
-  CHECK(card.prepare(a, card.attention_bytes - 1) == nullptr);
-  const CudaAttention attention = card.prepare(a, card.attention_bytes);
+  std::string why;
+  CHECK(card.prepare(a, card.attention_bytes - 1, why) == nullptr);
+  CHECK(why.find("bytes") != std::string::npos);
+  const CudaAttention attention = card.prepare(a, card.attention_bytes, why);
   REQUIRE(attention != nullptr);
   card.run(attention,
            {o.query.at, o.key.at, o.value.at, o.out.at, o.log_sum, o.grad.at, o.query_grad.at,

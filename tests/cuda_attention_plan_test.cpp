@@ -143,7 +143,8 @@ TEST_CASE("which attention the card's library gets, and how its operands lie", "
   CHECK(rows.lie[kKeyGradSide].position == 16);
   CHECK(rows.copied == 1024);  // 3 x 8 x 9 numbers of 4 bytes
   CHECK(rows.lie[kLogSumSide].batch == 72);
-  CHECK(rows.library == attention_sums_bytes(3, 8, 9) + attention_stored_bytes(3, 8, 2, 9, 7, 8));
+  CHECK(rows.library ==
+        attention_sums_bytes(3, 8, 9) + attention_stored_bytes(3, 8, 2, 9, 7, 8) + kAttentionSpare);
   CHECK(rows.workspace >= rows.copied + rows.library);
 
   CHECK(plan_of({kRowsFirst, kKeysRowsFirst}, "attention", DType::float32).why_not ==

@@ -385,6 +385,7 @@ CudaGraph CudaEmulator::end_capture(CudaStream s) {
   stream.capture = 0;
   auto* graph = new Graph(std::move(capturing_.at(number)));
   capturing_.erase(number);
+  graphs_.insert(graph);
   return reinterpret_cast<CudaGraph>(graph);
 }
 
@@ -393,6 +394,10 @@ void CudaEmulator::launch(CudaGraph g, CudaStream s) {
   for (const Work& work : reinterpret_cast<Graph*>(g)->work) submit(s, work);
 }
 
-void CudaEmulator::release(CudaGraph graph) { delete reinterpret_cast<Graph*>(graph); }
+void CudaEmulator::release(CudaGraph graph) {
+  const std::lock_guard lock(mutex_);
+  graphs_.erase(reinterpret_cast<Graph*>(graph));
+  delete reinterpret_cast<Graph*>(graph);
+}
 
 }  // namespace tessera::test

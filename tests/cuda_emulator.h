@@ -100,7 +100,7 @@ class CudaEmulator final : public CudaApi {
            void* workspace, CudaStream stream) override;
   void release(CudaConvolution convolution) override;
   std::string why_no_attentions() override;
-  CudaAttention prepare(const CudaAttend& attend, int64_t workspace) override;
+  CudaAttention prepare(const CudaAttend& attend, int64_t workspace, std::string& why) override;
   void run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
            CudaStream stream) override;
   void release(CudaAttention attention) override;
@@ -151,6 +151,7 @@ class CudaEmulator final : public CudaApi {
     std::string name;
     std::vector<CudaRange> reads, writes;
     std::function<void()> run;
+    CudaGroup group = nullptr;  ///< of a collective
   };
   struct Graph {
     std::vector<Work> work;
@@ -202,6 +203,7 @@ class CudaEmulator final : public CudaApi {
   std::map<std::string, Kernel*> by_text_;
   std::vector<Access> accesses_;
   std::map<int, Graph> capturing_;
+  std::set<Graph*> graphs_;  ///< not released yet
   int captured_ = 0;
   int64_t clock_ = 0;
   double slept_ = 0;  ///< what products took, by algorithm_seconds

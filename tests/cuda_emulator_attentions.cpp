@@ -122,7 +122,8 @@ std::string CudaEmulator::why_no_attentions() {
   return has_attentions ? "" : "the emulator has none";
 }
 
-CudaAttention CudaEmulator::prepare(const CudaAttend& attend, int64_t workspace) {
+CudaAttention CudaEmulator::prepare(const CudaAttend& attend, int64_t workspace, std::string& why) {
+  why = fmt::format("the emulator wants {} bytes, not {}", attention_bytes, workspace);
   if (!has_attentions || workspace < attention_bytes) return nullptr;
   return reinterpret_cast<CudaAttention>(new CudaAttend(attend));
 }

@@ -83,6 +83,11 @@ void CudaEmulator::abort(CudaGroup group) noexcept {
   const auto* last = reinterpret_cast<Event*>(reinterpret_cast<Member*>(group)->last);
   if (last != nullptr && !is_known(last->clock) && !stuck && trouble_.empty())
     misuse("aborted a group whose calls may not have ended");
+  for (const Graph* graph : graphs_) {
+    if (std::any_of(graph->work.begin(), graph->work.end(),
+                    [&](const Work& work) { return work.group == group; }))
+      misuse("aborted a group before a graph with its calls was released: NCCL waits for that");
+  }
   ++aborts;
 }
 
@@ -116,6 +121,7 @@ void CudaEmulator::call(CudaGroup g, const void* in, int64_t in_count, void* out
     group.meet();
     std::memcpy(out, result.data(), result.size());
   };
+  work.group = g;
   submit(stream, std::move(work));
   if (me.last == nullptr) me.last = make_event();
   record(me.last, stream);

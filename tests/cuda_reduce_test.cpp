@@ -77,8 +77,7 @@ TEST_CASE("many updates of few rows are added in order", "[cuda]") {
     Graph g;
     const Dim vocab("vocab", 11), tokens("tokens", 700), wide("wide", width);
     const Tensor table = whole_numbers(g, {vocab, wide});
-    const Tensor ids =
-        cast(floor(random_uniform(g, {tokens}, 0, 9, DType::float32)), DType::int32);
+    const Tensor ids = cast(floor(random_uniform(g, {tokens}, 0, 9, DType::float32)), DType::int32);
     const Tensor seed = random_normal(g, {tokens, wide}, 0, 1, DType::float32);
     const Tensor picked = gather(table, ids, "vocab");
     const std::vector<Tensor> wanted = {

@@ -35,9 +35,11 @@ inline void check(bool good, const char* what) {
 struct Meeting {
   unsigned left = 0, arrived = 0;
   uint64_t round = 0;
+  int votes[2] = {};  ///< of this round, and of the one before
   void settle() {
     if (arrived < left || arrived == 0) return;
     arrived = 0;
+    votes[(round + 1) % 2] = 0;
     ++round;
   }
 };
@@ -167,6 +169,14 @@ inline unsigned ballot(bool x) {
   return bits;
 }
 
+/// Whether any thread of the block that has not ended has a vote.
+inline int wait_and_vote(int vote) {
+  int& votes = block.all.votes[block.all.round % 2];
+  votes |= vote;
+  meet(block.all);
+  return votes;
+}
+
 /// waits: the kernel has places where its threads wait for each other.
 inline void run(void (*body)(const void*), const void* args, int64_t blocks, int threads,
                 bool waits) {
@@ -188,6 +198,7 @@ inline void run(void (*body)(const void*), const void* args, int64_t blocks, int
 #define threadIdx (::shim::thread_index)
 #define blockIdx (::shim::block_index)
 #define __syncthreads() ::shim::meet(::shim::block.all)
+#define __syncthreads_or(x) ::shim::wait_and_vote(x)
 #define __syncwarp() ::shim::meet(::shim::block.warps[::shim::block.current / 32])
 #define __ballot_sync(mask, x) ::shim::ballot(x)
 #define __ffs(x) __builtin_ffs(static_cast<int>(x))

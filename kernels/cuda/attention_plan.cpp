@@ -11,7 +11,7 @@ namespace tessera::cuda {
 namespace {
 
 /// What a gradient may take at once; the library does a batch that needs more in parts.
-constexpr int64_t kMostStored = int64_t{128} << 20;
+constexpr int64_t kMostStored = int64_t{512} << 20;
 constexpr int64_t kForwardBytes = 1 << 16, kRowElements = 8, kLeastPositions = 2;
 
 class Planner {
@@ -159,10 +159,13 @@ class Planner {
       return attention_sums_bytes(batch, p.heads, p.queries) +
              attention_stored_bytes(batch, p.heads, p.key_heads, p.queries, p.keys, p.width);
     };
-    int64_t parts = 1;
-    while (parts < p.batch && (p.batch % parts != 0 || bytes(p.batch / parts) > kMostStored))
-      ++parts;
-    return bytes(p.batch / parts);
+    int64_t parts = 1;  // the most that may be made, if none are small enough
+    for (int64_t count = 1; count <= p.batch; ++count) {
+      if (!attention_may_part(p.batch, count, p.heads, p.queries)) continue;
+      parts = count;
+      if (bytes(p.batch / parts) <= kMostStored) break;
+    }
+    return bytes(p.batch / parts) + kAttentionSpare;
   }
 
   const Step& step_;

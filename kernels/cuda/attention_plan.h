@@ -23,7 +23,8 @@ enum AttentionSide {
   kValueGradSide
 };
 constexpr int kAttentionSides = 9;
-constexpr int64_t kAttentionAlign = 256;
+/// Spare: what a gradient's engine may want beyond attention_stored_bytes().
+constexpr int64_t kAttentionAlign = 256, kAttentionSpare = 1 << 20;
 
 struct AttentionPlan {
   std::string why_not;  ///< empty: the library can do it
@@ -62,6 +63,12 @@ constexpr int64_t attention_stored_bytes(int64_t batch, int64_t heads, int64_t k
   const int64_t logits = (queries + 63) / 64 * 64 * ((keys + 127) / 128 * 128);
   const int64_t shared = heads == key_heads ? 0 : 2 * keys * width;
   return batch * heads * (logits + shared) * 2 + 256;
+}
+
+/// Whether the library may be given so many of a batch at a time: the sums of each part begin at a
+/// multiple of 16 bytes.
+constexpr bool attention_may_part(int64_t batch, int64_t parts, int64_t heads, int64_t queries) {
+  return batch % parts == 0 && (parts == 1 || batch / parts * heads * queries % 4 == 0);
 }
 
 }  // namespace tessera::cuda

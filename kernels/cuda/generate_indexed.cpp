@@ -129,11 +129,11 @@ Source generate_scatter_add(const KernelArgs& args, int64_t step_number) {
   const int64_t kept = std::min(kMostKept, (row.elements() + kThreads - 1) / kThreads);
   body += fmt::format(
       "  const int t = static_cast<int>(threadIdx.x);\n"
-      "  const long long mine = blockIdx.x, to = checked(mine);\n  __shared__ int earlier;\n"
-      "  if (t == 0) earlier = 0;\n  __syncthreads();\n#pragma unroll 4\n"
+      "  const long long mine = blockIdx.x, to = checked(mine);\n  int earlier = 0;\n"
+      "#pragma unroll 4\n"
       "  for (long long i = t; i < (to >= 0 ? mine : 0); i += {0}) {{\n"
-      "    if (target(i) == to) earlier = 1;\n  }}\n  __syncthreads();\n"
-      "  if (to < 0 || earlier != 0) return;\n  __shared__ unsigned same[{1}];\n",
+      "    if (target(i) == to) earlier = 1;\n  }}\n"
+      "  if (__syncthreads_or(earlier) != 0 || to < 0) return;\n  __shared__ unsigned same[{1}];\n",
       kThreads, kThreads / 32);
   const std::string element =
       fmt::format("      const long long e = first + k * {}ll + t;\n", kThreads) +

@@ -84,9 +84,14 @@ bool fits(const CudaAttend& a, int major, size_t version) {
               is_aligned(a, a.query, false) && is_aligned(a, a.key, true) &&
               is_aligned(a, a.value, true) && is_aligned(a, a.out, false);
   if (!a.backward) return fits;
+  // Half a tile of keys at the end is not masked: exp(-logarithm of the sum) of it overflows where
+  // all logits of a row are below -88 (NVIDIA/cudnn-frontend pull request 628). A causal mask
+  // covers it.
+  const bool has_open_tail =
+      a.keys % kKeyTile == kKeyTile / 2 && !(a.causal && a.queries <= a.keys);
   // Of other cards' engines nothing says whether they add in a fixed order.
   return fits && major == kHopper && (a.keys % kKeyTile == 0 || version > 91500) &&
-         is_aligned(a, a.grad, false) && is_aligned(a, a.query_grad, false) &&
+         !has_open_tail && is_aligned(a, a.grad, false) && is_aligned(a, a.query_grad, false) &&
          is_aligned(a, a.key_grad, true) && is_aligned(a, a.value_grad, true);
 }
 
@@ -185,16 +190,19 @@ std::string key_of(const CudaAttend& a, int card) {
 
 }  // namespace
 
-CudaAttention Attentions::prepare(const CudaAttend& whole, int card, int major, int64_t most) {
+CudaAttention Attentions::prepare(const CudaAttend& whole, int card, int major, int64_t most,
+                                  std::string& why) {
   Library& lib = library();
+  why = lib.why_not.empty() ? "it is not among what is known to work" : lib.why_not;
   if (!lib.why_not.empty() || !fits(whole, major, lib.version)) return nullptr;
   auto made = std::make_unique<Attention>();
   Attention& m = *made;
   m.part = whole;
   while (stored_bytes(m.part) + row_sums_of(m.part) > most) {
     do {
+      why = fmt::format("it needs more than the {} bytes of workspace there are", most);
       if (++m.parts > whole.batch) return nullptr;
-    } while (whole.batch % m.parts != 0);
+    } while (!attention_may_part(whole.batch, m.parts, whole.heads, whole.queries));
     m.part.batch = whole.batch / m.parts;
   }
   m.scale = static_cast<float>(whole.scale);
@@ -209,7 +217,6 @@ CudaAttention Attentions::prepare(const CudaAttend& whole, int card, int major, 
   if (m.compiled == nullptr) {
     m.compiled = std::make_shared<Compiled>(lib);
     Nodes& nodes = m.compiled->nodes;
-    std::string why;
     const Card here{m.handle, {}};
     const Node graph = attention_graph(nodes, m.part, m.handle, why);
     if (graph.at == nullptr) return nullptr;
@@ -218,6 +225,8 @@ CudaAttention Attentions::prepare(const CudaAttend& whole, int card, int major, 
     if (m.compiled->plan.at == nullptr) return nullptr;
     known = m.compiled;
   }
+  why = fmt::format("it needs {} bytes of workspace, and there are {}",
+                    m.row_sums + m.compiled->workspace, most);
   if (m.row_sums + m.compiled->workspace > most) return nullptr;
   return reinterpret_cast<CudaAttention>(made.release());
 }

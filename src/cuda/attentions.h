@@ -19,7 +19,8 @@ class Attentions {
   /// Null where no engine with a fixed order of sums does with `most` bytes of workspace on a card
   /// of this compute capability. Of the others the first of the library's heuristic, the same on
   /// every rank: nothing is measured.
-  CudaAttention prepare(const CudaAttend& attend, int card, int major, int64_t most);
+  CudaAttention prepare(const CudaAttend& attend, int card, int major, int64_t most,
+                        std::string& why);
   void run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
            CudaStream stream);
   void release(CudaAttention attention);

@@ -90,6 +90,10 @@ void* DriverApi::use(int card) {
 
 void DriverApi::restore(void* context) {
   CHECKED(cuCtxSetCurrent)(static_cast<CUcontext>(context));
+  const std::lock_guard lock(mutex_);
+  const auto card = std::find(contexts_.begin(), contexts_.end(), context);
+  if (context != nullptr && card != contexts_.end())
+    current_card = static_cast<int>(card - contexts_.begin());
 }
 
 bool DriverApi::can_reach(int card, int other) const {
@@ -214,7 +218,7 @@ void DriverApi::clear(void* memory, int64_t bytes, CudaStream stream) {
 }
 
 CudaKernel DriverApi::load(const std::string& text) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(kernels_mutex_);
   CUfunction& kernel = kernels_[{current_card, text}];
   if (kernel == nullptr) {
     const CudaCard& card = cards_[static_cast<size_t>(current_card)];
@@ -268,9 +272,9 @@ void DriverApi::run(CudaConvolution convolution, const void* first, const void* 
 void DriverApi::release(CudaConvolution convolution) { convolutions_->release(convolution); }
 
 std::string DriverApi::why_no_attentions() { return attentions_->why_not(); }
-CudaAttention DriverApi::prepare(const CudaAttend& attend, int64_t workspace) {
+CudaAttention DriverApi::prepare(const CudaAttend& attend, int64_t workspace, std::string& why) {
   const CudaCard& card = cards_[static_cast<size_t>(current_card)];
-  return attentions_->prepare(attend, current_card, card.major, workspace);
+  return attentions_->prepare(attend, current_card, card.major, workspace, why);
 }
 void DriverApi::run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
                     CudaStream stream) {

@@ -76,7 +76,7 @@ class DriverApi final : public CudaApi {
            void* workspace, CudaStream stream) override;
   void release(CudaConvolution convolution) override;
   std::string why_no_attentions() override;
-  CudaAttention prepare(const CudaAttend& attend, int64_t workspace) override;
+  CudaAttention prepare(const CudaAttend& attend, int64_t workspace, std::string& why) override;
   void run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
            CudaStream stream) override;
   void release(CudaAttention attention) override;
@@ -110,6 +110,7 @@ class DriverApi final : public CudaApi {
   std::vector<CudaCard> cards_;
   std::vector<CUcontext> contexts_;
   std::mutex mutex_;
+  std::mutex kernels_mutex_;  ///< of what follows: compiling one takes long
   Cache cache_;
   std::map<std::pair<int, std::string>, CUfunction> kernels_;  ///< by card and text
   std::unique_ptr<Products> products_;

@@ -8,12 +8,13 @@
 
 namespace tessera::cuda {
 
-/// A library opened by the first of several names that is there; never closed.
+/// A library opened by the first of several names that is there, where the loader looks or in
+/// lib64 of $CUDA_HOME and /usr/local/cuda; never closed.
 class Library {
  public:
   explicit Library(const std::vector<std::string>& names);
   bool is_open() const { return handle_ != nullptr; }
-  /// Why not; names all that were tried.
+  /// Why not, with all names that were tried, and what helps.
   const std::string& why_not() const { return why_; }
   /// Throws unsupported if the library lacks it.
   void* symbol(const char* name) const;

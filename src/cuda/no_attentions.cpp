@@ -11,7 +11,9 @@ Attentions::~Attentions() = default;
 std::string Attentions::why_not() {
   return "this build has no cuDNN: cudnn.h of version 9 was not found";
 }
-CudaAttention Attentions::prepare(const CudaAttend&, int, int, int64_t) { return nullptr; }
+CudaAttention Attentions::prepare(const CudaAttend&, int, int, int64_t, std::string&) {
+  return nullptr;
+}
 void Attentions::run(CudaAttention, const CudaAttendOperands&, void*, CudaStream) {
   fail(ErrorKind::unsupported, "{}", why_not());
 }

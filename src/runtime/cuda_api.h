@@ -188,9 +188,9 @@ class CudaApi {
   /// Why there is no attention (no cuDNN); empty if there is. Opens the library.
   virtual std::string why_no_attentions() = 0;
   /// Null where the library has none with a fixed order of sums that needs at most `workspace`
-  /// bytes, for the whole batch or a few of it at a time. The first with a description takes
-  /// seconds: the library compiles it.
-  virtual CudaAttention prepare(const CudaAttend& attend, int64_t workspace) = 0;
+  /// bytes, for the whole batch or a few of it at a time: `why` says what is amiss. The first with
+  /// a description takes seconds: the library compiles it.
+  virtual CudaAttention prepare(const CudaAttend& attend, int64_t workspace, std::string& why) = 0;
   /// `workspace`: as many bytes as prepare() was given, at a multiple of 256.
   virtual void run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
                    CudaStream stream) = 0;

@@ -74,9 +74,9 @@ std::unique_ptr<Kernel> CudaDevice::bind_attention(const KernelArgs& args, std::
   }
   if (!why.empty()) return nullptr;
   check(args.workspace != nullptr, "[{}] has no workspace", args.step->origin.name);
-  const CudaAttention made = api_.prepare(attend_of(plan), plan.library);
+  const CudaAttention made = api_.prepare(attend_of(plan), plan.library, why);
   if (made == nullptr) {
-    why = "cuDNN has no attention for it";
+    why = fmt::format("cuDNN has no attention for it ({})", why);
     return nullptr;
   }
   attentions_.push_back(made);

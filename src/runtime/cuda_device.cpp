@@ -81,7 +81,7 @@ void CudaDevice::end() noexcept {
     abort_groups();
     if (options_.loan.release) finish(compute_);  // which need not wait for the card
     staging_.reset();
-    for (CudaGraph graph : graphs_) api_.release(graph);
+    release_graphs();
     for (CudaProduct product : products_) api_.release(product);
     for (CudaConvolution convolution : convolutions_) api_.release(convolution);
     for (CudaAttention attention : attentions_) api_.release(attention);

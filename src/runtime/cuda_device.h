@@ -121,7 +121,8 @@ class CudaDevice final : public Device {
   /// Waits for a lane. Where other ranks take part in what is enqueued, no longer than the ranks'
   /// time-out: a peer that died leaves a group's call without an end.
   void finish(CudaStream stream);
-  /// Ends all groups without waiting for peers. Once.
+  /// Ends all groups without waiting for peers, and nothing is replayed any more: NCCL waits in an
+  /// abort for the end of the graphs that hold calls of the group. Once.
   void abort_groups() noexcept;
   /// Of products and convolutions, for the compute lane.
   void* product_workspace();
@@ -151,6 +152,7 @@ class CudaDevice final : public Device {
   std::string rows(const std::vector<std::pair<const char*, int64_t>>& more) const;
   void require_room(const std::vector<std::pair<const char*, int64_t>>& more) const;
   void release_memory();
+  void release_graphs();
   void end() noexcept;
   bool reaches_peers(Communicator& group);
   void await(CudaEvent event);

@@ -85,7 +85,11 @@ std::string CudaDevice::measure(const std::vector<CudaWay>& ways,
   double spent = 0;
   const auto seconds_of = [&](const Candidate& c) {
     if (!api_.use_algorithm(ways[c.way].product, c.word)) return kNever;
-    kernels[c.way]->run();
+    try {
+      kernels[c.way]->run();
+    } catch (const Error&) {  // the library found out too late that it cannot
+      return kNever;
+    }
     api_.record(timers.first, compute_);
     for (int k = 0; k < kRepetitions; ++k) kernels[c.way]->run();
     api_.record(timers.last, compute_);
@@ -152,8 +156,15 @@ size_t CudaDevice::choose_way(const CudaGemm& gemm, size_t calls, const std::vec
   });
   const size_t space = choice.find(' ');
   const size_t way = space == 1 && choice[0] > '0' ? static_cast<size_t>(choice[0] - '0') : 0;
-  const bool known = space == 1 && way < ways.size() &&
-                     api_.use_algorithm(ways[way].product, choice.substr(space + 1));
+  const std::string word = space == 1 ? choice.substr(space + 1) : "";
+  // It was chosen for operands that may lie at rounder addresses than ours: the library names what
+  // ours allow, and accepts others without a look at them.
+  const auto allows = [&](CudaProduct product) {
+    const std::vector<std::string> all = api_.algorithms(product, kMost[way]);
+    return std::find(all.begin(), all.end(), word) != all.end();
+  };
+  const bool known = space == 1 && way < ways.size() && allows(ways[way].product) &&
+                     api_.use_algorithm(ways[way].product, word);
   if (known || ways.empty()) return known ? way : 0;
   const std::vector<std::string> first = api_.algorithms(ways[0].product, 1);
   if (!first.empty()) api_.use_algorithm(ways[0].product, first[0]);

@@ -1,6 +1,6 @@
 // A contraction on a card: matrix products of the library between the copies that pack their
 // operands, with what the step does to the result in the product where the library can, else in a
-// pointwise kernel behind it. Without a library, direct loops.
+// pointwise kernel behind it. What is no product of the library's runs by direct loops.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,9 @@ namespace tessera {
 
 namespace {
 
-constexpr int64_t kSideAlignment = 16;  ///< of matrices that an epilogue reads or writes
+/// Of what an epilogue reads or writes besides the operands: nothing tells the library's heuristic
+/// where that lies.
+constexpr int64_t kSideAlignment = 16;
 
 /// Kernels before, products (or kernels that are the product), kernels after.
 class Products final : public Kernel, public Enqueued {
@@ -175,8 +177,9 @@ std::unique_ptr<Products> make_calls(CudaDevice& device, const KernelArgs& args,
 }  // namespace
 
 CudaProduct CudaDevice::prepare_product(const CudaGemm& gemm) {
-  const uint64_t sides =
-      reinterpret_cast<uint64_t>(gemm.kept) | reinterpret_cast<uint64_t>(gemm.before);
+  const uint64_t sides = reinterpret_cast<uint64_t>(gemm.kept) |
+                         reinterpret_cast<uint64_t>(gemm.before) |
+                         reinterpret_cast<uint64_t>(gemm.bias);
   const CudaProduct product = sides % kSideAlignment != 0 ? nullptr : api_.prepare(gemm);
   if (product != nullptr) products_.push_back(product);
   return product;

@@ -85,6 +85,10 @@ void CudaDevice::await(CudaEvent event) {
 }
 
 void CudaDevice::abort_groups() noexcept {
+  try {
+    release_graphs();
+  } catch (const std::exception&) {  // a card that failed
+  }
   for (auto& [communicator, group] : groups_) {
     if (group != nullptr) api_.abort(std::exchange(group, nullptr));
   }
@@ -170,9 +174,17 @@ std::function<void()> CudaDevice::capture(const std::function<void()>& work) {
     }
     throw;
   }
-  const CudaGraph graph = api_.end_capture(compute_);
-  graphs_.push_back(graph);
-  return [this, graph] { api_.launch(graph, compute_); };
+  graphs_.push_back(api_.end_capture(compute_));
+  return [this, number = graphs_.size() - 1] {
+    check(graphs_[number] != nullptr, "a graph that was released is replayed");
+    api_.launch(graphs_[number], compute_);
+  };
+}
+
+void CudaDevice::release_graphs() {
+  for (CudaGraph& graph : graphs_) {
+    if (graph != nullptr) api_.release(std::exchange(graph, nullptr));
+  }
 }
 
 }  // namespace tessera
