@@ -105,6 +105,8 @@ CudaProduct CudaEmulator::prepare(const CudaGemm& gemm) {
     check(suits_bytes(gemm) && !ends, "a product in 8 bits that the library does not have");
     ++float8_products;
   }
+  for (const void* side : {gemm.bias, static_cast<const void*>(gemm.kept), gemm.before})
+    check(reinterpret_cast<uintptr_t>(side) % 16 == 0, "an epilogue's operand lies oddly");
   if (gemm.tf32 && gemm.dtype == DType::float32) ++tf32_products;
   if (ends) ++epilogues;
   if (gemm.adds) ++sums;
