@@ -52,6 +52,26 @@ TEST_CASE("slices and paddings that no number counts", "[errors]") {
                [&] { m.g.input("whole", {Dim("t", int64_t{1} << 59)}, DType::uint8); });
 }
 
+TEST_CASE("updates and the result of a scatter have the same dims", "[errors]") {
+  Graph g;
+  const Tensor i = g.input("i", {Dim("a", 4)}, DType::int32),
+               u = g.input("u", {Dim("a", 4), Dim("f", 5000)}, DType::float32),
+               x = g.input("x", {Dim("v", 9), Dim("f", 10)}, DType::float32);
+  expect_usage({"[scatter_add] the updates are [a=4, f=5000] and the result is [v=9, f=10]",
+                "dim 'f' must be the same in both", kHere},
+               [&] { scatter_add(i, u, x.shape(), "v"); });
+  expect_usage({"[scatter] the updates are [a=4, f=5000] and the result is [v=9, f=10]", kHere},
+               [&] { scatter(x, i, u, "v"); });
+  expect_usage({"[scatter_add] the updates are [a=4, f=5000] and the result is [v=9, a=3, f=5000]",
+                "dim 'a' must be", kHere},
+               [&] {
+                 scatter_add(i, u, {{"v", 9}, {"a", 3}, {"f", 5000}}, "v");
+               });
+  expect_usage({"the result is [v=9, f<=5000]", "dim 'f' must be", kHere}, [&] {
+    scatter_add(i, u, {{"v", 9}, Dim::bounded("f", 5000)}, "v");
+  });
+}
+
 TEST_CASE("windows that no number counts", "[errors]") {
   Inputs m;
   expect_usage({"[conv] the dilation along dim 'b' comes to", kHere}, [&] {

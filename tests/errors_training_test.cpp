@@ -1,5 +1,6 @@
 // The messages of optimizers and of routers.
 #include "expect_error.h"
+#include "tessera/loops.h"
 #include "tessera/tessera.h"
 
 using namespace tessera;
@@ -66,6 +67,50 @@ TEST_CASE("a step takes a floating scalar as its rate", "[errors]") {
     minimize_in_parts(
         m.g, "a", 2, [&] { return m.loss; }, m.lr, sgd());
   });
+}
+
+TEST_CASE("outputs and guards of a function are what the graph has", "[errors]") {
+  Graph g, other;
+  const Tensor x = g.input("x", {Dim("n", 4)}, DType::float32), y = (x * 2.0).named("y"),
+               loss = sum_all(y).named("loss"), foreign = constant(other, 42).named("other");
+  Cluster cluster = Cluster::threads(1);
+  const auto compile = [&](std::vector<Tensor> outputs, std::vector<std::string> guards = {}) {
+    CompileOptions options{Mesh::parse("a:1"), {}, {{"f", std::move(outputs)}}};
+    options.guards = std::move(guards);
+    Session(g, cluster, options);
+  };
+  expect_usage({"output 0 of function 'f' is empty"}, [&] { compile({Tensor()}); });
+  expect_usage({"output 1 of function 'f' belongs to another graph"}, [&] {
+    compile({y, foreign});
+  });
+  expect_usage({"no function has the output 'losss', which is to be a guard", "'loss'"},
+               [&] { compile({loss}, {"losss"}); });
+  expect_usage({"guard 'y' has the dims n", "an output of one element"}, [&] {
+    compile({loss, y}, {"y"});
+  });
+  compile({loss, y}, {"loss"});
+}
+
+TEST_CASE("parts of a batch cut something", "[errors]") {
+  for (const bool unroll : {false, true}) {
+    Graph g;
+    const Tensor w = g.parameter("w", {Dim("batch", 4)}, nn::ones());
+    LoopOptions options;
+    options.unroll = unroll;
+    expect_usage({"[sum_over_parts] no input that a part reads has the dim 'bathc'", "'batch'",
+                  "every part would be the whole batch", "(errors_training_test.cpp:"},
+                 [&] {
+                   sum_over_parts(
+                       g, "bathc", 2,
+                       [&]() -> std::vector<Tensor> {
+                         return {sum_all(w * g.input("y", {Dim("batch", 4)}, DType::float32))};
+                       },
+                       options);
+                 });
+    CHECK(sum_over_parts(
+              g, "none", 2, [&]() -> std::vector<Tensor> { return {sum_all(w)}; }, options)
+              .size() == 1);  // nothing is fed
+  }
 }
 
 TEST_CASE("routers refuse what they would misunderstand", "[errors]") {

@@ -131,7 +131,8 @@ class Session {
   /// Fills an input slice by slice: `fill` is called for each local rank, of an input that no
   /// function reads for none. Padding is zeroed. Local.
   void feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill);
-  /// The actual size of a bounded dim for the next runs; the same in every process. Local.
+  /// The actual size of a bounded dim for the next runs, under each name that rename() gave it; the
+  /// same in every process. Local.
   void set_size(const std::string& dim, int64_t size);
   /// The step counter that random numbers depend on; run() of a function with updates adds 1.
   /// Local.

@@ -65,6 +65,7 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   s.index_ports(options.guards);
   s.find_unread(graph);
   s.scalars = s.bounds = bounds_of(graph, s.program);
+  s.same_sizes = same_sizes_of(graph, s.program);
   s.scalars[1] = static_cast<int64_t>(options.seed);
   s.executors.resize(cluster.local_ranks());
   cluster.run([&](int rank, Communicator& world) {
@@ -150,7 +151,10 @@ void Session::set_size(const std::string& dim, int64_t size) {
   require(size >= 1 && size <= bound, "dim '{}' cannot have size {}; it is bounded to 1 .. {}", dim,
           size, bound);
   if (state_->scalars[scalar] == size) return;
-  state_->scalars[scalar] = size;
+  const std::vector<size_t>& same = state_->same_sizes;
+  for (size_t other = 0; other < same.size(); ++other) {
+    if (same[other] == same[static_cast<size_t>(scalar)]) state_->scalars[other] = size;
+  }
   for (auto& slices : state_->slices) slices.clear();
 }
 

@@ -19,7 +19,8 @@ struct Session::State {
   Mesh mesh;
   Program program;
   std::vector<int64_t> scalars;
-  std::vector<int64_t> bounds;  ///< of the scalars that are sizes; 0 for others
+  std::vector<int64_t> bounds;     ///< of the scalars that are sizes; 0 for others
+  std::vector<size_t> same_sizes;  ///< of each scalar the first one that is the same size
   std::vector<std::unique_ptr<Executor>> executors;  // one per local rank
   std::vector<Probe> prints, checks;
   std::vector<Port> unread;  ///< inputs of the graph that no function reads, without memory
@@ -44,7 +45,29 @@ struct Session::State {
     }
   }
 
+  /// Each is an output of one element.
+  void require_guards(const std::vector<std::string>& names) const {
+    std::vector<std::string> known;
+    for (const Function& f : program.functions) {
+      for (int p : f.outputs) {
+        const Port& port = program.ports[p];
+        known.push_back(port.name);
+        const bool is_one = std::all_of(port.sizes.begin(), port.sizes.end(),
+                                        [](int64_t size) { return size == 1; });
+        require(is_one || std::find(names.begin(), names.end(), port.name) == names.end(),
+                "guard '{}' has the dims {}; a guard is an output of one element, such as a loss",
+                port.name, fmt::join(port.dims, ", "));
+      }
+    }
+    for (const std::string& name : names) {
+      require(std::find(known.begin(), known.end(), name) != known.end(),
+              "no function has the output '{}', which is to be a guard{}", name,
+              suggestion(name, known));
+    }
+  }
+
   void index_ports(const std::vector<std::string>& guard_names) {
+    require_guards(guard_names);
     for (const Function& f : program.functions)
       inputs.insert(inputs.end(), f.inputs.begin(), f.inputs.end());
     for (const Function& f : program.functions) {

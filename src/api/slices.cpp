@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "base/fail.h"
+#include "ir/source_ops.h"
 #include "kernels/float16.h"
 
 namespace tessera {
@@ -238,6 +240,36 @@ std::vector<int64_t> bounds_of(const Graph& graph, const Program& program) {
     }
   }
   return bounds;
+}
+
+std::vector<size_t> same_sizes_of(const Graph& graph, const Program& program) {
+  std::map<std::string, std::string> other_name;
+  const auto known_as = [&](std::string name) {
+    while (other_name.contains(name)) name = other_name.at(name);
+    return name;
+  };
+  for (const Node& node : graph.nodes()) {
+    if (node.op != &kReshape) continue;
+    const Shape &from = graph.value(node.in[0]).shape, &to = graph.value(node.out[0]).shape;
+    int64_t behind = 1;
+    for (int i = from.rank() - 1; i >= 0; behind *= from[i--].size) {
+      int64_t there = 1;
+      for (int j = to.rank() - 1; j >= 0; there *= to[j--].size) {
+        const bool same =
+            there == behind && from[i].is_bounded && to[j].is_bounded && from[i].size == to[j].size;
+        const std::string x = known_as(from[i].name), y = known_as(to[j].name);
+        if (same && x != y) other_name[y] = x;
+      }
+    }
+  }
+  const auto& all = program.scalars;  // the step and the seed, then sizes
+  std::vector<size_t> first = {0, 1};
+  for (size_t i = 2; i < all.size(); ++i) {
+    const auto alike = [&](const std::string& name) { return known_as(name) == known_as(all[i]); };
+    first.push_back(
+        static_cast<size_t>(std::find_if(all.begin() + 2, all.end(), alike) - all.begin()));
+  }
+  return first;
 }
 
 }  // namespace tessera

@@ -37,5 +37,8 @@ void gather_whole(const Program& program, const Port& port, Executor& executor, 
 /// For each scalar of the program the bound of the dim that it is the size of, whether an input's
 /// or made inside of the model; 0 for the step and the seed.
 std::vector<int64_t> bounds_of(const Graph& graph, const Program& program);
+/// Of each scalar of the program the first one that is the size of the same dim: a rename() gives a
+/// bounded dim another name and no other size.
+std::vector<size_t> same_sizes_of(const Graph& graph, const Program& program);
 
 }  // namespace tessera

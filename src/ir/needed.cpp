@@ -2,13 +2,19 @@
 
 #include <algorithm>
 
+#include "base/fail.h"
 #include "ir/source_ops.h"
 
 namespace tessera {
 
 std::vector<int> roots_of(const Graph& graph, const FunctionSpec& function) {
   std::vector<int> roots;
-  for (const Tensor& t : function.outputs) roots.push_back(t.id());
+  for (const Tensor& t : function.outputs) {
+    require(t && &t.graph() == &graph,
+            "output {} of function '{}' {}; outputs are tensors of the graph that is compiled",
+            roots.size(), function.name, t ? "belongs to another graph" : "is empty");
+    roots.push_back(t.id());
+  }
   for (const Update& u : graph.updates()) {
     if (function.updates) roots.push_back(u.value);
   }

@@ -58,9 +58,12 @@ std::vector<ValueType> infer_scatter(const OpCall& call) {
             d.name, call.in[1].shape.to_string());
   }
   for (const Dim& d : out) {
-    require(d.name == dim || call.in[1].shape.has(d.name),
-            "dim '{}' of the result is not in the updates {}", d.name,
+    if (d.name == dim) continue;
+    require(call.in[1].shape.has(d.name), "dim '{}' of the result is not in the updates {}", d.name,
             call.in[1].shape.to_string());
+    require(call.in[1].shape.dim(d.name) == d,
+            "the updates are {} and the result is {}; dim '{}' must be the same in both",
+            call.in[1].shape.to_string(), out.to_string(), d.name);
   }
   return {{out, call.in[1].dtype}};
 }

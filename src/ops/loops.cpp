@@ -1,8 +1,11 @@
 #include "tessera/loops.h"
 
+#include <algorithm>
+
 #include "base/fail.h"
 #include "ir/loops.h"
 #include "ir/repeat.h"
+#include "ir/source_ops.h"
 
 namespace tessera {
 
@@ -222,11 +225,38 @@ std::vector<Tensor> cond(Tensor predicate, const std::function<std::vector<Tenso
   return results;
 }
 
+namespace {
+
+/// Of what was built from node `first` on, some input has the dim of the parts, if any is read.
+void require_divided(const Graph& g, size_t first, const std::string& dim, Loc at) {
+  std::vector<std::string> known;
+  const auto has_dim = [&](int value) {
+    const bool is_input = g.producer(value).op == &kInput;
+    for (const Dim& d : g.value(value).shape) {
+      if (d.name == dim) return true;
+      if (is_input) known.push_back(d.name);
+    }
+    return false;
+  };
+  for (size_t n = first; n < g.nodes().size(); ++n) {
+    for (const std::vector<int>& values : {g.nodes()[n].in, g.nodes()[n].out}) {
+      if (std::any_of(values.begin(), values.end(), has_dim)) return;
+    }
+  }
+  require(known.empty(),
+          "[sum_over_parts] no input that a part reads has the dim '{}'{}: every part would be the "
+          "whole batch ({})",
+          dim, suggestion(dim, known), where(at));
+}
+
+}  // namespace
+
 std::vector<Tensor> sum_over_parts(Graph& g, const std::string& dim, int64_t parts,
                                    const std::function<std::vector<Tensor>()>& part,
                                    const LoopOptions& options, Loc at) {
   require(parts >= 1, "[sum_over_parts] {} parts of '{}'; there is at least one ({})", parts, dim,
           where(at));
+  const size_t first = g.nodes().size();
   if (options.unroll || g.is_eager() || parts == 1) {
     TripResults all;
     for (int64_t m = 0; m < parts; ++m) {
@@ -236,6 +266,7 @@ std::vector<Tensor> sum_over_parts(Graph& g, const std::string& dim, int64_t par
               "[sum_over_parts] part {} makes {} tensors, part 0 {}; build all parts alike ({})", m,
               made.sums.size(), all.sums.size(), where(at));
       add_trip(all, std::move(made), m == 0, at);
+      if (m == 0 && !g.is_eager()) require_divided(g, first, dim, at);
     }
     return all.sums;
   }
@@ -244,6 +275,7 @@ std::vector<Tensor> sum_over_parts(Graph& g, const std::string& dim, int64_t par
   {
     const RepeatScope scope(g, {dim, parts, 0, loop.number(), true});
     made = part();
+    require_divided(g, first, dim, at);
   }
   return loop.finish({}, {}, made, at);
 }

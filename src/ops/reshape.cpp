@@ -22,6 +22,29 @@ std::vector<ValueType> infer_transpose(const OpCall& call) {
   return {{out, call.in[0].dtype}};
 }
 
+/// The elements that one step of dim i passes over, and those that all of it does.
+struct Reach {
+  int64_t step = 1, all = 1;
+  bool operator==(const Reach&) const = default;
+};
+Reach reach_of(const Shape& shape, int i) {
+  Reach reach;
+  for (int d = shape.rank() - 1; d > i; --d) reach.step *= shape[d].size;
+  reach.all = reach.step * shape[i].size;
+  return reach;
+}
+
+/// Whether `shape` has a bounded dim along elements of `reach`: with as many behind the last of
+/// them, so that the elements that are there come first in both.
+bool has_bounded_along(const Shape& shape, const Reach& reach, bool aligned) {
+  for (int j = 0; j < shape.rank(); ++j) {
+    const Reach other = reach_of(shape, j);
+    const bool meets = other.step < reach.all && reach.step < other.all;
+    if (shape[j].is_bounded && meets && (other.all == reach.all) == aligned) return true;
+  }
+  return false;
+}
+
 std::vector<ValueType> infer_reshape(const OpCall& call) {
   const Shape out = shape_of(call.attrs);
   const Shape& in = call.in[0].shape;
@@ -132,11 +155,32 @@ Tensor transpose(Tensor x, const Shape& shape, Loc at) {
   return on_behalf_of("transpose", at,
                       [&] { return one(kTranspose, {x}, source_attrs(shape, x.dtype()), at); });
 }
+namespace {
+
+/// Zeros behind the elements of a bounded dim: a dim of fixed size does not know what is padding.
+Tensor without_padding(Tensor x, const Dim& dim, Loc at) {
+  Graph& g = x.graph();
+  const Tensor there = less(iota(g, dim, DType::int32, at), dim_size(g, dim, DType::int32, at), at);
+  return transpose(where(there, x, constant(g, 0, x.dtype(), {}, at), at), x.shape(), at);
+}
+
+}  // namespace
+
 Tensor reshape(Tensor x, const Shape& shape, Loc at) {
   return on_behalf_of("reshape", at, [&] {
     IndexSpace space;
     bool bounded = false;
-    for (const Dim& d : x.shape()) bounded |= d.is_bounded;
+    const Shape from = x.shape();
+    for (int i = 0; i < from.rank(); ++i) {
+      bounded |= from[i].is_bounded;
+      require(!from[i].is_bounded || !has_bounded_along(shape, reach_of(from, i), false),
+              "the dim '{}' of {} is bounded, and its elements would not come first in a bounded "
+              "dim of {}; transpose() before, so that it stays whole",
+              from[i].name, from.to_string(), shape.to_string());
+      if (from[i].is_bounded && from[i].size > 1 &&
+          !has_bounded_along(shape, reach_of(from, i), true))
+        x = without_padding(x, from[i], at);
+    }
     if (bounded && x.shape().elements() == shape.elements() && !refine(x.shape(), shape, space)) {
       const Shape flat{Dim("elements", shape.elements())};
       x = one(kReshape, {x}, source_attrs(flat, x.dtype()), at);
