@@ -7,6 +7,7 @@
 #include "apart.h"
 #include "catch.h"
 #include "cuda_emulator.h"
+#include "kernels/bfloat16.h"
 #include "op_cases_run.h"
 #include "tessera/tessera.h"
 
@@ -67,6 +68,72 @@ TEST_CASE("few results of many elements are reduced in parts", "[cuda]") {
   }
   // Two kernels each, which share their memory: every type's table, lines and sums over rows.
   CHECK(count_with(card.texts(), "* workspace;") >= 12);
+  CHECK(card.take_misuses().empty());
+}
+
+TEST_CASE("reductions compute what they alone read", "[cuda]") {
+  CudaEmulator card;
+  const WithEmulator here(card);
+  Graph g;
+  const Dim rows("rows", 40), line("line", 5000), columns("columns", 70);
+  const Tensor logits = g.input("logits", {rows, line}, DType::float32),
+               weights = g.input("weights", {rows, columns}, DType::bfloat16),
+               scale = g.input("scale", {columns}, DType::float32);
+  const Tensor top = reduce_max(logits, "line");
+  const Tensor squares = square(logits);
+  std::vector<Tensor> wanted = {
+      reduce_sum(exp(logits - top), "line"),                            // rows too long to keep
+      sum_all(square(cast(weights, DType::float32))),                   // a norm
+      reduce_sum(cast(weights, DType::float32) * scale, "rows"),        // columns
+      reduce_max(cast(weights, DType::float32) * scale + 2.0, "rows"),  // its neighbour in a step
+      reduce_sum(squares, "rows"),
+      reduce_sum(squares, "line"),  // two readers: stored
+      reduce_sum(random_uniform(g, {rows, line}, 0, 1, DType::float32), "rows")};
+  for (size_t i = 0; i < wanted.size(); ++i) wanted[i].named(fmt::format("sum{}", i));
+  std::string text;
+  const auto run = [&](const std::string& device, const std::string& mesh,
+                       const std::string& layout) {
+    Clusters clusters;
+    CompileOptions options{Mesh::parse(mesh), Layout::parse(layout), {{"f", wanted, false}}};
+    options.device = device;
+    Session session(g, clusters.of(options.mesh.size()), options);
+    text = session.program_text();
+    for (const Tensor& t : {logits, weights, scale}) {
+      Array values = session.shape_of(t.name());
+      values = Array(t.dtype(), values.dims, values.sizes);
+      for (int64_t i = 0; i < values.elements(); ++i) {
+        const auto x = static_cast<float>(i * 37 % 101) / 16 - 3;
+        if (t.dtype() == DType::float32) {
+          values.data<float>()[i] = x;
+        } else {
+          values.data<uint16_t>()[i] = to_bfloat16(x).bits;
+        }
+      }
+      session.feed(t.name(), values);
+    }
+    session.run("f");
+    std::vector<Whole> found;
+    for (const Tensor& t : wanted) found.push_back(whole_of(session.fetch(t.name())));
+    return found;
+  };
+  const std::vector<Whole> expected = run("cpu", "a:1", "");
+  for (const auto& [mesh, layout] :
+       {std::pair("a:1", ""), std::pair("a:2", "rows:a"), std::pair("a:3", "line:a;columns:a")}) {
+    const std::vector<Whole> found = run("cuda", mesh, layout);
+    INFO(mesh << " " << layout << "\n" << text);
+    for (size_t i = 0; i < wanted.size(); ++i)
+      CHECK(relative_error(found[i], expected[i], 1e-3) < 1e-5);
+    size_t begun = 0;
+    for (size_t at = 0; (at = text.find(" = reduce ", at)) != text.npos; ++at) {
+      const std::string step = text.substr(at, text.find('\n', at) - at);
+      begun += step.find("{r0") != step.npos;
+    }
+    CHECK(begun >= (mesh == std::string("a:3") ? 2 : 4));  // short rows are kept, padding is masked
+  }
+  setenv("TESSERA_EPILOGUES", "off", 1);
+  run("cuda", "a:1", "");
+  unsetenv("TESSERA_EPILOGUES");
+  CHECK(text.find("reduce sum(logits") == text.npos);
   CHECK(card.take_misuses().empty());
 }
 

@@ -3,7 +3,8 @@
 // results in x and walks their elements in y, so that both access neighbouring elements. Where
 // there are too few results to fill a card with threads, the elements of each are cut in parts: a
 // first kernel reduces every part, a second one the parts. Partial results are combined in an order
-// that depends on the sizes only.
+// that depends on the sizes only. What is reduced may be computed by a pointwise program from
+// several operands.
 #include <algorithm>
 
 #include "kernels/cuda/text.h"
@@ -16,36 +17,51 @@ namespace {
 /// no card changes the order of sums.
 constexpr int64_t kManyThreads = int64_t{1} << 18, kLeastWork = 8;
 
-/// The kept dims (operands in, out) and the reduced ones (in) of a step.
+/// The kept dims (operands: the inputs, then the result) and the reduced ones (the inputs).
 struct Dims {
   cpu::Nest kept, reduced;
+  int main = 0;  ///< the input with the most elements: what counts for how memory is walked
+  int result() const { return static_cast<int>(kept.strides.size()) - 1; }
 };
 
 template <class Operand>
-Dims dims_of(const Operand& in, const Operand& out) {
+Dims dims_of(const std::vector<Operand>& in, const Operand& out) {
   Dims dims;
-  dims.kept.strides.resize(2);
-  dims.reduced.strides.resize(1);
-  for (size_t d = 0; d < in.sizes.size(); ++d) {
-    const int64_t size = in.sizes[d];
+  dims.kept.strides.resize(in.size() + 1);
+  dims.reduced.strides.resize(in.size());
+  const auto& sizes = in.at(0).sizes;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    const int64_t size = sizes[d];
     if (size == 1) continue;
+    std::vector<int64_t> strides;
+    for (const Operand& operand : in) strides.push_back(operand.strides[d]);
     if (out.sizes[d] == size && !(size != 0 && out.strides[d] == 0)) {
-      dims.kept.add_dim(size, {in.strides[d], out.strides[d]});
+      strides.push_back(out.strides[d]);
+      dims.kept.add_dim(size, strides);
     } else {
       check(out.sizes[d] == 1 || out.strides[d] == 0, "reduce: dim {} is {} and becomes {}", d,
             size, out.sizes[d]);
-      dims.reduced.add_dim(size, {in.strides[d]});
+      dims.reduced.add_dim(size, strides);
     }
   }
-  dims.kept.order_by(0);
-  dims.kept.merge();
-  dims.reduced.order_by(0);
-  dims.reduced.merge();
+  const auto moving = [](const Operand& operand) {
+    return std::count_if(operand.strides.begin(), operand.strides.end(),
+                         [](int64_t stride) { return stride != 0; });
+  };
+  const auto most = std::max_element(
+      in.begin(), in.end(), [&](const auto& a, const auto& b) { return moving(a) < moving(b); });
+  dims.main = static_cast<int>(most - in.begin());
+  for (cpu::Nest* nest : {&dims.kept, &dims.reduced}) {
+    nest->order_by(dims.main);
+    nest->merge();
+  }
   return dims;
 }
 
-int64_t densest(const cpu::Nest& nest) {
-  return nest.rank() > 0 ? std::abs(nest.strides[0].back()) : std::numeric_limits<int64_t>::max();
+int64_t densest(const cpu::Nest& nest, int operand) {
+  const int64_t stride =
+      nest.rank() > 0 ? std::abs(nest.strides[static_cast<size_t>(operand)].back()) : 0;
+  return stride == 0 ? std::numeric_limits<int64_t>::max() : stride;
 }
 
 /// How the work of a kernel is shared.
@@ -62,7 +78,7 @@ Cut whole(const Dims& dims) {
   Cut cut;
   cut.results = dims.kept.elements();
   cut.each = cut.part_size = dims.reduced.elements();
-  cut.columns = dims.kept.rank() > 0 && densest(dims.kept) < densest(dims.reduced) &&
+  cut.columns = densest(dims.kept, dims.main) < densest(dims.reduced, dims.main) &&
                 dims.kept.sizes.back() > 1;
   while (cut.across < (cut.columns ? 32 : 256) && cut.across * 2 <= cut.each) cut.across *= 2;
   cut.side = cut.columns ? 32 : 256 / cut.across;
@@ -84,7 +100,8 @@ Cut in_parts(const Dims& dims) {
 /// Of what the parts became: [parts][results], with the results' places in the output.
 Dims dims_of_parts(const Dims& dims, const Cut& cut) {
   Dims last;
-  last.kept = dims.kept;
+  last.kept.sizes = dims.kept.sizes;
+  last.kept.strides = {dims.kept.sizes, dims.kept.strides.back()};
   int64_t stride = 1;
   for (size_t d = last.kept.sizes.size(); d-- > 0; stride *= last.kept.sizes[d])
     last.kept.strides[0][d] = stride;
@@ -102,22 +119,42 @@ int64_t bytes_of_parts(const Cut& cut, DType dtype) {
 /// The type of every index and offset: an address is the sum of a kept and a reduced offset.
 const char* index_of(const Dims& dims) {
   cpu::Nest all = dims.kept;
-  for (size_t d = 0; d < dims.reduced.sizes.size(); ++d)
-    all.add_dim(dims.reduced.sizes[d], {dims.reduced.strides[0][d], 0});
+  for (size_t d = 0; d < dims.reduced.sizes.size(); ++d) {
+    std::vector<int64_t> strides;
+    for (const auto& operand : dims.reduced.strides) strides.push_back(operand[d]);
+    strides.push_back(0);
+    all.add_dim(dims.reduced.sizes[d], strides);
+  }
   return index_type(all);
 }
 
-/// Adds the element of the input at p0 + the offset of the reduced index `r`.
-std::string accumulate(const cpu::Nest& reduced, const char* combiner, const std::string& in,
-                       const char* type) {
-  if (reduced.elements() == 0) return "";
-  const std::string dims = dims_text(reduced, "r", type, 1);
-  return fmt::format("{}    s = {}::apply(s, widen({}[p0 + {}]));\n", dims, combiner, in,
-                     offset_text(reduced, 0, 1, false));
+/// Adds the element, or what the program makes of the elements, at p0, p1, ... + the offsets of the
+/// reduced index `r`.
+std::string accumulate(const Dims& dims, const PointwiseProgram& program, const char* combiner,
+                       const std::vector<std::string>& in, const char* type,
+                       const std::string& where) {
+  if (dims.reduced.elements() == 0) return "";
+  std::string text = dims_text(dims.reduced, "r", type, 1);
+  const auto element = [&](int k) {
+    return fmt::format("widen({}[p{} + {}])", in[static_cast<size_t>(k)], k,
+                       offset_text(dims.reduced, k, 1, false));
+  };
+  const auto reg = [](int r) { return fmt::format("v{}", r); };
+  for (size_t i = 0; i < program.code.size(); ++i) {
+    const Instr& instr = program.code[i];
+    text += fmt::format(
+        "    const {} v{} = {};\n", register_type(instr.dtype), i,
+        instr.code == Code::load ? element(instr.slot)
+        : instr.code == Code::constant
+            ? literal(instr.dtype, instr.imm)
+            : expression(program, instr, reg(instr.a), reg(instr.b), reg(instr.c), where));
+  }
+  return text + fmt::format("    s = {}::apply(s, {});\n", combiner,
+                            program.code.empty() ? element(0) : reg(program.outputs.at(0)));
 }
 
-/// Which result and which share of its elements a thread has: "wanted", "live", "p0" and "p1", and
-/// "first" and "last" of the elements of its part.
+/// Which result and which share of its elements a thread has: "wanted", "live", "p0", "p1", ... and
+/// "place" of the result, and "first" and "last" of the elements of its part.
 std::string places_text(const Dims& dims, const Cut& cut, const char* index) {
   const bool wide = std::string(index) == "long long";
   const bool cuts = cut.parts > 1;
@@ -132,14 +169,15 @@ std::string places_text(const Dims& dims, const Cut& cut, const char* index) {
     text += fmt::format("  const {} i = live ? wanted : {} - 1;\n", index, cut.results);
     text += dims_text(dims.kept, "i", index, 1);
   }
-  text += fmt::format("  const {} p0 = {};\n", index, offset_text(dims.kept, 0, 1, wide));
+  for (int k = 0; k < dims.result(); ++k)
+    text += fmt::format("  const {} p{} = {};\n", index, k, offset_text(dims.kept, k, 1, wide));
   if (!cuts)
-    return text + fmt::format("  const {0} p1 = {1};\n  const {0} first = 0, last = {2};\n", index,
-                              offset_text(dims.kept, 1, 1, wide), cut.each);
+    return text + fmt::format("  const {0} place = {1};\n  const {0} first = 0, last = {2};\n",
+                              index, offset_text(dims.kept, dims.result(), 1, wide), cut.each);
   return text +
          fmt::format(
              "  const {0} part = static_cast<{0}>(blockIdx.x / {1});\n"
-             "  const long long p1 = static_cast<long long>(part) * {2} + wanted;\n"
+             "  const long long place = static_cast<long long>(part) * {2} + wanted;\n"
              "  const {0} first = part * {3}, last = first + {3} < {4} ? first + {3} : {4};\n",
              index, cut.tiles(), cut.results, cut.part_size, cut.each);
 }
@@ -163,9 +201,18 @@ std::string combine_text(const Cut& cut, const char* name, const char* type) {
       cut.across, shared ? "parts" : fmt::format("static_cast<{}*>(nullptr)", type));
 }
 
-Source reduce_text(const KernelArgs& args, const Dims& dims, const Cut& cut, Arguments& arguments,
-                   const std::string& from, const std::string& to) {
-  const DType dtype = args.in[0].dtype;
+/// One of the kernels: what it reads and writes, and how.
+struct Part {
+  const Dims& dims;
+  const Cut& cut;
+  const PointwiseProgram& program;
+  std::vector<std::string> from;
+  std::string to;
+};
+
+Source reduce_text(const KernelArgs& args, const Part& part, DType dtype,
+                   const Arguments& arguments) {
+  const auto& [dims, cut, program, from, to] = part;
   const char* name = combiner_name(args.step->combiner);
   const char* type = register_type(dtype);
   const char* index = index_of(dims);
@@ -175,11 +222,12 @@ Source reduce_text(const KernelArgs& args, const Dims& dims, const Cut& cut, Arg
   body += fmt::format(
       "  {0} s = {1}::identity<{0}>();\n#pragma unroll 4\n"
       "  for ({2} r = first + static_cast<{2}>({3}); r < last; r += {4}) {{\n{5}  }}\n",
-      type, name, index, share, cut.across, accumulate(dims.reduced, name, from, index));
+      type, name, index, share, cut.across,
+      accumulate(dims, program, name, from, index, args.step->origin.name));
   body += combine_text(cut, name, type);
   const std::string value =
       cut.parts == 1 && dtype == DType::bool_ ? "static_cast<uint8_t>(s != 0)" : "s";
-  body += fmt::format("  if (live && {} == 0) narrow({}, {}[p1]);\n", share, value, to);
+  body += fmt::format("  if (live && {} == 0) narrow({}, {}[place]);\n", share, value, to);
   Source source;
   source.text = unit(arguments, cut.threads(), body);
   source.words = arguments.words();
@@ -188,35 +236,49 @@ Source reduce_text(const KernelArgs& args, const Dims& dims, const Cut& cut, Arg
   return source;
 }
 
+/// Of what is reduced.
+template <class Operand>
+DType reduced_type(const PointwiseProgram& program, const std::vector<Operand>& in) {
+  if (program.code.empty()) return in.at(0).dtype;
+  return program.code.at(static_cast<size_t>(program.outputs.at(0))).dtype;
+}
+
 }  // namespace
 
 int64_t reduce_workspace(const Step& step) {
-  const View &in = step.in.at(0), &out = step.out.at(0);
-  return bytes_of_parts(in_parts(dims_of(in, out)), in.dtype);
+  return bytes_of_parts(in_parts(dims_of(step.in, step.out.at(0))),
+                        reduced_type(step.pointwise, step.in));
 }
 
 std::vector<Source> generate_reduce(const KernelArgs& args) {
-  const TensorArg &in = args.in.at(0), &out = args.out.at(0);
-  check(in.sizes.size() == out.sizes.size() && in.dtype == out.dtype,
+  const PointwiseProgram& program = args.step->pointwise;
+  const TensorArg& out = args.out.at(0);
+  const DType dtype = reduced_type(program, args.in);
+  check(args.in.at(0).sizes.size() == out.sizes.size() && dtype == out.dtype,
         "reduce needs two views of one dtype and the same number of dims");
   const Combiner combiner = args.step->combiner;
   const bool bits = combiner == Combiner::any || combiner == Combiner::all;
-  if (bits && is_floating(in.dtype))
-    fail(ErrorKind::unsupported, "any and all of {}", to_string(in.dtype));
-  const Dims dims = dims_of(in, out);
+  if (bits && is_floating(dtype))
+    fail(ErrorKind::unsupported, "any and all of {}", to_string(dtype));
+  const Dims dims = dims_of(args.in, out);
   const Cut cut = in_parts(dims);
   if (cut.results == 0) return {};
   Arguments arguments(args);
-  const std::string from = arguments.in(0);
-  if (cut.parts == 1) return {reduce_text(args, dims, cut, arguments, from, arguments.out(0))};
-  const int64_t bytes = bytes_of_parts(cut, in.dtype);
-  const char* type = register_type(in.dtype);
-  const std::string parts = arguments.workspace(bytes, type);
+  Part first{dims, cut, program, {}, {}};
+  for (int k = 0; k < static_cast<int>(args.in.size()); ++k) first.from.push_back(arguments.in(k));
+  if (cut.parts == 1) {
+    first.to = arguments.out(0);
+    return {reduce_text(args, first, dtype, arguments)};
+  }
+  const int64_t bytes = bytes_of_parts(cut, dtype);
+  first.to = arguments.workspace(bytes, register_type(dtype));
   const Dims dims_then = dims_of_parts(dims, cut);
+  const Cut cut_then = whole(dims_then);
+  const PointwiseProgram none;
   Arguments then(args);
-  const std::string parts_then = then.workspace(bytes, type), to = then.out(0);
-  return {reduce_text(args, dims, cut, arguments, from, parts),
-          reduce_text(args, dims_then, whole(dims_then), then, parts_then, to)};
+  Part last{dims_then, cut_then, none, {then.workspace(bytes, register_type(dtype))}, {}};
+  last.to = then.out(0);
+  return {reduce_text(args, first, dtype, arguments), reduce_text(args, last, dtype, then)};
 }
 
 }  // namespace tessera::cuda

@@ -39,6 +39,7 @@ std::function<int64_t(const Step&)> workspace_on_cpu(const CompileOptions& optio
 
 void end_products_for_card(LowerOptions& lowering) {
   if (may_end_products()) lowering.takes_epilogue = cuda::takes_epilogue;
+  lowering.begins_reductions = may_end_products();
 }
 
 }  // namespace tessera

@@ -12,7 +12,8 @@ namespace tessera {
 /// mesh.
 LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec> functions);
 
-/// Products take what stands behind them (src/lower/epilogue.cpp), unless TESSERA_EPILOGUES is off.
+/// Products take what stands behind them, and reductions what stands before them
+/// (src/lower/epilogue.cpp and prologue.cpp), unless TESSERA_EPILOGUES is off.
 /// lowering_of() does so for devices "cuda" and "cuda:share".
 void end_products_for_card(LowerOptions& lowering);
 

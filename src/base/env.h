@@ -24,7 +24,8 @@ bool has_nccl_host();
 std::string cache_folder();
 /// Makes it. What keeps `folder` from being written, for messages; empty if nothing does.
 std::string why_no_cache(const std::string& folder);
-/// TESSERA_EPILOGUES is not "off": products on a card take what stands behind them.
+/// TESSERA_EPILOGUES is not "off": products on a card take what stands behind them, and reductions
+/// what stands before them.
 bool may_end_products();
 /// TESSERA_TIMED_PRODUCTS is not "off": a product's algorithm on a card is chosen by measuring.
 bool may_time_products();

@@ -49,6 +49,10 @@ Program lower(const Graph& graph, const LowerOptions& options) {
     end_products(program, options.takes_epilogue);
     after("epilogue", [&] { return to_string(program); });
   }
+  if (options.fuse && options.begins_reductions) {
+    begin_reductions(program);
+    after("prologue", [&] { return to_string(program); });
+  }
   combine(program, options.bucket_bytes, options.prices);
   after("combine", [&] { return to_string(program); });
   if (options.overlap) schedule(program);

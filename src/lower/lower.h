@@ -39,6 +39,8 @@ struct LowerOptions {
   /// Whether the device's product does what the pointwise program of a "contract" says; empty: no
   /// product does.
   std::function<bool(const Step&)> takes_epilogue = {};
+  /// The device's "reduce" computes its operand by a pointwise program.
+  bool begins_reductions = false;
 };
 
 /// Lowers the functions, and "init" first if the graph stores anything. Throws usage errors of the

@@ -1,7 +1,7 @@
 // The passes of lower, in order. Each is one function with one file; docs/concepts.md describes the
 // forms between them.
 //   home layouts (home.h) -> partition (partition.h) -> insert_masks -> localize -> fuse ->
-//   end_products -> combine -> schedule -> chunk -> plan_memory
+//   end_products -> begin_reductions -> combine -> schedule -> chunk -> plan_memory
 #pragma once
 
 #include "lower/flow.h"
@@ -25,6 +25,11 @@ void fuse(Program& program);
 /// with them as its pointwise program (kernels/cuda/epilogue.h) that the device can do it at once.
 /// Without `takes` nothing changes. Sums in 16 bits are rounded less often than before.
 void end_products(Program& program, const std::function<bool(const Step&)>& takes);
+
+/// Makes the pointwise instructions that compute the operand of a "reduce" part of it, as its
+/// pointwise program, where nobody else reads that operand and fewer bytes move. The bits are the
+/// same.
+void begin_reductions(Program& program);
 
 /// Makes one exchange of collectives of one kind over the same axes that do not depend on each
 /// other, up to a number of bytes that `prices` tell (at most `bucket_bytes` without); lets an

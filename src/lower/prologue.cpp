@@ -1,0 +1,149 @@
+// A reduction, and the pointwise step that computes what it alone reads:
+//   y, z = pointwise(x, ...) {f, g}     ->  z = pointwise(x, ...) {g}
+//   s = reduce sum(y)                       s = reduce sum(x, ...) {f}
+// y is not stored: squares that are added up, exponentials that are, what is only cast. The
+// reduction reads what y was made of, so this pays where that is less than y written and read, or
+// where nothing else is left of the pointwise step.
+#include <algorithm>
+#include <map>
+
+#include "lower/epilogue_chain.h"
+#include "lower/fuse_merge.h"
+#include "lower/passes.h"
+
+namespace tessera {
+
+namespace {
+
+/// Depends on its operands alone, and not on where its result lies.
+bool may_move(const Instr& instr) {
+  return instr.code != Code::index && instr.code != Code::value && instr.code != Code::random &&
+         instr.code != Code::mask && instr.code < Code::row_sum;
+}
+
+class Prologues {
+ public:
+  Prologues(const Program& program, Function& function)
+      : function_(function),
+        fixed_(program.buffers.size(), 0),
+        reads_(program.buffers.size(), 0),
+        writer_(program.buffers.size(), -1) {
+    for (size_t b = 0; b < program.buffers.size(); ++b)
+      fixed_[b] = program.buffers[b].arena != ArenaKind::transient;
+    for (const Port& port : program.ports) fixed_[port.view.buffer] = 1;
+    for (const int b : function.outer) fixed_[b] = 1;
+  }
+
+  void run() {
+    for (int s = 0; s < count(); ++s) {
+      for (const View& v : at(s).in) ++reads_[v.buffer];
+      for (const View& v : at(s).out) {
+        if (writer_[v.buffer] >= 0) fixed_[v.buffer] = 1;
+        writer_[v.buffer] = s;
+      }
+    }
+    for (int s = 0; s < count(); ++s) {
+      if (at(s).kind == StepKind::compute && at(s).kernel == "reduce") extend(s);
+    }
+    const auto gone = [](const Step& step) { return is_pointwise(step) && step.out.empty(); };
+    auto& steps = function_.steps;
+    const auto stores = steps.begin() + function_.first_update;
+    function_.first_update -= static_cast<int>(std::count_if(steps.begin(), stores, gone));
+    std::erase_if(steps, gone);
+  }
+
+ private:
+  int count() const { return static_cast<int>(function_.steps.size()); }
+  Step& at(int place) { return function_.steps[static_cast<size_t>(place)]; }
+
+  void extend(int place) {
+    const View operand = at(place).in[0];
+    const int maker = writer_[operand.buffer];
+    const bool alone = !fixed_[operand.buffer] && reads_[operand.buffer] == 1 && maker >= 0 &&
+                       maker < place && is_pointwise(at(maker));
+    const int stores = function_.first_update;
+    if (!alone || (maker < stores) != (place < stores)) return;
+    const std::optional<Step> reduction = begun(at(place), at(maker));
+    if (!reduction || !is_there(*reduction, maker, place)) return;
+    const int64_t before = touched_bytes(at(maker)) + touched_bytes(at(place));
+    Step rest = at(maker);
+    keep_outputs(rest, [&](int buffer) { return buffer != operand.buffer; });
+    if (touched_bytes(*reduction) + (rest.out.empty() ? 0 : touched_bytes(rest)) >= before) return;
+    for (const View& v : at(maker).in) --reads_[v.buffer];
+    for (const View& v : rest.in) reads_[v.buffer] += rest.out.empty() ? 0 : 1;
+    for (const View& v : reduction->in) ++reads_[v.buffer];
+    at(place) = *reduction;
+    at(maker) = std::move(rest);
+  }
+
+  /// What it reads is the same when it runs as when the pointwise step did.
+  bool is_there(const Step& reduction, int maker, int place) {
+    const auto reads = [&](const View& out) {
+      return std::any_of(reduction.in.begin(), reduction.in.end(),
+                         [&](const View& in) { return in.buffer == out.buffer; });
+    };
+    for (int s = maker; s < place; ++s) {
+      if (std::any_of(at(s).out.begin(), at(s).out.end(), reads)) return false;
+    }
+    return true;
+  }
+
+  /// Of each dim of the reduction's operand the dim of the pointwise step, or -1 where it has one
+  /// element; nothing if the two do not walk alike.
+  static std::optional<std::vector<int>> dims_of(const View& operand, const View& made) {
+    if (operand.offset != made.offset || operand.shift != made.shift ||
+        operand.elements() != made.elements())
+      return {};
+    std::vector<char> taken(made.sizes.size(), 0);
+    std::vector<int> dims;
+    for (size_t d = 0; d < operand.sizes.size(); ++d) {
+      int found = -1;
+      for (size_t e = 0; e < made.sizes.size() && operand.sizes[d] != 1 && found < 0; ++e) {
+        if (!taken[e] && made.sizes[e] == operand.sizes[d] && made.strides[e] == operand.strides[d])
+          found = static_cast<int>(e);
+      }
+      if (found < 0 && operand.sizes[d] != 1) return {};
+      if (found >= 0) taken[static_cast<size_t>(found)] = 1;
+      dims.push_back(found);
+    }
+    return dims;
+  }
+
+  /// The reduction with the instructions of `maker` that make its operand.
+  static std::optional<Step> begun(const Step& reduction, const Step& maker) {
+    const View& operand = reduction.in[0];
+    const auto made = std::find_if(maker.out.begin(), maker.out.end(),
+                                   [&](const View& v) { return v.buffer == operand.buffer; });
+    const std::optional<std::vector<int>> dims = dims_of(operand, *made);
+    if (!dims) return {};
+    Step only = maker;
+    keep_outputs(only, [&](int buffer) { return buffer == operand.buffer; });
+    const auto& code = only.pointwise.code;
+    if (only.out.size() != 1 || only.in.empty() || !std::all_of(code.begin(), code.end(), may_move))
+      return {};
+    Step result = reduction;
+    result.pointwise = only.pointwise;
+    result.exprs = only.exprs;
+    result.in.clear();
+    for (const View& v : only.in) {
+      View& in = result.in.emplace_back(v);
+      in.sizes = operand.sizes;
+      in.strides.clear();
+      for (const int d : *dims) in.strides.push_back(d < 0 ? 0 : v.strides[static_cast<size_t>(d)]);
+    }
+    return result;
+  }
+
+  Function& function_;
+  std::vector<char> fixed_;  ///< by buffer: it has a place beyond this function, or two writers
+  std::vector<int> reads_, writer_;
+};
+
+}  // namespace
+
+void begin_reductions(Program& program) {
+  for (Function* f : all_functions(program.functions)) Prologues(program, *f).run();
+  drop_unused_buffers(program);
+}
+
+}  // namespace tessera
