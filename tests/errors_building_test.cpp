@@ -105,6 +105,20 @@ TEST_CASE("branches whose results differ in the order of dims", "[errors]") {
                [&] { cond(m.yes, one, [&] { return Tensors{cast(m.x, DType::float64)}; }); });
 }
 
+TEST_CASE("a bounded and a fixed dim of one name are told apart", "[errors]") {
+  Graph g;
+  const Dim bounded = Dim::bounded("n", 8), fixed("n", 8);
+  const Tensor x = g.input("x", Shape{bounded}, DType::float32),
+               y = g.input("y", Shape{fixed}, DType::float32);
+  expect_usage({"[add] dim 'n' is n<=8 in operand 0 but n=8 in operand 1; dims of one name", kHere},
+               [&] { x + y; });
+  expect_usage({"[einsum] dim 'n' is n<=8 in operand 0 but n=8 in the result", kHere},
+               [&] { einsum({x}, {fixed}); });
+  expect_usage({"[broadcast] dim 'n' is n=8 in the operand but n<=8 in the result", kHere}, [&] {
+    broadcast(y, {kA, bounded});
+  });
+}
+
 TEST_CASE("an initializer that does not fit is an error of its parameter", "[errors]") {
   Inputs m;
   expect_usage({"[variance_scaling] the weights [a=4, b=6] have no dim 'q'", kHere,
@@ -113,4 +127,36 @@ TEST_CASE("an initializer that does not fit is an error of its parameter", "[err
                  const Scope scope(m.g, "layer");
                  m.g.parameter("w", {kA, kB}, nn::he_normal({"q"}));
                });
+}
+
+TEST_CASE("updates of another dtype than what they are put into", "[errors]") {
+  Inputs m;
+  const Tensor at = m.g.input("at", Shape{Dim("k", 2)}, DType::int32),
+               ints = m.g.input("ints", {Dim("k", 2), kB}, DType::int32),
+               part = m.g.input("part", {Dim("a", 2), kB}, DType::int32);
+  expect_usage({"[scatter] the updates are int32 and x is float32; they must agree", kHere},
+               [&] { scatter(m.x, at, ints, "a"); });
+  expect_usage({"[dynamic_update] the update is int32 and x is float32; they must agree", kHere},
+               [&] { dynamic_update(m.x, part, m.n, "a"); });
+}
+
+TEST_CASE("layers and convolutions say which sizes they were given", "[errors]") {
+  Inputs m;
+  expect_usage({"[batch_norm] all dims of x [a=4, b=6] are channels", "at least one", kHere}, [&] {
+    nn::batch_norm(m.x, "norm", {"a", "b"});
+  });
+  const Tensor q = m.g.input("q", {Dim("length", 8), Dim("d_head", 2)}, DType::float32),
+               k = m.g.input("k", {Dim("length", 6), Dim("d_head", 2)}, DType::float32);
+  nn::LocalOptions o;
+  o.radius = 2;
+  expect_usage({"[local_attention] the key has 6 places along 'length', the query has 8", kHere},
+               [&] { nn::local_attention(q, k, k, o); });
+  expect_usage({"[local_attention] the value has 6 places along 'length', the query has 8", kHere},
+               [&] { nn::local_attention(q, q, k, o); });
+  const Tensor f = m.g.input("f", {Dim("filter_b", 3)}, DType::float32);
+  ConvDim dim{"b"};
+  dim.size = 6;
+  expect_usage({"[conv] size 6 of dim 'b' is given, but only conv_transpose()", kHere}, [&] {
+    conv(m.x, f, {{dim}, Padding::same});
+  });
 }
