@@ -160,3 +160,17 @@ TEST_CASE("layers and convolutions say which sizes they were given", "[errors]")
     conv(m.x, f, {{dim}, Padding::same});
   });
 }
+
+TEST_CASE("axes that no layout can name", "[errors]") {
+  expect_usage({"mesh axis 'auto': in a layout that stands for the planner's choice"},
+               [] { Mesh::parse("auto:2"); });
+  expect_usage({"mesh axis '-': in a layout that stands for no axis"}, [] { Mesh({{"-", 2}}); });
+  for (const char c : std::string("+*@#,.;:= \t")) {
+    expect_usage({std::string("no layout can name it, for '") + c + "' has a meaning of its own",
+                  "take letters, digits and '_'"},
+                 [&] {
+                   Mesh({{std::string("a") + c + "b", 2}});
+                 });
+  }
+  CHECK(Mesh::parse("a_1:2;a-b:2").rank() == 2);
+}
