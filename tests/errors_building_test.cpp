@@ -174,3 +174,34 @@ TEST_CASE("axes that no layout can name", "[errors]") {
   }
   CHECK(Mesh::parse("a_1:2;a-b:2").rank() == 2);
 }
+
+TEST_CASE("numbers that a session cannot take", "[errors]") {
+  Inputs m;
+  Cluster ranks = Cluster::threads(1);
+  CompileOptions options{Mesh::parse("p:1"), {}, {{"run", {m.x}, false}}};
+  options.chunks = -1;
+  expect_usage({"chunks is -1; 0 stands for as many as pay, 1 for none"},
+               [&] { Session(m.g, ranks, options); });
+  options.chunks = 0;
+  Session s(m.g, ranks, options);
+  expect_usage({"[set_step] step -1; steps are counted from 0"}, [&] { s.set_step(-1); });
+  CHECK(s.step() == 0);
+}
+
+TEST_CASE("what a function makes that has not run", "[errors]") {
+  for (const bool stores : {false, true}) {
+    Graph g;
+    const Tensor x = g.input("x", {kA}, DType::float32), y = (x * 2.0).named("y"),
+                 z = (x + 1.0).named("z");
+    if (stores) g.parameter("w", {kA}, nn::zeros());
+    Cluster ranks = Cluster::threads(1);
+    Session s(g, ranks, {Mesh::parse("p:1"), {}, {{"twice", {y}, false}, {"next", {z}, false}}});
+    expect_usage({"'y' is made by the function 'twice', and nothing has run yet; run() 'twice'"},
+                 [&] { s.fetch("y"); });
+    s.feed("x", Array(DType::float32, {"a"}, {4}));
+    s.run("next");
+    expect_usage({"'y' is made by the function 'twice', and what ran last is 'next'"},
+                 [&] { s.fetch("y"); });
+    CHECK(s.fetch("z").at(0) == 1);
+  }
+}
