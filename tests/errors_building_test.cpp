@@ -72,7 +72,7 @@ TEST_CASE("empty tensors of branches and trips are errors of the loop", "[errors
   const auto none = [] { return Tensors{Tensor()}; };
   expect_usage({"[cond] a branch's result 0 is an empty Tensor; it was never assigned", kHere},
                [&] { cond(m.yes, none, one); });
-  expect_usage({"[cond] predicate 0 is an empty Tensor", kHere}, [&] { cond({}, one, one); });
+  expect_usage({"[cond] the predicate is an empty Tensor", kHere}, [&] { cond({}, one, one); });
   const TripBody body = [](const Trip&trip) { return TripResults{trip.carries}; },
                  nothing = [](const Trip&) { return TripResults{{Tensor()}}; },
                  stacks = [](const Trip&) {

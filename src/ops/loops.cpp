@@ -224,7 +224,7 @@ bool reordered(const Shape& a, const Shape& b) {
 
 std::vector<Tensor> cond(Tensor predicate, const std::function<std::vector<Tensor>()>& then,
                          const std::function<std::vector<Tensor>()>& otherwise, Loc at) {
-  require_made("cond", "predicate", {predicate}, at);
+  require(static_cast<bool>(predicate), "[cond] the predicate is an empty Tensor ({})", where(at));
   require_function("cond", "what runs if it is true", then, at);
   require_function("cond", "what runs otherwise", otherwise, at);
   require(predicate.shape().rank() == 0 && predicate.dtype() == DType::bool_,
