@@ -63,7 +63,8 @@ TEST_CASE("layout errors: claims", "[errors]") {
                [&] { m.compile("a:2;b:2", "batch:a;batch:b"); });
   expect_usage({"layout rule 'batch:a+a' names axis 'a' twice"},
                [&] { m.compile("a:2", "batch:a+a"); });
-  expect_error(ErrorKind::unsupported, {"'batch:auto'", "no planner"},
+  expect_error(ErrorKind::unsupported,
+               {"'batch:auto'", "tessera::plan()", "`tessera plan` or --layout auto"},
                [&] { m.compile("a:2", "batch:auto"); });
 }
 
@@ -97,7 +98,10 @@ TEST_CASE("mesh errors", "[errors]") {
   expect_usage({"size of axis 'data' is 'two'", "not a whole number"},
                [] { Mesh::parse("data:two"); });
   expect_usage({"size of axis 'data' is '2x'"}, [] { Mesh::parse("data:2x"); });
-  expect_usage({"size of axis 'data' is '99999999999'"}, [] { Mesh::parse("data:99999999999"); });
+  expect_usage({"size of axis 'data' is '99999999999', which is too large; an axis has 1 to"},
+               [] { Mesh::parse("data:99999999999"); });
+  expect_usage({"size of axis 'data' is '-99999999999', which is too small"},
+               [] { Mesh::parse("data:-99999999999"); });
   expect_usage({"mesh axis 'data' has size 0", "at least 1"}, [] { Mesh::parse("data:0"); });
   expect_usage({"mesh axis 'data' has size -2"}, [] { Mesh::parse("data:-2"); });
   expect_usage({"mesh axis 'data' is named twice"}, [] { Mesh::parse("data:2;data:2"); });

@@ -60,8 +60,9 @@ Tensor windowed(Tensor x, const Draw& draw, const std::function<Tensor(const Sha
     }
     case 3: {  // fewer, and as many again
       options.dims[0].stride = 2;
-      options.dims[0].size = dim.size;
-      return conv_transpose(conv(x, parameter({window}), options), parameter({window}), options);
+      ConvOptions back = options;
+      back.dims[0].size = dim.size;
+      return conv_transpose(conv(x, parameter({window}), options), parameter({window}), back);
     }
     default: {
       const Dim other = any_dim(x, draw);

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/env.h"
+#include "base/fail.h"
 #include "kernels/cuda/epilogue.h"
 #include "plan/cost.h"
 
@@ -20,6 +21,9 @@ StepPrices prices_of(const Machine& machine, const Mesh& mesh) {
 }
 
 LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec> functions) {
+  require(options.chunks >= 0,
+          "chunks is {}; 0 stands for as many as pay, 1 for none, more for so many parts",
+          options.chunks);
   LowerOptions lowering{
       options.mesh, options.layout, std::move(functions), composite_kernels(), {}, {}};
   lowering.overlap = options.overlap;

@@ -61,6 +61,7 @@ void require_matches(const Graph& graph, const std::vector<std::string>& globs,
 void require_distinct(const Graph& graph, const std::vector<FunctionSpec>& functions) {
   std::set<std::string> names;
   for (const FunctionSpec& f : functions) {
+    require(!f.name.empty(), "a function has an empty name; it is run by its name");
     require(f.name != "init" || graph.stored().empty(),
             "a function is called 'init', as the one that gives parameters their first values; "
             "rename it");

@@ -158,7 +158,10 @@ void Session::set_size(const std::string& dim, int64_t size) {
   for (auto& slices : state_->slices) slices.clear();
 }
 
-void Session::set_step(int64_t step) { state_->scalars[0] = step; }
+void Session::set_step(int64_t step) {
+  require(step >= 0, "[set_step] step {}; steps are counted from 0", step);
+  state_->scalars[0] = step;
+}
 int64_t Session::step() const { return state_->scalars[0]; }
 
 void Session::run(const std::string& function) {

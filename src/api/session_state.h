@@ -141,13 +141,29 @@ struct Session::State {
                                  [&](const Port& port) { return port.name == name; });
     return it == unread.end() ? nullptr : &*it;
   }
+  /// `name` is no output of a function that has to run first.
+  void require_ran(const std::string& name, const std::vector<int>& readable_now) const {
+    auto is_called = [&](int p) { return program.ports[p].name == name; };
+    if (std::any_of(readable_now.begin(), readable_now.end(), is_called)) return;
+    const bool none = last_function < 0 || program.functions[last_function].name == "init";
+    for (const Function& f : program.functions) {
+      if (std::none_of(f.outputs.begin(), f.outputs.end(), is_called)) continue;
+      const std::string ran =
+          none ? "nothing has run yet"
+               : fmt::format("what ran last is '{}'", program.functions[last_function].name);
+      fail(ErrorKind::usage, "'{}' is made by the function '{}', and {}; run() '{}' first", name,
+           f.name, ran, f.name);
+    }
+  }
   int readable_port(const std::string& name) const {
     if (last_function >= 0) {
+      require_ran(name, readable[last_function]);
       return port(name, readable[last_function],
                   "output of the last run, parameter, state or input");
     }
     std::vector<int> all = program.stored;
     all.insert(all.end(), inputs.begin(), inputs.end());
+    require_ran(name, all);
     return port(name, all, "parameter, state or input");
   }
   const std::vector<Slice>& slices_of(int port) {

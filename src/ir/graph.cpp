@@ -26,6 +26,7 @@ const std::string& Tensor::name() const { return graph().values_[id_].name; }
 
 Tensor Tensor::named(const std::string& name) const {
   Graph& g = graph();
+  require(!name.empty(), "[named] '{}' is given an empty name", g.values_[id_].name);
   g.values_[id_].name = g.unique_name(name);
   return *this;
 }
@@ -142,7 +143,24 @@ Array Graph::fetch(Tensor tensor) const {
   return eager_->fetch(*this, tensor);
 }
 
+namespace {
+
+void require_name(const char* what, const std::string& name, Loc at) {
+  require(!name.empty(), "[{}] the name is empty; it is fed, laid out and saved by its name ({})",
+          what, where(at));
+}
+
+void check_stored(const char* what, const std::string& name, const Initializer& init, Loc at) {
+  require_name(what, name, at);
+  require(static_cast<bool>(init),
+          "[{}] '{}' has an empty function as its initializer; take one such as nn::zeros() ({})",
+          what, name, where(at));
+}
+
+}  // namespace
+
 Tensor Graph::input(const std::string& name, const Shape& shape, DType dtype, Loc at) {
+  require_name("input", name, at);
   if (part_of(*this) != nullptr) return part_of_input(*this, name, shape, dtype, at);
   const OutsideScope outside(*this);
   return declared(add(kInput, {}, source_attrs(shape, dtype), at)[0].named(name), name);
@@ -150,6 +168,7 @@ Tensor Graph::input(const std::string& name, const Shape& shape, DType dtype, Lo
 
 Tensor Graph::parameter(const std::string& name, const Shape& shape, const Initializer& init,
                         DType dtype, Loc at) {
+  check_stored("parameter", name, init, at);
   if (dtype != DType::float32 || !is_narrow(parameters_))
     return add_stored(name, shape, init, dtype, Purpose::params, true, at);
   const Initializer narrow = [&](Graph& g, const Shape& sizes, DType) {
@@ -171,6 +190,7 @@ void Graph::store_parameters_as(DType dtype, bool stochastic_rounding) {
 
 Tensor Graph::state(const std::string& name, const Shape& shape, const Initializer& init,
                     DType dtype, Loc at) {
+  check_stored("state", name, init, at);
   return add_stored(name, shape, init, dtype, Purpose::state, false, at);
 }
 
@@ -324,6 +344,8 @@ Scope::Scope(Graph& graph, const std::string& name)
 }
 Scope::Scope(Graph& graph, const std::string& name, int64_t copy, int64_t copies)
     : Scope(graph, name) {
+  require(copies >= 1 && copy >= 0 && copy < copies,
+          "[Scope] '{}' is copy {} of {}; copies are counted from 0", name, copy, copies);
   graph.scope_ += std::to_string(copy);
   graph.copies_.push_back({name, copies, copy});
 }

@@ -8,10 +8,26 @@
 
 namespace tessera {
 
+namespace {
+constexpr const char* kBlanks = " \t\r\n";
+
+void require_nameable(const std::string& name) {
+  require(!name.empty(), "a mesh axis has an empty name");
+  require(name != "auto" && name != "-",
+          "mesh axis '{}': in a layout that stands for {}; give the axis another name", name,
+          name == "-" ? "no axis" : "the planner's choice");
+  const size_t at = std::min(name.find_first_of("+*@#,.;:= \t\r\n\v\f"), name.size());
+  require(at == name.size(),
+          "mesh axis '{}': no layout can name it, for '{}' has a meaning of its own there; take "
+          "letters, digits and '_'",
+          name, name.substr(at, 1));
+}
+}  // namespace
+
 Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
   int64_t ranks = 1;
   for (size_t i = 0; i < axes_.size(); ++i) {
-    require(!axes_[i].name.empty(), "a mesh axis has an empty name");
+    require_nameable(axes_[i].name);
     require(axes_[i].size >= 1, "mesh axis '{}' has size {}; an axis has at least 1 rank",
             axes_[i].name, axes_[i].size);
     ranks *= axes_[i].size;
@@ -26,8 +42,6 @@ Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
 }
 
 namespace {
-constexpr const char* kBlanks = " \t\r\n";
-
 /// Without the blanks around colons.
 std::string joined_pairs(const std::string& text) {
   std::string result;
@@ -63,6 +77,10 @@ Mesh Mesh::parse(const std::string& whole) {
     }
     auto [end_of_number, error] =
         std::from_chars(number.data(), number.data() + number.size(), axis.size);
+    require(error != std::errc::result_out_of_range,
+            "mesh '{}': the size of axis '{}' is '{}', which is too {}; an axis has 1 to {} ranks",
+            text, axis.name, number, number[0] == '-' ? "small" : "large",
+            std::numeric_limits<int>::max());
     require(error == std::errc() && end_of_number == number.data() + number.size(),
             "mesh '{}': the size of axis '{}' is '{}', which is not a whole number", text,
             axis.name, number);

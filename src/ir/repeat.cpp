@@ -164,7 +164,13 @@ Stored Graph::make_stored(const std::string& name, const Shape& shape, const Ini
   record.layers = static_cast<int>(layers.size());
   Scope scope(*this, name + ".init");
   const Tensor first = init_of_layers(*this, layers, 0, [&] {
-    Tensor one = init(*this, shape, dtype);
+    Tensor one;
+    try {
+      one = init(*this, shape, dtype);
+    } catch (const Error& e) {
+      throw Error(e.kind(), fmt::format("{} ({}, the initializer of '{}')", e.what(), where(at),
+                                        values_[record.value].name));
+    }
     require(one.shape() == shape && one.dtype() == dtype,
             "the initializer of '{}' made {} {} where {} {} is needed", values_[record.value].name,
             tessera::to_string(one.dtype()), one.shape().to_string(), tessera::to_string(dtype),

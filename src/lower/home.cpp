@@ -25,7 +25,9 @@ void HomeLayouts::resolve(const Graph& graph, const Layout& layout) {
   const std::vector<std::string> names(known.begin(), known.end());
   for (const LayoutRule& source : layout.rules()) {
     if (source.automatic) {
-      fail(ErrorKind::unsupported, "layout rule '{}': this version has no planner; name the axes",
+      fail(ErrorKind::unsupported,
+           "layout rule '{}': a Session is given axes; let tessera::plan() choose them, or on the "
+           "command line `tessera plan` or --layout auto",
            source.text);
     }
     Rule rule{source, {}};

@@ -34,6 +34,8 @@ double scale_of(Tensor query, const AttentionOptions& o) {
 
 Tensor masked(Tensor logits, Tensor mask, const AttentionOptions& o, Loc at) {
   Graph& g = logits.graph();
+  require(!mask || !mask.shape().has(o.key_dim), "the mask has the dim '{}'; logits are {}",
+          o.key_dim, logits.shape().to_string());
   Tensor lowest = constant(g, kLowest, logits.dtype());
   if (o.causal) {
     Tensor seen = causal_mask(g, logits.dim(o.length), logits.dim(o.memory_length), at);

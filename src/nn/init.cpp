@@ -35,7 +35,11 @@ namespace {
 
 double fan_of(const Shape& shape, const std::vector<std::string>& dims) {
   double fan = 1;
-  for (const std::string& d : dims) fan *= static_cast<double>(shape.dim(d).size);
+  for (const std::string& d : dims) {
+    require(shape.has(d), "[variance_scaling] the weights {} have no dim '{}'{}", shape.to_string(),
+            d, suggestion(d, shape.names()));
+    fan *= static_cast<double>(shape.dim(d).size);
+  }
   return fan;
 }
 

@@ -19,6 +19,8 @@ Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& 
 Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in,
              const Shape& out, const DenseOptions& o, Loc at) {
   return on_behalf_of("dense", at, [&] {
+    require(is_floating(x.dtype()), "x is {}; it must be floating, use cast()",
+            to_string(x.dtype()));
     std::vector<Dim> stacked, weights, inner, result, biases;
     for (const std::string& d : o.stacked) stacked.push_back(x.dim(d));
     weights = biases = stacked;
@@ -112,6 +114,12 @@ Tensor conv_layer(Tensor x, const std::string& name, const Shape& window, const 
 Tensor embedding(Tensor indices, const std::string& name, const Dim& vocab, const Shape& out,
                  const Initializer& init, DType dtype, Loc at) {
   return on_behalf_of("embedding", at, [&] {
+    for (const Dim& d : out) {
+      require(!indices.shape().has(d.name) && d.name != vocab.name,
+              "dim '{}' of a row is also {}; rename() it there, or give the rows another", d.name,
+              d.name == vocab.name ? "that of the table's rows"
+                                   : "one of the indices " + indices.shape().to_string());
+    }
     Tensor table = indices.graph().parameter(name + ".w", Shape{vocab}.united(out), init,
                                              stored_dtype(dtype), at);
     return read_as(gather(table, indices, vocab.name, OutOfRange::error, at), dtype);
@@ -177,6 +185,9 @@ Tensor dropout_at(Tensor x, Tensor rate, Loc at) {
   return on_behalf_of("dropout_at", at, [&] {
     require(is_floating(x.dtype()), "x is {}; it must be floating, use cast()",
             to_string(x.dtype()));
+    require(is_floating(rate.dtype()) && rate.shape().rank() == 0,
+            "the rate is {} {}; it must be a floating scalar", to_string(rate.dtype()),
+            rate.shape().to_string());
     Tensor keep = 1.0 - read_as(rate, x.dtype());
     Tensor drawn = random_uniform(x.graph(), x.shape(), 0, 1, x.dtype(), at);
     return where(less(drawn, keep, at), x / keep, constant(x.graph(), 0, x.dtype()), at);

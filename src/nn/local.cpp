@@ -23,16 +23,17 @@ class Blocks {
             "[local_attention] ahead {} with blocks of {} and causal {}: a query that is not "
             "causal sees at most a block after itself ({})",
             o.ahead, size_, o.causal, where(at));
-    if (o.segments) {
-      const int64_t places = o.segments.dim(o.length).size;
-      require(places == whole_.size,
-              "[local_attention] the segments have {} places along '{}', the query has {} ({})",
-              places, o.length, whole_.size, where(at));
-    }
+    if (o.segments) require_places("the segments have", o.segments);
     count_ = (whole_.size - 1) / size_ + 1;
     checked_size(Wide{3} * count_ * size_, "the memory of all blocks");
   }
 
+  void require_places(const char* they_have, Tensor x) const {
+    const int64_t places = x.dim(o_.length).size;
+    require(places == whole_.size,
+            "[local_attention] {} {} places along '{}', the query has {} ({})", they_have, places,
+            o_.length, whole_.size, where(at_));
+  }
   /// [..., blocks, inner, ...] in the place of `length`.
   Tensor cut(Tensor x, const std::string& inner) const {
     const int64_t tail = count_ * size_ - whole_.size;
@@ -91,6 +92,8 @@ class Blocks {
 Tensor local_attention(Tensor query, Tensor key, Tensor value, const LocalOptions& o, Loc at) {
   return on_behalf_of("local_attention", at, [&] {
     const Blocks blocks(query, o, at);
+    blocks.require_places("the key has", key);
+    blocks.require_places("the value has", value);
     BiasedOptions options;
     options.length = o.length;
     options.memory_length = blocks.memory();

@@ -81,16 +81,35 @@ Tensor segment_positions(Tensor segments, const std::string& length, Loc at) {
   });
 }
 
+namespace {
+
+void check_rotary(Tensor x, const std::string& dim, Tensor positions, double base) {
+  const Dim& depth = x.dim(dim);
+  require(depth.size % 2 == 0, "dim '{}' has {} elements; pairs need an even number", dim,
+          depth.size);
+  require(is_floating(x.dtype()), "x is {}; it must be floating, use cast()", to_string(x.dtype()));
+  require(base > 0 && std::isfinite(base), "base {}; it must be positive and finite", base);
+  if (!positions) return;
+  require(positions.dtype() == DType::int32 || positions.dtype() == DType::int64,
+          "the positions are {}; they must be int32 or int64, use cast()",
+          to_string(positions.dtype()));
+  for (const Dim& d : positions.shape()) {
+    require(d.name != dim && x.shape().has(d.name),
+            "the positions {} have the dim '{}'; they have some dims of x {} besides '{}'",
+            positions.shape().to_string(), d.name, x.shape().to_string(), dim);
+  }
+}
+
+}  // namespace
+
 // With n = 2 h, a shift by h with wrap-around exchanges the halves; the first half then gets a
 // minus.
 Tensor rotary(Tensor x, const std::string& length, const std::string& dim, Tensor positions,
               double base, Loc at) {
   return on_behalf_of("rotary", at, [&] {
     Graph& g = x.graph();
+    check_rotary(x, dim, positions, base);
     const Dim depth = x.dim(dim);
-    require(depth.size % 2 == 0,
-            "[rotary] dim '{}' has {} elements; pairs need an even number ({})", dim, depth.size,
-            where(at));
     const double half = static_cast<double>(depth.size) / 2;
     const DType exact = x.dtype() == DType::float64 ? DType::float64 : DType::float32;
     Tensor index = iota(g, depth, exact, at);

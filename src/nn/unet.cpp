@@ -142,6 +142,10 @@ Tensor batch_norm(Tensor x, const std::string& name, const Axes& channels,
     std::vector<Dim> dims;
     for (const std::string& d : channels.names()) dims.push_back(x.dim(d));
     const Shape shape(dims);
+    require(shape.rank() < x.shape().rank(),
+            "[batch_norm] all dims of x {} are channels; the statistics are taken over the others, "
+            "of which there is at least one ({})",
+            x.shape().to_string(), where(at));
     const DType stored = x.dtype() == DType::float64 ? DType::float64 : DType::float32;
     auto as_x = [&](Tensor t) { return t.dtype() == x.dtype() ? t : cast(t, x.dtype(), at); };
     const Tensor scale = g.parameter("scale", shape, ones(), stored, at),

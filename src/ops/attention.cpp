@@ -103,6 +103,10 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
   return on_behalf_of("attention", at, [&]() -> Tensor {
     require(o.dropout >= 0 && o.dropout < 1, "[attention] dropout {} is not in [0, 1) ({})",
             o.dropout, where(at));
+    require(!mask || !mask.shape().has(o.key_dim),
+            "[attention] the mask {} has the dim '{}', which the product of query and key sums "
+            "over; it has dims of the logits ({})",
+            mask ? mask.shape().to_string() : "", o.key_dim, where(at));
     Tensors in = {key, value};
     if (mask) in.push_back(mask);
     query = for_all(query, in, o, at);

@@ -149,6 +149,8 @@ AttentionPart attention_part(Tensor query, Tensor key, Tensor value, Tensor quer
                              Loc at) {
   return on_behalf_of("attention_part", at, [&]() -> AttentionPart {
     require(o.dropout == 0, "[attention_part] there is no dropout of a part; attention() has it");
+    require(memory_size >= 1, "[attention_part] {} keys in all; there is at least one ({})",
+            memory_size, where(at));
     Attrs attrs = attention_attrs(query, o);
     attrs.set("memory", memory_size);
     const Tensors out = query.graph().add(

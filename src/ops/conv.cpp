@@ -210,6 +210,9 @@ Tensor convolve(Tensor x, Tensor filter, const ConvOptions& o, bool transposed, 
             "spatial dim '{}' with filter dim '{}' is given twice", c.dim, window.name);
     require(!x.shape().has(window.name), "x has the filter dim '{}'", window.name);
     require(!filter.shape().has(c.dim), "the filter has the spatial dim '{}' of x", c.dim);
+    require(transposed || c.size == 0,
+            "size {} of dim '{}' is given, but only conv_transpose() makes a dim of a given size",
+            c.size, c.dim);
     const SpatialDim d{c.dim, window.size, c.stride, c.dilation, o.padding, c.before, c.after};
     const Spatial place =
         transposed ? transposed_spatial(x.dim(c.dim), d, c.size) : spatial_of(x.dim(c.dim), d);

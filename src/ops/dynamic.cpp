@@ -67,6 +67,9 @@ Tensor dynamic_slice(Tensor x, Tensor begin, const std::string& dim, int64_t siz
 Tensor dynamic_update(Tensor x, Tensor update, Tensor begin, const std::string& dim, Loc at) {
   return on_behalf_of("dynamic_update", at, [&] {
     check_place(x, begin, dim);
+    require(update.dtype() == x.dtype(),
+            "the update is {} and x is {}; they must agree, use cast()", to_string(update.dtype()),
+            to_string(x.dtype()));
     const int64_t size = update.dim(dim).size, all = x.dim(dim).size;
     require(size <= all, "an update of {} elements along dim '{}' of size {}", size, dim, all);
     const Tensor first = inside(x, begin, dim, size, at);

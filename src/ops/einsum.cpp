@@ -108,9 +108,11 @@ void check_operands(const std::vector<Tensor>& xs, const Shape& out, Loc at) {
     require_same_sizes(call);
     for (const Dim& d : out) {
       for (size_t i = 0; i < xs.size(); ++i) {
-        require(!xs[i].shape().has(d.name) || xs[i].dim(d.name) == d,
+        if (!xs[i].shape().has(d.name)) continue;
+        const Dim& own = xs[i].dim(d.name);
+        require(own == d,
                 "dim '{}' is {} in operand {} but {} in the result; dims of one name must agree",
-                d.name, xs[i].shape().has(d.name) ? xs[i].dim(d.name).size : 0, i, d.size);
+                d.name, size_text(own, d), i, size_text(d, own));
       }
     }
   } catch (const Error& e) {

@@ -171,6 +171,9 @@ Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::
 Tensor scatter(Tensor x, Tensor indices, Tensor updates, const std::string& dim,
                OutOfRange out_of_range, Loc at) {
   return on_behalf_of("scatter", at, [&] {
+    require(updates.dtype() == x.dtype(),
+            "the updates are {} and x is {}; they must agree, use cast()",
+            to_string(updates.dtype()), to_string(x.dtype()));
     std::vector<Dim> place;
     for (const Dim& d : x.shape()) {
       if (d.name == dim || indices.shape().has(d.name)) place.push_back(d);

@@ -48,6 +48,11 @@ void require_fill(DType dtype, double value) {
   if (!std::isinf(value)) require_holds(dtype, value);
 }
 
+std::string size_text(const Dim& d, const Dim& other) {
+  if (d.is_bounded == other.is_bounded) return std::to_string(d.size);
+  return fmt::format("{}{}{}", d.name, d.is_bounded ? "<=" : "=", d.size);
+}
+
 void require_same_sizes(const OpCall& call) {
   for (size_t i = 0; i < call.in.size(); ++i) {
     for (const Dim& d : call.in[i].shape) {
@@ -57,7 +62,7 @@ void require_same_sizes(const OpCall& call) {
         const Dim& other = call.in[j].shape[k];
         require(other == d,
                 "dim '{}' is {} in operand {} but {} in operand {}; dims of one name must agree",
-                d.name, other.size, j, d.size, i);
+                d.name, size_text(other, d), j, size_text(d, other), i);
       }
     }
   }

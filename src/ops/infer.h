@@ -11,6 +11,9 @@ namespace tessera {
 
 /// All operands have one dtype, and dims of one name agree in size. Throws usage errors otherwise.
 void require_same_dtype(const OpCall& call);
+/// The size of `d` where it differs from `other`'s of the same name: "8", or, where one is bounded
+/// and the other not, "n<=8" and "n=8".
+std::string size_text(const Dim& d, const Dim& other);
 void require_same_sizes(const OpCall& call);
 /// Indices are int32 or int64.
 void require_index(const ValueType& type);

@@ -11,6 +11,18 @@ namespace tessera {
 
 namespace {
 
+template <class Function>
+void require_function(const char* op, const char* what, const Function& function, Loc at) {
+  require(static_cast<bool>(function), "[{}] {} is an empty function ({})", op, what, where(at));
+}
+
+void require_made(const char* op, const char* what, const std::vector<Tensor>& made, Loc at) {
+  for (size_t i = 0; i < made.size(); ++i)
+    require(static_cast<bool>(made[i]),
+            "[{}] {} {} is an empty Tensor; it was never assigned a value ({})", op, what, i,
+            where(at));
+}
+
 TripResults results_of(const std::vector<Tensor>& made, size_t carries, size_t stacked) {
   const auto first = made.begin();
   const auto second = first + static_cast<std::ptrdiff_t>(carries);
@@ -20,6 +32,7 @@ TripResults results_of(const std::vector<Tensor>& made, size_t carries, size_t s
 
 void require_carries(const std::vector<Tensor>& want, const std::vector<Tensor>& got,
                      const char* what, Loc at) {
+  require_made(what, "a trip's carry", got, at);
   require(want.size() == got.size(), "[{}] a trip makes {} carries of {} ({})", what, got.size(),
           want.size(), where(at));
 }
@@ -71,6 +84,8 @@ TripResults unrolled(Graph& g, const Dim& over, const std::vector<Tensor>& carri
 TripResults scan(Graph& g, const Dim& over, const std::vector<Tensor>& carries,
                  const std::vector<Tensor>& sliced, const TripBody& body,
                  const LoopOptions& options, Loc at) {
+  require_function("scan", "the body", body, at);
+  require_made("scan", "carry", carries, at);
   require(!over.is_bounded, "[scan] dim '{}' is bounded; the number of trips is fixed ({})",
           over.name, where(at));
   for (const Tensor& x : sliced) {
@@ -91,12 +106,14 @@ TripResults scan(Graph& g, const Dim& over, const std::vector<Tensor>& carries,
     made = body(trip);
   }
   require_carries(carries, made.carries, "scan", at);
+  require_made("scan", "a trip's stacked tensor", made.stacked, at);
   return results_of(loop.finish(made.carries, made.stacked, made.sums, at), made.carries.size(),
                     made.stacked.size());
 }
 
 Tensor repeat(const Dim& layers, Tensor x, const std::function<Tensor(Tensor)>& layer,
               const LoopOptions& options, Loc at) {
+  require_function("repeat", "the layer", layer, at);
   const TripResults result = scan(
       x.graph(), layers, {x}, {},
       [&](const Trip& trip) { return TripResults{{layer(trip.carries[0])}}; }, options, at);
@@ -115,6 +132,9 @@ Dim trips_of(const Graph& g, int64_t most) {
 Tensor flag_of(const std::function<Tensor(const std::vector<Tensor>&)>& condition,
                const std::vector<Tensor>& carries, Loc at) {
   const Tensor flag = condition(carries);
+  require(static_cast<bool>(flag),
+          "[while_loop] the condition is an empty Tensor; it was never assigned a value ({})",
+          where(at));
   require(flag.shape().rank() == 0 && flag.dtype() == DType::bool_,
           "[while_loop] the condition is {} {}; it must be a bool scalar ({})",
           to_string(flag.dtype()), flag.shape().to_string(), where(at));
@@ -153,6 +173,9 @@ TripResults while_loop(const std::function<Tensor(const std::vector<Tensor>&)>& 
   require(!carries.empty() && most >= 1,
           "[while_loop] {} carries and at most {} trips; there is at least one of both ({})",
           carries.size(), most, where(at));
+  require_function("while_loop", "the condition", condition, at);
+  require_function("while_loop", "the body", body, at);
+  require_made("while_loop", "carry", carries, at);
   Graph& g = carries[0].graph();
   if (g.is_eager()) return eager_while(g, condition, body, carries, most, at);
   const Tensor first = flag_of(condition, carries, at);
@@ -164,6 +187,7 @@ TripResults while_loop(const std::function<Tensor(const std::vector<Tensor>&)>& 
   trip.index = loop.index(at);
   TripResults made = body(trip);
   require_carries(carries, made.carries, "while_loop", at);
+  require_made("while_loop", "a trip's stacked tensor", made.stacked, at);
   std::vector<Tensor> next = made.carries;
   next.push_back(flag_of(condition, made.carries, at));
   TripResults result =
@@ -190,19 +214,34 @@ std::vector<Tensor> run_if(Tensor flag, const std::function<std::vector<Tensor>(
   return results;
 }
 
+/// The same dims in another order.
+bool reordered(const Shape& a, const Shape& b) {
+  return !(a == b) && a.rank() == b.rank() && std::all_of(a.begin(), a.end(), [&](const Dim& d) {
+    return b.has(d.name) && b.dim(d.name) == d;
+  });
+}
+
 }  // namespace
 
 std::vector<Tensor> cond(Tensor predicate, const std::function<std::vector<Tensor>()>& then,
                          const std::function<std::vector<Tensor>()>& otherwise, Loc at) {
+  require(static_cast<bool>(predicate), "[cond] the predicate is an empty Tensor ({})", where(at));
+  require_function("cond", "what runs if it is true", then, at);
+  require_function("cond", "what runs otherwise", otherwise, at);
   require(predicate.shape().rank() == 0 && predicate.dtype() == DType::bool_,
           "[cond] the predicate is {} {}; it must be a bool scalar ({})",
           to_string(predicate.dtype()), predicate.shape().to_string(), where(at));
   Graph& g = predicate.graph();
-  if (g.is_eager()) return g.fetch(predicate).at(0) != 0 ? then() : otherwise();
+  auto results_of_branch = [&](const std::function<std::vector<Tensor>()>& branch) {
+    std::vector<Tensor> made = branch();
+    require_made("cond", "a branch's result", made, at);
+    return made;
+  };
+  if (g.is_eager()) return results_of_branch(g.fetch(predicate).at(0) != 0 ? then : otherwise);
   std::vector<DType> dtypes;
   auto recorded = [&](const std::function<std::vector<Tensor>()>& branch) {
     return [&] {
-      std::vector<Tensor> made = branch();
+      std::vector<Tensor> made = results_of_branch(branch);
       dtypes.clear();
       for (const Tensor& t : made) dtypes.push_back(t.dtype());
       return made;
@@ -215,10 +254,13 @@ std::vector<Tensor> cond(Tensor predicate, const std::function<std::vector<Tenso
           a.size(), b.size(), where(at));
   std::vector<Tensor> results;
   for (size_t i = 0; i < a.size(); ++i) {
-    require(a[i].shape() == b[i].shape() && first[i] == dtypes[i],
-            "[cond] result {} is {} {} in one branch and {} {} in the other; they must agree ({})",
-            i, to_string(first[i]), a[i].shape().to_string(), to_string(dtypes[i]),
-            b[i].shape().to_string(), where(at));
+    require(
+        a[i].shape() == b[i].shape() && first[i] == dtypes[i],
+        "[cond] result {} is {} {} in one branch and {} {} in the other; they must agree{} ({})", i,
+        to_string(first[i]), a[i].shape().to_string(), to_string(dtypes[i]),
+        b[i].shape().to_string(),
+        reordered(a[i].shape(), b[i].shape()) ? " in the order of dims too, use transpose()" : "",
+        where(at));
     results.push_back(where(predicate, a[i], b[i], at));
     if (first[i] == DType::bool_) results.back() = cast(results.back(), DType::bool_, at);
   }
@@ -257,6 +299,7 @@ std::vector<Tensor> sum_over_parts(Graph& g, const std::string& dim, int64_t par
   require(parts >= 1, "[sum_over_parts] {} parts of '{}'; there is at least one ({})", parts, dim,
           where(at));
   const size_t first = g.nodes().size();
+  require_function("sum_over_parts", "what builds a part", part, at);
   if (options.unroll || g.is_eager() || parts == 1) {
     TripResults all;
     for (int64_t m = 0; m < parts; ++m) {

@@ -60,6 +60,8 @@ void require_vector(const ValueType& type, const ValueType& x, const std::string
 
 std::vector<ValueType> infer_norm(const OpCall& call) {
   const auto& dim = call.attrs.get<std::string>("dim");
+  const double eps = call.attrs.get<double>("eps");
+  require(eps >= 0, "eps is {}; it must be at least 0", eps);
   require(is_floating(call.in[0].dtype), "the operand is {}; it must be floating",
           to_string(call.in[0].dtype));
   require_dims(call.in[0].shape, {dim}, "normalized");

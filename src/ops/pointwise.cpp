@@ -67,9 +67,10 @@ Types infer_broadcast(const OpCall& call) {
   for (const Dim& d : call.in[0].shape) {
     require(shape.has(d.name), "dim '{}' of {} is not in the result {}", d.name,
             call.in[0].shape.to_string(), shape.to_string());
-    require(shape.dim(d.name) == d,
+    const Dim& other = shape.dim(d.name);
+    require(other == d,
             "dim '{}' is {} in the operand but {} in the result; dims of one name must agree",
-            d.name, d.size, shape.dim(d.name).size);
+            d.name, size_text(d, other), size_text(other, d));
   }
   return {{shape, call.in[0].dtype}};
 }

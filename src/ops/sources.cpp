@@ -141,9 +141,42 @@ Tensor constant(Graph& g, double value, DType dtype, const Shape& shape, Loc at)
   return one(g, kConstant, {}, std::move(attrs), at);
 }
 
+namespace {
+/// How many integers from 0 on a dtype holds without a gap.
+int64_t counted_by(DType dtype) {
+  switch (dtype) {
+    case DType::bool_:
+      return 2;
+    case DType::uint8:
+      return 1 << 8;
+    case DType::bfloat16:
+      return (1 << 8) + 1;
+    case DType::float16:
+      return (1 << 11) + 1;
+    case DType::float32:
+      return (1 << 24) + 1;
+    case DType::float64:
+      return (int64_t{1} << 53) + 1;
+    case DType::int32:
+      return int64_t{1} << 31;
+    case DType::int64:
+      break;
+  }
+  return std::numeric_limits<int64_t>::max();
+}
+}  // namespace
+
 Tensor iota(Graph& g, const Dim& dim, DType dtype, Loc at) {
-  return on_behalf_of("iota", at,
-                      [&] { return one(g, kIota, {}, source_attrs(Shape{dim}, dtype), at); });
+  return on_behalf_of("iota", at, [&] {
+    Attrs attrs = source_attrs(Shape{dim}, dtype);
+    require(dtype != DType::bool_,
+            "an index along dim '{}' of bool; take int32 and compare it with a number", dim.name);
+    require(dim.size <= counted_by(dtype),
+            "the indices along dim '{}' go to {}, and {} holds whole numbers to {} without a gap; "
+            "take int32 or int64, and cast() what is made of it",
+            dim.name, dim.size - 1, to_string(dtype), counted_by(dtype) - 1);
+    return one(g, kIota, {}, std::move(attrs), at);
+  });
 }
 
 Tensor dim_size(Graph& g, const Dim& dim, DType dtype, Loc at) {

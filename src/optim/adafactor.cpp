@@ -75,6 +75,7 @@ void check_options(const AdafactorOptions& o, Loc at) {
   at_least_0("beta1", o.beta1, 1);
   at_least_0("beta2", o.beta2, 1);
   at_least_0("decay", o.decay, 1);
+  at_least_0("weight_decay", o.weight_decay);
   require(o.beta2 == 0 || o.decay == 0,
           "[adafactor] beta2 {} and decay {} are both given; the second moment decays in one way "
           "({})",

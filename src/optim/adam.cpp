@@ -31,16 +31,18 @@ Tensor adam_change(Tensor p, Tensor grad, Tensor step, const Moments& o) {
   return m_next * m_scale / (sqrt(v_next * v_scale) + o.eps);
 }
 
-void check_moments(const char* optimizer, double beta1, double beta2, double eps, Loc at) {
-  optim::require_in(optimizer, "beta1", beta1, 0, 1, at);
-  optim::require_in(optimizer, "beta2", beta2, 0, 1, at);
+template <class Options>
+void check_moments(const char* optimizer, const Options& o, double eps, Loc at) {
+  optim::require_in(optimizer, "beta1", o.beta1, 0, 1, at);
+  optim::require_in(optimizer, "beta2", o.beta2, 0, 1, at);
   optim::require_in(optimizer, "eps", eps, 0, INFINITY, at);
+  optim::require_in(optimizer, "weight_decay", o.weight_decay, 0, INFINITY, at);
 }
 
 }  // namespace
 
 Optimizer adam(const AdamOptions& o, Loc at) {
-  check_moments("adam", o.beta1, o.beta2, o.eps, at);
+  check_moments("adam", o, o.eps, at);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
     optim::require_matches(g, "adam", "no_decay", o.no_decay, at);
     const double decay = o.decay_all ? (optim::any_match(o.no_decay, p) ? 0 : o.weight_decay)
@@ -53,7 +55,7 @@ Optimizer adam(const AdamOptions& o, Loc at) {
 }
 
 Optimizer lamb(const LambOptions& o, Loc at) {
-  check_moments("lamb", o.beta1, o.beta2, o.eps, at);
+  check_moments("lamb", o, o.eps, at);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
     Tensor change = adam_change(p, grad, step, {o.beta1, o.beta2, o.eps, true});
     const double decay = decay_of(p, o.weight_decay);
@@ -67,7 +69,7 @@ Optimizer lamb(const LambOptions& o, Loc at) {
 }
 
 Optimizer lion(const LionOptions& o, Loc at) {
-  check_moments("lion", o.beta1, o.beta2, 0, at);
+  check_moments("lion", o, 0, at);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor) {
     Tensor m = state_of(p, "lion_m");
     Tensor change = sign(m * o.beta1 + grad * (1 - o.beta1));

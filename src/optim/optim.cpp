@@ -80,6 +80,7 @@ Tensor decayed_gradient(Tensor p, Tensor g, double weight_decay) {
 }  // namespace
 
 Optimizer sgd(double weight_decay) {
+  require(weight_decay >= 0, "[sgd] weight_decay is {}; it must be at least 0", weight_decay);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor) {
     g.update(p, optim::wide(p) - decayed_gradient(p, grad, weight_decay) * lr);
   };
@@ -91,6 +92,7 @@ Optimizer momentum(double mu, double weight_decay, Loc at) {
 
 Optimizer momentum(const MomentumOptions& o, Loc at) {
   optim::require_in("momentum", "mu", o.mu, 0, 1, at);
+  optim::require_in("momentum", "weight_decay", o.weight_decay, 0, INFINITY, at);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor) {
     Tensor v = optim::state_of(p, "velocity"), change = decayed_gradient(p, grad, o.weight_decay);
     Tensor next = v * o.mu + (o.rate_in_velocity ? change * lr : change);
@@ -100,8 +102,14 @@ Optimizer momentum(const MomentumOptions& o, Loc at) {
 }
 
 Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates, Loc at) {
+  require(static_cast<bool>(optimizer), "[with_rates] the optimizer is an empty function ({})",
+          where(at));
   std::vector<std::string> globs;
-  for (const Rate& rate : rates) globs.push_back(rate.glob);
+  for (const Rate& rate : rates) {
+    require(std::isfinite(rate.factor), "[with_rates] the factor of '{}' is {}; it is finite ({})",
+            rate.glob, rate.factor, where(at));
+    globs.push_back(rate.glob);
+  }
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
     optim::require_matches(g, "with_rates", "glob", globs, at);
     const Rate* found = nullptr;
@@ -247,7 +255,9 @@ std::vector<Tensor> parameters_of(Graph& g, const char* op, Loc at) {
   return parameters;
 }
 
-void check_step(Tensor lr, const MinimizeOptions& options) {
+void check_step(Tensor lr, const Optimizer& optimizer, const MinimizeOptions& options) {
+  require(static_cast<bool>(optimizer),
+          "the optimizer is an empty function; take one of optim.h, such as adam()");
   require(is_floating(lr.dtype()) && lr.shape().rank() == 0,
           "the learning rate is {} {}; it must be a floating scalar", to_string(lr.dtype()),
           lr.shape().to_string());
@@ -259,7 +269,7 @@ void check_step(Tensor lr, const MinimizeOptions& options) {
 Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
                    const MinimizeOptions& options, Loc at) {
   Graph& g = on_behalf_of("minimize", at, [&]() -> Graph& {
-    check_step(lr, options);
+    check_step(lr, optimizer, options);
     return loss.graph();
   });
   const std::vector<Tensor> parameters = parameters_of(g, "minimize", at);
@@ -277,7 +287,9 @@ Minimized minimize_in_parts(Graph& g, const std::string& dim, int64_t parts,
                             const Optimizer& optimizer, const MinimizeOptions& options, Loc at) {
   require(parts >= 1, "[minimize_in_parts] {} parts of '{}'; there is at least one ({})", parts,
           dim, where(at));
-  on_behalf_of("minimize_in_parts", at, [&] { check_step(lr, options); });
+  require(static_cast<bool>(loss), "[minimize_in_parts] the loss is an empty function ({})",
+          where(at));
+  on_behalf_of("minimize_in_parts", at, [&] { check_step(lr, optimizer, options); });
   size_t parameters = 0;
   const Scaling scaling(g, options.loss_scale);
   const auto one_part = [&] {
@@ -324,6 +336,8 @@ double without_cooldown(const Schedule& o, double step) {
 }  // namespace
 
 double Schedule::at(int64_t step) const {
+  require(step >= 0, "[Schedule] step {}; steps are counted from 0", step);
+  require(lr >= 0 && std::isfinite(lr), "[Schedule] lr {}; it is finite and not negative", lr);
   const std::vector<std::string> kinds = {"constant", "linear", "cosine", "rsqrt"};
   require(std::find(kinds.begin(), kinds.end(), kind) != kinds.end(), "unknown schedule '{}'{}",
           kind, suggestion(kind, kinds));

@@ -134,7 +134,7 @@ Tensor smoothed(Tensor labels, const Dim& classes, double smoothing, DType dtype
 /// dropout with one draw for all elements that differ only along `shared`.
 Tensor dropout_shared(Tensor x, double rate, const std::vector<std::string>& shared,
                       Loc at = Loc::current());
-/// dropout with a rate that is a scalar tensor below 1: annealed, scheduled.
+/// dropout at a floating scalar tensor, which is data: from 1 on zeros, below 0 x / (1 - rate).
 Tensor dropout_at(Tensor x, Tensor rate, Loc at = Loc::current());
 /// x times a number drawn uniformly from [1 - eps, 1 + eps).
 Tensor jitter(Tensor x, double eps, Loc at = Loc::current());
