@@ -32,6 +32,21 @@ std::vector<std::vector<double>> values_of(const std::string& device,
   return values;
 }
 
+/// Numbers that 16 bits hold.
+Array pattern(const Session& session, const Tensor& t) {
+  const Array shape = session.shape_of(t.name());
+  Array values(t.dtype(), shape.dims, shape.sizes);
+  for (int64_t i = 0; i < values.elements(); ++i) {
+    const auto x = static_cast<float>(i * 37 % 101) / 16 - 3;
+    if (t.dtype() == DType::float32) {
+      values.data<float>()[i] = x;
+    } else {
+      values.data<uint16_t>()[i] = to_bfloat16(x).bits;
+    }
+  }
+  return values;
+}
+
 int count_with(const std::vector<std::string>& texts, const std::string& part) {
   return static_cast<int>(std::count_if(texts.begin(), texts.end(), [&](const std::string& text) {
     return text.find(part) != std::string::npos;
@@ -98,19 +113,7 @@ TEST_CASE("reductions compute what they alone read", "[cuda]") {
     options.device = device;
     Session session(g, clusters.of(options.mesh.size()), options);
     text = session.program_text();
-    for (const Tensor& t : {logits, weights, scale}) {
-      Array values = session.shape_of(t.name());
-      values = Array(t.dtype(), values.dims, values.sizes);
-      for (int64_t i = 0; i < values.elements(); ++i) {
-        const auto x = static_cast<float>(i * 37 % 101) / 16 - 3;
-        if (t.dtype() == DType::float32) {
-          values.data<float>()[i] = x;
-        } else {
-          values.data<uint16_t>()[i] = to_bfloat16(x).bits;
-        }
-      }
-      session.feed(t.name(), values);
-    }
+    for (const Tensor& t : {logits, weights, scale}) session.feed(t.name(), pattern(session, t));
     session.run("f");
     std::vector<Whole> found;
     for (const Tensor& t : wanted) found.push_back(whole_of(session.fetch(t.name())));
