@@ -111,7 +111,8 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
   add_model(explain, a);
   add_json(explain, a);
   explain->add_option("--print-after", a.print_after,
-                      "print the model after a pass: partition, masks, localize, memory");
+                      "print the model after a pass: partition, masks, localize, fuse, epilogue, "
+                      "prologue, combine, schedule, chunk or memory");
   CLI::App* verify = add("verify", "train under every legal layout and compare with one rank",
                          "tessera verify gpt --mesh \"a:2;b:2;c:2\" --steps 20 --dtype float64",
                          [&] { return cli::verify(a, models); });
