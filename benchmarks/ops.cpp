@@ -1,7 +1,8 @@
 // bench_ops [--threads 1] [--runs 15] [--only WORD] [--profile] [--device cpu|cuda] [--dtype
 // float32|bfloat16]: milliseconds of single ops, alone
 // and with their gradients, as one line of JSON each: {"op": ..., "ms": median of the runs after
-// two}. The same in PyTorch: peers/ops_pytorch.py; by turns: peers/compare_ops.
+// two and 0.3 s, by when the processor and its caches are awake}. The same in PyTorch:
+// peers/ops_pytorch.py; by turns: peers/compare_ops.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -122,12 +123,15 @@ double median_ms(const Case& c, const How& how) {
   options.device = how.device;
   Session session(g, cluster, options);
   for (const Tensor& t : fed) session.feed(t.name(), filled(t));
+  using Clock = std::chrono::steady_clock;
   std::vector<double> ms;
-  for (int i = 0; i < how.runs + 2; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+  const auto first = Clock::now();
+  for (int warm = 0; std::ssize(ms) < how.runs; ++warm) {
+    const auto start = Clock::now();
     session.run("f");
-    const auto end = std::chrono::steady_clock::now();
-    if (i >= 2) ms.push_back(std::chrono::duration<double, std::milli>(end - start).count());
+    const auto end = Clock::now();
+    if (warm >= 2 && start - first > std::chrono::milliseconds(300))
+      ms.push_back(std::chrono::duration<double, std::milli>(end - start).count());
   }
   for (const StepTime& row : session.profile()) {
     fmt::print(stderr, "{:9.1f} us {:12} {}\n", row.seconds / static_cast<double>(row.runs) * 1e6,

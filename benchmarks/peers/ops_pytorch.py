@@ -39,13 +39,15 @@ def median_ms(f, inputs, gradient):
     if card:
         torch.cuda.synchronize()
     with torch.set_grad_enabled(gradient):
-        for i in range(args.runs + 2):
+        first, warm = time.perf_counter(), 0
+        while len(ms) < args.runs:
             start = time.perf_counter()
             run()
             if card:
                 torch.cuda.synchronize()
-            if i >= 2:
+            if warm >= 2 and start - first > 0.3:
                 ms.append(1e3 * (time.perf_counter() - start))
+            warm += 1
     return statistics.median(ms)
 
 
