@@ -31,7 +31,7 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
   lowering.wide_sums = options.wide_sums;
   lowering.sums_of_parts = options.sums_of_parts;
   lowering.chunks = options.chunks;
-  if (options.device.starts_with("cuda")) end_products_for_card(lowering);
+  if (options.device.starts_with("cuda")) fuse_for_card(lowering);
   if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);
   return lowering;
 }
@@ -41,9 +41,9 @@ std::function<int64_t(const Step&)> workspace_on_cpu(const CompileOptions& optio
   return [threads](const Step& step) { return workspace_bytes(step, threads); };
 }
 
-void end_products_for_card(LowerOptions& lowering) {
-  if (may_end_products()) lowering.takes_epilogue = cuda::takes_epilogue;
-  lowering.begins_reductions = may_end_products();
+void fuse_for_card(LowerOptions& lowering) {
+  if (may_fuse_for_card()) lowering.takes_epilogue = cuda::takes_epilogue;
+  lowering.begins_reductions = may_fuse_for_card();
 }
 
 }  // namespace tessera

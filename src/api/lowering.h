@@ -15,7 +15,7 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
 /// Products take what stands behind them, and reductions what stands before them
 /// (src/lower/epilogue.cpp and prologue.cpp), unless TESSERA_EPILOGUES is off.
 /// lowering_of() does so for devices "cuda" and "cuda:share".
-void end_products_for_card(LowerOptions& lowering);
+void fuse_for_card(LowerOptions& lowering);
 
 /// Of one rank on the CPU.
 std::function<int64_t(const Step&)> workspace_on_cpu(const CompileOptions& options);

@@ -57,7 +57,7 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
   const int threads = threads_for(options.threads_per_rank, cluster);
   const DeviceChoice device = choose_device(options, cluster);
   LowerOptions lowering = lowering_of(options, std::move(seen.functions));
-  if (device.cuda) end_products_for_card(lowering);
+  if (device.cuda) fuse_for_card(lowering);
   lowering.workspace_bytes = [=](const Step& step) {
     return workspace_bytes(device, step, threads);
   };

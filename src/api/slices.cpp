@@ -5,7 +5,7 @@
 #include <map>
 
 #include "base/fail.h"
-#include "ir/source_ops.h"
+#include "ir/body.h"
 #include "kernels/float16.h"
 
 namespace tessera {
@@ -248,17 +248,26 @@ std::vector<size_t> same_sizes_of(const Graph& graph, const Program& program) {
     while (other_name.contains(name)) name = other_name.at(name);
     return name;
   };
+  // By factor, the bounded dims that are it alone.
+  const auto add = [](std::map<int, std::vector<std::string>>& alone, const Shape& shape,
+                      const std::vector<std::vector<int>>& dims) {
+    for (int d = 0; d < shape.rank(); ++d) {
+      const auto& factors = dims[static_cast<size_t>(d)];
+      if (shape[d].is_bounded && factors.size() == 1) alone[factors[0]].push_back(shape[d].name);
+    }
+  };
   for (const Node& node : graph.nodes()) {
-    if (node.op != &kReshape) continue;
-    const Shape &from = graph.value(node.in[0]).shape, &to = graph.value(node.out[0]).shape;
-    int64_t behind = 1;
-    for (int i = from.rank() - 1; i >= 0; behind *= from[i--].size) {
-      int64_t there = 1;
-      for (int j = to.rank() - 1; j >= 0; there *= to[j--].size) {
-        const bool same =
-            there == behind && from[i].is_bounded && to[j].is_bounded && from[i].size == to[j].size;
-        const std::string x = known_as(from[i].name), y = known_as(to[j].name);
-        if (same && x != y) other_name[y] = x;
+    if (program.scalars.size() < 4 || node.op->factors == nullptr) continue;
+    const IndexSpace space = index_space(graph, node);
+    std::map<int, std::vector<std::string>> alone;
+    for (size_t i = 0; i < node.in.size(); ++i)
+      add(alone, graph.value(node.in[i]).shape, space.in[i]);
+    for (size_t i = 0; i < node.out.size(); ++i)
+      add(alone, graph.value(node.out[i]).shape, space.out[i]);
+    for (const auto& [factor, names] : alone) {
+      for (const std::string& name : names) {
+        const std::string x = known_as(names[0]), y = known_as(name);
+        if (x != y) other_name[y] = x;
       }
     }
   }

@@ -26,7 +26,7 @@ std::string cache_folder();
 std::string why_no_cache(const std::string& folder);
 /// TESSERA_EPILOGUES is not "off": products on a card take what stands behind them, and reductions
 /// what stands before them.
-bool may_end_products();
+bool may_fuse_for_card();
 /// TESSERA_TIMED_PRODUCTS is not "off": a product's algorithm on a card is chosen by measuring.
 bool may_time_products();
 /// TESSERA_CUDNN is not "off": convolutions and attention on a card are cuDNN's where it is there.

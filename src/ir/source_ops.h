@@ -7,8 +7,6 @@
 namespace tessera {
 
 extern const Op kInput, kStored, kIdentity, kCast;
-/// Also what rename() makes: both dims are one, so that a Session gives them one size.
-extern const Op kReshape;
 /// What loops consist of (ops/loop.cpp).
 extern const Op kLoop, kLoopCarry, kLoopSlice, kLoopIndex;
 /// The loop whose node `node` is: its position in Graph::loops().

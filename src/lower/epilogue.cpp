@@ -32,13 +32,8 @@ class Epilogues {
       : program_(program),
         function_(function),
         takes_(takes),
-        fixed_(program.buffers.size(), 0),
-        uses_(program.buffers.size()) {
-    for (size_t b = 0; b < program.buffers.size(); ++b)
-      fixed_[b] = program.buffers[b].arena != ArenaKind::transient;
-    for (const Port& port : program.ports) fixed_[port.view.buffer] = 1;
-    for (const int b : function.outer) fixed_[b] = 1;
-  }
+        fixed_(fixed_buffers(program, function)),
+        uses_(program.buffers.size()) {}
 
   void run() {
     std::map<int, std::vector<int>> started;

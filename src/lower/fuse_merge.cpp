@@ -210,6 +210,14 @@ bool same_window(const View& x, const View& y) {
   return true;
 }
 
+std::vector<char> fixed_buffers(const Program& program, const Function& function) {
+  std::vector<char> fixed;
+  for (const Buffer& b : program.buffers) fixed.push_back(b.arena != ArenaKind::transient);
+  for (const Port& port : program.ports) fixed[static_cast<size_t>(port.view.buffer)] = 1;
+  for (const int b : function.outer) fixed[static_cast<size_t>(b)] = 1;
+  return fixed;
+}
+
 bool is_pointwise(const Step& step) {
   return step.kind == StepKind::compute && step.kernel == "pointwise";
 }

@@ -19,6 +19,9 @@ struct FuseLimits {
 /// Both views have the same sizes and the same element at every index.
 bool same_window(const View& x, const View& y);
 
+/// By buffer: it has a place beyond the function: stored, a port, or of the function around a body.
+std::vector<char> fixed_buffers(const Program& program, const Function& function);
+
 /// A pointwise compute step.
 bool is_pointwise(const Step& step);
 

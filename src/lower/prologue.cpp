@@ -5,7 +5,6 @@
 // reduction reads what y was made of, so this pays where that is less than y written and read, or
 // where nothing else is left of the pointwise step.
 #include <algorithm>
-#include <map>
 
 #include "lower/epilogue_chain.h"
 #include "lower/fuse_merge.h"
@@ -25,14 +24,9 @@ class Prologues {
  public:
   Prologues(const Program& program, Function& function)
       : function_(function),
-        fixed_(program.buffers.size(), 0),
+        fixed_(fixed_buffers(program, function)),
         reads_(program.buffers.size(), 0),
-        writer_(program.buffers.size(), -1) {
-    for (size_t b = 0; b < program.buffers.size(); ++b)
-      fixed_[b] = program.buffers[b].arena != ArenaKind::transient;
-    for (const Port& port : program.ports) fixed_[port.view.buffer] = 1;
-    for (const int b : function.outer) fixed_[b] = 1;
-  }
+        writer_(program.buffers.size(), -1) {}
 
   void run() {
     for (int s = 0; s < count(); ++s) {

@@ -25,7 +25,6 @@ std::vector<ValueType> infer_transpose(const OpCall& call) {
 /// The elements that one step of dim i passes over, and those that all of it does.
 struct Reach {
   int64_t step = 1, all = 1;
-  bool operator==(const Reach&) const = default;
 };
 Reach reach_of(const Shape& shape, int i) {
   Reach reach;
@@ -43,6 +42,13 @@ bool has_bounded_along(const Shape& shape, const Reach& reach, bool aligned) {
     if (shape[j].is_bounded && meets && (other.all == reach.all) == aligned) return true;
   }
   return false;
+}
+
+/// Zeros behind the elements of a bounded dim: a dim of fixed size does not know what is padding.
+Tensor without_padding(Tensor x, const Dim& dim, Loc at) {
+  Graph& g = x.graph();
+  const Tensor there = less(iota(g, dim, DType::int32, at), dim_size(g, dim, DType::int32, at), at);
+  return transpose(where(there, x, constant(g, 0, x.dtype(), {}, at), at), x.shape(), at);
 }
 
 std::vector<ValueType> infer_reshape(const OpCall& call) {
@@ -155,16 +161,6 @@ Tensor transpose(Tensor x, const Shape& shape, Loc at) {
   return on_behalf_of("transpose", at,
                       [&] { return one(kTranspose, {x}, source_attrs(shape, x.dtype()), at); });
 }
-namespace {
-
-/// Zeros behind the elements of a bounded dim: a dim of fixed size does not know what is padding.
-Tensor without_padding(Tensor x, const Dim& dim, Loc at) {
-  Graph& g = x.graph();
-  const Tensor there = less(iota(g, dim, DType::int32, at), dim_size(g, dim, DType::int32, at), at);
-  return transpose(where(there, x, constant(g, 0, x.dtype(), {}, at), at), x.shape(), at);
-}
-
-}  // namespace
 
 Tensor reshape(Tensor x, const Shape& shape, Loc at) {
   return on_behalf_of("reshape", at, [&] {
