@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -24,11 +25,17 @@ using tessera::CollectiveKind;
 using tessera::Communicator;
 using tessera::Operation;
 
-const std::vector<std::string> kKinds = {"all_reduce", "all_gather", "reduce_scatter",
-                                         "all_to_all", "broadcast",  "permute"};
+constexpr std::array kKinds = {CollectiveKind::all_reduce,     CollectiveKind::all_gather,
+                               CollectiveKind::reduce_scatter, CollectiveKind::all_to_all,
+                               CollectiveKind::broadcast,      CollectiveKind::exchange};
+
+/// The exchange is one with neighbours in a ring.
+const char* label(CollectiveKind kind) {
+  return kind == CollectiveKind::exchange ? "permute" : to_string(kind);
+}
 
 struct Case {
-  std::string kind;
+  CollectiveKind kind;
   int64_t elements = 1;  ///< of the larger operand
 };
 
@@ -41,16 +48,9 @@ Collective collective_of(const Case& c, int ranks, int rank, float* in, float* o
   result.out = out;
   result.count = c.elements;
   result.inner = part_of(c, ranks);
-  if (c.kind == "all_reduce") result.kind = CollectiveKind::all_reduce;
-  if (c.kind == "all_gather") result.kind = CollectiveKind::all_gather;
-  if (c.kind == "reduce_scatter") result.kind = CollectiveKind::reduce_scatter;
-  if (c.kind == "broadcast") result.kind = CollectiveKind::broadcast;
-  if (c.kind == "all_to_all") {
-    result.kind = CollectiveKind::all_to_all;
-    result.c = part_of(c, ranks);
-  }
-  if (c.kind == "permute") {
-    result.kind = CollectiveKind::exchange;
+  result.kind = c.kind;
+  if (c.kind == CollectiveKind::all_to_all) result.c = part_of(c, ranks);
+  if (c.kind == CollectiveKind::exchange) {
     result.send.resize(ranks);
     result.recv.resize(ranks);
     result.send[(rank + 1) % ranks].push_back({0, c.elements});
@@ -62,15 +62,25 @@ Collective collective_of(const Case& c, int ranks, int rank, float* in, float* o
 void call_mpi(const Case& c, int ranks, int rank, float* in, float* out) {
   const int count = static_cast<int>(c.elements), part = static_cast<int>(part_of(c, ranks));
   const MPI_Comm world = MPI_COMM_WORLD;
-  if (c.kind == "all_reduce") MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, world);
-  if (c.kind == "all_gather") MPI_Allgather(in, part, MPI_FLOAT, out, part, MPI_FLOAT, world);
-  if (c.kind == "reduce_scatter")
-    MPI_Reduce_scatter_block(in, out, part, MPI_FLOAT, MPI_SUM, world);
-  if (c.kind == "all_to_all") MPI_Alltoall(in, part, MPI_FLOAT, out, part, MPI_FLOAT, world);
-  if (c.kind == "broadcast") MPI_Bcast(out, count, MPI_FLOAT, 0, world);
-  if (c.kind == "permute") {
-    MPI_Sendrecv(in, count, MPI_FLOAT, (rank + 1) % ranks, 0, out, count, MPI_FLOAT,
-                 (rank + ranks - 1) % ranks, 0, world, MPI_STATUS_IGNORE);
+  switch (c.kind) {
+    case CollectiveKind::all_reduce:
+      MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, world);
+      break;
+    case CollectiveKind::all_gather:
+      MPI_Allgather(in, part, MPI_FLOAT, out, part, MPI_FLOAT, world);
+      break;
+    case CollectiveKind::reduce_scatter:
+      MPI_Reduce_scatter_block(in, out, part, MPI_FLOAT, MPI_SUM, world);
+      break;
+    case CollectiveKind::all_to_all:
+      MPI_Alltoall(in, part, MPI_FLOAT, out, part, MPI_FLOAT, world);
+      break;
+    case CollectiveKind::broadcast:
+      MPI_Bcast(out, count, MPI_FLOAT, 0, world);
+      break;
+    default:
+      MPI_Sendrecv(in, count, MPI_FLOAT, (rank + 1) % ranks, 0, out, count, MPI_FLOAT,
+                   (rank + ranks - 1) % ranks, 0, world, MPI_STATUS_IGNORE);
   }
 }
 
@@ -162,7 +172,7 @@ void measure(const Case& c, int trials, int ranks, int rank, Rank& process,
   }
   if (rank != 0) return;
   const double m = median(raw) * 1e6, o = median(ours) * 1e6, t = median(local) * 1e6;
-  std::printf("%-15s %9lld B %10.1f %10.1f %10.1f   %6.2f %6.2f\n", c.kind.c_str(),
+  std::printf("%-15s %9lld B %10.1f %10.1f %10.1f   %6.2f %6.2f\n", label(c.kind),
               static_cast<long long>(4 * c.elements), m, o, t, m / o, m / t);
   std::fflush(stdout);
 }
@@ -194,7 +204,7 @@ int main(int argc, char** argv) {
       std::printf("%-27s %10s %10s %10s   %6s %6s\n", "", "MPI", "processes", "threads", "proc.",
                   "thr.");
     }
-    for (const std::string& kind : kKinds) {
+    for (const CollectiveKind kind : kKinds) {
       for (const int64_t elements : {1, 256, 4096, 16384, 262144, 4194304})
         measure({kind, elements}, trials, ranks, rank, process, threads, in, out);
     }

@@ -63,22 +63,23 @@ ModelSpec spec(const std::string& name, const std::string& help, std::vector<Con
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_cli(argc, argv,
-                 {spec("moe_layer", "a transformer layer with experts",
-                       {{"model.d_model", "128", "width of the residual stream"},
-                        {"model.length", "64", "tokens of an example"},
-                        {"model.heads", "4", "attention heads"},
-                        {"model.experts", "8", "experts"},
-                        {"model.ff", "256", "width of an expert"},
-                        {"model.choices", "2", "experts of a token"}},
-                       build_moe_layer),
-                  spec("unet", "a U-Net",
-                       {{"model.height", "64", "rows of an image"},
-                        {"model.width", "64", "columns"},
-                        {"model.depth", "0", "layers of an image; 0: there is no such dim"},
-                        {"model.channels", "4", "of an image"},
-                        {"model.filters", "16", "of the first level"},
-                        {"model.levels", "3", "levels"},
-                        {"model.convolutions", "2", "of a level"}},
-                       build_unet)});
+  return run_cli(
+      argc, argv,
+      {spec("moe_layer", "A transformer layer with experts.",
+            {{"model.d_model", "128", "Width of the residual stream."},
+             {"model.length", "64", "Number of tokens in an example."},
+             {"model.heads", "4", "Number of attention heads."},
+             {"model.experts", "8", "Number of experts."},
+             {"model.ff", "256", "Width of an expert."},
+             {"model.choices", "2", "Number of experts of a token."}},
+            build_moe_layer),
+       spec("unet", "A U-Net.",
+            {{"model.height", "64", "Number of rows of an image."},
+             {"model.width", "64", "Number of columns of an image."},
+             {"model.depth", "0", "Number of layers of an image. 0: there is no such dim."},
+             {"model.channels", "4", "Number of channels of an image."},
+             {"model.filters", "16", "Number of filters of the first level."},
+             {"model.levels", "3", "Number of levels."},
+             {"model.convolutions", "2", "Number of convolutions of a level."}},
+            build_unet)});
 }

@@ -56,13 +56,13 @@ nn::Model build_tiny_lm(Graph& g) {
                   g.parameter("position", {length, model}, nn::normal(1)));
   for (int layer = 0; layer < 2; ++layer) {
     const std::string n = fmt::format("{}", layer);
-    Tensor seen = nn::scale_norm(x, "norm" + n, "d_model");
+    Tensor seen = nn::rms_norm(x, "norm" + n, "d_model");
     x = x + drop(nn::self_attention(seen, "attention" + n, "d_model", heads));
-    Tensor h = nn::scale_norm(x, "norm_ff" + n, "d_model");
+    Tensor h = nn::rms_norm(x, "norm_ff" + n, "d_model");
     h = relu(nn::dense(h, "up" + n, {"d_model"}, Shape{Dim("ff", 512)}, false));
     x = x + drop(nn::dense(drop(h), "down" + n, {"ff"}, Shape{model}, false));
   }
-  x = drop(nn::scale_norm(x, "norm", "d_model"));
+  x = drop(nn::rms_norm(x, "norm", "d_model"));
   Tensor logits = einsum({x, table * (1 / std::sqrt(128.0))}, {batch, length, vocab});
   logits = nn::jitter(logits, 1e-2);
   Tensor losses = cross_entropy(logits, targets, "vocab") * nn::nonzero_weights(targets);

@@ -39,12 +39,12 @@ Tensor norm(const Inputs& x) { return layer_norm(x[0], "cols", x[1], x[2]); }
 Tensor soft(const Inputs& x) { return softmax(x[0], "cols"); }
 Tensor activated(const Inputs& x) { return gelu(x[0] + x[1]); }
 
-/// Of a card: as much work as fills one, and no convolution.
-std::vector<Case> cases(bool card) {
-  const Dim batch("batch", card ? 16 : 8), length("length", card ? 1024 : 256),
-      memory("memory_length", length.size), heads("heads", card ? 12 : 8), key("d_head", 64);
-  const Dim model("d_model", card ? 768 : 512), ff("ff", card ? 3072 : 2048);
-  const Dim rows("rows", card ? 16384 : 2048), cols("cols", 1024), many("many", 4096);
+/// Of a GPU: as much work as fills one, and no convolution.
+std::vector<Case> cases(bool gpu) {
+  const Dim batch("batch", gpu ? 16 : 8), length("length", gpu ? 1024 : 256),
+      memory("memory_length", length.size), heads("heads", gpu ? 12 : 8), key("d_head", 64);
+  const Dim model("d_model", gpu ? 768 : 512), ff("ff", gpu ? 3072 : 2048);
+  const Dim rows("rows", gpu ? 16384 : 2048), cols("cols", 1024), many("many", 4096);
   const Dim images("images", 8), in("in", 64), out("out", 64), many_images("many_images", 64),
       filters("filters", 16), more_filters("more_filters", 16);
   const Shape query{batch, heads, length, key}, keys{batch, heads, memory, key};
@@ -72,7 +72,7 @@ std::vector<Case> cases(bool card) {
                            {"attention", attended, heads_attention},
                            {"attention, gradients", attended, heads_attention, true},
                            {"top_k", {{rows, many}}, largest}};
-  if (card) {
+  if (gpu) {
     all.push_back({"bias and gelu", biased, activated});
     return all;
   }

@@ -105,8 +105,8 @@ void copy_strided(void* target, Strided to, const void* source, Strided from,
   }
 }
 
-void combine_strided(const void* const* inputs, int ranks, const Strided& part, void* out,
-                     DType dtype, Combiner combiner, CombineScratch& scratch) {
+void local_reduce_strided(const void* const* inputs, int ranks, const Strided& part, void* out,
+                          DType dtype, Combiner combiner, LocalReduceScratch& scratch) {
   if (part.elements() == 0) return;
   const int64_t bytes = size_of(dtype);
   const bool wide = part.width * bytes >= 512 || part.n1 == 1;
@@ -128,7 +128,7 @@ void combine_strided(const void* const* inputs, int ranks, const Strided& part, 
         copy_rows(copy, row_bytes, from, part.stride1 * bytes, n, row_bytes);
         scratch.rows[q] = copy;
       }
-      combine(scratch.rows.data(), ranks, to, n * part.width, dtype, combiner);
+      local_reduce(scratch.rows.data(), ranks, to, n * part.width, dtype, combiner);
       to += n * part.width * bytes;
     }
   }

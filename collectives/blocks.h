@@ -32,14 +32,14 @@ Strided packed(const Strided& part);
 void copy_strided(void* target, Strided to, const void* source, Strided from,
                   int64_t element_bytes);
 
-/// Memory of combine_strided(), which grows in the first call.
-struct CombineScratch {
+/// Memory of local_reduce_strided(), which grows in the first call.
+struct LocalReduceScratch {
   std::vector<const void*> rows;
   std::vector<char> copies;
 };
-/// combine() of the same part of every input into `out`, packed.
-void combine_strided(const void* const* inputs, int ranks, const Strided& part, void* out,
-                     DType dtype, Combiner combiner, CombineScratch& scratch);
+/// local_reduce() of the same part of every input into `out`, packed.
+void local_reduce_strided(const void* const* inputs, int ranks, const Strided& part, void* out,
+                          DType dtype, Combiner combiner, LocalReduceScratch& scratch);
 
 /// Rank `part` of `ranks` reduces elements [begin, end) of an all_reduce; bounds fall on cache
 /// lines.

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/collectives.h"
 #include "tessera/dtype.h"
 
 namespace tessera {
@@ -35,17 +36,6 @@ struct CallSite {
 struct Run {
   int64_t offset = 0, length = 0;
 };
-
-enum class CollectiveKind {
-  all_reduce,
-  reduce_scatter,
-  all_gather,
-  all_to_all,
-  exchange,
-  broadcast,
-  barrier
-};
-const char* to_string(CollectiveKind kind);
 
 /// One collective with its operands. Shapes are row-major and contiguous; P is the group's size, r
 /// this rank. Counts are elements and may be 0. `in` and `out` do not overlap, except that
@@ -171,7 +161,7 @@ std::unique_ptr<Communicator> adopt_mpi(const void* comm, const MpiOptions& opti
 
 /// Combines `inputs` (one buffer of `count` elements per rank, in rank order) elementwise into out.
 /// out may be any of the inputs. The one definition of the order of sums.
-void combine(const void* const* inputs, int ranks, void* out, int64_t count, DType dtype,
-             Combiner combiner);
+void local_reduce(const void* const* inputs, int ranks, void* out, int64_t count, DType dtype,
+                  Combiner combiner);
 
 }  // namespace tessera

@@ -39,9 +39,10 @@ struct Phase {
 using Phases = std::vector<Phase>;
 
 /// One collective of an operation: adds its messages to the phases, from the first on.
-class Part {
+class MessageCollective {
  public:
-  Part(MessageCommunicator& group, int tag, const Collective& collective, Phases& phases)
+  MessageCollective(MessageCommunicator& group, int tag, const Collective& collective,
+                    Phases& phases)
       : group_(group),
         tag_(tag),
         c_(collective),
@@ -109,7 +110,7 @@ class MessageOperation final : public Operation, private Driven {
   MessageOperation(MessageCommunicator& group, int tag, const std::vector<Collective>& collectives)
       : group_(group), call_(std::make_shared<const Call>(call_of(collectives, false))) {
     for (const Collective& c : collectives)
-      parts_.push_back(std::make_unique<Part>(group, tag, c, phases_));
+      collectives_.push_back(std::make_unique<MessageCollective>(group, tag, c, phases_));
   }
   ~MessageOperation() override {
     progress().remove(*this);
@@ -174,11 +175,12 @@ class MessageOperation final : public Operation, private Driven {
   bool in_flight_ = false;
   size_t now_ = 0;  ///< the phase that is under way
   std::exception_ptr error_;
-  std::vector<std::unique_ptr<Part>> parts_;  // their buffers outlive the transfers
+  std::vector<std::unique_ptr<MessageCollective>>
+      collectives_;  // their buffers outlive the transfers
   Phases phases_;
 };
 
-void Part::plan_small_all_reduce() {
+void MessageCollective::plan_small_all_reduce() {
   Phase& phase = new_phase();
   std::vector<const void*> inputs(size());
   for (int q = 0; q < size(); ++q) {
@@ -191,11 +193,12 @@ void Part::plan_small_all_reduce() {
     receive(phase, q, place, c_.count);
     send(phase, q, in_, c_.count);
   }
-  phase.after.push_back(
-      [this, inputs] { combine(inputs.data(), size(), out_, c_.count, c_.dtype, c_.combiner); });
+  phase.after.push_back([this, inputs] {
+    local_reduce(inputs.data(), size(), out_, c_.count, c_.dtype, c_.combiner);
+  });
 }
 
-void Part::plan_all_reduce() {
+void MessageCollective::plan_all_reduce() {
   const Share mine = share_of(c_.count, size(), me());
   const int64_t length = mine.end - mine.begin;
   std::vector<const void*> inputs(size());
@@ -210,7 +213,7 @@ void Part::plan_all_reduce() {
   }
   inputs[me()] = in_ + mine.begin * bytes_;
   scatter.after.push_back([this, inputs, mine, length] {
-    combine(inputs.data(), size(), out_ + mine.begin * bytes_, length, c_.dtype, c_.combiner);
+    local_reduce(inputs.data(), size(), out_ + mine.begin * bytes_, length, c_.dtype, c_.combiner);
   });
   Phase& gather = new_phase();
   for (int step = 1; step < size(); ++step) {
@@ -221,7 +224,7 @@ void Part::plan_all_reduce() {
   }
 }
 
-void Part::plan_parts() {
+void MessageCollective::plan_parts() {
   const bool reduces = c_.kind == CollectiveKind::reduce_scatter;
   std::vector<const void*> inputs(size());
   Phase& phase = new_phase();
@@ -252,15 +255,16 @@ void Part::plan_parts() {
     phase.after.push_back([=, this] { copy_strided(out_, place, in_, own, bytes_); });
     return;
   }
-  // Our own part, packed where the result will be: combine() may write over any of its inputs.
+  // Our own part, packed where the result will be: local_reduce() may write over any of its inputs.
   inputs[me()] = out_;
   phase.after.push_back([=, this] {
     copy_strided(out_, packed(own), in_, own, bytes_);
-    combine(inputs.data(), size(), out_, own.elements(), c_.dtype, c_.combiner);
+    local_reduce(inputs.data(), size(), out_, own.elements(), c_.dtype, c_.combiner);
   });
 }
 
-void Part::copy_runs(const std::vector<Run>& runs, const char* from, char* to, bool pack) const {
+void MessageCollective::copy_runs(const std::vector<Run>& runs, const char* from, char* to,
+                                  bool pack) const {
   int64_t at = 0;
   for (const Run& run : runs) {
     const int64_t sparse = run.offset * bytes_;
@@ -272,7 +276,7 @@ void Part::copy_runs(const std::vector<Run>& runs, const char* from, char* to, b
   }
 }
 
-void Part::plan_exchange() {
+void MessageCollective::plan_exchange() {
   Phase& phase = new_phase();
   for (int step = 0; step < size(); ++step) {
     const int q = (me() + step) % size();
@@ -294,7 +298,7 @@ void Part::plan_exchange() {
   }
 }
 
-void Part::plan_broadcast() {
+void MessageCollective::plan_broadcast() {
   const int place = (me() - c_.root + size()) % size();
   auto rank_at = [&](int where) { return (where + c_.root) % size(); };
   int reach = place & -place;  // the lowest bit: the parent lacks it, the children lie below it
@@ -309,7 +313,7 @@ void Part::plan_broadcast() {
   }
 }
 
-void Part::plan_barrier() {
+void MessageCollective::plan_barrier() {
   for (int step = 1; step < size(); step *= 2) {
     Phase& phase = new_phase();
     receive(phase, (me() + size() - step) % size(), out_, 0);

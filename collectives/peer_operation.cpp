@@ -52,10 +52,10 @@ struct Move {
 };
 
 /// One collective of an operation.
-class Part {
+class PeerCollective {
  public:
-  Part(const std::shared_ptr<Fabric>& fabric, const std::vector<int>& ranks, int me,
-       Rendezvous& meeting, const Collective& collective)
+  PeerCollective(const std::shared_ptr<Fabric>& fabric, const std::vector<int>& ranks, int me,
+                 Rendezvous& meeting, const Collective& collective)
       : fabric_(fabric),
         ranks_(ranks),
         me_(me),
@@ -64,12 +64,12 @@ class Part {
         bytes_(size_of(collective.dtype)) {
     choose_memory();
   }
-  /// Tells the others where the operands are and learns the same of theirs; the first part of an
-  /// operation also connects its meeting.
+  /// Tells the others where the operands are and learns the same of theirs; the first collective of
+  /// an operation also connects its meeting.
   void publish(Mailbox& mailbox, bool first, double seconds);
 
   bool is_large() const { return large_; }
-  /// Makes the meeting of an operation of this part alone a stream, if it can be one.
+  /// Makes the meeting of an operation of this collective alone a stream, if it can be one.
   void stream();
   /// Before the meeting: the operand to where peers read it.
   void offer();
@@ -108,7 +108,7 @@ class Part {
   std::vector<int> readers_;  ///< of an exchange
   std::vector<char*> targets_;
   std::vector<const void*> inputs_, blocks_;
-  CombineScratch scratch_;
+  LocalReduceScratch scratch_;
   std::vector<std::vector<Move>> moves_;
 };
 
@@ -122,11 +122,11 @@ class PeerOperation final : public Operation {
         call_(call_of(collectives, false)),
         meeting_(fabric, ranks, me) {
     for (const Collective& c : collectives) {
-      parts_.push_back(std::make_unique<Part>(fabric, ranks_, me, meeting_, c));
-      parts_.back()->publish(mailbox, parts_.size() == 1, timeout);
-      large_ = large_ || parts_.back()->is_large();
+      collectives_.push_back(std::make_unique<PeerCollective>(fabric, ranks_, me, meeting_, c));
+      collectives_.back()->publish(mailbox, collectives_.size() == 1, timeout);
+      large_ = large_ || collectives_.back()->is_large();
     }
-    if (parts_.size() == 1) parts_[0]->stream();
+    if (collectives_.size() == 1) collectives_[0]->stream();
   }
 
   void start() override;
@@ -138,11 +138,11 @@ class PeerOperation final : public Operation {
   const double& timeout_;
   Call call_;
   Rendezvous meeting_;
-  std::vector<std::unique_ptr<Part>> parts_;
+  std::vector<std::unique_ptr<PeerCollective>> collectives_;
   bool large_ = false;
 };
 
-void Part::choose_memory() {
+void PeerCollective::choose_memory() {
   const Extent extent = extent_of(c_, size(), me_);
   in_bytes_ = extent.in * bytes_;
   operand_ = c_.kind == CollectiveKind::broadcast ? c_.out : c_.in;
@@ -161,7 +161,7 @@ void Part::choose_memory() {
                   : static_cast<char*>(meeting_.hold(in_bytes_));
 }
 
-Token Part::publish_runs() {
+Token PeerCollective::publish_runs() {
   // For each rank q, the place of its list among all runs; then the runs.
   size_t count = 0;
   for (const auto& list : c_.send) count += list.size();
@@ -181,7 +181,7 @@ Token Part::publish_runs() {
   return fabric_->token(memory);
 }
 
-void Part::publish(Mailbox& mailbox, bool first, double seconds) {
+void PeerCollective::publish(Mailbox& mailbox, bool first, double seconds) {
   Notice mine;
   mine.agreement = agreement_of(c_);
   mine.ticket = meeting_.ticket();
@@ -228,7 +228,7 @@ void Part::publish(Mailbox& mailbox, bool first, double seconds) {
   c_.recv.clear();
 }
 
-void Part::stream() {
+void PeerCollective::stream() {
   if (large_ || !can_stream(c_.kind)) return;
   std::vector<int> sources;
   if (c_.kind == CollectiveKind::broadcast) {
@@ -241,7 +241,8 @@ void Part::stream() {
   meeting_.make_stream(std::move(sources), std::move(readers_), slots_of(c_.kind, slot_bytes_));
 }
 
-void Part::match_runs(Mailbox& mailbox, const std::vector<Notice>& notices, double seconds) {
+void PeerCollective::match_runs(Mailbox& mailbox, const std::vector<Notice>& notices,
+                                double seconds) {
   struct Verdict {
     int sender = -1;
     int64_t sent = 0, expected = 0;
@@ -280,14 +281,14 @@ void Part::match_runs(Mailbox& mailbox, const std::vector<Notice>& notices, doub
   }
 }
 
-void Part::offer() {
+void PeerCollective::offer() {
   if (!in_) return;
   char* const place =
       in_ + (meeting_.generation() + 1) % slots_of(c_.kind, slot_bytes_) * slot_bytes_;
   std::memcpy(place, operand_, static_cast<size_t>(in_bytes_));
 }
 
-void Part::take() {
+void PeerCollective::take() {
   for (int q = 0; q < size(); ++q) {
     const int64_t slot_bytes = sources_[q].slot_bytes;
     inputs_[q] =
@@ -297,18 +298,18 @@ void Part::take() {
   take_parts();
 }
 
-void Part::keep() {
+void PeerCollective::keep() {
   if (out_ && out_ != c_.out) std::memcpy(c_.out, out_, static_cast<size_t>(in_bytes_));
 }
 
-void Part::take_parts() {
+void PeerCollective::take_parts() {
   char* const out = static_cast<char*>(c_.out);
   switch (c_.kind) {
     case CollectiveKind::all_reduce:
-      return combine(inputs_.data(), size(), out, c_.count, c_.dtype, c_.combiner);
+      return local_reduce(inputs_.data(), size(), out, c_.count, c_.dtype, c_.combiner);
     case CollectiveKind::reduce_scatter:
-      return combine_strided(inputs_.data(), size(), wanted_part(c_, size(), me_), out, c_.dtype,
-                             c_.combiner, scratch_);
+      return local_reduce_strided(inputs_.data(), size(), wanted_part(c_, size(), me_), out,
+                                  c_.dtype, c_.combiner, scratch_);
     case CollectiveKind::all_gather:
     case CollectiveKind::all_to_all:
       // Starting with ourselves, so that not all ranks read from the same peer at a time.
@@ -338,7 +339,7 @@ void Part::take_parts() {
   }
 }
 
-void Part::reduce_share() {
+void PeerCollective::reduce_share() {
   constexpr int64_t kBlockBytes = 16 * 1024;
   const Share share = share_of(c_.count, size(), me_);
   const int64_t block = kBlockBytes / bytes_;
@@ -346,7 +347,7 @@ void Part::reduce_share() {
     const int64_t n = std::min(block, share.end - at), offset = at * bytes_;
     for (int q = 0; q < size(); ++q) blocks_[q] = static_cast<const char*>(inputs_[q]) + offset;
     char* const mine = out_ + offset;
-    combine(blocks_.data(), size(), mine, n, c_.dtype, c_.combiner);
+    local_reduce(blocks_.data(), size(), mine, n, c_.dtype, c_.combiner);
     for (int q = 0; q < size(); ++q) {
       if (q != me_) std::memcpy(targets_[q] + offset, mine, static_cast<size_t>(n * bytes_));
     }
@@ -359,7 +360,7 @@ void PeerOperation::start() {
     fail(ErrorKind::internal, "{}: started twice without a wait", describe(call_));
   fabric_->note(call_);
   meeting_.await_free(call_, timeout_);
-  for (const auto& part : parts_) part->offer();
+  for (const auto& part : collectives_) part->offer();
   meeting_.begin();
 }
 
@@ -369,7 +370,7 @@ void PeerOperation::wait() {
   try {
     meeting_.await_begin(call_, timeout_);
     if (large_) meeting_.enter(call_);
-    for (const auto& part : parts_) part->take();
+    for (const auto& part : collectives_) part->take();
     if (large_) meeting_.leave();
     meeting_.end();
     if (large_) meeting_.await_end(call_, timeout_);
@@ -378,7 +379,7 @@ void PeerOperation::wait() {
     meeting_.quiesce();
     throw;
   }
-  for (const auto& part : parts_) part->keep();
+  for (const auto& part : collectives_) part->keep();
 }
 
 }  // namespace

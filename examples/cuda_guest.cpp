@@ -1,5 +1,5 @@
 // A program that uses CUDA itself: a kernel of its own and a Session take turns on one stream and
-// one plate in the card's memory, and the host waits once, at the end. The kernel, compiled by
+// one plate in the GPU's memory, and the host waits once, at the end. The kernel, compiled by
 // NVRTC, heats one point; the Session's step lets the heat spread, by products with matrices that a
 // model could have learned, and loses nothing, so the sum is known.
 //
@@ -161,17 +161,17 @@ int run(void* driver) {
 
 int main() try {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
-  int cards = 0;
+  int gpus = 0;
   if (driver != nullptr) {
     decltype(&cuInit) init;
     decltype(&cuDeviceGetCount) count;
     get(driver, init, "cuInit");
     get(driver, count, "cuDeviceGetCount");
-    if (init(0) != CUDA_SUCCESS || count(&cards) != CUDA_SUCCESS) cards = 0;
+    if (init(0) != CUDA_SUCCESS || count(&gpus) != CUDA_SUCCESS) gpus = 0;
   }
-  if (cards == 0) {
+  if (gpus == 0) {
     std::printf("cuda_guest: there is no %s on this machine, so there is nothing to share\n",
-                driver == nullptr ? "NVIDIA driver" : "card");
+                driver == nullptr ? "NVIDIA driver" : "GPU");
     return 0;
   }
   return run(driver);

@@ -57,8 +57,8 @@ void lion(Graph& g, Tensor parameter, Tensor gradient, Tensor lr, Tensor) {
 ModelSpec own_model() {
   ModelSpec spec;
   spec.name = "own";
-  spec.help = "heights of waves";
-  spec.keys = {{"model.hidden", "64", "width"}};
+  spec.help = "A network that learns the heights of waves.";
+  spec.keys = {{"model.hidden", "64", "Width of the hidden layer."}};
   spec.build = build;
   spec.data = [](const Config&, bool held_out) { return std::make_unique<Waves>(held_out); };
   spec.tokens = [](const Config&) { return int64_t{1}; };

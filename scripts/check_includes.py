@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks who includes whom: the rules of docs/concepts.md, "The rooms". Prints each breach and exits 1 if there is one."""
+"""Checks who includes whom: the rules of docs/explanation/rooms.md. Prints each breach and exits 1 if there is one."""
 
 import pathlib
 import re
@@ -10,46 +10,58 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 # Public headers by the half that they belong to; every room may include those of VALUES.
-VALUES = {"array", "attrs", "dim", "dtype", "error", "build_info", "mesh", "host"}
-MODEL = {"rounding", "graph", "op", "ops", "operators", "loops", "explain", "machine", "solver", "plan"}
+VALUES = {"array", "attrs", "collectives", "dim", "dtype", "error", "build_info", "mesh", "host"}
+MODEL = {"rounding", "graph", "op", "ops", "operators", "loops", "explain", "machine", "solver", "plan", "simulate", "session", "storage"}
 
-# Room -> rooms and single headers that it may include besides itself and the public headers of its half.
-COMPILE = {"base", "ir", "ops", "runtime/program"}
+# Room -> rooms and single headers that it may include besides itself and the public headers of its half. Every folder is a
+# room; "lower" alone is the list of passes. docs/explanation/rooms.md says what each is for.
+MODEL_ROOMS = {"base", "program", "ir"}
+PRICES = {"collectives/cost.h"}  # bytes sent by a rank are defined once, there
 USES_THE_API = {"base"}
 ROOMS = {
     "include": set(),
     "base": set(),
-    "ir": {"base", "runtime/program"},
-    "ops": {"base", "ir", "runtime/program"},
-    "grad": COMPILE,
-    "plan": COMPILE | {"collectives/cost.h"},
-    "lower": COMPILE | {"collectives/cost.h"},
-    "runtime/program": {"base"},
-    "runtime": {"base", "runtime/program", "kernels/kernel.h", "kernels/team.h", "kernels/cuda/fault.h",
-                "kernels/cuda/attention_plan.h", "kernels/cuda/conv_plan.h",
-                "kernels/cuda/epilogue.h", "kernels/cuda/generate.h",
-                "kernels/cuda/product.h", "collectives/communicator.h", "collectives/blocks.h"},
-    "kernels": {"base", "runtime/program"},
-    "collectives": {"base", "runtime/program", "kernels/float16.h"},
-    "cuda": {"base", "src/runtime/cuda_api.h", "kernels/cuda/attention_plan.h",
-             "kernels/cuda/generate.h"},
+    "program": {"base"},
+    "ir": {"base", "program"},
+    "ops": MODEL_ROOMS,
+    "grad": MODEL_ROOMS | {"ops"},
+    "cost": {"base", "program"} | PRICES,
+    "lower/layout": MODEL_ROOMS | {"ops", "cost"} | PRICES,
+    "lower/flow": MODEL_ROOMS | {"ops", "cost", "lower/layout"} | PRICES,
+    "lower/partition": MODEL_ROOMS | {"ops", "cost", "lower/layout", "lower/flow"},
+    "lower/passes": {"base", "program", "cost"} | PRICES,
+    "lower": MODEL_ROOMS | {"ops", "cost", "lower/layout", "lower/flow", "lower/partition", "lower/passes"},
+    "compile": MODEL_ROOMS | {"ops", "cost", "lower", "lower/layout", "kernels/common/kernel.h", "kernels/cuda/epilogue.h"},
+    "plan/solver": {"base"},
+    "plan": MODEL_ROOMS | {"ops", "cost", "lower", "lower/layout", "compile", "plan/solver"},
+    "runtime": {"base", "program", "kernels/common", "kernels/cpu/thread_pool.h", "collectives/communicator.h"},
+    "gpu/device": {"base", "program", "runtime", "kernels/common", "kernels/cuda", "collectives/communicator.h",
+                   "collectives/blocks.h"},
+    "gpu/library": {"base", "gpu/device", "kernels/cuda"},
+    "kernels/common": {"base", "program"},
+    "kernels/cpu": {"base", "program", "kernels/common"},
+    "kernels/cuda": {"base", "program", "kernels/common"},
+    "collectives": {"base", "program"},
     "nn": USES_THE_API,
     "optim": USES_THE_API,
     "io": USES_THE_API,
     "cli": USES_THE_API,
     "benchmarks": USES_THE_API | {"collectives/communicator.h"},
+    # Takes Programs apart, as no user does.
+    "benchmarks/published_runs": {"base", "cost", "lower", "compile"},
     "examples": set(),  # built as a user's project is: nothing but the public headers
 }
-COMPILE_HALF = {"ir", "ops", "grad", "plan", "lower"}
-RUN_HALF = {"runtime/program", "runtime", "kernels", "collectives", "cuda"}
-SEES_ALL = {"api", "tests"}
+COMPILE_HALF = {"ir", "ops", "grad", "cost", "lower", "lower/layout", "lower/flow", "lower/partition", "lower/passes",
+                "compile", "plan", "plan/solver"}
+RUN_HALF = {"program", "runtime", "gpu/device", "gpu/library", "kernels/common", "kernels/cpu", "kernels/cuda", "collectives"}
+SEES_ALL = {"session", "tests"}
 
 # Headers of big libraries: where they may be included, as patterns of paths.
 GUARDED = {
     r"mpi\.h": r"collectives/mpi[^/]*\.(cpp|h)|include/tessera/interop/mpi\.h|tests/mpi/.*|benchmarks/.*",
     r"(cuda|cuda_runtime|cuda_bf16|cuda_fp16|cublas.*|nvrtc|cudnn.*|nvtx3?/.*)\.h(pp)?":
-        r"src/cuda/.*|include/tessera/interop/cuda\.h|benchmarks/.*|tests/(nvtx|cublaslt)/.*|examples/cuda_guest\.cpp",
-    r"nccl\.h": r"src/cuda/.*|benchmarks/.*",
+        r"src/gpu/library/.*|include/tessera/interop/cuda\.h|benchmarks/.*|tests/gpu/(nvtx|cublaslt|libcuda)/.*|examples/cuda_guest\.cpp",
+    r"nccl\.h": r"src/gpu/library/.*|benchmarks/.*",
 }
 
 
@@ -59,12 +71,10 @@ def sources():
 
 
 def room_of(path):
-    parts = path.split("/")
-    if parts[0] == "src":
-        if re.match(r"src/runtime/program[^/]*$", path):
-            return "runtime/program"
-        return parts[1]
-    return parts[0]
+    folder = pathlib.PurePosixPath(path).parent.as_posix().removeprefix("src/")
+    while folder not in ROOMS and folder not in SEES_ALL and "/" in folder:
+        folder = folder.rpartition("/")[0]
+    return folder
 
 
 def target_of(path, name):
@@ -104,7 +114,7 @@ def breach(path, target):
     return f"{room} may include its public headers and {', '.join(allowed)}"
 
 
-def check_file(path, problems):
+def check_file(path, problems, edges):
     for number, line in enumerate((ROOT / path).read_text(errors="replace").splitlines(), 1):
         found = INCLUDE.match(line)
         if not found:
@@ -115,8 +125,19 @@ def check_file(path, problems):
                 problems.append(f"{path}:{number}: <{name}> belongs only in {places}")
         target = target_of(path, name) if found.group(1) == '"' else None
         why = breach(path, target) if target else None
+        if target and not path.startswith("tests/"):
+            folders = tuple(pathlib.PurePosixPath(p).parent.as_posix() for p in (path, target))
+            if folders[0] != folders[1]:
+                edges.setdefault(folders, f"{path}:{number}")
         if why:
             problems.append(f"{path}:{number}: includes {name}: {why}")
+
+
+def check_pairs(edges, problems):
+    """No two folders include each other."""
+    for (one, other), where in sorted(edges.items()):
+        if one < other and (other, one) in edges:
+            problems.append(f"{where} includes {other}, and {edges[other, one]} includes {one}: no two folders include each other")
 
 
 def check_umbrella(problems):
@@ -138,9 +159,10 @@ def check_umbrella(problems):
 
 
 def main():
-    problems, files = [], sources()
+    problems, edges, files = [], {}, sources()
     for path in files:
-        check_file(path, problems)
+        check_file(path, problems, edges)
+    check_pairs(edges, problems)
     check_umbrella(problems)
     for problem in problems:
         print(problem)

@@ -50,8 +50,8 @@ class Report:
         """Writes table.md, prints it, returns the exit status."""
         smi = shutil.which("nvidia-smi")
         query = ["--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-        card = subprocess.run([smi, *query], capture_output=True, text=True).stdout.strip() if smi else "no nvidia-smi"
-        table = [card, time.strftime("%Y-%m-%d %H:%M:%S"), "", "| part | what | outcome | figure |", "|---|---|---|---|"]
+        gpu = subprocess.run([smi, *query], capture_output=True, text=True).stdout.strip() if smi else "no nvidia-smi"
+        table = [gpu, time.strftime("%Y-%m-%d %H:%M:%S"), "", "| part | what | outcome | figure |", "|---|---|---|---|"]
         table += ["| " + " | ".join(row) + " |" for row in self.rows]
         (self.out / "table.md").write_text("\n".join(table) + "\n")
         print("\n" + "\n".join(table))

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "collectives/communicator.h"
-#include "gpt_run.h"
+#include "support/gpt_run.h"
 #include "tessera/checkpoint.h"
 
 namespace tessera::test {

@@ -32,11 +32,12 @@ struct KeyRange {
   }
 };
 
-/// One configuration key: its section is the table it stands in ("model", "train", "data").
+/// One configuration key: its section is the table it stands in ("model", "train", "data",
+/// "layout").
 struct ConfigKey {
-  std::string name;   ///< "model.layers"
-  std::string value;  ///< the default, as text
-  std::string help;
+  std::string name;     ///< "model.layers"
+  std::string value;    ///< the default, as text
+  std::string help;     ///< a sentence: "Number of blocks."
   KeyRange range = {};  ///< any text
 };
 
@@ -55,6 +56,9 @@ class Config {
   void load_toml(const std::string& path);
   /// The same from text that `source` names in messages.
   void load_toml_text(const std::string& text, const std::string& source);
+  /// The same of to_toml() of any version, as a checkpoint stores it: keys and values that have
+  /// been renamed since are read under their new names.
+  void load_stored(const std::string& text, const std::string& source);
 
   const std::string& text(const std::string& key) const;
   /// Throw usage errors that name key and value.
@@ -78,7 +82,8 @@ class Config {
 
 /// A model that the command line can train, evaluate and check.
 struct ModelSpec {
-  std::string name, help;
+  std::string name;
+  std::string help;             ///< a sentence: "Two convolutions that read handwritten digits."
   std::vector<ConfigKey> keys;  ///< its [model] keys
   /// Builds the model for a batch of that many examples; `partial`: the batch is a bound.
   std::function<nn::Model(Graph&, const Config&, int64_t batch, bool partial)> build;

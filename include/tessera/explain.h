@@ -20,7 +20,7 @@ struct CollectiveReport {
   std::string axes;    ///< "data+model"
   int ranks = 1;       ///< of each group
   int64_t bytes = 0;   ///< sent by each rank, as collectives/cost.h defines, all times
-  int64_t times = 1;   ///< in a loop: of its trips
+  int64_t times = 1;   ///< in a loop: of its iterations
   double seconds = 0;  ///< predicted, all times; of an exchange of several its share by bytes
   double exposed = 0;  ///< of them, what computing waits for
 };
@@ -57,7 +57,7 @@ struct TimeReport {
 /// The exchanges of one kind over the same axes: collectives that start together.
 struct ExchangeReport {
   std::string kind, axes;
-  int exchanges = 0;   ///< in a loop each trip's is one
+  int exchanges = 0;   ///< in a loop each iteration's is one
   int64_t most = 0;    ///< bytes that a rank sends in the largest
   double seconds = 0;  ///< predicted, of all
   double started = 0;  ///< of them, starting: what they took without bytes

@@ -66,8 +66,8 @@ struct Node {
   std::string name;
   SourceLine at;
   /// Nodes of different numbers never share a result or a move of data, however equal: what
-  /// backward makes again instead of keeping it.
-  int again = 0;
+  /// backward recomputes instead of keeping it.
+  int recompute_group = 0;
   int loop = -1;  ///< the innermost loop that it is part of, a position in Graph::loops()
 };
 
@@ -86,31 +86,33 @@ struct Region {
 };
 
 /// What a loop is in a graph (the functions of loops.h make them). Its nodes have Node::loop and
-/// run once a trip; they may read what is outside. `node`, which is outside, has as operands what
-/// each trip makes and as results what is there after the last.
+/// run once an iteration; they may read what is outside. `node`, which is outside, has as operands
+/// what each iteration makes and as results what is there after the last.
 struct Loop {
   enum class Result : int64_t {
-    carry,  ///< what the last trip made
-    stack,  ///< of all trips, along `over` in front; zero where a trip did not run
-    sum,    ///< over the trips that ran
+    carry,  ///< what the last iteration made
+    stack,  ///< of all iterations, along `over` in front; zero where an iteration did not run
+    sum,    ///< over the iterations that ran
   };
-  Dim over;              ///< its size is the number of trips
-  bool reverse = false;  ///< the trips count down
+  Dim over;              ///< its size is the number of iterations
+  bool reverse = false;  ///< the iterations count down
   int parent = -1;       ///< the loop that it is part of
-  int first = 0;         ///< the nodes of its trips are among [first, node)
+  int first = 0;         ///< the nodes of its iterations are among [first, node)
   int node = -1;
-  int condition = -1;        ///< a bool scalar of the trip: it runs if true; -1: every trip runs
-  std::vector<int> carries;  ///< the values with which a trip begins, in the order of the results
+  int condition =
+      -1;  ///< a bool scalar of the iteration: it runs if true; -1: every iteration runs
+  std::vector<int>
+      carries;  ///< the values with which an iteration begins, in the order of the results
   std::vector<Result> results = {};  ///< of `node`
 };
 
-/// A repetition that is being built: one of the trips of a loop, or one of as many copies.
+/// A repetition that is being built: one of the iterations of a loop, or one of as many copies.
 struct Repeat {
   std::string dim;
   int64_t count = 0;
   int64_t index = 0;     ///< of the copy
   int loop = -1;         ///< or the loop whose counter it is
-  bool is_part = false;  ///< a part of a batch; else a layer, with parameters of its own
+  bool is_part = false;  ///< a microbatch; else a layer, with parameters of its own
   int64_t instance = 0;  ///< tells repetitions apart that follow each other
 };
 
@@ -205,10 +207,10 @@ class Graph {
   int open_loop() const { return open_loop_; }  ///< the loop that is being built, or -1
   /// True for a loop that is being built, and for -1: what is part of it can be read.
   bool is_open(int loop) const;
-  /// Adds a result to a loop that may be complete: `value` of its trips.
+  /// Adds a result to a loop that may be complete: `value` of its iterations.
   Tensor add_result(int loop, Tensor value, Loop::Result how);
-  /// What the trips of the open loop read of `whole`: the slice of `dim` at their index.
-  Tensor slice_of_trip(Tensor whole, const std::string& dim, Loc at);
+  /// What the iterations of the open loop read of `whole`: the slice of `dim` at their index.
+  Tensor slice_of_iteration(Tensor whole, const std::string& dim, Loc at);
   /// Copies the nodes of a region but for inputs and stored tensors, with the regions in it; the
   /// copies of its values.
   std::unordered_map<int, int> copy(size_t region);
@@ -242,7 +244,7 @@ class Graph {
 
  private:
   friend class Scope;
-  friend class AgainScope;
+  friend class RecomputeScope;
   friend class LoopBuilder;
   friend class OutsideScope;
   friend class RepeatScope;
@@ -272,7 +274,8 @@ class Graph {
   std::unordered_map<int, int> stored_of_layer_;  ///< slice of a stored tensor -> the tensor
   std::string scope_, alike_;                     ///< alike_: without the numbers of copies
   Purpose purpose_ = Purpose::none;
-  int again_ = 0, agains_ = 0;  ///< Node::again of new nodes; the greatest so far
+  int recompute_group_ = 0,
+      recompute_groups_ = 0;  ///< Node::recompute_group of new nodes; the greatest so far
   std::vector<std::string> prefer_;
   SourceLine at_override_;
   std::unique_ptr<Eager> eager_;  // null but in eager graphs
@@ -295,30 +298,31 @@ class Scope {
   size_t saved_copies_;
 };
 
-/// While it lives, new nodes have `number` (Node::again).
-class AgainScope {
+/// While it lives, new nodes have `number` (Node::recompute_group).
+class RecomputeScope {
  public:
-  AgainScope(Graph& graph, int number) : graph_(graph), saved_(graph.again_) {
-    graph.again_ = number;
+  RecomputeScope(Graph& graph, int number) : graph_(graph), saved_(graph.recompute_group_) {
+    graph.recompute_group_ = number;
   }
-  ~AgainScope() { graph_.again_ = saved_; }
-  AgainScope(const AgainScope&) = delete;
+  ~RecomputeScope() { graph_.recompute_group_ = saved_; }
+  RecomputeScope(const RecomputeScope&) = delete;
   /// A number that no node has.
-  static int new_number(Graph& graph) { return ++graph.agains_; }
+  static int new_number(Graph& graph) { return ++graph.recompute_groups_; }
 
  private:
   Graph& graph_;
   int saved_;
 };
 
-/// One of `parts` parts of a batch along `dim`; example i of it is example i * parts + index.
-struct Part {
+/// One of `count` microbatches along `dim`; example i of it is example i * count + index of the
+/// batch.
+struct Microbatch {
   std::string dim;
-  int64_t parts = 0, index = 0;
+  int64_t count = 0, index = 0;
 };
 
-/// While it lives, one of several copies or trips is built, the first copy first. All copies must
-/// be built alike.
+/// While it lives, one of several copies or iterations is built, the first copy first. All copies
+/// must be built alike.
 class RepeatScope {
  public:
   RepeatScope(Graph& graph, const Repeat& repeat);
@@ -330,14 +334,14 @@ class RepeatScope {
   std::unordered_map<std::string, size_t> saved_uses_;
 };
 
-/// While it lives, a model is built for one part of its batch, the first part first. input() with
-/// the dim `dim` is fed with the whole batch, `parts` times as long, and gives the examples of the
-/// part; parameters and states are those of the first part; random numbers are those of the whole
-/// batch. The parts must be built alike.
-class PartScope : public RepeatScope {
+/// While it lives, a model is built for one microbatch, the first one first. input() with the dim
+/// `dim` is fed with the whole batch, `count` times as long, and gives the examples of the
+/// microbatch; parameters and states are those of the first one; random numbers are those of the
+/// whole batch. All microbatches must be built alike.
+class MicrobatchScope : public RepeatScope {
  public:
-  PartScope(Graph& graph, const Part& part)
-      : RepeatScope(graph, {part.dim, part.parts, part.index, -1, true}) {}
+  MicrobatchScope(Graph& graph, const Microbatch& m)
+      : RepeatScope(graph, {m.dim, m.count, m.index, -1, true}) {}
 };
 
 /// While it lives, new values belong to `purpose` and are laid out by its rules (optimizers use

@@ -1,5 +1,5 @@
 // What the host function of an op of a user's own is given: one rank's part of the op's index
-// space. See docs/adding_an_op.md, "An op in your own code".
+// space. See docs/how-to/adding-an-op.md, "A host function in your own code".
 #pragma once
 
 #include <array>

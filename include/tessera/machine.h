@@ -1,7 +1,7 @@
 // A machine as the planner sees it: how fast one device computes and how fast the devices talk.
 // Described by a TOML profile: shipped (Machine::names()), written by hand, or measured by
 // `tessera calibrate`. Units: seconds, bytes, FLOP/s; a rate is what is sustained, not what a data
-// sheet promises. A "device" is what one rank computes on: a card, or a rank's share of the cores.
+// sheet promises. A "device" is what one rank computes on: a GPU, or a rank's share of the cores.
 #pragma once
 
 #include <cstdint>

@@ -59,10 +59,10 @@ struct LayoutRule {
   std::string text;                 ///< the rule as written, for messages
 };
 
-/// An ordered list of rules. Grammar (docs/concepts.md): clauses end at ';' or a newline; a clause
-/// is "[@purpose | @/glob/ | @purpose/glob/] names:axes ..."; commas, dots or white space separate
-/// names, names accumulate until a colon, '+' joins axes, '-' replicates, 'auto' leaves it to the
-/// planner, 'name?' may match nothing, '#' starts a comment.
+/// An ordered list of rules. Grammar (docs/reference/layout-grammar.md): clauses end at ';' or a
+/// newline; a clause is "[@purpose | @/glob/ | @purpose/glob/] names:axes ..."; commas, dots or
+/// white space separate names, names accumulate until a colon, '+' joins axes, '-' replicates,
+/// 'auto' leaves it to the planner, 'name?' may match nothing, '#' starts a comment.
 class Layout {
  public:
   Layout() = default;

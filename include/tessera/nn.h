@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "tessera/graph.h"
-#include "tessera/nn/attention.h"
-#include "tessera/nn/layers.h"
-#include "tessera/nn/moe.h"
+#include "tessera/nn_attention.h"
+#include "tessera/nn_layers.h"
+#include "tessera/nn_moe.h"
 #include "tessera/ops.h"
 
 namespace tessera::nn {

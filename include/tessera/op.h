@@ -1,6 +1,6 @@
 // What an operation is. Every op declares its index space; the partitioner, the cost model, the
 // tests and the planner read the declaration and never ask which op they look at. See
-// docs/adding_an_op.md.
+// docs/how-to/adding-an-op.md.
 #pragma once
 
 #include <array>
@@ -13,8 +13,9 @@
 
 namespace tessera {
 
-enum class Code : uint8_t;  // the instruction of a pointwise op (runtime/program.h)
-struct EmitCall;            // what Op::emit sees (ir/emit.h)
+enum class Code : uint8_t;        // the instruction of a pointwise op (program/instructions.h)
+enum class KernelKind : uint8_t;  // a kernel of the library (program/kernels.h)
+struct EmitCall;                  // what Op::emit sees (ir/emit.h)
 
 struct ValueType {
   Shape shape;
@@ -22,7 +23,7 @@ struct ValueType {
   bool operator==(const ValueType&) const = default;
 };
 
-/// What a factor is to its op (see the design table in docs/concepts.md).
+/// What a factor is to its op (see docs/explanation/who-decides-a-layout.md, "Ops and factors").
 enum class Role : uint8_t {
   map,      ///< in inputs and result; slices are independent
   reduce,   ///< in inputs only; a split leaves the result partial under `combiner`
@@ -108,11 +109,16 @@ struct Op {
   /// in.
   bool pointwise = false;
   Code code = {};
+  /// The result is operand 0 in another dtype (cast). Where that is wider, the op is linear, and a
+  /// partial operand may pass; where it is narrower, a stored tensor is sent after it, not before.
+  bool converts = false;
   /// An op of a user's own that is not a composite, or the whole of one that is (used where no
   /// `inside` factor is split or padded): what computes it on a rank's slices. Nothing else is
   /// needed but `infer`; see host.h.
   HostFunction host = nullptr;
-  /// Everything else: fills in the step. Null: kernel `name` over aligned views (see ir/emit.h).
+  /// Everything else: the kernel of the library that computes it; a composite that has one, too.
+  KernelKind kernel = {};
+  /// Fills in the step of `kernel`. Null: it gets aligned views (see ir/emit.h).
   void (*emit)(EmitCall& call) = nullptr;
   /// Where the op needs `dim` of an operand whole and `slices` ranks have a slice of it each: the
   /// results from plainer ops, over [dim = slices, the rest], that send or keep less than gathering

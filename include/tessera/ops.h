@@ -335,7 +335,7 @@ Tensor check_finite(Tensor x, const std::string& label = "", Loc at = Loc::curre
 
 // -------------------------------------------------------------------------------------------
 // gradients
-/// What `build` makes. When a gradient needs what was computed in between, it is computed again
+/// What `build` makes. When a gradient needs what was computed in between, it is recomputed
 /// (with the same random numbers) instead of being kept from the forward pass: less memory for more
 /// arithmetic. Values and gradients are those without it.
 std::vector<Tensor> recompute(Graph& g, const std::function<std::vector<Tensor>()>& build);
@@ -348,17 +348,17 @@ std::vector<Tensor> custom_gradient(
 /// d sum(y) / d x for each x, with y's gradient 1. An x that y does not depend on gets zeros.
 std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at = Loc::current());
 
-/// What backward makes again instead of keeping it from forward to backward. Both are globs of
+/// What backward recomputes instead of keeping it from forward to backward. Both are globs of
 /// scopes: "attention", "gpt.block1", "block*" match a scope by its last name or its path, and a
 /// name matches itself with a number behind it ("block": block0, block1, ...). Values never change.
 struct GradientOptions {
-  /// The values made in such a scope are computed a second time, from what the scope reads, just
+  /// The values made in such a scope are recomputed, from what the scope reads, just
   /// before they are needed (Chen et al. 2016); nested matches: the outermost scope.
   std::vector<std::string> recompute = {};
   /// What gathers move for the nodes of such a scope (parameters split by @params, split
   /// activations) is not kept for their gradients but gathered a second time. Recomputed scopes do
   /// so anyway.
-  std::vector<std::string> regather = {};
+  std::vector<std::string> reshard_after_forward = {};
 };
 /// Throws a usage error for a glob that matches no scope of the nodes before `y`.
 std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs,

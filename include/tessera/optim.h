@@ -108,8 +108,8 @@ struct LossScale {
 
 struct MinimizeOptions {
   double clip = 0;                ///< greatest global norm of all gradients; 0: no clipping
-  GradientOptions gradient = {};  ///< what backward makes again
-  LoopOptions loop = {};          ///< of the parts of a batch
+  GradientOptions gradient = {};  ///< what backward recomputes
+  LoopOptions loop = {};          ///< of the microbatches
   LossScale loss_scale = {};
 };
 struct Minimized {
@@ -125,15 +125,16 @@ struct Minimized {
 Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
                    const MinimizeOptions& options = {}, Loc at = Loc::current());
 /// The same for the mean of the losses of `parts` parts of the batch, each built by `loss` for its
-/// share of the dim `dim` (see PartScope): forward and backward of one part come before the next,
-/// so that the activations of one are in memory at a time; gradients are summed where they are
-/// made, and combined over ranks once, after the last part. Inputs are fed whole. With a loss that
-/// is a mean over examples it is a step of the whole batch, to rounding; one that is a sum has to
-/// be multiplied by `parts`. The parts are a loop of the Program, or copies if options.loop.unroll.
-Minimized minimize_in_parts(Graph& g, const std::string& dim, int64_t parts,
-                            const std::function<Tensor()>& loss, Tensor lr,
-                            const Optimizer& optimizer, const MinimizeOptions& options = {},
-                            Loc at = Loc::current());
+/// share of the dim `dim` (see MicrobatchScope): forward and backward of one part come before the
+/// next, so that the activations of one are in memory at a time; gradients are summed where they
+/// are made, and combined over ranks once, after the last part. Inputs are fed whole. With a loss
+/// that is a mean over examples it is a step of the whole batch, to rounding; one that is a sum has
+/// to be multiplied by `parts`. The parts are a loop of the Program, or copies if
+/// options.loop.unroll.
+Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t parts,
+                                   const std::function<Tensor()>& loss, Tensor lr,
+                                   const Optimizer& optimizer, const MinimizeOptions& options = {},
+                                   Loc at = Loc::current());
 
 /// The learning rate of a step (from 0), on the host.
 struct Schedule {

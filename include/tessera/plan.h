@@ -1,16 +1,18 @@
 // The planner: the layout, storage, recompute and microbatches of least predicted step time on a
 // machine, within its memory.
 //
-// The space: a mesh axis is given to any set of dim names of which no tensor has two (or to none);
-// so a dim may have several axes. On top of that, storage rules of ZeRO 1, 2 or 3 over the axes
-// along which parameters are copies, values that backward makes or gathers again, and microbatches:
-// the fewest that fit. A plan is priced by lowering a model of one and of two layers and going on
-// in a straight line (layers that are a loop are lowered whole); the best plans are lowered whole
-// in the end. What is looked at first is guessed; that nothing better is left is shown by a bound:
-// products, each cut over all axes of its dims, take so long at least, and a plan whose computing
-// is known bounds those that differ from it in storage only. In the end the best plans get scoped
-// rules, which cut segments of the model (`@/*norm*/ length:model`), where that pays; the bound
-// says nothing about those.
+// The space: a mesh axis is given to any set of dim names of which no tensor has two, or to none;
+// so a dim may have several axes. On top of that come storage rules of ZeRO 1, 2 or 3 over the axes
+// along which parameters are copies; values that backward recomputes, or parameters that it gathers
+// anew; and microbatches, the fewest that fit. A plan is priced by lowering a model of one and of
+// two layers and extrapolating (layers that are a loop are lowered whole). The best plans are
+// lowered whole in the end.
+//
+// Estimates decide what is priced first. A bound shows that nothing better is left: matmuls, each
+// split over all axes of its dims, take at least so long, and a plan whose computing is known
+// bounds those that differ from it in storage only. In the end the best plans get scoped rules,
+// which split segments of the model (`@/*norm*/ length:model`), where that pays; the bound says
+// nothing about those.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +29,17 @@
 
 namespace tessera {
 
-/// How a step of training is built, beside its layout.
+/// How a training step is built, apart from its layout.
 struct PlanBuild {
-  int64_t layers = 1;              ///< of the layer that is repeated
+  int64_t layers = 1;              ///< how often the repeated layer occurs
   std::string recompute = "none";  ///< scopes of GradientOptions, joined by commas
-  std::string regather = "none";
+  std::string reshard_after_forward = "none";
   int64_t microbatches = 1;
-  bool looped = false;    ///< the repeated layers as a loop, though the model has them one by one
-  bool unrolled = false;  ///< one by one, though the model has them as a loop
+  bool looped = false;    ///< the layers as a loop, though the model has them one by one
+  bool unrolled = false;  ///< the layers one by one, though the model has them as a loop
 };
 
-/// A graph and what is run again and again (one step of training).
+/// A graph, and the functions of one training step.
 struct PlanStep {
   std::shared_ptr<const Graph> graph;
   std::vector<FunctionSpec> functions;
@@ -49,23 +51,25 @@ struct PlanModel {
   std::function<PlanStep(const PlanBuild&)> build;
   int64_t layers = 1;    ///< of the whole model
   bool is_loop = false;  ///< the layers are a loop: any number of them is lowered alike
-  /// If given, build() can make a loop of the layers, as which all plans are priced but the best,
-  /// which is lowered as it is; its layers then do what trips do if they gather these scopes again.
-  std::string regather_of_loop = {};
-  std::string part = "batch";  ///< the dim that microbatches cut
-  std::vector<std::pair<std::string, std::string>> again = {
-      {"none", "none"}};                    ///< recompute and regather, from cheap to dear
+  /// If set, build() can make the layers a loop. Candidates are priced with that loop; the winner
+  /// is lowered unrolled. Its layers do the same as iterations if these scopes are resharded after
+  /// forward.
+  std::string reshard_of_loop = {};
+  std::string microbatch_dim = "batch";  ///< the dim that microbatches split
+  std::vector<std::pair<std::string, std::string>> recompute_options = {
+      {"none", "none"}};                    ///< recompute and reshard_after_forward, cheap to dear
   std::vector<int64_t> microbatches = {1};  ///< ascending
   /// How a step is compiled: see CompileOptions.
-  bool overlap = true, wide_sums = false, sums_of_parts = false, offload_state = false;
+  bool overlap = true, wide_grad_reduce = false, reduce_each_microbatch = false,
+       offload_state = false;
 };
 
 struct PlanOptions {
   std::optional<int64_t> memory;  ///< bytes of a device; else Machine::memory
-  double seconds = 10;            ///< of search
+  double seconds = 10;            ///< of the search
   size_t runners_up = 4;
-  /// Rules that every plan has. With "*:auto" the planner has all other dims, with "heads,ff:auto"
-  /// those only; without any automatic rule it is as if "*:auto" were there.
+  /// Rules that every plan has. With "*:auto" the planner may split all other dims, with
+  /// "heads,ff:auto" only those; without any automatic rule it is as if "*:auto" were given.
   Layout layout;
 };
 
@@ -88,22 +92,22 @@ struct PricedPlan {
   std::string layout;  ///< all its rules
   std::string rules;   ///< those of computing: "batch:data;heads,ff,vocab:model"
   std::string scoped;  ///< of these, what the planner added for segments: "@/*norm*/ length:model"
-  int zero = 0;        ///< what else is stored in parts, as storage_rules() does
-  std::string over;    ///< the axes of that
+  int zero = 0;        ///< the ZeRO stage, as for storage_rules()
+  std::string over;    ///< the axes of ZeRO
   PlanBuild build;
-  double seconds = 0;  ///< predicted, of a step = compute + slowed + exposed
-  double compute = 0;  ///< of it: computing
-  double slowed = 0;   ///< by transfers at the same time
-  double exposed = 0;  ///< waiting for transfers
+  double seconds = 0;  ///< predicted, of a step: compute + slowed + exposed
+  double compute = 0;  ///< computing
+  double slowed = 0;   ///< computing slowed by communication at the same time
+  double exposed = 0;  ///< waiting for communication
   double update = 0;   ///< of `compute`: from the first update on
   std::vector<PlanAxes> by_axes;
   std::vector<PlanTransfer> transfers;                       ///< the largest, in one layer
   int64_t params = 0, state = 0, inputs = 0, transient = 0;  ///< bytes of a rank
-  bool whole = false;  ///< lowered whole, not continued from one and two layers
+  bool whole = false;  ///< lowered whole, not extrapolated from one and two layers
   int64_t memory() const { return params + state + inputs + transient; }
 };
 
-/// The best plan in which a dim is split otherwise.
+/// The best plan that splits a dim otherwise.
 struct DimAlternative {
   std::string dim, now, instead;  ///< axes, "-" for none
   double penalty = 0;             ///< seconds more
@@ -117,57 +121,57 @@ struct Plan {
   bool optimal = false;  ///< no such plan is better than `best`, by this cost model
   std::vector<PricedPlan> runners_up;
   std::vector<DimAlternative> alternatives;
-  double saved_per_gib = 0;  ///< seconds that 1 GiB more a device would save (of plans priced)
-  double table_seconds = 0;  ///< of the best, as continued from one and two layers
-  int64_t memory_limit = 0;  ///< bytes; 0: none
-  double plain_seconds = 0;  ///< of the best plan without scoped rules, by table; 0: none fits
-  int64_t scoped = 0;        ///< plans with scoped rules that were priced
-  int64_t space = 0;         ///< assignments of axes to dims
-  int64_t priced = 0;        ///< plans that were lowered and played
-  int64_t illegal = 0;       ///< plans that turned out not to be legal
-  int64_t too_large = 0;     ///< assignments that were left out: what they keep, estimated, exceeds
-                             ///< the memory by half and more
-  double first_seconds = 0;  ///< from the start to the first plan that fits
-  double proof_seconds = 0;  ///< to the proof, or the gap
+  double saved_per_gib = 0;   ///< seconds that 1 GiB more a device would save (of plans priced)
+  double table_seconds = 0;   ///< of the best, as extrapolated from one and two layers
+  int64_t memory_limit = 0;   ///< bytes; 0: none
+  double plain_seconds = 0;   ///< of the best plan without scoped rules, by table; 0: none fits
+  int64_t scoped = 0;         ///< plans with scoped rules that were priced
+  int64_t space = 0;          ///< assignments of axes to dims
+  int64_t priced = 0;         ///< plans that were lowered and simulated
+  int64_t illegal = 0;        ///< plans that turned out not to be legal
+  int64_t too_large = 0;      ///< assignments that were left out: by estimate they do not fit
+  double first_seconds = 0;   ///< from the start to the first plan that fits
+  double proof_seconds = 0;   ///< from the start to the proof, or the gap
   double search_seconds = 0;  ///< of all
   std::string machine;
   /// (best - bound) / best; 0 if optimal.
   double gap() const;
 };
 
-/// Throws a usage error where no plan is legal, where none fits into memory (with the least that
-/// was found and its plan), and for rules that the model or mesh lacks.
+/// Throws a usage error if no plan is legal, if none fits into memory (naming the plan that needs
+/// least), and for rules that name what the model or mesh lacks.
 Plan plan(const PlanModel& model, const Mesh& mesh, const Machine& machine,
           const PlanOptions& options = {});
 /// The same over all meshes of up to three axes with so many devices.
 Plan plan(const PlanModel& model, int64_t devices, const Machine& machine,
           const PlanOptions& options = {});
-/// Of functions that are built: layout and storage only.
+/// The same for functions that are already built: layout and storage only.
 Plan plan(const Graph& graph, const std::vector<FunctionSpec>& functions, const Mesh& mesh,
           const Machine& machine, const PlanOptions& options = {});
 
-/// The price of one plan. `layers` of the build are those of the model; whole: lowered whole.
+/// The price of one plan. `build.layers` is ignored: the model has its layers. `whole`: lowered
+/// whole.
 PricedPlan price(const PlanModel& model, const Mesh& mesh, const Layout& layout,
                  const PlanBuild& build, const Machine& machine, bool whole = false);
 
 /// How far the bandwidth of a link class may change, one way, until another plan is faster.
 struct BreakEvenSide {
-  /// Bytes/s of a device at which `instead` takes as long as the plan; 0: not looked at in time.
+  /// Bytes/s of a device at which `instead` takes as long as the plan; 0: the time was up.
   double bandwidth = 0;
   std::optional<PricedPlan> instead;  ///< none: the plan is the best up to `bandwidth` at least
-  /// No plan of the space is faster between; else none of those that were looked at in time.
+  /// True if no plan of the space is faster in between; else none of those that were tried in time.
   bool shown = false;
 };
 
 struct BreakEven {
-  std::string link;      ///< of Machine::links, that a transfer of the plan reaches
-  std::string axes;      ///< of these transfers: "data, model"
+  std::string link;      ///< of Machine::links, used by the plan
+  std::string axes;      ///< that use it: "data, model"
   double bandwidth = 0;  ///< as it is
   BreakEvenSide below, above;
 };
 
-/// Of a plan that plan() found with the same arguments, from a 64th of each bandwidth to 64 times
-/// as much, to 1 %; in about so many seconds.
+/// The break-even bandwidths of a plan that plan() found with the same arguments: from a 64th of
+/// each bandwidth to 64 times as much, to 1 %, in about `seconds`.
 std::vector<BreakEven> break_even(const PlanModel& model, const Mesh& mesh, const Machine& machine,
                                   const PlanOptions& options, const Plan& plan, double seconds);
 std::vector<BreakEven> break_even(const PlanModel& model, int64_t devices, const Machine& machine,
@@ -177,12 +181,12 @@ std::vector<BreakEven> break_even(const PlanModel& model, int64_t devices, const
 struct StageSpan {
   int stage = 0, chunk = 0;  ///< of the stage's, from 0
   int64_t microbatch = 0;
-  bool is_forward = true, hands_over = false;  ///< hands_over: what it makes goes to a stage
+  bool is_forward = true, hands_over = false;  ///< hands_over: its result goes to another stage
   double begin = 0, seconds = 0;
 };
 
-/// What if the layers were dealt to stages, each with its own devices and microbatches passing from
-/// one to the next? Such plans are priced only: no Program has stages.
+/// A plan whose layers are dealt to stages, each with devices of its own, and whose microbatches
+/// pass from stage to stage. Such plans are only priced: no Program has stages.
 struct PipelinePlan {
   /// Of the devices of one stage. Seconds are those of the slowest stage, with its bubble; bytes
   /// those of the fullest. `build.microbatches` pass through the stages.
@@ -191,8 +195,8 @@ struct PipelinePlan {
   int64_t chunks = 1;   ///< of layers, on each stage; several: interleaved 1F1B, else 1F1B
   double bubble = 0;    ///< seconds in which that stage computes and exchanges nothing
   double transfer = 0;  ///< of one microbatch from a chunk to the next
-  int64_t handed = 0;   ///< bytes of it, of a rank
-  double once = 0;      ///< behind the last microbatch: exchanges of gradients and the update
+  int64_t handed = 0;   ///< bytes of that transfer, of a rank
+  double once = 0;      ///< behind the last microbatch: reduction of gradients, and the update
   std::vector<StageSpan> spans = {};  ///< of price_pipeline(): when each stage works
 };
 
@@ -217,9 +221,9 @@ PipelinePlan price_pipeline(const PlanModel& model, const Mesh& mesh, const Layo
 /// A page for people.
 std::string to_string(const Plan& plan);
 std::string to_string(const std::vector<BreakEven>& links);
-/// The best with a pipeline, beside the plan that runs.
+/// The best pipeline, beside the plan that runs.
 std::string to_string(const PipelinePlans& pipelines, const Plan& beside);
-/// What another plan costs more, and why: a page.
+/// A page on how much more another plan costs, and why.
 std::string compare(const Plan& plan, const PricedPlan& other);
 
 }  // namespace tessera

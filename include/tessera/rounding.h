@@ -17,7 +17,7 @@ Tensor stochastic_cast(Tensor x, DType dtype, Loc at = Loc::current());
 
 /// einsum({x, w}, out) of operands in e4m3, each scaled by a power of two so that its
 /// greatest element just fits; in the gradients, that of the result is in e5m2, scaled
-/// likewise. Sums are float32, the result has the operands' dtype. A card that has such products
+/// likewise. Sums are float32, the result has the operands' dtype. A GPU that has such products
 /// (compute capability 8.9) multiplies bytes where all sizes are multiples of 16 and it pays;
 /// elsewhere they are computed in the operands' dtype: the numbers are those of float8, to the
 /// rounding of sums; the time is not. Throws usage errors as einsum does, and for

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/array.h"
 #include "tessera/cluster.h"
+#include "tessera/collectives.h"
 #include "tessera/graph.h"
 #include "tessera/mesh.h"
 
@@ -39,9 +41,9 @@ struct CompileOptions {
   bool profile = false;
   /// Records every step of every run there; outlives the Session.
   Trace* trace = nullptr;
-  /// Where the ranks compute: "cpu"; "cuda": each on a card, thread ranks on shared ones; the same
-  /// with "cuda:share" for processes that share a card; "auto": cuda if every rank has a card. The
-  /// same for all ranks. Throws unsupported, with the reason, where there is no card.
+  /// Where the ranks compute: "cpu"; "cuda": each on a GPU, thread ranks on shared ones; the same
+  /// with "cuda:share" for processes that share a GPU; "auto": cuda if every rank has a GPU. The
+  /// same for all ranks. Throws unsupported, with the reason, where there is no GPU.
   std::string device = "cpu";
   /// Where a guard is not finite run() returns instead of throwing: see Session::skipped().
   bool skip_non_finite = false;
@@ -60,12 +62,13 @@ struct CompileOptions {
   bool offload_state = false;
   /// What was computed in 16 bits is widened before it is added over ranks where its sum is wanted
   /// wider, as gradients are: no rounding between ranks, twice the bytes.
-  bool wide_sums = false;
-  /// What a loop adds over its trips is added over ranks in each trip, and kept split as its sum
-  /// is: gradients of a batch in parts then take a slice of memory, not all of it, and are sent
-  /// once a part. False: the ranks' own sums are kept whole, and added over ranks once.
-  bool sums_of_parts = false;
-  /// Products of float32 on a card may round their operands to 10 bits of mantissa (tf32),
+  bool wide_grad_reduce = false;
+  /// What a loop adds over its iterations is added over ranks in each iteration, and kept split as
+  /// its sum is: gradients of a batch in microbatches then take a slice of memory, not all of it,
+  /// and are sent once a part. False: the ranks' own sums are kept whole, and added over ranks
+  /// once.
+  bool reduce_each_microbatch = false;
+  /// Products of float32 on a GPU may round their operands to 10 bits of mantissa (tf32),
   /// which its tensor cores multiply. Sums stay float32. On the CPU nothing changes.
   bool tf32 = false;
   /// What the host program lends: set by adopt_cuda() of tessera/interop/cuda.h.
@@ -81,10 +84,12 @@ struct StepTime {
   int64_t bytes = 0;    ///< of one run: read and written by a kernel, sent by a collective
   int64_t results = 0;  ///< bytes of what it makes
   std::string axes;     ///< of a collective and of its wait: "data+model"; else ""
+  std::optional<CollectiveKind> collective = {};  ///< of a collective
+  bool waits = false;                             ///< for a collective
 };
 
 /// One exchange of a function on the first local rank: collectives that start together and have one
-/// wait. Seconds are of one run, all trips of a loop together.
+/// wait. Seconds are of one run, all iterations of a loop together.
 struct ExchangeTime {
   std::string function, kind, axes;
   std::string tensor, source;  ///< of the first member
@@ -141,7 +146,7 @@ class Session {
 
   /// Runs a function. Collective. Throws a usage error if it reads an input that was never fed.
   void run(const std::string& function);
-  /// run() that does not wait for the card: what it enqueues is in order with all earlier and later
+  /// run() that does not wait for the GPU: what it enqueues is in order with all earlier and later
   /// calls. An index out of range is not thrown before anything is stored, but by the next wait()
   /// or run(). Throws a usage error, and does nothing, where the function has to wait: guards,
   /// check_finite() and print() nodes, conditions of loops, steps and collectives that go through
@@ -159,12 +164,12 @@ class Session {
   /// fetch() of a tensor of one element.
   double fetch_scalar(const std::string& name);
   /// The local ranks' parts of a parameter, state, input or output of the last run: in place on the
-  /// CPU; on a card a copy in memory of the host, which the next call for this tensor overwrites.
+  /// CPU; on a GPU a copy in memory of the host, which the next call for this tensor overwrites.
   /// Local.
   std::vector<Slice> slices(const std::string& name);
   /// Takes a parameter or state of this name from a session with the same layout. Local.
   void copy_from(Session& other, const std::string& stored);
-  /// "cpu", or "cuda:0" of the first local rank's card.
+  /// "cpu", or "cuda:0" of the first local rank's GPU.
   std::string device() const;
   /// What the device does otherwise than it would best, each with the reason: steps that run on the
   /// host or by a plainer kernel, choices that cannot be kept for later runs. Local.

@@ -9,7 +9,7 @@ namespace tessera {
 
 class Cluster;
 
-/// Records the runs of Sessions that are compiled with it (CompileOptions::trace). On a card a
+/// Records the runs of Sessions that are compiled with it (CompileOptions::trace). On a GPU a
 /// recorded run is not replayed as a graph: its steps are launched one by one, between events.
 class Trace {
  public:

@@ -1,10 +1,13 @@
 // The extreme element along a dim and its global index: one scan per output, the first of equal
 // elements wins. NaN is beyond every number, and the first NaN wins.
-#include "kernels/cpu/along_dim.h"
+#include "kernels/common/along_dim.h"
+#include "kernels/common/types.h"
 #include "kernels/cpu/tables.h"
-#include "kernels/cpu/types.h"
 
 namespace tessera::cpu {
+
+using namespace kernels;
+
 namespace {
 
 /// Whether x is strictly more extreme than y.

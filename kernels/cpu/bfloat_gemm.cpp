@@ -98,7 +98,7 @@ void BfloatGemm::run(const void* a, const void* b, void* c, bool overwrite) {
       {DNNL_ARG_SRC, s.a.get()}, {DNNL_ARG_WEIGHTS, s.b.get()}, {DNNL_ARG_DST, s.c.get()}};
   const dnnl_status_t status =
       dnnl_primitive_execute((overwrite ? s.set : s.add).get(), s.stream.get(), 3, args);
-  check(status == dnnl_success, "oneDNN ends a product with status {}", static_cast<int>(status));
+  check(status == dnnl_success, "oneDNN ended a matmul with status {}", static_cast<int>(status));
   s.stream.wait();
 }
 

@@ -8,11 +8,15 @@
 #include <cstring>
 #include <optional>
 
-#include "kernels/cpu/contract_plan.h"
+#include "kernels/common/contract_plan.h"
+#include "kernels/cpu/blas.h"
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/tables.h"
 
 namespace tessera::cpu {
+
+using namespace kernels;
+
 namespace {
 
 constexpr int64_t kStrip = 512;

@@ -9,19 +9,20 @@
 // that less is packed by a factor of the window. x, filter and y are the step's views in the order
 // of its `result`: all have the step's factors as dims (of size 1 where they lack one), then the
 // spatial dims. Narrow types are summed in float32 and rounded once. This is what is left where
-// filters are too small for the Fourier domain (conv_fourier.h) and a library has no direct kernel
-// for the views (conv_direct.h).
+// a library has no direct kernel for the views (conv_direct.h).
 #include <algorithm>
 
+#include "kernels/common/conv_sizes.h"
+#include "kernels/common/nest.h"
+#include "kernels/common/types.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/conv_direct.h"
-#include "kernels/cpu/conv_fourier.h"
-#include "kernels/cpu/conv_sizes.h"
-#include "kernels/cpu/nest.h"
 #include "kernels/cpu/tables.h"
-#include "kernels/cpu/types.h"
 
 namespace tessera::cpu {
+
+using namespace kernels;
+
 namespace {
 
 /// One spatial dim on this rank.
@@ -332,7 +333,7 @@ class Conv final : public Kernel {
 }  // namespace
 
 int64_t conv_workspace(const Step& step) {
-  return std::max({Sizes(step).total(), DirectPlan(step).total(), FourierPlan(step).total()});
+  return std::max(Sizes(step).total(), DirectPlan(step).total());
 }
 
 /// Cut along images or groups, else along the channels of the result.
@@ -354,7 +355,6 @@ std::unique_ptr<Kernel> bind_conv(const KernelArgs& args) {
   const Step& step = *args.step;
   check(step.in.at(0).dtype == step.out.at(0).dtype && step.in.at(1).dtype == step.out[0].dtype,
         "conv needs operands and a result of one dtype");
-  if (auto fourier = bind_fourier_conv(args, FourierPlan(step))) return fourier;
   if (auto direct = bind_direct_conv(args, DirectPlan(step))) return direct;
   return std::make_unique<Conv>(args);
 }

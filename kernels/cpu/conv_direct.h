@@ -6,10 +6,12 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cpu/conv_views.h"
-#include "kernels/kernel.h"
+#include "kernels/common/conv_views.h"
+#include "kernels/common/kernel.h"
 
 namespace tessera::cpu {
+
+using namespace kernels;
 
 /// Elements per image of x (or y) and how they lie.
 struct DirectSide {

@@ -3,11 +3,14 @@
 // of it is summed side by side.
 #include <algorithm>
 
-#include "kernels/cpu/along_dim.h"
+#include "kernels/common/along_dim.h"
+#include "kernels/common/types.h"
 #include "kernels/cpu/tables.h"
-#include "kernels/cpu/types.h"
 
 namespace tessera::cpu {
+
+using namespace kernels;
+
 namespace {
 
 constexpr int64_t kStrip = 256;

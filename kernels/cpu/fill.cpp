@@ -1,12 +1,15 @@
 // Fills a view with one value: one pass of dense rows.
 #include <algorithm>
 
-#include "kernels/cpu/nest.h"
+#include "kernels/common/nest.h"
+#include "kernels/common/pointwise.h"
+#include "kernels/common/types.h"
 #include "kernels/cpu/tables.h"
-#include "kernels/cpu/types.h"
-#include "kernels/pointwise.h"
 
 namespace tessera::cpu {
+
+using namespace kernels;
+
 namespace {
 
 class Fill final : public Kernel {

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/indexed.h"
+#include "kernels/common/indexed.h"
+#include "kernels/common/types.h"
 #include "kernels/cpu/tables.h"
-#include "kernels/cpu/types.h"
 
 namespace tessera::cpu {
+
+using namespace kernels;
+
 namespace {
 
 class Gather final : public Kernel {

@@ -1,12 +1,10 @@
 // Fused pointwise steps: a block interpreter.
 //
-// The iteration space is simplified to few dims and walked in blocks of about a thousand elements:
-// some rows of the innermost dim, or a piece of one. Per block every instruction runs one tight
-// loop whose operands are registers: arrays without gaps that stay in the L1 cache. A load without
-// gaps is its own register (no copy), and so is the last writer of an output that overlaps no
-// input. Everything that an instruction derives from the position (loads, stores, indices, masks,
-// random counters) is affine in the index, so all of them are operands of one loop nest with
-// strides of their own.
+// The iteration space has few dims and is visited in blocks of about a thousand elements: some rows
+// of the innermost dim, or a piece of one. Per block every instruction runs one tight loop whose
+// operands are registers: arrays without gaps that stay in the L1 cache. A load without gaps is its
+// own register (no copy), and so is the last writer of an output that overlaps no input. What can
+// be decided before is in the plan (pointwise_plan.h).
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -15,15 +13,16 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/cpu/pointwise_interpreter.h"
-#include "kernels/pointwise.h"
+#include "kernels/common/pointwise.h"
+#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/tables.h"
 
 namespace tessera::cpu {
 namespace {
 
 /// Copies a strided operand into a register without gaps.
 template <class T>
-void gather_rows(const T* from, const Place& p, const Extent& e, T* to) {
+void gather_rows(const T* from, const BlockStrides& p, const Extent& e, T* to) {
   for (int64_t r = 0; r < e.rows; ++r, from += p.outer, to += e.n) {
     if (p.inner == 1) {
       std::memcpy(to, from, static_cast<size_t>(e.n) * sizeof(T));
@@ -36,7 +35,7 @@ void gather_rows(const T* from, const Place& p, const Extent& e, T* to) {
 }
 
 template <class T>
-void scatter_rows(const T* from, const Place& p, const Extent& e, T* to) {
+void scatter_rows(const T* from, const BlockStrides& p, const Extent& e, T* to) {
   for (int64_t r = 0; r < e.rows; ++r, to += p.outer, from += e.n) {
     if (p.inner == 1) {
       std::memcpy(to, from, static_cast<size_t>(e.n) * sizeof(T));
@@ -48,19 +47,45 @@ void scatter_rows(const T* from, const Place& p, const Extent& e, T* to) {
 
 }  // namespace
 
+Pointwise::Pointwise(const KernelArgs& args, const BlockOps& ops)
+    : args_(args), ops_(ops), plan_(plan_pointwise(args_, ops)), offsets_(plan_.starts) {
+  if (plan_.nest.elements() == 0) return;
+  for (size_t i = 0; i < args_.step->exprs.size(); ++i)
+    values_.push_back(eval(args_, static_cast<int>(i)));
+  const RegisterLayout& layout = plan_.registers;
+  memory_.assign(static_cast<size_t>(layout.bytes) + 64, 0);
+  unsigned char* base =
+      memory_.data() + (64 - reinterpret_cast<uintptr_t>(memory_.data()) % 64) % 64;
+  for (size_t i = 0; i < plan_.code.size(); ++i) {
+    unsigned char* buffer = base + layout.at[i];
+    registers_.push_back(
+        {buffer, layout.spread[i] < 0 ? nullptr : base + layout.spread[i], buffer});
+  }
+  scratch_ = base + layout.scratch;
+  refill(true);
+}
+
+std::vector<Chain> Pointwise::chains() const {
+  std::vector<Chain> result;
+  for (const BoundInstr& op : plan_.code) {
+    if (op.chain) result.push_back(*op.chain);
+  }
+  return result;
+}
+
 void Pointwise::run() {
-  if (nest_.elements() == 0) return;
+  if (plan_.nest.elements() == 0) return;
   refill(false);
-  for (Op& op : code_) op.filled_from = nullptr;
-  const int outer = std::max(0, nest_.rank() - 2);
+  for (Register& reg : registers_) reg.filled_from = nullptr;
+  const int outer = std::max(0, plan_.nest.rank() - 2);
   std::array<int64_t, kMaxDims> index{};
   int d = 0;
   do {
     run_plane();
     for (d = outer - 1; d >= 0; --d) {
       advance(d, 1);
-      if (++index[d] < nest_.sizes[d]) break;
-      advance(d, -nest_.sizes[d]);
+      if (++index[d] < plan_.nest.sizes[d]) break;
+      advance(d, -plan_.nest.sizes[d]);
       index[d] = 0;
     }
   } while (d >= 0);
@@ -70,13 +95,13 @@ void Pointwise::run() {
 }
 
 void Pointwise::run_plane() {
-  const int rank = nest_.rank();
-  const int64_t n1 = rank > 1 ? nest_.sizes[rank - 2] : 1;
-  const int64_t n0 = rank > 0 ? nest_.sizes[rank - 1] : 1;
-  for (int64_t i = 0; i < n1; i += block_.rows) {
-    const int64_t rows = std::min(block_.rows, n1 - i);
-    for (int64_t j = 0; j < n0; j += block_.n) {
-      const int64_t n = std::min(block_.n, n0 - j);
+  const int rank = plan_.nest.rank();
+  const int64_t n1 = rank > 1 ? plan_.nest.sizes[rank - 2] : 1;
+  const int64_t n0 = rank > 0 ? plan_.nest.sizes[rank - 1] : 1;
+  for (int64_t i = 0; i < n1; i += plan_.block.rows) {
+    const int64_t rows = std::min(plan_.block.rows, n1 - i);
+    for (int64_t j = 0; j < n0; j += plan_.block.n) {
+      const int64_t n = std::min(plan_.block.n, n0 - j);
       run_block({rows, n});
       if (rank > 0) advance(rank - 1, n);
     }
@@ -88,41 +113,42 @@ void Pointwise::run_plane() {
 
 void Pointwise::run_block(const Extent& e) {
   const Extent row{1, e.rows};  // of numbers per row
-  for (const int i : walked_) {
-    Op& op = code_[i];
+  for (const int i : plan_.order) {
+    const BoundInstr& op = plan_.code[i];
+    Register& reg = registers_[i];
     const Instr& instr = op.instr;
-    const Extent& mine = op.spread == Spread::per_row ? row : e;
+    const Extent& mine = op.broadcast == Broadcast::along_row ? row : e;
     switch (instr.code) {
       case Code::load:
-        run_load(op, regs_[i], mine);
+        run_load(op, reg, mine);
         break;
       case Code::index:
-        run_index(op, mine);
+        run_index(op, reg, mine);
         break;
       case Code::random:
-        run_random(op, regs_[i], e);
+        run_random(op, reg, e);
         break;
       case Code::mask:
-        run_mask(op, regs_[i], mine);
+        run_mask(op, reg, mine);
         break;
       case Code::row_sum:
       case Code::row_prod:
       case Code::row_max:
       case Code::row_min:
         if (op.chain) {
-          run_chain(op, op.buffer, e);
+          run_chain(op, reg.buffer, e);
         } else {
-          op.row_fn(code_[instr.a].full ? code_[instr.a].full : regs_[instr.a], op.buffer, e.rows,
-                    e.n);
+          const Register& from = registers_[instr.a];
+          op.row_fn(from.spread ? from.spread : from.values, reg.buffer, e.rows, e.n);
         }
         break;
       default: {
         if (op.alias) {
-          regs_[i] = regs_[instr.a];
+          reg.values = registers_[instr.a].values;
           break;
         }
-        void* out = place_of(op);
-        regs_[i] = out;
+        void* out = target_of(op, reg);
+        reg.values = out;
         if (op.fetches) {
           compute_and_fetch(op, out, e);
         } else {
@@ -130,43 +156,67 @@ void Pointwise::run_block(const Extent& e) {
         }
       }
     }
-    if (op.full != nullptr) expand(op, regs_[i], e);
+    if (reg.spread != nullptr) spread_along_rows(instr.dtype, reg, e);
   }
-  for (size_t k = 0; k < outputs_.size(); ++k) {
-    const Output& out = outputs_[k];
+  store_outputs(e);
+}
+
+void Pointwise::store_outputs(const Extent& e) {
+  for (size_t k = 0; k < plan_.outputs.size(); ++k) {
+    const Output& out = plan_.outputs[k];
     if (out.direct) continue;
     if (out.once_a_row) {
       store_rows(out, static_cast<int>(k), e);
     } else {
-      const Op& op = code_[out.reg];
-      store(op.full ? op.full : regs_[out.reg], out.place, static_cast<int>(k), e);
+      const Register& reg = registers_[out.reg];
+      store(reg.spread ? reg.spread : reg.values, out.strides, static_cast<int>(k), e);
     }
   }
 }
 
 /// An instruction on elements, from element `first` of the operands on.
-void Pointwise::compute(const Op& op, void* out, const Extent& e, int64_t first) const {
+void Pointwise::compute(const BoundInstr& op, void* out, const Extent& e, int64_t first) const {
   if (op.chain) return run_chain(op, out, e, first);
   const auto from = [&](int reg) -> const void* {
     if (reg < 0) return nullptr;
     return static_cast<const char*>(operand(op, reg)) +
-           first * size_of(stored_as(code_[reg].instr.dtype));
+           first * size_of(stored_as(plan_.code[reg].instr.dtype));
   };
   const Instr& instr = op.instr;
   op.fn({from(instr.a), from(instr.b), from(instr.c), out, e.elements(), e.n});
 }
 
+/// From element `first` of the operands on.
+void Pointwise::run_chain(const BoundInstr& op, void* out, const Extent& e, int64_t first) const {
+  const Chain& chain = *op.chain;
+  const int64_t skipped = first * size_of(stored_as(op.instr.dtype));
+  auto array = [&](int reg) -> const void* {
+    return reg < 0 ? nullptr : static_cast<const char*>(registers_[reg].values) + skipped;
+  };
+  auto numbers = [&](int reg, bool negative) {
+    return reg < 0 ? RowNumbers{}
+                   : RowNumbers{registers_[reg].values,
+                                plan_.code[reg].broadcast == Broadcast::along_row, negative};
+  };
+  chain.fn({array(chain.x), array(chain.y), array(chain.z),
+            numbers(chain.before.summand, chain.before.negative),
+            numbers(chain.before.factor, false), numbers(chain.y_factor, false),
+            numbers(chain.after.summand, chain.after.negative), numbers(chain.after.factor, false),
+            numbers(chain.z_factor, false), out, chain.by_rows ? e.rows : 1,
+            chain.by_rows ? e.n : e.elements()});
+}
+
 /// The same piece by piece, between which a piece of the next block is asked for.
-void Pointwise::compute_and_fetch(const Op& op, void* out, const Extent& e) const {
+void Pointwise::compute_and_fetch(const BoundInstr& op, void* out, const Extent& e) const {
   constexpr int64_t kPiece = 128, kLine = 64;
   const int64_t item = size_of(stored_as(op.instr.dtype));
   for (int64_t first = 0; first < e.elements(); first += kPiece) {
     const int64_t n = std::min(kPiece, e.elements() - first);
-    for (const int load : fetched_) {
-      const Op& source = code_[load];
+    for (const int load : plan_.fetched) {
+      const BoundInstr& source = plan_.code[load];
       const int64_t bytes = size_of(source.arg->dtype);
       const char* next = static_cast<const char*>(source.arg->data) +
-                         (offsets_[source.place.operand] + e.elements() + first) * bytes;
+                         (offsets_[source.strides.operand] + e.elements() + first) * bytes;
       for (int64_t at = 0; at < n * bytes; at += kLine) __builtin_prefetch(next + at);
     }
     compute(op, static_cast<char*>(out) + first * item, {1, n}, first);
@@ -174,35 +224,36 @@ void Pointwise::compute_and_fetch(const Op& op, void* out, const Extent& e) cons
 }
 
 /// Where the result of an instruction on elements lies.
-void* Pointwise::place_of(const Op& op) const {
-  if (op.output < 0) return op.buffer;
+void* Pointwise::target_of(const BoundInstr& op, const Register& reg) const {
+  if (op.output < 0) return reg.buffer;
   const TensorArg& target = args_.out[op.output];
   return static_cast<char*>(target.data) + offsets_[op.output] * size_of(target.dtype);
 }
 
 /// A register as `reader` wants it: by element, or per row.
-const void* Pointwise::operand(const Op& reader, int reg) const {
+const void* Pointwise::operand(const BoundInstr& reader, int reg) const {
   if (reg < 0) return nullptr;
+  const Register& from = registers_[reg];
   const bool by_element =
-      reader.spread == Spread::full && reg != reader.by_row && code_[reg].full != nullptr;
-  return by_element ? code_[reg].full : regs_[reg];
+      reader.broadcast == Broadcast::none && reg != reader.by_row && from.spread != nullptr;
+  return by_element ? from.spread : from.values;
 }
 
 /// Repeats the numbers of a register along their rows.
-void Pointwise::expand(const Op& op, const void* reg, const Extent& e) {
-  with_type(op.instr.dtype, [&](auto zero) {
+void Pointwise::spread_along_rows(DType dtype, const Register& reg, const Extent& e) {
+  with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    const T* from = static_cast<const T*>(reg);
-    T* to = reinterpret_cast<T*>(op.full);
+    const T* from = static_cast<const T*>(reg.values);
+    T* to = reinterpret_cast<T*>(reg.spread);
     for (int64_t r = 0; r < e.rows; ++r, to += e.n) std::fill(to, to + e.n, from[r]);
   });
 }
 
 void Pointwise::store_rows(const Output& out, int number, const Extent& e) {
-  const Place place{out.place.operand, out.place.outer, 0};
-  const Op& op = code_[out.reg];
-  const void* from = regs_[out.reg];
-  if (op.spread == Spread::full) {  // equal along the row: the first element counts
+  const BlockStrides strides{out.strides.operand, out.strides.outer, 0};
+  const BoundInstr& op = plan_.code[out.reg];
+  const void* from = registers_[out.reg].values;
+  if (op.broadcast == Broadcast::none) {  // equal along the row: the first element counts
     with_type(op.instr.dtype, [&](auto zero) {
       using T = decltype(zero);
       T* to = reinterpret_cast<T*>(scratch_);
@@ -210,50 +261,50 @@ void Pointwise::store_rows(const Output& out, int number, const Extent& e) {
     });
     from = scratch_;
   }
-  store(from, place, number, {1, e.rows});
+  store(from, strides, number, {1, e.rows});
 }
 
-void Pointwise::run_load(Op& op, const void*& reg, const Extent& e) {
-  const Place& p = op.place;
+void Pointwise::run_load(const BoundInstr& op, Register& reg, const Extent& e) {
+  const BlockStrides& p = op.strides;
   const char* from =
       static_cast<const char*>(op.arg->data) + offsets_[p.operand] * size_of(op.arg->dtype);
   const bool narrow = is_narrow(op.arg->dtype);
-  reg = op.buffer;  // an earlier block, of fewer rows, may have been read in place
+  reg.values = reg.buffer;  // an earlier block, of fewer rows, may have been read in place
   if (p.dense(e)) {
     if (narrow) {
-      ops_.widen(op.arg->dtype)({from, nullptr, nullptr, op.buffer, e.elements()});
+      ops_.widen(op.arg->dtype)({from, nullptr, nullptr, reg.buffer, e.elements()});
     } else if (op.copied) {
-      std::memcpy(op.buffer, from, static_cast<size_t>(e.elements() * size_of(op.arg->dtype)));
+      std::memcpy(reg.buffer, from, static_cast<size_t>(e.elements() * size_of(op.arg->dtype)));
     } else {
-      reg = from;
+      reg.values = from;
     }
     return;
   }
   if (e.rows == 1 ? p.inner == 0 : p.outer == 0) {  // what repeats may be there already
-    if (op.filled_from == from && op.filled >= e.elements()) return;
-    op.filled_from = from;
-    op.filled = e.elements();
+    if (reg.filled_from == from && reg.filled >= e.elements()) return;
+    reg.filled_from = from;
+    reg.filled = e.elements();
   }
   if (narrow) {
     uint16_t* packed = reinterpret_cast<uint16_t*>(scratch_);
     gather_rows(reinterpret_cast<const uint16_t*>(from), p, e, packed);
-    ops_.widen(op.arg->dtype)({packed, nullptr, nullptr, op.buffer, e.elements()});
+    ops_.widen(op.arg->dtype)({packed, nullptr, nullptr, reg.buffer, e.elements()});
     return;
   }
   with_type(op.instr.dtype, [&](auto zero) {
     using T = decltype(zero);
-    gather_rows(reinterpret_cast<const T*>(from), p, e, reinterpret_cast<T*>(op.buffer));
+    gather_rows(reinterpret_cast<const T*>(from), p, e, reinterpret_cast<T*>(reg.buffer));
   });
 }
 
-void Pointwise::run_index(Op& op, const Extent& e) {
-  const int64_t first = values_[op.instr.expr] + offsets_[op.place.operand];
+void Pointwise::run_index(const BoundInstr& op, Register& reg, const Extent& e) {
+  const int64_t first = values_[op.instr.expr] + offsets_[op.strides.operand];
   with_type(op.instr.dtype, [&](auto zero) {
     using T = decltype(zero);
-    T* out = reinterpret_cast<T*>(op.buffer);
+    T* out = reinterpret_cast<T*>(reg.buffer);
     for (int64_t r = 0; r < e.rows; ++r) {
-      const int64_t start = first + r * op.place.outer;
-      for (int64_t i = 0; i < e.n; ++i) *out++ = static_cast<T>(start + i * op.place.inner);
+      const int64_t start = first + r * op.strides.outer;
+      for (int64_t i = 0; i < e.n; ++i) *out++ = static_cast<T>(start + i * op.strides.inner);
     }
     if constexpr (std::is_same_v<T, float>) {
       const bool round = is_narrow(op.instr.dtype);
@@ -264,12 +315,12 @@ void Pointwise::run_index(Op& op, const Extent& e) {
 
 /// Runs of consecutive logical indices take whole Philox counters; the register starts at the word
 /// of the first one.
-void Pointwise::run_random(Op& op, const void*& reg, const Extent& e) {
+void Pointwise::run_random(const BoundInstr& op, Register& reg, const Extent& e) {
   const Instr& instr = op.instr;
   const uint64_t seed = static_cast<uint64_t>(values_[instr.expr]);
   const uint64_t stream = static_cast<uint64_t>(values_[instr.expr + 1]);
   const size_t rank = args_.out[0].sizes.size();
-  int64_t first = offsets_[op.place.operand];
+  int64_t first = offsets_[op.strides.operand];
   for (size_t d = 0; d < rank; ++d) {
     first += values_[instr.expr + 2 + 2 * d] * values_[instr.expr + 3 + 2 * d];
   }
@@ -278,42 +329,42 @@ void Pointwise::run_random(Op& op, const void*& reg, const Extent& e) {
     ops_.random(out, static_cast<uint64_t>(start) >> 2, stream, seed, (skip + n + 3) / 4);
     return out + skip;
   };
-  int64_t* out = reinterpret_cast<int64_t*>(op.buffer);
-  if (op.place.dense(e)) {
-    reg = words(out, first, e.elements());
+  int64_t* out = reinterpret_cast<int64_t*>(reg.buffer);
+  if (op.strides.dense(e)) {
+    reg.values = words(out, first, e.elements());
     return;
   }
-  reg = out;
+  reg.values = out;
   for (int64_t r = 0; r < e.rows; ++r, out += e.n) {
-    const int64_t start = first + r * op.place.outer;
+    const int64_t start = first + r * op.strides.outer;
     int64_t* row = reinterpret_cast<int64_t*>(scratch_);
-    if (op.place.inner == 1) {
+    if (op.strides.inner == 1) {
       const int64_t* from = words(row, start, e.n);
       std::copy(from, from + e.n, out);
       continue;
     }
     for (int64_t i = 0; i < e.n; ++i) {
-      out[i] = *words(row, start + i * op.place.inner, 1);
+      out[i] = *words(row, start + i * op.strides.inner, 1);
     }
   }
 }
 
 /// A block that is kept whole is its operand's array.
-void Pointwise::run_mask(Op& op, const void*& reg, const Extent& e) {
-  const Place& p = op.place;
+void Pointwise::run_mask(const BoundInstr& op, Register& reg, const Extent& e) {
+  const BlockStrides& p = op.strides;
   const int64_t value = values_[op.instr.expr];
   const int64_t first = op.instr.slot < 0 ? (value != 0 ? -1 : 0) : offsets_[p.operand];
   const int64_t limit = op.instr.slot < 0 ? 0 : value;
   const int64_t last = first + (e.rows - 1) * p.outer + (e.n - 1) * p.inner;
   if (last < limit) {
-    reg = operand(op, op.instr.a);
+    reg.values = operand(op, op.instr.a);
     return;
   }
-  reg = op.buffer;
+  reg.values = reg.buffer;
   with_type(op.instr.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* from = static_cast<const T*>(operand(op, op.instr.a));
-    T* out = reinterpret_cast<T*>(op.buffer);
+    T* out = reinterpret_cast<T*>(reg.buffer);
     T other = formula::cast<T>(op.instr.imm);
     if (op.instr.dtype == DType::bool_) other = T(op.instr.imm != 0);
     if constexpr (std::is_same_v<T, float>) {
@@ -328,28 +379,75 @@ void Pointwise::run_mask(Op& op, const void*& reg, const Extent& e) {
   });
 }
 
-void Pointwise::store(const void* from, const Place& place, int number, const Extent& e) {
+void Pointwise::store(const void* from, const BlockStrides& strides, int number, const Extent& e) {
   const TensorArg& target = args_.out[number];
-  const bool stream = outputs_[number].stream;
+  const bool stream = plan_.outputs[number].stream;
   char* to = static_cast<char*>(target.data) + offsets_[number] * size_of(target.dtype);
   if (is_narrow(target.dtype)) {
     const BlockFn narrow = ops_.narrow(target.dtype);
-    if (place.dense(e)) return narrow({from, nullptr, nullptr, to, e.elements()});
-    uint16_t* packed = reinterpret_cast<uint16_t*>(scratch_ + capacity_ * 4);
+    if (strides.dense(e)) return narrow({from, nullptr, nullptr, to, e.elements()});
+    uint16_t* packed = reinterpret_cast<uint16_t*>(scratch_ + plan_.capacity * 4);
     narrow({from, nullptr, nullptr, packed, e.elements()});
-    return scatter_rows(packed, place, e, reinterpret_cast<uint16_t*>(to));
+    return scatter_rows(packed, strides, e, reinterpret_cast<uint16_t*>(to));
   }
   with_type(target.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = static_cast<const T*>(from);
-    if (place.dense(e) && stream) {
+    if (strides.dense(e) && stream) {
       ops_.stream(to, x, e.elements() * static_cast<int64_t>(sizeof(T)));
-    } else if (place.dense(e)) {
+    } else if (strides.dense(e)) {
       std::memcpy(to, x, static_cast<size_t>(e.elements()) * sizeof(T));
     } else {
-      scatter_rows(x, place, e, reinterpret_cast<T*>(to));
+      scatter_rows(x, strides, e, reinterpret_cast<T*>(to));
     }
   });
+}
+
+void Pointwise::fill_constant(const Instr& instr, const Register& reg) {
+  with_type(instr.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = reinterpret_cast<T*>(reg.buffer);
+    T x = instr.code == Code::constant ? formula::cast<T>(instr.imm)
+                                       : static_cast<T>(values_[instr.expr]);
+    if (instr.dtype == DType::bool_) {
+      x = T(instr.code == Code::constant ? instr.imm != 0 : values_[instr.expr] != 0);
+    }
+    if constexpr (std::is_same_v<T, float>) {
+      x = rounded_to(x, instr.dtype);
+    }
+    std::fill(out, out + plan_.block.elements(), x);
+  });
+}
+
+/// Registers that do not change within a run: constants once, expressions of scalars when they
+/// change.
+void Pointwise::refill(bool all) {
+  const Step& step = *args_.step;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (step.exprs[i].depends_on_scalars()) values_[i] = eval(args_, static_cast<int>(i));
+  }
+  for (size_t i = 0; i < plan_.code.size(); ++i) {
+    const Instr& instr = plan_.code[i].instr;
+    const bool varies = instr.code == Code::value && step.exprs[instr.expr].depends_on_scalars();
+    if (varies || (all && is_still(instr.code))) fill_constant(instr, registers_[i]);
+  }
+}
+
+Sharing share_pointwise(const Step& step, int threads) {
+  const double instructions = static_cast<double>(step.pointwise.code.size());
+  const View& out = step.out.at(0);
+  std::vector<char> allowed(out.sizes.size(), 1);
+  if (const int row = row_dim(step.pointwise); row >= 0) allowed[static_cast<size_t>(row)] = 0;
+  return {outermost_dim(out, allowed, threads),
+          static_cast<double>(out.elements()) * instructions * 0.2};
+}
+
+std::unique_ptr<Kernel> bind_pointwise_with(const KernelArgs& args, const BlockOps& ops) {
+  return std::make_unique<Pointwise>(args, ops);
+}
+
+std::unique_ptr<Kernel> bind_pointwise(const KernelArgs& args) {
+  return bind_pointwise_with(args, *usable_block_ops().back());
 }
 
 }  // namespace tessera::cpu

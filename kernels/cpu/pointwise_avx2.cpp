@@ -10,24 +10,29 @@
 #include <type_traits>
 
 #include "base/fail.h"
+#include "base/float16.h"
+#include "kernels/common/types.h"
 #include "kernels/cpu/pointwise_ops.h"
-#include "kernels/cpu/types.h"
-#include "kernels/float16.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define TESSERA_VECTOR_BYTES 32
 #pragma GCC target("avx2,fma")
 #endif
 
+#include "kernels/common/pointwise.h"
 #include "kernels/cpu/pointwise_flags.h"
 #include "kernels/cpu/reduce_row.h"
-#include "kernels/pointwise.h"
 
 namespace tessera::cpu {
 
+using namespace kernels;
+
+// The first defines what the others use.
+// clang-format off
 #include "kernels/cpu/pointwise_loops.inc"
+#include "kernels/cpu/pointwise_chain_loops.inc"
 #include "kernels/cpu/pointwise_rows.inc"
-#include "kernels/cpu/pointwise_walks.inc"
+// clang-format on
 
 const BlockOps kAvx2Ops = {"avx2",
                            find_loop,

@@ -9,16 +9,19 @@
 #include <span>
 #include <type_traits>
 
+#include "kernels/common/pointwise.h"
 #include "kernels/cpu/pointwise_flags.h"
 #include "kernels/cpu/pointwise_ops.h"
 #include "kernels/cpu/reduce_row.h"
-#include "kernels/pointwise.h"
 
 namespace tessera::cpu {
 
+// The first defines what the others use.
+// clang-format off
 #include "kernels/cpu/pointwise_loops.inc"
+#include "kernels/cpu/pointwise_chain_loops.inc"
 #include "kernels/cpu/pointwise_rows.inc"
-#include "kernels/cpu/pointwise_walks.inc"
+// clang-format on
 
 const BlockOps kBaseOps = {"base",
                            find_loop,

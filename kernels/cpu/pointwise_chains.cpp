@@ -1,4 +1,4 @@
-// Binding of fused pointwise steps: chains. A walk over a block costs what it loads and stores, the
+// Binding of fused pointwise steps: chains. A loop over a block costs what it loads and stores, the
 // arithmetic hides behind that. So an instruction takes in those that make its operand, as far as
 // there is a loop for the whole (ChainShape) and no other instruction wants what lies between. What
 // only adds and multiplies numbers of a row, such as x - mean, costs nothing within a chain: where
@@ -6,15 +6,15 @@
 // instructions.
 #include <algorithm>
 
-#include "kernels/cpu/pointwise_interpreter.h"
+#include "kernels/cpu/pointwise_plan.h"
 
 namespace tessera::cpu {
 
 namespace {
 
-bool is_joinable(const Op& op) {
+bool is_joinable(const BoundInstr& op) {
   const Instr& instr = op.instr;
-  if (op.unused || op.spread != Spread::full) return false;
+  if (op.unused || op.broadcast != Broadcast::none) return false;
   if (instr.dtype != DType::float32 && instr.dtype != DType::float64) return false;
   return instr.code == Code::add || instr.code == Code::sub || instr.code == Code::mul ||
          instr.code == Code::div || instr.code == Code::square || instr.code == Code::sqrt ||
@@ -64,26 +64,35 @@ bool push(Chain& chain, const Stage& stage) {
   return true;
 }
 
-class ChainFinder {
+class ChainMatcher {
  public:
-  ChainFinder(std::vector<Op>& code, const std::vector<Output>& outputs, const BlockOps& ops)
-      : code_(code), ops_(ops), readers_(code.size(), 0), is_output_(code.size(), 0) {
-    for (const Op& op : code) {
+  ChainMatcher(PointwisePlan& plan, const BlockOps& ops)
+      : code_(plan.code), ops_(ops), readers_(code_.size(), 0), is_output_(code_.size(), 0) {
+    for (const BoundInstr& op : code_) {
       for (int r : reads_of(op)) {
         if (r >= 0) ++readers_[r];
       }
     }
-    for (const Output& out : outputs) is_output_[out.reg] = 1;
+    for (const Output& out : plan.outputs) is_output_[out.reg] = 1;
   }
 
   void run() {
     const int count = static_cast<int>(code_.size());
     for (int i = count - 1; i >= 0; --i) join_backward(i);
     for (int i = 0; i < count; ++i) take_into_readers(i);
+    for (BoundInstr& op : code_) {
+      if (op.chain) op.chain->by_rows = reads_by_row(*op.chain);
+    }
   }
 
  private:
-  bool is_full(int reg) const { return reg >= 0 && code_[reg].spread == Spread::full; }
+  bool reads_by_row(const Chain& chain) const {
+    const Reads read = chain.operands();
+    return chain.shape.sum || std::any_of(read.begin(), read.end(), [&](int r) {
+             return r >= 0 && code_[r].broadcast == Broadcast::along_row;
+           });
+  }
+  bool is_full(int reg) const { return reg >= 0 && code_[reg].broadcast == Broadcast::none; }
   bool exists(const Chain& chain) const { return find(chain) != nullptr; }
   ChainFn find(const Chain& chain) const { return ops_.find_chain(chain.shape, type_of(chain)); }
   DType type_of(const Chain& chain) const { return stored_as(code_[chain.x].instr.dtype); }
@@ -189,7 +198,7 @@ class ChainFinder {
   }
 
   void join_backward(int i) {
-    Op& op = code_[i];
+    BoundInstr& op = code_[i];
     std::optional<Chain> chain;
     if (op.instr.code == Code::row_sum) {
       chain = longest_sum(op.instr.a);
@@ -201,7 +210,7 @@ class ChainFinder {
     set(op, std::move(*chain));
   }
 
-  void set(Op& op, Chain chain) {
+  void set(BoundInstr& op, Chain chain) {
     chain.fn = find(chain);
     op.chain = std::move(chain);
   }
@@ -209,7 +218,7 @@ class ChainFinder {
   /// `i` as what an instruction does that reads `reg` at the start of its chain; nothing if it
   /// cannot be.
   std::optional<Chain> starting_with(int i, int reg) const {
-    const Op& op = code_[i];
+    const BoundInstr& op = code_[i];
     Chain chain;
     if (op.chain) {
       chain = *op.chain;
@@ -240,7 +249,7 @@ class ChainFinder {
   /// If `v` is numbers of its row added to and multiplied with a register, and all its readers can
   /// do that themselves, they do.
   void take_into_readers(int v) {
-    Op& op = code_[v];
+    BoundInstr& op = code_[v];
     if (!is_joinable(op) || is_output_[v]) return;
     std::optional<Chain> own = op.chain;
     if (!own) {
@@ -268,7 +277,7 @@ class ChainFinder {
     for (auto& [i, chain] : changed) set(code_[i], std::move(chain));
   }
 
-  std::vector<Op>& code_;
+  std::vector<BoundInstr>& code_;
   const BlockOps& ops_;
   std::vector<int> readers_;
   std::vector<char> is_output_;
@@ -276,7 +285,7 @@ class ChainFinder {
 
 }  // namespace
 
-Reads reads_of(const Op& op) {
+Reads reads_of(const BoundInstr& op) {
   if (op.chain && !op.unused) return op.chain->operands();
   Reads reads;
   reads.fill(-1);
@@ -285,41 +294,6 @@ Reads reads_of(const Op& op) {
   return reads;
 }
 
-void Pointwise::join_chains() {
-  ChainFinder(code_, outputs_, ops_).run();
-  for (Op& op : code_) {
-    if (!op.chain) continue;
-    for (const int r : op.chain->operands())
-      op.chain->by_rows |= r >= 0 && code_[r].spread == Spread::per_row;
-    op.chain->by_rows |= op.chain->shape.sum;
-  }
-}
-
-std::vector<Chain> Pointwise::chains() const {
-  std::vector<Chain> result;
-  for (const Op& op : code_) {
-    if (op.chain) result.push_back(*op.chain);
-  }
-  return result;
-}
-
-/// From element `first` of the operands on.
-void Pointwise::run_chain(const Op& op, void* out, const Extent& e, int64_t first) const {
-  const Chain& chain = *op.chain;
-  const int64_t skipped = first * size_of(stored_as(op.instr.dtype));
-  auto array = [&](int reg) -> const void* {
-    return reg < 0 ? nullptr : static_cast<const char*>(regs_[reg]) + skipped;
-  };
-  auto numbers = [&](int reg, bool negative) {
-    return reg < 0 ? RowNumbers{}
-                   : RowNumbers{regs_[reg], code_[reg].spread == Spread::per_row, negative};
-  };
-  chain.fn({array(chain.x), array(chain.y), array(chain.z),
-            numbers(chain.before.summand, chain.before.negative),
-            numbers(chain.before.factor, false), numbers(chain.y_factor, false),
-            numbers(chain.after.summand, chain.after.negative), numbers(chain.after.factor, false),
-            numbers(chain.z_factor, false), out, chain.by_rows ? e.rows : 1,
-            chain.by_rows ? e.n : e.elements()});
-}
+void join_chains(PointwisePlan& plan, const BlockOps& ops) { ChainMatcher(plan, ops).run(); }
 
 }  // namespace tessera::cpu

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "runtime/program.h"
+#include "program/program.h"
 
 namespace tessera::cpu {
 

@@ -11,11 +11,14 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/cpu/nest.h"
+#include "kernels/common/nest.h"
 #include "kernels/cpu/reduce_row.h"
 #include "kernels/cpu/tables.h"
 
 namespace tessera::cpu {
+
+using namespace kernels;
+
 namespace {
 
 struct Any {

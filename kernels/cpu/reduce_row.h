@@ -8,7 +8,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "kernels/cpu/types.h"
+#include "kernels/common/types.h"
 
 // Of the instruction set that a target pragma chose: compilers tell no macro of it.
 #if !defined(TESSERA_VECTOR_BYTES)
@@ -16,6 +16,9 @@
 #endif
 
 namespace tessera::cpu {
+
+using namespace kernels;
+
 namespace {
 
 struct Sum {

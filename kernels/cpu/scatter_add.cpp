@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/indexed.h"
+#include "kernels/common/indexed.h"
+#include "kernels/common/types.h"
 #include "kernels/cpu/tables.h"
-#include "kernels/cpu/types.h"
 
 namespace tessera::cpu {
+
+using namespace kernels;
+
 namespace {
 
 int64_t elements_of(const std::vector<int64_t>& sizes) {

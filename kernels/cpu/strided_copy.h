@@ -1,10 +1,12 @@
 // Copying between strided views, with or without conversion between float32 and narrower types.
 #pragma once
 
-#include "kernels/cpu/nest.h"
-#include "kernels/cpu/types.h"
+#include "kernels/common/nest.h"
+#include "kernels/common/types.h"
 
 namespace tessera::cpu {
+
+using namespace kernels;
 
 /// A nest with operands (out, in), simplified at bind time. copy<To, From>(out, in) moves all
 /// elements.

@@ -5,11 +5,14 @@
 // positions are partially sorted.
 #include <algorithm>
 
-#include "kernels/cpu/along_dim.h"
+#include "kernels/common/along_dim.h"
+#include "kernels/common/types.h"
 #include "kernels/cpu/tables.h"
-#include "kernels/cpu/types.h"
 
 namespace tessera::cpu {
+
+using namespace kernels;
+
 namespace {
 
 class TopK final : public Kernel {

@@ -2,16 +2,19 @@
 // index, at which the elements behind the dim are copied (window) or added (fold) as one row; rows
 // that follow each other on both sides go as one. All three indices begin where this rank's slices
 // do. Rows outside of the dim read the fill and add to nothing; padding is left alone.
-#include "kernels/window.h"
+#include "kernels/common/window.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/nest.h"
+#include "kernels/common/nest.h"
+#include "kernels/common/types.h"
 #include "kernels/cpu/tables.h"
-#include "kernels/cpu/types.h"
 
 namespace tessera::cpu {
+
+using namespace kernels;
+
 namespace {
 
 struct Relation : WindowSizes {

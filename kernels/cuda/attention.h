@@ -7,8 +7,8 @@
 // and the sum of exponentials so far. Every sum has one order and one writer.
 //
 // The gradient recomputes the scores twice: once by queries, which also leaves two numbers a row in
-// the workspace (the logarithm of the sum of exponentials, and the product of the result with its
-// gradient), and once by keys, which reads them.
+// the workspace (the logarithm of the sum of exponentials, and the dot product of the result with
+// its gradient), and once by keys, which reads them.
 #pragma once
 
 #include "kernels/cuda/device.h"
@@ -211,12 +211,12 @@ __device__ __forceinline__ void attention(long long block, long long first_query
     log_sum.at(row) = log_of(softmax.greatest, softmax.total);
 }
 
-/// The gradient of one block of queries. `product`: of the result and its gradient, summed.
+/// The gradient of one block of queries. `dot`: of the result with its gradient, by rows.
 template <class C, class Q, class K, class V, class G, class D, class L>
 __device__ __forceinline__ void attention_grad_queries(long long block, long long first_query,
                                                        long long first_key, const Q& q, const K& k,
                                                        const V& v, const G& g, const D& dq,
-                                                       const L& log_sum, const L& product) {
+                                                       const L& log_sum, const L& dot) {
   using W = typename C::Wide;
   using R = RowSums<C>;
   __shared__ AttentionTile<C> queries, grads, other;
@@ -226,7 +226,7 @@ __device__ __forceinline__ void attention_grad_queries(long long block, long lon
   load_tile<C>(g, first, C::kLength, grads);
   R sums;
   const W logarithm = row < C::kLength ? log_sum.at(row) : W(0);
-  const W inner = row < C::kLength ? product.at(row) : W(0);
+  const W inner = row < C::kLength ? dot.at(row) : W(0);
   const long long seen = keys_seen<C>(row, first_query, first_key);
   const long long last = keys_seen<C>(first + C::kBlock - 1, first_query, first_key);
   for (long long j = 0; j < last; j += C::kBlock) {
@@ -256,7 +256,7 @@ struct Queries {
   Q q;
   G g;
   L log_sum;
-  P product;
+  P dot;
 };
 
 /// The gradients of one block of keys and values; `of(s)`: the Queries of sharer s.
@@ -295,7 +295,7 @@ __device__ __forceinline__ void attention_grad_keys(long long block, long long f
         const W p =
             sees ? formula::Exp::apply(score * C::scale() - queries.log_sum.at(query)) : W(0);
         score = p;
-        gradient = sees ? p * (gradient - queries.product.at(query)) * C::scale() : W(0);
+        gradient = sees ? p * (gradient - queries.dot.at(query)) * C::scale() : W(0);
       }
       __syncthreads();
       key_sums.add(back, other);

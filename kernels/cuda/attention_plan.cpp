@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/nest.h"
+#include "kernels/common/nest.h"
 
 namespace tessera::cuda {
 
@@ -94,7 +94,7 @@ class Planner {
       sides.push_back(side);
       strides.push_back(view(side).strides);
     }
-    cpu::Nest nest = cpu::make_nest(view(kQuerySide).sizes, strides);
+    kernels::Nest nest = kernels::make_nest(view(kQuerySide).sizes, strides);
     std::vector<int64_t> dims = {length_, memory_, width_};
     std::sort(dims.rbegin(), dims.rend());
     for (int64_t d : dims) nest.remove_dim(static_cast<int>(d));

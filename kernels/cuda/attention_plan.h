@@ -1,11 +1,11 @@
-// How attention becomes one of the card's library: from views and attributes only, so that the
+// How attention becomes a call of cuDNN's: from views and attributes only, so that the
 // compile half (the workspace) and the run half come to the same plan.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-#include "runtime/program.h"
+#include "program/program.h"
 
 namespace tessera::cuda {
 

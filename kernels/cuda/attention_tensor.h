@@ -3,7 +3,7 @@
 // A block is a few warps; a warp owns 16 rows: queries, or for the gradients of keys and values
 // keys. The block walks the rows of the other side C::kTile at a time, in order; they lie in shared
 // memory twice, so that the next ones are on their way meanwhile. Of a warp's rows the operands
-// stay in registers, and so do their scores with a tile: as sums of one product they have the
+// stay in registers, and so do their scores with a tile: as sums of one matmul they have the
 // places of an operand of the next one (kernels/cuda/tensor_core.h), for which they are rounded to
 // the operands' type. Sums, scores and softmax are float32. Every sum has one order and one writer.
 //

@@ -8,25 +8,25 @@
 namespace tessera::device {
 
 /// Two numbers of each of a thread's rows: the logarithm, to base 2, of the sum of exponentials,
-/// and the product of the result with its gradient.
+/// and the dot product of the result with its gradient.
 template <class C>
 struct RowNumbers {
   float logarithm[2] = {0.0f, 0.0f}, inner[2] = {0.0f, 0.0f};
 
   template <class L>
-  __device__ __forceinline__ RowNumbers(int first, const L& log_sum, const L& product) {
+  __device__ __forceinline__ RowNumbers(int first, const L& log_sum, const L& dot) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = first + warp_row() + r * 8;
       if (row >= C::kLength) continue;
       logarithm[r] = log_sum.at(row) * kLog2E;
-      inner[r] = product.at(row);
+      inner[r] = dot.at(row);
     }
   }
 };
 
 /// The scores' weights and their gradients of one tile, which replace what is given: the scores,
-/// and the products of the result's gradient with the values.
+/// and the dot products of the result's gradient with the values.
 template <class C>
 __device__ __forceinline__ void weigh(const RowNumbers<C>& numbers, Scores<C>& scores,
                                       const Scores<C>& back) {
@@ -47,7 +47,7 @@ __device__ __forceinline__ void tensor_attention_grad_queries(int block, long lo
                                                               long long first_key, const Q& q,
                                                               const K& k, const V& v, const G& g,
                                                               const D& dq, const L& log_sum,
-                                                              const L& product) {
+                                                              const L& dot) {
   __shared__ NarrowTile<C> keys[2], values[2];
   const int first = first_of_warp<C>(block);
   const Sight<C> sight(first, first_query, first_key);
@@ -55,7 +55,7 @@ __device__ __forceinline__ void tensor_attention_grad_queries(int block, long lo
   OwnRows<C> queries, grads;
   queries.load(q, first, C::kLength);
   grads.load(g, first, C::kLength);
-  const RowNumbers<C> numbers(first, log_sum, product);
+  const RowNumbers<C> numbers(first, log_sum, dot);
   Sums<C> sums = {};
   walk_tiles<C::kTile>(
       0, end,
@@ -84,7 +84,7 @@ struct alignas(16) TileNumbers {
   float logarithm[C::kTile], inner[C::kTile];
 
   template <class L, class P>
-  __device__ __forceinline__ void fetch(const L& log_sum, const P& product, int first) {
+  __device__ __forceinline__ void fetch(const L& log_sum, const P& dot, int first) {
     const int e = static_cast<int>(threadIdx.x);
     static_assert(2 * C::kTile <= kThreads<C>, "a thread has one number");
     if (e >= 2 * C::kTile) return;
@@ -92,7 +92,7 @@ struct alignas(16) TileNumbers {
     const bool there = first + row < C::kLength;
     const int from = there ? first + row : first;
     copy_async<4>(e < C::kTile ? &logarithm[row] : &inner[row],
-                  e < C::kTile ? &log_sum.at(from) : &product.at(from), there);
+                  e < C::kTile ? &log_sum.at(from) : &dot.at(from), there);
   }
 };
 
@@ -184,7 +184,7 @@ __device__ __forceinline__ void tensor_attention_grad_keys(long long block, long
           [&](int query, int stage) {
             fetch<C>(theirs.q, query, C::kLength, queries[stage]);
             fetch<C>(theirs.g, query, C::kLength, grads[stage]);
-            numbers[stage].fetch(theirs.log_sum, theirs.product, query);
+            numbers[stage].fetch(theirs.log_sum, theirs.dot, query);
           },
           [&](int query, int stage) {
             if (first >= C::kMemory || query + C::kTile <= seen.least) return;

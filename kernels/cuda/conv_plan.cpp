@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/conv_sizes.h"
+#include "kernels/common/conv_sizes.h"
 
 namespace tessera::cuda {
 
@@ -25,10 +25,10 @@ class Planner {
   ConvPlan plan() {
     ConvPlan& p = plan_;
     p.result = sides_.result;
-    p.images = cpu::count_of(step_, cpu::kImages);
-    p.groups = cpu::count_of(step_, cpu::kGroup);
-    p.inputs = cpu::count_of(step_, cpu::kInputs);
-    p.outputs = cpu::count_of(step_, cpu::kOutputs);
+    p.images = kernels::count_of(step_, kernels::kImages);
+    p.groups = kernels::count_of(step_, kernels::kGroup);
+    p.inputs = kernels::count_of(step_, kernels::kInputs);
+    p.outputs = kernels::count_of(step_, kernels::kOutputs);
     const DType type = step_.out[0].dtype;
     p.channels_last = type == DType::bfloat16 || type == DType::float16;
     if (!p.channels_last && type != DType::float32)
@@ -79,19 +79,19 @@ class Planner {
         if (kinds_[d] == kind) dims.push_back(d);
       }
     };
-    if (side != 1) add(cpu::kImages);
+    if (side != 1) add(kernels::kImages);
     const auto add_spatial = [&] { dims.insert(dims.end(), spatial.begin(), spatial.end()); };
     if (side == 1) {
-      add(cpu::kGroup);
-      add(cpu::kOutputs);
+      add(kernels::kGroup);
+      add(kernels::kOutputs);
       if (plan_.channels_last) add_spatial();
-      add(cpu::kInputs);
+      add(kernels::kInputs);
       if (!plan_.channels_last) add_spatial();
       return dims;
     }
     if (plan_.channels_last) add_spatial();
-    add(cpu::kGroup);
-    add(side == 0 ? cpu::kInputs : cpu::kOutputs);
+    add(kernels::kGroup);
+    add(side == 0 ? kernels::kInputs : kernels::kOutputs);
     if (!plan_.channels_last) add_spatial();
     return dims;
   }
@@ -114,7 +114,7 @@ class Planner {
   }
 
   const Step& step_;
-  const cpu::Sides sides_;
+  const kernels::Sides sides_;
   const Numbers& kinds_;
   const View* view_[kSides];
   ConvPlan plan_;
@@ -125,9 +125,9 @@ class Planner {
 ConvPlan plan_conv(const Step& step) { return Planner(step).plan(); }
 
 int conv_operand(int64_t result, int side) {
-  if (side == (result == cpu::kOfY ? 2 : result == cpu::kOfX ? 0 : 1)) return 2;
-  if (result == cpu::kOfY) return side;
-  return result == cpu::kOfX ? (side == 2 ? 0 : 1) : (side == 0 ? 0 : 1);
+  if (side == (result == kernels::kOfY ? 2 : result == kernels::kOfX ? 0 : 1)) return 2;
+  if (result == kernels::kOfY) return side;
+  return result == kernels::kOfX ? (side == 2 ? 0 : 1) : (side == 0 ? 0 : 1);
 }
 
 }  // namespace tessera::cuda

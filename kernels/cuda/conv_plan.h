@@ -1,4 +1,4 @@
-// How a convolution becomes one of the card's library: from views and attributes only, so that the
+// How a convolution becomes one of cuDNN's: from views and attributes only, so that the
 // compile half (the workspace) and the run half come to the same plan.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/program.h"
+#include "program/program.h"
 
 namespace tessera::cuda {
 

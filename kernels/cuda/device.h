@@ -1,5 +1,5 @@
 // What generated kernels are written in: vectors of elements, random words by element, reductions
-// over the threads of a row. It is compiled by NVRTC for a card, and by a host compiler in the
+// over the threads of a row. It is compiled by NVRTC for a GPU, and by a host compiler in the
 // tests, with a shim that emulates threads.
 #pragma once
 
@@ -7,9 +7,9 @@
 #pragma nv_diag_suppress 177  // generated kernels name every index, used or not
 #endif
 
+#include "base/float16.h"
+#include "kernels/common/pointwise.h"
 #include "kernels/cuda/fault.h"
-#include "kernels/float16.h"
-#include "kernels/pointwise.h"
 
 namespace tessera::device {
 

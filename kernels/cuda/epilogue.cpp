@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/contract_plan.h"
+#include "kernels/common/contract_plan.h"
 
 namespace tessera::cuda {
 
@@ -83,7 +83,7 @@ bool same_elements(const View& x, const View& out) {
 
 /// One element a column of the library's matrix, in the order of the columns.
 bool is_bias(const View& bias, const View& out, const std::vector<int64_t>& kinds, bool swapped) {
-  const int64_t columns = swapped ? cpu::kRow : cpu::kColumn;
+  const int64_t columns = swapped ? kernels::kRow : kernels::kColumn;
   for (size_t d = 0; d < kinds.size(); ++d) {
     if (out.strides[d] == 0 || out.sizes[d] == 1) continue;
     if (bias.strides[d] != (kinds[d] == columns ? out.strides[d] : 0)) return false;
@@ -92,7 +92,7 @@ bool is_bias(const View& bias, const View& out, const std::vector<int64_t>& kind
 }
 
 /// The library's calls of two-dimensional matrices take any of it, those of batches addends only.
-bool suits_plan(const Step& step, const Epilogue& e, const ProductPlan& plan) {
+bool suits_plan(const Step& step, const Epilogue& e, const MatmulPlan& plan) {
   if (!plan.possible || plan.packed[2].used || plan.calls.size() != 1) return false;
   const View& out = step.out[0];
   const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
@@ -117,7 +117,7 @@ std::optional<Epilogue> find_epilogue(const Step& step) {
   const DType in = step.in.at(0).dtype, out = step.out.at(0).dtype;
   const bool widens = is_16_bit(in) && out == DType::float32;
   if (!found || !is_floating(in) || (in != out && !widens)) return {};
-  return suits_plan(step, *found, plan_product(step)) ? found : std::nullopt;
+  return suits_plan(step, *found, plan_matmul(step)) ? found : std::nullopt;
 }
 
 bool takes_epilogue(const Step& step) { return find_epilogue(step).has_value(); }
@@ -125,7 +125,7 @@ bool takes_epilogue(const Step& step) { return find_epilogue(step).has_value(); 
 std::optional<Step> rest_of_epilogue(const Step& step, const Epilogue& e) {
   if (e.bias < 0 && e.before < 0 && !e.gelu) return {};
   Step rest;
-  rest.kernel = "pointwise";
+  rest.kernel = KernelKind::pointwise;
   rest.origin = step.origin;
   const auto without_sums = [&](View view) {
     for (size_t d = 0; d < view.sizes.size(); ++d) {

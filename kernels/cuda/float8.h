@@ -1,8 +1,8 @@
-// Operands of products in 8 bits, made of wider ones that hold such numbers.
+// Operands of matmuls in 8 bits, made of wider ones that hold such numbers.
 #pragma once
 
+#include "base/float8.h"
 #include "kernels/cuda/device.h"
-#include "kernels/float8.h"
 
 namespace tessera::device {
 

@@ -1,4 +1,4 @@
-// CUDA source text for the kernels of the GPU device. Compiles anywhere: no CUDA header, no card.
+// CUDA source text for the kernels of the GPU device. Compiles anywhere: no CUDA header, no GPU.
 //
 // A kernel's text holds everything that depends on shapes, strides and types; addresses and numbers
 // that differ between ranks or steps are arguments. So the layers of a model share their kernels,
@@ -7,10 +7,9 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "kernels/kernel.h"
+#include "kernels/common/kernel.h"
 #include "tessera/dtype.h"
 
 namespace tessera::cuda {
@@ -32,32 +31,28 @@ struct Source {
 };
 inline constexpr const char* kName = "tessera_kernel";
 
-/// "pointwise", "copy" and "fill": one kernel for the whole fused step. `args` as for a kernel of
-/// the CPU: the addresses are read for their alignment only. Throws unsupported for an instruction
-/// that is not defined for its type.
-Source generate_pointwise(const KernelArgs& args);
-/// "reduce": one kernel, or two with so many bytes of workspace between them.
-std::vector<Source> generate_reduce(const KernelArgs& args);
-int64_t reduce_workspace(const Step& step);
-/// "gather" and "scatter_add". step_number: what a Fault names.
-Source generate_gather(const KernelArgs& args, int64_t step_number);
-Source generate_scatter_add(const KernelArgs& args, int64_t step_number);
-/// "cumsum": sums of float32 and narrower types are kept in float64, as on the CPU.
-Source generate_cumsum(const KernelArgs& args);
-/// "arg_reduce".
-Source generate_arg_reduce(const KernelArgs& args);
-/// "top_k": lines of up to 4096 elements are sorted; of longer ones the best is looked for k times.
-Source generate_top_k(const KernelArgs& args);
-/// "window" and "fold".
-Source generate_window(const KernelArgs& args);
-Source generate_fold(const KernelArgs& args);
-/// "conv".
-Source generate_conv(const KernelArgs& args);
-/// "attention", "attention_part" and "attention_grad", where can_attend(): one kernel, or two.
-Source generate_attention(const KernelArgs& args);
-std::vector<Source> generate_attention_grad(const KernelArgs& args);
-bool can_attend(const Step& step);
-/// "contract" by direct loops: integers, and what no matrix product can express. Nothing of a
+// The generators that program/kernel_table.inc names. `args` are as for a kernel of the CPU: the
+// addresses are read for their alignment only. What is not defined for a type throws unsupported.
+#define GPU(f) Source f(const KernelArgs& args);
+#define GPU_PASSES(f) std::vector<Source> f(const KernelArgs& args);
+#define ONLY_IF(f) bool f(const Step& step);
+#define CLEARS_RESULT
+#define LIBRARY(library)
+#define WORKSPACE(f) int64_t f(const Step& step);
+#define PLAN(f)
+#define NO_GPU
+#define KERNEL(id, ops, info, cpu, gpu) gpu
+#include "program/kernel_table.inc"
+#undef GPU
+#undef GPU_PASSES
+#undef ONLY_IF
+#undef CLEARS_RESULT
+#undef LIBRARY
+#undef WORKSPACE
+#undef PLAN
+#undef NO_GPU
+
+/// `contract` by direct loops: integers, and what no matmul can express. Nothing of a
 /// pointwise program but that sums begin with operand `added`, which lies as the result does.
 Source generate_contract(const KernelArgs& args, int added = -1);
 
@@ -67,8 +62,19 @@ Source generate_float8(const KernelArgs& args, Float8 format);
 bool can_store_float8(const std::vector<int64_t>& sizes, const std::vector<int64_t>& to,
                       const std::vector<int64_t>& from);
 
-/// The generator of a kernel whose source depends on its operands alone, or null.
-using Generate = Source (*)(const KernelArgs& args);
-Generate find_generator(std::string_view kernel);
+/// Libraries that come before a kernel of ours, for the steps that they can compute.
+enum class GpuLibrary : uint8_t { none, matmul, convolution, attention };
+
+/// What a GPU has for a kernel: a row of program/kernel_table.inc.
+struct GpuKernel {
+  KernelKind kind = KernelKind::none;
+  /// Launches, one after the other. Null, without a library: steps run on the host.
+  std::vector<Source> (*generate)(const KernelArgs& args) = nullptr;
+  bool (*can)(const Step& step) = nullptr;  ///< null: every step
+  bool clears_result = false;               ///< before the first launch
+  GpuLibrary library = GpuLibrary::none;
+  int64_t (*workspace_bytes)(const Step& step) = nullptr;  ///< null: none. The library's, if any
+};
+const GpuKernel& gpu_kernel(KernelKind kind);
 
 }  // namespace tessera::cuda

@@ -2,8 +2,8 @@
 // The other dims are lines; `dims_text` gives a line's offsets.
 #include <algorithm>
 
-#include "kernels/cpu/along_dim.h"
-#include "kernels/cuda/text.h"
+#include "kernels/common/along_dim.h"
+#include "kernels/cuda/codegen.h"
 
 namespace tessera::cuda {
 
@@ -11,12 +11,12 @@ namespace {
 
 /// How the threads of a kernel walk lines.
 struct Lines {
-  cpu::AlongDim along;
+  kernels::AlongDim along;
 
   explicit Lines(const KernelArgs& args) {
     std::vector<const TensorArg*> tensors = {&args.in.at(0)};
     for (const TensorArg& out : args.out) tensors.push_back(&out);
-    along = cpu::along_dim(tensors, args.step->attrs.get<int64_t>("dim"));
+    along = kernels::along_dim(tensors, args.step->attrs.get<int64_t>("dim"));
   }
   int64_t count() const { return along.others.elements(); }
   /// Declares p0, p1, ...: where line `line` begins in each tensor.

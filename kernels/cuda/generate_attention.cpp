@@ -1,9 +1,9 @@
 // Instances of the kernels of kernels/cuda/attention.h for the sizes and strides of a step; for
-// bfloat16 and float16 of those on tensor cores, which every card has that is supported.
+// bfloat16 and float16 of those on tensor cores, which every GPU has that is supported.
 #include <algorithm>
 #include <array>
 
-#include "kernels/cuda/text.h"
+#include "kernels/cuda/codegen.h"
 
 namespace tessera::cuda {
 
@@ -93,7 +93,7 @@ class Text {
   Source by_keys() {
     choose(Which::by_keys);
     const size_t dk = args_.in.size() + 1, dv = dk + 1;
-    cpu::Nest kept, shared;
+    kernels::Nest kept, shared;
     kept.strides.resize(operands());
     shared.strides.resize(operands());
     for (const auto& [size, strides] : dims_) {
@@ -156,15 +156,15 @@ class Text {
   }
   const char* kind() const { return tensor_ ? "tensor_" : ""; }
   const char* wide() const { return args_.in[0].dtype == DType::float64 ? "double" : "float"; }
-  std::string first_query(const cpu::Nest& nest) {
+  std::string first_query(const kernels::Nest& nest) {
     const std::string own = arguments_.expr(0);
     return args_.in.size() > starts() ? own + " + " + start(starts(), nest) : own;
   }
-  std::string first_key(const cpu::Nest& nest) {
+  std::string first_key(const kernels::Nest& nest) {
     const std::string own = arguments_.expr(1);
     return args_.in.size() > starts() + 1 ? own + " + " + start(starts() + 1, nest) : own;
   }
-  std::string start(size_t x, const cpu::Nest& nest) {
+  std::string start(size_t x, const kernels::Nest& nest) {
     const auto in = static_cast<int>(x);
     return fmt::format("{}[{}]", arguments_.in(in), offset_text(nest, in, 1, true));
   }
@@ -216,7 +216,7 @@ class Text {
                        tensor_ ? fmt::format(", {}", vector(x)) : "");
   }
   std::string matrix(size_t x) { return matrix(x, loops_); }
-  std::string matrix(size_t x, const cpu::Nest& nest) {
+  std::string matrix(size_t x, const kernels::Nest& nest) {
     const size_t inputs = args_.in.size();
     const std::string base = x < inputs ? arguments_.in(static_cast<int>(x))
                                         : arguments_.out(static_cast<int>(x - inputs));
@@ -226,7 +226,7 @@ class Text {
 
   int64_t blocks(int64_t rows) const { return (rows + block_ - 1) / block_; }
   /// Late blocks of rows see more keys: they come first.
-  std::string by_block(int64_t rows, const cpu::Nest& nest) const {
+  std::string by_block(int64_t rows, const kernels::Nest& nest) const {
     return fmt::format(
         "  const long long block = {0}ll - blockIdx.x % {1}ll;\n{2}", blocks(rows) - 1,
         blocks(rows),
@@ -258,7 +258,7 @@ class Text {
                                       : "kernels/cuda/attention_tensor_grad.h";
   }
 
-  Source finish(const std::string& body, int64_t rows, const cpu::Nest& nest) {
+  Source finish(const std::string& body, int64_t rows, const kernels::Nest& nest) {
     Source source;
     source.threads = tensor_ ? static_cast<int>(plan_.warps) * 32 : kThreads;
     // Two blocks: to fit a third one, the compiler would put a few numbers into local memory.
@@ -277,7 +277,7 @@ class Text {
   TensorPlan plan_;
   int64_t length_ = 0, memory_ = 0, width_ = 0, block_ = 0;
   std::vector<std::pair<int64_t, std::vector<int64_t>>> dims_;
-  cpu::Nest loops_;
+  kernels::Nest loops_;
 };
 
 }  // namespace

@@ -1,18 +1,18 @@
-// Contractions that no matrix product of the card's library expresses: one thread an element of the
+// Contractions that no matmul of cuBLASLt's expresses: one thread an element of the
 // result, which walks the summed dims in order.
-#include "kernels/cpu/contract_plan.h"
-#include "kernels/cuda/text.h"
+#include "kernels/common/contract_plan.h"
+#include "kernels/cuda/codegen.h"
 
 namespace tessera::cuda {
 
 Source generate_contract(const KernelArgs& args, int added) {
   const TensorArg &a = args.in.at(0), &b = args.in.at(1), &out = args.out.at(0);
   const auto& kinds = args.step->attrs.get<std::vector<int64_t>>("kinds");
-  cpu::Nest kept, summed;  // operands out, a, b
+  kernels::Nest kept, summed;  // operands out, a, b
   kept.strides.resize(3);
   summed.strides.resize(3);
   for (size_t d = 0; d < kinds.size(); ++d) {
-    const bool is_sum = kinds[d] == cpu::kSum;
+    const bool is_sum = kinds[d] == kernels::kSum;
     const int64_t size = is_sum ? std::max(a.sizes[d], b.sizes[d]) : out.sizes[d];
     (is_sum ? summed : kept).add_dim(size, {out.strides[d], a.strides[d], b.strides[d]});
   }

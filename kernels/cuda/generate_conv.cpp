@@ -4,7 +4,7 @@
 // summed over, and the third follows. Nothing is written in the padding of a result.
 #include <algorithm>
 
-#include "kernels/cuda/text.h"
+#include "kernels/cuda/codegen.h"
 
 namespace tessera::cuda {
 

@@ -1,7 +1,7 @@
-// Copies of operands in bytes, for products in 8 bits. A thread makes 16 bytes; neighbouring
+// Copies of operands in bytes, for matmuls in 8 bits. A thread makes 16 bytes; neighbouring
 // threads follow the operand's memory, so that it is read whole wherever it is dense.
 #include "base/fail.h"
-#include "kernels/cuda/text.h"
+#include "kernels/cuda/codegen.h"
 
 namespace tessera::cuda {
 
@@ -10,9 +10,9 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kBytes = 16;
 
-cpu::Nest nest_of(const std::vector<int64_t>& sizes, const std::vector<int64_t>& to,
-                  const std::vector<int64_t>& from) {
-  cpu::Nest nest = cpu::make_nest(sizes, {to, from});
+kernels::Nest nest_of(const std::vector<int64_t>& sizes, const std::vector<int64_t>& to,
+                      const std::vector<int64_t>& from) {
+  kernels::Nest nest = kernels::make_nest(sizes, {to, from});
   nest.drop_ones();
   nest.order_by(0);
   nest.merge();
@@ -23,7 +23,7 @@ cpu::Nest nest_of(const std::vector<int64_t>& sizes, const std::vector<int64_t>&
 
 bool can_store_float8(const std::vector<int64_t>& sizes, const std::vector<int64_t>& to,
                       const std::vector<int64_t>& from) {
-  const cpu::Nest nest = nest_of(sizes, to, from);
+  const kernels::Nest nest = nest_of(sizes, to, from);
   return nest.rank() > 0 && nest.strides[0].back() == 1 && nest.sizes.back() % kBytes == 0;
 }
 
@@ -31,7 +31,7 @@ Source generate_float8(const KernelArgs& args, Float8 format) {
   const TensorArg &in = args.in.at(0), &out = args.out.at(0);
   check(can_store_float8(out.sizes, out.strides, in.strides),
         "a copy in bytes has rows of no multiple of {}", kBytes);
-  cpu::Nest nest = nest_of(out.sizes, out.strides, in.strides);
+  kernels::Nest nest = nest_of(out.sizes, out.strides, in.strides);
   const int64_t stride = nest.strides[1].back();
   nest.sizes.back() /= kBytes;
   for (auto& strides : nest.strides) strides.back() *= kBytes;

@@ -8,8 +8,8 @@
 // tokens. Rows without an update were zeroed before.
 #include <algorithm>
 
-#include "kernels/cpu/indexed.h"
-#include "kernels/cuda/text.h"
+#include "kernels/common/indexed.h"
+#include "kernels/cuda/codegen.h"
 
 namespace tessera::cuda {
 
@@ -23,9 +23,9 @@ struct Indexed {
 };
 
 Indexed indexed_of(const KernelArgs& args, Arguments& arguments) {
-  const cpu::OutOfRange rule = cpu::out_of_range_rule(*args.step);
+  const kernels::OutOfRange rule = kernels::out_of_range_rule(*args.step);
   Indexed dim;
-  dim.rule = rule == cpu::OutOfRange::error ? 0 : rule == cpu::OutOfRange::drop ? 1 : 2;
+  dim.rule = rule == kernels::OutOfRange::error ? 0 : rule == kernels::OutOfRange::drop ? 1 : 2;
   dim.stride = args.step->attrs.get<int64_t>("stride");
   dim.first = arguments.expr(0);
   dim.n = arguments.expr(1);
@@ -53,13 +53,13 @@ std::string row_text(const Indexed& dim, const std::string& index, const std::st
 
 }  // namespace
 
-Source generate_gather(const KernelArgs& args, int64_t step_number) {
+Source generate_gather(const KernelArgs& args) {
   const TensorArg &indices = args.in.at(1), &out = args.out.at(0);
   Arguments arguments(args);
   const Indexed dim = indexed_of(args, arguments);
-  cpu::Nest nest =
-      cpu::make_nest(out.sizes, {out.strides, args.step->attrs.get<std::vector<int64_t>>("strides"),
-                                 indices.strides, position_strides(indices, out.sizes)});
+  kernels::Nest nest = kernels::make_nest(
+      out.sizes, {out.strides, args.step->attrs.get<std::vector<int64_t>>("strides"),
+                  indices.strides, position_strides(indices, out.sizes)});
   nest.drop_ones();
   nest.order_by(0);
   nest.merge();
@@ -75,7 +75,7 @@ Source generate_gather(const KernelArgs& args, int64_t step_number) {
       "  const long long row = {};\n  {} x{{}};\n  if (row >= 0) x = {}[{} + row * {}];\n  {}[{}] "
       "= x;\n",
       row_text(dim, fmt::format("{}[{}]", index, offset_text(nest, 2, 1, true)),
-               offset_text(nest, 3, 1, true), arguments.number(step_number + 1), arguments.fault()),
+               offset_text(nest, 3, 1, true), arguments.number(args.number + 1), arguments.fault()),
       memory_type(out.dtype), weights, offset_text(nest, 1, 1, true), dim.stride, to,
       offset_text(nest, 0, 1, true));
   Source source;
@@ -86,12 +86,12 @@ Source generate_gather(const KernelArgs& args, int64_t step_number) {
   return source;
 }
 
-Source generate_scatter_add(const KernelArgs& args, int64_t step_number) {
+Source generate_scatter_add(const KernelArgs& args) {
   const TensorArg &indices = args.in.at(0), &updates = args.in.at(1), &out = args.out.at(0);
   Arguments arguments(args);
   const Indexed dim = indexed_of(args, arguments);
   const auto& strides = args.step->attrs.get<std::vector<int64_t>>("strides");
-  cpu::Nest positions, row;  // operands out, updates, indices; and out, updates
+  kernels::Nest positions, row;  // operands out, updates, indices; and out, updates
   positions.strides.resize(3);
   row.strides.resize(2);
   for (size_t d = 0; d < updates.sizes.size(); ++d) {
@@ -108,7 +108,7 @@ Source generate_scatter_add(const KernelArgs& args, int64_t step_number) {
   const std::string index = arguments.in(0), from = arguments.in(1), to = arguments.out(0);
   const char* type = register_type(out.dtype);
   const std::string position = dims_text(positions, "i", "long long", 1);
-  const std::string number = arguments.number(step_number + 1), fault = arguments.fault();
+  const std::string number = arguments.number(args.number + 1), fault = arguments.fault();
   // Only the block's own position reports what is wrong: the look-up of others stays small.
   auto look_up = [&](const char* name, const Indexed& as) {
     return fmt::format(

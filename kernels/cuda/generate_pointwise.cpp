@@ -2,7 +2,7 @@
 // each operand that is dense there is one access of up to 16 bytes, and an operand that does not
 // change along them one element. All loads come before all stores, so an output may lie on an
 // input, element for element.
-#include "kernels/cuda/walk.h"
+#include "kernels/cuda/pointwise_codegen.h"
 
 namespace tessera::cuda {
 
@@ -15,7 +15,7 @@ class Text {
   Text(const KernelArgs& args, const Walk& walk) : args_(args), walk_(walk), arguments_(args) {}
 
   Source generate() {
-    const cpu::Nest& nest = walk_.nest;
+    const kernels::Nest& nest = walk_.nest;
     const int64_t vectors = nest.elements() / walk_.width;
     Source source;
     source.threads = kThreads;

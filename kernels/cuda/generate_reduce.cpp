@@ -1,25 +1,25 @@
 // Reductions over any dims. Where a reduced dim is the densest of the input, a block of threads
 // walks the elements of one result side by side; where a kept dim is, a block has 32 neighbouring
 // results in x and walks their elements in y, so that both access neighbouring elements. Where
-// there are too few results to fill a card with threads, the elements of each are cut in parts: a
+// there are too few results to fill a GPU with threads, the elements of each are cut in parts: a
 // first kernel reduces every part, a second one the parts. Partial results are combined in an order
 // that depends on the sizes only. What is reduced may be computed by a pointwise program from
 // several operands.
 #include <algorithm>
 
-#include "kernels/cuda/text.h"
+#include "kernels/cuda/codegen.h"
 
 namespace tessera::cuda {
 
 namespace {
 
-/// Threads that fill any card, and elements that one is not started for less than. Fixed, so that
-/// no card changes the order of sums.
+/// Threads that fill any GPU, and elements that one is not started for less than. Fixed, so that
+/// no GPU changes the order of sums.
 constexpr int64_t kManyThreads = int64_t{1} << 18, kLeastWork = 8;
 
 /// The kept dims (operands: the inputs, then the result) and the reduced ones (the inputs).
 struct Dims {
-  cpu::Nest kept, reduced;
+  kernels::Nest kept, reduced;
   int main = 0;  ///< the input with the most elements: what counts for how memory is walked
   int result() const { return static_cast<int>(kept.strides.size()) - 1; }
 };
@@ -51,14 +51,14 @@ Dims dims_of(const std::vector<Operand>& in, const Operand& out) {
   const auto most = std::max_element(
       in.begin(), in.end(), [&](const auto& a, const auto& b) { return moving(a) < moving(b); });
   dims.main = static_cast<int>(most - in.begin());
-  for (cpu::Nest* nest : {&dims.kept, &dims.reduced}) {
+  for (kernels::Nest* nest : {&dims.kept, &dims.reduced}) {
     nest->order_by(dims.main);
     nest->merge();
   }
   return dims;
 }
 
-int64_t densest(const cpu::Nest& nest, int operand) {
+int64_t densest(const kernels::Nest& nest, int operand) {
   const int64_t stride =
       nest.rank() > 0 ? std::abs(nest.strides[static_cast<size_t>(operand)].back()) : 0;
   return stride == 0 ? std::numeric_limits<int64_t>::max() : stride;
@@ -118,7 +118,7 @@ int64_t bytes_of_parts(const Cut& cut, DType dtype) {
 
 /// The type of every index and offset: an address is the sum of a kept and a reduced offset.
 const char* index_of(const Dims& dims) {
-  cpu::Nest all = dims.kept;
+  kernels::Nest all = dims.kept;
   for (size_t d = 0; d < dims.reduced.sizes.size(); ++d) {
     std::vector<int64_t> strides;
     for (const auto& operand : dims.reduced.strides) strides.push_back(operand[d]);
@@ -202,7 +202,7 @@ std::string combine_text(const Cut& cut, const char* name, const char* type) {
 }
 
 /// One of the kernels: what it reads and writes, and how.
-struct Part {
+struct ReduceKernel {
   const Dims& dims;
   const Cut& cut;
   const PointwiseProgram& program;
@@ -210,9 +210,9 @@ struct Part {
   std::string to;
 };
 
-Source reduce_text(const KernelArgs& args, const Part& part, DType dtype,
+Source reduce_text(const KernelArgs& args, const ReduceKernel& kernel, DType dtype,
                    const Arguments& arguments) {
-  const auto& [dims, cut, program, from, to] = part;
+  const auto& [dims, cut, program, from, to] = kernel;
   const char* name = combiner_name(args.step->combiner);
   const char* type = register_type(dtype);
   const char* index = index_of(dims);
@@ -264,7 +264,7 @@ std::vector<Source> generate_reduce(const KernelArgs& args) {
   const Cut cut = in_parts(dims);
   if (cut.results == 0) return {};
   Arguments arguments(args);
-  Part first{dims, cut, program, {}, {}};
+  ReduceKernel first{dims, cut, program, {}, {}};
   for (int k = 0; k < static_cast<int>(args.in.size()); ++k) first.from.push_back(arguments.in(k));
   if (cut.parts == 1) {
     first.to = arguments.out(0);
@@ -276,7 +276,7 @@ std::vector<Source> generate_reduce(const KernelArgs& args) {
   const Cut cut_then = whole(dims_then);
   const PointwiseProgram none;
   Arguments then(args);
-  Part last{dims_then, cut_then, none, {then.workspace(bytes, register_type(dtype))}, {}};
+  ReduceKernel last{dims_then, cut_then, none, {then.workspace(bytes, register_type(dtype))}, {}};
   last.to = then.out(0);
   return {reduce_text(args, first, dtype, arguments), reduce_text(args, last, dtype, then)};
 }

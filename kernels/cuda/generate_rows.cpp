@@ -9,7 +9,7 @@
 // last one compute what the last one does and store nothing.
 #include <algorithm>
 
-#include "kernels/cuda/walk.h"
+#include "kernels/cuda/pointwise_codegen.h"
 
 namespace tessera::cuda {
 
@@ -28,7 +28,7 @@ struct Plan {
   int rows = 1;          ///< of a block
 };
 
-bool is_row(const Instr& instr) { return instr.code >= Code::row_sum; }
+bool is_row(const Instr& instr) { return reduces_row(instr.code); }
 
 std::vector<int> operands_of(const Instr& instr) {
   std::vector<int> all;
@@ -319,7 +319,7 @@ class Text {
   const KernelArgs& args_;
   const Walk& walk_;
   Plan plan_;
-  cpu::Nest outer_;  ///< of rows
+  kernels::Nest outer_;  ///< of rows
   Arguments arguments_;
   const char* type_ = "int";
   std::string body_;

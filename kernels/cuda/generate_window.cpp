@@ -1,8 +1,8 @@
 // window: one thread an element of the windows, which reads its element of the dim or the fill.
 // fold, its transpose: one thread an element of the dim, which adds up the window elements that
 // came from it, in the order of the output index: no atomic additions.
-#include "kernels/cuda/text.h"
-#include "kernels/window.h"
+#include "kernels/common/window.h"
+#include "kernels/cuda/codegen.h"
 
 namespace tessera::cuda {
 

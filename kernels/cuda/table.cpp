@@ -1,29 +1,45 @@
+// The kernels of a GPU.
 #include <algorithm>
-#include <iterator>
 
+#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/conv_plan.h"
 #include "kernels/cuda/generate.h"
+#include "kernels/cuda/matmul_plan.h"
 
 namespace tessera::cuda {
 
-Generate find_generator(std::string_view kernel) {
-  struct Entry {
-    std::string_view name;
-    Generate generate;
-  };
-  static constexpr Entry kTable[] = {
-      {"pointwise", generate_pointwise},
-      {"copy", generate_pointwise},
-      {"fill", generate_pointwise},
-      {"cumsum", generate_cumsum},
-      {"arg_reduce", generate_arg_reduce},
-      {"top_k", generate_top_k},
-      {"window", generate_window},
-      {"fold", generate_fold},
-      {"conv", generate_conv},
-  };
-  const auto it = std::find_if(std::begin(kTable), std::end(kTable),
-                               [&](const Entry& e) { return e.name == kernel; });
-  return it == std::end(kTable) ? nullptr : it->generate;
+namespace {
+
+/// A generator of one kernel as one of several.
+template <Source (*generate)(const KernelArgs& args)>
+std::vector<Source> one(const KernelArgs& args) {
+  return {generate(args)};
 }
+
+template <auto plan>
+int64_t workspace_of(const Step& step) {
+  return plan(step).workspace;
+}
+
+constexpr GpuKernel kTable[] = {
+#define GPU(f) .generate = one<f>,
+#define GPU_PASSES(f) .generate = f,
+#define ONLY_IF(f) .can = f,
+#define CLEARS_RESULT .clears_result = true,
+#define LIBRARY(name) .library = GpuLibrary::name,
+#define WORKSPACE(f) .workspace_bytes = f,
+#define PLAN(f) .workspace_bytes = workspace_of<f>,
+#define NO_GPU .generate = nullptr,
+#define KERNEL(id, ops, info, cpu, gpu) {.kind = KernelKind::id, gpu},
+#include "program/kernel_table.inc"
+};
+
+}  // namespace
+
+int64_t contract_workspace(const Step& step) {
+  return std::max(plan_matmul(step).workspace, plan_float8(step).workspace);
+}
+
+const GpuKernel& gpu_kernel(KernelKind kind) { return kTable[static_cast<size_t>(kind)]; }
 
 }  // namespace tessera::cuda

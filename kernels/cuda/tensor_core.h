@@ -1,14 +1,14 @@
-// The instructions of a warp for generated kernels: products on tensor cores, loads of their
+// The instructions of a warp for generated kernels: matmuls on tensor cores, loads of their
 // operands from shared memory, and copies into it for which a thread does not wait. They exist from
-// compute capability 8.0 on. On the host a shim computes the same (tests/cuda_shim_warp.h).
+// compute capability 8.0 on. On the host a shim computes the same (tests/gpu/cuda_shim_warp.h).
 //
-// A product's operands are spread over the 32 lanes as the PTX manual says under mma.m16n8k16; lane
+// A matmul's operands are spread over the 32 lanes as the PTX manual says under mma.m16n8k16; lane
 // l is in group l / 4, at place l % 4 of it. A register holds two neighbouring elements.
 //   A, 16 x 16, registers 0..3: columns 2 place + {0, 1} of row group, then of row group + 8; then
 //      the same 8 columns further on.
 //   B, 16 x 8, registers 0..1: rows 2 place + {0, 1} of column group; then 8 rows further down.
 //   C, 16 x 8, floats 0..3: columns 2 place + {0, 1} of row group; then of row group + 8.
-// So what is computed as C can be rounded in pairs and is an A of the next product.
+// So what is computed as C can be rounded in pairs and is an A of the next matmul.
 #pragma once
 
 #include "kernels/cuda/device.h"

@@ -7,7 +7,7 @@ install(TARGETS tessera EXPORT tesseraTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS tessera_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/src/plan/machines DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
+install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/src/cost/machines DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION ${config_dir})
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tesseraConfig.cmake.in ${config_built}/tesseraConfig.cmake
   INSTALL_DESTINATION ${config_dir})

@@ -1,14 +1,16 @@
 # Writes the headers that kernels include as string literals: OUT from FOLDER, the root of the sources.
-set(own kernels/bfloat16.h kernels/float16.h kernels/float8.h kernels/philox.h kernels/pointwise.h kernels/pointwise_math.h kernels/pointwise_special.h
+set(own base/bfloat16.h base/float16.h base/float8.h
+  program/pointwise_table.inc kernels/common/philox.h kernels/common/pointwise.h kernels/common/pointwise_math.h kernels/common/pointwise_special.h
   kernels/cuda/attention.h kernels/cuda/attention_tensor.h kernels/cuda/attention_tensor_grad.h kernels/cuda/device.h kernels/cuda/fault.h
   kernels/cuda/float8.h  kernels/cuda/tensor_core.h)
-set(text "#include \"cuda/compile.h\"\n\nnamespace tessera::cuda {\n\nconst Header kHeaders[] = {\n")
+set(text "#include \"gpu/library/nvrtc.h\"\n\nnamespace tessera::cuda {\n\nconst Header kHeaders[] = {\n")
 set(count 1)
 foreach(name ${own} cstdint type_traits limits cmath)
-  set(path ${FOLDER}/${name})
-  if(NOT EXISTS ${path})
-    set(path ${FOLDER}/src/cuda/nvrtc/${name})
-  endif()
+  foreach(folder src/gpu/library/nvrtc_headers src .)
+    if(EXISTS ${FOLDER}/${folder}/${name} AND NOT IS_DIRECTORY ${FOLDER}/${folder}/${name})
+      set(path ${FOLDER}/${folder}/${name})
+    endif()
+  endforeach()
   file(READ ${path} content)
   string(APPEND text "{\"${name}\", R\"tessera(${content})tessera\"},\n")
   math(EXPR count "${count} + 1")

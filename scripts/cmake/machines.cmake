@@ -1,6 +1,6 @@
-# Writes src/plan/machines/*.toml as string literals: OUT from FOLDER, the root of the sources.
-file(GLOB files ${FOLDER}/src/plan/machines/*.toml)
-set(text "#include \"plan/machine_files.h\"\n\nnamespace tessera {\n\n")
+# Writes src/cost/machines/*.toml as string literals: OUT from FOLDER, the root of the sources.
+file(GLOB files ${FOLDER}/src/cost/machines/*.toml)
+set(text "#include \"cost/machine_files.h\"\n\nnamespace tessera {\n\n")
 string(APPEND text "const std::vector<MachineFile>& machine_files() {\n  static const std::vector<MachineFile> files = {\n")
 foreach(path ${files})
   get_filename_component(name ${path} NAME_WE)

@@ -62,7 +62,7 @@ bool is_off(const char* name) {
 }
 }  // namespace
 
-bool may_fuse_for_card() { return !is_off("TESSERA_EPILOGUES"); }
+bool may_fuse_for_gpu() { return !is_off("TESSERA_EPILOGUES"); }
 bool may_use_cudnn() { return !is_off("TESSERA_CUDNN"); }
 bool may_time_products() { return !is_off("TESSERA_TIMED_PRODUCTS"); }
 

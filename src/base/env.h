@@ -17,19 +17,19 @@ struct Environment {
 /// OMPI_COMM_WORLD_LOCAL_SIZE, MPI_LOCALNRANKS; OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID,
 /// SLURM_LOCALID; OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID.
 Environment read_environment();
-/// NCCL_HOSTID is set: processes that share a card may form a group of NCCL.
+/// NCCL_HOSTID is set: processes that share a GPU may form a group of NCCL.
 bool has_nccl_host();
 /// The folder of what may be kept between runs: TESSERA_CACHE, XDG_CACHE_HOME/tessera or
 /// HOME/.cache/tessera; empty if none is set.
 std::string cache_folder();
 /// Makes it. What keeps `folder` from being written, for messages; empty if nothing does.
 std::string why_no_cache(const std::string& folder);
-/// TESSERA_EPILOGUES is not "off": products on a card take what stands behind them, and reductions
+/// TESSERA_EPILOGUES is not "off": products on a GPU take what stands behind them, and reductions
 /// what stands before them.
-bool may_fuse_for_card();
-/// TESSERA_TIMED_PRODUCTS is not "off": a product's algorithm on a card is chosen by measuring.
+bool may_fuse_for_gpu();
+/// TESSERA_TIMED_PRODUCTS is not "off": a product's algorithm on a GPU is chosen by measuring.
 bool may_time_products();
-/// TESSERA_CUDNN is not "off": convolutions and attention on a card are cuDNN's where it is there.
+/// TESSERA_CUDNN is not "off": convolutions and attention on a GPU are cuDNN's where it is there.
 bool may_use_cudnn();
 /// Cores that this process may run on.
 int usable_cores();

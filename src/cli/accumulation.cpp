@@ -1,4 +1,5 @@
-// How a batch is worked off: global batch = microbatch x data ranks x accumulation.
+// Gradient accumulation: global batch = microbatch x data ranks x microbatches that are
+// accumulated.
 #include <algorithm>
 #include <charconv>
 
@@ -11,9 +12,9 @@ namespace {
 
 constexpr const char* kAuto = "auto";
 
-std::string product(int64_t microbatch, int64_t ranks, int64_t parts) {
+std::string factors(int64_t microbatch, int64_t ranks, int64_t count) {
   return fmt::format("{} in a microbatch x {} data {} x {} accumulated", microbatch, ranks,
-                     ranks == 1 ? "rank" : "ranks", parts);
+                     ranks == 1 ? "rank" : "ranks", count);
 }
 
 }  // namespace
@@ -40,40 +41,40 @@ void set_microbatch_size(const std::string& text, Job& job) {
   require(error == std::errc() && end == text.data() + text.size() && size >= 1,
           "--microbatch-size '{}' is neither a number of examples nor auto", text);
   const int64_t batch = job.config.integer("train.batch"), ranks = data_ranks(job);
-  const int64_t together = size * ranks;
-  if (batch % together != 0 || batch == 0) {
-    const int64_t below = batch / together * together;
+  const int64_t at_once = size * ranks;
+  if (batch % at_once != 0 || batch == 0) {
+    const int64_t below = batch / at_once * at_once;
     fail(ErrorKind::usage,
          "train.batch {} is not a multiple of --microbatch-size {} x {} data ranks = {}; the "
          "nearest {} {}",
-         batch, size, ranks, together,
-         below > 0 ? fmt::format("batches are {} and", below) : "batch is", below + together);
+         batch, size, ranks, at_once,
+         below > 0 ? fmt::format("batches are {} and", below) : "batch is", below + at_once);
   }
-  const int64_t parts = batch / together;
-  require(before == "1" || before == fmt::format("{}", parts),
+  const int64_t count = batch / at_once;
+  require(before == "1" || before == fmt::format("{}", count),
           "--microbatch-size {} makes of train.batch {} = {}, but train.microbatches is {}; give "
           "one of the two",
-          size, batch, product(size, ranks, parts), before);
-  job.config.set("train.microbatches", fmt::format("{}", parts));
+          size, batch, factors(size, ranks, count), before);
+  job.config.set("train.microbatches", fmt::format("{}", count));
 }
 
 std::vector<int64_t> microbatch_counts(const Job& job) {
   const int64_t batch = job.config.integer("train.batch"), ranks = data_ranks(job);
   const int64_t own = batch % ranks == 0 ? batch / ranks : batch;
   std::vector<int64_t> counts;
-  for (int64_t parts = 1; parts <= own; ++parts) {
-    if (own % parts == 0) counts.push_back(parts);
+  for (int64_t count = 1; count <= own; ++count) {
+    if (own % count == 0) counts.push_back(count);
   }
   return counts.empty() ? std::vector<int64_t>{1} : counts;
 }
 
 std::string batch_text(const Job& job) {
   const int64_t batch = job.config.integer("train.batch"), ranks = data_ranks(job);
-  const int64_t parts = job.config.integer("train.microbatches");
-  if (batch % (ranks * parts) == 0)
-    return fmt::format("{} examples = {}", batch, product(batch / ranks / parts, ranks, parts));
+  const int64_t count = job.config.integer("train.microbatches");
+  if (batch % (ranks * count) == 0)
+    return fmt::format("{} examples = {}", batch, factors(batch / ranks / count, ranks, count));
   return fmt::format("{} examples = {} x {} accumulated, unevenly over {} data ranks", batch,
-                     batch / parts, parts, ranks);
+                     batch / count, count, ranks);
 }
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// bench: how long a product, a collective or a training step takes on this machine, through the
+// bench: how long a matmul, a collective or a training step takes on this machine, through the
 // public API: what is timed is what a Program of a user's own runs.
 #include <algorithm>
 
@@ -14,8 +14,12 @@ namespace {
 
 constexpr int kWarmup = 3;
 
-const std::vector<std::string> kKinds = {"matmul",         "all_reduce", "all_gather",
-                                         "reduce_scatter", "all_to_all", "train"};
+const std::vector<std::string> kKinds = {"matmul",
+                                         to_string(CollectiveKind::all_reduce),
+                                         to_string(CollectiveKind::all_gather),
+                                         to_string(CollectiveKind::reduce_scatter),
+                                         to_string(CollectiveKind::all_to_all),
+                                         "train"};
 
 /// What there is to run, but for its ranks.
 struct Work {
@@ -34,7 +38,7 @@ Tensor random_parameter(Graph& g, const char* name, const Shape& shape, DType dt
   return g.parameter(name, shape, nn::normal(1), dtype);
 }
 
-/// The product of two square matrices; by default each rank has some of the rows.
+/// The matmul of two square matrices; by default each rank has some of the rows.
 void build_matmul(Work& work, const Mesh& mesh, int64_t size, DType dtype,
                   const std::string& layout) {
   const Dim rows("rows", size), depth("depth", size), cols("cols", size);
@@ -46,21 +50,21 @@ void build_matmul(Work& work, const Mesh& mesh, int64_t size, DType dtype,
 
 /// A value of `size` elements whose layout, or whose sum over the ranks, asks for that collective
 /// over all of them: a step an axis where the Program goes axis by axis.
-void build_collective(Work& work, const Mesh& mesh, const std::string& kind, int64_t size,
+void build_collective(Work& work, const Mesh& mesh, CollectiveKind kind, int64_t size,
                       DType dtype) {
   const int64_t ranks = mesh.size();
   const Dim pieces("pieces", ranks), elements("elements", size), parts("parts", size);
   Graph& g = work.graph;
   std::string split = "parts";
   Tensor y;
-  if (kind == "all_reduce" || kind == "reduce_scatter") {
+  if (info_of(kind).reduces) {
     y = reduce_sum(random_parameter(g, "x", {pieces, elements}, dtype), {"pieces"});
     split = "pieces";
-    if (kind == "reduce_scatter") {
+    if (kind == CollectiveKind::reduce_scatter) {
       y = rename(y, "elements", "parts");
       split = "pieces,parts";
     }
-  } else if (kind == "all_gather") {
+  } else if (kind == CollectiveKind::all_gather) {
     y = rename(random_parameter(g, "x", {parts}, dtype), "parts", "elements");
   } else {
     const Dim rows("rows", ranks), along("along", size / ranks), across("across", size / ranks);
@@ -89,18 +93,19 @@ Times times_of(int64_t repeats, const Once& once) {
 
 /// Seconds that `kind` took in all runs so far, and the bytes that a rank sends in one. An
 /// all-to-all over several axes may be one exchange of slices.
-std::pair<double, int64_t> profiled(const Session& session, const std::string& kind) {
+std::pair<double, int64_t> profiled(const Session& session, CollectiveKind kind) {
   double seconds = 0;
   int64_t bytes = 0, steps = 0;
   for (const StepTime& row : session.profile()) {
-    const bool is_kind = row.kernel == kind || (kind == "all_to_all" && row.kernel == "exchange");
-    if (!is_kind && row.kernel != "wait") continue;
+    const bool is_kind = row.collective == kind || (kind == CollectiveKind::all_to_all &&
+                                                    row.collective == CollectiveKind::exchange);
+    if (!is_kind && !row.waits) continue;
     seconds += row.seconds;
     if (is_kind) bytes += row.bytes, ++steps;
   }
   if (steps == 0)
-    fail(ErrorKind::internal, "bench: the layout makes no step '{}'; the Program is\n{}", kind,
-         session.program_text());
+    fail(ErrorKind::internal, "bench: the layout makes no step '{}'; the Program is\n{}",
+         to_string(kind), session.program_text());
   return {seconds, bytes};
 }
 
@@ -119,10 +124,10 @@ class Bench {
   void products_or_collectives() {
     Cluster cluster = make_cluster(mesh_.size());
     std::vector<int64_t> sizes = args_.sizes;
-    const bool product = kind_ == "matmul";
-    if (sizes.empty()) sizes = {product ? 1024 : 1 << 20};
+    const bool is_matmul = kind_ == "matmul";
+    if (sizes.empty()) sizes = {is_matmul ? 1024 : 1 << 20};
     head(cluster, mesh_, fmt::format("{} in {}", kind_, args_.dtype));
-    for (int64_t size : sizes) product ? matmul(cluster, size) : collective(cluster, size);
+    for (int64_t size : sizes) is_matmul ? matmul(cluster, size) : collective(cluster, size);
   }
 
   void train(const std::vector<ModelSpec>& models) {
@@ -221,17 +226,18 @@ class Bench {
     require(size >= ranks * ranks, "--size {}: {} ranks need {} elements or more", size, ranks,
             ranks * ranks);
     Work work;
-    build_collective(work, mesh_, kind_, size, dtype_);
+    const CollectiveKind kind = find_collective(kind_).value();
+    build_collective(work, mesh_, kind, size, dtype_);
     CompileOptions options = options_of(work);
     options.profile = true;
     Session session(work.graph, cluster, options);
     double before = 0;
     const Times times = times_of(repeats_, [&] {
       session.run("run");
-      const double after = profiled(session, kind_).first;
+      const double after = profiled(session, kind).first;
       return after - std::exchange(before, after);
     });
-    const int64_t bytes = profiled(session, kind_).second;
+    const int64_t bytes = profiled(session, kind).second;
     result(times, {{"size", size},
                    {"bytes", bytes},
                    {"gbytes_per_s", static_cast<double>(bytes) / times.median / 1e9}});

@@ -1,5 +1,5 @@
 // calibrate: what this machine does, measured through the public API with all ranks at work at
-// once, as a profile: a grid of matrix products, memory and pointwise rates, the cost of a step,
+// once, as a profile: a grid of matmuls, memory and pointwise rates, the cost of a step,
 // and each collective over each axis of the mesh with all its groups active.
 #include <algorithm>
 #include <chrono>
@@ -12,8 +12,8 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "cli/commands.h"
-#include "cli/measured.h"
 #include "cli/report.h"
+#include "cli/step_timing.h"
 #include "tessera/tessera.h"
 
 namespace tessera::cli {
@@ -41,7 +41,7 @@ class Calibration {
     machine_.source = fmt::format("tessera calibrate --mesh \"{}\"", mesh_.to_string());
     machine_.overlap.possible = false;  // the cores that compute move the bytes too
     steps();
-    products();
+    matmuls();
     for (int axis = 0; axis < mesh_.rank(); ++axis) collectives(axis);
     links();
     measure_overlap();
@@ -114,7 +114,7 @@ class Calibration {
     functions.push_back({"attention_grad", grads, false});
   }
 
-  void products() {
+  void matmuls() {
     Graph g;
     std::vector<Tensor> outputs;
     std::vector<ProductSample> samples;
@@ -127,16 +127,16 @@ class Calibration {
       samples.push_back({"float32", m, n, k, 0});
     }
     Session session(g, cluster_, options({{"run", outputs, false}}, {}));
-    size_t next = 0;  // products keep the order of the outputs
+    size_t next = 0;  // matmuls keep the order of the outputs
     for (const auto& [step, time] : step_times(session, "run")) {
       if (step.kernel != "contract" || next == samples.size()) continue;
       ProductSample& sample = samples[next++];
-      check(step.flops == 2 * sample.m * sample.n * sample.k, "calibrate: product {} is not {}",
+      check(step.flops == 2 * sample.m * sample.n * sample.k, "calibrate: matmul {} is not {}",
             step.name, outputs[next - 1].name());
       sample.seconds = std::max(time - machine_.launch, 1e-9);
     }
-    check(next == samples.size(), "calibrate: {} of {} products ran", next, samples.size());
-    fit_products(std::move(samples));
+    check(next == samples.size(), "calibrate: {} of {} matmuls ran", next, samples.size());
+    fit_matmuls(std::move(samples));
   }
 
   static std::vector<std::array<int64_t, 3>> grid() {
@@ -153,7 +153,7 @@ class Calibration {
   }
 
   /// flops, depth, m_half and n_half by trying them all: mean relative error of the logarithm.
-  void fit_products(std::vector<ProductSample> samples) {
+  void fit_matmuls(std::vector<ProductSample> samples) {
     ProductRate best;
     double least = 1e300;
     for (double depth : {0.0, 8.0, 16.0, 32.0, 64.0, 128.0}) {
@@ -185,18 +185,18 @@ class Calibration {
 
   /// A value whose layout asks for that collective over the axis; every other axis has its own
   /// groups at work at the same time.
-  FunctionSpec collective(Graph& g, const std::string& kind, int64_t size, int64_t ranks) const {
-    const std::string name = fmt::format("{}{}", kind, size);
+  FunctionSpec collective(Graph& g, CollectiveKind kind, int64_t size, int64_t ranks) const {
+    const std::string name = fmt::format("{}{}", to_string(kind), size);
     const Dim pieces("pieces", ranks), elements("elements", size), parts("parts", size);
     Tensor y;
-    if (kind == "all_gather") {
+    if (kind == CollectiveKind::all_gather) {
       y = rename(parameter(g, name + ".x", {parts}), "parts", "elements");
-    } else if (kind == "all_to_all") {
+    } else if (kind == CollectiveKind::all_to_all) {
       const Dim rows("rows", ranks), along("along", size / ranks), across("across", size / ranks);
       y = reshape(parameter(g, name + ".x", {pieces, along}), {rows, across});
     } else {
       y = reduce_sum(parameter(g, name + ".x", {pieces, elements}), {"pieces"});
-      if (kind == "reduce_scatter") y = rename(y, "elements", "parts");
+      if (kind == CollectiveKind::reduce_scatter) y = rename(y, "elements", "parts");
     }
     return {name, {y.named(name)}, false};
   }
@@ -204,15 +204,15 @@ class Calibration {
   void collectives(int axis) {
     const int64_t ranks = mesh_.axes()[static_cast<size_t>(axis)].size;
     if (ranks == 1) return;
-    const std::vector<std::pair<std::string, std::string>> kinds = {
-        {"all_reduce", "pieces"},
-        {"reduce_scatter", "pieces,parts"},
-        {"all_gather", "parts"},
-        {"all_to_all", "pieces,across"}};
+    const std::vector<std::pair<CollectiveKind, std::string>> kinds = {
+        {CollectiveKind::all_reduce, "pieces"},
+        {CollectiveKind::reduce_scatter, "pieces,parts"},
+        {CollectiveKind::all_gather, "parts"},
+        {CollectiveKind::all_to_all, "pieces,across"}};
     const std::string link = link_of(axis);
     for (const auto& [kind, split] : kinds) {
       const auto same = [&, kind = kind](const CollectiveRate& r) {
-        return r.kind == kind && r.link == link && r.ranks == ranks;
+        return r.kind == to_string(kind) && r.link == link && r.ranks == ranks;
       };
       if (std::any_of(machine_.collectives.begin(), machine_.collectives.end(), same)) continue;
       Graph g;
@@ -221,20 +221,22 @@ class Calibration {
         functions.push_back(collective(g, kind, size * ranks, ranks));
       const std::string name = mesh_.axes()[static_cast<size_t>(axis)].name;
       Session session(g, cluster_, options(functions, Layout::parse(split + ":" + name)));
-      measure(session, functions, {kind, link, ranks, 0, 0, {}});
+      measure(session, functions, kind, {to_string(kind), link, ranks, 0, 0, {}});
     }
   }
 
   /// Larger exchanges than one that takes so long say nothing new.
   static constexpr double kLongExchange = 0.25;
 
-  void measure(Session& session, const std::vector<FunctionSpec>& functions, CollectiveRate rate) {
+  void measure(Session& session, const std::vector<FunctionSpec>& functions, CollectiveKind kind,
+               CollectiveRate rate) {
     for (const FunctionSpec& f : functions) {
       double seconds = 0, bytes = 0;
       for (const auto& [step, time] : step_times(session, f.name)) {
         const bool is_kind =
-            step.kernel == rate.kind || (rate.kind == "all_to_all" && step.kernel == "exchange");
-        if (is_kind || step.kernel == "wait") seconds += time;
+            step.collective == kind ||
+            (kind == CollectiveKind::all_to_all && step.collective == CollectiveKind::exchange);
+        if (is_kind || step.waits) seconds += time;
         if (is_kind) bytes += static_cast<double>(step.bytes);
       }
       if (bytes > 0 && (rate.measured.empty() || bytes > rate.measured.back().first))
@@ -267,7 +269,7 @@ class Calibration {
     const auto on_first = std::count(hosts.begin(), hosts.end(), hosts[0]);
     for (const char* link : {"node", "network"}) {
       for (const CollectiveRate& rate : machine_.collectives) {
-        if (rate.link != link || rate.kind != "all_gather") continue;
+        if (rate.link != link || rate.kind != to_string(CollectiveKind::all_gather)) continue;
         const double steps = static_cast<double>(rate.ranks - 1);
         const bool is_node = rate.link == "node";
         const bool more = on_first < mesh_.size();
@@ -292,38 +294,37 @@ class Calibration {
     const double one = alone.computed / 8;
     const std::vector<double> all = cluster_.gather({2 * alone.sum / one});  // one for all ranks
     const double most = *std::max_element(all.begin(), all.end());
-    const auto products = static_cast<int>(std::clamp(most, 9.0, 2000.0));
-    const Chain by_itself = run_chain(axis, products, false),
-                both = run_chain(axis, products, true);
+    const auto matmuls = static_cast<int>(std::clamp(most, 9.0, 2000.0));
+    const Chain by_itself = run_chain(axis, matmuls, false), both = run_chain(axis, matmuls, true);
     if (both.hidden <= 0) return;
     const double moved = std::max(alone.sum - both.exposed, 1e-9);
     const double slower = std::clamp((both.computed - by_itself.computed) / both.hidden, 0.0, 0.9);
-    const Chain smaller = run_chain(axis, products, true, 1 << 18);  // a usual exchange, all hidden
+    const Chain smaller = run_chain(axis, matmuls, true, 1 << 18);  // of a usual size, all hidden
     machine_.overlap = {true, 1 / (1 - slower), std::max(1.0, both.hidden / moved),
                         smaller.exposed};
   }
 
-  /// A sum over the ranks of an axis beside a chain of products, seconds of one run.
+  /// An all_reduce over an axis beside a chain of matmuls, seconds of one run.
   struct Chain {
-    double computed = 0, sum = 0;  ///< of the products; of the sum, if nothing were hidden
+    double computed = 0, sum = 0;  ///< of the matmuls; of the all_reduce, if nothing were hidden
     double exposed = 0, hidden = 0;
   };
-  Chain run_chain(int axis, int products, bool with_sum, int64_t size = 1 << 20) const {
+  Chain run_chain(int axis, int matmuls, bool with_all_reduce, int64_t size = 1 << 20) const {
     Graph g;
     const MeshAxis& ranks = mesh_.axes()[static_cast<size_t>(axis)];
-    FunctionSpec both = collective(g, "all_reduce", size, ranks.size);
+    FunctionSpec both = collective(g, CollectiveKind::all_reduce, size, ranks.size);
     const Dim rows("rows", 256), depth("depth", 256), cols("cols", 256);
     const Tensor w = g.parameter("w", {depth, cols}, nn::normal(1.0 / 16));
     Tensor x = parameter(g, "x", {rows, depth});
-    for (int i = 0; i < products; ++i) x = rename(einsum({x, w}, {rows, cols}), "cols", "depth");
-    if (!with_sum) both.outputs.clear();
+    for (int i = 0; i < matmuls; ++i) x = rename(einsum({x, w}, {rows, cols}), "cols", "depth");
+    if (!with_all_reduce) both.outputs.clear();
     both.outputs.push_back(x.named("chain"));
     CompileOptions how = options({both}, Layout::parse("pieces:" + ranks.name));
-    how.overlap = products > 8;
+    how.overlap = matmuls > 8;
     Session session(g, cluster_, how);
     Chain result;
     for (const auto& [step, time] : step_times(session, both.name)) {
-      const bool sums = step.kernel == "all_reduce" || step.kernel == "wait";
+      const bool sums = step.collective == CollectiveKind::all_reduce || step.waits;
       (sums ? result.sum : result.computed) += time;
     }
     for (const ExchangeTime& e : session.exchanges()) {
@@ -358,7 +359,7 @@ int calibrate(const Arguments& args) {
   write_text_file(path, machine.to_toml());
   const ProductRate& rate = machine.products[0];
   fmt::print(
-      "products {:.1f} GFLOP/s (fit within {:.1f} % on {} shapes), memory {:.1f} GB/s, a step "
+      "matmuls {:.1f} GFLOP/s (fit within {:.1f} % on {} shapes), memory {:.1f} GB/s, a step "
       "{:.2f} us\n",
       rate.flops / 1e9, 100 * machine.residuals[0].second, machine.samples.size(),
       machine.memory_rates.back().bandwidth / 1e9, 1e6 * machine.launch);

@@ -40,7 +40,7 @@ struct Arguments {
   std::string memory;           ///< limit of a rank, with a unit
   std::string microbatch_size;  ///< a number, or auto
   std::string machine;          ///< name or file of a profile
-  std::string runs, out;        ///< simulate: a CSV file; calibrate, sweep, report: what they write
+  std::string out;              ///< calibrate, sweep, report: what they write
   double stragglers = 0, failure_hours = 0, checkpoint_seconds = 30, restart_seconds = 300;
   std::string budget = "20m", meshes;  ///< sweep
   int64_t devices = 0;                 ///< sweep, plan: meshes of so many ranks
@@ -55,6 +55,7 @@ struct Arguments {
   std::vector<std::string> words;      ///< bench: WHAT [MODEL]; compare: [MODEL] A B; ...
   std::vector<std::string> renames;    ///< convert: OLD=NEW
   bool all = false;                    ///< convert
+  bool keys = false;                   ///< info
 };
 
 /// A model with its resolved configuration on a cluster.
@@ -69,15 +70,18 @@ struct Job {
 };
 
 /// What the planner chose for a job.
-struct Arrangement {
+struct AutoPlan {
   std::string layout;
-  /// key=value of train.recompute, train.regather and train.microbatches, as far as it says
-  /// otherwise than the job.
+  /// key=value of train.recompute, train.reshard_after_forward and train.microbatches, as far as it
+  /// says otherwise than the job.
   std::vector<std::string> sets = {};
 };
 
 /// [model] name of a TOML file; "gpt" if it has none.
 std::string toml_model_name(const std::string& path);
+/// What a value may be: "a whole number from 1 to 10000", "auto, or a number of at least 0",
+/// "on or off"; "" for any text.
+std::string range_text(const KeyRange& range);
 /// All keys that commands know: those of the model and [train], [data], [layout].
 Config default_config(const ModelSpec& spec);
 /// Resolves model name or file, --set and the flags; the mesh defaults to data:N over the ranks
@@ -87,21 +91,22 @@ Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool ti
 Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& models,
                          bool tiny = false);
 /// Gives every dim that the layout leaves to the planner (`auto`) its axes, and says what backward
-/// makes again and how many microbatches there are where nobody has. Under a launcher all ranks
+/// recomputes and how many microbatches there are where nobody has. Under a launcher all ranks
 /// must call it: the root plans.
 void plan_layout(const Arguments& args, Job& job);
 bool is_automatic(const Layout& layout);
 /// The planner's best for the job's mesh, at most so many, the best first. As above.
-std::vector<Arrangement> planned(const Arguments& args, const Job& job, size_t most);
-void arrange(const Arrangement& plan, Job& job);
+std::vector<AutoPlan> auto_plans(const Arguments& args, const Job& job, size_t most);
+/// The plan becomes the layout and the keys of the job.
+void apply(const AutoPlan& plan, Job& job);
 /// Bytes of "16GB", "512MiB", "2e9", the value of a flag. Throws a usage error.
 int64_t parse_bytes(const char* flag, const std::string& text);
 /// --machine, else the calibrated profile of this machine, if there is one.
 std::optional<Machine> find_machine(const Arguments& args);
 /// The same, or the planner's default profile.
 Machine machine_for_plans(const Arguments& args);
-/// What communication is arranged for: the planner's machine for a layout that it chooses, else
-/// find_machine(), if it was asked for or knows such a mesh.
+/// The machine that communication is scheduled for: the planner's machine for a layout that it
+/// chooses, else find_machine(), if it was asked for or knows such a mesh.
 std::shared_ptr<const Machine> machine_of(const Arguments& args, const Job& job);
 /// Under a launcher every rank takes the root's machine. Collective.
 void agree_on_machine(Cluster& cluster, Job& job);
@@ -113,7 +118,7 @@ void fit_memory(const Arguments& args, Job& job);
 int64_t bytes_over(const Arguments& args, const Job& job);
 /// Ranks that have a share of a batch of their own: those that the layout splits `batch` over.
 int64_t data_ranks(const Job& job);
-/// --microbatch-size: sets train.microbatches so that a data rank works off so many examples at a
+/// --microbatch-size: sets train.microbatches so that a data rank computes so many examples at a
 /// time, or to auto. Throws a usage error with the arithmetic where the batch is no such product.
 void set_microbatch_size(const std::string& text, Job& job);
 /// The values of train.microbatches for which each data rank has equal microbatches, from 1 on.
@@ -151,8 +156,8 @@ struct Trainer {
 void build_trainer(const Job& job, Trainer& trainer, bool fetch_gradients);
 /// train.parameters and train.rounding, for a graph that is about to be built.
 void store_parameters(const Config& config, Graph& graph);
-/// train.overlap, train.chunks, train.offload, train.sums, train.reduce, train.products and the
-/// job's machine.
+/// train.overlap, train.chunks, train.offload, train.grad_reduce_dtype, train.grad_reduce,
+/// train.matmul_precision and the job's machine.
 void set_schedule(const Job& job, CompileOptions& options);
 /// Of a job's trainer, with that schedule.
 CompileOptions options_of(const Job& job, const Trainer& trainer);
@@ -199,7 +204,7 @@ class Evaluator {
 int train(const Arguments& args, const std::vector<ModelSpec>& models);
 int eval(const Arguments& args, const std::vector<ModelSpec>& models);
 int generate(const Arguments& args, const std::vector<ModelSpec>& models);
-int info(const Arguments& args);
+int info(const Arguments& args, const std::vector<ModelSpec>& models);
 int verify(const Arguments& args, const std::vector<ModelSpec>& models);
 int explain(const Arguments& args, const std::vector<ModelSpec>& models);
 int compare(const Arguments& args, const std::vector<ModelSpec>& models);

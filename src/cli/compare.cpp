@@ -214,7 +214,7 @@ bool compare_files(const std::string& path_a, const std::string& path_b, Compari
 int compare_dumps(const Arguments& args) {
   for (const std::string& path : args.words) {
     require(std::filesystem::exists(path),
-            "there is no dump '{}'; two layouts are compared by: tessera compare MODEL A B", path);
+            "there is no dump '{}'; to compare two layouts: tessera compare MODEL A B", path);
   }
   const auto a = dumps_in(args.words[0]), b = dumps_in(args.words[1]);
   const bool single = a.size() == 1 && b.size() == 1;

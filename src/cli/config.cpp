@@ -11,6 +11,29 @@
 
 namespace tessera {
 
+namespace {
+
+/// A key that had another name, or a value of a key that had.
+struct Renamed {
+  const char *key, *value, *now;
+};
+constexpr Renamed kRenamed[] = {{"train.sums", "", "train.grad_reduce_dtype"},
+                                {"train.reduce", "", "train.grad_reduce"},
+                                {"train.products", "", "train.matmul_precision"},
+                                {"train.regather", "", "train.reshard_after_forward"},
+                                {"train.grad_reduce", "part", "microbatch"}};
+
+/// What a key, which may be short, or a value of it is called now; "" if nothing was renamed.
+std::string name_now(const std::string& key, const std::string& value = "") {
+  for (const Renamed& r : kRenamed) {
+    const std::string old = r.key;
+    if (value == r.value && (key == old || key == old.substr(old.find('.') + 1))) return r.now;
+  }
+  return "";
+}
+
+}  // namespace
+
 Config::Config(const std::vector<ConfigKey>& keys) : keys_(keys) {}
 
 size_t Config::find(const std::string& key) const {
@@ -28,6 +51,8 @@ size_t Config::find(const std::string& key) const {
     if (key.find('.') == std::string::npos) names.push_back(last);
   }
   require(matches.size() < 2, "key '{}' is ambiguous: {}", key, fmt::join(matches, ", "));
+  const std::string now = name_now(key);
+  require(found < keys_.size() || now.empty(), "unknown key '{}'; it is called {} now", key, now);
   std::string hint = suggestion(key, names);
   if (hint.starts_with("; known")) {  // none is near: all of them, and not the first few
     std::vector<std::string> all;
@@ -82,10 +107,9 @@ bool Config::flag(const std::string& key) const {
   return value == "true";
 }
 
-namespace {
-
-/// "a whole number from 1 to 10000", "auto, or a number of at least 0".
-std::string text_of(const KeyRange& range) {
+std::string cli::range_text(const KeyRange& range) {
+  if (range.kind == KeyRange::Kind::any) return "";
+  if (range.kind == KeyRange::Kind::word) return fmt::format("{}", fmt::join(range.words, " or "));
   const char* what = range.kind == KeyRange::Kind::whole ? "a whole number" : "a number";
   return fmt::format("{}{}{} {} {}{}", fmt::join(range.words, ", "),
                      range.words.empty() ? "" : ", or ", what,
@@ -93,19 +117,21 @@ std::string text_of(const KeyRange& range) {
                      range.most < 1e12 ? fmt::format(" to {}", range.most) : "");
 }
 
-}  // namespace
-
 void Config::require_ranges() const {
   for (const ConfigKey& k : keys_) {
     const KeyRange& r = k.range;
     const bool is_word = std::find(r.words.begin(), r.words.end(), k.value) != r.words.end();
     if (r.kind == KeyRange::Kind::any || is_word) continue;
+    const std::string now = name_now(k.name, k.value);
+    require(now.empty(), "key '{}' is '{}'; that is called {} now", k.name, k.value, now);
+    const bool is_switch = r.kind == KeyRange::Kind::word && r.words.size() == 2;
+    require(!is_switch, "key '{}' is '{}'; it is {}", k.name, k.value, cli::range_text(r));
     require(r.kind != KeyRange::Kind::word, "unknown {} '{}'{}",
             k.name.substr(k.name.find('.') + 1), k.value, suggestion(k.value, r.words));
     const double value =
         r.kind == KeyRange::Kind::whole ? static_cast<double>(integer(k.name)) : number(k.name);
     require(value >= r.least && value <= r.most, "key '{}' is {}; it must be {}", k.name, k.value,
-            text_of(r));
+            cli::range_text(r));
   }
 }
 
@@ -161,6 +187,20 @@ std::string cli::toml_model_name(const std::string& path) {
 }
 
 void Config::load_toml(const std::string& path) { load_toml_text(read_text(path), path); }
+
+void Config::load_stored(const std::string& text, const std::string& path) {
+  Config all = *this;
+  for (const Renamed& r : kRenamed) {
+    if (*r.value == 0) all.keys_.push_back({r.key, "", ""});
+  }
+  all.load_toml_text(text, path);
+  for (const ConfigKey& k : all.keys_) {
+    if (!all.given_.contains(k.name)) continue;
+    const std::string key = name_now(k.name), name = key.empty() ? k.name : key,
+                      value = name_now(name, k.value);
+    set(name, value.empty() ? k.value : value);
+  }
+}
 
 void Config::load_toml_text(const std::string& text, const std::string& path) {
   for (const auto& [section, node] : parse_toml(text, path)) {

@@ -11,7 +11,7 @@ namespace tessera::cli {
 
 namespace {
 
-/// What one node takes in one layout: the computing lane's time for it, or what is exposed of a
+/// What one node takes in one layout: the compute stream's time for it, or what is exposed of a
 /// collective.
 struct Cost {
   double seconds = 0;

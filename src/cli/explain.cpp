@@ -1,5 +1,7 @@
 #include "tessera/explain.h"
 
+#include <map>
+
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "cli/report.h"
@@ -63,6 +65,17 @@ nlohmann::json to_json(const Explanation& e) {
   return report;
 }
 
+/// The pass that had another name; "" if none had it.
+std::string pass_now(const std::string& old) {
+  static const std::map<std::string, std::string> passes = {
+      {"masks", "insert_padding_masks"}, {"fuse", "fuse_pointwise"},
+      {"epilogue", "fuse_epilogues"},    {"prologue", "fuse_prologues"},
+      {"combine", "bucket_collectives"}, {"chunk", "collective_matmul"},
+      {"memory", "plan_memory"}};
+  const auto it = passes.find(old);
+  return it == passes.end() ? "" : it->second;
+}
+
 using AfterPass = std::function<void(const std::string&, const std::function<std::string()>&)>;
 
 /// With times where a machine is given, or was calibrated and knows such a mesh.
@@ -106,8 +119,11 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
   set_schedule(job, options);
   options.device = job.device;
   const Explanation e = explain_on(args, t.graph, options, after);
+  const std::string now = pass_now(args.print_after);
   require(args.print_after.empty() || printed, "--print-after={}: there is no such pass{}",
-          args.print_after, suggestion(args.print_after, passes));
+          args.print_after,
+          now.empty() ? suggestion(args.print_after, passes)
+                      : fmt::format("; it is called {} now", now));
   if (!printed) {
     fmt::print("{} on mesh {} ({} ranks), layout {}\n{}\n", job.spec->name, job.mesh.to_string(),
                job.mesh.size(), job.layout.to_string(), batch_text(job));

@@ -47,52 +47,65 @@ std::function<int()> by_one_process(Arguments& a, std::function<int()> command) 
 
 void add_job(CLI::App* app, Arguments& a) {
   app->add_option("--set", a.sets,
-                  "key=value; keys may be short where unambiguous: --set layers=4 lr=3e-4")
+                  "Sets configuration keys: --set layers=4 lr=3e-4. A key may be short where only "
+                  "one table has it. tessera info --keys lists them.")
+      ->type_name("KEY=VALUE")
       ->take_all();
   app->add_option("--mesh", a.mesh,
-                  "axes and sizes: \"data:2;model:2\"; default data:N over the ranks there are");
+                  "Axes of the mesh and their sizes: \"data:2;model:2\". The default is data:N, "
+                  "where N is the number of ranks that were started.")
+      ->type_name("AXES");
   app->add_option("--threads", a.threads,
-                  "threads that share the kernels of a rank (train.threads); 0: cores over ranks")
+                  "Number of threads that share the kernels of a rank (train.threads). 0 divides "
+                  "the cores of the host among its ranks.")
       ->check(whole_number(0, kMostThreads));
-  app->add_option("--timeout", a.timeout, "seconds to wait for a peer before naming it (120)")
+  app->add_option("--timeout", a.timeout,
+                  "Seconds to wait for another rank before an error names it (120).")
       ->check(finite_number(0));
   app->add_option("--device", a.device,
-                  "cpu (default), cuda, cuda:share (processes may share a card), or auto");
+                  "Where the ranks compute: cpu (default), cuda, cuda:share (processes may share a "
+                  "GPU) or auto.")
+      ->type_name("DEVICE");
 }
 
 void add_model(CLI::App* app, Arguments& a) {
   app->add_option("model", a.model,
-                  "gpt, mlp, cnn, or a TOML file with tables model, train, data, layout")
+                  "Name of a model (gpt, mlp or cnn), or a TOML file with the tables model, train, "
+                  "data and layout.")
       ->required();
   add_job(app, a);
   app->add_option("--layout", a.layout,
-                  "rules: \"batch:data;heads,ff,vocab:model\", or @FILE; names:auto, or auto for "
-                  "all, leaves it to the planner");
-  app->add_option("--plan-time", a.seconds, "seconds of the planner's search (10)");
+                  "Rules of the layout: \"batch:data;heads,ff,vocab:model\", or @FILE. The planner "
+                  "chooses the axes of names:auto, or of all names with auto alone.")
+      ->type_name("RULES");
+  app->add_option("--plan-time", a.seconds, "Seconds that the planner may search (10).");
   add_machine(app, a);
   app->add_option("--zero", a.zero,
-                  "with --over AXIS: store split over AXIS 1 optimizer state, 2 gradients too, 3 "
-                  "parameters too; adds rules to the layout, which is printed");
-  app->add_option("--over", a.over, "the axis of --zero");
-  app->add_option(
-      "--memory", a.memory,
-      "limit of a rank, such as 16GB: what does not fit is refused with what would help; "
-      "train.recompute=auto makes again no more than must be");
+                  "Shards what is stored over the axis of --over: 1 optimizer state, 2 gradients "
+                  "too, 3 parameters too. It adds rules to the layout, which is printed.");
+  app->add_option("--over", a.over, "Axis of the mesh that --zero shards over.")->type_name("AXIS");
+  app->add_option("--memory", a.memory,
+                  "Memory limit of a rank, such as 16GB. A job that does not fit is refused, and "
+                  "the error says what would help. train.recompute=auto recomputes only as much as "
+                  "needed.")
+      ->type_name("BYTES");
   app->add_option("--microbatch-size", a.microbatch_size,
-                  "examples that a data rank works off at a time; gradients are added up over the "
-                  "batch; auto: the most that fit --memory");
-  app->add_option("--fsdp", a.fsdp, "AXIS: the same as --zero 3 --over AXIS");
+                  "Number of examples that a data rank computes at a time; gradients are "
+                  "accumulated over the batch. auto takes the largest that fits --memory.")
+      ->type_name("N|auto");
+  app->add_option("--fsdp", a.fsdp, "The same as --zero 3 --over AXIS.")->type_name("AXIS");
 }
 
 void add_machine(CLI::App* app, Arguments& a) {
   app->add_option("--machine", a.machine,
-                  "profile to predict times with, for the planner too: a100-80gb, h100, h200, ... "
-                  "or a TOML file; "
-                  "default: what tessera calibrate measured here, if it did");
+                  "Machine profile that times are predicted with, for the planner too: a100-80gb, "
+                  "h100, h200 or another name, or a TOML file. The default is what tessera "
+                  "calibrate measured here, if it did.")
+      ->type_name("MACHINE");
 }
 
 void add_json(CLI::App* app, Arguments& a) {
-  app->add_option("--json", a.json, "also write the report to FILE");
+  app->add_option("--json", a.json, "Also writes the report to FILE as JSON.")->type_name("FILE");
 }
 
 void add_words(CLI::App* app, Arguments& a, const std::vector<Word>& words) {
@@ -107,111 +120,146 @@ namespace {
 
 void add_simulate(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
   CLI::App* simulate =
-      add("simulate", "a model on a described machine of any size; or published runs, predicted",
+      add("simulate", "Predicts a training step on a described machine of any size.",
           "tessera simulate gpt --machine h100 --mesh \"data:128;model:8\" --set batch=1024 \\\n"
-          "    --layout \"batch:data;heads,ff,vocab:model\" --trace timeline.json\n"
-          "  tessera simulate --runs published_runs.csv --json report.json",
+          "    --layout \"batch:data;heads,ff,vocab:model\" --trace timeline.json",
           by_one_process(a, [&] { return cli::simulate(a, models); }));
   add_model(simulate, a);
-  simulate->get_option("model")->required(false);
   add_json(simulate, a);
-  simulate->add_option("--runs", a.runs, "a CSV file of published runs (docs/simulate.md)");
-  simulate->add_option("--trace", a.trace, "write the time line to FILE, for Perfetto");
+  simulate->add_option("--trace", a.trace, "Writes the timeline to FILE, for Perfetto.")
+      ->type_name("FILE");
   simulate
       ->add_option("--stages", a.stages,
-                   "of a pipeline: the layers are dealt to so many stages, each on a --mesh of its "
-                   "own; --set microbatches=M pass through them")
+                   "Number of pipeline stages that share the layers. Each has a --mesh of its own, "
+                   "and --set microbatches=M pass through them.")
       ->check(whole_number(1, kMostDevices));
-  simulate->add_option("--schedule", a.schedule, "of the stages: 1f1b (default) or interleaved");
+  simulate
+      ->add_option("--schedule", a.schedule,
+                   "Schedule of the stages: 1f1b (default) or interleaved.")
+      ->type_name("NAME");
   simulate
       ->add_option("--interleave", a.interleave,
-                   "chunks of layers on each stage, interleaved (default: the fastest number)")
+                   "Number of chunks of layers on each stage of an interleaved schedule. The "
+                   "default is the fastest number.")
       ->check(whole_number(1, kMostDevices));
   simulate
       ->add_option("--stragglers", a.stragglers,
-                   "standard deviation of a rank's time, a share of it (0)")
+                   "Standard deviation of a rank's time, as a share of that time (0).")
       ->check(finite_number(0));
   simulate
       ->add_option("--failure-hours", a.failure_hours,
-                   "mean hours until one device fails (0: never): goodput")
+                   "Mean hours until one device fails, from which goodput follows (0: never).")
       ->check(finite_number(0));
-  simulate->add_option("--checkpoint-seconds", a.checkpoint_seconds, "that writing one takes (30)")
+  simulate
+      ->add_option("--checkpoint-seconds", a.checkpoint_seconds,
+                   "Seconds that writing a checkpoint takes (30).")
       ->check(finite_number(0));
-  simulate->add_option("--restart-seconds", a.restart_seconds, "from a failure to going on (300)")
+  simulate
+      ->add_option("--restart-seconds", a.restart_seconds,
+                   "Seconds from a failure until training continues (300).")
       ->check(finite_number(0));
 }
 
 void add_measuring(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
-  CLI::App* calibrate =
-      add("calibrate", "measures this machine: a profile for explain, simulate, sweep and diff",
-          "mpirun -n 2 tessera calibrate --threads 1 --out here.toml",
-          [&] { return cli::calibrate(a); });
-  calibrate->add_option("--mesh", a.mesh, "each of its axes is measured (ranks:N)");
-  calibrate->add_option("--threads", a.threads, "of a rank; 0: cores over ranks")
+  CLI::App* calibrate = add(
+      "calibrate",
+      "Measures this machine and writes its profile, for explain, plan, simulate, sweep and diff.",
+      "mpirun -n 2 tessera calibrate --threads 1 --out here.toml",
+      [&] { return cli::calibrate(a); });
+  calibrate->add_option("--mesh", a.mesh, "Axes to measure, one after the other (ranks:N).")
+      ->type_name("AXES");
+  calibrate
+      ->add_option("--threads", a.threads,
+                   "Number of threads of a rank. 0 divides the cores of the host among its ranks.")
       ->check(whole_number(0, kMostThreads));
-  calibrate->add_option("--timeout", a.timeout, "seconds to wait for a peer (120)")
+  calibrate
+      ->add_option("--timeout", a.timeout,
+                   "Seconds to wait for another rank before an error names it (120).")
       ->check(finite_number(0));
-  calibrate->add_option("--out", a.out, "the profile; default: the one that is used here");
-  CLI::App* sweep = add("sweep", "runs every layout of a model, measured beside predicted",
-                        "tessera sweep gpt --devices 4 --set batch=8,16 --steps 10 --budget 20m",
-                        [&] { return cli::sweep(a, models); });
+  calibrate
+      ->add_option("--out", a.out,
+                   "File of the profile. The default is the one that other commands read here.")
+      ->type_name("FILE");
+  CLI::App* sweep =
+      add("sweep", "Runs every layout of a model and prints measured beside predicted times.",
+          "tessera sweep gpt --devices 4 --set batch=8,16 --steps 10 --budget 20m",
+          [&] { return cli::sweep(a, models); });
   add_model(sweep, a);
-  sweep->add_option("--layouts", a.layouts,
-                    "all, auto (the planner's best), or a file with one layout a line");
-  sweep->add_option("--devices", a.devices, "all meshes of so many ranks")
-      ->check(whole_number(1, kMostDevices));
-  sweep->add_option("--meshes", a.meshes, "all: of the ranks there are");
-  sweep->add_option("--steps", a.steps, "steps to take the median of (5)")->check(whole_number(1));
-  sweep->add_option("--budget", a.budget, "time to measure for: 90s, 20m (default), 2h");
-  sweep->add_option("--out", a.out,
-                    "FILE.csv (sweep.csv); an earlier sweep's is gone on from; FILE.json, .svg and "
-                    ".html too");
-  CLI::App* diff = add("diff", "which steps differ between two layouts, and what they cost",
+  sweep
+      ->add_option("--layouts", a.layouts,
+                   "Layouts to run: all, auto (the planner's best), or a file with one layout a "
+                   "line.")
+      ->type_name("all|auto|FILE");
+  sweep->add_option("--devices", a.devices, "Sweeps all meshes with N ranks.")
+      ->check(whole_number(1, kMostDevices))
+      ->type_name("N");
+  sweep->add_option("--meshes", a.meshes, "With all: sweeps all meshes of the ranks there are.")
+      ->type_name("all");
+  sweep->add_option("--steps", a.steps, "Number of steps to take the median of (5).")
+      ->check(whole_number(1));
+  sweep->add_option("--budget", a.budget, "Time to measure for: 90s, 20m (default) or 2h.")
+      ->type_name("TIME");
+  sweep
+      ->add_option("--out", a.out,
+                   "Table of the results (sweep.csv); pages of the same name with .json, .svg and "
+                   ".html lie beside it. A sweep that was stopped continues from its table.")
+      ->type_name("FILE.csv");
+  CLI::App* diff = add("diff", "Shows which steps differ between two layouts, and what they cost.",
                        "tessera diff gpt \"batch:data\" \"batch:data;ff:model\" --machine h100 "
                        "--mesh \"data:2;model:2\"",
                        by_one_process(a, [&] { return cli::diff(a, models); }));
-  add_words(diff, a, {{"MODEL", "a model"}, {"A", "a layout"}, {"B", "another one"}});
+  add_words(diff, a,
+            {{"MODEL", "Name of a model, or a TOML file."},
+             {"A", "A layout."},
+             {"B", "The layout to compare it with."}});
   add_job(diff, a);
   add_machine(diff, a);
   add_json(diff, a);
 }
 
 void add_solve(const AddCommand& add, Arguments& a) {
-  CLI::App* solve = add("solve", "the cheapest strategies of a problem file, with a bound",
-                        "tessera solve problem.json.gz --time 60 --json solution.json",
-                        by_one_process(a, [&] { return cli::solve(a); }));
+  CLI::App* solve =
+      add("solve", "Finds the cheapest strategies of a problem file, and a bound on their cost.",
+          "tessera solve problem.json.gz --time 60 --json solution.json",
+          by_one_process(a, [&] { return cli::solve(a); }));
   solve
       ->add_option("FILE", a.model,
-                   "nodes with strategies, costs and memory use, edges with tables of costs: the "
-                   "format of the ASPLOS 2025 contest, plain or gzipped")
+                   "Nodes with strategies, costs and memory use, and edges with tables of costs, "
+                   "in the format of the ASPLOS 2025 contest, plain or gzipped.")
       ->required();
   solve->add_option("--time", a.seconds,
-                    "seconds for what is too wide or too tight to be solved exactly (60)");
+                    "Seconds for a problem that is too wide or too tight to be solved exactly "
+                    "(60).");
   add_json(solve, a);
 }
 
 void add_plan(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
-  CLI::App* plan =
-      add("plan", "the layout, storage, recompute and microbatches of least predicted step time",
-          "tessera plan gpt --devices 64 --machine h100 --batch 512 --set layers=24 d_model=2048 "
-          "heads=16 ff=8192 length=2048\n"
-          "  tessera plan gpt --mesh \"data:4;model:8\" --layout \"batch:data;*:auto\" --why-not "
-          "\"batch:data;length:model\"",
-          by_one_process(a, [&] { return cli::plan(a, models); }));
+  CLI::App* plan = add(
+      "plan", "Finds the layout, storage, recompute and microbatches of least predicted step time.",
+      "tessera plan gpt --devices 64 --machine h100 --batch 512 --set layers=24 d_model=2048 "
+      "heads=16 ff=8192 length=2048\n"
+      "  tessera plan gpt --mesh \"data:4;model:8\" --layout \"batch:data;*:auto\" --why-not "
+      "\"batch:data;length:model\"",
+      by_one_process(a, [&] { return cli::plan(a, models); }));
   add_model(plan, a);
-  plan->add_option("--devices", a.devices, "instead of --mesh: all meshes of up to three axes")
-      ->check(whole_number(1, kMostDevices));
-  plan->add_option("--time", a.seconds, "the same as --plan-time");
-  plan->add_flag(
-      "--pipeline", a.pipeline,
-      "what if the layers were stages of a pipeline (1F1B, interleaved): priced beside the "
-      "best plan, for --devices; no command runs one");
-  plan->add_option("--why-not", a.why_not, "a layout to be priced beside the best plan");
-  plan->add_option("--why-not-mesh", a.why_not_mesh, "the mesh of that layout (the plan's)");
+  plan->add_option("--devices", a.devices,
+                   "Searches all meshes of N devices with up to three axes, instead of --mesh.")
+      ->check(whole_number(1, kMostDevices))
+      ->type_name("N");
+  plan->add_option("--time", a.seconds, "The same as --plan-time.");
+  plan->add_flag("--pipeline", a.pipeline,
+                 "Also prices the layers as stages of a pipeline (1F1B, interleaved), for "
+                 "--devices. No command runs one.");
+  plan->add_option("--why-not", a.why_not, "Layout that is priced beside the best plan.")
+      ->type_name("RULES");
+  plan->add_option("--why-not-mesh", a.why_not_mesh,
+                   "Mesh of the --why-not layout. The default is the plan's.")
+      ->type_name("AXES");
   plan->add_option_function<std::string>(
-      "--batch", [&a](const std::string& v) { a.sets.push_back("train.batch=" + v); },
-      "examples of a step, over all ranks");
-  plan->add_option("--html", a.out, "the page as HTML, to FILE");
+          "--batch", [&a](const std::string& v) { a.sets.push_back("train.batch=" + v); },
+          "Number of examples in a step, over all ranks.")
+      ->type_name("N");
+  plan->add_option("--html", a.out, "Also writes the page to FILE as HTML.")->type_name("FILE");
   add_json(plan, a);
 }
 

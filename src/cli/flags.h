@@ -10,7 +10,7 @@
 
 namespace tessera::cli {
 
-/// Adds a command: name, help, example, what it does.
+/// Adds a command: name, help (a sentence, as all help texts are), example, what it does.
 using AddCommand = std::function<CLI::App*(const char* name, const char* help, const char* example,
                                            std::function<int()> run)>;
 
@@ -38,5 +38,14 @@ void add_words(CLI::App* app, Arguments& a, const std::vector<Word>& words);
 
 /// plan, simulate, calibrate, sweep, diff, solve.
 void add_planning(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models);
+
+/// A command of the program and what it does.
+struct Command {
+  CLI::App* app;
+  std::function<int()> run;
+};
+/// All of them. What they do refers to `a` and `models`.
+std::vector<Command> add_commands(CLI::App& app, Arguments& a,
+                                  const std::vector<ModelSpec>& models);
 
 }  // namespace tessera::cli

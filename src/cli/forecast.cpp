@@ -17,20 +17,21 @@ bool is_off(double measured, double planned) {
   return std::abs(measured - planned) > kOff * planned;
 }
 
-double difference(const Part& p) { return std::abs(p.measured - p.planned); }
+double difference(const WorkTime& p) { return std::abs(p.measured - p.planned); }
 
 }  // namespace
 
-std::string parts_off(std::vector<Part> parts, double step_seconds) {
-  std::erase_if(parts, [&](const Part& p) {
+std::string work_off_plan(std::vector<WorkTime> work, double step_seconds) {
+  std::erase_if(work, [&](const WorkTime& p) {
     return !is_off(p.measured, p.planned) || difference(p) < kMatters * step_seconds;
   });
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const Part& a, const Part& b) { return difference(a) > difference(b); });
+  std::stable_sort(work.begin(), work.end(), [](const WorkTime& a, const WorkTime& b) {
+    return difference(a) > difference(b);
+  });
   std::string text;
-  for (size_t i = 0; i < std::min(parts.size(), kShown); ++i)
-    text += fmt::format("{}{} {:.2f} ms instead of {:.2f}", i == 0 ? "" : ", ", parts[i].name,
-                        1e3 * parts[i].measured, 1e3 * parts[i].planned);
+  for (size_t i = 0; i < std::min(work.size(), kShown); ++i)
+    text += fmt::format("{}{} {:.2f} ms instead of {:.2f}", i == 0 ? "" : ", ", work[i].name,
+                        1e3 * work[i].measured, 1e3 * work[i].planned);
   return text;
 }
 
@@ -43,7 +44,7 @@ Forecast::Forecast(const Graph& graph, const CompileOptions& options, const Mach
   }
 }
 
-std::vector<Part> Forecast::parts(const Session& session) const {
+std::vector<WorkTime> Forecast::work_of(const Session& session) const {
   std::map<std::string, double> kernels, axes;
   for (const StepTime& s : session.profile()) {
     if (s.function != "train" || s.runs == 0) continue;
@@ -51,10 +52,10 @@ std::vector<Part> Forecast::parts(const Session& session) const {
     if (!s.axes.empty()) axes[s.axes] += seconds;
     if (compute_.contains(s.kernel)) kernels[s.kernel] += seconds;
   }
-  std::vector<Part> all;
+  std::vector<WorkTime> all;
   for (const auto& [kernel, planned] : compute_) all.push_back({kernel, planned, kernels[kernel]});
   for (const auto& [names, planned] : exposed_)
-    all.push_back({"exchanges over " + names, planned, axes[names]});
+    all.push_back({"collectives over " + names, planned, axes[names]});
   return all;
 }
 
@@ -70,7 +71,7 @@ std::string Forecast::after_step(int64_t step, double seconds, const Session& se
     said_.clear();
     return "";
   }
-  std::string off = parts_off(parts(session), mean);
+  std::string off = work_off_plan(work_of(session), mean);
   const std::string first = off.substr(0, off.find(" ms")),
                     what = first.substr(0, first.rfind(' '));
   if (what + slow == said_) return "";

@@ -97,7 +97,8 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   const std::vector<Checkpoint> all = checkpoints_of(args);
   Job job = resolve(args, models, false);
   take_stored_model(job, all[0]);
-  require(job.spec->name == "gpt", "generate needs a language model; '{}' is none", job.spec->name);
+  require(job.spec->name == "gpt", "generate needs a language model, and '{}' is not one",
+          job.spec->name);
   Cluster cluster = make_cluster(job, args);
   const int64_t vocab = job.config.integer("model.vocab");
   Graph g;

@@ -74,9 +74,60 @@ void print_mesh(const Mesh& mesh, const std::vector<std::string>& hosts, nlohman
   }
 }
 
+const char* name_of(KeyRange::Kind kind) {
+  switch (kind) {
+    case KeyRange::Kind::any:
+      return "any";
+    case KeyRange::Kind::word:
+      return "word";
+    case KeyRange::Kind::whole:
+      return "whole";
+    case KeyRange::Kind::number:
+      return "number";
+  }
+  return "";
+}
+
+nlohmann::json to_json(const ConfigKey& key) {
+  return {{"name", key.name},         {"default", key.value},
+          {"help", key.help},         {"kind", name_of(key.range.kind)},
+          {"least", key.range.least}, {"most", key.range.most},
+          {"words", key.range.words}};
+}
+
+void print(const ConfigKey& key) {
+  const std::string values = range_text(key.range);
+  fmt::print("  {} = {}{}\n      {}\n", key.name, key.value.empty() ? "\"\"" : key.value,
+             values.empty() ? "" : " (" + values + ")", key.help);
+}
+
+/// Every key: of each model its own, and once those that all have.
+void print_keys(const std::vector<ModelSpec>& models, nlohmann::json& report) {
+  const auto is_own = [](const ConfigKey& key) { return key.name.starts_with("model."); };
+  for (const ModelSpec& model : models) {
+    const Config config = default_config(model);
+    nlohmann::json keys = nlohmann::json::array();
+    fmt::print("[model] of {}: {}\n", model.name, model.help);
+    for (const ConfigKey& key : config.keys()) {
+      keys.push_back(to_json(key));
+      if (is_own(key)) print(key);
+    }
+    report["models"].push_back(
+        {{"name", model.name}, {"help", model.help}, {"layout", model.layout}, {"keys", keys}});
+  }
+  std::string table;
+  const Config config = default_config(models.at(0));
+  for (const ConfigKey& key : config.keys()) {
+    if (is_own(key)) continue;
+    const std::string own = key.name.substr(0, key.name.find('.'));
+    if (own != table) fmt::print("[{}]\n", table = own);
+    print(key);
+  }
+}
+
 }  // namespace
 
-int info(const Arguments& args) {
+int info(const Arguments& args, const std::vector<ModelSpec>& models) {
   const BuildInfo build = build_info();
   bool is_root = true;
   std::vector<std::string> hosts;
@@ -95,6 +146,7 @@ int info(const Arguments& args) {
       build.version, build.cpu, build.cores, build.isa, build.blas, build.mpi, build.cuda,
       build.nccl, build.cudnn);
   if (!hosts.empty()) print_mesh(mesh, hosts, report);
+  if (args.keys) print_keys(models, report);
   write_report(args.json, report);
   return 0;
 }

@@ -69,9 +69,9 @@ std::vector<std::string> scopes(const std::string& text) {
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
   Job job = resolve_without_plan(args, models, tiny);
   job.machine = machine_of(args, job);
-  const bool chooses_parts = args.microbatch_size == "auto" && is_automatic(job.layout);
+  const bool plans_microbatches = args.microbatch_size == "auto" && is_automatic(job.layout);
   plan_layout(args, job);
-  if (!chooses_parts)
+  if (!plans_microbatches)
     set_microbatch_size(args.microbatch_size, job);  // which counts the ranks that share the batch
   job.config.set("layout.rules", job.layout.to_string());
   return job;
@@ -118,7 +118,7 @@ void take_stored_model(Job& job, const Checkpoint& checkpoint) {
   if (it == checkpoint.metadata.end()) return;
   Config stored = default_config(*job.spec);
   try {
-    stored.load_toml_text(it->second, checkpoint.path);
+    stored.load_stored(it->second, checkpoint.path);
   } catch (const Error& e) {
     throw Error(e.kind(), fmt::format("'{}' was not written by the model '{}': {}", checkpoint.path,
                                       job.spec->name, e.what()));
@@ -197,19 +197,20 @@ Optimizer optimizer_of(const Config& c) {
 }  // namespace
 
 namespace {
-void build_in_parts(const Job& job, Trainer& t, int64_t parts, const Optimizer& optimizer,
-                    const MinimizeOptions& options) {
+void build_accumulated(const Job& job, Trainer& t, int64_t microbatches, const Optimizer& optimizer,
+                       const MinimizeOptions& options) {
   const Config& c = job.config;
   const int64_t batch = c.integer("train.batch");
-  require(parts >= 1 && batch % parts == 0,
-          "train.batch {} cannot be worked off in train.microbatches {} equal parts", batch, parts);
+  require(microbatches >= 1 && batch % microbatches == 0,
+          "train.batch {} is not a multiple of train.microbatches {}", batch, microbatches);
   t.lr =
       t.graph.input("lr", {}, c.text("train.dtype") == "float64" ? DType::float64 : DType::float32);
-  const auto part = [&] {
-    t.model = job.spec->build(t.graph, c, batch / parts, false);
+  const auto build = [&] {
+    t.model = job.spec->build(t.graph, c, batch / microbatches, false);
     return t.model.loss;
   };
-  t.minimized = minimize_in_parts(t.graph, "batch", parts, part, t.lr, optimizer, options);
+  t.minimized =
+      minimize_in_microbatches(t.graph, "batch", microbatches, build, t.lr, optimizer, options);
   t.model.loss = t.minimized.loss;
   t.model.inputs.clear();
   for (const Node& node : t.graph.nodes()) {
@@ -235,15 +236,16 @@ void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   MinimizeOptions options;
   options.clip = c.number("train.clip");
   options.loss_scale.initial = first_loss_scale(c);
-  options.gradient = {scopes(c.text("train.recompute")), scopes(c.text("train.regather"))};
+  options.gradient = {scopes(c.text("train.recompute")),
+                      scopes(c.text("train.reshard_after_forward"))};
   const Optimizer optimizer = job.spec->optimizer ? job.spec->optimizer(c) : optimizer_of(c);
-  const int64_t parts = c.integer("train.microbatches");
-  if (parts == 1) {
+  const int64_t microbatches = c.integer("train.microbatches");
+  if (microbatches == 1) {
     t.model = job.spec->build(t.graph, c, c.integer("train.batch"), false);
     t.lr = t.graph.input("lr", {}, t.model.loss.dtype());
     t.minimized = minimize(t.model.loss, t.lr, optimizer, options);
   } else {
-    build_in_parts(job, t, parts, optimizer, options);
+    build_accumulated(job, t, microbatches, optimizer, options);
   }
   require_purposes(t.graph, job.layout);
   t.functions = {{"train", {t.model.loss, t.minimized.gradient_norm}, true}};

@@ -7,69 +7,88 @@ namespace {
 
 std::vector<ConfigKey> common_keys() {
   return {
-      {"train.batch", "16", "examples of a step, over all ranks", KeyRange::whole(1, 1e9)},
+      {"train.batch", "16", "Number of examples in a step, over all ranks.",
+       KeyRange::whole(1, 1e9)},
       {"train.microbatches", "1",
-       "equal parts of the batch, worked off one after the other; auto: the fewest that fit",
+       "Number of equal microbatches of the batch, whose gradients are accumulated. auto takes the "
+       "fewest that fit --memory.",
        KeyRange::whole(1, 1e9, {"auto"})},
-      {"train.steps", "200", "steps", KeyRange::whole(1)},
-      {"train.lr", "1e-3", "peak learning rate", KeyRange::number(0)},
-      {"train.schedule", "cosine", "constant | linear | cosine | rsqrt",
+      {"train.steps", "200", "Number of steps to train.", KeyRange::whole(1)},
+      {"train.lr", "1e-3", "Peak learning rate.", KeyRange::number(0)},
+      {"train.schedule", "cosine", "Schedule of the learning rate.",
        KeyRange::one_of({"constant", "linear", "cosine", "rsqrt"})},
-      {"train.warmup", "20", "steps of linear rise", KeyRange::whole(0)},
-      {"train.start", "0", "of the rise, as a share of lr", KeyRange::number(0, 1)},
-      {"train.flat", "0", "steps, from which a rate that falls by rsqrt does so: at least warmup",
+      {"train.warmup", "20", "Number of steps in which the rate rises linearly.",
        KeyRange::whole(0)},
-      {"train.floor", "0.1", "where linear and cosine end, as a share of lr",
+      {"train.start", "0", "Learning rate at the beginning of that rise, as a share of lr.",
+       KeyRange::number(0, 1)},
+      {"train.flat", "0", "For rsqrt: the step at which decay begins (at least warmup).",
+       KeyRange::whole(0)},
+      {"train.floor", "0.1", "Learning rate at the end of linear and cosine, as a share of lr.",
        KeyRange::number(0, 1)},
       {"train.cooldown", "0",
-       "share of the steps, the last ones, in which the rate falls to 0 in a straight line",
+       "Share of the steps, the last ones, in which the rate falls linearly to 0.",
        KeyRange::number(0, 1)},
       {"train.optimizer", "adamw",
-       "adamw | adam | adam_uncorrected | adafactor | lamb | lion | momentum | sgd"},
-      {"train.rates", "", "of single parameters, times lr: glob=factor, ..."},
-      {"train.weight_decay", "0.1", "of parameters with two dims or more", KeyRange::number(0)},
+       "Optimizer: adamw, adam, adam_uncorrected, adafactor, lamb, lion, momentum or sgd."},
+      {"train.rates", "", "Factors of lr for single parameters: glob=factor, glob=factor."},
+      {"train.weight_decay", "0.1", "Weight decay of parameters with two dims or more.",
+       KeyRange::number(0)},
       {"train.recompute", "none",
-       "scopes that backward computes again: none | attention | block | names and globs | auto"},
-      {"train.regather", "none", "scopes whose gathers backward makes again: none | names"},
-      {"train.clip", "1", "greatest global gradient norm; 0: no clipping", KeyRange::number(0)},
-      {"train.seed", "0", "of initial values, dropout and the order of data"},
+       "Scopes that backward recomputes: none, attention, block, names and globs, or auto (with "
+       "--memory)."},
+      {"train.reshard_after_forward", "none",
+       "Scopes whose gathered parameters are freed after forward and gathered once more for "
+       "backward: none, or names and globs."},
+      {"train.clip", "1", "Largest global gradient norm. 0 does not clip.", KeyRange::number(0)},
+      {"train.seed", "0", "Seed of initial values, dropout and the order of data."},
       {"train.dtype", "float32",
-       "of activations: float32 | bfloat16 | float16 | float64; float8: bfloat16, with products in "
-       "8 bits where the model has them"},
+       "Dtype of activations: float32, bfloat16, float16, float64, or float8, which is bfloat16 "
+       "with 8-bit matmuls where the model has them."},
       {"train.parameters", "float32",
-       "what parameters are stored in: float32; bfloat16 | float16: with no float32 copy"},
-      {"train.rounding", "nearest",
-       "of parameters in 16 bits after an update: nearest | stochastic"},
-      {"train.sums", "computed",
-       "what gradients are added over ranks in: computed, as they are; float32: widened before"},
-      {"train.reduce", "step",
-       "when gradients of a batch in parts are added over ranks: once a step, kept whole till "
-       "then; "
-       "part: in each part, kept in slices where state or gradients are"},
-      {"train.products", "float32",
-       "of float32 on a card: float32; tf32: operands are rounded to 10 bits of mantissa"},
-      {"train.offload", "none", "state: optimizer state is kept in memory of the host"},
-      {"train.overlap", "on", "off: every collective is awaited where it starts"},
+       "Dtype in which parameters are stored: float32, or bfloat16 or float16 without a float32 "
+       "copy."},
+      {"train.rounding", "nearest", "Rounding of 16-bit parameters after an update.",
+       KeyRange::one_of({"nearest", "stochastic"})},
+      {"train.grad_reduce_dtype", "computed",
+       "Dtype in which gradients are reduced across ranks. float32 takes twice the bytes of 16-bit "
+       "gradients and rounds nothing between ranks; computed is their own dtype.",
+       KeyRange::one_of({"computed", "float32"})},
+      {"train.grad_reduce", "step",
+       "When gradients are reduced across ranks: once a step, and whole until then; or after every "
+       "microbatch, so that a rank keeps only its shard.",
+       KeyRange::one_of({"step", "microbatch"})},
+      {"train.matmul_precision", "float32",
+       "Precision of float32 matmuls on a GPU: tf32 rounds their operands to 10 bits of mantissa.",
+       KeyRange::one_of({"float32", "tf32"})},
+      {"train.offload", "none", "Whether optimizer state is kept in host memory: state keeps it.",
+       KeyRange::one_of({"none", "state"})},
+      {"train.overlap", "on",
+       "Whether communication overlaps compute. With off a rank waits for every collective where "
+       "it starts.",
+       KeyRange::one_of({"on", "off"})},
       {"train.chunks", "auto",
-       "of a product whose operand or result is collected: a number; auto: what pays on --machine",
+       "Number of chunks a matmul is split into so that its collective overlaps its compute. auto "
+       "takes what pays on --machine.",
        KeyRange::whole(1, 1e6, {"auto"})},
       {"train.loss_scale", "auto",
-       "of float16: none, or the first one, such as 65536; auto: that, in float16"},
-      {"train.threads", "0", "that share the kernels of a rank; 0: the cores over the ranks",
+       "Loss scale of float16: none, or the first one, such as 65536. auto is that for float16."},
+      {"train.threads", "0",
+       "Number of threads that share the kernels of a rank. 0 divides the cores of the host among "
+       "its ranks.",
        KeyRange::whole(0, kMostThreads)},
-      {"train.eval_every", "0", "steps between evaluations; 0: only at the end",
+      {"train.eval_every", "0", "Number of steps between evaluations. 0 evaluates at the end only.",
        KeyRange::whole(0)},
-      {"data.path", "", "a file or folder"},
-      {"data.held_out", "0.1", "share of the text that is only evaluated; 0: no evaluation",
+      {"data.path", "", "File or folder of the data."},
+      {"data.held_out", "0.1", "Share of the text that is only evaluated. 0 evaluates nothing.",
        KeyRange::number(0, 0.99)},
-      {"layout.mesh", "", "axes and sizes"},
-      {"layout.rules", "", "which dims are split over which axes"}};
+      {"layout.mesh", "", "Axes of the mesh and their sizes, as in data:2;model:2."},
+      {"layout.rules", "", "Rules of the layout: which dims are split over which axes."}};
 }
 
 }  // namespace
 
 Config default_config(const ModelSpec& spec) {
-  std::vector<ConfigKey> keys = {{"model.name", spec.name, "which model"}};
+  std::vector<ConfigKey> keys = {{"model.name", spec.name, "Name of the model."}};
   keys.insert(keys.end(), spec.keys.begin(), spec.keys.end());
   for (ConfigKey& k : common_keys()) keys.push_back(std::move(k));
   return Config(keys);

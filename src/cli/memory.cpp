@@ -1,6 +1,6 @@
-// --memory LIMIT: whether a job fits on a rank, which values backward makes again and in how many
-// parts the batch is worked off so that it does, and what would help where it does not. Nothing
-// runs: every question is a lowering.
+// --memory LIMIT: whether a job fits on a rank, which values backward recomputes and how many
+// microbatches the batch has so that it does, and what would help where it does not. Nothing runs:
+// every question is a lowering.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -125,18 +125,18 @@ class Remedies {
     std::vector<Change> changes;
     const int64_t now = job.config.integer("train.microbatches");
     const int64_t own = job.config.integer("train.batch") / data_ranks(job);
-    for (const int64_t parts : microbatch_counts(job)) {
-      if (parts <= now || own % parts != 0) continue;
-      changes.push_back({fmt::format("--microbatch-size {}", own / parts), job});
-      changes.back().job.config.set("train.microbatches", fmt::format("{}", parts));
+    for (const int64_t count : microbatch_counts(job)) {
+      if (count <= now || own % count != 0) continue;
+      changes.push_back({fmt::format("--microbatch-size {}", own / count), job});
+      changes.back().job.config.set("train.microbatches", fmt::format("{}", count));
     }
     return changes;
   }
 
   static std::vector<Change> reduce(const Job& job) {
     if (job.config.integer("train.microbatches") <= 1) return {};
-    std::vector<Change> changes = {{"--set train.reduce=part", job}};
-    changes[0].job.config.set("train.reduce", "part");
+    std::vector<Change> changes = {{"--set train.grad_reduce=microbatch", job}};
+    changes[0].job.config.set("train.grad_reduce", "microbatch");
     return changes;
   }
 
@@ -208,9 +208,9 @@ int64_t bytes_over(const Arguments& args, const Job& job) {
 
 void fit_memory(const Arguments& args, Job& job) {
   const bool any_policy = job.config.text("train.recompute") == "auto";
-  const bool any_parts = job.config.text("train.microbatches") == "auto";
+  const bool any_count = job.config.text("train.microbatches") == "auto";
   for (const auto& [automatic, key] :
-       {std::pair{any_policy, "train.recompute"}, std::pair{any_parts, "train.microbatches"}}) {
+       {std::pair{any_policy, "train.recompute"}, std::pair{any_count, "train.microbatches"}}) {
     require(!automatic || !args.memory.empty(), "{} 'auto' needs --memory LIMIT, such as 16GB",
             key);
   }
@@ -219,22 +219,22 @@ void fit_memory(const Arguments& args, Job& job) {
   std::vector<std::string> policies = {job.config.text("train.recompute")};
   if (any_policy) policies.assign(kPolicies.begin(), kPolicies.end());
   std::vector<std::string> counts = {job.config.text("train.microbatches")};
-  if (any_parts) counts.clear();
-  for (const int64_t parts : any_parts ? microbatch_counts(job) : std::vector<int64_t>())
-    counts.push_back(fmt::format("{}", parts));
+  if (any_count) counts.clear();
+  for (const int64_t count : any_count ? microbatch_counts(job) : std::vector<int64_t>())
+    counts.push_back(fmt::format("{}", count));
   job.config.set("train.recompute", policies[0]);
   job.config.set("train.microbatches", counts[0]);
   std::optional<MemoryReport> m;
   for (const std::string& policy : policies) {
-    for (const std::string& parts : counts) {
+    for (const std::string& count : counts) {
       if (m && total(args, *m) <= limit) return;
       Job other = with_recompute(job, policy);
-      other.config.set("train.microbatches", parts);
+      other.config.set("train.microbatches", count);
       const std::optional<MemoryReport> found = needs(other);
       if (!found || (m && total(args, *found) >= total(args, *m))) continue;
       m = found;
       job.config.set("train.recompute", policy);
-      job.config.set("train.microbatches", parts);
+      job.config.set("train.microbatches", count);
     }
   }
   if (!m || total(args, *m) <= limit) return;  // what is wrong otherwise is said when it is built

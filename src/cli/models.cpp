@@ -90,21 +90,25 @@ std::unique_ptr<DataSource> digits(const Config& c, bool held_out) {
 const KeyRange kWidth = KeyRange::whole(1, 1'000'000);
 
 std::vector<ConfigKey> gpt_keys() {
-  return {{"model.layers", "4", "blocks", KeyRange::whole(1, 2000)},
-          {"model.d_model", "128", "width of the residual stream", kWidth},
-          {"model.heads", "4", "attention heads", kWidth},
-          {"model.ff", "512", "width of the feed-forward layer", kWidth},
-          {"model.length", "128", "tokens of an example", KeyRange::whole(1, 10'000'000)},
-          {"model.vocab", "256", "token values; 256 for bytes", KeyRange::whole(1, 10'000'000)},
-          {"model.tied", "false", "the output projection is the embedding"},
-          {"model.scan", "false", "the blocks are a loop: one is compiled, for all layers"},
-          {"model.dropout", "0", "rate", KeyRange::number(0, 1)}};
+  return {
+      {"model.layers", "4", "Number of blocks.", KeyRange::whole(1, 2000)},
+      {"model.d_model", "128", "Width of the residual stream.", kWidth},
+      {"model.heads", "4", "Number of attention heads.", kWidth},
+      {"model.ff", "512", "Width of the feed-forward layer.", kWidth},
+      {"model.length", "128", "Number of tokens in an example.", KeyRange::whole(1, 10'000'000)},
+      {"model.vocab", "256", "Number of token values, 256 for bytes.",
+       KeyRange::whole(1, 10'000'000)},
+      {"model.tied", "false", "Whether the output projection is the embedding.",
+       KeyRange::one_of({"false", "true"})},
+      {"model.scan", "false", "Whether the blocks are a loop, of which one is compiled.",
+       KeyRange::one_of({"false", "true"})},
+      {"model.dropout", "0", "Rate of dropout.", KeyRange::number(0, 1)}};
 }
 
 std::vector<ModelSpec> make_models() {
   std::vector<ModelSpec> models;
   models.push_back({"gpt",
-                    "a decoder language model on bytes of text",
+                    "A decoder language model on bytes of text.",
                     gpt_keys(),
                     build_gpt,
                     text,
@@ -117,26 +121,27 @@ std::vector<ModelSpec> make_models() {
                      {"train.batch", "8"}},
                     "batch:data;heads,ff,vocab:model"});
   models.push_back({"mlp",
-                    "two hidden layers on handwritten digits",
-                    {{"model.hidden", "256", "width", kWidth}},
+                    "Two hidden layers that read handwritten digits.",
+                    {{"model.hidden", "256", "Width of the hidden layers.", kWidth}},
                     build_mlp,
                     digits,
                     [](const Config&) { return int64_t{1}; },
                     {{"model.hidden", "32"}, {"train.batch", "8"}},
                     "batch:data;hidden:model"});
-  models.push_back({"cnn",
-                    "two convolutions on handwritten digits",
-                    {{"model.channels1", "16", "of the first convolution", kWidth},
-                     {"model.channels2", "32", "of the second convolution", kWidth},
-                     {"model.hidden", "128", "width of the hidden layer", kWidth}},
-                    build_cnn,
-                    digits,
-                    [](const Config&) { return int64_t{1}; },
-                    {{"model.channels1", "4"},
-                     {"model.channels2", "6"},
-                     {"model.hidden", "8"},
-                     {"train.batch", "4"}},
-                    "batch:data;channels1,hidden:model"});
+  models.push_back(
+      {"cnn",
+       "Two convolutions that read handwritten digits.",
+       {{"model.channels1", "16", "Number of channels of the first convolution.", kWidth},
+        {"model.channels2", "32", "Number of channels of the second convolution.", kWidth},
+        {"model.hidden", "128", "Width of the hidden layer.", kWidth}},
+       build_cnn,
+       digits,
+       [](const Config&) { return int64_t{1}; },
+       {{"model.channels1", "4"},
+        {"model.channels2", "6"},
+        {"model.hidden", "8"},
+        {"train.batch", "4"}},
+       "batch:data;channels1,hidden:model"});
   return models;
 }
 

@@ -1,7 +1,7 @@
 // plan: the layout of least predicted step time, as a page and as JSON.
 #include "base/fail.h"
 #include "base/files.h"
-#include "cli/planned.h"
+#include "cli/auto_plan.h"
 #include "cli/report.h"
 
 namespace tessera::cli {
@@ -25,7 +25,7 @@ nlohmann::json to_json(const PricedPlan& p) {
           {"zero", p.zero},
           {"over", p.over},
           {"recompute", p.build.recompute},
-          {"regather", p.build.regather},
+          {"reshard_after_forward", p.build.reshard_after_forward},
           {"microbatches", p.build.microbatches},
           {"seconds", p.seconds},
           {"compute", p.compute},
@@ -134,16 +134,16 @@ namespace {
 
 constexpr double kBreakEvens = 0.3;  ///< of the search's time, at least, for break-even bandwidths
 
-/// The page and the report as far as they are known: printed and written part by part.
+/// The page and the report as far as they are known: printed and written one section at a time.
 class Pages {
  public:
   Pages(const Arguments& args, const std::string& model)
       : args_(args), title_(model + ": plan"), page_(model + "\n") {
     std::fputs(page_.c_str(), stdout);
   }
-  /// key: of the part in the report; "": the report itself.
-  void add(const char* key, const std::string& text, nlohmann::json part) {
-    (*key == 0 ? report_ : report_[key]) = std::move(part);
+  /// key: of the section in the report; "": the report itself.
+  void add(const char* key, const std::string& text, nlohmann::json section) {
+    (*key == 0 ? report_ : report_[key]) = std::move(section);
     page_ += text;
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);

@@ -63,7 +63,7 @@ std::string profile_table(const std::vector<ProfileRow>& rows, double peak_flops
 std::string offload_text(const Training& t) {
   if (t.session->offloaded_bytes() == 0) return "";
   const bool moves = t.session->device() != "cpu";
-  return fmt::format(", {} of optimizer state in memory of the host{}",
+  return fmt::format(", {} of optimizer state in host memory{}",
                      with_unit(static_cast<double>(t.session->offloaded_bytes()), "B"),
                      moves ? "" : ", which is the CPU's own: nothing is gained");
 }
@@ -84,7 +84,7 @@ std::vector<ExchangeTime> exchanges_of(const Training& t, std::string& machine) 
 std::string exchange_table(const std::vector<ExchangeTime>& rows, const std::string& machine) {
   std::string text = fmt::format(
       "{:>10} {:>10} {:>10} {:>10} {:>10}  {}\n", "exposed ms", "hidden ms",
-      machine.empty() ? "" : "predicted:", machine.empty() ? "" : "hidden", "bytes", "exchange");
+      machine.empty() ? "" : "predicted:", machine.empty() ? "" : "hidden", "bytes", "collective");
   ExchangeTime sum;
   auto line = [&](const ExchangeTime& e, const std::string& what) {
     const std::string predicted =

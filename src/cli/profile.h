@@ -25,11 +25,11 @@ std::vector<ProfileRow> profile_rows(const std::vector<StepTime>& steps);
 std::string profile_table(const std::vector<ProfileRow>& rows, double peak_flops);
 /// The same of exchanges, with what is predicted if `machine` is not empty.
 std::string exchange_table(const std::vector<ExchangeTime>& rows, const std::string& machine);
-/// ", 2 MB of optimizer state in memory of the host", or "".
+/// ", 2 MB of optimizer state in host memory", or "".
 std::string offload_text(const Training& t);
 /// The first of what the device does otherwise than it would best, a line each, or "".
 std::string fallbacks_text(const Training& t);
-/// Prints the tables and adds rows and the time line of one run to the log.
+/// Prints the tables and adds rows and the timeline of one run to the log.
 void report_profile(Training& t, double peak_flops);
 
 }  // namespace tessera::cli

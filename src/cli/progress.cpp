@@ -63,7 +63,7 @@ void put_line(std::FILE* file, const std::string& line, const std::string& path)
     fail(ErrorKind::io, "cannot write the log '{}' (is the disk full?)", path);
 }
 
-/// The numbers of a step under the names of docs/log.md.
+/// The numbers of a step under the names of docs/reference/log-fields.md.
 std::vector<std::pair<std::string, double>> numbers_of(const StepRecord& r) {
   return {{"loss", r.loss},
           {"grad_norm", r.grad_norm},

@@ -10,14 +10,14 @@
 
 namespace tessera::cli {
 
-/// The fields of one step; docs/log.md documents the JSON names, which are these.
+/// The fields of one step; docs/reference/log-fields.md documents the JSON names, which are these.
 struct StepRecord {
   int64_t step = 0, steps = 0;  ///< steps done, steps in all
   double loss = 0, grad_norm = 0, lr = 0;
   double ms = 0;          ///< of this step
   double planned_ms = 0;  ///< for the machine; 0: no profile of it is known
   double tokens_per_s = 0, flops_per_s = 0;
-  double peak_share = 0;  ///< of the matrix-product rate measured at start
+  double peak_share = 0;  ///< of the matmul rate measured at start
   int64_t memory = 0;     ///< bytes of arenas on one rank
   double eta_s = 0;
   int64_t skipped = 0;    ///< steps with gradients that were not finite, so far

@@ -54,7 +54,8 @@ RunLog read_log(const std::string& path) {
     if (record.contains("save_ms")) log.saves[step] = record;
   }
   if (log.head.is_null() && log.steps.empty())
-    fail(ErrorKind::io, "'{}' has no step of a training job; it is not a log of train --log", path);
+    fail(ErrorKind::io, "'{}' has no step of a training job; it is not what train --log writes",
+         path);
   return log;
 }
 
@@ -153,7 +154,7 @@ std::string memory_bars(const Json& memory) {
   return html;
 }
 
-/// One run of the steps, end to end, waits in a lane of their own.
+/// One run of the steps, end to end, waits in a row of their own.
 std::string time_line(const Json& steps) {
   double total = 0;
   for (const Json& s : steps) total += s.is_array() && s.size() == 3 ? s[2].get<double>() : 0;
@@ -162,8 +163,7 @@ std::string time_line(const Json& steps) {
   double x = 0;
   for (const Json& s : steps) {
     const double ms = s[2].get<double>(), width = 1000 * ms / total;
-    const bool waits = s[1] == "wait" || s[1].get<std::string>().find("all_") == 0 ||
-                       s[1] == "reduce_scatter" || s[1] == "exchange";
+    const bool waits = s[1] == "wait" || find_collective(s[1].get<std::string>()).has_value();
     if (width > 0.05)
       bars += fmt::format(
           "<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"26\" fill=\"{}\"><title>{} {} "
@@ -226,7 +226,7 @@ std::string page(const RunLog& log, const std::string& path) {
                                                              {"rule", "because of", nullptr},
                                                              {"source", "source", nullptr},
                                                              {"bytes", "sent by a rank", "B"}}));
-  html += section("timeline", "Time line", time_line(log.time_line));
+  html += section("timeline", "Timeline", time_line(log.time_line));
   if (!log.profile.is_null())
     html += section("profile", "Where the time and memory of a step go",
                     table(log.profile, {{"ms", "ms", ""},

@@ -13,8 +13,12 @@ constexpr const char* kAllow = "--allow-changes";
 
 /// Keys that may change from run to run: they change no result, or only how far it goes.
 bool is_free(const std::string& key) {
-  static const char* const free[] = {"train.steps",     "train.threads",  "train.eval_every",
-                                     "train.recompute", "train.regather", "train.microbatches",
+  static const char* const free[] = {"train.steps",
+                                     "train.threads",
+                                     "train.eval_every",
+                                     "train.recompute",
+                                     "train.reshard_after_forward",
+                                     "train.microbatches",
                                      "data.path"};
   return key.starts_with("layout.") ||
          std::find(std::begin(free), std::end(free), key) != std::end(free);
@@ -81,7 +85,7 @@ void compare_jobs(Training& t, const Checkpoint& checkpoint, std::vector<std::st
   if (!stored(checkpoint, "config").empty()) {
     Config then = default_config(*t.job.spec);
     try {
-      then.load_toml_text(stored(checkpoint, "config"), checkpoint.path);
+      then.load_stored(stored(checkpoint, "config"), checkpoint.path);
     } catch (const Error& e) {
       throw Error(e.kind(), fmt::format("'{}' was not written by the model '{}': {}",
                                         checkpoint.path, t.job.spec->name, e.what()));
@@ -99,11 +103,12 @@ void compare_jobs(Training& t, const Checkpoint& checkpoint, std::vector<std::st
   const std::string data = stored(checkpoint, "data"), now = data_key(*t.source);
   if (!data.empty() && data != now) differs("the data", data, now);
   if (different.empty()) return;
-  require(t.args.allow_changes,
-          "'{}' was saved by another job: {}; go on with what it had, choose another --checkpoint "
-          "directory, or add {}",
-          checkpoint.path, different, kAllow);
-  notes.push_back("warning: going on with changes: " + different);
+  require(
+      t.args.allow_changes,
+      "'{}' was saved by another job: {}; continue with what it had, choose another --checkpoint "
+      "directory, or add {}",
+      checkpoint.path, different, kAllow);
+  notes.push_back("warning: continuing with changes: " + different);
 }
 
 }  // namespace
@@ -122,10 +127,11 @@ std::optional<Checkpoint> open_checkpoints(Training& t) {
       t.args.staging.empty() ? Checkpoints::kStaging : parse_bytes("--staging", t.args.staging));
   std::optional<Checkpoint> latest = t.checkpoints->latest();
   if (!t.args.resume) {
-    require(!latest,
-            "'{}' holds checkpoints of an earlier run (the last at step {}); add --resume to go on "
-            "from it, or choose another --checkpoint directory",
-            t.args.checkpoint, latest ? latest->step : 0);
+    require(
+        !latest,
+        "'{}' holds checkpoints of an earlier run (the last at step {}); add --resume to continue "
+        "from it, or choose another --checkpoint directory",
+        t.args.checkpoint, latest ? latest->step : 0);
   }
   return latest;
 }
@@ -146,7 +152,8 @@ void resume(Training& t, const std::optional<Checkpoint>& latest) {
   t.progress->note(fmt::format("resumed from {} at step {}", loaded->path, t.first_step));
   if (const int64_t steps = t.job.config.integer("train.steps"); t.first_step >= steps)
     t.progress->note(fmt::format(
-        "nothing to do: train.steps is {}; to go on, say how many steps in all (--steps)", steps));
+        "nothing to do: train.steps is {}; to continue, give the number of steps in all (--steps)",
+        steps));
   const std::string then = stored(*loaded, "numerics"), now = numerics_key(t);
   if (!then.empty() && then != now)
     t.progress->note(fmt::format(
@@ -201,7 +208,8 @@ Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all) {
       return load_tensors(session, all[i].path, session.stored_names());
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::io || i + 1 == all.size()) throw;
-      warn(fmt::format("passed over for '{}': {}", all[i + 1].path, e.what()));
+      warn(fmt::format("'{}' is loaded instead of one that cannot be read: {}", all[i + 1].path,
+                       e.what()));
     }
   }
 }

@@ -22,159 +22,203 @@ using cli::finite_number;
 using cli::whole_number;
 
 void add_data(CLI::App* app, Arguments& a) {
-  app->add_option("--data", a.data, "a file or folder");
+  app->add_option("--data", a.data, "File or folder of the data (data.path).")->type_name("PATH");
 }
 
-/// Short flags of training that are keys of the configuration.
+/// Flags that are keys of the configuration.
+void add_key(CLI::App* app, Arguments& a, const char* flag, const char* type, const char* name,
+             const char* help) {
+  app->add_option_function<std::string>(
+         flag, [&a, name](const std::string& v) { a.sets.push_back(std::string(name) + "=" + v); },
+         help)
+      ->type_name(type);
+}
+
 void add_training(CLI::App* app, Arguments& a) {
-  auto key = [&](const char* flag, const char* name, const char* help) {
-    app->add_option_function<std::string>(
-        flag, [&a, name](const std::string& v) { a.sets.push_back(std::string(name) + "=" + v); },
-        help);
-  };
-  key("--steps", "train.steps", "steps to train");
-  key("--batch", "train.batch", "examples of a step, over all ranks");
-  key("--dtype", "train.dtype", "of activations: float32 | bfloat16 | float16 | float64 | float8");
-  key("--overlap", "train.overlap", "on | off: every collective is awaited where it starts");
-  key("--chunks", "train.chunks",
-      "N | auto: parts of a product whose operand or result is collected over ranks");
-  key("--offload", "train.offload", "state: keep optimizer state in memory of the host");
-  key("--seed", "train.seed", "of initial values, dropout and data order");
-  key("--recompute", "train.recompute",
-      "scopes that backward computes again instead of keeping their values: none | attention | "
-      "block | names and globs, joined by commas");
+  add_key(app, a, "--steps", "N", "train.steps", "Number of steps to train.");
+  add_key(app, a, "--batch", "N", "train.batch", "Number of examples in a step, over all ranks.");
+  add_key(app, a, "--dtype", "DTYPE", "train.dtype",
+          "Dtype of activations: float32, bfloat16, float16, float64 or float8.");
+  add_key(app, a, "--overlap", "on|off", "train.overlap",
+          "Whether communication overlaps compute (on). With off a rank waits for every collective "
+          "where it starts.");
+  add_key(app, a, "--chunks", "N|auto", "train.chunks",
+          "Number of chunks a matmul is split into so that its collective overlaps its compute.");
+  add_key(app, a, "--offload", "none|state", "train.offload",
+          "Keeps optimizer state in host memory, with state.");
+  add_key(app, a, "--seed", "N", "train.seed",
+          "Seed of initial values, dropout and the order of data.");
+  add_key(app, a, "--recompute", "SCOPES", "train.recompute",
+          "Scopes that backward recomputes instead of keeping their values: none, attention, "
+          "block, or names and globs joined by commas.");
+}
+
+void add_running(CLI::App* app, Arguments& a) {
   app->add_option("--tune", a.tune,
-                  "K: of a layout with auto, try the planner's best K for a few steps each, and "
-                  "train with the fastest");
-  app->add_option("--log", a.log, "JSON lines, one a step");
-  app->add_option("--checkpoint", a.checkpoint, "directory of checkpoints");
+                  "Tries the K best plans of a layout with auto for a few steps each, and trains "
+                  "with the fastest.")
+      ->type_name("K");
+  app->add_option("--log", a.log, "Writes JSON lines to FILE, one a step.")->type_name("FILE");
+  app->add_option("--checkpoint", a.checkpoint, "Directory of checkpoints.")->type_name("DIR");
   app->add_option("--save-every", a.save_every,
-                  "steps between checkpoints; one is always written at the end");
-  app->add_option("--keep", a.keep, "checkpoints to keep (3)");
+                  "Number of steps between checkpoints. One is always written at the end.");
+  app->add_option("--keep", a.keep, "Number of checkpoints to keep (3).");
   app->add_option("--staging", a.staging,
-                  "most memory of a process for saving beside the run, such as 4GB (1 GiB)");
-  app->add_flag("--resume", a.resume, "go on from the last checkpoint");
+                  "Most memory that a process takes to save while it trains, such as 4GB (1 GiB).")
+      ->type_name("BYTES");
+  app->add_flag("--resume", a.resume, "Continues from the last checkpoint.");
   app->add_flag("--allow-changes", a.allow_changes,
-                "with --resume: also where model, optimizer, batch, seed or data have changed");
+                "With --resume: continues although model, optimizer, batch, seed or data have "
+                "changed.");
   app->add_option("--on-nonfinite", a.on_nonfinite,
-                  "a step whose loss or gradient is not finite: stop (default), or skip it and "
-                  "count");
+                  "What happens at a step whose loss or gradient is not finite: stop (default), or "
+                  "skip it and count.")
+      ->type_name("stop|skip");
   app->add_option("--check-replicas", a.check_replicas,
-                  "steps between comparisons of the ranks' copies of parameters (0: never)");
-  app->add_option("--csv", a.csv, "the numbers of the log as a table");
-  app->add_option("--tensorboard", a.tensorboard, "folder of event files for TensorBoard");
-  app->add_flag("--profile", a.profile,
-                "at the end: time, memory, flop/s and bytes/s by op and source line; and what each "
-                "exchange held up, beside what is predicted");
+                  "Number of steps between comparisons of the ranks' copies of parameters (0: "
+                  "never).");
+  app->add_option("--csv", a.csv, "Writes the numbers of the log to FILE, as a table.")
+      ->type_name("FILE");
+  app->add_option("--tensorboard", a.tensorboard, "Folder of event files for TensorBoard.")
+      ->type_name("DIR");
+  app->add_flag(
+      "--profile", a.profile,
+      "Prints at the end time, memory, FLOP/s and bytes/s by op and source line, and what "
+      "each collective exposed, beside what is predicted.");
   app->add_option("--watch", a.watch,
-                  "names of tensors (* and ?): their range and norm after each step")
+                  "Names of tensors (* and ?) whose range and norm are printed after each step.")
+      ->type_name("GLOB")
       ->take_all();
-  app->add_option("--dump", a.dump, "names of tensors (* and ?): written whole, a file a step")
+  app->add_option("--dump", a.dump,
+                  "Names of tensors (* and ?) that are written whole, one file a step.")
+      ->type_name("GLOB")
       ->take_all();
-  app->add_option("--dump-dir", a.dump_dir, "folder of --dump");
-  app->add_option("--dump-every", a.dump_every, "steps between dumps (1)");
-  app->add_option(
-      "--trace", a.trace,
-      "write when each step ran on each rank to FILE, for Perfetto or chrome://tracing");
+  app->add_option("--dump-dir", a.dump_dir, "Folder that --dump writes to.")->type_name("DIR");
+  app->add_option("--dump-every", a.dump_every, "Number of steps between dumps (1).");
+  app->add_option("--trace", a.trace,
+                  "Writes when each step ran on each rank to FILE, for Perfetto or "
+                  "chrome://tracing.")
+      ->type_name("FILE");
 }
 
 void add_files(const cli::AddCommand& add, Arguments& a) {
   CLI::App* checkpoint =
-      add("checkpoint", "what a checkpoint holds, and whether every byte of it is right",
+      add("checkpoint", "Shows what a checkpoint holds, or verifies every byte of it.",
           "tessera checkpoint verify out/run\n  tessera checkpoint show out/run/step-00000200",
           cli::by_one_process(a, [&] { return cli::checkpoint(a); }));
-  add_words(checkpoint, a,
-            {{"show|verify", "what to do"}, {"DIR", "one checkpoint, or a directory of several"}});
+  add_words(
+      checkpoint, a,
+      {{"show|verify", "What to do."}, {"DIR", "One checkpoint, or a directory of several."}});
   CLI::App* convert =
-      add("convert", "between a checkpoint and one safetensors file of whole tensors",
+      add("convert", "Converts between a checkpoint and one safetensors file of whole tensors.",
           "tessera convert out/run model.safetensors --rename \"gpt.*=transformer.*\"\n"
           "  tessera convert model.safetensors out/from-elsewhere",
           cli::by_one_process(a, [&] { return cli::convert(a); }));
-  add_words(
-      convert, a,
-      {{"FROM", "a checkpoint, or a file"}, {"TO", "a file, or the directory of checkpoints"}});
-  convert->add_option("--rename", a.renames, "OLD=NEW, with one * in both: names of tensors")
+  add_words(convert, a,
+            {{"FROM", "A checkpoint, or a file."},
+             {"TO", "A file, or the directory of checkpoints to write to."}});
+  convert
+      ->add_option("--rename", a.renames,
+                   "Renames the tensors that are called like OLD, with one * in both names.")
+      ->type_name("OLD=NEW")
       ->take_all();
-  convert->add_flag("--all", a.all, "optimizer state too");
-  CLI::App* report = add("report", "one HTML page, which needs no network, from the log of train",
-                         "tessera report run.jsonl --out run.html",
-                         cli::by_one_process(a, [&] { return cli::report(a); }));
-  add_words(report, a, {{"LOG", "what train --log wrote"}});
-  report->add_option("--out", a.out, "the page (the log's name with .html)");
+  convert->add_flag("--all", a.all, "Converts optimizer state too.");
+  CLI::App* report =
+      add("report", "Writes the log of train as one HTML page, which needs no network.",
+          "tessera report run.jsonl --out run.html",
+          cli::by_one_process(a, [&] { return cli::report(a); }));
+  add_words(report, a, {{"LOG", "File that train --log wrote."}});
+  report->add_option("--out", a.out, "File of the page. The default is the log's name with .html.")
+      ->type_name("FILE");
+}
+
+void add_dtype(CLI::App* app, Arguments& a) {
+  add_key(app, a, "--dtype", "DTYPE", "train.dtype",
+          "Dtype of activations: float32, float64, bfloat16 or float16.");
 }
 
 void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
   CLI::App* explain = add(
-      "explain", "every collective of a layout and why it is there; memory; redundant compute",
+      "explain",
+      "Explains a layout without running it: every collective and why it is there, memory, and "
+      "redundant compute.",
       "tessera explain gpt --mesh \"data:4;model:8\" --layout \"batch:data;heads,ff,vocab:model\"",
       cli::by_one_process(a, [&] { return cli::explain(a, models); }));
   add_model(explain, a);
   add_json(explain, a);
-  explain->add_option("--print-after", a.print_after,
-                      "print the model after a pass: partition, masks, localize, fuse, epilogue, "
-                      "prologue, combine, schedule, chunk or memory");
-  CLI::App* verify = add("verify", "train under every legal layout and compare with one rank",
+  explain
+      ->add_option("--print-after", a.print_after,
+                   "Prints the model after a pass: partition, insert_padding_masks, localize, "
+                   "fuse_pointwise, fuse_epilogues and fuse_prologues (on a GPU), "
+                   "bucket_collectives, schedule, collective_matmul or plan_memory.")
+      ->type_name("PASS");
+  CLI::App* verify = add("verify", "Trains under every legal layout and compares with one rank.",
                          "tessera verify gpt --mesh \"a:2;b:2;c:2\" --steps 20 --dtype float64",
                          [&] { return cli::verify(a, models); });
   add_model(verify, a);
-  verify->add_option("--layouts", a.layouts, "all, or a file with one layout a line");
-  verify->add_option("--steps", a.steps, "steps of training (3)")->check(whole_number(1));
   verify
-      ->add_option(
-          "--tolerance", a.tolerance,
-          "largest relative difference (1e-10 in float64, 1e-5 in float32, 16 units of rounding "
-          "in 16 bits)")
+      ->add_option("--layouts", a.layouts,
+                   "Layouts to verify: all, or a file with one layout a line.")
+      ->type_name("all|FILE");
+  verify->add_option("--steps", a.steps, "Number of training steps (3).")->check(whole_number(1));
+  verify
+      ->add_option("--tolerance", a.tolerance,
+                   "Largest relative difference (1e-10 in float64, 1e-5 in float32, 16 units of "
+                   "rounding in 16 bits).")
       ->check(finite_number(0));
-  verify->add_option_function<std::string>(
-      "--dtype", [&a](const std::string& v) { a.sets.push_back("train.dtype=" + v); },
-      "float32, float64, bfloat16 or float16");
+  add_dtype(verify, a);
   add_json(verify, a);
 }
 
 void add_compare(const cli::AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
   CLI::App* compare = add(
-      "compare", "the first node whose value differs between two layouts or two dumps",
+      "compare", "Finds the first node whose value differs between two layouts or two dumps.",
       "tessera compare gpt \"batch:rows\" \"batch:rows;heads,ff:cols\" --mesh \"rows:2;cols:2\"\n"
       "  tessera compare gpt \"\" \"batch:rows\" --mesh rows:4     # \"\": nothing is split\n"
       "  tessera compare dumps-of-one-build dumps-of-another",
       [&] { return cli::compare(a, models); });
   add_words(compare, a,
-            {{"MODEL", "a model; or a file or folder of train --dump"},
-             {"A", "a layout; or another such file or folder"},
-             {"B", "another layout, after a model", false}});
+            {{"MODEL", "Name of a model; or a file or folder that train --dump wrote."},
+             {"A", "A layout; or another such file or folder."},
+             {"B", "The layout to compare it with, after a model.", false}});
   add_job(compare, a);
-  compare->add_option("--steps", a.steps, "steps of training (1)")->check(whole_number(1));
+  compare->add_option("--steps", a.steps, "Number of training steps (1).")->check(whole_number(1));
   compare
       ->add_option("--tolerance", a.tolerance,
-                   "largest relative difference (1e-10 in float64, 1e-4 in float32, 2e-2 in "
-                   "16 bits, else 0)")
+                   "Largest relative difference (1e-10 in float64, 1e-4 in float32, 2e-2 in "
+                   "16 bits, else 0).")
       ->check(finite_number(0));
-  compare->add_option_function<std::string>(
-      "--dtype", [&a](const std::string& v) { a.sets.push_back("train.dtype=" + v); },
-      "float32, float64, bfloat16 or float16");
+  add_dtype(compare, a);
   add_json(compare, a);
 }
 
 void add_bench(const cli::AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
   CLI::App* bench =
-      add("bench", "times of a product, a collective or a training step, and their rates",
+      add("bench", "Measures a matmul, a collective or a training step: times and rates.",
           "tessera bench all_reduce --mesh data:2 --size 1024 1048576\n"
           "  mpirun -n 2 tessera bench matmul --size 2048 --threads 1 --layout depth:ranks\n"
           "  tessera bench train gpt --mesh data:2 --set layers=2",
           [&] { return cli::bench(a, models); });
   add_words(bench, a,
-            {{"WHAT", "matmul, all_reduce, all_gather, reduce_scatter, all_to_all; or train"},
-             {"MODEL", "of train (gpt), with its dims in --set", false}});
+            {{"WHAT",
+              "What to measure: matmul, all_reduce, all_gather, reduce_scatter, all_to_all or "
+              "train."},
+             {"MODEL", "Model of train (gpt), with its dims in --set.", false}});
   add_job(bench, a);
-  bench->add_option("--layout", a.layout,
-                    "of train; of matmul over dims rows, depth and cols (rows split)");
+  bench
+      ->add_option("--layout", a.layout,
+                   "Layout of train, or of matmul over the dims rows, depth and cols (rows split).")
+      ->type_name("RULES");
   bench->add_option("--size", a.sizes,
-                    "rows, columns and depth of matmul (1024); elements of a collective (1048576)");
-  bench->add_option("--steps", a.steps, "runs to take the median of, after three (20)")
+                    "Rows, columns and depth of a matmul (1024), or elements of a collective "
+                    "(1048576).");
+  bench->add_option("--steps", a.steps, "Number of runs to take the median of, after three (20).")
       ->check(whole_number(1));
-  bench->add_option(
-      "--dtype", a.dtype,
-      "of matmul and collectives: float32, float64, bfloat16 or float16; train: --set dtype=");
+  bench
+      ->add_option("--dtype", a.dtype,
+                   "Dtype of a matmul or collective: float32, float64, bfloat16 or float16. For "
+                   "train, use --set dtype=.")
+      ->type_name("DTYPE");
   add_json(bench, a);
 }
 
@@ -195,74 +239,90 @@ std::string command_line_error(CLI::App& app, const CLI::ParseError& error) {
       for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
     }
   }
-  if (!unknown.empty()) {
+  if (!unknown.empty() && at->get_name() == "simulate" && unknown[0].starts_with("--runs")) {
+    text = "'simulate --runs FILE' is the program 'bench_published_runs FILE' now";
+  } else if (!unknown.empty()) {
     text = fmt::format("unknown {} '{}'{}", at == &app ? "command" : "argument", unknown[0],
                        suggestion(unknown[0], known));
   }
   return fmt::format("{}; see 'tessera {}--help'", text, at == &app ? "" : at->get_name() + " ");
 }
 
-struct Command {
-  CLI::App* app;
-  std::function<int()> run;
-};
-
-std::vector<Command> add_commands(CLI::App& app, Arguments& a,
-                                  const std::vector<ModelSpec>& models) {
-  std::vector<Command> commands;
-  const cli::AddCommand add = [&](const char* name, const char* help, const char* example,
-                                  std::function<int()> run) {
-    CLI::App* sub = app.add_subcommand(name, help);
-    sub->footer(std::string("Example:\n  ") + example);
-    commands.push_back({sub, std::move(run)});
-    return sub;
-  };
-  CLI::App* info =
-      add("info", "what this build and machine have", "tessera info", [&] { return cli::info(a); });
-  info->add_option("--mesh", a.mesh, "print which ranks each axis groups");
+/// The commands that run a model, from the start to its text.
+void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
+  CLI::App* info = add("info", "Prints what this build and machine have.",
+                       "tessera info\n  tessera info --keys", [&] { return cli::info(a, models); });
+  info->add_option("--mesh", a.mesh, "Prints which ranks each axis groups.")->type_name("AXES");
+  info->add_flag("--keys", a.keys,
+                 "Prints every configuration key of every model, with its default, its values and "
+                 "its meaning.");
   add_json(info, a);
-  CLI::App* train = add("train", "train a model",
+  CLI::App* train = add("train", "Trains a model.",
                         "tessera train gpt --data data/moby-dick.txt --mesh \"data:2;model:2\" \\\n"
                         "    --layout \"batch:data;heads,ff,vocab:model\" --steps 200",
                         [&] { return cli::train(a, models); });
   add_model(train, a);
   add_data(train, a);
   add_training(train, a);
+  add_running(train, a);
   add_json(train, a);
-  CLI::App* eval = add("eval", "loss of a checkpoint on held-out data",
+  CLI::App* eval = add("eval", "Prints the loss of a checkpoint on held-out data.",
                        "tessera eval gpt --data data/moby-dick.txt --checkpoint out/run",
                        [&] { return cli::eval(a, models); });
   add_model(eval, a);
   add_data(eval, a);
-  eval->add_option("--checkpoint", a.checkpoint, "directory of checkpoints")->required();
+  eval->add_option("--checkpoint", a.checkpoint, "Directory of checkpoints.")
+      ->type_name("DIR")
+      ->required();
   add_json(eval, a);
-  CLI::App* generate = add("generate", "text from a checkpoint",
+  CLI::App* generate = add("generate", "Writes text from a checkpoint.",
                            "tessera generate gpt --checkpoint out/run --prompt \"The whale\"",
                            [&] { return cli::generate(a, models); });
   add_model(generate, a);
-  generate->add_option("--checkpoint", a.checkpoint, "directory of checkpoints")->required();
-  generate->add_option("--prompt", a.prompt, "text to go on from");
-  generate->add_option("--tokens", a.tokens, "tokens to make (200)")->check(whole_number(0));
-  generate->add_option("--temperature", a.temperature, "0 takes the likeliest token (0.8)")
+  generate->add_option("--checkpoint", a.checkpoint, "Directory of checkpoints.")
+      ->type_name("DIR")
+      ->required();
+  generate->add_option("--prompt", a.prompt, "Text that the model continues.");
+  generate->add_option("--tokens", a.tokens, "Number of tokens to write (200).")
+      ->check(whole_number(0));
+  generate
+      ->add_option("--temperature", a.temperature,
+                   "Temperature of sampling (0.8). 0 takes the likeliest token.")
       ->check(finite_number(0));
   add_json(generate, a);
+}
+
+}  // namespace
+
+namespace cli {
+std::vector<Command> add_commands(CLI::App& app, Arguments& a,
+                                  const std::vector<ModelSpec>& models) {
+  std::vector<Command> commands;
+  app.set_help_flag("-h,--help", "Prints this help and exits.");
+  app.require_subcommand(1);
+  const AddCommand add = [&](const char* name, const char* help, const char* example,
+                             std::function<int()> run) {
+    CLI::App* sub = app.add_subcommand(name, help);
+    sub->footer(std::string("Example:\n  ") + example);
+    commands.push_back({sub, std::move(run)});
+    return sub;
+  };
+  add_models(add, a, models);
   add_files(add, a);
   add_checks(add, a, models);
   add_compare(add, a, models);
   add_bench(add, a, models);
-  cli::add_planning(add, a, models);
+  add_planning(add, a, models);
   return commands;
 }
-
-}  // namespace
+}  // namespace cli
 
 int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
   Arguments args;
   std::vector<ModelSpec> models = own;
   models.insert(models.end(), builtin_models().begin(), builtin_models().end());
-  CLI::App app("Tessera: named-dimension models, any layout over any mesh", "tessera");
-  app.require_subcommand(1);
-  const std::vector<Command> commands = add_commands(app, args, models);
+  CLI::App app("Trains models with named dimensions, in any layout over any mesh.", "tessera");
+  const std::vector<cli::Command> commands = cli::add_commands(app, args, models);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -277,7 +337,7 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
     return 2;
   }
   try {
-    for (const Command& command : commands) {
+    for (const cli::Command& command : commands) {
       if (!command.app->parsed()) continue;
       const int code = command.run();
       errno = 0;

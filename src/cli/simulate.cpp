@@ -1,4 +1,4 @@
-// simulate: a model on a machine that nobody here has, or published runs beside what they took.
+// simulate: a model on a machine that nobody here has.
 #include "tessera/simulate.h"
 
 #include <algorithm>
@@ -7,107 +7,12 @@
 
 #include "base/fail.h"
 #include "base/files.h"
-#include "cli/planned.h"
+#include "cli/auto_plan.h"
 #include "cli/report.h"
 
 namespace tessera::cli {
 
 namespace {
-
-nlohmann::json to_json(const RunsReport& report) {
-  nlohmann::json json = {{"error", report.error},
-                         {"null_error", report.null_error},
-                         {"tau", report.tau},
-                         {"timed", report.timed},
-                         {"test_error", report.test_error},
-                         {"test_null_error", report.test_null_error},
-                         {"test_rows", report.test_rows}};
-  if (report.ran_out > 0) {
-    json["out_of_memory"] = {
-        {"rows", report.ran_out},
-        {"recall", static_cast<double>(report.both_out) / report.ran_out},
-        {"precision",
-         report.predicted_out > 0
-             ? nlohmann::json(static_cast<double>(report.both_out) / report.predicted_out)
-             : nlohmann::json()}};
-  }
-  json["rows"] = nlohmann::json::array();
-  for (const RunReport& r : report.rows) {
-    nlohmann::json row = {{"line", r.line},           {"system", r.system},
-                          {"model", r.model},         {"gpu", r.gpu},
-                          {"gpus", r.gpus},           {"micro_batch", r.micro_batch},
-                          {"source", r.source},       {"calibrates", r.calibrates},
-                          {"predicted", r.predicted}, {"null", r.null},
-                          {"compute", r.compute},     {"tensor", r.tensor},
-                          {"data", r.data},           {"bubble", r.bubble},
-                          {"update", r.update},       {"memory", r.memory},
-                          {"fits", r.fits},           {"out_of_memory", r.ran_out}};
-    if (!r.failure.empty()) {
-      for (const char* unknown : {"predicted", "compute", "tensor", "data", "bubble", "update",
-                                  "memory", "fits", "null", "micro_batch"})
-        row[unknown] = nullptr;
-      row["failure"] = r.failure;
-    }
-    if (r.measured > 0) {
-      row["measured"] = r.measured;
-      row["error"] = r.error;
-      row["null_error"] = r.null_error;
-    }
-    json["rows"].push_back(std::move(row));
-  }
-  json["by_source"] = nlohmann::json::object();
-  for (const SourceReport& s : report.by_source)
-    json["by_source"][s.source] = {
-        {"rows", s.rows}, {"error", s.error}, {"null_error", s.null_error}, {"tau", s.tau}};
-  return json;
-}
-
-/// "1 row", "2 rows".
-std::string rows_text(int rows) { return fmt::format("{} row{}", rows, rows == 1 ? "" : "s"); }
-
-std::string errors_text(int rows, double error, double null_error) {
-  if (rows == 0) return "error -";
-  return fmt::format("error {:.1f} % (one rate: {:.1f} %)", 100 * error, 100 * null_error);
-}
-
-/// Of percents with one digit.
-double without_minus_zero(double percent) { return std::abs(percent) < 0.05 ? 0 : percent; }
-
-int simulate_published(const Arguments& args) {
-  require(args.model.empty(), "simulate takes a model or --runs FILE, not both ('{}' and '{}')",
-          args.model, args.runs);
-  std::optional<Machine> machine;
-  if (!args.machine.empty()) machine = Machine::load(args.machine);
-  const RunsReport report = simulate_runs(args.runs, machine ? &*machine : nullptr);
-  for (const RunReport& r : report.rows) {
-    if (!r.failure.empty()) {
-      fmt::print("{:<28.28} {:<14.14} failed: {}\n", r.system, r.model, r.failure);
-      continue;
-    }
-    fmt::print("{:<28.28} {:<14.14} {:>5} gpus {:>9.3f} s", r.system, r.model, r.gpus, r.predicted);
-    if (r.measured > 0)
-      fmt::print(" (measured {:.3f}, {:+.1f} %{})", r.measured,
-                 without_minus_zero(100 * (r.predicted / r.measured - 1)),
-                 r.calibrates ? ", calibration" : "");
-    fmt::print("{}\n", r.fits ? "" : ", may not fit");
-  }
-  for (const SourceReport& s : report.by_source)
-    fmt::print("{}: {}, error {:.1f} % (one rate for each kind of GPU: {:.1f} %), tau {:.2f}\n",
-               s.source, rows_text(s.rows), 100 * s.error, 100 * s.null_error, s.tau);
-  fmt::print("all {} with a time: {}, tau {}; {} that nothing was fitted on: {}\n",
-             rows_text(report.timed), errors_text(report.timed, report.error, report.null_error),
-             report.timed > 1 ? fmt::format("{:.2f}", report.tau) : "-",
-             rows_text(report.test_rows),
-             errors_text(report.test_rows, report.test_error, report.test_null_error));
-  if (report.ran_out > 0)
-    fmt::print("out of memory: {}, {} predicted, {} of them rightly\n", rows_text(report.ran_out),
-               report.predicted_out, report.both_out);
-  if (report.failed > 0) fmt::print("failed: {}\n", rows_text(report.failed));
-  write_report(args.json, to_json(report));
-  require(report.failed < static_cast<int>(report.rows.size()),
-          "no row of '{}' can be predicted; the first: {}", args.runs, report.rows[0].failure);
-  return 0;
-}
 
 nlohmann::json to_json(const Simulation& s) {
   nlohmann::json json = {{"machine", s.machine},
@@ -151,7 +56,7 @@ std::vector<int64_t> chunks_of(const Arguments& args, const PlanModel& model,
   require(args.schedule.empty() || args.schedule == "1f1b" || args.schedule == "interleaved",
           "--schedule '{}' is neither 1f1b nor interleaved", args.schedule);
   require(args.schedule != "1f1b" || args.interleave <= 1,
-          "--schedule 1f1b has one chunk of layers on a stage, and --interleave says {}; leave one "
+          "--schedule 1f1b has one chunk of layers on a stage, and --interleave is {}; leave one "
           "of the two out",
           args.interleave);
   if (args.interleave > 0) return {args.interleave};
@@ -169,17 +74,17 @@ std::vector<int64_t> chunks_of(const Arguments& args, const PlanModel& model,
 
 Simulation simulate_stages(const Arguments& args, const Job& job, const Machine& machine,
                            const SimulateOptions& how) {
-  const int64_t parts = job.config.integer("train.microbatches");
-  require(parts >= 2,
-          "--stages {} works on microbatches, and train.microbatches is {}; say --set "
+  const int64_t microbatches = job.config.integer("train.microbatches");
+  require(microbatches >= 2,
+          "--stages {} needs microbatches, and train.microbatches is {}; add --set "
           "microbatches={} or more",
-          args.stages, parts, std::max<int64_t>(2, args.stages));
+          args.stages, microbatches, std::max<int64_t>(2, args.stages));
   PlanModel model = model_of(job);
-  model.microbatches = {1};  // layers are told apart in a batch of one part
+  model.microbatches = {1};  // layers are told apart in a batch of one microbatch
   const PlanBuild build{model.layers, job.config.text("train.recompute"),
-                        job.config.text("train.regather"), parts};
+                        job.config.text("train.reshard_after_forward"), microbatches};
   std::optional<Simulation> best;
-  for (const int64_t chunks : chunks_of(args, model, parts)) {
+  for (const int64_t chunks : chunks_of(args, model, microbatches)) {
     Simulation s =
         simulate_pipeline(model, job.mesh, job.layout, build, args.stages, chunks, machine, how);
     if (!best || s.seconds < best->seconds) best = std::move(s);
@@ -193,7 +98,7 @@ void print(const Job& job, const Simulation& s) {
              s.ranks, s.machine, job.layout.to_string());
   if (s.stages > 1)
     fmt::print(
-        "{}, {} microbatches; each hands on {} B in {:.3f} ms\n",
+        "{}, {} microbatches; each sends {} B to the next stage in {:.3f} ms\n",
         s.chunks > 1 ? fmt::format("interleaved 1F1B with {} chunks a stage", s.chunks) : "1F1B",
         s.microbatches, s.handed, 1e3 * s.transfer);
   fmt::print("a step: {:.3f} ms = {:.3f} compute + {:.3f} slowed by transfers + {:.3f} exposed{}\n",
@@ -209,9 +114,8 @@ void print(const Job& job, const Simulation& s) {
 int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   require_place_for(args.trace);
-  if (!args.runs.empty()) return simulate_published(args);
   require(args.stages > 0 || (args.schedule.empty() && args.interleave == 0),
-          "--schedule and --interleave are of a pipeline; say of how many --stages");
+          "--schedule and --interleave belong to a pipeline; add --stages N");
   const std::optional<Machine> machine = find_machine(args);
   require(machine.has_value(),
           "simulate needs --machine, a profile ({}) or a TOML file; or measure this machine with "

@@ -31,7 +31,7 @@ double parse_budget(const std::string& text) {
   const std::string unit = end;
   const double factor = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
   require(end != text.c_str() && factor > 0 && value > 0,
-          "--budget '{}' is no time; write 90s, 20m or 2h", text);
+          "--budget '{}' is not a time; write 90s, 20m or 2h", text);
   return value * factor;
 }
 
@@ -46,7 +46,7 @@ class Sweep {
  public:
   /// given: the plans, instead of the layouts of the arguments.
   Sweep(const Arguments& args, const std::vector<ModelSpec>& models,
-        std::vector<Arrangement> given = {})
+        std::vector<AutoPlan> given = {})
       : args_(args),
         models_(models),
         given_(std::move(given)),
@@ -77,7 +77,7 @@ class Sweep {
         args.layout.clear();
         const bool is_planned = !given_.empty() || args_.layouts == "auto";
         if (is_planned && args.microbatch_size == "auto") args.microbatch_size.clear();
-        for (const Arrangement& plan : plans(args)) {
+        for (const AutoPlan& plan : plans(args)) {
           args.layout = plan.layout;
           args.sets = sets;
           args.sets.insert(args.sets.end(), plan.sets.begin(), plan.sets.end());
@@ -157,15 +157,15 @@ class Sweep {
     return job;
   }
 
-  std::vector<Arrangement> plans(const Arguments& args) const {
+  std::vector<AutoPlan> plans(const Arguments& args) const {
     if (!given_.empty()) return given_;
     if (args_.layouts == "auto") {
       Arguments free = args;
       free.layout = "auto";
       free.microbatch_size = args_.microbatch_size;
-      return planned(free, resolve_without_plan(free, models_), kPlanned);
+      return auto_plans(free, resolve_without_plan(free, models_), kPlanned);
     }
-    std::vector<Arrangement> plans;
+    std::vector<AutoPlan> plans;
     if (args_.layouts != "all") {
       for (const std::string& layout : layouts_in(args_.layouts)) plans.push_back({layout});
       return plans;
@@ -287,7 +287,7 @@ class Sweep {
 
   const Arguments& args_;
   const std::vector<ModelSpec>& models_;
-  std::vector<Arrangement> given_;
+  std::vector<AutoPlan> given_;
   std::optional<Machine> machine_;
   double end_, written_ = 0;
   int64_t steps_, limit_ = 0;
@@ -309,7 +309,7 @@ Arguments tuned(const Arguments& args, const std::vector<ModelSpec>& models) {
   Arguments with = args;
   with.out.clear();
   with.mesh = job.mesh.to_string();
-  const std::vector<Arrangement> plans = planned(args, job, static_cast<size_t>(args.tune));
+  const std::vector<AutoPlan> plans = auto_plans(args, job, static_cast<size_t>(args.tune));
   Sweep sweep(with, models, plans);
   sweep.find();
   sweep.run();
@@ -320,7 +320,7 @@ Arguments tuned(const Arguments& args, const std::vector<ModelSpec>& models) {
                  row.sets.empty() ? "" : (" --set " + row.sets).c_str(),
                  row.failure.empty() ? "" : (" failed: " + row.failure).c_str());
   }
-  const Arrangement& fastest = plans.at(sweep.fastest());
+  const AutoPlan& fastest = plans.at(sweep.fastest());
   Arguments result = args;
   result.layout = fastest.layout.empty() ? "# nothing is split" : fastest.layout;
   result.sets.insert(result.sets.end(), fastest.sets.begin(), fastest.sets.end());

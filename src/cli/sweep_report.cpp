@@ -146,7 +146,7 @@ std::vector<SweepRow> parse_sweep(const std::string& text, const std::string& pa
   std::string line;
   std::getline(file, line);
   if (line != kHeader)
-    fail(ErrorKind::io, "'{}' is no sweep to go on from; its first line is not '{}'", path,
+    fail(ErrorKind::io, "'{}' is not the table of a sweep: its first line is not '{}'", path,
          kHeader);
   std::vector<SweepRow> rows;
   for (int number = 2; std::getline(file, line); ++number) {

@@ -11,7 +11,7 @@ namespace {
 
 /// Keys whose values are lists themselves.
 bool is_list(const std::string& key) {
-  for (const char* name : {"rates", "recompute", "regather", "rules", "mesh"}) {
+  for (const char* name : {"rates", "recompute", "reshard_after_forward", "rules", "mesh"}) {
     if (key.ends_with(name)) return true;
   }
   return false;

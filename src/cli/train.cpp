@@ -14,8 +14,8 @@ namespace tessera::cli {
 
 namespace {
 
-/// What the root's steps should take, if a profile of the machine is known. A step's parts are
-/// compared with it by their times, which hold up no CPU.
+/// What the root's steps should take, if a profile of the machine is known. What a step does is
+/// compared with it by its times, which hold up no CPU.
 void plan_times(Training& t) {
   t.compile.profile = t.args.profile;
   if (!t.cluster.is_root()) return;
@@ -195,7 +195,7 @@ void check_replicas(Training& t, int64_t step, bool saves) {
   fail(
       ErrorKind::device,
       "step {}: {}, though they were equal when they were last compared; the memory or a processor "
-      "of one of them is at fault: go on from the last checkpoint, without that machine",
+      "of one of them is at fault: continue from the last checkpoint, without that machine",
       step, text);
 }
 
@@ -255,10 +255,9 @@ void evaluate(Training& t, int64_t step, nlohmann::json& report) {
 void report_start(Training& t, double first_step) {
   t.startup["first_step_s"] = first_step;
   double total = 0;
-  for (const auto& part : t.startup) total += part.get<double>();
+  for (const auto& phase : t.startup) total += phase.get<double>();
   t.progress->note(fmt::format(
-      "first step after {:.2f} s: ranks {:.2f}, compile {:.2f}, load {:.2f}, rate of products "
-      "{:.2f}, "
+      "first step after {:.2f} s: ranks {:.2f}, compile {:.2f}, load {:.2f}, matmul peak {:.2f}, "
       "step {:.2f}",
       total, t.startup["ranks_s"].get<double>(), t.startup["compile_s"].get<double>(),
       t.startup["load_s"].get<double>(), t.startup["peak_s"].get<double>(), first_step));
@@ -316,14 +315,14 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
 /// Seconds since the last mark, noted under a name.
 class StartClock {
  public:
-  explicit StartClock(nlohmann::json& parts) : parts_(parts) {}
+  explicit StartClock(nlohmann::json& phases) : phases_(phases) {}
   void mark(const char* name) {
-    parts_[name] = seconds_since(last_);
+    phases_[name] = seconds_since(last_);
     last_ = Clock::now();
   }
 
  private:
-  nlohmann::json& parts_;
+  nlohmann::json& phases_;
   Clock::time_point last_ = Clock::now();
 };
 
@@ -344,7 +343,7 @@ int run_training(Training& t, StartClock& clock) {
   nlohmann::json first_line = head;
   if (t.cluster.is_root() && t.progress->has_log()) add_plan(t, first_line);
   t.progress->record(first_line.dump());
-  const double peak = measured_peak(t.cluster, t.hosts, threads_of(t.job));
+  const double peak = measured_gemm_peak(t.cluster, t.hosts, threads_of(t.job));
   clock.mark("peak_s");
   nlohmann::json report;
   const int code = train_steps(t, peak, report);

@@ -1,4 +1,4 @@
-// What the parts of `tessera train` share.
+// What the files of `tessera train` share.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ struct Training {
   Watch watch;
   Job job;
   Cluster cluster;
-  nlohmann::json& startup;  ///< seconds of each part of the start
+  nlohmann::json& startup;  ///< seconds of each phase of the start
   StopSignals signals = {};
   Trainer trainer = {};
   CompileOptions compile = {};
@@ -47,10 +47,10 @@ struct Training {
   int64_t skipped = 0, skipped_in_a_row = 0;  ///< steps with a gradient that was not finite
 };
 
-/// FLOP/s of matrix products on the cores that the ranks of this cluster share: what the log's
+/// FLOP/s of matmuls on the cores that the ranks of this cluster share: what the log's
 /// share of the peak refers to. One rank of each host measures, the others wait. `threads`: of a
 /// rank; 0: the cores over the ranks. Collective.
-double measured_peak(Cluster& cluster, const std::vector<std::string>& hosts, int threads);
+double measured_gemm_peak(Cluster& cluster, const std::vector<std::string>& hosts, int threads);
 
 /// The newest checkpoint if the job goes on from it. Before anything is written. Throws usage
 /// errors: a directory of another run, or of another job (which keys or data differ).

@@ -123,14 +123,14 @@ Job reference_of(const Arguments& args, const std::vector<ModelSpec>& models, co
   Job asked = resolve_without_plan(args, models, true);
   if (!is_automatic(asked.layout)) return job;
   for (const auto& [key, plain] : {std::pair{"train.recompute", "none"},
-                                   {"train.regather", "none"},
+                                   {"train.reshard_after_forward", "none"},
                                    {"train.microbatches", "1"}}) {
     if (asked.config.text(key) == "auto") asked.config.set(key, plain);
   }
   return asked;
 }
 
-/// In 16 bits 16 units of rounding: docs/concepts.md, Precision.
+/// In 16 bits 16 units of rounding: docs/explanation/precision.md.
 double default_tolerance(const std::string& dtype) {
   if (dtype == "float64") return 1e-10;
   if (dtype == "float32") return 1e-5;

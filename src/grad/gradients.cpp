@@ -16,8 +16,9 @@ void accumulate(Pending& pending, int value, Tensor grad, Loc at) {
 
 namespace {
 
-/// Marks the carries that are reached because the last trip's were; true if there are new ones.
-bool enters_next_trip(const Graph& g, const Node& node, std::vector<bool>& reached) {
+/// Marks the carries that are reached because the last iteration's were; true if there are new
+/// ones.
+bool enters_next_iteration(const Graph& g, const Node& node, std::vector<bool>& reached) {
   const std::vector<int>& carries = g.loops()[loop_of(node)].carries;
   bool more = false;
   for (size_t i = 0; i < carries.size(); ++i) {
@@ -33,9 +34,9 @@ std::vector<bool> downstream(const Graph& g, const std::vector<int>& xs, size_t 
   std::vector<bool> reached(g.values().size(), false);
   for (int x : xs) reached[x] = true;
   for (size_t n = first_node; n < last_node; ++n) {
-    if (g.nodes()[n].op == &kLoop && enters_next_trip(g, g.nodes()[n], reached)) {
+    if (g.nodes()[n].op == &kLoop && enters_next_iteration(g, g.nodes()[n], reached)) {
       n = static_cast<size_t>(g.loops()[loop_of(g.nodes()[n])].first) -
-          1;  // once more through the trip
+          1;  // once more through the iteration
       continue;
     }
     bool any = false;
@@ -63,21 +64,21 @@ std::vector<Tensor> body_gradient(const GradCall& call, const Op& op, Loc at) {
   for (size_t i = 0; i < results.size(); ++i) {
     if (call.grads[i]) accumulate(pending, results[i].id(), call.grads[i], at);
   }
-  Again nothing;
+  Recompute nothing;
   sweep(g, pending, xs, first, last, nothing, at);
   std::vector<Tensor> grads;
   for (int x : xs) grads.push_back(pending.count(x) ? pending[x] : Tensor());
   return grads;
 }
 
-void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, int n, Again& again,
-                Loc at) {
+void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, int n,
+                Recompute& recompute, Loc at) {
   const Node node = g.nodes()[n];  // a copy: the graph grows
   GradCall call{g, node.attrs, {}, {}, {}};
   bool any = false;
   std::vector<std::string> prefer;
   for (int v : node.out) {
-    call.out.emplace_back(&g, again.value(n, v));
+    call.out.emplace_back(&g, recompute.value(n, v));
     auto it = pending.find(v);
     call.grads.push_back(it == pending.end() ? Tensor() : it->second);
     any = any || call.grads.back();
@@ -85,12 +86,12 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
   }
   bool wanted = false;
   for (int v : node.in) {
-    call.in.emplace_back(&g, again.value(n, v));
+    call.in.emplace_back(&g, recompute.value(n, v));
     wanted = wanted || (reached[v] && is_floating(g.value(v).dtype));
     for (const std::string& p : g.value(v).prefer) prefer.push_back(p);
   }
   if (!any || !wanted || (!node.op->gradient && !node.op->body)) return;
-  AgainScope number(g, again.number(n));
+  RecomputeScope number(g, recompute.number(n));
   SourceScope source(g, node, prefer, ".grad");
   std::vector<Tensor> grads =
       node.op->gradient ? node.op->gradient(call) : body_gradient(call, *node.op, at);
@@ -109,27 +110,27 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
 }  // namespace
 
 void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node,
-           size_t last_node, Again& again, Loc at) {
+           size_t last_node, Recompute& recompute, Loc at) {
   const std::vector<bool> reached = downstream(g, xs, first_node, last_node);
-  sweep_range(g, pending, reached, {first_node, last_node}, again, at);
+  sweep_range(g, pending, reached, {first_node, last_node}, recompute, at);
 }
 
 void sweep_range(Graph& g, Pending& pending, const std::vector<bool>& reached,
-                 const SweepRange& range, Again& again, Loc at) {
+                 const SweepRange& range, Recompute& recompute, Loc at) {
   for (size_t n = range.last; n > range.first;) {
     const int region = region_that_ends(g, range, n);
     if (region >= 0) {
       n = static_cast<size_t>(g.regions()[static_cast<size_t>(region)].first);
-      sweep_region(g, pending, reached, static_cast<size_t>(region), again, at);
+      sweep_region(g, pending, reached, static_cast<size_t>(region), recompute, at);
       continue;
     }
     --n;
     if (!range.visits(g, g.nodes()[n].loop)) continue;
-    again.reach(g, static_cast<int>(n));
+    recompute.reach(g, static_cast<int>(n));
     if (g.nodes()[n].op == &kLoop) {
-      sweep_loop(g, pending, reached, static_cast<int>(n), again, at);
+      sweep_loop(g, pending, reached, static_cast<int>(n), recompute, at);
     } else {
-      sweep_node(g, pending, reached, static_cast<int>(n), again, at);
+      sweep_node(g, pending, reached, static_cast<int>(n), recompute, at);
     }
   }
 }
@@ -146,7 +147,8 @@ std::vector<int> checked_ids(Tensor y, const std::vector<Tensor>& xs) {
   };
   require_floating(y);
   require(g.is_open(g.producer(y.id()).loop),
-          "'{}' is made by each trip of a loop that has ended; return it from the trips", y.name());
+          "'{}' is made by each iteration of a loop that has ended; return it from the iterations",
+          y.name());
   std::vector<int> ids;
   for (const Tensor& x : xs) {
     require(&x.graph() == &g, "'{}' belongs to another graph", x.name());
@@ -168,10 +170,10 @@ std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs,
   const std::vector<int> ids = on_behalf_of("gradients", at, [&] { return checked_ids(y, xs); });
   Graph& g = y.graph();
   const size_t last = g.nodes().size();
-  Again again(g, y.id(), options);
+  Recompute recompute(g, y.id(), options);
   Pending pending;
   pending[y.id()] = constant(g, 1, y.dtype(), y.shape(), at);
-  sweep(g, pending, ids, 0, last, again, at);
+  sweep(g, pending, ids, 0, last, recompute, at);
   std::vector<Tensor> result;
   for (const Tensor& x : xs) {
     auto it = pending.find(x.id());

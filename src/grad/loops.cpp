@@ -1,7 +1,7 @@
 // The gradient of a loop is a loop that runs the other way. Its carries are the gradients of the
-// loop's carries; what the body's gradient reads of a trip is kept by the loop, stacked, and read
-// slice by slice, unless it is cheaper to make again (an index, a constant, random numbers, what
-// only depends on those, a slice that is cast, another name) or to be made again by the user's
+// loop's carries; what the body's gradient reads of an iteration is kept by the loop, stacked, and
+// read slice by slice, unless it is cheaper to recompute (an index, a constant, random numbers,
+// what only depends on those, a slice that is cast, another name) or to be recomputed by the user's
 // choice; then only what that reads is kept. What nothing reads in the end is not kept: see
 // needed_results().
 #include "ir/loops.h"
@@ -17,10 +17,10 @@ namespace tessera {
 
 namespace {
 
-/// What the trips of a gradient's loop read of the trips of the loop `number`.
-class LoopAgain final : public Again {
+/// What the iterations of a gradient's loop read of the iterations of the loop `number`.
+class RecomputeInLoop final : public Recompute {
  public:
-  LoopAgain(Graph& g, int number, LoopBuilder& back, Again& outer, Loc at)
+  RecomputeInLoop(Graph& g, int number, LoopBuilder& back, Recompute& outer, Loc at)
       : g_(g), number_(number), back_(back), outer_(outer), at_(at) {
     loops_ = outer.loops();
     loops_[number] = back.number();
@@ -33,8 +33,8 @@ class LoopAgain final : public Again {
 
   void reach(Graph&, int) override {}
   int number(int) const override { return 0; }
-  bool remakes(int n) const override {
-    return outer_.remakes(n) || std::binary_search(in_regions_.begin(), in_regions_.end(), n);
+  bool recomputes(int n) const override {
+    return outer_.recomputes(n) || std::binary_search(in_regions_.begin(), in_regions_.end(), n);
   }
 
   int value(int, int v) override {
@@ -42,14 +42,14 @@ class LoopAgain final : public Again {
     const Node node = g_.nodes()[n];  // a copy: the graph grows
     if (node.loop != number_) return outer_.value(g_.loops()[number_].node, v);
     if (const auto known = made_.find(v); known != made_.end()) return known->second;
-    const LoopBuilder::OwnTrips own(back_);
+    const LoopBuilder::OwnIterations own(back_);
     if (node.op == &kLoopSlice) {
       const Tensor whole(&g_, value(-1, node.in[0]));
       return made_[v] = back_.slice(whole, at_).id();
     }
     if (node.op == &kLoopIndex) return made_[v] = back_.index(at_).id();
     const bool can = node.op != &kLoop && node.op != &kLoopCarry;
-    if (can && (!varies_[v] || remakes(n) || is_of_slice(node) || is_rename(node)))
+    if (can && (!varies_[v] || recomputes(n) || is_of_slice(node) || is_rename(node)))
       return make(node, v);
     const Tensor kept = g_.add_result(number_, Tensor(&g_, v), Loop::Result::stack);
     const Tensor whole(&g_, outer_.value(g_.loops()[number_].node, kept.id()));
@@ -68,7 +68,7 @@ class LoopAgain final : public Again {
     }
   }
 
-  /// A parameter in another dtype, say: its slice is read again, not kept whole for each trip.
+  /// A parameter in another dtype, say: its slice is read again, not kept whole for each iteration.
   bool is_of_slice(const Node& node) const {
     return node.op->pointwise && node.in.size() == 1 && g_.producer(node.in[0]).op == &kLoopSlice;
   }
@@ -95,9 +95,9 @@ class LoopAgain final : public Again {
   Graph& g_;
   int number_;
   LoopBuilder& back_;
-  Again& outer_;
+  Recompute& outer_;
   Loc at_;
-  std::vector<bool> varies_;  ///< by value: depends on what differs between trips
+  std::vector<bool> varies_;  ///< by value: depends on what differs between iterations
   std::vector<int> in_regions_;
   std::unordered_map<int, int> made_;
 };
@@ -106,7 +106,7 @@ Tensor zeros_like(Graph& g, int value, Loc at) {
   return constant(g, 0, g.value(value).dtype, g.value(value).shape, at);
 }
 
-/// The gradients that the trips make of what they read from outside.
+/// The gradients that the iterations make of what they read from outside.
 struct Outward {
   std::vector<int> of;  ///< the values outside
   std::vector<Tensor> grads;
@@ -128,7 +128,7 @@ Outward of_slices(const Graph& g, int number, const Pending& inner,
   return result;
 }
 
-/// Of what every trip reads whole: the gradients are summed.
+/// Of what every iteration reads whole: the gradients are summed.
 Outward of_captures(const Graph& g, int number, const Pending& inner,
                     const std::vector<bool>& reached) {
   Outward result;
@@ -143,8 +143,8 @@ Outward of_captures(const Graph& g, int number, const Pending& inner,
 
 }  // namespace
 
-void sweep_loop(Graph& g, Pending& pending, const std::vector<bool>& reached, int n, Again& again,
-                Loc at) {
+void sweep_loop(Graph& g, Pending& pending, const std::vector<bool>& reached, int n,
+                Recompute& recompute, Loc at) {
   const Node node = g.nodes()[n];  // copies: the graph grows
   const int number = loop_of(node);
   const Loop loop = g.loops()[number];
@@ -160,7 +160,7 @@ void sweep_loop(Graph& g, Pending& pending, const std::vector<bool>& reached, in
                                                : zeros_like(g, loop.carries[j], at));
   }
   LoopBuilder back(g, loop.over, !loop.reverse);
-  LoopAgain mine(g, number, back, again, at);
+  RecomputeInLoop mine(g, number, back, recompute, at);
   Pending inner;
   for (size_t k = 0; k < tracked.size(); ++k)
     accumulate(inner, node.in[tracked[k]], back.carry(inits[k], at), at);
@@ -171,8 +171,9 @@ void sweep_loop(Graph& g, Pending& pending, const std::vector<bool>& reached, in
     accumulate(inner, node.in[i], stacked ? back.slice(grad->second, at) : grad->second, at);
   }
   if (loop.condition >= 0) back.condition(Tensor(&g, mine.value(-1, loop.condition)));
-  const SweepRange trips{static_cast<size_t>(loop.first), static_cast<size_t>(n), number, true};
-  sweep_range(g, inner, reached, trips, mine, at);
+  const SweepRange iterations{static_cast<size_t>(loop.first), static_cast<size_t>(n), number,
+                              true};
+  sweep_range(g, inner, reached, iterations, mine, at);
   std::vector<Tensor> next;
   for (size_t j : tracked) {
     const auto grad = inner.find(loop.carries[j]);

@@ -23,7 +23,7 @@ int64_t number_in(const SafetensorsReader& file, const char* key) {
     if (error != std::errc() || end != last) value = -1;
   }
   if (value >= 0) return value;
-  fail(ErrorKind::io, "[checkpoint] '{}' is no checkpoint: its metadata '{}' is {}", file.path(),
+  fail(ErrorKind::io, "[checkpoint] '{}' is not a checkpoint: its metadata '{}' is {}", file.path(),
        key, it == file.metadata().end() ? "missing" : "'" + it->second + "'");
 }
 

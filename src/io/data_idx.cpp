@@ -90,7 +90,7 @@ class IdxFile {
     }
     uint8_t extra;
     if (read(&extra, 1) != 0) {
-      fail(ErrorKind::io, "[data] '{}' goes on behind the {} = {} bytes that its header promises",
+      fail(ErrorKind::io, "[data] '{}' has more than the {} = {} bytes that its header promises",
            path_, fmt::join(sizes, " x "), expected);
     }
     return bytes;

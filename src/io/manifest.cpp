@@ -37,8 +37,8 @@ void require_grid(const std::string& path, const std::string& name, const Manife
   int64_t cells = 1;
   for (size_t d = 0; d < sizes.size(); ++d) {
     std::set<int64_t> begins;
-    for (const Piece& p : t.pieces) begins.insert(p.offset[d]);
-    for (const Piece& p : t.pieces) {
+    for (const FilePiece& p : t.pieces) begins.insert(p.offset[d]);
+    for (const FilePiece& p : t.pieces) {
       const auto next = begins.upper_bound(p.offset[d]);
       const int64_t end = next == begins.end() ? sizes[d] : *next;
       if (p.offset[d] + p.extent[d] != end)
@@ -51,7 +51,7 @@ void require_grid(const std::string& path, const std::string& name, const Manife
   }
   if (sizes.empty()) cells = 1;
   std::set<std::vector<int64_t>> places;
-  for (const Piece& p : t.pieces) places.insert(p.offset);
+  for (const FilePiece& p : t.pieces) places.insert(p.offset);
   if (std::ssize(places) != cells || places.size() != t.pieces.size())
     refuse(path, "has {} pieces of tensor '{}', which needs {}", t.pieces.size(), name, cells);
 }
@@ -74,7 +74,7 @@ void require_sizes(const std::string& path, const std::string& name, const Manif
   }
   if (t.shape.dims.size() != rank && !t.shape.dims.empty())
     refuse(path, "gives tensor '{}' {} dim names for {} sizes", name, t.shape.dims.size(), rank);
-  for (const Piece& p : t.pieces) {
+  for (const FilePiece& p : t.pieces) {
     bool fits = p.offset.size() == rank && p.extent.size() == rank;
     for (size_t d = 0; fits && d < rank; ++d) {
       fits = p.offset[d] >= 0 && p.extent[d] > 0 && p.extent[d] <= t.shape.sizes[d] &&
@@ -158,7 +158,7 @@ std::string to_text(const Manifest& m) {
   }
   for (const auto& [name, t] : m.tensors) {
     Json pieces = Json::array();
-    for (const Piece& p : t.pieces)
+    for (const FilePiece& p : t.pieces)
       pieces.push_back({{"file", p.file}, {"offset", p.offset}, {"extent", p.extent}});
     tensors[name] = {{"dtype", to_string(t.shape.dtype)},
                      {"dims", t.shape.dims},

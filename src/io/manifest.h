@@ -18,14 +18,14 @@ inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr int64_t kManifestVersion = 2;
 
 /// A box of a tensor, in logical coordinates, which is one tensor (of its name) of a file.
-struct Piece {
+struct FilePiece {
   int file = 0;  ///< index in Manifest::files
   std::vector<int64_t> offset, extent;
 };
 
 struct ManifestTensor {
   Array shape;  ///< without elements
-  std::vector<Piece> pieces;
+  std::vector<FilePiece> pieces;
 };
 
 struct ManifestFile {

@@ -163,7 +163,7 @@ void ShardReader::read(const TensorInfo& tensor, int64_t offset, int64_t bytes, 
 }
 
 const TensorInfo& ShardReader::entry(const std::string& name, const ManifestTensor& tensor,
-                                     const Piece& piece) const {
+                                     const FilePiece& piece) const {
   const TensorInfo& info = file_.tensor(name);
   if (info.dtype == tensor.shape.dtype && info.sizes == piece.extent) return info;
   fail(ErrorKind::io,

@@ -22,7 +22,7 @@ inline constexpr const char* kChecksums = "tessera.checksums";
 struct ShardPiece {
   std::string name;
   Array shape;  ///< of the whole tensor, without elements
-  Piece piece;
+  FilePiece piece;
 };
 
 /// Writes the elements of all pieces, in order, as one stream of bytes.
@@ -51,7 +51,7 @@ class ShardReader {
   void read(const TensorInfo& tensor, int64_t offset, int64_t bytes, std::byte* to);
   /// The entry of a piece; throws an io error if its sizes are not those of the piece.
   const TensorInfo& entry(const std::string& name, const ManifestTensor& tensor,
-                          const Piece& piece) const;
+                          const FilePiece& piece) const;
   /// Reads everything and throws at the first damaged block. Returns the bytes of elements.
   int64_t verify();
 

@@ -29,7 +29,7 @@ namespace {
 struct Common {
   std::vector<int64_t> from, to, count;
 };
-std::optional<Common> meet(const Piece& piece, const Slice& slice) {
+std::optional<Common> meet(const FilePiece& piece, const Slice& slice) {
   Common c;
   for (size_t d = 0; d < piece.offset.size(); ++d) {
     const int64_t begin = std::max(piece.offset[d], slice.offset[d]);
@@ -43,8 +43,8 @@ std::optional<Common> meet(const Piece& piece, const Slice& slice) {
   return c;
 }
 
-void read_common(ShardReader& shard, const TensorInfo& info, const Piece& piece, const Common& c,
-                 const Slice& slice) {
+void read_common(ShardReader& shard, const TensorInfo& info, const FilePiece& piece,
+                 const Common& c, const Slice& slice) {
   const int64_t item = size_of(slice.dtype);
   const size_t rank = c.count.size();
   // Dims [inner, rank) are one run of bytes in both.
@@ -76,7 +76,7 @@ void read_common(ShardReader& shard, const TensorInfo& info, const Piece& piece,
 
 void read_slice(OpenShards& shards, const std::string& name, const ManifestTensor& tensor,
                 const Slice& slice) {
-  for (const Piece& piece : tensor.pieces) {
+  for (const FilePiece& piece : tensor.pieces) {
     const std::optional<Common> common = meet(piece, slice);
     if (!common) continue;
     ShardReader& shard = shards[piece.file];
@@ -115,7 +115,7 @@ std::string verify_checkpoint(const std::string& path) {
   int64_t bytes = 0;
   OpenShards shards(path, manifest);
   for (const auto& [name, tensor] : manifest.tensors) {
-    for (const Piece& piece : tensor.pieces) shards[piece.file].entry(name, tensor, piece);
+    for (const FilePiece& piece : tensor.pieces) shards[piece.file].entry(name, tensor, piece);
   }
   for (int file = 0; file < std::ssize(manifest.files); ++file) bytes += shards[file].verify();
   if (!manifest.has_checksums)

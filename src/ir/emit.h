@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "runtime/program.h"
+#include "program/program.h"
 #include "tessera/op.h"
 
 namespace tessera {

@@ -161,7 +161,7 @@ void emit_host(EmitCall& call) {
           "[{}] has {} factors; an op with a host function has at most {} ({})", op.name,
           call.space.factors.size(), kMostHostDims, step.origin.source);
   emit_aligned(call);
-  step.kernel = "host";
+  step.kernel = KernelKind::host;
   step.host.function = op.host;
   step.host.op = op.name;
   for (size_t f = 0; f < call.space.factors.size(); ++f) {

@@ -76,7 +76,7 @@ std::string Graph::unique_name(const std::string& base) {
 }
 
 std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at) {
-  Node node{&op, std::move(attrs), {}, {}, "", {}, again_, open_loop_};
+  Node node{&op, std::move(attrs), {}, {}, "", {}, recompute_group_, open_loop_};
   const char* slash = std::strrchr(at.file_name(), '/');
   node.at = at_override_.line
                 ? at_override_
@@ -90,8 +90,9 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
             node.at.to_string());
     const int loop = nodes_[values_[t.id()].node].loop;
     require(&op == &kLoop || is_open(loop),
-            "[{}] '{}' is made by each trip of a loop over '{}' that has ended; return it from the "
-            "trips as a carry, stacked or summed ({})",
+            "[{}] '{}' is made by each iteration of a loop over '{}' that has ended; return it "
+            "from the "
+            "iterations as a carry, stacked or summed ({})",
             op.name, t.name(), loop < 0 ? "" : loops_[loop].over.name, node.at.to_string());
     types.push_back({t.shape(), t.dtype()});
     node.in.push_back(t.id());
@@ -202,7 +203,7 @@ void Graph::update(Tensor stored, Tensor value, Loc at) {
   const Stored* record = find_stored(stored.id());
   require(record != nullptr && open_loop_ < 0, "update() of '{}', which is {} ({})", stored.name(),
           open_loop_ < 0 ? "not a parameter or state"
-                         : "inside a loop; return the value from the trips and update outside",
+                         : "inside a loop; return the value from the iterations and update outside",
           where(at));
   const bool twice = std::any_of(updates_.begin(), updates_.end(),
                                  [&](const Update& u) { return u.stored == stored.id(); });
@@ -249,7 +250,7 @@ std::unordered_map<int, int> Graph::copy(size_t region) {
   std::unordered_map<int, int> copies;
   std::vector<int> first_copy;
   auto copied = [&](int v) { return copies.count(v) ? copies[v] : v; };
-  ++agains_;
+  ++recompute_groups_;
   std::unordered_map<int, int> loops;  // of the region, and their copies
   for (int n = of.first; n < of.last; ++n) {
     first_copy.push_back(static_cast<int>(nodes_.size()));
@@ -266,7 +267,7 @@ std::unordered_map<int, int> Graph::copy(size_t region) {
       values_.push_back(std::move(value));
     }
     node.name = unique_name(node.name);
-    node.again = agains_;
+    node.recompute_group = recompute_groups_;
     nodes_.push_back(std::move(node));
     if (eager_) eager_->run(*this, nodes_.back());
   }

@@ -85,12 +85,12 @@ Tensor LoopBuilder::slice(Tensor whole, Loc at) {
           "[loop] '{}' {} has no dim {}={} to take slices of ({})", whole.name(),
           whole.shape().to_string(), over.name, over.size, where(at));
   require(graph_.producer(whole.id()).loop != number_,
-          "[loop] '{}' is made by the trip that would take a slice of it ({})", whole.name(),
+          "[loop] '{}' is made by the iteration that would take a slice of it ({})", whole.name(),
           where(at));
-  return known = graph_.slice_of_trip(whole, over.name, at);
+  return known = graph_.slice_of_iteration(whole, over.name, at);
 }
 
-Tensor Graph::slice_of_trip(Tensor whole, const std::string& dim, Loc at) {
+Tensor Graph::slice_of_iteration(Tensor whole, const std::string& dim, Loc at) {
   const Tensor slice = add(kLoopSlice, {whole}, {{"dim", dim}}, at)[0];
   const std::string scope = std::exchange(scope_, "");
   Value& value = values_[slice.id()];
@@ -108,7 +108,7 @@ std::vector<Tensor> LoopBuilder::finish(const std::vector<Tensor>& carries,
                                         const std::vector<Tensor>& stacked,
                                         const std::vector<Tensor>& sums, Loc at) {
   Loop& loop = graph_.loops_[number_];
-  check(carries.size() == loop.carries.size(), "a loop has {} carries and its trips make {}",
+  check(carries.size() == loop.carries.size(), "a loop has {} carries and its iterations make {}",
         loop.carries.size(), carries.size());
   std::vector<Tensor> made;
   for (size_t i = 0; i < carries.size(); ++i) {
@@ -121,19 +121,21 @@ std::vector<Tensor> LoopBuilder::finish(const std::vector<Tensor>& carries,
       for (const Dim& d : begins.shape) same_sizes = same_sizes && ends.dim(d.name) == d;
       if (same_sizes) ends = transpose(ends, begins.shape, at);
     }
-    require(ends.shape() == begins.shape && ends.dtype() == begins.dtype,
-            "[loop] carry {} is {} {} at the beginning of a trip and {} {} at its end; they must "
-            "agree ({})",
-            i, to_string(begins.dtype), begins.shape.to_string(), to_string(ends.dtype()),
-            ends.shape().to_string(), where(at));
+    require(
+        ends.shape() == begins.shape && ends.dtype() == begins.dtype,
+        "[loop] carry {} is {} {} at the beginning of an iteration and {} {} at its end; they must "
+        "agree ({})",
+        i, to_string(begins.dtype), begins.shape.to_string(), to_string(ends.dtype()),
+        ends.shape().to_string(), where(at));
     made.push_back(ends);
     loop.results.push_back(Loop::Result::carry);
   }
   for (const Tensor& t : stacked) {
-    require(!t.shape().has(loop.over.name),
-            "[loop] '{}' {} has the dim '{}' already, along which the trips' results are stacked "
-            "({})",
-            t.name(), t.shape().to_string(), loop.over.name, where(at));
+    require(
+        !t.shape().has(loop.over.name),
+        "[loop] '{}' {} has the dim '{}' already, along which the iterations' results are stacked "
+        "({})",
+        t.name(), t.shape().to_string(), loop.over.name, where(at));
     made.push_back(t);
     loop.results.push_back(Loop::Result::stack);
   }
@@ -141,7 +143,8 @@ std::vector<Tensor> LoopBuilder::finish(const std::vector<Tensor>& carries,
     made.push_back(t);
     loop.results.push_back(Loop::Result::sum);
   }
-  require(!made.empty(), "[loop] the trips leave nothing: no carry, stack or sum ({})", where(at));
+  require(!made.empty(), "[loop] the iterations leave nothing: no carry, stack or sum ({})",
+          where(at));
   std::vector<int64_t> results;
   for (const Loop::Result r : loop.results) results.push_back(static_cast<int64_t>(r));
   graph_.open_loop_ = loop.parent;
@@ -149,7 +152,7 @@ std::vector<Tensor> LoopBuilder::finish(const std::vector<Tensor>& carries,
   const std::vector<Tensor> out = graph_.add(kLoop, made,
                                              {{"loop", static_cast<int64_t>(number_)},
                                               {"dim", loop.over.name},
-                                              {"trips", loop.over.size},
+                                              {"iterations", loop.over.size},
                                               {"results", std::move(results)}},
                                              at);
   loop.node = graph_.values_[out[0].id()].node;

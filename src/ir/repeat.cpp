@@ -17,9 +17,11 @@ namespace tessera {
 
 RepeatScope::RepeatScope(Graph& graph, const Repeat& repeat) : graph_(graph) {
   if (repeat.is_part) {
-    require(part_of(graph) == nullptr, "[PartScope] parts of a batch cannot have parts themselves");
+    require(part_of(graph) == nullptr,
+            "[MicrobatchScope] a microbatch cannot be split into microbatches");
     require(repeat.count >= 1 && repeat.index >= 0 && repeat.index < repeat.count,
-            "[PartScope] part {} of {}: parts are counted from 0", repeat.index, repeat.count);
+            "[MicrobatchScope] microbatch {} of {}: they are counted from 0", repeat.index,
+            repeat.count);
   }
   if (graph.repeats_.empty() && repeat.index == 0) graph.first_copy_.clear();
   graph.repeats_.push_back(repeat);
@@ -67,9 +69,10 @@ int64_t Graph::once_for_all(const std::string& name, const std::function<int64_t
   }
   const size_t use = copy_uses_[full]++;
   require(use < first.size(), "{} {} of the {} has '{}' {} times, {} 0 only {}; build all {} alike",
-          further->is_part ? "part" : "copy", further->index,
+          further->is_part ? "microbatch" : "copy", further->index,
           further->is_part ? "batch" : "dim '" + further->dim + "'", full, use + 1,
-          further->is_part ? "part" : "copy", first.size(), further->is_part ? "parts" : "copies");
+          further->is_part ? "microbatch" : "copy", first.size(),
+          further->is_part ? "microbatches" : "copies");
   return first[use];
 }
 
@@ -91,7 +94,7 @@ Tensor declared(Tensor made, const std::string& name) {
 
 Tensor slice_of(const Repeat& repeat, Tensor whole, const std::string& dim, Loc at) {
   Graph& g = whole.graph();
-  if (repeat.loop >= 0) return g.slice_of_trip(whole, dim, at);
+  if (repeat.loop >= 0) return g.slice_of_iteration(whole, dim, at);
   return reshape(slice(whole, dim, repeat.index, 1, at), whole.shape().without({dim}), at);
 }
 
@@ -103,10 +106,10 @@ Tensor part_of_input(Graph& g, const std::string& name, const Shape& shape, DTyp
     divided.push_back(d);
     whole.push_back(d);
     if (d.name != part.dim) continue;
-    require(!d.is_bounded, "input '{}': dim '{}' is bounded; parts of a batch have one size ({})",
-            name, d.name, where(at));
+    require(!d.is_bounded, "input '{}': dim '{}' is bounded; microbatches have one size ({})", name,
+            d.name, where(at));
     whole.back().size =
-        checked_size(Wide{d.size} * part.count, "dim '" + d.name + "' of all parts of the batch");
+        checked_size(Wide{d.size} * part.count, "dim '" + d.name + "' of all microbatches");
     divided.emplace_back("_" + d.name, part.count);
     has_dim = true;
   }
@@ -202,9 +205,9 @@ Tensor Graph::add_stored(const std::string& name, const Shape& shape, const Init
   const Tensor own = of_layer(stored, at);
   if (own.id() != stored.id()) stored_of_layer_[own.id()] = stored.id();
   require(own.shape() == shape && own.dtype() == dtype,
-          "parameter '{}' is {} {} in one part of the batch and {} {} in another ({})",
-          stored.name(), tessera::to_string(stored.dtype()), stored.shape().to_string(),
-          tessera::to_string(dtype), shape.to_string(), where(at));
+          "parameter '{}' is {} {} in one microbatch and {} {} in another ({})", stored.name(),
+          tessera::to_string(stored.dtype()), stored.shape().to_string(), tessera::to_string(dtype),
+          shape.to_string(), where(at));
   return own;
 }
 

@@ -1,4 +1,4 @@
-// What is built several times, or once for all trips of a loop: parts of a batch, layers.
+// What is built several times, or once for all iterations of a loop: microbatches, layers.
 #pragma once
 
 #include "tessera/graph.h"
@@ -22,7 +22,7 @@ class OutsideScope {
   std::unordered_map<std::string, size_t> copy_uses_;
 };
 
-/// The part of a batch that is being built, or null.
+/// The microbatch that is being built, or null.
 const Repeat* part_of(const Graph& g);
 /// The part's examples of the input `name`, which is fed with those of all parts. Only where a part
 /// is being built.
@@ -30,7 +30,7 @@ Tensor part_of_input(Graph& g, const std::string& name, const Shape& shape, DTyp
 /// `made`, an input or a stored tensor that was given `name`. Throws a usage error with both lines
 /// if another input or stored tensor has it.
 Tensor declared(Tensor made, const std::string& name);
-/// The slice of `whole` that belongs to the copy or trip `repeat`, along the dim `dim` of
+/// The slice of `whole` that belongs to the copy or iteration `repeat`, along the dim `dim` of
 /// repeat.count elements.
 Tensor slice_of(const Repeat& repeat, Tensor whole, const std::string& dim, Loc at);
 

@@ -1,20 +1,20 @@
-// Axes of equal size form a group; within one, assignments are taken in non-decreasing order of
-// dim, which picks one of each class. A layout is legal if partition accepts it (no two dims of one
-// tensor claim an axis).
+// Enumerates the layouts of a graph on a mesh up to exchange of equal axes: axes of equal size get
+// dims in non-decreasing order. A layout is legal if partition() accepts it: no two dims of one
+// tensor claim one axis.
 #include <map>
 #include <set>
 
 #include "base/fail.h"
 #include "ir/needed.h"
-#include "lower/home.h"
-#include "lower/partition.h"
+#include "lower/layout/rule_layouts.h"
+#include "lower/partition/partition.h"
 #include "tessera/explain.h"
 
 namespace tessera {
 
 namespace {
 
-/// Dim names of values that the functions need.
+/// The dim names of all values that the functions need.
 std::vector<std::string> dim_names(const Graph& graph, const std::vector<FunctionSpec>& functions) {
   std::vector<int> roots;
   for (const FunctionSpec& f : functions) {
@@ -38,8 +38,8 @@ std::vector<std::string> dim_names(const Graph& graph, const std::vector<Functio
 bool is_legal(const Graph& graph, const Mesh& mesh, const Layout& layout,
               const std::vector<FunctionSpec>& functions) {
   try {
-    const HomeLayouts homes(graph, mesh, layout);
-    partition(graph, homes, functions, {});
+    const RuleLayouts rule_layouts(graph, mesh, layout);
+    partition(graph, rule_layouts, functions, {});
     return true;
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::usage) throw;

@@ -1,8 +1,16 @@
 // The list of passes.
 #include "lower/lower.h"
 
-#include "lower/partition.h"
-#include "lower/passes.h"
+#include "lower/flow/insert_padding_masks.h"
+#include "lower/flow/localize.h"
+#include "lower/partition/partition.h"
+#include "lower/passes/bucket_collectives.h"
+#include "lower/passes/collective_matmul.h"
+#include "lower/passes/fuse_epilogues.h"
+#include "lower/passes/fuse_pointwise.h"
+#include "lower/passes/fuse_prologues.h"
+#include "lower/passes/plan_memory.h"
+#include "lower/passes/schedule.h"
 
 namespace tessera {
 
@@ -19,8 +27,8 @@ void add_workspaces(Program& program, const std::function<int64_t(const Step&)>&
     }
   }
 }
-/// Optimizer state of more than one element goes to the host's memory: a number by itself (a step
-/// counter) would save nothing.
+/// Optimizer state goes to host memory, except single numbers (a step counter), which would save
+/// nothing.
 void offload_state(const Graph& graph, Program& program) {
   for (size_t s = 0; s < program.stored.size(); ++s) {
     const View& view = program.ports[static_cast<size_t>(program.stored[s])].view;
@@ -34,34 +42,35 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   auto after = [&](const char* pass, const std::function<std::string()>& text) {
     if (options.after_pass) options.after_pass(pass, text);
   };
-  const HomeLayouts homes(graph, options.mesh, options.layout);
-  Flow flow = partition(graph, homes, options.functions, options.kernels,
-                        {options.init, options.wide_sums, options.sums_of_parts});
+  const RuleLayouts rule_layouts(graph, options.mesh, options.layout);
+  Flow flow = partition(graph, rule_layouts, options.functions, options.kernels,
+                        {options.init, options.wide_grad_reduce, options.reduce_each_microbatch});
   after("partition", [&] { return to_string(flow, options.mesh); });
-  insert_masks(flow, homes);
-  after("masks", [&] { return to_string(flow, options.mesh); });
-  Program program = localize(graph, flow, homes);
+  insert_padding_masks(flow, rule_layouts);
+  after("insert_padding_masks", [&] { return to_string(flow, options.mesh); });
+  Program program = localize(graph, flow, rule_layouts);
   if (options.offload_state) offload_state(graph, program);
   after("localize", [&] { return to_string(program); });
-  if (options.fuse) fuse(program);
-  after("fuse", [&] { return to_string(program); });
+  if (options.fuse) fuse_pointwise(program);
+  after("fuse_pointwise", [&] { return to_string(program); });
   if (options.fuse && options.takes_epilogue) {
-    end_products(program, options.takes_epilogue);
-    after("epilogue", [&] { return to_string(program); });
+    fuse_epilogues(program, options.takes_epilogue);
+    after("fuse_epilogues", [&] { return to_string(program); });
   }
-  if (options.fuse && options.begins_reductions) {
-    begin_reductions(program);
-    after("prologue", [&] { return to_string(program); });
+  if (options.fuse && options.fuses_prologues) {
+    fuse_prologues(program);
+    after("fuse_prologues", [&] { return to_string(program); });
   }
-  combine(program, options.bucket_bytes, options.prices);
-  after("combine", [&] { return to_string(program); });
+  bucket_collectives(program, options.bucket_bytes, options.prices);
+  after("bucket_collectives", [&] { return to_string(program); });
   if (options.overlap) schedule(program);
   after("schedule", [&] { return to_string(program); });
-  if (options.overlap) chunk(program, options.chunks, options.prices, options.takes_epilogue);
-  after("chunk", [&] { return to_string(program); });
+  if (options.overlap)
+    collective_matmul(program, options.chunks, options.prices, options.takes_epilogue);
+  after("collective_matmul", [&] { return to_string(program); });
   add_workspaces(program, options.workspace_bytes);
   plan_memory(program);
-  after("memory", [&] { return to_string(program); });
+  after("plan_memory", [&] { return to_string(program); });
   return program;
 }
 

@@ -1,9 +1,8 @@
-#include "tessera/nn/attention.h"
-
 #include <cmath>
 
 #include "base/sizes.h"
 #include "nn/stored.h"
+#include "tessera/nn_attention.h"
 
 namespace tessera::nn {
 

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "base/fail.h"
-#include "tessera/nn/layers.h"
+#include "tessera/nn_layers.h"
 
 namespace tessera::nn {
 

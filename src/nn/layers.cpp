@@ -136,9 +136,9 @@ Tensor norm(Tensor x, const std::string& name, const std::string& dim, double ep
   });
 }
 
-Tensor scale_norm(Tensor x, const std::string& name, const std::string& dim, double eps, Loc at) {
-  return on_behalf_of("scale_norm", at, [&] {
-    require(eps >= 0, "[scale_norm] eps {} is negative ({})", eps, where(at));
+Tensor rms_norm(Tensor x, const std::string& name, const std::string& dim, double eps, Loc at) {
+  return on_behalf_of("rms_norm", at, [&] {
+    require(eps >= 0, "[rms_norm] eps {} is negative ({})", eps, where(at));
     Scope scope(x.graph(), name);
     return rms_norm(x, dim, parameter_for(x, "scale", Shape{x.dim(dim)}, ones(), at), eps, at);
   });

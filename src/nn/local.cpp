@@ -5,7 +5,7 @@
 
 #include "base/sizes.h"
 #include "nn/stored.h"
-#include "tessera/nn/attention.h"
+#include "tessera/nn_attention.h"
 
 namespace tessera::nn {
 

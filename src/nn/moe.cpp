@@ -1,10 +1,9 @@
 // Tensors with the dims of groups and of experts belong to groups until they are dispatched, then
 // to experts, then to groups again: two changes of preference, each an all_to_all where the rules
 // give both one axis.
-#include "tessera/nn/moe.h"
-
 #include "base/fail.h"
 #include "nn/stored.h"
+#include "tessera/nn_moe.h"
 
 namespace tessera::nn {
 

@@ -3,7 +3,7 @@
 
 #include "base/fail.h"
 #include "nn/stored.h"
-#include "tessera/nn/attention.h"
+#include "tessera/nn_attention.h"
 
 namespace tessera::nn {
 

@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "nn/stored.h"
-#include "tessera/nn/moe.h"
+#include "tessera/nn_moe.h"
 
 namespace tessera::nn {
 

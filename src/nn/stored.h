@@ -1,7 +1,7 @@
 // How layers keep their parameters.
 #pragma once
 
-#include "tessera/nn/layers.h"
+#include "tessera/nn_layers.h"
 
 namespace tessera::nn {
 

@@ -93,6 +93,7 @@ extern const Op kAttention = {.name = "attention",
                               .gradient = attention_gradient,
                               .flops = attention_flops<2>,
                               .body = attention_body,
+                              .kernel = KernelKind::attention,
                               .emit = emit_attention,
                               .by_slices = attention_by_slices};
 extern const Op kMaskedAttention = {
@@ -114,7 +115,7 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
     Attrs attrs = attention_attrs(query, o);
     attrs.set("dropout", o.dropout);
     if (o.dropout > 0) set_stream(query.graph(), attrs);
-    // A body knows of no part of a batch, whose random numbers are those of the whole.
+    // A body knows of no microbatch, whose random numbers are those of the whole.
     if (o.dropout > 0 && !query.graph().repeats().empty())
       return masked_attention_body(in, attrs)[0];
     bool plain = !mask && o.dropout == 0;

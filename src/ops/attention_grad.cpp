@@ -58,6 +58,7 @@ extern const Op kAttentionGrad = {.name = "attention_grad",
                                   .infer = infer_attention_grad,
                                   .flops = attention_flops<5>,
                                   .body = attention_grad_body,
+                                  .kernel = KernelKind::attention_grad,
                                   .emit = emit_attention,
                                   .by_slices = attention_grad_by_slices};
 

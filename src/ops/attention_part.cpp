@@ -143,6 +143,7 @@ extern const Op kAttentionPart = {.name = "attention_part",
                                   .gradient = part_gradient,
                                   .flops = attention_flops<2>,
                                   .body = part_body,
+                                  .kernel = KernelKind::attention_part,
                                   .emit = emit_attention};
 AttentionPart attention_part(Tensor query, Tensor key, Tensor value, Tensor query_start,
                              Tensor key_start, int64_t memory_size, const AttentionOptions& o,

@@ -141,7 +141,6 @@ void emit_conv(EmitCall& call) {
     return align(call, natural, *dims[static_cast<size_t>(side)], factors, true);
   };
   Step& step = call.step;
-  step.kernel = "conv";
   step.in = {view(call.in[0], side_of(result, 0)), view(call.in[1], side_of(result, 1))};
   step.out = {view(call.out[0], side_of(result, 2))};
   step.attrs = {{"result", result}, {"kinds", kinds}};
@@ -248,6 +247,7 @@ extern const Op kConv = {.name = "conv",
                          .linear = {1u, 2u},
                          .gradient = conv_gradient,
                          .flops = conv_flops,
+                         .kernel = KernelKind::conv,
                          .emit = emit_conv};
 
 Tensor conv(Tensor x, Tensor filter, const ConvOptions& options, Loc at) {

@@ -21,7 +21,7 @@ std::vector<ValueType> infer_einsum(const OpCall& call) {
   require_same_dtype(call);
   require_same_sizes(call);
   const int dims = call.in[0].shape.united(call.in[1].shape).rank();
-  require(dims <= Shape::kMostDims, "a product over {} dims; at most {} are supported", dims,
+  require(dims <= Shape::kMostDims, "a contraction over {} dims; at most {} are supported", dims,
           Shape::kMostDims);
   return {{shape_of(call.attrs), call.in[0].dtype}};
 }
@@ -38,7 +38,6 @@ void emit_contract(EmitCall& call) {
     kinds.push_back(!c ? 3 : a && b ? 0 : a ? 1 : 2);
   }
   emit_aligned(call);
-  call.step.kernel = "contract";
   call.step.attrs = {{"kinds", kinds}};
   const Attrs& attrs = call.call.attrs;
   if (attrs.has("float8")) call.step.attrs.set("float8", attrs.get<std::vector<int64_t>>("float8"));
@@ -129,6 +128,7 @@ extern const Op kEinsum = {.name = "einsum",
                            .linear = {1u, 2u},
                            .gradient = einsum_gradient,
                            .flops = contract_flops,
+                           .kernel = KernelKind::contract,
                            .emit = emit_contract};
 
 Tensor einsum(const std::vector<Tensor>& operands, const Shape& out, Loc at) {

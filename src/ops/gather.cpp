@@ -107,7 +107,6 @@ void emit_indexed(EmitCall& call, const View& table,
 
 void emit_gather(EmitCall& call) {
   const std::vector<int> iteration = factors_of(call.space.out[0]);
-  call.step.kernel = "gather";
   call.step.in = {call.in[0], align(call, call.in[1], call.space.in[1], iteration)};
   call.step.out = {call.out[0]};
   emit_indexed(call, call.in[0], call.space.in[0], iteration);
@@ -115,7 +114,6 @@ void emit_gather(EmitCall& call) {
 
 void emit_scatter(EmitCall& call) {
   const std::vector<int> iteration = factors_of(call.space.in[1]);
-  call.step.kernel = "scatter_add";
   call.step.in = {align(call, call.in[0], call.space.in[0], iteration), call.in[1]};
   call.step.out = {call.out[0]};
   emit_indexed(call, call.out[0], call.space.out[0], iteration);
@@ -141,6 +139,7 @@ extern const Op kGather = {.name = "gather",
                            .linear = {1u},
                            .zero_padding = 2u,
                            .gradient = gather_gradient,
+                           .kernel = KernelKind::gather,
                            .emit = emit_gather};
 extern const Op kScatterAdd = {.name = "scatter_add",
                                .infer = infer_scatter,
@@ -148,6 +147,7 @@ extern const Op kScatterAdd = {.name = "scatter_add",
                                .linear = {2u},
                                .zero_padding = 3u,
                                .gradient = scatter_gradient,
+                               .kernel = KernelKind::scatter_add,
                                .emit = emit_scatter};
 
 Tensor gather(Tensor weights, Tensor indices, const std::string& dim, OutOfRange out_of_range,

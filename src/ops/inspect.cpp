@@ -3,7 +3,7 @@
 // reduction like any other: right under every layout, the same on all ranks, cheap.
 #include "ir/source_ops.h"
 #include "ops/infer.h"
-#include "runtime/program.h"
+#include "program/program.h"
 #include "tessera/ops.h"
 
 namespace tessera {
@@ -49,11 +49,11 @@ extern const Op kCheckFinite = {.name = "check_finite",
 
 namespace {
 void require_outside_loops(Tensor x, const char* what, Loc at) {
-  require(
-      x.graph().open_loop() < 0,
-      "[{}] '{}' is made by each trip of a loop; return it from the trips, stacked, and look at "
-      "it outside ({})",
-      what, x.name(), where(at));
+  require(x.graph().open_loop() < 0,
+          "[{}] '{}' is made by each iteration of a loop; return it from the iterations, stacked, "
+          "and look at "
+          "it outside ({})",
+          what, x.name(), where(at));
 }
 }  // namespace
 

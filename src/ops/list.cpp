@@ -4,34 +4,33 @@
 
 namespace tessera {
 
-extern const Op kEinsum, kGather, kScatterAdd, kCrossEntropy, kAttention, kSoftmax, kLogSoftmax,
-    kLayerNorm, kRmsNorm, kArgmax, kTopK, kCumsum, k_neg, k_abs, k_sign, k_exp, k_log, k_log1p,
-    k_sqrt, k_rsqrt, k_reciprocal, k_square, k_sin, k_cos, k_tanh, k_sigmoid, k_softplus, k_relu,
-    k_gelu, k_gelu_grad, k_erf, k_erf_inv, k_floor, k_ceil, k_round, k_logical_not, k_is_finite,
-    k_silu, k_add, k_sub, k_mul, k_div, k_floor_div, k_mod, k_pow, k_minimum, k_maximum, k_less,
-    k_less_equal, k_greater, k_greater_equal, k_equal, k_not_equal, k_logical_and, k_logical_or,
-    kIdentity, kStopGradient, kCast, kBroadcast, kWhere, kReduceSum, kReduceMax, kReduceMin,
-    kReduceProd, kReduceAny, kReduceAll, kTranspose, kReshape, kInput, kStored, kConstant, kIota,
-    kRandomBits, kDimSize, kWindow, kFold, kConv, kPrint, kCheckFinite, kMaskedAttention,
-    kAttentionGrad, kAttentionPart, kLoop, kLoopCarry, kLoopSlice, kLoopIndex, kElu, kSelu;
+// Structured ops come from the rows of their kernels, pointwise ones from their own.
+#define NO_OP
+#define KERNEL(id, ops, ...) ops
+#define OP(record) extern const Op record;
+#include "program/kernel_table.inc"
+#undef OP
+#define UNARY(id, ...) extern const Op k_##id;
+#define BINARY(id, ...) extern const Op k_##id;
+#include "program/pointwise_table.inc"
+extern const Op kCrossEntropy, kSoftmax, kLogSoftmax, kLayerNorm, kRmsNorm, kIdentity,
+    kStopGradient, kCast, kBroadcast, kWhere, kInput, kStored, kConstant, kIota, kRandomBits,
+    kDimSize, kPrint, kCheckFinite, kMaskedAttention, kLoop, kLoopCarry, kLoopSlice, kLoopIndex,
+    kElu, kSelu;
 
 const std::vector<const Op*>& all_ops() {
   // clang-format off
   static const std::vector<const Op*> ops = {
-      &kEinsum,      &kGather,    &kScatterAdd,     &kCrossEntropy, &kAttention,  &kSoftmax,
-      &kLogSoftmax,  &kLayerNorm, &kRmsNorm,        &kArgmax,       &kTopK,       &kCumsum,
-      &k_neg,        &k_abs,      &k_sign,          &k_exp,         &k_log,       &k_log1p,
-      &k_sqrt,       &k_rsqrt,    &k_reciprocal,    &k_square,      &k_sin,       &k_cos,
-      &k_tanh,       &k_sigmoid,  &k_softplus,      &k_relu,        &k_gelu,      &k_gelu_grad,
-      &k_erf,        &k_erf_inv,  &k_floor,         &k_ceil,        &k_round,     &k_logical_not,
-      &k_is_finite,  &k_silu,     &k_add,           &k_sub,         &k_mul,       &k_div,
-      &k_floor_div,  &k_mod,      &k_pow,           &k_minimum,     &k_maximum,   &k_less,
-      &k_less_equal, &k_greater,  &k_greater_equal, &k_equal,       &k_not_equal, &k_logical_and,
-      &k_logical_or, &kIdentity,  &kStopGradient,   &kCast,         &kBroadcast,  &kWhere,
-      &kReduceSum,   &kReduceMax, &kReduceMin,      &kReduceProd,   &kReduceAny,  &kReduceAll,
-      &kTranspose,   &kReshape,   &kInput,          &kStored,       &kConstant,   &kIota,
-      &kRandomBits,  &kDimSize,   &kWindow,         &kFold,         &kPrint,      &kCheckFinite,
-      &kMaskedAttention, &kAttentionGrad, &kAttentionPart, &kConv, &kLoop, &kLoopCarry, &kLoopSlice, &kLoopIndex, &kElu, &kSelu};
+#define KERNEL(id, ops, ...) ops
+#define OP(record) &record,
+#include "program/kernel_table.inc"
+#define UNARY(id, ...) &k_##id,
+#define BINARY(id, ...) &k_##id,
+#include "program/pointwise_table.inc"
+      &kCrossEntropy, &kSoftmax, &kLogSoftmax, &kLayerNorm, &kRmsNorm, &kIdentity, &kStopGradient,
+      &kCast, &kBroadcast, &kWhere, &kInput, &kStored, &kConstant, &kIota, &kRandomBits, &kDimSize,
+      &kPrint, &kCheckFinite, &kMaskedAttention, &kLoop, &kLoopCarry, &kLoopSlice, &kLoopIndex,
+      &kElu, &kSelu};
   // clang-format on
   return ops;
 }

@@ -1,5 +1,5 @@
-// The nodes of which a loop consists: what its trips begin with, and the loop itself, whose
-// operands are what each trip makes. The partitioner knows them; they have no kernels.
+// The nodes of which a loop consists: what its iterations begin with, and the loop itself, whose
+// operands are what each iteration makes. The partitioner knows them; they have no kernels.
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -14,7 +14,7 @@ std::vector<ValueType> infer_slice(const OpCall& call) {
 }
 
 std::vector<ValueType> infer_loop(const OpCall& call) {
-  const Dim over(call.attrs.get<std::string>("dim"), call.attrs.get<int64_t>("trips"));
+  const Dim over(call.attrs.get<std::string>("dim"), call.attrs.get<int64_t>("iterations"));
   const auto& results = call.attrs.get<std::vector<int64_t>>("results");
   std::vector<ValueType> types;
   for (size_t i = 0; i < call.in.size(); ++i) {

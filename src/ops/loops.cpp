@@ -23,7 +23,7 @@ void require_made(const char* op, const char* what, const std::vector<Tensor>& m
             where(at));
 }
 
-TripResults results_of(const std::vector<Tensor>& made, size_t carries, size_t stacked) {
+IterationResults results_of(const std::vector<Tensor>& made, size_t carries, size_t stacked) {
   const auto first = made.begin();
   const auto second = first + static_cast<std::ptrdiff_t>(carries);
   const auto third = second + static_cast<std::ptrdiff_t>(stacked);
@@ -32,20 +32,21 @@ TripResults results_of(const std::vector<Tensor>& made, size_t carries, size_t s
 
 void require_carries(const std::vector<Tensor>& want, const std::vector<Tensor>& got,
                      const char* what, Loc at) {
-  require_made(what, "a trip's carry", got, at);
-  require(want.size() == got.size(), "[{}] a trip makes {} carries of {} ({})", what, got.size(),
-          want.size(), where(at));
+  require_made(what, "an iteration's carry", got, at);
+  require(want.size() == got.size(), "[{}] an iteration makes {} carries of {} ({})", what,
+          got.size(), want.size(), where(at));
 }
 
-/// Shapes and dtypes stay; sums have those of the first trip.
-void add_trip(TripResults& all, TripResults made, bool is_first, Loc at) {
+/// Shapes and dtypes stay; sums have those of the first iteration.
+void add_iteration(IterationResults& all, IterationResults made, bool is_first, Loc at) {
   for (size_t i = 0; i < made.carries.size(); ++i) {
-    require(made.carries[i].shape() == all.carries[i].shape() &&
-                made.carries[i].dtype() == all.carries[i].dtype(),
-            "[loop] carry {} is {} {} at the beginning of a trip and {} {} at its end; they must "
-            "agree ({})",
-            i, to_string(all.carries[i].dtype()), all.carries[i].shape().to_string(),
-            to_string(made.carries[i].dtype()), made.carries[i].shape().to_string(), where(at));
+    require(
+        made.carries[i].shape() == all.carries[i].shape() &&
+            made.carries[i].dtype() == all.carries[i].dtype(),
+        "[loop] carry {} is {} {} at the beginning of an iteration and {} {} at its end; they must "
+        "agree ({})",
+        i, to_string(all.carries[i].dtype()), all.carries[i].shape().to_string(),
+        to_string(made.carries[i].dtype()), made.carries[i].shape().to_string(), where(at));
   }
   all.carries = std::move(made.carries);
   for (size_t i = 0; i < made.sums.size(); ++i) {
@@ -59,21 +60,21 @@ void add_trip(TripResults& all, TripResults made, bool is_first, Loc at) {
 }
 
 /// The copies of a body in place of a loop.
-TripResults unrolled(Graph& g, const Dim& over, const std::vector<Tensor>& carries,
-                     const std::vector<Tensor>& sliced, const TripBody& body, Loc at) {
+IterationResults unrolled(Graph& g, const Dim& over, const std::vector<Tensor>& carries,
+                          const std::vector<Tensor>& sliced, const IterationBody& body, Loc at) {
   std::vector<std::vector<Tensor>> slices, stacked;
   for (const Tensor& x : sliced) slices.push_back(unstack(x, over.name, at));
-  TripResults all{carries, {}, {}};
+  IterationResults all{carries, {}, {}};
   const int64_t instance = g.new_instance();
   for (int64_t i = 0; i < over.size; ++i) {
     const RepeatScope copy(g, {over.name, over.size, i, -1, false, instance});
-    Trip trip{all.carries, {}, constant(g, static_cast<double>(i), DType::int64, {}, at)};
-    for (const auto& of : slices) trip.slices.push_back(of[static_cast<size_t>(i)]);
-    TripResults made = body(trip);
+    Iteration iteration{all.carries, {}, constant(g, static_cast<double>(i), DType::int64, {}, at)};
+    for (const auto& of : slices) iteration.slices.push_back(of[static_cast<size_t>(i)]);
+    IterationResults made = body(iteration);
     require_carries(carries, made.carries, "loop", at);
     stacked.resize(made.stacked.size());
     for (size_t k = 0; k < stacked.size(); ++k) stacked[k].push_back(made.stacked[k]);
-    add_trip(all, std::move(made), i == 0, at);
+    add_iteration(all, std::move(made), i == 0, at);
   }
   for (const auto& list : stacked) all.stacked.push_back(stack(list, over.name, at));
   return all;
@@ -81,12 +82,12 @@ TripResults unrolled(Graph& g, const Dim& over, const std::vector<Tensor>& carri
 
 }  // namespace
 
-TripResults scan(Graph& g, const Dim& over, const std::vector<Tensor>& carries,
-                 const std::vector<Tensor>& sliced, const TripBody& body,
-                 const LoopOptions& options, Loc at) {
+IterationResults scan(Graph& g, const Dim& over, const std::vector<Tensor>& carries,
+                      const std::vector<Tensor>& sliced, const IterationBody& body,
+                      const LoopOptions& options, Loc at) {
   require_function("scan", "the body", body, at);
   require_made("scan", "carry", carries, at);
-  require(!over.is_bounded, "[scan] dim '{}' is bounded; the number of trips is fixed ({})",
+  require(!over.is_bounded, "[scan] dim '{}' is bounded; the number of iterations is fixed ({})",
           over.name, where(at));
   for (const Tensor& x : sliced) {
     require(x.shape().has(over.name) && x.dim(over.name) == over,
@@ -96,17 +97,17 @@ TripResults scan(Graph& g, const Dim& over, const std::vector<Tensor>& carries,
   if (options.unroll || g.is_eager()) return unrolled(g, over, carries, sliced, body, at);
   const int64_t instance = g.new_instance();
   LoopBuilder loop(g, over);
-  Trip trip;
-  for (const Tensor& x : carries) trip.carries.push_back(loop.carry(x, at));
-  for (const Tensor& x : sliced) trip.slices.push_back(loop.slice(x, at));
-  trip.index = loop.index(at);
-  TripResults made;
+  Iteration iteration;
+  for (const Tensor& x : carries) iteration.carries.push_back(loop.carry(x, at));
+  for (const Tensor& x : sliced) iteration.slices.push_back(loop.slice(x, at));
+  iteration.index = loop.index(at);
+  IterationResults made;
   {
     const RepeatScope repeat(g, {over.name, over.size, 0, loop.number(), false, instance});
-    made = body(trip);
+    made = body(iteration);
   }
   require_carries(carries, made.carries, "scan", at);
-  require_made("scan", "a trip's stacked tensor", made.stacked, at);
+  require_made("scan", "an iteration's stacked tensor", made.stacked, at);
   return results_of(loop.finish(made.carries, made.stacked, made.sums, at), made.carries.size(),
                     made.stacked.size());
 }
@@ -114,16 +115,17 @@ TripResults scan(Graph& g, const Dim& over, const std::vector<Tensor>& carries,
 Tensor repeat(const Dim& layers, Tensor x, const std::function<Tensor(Tensor)>& layer,
               const LoopOptions& options, Loc at) {
   require_function("repeat", "the layer", layer, at);
-  const TripResults result = scan(
+  const IterationResults result = scan(
       x.graph(), layers, {x}, {},
-      [&](const Trip& trip) { return TripResults{{layer(trip.carries[0])}}; }, options, at);
+      [&](const Iteration& iteration) { return IterationResults{{layer(iteration.carries[0])}}; },
+      options, at);
   return result.carries[0];
 }
 
 namespace {
 
-/// The dim of the trips of a loop without one of its own, which loops in it do not have.
-Dim trips_of(const Graph& g, int64_t most) {
+/// The dim of the iterations of a loop without one of its own, which loops in it do not have.
+Dim iterations_of(const Graph& g, int64_t most) {
   int depth = 0;
   for (int loop = g.open_loop(); loop >= 0; loop = g.loops()[loop].parent) ++depth;
   return {depth == 0 ? "_trip" : fmt::format("_trip{}", depth), most};
@@ -142,36 +144,36 @@ Tensor flag_of(const std::function<Tensor(const std::vector<Tensor>&)>& conditio
 }
 
 /// An eager graph knows the condition.
-TripResults eager_while(Graph& g,
-                        const std::function<Tensor(const std::vector<Tensor>&)>& condition,
-                        const TripBody& body, const std::vector<Tensor>& carries, int64_t most,
-                        Loc at) {
-  TripResults all{carries, {}, {}};
+IterationResults eager_while(Graph& g,
+                             const std::function<Tensor(const std::vector<Tensor>&)>& condition,
+                             const IterationBody& body, const std::vector<Tensor>& carries,
+                             int64_t most, Loc at) {
+  IterationResults all{carries, {}, {}};
   std::vector<std::vector<Tensor>> stacked;
   int64_t i = 0;
   for (; i < most && g.fetch(flag_of(condition, all.carries, at)).at(0) != 0; ++i) {
-    TripResults made =
+    IterationResults made =
         body({all.carries, {}, constant(g, static_cast<double>(i), DType::int64, {}, at)});
     require_carries(carries, made.carries, "while_loop", at);
     stacked.resize(made.stacked.size());
     for (size_t k = 0; k < stacked.size(); ++k) stacked[k].push_back(made.stacked[k]);
-    add_trip(all, std::move(made), i == 0, at);
+    add_iteration(all, std::move(made), i == 0, at);
   }
   for (auto& list : stacked) {
     while (std::ssize(list) < most)
       list.push_back(constant(g, 0, list[0].dtype(), list[0].shape(), at));
-    all.stacked.push_back(stack(list, trips_of(g, most).name, at));
+    all.stacked.push_back(stack(list, iterations_of(g, most).name, at));
   }
   return all;
 }
 
 }  // namespace
 
-TripResults while_loop(const std::function<Tensor(const std::vector<Tensor>&)>& condition,
-                       const TripBody& body, const std::vector<Tensor>& carries, int64_t most,
-                       Loc at) {
+IterationResults while_loop(const std::function<Tensor(const std::vector<Tensor>&)>& condition,
+                            const IterationBody& body, const std::vector<Tensor>& carries,
+                            int64_t most, Loc at) {
   require(!carries.empty() && most >= 1,
-          "[while_loop] {} carries and at most {} trips; there is at least one of both ({})",
+          "[while_loop] {} carries and at most {} iterations; there is at least one of both ({})",
           carries.size(), most, where(at));
   require_function("while_loop", "the condition", condition, at);
   require_function("while_loop", "the body", body, at);
@@ -179,18 +181,18 @@ TripResults while_loop(const std::function<Tensor(const std::vector<Tensor>&)>& 
   Graph& g = carries[0].graph();
   if (g.is_eager()) return eager_while(g, condition, body, carries, most, at);
   const Tensor first = flag_of(condition, carries, at);
-  LoopBuilder loop(g, trips_of(g, most));
-  Trip trip;
-  for (const Tensor& x : carries) trip.carries.push_back(loop.carry(x, at));
+  LoopBuilder loop(g, iterations_of(g, most));
+  Iteration iteration;
+  for (const Tensor& x : carries) iteration.carries.push_back(loop.carry(x, at));
   const Tensor go = loop.carry(first, at);
   loop.condition(go);
-  trip.index = loop.index(at);
-  TripResults made = body(trip);
+  iteration.index = loop.index(at);
+  IterationResults made = body(iteration);
   require_carries(carries, made.carries, "while_loop", at);
-  require_made("while_loop", "a trip's stacked tensor", made.stacked, at);
+  require_made("while_loop", "an iteration's stacked tensor", made.stacked, at);
   std::vector<Tensor> next = made.carries;
   next.push_back(flag_of(condition, made.carries, at));
-  TripResults result =
+  IterationResults result =
       results_of(loop.finish(next, made.stacked, made.sums, at), next.size(), made.stacked.size());
   result.carries.pop_back();
   return result;
@@ -198,11 +200,12 @@ TripResults while_loop(const std::function<Tensor(const std::vector<Tensor>&)>& 
 
 namespace {
 
-/// The results of `branch` if `flag` is true, else zeros: the sums over a loop of at most one trip.
+/// The results of `branch` if `flag` is true, else zeros: the sums over a loop of at most one
+/// iteration.
 std::vector<Tensor> run_if(Tensor flag, const std::function<std::vector<Tensor>()>& branch,
                            Loc at) {
   Graph& g = flag.graph();
-  LoopBuilder loop(g, trips_of(g, 1));
+  LoopBuilder loop(g, iterations_of(g, 1));
   const Tensor go = loop.carry(flag, at);
   loop.condition(go);
   std::vector<Tensor> made = branch();
@@ -286,29 +289,32 @@ void require_divided(const Graph& g, size_t first, const std::string& dim, Loc a
     }
   }
   require(known.empty(),
-          "[sum_over_parts] no input that a part reads has the dim '{}'{}: every part would be the "
+          "[sum_over_microbatches] no input that a microbatch reads has the dim '{}'{}: every one "
+          "would "
+          "be the "
           "whole batch ({})",
           dim, suggestion(dim, known), where(at));
 }
 
 }  // namespace
 
-std::vector<Tensor> sum_over_parts(Graph& g, const std::string& dim, int64_t parts,
-                                   const std::function<std::vector<Tensor>()>& part,
-                                   const LoopOptions& options, Loc at) {
-  require(parts >= 1, "[sum_over_parts] {} parts of '{}'; there is at least one ({})", parts, dim,
-          where(at));
+std::vector<Tensor> sum_over_microbatches(Graph& g, const std::string& dim, int64_t parts,
+                                          const std::function<std::vector<Tensor>()>& part,
+                                          const LoopOptions& options, Loc at) {
+  require(parts >= 1, "[sum_over_microbatches] {} microbatches of '{}'; there is at least one ({})",
+          parts, dim, where(at));
   const size_t first = g.nodes().size();
-  require_function("sum_over_parts", "what builds a part", part, at);
+  require_function("sum_over_microbatches", "what builds a microbatch", part, at);
   if (options.unroll || g.is_eager() || parts == 1) {
-    TripResults all;
+    IterationResults all;
     for (int64_t m = 0; m < parts; ++m) {
-      const PartScope scope(g, {dim, parts, m});
-      TripResults made{{}, {}, part()};
+      const MicrobatchScope scope(g, {dim, parts, m});
+      IterationResults made{{}, {}, part()};
       require(m == 0 || made.sums.size() == all.sums.size(),
-              "[sum_over_parts] part {} makes {} tensors, part 0 {}; build all parts alike ({})", m,
-              made.sums.size(), all.sums.size(), where(at));
-      add_trip(all, std::move(made), m == 0, at);
+              "[sum_over_microbatches] microbatch {} makes {} tensors, microbatch 0 {}; build all "
+              "alike ({})",
+              m, made.sums.size(), all.sums.size(), where(at));
+      add_iteration(all, std::move(made), m == 0, at);
       if (m == 0 && !g.is_eager()) require_divided(g, first, dim, at);
     }
     return all.sums;

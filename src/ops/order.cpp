@@ -48,7 +48,6 @@ void emit_argmax(EmitCall& call) {
   const std::vector<int> factors = all_factors(call);
   const int dim = call.factor(dim_of(call.call.attrs));
   Step& step = call.step;
-  step.kernel = "arg_reduce";
   step.combiner = Combiner::max;
   step.in = {align(call, call.in[0], call.space.in[0], factors)};
   for (int i : {0, 1})
@@ -78,7 +77,6 @@ void emit_top_k(EmitCall& call) {
     out_factors.push_back(d[0] == dim ? k : d[0]);
   }
   Step& step = call.step;
-  step.kernel = "top_k";
   step.in = {align(call, call.in[0], call.space.in[0], in_factors)};
   for (int i : {0, 1}) step.out.push_back(align(call, call.out[i], call.space.out[i], out_factors));
   const auto position = std::find(in_factors.begin(), in_factors.end(), dim) - in_factors.begin();
@@ -101,7 +99,6 @@ Types infer_cumsum(const OpCall& call) {
 
 void emit_cumsum(EmitCall& call) {
   emit_aligned(call);
-  call.step.kernel = "cumsum";
   call.step.attrs = {{"dim", int64_t{call.factor(dim_of(call.call.attrs))}},
                      {"exclusive", call.call.attrs.get<int64_t>("exclusive")},
                      {"reverse", call.call.attrs.get<int64_t>("reverse")}};
@@ -189,6 +186,7 @@ extern const Op kArgmax = {
     .name = "argmax",
     .infer = infer_argmax,
     .factors = [](const OpCall& call) { return whole_space(call, Combiner::max); },
+    .kernel = KernelKind::arg_reduce,
     .emit = emit_argmax,
     .by_slices = argmax_by_slices};
 extern const Op kTopK = {.name = "top_k",
@@ -199,6 +197,7 @@ extern const Op kTopK = {.name = "top_k",
                                return whole_space(call, smallest ? Combiner::min : Combiner::max);
                              },
                          .gradient = top_k_gradient,
+                         .kernel = KernelKind::top_k,
                          .emit = emit_top_k,
                          .by_slices = top_k_by_slices};
 extern const Op kCumsum = {
@@ -207,6 +206,7 @@ extern const Op kCumsum = {
     .factors = [](const OpCall& call) { return whole_space(call, Combiner::sum); },
     .linear = {1u},
     .gradient = cumsum_gradient,
+    .kernel = KernelKind::cumsum,
     .emit = emit_cumsum,
     .by_slices = cumsum_by_slices};
 

@@ -1,12 +1,15 @@
-// Pointwise ops. Each is one record: its instruction, where it is linear, its gradient. Operands
-// broadcast by name, so a gradient is summed back to the operand's dims (sum_to).
+// Pointwise ops: the records of the rows of program/pointwise_table.inc, and those of ops that are
+// more, or less, than one formula. Operands broadcast by name, so a gradient is summed back to the
+// operand's dims (sum_to).
 #include <cmath>
+#include <type_traits>
+#include <utility>
 
 #include "ir/source_ops.h"
 #include "ops/infer.h"
 #include "ops/precision.h"
 #include "ops/sum_to.h"
-#include "runtime/program.h"
+#include "program/program.h"
 #include "tessera/ops.h"
 
 namespace tessera {
@@ -79,16 +82,6 @@ Tensor num(const Tensor& like, double v, Loc at = Loc::current()) {
   return constant(like.graph(), v, like.dtype(), {}, at);
 }
 
-}  // namespace
-
-// A gradient sees in (c.in[0]), out (c.out[0]) and the result's gradient g.
-#define GRAD(expr)                                 \
-  [](const GradCall& c) -> Grads {                 \
-    [[maybe_unused]] const Tensor& x = c.in[0];    \
-    [[maybe_unused]] const Tensor& y = c.out[0];   \
-    [[maybe_unused]] const Tensor& g = c.grads[0]; \
-    return Grads{expr};                            \
-  }
 /// The second derivative of gelu(x) = x s, s = sigmoid(v), v = c (x + b x^3):
 /// s (1 - s) (2 v' + x ((1 - 2 s) v'^2 + v'')).
 Tensor gelu_second(const Tensor& x) {
@@ -99,53 +92,78 @@ Tensor gelu_second(const Tensor& x) {
   return s * (1.0 - s) * (slope * 2.0 + x * bend);
 }
 
-#define UNARY(id, inferred, lin, ...)                \
-  extern const Op k_##id = {.name = #id,             \
-                            .infer = inferred,       \
-                            .linear = {lin},         \
-                            .gradient = __VA_ARGS__, \
-                            .pointwise = true,       \
-                            .code = Code::id};       \
-  Tensor id(Tensor x, Loc at) { return one(k_##id, {x}, {}, at); }
-
-UNARY(neg, infer_number, 1u, GRAD(-g))
-UNARY(abs, infer_number, 0u, GRAD(g* sign(x)))
-UNARY(sign, infer_number, 0u, nullptr)
-UNARY(exp, infer_float, 0u, GRAD(g* y))
-UNARY(log, infer_float, 0u, GRAD(g / x))
-UNARY(log1p, infer_float, 0u, GRAD(g / (x + 1.0)))
-UNARY(sqrt, infer_float, 0u, GRAD(g * 0.5 / y))
-UNARY(rsqrt, infer_float, 0u, GRAD(g*(y* square(y)) * -0.5))
-UNARY(reciprocal, infer_float, 0u, GRAD(-(g* square(y))))
-UNARY(square, infer_number, 0u, GRAD(g*(x * 2.0)))
-UNARY(sin, infer_float, 0u, GRAD(g* cos(x)))
-UNARY(cos, infer_float, 0u, GRAD(-(g* sin(x))))
-UNARY(tanh, infer_float, 0u, GRAD(g*(1.0 - square(y))))
-UNARY(sigmoid, infer_float, 0u, GRAD(g*(y*(1.0 - y))))
-UNARY(softplus, infer_float, 0u, GRAD(g* sigmoid(x)))
-UNARY(relu, infer_number, 0u, GRAD(where(x > 0.0, g, num(g, 0))))
-UNARY(gelu, infer_float, 0u, GRAD(g* gelu_grad(x)))
-UNARY(gelu_grad, infer_float, 0u, GRAD(g* gelu_second(x)))
-UNARY(erf, infer_float, 0u, GRAD(g*(exp(-square(x)) * (2 / std::sqrt(M_PI)))))
-UNARY(erf_inv, infer_float, 0u, GRAD(g*(exp(square(y)) * (std::sqrt(M_PI) / 2))))
-UNARY(floor, infer_float, 0u, nullptr)
-UNARY(ceil, infer_float, 0u, nullptr)
-UNARY(round, infer_float, 0u, nullptr)
-UNARY(logical_not, infer_logical, 0u, nullptr)
-UNARY(is_finite, infer_test, 0u, nullptr)
-
-namespace {
-Grads silu_gradient(const GradCall& c) {
-  Tensor s = sigmoid(c.in[0]);
-  return {c.grads[0] * (s + c.out[0] * (1.0 - s))};
+Tensor silu_gradient(const Tensor& x, const Tensor& y, const Tensor& g) {
+  Tensor s = sigmoid(x);
+  return g * (s + y * (1.0 - s));
 }
+
+using Infer = Types (*)(const OpCall& call);
+
+/// The types of a row's result.
+consteval Infer infer_of(DtypeRule rule, int operands) {
+  const bool one = operands == 1;
+  if (rule == DtypeRule::logical) return infer_logical;
+  if (rule == DtypeRule::number) return one ? infer_number : infer_arithmetic;
+  if (rule == DtypeRule::test) return one ? infer_test : infer_compare;
+  if (rule == DtypeRule::any) return one ? infer_any : infer_binary;
+  if (rule == DtypeRule::floating && one) return infer_float;
+  throw "two operands have no such rule";
+}
+
 }  // namespace
-UNARY(silu, infer_float, 0u, silu_gradient)
+
+// The rows of the table. A function must have been declared in ops.h: its default argument is used.
+#define LINEAR(...) \
+  { __VA_ARGS__ }
+#define NOT_LINEAR \
+  {}
+#define NO_GRADIENT nullptr
+#define GRADIENT(expr)                             \
+  [](const GradCall& c) -> Grads {                 \
+    [[maybe_unused]] const Tensor& x = c.in[0];    \
+    [[maybe_unused]] const Tensor& y = c.out[0];   \
+    [[maybe_unused]] const Tensor& g = c.grads[0]; \
+    return Grads{expr};                            \
+  }
+#define GRADIENTS(expr_a, expr_b)                                            \
+  [](const GradCall& c) -> Grads {                                           \
+    [[maybe_unused]] const Tensor &a = c.in[0], &b = c.in[1], &y = c.out[0]; \
+    const Tensor& g = c.grads[0];                                            \
+    return Grads{sum_to(expr_a, a.shape()), sum_to(expr_b, b.shape())};      \
+  }
+#define UNARY(id, Formula, dtypes, cost, formula, linearity, derivative)       \
+  static_assert(std::is_same_v<decltype(id(std::declval<Tensor>())), Tensor>); \
+  extern const Op k_##id = {.name = #id,                                       \
+                            .infer = infer_of(DtypeRule::dtypes, 1),           \
+                            .linear = linearity,                               \
+                            .gradient = derivative,                            \
+                            .pointwise = true,                                 \
+                            .code = Code::id};                                 \
+  Tensor id(Tensor x, Loc at) { return one(k_##id, {x}, {}, at); }
+#define BINARY(id, Formula, dtypes, cost, formula, linearity, derivatives)                   \
+  static_assert(                                                                             \
+      std::is_same_v<decltype(id(std::declval<Tensor>(), std::declval<Tensor>())), Tensor>); \
+  extern const Op k_##id = {.name = #id,                                                     \
+                            .infer = infer_of(DtypeRule::dtypes, 2),                         \
+                            .linear = linearity,                                             \
+                            .gradient = derivatives,                                         \
+                            .pointwise = true,                                               \
+                            .code = Code::id};                                               \
+  Tensor id(Tensor a, Tensor b, Loc at) { return one(k_##id, {a, b}, {}, at); }
+#include "program/pointwise_table.inc"
+
+// What ops.h declares has a row.
+#define X(id) static_assert(info_of(Code::id).operands == 1);
+TESSERA_UNARY_OPS(X)
+#undef X
+#define X(id) static_assert(info_of(Code::id).operands == 2);
+TESSERA_BINARY_OPS(X)
+#undef X
 
 extern const Op kIdentity = {.name = "identity",
                              .infer = infer_any,
                              .linear = {1u},
-                             .gradient = GRAD(g),
+                             .gradient = GRADIENT(g),
                              .pointwise = true,
                              .code = Code::copy};
 extern const Op kStopGradient = {.name = "stop_gradient",
@@ -153,15 +171,17 @@ extern const Op kStopGradient = {.name = "stop_gradient",
                                  .linear = {1u},
                                  .pointwise = true,
                                  .code = Code::copy};
-extern const Op kCast = {.name = "cast",
-                         .infer = infer_cast,
-                         .gradient = GRAD((is_floating(x.dtype()) ? cast(g, x.dtype()) : Tensor())),
-                         .pointwise = true,
-                         .code = Code::cast};
+extern const Op kCast = {
+    .name = "cast",
+    .infer = infer_cast,
+    .gradient = GRADIENT((is_floating(x.dtype()) ? cast(g, x.dtype()) : Tensor())),
+    .pointwise = true,
+    .code = Code::cast,
+    .converts = true};
 extern const Op kBroadcast = {.name = "broadcast",
                               .infer = infer_broadcast,
                               .linear = {1u},
-                              .gradient = GRAD(sum_to(g, x.shape())),
+                              .gradient = GRADIENT(sum_to(g, x.shape())),
                               .pointwise = true,
                               .code = Code::copy};
 
@@ -176,49 +196,6 @@ Tensor broadcast(Tensor x, const Shape& shape, Loc at) {
   return on_behalf_of("broadcast", at,
                       [&] { return one(kBroadcast, {x}, source_attrs(shape, x.dtype()), at); });
 }
-
-#define BINARY(id, inferred, lin0, lin1, ...)        \
-  extern const Op k_##id = {.name = #id,             \
-                            .infer = inferred,       \
-                            .linear = {lin0, lin1},  \
-                            .gradient = __VA_ARGS__, \
-                            .pointwise = true,       \
-                            .code = Code::id};       \
-  Tensor id(Tensor a, Tensor b, Loc at) { return one(k_##id, {a, b}, {}, at); }
-#define GRAD2(expr_a, expr_b)                                                \
-  [](const GradCall& c) -> Grads {                                           \
-    [[maybe_unused]] const Tensor &a = c.in[0], &b = c.in[1], &y = c.out[0]; \
-    const Tensor& g = c.grads[0];                                            \
-    return Grads{sum_to(expr_a, a.shape()), sum_to(expr_b, b.shape())};      \
-  }
-
-BINARY(add, infer_arithmetic, 3u, 0u, GRAD2(g, g))
-BINARY(sub, infer_arithmetic, 3u, 0u, GRAD2(g, -g))
-BINARY(mul, infer_arithmetic, 1u, 2u, GRAD2(g* b, g* a))
-BINARY(div, infer_arithmetic, 1u, 0u, GRAD2(g / b, -(g* y / b)))
-BINARY(floor_div, infer_arithmetic, 0u, 0u, nullptr)
-// a - b floor(a / b), with the floor held.
-BINARY(mod, infer_arithmetic, 0u, 0u, GRAD2(g, -(g* floor_div(a, b))))
-// d a^b / da = b a^(b-1), also for negative a, and 0 where b is; d/db = y log a where a > 0, else
-// 0.
-BINARY(pow, infer_arithmetic, 0u, 0u,
-       GRAD2(g* where(equal(b, num(b, 0)), num(a, 0), b* pow(a, b - 1.0)),
-             g* where(a > 0.0, y* log(where(a > 0.0, a, num(a, 1))), num(a, 0))))
-// At a tie the gradient is shared in equal parts.
-BINARY(minimum, infer_binary, 0u, 0u,
-       GRAD2(where(equal(a, b), g * 0.5, where(a < b, g, num(g, 0))),
-             where(equal(a, b), g * 0.5, where(a < b, num(g, 0), g))))
-BINARY(maximum, infer_binary, 0u, 0u,
-       GRAD2(where(equal(a, b), g * 0.5, where(a > b, g, num(g, 0))),
-             where(equal(a, b), g * 0.5, where(a > b, num(g, 0), g))))
-BINARY(less, infer_compare, 0u, 0u, nullptr)
-BINARY(less_equal, infer_compare, 0u, 0u, nullptr)
-BINARY(greater, infer_compare, 0u, 0u, nullptr)
-BINARY(greater_equal, infer_compare, 0u, 0u, nullptr)
-BINARY(equal, infer_compare, 0u, 0u, nullptr)
-BINARY(not_equal, infer_compare, 0u, 0u, nullptr)
-BINARY(logical_and, infer_logical, 0u, 0u, nullptr)
-BINARY(logical_or, infer_logical, 0u, 0u, nullptr)
 
 namespace {
 Grads where_gradient(const GradCall& c) {

@@ -31,7 +31,6 @@ Types infer_bool(const OpCall& call) {
 
 void emit_reduce(EmitCall& call) {
   const std::vector<int> factors = all_factors(call);
-  call.step.kernel = "reduce";
   call.step.combiner = call.call.op.combiner;
   call.step.in.push_back(align(call, call.in[0], call.space.in[0], factors));
   call.step.out.push_back(align(call, call.out[0], call.space.out[0], factors, true));
@@ -73,26 +72,36 @@ extern const Op kReduceSum = {.name = "reduce_sum",
                               .gradient = [](const GradCall& c) -> std::vector<Tensor> {
                                 return {broadcast(c.grads[0], c.in[0].shape())};
                               },
+                              .kernel = KernelKind::reduce,
                               .emit = emit_reduce};
 extern const Op kReduceMax = {.name = "reduce_max",
                               .infer = infer_reduce,
                               .combiner = Combiner::max,
                               .gradient = extremum_gradient,
+                              .kernel = KernelKind::reduce,
                               .emit = emit_reduce};
 extern const Op kReduceMin = {.name = "reduce_min",
                               .infer = infer_reduce,
                               .combiner = Combiner::min,
                               .gradient = extremum_gradient,
+                              .kernel = KernelKind::reduce,
                               .emit = emit_reduce};
 extern const Op kReduceProd = {.name = "reduce_prod",
                                .infer = infer_arithmetic,
                                .combiner = Combiner::prod,
                                .gradient = prod_gradient,
+                               .kernel = KernelKind::reduce,
                                .emit = emit_reduce};
-extern const Op kReduceAny = {
-    .name = "reduce_any", .infer = infer_bool, .combiner = Combiner::any, .emit = emit_reduce};
-extern const Op kReduceAll = {
-    .name = "reduce_all", .infer = infer_bool, .combiner = Combiner::all, .emit = emit_reduce};
+extern const Op kReduceAny = {.name = "reduce_any",
+                              .infer = infer_bool,
+                              .combiner = Combiner::any,
+                              .kernel = KernelKind::reduce,
+                              .emit = emit_reduce};
+extern const Op kReduceAll = {.name = "reduce_all",
+                              .infer = infer_bool,
+                              .combiner = Combiner::all,
+                              .kernel = KernelKind::reduce,
+                              .emit = emit_reduce};
 
 Tensor reduce_sum(Tensor x, const Axes& axes, Loc at) { return reduce(kReduceSum, x, axes, at); }
 Tensor reduce_max(Tensor x, const Axes& axes, Loc at) { return reduce(kReduceMax, x, axes, at); }

@@ -117,7 +117,6 @@ IndexSpace reshape_factors(const OpCall& call) {
 }
 
 void emit_reshape(EmitCall& call) {
-  call.step.kernel = "copy";
   call.step.attrs = {};
   const bool nests = std::all_of(call.space.factors.begin(), call.space.factors.end(),
                                  [](const Factor& f) { return f.role == Role::map; });
@@ -134,7 +133,6 @@ void emit_reshape(EmitCall& call) {
 }
 
 void emit_copy(EmitCall& call) {
-  call.step.kernel = "copy";
   call.step.attrs = {};
   emit_aligned(call);
 }
@@ -147,6 +145,7 @@ extern const Op kTranspose = {.name = "transpose",
                               .gradient = [](const GradCall& c) -> std::vector<Tensor> {
                                 return {transpose(c.grads[0], c.in[0].shape())};
                               },
+                              .kernel = KernelKind::copy,
                               .emit = emit_copy};
 extern const Op kReshape = {.name = "reshape",
                             .infer = infer_reshape,
@@ -155,6 +154,7 @@ extern const Op kReshape = {.name = "reshape",
                             .gradient = [](const GradCall& c) -> std::vector<Tensor> {
                               return {reshape(c.grads[0], c.in[0].shape())};
                             },
+                            .kernel = KernelKind::copy,
                             .emit = emit_reshape};
 
 Tensor transpose(Tensor x, const Shape& shape, Loc at) {

@@ -185,7 +185,7 @@ Tensor dim_size(Graph& g, const Dim& dim, DType dtype, Loc at) {
 }
 
 namespace {
-/// What is repeated counts as a dim of the whole: a layer in front, the part of a batch behind the
+/// What is repeated counts as a dim of the whole: a layer in front, the microbatch behind the
 /// dim that is in parts. It has one place here, whose offset says which one it is. Copies stand in
 /// front of all, as a number of elements that come before.
 Tensor random_bits(Graph& g, const Shape& shape, int64_t stream, const std::vector<Repeat>& copies,

@@ -109,7 +109,6 @@ void emit_window(EmitCall& call) {
   for (int i = d + 1; i < shape.rank(); ++i) post *= natural.sizes[i];
   const Attrs& a = call.call.attrs;
   Step& step = call.step;
-  step.kernel = std::string(call.call.op.name);
   step.in = {call.in[0]};
   step.out = {call.out[0]};
   const bool has_window = a.has("window_name");
@@ -147,6 +146,7 @@ extern const Op kWindow = {.name = "window",
                            .infer = infer_window,
                            .factors = window_factors,
                            .gradient = window_gradient,
+                           .kernel = KernelKind::window,
                            .emit = emit_window,
                            .contiguous = true};
 extern const Op kFold = {.name = "fold",
@@ -156,6 +156,7 @@ extern const Op kFold = {.name = "fold",
                          .gradient = [](const GradCall& c) -> std::vector<Tensor> {
                            return c.graph.add(kWindow, {c.grads[0]}, c.attrs, Loc::current());
                          },
+                         .kernel = KernelKind::fold,
                          .emit = emit_window,
                          .contiguous = true};
 

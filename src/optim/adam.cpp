@@ -12,13 +12,13 @@ using optim::as_dtype_of, optim::decay_of, optim::state_of, optim::wide;
 /// 1 / (1 - beta^t): what a mean that started at zero is short of.
 Tensor correction(Tensor t, double beta) { return 1.0 / (1.0 - exp(t * std::log(beta))); }
 
-struct Moments {
+struct AdamMoments {
   double beta1, beta2, eps;
   bool bias_correction;
 };
 
 /// Moves the means of the gradient and its square on; m / (sqrt(v) + eps).
-Tensor adam_change(Tensor p, Tensor grad, Tensor step, const Moments& o) {
+Tensor adam_change(Tensor p, Tensor grad, Tensor step, const AdamMoments& o) {
   Graph& g = p.graph();
   Tensor m = state_of(p, "adam_m"), v = state_of(p, "adam_v");
   Tensor m_next = m * o.beta1 + grad * (1 - o.beta1);

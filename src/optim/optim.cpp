@@ -61,7 +61,7 @@ double decay_of(Tensor parameter, double weight_decay, const std::vector<std::st
   const Graph& g = parameter.graph();
   const Stored& stored = *g.find_stored(parameter.id());
   const Node* first = &g.producer(stored.layer_init);
-  if (std::string_view(first->op->name) == "cast") first = &g.producer(first->in[0]);
+  if (first->op->converts) first = &g.producer(first->in[0]);
   const bool constant = std::string_view(first->op->name) == "constant";
   const int rank = parameter.shape().rank() - stored.layers;
   const bool decays = rank >= 2 && !constant && !any_match(no_decay, parameter);
@@ -282,34 +282,37 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
   return result;
 }
 
-Minimized minimize_in_parts(Graph& g, const std::string& dim, int64_t parts,
-                            const std::function<Tensor()>& loss, Tensor lr,
-                            const Optimizer& optimizer, const MinimizeOptions& options, Loc at) {
-  require(parts >= 1, "[minimize_in_parts] {} parts of '{}'; there is at least one ({})", parts,
+Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t parts,
+                                   const std::function<Tensor()>& loss, Tensor lr,
+                                   const Optimizer& optimizer, const MinimizeOptions& options,
+                                   Loc at) {
+  require(parts >= 1,
+          "[minimize_in_microbatches] {} microbatches of '{}'; there is at least one ({})", parts,
           dim, where(at));
-  require(static_cast<bool>(loss), "[minimize_in_parts] the loss is an empty function ({})",
+  require(static_cast<bool>(loss), "[minimize_in_microbatches] the loss is an empty function ({})",
           where(at));
-  on_behalf_of("minimize_in_parts", at, [&] { check_step(lr, optimizer, options); });
+  on_behalf_of("minimize_in_microbatches", at, [&] { check_step(lr, optimizer, options); });
   size_t parameters = 0;
   const Scaling scaling(g, options.loss_scale);
   const auto one_part = [&] {
     Tensor part = loss();
     require(part.shape().rank() == 0,
-            "[minimize_in_parts] the loss of a part is {}; it must be a "
+            "[minimize_in_microbatches] the loss of a microbatch is {}; it must be a "
             "scalar ({})",
             part.shape().to_string(), where(at));
     part = part * (1.0 / static_cast<double>(parts));
-    std::vector<Tensor> made = gradients(
-        scaling.scaled(part, at), parameters_of(g, "minimize_in_parts", at), options.gradient, at);
+    std::vector<Tensor> made =
+        gradients(scaling.scaled(part, at), parameters_of(g, "minimize_in_microbatches", at),
+                  options.gradient, at);
     require(parameters == 0 || parameters == made.size(),
-            "[minimize_in_parts] a further part has {} parameters, part 0 {}; build all parts "
+            "[minimize_in_microbatches] microbatch 0 has {} parameters, a later one {}; build all "
             "alike ({})",
-            made.size(), parameters, where(at));
+            parameters, made.size(), where(at));
     parameters = made.size();
     made.push_back(part);
     return made;
   };
-  std::vector<Tensor> grads = sum_over_parts(g, dim, parts, one_part, options.loop, at);
+  std::vector<Tensor> grads = sum_over_microbatches(g, dim, parts, one_part, options.loop, at);
   const Tensor total = grads.back();
   grads.pop_back();
   Minimized result =

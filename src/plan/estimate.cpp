@@ -22,33 +22,36 @@ std::vector<int> axes_with(const Assignment& a, DimSet dims) {
 
 }  // namespace
 
-Estimates::Estimates(const Outline& outline, const Machine& machine, const std::string& part,
-                     const Passes& passes)
-    : outline_(outline), machine_(machine), part_(outline.find(part)), passes_(passes) {}
+Estimates::Estimates(const StepSummary& summary, const Machine& machine,
+                     const std::string& microbatch_dim, const Passes& passes)
+    : summary_(summary),
+      machine_(machine),
+      microbatch_dim_(summary.find(microbatch_dim)),
+      passes_(passes) {}
 
 /// Elements of a rank's slice of a tensor with these dims, of one microbatch.
 double Estimates::local(DimSet dims, const Assignment& a, int64_t microbatches) const {
   double n = 1;
   for (; dims != 0; dims &= dims - 1) {
     const int d = std::countr_zero(dims);
-    int64_t parts = 1;
+    int64_t slices = 1;
     for (size_t i = 0; i < a.picks.size(); ++i) {
-      if (a.picks[i] >> d & 1) parts *= a.mesh.axes()[i].size;
+      if (a.picks[i] >> d & 1) slices *= a.mesh.axes()[i].size;
     }
-    int64_t size = outline_.sizes[d];
-    if (d == part_) size = std::max<int64_t>(1, size / microbatches);
-    n *= static_cast<double>((size + parts - 1) / parts);
+    int64_t size = summary_.sizes[d];
+    if (d == microbatch_dim_) size = std::max<int64_t>(1, size / microbatches);
+    n *= static_cast<double>((size + slices - 1) / slices);
   }
   return n;
 }
 
 double Estimates::least(const Assignment& a, int64_t microbatches) const {
   double seconds = 0;
-  for (const Work& w : outline_.work) {
+  for (const Work& w : summary_.work) {
     if (w.flops <= 0) continue;
     const DimSet all = w.in | w.out;
-    const bool parted = part_ >= 0 && (all >> part_ & 1);
-    const int64_t times = parted ? microbatches : 1;
+    const bool repeats = microbatch_dim_ >= 0 && (all >> microbatch_dim_ & 1);
+    const int64_t times = repeats ? microbatches : 1;
     double once = 0;
     if (w.k != 0) {
       const auto size = [&](DimSet dims) {
@@ -58,7 +61,7 @@ double Estimates::least(const Assignment& a, int64_t microbatches) const {
       once = std::min(machine_.product_seconds(w.dtype, m, n, k, batch),
                       machine_.product_seconds(w.dtype, n, m, k, batch));
     } else {
-      const double cut = outline_.elements(all) / local(all, a, 1);
+      const double cut = summary_.elements(all) / local(all, a, 1);
       once = w.flops / static_cast<double>(times) /
              std::min(cut, static_cast<double>(a.mesh.size())) / w.rate;
     }
@@ -79,7 +82,7 @@ double Estimates::exchange(CollectiveKind kind, double bytes, const std::vector<
 }
 
 namespace {
-/// One axis cuts a pair of dims that an op is cut along by slices.
+/// True if one axis splits both dims of a pair: then the op is computed by slices.
 bool is_together(const Assignment& a, const Work& w) {
   return std::any_of(w.together.begin(), w.together.end(), [&](DimSet pair) {
     return std::any_of(a.picks.begin(), a.picks.end(),
@@ -91,16 +94,16 @@ bool is_together(const Assignment& a, const Work& w) {
 Estimates::Exchanges Estimates::exchanges(const Assignment& a, const Storage& storage,
                                           int64_t microbatches) const {
   Exchanges sum;
-  for (const Work& w : outline_.work) {
+  for (const Work& w : summary_.work) {
     if (!w.of_layer || (w.inside != 0 && axes_with(a, w.inside).empty()) || is_together(a, w))
       continue;
     const std::vector<int> partial = axes_with(a, w.reduced);
-    const bool parted = part_ >= 0 && ((w.in | w.out) >> part_ & 1);
-    const double times = w.count * static_cast<double>(parted ? microbatches : 1);
+    const bool repeats = microbatch_dim_ >= 0 && ((w.in | w.out) >> microbatch_dim_ & 1);
+    const double times = w.count * static_cast<double>(repeats ? microbatches : 1);
     const double bytes = local(w.out, a, microbatches) * static_cast<double>(w.item);
-    const double combining = times * exchange(CollectiveKind::all_reduce, bytes, partial, a.mesh);
-    sum.held_up += combining;
-    if (w.awaited) sum.awaited += combining;
+    const double reducing = times * exchange(CollectiveKind::all_reduce, bytes, partial, a.mesh);
+    sum.held_up += reducing;
+    if (w.awaited) sum.awaited += reducing;
     std::vector<int> gathered;
     for (const int axis : axes_with(a, w.in & ~w.reduced)) {
       if ((a.picks[axis] & (w.out | w.reduced)) == 0) gathered.push_back(axis);
@@ -117,23 +120,23 @@ Estimates::Exchanges Estimates::exchanges(const Assignment& a, const Storage& st
     if (!stores && a.picks[axis] != 0 && a.mesh.axes()[axis].size > 1 && copies(a, axis) > 0.5)
       others.push_back(axis);
   }
-  // Small tensors go with larger ones.
+  // Small tensors share a bucket with larger ones.
   double most = 0, gather = 0, scatter = 0, reduce = 0;
-  for (const Kept& kept : outline_.params) most = std::max(most, kept.bytes / kept.count);
-  for (const Kept& kept : outline_.params) {
+  for (const Kept& kept : summary_.params) most = std::max(most, kept.bytes / kept.count);
+  for (const Kept& kept : summary_.params) {
     if (kept.bytes / kept.count < most * kSmall) continue;
     const double sent = kept.sent / kept.bytes / kept.count;
-    const double widened = 4 * outline_.elements(kept.dims) / kept.bytes;
+    const double widened = 4 * summary_.elements(kept.dims) / kept.bytes;
     const double summed = passes_.wide ? std::max(sent, widened) : sent;
-    const double whole = bytes({kept}, a, {}, 1), part = bytes({kept}, a, storage, 1);
+    const double whole = bytes({kept}, a, {}, 1), sliced = bytes({kept}, a, storage, 1);
     const auto add = [&](double& to, CollectiveKind kind, double n, const std::vector<int>& axes) {
       to += kept.count * exchange(kind, n, axes, a.mesh);
     };
     add(gather, CollectiveKind::all_gather, sent * whole, storage.axes);
     add(scatter, CollectiveKind::reduce_scatter, summed * whole, storage.axes);
-    add(reduce, CollectiveKind::all_reduce, summed * part, others);
+    add(reduce, CollectiveKind::all_reduce, summed * sliced, others);
   }
-  // What is stored whole is gathered as the update makes it.
+  // What is stored whole is gathered once, after the update.
   sum.once = std::max(gather + scatter, reduce);
   const double gathers =
       storage.stage == 3 ? passes_.gathers * static_cast<double>(microbatches) : 1;
@@ -143,7 +146,7 @@ Estimates::Exchanges Estimates::exchanges(const Assignment& a, const Storage& st
 }
 
 std::vector<int64_t> Estimates::cuts(const Assignment& a) const {
-  std::vector<int64_t> cuts(outline_.dims.size(), 1);
+  std::vector<int64_t> cuts(summary_.dims.size(), 1);
   for (size_t d = 0; d < cuts.size(); ++d) {
     for (size_t i = 0; i < a.picks.size(); ++i) {
       if (a.picks[i] >> d & 1) cuts[d] *= a.mesh.axes()[i].size;
@@ -152,7 +155,7 @@ std::vector<int64_t> Estimates::cuts(const Assignment& a) const {
   return cuts;
 }
 
-/// Bytes of a rank: what is stored over more axes is cut by these too, unless its dims are on them
+/// Bytes of a rank. Storage axes slice a tensor further, unless its dims are split over them
 /// already.
 double Estimates::bytes(const std::vector<Kept>& all, const Assignment& a, const Storage& storage,
                         int64_t microbatches) const {
@@ -162,7 +165,7 @@ double Estimates::bytes(const std::vector<Kept>& all, const Assignment& a, const
     for (const int axis : storage.axes) {
       if ((a.picks[axis] & kept.dims) == 0) more *= a.mesh.axes()[axis].size;
     }
-    const double whole = outline_.elements(kept.dims);
+    const double whole = summary_.elements(kept.dims);
     sum += kept.bytes * local(kept.dims, a, microbatches) / whole / std::min(more, whole);
   }
   return sum;
@@ -172,22 +175,22 @@ MemoryEstimate Estimates::memory(const Assignment& a, const Storage& storage,
                                  int64_t microbatches) const {
   const Storage none;
   MemoryEstimate m;
-  m.stored = bytes(outline_.params, a, storage.stage >= 3 ? storage : none, 1);
+  m.stored = bytes(summary_.params, a, storage.stage >= 3 ? storage : none, 1);
   if (!passes_.offloads)
-    m.stored += bytes(outline_.state, a, storage.stage >= 1 ? storage : none, 1);
-  const double kept = m.kept = bytes(outline_.kept, a, none, microbatches);
-  if (microbatches > 1) {  // summed as each rank has them, and combined once
+    m.stored += bytes(summary_.state, a, storage.stage >= 1 ? storage : none, 1);
+  const double kept = m.kept = bytes(summary_.kept, a, none, microbatches);
+  if (microbatches > 1) {  // each rank sums its own gradients, which are reduced once
     const Storage& sums = passes_.each && storage.stage >= 1 ? storage : none;
-    m.transient = passes_.gradients * bytes(outline_.params, a, sums, 1) + kept;
+    m.transient = passes_.gradients * bytes(summary_.params, a, sums, 1) + kept;
   } else {
-    m.transient = std::max(bytes(outline_.params, a, storage.stage >= 2 ? storage : none, 1), kept);
+    m.transient = std::max(bytes(summary_.params, a, storage.stage >= 2 ? storage : none, 1), kept);
   }
   return m;
 }
 
 double Estimates::copies(const Assignment& a, int axis) const {
   double whole = 0, all = 0;
-  for (const Kept& kept : outline_.params) {
+  for (const Kept& kept : summary_.params) {
     all += kept.bytes;
     if ((kept.dims & a.picks[axis]) == 0) whole += kept.bytes;
   }

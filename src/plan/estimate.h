@@ -1,5 +1,5 @@
-// What a plan costs at least, and about, without lowering it: which plans are worth a closer look,
-// and which need none.
+// What a plan costs, about and at least, without lowering it. The search prices the plans whose
+// estimates are best, and drops those whose bound is too high.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/cost.h"
-#include "plan/outline.h"
+#include "cost/cost.h"
+#include "plan/step_summary.h"
 
 namespace tessera {
 
@@ -21,10 +21,10 @@ struct Assignment {
   }
 };
 
-/// What is stored in parts, as ZeRO does: 1 optimizer state, 2 gradients too, 3 parameters too.
+/// What is stored in slices, as ZeRO does: 1 optimizer state, 2 gradients too, 3 parameters too.
 struct Storage {
   int stage = 0;
-  std::vector<int> axes = {};  ///< of the mesh, over which
+  std::vector<int> axes = {};  ///< the mesh axes that it is sliced over
   auto operator<=>(const Storage&) const = default;
 };
 
@@ -32,39 +32,39 @@ struct Storage {
 struct MemoryEstimate {
   double stored = 0;     ///< parameters and state
   double transient = 0;  ///< everything else
-  double kept = 0;       ///< of it, from forward to backward
+  double kept = 0;       ///< of `transient`: from forward to backward
 };
 
-/// What a step does with all parameters.
+/// How often a step communicates parameters and gradients, and how.
 struct Passes {
-  double gathers = 1;     ///< a microbatch gathers those that are stored in parts so often
-  double gradients = 1;   ///< so many gradients of each are there while they are added up
-  bool wide = false;      ///< gradients travel in float32
-  bool each = false;      ///< those of each microbatch are combined
-  bool offloads = false;  ///< optimizer state is in memory of the host
+  double gathers = 1;     ///< all-gathers of each sliced parameter in a microbatch
+  double gradients = 1;   ///< gradients of each parameter alive while microbatches are summed
+  bool wide = false;      ///< gradients are reduced in float32
+  bool each = false;      ///< gradients are reduced in each microbatch
+  bool offloads = false;  ///< optimizer state is in host memory
 };
 
 class Estimates {
  public:
-  /// Keeps references. part: the dim that microbatches cut, "" for none.
-  Estimates(const Outline& outline, const Machine& machine, const std::string& part,
+  /// Keeps references. microbatch_dim: the dim that microbatches split, "" for none.
+  Estimates(const StepSummary& summary, const Machine& machine, const std::string& microbatch_dim,
             const Passes& passes);
 
-  /// Seconds that no step takes less: its products, each cut over all axes of its dims, at the
-  /// machine's rate for products of that size, microbatch after microbatch.
+  /// Seconds that every step takes: its matmuls, each split over all axes of its dims, at the
+  /// machine's rate for matmuls of that size, microbatch after microbatch.
   double least(const Assignment& a, int64_t microbatches) const;
-  /// Seconds of exchanges, undisturbed.
+  /// Seconds of communication, by itself.
   struct Exchanges {
-    double held_up = 0;  ///< partial sums, and what is gathered because a result is not cut so
-    double beside = 0;   ///< of gradients and storage: they can run beside computing
-    double once = 0;     ///< of these, what every step does at least
-    double awaited = 0;  ///< of what holds up, that beside which nothing is computed
+    double held_up = 0;  ///< of activations: partial sums, and operands that must be gathered
+    double beside = 0;   ///< of gradients and parameters, which can overlap with computing
+    double once = 0;     ///< of `beside`: what every step does at least
+    double awaited = 0;  ///< of `held_up`: what nothing can overlap with
   };
   Exchanges exchanges(const Assignment& a, const Storage& storage, int64_t microbatches) const;
   MemoryEstimate memory(const Assignment& a, const Storage& storage, int64_t microbatches) const;
-  /// Bytes of parameters along which an axis leaves copies, as a share of all.
+  /// The share of the parameters' bytes of which an axis leaves copies.
   double copies(const Assignment& a, int axis) const;
-  /// By how much each dim is cut.
+  /// The number of slices of each dim.
   std::vector<int64_t> cuts(const Assignment& a) const;
 
  private:
@@ -74,9 +74,9 @@ class Estimates {
   const Costs& costs(const Mesh& mesh) const;
   double exchange(CollectiveKind kind, double bytes, const std::vector<int>& axes,
                   const Mesh& mesh) const;
-  const Outline& outline_;
+  const StepSummary& summary_;
   const Machine& machine_;
-  int part_ = -1;
+  int microbatch_dim_ = -1;
   Passes passes_;
   mutable std::map<std::string, Costs> costs_;
 };

@@ -14,19 +14,20 @@ namespace tessera {
 namespace {
 
 constexpr double kSmall = 1.0 / 64;
-constexpr size_t kShortest = 3;  ///< of words, that others hardly contain
+constexpr size_t kShortest = 3;  ///< letters of a word: others hardly contain it by chance
 
 struct ByLength {
   bool operator()(const std::string& x, const std::string& y) const {
     return std::make_pair(x.size(), x) < std::make_pair(y.size(), y);
   }
 };
-/// Each with whether it is a scope somewhere.
+/// Words, each with whether it is a scope somewhere.
 using Words = std::map<std::string, bool, ByLength>;
 
 bool is_plain(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-/// The parts of a name without the numbers at their ends: "norm" of "norm1", "add" of "add_2".
+/// Adds the words of a name, without the numbers at their ends: "norm" of "norm1", "add" of
+/// "add_2".
 void add_words(const std::string& name, Words& words) {
   for (size_t begin = 0; begin <= name.size();) {
     const size_t end = std::min(name.find('.', begin), name.size());
@@ -48,13 +49,13 @@ struct Cut {
 
 class Rules {
  public:
-  Rules(const Graph& graph, const Outline& outline, const Space& space, const Assignment& a)
-      : outline_(outline), space_(space), a_(a) {
+  Rules(const Graph& graph, const StepSummary& summary, const Space& space, const Assignment& a)
+      : summary_(summary), space_(space), a_(a) {
     for (const Value& v : graph.values()) {
       if (v.purpose != Purpose::none) continue;
       DimSet dims = 0;
       for (const Dim& dim : v.shape) {
-        const int d = outline.find(dim.name);
+        const int d = summary.find(dim.name);
         if (d >= 0) dims |= DimSet{1} << d;
       }
       values_.push_back({&v, dims, bytes_of(v, dims)});
@@ -86,11 +87,11 @@ class Rules {
   }
 
   bool divides(int axis, int dim) const {
-    int64_t parts = a_.mesh.axes()[axis].size;
+    int64_t slices = a_.mesh.axes()[axis].size;
     for (size_t i = 0; i < a_.picks.size(); ++i) {
-      if (a_.picks[i] >> dim & 1) parts *= a_.mesh.axes()[i].size;
+      if (a_.picks[i] >> dim & 1) slices *= a_.mesh.axes()[i].size;
     }
-    return outline_.sizes[dim] % parts == 0;
+    return summary_.sizes[dim] % slices == 0;
   }
 
   void add(int axis, int dim) {
@@ -102,7 +103,7 @@ class Rules {
       if (has(c) && is_whole(c)) add_words(c.value->name, words);
     }
     std::set<std::vector<size_t>> known;
-    const std::string name = outline_.dims[dim], now = space_.axes_of(a_, name);
+    const std::string name = summary_.dims[dim], now = space_.axes_of(a_, name);
     const std::string cut_text =
         fmt::format("{}:{}{}", name, now == "-" ? "" : now + "+", a_.mesh.axes()[axis].name);
     for (const auto& [word, is_scope] : in_order(words)) {
@@ -119,8 +120,8 @@ class Rules {
     }
   }
 
-  /// Of words for the same values the first counts: scopes say more than nodes, and what most names
-  /// have, such as the model's own, says least.
+  /// The order in which words are tried; of several words for the same values the first counts.
+  /// Scopes say more than nodes, and a word of most names, such as the model's own, says least.
   std::vector<std::pair<std::string, bool>> in_order(const Words& words) const {
     std::vector<std::pair<std::string, bool>> order(words.begin(), words.end());
     std::stable_partition(order.begin(), order.end(), [](const auto& word) { return word.second; });
@@ -133,7 +134,7 @@ class Rules {
     return order;
   }
 
-  const Outline& outline_;
+  const StepSummary& summary_;
   const Space& space_;
   const Assignment& a_;
   std::vector<Cut> values_;
@@ -142,9 +143,9 @@ class Rules {
 
 }  // namespace
 
-std::vector<SegmentRule> segment_rules(const Graph& graph, const Outline& outline,
+std::vector<SegmentRule> segment_rules(const Graph& graph, const StepSummary& summary,
                                        const Space& space, const Assignment& a) {
-  return Rules(graph, outline, space, a).all();
+  return Rules(graph, summary, space, a).all();
 }
 
 }  // namespace tessera

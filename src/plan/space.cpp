@@ -10,10 +10,10 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMostOptions = 160, kMostAssignments = 2'000'000;
-constexpr int kMostSlices = 16;       // of an op by slices, which is repeated for each
+constexpr int kMostSlices = 16;       // of an op by slices: it is repeated for each
 constexpr double kCopies = 1.0 / 16;  ///< of the parameters, for an axis of copies
 
-/// All of them but 1, the least first.
+/// All divisors but 1, in ascending order.
 std::vector<int64_t> divisors_of(int64_t n) {
   std::vector<int64_t> low, high;
   for (int64_t i = 1; i * i <= n; ++i) {
@@ -31,12 +31,12 @@ bool is_of_all(const LayoutRule& rule) {
 
 }  // namespace
 
-Space::Space(const Outline& outline, const Layout& rules, const std::vector<std::string>& whole)
-    : outline_(outline) {
+Space::Space(const StepSummary& summary, const Layout& rules, const std::vector<std::string>& whole)
+    : summary_(summary) {
   bool all = true;
   DimSet asked = 0;
   for (const LayoutRule& rule : rules.rules()) {
-    const int d = outline.find(rule.dim);
+    const int d = summary.find(rule.dim);
     if (!rule.automatic) {
       fixed_.push_back(rule);
       for (const std::string& axis : rule.axes) {
@@ -46,32 +46,32 @@ Space::Space(const Outline& outline, const Layout& rules, const std::vector<std:
     } else if (rule.dim != "*") {
       all = false;
       require(d >= 0, "[plan] no tensor has a dim '{}'{}", rule.dim,
-              suggestion(rule.dim, outline.dims));
+              suggestion(rule.dim, summary.dims));
       asked |= DimSet{1} << d;
     }
   }
   for (const LayoutRule& rule : rules.rules()) all = all || (rule.automatic && rule.dim == "*");
-  for (size_t d = 0; d < outline.dims.size(); ++d) {
+  for (size_t d = 0; d < summary.dims.size(); ++d) {
     const DimSet bit = DimSet{1} << d;
-    if (std::find(whole.begin(), whole.end(), outline.dims[d]) != whole.end()) continue;
-    if (outline.sizes[d] > 1 && !(ruled_ & bit) && (all || (asked & bit))) free_ |= bit;
+    if (std::find(whole.begin(), whole.end(), summary.dims[d]) != whole.end()) continue;
+    if (summary.sizes[d] > 1 && !(ruled_ & bit) && (all || (asked & bit))) free_ |= bit;
   }
   find_options();
 }
 
-/// All sets of free dims without a conflict; where there are too many, single dims and the largest
-/// sets only.
+/// Finds all sets of free dims without a conflict; if there are too many, only single dims and the
+/// largest sets.
 void Space::find_options() {
   std::vector<DimSet> sets = {0};
-  for (size_t d = 0; d < outline_.dims.size() && sets.size() < (size_t{1} << 14); ++d) {
+  for (size_t d = 0; d < summary_.dims.size() && sets.size() < (size_t{1} << 14); ++d) {
     const DimSet bit = DimSet{1} << d;
     if (!(free_ & bit)) continue;
     const size_t before = sets.size();
     for (size_t i = 0; i < before; ++i) {
       bool fine = true;
       for (DimSet rest = sets[i]; rest != 0; rest &= rest - 1) {
-        fine = fine && !(outline_.conflicts[std::countr_zero(rest)] & bit) &&
-               !(outline_.conflicts[d] & (rest & -rest));
+        fine = fine && !(summary_.conflicts[std::countr_zero(rest)] & bit) &&
+               !(summary_.conflicts[d] & (rest & -rest));
       }
       if (fine) sets.push_back(sets[i] | bit);
     }
@@ -88,7 +88,7 @@ void Space::find_options() {
 DimSet Space::fixed_on(const std::string& axis) const {
   DimSet fixed = 0;
   for (const LayoutRule& rule : fixed_) {
-    const int d = outline_.find(rule.dim);
+    const int d = summary_.find(rule.dim);
     const bool names = std::find(rule.axes.begin(), rule.axes.end(), axis) != rule.axes.end();
     if (is_of_all(rule) && d >= 0 && names) fixed |= DimSet{1} << d;
   }
@@ -101,17 +101,17 @@ std::vector<DimSet> Space::fixed_on(const Mesh& mesh) const {
   return fixed;
 }
 
-/// No tensor has a dim of both sets.
+/// True if no tensor has a dim of both sets.
 bool Space::goes_with(DimSet option, DimSet fixed) const {
   for (; fixed != 0; fixed &= fixed - 1) {
-    if (outline_.conflicts[std::countr_zero(fixed)] & option) return false;
+    if (summary_.conflicts[std::countr_zero(fixed)] & option) return false;
   }
   return true;
 }
 
 bool Space::holds(DimSet dims, int64_t size) const {
   for (; dims != 0; dims &= dims - 1) {
-    if (outline_.sizes[std::countr_zero(dims)] < size) return false;
+    if (summary_.sizes[std::countr_zero(dims)] < size) return false;
   }
   return true;
 }
@@ -140,7 +140,7 @@ std::vector<Assignment> Space::assignments(const Mesh& mesh) const {
   return result;
 }
 
-/// Meshes of so many devices, an axis after the other, each with the dims that it is given to.
+/// Builds the meshes of so many devices axis by axis, each axis with the dims that it is given to.
 class Space::Meshes {
  public:
   Meshes(const Space& space, int64_t devices, size_t most_axes)
@@ -157,7 +157,7 @@ class Space::Meshes {
 
  private:
   static constexpr int64_t kFewDevices =
-      64;  // with more, what leaves some idle is not worth a look
+      64;  // with more, plans that leave some idle are not worth a look
 
   void add_mesh() {
     std::vector<MeshAxis> axes;
@@ -173,7 +173,7 @@ class Space::Meshes {
             devices_);
   }
 
-  /// Those that fixed rules name come first; they may have size 1, and further dims.
+  /// Axes that fixed rules name come first; they may have size 1, and further dims.
   void add_named(int64_t left) {
     const size_t axis = sizes_.size();
     if (axis == space_.names_.size()) return add(left, 0);
@@ -194,16 +194,16 @@ class Space::Meshes {
     for (size_t o = first; o < space_.options_.size(); ++o) {
       const DimSet option = space_.options_[o];
       if ((option == 0 && !may_idle_) || !is_apart(option)) continue;
-      const bool again = sizes_.size() > space_.names_.size() && picks_.back() == option;
+      const bool repeats = sizes_.size() > space_.names_.size() && picks_.back() == option;
       for (const int64_t size : divisors_) {
         const bool fits = size >= least && size <= left && left % size == 0;
-        if (fits && !(again && size > sizes_.back()) && space_.holds(option, size))
+        if (fits && !(repeats && size > sizes_.back()) && space_.holds(option, size))
           push(left, size, option, o);
       }
     }
   }
 
-  /// No dim on two axes, but where they leave copies.
+  /// True if no dim has two axes, except where these leave copies.
   bool is_apart(DimSet option) const {
     bool apart = !space_.by_slices(option);
     for (size_t i = 0; i < picks_.size(); ++i) {
@@ -247,22 +247,22 @@ Assignment Space::named(const Assignment& a) const {
     std::string name = leaves_copies(a.picks[i]) ? "data" : "model";
     if (is_taken(name)) name = name == "data" ? "pod" : "model_";
     if (a.picks[i] == 0 && is_taken(name)) name = "idle";
-    if (is_taken(name) || name == "model_") name += outline_.dims[std::countr_zero(a.picks[i])];
+    if (is_taken(name) || name == "model_") name += summary_.dims[std::countr_zero(a.picks[i])];
     axes[i].name = name;
   }
   return {Mesh(axes), a.picks};
 }
 
-/// An axis with these dims makes an op work by slices.
+/// True if an op is computed by slices on an axis with these dims.
 bool Space::by_slices(DimSet dims) const {
-  return std::any_of(outline_.together.begin(), outline_.together.end(),
+  return std::any_of(summary_.together.begin(), summary_.together.end(),
                      [&](DimSet pair) { return (dims & pair) == pair; });
 }
 
-/// An axis with these dims leaves a good part of the parameters whole.
+/// True if an axis with these dims leaves a good share of the parameters whole.
 bool Space::leaves_copies(DimSet dims) const {
   double whole = 0, all = 0;
-  for (const Kept& kept : outline_.params) {
+  for (const Kept& kept : summary_.params) {
     all += kept.bytes;
     if ((kept.dims & dims) == 0) whole += kept.bytes;
   }
@@ -270,7 +270,7 @@ bool Space::leaves_copies(DimSet dims) const {
 }
 
 std::string Space::axes_of(const Assignment& a, const std::string& dim) const {
-  const int d = outline_.find(dim);
+  const int d = summary_.find(dim);
   std::string text;
   for (size_t axis = 0; d >= 0 && axis < a.picks.size(); ++axis) {
     if (a.picks[axis] >> d & 1) text += (text.empty() ? "" : "+") + a.mesh.axes()[axis].name;
@@ -282,9 +282,9 @@ std::string Space::layout_text(const Assignment& a) const {
   std::string text;
   for (const LayoutRule& rule : fixed_) text += (text.empty() ? "" : ";") + rule.text;
   std::vector<std::pair<std::string, std::string>> groups;  // axes, dims
-  for (const std::string& dim : outline_.dims) {
+  for (const std::string& dim : summary_.dims) {
     const std::string axes = axes_of(a, dim);
-    if (axes == "-" || (ruled_ >> outline_.find(dim) & 1)) continue;
+    if (axes == "-" || (ruled_ >> summary_.find(dim) & 1)) continue;
     const auto at = std::find_if(groups.begin(), groups.end(),
                                  [&](const auto& group) { return group.first == axes; });
     if (at == groups.end()) {
@@ -299,7 +299,7 @@ std::string Space::layout_text(const Assignment& a) const {
 
 Assignment Space::without(const Assignment& a, const std::string& dim) const {
   Assignment result = a;
-  for (DimSet& pick : result.picks) pick &= ~(DimSet{1} << outline_.find(dim));
+  for (DimSet& pick : result.picks) pick &= ~(DimSet{1} << summary_.find(dim));
   return result;
 }
 

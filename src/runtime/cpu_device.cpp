@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "kernels/team.h"
+#include "kernels/cpu/thread_pool.h"
 #include "runtime/device.h"
 
 namespace tessera {
@@ -13,7 +13,7 @@ namespace {
 class CpuDevice final : public Device {
  public:
   CpuDevice(Communicator& world, int threads, double least_part_ns)
-      : world_(world), team_(threads), least_part_ns_(least_part_ns) {}
+      : world_(world), pool_(threads), least_part_ns_(least_part_ns) {}
 
   std::string name() const override { return "cpu"; }
   /// Memory that is not there would not be there after a restart: no failure of the device.
@@ -34,9 +34,9 @@ class CpuDevice final : public Device {
     const KernelEntry* entry = find_cpu_kernel(step.kernel);
     if (entry == nullptr) {
       fail(ErrorKind::unsupported, "[{}] there is no CPU kernel '{}' ({})", step.origin.name,
-           step.kernel, step.origin.source);
+           name_of(step), step.origin.source);
     }
-    return bind_with_team(*entry, args, team_, least_part_ns_);
+    return bind_with_threads(*entry, args, pool_, least_part_ns_);
   }
   std::unique_ptr<Operation> prepare(Communicator& group,
                                      const std::vector<Collective>& collectives) override {
@@ -64,7 +64,7 @@ class CpuDevice final : public Device {
 
  private:
   Communicator& world_;
-  Team team_;
+  ThreadPool pool_;
   double least_part_ns_;
   std::vector<double> marks_;
 };

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "kernels/kernel.h"
-#include "runtime/program.h"
+#include "kernels/common/kernel.h"
+#include "program/program.h"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "base/fail.h"
-#include "runtime/program_rows.h"
+#include "program/renumbering.h"
 
 namespace tessera {
 

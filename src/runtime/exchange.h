@@ -4,7 +4,7 @@
 #include <span>
 
 #include "collectives/communicator.h"
-#include "runtime/program.h"
+#include "program/program.h"
 
 namespace tessera {
 

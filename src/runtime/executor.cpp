@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/fail.h"
-#include "runtime/program_room.h"
+#include "program/buffer_room.h"
 
 namespace tessera {
 
@@ -71,8 +71,8 @@ std::vector<Executor::BoundStep> Executor::bind_steps(const std::vector<Step>& s
     BoundStep bound;
     bound.step = &*step;
     if (shows_ranges_)
-      bound.label = fmt::format("{} {} ({})", step->kind == StepKind::wait ? "wait" : step->kernel,
-                                step->origin.name, step->origin.source);
+      bound.label =
+          fmt::format("{} {} ({})", name_of(*step), step->origin.name, step->origin.source);
     if (!step->body.empty()) {
       bound.loop = bind_loop(*step);
     } else if (step->kind == StepKind::compute) {
@@ -97,7 +97,7 @@ void Executor::find_captures() {
     const Function& function = program_.functions[f];
     std::vector<std::string> why;
     for (const BoundStep& bound : functions_[f]) {
-      why.push_back(bound.loop        ? "a loop runs trip by trip"
+      why.push_back(bound.loop        ? "a loop runs iteration by iteration"
                     : bound.kernel    ? device_->why_not_captured(*bound.kernel)
                     : bound.operation ? device_->why_not_captured(*bound.operation->operation)
                                       : "");

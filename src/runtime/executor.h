@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "kernels/kernel.h"
+#include "kernels/common/kernel.h"
+#include "program/program.h"
 #include "runtime/device.h"
-#include "runtime/program.h"
-#include "runtime/regions.h"
+#include "runtime/graph_capture.h"
 
 namespace tessera {
 
@@ -116,14 +116,14 @@ class Executor {
     int mark = 0;            ///< of a collective: the start that its wait ends
     std::string label = {};  ///< if a profiler shows ranges
   };
-  /// A body's steps: bound once, or once a trip where addresses depend on the counter.
+  /// A body's steps: bound once, or once an iteration where addresses depend on the counter.
   struct BoundLoop {
-    std::vector<std::vector<BoundStep>> trips;
-    std::vector<const void*> conditions;  ///< as many; null: every trip runs
+    std::vector<std::vector<BoundStep>> iterations;
+    std::vector<const void*> conditions;  ///< as many; null: every iteration runs
   };
   std::vector<BoundStep> bind_steps(const std::vector<Step>& steps);
   std::unique_ptr<BoundLoop> bind_loop(const Step& step);
-  void set_parity(const Function& body, int64_t trip);
+  void set_parity(const Function& body, int64_t iteration);
   void run_loop(BoundStep& bound, bool examine);
   void* address(const View& view) const;
   Communicator& group(const std::vector<int>& axes);
@@ -152,7 +152,7 @@ class Executor {
   const int64_t* given_scalars_;
   std::vector<int64_t> scalars_;  ///< those given, and the counters of loops
   bool shows_ranges_ = false;     ///< a profiler does
-  std::vector<char> odd_;         ///< by buffer that alternates: bound for an odd trip
+  std::vector<char> odd_;         ///< by buffer that alternates: bound for an odd iteration
   ExecutorOptions options_;
   std::unique_ptr<Device> device_;
   std::vector<int> coordinates_;
@@ -172,7 +172,7 @@ class Executor {
   DataFault fault_;
   Skip skip_;
   double waited_ = 0;
-  int64_t examined_ = 0;  ///< results of this run, loops trip by trip
+  int64_t examined_ = 0;  ///< results of this run, loops iteration by iteration
   struct Marked {
     const Step* step;
     bool is_transfer;

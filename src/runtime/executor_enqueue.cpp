@@ -13,8 +13,8 @@ std::string Executor::why_waits(const std::vector<BoundStep>& steps) const {
       const auto& conditions = bound.loop->conditions;
       if (std::any_of(conditions.begin(), conditions.end(), [](const void* c) { return c; }))
         why = "the condition of its loop is read by the host";
-      for (const auto& trip : bound.loop->trips) {
-        if (why.empty()) why = why_waits(trip);
+      for (const auto& iteration : bound.loop->iterations) {
+        if (why.empty()) why = why_waits(iteration);
         if (!why.empty()) break;
       }
       if (why.starts_with("[")) return why;

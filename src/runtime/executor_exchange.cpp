@@ -8,19 +8,6 @@
 
 namespace tessera {
 
-namespace {
-
-CollectiveKind kind_of(const std::string& kernel) {
-  for (CollectiveKind kind :
-       {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
-        CollectiveKind::all_to_all, CollectiveKind::exchange}) {
-    if (kernel == to_string(kind)) return kind;
-  }
-  fail(ErrorKind::internal, "'{}' is not a collective", kernel);
-}
-
-}  // namespace
-
 Communicator& Executor::group(const std::vector<int>& axes) {
   auto it = groups_.find(axes);
   if (it == groups_.end()) {
@@ -37,7 +24,7 @@ Communicator& Executor::group(const std::vector<int>& axes) {
 
 Collective Executor::describe(const Step& step) {
   Collective c;
-  c.kind = kind_of(step.kernel);
+  c.kind = step.collective;
   c.dtype = step.in[0].dtype;
   c.combiner = step.combiner;
   c.in = address(step.in[0]);

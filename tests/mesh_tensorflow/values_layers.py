@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes layers.safetensors: what Mesh TensorFlow makes of the cases of mesh_tensorflow_layers_test.cpp.
+"""Writes layers.safetensors: what Mesh TensorFlow makes of the cases of layers_test.cpp.
 
     python values_layers.py      with the mesh_tensorflow of benchmarks/peers/mesh_tensorflow/setup
 """

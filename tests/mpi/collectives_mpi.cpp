@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "collectives_cases.h"
+#include "collectives/collectives_cases.h"
 #include "tessera/error.h"
 
 using namespace tessera;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "gpt_run.h"
+#include "support/gpt_run.h"
 
 using namespace tessera;
 

@@ -15,7 +15,7 @@
 #include <new>
 
 #include "collectives/communicator.h"
-#include "gpt_run.h"
+#include "support/gpt_run.h"
 #include "tessera/data.h"
 
 namespace {

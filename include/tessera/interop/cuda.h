@@ -1,4 +1,4 @@
-// Sessions within a program that uses CUDA itself: on its card, in the order of its stream, within
+// Sessions within a program that uses CUDA itself: on its GPU, in the order of its stream, within
 // its memory, on its buffers. Not part of tessera.h. Needs no header of CUDA: CUstream and
 // cudaStream_t are both pointers to CUstream_st.
 //
@@ -22,7 +22,7 @@ struct CUstream_st;
 
 namespace tessera {
 
-/// Memory of a card that is an input or an output of a Session from its beginning to its end: the
+/// Memory of a GPU that is an input or an output of a Session from its beginning to its end: the
 /// part of one rank, row-major with its padding, which is zero in an input (Session::slices() tells
 /// what the part is). Steps read and write it in place.
 struct CudaBuffer {
@@ -36,12 +36,12 @@ struct CudaGuest {
   int device = 0;  ///< as cudaSetDevice() and cuDeviceGet() count
   /// Of the device's primary context, which is that of the runtime API; null: the default stream.
   /// What a call of the Session enqueues runs behind what the stream was given before, and before
-  /// what it is given afterwards. Calls wait for the card only where their contract says so; the
-  /// calling thread's own device is as before when they return. Sessions over several cards share
+  /// what it is given afterwards. Calls wait for the GPU only where their contract says so; the
+  /// calling thread's own device is as before when they return. Sessions over several GPUs share
   /// a stream, or each waits before another is called: collectives of two that are under way at
   /// once may wait for each other.
   CUstream_st* stream = nullptr;
-  /// Bytes of the card that the Session may take, without `buffers` and what CUDA and NCCL take
+  /// Bytes of the GPU that the Session may take, without `buffers` and what CUDA and NCCL take
   /// for themselves; 0: what is free.
   int64_t memory_limit = 0;
   /// Where that memory comes from, and goes: addresses are multiples of 256, null is a refusal.
@@ -58,7 +58,7 @@ struct CudaGuests {
 
 /// For the Sessions made with `options`, which must end before what they were lent. The Session's
 /// constructor throws usage errors: not one guest for each local rank, a device or stream that is
-/// not there, a buffer that is too small, not of that card, or of a name that is neither an input
+/// not there, a buffer that is too small, not of that GPU, or of a name that is neither an input
 /// nor an output; and a device error with the breakdown where `memory_limit` does not suffice.
 inline void adopt_cuda(CompileOptions& options, std::vector<CudaGuest> ranks) {
   options.device = "cuda";

@@ -9,10 +9,10 @@ namespace {
 
 constexpr int kPasses = 40;
 constexpr int kPatience = 4;                      // passes without a better bound
-constexpr int64_t kMostBytes = int64_t{1} << 30;  // of all parts
+constexpr int64_t kMostBytes = int64_t{1} << 30;  // of all subproblems
 
 int64_t bytes_of(const Model& model) {
-  int64_t entries = model.moments;
+  int64_t entries = model.points;
   for (int v = 0; v < model.nodes(); ++v) entries += 2 * model.size(v);
   for (const Pair& pair : model.pairs) entries += model.size(pair.a) + model.size(pair.b);
   return 8 * entries;
@@ -22,10 +22,11 @@ int64_t bytes_of(const Model& model) {
 
 Branching::Branching(const Model& model, const DualAscent& root, int64_t bound)
     : model_(model), bound_(bound) {
-  parts_.push({bound, std::make_shared<DualAscent>(root)});
+  open_.push({bound, std::make_shared<DualAscent>(root)});
 }
 
-/// Some passes with moving prices; the dual is left at the prices of the best bound.
+/// Runs some passes, moving the prices between them; leaves the dual at the prices of the best
+/// bound.
 int64_t Branching::raise(DualAscent& dual, int64_t below, Chosen& chosen,
                          const std::function<void(const std::vector<int>&)>& offer) {
   int64_t best = std::numeric_limits<int64_t>::min();
@@ -57,8 +58,9 @@ int64_t Branching::raise(DualAscent& dual, int64_t below, Chosen& chosen,
   return best;
 }
 
-/// The node whose memory was priced most differently, among those that still have strategies on
-/// both sides of the mean, or else of the middle; and which of its strategies hold much.
+/// Chooses the node whose chosen strategies differed most in the price of their memory, and which
+/// of its strategies hold much: those above the mean, or above the middle if the mean separates
+/// none.
 bool Branching::choose(const DualAscent& dual, const Chosen& chosen, int& node,
                        std::vector<bool>& much) const {
   double most = 0;
@@ -74,8 +76,8 @@ bool Branching::choose(const DualAscent& dual, const Chosen& chosen, int& node,
       high = std::max(high, dual.price_of(v, s));
     }
     if (low >= high) continue;
-    const bool parts = static_cast<double>(low) <= mean && mean < static_cast<double>(high);
-    const auto middle = parts ? static_cast<int64_t>(mean) : low + (high - low) / 2;
+    const bool separates = static_cast<double>(low) <= mean && mean < static_cast<double>(high);
+    const auto middle = separates ? static_cast<int64_t>(mean) : low + (high - low) / 2;
     most = spread;
     node = v;
     much.resize(static_cast<size_t>(model_.size(v)));
@@ -84,8 +86,8 @@ bool Branching::choose(const DualAscent& dual, const Chosen& chosen, int& node,
   return node >= 0 || choose_nearest(dual, node, much);
 }
 
-/// The node of which two strategies are nearest to each other, as far as the dual tells; all but
-/// the better one count as much.
+/// Chooses the node whose two best strategies are nearest to each other by the dual; all but the
+/// best one hold much.
 bool Branching::choose_nearest(const DualAscent& dual, int& node, std::vector<bool>& much) const {
   int64_t least = std::numeric_limits<int64_t>::max();
   for (int v = 0; v < model_.nodes(); ++v) {
@@ -110,27 +112,27 @@ bool Branching::choose_nearest(const DualAscent& dual, int& node, std::vector<bo
 }
 
 bool Branching::split(int64_t below, const std::function<void(const std::vector<int>&)>& offer) {
-  if (parts_.empty() || bytes_ > kMostBytes) return false;
-  Part part = parts_.top();
-  parts_.pop();
+  if (open_.empty() || bytes_ > kMostBytes) return false;
+  Subproblem whole = open_.top();
+  open_.pop();
   const auto nodes = static_cast<size_t>(model_.nodes());
   Chosen chosen{std::vector<double>(nodes), std::vector<double>(nodes), 0};
-  part.bound = std::max(part.bound, raise(*part.dual, below, chosen, offer));
+  whole.bound = std::max(whole.bound, raise(*whole.dual, below, chosen, offer));
   int node = -1;
   std::vector<bool> barred;
-  // Of a part that is one choice there is nothing more to know: it was offered.
-  if (part.bound < below && !choose(*part.dual, chosen, node, barred)) part.bound = below;
+  // A subproblem of one choice is solved: the choice was offered.
+  if (whole.bound < below && !choose(*whole.dual, chosen, node, barred)) whole.bound = below;
   bytes_ -= bytes_of(model_);
-  for (int half = 0; half < 2 && part.bound < below; ++half) {
+  for (int half = 0; half < 2 && whole.bound < below; ++half) {
     barred.flip();
-    Part child{part.bound, std::make_shared<DualAscent>(*part.dual)};
+    Subproblem child{whole.bound, std::make_shared<DualAscent>(*whole.dual)};
     child.dual->bar(node, barred);
     bytes_ += bytes_of(model_);
     child.bound = std::max(child.bound, child.dual->pass());
-    if (child.bound < below) parts_.push(std::move(child));
+    if (child.bound < below) open_.push(std::move(child));
   }
-  bound_ = std::max(bound_, parts_.empty() ? below : std::min(below, parts_.top().bound));
-  return !parts_.empty();
+  bound_ = std::max(bound_, open_.empty() ? below : std::min(below, open_.top().bound));
+  return !open_.empty();
 }
 
 }  // namespace tessera::solver

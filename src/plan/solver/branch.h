@@ -1,5 +1,4 @@
-// Bounds beyond those of prices: the problem is split in two, again and again, where prices for
-// memory cannot decide.
+// Branch and bound, for better bounds than prices of memory give.
 #pragma once
 
 #include <functional>
@@ -11,26 +10,28 @@
 
 namespace tessera::solver {
 
-/// Best first: the part with the least bound is split by the strategies of a node that hold little
-/// memory and those that hold much. The least bound of all parts is one of the whole.
+/// Best first: the subproblem with the least bound is split into one with the strategies of a node
+/// that hold little memory, and one with those that hold much. The least bound of all subproblems
+/// is a bound of the whole problem.
 class Branching {
  public:
-  /// Begins with an ascent that has come to rest.
+  /// Begins with an ascent that gains nothing more.
   Branching(const Model& model, const DualAscent& root, int64_t bound);
 
-  /// Splits one part. `below`: parts that cost as much or more are dropped. Choices on the way go
-  /// to `offer`. False where nothing is left to split, or no memory for more.
+  /// Splits one subproblem. `below`: those that cost as much or more are dropped. Choices on the
+  /// way go to `offer`. False where nothing is left to split, or no memory for more.
   bool split(int64_t below, const std::function<void(const std::vector<int>&)>& offer);
-  /// Of all parts but those dropped.
+  /// Of all subproblems but those dropped.
   int64_t bound() const { return bound_; }
 
  private:
-  struct Part {
+  struct Subproblem {
     int64_t bound = 0;
     std::shared_ptr<DualAscent> dual;
-    bool operator<(const Part& o) const { return bound > o.bound; }
+    bool operator<(const Subproblem& o) const { return bound > o.bound; }
   };
-  /// What the passes over a part chose, by node: the price of its memory at the time.
+  /// What the passes over a subproblem chose: by node, the sum of the prices of its memory, and of
+  /// their squares.
   struct Chosen {
     std::vector<double> sum, squares;
     int passes = 0;
@@ -42,7 +43,7 @@ class Branching {
   bool choose_nearest(const DualAscent& dual, int& node, std::vector<bool>& much) const;
 
   const Model& model_;
-  std::priority_queue<Part> parts_;
+  std::priority_queue<Subproblem> open_;
   int64_t bound_ = 0, bytes_ = 0;
 };
 

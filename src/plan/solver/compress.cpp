@@ -1,7 +1,7 @@
-// Drops moments at which memory cannot bind before it binds at another one. Between two moments
-// only the uses that begin or end between them differ, so moment m gives way to k if the most that
-// any choice can use more at m than at k is no more than what m's capacity has more. Moments are
-// compared with the one kept before them; what is dropped joins two gaps.
+// Drops points in time at which memory cannot bind before it binds at another one. Between two
+// points only the uses differ that begin or end between them. So point m can be dropped for point k
+// if no choice can use more at m than at k by more than m has more capacity. Each point is compared
+// with the last one that was kept.
 #include <algorithm>
 #include <map>
 
@@ -19,7 +19,7 @@ void add_change(Change& to, int v, const std::vector<int64_t>& usage, int sign) 
   for (size_t s = 0; s < usage.size(); ++s) c[s] += sign * usage[s];
 }
 
-/// The most that a choice can change: of `sign` times the change.
+/// The most that any choice can add: the maximum of `sign` times the change.
 int64_t most(const Change& change, int sign) {
   int64_t sum = 0;
   for (const auto& [v, c] : change) {
@@ -31,12 +31,12 @@ int64_t most(const Change& change, int sign) {
 }
 
 struct Kept {
-  int moment;
-  Change since;  // the one kept before
+  int point;
+  Change since;  // the last point that was kept
 };
 
 std::vector<int> choose_moments(const Model& model) {
-  std::vector<Change> begins(model.moments + 1);
+  std::vector<Change> begins(model.points + 1);
   for (int v = 0; v < model.nodes(); ++v) {
     for (const Use& use : model.uses[v]) {
       add_change(begins[use.first], v, use.usage, 1);
@@ -45,11 +45,11 @@ std::vector<int> choose_moments(const Model& model) {
   }
   std::vector<Kept> kept;
   Change since;
-  for (int m = 0; m < model.moments; ++m) {
+  for (int m = 0; m < model.points; ++m) {
     for (const auto& [v, c] : begins[m]) add_change(since, v, c, 1);
     bool covered = false;
     while (!kept.empty() && !covered) {
-      const int64_t room = model.capacity[m] - model.capacity[kept.back().moment];
+      const int64_t room = model.capacity[m] - model.capacity[kept.back().point];
       covered = most(since, 1) <= room;
       if (covered || most(since, -1) > -room) break;
       for (const auto& [v, c] : kept.back().since) add_change(since, v, c, 1);
@@ -59,14 +59,14 @@ std::vector<int> choose_moments(const Model& model) {
     kept.push_back({m, std::move(since)});
     since.clear();
   }
-  std::vector<int> moments;
-  for (const Kept& k : kept) moments.push_back(k.moment);
-  return moments;
+  std::vector<int> points;
+  for (const Kept& k : kept) points.push_back(k.point);
+  return points;
 }
 
-/// Whether the choices can exceed the capacity at a moment at all.
+/// True if a choice can exceed the capacity at some point.
 std::vector<int64_t> most_bytes(const Model& model) {
-  std::vector<int64_t> use(model.moments + 1);
+  std::vector<int64_t> use(model.points + 1);
   for (int v = 0; v < model.nodes(); ++v) {
     for (const Use& u : model.uses[v]) {
       const int64_t largest = *std::max_element(u.usage.begin(), u.usage.end());
@@ -74,7 +74,7 @@ std::vector<int64_t> most_bytes(const Model& model) {
       use[u.last] -= largest;
     }
   }
-  for (int m = 1; m < model.moments; ++m) use[m] += use[m - 1];
+  for (int m = 1; m < model.points; ++m) use[m] += use[m - 1];
   return use;
 }
 
@@ -100,7 +100,7 @@ std::vector<Use> remap(const std::vector<Use>& uses, const std::vector<int>& num
 
 void compress_moments(Model& model) {
   const std::vector<int64_t> largest = most_bytes(model);
-  std::vector<int> number(model.moments + 1);  // of kept ones before it
+  std::vector<int> number(model.points + 1);  // of kept ones before it
   std::vector<int64_t> capacity;
   std::vector<int> chosen = choose_moments(model);
   std::erase_if(chosen, [&](int m) { return largest[m] <= model.capacity[m]; });
@@ -108,9 +108,9 @@ void compress_moments(Model& model) {
     number[m + 1] = 1;
     capacity.push_back(model.capacity[m]);
   }
-  for (int m = 0; m < model.moments; ++m) number[m + 1] += number[m];
+  for (int m = 0; m < model.points; ++m) number[m + 1] += number[m];
   for (std::vector<Use>& uses : model.uses) uses = remap(uses, number);
-  model.moments = static_cast<int>(chosen.size());
+  model.points = static_cast<int>(chosen.size());
   model.capacity = std::move(capacity);
 }
 

@@ -1,7 +1,7 @@
 // Sequential tree-reweighted message passing in integers. A pass visits the nodes in order. A node
-// gives the tables of its pairs ahead equal shares of its cost, and each of these hands on to the
-// node at the other end what it costs at least for each of that one's strategies; so after a pass
-// all tables have minimum 0, and the bound is the sum of the nodes' minima.
+// gives equal shares of its cost to the tables of its pairs with later nodes. Each of these tables
+// hands the later node what it costs at least for each of that node's strategies. After a pass all
+// tables have minimum 0, and the bound is the sum of the nodes' minima.
 #include "plan/solver/dual.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ DualAscent::DualAscent(const Model& model)
     : model_(model),
       costs_(model.cost),
       barred_(model.nodes()),
-      prices_(model.moments),
+      prices_(model.points),
       choice_(model.nodes()) {
   for (const Pair& pair : model.pairs) {
     to_a_.emplace_back(model.size(pair.a));
@@ -135,12 +135,12 @@ int64_t DualAscent::price_of(int node, int s) const {
 }
 
 void DualAscent::move_prices(double step, int64_t target) {
-  std::vector<int64_t> use(model_.moments + 1);
+  std::vector<int64_t> use(model_.points + 1);
   for (int v = 0; v < model_.nodes(); ++v) add_use(model_, v, choice_[v], 1, use);
-  std::vector<double> slope(model_.moments);
+  std::vector<double> slope(model_.points);
   double square = 0;
   int64_t now = 0;
-  for (int m = 0; m < model_.moments; ++m) {
+  for (int m = 0; m < model_.points; ++m) {
     now += use[m];
     slope[m] = static_cast<double>(now - model_.capacity[m]) / static_cast<double>(model_.limit);
     if (slope[m] < 0 && prices_[m] == 0) slope[m] = 0;
@@ -149,7 +149,7 @@ void DualAscent::move_prices(double step, int64_t target) {
   if (square == 0) return;
   const double distance = static_cast<double>(std::max<int64_t>(target - last_bound_, 1));
   std::vector<int64_t> prices = prices_;
-  for (int m = 0; m < model_.moments; ++m) {
+  for (int m = 0; m < model_.points; ++m) {
     const double moved = static_cast<double>(prices[m]) + step * distance * slope[m] / square;
     prices[m] = static_cast<int64_t>(std::clamp(moved, 0.0, static_cast<double>(kMostCost)));
   }

@@ -8,9 +8,9 @@
 
 namespace tessera::solver {
 
-/// Ascends in a relaxation: every pair's cost is shared between its table and its two nodes (any
-/// integers will do), and the bound is the sum of what each node and each table costs at least.
-/// Prices of memory ascend along.
+/// Dual ascent. Every pair's cost is shared between its table and its two nodes, in any integers;
+/// the bound is the sum of the least costs of all nodes and tables. Prices of memory are raised,
+/// too.
 class DualAscent {
  public:
   explicit DualAscent(const Model& model);
@@ -24,10 +24,10 @@ class DualAscent {
   const std::vector<int>& choice() const { return choice_; }
   const std::vector<int64_t>& prices() const { return prices_; }
   void set_prices(std::vector<int64_t> prices);
-  /// From now on these strategies of a node are forbidden.
+  /// Forbids these strategies of a node.
   void bar(int node, const std::vector<bool>& strategies);
   bool is_barred(int node, int s) const { return !barred_[node].empty() && barred_[node][s]; }
-  /// What the memory of a strategy costs.
+  /// The cost of a strategy's memory.
   int64_t price_of(int node, int s) const;
   /// Node costs after the last pass, messages included: how much better each strategy is.
   std::vector<int64_t> potential(int node) const;

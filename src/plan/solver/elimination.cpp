@@ -1,7 +1,7 @@
 // Bucket elimination. The message of a bucket, a table over its separator, goes to the bucket of
-// the separator's node that is eliminated next; the buckets form a forest. On the way up tables
-// hold the best of all below, on the way down the best of all the rest, and their sum is what each
-// combination of a clique costs at best.
+// the separator's node that is eliminated next; so the buckets form a forest. On the way up tables
+// hold the least cost of all below, on the way down that of all the rest. Their sum is the least
+// cost with each combination of a clique.
 #include "plan/solver/elimination.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace tessera::solver {
 
 namespace {
 
-/// A greedy order; `by_fill`: the node that joins the least (by the logarithm of table sizes) goes
-/// next, else the one with the smallest table.
+/// A greedy order. With `by_fill`, next comes the node whose elimination joins the fewest pairs
+/// (weighted by the logarithm of table sizes); else the one with the smallest table.
 class Order {
  public:
   Order(const Model& model, bool by_fill) : by_fill_(by_fill), near_(model.nodes()) {

@@ -12,18 +12,18 @@ namespace tessera::solver {
 struct Bucket {
   int node = -1;
   std::vector<int> clique;     ///< its separator, then the node itself
-  std::vector<int> pairs;      ///< of the model, that come in here
-  std::vector<int> children;   ///< buckets whose messages come in here
+  std::vector<int> pairs;      ///< of the model, added to its table
+  std::vector<int> children;   ///< buckets whose messages are added to its table
   int parent = -1;             ///< -1: its separator is empty
-  std::vector<int64_t> table;  ///< over the clique, row-major: cost of the best of all below
+  std::vector<int64_t> table;  ///< over the clique, row-major: the least cost of all below
   std::vector<int64_t> up;     ///< over the separator: the least of `table` over the node
   std::vector<int64_t> down;   ///< over the separator: the least cost of all the rest
 };
 
 class Elimination {
  public:
-  /// Finds an order by weighted fill and by size, whichever needs fewer entries. Stops, and does
-  /// not fit, where all tables together would have more than `entries`.
+  /// Finds an order by weighted fill and one by size, and takes the one that needs fewer entries.
+  /// Stops, and does not fit, if all tables together would have more than `entries`.
   Elimination(const Model& model, int64_t entries);
   bool fits() const { return fits_; }
 
@@ -45,8 +45,8 @@ class Elimination {
   std::vector<Bucket> buckets_;
 };
 
-/// Where entry 0, 1, ... of a row-major table over `clique` lies in a table over `part`, a subset:
-/// a walk that costs one addition an entry.
+/// For entries 0, 1, ... of a row-major table over `clique`: their index in a table over `part`, a
+/// subset. Each step costs one addition.
 class Walk {
  public:
   Walk(const Model& model, const std::vector<int>& clique, const std::vector<int>& part);

@@ -17,16 +17,16 @@ ForestSearch::ForestSearch(const Model& model, std::vector<int> start, uint64_t 
       choice_(std::move(start)),
       next_(choice_),
       value_(value_of(model, choice_)),
-      use_(model.moments + 1),
-      prices_(model.moments),
-      extra_(model.moments),
-      excess_(model.moments),
+      use_(model.points + 1),
+      prices_(model.points),
+      extra_(model.points),
+      excess_(model.points),
       place_(model.nodes(), -1),
       group_(model.nodes(), -1),
       state_(seed) {
   if (value_.feasible()) best_ = value_.cost;
   for (int v = 0; v < model.nodes(); ++v) add_use(model, v, choice_[v], 1, use_);
-  for (int m = 1; m < model.moments; ++m) use_[m] += use_[m - 1];
+  for (int m = 1; m < model.points; ++m) use_[m] += use_[m - 1];
 }
 
 uint64_t ForestSearch::random() {
@@ -220,7 +220,7 @@ void ForestSearch::solve() {
 
 bool ForestSearch::accept() {
   Value value = value_;
-  std::vector<int64_t> change(model_.moments + 1);
+  std::vector<int64_t> change(model_.points + 1);
   bool moved = false;
   const auto add = [&](int64_t cost, int sign) {
     if (cost >= kWall) {
@@ -248,7 +248,7 @@ bool ForestSearch::accept() {
   if (!moved) return true;
   value.excess = 0;
   int64_t now = 0;
-  for (int m = 0; m < model_.moments; ++m) {
+  for (int m = 0; m < model_.points; ++m) {
     now += change[m];
     excess_[m] = std::max<int64_t>(0, use_[m] + now - model_.capacity[m]);
     value.excess += excess_[m];
@@ -257,7 +257,7 @@ bool ForestSearch::accept() {
                     static_cast<double>(value.cost) <= (1 + slack_) * static_cast<double>(best_);
   if (value_.better_than(value) && !near) return false;
   now = 0;
-  for (int m = 0; m < model_.moments; ++m) use_[m] += now += change[m];
+  for (int m = 0; m < model_.points; ++m) use_[m] += now += change[m];
   for (const int v : picked_) choice_[v] = next_[v];
   value_ = value;
   if (value.feasible()) best_ = std::min(best_, value.cost);
@@ -274,14 +274,14 @@ bool ForestSearch::move(double slack) {
   double step = static_cast<double>(std::max<int64_t>(old.cost, 1024)) / 256;
   if (old.excess == 0) std::fill(extra_.begin(), extra_.end(), 0);
   for (int t = 0; t < kTries; ++t) {
-    std::vector<double> before(model_.moments + 1);
-    for (int m = 0; m < model_.moments; ++m) before[m + 1] = before[m] + prices_[m] + extra_[m];
+    std::vector<double> before(model_.points + 1);
+    for (int m = 0; m < model_.points; ++m) before[m + 1] = before[m] + prices_[m] + extra_[m];
     price(before);
     elimination_ ? solve_block() : solve();
     if (accept()) break;
     const int64_t worst = excess_.empty() ? 0 : *std::max_element(excess_.begin(), excess_.end());
     if (worst == 0) break;
-    for (int m = 0; m < model_.moments; ++m) {
+    for (int m = 0; m < model_.points; ++m) {
       extra_[m] += step * static_cast<double>(excess_[m]) / static_cast<double>(worst);
     }
     step *= 4;

@@ -1,4 +1,4 @@
-// Plans for graphs of any width, by exact improvement of parts.
+// Good choices for graphs of any width, by exact improvement of some nodes at a time.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,26 @@
 
 namespace tessera::solver {
 
-/// Holds a choice and improves it: a move picks nodes that form a forest, or a block of small
-/// width, makes the best choice for all of them at once with the others fixed, at prices for
-/// memory, and is kept if nothing got worse. Deterministic.
+/// Holds a choice and improves it. A move picks nodes that form a forest, or a block of small
+/// width, and makes the best choice for all of them at once, with the others fixed, at prices for
+/// memory. It is kept if nothing gets worse. Deterministic.
 class ForestSearch {
  public:
   ForestSearch(const Model& model, std::vector<int> start, uint64_t seed);
 
   /// Prices of memory as for priced_costs().
   void set_prices(const std::vector<int64_t>& prices);
-  /// One move; true if the value got better. With `slack` it may also get worse, up to so much
-  /// (relative) more than the best value so far, and costs are perturbed as much.
+  /// Makes one move; true if the value got better. With `slack`, the value may also get worse, up
+  /// to that share above the best value so far, and costs are perturbed as much.
   bool move(double slack);
   const std::vector<int>& choice() const { return choice_; }
   const Value& value() const { return value_; }
 
  private:
   struct Branch {
-    int node = -1, parent = -1;  // place in forest_ of the node that it hangs on, or -1
+    int node = -1, parent = -1;  // index in forest_ of the parent, or -1
     int pair = -1;               // to the parent
-    std::vector<double> cost;    // of the best of all below, by strategy
+    std::vector<double> cost;    // least cost of all below, by strategy
   };
   uint64_t random();
   void grow(size_t size, bool block);
@@ -41,7 +41,7 @@ class ForestSearch {
   void order_forest();
   void price(const std::vector<double>& before);
   void solve();
-  /// Evaluates next_; true if it is at least as good as what there is, and then takes it.
+  /// Takes next_ and returns true if it is at least as good as the present choice.
   bool accept();
 
   const Model& model_;
@@ -49,8 +49,8 @@ class ForestSearch {
   Value value_;
   int64_t best_ = kWall;  // least cost of a feasible choice so far
   double slack_ = 0;
-  std::vector<int64_t> use_;     // bytes by moment
-  std::vector<double> prices_;   // by moment
+  std::vector<int64_t> use_;     // bytes by point
+  std::vector<double> prices_;   // by point
   std::vector<double> extra_;    // on top of prices_, where moves went beyond the limit
   std::vector<int64_t> excess_;  // of the last move that was refused
   std::vector<int> picked_;      // nodes of the forest

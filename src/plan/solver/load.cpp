@@ -26,9 +26,9 @@ int shift_of(const Problem& problem) {
   return bits;
 }
 
-Moments find_moments(const Problem& problem) {
+LiveTimes find_live_times(const Problem& problem) {
   const size_t n = problem.nodes.size();
-  Moments m{0, std::vector<int>(n), std::vector<int>(n)};
+  LiveTimes m{0, std::vector<int>(n), std::vector<int>(n)};
   if (!problem.limit) return m;
   std::map<int64_t, std::pair<std::vector<int>, std::vector<int>>> changes;  // born, dead
   for (size_t v = 0; v < n; ++v) {

@@ -1,4 +1,5 @@
-// A problem made ready: when memory can bind, what an edge of several nodes allows.
+// Reading a problem: the points in time at which memory can bind, and what an edge of several nodes
+// allows.
 #pragma once
 
 #include <vector>
@@ -7,16 +8,16 @@
 
 namespace tessera::solver {
 
-/// The times at which the set of live nodes is largest and the limit could be exceeded, numbered;
-/// node v is alive at [first[v], last[v]) of them.
-struct Moments {
+/// The points in time at which the set of live nodes is largest and the limit could be exceeded,
+/// numbered. Node v is alive at points [first[v], last[v]).
+struct LiveTimes {
   int count = 0;
   std::vector<int> first, last;
 };
-Moments find_moments(const Problem& problem);
+LiveTimes find_live_times(const Problem& problem);
 
-/// Bits by which costs are shifted: up by those that are spare, for what prices gain from
-/// fractions; down where the largest sum of allowed costs would be more than kMostCost.
+/// Bits by which costs are shifted: up by the spare ones, because prices gain from fractions; down
+/// if the largest sum of allowed costs would exceed kMostCost.
 int shift_of(const Problem& problem);
 
 /// The combinations that an edge allows, over its distinct nodes.

@@ -1,4 +1,4 @@
-// A problem as the solver works on it: only pairs, scaled costs, moments instead of times.
+// A problem as the solver works on it: only pairs, scaled costs, numbered points in time.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tessera::solver {
 inline constexpr int64_t kWall = int64_t{1} << 56;
 inline constexpr int64_t kMostCost = kWall / 4;
 
-/// Memory that a node holds during the moments [first, last).
+/// Memory that a node holds during the points [first, last).
 struct Use {
   int first = 0, last = 0;
   std::vector<int64_t> usage;  ///< by strategy
@@ -25,24 +25,24 @@ struct Pair {
 };
 
 struct Model {
-  /// Costs are those of the problem times 2^shift, each rounded down: so a bound is one of the
-  /// problem too. Below 0 where the problem's add up to more than kMostCost.
+  /// Costs are those of the problem times 2^shift, each rounded down; so a bound of the model is
+  /// also one of the problem. Negative if the problem's costs add up to more than kMostCost.
   int shift = 0;
   int64_t base = 0;               ///< scaled cost of what is decided already
-  int64_t limit = 1;              ///< of the problem: what a price is for
-  int moments = 0;                ///< 0: memory cannot bind
-  std::vector<int64_t> capacity;  ///< bytes that the nodes may use, by moment; may be negative
+  int64_t limit = 1;              ///< of the problem, in bytes: the amount that a price is for
+  int points = 0;                 ///< 0: memory cannot bind
+  std::vector<int64_t> capacity;  ///< bytes that the nodes may use, by point; may be negative
   std::vector<std::vector<int64_t>> cost;  ///< by node and strategy
   std::vector<std::vector<Use>> uses;      ///< by node
-  std::vector<Pair> pairs;                 ///< one for two nodes
+  std::vector<Pair> pairs;                 ///< at most one for two nodes
   std::vector<std::vector<int>> incident;  ///< pairs of each node
 
   int nodes() const { return static_cast<int>(cost.size()); }
   int size(int node) const { return static_cast<int>(cost[node].size()); }
 };
 
-/// Adds the bytes in use by strategy `s` of a node, times `sign`, to differences by moment
-/// (moments + 1 of them).
+/// Adds the bytes in use by strategy `s` of a node, times `sign`, to differences by point
+/// (points + 1 of them).
 inline void add_use(const Model& model, int node, int s, int64_t sign,
                     std::vector<int64_t>& differences) {
   for (const Use& use : model.uses[node]) {
@@ -55,7 +55,7 @@ inline void add_use(const Model& model, int node, int s, int64_t sign,
 struct Value {
   int64_t cost = 0;
   int forbidden = 0;
-  int64_t excess = 0;  ///< sum over moments of the bytes beyond the limit, capped
+  int64_t excess = 0;  ///< sum over points of the bytes beyond the limit, capped
   bool feasible() const { return forbidden == 0 && excess == 0; }
   bool better_than(const Value& o) const {
     if (forbidden != o.forbidden) return forbidden < o.forbidden;
@@ -65,15 +65,15 @@ struct Value {
 };
 Value value_of(const Model& model, const std::vector<int>& choice);
 
-/// A price for memory: scaled cost of holding all of the limit, by moment. Node costs with the
-/// price of what they hold, each rounded down: base + the least total of these -
-/// price_of_capacity() is a lower bound of the model's optimum. No price is above kMostCost.
+/// Node costs plus the price of the memory that each strategy holds, rounded down. `prices`: by
+/// point, the scaled cost of holding all of the limit; none is above kMostCost. base + the least
+/// total of these costs - price_of_capacity() is a lower bound of the model's optimum.
 std::vector<std::vector<int64_t>> priced_costs(const Model& model,
                                                const std::vector<int64_t>& prices);
 /// Rounded up.
 int64_t price_of_capacity(const Model& model, const std::vector<int64_t>& prices);
 
-/// Drops the moments that cannot bind before another one does.
+/// Drops the points that cannot bind before another one does.
 void compress_moments(Model& model);
 
 }  // namespace tessera::solver

@@ -1,5 +1,5 @@
-// Exactly: prices for memory that give the best bound, moves of forests for a good plan, partial
-// plans to close what is between.
+// Narrow graphs, exactly: prices for memory give the best bound, moves of forests a good plan, and
+// partial plans close the gap between the two.
 #include <algorithm>
 
 #include "plan/solver/forest_search.h"
@@ -15,8 +15,8 @@ class Prices {
   Prices(const Model& model, Elimination& elimination, const Clock& clock, Found& found)
       : model_(model), elimination_(elimination), clock_(clock), found_(found) {}
 
-  /// Runs with these prices and keeps bound and choice if they are better. The slope of the bound
-  /// is in slope_.
+  /// Runs with these prices, and keeps the bound and the choice if they are better. Sets slope_,
+  /// the slope of the bound.
   int64_t run(const std::vector<int64_t>& prices) {
     const int64_t total = elimination_.run(priced_costs(model_, prices), choice_);
     if (total >= kWall) return kWall;
@@ -26,19 +26,20 @@ class Prices {
       found_.bound = std::max<int64_t>(bound, 0);
       found_.prices = prices;
     }
-    std::vector<int64_t> use(model_.moments + 1);
+    std::vector<int64_t> use(model_.points + 1);
     for (int v = 0; v < model_.nodes(); ++v) add_use(model_, v, choice_[v], 1, use);
-    slope_.assign(model_.moments, 0);
+    slope_.assign(model_.points, 0);
     int64_t now = 0;
-    for (int m = 0; m < model_.moments; ++m) {
+    for (int m = 0; m < model_.points; ++m) {
       now += use[m];
       slope_[m] = static_cast<double>(now - model_.capacity[m]) / static_cast<double>(model_.limit);
     }
     return bound;
   }
 
-  /// One moment: the bound is a concave function of one price, made of lines; two lines, one rising
-  /// and one falling, are replaced by the line where they meet until that is one of the two.
+  /// With one point, the bound is a concave function of one price, made of lines. Begins with a
+  /// rising and a falling line, and replaces one by the line at their intersection, until that is
+  /// one of the two.
   void search_one(int64_t bound) {
     double low = 0, high = static_cast<double>(std::max<int64_t>(1024, bound / 16));
     double low_bound = static_cast<double>(bound), low_slope = slope_[0];
@@ -65,7 +66,7 @@ class Prices {
   }
 
   void search_many() {
-    std::vector<int64_t> prices(model_.moments);
+    std::vector<int64_t> prices(model_.points);
     double step = 1;
     int stale = 0;
     for (int i = 0; i < 200 && !clock_.over(); ++i) {
@@ -80,14 +81,14 @@ class Prices {
         prices = found_.prices;
       }
       double square = 0;
-      for (int m = 0; m < model_.moments; ++m) {
+      for (int m = 0; m < model_.points; ++m) {
         if (slope_[m] < 0 && prices[m] == 0) slope_[m] = 0;
         square += slope_[m] * slope_[m];
       }
       if (square == 0) return;
       const int64_t target = !found_.has ? found_.bound + found_.bound / 10 + 1024 : found_.cost;
       const double distance = static_cast<double>(std::max<int64_t>(1, target - bound));
-      for (int m = 0; m < model_.moments; ++m) {
+      for (int m = 0; m < model_.points; ++m) {
         const double moved = static_cast<double>(prices[m]) + step * distance * slope_[m] / square;
         prices[m] = static_cast<int64_t>(std::clamp(moved, 0.0, static_cast<double>(kMostCost)));
       }
@@ -118,12 +119,12 @@ void solve_narrow(const Model& model, Elimination& elimination, const Options& o
                   const Clock& clock, Found& found) {
   found.how = "elimination";
   Prices prices(model, elimination, clock, found);
-  std::vector<int64_t> none(model.moments);
+  std::vector<int64_t> none(model.points);
   const int64_t bound = prices.run(none);
   found.impossible = bound >= kWall || (model.nodes() == 0 && !found.has);
   if (found.impossible || is_closed(model, found)) return;
   std::vector<int> choice;
-  if (model.moments == 1) {
+  if (model.points == 1) {
     prices.search_one(bound);
   } else {
     prices.search_many();
@@ -134,7 +135,7 @@ void solve_narrow(const Model& model, Elimination& elimination, const Options& o
   found.how = "elimination and partial plans";
   elimination.marginals();
   PartialPlans plans{false, {}};
-  if (model.moments <= 64) {
+  if (model.points <= 64) {
     plans = search_partial_plans(model, elimination, found.prices, found.cost, options.labels);
   }
   if (!plans.complete) {

@@ -1,7 +1,7 @@
-// Elimination in which a message is not one cost for each combination of its separator, but the
-// list of those (cost, bytes by moment) below that no other one beats in all. A partial plan is
-// dropped too if the priced best completion, known from the priced elimination, is not below the
-// best plan known, or if the least bytes of all the rest do not fit on top.
+// Elimination whose messages have, for each combination of a separator, a list of partial plans
+// (cost, bytes by point) instead of one cost. A partial plan is dropped if another one is no worse
+// in cost and at every point; if its best completion by the priced elimination is not below the
+// best known plan; or if it does not fit together with the least bytes of all the rest.
 #include "plan/solver/partial_plans.h"
 
 #include <algorithm>
@@ -13,11 +13,11 @@ namespace {
 struct Label {
   int64_t cost = 0, priced = 0;
   int trace = -1;
-  std::vector<int64_t> bytes;  // by moment
+  std::vector<int64_t> bytes;  // by point
 };
 using Labels = std::vector<Label>;
 
-/// How a label was made: two others, or a node's strategy on top of one.
+/// What a label was built from: two others, or one and a node's strategy.
 struct Trace {
   int a = -1, b = -1, node = -1, strategy = 0;
 };
@@ -33,14 +33,14 @@ class Search {
         below_priced_(below_ + price_of_capacity(model, prices)),
         limit_(labels) {
     least_.resize(model.nodes());
-    all_.assign(model.moments, 0);
+    all_.assign(model.points, 0);
     for (int v = 0; v < model.nodes(); ++v) {
       least_[v] = bytes_of(v, 0);
       for (int s = 1; s < model.size(v); ++s) {
         const std::vector<int64_t> bytes = bytes_of(v, s);
-        for (int m = 0; m < model.moments; ++m) least_[v][m] = std::min(least_[v][m], bytes[m]);
+        for (int m = 0; m < model.points; ++m) least_[v][m] = std::min(least_[v][m], bytes[m]);
       }
-      for (int m = 0; m < model.moments; ++m) all_[m] += least_[v][m];
+      for (int m = 0; m < model.points; ++m) all_[m] += least_[v][m];
     }
   }
 
@@ -77,13 +77,13 @@ class Search {
  private:
   bool over() const { return static_cast<int64_t>(traces_.size()) > limit_; }
 
-  Label start() const { return {0, 0, -1, std::vector<int64_t>(model_.moments)}; }
+  Label start() const { return {0, 0, -1, std::vector<int64_t>(model_.points)}; }
 
   std::vector<int64_t> bytes_of(int v, int s) const {
-    std::vector<int64_t> bytes(model_.moments + 1);
+    std::vector<int64_t> bytes(model_.points + 1);
     add_use(model_, v, s, 1, bytes);
-    for (int m = 1; m < model_.moments; ++m) bytes[m] += bytes[m - 1];
-    bytes.resize(model_.moments);
+    for (int m = 1; m < model_.points; ++m) bytes[m] += bytes[m - 1];
+    bytes.resize(model_.points);
     return bytes;
   }
 
@@ -96,7 +96,7 @@ class Search {
     const Bucket& bucket = buckets_[i];
     below_bucket_[i] = least_[bucket.node];
     for (const int c : bucket.children) {
-      for (int m = 0; m < model_.moments; ++m) below_bucket_[i][m] += below_bucket_[c][m];
+      for (int m = 0; m < model_.points; ++m) below_bucket_[i][m] += below_bucket_[c][m];
     }
     lists_[i].resize(bucket.up.size());
     std::vector<Walk> pairs, children;
@@ -123,7 +123,7 @@ class Search {
     return true;
   }
 
-  /// All ways to have the combination `at` of the clique, with strategy s of the node.
+  /// Labels of the combination `at` of the clique, with strategy s of the node.
   void extend(int i, size_t at, int s, const std::vector<Walk>& pairs,
               const std::vector<Walk>& children) {
     const Bucket& bucket = buckets_[i];
@@ -158,7 +158,7 @@ class Search {
 
   bool is_open(const Label& label, int64_t remaining, const std::vector<int64_t>& rest) const {
     if (label.priced + remaining >= below_priced_) return false;
-    for (int m = 0; m < model_.moments; ++m) {
+    for (int m = 0; m < model_.points; ++m) {
       if (label.bytes[m] + rest[m] > model_.capacity[m]) return false;
     }
     return true;
@@ -170,7 +170,7 @@ class Search {
     for (const Label& x : a) {
       for (const Label& y : b) {
         Label both{x.cost + y.cost, x.priced + y.priced, -1, x.bytes};
-        for (int m = 0; m < model_.moments; ++m) both.bytes[m] += y.bytes[m];
+        for (int m = 0; m < model_.points; ++m) both.bytes[m] += y.bytes[m];
         if (!is_open(both, remaining, rest)) continue;
         traces_.push_back({x.trace, y.trace, -1, 0});
         both.trace = static_cast<int>(traces_.size()) - 1;
@@ -181,7 +181,7 @@ class Search {
     return result;
   }
 
-  /// Drops what another label beats or equals in cost and in bytes at every moment.
+  /// Drops what another label beats or equals in cost and in bytes at every point.
   static void keep_best(Labels& labels) {
     std::sort(labels.begin(), labels.end(), [](const Label& a, const Label& b) {
       if (a.bytes != b.bytes) return a.bytes < b.bytes;
@@ -220,7 +220,7 @@ class Search {
   const std::vector<Bucket>& buckets_;
   std::vector<std::vector<int64_t>> costs_;
   int64_t below_, below_priced_, limit_;
-  std::vector<std::vector<int64_t>> least_;         // by node and moment
+  std::vector<std::vector<int64_t>> least_;         // by node and point
   std::vector<int64_t> all_;                        // sum of least_
   std::vector<std::vector<int64_t>> below_bucket_;  // least_ of a bucket and all below it
   std::vector<std::vector<Labels>> lists_;          // by bucket and entry of its separator

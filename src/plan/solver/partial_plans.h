@@ -13,10 +13,9 @@ struct PartialPlans {
   std::vector<int> choice;  ///< empty: nothing feasible costs less than `below`
 };
 
-/// The cheapest choice with cost < `below` (scaled, with base) that fits at every moment.
-/// `elimination` has run with priced_costs(model, prices), and its marginals() have been asked for:
-/// what they say of the rest prunes partial plans, the better the nearer the prices are to the
-/// best.
+/// The cheapest choice with cost < `below` (scaled, with base) that fits at every point.
+/// `elimination` has run with priced_costs(model, prices) and computed its marginals(). They bound
+/// the rest of a partial plan and so prune it; the better the prices, the more.
 PartialPlans search_partial_plans(const Model& model, const Elimination& elimination,
                                   const std::vector<int64_t>& prices, int64_t below,
                                   int64_t labels);

@@ -109,10 +109,10 @@ Problem read_problem(const std::string& path) {
     problem = convert(json::parse(text));
   } catch (const json::parse_error& e) {
     fail(ErrorKind::usage,
-         "[solve] '{}' is no JSON from its byte {} on; it must be a problem, plain or gzipped",
-         path, e.byte);
+         "[solve] '{}' is not JSON from byte {} on; it must be a problem, plain or gzipped", path,
+         e.byte);
   } catch (const json::exception& e) {
-    fail(ErrorKind::usage, "[solve] '{}' is no problem of choice: {}", path, e.what());
+    fail(ErrorKind::usage, "[solve] '{}' is not a problem of choice: {}", path, e.what());
   }
   check(problem);
   return problem;

@@ -1,7 +1,7 @@
-// Reduction works off two lists until both are empty: pairs whose table or whose nodes changed, and
-// nodes whose degree changed. Tables shrink as strategies go; a node that is gone leaves a record
-// that gives its strategy from those of its neighbours, so the records are read backwards in the
-// end.
+// Reduction works on two lists until both are empty: pairs whose table or nodes have changed, and
+// nodes whose degree has changed. Tables shrink as strategies are dropped. A node that is
+// eliminated leaves a record that gives its strategy from those of its neighbours; in the end the
+// records are read backwards.
 #include "plan/solver/reduce.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace tessera::solver {
 
 namespace {
 
-constexpr size_t kComparisons = size_t{1} << 25;  // of entries, to find strategies that are beaten
+constexpr size_t kComparisons = size_t{1} << 25;  // of entries, to find dominated strategies
 
 }  // namespace
 
@@ -39,20 +39,20 @@ class Reducer {
   // ---- the problem as pairs
   void load(const Problem& problem) {
     to_.problem_nodes_ = static_cast<int>(problem.nodes.size());
-    Moments moments = find_moments(problem);
-    to_.model_.moments = moments.count;
+    LiveTimes points = find_live_times(problem);
+    to_.model_.points = points.count;
     to_.model_.limit = std::max<int64_t>(1, problem.limit.value_or(0));
     to_.model_.shift = shift_of(problem);
     for (size_t v = 0; v < problem.nodes.size(); ++v) {
       std::vector<int64_t> cost = problem.nodes[v].cost;
       for (size_t s = 0; s < cost.size(); ++s) {
-        const bool too_large = moments.first[v] < moments.last[v] &&
+        const bool too_large = points.first[v] < points.last[v] &&
                                problem.nodes[v].usage[s] > problem.limit.value_or(0);
         cost[s] = too_large ? kWall : scaled(cost[s]);
       }
       graph_.add_node(std::move(cost));
-      if (moments.first[v] < moments.last[v]) {
-        nodes_[v].uses.push_back({moments.first[v], moments.last[v], problem.nodes[v].usage});
+      if (points.first[v] < points.last[v]) {
+        nodes_[v].uses.push_back({points.first[v], points.last[v], problem.nodes[v].usage});
       }
     }
     for (const Edge& edge : problem.edges) load_edge(problem, edge);
@@ -64,8 +64,8 @@ class Reducer {
     return cost >= kForbidden ? kWall : shift < 0 ? cost >> -shift : cost << shift;
   }
 
-  /// An edge of one node is node cost, one of two a pair; further ones get a helper whose
-  /// strategies are the combinations that are allowed.
+  /// An edge of one node is node cost, one of two nodes a pair. An edge of more nodes gets a node
+  /// of its own, whose strategies are the combinations that it allows.
   void load_edge(const Problem& problem, const Edge& edge) {
     if (edge.nodes.size() == 2 && edge.nodes[0] != edge.nodes[1]) {
       std::vector<int64_t> table(edge.cost.size());
@@ -84,7 +84,7 @@ class Reducer {
       }
       return;
     }
-    const int helper = static_cast<int>(nodes_.size());
+    const int edge_node = static_cast<int>(nodes_.size());
     if (rows.empty()) {
       graph_.infeasible = fmt::format("an edge of {} nodes allows no combination", nodes.size());
       return;
@@ -94,7 +94,7 @@ class Reducer {
       const size_t k = nodes_[nodes[n]].cost.size();
       std::vector<int64_t> table(rows.size() * k, kWall);
       for (size_t i = 0; i < rows.size(); ++i) table[i * k + rows[i][n]] = 0;
-      graph_.add_pair(helper, nodes[n], table);
+      graph_.add_pair(edge_node, nodes[n], table);
     }
   }
 
@@ -151,7 +151,7 @@ class Reducer {
     return added <= 8 * entries * nodes_[v].cost.size() + (size_t{1} << 16);
   }
 
-  /// v takes the one strategy that u's allows.
+  /// Folds v into u: v takes the one strategy that u's allows.
   void fold(int v, int u, int e) {
     const size_t ku = nodes_[u].cost.size(), kv = nodes_[v].cost.size();
     const std::vector<int64_t> table = graph_.oriented(e, u);
@@ -183,7 +183,7 @@ class Reducer {
     graph_.add_use(u, std::move(mapped));
   }
 
-  /// Notes v's strategy for each of a's.
+  /// Records v's strategy for each of a's.
   void record(int v, int a, const std::vector<int>& of) {
     Reduction::Follows follows{v, a, -1, 1, std::vector<int>(nodes_[a].problem_size)};
     for (size_t i = 0; i < of.size(); ++i) {
@@ -201,7 +201,7 @@ class Reducer {
     fold_bridge(v);
   }
 
-  /// Drops strategies that another one beats whatever the neighbours choose.
+  /// Drops strategies that are dominated by another one, whatever the neighbours choose.
   bool drop_beaten(int v) {
     const size_t k = nodes_[v].cost.size();
     size_t entries = 0;
@@ -310,7 +310,7 @@ class Reducer {
 
   void finish() {
     Model& model = to_.model_;
-    fixed_.resize(model.moments + 1);
+    fixed_.resize(model.points + 1);
     std::vector<int> number(nodes_.size(), -1);
     to_.all_nodes_ = static_cast<int>(nodes_.size());
     for (size_t v = 0; v < nodes_.size(); ++v) {
@@ -331,7 +331,7 @@ class Reducer {
       model.pairs.push_back({a, b, std::move(pairs_[e].cost)});
     }
     int64_t fixed = 0;
-    for (int m = 0; m < model.moments; ++m) {
+    for (int m = 0; m < model.points; ++m) {
       fixed += fixed_[m];
       model.capacity.push_back(model.limit - fixed);
     }
@@ -342,7 +342,7 @@ class Reducer {
   WorkGraph graph_;
   std::vector<WorkGraph::Work>& nodes_ = graph_.nodes;
   std::vector<Pair>& pairs_ = graph_.pairs;
-  std::vector<int64_t> fixed_;  // bytes of nodes that are decided, as differences by moment
+  std::vector<int64_t> fixed_;  // bytes of nodes that are decided, as differences by point
 };
 
 Reduction::Reduction(const Problem& problem) { Reducer(problem, *this); }

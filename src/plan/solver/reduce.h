@@ -11,15 +11,15 @@ namespace tessera::solver {
 /// The smaller problem and the way back.
 class Reduction {
  public:
-  /// Drops strategies without an allowed partner, folds in nodes that follow another one (each of
-  /// its strategies allows one of theirs), and eliminates nodes without memory that touch at most
+  /// Drops strategies without an allowed partner; folds in nodes that follow another one, each of
+  /// whose strategies allows one of theirs; and eliminates nodes without memory that touch at most
   /// two others.
   explicit Reduction(const Problem& problem);
 
   const Model& model() const { return model_; }
   /// Why nothing is allowed, or "".
   const std::string& infeasible() const { return infeasible_; }
-  /// The choice for the problem from one for the model.
+  /// The choice for the problem that a choice for the model means.
   std::vector<int> expand(const std::vector<int>& choice) const;
 
  private:
@@ -35,7 +35,7 @@ class Reduction {
   std::vector<Follows> follows_;            // in the order of elimination
   std::vector<int> node_;                   // of the model: node of the problem
   std::vector<std::vector<int>> strategy_;  // of the model: strategy of the problem
-  int problem_nodes_ = 0;                   // those that the problem has; further ones are helpers
+  int problem_nodes_ = 0;                   // nodes of the problem; further ones stand for edges
   int all_nodes_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// The two ways to solve a model: exactly where its graph is narrow, with bounds from below and
-// plans from above where it is wide.
+// The two ways to solve a model: exactly if its graph is narrow; with bounds from below and plans
+// from above if it is wide.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +18,15 @@ struct Found {
   std::vector<int> choice;  ///< the best of them
   int64_t cost = kWall;
   int64_t bound = 0;
-  std::vector<int64_t> prices;    ///< where the bound is from
-  bool near = false;              ///< one that is allowed, but does not fit
-  std::vector<int> least_excess;  ///< the nearest of them
-  bool impossible = false;        ///< shown to be
+  std::vector<int64_t> prices;    ///< that give the bound
+  bool near = false;              ///< there is a choice that is allowed but does not fit
+  std::vector<int> least_excess;  ///< the one that exceeds the limit least
+  bool impossible = false;        ///< proved: no choice is allowed and fits
   double first_seconds = 0;
   std::string how;
 };
 
-/// No choice costs less: costs are multiples of 2^shift, so a bound less than that below is enough.
+/// True if no choice costs less. Costs are multiples of 2^shift, so a bound within that is enough.
 inline bool is_closed(const Model& model, const Found& found) {
   return found.has && found.cost - found.bound < int64_t{1} << std::max(model.shift, 0);
 }

@@ -92,7 +92,7 @@ Solution solve_scaled(const Problem& problem, const Options& options) {
   return s;
 }
 
-/// The problem without what costs more than a known choice by itself.
+/// The problem without the strategies that alone cost more than a known choice.
 Problem below(const Problem& problem, int64_t cost) {
   Problem less = problem;
   const auto forbid = [&](std::vector<int64_t>& costs) {
@@ -107,8 +107,8 @@ constexpr double kFirst = 0.25;  ///< of the time, for a first choice where cost
 
 }  // namespace
 
-/// Where costs are too large to be added up exactly, a first choice says which of them cannot be in
-/// the best one; that often leaves sums that are exact.
+/// If costs are too large to be added up exactly, a first choice tells which of them cannot be in
+/// the best one; without those, sums are often exact.
 Solution solve(const Problem& problem, const Options& options) {
   check(problem);
   if (shift_of(problem) >= 0) return solve_scaled(problem, options);

@@ -1,5 +1,6 @@
-// Wide graphs: one thread raises the bound by dual ascent, the other improves plans, and each uses
-// what the other finds: prices for the moves, the cost of a plan as the target of the prices.
+// Wide graphs: one thread raises the bound by dual ascent, the other improves plans. Each uses what
+// the other finds: the prices guide the moves, and the cost of the best plan is the target of the
+// prices.
 #include <algorithm>
 #include <mutex>
 #include <thread>
@@ -22,7 +23,7 @@ struct Shared {
 };
 
 constexpr int kPatience = 20;    ///< passes without a better bound
-constexpr double kAscent = 0.4;  ///< of the time, before parts are looked at
+constexpr double kAscent = 0.4;  ///< of the time, before branch and bound
 constexpr double kSlack = 0.04;  // that plans may get worse by at the begin of a cycle
 
 /// Raises the bound until the time is up.
@@ -49,7 +50,7 @@ class Ascent {
       step_ *= 0.7;
       if (step_ < 1e-3) step_ = 0.3, patience_ *= 2;
       dual_.set_prices(found.prices);
-    } else if (model_.moments > 0) {
+    } else if (model_.points > 0) {
       const int64_t gap = std::max<int64_t>(std::abs(found.bound) / 20, 1024);
       dual_.move_prices(step_,
                         !found.has ? found.bound + gap : std::min(found.cost, found.bound + gap));
@@ -60,9 +61,9 @@ class Ascent {
   /// Prices move the bound no more.
   bool rests() const { return patience_ > kPatience; }
 
-  /// What prices leave open: until the time is up, or nothing is left.
+  /// Branch and bound, until the time is up or nothing is left.
   void branch() {
-    if (model_.moments == 0) return;
+    if (model_.points == 0) return;
     dual_.set_prices(shared_.found.prices);
     Branching branching(model_, dual_, shared_.found.bound);
     int64_t below = kWall;
@@ -93,8 +94,8 @@ class Ascent {
   int stale_ = 0, patience_ = kPatience;
 };
 
-/// Improves plans until the time is up, in cycles with ever less slack: by turns from what the
-/// ascent decodes and from the best plan.
+/// Improves plans until the time is up, in cycles with ever less slack, which begin in turn with
+/// what the ascent decodes and with the best plan.
 void search(const Model& model, double cycle, const Clock& clock, Shared& shared) {
   std::unique_lock lock(shared.mutex);
   for (uint64_t turn = 0; !clock.over() && !is_closed(model, shared.found); ++turn) {
@@ -133,7 +134,7 @@ void solve_wide(const Model& model, const Options& options, const Clock& clock, 
   if (clock.over() || is_closed(model, found)) return;
   std::thread other([&] {
     const double rest = clock.seconds() + kAscent * (options.seconds - clock.seconds());
-    while (ascent.pass() && (model.moments == 0 || (clock.seconds() < rest && !ascent.rests()))) {
+    while (ascent.pass() && (model.points == 0 || (clock.seconds() < rest && !ascent.rests()))) {
     }
     ascent.branch();
   });

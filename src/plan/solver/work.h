@@ -1,4 +1,4 @@
-// The graph of nodes and pairs that reduction works on.
+// The graph of nodes and pairs that is reduced.
 #pragma once
 
 #include <deque>

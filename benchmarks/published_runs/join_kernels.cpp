@@ -1,0 +1,158 @@
+// The kernels of a framework out of a Program of single steps. A run of neighbouring memory-bound
+// steps that belong together is one kernel: it reads what comes from outside once, and writes what
+// somebody outside reads. Its arithmetic is hidden behind that. Renames are views, and what depends
+// on no tensor (positions, masks, random bits) is made where it is read.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "benchmarks/published_runs/runs.h"
+#include "tessera/op.h"
+
+namespace tessera::runs {
+
+namespace {
+
+bool is_memory_bound(const Step& step) {
+  if (step.kind != StepKind::compute) return false;
+  switch (step.kernel) {
+    case KernelKind::contract:
+    case KernelKind::attention:
+    case KernelKind::attention_grad:
+    case KernelKind::attention_part:
+    case KernelKind::gather:
+    case KernelKind::scatter_add:
+      return false;
+    default:
+      return true;
+  }
+}
+
+/// "layer_norm" of "block0.layer_norm_1.grad.mul": the node that a gradient is of; "" for others.
+std::string differentiated(const std::string& name) {
+  const size_t end = name.find(".grad");
+  if (end == std::string::npos) return "";
+  const size_t dot = name.rfind('.', end - 1);
+  std::string node = name.substr(dot == std::string::npos ? 0 : dot + 1, end - dot - 1);
+  const size_t digits = node.find_last_not_of("0123456789");
+  return digits != std::string::npos && node[digits] == '_' ? node.substr(0, digits) : node;
+}
+
+bool is_composite(const std::string& name) {
+  const auto& ops = all_ops();
+  return std::any_of(ops.begin(), ops.end(),
+                     [&](const Op* op) { return op->body != nullptr && op->name == name; });
+}
+
+/// Neighbours with one key are one kernel.
+std::string key_of(const Step& step, Fusion fusion) {
+  const std::string& name = step.origin.name;
+  if (fusion == Fusion::compiled || name.find("attention.core") != std::string::npos) return "run";
+  const std::string node = differentiated(name);
+  if (fusion == Fusion::eager) return node.empty() ? "alone" : name.substr(0, name.find(".grad"));
+  if (!node.empty() && is_composite(node)) return name.substr(0, name.find(".grad"));
+  return is_composite(name_of(step)) ? name : "run";
+}
+
+bool is_rename(const Step& step) {
+  return info_of(step.kernel).is_copy && step.origin.name.find("reshape") != std::string::npos;
+}
+
+/// By buffer: whether it depends on no tensor.
+std::vector<bool> find_free(const Program& program, const std::vector<Step>& steps) {
+  std::vector<bool> free(program.buffers.size(), false);
+  for (const Step& step : steps) {
+    if (step.kind != StepKind::compute) continue;
+    const bool made =
+        std::all_of(step.in.begin(), step.in.end(), [&](const View& v) { return free[v.buffer]; });
+    for (const View& v : step.out) free[v.buffer] = made;
+  }
+  return free;
+}
+
+class Joiner {
+ public:
+  Joiner(const std::vector<Step>& steps, const std::vector<bool>& free)
+      : steps_(steps), free_(free), readers_(free.size()) {
+    for (size_t s = 0; s < steps.size(); ++s) {
+      for (const View& v : steps[s].in) readers_[v.buffer].push_back(s);
+    }
+  }
+
+  /// Steps [first, last) as one: bytes read from outside and written for outside, as views of a
+  /// step of the kernel `pointwise` without instructions.
+  Step join(size_t first, size_t last) const {
+    Step joined;
+    joined.kernel = KernelKind::pointwise;
+    joined.origin = steps_[first].origin;
+    std::set<int> inside, seen;
+    for (size_t s = first; s < last; ++s) {
+      for (const View& v : steps_[s].in) {
+        if (!free_[v.buffer] && !inside.count(v.buffer) && seen.insert(v.buffer).second)
+          joined.in.push_back(v);
+      }
+      for (const View& v : steps_[s].out) inside.insert(v.buffer);
+    }
+    for (size_t s = first; s < last; ++s) {
+      for (const View& v : steps_[s].out) {
+        const auto& readers = readers_[v.buffer];
+        const bool kept =
+            readers.empty() || std::any_of(readers.begin(), readers.end(),
+                                           [&](size_t r) { return r < first || r >= last; });
+        if (kept && !free_[v.buffer]) joined.out.push_back(v);
+      }
+    }
+    return joined;
+  }
+
+ private:
+  const std::vector<Step>& steps_;
+  const std::vector<bool>& free_;
+  std::vector<std::vector<size_t>> readers_;  ///< steps, by buffer
+};
+
+}  // namespace
+
+void join_kernels(const Program& program, Fusion fusion, Function& function) {
+  std::erase_if(function.steps, is_rename);
+  const std::vector<bool> free = find_free(program, function.steps);
+  std::erase_if(function.steps, [&](const Step& step) {
+    return step.kind == StepKind::compute && !step.out.empty() && free[step.out[0].buffer];
+  });
+  const Joiner joiner(function.steps, free);
+  std::vector<Step> joined;
+  for (size_t s = 0; s < function.steps.size();) {
+    if (!is_memory_bound(function.steps[s])) {
+      joined.push_back(function.steps[s++]);
+      continue;
+    }
+    const std::string key = key_of(function.steps[s], fusion);
+    size_t end = s + 1;
+    while (key != "alone" && end < function.steps.size() && is_memory_bound(function.steps[end]) &&
+           key_of(function.steps[end], fusion) == key)
+      ++end;
+    joined.push_back(joiner.join(s, end));
+    s = end;
+  }
+  function.steps = std::move(joined);
+}
+
+void quantize(Function& function) {
+  std::vector<Step> steps;
+  for (const Step& step : function.steps) {
+    if (step.kernel == KernelKind::contract) {
+      for (const View& operand : step.in) {
+        Step cast;
+        cast.kernel = KernelKind::pointwise;
+        cast.in = {operand};
+        cast.out = {operand};
+        cast.out[0].dtype = DType::uint8;
+        steps.push_back(std::move(cast));
+      }
+    }
+    steps.push_back(step);
+  }
+  function.steps = std::move(steps);
+}
+
+}  // namespace tessera::runs

@@ -1,0 +1,339 @@
+// The parts of a GPT- or Llama-like model as graphs, lowered and priced.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "base/fail.h"
+#include "benchmarks/published_runs/runs.h"
+#include "compile/kernel_info.h"
+#include "cost/function_time.h"
+#include "lower/lower.h"
+#include "tessera/nn.h"
+#include "tessera/op.h"
+
+namespace tessera::runs {
+
+namespace {
+
+struct Shapes {
+  Dim batch, length, d_model, ff, vocab;
+};
+
+/// Two or three matrices in the feed-forward layer, and one or two tables of tokens: whatever comes
+/// nearest to the printed number of parameters.
+struct Variant {
+  bool gated = false, tied = false;
+};
+
+double parameters(const Run& r, const Variant& v) {
+  const auto h = static_cast<double>(r.hidden);
+  const double kv = static_cast<double>(r.kv_heads) / static_cast<double>(r.heads);
+  const double layer = h * h * (2 + 2 * kv) + (v.gated ? 3 : 2) * h * static_cast<double>(r.ffn);
+  return static_cast<double>(r.layers) * layer +
+         (v.tied ? 1 : 2) * h * static_cast<double>(r.vocab);
+}
+
+Variant variant_of(const Run& run) {
+  Variant best;
+  double least = -1;
+  for (const Variant v :
+       {Variant{false, true}, Variant{false, false}, Variant{true, false}, Variant{true, true}}) {
+    const double off = std::abs(parameters(run, v) / run.params - 1);
+    if (least < 0 || off < least - 1e-9) least = off, best = v;
+  }
+  return best;
+}
+
+Shapes shapes_of(const Run& r, int64_t micro_batch) {
+  return {{"batch", micro_batch},
+          {"length", r.seq},
+          {"d_model", r.hidden},
+          {"ff", r.ffn},
+          {"vocab", r.vocab}};
+}
+
+class Builder {
+ public:
+  Builder(const Run& run, const Framework& framework, int64_t micro_batch)
+      : run_(run),
+        framework_(framework),
+        variant_(variant_of(run)),
+        s_(shapes_of(run, micro_batch)) {}
+
+  /// `layers` blocks on a stream of activations.
+  std::vector<FunctionSpec> layers(Graph& g, int64_t count) const {
+    Tensor x = stream(g);
+    for (int64_t i = 0; i < count; ++i) {
+      Scope scope(g, fmt::format("block{}", i));
+      x = residual(x, attention(normalized(x, "1")));
+      x = residual(x, feed_forward(normalized(x, "2")));
+    }
+    return functions(g, mean_all(cast(x, DType::float32)), true);
+  }
+
+  std::vector<FunctionSpec> head(Graph& g) const {
+    const Tensor x = stream(g);
+    const Tensor labels = g.input("labels", {s_.batch, s_.length}, DType::int32);
+    const Tensor logits = nn::dense(normalized(x, ""), "head", {"d_model"}, Shape{s_.vocab}, false);
+    return functions(g, mean_all(cross_entropy(cast(logits, DType::float32), labels, "vocab")),
+                     false);
+  }
+
+  std::vector<FunctionSpec> embedding(Graph& g) const {
+    const Tensor tokens = g.input("tokens", {s_.batch, s_.length}, DType::int32);
+    const Tensor table = g.parameter("table", {s_.vocab, s_.d_model}, nn::zeros(), DType::bfloat16);
+    const Tensor x = gather(table, tokens, "vocab");
+    return functions(g, mean_all(cast(x, DType::float32)), false);
+  }
+
+ private:
+  /// What stands between the layers; sequence parallelism splits it by its name.
+  Tensor stream(Graph& g) const {
+    return g.parameter("norm_stream", {s_.batch, s_.length, s_.d_model}, nn::zeros(),
+                       DType::bfloat16);
+  }
+
+  Tensor normalized(Tensor x, const char* number) const {
+    Graph& g = x.graph();
+    const std::string name = std::string("norm") + number;
+    const Tensor scale = g.parameter(name + ".scale", {s_.d_model}, nn::ones(), DType::bfloat16);
+    if (variant_.gated) return rms_norm(x, "d_model", scale).named(name);
+    const Tensor bias = g.parameter(name + ".bias", {s_.d_model}, nn::zeros(), DType::bfloat16);
+    return layer_norm(x, "d_model", scale, bias).named(name);
+  }
+
+  Tensor residual(Tensor x, Tensor change) const {
+    Scope scope(x.graph(), "norm");
+    if (framework_.dropout > 0) change = dropout(change, framework_.dropout);
+    return (x + change).named("norm_residual");
+  }
+
+  Tensor attention(Tensor x) const {
+    Scope scope(x.graph(), "attention");
+    const Dim heads("heads", run_.kv_heads), d_head("d_head", run_.hidden / run_.heads);
+    Shape queries{heads, d_head};
+    if (run_.kv_heads != run_.heads)
+      queries = Shape{heads, Dim("heads_per_key", run_.heads / run_.kv_heads), d_head};
+    const bool bias = has_bias();
+    Tensor query = nn::dense(x, "query", {"d_model"}, queries, bias),
+           key = nn::dense(x, "key", {"d_model"}, Shape{heads, d_head}, bias),
+           value = nn::dense(x, "value", {"d_model"}, Shape{heads, d_head}, bias);
+    const auto memory = [](Tensor t) { return rename(t, "length", "memory_length"); };
+    if (variant_.gated) {
+      query = nn::rotary(query, "length", "d_head");
+      key = nn::rotary(key, "length", "d_head");
+    }
+    return nn::dense(core(query, memory(key), memory(value)), "out", queries.names(),
+                     Shape{s_.d_model}, bias);
+  }
+
+  /// Llama and MPT have none.
+  bool has_bias() const { return !variant_.gated && framework_.fusion == Fusion::parts; }
+
+  Tensor core(Tensor query, Tensor key, Tensor value) const {
+    Scope scope(query.graph(), "core");
+    AttentionOptions options;
+    options.causal = true;
+    if (!framework_.flash) options.dropout = framework_.dropout;
+    return tessera::attention(query, key, value, {}, options);
+  }
+
+  Tensor feed_forward(Tensor x) const {
+    nn::FeedForwardOptions o;
+    o.activations = variant_.gated ? std::vector<std::string>{"silu", "linear"}
+                                   : std::vector<std::string>{"gelu"};
+    o.dense.bias = has_bias();
+    Scope scope(x.graph(), "mlp");
+    return nn::feed_forward(x, "mlp", "d_model", s_.ff, o);
+  }
+
+  std::vector<FunctionSpec> functions(Graph& g, Tensor loss, bool recomputes) const {
+    GradientOptions options;
+    if (recomputes && run_.recompute == "full") options.recompute = {"block"};
+    if (recomputes && run_.recompute == "selective" && !framework_.flash)
+      options.recompute = {"core"};
+    const std::vector<Tensor> xs = g.parameters();
+    return {{"forward", {loss}, false}, {"backward", gradients(loss, xs, options), false}};
+  }
+
+  const Run& run_;
+  const Framework& framework_;
+  Variant variant_;
+  Shapes s_;
+};
+
+/// Over tensor-parallel ranks; on top of context-parallel ones norms are left whole: sums and
+/// gathers take as long, and what norms themselves take is small.
+bool splits_norms(const Run& run) { return run.sp && run.cp == 1; }
+
+std::string layout_of(const Run& run) {
+  std::string layout;
+  if (run.tp > 1) {
+    const bool grouped = run.kv_heads != run.heads && run.kv_heads % run.tp != 0;
+    layout = fmt::format("{},ff?,vocab?:model", grouped ? "heads_per_key?" : "heads?");
+    if (splits_norms(run)) layout += "; @/*norm*/ length?:model";
+  }
+  if (run.cp > 1) layout += fmt::format("{}length:context", layout.empty() ? "" : "; ");
+  return layout;
+}
+
+bool is_attention(KernelKind kind) {
+  return kind == KernelKind::attention || kind == KernelKind::attention_grad ||
+         kind == KernelKind::attention_part;
+}
+
+std::set<const Op*> kernels_of(const Framework& framework) {
+  std::set<const Op*> kernels;
+  for (const Op* op : all_ops()) {
+    if (op->body == nullptr) continue;
+    const bool is_kernel =
+        is_attention(op->kernel) ? framework.flash : op->name != "masked_attention";
+    if (is_kernel) kernels.insert(op);
+  }
+  return kernels;
+}
+
+/// Weights are kept in the products' dtype: what only converts a stored tensor is not run.
+bool converts_stored(const Program& program, const Step& step) {
+  if (step.kind != StepKind::compute || step.in.size() != 1) return false;
+  if (program.buffers[step.in[0].buffer].arena == ArenaKind::transient) return false;
+  if (info_of(step.kernel).is_copy) return true;
+  return step.kernel == KernelKind::pointwise &&
+         std::all_of(step.pointwise.code.begin(), step.pointwise.code.end(),
+                     [](const Instr& i) { return i.code == Code::load || converts(i.code); });
+}
+
+struct Lowered {
+  FunctionTime forward, both;
+  double params = 0, kept = 0;
+};
+
+/// Sequence parallelism keeps of each sum over the model ranks the rank's share.
+void reduce_to_shares(Program& program) {
+  for (Function& f : program.functions) {
+    for (Step& step : f.steps) {
+      if (!is_collective(step, CollectiveKind::all_reduce)) continue;
+      step.collective = CollectiveKind::reduce_scatter;
+      step.bytes /= 2;
+    }
+  }
+}
+
+constexpr int kContextAxis = 0;  ///< of the mesh of price()
+
+/// What is made of `buffer` is only converted, and then an output.
+bool is_output(const Function& f, const std::set<int>& outputs, int buffer) {
+  bool found = outputs.contains(buffer);
+  for (const Step& step : f.steps) {
+    const bool reads = std::any_of(step.in.begin(), step.in.end(),
+                                   [&](const View& v) { return v.buffer == buffer; });
+    if (!reads || step.out.empty() || step.out[0].buffer == buffer) continue;
+    if (!info_of(step.kernel).is_elementwise) return false;
+    if (!is_output(f, outputs, step.out[0].buffer)) return false;
+    found = true;
+  }
+  return found;
+}
+
+/// Gradients are added over the ranks that share a sequence once a step, with those of the data
+/// ranks, and not in each microbatch.
+void defer_gradients(const Program& program, Function& f) {
+  std::set<int> outputs, moved, awaited;
+  for (const int port : f.outputs) outputs.insert(program.ports[port].view.buffer);
+  const auto is_deferred = [&](const Step& step) {
+    return is_collective(step, CollectiveKind::all_reduce) &&
+           step.axes == std::vector<int>{kContextAxis} && is_output(f, outputs, step.out[0].buffer);
+  };
+  for (const Step& step : f.steps) {
+    if (step.kind == StepKind::collective)
+      (is_deferred(step) ? moved : awaited).insert(step.number);
+  }
+  std::vector<Step> kept;
+  for (const Step& step : f.steps) {
+    const bool waits_in_vain = step.kind == StepKind::wait && moved.contains(step.number) &&
+                               !awaited.contains(step.number);
+    if (!is_deferred(step) && !waits_in_vain) kept.push_back(step);
+  }
+  f.steps = std::move(kept);
+}
+
+/// The machine as a framework uses it.
+Machine used(const Machine& machine, const Framework& framework, bool float8) {
+  Machine m = machine;
+  for (MemoryRate& rate : m.memory_rates) rate.bandwidth /= framework.traffic;
+  for (KernelRate& rate : m.kernels) {
+    if (is_attention(find_kernel(rate.kernel).value_or(KernelKind::none)))
+      rate.flops *= framework.attention;
+  }
+  if (!float8) return m;
+  static_cast<void>(m.product_seconds("float8", 1, 1, 1));  // or says that there is none
+  std::erase_if(m.products, [](const ProductRate& r) { return r.dtype == "bfloat16"; });
+  for (ProductRate& r : m.products) {
+    if (r.dtype == "float8") r.dtype = "bfloat16";
+  }
+  return m;
+}
+
+Lowered price(const Run& run, const Framework& framework, const Machine& given, bool is_layer,
+              const std::function<std::vector<FunctionSpec>(Graph&)>& build) {
+  Graph graph;
+  const std::vector<FunctionSpec> functions = build(graph);
+  const Mesh mesh = Mesh::parse(fmt::format("context:{};model:{}", run.cp, run.tp));
+  LowerOptions options{mesh, Layout::parse(layout_of(run)), functions, kernels_of(framework), {},
+                       {}};
+  options.fuse = false;
+  Program program = lower(graph, options);
+  if (splits_norms(run)) reduce_to_shares(program);
+  const bool float8 = is_layer && run.dtype.find("fp8") != std::string::npos;
+  const Costs costs(used(given, framework, float8), mesh);
+  Lowered result;
+  for (Function& f : program.functions) {
+    if (f.name == "init") continue;
+    std::erase_if(f.steps, [&](const Step& step) { return converts_stored(program, step); });
+    if (f.name == "backward") defer_gradients(program, f);
+    join_kernels(program, framework.fusion, f);
+    if (float8) quantize(f);
+    (f.name == "forward" ? result.forward : result.both) = time_of(f, costs);
+  }
+  for (int port : program.stored) {
+    if (program.ports[port].name == "norm_stream") continue;
+    result.params += static_cast<double>(program.ports[port].view.elements());
+  }
+  result.kept = static_cast<double>(program.transient_bytes);
+  return result;
+}
+
+BlockTimes block_of(const Lowered& all, const Lowered& rest) {
+  const double forward = all.forward.seconds - rest.forward.seconds,
+               both = all.both.seconds - rest.both.seconds,
+               moved = all.forward.exposed - rest.forward.exposed,
+               moved_both = all.both.exposed - rest.both.exposed;
+  const double params = all.params - rest.params,
+               gradients = params * (4.0 + 2.0);  // and the weights as products read them
+  return {forward, both - forward,
+          moved,   moved_both - moved,
+          params,  std::max(0.0, all.kept - rest.kept - gradients)};
+}
+
+}  // namespace
+
+ModelTimes lower_blocks(const Run& run, const Framework& framework, int64_t micro_batch,
+                        const Machine& machine) {
+  const Builder builder(run, framework, micro_batch);
+  const auto layers = [&](int64_t count) {
+    return price(run, framework, machine, true, [&](Graph& g) { return builder.layers(g, count); });
+  };
+  ModelTimes model;
+  model.layer = block_of(layers(2), layers(1));
+  if (run.recompute == "selective")
+    model.layer.backward += framework.selective * model.layer.forward;
+  model.head = block_of(
+      price(run, framework, machine, false, [&](Graph& g) { return builder.head(g); }), {});
+  model.embedding = block_of(
+      price(run, framework, machine, false, [&](Graph& g) { return builder.embedding(g); }), {});
+  return model;
+}
+
+}  // namespace tessera::runs

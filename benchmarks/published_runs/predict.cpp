@@ -1,0 +1,369 @@
+// From the times of blocks to a step: microbatches through stages or through sharded layers, what
+// goes over the data-parallel ranks, and the update.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/fail.h"
+#include "benchmarks/published_runs/runs.h"
+#include "cost/function_time.h"
+#include "cost/pipeline_schedule.h"
+#include "cost/stream_simulator.h"
+
+namespace tessera::runs {
+
+namespace {
+
+/// Operators one at a time: conversions, copies into contiguous memory, strided access. Fitted on
+/// torchtitan's two rows without compilation.
+constexpr double kEager = 1.4;
+/// Norm, softmax and dropout kernels of Megatron-LM before 2023 pass over their data more than
+/// once. Fitted on the smallest model of vTrain.
+constexpr double kParts = 1.25;
+/// llm-foundry of 2023 runs the first FlashAttention, in Triton: about half the rate of the second
+/// (Dao 2023, fig. 5).
+constexpr double kTriton = 0.55;
+
+/// Facts about systems, the first match counts. Sources: the papers and repositories named.
+constexpr Framework kFrameworks[] = {
+    // torch.compile fuses pointwise work; FSDP2 reduces gradients in float32 (torchtitan defaults);
+    // selective recompute keeps every second product.
+    {.match = "compile",
+     .fusion = Fusion::compiled,
+     .flash = true,
+     .sharded = true,
+     .grad_bytes = 4,
+     .selective = 0.5},
+    {.match = "torchtitan",
+     .fusion = Fusion::eager,
+     .flash = true,
+     .sharded = true,
+     .grad_bytes = 4,
+     .traffic = kEager,
+     .selective = 0.5},
+    {.match = "shard_grad_op",
+     .fusion = Fusion::eager,
+     .flash = true,
+     .sharded = true,
+     .keeps = true,
+     .traffic = kEager,
+     .attention = kTriton},
+    {.match = "fsdp",
+     .fusion = Fusion::eager,
+     .flash = true,
+     .sharded = true,
+     .traffic = kEager,
+     .attention = kTriton},
+    // Overlaps all of its communication (Jiang et al. 2024).
+    {.match = "megascale", .flash = true, .overlaps = true, .zero = 1},
+    {.match = "flash", .flash = true, .zero = 1},
+    {.match = "aleph", .flash = true, .zero = 1},
+    {.match = "megatron-core", .flash = true, .interleaves = true, .overlaps = true, .zero = 1},
+    {.match = "nemo",
+     .flash = true,
+     .interleaves = true,
+     .grad_bytes = 4,
+     .overlaps = true,
+     .zero = 1},
+    {.match = "bridge",
+     .flash = true,
+     .interleaves = true,
+     .grad_bytes = 4,
+     .overlaps = true,
+     .zero = 1},
+    {.match = "llama",
+     .flash = true,
+     .interleaves = true,
+     .grad_bytes = 4,
+     .overlaps = true,
+     .zero = 1},
+    // Megatron-LM on Hopper is of 2023 or later (Narayanan et al. 2021 and Korthikanti et al. 2022
+    // had
+    // A100): FlashAttention, distributed optimizer, gradients reduced while backward runs.
+    {.match = "megatron",
+     .gpu = "h",
+     .flash = true,
+     .interleaves = true,
+     .grad_bytes = 4,
+     .overlaps = true,
+     .zero = 1},
+    // Megatron-LM to 2022: fused pointwise kernels, scores in memory, dropout, nothing overlapped.
+    {.match = "megatron", .dropout = 0.1, .traffic = kParts},
+    {.match = "", .flash = true, .overlaps = true, .zero = 1},
+};
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+constexpr double kNetworkShare = 0.9;    ///< of an adapter's rate, sustained
+constexpr double kUpdateBytes = 38;      ///< read and written by Adam and clipping, a parameter
+constexpr double kPersistentBytes = 18;  ///< weights, gradients, state: 2 + 4 + 12
+constexpr double kReserved = 4e9;        ///< context, communication buffers, fragments
+constexpr double kImbalance = 0.008;     ///< standard deviation of a device's step, a share
+
+/// The slowest of n devices.
+double slowest(double n) { return 1 + kImbalance * std::sqrt(2 * std::log(std::max(1.0, n))); }
+
+enum Axis { kStage, kData, kContext, kModel };
+
+Mesh mesh_of(const Run& r) {
+  return Mesh::parse(fmt::format("stage:{};data:{};context:{};model:{}", r.pp, r.dp, r.cp, r.tp));
+}
+
+/// Gathers of parameters and reductions of gradients over the ranks that share a model.
+std::vector<int> replicas(const Run&) { return {kData, kContext}; }
+
+struct Step {
+  const Run& run;
+  const Framework& framework;
+  const Machine& machine;
+  const Costs& costs;
+  const ModelTimes& model;
+  int64_t microbatches;
+  Prediction result = {};
+  double held = 1;  ///< microbatches, by the first stage
+
+  double over_data(CollectiveKind kind, double bytes) const {
+    return costs.collective(kind, bytes, replicas(run));
+  }
+
+  double layers_on_stage() const {
+    return std::ceil(static_cast<double>(run.layers) / static_cast<double>(run.pp));
+  }
+
+  /// Stages have as many layers as each other, or one more: the last of them first, as the first
+  /// and the last stage have a table of tokens too. So have the chunks of a stage.
+  int64_t layers_of_chunk(int64_t chunk) const {
+    const int64_t stage = chunk % run.pp, part = chunk / run.pp;
+    const int64_t more = run.layers % run.pp, first = (run.pp - more + 1) / 2;
+    const int64_t own = run.layers / run.pp + (stage >= first && stage < first + more ? 1 : 0);
+    // The first stage lacks a layer in its first chunk, the others in their last.
+    const int64_t place = stage == 0 ? run.interleave - 1 - part : part;
+    return own / run.interleave + (place < own % run.interleave ? 1 : 0);
+  }
+
+  double params_on_device() const {
+    const double ends = model.head.params + model.embedding.params;
+    const double stage = layers_on_stage() * model.layer.params;
+    return run.pp == 1 ? stage + ends : stage + std::max(model.head.params, model.embedding.params);
+  }
+
+  double shards() const {
+    return framework.sharded || framework.zero > 0 ? static_cast<double>(run.dp * run.cp) : 1;
+  }
+
+  void update() {
+    result.update = machine.memory_seconds(kUpdateBytes * params_on_device() / shards());
+    result.seconds += result.update;
+  }
+
+  void sharded();
+  void staged();
+  void reduce_gradients();
+  void account();
+};
+
+/// FSDP: each layer is gathered while the one before it computes, its gradient reduced while the
+/// next one does.
+void Step::sharded() {
+  StreamSimulator lanes(machine.overlap);
+  // What was gathered is copied to its places, and gradients into the buffer that is reduced.
+  const auto copies = [&](const BlockTimes& p, double bytes) {
+    lanes.compute(machine.memory_seconds(2 * bytes * p.params));
+  };
+  const auto gather = [&](const BlockTimes& p) {
+    return lanes.start(over_data(CollectiveKind::all_gather, 2 * p.params), 1);
+  };
+  const auto reduce = [&](const BlockTimes& p) {
+    lanes.start(over_data(CollectiveKind::reduce_scatter, framework.grad_bytes * p.params), 1);
+  };
+  const int64_t layers = run.layers;
+  for (int64_t m = 0; m < microbatches; ++m) {
+    lanes.wait(gather(model.embedding));
+    lanes.compute(model.embedding.forward);
+    int next = gather(model.layer);
+    for (int64_t l = 0; l < layers; ++l) {
+      const int mine = next;
+      if (l + 1 < layers) next = gather(model.layer);
+      lanes.wait(mine);
+      copies(model.layer, 2);
+      lanes.compute(model.layer.forward);
+    }
+    lanes.wait(gather(model.head));
+    lanes.compute(model.head.forward + model.head.backward);
+    reduce(model.head);
+    if (!framework.keeps) next = gather(model.layer);
+    for (int64_t l = 0; l < layers; ++l) {
+      const int mine = next;
+      if (!framework.keeps && l + 1 < layers) next = gather(model.layer);
+      lanes.wait(mine);
+      if (!framework.keeps) copies(model.layer, 2);
+      lanes.compute(model.layer.backward);
+      copies(model.layer, framework.grad_bytes);
+      reduce(model.layer);
+    }
+    lanes.compute(model.embedding.backward);
+    reduce(model.embedding);
+    lanes.wait_all();
+  }
+  result.compute = lanes.computed();
+  result.data = lanes.now() - lanes.computed();
+  result.seconds = lanes.now();
+}
+
+void Step::staged() {
+  Pipeline pipeline;
+  pipeline.stages = static_cast<int>(run.pp);
+  std::vector<int64_t> layers;
+  for (int64_t c = 0; c < run.pp * run.interleave; ++c) layers.push_back(layers_of_chunk(c));
+  const auto time_of = [](const BlockTimes& block) {
+    return ChunkTime{block.forward, block.backward};
+  };
+  pipeline.chunks =
+      deal_layers(layers, time_of(model.layer), time_of(model.embedding), time_of(model.head));
+  // Groups of as many microbatches as there are stages: of the last one some are missing.
+  const int64_t rest = run.interleave > 1 ? microbatches % run.pp : 0;
+  const int64_t missing = rest > 0 ? run.pp - rest : 0;
+  pipeline.microbatches = microbatches + missing;
+  const double bytes = 2.0 * static_cast<double>(result.micro_batch * run.seq * run.hidden) /
+                       static_cast<double>(run.cp);
+  if (run.pp > 1) pipeline.transfer = hand_over(costs, bytes, {kStage}, {kModel});
+  pipeline.blocking = !framework.overlaps;
+  PipelineTime time = play_pipeline(pipeline);
+  double busy = *std::max_element(time.busy.begin(), time.busy.end());
+  const double unused =
+      busy * static_cast<double>(missing) / static_cast<double>(pipeline.microbatches);
+  busy -= unused;
+  time.seconds -= unused;
+  const double tensor = layers_on_stage() * static_cast<double>(microbatches) *
+                        (model.layer.transfer_forward + model.layer.transfer_backward);
+  result.tensor = tensor;
+  result.compute = busy - tensor;
+  result.bubble = time.seconds - busy;
+  result.seconds = time.seconds;
+  held = microbatches_held(pipeline, 0);
+}
+
+void Step::reduce_gradients() {
+  if (run.dp * run.cp == 1) return;
+  const double params = params_on_device();
+  double seconds = 0;
+  if (framework.zero > 0) {
+    seconds = over_data(CollectiveKind::reduce_scatter, framework.grad_bytes * params) +
+              over_data(CollectiveKind::all_gather, 2 * params);
+  } else {
+    seconds = over_data(CollectiveKind::all_reduce, framework.grad_bytes * params);
+  }
+  if (framework.overlaps) {
+    // Under the backward of the last microbatch, all but the last layer's.
+    const double under = layers_on_stage() * (model.layer.backward + model.layer.forward);
+    const double least = seconds / (layers_on_stage() + 1);
+    seconds = std::max(least, seconds - under);
+  }
+  result.data = seconds;
+  result.seconds += seconds;
+}
+
+void Step::account() {
+  const double params = params_on_device();
+  double fixed = kPersistentBytes * params;
+  if (framework.sharded) {
+    const double unit = std::max(model.layer.params, model.head.params);
+    fixed = kPersistentBytes * params / shards() + (framework.keeps ? 2 * params : 0) + 8 * unit;
+  } else if (framework.zero > 0) {
+    fixed = params * (6 + 12 / shards());
+  }
+  result.memory = fixed + held * layers_on_stage() * model.layer.kept + model.head.kept + kReserved;
+  result.fits = result.memory <= static_cast<double>(machine.memory);
+}
+
+Prediction predict_with(const Run& run, const Framework& framework, const Machine& machine,
+                        const ModelTimes& model, int64_t micro_batch) {
+  const Costs costs(machine, mesh_of(run));
+  const int64_t microbatches = run.global_batch / run.dp / micro_batch;
+  Step step{run, framework, machine, costs, model, microbatches, {}, 1};
+  step.result.micro_batch = micro_batch;
+  if (framework.sharded && run.pp == 1) {
+    step.sharded();
+  } else {
+    step.staged();
+    step.reduce_gradients();
+  }
+  step.update();
+  step.result.seconds *= slowest(static_cast<double>(run.gpus));
+  step.account();
+  return step.result;
+}
+
+}  // namespace
+
+Framework framework_of(const Run& run) {
+  for (const Framework& framework : kFrameworks) {
+    if (run.system.find(framework.match) != std::string::npos &&
+        lower(run.gpu_kind).starts_with(framework.gpu))
+      return framework;
+  }
+  return {};
+}
+
+Machine machine_of(const Run& run) {
+  const std::string kind = lower(run.gpu_kind);
+  const auto has = [&](const char* word) { return kind.find(word) != std::string::npos; };
+  std::string name;
+  if (has("a100")) name = has("40") ? "a100-40gb" : "a100-80gb";
+  if (has("h100")) name = has("500w") ? "h100-500w" : "h100";
+  if (has("h200")) name = "h200";
+  require(!name.empty(),
+          "no machine profile for gpu_kind '{}'; known are a100, h100 and h200; give one with "
+          "--machine",
+          run.gpu_kind);
+  Machine machine = Machine::load(name);
+  const std::string source = lower(run.source);
+  for (const char* unit : {"gbps", " gb/s per node"}) {
+    const size_t at = source.find(unit);
+    if (at == std::string::npos) continue;
+    size_t end = at;
+    while (end > 0 && source[end - 1] == ' ') --end;
+    size_t begin = end;
+    while (begin > 0 && std::isdigit(static_cast<unsigned char>(source[begin - 1]))) --begin;
+    if (begin == end) continue;
+    const double gigabits = std::stod(source.substr(begin, end - begin));
+    machine.links[1].bandwidth = kNetworkShare * gigabits * 1e9 / 8 / 8;
+    break;
+  }
+  return machine;
+}
+
+/// Sizes that a row does not print are those that take least time, as if they had been tuned.
+Prediction predict(const Run& given, const Machine& machine) {
+  const Framework framework = framework_of(given);
+  const int64_t share = given.global_batch / given.dp;
+  std::vector<int64_t> micros = {given.micro_batch},
+                       interleaves = {std::max<int64_t>(1, given.interleave)};
+  if (given.micro_batch == 0) {
+    micros.clear();
+    for (int64_t micro = 1; micro <= std::min<int64_t>(share, 32) && share % micro == 0; micro *= 2)
+      micros.push_back(micro);
+  }
+  const int64_t most = (given.layers + given.pp - 1) / given.pp;
+  for (int64_t v = 2; v <= most && given.interleave == 0 && framework.interleaves && given.pp > 1;
+       ++v) {
+    if (most % v == 0) interleaves.push_back(v);
+  }
+  Prediction best;
+  for (const int64_t micro : micros) {
+    const ModelTimes model = lower_blocks(given, framework, micro, machine);
+    for (const int64_t v : interleaves) {
+      Run run = given;
+      run.interleave = v;
+      const Prediction p = predict_with(run, framework, machine, model, micro);
+      if (best.micro_batch == 0 || (p.fits && (p.seconds < best.seconds || !best.fits))) best = p;
+    }
+  }
+  return best;
+}
+
+}  // namespace tessera::runs

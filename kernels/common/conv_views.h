@@ -1,0 +1,69 @@
+// The views of a convolution as x, filter and y, the kinds of their factors, and what of the
+// spatial dims a rank has: what all ways to compute one ask.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/common/kernel.h"
+#include "program/program.h"
+
+namespace tessera::kernels {
+
+enum Kind : int64_t { kGroup = 0, kImages = 1, kInputs = 2, kOutputs = 3 };
+enum Result : int64_t { kOfY = 0, kOfX = 1, kOfFilter = 2 };
+
+/// The views as x, filter and y.
+struct Sides {
+  explicit Sides(const Step& step) : result(step.attrs.get<int64_t>("result")) {
+    const View &a = step.in.at(0), &b = step.in.at(1), &c = step.out.at(0);
+    x = result == kOfX ? &c : &a;
+    filter = result == kOfFilter ? &c : &b;
+    y = result == kOfY ? &c : result == kOfX ? &a : &b;
+  }
+  int64_t result;
+  const View *x, *filter, *y;
+};
+
+/// The size of factor `d`, which some view lacks: it has 1 there.
+inline int64_t factor_size(const Step& step, size_t d) {
+  return std::max({step.in[0].sizes[d], step.in[1].sizes[d], step.out[0].sizes[d]});
+}
+
+inline int64_t count_of(const Step& step, Kind kind) {
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  int64_t n = 1;
+  for (size_t d = 0; d < kinds.size(); ++d) n *= kinds[d] == kind ? factor_size(step, d) : 1;
+  return n;
+}
+
+/// Places in memory from the first to the last element of a view.
+inline int64_t reach(const View& view) {
+  int64_t n = 1;
+  for (size_t d = 0; d < view.sizes.size(); ++d) n += (view.sizes[d] - 1) * view.strides[d];
+  return n;
+}
+
+/// Where an operand or the result of the step lies that is `view`.
+void* data_of(const KernelArgs& args, const View* view);
+
+/// Whether each view has the step's factors of the kinds that are its own, and no others.
+bool has_factors(const Step& step);
+
+/// Offsets of all indices of the factors of one kind in one view, in one order for all views.
+std::vector<int64_t> offsets_of(const Step& step, Kind kind, const std::vector<int64_t>& strides);
+
+/// One spatial dim of what is computed on this rank: a box of x, one of y and a window, where
+/// in = stride * out + dilation * window - before.
+struct WindowDim {
+  int64_t x_first = 0, x_size = 0, y_first = 0, y_size = 0, windows = 0;
+  int64_t stride = 1, dilation = 1, before = 0, after = 0;
+  bool empty = false;  ///< no window sees anything, or all of a window may lie in the padding
+};
+
+/// Spatial dim `s` of the step on this rank, and all.
+WindowDim window_dim(const KernelArgs& args, size_t s);
+std::vector<WindowDim> window_dims(const KernelArgs& args);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,46 @@
+// What gather and scatter_add share: turning an index into a local position, and reporting bad
+// ones.
+#pragma once
+
+#include <string>
+
+#include "kernels/common/nest.h"
+
+namespace tessera::kernels {
+
+enum class OutOfRange { error, drop, clamp };
+
+/// The indexed dim as one rank sees it: n logical rows, of which [first, first + size) are here.
+struct IndexedDim {
+  OutOfRange rule = OutOfRange::drop;
+  int64_t first = 0, size = 0, n = 0;
+
+  /// The local row of index i, or -1 if there is none here. `bad`: set if i is out of range under
+  /// `error`.
+  int64_t local(int64_t i, bool& bad) const {
+    if (i < 0 || i >= n) {
+      if (rule != OutOfRange::clamp || n == 0) {
+        bad |= rule == OutOfRange::error;
+        return -1;
+      }
+      i = i < 0 ? 0 : n - 1;
+    }
+    const int64_t row = i - first;
+    return row >= 0 && row < size ? row : -1;
+  }
+};
+
+/// "error", "zero", "drop" or "clamp" of the step's attribute.
+OutOfRange out_of_range_rule(const Step& step);
+
+/// Reports the first bad index in row-major order of the index dims (those with an index stride).
+void report_bad_index(const KernelArgs& args, const TensorArg& indices,
+                      const std::vector<int64_t>& sizes, int64_t n);
+
+/// The index at `offset`.
+inline int64_t index_at(const TensorArg& indices, int64_t offset) {
+  return indices.dtype == DType::int64 ? static_cast<const int64_t*>(indices.data)[offset]
+                                       : static_cast<const int32_t*>(indices.data)[offset];
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,79 @@
+// Binding of fused pointwise steps: which registers hold one number, and in a step with row
+// instructions, which hold one a row, and which of those must be repeated along their rows because
+// an instruction on elements reads them.
+#include "kernels/cpu/pointwise_plan.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+class BroadcastPlanner {
+ public:
+  BroadcastPlanner(PointwisePlan& plan, const BlockOps& ops) : plan_(plan), ops_(ops) {}
+
+  void run() {
+    for (BoundInstr& op : plan_.code) {
+      const bool loads_one =
+          op.instr.code == Code::load && op.strides.inner == 0 && op.strides.outer == 0;
+      if (is_still(op.instr.code) || loads_one) {
+        op.broadcast = Broadcast::everywhere;
+      } else if (plan_.row >= 0) {
+        plan_one(op);
+      }
+    }
+  }
+
+ private:
+  int count(const Instr& instr, Broadcast broadcast) const {
+    int n = 0;
+    for (const int r : {instr.a, instr.b, instr.c})
+      n += r >= 0 && plan_.code[r].broadcast == broadcast;
+    return n;
+  }
+
+  void plan_one(BoundInstr& op) {
+    const Instr& instr = op.instr;
+    const int full = count(instr, Broadcast::none), per_row = count(instr, Broadcast::along_row);
+    const bool still = op.strides.inner == 0;  // along the row
+    if (instr.code == Code::load || instr.code == Code::index) {
+      op.broadcast = still ? Broadcast::along_row : Broadcast::none;
+    } else if (reduces_row(instr.code)) {
+      op.broadcast = Broadcast::along_row;
+      plan_.need_elements(instr.a);
+    } else if (full == 0 && per_row > 0 && (instr.code != Code::mask || still)) {
+      op.broadcast = Broadcast::along_row;
+    } else if (full == 0 && per_row == 0 && !is_positional(instr.code)) {
+      op.broadcast = Broadcast::everywhere;
+    }
+    if (op.broadcast == Broadcast::along_row) {  // a block is one row of such numbers
+      op.strides.inner = op.strides.outer;
+      op.strides.outer = 0;
+    } else if (op.broadcast == Broadcast::none) {
+      read_elements(op, full == 1 && per_row == 1);
+    }
+  }
+
+  /// `mixed`: of one operand every element, and of one a number a row.
+  void read_elements(BoundInstr& op, bool mixed) {
+    const Instr& instr = op.instr;
+    if (instr.b >= 0 && instr.c < 0 && mixed) {
+      const bool first = plan_.code[instr.a].broadcast == Broadcast::along_row;
+      op.fn = ops_.find_by_rows(instr.code, instr.dtype, first ? PerRow::a : PerRow::b);
+      if (op.fn != nullptr) op.by_row = first ? instr.a : instr.b;
+    }
+    for (const int r : {instr.a, instr.b, instr.c}) {
+      if (r != op.by_row) plan_.need_elements(r);
+    }
+  }
+
+  PointwisePlan& plan_;
+  const BlockOps& ops_;
+};
+
+}  // namespace
+
+void plan_broadcasts(PointwisePlan& plan, const BlockOps& ops) {
+  BroadcastPlanner(plan, ops).run();
+}
+
+}  // namespace tessera::cpu

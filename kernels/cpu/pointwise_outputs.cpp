@@ -1,0 +1,150 @@
+// Binding of fused pointwise steps: how outputs are stored, and what is fetched ahead. The last
+// writer of an output that overlaps no input computes into the output's memory. Results of large
+// steps go past the caches.
+#include <algorithm>
+
+#include "kernels/cpu/pointwise_plan.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+/// Steps that touch more than this write past the caches, as memcpy does: no line is read to be
+/// overwritten. Where exponentials or their like are computed of every element, that reading hides
+/// behind them, and results stay for their readers up to twice as much.
+constexpr int64_t kStreamBytes = int64_t{12} << 20;
+
+bool computes_long(Code code) { return info_of(code).cost == CostClass::expensive; }
+
+/// Elements of which take long enough to fetch others meanwhile.
+bool hides_fetching(const BoundInstr& op) {
+  const auto slow = [](Link link) {
+    return link == Link::div || link == Link::rdiv || link == Link::sqrt || link == Link::exp;
+  };
+  if (op.chain) return slow(op.chain->shape.first) || slow(op.chain->shape.second);
+  return op.instr.code != Code::random && info_of(op.instr.code).cost >= CostClass::slow;
+}
+
+/// [first, last) bytes that a view touches.
+std::pair<const char*, const char*> range_of(const TensorArg& t) {
+  int64_t low = 0, high = 0;
+  for (size_t d = 0; d < t.sizes.size(); ++d) {
+    if (t.sizes[d] == 0) return {nullptr, nullptr};
+    (t.strides[d] < 0 ? low : high) += (t.sizes[d] - 1) * t.strides[d];
+  }
+  const char* base = static_cast<const char*>(t.data);
+  return {base + low * size_of(t.dtype), base + (high + 1) * size_of(t.dtype)};
+}
+
+int64_t bytes_of(const TensorArg& t) {
+  const auto [first, last] = range_of(t);
+  return last - first;
+}
+
+bool overlap(const TensorArg& x, const TensorArg& y) {
+  auto [a, b] = range_of(x);
+  auto [c, d] = range_of(y);
+  return a < d && c < b;
+}
+
+/// Exactly one element of `x` under each of `y`.
+bool same_place(const TensorArg& x, const TensorArg& y) {
+  return x.data == y.data && x.dtype == y.dtype && x.strides == y.strides;
+}
+
+class OutputPlanner {
+ public:
+  OutputPlanner(PointwisePlan& plan, const KernelArgs& args)
+      : plan_(plan), args_(args), last_(last_reads(plan)) {}
+
+  void run() {
+    find_copied();
+    const int64_t bytes = operand_bytes(args_);
+    const bool hides = std::any_of(plan_.code.begin(), plan_.code.end(), [](const BoundInstr& op) {
+      return op.broadcast != Broadcast::along_row && computes_long(op.instr.code);
+    });
+    choose_fetched(bytes);
+    const bool streams = bytes >= (hides ? 2 : 1) * kStreamBytes;
+    for (size_t k = 0; k < plan_.outputs.size(); ++k) choose(static_cast<int>(k), streams);
+  }
+
+ private:
+  /// An output that is stored from where an input lies may find another output stored there before.
+  void find_copied() {
+    for (size_t i = 0; i < plan_.code.size(); ++i) {
+      BoundInstr& op = plan_.code[i];
+      op.copied = op.arg != nullptr && last_[i] == static_cast<int>(plan_.code.size()) &&
+                  std::any_of(args_.out.begin(), args_.out.end(),
+                              [&](const TensorArg& out) { return overlap(*op.arg, out); });
+    }
+  }
+
+  /// Many operands that come from far are asked for a block ahead, while an instruction computes
+  /// what takes long: the loops before and after it do little but read, each an array of its own.
+  /// One or two arrays the processor fetches better itself.
+  void choose_fetched(int64_t bytes) {
+    constexpr int64_t kNear = int64_t{1} << 20;
+    if (plan_.row >= 0 || bytes < kNear) return;
+    std::vector<int> loads;
+    for (size_t i = 0; i < plan_.code.size(); ++i) {
+      const BoundInstr& op = plan_.code[i];
+      const bool full = op.broadcast == Broadcast::none;
+      if (op.instr.code == Code::load && full && op.strides.dense(plan_.block))
+        loads.push_back(static_cast<int>(i));
+    }
+    const auto slow = std::find_if(plan_.code.begin(), plan_.code.end(), [](const BoundInstr& op) {
+      return !op.unused && op.broadcast == Broadcast::none && hides_fetching(op);
+    });
+    if (std::ssize(loads) < kManyArrays || slow == plan_.code.end()) return;
+    slow->fetches = true;
+    plan_.fetched = std::move(loads);
+  }
+
+  void choose(int k, bool streams) {
+    Output& out = plan_.outputs[k];
+    const TensorArg& target = args_.out[k];
+    BoundInstr& op = plan_.code[out.reg];
+    const Code code = op.instr.code;
+    const bool computed = !is_positional(code) && !is_still(code) && !op.alias &&
+                          op.broadcast != Broadcast::along_row;
+    out.once_a_row = plan_.row >= 0 && out.strides.inner == 0;
+    if (!out.once_a_row) plan_.need_elements(out.reg);
+    out.stream = streams && !is_narrow(target.dtype);
+    out.direct = computed && !out.stream && op.output < 0 && !is_narrow(target.dtype) &&
+                 out.strides.dense(plan_.block) && find_last_read(out, target);
+    check(stored_as(target.dtype) == stored_as(op.instr.dtype),
+          "output {} of a pointwise step is {}, but its register is {}", k, to_string(target.dtype),
+          to_string(op.instr.dtype));
+    if (out.direct) op.output = k;
+  }
+
+  /// Notes which instruction is the last to read what an output's memory held: an input may lie at
+  /// the very same place if nobody wants it any more when the output is written. False: it may not
+  /// be written before the end of the block.
+  bool find_last_read(Output& out, const TensorArg& target) const {
+    for (size_t i = 0; i < plan_.code.size(); ++i) {
+      const BoundInstr& op = plan_.code[i];
+      if (op.instr.code != Code::load || !overlap(*op.arg, target)) continue;
+      if (!same_place(*op.arg, target) || last_[i] > out.reg) return false;
+      out.read_to = std::max(out.read_to, last_[i]);
+    }
+    return true;
+  }
+
+  PointwisePlan& plan_;
+  const KernelArgs& args_;
+  const std::vector<int> last_;
+};
+
+}  // namespace
+
+int64_t operand_bytes(const KernelArgs& args) {
+  int64_t bytes = 0;
+  for (const TensorArg& in : args.in) bytes += bytes_of(in);
+  for (const TensorArg& out : args.out) bytes += bytes_of(out);
+  return bytes;
+}
+
+void plan_outputs(PointwisePlan& plan, const KernelArgs& args) { OutputPlanner(plan, args).run(); }
+
+}  // namespace tessera::cpu

@@ -1,0 +1,287 @@
+// `auto` in layouts: the planner's answer becomes the job's layout and keys of its configuration:
+// what backward recomputes, and the microbatches. Answers are kept in the cache folder.
+#include "cli/auto_plan.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/env.h"
+#include "base/fail.h"
+#include "tessera/build_info.h"
+
+namespace tessera::cli {
+
+namespace {
+
+constexpr const char* kDefaultMachine = "h100";
+constexpr const char *kRecompute = "train.recompute", *kReshard = "train.reshard_after_forward",
+                     *kMicrobatches = "train.microbatches";
+
+bool has_key(const Config& config, const std::string& name) {
+  return std::any_of(config.keys().begin(), config.keys().end(),
+                     [&](const ConfigKey& key) { return key.name == name; });
+}
+
+/// `plain` is what a key says where nobody gave it.
+bool is_free(const Job& job, const char* key, const char* plain) {
+  const std::string& text = job.config.text(key);
+  return text == "auto" || (text == plain && !job.given.contains(key));
+}
+
+/// Scopes that the model lacks are none to recompute.
+bool builds(const PlanModel& model, const std::pair<std::string, std::string>& way) {
+  try {
+    model.build({1, way.first, way.second, 1});
+    return true;
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::usage) throw;
+    return false;
+  }
+}
+
+/// What backward may recompute or gather once more as far as the job leaves it open, from cheap to
+/// dear.
+void add_recompute_options(const Job& job, PlanModel& model) {
+  const bool may_recompute = is_free(job, kRecompute, "none"),
+             may_reshard = is_free(job, kReshard, "none");
+  const std::string recompute = may_recompute ? "none" : job.config.text(kRecompute),
+                    reshard_after_forward = may_reshard ? "none" : job.config.text(kReshard);
+  model.recompute_options = {{recompute, reshard_after_forward}};
+  const std::vector<LayoutRule>& rules = job.layout.rules();
+  const bool names_layers =
+      std::any_of(rules.begin(), rules.end(), [](const LayoutRule& r) { return !r.scope.empty(); });
+  constexpr int64_t kMany = 16;  // few layers share exchanges, as iterations do not
+  if (has_key(job.config, "model.scan") && !model.is_loop && may_reshard && !names_layers &&
+      model.layers >= kMany)
+    model.reshard_of_loop = "block";
+  const bool blocks = may_reshard && !model.is_loop && model.reshard_of_loop.empty();
+  if (may_recompute && reshard_after_forward == "none")
+    model.recompute_options.emplace_back("attention", "none");
+  if (blocks && recompute == "none")
+    model.recompute_options.insert(model.recompute_options.begin() + 1, {"none", "block"});
+  if (may_recompute && reshard_after_forward == "none")
+    model.recompute_options.emplace_back("block", "none");
+  // The first stays: what is wrong with the model itself is said where that is built.
+  model.recompute_options.erase(
+      std::remove_if(model.recompute_options.begin() + 1, model.recompute_options.end(),
+                     [&](const auto& way) { return !builds(model, way); }),
+      model.recompute_options.end());
+}
+
+}  // namespace
+
+PlanModel model_of(const Job& job) {
+  PlanModel model;
+  model.name = job.spec->name;
+  const bool has_layers = has_key(job.config, "model.layers");
+  model.layers = has_layers ? job.config.integer("model.layers") : 1;
+  model.is_loop = has_key(job.config, "model.scan") && job.config.flag("model.scan");
+  model.build = [job, has_layers](const PlanBuild& build) {
+    Job sized = job;
+    if (has_layers) sized.config.set("model.layers", fmt::format("{}", build.layers));
+    if (build.looped) sized.config.set("model.scan", "true");
+    if (build.unrolled && has_key(job.config, "model.scan"))
+      sized.config.set("model.scan", "false");
+    sized.config.set(kRecompute, build.recompute);
+    sized.config.set(kReshard, build.reshard_after_forward);
+    sized.config.set(kMicrobatches, fmt::format("{}", build.microbatches));
+    const auto trainer = std::make_shared<Trainer>();
+    build_trainer(sized, *trainer, false);
+    return PlanStep{std::shared_ptr<const Graph>(trainer, &trainer->graph), trainer->functions};
+  };
+  CompileOptions compile;
+  set_schedule(job, compile);
+  model.overlap = compile.overlap;
+  model.wide_grad_reduce = compile.wide_grad_reduce;
+  model.reduce_each_microbatch = compile.reduce_each_microbatch;
+  model.offload_state = compile.offload_state;
+  const int64_t batch = job.config.integer("train.batch");
+  if (!is_free(job, kMicrobatches, "1")) {
+    model.microbatches = {job.config.integer(kMicrobatches)};
+  } else {
+    for (int64_t m = 2; m <= batch; ++m) {
+      if (batch % m == 0) model.microbatches.push_back(m);
+    }
+  }
+  add_recompute_options(job, model);
+  return model;
+}
+
+PlanOptions options_of(const Arguments& args, const Job& job) {
+  PlanOptions options;
+  options.layout = job.layout;
+  require(!args.seconds || *args.seconds > 0, "--plan-time is {} s; it must be more than 0",
+          args.seconds.value_or(0));
+  if (args.seconds) options.seconds = *args.seconds;
+  if (!args.memory.empty()) options.memory = parse_bytes("--memory", args.memory);
+  return options;
+}
+
+AutoPlan auto_plan_of(const PricedPlan& plan, const Job& job) {
+  AutoPlan result{plan.layout, {}};
+  for (const auto& [key, value] :
+       {std::pair{kRecompute, plan.build.recompute},
+        std::pair{kReshard, plan.build.reshard_after_forward},
+        std::pair{kMicrobatches, fmt::format("{}", plan.build.microbatches)}}) {
+    if (job.config.text(key) != value) result.sets.push_back(fmt::format("{}={}", key, value));
+  }
+  return result;
+}
+
+void apply(const AutoPlan& plan, Job& job) {
+  job.layout = Layout::parse(plan.layout);
+  for (const std::string& set : plan.sets) {
+    const size_t eq = set.find('=');
+    job.config.set(set.substr(0, eq), set.substr(eq + 1));
+  }
+}
+
+namespace {
+
+/// What a plan depends on, as the name of a file; "" where nothing can be kept.
+std::string cached_at(const Arguments& args, const Job& job, const Machine& machine,
+                      const PlanOptions& options, size_t most) {
+  if (cache_folder().empty()) return "";
+  std::string key =
+      fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|", build_info().version, machine.to_toml(),
+                  job.mesh.to_string(), options.layout.to_string(), most, options.seconds,
+                  options.memory.value_or(-1), args.checkpoint.empty(), args.staging, args.device);
+  for (const ConfigKey& k : job.config.keys()) {
+    if (!k.name.starts_with("layout.")) key += k.name + "=" + k.value + ";";
+  }
+  for (const char* choice : {kRecompute, kReshard, kMicrobatches})
+    key += job.given.contains(choice) ? "given;" : "free;";
+  return fmt::format("{}/plans/{:016x}.json", cache_folder(), std::hash<std::string>{}(key));
+}
+
+nlohmann::json to_json(const std::vector<AutoPlan>& plans) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const AutoPlan& plan : plans) json.push_back({{"layout", plan.layout}, {"sets", plan.sets}});
+  return json;
+}
+
+/// Nothing for what is no list of plans.
+std::vector<AutoPlan> plans_of(const nlohmann::json& json) {
+  std::vector<AutoPlan> plans;
+  try {
+    for (const nlohmann::json& plan : json)
+      plans.push_back(
+          {plan.at("layout").get<std::string>(), plan.at("sets").get<std::vector<std::string>>()});
+  } catch (const nlohmann::json::exception&) {
+    return {};
+  }
+  return plans;
+}
+
+std::vector<AutoPlan> read_cache(const std::string& path) {
+  std::ifstream file(path);
+  return plans_of(nlohmann::json::parse(file, nullptr, false));
+}
+
+void write_cache(const std::string& path, const std::vector<AutoPlan>& plans) {
+  std::error_code ignored;  // a plan that cannot be kept is recomputed
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  std::ofstream(path) << to_json(plans).dump() << "\n";
+}
+
+/// The job with the microbatches that --microbatch-size makes for so many data ranks.
+Job with_microbatches(const Job& job, const std::string& size, int64_t ranks) {
+  Job result = job;
+  if (size == "auto") result.config.set(kMicrobatches, size);
+  if (size.empty() || size == "auto") return result;
+  result.given.insert(kMicrobatches);
+  const int64_t at_once = std::max<int64_t>(1, std::atoll(size.c_str())) * ranks,
+                batch = job.config.integer("train.batch");
+  result.config.set(kMicrobatches, fmt::format("{}", batch % at_once == 0 ? batch / at_once : 1));
+  return result;
+}
+
+/// The planner's best. What lies outside its plans (chunks, threads, room to save) may need memory
+/// beside them: then plans are asked for that leave so much.
+std::vector<AutoPlan> search(const Arguments& args, const Job& job, const Machine& machine,
+                             PlanOptions options) {
+  constexpr int kTries = 3;
+  std::vector<AutoPlan> plans;
+  for (int tries = 0; tries < kTries; ++tries) {
+    Plan found;
+    try {
+      found = tessera::plan(model_of(job), job.mesh, machine, options);
+    } catch (const Error& e) {
+      if (plans.empty() || e.kind() != ErrorKind::usage) throw;
+      break;  // what the earlier plan lacks is said where it is to run
+    }
+    plans = {auto_plan_of(found.best, job)};
+    for (const PricedPlan& p : found.runners_up) plans.push_back(auto_plan_of(p, job));
+    if (args.memory.empty()) break;
+    Job chosen = job;
+    apply(plans[0], chosen);
+    const int64_t over = bytes_over(args, chosen);
+    if (over <= 0 || over >= *options.memory) break;
+    *options.memory -= over;
+  }
+  return plans;
+}
+
+std::vector<AutoPlan> search_or_read(const Arguments& args, const Job& asked, size_t most) {
+  const Machine machine = machine_for_plans(args);
+  PlanOptions options = options_of(args, asked);
+  options.runners_up = most - 1;
+  const bool in_sizes = !args.microbatch_size.empty() && args.microbatch_size != "auto";
+  std::vector<AutoPlan> plans;
+  // How many ranks share the batch follows from the layout, and that from their microbatches.
+  int64_t ranks = asked.mesh.size();
+  for (int tries = 0; tries < 2; ++tries) {
+    const Job job = with_microbatches(asked, args.microbatch_size, ranks);
+    const std::string cache = cached_at(args, job, machine, options, most);
+    plans = read_cache(cache);
+    if (plans.empty()) {
+      plans = search(args, job, machine, options);
+      if (!cache.empty()) write_cache(cache, plans);
+    }
+    Job chosen = job;
+    apply(plans.at(0), chosen);
+    if (!in_sizes || data_ranks(chosen) == ranks) break;
+    ranks = data_ranks(chosen);
+  }
+  return plans;
+}
+
+}  // namespace
+
+std::vector<AutoPlan> auto_plans(const Arguments& args, const Job& job, size_t most) {
+  if (args.alone || launched_ranks() <= 1) return search_or_read(args, job, most);
+  Cluster cluster = make_cluster(job, args);
+  std::string text;
+  try {
+    if (cluster.is_root()) text = to_json(search_or_read(args, job, most)).dump();
+  } catch (const Error& e) {
+    cluster.fail(e.what());
+    throw;
+  }
+  return plans_of(nlohmann::json::parse(cluster.first_text(text)));
+}
+
+Machine machine_for_plans(const Arguments& args) {
+  const std::optional<Machine> machine = find_machine(args);
+  return machine ? *machine : Machine::load(kDefaultMachine);
+}
+
+bool is_automatic(const Layout& layout) {
+  const std::vector<LayoutRule>& rules = layout.rules();
+  return std::any_of(rules.begin(), rules.end(), [](const LayoutRule& r) { return r.automatic; });
+}
+
+void plan_layout(const Arguments& args, Job& job) {
+  if (!is_automatic(job.layout)) return;
+  const AutoPlan plan = auto_plans(args, job, 1).at(0);
+  apply(plan, job);
+  if (read_environment().rank > 0) return;
+  std::fprintf(
+      stderr, "layout auto: %s%s\n",
+      job.layout.rules().empty() ? "(nothing split)" : job.layout.to_string().c_str(),
+      plan.sets.empty() ? "" : fmt::format(" --set {}", fmt::join(plan.sets, " ")).c_str());
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,65 @@
+// The peak of matmuls that the log refers to. All ranks of a crowded host at once would measure how
+// they take turns, and take as long as their number; one of them measures all cores that it may
+// use, and what cores the others have counts as much.
+#include <algorithm>
+#include <thread>
+
+#include "base/env.h"
+#include "cli/training.h"
+
+namespace tessera::cli {
+
+namespace {
+
+double gemm_rate(int threads) {
+  Graph g;
+  const int64_t n = 384;
+  const Dim m("m", n), k("k", n), c("c", n);
+  const Tensor a = g.input("a", {m, k}, DType::float32), b = g.input("b", {k, c}, DType::float32);
+  const Tensor y = einsum({a, b}, {m, c}).named("y");
+  Cluster alone = Cluster::threads(1);
+  Session session(g, alone,
+                  {Mesh::parse("one:1"), Layout::parse(""), {{"run", {y}, false}}, 0, threads});
+  session.feed("a", Array(DType::float32, {"m", "k"}, {n, n}));
+  session.feed("b", Array(DType::float32, {"k", "c"}, {n, n}));
+  double best = 0;
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < 3 || (seconds_since(start) < 0.05 && i < 100); ++i) {
+    const Clock::time_point begin = Clock::now();
+    session.run("run");
+    best = std::max(best, 2.0 * static_cast<double>(n * n * n) / seconds_since(begin));
+  }
+  return best;
+}
+
+/// Threads that take turns in waiting for each other may be left on one core; new ones are tried
+/// where that is how it looks.
+double gemm_rate_of_cores(int cores) {
+  double best = gemm_rate(cores);
+  const double alone = cores > 1 ? gemm_rate(1) : 0;
+  for (int more = 0; more < 3 && best < 0.75 * cores * alone; ++more)
+    best = std::max(best, gemm_rate(cores));
+  return best;
+}
+
+}  // namespace
+
+double measured_gemm_peak(Cluster& cluster, const std::vector<std::string>& hosts, int threads) {
+  const bool in_threads = cluster.local_ranks() == cluster.size();
+  const auto me = hosts.begin() + (in_threads ? 0 : std::max(0, read_environment().rank));
+  std::vector<double> mine(static_cast<size_t>(cluster.local_ranks()), 0.0);
+  if (std::find(hosts.begin(), hosts.end(), *me) == me) {
+    const int ranks = static_cast<int>(std::count(hosts.begin(), hosts.end(), *me));
+    const int own = usable_cores();
+    const int all =
+        in_threads ? own : std::max(own, static_cast<int>(std::thread::hardware_concurrency()));
+    const int used = threads == 0 ? all : std::min(all, ranks * threads);
+    const int measured = std::min(own, used);
+    mine[0] = gemm_rate_of_cores(measured) * used / measured;
+  }
+  double sum = 0;
+  for (const double rate : cluster.gather(mine)) sum += rate;
+  return sum;
+}
+
+}  // namespace tessera::cli

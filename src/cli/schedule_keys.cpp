@@ -1,0 +1,74 @@
+// How a job is scheduled on a machine: what its keys say of overlap, reductions and memory.
+#include <algorithm>
+
+#include "base/fail.h"
+#include "cli/commands.h"
+
+namespace tessera::cli {
+
+void store_parameters(const Config& c, Graph& graph) {
+  const DType dtype = parse_dtype(c.text("train.parameters").c_str());
+  const bool stochastic = c.text("train.rounding") == "stochastic";
+  require(dtype == DType::float32 || is_narrow(dtype),
+          "key 'train.parameters' is '{}'; it is float32, bfloat16 or float16",
+          c.text("train.parameters"));
+  require(!stochastic || is_narrow(dtype),
+          "train.rounding=stochastic is for parameters in 16 bits, and train.parameters is {}; say "
+          "train.parameters=bfloat16",
+          c.text("train.parameters"));
+  graph.store_parameters_as(dtype, stochastic);
+}
+
+void set_schedule(const Job& job, CompileOptions& options) {
+  options.overlap = job.config.text("train.overlap") == "on";
+  options.offload_state = job.config.text("train.offload") == "state";
+  options.wide_grad_reduce = job.config.text("train.grad_reduce_dtype") == "float32";
+  options.reduce_each_microbatch = job.config.text("train.grad_reduce") == "microbatch";
+  options.tf32 = job.config.text("train.matmul_precision") == "tf32";
+  options.machine = job.machine;
+  const bool is_auto = job.config.text("train.chunks") == "auto";
+  options.chunks = is_auto ? 0 : static_cast<int>(job.config.integer("train.chunks"));
+  require(is_auto || options.chunks >= 1, "key 'train.chunks' is {}; it is auto, or at least 1",
+          options.chunks);
+}
+
+CompileOptions options_of(const Job& job, const Trainer& trainer) {
+  CompileOptions options{job.mesh, job.layout, trainer.functions, 0, threads_of(job)};
+  set_schedule(job, options);
+  return options;
+}
+
+namespace {
+bool knows(const Machine& machine, const Mesh& mesh) {
+  const auto has = [&](const MeshAxis& axis) {
+    return axis.link.empty() ||
+           std::any_of(machine.links.begin(), machine.links.end(),
+                       [&](const LinkTier& tier) { return tier.name == axis.link; });
+  };
+  if (mesh.size() > 1 && machine.links.empty()) return false;
+  const int64_t most = machine.links.empty() ? 0 : machine.links.back().devices;
+  return (most == 0 || most >= mesh.size()) &&
+         std::all_of(mesh.axes().begin(), mesh.axes().end(), has);
+}
+}  // namespace
+
+std::shared_ptr<const Machine> machine_of(const Arguments& args, const Job& job) {
+  std::optional<Machine> found;
+  if (is_automatic(job.layout)) {
+    found = machine_for_plans(args);
+  } else {
+    found = find_machine(args);
+  }
+  if (!found || (args.machine.empty() && !knows(*found, job.mesh))) return {};
+  return std::make_shared<const Machine>(std::move(*found));
+}
+
+void agree_on_machine(Cluster& cluster, Job& job) {
+  if (launched_ranks() <= 1) return;
+  const std::string none = "none", mine = job.machine ? job.machine->to_toml() : none;
+  const std::string text = cluster.first_text(cluster.is_root() ? mine : "");
+  job.machine.reset();
+  if (text != none) job.machine = std::make_shared<const Machine>(Machine::parse(text, "the root"));
+}
+
+}  // namespace tessera::cli

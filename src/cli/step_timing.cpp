@@ -1,0 +1,88 @@
+#include "cli/step_timing.h"
+
+#include <algorithm>
+
+#include "tessera/simulate.h"
+
+namespace tessera::cli {
+
+namespace {
+
+constexpr int kRounds = 9, kWarmup = 2;
+constexpr double kCounts = 0.01;  ///< kernels with less of a step's time are left as they are
+
+void feed(Session& session, const nn::Model& model, int64_t vocab) {
+  for (const Tensor& input : model.inputs) {
+    std::vector<int64_t> sizes;
+    for (const Dim& d : input.shape()) sizes.push_back(d.size);
+    Array tokens(DType::int32, input.shape().names(), sizes);
+    for (int64_t i = 0; i < tokens.elements(); ++i)
+      tokens.data<int32_t>()[i] = static_cast<int32_t>(i * 7 % vocab);
+    session.feed(input.name(), tokens);
+  }
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::vector<std::pair<StepTime, double>> step_times(Session& session, const std::string& function) {
+  session.run(function);  // a profile lists what ran
+  std::vector<StepTime> before = session.profile();
+  std::vector<std::vector<double>> seconds(before.size());
+  for (int round = 0; round < kRounds + kWarmup; ++round) {
+    session.run(function);
+    std::vector<StepTime> after = session.profile();
+    for (size_t s = 0; s < after.size(); ++s) {
+      if (round >= kWarmup) seconds[s].push_back(after[s].seconds - before[s].seconds);
+    }
+    before = std::move(after);
+  }
+  std::vector<std::pair<StepTime, double>> result;
+  for (size_t s = 0; s < before.size(); ++s) {
+    if (before[s].function == function) result.emplace_back(before[s], median(seconds[s]));
+  }
+  return result;
+}
+
+std::vector<KernelContext> kernels_in_context(Cluster& cluster, const CompileOptions& options,
+                                              const Machine& machine) {
+  nn::GptOptions size;
+  size.layers = 2;
+  size.d_model = 192;
+  size.heads = 4;
+  size.ff = 768;
+  size.length = 96;
+  size.vocab = 256;
+  size.batch = 6 * options.mesh.size();
+  Graph g;
+  const nn::Model model = nn::gpt(g, size);
+  const Minimized step = minimize(model.loss, constant(g, 1e-3), adam({}), {.clip = 1});
+  CompileOptions compile = options;
+  compile.functions = {{"train", {model.loss, step.gradient_norm}, true}};
+  std::string axes;
+  for (const MeshAxis& axis : options.mesh.axes()) axes += (axes.empty() ? "" : "+") + axis.name;
+  compile.layout = Layout::parse("batch:" + axes);
+  std::map<std::string, double> measured, predicted;
+  double all = 0;
+  Session session(g, cluster, compile);
+  feed(session, model, size.vocab);
+  for (const auto& [time, seconds] : step_times(session, "train")) {
+    measured[time.kernel] += seconds;
+    all += seconds;
+  }
+  for (const SimulatedStep& s : simulate(g, compile, machine).steps) {
+    if (s.lane == 0) predicted[s.kernel] += s.seconds;
+  }
+  std::vector<KernelContext> context;
+  for (const auto& [kernel, seconds] : predicted) {
+    if (seconds > 0 && measured[kernel] > kCounts * all)
+      context.push_back({kernel, measured[kernel] / seconds});
+  }
+  return context;
+}
+
+}  // namespace tessera::cli

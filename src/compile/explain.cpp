@@ -1,0 +1,260 @@
+#include "tessera/explain.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/fail.h"
+#include "compile/lowering.h"
+#include "compile/probes.h"
+#include "cost/function_time.h"
+#include "program/axes_text.h"
+
+namespace tessera {
+
+namespace {
+
+/// What is below a hundredth of the function's work is only counted.
+void leave_out_small(FunctionReport& report) {
+  std::vector<RedundantReport> shown;
+  for (RedundantReport& r : report.redundant) {
+    if (r.flops * 100 >= report.flops && shown.size() < 8) {
+      shown.push_back(std::move(r));
+    } else {
+      ++report.redundant_left_out;
+      report.redundant_left_out_flops += r.flops;
+    }
+  }
+  report.redundant = std::move(shown);
+}
+
+/// Adds the steps of a function, or of a body that runs `times` times.
+void report_steps(const Program& program, const Function& f, int64_t times,
+                  FunctionReport& report) {
+  report.steps += static_cast<int>(f.steps.size());
+  for (const Step& step : f.steps) {
+    for (const Function& body : step.body)
+      report_steps(program, body, times * step.loop.iterations, report);
+    if (!step.body.empty()) continue;
+    report.flops += times * step.flops;
+    if (step.kind == StepKind::collective) {
+      int ranks = 1;
+      for (int axis : step.axes) ranks *= program.axis_sizes[axis];
+      report.collectives.push_back({name_of(step), step.origin.name, step.origin.source,
+                                    step.origin.reason, axes_text(program, step.axes), ranks,
+                                    times * step.bytes, times, 0, 0});
+      report.bytes += times * step.bytes;
+    }
+    if (!step.unused.empty() && step.flops > 0 && !info_of(step.kernel).is_elementwise) {
+      double factor = 1;
+      for (int axis : step.unused) factor *= program.axis_sizes[axis];
+      report.redundant.push_back({step.origin.name, step.origin.source,
+                                  axes_text(program, step.unused), times * step.flops, factor, ""});
+    }
+  }
+}
+
+FunctionReport report_function(const Program& program, const Function& f) {
+  FunctionReport report;
+  report.name = f.name;
+  report_steps(program, f, 1, report);
+  std::stable_sort(report.redundant.begin(), report.redundant.end(),
+                   [](const auto& a, const auto& b) {
+                     return a.flops * (a.factor - 1) > b.flops * (b.factor - 1);
+                   });
+  leave_out_small(report);
+  return report;
+}
+
+void add_exchange(const std::string& kind, const std::string& axes, const CollectiveTime& c,
+                  double start, FunctionReport& report) {
+  auto row = std::find_if(report.exchanges.begin(), report.exchanges.end(),
+                          [&](const auto& r) { return r.kind == kind && r.axes == axes; });
+  if (row == report.exchanges.end()) row = report.exchanges.insert(row, {kind, axes, 0, 0, 0, 0});
+  ++row->exchanges;
+  row->most = std::max(row->most, c.bytes);
+  row->seconds += c.seconds;
+  row->started += start;
+}
+
+void predict(const Program& program, const Machine& machine, const Mesh& mesh, Explanation& e) {
+  const Costs costs(machine, mesh);
+  e.machine = machine.name;
+  for (size_t f = 0; f < program.functions.size(); ++f) {
+    const std::vector<const Step*> steps = all_steps(program.functions[f]);
+    FunctionReport& report = e.functions[f];
+    const FunctionTime time = time_of(program.functions[f], costs);
+    report.time = {time.seconds, time.compute, time.slowed, 0, time.exposed};
+    std::vector<size_t> row_of(steps.size());  // of a collective step
+    for (size_t s = 0, row = 0; s < steps.size(); ++s) {
+      if (steps[s]->kind == StepKind::collective) row_of[s] = row++;
+    }
+    for (const CollectiveTime& c : time.collectives) {
+      report.time.transfer += c.seconds;
+      const Step& first = *steps[static_cast<size_t>(c.step)];
+      add_exchange(name_of(first), axes_text(program, c.axes), c, costs.start(first), report);
+      for (int s = c.step; s < c.step + c.members; ++s) {
+        const double share =
+            c.bytes > 0 ? static_cast<double>(steps[s]->bytes) / static_cast<double>(c.bytes)
+                        : 1.0 / c.members;
+        report.collectives[row_of[s]].seconds += share * c.seconds;
+        report.collectives[row_of[s]].exposed += share * c.exposed;
+      }
+    }
+  }
+}
+
+/// The transient buffers alive at the step where most bytes are, largest first.
+void find_peak(const Program& program, MemoryReport& memory) {
+  int64_t best = 0;
+  for (const Function& f : program.functions) {
+    std::map<int, std::pair<int, int>> life;
+    std::map<int, std::vector<const Step*>> in_flight;  // an exchange holds its operands
+    for (size_t s = 0; s < f.steps.size(); ++s) {
+      auto touch = [&](int buffer) {
+        if (buffer < 0 || program.buffers[buffer].arena != ArenaKind::transient) return;
+        life.emplace(buffer, std::make_pair(static_cast<int>(s), 0)).first->second.second =
+            static_cast<int>(s);
+      };
+      auto touch_all = [&](const Step& step) {
+        for (const View& v : step.out) touch(v.buffer);
+        for (const View& v : step.in) touch(v.buffer);
+      };
+      const Step& step = f.steps[s];
+      if (step.kind == StepKind::collective) in_flight[step.number].push_back(&step);
+      if (step.kind == StepKind::wait) {
+        for (const Step* member : in_flight[step.number]) touch_all(*member);
+      }
+      touch_all(step);
+      touch(step.workspace);
+    }
+    std::vector<int64_t> change(f.steps.size() + 1, 0);
+    for (const auto& [buffer, span] : life) {
+      change[span.first] += program.buffers[buffer].bytes;
+      change[span.second + 1] -= program.buffers[buffer].bytes;
+    }
+    int64_t now = 0;
+    int where = -1;
+    for (size_t s = 0; s < f.steps.size(); ++s) {
+      now += change[s];
+      if (now > best) best = now, where = static_cast<int>(s);
+    }
+    if (where < 0) continue;
+    memory.at_peak.clear();
+    for (const auto& [buffer, span] : life) {
+      if (span.first <= where && where <= span.second) {
+        memory.at_peak.emplace_back(program.buffers[buffer].name, program.buffers[buffer].bytes);
+      }
+    }
+  }
+  std::sort(memory.at_peak.begin(), memory.at_peak.end(),
+            [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (memory.at_peak.size() > 8) memory.at_peak.resize(8);
+}
+
+std::vector<PaddingReport> padding_of(const Program& program) {
+  std::map<std::pair<std::string, int64_t>, int64_t> padded;
+  for (const Port& port : program.ports) {
+    for (size_t d = 0; d < port.sizes.size(); ++d) {
+      int64_t whole = port.view.sizes[d];
+      for (int axis : port.axes[d]) whole *= program.axis_sizes[axis];
+      if (whole != port.sizes[d]) padded[{port.dims[d], port.sizes[d]}] = whole;
+    }
+  }
+  std::vector<PaddingReport> result;
+  for (const auto& [dim, size] : padded) result.push_back({dim.first, dim.second, size});
+  return result;
+}
+
+std::string time_text(const TimeReport& t, const std::string& machine) {
+  return fmt::format(
+      "  predicted on {}: {:.3f} ms = {:.3f} compute + {:.3f} slowed by transfers + {:.3f} exposed "
+      "communication ({:.3f} of {:.3f} ms hidden)\n",
+      machine, 1e3 * t.seconds, 1e3 * t.compute, 1e3 * t.slowed, 1e3 * t.exposed,
+      1e3 * (t.transfer - t.exposed), 1e3 * t.transfer);
+}
+
+}  // namespace
+
+Explanation explain(
+    const Graph& graph, const CompileOptions& options,
+    const std::function<void(const std::string&, const std::function<std::string()>&)>& after_pass,
+    const Machine* machine) {
+  LowerOptions lowering = lowering_of(options, observe(graph, options).functions);
+  lowering.workspace_bytes = workspace_on_cpu(options);
+  lowering.after_pass = after_pass;
+  const Program program = lower(graph, lowering);
+  Explanation e;
+  for (const Function& f : program.functions) e.functions.push_back(report_function(program, f));
+  for (size_t i = 0; i < program.stored.size(); ++i) {
+    const Buffer& buffer = program.buffers[program.ports[program.stored[i]].view.buffer];
+    const bool is_parameter = graph.stored()[i].purpose == Purpose::params;
+    (buffer.arena == ArenaKind::offloaded ? e.memory.offloaded
+     : is_parameter                       ? e.memory.params
+                                          : e.memory.state) += buffer.bytes;
+  }
+  e.memory.inputs = program.persistent_bytes - e.memory.params - e.memory.state;
+  e.memory.transient = program.transient_bytes;
+  find_peak(program, e.memory);
+  e.padding = padding_of(program);
+  for (const PaddingReport& p : e.padding) {
+    const double waste = 1 - static_cast<double>(p.size) / static_cast<double>(p.padded);
+    if (waste > 0.2) {
+      e.notes.push_back(
+          fmt::format("dim '{}' of {} is padded to {}: {:.0f} % of its memory and work is wasted; "
+                      "give it fewer ranks",
+                      p.dim, p.size, p.padded, 100 * waste));
+    }
+  }
+  if (machine != nullptr) predict(program, *machine, options.mesh, e);
+  e.program_hash = hash(program);
+  return e;
+}
+
+std::string to_string(const Explanation& e) {
+  std::string text;
+  for (const FunctionReport& f : e.functions) {
+    text += fmt::format("function {}: {} steps, {} flops and {} bytes sent on each rank\n", f.name,
+                        f.steps, f.flops, f.bytes);
+    if (!e.machine.empty()) text += time_text(f.time, e.machine);
+    for (const ExchangeReport& x : f.exchanges) {
+      text += fmt::format(
+          "  {} over {}: {} bucket{}, the largest sends {} B; starting them is {:.1f} % of "
+          "{:.3f} ms\n",
+          x.kind, x.axes, x.exchanges, x.exchanges == 1 ? "" : "s", x.most,
+          x.seconds > 0 ? 100 * x.started / x.seconds : 0, 1e3 * x.seconds);
+    }
+    for (const CollectiveReport& c : f.collectives) {
+      text += fmt::format("  {:<14} over {:<12} {:>12} B  {}{}{}  ({}){}\n", c.kind,
+                          fmt::format("{} ({})", c.axes, c.ranks), c.bytes,
+                          e.machine.empty() ? ""
+                                            : fmt::format("{:.3f} ms ({:.3f} exposed)  ",
+                                                          1e3 * c.seconds, 1e3 * c.exposed),
+                          c.times > 1 ? fmt::format("{} times ", c.times) : "", c.tensor, c.source,
+                          c.rule.empty() ? "" : "  because " + c.rule);
+    }
+    for (const RedundantReport& r : f.redundant) {
+      text += fmt::format(
+          "  redundant: {} ({}) is computed alike on {:.0f} ranks along {}: {} flops on each\n",
+          r.node, r.source, r.factor, r.axes, r.flops);
+    }
+    if (f.redundant_left_out > 0) {
+      text += fmt::format(
+          "  redundant: {} {}small ones, {} flops on each rank ({:.2f} % of its work)\n",
+          f.redundant_left_out, f.redundant.empty() ? "" : "more ", f.redundant_left_out_flops,
+          100.0 * static_cast<double>(f.redundant_left_out_flops) / static_cast<double>(f.flops));
+    }
+  }
+  text += fmt::format(
+      "memory on each rank: params {} B, state {} B, inputs {} B, transient peak {} B\n",
+      e.memory.params, e.memory.state, e.memory.inputs, e.memory.transient);
+  if (e.memory.offloaded > 0)
+    text += fmt::format("  and in host memory: optimizer state {} B\n", e.memory.offloaded);
+  for (const auto& [name, bytes] : e.memory.at_peak)
+    text += fmt::format("  {:>12} B  {}\n", bytes, name);
+  for (const PaddingReport& p : e.padding)
+    text += fmt::format("padding: dim '{}' {} -> {}\n", p.dim, p.size, p.padded);
+  for (const std::string& note : e.notes) text += "warning: " + note + "\n";
+  return text + fmt::format("program {:016x}\n", e.program_hash);
+}
+
+}  // namespace tessera

@@ -1,0 +1,19 @@
+// What the CPU device tells the compile half.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "kernels/common/kernel.h"
+#include "program/program.h"
+
+namespace tessera {
+
+struct Op;
+
+/// Composites that have a kernel of their own.
+std::set<const Op*> composite_kernels();
+/// Scratch memory that the kernel of a step needs where `threads` share it in parts of `least_ns`.
+int64_t workspace_bytes(const Step& step, int threads, double least_ns = kLeastPartNs);
+
+}  // namespace tessera

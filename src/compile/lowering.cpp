@@ -1,0 +1,49 @@
+#include "compile/lowering.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "base/env.h"
+#include "base/fail.h"
+#include "cost/cost.h"
+#include "kernels/cuda/epilogue.h"
+
+namespace tessera {
+
+StepPrices prices_of(const Machine& machine, const Mesh& mesh) {
+  const auto costs = std::make_shared<const Costs>(machine, mesh);
+  if (!machine.overlap.possible) return {};
+  return {[costs](const Step& step) {
+            return step.kind == StepKind::collective ? costs->collective(step)
+                                                     : costs->compute(step);
+          },
+          machine.overlap.compute, machine.overlap.transfer};
+}
+
+LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec> functions) {
+  require(options.chunks >= 0,
+          "chunks is {}; 0 stands for as many as pay, 1 for none, more for so many parts",
+          options.chunks);
+  LowerOptions lowering{
+      options.mesh, options.layout, std::move(functions), composite_kernels(), {}, {}};
+  lowering.overlap = options.overlap;
+  lowering.offload_state = options.offload_state;
+  lowering.wide_grad_reduce = options.wide_grad_reduce;
+  lowering.reduce_each_microbatch = options.reduce_each_microbatch;
+  lowering.chunks = options.chunks;
+  if (options.device.starts_with("cuda")) fuse_for_gpu(lowering);
+  if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);
+  return lowering;
+}
+
+std::function<int64_t(const Step&)> workspace_on_cpu(const CompileOptions& options) {
+  const int threads = std::max(1, options.threads_per_rank);
+  return [threads](const Step& step) { return workspace_bytes(step, threads); };
+}
+
+void fuse_for_gpu(LowerOptions& lowering) {
+  if (may_fuse_for_gpu()) lowering.takes_epilogue = cuda::takes_epilogue;
+  lowering.fuses_prologues = may_fuse_for_gpu();
+}
+
+}  // namespace tessera

@@ -1,0 +1,201 @@
+#include "cost/cost.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+
+namespace tessera {
+
+namespace {
+
+int64_t elements_stored(const View& view) {
+  int64_t elements = 1;
+  for (size_t d = 0; d < view.sizes.size(); ++d) {
+    if (view.strides[d] != 0) elements *= view.sizes[d];
+  }
+  return elements;
+}
+
+double over(double work, double rate) { return rate > 0 ? work / rate : 0; }
+
+double bytes_seconds(const Machine& machine, const KernelRate& rate, double bytes) {
+  return rate.bandwidth > 0 ? bytes / rate.bandwidth : machine.memory_seconds(bytes);
+}
+
+/// Arithmetic of a pointwise step: each element of the iteration space runs all instructions.
+double pointwise_seconds(const Machine& machine, const Step& step, const std::string& dtype) {
+  double easy = 0, hard = 0;
+  for (const Instr& instr : step.pointwise.code) {
+    const CostClass cost = info_of(instr.code).cost;
+    if (cost != CostClass::free) (cost == CostClass::expensive ? hard : easy) += 1;
+  }
+  const auto elements = static_cast<double>(step.out.empty() ? 0 : step.out[0].elements());
+  return over(easy * elements, machine.kernel(kInstructionRates[0], dtype).flops) +
+         over(hard * elements, machine.kernel(kInstructionRates[1], dtype).flops);
+}
+
+/// Of all pairs a causal attention needs the half.
+double attention_flops(const Step& step) {
+  return static_cast<double>(step.flops) / (step.attrs.get<int64_t>("causal", 0) != 0 ? 2 : 1);
+}
+
+double operand_bytes(const Step& step) {
+  if (step.collective == CollectiveKind::exchange) return static_cast<double>(step.bytes);
+  const View& view = counted_operand(step);
+  return static_cast<double>(view.elements() * size_of(view.dtype));
+}
+
+/// Between measured points linearly in bytes; beyond the last with its slope; below the first
+/// constant.
+double interpolate(const std::vector<std::pair<double, double>>& points, double x) {
+  if (x <= points.front().first || points.size() == 1) return points.front().second;
+  size_t k = 1;
+  while (k + 1 < points.size() && points[k].first < x) ++k;
+  const std::pair<double, double>&a = points[k - 1], &b = points[k];
+  const double y = a.second + (b.second - a.second) * (x - a.first) / (b.first - a.first);
+  return std::max(y, points.front().second);
+}
+
+}  // namespace
+
+int64_t bytes_touched(const Step& step) {
+  int64_t total = 0;
+  for (const View& view : step.in) total += elements_stored(view) * size_of(view.dtype);
+  for (const View& view : step.out) total += elements_stored(view) * size_of(view.dtype);
+  return total;
+}
+
+bool counts_instructions(const KernelRate& rate) {
+  return std::find(kInstructionRates.begin(), kInstructionRates.end(), rate.kernel) !=
+         kInstructionRates.end();
+}
+
+ProductSizes product_sizes(const Step& step) {
+  ProductSizes sizes;
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  for (size_t d = 0; d < kinds.size(); ++d) {
+    const int64_t size = std::max({step.in[0].sizes[d], step.in[1].sizes[d], step.out[0].sizes[d]});
+    int64_t* const of_kind[] = {&sizes.batch, &sizes.m, &sizes.n, &sizes.k};
+    *of_kind[kinds[d]] *= size;
+  }
+  return sizes;
+}
+
+Costs::Costs(const Machine& machine, const Mesh& mesh) : machine_(machine), mesh_(mesh) {
+  require(mesh.size() <= 1 || !machine.links.empty(),
+          "machine '{}' has no [[link]]: it cannot price a mesh of {} ranks", machine.name,
+          mesh.size());
+  for (const MeshAxis& axis : mesh.axes()) {
+    if (!axis.link.empty()) machine_.find_link(axis.link);
+  }
+  const LinkTier* last = machine.links.empty() ? nullptr : &machine.links.back();
+  require(last == nullptr || last->devices == 0 || last->devices >= mesh.size(),
+          "machine '{}' joins at most {} devices (link '{}'); mesh '{}' has {} ranks", machine.name,
+          last == nullptr ? 0 : last->devices, last == nullptr ? "" : last->name, mesh.to_string(),
+          mesh.size());
+}
+
+double Costs::compute(const Step& step) const {
+  const auto bytes = static_cast<double>(bytes_touched(step));
+  const std::string dtype = step.out.empty() ? "" : to_string(step.out[0].dtype);
+  const std::string name = name_of(step);
+  const KernelRate rate = machine_.kernel(name, dtype);
+  const KernelCost cost = info_of(step.kernel).cost;
+  double work = 0;
+  if (cost == KernelCost::matmul && step.out[0].dtype != DType::int32) {
+    const ProductSizes p = product_sizes(step);
+    work = machine_.product_seconds(to_string(step.in[0].dtype), p.m, p.n, p.k, p.batch);
+  } else if (cost == KernelCost::pointwise) {
+    work = pointwise_seconds(machine_, step, dtype);
+  } else {
+    work = over(attention_flops(step), rate.flops);
+  }
+  return machine_.slower_in_context(name) *
+         (machine_.launch + std::max(work, bytes_seconds(machine_, rate, bytes)));
+}
+
+std::vector<int64_t> Costs::members(const std::vector<int>& axes) const {
+  const size_t tiers = machine_.links.size();
+  std::vector<int64_t> upto(tiers, 1);  // ranks of the group inside one tier's domain
+  for (int axis : axes) {
+    const MeshAxis& a = mesh_.axes()[axis];
+    int64_t stride = 1;
+    for (size_t after = axis + 1; after < mesh_.axes().size(); ++after)
+      stride *= mesh_.axes()[after].size;
+    const int bound = a.link.empty() ? -1 : machine_.find_link(a.link);
+    for (size_t t = 0; t < tiers; ++t) {
+      const int64_t devices = machine_.links[t].devices;
+      int64_t inside = std::min<int64_t>(a.size, std::max<int64_t>(1, devices / stride));
+      if (devices == 0 || t + 1 == tiers) inside = a.size;
+      if (bound >= 0) inside = static_cast<int>(t) >= bound ? a.size : 1;
+      upto[t] *= inside;
+    }
+  }
+  for (size_t t = tiers; t-- > 1;) upto[t] = (upto[t] + upto[t - 1] - 1) / upto[t - 1];
+  return upto;
+}
+
+std::vector<size_t> Costs::tiers(const std::vector<int>& axes) const {
+  std::vector<size_t> tiers;
+  const std::vector<int64_t> ranks = members(axes);
+  for (size_t t = 0; t < ranks.size(); ++t) {
+    if (ranks[t] > 1) tiers.push_back(t);
+  }
+  return tiers;
+}
+
+std::vector<LinkHop> Costs::hops(const std::vector<int>& axes) const {
+  std::vector<LinkHop> hops;
+  const std::vector<int64_t> ranks = members(axes);
+  for (const size_t t : tiers(axes))
+    hops.push_back({ranks[t], machine_.links[t].latency, machine_.links[t].bandwidth});
+  return hops;
+}
+
+std::string Costs::link(const std::vector<int>& axes) const {
+  const std::vector<int64_t> ranks = members(axes);
+  for (size_t t = ranks.size(); t-- > 0;) {
+    if (ranks[t] > 1) return machine_.links[t].name;
+  }
+  return machine_.links.empty() ? "" : machine_.links[0].name;
+}
+
+double Costs::start(const std::vector<int>& axes) const {
+  const std::string name = link(axes);
+  return name.empty() ? 0 : machine_.links[machine_.find_link(name)].start;
+}
+
+CollectiveChoice Costs::algorithm(CollectiveKind kind, double bytes,
+                                  const std::vector<int>& axes) const {
+  return fastest(kind, bytes, hops(axes));
+}
+
+double Costs::collective(CollectiveKind kind, double bytes, const std::vector<int>& axes) const {
+  int64_t ranks = 1;
+  for (int axis : axes) ranks *= mesh_.axes()[axis].size;
+  if (ranks <= 1) return 0;
+  const std::string outermost = link(axes);
+  for (const CollectiveRate& rate : machine_.collectives) {
+    if (rate.kind != to_string(kind) || rate.ranks != ranks || rate.link != outermost) continue;
+    const int64_t sent = bytes_sent(kind, static_cast<int64_t>(bytes), static_cast<int>(ranks));
+    return interpolate(rate.measured, static_cast<double>(sent));
+  }
+  return start(axes) + algorithm(kind, bytes, axes).seconds;
+}
+
+double Costs::collective(const Step& step) const {
+  return collective(step.collective, operand_bytes(step), step.axes);
+}
+
+double Costs::start(const Step& step) const { return collective(step.collective, 0, step.axes); }
+
+double Costs::exchange(std::span<const Step> steps) const {
+  double seconds = 0;
+  for (const Step& step : steps) {
+    const double alone = collective(step), empty = start(step);
+    seconds += &step == &steps.front() ? alone : std::max(0.0, alone - empty);
+  }
+  return seconds;
+}
+
+}  // namespace tessera

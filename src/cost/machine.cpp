@@ -1,0 +1,178 @@
+#include "tessera/machine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/env.h"
+#include "base/fail.h"
+#include "cost/machine_files.h"
+#include "program/kernels.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr int kNearest = 4;  ///< measured products that correct a prediction
+
+/// Libraries choose smaller tiles where waves would be left half empty; these read more of the
+/// operands for each product, and run at a share of the rate.
+struct SmallerTile {
+  double rows, columns, share;
+};
+constexpr SmallerTile kSmallerTiles[] = {{1, 2, 0.95}, {2, 2, 0.85}, {2, 4, 0.7}};
+
+/// Tiles of rows x columns; `share`: of the rate.
+double tiled_seconds(const ProductRate& r, double rows, double columns, double share, int64_t m,
+                     int64_t n, int64_t k, int64_t batch) {
+  const double tiles = std::ceil(static_cast<double>(m) / rows) *
+                       std::ceil(static_cast<double>(n) / columns) * static_cast<double>(batch),
+               units = static_cast<double>(r.units);
+  // With few tiles k is cut into parts of their own, as far as parts stay longer than `depth`.
+  double parts = 1;
+  if (tiles < units && r.depth > 0)
+    parts = std::clamp(std::floor(units / tiles), 1.0,
+                       std::max(1.0, static_cast<double>(k) / (4 * r.depth)));
+  // The last wave leaves units idle, but these lend their share of the power to the others: half of
+  // the loss remains.
+  double waves = std::ceil(tiles * parts / units);
+  if (waves > 1) waves = (waves + tiles * parts / units) / 2;
+  return waves * units * 2 * rows * columns * (static_cast<double>(k) / parts + r.depth) /
+         (r.flops * share);
+}
+
+double rate_seconds(const ProductRate& r, int64_t m, int64_t n, int64_t k, int64_t batch) {
+  const auto rows = static_cast<double>(r.tile_rows), columns = static_cast<double>(r.tile_columns);
+  double seconds = tiled_seconds(r, rows, columns, 1, m, n, k, batch);
+  if (r.units > 1) {
+    for (const auto& [cut_rows, cut_columns, share] : kSmallerTiles)
+      seconds = std::min(
+          seconds, tiled_seconds(r, std::max(1.0, rows / cut_rows),
+                                 std::max(1.0, columns / cut_columns), share, m, n, k, batch));
+    seconds = std::min(seconds, tiled_seconds(r, columns, rows, 1, m, n, k, batch));
+  }
+  seconds *= (1 + r.m_half / static_cast<double>(m)) * (1 + r.n_half / static_cast<double>(n));
+  return n % 8 != 0 || k % 8 != 0 ? seconds * r.misaligned : seconds;
+}
+
+/// log2 distance of two products.
+double distance(const ProductSample& s, double m, double n, double k) {
+  return std::abs(std::log2(static_cast<double>(s.m) / m)) +
+         std::abs(std::log2(static_cast<double>(s.n) / n)) +
+         std::abs(std::log2(static_cast<double>(s.k) / k));
+}
+
+/// How much longer than the formula the measured products nearest to this one took.
+double correction(const std::vector<ProductSample>& samples, const ProductRate& rate, int64_t m,
+                  int64_t n, int64_t k) {
+  std::vector<std::pair<double, double>> near;  // distance, log of measured over predicted
+  for (const ProductSample& s : samples) {
+    if (s.dtype != rate.dtype) continue;
+    near.emplace_back(
+        distance(s, static_cast<double>(m), static_cast<double>(n), static_cast<double>(k)),
+        std::log(s.seconds / (rate.launch + rate_seconds(rate, s.m, s.n, s.k, 1))));
+  }
+  if (near.empty()) return 1;
+  std::sort(near.begin(), near.end());
+  near.resize(std::min<size_t>(near.size(), kNearest));
+  double sum = 0, weights = 0;
+  for (const auto& [far, ratio] : near) {
+    const double weight = 1 / (far * far + 1e-3);
+    sum += weight * ratio;
+    weights += weight;
+  }
+  return std::exp(sum / weights);
+}
+
+}  // namespace
+
+std::vector<std::string> Machine::names() {
+  std::vector<std::string> names;
+  for (const MachineFile& file : machine_files()) names.push_back(file.name);
+  return names;
+}
+
+std::string Machine::calibrated_path() {
+  const std::string path = cache_folder() + "/machine.toml";
+  return !cache_folder().empty() && std::filesystem::exists(path) ? path : "";
+}
+
+Machine Machine::load(const std::string& name_or_path) {
+  for (const MachineFile& file : machine_files()) {
+    if (name_or_path == file.name) return parse(file.text, "profile " + name_or_path);
+  }
+  if (!name_or_path.ends_with(".toml") && !std::filesystem::exists(name_or_path))
+    fail(ErrorKind::usage, "unknown machine '{}'{}; a profile of your own is a .toml file",
+         name_or_path, suggestion(name_or_path, names()));
+  return parse(read_machine_file(name_or_path), name_or_path);
+}
+
+double Machine::product_seconds(const std::string& dtype, int64_t m, int64_t n, int64_t k,
+                                int64_t batch) const {
+  if (m <= 0 || n <= 0 || k <= 0 || batch <= 0) return 0;
+  for (const ProductRate& rate : products) {
+    if (rate.dtype != dtype) continue;
+    const double once = rate.launch + rate_seconds(rate, m, n, k, rate.units > 1 ? batch : 1);
+    return once * (rate.units > 1 ? 1 : static_cast<double>(batch)) *
+           correction(samples, rate, m, n, k);
+  }
+  // A GPU multiplies both 16-bit types at one rate.
+  if (dtype == "float16") return product_seconds("bfloat16", m, n, k, batch);
+  std::vector<std::string> known;
+  for (const ProductRate& rate : products) known.push_back(rate.dtype);
+  fail(ErrorKind::usage, "machine '{}' has no [[product]] for dtype '{}'; it has {}", name, dtype,
+       known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
+}
+
+namespace {
+/// The kernel that was measured for this one: of a part of the keys that of them all.
+std::string measured_as(const std::string& kernel) {
+  const std::optional<KernelKind> known = find_kernel(kernel);
+  const KernelKind other = known ? info_of(*known).measured_as : KernelKind::none;
+  return other == KernelKind::none ? kernel : std::string(info_of(other).name);
+}
+}  // namespace
+
+double Machine::slower_in_context(const std::string& kernel) const {
+  const std::string name = measured_as(kernel);
+  for (const KernelContext& c : context) {
+    if (c.kernel == name) return c.slower;
+  }
+  return 1;
+}
+
+double Machine::memory_seconds(double bytes) const {
+  for (const MemoryRate& rate : memory_rates) {
+    if (rate.up_to <= 0 || bytes <= rate.up_to) return bytes / rate.bandwidth;
+  }
+  return memory_rates.empty() ? 0 : bytes / memory_rates.back().bandwidth;
+}
+
+KernelRate Machine::kernel(const std::string& kernel, const std::string& type) const {
+  const bool own = std::any_of(kernels.begin(), kernels.end(),
+                               [&](const KernelRate& rate) { return rate.dtype == type; });
+  const std::string dtype = type == "float16" && !own ? "bfloat16" : type;
+  const std::string name = measured_as(kernel);
+  const KernelRate* best = nullptr;
+  int most = -1;
+  for (const KernelRate& rate : kernels) {
+    const bool named = rate.kernel == name;
+    if (!named && rate.kernel != "*") continue;
+    if (!rate.dtype.empty() && rate.dtype != dtype) continue;
+    const int special = (named ? 2 : 0) + (rate.dtype.empty() ? 0 : 1);
+    if (special > most) most = special, best = &rate;
+  }
+  return best != nullptr ? *best : KernelRate{kernel, dtype, 0, 0};
+}
+
+int Machine::find_link(const std::string& link) const {
+  std::vector<std::string> known;
+  for (size_t t = 0; t < links.size(); ++t) {
+    if (links[t].name == link) return static_cast<int>(t);
+    known.push_back(links[t].name);
+  }
+  fail(ErrorKind::usage, "machine '{}' has no link class '{}'{}", name, link,
+       suggestion(link, known));
+}
+
+}  // namespace tessera

@@ -1,0 +1,176 @@
+// Each stage works off a fixed list of forwards and backwards. Rounds over the stages run whatever
+// is ready until all lists are done; a piece is ready when the chunk before it (backward: behind
+// it) has handed over.
+#include "cost/pipeline_schedule.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+
+namespace tessera {
+
+namespace {
+
+struct Piece {
+  bool is_forward;
+  int chunk;  ///< of the model
+  int64_t microbatch;
+};
+
+int64_t chunks_of_stage(const Pipeline& p) {
+  return static_cast<int64_t>(p.chunks.size()) / p.stages;
+}
+
+/// Of a stage, before its first backward, less the one that is just before that.
+int64_t forwards_ahead(const Pipeline& p, int stage) {
+  const int64_t per_stage = chunks_of_stage(p), all = p.microbatches * per_stage;
+  if (per_stage > 1 && p.microbatches == p.stages) return all;
+  int64_t ahead = p.stages - 1 - stage;
+  if (per_stage > 1) ahead = 2 * ahead + (per_stage - 1) * p.stages;
+  return std::min(ahead, all);
+}
+
+class Player {
+ public:
+  explicit Player(const Pipeline& p) : p_(p), per_stage_(static_cast<int>(chunks_of_stage(p))) {
+    const size_t pieces = p.chunks.size() * static_cast<size_t>(p.microbatches);
+    done_[0].assign(pieces, -1);
+    done_[1].assign(pieces, -1);
+  }
+
+  PipelineTime play() {
+    std::vector<std::vector<Piece>> lists;
+    for (int s = 0; s < p_.stages; ++s) lists.push_back(list_of(s));
+    std::vector<size_t> next(lists.size(), 0);
+    std::vector<double> free(lists.size(), 0);
+    time_.busy.assign(lists.size(), 0);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t s = 0; s < lists.size(); ++s) {
+        while (next[s] < lists[s].size() && run(static_cast<int>(s), lists[s][next[s]], free[s])) {
+          ++next[s];
+          moved = true;
+        }
+      }
+    }
+    for (size_t s = 0; s < lists.size(); ++s)
+      check(next[s] == lists[s].size(), "stage {} of the pipeline waits for ever", s);
+    time_.stage_end = free;
+    time_.seconds = *std::max_element(free.begin(), free.end());
+    return std::move(time_);
+  }
+
+ private:
+  double& done(bool forward, int chunk, int64_t microbatch) {
+    return done_[forward ? 1 : 0][static_cast<size_t>(chunk * p_.microbatches + microbatch)];
+  }
+
+  /// The k-th forward of a stage: `stages` microbatches through each of its chunks in turn.
+  Piece forward(int stage, int64_t k) const {
+    const int64_t round = static_cast<int64_t>(p_.stages) * per_stage_;
+    const int64_t chunk = k % round / p_.stages;
+    if (per_stage_ == 1) return {true, stage, k};
+    return {true, static_cast<int>(chunk) * p_.stages + stage,
+            k / round * p_.stages + k % p_.stages};
+  }
+
+  Piece backward(int stage, int64_t k) const {
+    Piece piece = forward(stage, k);
+    piece.is_forward = false;
+    const int local = piece.chunk / p_.stages;
+    piece.chunk = (per_stage_ - 1 - local) * p_.stages + stage;
+    return piece;
+  }
+
+  std::vector<Piece> list_of(int stage) const {
+    const int64_t all = p_.microbatches * per_stage_, ahead = forwards_ahead(p_, stage);
+    std::vector<Piece> list;
+    for (int64_t k = 0; k < ahead; ++k) list.push_back(forward(stage, k));
+    for (int64_t k = 0; k < all; ++k) {
+      if (ahead + k < all) list.push_back(forward(stage, ahead + k));
+      list.push_back(backward(stage, k));
+    }
+    return list;
+  }
+
+  /// Runs a piece if what it needs is there.
+  bool run(int stage, const Piece& piece, double& free) {
+    const int last = static_cast<int>(p_.chunks.size()) - 1;
+    double ready = 0;
+    bool receives = true, sends = true;
+    if (piece.is_forward) {
+      receives = piece.chunk > 0;
+      sends = piece.chunk < last;
+      if (receives) ready = done(true, piece.chunk - 1, piece.microbatch);
+    } else {
+      receives = piece.chunk < last;
+      sends = piece.chunk > 0;
+      ready = receives ? done(false, piece.chunk + 1, piece.microbatch)
+                       : done(true, piece.chunk, piece.microbatch);
+    }
+    if (ready < 0) return false;
+    const bool moves = p_.stages > 1;
+    const double begin = std::max(free, ready + (receives && moves ? p_.transfer : 0));
+    const ChunkTime& chunk = p_.chunks[static_cast<size_t>(piece.chunk)];
+    const double seconds = piece.is_forward ? chunk.forward : chunk.backward;
+    done(piece.is_forward, piece.chunk, piece.microbatch) = begin + seconds;
+    free = begin + seconds + (sends && moves && p_.blocking ? p_.transfer : 0);
+    time_.busy[static_cast<size_t>(stage)] += seconds;
+    time_.spans.push_back({stage, piece.chunk, piece.microbatch, piece.is_forward, begin, seconds});
+    return true;
+  }
+
+  const Pipeline& p_;
+  int per_stage_;
+  std::vector<double> done_[2];  ///< when a backward [0] or forward [1] ended; -1: not yet
+  PipelineTime time_;
+};
+
+}  // namespace
+
+double PipelineTime::bubble() const {
+  double sum = 0;
+  for (double b : busy) sum += b;
+  return seconds > 0 ? 1 - sum / seconds / static_cast<double>(busy.size()) : 0;
+}
+
+PipelineTime play_pipeline(const Pipeline& p) {
+  require(p.stages >= 1 && p.microbatches >= 1, "a pipeline of {} stages and {} microbatches",
+          p.stages, p.microbatches);
+  require(!p.chunks.empty() && p.chunks.size() % static_cast<size_t>(p.stages) == 0,
+          "{} chunks of the model cannot be dealt to {} stages", p.chunks.size(), p.stages);
+  require(p.chunks.size() == static_cast<size_t>(p.stages) || p.microbatches % p.stages == 0,
+          "interleaved stages need a number of microbatches that {} stages divide; {} are given",
+          p.stages, p.microbatches);
+  return Player(p).play();
+}
+
+std::vector<ChunkTime> deal_layers(const std::vector<int64_t>& layers, const ChunkTime& layer,
+                                   const ChunkTime& before, const ChunkTime& behind) {
+  std::vector<ChunkTime> times;
+  for (const int64_t n : layers) {
+    const auto count = static_cast<double>(n);
+    times.push_back({count * layer.forward, count * layer.backward});
+  }
+  for (const auto& [chunk, end] : {std::pair(&times.front(), &before), {&times.back(), &behind}}) {
+    chunk->forward += end->forward;
+    chunk->backward += end->backward;
+  }
+  return times;
+}
+
+double microbatches_held(const Pipeline& p, int stage) {
+  const int64_t per_stage = chunks_of_stage(p), all = p.microbatches * per_stage;
+  return static_cast<double>(std::min(forwards_ahead(p, stage) + 1, all)) /
+         static_cast<double>(per_stage);
+}
+
+double hand_over(const Costs& costs, double bytes, const std::vector<int>& stage,
+                 const std::vector<int>& copies) {
+  double ranks = 1;
+  for (const int axis : copies) ranks *= costs.mesh().axes()[axis].size;
+  return costs.collective(CollectiveKind::exchange, bytes / ranks, stage) +
+         costs.collective(CollectiveKind::all_gather, bytes, copies);
+}
+
+}  // namespace tessera

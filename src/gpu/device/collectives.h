@@ -1,0 +1,49 @@
+// Collectives on the memory of GPUs, in three ways.
+//
+//   groups   NCCL, where every rank has a GPU of its own (nccl_collective.h).
+//   peers    ranks that are threads of this process, on GPUs that reach each other: each reads its
+//            peers' memory in place (peer_collective.h).
+//   staged   any other: through memory of the host and the ranks' own communicator
+//            (staged_collective.h). Waits for the GPU.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "gpu/device/kernels.h"
+#include "gpu/device/wait.h"
+
+namespace tessera {
+
+class GpuCollectives {
+ public:
+  GpuCollectives(const RankGpu& gpu, GpuStreams& streams, GpuMemory& memory, GpuKernels& kernels,
+                 GpuGroups& groups, CollectiveReports& reports, GpuWait& wait)
+      : gpu_(gpu),
+        streams_(streams),
+        memory_(memory),
+        kernels_(kernels),
+        groups_(groups),
+        reports_(reports),
+        wait_(wait) {}
+  GpuCollectives(const GpuCollectives&) = delete;
+
+  /// See Device.
+  std::unique_ptr<Operation> prepare(Communicator& group,
+                                     const std::vector<Collective>& collectives);
+
+ private:
+  bool reaches_peers(Communicator& group);
+
+  const RankGpu& gpu_;
+  GpuStreams& streams_;
+  GpuMemory& memory_;
+  GpuKernels& kernels_;
+  GpuGroups& groups_;
+  CollectiveReports& reports_;
+  GpuWait& wait_;
+  std::map<Communicator*, bool> reached_;  ///< groups whose ranks may read each other's memory
+};
+
+}  // namespace tessera

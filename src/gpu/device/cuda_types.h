@@ -1,0 +1,43 @@
+// What the interfaces to CUDA share: handles, ranges of memory, launches.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/dtype.h"
+
+namespace tessera {
+
+using CudaStream = struct CudaStreamTag*;
+using CudaEvent = struct CudaEventTag*;
+using CudaKernel = struct CudaKernelTag*;
+using CudaGraph = struct CudaGraphTag*;
+using CudaMatmul = struct CudaMatmulTag*;
+using CudaConvolution = struct CudaConvolutionTag*;
+using CudaAttention = struct CudaAttentionTag*;
+using CudaGroup = struct CudaGroupTag*;
+
+/// Bytes [first, first + bytes) of device memory.
+struct CudaRange {
+  const void* first = nullptr;
+  int64_t bytes = 0;
+};
+
+/// A kernel with its arguments. Only checks use reads and writes, which say what memory it touches.
+struct CudaLaunch {
+  CudaKernel kernel = nullptr;
+  int64_t blocks = 0;
+  int threads = 0;
+  std::vector<uint64_t> words;  ///< the argument struct
+  std::vector<CudaRange> reads, writes;
+};
+
+struct CudaGpu {
+  std::string name;
+  int major = 0, minor = 0;  ///< compute capability
+  int64_t memory = 0;        ///< bytes
+  std::string id;            ///< of the GPU itself, whatever number this process gives it
+};
+
+}  // namespace tessera

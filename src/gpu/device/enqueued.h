@@ -1,0 +1,16 @@
+// What a kernel or collective of the CUDA device says of itself besides running.
+#pragma once
+
+#include <string>
+
+namespace tessera {
+
+/// Why it cannot be captured, and why it waits for the GPU; empty if it can, and does not.
+class Enqueued {
+ public:
+  virtual ~Enqueued() = default;
+  virtual std::string why_not_captured() const { return {}; }
+  virtual std::string why_waits() const { return {}; }
+};
+
+}  // namespace tessera

@@ -1,0 +1,48 @@
+// Generated kernels with their arguments in place, and what all of them share on the GPU: the
+// run-time scalars and the cell for faults.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "gpu/device/memory.h"
+#include "kernels/cuda/fault.h"
+#include "kernels/cuda/generate.h"
+
+namespace tessera {
+
+class GpuKernels {
+ public:
+  GpuKernels(const RankGpu& gpu, const GpuStreams& streams, GpuMemory& memory)
+      : gpu_(gpu), streams_(streams), memory_(memory) {}
+  GpuKernels(const GpuKernels&) = delete;
+
+  /// Before any other call: takes the memory of scalars and faults.
+  void allocate();
+  CudaLaunch make_launch(const cuda::Source& source, const KernelArgs& args);
+  /// A dense or strided copy on the GPU. If a format is given: of its numbers into bytes.
+  CudaLaunch make_copy(const TensorArg& from, const TensorArg& to,
+                       std::optional<Float8> format = {});
+  /// The run-time scalars of the kernels that are enqueued from now on.
+  void set_scalars(const int64_t* scalars, size_t count);
+  /// On the GPU: what a kernel found wrong first.
+  device::Fault* fault() const { return fault_; }
+  /// Whether some kernel may find something.
+  bool may_fault() const { return may_fault_; }
+
+ private:
+  void send_scalars(const int64_t* scalars, size_t count);
+
+  const RankGpu& gpu_;
+  const GpuStreams& streams_;
+  GpuMemory& memory_;
+  void* scalars_ = nullptr;  ///< on the GPU
+  std::vector<int64_t> sent_;
+  device::Fault* fault_ = nullptr;
+  bool may_fault_ = false;
+};
+
+/// Bytes that a view touches.
+CudaRange range_of(const TensorArg& arg);
+
+}  // namespace tessera

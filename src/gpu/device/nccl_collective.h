@@ -1,0 +1,34 @@
+// Collectives by NCCL, in the stream of transfers.
+#pragma once
+
+#include <vector>
+
+#include "gpu/device/collective_reports.h"
+#include "gpu/device/enqueued.h"
+#include "gpu/device/nccl_groups.h"
+
+namespace tessera {
+
+class NcclCollective final : public Operation, public Enqueued {
+ public:
+  /// `joined` is the group of the ranks of `ranks`, in `groups`.
+  NcclCollective(const RankGpu& gpu, GpuStreams& streams, GpuGroups& groups,
+                 CollectiveReports& reports, Communicator& ranks, CudaGroup joined,
+                 const std::vector<Collective>& collectives);
+  void start() override;
+  void wait() override;
+  /// What NCCL does as it is: no gaps between the ranks' parts, an operator it knows.
+  static bool can(const Collective& c);
+
+ private:
+  CudaApi& api_;
+  const GpuStreams& streams_;
+  GpuGroups& groups_;
+  Communicator& ranks_;
+  CudaGroup group_;
+  std::vector<Collective> collectives_;
+  CudaEvent ready_ = nullptr, done_ = nullptr;
+  CudaLaunch report_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,58 @@
+// The GPU of a rank, and what the host program lends for it: what all parts of the device share.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <functional>
+#include <string>
+
+#include "collectives/communicator.h"
+#include "gpu/device/cuda_api.h"
+
+namespace tessera {
+
+/// What the host program lends: see tessera/interop/cuda.h.
+struct CudaLoan {
+  bool has_stream = false;  ///< `stream` is the host program's, which may be null
+  CudaStream stream = nullptr;
+  int64_t memory_limit = 0;
+  std::function<void*(int64_t bytes)> allocate = {};
+  std::function<void(void* memory, int64_t bytes)> release = {};
+};
+
+struct CudaDeviceOptions {
+  /// Collectives go through NCCL where it is there; it wants a GPU for each rank.
+  bool use_groups = false;
+  bool tf32 = false;  ///< matmuls of float32 may round their operands
+  CudaLoan loan = {};
+};
+
+struct RankGpu {
+  CudaApi& api;
+  int number;
+  Communicator& world;
+  CudaDeviceOptions options;
+
+  std::string name() const { return fmt::format("cuda:{}", number); }
+};
+
+/// The calling thread uses the GPU as long as this lives.
+class UseGpu {
+ public:
+  explicit UseGpu(const RankGpu& gpu) : UseGpu(gpu.api.contexts(), gpu.number) {}
+  UseGpu(CudaContextApi& contexts, int gpu) : contexts_(contexts), before_(contexts.use(gpu)) {}
+  ~UseGpu() {
+    try {
+      contexts_.restore(before_);
+    } catch (const std::exception&) {  // a GPU that failed: the next call for it says so
+    }
+  }
+  UseGpu(const UseGpu&) = delete;
+
+ private:
+  CudaContextApi& contexts_;
+  void* before_;
+};
+
+}  // namespace tessera

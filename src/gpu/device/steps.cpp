@@ -1,0 +1,78 @@
+#include "gpu/device/steps.h"
+
+#include <utility>
+
+#include "base/fail.h"
+#include "gpu/device/enqueued.h"
+#include "gpu/device/host_step.h"
+
+namespace tessera {
+
+namespace {
+
+/// Kernels, one after the other, after clearing what they only add to.
+class Launches final : public Kernel, public Enqueued {
+ public:
+  Launches(CudaApi& api, CudaStream stream) : api_(api), stream_(stream) {}
+  void run() override {
+    if (clear_.bytes > 0)
+      api_.memory().clear(const_cast<void*>(clear_.first), clear_.bytes, stream_);
+    for (const CudaLaunch& launch : launches_) api_.kernels().launch(launch, stream_);
+  }
+  void add(CudaLaunch launch) {
+    if (launch.blocks > 0) launches_.push_back(std::move(launch));
+  }
+  void clear(CudaRange range) { clear_ = range; }
+
+ private:
+  CudaApi& api_;
+  CudaStream stream_;
+  CudaRange clear_;
+  std::vector<CudaLaunch> launches_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> GpuSteps::bind(const KernelArgs& args) {
+  const UseGpu here(gpu_);
+  const cuda::GpuKernel& kernel = cuda::gpu_kernel(args.step->kernel);
+  KernelArgs numbered = args;
+  numbered.number = bound_++;
+  if (kernel.library == cuda::GpuLibrary::matmul) return matmuls_.bind(args);
+  std::string why;
+  if (kernel.library == cuda::GpuLibrary::convolution) {
+    if (std::unique_ptr<Kernel> convolution = convolutions_.bind(args, why)) return convolution;
+  } else if (kernel.library == cuda::GpuLibrary::attention && is_narrow(args.in.at(0).dtype)) {
+    if (std::unique_ptr<Kernel> attention = attention_.bind(args, why)) return attention;
+  }
+  if (!why.empty()) fall_back(*args.step, "runs by Tessera's own kernel: " + why);
+  if (kernel.generate == nullptr || (kernel.can != nullptr && !kernel.can(*args.step))) {
+    fall_back(*args.step, "runs on the host: a GPU has no kernel for it");
+    return bind_on_host(gpu_, streams_, memory_, wait_, args);
+  }
+  auto launches = std::make_unique<Launches>(gpu_.api, streams_.compute());
+  if (kernel.clears_result) launches->clear(range_of(args.out.at(0)));
+  for (const cuda::Source& source : kernel.generate(numbered))
+    launches->add(kernels_.make_launch(source, args));
+  return launches;
+}
+
+void GpuSteps::fall_back(const Step& step, const std::string& why) {
+  fallbacks_.insert(
+      fmt::format("[{}] {} ({}) {}", name_of(step), step.origin.name, step.origin.source, why));
+}
+
+std::vector<std::string> GpuSteps::fallbacks() const {
+  std::vector<std::string> all(fallbacks_.begin(), fallbacks_.end());
+  if (const std::string why = autotune_.why_not_kept(); !why.empty())
+    all.push_back("matmul algorithms are measured anew in every process: " + why);
+  return all;
+}
+
+void GpuSteps::release() {
+  matmuls_.release();
+  convolutions_.release();
+  attention_.release();
+}
+
+}  // namespace tessera

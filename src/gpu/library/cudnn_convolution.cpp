@@ -1,0 +1,188 @@
+// By cuDNN's calls of convolutions, not by its graphs: their algorithms say what memory they need
+// and whether they add in a fixed order. There is one handle a GPU; setting its stream and the
+// call behind it belong together, as thread ranks may share a GPU.
+#include "gpu/library/cudnn_convolution.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+
+#include "gpu/library/cudnn.h"
+#include "gpu/library/driver.h"
+
+namespace tessera::cuda {
+
+struct CudnnConvolution::Library : Cudnn {};
+
+#define CHECKED(name) TESSERA_DNN(lib, name)
+
+struct CudnnConvolution::Convolution {
+  cudnnHandle_t handle = nullptr;
+  cudnnTensorDescriptor_t x = nullptr, y = nullptr;
+  cudnnFilterDescriptor_t filter = nullptr;
+  cudnnConvolutionDescriptor_t how = nullptr;
+  cudnnMathType_t math = CUDNN_FMA_MATH;  ///< of float32 that is not rounded
+  int result = 0, algorithm = -1;
+  size_t workspace = 0;
+};
+
+CudnnConvolution::CudnnConvolution(int64_t workspace) : workspace_(workspace) {}
+CudnnConvolution::~CudnnConvolution() = default;
+
+CudnnConvolution::Library& CudnnConvolution::library() {
+  const std::lock_guard lock(mutex_);
+  if (!library_) library_ = std::make_unique<Library>();
+  return *library_;
+}
+
+std::string CudnnConvolution::why_not() { return library().why_not; }
+
+namespace {
+
+constexpr int kMostAlgorithms = 8;
+
+bool fits(const CudaConv& c) {
+  const auto small = [](int64_t n) { return n <= std::numeric_limits<int>::max(); };
+  const auto all = [&](int64_t channels, int64_t rows, int64_t columns) {
+    return small(channels * rows) && small(channels * rows * columns);
+  };
+  return small(c.images) && all(c.groups * c.inputs, c.dims[0].in, c.dims[1].in) &&
+         all(c.groups * c.outputs, c.dims[0].out, c.dims[1].out) &&
+         all(c.groups * c.outputs * c.inputs, c.dims[0].window, c.dims[1].window);
+}
+
+template <class Calls, class Made>
+void describe(Calls& lib, const CudaConv& c, Made& made) {
+  const auto number = [](int64_t n) { return static_cast<int>(n); };
+  const cudnnTensorFormat_t format = c.channels_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
+  const cudnnDataType_t type = c.dtype == DType::bfloat16  ? CUDNN_DATA_BFLOAT16
+                               : c.dtype == DType::float16 ? CUDNN_DATA_HALF
+                                                           : CUDNN_DATA_FLOAT;
+  const auto &h = c.dims[0], &w = c.dims[1];
+  CHECKED(cudnnCreateTensorDescriptor)(&made.x);
+  CHECKED(cudnnCreateTensorDescriptor)(&made.y);
+  CHECKED(cudnnCreateFilterDescriptor)(&made.filter);
+  CHECKED(cudnnCreateConvolutionDescriptor)(&made.how);
+  CHECKED(cudnnSetTensor4dDescriptor)
+  (made.x, format, type, number(c.images), number(c.groups * c.inputs), number(h.in), number(w.in));
+  CHECKED(cudnnSetTensor4dDescriptor)
+  (made.y, format, type, number(c.images), number(c.groups * c.outputs), number(h.out),
+   number(w.out));
+  CHECKED(cudnnSetFilter4dDescriptor)
+  (made.filter, type, format, number(c.groups * c.outputs), number(c.inputs), number(h.window),
+   number(w.window));
+  CHECKED(cudnnSetConvolution2dDescriptor)
+  (made.how, number(h.pad), number(w.pad), number(h.stride), number(w.stride), number(h.dilation),
+   number(w.dilation), CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
+  CHECKED(cudnnSetConvolutionGroupCount)(made.how, number(c.groups));
+  // The default lets float32 round its operands to tf32.
+  CHECKED(cudnnSetConvolutionMathType)
+  (made.how, c.dtype != DType::float32 ? CUDNN_TENSOR_OP_MATH
+             : c.tf32                  ? CUDNN_DEFAULT_MATH
+                                       : CUDNN_FMA_MATH);
+}
+
+/// The first algorithm that is possible, adds in a fixed order, needs at most `most` bytes and
+/// rounds operands of float32 only if it may, to tf32 then.
+template <class Result, class Find, class Made>
+bool choose(Find find, const CudaConv& c, int64_t most, Made& made) {
+  std::array<Result, kMostAlgorithms> found{};
+  int count = 0;
+  if (find(&count, found.data()) != CUDNN_STATUS_SUCCESS) return false;
+  for (int k = 0; k < count; ++k) {
+    const Result& r = found[static_cast<size_t>(k)];
+    if (r.status != CUDNN_STATUS_SUCCESS || r.determinism != CUDNN_DETERMINISTIC ||
+        r.memory > static_cast<size_t>(most))
+      continue;
+    const bool is_wide = c.dtype == DType::float32;
+    if (is_wide && (r.mathType == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION ||
+                    (r.mathType == CUDNN_TENSOR_OP_MATH && !c.tf32)))
+      continue;
+    made.algorithm = static_cast<int>(r.algo);
+    made.workspace = r.memory;
+    if (!is_wide || c.tf32) made.math = r.mathType;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+CudaConvolution CudnnConvolution::prepare(const CudaConv& c) {
+  Library& lib = library();
+  if (!lib.why_not.empty() || !fits(c)) return nullptr;
+  auto made = std::make_unique<Convolution>();
+  {
+    const std::lock_guard lock(mutex_);
+    made->handle = lib.handle(current_gpu());
+  }
+  made->result = c.result;
+  describe(lib, c, *made);
+  Convolution& m = *made;
+  bool found = false;
+  if (c.result == 0) {
+    found = choose<cudnnConvolutionFwdAlgoPerf_t>(
+        [&](int* count, cudnnConvolutionFwdAlgoPerf_t* to) {
+          return lib.cudnnGetConvolutionForwardAlgorithm_v7_(m.handle, m.x, m.filter, m.how, m.y,
+                                                             kMostAlgorithms, count, to);
+        },
+        c, workspace_, m);
+  } else if (c.result == 1) {
+    found = choose<cudnnConvolutionBwdDataAlgoPerf_t>(
+        [&](int* count, cudnnConvolutionBwdDataAlgoPerf_t* to) {
+          return lib.cudnnGetConvolutionBackwardDataAlgorithm_v7_(m.handle, m.filter, m.y, m.how,
+                                                                  m.x, kMostAlgorithms, count, to);
+        },
+        c, workspace_, m);
+  } else {
+    found = choose<cudnnConvolutionBwdFilterAlgoPerf_t>(
+        [&](int* count, cudnnConvolutionBwdFilterAlgoPerf_t* to) {
+          return lib.cudnnGetConvolutionBackwardFilterAlgorithm_v7_(
+              m.handle, m.x, m.y, m.how, m.filter, kMostAlgorithms, count, to);
+        },
+        c, workspace_, m);
+  }
+  if (found) CHECKED(cudnnSetConvolutionMathType)(m.how, m.math);
+  const CudaConvolution convolution = reinterpret_cast<CudaConvolution>(made.release());
+  if (found) return convolution;
+  release(convolution);
+  return nullptr;
+}
+
+void CudnnConvolution::run(CudaConvolution given, const void* first, const void* second,
+                           void* result, void* workspace, CudaStream stream) {
+  const Convolution& c = *reinterpret_cast<Convolution*>(given);
+  Library& lib = library();
+  const float one = 1, zero = 0;
+  const void *alpha = &one, *beta = &zero;
+  const std::lock_guard lock(mutex_);
+  CHECKED(cudnnSetStream)(c.handle, reinterpret_cast<cudaStream_t>(stream));
+  if (c.result == 0) {
+    CHECKED(cudnnConvolutionForward)
+    (c.handle, alpha, c.x, first, c.filter, second, c.how,
+     static_cast<cudnnConvolutionFwdAlgo_t>(c.algorithm), workspace, c.workspace, beta, c.y,
+     result);
+  } else if (c.result == 1) {
+    CHECKED(cudnnConvolutionBackwardData)
+    (c.handle, alpha, c.filter, second, c.y, first, c.how,
+     static_cast<cudnnConvolutionBwdDataAlgo_t>(c.algorithm), workspace, c.workspace, beta, c.x,
+     result);
+  } else {
+    CHECKED(cudnnConvolutionBackwardFilter)
+    (c.handle, alpha, c.x, first, c.y, second, c.how,
+     static_cast<cudnnConvolutionBwdFilterAlgo_t>(c.algorithm), workspace, c.workspace, beta,
+     c.filter, result);
+  }
+}
+
+void CudnnConvolution::release(CudaConvolution given) {
+  const std::unique_ptr<Convolution> c(reinterpret_cast<Convolution*>(given));
+  Library& lib = library();
+  CHECKED(cudnnDestroyTensorDescriptor)(c->x);
+  CHECKED(cudnnDestroyTensorDescriptor)(c->y);
+  CHECKED(cudnnDestroyFilterDescriptor)(c->filter);
+  CHECKED(cudnnDestroyConvolutionDescriptor)(c->how);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,36 @@
+// CudnnConvolution by cuDNN, which is large and opened when the first one is asked for.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "gpu/device/cuda_dnn.h"
+
+namespace tessera::cuda {
+
+class CudnnConvolution final : public CudaConvolutionApi {
+ public:
+  /// workspace: bytes that a convolution may use.
+  explicit CudnnConvolution(int64_t workspace);
+  ~CudnnConvolution() override;
+  /// Why there are none; empty if there are.
+  std::string why_not();
+  /// Null where no algorithm with a fixed order of sums does with the workspace. Of the
+  /// others the first of the library's heuristic, the same on every rank: nothing is measured.
+  CudaConvolution prepare(const CudaConv& conv) override;
+  void run(CudaConvolution convolution, const void* first, const void* second, void* result,
+           void* workspace, CudaStream stream) override;
+  void release(CudaConvolution convolution) override;
+
+ private:
+  struct Library;
+  struct Convolution;
+  Library& library();
+
+  const int64_t workspace_;
+  std::mutex mutex_;
+  std::unique_ptr<Library> library_;
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,44 @@
+// From the text of a kernel to machine code for a GPU: by NVRTC, which needs neither a driver nor
+// a GPU, with a cache on disk.
+#pragma once
+
+#include <string>
+
+namespace tessera::cuda {
+
+/// A header that kernels include, by name: those of kernels/, and what they need of the C++
+/// library.
+struct Header {
+  const char* name;
+  const char* text;
+};
+extern const Header kHeaders[];
+extern const int kHeaderCount;
+
+struct Compiled {
+  std::string cubin;
+  std::string log;  ///< what the compiler reported; with `verbose`, registers and spills
+};
+
+/// arch: "sm_90". Throws unsupported without NVRTC, and internal with the compiler's log if the
+/// text does not compile.
+Compiled compile(const std::string& text, const std::string& arch, bool verbose = false);
+
+/// compile() by way of the cache: files named by a hash of text, headers, options, NVRTC's version
+/// and architecture, in cache_folder(). Where that cannot be written nothing is kept.
+class Cache {
+ public:
+  Cache();
+  explicit Cache(const std::string& folder);
+  std::string cubin(const std::string& text, const std::string& arch);
+  /// Why nothing is kept; empty if something is.
+  const std::string& why_not_kept() const { return why_not_; }
+  int hits() const { return hits_; }
+
+ private:
+  void keep(const std::string& path, const std::string& cubin);
+  std::string folder_, why_not_;
+  int hits_ = 0;
+};
+
+}  // namespace tessera::cuda

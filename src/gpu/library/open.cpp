@@ -1,0 +1,144 @@
+// What libtessera_cuda.so exports: CUDA as CudaApi, and entries for tests that need no GPU.
+#include <mutex>
+
+#include "gpu/device/cuda_api.h"
+#include "gpu/library/cublaslt.h"
+#include "gpu/library/driver.h"
+#include "gpu/library/nvrtc.h"
+#include "gpu/library/nvtx.h"
+#ifdef TESSERA_HAVE_CUDNN
+#include "gpu/library/cudnn_attention.h"
+#include "gpu/library/cudnn_convolution.h"
+#endif
+#ifdef TESSERA_HAVE_NCCL
+#include "gpu/library/nccl.h"
+#endif
+
+namespace tessera::cuda {
+
+namespace {
+
+class OpenedCuda final : public CudaApi {
+ public:
+  CudaContextApi& contexts() override { return contexts_; }
+  CudaMemoryApi& memory() override { return memory_; }
+  CudaStreamApi& streams() override { return streams_; }
+  CudaKernelApi& kernels() override { return kernels_; }
+  CudaGraphApi& graphs() override { return graphs_; }
+  CudaBlasApi& blas() override { return cublaslt_; }
+#ifdef TESSERA_HAVE_CUDNN
+  CudaConvolutionApi* convolution(std::string& why) override {
+    why = convolution_.why_not();
+    return why.empty() ? &convolution_ : nullptr;
+  }
+  CudaAttentionApi* attention(std::string& why) override {
+    why = attention_.why_not();
+    return why.empty() ? &attention_ : nullptr;
+  }
+#else
+  CudaConvolutionApi* convolution(std::string& why) override { return no_cudnn(why); }
+  CudaAttentionApi* attention(std::string& why) override { return no_cudnn(why); }
+#endif
+#ifdef TESSERA_HAVE_NCCL
+  CudaNcclApi* nccl(std::string& why) override {
+    const std::lock_guard lock(mutex_);
+    if (!nccl_) nccl_ = std::make_unique<Nccl>();
+    why = nccl_->why_not();
+    return why.empty() ? nccl_.get() : nullptr;
+  }
+#else
+  CudaNcclApi* nccl(std::string& why) override {
+    why = "this build has no NCCL: nccl.h was not found";
+    return nullptr;
+  }
+#endif
+  CudaProfilerApi* profiler() override { return nvtx_.has_profiler() ? &nvtx_ : nullptr; }
+
+ private:
+#ifndef TESSERA_HAVE_CUDNN
+  static std::nullptr_t no_cudnn(std::string& why) {
+    why = "this build has no cuDNN: cudnn.h of version 9 was not found";
+    return nullptr;
+  }
+#endif
+
+  Driver driver_;
+  Contexts contexts_{driver_};
+  Memory memory_{driver_};
+  Streams streams_{driver_, contexts_};
+  Kernels kernels_{driver_, contexts_};
+  Graphs graphs_{driver_};
+  CublasLt cublaslt_{&driver_, &contexts_};
+#ifdef TESSERA_HAVE_CUDNN
+  CudnnConvolution convolution_{CublasLt::kWorkspace};
+  CudnnAttention attention_{contexts_};
+#endif
+#ifdef TESSERA_HAVE_NCCL
+  std::mutex mutex_;
+  std::unique_ptr<Nccl> nccl_;
+#endif
+  Nvtx nvtx_;
+};
+
+}  // namespace
+
+}  // namespace tessera::cuda
+
+extern "C" {
+
+/// See CudaOpen.
+tessera::CudaApi* tessera_cuda_open(std::string& why) {
+  try {
+    static tessera::cuda::OpenedCuda opened;
+    return &opened;
+  } catch (const std::exception& e) {
+    why = e.what();
+    return nullptr;
+  }
+}
+
+/// Prepares a matmul, tells it to use the last algorithm that the library finds, and runs it,
+/// without a GPU: what the tests ask for, with a `library` that works on the host. False: `log`
+/// says why.
+bool tessera_cuda_multiply(const std::string& library, const tessera::CudaGemm& gemm, const void* a,
+                           const void* b, const void* added, void* c, std::string& log) {
+  try {
+    tessera::cuda::CublasLt cublaslt(nullptr, nullptr, library);
+    const tessera::CudaMatmul matmul = cublaslt.prepare_always(gemm);
+    const std::vector<std::string> words = cublaslt.algorithms(matmul, 8);
+    const bool done =
+        !cublaslt.use_algorithm(matmul, "nonsense") && cublaslt.use_algorithm(matmul, words.back());
+    if (done) cublaslt.run(matmul, a, b, added, c, nullptr, nullptr);
+    cublaslt.release(matmul);
+    log = cublaslt.version();
+    return done;
+  } catch (const std::exception& e) {
+    log = e.what();
+    return false;
+  }
+}
+
+/// Compiles a kernel for an architecture without a GPU: what the tests ask for. With a folder it
+/// goes by way of a cache there, and `log` is "kept", "found", or why it is not kept. False: `log`
+/// says why.
+bool tessera_cuda_compile(const std::string& text, const std::string& arch,
+                          const std::string& folder, std::string& cubin, std::string& log) {
+  try {
+    if (folder.empty()) {
+      tessera::cuda::Compiled compiled = tessera::cuda::compile(text, arch, true);
+      cubin = std::move(compiled.cubin);
+      log = std::move(compiled.log);
+      return true;
+    }
+    tessera::cuda::Cache cache(folder);
+    cubin = cache.cubin(text, arch);
+    log = !cache.why_not_kept().empty() ? cache.why_not_kept()
+          : cache.hits() > 0            ? "found"
+                                        : "kept";
+    return true;
+  } catch (const std::exception& e) {
+    log = e.what();
+    return false;
+  }
+}
+}

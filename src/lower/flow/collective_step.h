@@ -1,0 +1,15 @@
+// The attributes of a collective step.
+#pragma once
+
+#include "lower/flow/flow.h"
+#include "lower/layout/rule_layouts.h"
+
+namespace tessera {
+
+/// Fills in the attributes and bytes of a collective step whose operands are set; see Collective in
+/// collectives/communicator.h for their meaning. For an exchange see describe_exchange(), and
+/// describe_renumbering() between two shapes.
+void describe_collective(const Flow& flow, const RuleLayouts& rule_layouts, const FlowNode& node,
+                         Step& step);
+
+}  // namespace tessera

@@ -1,0 +1,87 @@
+// The form of a model between graph and Program: the same nodes with a layout for every value, plus
+// the nodes that move data. Passes read and write it;
+// docs/explanation/how-a-model-becomes-a-program.md lists them in order.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lower/layout/flow_kind.h"
+#include "program/slicing.h"
+#include "tessera/op.h"
+
+namespace tessera {
+
+struct FlowValue {
+  Shape shape;  ///< logical
+  DType dtype = DType::float32;
+  TensorLayout layout;
+  std::string name;
+  int node = -1;
+  std::vector<Interval> intervals = {};  ///< of an operand that was moved for one op
+};
+
+/// The names of the dims that are split.
+std::vector<std::string> split_dims(const FlowValue& value);
+
+struct FlowLoop;
+
+struct FlowNode {
+  FlowKind kind = FlowKind::op;
+  std::vector<int> in, out;  ///< flow values
+  Origin origin;
+  // op
+  const Op* op = nullptr;
+  Attrs attrs;
+  IndexSpace space;
+  std::vector<std::vector<int>> splits;  ///< per factor its axes
+  // communication, masks, loops
+  std::vector<int> axes;
+  int from = -1, to = -1;
+  Combiner combiner = Combiner::sum;
+  std::vector<int> dims;
+  double fill = 0;
+  int stored = -1;  ///< stored: index in graph.stored()
+  std::shared_ptr<FlowLoop> loop = {};
+};
+
+/// A loop. Values of its iterations are flow values, too. `out` of its node: the results of the
+/// carries, of the stacks and of the sums; `in`: the outside values that carries and slices read.
+struct FlowLoop {
+  struct Carry {
+    int init, value, next;  ///< outside; at the begin of an iteration; computed by it
+  };
+  struct Slice {
+    int whole, value, dim;
+  };
+  int number = -1;  ///< in Graph::loops()
+  std::string name;
+  int64_t iterations = 0;
+  bool reverse = false;
+  int condition = -1;  ///< a carry's or slice's value; -1: every iteration runs
+  std::vector<Carry> carries;
+  std::vector<Slice> slices;
+  std::vector<int> stacked, sums;  ///< what an iteration computes
+  std::vector<FlowNode> body;
+};
+
+struct FlowFunction {
+  std::string name;
+  std::vector<FlowNode> nodes;
+  std::vector<std::pair<std::string, int>> outputs;  ///< name, value
+  std::vector<std::pair<int, int>>
+      updates;  ///< index in graph.stored(), value in its storage layout
+};
+
+struct Flow {
+  std::vector<FlowValue> values;
+  std::vector<FlowFunction> functions;
+};
+
+/// One line for each node, for --print-after.
+std::string to_string(const Flow& flow, const Mesh& mesh);
+
+}  // namespace tessera

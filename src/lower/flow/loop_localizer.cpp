@@ -1,0 +1,224 @@
+// A loop is one step, whose body is a function of its own.
+//   Carries are buffers that are filled before the first iteration and written at the end of each.
+//   A slice is a view whose shift is the loop's counter.
+//   A stacked value is written in its place of the stack by the step that computes it; it is copied
+//   there if it is a view of something else.
+//   Sums are added to a buffer of zeros. If an inner loop stacks what the outer loop only sums up
+//   (the gradients of layers, over microbatches), each slice is added to the sum directly.
+#include "lower/flow/loop_localizer.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/fail.h"
+
+namespace tessera {
+
+namespace {
+
+/// Fills in the operands of a loop's step: the buffers that live longer than an iteration. What is
+/// written is read, too, as iterations may leave parts of it as they are.
+void set_operands(Step& step) {
+  const Function& body = step.body[0];
+  const std::set<int> outer(body.outer.begin(), body.outer.end());
+  std::set<int> read, written;
+  step.in = step.loop.condition;
+  for (const View& v : step.in) read.insert(v.buffer);
+  step.out.clear();
+  for (const Step& inner : body.steps) {
+    for (const auto* views : {&inner.out, &inner.in}) {
+      for (const View& v : *views) {
+        if (!outer.count(v.buffer)) continue;
+        if (read.insert(v.buffer).second) step.in.push_back(v);
+        if (views == &inner.out && written.insert(v.buffer).second) step.out.push_back(v);
+      }
+    }
+  }
+}
+
+/// How often a loop's iterations read a value of theirs.
+int64_t uses_in(const FlowLoop& loop, int value) {
+  const auto count = [&](const std::vector<int>& all) {
+    return std::count(all.begin(), all.end(), value);
+  };
+  int64_t uses = count(loop.stacked) + count(loop.sums) + (loop.condition == value ? 1 : 0);
+  for (const FlowLoop::Carry& c : loop.carries) uses += c.next == value ? 1 : 0;
+  for (const FlowNode& node : loop.body) {
+    uses += count(node.in);
+    if (node.loop) uses += uses_in(*node.loop, value);
+  }
+  return uses;
+}
+
+/// True if, in the iterations, a loop stacks `value` from results of an op, and one thing reads it.
+bool is_stacked_once(const FlowLoop& iterations, int value) {
+  for (const FlowNode& node : iterations.body) {
+    const auto at = std::find(node.out.begin(), node.out.end(), value) - node.out.begin();
+    if (!node.loop || at == std::ssize(node.out)) continue;
+    const FlowLoop& inner = *node.loop;
+    const auto place = at - std::ssize(inner.carries);
+    if (inner.condition >= 0 || place < 0 || place >= std::ssize(inner.stacked)) return false;
+    const int slice = inner.stacked[static_cast<size_t>(place)];
+    const bool is_made = std::any_of(inner.body.begin(), inner.body.end(), [&](const FlowNode& n) {
+      return n.kind == FlowKind::op && std::count(n.out.begin(), n.out.end(), slice) > 0;
+    });
+    return is_made && uses_in(iterations, value) == 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+void LoopLocalizer::add_loop(const FlowNode& node) {
+  const int counter = build_.counter(*node.loop);
+  begin_loop(node, counter);
+  find_direct_sums(node);
+  add_loop_step(node, counter, body_of(node, counter));
+}
+
+/// Sums of the loop to which an inner loop adds slice by slice.
+void LoopLocalizer::find_direct_sums(const FlowNode& node) {
+  const FlowLoop& loop = *node.loop;
+  for (size_t i = 0; i < loop.sums.size(); ++i) {
+    const int sum = node.out[loop.carries.size() + loop.stacked.size() + i];
+    if (is_stacked_once(loop, loop.sums[i])) sums_.emplace(loop.sums[i], build_.view(sum));
+  }
+}
+
+Function LoopLocalizer::body_of(const FlowNode& node, int counter) {
+  const FlowLoop& loop = *node.loop;
+  Function body{loop.name, {}, {}, {}, true, 0};
+  const auto buffers = static_cast<int>(build_.program().buffers.size());
+  Function* outside = build_.set_function(&body);
+  const std::map<int, View> places = build_.places();
+  for (size_t i = 0; i < loop.stacked.size(); ++i) {
+    const int result = node.out[loop.carries.size() + i];
+    if (!sums_.contains(result))
+      build_.set_place(loop.stacked[i], slice_at(build_.view(result), 0, counter));
+  }
+  add_nodes_(loop.body);
+  build_.set_places(places);
+  end_iteration(node, counter);
+  build_.set_function(outside);
+  std::set<int> outer;
+  for (const Step& step : body.steps) {
+    visit_views(step, [&](const View& v) {
+      const bool persists = build_.program().buffers[v.buffer].arena != ArenaKind::transient;
+      if (v.buffer < buffers || persists) outer.insert(v.buffer);
+    });
+  }
+  body.outer.assign(outer.begin(), outer.end());
+  body.overlaps = loop.condition < 0 && loop.iterations > 1;
+  return body;
+}
+
+/// The slice of a view that belongs to the present iteration.
+View LoopLocalizer::slice_at(View whole, int dim, int counter) {
+  View slice = std::move(whole);
+  check(slice.shift.scalar < 0, "a view of '{}' depends on two counters",
+        build_.program().buffers[slice.buffer].name);
+  slice.shift.scalar = counter;
+  slice.shift.scalar_factor = slice.strides[dim];
+  slice.sizes.erase(slice.sizes.begin() + dim);
+  slice.strides.erase(slice.strides.begin() + dim);
+  return slice;
+}
+
+void LoopLocalizer::fill_with_zeros(const View& view, const Origin& origin) {
+  Step step;
+  step.kernel = KernelKind::pointwise;
+  step.out = {view};
+  Instr zero;
+  zero.code = Code::constant;
+  zero.dtype = view.dtype;
+  step.pointwise = {{zero}, {0}};
+  step.origin = origin;
+  build_.add_step(std::move(step));
+}
+
+void LoopLocalizer::add_to_sum(const View& sum, const View& value, const Origin& origin) {
+  Step step;
+  step.kernel = KernelKind::pointwise;
+  step.origin = origin;
+  step.in = {sum, value};
+  step.out = {sum};
+  Instr add;
+  add.code = Code::add;
+  add.a = 0;
+  add.b = 1;
+  add.dtype = sum.dtype;
+  step.pointwise = {{load_instr(0, sum.dtype), load_instr(1, sum.dtype), add}, {2}};
+  step.flops = sum.elements();
+  build_.add_step(std::move(step));
+}
+
+/// What is there before the first iteration, and where the loop's results will be.
+void LoopLocalizer::begin_loop(const FlowNode& node, int counter) {
+  const FlowLoop& loop = *node.loop;
+  for (const FlowLoop::Slice& slice : loop.slices) {
+    const View& whole = build_.view(slice.whole);
+    build_.view(slice.value) =
+        slice_at(whole.shift.scalar < 0 ? whole : build_.copy_of(slice.whole), slice.dim, counter);
+  }
+  for (size_t i = 0; i < node.out.size(); ++i) {
+    if (const auto sum = sums_.find(node.out[i]); sum != sums_.end()) {
+      build_.view(node.out[i]) = sum->second;
+      continue;
+    }
+    const View view = build_.view(node.out[i]) =
+        build_.new_view(build_.value(node.out[i]), ArenaKind::transient);
+    if (i < loop.carries.size()) {
+      build_.add_copy(build_.view(loop.carries[i].init), view, node.origin);
+      build_.view(loop.carries[i].value) = view;
+    } else if (i >= loop.carries.size() + loop.stacked.size() || loop.condition >= 0) {
+      fill_with_zeros(view, node.origin);
+    }
+  }
+}
+
+/// Writes what an iteration computed to where it belongs. All is computed before a carry is
+/// assigned.
+void LoopLocalizer::end_iteration(const FlowNode& node, int counter) {
+  const FlowLoop& loop = *node.loop;
+  std::vector<std::pair<View, View>> stores;
+  std::set<int> carried;
+  for (const FlowLoop::Carry& c : loop.carries) carried.insert(build_.view(c.value).buffer);
+  for (size_t i = 0; i < node.out.size(); ++i) {
+    const View result = build_.view(node.out[i]);
+    if (i < loop.carries.size()) {
+      const int next = loop.carries[i].next;
+      const View& value = build_.view(next);
+      if (value == result) continue;
+      stores.emplace_back(carried.count(value.buffer) ? build_.copy_of(next) : value, result);
+    } else if (i < loop.carries.size() + loop.stacked.size()) {
+      const View& value = build_.view(loop.stacked[i - loop.carries.size()]);
+      const View place = slice_at(result, 0, counter);
+      if (sums_.contains(node.out[i])) {
+        add_to_sum(place, value, node.origin);
+      } else if (!(value == place)) {
+        build_.add_copy(value, place, node.origin);
+      }
+    } else {
+      const int value = loop.sums[i - loop.carries.size() - loop.stacked.size()];
+      if (!sums_.contains(value)) add_to_sum(result, build_.view(value), node.origin);
+    }
+  }
+  build_.function().first_update = static_cast<int>(build_.function().steps.size());
+  for (const auto& [from, to] : stores) build_.add_copy(from, to, node.origin);
+}
+
+void LoopLocalizer::add_loop_step(const FlowNode& node, int counter, Function body) {
+  const FlowLoop& loop = *node.loop;
+  Step step;
+  step.kernel = KernelKind::loop;
+  step.origin = node.origin;
+  step.loop = {loop.iterations, counter, loop.reverse, {}};
+  if (loop.condition >= 0) step.loop.condition = {build_.view(loop.condition)};
+  for (const Step& inner : body.steps) step.flops += loop.iterations * inner.flops;
+  step.body.push_back(std::move(body));
+  set_operands(step);
+  build_.add_step(std::move(step));
+}
+
+}  // namespace tessera

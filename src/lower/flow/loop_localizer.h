@@ -1,0 +1,40 @@
+// Loops of a flow as steps of a Program.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "lower/flow/flow.h"
+#include "lower/flow/program_builder.h"
+
+namespace tessera {
+
+class LoopLocalizer {
+ public:
+  using AddNodes = std::function<void(const std::vector<FlowNode>&)>;
+  /// Keeps a reference. `add_nodes`: adds the steps of nodes to the builder's current function.
+  LoopLocalizer(ProgramBuilder& build, AddNodes add_nodes)
+      : build_(build), add_nodes_(std::move(add_nodes)) {}
+
+  /// Adds the steps of a loop's node.
+  void add_loop(const FlowNode& node);
+
+ private:
+  View slice_at(View whole, int dim, int counter);
+  void find_direct_sums(const FlowNode& node);
+  void begin_loop(const FlowNode& node, int counter);
+  Function body_of(const FlowNode& node, int counter);
+  void end_iteration(const FlowNode& node, int counter);
+  void add_loop_step(const FlowNode& node, int counter, Function body);
+  void fill_with_zeros(const View& view, const Origin& origin);
+  void add_to_sum(const View& sum, const View& value, const Origin& origin);
+
+  ProgramBuilder& build_;
+  AddNodes add_nodes_;
+  /// By flow value that an inner loop stacks: the sum of the outer loop that its slices are added
+  /// to.
+  std::map<int, View> sums_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+// The kinds of nodes of a flow. Resharding is a sequence of those that move data.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/collectives.h"
+
+namespace tessera {
+
+enum class FlowKind : uint8_t {
+  input,           ///< a fed tensor
+  stored,          ///< a parameter or state, in its storage layout
+  op,              ///< an op on slices
+  all_reduce,      ///< over `axes`
+  reduce_scatter,  ///< over `axes`, into dim `to`
+  all_gather,      ///< over `axes`, along dim `from`
+  all_to_all,      ///< over `axes`: dim `from` becomes whole, dim `to` split
+  slice,           ///< local: dim `to` split over `axes`
+  exchange,    ///< any layout to any layout or intervals; each element comes straight from an owner
+  mask,        ///< padding of dims `dims` becomes `fill`
+  first_only,  ///< zero except on coordinate 0 of `axes`
+  loop,        ///< FlowLoop
+};
+const char* to_string(FlowKind kind);
+/// Of a kind that is a collective.
+CollectiveKind collective_of(FlowKind kind);
+
+}  // namespace tessera

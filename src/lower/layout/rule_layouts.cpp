@@ -1,0 +1,227 @@
+// A tensor's dims claim axes in three rounds: rules whose glob matches its name, then global rules,
+// then (for stored tensors and what belongs to them) purpose rules, which only add minor axes that
+// the tensor does not use yet.
+#include "lower/layout/rule_layouts.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "base/fail.h"
+#include "ir/body.h"
+
+namespace tessera {
+
+RuleLayouts::RuleLayouts(const Graph& graph, const Mesh& mesh, const Layout& layout) : mesh_(mesh) {
+  resolve(graph, layout);
+  tie_sizes(graph);
+}
+
+void RuleLayouts::resolve(const Graph& graph, const Layout& layout) {
+  std::set<std::string> known;
+  for (const Value& v : graph.values()) {
+    for (const Dim& d : v.shape) known.insert(d.name);
+  }
+  const std::vector<std::string> names(known.begin(), known.end());
+  for (const LayoutRule& source : layout.rules()) {
+    if (source.automatic) {
+      fail(ErrorKind::unsupported,
+           "layout rule '{}': a Session is given axes; let tessera::plan() choose them, or on the "
+           "command line `tessera plan` or --layout auto",
+           source.text);
+    }
+    Rule rule{source, {}};
+    for (const std::string& name : source.axes) {
+      const int axis = mesh_.find(name);
+      require(axis >= 0, "layout rule '{}': mesh '{}' has no axis '{}'{}", source.text,
+              mesh_.to_string(), name, suggestion(name, mesh_.names()));
+      require(std::find(rule.axes.begin(), rule.axes.end(), axis) == rule.axes.end(),
+              "layout rule '{}' names axis '{}' twice", source.text, name);
+      if (mesh_.axes()[axis].size > 1) rule.axes.push_back(axis);
+    }
+    bool matches = source.scope.empty() && known.count(source.dim);
+    for (const Value& v : graph.values()) {
+      if (matches) break;
+      matches = v.shape.has(source.dim) && glob_match(source.scope, v.name);
+    }
+    require(matches || source.optional,
+            "layout rule '{}': no tensor{} has a dim '{}' (write '{}?' if it may be absent){}",
+            source.text, source.scope.empty() ? "" : " named like '" + source.scope + "'",
+            source.dim, source.dim, known.count(source.dim) ? "" : suggestion(source.dim, names));
+    for (const Rule& other : rules_) {
+      require(other.source.dim != source.dim || other.source.scope != source.scope ||
+                  other.source.purpose != source.purpose || other.source.axes == source.axes,
+              "layout rules '{}' and '{}' disagree about dim '{}'; join axes with '+'",
+              other.source.text, source.text, source.dim);
+    }
+    rules_.push_back(std::move(rule));
+  }
+}
+
+void RuleLayouts::tie_sizes(const Graph& graph) {
+  std::map<DimKey, DimKey> parent;
+  auto find = [&](DimKey key) {
+    parent.emplace(key, key);
+    while (parent[key] != key) key = parent[key];
+    return key;
+  };
+  for (const Value& v : graph.values()) {
+    for (const Dim& d : v.shape) find({d.name, d.size});
+  }
+  for (const Node& node : graph.nodes()) {
+    if (!node.op->factors) continue;  // by name: nothing is tied that is not one name
+    const IndexSpace space = index_space(graph, node);
+    std::map<int, DimKey> of_factor;
+    auto tie = [&](const std::vector<int>& values,
+                   const std::vector<std::vector<std::vector<int>>>& operands) {
+      for (size_t i = 0; i < operands.size(); ++i) {
+        const Shape& shape = graph.value(values[i]).shape;
+        for (size_t d = 0; d < operands[i].size(); ++d) {
+          if (operands[i][d].size() != 1) continue;
+          const DimKey key =
+              find({shape[static_cast<int>(d)].name, shape[static_cast<int>(d)].size});
+          auto [it, is_new] = of_factor.emplace(operands[i][d][0], key);
+          if (!is_new) parent[key] = find(it->second);
+        }
+      }
+    };
+    tie(node.in, space.in);
+    tie(node.out, space.out);
+  }
+  std::map<DimKey, std::set<int>> axes;
+  for (const auto& [key, up] : parent) {
+    for (const Rule& rule : rules_) {
+      if (rule.source.dim == key.first) axes[find(key)].insert(rule.axes.begin(), rule.axes.end());
+    }
+  }
+  for (const auto& [key, up] : std::map(parent)) {
+    int64_t product = 1;
+    for (int axis : axes[find(key)]) product *= mesh_.axes()[axis].size;
+    multiple_[key] = product;
+  }
+}
+
+int64_t RuleLayouts::padded(const Dim& dim) const {
+  auto it = multiple_.find({dim.name, dim.size});
+  int64_t multiple = 1;
+  if (it != multiple_.end()) {
+    multiple = it->second;
+  } else {
+    std::set<int> axes;
+    for (const Rule& rule : rules_) {
+      if (rule.source.dim == dim.name) axes.insert(rule.axes.begin(), rule.axes.end());
+    }
+    for (int axis : axes) multiple *= mesh_.axes()[axis].size;
+  }
+  return (dim.size + multiple - 1) / multiple * multiple;
+}
+
+int64_t RuleLayouts::local(const Dim& dim, const std::vector<int>& axes) const {
+  int64_t size = padded(dim);
+  for (int axis : axes) {
+    check(size % mesh_.axes()[axis].size == 0,
+          "dim '{}' of padded size {} is split over axis '{}' of size {}", dim.name, padded(dim),
+          mesh_.axes()[axis].name, mesh_.axes()[axis].size);
+    size /= mesh_.axes()[axis].size;
+  }
+  return size;
+}
+
+bool RuleLayouts::depends_on_names() const {
+  return std::any_of(rules_.begin(), rules_.end(), [](const Rule& rule) {
+    return rule.source.purpose == Purpose::none && !rule.source.scope.empty();
+  });
+}
+
+int64_t RuleLayouts::local_elements(const Shape& shape, const TensorLayout& layout) const {
+  int64_t n = 1;
+  for (int d = 0; d < shape.rank(); ++d) n *= local(shape[d], layout.dims[d]);
+  return n;
+}
+
+void RuleLayouts::apply_purpose(Purpose purpose, const Shape& shape, const std::string& name,
+                                const TensorLayout& compute, TensorLayout& layout) const {
+  for (const Rule& rule : rules_) {
+    if (rule.source.purpose != purpose) continue;
+    if (!rule.source.scope.empty() && !glob_match(rule.source.scope, name)) continue;
+    const int d = shape.find(rule.source.dim);
+    if (d < 0) continue;
+    if (rule.source.replaces) layout.dims[d].clear();
+    for (int axis : rule.axes) {
+      if (!layout.uses(axis) && (rule.source.replaces || !compute.uses(axis)))
+        layout.dims[d].push_back(axis);
+    }
+  }
+}
+
+TensorLayout RuleLayouts::of(const Shape& shape, const std::string& name, Purpose purpose,
+                             const std::vector<std::string>& prefer) const {
+  TensorLayout layout;
+  layout.dims.resize(shape.rank());
+  std::vector<bool> decided(shape.rank(), false);
+  std::vector<const Rule*> claim(mesh_.rank(), nullptr);
+  auto apply = [&](const Rule& rule, bool wins) {
+    const int d = shape.find(rule.source.dim);
+    if (d < 0 || decided[d]) return;
+    decided[d] = true;
+    for (int axis : rule.axes) {
+      if (claim[axis] == nullptr) {
+        claim[axis] = &rule;
+        layout.dims[d].push_back(axis);
+        continue;
+      }
+      const Rule& other = *claim[axis];
+      if (wins || !other.source.scope.empty()) continue;
+      const auto first = std::find(prefer.begin(), prefer.end(), other.source.dim),
+                 second = std::find(prefer.begin(), prefer.end(), rule.source.dim);
+      if (first == second) {
+        throw Contradiction(fmt::format(
+            "tensor '{}' {}: dims '{}' and '{}' both claim mesh axis '{}' (rules '{}' and '{}'); "
+            "give one of them another axis, or say .prefer(\"{}\") in the model",
+            name, shape.to_string(), other.source.dim, rule.source.dim, mesh_.axes()[axis].name,
+            other.source.text, rule.source.text, rule.source.dim));
+      }
+      if (second < first) {
+        auto& loser = layout.dims[shape.find(other.source.dim)];
+        loser.erase(std::find(loser.begin(), loser.end(), axis));
+        layout.dims[d].push_back(axis);
+        claim[axis] = &rule;
+      }
+    }
+  };
+  for (const Rule& rule : rules_) {
+    const bool own = rule.source.purpose == Purpose::none && !rule.source.scope.empty();
+    if (own && glob_match(rule.source.scope, name)) apply(rule, true);
+  }
+  for (const Rule& rule : rules_) {
+    if (rule.source.scope.empty() && rule.source.purpose == Purpose::none) apply(rule, false);
+  }
+  if (purpose == Purpose::none) return layout;
+  const TensorLayout compute = layout;
+  apply_purpose(Purpose::params, shape, name, compute, layout);
+  if (purpose != Purpose::params) apply_purpose(Purpose::grads, shape, name, compute, layout);
+  if (purpose == Purpose::state) apply_purpose(Purpose::state, shape, name, compute, layout);
+  return layout;
+}
+
+TensorLayout RuleLayouts::storage(const Graph& graph, const Stored& stored) const {
+  const Value& v = graph.value(stored.value);
+  return of(v.shape, v.name, stored.purpose, v.prefer);
+}
+
+std::string RuleLayouts::rule_text(const std::string& dim, int axis) const {
+  const int i = rule_order(dim, axis);
+  return i < static_cast<int>(rules_.size()) ? rules_[i].source.text : "";
+}
+
+int RuleLayouts::rule_order(const std::string& dim, int axis) const {
+  for (size_t i = 0; i < rules_.size(); ++i) {
+    if (rules_[i].source.dim == dim &&
+        std::find(rules_[i].axes.begin(), rules_[i].axes.end(), axis) != rules_[i].axes.end()) {
+      return static_cast<int>(i);
+    }
+  }
+  return static_cast<int>(rules_.size());
+}
+
+}  // namespace tessera

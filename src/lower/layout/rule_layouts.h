@@ -1,0 +1,72 @@
+// Rule layouts: what the rules of a Layout say about each tensor, and the padded size of each dim
+// (docs/explanation/who-decides-a-layout.md, a and b).
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/error.h"
+#include "tessera/graph.h"
+#include "tessera/mesh.h"
+
+namespace tessera {
+
+/// Two dims of one tensor claim one axis. Such rules fit no mesh, whatever its sizes.
+class Contradiction : public Error {
+ public:
+  explicit Contradiction(const std::string& message) : Error(ErrorKind::usage, message) {}
+};
+
+class RuleLayouts {
+ public:
+  /// Checks the rules against mesh and graph. Throws usage errors: an unknown axis, a dim or glob
+  /// that matches nothing (with the nearest name), two rules for one dim, `auto`.
+  RuleLayouts(const Graph& graph, const Mesh& mesh, const Layout& layout);
+
+  /// The layout that the rules give a tensor of this shape, name, purpose and preference. Throws
+  /// Contradiction where two dims claim one axis and no preference decides.
+  TensorLayout of(const Shape& shape, const std::string& name, Purpose purpose,
+                  const std::vector<std::string>& prefer) const;
+  TensorLayout of(const Value& value) const {
+    return of(value.shape, value.name, value.purpose, value.prefer);
+  }
+  /// The layout in which a stored tensor is kept.
+  TensorLayout storage(const Graph& graph, const Stored& stored) const;
+
+  /// The size of a dim in memory: a multiple of every axis that a rule gives to its name, or to a
+  /// name tied to it.
+  int64_t padded(const Dim& dim) const;
+  /// True if memory may hold elements that are not part of the tensor: the dim is padded, or
+  /// shorter at run time.
+  bool has_padding(const Dim& dim) const { return dim.is_bounded || padded(dim) != dim.size; }
+  /// Elements of a dim on one rank.
+  int64_t local(const Dim& dim, const std::vector<int>& axes) const;
+  int64_t local_elements(const Shape& shape, const TensorLayout& layout) const;
+
+  const Mesh& mesh() const { return mesh_; }
+  /// True if a rule has a scope: tensors of the same dims may have different layouts.
+  bool depends_on_names() const;
+  /// The rule that puts `axis` on `dim`, as `explain` quotes it; "" if there is none.
+  std::string rule_text(const std::string& dim, int axis) const;
+  /// The position of the first rule that gives the axis to the dim; large if there is none. Breaks
+  /// ties.
+  int rule_order(const std::string& dim, int axis) const;
+
+ private:
+  struct Rule {
+    LayoutRule source;
+    std::vector<int> axes;
+  };
+  using DimKey = std::pair<std::string, int64_t>;
+  void resolve(const Graph& graph, const Layout& layout);
+  void tie_sizes(const Graph& graph);
+  void apply_purpose(Purpose purpose, const Shape& shape, const std::string& name,
+                     const TensorLayout& compute, TensorLayout& layout) const;
+
+  Mesh mesh_;
+  std::vector<Rule> rules_;
+  std::map<DimKey, int64_t> multiple_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+// Composites: ops with a body.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ir/body.h"
+#include "lower/partition/flow_emitter.h"
+#include "lower/partition/frame.h"
+#include "lower/partition/layout_chooser.h"
+
+namespace tessera {
+
+class CompositeExpander {
+ public:
+  /// Keeps references. `kernels`: composites that the device computes as one op. `walk`: walks a
+  /// frame.
+  CompositeExpander(const RuleLayouts& rule_layouts, const std::set<const Op*>& kernels,
+                    FlowEmitter& emit, LayoutChooser& layouts, std::function<void(Frame&)> walk)
+      : rule_layouts_(rule_layouts),
+        kernels_(kernels),
+        emit_(emit),
+        layouts_(layouts),
+        walk_(std::move(walk)) {}
+
+  /// Adds a body in place of the node and returns true; or returns false if the node is to be
+  /// computed as one op.
+  bool expand(Frame& frame, const Node& node, const OpCall& call, const std::vector<int>& in);
+
+ private:
+  bool stays_whole(const Frame& frame, const Node& node, const OpCall& call,
+                   const std::vector<int>& in);
+  std::optional<Body> by_slices(const OpCall& call, const std::vector<int>& in);
+  void add_body(Frame& frame, const Node& node, const Body& body, const std::vector<int>& in,
+                std::vector<std::string> prefer);
+
+  const RuleLayouts& rule_layouts_;
+  const std::set<const Op*>& kernels_;
+  FlowEmitter& emit_;
+  LayoutChooser& layouts_;
+  std::function<void(Frame&)> walk_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,146 @@
+// An iteration is walked once, with the carries in their rule layouts; the next value of a carry is
+// moved to that layout again. A stored tensor is sliced in its storage layout, and the iteration
+// moves the slice to where it needs it. Sums stay partial from iteration to iteration.
+#include "lower/partition/loop_walker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ir/needed.h"
+#include "ir/source_ops.h"
+
+namespace tessera {
+
+void LoopWalker::add_loop(Frame& frame, const Node& node) {
+  const Loop& record = frame.graph.loops()[loop_of(node)];
+  auto loop = std::make_shared<FlowLoop>();
+  loop->number = loop_of(node);
+  loop->name = frame.origin(node).name;
+  loop->iterations = record.over.size;
+  loop->reverse = record.reverse;
+  add_carries(frame, node, *loop);
+  add_slices(frame, node, *loop);
+  emit_.begin_iteration();
+  walk_iteration(frame, record, *loop);
+  const std::vector<TensorLayout> layouts = end_iteration(frame, node, *loop);
+  loop->body = emit_.end_iteration();
+  add_results(frame, node, std::move(loop), layouts);
+}
+
+void LoopWalker::add_carries(const Frame& frame, const Node& node, FlowLoop& loop) {
+  const Origin from = frame.origin(node);
+  for (int v : frame.graph.loops()[loop.number].carries) {
+    const int init = frame.env[frame.graph.producer(v).in[0]];
+    loop.carries.push_back({emit_.move(init, layouts_.rule_layout(frame, v), from), -1, -1});
+  }
+}
+
+void LoopWalker::add_slices(const Frame& frame, const Node& node, FlowLoop& loop) {
+  const Loop& record = frame.graph.loops()[loop.number];
+  for (int n = record.first; n < record.node; ++n) {
+    const Node& slice = frame.graph.nodes()[n];
+    if (!frame.needed[n] || slice.loop != loop.number || slice.op != &kLoopSlice) continue;
+    const int whole = frame.env[slice.in[0]];
+    const int dim = frame.graph.value(slice.in[0]).shape.find(record.over.name);
+    TensorLayout layout = emit_.value(whole).layout;
+    layout.dims[dim].clear();
+    layout.partial.clear();
+    loop.slices.push_back({emit_.move(whole, layout, frame.origin(node)), slice.out[0], dim});
+  }
+}
+
+void LoopWalker::walk_iteration(Frame& frame, const Loop& record, FlowLoop& loop) {
+  for (size_t i = 0; i < loop.carries.size(); ++i) {
+    const int v = record.carries[i];
+    FlowValue value = emit_.value(loop.carries[i].init);
+    value.name = frame.prefix + frame.graph.value(v).name;
+    loop.carries[i].value = frame.env[v] = emit_.add_value(std::move(value));
+  }
+  for (FlowLoop::Slice& slice : loop.slices) {
+    const int v = slice.value;
+    FlowValue value = emit_.value(slice.whole);
+    value.shape = frame.graph.value(v).shape;
+    value.name = frame.prefix + frame.graph.value(v).name;
+    std::vector<std::vector<int>> dims;
+    for (const Dim& d : value.shape)
+      dims.push_back(value.layout.dims[emit_.value(slice.whole).shape.find(d.name)]);
+    value.layout.dims = std::move(dims);
+    value.intervals.clear();
+    slice.value = emit_.add_value(std::move(value));
+    frame.env[v] = slice.value;
+  }
+  const int outside = std::exchange(frame.loop, loop.number);
+  walk_(frame);
+  frame.loop = outside;
+  if (record.condition >= 0) loop.condition = frame.env[record.condition];
+}
+
+/// Moves what an iteration computes to where the loop's results are. Returns the layouts of the
+/// stacked results and of the sums.
+std::vector<TensorLayout> LoopWalker::end_iteration(Frame& frame, const Node& node,
+                                                    FlowLoop& loop) {
+  emit_.set_recompute_group(0);
+  const Loop& record = frame.graph.loops()[loop.number];
+  const Origin from = frame.origin(node);
+  const std::vector<char> needed = needed_results(frame.graph, node, frame.read);
+  std::vector<TensorLayout> layouts;
+  for (size_t i = 0; i < node.in.size(); ++i) {
+    const int value = needed[i] ? emit_.operand(frame, node.in[i], Purpose::none) : -1;
+    if (i < loop.carries.size()) {
+      loop.carries[i].next = emit_.move(value, emit_.value(loop.carries[i].value).layout, from);
+    } else if (needed[i] && record.results[i] == Loop::Result::stack) {
+      TensorLayout layout = layouts_.loop_result_layout(frame, node.out[i]);
+      layout.dims.erase(layout.dims.begin());
+      if (layouts_.is_reduced_as_sum(frame, node.out[i]))
+        keep_partial(layout, emit_.value(value).layout);
+      loop.stacked.push_back(emit_.move(value, layout, from));
+    } else if (needed[i]) {
+      const bool reduces =
+          layouts_.reduces_each_microbatch() && !emit_.value(value).layout.partial.empty();
+      loop.sums.push_back(
+          reduces ? emit_.move(value, layouts_.loop_result_layout(frame, node.out[i]), from)
+                  : value);
+    }
+  }
+  for (int v : loop.stacked) {
+    layouts.push_back(emit_.value(v).layout);
+    layouts.back().dims.insert(layouts.back().dims.begin(), std::vector<int>{});
+  }
+  for (int v : loop.sums) layouts.push_back(emit_.value(v).layout);
+  return layouts;
+}
+
+void LoopWalker::add_results(Frame& frame, const Node& node, std::shared_ptr<FlowLoop> loop,
+                             const std::vector<TensorLayout>& layouts) {
+  const Loop& record = frame.graph.loops()[loop->number];
+  const std::vector<char> needed = needed_results(frame.graph, node, frame.read);
+  FlowNode flow;
+  flow.kind = FlowKind::loop;
+  flow.origin = frame.origin(node);
+  for (const FlowLoop::Carry& c : loop->carries) flow.in.push_back(c.init);
+  for (const FlowLoop::Slice& s : loop->slices) flow.in.push_back(s.whole);
+  std::vector<int> results;  // of the graph, in the order of the flow's
+  for (const Loop::Result kind : {Loop::Result::carry, Loop::Result::stack, Loop::Result::sum}) {
+    for (size_t i = 0; i < node.out.size(); ++i) {
+      if (needed[i] && record.results[i] == kind) results.push_back(node.out[i]);
+    }
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Value& v = frame.graph.value(results[i]);
+    const bool carried = i < loop->carries.size();
+    FlowValue value{v.shape, v.dtype, {}, frame.prefix + v.name, -1};
+    value.layout =
+        carried ? emit_.value(loop->carries[i].value).layout : layouts[i - loop->carries.size()];
+    flow.out.push_back(emit_.add_value(std::move(value)));
+  }
+  flow.loop = std::move(loop);
+  const std::vector<int> out = flow.out;
+  emit_.add_node(std::move(flow));
+  for (size_t i = 0; i < results.size(); ++i) {
+    const int v = results[i];
+    const TensorLayout layout = layouts_.loop_result_layout(frame, v);
+    frame.env[v] = emit_.settle(frame, v, out[i], layout, frame.origin(node));
+  }
+}
+
+}  // namespace tessera

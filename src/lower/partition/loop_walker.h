@@ -1,0 +1,36 @@
+// Loops of the graph.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "lower/partition/flow_emitter.h"
+#include "lower/partition/frame.h"
+#include "lower/partition/layout_chooser.h"
+
+namespace tessera {
+
+class LoopWalker {
+ public:
+  /// Keeps references. `walk`: walks the nodes of a frame that belong to `frame.loop`.
+  LoopWalker(FlowEmitter& emit, LayoutChooser& layouts, std::function<void(Frame&)> walk)
+      : emit_(emit), layouts_(layouts), walk_(std::move(walk)) {}
+
+  /// Adds the loop that `node` ends.
+  void add_loop(Frame& frame, const Node& node);
+
+ private:
+  void add_carries(const Frame& frame, const Node& node, FlowLoop& loop);
+  void add_slices(const Frame& frame, const Node& node, FlowLoop& loop);
+  void walk_iteration(Frame& frame, const Loop& record, FlowLoop& loop);
+  std::vector<TensorLayout> end_iteration(Frame& frame, const Node& node, FlowLoop& loop);
+  void add_results(Frame& frame, const Node& node, std::shared_ptr<FlowLoop> loop,
+                   const std::vector<TensorLayout>& layouts);
+
+  FlowEmitter& emit_;
+  LayoutChooser& layouts_;
+  std::function<void(Frame&)> walk_;
+};
+
+}  // namespace tessera

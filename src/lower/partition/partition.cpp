@@ -1,0 +1,166 @@
+// The nodes of each function are walked in order. A node
+//   takes its operands in the layouts that they have,
+//   chooses the factors along which it is split (LayoutChooser),
+//   moves its operands to what the split needs, and adds the op (FlowEmitter),
+//   and moves its results to their rule layouts, unless a result stays partial.
+// A loop's iteration is walked once (LoopWalker). A composite without a kernel is replaced by its
+// body, which is walked by the same rules in a frame of its own (CompositeExpander).
+#include "lower/partition/partition.h"
+
+#include "base/fail.h"
+#include "ir/body.h"
+#include "ir/needed.h"
+#include "ir/source_ops.h"
+#include "lower/layout/renumber.h"
+#include "lower/partition/composite_expander.h"
+#include "lower/partition/flow_emitter.h"
+#include "lower/partition/frame.h"
+#include "lower/partition/layout_chooser.h"
+#include "lower/partition/loop_walker.h"
+
+namespace tessera {
+
+namespace {
+
+/// True if the op's result has fewer bytes than its operand: the result is moved, not the operand.
+bool is_narrowing(const OpCall& call) {
+  return call.op.pointwise && call.in.size() == 1 &&
+         size_of(call.out[0].dtype) < size_of(call.in[0].dtype);
+}
+
+class Partitioner {
+ public:
+  Partitioner(const Graph& graph, const RuleLayouts& rule_layouts,
+              const std::set<const Op*>& kernels, const PartitionOptions& options)
+      : graph_(graph),
+        rule_layouts_(rule_layouts),
+        build_(rule_layouts),
+        layouts_(rule_layouts, options, build_),
+        emit_(graph, build_, layouts_),
+        loops_(emit_, layouts_, [this](Frame& frame) { walk(frame); }),
+        composites_(rule_layouts, kernels, emit_, layouts_, [this](Frame& frame) { walk(frame); }) {
+  }
+
+  void run(const FunctionSpec& spec) {
+    emit_.start(spec.name);
+    Frame frame(graph_, roots_of(graph_, spec));
+    walk(frame);
+    emit_.set_recompute_group(0);
+    for (const Tensor& t : spec.outputs) {
+      require(graph_.producer(t.id()).loop < 0,
+              "function '{}' returns '{}', which is made by each iteration of a loop; return it "
+              "from the iterations as a carry, stacked or summed ({})",
+              spec.name, t.name(), graph_.producer(t.id()).at.to_string());
+      emit_.function().outputs.emplace_back(t.name(), emit_.operand(frame, t.id(), Purpose::none));
+    }
+    if (!spec.updates) return;
+    for (const Update& u : graph_.updates()) finish_update(frame, u.stored, u.value);
+  }
+
+  void run_init() {
+    emit_.start("init");
+    std::vector<int> roots;
+    for (const Stored& s : graph_.stored()) roots.push_back(s.init);
+    Frame frame(graph_, roots);
+    walk(frame);
+    for (const Stored& s : graph_.stored()) finish_update(frame, s.value, s.init);
+  }
+
+  Flow take() { return build_.take(); }
+
+ private:
+  void walk(Frame& frame) {
+    for (size_t n = 0; n < frame.graph.nodes().size(); ++n) {
+      const Node& node = frame.graph.nodes()[n];
+      if (frame.needed[n] && node.loop == frame.loop && frame.env[node.out[0]] < 0)
+        visit(frame, node);
+    }
+  }
+
+  void visit(Frame& frame, const Node& node) {
+    if (node.op == &kInput || node.op == &kStored) return add_source(frame, node);
+    if (node.op == &kLoop) return loops_.add_loop(frame, node);
+    const CallTypes types = call_types(frame.graph, node);
+    const OpCall call{*node.op, types.in, types.out, node.attrs};
+    emit_.set_recompute_group(frame.recompute_group_of(node));
+    const Purpose purpose = frame.graph.value(node.out[0]).purpose;
+    const bool narrows = is_narrowing(call);
+    std::vector<int> in;
+    for (int v : node.in) in.push_back(narrows ? frame.env[v] : emit_.operand(frame, v, purpose));
+    if (!composites_.expand(frame, node, call, in)) compute(frame, node, call, std::move(in));
+  }
+
+  void add_source(Frame& frame, const Node& node) {
+    const Value& v = frame.graph.value(node.out[0]);
+    FlowNode flow;
+    flow.origin = frame.origin(node);
+    FlowValue value{v.shape, v.dtype, layouts_.rule_layout(frame, node.out[0]), v.name, -1};
+    flow.kind = FlowKind::input;
+    if (const Stored* record = frame.graph.find_stored(node.out[0])) {
+      flow.kind = FlowKind::stored;
+      flow.stored = static_cast<int>(record - graph_.stored().data());
+      value.layout = rule_layouts_.storage(graph_, *record);
+    }
+    flow.out = {emit_.add_value(std::move(value))};
+    frame.env[node.out[0]] = flow.out[0];
+    emit_.add_node(std::move(flow));
+  }
+
+  void compute(Frame& frame, const Node& node, const OpCall& call, std::vector<int> in) {
+    const Origin from = frame.origin(node);
+    const IndexSpace& space = layouts_.space(call);
+    if (space.same_order && !nests(space)) in[0] = emit_.reduced(in[0], from);
+    std::vector<TensorLayout> layouts, result_layouts;
+    for (int v : in) layouts.push_back(emit_.value(v).layout);
+    for (int v : node.out) result_layouts.push_back(layouts_.result_layout(frame, node, v));
+    const Choice& choice = layouts_.choose(frame, node, call, layouts, result_layouts);
+    if (space.same_order &&
+        better_renumbered(call, space, layouts[0], result_layouts[0], choice, rule_layouts_)) {
+      frame.env[node.out[0]] = emit_.renumber(
+          in[0], {call.out[0].shape, call.out[0].dtype, result_layouts[0], from.name, -1}, from);
+      return;
+    }
+    for (size_t i = 0; i < in.size(); ++i) in[i] = emit_.move(in[i], choice.in[i], from);
+    emit_.count_once(frame, node, choice, in);
+    FlowNode flow;
+    flow.op = node.op;
+    flow.attrs = node.attrs;
+    flow.in = in;
+    flow.splits = choice.splits;
+    flow.space = space;
+    flow.origin = from;
+    const std::vector<int> out = emit_.add_op(std::move(flow), call, choice, frame, node);
+    for (size_t i = 0; i < node.out.size(); ++i)
+      frame.env[node.out[i]] = emit_.settle(frame, node.out[i], out[i], result_layouts[i], from);
+  }
+
+  /// Moves the new value of a stored tensor to where that is stored.
+  void finish_update(const Frame& frame, int stored, int value) {
+    const Stored& record = *graph_.find_stored(stored);
+    const int moved = emit_.move(frame.env[value], rule_layouts_.storage(graph_, record),
+                                 frame.origin(graph_.producer(value)));
+    emit_.function().updates.emplace_back(static_cast<int>(&record - graph_.stored().data()),
+                                          moved);
+  }
+
+  const Graph& graph_;
+  const RuleLayouts& rule_layouts_;
+  FlowBuilder build_;
+  LayoutChooser layouts_;
+  FlowEmitter emit_;
+  LoopWalker loops_;
+  CompositeExpander composites_;
+};
+
+}  // namespace
+
+Flow partition(const Graph& graph, const RuleLayouts& rule_layouts,
+               const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels,
+               const PartitionOptions& options) {
+  Partitioner partitioner(graph, rule_layouts, kernels, options);
+  if (options.init && !graph.stored().empty()) partitioner.run_init();
+  for (const FunctionSpec& spec : functions) partitioner.run(spec);
+  return partitioner.take();
+}
+
+}  // namespace tessera

@@ -1,0 +1,36 @@
+// Collectives that start and are awaited together, between the compute steps of a function.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "program/program.h"
+
+namespace tessera {
+
+struct Bucket {
+  std::vector<Step> feeders;  ///< compute steps right before the start
+  std::vector<Step> members;
+  Step wait;
+  std::vector<Step> followers;  ///< compute steps right behind the wait
+  int start = 0, end = 0;       ///< slots of start and wait
+  bool early = false;           ///< starts in the iteration before
+  bool late = false;            ///< is awaited in the next iteration
+
+  bool writes(int buffer) const {
+    const auto is_out = [&](const Step& step) { return step.out[0].buffer == buffer; };
+    return std::any_of(members.begin(), members.end(), is_out) ||
+           std::any_of(followers.begin(), followers.end(), is_out);
+  }
+  /// True if each iteration communicates another slice, such as a layer's.
+  bool moves_slices() const {
+    const auto is_slice = [](const Step& step) {
+      return std::any_of(step.in.begin(), step.in.end(),
+                         [](const View& v) { return v.shift.depends_on_scalars(); });
+    };
+    return std::any_of(members.begin(), members.end(), is_slice) ||
+           std::any_of(feeders.begin(), feeders.end(), is_slice);
+  }
+};
+
+}  // namespace tessera

@@ -1,0 +1,71 @@
+#include "plan/bounds.h"
+
+#include <algorithm>
+#include <string>
+
+namespace tessera {
+
+namespace {
+
+// Guesses: a step computes so much longer than its matmuls take; of the communication that can
+// overlap, at least this share is exposed; and computing hides no more than this share of its time.
+constexpr double kComputing = 1.1, kExposed = 0.1, kHides = 0.7;
+
+}  // namespace
+
+double Bounds::of_assignment(size_t assignment) const {
+  return candidates_.estimates().least(candidates_.assignment(assignment),
+                                       candidates_.microbatches(0));
+}
+
+void Bounds::estimate(QueueEntry& entry) const {
+  const Candidate& c = entry.candidate;
+  const Assignment& a = candidates_.assignment(c);
+  const Estimates& estimates = candidates_.estimates(c.recompute_option);
+  const int64_t microbatches = candidates_.microbatches(c.microbatch_option);
+  entry.bound = estimates.least(a, microbatches);
+  const Estimates::Exchanges sent = estimates.exchanges(a, c.storage, microbatches);
+  entry.guess = kComputing * entry.bound + sent.held_up +
+                std::max(kExposed * sent.beside, sent.beside - kHides * entry.bound);
+  entry.bound += sent.awaited;
+  // Where communication overlaps, the step is no shorter than that of one set of axes.
+  if (candidates_.machine().overlap.possible) entry.bound = std::max(entry.bound, sent.once);
+  entry.transient = estimates.memory(a, c.storage, microbatches).transient;
+}
+
+Bounds::Computing Bounds::computing(const Candidate& c) const {
+  return {candidates_.estimates().cuts(candidates_.assignment(c)), c.recompute_option,
+          c.microbatch_option};
+}
+
+Bounds::SameAssignment Bounds::same_assignment(const Candidate& c) const {
+  return {c.assignment, c.recompute_option, c.microbatch_option};
+}
+
+double Bounds::of(const QueueEntry& entry) const {
+  const auto known = known_.find(same_assignment(entry.candidate));
+  const auto computed = known_computing_.find(computing(entry.candidate));
+  return std::max({entry.bound, known == known_.end() ? 0 : known->second,
+                   computed == known_computing_.end() ? 0 : computed->second});
+}
+
+void Bounds::learn(const Candidate& c, const PricedPlan& plan) {
+  const Assignment& a = candidates_.assignment(c);
+  double least = plan.compute - plan.update;
+  for (const PlanAxes& axes : plan.by_axes) {
+    bool copies = false;
+    for (size_t axis = 0; axis < a.picks.size(); ++axis) {
+      const std::string in = "+" + axes.axes + "+", name = "+" + a.mesh.axes()[axis].name + "+";
+      copies = copies || (in.find(name) != std::string::npos &&
+                          candidates_.leaves_copies(a, static_cast<int>(axis)));
+    }
+    if (!copies) least += axes.exposed;
+  }
+  const auto keep = [](double& known, double seconds) {
+    known = known == 0 ? seconds : std::min(known, seconds);
+  };
+  keep(known_[same_assignment(c)], least);
+  keep(known_computing_[computing(c)], plan.compute - plan.update);
+}
+
+}  // namespace tessera

@@ -1,0 +1,163 @@
+#include "plan/candidates.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/fail.h"
+#include "tessera/storage.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr double kCopies = 1.0 / 16;  ///< of the parameters, for an axis of copies
+
+StepSummary summary_of_model(Pricer& pricer, size_t recompute) {
+  const PlanModel& model = pricer.model();
+  const auto built = [&](int64_t layers) -> const PlanStep& {
+    return pricer.built({layers, model.recompute_options[recompute].first,
+                         model.recompute_options[recompute].second, model.microbatches[0],
+                         pricer.is_looped()});
+  };
+  if (!pricer.is_continued()) {
+    const PlanStep& all = built(model.layers);
+    const SummarizedGraph graph{*all.graph, all.functions};
+    return summarize_step(graph, graph, 1, pricer.machine());
+  }
+  const PlanStep &one = built(1), &two = built(2);
+  return summarize_step({*one.graph, one.functions}, {*two.graph, two.functions}, model.layers,
+                        pricer.machine());
+}
+
+std::vector<StepSummary> summaries_of_model(Pricer& pricer) {
+  std::vector<StepSummary> summaries;
+  for (size_t recompute = 0; recompute < pricer.model().recompute_options.size(); ++recompute)
+    summaries.push_back(summary_of_model(pricer, recompute));
+  for (const StepSummary& summary : summaries)
+    check(summary.dims == summaries[0].dims, "what is recomputed changes a model's dims");
+  return summaries;
+}
+
+}  // namespace
+
+Candidates::Candidates(const PlanModel& model, const Machine& machine, const PlanOptions& options)
+    : pricer_(model, machine),
+      options_(options),
+      summaries_(summaries_of_model(pricer_)),
+      space_(summaries_[0], options.layout, pricer_.dims_of_loop()) {
+  for (size_t recompute = 0; recompute < summaries_.size(); ++recompute) {
+    const bool in_loop = model.is_loop || pricer_.is_looped();
+    const bool twice = in_loop || model.recompute_options[recompute].second != "none";
+    const Passes passes{twice ? 2.0 : 1.0, in_loop ? 2.0 : 1.0, model.wide_grad_reduce,
+                        model.reduce_each_microbatch, model.offload_state};
+    estimates_.emplace_back(summaries_[recompute], machine, model.microbatch_dim, passes);
+  }
+}
+
+size_t Candidates::add(Assignment assignment) {
+  assignments_.push_back(std::move(assignment));
+  return assignments_.size() - 1;
+}
+
+void Candidates::order_axes(size_t assignment) {
+  Assignment& a = assignments_[assignment];
+  std::vector<size_t> order(a.picks.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  Assignment best;
+  double least = 0;
+  do {
+    Assignment next;
+    std::vector<MeshAxis> axes;
+    for (const size_t i : order) {
+      axes.push_back(a.mesh.axes()[i]);
+      next.picks.push_back(a.picks[i]);
+    }
+    next.mesh = Mesh(axes);
+    const double seconds = estimates_[0].exchanges(next, {}, microbatches(0)).held_up;
+    if (!best.picks.empty() && seconds >= least) continue;
+    least = seconds;
+    best = std::move(next);
+  } while (std::next_permutation(order.begin(), order.end()));
+  a = space_.named(best);
+}
+
+bool Candidates::leaves_copies(const Assignment& a, int axis) const {
+  return estimates_[0].copies(a, axis) > kCopies;
+}
+
+std::vector<Storage> Candidates::storages(size_t assignment) const {
+  const Assignment& a = assignments_[assignment];
+  std::vector<int> copies;
+  for (int axis = 0; axis < static_cast<int>(a.picks.size()); ++axis) {
+    if (a.mesh.axes()[axis].size > 1 && leaves_copies(a, axis)) copies.push_back(axis);
+  }
+  std::vector<std::vector<int>> overs;
+  if (!copies.empty()) overs.push_back(copies);
+  for (const int axis : copies) {
+    if (copies.size() > 1) overs.push_back({axis});
+  }
+  std::vector<Storage> all = {{}};
+  for (const std::vector<int>& over : overs) {
+    for (const int stage : {1, 2, 3}) all.push_back({stage, over});
+  }
+  return all;
+}
+
+bool Candidates::is_merged(size_t assignment, const Storage& storage) const {
+  const Assignment& a = assignments_[assignment];
+  const auto stores = [&](size_t axis) {
+    return std::find(storage.axes.begin(), storage.axes.end(), axis) != storage.axes.end();
+  };
+  for (size_t i = 1; i < a.picks.size(); ++i) {
+    if (a.picks[i] == 0 || a.picks[i] != a.picks[i - 1] || stores(i) != stores(i - 1)) continue;
+    const int64_t one = a.mesh.axes()[i].size, other = a.mesh.axes()[i - 1].size,
+                  size = one * other;
+    if (one == 1 || other == 1) continue;
+    bool fits = true;
+    for (DimSet rest = a.picks[i]; rest != 0; rest &= rest - 1)
+      fits = fits && summaries_[0].sizes[std::countr_zero(rest)] >= size;
+    if (fits) return true;
+  }
+  return false;
+}
+
+bool Candidates::applies(size_t recompute_option, const Storage& storage) const {
+  return storage.stage == 3 || model().recompute_options[recompute_option].second == "none";
+}
+
+std::string Candidates::stored_over(const Candidate& c) const {
+  std::string over;
+  for (const int axis : c.storage.axes)
+    over += (over.empty() ? "" : "+") + assignment(c).mesh.axes()[axis].name;
+  return over;
+}
+
+const Graph& Candidates::few_layers() {
+  const PlanModel& model = pricer_.model();
+  return *pricer_
+              .built({std::min<int64_t>(2, model.layers), model.recompute_options[0].first,
+                      model.recompute_options[0].second, model.microbatches[0]})
+              .graph;
+}
+
+std::string Candidates::rules(const Candidate& c) const {
+  const std::string text = space_.layout_text(assignment(c));
+  return text + (text.empty() || c.scoped.empty() ? "" : ";") + c.scoped;
+}
+
+std::string Candidates::layout(const Candidate& c) {
+  const std::string text = rules(c), over = stored_over(c);
+  if (over.empty()) return text;
+  const std::string more =
+      storage_rules(few_layers(), assignment(c).mesh, Layout::parse(text), c.storage.stage, over);
+  return text + (text.empty() || more.empty() ? "" : ";") + more;
+}
+
+PlanBuild Candidates::build(const Candidate& c) const {
+  const auto& [recompute, reshard] = model().recompute_options[c.recompute_option];
+  const bool as_iterations = pricer_.is_looped() && c.storage.stage == 3;
+  return {model().layers, recompute, as_iterations ? model().reshard_of_loop : reshard,
+          microbatches(c.microbatch_option)};
+}
+
+}  // namespace tessera

@@ -1,0 +1,19 @@
+// Which reductions across ranks no computing can hide.
+#pragma once
+
+#include <vector>
+
+#include "tessera/graph.h"
+
+namespace tessera {
+
+/// True if the all-reduce of n's result cannot overlap: no heavy node lies between n and the first
+/// consumer that needs the complete result. Linear nodes take a partial result and hand it on.
+/// `needed`: by node, whether it is computed.
+bool is_awaited(const Graph& graph, const std::vector<char>& needed, int n);
+
+/// True if no heavy node lies between n and the producer of its only operand: resharding the
+/// operand cannot overlap either.
+bool follows_operand(const Graph& graph, const std::vector<char>& needed, int n);
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+#include "plan/memory_limit.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+namespace {
+
+// Of the limit: what is estimated to need so much is left out; the same where the estimate is
+// corrected by a plan of the kind.
+constexpr double kTooLarge = 1.25, kSurelyTooLarge = 1.1;
+
+}  // namespace
+
+std::optional<size_t> MemoryLimit::fewest_microbatches(const Candidate& c, size_t from,
+                                                       double slack) {
+  if (bytes_ == 0) return from;
+  const double factor = corrections_.memory(c).value_or(1);
+  for (size_t option = from; option < candidates_.microbatch_options(); ++option) {
+    const MemoryEstimate m =
+        candidates_.estimates(c.recompute_option)
+            .memory(candidates_.assignment(c), c.storage, candidates_.microbatches(option));
+    if (m.stored > static_cast<double>(bytes_)) {
+      least_stored_ = std::min(least_stored_, m.stored);
+      return std::nullopt;
+    }
+    if (m.stored + factor * m.transient <= slack * static_cast<double>(bytes_)) return option;
+  }
+  return std::nullopt;
+}
+
+std::optional<size_t> MemoryLimit::first_microbatch_option(const Candidate& c) {
+  return fewest_microbatches(c, 0, kTooLarge);
+}
+
+bool MemoryLimit::surely_fits(const Candidate& c) {
+  return fewest_microbatches(c, 0, 1 / kTooLarge) == size_t{0};
+}
+
+std::optional<size_t> MemoryLimit::next_microbatch_option(const Candidate& c) {
+  return fewest_microbatches(c, c.microbatch_option + 1, kSurelyTooLarge);
+}
+
+bool MemoryLimit::is_too_large(const Candidate& c) const {
+  const std::optional<double> factor = corrections_.memory(c);
+  if (bytes_ == 0 || !factor) return false;
+  const MemoryEstimate m = candidates_.estimates(c.recompute_option)
+                               .memory(candidates_.assignment(c), c.storage,
+                                       candidates_.microbatches(c.microbatch_option));
+  return m.stored + *factor * m.transient > kSurelyTooLarge * static_cast<double>(bytes_);
+}
+
+}  // namespace tessera

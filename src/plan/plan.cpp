@@ -1,0 +1,35 @@
+// The planner's public functions.
+#include "tessera/plan.h"
+
+#include "base/fail.h"
+#include "plan/planner.h"
+
+namespace tessera {
+
+double Plan::gap() const { return optimal ? 0 : (table_seconds - bound) / table_seconds; }
+
+Plan plan(const PlanModel& model, const Mesh& mesh, const Machine& machine,
+          const PlanOptions& options) {
+  return Planner(model, machine, options).plan(mesh);
+}
+
+Plan plan(const PlanModel& model, int64_t devices, const Machine& machine,
+          const PlanOptions& options) {
+  require(devices >= 1, "[plan] {} devices; there must be at least one", devices);
+  return Planner(model, machine, options).plan(devices);
+}
+
+Plan plan(const Graph& graph, const std::vector<FunctionSpec>& functions, const Mesh& mesh,
+          const Machine& machine, const PlanOptions& options) {
+  const std::shared_ptr<const Graph> unowned(std::shared_ptr<const Graph>(), &graph);
+  PlanModel model;
+  model.build = [&](const PlanBuild&) { return PlanStep{unowned, functions}; };
+  return plan(model, mesh, machine, options);
+}
+
+PricedPlan price(const PlanModel& model, const Mesh& mesh, const Layout& layout,
+                 const PlanBuild& build, const Machine& machine, bool whole) {
+  return Pricer(model, machine).price(mesh, layout.to_string(), build, whole);
+}
+
+}  // namespace tessera

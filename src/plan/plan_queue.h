@@ -1,0 +1,59 @@
+// The queue of a best-first search.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+#include "plan/candidates.h"
+
+namespace tessera {
+
+/// A candidate to price; or an assignment (is_open) that stands for all its candidates.
+struct QueueEntry {
+  Candidate candidate;
+  bool is_open = false;
+  double key = 0;        ///< seconds by which entries are ordered: the guess, corrected
+  double bound = 0;      ///< seconds that it cannot beat
+  double guess = 0;      ///< seconds as estimated
+  double transient = 0;  ///< bytes as estimated
+  bool operator<(const QueueEntry& o) const {
+    const auto order = [](const QueueEntry& e) {
+      return std::tie(e.key, e.candidate.assignment, e.candidate.recompute_option,
+                      e.candidate.microbatch_option, e.candidate.storage);
+    };
+    return order(*this) > order(o);
+  }
+};
+
+class PlanQueue {
+ public:
+  bool empty() const { return entries_.empty(); }
+  void push(QueueEntry entry) { entries_.push(std::move(entry)); }
+  /// The entry with the least key.
+  QueueEntry pop() {
+    QueueEntry entry = entries_.top();
+    entries_.pop();
+    return entry;
+  }
+  /// Puts the entry back and returns true if its key has risen to `key`: another may be first now.
+  bool push_back(QueueEntry& entry, double key) {
+    if (key <= entry.key * (1 + 1e-9)) return false;
+    entry.key = key;
+    entries_.push(std::move(entry));
+    return true;
+  }
+  /// The least bound of all entries, as `bound_of` tells it, and `most`.
+  double least_bound(double most, const std::function<double(const QueueEntry&)>& bound_of) const {
+    for (std::priority_queue<QueueEntry> left = entries_; !left.empty(); left.pop())
+      most = std::min(most, bound_of(left.top()));
+    return most;
+  }
+
+ private:
+  std::priority_queue<QueueEntry> entries_;
+};
+
+}  // namespace tessera

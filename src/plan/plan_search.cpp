@@ -1,0 +1,184 @@
+#include "plan/plan_search.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera {
+
+namespace {
+
+constexpr size_t kLeast = 6;  ///< candidates that are priced for the least memory
+
+}  // namespace
+
+void PlanSearch::run(const std::vector<Assignment>& assignments, bool meshes_are_free) {
+  meshes_are_free_ = meshes_are_free;
+  push_assignments(assignments);
+  std::vector<QueueEntry> batch;
+  while (take_next(batch)) {
+    std::vector<Candidate> candidates;
+    for (const QueueEntry& entry : batch) candidates.push_back(entry.candidate);
+    std::vector<PricedCandidate> results = pricer_.price(candidates);
+    for (size_t i = 0; i < results.size(); ++i) {
+      learn(batch[i], results[i]);
+      if (!results[i].error.empty()) continue;
+      const PricedPlan& plan = results[i].plan;
+      if (!memory_.fits(plan) || (found_.has_best() && plan.seconds >= found_.best_seconds())) {
+        found_.add(std::move(results[i]));
+        continue;
+      }
+      if (!found_.has_best()) counts_.first_seconds = clock_.seconds();
+      found_.add_best(std::move(results[i]));
+    }
+  }
+}
+
+void PlanSearch::push_assignments(const std::vector<Assignment>& assignments) {
+  for (const Assignment& a : assignments) {
+    if (is_mirrored(a)) continue;
+    QueueEntry entry;
+    entry.is_open = true;
+    entry.candidate.assignment = candidates_.add(candidates_.space().with_fixed(a));
+    entry.key = entry.bound = bounds_.of_assignment(entry.candidate.assignment);
+    queue_.push(std::move(entry));
+  }
+}
+
+/// True if another assignment is the same but for the order of axes of equal size. The order makes
+/// no difference where all devices are joined by one class of links.
+bool PlanSearch::is_mirrored(const Assignment& a) const {
+  const std::vector<LinkTier>& links = candidates_.machine().links;
+  const bool alike = links.size() < 2 || links[0].devices >= a.mesh.size();
+  const auto is_fixed = [](const LayoutRule& rule) { return !rule.automatic; };
+  const std::vector<LayoutRule>& rules = candidates_.options().layout.rules();
+  if (meshes_are_free_ || !alike || std::any_of(rules.begin(), rules.end(), is_fixed)) return false;
+  for (size_t i = 1; i < a.picks.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const MeshAxis &x = a.mesh.axes()[j], &y = a.mesh.axes()[i];
+      if (x.size == y.size && x.link == y.link && a.picks[j] > a.picks[i]) return true;
+    }
+  }
+  return false;
+}
+
+/// Fills `batch` with candidates to price; false if the search is over.
+bool PlanSearch::take_next(std::vector<QueueEntry>& batch) {
+  batch.clear();
+  const bool is_found = found_.has_best() || found_.has_below();
+  const double most = (is_found ? 1 : 3) * candidates_.options().seconds;
+  while (batch.size() < kPricingThreads && !queue_.empty() && clock_.seconds() < most) {
+    QueueEntry entry = queue_.pop();
+    if (entry.bound >= found_.cutoff()) continue;
+    if (corrections_.is_contradiction(entry.candidate)) continue;
+    if (entry.is_open) {
+      expand(entry);
+      continue;
+    }
+    entry.bound = bounds_.of(entry);
+    const double corrected = entry.guess * corrections_.time(entry.candidate);
+    if (queue_.push_back(entry, std::max(entry.bound, corrected))) continue;
+    if (memory_.is_too_large(entry.candidate)) {
+      push_with_more_microbatches(entry.candidate);
+      continue;
+    }
+    batch.push_back(std::move(entry));
+  }
+  return !batch.empty();
+}
+
+/// Pushes the candidates of an assignment, of each storage those that recompute least.
+void PlanSearch::expand(const QueueEntry& open) {
+  const size_t assignment = open.candidate.assignment;
+  if (meshes_are_free_) candidates_.order_axes(assignment);
+  bool any = false;
+  for (const Storage& storage : candidates_.storages(assignment)) {
+    if (meshes_are_free_ && candidates_.is_merged(assignment, storage)) {
+      any = true;  // as the assignment with one axis
+      continue;
+    }
+    for (size_t recompute = 0; recompute < candidates_.recompute_options(); ++recompute) {
+      if (!candidates_.applies(recompute, storage)) continue;
+      Candidate c{assignment, storage, recompute};
+      const std::optional<size_t> option = memory_.first_microbatch_option(c);
+      if (!option) continue;
+      any = true;
+      c.microbatch_option = *option;
+      push_candidate(c);
+      if (memory_.surely_fits(c)) break;  // what fits for sure need not recompute anything
+    }
+  }
+  counts_.too_large += any ? 0 : 1;
+}
+
+void PlanSearch::push_candidate(const Candidate& c) {
+  QueueEntry entry;
+  entry.candidate = c;
+  bounds_.estimate(entry);
+  entry.key = entry.guess * corrections_.time(c);
+  if (entry.bound < found_.cutoff()) queue_.push(std::move(entry));
+}
+
+void PlanSearch::push_with_more_microbatches(Candidate c) {
+  const std::optional<size_t> option = memory_.next_microbatch_option(c);
+  if (!option) return;
+  c.microbatch_option = *option;
+  push_candidate(c);
+}
+
+void PlanSearch::learn(const QueueEntry& entry, const PricedCandidate& priced) {
+  const Candidate& c = priced.candidate;
+  if (!priced.error.empty()) {
+    ++counts_.illegal;
+    if (counts_.first_error.empty()) counts_.first_error = priced.error;
+    if (priced.contradicts) corrections_.set_contradiction(c);
+    return;
+  }
+  const PricedPlan& p = priced.plan;
+  // Half of the error (on a logarithmic scale): the sizes of other candidates differ.
+  corrections_.set_time(c, std::sqrt(p.seconds / entry.guess));
+  if (entry.transient > 0)
+    corrections_.set_memory(c, static_cast<double>(p.transient + p.inputs) / entry.transient);
+  bounds_.learn(c, p);
+  if (!memory_.fits(p)) push_with_more_microbatches(c);
+}
+
+double PlanSearch::bound() const {
+  return queue_.least_bound(found_.cutoff(),
+                            [&](const QueueEntry& entry) { return bounds_.of(entry); });
+}
+
+void PlanSearch::price_least_memory() {
+  std::vector<std::pair<double, Candidate>> all;
+  Candidate c;
+  c.microbatch_option = candidates_.microbatch_options() - 1;
+  for (c.assignment = 0; c.assignment < candidates_.size(); ++c.assignment) {
+    for (const Storage& storage : candidates_.storages(c.assignment)) {
+      c.storage = storage;
+      for (c.recompute_option = 0; c.recompute_option < candidates_.recompute_options();
+           ++c.recompute_option) {
+        if (!candidates_.applies(c.recompute_option, storage)) continue;
+        const MemoryEstimate m = candidates_.estimates(c.recompute_option)
+                                     .memory(candidates_.assignment(c), storage,
+                                             candidates_.microbatches(c.microbatch_option));
+        all.emplace_back(m.stored + m.transient, c);
+      }
+    }
+  }
+  const size_t tried = std::min(kLeast, all.size());
+  std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(tried), all.end(),
+                    [](const auto& x, const auto& y) { return x.first < y.first; });
+  for (size_t i = 0; i < tried; ++i) {
+    if (meshes_are_free_) candidates_.order_axes(all[i].second.assignment);
+    for (PricedCandidate& priced : pricer_.price(std::vector<Candidate>{all[i].second})) {
+      if (!priced.error.empty()) {
+        if (counts_.first_error.empty()) counts_.first_error = priced.error;
+      } else if (memory_.fits(priced.plan)) {
+        found_.add_best(std::move(priced));
+      } else {
+        found_.add(std::move(priced));
+      }
+    }
+  }
+}
+
+}  // namespace tessera

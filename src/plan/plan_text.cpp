@@ -1,0 +1,241 @@
+// A plan as a page for people.
+#include <algorithm>
+#include <cmath>
+
+#include "base/fail.h"
+#include "base/units.h"
+#include "tessera/plan.h"
+
+namespace tessera {
+
+namespace {
+
+std::string time_text(double seconds) {
+  const double s = std::abs(seconds);
+  return s >= 1       ? fmt::format("{:.3f} s", seconds)
+         : s >= 1e-3  ? fmt::format("{:.3f} ms", seconds * 1e3)
+         : s >= 1e-12 ? fmt::format("{:.1f} us", seconds * 1e6)
+                      : "0";
+}
+
+std::string bar(double part, double whole) {
+  constexpr double kWidth = 30;
+  const int n = whole > 0 ? static_cast<int>(std::lround(kWidth * part / whole)) : 0;
+  return std::string(static_cast<size_t>(std::clamp(n, 0, static_cast<int>(kWidth))), '#');
+}
+
+void row(std::string& text, const std::string& name, double seconds, double whole,
+         const std::string& more = "") {
+  text += fmt::format("  {:<26} {:>11} {:>5.1f} %  {}{}\n", name, time_text(seconds),
+                      whole > 0 ? 100 * seconds / whole : 0.0, bar(seconds, whole), more);
+}
+
+void add_waterfall(std::string& text, const PricedPlan& p) {
+  text += fmt::format("\nwhere the step's {} go\n", time_text(p.seconds));
+  row(text, "forward and backward", p.compute - p.update, p.seconds);
+  row(text, "update of parameters", p.update, p.seconds);
+  if (p.slowed > 0) row(text, "slowed by transfers", p.slowed, p.seconds);
+  for (const PlanAxes& axes : p.by_axes) {
+    row(text, "waiting for " + axes.axes, axes.exposed, p.seconds,
+        fmt::format("  (sends {}, {} of it hidden)", bytes_text(static_cast<double>(axes.bytes)),
+                    time_text(std::max(0.0, axes.seconds - axes.exposed))));
+  }
+}
+
+void add_memory(std::string& text, const PricedPlan& p, int64_t limit) {
+  text += fmt::format("\nmemory of a rank: {}", bytes_text(static_cast<double>(p.memory())));
+  if (limit > 0) text += fmt::format(" of {}", bytes_text(static_cast<double>(limit)));
+  text += "\n";
+  const auto line = [&](const char* name, int64_t bytes) {
+    text += fmt::format(
+        "  {:<26} {:>11}  {}\n", name, bytes_text(static_cast<double>(bytes)),
+        bar(static_cast<double>(bytes), static_cast<double>(std::max(limit, p.memory()))));
+  };
+  line("parameters", p.params);
+  line("optimizer state", p.state);
+  line("inputs", p.inputs);
+  line("everything else, at peak", p.transient);
+}
+
+/// How the devices are arranged and what is recomputed, without the microbatches.
+std::string arrangement(const PricedPlan& p) {
+  std::string text = fmt::format("--mesh \"{}\" --layout \"{}\"", p.mesh.to_string(), p.rules);
+  if (p.zero > 0) text += fmt::format(" --zero {} --over {}", p.zero, p.over);
+  if (p.build.recompute != "none") text += " --recompute " + p.build.recompute;
+  return text;
+}
+
+std::string flags(const PricedPlan& p) {
+  const std::string text = arrangement(p);
+  std::string sets;
+  if (p.build.reshard_after_forward != "none")
+    sets += " reshard_after_forward=" + p.build.reshard_after_forward;
+  if (p.build.microbatches > 1) sets += fmt::format(" microbatches={}", p.build.microbatches);
+  return sets.empty() ? text : text + " --set" + sets;
+}
+
+/// Adds what scoped rules saved. They are tried with the best plans only, so nothing is proved
+/// about them.
+void add_scoped(std::string& text, const Plan& plan) {
+  if (plan.scoped == 0) return;
+  text +=
+      fmt::format("  scoped rules: {} plans with some priced, of the best without", plan.scoped);
+  if (plan.best.scoped.empty()) {
+    text += "; none pays\n";
+  } else if (plan.plain_seconds == 0) {
+    text += fmt::format("; only with '{}' does one fit\n", plan.best.scoped);
+  } else {
+    text += fmt::format("; '{}' saves {:.1f} % of {}\n", plan.best.scoped,
+                        100 * (1 - plan.table_seconds / plan.plain_seconds),
+                        time_text(plan.plain_seconds));
+  }
+}
+
+void add_certificate(std::string& text, const Plan& plan) {
+  if (plan.optimal) {
+    text += "\nproof: no plan of the space is predicted to be faster; it has no scoped rules";
+  } else {
+    text += fmt::format(
+        "\nno proof: a faster plan may exist, but none under {} without scoped rules (gap {:.1f} "
+        "%)",
+        time_text(plan.bound), 100 * plan.gap());
+  }
+  text += fmt::format(
+      "\n  {} assignments of axes to dims, {} plans priced, {} illegal; first plan after {:.2f} s, "
+      "{} after {:.2f} s, all in {:.2f} s\n",
+      plan.space, plan.priced, plan.illegal, plan.first_seconds, plan.optimal ? "proof" : "gap",
+      plan.proof_seconds, plan.search_seconds);
+  add_scoped(text, plan);
+  if (plan.too_large > 0) {
+    text += fmt::format(
+        "  left out: {} assignments that by estimate need more than 1.5 times the memory\n",
+        plan.too_large);
+  }
+}
+
+void add_reasons(std::string& text, const Plan& plan) {
+  if (!plan.alternatives.empty()) text += "\nif a dim were split otherwise, at best\n";
+  for (const DimAlternative& a : plan.alternatives) {
+    text += fmt::format("  {:<12} {:>8} -> {:<12} {:>+9.1f} %  {}{}\n", a.dim, a.now, a.instead,
+                        100 * a.penalty / plan.table_seconds,
+                        bytes_text(static_cast<double>(a.memory)), a.fits ? "" : ", does not fit");
+  }
+  if (plan.saved_per_gib > 0) {
+    text +=
+        fmt::format("\n1 GiB more a device would save {} a step\n", time_text(plan.saved_per_gib));
+  }
+  if (!plan.runners_up.empty()) text += "\nrunners-up\n";
+  for (const PricedPlan& p : plan.runners_up) {
+    text += fmt::format("  {:>+6.1f} %  {:>10}  {}\n", 100 * (p.seconds / plan.table_seconds - 1),
+                        bytes_text(static_cast<double>(p.memory())), flags(p));
+  }
+}
+
+void add_transfers(std::string& text, const PricedPlan& p) {
+  for (const PlanTransfer& t : p.transfers) {
+    text += fmt::format("    {:<14} over {:<12} {:>11}  {}\n", t.kind, t.axes,
+                        bytes_text(static_cast<double>(t.bytes)), t.tensor);
+  }
+}
+
+}  // namespace
+
+std::string to_string(const Plan& plan) {
+  const PricedPlan& p = plan.best;
+  std::string text = fmt::format("best plan on {} {} devices: {} a step\n  {}\n", p.mesh.size(),
+                                 plan.machine, time_text(p.seconds), flags(p));
+  if (p.whole && p.seconds != plan.table_seconds) {
+    text += fmt::format("  lowered whole; layers in a loop, or one and two of them, said {}\n",
+                        time_text(plan.table_seconds));
+  }
+  add_certificate(text, plan);
+  add_waterfall(text, p);
+  add_memory(text, p, plan.memory_limit);
+  add_reasons(text, plan);
+  return text;
+}
+
+namespace {
+
+std::string side_text(const BreakEvenSide& side, const char* where) {
+  const std::string at = bytes_text(side.bandwidth) + "/s";
+  if (side.bandwidth == 0)
+    return fmt::format("    {}: not known, the search time was over\n", where);
+  const char* doubt = side.shown ? "" : ", of those tried in time";
+  if (side.instead)
+    return fmt::format("    {} {} faster{}: {}\n", where, at, doubt, flags(*side.instead));
+  return fmt::format("    {}: none is faster up to {}{}\n", where, at, doubt);
+}
+
+}  // namespace
+
+std::string to_string(const std::vector<BreakEven>& links) {
+  std::string text = links.empty() ? "" : "\nbreak-even bandwidths\n";
+  for (const BreakEven& link : links) {
+    text += fmt::format("  {} ({}), now {}/s\n", link.link, link.axes, bytes_text(link.bandwidth));
+    text += side_text(link.below, "below") + side_text(link.above, "above");
+  }
+  return text;
+}
+
+std::string compare(const Plan& plan, const PricedPlan& other) {
+  const double more = other.seconds / plan.best.seconds - 1;
+  std::string text = fmt::format(
+      "why not {}\n  {} a step: {:+.1f} % beside the best plan{}\n", flags(other),
+      time_text(other.seconds), 100 * more,
+      plan.memory_limit > 0 && other.memory() > plan.memory_limit ? "; and it does not fit" : "");
+  add_waterfall(text, other);
+  add_memory(text, other, plan.memory_limit);
+  text += "\nthe largest transfers in one layer, sent by each rank\n  this layout\n";
+  add_transfers(text, other);
+  text += "  the best plan\n";
+  add_transfers(text, plan.best);
+  return text;
+}
+
+namespace {
+
+std::string schedule_text(const PipelinePlan& p) {
+  const std::string schedule =
+      p.chunks > 1 ? fmt::format("interleaved 1F1B v={}", p.chunks) : "1F1B";
+  return fmt::format("{} stages, {}, {} microbatches, each stage {}", p.stages, schedule,
+                     p.stage.build.microbatches, arrangement(p.stage));
+}
+
+}  // namespace
+
+std::string to_string(const PipelinePlans& pipelines, const Plan& beside) {
+  std::string text =
+      "\nwhat if its layers were stages of a pipeline? Priced only: no command runs one\n";
+  if (pipelines.plans.empty()) {
+    return text + fmt::format("  none of {} priced fits into {}; the least is {}\n",
+                              pipelines.priced,
+                              bytes_text(static_cast<double>(beside.memory_limit)),
+                              bytes_text(static_cast<double>(pipelines.least_memory)));
+  }
+  const PipelinePlan& best = pipelines.plans[0];
+  const PricedPlan& p = best.stage;
+  const double more = p.seconds / beside.best.seconds - 1;
+  text +=
+      fmt::format("  with a pipeline: {}\n  {} a step: {:.1f} % {} than the best plan that runs\n",
+                  schedule_text(best), time_text(p.seconds), 100 * std::abs(more),
+                  more < 0 ? "faster" : "slower");
+  text += fmt::format("  {} plans priced of {} assignments in {:.2f} s; none is under {}\n",
+                      pipelines.priced, pipelines.space, pipelines.search_seconds,
+                      time_text(pipelines.bound));
+  add_waterfall(text, p);
+  row(text, "bubble of the pipeline", best.bubble, p.seconds,
+      fmt::format("  (sends {} to the next stage in {})",
+                  bytes_text(static_cast<double>(best.handed)), time_text(best.transfer)));
+  add_memory(text, p, beside.memory_limit);
+  if (pipelines.plans.size() > 1) text += "\nother pipelines\n";
+  for (size_t i = 1; i < pipelines.plans.size(); ++i) {
+    const PipelinePlan& other = pipelines.plans[i];
+    text +=
+        fmt::format("  {:>+6.1f} %  {:>10}  {}\n", 100 * (other.stage.seconds / p.seconds - 1),
+                    bytes_text(static_cast<double>(other.stage.memory())), schedule_text(other));
+  }
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+// The planner: a search, the scoped rules for its best plans, and the report.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "plan/plan_search.h"
+#include "plan/scoped_rules.h"
+
+namespace tessera {
+
+/// Plans once: each object answers one of the four questions.
+class Planner {
+ public:
+  /// Keeps references.
+  Planner(const PlanModel& model, const Machine& machine, const PlanOptions& options);
+
+  Plan plan(const Mesh& mesh);
+  Plan plan(int64_t devices);
+  /// The best plan as its table has it, if it takes less than `below` seconds.
+  std::optional<PricedPlan> fastest(const Mesh& mesh, double below);
+  std::optional<PricedPlan> fastest(int64_t devices, double below);
+  /// Nothing that could be faster is left.
+  bool is_complete() const { return search_.bound() >= found_.cutoff(); }
+
+ private:
+  /// The assignments of a question, and whether their meshes are the planner's choice.
+  struct Assignments {
+    std::vector<Assignment> all;
+    bool meshes_are_free = false;
+  };
+  Assignments on_mesh(const Mesh& mesh) const;
+  Assignments on_any_mesh(int64_t devices) const;
+  Plan best_of(const Assignments& assignments);
+  std::optional<PricedPlan> fastest_of(const Assignments& assignments, double below);
+
+  Candidates candidates_;
+  Stopwatch clock_;
+  Corrections corrections_;
+  MemoryLimit memory_;
+  CandidatePricer pricer_;
+  FoundPlans found_;
+  PlanSearch search_;
+  ScopedRules scopes_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,233 @@
+#include "plan/pricer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/fail.h"
+#include "compile/kernel_info.h"
+#include "compile/lowering.h"
+#include "cost/function_time.h"
+#include "program/axes_text.h"
+
+namespace tessera {
+
+PricedPlan mix(const PricedPlan& a, double of_a, const PricedPlan& b, double of_b) {
+  PricedPlan r = a;
+  const auto sum = [&](auto x, auto y) {
+    const double v = of_a * static_cast<double>(x) + of_b * static_cast<double>(y);
+    if constexpr (std::is_integral_v<decltype(x)>) {
+      return static_cast<decltype(x)>(std::llround(v));
+    } else {
+      return v;
+    }
+  };
+  for (double PricedPlan::*seconds :
+       {&PricedPlan::seconds, &PricedPlan::compute, &PricedPlan::slowed, &PricedPlan::exposed,
+        &PricedPlan::update})
+    r.*seconds = sum(a.*seconds, b.*seconds);
+  for (int64_t PricedPlan::*bytes :
+       {&PricedPlan::params, &PricedPlan::state, &PricedPlan::inputs, &PricedPlan::transient})
+    r.*bytes = sum(a.*bytes, b.*bytes);
+  r.by_axes.clear();
+  std::vector<PlanAxes> all = a.by_axes;
+  all.insert(all.end(), b.by_axes.begin(), b.by_axes.end());
+  const auto of = [](const PricedPlan& p, const std::string& axes) {
+    for (const PlanAxes& x : p.by_axes) {
+      if (x.axes == axes) return x;
+    }
+    return PlanAxes{axes};
+  };
+  for (const PlanAxes& x : all) {
+    if (std::any_of(r.by_axes.begin(), r.by_axes.end(),
+                    [&](const PlanAxes& y) { return y.axes == x.axes; })) {
+      continue;
+    }
+    const PlanAxes p = of(a, x.axes), q = of(b, x.axes);
+    r.by_axes.push_back(
+        {x.axes, sum(p.bytes, q.bytes), sum(p.seconds, q.seconds), sum(p.exposed, q.exposed)});
+  }
+  return r;
+}
+
+namespace {
+
+/// a + factor * (b - a), for every figure: extrapolates to further layers.
+PricedPlan extrapolate(const PricedPlan& a, const PricedPlan& b, double factor) {
+  PricedPlan r = mix(a, 1 - factor, b, factor);
+  r.transient = std::max(b.transient, r.transient);
+  return r;
+}
+
+}  // namespace
+
+void add_function(const Program& program, const Function& f, const Costs& costs, PricedPlan& to) {
+  const FunctionTime time = total_time(f, costs);
+  to.seconds += time.seconds;
+  to.compute += time.compute;
+  to.slowed += time.slowed;
+  to.exposed += time.exposed;
+  for (size_t s = static_cast<size_t>(f.first_update); f.updates && s < f.steps.size(); ++s) {
+    if (f.steps[s].kind == StepKind::compute && f.steps[s].body.empty())
+      to.update += costs.compute(f.steps[s]);
+  }
+  for (const AxisTime& axes : time.by_axes) {
+    const std::string name = axes_text(program, axes.axes);
+    const auto at = std::find_if(to.by_axes.begin(), to.by_axes.end(),
+                                 [&](const PlanAxes& x) { return x.axes == name; });
+    PlanAxes& x = at == to.by_axes.end() ? to.by_axes.emplace_back(PlanAxes{name}) : *at;
+    x.bytes += axes.bytes;
+    x.seconds += axes.seconds;
+    x.exposed += axes.exposed;
+  }
+}
+
+namespace {
+
+/// Adds what the collectives of a function send; those of loops count in each iteration.
+void add_transfers(const Program& program, const Function& f, int64_t times,
+                   std::vector<PlanTransfer>& all) {
+  for (const Step& step : f.steps) {
+    for (const Function& body : step.body)
+      add_transfers(program, body, times * step.loop.iterations, all);
+    if (step.kind != StepKind::collective) continue;
+    const std::string axes = axes_text(program, step.axes), kind = to_string(step.collective);
+    const auto at = std::find_if(all.begin(), all.end(), [&](const PlanTransfer& t) {
+      return t.kind == kind && t.tensor == step.origin.name && t.axes == axes;
+    });
+    if (at == all.end()) {
+      all.push_back({kind, step.origin.name, axes, times * step.bytes});
+    } else {
+      at->bytes += times * step.bytes;
+    }
+  }
+}
+
+/// The tensors whose collectives send most.
+std::vector<PlanTransfer> largest_transfers(const Program& program) {
+  constexpr size_t kShown = 8;
+  std::vector<PlanTransfer> all;
+  for (const Function& f : program.functions) {
+    if (f.name != "init") add_transfers(program, f, 1, all);
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  if (all.size() > kShown) all.resize(kShown);
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> Pricer::dims_of_loop() {
+  if (!is_looped()) return {};
+  const auto dims_of = [&](const PlanBuild& build) {
+    std::set<std::string> dims;
+    for (const Value& value : built(build).graph->values()) {
+      for (const Dim& dim : value.shape) dims.insert(dim.name);
+    }
+    return dims;
+  };
+  PlanBuild build{std::min<int64_t>(2, model_.layers), model_.recompute_options[0].first,
+                  model_.recompute_options[0].second, model_.microbatches[0]};
+  const std::set<std::string> own = dims_of(build);
+  build.looped = true;
+  std::vector<std::string> more;
+  for (const std::string& dim : dims_of(build)) {
+    if (!own.contains(dim)) more.push_back(dim);
+  }
+  return more;
+}
+
+const PlanStep& Pricer::built(const PlanBuild& build) {
+  const std::lock_guard lock(mutex_);
+  PlanStep& built =
+      built_[std::make_tuple(build.layers, build.recompute, build.reshard_after_forward,
+                             build.microbatches, build.looped)];
+  if (!built.graph) built = model_.build(build);
+  return built;
+}
+
+Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model,
+                        bool init) const {
+  LowerOptions options{mesh,
+                       Layout::parse(layout),
+                       model.functions,
+                       composite_kernels(),
+                       [](const Step& step) { return workspace_bytes(step, 1); },
+                       {}};
+  options.init = init;
+  options.prices = prices_of(machine_, mesh);
+  options.overlap = model_.overlap;
+  options.wide_grad_reduce = model_.wide_grad_reduce;
+  options.reduce_each_microbatch = model_.reduce_each_microbatch;
+  options.offload_state = model_.offload_state;
+  options.chunks = 1;  // the search's bound counts every awaited reduction as exposed
+  return lower(*model.graph, options);
+}
+
+void add_memory(const Program& program, const Graph& graph, PricedPlan& to) {
+  for (size_t i = 0; i < program.stored.size(); ++i) {
+    const Buffer& buffer = program.buffers[program.ports[program.stored[i]].view.buffer];
+    if (buffer.arena == ArenaKind::offloaded) continue;  // in host memory
+    (graph.stored()[i].purpose == Purpose::params ? to.params : to.state) += buffer.bytes;
+  }
+  to.inputs = program.persistent_bytes - to.params - to.state;
+  to.transient = program.transient_bytes;
+}
+
+PricedPlan Pricer::lower_and_price(const Mesh& mesh, const std::string& layout,
+                                   const PlanBuild& build, bool init) {
+  const PlanStep& model = built(build);
+  const Program program = lowered(mesh, layout, model, init);
+  PricedPlan p;
+  p.mesh = mesh;
+  p.layout = p.rules = layout;
+  p.build = build;
+  const Costs costs(machine_, mesh);
+  for (const Function& f : program.functions) {
+    if (f.name != "init") add_function(program, f, costs, p);
+  }
+  add_memory(program, *model.graph, p);
+  p.transfers = largest_transfers(program);
+  return p;
+}
+
+namespace {
+bool names_tensors(const Layout& layout) {
+  return std::any_of(layout.rules().begin(), layout.rules().end(), [](const LayoutRule& r) {
+    return !r.scope.empty() && r.purpose == Purpose::none;
+  });
+}
+}  // namespace
+
+PricedPlan Pricer::price_layers(const Mesh& mesh, const std::string& layout, PlanBuild build) {
+  build.layers = 1;
+  const PricedPlan one = lower_and_price(mesh, layout, build, false);
+  build.layers = 2;
+  PricedPlan result = extrapolate(one, lower_and_price(mesh, layout, build, false),
+                                  static_cast<double>(model_.layers - 1));
+  build.layers = model_.layers;
+  result.build = build;
+  return result;
+}
+
+PricedPlan Pricer::price(const Mesh& mesh, const std::string& layout, PlanBuild build, bool whole) {
+  build.layers = model_.layers;
+  const bool as_loop = is_looped() && !names_tensors(Layout::parse(layout));
+  if (!whole && !as_loop && (is_looped() || is_continued()))
+    return price_layers(mesh, layout, build);
+  PricedPlan result;
+  if (!whole && as_loop) {
+    PlanBuild looped = build;
+    looped.looped = true;
+    looped.reshard_after_forward = "none";
+    result = lower_and_price(mesh, layout, looped, false);
+  } else {
+    result = lower_and_price(mesh, layout, build, whole);
+    result.whole = whole;
+  }
+  result.build = build;
+  return result;
+}
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+// Prices of plans by lowering.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "cost/cost.h"
+#include "program/program.h"
+#include "tessera/plan.h"
+
+namespace tessera {
+
+/// of_a * a + of_b * b, for every figure; axes that occur in one only count as 0 in the other.
+PricedPlan mix(const PricedPlan& a, double of_a, const PricedPlan& b, double of_b);
+/// Adds the times of a function.
+void add_function(const Program& program, const Function& f, const Costs& costs, PricedPlan& to);
+/// Fills in the memory of a rank.
+void add_memory(const Program& program, const Graph& graph, PricedPlan& to);
+
+/// Keeps the models that it builds. Several threads may price at once; they build one after the
+/// other.
+class Pricer {
+ public:
+  Pricer(const PlanModel& model, const Machine& machine) : model_(model), machine_(machine) {}
+
+  const PlanModel& model() const { return model_; }
+  const Machine& machine() const { return machine_; }
+  const PlanStep& built(const PlanBuild& build);
+  Program lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model,
+                  bool init) const;
+  /// Throws the usage errors of the layout. `build.layers` is taken from the model.
+  PricedPlan price(const Mesh& mesh, const std::string& layout, PlanBuild build, bool whole);
+  /// The same, extrapolated from one and two layers even where the layers could be a loop: rules
+  /// that name tensors of the model may not fit the loop.
+  PricedPlan price_layers(const Mesh& mesh, const std::string& layout, PlanBuild build);
+  /// True if price() extrapolates from models of one and of two layers.
+  bool is_continued() const { return model_.layers > 2 && !model_.is_loop && !is_looped(); }
+  /// If true, candidates are priced with the layers as a loop; the winner is lowered unrolled.
+  bool is_looped() const { return model_.layers > 2 && !model_.reshard_of_loop.empty(); }
+  /// Dims that only that loop has; the model itself has none of them to split.
+  std::vector<std::string> dims_of_loop();
+
+ private:
+  PricedPlan lower_and_price(const Mesh& mesh, const std::string& layout, const PlanBuild& build,
+                             bool init);
+  const PlanModel& model_;
+  const Machine& machine_;
+  std::mutex mutex_;
+  std::map<std::tuple<int64_t, std::string, std::string, int64_t, bool>, PlanStep> built_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,152 @@
+#include "plan/report.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/units.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr int64_t kGib = int64_t{1} << 30;
+
+/// What else could be tried if it were not given.
+std::string given_text(const PlanModel& model) {
+  const bool recompute = model.recompute_options.size() == 1,
+             microbatches = model.microbatches.size() == 1;
+  if (!recompute && !microbatches) return "";
+  return fmt::format("; {} given here: where {} not, `tessera plan` and --layout auto try others",
+                     recompute && microbatches ? "recompute and microbatches are"
+                     : recompute               ? "recompute is"
+                                               : "microbatches are",
+                     recompute && !microbatches ? "it is" : "they are");
+}
+
+}  // namespace
+
+Plan PlanReport::plan(const PlanSearch& search) {
+  require_best(search.counts());
+  Plan plan;
+  plan.bound = search.bound();
+  plan.optimal = plan.bound >= found_.best_seconds();
+  plan.space = static_cast<int64_t>(candidates_.size());
+  plan.priced = static_cast<int64_t>(found_.all().size());
+  plan.illegal = search.counts().illegal;
+  plan.too_large = search.counts().too_large;
+  plan.plain_seconds = scopes_.plain_seconds();
+  plan.scoped = pricer_.scaled();
+  plan.first_seconds = search.counts().first_seconds;
+  plan.proof_seconds = scopes_.begin_seconds();
+  choose_whole(plan);
+  plan.saved_per_gib = saved_per_gib(plan);
+  add_alternatives(plan);
+  plan.memory_limit = memory_.bytes();
+  plan.machine = candidates_.machine().name;
+  plan.search_seconds = clock_.seconds();
+  return plan;
+}
+
+void PlanReport::require_best(const SearchCounts& counts) {
+  if (found_.has_best()) return;
+  if (!found_.all().empty()) fail_with_least();
+  require(counts.illegal > 0 || memory_.least_stored() > 1e299,
+          "[plan] nothing fits into {} a device: parameters and optimizer state alone "
+          "need {} at least; use more devices",
+          bytes_text(static_cast<double>(memory_.bytes())), bytes_text(memory_.least_stored()));
+  fail(ErrorKind::usage, "[plan] no layout is legal{}{}", counts.first_error.empty() ? "" : ": ",
+       counts.first_error.empty() ? "; give other sizes" : counts.first_error);
+}
+
+void PlanReport::fail_with_least() {
+  const auto least = std::min_element(
+      found_.all().begin(), found_.all().end(),
+      [](const auto& a, const auto& b) { return a.plan.memory() < b.plan.memory(); });
+  const PricedPlan& p = least->plan;
+  const int64_t needed = std::max(p.memory(), pricer_.price(least->candidate, true).memory());
+  fail(ErrorKind::usage,
+       "[plan] nothing that was tried fits into {} a device; the least is {}: --memory {} with "
+       "mesh '{}', layout '{}'{}, recompute {}, reshard_after_forward {}, microbatches {}, {:.3f} "
+       "ms a step{}",
+       bytes_text(static_cast<double>(memory_.bytes())), bytes_text(static_cast<double>(needed)),
+       needed, p.mesh.to_string(), p.rules,
+       p.zero > 0 ? fmt::format(", --zero {} --over {}", p.zero, p.over) : "", p.build.recompute,
+       p.build.reshard_after_forward, p.build.microbatches, 1e3 * p.seconds,
+       given_text(candidates_.model()));
+}
+
+/// Lowers the best plan whole; if it does not fit then, the next one.
+void PlanReport::choose_whole(Plan& plan) {
+  std::vector<PricedCandidate>& all = found_.all();
+  std::vector<size_t> order;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (memory_.fits(all[i].plan)) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return all[a].plan.seconds < all[b].plan.seconds; });
+  for (const size_t i : order) {
+    PricedPlan& p = all[i].plan;
+    found_.set_best(i);
+    plan.table_seconds = p.seconds;
+    if (!p.whole) {
+      std::vector<PlanTransfer> transfers = std::move(p.transfers);
+      p = pricer_.price(all[i].candidate, true);
+      p.transfers = std::move(transfers);
+    }
+    if (memory_.fits(p)) break;
+  }
+  require(memory_.fits(found_.best().plan),
+          "[plan] nothing fits into {} a device when it is lowered whole; the least of the "
+          "{} plans that seemed to is {}",
+          bytes_text(static_cast<double>(memory_.bytes())), order.size(),
+          bytes_text(static_cast<double>(found_.best().plan.memory())));
+  plan.best = found_.best().plan;
+  for (const size_t i : order) {
+    if (plan.runners_up.size() == candidates_.options().runners_up) break;
+    if (i != found_.best_index()) plan.runners_up.push_back(all[i].plan);
+  }
+}
+
+double PlanReport::saved_per_gib(const Plan& plan) const {
+  double with_more = plan.table_seconds;
+  for (const PricedCandidate& p : found_.all()) {
+    // Plans lowered whole have another time than their table's.
+    if (!p.plan.whole && p.plan.memory() <= memory_.bytes() + kGib)
+      with_more = std::min(with_more, p.plan.seconds);
+  }
+  return plan.table_seconds - with_more;
+}
+
+/// For each dim the best plan on the same mesh that splits it otherwise; at least the same plan
+/// without the dim is priced.
+void PlanReport::add_alternatives(Plan& plan) {
+  const Candidate best = found_.best().candidate;
+  const Assignment chosen = candidates_.assignment(best);
+  const Space& space = candidates_.space();
+  for (const std::string& dim : candidates_.summary().dims) {
+    const std::string now = space.axes_of(chosen, dim);
+    const Assignment plain = space.without(chosen, dim);
+    if (now != "-" && !(space.with_fixed(plain) == chosen)) {
+      Candidate other = best;
+      other.assignment = candidates_.add(plain);
+      for (PricedCandidate& p : pricer_.price_scaled({other}, scopes_.scale(), 1e300))
+        found_.add(std::move(p));
+    }
+    const PricedCandidate* found = nullptr;
+    const auto cost = [&](const PricedCandidate& p) {
+      return std::make_pair(!memory_.fits(p.plan), p.plan.seconds);
+    };
+    for (const PricedCandidate& p : found_.all()) {
+      const Assignment& a = candidates_.assignment(p.candidate);
+      if (a.mesh.axes() != chosen.mesh.axes() || space.axes_of(a, dim) == now) continue;
+      if (!found || cost(p) < cost(*found)) found = &p;
+    }
+    if (!found) continue;
+    const PricedPlan& p = found->plan;
+    const std::string axes = space.axes_of(candidates_.assignment(found->candidate), dim);
+    plan.alternatives.push_back(
+        {dim, now, axes, p.seconds - plan.table_seconds, p.memory(), memory_.fits(p)});
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+// What a search found, as the planner's answer.
+#pragma once
+
+#include <string>
+
+#include "plan/plan_search.h"
+#include "plan/scoped_rules.h"
+
+namespace tessera {
+
+class PlanReport {
+ public:
+  /// Keeps references to what a search that is over has left.
+  PlanReport(Candidates& candidates, CandidatePricer& pricer, const MemoryLimit& memory,
+             FoundPlans& found, const ScopedRules& scopes, const Stopwatch& clock)
+      : candidates_(candidates),
+        pricer_(pricer),
+        memory_(memory),
+        found_(found),
+        scopes_(scopes),
+        clock_(clock) {}
+
+  /// The answer. Throws a usage error where nothing fits, or no layout is legal.
+  Plan plan(const PlanSearch& search);
+
+ private:
+  void require_best(const SearchCounts& counts);
+  [[noreturn]] void fail_with_least();
+  void choose_whole(Plan& plan);
+  double saved_per_gib(const Plan& plan) const;
+  void add_alternatives(Plan& plan);
+
+  Candidates& candidates_;
+  CandidatePricer& pricer_;
+  const MemoryLimit& memory_;
+  FoundPlans& found_;
+  const ScopedRules& scopes_;
+  const Stopwatch& clock_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,173 @@
+// Each of the best few plans gets rules one after the other, each round the rule that makes the
+// best plan. A rule that does not pay is kept all the same: it may pay with a second one. The
+// memory that the rules save is then spent: fewer microbatches, less recompute, a lower ZeRO stage.
+// In the end the best plan is tried without those of its global rules that the scoped ones replace.
+#include "plan/scoped_rules.h"
+
+#include <algorithm>
+#include <set>
+
+#include "plan/segments.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr size_t kPlans = 4, kRounds = 3;
+constexpr size_t kTried = 16;     ///< rules in each round
+constexpr double kNear = 1.2;     ///< times the best plan's time: plans that are tried
+constexpr double kWorth = 0.005;  ///< share of a plan's time, or memory, that a rule must save
+constexpr double kShare = 0.15;   ///< of the search's time limit, in addition to it
+constexpr double kRest = 0.3;     ///< of that limit, if the search leaves as much
+
+std::string joined(const std::string& rules, const std::string& rule) {
+  return rules.empty() ? rule : rules + ";" + rule;
+}
+
+}  // namespace
+
+/// Orders plans: what fits before what does not, then by time; what does not fit, by memory.
+std::pair<bool, double> ScopedRules::cost(const PricedPlan& p) const {
+  const bool fits = memory_.fits(p);
+  return {!fits, fits ? p.seconds : static_cast<double>(p.memory())};
+}
+
+/// True if x is better than y by so much that a rule is worth it.
+bool ScopedRules::is_better(const PricedPlan& x, const PricedPlan& y) const {
+  const auto [x_fails, x_cost] = cost(x);
+  const auto [y_fails, y_cost] = cost(y);
+  return std::make_pair(x_fails, x_cost) < std::make_pair(y_fails, (1 - kWorth) * y_cost);
+}
+
+/// Plans that scoped rules may make better than the best: those nearly as fast, those that are
+/// faster but do not fit, or, if none fits, all of them, by memory.
+std::vector<size_t> ScopedRules::plans_to_try() const {
+  std::vector<size_t> order;
+  const std::vector<PricedCandidate>& all = found_.all();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const double most = memory_.fits(all[i].plan) ? kNear * plain_seconds_ : plain_seconds_;
+    if (!found_.has_best() || all[i].plan.seconds <= most) order.push_back(i);
+  }
+  const auto rank = [&](size_t i) {
+    const PricedPlan& p = all[i].plan;
+    return found_.has_best() ? p.seconds : static_cast<double>(p.memory());
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t i, size_t j) { return rank(i) < rank(j); });
+  return order;
+}
+
+void ScopedRules::run() {
+  const double limit = candidates_.options().seconds;
+  begin_seconds_ = clock_.seconds();
+  if (found_.has_best()) plain_seconds_ = found_.best_seconds();
+  const std::vector<size_t> order = plans_to_try();
+  const double left = std::min(limit - clock_.seconds(), kRest * limit);
+  const double until = clock_.seconds() + std::max(kShare * limit, left);
+  std::set<std::pair<std::vector<DimSet>, std::vector<int64_t>>> tried;
+  for (const size_t i : order) {
+    if (tried.size() == kPlans || clock_.seconds() > until) break;
+    const PricedCandidate plain = found_.all()[i];
+    const Assignment& a = candidates_.assignment(plain.candidate);
+    std::vector<int64_t> sizes;
+    for (const MeshAxis& axis : a.mesh.axes()) sizes.push_back(axis.size);
+    if (tried.insert({a.picks, sizes}).second) try_plan(plain, until);
+  }
+  drop_dims(until);
+}
+
+/// What a scoped rule splits need not be split by the global rules: tries the best plan without one
+/// of its dims, as long as that is better.
+void ScopedRules::drop_dims(double until) {
+  for (bool moves = found_.has_best() && !found_.best().candidate.scoped.empty(); moves;) {
+    const Candidate best = found_.best().candidate;
+    std::vector<Candidate> fewer;
+    for (const std::string& dim : candidates_.summary().dims) {
+      const Assignment& chosen = candidates_.assignment(best);
+      const Space& space = candidates_.space();
+      Assignment less = space.with_fixed(space.without(chosen, dim));
+      if (less == chosen) continue;
+      fewer.push_back(best);
+      fewer.back().assignment = candidates_.add(std::move(less));
+    }
+    moves = false;
+    for (PricedCandidate& p : pricer_.price_scaled(fewer, scale_, until)) {
+      if (!memory_.fits(p.plan) || p.plan.seconds >= found_.best_seconds()) continue;
+      found_.add_best(std::move(p));
+      moves = true;
+    }
+  }
+}
+
+/// The best plan of each round. The first round tries all rules; later ones those that split other
+/// segments by the same dim and axes.
+std::vector<PricedCandidate> ScopedRules::best_of_rounds(const PricedCandidate& plain, double scale,
+                                                         double until) {
+  const std::vector<SegmentRule> rules =
+      segment_rules(candidates_.few_layers(), candidates_.summary(), candidates_.space(),
+                    candidates_.assignment(plain.candidate));
+  std::vector<PricedCandidate> chosen;
+  PricedCandidate last = plain;
+  std::string split;
+  for (size_t round = 0; round < kRounds && clock_.seconds() < until; ++round) {
+    std::vector<Candidate> with_rule;
+    for (const SegmentRule& rule : rules) {
+      if (with_rule.size() == kTried) break;
+      if (round > 0 && rule.cut != split) continue;
+      const std::string& scoped = last.candidate.scoped;
+      if (scoped.find(rule.text) != std::string::npos) continue;
+      with_rule.push_back(last.candidate);
+      with_rule.back().scoped = joined(scoped, rule.text);
+    }
+    const std::vector<PricedCandidate> priced = pricer_.price_scaled(with_rule, scale, until);
+    const auto next =
+        std::min_element(priced.begin(), priced.end(),
+                         [&](const auto& x, const auto& y) { return cost(x.plan) < cost(y.plan); });
+    if (next == priced.end() || (round > 1 && !is_better(next->plan, last.plan))) break;
+    last = *next;
+    const std::string& scoped = last.candidate.scoped;
+    if (round == 0) split = scoped.substr(scoped.rfind(' ') + 1);
+    chosen.push_back(last);
+  }
+  return chosen;
+}
+
+void ScopedRules::try_plan(const PricedCandidate& plain, double until) {
+  const double scale = pricer_.scale_of(plain);
+  for (PricedCandidate& p : best_of_rounds(plain, scale, until)) {
+    spend_memory(p, scale, until);
+    const bool is_best = !found_.has_best() || is_better(p.plan, found_.best().plan);
+    if (!memory_.fits(p.plan) || !is_best) continue;
+    found_.add_best(std::move(p));
+    scale_ = scale;
+  }
+}
+
+/// With the memory that rules save: takes what is one step cheaper, as long as that pays.
+void ScopedRules::spend_memory(PricedCandidate& p, double scale, double until) {
+  for (bool moves = memory_.fits(p.plan); moves && clock_.seconds() < until;) {
+    const Candidate& c = p.candidate;
+    std::vector<Candidate> cheaper;
+    if (c.microbatch_option > 0) {
+      cheaper.push_back(c);
+      --cheaper.back().microbatch_option;
+    }
+    if (c.recompute_option > 0) {
+      cheaper.push_back(c);
+      --cheaper.back().recompute_option;
+    }
+    for (const Storage& storage : candidates_.storages(c.assignment)) {
+      if (storage.stage + 1 != c.storage.stage) continue;
+      cheaper.push_back(c);
+      cheaper.back().storage = storage;
+    }
+    moves = false;
+    for (PricedCandidate& x : pricer_.price_scaled(cheaper, scale, until)) {
+      if (!is_better(x.plan, p.plan)) continue;
+      p = std::move(x);
+      moves = true;
+    }
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,223 @@
+// The Program: the printable tree of steps that every rank runs, and the only thing that the
+// compile half and the run half share. One Program serves all ranks: whatever differs between ranks
+// is an IntExpr of the rank's mesh coordinates.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "program/instructions.h"
+#include "program/kernels.h"
+#include "tessera/attrs.h"
+#include "tessera/collectives.h"
+#include "tessera/dtype.h"
+#include "tessera/host.h"
+
+namespace tessera {
+
+/// clamp(floor((constant + sum_k axis_terms[k].second * coordinate(axis_terms[k].first)
+///              + scalar_factor * scalars[scalar]) / divisor), lo, hi), where scalar < 0 means
+///              none.
+struct IntExpr {
+  int64_t constant = 0;
+  std::vector<std::pair<int, int64_t>> axis_terms;  ///< (mesh axis, factor)
+  int scalar = -1;                                  ///< index of a run-time scalar
+  int64_t scalar_factor = 1;
+  int64_t divisor = 1;
+  int64_t lo = std::numeric_limits<int64_t>::min(), hi = std::numeric_limits<int64_t>::max();
+
+  /// Evaluates for a rank. coordinates: one per mesh axis. scalars: the run-time scalars.
+  int64_t eval(std::span<const int> coordinates, const int64_t* scalars) const;
+  bool depends_on_scalars() const { return scalar >= 0; }
+  std::string to_string() const;
+  bool operator==(const IntExpr&) const = default;
+};
+
+/// Persistent memory keeps its content between runs and between functions (parameters, state,
+/// inputs); transient memory is reused within one run. Offloaded memory is persistent memory of the
+/// host that steps read and write in place (optimizer state).
+enum class ArenaKind : uint8_t { persistent, transient, offloaded };
+const char* to_string(ArenaKind arena);
+
+struct Buffer {
+  std::string name;  ///< the tensor's name in the model
+  ArenaKind arena = ArenaKind::transient;
+  int64_t bytes = 0;
+  int64_t offset = 0;  ///< bytes from the arena's base, a multiple of 64; set by plan_memory
+  bool alternates =
+      false;  ///< of an iteration: even and odd iterations have one each, side by side
+};
+
+/// A strided window of a buffer. Sizes and strides are elements; a stride of 0 repeats.
+struct View {
+  int buffer = -1;
+  DType dtype = DType::float32;
+  std::vector<int64_t> sizes, strides;
+  int64_t offset = 0;
+  IntExpr shift;  ///< further elements, by the rank's coordinates: a slice
+
+  int64_t elements() const;
+  /// Row-major without gaps.
+  bool is_contiguous() const;
+  bool operator==(const View&) const = default;
+};
+
+// ------------------------------------------------------------------------------- pointwise
+// programs
+
+/// Each instruction (program/instructions.h) defines one register, whose number is its position.
+/// The result type is Instr::dtype; arithmetic is done in that type, narrow ones in float32 and
+/// rounded after every instruction (so fusing never changes a result). Comparisons and logical
+/// operations yield bool.
+const char* to_string(Code code);
+
+struct Instr {
+  Code code = Code::copy;
+  DType dtype = DType::float32;  ///< of the result
+  int a = -1, b = -1, c = -1;    ///< operand registers
+  int slot = -1;                 ///< load: input number; index, mask: output dim
+  int expr =
+      -1;  ///< index, value, mask: number of an IntExpr of the step. random: number of the
+           ///< first of 2 + 2*rank exprs: seed, stream, then per output dim (offset, stride):
+           ///< logical index = sum_d (offset_d + local_d) * stride_d; the Philox counter is
+           ///< (index / 4 as 64 bits, stream as 64 bits), key = seed, word = index % 4
+  double imm = 0;
+  bool operator==(const Instr&) const = default;
+};
+
+struct PointwiseProgram;
+/// The dim along which the row instructions of a step reduce, or -1 if it has none.
+int row_dim(const PointwiseProgram& program);
+
+/// Outputs: register `outputs[k]` is stored to output k of the step, all of whose views have the
+/// same sizes: the iteration space. Input views have these sizes too, with stride 0 where they
+/// broadcast.
+struct PointwiseProgram {
+  std::vector<Instr> code;
+  std::vector<int> outputs;
+  bool operator==(const PointwiseProgram&) const = default;
+};
+
+// ------------------------------------------------------------------------------------------- steps
+
+/// Where a step comes from and why it is there: for explain, errors and traces.
+struct Origin {
+  std::string name;    ///< tensor or node, with its scopes: "gpt.block3.attention.logits"
+  std::string source;  ///< "model.cpp:41"
+  std::string reason;  ///< collectives and masks: the rule that asks for it
+};
+
+/// The op of a user's own that a step of kernel `host` calls. The index space's factors: names and
+/// elements here; the step's exprs are their offsets and extents, two a factor. Printed without the
+/// address. Of a step without a kernel: the op, which no device can compute.
+struct HostStep {
+  HostFunction function = nullptr;
+  std::string op;
+  std::vector<std::pair<std::string, int64_t>> dims;
+};
+
+enum class StepKind : uint8_t { compute, collective, wait };
+
+struct Function;
+
+/// What a compute step of kernel `loop` repeats: its body, with the scalar `counter` at 0 ..
+/// iterations - 1, or down from there.
+struct LoopStep {
+  int64_t iterations = 0;
+  int counter = -1;
+  bool reverse = false;
+  std::vector<View> condition = {};  ///< a bool, read before each iteration, which runs if it is
+                                     ///< true; none: every iteration runs
+};
+
+/// compute: kernel `kernel` reads `in`, writes `out`. collective: starts `collective` over the
+/// ranks that differ in `axes` (major to minor: the group's rank order); the step `wait`
+/// with the same `number` completes it. Neighbouring collectives of one number and the same axes
+/// are one exchange: they start together and have one wait.
+struct Step {
+  StepKind kind = StepKind::compute;
+  KernelKind kernel = KernelKind::none;
+  CollectiveKind collective = CollectiveKind::exchange;
+  std::vector<View> in, out;
+  Attrs attrs;
+  std::vector<IntExpr> exprs;
+  PointwiseProgram pointwise;
+  HostStep host;
+  LoopStep loop;
+  std::vector<Function> body;  ///< of a loop: one; its buffers that live longer are in `in`, those
+                               ///< of them that it writes in `out`, too
+  std::vector<int> axes;
+  Combiner combiner = Combiner::sum;
+  int number = -1;          ///< of a collective
+  int workspace = -1;       ///< buffer, or none
+  int64_t flops = 0;        ///< on one rank
+  int64_t bytes = 0;        ///< of a collective: sent by one rank
+  std::vector<int> unused;  ///< mesh axes along which ranks compute the same
+  Origin origin;
+};
+
+/// "contract", "all_reduce", "wait": what texts and reports call the step.
+std::string name_of(const Step& step);
+bool is_collective(const Step& step, CollectiveKind kind);
+/// Of a collective: the operand whose bytes bytes_sent() counts.
+const View& counted_operand(const Step& step);
+
+/// How a named whole tensor lies on the ranks: what feeds, fetches and checkpoints need.
+struct Port {
+  std::string name;
+  View view;                           ///< the local slice, contiguous
+  std::vector<std::string> dims;       ///< dim names
+  std::vector<int64_t> sizes;          ///< logical sizes (bounds, for a bounded dim)
+  std::vector<int> scalars;            ///< per dim: run-time scalar with its actual size, or -1
+  std::vector<std::vector<int>> axes;  ///< per dim: mesh axes, major to minor
+};
+
+struct Function {
+  std::string name;
+  std::vector<Step> steps;
+  std::vector<int> inputs, outputs;  ///< ports
+  bool updates = false;              ///< stores parameters: a step of training
+  int first_update = 0;              ///< the steps from here on store what the others computed
+  /// Of a loop's body: the buffers that are there before and after an iteration.
+  std::vector<int> outer = {};
+  /// Of a loop's body, if `overlaps`: the first `early` steps start exchanges, which happens in the
+  /// iteration before, and the last `late` ones before first_update wait for some, which happens in
+  /// the iteration behind.
+  bool overlaps = false;
+  int early = 0, late = 0;
+};
+
+/// All functions and bodies of loops, a body before what it is part of.
+std::vector<Function*> all_functions(std::vector<Function>& functions);
+/// All views of a step, those of its body too.
+void visit_views(Step& step, const std::function<void(View&)>& visit);
+void visit_views(const Step& step, const std::function<void(const View&)>& visit);
+/// Gives the bodies of a step's loop other buffers.
+void rename_in_bodies(Step& step, const std::function<void(int& buffer)>& rename);
+
+struct Program {
+  std::vector<std::string> axis_names;
+  std::vector<int> axis_sizes;
+  std::vector<Buffer> buffers;
+  std::vector<Port> ports;
+  std::vector<int> stored;           ///< ports of parameters and state
+  std::vector<std::string> scalars;  ///< names of the run-time scalars; 0 is "step"
+  std::vector<Function> functions;
+  int64_t persistent_bytes = 0, transient_bytes = 0, offloaded_bytes = 0;
+
+  /// The index of the function called `name`. Throws a usage error with the nearest name.
+  int function(const std::string& name) const;
+};
+
+/// The whole Program as text, one line a step: what golden tests, diffs and the hash see.
+std::string to_string(const Program& program);
+std::string to_string(const Program& program, const Step& step);
+/// 64-bit FNV-1a of to_string(program): equal on all ranks or the run is refused.
+uint64_t hash(const Program& program);
+
+}  // namespace tessera

@@ -1,0 +1,56 @@
+#include "tessera/build_info.h"
+
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "base/fail.h"
+#include "collectives/communicator.h"
+#include "gpu/device/cuda_api.h"
+#include "kernels/cpu/blas.h"
+
+namespace tessera {
+
+BuildInfo build_info() {
+  BuildInfo info;
+  info.version = TESSERA_VERSION;
+  info.cores = static_cast<int>(std::thread::hardware_concurrency());
+  info.cpu = "unknown";
+  if (std::FILE* file = std::fopen("/proc/cpuinfo", "r")) {
+    char line[512];
+    while (std::fgets(line, sizeof(line), file)) {
+      const char* colon = std::strchr(line, ':');
+      if (std::strncmp(line, "model name", 10) == 0 && colon) {
+        info.cpu = std::string(colon + 2, std::strcspn(colon + 2, "\n"));
+        break;
+      }
+    }
+    std::fclose(file);
+  }
+  info.isa = __builtin_cpu_supports("avx512f") ? "AVX-512"
+             : __builtin_cpu_supports("avx2")  ? "AVX2"
+                                               : "SSE2";
+  info.blas = cpu::blas_description();
+  info.mpi = have_mpi() ? "MPI " TESSERA_MPI_VERSION
+                        : "no: this build found no MPI when it was configured (Debian: "
+                          "libopenmpi-dev openmpi-bin)";
+  const CudaSupport cuda = cuda_support();
+  const std::string nccl = TESSERA_NCCL_VERSION;
+  info.cuda = cuda.why_not.empty()
+                  ? fmt::format("toolkit {}, driver for {}, {} GPU{}", cuda.toolkit, cuda.driver,
+                                cuda.gpus, cuda.gpus == 1 ? "" : "s")
+                  : "no: " + cuda.why_not +
+                        (cuda.toolkit.empty() ? "" : " (built with CUDA " + cuda.toolkit + ")");
+  info.nccl = cuda.toolkit.empty() ? "no: this build has no CUDA"
+              : nccl.empty()       ? "no: nccl.h was not found when this build was configured"
+                                   : nccl;
+  const std::string cudnn = TESSERA_CUDNN_VERSION;
+  info.cudnn = cuda.toolkit.empty() ? "no: this build has no CUDA"
+               : cudnn.empty()      ? "no: cudnn.h of version 9 was not found when this build was "
+                                      "configured; convolutions and attention have kernels of "
+                                      "Tessera's own"
+                                    : cudnn;
+  return info;
+}
+
+}  // namespace tessera

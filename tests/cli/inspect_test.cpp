@@ -1,0 +1,205 @@
+// Seeing inside from the command line: --watch, --dump, compare, --json, info --mesh.
+#include "cli/cli_run.h"
+
+using namespace tessera::test;
+
+namespace {
+
+struct TextFolder : Folder {
+  TextFolder() { write("text.txt", some_text()); }
+};
+
+CliResult train(const Folder& f, const std::string& more) {
+  return run_cli_in(f, std::string("train ") + kTinyGpt + more);
+}
+
+nlohmann::json json_of(const Folder& f, const std::string& name) {
+  return nlohmann::json::parse(f.read(name));
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Every byte belongs to a well-formed character.
+bool is_utf8(const std::string& text) {
+  try {
+    nlohmann::json(text).dump();
+    return true;
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("cli: --watch gives a line and a record a tensor", "[cli]") {
+  const TextFolder f;
+  const CliResult result =
+      train(f, "--steps 2 --mesh model:2 --watch \"*.loss\" \"gpt.*.up.w.grad\" --log log.jsonl");
+  expect_success(result);
+  CHECK(has(result.out, "  gpt.loss float32 []  min "));
+  CHECK(has(result.out, "  gpt.block0.mlp.up.w.grad float32 [d_model=16, ff=16]  min "));
+  const auto records = log_of(f, "log.jsonl", "tensor");
+  REQUIRE(records.size() == 4);
+  CHECK(records[0]["tensor"] == "gpt.loss");
+  CHECK(records[0]["mean"].get<double>() ==
+        log_of(f, "log.jsonl", "loss")[0]["loss"].get<double>());
+  CHECK(records[3]["sizes"] == std::vector<int64_t>{16, 16});
+  CHECK(records[3]["step"] == 2);
+  CHECK(records[3]["non_finite"] == 0);
+  expect_failure(train(f, "--steps 1 --watch gpt.blok0.*"), 1,
+                 {"'gpt.blok0.*'", "did you mean 'gpt.block0'?"});
+}
+
+TEST_CASE("cli: --dump writes whole tensors, and compare finds where two dumps part", "[cli]") {
+  const TextFolder f;
+  const std::string dump = "--steps 4 --dump \"gpt.*\" --dump-every 2 --dump-dir ";
+  expect_success(train(f, "--mesh data:2 " + dump + "a"));
+  expect_success(train(f, "--mesh model:2 " + dump + "b"));
+  expect_success(train(f, "--mesh model:2 --seed 1 " + dump + "c"));
+  CHECK(f.read("a/dump-00000002.safetensors").size() > 1000);
+  CHECK(f.read("a/dump-00000001.safetensors").empty());
+  const CliResult equal = run_cli_in(f, "compare a b --json equal.json");
+  expect_success(equal);
+  CHECK(json_of(f, "equal.json")["equal"] == true);
+  CHECK(json_of(f, "equal.json")["agreed"].get<int>() > 100);
+  const CliResult other =
+      run_cli_in(f, "compare a/dump-00000002.safetensors c/dump-00000002.safetensors");
+  CHECK(other.code == 1);
+  CHECK(has(other.out, "first difference: gpt."));
+  CHECK(has(other.out, ".cpp:"));
+  CHECK(has(other.out, ", step 2"));
+  expect_failure(run_cli_in(f, "compare a none"), 1, {"no dump 'none'", "compare MODEL A B"});
+  expect_failure(run_cli_in(f, "compare a ."), 1, {"'.' holds no dump-*.safetensors"});
+  expect_failure(run_cli_in(f, "compare a"), 2, {"A is required"});
+  expect_failure(train(f, "--dump gpt.*"), 1, {"--dump GLOB and --dump-dir DIR"});
+  expect_failure(train(f, "--dump gpt.* --dump-dir d --dump-every 0"), 1, {"--dump-every 0"});
+  expect_failure(train(f, "--dump gpt.* --dump-dir text.txt"), 1, {"'text.txt' of --dump-dir"});
+}
+
+TEST_CASE("cli: compare runs two layouts side by side", "[cli]") {
+  const Folder f;
+  const std::string mesh = " --mesh \"rows:2;cols:2\" ";
+  const CliResult equal = run_cli_in(
+      f, "compare gpt \"\" \"batch:rows;heads,ff,vocab:cols\" --dtype float64 --steps 2" + mesh);
+  expect_success(equal);
+  CHECK(has(equal.out, " values agree"));
+  const CliResult strict =
+      run_cli_in(f, "compare gpt \"\" \"d_model:rows\" --tolerance 1e-9 --json report.json" + mesh);
+  CHECK(strict.code == 1);
+  CHECK(strict.err.empty());
+  const nlohmann::json report = json_of(f, "report.json");
+  CHECK(report["equal"] == false);
+  CHECK(report["first"]["when"] == "step 1");
+  CHECK(has(report["first"]["node"], "norm1"));
+  CHECK(has(report["first"]["source"], "gpt.cpp:"));
+  CHECK(has(report["first"]["index"], "[batch "));
+  CHECK(report["first"]["a"] != report["first"]["b"]);
+  CHECK(has(strict.out, std::to_string(report["agreed"].get<int>()) + " values before it agree"));
+  expect_failure(run_cli_in(f, "compare gpt batch:rows btach:rows" + mesh), 1,
+                 {"no tensor has a dim 'btach'"});
+}
+
+TEST_CASE("cli: train, eval and generate report as JSON", "[cli]") {
+  const TextFolder f;
+  expect_success(train(f, "--steps 3 --mesh data:2 --checkpoint ck --log log.jsonl --json t.json"));
+  const nlohmann::json trained = json_of(f, "t.json");
+  CHECK(trained["step"] == 3);
+  CHECK(trained["loss"] == log_of(f, "log.jsonl", "loss")[2]["loss"]);
+  CHECK(trained["ranks"] == 2);
+  const auto header = log_of(f, "log.jsonl", "config");
+  REQUIRE(header.size() == 1);
+  CHECK(header[0]["config"]["model.d_model"] == "16");
+  CHECK(header[0]["config"]["layout.mesh"] == "data:2");
+  CHECK(header[0]["parameters"] == trained["parameters"]);
+  CHECK(f.read("log.jsonl").find("config") < f.read("log.jsonl").find("\"loss\":"));
+  expect_success(run_cli_in(f, "eval gpt --data text.txt --checkpoint ck --json e.json"));
+  CHECK(json_of(f, "e.json")["step"] == 3);
+  CHECK(json_of(f, "e.json")["eval_loss"].get<double>() ==
+        Approx(trained["eval_loss"].get<double>()).epsilon(1e-5));
+  const CliResult text =
+      run_cli_in(f,
+                 "generate gpt --checkpoint ck --prompt l --tokens 300 --temperature 3 "
+                 "--json g.json");
+  expect_success(text);
+  CHECK(is_utf8(text.out));
+  CHECK(has(text.out, "\xEF\xBF\xBD"));
+  CHECK(json_of(f, "g.json")["text"].get<std::string>() + "\n" == text.out);
+  for (const std::string command :
+       {"train gpt --data text.txt --steps 1", "eval gpt --checkpoint ck",
+        "generate gpt --checkpoint ck", "verify gpt", "compare a b"})
+    expect_failure(run_cli_in(f, command + " --json no/such.json"), 1, {"no/such.json"});
+}
+
+TEST_CASE("cli: the whole configuration is printed", "[cli]") {
+  const TextFolder f;
+  const CliResult result = train(f, "--steps 1 --mesh \"data:2;model:2\"");
+  expect_success(result);
+  for (const char* part :
+       {"model   name=gpt layers=1 d_model=16", "train   batch=4 microbatches=1 steps=1 ",
+        " seed=0", "data    path=text.txt", "mesh    data:2;model:2 (4 ranks, threads)",
+        "layout  batch:data;heads:model", " parameters; "})
+    CHECK(has(result.out, part));
+}
+
+TEST_CASE("cli: info tells the ranks and hosts of each axis", "[cli]") {
+  const Folder f;
+  const CliResult result = run_cli_in(f, "info --mesh \"data:2;model:3\" --json info.json");
+  expect_success(result);
+  CHECK(has(result.out, "= 6 ranks (threads of this process)"));
+  const nlohmann::json mesh = json_of(f, "info.json")["mesh"];
+  CHECK(mesh["data"]["groups"].size() == 3);
+  CHECK(mesh["data"]["groups"][1]["ranks"] == std::vector<int>{1, 4});
+  CHECK(mesh["model"]["groups"][1]["ranks"] == std::vector<int>{3, 4, 5});
+  CHECK(mesh["model"]["groups"][0]["hosts"].size() == 1);
+}
+
+TEST_CASE("cli: explain leaves out what is too small to matter", "[cli]") {
+  const Folder f;
+  const CliResult result = run_cli_in(
+      f, "explain gpt --mesh \"data:2;model:2\" --layout \"batch:data;vocab:model\" --json e.json");
+  expect_success(result);
+  CHECK(has(result.out, " more small ones, "));
+  const nlohmann::json functions = json_of(f, "e.json")["functions"];
+  const nlohmann::json function = *std::find_if(functions.begin(), functions.end(),
+                                                [](const auto& x) { return x["name"] == "train"; });
+  REQUIRE(!function["redundant"].empty());
+  for (const nlohmann::json& r : function["redundant"])
+    CHECK(r["flops"].get<double>() >= 0.01 * function["flops"].get<double>());
+  CHECK(function["redundant_left_out"]["steps"].get<int>() > 0);
+}
+
+TEST_CASE("cli: layouts in configuration files", "[cli]") {
+  const TextFolder f;
+  auto layout_of = [&](const std::string& toml) {
+    f.write("run.toml", "[model]\n  name = 'gpt' # the model\nlayers = 1\n" + toml);
+    const CliResult result = run_cli_in(f, "explain run.toml");
+    INFO(result.err);
+    CHECK(result.code == 0);
+    const size_t at = result.out.find("layout ");
+    return result.out.substr(at, result.out.find('\n') - at);
+  };
+  const std::string table = "[layout]\nmesh = 'data:2;model:2'\n";
+  CHECK(layout_of(table + "batch = 'data'\n'heads,ff' = 'model'") ==
+        "layout batch:data;heads:model;ff:model");
+  CHECK(layout_of(table + "batch = ['data', 'model']") == "layout batch:data+model");
+  CHECK(layout_of(table + "batch = 'data'\n'd_model@state' = 'data'") ==
+        "layout batch:data;@state d_model:data");
+  CHECK(layout_of(table + "'d_model@params' = '=data'") == "layout @params d_model=data");
+  CHECK(layout_of(table + "'@/*norm1*/ length' = 'model'") == "layout @/*norm1*/ length:model");
+  CHECK(layout_of(table + "rules = 'batch:data;ff:model'") == "layout batch:data;ff:model");
+  auto refused = [&](const std::string& toml, std::initializer_list<std::string> words) {
+    f.write("run.toml", toml);
+    expect_failure(run_cli_in(f, "explain run.toml"), 1, words);
+  };
+  refused("[model]\nname = 'gtp'", {"unknown model 'gtp'", "did you mean 'gpt'?"});
+  refused("[model]\nlayer = 2", {"unknown key 'model.layer'", "'model.layers'?"});
+  refused("[trian]\nsteps = 2", {"unknown table [trian]", "'train'?"});
+  refused("[layout]\nmseh = 'data:2'", {"unknown key 'layout.mseh'", "did you mean 'mesh'?"});
+  refused("[layout]\nmesh = 'data:2'\nbtach = 'data'", {"no tensor has a dim 'btach'", "'batch'?"});
+  refused("steps = 2", {"'steps' stands outside a table"});
+  refused("[train]\nsteps = [2]", {"'train.steps' is neither text, number nor true/false"});
+  f.write("run.toml", "layout = 'batch:data'\n[model]\nlayers = 1");
+  expect_success(run_cli_in(f, "explain run.toml --mesh data:2"));
+}

@@ -1,0 +1,329 @@
+// What a job leaves to look at: CSV, TensorBoard's event files, profile, report; and the commands
+// on checkpoints.
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "cli/chart.h"
+#include "cli/cli_background.h"
+#include "cli/forecast.h"
+#include "cli/profile.h"
+#include "cli/tensorboard.h"
+
+using namespace tessera::test;
+
+namespace {
+
+CliResult train(const Folder& f, const std::string& more) {
+  return run_cli_in(f, std::string("train ") + kTinyGpt + more);
+}
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++n;
+  return n;
+}
+
+uint32_t number_at(const std::string& bytes, size_t at) {
+  uint32_t v = 0;
+  REQUIRE(at + 4 <= bytes.size());
+  std::memcpy(&v, bytes.data() + at, 4);
+  return v;
+}
+
+/// The records of an event file, whose checksums are compared.
+std::vector<std::string> records_of(const std::string& bytes) {
+  const auto masked = [](const char* data, size_t n) {
+    const uint32_t crc = tessera::crc32c(data, n);
+    return (crc >> 15 | crc << 17) + 0xa282ead8u;
+  };
+  std::vector<std::string> records;
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t length = number_at(bytes, at);
+    CHECK(number_at(bytes, at + 4) == 0);
+    CHECK(number_at(bytes, at + 8) == masked(bytes.data() + at, 8));
+    REQUIRE(at + 16 + length <= bytes.size());
+    records.push_back(bytes.substr(at + 12, length));
+    CHECK(number_at(bytes, at + 12 + length) == masked(records.back().data(), length));
+    at += 16 + length;
+  }
+  return records;
+}
+
+std::string event_file(const Folder& f, const std::string& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(f(folder)))
+    return folder + "/" + entry.path().filename().string();
+  return "";
+}
+
+bool can_run(const std::string& command) {
+  return std::system((command + " > /dev/null 2>&1").c_str()) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("event files: records with their checksums", "[seeing]") {
+  const Folder f;
+  std::string path;
+  {
+    tessera::cli::EventFile file(f("tb"));
+    file.add(300, {{"train/loss", 2.5}, {"train/lr", 0.125}});
+    path = file.path();
+  }
+  const auto records = records_of(f.read(event_file(f, "tb")));
+  REQUIRE(records.size() == 2);
+  CHECK(contains(records[0], "brain.Event:2"));
+  // step 300 as a varint, then the summary with two values
+  CHECK(contains(records[1], std::string("\x10\xac\x02\x2a", 4)));
+  CHECK(contains(records[1], std::string("\x0a\x0atrain/loss\x15", 13)));
+  const float loss = 2.5, rate = 0.125;
+  CHECK(contains(records[1], std::string(reinterpret_cast<const char*>(&loss), 4)));
+  CHECK(contains(records[1], std::string(reinterpret_cast<const char*>(&rate), 4)));
+  CHECK(f.error([&] { tessera::cli::EventFile("/proc/none"); }) ==
+        "io cannot write '" + std::string("/proc/none/") + path.substr(path.find("events.out")) +
+            "'; choose another --tensorboard folder");
+}
+
+TEST_CASE("seeing: CSV and event files have the numbers of the log", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  const std::string files = "--mesh data:2 --log log.jsonl --csv log.csv --tensorboard tb ";
+  expect_success(train(f, files + "--steps 3 --checkpoint ck"));
+  expect_success(train(f, files + "--steps 5 --checkpoint ck --resume"));
+  const std::string csv = f.read("log.csv");
+  CHECK(csv.rfind("step,loss,grad_norm,lr,ms,", 0) == 0);
+  CHECK(count(csv, "step") == 1);
+  CHECK(count(csv, "\n") == 6);
+  const auto losses = losses_of(f, "log.jsonl");
+  REQUIRE(losses.size() == 5);
+  std::istringstream rows(csv);
+  std::string row;
+  std::getline(rows, row);
+  for (const auto& [step, loss] : losses) {
+    std::getline(rows, row);
+    CHECK(row.rfind(std::to_string(step) + ",", 0) == 0);
+    CHECK(std::strtod(row.c_str() + row.find(',') + 1, nullptr) == loss);
+  }
+  int steps = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(f("tb"))) {
+    for (const std::string& record : records_of(f.read("tb/" + entry.path().filename().string())))
+      steps += contains(record, "train/loss");
+  }
+  CHECK(steps == 5);
+  expect_failure(train(f, "--csv no/such/file"), 1, {"cannot write 'no/such/file'", "--csv"});
+}
+
+TEST_CASE("seeing: TensorBoard's own reader takes the event files", "[slow]") {
+  const std::string reader = "from tensorboard.backend.event_processing import event_accumulator";
+  if (!can_run("python3 -c '" + reader + "'")) {
+    WARN("the Python package tensorboard is not installed: not run");
+    return;
+  }
+  const Folder f;
+  f.write("text.txt", some_text());
+  expect_success(train(f, "--steps 4 --tensorboard tb --log log.jsonl"));
+  f.write("read.py", reader + "\na = event_accumulator.EventAccumulator('tb'); a.Reload()\n" +
+                         "print([e.step for e in a.Scalars('train/loss')])\n");
+  REQUIRE(std::system(("cd '" + f.dir + "' && python3 read.py > seen.txt").c_str()) == 0);
+  CHECK(f.read("seen.txt") == "[1, 2, 3, 4]\n");
+}
+
+TEST_CASE("seeing: steps beside what was planned, and what is off by name", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  const CliResult result = train(
+      f,
+      "--mesh data:2 --steps 42 --machine h100 --log log.jsonl --set d_model=128 ff=512 length=32");
+  expect_success(result);
+  CHECK(contains(result.out, " ms (planned "));
+  for (const char* part : {"steps 2 to 21 took ", " ms, planned were ", " ms instead of "})
+    CHECK(contains(result.out, part));
+  CHECK(count(result.out, "planned were") < 3);
+  for (const auto& step : log_of(f, "log.jsonl", "loss"))
+    CHECK(step["planned_ms"].get<double>() > 0);
+  CHECK(contains(train(f, "--mesh data:2 --steps 2 --machine nothing").err, "nothing"));
+}
+
+TEST_CASE("forecast: parts that are off are named, most first", "[seeing]") {
+  using tessera::cli::work_off_plan;
+  const double ms = 1e-3;
+  CHECK(work_off_plan({{"a", 10 * ms, 10.9 * ms}, {"b", 5 * ms, 4.6 * ms}}, 20 * ms) == "");
+  CHECK(work_off_plan({{"a", 1 * ms, 1.3 * ms}}, 20 * ms) == "");  // too little to matter
+  CHECK(
+      work_off_plan(
+          {{"a", 4 * ms, 6 * ms}, {"collectives over data", 1 * ms, 9 * ms}, {"c", 8 * ms, 5 * ms}},
+          20 * ms) ==
+      "collectives over data 9.00 ms instead of 1.00, c 5.00 ms instead of 8.00, a 6.00 ms instead "
+      "of 4.00");
+}
+
+TEST_CASE("seeing: a profile by op and source line", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  const CliResult result = train(f, "--mesh data:2 --steps 3 --profile --log log.jsonl");
+  expect_success(result);
+  for (const char* part : {"profile of a training step:", "FLOP/s", "B/s", "gpt.cpp:", "all_reduce",
+                           "in all, on the first local rank"})
+    CHECK(contains(result.out, part));
+  const auto records = log_of(f, "log.jsonl", "profile");
+  REQUIRE(records.size() == 1);
+  double flops = 0, results = 0;
+  for (const auto& row : records[0]["profile"]) {
+    flops += row["flops"].get<double>();
+    results += row["result_bytes"].get<double>();
+  }
+  const auto step = log_of(f, "log.jsonl", "loss").back();
+  const double per_step =
+      step["flops_per_s"].get<double>() * step["ms"].get<double>() * 1e-3 / 2;  // two ranks
+  CHECK(flops == Approx(per_step).epsilon(1e-6));
+  CHECK(results > 0);
+}
+
+TEST_CASE("profile rows: steps of one op and line are added up", "[seeing]") {
+  using namespace tessera;
+  const std::vector<StepTime> steps = {
+      {"train", "a", "x.cpp:1", "matmul", 2, 0.004, 100, 10, 8, ""},
+      {"train", "b", "x.cpp:2", "wait", 2, 0.010, 0, 0, 0, ""},
+      {"train", "c", "x.cpp:1", "matmul", 2, 0.002, 50, 20, 4, ""},
+      {"train", "d", "x.cpp:3", "fused", 0, 0, 1, 1, 1, ""}};
+  const auto rows = cli::profile_rows(steps);
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].op == "wait");
+  CHECK(rows[1].steps == 2);
+  CHECK(rows[1].ms == Approx(3));
+  CHECK(rows[1].flops == 150);
+  CHECK(rows[1].results == 12);
+  const std::string table = cli::profile_table(rows, 1e5);
+  CHECK(contains(table, "50.0 kFLOP/s"));
+  CHECK(contains(table, "50%"));
+  CHECK(contains(table, "8.000 in all"));
+}
+
+TEST_CASE("charts: many points keep their extremes, gaps stay gaps", "[seeing]") {
+  using tessera::cli::Curve;
+  Curve c{"a<b", {}};
+  for (int i = 0; i < 10000; ++i) c.points.emplace_back(i, i == 7003 ? 1000 : i == 4999 ? -5 : 1);
+  const std::string svg = tessera::cli::svg_chart("title & more", {c});
+  CHECK(contains(svg, "title &amp; more"));
+  CHECK(count(svg, "L") < 501);
+  CHECK(contains(svg, " 26.0"));   // the top
+  CHECK(contains(svg, " 212.0"));  // the bottom
+  const std::string two = tessera::cli::svg_chart("t", {{"", {{1, 1}, {2, NAN}, {3, 2}, {4, 3}}}});
+  CHECK(count(two, "\"M") == 1);
+  CHECK(count(two, "M") == 2);
+  CHECK(contains(tessera::cli::svg_chart("t", {{"", {{1, NAN}}}}), "no values"));
+}
+
+TEST_CASE("seeing: the report is one page that needs nothing else", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  expect_success(train(f,
+                       "--mesh \"data:2;model:2\" --steps 12 --log run.jsonl --profile "
+                       "--checkpoint ck --save-every 4 --set eval_every=4"));
+  expect_success(run_cli_in(f, "report run.jsonl"));
+  const std::string page = f.read("run.html");
+  for (const char* id : {"curves", "layout", "memory", "communication", "timeline", "profile",
+                         "start", "configuration"})
+    CHECK(contains(page, "<section id=\"" + std::string(id) + "\">"));
+  CHECK(contains(page, "held out"));
+  CHECK(contains(page, "all_reduce"));
+  CHECK(contains(page, "batch:data"));
+  CHECK(count(page, "<svg") == 8);
+  for (const char* link : {"http", "<script", "<link", "src=", "@import", "url("})
+    CHECK_FALSE(contains(page, link));
+  // A log that was cut by a kill is read up to there.
+  f.write("cut.jsonl", f.read("run.jsonl") + "{\"step\": 13, \"lo");
+  expect_success(run_cli_in(f, "report cut.jsonl --out cut.html"));
+  CHECK(contains(f.read("cut.html"), "ends in the middle of a line"));
+  // What goes on behind such a line begins a line of its own, and the rest is read.
+  f.write("run.jsonl", f.read("run.jsonl") + "{\"step\": 13, \"lo");
+  expect_success(train(f,
+                       "--mesh \"data:2;model:2\" --steps 14 --log run.jsonl --profile "
+                       "--checkpoint ck --save-every 4 --set eval_every=4 --resume"));
+  expect_success(run_cli_in(f, "report run.jsonl"));
+  CHECK(contains(f.read("run.html"), "; step 14 of 14"));
+  CHECK(contains(f.read("run.html"), "1 line of the log is not whole"));
+  f.write("late.jsonl", R"({"step": 1, "loss": 2})"
+                        "\n");
+  expect_success(run_cli_in(f, "report late.jsonl"));
+  f.write("other.jsonl", "not a log\n{}\n");
+  expect_failure(run_cli_in(f, "report other.jsonl"), 1,
+                 {"line 1 of 'other.jsonl'", "train --log"});
+  f.write("empty.jsonl", "");
+  expect_failure(run_cli_in(f, "report empty.jsonl"), 1, {"no step of a training job"});
+  f.write("wrong.jsonl", R"({"config": 3, "step": 1, "loss": 2})"
+                         "\n");
+  expect_failure(run_cli_in(f, "report wrong.jsonl"), 1, {"is not what train --log writes"});
+  expect_failure(run_cli_in(f, "report none.jsonl"), 1, {"cannot open the log 'none.jsonl'"});
+  expect_failure(run_cli_in(f, "report run.jsonl --out run.jsonl"), 1, {"would replace the log"});
+}
+
+TEST_CASE("seeing: a browser without a network shows the report", "[slow]") {
+  std::string browser;
+  for (const char* name : {"chromium", "google-chrome", "chromium-browser"}) {
+    if (browser.empty() && can_run(std::string(name) + " --version")) browser = name;
+  }
+  if (browser.empty()) {
+    WARN("no Chromium is installed: not run");
+    return;
+  }
+  const Folder f;
+  f.write("text.txt", some_text());
+  expect_success(train(f, "--mesh data:2 --steps 30 --log run.jsonl --profile"));
+  expect_success(run_cli_in(f, "report run.jsonl"));
+  const std::string open = "cd '" + f.dir + "' && timeout -k 5 90 " + browser +
+                           " --headless --no-sandbox --disable-gpu --user-data-dir=profile "
+                           "--proxy-server=127.0.0.1:9 --virtual-time-budget=1000 "
+                           "--window-size=1200,2400 ",
+                    page = "'file://" + f.dir + "/run.html' ";
+  REQUIRE(std::system((open + "--dump-dom " + page + "> dom.txt 2> why.txt").c_str()) == 0);
+  const std::string dom = f.read("dom.txt");
+  CHECK(count(dom, "<section id=") >= 7);
+  CHECK(count(dom, "<path d=\"M") >= 5);
+  REQUIRE(std::system((open + "--screenshot=page.png " + page + "> why.txt 2>&1").c_str()) == 0);
+  const std::string png = f.read("page.png");
+  CHECK(png.substr(1, 3) == "PNG");
+  CHECK(png.size() > 30000);  // text, curves and bars; an empty page of this size has 10 kB
+}
+
+TEST_CASE("cli: checkpoint show and verify, convert", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  expect_success(train(f, "--mesh data:2 --steps 2 --save-every 1 --checkpoint ck"));
+  const CliResult show = run_cli_in(f, "checkpoint show ck");
+  expect_success(show);
+  for (const char* part :
+       {"ck/step-00000002: step 2, serial 2", "ck/step-00000001: step 1",
+        "data = ", "numerics = ", "gpt.embedding", "float32", "rank-00000.safetensors"})
+    CHECK(contains(show.out, part));
+  const CliResult verified = run_cli_in(f, "checkpoint verify ck");
+  expect_success(verified);
+  CHECK(count(verified.out, "every checksum agrees") == 2);
+  expect_success(run_cli_in(f, "convert ck whole.safetensors --rename \"gpt.*=transformer.*\""));
+  expect_success(run_cli_in(f, "convert whole.safetensors back --rename \"transformer.*=gpt.*\""));
+  const CliResult e = run_cli_in(f, "eval gpt --data text.txt --set batch=4 --checkpoint ck");
+  expect_success(e);
+  const CliResult again = run_cli_in(f,
+                                     "eval gpt --data text.txt --set model.layers=1 d_model=16 "
+                                     "heads=2 ff=16 length=8 batch=4 --checkpoint back");
+  expect_success(again);
+  CHECK(again.out.substr(again.out.find("loss")) == e.out.substr(e.out.find("loss")));
+  const std::string shard = f.read("ck/step-00000002/rank-00000.safetensors");
+  std::string bad = shard;
+  bad[bad.size() / 2] = static_cast<char>(bad[bad.size() / 2] ^ 1);
+  f.write("ck/step-00000002/rank-00000.safetensors", bad);
+  expect_failure(run_cli_in(f, "checkpoint verify ck/step-00000002"), 1,
+                 {"rank-00000.safetensors' is damaged in its bytes", "tensor"});
+  const CliResult resumed = train(f, "--mesh data:2 --steps 3 --checkpoint ck --resume");
+  expect_success(resumed);
+  CHECK(contains(resumed.out, "cannot be loaded: [checkpoint] 'ck/step-00000002/"));
+  CHECK(contains(resumed.out, "resumed from ck/step-00000001 at step 1"));
+  std::filesystem::remove(f("ck/step-00000001/rank-00000.safetensors"));
+  expect_failure(run_cli_in(f, "checkpoint look ck"), 1, {"it is show or verify"});
+  expect_failure(run_cli_in(f, "checkpoint show none"), 1, {"none"});
+  expect_failure(run_cli_in(f, "convert none x"), 1, {"'none' does not exist"});
+  expect_failure(run_cli_in(f, "convert whole.safetensors z --rename \"foo.*=x.*\""), 1,
+                 {"no tensor is called like 'foo.*' of the rule 'foo.*=x.*'"});
+  expect_failure(run_cli_in(f, "convert ck y --rename a"), 1, {"'a' is not OLD=NEW"});
+}

@@ -1,0 +1,102 @@
+// Pipelines event by event, against the formulas for equal stages.
+#include "cost/pipeline_schedule.h"
+
+#include "cost/stream_simulator.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+namespace tessera::test {
+
+namespace {
+
+Pipeline equal(int stages, int per_stage, int64_t microbatches) {
+  Pipeline p;
+  p.stages = stages;
+  p.microbatches = microbatches;
+  p.chunks.assign(static_cast<size_t>(stages * per_stage), {1.0 / per_stage, 2.0 / per_stage});
+  return p;
+}
+
+}  // namespace
+
+TEST_CASE("1F1B of equal stages takes microbatches + stages - 1", "[pipeline]") {
+  for (int stages : {1, 2, 4, 7}) {
+    for (int64_t m : {1, 2, 5, 16}) {
+      const PipelineTime t = play_pipeline(equal(stages, 1, m));
+      CHECK(t.seconds == Approx(3.0 * static_cast<double>(m + stages - 1)));
+      CHECK(t.bubble() == Approx((stages - 1.0) / static_cast<double>(m + stages - 1)));
+      CHECK(t.spans.size() == static_cast<size_t>(2 * stages * m));
+    }
+  }
+}
+
+TEST_CASE("interleaved stages have a bubble as many times smaller", "[pipeline]") {
+  for (int stages : {2, 4}) {
+    for (int v : {2, 3}) {
+      for (int64_t m : {4, 8, 16}) {
+        const PipelineTime t = play_pipeline(equal(stages, v, m));
+        INFO(stages << " stages, " << v << " chunks, " << m << " microbatches");
+        CHECK(t.seconds == Approx(3.0 * static_cast<double>(m) + 3.0 * (stages - 1) / v));
+        for (double busy : t.busy) CHECK(busy == Approx(3.0 * static_cast<double>(m)));
+      }
+    }
+  }
+}
+
+TEST_CASE("no stage holds more microbatches than there are stages behind it", "[pipeline]") {
+  const PipelineTime t = play_pipeline(equal(4, 1, 12));
+  std::vector<std::pair<double, int>> change;  // of stage 1
+  for (const PipelineSpan& s : t.spans) {
+    if (s.stage == 1)
+      change.emplace_back(s.is_forward ? s.begin : s.begin + s.seconds, s.is_forward ? 1 : -1);
+  }
+  std::sort(change.begin(), change.end());
+  int held = 0, most = 0;
+  for (const auto& [at, by] : change) most = std::max(most, held += by);
+  CHECK(most == 3);
+  CHECK(held == 0);
+}
+
+TEST_CASE("uneven stages and transfers count", "[pipeline]") {
+  Pipeline p = equal(2, 1, 4);
+  p.chunks[1] = {2, 4};
+  CHECK(play_pipeline(p).seconds == Approx(1 + 4 * 6 + 2));
+  p = equal(2, 1, 1);
+  p.transfer = 0.5;
+  p.blocking = false;
+  CHECK(play_pipeline(p).seconds == Approx(1 + 0.5 + 1 + 2 + 0.5 + 2));
+  p.blocking = true;
+  p.microbatches = 8;
+  const double blocked = play_pipeline(p).seconds;
+  p.blocking = false;
+  CHECK(blocked > play_pipeline(p).seconds);
+}
+
+TEST_CASE("pipelines that cannot be are refused", "[pipeline][errors]") {
+  expect_usage({"interleaved stages", "4 stages divide; 6 are given"},
+               [] { play_pipeline(equal(4, 2, 6)); });
+  Pipeline p = equal(3, 1, 2);
+  p.chunks.pop_back();
+  expect_usage({"2 chunks", "3 stages"}, [&] { play_pipeline(p); });
+  p.stages = 0;
+  expect_usage({"a pipeline of 0 stages"}, [&] { play_pipeline(p); });
+}
+
+TEST_CASE("lanes remember who waited for whom", "[pipeline]") {
+  StreamSimulator lanes({true, 1, 1});
+  const int a = lanes.start(3, 1), b = lanes.start(2, 1), c = lanes.start(4, 2);
+  lanes.compute(1);
+  lanes.wait(b);
+  CHECK(lanes.now() == Approx(5));
+  CHECK(lanes.exposed(a) == Approx(2));
+  CHECK(lanes.exposed(b) == Approx(2));
+  lanes.wait(c);
+  CHECK(lanes.exposed(c) == 0);
+  CHECK(lanes.now() == Approx(5));
+  lanes.start(0, 1);
+  lanes.wait_all();
+  CHECK(lanes.now() == Approx(5));
+  CHECK(lanes.computed() == Approx(1));
+}
+
+}  // namespace tessera::test

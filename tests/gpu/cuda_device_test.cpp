@@ -1,0 +1,296 @@
+// The CUDA device on an emulated GPU: every op of op_cases has the values of the CPU, layouts
+// change nothing, and every piece of work is ordered by streams and events.
+#include "base/fail.h"
+#include "gpu/emulator.h"
+#include "ops/op_cases_run.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/gpt_run.h"
+#include "support/reference.h"
+
+namespace tessera::test {
+
+namespace {
+
+struct Compiled {
+  std::unique_ptr<BuiltCase> built;
+  std::array<std::vector<Whole>, 2> expected;
+  std::unique_ptr<Session> session;
+};
+
+/// Values of the third of three runs of each round: regions are captured in the second one.
+std::array<std::vector<Whole>, 2> run_again(const BuiltCase& built, Session& session) {
+  std::array<std::vector<Whole>, 2> values;
+  for (int again = 0; again < 3; ++again) {
+    for (size_t r = 0; r < values.size(); ++r) {
+      built.feed(session, built.rounds[r]);
+      session.run("all");
+      values[r].clear();
+      for (const Tensor& t : built.fetched())
+        values[r].push_back(whole_of(session.fetch(t.name())));
+    }
+  }
+  return values;
+}
+
+std::string compare(const Compiled& row, double tolerance) {
+  std::string errors;
+  const auto values = run_again(*row.built, *row.session);
+  const std::vector<Tensor> tensors = row.built->fetched();
+  for (size_t r = 0; r < values.size(); ++r) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const bool is_loss = row.built->loss() && tensors[i].id() == row.built->loss().id();
+      const double error = relative_error(values[r][i], row.expected[r][i], is_loss ? 1.0 : 1e-3);
+      if (!(error <= tolerance)) {
+        errors += fmt::format("\n{} run {}: '{}' is off by {:.3g}", row.built->row().name, r + 1,
+                              tensors[i].name(), error);
+      }
+    }
+  }
+  return errors;
+}
+
+/// All rows are compiled for the GPU before the first one runs: their kernels become one library.
+std::string compare_rows(const std::vector<OpCase>& cases, DType type, double tolerance) {
+  Clusters clusters;
+  std::vector<Compiled> rows;
+  for (const OpCase& row : cases) {
+    Compiled c;
+    c.built = std::make_unique<BuiltCase>(row, type);
+    c.expected = c.built->run(clusters.of(1), Mesh::parse("x:1"), "");
+    c.session = c.built->compile(clusters.of(1), Mesh::parse("x:1"), "", "cuda");
+    rows.push_back(std::move(c));
+  }
+  std::string errors;
+  for (const Compiled& row : rows) errors += compare(row, tolerance);
+  return errors;
+}
+
+}  // namespace
+
+TEST_CASE("every row of op_cases has the CPU's values on an emulated GPU", "[cuda][slow]") {
+  CudaEmulator gpu;
+  const WithEmulator here(gpu);
+  CHECK(compare_rows(op_cases(), DType::float32, 2e-5) == "");
+  CHECK(gpu.texts().size() > 100);
+  CHECK(gpu.graph_launches > 100);
+  CHECK(gpu.matmuls > 100);
+}
+
+TEST_CASE("every row has the CPU's values in float64 on an emulated GPU", "[cuda][slow]") {
+  CudaEmulator gpu;
+  const WithEmulator here(gpu);
+  CHECK(compare_rows(op_cases(), DType::float64, 1e-11) == "");
+}
+
+TEST_CASE("contractions are right without a library of matmuls", "[cuda][slow]") {
+  CudaEmulator gpu;
+  gpu.has_matmuls = false;
+  const WithEmulator here(gpu);
+  CHECK(compare_rows(product_cases(), DType::float32, 2e-5) == "");
+  CHECK(gpu.matmuls == 0);
+}
+
+/// These two need a GPU: ctest leaves them out, scripts/gpu_check runs them.
+TEST_CASE("every row of op_cases has the CPU's values on the GPU of this machine", "[slow][gpu]") {
+  CHECK(compare_rows(op_cases(), DType::float32, 1e-4) == "");
+  CHECK(compare_rows(op_cases(), DType::float64, 1e-10) == "");
+}
+
+TEST_CASE("a gpt has the same bits twice on the GPU of this machine", "[slow][gpu]") {
+  Clusters clusters;
+  for (const char* axes : {"a:1", "a:2"}) {
+    const Mesh mesh = Mesh::parse(axes);
+    const auto run = [&] {
+      return train_small_gpt(clusters.of(mesh.size()), mesh, mesh.size() > 1 ? "batch:a" : "",
+                             DType::float32, 100, "cuda", 0.1);
+    };
+    const GptOutcome first = run(), second = run();
+    CHECK(first.losses == second.losses);
+    for (const auto& [name, array] : first.stored)
+      CHECK(array.bytes == second.stored.at(name).bytes);
+  }
+}
+
+TEST_CASE("a gpt trains alike on the CPU and on thread ranks that share an emulated GPU",
+          "[cuda]") {
+  Clusters clusters;
+  const auto expected =
+      train_small_gpt(clusters.of(1), Mesh::parse("a:1"), "", DType::float32, 4, "cpu", 0.1);
+  CudaEmulator gpu;
+  const WithEmulator here(gpu);
+  struct Case {
+    const char *mesh, *layout;
+  };
+  for (const Case& c :
+       {Case{"a:2", "length:a; @params d_model:a"}, Case{"a:2;b:2", "batch:a; heads,ff,vocab:b"}}) {
+    const Mesh mesh = Mesh::parse(c.mesh);
+    const auto run = [&] {
+      return train_small_gpt(clusters.of(mesh.size()), mesh, c.layout, DType::float32, 4, "cuda",
+                             0.1);
+    };
+    const GptOutcome first = run(), second = run();
+    INFO(c.mesh << " " << c.layout);
+    for (size_t i = 0; i < first.losses.size(); ++i) {
+      CHECK(std::abs(first.losses[i] - expected.losses[i]) < 2e-5);
+      CHECK(first.losses[i] == second.losses[i]);
+    }
+    for (const auto& [name, array] : first.stored)
+      CHECK(array.bytes == second.stored.at(name).bytes);
+  }
+  CHECK(gpu.captures > 0);
+}
+
+TEST_CASE("thread ranks with a GPU each use groups of GPUs, within captured steps", "[cuda]") {
+  Clusters clusters;
+  const auto expected =
+      train_small_gpt(clusters.of(1), Mesh::parse("a:1"), "", DType::float32, 4, "cpu");
+  CudaEmulator gpus(4);
+  gpus.has_groups = true;
+  const WithEmulator here(gpus);
+  const auto outcome = train_small_gpt(clusters.of(4), Mesh::parse("a:2;b:2"),
+                                       "batch:a; heads,ff,vocab:b", DType::float32, 4, "cuda");
+  for (size_t i = 0; i < outcome.losses.size(); ++i)
+    CHECK(std::abs(outcome.losses[i] - expected.losses[i]) < 2e-5);
+  CHECK(gpus.group_calls > 0);
+  CHECK(gpus.captures == 2 * 4);  // each rank: before and after the test of the loss
+  CHECK(gpus.aborts > 0);         // groups end with their device
+}
+
+TEST_CASE("an error that a group of GPUs reports is thrown with the collective's place", "[cuda]") {
+  Clusters clusters;
+  CudaEmulator gpus(2);
+  gpus.has_groups = true;
+  gpus.trouble = "unhandled system error";
+  const WithEmulator here(gpus);
+  expect_error(ErrorKind::comm, {"unhandled system error", "a collective of 2 ranks", "gpt."}, [&] {
+    train_small_gpt(clusters.of(2), Mesh::parse("a:2"), "batch:a", DType::float32, 1, "cuda");
+  });
+  clusters.drop(2);
+  CHECK(gpus.aborts == 2);  // once for each rank
+  CHECK(gpus.take_misuses().empty());
+}
+
+namespace {
+
+/// A parameter that is added up over two ranks, run without anything that waits.
+void run_and_leave(CudaEmulator& gpus, Cluster& cluster) {
+  const WithEmulator here(gpus);
+  Graph g;
+  const Dim rows("rows", 8), columns("columns", 4);
+  Tensor x = g.input("x", {rows, columns}, DType::float32);
+  Tensor w = g.parameter("w", {columns}, nn::zeros());
+  g.update(w, w + reduce_sum(x, "rows"));
+  CompileOptions options{Mesh::parse("a:2"), Layout::parse("rows:a"), {{"step", {}, true}}};
+  options.device = "cuda";
+  Session session(g, cluster, options);
+  session.feed("x", Array(DType::float32, {"rows", "columns"}, {8, 4}));
+  session.run("step");
+  session.run("step");
+}
+
+}  // namespace
+
+TEST_CASE("a session ends when its GPUs have: no group is cut off, no memory read later",
+          "[cuda]") {
+  Clusters clusters;
+  for (int way = 0; way < 3; ++way) {  // by peers, through the host, by groups
+    CudaEmulator gpus(2);
+    gpus.has_access = way != 1;
+    gpus.has_groups = way == 2;
+    run_and_leave(gpus, clusters.of(2));
+    CHECK(gpus.take_misuses().empty());
+  }
+}
+
+TEST_CASE("a thread has its own GPU again after a session's calls", "[cuda]") {
+  Clusters clusters;
+  CudaEmulator gpus(2);
+  const WithEmulator here(gpus);
+  gpus.contexts().use(1);
+  void* own = gpus.contexts().use(1);
+  train_small_gpt(clusters.of(1), Mesh::parse("a:1"), "", DType::float32, 3, "cuda");
+  CHECK(gpus.contexts().use(1) == own);
+}
+
+TEST_CASE("a wait for GPUs that do not answer ends, and says where", "[cuda]") {
+  Cluster cluster = Cluster::threads(2);
+  cluster.set_timeout(0.3);
+  CudaEmulator gpus(2);
+  gpus.has_groups = true;
+  const WithEmulator here(gpus);
+  Graph g;
+  const nn::Model model = nn::gpt(g, small_gpt(DType::float32));
+  CompileOptions options{
+      Mesh::parse("a:2"), Layout::parse("batch:a"), {{"loss", {model.loss}, false}}};
+  options.device = "cuda";
+  Session session(g, cluster, options);
+  feed_tokens(session, model, 0);
+  session.run("loss");
+  session.fetch(model.loss.name());
+  session.run("loss");
+  gpus.stuck = true;
+  expect_error(
+      ErrorKind::comm,
+      {"on cuda:", "waited 0 s for collectives with other GPUs", "that ended is '", "(call "},
+      [&] { session.fetch(model.loss.name()); });
+  CHECK(gpus.aborts > 0);
+}
+
+TEST_CASE("a whole training step of one rank is one graph", "[cuda]") {
+  Clusters clusters;
+  CudaEmulator gpu;
+  const WithEmulator here(gpu);
+  train_small_gpt(clusters.of(1), Mesh::parse("a:1"), "", DType::float32, 2, "cuda");
+  const int64_t captured = gpu.captures;
+  CHECK(captured == 2);  // before and after the test of the loss
+  gpu.graph_launches = gpu.launches = 0;
+  train_small_gpt(clusters.of(1), Mesh::parse("a:1"), "", DType::float32, 5, "cuda");
+  CHECK(gpu.graph_launches == 8);
+}
+
+TEST_CASE("bad data on a GPU: what is wrong, and nothing is stored", "[cuda]") {
+  CudaEmulator gpu;
+  const WithEmulator here(gpu);
+  Clusters clusters;
+  Graph g;
+  const Dim n("n", 3), rows("rows", 4);
+  Tensor table = g.parameter("table", {rows}, nn::zeros());
+  Tensor at = g.input("at", {n}, DType::int32);
+  Tensor x = gather(table, at, "rows", OutOfRange::error).named("picked");
+  g.update(table, table + constant(g, 1));
+  CompileOptions options{Mesh::parse("a:1"), {}, {{"step", {x}, true}}};
+  options.device = "cuda";
+  Session session(g, clusters.of(1), options);
+  CHECK(session.device() == "cuda:0");
+  Array indices(DType::int32, {"n"}, {3});
+  indices.data<int32_t>()[1] = 7;
+  session.feed("at", indices);
+  expect_error(ErrorKind::usage, {"[gather]", "index 7", "outside [0, 4)"},
+               [&] { session.run("step"); });
+  CHECK(session.fetch("table").at(0) == 0);
+}
+
+TEST_CASE("devices that cannot be had are one clear error", "[cuda]") {
+  Clusters clusters;
+  const auto train = [&](const std::string& device) {
+    train_small_gpt(clusters.of(1), Mesh::parse("a:1"), "", DType::float32, 1, device);
+  };
+  expect_error(ErrorKind::usage, {"unknown device 'gpu'", "cpu, cuda, cuda:share or auto"},
+               [&] { train("gpu"); });
+  train("auto");  // whatever there is
+  {
+    CudaEmulator small(1, 4096);
+    const WithEmulator here(small);
+    expect_error(ErrorKind::device, {"rank 0 needs", "are free", "smaller batch"},
+                 [&] { train("cuda"); });
+  }
+  clusters.drop(1);
+  CudaEmulator old;
+  old.major = 7;
+  const WithEmulator here(old);
+  expect_error(ErrorKind::unsupported, {"compute capability 7.0", "8.0 or newer"},
+               [&] { train("cuda"); });
+}
+
+}  // namespace tessera::test

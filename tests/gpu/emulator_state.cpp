@@ -1,0 +1,133 @@
+#include "gpu/emulator_state.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/fail.h"
+
+namespace tessera::test {
+
+namespace {
+
+thread_local int gpu_of_thread = -1;
+thread_local EmulatorState::Clock host_clock;  ///< what this thread knows to be done
+
+void raise(EmulatorState::Clock& to, const EmulatorState::Clock& from) {
+  for (const auto& [stream, at] : from) to[stream] = std::max(to[stream], at);
+}
+
+}  // namespace
+
+EmulatorState::EmulatorState(int all, int64_t bytes, const EmulatorSettings& set,
+                             EmulatorCounts& counted)
+    : gpus(all), memory(bytes), settings(set), counts(counted) {}
+
+EmulatorState::~EmulatorState() {
+  for (const auto& [block, held] : blocks) std::free(block);
+  for (const auto& [block, bytes] : pinned) std::free(block);
+}
+
+int& EmulatorState::used_gpu() { return gpu_of_thread; }
+
+bool EmulatorState::is_known(int stream, int64_t at) {
+  const auto known = host_clock.find(stream);
+  return known != host_clock.end() && known->second >= at;
+}
+
+bool EmulatorState::is_known(const Clock& clock) {
+  return std::all_of(clock.begin(), clock.end(),
+                     [](const auto& entry) { return is_known(entry.first, entry.second); });
+}
+
+void EmulatorState::note(const std::string& line) {
+  if (settings.logging) log.push_back(line);
+}
+
+const EmulatorState::Stream& EmulatorState::numbered(int stream) const {
+  return **std::find_if(streams.begin(), streams.end(),
+                        [&](const auto& s) { return s->number == stream; });
+}
+
+/// Copies that have ended read their memory before.
+void EmulatorState::learn(const Clock& clock) {
+  raise(host_clock, clock);
+  std::erase_if(pending, [&](const Pending& p) {
+    if (!is_known(p.stream, p.at)) return false;
+    check(std::memcmp(p.host, p.content.data(), p.content.size()) == 0,
+          "memory of the host changed before the copy of {} bytes on s{} had ended",
+          p.content.size(), p.stream);
+    return true;
+  });
+}
+
+void EmulatorState::check_place(const Stream& stream) const {
+  check(stream.gpu == gpu_of_thread, "work for GPU {} by a thread that uses GPU {}", stream.gpu,
+        gpu_of_thread);
+}
+
+void EmulatorState::forbid_capture(const char* call) const {
+  if (!capturing.empty()) fail(ErrorKind::device, "{} during a capture", call);
+}
+
+/// Two pieces of work on the same memory, one of which writes, are ordered.
+void EmulatorState::order(Stream& stream, const Work& work) {
+  raise(stream.clock, host_clock);
+  const int64_t now = ++clock_;
+  auto touch = [&](const CudaRange& range, bool writes) {
+    if (range.bytes == 0) return;
+    const char* first = static_cast<const char*>(range.first);
+    const char* last = first + range.bytes;
+    check_memory(work, range, stream.gpu);
+    for (const Access& a : accesses) {
+      if (a.last <= first || last <= a.first || !(writes || a.writes)) continue;
+      const auto known = stream.clock.find(a.stream);
+      check(a.stream == stream.number || (known != stream.clock.end() && known->second >= a.at),
+            "'{}' on s{} {} what '{}' on s{} {}, and nothing orders them", work.name, stream.number,
+            writes ? "writes" : "reads", a.name, a.stream, a.writes ? "writes" : "reads");
+    }
+    if (writes) {
+      std::erase_if(accesses, [&](const Access& a) { return a.first >= first && a.last <= last; });
+    }
+    std::erase_if(accesses, [&](const Access& a) {
+      return a.first == first && a.last == last && a.stream == stream.number && a.writes == writes;
+    });
+    accesses.push_back({first, last, writes, stream.number, now, work.name});
+  };
+  for (const CudaRange& r : work.reads) touch(r, false);
+  for (const CudaRange& r : work.writes) touch(r, true);
+  stream.clock[stream.number] = now;
+}
+
+/// Work runs outside of the lock: that of a group waits for other ranks.
+void EmulatorState::submit(CudaStream s, Work work) {
+  {
+    const std::lock_guard lock(mutex);
+    Stream& stream = *reinterpret_cast<Stream*>(s);
+    check_place(stream);
+    note(fmt::format("{} on s{}", work.name, stream.number));
+    order(stream, work);
+    if (stream.capture != 0) {
+      capturing.at(stream.capture).work.push_back(std::move(work));
+      return;
+    }
+  }
+  work.run();
+}
+
+/// The GPU may touch its own memory, that of GPUs which it reaches, and what the host pinned.
+void EmulatorState::check_memory(const Work& work, const CudaRange& range, int gpu) const {
+  const char *first = static_cast<const char*>(range.first), *last = first + range.bytes;
+  for (const auto& [block, size] : pinned) {
+    if (first >= block && last <= block + size) return;
+  }
+  for (const auto& [block, held] : blocks) {
+    if (first < block || last > block + held.bytes) continue;
+    check(held.gpu == gpu || settings.has_access, "{} on GPU {} touches memory of GPU {}",
+          work.name, gpu, held.gpu);
+    return;
+  }
+  check(false, "{} touches memory that is not the GPU's", work.name);
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,140 @@
+// What the parts of the emulated GPU share: the order that streams and events keep, and what of the
+// memory each piece of work touches.
+//
+// Each stream has a vector clock; a piece of work that touches memory which another piece writes,
+// without being ordered after it, is an error with both names.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpu/device/cuda_api.h"
+
+namespace tessera::test {
+
+/// What a test may set.
+struct EmulatorSettings {
+  bool logging = false;
+  int major = 9;                           ///< every GPU's compute capability
+  bool has_access = true;                  ///< between GPUs
+  int64_t host_memory = int64_t{1} << 40;  ///< bytes that one allocate_host() may ask for
+  bool has_matmuls = true;                 ///< false: prepare() has none
+  bool has_float8 = true;                  ///< false: none in 8 bits
+  bool has_epilogues = true;               ///< false: none that does more than add
+  /// What a matmul takes by each of the library's algorithms, the first of its heuristic first (if
+  /// there is one only, the library tells none); those with an epilogue take `epilogue_seconds`
+  /// longer.
+  std::vector<double> algorithm_seconds = {0};
+  double epilogue_seconds = 0;
+  std::string library = "emulated 1";
+  bool has_convolutions = false;
+  bool has_attentions = false;
+  int64_t attention_bytes = 4096;  ///< of workspace that an attention needs
+  bool profiled = false;           ///< ranges are shown
+  /// Groups: calls wait for the others on the host, which NCCL's do not.
+  bool has_groups = false;
+  std::atomic<bool> stuck{false};  ///< the GPU passes nothing any more
+  std::string trouble;             ///< what trouble() says
+};
+
+/// What was done.
+struct EmulatorCounts {
+  std::atomic<int64_t> launches{0}, graph_launches{0}, captures{0}, matmuls{0};
+  std::atomic<int64_t> convolutions{0}, attentions{0}, group_calls{0}, aborts{0};
+  /// Matmuls prepared: of tf32, in 8 bits, with a bias or gelu, with an addend.
+  std::atomic<int64_t> tf32_matmuls{0}, float8_matmuls{0}, epilogues{0}, sums{0};
+  std::vector<std::string> used;                   ///< algorithms that matmuls were told to use
+  std::vector<std::pair<int, std::string>> shown;  ///< ranges, with how many others they lie in
+  std::atomic<int64_t> open_ranges{0};
+};
+
+struct EmulatorState {
+  using Clock = std::map<int, int64_t>;  ///< stream -> number of its work
+  struct Stream {
+    int number = 0, gpu = 0;
+    Clock clock;
+    int capture = 0;  ///< the number of the capture it is part of, or 0
+  };
+  struct Event {
+    int number = 0;
+    bool recorded = false;
+    Clock clock;
+    int capture = 0;
+    double seconds = 0;  ///< by the host's clock, when it was recorded
+  };
+  struct Work {
+    std::string name;
+    std::vector<CudaRange> reads, writes;
+    std::function<void()> run;
+    CudaGroup group = nullptr;  ///< of a collective
+  };
+  struct Graph {
+    std::vector<Work> work;
+  };
+  struct Access {
+    const char *first, *last;
+    bool writes;
+    int stream;
+    int64_t at;
+    std::string name;
+  };
+  /// Memory of the host that a GPU may still read.
+  struct Pending {
+    const char* host;
+    std::string content;
+    int stream;
+    int64_t at;
+  };
+  struct Block {
+    int64_t bytes;
+    int gpu;
+  };
+
+  EmulatorState(int gpus, int64_t memory, const EmulatorSettings& settings, EmulatorCounts& counts);
+  ~EmulatorState();
+  EmulatorState(const EmulatorState&) = delete;
+
+  /// The GPU that the calling thread uses, or -1.
+  static int& used_gpu();
+  /// This thread knows that work number `at` of a stream is done; or all that the clock says.
+  static bool is_known(int stream, int64_t at);
+  static bool is_known(const Clock& clock);
+  void learn(const Clock& clock);
+  /// Runs the work, or records it, after checking that it is ordered behind what it depends on.
+  void submit(CudaStream stream, Work work);
+  void check_place(const Stream& stream) const;
+  void forbid_capture(const char* call) const;
+  const Stream& numbered(int stream) const;
+  /// Of what is wrong where nothing can be thrown.
+  void misuse(const std::string& what) { misuses.push_back(what); }
+  void note(const std::string& line);
+
+  const int gpus;
+  const int64_t memory;
+  const EmulatorSettings& settings;
+  EmulatorCounts& counts;
+  mutable std::recursive_mutex mutex;
+  std::map<char*, Block> blocks;
+  std::map<char*, int64_t> pinned;
+  std::vector<std::unique_ptr<Stream>> streams;
+  std::vector<Access> accesses;
+  std::vector<Pending> pending;
+  std::map<int, Graph> capturing;
+  std::set<Graph*> graphs;  ///< not released yet
+  double slept = 0;         ///< what matmuls took, by algorithm_seconds
+  std::vector<std::string> log, misuses;
+
+ private:
+  void order(Stream& stream, const Work& work);
+  void check_memory(const Work& work, const CudaRange& range, int gpu) const;
+  int64_t clock_ = 0;
+};
+
+}  // namespace tessera::test

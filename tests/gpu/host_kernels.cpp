@@ -1,0 +1,133 @@
+#include "gpu/host_kernels.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "base/fail.h"
+
+#ifndef TESSERA_KERNEL_INCLUDES  // flags: where headers are looked for first
+#define TESSERA_KERNEL_INCLUDES ""
+#endif
+
+namespace tessera::test {
+
+namespace {
+
+bool has_fma() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("fma");
+#else
+  return false;
+#endif
+}
+
+struct Kept {
+  int number = 0;
+  HostKernel run = nullptr;
+};
+
+class HostKernels {
+ public:
+  void announce(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    if (!kept_.count(text)) {
+      kept_[text].number = static_cast<int>(kept_.size());
+      waiting_.push_back(text);
+    }
+  }
+
+  HostKernel get(const std::string& text) {
+    announce(text);
+    const std::lock_guard lock(mutex_);
+    if (kept_[text].run == nullptr) compile();
+    return kept_[text].run;
+  }
+
+ private:
+  static constexpr size_t kFiles = 2;  ///< compiled side by side
+
+  std::string body(const std::string& original) {
+    std::string text = original;
+    const bool waits = text.find("__syncthreads") != std::string::npos ||
+                       text.find("__shfl") != std::string::npos ||
+                       text.find("attention") != std::string::npos ||
+                       text.find("_threads<") != std::string::npos;
+    for (const char* without :
+         {"#include \"kernels/cuda/device.h\"\n", "#include \"kernels/cuda/attention.h\"\n",
+          "#include \"kernels/cuda/attention_tensor.h\"\n",
+          "#include \"kernels/cuda/attention_tensor_grad.h\"\n",
+          "#include \"kernels/cuda/float8.h\"\n", "extern \"C\" "}) {
+      if (const size_t at = text.find(without); at != std::string::npos)
+        text.erase(at, std::strlen(without));
+    }
+    return fmt::format(
+        "namespace k{0} {{\n{1}}}\nextern \"C\" void run_{0}(const void* args, int64_t blocks, int "
+        "threads) {{\n  shim::run([](const void* a) {{ k{0}::tessera_kernel(*static_cast<const "
+        "k{0}::Args*>(a)); }}, args, blocks, threads, {2});\n}}\n",
+        kept_[original].number, text, waits);
+  }
+
+  void compile() {
+    std::string folder =
+        (std::filesystem::temp_directory_path() / "tessera-kernels-XXXXXX").string();
+    check(mkdtemp(folder.data()) != nullptr, "no folder for kernels: {}", folder);
+    std::array<std::ofstream, kFiles> files;
+    std::string command;
+    const char* fma = has_fma() ? " -mfma" : "";  // else the same bits by calls, slowly
+    for (size_t f = 0; f < kFiles; ++f) {
+      files[f].open(fmt::format("{}/{}.cpp", folder, f));
+      files[f] << "#include \"kernels/cuda/attention_tensor_grad.h\"\n"
+               << "#include \"kernels/cuda/float8.h\"\n";
+      command += fmt::format(
+          "{} -std=c++20 -O1 -w{} -ffp-contract=off -fno-math-errno -shared -fPIC {} -I{} -I{}/src "
+          "-include "
+          "{}/tests/gpu/cuda_shim.h {}/{}.cpp -o {}/{}.so 2> {}/{}.log & ",
+          TESSERA_CXX, fma, TESSERA_KERNEL_INCLUDES, TESSERA_SOURCE_DIR, TESSERA_SOURCE_DIR,
+          TESSERA_SOURCE_DIR, folder, f, folder, f, folder, f);
+    }
+    for (size_t k = 0; k < waiting_.size(); ++k) files[k % kFiles] << body(waiting_[k]);
+    for (std::ofstream& file : files) file.close();
+    check(std::system((command + "wait").c_str()) != -1, "no shell to run the compiler in");
+    for (size_t f = 0; f < kFiles; ++f) open(fmt::format("{}/{}", folder, f), f);
+    waiting_.clear();
+    std::filesystem::remove_all(folder);
+  }
+
+  void open(const std::string& path, size_t first) {
+    void* library = dlopen((path + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      std::ifstream log(path + ".log");
+      const std::string text((std::istreambuf_iterator<char>(log)), {});
+      fail(ErrorKind::internal, "generated kernels do not compile: {}", text.substr(0, 3000));
+    }
+    for (size_t k = first; k < waiting_.size(); k += kFiles) {
+      Kept& kernel = kept_[waiting_[k]];
+      kernel.run = reinterpret_cast<HostKernel>(
+          dlsym(library, fmt::format("run_{}", kernel.number).c_str()));
+    }
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, Kept> kept_;
+  std::vector<std::string> waiting_;
+};
+
+HostKernels& kernels() {
+  static HostKernels instance;
+  return instance;
+}
+
+}  // namespace
+
+void announce_host_kernel(const std::string& text) { kernels().announce(text); }
+HostKernel host_kernel(const std::string& text) { return kernels().get(text); }
+
+}  // namespace tessera::test

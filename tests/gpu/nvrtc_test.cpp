@@ -1,0 +1,199 @@
+// Where there is a toolkit: NVRTC compiles every kernel of the op cases and models for sm_80 and
+// sm_90 without local memory, and what it makes is kept on disk.
+#include <dlfcn.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "base/fail.h"
+#include "gpu/emulator.h"
+#include "ops/attention_cases.h"
+#include "ops/op_cases_run.h"
+#include "support/catch.h"
+#include "tessera/tessera.h"
+
+namespace tessera::test {
+
+namespace {
+
+/// The distinct kernels of all op cases.
+std::vector<std::string> texts_of_cases() {
+  CudaEmulator gpu;
+  const WithEmulator here(gpu);
+  Clusters clusters;
+  for (const OpCase& row : op_cases()) {
+    for (DType type : {DType::float32, DType::float64})
+      BuiltCase(row, type).compile(clusters.of(1), Mesh::parse("x:1"), "", "cuda");
+  }
+  return gpu.texts();
+}
+
+/// Those of the models' training steps.
+std::vector<std::string> texts_of_models() {
+  CudaEmulator gpu;
+  const WithEmulator here(gpu);
+  Clusters clusters;
+  auto train = [&](const nn::Model& model, Graph& g, DType dtype) {
+    MinimizeOptions clip;
+    clip.clip = 1;
+    Tensor lr = g.input("lr", {}, is_narrow(dtype) ? DType::float32 : model.loss.dtype());
+    minimize(model.loss, lr, adam(), clip);
+    CompileOptions options{Mesh::parse("x:1"), {}, {{"train", {model.loss}, true}}};
+    options.device = "cuda";
+    Session session(g, clusters.of(1), options);
+  };
+  for (DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
+    Graph g;
+    nn::GptOptions o;
+    o.layers = 1;
+    o.d_model = 768;
+    o.heads = 12;
+    o.ff = 3072;
+    o.length = 256;
+    o.vocab = 1024;
+    o.batch = 2;
+    o.dropout = 0.1;
+    o.dtype = dtype;
+    o.float8 = dtype == DType::bfloat16;
+    train(nn::gpt(g, o), g, dtype);
+  }
+  Graph images, more;
+  nn::MlpOptions mlp;
+  train(nn::mlp(images, mlp), images, DType::float32);
+  nn::CnnOptions cnn;
+  cnn.batch = 4;
+  train(nn::cnn(more, cnn), more, DType::float32);
+  return gpu.texts();
+}
+
+using Compile = bool (*)(const std::string& text, const std::string& arch,
+                         const std::string& folder, std::string& cubin, std::string& log);
+Compile compiler() {
+  static void* library = dlopen(TESSERA_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  return reinterpret_cast<Compile>(dlsym(library, "tessera_cuda_compile"));
+}
+
+/// Attention in float64 may put one number into local memory: ptxas takes 64 registers for it,
+/// however many there are.
+bool may_spill(const std::string& text, const std::string& log) {
+  const bool is_wide = text.find("attention_grad") != std::string::npos &&
+                       text.find("using Wide = double") != std::string::npos;
+  return is_wide && log.find(" 8 bytes stack frame, ") != std::string::npos;
+}
+
+/// sin and cos bring large angles into range with words of 2 / pi: an array of eight, not a spill.
+bool has_words(const std::string& text, const std::string& log) {
+  return (text.find("formula::Sin::") != std::string::npos ||
+          text.find("formula::Cos::") != std::string::npos) &&
+         log.find("32 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") !=
+             std::string::npos;
+}
+
+/// Compiles each for sm_80 and sm_90: what is reported of those that use local memory or give
+/// warnings.
+std::string problems_of(const std::vector<std::string>& texts) {
+  const Compile compile = compiler();
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  std::string errors;
+  auto work = [&] {
+    for (size_t i; (i = next++) < 2 * texts.size();) {
+      const std::string arch = i % 2 == 0 ? "sm_80" : "sm_90";
+      std::string cubin, log;
+      const bool ok = compile(texts[i / 2], arch, "", cubin, log);
+      const bool clean =
+          log.find("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") !=
+          std::string::npos;
+      const bool quiet = log.find("warning") == std::string::npos;
+      if (ok && (clean || may_spill(texts[i / 2], log) || has_words(texts[i / 2], log)) && quiet)
+        continue;
+      const std::lock_guard lock(mutex);
+      if (errors.size() < 8000) errors += fmt::format("\n{}: {}\n{}", arch, log, texts[i / 2]);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < std::max(1u, std::thread::hardware_concurrency()); ++t)
+    threads.emplace_back(work);
+  for (std::thread& t : threads) t.join();
+  return errors;
+}
+
+}  // namespace
+
+TEST_CASE("NVRTC compiles the kernels of models for sm_80 and sm_90, without local memory",
+          "[cuda][nvrtc][slow]") {
+  const std::vector<std::string> texts = texts_of_models();
+  CHECK(texts.size() > 50);
+  CHECK(problems_of(texts) == "");
+}
+
+TEST_CASE("NVRTC compiles some kernels of op_cases for sm_80 and sm_90, without local memory",
+          "[cuda][nvrtc][slow]") {
+  std::vector<std::string> some;
+  const std::vector<std::string> texts = texts_of_cases();
+  for (size_t i = 0; i < texts.size(); i += 12) some.push_back(texts[i]);
+  CHECK(some.size() > 20);
+  CHECK(problems_of(some) == "");
+}
+
+TEST_CASE("NVRTC compiles attention on tensor cores for sm_80 and sm_90, without local memory",
+          "[cuda][nvrtc][slow]") {
+  std::vector<AttentionCase> cases;
+  for (int64_t width : {8, 64, 80, 96, 128, 160})
+    cases.push_back({DType::bfloat16, width, 1024, 1024, true, 12, 1, Lie::rows_first});
+  for (int64_t width : {64, 127, 128}) {
+    cases.push_back({DType::bfloat16, width, 1000, 1000, false, 2, 3, Lie::odd});
+    AttentionCase part{DType::float16, width, 1000, 1000, true, 2, 2, Lie::columns_last};
+    part.all_keys = 4000;
+    cases.push_back(part);
+  }
+  std::vector<std::string> texts;
+  for (const AttentionCase& c : cases) {
+    const AttentionRun run(c);
+    for (const cuda::Source& source : run.sources()) texts.push_back(source.text);
+  }
+  CHECK(problems_of(texts) == "");
+}
+
+/// Takes minutes: ctest leaves it out.
+TEST_CASE("NVRTC compiles every kernel of op_cases for sm_80 and sm_90, without local memory",
+          "[slow][nvrtc-all]") {
+  const std::vector<std::string> texts = texts_of_cases();
+  CHECK(texts.size() > 300);
+  CHECK(problems_of(texts) == "");
+}
+
+TEST_CASE("compiled kernels are kept on disk, or not where that cannot be written",
+          "[cuda][nvrtc]") {
+  const Compile compile = compiler();
+  std::string folder = (std::filesystem::temp_directory_path() / "tessera-cache-XXXXXX").string();
+  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  const std::string text = "extern \"C\" __global__ void tessera_kernel(int* p) { *p = 1; }\n";
+  std::string first, second, log;
+  REQUIRE(compile(text, "sm_90", folder, first, log));
+  CHECK(log == "kept");
+  REQUIRE(compile(text, "sm_90", folder, second, log));
+  CHECK(log == "found");
+  CHECK(first == second);
+  REQUIRE(compile(text, "sm_80", folder, second, log));
+  CHECK(log == "kept");
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    std::ofstream(entry.path()) << "torn";
+  REQUIRE(compile(text, "sm_90", folder, second, log));
+  CHECK(log == "kept");
+  CHECK(first == second);
+  const std::string file = folder + "/file";
+  std::ofstream(file) << "no folder";
+  REQUIRE(compile(text, "sm_90", file + "/below", second, log));
+  CHECK(log == "the folder '" + file + "/below' cannot be written");
+  CHECK(first == second);
+  CHECK_FALSE(compile("nonsense", "sm_90", "", second, log));
+  CHECK(log.find("does not compile for sm_90") != std::string::npos);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace tessera::test

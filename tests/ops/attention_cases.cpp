@@ -1,0 +1,278 @@
+#include "ops/attention_cases.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <random>
+
+#include "base/float16.h"
+#include "gpu/host_kernels.h"
+
+namespace tessera::test {
+
+namespace {
+
+constexpr double kScale = 0.25;
+constexpr int kLength = 2, kMemory = 3, kWidth = 4;  // the dims; before them heads and group
+
+double number_of(uint16_t bits, DType type) {
+  return type == DType::bfloat16 ? to_float(BFloat16{bits}) : to_float(Float16{bits});
+}
+
+/// The kernel's argument struct: 8-byte words.
+std::vector<uint64_t> words_of(const cuda::Source& source, const KernelArgs& args) {
+  std::vector<uint64_t> words;
+  for (const cuda::Word& w : source.words) {
+    const auto index = static_cast<size_t>(w.index);
+    switch (w.kind) {
+      case cuda::Word::Kind::in:
+        words.push_back(reinterpret_cast<uint64_t>(args.in.at(index).data));
+        break;
+      case cuda::Word::Kind::out:
+        words.push_back(reinterpret_cast<uint64_t>(args.out.at(index).data));
+        break;
+      default:
+        words.push_back(static_cast<uint64_t>(w.number));
+    }
+  }
+  return words;
+}
+
+}  // namespace
+
+std::string AttentionCase::name() const {
+  return fmt::format(
+      "{} width {} length {} memory {} causal {} heads {} group {} lie {} from {}, {} of {}",
+      to_string(type), width, length, memory, causal, heads, group, static_cast<int>(lie),
+      first_query, first_key, all_keys);
+}
+
+AttentionRun::AttentionRun(const AttentionCase& c)
+    : case_(c),
+      q_(make(true, true, 1)),
+      k_(make(false, false, 2)),
+      v_(make(false, false, 3)),
+      grad_(make(true, true, 4)),
+      out_(make(true, true, 0)),
+      dq_(make(true, true, 0)),
+      dk_(make(false, false, 0)),
+      dv_(make(false, false, 0)) {
+  const auto rows = static_cast<size_t>(c.heads * c.group * c.length);
+  log_sum_.resize(rows);
+  given_log_sum_.resize(rows);
+  product_.resize(rows);
+  for (size_t i = 0; i < rows; ++i) product_[i] = 0.25f * static_cast<float>(i % 5) - 0.5f;
+  start_[0] = static_cast<int32_t>(c.first_query);
+  start_[1] = static_cast<int32_t>(c.first_key);
+  add(forward_args_, false);
+  forward_ = step(false, forward_args_);
+  forward_args_.step = &forward_;
+  sources_.push_back(cuda::generate_attention(forward_args_));
+  if (c.width > 128) return;
+  add(backward_args_, true);
+  backward_ = step(true, backward_args_);
+  backward_args_.step = &backward_;
+  for (cuda::Source& s : cuda::generate_attention_grad(backward_args_))
+    sources_.push_back(std::move(s));
+}
+
+AttentionRun::Matrix AttentionRun::make(bool by_query, bool grouped, unsigned seed) const {
+  const int64_t rows = by_query ? case_.length : case_.memory, width = case_.width;
+  const int64_t group = grouped ? case_.group : 1;
+  Matrix m;
+  m.by_query = by_query;
+  m.column = 1;
+  m.row = width + (case_.lie == Lie::odd ? 1 : 0);
+  m.offset = case_.lie == Lie::odd ? 1 : 0;
+  m.of_group = rows * m.row;
+  m.head = group * m.of_group;
+  if (case_.lie == Lie::rows_first) {
+    m.of_group = width;
+    m.head = group * width;
+    m.row = case_.heads * m.head;
+  }
+  if (case_.lie == Lie::columns_last) {
+    m.row = 1;
+    m.column = rows;
+  }
+  if (!grouped) m.of_group = 0;
+  m.bits.resize(static_cast<size_t>(m.offset + case_.heads * group * rows * (width + m.offset)));
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  for (uint16_t& x : m.bits) {
+    const float value = seed == 0 ? NAN : normal(random);
+    x = case_.type == DType::bfloat16 ? to_bfloat16(value).bits : to_float16(value).bits;
+  }
+  return m;
+}
+
+double AttentionRun::at(const Matrix& m, int64_t h, int64_t g, int64_t row, int64_t column) const {
+  const int64_t i = m.offset + h * m.head + g * m.of_group + row * m.row + column * m.column;
+  return number_of(m.bits.at(static_cast<size_t>(i)), case_.type);
+}
+
+TensorArg AttentionRun::argument(Matrix& m) const {
+  const AttentionCase& c = case_;
+  return {m.bits.data() + m.offset,
+          c.type,
+          {c.heads, c.group, m.by_query ? c.length : 1, m.by_query ? 1 : c.memory, c.width},
+          {m.head, m.of_group, m.by_query ? m.row : 0, m.by_query ? 0 : m.row, m.column}};
+}
+
+TensorArg AttentionRun::numbers(std::vector<float>& values) const {
+  const AttentionCase& c = case_;
+  return {values.data(),
+          DType::float32,
+          {c.heads, c.group, c.length, 1, 1},
+          {c.group * c.length, c.length, 1, 0, 0}};
+}
+
+bool AttentionRun::sees(int64_t query, int64_t key) const {
+  const AttentionCase& c = case_;
+  return (c.all_keys == 0 || c.first_key + key < c.all_keys) &&
+         (!c.causal || c.first_query + query >= c.first_key + key);
+}
+
+void AttentionRun::add(KernelArgs& args, bool backward) {
+  args.in = {argument(q_), argument(k_), argument(v_)};
+  if (backward)
+    args.in.insert(args.in.end(),
+                   {argument(grad_), argument(out_), numbers(given_log_sum_), numbers(product_)});
+  for (int i = 0; case_.all_keys != 0 && i < 2; ++i) {
+    args.in.push_back(
+        {&start_[i], DType::int32, {case_.heads, case_.group, 1, 1, 1}, {0, 0, 0, 0, 0}});
+  }
+  if (backward)
+    args.out = {argument(dq_), argument(dk_), argument(dv_)};
+  else
+    args.out = {argument(out_), numbers(log_sum_)};
+}
+
+Step AttentionRun::step(bool backward, const KernelArgs& args) const {
+  Step s;
+  const bool part = case_.all_keys != 0;
+  s.kernel = backward ? KernelKind::attention_grad
+             : part   ? KernelKind::attention_part
+                      : KernelKind::attention;
+  s.attrs.set("length", int64_t{kLength});
+  s.attrs.set("memory_length", int64_t{kMemory});
+  s.attrs.set("key_dim", int64_t{kWidth});
+  s.attrs.set("causal", int64_t{case_.causal});
+  s.attrs.set("scale", kScale);
+  if (part) s.attrs.set("memory", case_.all_keys);
+  s.exprs.resize(2);
+  if (!part) {
+    s.exprs[0].constant = case_.first_query;
+    s.exprs[1].constant = case_.first_key;
+  }
+  for (const TensorArg& a : args.in) s.in.push_back({-1, a.dtype, a.sizes, a.strides, 0, {}});
+  for (const TensorArg& a : args.out) s.out.push_back({-1, a.dtype, a.sizes, a.strides, 0, {}});
+  return s;
+}
+
+/// The result of one query, and what it adds to the gradients.
+void AttentionRun::add_row(Expected& e, int64_t h, int64_t g, int64_t query) const {
+  const AttentionCase& c = case_;
+  std::vector<int64_t> keys;
+  std::vector<double> logits, back;
+  double sum = 0;
+  for (int64_t key = 0; key < c.memory; ++key) {
+    if (!sees(query, key)) continue;
+    double logit = 0, b = 0;
+    for (int64_t d = 0; d < c.width; ++d) {
+      logit += at(q_, h, g, query, d) * at(k_, h, g, key, d) * kScale;
+      b += at(grad_, h, g, query, d) * at(v_, h, g, key, d);
+    }
+    keys.push_back(key);
+    logits.push_back(logit);
+    back.push_back(b);
+    sum += std::exp(logit);
+  }
+  const auto row = static_cast<size_t>((h * c.group + g) * c.length + query);
+  e.log_sum[row] = keys.empty() ? -1e30 : std::log(sum);
+  // The gradient is given the sums of a whole where other keys had as much weight as these.
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const double share = std::exp(logits[i]) / sum, weight = share / 2;
+    const double slope = weight * (back[i] - product_[row]) * kScale;
+    for (int64_t d = 0; d < c.width; ++d) {
+      const size_t of_query = row * static_cast<size_t>(c.width) + static_cast<size_t>(d);
+      const auto of_key = static_cast<size_t>((h * c.memory + keys[i]) * c.width + d);
+      e.out[of_query] += share * at(v_, h, g, keys[i], d);
+      e.dq[of_query] += slope * at(k_, h, g, keys[i], d);
+      e.dk[of_key] += slope * at(q_, h, g, query, d);
+      e.dv[of_key] += weight * at(grad_, h, g, query, d);
+    }
+  }
+}
+
+AttentionRun::Expected AttentionRun::expect() {
+  const AttentionCase& c = case_;
+  const auto queries = static_cast<size_t>(c.heads * c.group * c.length * c.width),
+             keys = static_cast<size_t>(c.heads * c.memory * c.width);
+  Expected e;
+  e.out.resize(queries);
+  e.dq.resize(queries);
+  e.dk.resize(keys);
+  e.dv.resize(keys);
+  e.log_sum.resize(log_sum_.size());
+  for (int64_t h = 0; h < c.heads; ++h) {
+    for (int64_t g = 0; g < c.group; ++g) {
+      for (int64_t query = 0; query < c.length; ++query) add_row(e, h, g, query);
+    }
+  }
+  for (size_t i = 0; i < log_sum_.size(); ++i)
+    given_log_sum_[i] = static_cast<float>(e.log_sum[i] + std::log(2.0));
+  return e;
+}
+
+/// Sums of squares: rounding weights, their gradients and the result once each comes to about a
+/// quarter of a unit in the last place; the worst element may be off by a few units of the
+/// greatest.
+std::string AttentionRun::compare(const char* what, const Matrix& got,
+                                  const std::vector<double>& expected, int64_t group) const {
+  const AttentionCase& c = case_;
+  const int64_t rows = got.by_query ? c.length : c.memory;
+  double error = 0, norm = 0, worst = 0, greatest = 0;
+  size_t i = 0;
+  for (int64_t h = 0; h < c.heads; ++h) {
+    for (int64_t g = 0; g < group; ++g) {
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t d = 0; d < c.width; ++d, ++i) {
+          const double x = at(got, h, g, row, d), off = std::abs(x - expected[i]);
+          if (!(off <= 1e30)) return fmt::format("\n{}: {} has {}", c.name(), what, x);
+          error += off * off;
+          norm += expected[i] * expected[i];
+          worst = std::max(worst, off);
+          greatest = std::max(greatest, std::abs(expected[i]));
+        }
+      }
+    }
+  }
+  const double unit = c.type == DType::bfloat16 ? 0x1p-7 : 0x1p-10;
+  const double floor = 1e-3 * std::sqrt(static_cast<double>(i));
+  const bool good = std::sqrt(error) <= unit / 2 * (std::sqrt(norm) + floor) &&
+                    worst <= 2 * unit * (greatest + 1e-3);
+  return good ? ""
+              : fmt::format("\n{}: {} is off by {:.3g} of {:.3g}, worst {:.3g} of {:.3g}", c.name(),
+                            what, std::sqrt(error), std::sqrt(norm), worst, greatest);
+}
+
+std::string AttentionRun::errors() {
+  const Expected e = expect();
+  for (size_t s = 0; s < sources_.size(); ++s) {
+    const std::vector<uint64_t> words =
+        words_of(sources_[s], s == 0 ? forward_args_ : backward_args_);
+    host_kernel(sources_[s].text)(words.data(), sources_[s].blocks, sources_[s].threads);
+  }
+  std::string errors = compare("out", out_, e.out, case_.group);
+  for (size_t i = 0; i < log_sum_.size(); ++i) {
+    if (!(std::abs(log_sum_[i] - e.log_sum[i]) <= 1e-5 * (1 + std::abs(e.log_sum[i]))))
+      errors +=
+          fmt::format("\n{}: log_sum {} is {}, not {}", case_.name(), i, log_sum_[i], e.log_sum[i]);
+  }
+  if (sources_.size() == 1) return errors;
+  return errors + compare("dq", dq_, e.dq, case_.group) + compare("dk", dk_, e.dk, 1) +
+         compare("dv", dv_, e.dv, 1);
+}
+
+}  // namespace tessera::test

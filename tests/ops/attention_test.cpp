@@ -1,0 +1,85 @@
+// Attention of many queries on the CPU, whose matrices are copied first, against its formula.
+#include <cmath>
+
+#include "support/apart.h"
+#include "support/catch.h"
+#include "tessera/tessera.h"
+
+namespace tessera::test {
+
+namespace {
+
+struct Case {
+  int64_t queries, keys, width;
+  std::vector<std::string> query, memory;  ///< the order of dims, from far to near
+  bool causal = false;
+};
+
+std::vector<Case> cases() {
+  const std::vector<std::string> apart = {"batch", "length", "heads", "d_head"},
+                                 dense = {"batch", "heads", "length", "d_head"},
+                                 across = {"heads", "d_head", "length"},
+                                 keys_apart = {"batch", "memory_length", "heads", "d_head"},
+                                 keys_across = {"batch", "heads", "d_head", "memory_length"},
+                                 shared = {"batch", "memory_length", "d_head"};
+  return {{64, 64, 16, apart, keys_apart, true},    {70, 130, 20, apart, keys_apart, true},
+          {130, 70, 20, apart, keys_across, false}, {97, 97, 33, dense, keys_across, true},
+          {80, 65, 7, across, keys_apart, false},   {70, 600, 24, apart, shared, true},
+          {66, 66, 1, apart, shared, false},        {63, 70, 16, apart, keys_apart, true}};
+}
+
+Shape shape_of(const Case& c, const std::vector<std::string>& order) {
+  std::vector<Dim> dims;
+  for (const std::string& d : order) {
+    const int64_t size = d == "length"          ? c.queries
+                         : d == "memory_length" ? c.keys
+                         : d == "d_head"        ? c.width
+                                                : 2;
+    dims.emplace_back(d, size);
+  }
+  return Shape(dims);
+}
+
+/// Result and gradients of query, key and value; with a bias of zeros it is the formula.
+std::vector<Array> attended(const Case& c, DType dtype, bool by_formula) {
+  Graph g({.eager = true});
+  std::vector<Tensor> in;
+  for (const auto& order : {c.query, c.memory, c.memory})
+    in.push_back(cast(random_normal(g, shape_of(c, order), 0, 1, DType::float64), dtype));
+  nn::BiasedOptions o;
+  o.causal = c.causal;
+  if (by_formula) o.bias = constant(g, 0, in[0].dtype(), Shape{in[0].dim("length")});
+  Tensor out = nn::biased_attention(in[0], in[1], in[2], {}, o);
+  Tensor weights = random_normal(g, out.shape(), 0, 1, DType::float64);
+  std::vector<Tensor> all = gradients(sum_all(cast(out, DType::float64) * weights), in);
+  all.insert(all.begin(), out);
+  std::vector<Array> values;
+  for (Tensor t : all) values.push_back(g.fetch(cast(t, DType::float64)));
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("attention of many queries, however they lie, has the values of its formula") {
+  for (const Case& c : cases()) {
+    const std::vector<Array> expected = attended(c, DType::float64, true);
+    for (const auto& [dtype, tolerance] :
+         {std::pair{DType::float64, 1e-12}, {DType::float32, 2e-5}, {DType::bfloat16, 0.1}}) {
+      INFO(c.queries << " queries, " << c.keys << " keys of " << c.width << ", "
+                     << to_string(dtype));
+      const std::vector<Array> got = attended(c, dtype, false);
+      for (size_t i = 0; i < got.size(); ++i) {
+        double worst = 0, largest = 0;
+        for (int64_t j = 0; j < got[i].elements(); ++j) {
+          const double x = got[i].data<double>()[j], y = expected[i].data<double>()[j];
+          worst = std::max(worst, apart(x, y));
+          largest = std::max(largest, std::abs(y));
+        }
+        INFO("of result and gradients number " << i);
+        CHECK(worst <= tolerance * largest);
+      }
+    }
+  }
+}
+
+}  // namespace tessera::test

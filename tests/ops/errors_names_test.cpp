@@ -1,0 +1,141 @@
+// Whatever a function is made of, its errors name it and the caller's line.
+#include "base/fail.h"
+#include "support/expect_error.h"
+#include "tessera/rounding.h"
+#include "tessera/tessera.h"
+
+using namespace tessera;
+using test::expect_usage;
+
+namespace {
+
+const Dim kA("a", 4), kB("b", 6), kC("c", 3);
+const char* kHere = "(errors_names_test.cpp:";
+
+struct Inputs {
+  Graph g;
+  Tensor x = g.input("x", {kA, kB}, DType::float32);
+  Tensor y = g.input("y", {kB, kC}, DType::float32);
+  Tensor ids = g.input("ids", {kA}, DType::int32);
+  Tensor tail = g.input("tail", {kA, Dim::bounded("t", 8)}, DType::float32);
+};
+
+}  // namespace
+
+TEST_CASE("an empty tensor is an error of the op that got it", "[errors]") {
+  Inputs m;
+  const Tensor none;
+  expect_usage({"[exp] an empty Tensor was used; it was never assigned a value", kHere},
+               [&] { exp(none); });
+  expect_usage({"[add] an operand is an empty Tensor", kHere}, [&] { m.x + none; });
+  expect_usage({"[mul] an empty Tensor", kHere}, [&] { none * 2.0; });
+  expect_usage({"[sub] an empty Tensor", kHere}, [&] { 2.0 - none; });
+  expect_usage({"[einsum] an empty Tensor", kHere}, [&] { einsum({m.x, none}, {kA}); });
+  expect_usage({"[reduce_mean] an empty Tensor", kHere}, [&] { reduce_mean(none, "a"); });
+  expect_usage({"[reshape] an empty Tensor", kHere}, [&] { reshape(none, {kA}); });
+  expect_usage({"[gradients] an empty Tensor", kHere}, [&] { gradients(none, {m.x}); });
+  expect_usage({"[gradients] an empty Tensor", kHere}, [&] { gradients(sum_all(m.x), {none}); });
+  const Tensor w = m.g.parameter("w", {kA}, nn::zeros());
+  expect_usage({"[update] an empty Tensor", kHere}, [&] { m.g.update(w, none); });
+  Graph other;
+  const Tensor z = other.input("z", {kA}, DType::float32);
+  expect_usage({"[update] 'z' belongs to another graph", kHere}, [&] { m.g.update(w, z); });
+  expect_usage({"[dense] an empty Tensor", kHere}, [&] { nn::dense(none, "d", {"a"}, {kC}); });
+}
+
+TEST_CASE("an error inside of an op is one of the op", "[errors]") {
+  Inputs m;
+  expect_usage({"[reduce_logsumexp] the operand is int32; it must be floating", kHere},
+               [&] { reduce_logsumexp(m.ids, "a"); });
+  expect_usage({"[elu] the operand is int32", kHere}, [&] { elu(m.ids); });
+  expect_usage({"[slice] dim 't' is bounded; its size must be fixed", kHere},
+               [&] { slice(m.tail, "t", 0, 2); });
+  expect_usage({"[shift] dim 't' is bounded", kHere}, [&] { shift(m.tail, "t", 1); });
+  expect_usage({"[pad] dim 't' is bounded", kHere}, [&] { pad(m.tail, "t", 1, 0); });
+  expect_usage({"[concat] dim 't' is bounded", kHere}, [&] { concat({m.tail, m.tail}, "t"); });
+  expect_usage({"[unstack] dim 't' is bounded", kHere}, [&] { unstack(m.tail, "t"); });
+  expect_usage(
+      {"[stack] operands [a=4, b=6] and [b=6, c=3] differ; they must have the same dims", kHere},
+      [&] {
+        stack({m.x, m.y}, "s");
+      });
+  expect_usage({"[prefer]", "no dim 'q'", kHere}, [&] { m.x.prefer("q"); });
+  expect_usage({"[einsum] dim 'a' occurs twice", kHere}, [&] { einsum({m.x}, {kA, kA}); });
+}
+
+TEST_CASE("errors of layers name the layer and the caller's line", "[errors]") {
+  Inputs m;
+  expect_usage({"[dense] shape [a=4, b=6] has no dim 'q'", kHere},
+               [&] { nn::dense(m.x, "d", {"q"}, {kC}); });
+  expect_usage({"[dense] dim 'a' occurs twice", kHere}, [&] {
+    nn::dense(m.x, "d", {"b"}, {kC}, {.stacked = {"a", "a"}});
+  });
+  expect_usage({"[embedding] the indices are float32; they must be int32 or int64", kHere},
+               [&] { nn::embedding(m.x, "e", Dim("vocab", 5), {kC}); });
+  expect_usage({"[feed_forward]", "no dim 'q'", kHere},
+               [&] { nn::feed_forward(m.x, "f", "q", Dim("h", 8)); });
+  expect_usage({"[norm]", "no dim 'q'", kHere}, [&] { nn::norm(m.x, "n", "q"); });
+  expect_usage({"[batch_norm]", "no dim 'q'", kHere}, [&] { nn::batch_norm(m.x, "n", "q"); });
+  expect_usage({"[multihead_attention]", "no dim 'q'", kHere},
+               [&] { nn::multihead_attention(m.x, m.x, "m", "q"); });
+  expect_usage({"[moe]", "no dim 'q'", kHere}, [&] { nn::moe(m.x, "m", "q", {.tokens = "a"}); });
+  expect_usage({"[moe]", "no dim 'length'", kHere}, [&] { nn::moe(m.x, "m", "b"); });
+  expect_usage({"[normal] stddev -1 is negative", kHere}, [&] { nn::normal(-1); });
+  expect_usage({"[truncated] stddev -1 is negative", kHere}, [&] { nn::truncated(-1); });
+  expect_usage({"[uniform] hi 0 is below lo 1", kHere}, [&] { nn::uniform(1, 0); });
+}
+
+TEST_CASE("an error keeps the line where it was made if that is not the caller's", "[errors]") {
+  const Error other(ErrorKind::usage, "[exp] wrong (model.cpp:3)");
+  const auto at = std::source_location::current();
+  CHECK(std::string(in_name_of("dense", at, other).what()) == other.what());
+  const Error own(ErrorKind::usage, "[exp] wrong (" + where(at) + ", block1)");
+  CHECK(std::string(in_name_of("dense", at, own).what()) ==
+        "[dense] wrong (" + where(at) + ", block1)");
+  const Error shape(ErrorKind::usage, "[a=4] has no dim 'b'");
+  CHECK(std::string(in_name_of("dense", at, shape).what()) ==
+        "[dense] [a=4] has no dim 'b' (" + where(at) + ")");
+}
+
+TEST_CASE("indices and random numbers of the wrong dtype", "[errors]") {
+  Inputs m;
+  expect_usage({"[one_hot] the indices are float32; they must be int32 or int64", kHere},
+               [&] { one_hot(m.x, Dim("n", 5)); });
+  expect_usage({"[one_hot] the indices are bool", kHere}, [&] { one_hot(m.x > 0.0, Dim("n", 5)); });
+  expect_usage({"[one_hot] dim 'a' is also in the indices [a=4]; rename it there", kHere},
+               [&] { one_hot(m.ids, kA); });
+  expect_usage({"[random_uniform] bool numbers; they are drawn as a floating type", kHere},
+               [&] { random_uniform(m.g, {kA}, 0, 1, DType::bool_); });
+  expect_usage({"[random_normal] int32 numbers", kHere},
+               [&] { random_normal(m.g, {kA}, 0, 1, DType::int32); });
+  expect_usage({"[random_normal] stddev -1 is negative", kHere},
+               [&] { random_normal(m.g, {kA}, 0, -1); });
+  expect_usage({"[truncated_normal] stddev -1 is negative", kHere},
+               [&] { truncated_normal(m.g, {kA}, 0, -1); });
+  expect_usage({"[dropout] x is bool; it must be a number", kHere},
+               [&] { dropout(m.x > 0.0, 0.5); });
+  expect_usage({"[dropout_at] x is int32; it must be floating", kHere},
+               [&] { nn::dropout_at(m.ids, constant(m.g, 0.5)); });
+}
+
+TEST_CASE("gradients by what has none name it, its line and the remedy", "[errors]") {
+  Inputs m;
+  expect_usage({"[gradients] 'ids' (errors_names_test.cpp:", "is int32; only floating tensors",
+                "cast it before"},
+               [&] { gradients(sum_all(m.x), {m.ids}); });
+  expect_usage({"[gradients]", "is int32", kHere}, [&] { gradients(sum_all(m.ids), {m.x}); });
+  Graph other;
+  Tensor z = other.input("z", {kA}, DType::float32);
+  expect_usage({"[gradients] 'z' belongs to another graph", kHere},
+               [&] { gradients(sum_all(m.x), {z}); });
+  m.g.parameter("table", {kA}, nn::zeros(), DType::int32);
+  expect_usage(
+      {"[minimize] parameter 'table' (errors_names_test.cpp:", "is int32", "Graph::state()"},
+      [&] { minimize(sum_all(m.x), constant(m.g, 1), sgd()); });
+}
+
+TEST_CASE("a scalar product is written with {}", "[errors]") {
+  Inputs m;
+  CHECK(einsum({m.x, m.x}, {}).shape().rank() == 0);
+  CHECK(einsum({m.x, m.y}, {kA, kC}).shape() == Shape{kA, kC});
+}

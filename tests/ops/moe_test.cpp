@@ -1,0 +1,249 @@
+// A mixture of experts split over ranks: what its Program sends, and that it is the whole one.
+#include <cmath>
+#include <map>
+
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "tessera/explain.h"
+#include "tessera/tessera.h"
+
+namespace tessera::test {
+
+namespace {
+
+using nn::Gating, nn::MoeOptions, nn::Overflow, nn::RoutingOptions;
+
+struct Layer {
+  Graph graph;
+  Tensor loss, dropped;
+  std::vector<Tensor> gradients;
+};
+
+/// A pre-norm transformer layer whose feed-forward part is a mixture of experts, and its gradients.
+void build(Layer& layer, const MoeOptions& moe, int64_t batch_size = 8) {
+  Graph& g = layer.graph;
+  const Dim batch("batch", batch_size), length("length", 6), model("d_model", 8);
+  Tensor x = g.input("x", {batch, length, model}, DType::float64);
+  nn::MultiHeadOptions attention;
+  attention.heads = 2;
+  attention.d_head = 4;
+  attention.attention.causal = true;
+  Tensor h =
+      x + nn::self_attention(nn::norm(x, "norm1", "d_model"), "attention", "d_model", attention);
+  const nn::Moe mixed = nn::moe(nn::norm(h, "norm2", "d_model"), "moe", "d_model", moe);
+  layer.dropped = mixed.routing.dropped.named("dropped");
+  layer.loss = (mean_all(square(h + mixed.y - 1.0)) + mixed.loss).named("loss");
+  layer.gradients = minimize(layer.loss, constant(g, 0.02, DType::float64), adam()).gradients;
+}
+
+CompileOptions options_of(const Layer& layer, const std::string& mesh, const std::string& layout) {
+  std::vector<Tensor> outputs = layer.gradients;
+  outputs.push_back(layer.loss);
+  outputs.push_back(layer.dropped);
+  return {Mesh::parse(mesh), Layout::parse(layout), {{"train", outputs, true}}};
+}
+
+using Values = std::map<std::string, Array>;
+
+/// Two steps: the loss, what was dropped, every gradient and every parameter after them.
+Values train(const MoeOptions& moe, const std::string& mesh, const std::string& layout,
+             int64_t capacity = 0) {
+  Layer layer;
+  build(layer, moe);
+  Cluster cluster = Cluster::threads(Mesh::parse(mesh).size());
+  Session session(layer.graph, cluster, options_of(layer, mesh, layout));
+  Array x(DType::float64, {"batch", "length", "d_model"}, {8, 6, 8});
+  for (int64_t i = 0; i < x.elements(); ++i) x.data<double>()[i] = std::sin(0.37 * i * i);
+  Values values;
+  for (int step = 0; step < 2; ++step) {
+    if (capacity > 0) session.set_size("capacity", capacity);
+    session.feed("x", x);
+    session.run("train");
+  }
+  values["loss"] = session.fetch("loss");
+  values["dropped"] = session.fetch("dropped");
+  for (const Tensor& t : layer.gradients) values[t.name()] = session.fetch(t.name());
+  for (const std::string& name : session.stored_names()) values[name] = session.fetch(name);
+  return values;
+}
+
+void check_equal(const Values& want, const Values& got) {
+  REQUIRE(want.size() == got.size());
+  for (const auto& [name, value] : want) {
+    for (int64_t i = 0; i < value.elements(); ++i) {
+      INFO(name << " element " << i);
+      REQUIRE(got.at(name).at(i) == Approx(value.at(i)).epsilon(1e-9).margin(1e-9));
+    }
+  }
+}
+
+MoeOptions four_experts() {
+  MoeOptions o;
+  o.experts = Dim("experts", 4);
+  o.hidden = Dim("ff", 12);
+  o.routing.least_capacity = 1;
+  return o;
+}
+
+/// How many collectives of each kind move tokens or what was made of them: all but those of
+/// parameters, the loss and statistics without a dim of tokens, which send little.
+std::map<std::string, int> collectives(const MoeOptions& moe, const std::string& mesh,
+                                       const std::string& layout, bool backward) {
+  Layer layer;
+  build(layer, moe);
+  CompileOptions options = options_of(layer, mesh, layout);
+  if (!backward) options.functions = {{"forward", {layer.loss}, false}};
+  std::map<std::string, int> count;
+  for (const FunctionReport& f : explain(layer.graph, options).functions) {
+    if (f.name == "init") continue;
+    for (const CollectiveReport& c : f.collectives) {
+      const bool of_parameter =
+          c.kind == "all_gather" && (c.tensor == "moe.router.w" || c.bytes < 64);
+      count[c.kind] += !of_parameter;
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("tokens go to experts and back by two all_to_alls forward and two backward") {
+  for (const char* layout : {"batch,experts:x", "experts,batch:x"}) {
+    INFO(layout);
+    for (int64_t choices : {1, 2}) {
+      MoeOptions o = four_experts();
+      o.routing.choices = choices;
+      auto forward = collectives(o, "x:4", layout, false);
+      auto both = collectives(o, "x:4", layout, true);
+      CHECK(forward["all_to_all"] == 2);
+      CHECK(both["all_to_all"] == 4);
+      for (const char* other : {"all_gather", "exchange"}) {
+        INFO(other);
+        CHECK(forward[other] == 0);
+        CHECK(both[other] == 0);
+      }
+      CHECK(forward["reduce_scatter"] == 0);
+      CHECK(both["reduce_scatter"] == 1);  // of the gradient of the router's weights
+    }
+  }
+}
+
+TEST_CASE("a mixture of experts split over ranks is the whole one, in value and gradient") {
+  for (const Gating gating :
+       {Gating::tokens_choose, Gating::rescue, Gating::strongest, Gating::experts_choose}) {
+    MoeOptions o = four_experts();
+    o.routing.gating = gating;
+    o.z = 1e-3;
+    const Values whole = train(o, "x:1", "");
+    CHECK(whole.at("dropped").at(0) > 0);
+    for (const auto& [mesh, layout] : std::vector<std::pair<const char*, const char*>>{
+             {"x:4", "batch,experts:x"},
+             {"x:2;y:2", "batch,experts:x;ff,heads:y"},
+             {"x:2;y:2", "batch:x;experts:y"},
+             {"x:2;y:2", "batch,experts:x+y"},
+             {"x:3", "length,experts:x"},
+             {"x:2;y:2", "batch,experts:x;@state d_model:y"}}) {
+      INFO(static_cast<int>(gating) << " " << mesh << " " << layout);
+      check_equal(whole, train(o, mesh, layout));
+    }
+  }
+}
+
+TEST_CASE("experts that no axis divides are padded") {
+  MoeOptions o = four_experts();
+  o.experts = Dim("experts", 5);
+  check_equal(train(o, "x:1", ""), train(o, "x:4", "batch,experts:x"));
+  check_equal(train(o, "x:1", ""), train(o, "x:3", "batch,experts:x"));
+}
+
+TEST_CASE(
+    "with a bounded capacity nothing is dropped; a run may hold less and counts what it drops") {
+  MoeOptions o = four_experts();
+  o.routing.capacity = {Dim::bounded("capacity", 6)};
+  const Values all = train(o, "x:1", "", 6);
+  CHECK(all.at("dropped").at(0) == 0);
+  check_equal(all, train(o, "x:4", "batch,experts:x", 6));
+  const Values less = train(o, "x:1", "", 2);
+  CHECK(less.at("dropped").at(0) > 0);
+  check_equal(less, train(o, "x:4", "batch,experts:x", 2));
+  MoeOptions fixed = four_experts();
+  fixed.routing.capacity = {Dim("capacity", 2)};
+  check_equal(less, train(fixed, "x:1", ""));
+}
+
+TEST_CASE("an overflow of capacity is an error where the model says so") {
+  MoeOptions o = four_experts();
+  o.routing.overflow = Overflow::error;
+  o.routing.capacity = {Dim::bounded("capacity", 6)};
+  for (const auto& [mesh, layout] :
+       std::vector<std::pair<const char*, const char*>>{{"x:1", ""}, {"x:2", "batch,experts:x"}}) {
+    INFO(mesh);
+    CHECK(train(o, mesh, layout, 6).at("dropped").at(0) == 0);
+    expect_usage({"more tokens than the 6 places 'capacity'", "moe_test.cpp"},
+                 [&] { train(o, mesh, layout, 1); });
+  }
+}
+
+TEST_CASE("with a second place that is drawn the others have the whole gate") {
+  for (const double probability : {0.25, 1.0}) {
+    Graph g;
+    const Dim tokens("tokens", 400), experts("experts", 3);
+    Tensor logits = broadcast(iota(g, experts, DType::float32), {tokens, experts});
+    const nn::Routing r = nn::route(
+        logits, "tokens", "experts",
+        {.choices = 1, .capacity_factor = 3, .second_place = probability, .second_sample = 1});
+    Tensor gates = reduce_sum(r.combine, "tokens");
+    Tensor got = reduce_sum(gates, "capacity").named("gates");
+    Cluster cluster = Cluster::threads(1);
+    Session session(g, cluster, {Mesh::parse("x:1"), {}, {{"f", {got}, false}}});
+    session.run("f");
+    const Array found = session.fetch("gates");
+    const double first = 400 * std::exp(2) / (1 + std::exp(1) + std::exp(2)) * (1 - probability);
+    CHECK(std::abs(found.at(2) - first) < 25);
+    const double others = 400 * probability, share = 1 / (1 + std::exp(1));
+    CHECK(std::abs(found.at(0) - others * share) < 25);
+    CHECK(std::abs(found.at(1) - others * (1 - share)) < 35);
+  }
+}
+
+TEST_CASE("routers say what is wrong with their options") {
+  const auto error = [](std::initializer_list<std::string> words, const RoutingOptions& o,
+                        const std::string& tokens = "length") {
+    expect_usage(words, [&] {
+      Graph g;
+      Tensor logits = g.input("logits", {Dim("length", 8), Dim("experts", 4)}, DType::float32);
+      nn::route(logits, tokens, "experts", o);
+    });
+  };
+  error({"lenght", "'length'"}, {}, "lenght");
+  error({"[route] capacity 0", "8 tokens", "capacity_factor 0.1"},
+        {.capacity_factor = 0.1, .least_capacity = 0});
+  error({"[route] 5 choices of 4 experts"}, {.choices = 5});
+  error({"[route] 0 choices"}, {.choices = 0});
+  error({"[route] threshold 0"}, {.threshold = 0});
+  error({"[route] second_place 1.5 and second_sample 0; the first is a probability"},
+        {.second_place = 1.5});
+  error({"[route] second_place 0.1 of 4 experts, which choose their tokens"},
+        {.gating = Gating::experts_choose, .second_place = 0.1});
+  error({"[route] capacity 9 for 8 tokens"},
+        {.gating = Gating::experts_choose, .capacity = {Dim::bounded("capacity", 9)}});
+  for (const nn::Embedded how : {nn::Embedded::appended, nn::Embedded::added}) {
+    const bool appended = how == nn::Embedded::appended;
+    const char* dims =
+        appended ? "the same dims, of the same sizes but 'model'" : "the same dims (";
+    expect_usage({"[moe] the embedding [length=8, model=3] beside x [length=7, model=4]", dims},
+                 [&] {
+                   Graph g;
+                   Tensor x = g.input("x", {Dim("length", 7), Dim("model", 4)}, DType::float32);
+                   Tensor e = g.input("e", {Dim("length", 8), Dim("model", 3)}, DType::float32);
+                   nn::moe(x, "moe", "model", {.embedding = e, .embedded = how});
+                 });
+  }
+  expect_usage({"[moe]", "'experts' already"}, [] {
+    Graph g;
+    Tensor x = g.input("x", {Dim("length", 8), Dim("experts", 4)}, DType::float32);
+    nn::moe(x, "moe", "experts", {.experts = Dim("experts", 4)});
+  });
+}
+
+}  // namespace tessera::test

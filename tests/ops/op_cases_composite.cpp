@@ -1,0 +1,255 @@
+// Rows of the composites: softmax, norms, losses, attention; each with a formula of its own.
+#include <algorithm>
+#include <cmath>
+
+#include "ops/op_cases.h"
+
+namespace tessera::test {
+
+namespace {
+
+using Tensors = OpCase::Tensors;
+using Wholes = std::vector<Whole>;
+
+const Dim a("a", 5), b("b", 6), c("c", 4), n("n", 7);
+
+/// Rows of x along `axes`: visit(indices into data of one row).
+template <class Visit>
+void each_row(const Whole& x, const std::vector<std::string>& axes, Visit visit) {
+  std::map<std::vector<int64_t>, std::vector<int64_t>> rows;
+  int64_t i = 0;
+  each_index(x.sizes, [&](const std::vector<int64_t>& index) {
+    std::vector<int64_t> key;
+    for (size_t d = 0; d < index.size(); ++d) {
+      if (std::find(axes.begin(), axes.end(), x.dims[d]) == axes.end()) key.push_back(index[d]);
+    }
+    rows[key].push_back(i++);
+  });
+  for (const auto& [key, row] : rows) visit(row);
+}
+
+Whole softmax_of(const Whole& x, const std::vector<std::string>& axes, bool logarithm) {
+  Whole y = x;
+  each_row(x, axes, [&](const std::vector<int64_t>& row) {
+    double top = -INFINITY, sum = 0;
+    for (int64_t i : row) top = std::max(top, x.data[i]);
+    for (int64_t i : row) sum += std::exp(x.data[i] - top);
+    for (int64_t i : row) {
+      const double l = x.data[i] - top - std::log(sum);
+      y.data[i] = logarithm ? l : std::exp(l);
+    }
+  });
+  return y;
+}
+
+Whole norm_of(const Wholes& in, const std::string& dim, double eps, bool center) {
+  Whole y = in[0];
+  each_row(in[0], {dim}, [&](const std::vector<int64_t>& row) {
+    double mean = 0, var = 0;
+    for (int64_t i : row) mean += in[0].data[i] / double(row.size());
+    if (!center) mean = 0;
+    for (int64_t i : row) var += std::pow(in[0].data[i] - mean, 2) / double(row.size());
+    for (size_t k = 0; k < row.size(); ++k) {
+      y.data[row[k]] = (in[0].data[row[k]] - mean) / std::sqrt(var + eps) * in[1].data[k] +
+                       (center ? in[2].data[k] : 0);
+    }
+  });
+  return y;
+}
+
+OpCase normalized(const std::string& name, CaseInput x, std::vector<std::string> axes,
+                  bool logarithm) {
+  OpCase row{name, {std::move(x)}, {"a", "b", "c"}, [=](Graph&, const Tensors& in) -> Tensors {
+               return {logarithm ? log_softmax(in[0], axes) : softmax(in[0], axes)};
+             }};
+  row.expect = [=](const Wholes& in) { return softmax_of(in[0], axes, logarithm); };
+  return row;
+}
+
+void add_softmax(std::vector<OpCase>& rows) {
+  rows.push_back(normalized("softmax", real("x", {a, b, c}, -3, 3), {"b"}, false));
+  rows.push_back(normalized("softmax_two", real("x", {a, b, c}, -3, 3), {"a", "c"}, false));
+  rows.push_back(
+      normalized("softmax_far_below_zero", real("x", {a, b}, -1003, -1000), {"a"}, false));
+  rows.push_back(normalized("log_softmax", real("x", {a, b, c}, -3, 3), {"c"}, true));
+  rows.push_back(normalized("log_softmax_two", real("x", {a, b}, 200, 203), {"a", "b"}, true));
+}
+
+void add_norms(std::vector<OpCase>& rows) {
+  const std::vector<CaseInput> in = {real("x", {a, c, n}, 1, 4), parameter(positive("scale", {n})),
+                                     parameter(real("bias", {n}))};
+  OpCase layer{"layer_norm", in, {"a", "c", "n"}, [](Graph&, const Tensors& x) -> Tensors {
+                 return {layer_norm(x[0], "n", x[1], x[2])};
+               }};
+  layer.expect = [](const Wholes& x) { return norm_of(x, "n", 1e-5, true); };
+  rows.push_back(layer);
+  OpCase first = layer;
+  first.name = "layer_norm_first_dim";
+  first.in[0] = real("x", {n, a}, -2, 2);
+  first.splits = {"a", "n"};
+  rows.push_back(first);
+  OpCase rms{"rms_norm", {in[0], in[1]}, {"a", "c", "n"}, [](Graph&, const Tensors& x) -> Tensors {
+               return {rms_norm(x[0], "n", x[1])};
+             }};
+  rms.expect = [](const Wholes& x) { return norm_of(x, "n", 1e-6, false); };
+  rows.push_back(rms);
+}
+
+Whole cross_entropy_of(const Wholes& in, bool soft, double z) {
+  const Whole logs = softmax_of(in[0], {"n"}, true);
+  Whole loss({"a", "c"}, {5, 4});
+  int64_t k = 0;
+  each_row(in[0], {"n"}, [&](const std::vector<int64_t>& row) {
+    const double lse = in[0].data[row[0]] - logs.data[row[0]];
+    double sum = 0, weight = 0;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const double p = soft ? in[1].data[row[i]] : in[1].data[k] == double(i);
+      sum -= p * logs.data[row[i]];
+      weight += p;
+    }
+    loss.data[k++] = sum + z * lse * lse + 0 * weight;
+  });
+  return loss;
+}
+
+void add_losses(std::vector<OpCase>& rows) {
+  const CaseInput logits = real("logits", {a, c, n}, -3, 3);
+  for (double z : {0.0, 0.01}) {
+    for (bool soft : {false, true}) {
+      const CaseInput labels =
+          soft ? positive("labels", {a, c, n})
+               : integers("labels", {a, c}, 0, 6, z == 0 ? DType::int32 : DType::int64);
+      OpCase row{
+          std::string("cross_entropy") + (soft ? "_soft" : "") + (z != 0 ? "_z" : ""),
+          {logits, labels},
+          {"a", "c", "n"},
+          [z](Graph&, const Tensors& x) -> Tensors { return {cross_entropy(x[0], x[1], "n", z)}; }};
+      row.expect = [soft, z](const Wholes& in) { return cross_entropy_of(in, soft, z); };
+      rows.push_back(row);
+    }
+  }
+  rows.push_back({"cross_entropy_classes_first",
+                  {real("logits", {n, a}), integers("labels", {a}, 0, 6)},
+                  {"a", "n"},
+                  [](Graph&, const Tensors& x) -> Tensors {
+                    return {mean_all(cross_entropy(x[0], x[1], "n"))};
+                  }});
+}
+
+const Dim batch("batch", 3), heads("heads", 2), length("length", 5), memory("memory_length", 4),
+    d_head("d_head", 3);
+const std::vector<std::string> kAttentionSplits = {"batch", "heads", "length", "memory_length",
+                                                   "d_head"};
+
+/// Plain attention with the dims [batch, heads, length, memory_length, d_head]; operands may lack
+/// batch or heads.
+Whole attention_of(const Wholes& in, int64_t keys, bool causal) {
+  Whole logits({"batch", "heads", "length", "memory_length"}, {3, 2, 5, keys});
+  logits = brute_einsum({in[0], in[1]}, logits);
+  std::vector<int64_t> mask =
+      in.size() > 3 ? in[3].strides_over(logits.dims) : std::vector<int64_t>{};
+  int64_t i = 0;
+  each_index(logits.sizes, [&](const std::vector<int64_t>& index) {
+    double& l = logits.data[i++];
+    l /= std::sqrt(3.0);
+    if (causal && index[2] < index[3]) l = -1e30;
+    if (!mask.empty() && in[3].data[dot(index, mask)] == 0) l = -1e30;
+  });
+  Whole out(in[0].dims, in[0].sizes);
+  return brute_einsum({softmax_of(logits, {"memory_length"}, false), in[2]}, out);
+}
+
+OpCase attends(const std::string& name, std::vector<CaseInput> in, AttentionOptions options) {
+  const int64_t keys = in[1].shape.dim("memory_length").size;
+  OpCase row{name, std::move(in), kAttentionSplits, [options](Graph&, const Tensors& x) -> Tensors {
+               return {attention(x[0], x[1], x[2], x.size() > 3 ? x[3] : Tensor(), options)};
+             }};
+  row.expect = [=](const Wholes& x) { return attention_of(x, keys, options.causal); };
+  return row;
+}
+
+void add_attention(std::vector<OpCase>& rows) {
+  const CaseInput q = real("q", {batch, heads, length, d_head}, -2, 2);
+  const CaseInput k = real("k", {batch, heads, memory, d_head}, -2, 2),
+                  v = real("v", {batch, heads, memory, d_head});
+  AttentionOptions causal, dropout;
+  causal.causal = true;
+  dropout.dropout = 0.3;
+  rows.push_back(attends("attention", {q, k, v}, {}));
+  const Dim square("memory_length", 5);
+  rows.push_back(attends("attention_causal",
+                         {q, real("k", {batch, heads, square, d_head}, -2, 2),
+                          real("v", {batch, heads, square, d_head})},
+                         causal));
+  rows.push_back(attends("attention_mask", {q, k, v, flags("mask", {batch, memory})}, {}));
+  rows.push_back(
+      attends("attention_causal_mask", {q, k, v, flags("mask", {length, memory, batch})}, causal));
+  rows.push_back(
+      attends("attention_shared_keys",
+              {q, real("k", {batch, memory, d_head}), real("v", {batch, memory, d_head})}, {}));
+  rows.push_back(
+      attends("attention_shared_keys_only", {q, real("k", {batch, memory, d_head}), v}, causal));
+  rows.push_back(attends(
+      "attention_other_order",
+      {real("q", {length, batch, heads, d_head}), real("k", {memory, heads, d_head, batch}), v},
+      causal));
+  rows.push_back(
+      {"attention_part",
+       {q, k, v, integers("query_start", {batch}, 3, 6), integers("key_start", {batch}, 0, 2)},
+       kAttentionSplits,
+       [causal](Graph&, const Tensors& x) -> Tensors {
+         const AttentionPart part = attention_part(x[0], x[1], x[2], x[3], x[4], 5, causal);
+         return {part.out, part.log_sum};
+       }});
+  OpCase joined{
+      "attention_joined", {q, k, v}, kAttentionSplits, [](Graph& g, const Tensors& x) -> Tensors {
+        const Tensor start = constant(g, 0, DType::int32), middle = constant(g, 1, DType::int32);
+        const auto part = [&](int64_t begin, int64_t size, const Tensor& at) {
+          return attention_part(x[0], slice(x[1], "memory_length", begin, size),
+                                slice(x[2], "memory_length", begin, size), start, at, 4);
+        };
+        return {join(part(0, 1, start), part(1, 3, middle)).out};
+      }};
+  joined.expect = [](const Wholes& x) { return attention_of(x, 4, false); };
+  rows.push_back(joined);
+  OpCase random = attends("attention_dropout", {q, k, v}, dropout);
+  random.random = true;
+  random.expect = {};
+  rows.push_back(random);
+}
+
+void add_regions(std::vector<OpCase>& rows) {
+  const CaseInput x = real("x", {a, b}), y = real("y", {b, c});
+  rows.push_back({"recompute", {x, y}, {"a", "b", "c"}, [](Graph& g, const Tensors& in) -> Tensors {
+                    return recompute(g, [&]() -> Tensors {
+                      Tensor z = softmax(einsum({exp(in[0]), in[1]}, {a, c}), "c");
+                      return {sin(z * z), recompute(g, [&]() -> Tensors { return {exp(z)}; })[0]};
+                    });
+                  }});
+  rows.push_back(
+      {"custom_gradient", {x, y}, {"a", "b", "c"}, [](Graph&, const Tensors& in) -> Tensors {
+         return custom_gradient(
+             in,
+             [](const Tensors& x) -> Tensors {
+               return {einsum({exp(x[0]), x[1]}, {a, c})};
+             },
+             [](const Tensors& x, const Tensors&, const Tensors& grads) -> Tensors {
+               return {exp(x[0]) * einsum({grads[0], x[1]}, {a, b}),
+                       einsum({exp(x[0]), grads[0]}, {b, c})};
+             });
+       }});
+}
+
+}  // namespace
+
+std::vector<OpCase> composite_cases() {
+  std::vector<OpCase> rows;
+  add_softmax(rows);
+  add_norms(rows);
+  add_losses(rows);
+  add_attention(rows);
+  add_regions(rows);
+  return rows;
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,235 @@
+// Random models under random layouts give the reference's values, gradients and updated parameters,
+// in a first run and, with other inputs and what the first has stored, in a second.
+// A failure is shortened before it is printed; its number and the seed bring it back.
+#include "support/random_graphs.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/fail.h"
+#include "ops/op_cases_run.h"
+#include "support/catch.h"
+#include "support/program_run.h"
+
+namespace tessera::test {
+
+namespace {
+
+enum class Outcome { equal, refused, unstable, failed };
+
+struct Report {
+  Outcome outcome = Outcome::equal;
+  std::string text;
+};
+
+/// One run: what it is given, by name, and what it must give.
+struct Round {
+  Values given, expected;
+};
+
+void expect(const RandomModel& model, Round& round, bool& stable) {
+  Reference reference(model.graph);
+  for (const auto* list : {&model.fed, &model.stored}) {
+    for (const auto& [tensor, value] : *list) reference.set(tensor, round.given.at(tensor.name()));
+  }
+  for (const Tensor& t : model.outputs) round.expected[t.name()] = reference.value(t);
+  for (const Update& u : model.graph.updates())
+    round.expected[model.graph.value(u.stored).name] = reference.value(u.value);
+  stable = stable && !reference.near_tie();
+  for (const auto& [name, value] : round.expected) {
+    for (double x : value.data) stable = stable && std::abs(x) < 1e6;
+  }
+}
+
+/// The second is given the inputs of the first in reverse, and what the first has stored.
+std::array<Round, 2> rounds_of(const RandomModel& model, bool& stable) {
+  std::array<Round, 2> rounds;
+  for (const auto* list : {&model.fed, &model.stored}) {
+    for (const auto& [tensor, value] : *list) rounds[0].given[tensor.name()] = value;
+  }
+  expect(model, rounds[0], stable);
+  rounds[1].given = rounds[0].given;
+  for (const auto& [tensor, value] : model.fed) {
+    Whole& other = rounds[1].given[tensor.name()];
+    std::reverse(other.data.begin(), other.data.end());
+  }
+  for (const Update& u : model.graph.updates()) {
+    const std::string& name = model.graph.value(u.stored).name;
+    rounds[1].given[name] = rounds[0].expected[name];
+  }
+  expect(model, rounds[1], stable);
+  return rounds;
+}
+
+void feed(const RandomModel& model, const Values& values, Session& session) {
+  for (const auto& [tensor, value] : model.fed) {
+    try {
+      session.feed(tensor.name(), array_of(values.at(tensor.name()), tensor.dtype()));
+    } catch (const Error& e) {  // no function needs it
+      if (std::string(e.what()).find("has no input") == std::string::npos) throw;
+    }
+  }
+}
+
+/// Through a Session, or straight from the Program in poisoned memory: by the parity of the data's
+/// seed.
+std::vector<Values> run(const Recipe& recipe, const RandomModel& model, Cluster& cluster,
+                        const std::array<Round, 2>& rounds) {
+  const FunctionSpec function{"step", model.outputs, recipe.training >= 2};
+  if (recipe.data_seed % 2) {
+    return run_program(lower_for_cpu(model.graph, recipe.mesh, recipe.layout, {function}), cluster,
+                       "step", std::vector{rounds[0].given, rounds[1].given});
+  }
+  CompileOptions options;
+  options.mesh = Mesh::parse(recipe.mesh);
+  options.layout = Layout::parse(recipe.layout);
+  options.functions = {function};
+  Session session(model.graph, cluster, options);
+  for (const auto& [tensor, value] : model.stored)
+    session.assign(tensor.name(), array_of(value, tensor.dtype()));
+  std::vector<Values> results;
+  for (const Round& round : rounds) {
+    feed(model, round.given, session);
+    session.run("step");
+    Values& values = results.emplace_back();
+    for (const auto& [name, value] : round.expected) values[name] = whole_of(session.fetch(name));
+  }
+  return results;
+}
+
+Report attempt(const Recipe& recipe, Clusters& clusters) {
+  RandomModel model;
+  build(recipe, model);
+  bool stable = true;
+  const auto rounds = rounds_of(model, stable);
+  if (!stable) return {Outcome::unstable, ""};
+  const int ranks = Mesh::parse(recipe.mesh).size();
+  double largest = 1;
+  for (const Round& round : rounds) {
+    for (const auto& [name, value] : round.expected)
+      largest = std::max(largest, std::sqrt(brute_einsum({value, value}, Whole({}, {})).data[0]));
+  }
+  try {
+    const std::vector<Values> results = run(recipe, model, clusters.of(ranks), rounds);
+    for (size_t r = 0; r < rounds.size(); ++r) {
+      for (const auto& [name, value] : rounds[r].expected) {
+        const double error = relative_error(results[r].at(name), value, 1e-3 * largest);
+        if (!(error <= 1e-9)) {
+          return {Outcome::failed,
+                  fmt::format("'{}' is off by {:.3g} in run {}", name, error, r + 1)};
+        }
+      }
+    }
+    return {};
+  } catch (const Error& e) {
+    const std::string text = e.what();
+    const bool refused =
+        e.kind() == ErrorKind::usage &&
+        (text.find("both claim mesh axis") != std::string::npos || text.find("layout rule") == 0);
+    if (refused) return {Outcome::refused, text};
+    clusters.drop(ranks);
+    return {Outcome::failed, fmt::format("{} error: {}", to_string(e.kind()), text)};
+  }
+}
+
+std::vector<std::string> clauses(const std::string& layout) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at <= layout.size();) {
+    const size_t end = std::min(layout.find(';', at), layout.size());
+    parts.push_back(layout.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+/// Takes out steps, training and rules while the failure stays.
+Recipe shorten(Recipe recipe, Clusters& clusters) {
+  auto fails = [&](const Recipe& shorter) {
+    try {
+      return attempt(shorter, clusters).outcome == Outcome::failed;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  auto keep_if = [&](const Recipe& shorter) {
+    if (!fails(shorter)) return false;
+    recipe = shorter;
+    return true;
+  };
+  for (bool again = true; again;) {
+    again = false;
+    for (size_t s = recipe.steps.size(); s-- > 0;) {
+      Recipe shorter = recipe;
+      shorter.steps.erase(shorter.steps.begin() + static_cast<std::ptrdiff_t>(s));
+      again |= keep_if(shorter);
+    }
+    for (size_t c = clauses(recipe.layout).size(); c-- > 0;) {
+      std::vector<std::string> parts = clauses(recipe.layout);
+      parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(c));
+      Recipe shorter = recipe;
+      shorter.layout = fmt::format("{}", fmt::join(parts, ";"));
+      if (shorter.layout != recipe.layout) again |= keep_if(shorter);
+    }
+    Recipe shorter = recipe;
+    shorter.training = recipe.training > 1 ? 1 : 0;
+    if (shorter.training != recipe.training) again |= keep_if(shorter);
+  }
+  return recipe;
+}
+
+std::string describe(const Recipe& recipe, Clusters& clusters) {
+  RandomModel model;
+  build(recipe, model);
+  std::string outputs;
+  for (const Tensor& t : model.outputs) outputs += " " + t.name();
+  return fmt::format("mesh '{}' layout '{}': {}\n{}outputs:{}\n", recipe.mesh, recipe.layout,
+                     attempt(recipe, clusters).text, model.graph.to_string(), outputs);
+}
+
+/// A layout that no rule forbids, within a few draws.
+Report draw_and_attempt(Recipe& recipe, std::mt19937_64& random, Clusters& clusters) {
+  RandomModel model;
+  build(recipe, model);
+  Report report;
+  for (int tries = 0; tries < 4; ++tries) {
+    recipe.mesh = draw_mesh(random);
+    recipe.layout = draw_layout(model.graph, recipe.mesh, random);
+    report = attempt(recipe, clusters);
+    if (report.outcome != Outcome::refused) break;
+  }
+  return report;
+}
+
+/// Graphs number `first` to `first + graphs` of the seed; a failure is shortened and reported.
+void graphs_equal_the_reference(int first, int graphs) {
+  const uint64_t seed = seed_of_run(1);
+  Clusters clusters;
+  int count[4] = {}, failures = 0, n = first;
+  for (; n < first + graphs && failures < 3; ++n) {
+    std::mt19937_64 random(seed * 1000003 + static_cast<uint64_t>(n));
+    Recipe recipe = draw_recipe(random);
+    const Report report = draw_and_attempt(recipe, random, clusters);
+    ++count[static_cast<int>(report.outcome)];
+    if (report.outcome != Outcome::failed) continue;
+    ++failures;
+    FAIL_CHECK(fmt::format("seed {} graph {}: {}\nshortened: {}", seed, n, report.text,
+                           describe(shorten(recipe, clusters), clusters)));
+  }
+  WARN(fmt::format("seed {}: {} graphs: {} equal, {} with refused layouts, {} too close to a tie",
+                   seed, n - first, count[0], count[1], count[2]));
+  CHECK(count[0] * 4 > (n - first) * 3);
+}
+
+}  // namespace
+
+TEST_CASE("random models under random layouts equal the reference", "[random_graphs]") {
+  graphs_equal_the_reference(0, 400);
+}
+
+TEST_CASE("many more random models equal the reference", "[random_graphs][slow]") {
+  const char* wanted = std::getenv("TESSERA_GRAPHS");
+  graphs_equal_the_reference(400, wanted ? std::atoi(wanted) : 1600);
+}
+
+}  // namespace tessera::test

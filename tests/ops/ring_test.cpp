@@ -1,0 +1,175 @@
+// Attention whose queries and keys are split over the same ranks: equal to the unsplit one in
+// values and gradients, and what goes round is asserted on the Program.
+#include <cmath>
+#include <map>
+
+#include "support/catch.h"
+#include "support/gpt_run.h"
+#include "support/program_run.h"
+#include "support/reference.h"
+#include "tessera/explain.h"
+
+using namespace tessera;
+using namespace tessera::test;
+
+namespace {
+
+struct Sizes {
+  int64_t length = 8, memory = 8;
+  bool causal = true, shared = false;
+};
+
+/// Weights of every element, so that no gradient is zero by symmetry.
+Tensor weighted(const Tensor& x) {
+  Graph& g = x.graph();
+  Tensor w = constant(g, 0.3, x.dtype());
+  for (const Dim& d : x.shape())
+    w = w + sin(cast(iota(g, d), x.dtype()) * (1.0 + static_cast<double>(d.size)));
+  return sum_all(x * w);
+}
+
+struct Model {
+  Graph g;
+  std::vector<Tensor> inputs;
+  std::vector<FunctionSpec> functions;
+
+  explicit Model(const Sizes& sizes, DType dtype = DType::float64) {
+    const Dim batch("batch", 2), heads("heads", 2), length("length", sizes.length),
+        memory("memory_length", sizes.memory), d_head("d_head", 4);
+    const std::vector<Dim> keys = sizes.shared ? std::vector<Dim>{batch, memory, d_head}
+                                               : std::vector<Dim>{batch, heads, memory, d_head};
+    inputs = {g.input("q", {batch, heads, length, d_head}, dtype), g.input("k", Shape(keys), dtype),
+              g.input("v", Shape(keys), dtype)};
+    AttentionOptions options;
+    options.causal = sizes.causal;
+    const Tensor out = attention(inputs[0], inputs[1], inputs[2], {}, options).named("out");
+    std::vector<Tensor> results = gradients(weighted(out), inputs);
+    for (size_t i = 0; i < results.size(); ++i)
+      results[i] = results[i].named("gradient of " + inputs[i].name());
+    results.insert(results.begin(), out);
+    functions = {{"run", results, false}};
+  }
+
+  Values run(const std::string& mesh, const std::string& layout) const {
+    Values values;
+    for (const Tensor& t : inputs) {
+      std::vector<int64_t> sizes;
+      for (const Dim& d : t.shape()) sizes.push_back(d.size);
+      Whole w(t.shape().names(), sizes);
+      for (size_t i = 0; i < w.data.size(); ++i)
+        w.data[i] = std::sin(1.7 * static_cast<double>(i) + static_cast<double>(t.name()[0]));
+      values.emplace(t.name(), std::move(w));
+    }
+    const Program program = lower_for_cpu(g, mesh, layout, functions);
+    Cluster cluster = Cluster::threads(Mesh::parse(mesh).size());
+    return run_program(program, cluster, "run", values);
+  }
+};
+
+/// Largest difference over the largest value of all.
+double difference(const Values& a, const Values& b) {
+  double most = 0, largest = 0;
+  for (const auto& [name, x] : a) {
+    const Whole& y = b.at(name);
+    REQUIRE(x.sizes == y.sizes);
+    for (size_t i = 0; i < x.data.size(); ++i) {
+      most = std::max(most, std::abs(x.data[i] - y.data[i]));
+      largest = std::max(largest, std::abs(y.data[i]));
+      REQUIRE(std::isfinite(x.data[i]));
+    }
+  }
+  return most / largest;
+}
+
+/// Times and bytes of each kind of collective of a function.
+struct Sent {
+  int64_t times = 0, bytes = 0;
+  bool operator==(const Sent&) const = default;
+};
+std::map<std::string, Sent> sent(const Graph& g, const std::string& mesh, const std::string& layout,
+                                 const std::vector<FunctionSpec>& functions) {
+  std::map<std::string, Sent> result;
+  const Explanation e = explain(g, {Mesh::parse(mesh), Layout::parse(layout), functions});
+  for (const CollectiveReport& c : e.functions.back().collectives) {
+    result[c.kind].times += c.times;
+    result[c.kind].bytes += c.bytes;
+  }
+  return result;
+}
+
+const char* const kRing = "length,memory_length:a";
+
+}  // namespace
+
+TEST_CASE("ring: attention by slices has the values and gradients of the whole") {
+  const std::vector<Sizes> cases = {{8, 8, true, false}, {8, 8, false, false},
+                                    {9, 9, true, true},  {7, 10, false, true},
+                                    {5, 3, true, false}, {3, 12, true, false}};
+  for (const Sizes& sizes : cases) {
+    const Model model(sizes);
+    const Values whole = model.run("a:1", "");
+    for (const auto& [mesh, layout] : std::vector<std::pair<std::string, std::string>>{
+             {"a:2", kRing},
+             {"a:3", kRing},
+             {"a:4", kRing},
+             {"b:2;a:2", "length,memory_length:b+a"},
+             {"b:2;a:2", "batch:b;length,memory_length:a"},
+             {"b:2;a:3", "heads:b;length,memory_length:a"},
+             {"a:2", "length:a"},
+             {"a:3;b:2", "length:a;batch:b"},
+             {"a:2", "memory_length:a"}}) {
+      INFO(sizes.length << " queries, " << sizes.memory << " keys, causal " << sizes.causal
+                        << ", shared " << sizes.shared << ", " << mesh << ", " << layout);
+      CHECK(difference(model.run(mesh, layout), whole) < 1e-13);
+    }
+  }
+}
+
+TEST_CASE("ring: what goes round is keys and values, and once more with their gradients") {
+  const Model model({16, 16, true, false}, DType::float32);
+  // Of a rank: keys and values, [batch 2, heads 2, 16 / 4, d_head 4] float32.
+  const int64_t slice = 2 * 2 * 4 * 4 * 4;
+  const auto found = sent(model.g, "a:4", kRing, model.functions);
+  INFO((found.empty() ? "nothing" : found.begin()->first));
+  REQUIRE(found.size() == 1);
+  CHECK(found.contains("exchange"));
+  CHECK(found.begin()->second == Sent{2 * 3 + 2 * 3 + 2 * 4, (2 * 3 + 2 * 3 + 2 * 4) * slice});
+  // Forward alone.
+  const std::vector<FunctionSpec> forward = {{"run", {model.functions[0].outputs[0]}, false}};
+  CHECK(sent(model.g, "a:4", kRing, forward).begin()->second == Sent{6, 6 * slice});
+}
+
+TEST_CASE("ring: no rank has all keys") {
+  const auto peak = [](const std::string& layout) {
+    nn::GptOptions o = small_gpt(DType::float32);
+    o.length = 512;
+    o.d_model = 16;
+    o.heads = 4;
+    o.batch = 1;
+    Graph g;
+    const nn::Model model = nn::gpt(g, o);
+    const Explanation e =
+        explain(g, {Mesh::parse("a:8"), Layout::parse(layout), {{"loss", {model.loss}, false}}});
+    return e.memory.transient;
+  };
+  CHECK(peak(kRing) < peak("length:a"));
+}
+
+TEST_CASE("ring: a gpt trains alike with keys going round") {
+  for (const DType dtype : {DType::float64, DType::float32}) {
+    Cluster one = Cluster::threads(1);
+    const GptOutcome plain = train_small_gpt(one, Mesh::parse("a:1"), "", dtype, 4);
+    for (const auto& [mesh, layout] : std::vector<std::pair<std::string, std::string>>{
+             {"a:2", kRing},
+             {"a:4", kRing},
+             {"data:2;a:3", "batch:data;length,memory_length:a"},
+             {"data:2;a:2", "heads,ff,vocab:data;length,memory_length:a;@state d_model:a"}}) {
+      INFO(to_string(dtype) << " " << mesh << " " << layout);
+      Cluster ranks = Cluster::threads(Mesh::parse(mesh).size());
+      const GptOutcome split = train_small_gpt(ranks, Mesh::parse(mesh), layout, dtype, 4);
+      for (size_t i = 0; i < plain.losses.size(); ++i)
+        CHECK_THAT(split.losses[i], Catch::Matchers::WithinRel(
+                                        plain.losses[i], dtype == DType::float64 ? 1e-12 : 1e-5));
+    }
+  }
+}

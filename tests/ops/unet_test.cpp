@@ -1,0 +1,165 @@
+// A U-Net whose space is cut over ranks is the U-Net on one: loss, every gradient, and what a step
+// stores; and each rank needs its share of the memory, as planned.
+#include <cmath>
+
+#include "base/fail.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/program_run.h"
+#include "support/reference.h"
+#include "tessera/explain.h"
+#include "tessera/nn.h"
+#include "tessera/optim.h"
+#include "tessera/session.h"
+
+namespace tessera::test {
+
+namespace {
+
+constexpr const char* kOneRank = "one:1";
+
+struct Built {
+  Graph graph;
+  nn::Model model;
+  std::vector<Tensor> wanted;
+};
+
+void build(const nn::UnetOptions& options, Built& built) {
+  built.model = nn::unet(built.graph, options);
+  std::vector<Tensor> parameters = built.graph.parameters();
+  built.wanted = gradients(built.model.loss, parameters);
+  built.wanted.push_back(built.model.loss);
+  built.wanted.push_back(built.model.logits);
+}
+
+CompileOptions options_of(const Built& built, const std::string& mesh, const std::string& layout) {
+  CompileOptions options;
+  options.mesh = Mesh::parse(mesh);
+  options.layout = Layout::parse(layout);
+  options.functions = {{"step", built.wanted, true}};
+  options.seed = 3;
+  return options;
+}
+
+Array filled(const Tensor& t, int64_t below) {
+  std::vector<int64_t> sizes;
+  for (const Dim& d : t.shape()) sizes.push_back(d.size);
+  Whole whole(t.shape().names(), sizes);
+  for (int64_t i = 0; i < whole.elements(); ++i) {
+    const auto n = static_cast<double>(i);
+    whole.data[static_cast<size_t>(i)] =
+        below > 0 ? static_cast<double>((i * i / 7 + i) % below) : std::sin(n * 0.37) + n * 1e-3;
+  }
+  return array_of(whole, t.dtype());
+}
+
+/// What one step gives: gradients, loss, logits, and the stored running statistics.
+Values run(const nn::UnetOptions& unet, const std::string& mesh, const std::string& layout) {
+  Built built;
+  build(unet, built);
+  Cluster cluster = Cluster::threads(Mesh::parse(mesh).size());
+  Session session(built.graph, cluster, options_of(built, mesh, layout));
+  session.feed("images", filled(built.model.inputs[0], 0));
+  session.feed("labels", filled(built.model.inputs[1], unet.classes));
+  session.run("step");
+  Values values;
+  for (const Tensor& t : built.wanted) values[t.name()] = whole_of(session.fetch(t.name()));
+  for (const Update& u : built.graph.updates()) {
+    const std::string& name = built.graph.value(u.stored).name;
+    values[name] = whole_of(session.fetch(name));
+  }
+  return values;
+}
+
+nn::UnetOptions small(std::vector<Dim> spatial) {
+  nn::UnetOptions o;
+  o.filters = 2;
+  o.levels = 2;
+  o.convolutions = 2;
+  o.spatial = std::move(spatial);
+  o.dtype = DType::float64;
+  return o;
+}
+
+void compare(const nn::UnetOptions& o, const std::string& mesh, const std::string& layout) {
+  const Values whole = run(o, kOneRank, ""), split = run(o, mesh, layout);
+  INFO(mesh << " " << layout);
+  REQUIRE(whole.size() == split.size());
+  REQUIRE(whole.size() >= 20);
+  double largest = 0;
+  for (const auto& [name, value] : whole) largest = std::max(largest, std::abs(value.data[0]));
+  for (const auto& [name, value] : whole) {
+    INFO(name);
+    CHECK(relative_error(split.at(name), value, 1e-6 * largest) < 1e-5);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a U-Net in three dims, height and depth split, is the whole one", "[unet]") {
+  const nn::UnetOptions o = small({{"depth", 4}, {"height", 8}, {"width", 4}});
+  compare(o, "rows:2;cols:2", "height:rows;depth:cols");
+}
+
+TEST_CASE("a U-Net in two dims is the same under every split of space", "[unet]") {
+  nn::UnetOptions o = small({{"height", 8}, {"width", 8}});
+  o.batch = 2;
+  o.channels = 2;
+  for (const char* layout : {"height:rows;width:cols", "height:rows+cols", "width:cols;batch:rows",
+                             "height:rows;filters:cols", "@params filters2:rows;height:cols"})
+    compare(o, "rows:2;cols:2", layout);
+}
+
+TEST_CASE("uneven levels of a U-Net split exactly", "[unet]") {
+  nn::UnetOptions o = small({{"height", 6}, {"width", 4}});
+  compare(o, "rows:4", "height:rows");
+  o.convolutions = 1;
+  compare(o, "rows:3", "height:rows");
+}
+
+TEST_CASE("a rank of a split U-Net needs its share of memory", "[unet]") {
+  nn::UnetOptions o;
+  o.filters = 8;
+  o.levels = 3;
+  o.spatial = {{"depth", 16}, {"height", 32}, {"width", 16}};
+  Built built;
+  build(o, built);
+  const Explanation whole = explain(built.graph, options_of(built, kOneRank, "")),
+                    split = explain(built.graph,
+                                    options_of(built, "rows:2;cols:2", "height:rows;depth:cols"));
+  const double share =
+      static_cast<double>(split.memory.transient) / static_cast<double>(whole.memory.transient);
+  INFO(to_string(split));
+  CHECK(share < 0.36);  // a quarter, and the halos
+  for (const CollectiveReport& c : split.functions.back().collectives) {
+    INFO(c.tensor << " " << c.kind << " " << c.rule);
+    CHECK(c.kind != "all_gather");
+    CHECK(c.rule != "");
+  }
+}
+
+TEST_CASE("a U-Net in evaluation uses the running statistics", "[unet]") {
+  nn::UnetOptions o = small({{"height", 4}, {"width", 4}});
+  o.training = false;
+  Built built;
+  build(o, built);
+  CHECK(built.graph.updates().empty());
+}
+
+TEST_CASE("what is no U-Net is said", "[unet]") {
+  auto fails = [](const std::vector<std::string>& parts, auto change) {
+    nn::UnetOptions o;
+    change(o);
+    Graph g;
+    expect_usage(parts, [&] { nn::unet(g, o); });
+  };
+  fails({"[unet] 1 spatial dims; there are two or three"},
+        [](nn::UnetOptions& o) { o.spatial.pop_back(); });
+  fails({"[unet] 0 levels of 2 convolutions with 32 filters; each is at least 1"},
+        [](nn::UnetOptions& o) { o.levels = 0; });
+  fails({"[unet] 3 class weights for 4 classes"}, [](nn::UnetOptions& o) { o.classes = 4; });
+  fails({"[unet] dim 'height' of size 12 cannot be halved 3 times; take a multiple of 8"},
+        [](nn::UnetOptions& o) { o.spatial[0] = Dim("height", 12); });
+}
+
+}  // namespace tessera::test

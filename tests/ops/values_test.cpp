@@ -1,0 +1,238 @@
+// Values at the edges of a type: NaN, infinity, bool, 16 bits, and what has no place in a type.
+// Split unevenly they are what they are unsplit.
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "support/expect_error.h"
+#include "tessera/tessera.h"
+
+using namespace tessera;
+using test::expect_usage;
+
+namespace {
+
+const double kNan = std::numeric_limits<double>::quiet_NaN();
+const double kInf = std::numeric_limits<double>::infinity();
+const Dim n("n", 5);
+
+Array array_of(DType dtype, const std::vector<std::string>& dims, const std::vector<int64_t>& sizes,
+               const std::vector<double>& values) {
+  Array a(dtype, dims, sizes);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (dtype == DType::float32) a.data<float>()[i] = static_cast<float>(values[i]);
+    if (dtype == DType::float64) a.data<double>()[i] = values[i];
+    if (dtype == DType::int32) a.data<int32_t>()[i] = static_cast<int32_t>(values[i]);
+    if (dtype == DType::bool_) a.data<uint8_t>()[i] = values[i] != 0;
+  }
+  return a;
+}
+
+using Build = std::function<Tensor(Graph&, Tensor)>;
+
+/// What `build` makes of x [n], on as many ranks, each with a part of n.
+std::vector<double> result_of(const Build& build, DType dtype, const std::vector<double>& x,
+                              int ranks) {
+  Graph g;
+  const Dim dim("n", std::ssize(x));
+  Tensor in = g.input("x", {dim}, dtype);
+  Tensor y = build(g, in).named("y"),
+         read = identity(in);  // also where the result does not need it
+  Cluster cluster = Cluster::threads(ranks);
+  const Layout layout = Layout::parse(ranks > 1 ? "n:a" : "");
+  Session session(g, cluster,
+                  {Mesh::parse("a:" + std::to_string(ranks)), layout, {{"f", {y, read}, false}}});
+  session.feed("x", array_of(dtype, {"n"}, {dim.size}, x));
+  session.run("f");
+  const Array out = session.fetch("y");
+  std::vector<double> values;
+  for (int64_t i = 0; i < out.elements(); ++i) values.push_back(out.at(i));
+  return values;
+}
+
+void check_everywhere(const Build& build, DType dtype, const std::vector<double>& x,
+                      const std::vector<double>& expected) {
+  for (int ranks : {1, 2, 3}) {
+    const std::vector<double> found = result_of(build, dtype, x, ranks);
+    REQUIRE(found.size() == expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      INFO(ranks << " ranks, element " << i);
+      CHECK((found[i] == expected[i] || (std::isnan(found[i]) && std::isnan(expected[i]))));
+    }
+  }
+}
+
+/// A Build of an op along n.
+template <class F>
+Build along(F op) {
+  return [op](Graph&, Tensor x) { return op(x, "n"); };
+}
+
+}  // namespace
+
+TEST_CASE("values: NaN and infinity in order, split unevenly", "[fast]") {
+  const std::vector<double> x = {3, kNan, 1, kInf, 2}, all_nan = {kNan, kNan, kNan, kNan, kNan};
+  for (DType t : {DType::float32, DType::float64}) {
+    check_everywhere([](Graph&, Tensor v) { return sort(v, "n"); }, t, x, {1, 2, 3, kInf, kNan});
+    check_everywhere([](Graph&, Tensor v) { return argsort(v, "n"); }, t, x, {2, 4, 0, 3, 1});
+    check_everywhere([](Graph&, Tensor v) { return sort(v, "n", true); }, t, x,
+                     {kNan, kInf, 3, 2, 1});
+    check_everywhere([](Graph&, Tensor v) { return nth_smallest(v, "n", 4); }, t, x, {kNan});
+    check_everywhere([](Graph&, Tensor v) { return argmin(v, "n"); }, t, all_nan, {0});
+    check_everywhere([](Graph&, Tensor v) { return argmax(v, "n"); }, t, all_nan, {0});
+    check_everywhere([](Graph&, Tensor v) { return argmax(v, "n"); }, t,
+                     {-kInf, -kInf, -kInf, -kInf, -kInf}, {0});
+  }
+}
+
+TEST_CASE("values: bool in order, its largest and smallest, and looked up", "[fast]") {
+  const std::vector<double> none = {0, 0, 0, 0, 0}, all = {1, 1, 1, 1, 1}, some = {1, 1, 0, 1, 1};
+  const DType t = DType::bool_;
+  check_everywhere([](Graph&, Tensor v) { return reduce_max(v, "n"); }, t, none, {0});
+  check_everywhere([](Graph&, Tensor v) { return reduce_min(v, "n"); }, t, all, {1});
+  check_everywhere([](Graph&, Tensor v) { return argmax(v, "n"); }, t, none, {0});
+  check_everywhere([](Graph&, Tensor v) { return top_k(v, "n", Dim("k", 2)).indices; }, t, none,
+                   {0, 1});
+  check_everywhere([](Graph&, Tensor v) { return argsort(v, "n", true); }, t, some,
+                   {0, 1, 3, 4, 2});
+  check_everywhere(
+      [](Graph& g, Tensor v) { return gather(v, iota(g, Dim("i", 3), DType::int32) + 1.0, "n"); },
+      t, some, {1, 0, 1});
+  check_everywhere(
+      [](Graph& g, Tensor v) { return dynamic_slice(v, constant(g, 2, DType::int32), "n", 2); }, t,
+      some, {0, 1});
+}
+
+TEST_CASE("values: elu and selu keep their precision near 0", "[fast]") {
+  const double alpha = 1.6732632423543772, scale = 1.0507009873554805;
+  for (DType t : {DType::float32, DType::float64}) {
+    const double most = t == DType::float32 ? 5e-7 : 1e-15;
+    for (const double x : {-1e-30, -1e-8, -1e-4, -0.01, -0.5, -1.2, -1.3, -3.0, -20.0, -kInf}) {
+      const double near = t == DType::float32 ? static_cast<float>(x) : x;
+      const double elus = result_of([](Graph&, Tensor v) { return elu(v); }, t, {x}, 1)[0];
+      const double selus = result_of([](Graph&, Tensor v) { return selu(v); }, t, {x}, 1)[0];
+      INFO(to_string(t) << " " << x);
+      CHECK(std::abs(elus / std::expm1(near) - 1) <= most);
+      CHECK(std::abs(selus / (scale * alpha * std::expm1(near)) - 1) <= most);
+    }
+  }
+}
+
+TEST_CASE("values: what a type cannot hold is refused where it is built", "[errors]") {
+  Graph g;
+  Tensor i = g.input("i", {n}, DType::int32), b = g.input("b", {n}, DType::bool_);
+  expect_usage({"[mul] 0.5 is no int32", "cast()", "values_test.cpp"}, [&] { i * 0.5; });
+  expect_usage({"1.5 is no int32"}, [&] { i < 1.5; });
+  for (const std::function<void()>& quotient :
+       std::vector<std::function<void()>>{[&] { i / 2.0; }, [&] { 2.0f / i; }})
+    expect_usage({"[div] i is int32, and 2.0 is a floating number", "floor_div()", "cast()",
+                  "values_test.cpp"},
+                 quotient);
+  CHECK_NOTHROW(i / 2);
+  CHECK_NOTHROW(2 / i);
+  expect_usage({"[maximum] 0.5 is no int32", "values_test.cpp"}, [&] { maximum(i, 0.5); });
+  expect_usage({"[mod] 0.5 is no int32", "values_test.cpp"}, [&] { mod(0.5, i); });
+  expect_usage({"[clip] 0.5 is no int32", "values_test.cpp"}, [&] { clip(i, 0.5, 2); });
+  expect_usage({"[leaky_relu] 0.2 is no int32", "values_test.cpp"}, [&] { leaky_relu(i); });
+  expect_usage({"[selu] the operand is int32; it must be floating"}, [&] { selu(i); });
+  expect_usage({"[pad] 0.5 is no int32", "values_test.cpp"}, [&] { pad(i, "n", 1, 0, 0.5); });
+  expect_usage({"[windows] 0.5 is no int32", "values_test.cpp"},
+               [&] { windows(i, "n", Dim("k", 2), {.before = 1, .fill = 0.5}); });
+  expect_usage({"nan is no int32"}, [&] { constant(g, kNan, DType::int32); });
+  expect_usage({"-1 is no uint8"}, [&] { constant(g, -1, DType::uint8); });
+  expect_usage({"3000000000 is no int32"}, [&] { constant(g, 3e9, DType::int32); });
+  expect_usage({"2 is no bool"}, [&] { constant(g, 2, DType::bool_); });
+  expect_usage({"[reduce_mean] x is int32", "cast()"}, [&] { reduce_mean(i, "n"); });
+  for (const std::function<void()>& arithmetic : std::vector<std::function<void()>>{
+           [&] { add(b, b); }, [&] { neg(b); }, [&] { cumsum(b, "n"); },
+           [&] { reduce_sum(b, "n"); }, [&] { reduce_prod(b, "n"); },
+           [&] {
+             einsum({b, b});
+           },
+           [&] { scatter_add(i, b, {Dim("m", 3)}, "m"); }})
+    expect_usage({"bool has no arithmetic", "cast()", "values_test.cpp"}, arithmetic);
+  Tensor bounded = g.input("bounded", {Dim::bounded("m", 5)}, DType::float32);
+  expect_usage({"[sort]", "'m' is bounded", "top_k()"}, [&] { sort(bounded, "m"); });
+}
+
+TEST_CASE("values: means, exponents and random numbers at the edges of a type", "[fast]") {
+  check_everywhere(
+      [](Graph&, Tensor x) { return cast(reduce_mean(cast(x, DType::float16), "n"), x.dtype()); },
+      DType::float32, {30000, 30000, 30000, 30000, 30000}, {30000});
+  check_everywhere(along([](Tensor x, const char* dim) { return reduce_logsumexp(x, dim); }),
+                   DType::float64, {1, kInf, 2, 3, 4}, {kInf});
+  check_everywhere(along([](Tensor x, const char* dim) { return reduce_logsumexp(x, dim); }),
+                   DType::float64, {-kInf, -kInf, -kInf, -kInf, -kInf}, {-kInf});
+  for (DType t : {DType::bfloat16, DType::float16}) {
+    const std::vector<double> most = result_of(
+        [t](Graph& g, Tensor) {
+          const Dim many("many", 200000);
+          const Tensor u = random_uniform(g, {many}, 0, 1, t),
+                       v = random_uniform(g, {many}, -3, -1, t);
+          return stack({cast(reduce_max(u, "many"), DType::float32),
+                        cast(reduce_min(u, "many"), DType::float32),
+                        cast(reduce_max(v, "many"), DType::float32)},
+                       "which");
+        },
+        DType::float32, {0}, 1);
+    CHECK(most[0] < 1);
+    CHECK(most[0] > 0.99);
+    CHECK(most[1] >= 0);
+    CHECK(most[2] < -1);
+  }
+}
+
+TEST_CASE("values: gradients at the edges", "[fast]") {
+  const auto slope = [](const Build& f) {
+    return [f](Graph& g, Tensor x) { return gradients(sum_all(f(g, x)), {x})[0]; };
+  };
+  check_everywhere(slope([](Graph&, Tensor x) { return clip(x, -1, 1); }), DType::float64,
+                   {-2, -1, 0, 1, 2}, {0, 1, 1, 1, 0});
+  check_everywhere(slope([](Graph& g, Tensor x) { return pow(x, constant(g, 0, x.dtype())); }),
+                   DType::float64, {0, 1, 2, 3, 4}, {0, 0, 0, 0, 0});
+  check_everywhere(slope([](Graph& g, Tensor x) { return mod(x, constant(g, 2, x.dtype())); }),
+                   DType::float64, {0.5, 1.5, 2.5, -0.5, 7}, {1, 1, 1, 1, 1});
+}
+
+TEST_CASE("values: a fed array's dims are found by name", "[fast]") {
+  Graph g;
+  const Dim a("a", 2), b("b", 2);
+  Tensor x = g.input("x", {a, b}, DType::float32);
+  Tensor y = (x + 0.0).named("y");
+  Cluster cluster = Cluster::threads(2);
+  Session session(g, cluster, {Mesh::parse("m:2"), Layout::parse("b:m"), {{"f", {y}, false}}});
+  session.feed("x", array_of(DType::float32, {"b", "a"}, {2, 2}, {1, 2, 3, 4}));
+  session.run("f");
+  const Array found = session.fetch("y");
+  for (int i = 0; i < 4; ++i) CHECK(found.at(i) == std::vector<double>{1, 3, 2, 4}[size_t(i)]);
+  expect_usage({"'x' has the dims [a, b]", "the array has [a, c]"}, [&] {
+    session.feed("x", array_of(DType::float32, {"a", "c"}, {2, 2}, {1, 2, 3, 4}));
+  });
+  session.feed("x", array_of(DType::float32, {}, {2, 2}, {1, 2, 3, 4}));
+  session.run("f");
+  CHECK(session.fetch("y").at(1) == 2);
+}
+
+TEST_CASE("values: a bad index ends its Session and no other", "[fast]") {
+  for (int ranks : {1, 2, 3}) {
+    Graph g;
+    Tensor i = g.input("i", {n}, DType::int32);
+    Tensor table = cast(iota(g, Dim("v", 4), DType::int32), DType::float32);
+    Tensor y = gather(table, i, "v").named("y");
+    Cluster cluster = Cluster::threads(ranks);
+    const CompileOptions options{Mesh::parse("a:" + std::to_string(ranks)),
+                                 Layout::parse(ranks > 1 ? "n:a" : ""),
+                                 {{"f", {y}, false}}};
+    Session before(g, cluster, options);
+    for (int time = 0; time < 2; ++time) {
+      Session session(g, cluster, options);
+      session.feed("i", array_of(DType::int32, {"n"}, {5}, {0, 1, 2, 3, 9}));
+      expect_usage({"[gather] index 9", "is outside [0, 4)", "OutOfRange"},
+                   [&] { session.run("f"); });
+      expect_usage({"this session failed before"}, [&] { session.run("f"); });
+      before.feed("i", array_of(DType::int32, {"n"}, {5}, {3, 2, 1, 0, 3}));
+      before.run("f");
+      CHECK(before.fetch("y").at(0) == 3);
+    }
+  }
+}

@@ -1,0 +1,203 @@
+// Published runs: the file's format, what is wrong with bad rows, and a few facts.
+#include "benchmarks/published_runs/report.h"
+#include "cli/cli_run.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/io_folder.h"
+
+namespace tessera::test {
+
+using runs::RunReport, runs::RunsReport, runs::SourceReport, runs::simulate_runs;
+
+namespace {
+
+const std::string kHeader =
+    "system,model,params_b,layers,hidden,heads,kv_heads,ffn,seq,vocab,global_batch,micro_batch,"
+    "gpus,"
+    "gpu_kind,tp,pp,interleave,dp,cp,sp,recompute,dtype,iter_s,tflops_per_gpu,mfu_pct,source\n";
+/// Korthikanti et al. 2022, table 5; llm-foundry's and torchtitan's own tables.
+const std::string kGpt =
+    "Megatron-LM,GPT 22B,22,48,6144,64,64,24576,2048,51200,4,4,8,A100-80GB,8,1,1,1,1,0,full,fp16,"
+    "1.42,,,\"Korthikanti+ 2022, table 5\"\n";
+const std::string kMpt =
+    "llm-foundry FSDP FULL_SHARD,MPT "
+    "7b,6.659,32,4096,32,32,16384,2048,50368,96,6,8,a100_80gb,1,1,1,8,"
+    "1,0,none,amp_bf16,,200,,\"llm-foundry (\"\"A100 80GB\"\", 1600 Gbps)\"\n";
+const std::string kLlama =
+    "torchtitan FSDP2+compile,Llama3.1 8B,8.03,32,4096,32,8,14336,8192,128256,256,2,128,"
+    "H100-96GB-HBM2e-500W,1,1,1,128,1,0,selective,bf16,2.515,,,torchtitan Table 3\n";
+
+std::string with(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+RunsReport simulated(const std::string& rows) {
+  Folder f;
+  return simulate_runs(f.write("runs.csv", kHeader + rows));
+}
+
+/// The last row fails, with these words.
+void expect_bad(const std::vector<std::string>& words, const std::string& rows) {
+  const RunsReport report = simulated(rows);
+  CHECK(report.failed == 1);
+  for (const std::string& word : words) {
+    INFO(report.rows.back().failure);
+    CHECK(report.rows.back().failure.find(word) != std::string::npos);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("published runs are predicted", "[runs]") {
+  const RunsReport r = simulated(kGpt + kMpt + kLlama);
+  REQUIRE(r.rows.size() == 3);
+  CHECK(r.timed == 3);
+  CHECK(r.test_rows == 1);
+  for (const RunReport& row : r.rows) {
+    INFO(row.model << ": " << row.predicted << " measured " << row.measured);
+    CHECK(row.error < 0.2);
+    CHECK(row.memory > 1e9);
+  }
+  CHECK(r.rows[0].calibrates);
+  CHECK(r.rows[0].tensor > 0);
+  CHECK(r.rows[0].bubble == Approx(0).margin(1e-9));
+  CHECK(r.rows[1].measured == Approx(5.295).epsilon(0.01));  // from the printed rate
+  CHECK(r.rows[1].source == "llm-foundry");
+  CHECK(r.rows[2].data > 0);
+  CHECK(r.by_source.size() == 3);
+}
+
+TEST_CASE("what a row changes changes the prediction", "[runs]") {
+  const auto seconds = [](const std::string& row) { return simulated(row).rows[0].predicted; };
+  const double base = seconds(kGpt);
+  CHECK(seconds(with(kGpt, "full", "none")) < 0.85 * base);
+  const std::string staged = with(with(kGpt, ",4,4,8,", ",16,1,16,"), "8,1,1,1,1,0", "8,2,1,1,1,0");
+  CHECK(simulated(staged).rows[0].bubble > 0);
+  CHECK(seconds(with(staged, "8,2,1,1", "8,2,2,1")) < seconds(staged));
+  CHECK(seconds(with(kGpt, "1,1,0,full", "1,1,1,full")) == Approx(base).epsilon(0.1));  // sp
+  const double slow = seconds(with(kMpt, "1600 Gbps", "100 Gbps"));
+  CHECK(slow == seconds(kMpt));  // one node
+  const std::string wide = with(with(kMpt, ",96,6,8,", ",768,6,64,"), "1,1,1,8,", "1,1,1,64,");
+  CHECK(seconds(with(wide, "1600 Gbps", "100 Gbps")) > 1.2 * seconds(wide));
+  CHECK(seconds(with(kLlama, "bf16", "fp8")) < 0.9 * seconds(kLlama));
+  CHECK(seconds(with(kLlama, "+compile", "")) > seconds(kLlama));
+  const RunsReport chosen = simulated(with(kGpt, ",4,4,8,", ",4,,8,"));
+  CHECK(chosen.rows[0].micro_batch > 0);
+  CHECK(simulated(with(kGpt, "1.42", "OOM")).rows[0].ran_out);
+}
+
+// Llama 3 405B on 16,384 H100 (Dubey et al. 2024, table 4): 8,192 tokens with 16-way data
+// parallelism, 131,072 tokens with 16 context-parallel ranks of two hosts each; 126 layers in 16
+// stages, of which the first and the last have seven.
+TEST_CASE("stages of unlike sizes, and contexts over hosts", "[runs]") {
+  const auto llama = [](const char* sequence, const char* dp, const char* cp, const char* v) {
+    const RunsReport r =
+        simulated(std::string("Llama 3,405B,405,126,16384,128,8,53248,") + sequence + ",128256," +
+                  (std::string(cp) == "16" ? "128" : "2048") + ",1,16384,H100-80GB,8,16," + v +
+                  "," + dp + "," + cp + ",1,none,bf16,,,,x\n");
+    INFO(r.rows[0].failure);
+    REQUIRE(r.failed == 0);
+    return r.rows[0];
+  };
+  const RunReport blank = llama("8192", "128", "1", ""), eight = llama("8192", "128", "1", "8"),
+                  seven = llama("8192", "128", "1", "7"), one = llama("8192", "128", "1", "1"),
+                  wide = llama("131072", "8", "16", "");
+  CHECK(blank.predicted == Approx(6.74).epsilon(0.1));  // 400 TFLOP/s
+  CHECK(blank.predicted <= eight.predicted);
+  CHECK(eight.bubble < 0.2 * one.bubble);
+  CHECK(seven.compute == Approx(one.compute).epsilon(0.02));  // no stage has more than 8 layers
+  // The same tokens: more attention, one gather of keys and values a layer and pass.
+  CHECK(wide.predicted == Approx(15.3).epsilon(0.15));
+  CHECK(wide.tensor < 0.5 * wide.compute);
+}
+
+TEST_CASE("a machine of one's own prices all rows", "[runs]") {
+  Folder f;
+  const Machine slow = Machine::load("a100-40gb"), fast = Machine::load("h100");
+  const std::string path = f.write("runs.csv", kHeader + kGpt + kMpt);
+  const RunsReport a = simulate_runs(path, &slow), b = simulate_runs(path, &fast);
+  for (size_t i = 0; i < 2; ++i) CHECK(b.rows[i].predicted < 0.7 * a.rows[i].predicted);
+}
+
+TEST_CASE("a bad row leaves the others as they are", "[runs]") {
+  const RunsReport good = simulated(kGpt + kLlama);
+  const RunsReport r = simulated(kGpt + with(kMpt, "a100_80gb", "TPUv4") + kLlama);
+  REQUIRE(r.rows.size() == 3);
+  CHECK(r.failed == 1);
+  CHECK(r.timed == 2);
+  CHECK(r.rows[1].failure.find("line 3: no machine profile for gpu_kind 'TPUv4'") !=
+        std::string::npos);
+  CHECK(r.rows[1].model == "MPT 7b");
+  CHECK(r.error == good.error);
+  CHECK(r.rows[2].predicted == good.rows[1].predicted);
+  Folder f;
+  CHECK(simulate_runs(f.write("bom.csv", "\xEF\xBB\xBF" + kHeader + kGpt)).failed == 0);
+}
+
+TEST_CASE("bad rows say where and what", "[runs][errors]") {
+  expect_error(ErrorKind::io, {"cannot open runs '/nowhere.csv'"},
+               [] { simulate_runs("/nowhere.csv"); });
+  Folder f;
+  expect_usage({"column 'tp' is missing"},
+               [&] { simulate_runs(f.write("a.csv", with(kHeader, ",tp,", ",") + kGpt)); });
+  expect_usage({"no header"}, [&] { simulate_runs(f.write("b.csv", "")); });
+  expect_usage({"no runs below the header"}, [] { simulated(""); });
+  expect_bad({"line 2: 3 fields; the header has 26"}, "a,b,c\n");
+  expect_usage({"a quote that opens in line 2"},
+               [] { simulated(with(kGpt, "table 5\"", "table 5")); });
+  expect_bad({"line 3: 'layers' is 'many'"}, kMpt + with(kGpt, ",48,", ",many,"));
+  expect_bad({"'hidden' is blank"}, with(kGpt, "6144", ""));
+  expect_bad({"'gpus' is 7.5, not a whole number"}, with(kGpt, ",4,8,A100", ",4,7.5,A100"));
+  expect_bad({"tp 8 x pp 1 x cp 1 x dp 1 is not gpus 16"}, with(kGpt, ",4,8,A100", ",4,16,A100"));
+  expect_bad({"hidden 6144 is no multiple of heads 63"}, with(kGpt, ",64,64,", ",63,63,"));
+  expect_bad({"heads 64 is no multiple of kv_heads 48"}, with(kGpt, ",64,64,", ",64,48,"));
+  expect_bad({"global_batch 4 over dp 1 is no multiple of micro_batch 3"},
+             with(kGpt, ",4,4,8,", ",4,3,8,"));
+  expect_bad({"global_batch 97 is no multiple of dp 8"}, with(kMpt, ",96,6,", ",97,6,"));
+  expect_bad({"recompute 'some' is none of"}, with(kGpt, "full", "some"));
+  expect_bad({"dtype 'int4' is none of fp16, bf16, fp8"}, with(kGpt, "fp16", "int4"));
+  expect_bad({"line 2: ", "float8"}, with(kGpt, "fp16", "fp8"));
+  expect_bad({"interleave 5 is of pipelines, and pp is 1"}, with(kGpt, "8,1,1,1,1,", "8,1,5,1,1,"));
+  expect_bad({"48 layers are too few"},
+             with(with(kGpt, ",4,4,8,", ",64,1,512,"), ",8,1,1,1,", ",8,64,1,1,"));
+  expect_bad({"line 2: no machine profile for gpu_kind 'TPUv4'"}, with(kGpt, "A100-80GB", "TPUv4"));
+}
+
+TEST_CASE("the program reports on published runs", "[runs][cli]") {
+  Folder f;
+  f.write(
+      "runs.csv",
+      "system,model,params_b,layers,hidden,heads,kv_heads,ffn,seq,vocab,global_batch,micro_batch,"
+      "gpus,gpu_kind,tp,pp,interleave,dp,cp,sp,recompute,dtype,iter_s,tflops_per_gpu,mfu_pct,"
+      "source\nMegatron-LM,GPT 22B,22,48,6144,64,64,24576,2048,51200,4,4,8,A100,8,1,1,1,1,0,full,"
+      "fp16,1.42,,,one paper\n");
+  const CliResult r = run_in(f, TESSERA_PUBLISHED_RUNS, "runs.csv --json r.json");
+  expect_success(r);
+  CHECK(r.out.find("one paper: 1 row, error ") != std::string::npos);
+  const nlohmann::json report = nlohmann::json::parse(f.read("r.json"));
+  CHECK(report["rows"].size() == 1);
+  CHECK(report["error"].get<double>() == report["by_source"]["one paper"]["error"].get<double>());
+  CHECK(report["by_source"]["one paper"].contains("null_error"));
+  CHECK(report["by_source"]["one paper"].contains("tau"));
+  f.write("bad.csv", "\xEF\xBB\xBF" + f.read("runs.csv") + "Megatron-LM,small,x\n");
+  const CliResult one = run_in(f, TESSERA_PUBLISHED_RUNS, "bad.csv --json r.json");
+  expect_success(one);
+  CHECK(one.out.find("failed: bad.csv, line 3: 3 fields; the header has 26") != std::string::npos);
+  CHECK(one.out.find("failed: 1 row\n") != std::string::npos);
+  CHECK(nlohmann::json::parse(f.read("r.json"))["rows"][1]["failure"].is_string());
+  CHECK(nlohmann::json::parse(f.read("r.json"))["rows"][1]["predicted"].is_null());
+  std::string untimed = f.read("runs.csv");
+  f.write("untimed.csv", untimed.replace(untimed.find("1.42"), 4, ""));
+  CHECK(run_in(f, TESSERA_PUBLISHED_RUNS, "untimed.csv")
+            .out.find("all 0 rows with a time: error -, tau -") != std::string::npos);
+  f.write("none.txt", untimed.replace(untimed.find("A100"), 4, "TPU9"));
+  expect_failure(run_in(f, TESSERA_PUBLISHED_RUNS, "none.txt"), 1,
+                 {"no row of 'none.txt' can be predicted", "gpu_kind 'TPU9'"},
+                 "bench_published_runs");
+  expect_failure(run_in(f, TESSERA_PUBLISHED_RUNS, "none.csv"), 1, {"cannot open runs 'none.csv'"},
+                 "bench_published_runs");
+}
+
+}  // namespace tessera::test

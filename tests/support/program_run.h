@@ -1,0 +1,30 @@
+// Runs a Program on thread ranks without a Session, in memory that is poisoned first: whatever a
+// step reads before it was written is NaN.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "program/program.h"
+#include "support/reference.h"
+#include "tessera/cluster.h"
+#include "tessera/graph.h"
+
+namespace tessera::test {
+
+using Values = std::map<std::string, Whole>;
+
+Program lower_for_cpu(const Graph& graph, const std::string& mesh, const std::string& layout,
+                      const std::vector<FunctionSpec>& functions);
+
+/// Runs `function` once for each round, with the inputs and stored tensors of the round (others are
+/// zero) and the memory poisoned again, and returns its outputs and all stored tensors. Throws what
+/// a rank throws.
+std::vector<Values> run_program(const Program& program, Cluster& cluster,
+                                const std::string& function, const std::vector<Values>& rounds);
+inline Values run_program(const Program& program, Cluster& cluster, const std::string& function,
+                          const Values& values) {
+  return run_program(program, cluster, function, std::vector<Values>{values})[0];
+}
+
+}  // namespace tessera::test

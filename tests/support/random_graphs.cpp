@@ -1,0 +1,376 @@
+// A pool of float64 tensors grows by one with each step. Names of dims fix their sizes, whatever
+// made them, so that any two tensors of the pool fit together.
+#include "support/random_graphs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/fail.h"
+#include "tessera/nn.h"
+#include "tessera/ops.h"
+#include "tessera/optim.h"
+
+namespace tessera::test {
+
+namespace {
+
+constexpr DType kType = DType::float64;
+constexpr int kKinds = 16;
+constexpr int kMaxRank = 4;
+constexpr int64_t kMaxElements = 700;
+
+class Builder {
+ public:
+  Builder(const Recipe& recipe, RandomModel& model)
+      : recipe_(recipe), model_(model), g_(model.graph), data_(recipe.data_seed) {
+    for (size_t i = 0; i < recipe.sizes.size(); ++i)
+      dims_.emplace_back(std::string(1, static_cast<char>('p' + i)), recipe.sizes[i]);
+    pool_.push_back(input({dims_[0], dims_[1]}));
+    pool_.push_back(input({dims_[2], dims_[0]}));
+    pool_.push_back(parameter({dims_[1], dims_[2]}));
+    pool_.push_back(parameter({dims_[2]}));
+  }
+
+  void run() {
+    for (const RecipeStep& step : recipe_.steps) {
+      draws_ = step.draws;
+      next_ = 0;
+      Tensor result = apply(step.kind);
+      if (result.shape().rank() <= kMaxRank && result.shape().elements() <= kMaxElements)
+        pool_.push_back(result);
+    }
+    finish();
+  }
+
+ private:
+  uint32_t draw(size_t below) {
+    return next_ < draws_.size() ? draws_[next_++] % static_cast<uint32_t>(below) : 0;
+  }
+  Tensor any() { return pool_[pool_.size() - 1 - draw(std::min<size_t>(pool_.size(), 6))]; }
+  const Dim& any_dim() { return dims_[draw(dims_.size())]; }
+
+  double uniform(double lo, double hi) {
+    return lo + (hi - lo) * static_cast<double>(data_() >> 11) * 0x1p-53;
+  }
+  Whole values(const Shape& shape, double lo, double hi) {
+    std::vector<int64_t> sizes;
+    for (const Dim& d : shape) sizes.push_back(d.size);
+    Whole whole(shape.names(), sizes);
+    for (double& x : whole.data) x = uniform(lo, hi);
+    return whole;
+  }
+  Tensor input(const Shape& shape) {
+    Tensor t = g_.input(fmt::format("x{}", model_.fed.size()), shape, kType);
+    model_.fed.emplace_back(t, values(shape, -1, 1));
+    return t;
+  }
+  Tensor indices(const Shape& shape, int64_t below) {
+    Tensor t = g_.input(fmt::format("i{}", model_.fed.size()), shape, DType::int32);
+    Whole whole = values(shape, 0, static_cast<double>(below));
+    for (double& x : whole.data) x = std::floor(x);
+    model_.fed.emplace_back(t, whole);
+    return t;
+  }
+  Tensor parameter(const Shape& shape) {
+    Tensor t = g_.parameter(fmt::format("w{}", model_.stored.size()), shape, nn::zeros(), kType);
+    model_.stored.emplace_back(t, values(shape, -1, 1));
+    return t;
+  }
+
+  /// Some of the names, at least `least`, in the given order.
+  std::vector<std::string> some(const std::vector<std::string>& names, size_t least = 1) {
+    std::vector<std::string> chosen;
+    for (const std::string& name : names) {
+      if (draw(2)) chosen.push_back(name);
+    }
+    for (size_t i = 0; chosen.size() < least && i < names.size(); ++i) {
+      if (std::find(chosen.begin(), chosen.end(), names[i]) == chosen.end())
+        chosen.push_back(names[i]);
+    }
+    return chosen;
+  }
+  /// Some dims of a shape, reordered by a draw.
+  Shape some_dims(const Shape& shape, size_t least = 0) {
+    std::vector<Dim> dims;
+    for (const std::string& name : some(shape.names(), least)) dims.push_back(shape.dim(name));
+    if (dims.size() > 1 && draw(2)) std::rotate(dims.begin(), dims.begin() + 1, dims.end());
+    return Shape(dims);
+  }
+
+  Tensor unary(Tensor x) {
+    switch (draw(14)) {
+      case 0:
+        return tanh(x);
+      case 1:
+        return sigmoid(x);
+      case 2:
+        return sin(x);
+      case 3:
+        return cos(x);
+      case 4:
+        return exp(tanh(x));
+      case 5:
+        return -x;
+      case 6:
+        return square(tanh(x));
+      case 7:
+        return softplus(x);
+      case 8:
+        return gelu(x);
+      case 9:
+        return relu(x + 0.1);
+      case 10:
+        return log(square(x) + 1.5);
+      case 11:
+        return rsqrt(square(x) + 0.5);
+      case 12:
+        return clip(x, -0.7, 0.6);
+      default:
+        return elu(x);
+    }
+  }
+
+  Tensor binary(Tensor a, Tensor b) {
+    if (a.shape().united(b.shape()).rank() > kMaxRank) return unary(a);
+    switch (draw(8)) {
+      case 0:
+        return a + b;
+      case 1:
+        return a - b;
+      case 2:
+        return tanh(a) * b;
+      case 3:
+        return a / (square(b) + 1.0);
+      case 4:
+        return maximum(a, b);
+      case 5:
+        return minimum(a, b);
+      case 6:
+        return where(a > b, sin(a), b);
+      default:
+        return a + b * 0.5;
+    }
+  }
+
+  Tensor product(Tensor a, Tensor b) {
+    const Shape all = a.shape().united(b.shape());
+    if (all.elements() > 4 * kMaxElements) return unary(a);
+    const Shape out = some_dims(all);
+    const double n = static_cast<double>(all.elements()) / static_cast<double>(out.elements());
+    return einsum({a, b}, out) * (1 / std::sqrt(n));
+  }
+
+  Tensor reduction(Tensor x) {
+    if (x.shape().rank() == 0) return unary(x);
+    const Axes axes(some(x.shape().names()));
+    switch (draw(6)) {
+      case 0:
+        return reduce_sum(x, axes) * 0.3;
+      case 1:
+        return reduce_mean(x, axes);
+      case 2:
+        return reduce_max(x, axes);
+      case 3:
+        return reduce_min(x, axes);
+      case 4:
+        return reduce_logsumexp(x, axes);
+      default:
+        return reduce_prod(sigmoid(x) + 0.5, axes);
+    }
+  }
+
+  Tensor normalization(Tensor x) {
+    if (x.shape().rank() == 0) return unary(x);
+    const std::vector<std::string> axes = some(x.shape().names());
+    const Dim dim = x.dim(axes[0]);
+    switch (draw(4)) {
+      case 0:
+        return softmax(x, axes);
+      case 1:
+        return log_softmax(x, axes);
+      case 2:
+        return layer_norm(x, dim.name, parameter({dim}), parameter({dim}), 0.1);
+      default:
+        return rms_norm(x, dim.name, parameter({dim}), 0.1);
+    }
+  }
+
+  Tensor moved(Tensor x) {
+    const Dim& extra = any_dim();
+    switch (draw(4)) {
+      case 0:
+        return x.shape().has(extra.name) ? transpose(x, reversed(x.shape()))
+                                         : broadcast(x, x.shape().united({extra}));
+      case 1:
+        return transpose(x, reversed(x.shape()));
+      case 2:
+        return x.shape().rank() ? x.prefer(x.shape()[static_cast<int>(draw(x.shape().rank()))].name)
+                                : x;
+      default:
+        return reshaped(x);
+    }
+  }
+  static Shape reversed(const Shape& shape) {
+    std::vector<Dim> dims(shape.dims().rbegin(), shape.dims().rend());
+    return Shape(dims);
+  }
+  /// Renames a dim, or merges two neighbours; the new name tells the size.
+  Tensor reshaped(Tensor x) {
+    if (x.shape().rank() == 0) return x;
+    std::vector<Dim> dims = x.shape().dims();
+    const size_t d = draw(dims.size());
+    const bool merge = d + 1 < dims.size() && draw(2);
+    Dim made = dims[d].renamed(dims[d].name + "1");
+    if (merge) made = Dim(dims[d].name + dims[d + 1].name, dims[d].size * dims[d + 1].size);
+    if (x.shape().has(made.name)) return unary(x);
+    const std::vector<Dim> before = dims;
+    if (merge) dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(d) + 1);
+    dims[d] = made;
+    Tensor y = reshape(x, Shape(dims));
+    return draw(2) ? y : reshape(sin(y), Shape(before));
+  }
+
+  Tensor indexed(Tensor x) {
+    if (x.shape().rank() == 0) return unary(x);
+    const Dim dim = x.shape()[static_cast<int>(draw(x.shape().rank()))];
+    if (draw(2)) {
+      std::vector<Dim> dims;
+      for (const Dim& d : some_dims(Shape(dims_))) {
+        if (d.name != dim.name && dims.size() < 2) dims.push_back(d);
+      }
+      return gather(x, indices(Shape(dims), dim.size), dim.name);
+    }
+    const Dim& row = any_dim();
+    if (x.shape().has(row.name))
+      return cross_entropy(x, indices(x.shape().without({dim.name}), dim.size), dim.name);
+    Tensor at = indices(some_dims(x.shape()), row.size);
+    std::vector<Dim> out = some_dims(x.shape()).dims();
+    out.insert(out.begin() + draw(out.size() + 1), row);
+    return scatter_add(at, x, Shape(out), row.name) * 0.5;
+  }
+
+  Tensor source(Tensor x) {
+    const Dim& dim = any_dim();
+    switch (draw(3)) {
+      case 0:
+        return x.shape().rank() < kMaxRank ? x + iota(g_, dim, kType) * 0.1 : x;
+      case 1:
+        return x.shape().rank() < kMaxRank ? x * constant(g_, 0.7, kType, {dim}) : x;
+      default:
+        return x * dim_size(g_, dim, kType) * 0.2;
+    }
+  }
+
+  Tensor layer(Tensor x) {
+    const Dim& out = any_dim();
+    std::vector<Dim> dims = some_dims(x.shape(), 1).dims();
+    if (!Shape(dims).has(out.name)) dims.push_back(out);
+    return product(x, parameter(Shape(dims)));
+  }
+
+  Tensor apply(int kind) {
+    Tensor x = any();
+    switch (kind % kKinds) {
+      case 0:
+        return unary(x);
+      case 1:
+      case 2:
+        return binary(x, any());
+      case 3:
+      case 4:
+        return product(x, any());
+      case 5:
+        return reduction(x);
+      case 6:
+        return normalization(x);
+      case 7:
+        return moved(x);
+      case 8:
+        return indexed(x);
+      case 9:
+        return source(x);
+      case 10:
+        return layer(x);
+      case 11:
+      case 12:
+        return ordered(x, [this](size_t below) { return draw(below); });
+      case 13:
+      case 14:
+        return windowed(
+            x, [this](size_t below) { return draw(below); },
+            [this](const Shape& shape) { return parameter(shape); });
+      default:
+        return unary(binary(x, x));
+    }
+  }
+
+  void finish() {
+    const size_t n = pool_.size();
+    model_.outputs = {identity(pool_[n - 1]),
+                      identity(pool_[n - 2])};  // never a stored tensor itself
+    Tensor loss =
+        (mean_all(sin(pool_[n - 1])) + mean_all(square(pool_[n - 2])) * 0.5).named("loss");
+    model_.outputs.push_back(loss);
+    if (recipe_.training == 1) {
+      std::vector<Tensor> wrt;
+      for (auto* list : {&model_.fed, &model_.stored}) {
+        for (const auto& [tensor, value] : *list) {
+          if (tensor.dtype() == kType) wrt.push_back(tensor);
+        }
+      }
+      for (Tensor t : gradients(loss, wrt)) model_.outputs.push_back(t);
+    }
+    if (recipe_.training < 2) return;
+    const Optimizer optimizer = recipe_.training == 2   ? sgd(0.1)
+                                : recipe_.training == 3 ? momentum()
+                                                        : adam({.weight_decay = 0.1});
+    MinimizeOptions options;
+    options.clip = recipe_.training == 4 ? 0.05 : 0;
+    const Minimized minimized = minimize(loss, constant(g_, 0.1, kType), optimizer, options);
+    model_.outputs.push_back(minimized.gradient_norm);
+    for (size_t i = model_.stored.size(); i < g_.stored().size(); ++i) {
+      Tensor state(&g_, g_.stored()[i].value);
+      const bool is_step = state.dtype() != kType;  // float32: a number that it holds exactly
+      states_.emplace_back(state, is_step ? Whole({}, {}, 3) : values(state.shape(), 0.1, 1));
+    }
+    model_.stored.insert(model_.stored.end(), states_.begin(), states_.end());
+  }
+
+  const Recipe& recipe_;
+  RandomModel& model_;
+  Graph& g_;
+  std::mt19937_64 data_;
+  std::vector<Dim> dims_;
+  std::vector<Tensor> pool_;
+  std::vector<std::pair<Tensor, Whole>> states_;
+  std::vector<uint32_t> draws_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+void build(const Recipe& recipe, RandomModel& model) { Builder(recipe, model).run(); }
+
+Recipe draw_recipe(std::mt19937_64& random) {
+  Recipe recipe;
+  const size_t dims = 3 + random() % 3, steps = 3 + random() % 8;
+  const int64_t sizes[] = {1, 2, 3, 4,
+                           4, 5, 6, 6};  // uneven ones, and some that merge without padding
+  for (size_t i = 0; i < dims; ++i) recipe.sizes.push_back(sizes[random() % std::size(sizes)]);
+  for (size_t i = 0; i < steps; ++i) {
+    RecipeStep step{static_cast<int>(random() % kKinds), {}};
+    for (int k = 0; k < 24; ++k) step.draws.push_back(static_cast<uint32_t>(random() >> 32));
+    recipe.steps.push_back(std::move(step));
+  }
+  recipe.training = static_cast<int>(random() % 5);
+  recipe.data_seed = random();
+  return recipe;
+}
+
+std::string draw_mesh(std::mt19937_64& random) {
+  static const char* meshes[] = {"x:2",     "x:3",         "x:4",    "x:2;y:2",
+                                 "x:2;y:3", "x:2;y:2;z:2", "x:1;y:2"};
+  return meshes[random() % std::size(meshes)];
+}
+
+}  // namespace tessera::test
