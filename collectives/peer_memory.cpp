@@ -1,15 +1,8 @@
-// Failures and memory of ranks that see each other's memory.
-//
 // A failure is written once, by compare-and-swap of the alarm's state, so that all ranks of the
-// world report the same first cause. Cells and blocks are carved from slabs that live as long as
-// the world: a slow peer may look at a cell after its owner is through with it, so a cell is never
-// unmapped or reset. It is used again once the gate of its last meeting shows that all ranks have
-// left.
+// world report the same first cause.
 #include "collectives/peer_memory.h"
 
-#include <bit>
 #include <chrono>
-#include <new>
 #include <thread>
 
 #include "base/fail.h"
@@ -99,60 +92,6 @@ void Fabric::check_alive(const Call& call, const std::vector<int>& missing) {
         describe(call), rank_, place(rank_), whereabouts(rank));
     give_up(call, message);
   }
-}
-
-void* Fabric::carve(int64_t bytes) {
-  constexpr int64_t kSlab = 256 * 1024;
-  bytes = (bytes + 63) / 64 * 64;
-  if (bytes > kSlab / 2) return map(bytes);
-  if (bytes > slab_left_) {
-    slab_ = static_cast<char*>(map(kSlab));
-    slab_left_ = kSlab;
-  }
-  char* const block = slab_;
-  slab_ += bytes;
-  slab_left_ -= bytes;
-  return block;
-}
-
-Cell* Fabric::take_cell() {
-  sweep();
-  if (cells_.empty()) return new (carve(sizeof(Cell))) Cell;
-  Cell* const cell = cells_.back();
-  cells_.pop_back();
-  return cell;
-}
-
-namespace {
-int size_class(int64_t bytes) {
-  return std::bit_width(static_cast<uint64_t>(std::max<int64_t>(bytes, 256) - 1));
-}
-}  // namespace
-
-void* Fabric::take(int64_t bytes) {
-  sweep();
-  std::vector<void*>& free = blocks_[size_class(bytes)];
-  if (free.empty()) return carve(int64_t{1} << size_class(bytes));
-  void* const block = free.back();
-  free.pop_back();
-  return block;
-}
-
-void Fabric::retire(Cell* cell, std::vector<Block> blocks, std::vector<Goal> goals) {
-  retired_.push_back({cell, std::move(blocks), std::move(goals)});
-}
-
-void Fabric::sweep() {
-  std::erase_if(retired_, [&](Retired& old) {
-    const bool left = std::all_of(old.goals.begin(), old.goals.end(), [](const Goal& goal) {
-      return static_cast<int32_t>(goal.first->count.load(std::memory_order_acquire) -
-                                  goal.second) >= 0;
-    });
-    if (!left) return false;
-    cells_.push_back(old.cell);
-    for (const auto& [memory, bytes] : old.blocks) blocks_[size_class(bytes)].push_back(memory);
-    return true;
-  });
 }
 
 }  // namespace tessera

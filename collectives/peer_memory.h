@@ -88,6 +88,39 @@ struct Call {
 /// "[all_reduce] call 12 (loss, model.cpp:41)".
 std::string describe(const Call& call);
 
+class Fabric;
+
+/// Cells and blocks of memory that peers can resolve, recycled. They live as long as the world: a
+/// slow peer may look at a cell after its owner is through with it.
+class CellPool {
+ public:
+  using Block = std::pair<void*, int64_t>;
+  using Goal = std::pair<const Gate*, uint32_t>;
+
+  explicit CellPool(Fabric& fabric) : fabric_(fabric) {}
+  Cell* take_cell();
+  /// At least `bytes`.
+  void* take(int64_t bytes);
+  /// Makes them free once each gate has counted to its goal.
+  void retire(Cell* cell, std::vector<Block> blocks, std::vector<Goal> goals);
+
+ private:
+  struct Retired {
+    Cell* cell;
+    std::vector<Block> blocks;
+    std::vector<Goal> goals;
+  };
+  void sweep();
+  void* carve(int64_t bytes);
+
+  Fabric& fabric_;
+  char* slab_ = nullptr;
+  int64_t slab_left_ = 0;
+  std::vector<Cell*> cells_;
+  std::vector<std::vector<void*>> blocks_ = std::vector<std::vector<void*>>(64);  // by log2 of size
+  std::vector<Retired> retired_;
+};
+
 /// One rank's view of the world. Used by one thread at a time.
 class Fabric {
  public:
@@ -135,35 +168,18 @@ class Fabric {
   /// Does the same at once if the process of one of `missing` is known to be gone.
   void check_alive(const Call& call, const std::vector<int>& missing);
 
-  /// A recycled or new cell, and memory of at least `bytes`, from memory that lives as long as the
-  /// world; retire() gives them back once each of `goals` is reached: a gate has counted so far.
-  Cell* take_cell();
-  void* take(int64_t bytes);
-  using Block = std::pair<void*, int64_t>;
-  using Goal = std::pair<const Gate*, uint32_t>;
-  void retire(Cell* cell, std::vector<Block> blocks, std::vector<Goal> goals);
+  CellPool& pool() { return pool_; }
 
  protected:
   explicit Fabric(int rank) : rank_(rank) {}
 
  private:
-  struct Retired {
-    Cell* cell;
-    std::vector<Block> blocks;
-    std::vector<Goal> goals;
-  };
   [[noreturn]] void throw_failure(const Call& call);
   /// Raises the alarm and throws, the message of another rank if that one was first.
   [[noreturn]] void give_up(const Call& call, const std::string& message);
-  void sweep();
-  void* carve(int64_t bytes);
 
   int rank_;
-  char* slab_ = nullptr;
-  int64_t slab_left_ = 0;
-  std::vector<Cell*> cells_;
-  std::vector<std::vector<void*>> blocks_ = std::vector<std::vector<void*>>(64);  // by log2 of size
-  std::vector<Retired> retired_;
+  CellPool pool_{*this};
 };
 
 /// Where the ranks of a group meet, again and again. Each generation is
@@ -236,7 +252,7 @@ class Rendezvous {
   std::vector<Cell*> cells_;
   std::vector<Ticket> tickets_;
   std::vector<int> missing_;  ///< the result of missing(), which a long wait calls often
-  std::vector<Fabric::Block> held_;
+  std::vector<CellPool::Block> held_;
   bool stream_ = false;
   std::vector<Peer> sources_, readers_;
   uint32_t places_ = 1;

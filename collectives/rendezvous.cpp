@@ -76,7 +76,10 @@ void sleep_at(Gate& gate, uint32_t target, double seconds) {
 }  // namespace
 
 Rendezvous::Rendezvous(std::shared_ptr<Fabric> fabric, std::vector<int> ranks, int me)
-    : fabric_(std::move(fabric)), ranks_(std::move(ranks)), me_(me), own_(fabric_->take_cell()) {}
+    : fabric_(std::move(fabric)),
+      ranks_(std::move(ranks)),
+      me_(me),
+      own_(fabric_->pool().take_cell()) {}
 
 Rendezvous::~Rendezvous() {
   if (begun_) {
@@ -85,12 +88,12 @@ Rendezvous::~Rendezvous() {
     quiesce();
   }
   if (cells_.empty()) return;  // the others may or may not know the cell: it stays until the end
-  std::vector<Fabric::Goal> goals;
+  std::vector<CellPool::Goal> goals;
   const size_t gates = stream_ ? cells_.size() : 1;
   const auto arrivals = static_cast<uint32_t>(stream_ ? 1 : ranks_.size());
   for (size_t q = 0; q < gates; ++q)
     goals.emplace_back(&cells_[q]->finished, tickets_[q].finished + generation_ * arrivals);
-  fabric_->retire(own_, std::move(held_), std::move(goals));
+  fabric_->pool().retire(own_, std::move(held_), std::move(goals));
 }
 
 Rendezvous::Ticket Rendezvous::ticket() const {
@@ -109,7 +112,7 @@ void Rendezvous::connect(const std::vector<Ticket>& tickets) {
 }
 
 void* Rendezvous::hold(int64_t bytes) {
-  void* const memory = fabric_->take(bytes);
+  void* const memory = fabric_->pool().take(bytes);
   held_.emplace_back(memory, bytes);
   return memory;
 }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/compile_options.h"
 #include "tessera/machine.h"
-#include "tessera/session.h"
 
 namespace tessera {
 
@@ -21,7 +21,7 @@ struct CollectiveReport {
   int ranks = 1;       ///< of each group
   int64_t bytes = 0;   ///< sent by each rank, as collectives/cost.h defines, all times
   int64_t times = 1;   ///< in a loop: of its iterations
-  double seconds = 0;  ///< predicted, all times; of an exchange of several its share by bytes
+  double seconds = 0;  ///< predicted, all times; in a bucket, its share by bytes
   double exposed = 0;  ///< of them, what computing waits for
 };
 
@@ -54,10 +54,10 @@ struct TimeReport {
   double exposed = 0;   ///< of it, what computing waits for
 };
 
-/// The exchanges of one kind over the same axes: collectives that start together.
-struct ExchangeReport {
+/// The buckets of one kind over the same axes: collectives that start together.
+struct BucketReport {
   std::string kind, axes;
-  int exchanges = 0;   ///< in a loop each iteration's is one
+  int buckets = 0;     ///< a bucket in a loop counts once an iteration
   int64_t most = 0;    ///< bytes that a rank sends in the largest
   double seconds = 0;  ///< predicted, of all
   double started = 0;  ///< of them, starting: what they took without bytes
@@ -73,7 +73,7 @@ struct FunctionReport {
   int redundant_left_out = 0;              ///< further ones
   int64_t redundant_left_out_flops = 0;    ///< on each rank, together
   TimeReport time;                         ///< zeros without a machine
-  std::vector<ExchangeReport> exchanges;   ///< none without a machine
+  std::vector<BucketReport> buckets;       ///< none without a machine
 };
 
 struct Explanation {

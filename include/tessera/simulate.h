@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "tessera/compile_options.h"
 #include "tessera/machine.h"
 #include "tessera/plan.h"
-#include "tessera/session.h"
 
 namespace tessera {
 

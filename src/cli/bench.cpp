@@ -105,7 +105,7 @@ std::pair<double, int64_t> profiled(const Session& session, CollectiveKind kind)
   }
   if (steps == 0)
     fail(ErrorKind::internal, "bench: the layout makes no step '{}'; the Program is\n{}",
-         to_string(kind), session.program_text());
+         to_string(kind), session.program().text());
   return {seconds, bytes};
 }
 
@@ -151,7 +151,7 @@ class Bench {
     });
     const double tokens =
         static_cast<double>(job.config.integer("train.batch") * job.spec->tokens(job.config));
-    const double flops = static_cast<double>(session.flops("train")) * job.mesh.size();
+    const double flops = static_cast<double>(session.program().flops("train")) * job.mesh.size();
     head(cluster, job.mesh,
          fmt::format("training {} in {}, layout {}", job.spec->name, job.config.text("train.dtype"),
                      job.layout.to_string()));

@@ -327,7 +327,7 @@ class Calibration {
       const bool sums = step.collective == CollectiveKind::all_reduce || step.waits;
       (sums ? result.sum : result.computed) += time;
     }
-    for (const ExchangeTime& e : session.exchanges()) {
+    for (const BucketTime& e : session.bucket_times()) {
       if (e.function == both.name) result.exposed += e.exposed, result.hidden += e.hidden;
     }
     return result;

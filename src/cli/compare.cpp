@@ -134,7 +134,7 @@ int compare_layouts(const Arguments& args, const std::vector<ModelSpec>& models)
                a.job.layout.to_string(), b.job.layout.to_string());
   }
   Comparison comparison(args.tolerance);
-  const std::vector<std::string> stored = a.session->stored_names();
+  const std::vector<std::string> stored = a.session->program().stored_names();
   auto same = [&](const std::string& name, const std::string& when) {
     Graph& g = a.trainer.graph;
     return comparison.see({name, g.producer(g.find(name).id()).at.to_string(), when,
@@ -148,7 +148,7 @@ int compare_layouts(const Arguments& args, const std::vector<ModelSpec>& models)
   for (int64_t s = 0; equal && s < std::max<int64_t>(args.steps, 1); ++s) {
     step(a, s);
     step(b, s);
-    std::vector<std::string> computed = a.session->find("train", "*");
+    std::vector<std::string> computed = a.session->program().find("train", "*");
     std::erase_if(computed, [&](const std::string& name) {
       return std::find(stored.begin(), stored.end(), name) != stored.end();
     });

@@ -36,13 +36,13 @@ nlohmann::json to_json(const Explanation& e) {
                                {"transfer", f.time.transfer},
                                {"exposed", f.time.exposed}};
     }
-    for (const ExchangeReport& x : f.exchanges) {
-      function["exchanges"].push_back({{"kind", x.kind},
-                                       {"axes", x.axes},
-                                       {"exchanges", x.exchanges},
-                                       {"most", x.most},
-                                       {"seconds", x.seconds},
-                                       {"started", x.started}});
+    for (const BucketReport& x : f.buckets) {
+      function["buckets"].push_back({{"kind", x.kind},
+                                     {"axes", x.axes},
+                                     {"count", x.buckets},
+                                     {"most", x.most},
+                                     {"seconds", x.seconds},
+                                     {"started", x.started}});
     }
     for (const RedundantReport& r : f.redundant) {
       function["redundant"].push_back(

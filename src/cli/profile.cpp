@@ -61,10 +61,10 @@ std::string profile_table(const std::vector<ProfileRow>& rows, double peak_flops
 }
 
 std::string offload_text(const Training& t) {
-  if (t.session->offloaded_bytes() == 0) return "";
+  if (t.session->program().offloaded_bytes() == 0) return "";
   const bool moves = t.session->device() != "cpu";
   return fmt::format(", {} of optimizer state in host memory{}",
-                     with_unit(static_cast<double>(t.session->offloaded_bytes()), "B"),
+                     with_unit(static_cast<double>(t.session->program().offloaded_bytes()), "B"),
                      moves ? "" : ", which is the CPU's own: nothing is gained");
 }
 
@@ -72,21 +72,21 @@ namespace {
 
 /// Of training steps. Without a machine, or with one that does not know such a mesh, nothing is
 /// predicted.
-std::vector<ExchangeTime> exchanges_of(const Training& t, std::string& machine) {
-  std::vector<ExchangeTime> rows = t.session->exchanges(t.job.machine.get());
+std::vector<BucketTime> buckets_of(const Training& t, std::string& machine) {
+  std::vector<BucketTime> rows = t.session->bucket_times(t.job.machine.get());
   if (t.job.machine) machine = t.job.machine->name;
-  std::erase_if(rows, [](const ExchangeTime& e) { return e.function != "train"; });
+  std::erase_if(rows, [](const BucketTime& e) { return e.function != "train"; });
   return rows;
 }
 
 }  // namespace
 
-std::string exchange_table(const std::vector<ExchangeTime>& rows, const std::string& machine) {
+std::string bucket_table(const std::vector<BucketTime>& rows, const std::string& machine) {
   std::string text = fmt::format(
       "{:>10} {:>10} {:>10} {:>10} {:>10}  {}\n", "exposed ms", "hidden ms",
       machine.empty() ? "" : "predicted:", machine.empty() ? "" : "hidden", "bytes", "collective");
-  ExchangeTime sum;
-  auto line = [&](const ExchangeTime& e, const std::string& what) {
+  BucketTime sum;
+  auto line = [&](const BucketTime& e, const std::string& what) {
     const std::string predicted =
         machine.empty() ? fmt::format("{:>10} {:>10}", "-", "-")
                         : fmt::format("{:>10.3f} {:>10.3f}", 1e3 * e.predicted_exposed,
@@ -94,9 +94,10 @@ std::string exchange_table(const std::vector<ExchangeTime>& rows, const std::str
     text += fmt::format("{:>10.3f} {:>10.3f} {} {:>10}  {}\n", 1e3 * e.exposed, 1e3 * e.hidden,
                         predicted, with_unit(static_cast<double>(e.bytes), "B"), what);
   };
-  for (const ExchangeTime& e : rows) {
+  for (const BucketTime& e : rows) {
     line(e, fmt::format("{} over {}: {}{}, {}", e.kind, e.axes, e.tensor,
-                        e.members > 1 ? fmt::format(" and {} more", e.members - 1) : "", e.source));
+                        e.collectives > 1 ? fmt::format(" and {} more", e.collectives - 1) : "",
+                        e.source));
     sum.exposed += e.exposed;
     sum.hidden += e.hidden;
     sum.predicted_exposed += e.predicted_exposed;
@@ -126,26 +127,26 @@ void report_profile(Training& t, double peak_flops) {
   for (const StepTime& s : steps)
     line.push_back({s.name, s.kernel, 1e3 * s.seconds / static_cast<double>(s.runs)});
   std::string machine;
-  const std::vector<ExchangeTime> sent = exchanges_of(t, machine);
-  nlohmann::json exchanges = nlohmann::json::array();
-  for (const ExchangeTime& e : sent)
-    exchanges.push_back({{"kind", e.kind},
-                         {"axes", e.axes},
-                         {"tensor", e.tensor},
-                         {"source", e.source},
-                         {"members", e.members},
-                         {"bytes", e.bytes},
-                         {"exposed_ms", 1e3 * e.exposed},
-                         {"hidden_ms", 1e3 * e.hidden},
-                         {"predicted_exposed_ms", 1e3 * e.predicted_exposed},
-                         {"predicted_hidden_ms", 1e3 * e.predicted_hidden}});
+  const std::vector<BucketTime> sent = buckets_of(t, machine);
+  nlohmann::json buckets = nlohmann::json::array();
+  for (const BucketTime& e : sent)
+    buckets.push_back({{"kind", e.kind},
+                       {"axes", e.axes},
+                       {"tensor", e.tensor},
+                       {"source", e.source},
+                       {"collectives", e.collectives},
+                       {"bytes", e.bytes},
+                       {"exposed_ms", 1e3 * e.exposed},
+                       {"hidden_ms", 1e3 * e.hidden},
+                       {"predicted_exposed_ms", 1e3 * e.predicted_exposed},
+                       {"predicted_hidden_ms", 1e3 * e.predicted_hidden}});
   if (!sent.empty()) {
     t.progress->note(fmt::format("communication of a training step, measured{}:\n{}",
                                  machine.empty() ? "" : " and predicted on " + machine,
-                                 exchange_table(sent, machine)));
+                                 bucket_table(sent, machine)));
   }
   t.progress->record(
-      nlohmann::json{{"profile", table}, {"time_line", line}, {"exchanges", exchanges}}.dump());
+      nlohmann::json{{"profile", table}, {"time_line", line}, {"buckets", buckets}}.dump());
 }
 
 std::string fallbacks_text(const Training& t) {

@@ -23,8 +23,8 @@ struct ProfileRow {
 std::vector<ProfileRow> profile_rows(const std::vector<StepTime>& steps);
 /// As a table for people; `peak_flops`: of one rank, 0 if it is not known.
 std::string profile_table(const std::vector<ProfileRow>& rows, double peak_flops);
-/// The same of exchanges, with what is predicted if `machine` is not empty.
-std::string exchange_table(const std::vector<ExchangeTime>& rows, const std::string& machine);
+/// The same of buckets of collectives, with predicted times if `machine` is not empty.
+std::string bucket_table(const std::vector<BucketTime>& rows, const std::string& machine);
 /// ", 2 MB of optimizer state in host memory", or "".
 std::string offload_text(const Training& t);
 /// The first of what the device does otherwise than it would best, a line each, or "".

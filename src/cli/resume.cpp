@@ -66,8 +66,9 @@ std::string data_key(const DataSource& source) {
 /// What the bits of a result depend on beside model, data and seed.
 std::string numerics_key(Training& t) {
   const BuildInfo info = build_info();
-  return fmt::format("program {:016x}, {} ranks, {}, {}, {}, version {}", t.session->program_hash(),
-                     t.cluster.size(), t.job.device, info.isa, info.blas, info.version);
+  return fmt::format("program {:016x}, {} ranks, {}, {}, {}, version {}",
+                     t.session->program().hash(), t.cluster.size(), t.job.device, info.isa,
+                     info.blas, info.version);
 }
 
 std::string stored(const Checkpoint& checkpoint, const char* key) {
@@ -205,7 +206,7 @@ Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all) {
   if (!all[0].warning.empty()) warn(all[0].warning);
   for (size_t i = 0;; ++i) {
     try {
-      return load_tensors(session, all[i].path, session.stored_names());
+      return load_tensors(session, all[i].path, session.program().stored_names());
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::io || i + 1 == all.size()) throw;
       warn(fmt::format("'{}' is loaded instead of one that cannot be read: {}", all[i + 1].path,

@@ -80,8 +80,9 @@ std::string banner(Training& t) {
              "{} persistent + {} transient per rank{}{}",
              t.job.mesh.to_string(), t.cluster.size(), t.cluster.backend(),
              t.job.layout.to_string(), batch_text(t.job), parameters_of(t),
-             with_unit(static_cast<double>(t.session->persistent_bytes()), "B"),
-             with_unit(static_cast<double>(t.session->transient_bytes()), "B"), offload_text(t),
+             with_unit(static_cast<double>(t.session->program().persistent_bytes()), "B"),
+             with_unit(static_cast<double>(t.session->program().transient_bytes()), "B"),
+             offload_text(t),
              t.checkpoints ? fmt::format(", {} to save beside the run",
                                          with_unit(double(staging_bytes(t)), "B"))
                            : "") +
@@ -115,7 +116,7 @@ nlohmann::json header(Training& t) {
   for (const ConfigKey& k : t.job.config.keys()) config[k.name] = k.value;
   return {{"config", config},
           {"version", build_info().version},
-          {"program", fmt::format("{:016x}", t.session->program_hash())},
+          {"program", fmt::format("{:016x}", t.session->program().hash())},
           {"ranks", t.cluster.size()},
           {"backend", t.cluster.backend()},
           {"parameters", parameters_of(t)},
@@ -163,7 +164,7 @@ void count_skip(Training& t, StepRecord& r) {
 
 /// What the ranks tell each other after a step: the signal that one of them got, or 0; and in the
 /// record which rank was slowest.
-int exchange_news(Training& t, StepRecord& r, double seconds) {
+int share_news(Training& t, StepRecord& r, double seconds) {
   std::vector<double> mine;
   for (const double waited : t.session->waited()) {
     mine.push_back(t.signals.seen());
@@ -235,10 +236,11 @@ StepRecord train_step(Training& t, int64_t step, double peak) {
   r.lr = learning_rate(t.job, step);
   r.ms = seconds * 1e3;
   r.tokens_per_s = static_cast<double>(c.integer("train.batch") * t.job.spec->tokens(c)) / seconds;
-  r.flops_per_s = static_cast<double>(t.session->flops("train")) * t.cluster.size() / seconds;
+  r.flops_per_s =
+      static_cast<double>(t.session->program().flops("train")) * t.cluster.size() / seconds;
   r.peak_share = peak > 0 ? r.flops_per_s / peak : 0;
   r.planned_ms = 1e3 * t.forecast.seconds();
-  r.memory = t.session->persistent_bytes() + t.session->transient_bytes();
+  r.memory = t.session->program().persistent_bytes() + t.session->program().transient_bytes();
   r.skipped = t.skipped;
   return r;
 }
@@ -287,7 +289,7 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
     StepRecord r = train_step(t, step, peak);
     mean_ms = step == t.first_step ? r.ms : 0.9 * mean_ms + 0.1 * r.ms;
     r.eta_s = mean_ms * 1e-3 * static_cast<double>(steps - step - 1);
-    const int signal = exchange_news(t, r, r.ms * 1e-3);
+    const int signal = share_news(t, r, r.ms * 1e-3);
     t.progress->step(r);
     if (step == t.first_step) report_start(t, r.ms * 1e-3);
     t.watch.after_step(*t.session, t.trainer.graph, step + 1, *t.progress);

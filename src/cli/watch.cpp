@@ -32,7 +32,7 @@ std::vector<std::string> Watch::names(const Session& session,
                                       const std::vector<std::string>& globs) const {
   std::vector<std::string> names;
   for (const std::string& glob : globs) {
-    for (std::string& name : session.find("train", glob)) {
+    for (std::string& name : session.program().find("train", glob)) {
       if (std::find(names.begin(), names.end(), name) == names.end())
         names.push_back(std::move(name));
     }

@@ -65,12 +65,12 @@ FunctionReport report_function(const Program& program, const Function& f) {
   return report;
 }
 
-void add_exchange(const std::string& kind, const std::string& axes, const CollectiveTime& c,
-                  double start, FunctionReport& report) {
-  auto row = std::find_if(report.exchanges.begin(), report.exchanges.end(),
+void add_bucket(const std::string& kind, const std::string& axes, const CollectiveTime& c,
+                double start, FunctionReport& report) {
+  auto row = std::find_if(report.buckets.begin(), report.buckets.end(),
                           [&](const auto& r) { return r.kind == kind && r.axes == axes; });
-  if (row == report.exchanges.end()) row = report.exchanges.insert(row, {kind, axes, 0, 0, 0, 0});
-  ++row->exchanges;
+  if (row == report.buckets.end()) row = report.buckets.insert(row, {kind, axes, 0, 0, 0, 0});
+  ++row->buckets;
   row->most = std::max(row->most, c.bytes);
   row->seconds += c.seconds;
   row->started += start;
@@ -91,7 +91,7 @@ void predict(const Program& program, const Machine& machine, const Mesh& mesh, E
     for (const CollectiveTime& c : time.collectives) {
       report.time.transfer += c.seconds;
       const Step& first = *steps[static_cast<size_t>(c.step)];
-      add_exchange(name_of(first), axes_text(program, c.axes), c, costs.start(first), report);
+      add_bucket(name_of(first), axes_text(program, c.axes), c, costs.start(first), report);
       for (int s = c.step; s < c.step + c.members; ++s) {
         const double share =
             c.bytes > 0 ? static_cast<double>(steps[s]->bytes) / static_cast<double>(c.bytes)
@@ -108,7 +108,7 @@ void find_peak(const Program& program, MemoryReport& memory) {
   int64_t best = 0;
   for (const Function& f : program.functions) {
     std::map<int, std::pair<int, int>> life;
-    std::map<int, std::vector<const Step*>> in_flight;  // an exchange holds its operands
+    std::map<int, std::vector<const Step*>> in_flight;  // a bucket holds its operands
     for (size_t s = 0; s < f.steps.size(); ++s) {
       auto touch = [&](int buffer) {
         if (buffer < 0 || program.buffers[buffer].arena != ArenaKind::transient) return;
@@ -216,11 +216,11 @@ std::string to_string(const Explanation& e) {
     text += fmt::format("function {}: {} steps, {} flops and {} bytes sent on each rank\n", f.name,
                         f.steps, f.flops, f.bytes);
     if (!e.machine.empty()) text += time_text(f.time, e.machine);
-    for (const ExchangeReport& x : f.exchanges) {
+    for (const BucketReport& x : f.buckets) {
       text += fmt::format(
           "  {} over {}: {} bucket{}, the largest sends {} B; starting them is {:.1f} % of "
           "{:.3f} ms\n",
-          x.kind, x.axes, x.exchanges, x.exchanges == 1 ? "" : "s", x.most,
+          x.kind, x.axes, x.buckets, x.buckets == 1 ? "" : "s", x.most,
           x.seconds > 0 ? 100 * x.started / x.seconds : 0, 1e3 * x.seconds);
     }
     for (const CollectiveReport& c : f.collectives) {

@@ -3,8 +3,8 @@
 
 #include "compile/kernel_info.h"
 #include "lower/lower.h"
+#include "tessera/compile_options.h"
 #include "tessera/machine.h"
-#include "tessera/session.h"
 
 namespace tessera {
 

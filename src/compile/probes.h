@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/session.h"
+#include "tessera/compile_options.h"
 
 namespace tessera {
 

@@ -55,7 +55,7 @@ int64_t bytes_of(const Slice& slice) {
 
 std::vector<RankPart> parts_of(Session& session) {
   std::vector<RankPart> parts;
-  for (const std::string& name : session.stored_names()) {
+  for (const std::string& name : session.program().stored_names()) {
     const Array shape = session.shape_of(name);
     const std::vector<Slice> slices = session.slices(name);
     parts.resize(slices.size());

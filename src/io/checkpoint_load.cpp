@@ -104,13 +104,13 @@ Checkpoint load(Session& session, const std::string& path, std::vector<std::stri
 }  // namespace
 
 Checkpoint load_checkpoint(Session& session, const std::string& path) {
-  Checkpoint checkpoint = load(session, path, session.stored_names(), Wanted::all);
+  Checkpoint checkpoint = load(session, path, session.program().stored_names(), Wanted::all);
   session.set_step(checkpoint.step);
   return checkpoint;
 }
 
 Checkpoint load_fitting(Session& session, const std::string& path) {
-  Checkpoint checkpoint = load(session, path, session.stored_names(), Wanted::fitting);
+  Checkpoint checkpoint = load(session, path, session.program().stored_names(), Wanted::fitting);
   session.set_step(checkpoint.step);
   return checkpoint;
 }

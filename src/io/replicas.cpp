@@ -37,7 +37,7 @@ uint32_t elements_of(const Slice& slice) {
 }  // namespace
 
 std::string replica_difference(Session& session) {
-  const std::vector<std::string> names = session.stored_names();
+  const std::vector<std::string> names = session.program().stored_names();
   std::vector<double> mine(static_cast<size_t>(session.cluster().local_ranks()) * names.size() * 2);
   for (size_t i = 0; i < names.size(); ++i) {
     const std::vector<Slice> slices = session.slices(names[i]);

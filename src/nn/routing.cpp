@@ -12,23 +12,166 @@ namespace tessera::nn {
 
 namespace {
 
+/// What routing depends on: the logits [..., tokens, experts] and the gates that follow from them.
+class Gates {
+ public:
+  Gates(Tensor given, const std::string& token_dim, const std::string& expert_dim,
+        const RoutingOptions& o, Loc at)
+      : g(given.graph()),
+        o(o),
+        at(at),
+        tokens(given.dim(token_dim)),
+        experts(given.dim(expert_dim)),
+        logits(open(checked(given).dtype() == DType::float64 ? given
+                                                             : read_as(given, DType::float32))),
+        gates(make_gates()) {}
+
+  Graph& g;
+  const RoutingOptions& o;
+  Loc at;
+  Dim tokens, experts;
+  Tensor logits, gates;
+
+  bool by_experts() const { return o.gating == Gating::experts_choose || competes(); }
+  bool competes() const { return o.gating == Gating::tokens_compete; }
+  Tensor number(double value) const { return constant(g, value, gates.dtype(), {}, at); }
+  Tensor real(Tensor flags) const { return cast(flags, gates.dtype(), at); }
+  Tensor mask_of(Tensor index) const { return one_hot(index, experts, 1, 0, gates.dtype(), at); }
+  /// Sums over experts and over tokens.
+  Tensor flat(Tensor x) const { return reduce_sum(x, experts.name, at); }
+  Tensor total(Tensor x) const { return reduce_sum(x, tokens.name, at); }
+
+  /// 1 for tokens of full importance, that have a first choice, that have any; empty: all.
+  Tensor is_full() const { return o.importance ? real(o.importance >= 1.0) : Tensor(); }
+  Tensor has_first() const { return o.first_for_all ? has_any() : is_full(); }
+  Tensor has_any() const { return o.importance ? real(o.importance > 0.0) : Tensor(); }
+
+  Tensor first_choice() const {
+    if (o.sample == 0) return argmax(gates, experts.name, at);
+    return sampled(logits, o.sample);
+  }
+  Tensor sampled(Tensor logits, double temperature) const {
+    Tensor drawn = random_uniform(g, logits.shape(), 1e-9, 1, logits.dtype(), at);
+    return argmax(logits - log(neg(log(drawn, at), at), at) * temperature, experts.name, at);
+  }
+
+  Tensor counted_tokens(Tensor counts) const {
+    return sum_all(broadcast(counts, logits.shape().without({experts.name}), at), at);
+  }
+
+  void check_importance() const {
+    if (!o.importance) return;
+    const Shape known = logits.shape().without({experts.name});
+    for (const Dim& d : o.importance.shape()) {
+      require(known.has(d.name),
+              "the importance {} has the dim '{}'; it has dims of {}, which are "
+              "those of the logits without the experts",
+              o.importance.shape().to_string(), d.name, known.to_string());
+    }
+  }
+
+ private:
+  Tensor checked(Tensor given) const {
+    require(is_floating(given.dtype()), "the logits are {}; they must be floating, use cast()",
+            to_string(given.dtype()));
+    require(tokens.name != experts.name, "dim '{}' is both the tokens and the experts",
+            tokens.name);
+    return given;
+  }
+
+  Tensor make_gates() const {
+    if (!competes()) return softmax(logits, experts.name, at);
+    check_importance();
+    Tensor none = constant(g, -1e9, logits.dtype(), {}, at), x = logits;
+    if (o.importance) x = where(o.importance > 0.0, x, none, at);
+    return softmax(x, tokens.name, at);
+  }
+
+  /// The logits with the best expert closed to some tokens, or all but one of the others.
+  Tensor open(Tensor given) const {
+    require(o.second_place >= 0 && o.second_place <= 1 && o.second_sample >= 0,
+            "second_place {} and second_sample {}; the first is a probability, the second not "
+            "negative",
+            o.second_place, o.second_sample);
+    if (o.second_place == 0) return given;
+    require(!by_experts() && experts.size > 1,
+            "second_place {} of {} experts, {}; it needs two experts, and tokens that choose "
+            "theirs",
+            o.second_place, experts.size,
+            by_experts() ? "which choose their tokens" : "one of them the best");
+    const auto mask = [&](Tensor index) {
+      return one_hot(index, experts, 1, 0, given.dtype(), at) > 0.0;
+    };
+    Tensor none = constant(g, -1e9, given.dtype(), {}, at);
+    Tensor others = where(mask(argmax(given, experts.name, at)), none, given, at);
+    if (o.second_sample > 0)
+      others = where(mask(sampled(others, o.second_sample)), others, none, at);
+    if (o.second_place == 1) return others;
+    Tensor drawn =
+        random_uniform(g, given.shape().without({experts.name}), 0, 1, given.dtype(), at);
+    return where(drawn < o.second_place, others, given, at);
+  }
+};
+
+struct Choice {
+  Tensor wanted;  ///< [..., tokens, experts]: the expert
+  Tensor mask;    ///< the same, if the choice counts
+  Tensor gate;    ///< [..., tokens]
+};
+
+/// The load balancing losses.
+class Balance {
+ public:
+  explicit Balance(const Gates& gates) : s_(gates) {}
+  Tensor of(const std::vector<Choice>& choices) const {
+    Tensor proxy = s_.gates, counts = s_.is_full(), wanted = choices[0].wanted;
+    if (counts) proxy = mul(proxy, counts, s_.at);
+    if (s_.o.gating == Gating::rescue) {
+      for (size_t i = 1; i < choices.size(); ++i) wanted = add(wanted, choices[i].wanted, s_.at);
+      wanted = wanted * (1 / static_cast<double>(choices.size()));
+    }
+    Tensor first = product_of_shares(wanted, proxy);
+    if (s_.o.second_balance == 0) return first;
+    Tensor left = mul(s_.gates, 1.0 - choices[0].wanted, s_.at);
+    left = left / (s_.flat(left) + 1e-9);
+    Tensor second = product_of_shares(choices[1].wanted, left);
+    return add(first, second * s_.o.second_balance, s_.at);
+  }
+  /// Even, if every token has the same mean gate: one over the tokens.
+  Tensor of_tokens() const {
+    Tensor mean = reduce_mean(s_.gates, s_.experts.name, s_.at), counts = s_.is_full();
+    Tensor size = s_.number(static_cast<double>(s_.tokens.size));
+    if (counts) {
+      mean = mul(mean, counts, s_.at);
+      size =
+          reduce_sum(broadcast(cast(s_.o.importance, s_.gates.dtype(), s_.at), mean.shape(), s_.at),
+                     s_.tokens.name, s_.at);
+    }
+    return mean_all(mul(square(mean, s_.at), size, s_.at), s_.at) *
+           static_cast<double>(s_.tokens.size);
+  }
+
+ private:
+  /// experts^2 times the mean over groups and experts of the products of two shares of the tokens.
+  Tensor product_of_shares(Tensor chosen, Tensor gates) const {
+    const double squared = static_cast<double>(s_.experts.size * s_.experts.size);
+    Tensor share = reduce_mean(chosen, s_.tokens.name, s_.at);
+    return mean_all(mul(share, reduce_mean(gates, s_.tokens.name, s_.at), s_.at), s_.at) * squared;
+  }
+
+  const Gates& s_;
+};
+
+/// Gives every token its places at experts.
 class Router {
  public:
   Router(Tensor logits, const std::string& tokens, const std::string& experts,
          const RoutingOptions& o, Loc at)
-      : g_(logits.graph()),
-        o_(o),
-        at_(at),
-        tokens_(logits.dim(tokens)),
-        experts_(logits.dim(experts)),
-        logits_(open(checked(logits).dtype() == DType::float64 ? logits
-                                                               : read_as(logits, DType::float32))),
-        gates_(gates()),
-        capacity_(capacity()) {
-    require(o.choices >= 1 && o.choices <= experts_.size,
+      : s_(logits, tokens, experts, o, at), capacity_(capacity()) {
+    require(o.choices >= 1 && o.choices <= s_.experts.size,
             "[route] {} choices of {} experts; a token has at least one, and as many as experts "
             "at most ({})",
-            o.choices, experts_.size, where(at));
+            o.choices, s_.experts.size, where(at));
     require(o.threshold > 0 && o.sample >= 0,
             "[route] threshold {} and sample {}: the first is positive, the second not negative "
             "({})",
@@ -36,144 +179,65 @@ class Router {
     require(o.second_balance == 0 || o.choices > 1,
             "[route] second_balance {} with one choice; a second choice takes choices 2 ({})",
             o.second_balance, where(at));
-    check_importance();
+    s_.check_importance();
   }
 
   Routing run() {
-    if (by_experts() || o_.gating == Gating::strongest) {
-      choose_by_gate(by_experts());
+    if (s_.by_experts() || s_.o.gating == Gating::strongest) {
+      choose_by_gate(s_.by_experts());
     } else {
       choose_in_turn();
     }
     Routing r = routing_;
-    Tensor z = square(reduce_logsumexp(logits_, experts_.name, at_), at_);
-    if (Tensor counts = is_full())
-      r.z = sum_all(mul(z, counts, at_), at_) / maximum(number(1), counted_tokens(counts), at_);
+    Tensor z = square(reduce_logsumexp(s_.logits, s_.experts.name, s_.at), s_.at);
+    if (Tensor counts = s_.is_full())
+      r.z = sum_all(mul(z, counts, s_.at), s_.at) /
+            maximum(s_.number(1), s_.counted_tokens(counts), s_.at);
     else
-      r.z = mean_all(z, at_);
-    if (o_.overflow == Overflow::error) report(r);
+      r.z = mean_all(z, s_.at);
+    if (s_.o.overflow == Overflow::error) report(r);
     return r;
   }
 
  private:
-  Tensor checked(Tensor logits) const {
-    require(is_floating(logits.dtype()), "the logits are {}; they must be floating, use cast()",
-            to_string(logits.dtype()));
-    require(tokens_.name != experts_.name, "dim '{}' is both the tokens and the experts",
-            tokens_.name);
-    return logits;
-  }
-
-  bool by_experts() const { return o_.gating == Gating::experts_choose || competes(); }
-  bool competes() const { return o_.gating == Gating::tokens_compete; }
-  Tensor gates() const {
-    if (!competes()) return softmax(logits_, experts_.name, at_);
-    check_importance();
-    Tensor none = constant(g_, -1e9, logits_.dtype(), {}, at_), x = logits_;
-    if (o_.importance) x = where(o_.importance > 0.0, x, none, at_);
-    return softmax(x, tokens_.name, at_);
-  }
-
-  void check_importance() const {
-    if (!o_.importance) return;
-    const Shape known = logits_.shape().without({experts_.name});
-    for (const Dim& d : o_.importance.shape()) {
-      require(known.has(d.name),
-              "the importance {} has the dim '{}'; it has dims of {}, which are "
-              "those of the logits without the experts",
-              o_.importance.shape().to_string(), d.name, known.to_string());
-    }
-  }
-
   Dim capacity() const {
-    require(o_.capacity.size() <= 1, "{} capacity dims; an expert has one", o_.capacity.size());
-    require(o_.least_capacity >= 0 && o_.capacity_factor >= 0,
-            "capacity_factor {} and least_capacity {}; neither is negative", o_.capacity_factor,
-            o_.least_capacity);
-    const Dim dim = o_.capacity.empty() ? usual_capacity() : o_.capacity.front();
-    require(!logits_.shape().has(dim.name),
+    require(s_.o.capacity.size() <= 1, "{} capacity dims; an expert has one", s_.o.capacity.size());
+    require(s_.o.least_capacity >= 0 && s_.o.capacity_factor >= 0,
+            "capacity_factor {} and least_capacity {}; neither is negative", s_.o.capacity_factor,
+            s_.o.least_capacity);
+    const Dim dim = s_.o.capacity.empty() ? usual_capacity() : s_.o.capacity.front();
+    require(!s_.logits.shape().has(dim.name),
             "the capacity is dim '{}', which the logits {} have already; rename one of them",
-            dim.name, logits_.shape().to_string());
+            dim.name, s_.logits.shape().to_string());
     return dim;
   }
 
   Dim usual_capacity() const {
-    const double all = static_cast<double>(tokens_.size),
-                 even = all * o_.capacity_factor / static_cast<double>(experts_.size);
+    const double all = static_cast<double>(s_.tokens.size),
+                 even = all * s_.o.capacity_factor / static_cast<double>(s_.experts.size);
     auto places = static_cast<int64_t>(std::min(all, even));
-    places = std::max(places, o_.least_capacity);
+    places = std::max(places, s_.o.least_capacity);
     require(places >= 1,
             "[route] capacity 0: {} tokens, {} experts, capacity_factor {} and least_capacity {}; "
             "an expert needs at least one place ({})",
-            tokens_.size, experts_.size, o_.capacity_factor, o_.least_capacity, where(at_));
+            s_.tokens.size, s_.experts.size, s_.o.capacity_factor, s_.o.least_capacity,
+            where(s_.at));
     return {"capacity", places};
   }
 
-  Tensor number(double value) const { return constant(g_, value, gates_.dtype(), {}, at_); }
-  Tensor real(Tensor flags) const { return cast(flags, gates_.dtype(), at_); }
-  Tensor mask_of(Tensor index) const { return one_hot(index, experts_, 1, 0, gates_.dtype(), at_); }
-  /// Sums over experts and over tokens.
-  Tensor flat(Tensor x) const { return reduce_sum(x, experts_.name, at_); }
-  Tensor total(Tensor x) const { return reduce_sum(x, tokens_.name, at_); }
-
-  /// 1 for tokens of full importance, that have a first choice, that have any; empty: all.
-  Tensor is_full() const { return o_.importance ? real(o_.importance >= 1.0) : Tensor(); }
-  Tensor has_first() const { return o_.first_for_all ? has_any() : is_full(); }
-  Tensor has_any() const { return o_.importance ? real(o_.importance > 0.0) : Tensor(); }
-
-  Tensor first_choice() const {
-    if (o_.sample == 0) return argmax(gates_, experts_.name, at_);
-    return sampled(logits_, o_.sample);
-  }
-  Tensor sampled(Tensor logits, double temperature) const {
-    Tensor drawn = random_uniform(g_, logits.shape(), 1e-9, 1, logits.dtype(), at_);
-    return argmax(logits - log(neg(log(drawn, at_), at_), at_) * temperature, experts_.name, at_);
-  }
-
-  /// The logits with the best expert closed to some tokens, or all but one of the others.
-  Tensor open(Tensor logits) const {
-    require(o_.second_place >= 0 && o_.second_place <= 1 && o_.second_sample >= 0,
-            "second_place {} and second_sample {}; the first is a probability, the second not "
-            "negative",
-            o_.second_place, o_.second_sample);
-    if (o_.second_place == 0) return logits;
-    require(!by_experts() && experts_.size > 1,
-            "second_place {} of {} experts, {}; it needs two experts, and tokens that choose "
-            "theirs",
-            o_.second_place, experts_.size,
-            by_experts() ? "which choose their tokens" : "one of them the best");
-    const auto mask = [&](Tensor index) {
-      return one_hot(index, experts_, 1, 0, logits.dtype(), at_) > 0.0;
-    };
-    Tensor none = constant(g_, -1e9, logits.dtype(), {}, at_);
-    Tensor others = where(mask(argmax(logits, experts_.name, at_)), none, logits, at_);
-    if (o_.second_sample > 0)
-      others = where(mask(sampled(others, o_.second_sample)), others, none, at_);
-    if (o_.second_place == 1) return others;
-    Tensor drawn =
-        random_uniform(g_, logits.shape().without({experts_.name}), 0, 1, logits.dtype(), at_);
-    return where(drawn < o_.second_place, others, logits, at_);
-  }
-
-  struct Choice {
-    Tensor wanted;  ///< [..., tokens, experts]: the expert
-    Tensor mask;    ///< the same, if the choice counts
-    Tensor gate;    ///< [..., tokens]
-  };
-
   std::vector<Choice> choices() const {
     std::vector<Choice> result;
-    Tensor left = gates_, sum;
-    for (int64_t i = 0; i < o_.choices; ++i) {
-      Tensor index = i == 0 ? first_choice() : argmax(left, experts_.name, at_);
-      Tensor mask = mask_of(index), counts = i == 0 ? has_first() : has_any();
-      if (counts) mask = mul(mask, counts, at_);
-      Tensor gate = flat(mul(gates_, mask, at_));
-      left = where(mask > 0.0, number(-1), left, at_);
-      sum = sum ? add(sum, gate, at_) : gate;
+    Tensor left = s_.gates, sum;
+    for (int64_t i = 0; i < s_.o.choices; ++i) {
+      Tensor index = i == 0 ? s_.first_choice() : argmax(left, s_.experts.name, s_.at);
+      Tensor mask = s_.mask_of(index), counts = i == 0 ? s_.has_first() : s_.has_any();
+      if (counts) mask = mul(mask, counts, s_.at);
+      Tensor gate = s_.flat(mul(s_.gates, mask, s_.at));
+      left = where(mask > 0.0, s_.number(-1), left, s_.at);
+      sum = sum ? add(sum, gate, s_.at) : gate;
       result.push_back({mask, mask, gate});
     }
-    if (o_.renormalize && o_.choices > 1) {
+    if (s_.o.renormalize && s_.o.choices > 1) {
       for (Choice& c : result) c.gate = c.gate / (sum + 1e-9);
     }
     for (size_t i = 1; i < result.size(); ++i) result[i].mask = counted(result[i]);
@@ -182,132 +246,95 @@ class Router {
 
   /// The mask of a further choice, as far as the policy lets it count.
   Tensor counted(const Choice& c) const {
-    if (o_.further == Further::all) return c.mask;
-    if (o_.further == Further::none) return c.mask * 0.0;
-    Tensor least = number(o_.threshold);
-    if (o_.further == Further::random)
-      least = random_uniform(g_, c.gate.shape(), 0, o_.threshold, gates_.dtype(), at_);
-    return mul(c.mask, real(greater(c.gate, least, at_)), at_);
+    if (s_.o.further == Further::all) return c.mask;
+    if (s_.o.further == Further::none) return c.mask * 0.0;
+    Tensor least = s_.number(s_.o.threshold);
+    if (s_.o.further == Further::random)
+      least = random_uniform(s_.g, c.gate.shape(), 0, s_.o.threshold, s_.gates.dtype(), s_.at);
+    return mul(c.mask, s_.real(greater(c.gate, least, s_.at)), s_.at);
   }
 
   void add_places(Tensor placed, Tensor gate) {
-    Tensor weighted = mul(placed, gate, at_);
-    routing_.dispatch = routing_.dispatch ? add(routing_.dispatch, placed, at_) : placed;
-    routing_.combine = routing_.combine ? add(routing_.combine, weighted, at_) : weighted;
+    Tensor weighted = mul(placed, gate, s_.at);
+    routing_.dispatch = routing_.dispatch ? add(routing_.dispatch, placed, s_.at) : placed;
+    routing_.combine = routing_.combine ? add(routing_.combine, weighted, s_.at) : weighted;
   }
 
   void choose_in_turn() {
     const std::vector<Choice> all = choices();
-    balance(all);
+    routing_.balance = Balance(s_).of(all);
     Tensor before, routed, dropped, chosen;
     for (const Choice& c : all) {
       Tensor mask = c.mask;
-      if (o_.gating == Gating::rescue && routed) mask = mul(mask, 1.0 - routed, at_);
-      Tensor place = cumsum(mask, tokens_.name, true, false, at_);
-      if (before) place = add(place, before, at_);
-      Tensor index = cast(flat(mul(place, mask, at_)), DType::int32, at_);
-      Tensor slot = one_hot(index, capacity_, 1, 0, gates_.dtype(), at_);
-      Tensor kept = reduce_sum(slot, capacity_.name, at_);
-      Tensor in_place = mul(mask, kept, at_), count = total(in_place);
-      add_places(mul(mask, slot, at_), c.gate);
-      before = before ? add(before, count, at_) : count;
-      chosen = chosen ? add(chosen, total(mask), at_) : total(mask);
-      Tensor found = flat(in_place);
-      routed = routed ? add(routed, found, at_) : found;
-      Tensor lost = sum_all(sub(flat(mask), found, at_), at_);
-      dropped = dropped ? add(dropped, lost, at_) : lost;
+      if (s_.o.gating == Gating::rescue && routed) mask = mul(mask, 1.0 - routed, s_.at);
+      Tensor place = cumsum(mask, s_.tokens.name, true, false, s_.at);
+      if (before) place = add(place, before, s_.at);
+      Tensor index = cast(s_.flat(mul(place, mask, s_.at)), DType::int32, s_.at);
+      Tensor slot = one_hot(index, capacity_, 1, 0, s_.gates.dtype(), s_.at);
+      Tensor kept = reduce_sum(slot, capacity_.name, s_.at);
+      Tensor in_place = mul(mask, kept, s_.at), count = s_.total(in_place);
+      add_places(mul(mask, slot, s_.at), c.gate);
+      before = before ? add(before, count, s_.at) : count;
+      chosen = chosen ? add(chosen, s_.total(mask), s_.at) : s_.total(mask);
+      Tensor found = s_.flat(in_place);
+      routed = routed ? add(routed, found, s_.at) : found;
+      Tensor lost = sum_all(sub(s_.flat(mask), found, s_.at), s_.at);
+      dropped = dropped ? add(dropped, lost, s_.at) : lost;
     }
-    if (o_.gating == Gating::rescue) {  // a choice that found no place was followed by another
-      Tensor first = has_any();
-      Tensor wanted = first ? sum_all(first, at_) : tokens_in_all(routed);
-      dropped = sub(wanted, sum_all(routed, at_), at_);
+    if (s_.o.gating == Gating::rescue) {  // a choice that found no place was followed by another
+      Tensor first = s_.has_any();
+      Tensor wanted = first ? sum_all(first, s_.at) : tokens_in_all(routed);
+      dropped = sub(wanted, sum_all(routed, s_.at), s_.at);
     }
     routing_.dropped = dropped;
-    routing_.load = reduce_max(chosen, chosen.shape().names(), at_);
+    routing_.load = reduce_max(chosen, chosen.shape().names(), s_.at);
   }
 
   Tensor tokens_in_all(Tensor like) const {
-    return sum_all(broadcast(number(1), like.shape(), at_), at_);
+    return sum_all(broadcast(s_.number(1), like.shape(), s_.at), s_.at);
   }
 
   /// The tokens with the highest gates at each expert, of all tokens or of those that chose it.
   void choose_by_gate(bool of_all) {
     const std::vector<Choice> all = of_all ? std::vector<Choice>() : choices();
-    Tensor mask = of_all ? Tensor() : all[0].mask, counts = has_any();
-    Tensor scores = mask ? mul(gates_, mask, at_) : gates_;
-    if (of_all && counts) scores = mul(scores, counts, at_);
-    routing_.balance = competes() ? balance_of_tokens() : number(0);
-    if (mask) balance(all);
-    require(!capacity_.is_bounded || capacity_.size <= tokens_.size,
+    Tensor mask = of_all ? Tensor() : all[0].mask, counts = s_.has_any();
+    Tensor scores = mask ? mul(s_.gates, mask, s_.at) : s_.gates;
+    if (of_all && counts) scores = mul(scores, counts, s_.at);
+    routing_.balance = s_.competes() ? Balance(s_).of_tokens() : s_.number(0);
+    if (mask) routing_.balance = Balance(s_).of(all);
+    require(!capacity_.is_bounded || capacity_.size <= s_.tokens.size,
             "[route] capacity {} for {} tokens; experts cannot choose more than there are ({})",
-            capacity_.size, tokens_.size, where(at_));
-    if (capacity_.size > tokens_.size) capacity_.size = tokens_.size;
-    const TopK best = top_k(scores, tokens_.name, capacity_, at_);
-    Tensor taken = real(best.values > 0.0);
-    Tensor placed = mul(one_hot(best.indices, tokens_, 1, 0, gates_.dtype(), at_), taken, at_);
-    std::vector<Dim> dims = gates_.shape().dims();
+            capacity_.size, s_.tokens.size, where(s_.at));
+    if (capacity_.size > s_.tokens.size) capacity_.size = s_.tokens.size;
+    const TopK best = top_k(scores, s_.tokens.name, capacity_, s_.at);
+    Tensor taken = s_.real(best.values > 0.0);
+    Tensor placed =
+        mul(one_hot(best.indices, s_.tokens, 1, 0, s_.gates.dtype(), s_.at), taken, s_.at);
+    std::vector<Dim> dims = s_.gates.shape().dims();
     dims.push_back(capacity_);
-    routing_.dispatch = transpose(placed, Shape(dims), at_);
-    Tensor places = reduce_sum(routing_.dispatch, {experts_.name.c_str(), capacity_.name.c_str()});
-    routing_.combine = mul(routing_.dispatch, gates_, at_);
-    if (competes()) routing_.combine = routing_.combine / maximum(places, number(1), at_);
-    Tensor found = real(places > 0.0), wanted = mask ? flat(mask) : counts;
+    routing_.dispatch = transpose(placed, Shape(dims), s_.at);
+    Tensor places =
+        reduce_sum(routing_.dispatch, {s_.experts.name.c_str(), capacity_.name.c_str()});
+    routing_.combine = mul(routing_.dispatch, s_.gates, s_.at);
+    if (s_.competes()) routing_.combine = routing_.combine / maximum(places, s_.number(1), s_.at);
+    Tensor found = s_.real(places > 0.0), wanted = mask ? s_.flat(mask) : counts;
     routing_.dropped =
-        sub(wanted ? sum_all(wanted, at_) : tokens_in_all(found), sum_all(found), at_);
-    Tensor chosen = mask ? total(mask) : total(flat(routing_.dispatch));
-    routing_.load = reduce_max(chosen, chosen.shape().names(), at_);
-  }
-
-  /// experts^2 times the mean over groups and experts of the products of two shares of the tokens.
-  Tensor product_of_shares(Tensor chosen, Tensor gates) const {
-    const double squared = static_cast<double>(experts_.size * experts_.size);
-    Tensor share = reduce_mean(chosen, tokens_.name, at_);
-    return mean_all(mul(share, reduce_mean(gates, tokens_.name, at_), at_), at_) * squared;
-  }
-  void balance(const std::vector<Choice>& choices) {
-    Tensor proxy = gates_, counts = is_full(), wanted = choices[0].wanted;
-    if (counts) proxy = mul(proxy, counts, at_);
-    if (o_.gating == Gating::rescue) {
-      for (size_t i = 1; i < choices.size(); ++i) wanted = add(wanted, choices[i].wanted, at_);
-      wanted = wanted * (1 / static_cast<double>(choices.size()));
-    }
-    routing_.balance = product_of_shares(wanted, proxy);
-    if (o_.second_balance == 0) return;
-    Tensor left = mul(gates_, 1.0 - choices[0].wanted, at_);
-    left = left / (flat(left) + 1e-9);
-    Tensor second = product_of_shares(choices[1].wanted, left);
-    routing_.balance = add(routing_.balance, second * o_.second_balance, at_);
-  }
-  /// Even, if every token has the same mean gate: one over the tokens.
-  Tensor balance_of_tokens() const {
-    Tensor mean = reduce_mean(gates_, experts_.name, at_), counts = is_full();
-    Tensor size = number(static_cast<double>(tokens_.size));
-    if (counts) {
-      mean = mul(mean, counts, at_);
-      size = reduce_sum(broadcast(cast(o_.importance, gates_.dtype(), at_), mean.shape(), at_),
-                        tokens_.name, at_);
-    }
-    return mean_all(mul(square(mean, at_), size, at_), at_) * static_cast<double>(tokens_.size);
-  }
-  Tensor counted_tokens(Tensor counts) const {
-    return sum_all(broadcast(counts, logits_.shape().without({experts_.name}), at_), at_);
+        sub(wanted ? sum_all(wanted, s_.at) : tokens_in_all(found), sum_all(found), s_.at);
+    Tensor chosen = mask ? s_.total(mask) : s_.total(s_.flat(routing_.dispatch));
+    routing_.load = reduce_max(chosen, chosen.shape().names(), s_.at);
   }
 
   /// What says where a token goes depends on a number that is infinite where something was dropped:
   /// no run may store what follows.
   void report(Routing& r) const {
-    Tensor fine = where(r.dropped > 0.0, number(INFINITY), number(1), at_);
+    Tensor fine = where(r.dropped > 0.0, s_.number(INFINITY), s_.number(1), s_.at);
     const std::string label = fmt::format("more tokens than the {} places '{}' of an expert hold",
                                           capacity_.size, capacity_.name);
-    fine = check_finite(fine, label, at_);
-    for (Tensor* t : {&r.dispatch, &r.combine, &r.dropped, &r.load}) *t = mul(*t, fine, at_);
+    fine = check_finite(fine, label, s_.at);
+    for (Tensor* t : {&r.dispatch, &r.combine, &r.dropped, &r.load}) *t = mul(*t, fine, s_.at);
   }
 
-  Graph& g_;
-  const RoutingOptions& o_;
-  Loc at_;
-  Dim tokens_, experts_;
-  Tensor logits_, gates_;
+  Gates s_;
   Dim capacity_;
   Routing routing_;
 };

@@ -1,26 +1,19 @@
-// Runs a Program on one rank: arenas, bound kernels, prepared collectives.
+// Runs a Program on one rank.
+//
+// Binding (step_binder.h) gives every step its addresses, kernel or collective; running
+// (step_runner.h, region_runner.h) only launches them.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "collectives/communicator.h"
-#include "kernels/common/kernel.h"
-#include "program/program.h"
-#include "runtime/device.h"
-#include "runtime/graph_capture.h"
+#include "runtime/region_runner.h"
 
 namespace tessera {
-
-/// One step of a run: see Trace::Event.
-struct StepSpan {
-  const Step* step = nullptr;  ///< of a wait, the collective that it ends
-  bool is_transfer = false;
-  double begin = 0, seconds = 0;
-};
 
 struct ExecutorOptions {
   int threads = 1;                      ///< that share the kernels of this rank
@@ -28,9 +21,9 @@ struct ExecutorOptions {
   bool profile = false;                 ///< run() adds up the time of every step
   bool skip_non_finite = false;         ///< run() returns where a guard is not finite
   /// Called for every step after a run, from the thread that runs.
-  std::function<void(const StepSpan&)> record = {};
+  StepRecorder::Record record = {};
   /// Buffers that lie elsewhere in the device's memory than in their arena.
-  std::map<int, void*> placed = {};
+  std::map<int, void*> lent = {};
 };
 
 class Executor {
@@ -40,7 +33,7 @@ class Executor {
   /// Program::scalars and outlives the executor. device: null for the CPU.
   Executor(const Program& program, std::unique_ptr<Communicator> world, const int64_t* scalars,
            const ExecutorOptions& options, std::unique_ptr<Device> device = nullptr);
-  ~Executor();
+  Executor(const Executor&) = delete;
 
   /// Runs one function. Collective. Throws what a kernel or a collective reports, after telling the
   /// peers. `guards` are outputs of one element, equal on all ranks: if one is not finite, nothing
@@ -63,122 +56,39 @@ class Executor {
   /// position: none here.
   struct Skip {
     bool skipped = false;
-    int64_t step = INT64_MAX;
+    int64_t position = INT64_MAX;
     std::string message;
   };
   const Skip& skipped() const { return skip_; }
-  /// Seconds that the last run waited for peers.
-  double waited() const { return waited_; }
 
   /// Address of the first element of a port's slice, in the device's memory.
-  void* data(const Port& port) const { return address(port.view); }
+  void* data(const Port& port) const { return memory_.address(port.view); }
   Device& device() const { return *device_; }
-  /// How a function is cut into regions that are captured or run step by step. Empty on the CPU.
-  const std::vector<StepRange>& regions(int function) const { return regions_[function]; }
-  std::span<const int> coordinates() const { return coordinates_; }
   Communicator& world() { return *world_; }
+  std::span<const int> coordinates() const { return rank_.coordinates; }
+  /// What its collectives took.
+  const CollectiveRunner& collectives() const { return collectives_; }
   /// Seconds and runs of step `step` of function `function` since the start, if profiled.
   std::pair<double, int64_t> time_of(int function, int step) const;
-  /// Of the exchange whose first collective is `first`, of all runs, if profiled: seconds that it
-  /// was under way while steps computed.
-  double hidden(const Step& first) const;
-  /// One time of an exchange on this rank: what its start took, and its wait by the host's clock.
-  struct Held {
-    double start = 0;              ///< seconds
-    double arrived = 0, left = 0;  ///< seconds of the steady clock
-  };
-  /// The last times of it, as many on all ranks.
-  std::vector<Held> held(const Step& first) const;
-  /// How many times of it one of held() stands for.
-  double weight_of_held(const Step& first) const;
 
  private:
-  struct BoundLoop;
-  static constexpr size_t kHeldTimes = 256;
-  /// Collectives that start together.
-  struct Exchange {
-    std::unique_ptr<Operation> operation;
-    const Step* first = nullptr;
-    double started = 0, ended = 0;  ///< if profiled: of the last time; ended 0: not seen yet
-    double hidden = 0;              ///< seconds of all times
-    int64_t times = 0;              ///< if profiled: it was started
-    std::vector<Held> held = {};    ///< if profiled: of the last kHeldTimes
-    Held& now() { return held[static_cast<size_t>(times - 1) % held.size()]; }
-    int64_t kept() const { return std::min<int64_t>(times, std::ssize(held)); }
-  };
-  struct BoundStep {
-    const Step* step = nullptr;
-    std::unique_ptr<Kernel> kernel;
-    std::unique_ptr<BoundLoop> loop;
-    Exchange* operation = nullptr;  ///< of a wait, and of the first collective of its number
-    double seconds = 0;             ///< if profiled
-    int64_t runs = 0;
-    int mark = 0;            ///< of a collective: the start that its wait ends
-    std::string label = {};  ///< if a profiler shows ranges
-  };
-  /// A body's steps: bound once, or once an iteration where addresses depend on the counter.
-  struct BoundLoop {
-    std::vector<std::vector<BoundStep>> iterations;
-    std::vector<const void*> conditions;  ///< as many; null: every iteration runs
-  };
-  std::vector<BoundStep> bind_steps(const std::vector<Step>& steps);
-  std::unique_ptr<BoundLoop> bind_loop(const Step& step);
-  void set_parity(const Function& body, int64_t iteration);
-  void run_loop(BoundStep& bound, bool examine);
-  void* address(const View& view) const;
-  Communicator& group(const std::vector<int>& axes);
-  TensorArg bind_view(const View& view) const;
-  std::unique_ptr<Kernel> bind_kernel(const Step& step);
-  std::string why_waits(const std::vector<BoundStep>& steps) const;
-  void run_step(BoundStep& bound, bool examine);
-  void run_shown(BoundStep& bound, bool examine);
-  void start(Exchange& exchange);
-  void wait_for(Exchange& exchange);
-  void advance_all();
-  void run_steps(std::vector<BoundStep>& steps, size_t first, size_t last, bool examine);
-  void run_regions(int function, size_t first, size_t last);
-  void find_captures();
-  void throw_faults();
-  [[noreturn]] void throw_fault(const Step& step) const;
-  void record_step(std::vector<BoundStep>& steps, size_t s, bool examine);
-  void give_spans();
-  bool is_finite(const Port& port) const;
-  std::string examine_result(const Step& step) const;
-  Collective describe(const Step& step);
-  std::unique_ptr<Operation> bind_collectives(std::span<const Step> steps);
+  void begin();
+  template <class Work>
+  void report(const Work& work);
 
-  const Program& program_;
   std::unique_ptr<Communicator> world_;
-  const int64_t* given_scalars_;
-  std::vector<int64_t> scalars_;  ///< those given, and the counters of loops
-  bool shows_ranges_ = false;     ///< a profiler does
-  std::vector<char> odd_;         ///< by buffer that alternates: bound for an odd iteration
-  ExecutorOptions options_;
   std::unique_ptr<Device> device_;
-  std::vector<int> coordinates_;
-  std::map<std::vector<int>, std::unique_ptr<Communicator>> groups_;
-  std::byte *persistent_ = nullptr, *transient_ = nullptr, *offloaded_ = nullptr;
+  const int64_t* given_scalars_;
+  bool skip_non_finite_;
+  RankContext rank_;
+  RankMemory memory_;
+  CollectiveRunner collectives_;
+  KernelFaults faults_;
+  StepRecorder recorder_;
+  StepRunner steps_;
   std::vector<std::vector<BoundStep>> functions_;
-  std::deque<Exchange> operations_;
-  std::vector<Exchange*> in_flight_;
-  std::vector<std::vector<StepRange>> regions_;
-  struct Replay {
-    int runs = 0;
-    std::function<void()> launch;
-    std::string label = {};  ///< if a profiler shows ranges
-  };
-  std::vector<std::vector<Replay>> replays_;  ///< of each region
-  std::vector<const Step*> bound_;            ///< in the order of Device::bind()
-  DataFault fault_;
+  RegionRunner regions_;
   Skip skip_;
-  double waited_ = 0;
-  int64_t examined_ = 0;  ///< results of this run, loops iteration by iteration
-  struct Marked {
-    const Step* step;
-    bool is_transfer;
-    int begin, end;
-  };
-  std::vector<Marked> marked_;  ///< if recorded: of this run
 };
 
 }  // namespace tessera

@@ -1,11 +1,18 @@
 #include "tessera/session.h"
 
-#include "compile/kernel_info.h"
+#include <algorithm>
+#include <cstring>
+
+#include "base/fail.h"
 #include "compile/lowering.h"
-#include "kernels/common/kernel.h"
+#include "compile/probes.h"
+#include "ir/source_ops.h"
 #include "session/devices.h"
+#include "session/port_slices.h"
+#include "session/port_table.h"
 #include "session/recorder.h"
-#include "session/session_state.h"
+#include "session/step_times.h"
+#include "tessera/inspect.h"
 
 namespace tessera {
 
@@ -19,8 +26,8 @@ std::string print_line(const Probe& probe, const Array& x) {
                      probe.tensor, describe(x), elements, shown < x.elements() ? ", ..." : "");
 }
 
-/// Ranks that compiled different programs would wait for each other for ever: rank 0's hash is
-/// compared.
+/// Compares the hash with rank 0's: ranks with different Programs would wait for each other for
+/// ever.
 void require_agreement(const Program& program, Communicator& world) {
   uint64_t mine = hash(program), first = mine;
   Collective c;
@@ -37,105 +44,180 @@ void require_agreement(const Program& program, Communicator& world) {
           world.rank(), mine, first);
 }
 
+/// The actual sizes of bounded dims, the step counter and the seed: what all ranks' steps read.
+struct RunScalars {
+  std::vector<int64_t> values;
+  std::vector<int64_t> bounds;     ///< of sizes; 0 for others
+  std::vector<size_t> same_sizes;  ///< of each scalar, the first one that is the same size
+};
+
 }  // namespace
 
-Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& options)
-    : state_(std::make_unique<State>(cluster)) {
-  State& s = *state_;
-  s.mesh = options.mesh;
+struct Session::State {
+  State(const Graph& graph, Cluster& c, const CompileOptions& options);
+
+  Cluster& cluster;
+  Mesh mesh;
+  Observation observed;
+  std::function<void(const std::string&)> print;
+  std::string measures;  ///< "a profile", "a trace" or ""
+  DeviceChoice device;
+  int threads = 1;
+  Program program;
+  RunScalars scalars;
+  PortTable ports;
+  LocalRanks ranks;
+  PortSlices slices;
+  int last_function = -1;
+  std::string skipped;
+
+  void begin(int f);
+  void run(int f);
+  void require_finite(int f, Executor& executor) const;
+  std::string why_waits(int f) const;
+  const Port& readable(const std::string& name) const {
+    return program.ports[ports.readable(name, last_function)];
+  }
+
+ private:
+  Program lower_for(const Graph& graph, const CompileOptions& options);
+};
+
+Program Session::State::lower_for(const Graph& graph, const CompileOptions& options) {
+  LowerOptions lowering = lowering_of(options, std::move(observed.functions));
+  if (device.cuda) fuse_for_gpu(lowering);
+  lowering.workspace_bytes = [this](const Step& step) {
+    return workspace_bytes(device, step, threads);
+  };
+  return lower(graph, lowering);
+}
+
+Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& options)
+    : cluster(c),
+      mesh(options.mesh),
+      observed(observe(graph, options)),
+      print(options.print),
+      measures(options.profile            ? "a profile"
+               : options.trace != nullptr ? "a trace"
+                                          : ""),
+      device(choose_device(options, c)),
+      threads(threads_for(options.threads_per_rank, c)),
+      program(lower_for(graph, options)),
+      scalars{bounds_of(graph, program), bounds_of(graph, program), same_sizes_of(graph, program)},
+      ports(program, graph, options.guards),
+      ranks(c),
+      slices(program, ranks, scalars.values) {
+  scalars.values[1] = static_cast<int64_t>(options.seed);
+  ranks.make([&](int rank, Communicator& world) {
+    require_agreement(program, world);
+    auto mine = make_device(device, c.local_ranks() == c.size(), rank, world);
+    std::map<int, void*> lent = lent_buffers(device, program, rank);
+    if (rank == 0) ports.note_lent(lent);  // every rank is lent the same ones
+    return std::make_unique<Executor>(
+        program, world.split(0, world.rank()), scalars.values.data(),
+        ExecutorOptions{threads, kLeastPartNs, options.profile, options.skip_non_finite,
+                        recorder_of(options.trace, world.rank()), std::move(lent)},
+        std::move(mine));
+  });
+}
+
+/// Throws if function `f` cannot run now.
+void Session::State::begin(int f) {
+  ranks.require_usable();
+  ports.require_given(f);
+  last_function = f;
+  skipped.clear();
+}
+
+void Session::State::run(int f) {
+  begin(f);
+  ranks.on_all([this](Executor& executor) {
+    executor.run(last_function, ports.guards(last_function),
+                 [this, &executor] { require_finite(last_function, executor); });
+  });
+  skipped = ranks.skipped();
+}
+
+/// Throws where a check_finite() node of a function found something: its scalar is equal on all
+/// ranks.
+void Session::State::require_finite(int f, Executor& executor) const {
+  for (const Probe& p : observed.checks) {
+    if (p.function != program.functions[f].name) continue;
+    double first = 0;
+    executor.device().read(&first, executor.data(readable(p.index)), sizeof(first));
+    if (first >= kAllFinite) continue;
+    std::vector<int64_t> sizes;
+    for (const Dim& d : p.shape) sizes.push_back(d.size);
+    fail(ErrorKind::usage,
+         "[{}] {}: element {} of '{}' is the first that is not finite (step counter {}, {}); "
+         "nothing was stored",
+         p.node, p.label.empty() ? "check_finite" : p.label,
+         index_text(p.shape.names(), sizes, static_cast<int64_t>(first)), p.tensor,
+         scalars.values[0], p.source);
+  }
+}
+
+/// Why a function waits for the device; empty if it does not.
+std::string Session::State::why_waits(int f) const {
+  const std::string& name = program.functions[static_cast<size_t>(f)].name;
+  auto is_of = [&](const Probe& p) { return p.function == name; };
+  for (const auto& [probes, what] :
+       {std::pair{&observed.prints, "print()"}, std::pair{&observed.checks, "check_finite()"}}) {
+    const auto it = std::find_if(probes->begin(), probes->end(), is_of);
+    if (it != probes->end())
+      return fmt::format("[{}] {} reads its tensor ({})", it->node, what, it->source);
+  }
+  if (!ports.guards(f).empty())
+    return fmt::format("its guard '{}' is read before anything is stored",
+                       program.ports[ports.guards(f)[0]].name);
+  if (!measures.empty()) return measures + " of every step is taken";
+  return ranks[0].why_waits(f);
+}
+
+Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& options) {
   const int ranks = options.mesh.size();
   require(
       ranks == cluster.size(),
       "mesh '{}' has {} ranks but there are {}: the product of the axis sizes must be the number "
       "of ranks; use --mesh \"data:{}\", or start {} ranks",
       options.mesh.to_string(), ranks, cluster.size(), cluster.size(), ranks);
-  Observation seen = observe(graph, options);
-  s.prints = std::move(seen.prints);
-  s.checks = std::move(seen.checks);
-  s.print = options.print;
-  s.measures = options.profile ? "a profile" : options.trace != nullptr ? "a trace" : "";
-  const int threads = threads_for(options.threads_per_rank, cluster);
-  const DeviceChoice device = choose_device(options, cluster);
-  LowerOptions lowering = lowering_of(options, std::move(seen.functions));
-  if (device.cuda) fuse_for_gpu(lowering);
-  lowering.workspace_bytes = [=](const Step& step) {
-    return workspace_bytes(device, step, threads);
-  };
-  s.program = lower(graph, lowering);
-  s.index_ports(options.guards);
-  s.find_unread(graph);
-  s.scalars = s.bounds = bounds_of(graph, s.program);
-  s.same_sizes = same_sizes_of(graph, s.program);
-  s.scalars[1] = static_cast<int64_t>(options.seed);
-  s.executors.resize(cluster.local_ranks());
-  cluster.run([&](int rank, Communicator& world) {
-    require_agreement(s.program, world);
-    auto mine = make_device(device, cluster.local_ranks() == cluster.size(), rank, world);
-    std::map<int, void*> placed = lent_buffers(device, s.program, rank);
-    for (const int p : s.inputs) {  // every rank is lent the same ones
-      if (rank == 0) s.given[p] |= placed.contains(s.program.ports[p].view.buffer);
-    }
-    s.executors[rank] = std::make_unique<Executor>(
-        s.program, world.split(0, world.rank()), s.scalars.data(),
-        ExecutorOptions{threads, kLeastPartNs, options.profile, options.skip_non_finite,
-                        recorder_of(options.trace, world.rank()), std::move(placed)},
-        std::move(mine));
-  });
-  if (!s.program.stored.empty()) s.run_function(s.program.function("init"));
+  state_ = std::make_unique<State>(graph, cluster, options);
+  if (!state_->program.stored.empty()) state_->run(state_->program.function("init"));
 }
 
 Session::~Session() = default;
 
-void Session::State::find_unread(const Graph& graph) {
-  for (const Node& node : graph.nodes()) {
-    if (node.op != &kInput) continue;
-    const Value& x = graph.value(node.out[0]);
-    const bool is_read = std::any_of(inputs.begin(), inputs.end(),
-                                     [&](int p) { return program.ports[p].name == x.name; });
-    if (is_read) continue;
-    Port port;
-    port.name = x.name;
-    port.view.dtype = x.dtype;
-    for (const Dim& d : x.shape) {
-      const auto scalar = std::find(program.scalars.begin() + 2, program.scalars.end(), d.name);
-      const bool varies = d.is_bounded && scalar != program.scalars.end();
-      port.dims.push_back(d.name);
-      port.sizes.push_back(d.size);
-      port.scalars.push_back(varies ? static_cast<int>(scalar - program.scalars.begin()) : -1);
-    }
-    unread.push_back(std::move(port));
-  }
-}
-
 void Session::feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill) {
-  if (state_->unread_input(input)) return;
-  state_->fill(state_->input(input), fill);
-  state_->note_given(input);
+  if (state_->ports.unread_input(input)) return;
+  state_->slices.fill(state_->ports.input(input), fill);
+  state_->ports.note_given(input);
 }
 
 void Session::assign_slices(const std::string& stored,
                             const std::function<void(const Slice&)>& fill) {
-  state_->fill(state_->port(stored, state_->program.stored, "parameter or state"), fill);
+  state_->slices.fill(state_->ports.stored(stored), fill);
 }
 
 Array Session::shape_of(const std::string& name) const {
-  if (const Port* unread = state_->unread_input(name)) return shape_for(*unread, state_->scalars);
-  return shape_for(state_->program.ports[state_->readable_port(name)], state_->scalars);
+  const Port* unread = state_->ports.unread_input(name);
+  return shape_for(unread ? *unread : state_->readable(name), state_->scalars.values);
 }
 
 void Session::feed(const std::string& input, const Array& whole) {
-  if (const Port* unread = state_->unread_input(input))
-    return require_matches(*unread, state_->scalars, whole);
-  const Port& port = state_->program.ports[state_->input(input)];
-  require_matches(port, state_->scalars, whole);
+  const std::vector<int64_t>& scalars = state_->scalars.values;
+  if (const Port* unread = state_->ports.unread_input(input))
+    return require_matches(*unread, scalars, whole);
+  const Port& port = state_->program.ports[state_->ports.input(input)];
+  require_matches(port, scalars, whole);
   if (!lies_as(port.dims, whole)) return feed(input, by_name(port.name, port.dims, whole));
   feed_slices(input, [&](const Slice& slice) { copy_in(whole, slice); });
 }
 
 void Session::feed(const std::string& input, const ArrayView& whole) {
-  if (const Port* unread = state_->unread_input(input))
-    return require_matches(*unread, state_->scalars, whole);
-  require_matches(state_->program.ports[state_->input(input)], state_->scalars, whole);
+  const std::vector<int64_t>& scalars = state_->scalars.values;
+  if (const Port* unread = state_->ports.unread_input(input))
+    return require_matches(*unread, scalars, whole);
+  require_matches(state_->program.ports[state_->ports.input(input)], scalars, whole);
   feed_slices(input, [&](const Slice& slice) { copy_in(whole, slice); });
 }
 
@@ -146,60 +228,86 @@ void Session::set_size(const std::string& dim, int64_t size) {
     fail(ErrorKind::usage, "the program has no bounded dim '{}'{}", dim,
          suggestion(dim, {names.begin() + 2, names.end()}));
   }
-  const int scalar = static_cast<int>(it - names.begin());
-  const int64_t bound = state_->bounds[scalar];
-  require(size >= 1 && size <= bound, "dim '{}' cannot have size {}; it is bounded to 1 .. {}", dim,
-          size, bound);
-  if (state_->scalars[scalar] == size) return;
-  const std::vector<size_t>& same = state_->same_sizes;
-  for (size_t other = 0; other < same.size(); ++other) {
-    if (same[other] == same[static_cast<size_t>(scalar)]) state_->scalars[other] = size;
+  const auto scalar = static_cast<size_t>(it - names.begin());
+  RunScalars& scalars = state_->scalars;
+  require(size >= 1 && size <= scalars.bounds[scalar],
+          "dim '{}' cannot have size {}; it is bounded to 1 .. {}", dim, size,
+          scalars.bounds[scalar]);
+  if (scalars.values[scalar] == size) return;
+  for (size_t other = 0; other < scalars.values.size(); ++other) {
+    if (scalars.same_sizes[other] == scalars.same_sizes[scalar]) scalars.values[other] = size;
   }
-  for (auto& slices : state_->slices) slices.clear();
+  state_->slices.resize();
 }
 
 void Session::set_step(int64_t step) {
   require(step >= 0, "[set_step] step {}; steps are counted from 0", step);
-  state_->scalars[0] = step;
+  state_->scalars.values[0] = step;
 }
-int64_t Session::step() const { return state_->scalars[0]; }
+int64_t Session::step() const { return state_->scalars.values[0]; }
 
 void Session::run(const std::string& function) {
-  const int f = state_->program.function(function);
-  state_->run_function(f);
-  for (const Probe& p : state_->prints) {
+  State& s = *state_;
+  const int f = s.program.function(function);
+  s.run(f);
+  for (const Probe& p : s.observed.prints) {
     if (p.function != function) continue;
     const Array x = fetch(p.tensor);
-    if (state_->cluster.is_root()) state_->print(print_line(p, x));
+    if (s.cluster.is_root()) s.print(print_line(p, x));
   }
-  if (state_->program.functions[f].updates) ++state_->scalars[0];
+  if (s.program.functions[f].updates) ++s.scalars.values[0];
+}
+
+void Session::enqueue(const std::string& function) {
+  State& s = *state_;
+  if (s.ranks.on_host()) return run(function);
+  const int f = s.program.function(function);
+  const std::string why = s.why_waits(f);
+  require(why.empty(), "[enqueue] '{}' has to wait for the GPU: {}; call run(), or leave that out",
+          function, why);
+  s.begin(f);
+  s.ranks.on_all([f](Executor& executor) { executor.enqueue(f); });
+  if (s.program.functions[static_cast<size_t>(f)].updates) ++s.scalars.values[0];
+}
+
+void Session::wait() {
+  if (!state_->ranks.on_host()) state_->ranks.on_all([](Executor& executor) { executor.settle(); });
+}
+
+const std::string& Session::skipped() const { return state_->skipped; }
+
+std::vector<double> Session::waited() const {
+  std::vector<double> seconds;
+  for (const auto& executor : state_->ranks.executors())
+    seconds.push_back(executor->collectives().waited());
+  return seconds;
 }
 
 Array Session::fetch(const std::string& name) {
   State& s = *state_;
-  const int p = s.readable_port(name);
+  const int p = s.ports.readable(name, s.last_function);
   const Port& port = s.program.ports[p];
-  Array whole = array_for(port, s.scalars);
-  if (const Slice* slice = s.whole_slice(p)) {
+  Array whole = array_for(port, s.scalars.values);
+  if (const Slice* slice = s.slices.whole(p)) {
     copy_out(*slice, whole);
     return whole;
   }
   if (s.cluster.local_ranks() == s.cluster.size()) {
-    for (const Slice& slice : s.read_slices(p)) {
+    for (const Slice& slice : s.slices.read(p)) {
       if (slice.is_owner) copy_out(slice, whole);
     }
     return whole;
   }
   s.cluster.run([&](int rank, Communicator&) {
-    const void* mine = s.read_slices(p)[rank].data;
-    gather_whole(s.program, port, *s.executors[rank], mine, s.scalars, whole);
+    const void* mine = s.slices.read(p)[rank].data;
+    gather_whole(s.program, port, s.ranks[rank], mine, s.scalars.values, whole);
   });
   return whole;
 }
 
 double Session::fetch_scalar(const std::string& name) {
-  const int p = state_->readable_port(name);
-  const Slice* slice = state_->whole_slice(p);
+  const int p = state_->ports.readable(name, state_->last_function);
+  const Slice* slice = state_->slices.whole(p);
   if (slice && state_->program.ports[p].view.elements() == 1)
     return number_at(slice->data, slice->dtype, 0);
   const Array value = fetch(name);
@@ -209,47 +317,50 @@ double Session::fetch_scalar(const std::string& name) {
 }
 
 std::vector<Slice> Session::slices(const std::string& name) {
-  if (state_->on_host()) state_->note_given(name);  // they are the input itself
-  return state_->read_slices(state_->readable_port(name));
-}
-
-void Session::copy_from(Session& other, const std::string& stored) {
-  const int to = state_->port(stored, state_->program.stored, "parameter or state");
-  const int from = other.state_->port(stored, other.state_->program.stored, "parameter or state");
-  const Port &mine = state_->program.ports[to], &theirs = other.state_->program.ports[from];
-  require(mine.axes == theirs.axes && mine.view.sizes == theirs.view.sizes &&
-              mine.view.dtype == theirs.view.dtype,
-          "'{}' has another layout, size or dtype in the session it is copied from", stored);
-  const std::vector<Slice>& source = other.state_->read_slices(from);
-  const std::vector<Slice>& target = state_->slices_of(to);
-  for (size_t i = 0; i < source.size(); ++i) {
-    std::memcpy(target[i].data, source[i].data, static_cast<size_t>(State::bytes_of(mine)));
-  }
-  state_->write_slices(to);
-}
-
-std::string Session::device() const { return state_->executors[0]->device().name(); }
-
-std::vector<std::string> Session::fallbacks() const {
-  return state_->executors[0]->device().fallbacks();
-}
-
-std::vector<std::string> Session::stored_names() const {
-  std::vector<std::string> names;
-  for (int p : state_->program.stored) names.push_back(state_->program.ports[p].name);
-  return names;
+  State& s = *state_;
+  if (s.ranks.on_host()) s.ports.note_given(name);  // they are the input itself
+  return s.slices.read(s.ports.readable(name, s.last_function));
 }
 
 void Session::assign(const std::string& stored, const Array& whole) {
-  const int p = state_->port(stored, state_->program.stored, "parameter or state");
-  require_matches(state_->program.ports[p], state_->scalars, whole);
-  const std::vector<std::string>& dims = state_->program.ports[p].dims;
-  for (const Slice& slice : state_->slices_of(p)) {
-    lies_as(dims, whole) ? copy_in(whole, slice) : copy_in(by_name(stored, dims, whole), slice);
+  const int p = state_->ports.stored(stored);
+  const Port& port = state_->program.ports[p];
+  require_matches(port, state_->scalars.values, whole);
+  for (const Slice& slice : state_->slices.slices(p)) {
+    lies_as(port.dims, whole) ? copy_in(whole, slice)
+                              : copy_in(by_name(stored, port.dims, whole), slice);
   }
-  state_->write_slices(p);
+  state_->slices.write(p);
 }
 
+void Session::copy_from(Session& other, const std::string& stored) {
+  State &s = *state_, &o = *other.state_;
+  const int to = s.ports.stored(stored), from = o.ports.stored(stored);
+  const Port &mine = s.program.ports[to], &theirs = o.program.ports[from];
+  require(mine.axes == theirs.axes && mine.view.sizes == theirs.view.sizes &&
+              mine.view.dtype == theirs.view.dtype,
+          "'{}' has another layout, size or dtype in the session it is copied from", stored);
+  const std::vector<Slice>& source = o.slices.read(from);
+  const std::vector<Slice>& target = s.slices.slices(to);
+  const auto bytes = static_cast<size_t>(mine.view.elements() * size_of(mine.view.dtype));
+  for (size_t i = 0; i < source.size(); ++i) std::memcpy(target[i].data, source[i].data, bytes);
+  s.slices.write(to);
+}
+
+CompiledProgram Session::program() const { return CompiledProgram(state_->program); }
 Cluster& Session::cluster() { return state_->cluster; }
+std::string Session::device() const { return state_->ranks[0].device().name(); }
+std::vector<std::string> Session::fallbacks() const {
+  return state_->ranks[0].device().fallbacks();
+}
+
+std::vector<StepTime> Session::profile() const {
+  return step_times(state_->program, state_->ranks[0]);
+}
+
+std::vector<BucketTime> Session::bucket_times(const Machine* machine) const {
+  return tessera::bucket_times(state_->cluster, state_->mesh, state_->program, state_->ranks,
+                               machine);
+}
 
 }  // namespace tessera

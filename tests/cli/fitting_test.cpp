@@ -73,7 +73,7 @@ TEST_CASE("cli: parameters in bfloat16, products in float8, state on the host", 
                        "ck --resume"));
 }
 
-TEST_CASE("cli: a profile shows what each exchange held up beside what is predicted", "[cli]") {
+TEST_CASE("cli: a profile shows what each bucket exposed beside what is predicted", "[cli]") {
   const TextFolder f;
   const CliResult result =
       train(f, "--steps 3 --mesh data:2 --profile --machine h100 --log log.jsonl");
@@ -81,10 +81,10 @@ TEST_CASE("cli: a profile shows what each exchange held up beside what is predic
   CHECK(has(result.out, "communication of a training step, measured and predicted on h100:"));
   CHECK(has(result.out, "all_reduce over data: "));
   CHECK(has(result.out, "in all"));
-  const auto records = log_of(f, "log.jsonl", "exchanges");
+  const auto records = log_of(f, "log.jsonl", "buckets");
   REQUIRE(records.size() == 1);
-  REQUIRE_FALSE(records[0]["exchanges"].empty());
-  for (const nlohmann::json& row : records[0]["exchanges"]) {
+  REQUIRE_FALSE(records[0]["buckets"].empty());
+  for (const nlohmann::json& row : records[0]["buckets"]) {
     CHECK(row["exposed_ms"].get<double>() > 0);
     CHECK(row["predicted_exposed_ms"].get<double>() + row["predicted_hidden_ms"].get<double>() > 0);
   }

@@ -192,7 +192,7 @@ TEST_CASE("a program's own memory: its allocator, and a limit with the breakdown
     session.enqueue("step");
     session.wait();
     needed = held;
-    CHECK(needed >= session.persistent_bytes() + session.transient_bytes());
+    CHECK(needed >= session.program().persistent_bytes() + session.program().transient_bytes());
   }
   CHECK(held == 0);
   guest.memory_limit = needed;

@@ -112,7 +112,7 @@ TEST_CASE("reductions compute what they alone read", "[cuda]") {
     CompileOptions options{Mesh::parse(mesh), Layout::parse(layout), {{"f", wanted, false}}};
     options.device = device;
     Session session(g, clusters.of(options.mesh.size()), options);
-    text = session.program_text();
+    text = session.program().text();
     for (const Tensor& t : {logits, weights, scale}) session.feed(t.name(), pattern(session, t));
     session.run("f");
     std::vector<Whole> found;

@@ -49,7 +49,8 @@ std::map<std::string, Array> train(int64_t parts, const char* mesh, const char* 
     session.run("train");
     values["loss" + std::to_string(step)] = session.fetch(built.step.loss.name());
   }
-  for (const std::string& name : session.stored_names()) values[name] = session.fetch(name);
+  for (const std::string& name : session.program().stored_names())
+    values[name] = session.fetch(name);
   return values;
 }
 

@@ -45,7 +45,8 @@ GptOutcome train(Cluster& ranks, const std::string& mesh, const std::string& lay
     session.run("train");
     outcome.losses.push_back(session.fetch_scalar(work.model.loss.name()));
   }
-  for (const std::string& name : session.stored_names()) outcome.stored[name] = session.fetch(name);
+  for (const std::string& name : session.program().stored_names())
+    outcome.stored[name] = session.fetch(name);
   return outcome;
 }
 

@@ -43,7 +43,7 @@ struct Model {
   }
   std::map<std::string, std::string> values() {
     std::map<std::string, std::string> all;
-    for (const std::string& name : session->stored_names()) {
+    for (const std::string& name : session->program().stored_names()) {
       const Array x = session->fetch(name);
       all[name] = std::string(reinterpret_cast<const char*>(x.bytes.data()), x.bytes.size());
     }
@@ -289,7 +289,7 @@ TEST_CASE("checkpoint: format 1 is still read", "[checkpoint]") {
   const Folder f;
   Model m("a:2", "rows:a", 5), other("a:3", "cols:a", 6);
   std::vector<TensorInfo> infos;
-  for (const std::string& name : m.session->stored_names()) {
+  for (const std::string& name : m.session->program().stored_names()) {
     TensorInfo info;
     info.name = name;
     info.sizes = m.session->shape_of(name).sizes;

@@ -51,8 +51,8 @@ struct Trained {
 };
 
 void check_equal(Session& a, Session& b) {
-  REQUIRE(a.stored_names() == b.stored_names());
-  for (const std::string& name : a.stored_names()) {
+  REQUIRE(a.program().stored_names() == b.program().stored_names());
+  for (const std::string& name : a.program().stored_names()) {
     INFO(name);
     const Array x = a.fetch(name), y = b.fetch(name);
     CHECK(x.dims == y.dims);
@@ -161,7 +161,7 @@ TEST_CASE("checkpoint: the file of another model changes nothing", "[checkpoint]
   has(fitting.warning, " are loaded, the others start anew; different: ");
   CHECK(wide.session->step() == 1);
   int same = 0, kept = 0;
-  for (const std::string& name : wide.session->stored_names()) {
+  for (const std::string& name : wide.session->program().stored_names()) {
     const bool fits = wide.session->shape_of(name).sizes == a.session->shape_of(name).sizes;
     const Array is = wide.session->fetch(name), want = (fits ? a : before).session->fetch(name);
     for (int64_t i = 0; i < is.elements(); ++i) CHECK(is.at(i) == want.at(i));

@@ -1,4 +1,4 @@
-// Communication arranged for a machine: how much goes into an exchange, and products that are cut
+// Communication arranged for a machine: how much goes into a bucket, and products that are cut
 // with their collective.
 #include <cmath>
 
@@ -59,8 +59,8 @@ Explanation explained(const Setting& s, const Machine& machine, bool arranged = 
   return explain(graph, options, {}, &machine);
 }
 
-const ExchangeReport& sums(const Explanation& e) {
-  for (const ExchangeReport& x : e.functions.back().exchanges) {
+const BucketReport& sums(const Explanation& e) {
+  for (const BucketReport& x : e.functions.back().buckets) {
     if (x.kind == "all_reduce") return x;
   }
   throw std::runtime_error("no sums");
@@ -90,29 +90,29 @@ std::string order(const std::string& program) {
 
 }  // namespace
 
-TEST_CASE("a larger start makes larger exchanges", "[overlap]") {
+TEST_CASE("a larger start makes larger buckets", "[overlap]") {
   const Setting s{"data:8", "batch:data"};
   int before = 1 << 30;
   for (const double latency : {1e-7, 1e-6, 1e-5, 1e-4}) {
     const Machine machine = with_links(latency, 1e11);
     const Explanation e = explained(s, machine);
-    const ExchangeReport& x = sums(e);
-    INFO(latency << ": " << x.exchanges << " exchanges");
-    CHECK(x.exchanges < before);
-    before = x.exchanges;
+    const BucketReport& x = sums(e);
+    INFO(latency << ": " << x.buckets << " buckets");
+    CHECK(x.buckets < before);
+    before = x.buckets;
     // Starts take the share that the last one has of all, as far as single tensors can be parted.
-    const double start = x.started / x.exchanges, transfer = x.seconds - x.started;
+    const double start = x.started / x.buckets, transfer = x.seconds - x.started;
     const double share = std::sqrt(start / transfer);
     CHECK(x.started < 1.2 * share * transfer);
     const int64_t all = e.functions.back().bytes, tensor = 2 * 1024 * 4096 * 4;
     CHECK(static_cast<double>(x.most) <
           1.1 * std::max(share * static_cast<double>(all), static_cast<double>(tensor)));
-    CHECK(to_string(e).find("all_reduce over data: " + std::to_string(x.exchanges) +
+    CHECK(to_string(e).find("all_reduce over data: " + std::to_string(x.buckets) +
                             " buckets, the largest sends ") != std::string::npos);
   }
 }
 
-TEST_CASE("exchanges for a machine expose less than those for any", "[overlap]") {
+TEST_CASE("buckets for a machine expose less than those for any", "[overlap]") {
   Setting s{"data:8", "batch:data"};
   s.batch = 64;
   for (const double latency : {1e-7, 1e-4}) {
@@ -184,7 +184,7 @@ TEST_CASE("parts are computed while those before are under way", "[overlap]") {
     Cluster ranks = Cluster::threads(2);
     Session session(g, ranks, options);
     // Products of w1 and w2; the pointwise step that adds the bias is cut with the second.
-    CHECK(order(session.program_text()) == (chunks == 1 ? "ppsw" : "ppspspspswwww"));
+    CHECK(order(session.program().text()) == (chunks == 1 ? "ppsw" : "ppspspspswwww"));
     Array values(DType::float64, {"batch", "length", "in"}, {8, 4, 6});
     for (int64_t i = 0; i < values.elements(); ++i)
       values.data<double>()[i] = std::sin(static_cast<double>(i));
@@ -210,7 +210,7 @@ TEST_CASE("a gathered operand is read part by part", "[overlap]") {
     options.chunks = chunks;
     Cluster ranks = Cluster::threads(2);
     Session session(g, ranks, options);
-    CHECK(order(session.program_text()) == (chunks == 1 ? "gwp" : "ggwpwp"));
+    CHECK(order(session.program().text()) == (chunks == 1 ? "gwp" : "ggwpwp"));
     session.run("train");
     whole[chunks > 1] = session.fetch("a");
   }
@@ -241,7 +241,7 @@ TEST_CASE("cut products train alike, dropout and loops included", "[overlap]") {
         options.chunks = chunks;
         Cluster ranks = Cluster::threads(options.mesh.size());
         Session session(g, ranks, options);
-        steps[chunks - 1] = order(session.program_text());
+        steps[chunks - 1] = order(session.program().text());
         for (int step = 0; step < 3; ++step) {
           feed_tokens(session, model, step);
           session.run("train");

@@ -73,8 +73,8 @@ Curve train(const Fit& fit, DType dtype, int steps, const Optimizer& optimizer =
   compile.reduce_each_microbatch = fit.reduce_each_microbatch;
   Session session(g, ranks, compile);
   Curve curve;
-  curve.stored = session.persistent_bytes();
-  curve.program = session.program_text();
+  curve.stored = session.program().persistent_bytes();
+  curve.program = session.program().text();
   for (int s = 0; s < steps; ++s) {
     for (const char* input : {"inputs", "targets"}) {
       Array tokens(DType::int32, {"batch", "length"}, {kBatch, o.length});

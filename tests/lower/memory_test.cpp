@@ -154,9 +154,9 @@ TEST_CASE("the memory that a session reports is that of its plan", "[memory]") {
   const Program plan = lower_for_cpu(g, "a:2", "batch:a", {{"train", {model.loss}, true}});
   Session session(g, ranks,
                   {Mesh::parse("a:2"), Layout::parse("batch:a"), {{"train", {model.loss}, true}}});
-  CHECK(session.program_hash() == hash(plan));
-  CHECK(session.persistent_bytes() == plan.persistent_bytes);
-  CHECK(session.transient_bytes() == plan.transient_bytes);
+  CHECK(session.program().hash() == hash(plan));
+  CHECK(session.program().persistent_bytes() == plan.persistent_bytes);
+  CHECK(session.program().transient_bytes() == plan.transient_bytes);
 }
 
 }  // namespace tessera::test

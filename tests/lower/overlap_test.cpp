@@ -68,9 +68,9 @@ Sent sent(const Setting& s, bool gradients) {
   return sum;
 }
 
-/// The exchanges of a training step that are exposed for more than a tenth of their time, by the
+/// The buckets of a training step that are exposed for more than a tenth of their time, by the
 /// name of their first member.
-std::vector<std::string> exposed_exchanges(const Setting& s) {
+std::vector<std::string> exposed_buckets(const Setting& s) {
   Job job(s);
   LowerOptions options{job.options.mesh,
                        job.options.layout,
@@ -118,24 +118,24 @@ TEST_CASE("parameters are gathered before they are needed", "[overlap]") {
   }
 }
 
-TEST_CASE("no exchange that the schedule hides becomes exposed", "[overlap]") {
+TEST_CASE("no bucket that the schedule hides becomes exposed", "[overlap]") {
   using Names = std::vector<std::string>;
   // What is first or last, for which there is nothing to hide behind.
-  CHECK(exposed_exchanges({false, 0}) ==
+  CHECK(exposed_buckets({false, 0}) ==
         Names{"gpt.loss", "gpt.block0.attention.einsum.grad.einsum_1", "gpt.embedding.grad"});
-  CHECK(exposed_exchanges({true, 0}) == Names{"gpt.position.grad", "gpt.embedding.grad"});
-  CHECK(exposed_exchanges({false, 3}) == Names{"gpt.embedding", "gpt.einsum.grad.einsum_1",
-                                               "gpt.block0.attention.einsum.grad.einsum_1",
-                                               "gpt.embedding.grad", "gpt.loss"});
-  CHECK(exposed_exchanges({true, 3}) ==
+  CHECK(exposed_buckets({true, 0}) == Names{"gpt.position.grad", "gpt.embedding.grad"});
+  CHECK(exposed_buckets({false, 3}) == Names{"gpt.embedding", "gpt.einsum.grad.einsum_1",
+                                             "gpt.block0.attention.einsum.grad.einsum_1",
+                                             "gpt.embedding.grad", "gpt.loss"});
+  CHECK(exposed_buckets({true, 3}) ==
         Names{"gpt.embedding", "gpt.position", "gpt.cast_1", "gpt.block.norm1.cast",
               "gpt.block.mlp.cast_3.again.cast", "gpt.block.mlp.einsum_1.grad.einsum_1",
               "gpt.block.attention.einsum.grad.einsum_1", "gpt.position.grad", "gpt.embedding.grad",
               "gpt.loss"});
-  CHECK(exposed_exchanges({false, 0, false}).size() > 6);
+  CHECK(exposed_buckets({false, 0, false}).size() > 6);
 }
 
-TEST_CASE("a session tells what its exchanges held up", "[overlap]") {
+TEST_CASE("a session tells what its buckets exposed", "[overlap]") {
   for (const bool profile : {false, true}) {
     Graph g;
     const nn::Model model = nn::gpt(g, small_gpt(DType::float32));
@@ -150,7 +150,7 @@ TEST_CASE("a session tells what its exchanges held up", "[overlap]") {
       session.run("train");
     }
     const Machine machine = Machine::load("h100");
-    const std::vector<ExchangeTime> rows = session.exchanges(&machine);
+    const std::vector<BucketTime> rows = session.bucket_times(&machine);
     if (!profile) {
       CHECK(rows.empty());
       continue;
@@ -160,14 +160,14 @@ TEST_CASE("a session tells what its exchanges held up", "[overlap]") {
     int64_t bytes = 0;
     int members = 0;
     double exposed = 0, hidden = 0;
-    for (const ExchangeTime& row : rows) {
+    for (const BucketTime& row : rows) {
       if (row.function != "train") continue;
       CHECK(row.axes == "data");
       CHECK_FALSE(row.tensor.empty());
       CHECK(row.exposed > 0);
       CHECK(row.hidden == 0);  // threads move nothing between start and wait
       bytes += row.bytes;
-      members += row.members;
+      members += row.collectives;
       exposed += row.predicted_exposed;
       hidden += row.predicted_hidden;
     }
@@ -176,7 +176,7 @@ TEST_CASE("a session tells what its exchanges held up", "[overlap]") {
     CHECK(members == static_cast<int>(train.collectives.size()));
     CHECK(exposed == Approx(train.time.exposed));
     CHECK(hidden == Approx(train.time.transfer - train.time.exposed));
-    const std::vector<ExchangeTime> measured = session.exchanges();
+    const std::vector<BucketTime> measured = session.bucket_times();
     CHECK(measured.size() == rows.size());
     CHECK(measured.back().predicted_hidden == 0);
   }

@@ -76,35 +76,35 @@ nn::GptOptions gpt_of(int64_t layers) {
   return o;
 }
 
-/// By number: the members, and the steps from the start to the wait.
-struct Exchange {
-  int members = 0, start = -1, wait = -1;
+/// By number: the collectives, and the steps from the start to the wait.
+struct Scheduled {
+  int collectives = 0, start = -1, wait = -1;
   int64_t bytes = 0;
 };
 
-std::map<int, Exchange> exchanges_of(const Program& program) {
+std::map<int, Scheduled> buckets_of(const Program& program) {
   const Function& f = program.functions[program.function("train")];
-  std::map<int, Exchange> result;
+  std::map<int, Scheduled> result;
   for (size_t s = 0; s < f.steps.size(); ++s) {
     const Step& step = f.steps[s];
     if (step.kind == StepKind::compute) continue;
-    Exchange& e = result[step.number];
+    Scheduled& e = result[step.number];
     if (step.kind == StepKind::wait) {
       e.wait = static_cast<int>(s);
       continue;
     }
-    CHECK((e.members == 0 || f.steps[s - 1].number == step.number));
+    CHECK((e.collectives == 0 || f.steps[s - 1].number == step.number));
     e.start = static_cast<int>(s);
     e.bytes += std::max(step.in[0].elements(), step.out[0].elements()) * size_of(step.in[0].dtype);
-    ++e.members;
+    ++e.collectives;
   }
   return result;
 }
 
-int members_of(const std::map<int, Exchange>& exchanges) {
-  int members = 0;
-  for (const auto& [number, e] : exchanges) members += e.members;
-  return members;
+int collectives_of(const std::map<int, Scheduled>& buckets) {
+  int collectives = 0;
+  for (const auto& [number, e] : buckets) collectives += e.collectives;
+  return collectives;
 }
 
 const std::vector<std::string> kLayouts = {"batch:a;heads,ff,vocab:b", "batch:a;@state d_model:b",
@@ -131,17 +131,17 @@ TEST_CASE("combining and overlap change no bit", "[schedule][fast]") {
   }
 }
 
-TEST_CASE("gradients are reduced in few exchanges of bounded size", "[schedule][fast]") {
+TEST_CASE("gradients are reduced in few buckets of bounded size", "[schedule][fast]") {
   Training t;
-  const auto single = exchanges_of(t.lowered(kLayouts[0], 0, false));
-  const auto few = exchanges_of(t.lowered(kLayouts[0], 1 << 20, false));
-  const auto bounded = exchanges_of(t.lowered(kLayouts[0], 600, false));
-  CHECK(members_of(single) == static_cast<int>(single.size()));
-  CHECK(members_of(few) == members_of(single));
+  const auto single = buckets_of(t.lowered(kLayouts[0], 0, false));
+  const auto few = buckets_of(t.lowered(kLayouts[0], 1 << 20, false));
+  const auto bounded = buckets_of(t.lowered(kLayouts[0], 600, false));
+  CHECK(collectives_of(single) == static_cast<int>(single.size()));
+  CHECK(collectives_of(few) == collectives_of(single));
   CHECK(few.size() * 2 < single.size());
   CHECK(few.size() < bounded.size());
   CHECK(bounded.size() < single.size());
-  for (const auto& [number, e] : bounded) CHECK((e.members == 1 || e.bytes <= 600));
+  for (const auto& [number, e] : bounded) CHECK((e.collectives == 1 || e.bytes <= 600));
 }
 
 TEST_CASE("parameters that are stored in slices are gathered together", "[schedule][fast]") {
@@ -150,20 +150,20 @@ TEST_CASE("parameters that are stored in slices are gathered together", "[schedu
   const Program program = t.lowered("batch:a+b;@params d_model:a", 1 << 20, false);
   for (const Step& step : program.functions[program.function("train")].steps) {
     if (!is_collective(step, CollectiveKind::all_gather)) continue;
-    together = std::max(together, exchanges_of(program).at(step.number).members);
+    together = std::max(together, buckets_of(program).at(step.number).collectives);
   }
   CHECK(together > 4);
 }
 
-TEST_CASE("exchanges overlap with steps, in no more memory", "[schedule][fast]") {
+TEST_CASE("buckets overlap with steps, in no more memory", "[schedule][fast]") {
   for (const std::string& layout : kLayouts) {
     INFO(layout);
     Training t;
     const Program at_once = t.lowered(layout, 600, false), program = t.lowered(layout, 600, true);
     const Function& f = program.functions[program.function("train")];
     int apart = 0;
-    for (const auto& [number, e] : exchanges_of(at_once)) CHECK(e.wait == e.start + 1);
-    for (const auto& [number, e] : exchanges_of(program)) {
+    for (const auto& [number, e] : buckets_of(at_once)) CHECK(e.wait == e.start + 1);
+    for (const auto& [number, e] : buckets_of(program)) {
       apart += e.wait > e.start + 1;
       CHECK(e.start < e.wait);
       CHECK(e.wait < f.first_update);
@@ -173,7 +173,7 @@ TEST_CASE("exchanges overlap with steps, in no more memory", "[schedule][fast]")
   }
 }
 
-TEST_CASE("exchanges of the same axes start so that each has its turn", "[schedule][fast]") {
+TEST_CASE("buckets of the same axes start so that each has its turn", "[schedule][fast]") {
   using Starts = std::vector<double>;
   // Needed at the same moment, they queue; a quiet link lets the first wait for its own need.
   CHECK(start_deadlines({{{0}, 1, 100}, {{0}, 3, 100}}, 100) == Starts{0, 25});
@@ -198,7 +198,7 @@ TEST_CASE("what casts a gradient runs where the update needs it", "[schedule][fa
   const Program program = lower(g, options);
   int apart = 0, scattered = 0;
   const Function& f = program.functions[program.function("train")];
-  for (const auto& [number, e] : exchanges_of(program)) {
+  for (const auto& [number, e] : buckets_of(program)) {
     if (!is_collective(f.steps[e.start], CollectiveKind::reduce_scatter)) continue;
     ++scattered;
     apart += e.wait > e.start + 1;
@@ -259,14 +259,14 @@ TEST_CASE("an all_reduce whose operand dies works in place", "[schedule][fast]")
   CHECK(reduced == 1);
 }
 
-TEST_CASE("explain names every member of an exchange", "[schedule][fast]") {
+TEST_CASE("explain names every member of a bucket", "[schedule][fast]") {
   Training t;
   CompileOptions options;
   options.mesh = Mesh::parse("a:2;b:2");
   options.layout = Layout::parse(kLayouts[0]);
   options.functions = t.functions;
   const Explanation e = explain(t.graph, options);
-  const auto single = exchanges_of(t.lowered(kLayouts[0], 0, false));
+  const auto single = buckets_of(t.lowered(kLayouts[0], 0, false));
   for (const FunctionReport& f : e.functions) {
     if (f.name != "train") continue;
     CHECK(f.collectives.size() == single.size());

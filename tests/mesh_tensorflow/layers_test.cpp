@@ -84,7 +84,7 @@ class Built {
         session.assign(name, with_dims(a, session.shape_of(name).dims));
       }
     }
-    Names known = session.stored_names();
+    Names known = session.program().stored_names();
     std::sort(stored.begin(), stored.end());
     std::sort(known.begin(), known.end());
     CHECK(known == stored);

@@ -57,7 +57,8 @@ Trained train(const Trial& trial, const Optimizer& optimizer, double lr,
     session.run("train");
   }
   Trained result;
-  for (const std::string& name : session.stored_names()) result.state[name] = session.fetch(name);
+  for (const std::string& name : session.program().stored_names())
+    result.state[name] = session.fetch(name);
   for (int64_t i = 0; i < trial.rows * trial.cols; ++i)
     result.parameter.push_back(result.state.at("p").at(i));
   return result;

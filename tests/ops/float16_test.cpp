@@ -70,7 +70,8 @@ Trained train_line(const Setting& s, int steps) {
     result.scales.push_back(session.fetch_scalar(step.loss_scale.name()));
     result.skipped.push_back(session.fetch_scalar(step.skipped_steps.name()));
   }
-  for (const std::string& name : session.stored_names()) result.stored[name] = session.fetch(name);
+  for (const std::string& name : session.program().stored_names())
+    result.stored[name] = session.fetch(name);
   return result;
 }
 

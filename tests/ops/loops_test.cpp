@@ -39,7 +39,8 @@ Values run(const std::function<std::vector<Tensor>(Graph&)>& build, const std::s
   session.run("run");
   Values values;
   for (const Tensor& t : m.outputs) values[t.name()] = session.fetch(t.name());
-  for (const std::string& name : session.stored_names()) values[name] = session.fetch(name);
+  for (const std::string& name : session.program().stored_names())
+    values[name] = session.fetch(name);
   return values;
 }
 
@@ -247,8 +248,9 @@ TEST_CASE("a gpt in a loop is the gpt of as many blocks", "[loops]") {
     const Mesh on = Mesh::parse(mesh);
     Cluster ranks = Cluster::threads(on.size());
     Session session(g, ranks, {on, Layout::parse(layout), {{"train", {model.loss}, true}}});
-    if (transient) *transient = session.transient_bytes();
-    for (const std::string& name : session.stored_names()) {  // not random: alike for both
+    if (transient) *transient = session.program().transient_bytes();
+    for (const std::string& name :
+         session.program().stored_names()) {  // not random: alike for both
       if (name.find("optimizer") != std::string::npos) continue;
       Array value = session.fetch(name);
       const size_t at = name.find("gpt.block");

@@ -63,7 +63,8 @@ Values train(const MoeOptions& moe, const std::string& mesh, const std::string& 
   values["loss"] = session.fetch("loss");
   values["dropped"] = session.fetch("dropped");
   for (const Tensor& t : layer.gradients) values[t.name()] = session.fetch(t.name());
-  for (const std::string& name : session.stored_names()) values[name] = session.fetch(name);
+  for (const std::string& name : session.program().stored_names())
+    values[name] = session.fetch(name);
   return values;
 }
 

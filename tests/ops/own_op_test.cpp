@@ -206,7 +206,7 @@ std::string program_of(const Op& op, const std::string& layout) {
   Tensor y = apply(op, g.input("x", {a, b}, DType::float32));
   Cluster cluster = Cluster::threads(2);
   Session session(g, cluster, {Mesh::parse("m:2"), Layout::parse(layout), {{"run", {y}, false}}});
-  return session.program_text();
+  return session.program().text();
 }
 
 void run_with(const Op& op) {

@@ -92,7 +92,8 @@ GptOutcome train(const Narrow& run, int steps, DType stored = DType::bfloat16, d
     session.run("train");
     outcome.losses.push_back(session.fetch_scalar(step.loss.name()));
   }
-  for (const std::string& name : session.stored_names()) outcome.stored[name] = session.fetch(name);
+  for (const std::string& name : session.program().stored_names())
+    outcome.stored[name] = session.fetch(name);
   return outcome;
 }
 

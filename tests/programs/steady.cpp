@@ -121,8 +121,8 @@ class Numbers final : public DataSource {
 bool as_planned(Session& session, int64_t bytes) {
   if (session.cluster().backend() != "threads") return true;
   constexpr int64_t kSlab = 256 * 1024;
-  const int64_t arenas =
-      session.cluster().size() * (session.persistent_bytes() + session.transient_bytes());
+  const int64_t arenas = session.cluster().size() * (session.program().persistent_bytes() +
+                                                     session.program().transient_bytes());
   if (bytes >= arenas && (bytes - arenas) % kSlab == 0) return true;
   std::fprintf(stderr, "%lld bytes were allocated, %lld for arenas are planned\n",
                static_cast<long long>(bytes), static_cast<long long>(arenas));

@@ -90,11 +90,11 @@ TEST_CASE("what keep names can be fetched, in the order of the model") {
   Session session(m.g, cluster, options);
   session.feed("x", ramp(0, -1));
   session.run("run");
-  CHECK(session.find("run", "*") == std::vector<std::string>{"model.root",
-                                                             "model.check_finite_index",
-                                                             "model.total", "x", "model.count"});
-  CHECK(session.find("run", "model.r*") == std::vector<std::string>{"model.root"});
-  CHECK(session.find("run", "nothing").empty());
+  CHECK(session.program().find("run", "*") ==
+        std::vector<std::string>{"model.root", "model.check_finite_index", "model.total", "x",
+                                 "model.count"});
+  CHECK(session.program().find("run", "model.r*") == std::vector<std::string>{"model.root"});
+  CHECK(session.program().find("run", "nothing").empty());
   const Array root = session.fetch("model.root");
   for (int64_t i = 0; i < 15; ++i) CHECK(root.at(i) == 2);
   options.keep = {"model.rot*"};

@@ -50,10 +50,10 @@ Outcome train(const Run& run) {
     session.run("train");
     outcome.losses.push_back(session.fetch_scalar(job.model.loss.name()));
   }
-  for (const std::string& name : session.stored_names())
+  for (const std::string& name : session.program().stored_names())
     outcome.stored.emplace(name, session.fetch(name));
-  outcome.persistent = session.persistent_bytes();
-  outcome.offloaded = session.offloaded_bytes();
+  outcome.persistent = session.program().persistent_bytes();
+  outcome.offloaded = session.program().offloaded_bytes();
   return outcome;
 }
 

@@ -62,7 +62,8 @@ inline GptOutcome train_gpt(const nn::GptOptions& size, Cluster& ranks, const Me
     session.run("train");
     outcome.losses.push_back(session.fetch_scalar(model.loss.name()));
   }
-  for (const std::string& name : session.stored_names()) outcome.stored[name] = session.fetch(name);
+  for (const std::string& name : session.program().stored_names())
+    outcome.stored[name] = session.fetch(name);
   return outcome;
 }
 

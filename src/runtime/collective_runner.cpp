@@ -1,0 +1,110 @@
+#include "runtime/collective_runner.h"
+
+#include "base/clock.h"
+#include "runtime/exchange.h"
+
+namespace tessera {
+
+Communicator& CollectiveRunner::group(const std::vector<int>& axes) {
+  auto it = groups_.find(axes);
+  if (it == groups_.end()) {
+    const std::vector<int>& sizes = rank_.program.axis_sizes;
+    int color = 0, key = 0;
+    for (size_t a = 0; a < rank_.coordinates.size(); ++a) {
+      const bool inside = std::find(axes.begin(), axes.end(), static_cast<int>(a)) != axes.end();
+      if (!inside) color = color * sizes[a] + rank_.coordinates[a];
+    }
+    for (int axis : axes) key = key * sizes[axis] + rank_.coordinates[axis];
+    it = groups_.emplace(axes, rank_.world.split(color, key)).first;
+  }
+  return *it->second;
+}
+
+Collective CollectiveRunner::describe(const Step& step) {
+  Collective c;
+  c.kind = step.collective;
+  c.dtype = step.in[0].dtype;
+  c.combiner = step.combiner;
+  c.in = memory_.address(step.in[0]);
+  c.out = memory_.address(step.out[0]);
+  c.count = step.attrs.get<int64_t>("count", 0);
+  c.outer = step.attrs.get<int64_t>("outer", 1);
+  c.inner = step.attrs.get<int64_t>("inner", 1);
+  c.pre = step.attrs.get<int64_t>("pre", 1);
+  c.s = step.attrs.get<int64_t>("s", 1);
+  c.mid = step.attrs.get<int64_t>("mid", 1);
+  c.c = step.attrs.get<int64_t>("c", 1);
+  c.post = step.attrs.get<int64_t>("post", 1);
+  c.split_first = step.attrs.get<int64_t>("split_first", 1) != 0;
+  c.site = {step.number, step.origin.name + " (" + step.origin.source + ")"};
+  if (c.kind == CollectiveKind::exchange)
+    plan_exchange(rank_.program, step, rank_.coordinates, group(step.axes).size(), c);
+  return c;
+}
+
+BoundBucket& CollectiveRunner::bind(std::span<const Step> steps) {
+  std::vector<Collective> collectives;
+  for (const Step& step : steps) collectives.push_back(describe(step));
+  buckets_.push_back({rank_.device.prepare(group(steps[0].axes), collectives), &steps[0]});
+  if (profile_) buckets_.back().timestamps.resize(BoundBucket::kKept);
+  return buckets_.back();
+}
+
+void CollectiveRunner::start(BoundBucket& bucket) {
+  const double begin = profile_ ? host_seconds() : 0;
+  bucket.operation->start();
+  in_flight_.push_back(&bucket);
+  if (!profile_) return;
+  bucket.started = host_seconds();
+  bucket.ended = 0;
+  ++bucket.runs;
+  bucket.now() = {bucket.started - begin, bucket.started, bucket.started};
+}
+
+void CollectiveRunner::wait(BoundBucket& bucket) {
+  std::erase(in_flight_, &bucket);
+  const double begin = host_seconds();
+  if (profile_ && bucket.ended == 0 && bucket.operation->advance()) bucket.ended = begin;
+  bucket.operation->wait();
+  const double end = host_seconds();
+  waited_ += end - begin;
+  if (!profile_) return;
+  bucket.now().arrived = begin;
+  bucket.now().left = end;
+  if (bucket.operation->is_in_background())
+    bucket.hidden += (bucket.ended > 0 ? bucket.ended : begin) - bucket.started;
+}
+
+void CollectiveRunner::advance_all() {
+  for (BoundBucket* bucket : in_flight_) {
+    const bool complete = bucket->operation->advance();
+    if (complete && profile_ && bucket->ended == 0) bucket->ended = host_seconds();
+  }
+}
+
+double CollectiveRunner::hidden(const Step& first) const {
+  double sum = 0;
+  for (const BoundBucket& bucket : buckets_) sum += bucket.first == &first ? bucket.hidden : 0;
+  return sum;
+}
+
+std::vector<BucketTimestamps> CollectiveRunner::timestamps(const Step& first) const {
+  std::vector<BucketTimestamps> all;
+  for (const BoundBucket& bucket : buckets_) {
+    if (bucket.first == &first)
+      all.insert(all.end(), bucket.timestamps.begin(), bucket.timestamps.begin() + bucket.kept());
+  }
+  return all;
+}
+
+double CollectiveRunner::runs_per_timestamp(const Step& first) const {
+  int64_t runs = 0, kept = 0;
+  for (const BoundBucket& bucket : buckets_) {
+    if (bucket.first != &first) continue;
+    runs += bucket.runs;
+    kept += bucket.kept();
+  }
+  return kept == 0 ? 0 : static_cast<double>(runs) / static_cast<double>(kept);
+}
+
+}  // namespace tessera

@@ -1,0 +1,78 @@
+#include "runtime/step_binder.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/fail.h"
+
+namespace tessera {
+
+namespace {
+
+/// True if the iterations of a loop touch different addresses.
+bool moves(const Step& step) {
+  bool any = false;
+  visit_views(step, [&](const View& v) { any = any || v.shift.scalar == step.loop.counter; });
+  return any;
+}
+
+}  // namespace
+
+int64_t counter_of(const LoopStep& loop, int64_t iteration) {
+  return loop.reverse ? loop.iterations - 1 - iteration : iteration;
+}
+
+std::vector<BoundStep> StepBinder::bind(const std::vector<Step>& steps) {
+  const bool labels = rank_.device.shows_ranges();
+  std::vector<BoundStep> result;
+  std::map<int, BoundBucket*> open;
+  for (auto step = steps.begin(); step != steps.end(); ++step) {
+    BoundStep bound{.step = &*step};
+    if (labels)
+      bound.label =
+          fmt::format("{} {} ({})", name_of(*step), step->origin.name, step->origin.source);
+    if (!step->body.empty()) {
+      bound.loop = bind_loop(*step);
+    } else if (step->kind == StepKind::compute) {
+      bound.kernel = bind_kernel(*step);
+    } else if (step->kind == StepKind::wait) {
+      bound.bucket = open.at(step->number);
+    } else if (open.count(step->number) == 0) {
+      const auto end = std::find_if(step, steps.end(), [&](const Step& other) {
+        return other.kind != StepKind::collective || other.number != step->number;
+      });
+      bound.bucket = open[step->number] = &collectives_.bind({step, end});
+    }
+    result.push_back(std::move(bound));
+  }
+  return result;
+}
+
+std::unique_ptr<Kernel> StepBinder::bind_kernel(const Step& step) {
+  KernelArgs args;
+  args.step = &step;
+  for (const View& v : step.in) args.in.push_back(memory_.argument(v));
+  for (const View& v : step.out) args.out.push_back(memory_.argument(v));
+  args.coordinates = rank_.coordinates;
+  args.scalars = rank_.scalars.data();
+  args.workspace = memory_.workspace(step);
+  args.fault = faults_.slot_of(step);
+  return rank_.device.bind(args);
+}
+
+std::unique_ptr<BoundLoop> StepBinder::bind_loop(const Step& step) {
+  auto bound = std::make_unique<BoundLoop>();
+  const Function& body = step.body[0];
+  const int64_t few = body.early + body.late > 0 ? 2 : 1;
+  const int64_t variants = moves(step) ? step.loop.iterations : few;
+  for (int64_t iteration = 0; iteration < variants; ++iteration) {
+    rank_.scalars[static_cast<size_t>(step.loop.counter)] = counter_of(step.loop, iteration);
+    memory_.set_parity(body, iteration);
+    bound->conditions.push_back(
+        step.loop.condition.empty() ? nullptr : memory_.address(step.loop.condition[0]));
+    bound->iterations.push_back(bind(body.steps));
+  }
+  return bound;
+}
+
+}  // namespace tessera

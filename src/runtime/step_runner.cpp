@@ -1,0 +1,88 @@
+#include "runtime/step_runner.h"
+
+#include "base/clock.h"
+#include "base/fail.h"
+#include "runtime/profiler_range.h"
+#include "runtime/step_binder.h"
+
+namespace tessera {
+
+void StepRunner::run(std::vector<BoundStep>& steps, size_t first, size_t last,
+                     NonFiniteSearch* search) {
+  for (size_t s = first; s < last; ++s) {
+    BoundStep& bound = steps[s];
+    const double start = profile_ ? host_seconds() : 0;
+    if (recorder_) {
+      recorder_.run(steps, s, [&] { run_step(bound, search); });
+    } else {
+      run_step(bound, search);
+    }
+    if (profile_) {
+      if (!rank_.device.is_host()) faults_.collect();
+      bound.seconds += host_seconds() - start;
+      ++bound.runs;
+    }
+    faults_.throw_if_set(*bound.step);
+    if (search != nullptr && bound.kernel) search->examine(*bound.step);
+  }
+}
+
+void StepRunner::run_step(BoundStep& bound, NonFiniteSearch* search) {
+  const ProfilerRange range(rank_.device, bound.label);
+  if (bound.loop) return run_loop(bound, search);
+  try {
+    switch (bound.step->kind) {
+      case StepKind::compute:
+        bound.kernel->run();
+        collectives_.advance_all();
+        break;
+      case StepKind::collective:  // the first of a bucket starts all of it
+        if (bound.bucket != nullptr) collectives_.start(*bound.bucket);
+        break;
+      case StepKind::wait:
+        collectives_.wait(*bound.bucket);
+        break;
+    }
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    fail(ErrorKind::internal, "[{}] {} ({})", bound.step->origin.name, e.what(),
+         bound.step->origin.source);
+  }
+}
+
+/// Collectives of an iteration end in the iteration or the next one, so the ranks stay together
+/// however a condition falls: it is the same on all of them, and where there is one no iteration
+/// overlaps another.
+void StepRunner::run_loop(BoundStep& bound, NonFiniteSearch* search) {
+  const LoopStep& loop = bound.step->loop;
+  const Function& body = bound.step->body[0];
+  const auto count = static_cast<size_t>(loop.iterations);
+  const auto early = static_cast<size_t>(body.early),
+             stores = static_cast<size_t>(body.first_update);
+  const size_t late = stores - static_cast<size_t>(body.late);
+  auto& variants = bound.loop->iterations;
+  auto run_part = [&](size_t iteration, size_t first, size_t last) {
+    if (first == last) return;
+    rank_.scalars[static_cast<size_t>(loop.counter)] =
+        counter_of(loop, static_cast<int64_t>(iteration));
+    if (!rank_.device.is_host()) rank_.device.begin(rank_.scalars.data(), rank_.scalars.size());
+    run(variants[iteration % variants.size()], first, last, search);
+  };
+  run_part(0, 0, early);
+  for (size_t iteration = 0; iteration < count; ++iteration) {
+    if (const void* condition = bound.loop->conditions[iteration % variants.size()]) {
+      bool runs = false;
+      rank_.device.read(&runs, condition, sizeof(runs));
+      if (!runs && variants.size() == 1) return;  // nothing will change it
+      if (!runs) continue;
+    }
+    if (iteration + 1 < count) run_part(iteration + 1, 0, early);
+    run_part(iteration, early, late);
+    if (iteration > 0) run_part(iteration - 1, late, stores);
+    run_part(iteration, stores, body.steps.size());
+  }
+  run_part(count - 1, late, stores);
+}
+
+}  // namespace tessera

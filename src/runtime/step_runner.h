@@ -1,0 +1,38 @@
+// Runs bound steps one by one.
+#pragma once
+
+#include "runtime/collective_runner.h"
+#include "runtime/finite_check.h"
+#include "runtime/kernel_faults.h"
+#include "runtime/step_recorder.h"
+
+namespace tessera {
+
+class StepRunner {
+ public:
+  StepRunner(RankContext& rank, CollectiveRunner& collectives, KernelFaults& faults,
+             StepRecorder& recorder, bool profile)
+      : rank_(rank),
+        collectives_(collectives),
+        faults_(faults),
+        recorder_(recorder),
+        profile_(profile) {}
+  /// Runs steps [first, last). With a `search`, every result is examined. Throws what a kernel or a
+  /// collective reports.
+  void run(std::vector<BoundStep>& steps, size_t first, size_t last,
+           NonFiniteSearch* search = nullptr);
+  /// True if every step is timed on its own, so that nothing may be run as one.
+  bool is_measured() const { return profile_ || recorder_; }
+
+ private:
+  void run_step(BoundStep& bound, NonFiniteSearch* search);
+  void run_loop(BoundStep& bound, NonFiniteSearch* search);
+
+  RankContext& rank_;
+  CollectiveRunner& collectives_;
+  KernelFaults& faults_;
+  StepRecorder& recorder_;
+  bool profile_;
+};
+
+}  // namespace tessera
