@@ -289,7 +289,8 @@ Session& Evaluator::session() {
 }
 
 Evaluation Evaluator::run(Session& trained) {
-  for (const std::string& name : session().program().stored_names()) {  // the same layout: slices are equal
+  for (const std::string& name :
+       session().program().stored_names()) {  // the same layout: slices are equal
     session_->copy_from(trained, name);
   }
   return run();

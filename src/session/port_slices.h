@@ -37,7 +37,7 @@ class PortSlices {
   const Program& program_;
   const LocalRanks& ranks_;
   const std::vector<int64_t>& scalars_;
-  std::vector<std::vector<Slice>> slices_;  ///< by port; empty until asked for
+  std::vector<std::vector<Slice>> slices_;                    ///< by port; empty until asked for
   std::vector<std::vector<std::vector<std::byte>>> mirrors_;  ///< by port and local rank; on a GPU
 };
 

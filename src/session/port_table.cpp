@@ -19,8 +19,8 @@ void require_guards(const Program& program, const std::vector<std::string>& guar
     for (int p : f.outputs) {
       const Port& port = program.ports[p];
       known.push_back(port.name);
-      const bool is_one = std::all_of(port.sizes.begin(), port.sizes.end(),
-                                      [](int64_t size) { return size == 1; });
+      const bool is_one =
+          std::all_of(port.sizes.begin(), port.sizes.end(), [](int64_t size) { return size == 1; });
       require(is_one || !holds(guards, port.name),
               "guard '{}' has the dims {}; a guard is an output of one element, such as a loss",
               port.name, fmt::join(port.dims, ", "));
@@ -104,9 +104,9 @@ int PortTable::readable(const std::string& name, int last) const {
            f.name, ran, f.name);
     }
   }
-  return find(name, now,
-              last < 0 ? "parameter, state or input"
-                       : "output of the last run, parameter, state or input");
+  return find(
+      name, now,
+      last < 0 ? "parameter, state or input" : "output of the last run, parameter, state or input");
 }
 
 const Port* PortTable::unread_input(const std::string& name) const {

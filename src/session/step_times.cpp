@@ -1,5 +1,5 @@
-// The exposed time of a bucket is the time from the last rank's arrival until the last rank goes on,
-// of every run. The ranks that arrive earlier wait longer, but their peers would have been late
+// The exposed time of a bucket is the time from the last rank's arrival until the last rank goes
+// on, of every run. The ranks that arrive earlier wait longer, but their peers would have been late
 // without any communication, too. The last rank itself may wait less: it may go on while its own
 // bytes are still in flight.
 #include "session/step_times.h"
