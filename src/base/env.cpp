@@ -39,6 +39,11 @@ Environment read_environment() {
 
 bool has_nccl_host() { return std::getenv("NCCL_HOSTID") != nullptr; }
 
+std::string cuda_home() {
+  const char* home = std::getenv("CUDA_HOME");
+  return home ? home : "";
+}
+
 std::string cache_folder() {
   const char *own = std::getenv("TESSERA_CACHE"), *user = std::getenv("XDG_CACHE_HOME"),
              *home = std::getenv("HOME");

@@ -31,6 +31,8 @@ bool may_fuse_for_gpu();
 bool may_time_products();
 /// TESSERA_CUDNN is not "off": convolutions and attention on a GPU are cuDNN's where it is there.
 bool may_use_cudnn();
+/// The toolkit in CUDA_HOME, or "": where CUDA's libraries are looked for beside the system's places.
+std::string cuda_home();
 /// Cores that this process may run on.
 int usable_cores();
 

@@ -317,7 +317,7 @@ Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t par
   grads.pop_back();
   Minimized result =
       apply(g, g.parameters(), std::move(grads), lr, scaling, optimizer, options, at);
-  result.loss = total.named("loss_of_parts");
+  result.loss = total.named("mean_loss");
   return result;
 }
 

@@ -6,9 +6,8 @@ namespace tessera {
 
 namespace {
 
-// Of the limit: what is estimated to need so much is left out; the same where the estimate is
-// corrected by a plan of the kind.
-constexpr double kTooLarge = 1.25, kSurelyTooLarge = 1.1;
+// The same where a plan of the candidate's kind has corrected the estimate.
+constexpr double kSurelyTooLarge = 1.1;
 
 }  // namespace
 

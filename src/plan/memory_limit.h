@@ -10,6 +10,9 @@ namespace tessera {
 
 class MemoryLimit {
  public:
+  /// Candidates whose estimate is so many times the limit are left out.
+  static constexpr double kTooLarge = 1.25;
+
   /// Keeps references. `bytes` of a device; 0: no limit.
   MemoryLimit(const Candidates& candidates, const Corrections& corrections, int64_t bytes)
       : candidates_(candidates), corrections_(corrections), bytes_(bytes) {}

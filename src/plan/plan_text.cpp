@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "base/units.h"
+#include "plan/memory_limit.h"
 #include "tessera/plan.h"
 
 namespace tessera {
@@ -108,8 +109,8 @@ void add_certificate(std::string& text, const Plan& plan) {
   add_scoped(text, plan);
   if (plan.too_large > 0) {
     text += fmt::format(
-        "  left out: {} assignments that by estimate need more than 1.5 times the memory\n",
-        plan.too_large);
+        "  left out: {} assignments that by estimate need more than {:g} times the memory\n",
+        plan.too_large, MemoryLimit::kTooLarge);
   }
 }
 

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
+#include "base/env.h"
 
 namespace tessera::cuda {
 
@@ -11,8 +11,7 @@ namespace {
 /// Where the loader looks, then a toolkit that it was not told of.
 std::vector<std::string> folders() {
   std::vector<std::string> all = {""};
-  const char* home = std::getenv("CUDA_HOME");
-  for (const std::string& toolkit : {std::string(home ? home : ""), std::string("/usr/local/cuda")})
+  for (const std::string& toolkit : {cuda_home(), std::string("/usr/local/cuda")})
     if (!toolkit.empty()) all.push_back(toolkit + "/lib64/");
   return all;
 }
