@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera {
@@ -61,6 +62,11 @@ class Cluster {
   /// The first text, in order of rank, that is not empty; "" if all are. One text a process.
   /// Collective.
   std::string first_text(const std::string& mine);
+  /// Something that all ranks must have equal, such as {"train.lr", "0.001"}.
+  using Fact = std::pair<std::string, std::string>;
+  /// Throws a usage error in every process if a fact is not the same in all of them: its name, two
+  /// ranks and their values. Collective.
+  void require_same(const std::vector<Fact>& facts);
 
  private:
   struct State;

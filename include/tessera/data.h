@@ -42,6 +42,9 @@ class DataSource {
   /// Writes one box of field number `field` of one example, in the dtype of the field. The caller
   /// answers for example < examples() and for a box within the field. Throws io errors.
   virtual void read(int64_t example, int field, const DataBox& box) const = 0;
+  /// Says which data these are, wherever they lie: ranks of a job compare it, and --resume does.
+  /// By default the number of examples and a checksum of at most 4,096 of them.
+  virtual std::string fingerprint() const;
 };
 
 /// How a TextData cuts a file.
@@ -69,6 +72,8 @@ class TextData : public DataSource {
   const std::vector<DataField>& fields() const override { return fields_; }
   int64_t examples() const override { return examples_; }
   void read(int64_t example, int field, const DataBox& box) const override;
+  /// A checksum of the file, or of 256 MiB of it, evenly spread, if it is longer; with the options.
+  std::string fingerprint() const override;
   int64_t vocabulary() const { return options_.vocabulary; }
 
  private:
@@ -98,6 +103,7 @@ class IdxData : public DataSource {
   const std::vector<DataField>& fields() const override { return fields_; }
   int64_t examples() const override { return static_cast<int64_t>(labels_.size()); }
   void read(int64_t example, int field, const DataBox& box) const override;
+  std::string fingerprint() const override;  ///< of all images and labels
 
  private:
   std::vector<DataField> fields_;

@@ -35,4 +35,10 @@ class PeerFailure : public Error {
   using Error::Error;
 };
 
+/// Every process throws this one alike: rank 0 prints it for all.
+class CommonFailure : public Error {
+ public:
+  using Error::Error;
+};
+
 }  // namespace tessera

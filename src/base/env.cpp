@@ -71,6 +71,19 @@ bool may_fuse_for_gpu() { return !is_off("TESSERA_EPILOGUES"); }
 bool may_use_cudnn() { return !is_off("TESSERA_CUDNN"); }
 bool may_time_products() { return !is_off("TESSERA_TIMED_PRODUCTS"); }
 
+std::vector<std::pair<std::string, std::string>> numeric_environment() {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const char* name :
+       {"TESSERA_EPILOGUES", "TESSERA_CUDNN", "TESSERA_TIMED_PRODUCTS", "OPENBLAS_CORETYPE",
+        "OPENBLAS_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA",
+        "ONEDNN_DEFAULT_FPMATH_MODE", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE",
+        "NCCL_ALGO", "NCCL_PROTO"}) {
+    const char* value = std::getenv(name);
+    all.emplace_back(name, value == nullptr ? "" : value);
+  }
+  return all;
+}
+
 int usable_cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);

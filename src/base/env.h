@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace tessera {
 
@@ -31,8 +33,12 @@ bool may_fuse_for_gpu();
 bool may_time_products();
 /// TESSERA_CUDNN is not "off": convolutions and attention on a GPU are cuDNN's where it is there.
 bool may_use_cudnn();
-/// The toolkit in CUDA_HOME, or "": where CUDA's libraries are looked for beside the system's places.
+/// The toolkit in CUDA_HOME, or "": where CUDA's libraries are looked for beside the system's
+/// places.
 std::string cuda_home();
+/// Variables that decide numbers, of Tessera and of the libraries under it, by name; "" where
+/// unset.
+std::vector<std::pair<std::string, std::string>> numeric_environment();
 /// Cores that this process may run on.
 int usable_cores();
 

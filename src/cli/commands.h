@@ -32,7 +32,7 @@ struct Arguments {
   int64_t save_every = 0, keep = 3, tokens = 200, steps = -1, dump_every = 1, threads = -1;
   double timeout = 120, temperature = 0.8, tolerance = -1;
   std::string csv, tensorboard, staging, on_nonfinite = "stop";
-  int64_t check_replicas = 0;  ///< steps between comparisons; 0: never
+  std::optional<int64_t> check_replicas;  ///< steps between comparisons; 0: never; none: chosen
   bool resume = false, allow_changes = false, profile = false;
   bool alone = false;           ///< set by a command that needs no other process of its launch
   int zero = 0;                 ///< 1, 2 or 3, with `over`

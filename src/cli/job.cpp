@@ -1,7 +1,9 @@
 #include <algorithm>
 
+#include "base/env.h"
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "tessera/build_info.h"
 #include "tessera/checkpoint.h"
 #include "tessera/op.h"
 #include "tessera/storage.h"
@@ -132,9 +134,53 @@ void take_stored_model(Job& job, const Checkpoint& checkpoint) {
   }
 }
 
+namespace {
+
+/// What all ranks of a job must have alike: whatever decides numbers, or who waits for whom.
+std::vector<Cluster::Fact> facts_of(const Job& job, const Arguments& args) {
+  std::vector<Cluster::Fact> facts;
+  for (const ConfigKey& key : job.config.keys()) {
+    if (key.name != "data.path") facts.emplace_back(key.name, key.value);  // compared by content
+  }
+  const auto add = [&](const char* name, const auto& value) {
+    facts.emplace_back(name, fmt::format("{}", value));
+  };
+  add("--device", args.device);
+  add("--timeout", args.timeout);
+  add("--checkpoint", args.checkpoint);
+  add("--save-every", args.save_every);
+  add("--keep", args.keep);
+  add("--staging", args.staging);
+  add("--resume", args.resume);
+  add("--allow-changes", args.allow_changes);
+  add("--on-nonfinite", args.on_nonfinite);
+  add("--check-replicas", args.check_replicas.value_or(-1));
+  add("--profile", args.profile);
+  add("--trace", args.trace);
+  add("--prompt", args.prompt);
+  add("--tokens", args.tokens);
+  add("--temperature", args.temperature);
+  add("--watch", fmt::format("{}", fmt::join(args.watch, ",")));
+  add("--dump", fmt::format("{}", fmt::join(args.dump, ",")));
+  for (const auto& [name, value] : numeric_environment()) facts.emplace_back(name, value);
+  const BuildInfo info = build_info();
+  add("Tessera's version", info.version);
+  add("the instruction set", info.isa);
+  add("the BLAS", info.blas);
+  if (job.device != "cpu") {
+    add("the CUDA libraries", info.cuda);
+    add("NCCL", info.nccl);
+    add("cuDNN", info.cudnn);
+  }
+  return facts;
+}
+
+}  // namespace
+
 Cluster make_cluster(const Job& job, const Arguments& args) {
   Cluster cluster = Cluster::from_environment(job.mesh.size());
   cluster.set_timeout(args.timeout);
+  cluster.require_same(facts_of(job, args));
   return cluster;
 }
 
@@ -266,6 +312,7 @@ void feed_scalar(Session& session, Tensor input, double value) {
 
 Evaluator::Evaluator(const Job& job, Cluster& cluster)
     : job_(job), cluster_(cluster), source_(job.spec->data(job.config, true)) {
+  cluster.require_same({{"the evaluation data", source_ ? source_->fingerprint() : "none"}});
   if (!source_) return;
   BatchOptions options = BatchOptions::evaluation();
   options.bounded = true;

@@ -1,6 +1,5 @@
 // Saving and going on. A checkpoint says what job it is of: configuration, data by their content,
 // and the numerics key, which decides whether the same bits can be expected.
-#include "base/crc32c.h"
 #include "base/fail.h"
 #include "cli/training.h"
 #include "tessera/build_info.h"
@@ -38,29 +37,6 @@ bool is_tuned(const std::string& key) {
                                       "train.start",    "train.flat",         "train.floor",
                                       "train.cooldown", "train.weight_decay", "train.clip"};
   return std::find(std::begin(tuned), std::end(tuned), key) != std::end(tuned);
-}
-
-/// Number of examples and a checksum of three of them: data are the same wherever their file lies.
-std::string data_key(const DataSource& source) {
-  const int64_t n = source.examples();
-  uint32_t crc = 0;
-  for (const int64_t example : {int64_t{0}, n / 2, n - 1}) {
-    for (size_t f = 0; f < source.fields().size(); ++f) {
-      const DataField& field = source.fields()[f];
-      DataBox box;
-      int64_t elements = 1;
-      for (size_t d = field.dims.size(); d-- > 0; elements *= field.dims[d].size) {
-        box.offset.push_back(0);
-        box.extent.insert(box.extent.begin(), field.dims[d].size);
-        box.strides.insert(box.strides.begin(), elements);
-      }
-      std::vector<std::byte> bytes(static_cast<size_t>(elements * size_of(field.dtype)));
-      box.data = bytes.data();
-      source.read(example, static_cast<int>(f), box);
-      crc = crc32c(bytes.data(), bytes.size(), crc);
-    }
-  }
-  return fmt::format("{} examples, {:08x}", n, crc);
 }
 
 /// What the bits of a result depend on beside model, data and seed.
@@ -101,7 +77,7 @@ void compare_jobs(Training& t, const Checkpoint& checkpoint, std::vector<std::st
       }
     }
   }
-  const std::string data = stored(checkpoint, "data"), now = data_key(*t.source);
+  const std::string data = stored(checkpoint, "data_fingerprint"), &now = t.data_fingerprint;
   if (!data.empty() && data != now) differs("the data", data, now);
   if (different.empty()) return;
   require(
@@ -171,7 +147,7 @@ void start_save(Training& t, int64_t step) {
   t.checkpoints->start(*t.session, step,
                        {{"config", t.job.config.to_toml()},
                         {"seed", t.job.config.text("train.seed")},
-                        {"data", data_key(*t.source)},
+                        {"data_fingerprint", t.data_fingerprint},
                         {"numerics", numerics_key(t)},
                         {"parameters", parameters.dump()},
                         {"skipped", fmt::format("{}", t.skipped)}});

@@ -76,7 +76,8 @@ void add_running(CLI::App* app, Arguments& a) {
       ->type_name("stop|skip");
   app->add_option("--check-replicas", a.check_replicas,
                   "Number of steps between comparisons of the ranks' copies of parameters (0: "
-                  "never).");
+                  "never; by default as many as keep their cost below 0.1 % of the time).")
+      ->type_name("N");
   app->add_option("--csv", a.csv, "Writes the numbers of the log to FILE, as a table.")
       ->type_name("FILE");
   app->add_option("--tensorboard", a.tensorboard, "Folder of event files for TensorBoard.")
@@ -326,14 +327,10 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    // Of processes that are launched together the first one alone speaks, as in report_error().
     const bool is_help = e.get_exit_code() == 0;
-    if (read_environment().rank > 0) {
-      if (!is_help) std::this_thread::sleep_for(cli::kForRoot);
-      return is_help ? 0 : 2;
-    }
-    if (is_help) return app.exit(e);
-    std::fprintf(stderr, "tessera: usage error: %s\n", command_line_error(app, e).c_str());
+    const int rank = read_environment().rank;
+    if (is_help) return rank > 0 ? 0 : app.exit(e);
+    cli::report_error(ErrorKind::usage, command_line_error(app, e).c_str(), false);
     return 2;
   }
   try {
@@ -349,6 +346,10 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
     }
   } catch (const PeerFailure& e) {
     return cli::report_error(e.kind(), e.what(), true);
+  } catch (const CommonFailure& e) {
+    if (read_environment().rank <= 0) return cli::report_error(e.kind(), e.what(), false);
+    std::this_thread::sleep_for(cli::kForRoot / 10);
+    return 1;
   } catch (const Error& e) {
     return cli::report_error(e.kind(), e.what(), false);
   } catch (const std::exception& e) {

@@ -34,6 +34,8 @@ void prepare(Training& t) {
   const Config& c = t.job.config;
   learning_rate(t.job, 0);  // a model's own may refuse its keys
   t.source = t.job.spec->data(c, false);
+  t.data_fingerprint = t.source->fingerprint();
+  t.cluster.require_same({{"the training data", t.data_fingerprint}});
   BatchOptions options;
   options.seed = static_cast<uint64_t>(c.integer("train.seed"));
   t.batcher = std::make_unique<Batcher>(*t.source, c.integer("train.batch"), options);
@@ -188,18 +190,6 @@ int share_news(Training& t, StepRecord& r, double seconds) {
   return signal;
 }
 
-/// Every so many steps, and before each save, so that what is saved was right.
-void check_replicas(Training& t, int64_t step, bool saves) {
-  if (t.args.check_replicas == 0 || (!saves && step % t.args.check_replicas != 0)) return;
-  const std::string text = in_step(step, [&] { return replica_difference(*t.session); });
-  if (text.empty()) return;
-  fail(
-      ErrorKind::device,
-      "step {}: {}, though they were equal when they were last compared; the memory or a processor "
-      "of one of them is at fault: continue from the last checkpoint, without that machine",
-      step, text);
-}
-
 /// Runs a step; an overflow of float16 is told with what helps.
 void run_step(Training& t) {
   try {
@@ -302,7 +292,7 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
     const bool saves =
         t.checkpoints &&
         (last || signal != 0 || (t.args.save_every > 0 && (step + 1) % t.args.save_every == 0));
-    check_replicas(t, step + 1, saves);
+    in_step(step + 1, [&] { t.replicas.after_step(*t.session, step + 1, r.ms * 1e-3, saves); });
     if (signal != 0 && !last) {
       save_and_stop(t, step + 1, signal);
       return kRequeue;
@@ -363,8 +353,8 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
           "--resume and --save-every need --checkpoint DIR");
   require(args.save_every >= 0, "--save-every {} is negative; 0 saves at the end only",
           args.save_every);
-  require(args.check_replicas >= 0, "--check-replicas {} is negative; 0 never compares",
-          args.check_replicas);
+  require(args.check_replicas.value_or(0) >= 0, "--check-replicas {} is negative; 0 never compares",
+          args.check_replicas.value_or(0));
   require(args.on_nonfinite == "skip" || args.on_nonfinite == "stop",
           "--on-nonfinite '{}' is neither skip nor stop", args.on_nonfinite);
   require_place_for(args.json);
@@ -380,7 +370,8 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
   StartClock clock(startup);
   Cluster cluster = make_cluster(job, args);
   clock.mark("ranks_s");
-  Training t{args, watch, std::move(job), std::move(cluster), startup};
+  Training t{
+      args, watch, std::move(job), std::move(cluster), startup, ReplicaCheck(args.check_replicas)};
   try {
     return run_training(t, clock);
   } catch (const PeerFailure&) {

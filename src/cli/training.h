@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/forecast.h"
 #include "cli/progress.h"
+#include "cli/replica_check.h"
 #include "cli/signals.h"
 #include "cli/stragglers.h"
 #include "cli/watch.h"
@@ -30,10 +31,12 @@ struct Training {
   Job job;
   Cluster cluster;
   nlohmann::json& startup;  ///< seconds of each phase of the start
+  ReplicaCheck replicas;
   StopSignals signals = {};
   Trainer trainer = {};
   CompileOptions compile = {};
   std::unique_ptr<DataSource> source = {};
+  std::string data_fingerprint = {};  ///< of `source`
   std::unique_ptr<Batcher> batcher = {};
   std::unique_ptr<Evaluator> evaluator = {};
   std::unique_ptr<Trace> trace = {};

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "io/file.h"
+#include "io/fingerprint.h"
 #include "tessera/data.h"
 
 namespace tessera {
@@ -151,6 +152,13 @@ void IdxData::read(int64_t example, int field, const DataBox& box) const {
       }
     }
   }
+}
+
+std::string IdxData::fingerprint() const {
+  const auto of = [](const std::vector<uint8_t>& held) {
+    return fingerprint_of(reinterpret_cast<const std::byte*>(held.data()), std::ssize(held));
+  };
+  return fmt::format("images {}; labels {}", of(images_), of(labels_));
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "io/file.h"
+#include "io/fingerprint.h"
 #include "tessera/data.h"
 
 namespace tessera {
@@ -88,6 +89,12 @@ void TextData::read(int64_t example, int field, const DataBox& box) const {
     }
     to[i * box.strides[0]] = value;
   }
+}
+
+std::string TextData::fingerprint() const {
+  return fmt::format("{}, tokens of {} bytes, windows of {}, from {} to {}",
+                     fingerprint_of(file_->data(), file_->size()), options_.token_bytes,
+                     options_.length, options_.first, options_.last);
 }
 
 }  // namespace tessera

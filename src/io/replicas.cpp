@@ -1,5 +1,6 @@
 // Each rank tells of each tensor a checksum of the place of its part and one of the elements. Ranks
 // with equal places must have equal elements.
+#include <algorithm>
 #include <map>
 
 #include "base/crc32c.h"
@@ -34,6 +35,28 @@ uint32_t elements_of(const Slice& slice) {
   }
 }
 
+/// Ranks by the checksum of their elements.
+using Copies = std::map<double, std::vector<size_t>>;
+
+/// Names the odd ones out where most copies agree.
+std::string describe(const std::string& name, const Copies& copies) {
+  const auto most = std::max_element(
+      copies.begin(), copies.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  std::vector<size_t> others;
+  for (const auto& [sum, ranks] : copies) {
+    if (sum != most->first) others.insert(others.end(), ranks.begin(), ranks.end());
+  }
+  std::sort(others.begin(), others.end());
+  if (most->second.size() <= others.size())
+    return fmt::format("the copies of '{}' on the ranks {} and {} differ", name,
+                       std::min(most->second[0], others[0]), std::max(most->second[0], others[0]));
+  return fmt::format(
+      "the cop{} of '{}' on rank{} {} differ{} from {} equal ones, such as rank {}'s",
+      others.size() == 1 ? "y" : "ies", name, others.size() == 1 ? "" : "s",
+      fmt::join(others, ", "), others.size() == 1 ? "s" : "", most->second.size(), most->second[0]);
+}
+
 }  // namespace
 
 std::string replica_difference(Session& session) {
@@ -49,13 +72,13 @@ std::string replica_difference(Session& session) {
   const std::vector<double> all = session.cluster().gather(mine);
   const size_t ranks = all.size() / (2 * std::max<size_t>(1, names.size()));
   for (size_t i = 0; i < names.size(); ++i) {
-    std::map<double, size_t> first;  // rank of each place
+    std::map<double, Copies> places;  // by what a rank's part of the tensor is
     for (size_t r = 0; r < ranks; ++r) {
       const size_t at = (r * names.size() + i) * 2;
-      const auto [known, is_new] = first.emplace(all[at], r);
-      if (is_new || all[(known->second * names.size() + i) * 2 + 1] == all[at + 1]) continue;
-      return fmt::format("the copies of '{}' on the ranks {} and {} differ", names[i],
-                         known->second, r);
+      places[all[at]][all[at + 1]].push_back(r);
+    }
+    for (const auto& [place, copies] : places) {
+      if (copies.size() > 1) return describe(names[i], copies);
     }
   }
   return "";

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/crc32c.h"
 #include "base/env.h"
 #include "base/fail.h"
 #include "collectives/communicator.h"
@@ -264,6 +265,51 @@ std::string Cluster::first_text(const std::string& mine) {
     world.run(send);
   });
   return text;
+}
+
+// Checksums first: facts agree nearly always, and then one gather of a few bytes says so.
+void Cluster::require_same(const std::vector<Fact>& facts) {
+  if (local_ranks() == size()) return;
+  std::vector<double> sums;
+  for (const auto& [name, value] : facts) {
+    const std::string text = name + '\0' + value;
+    sums.push_back(crc32c(text.data(), text.size()));
+  }
+  const double of_all = crc32c(sums.data(), sums.size() * sizeof(double));
+  const std::vector<double> shorts = gather({of_all, static_cast<double>(facts.size())});
+  size_t common = facts.size();
+  bool same = true;
+  for (size_t r = 0; r < shorts.size(); r += 2) {
+    same = same && shorts[r] == shorts[0];
+    common = std::min(common, static_cast<size_t>(shorts[r + 1]));
+  }
+  if (same) return;
+  sums.resize(common);
+  const std::vector<double> all = gather(sums);
+  size_t fact = common, other = 1;  // the ranks 0 and `other` differ in this one
+  for (size_t r = 1; r < shorts.size() / 2; ++r) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(r * common);
+    const auto at = static_cast<size_t>(
+        std::mismatch(first, first + static_cast<std::ptrdiff_t>(common), all.begin()).first -
+        first);
+    if (at < fact || (at == fact && shorts[2 * r + 1] != shorts[1])) {
+      fact = at;
+      other = r;
+    }
+  }
+  const auto text_of = [&](size_t rank) {
+    if (state_->worlds[0]->rank() != static_cast<int>(rank)) return first_text("");
+    return first_text(fact < facts.size()
+                          ? fmt::format("{} = '{}'", facts[fact].first, facts[fact].second)
+                          : "no such thing");
+  };
+  const std::string here = text_of(0), there = text_of(other);
+  throw CommonFailure(
+      ErrorKind::usage,
+      fmt::format(
+          "rank 0 has {}, and rank {} has {}; all ranks of a job need the same command line, "
+          "files, environment and libraries",
+          here, other, there));
 }
 
 }  // namespace tessera

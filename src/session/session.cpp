@@ -26,24 +26,6 @@ std::string print_line(const Probe& probe, const Array& x) {
                      probe.tensor, describe(x), elements, shown < x.elements() ? ", ..." : "");
 }
 
-/// Compares the hash with rank 0's: ranks with different Programs would wait for each other for
-/// ever.
-void require_agreement(const Program& program, Communicator& world) {
-  uint64_t mine = hash(program), first = mine;
-  Collective c;
-  c.kind = CollectiveKind::broadcast;
-  c.dtype = DType::uint8;
-  c.out = &first;
-  c.count = sizeof(first);
-  c.site.text = "comparing programs";
-  world.run(c);
-  require(first == mine,
-          "rank {} compiled another program (hash {:016x}) than rank 0 ({:016x}); all ranks need "
-          "the same model, mesh, layout "
-          "and version",
-          world.rank(), mine, first);
-}
-
 /// The actual sizes of bounded dims, the step counter and the seed: what all ranks' steps read.
 struct RunScalars {
   std::vector<int64_t> values;
@@ -108,8 +90,9 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
       ranks(c),
       slices(program, ranks, scalars.values) {
   scalars.values[1] = static_cast<int64_t>(options.seed);
+  cluster.require_same({{"the compiled Program", fmt::format("hash {:016x}", hash(program))},
+                        {"CompileOptions::seed", fmt::format("{}", options.seed)}});
   ranks.make([&](int rank, Communicator& world) {
-    require_agreement(program, world);
     auto mine = make_device(device, c.local_ranks() == c.size(), rank, world);
     std::map<int, void*> lent = lent_buffers(device, program, rank);
     if (rank == 0) ports.note_lent(lent);  // every rank is lent the same ones

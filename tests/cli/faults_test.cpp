@@ -1,6 +1,8 @@
 // Jobs that are ended, killed or hung from outside, and steps that go wrong inside.
 #include "cli/cli_background.h"
+#include "cli/replica_check.h"
 #include "cli/stragglers.h"
+#include "support/expect_error.h"
 #include "tessera/build_info.h"
 #include "tessera/checkpoint.h"
 #include "tessera/inspect.h"
@@ -162,6 +164,33 @@ TEST_CASE("faults: copies of a parameter that differ are found") {
   CHECK(replica_difference(s) == "the copies of 'w' on the ranks 2 and 3 differ");
   static_cast<float*>(slices[2].data)[4] += 1;
   CHECK(replica_difference(s).empty());  // another slice than that of the ranks 0 and 1
+  static_cast<float*>(s.slices("b")[1].data)[2] += 1;
+  CHECK(replica_difference(s) ==
+        "the copy of 'b' on rank 1 differs from 3 equal ones, such as rank 0's");
+}
+
+TEST_CASE("faults: copies are compared as often as asked, or as costs little") {
+  using namespace tessera;
+  Graph g;
+  g.parameter("w", {{"rows", 64}}, nn::normal(1));
+  Tensor x = g.find("w");
+  Cluster ranks = Cluster::threads(2);
+  Session s(g, ranks, {Mesh::parse("a:2"), Layout(), {{"run", {sum_all(x)}, false}}});
+  static_cast<float*>(s.slices("w")[1].data)[0] += 1;
+  tessera::cli::ReplicaCheck never(0), third(3), chosen(std::nullopt);
+  for (int64_t step = 1; step <= 40; ++step) CHECK_NOTHROW(never.after_step(s, step, 1, true));
+  CHECK_NOTHROW(third.after_step(s, 1, 1, false));
+  expect_error(ErrorKind::device,
+               {"the copies of 'w' on the ranks 0 and 1 differ", "not compared before in this run"},
+               [&] { third.after_step(s, 2, 1, true); });
+  static_cast<float*>(s.slices("w")[1].data)[0] = static_cast<float*>(s.slices("w")[0].data)[0];
+  CHECK_NOTHROW(third.after_step(s, 3, 1, false));
+  for (int64_t step = 1; step <= 10; ++step) chosen.after_step(s, step, 1e-9, false);
+  static_cast<float*>(s.slices("w")[1].data)[0] += 1;
+  for (int64_t step = 11; step <= 40; ++step)  // too dear beside such short steps
+    CHECK_NOTHROW(chosen.after_step(s, step, 1e-9, true));
+  expect_error(ErrorKind::device, {"after step 3 all were equal"},
+               [&] { third.after_step(s, 6, 1, false); });
 }
 
 TEST_CASE("faults: --check-replicas passes in a healthy run", "[cli]") {
