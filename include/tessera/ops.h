@@ -123,7 +123,9 @@ struct TopK {
 };
 /// The largest element and its index: top_k with k = 1, without the dim k.
 TopK top_1(Tensor x, const std::string& dim, Loc at = Loc::current());
-/// The k largest elements along `dim` in descending order. Ties: the lowest index first.
+/// The k largest elements along `dim` in descending order. Ties: the lowest index first. k must not
+/// exceed the size of `dim`. If it exceeds the run-time size of a bounded `dim`, the surplus values
+/// are the dtype's minimum, with indices beyond the last element.
 TopK top_k(Tensor x, const std::string& dim, const Dim& k, Loc at = Loc::current());
 /// sort: the elements along `dim` in order; argsort: their indices (int32) in x. NaN counts as the
 /// largest. Ties: the lowest index first. `dim` must not be bounded.

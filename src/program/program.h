@@ -48,9 +48,8 @@ struct Buffer {
   std::string name;  ///< the tensor's name in the model
   ArenaKind arena = ArenaKind::transient;
   int64_t bytes = 0;
-  int64_t offset = 0;  ///< bytes from the arena's base, a multiple of 64; set by plan_memory
-  bool alternates =
-      false;  ///< of an iteration: even and odd iterations have one each, side by side
+  int64_t offset = 0;       ///< bytes from the arena's base, a multiple of 64; set by plan_memory
+  bool alternates = false;  ///< in a loop: two copies, for even and for odd iterations
 };
 
 /// A strided window of a buffer. Sizes and strides are elements; a stride of 0 repeats.
