@@ -1,6 +1,6 @@
 // A token's place at an expert is the number of tokens before it that chose the same expert: an
-// exclusive running sum. Choices are placed in turn, later ones behind all earlier. The one_hot of
-// a place beyond the capacity is all zero, which is what drops the token.
+// exclusive cumulative sum. Choices are placed in turn, later ones after all earlier ones. The
+// one_hot of a place beyond the capacity is all zero, which drops the token.
 #include <algorithm>
 #include <cmath>
 
@@ -112,11 +112,11 @@ class Router {
   Tensor number(double value) const { return constant(g_, value, gates_.dtype(), {}, at_); }
   Tensor real(Tensor flags) const { return cast(flags, gates_.dtype(), at_); }
   Tensor mask_of(Tensor index) const { return one_hot(index, experts_, 1, 0, gates_.dtype(), at_); }
-  /// Sums over experts and over tokens.
+  /// Sums over experts (flat) and over tokens (total).
   Tensor flat(Tensor x) const { return reduce_sum(x, experts_.name, at_); }
   Tensor total(Tensor x) const { return reduce_sum(x, tokens_.name, at_); }
 
-  /// 1 for tokens of full importance, that have a first choice, that have any; empty: all.
+  /// 1 for tokens with importance 1, with a first choice, with any choice; empty: all tokens.
   Tensor is_full() const { return o_.importance ? real(o_.importance >= 1.0) : Tensor(); }
   Tensor has_first() const { return o_.first_for_all ? has_any() : is_full(); }
   Tensor has_any() const { return o_.importance ? real(o_.importance > 0.0) : Tensor(); }
@@ -130,7 +130,8 @@ class Router {
     return argmax(logits - log(neg(log(drawn, at_), at_), at_) * temperature, experts_.name, at_);
   }
 
-  /// The logits with the best expert closed to some tokens, or all but one of the others.
+  /// The logits with the best expert masked out for some tokens; with second_sample, all but a
+  /// sampled one.
   Tensor open(Tensor logits) const {
     require(o_.second_place >= 0 && o_.second_place <= 1 && o_.second_sample >= 0,
             "second_place {} and second_sample {}; the first is a probability, the second not "
@@ -156,8 +157,8 @@ class Router {
   }
 
   struct Choice {
-    Tensor wanted;  ///< [..., tokens, experts]: the expert
-    Tensor mask;    ///< the same, if the choice counts
+    Tensor wanted;  ///< [..., tokens, experts]: 1 at the chosen expert
+    Tensor mask;    ///< the same, 0 if the choice does not count
     Tensor gate;    ///< [..., tokens]
   };
 
@@ -180,7 +181,7 @@ class Router {
     return result;
   }
 
-  /// The mask of a further choice, as far as the policy lets it count.
+  /// The mask of a further choice, reduced to where the policy Further counts it.
   Tensor counted(const Choice& c) const {
     if (o_.further == Further::all) return c.mask;
     if (o_.further == Further::none) return c.mask * 0.0;
@@ -217,7 +218,7 @@ class Router {
       Tensor lost = sum_all(sub(flat(mask), found, at_), at_);
       dropped = dropped ? add(dropped, lost, at_) : lost;
     }
-    if (o_.gating == Gating::rescue) {  // a choice that found no place was followed by another
+    if (o_.gating == Gating::rescue) {  // here a choice without a place is followed by another
       Tensor first = has_any();
       Tensor wanted = first ? sum_all(first, at_) : tokens_in_all(routed);
       dropped = sub(wanted, sum_all(routed, at_), at_);
@@ -230,7 +231,7 @@ class Router {
     return sum_all(broadcast(number(1), like.shape(), at_), at_);
   }
 
-  /// The tokens with the highest gates at each expert, of all tokens or of those that chose it.
+  /// Each expert takes the tokens with the highest gates, of all tokens or of those that chose it.
   void choose_by_gate(bool of_all) {
     const std::vector<Choice> all = of_all ? std::vector<Choice>() : choices();
     Tensor mask = of_all ? Tensor() : all[0].mask, counts = has_any();
@@ -258,7 +259,7 @@ class Router {
     routing_.load = reduce_max(chosen, chosen.shape().names(), at_);
   }
 
-  /// experts^2 times the mean over groups and experts of the products of two shares of the tokens.
+  /// experts^2 times the mean over groups and experts of (share of tokens) * (mean gate).
   Tensor product_of_shares(Tensor chosen, Tensor gates) const {
     const double squared = static_cast<double>(experts_.size * experts_.size);
     Tensor share = reduce_mean(chosen, tokens_.name, at_);
@@ -278,7 +279,7 @@ class Router {
     Tensor second = product_of_shares(choices[1].wanted, left);
     routing_.balance = add(routing_.balance, second * o_.second_balance, at_);
   }
-  /// Even, if every token has the same mean gate: one over the tokens.
+  /// 1 if every token has the same mean gate, one over the number of tokens.
   Tensor balance_of_tokens() const {
     Tensor mean = reduce_mean(gates_, experts_.name, at_), counts = is_full();
     Tensor size = number(static_cast<double>(tokens_.size));
@@ -293,8 +294,8 @@ class Router {
     return sum_all(broadcast(counts, logits_.shape().without({experts_.name}), at_), at_);
   }
 
-  /// What says where a token goes depends on a number that is infinite where something was dropped:
-  /// no run may store what follows.
+  /// Multiplies the routing tensors by a number that is infinite if a token was dropped, so that
+  /// check_finite() keeps the run from storing what depends on them.
   void report(Routing& r) const {
     Tensor fine = where(r.dropped > 0.0, number(INFINITY), number(1), at_);
     const std::string label = fmt::format("more tokens than the {} places '{}' of an expert hold",
