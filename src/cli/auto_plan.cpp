@@ -210,7 +210,7 @@ std::vector<AutoPlan> search(const Arguments& args, const Job& job, const Machin
       found = tessera::plan(model_of(job), job.mesh, machine, options);
     } catch (const Error& e) {
       if (plans.empty() || e.kind() != ErrorKind::usage) throw;
-      break;  // what the earlier plan lacks is said where it is to run
+      break;  // the memory error of the earlier plan is reported when it is run
     }
     plans = {auto_plan_of(found.best, job)};
     for (const PricedPlan& p : found.runners_up) plans.push_back(auto_plan_of(p, job));

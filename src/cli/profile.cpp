@@ -70,8 +70,8 @@ std::string offload_text(const Training& t) {
 
 namespace {
 
-/// Of training steps. Without a machine, or with one that does not know such a mesh, nothing is
-/// predicted.
+/// The exchanges of training steps. They have predictions only if the machine is known and knows
+/// the mesh.
 std::vector<ExchangeTime> exchanges_of(const Training& t, std::string& machine) {
   std::vector<ExchangeTime> rows = t.session->exchanges(t.job.machine.get());
   if (t.job.machine) machine = t.job.machine->name;

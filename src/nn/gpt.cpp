@@ -58,8 +58,7 @@ Tensor self_attention(Tensor x, const GptOptions& o, const GptDims& d) {
   options.causal = true;
   options.dropout = o.dropout;
   Tensor seen = attention(query, key, value, {}, options).named("seen");
-  const double gain =
-      1 / std::sqrt(2.0 * static_cast<double>(o.layers));  // for the residual stream
+  const double gain = 1 / std::sqrt(2.0 * static_cast<double>(o.layers));  // of the residual stream
   return projected(seen, "out", {"heads", "d_head"}, Shape{d.d_model}, o, gain);
 }
 
