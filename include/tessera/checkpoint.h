@@ -33,7 +33,7 @@ struct Checkpoint {
   std::string path;
   int64_t step = 0;
   std::map<std::string, std::string> metadata;  ///< all of it
-  std::string warning;                          ///< "" or what the user should be told
+  std::string warning;                          ///< "" or a message for the user
 };
 
 /// Opens a checkpoint and validates its manifest and the lengths of its files. Local. Throws io

@@ -151,7 +151,7 @@ class Batcher {
   /// `repeat` for a partial last batch if neither `bounded` nor `drop_tail` is set.
   Batcher(const DataSource& source, int64_t batch, const BatchOptions& options = {});
 
-  /// Number of steps of one epoch (rounded up if `repeat`).
+  /// Number of steps of one epoch, rounded up; rounded down with `drop_tail` without `repeat`.
   int64_t steps() const;
   /// Number of examples of a step: `batch`, or fewer in the last step without `repeat`. Throws a
   /// usage error for a step below 0 or beyond the last.

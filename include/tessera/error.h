@@ -11,7 +11,7 @@ enum class ErrorKind {
   usage,        ///< the caller's input is wrong; nothing was changed
   unsupported,  ///< a legal request that this build or device cannot serve
   device,       ///< a device or a kernel failed
-  comm,         ///< a peer died, hung or disagrees; the Session is poisoned
+  comm,         ///< a peer died, hung or disagrees; the Session is unusable
   io,           ///< a file could not be read or written
   internal,     ///< a bug in Tessera: please report it
 };

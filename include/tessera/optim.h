@@ -126,9 +126,10 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
 /// the loss of one microbatch, its share of the dim `dim` (see MicrobatchScope). Forward and
 /// backward of one microbatch finish before the next begins, so only one microbatch's activations
 /// are in memory. Gradients are summed locally and combined over ranks once, after the last
-/// microbatch. Inputs are fed for the whole batch. If the loss is a mean over examples, this equals
-/// a step of the whole batch up to rounding; a loss that is a sum must be multiplied by `parts`.
-/// The microbatches are a loop of the Program, or copies if options.loop.unroll.
+/// microbatch (CompileOptions::reduce_each_microbatch: after each). Inputs are fed for the whole
+/// batch. If the loss is a mean over examples, this equals a step of the whole batch up to
+/// rounding; multiply a loss that is a sum by `parts`. The microbatches are a loop of the Program,
+/// or copies if options.loop.unroll.
 Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t parts,
                                    const std::function<Tensor()>& loss, Tensor lr,
                                    const Optimizer& optimizer, const MinimizeOptions& options = {},

@@ -50,9 +50,9 @@ struct PlanModel {
   std::function<PlanStep(const PlanBuild&)> build;
   int64_t layers = 1;    ///< of the whole model
   bool is_loop = false;  ///< the layers are a loop, lowered alike for any number
-  /// Not empty: build() can make the layers a loop. Candidates are then priced as a loop, with
-  /// these scopes resharded after forward so that an iteration does the same as an unrolled layer.
-  /// The best plan is lowered unrolled.
+  /// Not empty: build() can make the layers a loop. Candidates are then priced as a loop; the best
+  /// plan is lowered unrolled. For ZeRO-3 these scopes are then resharded after forward, so that
+  /// layers do the same as iterations.
   std::string reshard_of_loop = {};
   std::string microbatch_dim = "batch";  ///< the dim that microbatches split
   std::vector<std::pair<std::string, std::string>> recompute_options = {
