@@ -1,11 +1,10 @@
-// A program that uses CUDA itself: a kernel of its own and a Session take turns on one stream and
-// one plate in the GPU's memory, and the host waits once, at the end. The kernel, compiled by
-// NVRTC, heats one point; the Session's step lets the heat spread, by products with matrices that a
-// model could have learned, and loses nothing, so the sum is known.
+// Tessera inside a program that uses CUDA itself. The program's kernel and a Session take turns on
+// one stream and on one plate in GPU memory; the host waits only once, at the end. The kernel,
+// compiled by NVRTC, heats one point. The Session's step spreads the heat by matrix products and
+// loses none, so the sum is known.
 //
-// Driver and compiler are opened at run time, as a program may be started where there is none: then
-// it says so and ends well. With the CUDA runtime the stream is a cudaStream_t, and nothing else
-// changes.
+// Driver and compiler are opened at run time: without them the program says so and exits normally.
+// With the CUDA runtime API the stream is a cudaStream_t and nothing else changes.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <nvrtc.h>
@@ -108,7 +107,7 @@ struct Host {
     require(function(args...) == CUDA_SUCCESS, name);
   }
 
-  /// before = after, and one point of it hotter.
+  /// Copies `after` to `before` and heats one point.
   void heat() {
     int points = kPoints;
     void* args[] = {&before, &after, &points};
@@ -118,7 +117,7 @@ struct Host {
   }
 };
 
-/// [from, to]: heat moves to neighbours; none leaves at the border.
+/// A matrix [from, to] that moves heat to neighbours; none leaves at the border.
 Tensor spread(Graph& g, const Dim& from, const Dim& to) {
   Tensor distance = abs(cast(iota(g, from) - iota(g, to), DType::float32));
   Tensor zero = constant(g, 0), one = constant(g, 1);
@@ -149,7 +148,7 @@ int run(void* driver) {
     host.heat();              // the program's kernel
     session.enqueue("step");  // Tessera's
   }
-  const Array plate = session.fetch("after");  // the first wait
+  const Array plate = session.fetch("after");  // waits, for the first time
   double sum = 0;
   for (int64_t i = 0; i < plate.elements(); ++i) sum += plate.at(i);
   std::printf("%d steps: %.3f units of heat on the plate, %d were put there\n", kSteps, sum,

@@ -1,10 +1,10 @@
-// The heat equation on a plate, without any learning: du/dt = u_xx + u_yy by explicit steps. The
-// plate is a state, a step is its update, and the layout cuts the plate into four tiles. Nothing
-// here knows about ranks.
+// The heat equation on a plate, without machine learning: du/dt = u_xx + u_yy by explicit steps.
+// The plate is state, a step is its update, and the layout splits the plate into four tiles. The
+// code does not mention ranks.
 //
-// The second difference along an axis is a product with a tridiagonal matrix made of indices; the
-// border is kept at 0. A sine wave is an eigenvector of that matrix, so the exact discrete solution
-// is known, and compared.
+// The second difference along an axis is a product with a tridiagonal matrix, built from indices;
+// the border stays at 0. A sine wave is an eigenvector of that matrix, so the result is compared
+// with the exact discrete solution.
 #include <cmath>
 #include <cstdio>
 
@@ -17,7 +17,7 @@ constexpr int kPoints = 64;    // inner points along each axis
 constexpr double kRate = 0.2;  // dt / dx^2; stable up to 0.25
 constexpr double kPi = 3.14159265358979323846;
 
-/// [from, to]: -2 on the diagonal, 1 beside it.
+/// A matrix [from, to]: -2 on the diagonal, 1 next to it.
 Tensor second_difference(Graph& g, const Dim& from, const Dim& to) {
   Tensor distance = abs(cast(iota(g, from) - iota(g, to), DType::float64));
   Tensor zero = constant(g, 0, DType::float64), one = constant(g, 1, DType::float64);

@@ -1,6 +1,5 @@
-// Handwritten digits: a two-layer network written out and trained on a 2x2 mesh of ranks. Alone the
-// ranks are four threads; under `mpirun -n 4` they are four processes. Run it at the root of the
-// repository.
+// Handwritten digits: a two-layer network, trained on a 2x2 mesh of ranks. By default the ranks are
+// four threads; under `mpirun -n 4` they are four processes. Run it in the root of the repository.
 #include <cstdio>
 
 #include "tessera/data.h"

@@ -1,5 +1,4 @@
-// The whole command line for a model, data, an optimizer and a learning rate that are not
-// Tessera's:
+// The whole command line for a user-defined model, data source, optimizer and learning rate:
 //   example_own_model train own --steps 200 --mesh "data:2;model:2"
 //   example_own_model verify own --mesh "a:2;b:2"
 //   example_own_model explain own --mesh "data:4;model:2"
@@ -12,7 +11,7 @@ using namespace tessera;
 
 namespace {
 
-/// Example i is a point of a spiral over the plane, and the height of the waves there.
+/// Example i is a point on a spiral in the plane, and the height of the waves there.
 class Waves : public DataSource {
  public:
   explicit Waves(bool held_out) : shift_(held_out ? 0.5 : 0.0) {}
@@ -47,7 +46,8 @@ nn::Model build(Graph& g, const Config& config, int64_t size, bool partial) {
   return {loss, out, {points, heights}};
 }
 
-/// Steps of one size: the sign of a running mean of the gradients (Chen et al. 2023, "Lion").
+/// Steps of constant size: the sign of a moving average of the gradients (Chen et al. 2023,
+/// "Lion").
 void lion(Graph& g, Tensor parameter, Tensor gradient, Tensor lr, Tensor) {
   Tensor mean = g.state(parameter.name() + ".mean", parameter.shape(), nn::zeros());
   g.update(parameter, parameter - lr * sign(0.9 * mean + 0.1 * gradient));

@@ -1,6 +1,6 @@
-// An operation of a project's own that is not made of Tessera's, in one file: interpolation in a
-// table. The declaration says what its index space is; that layouts may split every dim of it, the
-// table's too, follows. The file tests it, then fits a table to a curve on a 2x2 mesh.
+// A user-defined operation that is not built from Tessera's ops, in one file: interpolation in a
+// table. It declares its index space; from that it follows that layouts may split every dim, also
+// that of the table. The program tests the op, then fits a table to a curve on a 2x2 mesh.
 #include <cmath>
 #include <cstdio>
 
@@ -21,7 +21,7 @@ std::vector<ValueType> infer(const OpCall& call) {
   return {{x.shape.united(table.shape.without({knots.name})), x.dtype}};
 }
 
-/// By name; but a row of the table is found by value, so a rank answers only for its own rows.
+/// By name, except that rows of the table are looked up by value: each rank handles only its rows.
 IndexSpace factors(const OpCall& call) {
   IndexSpace space = index_space_by_name(call);
   for (Factor& f : space.factors) {
@@ -37,7 +37,7 @@ void interpolate_slices(const HostCall& call) {
   const HostOperand& table = call.in[0];
   const auto share = [&](std::span<const int64_t> index, int64_t row, double weight) {
     const int64_t here = row - knots.offset;
-    if (here < 0 || here >= knots.size) return 0.0;  // another rank's
+    if (here < 0 || here >= knots.size) return 0.0;  // belongs to another rank
     return weight * static_cast<double>((&table.at<T>(index))[here * table.strides[k]]);
   };
   const auto visit = [&](std::span<const int64_t> index) {
@@ -56,7 +56,7 @@ void run_on_host(const HostCall& call) {
   throw Error(ErrorKind::unsupported, "only float32 and float64 are interpolated");
 }
 
-/// In Tessera's own ops; a host op of the project would do as well.
+/// Built from Tessera's ops; another host op would also work.
 std::vector<Tensor> gradient(const GradCall& call) {
   Tensor table = call.in[0], x = call.in[1], g = call.grads[0];
   const std::string& knots = knots_of(call.attrs);
@@ -73,11 +73,12 @@ std::vector<Tensor> gradient(const GradCall& call) {
 constinit const Op kInterpolate = {.name = "interpolate",
                                    .infer = infer,
                                    .factors = factors,
-                                   .linear = {0b01},  // in the table
+                                   .linear = {0b01},  // in the table only
                                    .gradient = gradient,
                                    .host = run_on_host};
 
-/// The table's value between its rows floor(x) and floor(x) + 1; x outside gets the nearest row.
+/// Interpolates linearly between the table's rows floor(x) and floor(x) + 1; an x outside gets the
+/// nearest row.
 Tensor interpolate(Tensor table, Tensor x, const std::string& knots, Loc at = Loc::current()) {
   return x.graph().add(kInterpolate, {table, x}, {{"knots", knots}}, at)[0];
 }
@@ -102,7 +103,7 @@ testing::OpReport test_interpolate() {
   return testing::test_op(test);
 }
 
-/// Rows of a table such that it follows a sine; lines of print() nodes go to a sink of our own.
+/// Rows of a table that fit a sine. Lines of print() nodes go to a callback.
 double fit_a_sine() {
   const Dim batch("batch", 64), knots("knots", 9);
   Graph g;

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// Owns its elements. `dims` and `sizes` are the names and sizes of the dims, in memory order.
+/// A whole tensor. Owns its elements. `dims` and `sizes` are the dims' names and sizes.
 struct Array {
   DType dtype = DType::float32;
   std::vector<std::string> dims;
@@ -37,12 +37,12 @@ struct Array {
   const T* data() const {
     return reinterpret_cast<const T*>(bytes.data());
   }
-  /// Element i as a double, whatever the dtype.
+  /// Element i (row-major) as a double, whatever the dtype.
   double at(int64_t i) const;
 };
 
-/// A whole tensor in someone else's memory. Strides in elements, of any sign and order; none:
-/// row-major.
+/// A whole tensor in memory that the caller owns. Strides are in elements, of any sign and order;
+/// empty means row-major.
 struct ArrayView {
   const void* data = nullptr;
   DType dtype = DType::float32;

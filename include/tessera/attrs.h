@@ -35,7 +35,7 @@ class Attrs {
   const std::map<std::string, Value>& items() const { return items_; }
   bool operator==(const Attrs&) const = default;
 
-  /// "axis=2 names=[a, b]", in order of name; doubles with 17 digits.
+  /// "axis=2 names=[a, b]", sorted by name; doubles with 17 digits.
   std::string to_string() const;
 
  private:

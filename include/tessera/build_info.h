@@ -1,4 +1,4 @@
-// What this build and this machine have: the report of `tessera info`.
+// What this build and this machine support: the report of `tessera info`.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace tessera {
 struct BuildInfo {
   std::string version, cpu, isa, blas;
   int cores = 1;
-  std::string mpi, cuda, nccl, cudnn;  ///< what was found, or "no: why"
+  std::string mpi, cuda, nccl, cudnn;  ///< the version found, or "no: why"
 };
 BuildInfo build_info();
 

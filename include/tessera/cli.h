@@ -1,4 +1,4 @@
-// The command line, also for a model of the user's own: `return tessera::run_cli(argc, argv,
+// The command line, for built-in and user-defined models: `return tessera::run_cli(argc, argv,
 // my_model);`.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-/// What the value of a key may be: a finite number from `least` to `most`, or one of `words`.
+/// The allowed values of a key: a finite number from `least` to `most`, or one of `words`.
 struct KeyRange {
   enum class Kind { any, word, whole, number };
   Kind kind = Kind::any;
@@ -32,36 +32,37 @@ struct KeyRange {
   }
 };
 
-/// One configuration key: its section is the table it stands in ("model", "train", "data",
-/// "layout").
+/// One configuration key. The part before the dot is its section ("model", "train", "data",
+/// "layout"), a table of the TOML file.
 struct ConfigKey {
   std::string name;     ///< "model.layers"
   std::string value;    ///< the default, as text
   std::string help;     ///< a sentence: "Number of blocks."
-  KeyRange range = {};  ///< any text
+  KeyRange range = {};  ///< default: any text
 };
 
-/// Resolved configuration: keys with values. Only known keys exist.
+/// The configuration: known keys with their values.
 class Config {
  public:
   explicit Config(const std::vector<ConfigKey>& keys);
-  /// `key` may be short ("layers") where only one section has it. Throws usage errors: an unknown
-  /// key (with the nearest name), an ambiguous one (with the candidates).
+  /// `key` may be short ("layers") if only one section has it. Throws usage errors for an unknown
+  /// key (with the nearest name) and an ambiguous one (with the candidates).
   void set(const std::string& key, const std::string& value);
-  /// Sets every key of a TOML file: tables model, train, data and layout. A table [layout] has the
-  /// mesh as text and a rule a key: batch = "data", "heads,ff" = "model", batch = ["pod", "data"],
-  /// "d_model@state" = "data", "@/*norm*/ length" = "model"; or all of them as text, rules = "..."
-  /// or, instead of the table, layout = "...". Throws usage errors: an unknown table or key (with
-  /// the nearest name), a value that is no text, number or true/false.
+  /// Sets every key of a TOML file with the tables model, train, data and layout. The table
+  /// [layout] has the mesh as text and one key per rule: batch = "data", "heads,ff" = "model",
+  /// batch = ["pod", "data"], "d_model@state" = "data", "@/*norm*/ length" = "model"; or all rules
+  /// as one text, rules = "...". Instead of the table, layout = "..." is allowed. Throws usage
+  /// errors for an unknown table or key (with the nearest name) and a value that is not text, a
+  /// number or a boolean.
   void load_toml(const std::string& path);
-  /// The same from text that `source` names in messages.
+  /// The same from a string; `source` names it in messages.
   void load_toml_text(const std::string& text, const std::string& source);
-  /// The same of to_toml() of any version, as a checkpoint stores it: keys and values that have
-  /// been renamed since are read under their new names.
+  /// Reads the output of to_toml() of any version, as stored in checkpoints. Keys and values that
+  /// were renamed since are read under their new names.
   void load_stored(const std::string& text, const std::string& source);
 
   const std::string& text(const std::string& key) const;
-  /// Throw usage errors that name key and value.
+  /// The value of a key. They throw usage errors that name key and value.
   int64_t integer(const std::string& key) const;
   double number(const std::string& key) const;
   bool flag(const std::string& key) const;
@@ -69,9 +70,9 @@ class Config {
   void require_ranges() const;
 
   const std::vector<ConfigKey>& keys() const { return keys_; }
-  /// Whether a file or set() said what it is, be it the default.
+  /// Whether a file or set() gave the value, even if it is the default.
   bool is_given(const std::string& key) const;
-  /// As a TOML file: what is printed and stored in checkpoints.
+  /// The configuration as a TOML file: as printed and stored in checkpoints.
   std::string to_toml() const;
 
  private:
@@ -80,25 +81,25 @@ class Config {
   std::set<std::string> given_;
 };
 
-/// A model that the command line can train, evaluate and check.
+/// A model for the command line.
 struct ModelSpec {
   std::string name;
   std::string help;             ///< a sentence: "Two convolutions that read handwritten digits."
   std::vector<ConfigKey> keys;  ///< its [model] keys
-  /// Builds the model for a batch of that many examples; `partial`: the batch is a bound.
+  /// Builds the model for a batch of `batch` examples; `partial`: the batch dim is bounded.
   std::function<nn::Model(Graph&, const Config&, int64_t batch, bool partial)> build;
-  /// Opens training (or held-out) data, at data.path where it comes from a file (then an empty path
-  /// is an error). nullptr: there is no held-out data.
+  /// Opens training or held-out data, from data.path if it is a file (an empty path is then an
+  /// error). nullptr: there is no held-out data.
   std::function<std::unique_ptr<DataSource>(const Config&, bool held_out)> data;
-  /// Tokens of one example, for the tokens/s of the log: 1 for images.
+  /// Tokens of one example, for the tokens/s of the log; 1 for images.
   std::function<int64_t(const Config&)> tokens;
-  /// Overrides for `verify`: a tiny configuration.
+  /// Configuration overrides for `verify`: a small model.
   std::map<std::string, std::string> tiny;
-  /// Rules for --layout's default, e.g. "batch:data;heads,ff,vocab:model"; names of absent axes are
+  /// The default of --layout, e.g. "batch:data;heads,ff,vocab:model". Axes that the mesh lacks are
   /// left out.
   std::string layout;
-  /// An optimizer and a learning rate (of a step from 0) of the user's own; empty: those of
-  /// train.optimizer, train.schedule and train.lr.
+  /// A custom optimizer, and a custom learning rate for a step (from 0). Empty: as train.optimizer,
+  /// train.schedule and train.lr say.
   std::function<Optimizer(const Config&)> optimizer = {};
   std::function<double(const Config&, int64_t step)> learning_rate = {};
 };
@@ -106,10 +107,10 @@ struct ModelSpec {
 /// gpt, mlp, cnn.
 const std::vector<ModelSpec>& builtin_models();
 
-/// Runs `tessera ARGS` and returns the exit code: 0, 1 for an error (one line on stderr) or a
-/// failed check, 2 for a wrong command line; 75 where a job saved because of SIGTERM or SIGUSR1 and
-/// is to be started again, 76 where a rank died, hung or disagreed, or a device failed. The models
-/// of the user's own come first.
+/// Runs `tessera ARGS`. Returns the exit code: 0; 1 for an error (one line on stderr) or a failed
+/// check; 2 for a wrong command line; 75 if a job saved because of SIGTERM or SIGUSR1 and should be
+/// started again; 76 if a rank died, hung or disagreed, or a device failed. Models in `own` come
+/// before the built-in ones.
 int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own = {});
 
 }  // namespace tessera

@@ -11,22 +11,22 @@ namespace tessera {
 
 class Communicator;
 
-/// A Cluster outlives its Sessions. All of its methods are called by one thread at a time.
+/// A Cluster must outlive its Sessions. Its methods must be called by one thread at a time.
 class Cluster {
  public:
-  /// `ranks` threads of this process: needs nothing and is the reference for every other backend.
+  /// Ranks are `ranks` threads of this process. Needs no libraries; the reference for all backends.
   static Cluster threads(int ranks);
   /// One rank per process of MPI_COMM_WORLD. Throws unsupported if this build has no MPI.
   static Cluster mpi();
-  /// mpi() under a launcher (mpirun, srun), else threads(ranks). Throws a usage error where a
-  /// launcher announces more ranks than MPI sees, and where it announces any and this build has no
+  /// mpi() under a launcher (mpirun, srun), else threads(ranks). Throws a usage error if the
+  /// launcher announces more ranks than MPI sees, and if it announces any but this build has no
   /// MPI.
   static Cluster from_environment(int ranks = 1);
-  /// Adopts a communicator of the host program, `comm` pointing to an MPI_Comm: call the typed
-  /// function of tessera/interop/mpi.h.
+  /// Adopts a communicator of the host program; `comm` points to an MPI_Comm. Call the typed
+  /// function of tessera/interop/mpi.h instead.
   static Cluster adopt_mpi(const void* comm);
-  /// Ranks over communicators of Tessera's own kind: the one of this process, or those of all ranks
-  /// of the group, which will be threads of it, in order of rank.
+  /// Ranks over communicators of Tessera's own type: one for this process, or those of all ranks of
+  /// the group, in order of rank; these ranks will be threads of this process.
   static Cluster adopt(std::vector<std::unique_ptr<Communicator>> worlds);
   static Cluster adopt(std::unique_ptr<Communicator> world);
 
@@ -34,33 +34,32 @@ class Cluster {
   Cluster& operator=(Cluster&&) noexcept;
   ~Cluster();
 
-  /// Ranks in all.
+  /// Total number of ranks.
   int size() const;
   /// Ranks in this process: size() for threads, 1 under MPI.
   int local_ranks() const;
-  /// True in the process that has rank 0: the one that prints.
+  /// True in the process of rank 0, which prints.
   bool is_root() const;
   /// "threads" or "mpi".
   std::string backend() const;
-  /// Seconds that a wait may last before the missing ranks are named; for Sessions made later.
+  /// Timeout in seconds of every wait; the error names the missing ranks. Applies to Sessions made
+  /// later.
   void set_timeout(double seconds);
 
-  /// Runs `work` on every local rank at once, each with its communicator, and waits. If some fail,
-  /// all peers are told, and the failure that came first is thrown.
+  /// Runs `work` on all local ranks at once, each with its communicator, and waits. If some fail,
+  /// all peers are told, and the first failure is thrown.
   void run(const std::function<void(int local_rank, Communicator& world)>& work);
-  /// Tells all other processes that this one fails: what they wait for throws `message`. Never
-  /// waits.
+  /// Tells all other processes that this one fails: their waits throw `message`. Never waits.
   void fail(const std::string& message);
-  /// After a run that failed inside the operations of one Session: others go on. Only where all
-  /// ranks are threads of this process, which then have all left it; else does nothing.
+  /// Makes the Cluster usable for other Sessions after a run of one Session failed. Only if all
+  /// ranks are threads of this process, which have all left the run; else does nothing.
   void recover();
-  /// The host of each rank. Collective.
+  /// The host name of each rank. Collective.
   std::vector<std::string> hosts();
-  /// The numbers of all ranks, rank by rank: `mine` are those of the local ranks, equally many of
-  /// each. Cheap from the second call with as many on. Collective.
+  /// Gathers numbers of all ranks, in order of rank. `mine`: those of the local ranks, the same
+  /// count for each. Repeated calls with the same count are cheap. Collective.
   std::vector<double> gather(const std::vector<double>& mine);
-  /// The first text, in order of rank, that is not empty; "" if all are. One text a process.
-  /// Collective.
+  /// The first non-empty text in order of rank, or "". One text per process. Collective.
   std::string first_text(const std::string& mine);
   /// Something that all ranks must have equal, such as {"train.lr", "0.001"}.
   using Fact = std::pair<std::string, std::string>;

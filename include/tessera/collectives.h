@@ -1,5 +1,5 @@
-// The collectives of Programs: what reports, machine profiles and the command line call them. Their
-// operands are described in collectives/communicator.h, what they send in collectives/cost.h.
+// The collectives of Programs, as reports, machine profiles and the command line name them. Their
+// operands are described in collectives/communicator.h, the bytes they send in collectives/cost.h.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,9 @@ struct CollectiveInfo {
   CollectiveKind kind;
   const char* name;
   bool reduces = false;  ///< has a combiner
-  /// The result is the larger operand, whose bytes count; false: the input is.
+  /// The result is the larger operand and its bytes count; false: the input's bytes count.
   bool grows = false;
-  /// The attribute of a step that is divided where it is sent in chunks; null: it is not cut.
+  /// The step attribute that is divided when the collective is sent in chunks; null: never chunked.
   const char* cut_attribute = nullptr;
 };
 
@@ -60,7 +60,7 @@ constexpr std::optional<CollectiveKind> find_collective(std::string_view name) {
   return {};
 }
 
-/// Every row stands at its enumerator.
+/// Rows are in the order of the enumerators.
 static_assert([] {
   for (size_t i = 0; i < std::size(kCollectives); ++i) {
     if (kCollectives[i].kind != static_cast<CollectiveKind>(i)) return false;

@@ -1,4 +1,4 @@
-// Data sources, and the batches that are fed from them to a Session, slice by slice.
+// Data sources, and the Batcher that feeds their batches to a Session, slice by slice.
 #pragma once
 
 #include <array>
@@ -15,23 +15,24 @@ namespace tessera {
 class Session;
 class MappedFile;
 
-/// One named tensor of every example. `dims` are those of one example, without the batch.
+/// One named tensor of every example. `dims` are the dims of one example, without the batch dim.
 struct DataField {
   std::string name;
   DType dtype = DType::float32;
   std::vector<Dim> dims;
 };
 
-/// A box of one field of one example and where it goes: element (i0, i1, ...) with i_d < extent[d]
-/// is element (offset[d] + i_d) of the field and goes to `data` + sum i_d * strides[d] elements.
-/// One entry per dim of the field, in its order; all three are empty for a field without dims.
+/// A box of one field of one example, and its destination. Element (i0, i1, ...) of the box, with
+/// i_d < extent[d], is element (offset[d] + i_d) of the field; it is written to `data` + sum i_d *
+/// strides[d] elements. The vectors have one entry per dim of the field; for a scalar field they
+/// are empty.
 struct DataBox {
   void* data = nullptr;
   std::vector<int64_t> offset, extent, strides;
 };
 
-/// A fixed set of examples in random access. Implementations are not changed by reading, so that
-/// several threads may read one source. A source of a user's own overrides these three.
+/// A fixed set of examples with random access. Reading must not change a source, so that several
+/// threads can read it. To write your own source, override these three functions.
 class DataSource {
  public:
   virtual ~DataSource() = default;
@@ -39,34 +40,34 @@ class DataSource {
   virtual const std::vector<DataField>& fields() const = 0;
   /// Number of examples, at least 1.
   virtual int64_t examples() const = 0;
-  /// Writes one box of field number `field` of one example, in the dtype of the field. The caller
-  /// answers for example < examples() and for a box within the field. Throws io errors.
+  /// Writes one box of field number `field` of one example, in the field's dtype. The caller
+  /// ensures that example < examples() and that the box lies within the field. Throws io errors.
   virtual void read(int64_t example, int field, const DataBox& box) const = 0;
   /// Says which data these are, wherever they lie: ranks of a job compare it, and --resume does.
   /// By default the number of examples and a checksum of at most 4,096 of them.
   virtual std::string fingerprint() const;
 };
 
-/// How a TextData cuts a file.
+/// How TextData splits a file into examples.
 struct TextOptions {
   int64_t length = 64;  ///< tokens of one example
-  /// The part of the file that is used, as fractions of its tokens: 0 to 0.9 to train and 0.9 to 1
-  /// to evaluate hold out the last 10 % and share no token.
+  /// The part of the file to use, as fractions of its tokens. Training on 0 to 0.9 and evaluating
+  /// on 0.9 to 1 holds out the last 10 %; the two parts share no token.
   double first = 0.0, last = 1.0;
-  int token_bytes = 1;  ///< 1: every byte is a token. 2: a file of little-endian uint16 tokens
+  int token_bytes = 1;  ///< 1: every byte is a token; 2: little-endian uint16 tokens
   int64_t vocabulary =
       0;  ///< tokens are below it; 0: 256 or 65,536. A larger token in the file is an io error
   std::string inputs = "inputs", targets = "targets", dim = "length";
 };
 
-/// The tokens of a file, mapped and never loaded as a whole. Example i is the window of length + 1
-/// tokens that starts at token i * length of the used part: `inputs` (int32 [length]) are its
-/// first, `targets` its last `length` tokens. floor((tokens - 1) / length) examples. The file must
-/// not be truncated while it is mapped.
+/// The tokens of a memory-mapped file. Example i is the window of length + 1 tokens that starts at
+/// token i * length of the used part: `inputs` (int32 [length]) are its first, `targets` its last
+/// `length` tokens. There are floor((tokens - 1) / length) examples. The file must not be truncated
+/// while it is mapped.
 class TextData : public DataSource {
  public:
-  /// Throws io errors for a missing, empty or too short file and an odd number of bytes of uint16
-  /// tokens; usage errors for bad options.
+  /// Throws io errors for a missing, empty or too short file and for an odd number of bytes if
+  /// token_bytes is 2; usage errors for bad options.
   explicit TextData(const std::string& path, const TextOptions& options = {});
 
   const std::vector<DataField>& fields() const override { return fields_; }
@@ -91,13 +92,13 @@ struct IdxOptions {
   std::string images = "images", labels = "labels", rows = "rows", cols = "cols";
 };
 
-/// Images and their labels in a pair of IDX files (the format of MNIST), plain or gzip, held in
-/// memory as bytes: `images` [rows, cols] and `labels` (int32 []).
+/// Images and labels from a pair of IDX files (the format of MNIST), plain or gzip, held in memory
+/// as bytes: `images` [rows, cols] and `labels` (int32, scalar).
 class IdxData : public DataSource {
  public:
-  /// Throws io errors for a missing or truncated file, a wrong magic number, bytes behind the end,
-  /// no images, and another number of labels than images; a usage error for an image dtype that is
-  /// not float32 or uint8.
+  /// Throws io errors for a missing or truncated file, a wrong magic number, extra bytes at the
+  /// end, no images, and different numbers of images and labels; a usage error for an image dtype
+  /// other than float32 and uint8.
   IdxData(const std::string& images, const std::string& labels, const IdxOptions& options = {});
 
   const std::vector<DataField>& fields() const override { return fields_; }
@@ -111,7 +112,7 @@ class IdxData : public DataSource {
   int64_t rows_ = 0, cols_ = 0;
 };
 
-/// A bijection of [0, n) that is a pure function of (n, seed, epoch) and needs no memory. n >= 1.
+/// A permutation of [0, n) that is a pure function of (n, seed, epoch) and needs no memory. n >= 1.
 class Permutation {
  public:
   Permutation(int64_t n, uint64_t seed, int64_t epoch);
@@ -130,16 +131,16 @@ class Permutation {
 struct BatchOptions {
   uint64_t seed = 0;
   bool shuffle = true;  ///< a new order in every epoch; false: the order of the source
-  /// True: an endless stream of full batches, one epoch behind the other (a batch may span two).
-  /// False: one pass, whose last batch may be partial.
+  /// True: an endless stream of full batches; a batch may span two epochs. False: one epoch, whose
+  /// last batch may be partial.
   bool repeat = true;
-  /// The batch dim of the model is bounded: every feed() sets its size. Needed for a partial last
-  /// batch, and then by every Batcher that feeds the same Session.
+  /// The model's batch dim is bounded: every feed() sets its size. Required for a partial last
+  /// batch, and then for every Batcher that feeds the same Session.
   bool bounded = false;
-  bool drop_tail = false;     ///< one pass: leaves out the examples that do not fill a batch
-  std::string dim = "batch";  ///< the dim of the model that indexes examples
+  bool drop_tail = false;     ///< one epoch: drop examples that do not fill a batch
+  std::string dim = "batch";  ///< name of the batch dim
 
-  /// One pass in the order of the source.
+  /// One epoch in the order of the source.
   static BatchOptions evaluation() {
     BatchOptions options;
     options.shuffle = options.repeat = false;
@@ -147,27 +148,27 @@ struct BatchOptions {
   }
 };
 
-/// Feeds a Session. What a step gets is a pure function of (source, batch, options, step): the same
-/// for every mesh and layout, with nothing to save in a checkpoint but the step. The source
-/// outlives the Batcher. Used by one thread at a time.
+/// Feeds a Session. The data of a step is a pure function of (source, batch, options, step): the
+/// same for every mesh and layout, and checkpoints need to store only the step. The source must
+/// outlive the Batcher. Use it from one thread at a time.
 class Batcher {
  public:
-  /// `batch` examples a step, over all ranks. Throws usage errors for batch < 1, and for one pass
-  /// that ends in a partial batch without `bounded` or `drop_tail`.
+  /// `batch`: examples per step, over all ranks. Throws usage errors for batch < 1, and without
+  /// `repeat` for a partial last batch if neither `bounded` nor `drop_tail` is set.
   Batcher(const DataSource& source, int64_t batch, const BatchOptions& options = {});
 
-  /// Steps of one pass (of one epoch, rounded up, where the stream is endless).
+  /// Number of steps of one epoch, rounded up; rounded down with `drop_tail` without `repeat`.
   int64_t steps() const;
-  /// Examples of a step: `batch`, or fewer in the last step of one pass. Throws a usage error for a
-  /// step below 0 or beyond one pass.
+  /// Number of examples of a step: `batch`, or fewer in the last step without `repeat`. Throws a
+  /// usage error for a step below 0 or beyond the last.
   int64_t rows(int64_t step) const;
-  /// The example that is row `row` of a step.
+  /// The index in the source of row `row` of a step.
   int64_t example(int64_t step, int64_t row) const;
-  /// Fills the input of every field of the source for the next run, reading only what the local
-  /// ranks hold, and returns rows(step). The dims of an input are those of its field and the batch
-  /// dim, in any order, and may be shorter than the data (its leading part is used). Called in
-  /// every process with the same step. Throws usage errors for inputs that do not fit the fields,
-  /// io errors with field and example for what the source throws.
+  /// Feeds every field of the source for the next run and returns rows(step). Reads only the data
+  /// of the local ranks. An input must have the dims of its field and the batch dim, in any order;
+  /// its dims may be shorter than the data, then the leading part is used. Every process must call
+  /// it with the same step. Throws usage errors for inputs that do not fit the fields, and io
+  /// errors with field and example if the source throws.
   int64_t feed(Session& session, int64_t step) const;
 
  private:
@@ -175,7 +176,7 @@ class Batcher {
   int64_t batch_;
   BatchOptions options_;
   void read(int64_t example, int field) const;
-  mutable DataBox box_;  ///< of feed(), whose memory is used again
+  mutable DataBox box_;  ///< reused by feed()
 };
 
 }  // namespace tessera

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// A named dimension. A bounded dim may be shorter at run time: memory is planned for `size`,
-/// masks, means and counts use the size given with the run (Session::set_size).
+/// A named dimension. The run-time size of a bounded dim may be smaller: memory is planned for
+/// `size`; masks, means and counts use the size set with Session::set_size.
 struct Dim {
   Dim(std::string name, int64_t size) : name(std::move(name)), size(size) {}
   /// A dim with at most `size` elements at run time.
@@ -35,7 +35,7 @@ struct Dim {
 class Shape {
  public:
   Shape() = default;
-  /// The most dims that a tensor has.
+  /// Maximum number of dims of a tensor.
   static constexpr int kMostDims = 24;
 
   /// Throws a usage error for a repeated or empty name, a size below 1, and 2^60 elements or more.
@@ -51,7 +51,7 @@ class Shape {
   /// Position of the dim called `name`, or -1.
   int find(const std::string& name) const;
   bool has(const std::string& name) const { return find(name) >= 0; }
-  /// The dim called `name`. Throws a usage error with the nearest name.
+  /// The dim called `name`. Throws a usage error with the nearest name if there is none.
   const Dim& dim(const std::string& name) const;
   /// Number of elements (1 for a scalar).
   int64_t elements() const;
@@ -62,7 +62,7 @@ class Shape {
   /// This shape followed by the dims of `other` whose names it lacks.
   Shape united(const Shape& other) const;
 
-  /// "[batch=4, hidden=8]"; bounded dims as "batch<=4".
+  /// "[batch=4, hidden=8]"; a bounded dim is shown as "batch<=4".
   std::string to_string() const;
   bool operator==(const Shape&) const = default;
 
@@ -71,8 +71,8 @@ class Shape {
   std::vector<Dim> dims_;
 };
 
-/// One or several dims by name: what reductions and softmax take. Literals are `"hidden"` or
-/// `{"rows", "cols"}`.
+/// One or several dim names: the argument of reductions and softmax. Write `"hidden"` or `{"rows",
+/// "cols"}`.
 class Axes {
  public:
   Axes(const char* name) : names_{name} {}

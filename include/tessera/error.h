@@ -1,5 +1,5 @@
-// Errors. Every failure that Tessera reports is one exception type with a kind and one message that
-// names the culprit, the numbers and the remedy. The library never exits, aborts or prints.
+// Errors. Every failure that Tessera reports is an exception of one type, with a kind and a message
+// that names the culprit, the numbers and the remedy. The library never exits, aborts or prints.
 #pragma once
 
 #include <stdexcept>
@@ -11,7 +11,7 @@ enum class ErrorKind {
   usage,        ///< the caller's input is wrong; nothing was changed
   unsupported,  ///< a legal request that this build or device cannot serve
   device,       ///< a device or a kernel failed
-  comm,         ///< a peer died, hung or disagrees; the Session is poisoned
+  comm,         ///< a peer died, hung or disagrees; the Session is unusable
   io,           ///< a file could not be read or written
   internal,     ///< a bug in Tessera: please report it
 };
@@ -28,8 +28,8 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-/// This process stops because another one failed: that one's message is in this one, and a program
-/// need not print both.
+/// This process stops because another one failed. The message includes the message of that process,
+/// so a program need not print both.
 class PeerFailure : public Error {
  public:
   using Error::Error;

@@ -1,5 +1,5 @@
-// Looking into tensors: what a tensor is at a glance, where two values of it part, and files of
-// what a run computed.
+// Inspecting tensors: summaries, the first difference of two values, and files with the results of
+// a run.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Minimum, maximum, mean and L2 norm are those of the finite elements; NaN if there is none.
+/// Minimum, maximum, mean and L2 norm of the finite elements; NaN if there is none.
 struct Summary {
   double min = 0, max = 0, mean = 0, l2 = 0;
   int64_t non_finite = 0;  ///< elements that are NaN or infinite
@@ -26,25 +26,24 @@ std::string index_text(const std::vector<std::string>& dims, const std::vector<i
 
 /// How far `a` is from `b`.
 struct Difference {
-  double relative = 0;  ///< L2(a - b) / L2(b); infinite where only b is zero or values are not
-                        ///< finite in one alone
-  int64_t first = -1;   ///< the first element that is farther than tolerance * rms(b), or -1
+  double relative = 0;  ///< L2(a - b) / L2(b); infinite if only b is zero, or if only one of the
+                        ///< two has non-finite values
+  int64_t first = -1;   ///< index of the first element with |a - b| > tolerance * rms(b), or -1
 };
-/// Dims and sizes agree. If `relative` is above the tolerance there is such an element.
+/// a and b must have the same dims and sizes. `first` is set if `relative` is above the tolerance.
 Difference difference(const Array& a, const Array& b, double tolerance);
 
-/// Compares the parameters and state of ranks that hold the same part: "" if they are equal to the
-/// bit, else the first tensor that differs, and the ranks. By checksums of 32 bits. Collective; the
-/// same text in every process.
+/// Compares parameters and state between ranks that hold the same part, by 32-bit checksums.
+/// Returns "" if all are bit-equal, else the first tensor that differs and the ranks. Collective;
+/// returns the same text in every process.
 std::string replica_difference(Session& session);
 
-/// Writes tensors that fetch() knows to one safetensors file, whole, under their logical names, in
-/// this order; it replaces a file of that name at once or not at all. Its metadata are `metadata`
-/// and
+/// Writes the named tensors (as known to fetch()) to one safetensors file: whole, in this order. It
+/// replaces an existing file atomically. The file's metadata are `metadata` and
 ///   dims     JSON: {"tensor": ["dim", ...], ...}
 ///   source   JSON: {"tensor": "model.cpp:41", ...}
 /// read_tensor() of tessera/checkpoint.h reads a tensor with its dims. Collective: one tensor at a
-/// time is fetched, and the root process writes. Throws io errors, in every process.
+/// time is fetched, and the root process writes. Throws io errors in every process.
 void dump(Session& session, const Graph& graph, const std::vector<std::string>& names,
           const std::string& path, const std::map<std::string, std::string>& metadata = {});
 

@@ -1,4 +1,4 @@
-// The mesh of ranks and the layout rules that cut tensors over it.
+// The mesh of ranks, and the layout rules that split tensors over it.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// One axis of a mesh. `link` names the class of links it is bound to ("" for any).
+/// One axis of a mesh. `link` is the link class that it is bound to ("" for any).
 struct MeshAxis {
   std::string name;
   int size = 1;
@@ -23,8 +23,8 @@ class Mesh {
  public:
   Mesh() = default;
   explicit Mesh(std::vector<MeshAxis> axes);
-  /// "data:2;model:8@nvlink". Separators are ';', ',', '.' and white space, which may also stand
-  /// around a colon. Throws usage errors for a bad pair, a size below 1 and an axis named twice.
+  /// Parses "data:2;model:8@nvlink". Separators are ';', ',', '.' and white space; a colon may have
+  /// white space around it. Throws usage errors for a bad pair, a size below 1 and a repeated axis.
   static Mesh parse(const std::string& text);
 
   const std::vector<MeshAxis>& axes() const { return axes_; }
@@ -43,26 +43,26 @@ class Mesh {
   std::vector<MeshAxis> axes_;
 };
 
-/// What a stored tensor is for. Rules for params are inherited by grads, those by state.
+/// What a stored tensor is used for. grads inherit the rules of params, state those of grads.
 enum class Purpose : uint8_t { none, params, grads, state };
 const char* to_string(Purpose purpose);
 
 /// One rule of a layout: a dim name and the mesh axes it is split over.
 struct LayoutRule {
-  Purpose purpose = Purpose::none;  ///< none: a global rule, or a scoped one
-  std::string scope;                ///< glob over tensor names; "" for a rule of all tensors
-  std::string dim;                  ///< dim name; "*" with `automatic`
+  Purpose purpose = Purpose::none;  ///< none: a global or scoped rule
+  std::string scope;                ///< glob over tensor names; "" for all tensors
+  std::string dim;                  ///< dim name; may be "*" if `automatic`
   std::vector<std::string> axes;    ///< major to minor; empty: replicate
-  bool optional = false;            ///< written name?: may match nothing
-  bool automatic = false;           ///< left to the planner
-  bool replaces = false;            ///< purpose rules: `x=a` replaces the compute layout of x
+  bool optional = false;            ///< written `name?`: may match nothing
+  bool automatic = false;           ///< `auto`: left to the planner
+  bool replaces = false;            ///< `x=a` of purpose rules: replaces the compute layout of x
   std::string text;                 ///< the rule as written, for messages
 };
 
 /// An ordered list of rules. Grammar (docs/reference/layout-grammar.md): clauses end at ';' or a
-/// newline; a clause is "[@purpose | @/glob/ | @purpose/glob/] names:axes ..."; commas, dots or
+/// newline. A clause is "[@purpose | @/glob/ | @purpose/glob/] names:axes ...". Commas, dots or
 /// white space separate names, names accumulate until a colon, '+' joins axes, '-' replicates,
-/// 'auto' leaves it to the planner, 'name?' may match nothing, '#' starts a comment.
+/// 'auto' leaves the split to the planner, 'name?' may match nothing, '#' starts a comment.
 class Layout {
  public:
   Layout() = default;
@@ -74,21 +74,21 @@ class Layout {
   std::vector<LayoutRule> rules_;
 };
 
-/// What one tensor has on a mesh. A tensor is never both split and partial over one axis, and an
-/// axis of size 1 never occurs.
+/// How one tensor is laid out on a mesh. A tensor is never both split and partial over one axis.
+/// Axes of size 1 never occur.
 struct TensorLayout {
   std::vector<std::vector<int>> dims;  ///< per dim its mesh axes, major to minor
-  std::vector<int> partial;  ///< axes over which the slices still must be combined, ascending
-  Combiner combiner = Combiner::sum;  ///< how
-  uint64_t dirty = 0;                 ///< bit d: the padding of dim d may hold anything, not zeros
+  std::vector<int> partial;            ///< axes over which it is a partial value, ascending
+  Combiner combiner = Combiner::sum;   ///< of the partial value
+  uint64_t dirty = 0;  ///< bit d: the padding of dim d may hold anything; else it is zero
 
-  bool uses(int axis) const;  ///< split or partial over it
+  bool uses(int axis) const;  ///< split or partial over `axis`
   bool operator==(const TensorLayout&) const = default;
   /// "[batch@data, hidden] partial(sum) over model"
   std::string to_string(const std::vector<std::string>& dim_names, const Mesh& mesh) const;
 };
 
-/// True if `text` matches `glob` (`*` any run, `?` any character).
+/// True if `text` matches `glob` (`*`: any run of characters, `?`: any character).
 bool glob_match(const std::string& glob, const std::string& text);
 
 }  // namespace tessera

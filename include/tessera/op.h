@@ -1,5 +1,5 @@
-// What an operation is. Every op declares its index space; the partitioner, the cost model, the
-// tests and the planner read the declaration and never ask which op they look at. See
+// The definition of an operation. Every op declares its index space. The partitioner, the cost
+// model, the tests and the planner read that declaration and never ask which op it is. See
 // docs/how-to/adding-an-op.md.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace tessera {
 
 enum class Code : uint8_t;        // the instruction of a pointwise op (program/instructions.h)
 enum class KernelKind : uint8_t;  // a kernel of the library (program/kernels.h)
-struct EmitCall;                  // what Op::emit sees (ir/emit.h)
+struct EmitCall;                  // argument of Op::emit (ir/emit.h)
 
 struct ValueType {
   Shape shape;
@@ -23,17 +23,18 @@ struct ValueType {
   bool operator==(const ValueType&) const = default;
 };
 
-/// What a factor is to its op (see docs/explanation/who-decides-a-layout.md, "Ops and factors").
+/// The role of a factor in its op (docs/explanation/who-decides-a-layout.md, "Ops and factors").
 enum class Role : uint8_t {
   map,      ///< in inputs and result; slices are independent
   reduce,   ///< in inputs only; a split leaves the result partial under `combiner`
   fresh,    ///< in the result only; each rank makes its slice from its offset
-  lookup,   ///< indexed by value: a split masks what is elsewhere; in the result of a gather:
-            ///< partial(sum); the indexed dim of a scatter's result stays complete
-  inside,   ///< of a composite: used by reductions inside the body; a split needs the body expanded
-  whole,    ///< the op needs all of it; where it is split it is gathered, but see Op::by_slices
-  related,  ///< tied to other factors by an index relation: a rank needs the interval that their
-            ///< slices lead to, and has it brought
+  lookup,   ///< the dim that a gather indexes by value: if it is split, each rank looks up the rows
+            ///< that it holds and the result is partial under `combiner`
+  inside,   ///< of a composite: reductions in the body use it; to split it, the body must be
+            ///< expanded
+  whole,    ///< the op needs all of it: a split dim is gathered first, unless Op::by_slices applies
+  related,  ///< tied to other factors by a Relation: each rank gets the interval that their slices
+            ///< read
 };
 
 struct Factor {
@@ -43,31 +44,31 @@ struct Factor {
   Combiner combiner = Combiner::sum;
 };
 
-/// Two or three factors, indices into IndexSpace::factors, tied by
+/// Ties two or three factors (indices into IndexSpace::factors) by
 ///   in = stride * out + dilation * window - lo.
-/// One of `in` and `out` has the role `related`; it is a whole dim of one operand. The others have
-/// roles of their own and may be split: each rank then gets the interval of the related dim that
-/// its slices touch, from wherever it lies. What is outside the dim is the op's to deal with (a
-/// fill), unless the relation wraps: then in counts modulo its size, and it is `in` that is
-/// related.
+/// Either `in` or `out` has the role `related` and is a whole dim of one operand. The other factors
+/// have their own roles and may be split: each rank then receives the interval of the related dim
+/// that its slices read, from whichever ranks hold it. The op handles indices outside the dim (a
+/// fill), unless the relation wraps: then `in` is the related factor and its index counts modulo
+/// its size.
 struct Relation {
-  int in = -1, out = -1, window = -1;  ///< window < 0: its index is 0
+  int in = -1, out = -1, window = -1;  ///< window < 0: no window, its index is 0
   int64_t stride = 1, dilation = 1, lo = 0;
   bool wraps = false;
 };
 
-/// Per operand and dim, the factors (indices into `factors`, major to minor) whose product the dim
-/// is.
+/// The factors, and for each dim of each operand and result the factors (indices into `factors`,
+/// major to minor) whose product it is.
 struct IndexSpace {
   std::vector<Factor> factors;
   std::vector<std::vector<std::vector<int>>> in, out;
   std::vector<Relation> relations = {};
-  /// Operand and result have the same elements in row-major order: what no split of a factor brings
-  /// to where it belongs may also be sent there element by element.
+  /// True if operand and result have the same elements in row-major order. Elements that no split
+  /// of a factor brings to the right rank may then be sent there individually.
   bool same_order = false;
 };
 
-/// One use of an op, as its functions see it. `out` is empty in infer.
+/// One use of an op: the argument of its functions. `out` is empty in infer.
 struct OpCall {
   const Op& op;
   const std::vector<ValueType>& in;
@@ -75,8 +76,8 @@ struct OpCall {
   const Attrs& attrs;
 };
 
-/// What Op::gradient sees: the forward operands and results, and one gradient per result (empty if
-/// none flows).
+/// The argument of Op::gradient: forward operands and results, and one gradient per result (an
+/// empty Tensor if none flows).
 struct GradCall {
   Graph& graph;
   const Attrs& attrs;
@@ -85,60 +86,59 @@ struct GradCall {
 
 struct Op {
   std::string_view name;
-  /// The result types. Throws usage errors; the caller adds op name, source line and scope.
+  /// Result types. Throws usage errors; the caller adds op name, source line and scope.
   std::vector<ValueType> (*infer)(const OpCall& call) = nullptr;
-  /// The index space; null: one factor per dim name, `map` where it is in inputs and results,
-  /// `reduce(combiner)` in inputs only, `fresh` in results only. Ignored for composites: theirs
-  /// follows from the body.
+  /// The index space. Null: one factor per dim name, `map` if it is in inputs and results,
+  /// `reduce(combiner)` if only in inputs, `fresh` if only in results. Ignored for composites,
+  /// whose index space follows from the body.
   IndexSpace (*factors)(const OpCall& call) = nullptr;
   Combiner combiner = Combiner::sum;
-  /// Sets of operands (bit masks) in which the op is jointly linear with no constant: add {0b11},
-  /// mul {0b01, 0b10}.
+  /// Sets of operands (bit masks) in which the op is jointly linear with no constant term: add
+  /// {0b11}, mul {0b01, 0b10}.
   std::array<uint32_t, 3> linear = {};
-  /// Operands whose padding must be zero whatever the roles say (indices of a gather).
+  /// Bit mask of operands whose padding must be zero whatever the roles are (indices of a gather).
   uint32_t zero_padding = 0;
   /// Gradients of the inputs, built from public ops; an empty Tensor where none flows. Null: no
-  /// gradient (integer results, comparisons), or, for a composite, that of the body.
+  /// gradient (integer results, comparisons), or, for a composite, the gradient of its body.
   std::vector<Tensor> (*gradient)(const GradCall& call) = nullptr;
-  /// Floating-point operations of the whole op; null: one per element of the first result and of
+  /// Floating-point operations of the whole op. Null: one per element of the first result and of
   /// the inputs' factors.
   int64_t (*flops)(const OpCall& call) = nullptr;
-  /// Composites: the definition, from plainer ops.
+  /// Composites: the definition, from simpler ops.
   std::vector<Tensor> (*body)(const std::vector<Tensor>& in, const Attrs& attrs) = nullptr;
-  /// Pointwise ops: the instruction, and where it needs more than its operands, how it is filled
-  /// in.
+  /// Pointwise ops: their instruction. `emit` fills in what it needs besides its operands.
   bool pointwise = false;
   Code code = {};
-  /// The result is operand 0 in another dtype (cast). Where that is wider, the op is linear, and a
-  /// partial operand may pass; where it is narrower, a stored tensor is sent after it, not before.
+  /// True for cast: the result is operand 0 in another dtype. A widening cast counts as linear, so
+  /// partial values may pass through it. A narrowing cast of a stored tensor is done before the
+  /// tensor is communicated, so that fewer bytes are sent.
   bool converts = false;
-  /// An op of a user's own that is not a composite, or the whole of one that is (used where no
-  /// `inside` factor is split or padded): what computes it on a rank's slices. Nothing else is
-  /// needed but `infer`; see host.h.
+  /// User-defined ops: computes the op on one rank's slices. For a composite it replaces the body
+  /// if no `inside` factor is split or padded. Only `infer` is needed besides it; see host.h.
   HostFunction host = nullptr;
-  /// Everything else: the kernel of the library that computes it; a composite that has one, too.
+  /// All other ops, and composites with a kernel of their own: the library kernel.
   KernelKind kernel = {};
-  /// Fills in the step of `kernel`. Null: it gets aligned views (see ir/emit.h).
+  /// Fills in the step of `kernel`. Null: the kernel gets aligned views (see ir/emit.h).
   void (*emit)(EmitCall& call) = nullptr;
-  /// Where the op needs `dim` of an operand whole and `slices` ranks have a slice of it each: the
-  /// results from plainer ops, over [dim = slices, the rest], that send or keep less than gathering
-  /// it; or nothing, if they would not. Of a composite: a dim of the first operand that is
-  /// `inside`, or one of another operand where the same ranks have slices of a dim of the first,
-  /// `like` (else
-  /// ""). Null: the dim is gathered, or the composite's body is taken.
+  /// An alternative to gathering a split dim that the op needs whole. `dim` of an operand is split
+  /// into `slices` slices, one for each rank. Returns the results, built from simpler ops over [dim
+  /// = slices, the rest], in a way that sends or keeps less than a gather; or nothing if there is
+  /// no such way. For a composite, `dim` is an `inside` dim of the first operand, or a dim of
+  /// another operand; then `like` is the dim of the first operand that the same ranks have slices
+  /// of (else ""). Null: the dim is gathered, or the composite's body is used.
   std::vector<Tensor> (*by_slices)(const OpCall& call, const std::vector<Tensor>& in,
                                    const std::string& dim, const std::string& like,
                                    int64_t slices) = nullptr;
-  /// Its kernel needs row-major operands without gaps.
+  /// The kernel needs row-major operands without gaps.
   bool contiguous = false;
 };
 
-/// The index space of a call: declared, derived from the body, or by name.
+/// The index space of a call: declared, derived from the body, or by dim name.
 IndexSpace index_space(const OpCall& call);
-/// The index space by name, whatever the op declares: what a `factors` function starts from.
+/// The index space by dim name, whatever the op declares. `factors` functions start from it.
 IndexSpace index_space_by_name(const OpCall& call);
 
-/// All ops of the library: what tests iterate over.
+/// All ops of the library. Tests iterate over them.
 const std::vector<const Op*>& all_ops();
 
 }  // namespace tessera

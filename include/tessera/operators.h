@@ -1,5 +1,5 @@
-// Operators of tensors, and plain numbers as operands: a number counts as a scalar of the tensor's
-// dtype, and one that this dtype cannot hold is a usage error. Part of ops.h.
+// Operators of tensors. A plain number may be an operand: it becomes a scalar of the tensor's
+// dtype, or a usage error if that dtype cannot hold it. Part of ops.h.
 #pragma once
 
 #include <concepts>
@@ -8,10 +8,10 @@
 
 namespace tessera {
 
-/// `value` in the dtype of `x`, as an operand of `op`.
+/// `value` as a scalar of x's dtype, for an operand of `op`.
 Tensor scalar_like(const char* op, At x, double value);
-/// The same for a quotient with x that is written with a floating number: a usage error for x of
-/// integers, whose quotients are truncated.
+/// The same for a quotient of x and a floating number. Throws a usage error if x is an integer
+/// tensor, whose quotients are truncated.
 Tensor quotient_like(At x, double value);
 
 // clang-format off
@@ -32,7 +32,7 @@ TESSERA_OPERATOR(<=, less_equal)
 TESSERA_OPERATOR(>, greater)
 TESSERA_OPERATOR(>=, greater_equal)
 #undef TESSERA_OPERATOR
-// As in C++, `i / 2` of integers truncates; `i / 2.0` would be a fraction, which they cannot hold.
+// As in C++, `i / 2` of integers truncates; `i / 2.0` is an error, as integers cannot hold it.
 inline Tensor operator/(At a, At b) { return div(a.tensor, b.tensor, a.at); }
 inline Tensor operator/(At a, double b) { return div(a.tensor, quotient_like(a, b), a.at); }
 inline Tensor operator/(double a, At b) { return div(quotient_like(b, a), b.tensor, b.at); }
@@ -42,7 +42,7 @@ inline Tensor operator/(At a, std::integral auto b) {
 inline Tensor operator/(std::integral auto a, At b) {
   return div(scalar_like("div", b, static_cast<double>(a)), b.tensor, b.at);
 }
-// What has no operator takes a number for one of its two operands as well.
+// Functions without an operator also take a number for one of their two operands.
 // clang-format off
 #define X(name)                                                                                 \
   inline Tensor name(At a, double b) { return name(a.tensor, scalar_like(#name, a, b), a.at); } \

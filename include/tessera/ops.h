@@ -1,7 +1,7 @@
-// The operations. All take and return Tensors of one graph; dims are matched by name, whatever
-// their order. Every function throws a usage error that names the op, the culprit dim or dtype, the
-// numbers and the caller's line. Operands have equal dtypes (there is no implicit promotion; use
-// cast). Integer tensors have no gradient.
+// The operations. All take and return Tensors of one graph. Dims are matched by name, in any order.
+// Every function throws a usage error that names the op, the culprit dim or dtype, the numbers and
+// the caller's line. Operands must have equal dtypes: there is no implicit promotion, use cast().
+// Integer tensors have no gradient.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// A tensor and the line that uses it: how overloaded operators learn their caller.
+/// A tensor and the source line that uses it. Overloaded operators take it to learn their caller.
 struct At {
   At(Tensor tensor, Loc at = Loc::current()) : tensor(tensor), at(at) {}
   Tensor tensor;
@@ -26,21 +26,20 @@ Tensor constant(Graph& g, double value, DType dtype = DType::float32, const Shap
                 Loc at = Loc::current());
 /// The index along `dim`: [dim], 0 .. size-1.
 Tensor iota(Graph& g, const Dim& dim, DType dtype = DType::int32, Loc at = Loc::current());
-/// The actual size of `dim`, a scalar (the run's size where the dim is bounded).
+/// The run-time size of `dim`, as a scalar. It differs from dim.size only if `dim` is bounded.
 Tensor dim_size(Graph& g, const Dim& dim, DType dtype = DType::float32, Loc at = Loc::current());
-/// Random numbers are a pure function of (seed, name of this node, step, logical index): the same
-/// under every layout, and drawn as a floating type. Uniform in [lo, hi).
+/// Uniform in [lo, hi). Random numbers are a pure function of (seed, name of this node, step,
+/// logical index), so they are the same under every layout. dtype must be floating.
 Tensor random_uniform(Graph& g, const Shape& shape, double lo = 0, double hi = 1,
                       DType dtype = DType::float32, Loc at = Loc::current());
-/// Normal by the inverse distribution function.
+/// Normal, by inverting the cumulative distribution function.
 Tensor random_normal(Graph& g, const Shape& shape, double mean = 0, double stddev = 1,
                      DType dtype = DType::float32, Loc at = Loc::current());
-/// Normal, cut to two standard deviations (of the parent distribution).
+/// Normal, truncated to two standard deviations of the parent distribution.
 Tensor truncated_normal(Graph& g, const Shape& shape, double mean = 0, double stddev = 1,
                         DType dtype = DType::float32, Loc at = Loc::current());
 
-// ----------------------------------------------------------------------------- pointwise, one
-// operand
+// ------------------------------------------------------------------------ pointwise, one operand
 // clang-format off
 #define TESSERA_UNARY_OPS(X)                                                                \
   X(neg)                                                                                    \
@@ -61,18 +60,18 @@ Tensor cast(Tensor x, DType dtype, Loc at = Loc::current());
 Tensor leaky_relu(Tensor x, double alpha = 0.2, Loc at = Loc::current());
 Tensor elu(Tensor x, Loc at = Loc::current());
 Tensor selu(Tensor x, Loc at = Loc::current());
-/// min(max(x, lo), hi), NaN where x is; the gradient is zero below lo and above hi.
+/// min(max(x, lo), hi); NaN stays NaN. The gradient is zero below lo and above hi.
 Tensor clip(Tensor x, double lo, double hi, Loc at = Loc::current());
 Tensor identity(Tensor x, Loc at = Loc::current());
 Tensor stop_gradient(Tensor x, Loc at = Loc::current());
-/// x with each element zeroed with probability `rate` and the rest divided by 1 - rate; integers
-/// are not divided.
+/// Zeroes each element with probability `rate` and divides the others by 1 - rate. Integers are not
+/// divided.
 Tensor dropout(Tensor x, double rate, Loc at = Loc::current());
 
-// ---------------------------------------------------------------------------- pointwise, two
-// operands Broadcasting by name: the result has the dims of the operand that contains the other's,
-// else those of the first followed by those of the second that it lacks. Integers divided by zero
-// give zero, by div, floor_div and mod alike: no device stops there, and none is asked to.
+// ----------------------------------------------------------------------- pointwise, two operands
+// Broadcasting by name: if one operand's dims contain the other's in the same order, the result has
+// its dims; else the first operand's dims, then those of the second that the first lacks. For
+// integers, div, floor_div and mod by zero give zero on every device.
 // clang-format off
 #define TESSERA_BINARY_OPS(X)                                                       \
   X(add)                                                                            \
@@ -85,24 +84,24 @@ Tensor dropout(Tensor x, double rate, Loc at = Loc::current());
 #define X(name) Tensor name(Tensor a, Tensor b, Loc at = Loc::current());
 TESSERA_BINARY_OPS(X)
 #undef X
-/// Of two bool tensors: exactly one is true.
+/// True where exactly one of two bool tensors is true.
 Tensor logical_xor(Tensor a, Tensor b, Loc at = Loc::current());
-/// condition ? a : b; an operand that is not chosen leaves nothing in the value and gets the
-/// gradient 0. What made it goes on with that 0: the gradient of where(x > 0, sqrt(x), 0) at 0 is 0
-/// times infinity, that of sqrt(where(x > 0, x, 1)) is not. condition is bool.
+/// condition ? a : b; condition is bool. The operand that is not chosen affects neither the value
+/// nor the gradient: its gradient is 0 there. But that 0 is propagated further: the gradient of
+/// where(x > 0, sqrt(x), 0) at x = 0 is 0 times infinity. Write sqrt(where(x > 0, x, 1)) instead.
 Tensor where(Tensor condition, Tensor a, Tensor b, Loc at = Loc::current());
 
-// ------------------------------------------------------------------------------- products,
-// reductions
-/// Sum of products over every dim that is not in `out`; dims of `out` in no input broadcast.
+// ------------------------------------------------------------------------- products, reductions
+/// Sum of products: sums over every dim that is not in `out`. Dims of `out` that no input has are
+/// broadcast.
 Tensor einsum(const std::vector<Tensor>& xs, const Shape& out, Loc at = Loc::current());
 Tensor einsum(const std::vector<Tensor>& xs, std::initializer_list<Dim> out,
               Loc at = Loc::current());
-/// Reduces every dim that occurs in at least two inputs; the result's dims in order of first
+/// Sums over every dim that occurs in at least two inputs. The result's dims are in order of first
 /// appearance.
 Tensor einsum(const std::vector<Tensor>& xs, Loc at = Loc::current());
 
-/// Reductions over the named dims. Empty maxima are impossible: dims have at least one element.
+/// Reductions over the named dims. Dims have at least one element, so no maximum is of nothing.
 Tensor reduce_sum(Tensor x, const Axes& axes, Loc at = Loc::current());
 Tensor reduce_mean(Tensor x, const Axes& axes, Loc at = Loc::current());
 Tensor reduce_max(Tensor x, const Axes& axes, Loc at = Loc::current());
@@ -111,116 +110,119 @@ Tensor reduce_prod(Tensor x, const Axes& axes, Loc at = Loc::current());
 Tensor reduce_any(Tensor x, const Axes& axes, Loc at = Loc::current());
 Tensor reduce_all(Tensor x, const Axes& axes, Loc at = Loc::current());
 Tensor reduce_logsumexp(Tensor x, const Axes& axes, Loc at = Loc::current());
-/// The reductions over all dims: a scalar.
+/// Reductions over all dims, to a scalar.
 Tensor sum_all(Tensor x, Loc at = Loc::current());
 Tensor mean_all(Tensor x, Loc at = Loc::current());
-/// Index (int32) of the largest or smallest element, NaN as the largest; the lowest index at ties.
+/// Index (int32) of the largest or smallest element. NaN counts as the largest. Ties: the lowest
+/// index.
 Tensor argmax(Tensor x, const std::string& dim, Loc at = Loc::current());
 Tensor argmin(Tensor x, const std::string& dim, Loc at = Loc::current());
 struct TopK {
   Tensor values,
-      indices;  ///< x's dims without the reduced one, then k; descending; indices are int32
+      indices;  ///< descending; dims of x without the reduced one, then k; indices are int32
 };
-/// The largest element and its index, without a k.
+/// The largest element and its index: top_k with k = 1, without the dim k.
 TopK top_1(Tensor x, const std::string& dim, Loc at = Loc::current());
-/// The k largest elements along `dim`; at ties the lowest index comes first.
+/// The k largest elements along `dim` in descending order. Ties: the lowest index first. k must not
+/// exceed the size of `dim`. If it exceeds the run-time size of a bounded `dim`, the surplus values
+/// are the dtype's minimum, with indices beyond the last element.
 TopK top_k(Tensor x, const std::string& dim, const Dim& k, Loc at = Loc::current());
-/// The elements along `dim` (not bounded) in order, NaN as the largest; at ties the lowest index
-/// first; and where they were (int32).
+/// sort: the elements along `dim` in order; argsort: their indices (int32) in x. NaN counts as the
+/// largest. Ties: the lowest index first. `dim` must not be bounded.
 Tensor sort(Tensor x, const std::string& dim, bool descending = false, Loc at = Loc::current());
 Tensor argsort(Tensor x, const std::string& dim, bool descending = false, Loc at = Loc::current());
-/// The element with n (from 0) larger or smaller ones before it.
+/// The element at position n (from 0) in descending or ascending order, without `dim`.
 Tensor nth_largest(Tensor x, const std::string& dim, int64_t n, Loc at = Loc::current());
 Tensor nth_smallest(Tensor x, const std::string& dim, int64_t n, Loc at = Loc::current());
-/// Running sums along `dim`.
+/// Cumulative sums along `dim`. exclusive: without the element itself. reverse: from the end.
 Tensor cumsum(Tensor x, const std::string& dim, bool exclusive = false, bool reverse = false,
               Loc at = Loc::current());
 
 struct Complex {
   Tensor re, im;
 };
-/// The discrete Fourier transform along `dim`, sum over j of x[j] exp(-2 pi i j k / n); `inverse`:
-/// with exp(+...) / n. x.im may be empty: zero.
+/// The discrete Fourier transform along `dim`: y[k] = sum over j of x[j] exp(-2 pi i j k / n). With
+/// `inverse`: exp(+...), divided by n. An empty x.im is zero. `dim` must not be bounded.
 Complex fft(const Complex& x, const std::string& dim, bool inverse = false,
             Loc at = Loc::current());
 
-// ------------------------------------------------------------------------------------------
-// composites
+// ------------------------------------------------------------------------------------- composites
 Tensor softmax(Tensor x, const Axes& axes, Loc at = Loc::current());
 Tensor log_softmax(Tensor x, const Axes& axes, Loc at = Loc::current());
-/// -log softmax(logits)[labels] + z_loss * logsumexp(logits)^2, per example: the dims of logits
-/// without `classes`. labels: int32 or int64, those dims; or soft labels in logits' dtype and dims.
+/// -log softmax(logits)[labels] + z_loss * logsumexp(logits)^2 for each example. Result: the dims
+/// of logits without `classes`, float32 or float64. labels: int32 or int64 of those dims, or soft
+/// labels with logits' dtype and dims.
 Tensor cross_entropy(Tensor logits, Tensor labels, const std::string& classes, double z_loss = 0,
                      Loc at = Loc::current());
 /// (x - mean) / sqrt(var + eps) * scale + bias over `dim`; scale and bias: [dim] (Ba et al. 2016,
 /// eq. 4).
 Tensor layer_norm(Tensor x, const std::string& dim, Tensor scale, Tensor bias, double eps = 1e-5,
                   Loc at = Loc::current());
-/// x / sqrt(mean(x^2) + eps) * scale (Zhang & Sennrich 2019).
+/// x / sqrt(mean(x^2) + eps) * scale over `dim`; scale: [dim] (Zhang & Sennrich 2019).
 Tensor rms_norm(Tensor x, const std::string& dim, Tensor scale, double eps = 1e-6,
                 Loc at = Loc::current());
 
 struct AttentionOptions {
-  std::string length = "length";                ///< query position
-  std::string memory_length = "memory_length";  ///< key position
-  std::string key_dim = "d_head";               ///< contracted dim of query and key
+  std::string length = "length";                ///< dim of query positions
+  std::string memory_length = "memory_length";  ///< dim of key positions
+  std::string key_dim = "d_head";               ///< the dim that query and key contract
   bool causal = false;                          ///< query i sees keys 0 .. i
-  double scale = 0;                             ///< of the logits; 0: 1 / sqrt(key_dim)
-  double dropout = 0;                           ///< on the weights
+  double scale = 0;    ///< factor of the logits; 0: 1 / sqrt(size of key_dim)
+  double dropout = 0;  ///< dropout rate of the attention weights
 };
 /// softmax(query . key * scale + mask) . value over memory_length (Vaswani et al. 2017, eq. 1).
-/// query [..., length, key_dim], key and value [..., memory_length, key_dim], any further dims
-/// (batch, heads) by name. `mask` may be empty; bool, true where a query may look; some of the dims
-/// of the logits. The result has query's shape, after the dims that only key, value or mask have:
-/// queries without a batch are every example's.
+/// query [..., length, key_dim]; key and value [..., memory_length, key_dim]; further dims (batch,
+/// heads) match by name. `mask` may be empty; else bool, true where a query may look, with some of
+/// the logits' dims. Result: the dims that only key, value or mask have, then query's dims. So a
+/// query without a batch dim is shared by all examples.
 Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask = {},
                  const AttentionOptions& options = {}, Loc at = Loc::current());
 
-/// Attention of queries to a part of the keys, and what joins such parts (Milakov & Gimelshein
-/// 2018).
+/// Attention over some of the keys, with what join() needs to combine such parts (online softmax,
+/// Milakov & Gimelshein 2018).
 struct AttentionPart {
-  Tensor out;      ///< as of attention over these keys alone; zero where a query sees none of them
-  Tensor log_sum;  ///< query's shape without key_dim, in its dtype or float32 if that is narrower:
-                   ///< logarithm of the sum of exp(logits); -1e30 where a query sees none
+  Tensor out;      ///< as attention() over these keys alone; zero where a query sees none of them
+  Tensor log_sum;  ///< log of the sum of exp(logits), -1e30 where a query sees no key; query's
+                   ///< shape without key_dim; float32 for 16-bit queries, else query's dtype
 };
-/// As attention, without mask and dropout. `query_start` and `key_start` (int32, some of the
-/// query's dims besides length and key_dim) are the positions of the first query and the first key
-/// in the whole, for the causal mask; keys at `memory_size` and beyond are not there.
+/// attention() without mask and dropout, over keys that are a part of all keys. `query_start` and
+/// `key_start` are the positions of the first query and first key in the whole sequence, for the
+/// causal mask: int32, with some of query's dims except length and key_dim. Keys at positions from
+/// `memory_size` on are ignored.
 AttentionPart attention_part(Tensor query, Tensor key, Tensor value, Tensor query_start,
                              Tensor key_start, int64_t memory_size,
                              const AttentionOptions& options = {}, Loc at = Loc::current());
-/// The parts `a` and `b` of the same queries as one.
+/// Combines two parts of the keys for the same queries into one.
 AttentionPart join(const AttentionPart& a, const AttentionPart& b);
 
-// -------------------------------------------------------------------------------------- indexed
-// access
-/// What happens to an index outside [0, size): an error at the end of the step that names node and
-/// index; the result is zero; the update is dropped (as zero); or the index is clamped.
+// -------------------------------------------------------------------------------- indexed access
+/// What happens for an index outside [0, size). error: an error at the end of the step that names
+/// node and index; zero: the result is zero; drop: the update is dropped; clamp: the index is
+/// clamped.
 enum class OutOfRange { error, zero, drop, clamp };
-/// weights[indices] along `dim`: dims of indices, then those of weights without `dim`; dims of one
-/// name are shared.
+/// weights[indices] along `dim`. Result: the dims of indices, then those of weights without `dim`.
+/// A dim that both have is matched, not repeated. indices: int32 or int64.
 Tensor gather(Tensor weights, Tensor indices, const std::string& dim,
               OutOfRange out_of_range = OutOfRange::error, Loc at = Loc::current());
-/// Zeros of shape `out` plus updates at indices along `dim`; the rest of updates' dims that `out`
-/// lacks are summed.
+/// Zeros of shape `out`, to which updates are added at indices along `dim`. Dims of updates that
+/// `out` lacks are summed.
 Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::string& dim,
                    OutOfRange out_of_range = OutOfRange::error, Loc at = Loc::current());
-/// x with `updates` at indices along `dim` instead of what was there. Where several have one index,
-/// their sum.
+/// x with its elements at indices along `dim` replaced by `updates`. If several updates have the
+/// same index, their sum is stored.
 Tensor scatter(Tensor x, Tensor indices, Tensor updates, const std::string& dim,
                OutOfRange out_of_range = OutOfRange::error, Loc at = Loc::current());
-/// `on` where the index (int32 or int64) equals the position along `dim`, which the indices lack,
-/// else `off`; all off for an index out of range.
+/// Adds the dim `dim` to indices (int32 or int64): `on` where the index equals the position along
+/// `dim`, else `off`. An index out of range gives only `off`.
 Tensor one_hot(Tensor indices, const Dim& dim, double on = 1, double off = 0,
                DType dtype = DType::float32, Loc at = Loc::current());
 
-// ---------------------------------------------------------------------------------------- dims,
-// shapes
+// ---------------------------------------------------------------------------------- dims, shapes
 /// The same elements in another order of dims.
 Tensor transpose(Tensor x, const Shape& shape, Loc at = Loc::current());
-/// Repeats along the dims of `shape` that x lacks.
+/// Repeats x along the dims of `shape` that x lacks.
 Tensor broadcast(Tensor x, const Shape& shape, Loc at = Loc::current());
-/// The same elements in row-major order under other dims; the number of elements agrees.
+/// The same elements in row-major order under other dims with the same number of elements.
 Tensor reshape(Tensor x, const Shape& shape, Loc at = Loc::current());
 /// The same tensor with dim `from` called `to`.
 Tensor rename(Tensor x, const std::string& from, const std::string& to, Loc at = Loc::current());
@@ -228,73 +230,74 @@ Tensor rename(Tensor x, const std::string& from, const std::string& to, Loc at =
 /// Elements [begin, begin + size) of `dim`.
 Tensor slice(Tensor x, const std::string& dim, int64_t begin, int64_t size,
              Loc at = Loc::current());
-/// `value` before and after: dim gets size + before + after elements.
+/// Puts `value` around x: `dim` gets before + size + after elements.
 Tensor pad(Tensor x, const std::string& dim, int64_t before, int64_t after, double value = 0,
            Loc at = Loc::current());
-/// y[i] = x[i - offset]; what comes from outside is zero, or wraps around.
+/// y[i] = x[i - offset]. Elements from outside are zero, or wrap around.
 Tensor shift(Tensor x, const std::string& dim, int64_t offset, bool wrap = false,
              Loc at = Loc::current());
-/// y[i] = x[i - offset] for an int32 scalar (or one of some of x's other dims, each row with its
-/// own); what comes from outside is zero, or wraps around.
+/// y[i] = x[i - offset] for an offset computed by the graph: an int32 scalar, or int32 with some of
+/// x's other dims (one offset for each row). Elements from outside are zero, or wrap around.
 Tensor dynamic_shift(Tensor x, Tensor offset, const std::string& dim, bool wrap = false,
                      Loc at = Loc::current());
-/// Elements [begin, begin + size) of `dim` for an int32 `begin` as in dynamic_shift, moved inside
-/// where it leads outside; and x with `update` in their place.
+/// dynamic_slice: elements [begin, begin + size) of `dim`, with `begin` int32 as the offset of
+/// dynamic_shift. It is clamped so that the slice lies inside x. dynamic_update: x with `update`
+/// written at that place.
 Tensor dynamic_slice(Tensor x, Tensor begin, const std::string& dim, int64_t size,
                      Loc at = Loc::current());
 Tensor dynamic_update(Tensor x, Tensor update, Tensor begin, const std::string& dim,
                       Loc at = Loc::current());
 struct WindowsOptions {
   int64_t stride = 1, dilation = 1;
-  int64_t before = 0, after = 0;  ///< places around x, which hold `fill`
+  int64_t before = 0, after = 0;  ///< elements added around x, which hold `fill`
   double fill = 0;
 };
-/// All windows along `dim`: y[o, k] = x[stride * o + dilation * k - before]. `dim` gets as many
-/// elements as there are windows, and `window` stands behind it.
+/// All windows along `dim`: y[o, k] = x[stride * o + dilation * k - before]. The size of `dim`
+/// becomes the number of windows; the dim `window` follows it.
 Tensor windows(Tensor x, const std::string& dim, const Dim& window,
                const WindowsOptions& options = {}, Loc at = Loc::current());
-/// x[blocks, block] with each block between the last `before` elements of what precedes it and the
-/// first `after` of what follows, from as many blocks as it takes: dim `block` gets before + size +
-/// after elements. What comes from outside is zero, or wraps around. The blocks may be split; for a
-/// dim without blocks, conv and pooling have halos of their own.
+/// Extends each block of x[blocks, block] by the last `before` elements that precede it and the
+/// first `after` elements that follow it, taken from as many neighbour blocks as needed: `block`
+/// gets before + size + after elements. Elements from outside are zero, or wrap around. The dim
+/// `blocks` may be split. conv and pooling do their own halo exchange.
 Tensor halo_exchange(Tensor x, const std::string& blocks, const std::string& block, int64_t before,
                      int64_t after, bool wrap = false, Loc at = Loc::current());
-/// Tensors that agree in all dims but `dim`, one behind the other.
+/// Concatenates tensors that agree in all dims but `dim`.
 Tensor concat(const std::vector<Tensor>& xs, const std::string& dim, Loc at = Loc::current());
-/// The inverse of concat; the sizes add up to dim's.
+/// The inverse of concat; the sizes must add up to the size of `dim`.
 std::vector<Tensor> split(Tensor x, const std::string& dim, const std::vector<int64_t>& sizes,
                           Loc at = Loc::current());
-/// Tensors of one shape along a new first dim, and the inverse.
+/// stack: joins tensors of one shape along a new first dim. unstack: the inverse.
 Tensor stack(const std::vector<Tensor>& xs, const std::string& dim, Loc at = Loc::current());
 std::vector<Tensor> unstack(Tensor x, const std::string& dim, Loc at = Loc::current());
 
-/// Which windows a spatial dim of n elements has: `same` ceil(n / stride) of them, padded on both
-/// sides, one more behind if uneven; `valid` only those that lie inside; `given` what `before` and
-/// `after` say.
+/// The windows of a spatial dim of n elements. same: ceil(n / stride) windows; the padding is split
+/// between both sides, an odd element goes behind. valid: only windows that lie inside. given:
+/// padding of `before` and `after`.
 enum class Padding { same, valid, given };
 /// One spatial dim of a convolution.
 struct ConvDim {
   std::string dim;          ///< of x and of the result
-  std::string filter = {};  ///< of the filter; "": "filter_" and `dim`
+  std::string filter = {};  ///< of the filter; "": "filter_" + dim
   int64_t stride = 1, dilation = 1;
-  int64_t before = 0, after = 0;  ///< zeros around x, with Padding::given
-  int64_t size = 0;               ///< conv_transpose: of the result; 0: the usual one
+  int64_t before = 0, after = 0;  ///< zeros added around x, only with Padding::given
+  int64_t size = 0;               ///< conv_transpose: size of the result; 0: the default
 };
 struct ConvOptions {
   std::vector<ConvDim> dims;  ///< one or more
   Padding padding = Padding::same;
-  std::vector<std::string> groups = {};  ///< dims of x and filter that the result keeps
+  std::vector<std::string> groups = {};  ///< dims of x and filter that are not contracted
 };
-/// Convolution over any number of spatial dims (cross-correlation, as in every framework):
-///   y[o] = sum over k and c of x[stride * o + dilation * k - before, c] * filter[k, c].
-/// Contracts the filter dims and every dim that x and filter share (the input channels) but for the
-/// groups: with a group dim the convolution is grouped, with nothing contracted depthwise. The
-/// result has x's other dims, then the filter's (the output channels).
+/// Convolution over any number of spatial dims (cross-correlation, as in all frameworks): y[o] =
+/// sum over k and c of x[stride * o + dilation * k - before, c] * filter[k, c]. Contracts the
+/// filter dims and every dim that x and filter share (input channels), except the groups. A group
+/// dim gives a grouped convolution; with nothing else contracted it is depthwise. Result: x's other
+/// dims, then the filter's (output channels).
 Tensor conv(Tensor x, Tensor filter, const ConvOptions& options, Loc at = Loc::current());
-/// The transpose of conv: what its gradient by x is, with a filter whose input channels are those
-/// of this result. The result's spatial size is in * stride (same), (in - 1) * stride + dilation *
-/// (filter - 1) + 1 (valid), that minus before + after (given), or the size given, of which a
-/// convolution with these options must have x's size.
+/// The transpose of conv: conv's gradient with respect to x, for a filter whose input channels are
+/// those of this result. Spatial size of the result: in * stride (same); (in - 1) * stride +
+/// dilation * (filter - 1) + 1 (valid); that minus before + after (given); or ConvDim::size, if a
+/// convolution of that size with these options has x's size.
 Tensor conv_transpose(Tensor x, Tensor filter, const ConvOptions& options, Loc at = Loc::current());
 
 struct Conv2dOptions {
@@ -302,19 +305,19 @@ struct Conv2dOptions {
   std::string filter_height = "filter_height",
               filter_width = "filter_width";  ///< dims of the filter
   int64_t stride = 1;
-  bool same = true;  ///< pad so that out = ceil(in / stride); else only whole windows
+  bool same = true;  ///< pad so that out = ceil(in / stride); false: Padding::valid
 };
 /// conv over two dims.
 Tensor conv2d(Tensor x, Tensor filter, const Conv2dOptions& options = {}, Loc at = Loc::current());
 
-/// One spatial dim of a pooling. What lies outside of x is never the maximum and counts for nothing
-/// in the mean, but with `count_padding`, where it counts as zeros.
+/// One spatial dim of a pooling. Padding never is the maximum. It does not count in the mean,
+/// unless `count_padding`: then it counts as zeros.
 struct PoolDim {
   std::string dim;
   int64_t window = 2;
-  int64_t stride = 0;  ///< 0: the window
+  int64_t stride = 0;  ///< 0: the window size
   int64_t dilation = 1;
-  int64_t before = 0, after = 0;  ///< with Padding::given; less than what the window spans
+  int64_t before = 0, after = 0;  ///< only with Padding::given; less than the span of a window
 };
 struct PoolOptions {
   std::vector<PoolDim> dims = {{"height"}, {"width"}};
@@ -324,40 +327,40 @@ struct PoolOptions {
 Tensor max_pool(Tensor x, const PoolOptions& options = {}, Loc at = Loc::current());
 Tensor avg_pool(Tensor x, const PoolOptions& options = {}, Loc at = Loc::current());
 
-// ----------------------------------------------------------------------------------------- seeing
-// inside
-/// x, which CompileOptions::print gets as one line, "label: x float32 [batch=4] min ... = [0.1,
-/// ...]", after every run of a function that computes x. The result need not be used.
+// ------------------------------------------------------------------------------------- inspection
+/// Returns x. After every run of a function that computes x, CompileOptions::print is called with
+/// one line: "label: x float32 [batch=4] min ... = [0.1, ...]". The result need not be used.
 Tensor print(Tensor x, const std::string& label = "", Loc at = Loc::current());
-/// x. A run of a function that computes x stores nothing and throws a usage error that names label,
-/// node, step, first index and this line if an element is not finite. The result need not be used.
+/// Returns x. If an element is not finite, a run of a function that computes x stores nothing and
+/// throws a usage error that names label, node, step, first index and this line. The result need
+/// not be used. x must be floating.
 Tensor check_finite(Tensor x, const std::string& label = "", Loc at = Loc::current());
 
-// -------------------------------------------------------------------------------------------
-// gradients
-/// What `build` makes. When a gradient needs what was computed in between, it is recomputed
-/// (with the same random numbers) instead of being kept from the forward pass: less memory for more
-/// arithmetic. Values and gradients are those without it.
+// -------------------------------------------------------------------------------------- gradients
+/// Returns the results of build(). Backward recomputes the intermediate values (with the same
+/// random numbers) instead of keeping them from the forward pass: less memory, more arithmetic.
+/// Values and gradients do not change.
 std::vector<Tensor> recompute(Graph& g, const std::function<std::vector<Tensor>()>& build);
-/// build(xs), whose gradients by xs are what `rule` makes of xs, the results and their gradients.
-/// Throws a usage error if `build` reads anything else that has a gradient.
+/// Returns build(xs). Its gradients with respect to xs are computed by `rule` from xs, the results
+/// and their gradients. Throws a usage error if `build` reads anything else that has a gradient.
 std::vector<Tensor> custom_gradient(
     const std::vector<Tensor>& xs,
     const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& build,
     const GradientRule& rule, Loc at = Loc::current());
-/// d sum(y) / d x for each x, with y's gradient 1. An x that y does not depend on gets zeros.
+/// d sum(y) / d x for each x. If y does not depend on an x, its gradient is zeros.
 std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at = Loc::current());
 
-/// What backward recomputes instead of keeping it from forward to backward. Both are globs of
-/// scopes: "attention", "gpt.block1", "block*" match a scope by its last name or its path, and a
-/// name matches itself with a number behind it ("block": block0, block1, ...). Values never change.
+/// Which values backward recomputes or gathers again. Both are globs of scopes. "attention",
+/// "gpt.block1" and "block*" match a scope by its last name or its path. A name also matches itself
+/// with a number appended: "block" matches block0, block1, ... Values never change.
 struct GradientOptions {
-  /// The values made in such a scope are recomputed, from what the scope reads, just
-  /// before they are needed (Chen et al. 2016); nested matches: the outermost scope.
+  /// Values of matching scopes are not kept for backward. They are recomputed from the scope's
+  /// inputs just before they are needed (Chen et al. 2016). If matches nest, the outermost scope
+  /// counts.
   std::vector<std::string> recompute = {};
-  /// What gathers move for the nodes of such a scope (parameters split by @params, split
-  /// activations) is not kept for their gradients but gathered a second time. Recomputed scopes do
-  /// so anyway.
+  /// What is all-gathered for nodes of matching scopes (parameters split by @params, split
+  /// activations) is not kept for backward but gathered again (FSDP's reshard_after_forward).
+  /// Recomputed scopes do so anyway.
   std::vector<std::string> reshard_after_forward = {};
 };
 /// Throws a usage error for a glob that matches no scope of the nodes before `y`.
@@ -366,4 +369,4 @@ std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs,
 
 }  // namespace tessera
 
-#include "tessera/operators.h"  // which takes the functions above
+#include "tessera/operators.h"  // needs the functions above

@@ -1,6 +1,5 @@
-// Files of named tensors in the safetensors format: a little-endian uint64 length, a JSON header of
-// that length, and the elements, row-major and little-endian, one tensor behind the other without
-// gaps.
+// Files of named tensors in the safetensors format: a little-endian uint64 header length, a JSON
+// header, then the elements, row-major and little-endian, tensor after tensor without gaps.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +19,13 @@ struct TensorInfo {
   DType dtype = DType::float32;
   std::vector<int64_t> sizes;
   int64_t begin = 0,
-          end = 0;  ///< its bytes, counted from the end of the header; a writer fills them in
+          end = 0;  ///< byte range, relative to the end of the header; set by a writer
 
   int64_t bytes() const { return end - begin; }
 };
 
-/// Reads a file without loading it. Opening validates the whole header and the length of the file:
-/// what was opened is complete. May be used by several threads at once.
+/// Reads a file without loading it. Opening validates the header and the file's length, so an open
+/// file is complete. Several threads may use a reader at once.
 class SafetensorsReader {
  public:
   /// Throws io errors that name the file, the tensor and the numbers.
@@ -44,16 +43,15 @@ class SafetensorsReader {
   /// Throws an io error with the nearest name if there is none.
   const TensorInfo& tensor(const std::string& name) const;
 
-  /// Copies bytes [offset, offset + bytes) of a tensor, so that a slice can be read run by run.
-  /// Throws a usage error for a range outside of the tensor, an io error if the file cannot be
-  /// read.
+  /// Copies bytes [offset, offset + bytes) of a tensor, to read slices. Throws a usage error for a
+  /// range outside the tensor, an io error if the file cannot be read.
   void read(const TensorInfo& tensor, int64_t offset, int64_t bytes, void* to) const;
-  /// Where the elements begin in the file.
+  /// Offset of the first element in the file.
   int64_t data_begin() const;
   /// Copies bytes [position, position + bytes) of the file. Throws an io error if it cannot be
   /// read.
   void read_file(int64_t position, int64_t bytes, void* to) const;
-  /// A whole tensor; its dims are called dim0, dim1, ... The format keeps no names.
+  /// A whole tensor. The format has no dim names; the dims are called dim0, dim1, ...
   Array read(const std::string& name) const;
 
  private:
@@ -61,13 +59,13 @@ class SafetensorsReader {
   std::unique_ptr<State> state_;
 };
 
-/// Writes a file front to back, holding nothing in memory, and lets it appear under its name only
-/// when it is complete and on disk: a file of that name is replaced at once or not at all.
+/// Writes a file from front to back without keeping tensors in memory. The file appears under its
+/// name only when it is complete and on disk; it then replaces an existing file atomically.
 class SafetensorsWriter {
  public:
-  /// Starts a temporary file PATH.tmp-<pid>-<n> in the directory of `path` and writes the header
-  /// for `tensors` (name, dtype and sizes), whose elements follow in this order. Throws usage
-  /// errors for a name that is empty, reserved, not UTF-8 or used twice, negative sizes and a
+  /// Creates a temporary file PATH.tmp-<pid>-<n> in the directory of `path` and writes the header
+  /// for `tensors` (name, dtype and sizes). Their elements must be written in this order. Throws
+  /// usage errors for a name that is empty, reserved, repeated or not UTF-8, negative sizes and a
   /// header above 100 MB; io errors.
   SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
                     const std::map<std::string, std::string>& metadata = {});
@@ -75,15 +73,15 @@ class SafetensorsWriter {
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
 
-  /// Appends elements of tensor `name`, whole or piece by piece. Throws a usage error out of order
-  /// or for too many bytes; an io error, after which the temporary file is gone and the writer
+  /// Appends elements of tensor `name`, at once or in pieces. Throws a usage error for a wrong
+  /// order or too many bytes. After an io error the temporary file is removed and the writer
   /// unusable.
   void write(const std::string& name, const void* data, int64_t bytes);
-  /// Appends the next bytes of whatever tensors they belong to. Throws as write(). Bytes that lie
-  /// at multiples of 4096, in memory and behind the header, are not copied.
+  /// Appends the next bytes, whatever tensors they belong to. Throws as write(). Bytes whose
+  /// address and offset after the header are multiples of 4096 are written without a copy.
   void append(const void* data, int64_t bytes);
-  /// Makes the file durable and renames it to `path`; without `sync_name` the new name itself may
-  /// be lost until somebody syncs the directory. Throws a usage error if bytes are missing; io
+  /// Makes the file durable and renames it to `path`. Without `sync_name` the rename itself may be
+  /// lost in a crash until the directory is synced. Throws a usage error if bytes are missing; io
   /// errors as write().
   void finish(bool sync_name = true);
 

@@ -1,5 +1,5 @@
-// A model played on a described machine: when each step runs, and how long a step of training
-// takes.
+// Simulates a model on a described machine: when each step of the Program runs, and how long a
+// training step takes.
 #pragma once
 
 #include <string>
@@ -13,22 +13,22 @@ namespace tessera {
 
 struct SimulateOptions {
   std::string function = "train";
-  /// Standard deviation of a rank's time for the same work, as a share: all wait for the slowest.
+  /// Relative standard deviation of a rank's compute time. All ranks wait for the slowest.
   double stragglers = 0;
-  /// Mean hours until one device fails; 0: never. A failure costs what was done since the last
-  /// checkpoint, and `restart_seconds`; checkpoints are as far apart as costs least (Daly 2006).
+  /// Mean hours between failures of one device; 0: no failures. A failure costs the work since the
+  /// last checkpoint and `restart_seconds`. The checkpoint interval is the optimal one (Daly 2006).
   double failure_hours = 0;
   double checkpoint_seconds = 30, restart_seconds = 300;
 };
 
-/// One step of the Program as it was played.
+/// One simulated step of the Program.
 struct SimulatedStep {
   std::string name, kernel, source, axes;  ///< axes: "" for a compute step
-  double begin = 0, seconds = 0;           ///< lanes share the device, so more than undisturbed
-  double exposed = 0;                      ///< of a collective: what computing waited for it
-  int64_t flops = 0, bytes = 0;            ///< bytes: of a collective, sent by a rank
-  int lane = 0;                            ///< 0 computes
-  int stage = 0;                           ///< of a pipeline
+  double begin = 0, seconds = 0;           ///< longer than alone if lanes share the device
+  double exposed = 0;                      ///< of a collective: not overlapped with compute
+  int64_t flops = 0, bytes = 0;            ///< bytes: sent by a rank in a collective
+  int lane = 0;                            ///< 0: compute
+  int stage = 0;                           ///< pipeline stage
 };
 
 struct SimulatedAxes {
@@ -37,34 +37,34 @@ struct SimulatedAxes {
   double seconds = 0, exposed = 0;
 };
 
-/// All ranks of a stage do the same on slices of one size, so one of them stands for all.
+/// All ranks of a stage do the same work on slices of one size, so one rank is simulated.
 struct Simulation {
   std::string machine;
   int64_t ranks = 1;
   double seconds = 0;  ///< compute + slowed + exposed + bubble, of the slowest stage
   double compute = 0, slowed = 0, exposed = 0;
-  double with_stragglers = 0;   ///< of the slowest of `ranks`
-  double goodput = 1;           ///< share of time that is neither lost, repeated nor checkpointing
+  double with_stragglers = 0;   ///< seconds if the slowest of `ranks` decides
+  double goodput = 1;           ///< fraction of time that is not lost, repeated or checkpointing
   double checkpoint_every = 0;  ///< seconds; 0 without failures
-  int64_t memory = 0;           ///< bytes on a rank
+  int64_t memory = 0;           ///< bytes per rank
   std::vector<SimulatedAxes> by_axes;
-  std::vector<SimulatedStep> steps;  ///< in order of begin; of a pipeline: microbatches
+  std::vector<SimulatedStep> steps;                  ///< by begin; for a pipeline: microbatches
   int64_t stages = 1, chunks = 1, microbatches = 1;  ///< of a pipeline
-  double bubble = 0;    ///< seconds in which the slowest stage has nothing to do
-  double transfer = 0;  ///< of a microbatch from a stage to the next
-  int64_t handed = 0;   ///< bytes of it, of a rank
+  double bubble = 0;                                 ///< idle seconds of the slowest stage
+  double transfer = 0;  ///< seconds to send a microbatch to the next stage
+  int64_t handed = 0;   ///< bytes of that transfer, per rank
 };
 
-/// Lowers and plays. Throws what explain() throws, and a usage error for a function that is not.
+/// Lowers and simulates. Throws as explain(), and a usage error for an unknown function.
 Simulation simulate(const Graph& graph, const CompileOptions& options, const Machine& machine,
                     const SimulateOptions& how = {});
-/// The same of a model whose layers are dealt to stages, `chunks` of them each (several:
-/// interleaved 1F1B, else 1F1B), through which `build.microbatches` pass. `mesh` is that of a
-/// stage. Throws what price_pipeline() throws.
+/// The same for a pipeline: the layers are divided into `stages` stages of `chunks` chunks each
+/// (more than one: interleaved 1F1B, else 1F1B), and build.microbatches microbatches pass through.
+/// `mesh` is the mesh of one stage. Throws as price_pipeline().
 Simulation simulate_pipeline(const PlanModel& model, const Mesh& mesh, const Layout& layout,
                              const PlanBuild& build, int64_t stages, int64_t chunks,
                              const Machine& machine, const SimulateOptions& how = {});
-/// As a time line for Perfetto or chrome://tracing: JSON.
+/// A timeline for Perfetto or chrome://tracing, as JSON.
 std::string to_trace(const Simulation& simulation);
 
 }  // namespace tessera

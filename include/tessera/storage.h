@@ -9,16 +9,16 @@
 
 namespace tessera {
 
-/// What is stored split over `axis` (or several, "pod+data") although it is computed whole: 1
-/// optimizer state, 2 gradients too, 3 parameters too (FSDP).
+/// ZeRO `stage` over `axis` (or several, "pod+data"): 1 splits the stored optimizer state, 2 also
+/// the gradients, 3 also the parameters (FSDP). Compute layouts stay as they are.
 ///
-/// Returns rules to append to `layout`, one or more for each parameter of `graph` (equal ones of
-/// numbered scopes share them), such as "@params/*gpt.block*.mlp.up.w*/ ff:data". Split is the
-/// largest dim that all axes divide on a rank; or else each axis goes to the largest dim that it
-/// divides; or else to the largest dim that it pads by a half at most (a dim is padded in every
-/// tensor). A parameter that has fewer elements than there are ranks, or that `layout` already
-/// splits over the axes, gets none. Throws a usage error for another stage and for an axis that
-/// the mesh lacks.
+/// Returns rules to append to `layout`, such as "@params/*gpt.block*.mlp.up.w*/ ff:data": one or
+/// more for each parameter of `graph`; parameters of numbered scopes share equal rules. The largest
+/// dim that the product of all axes divides is split; else each axis splits the largest dim that it
+/// divides; else the largest dim that it pads by at most half (a dim is padded in every tensor). A
+/// parameter gets no rule if it has fewer elements than there are ranks or if `layout` already
+/// splits it over the axes. Throws a usage error for another stage and for an axis that the mesh
+/// lacks.
 std::string storage_rules(const Graph& graph, const Mesh& mesh, const Layout& layout, int stage,
                           const std::string& axis);
 

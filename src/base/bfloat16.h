@@ -1,4 +1,4 @@
-// bfloat16 as storage: the upper half of a float32. Arithmetic is done in float32.
+// bfloat16 as a storage type: the upper half of a float32. Arithmetic is done in float32.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 #if defined(__CUDACC__)
 #define TESSERA_HD __host__ __device__ __forceinline__
 #else
-/// Formulas are always inlined: each instruction-set clone then has its own copy, and the linker
-/// never merges a copy that was compiled for AVX-512 into the one for a plain x86-64.
+/// Formulas are always inlined, so that each instruction-set clone has its own copy: the linker
+/// never uses a copy compiled for AVX-512 in the clone for plain x86-64.
 #define TESSERA_HD inline __attribute__((always_inline))
 #endif
 

@@ -1,12 +1,11 @@
-// The clock that everything is measured with: it only goes forward, and all processes of a host
-// have the same.
+// The clock of all measurements: monotonic, and the same for all processes of a host.
 #pragma once
 
 #include <chrono>
 
 namespace tessera {
 
-/// Seconds since some moment of the host's.
+/// Seconds since an arbitrary start.
 inline double host_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

@@ -1,4 +1,4 @@
-// With the processor's instruction where it has one, else by a table.
+// Uses the processor's CRC instruction if it has one, else a table.
 #include "base/crc32c.h"
 
 #include <algorithm>
@@ -45,8 +45,8 @@ __attribute__((target("sse4.2"))) uint32_t by_instruction(const unsigned char* a
   return state;
 }
 
-/// kAtOnce blocks whose size is a multiple of 8. The instruction takes three cycles, and one may
-/// begin in each.
+/// Checksums of kAtOnce blocks, whose size is a multiple of 8. The instruction has a latency of
+/// three cycles but a throughput of one per cycle, so the blocks are interleaved.
 constexpr size_t kAtOnce = 4;
 __attribute__((target("sse4.2"))) void by_instruction(const unsigned char* at, size_t block,
                                                       uint32_t* sums) {

@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli), as checkpoints and TensorBoard's event files use it.
+// CRC-32C (Castagnoli), for checkpoints and TensorBoard event files.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,11 @@
 
 namespace tessera {
 
-/// Of `bytes` bytes, going on from the value of what came before them (0: nothing).
+/// The CRC of `bytes` bytes, continuing from the CRC `before` of the preceding data (0: none).
 uint32_t crc32c(const void* data, size_t bytes, uint32_t before = 0);
 
-/// Of each of `count` blocks of `block` bytes that follow each other, from nothing: several times
-/// as fast as one after the other.
+/// Separate CRCs of `count` consecutive blocks of `block` bytes. Several times as fast as one call
+/// of crc32c per block.
 void crc32c_blocks(const void* data, size_t block, size_t count, uint32_t* sums);
 
 }  // namespace tessera

@@ -8,38 +8,37 @@
 namespace tessera {
 
 struct Environment {
-  int launched_ranks = 0;         ///< of the MPI job or Slurm step; 0: not launched
-  std::string launcher_variable;  ///< the variable that said so
-  int local_ranks = 0;            ///< of them on this host; 0: the launcher does not say
-  int rank = -1;                  ///< of this process; -1: it does not say
-  int local_rank = -1;            ///< the number of this one on its host; -1: it does not say
+  int launched_ranks = 0;         ///< number of ranks in the MPI job or Slurm step; 0: not launched
+  std::string launcher_variable;  ///< the variable that gave it
+  int local_ranks = 0;            ///< ranks on this host; 0: not given by the launcher
+  int rank = -1;                  ///< of this process; -1: not given
+  int local_rank = -1;            ///< of this process on its host; -1: not given
 };
 
-/// OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_STEP_NUM_TASKS (of a step with a rank: SLURM_PROCID);
-/// OMPI_COMM_WORLD_LOCAL_SIZE, MPI_LOCALNRANKS; OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID,
-/// SLURM_LOCALID; OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID.
+/// Reads OMPI_COMM_WORLD_SIZE, PMI_SIZE or SLURM_STEP_NUM_TASKS (only with SLURM_PROCID);
+/// OMPI_COMM_WORLD_LOCAL_SIZE or MPI_LOCALNRANKS; OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID or
+/// SLURM_LOCALID; OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID.
 Environment read_environment();
-/// NCCL_HOSTID is set: processes that share a GPU may form a group of NCCL.
+/// True if NCCL_HOSTID is set: processes that share a GPU may then form an NCCL group.
 bool has_nccl_host();
-/// The folder of what may be kept between runs: TESSERA_CACHE, XDG_CACHE_HOME/tessera or
-/// HOME/.cache/tessera; empty if none is set.
+/// The cache folder: TESSERA_CACHE, XDG_CACHE_HOME/tessera or HOME/.cache/tessera; empty if none of
+/// these is set.
 std::string cache_folder();
-/// Makes it. What keeps `folder` from being written, for messages; empty if nothing does.
+/// Creates `folder`. Returns why it cannot be written, for messages; empty if it can.
 std::string why_no_cache(const std::string& folder);
-/// TESSERA_EPILOGUES is not "off": products on a GPU take what stands behind them, and reductions
-/// what stands before them.
+/// TESSERA_EPILOGUES is not "off": GPU matrix products fuse pointwise ops that follow, and
+/// reductions fuse those that precede.
 bool may_fuse_for_gpu();
-/// TESSERA_TIMED_PRODUCTS is not "off": a product's algorithm on a GPU is chosen by measuring.
+/// TESSERA_TIMED_PRODUCTS is not "off": GPU matrix-product algorithms are chosen by timing.
 bool may_time_products();
-/// TESSERA_CUDNN is not "off": convolutions and attention on a GPU are cuDNN's where it is there.
+/// TESSERA_CUDNN is not "off": GPU convolutions and attention use cuDNN if it is installed.
 bool may_use_cudnn();
-/// The toolkit in CUDA_HOME, or "": where CUDA's libraries are looked for beside the system's
-/// places.
+/// The toolkit in CUDA_HOME, or "": CUDA's libraries are looked for there, too.
 std::string cuda_home();
 /// Variables that decide numbers, of Tessera and of the libraries under it, by name; "" where
 /// unset.
 std::vector<std::pair<std::string, std::string>> numeric_environment();
-/// Cores that this process may run on.
+/// Number of cores in this process's CPU affinity mask.
 int usable_cores();
 
 }  // namespace tessera

@@ -28,7 +28,7 @@ const char* to_string(ErrorKind kind) {
 
 namespace {
 
-/// Insertions, deletions, replacements and exchanges of neighbours that make `a` of `b`.
+/// Number of insertions, deletions, replacements and swaps of neighbours that turn `b` into `a`.
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> before, above(b.size() + 1), row(b.size() + 1);
   std::iota(above.begin(), above.end(), 0);

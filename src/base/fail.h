@@ -1,4 +1,4 @@
-// Throwing an Error with a formatted message, and the helpers that make messages helpful.
+// Throwing an Error with a formatted message, and helpers for good messages.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,22 +26,22 @@ void require(bool ok, fmt::format_string<Args...> text, Args&&... args) {
   if (!ok) throw Error(ErrorKind::usage, fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// Throws an internal error unless `ok`: a broken invariant of ours, never the user's fault.
+/// Throws an internal error unless `ok`: an invariant of Tessera is broken.
 template <class... Args>
 void check(bool ok, fmt::format_string<Args...> text, Args&&... args) {
   if (!ok) throw Error(ErrorKind::internal, fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// Where a caller stands: "model.cpp:41".
+/// A source line as text: "model.cpp:41".
 std::string where(const std::source_location& at);
 
-/// The error `e` of the function `op` that was called at `at`: with both where it has neither, and
-/// with `op` instead of a function that `op` called, which names the same line. One with another
-/// line is somebody else's and stays as it is.
+/// Rewrites error `e` for the function `op`, which was called at `at`: adds the name and the line
+/// if `e` has none. If `e` has the same line and the name of a function that `op` called, the name
+/// is replaced by `op`. An error with a different line stays as it is.
 Error in_name_of(std::string_view op, const std::source_location& at, const Error& e);
 
-/// Does `work` on behalf of the function `op` that was called at `at`: what the caller did wrong is
-/// said of `op` and of that line, whatever `op` is made of.
+/// Calls `work` on behalf of the function `op` that was called at `at`: errors name `op` and that
+/// line, even if `op` is implemented by other ops.
 template <class Work>
 decltype(auto) on_behalf_of(std::string_view op, const std::source_location& at, Work work) {
   try {
@@ -53,9 +53,8 @@ decltype(auto) on_behalf_of(std::string_view op, const std::source_location& at,
   }
 }
 
-/// "; did you mean 'batch'?" for the known name that ends in ".name", else for the one with the
-/// least edit distance to `name`, or "; known: a, b, c" where none is near. Empty if there are no
-/// known names.
+/// "; did you mean 'batch'?" for the known name that ends in ".name", else for the one nearest by
+/// edit distance; "; known: a, b, c" if none is near. Empty if there are no known names.
 std::string suggestion(const std::string& name, const std::vector<std::string>& known);
 
 }  // namespace tessera

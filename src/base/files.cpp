@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What stands at a path and is no file, in words; "" for a file, and for what is under /dev.
+/// What `path` is if it is no regular file, as words. "" for a regular file and for paths in /dev.
 std::string other_than_file(const std::string& path, const struct stat& status) {
   if (S_ISREG(status.st_mode)) return "";
   if (S_ISDIR(status.st_mode)) return "a directory";
@@ -31,7 +31,7 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-/// The errno of opening a file to write, 0 if that works; one that is made for this goes again.
+/// The errno of opening a file for writing, 0 if it works. A file created for the test is removed.
 int error_of_opening(const std::string& path, bool exists) {
   const std::string probe = exists ? path : fmt::format("{}.tmp-{}", path, getpid());
   const int fd =
@@ -89,7 +89,8 @@ void write_text_file(const std::string& path, const std::string& text) {
   const fs::path target =
       fs::is_symlink(path, ignored) ? fs::canonical(path, ignored) : fs::path(path);
   const bool exists = fs::exists(target, ignored);
-  // Beside it, if it may lie there; a device, and a file in a folder of others, is written itself.
+  // Write a temporary file beside the target. A device, or a file in an unwritable folder, is
+  // written directly.
   const bool beside = !target.empty() && (!exists || fs::is_regular_file(target, ignored)) &&
                       access(folder_of(target).c_str(), W_OK) == 0;
   const std::string part =

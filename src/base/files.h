@@ -1,4 +1,4 @@
-// Files of text that a user names, read and written whole.
+// Text files that a user names, read and written as a whole.
 #pragma once
 
 #include <cstdio>
@@ -6,18 +6,17 @@
 
 namespace tessera {
 
-/// The text of `what` at `path`. Throws an io error that names both; what is no regular file is
-/// refused before it is opened, since a pipe would wait for a writer, but for paths under /dev,
-/// where whoever names one means it.
+/// Reads the text file at `path`. Throws an io error that names `what` and the path. Only regular
+/// files are opened, since opening a pipe would wait for a writer; paths in /dev are allowed.
 std::string read_text_file(const char* what, const std::string& path);
 
-/// Throws an io error unless a file could be written at `path` ("" is fine): no folder for it, none
-/// that may be written, or something there that is no regular file (as above).
+/// Throws an io error unless a file can be written at `path` ("" is allowed): no folder, a folder
+/// without write permission, or something that is no regular file.
 void require_writable(const std::string& path);
 /// require_writable(), then fopen(). Throws io errors.
 std::FILE* open_output(const std::string& path, bool append);
-/// Writes a whole file, which appears when it is complete; where that fails nothing is left of it,
-/// and what was there before stays. Nothing if `path` is "". Throws io errors.
+/// Writes a whole file, which appears atomically when it is complete. If that fails, nothing of it
+/// remains and an existing file is unchanged. Does nothing if `path` is "". Throws io errors.
 void write_text_file(const std::string& path, const std::string& text);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// float16 (IEEE binary16) as storage: 5 bits of exponent, 10 of fraction, subnormals. Arithmetic is
-// done in float32. Formulas without branches, so that loops of them vectorize.
+// float16 (IEEE binary16) as a storage type: 5 exponent bits, 10 fraction bits, subnormals.
+// Arithmetic is done in float32. The formulas have no branches, so that loops vectorize.
 #pragma once
 
 #include "base/bfloat16.h"
@@ -26,7 +26,7 @@ TESSERA_HD float to_float(Float16 x) {
 TESSERA_HD Float16 to_float16(float x) {
   const uint32_t bits = bits_as<uint32_t>(x), magnitude = bits & 0x7fffffffu;
   const uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
-  // The unit of 0.5 is that of subnormals: the addition rounds.
+  // Adding 0.5, whose unit in the last place is that of subnormals, rounds.
   const uint32_t subnormal = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5f) - 0x3f000000u;
   const uint32_t special = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
   const uint32_t rounded = magnitude >= 0x47800000u  ? special
@@ -37,7 +37,7 @@ TESSERA_HD Float16 to_float16(float x) {
 
 TESSERA_HD float round_to_float16(float x) { return to_float(to_float16(x)); }
 
-/// `x` as the type of the second argument; the same as a float.
+/// narrowed: `x` rounded to the type of the second argument; rounded_as: the same as a float.
 TESSERA_HD BFloat16 narrowed(float x, BFloat16) { return to_bfloat16(x); }
 TESSERA_HD Float16 narrowed(float x, Float16) { return to_float16(x); }
 TESSERA_HD float rounded_as(float x, BFloat16) { return round_to_bfloat16(x); }

@@ -1,13 +1,13 @@
-// Floating numbers of 8 bits as storage (OCP 8-bit floating point specification, 2023): e4m3 has 4
-// bits of exponent and 3 of fraction, reaches 448 and has no infinity; e5m2 is float16 without the
-// last 8 bits of its fraction. Nothing is rounded: what is stored is a number of the format.
+// 8-bit floating types as storage (OCP 8-bit floating point specification, 2023). e4m3 has 4
+// exponent bits, 3 fraction bits, a maximum of 448 and no infinity; e5m2 is float16 without the
+// last 8 fraction bits. Nothing is rounded here: values must already be representable.
 #pragma once
 
 #include "base/float16.h"
 
 namespace tessera {
 
-/// `x`, a number of the format or NaN; what is beyond the greatest becomes that.
+/// The bits of `x`, a number of the format or NaN. Larger values saturate to the maximum.
 TESSERA_HD uint8_t e4m3_bits(float x) {
   const uint32_t bits = bits_as<uint32_t>(x), magnitude = bits & 0x7fffffffu;
   const uint32_t normal = (magnitude >> 20) - (120u << 3);

@@ -1,5 +1,5 @@
-// The hash that names and keys are made of: files, Programs, streams of random numbers. Its values
-// are stored and compared between machines, so it never changes.
+// The hash behind names and keys of files, Programs and random streams. Its values are stored and
+// compared between machines, so it must never change.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace tessera {
 
 constexpr uint64_t kHashStart = 14695981039346656037ull;
 
-/// FNV-1a, 64 bits (Fowler, Noll and Vo 1991), of a text that goes on from what `hash` is of.
+/// 64-bit FNV-1a (Fowler, Noll and Vo 1991) of a text, continuing from `hash`.
 constexpr uint64_t hash_of(std::string_view text, uint64_t hash = kHashStart) {
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
   return hash;

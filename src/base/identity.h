@@ -1,14 +1,14 @@
-// What padding holds where an op puts the elements of a dim together.
+// Neutral elements: the content of padding along a dim that an op combines or sorts.
 #pragma once
 
 #include "tessera/dtype.h"
 
 namespace tessera {
 
-/// x combined with it is x. Of bool: 0 for a maximum, 1 for a minimum.
+/// Neutral element: x combined with it is x. For bool: 0 for max, 1 for min.
 double identity_of(Combiner combiner, DType dtype);
-/// What an order by size puts behind every element, or beside equal ones that stand before it: NaN
-/// counts as the largest. `smallest` first, or the largest.
+/// The value that sorts last: after every element, or equal to the last ones. NaN counts as the
+/// largest. Ascending order if `smallest`, else descending.
 double last_in_order(DType dtype, bool smallest);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Arithmetic of sizes that a caller may have chosen too large.
+// Checked arithmetic for sizes given by a caller.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,14 @@
 
 namespace tessera {
 
-/// Holds sums and products of two sizes, whatever they are.
+/// Holds the sum or product of any two sizes.
 __extension__ typedef __int128 Wide;
 
-/// The most elements that anything has: their bytes can be counted, and a few times as many.
+/// Maximum number of elements. Their bytes, and small multiples of them, still fit into an int64.
 inline constexpr int64_t kMostElements = (int64_t{1} << 60) - 1;
 
-/// `n`, of what `what` says. Throws a usage error if it is beyond kMostElements on either side.
+/// Returns `n`, which `what` describes. Throws a usage error if its magnitude is above
+/// kMostElements.
 inline int64_t checked_size(Wide n, const std::string& what) {
   require(n <= kMostElements && n >= -kMostElements,
           "{} comes to {:.4g}; at most 2^60 can be counted", what, static_cast<double>(n));

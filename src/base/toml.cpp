@@ -10,9 +10,9 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 20;  // the library is quadratic in the number of tables
-constexpr int kMostParts = 16;                  // of a key; the library recurs over them
+constexpr int kMostParts = 16;                  // of a key; the library is recursive over them
 
-/// Behind the string that opens at `at`; behind the line if it does not close.
+/// The position after the string that opens at `at`; the end of the line if it does not close.
 size_t behind_string(const std::string& text, size_t at) {
   const char quote = text[at];
   const std::string three(3, quote);

@@ -1,12 +1,12 @@
-// The one way to read TOML.
+// The only code that reads TOML.
 #pragma once
 
 #include <string>
 
-// toml++ 3.3 asserts, or assumes where NDEBUG is defined, of texts what hostile ones break, and
-// takes for unreachable what letters above U+00A0 outside of quotes reach. Behind each assertion
-// stands a check that refuses such a text, and is left out for the sake of the assumption; so here
-// there is none, and what is unreachable returns false.
+// toml++ 3.3 asserts conditions that malformed texts violate; with NDEBUG it assumes them and drops
+// the check that follows each assertion. It also marks code unreachable that letters above U+00A0
+// outside of quotes reach. Hence assertions are disabled here without NDEBUG, and unreachable code
+// returns false.
 #pragma push_macro("NDEBUG")
 #undef NDEBUG
 #define TOML_ASSERT(expression) static_assert(true)
@@ -23,9 +23,9 @@
 
 namespace tessera {
 
-/// Parses a text; `source` names it in errors. Throws io errors that name the line: what is not
-/// TOML, and what the library is too slow or too deep for: keys of more than 16 parts, texts of
-/// more than 1 MiB.
+/// Parses a text; `source` names it in errors. Throws io errors that name the line, for invalid
+/// TOML and for inputs that the library handles too slowly or too deeply: keys of more than 16
+/// parts, texts of more than 1 MiB.
 toml::table parse_toml(const std::string& text, const std::string& source);
 
 }  // namespace tessera

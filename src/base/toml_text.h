@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// A basic string, in quotes, that reads as `text`, which is UTF-8.
+/// `text` (UTF-8) as a quoted TOML basic string.
 inline std::string toml_quoted(std::string_view text) {
   std::string quoted = "\"";
   for (const char c : text) {

@@ -1,4 +1,4 @@
-// Numbers with units, for people.
+// Numbers with units, for display.
 #pragma once
 
 #include <fmt/format.h>

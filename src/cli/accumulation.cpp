@@ -1,5 +1,4 @@
-// Gradient accumulation: global batch = microbatch x data ranks x microbatches that are
-// accumulated.
+// Gradient accumulation: global batch = microbatch size x data ranks x number of microbatches.
 #include <algorithm>
 #include <charconv>
 

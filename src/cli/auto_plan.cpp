@@ -1,5 +1,5 @@
-// `auto` in layouts: the planner's answer becomes the job's layout and keys of its configuration:
-// what backward recomputes, and the microbatches. Answers are kept in the cache folder.
+// `auto` in layouts: the planner's answer becomes the job's layout and its keys for recompute and
+// microbatches. Answers are cached in the cache folder.
 #include "cli/auto_plan.h"
 
 #include <algorithm>
@@ -24,13 +24,13 @@ bool has_key(const Config& config, const std::string& name) {
                      [&](const ConfigKey& key) { return key.name == name; });
 }
 
-/// `plain` is what a key says where nobody gave it.
+/// True if the planner may choose this key. `plain`: the key's default.
 bool is_free(const Job& job, const char* key, const char* plain) {
   const std::string& text = job.config.text(key);
   return text == "auto" || (text == plain && !job.given.contains(key));
 }
 
-/// Scopes that the model lacks are none to recompute.
+/// False if the model lacks these scopes, so that there is nothing to recompute.
 bool builds(const PlanModel& model, const std::pair<std::string, std::string>& way) {
   try {
     model.build({1, way.first, way.second, 1});
@@ -41,8 +41,7 @@ bool builds(const PlanModel& model, const std::pair<std::string, std::string>& w
   }
 }
 
-/// What backward may recompute or gather once more as far as the job leaves it open, from cheap to
-/// dear.
+/// What backward may recompute or gather again, as far as the job leaves it open; cheapest first.
 void add_recompute_options(const Job& job, PlanModel& model) {
   const bool may_recompute = is_free(job, kRecompute, "none"),
              may_reshard = is_free(job, kReshard, "none");
@@ -52,7 +51,7 @@ void add_recompute_options(const Job& job, PlanModel& model) {
   const std::vector<LayoutRule>& rules = job.layout.rules();
   const bool names_layers =
       std::any_of(rules.begin(), rules.end(), [](const LayoutRule& r) { return !r.scope.empty(); });
-  constexpr int64_t kMany = 16;  // few layers share exchanges, as iterations do not
+  constexpr int64_t kMany = 16;  // few unrolled layers can share exchanges, loop iterations cannot
   if (has_key(job.config, "model.scan") && !model.is_loop && may_reshard && !names_layers &&
       model.layers >= kMany)
     model.reshard_of_loop = "block";
@@ -63,7 +62,7 @@ void add_recompute_options(const Job& job, PlanModel& model) {
     model.recompute_options.insert(model.recompute_options.begin() + 1, {"none", "block"});
   if (may_recompute && reshard_after_forward == "none")
     model.recompute_options.emplace_back("block", "none");
-  // The first stays: what is wrong with the model itself is said where that is built.
+  // The first option always stays: errors of the model itself are reported when it is built.
   model.recompute_options.erase(
       std::remove_if(model.recompute_options.begin() + 1, model.recompute_options.end(),
                      [&](const auto& way) { return !builds(model, way); }),
@@ -140,7 +139,8 @@ void apply(const AutoPlan& plan, Job& job) {
 
 namespace {
 
-/// What a plan depends on, as the name of a file; "" where nothing can be kept.
+/// The cache file of a plan, named by a hash of everything it depends on; "" without a cache
+/// folder.
 std::string cached_at(const Arguments& args, const Job& job, const Machine& machine,
                       const PlanOptions& options, size_t most) {
   if (cache_folder().empty()) return "";
@@ -162,7 +162,7 @@ nlohmann::json to_json(const std::vector<AutoPlan>& plans) {
   return json;
 }
 
-/// Nothing for what is no list of plans.
+/// Empty if the JSON is not a list of plans.
 std::vector<AutoPlan> plans_of(const nlohmann::json& json) {
   std::vector<AutoPlan> plans;
   try {
@@ -181,12 +181,12 @@ std::vector<AutoPlan> read_cache(const std::string& path) {
 }
 
 void write_cache(const std::string& path, const std::vector<AutoPlan>& plans) {
-  std::error_code ignored;  // a plan that cannot be kept is recomputed
+  std::error_code ignored;  // a plan that cannot be cached is computed again
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   std::ofstream(path) << to_json(plans).dump() << "\n";
 }
 
-/// The job with the microbatches that --microbatch-size makes for so many data ranks.
+/// The job with the number of microbatches that --microbatch-size gives for `ranks` data ranks.
 Job with_microbatches(const Job& job, const std::string& size, int64_t ranks) {
   Job result = job;
   if (size == "auto") result.config.set(kMicrobatches, size);
@@ -198,8 +198,8 @@ Job with_microbatches(const Job& job, const std::string& size, int64_t ranks) {
   return result;
 }
 
-/// The planner's best. What lies outside its plans (chunks, threads, room to save) may need memory
-/// beside them: then plans are asked for that leave so much.
+/// The planner's best plans. Memory outside of its plans (chunks, threads, staging of saves) may
+/// make them exceed --memory; then it searches again with a limit reduced by the excess.
 std::vector<AutoPlan> search(const Arguments& args, const Job& job, const Machine& machine,
                              PlanOptions options) {
   constexpr int kTries = 3;
@@ -210,7 +210,7 @@ std::vector<AutoPlan> search(const Arguments& args, const Job& job, const Machin
       found = tessera::plan(model_of(job), job.mesh, machine, options);
     } catch (const Error& e) {
       if (plans.empty() || e.kind() != ErrorKind::usage) throw;
-      break;  // what the earlier plan lacks is said where it is to run
+      break;  // the memory error of the earlier plan is reported when it is run
     }
     plans = {auto_plan_of(found.best, job)};
     for (const PricedPlan& p : found.runners_up) plans.push_back(auto_plan_of(p, job));
@@ -230,7 +230,7 @@ std::vector<AutoPlan> search_or_read(const Arguments& args, const Job& asked, si
   options.runners_up = most - 1;
   const bool in_sizes = !args.microbatch_size.empty() && args.microbatch_size != "auto";
   std::vector<AutoPlan> plans;
-  // How many ranks share the batch follows from the layout, and that from their microbatches.
+  // The number of data ranks depends on the layout, which depends on the number of microbatches.
   int64_t ranks = asked.mesh.size();
   for (int tries = 0; tries < 2; ++tries) {
     const Job job = with_microbatches(asked, args.microbatch_size, ranks);

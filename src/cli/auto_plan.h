@@ -1,4 +1,4 @@
-// What the planner is asked about a job.
+// Translates a job into the planner's model and options, and a plan back into the job.
 #pragma once
 
 #include "cli/commands.h"
@@ -6,12 +6,12 @@
 
 namespace tessera::cli {
 
-/// A job as the planner builds it. What backward recomputes and microbatches are the planner's to
-/// choose where neither a file nor --set gives them, or one gives `auto`.
+/// The job as the planner builds it. The planner chooses what backward recomputes and the number of
+/// microbatches, unless a file or --set gives a value other than `auto`.
 PlanModel model_of(const Job& job);
-/// --plan-time, --memory and the job's rules. Throws usage errors that name the flag.
+/// Options from --plan-time, --memory and the job's rules. Throws usage errors that name the flag.
 PlanOptions options_of(const Arguments& args, const Job& job);
-/// A plan of model_of(job), as what it makes of the job.
+/// A plan of model_of(job) as changes of the job.
 AutoPlan auto_plan_of(const PricedPlan& plan, const Job& job);
 
 }  // namespace tessera::cli

@@ -1,5 +1,5 @@
-// bench: how long a matmul, a collective or a training step takes on this machine, through the
-// public API: what is timed is what a Program of a user's own runs.
+// bench: measures a matmul, a collective or a training step on this machine through the public API,
+// so it times exactly what user Programs run.
 #include <algorithm>
 
 #include "base/clock.h"
@@ -21,7 +21,7 @@ const std::vector<std::string> kKinds = {"matmul",
                                          to_string(CollectiveKind::all_to_all),
                                          "train"};
 
-/// What there is to run, but for its ranks.
+/// A workload without its ranks.
 struct Work {
   Graph graph;
   std::vector<FunctionSpec> functions;
@@ -38,7 +38,7 @@ Tensor random_parameter(Graph& g, const char* name, const Shape& shape, DType dt
   return g.parameter(name, shape, nn::normal(1), dtype);
 }
 
-/// The matmul of two square matrices; by default each rank has some of the rows.
+/// A matmul of two square matrices; by default each rank has a slice of the rows.
 void build_matmul(Work& work, const Mesh& mesh, int64_t size, DType dtype,
                   const std::string& layout) {
   const Dim rows("rows", size), depth("depth", size), cols("cols", size);
@@ -48,8 +48,8 @@ void build_matmul(Work& work, const Mesh& mesh, int64_t size, DType dtype,
   work.layout = Layout::parse(layout.empty() ? "rows:" + axes_of(mesh) : layout);
 }
 
-/// A value of `size` elements whose layout, or whose sum over the ranks, asks for that collective
-/// over all of them: a step an axis where the Program goes axis by axis.
+/// A value of `size` elements whose layout, or whose sum over ranks, requires this collective over
+/// all axes; it may become one step per axis.
 void build_collective(Work& work, const Mesh& mesh, CollectiveKind kind, int64_t size,
                       DType dtype) {
   const int64_t ranks = mesh.size();
@@ -79,7 +79,7 @@ struct Times {
   double median = 0, least = 0;  ///< seconds
 };
 
-/// `once` gives the seconds of one run.
+/// Repeats once(), which returns the seconds of one run.
 template <class Once>
 Times times_of(int64_t repeats, const Once& once) {
   std::vector<double> seconds;
@@ -91,7 +91,7 @@ Times times_of(int64_t repeats, const Once& once) {
   return {seconds[seconds.size() / 2], seconds[0]};
 }
 
-/// Seconds that `kind` took in all runs so far, and the bytes that a rank sends in one. An
+/// Total seconds of all runs of `kind` so far, and the bytes that a rank sends in one run. An
 /// all-to-all over several axes may be one exchange of slices.
 std::pair<double, int64_t> profiled(const Session& session, CollectiveKind kind) {
   double seconds = 0;

@@ -1,6 +1,6 @@
-// calibrate: what this machine does, measured through the public API with all ranks at work at
-// once, as a profile: a grid of matmuls, memory and pointwise rates, the cost of a step,
-// and each collective over each axis of the mesh with all its groups active.
+// calibrate: measures this machine through the public API with all ranks working at once, and
+// writes a profile: a grid of matmuls, memory and pointwise rates, the launch time of a step, and
+// each collective over each mesh axis with all its groups active.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -39,7 +39,7 @@ class Calibration {
                                   args_.threads > 0 ? fmt::format("{} threads", args_.threads)
                                                     : std::string("its share of the cores"));
     machine_.source = fmt::format("tessera calibrate --mesh \"{}\"", mesh_.to_string());
-    machine_.overlap.possible = false;  // the cores that compute move the bytes too
+    machine_.overlap.possible = false;  // the compute cores also move the bytes
     steps();
     matmuls();
     for (int axis = 0; axis < mesh_.rank(); ++axis) collectives(axis);
@@ -57,7 +57,7 @@ class Calibration {
     return options;
   }
 
-  /// The cost of a step that does nothing, memory by size, and pointwise instructions.
+  /// Measures the time of an empty step, memory rates by size, and pointwise instructions.
   void steps() {
     Graph g;
     std::vector<FunctionSpec> functions;
@@ -152,7 +152,7 @@ class Calibration {
     return shapes;
   }
 
-  /// flops, depth, m_half and n_half by trying them all: mean relative error of the logarithm.
+  /// Fits flops, depth, m_half and n_half by grid search over the mean error of log(seconds).
   void fit_matmuls(std::vector<ProductSample> samples) {
     ProductRate best;
     double least = 1e300;
@@ -183,8 +183,8 @@ class Calibration {
     machine_.samples = std::move(samples);
   }
 
-  /// A value whose layout asks for that collective over the axis; every other axis has its own
-  /// groups at work at the same time.
+  /// A value whose layout requires this collective over the axis. All groups of the axis work at
+  /// the same time.
   FunctionSpec collective(Graph& g, CollectiveKind kind, int64_t size, int64_t ranks) const {
     const std::string name = fmt::format("{}{}", to_string(kind), size);
     const Dim pieces("pieces", ranks), elements("elements", size), parts("parts", size);
@@ -225,7 +225,7 @@ class Calibration {
     }
   }
 
-  /// Larger exchanges than one that takes so long say nothing new.
+  /// A collective that takes this long (seconds) is not measured at larger sizes.
   static constexpr double kLongExchange = 0.25;
 
   void measure(Session& session, const std::vector<FunctionSpec>& functions, CollectiveKind kind,
@@ -251,7 +251,7 @@ class Calibration {
     machine_.collectives.push_back(std::move(rate));
   }
 
-  /// "node" where every group of the axis lies on one host.
+  /// "node" if every group of the axis lies on one host, else "network".
   std::string link_of(int axis) {
     const std::vector<std::string> hosts = cluster_.hosts();
     for (int rank = 0; rank < mesh_.size(); ++rank) {
@@ -263,7 +263,7 @@ class Calibration {
     return "node";
   }
 
-  /// Tiers for what was not measured, from the gathers that were.
+  /// Derives link tiers for unmeasured collectives from the measured all-gathers.
   void links() {
     const std::vector<std::string> hosts = cluster_.hosts();
     const auto on_first = std::count(hosts.begin(), hosts.end(), hosts[0]);
@@ -280,8 +280,8 @@ class Calibration {
     }
   }
 
-  /// Transfers go on while the rank computes only where messages are sent: in memory that ranks of
-  /// a host share nothing moves by itself.
+  /// Transfers overlap with compute only if messages are sent: in memory shared by ranks of a host
+  /// nothing moves by itself.
   void measure_overlap() {
     int axis = -1;
     for (int a = 0; a < mesh_.rank(); ++a) {
@@ -292,21 +292,21 @@ class Calibration {
     if (axis < 0) return;
     const Chain alone = run_chain(axis, 8, true);
     const double one = alone.computed / 8;
-    const std::vector<double> all = cluster_.gather({2 * alone.sum / one});  // one for all ranks
+    const std::vector<double> all = cluster_.gather({2 * alone.sum / one});  // equal on all ranks
     const double most = *std::max_element(all.begin(), all.end());
     const auto matmuls = static_cast<int>(std::clamp(most, 9.0, 2000.0));
     const Chain by_itself = run_chain(axis, matmuls, false), both = run_chain(axis, matmuls, true);
     if (both.hidden <= 0) return;
     const double moved = std::max(alone.sum - both.exposed, 1e-9);
     const double slower = std::clamp((both.computed - by_itself.computed) / both.hidden, 0.0, 0.9);
-    const Chain smaller = run_chain(axis, matmuls, true, 1 << 18);  // of a usual size, all hidden
+    const Chain smaller = run_chain(axis, matmuls, true, 1 << 18);  // typical size, all hidden
     machine_.overlap = {true, 1 / (1 - slower), std::max(1.0, both.hidden / moved),
                         smaller.exposed};
   }
 
-  /// An all_reduce over an axis beside a chain of matmuls, seconds of one run.
+  /// An all_reduce over an axis concurrent with a chain of matmuls; seconds per run.
   struct Chain {
-    double computed = 0, sum = 0;  ///< of the matmuls; of the all_reduce, if nothing were hidden
+    double computed = 0, sum = 0;  ///< of the matmuls; of the all_reduce without overlap
     double exposed = 0, hidden = 0;
   };
   Chain run_chain(int axis, int matmuls, bool with_all_reduce, int64_t size = 1 << 20) const {

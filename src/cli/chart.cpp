@@ -28,7 +28,7 @@ struct Range {
   }
 };
 
-/// Round numbers in the range, about `wanted` of them.
+/// About `wanted` round numbers in the range.
 std::vector<double> ticks(const Range& range, int wanted) {
   const double raw = (range.high - range.low) / wanted;
   const double power = std::pow(10, std::floor(std::log10(raw)));
@@ -48,7 +48,7 @@ std::string short_number(double v) {
   return size >= 1e4 ? with_unit(v, "") : fmt::format("{:.4g}", v);
 }
 
-/// The least and the greatest of each stretch, in their order.
+/// Minimum and maximum of each of kStretches intervals, in order of x.
 std::vector<std::pair<double, double>> thinned(const std::vector<std::pair<double, double>>& all) {
   constexpr size_t kStretches = 250;
   if (all.size() <= 2 * kStretches) return all;

@@ -1,4 +1,4 @@
-// Curves as SVG text, for pages that need nothing from a network.
+// Curves as SVG text, for pages without network access.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@ namespace tessera::cli {
 
 struct Curve {
   std::string name;
-  std::vector<std::pair<double, double>> points;  ///< x ascending; what is not finite is a gap
+  std::vector<std::pair<double, double>> points;  ///< x ascending; non-finite values are gaps
 };
 
-/// A chart of curves over one x axis, 560 x 240. `log_scale`: of y, where all values are positive.
-/// At most 500 points of a curve are drawn: of more, the least and greatest of each stretch.
+/// A chart of curves over one x axis, 560 x 240. `log_scale`: of y, if all values are positive.
+/// Curves of more than 500 points are thinned to the minimum and maximum of each interval.
 std::string svg_chart(const std::string& title, const std::vector<Curve>& curves,
                       bool log_scale = false);
 
-/// For text between tags and in attributes.
+/// Escapes text for use between tags and in attributes.
 std::string html_escape(const std::string& text);
-/// A colour for the n-th thing.
+/// The n-th colour of a palette.
 std::string html_colour(size_t n);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// checkpoint and convert: commands on files, without ranks.
+// checkpoint and convert: commands on files, which need no ranks.
 #include <filesystem>
 
 #include "base/fail.h"
@@ -8,7 +8,7 @@ namespace tessera::cli {
 
 namespace {
 
-/// "OLD=NEW" for each.
+/// Parses a list of "OLD=NEW".
 std::vector<std::pair<std::string, std::string>> rules_of(const std::vector<std::string>& texts) {
   std::vector<std::pair<std::string, std::string>> rules;
   for (const std::string& text : texts) {
@@ -19,7 +19,7 @@ std::vector<std::pair<std::string, std::string>> rules_of(const std::vector<std:
   return rules;
 }
 
-/// The checkpoint that a path is, or the newest of the directory that it is.
+/// The checkpoint at `path`, or the newest one in the directory `path`.
 std::string checkpoint_in(const std::string& path) {
   const std::optional<Checkpoint> latest = find_latest(path);
   require(latest.has_value(), "'{}' holds no checkpoint", path);

@@ -1,4 +1,4 @@
-// The subcommands, and what they share.
+// The subcommands, and functions that they share.
 #pragma once
 
 #include <chrono>
@@ -17,16 +17,16 @@
 
 namespace tessera::cli {
 
-inline constexpr int64_t kMostThreads = 1024;       ///< of a rank
-inline constexpr int64_t kMostDevices = 1'000'000;  ///< of a plan
-/// What rank 0 is given to say what all know, before another one ends the job.
+inline constexpr int64_t kMostThreads = 1024;       ///< per rank
+inline constexpr int64_t kMostDevices = 1'000'000;  ///< per plan
+/// Other ranks wait this long before they report an error, so that rank 0 reports a common one.
 inline constexpr std::chrono::seconds kForRoot{3};
 
-/// What the command line says, before it is resolved.
+/// The command line as given, before it is resolved.
 struct Arguments {
   std::string model;               ///< a model's name or a TOML file
   std::vector<std::string> sets;   ///< key=value
-  std::string data, mesh, layout;  ///< empty: the configuration's
+  std::string data, mesh, layout;  ///< empty: as in the configuration
   std::string log, checkpoint, json, prompt, dump_dir, device = "cpu", trace;
   std::vector<std::string> watch, dump;  ///< globs
   int64_t save_every = 0, keep = 3, tokens = 200, steps = -1, dump_every = 1, threads = -1;
@@ -34,23 +34,23 @@ struct Arguments {
   std::string csv, tensorboard, staging, on_nonfinite = "stop";
   std::optional<int64_t> check_replicas;  ///< steps between comparisons; 0: never; none: chosen
   bool resume = false, allow_changes = false, profile = false;
-  bool alone = false;           ///< set by a command that needs no other process of its launch
-  int zero = 0;                 ///< 1, 2 or 3, with `over`
+  bool alone = false;           ///< set by commands that run in only one of the launched processes
+  int zero = 0;                 ///< ZeRO stage 1, 2 or 3 over the axes `over`
   std::string over, fsdp;       ///< axes
-  std::string memory;           ///< limit of a rank, with a unit
-  std::string microbatch_size;  ///< a number, or auto
-  std::string machine;          ///< name or file of a profile
-  std::string out;              ///< calibrate, sweep, report: what they write
+  std::string memory;           ///< limit per rank, with a unit
+  std::string microbatch_size;  ///< a number or auto
+  std::string machine;          ///< name or file of a machine profile
+  std::string out;              ///< calibrate, sweep, report: output file
   double stragglers = 0, failure_hours = 0, checkpoint_seconds = 30, restart_seconds = 300;
   std::string budget = "20m", meshes;  ///< sweep
-  int64_t devices = 0;                 ///< sweep, plan: meshes of so many ranks
+  int64_t devices = 0;                 ///< sweep, plan: number of ranks of the meshes
   std::string layouts = "all", print_after, dtype = "float32";
-  std::optional<double> seconds;       ///< of a search: solve (60), the planner (10)
-  std::string why_not, why_not_mesh;   ///< plan: a layout, and its mesh if not the plan's
-  bool pipeline = false;               ///< plan: with a pipeline, what if
-  int64_t stages = 0, interleave = 0;  ///< simulate: of a pipeline; 0: none, chosen
+  std::optional<double> seconds;       ///< search time limit; default: solve 60, plan 10
+  std::string why_not, why_not_mesh;   ///< plan: a layout to compare, and its mesh if it differs
+  bool pipeline = false;               ///< plan: also search pipelines
+  int64_t stages = 0, interleave = 0;  ///< simulate: pipeline stages, chunks; 0: none, automatic
   std::string schedule;                ///< simulate: 1f1b or interleaved
-  int64_t tune = 0;                    ///< train: plans of the planner to be tried
+  int64_t tune = 0;                    ///< train: number of plans to try out
   std::vector<int64_t> sizes;          ///< bench
   std::vector<std::string> words;      ///< bench: WHAT [MODEL]; compare: [MODEL] A B; ...
   std::vector<std::string> renames;    ///< convert: OLD=NEW
@@ -58,7 +58,7 @@ struct Arguments {
   bool keys = false;                   ///< info
 };
 
-/// A model with its resolved configuration on a cluster.
+/// A model with its resolved configuration, mesh and layout.
 struct Job {
   const ModelSpec* spec;
   Config config;
@@ -66,86 +66,86 @@ struct Job {
   Layout layout;
   std::string device = "cpu";              ///< CompileOptions::device
   std::shared_ptr<const Machine> machine;  ///< CompileOptions::machine
-  std::set<std::string> given = {};        ///< keys that a file or the command line gave
+  std::set<std::string> given = {};        ///< keys set by a file or the command line
 };
 
 /// What the planner chose for a job.
 struct AutoPlan {
   std::string layout;
-  /// key=value of train.recompute, train.reshard_after_forward and train.microbatches, as far as it
-  /// says otherwise than the job.
+  /// key=value of train.recompute, train.reshard_after_forward and train.microbatches where the
+  /// plan differs from the job.
   std::vector<std::string> sets = {};
 };
 
-/// [model] name of a TOML file; "gpt" if it has none.
+/// The key `name` in the table [model] of a TOML file; "gpt" by default.
 std::string toml_model_name(const std::string& path);
-/// What a value may be: "a whole number from 1 to 10000", "auto, or a number of at least 0",
+/// The allowed values as text: "a whole number from 1 to 10000", "auto, or a number of at least 0",
 /// "on or off"; "" for any text.
 std::string range_text(const KeyRange& range);
-/// All keys that commands know: those of the model and [train], [data], [layout].
+/// The default configuration: the model's keys and those of [train], [data] and [layout].
 Config default_config(const ModelSpec& spec);
-/// Resolves model name or file, --set and the flags; the mesh defaults to data:N over the ranks
-/// there are.
+/// Resolves the model name or file, --set and the flags. The mesh defaults to data:N over all
+/// ranks.
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny);
-/// The same with rules that are left to the planner.
+/// The same without asking the planner: automatic rules remain in the layout.
 Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& models,
                          bool tiny = false);
-/// Gives every dim that the layout leaves to the planner (`auto`) its axes, and says what backward
-/// recomputes and how many microbatches there are where nobody has. Under a launcher all ranks
-/// must call it: the root plans.
+/// Asks the planner for the axes of all dims with `auto`, and for recompute and the number of
+/// microbatches if they are not given. Under a launcher all ranks must call it; the root plans.
 void plan_layout(const Arguments& args, Job& job);
 bool is_automatic(const Layout& layout);
-/// The planner's best for the job's mesh, at most so many, the best first. As above.
+/// The planner's `most` best plans for the job's mesh, best first. All ranks must call it.
 std::vector<AutoPlan> auto_plans(const Arguments& args, const Job& job, size_t most);
-/// The plan becomes the layout and the keys of the job.
+/// Applies the plan to the job's layout and keys.
 void apply(const AutoPlan& plan, Job& job);
-/// Bytes of "16GB", "512MiB", "2e9", the value of a flag. Throws a usage error.
+/// The bytes of a flag's value: "16GB", "512MiB", "2e9". Throws a usage error.
 int64_t parse_bytes(const char* flag, const std::string& text);
-/// --machine, else the calibrated profile of this machine, if there is one.
+/// The machine of --machine, else the calibrated profile of this machine, if there is one.
 std::optional<Machine> find_machine(const Arguments& args);
-/// The same, or the planner's default profile.
+/// The same, else the planner's default profile.
 Machine machine_for_plans(const Arguments& args);
-/// The machine that communication is scheduled for: the planner's machine for a layout that it
-/// chooses, else find_machine(), if it was asked for or knows such a mesh.
+/// The machine for which communication is scheduled: the planner's if it chooses the layout; else
+/// that of find_machine(), if --machine is given or the profile knows the mesh.
 std::shared_ptr<const Machine> machine_of(const Arguments& args, const Job& job);
-/// Under a launcher every rank takes the root's machine. Collective.
+/// Under a launcher every rank uses the root's machine. Collective.
 void agree_on_machine(Cluster& cluster, Job& job);
-/// With --memory: resolves train.recompute = auto to what costs least and fits, and
-/// train.microbatches = auto to the fewest that fit, and refuses a job that does not fit on a rank,
-/// with a breakdown and the cheapest flags that would do.
+/// With --memory: resolves train.recompute = auto to the cheapest policy that fits, and
+/// train.microbatches = auto to the fewest that fit. Throws a usage error if the job does not fit,
+/// with a breakdown and the cheapest flags that would make it fit.
 void fit_memory(const Arguments& args, Job& job);
-/// By how much a job exceeds --memory, as that counts; 0 where that cannot be told.
+/// Bytes by which a job exceeds --memory (negative if it fits); 0 if unknown.
 int64_t bytes_over(const Arguments& args, const Job& job);
-/// Ranks that have a share of a batch of their own: those that the layout splits `batch` over.
+/// The number of data-parallel ranks: those over which the layout splits `batch`.
 int64_t data_ranks(const Job& job);
-/// --microbatch-size: sets train.microbatches so that a data rank computes so many examples at a
-/// time, or to auto. Throws a usage error with the arithmetic where the batch is no such product.
+/// --microbatch-size: sets train.microbatches so that each data rank processes that many examples
+/// at a time, or to auto. Throws a usage error with the arithmetic if the batch is not divisible.
 void set_microbatch_size(const std::string& text, Job& job);
-/// The values of train.microbatches for which each data rank has equal microbatches, from 1 on.
+/// The values of train.microbatches that give each data rank equal microbatches, ascending.
 std::vector<int64_t> microbatch_counts(const Job& job);
 /// "16 examples = 2 in a microbatch x 4 data ranks x 2 accumulated".
 std::string batch_text(const Job& job);
-/// The rules that a text is, or those of the file that "@FILE" names. Throws io errors, and a usage
-/// error for a file without a rule.
+/// The layout rules of --layout: the text itself, or the content of the file for "@FILE". Throws io
+/// errors, and a usage error for a file without a rule.
 std::string layout_rules(const std::string& text);
-/// The layouts of a file, one a line; blank lines and those that begin with # are none. Throws io
-/// errors, and a usage error for a file without a layout.
+/// The layouts of a file, one per line; blank lines and lines that begin with # are ignored. Throws
+/// io errors, and a usage error for a file without a layout.
 std::vector<std::string> layouts_in(const std::string& path);
-/// Throws a usage error for a rule of a purpose that no tensor of it heeds: `@params batch:data`.
-/// Rules of all tensors are checked where they are lowered.
+/// Throws a usage error for a purpose rule that applies to no tensor of that purpose, such as
+/// `@params batch:data`. Other rules are checked when they are lowered.
 void require_purposes(const Graph& graph, const Layout& layout);
-/// The checkpoints of --checkpoint, the newest first. Throws a usage error if there is none.
+/// The checkpoints of --checkpoint, newest first. Throws a usage error if there is none.
 std::vector<Checkpoint> checkpoints_of(const Arguments& args);
-/// Loads what a session stores from the first of `all` that can be read; those that are passed over
-/// are told on stderr. Collective.
+/// Loads parameters and state from the first readable checkpoint of `all`; unreadable ones are
+/// named on stderr. Collective.
 Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all);
-/// Takes the [model] keys from the configuration that a checkpoint stores, so that they need not be
-/// repeated.
+/// Takes the [model] keys from the configuration stored in a checkpoint, so that they need not be
+/// given again.
 void take_stored_model(Job& job, const Checkpoint& checkpoint);
 /// The cluster for a job's mesh: MPI under a launcher, else threads.
 Cluster make_cluster(const Job& job, const Arguments& args);
 
-/// A model ready to train: graph, loss, optimizer, "train" (and "grads" if `fetch_gradients`).
+/// A model ready to train: graph, loss, optimizer, function "train" (and "grads" if
+/// `fetch_gradients`).
 struct Trainer {
   Graph graph;
   nn::Model model;
@@ -154,38 +154,37 @@ struct Trainer {
   std::vector<FunctionSpec> functions;
 };
 void build_trainer(const Job& job, Trainer& trainer, bool fetch_gradients);
-/// train.parameters and train.rounding, for a graph that is about to be built.
+/// Applies train.parameters and train.rounding to a graph before it is built.
 void store_parameters(const Config& config, Graph& graph);
-/// train.overlap, train.chunks, train.offload, train.grad_reduce_dtype, train.grad_reduce,
-/// train.matmul_precision and the job's machine.
+/// Sets the compile options from train.overlap, train.chunks, train.offload,
+/// train.grad_reduce_dtype, train.grad_reduce, train.matmul_precision and the job's machine.
 void set_schedule(const Job& job, CompileOptions& options);
-/// Of a job's trainer, with that schedule.
+/// The compile options of a job's trainer, with set_schedule().
 CompileOptions options_of(const Job& job, const Trainer& trainer);
-/// CompileOptions::threads_per_rank.
+/// CompileOptions::threads_per_rank of a job.
 int threads_of(const Job& job);
-/// Of a step, from 0.
+/// The learning rate of a step, counted from 0.
 double learning_rate(const Job& job, int64_t step);
 void feed_scalar(Session& session, Tensor input, double value);
-/// Examples that need no file: hashed numbers in the range of each input.
+/// Feeds synthetic examples: hashed numbers in the range of each input.
 void feed_examples(Session& session, const nn::Model& model, int64_t step);
 
-/// What the held-out data say of a model.
+/// Results on the held-out data.
 struct Evaluation {
   double loss = 0;
-  double accuracy =
-      -1;  ///< share of examples whose largest logit is the label; -1 for models without "labels"
+  double accuracy = -1;  ///< fraction of correct examples; -1 without "labels"
 };
 
-/// Mean loss over the held-out data, with the parameters of `trained`.
+/// Evaluates the parameters of `trained` on the held-out data.
 class Evaluator {
  public:
-  /// Opens the data, so that what is wrong with them is told now; the rest is made when it is first
-  /// needed.
+  /// Opens the data, so that errors in them are reported now. Graph and Session are created when
+  /// they are first needed.
   Evaluator(const Job& job, Cluster& cluster);
-  /// Without data there is nothing to run.
+  /// False: there are no held-out data, and run() must not be called.
   bool has_data() const { return source_ != nullptr; }
   Evaluation run(Session& trained);
-  /// With the parameters that the session has.
+  /// With the parameters of this object's own session.
   Evaluation run();
   int64_t examples() const { return source_->examples(); }
   Session& session();
@@ -219,11 +218,11 @@ int calibrate(const Arguments& args);
 int sweep(const Arguments& args, const std::vector<ModelSpec>& models);
 int diff(const Arguments& args, const std::vector<ModelSpec>& models);
 
-/// One message for a job, not one a rank: the launcher ends the others when the first one exits, so
-/// that what is known to all is printed by rank 0, and what another rank says of itself by that
-/// one. Where the launcher does not, the others print too, later. A rank that gave up a peer stays
-/// for a while: mpirun notices a host that is cut off only as long as it has nothing to send there.
-/// The exit code.
+/// Prints one error message per job instead of one per rank. The launcher ends all ranks when the
+/// first exits, so an error that all ranks know is printed by rank 0, and an error of one rank by
+/// that rank; the others print it later, in case the launcher does not end them. A rank that gave
+/// up on a peer waits a while before it exits: mpirun detects an unreachable host only while it has
+/// nothing to send to it. Returns the exit code.
 int report_error(ErrorKind kind, const char* what, bool is_peers);
 
 }  // namespace tessera::cli

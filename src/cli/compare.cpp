@@ -1,5 +1,5 @@
-// compare: the first node whose value differs between two layouts of a model, run side by side on
-// the same examples, or between two dumps of `train --dump`, which may be of two builds.
+// compare: finds the first node whose value differs between two layouts of a model that run side by
+// side on the same examples, or between two dumps of `train --dump`, possibly of different builds.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -14,7 +14,7 @@ namespace tessera::cli {
 
 namespace {
 
-/// A value of both sides.
+/// One tensor on both sides.
 struct Pair {
   std::string name, source, when;
   Array a, b;
@@ -34,12 +34,12 @@ double default_tolerance(DType dtype) {
   }
 }
 
-/// Sees pairs in order until one differs.
+/// Compares pairs in order until one differs.
 class Comparison {
  public:
   explicit Comparison(double tolerance) : tolerance_(tolerance) {}
 
-  /// False once a pair differs.
+  /// Returns false if the pair differs.
   bool see(const Pair& p) {
     require(p.a.dtype == p.b.dtype && p.a.dims == p.b.dims && p.a.sizes == p.b.sizes,
             "'{}' is {} [{}] of sizes [{}] in A but {} [{}] of sizes [{}] in B; only runs of one "
@@ -69,7 +69,7 @@ class Comparison {
     return true;
   }
 
-  /// The report, printed and written, and the exit code.
+  /// Prints and writes the report. Returns the exit code.
   int finish(const Arguments& args, bool is_root) {
     const bool equal = text_.empty();
     if (!is_root) return equal ? 0 : 1;
@@ -93,7 +93,7 @@ class Comparison {
   nlohmann::json report_;
 };
 
-/// A model under one layout, with everything that it computes.
+/// A model under one layout, in a session that keeps all its tensors.
 struct Side {
   Job job;
   Trainer trainer = {};
@@ -122,7 +122,7 @@ int compare_layouts(const Arguments& args, const std::vector<ModelSpec>& models)
   for (const std::string& layout : {args.words[1], args.words[2]}) {
     Arguments one = args;
     one.model = args.words[0];
-    one.layout = layout.empty() ? ";" : layout;  // no rule, and not the default
+    one.layout = layout.empty() ? ";" : layout;  // ";": no rules, instead of the default layout
     sides.emplace_back(new Side{resolve(one, models, true)});
   }
   Side &a = *sides[0], &b = *sides[1];
@@ -158,7 +158,7 @@ int compare_layouts(const Arguments& args, const std::vector<ModelSpec>& models)
   return comparison.finish(args, cluster.is_root());
 }
 
-/// The dumps of a folder by name, or one file under the name "".
+/// The dumps in a folder by file name, or a single file under the name "".
 std::map<std::string, std::string> dumps_in(const std::string& path) {
   namespace fs = std::filesystem;
   if (fs::is_regular_file(path)) return {{"", path}};
@@ -190,7 +190,8 @@ Array read_named(const SafetensorsReader& file, const nlohmann::json& dims,
   return array;
 }
 
-/// False once a tensor of the two files differs; adds to `lonely` what is in one of them only.
+/// Returns false if a tensor of the two files differs. Adds to `lonely` the number of tensors that
+/// only one file has.
 bool compare_files(const std::string& path_a, const std::string& path_b, Comparison& comparison,
                    int64_t& lonely) {
   const SafetensorsReader a(path_a), b(path_b);

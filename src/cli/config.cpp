@@ -13,7 +13,7 @@ namespace tessera {
 
 namespace {
 
-/// A key that had another name, or a value of a key that had.
+/// A key that was renamed; or, if `value` is not empty, a value of a key that was renamed.
 struct Renamed {
   const char *key, *value, *now;
 };
@@ -23,7 +23,7 @@ constexpr Renamed kRenamed[] = {{"train.sums", "", "train.grad_reduce_dtype"},
                                 {"train.regather", "", "train.reshard_after_forward"},
                                 {"train.grad_reduce", "part", "microbatch"}};
 
-/// What a key, which may be short, or a value of it is called now; "" if nothing was renamed.
+/// The new name of a key (possibly short) or of its value; "" if it was not renamed.
 std::string name_now(const std::string& key, const std::string& value = "") {
   for (const Renamed& r : kRenamed) {
     const std::string old = r.key;
@@ -54,7 +54,7 @@ size_t Config::find(const std::string& key) const {
   const std::string now = name_now(key);
   require(found < keys_.size() || now.empty(), "unknown key '{}'; it is called {} now", key, now);
   std::string hint = suggestion(key, names);
-  if (hint.starts_with("; known")) {  // none is near: all of them, and not the first few
+  if (hint.starts_with("; known")) {  // none is near: list all keys
     std::vector<std::string> all;
     for (const ConfigKey& k : keys_) all.push_back(k.name);
     hint = fmt::format("; known: {}", fmt::join(all, ", "));
@@ -139,7 +139,7 @@ namespace {
 
 std::string read_text(const std::string& path) { return read_text_file("configuration", path); }
 
-/// The axes of a rule: "data", "pod+data", "-", "=data", or a list of axes.
+/// The axes of a rule as text: "data", "pod+data", "-", "=data", or from a list of axes.
 std::string axes_text(const toml::node& node, const std::string& key) {
   if (!node.is_array()) return text_of(node, key);
   std::string text;
@@ -148,7 +148,8 @@ std::string axes_text(const toml::node& node, const std::string& key) {
   return text.empty() ? "-" : text;
 }
 
-/// One clause: "batch" = "data", "d_model@state" = "data", "@/*norm*/ length" = "model".
+/// The clause of a TOML key and its axes: "batch" = "data", "d_model@state" = "data", "@/*norm*/
+/// length" = "model".
 std::string clause_of(const std::string& key, const std::string& axes) {
   require(axes.find(':') == std::string::npos, "unknown key 'layout.{}'{}", key,
           suggestion(key, {"mesh", "rules"}));
@@ -158,8 +159,8 @@ std::string clause_of(const std::string& key, const std::string& axes) {
   return purpose + names + (axes.starts_with('=') ? "" : ":") + axes;
 }
 
-/// Whether a value is a number or truth value as TOML writes them too; ".5", "007" and whole
-/// numbers of more than 64 bits are not.
+/// True for a number or boolean in TOML syntax; ".5", "007" and integers of more than 64 bits are
+/// not.
 bool stands_bare(const std::string& value) {
   if (value == "true" || value == "false") return true;
   const char *begin = value.data(), *end = begin + value.size();

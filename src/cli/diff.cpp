@@ -1,4 +1,4 @@
-// diff: which steps of the Program differ between two layouts, and where the milliseconds go.
+// diff: shows which steps of the Program differ between two layouts, and by how many milliseconds.
 #include <algorithm>
 #include <map>
 
@@ -11,8 +11,8 @@ namespace tessera::cli {
 
 namespace {
 
-/// What one node takes in one layout: the compute stream's time for it, or what is exposed of a
-/// collective.
+/// The cost of one node under one layout: its time on the compute stream, or a collective's exposed
+/// time.
 struct Cost {
   double seconds = 0;
   int64_t flops = 0, bytes = 0;
@@ -94,7 +94,7 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
   json["nodes"] = nlohmann::json::array();
   int64_t small = 0;
   for (const Line& l : changed) {
-    const bool shows = std::abs(delta(l)) >= 0.5e-6;  // what would be printed as 0.000
+    const bool shows = std::abs(delta(l)) >= 0.5e-6;  // else it would be printed as 0.000
     small += !shows;
     if (shows)
       fmt::print("  {:+10.3f} ms  {:<28} {} (A {:.3f}, B {:.3f})\n", 1e3 * delta(l), l.kernel,

@@ -65,7 +65,7 @@ nlohmann::json to_json(const Explanation& e) {
   return report;
 }
 
-/// The pass that had another name; "" if none had it.
+/// The new name of a renamed pass; "" if it was not renamed.
 std::string pass_now(const std::string& old) {
   static const std::map<std::string, std::string> passes = {
       {"masks", "insert_padding_masks"}, {"fuse", "fuse_pointwise"},
@@ -78,7 +78,7 @@ std::string pass_now(const std::string& old) {
 
 using AfterPass = std::function<void(const std::string&, const std::function<std::string()>&)>;
 
-/// With times where a machine is given, or was calibrated and knows such a mesh.
+/// With predicted times if --machine is given or a calibrated profile knows the mesh.
 Explanation explain_on(const Arguments& args, const Graph& graph, const CompileOptions& options,
                        const AfterPass& after) {
   const std::optional<Machine> machine = find_machine(args);

@@ -1,4 +1,4 @@
-// Flags that several commands have, and the commands that predict and choose.
+// Flags shared by several commands, and the commands that plan and predict.
 #include "cli/flags.h"
 
 #include <charconv>

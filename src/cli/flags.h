@@ -10,25 +10,25 @@
 
 namespace tessera::cli {
 
-/// Adds a command: name, help (a sentence, as all help texts are), example, what it does.
+/// Adds a command: name, help (a sentence, as all help texts), example, function.
 using AddCommand = std::function<CLI::App*(const char* name, const char* help, const char* example,
                                            std::function<int()> run)>;
 
-/// For option->check(): a whole number, or a finite one, from `least` on.
+/// For option->check(): an integer in [least, most], or a finite number of at least `least`.
 CLI::Validator whole_number(int64_t least, int64_t most = INT64_MAX);
 CLI::Validator finite_number(double least);
 
-/// `command`, which needs no ranks: of several launched processes the first one alone runs it.
+/// Wraps a `command` that needs no ranks: only the first of several launched processes runs it.
 std::function<int()> by_one_process(Arguments& a, std::function<int()> command);
 
-/// What a model needs that is run or lowered, but for its name and its layout.
+/// Flags of a model that is run or lowered, except its name and layout.
 void add_job(CLI::App* app, Arguments& a);
-/// With name and layout, and what the planner needs for `auto` in it.
+/// The same with name and layout, and the planner's flags for `auto`.
 void add_model(CLI::App* app, Arguments& a);
 void add_machine(CLI::App* app, Arguments& a);
 void add_json(CLI::App* app, Arguments& a);
 
-/// A word without a flag, of those that go to a.words in this order.
+/// A positional argument; they are stored in a.words in order.
 struct Word {
   const char* name;
   const char* help;
@@ -36,15 +36,15 @@ struct Word {
 };
 void add_words(CLI::App* app, Arguments& a, const std::vector<Word>& words);
 
-/// plan, simulate, calibrate, sweep, diff, solve.
+/// Adds plan, simulate, calibrate, sweep, diff and solve.
 void add_planning(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models);
 
-/// A command of the program and what it does.
+/// A command and its function.
 struct Command {
   CLI::App* app;
   std::function<int()> run;
 };
-/// All of them. What they do refers to `a` and `models`.
+/// Adds all commands. Their functions keep references to `a` and `models`.
 std::vector<Command> add_commands(CLI::App& app, Arguments& a,
                                   const std::vector<ModelSpec>& models);
 

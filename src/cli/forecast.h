@@ -1,4 +1,4 @@
-// What a step of training should take on the machine it runs on, beside what it takes.
+// Compares the predicted with the measured time of a training step.
 #pragma once
 
 #include <map>
@@ -10,28 +10,28 @@
 
 namespace tessera::cli {
 
-/// One kind of work: the kernels of an op, or the collectives over some axes. Seconds of a step.
+/// One kind of work: the kernels of an op, or the collectives over some axes. Seconds per step.
 struct WorkTime {
   std::string name;
   double planned = 0, measured = 0;
 };
-/// "attention 8.10 ms instead of 4.00, ...": the work that is more than 10 % off and by more than
-/// 2 % of the step, most first, at most four; "" if none is.
+/// "attention 8.10 ms instead of 4.00, ...": the work that is off by more than 10 % and by more
+/// than 2 % of the step, largest first, at most four; "" if there is none.
 std::string work_off_plan(std::vector<WorkTime> work, double step_seconds);
 
 class Forecast {
  public:
-  static constexpr int kWindow = 20;  ///< steps that a mean is taken of
+  static constexpr int kWindow = 20;  ///< steps to average over
 
   Forecast() = default;
   /// Simulates the training step. Throws what simulate() throws.
   Forecast(const Graph& graph, const CompileOptions& options, const Machine& machine);
-  double seconds() const { return seconds_; }  ///< of a step; 0: nothing is planned
+  double seconds() const { return seconds_; }  ///< predicted step time; 0: none
 
-  /// Every kWindow steps (the first is left out) returns a line if their mean is more than 10 % off
-  /// and that, or what is off most, has not been said: by how much, and what is off; else "". The
-  /// session was compiled with CompileOptions::profile. `slow`: what is said of a rank that is
-  /// slower than the others, or "".
+  /// Every kWindow steps (without the first step) returns a line if the mean is off by more than 10
+  /// % and the line differs from the last one: how much it is off, and which work; else "". The
+  /// session must be compiled with CompileOptions::profile. `slow`: the line about a slow rank, or
+  /// "".
   std::string after_step(int64_t step, double seconds, const Session& session,
                          const std::string& slow);
 

@@ -1,6 +1,6 @@
-// The peak of matmuls that the log refers to. All ranks of a crowded host at once would measure how
-// they take turns, and take as long as their number; one of them measures all cores that it may
-// use, and what cores the others have counts as much.
+// The peak matmul rate for the log. If all ranks of an oversubscribed host measured at once, they
+// would measure how they take turns. So one rank measures all cores that it may use, and the cores
+// of the others are assumed to be equally fast.
 #include <algorithm>
 #include <thread>
 
@@ -32,8 +32,8 @@ double gemm_rate(int threads) {
   return best;
 }
 
-/// Threads that take turns in waiting for each other may be left on one core; new ones are tried
-/// where that is how it looks.
+/// Threads that wait for each other in turn may be scheduled on one core; if the rate suggests
+/// that, it is measured again with new threads.
 double gemm_rate_of_cores(int cores) {
   double best = gemm_rate(cores);
   const double alone = cores > 1 ? gemm_rate(1) : 0;

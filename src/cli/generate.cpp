@@ -1,4 +1,4 @@
-// Text from a language model: the whole window is computed for every token, which is simple and
+// Generates text with a language model. The whole window is recomputed for every token: simple and
 // exact.
 #include <cmath>
 #include <random>
@@ -12,7 +12,7 @@ namespace tessera::cli {
 
 namespace {
 
-/// One token from the logits of one position, by temperature; 0 takes the largest.
+/// Samples a token from the logits at one position; temperature 0 takes the largest.
 int32_t sample(const Array& logits, int64_t position, int64_t vocab, double temperature,
                std::mt19937_64& random) {
   std::vector<double> weights(static_cast<size_t>(vocab));
@@ -29,7 +29,7 @@ int32_t sample(const Array& logits, int64_t position, int64_t vocab, double temp
   return pick(random);
 }
 
-/// Bytes as UTF-8: what is not complete yet waits, what never will be becomes U+FFFD.
+/// Decodes bytes as UTF-8. Incomplete characters are held back, invalid bytes become U+FFFD.
 class Utf8 {
  public:
   std::string push(unsigned char byte) {
@@ -58,7 +58,7 @@ class Utf8 {
 
  private:
   static constexpr const char* kReplacement = "\xEF\xBF\xBD";
-  /// The second byte excludes overlong forms, surrogates and what is beyond U+10FFFF.
+  /// The second byte excludes overlong forms, surrogates and code points above U+10FFFF.
   bool fits(unsigned char byte) const {
     if (held_.size() != 1) return true;
     const auto first = static_cast<unsigned char>(held_[0]);
@@ -75,7 +75,7 @@ class Utf8 {
 
 namespace {
 
-/// The model's answer to the last window of `tokens`.
+/// Samples the next token from the last window of `tokens`.
 int32_t next_token(Session& session, const nn::Model& model, const Arguments& args,
                    const std::vector<int32_t>& tokens, std::mt19937_64& random) {
   const int64_t length = model.inputs[0].dim("length").size;

@@ -11,8 +11,8 @@ namespace tessera::cli {
 
 namespace {
 
-/// The host of each rank of the mesh: without a launcher all ranks are threads of this process,
-/// and none needs to be started for that.
+/// The host of each rank of the mesh. Without a launcher all ranks are threads of this process, so
+/// none needs to be started.
 std::vector<std::string> hosts_of(const Mesh& mesh, bool& is_root) {
   if (launched_ranks() > 0) {
     require(launched_ranks() == mesh.size(), "mesh '{}' has {} ranks but {} were started",
@@ -26,7 +26,7 @@ std::vector<std::string> hosts_of(const Mesh& mesh, bool& is_root) {
   return std::vector<std::string>(static_cast<size_t>(mesh.size()), name);
 }
 
-/// The ranks that differ in one coordinate only.
+/// The groups of an axis: ranks that differ only in its coordinate.
 std::vector<std::vector<int>> groups_of(const Mesh& mesh, int axis) {
   std::vector<std::vector<int>> groups;
   for (int r = 0; r < mesh.size(); ++r) {
@@ -38,7 +38,7 @@ std::vector<std::vector<int>> groups_of(const Mesh& mesh, int axis) {
   return groups;
 }
 
-/// "vm" or "a, b".
+/// The distinct hosts of these ranks.
 std::vector<std::string> hosts_in(const std::vector<int>& ranks,
                                   const std::vector<std::string>& hosts) {
   std::vector<std::string> names;
@@ -101,7 +101,7 @@ void print(const ConfigKey& key) {
              values.empty() ? "" : " (" + values + ")", key.help);
 }
 
-/// Every key: of each model its own, and once those that all have.
+/// Prints all keys: those of each model, then once those that all models have.
 void print_keys(const std::vector<ModelSpec>& models, nlohmann::json& report) {
   const auto is_own = [](const ConfigKey& key) { return key.name.starts_with("model."); };
   for (const ModelSpec& model : models) {

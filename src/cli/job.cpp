@@ -24,7 +24,7 @@ const ModelSpec& find_model(const std::string& name, const std::vector<ModelSpec
 
 bool is_file(const std::string& model) { return model.size() > 5 && model.ends_with(".toml"); }
 
-/// The default layout without the rules of axes that the mesh lacks.
+/// The default layout without rules for axes that the mesh lacks.
 std::string fitting_rules(const std::string& rules, const Mesh& mesh) {
   std::string kept;
   const Layout layout = Layout::parse(rules);
@@ -36,7 +36,7 @@ std::string fitting_rules(const std::string& rules, const Mesh& mesh) {
   return kept;
 }
 
-/// --zero STAGE --over AXIS, or --fsdp AXIS: further rules of the layout.
+/// Adds the rules of --zero STAGE --over AXIS or --fsdp AXIS to the layout.
 void add_storage_rules(const Arguments& args, Job& job) {
   require(args.zero != 0 || args.over.empty(), "--over '{}' needs --zero 1, 2 or 3", args.over);
   require(args.zero == 0 || !args.over.empty(), "--zero {} needs --over AXIS, an axis of mesh '{}'",
@@ -45,7 +45,7 @@ void add_storage_rules(const Arguments& args, Job& job) {
           "--fsdp {} is --zero 3 --over {}; give one of the two", args.fsdp, args.fsdp);
   Graph graph;
   job.spec->build(graph, job.config, job.config.integer("train.batch"), false);
-  std::string given;  // without what the planner is still to choose
+  std::string given;  // without automatic rules
   for (const LayoutRule& rule : job.layout.rules()) {
     if (!rule.automatic) given += (given.empty() ? "" : ";") + rule.text;
   }
@@ -56,7 +56,7 @@ void add_storage_rules(const Arguments& args, Job& job) {
   job.layout = Layout::parse(job.layout.to_string() + ";" + more);
 }
 
-/// "none", or names joined by commas.
+/// Parses "none" or comma-separated names.
 std::vector<std::string> scopes(const std::string& text) {
   std::vector<std::string> names;
   for (size_t start = 0; text != "none" && start <= text.size();) {
@@ -74,7 +74,7 @@ Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool ti
   const bool plans_microbatches = args.microbatch_size == "auto" && is_automatic(job.layout);
   plan_layout(args, job);
   if (!plans_microbatches)
-    set_microbatch_size(args.microbatch_size, job);  // which counts the ranks that share the batch
+    set_microbatch_size(args.microbatch_size, job);  // needs the number of data ranks
   job.config.set("layout.rules", job.layout.to_string());
   return job;
 }
@@ -201,7 +201,7 @@ double learning_rate(const Job& job, int64_t step) {
 }
 
 namespace {
-/// "glob=factor, glob=factor": learning rates of parameters, relative to the common one.
+/// Parses "glob=factor, glob=factor": learning rates of parameters relative to the common one.
 std::vector<Rate> rates_of(const std::string& text) {
   std::vector<Rate> rates;
   for (size_t at = 0; at < text.size();) {
@@ -337,13 +337,13 @@ Session& Evaluator::session() {
 
 Evaluation Evaluator::run(Session& trained) {
   for (const std::string& name :
-       session().program().stored_names()) {  // the same layout: slices are equal
+       session().program().stored_names()) {  // same layout, so slices are equal
     session_->copy_from(trained, name);
   }
   return run();
 }
 
-/// Rows of the last batch whose largest logit is at their label.
+/// Number of rows of the last batch whose largest logit is at their label.
 int64_t Evaluator::count_hits(int64_t rows) {
   const Array logits = session_->fetch(model_.logits.name()), labels = session_->fetch("labels");
   const int64_t classes = logits.sizes.back();

@@ -1,4 +1,4 @@
-// The keys of a configuration that all models have.
+// The configuration keys that all models have.
 #include "cli/commands.h"
 
 namespace tessera::cli {

@@ -1,4 +1,4 @@
-// Layouts out of files, and what rules for a purpose need.
+// Layouts from files, and checks of purpose rules.
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -42,7 +42,7 @@ std::vector<std::string> layouts_in(const std::string& path) {
 }
 
 namespace {
-/// Tensors of a purpose; parameters where there are none: an optimizer may have no state.
+/// Tensors of a purpose. If there are none (an optimizer without state), the parameters.
 std::vector<const Value*> tensors_of(const Graph& graph, Purpose purpose) {
   std::vector<const Value*> found;
   for (const Value& v : graph.values()) {

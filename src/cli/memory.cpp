@@ -1,6 +1,6 @@
-// --memory LIMIT: whether a job fits on a rank, which values backward recomputes and how many
-// microbatches the batch has so that it does, and what would help where it does not. Nothing runs:
-// every question is a lowering.
+// --memory LIMIT: checks whether a job fits on a rank, chooses recompute and the number of
+// microbatches so that it does, and otherwise suggests flags. Nothing is run: each check only
+// lowers the job.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,10 +17,10 @@ namespace tessera::cli {
 
 namespace {
 
-/// From what costs nothing to what costs a second forward pass.
+/// Cheapest first; the last one costs a second forward pass.
 constexpr std::array kPolicies = {"none", "attention", "block"};
 
-/// What saving takes beside the run: a copy of what the rank owns, at most.
+/// Memory of a background save: at most a copy of what the rank owns.
 int64_t staging(const Arguments& args, const MemoryReport& m) {
   if (args.checkpoint.empty()) return 0;
   const int64_t most =
@@ -29,11 +29,11 @@ int64_t staging(const Arguments& args, const MemoryReport& m) {
 }
 
 int64_t total(const Arguments& args, const MemoryReport& m) {
-  const int64_t own = args.device == "cpu" ? m.offloaded : 0;  // its memory is the host's
+  const int64_t own = args.device == "cpu" ? m.offloaded : 0;  // in memory of the rank itself
   return m.params + m.state + own + m.inputs + m.transient + staging(args, m);
 }
 
-/// What training `job` needs on a rank; nothing if its scopes or rules do not fit the model.
+/// Memory per rank for training `job`; nothing if its scopes or rules do not fit the model.
 std::optional<MemoryReport> needs(const Job& job) {
   try {
     Trainer t;
@@ -55,13 +55,13 @@ Job with_recompute(Job job, const std::string& policy) {
 
 std::string as_text(int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
-/// A change of the command and what it makes of the job.
+/// A change of the command's flags and the resulting job.
 struct Change {
   std::string flags;
   Job job;
 };
 
-/// Those that make `job` fit, from cheap to dear; or the closest.
+/// Changes that make `job` fit, cheapest first; or the one that comes closest.
 class Remedies {
  public:
   Remedies(const Arguments& args, const Job& job, int64_t limit)
@@ -98,7 +98,7 @@ class Remedies {
     return a.empty() || b.empty() ? a + b : a + " " + b;
   }
 
-  /// `flags`, if they do; or with the largest microbatch that fits; or "".
+  /// `flags` if they make the job fit; else `flags` with the largest microbatch that fits; else "".
   std::string first_fit(const std::string& flags, const Job& job) {
     if (!flags.empty() && fits({flags, job})) return flags;
     std::vector<Change> smaller = microbatches(job);
@@ -237,7 +237,7 @@ void fit_memory(const Arguments& args, Job& job) {
       job.config.set("train.microbatches", count);
     }
   }
-  if (!m || total(args, *m) <= limit) return;  // what is wrong otherwise is said when it is built
+  if (!m || total(args, *m) <= limit) return;  // other errors are reported when it is built
   fail(ErrorKind::usage,
        "a rank needs {} but --memory is {}: parameters {}, optimizer state {}, inputs {}, "
        "everything else at the peak {}, a copy to save beside the run {}; {}",

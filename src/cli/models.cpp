@@ -68,7 +68,7 @@ nn::Model build_cnn(Graph& g, const Config& c, int64_t batch, bool partial) {
   return nn::cnn(g, o);
 }
 
-/// The folder of the images; where these lie in one inside of it, that is told.
+/// The image folder. Throws a usage error with the right path if the images are in a subfolder.
 std::string images_folder(const Config& c) {
   namespace fs = std::filesystem;
   const std::string path = data_path(c), file = "train-images-idx3-ubyte.gz";

@@ -1,4 +1,4 @@
-// plan: the layout of least predicted step time, as a page and as JSON.
+// plan: finds the layout of least predicted step time and reports it as text and JSON.
 #include "base/fail.h"
 #include "base/files.h"
 #include "cli/auto_plan.h"
@@ -132,16 +132,16 @@ void write_page(const std::string& path, const std::string& title, const std::st
 
 namespace {
 
-constexpr double kBreakEvens = 0.3;  ///< of the search's time, at least, for break-even bandwidths
+constexpr double kBreakEvens = 0.3;  ///< minimum share of the search time for break-even bandwidths
 
-/// The page and the report as far as they are known: printed and written one section at a time.
+/// The text page and the JSON report, printed and written section by section as they are known.
 class Pages {
  public:
   Pages(const Arguments& args, const std::string& model)
       : args_(args), title_(model + ": plan"), page_(model + "\n") {
     std::fputs(page_.c_str(), stdout);
   }
-  /// key: of the section in the report; "": the report itself.
+  /// key: name of the section in the report; "": the report itself.
   void add(const char* key, const std::string& text, nlohmann::json section) {
     (*key == 0 ? report_ : report_[key]) = std::move(section);
     page_ += text;
@@ -157,11 +157,11 @@ class Pages {
   nlohmann::json report_;
 };
 
-/// With the rules that --layout or a file gives, which all plans keep; not with those that a model
-/// has where there are none.
+/// The job with the rules of --layout or a file, which all plans keep, but without the model's
+/// default rules.
 Job job_to_plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   Arguments plain = args;
-  if (args.devices > 0) plain.mesh = fmt::format("data:{}", args.devices);  // not the file's
+  if (args.devices > 0) plain.mesh = fmt::format("data:{}", args.devices);  // overrides the file
   Job job = resolve_without_plan(plain, models);
   if (!args.layout.empty() || job.given.contains("layout.rules")) return job;
   plain.layout = "*:auto";

@@ -70,8 +70,8 @@ std::string offload_text(const Training& t) {
 
 namespace {
 
-/// Of training steps. Without a machine, or with one that does not know such a mesh, nothing is
-/// predicted.
+/// The buckets of training steps. They have predictions only if the machine is known and knows the
+/// mesh.
 std::vector<BucketTime> buckets_of(const Training& t, std::string& machine) {
   std::vector<BucketTime> rows = t.session->bucket_times(t.job.machine.get());
   if (t.job.machine) machine = t.job.machine->name;

@@ -1,4 +1,4 @@
-// Where a step's time and memory go.
+// Reports of a step's time and memory.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,25 +11,25 @@ namespace tessera::cli {
 
 struct Training;
 
-/// One op of one source line: all steps of a function that share both.
+/// All steps of a function that share op and source line.
 struct ProfileRow {
-  std::string op, name, source;  ///< name: of the first step
-  int64_t steps = 0;             ///< of the Program
-  double ms = 0;                 ///< of one run
-  double flops = 0, bytes = 0;   ///< of one run
-  double results = 0;            ///< bytes that they make
+  std::string op, name, source;  ///< name: that of the first step
+  int64_t steps = 0;             ///< number of Program steps
+  double ms = 0;                 ///< per run
+  double flops = 0, bytes = 0;   ///< per run
+  double results = 0;            ///< bytes of their results
 };
-/// Most time first. What was not run is left out.
+/// Longest time first. Steps that did not run are left out.
 std::vector<ProfileRow> profile_rows(const std::vector<StepTime>& steps);
-/// As a table for people; `peak_flops`: of one rank, 0 if it is not known.
+/// The rows as a text table. `peak_flops`: of one rank, 0 if unknown.
 std::string profile_table(const std::vector<ProfileRow>& rows, double peak_flops);
-/// The same of buckets of collectives, with predicted times if `machine` is not empty.
+/// The same for buckets of collectives, with predictions if `machine` is not empty.
 std::string bucket_table(const std::vector<BucketTime>& rows, const std::string& machine);
 /// ", 2 MB of optimizer state in host memory", or "".
 std::string offload_text(const Training& t);
-/// The first of what the device does otherwise than it would best, a line each, or "".
+/// The first fallbacks of the device, one per line (Session::fallbacks()), or "".
 std::string fallbacks_text(const Training& t);
-/// Prints the tables and adds rows and the timeline of one run to the log.
+/// Prints the tables and adds the rows and the timeline of one run to the log.
 void report_profile(Training& t, double peak_flops);
 
 }  // namespace tessera::cli

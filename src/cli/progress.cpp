@@ -33,7 +33,7 @@ std::string duration(double seconds) {
 
 namespace {
 
-/// What a job that was killed in the middle of a line left is a line of its own.
+/// Completes the last line of a file if a killed job left it incomplete.
 void end_line(const std::string& path, std::FILE* file) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none)) return;
@@ -47,7 +47,7 @@ std::FILE* open_file(const std::string& path, bool append, const char* flag) {
   if (path.empty()) return nullptr;
   try {
     std::FILE* const file = open_output(path, append);
-    std::setvbuf(file, nullptr, _IONBF, 0);  // a line is one call: who reads along sees it whole
+    std::setvbuf(file, nullptr, _IONBF, 0);  // one write per line, so that readers see whole lines
     if (append) end_line(path, file);
     return file;
   } catch (const Error& e) {
@@ -55,7 +55,7 @@ std::FILE* open_file(const std::string& path, bool append, const char* flag) {
   }
 }
 
-/// One line, which is on disk's side of the process when it returns.
+/// Writes one line, flushed to the operating system.
 void put_line(std::FILE* file, const std::string& line, const std::string& path) {
   if (file == nullptr) return;
   const std::string whole = line + "\n";
@@ -63,7 +63,7 @@ void put_line(std::FILE* file, const std::string& line, const std::string& path)
     fail(ErrorKind::io, "cannot write the log '{}' (is the disk full?)", path);
 }
 
-/// The numbers of a step under the names of docs/reference/log-fields.md.
+/// The numbers of a step with their names from docs/reference/log-fields.md.
 std::vector<std::pair<std::string, double>> numbers_of(const StepRecord& r) {
   return {{"loss", r.loss},
           {"grad_norm", r.grad_norm},

@@ -1,5 +1,4 @@
-// The progress of a training job: a live bar on a terminal, plain lines elsewhere, JSON lines in a
-// file.
+// The progress of a training job: a live bar on a terminal, else plain lines; JSON lines in a file.
 #pragma once
 
 #include <cstdio>
@@ -10,46 +9,46 @@
 
 namespace tessera::cli {
 
-/// The fields of one step; docs/reference/log-fields.md documents the JSON names, which are these.
+/// The fields of one step. The JSON names are the same; see docs/reference/log-fields.md.
 struct StepRecord {
-  int64_t step = 0, steps = 0;  ///< steps done, steps in all
+  int64_t step = 0, steps = 0;  ///< steps done, total steps
   double loss = 0, grad_norm = 0, lr = 0;
-  double ms = 0;          ///< of this step
-  double planned_ms = 0;  ///< for the machine; 0: no profile of it is known
+  double ms = 0;          ///< measured time of this step
+  double planned_ms = 0;  ///< predicted time; 0: no machine profile
   double tokens_per_s = 0, flops_per_s = 0;
-  double peak_share = 0;  ///< of the matmul rate measured at start
-  int64_t memory = 0;     ///< bytes of arenas on one rank
+  double peak_share = 0;  ///< fraction of the matmul rate measured at start
+  int64_t memory = 0;     ///< bytes of arenas per rank
   double eta_s = 0;
-  int64_t skipped = 0;    ///< steps with gradients that were not finite, so far
-  double loss_scale = 0;  ///< of the next step; 0: there is none
-  int slowest_rank = 0;   ///< by its own work in this step
-  double slowest_ms = 0;  ///< of that rank
+  int64_t skipped = 0;    ///< number of steps so far with non-finite gradients
+  double loss_scale = 0;  ///< for the next step; 0: no loss scaling
+  int slowest_rank = 0;   ///< the rank with the most own work in this step
+  double slowest_ms = 0;  ///< its own work
   double median_ms = 0;   ///< of all ranks
 };
 
-/// Paths, or "".
+/// Paths, or "" for none.
 struct ProgressFiles {
   std::string log;          ///< JSON lines
-  std::string csv;          ///< a table with a row a step
-  std::string tensorboard;  ///< a folder of event files
+  std::string csv;          ///< a table with one row per step
+  std::string tensorboard;  ///< folder of event files
 };
 
 class Progress {
  public:
-  /// `active`: this process prints (the root). `append`: to files that exist. `steps`: in all.
-  /// Throws an io error.
+  /// `active`: this process prints (the root). `append`: append to existing files. `steps`: total
+  /// number. Throws an io error.
   Progress(bool active, const ProgressFiles& files, bool append, int64_t steps);
   ~Progress();
   Progress(const Progress&) = delete;
   void step(const StepRecord& record);
-  /// Whether a step gets a line, and whether there is a log: the same in every process.
+  /// shows: true if this step is printed. Both give the same result in every process.
   bool shows(int64_t step) const;
   bool has_log() const { return !files_.log.empty(); }
-  /// A line of the log.
+  /// Adds a line to the log.
   void record(const std::string& json);
-  /// Lines between steps.
+  /// Prints lines between steps.
   void note(const std::string& text);
-  /// accuracy < 0: none.
+  /// accuracy < 0: not available.
   void evaluation(int64_t step, double loss, double accuracy);
 
  private:

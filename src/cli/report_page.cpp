@@ -1,5 +1,5 @@
-// tessera report: what the log of a training job says, as one page that shows the same without a
-// network, a script or a server. Lines of the log that it does not know are left out.
+// tessera report: shows the log of a training job as a page without network access, scripts or a
+// server. Unknown log lines are ignored.
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -18,12 +18,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A log: of steps that were run twice the last.
+/// The content of a log. Of steps that ran twice the last record counts.
 struct RunLog {
   Json head, startup, profile, time_line;
   std::map<int64_t, Json> steps, evaluations, saves;
-  bool cut = false;  ///< the last line is not whole: the job was killed while it wrote
-  int64_t torn = 0;  ///< other lines of which this is so
+  bool cut = false;  ///< the last line is incomplete: the job was killed while writing it
+  int64_t torn = 0;  ///< number of other incomplete lines
 };
 
 RunLog read_log(const std::string& path) {
@@ -75,7 +75,7 @@ Curve curve(const std::string& name, const std::map<int64_t, Json>& records, con
   return c;
 }
 
-/// Rows of objects as a table with these columns: field, heading and unit; a unit means a number.
+/// A column of a table of JSON objects: field, heading, unit. Columns with a unit are numeric.
 struct Column {
   const char *field, *heading, *unit;
 };
@@ -99,7 +99,7 @@ std::string table(const Json& rows, const std::vector<Column>& columns) {
   return html + "</table>";
 }
 
-/// Name and value, of the fields of an object.
+/// A table with the names and values of an object's fields.
 std::string pairs(const Json& object) {
   std::string html = "<table>";
   for (const auto& [name, value] : object.items())
@@ -124,7 +124,7 @@ std::string curves(const RunLog& log) {
   return html;
 }
 
-/// Bars of shares of a whole.
+/// Bars with the shares of each part of the memory.
 std::string memory_bars(const Json& memory) {
   double total = 0, x = 0;
   std::vector<std::pair<std::string, double>> parts;
@@ -154,7 +154,7 @@ std::string memory_bars(const Json& memory) {
   return html;
 }
 
-/// One run of the steps, end to end, waits in a row of their own.
+/// The steps of one run end to end; waits in their own row.
 std::string time_line(const Json& steps) {
   double total = 0;
   for (const Json& s : steps) total += s.is_array() && s.size() == 3 ? s[2].get<double>() : 0;

@@ -1,5 +1,5 @@
-// Saving and going on. A checkpoint says what job it is of: configuration, data by their content,
-// and the numerics key, which decides whether the same bits can be expected.
+// Saving and resuming. A checkpoint identifies its job: configuration, a fingerprint of the data,
+// and the numerics key, which tells whether bit-equal results can be expected.
 #include "base/fail.h"
 #include "cli/training.h"
 #include "tessera/build_info.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kAllow = "--allow-changes";
 
-/// Keys that may change from run to run: they change no result, or only how far it goes.
+/// Keys that may change between runs: they do not change results, or only the number of steps.
 bool is_free(const std::string& key) {
   static const char* const free[] = {"train.steps",
                                      "train.threads",
@@ -23,7 +23,7 @@ bool is_free(const std::string& key) {
          std::find(std::begin(free), std::end(free), key) != std::end(free);
 }
 
-/// The same text, or the same number in another form: 1e-3 and 0.001.
+/// True for equal texts and for equal numbers in different notation: 1e-3 and 0.001.
 bool same_value(const std::string& a, const std::string& b) {
   if (a == b) return true;
   char *end_a = nullptr, *end_b = nullptr;
@@ -31,7 +31,7 @@ bool same_value(const std::string& a, const std::string& b) {
   return !a.empty() && !b.empty() && *end_a == 0 && *end_b == 0 && x == y;
 }
 
-/// Keys that people tune in the middle of a run: told, but not refused.
+/// Keys that users tune during training: a change is reported but not refused.
 bool is_tuned(const std::string& key) {
   static const char* const tuned[] = {"train.lr",       "train.schedule",     "train.warmup",
                                       "train.start",    "train.flat",         "train.floor",
@@ -39,7 +39,7 @@ bool is_tuned(const std::string& key) {
   return std::find(std::begin(tuned), std::end(tuned), key) != std::end(tuned);
 }
 
-/// What the bits of a result depend on beside model, data and seed.
+/// What bit-equal results depend on, besides model, data and seed.
 std::string numerics_key(Training& t) {
   const BuildInfo info = build_info();
   return fmt::format("program {:016x}, {} ranks, {}, {}, {}, version {}",
@@ -52,7 +52,8 @@ std::string stored(const Checkpoint& checkpoint, const char* key) {
   return it == checkpoint.metadata.end() ? "" : it->second;
 }
 
-/// Throws a usage error where the checkpoint is of another job; notes what was tuned.
+/// Throws a usage error if the checkpoint belongs to another job; adds changes of tuned keys to
+/// `notes`.
 void compare_jobs(Training& t, const Checkpoint& checkpoint, std::vector<std::string>& notes) {
   std::string different;
   auto differs = [&](const std::string& what, const std::string& was, const std::string& is) {

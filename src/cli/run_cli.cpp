@@ -1,4 +1,4 @@
-// The command line: arguments to Arguments, errors to one line and an exit code.
+// The command line: parses arguments into Arguments; prints errors as one line with an exit code.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
@@ -25,7 +25,7 @@ void add_data(CLI::App* app, Arguments& a) {
   app->add_option("--data", a.data, "File or folder of the data (data.path).")->type_name("PATH");
 }
 
-/// Flags that are keys of the configuration.
+/// Adds a flag that sets a configuration key.
 void add_key(CLI::App* app, Arguments& a, const char* flag, const char* type, const char* name,
              const char* help) {
   app->add_option_function<std::string>(
@@ -223,7 +223,7 @@ void add_bench(const cli::AddCommand& add, Arguments& a, const std::vector<Model
   add_json(bench, a);
 }
 
-/// One line, with the nearest flag or command for one that is unknown.
+/// A one-line message, with the nearest flag or command if one is unknown.
 std::string command_line_error(CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   while (!text.empty() && text.back() == '\n') text.pop_back();
@@ -249,7 +249,7 @@ std::string command_line_error(CLI::App& app, const CLI::ParseError& error) {
   return fmt::format("{}; see 'tessera {}--help'", text, at == &app ? "" : at->get_name() + " ");
 }
 
-/// The commands that run a model, from the start to its text.
+/// Adds the commands that run a model.
 void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
   CLI::App* info = add("info", "Prints what this build and machine have.",
                        "tessera info\n  tessera info --keys", [&] { return cli::info(a, models); });

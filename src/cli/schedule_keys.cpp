@@ -1,4 +1,4 @@
-// How a job is scheduled on a machine: what its keys say of overlap, reductions and memory.
+// The keys that control how a job is scheduled on a machine: overlap, reductions and memory.
 #include <algorithm>
 
 #include "base/fail.h"

@@ -1,4 +1,4 @@
-// simulate: a model on a machine that nobody here has.
+// simulate: predicts a model on a described machine.
 #include "tessera/simulate.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ Simulation simulate_whole(const Job& job, const Machine& machine, const Simulate
   return tessera::simulate(t.graph, options, machine, how);
 }
 
-/// --interleave, or all numbers of chunks that the layers can be dealt to.
+/// --interleave, or all numbers of chunks into which the layers can be divided.
 std::vector<int64_t> chunks_of(const Arguments& args, const PlanModel& model,
                                int64_t microbatches) {
   constexpr int64_t kMost = 8;
@@ -80,7 +80,7 @@ Simulation simulate_stages(const Arguments& args, const Job& job, const Machine&
           "microbatches={} or more",
           args.stages, microbatches, std::max<int64_t>(2, args.stages));
   PlanModel model = model_of(job);
-  model.microbatches = {1};  // layers are told apart in a batch of one microbatch
+  model.microbatches = {1};  // the cost of a layer is derived with one microbatch
   const PlanBuild build{model.layers, job.config.text("train.recompute"),
                         job.config.text("train.reshard_after_forward"), microbatches};
   std::optional<Simulation> best;

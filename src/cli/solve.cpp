@@ -1,4 +1,4 @@
-// solve: a problem of choice from a file.
+// solve: solves an assignment problem from a file.
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "cli/report.h"

@@ -9,7 +9,7 @@ namespace tessera::cli {
 namespace {
 
 constexpr int kRounds = 9, kWarmup = 2;
-constexpr double kCounts = 0.01;  ///< kernels with less of a step's time are left as they are
+constexpr double kCounts = 0.01;  ///< kernels with a smaller share of the step are left unchanged
 
 void feed(Session& session, const nn::Model& model, int64_t vocab) {
   for (const Tensor& input : model.inputs) {
@@ -30,7 +30,7 @@ double median(std::vector<double> values) {
 }
 
 std::vector<std::pair<StepTime, double>> step_times(Session& session, const std::string& function) {
-  session.run(function);  // a profile lists what ran
+  session.run(function);  // a profile lists only steps that ran
   std::vector<StepTime> before = session.profile();
   std::vector<std::vector<double>> seconds(before.size());
   for (int round = 0; round < kRounds + kWarmup; ++round) {

@@ -1,4 +1,4 @@
-// Steps of a Program as they run here, in a session with CompileOptions::profile.
+// Measures the steps of a Program in a session with CompileOptions::profile.
 #pragma once
 
 #include <map>
@@ -13,13 +13,13 @@ namespace tessera::cli {
 
 double median(std::vector<double> values);
 
-/// Median seconds of each step of `function` over a few runs, by position; collectives with their
-/// waits. All ranks must call.
+/// Median seconds of each step of `function` over several runs, in order; a collective includes its
+/// wait. All ranks must call.
 std::vector<std::pair<StepTime, double>> step_times(Session& session, const std::string& function);
 
-/// How much longer the kernels of a step of training take than `machine` predicts, a small GPT with
-/// its batch over all axes: operands come from farther away than when a kernel runs alone, and
-/// sizes are others. All ranks must call.
+/// How much longer kernels take in a training step (a small GPT with its batch split over all axes)
+/// than `machine` predicts: operands are not in cache as in isolated runs, and sizes differ. All
+/// ranks must call.
 std::vector<KernelContext> kernels_in_context(Cluster& cluster, const CompileOptions& options,
                                               const Machine& machine);
 

@@ -8,7 +8,7 @@ namespace tessera::cli {
 
 namespace {
 
-/// The lower one of two in the middle: of two ranks the faster.
+/// The lower median: of two ranks the faster.
 double median(std::vector<double> values) {
   const size_t middle = (values.size() - 1) / 2;
   std::nth_element(values.begin(), values.begin() + static_cast<long>(middle), values.end());

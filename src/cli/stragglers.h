@@ -1,5 +1,5 @@
-// Ranks that are slower than the others. All ranks end a step together, so what tells them apart is
-// the part of it that each did not spend waiting.
+// Finds ranks that are slower than the others. All ranks end a step together, so their time is
+// compared without the time they spent waiting.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@ namespace tessera::cli {
 
 class Stragglers {
  public:
-  static constexpr int kWindow = 20;  ///< steps that a mean is taken of
+  static constexpr int kWindow = 20;  ///< steps to average over
 
-  /// `own`: seconds of its own work in step `step` (from 1), of each rank. Every kWindow steps
-  /// returns a line about the slowest rank if it needs more than 1.5 times the median and 2 ms
-  /// more; else "". `hosts`: of each rank, or none.
+  /// `own`: for each rank, the seconds of its own work in step `step` (counted from 1). Every
+  /// kWindow steps returns a line about the slowest rank if it needs more than 1.5 times the median
+  /// and at least 2 ms more; else "". `hosts`: one per rank, or empty.
   std::string after_step(int64_t step, const std::vector<double>& own,
                          const std::vector<std::string>& hosts);
-  /// Of the last step.
+  /// These three are of the last step.
   int slowest() const { return slowest_; }
   double slowest_seconds() const { return slowest_seconds_; }
   double median_seconds() const { return median_seconds_; }

@@ -1,6 +1,6 @@
-// sweep: every layout of a model on a mesh, run for real. Layouts that lower to one Program run
-// once. Sessions live side by side and take turns step by step, so that what disturbs the machine
-// disturbs all alike; as many at a time as memory allows.
+// sweep: runs every layout of a model on a mesh. Layouts that lower to the same Program run once.
+// Sessions run side by side and take turns step by step, so that disturbances of the machine affect
+// all alike; as many at a time as memory allows.
 #include "cli/sweep.h"
 
 #include <algorithm>
@@ -20,11 +20,11 @@ namespace {
 
 constexpr int64_t kAtOnceBytes = int64_t{4} << 30;
 constexpr size_t kAtOnce = 12;
-constexpr size_t kPlanned = 8;  ///< of --layouts auto
+constexpr size_t kPlanned = 8;  ///< number of plans for --layouts auto
 constexpr double kWriteEvery = 2;
-constexpr size_t kFewSteps = 3;  ///< whose median is worth keeping
+constexpr size_t kFewSteps = 3;  ///< fewest steps whose median is kept
 
-/// Seconds of "20m", "90s", "2h", "45".
+/// The seconds of a time such as "20m", "90s", "2h", "45".
 double parse_budget(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
@@ -35,7 +35,7 @@ double parse_budget(const std::string& text) {
   return value * factor;
 }
 
-/// A row with what it takes to run it.
+/// A row with the arguments to run it.
 struct Candidate {
   SweepRow row;
   Arguments args;
@@ -44,7 +44,7 @@ struct Candidate {
 
 class Sweep {
  public:
-  /// given: the plans, instead of the layouts of the arguments.
+  /// given: plans to run instead of the layouts of the arguments.
   Sweep(const Arguments& args, const std::vector<ModelSpec>& models,
         std::vector<AutoPlan> given = {})
       : args_(args),
@@ -56,7 +56,7 @@ class Sweep {
     if (!args.memory.empty()) limit_ = parse_bytes("--memory", args.memory);
     std::ifstream file(args.out);
     std::string text(std::istreambuf_iterator<char>(file), {});
-    if (const int ranks = launched_ranks(); ranks > 0) {  // all go on from what the root has
+    if (const int ranks = launched_ranks(); ranks > 0) {  // all ranks continue from the root's file
       Cluster& cluster = cluster_for(ranks);
       text = cluster.first_text(cluster.is_root() ? text + "\n" : "");
       if (text == "\n") text.clear();
@@ -64,8 +64,8 @@ class Sweep {
     for (SweepRow& row : parse_sweep(text, args.out)) done_[row.key()] = std::move(row);
   }
 
-  /// One row for each layout, in order; those with a Program of an earlier one refer to it. Half of
-  /// the budget is for lowering: what is not looked at by then does not run.
+  /// Adds one row for each layout, in order; rows with the Program of an earlier row refer to it.
+  /// Lowering may use half of the budget; layouts that are not lowered by then are not run.
   void find() {
     const double half = (host_seconds() + end_) / 2;
     bool is_time = true;
@@ -122,7 +122,7 @@ class Sweep {
     for (const Candidate& c : candidates_) rows.push_back(c.row);
     return rows;
   }
-  /// Those and, behind them, what earlier sweeps of other configurations left in the file.
+  /// Writes these rows, followed by those of earlier sweeps that are in the file.
   void write() {
     share_times();
     written_ = host_seconds();
@@ -136,7 +136,7 @@ class Sweep {
     write_sweep_csv(args_.out, all);
   }
   bool is_root() const { return is_root_; }
-  /// The number of the candidate that took least, as the root measured it; 0 where none ran.
+  /// The index of the fastest candidate, as measured by the root; 0 if none ran.
   size_t fastest() {
     const Candidate* best = &candidates_.at(0);
     for (const Candidate& c : candidates_) {
@@ -152,7 +152,7 @@ class Sweep {
  private:
   Job job_of(const Arguments& args) const {
     Job job = resolve(args, models_, false);
-    // An empty layout is one: nothing is split.
+    // An empty layout means that nothing is split.
     if (args.layout.empty()) job.layout = Layout();
     return job;
   }
@@ -178,7 +178,7 @@ class Sweep {
     return plans;
   }
 
-  /// Lowers: the Program, its memory and its predicted time.
+  /// Lowers the candidate: its Program, memory and predicted time.
   void look(Candidate& c) {
     try {
       const Job job = job_of(c.args);
@@ -215,7 +215,7 @@ class Sweep {
     return it->second;
   }
 
-  /// The root's clock decides for all.
+  /// The root's clock decides for all ranks.
   bool is_before(double end) {
     if (clusters_.empty()) return host_seconds() < end;
     Cluster& cluster = clusters_.begin()->second;
@@ -271,7 +271,7 @@ class Sweep {
     }
   }
 
-  /// Rows of one Program have one time.
+  /// Rows with the same Program share a time.
   void share_times() {
     std::map<std::string, const SweepRow*> measured;
     for (const Candidate& c : candidates_) {
@@ -324,7 +324,7 @@ Arguments tuned(const Arguments& args, const std::vector<ModelSpec>& models) {
   Arguments result = args;
   result.layout = fastest.layout.empty() ? "# nothing is split" : fastest.layout;
   result.sets.insert(result.sets.end(), fastest.sets.begin(), fastest.sets.end());
-  if (args.microbatch_size == "auto") result.microbatch_size.clear();  // the plan says it
+  if (args.microbatch_size == "auto") result.microbatch_size.clear();  // set by the plan
   return result;
 }
 

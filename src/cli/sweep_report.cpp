@@ -1,4 +1,4 @@
-// What a sweep leaves behind: CSV (which a later sweep goes on from), JSON, a plot, a page.
+// The output of a sweep: CSV (from which a later sweep continues), JSON, a plot, a page.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -23,7 +23,7 @@ std::string quoted(const std::string& text) {
   return result + "\"";
 }
 
-/// The fields of a line that kHeader's lines have: all texts are quoted.
+/// The fields of a CSV line with the columns of kHeader; text fields are quoted.
 std::vector<std::string> fields_of(const std::string& line) {
   std::vector<std::string> fields = {""};
   bool inside = false;
@@ -55,7 +55,7 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-/// Measured times as bars, the fastest first; predictions as dots.
+/// A plot of measured times as bars, fastest first, and of predictions as dots.
 std::string plot(std::vector<SweepRow> rows) {
   std::erase_if(rows, [](const SweepRow& r) { return r.measured == 0; });
   std::sort(rows.begin(), rows.end(),
@@ -151,7 +151,7 @@ std::vector<SweepRow> parse_sweep(const std::string& text, const std::string& pa
   std::vector<SweepRow> rows;
   for (int number = 2; std::getline(file, line); ++number) {
     if (line.empty()) continue;
-    if (file.eof()) break;  // a line without its end was being written: it runs again
+    if (file.eof()) break;  // an incomplete last line: that row runs again
     const std::vector<std::string> f = fields_of(line);
     if (f.size() != 9)
       fail(ErrorKind::io, "{}, line {}: {} fields instead of 9", path, number, f.size());

@@ -1,4 +1,4 @@
-// What a sweep runs over.
+// The configurations and meshes of a sweep.
 #include <algorithm>
 
 #include "base/fail.h"
@@ -9,7 +9,7 @@ namespace tessera::cli {
 
 namespace {
 
-/// Keys whose values are lists themselves.
+/// True for keys whose values are lists, so that a comma does not separate values.
 bool is_list(const std::string& key) {
   for (const char* name : {"rates", "recompute", "reshard_after_forward", "rules", "mesh"}) {
     if (key.ends_with(name)) return true;
@@ -44,7 +44,7 @@ std::vector<std::vector<std::string>> combinations(const std::vector<std::string
 }
 
 namespace {
-/// Meshes of `ranks` with at most three axes a, b, c of sizes that do not grow.
+/// Meshes of `ranks` ranks with at most three axes a, b, c of non-increasing size.
 void factor(int ranks, int most, const std::string& mesh, char axis,
             std::vector<std::string>& out) {
   if (ranks == 1 && !mesh.empty()) out.push_back(mesh);

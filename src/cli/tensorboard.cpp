@@ -13,7 +13,7 @@ namespace tessera::cli {
 
 namespace {
 
-/// Fields of a protocol buffer, little-endian as the machine is.
+/// Encodes protocol buffer fields; assumes a little-endian machine.
 class Message {
  public:
   void number(int field, double value) { fixed(field, 1, value); }

@@ -1,6 +1,5 @@
-// Event files that TensorBoard reads: a sequence of records, each the length of its bytes, a masked
-// CRC-32C of the length, the bytes, which are a protocol buffer of type Event, and their masked
-// CRC-32C.
+// Event files for TensorBoard: a sequence of records. Each has its length, a masked CRC-32C of the
+// length, a protocol buffer of type Event, and its masked CRC-32C.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +12,12 @@ namespace tessera::cli {
 
 class EventFile {
  public:
-  /// Makes the folder and in it a new file events.out.tfevents.<seconds>.<host>.<pid>. Throws an io
+  /// Creates the folder and in it the file events.out.tfevents.<seconds>.<host>.<pid>. Throws an io
   /// error.
   explicit EventFile(const std::string& folder);
   ~EventFile();
   EventFile(const EventFile&) = delete;
-  /// Appends numbers of a step under their tags ("train/loss"), and flushes. Throws an io error.
+  /// Appends numbers of a step with their tags ("train/loss"), and flushes. Throws an io error.
   void add(int64_t step, const std::vector<std::pair<std::string, double>>& scalars);
   const std::string& path() const { return path_; }
 

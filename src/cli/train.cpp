@@ -14,8 +14,8 @@ namespace tessera::cli {
 
 namespace {
 
-/// What the root's steps should take, if a profile of the machine is known. What a step does is
-/// compared with it by its times, which hold up no CPU.
+/// Predicts the root's step time if a machine profile is known. On the CPU it also enables
+/// profiling, which costs no time there, to compare steps with the prediction.
 void plan_times(Training& t) {
   t.compile.profile = t.args.profile;
   if (!t.cluster.is_root()) return;
@@ -24,7 +24,7 @@ void plan_times(Training& t) {
   try {
     t.forecast = Forecast(t.trainer.graph, t.compile, *machine);
   } catch (const Error&) {
-    if (!t.args.machine.empty()) throw;  // else a profile that does not know such a mesh
+    if (!t.args.machine.empty()) throw;  // a calibrated profile may not know the mesh
     return;
   }
   if (t.job.device == "cpu") t.compile.profile = true;
@@ -32,7 +32,7 @@ void plan_times(Training& t) {
 
 void prepare(Training& t) {
   const Config& c = t.job.config;
-  learning_rate(t.job, 0);  // a model's own may refuse its keys
+  learning_rate(t.job, 0);  // a custom schedule may reject its keys
   t.source = t.job.spec->data(c, false);
   t.data_fingerprint = t.source->fingerprint();
   t.cluster.require_same({{"the training data", t.data_fingerprint}});
@@ -46,7 +46,7 @@ void prepare(Training& t) {
       t.trainer.functions, options.seed,
       threads_of(t.job),   {t.trainer.model.loss.name()},
       t.watch.keep(),      [&t](const std::string& line) { t.progress->note(line); }};
-  if (!t.trainer.minimized.loss_scale)  // else what is not finite is a step without updates
+  if (!t.trainer.minimized.loss_scale)  // else a non-finite gradient skips the update
     t.compile.guards.push_back(t.trainer.minimized.gradient_norm.name());
   t.compile.device = t.job.device;
   agree_on_machine(t.cluster, t.job);
@@ -64,7 +64,7 @@ int64_t parameters_of(Training& t) {
   return elements;
 }
 
-/// The whole configuration, a line a table, and what came of it.
+/// The whole configuration, one line per table, and the resulting parameters, memory and layout.
 std::string banner(Training& t) {
   std::string text;
   for (const char* table : {"model", "train", "data"}) {
@@ -91,7 +91,7 @@ std::string banner(Training& t) {
          fallbacks_text(t);
 }
 
-/// Plan of memory and table of collectives, for whoever reads the log.
+/// Adds the memory plan and the table of collectives to the log.
 void add_plan(Training& t, nlohmann::json& head) {
   const Explanation plan = explain(t.trainer.graph, t.compile);
   nlohmann::json at_peak = nlohmann::json::array(), sent = nlohmann::json::array();
@@ -112,7 +112,7 @@ void add_plan(Training& t, nlohmann::json& head) {
   head["communication"] = sent;
 }
 
-/// The first line of a log, and of its part after each --resume.
+/// The first line of a log, and of the part after each --resume.
 nlohmann::json header(Training& t) {
   nlohmann::json config;
   for (const ConfigKey& k : t.job.config.keys()) config[k.name] = k.value;
@@ -125,7 +125,7 @@ nlohmann::json header(Training& t) {
           {"first_step", t.first_step}};
 }
 
-/// Errors of a step say which.
+/// Adds the step number to errors.
 template <class Work>
 auto in_step(int64_t step, Work work) {
   const auto text = [&](const Error& e) { return fmt::format("step {}: {}", step, e.what()); };
@@ -138,7 +138,7 @@ auto in_step(int64_t step, Work work) {
   }
 }
 
-/// Why the last step updated nothing, or "". Collective.
+/// The reason why the last step updated nothing, or "". Collective.
 std::string why_skipped(Training& t, StepRecord& r) {
   const Minimized& m = t.trainer.minimized;
   if (!t.session->skipped().empty() || !m.loss_scale) return t.session->skipped();
@@ -148,7 +148,7 @@ std::string why_skipped(Training& t, StepRecord& r) {
                      t.job.config.text("train.dtype"), r.loss_scale);
 }
 
-/// Counts a step whose gradients were not finite, and stops where there is nothing else.
+/// Counts a step with non-finite gradients; throws if there were too many in a row.
 void count_skip(Training& t, StepRecord& r) {
   constexpr int64_t kMostInARow = 20;
   const std::string why = why_skipped(t, r);
@@ -164,8 +164,8 @@ void count_skip(Training& t, StepRecord& r) {
           kMostInARow, r.step, why);
 }
 
-/// What the ranks tell each other after a step: the signal that one of them got, or 0; and in the
-/// record which rank was slowest.
+/// Shares after a step what every rank needs of the others: sets the slowest rank in the record and
+/// returns a signal that some rank received, or 0.
 int share_news(Training& t, StepRecord& r, double seconds) {
   std::vector<double> mine;
   for (const double waited : t.session->waited()) {
@@ -190,7 +190,7 @@ int share_news(Training& t, StepRecord& r, double seconds) {
   return signal;
 }
 
-/// Runs a step; an overflow of float16 is told with what helps.
+/// Runs a step. If float16 overflows, the error suggests a remedy.
 void run_step(Training& t) {
   try {
     t.session->run("train");
@@ -208,7 +208,7 @@ void run_step(Training& t) {
   }
 }
 
-/// One step, timed, with its fields but the expected end.
+/// Runs and times one step. Returns its record without eta_s.
 StepRecord train_step(Training& t, int64_t step, double peak) {
   const Config& c = t.job.config;
   const Clock::time_point begin = Clock::now();
@@ -243,7 +243,7 @@ void evaluate(Training& t, int64_t step, nlohmann::json& report) {
   if (e.accuracy >= 0) report["eval_accuracy"] = e.accuracy;
 }
 
-/// After the first step: what it took to come there.
+/// Called after the first step: reports the time of each startup phase.
 void report_start(Training& t, double first_step) {
   t.startup["first_step_s"] = first_step;
   double total = 0;
@@ -256,7 +256,7 @@ void report_start(Training& t, double first_step) {
   t.progress->record(nlohmann::json{{"startup", t.startup}}.dump());
 }
 
-/// Saves after a signal.
+/// Saves and stops after a signal.
 void save_and_stop(Training& t, int64_t step, int signal) {
   if (t.checkpoints) {
     start_save(t, step);
@@ -269,7 +269,7 @@ void save_and_stop(Training& t, int64_t step, int signal) {
       kRequeue));
 }
 
-/// Fills the report of --json; returns the exit code.
+/// Runs all steps and fills the report of --json. Returns the exit code.
 int train_steps(Training& t, double peak, nlohmann::json& report) {
   const int64_t steps = t.job.config.integer("train.steps");
   const int64_t every = t.job.config.integer("train.eval_every");
@@ -304,7 +304,7 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
   return 0;
 }
 
-/// Seconds since the last mark, noted under a name.
+/// Measures startup phases: mark() stores the seconds since the last mark.
 class StartClock {
  public:
   explicit StartClock(nlohmann::json& phases) : phases_(phases) {}
@@ -378,7 +378,7 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
     settle_save(t);
     throw;
   } catch (const std::exception& e) {
-    t.cluster.fail(e.what());  // the others must not wait for this rank
+    t.cluster.fail(e.what());  // so that the other ranks do not wait for this one
     settle_save(t);
     throw;
   }

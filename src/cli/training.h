@@ -1,4 +1,4 @@
-// What the files of `tessera train` share.
+// State and functions shared by the files of `tessera train`.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ struct Training {
   Watch watch;
   Job job;
   Cluster cluster;
-  nlohmann::json& startup;  ///< seconds of each phase of the start
+  nlohmann::json& startup;  ///< seconds of each startup phase
   ReplicaCheck replicas;
   StopSignals signals = {};
   Trainer trainer = {};
@@ -44,28 +44,28 @@ struct Training {
   std::unique_ptr<Checkpoints> checkpoints = {};
   std::unique_ptr<Progress> progress = {};
   Stragglers stragglers = {};
-  Forecast forecast = {};  ///< of the root, where a machine is known
+  Forecast forecast = {};  ///< in the root, if a machine profile is known
   std::vector<std::string> hosts = {};
   int64_t first_step = 0;
-  int64_t skipped = 0, skipped_in_a_row = 0;  ///< steps with a gradient that was not finite
+  int64_t skipped = 0, skipped_in_a_row = 0;  ///< steps with a non-finite gradient
 };
 
-/// FLOP/s of matmuls on the cores that the ranks of this cluster share: what the log's
-/// share of the peak refers to. One rank of each host measures, the others wait. `threads`: of a
-/// rank; 0: the cores over the ranks. Collective.
+/// Measured FLOP/s of matmuls on all cores that the ranks of this cluster share; the log's
+/// peak_share refers to it. One rank of each host measures, the others wait. `threads`: per rank;
+/// 0: the cores divided by the ranks. Collective.
 double measured_gemm_peak(Cluster& cluster, const std::vector<std::string>& hosts, int threads);
 
-/// The newest checkpoint if the job goes on from it. Before anything is written. Throws usage
-/// errors: a directory of another run, or of another job (which keys or data differ).
+/// The newest checkpoint if the job continues from it. Called before anything is written. Throws
+/// usage errors for a directory of another run or job (naming the keys or data that differ).
 std::optional<Checkpoint> open_checkpoints(Training& t);
-/// Loads it.
+/// Loads the checkpoint.
 void resume(Training& t, const std::optional<Checkpoint>& latest);
-/// Memory that saving takes beside the run, on the ranks of this process; 0 without checkpoints.
+/// Memory used by a save in the background, for the ranks of this process; 0 without checkpoints.
 int64_t staging_bytes(Training& t);
-/// Starts to save, or waits for it to end too.
+/// start_save starts a save; finish_save waits for it.
 void start_save(Training& t, int64_t step);
 void finish_save(Training& t);
-/// Gives a save that is under way a few seconds to end, before an error ends the job. Local.
+/// Gives a running save a few seconds to finish before an error ends the job. Local.
 void settle_save(Training& t);
 
 }  // namespace tessera::cli

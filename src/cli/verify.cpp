@@ -1,6 +1,6 @@
-// verify: the same few steps of training on one rank and under every legal layout; the difference
-// of losses, gradients and parameters is measured as L2(a - b) / max(L2(b), 1e-4 L2(all b)), never
-// element by element.
+// verify: runs the same few training steps on one rank and under every legal layout. Losses,
+// gradients and parameters are compared by L2(a - b) / max(L2(b), 1e-4 L2(all b)), not element by
+// element.
 #include <cmath>
 
 #include "base/fail.h"
@@ -36,7 +36,7 @@ void feed_examples(Session& session, const nn::Model& model, int64_t step) {
 
 namespace {
 
-/// What one run leaves: tensors by name.
+/// The results of one run.
 struct Outcome {
   std::vector<double> losses;
   std::vector<Array> gradients, parameters;  ///< gradients of the last step
@@ -105,7 +105,7 @@ struct Worst {
   }
 };
 
-/// --layout is the only one, if it is given.
+/// If --layout is given, only that.
 std::vector<Layout> layouts_of(const Arguments& args, const Job& job) {
   if (args.layouts == "all" && !args.layout.empty()) return {job.layout};
   if (args.layouts == "all") {
@@ -118,7 +118,7 @@ std::vector<Layout> layouts_of(const Arguments& args, const Job& job) {
   return result;
 }
 
-/// What one rank trains: of a plan, the job without what the planner chose.
+/// The job for the reference on one rank: for a planned layout, without the planner's choices.
 Job reference_of(const Arguments& args, const std::vector<ModelSpec>& models, const Job& job) {
   Job asked = resolve_without_plan(args, models, true);
   if (!is_automatic(asked.layout)) return job;
@@ -130,7 +130,7 @@ Job reference_of(const Arguments& args, const std::vector<ModelSpec>& models, co
   return asked;
 }
 
-/// In 16 bits 16 units of rounding: docs/explanation/precision.md.
+/// For 16-bit types 16 units of rounding: docs/explanation/precision.md.
 double default_tolerance(const std::string& dtype) {
   if (dtype == "float64") return 1e-10;
   if (dtype == "float32") return 1e-5;
@@ -159,8 +159,8 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
     gradient.see(worst(outcome.gradients, reference.gradients), text);
     parameter.see(worst(outcome.parameters, reference.parameters), text);
   }
-  // After several steps of Adam a parameter's own rounding is amplified: float32 parameters get ten
-  // times the room.
+  // Several steps of Adam amplify a parameter's own rounding, so float32 parameters get ten times
+  // the tolerance.
   const bool ok = loss.value <= tolerance && gradient.value <= tolerance &&
                   parameter.value <= (wide ? 1 : 10) * tolerance;
   if (cluster.is_root()) {

@@ -1,4 +1,5 @@
-// --watch and --dump: named tensors of a training step, as numbers at a glance and as files.
+// --watch and --dump: prints summaries of named tensors of a training step, or writes them to
+// files.
 #pragma once
 
 #include <string>
@@ -11,11 +12,11 @@ namespace tessera::cli {
 
 class Watch {
  public:
-  /// Makes the dump's folder. Throws usage errors for flags that lack each other, io errors.
+  /// Creates the dump folder. Throws usage errors for flags that require each other, and io errors.
   explicit Watch(const Arguments& args);
   /// Globs for CompileOptions::keep.
   std::vector<std::string> keep() const;
-  /// After step `step`, counted from 1. Collective.
+  /// Call after step `step`, counted from 1. Collective.
   void after_step(Session& session, const Graph& graph, int64_t step, Progress& progress);
 
  private:

@@ -1,4 +1,4 @@
-// An error travels as the number of its kind in front of its message.
+// An error is sent as the number of its kind, followed by its message.
 #include "io/agree.h"
 
 #include "base/fail.h"

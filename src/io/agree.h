@@ -1,4 +1,4 @@
-// Processes that agree on what happened in one of them.
+// Agreement of processes on errors.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Runs `work`, which must not communicate, in every process. If it throws anywhere, the failure of
-/// the lowest rank is thrown as an Error of its kind in every process. Collective.
+/// Runs `work`, which must not communicate, in every process. If it throws in any, every process
+/// throws the failure of the lowest rank, as an Error of its kind. Collective.
 void run_together(Cluster& cluster, const std::function<void()>& work);
 
 }  // namespace tessera

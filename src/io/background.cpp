@@ -10,7 +10,7 @@ namespace tessera {
 
 Background::Background(int64_t bytes)
     : most_chunks_(static_cast<size_t>(std::max<int64_t>(1, bytes / kChunk))) {
-  // Signals belong to the threads of the program.
+  // This thread blocks all signals: they are handled by the program's threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

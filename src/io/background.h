@@ -1,4 +1,4 @@
-// A thread that works off tasks in order, and the bounded memory through which data reaches it.
+// A background thread that runs tasks in order, and a bounded pool of memory for their data.
 #pragma once
 
 #include <condition_variable>
@@ -15,26 +15,26 @@
 
 namespace tessera {
 
-/// One owner thread calls everything.
+/// All members must be called by one thread.
 class Background {
  public:
   static constexpr int64_t kChunk = int64_t{4} << 20;
 
-  /// Chunks in all at most `bytes`, but at least one.
+  /// The chunks have at most `bytes` bytes in total; there is at least one.
   explicit Background(int64_t bytes);
-  /// Drops what is still to be done, but ends the task that runs.
+  /// Drops pending tasks, but waits for the running one.
   ~Background();
   Background(const Background&) = delete;
 
-  /// A chunk of kChunk bytes, aligned as OutputFile likes it; waits for the thread to give one back
-  /// if all are in use.
+  /// A chunk of kChunk bytes, aligned for OutputFile. If all are in use, waits until one is
+  /// returned.
   std::byte* take_chunk();
-  /// Runs `work` after all that was pushed before. `chunk` is given back then. What throws makes
-  /// the thread skip all later tasks but those that run `always`.
+  /// Queues `work`; afterwards `chunk` is returned to the pool. If a task throws, later tasks are
+  /// skipped, except those with `always`.
   void push(std::function<void()> work, std::byte* chunk = nullptr, bool always = false);
-  /// Waits until all is done, at most so long; false if it is not.
+  /// Waits at most `seconds` until all tasks are done; false if they are not.
   bool wait(double seconds);
-  /// The first failure since the last call, which lets the thread work again. After wait().
+  /// The first failure since the last call; resets it, so that tasks run again. Call after wait().
   std::exception_ptr take_failure();
 
  private:

@@ -1,7 +1,7 @@
-// A save is one agreement, in which the root process tells the name of a new directory, and then
-// work of each process alone: copies into chunks of memory, which a thread writes to the files of
-// its ranks. The root's thread looks for the files of all ranks, reads their headers and writes the
-// manifest. Whether all went well is agreed on later, at the next save or at the end.
+// A save begins with one agreement: the root process sends the name of a new directory. Then each
+// process works alone: it copies slices into chunks of memory, and a thread writes these to the
+// files of its ranks. The root's thread waits for the files of all ranks, reads their headers and
+// writes the manifest. Success is agreed on later, at the next save or at the end.
 #include "tessera/checkpoint.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::vector<Checkpoint> from_text(const std::string& text) {
   return all;
 }
 
-/// What a local rank writes: its pieces, by name, and the slices that they are.
+/// The data that a local rank writes: its pieces and their slices.
 struct RankPart {
   int rank = 0;
   std::vector<ShardPiece> pieces;
@@ -69,7 +69,7 @@ std::vector<RankPart> parts_of(Session& session) {
   return parts;
 }
 
-/// Calls take(data, bytes) for the runs of a slice, in row-major order.
+/// Calls take(data, bytes) for the contiguous runs of a slice, in row-major order.
 template <class Take>
 void each_run(const Slice& slice, Take take) {
   const int64_t item = size_of(slice.dtype);
@@ -88,7 +88,7 @@ void each_run(const Slice& slice, Take take) {
   }
 }
 
-/// A stream of bytes into the file of a rank, by way of the background thread.
+/// A stream of bytes into a rank's file, written by the background thread.
 class StagedFile {
  public:
   StagedFile(Background& background, std::string path, const std::vector<ShardPiece>& pieces)
@@ -108,7 +108,7 @@ class StagedFile {
       if (used_ == Background::kChunk) flush();
     }
   }
-  /// After the last append().
+  /// Call after the last append().
   void end() {
     if (chunk_ != nullptr) flush();
   }
@@ -135,19 +135,19 @@ struct Checkpoints::State {
   Cluster& cluster;
   std::string directory;
   int keep;
-  FileHandle lock;  // of the root process
-  // The save that is under way.
+  FileHandle lock;  // in the root process
+  // The save in progress.
   bool saving = false;
-  std::string temporary;             // its directory for now
-  Checkpoint checkpoint;             // of the root process: what it will be
-  std::atomic<bool> written{false};  // the files of this process are, or have failed
+  std::string temporary;             // its temporary directory
+  Checkpoint checkpoint;             // in the root process: the checkpoint being saved
+  std::atomic<bool> written{false};  // the files of this process are written
   std::atomic<SaveStage> stage{SaveStage::writing};
-  Background background;  // last: its thread uses the others
+  Background background;  // last member, as its thread uses the others
 
   State(Cluster& c, std::string where, int number, int64_t staging)
       : cluster(c), directory(std::move(where)), keep(number), background(staging) {}
 
-  /// Chooses the names of a new checkpoint and makes its directory. Root only.
+  /// Chooses the name of a new checkpoint and makes its temporary directory. Root only.
   std::string prepare(int64_t step) {
     const int64_t serial = next_serial(directory);
     checkpoint.path = new_checkpoint_path(directory, step);
@@ -175,7 +175,7 @@ struct Checkpoints::State {
     checkpoint.warning = publish_checkpoint(temporary, names, checkpoint, directory, keep);
   }
 
-  /// Until each process's flag is set. Collective.
+  /// Waits until ready() is true in every process. Collective.
   template <class Ready>
   void wait_for_all(Ready ready) {
     for (bool all = false; !all;) {
@@ -238,7 +238,7 @@ void Checkpoints::start(Session& session, int64_t step,
   s.saving = true;
   s.written = false;
   s.stage = SaveStage::writing;
-  // All files end together: file systems then need few commits of their journals, or one.
+  // All files are finished together, so that file systems need few journal commits.
   std::vector<StagedFile> files;
   for (const RankPart& part : parts) {
     if (part.pieces.empty()) continue;
@@ -262,7 +262,7 @@ std::optional<Checkpoint> Checkpoints::finish() {
   State& s = *state_;
   if (!s.saving) return std::nullopt;
   s.saving = false;
-  // A task that failed leaves `written` unset, but nothing to do.
+  // After a failed task `written` stays false, but no task is pending.
   s.wait_for_all([&s] { return s.written || s.background.wait(0); });
   const std::vector<double> bad = s.cluster.gather(
       std::vector<double>(static_cast<size_t>(s.cluster.local_ranks()), s.written ? 0.0 : 1.0));
@@ -286,12 +286,12 @@ void Checkpoints::settle(double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   std::error_code ignored;
   bool done = false;
-  // The thread of the root process publishes; the others see by the name that it has.
+  // The root's thread publishes; other processes see that the directory was renamed.
   while (!done && std::chrono::steady_clock::now() < end) {
     done = s.background.wait(0.02) && (s.cluster.is_root() || !fs::exists(s.temporary, ignored));
     if (!done) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  if (done && s.cluster.is_root()) fs::remove_all(s.temporary, ignored);  // if that failed
+  if (done && s.cluster.is_root()) fs::remove_all(s.temporary, ignored);  // if publishing failed
 }
 
 Checkpoint Checkpoints::save(Session& session, int64_t step,

@@ -1,6 +1,6 @@
-// The newest checkpoint is the one that was saved last, not the one of the greatest step: the
-// serial number in its metadata says so. Files that cannot be read are never removed; they may be
-// all that is left of a long run.
+// The newest checkpoint is the one saved last, not the one of the greatest step: its metadata has
+// the greatest serial number. Unreadable files are never removed, as they may be all that is left
+// of a long run.
 #include "io/checkpoint_files.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-", kSuffix = ".safetensors";
 
-/// The number that `text` is as a whole, or -1.
+/// The non-negative number that the whole `text` is, or -1.
 int64_t parse_number(std::string_view text) {
   int64_t value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -40,7 +40,7 @@ int64_t step_of(std::string_view file) {
   return parse_number(file.substr(0, dash));
 }
 
-/// File names of a directory; none if it does not exist.
+/// File names in a directory; empty if it does not exist.
 std::vector<std::string> files_of(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;
@@ -177,7 +177,7 @@ FileHandle lock_directory(const std::string& directory) {
 void remove_leftovers(const std::string& directory) {
   for (const std::string& name : files_of(directory)) {
     const size_t at = name.find(".tmp-");
-    std::error_code ignored;  // a leftover that stays does no harm
+    std::error_code ignored;  // a leftover that remains does no harm
     if (at != std::string::npos && step_of(std::string_view(name).substr(0, at)) >= 0)
       fs::remove_all(fs::path(directory) / name, ignored);
   }

@@ -1,4 +1,4 @@
-// The directory of checkpoints: names, order, lock, retention.
+// The directory of checkpoints: names, order, lock, removal of old ones.
 #pragma once
 
 #include <atomic>
@@ -16,14 +16,14 @@ inline constexpr const char* kStepKey = "step";
 inline constexpr const char* kSerialKey = "serial";
 inline constexpr const char* kDimsKey = "dims";
 
-/// DIR/step-00000012, or DIR/step-00000012-2 and so on where that exists.
+/// DIR/step-00000012; if that exists, DIR/step-00000012-2 and so on.
 std::string new_checkpoint_path(const std::string& directory, int64_t step);
-/// One more than the greatest serial number in the directory.
+/// The greatest serial number in the directory plus one.
 int64_t next_serial(const std::string& directory);
 /// "rank-00003.safetensors".
 std::string shard_name(int rank);
 
-/// What a directory holds.
+/// The content of a directory.
 struct CheckpointScan {
   std::vector<Checkpoint> readable;  ///< the newest (greatest serial) first
   struct Unreadable {
@@ -35,28 +35,28 @@ struct CheckpointScan {
 };
 CheckpointScan scan_checkpoints(const std::string& directory);
 
-/// A checkpoint of format 1, or any safetensors file, as a manifest. Throw io errors.
+/// A checkpoint of format 1, or any safetensors file, as a manifest. They throw io errors.
 Manifest manifest_of_one_file(const std::string& path);
 Manifest manifest_of_safetensors(const std::string& path);
-/// read_manifest() of a directory, manifest_of_safetensors() of a file.
+/// read_manifest() for a directory, manifest_of_safetensors() for a file.
 Manifest manifest_of_any(const std::string& path);
-/// What users see of a manifest.
+/// The public description of a manifest.
 Checkpoint checkpoint_of(const std::string& path, const Manifest& manifest);
 
-enum class SaveStage { writing, written, cancelled };  ///< of all processes
-/// Waits until all files exist in a directory; false if it was cancelled. Throws an io error if one
-/// is not there a minute after all were written: then a rank writes somewhere else.
+enum class SaveStage { writing, written, cancelled };  ///< over all processes
+/// Waits until all files exist in a directory; false if cancelled. Throws an io error if one is
+/// missing a minute after all were written: some rank then writes to another directory.
 bool wait_for_files(const std::string& directory, const std::vector<std::string>& names,
                     const std::atomic<SaveStage>& stage);
-/// Writes the manifest of the files in `temporary`, gives that directory the name of the
-/// checkpoint, and removes all readable checkpoints but the newest `keep`. Returns a warning, or
-/// "". Throws io errors.
+/// Writes the manifest of the files in `temporary`, renames that directory to the checkpoint's
+/// name, and removes all readable checkpoints but the newest `keep`. Returns a warning, or "".
+/// Throws io errors.
 std::string publish_checkpoint(const std::string& temporary, const std::vector<std::string>& names,
                                const Checkpoint& checkpoint, const std::string& directory,
                                int keep);
 
-/// Takes the lock; it is held until the handle closes.
+/// Takes the lock. It is held until the handle is closed.
 FileHandle lock_directory(const std::string& directory);
-/// Removes what temporary checkpoints left. The caller holds the lock.
+/// Removes leftover temporary checkpoints. The caller must hold the lock.
 void remove_leftovers(const std::string& directory);
 }  // namespace tessera

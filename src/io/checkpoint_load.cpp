@@ -1,4 +1,4 @@
-// The slices that a rank owns, out of the pieces of a checkpoint (io/shards.h).
+// Loads the slices of the local ranks from the pieces of a checkpoint (io/shards.h).
 #include <algorithm>
 #include <optional>
 
@@ -27,10 +27,10 @@ std::string shortened(const std::vector<std::string>& items) {
       shown < items.size() ? fmt::format(", and {} more", items.size() - shown) : "");
 }
 
-/// What a checkpoint and a model do not share.
+/// The differences between a checkpoint and a model.
 struct Difference {
   std::vector<std::string> missing, extra, different;
-  std::vector<std::string> same;  ///< what they share
+  std::vector<std::string> same;  ///< common to both
   bool none() const { return missing.empty() && extra.empty() && different.empty(); }
   std::string text() const {
     std::string text;
@@ -41,7 +41,7 @@ struct Difference {
   }
 };
 
-/// Between the model's `names` and the checkpoint, which with `partly` may have more.
+/// Compares the model's `names` with the checkpoint. With `partly` the checkpoint may have more.
 Difference difference(const Session& session, const Manifest& manifest,
                       const std::vector<std::string>& names, bool partly) {
   Difference d;

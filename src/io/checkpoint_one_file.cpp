@@ -1,5 +1,4 @@
-// Checkpoints of format 1: whole tensors in one safetensors file, whose metadata are the
-// checkpoint's.
+// Checkpoints of format 1: whole tensors in one safetensors file with the checkpoint's metadata.
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -37,7 +36,7 @@ nlohmann::json dims_in(const SafetensorsReader& file) {
        kDimsKey);
 }
 
-/// The dim names of one tensor, none if there are none.
+/// The dim names of one tensor; empty if there are none.
 std::vector<std::string> dims_of(const nlohmann::json& dims, const TensorInfo& info) {
   std::vector<std::string> names;
   const auto entry = dims.find(info.name);

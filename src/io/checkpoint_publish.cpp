@@ -1,5 +1,5 @@
-// The last part of a save, which only the root process does: a manifest from what the files of all
-// ranks say of themselves, then the name. Everything is on disk before the name appears.
+// The last part of a save, done by the root process: writes a manifest from the headers of all
+// ranks' files, then renames the directory. Everything is on disk before the rename.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -51,7 +51,7 @@ std::string remove_old(const std::string& directory, int keep) {
   const CheckpointScan scan = scan_checkpoints(directory);
   std::string warning;
   for (size_t i = static_cast<size_t>(keep); i < scan.readable.size(); ++i) {
-    // Under a temporary name, half of it is no checkpoint that cannot be read.
+    // Renamed first, so that a partly removed directory does not count as an unreadable checkpoint.
     const std::string path = scan.readable[i].path, going = path + ".tmp-removed";
     std::error_code error;
     fs::rename(path, going, error);
@@ -106,7 +106,7 @@ std::string publish_checkpoint(const std::string& temporary, const std::vector<s
   }
   const std::string text = to_text(manifest);
   const std::string path = (fs::path(temporary) / kManifestName).string();
-  parse_manifest(text, path);  // what cannot be read is not published
+  parse_manifest(text, path);  // never publish an unreadable manifest
   write_file(path, text);
   sync_directory(temporary);
   if (::rename(temporary.c_str(), checkpoint.path.c_str()) != 0)

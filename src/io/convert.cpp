@@ -1,5 +1,5 @@
-// A conversion is a copy, tensor by tensor: whole tensors are read through the manifest, whatever
-// they were split into, and written as a file of one part.
+// Converts tensor by tensor: reads whole tensors through the manifest, however they are split, and
+// writes them to one file.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// `name` by the first rule whose glob has it; the part that * stands for is kept.
+/// `name` renamed by the first rule whose glob matches; the part that * matches is kept.
 std::string renamed(const std::string& name, const ConvertOptions& options) {
   for (const auto& [glob, to] : options.names) {
     if (!glob_match(glob, name)) continue;

@@ -1,9 +1,9 @@
-// The order of examples is a permutation that is computed and not stored: a Feistel network is a
-// bijection of 2k-bit numbers whatever its round function, and walking along its cycle until the
-// number is below n makes it a bijection of [0, n) (2k is the least even number with 4^k >= n, so a
-// walk takes fewer than 4 steps on average). The rows of all steps form one stream; row r of step s
-// is position s * batch + r, its epoch is the position divided by n, and its example the image of
-// the rest under the permutation of that epoch. No rank needs to know what another one reads.
+// The order of examples is a permutation that is computed, not stored. A Feistel network is a
+// bijection of 2k-bit numbers for any round function. Applying it until the number is below n
+// (cycle walking) makes it a bijection of [0, n); 2k is the least even number with 4^k >= n, so
+// this takes fewer than 4 steps on average. The rows of all steps form one stream: row r of step s
+// is position s * batch + r; its epoch is the position divided by n, and its example is the
+// remainder permuted by that epoch's permutation. Ranks need no communication.
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -24,13 +24,13 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// Which rows go to one slice.
+/// The rows of one slice.
 struct SliceRows {
   int64_t first = 0, count = 0, stride = 0;
   bool empty = false;
 };
 
-/// The rows of a slice, and in `box` what of every example goes to it.
+/// The rows of a slice; sets `box` to the part of every example that belongs to it.
 SliceRows rows_of(const Slice& slice, const DataField& field, const std::string& batch_dim,
                   int64_t rows, DataBox& box) {
   require(slice.dtype == field.dtype,
@@ -145,7 +145,7 @@ void Batcher::read(int64_t example, int field) const {
     source_.read(example, field, box_);
   } catch (const Error&) {
     throw;
-  } catch (const std::exception& e) {  // of a source of a user's own
+  } catch (const std::exception& e) {  // thrown by a user-defined source
     fail(ErrorKind::io, "[data] the source could not read '{}' of example {}: {}",
          source_.fields()[static_cast<size_t>(field)].name, example, e.what());
   }

@@ -1,7 +1,7 @@
-// An IDX file is a big-endian magic number (two zero bytes, the element type, the number of dims),
-// the sizes as big-endian uint32 and the elements in row-major order. zlib reads plain files and
-// gzip alike. The sizes of a header are not trusted: elements are read in pieces, so that memory
-// grows with the file and not with its claim.
+// An IDX file has a big-endian magic number (two zero bytes, the element type, the number of dims),
+// the sizes as big-endian uint32, and the elements in row-major order. zlib reads plain and gzip
+// files. The sizes are not trusted: elements are read in pieces, so memory grows with the actual
+// file.
 #include <zlib.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 constexpr uint32_t kImages = 0x00000803;  // uint8, three dims
 constexpr uint32_t kLabels = 0x00000801;  // uint8, one dim
 
-/// A file behind zlib.
+/// A file read through zlib.
 class IdxFile {
  public:
   explicit IdxFile(const std::string& path) : path_(path) {
@@ -35,12 +35,12 @@ class IdxFile {
   ~IdxFile() { gzclose(file_); }
   IdxFile(const IdxFile&) = delete;
 
-  /// Reads up to `bytes` and returns how many there were.
+  /// Reads up to `bytes` bytes and returns the number read.
   int64_t read(void* to, int64_t bytes) {
     const int got = gzread(file_, to, static_cast<unsigned>(bytes));
     int code = Z_OK;
     const char* why = gzerror(file_, &code);
-    // Z_BUF_ERROR is a gzip stream that ends early: what there is of it counts as a short file.
+    // Z_BUF_ERROR: the gzip stream ends early. What was read counts as a short file.
     if (got < 0 || (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)) {
       fail(ErrorKind::io, "[data] cannot decompress '{}': {}; the file is damaged, fetch it again",
            path_, why);
@@ -70,7 +70,7 @@ class IdxFile {
     }
   }
 
-  /// All the elements: exactly the product of `sizes` bytes up to the end of the file.
+  /// Reads all elements: there must be exactly as many as the product of `sizes`.
   std::vector<uint8_t> read_elements(const std::vector<uint32_t>& sizes) {
     unsigned __int128 product = 1;
     for (uint32_t s : sizes) product *= s;

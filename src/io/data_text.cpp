@@ -1,7 +1,6 @@
-// A text is cut into windows that share one token: window i starts at token i * length, and the
-// target of a position is the token behind it, so every token but the first is a target exactly
-// once. Windows are computed from the mapped file on demand; the operating system keeps what is
-// used in memory.
+// The text is cut into windows that share one token: window i starts at token i * length, and the
+// target of a position is the next token, so every token but the first is a target exactly once.
+// Windows are computed on demand from the mapped file; the operating system caches used pages.
 #include <cmath>
 #include <cstring>
 
@@ -29,8 +28,8 @@ void require_options(const TextOptions& o) {
           o.vocabulary, o.token_bytes, most);
 }
 
-/// The token where a fraction of the file begins: one expression, so that the end of one part is
-/// the beginning of the next.
+/// The token at a fraction of the file. Using one expression makes the end of one part the begin of
+/// the next.
 int64_t position_of(double fraction, int64_t tokens) {
   return static_cast<int64_t>(std::floor(fraction * static_cast<double>(tokens)));
 }

@@ -22,7 +22,7 @@ std::string system_message(int error) { return std::generic_category().message(e
 FileHandle open_to_read(const char* room, const std::string& path, int64_t& bytes) {
   struct stat status {};
   const bool exists = stat(path.c_str(), &status) == 0;
-  if (exists && !S_ISREG(status.st_mode)) {  // to open a pipe would wait for who writes it
+  if (exists && !S_ISREG(status.st_mode)) {  // opening a pipe would wait for a writer
     fail(ErrorKind::io, "[{}] '{}' is not a regular file; give the path of a file", room, path);
   }
   FileHandle file(exists ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC) : -1);

@@ -23,18 +23,18 @@ class FileHandle {
   }
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  /// Closes it now; 0, or the errno of close().
+  /// Closes it. Returns 0 or the errno of close().
   int close();
 
  private:
   int fd_;
 };
 
-/// The text of an errno.
+/// The message of an errno.
 std::string system_message(int error);
 
-/// Opens a regular file for reading and tells its size. Throws an io error that begins with
-/// "[room]".
+/// Opens a regular file for reading and sets `bytes` to its size. Throws an io error that begins
+/// with "[room]".
 FileHandle open_to_read(const char* room, const std::string& path, int64_t& bytes);
 
 /// A whole file, mapped read-only.

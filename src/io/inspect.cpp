@@ -103,7 +103,7 @@ std::unique_ptr<SafetensorsWriter> start(const Graph& graph, const std::vector<s
 
 }  // namespace
 
-// As in a checkpoint, a failure of the root does not keep the others waiting: it goes on fetching.
+// If the root fails to write, it goes on fetching, so that the other processes do not wait for it.
 void dump(Session& session, const Graph& graph, const std::vector<std::string>& names,
           const std::string& path, const std::map<std::string, std::string>& metadata) {
   Cluster& cluster = session.cluster();

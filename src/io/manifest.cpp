@@ -1,5 +1,5 @@
-// Pieces of a tensor are the cells of a grid: that is what layouts make, and it lets a manifest be
-// checked for gaps and overlaps without comparing each piece with every other.
+// The pieces of a tensor must be the cells of a grid, as layouts make them. A manifest can then be
+// checked for gaps and overlaps without comparing all pairs of pieces.
 #include "io/manifest.h"
 
 #include <sys/stat.h>
@@ -31,7 +31,7 @@ template <class... Args>
        fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// Requires that the pieces are the cells of a grid over the whole tensor.
+/// Throws unless the pieces are the cells of a grid over the whole tensor.
 void require_grid(const std::string& path, const std::string& name, const ManifestTensor& t) {
   const std::vector<int64_t>& sizes = t.shape.sizes;
   int64_t cells = 1;
@@ -87,7 +87,7 @@ void require_sizes(const std::string& path, const std::string& name, const Manif
   }
 }
 
-/// A whole number that fits; the library would cut what does not.
+/// An integer that fits into 64 bits; the library would truncate others.
 int64_t whole(const std::string& path, const Json& value) {
   const bool good = value.is_number_unsigned() ? value.get<uint64_t>() <= uint64_t{INT64_MAX}
                                                : value.is_number_integer();

@@ -1,8 +1,8 @@
-// The manifest of a sharded checkpoint: which tensors it has, which box of each lies in which file,
-// and what every file has to look like. It is written last; a checkpoint without it does not exist.
+// The manifest of a sharded checkpoint: its tensors, which box of each is in which file, and the
+// length and checksums of every file. It is written last; without it there is no checkpoint.
 //
-// The file is {"crc32c":"0123abcd","manifest":{...}} and the checksum is that of the inner object's
-// bytes.
+// The file is {"crc32c":"0123abcd","manifest":{...}}; the checksum covers the bytes of the inner
+// object.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tessera {
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr int64_t kManifestVersion = 2;
 
-/// A box of a tensor, in logical coordinates, which is one tensor (of its name) of a file.
+/// A box of a tensor in logical coordinates. In the file it is a tensor of the same name.
 struct FilePiece {
   int file = 0;  ///< index in Manifest::files
   std::vector<int64_t> offset, extent;
@@ -29,10 +29,10 @@ struct ManifestTensor {
 };
 
 struct ManifestFile {
-  std::string name;         ///< in the directory of the manifest
-  int64_t bytes = 0;        ///< its length
-  uint32_t header_crc = 0;  ///< of everything in front of the elements
-  uint32_t sums_crc = 0;    ///< of the checksums at its end
+  std::string name;         ///< relative to the manifest's directory
+  int64_t bytes = 0;        ///< length of the file
+  uint32_t header_crc = 0;  ///< of everything before the elements
+  uint32_t sums_crc = 0;    ///< of the checksums at the end of the file
 };
 
 struct Manifest {
@@ -40,20 +40,20 @@ struct Manifest {
   std::map<std::string, std::string> metadata;
   std::vector<ManifestFile> files;
   std::map<std::string, ManifestTensor> tensors;
-  /// False for checkpoints of format 1, one file without checksums, which is files[0].
+  /// False for format 1: one file, files[0], without checksums.
   bool has_checksums = true;
 };
 
-/// As the text of a file.
+/// The text of the manifest file.
 std::string to_text(const Manifest& manifest);
-/// Throws io errors that name `path`: damaged, of a newer version, or with pieces that do not make
-/// up their tensors.
+/// Throws io errors that name `path`: damaged, newer version, or pieces that do not cover their
+/// tensors exactly.
 Manifest parse_manifest(const std::string& text, const std::string& path);
 
-/// Reads and parses a checkpoint, a directory with a manifest or a file of format 1, and compares
-/// the lengths of its files. Throws io errors: missing or cut files.
+/// Reads a checkpoint (a directory with a manifest, or a file of format 1) and checks the lengths
+/// of its files. Throws io errors for missing or truncated files.
 Manifest read_manifest(const std::string& checkpoint);
-/// The path of a file of a checkpoint.
+/// The path of a checkpoint's file.
 std::string file_path(const std::string& checkpoint, const Manifest& manifest, int file);
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
-// What comes at multiples of kAlign goes to the disk as it lies; the rest is gathered in a buffer.
-// A file system that refuses direct writes, when it is asked or later, gets ordinary ones, and so
-// does the tail of every file, which is no whole block.
+// Data at multiples of kAlign is written directly from where it is; other data is collected in a
+// buffer. If the file system refuses direct writes, at once or later, ordinary writes are used;
+// also for the tail of a file, which is no whole block.
 #include "io/output_file.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ int OutputFile::create(const std::string& path, int64_t bytes) {
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
   direct_ = bytes >= kDirectFrom;
   if (direct_) file_ = FileHandle(::open(path.c_str(), flags | O_DIRECT, 0666));
-  if (direct_ && !file_ && errno == EINVAL) {  // some make the file and then refuse
+  if (direct_ && !file_ && errno == EINVAL) {  // some file systems create the file and then refuse
     ::unlink(path.c_str());
     direct_ = false;
   }
@@ -39,7 +39,7 @@ int OutputFile::create(const std::string& path, int64_t bytes) {
   do {
     error = ::fallocate(file_.get(), 0, 0, bytes) == 0 ? 0 : errno;
   } while (error == EINTR);
-  // A disk that is full is told now; a file system that cannot reserve is no failure.
+  // A full disk is reported now. A file system that cannot reserve space is no error.
   return error == ENOSPC || error == EDQUOT || error == EFBIG ? error : 0;
 }
 

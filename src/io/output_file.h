@@ -1,6 +1,6 @@
-// A new file that is written front to back at the disk's own speed: past the page cache where the
-// file system can (O_DIRECT), since nobody reads soon what a checkpoint writes, and a copy of it
-// would drive out what is read.
+// A new file that is written sequentially at disk speed. It bypasses the page cache if the file
+// system can (O_DIRECT): checkpoints are not read again soon, and caching them would evict data
+// that is.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ struct FreeBytes {
   void operator()(std::byte* bytes) const { std::free(bytes); }
 };
 using AlignedBytes = std::unique_ptr<std::byte, FreeBytes>;
-/// Memory that a disk can read from; in large pages where the system has them, touched by nobody.
+/// Memory aligned for direct I/O; with large pages if available; not touched yet.
 AlignedBytes aligned_bytes(int64_t bytes);
 
-/// All members return 0 or an errno, after which only the destructor may follow. One thread at a
-/// time.
+/// All members return 0 or an errno; after an errno only the destructor may be called. Use it from
+/// one thread at a time.
 class OutputFile {
  public:
   /// Files of at least this many bytes bypass the page cache.
@@ -28,11 +28,11 @@ class OutputFile {
   /// Offsets, lengths and addresses that are multiples of this are written without a copy.
   static constexpr int64_t kAlign = 4096;
 
-  /// Creates a file that does not exist and will have `bytes` bytes, and reserves room for them.
+  /// Creates a file, which must not exist, and reserves space for its `bytes` bytes.
   int create(const std::string& path, int64_t bytes);
   bool is_open() const { return static_cast<bool>(file_); }
   int append(const void* data, int64_t bytes);
-  /// Makes it durable and closes it.
+  /// Makes the file durable and closes it.
   int finish();
   void close() { file_.close(); }
 
@@ -45,7 +45,7 @@ class OutputFile {
   FileHandle file_;
   bool direct_ = false;
   AlignedBytes buffer_;
-  int64_t used_ = 0;  ///< of buffer_
+  int64_t used_ = 0;  ///< bytes in buffer_
 };
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Each rank tells of each tensor a checksum of the place of its part and one of the elements. Ranks
+// For each tensor, each rank sends a checksum of its part's place and one of its elements. Ranks
 // with equal places must have equal elements.
 #include <algorithm>
 #include <map>

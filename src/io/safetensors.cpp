@@ -1,6 +1,6 @@
-// Reading: the header is believed only as far as the length of the file bears it out. Sorted by
-// position, the tensors must tile the bytes behind the header exactly, which excludes overlaps,
-// gaps, and a file that was cut or continued.
+// The reader trusts the header only as far as the file's length confirms it. Sorted by position,
+// the tensors must tile the bytes after the header exactly. That excludes overlaps, gaps, and
+// truncated or extended files.
 #include "tessera/safetensors.h"
 
 #include <unistd.h>
@@ -50,7 +50,7 @@ void read_at(int fd, const std::string& path, int64_t position, int64_t bytes, v
   }
 }
 
-/// A JSON number that is an integer in [0, 2^63).
+/// The value of a JSON integer in [0, 2^63).
 int64_t count_of(const Json& value, const std::string& path, const std::string& tensor,
                  const char* what) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{INT64_MAX}) {
@@ -92,7 +92,7 @@ TensorInfo parse_tensor(const std::string& path, const std::string& name, const 
   return info;
 }
 
-/// Requires that the tensors, ordered by position, tile `bytes` bytes.
+/// Throws unless the tensors, ordered by position, tile `bytes` bytes.
 void require_tiling(const std::string& path, const std::vector<TensorInfo>& tensors,
                     int64_t bytes) {
   int64_t at = 0;
@@ -121,10 +121,10 @@ void require_tiling(const std::string& path, const std::vector<TensorInfo>& tens
 }
 
 Json parse_header(const std::string& path, const std::string& text) {
-  // The parser keeps the last of several equal keys; a tensor must not vanish that way.
+  // For repeated keys the parser keeps the last value; a tensor must not vanish that way.
   std::vector<std::set<std::string>> keys;
   std::string twice;
-  constexpr int kMostDepth = 8;  // the library recurs over what a message shows
+  constexpr int kMostDepth = 8;  // the library is recursive over what a message shows
   auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth > kMostDepth) refuse(path, "its header nests more than {} brackets", kMostDepth);
     if (event == Json::parse_event_t::object_start) keys.emplace_back();

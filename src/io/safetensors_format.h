@@ -1,4 +1,4 @@
-// What reader and writer of safetensors files share.
+// Constants shared by the reader and writer of safetensors files.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ inline std::string type_names() {
   return all;
 }
 
-/// The bytes that dtype and sizes (all >= 0) need, or -1 if they do not fit into 63 bits.
+/// The number of bytes of a tensor (sizes >= 0), or -1 if it does not fit into 63 bits.
 inline int64_t byte_count(const TensorInfo& info) {
   int64_t bytes = size_of(info.dtype);
   for (int64_t size : info.sizes) {

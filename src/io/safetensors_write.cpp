@@ -1,6 +1,6 @@
-// Writing is atomic by the usual four steps: a temporary file in the same directory (so that it is
-// on the same file system), fsync, rename over the name, fsync of the directory. Whatever fails
-// before the rename leaves an older file of the name as it was, and the temporary file is removed.
+// The file is written atomically: a temporary file in the same directory (hence on the same file
+// system), fsync, rename, fsync of the directory. If anything fails before the rename, an existing
+// file of that name is unchanged and the temporary file is removed.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ std::string type_name(DType dtype) {
   fail(ErrorKind::internal, "[safetensors] no name for dtype {}", to_string(dtype));
 }
 
-/// Places the tensors one behind the other; returns their bytes in all.
+/// Assigns consecutive byte ranges to the tensors; returns their total size.
 int64_t place(const std::string& path, std::vector<TensorInfo>& tensors) {
   std::set<std::string> names;
   int64_t at = 0;
@@ -52,8 +52,8 @@ int64_t place(const std::string& path, std::vector<TensorInfo>& tensors) {
   return at;
 }
 
-/// The length and the header, padded with spaces so that the elements begin at a multiple of 8, or
-/// in a large file where elements can be written without a copy.
+/// The length and the header, padded with spaces so that the elements begin at a multiple of 8; in
+/// a large file, where elements can be written without a copy.
 std::string header_of(const std::string& path, const std::vector<TensorInfo>& tensors,
                       const std::map<std::string, std::string>& metadata, int64_t total) {
   Json header = Json::object();
@@ -86,7 +86,7 @@ struct SafetensorsWriter::State {
   std::string path, temporary;
   std::vector<TensorInfo> tensors;
   OutputFile file;
-  size_t current = 0;   // the tensor that is being written
+  size_t current = 0;   // index of the tensor being written
   int64_t written = 0;  // bytes of all tensors
   int64_t total = 0;
 
@@ -98,7 +98,7 @@ struct SafetensorsWriter::State {
     temporary.clear();
   }
 
-  /// Throws an io error about a failed system call, after the temporary file is gone.
+  /// Removes the temporary file and throws an io error about a failed system call.
   [[noreturn]] void give_up(const std::string& what, int error) {
     discard();
     const char* remedy = error == ENOSPC || error == EDQUOT || error == EFBIG
@@ -128,7 +128,7 @@ struct SafetensorsWriter::State {
     require(file.is_open(), "[safetensors] '{}' is finished or failed and takes no more", path);
   }
 
-  /// Past the tensors that are complete.
+  /// Advances `current` beyond complete tensors.
   void skip_complete() {
     while (current < tensors.size() && written >= tensors[current].end) ++current;
   }
@@ -161,7 +161,7 @@ SafetensorsWriter::~SafetensorsWriter() = default;
 void SafetensorsWriter::write(const std::string& name, const void* data, int64_t bytes) {
   State& s = *state_;
   s.require_usable();
-  // A tensor without elements may be written or left out.
+  // Writing a tensor without elements is optional.
   const auto named = [&](const TensorInfo& t) { return t.name == name && t.bytes() == 0; };
   if (bytes == 0 && std::any_of(s.tensors.begin(), s.tensors.end(), named)) return;
   s.skip_complete();

@@ -26,7 +26,7 @@ uint32_t crc_of_header(const SafetensorsReader& file) {
   return crc32c(header.data(), header.size());
 }
 
-/// The checksums of a shard, which are its last tensor, and the bytes that they cover.
+/// The checksums of a shard (its last tensor) and the number of bytes that they cover.
 std::vector<uint32_t> read_sums(const SafetensorsReader& file, int64_t& covered) {
   const TensorInfo* info = file.find(kChecksums);
   const bool good = info && info == &file.tensors().back() && info->dtype == DType::int32 &&
@@ -54,7 +54,7 @@ ShardWriter::ShardWriter(const std::string& path, const std::vector<ShardPiece>&
     int64_t piece_bytes = size_of(info.dtype);
     for (int64_t size : info.sizes) piece_bytes *= size;
     bytes += piece_bytes;
-    info.end = piece_bytes;  // begin is 0: its length, until the writer places it
+    info.end = piece_bytes;  // begin is 0: this is the length until the writer places it
     all.push_back(info);
     places[p.name] = {{"dims", p.shape.dims}, {"sizes", p.shape.sizes}, {"offset", p.piece.offset}};
   }
@@ -144,7 +144,7 @@ void ShardReader::read(const TensorInfo& tensor, int64_t offset, int64_t bytes, 
   while (bytes > 0) {
     const int64_t block = at / kShardBlock, inside = at % kShardBlock;
     int64_t whole = inside == 0 ? std::min(bytes / kShardBlock, kAtOnce) : 0;
-    if (whole > 0) {  // straight to where they belong
+    if (whole > 0) {  // directly to the destination
       read_blocks(block, whole, to);
       whole *= kShardBlock;
     } else {

@@ -1,7 +1,6 @@
-// One file of a sharded checkpoint: the pieces of one rank as tensors of a safetensors file, and at
-// its end the int32 tensor "tessera.checksums": the CRC-32C of each block of kShardBlock bytes of
-// what comes before it, from the end of the header on. What is read is read in whole blocks and
-// compared with them.
+// One file of a sharded checkpoint: the pieces of one rank, as tensors of a safetensors file. Its
+// last tensor, the int32 "tessera.checksums", has the CRC-32C of each block of kShardBlock bytes of
+// all elements before it. Reads are done in whole blocks and verified.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +17,20 @@ namespace tessera {
 inline constexpr int64_t kShardBlock = 64 * 1024;
 inline constexpr const char* kChecksums = "tessera.checksums";
 
-/// A piece that a shard holds: its name, dtype and place in the whole tensor.
+/// A piece in a shard: its name and dtype, and its place in the whole tensor.
 struct ShardPiece {
   std::string name;
   Array shape;  ///< of the whole tensor, without elements
   FilePiece piece;
 };
 
-/// Writes the elements of all pieces, in order, as one stream of bytes.
+/// Writes the elements of all pieces in order, as one stream of bytes.
 class ShardWriter {
  public:
-  /// Throws what SafetensorsWriter does.
+  /// Throws as SafetensorsWriter.
   ShardWriter(const std::string& path, const std::vector<ShardPiece>& pieces);
   void append(const std::byte* data, int64_t bytes);
-  /// The file is on disk then, its name when the directory is synced.
+  /// Makes the file durable; its name is durable when the directory is synced.
   void finish();
 
  private:
@@ -41,38 +40,38 @@ class ShardWriter {
   std::vector<uint32_t> sums_;
 };
 
-/// Reads parts of one file of a checkpoint, with its checksums where it has some. One thread at a
-/// time.
+/// Reads parts of one file of a checkpoint and verifies its checksums, if it has any. Use it from
+/// one thread at a time.
 class ShardReader {
  public:
-  /// Throws io errors: damaged header or checksums.
+  /// Throws io errors for a damaged header or damaged checksums.
   ShardReader(const std::string& checkpoint, const Manifest& manifest, int file);
-  /// Bytes [offset, offset + bytes) of a tensor. Throws io errors: a block that is damaged.
+  /// Reads bytes [offset, offset + bytes) of a tensor. Throws an io error for a damaged block.
   void read(const TensorInfo& tensor, int64_t offset, int64_t bytes, std::byte* to);
-  /// The entry of a piece; throws an io error if its sizes are not those of the piece.
+  /// The file's entry of a piece. Throws an io error if its sizes are not those of the piece.
   const TensorInfo& entry(const std::string& name, const ManifestTensor& tensor,
                           const FilePiece& piece) const;
-  /// Reads everything and throws at the first damaged block. Returns the bytes of elements.
+  /// Reads everything; throws at the first damaged block. Returns the number of bytes of elements.
   int64_t verify();
 
  private:
-  /// Reads `count` <= kAtOnce blocks, one behind the other.
+  /// Reads `count` <= kAtOnce consecutive blocks.
   void read_blocks(int64_t first, int64_t count, std::byte* to) const;
   [[noreturn]] void refuse_block(int64_t block) const;
-  /// Bytes of the elements that block `block` holds.
+  /// Number of element bytes in a block.
   int64_t block_bytes(int64_t block) const;
 
   static constexpr int64_t kAtOnce = 32;
 
   SafetensorsReader file_;
   bool checked_;
-  int64_t covered_ = 0;  ///< bytes that have checksums
+  int64_t covered_ = 0;  ///< bytes covered by checksums
   std::vector<uint32_t> sums_;
   std::vector<std::byte> held_;
   int64_t held_block_ = -1;
 };
 
-/// What a manifest says of a finished shard, and its pieces. Throws io errors.
+/// The manifest entry of a finished shard; sets `pieces`. Throws io errors.
 ManifestFile describe_shard(const std::string& directory, const std::string& name,
                             std::vector<ShardPiece>& pieces);
 

@@ -1,4 +1,4 @@
-// A rank reads, of each piece that meets its slice, the runs of bytes in common, straight to their
+// For each piece that intersects its slice, a rank reads the common runs of bytes directly into
 // place.
 #include "io/shards.h"
 
@@ -24,8 +24,8 @@ ShardReader& OpenShards::operator[](int file) {
 
 namespace {
 
-/// What a piece and a slice have in common: of `piece` elements from[d], of the slice elements
-/// to[d], count[d] of them.
+/// The intersection of a piece and a slice: count[d] elements, from from[d] in the piece and to[d]
+/// in the slice.
 struct Common {
   std::vector<int64_t> from, to, count;
 };
@@ -47,7 +47,7 @@ void read_common(ShardReader& shard, const TensorInfo& info, const FilePiece& pi
                  const Common& c, const Slice& slice) {
   const int64_t item = size_of(slice.dtype);
   const size_t rank = c.count.size();
-  // Dims [inner, rank) are one run of bytes in both.
+  // Dims [inner, rank) are one contiguous run of bytes in both.
   size_t inner = rank;
   int64_t run = 1;
   while (inner > 0) {

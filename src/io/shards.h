@@ -1,4 +1,4 @@
-// The files of one checkpoint, and the slices of tensors that are read from them.
+// The files of one checkpoint, and reading slices of tensors from them.
 #pragma once
 
 #include <list>
@@ -11,12 +11,12 @@
 
 namespace tessera {
 
-/// The files of a checkpoint that were used last. Checkpoint and manifest must outlive it.
+/// The most recently used files of a checkpoint. Checkpoint and manifest must outlive it.
 class OpenShards {
  public:
   OpenShards(const std::string& checkpoint, const Manifest& manifest)
       : checkpoint_(checkpoint), manifest_(manifest) {}
-  /// Throws what ShardReader does.
+  /// Throws as ShardReader.
   ShardReader& operator[](int file);
 
  private:
@@ -25,8 +25,8 @@ class OpenShards {
   std::list<std::pair<int, std::unique_ptr<ShardReader>>> open_;
 };
 
-/// Reads a slice of a tensor from all pieces that meet it. Beyond the slice itself it holds one
-/// block of each open file. Throws io errors.
+/// Reads a slice of a tensor from all pieces that intersect it. Needs one block of memory per open
+/// file besides the slice. Throws io errors.
 void read_slice(OpenShards& shards, const std::string& name, const ManifestTensor& tensor,
                 const Slice& slice);
 

@@ -8,7 +8,7 @@ namespace tessera::nn {
 
 namespace {
 
-/// Masked logits are the lowest that are sure to stay finite.
+/// Masked logits: a large negative number that stays finite.
 constexpr double kLowest = -1e30;
 
 void require_rate(const char* what, double dropout, Loc at) {
@@ -18,7 +18,7 @@ void require_rate(const char* what, double dropout, Loc at) {
 
 Tensor wide(Tensor x) { return is_narrow(x.dtype()) ? cast(x, DType::float32) : x; }
 
-/// All dims of query and key but the contracted one, key positions last.
+/// All dims of query and key except the contracted one; key positions last.
 Shape logit_dims(Tensor query, Tensor key, const AttentionOptions& o) {
   const Shape both = query.shape().united(key.shape());
   std::vector<Dim> dims = both.without({o.key_dim, o.memory_length}).dims();
@@ -43,15 +43,15 @@ Tensor masked(Tensor logits, Tensor mask, const AttentionOptions& o, Loc at) {
   return mask ? where(mask, logits, lowest, at) : logits;
 }
 
-/// softmax with one more logit: its normalizer is log(sum exp x + exp e) = e + softplus(lse - e).
+/// softmax with an extra logit e: its normalizer is log(sum exp x + exp e) = e + softplus(lse - e).
 Tensor weights_of(Tensor logits, const std::string& memory, std::optional<double> extra, Loc at) {
   if (!extra) return softmax(logits, memory, at);
   Tensor lse = reduce_logsumexp(logits, memory, at);
   return exp(sub(logits, softplus(lse - *extra, at) + *extra, at), at);
 }
 
-/// Dims of the result: those that only the weights have (of key or mask), the query's, and those
-/// that only the value has; without key_dim if the value lacks it.
+/// Dims of the result: those that only the weights have (from key or mask), then the query's, then
+/// those that only the value has; without key_dim if the value lacks it.
 Shape attended(Tensor query, Tensor weights, Tensor value, const AttentionOptions& o) {
   std::vector<Dim> dims;
   for (const Dim& d : weights.shape()) {
@@ -66,7 +66,7 @@ Shape attended(Tensor query, Tensor weights, Tensor value, const AttentionOption
   return Shape(dims);
 }
 
-/// What weights are multiplied by where several share a draw; empty if none do.
+/// The factor of the weights if several share a dropout draw; empty if none do.
 Tensor kept_together(Tensor query, Tensor key, const BiasedOptions& o, Loc at) {
   if (o.dropout == 0 || o.dropout_shared.empty()) return {};
   const Shape dims = logit_dims(query, key, o);
@@ -85,7 +85,7 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, con
   return on_behalf_of("biased_attention", at, [&]() -> Tensor {
     require_rate("biased_attention", o.dropout, at);
     const Tensor kept = kept_together(query, key, o, at);
-    if (kept && !kept.shape().has(o.length)) {  // sum of w (kept v) is that of (w kept) v
+    if (kept && !kept.shape().has(o.length)) {  // the sum of w (kept v) equals that of (w kept) v
       BiasedOptions rest = o;
       rest.dropout = 0;
       return biased_attention(query, key, mul(value, kept, at), mask, rest, at);
@@ -189,7 +189,7 @@ Tensor compress_mean(Tensor x, const std::string& dim, int64_t factor, Loc at) {
     const Dim whole = x.dim(dim);
     require(factor >= 1, "[compress_mean] factor {} of dim '{}'; it is at least 1 ({})", factor,
             dim, where(at));
-    if (is_narrow(x.dtype()))  // a sum may be beyond what 16 bits hold
+    if (is_narrow(x.dtype()))  // the sum may overflow 16 bits
       return cast(compress_mean(cast(x, DType::float32, at), dim, factor, at), x.dtype(), at);
     const int64_t groups = (whole.size - 1) / factor + 1,
                   tail = checked_size(Wide{groups} * factor, "dim '" + dim + "' of full groups") -

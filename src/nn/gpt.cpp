@@ -12,8 +12,8 @@ Dim batch_dim(int64_t size, bool partial) {
 
 namespace {
 
-/// Standard deviation of the first logits: the first loss is ln(vocab) + kHeadGain^2 / 2. A smaller
-/// head starts lower and learns more slowly.
+/// Standard deviation of the initial logits. The initial loss is ln(vocab) + kHeadGain^2 / 2. A
+/// smaller value starts with a lower loss but learns more slowly.
 constexpr double kHeadGain = 0.5;
 
 struct GptDims {
@@ -49,7 +49,7 @@ Tensor self_attention(Tensor x, const GptOptions& o, const GptDims& d) {
   Scope scope(g, "attention");
   const Shape heads{d.heads, d.d_head};
   Tensor query = projected(x, "query", {"d_model"}, heads, o);
-  // Renamed after the projections: where `length` is cut, ranks project their slices and gather
+  // Renamed after the projections: if `length` is split, ranks project their slices and gather
   // keys.
   const auto in_memory = [](const Tensor& t) { return rename(t, "length", "memory_length"); };
   Tensor key = in_memory(projected(x, "key", {"d_model"}, heads, o, 1, false));  // a bias cancels

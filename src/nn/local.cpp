@@ -1,6 +1,6 @@
-// The sequence is cut into blocks at least as long as the radius, so that a query finds its keys in
-// its own block and the neighbours. A block's memory is these blocks one behind the other, brought
-// by shifts along the blocks: with the blocks split over ranks, each sends one block.
+// The sequence is cut into blocks at least as long as the radius, so a query finds its keys in its
+// own block and the neighbour blocks. A block's keys are these blocks concatenated; shifts along
+// the dim of blocks bring them. If the blocks are split over ranks, each rank sends one block.
 #include <cmath>
 
 #include "base/sizes.h"
@@ -34,7 +34,7 @@ class Blocks {
             "[local_attention] {} {} places along '{}', the query has {} ({})", they_have, places,
             o_.length, whole_.size, where(at_));
   }
-  /// [..., blocks, inner, ...] in the place of `length`.
+  /// Replaces `length` by [blocks, inner].
   Tensor cut(Tensor x, const std::string& inner) const {
     const int64_t tail = count_ * size_ - whole_.size;
     if (tail > 0) x = pad(x, o_.length, 0, tail, 0, at_);
@@ -49,14 +49,14 @@ class Blocks {
     }
     return reshape(x, Shape(dims), at_);
   }
-  /// The memory of each block: its neighbours and itself along memory_length.
+  /// The keys or values of each block: its neighbours' and its own, along memory_length.
   Tensor with_neighbours(Tensor x) const {
     Tensor own = cut(x, memory());
     std::vector<Tensor> parts = {shift(own, o_.blocks, 1, false, at_), own};
     if (!o_.causal) parts.push_back(shift(own, o_.blocks, -1, false, at_));
     return concat(parts, memory(), at_);
   }
-  /// Where a query may look, [blocks, inner, memory_length].
+  /// The mask [blocks, inner, memory_length], true where a query may look.
   Tensor mask(Graph& g, const Dim& memory_length) const {
     const Dim blocks(o_.blocks, count_), inner(o_.length, size_);
     const double size = static_cast<double>(size_), radius = static_cast<double>(o_.radius);

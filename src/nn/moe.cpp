@@ -1,6 +1,6 @@
-// Tensors with the dims of groups and of experts belong to groups until they are dispatched, then
-// to experts, then to groups again: two changes of preference, each an all_to_all where the rules
-// give both one axis.
+// Tensors with dims of groups and of experts are laid out by group, then by expert after dispatch,
+// then by group again. Each change of preference is an all_to_all if the rules give both dims the
+// same axis.
 #include "base/fail.h"
 #include "nn/stored.h"
 #include "tessera/nn_moe.h"

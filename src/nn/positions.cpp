@@ -1,4 +1,4 @@
-// Masks and positions: comparisons and functions of indices, which no rank needs to be sent.
+// Masks and positions: comparisons and functions of indices, which need no communication.
 #include <cmath>
 
 #include "base/fail.h"
@@ -62,8 +62,8 @@ Tensor segment_mask(Tensor segments, Tensor memory_segments, Loc at) {
   });
 }
 
-// A segment begins where its number differs from the one before; the sum of the steps from one
-// beginning to the next, up to a token, is where its own began.
+// A segment begins where its number differs from that before. The begin of a token's segment is the
+// maximum of all begins up to the token.
 Tensor segment_positions(Tensor segments, const std::string& length, Loc at) {
   return on_behalf_of("segment_positions", at, [&] {
     Graph& g = segments.graph();
@@ -102,8 +102,7 @@ void check_rotary(Tensor x, const std::string& dim, Tensor positions, double bas
 
 }  // namespace
 
-// With n = 2 h, a shift by h with wrap-around exchanges the halves; the first half then gets a
-// minus.
+// A shift by n/2 with wrap-around exchanges the two halves; the first half then gets a minus sign.
 Tensor rotary(Tensor x, const std::string& length, const std::string& dim, Tensor positions,
               double base, Loc at) {
   return on_behalf_of("rotary", at, [&] {
@@ -141,8 +140,9 @@ Tensor sinusoids(Graph& g, const Dim& length, const Dim& dim, DType dtype, Loc a
   });
 }
 
-// Distances below half of the buckets have one each. In float64, and up by a hair: a distance at
-// which a bucket begins falls into it, whatever the rounding of the logarithm.
+// Distances below half of the buckets have their own bucket. Computed in float64 with a small
+// offset, so that a distance at which a bucket begins falls into it despite rounding of the
+// logarithm.
 Tensor relative_buckets(Graph& g, const Dim& length, const Dim& memory_length,
                         const RelativeOptions& o, Loc at) {
   return on_behalf_of("relative_buckets", at, [&]() -> Tensor {

@@ -1,6 +1,6 @@
 // A token's place at an expert is the number of tokens before it that chose the same expert: an
-// exclusive running sum. Choices are placed in turn, later ones behind all earlier. The one_hot of
-// a place beyond the capacity is all zero, which is what drops the token.
+// exclusive cumulative sum. Choices are placed in turn, later ones after all earlier ones. The
+// one_hot of a place beyond the capacity is all zero, which drops the token.
 #include <algorithm>
 #include <cmath>
 
@@ -37,11 +37,11 @@ class Gates {
   Tensor number(double value) const { return constant(g, value, gates.dtype(), {}, at); }
   Tensor real(Tensor flags) const { return cast(flags, gates.dtype(), at); }
   Tensor mask_of(Tensor index) const { return one_hot(index, experts, 1, 0, gates.dtype(), at); }
-  /// Sums over experts and over tokens.
+  /// Sums over experts (flat) and over tokens (total).
   Tensor flat(Tensor x) const { return reduce_sum(x, experts.name, at); }
   Tensor total(Tensor x) const { return reduce_sum(x, tokens.name, at); }
 
-  /// 1 for tokens of full importance, that have a first choice, that have any; empty: all.
+  /// 1 for tokens with importance 1, with a first choice, with any choice; empty: all tokens.
   Tensor is_full() const { return o.importance ? real(o.importance >= 1.0) : Tensor(); }
   Tensor has_first() const { return o.first_for_all ? has_any() : is_full(); }
   Tensor has_any() const { return o.importance ? real(o.importance > 0.0) : Tensor(); }
@@ -87,7 +87,8 @@ class Gates {
     return softmax(x, tokens.name, at);
   }
 
-  /// The logits with the best expert closed to some tokens, or all but one of the others.
+  /// The logits with the best expert masked out for some tokens; with second_sample, all but a
+  /// sampled one.
   Tensor open(Tensor given) const {
     require(o.second_place >= 0 && o.second_place <= 1 && o.second_sample >= 0,
             "second_place {} and second_sample {}; the first is a probability, the second not "
@@ -114,8 +115,8 @@ class Gates {
 };
 
 struct Choice {
-  Tensor wanted;  ///< [..., tokens, experts]: the expert
-  Tensor mask;    ///< the same, if the choice counts
+  Tensor wanted;  ///< [..., tokens, experts]: 1 at the chosen expert
+  Tensor mask;    ///< the same, 0 if the choice does not count
   Tensor gate;    ///< [..., tokens]
 };
 
@@ -137,7 +138,7 @@ class Balance {
     Tensor second = product_of_shares(choices[1].wanted, left);
     return add(first, second * s_.o.second_balance, s_.at);
   }
-  /// Even, if every token has the same mean gate: one over the tokens.
+  /// 1 if every token has the same mean gate, one over the number of tokens.
   Tensor of_tokens() const {
     Tensor mean = reduce_mean(s_.gates, s_.experts.name, s_.at), counts = s_.is_full();
     Tensor size = s_.number(static_cast<double>(s_.tokens.size));
@@ -152,7 +153,7 @@ class Balance {
   }
 
  private:
-  /// experts^2 times the mean over groups and experts of the products of two shares of the tokens.
+  /// experts^2 times the mean over groups and experts of (share of tokens) * (mean gate).
   Tensor product_of_shares(Tensor chosen, Tensor gates) const {
     const double squared = static_cast<double>(s_.experts.size * s_.experts.size);
     Tensor share = reduce_mean(chosen, s_.tokens.name, s_.at);
@@ -244,7 +245,7 @@ class Router {
     return result;
   }
 
-  /// The mask of a further choice, as far as the policy lets it count.
+  /// The mask of a further choice, reduced to where the policy Further counts it.
   Tensor counted(const Choice& c) const {
     if (s_.o.further == Further::all) return c.mask;
     if (s_.o.further == Further::none) return c.mask * 0.0;
@@ -294,7 +295,7 @@ class Router {
     return sum_all(broadcast(s_.number(1), like.shape(), s_.at), s_.at);
   }
 
-  /// The tokens with the highest gates at each expert, of all tokens or of those that chose it.
+  /// Each expert takes the tokens with the highest gates, of all tokens or of those that chose it.
   void choose_by_gate(bool of_all) {
     const std::vector<Choice> all = of_all ? std::vector<Choice>() : choices();
     Tensor mask = of_all ? Tensor() : all[0].mask, counts = s_.has_any();
@@ -324,8 +325,8 @@ class Router {
     routing_.load = reduce_max(chosen, chosen.shape().names(), s_.at);
   }
 
-  /// What says where a token goes depends on a number that is infinite where something was dropped:
-  /// no run may store what follows.
+  /// Multiplies the routing tensors by a number that is infinite if a token was dropped, so that
+  /// check_finite() keeps the run from storing what depends on them.
   void report(Routing& r) const {
     Tensor fine = where(r.dropped > 0.0, s_.number(INFINITY), s_.number(1), s_.at);
     const std::string label = fmt::format("more tokens than the {} places '{}' of an expert hold",

@@ -1,18 +1,18 @@
-// How layers keep their parameters.
+// Helpers for the parameters of layers.
 #pragma once
 
 #include "tessera/nn_layers.h"
 
 namespace tessera::nn {
 
-/// The dtype in which parameters are stored.
+/// The dtype in which a layer with these activations stores its parameters.
 inline DType stored_dtype(DType activations) {
   return activations == DType::float64 ? DType::float64 : DType::float32;
 }
 inline Tensor read_as(Tensor tensor, DType dtype) {
   return tensor.dtype() == dtype ? tensor : cast(tensor, dtype);
 }
-/// A parameter that is read in the dtype of `like`.
+/// A new parameter, read in the dtype of `like`.
 inline Tensor parameter_for(Tensor like, const std::string& name, const Shape& shape,
                             const Initializer& init, Loc at) {
   Tensor p = like.graph().parameter(name, shape, init, stored_dtype(like.dtype()), at);

@@ -1,5 +1,5 @@
-// Channels are called `filters` and `filters2` in turn: a convolution contracts the one and makes
-// the other. With an even number of convolutions a level begins and ends with `filters`.
+// The channel dims `filters` and `filters2` alternate: a convolution contracts one and makes the
+// other. With an even number of convolutions a level begins and ends with `filters`.
 #include <cmath>
 
 #include "base/fail.h"
@@ -74,7 +74,7 @@ class Unet {
     return result;
   }
 
-  /// Convolutions of 3 with norm, leaky relu and dropout.
+  /// Convolutions of size 3, each with norm, leaky relu and dropout.
   Tensor block(Tensor x, const std::string& name, int64_t filters) {
     Scope scope(g_, name);
     for (int64_t c = 0; c < o_.convolutions; ++c) {
@@ -88,7 +88,7 @@ class Unet {
     return x;
   }
 
-  /// Twice the spatial sizes, beside what was left aside there.
+  /// Doubles the spatial sizes and concatenates `aside`, the activations saved on the way down.
   Tensor up(Tensor x, const std::string& name, int64_t filters, Tensor aside) {
     {
       Scope scope(g_, name);
@@ -101,7 +101,7 @@ class Unet {
     return block(concat({x, aside}, channel_), name + "_block", filters);
   }
 
-  /// The weighted mean of the cross-entropy, and what is missing of the overlap of each class.
+  /// The weighted mean of the cross-entropy, plus `dice` times the dice loss.
   Tensor loss(Tensor logits, Tensor labels) {
     const Dim classes("classes", o_.classes);
     const Tensor hot = one_hot(labels, classes, 1, 0, o_.dtype);

@@ -1,6 +1,6 @@
-// Attention: composites whose bodies are their definitions. Where a device has the kernels
-// "attention" and "attention_grad", the logits of plain attention are never stored: the gradient
-// computes them again, and has the weights from the logarithms of their sums (Dao et al. 2022).
+// Attention: composites whose bodies are their definitions. On devices with the kernels "attention"
+// and "attention_grad", the logits of unmasked attention are never stored: backward recomputes them
+// and gets the weights from the stored log-sum-exp (Dao et al. 2022).
 #include "ops/attention.h"
 
 #include <cmath>
@@ -60,7 +60,7 @@ Tensors attention_body(const Tensors& in, const Attrs& attrs) {
 
 Tensors attention_gradient(const GradCall& call) { return attention_gradients(call, {}); }
 
-/// The query with the dims that only the others have: examples with the same queries.
+/// Adds to the query the dims that only the others have: examples that share queries.
 Tensor for_all(Tensor query, const Tensors& others, const AttentionOptions& o, Loc at) {
   std::vector<Dim> dims;
   for (const Tensor& t : others) {
@@ -74,7 +74,7 @@ Tensor for_all(Tensor query, const Tensors& others, const AttentionOptions& o, L
   return broadcast(query, Shape(dims), at);
 }
 
-/// Where the numbers of the dropout come from: the stream, and which copy of the scope draws them.
+/// Sets the dropout's random stream and the copies of the scope that draws from it.
 void set_stream(Graph& g, Attrs& attrs) {
   std::vector<int64_t> counts, copy;
   for (const Repeat& r : g.copies()) {
@@ -115,7 +115,7 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
     Attrs attrs = attention_attrs(query, o);
     attrs.set("dropout", o.dropout);
     if (o.dropout > 0) set_stream(query.graph(), attrs);
-    // A body knows of no microbatch, whose random numbers are those of the whole.
+    // A body does not know microbatches, whose random numbers must be those of the whole batch.
     if (o.dropout > 0 && !query.graph().repeats().empty())
       return masked_attention_body(in, attrs)[0];
     bool plain = !mask && o.dropout == 0;

@@ -1,6 +1,6 @@
-// The gradient of attention, of all queries and keys or of parts of them. Weights come from the
-// logarithms of their sums, and what the softmax takes off from the result (Dao et al. 2022,
-// algorithm 4): of a part both are those of the whole.
+// The gradient of attention, over all queries and keys or parts of them. The weights are recomputed
+// from log_sum, and the softmax's correction term from out (Dao et al. 2022, algorithm 4). For a
+// part, both are those of the whole.
 #include "ops/attention.h"
 #include "ops/infer.h"
 #include "ops/precision.h"
@@ -43,7 +43,7 @@ Tensors attention_grad_body(const Tensors& in, const Attrs& attrs) {
 
 }  // namespace
 
-// A gradient of log_sum adds to dS = W (dW - sum(g out)) what it is times W.
+// The gradient of log_sum contributes W times itself to dS = W (dW - sum(g out)).
 Tensors attention_gradients(const GradCall& c, const Tensors& starts) {
   const Tensor grad =
       c.grads[0] ? c.grads[0] : broadcast(constant(c.graph, 0, c.out[0].dtype()), c.out[0].shape());

@@ -1,4 +1,4 @@
-// Attention of a part of the keys, and what attention's ops share.
+// Attention over a part of the keys, and the helpers of attention.h.
 #include <cmath>
 
 #include "ir/source_ops.h"
@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 using Tensors = std::vector<Tensor>;
-constexpr double kNothing = -1e30;  // the logarithm of a sum over no keys
+constexpr double kNothing = -1e30;  // log of the sum over no keys
 }  // namespace
 
 std::vector<ValueType> infer_attention(const OpCall& call) {
@@ -83,7 +83,8 @@ Tensor visible(const Tensors& in, const Attrs& attrs, const Tensor& query_start,
   return there ? logical_and(there, before) : before;
 }
 
-// The lowest finite number, so that a row that sees nothing is uniform, never NaN.
+// Masked logits are a large negative finite number: a row without any key gets uniform weights, not
+// NaN.
 Tensor only_where(const Tensor& seen, const Tensor& logits) {
   return where(seen, logits, constant(logits.graph(), kNothing, logits.dtype()));
 }

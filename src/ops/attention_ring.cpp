@@ -1,7 +1,7 @@
-// Attention where the same ranks have slices of the queries and of the keys: keys and values go
-// round the ranks, each rank attends to one slice after the other and joins what it gets (Liu et
-// al. 2023, Ring Attention). No rank ever has all keys. The gradient goes round the other way, with
-// the sums of the keys' gradients, which are home after the whole round.
+// Ring attention (Liu et al. 2023), for ranks that have slices of both queries and keys. Keys and
+// values are passed round the ranks; each rank attends to one slice after the other and joins the
+// results. No rank ever holds all keys. Backward passes them in the other direction, with the
+// partial gradients of keys and values, which are back home after a full round.
 #include "ops/attention.h"
 #include "ops/infer.h"
 #include "ops/precision.h"
@@ -13,7 +13,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-/// Slices along `dim` of `inner` elements each as one dim, of a tensor that had this shape.
+/// Merges the slices along `dim`, of `inner` elements each, into one dim of a tensor of `shape`.
 Tensor in_one(const Tensor& x, const std::string& dim, const std::string& inner,
               const Shape& shape) {
   std::vector<Dim> apart, merged;
@@ -28,7 +28,7 @@ Tensor in_one(const Tensor& x, const std::string& dim, const std::string& inner,
   return Shape(merged) == shape ? all : slice(all, dim, 0, shape.dim(dim).size);
 }
 
-/// Queries and keys as slices; the slices of both along the dim `length`.
+/// Queries and keys in slices; both have the slices along the dim `length`.
 class Ring {
  public:
   Ring(const OpCall& call, const Tensors& in, const std::string& memory, int64_t slices)
@@ -51,9 +51,9 @@ class Ring {
   int64_t slices() const { return slices_.size; }
   Tensor key() const { return key_; }
   Tensor value() const { return value_; }
-  /// The queries' slices of a tensor that has the query's length.
+  /// A tensor with the query's length, in slices.
   Tensor of_queries(const Tensor& x) const { return Sliced(x, length_, slices_.size, 0).x; }
-  /// What each rank has, at the rank `by` further on.
+  /// Sends each rank's slice `by` ranks further.
   Tensor turned(const Tensor& x, int64_t by) const { return shift(x, length_, by, true); }
 
   AttentionPart part(const Tensor& key, const Tensor& value, int64_t turns) const {
@@ -62,7 +62,7 @@ class Ring {
                Loc::current());
     return {out[0], out[1]};
   }
-  /// `of_queries`: gradient, result, log_sum and products.
+  /// `of_queries`: gradient of out, out, log_sum and products (operands 3 to 6 of kAttentionGrad).
   Tensors part_grad(const Tensor& key, const Tensor& value, int64_t turns,
                     const Tensors& of_queries) const {
     Tensors in = {query_.x, key, value};
@@ -71,7 +71,7 @@ class Ring {
     return g_.add(kAttentionGrad, in, attrs_, Loc::current());
   }
 
-  /// All parts, one after the other.
+  /// Attention over all parts, joined in turn.
   AttentionPart whole() const {
     Tensor k = key_, v = value_;
     AttentionPart all = part(k, v, 0);
@@ -83,7 +83,7 @@ class Ring {
     return all;
   }
 
-  /// Slices along `length`, as the queries or the keys of the op were.
+  /// The inverse of slicing, in the shape of the op's queries or keys.
   Tensor queries_back(const Tensor& x, const Shape& shape) const {
     return in_one(x, length_, query_.inner.name, shape);
   }
@@ -95,7 +95,7 @@ class Ring {
   Tensor of_keys(const Tensor& x) const {
     return rename(Sliced(x, memory_, slices_.size, 0).x, memory_, length_);
   }
-  /// Of each rank: where the slice begins that came to it in so many turns by one.
+  /// For each rank: the start of the slice that it holds after `turns` shifts by one.
   Tensor starts(int64_t turns, int64_t size) const {
     const Tensor rank = iota(g_, slices_), n = whole_number(slices_.size);
     return mod(rank + whole_number(slices_.size - turns), n) * whole_number(size);
@@ -129,7 +129,7 @@ Tensors attention_by_slices(const OpCall& call, const Tensors& in, const std::st
 }
 
 namespace {
-/// Each slice of the queries with all keys; the keys' gradients are sums over them.
+/// Each slice of the queries attends to all keys; the keys' gradients are summed over the slices.
 Tensors grad_by_queries(const OpCall& call, const Tensors& in, int64_t slices) {
   Graph& g = in[0].graph();
   const auto& length = call.attrs.get<std::string>("length");

@@ -1,7 +1,7 @@
-// Convolution as one op between three tensors x, filter and y, tied by an index relation along each
-// spatial dim: given any two of them it makes the third, so that its gradients are the same op. An
-// index space is all that it declares: split along a spatial dim of the result, a rank gets the
-// interval of the operand's that it needs; split along one that is summed, the result is partial.
+// Convolution as one op between three tensors x, filter and y, with an index relation for each
+// spatial dim. Given any two of them it computes the third, so its gradients are the same op. It
+// declares only its index space: if a spatial dim of the result is split, each rank gets the
+// interval of the operand that it needs; if a summed dim is split, the result is partial.
 #include <algorithm>
 
 #include "base/sizes.h"
@@ -20,11 +20,11 @@ namespace {
 using Names = std::vector<std::string>;
 using Numbers = std::vector<int64_t>;
 
-/// What the op makes; the operands are the other two in this order.
+/// The tensor that the op computes. The operands are the other two, in this order.
 enum Result : int64_t { kY = 0, kX = 1, kFilter = 2 };
 enum class Side { x, filter, y };
 
-/// Which tensor operand `i` is, or the result for i = 2.
+/// The tensor that operand `i` is; i = 2: the result.
 Side side_of(int64_t result, size_t i) {
   static constexpr Side kSides[3][3] = {{Side::x, Side::filter, Side::y},
                                         {Side::y, Side::filter, Side::x},
@@ -114,8 +114,8 @@ int64_t conv_flops(const OpCall& call) {
   return static_cast<int64_t>(n);
 }
 
-/// Kinds of the factors that are not spatial, for the kernel: 0 in all three tensors, 1 in x and y,
-/// 2 in x and filter, 3 in filter and y.
+/// Kinds of the non-spatial factors, for the kernel: 0: in all three tensors; 1: in x and y; 2: in
+/// x and filter; 3: in filter and y.
 void emit_conv(EmitCall& call) {
   const int64_t result = call.call.attrs.get<int64_t>("result");
   const std::vector<std::vector<int>>* dims[3] = {};
@@ -158,7 +158,7 @@ Tensor conv_node(int64_t result, Tensor a, Tensor b, const Shape& out, Attrs att
   return one(kConv, {a, b}, std::move(attrs), at);
 }
 
-/// The gradient by an operand is that tensor, made from the other operand and the gradient in the
+/// The gradient of an operand is the same relation solved for that operand, with the gradient in
 /// place of the result.
 std::vector<Tensor> conv_gradient(const GradCall& c) {
   const int64_t result = c.attrs.get<int64_t>("result");
@@ -195,8 +195,8 @@ void check_conv(Tensor x, Tensor filter, const ConvOptions& o) {
   }
 }
 
-/// The node that makes y of x, or (transposed) x of y. The result has the spatial sizes of the
-/// other side.
+/// The node that computes y from x, or if transposed x from y. Its spatial sizes are those of the
+/// side that it computes.
 Tensor convolve(Tensor x, Tensor filter, const ConvOptions& o, bool transposed, Loc at) {
   check_conv(x, filter, o);
   Names spatial, filters;

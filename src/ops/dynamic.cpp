@@ -1,5 +1,5 @@
-// Slices, shifts and updates whose place is a value of the graph: look-ups along a dim at positions
-// that are computed from its index.
+// Slices, shifts and updates at a position computed by the graph: gathers along a dim at indices
+// that are computed from it.
 #include "ops/infer.h"
 #include "tessera/ops.h"
 
@@ -18,7 +18,7 @@ void check_place(Tensor x, Tensor place, const std::string& dim) {
   }
 }
 
-/// The position along a dim of x for each element of the result; it has a name of its own.
+/// Positions along a dim of x for each element of the result, along a dim with a name of its own.
 Tensor positions(Tensor x, const std::string& dim, int64_t size, Loc at) {
   return iota(x.graph(), Dim(dim + "_to", size), DType::int32, at);
 }
@@ -31,7 +31,7 @@ Tensor look_up(Tensor x, Tensor index, const std::string& dim, OutOfRange out_of
   return result.shape() == shape ? result : transpose(result, shape, at);
 }
 
-/// begin, moved so that [begin, begin + size) is inside.
+/// `begin`, clamped so that [begin, begin + size) lies inside.
 Tensor inside(Tensor x, Tensor begin, const std::string& dim, int64_t size, Loc at) {
   Graph& g = x.graph();
   const double last = static_cast<double>(x.dim(dim).size - size);

@@ -1,6 +1,7 @@
-// einsum: a sum of products over named dims. The front end turns any number of operands into binary
-// contractions: dims in one operand only are summed first, then the pair with the smallest result
-// is contracted until one is left. The binary op has factors by name, so that its sharding follows.
+// einsum: a sum of products over named dims. The front end reduces any number of operands to binary
+// contractions: dims that only one operand has are summed first; then the pair with the smallest
+// result is contracted until one tensor is left. The binary op has factors by name, which gives its
+// sharding.
 #include <algorithm>
 
 #include "ir/emit.h"
@@ -74,7 +75,7 @@ Shape pair_shape(const std::vector<Tensor>& xs, size_t a, size_t b, const Shape&
   return ordered_like(Shape(kept), out);
 }
 
-/// The elements of that, as a number that no size is too large for.
+/// The number of elements of pair_shape() as a double, which cannot overflow.
 double pair_size(const std::vector<Tensor>& xs, size_t a, size_t b, const Shape& out) {
   double size = 1;
   for (size_t i : {a, b}) {

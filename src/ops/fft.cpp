@@ -1,7 +1,7 @@
-// The discrete Fourier transform as products with small matrices of roots of unity: a dim of n1 *
-// n2 elements is transformed along n1, multiplied by the roots in between, and transformed along n2
-// (Cooley and Tukey), so that n elements cost n * (n1 + n2 + ...). In public ops, hence split,
-// padded and differentiated like any.
+// The discrete Fourier transform as products with small matrices of roots of unity (Cooley and
+// Tukey): a dim of n1 * n2 elements is transformed along n1, multiplied by twiddle factors and
+// transformed along n2, so the cost is n * (n1 + n2 + ...). Built from public ops, which split, pad
+// and differentiate it.
 #include <cmath>
 #include <numbers>
 
@@ -12,7 +12,7 @@ namespace tessera {
 
 namespace {
 
-constexpr int64_t kDirect = 32;  // up to so many elements, and for primes: one product
+constexpr int64_t kDirect = 32;  // up to this size, and for primes: one matrix product
 
 /// The largest divisor of n up to kDirect, or n if there is none.
 int64_t first_factor(int64_t n) {
@@ -28,7 +28,7 @@ class Fft {
   Fft(Tensor like, bool inverse, Loc at)
       : g_(like.graph()), dtype_(like.dtype()), sign_(inverse ? 1 : -1), at_(at) {}
 
-  /// x with `dim`, [rest..., dim] in any order, transformed; the order of dims is not kept.
+  /// Transforms x, whose dims may be in any order, along `dim`. The order of dims may change.
   Complex along(const Complex& x, const std::string& dim) const {
     const int64_t n = x.re.dim(dim).size, n1 = first_factor(n);
     if (n1 == n) return direct(x, dim);
@@ -59,7 +59,7 @@ class Fft {
             add(mul(a.re, b.im, at_), mul(a.im, b.re, at_), at_)};
   }
 
-  /// One product with the matrix of all roots.
+  /// One product with the full matrix.
   Complex direct(const Complex& x, const std::string& dim) const {
     const Dim from = x.re.dim(dim), to(dim + "/out", from.size);
     const Complex matrix = roots(from, to, from.size);
@@ -83,7 +83,7 @@ class Fft {
     return reshape(x, Shape(dims), at_);
   }
 
-  /// Dims major and minor, wherever they are, as one where the outer is.
+  /// Merges the dims major and minor, in any positions, into one dim at the position of minor.
   Tensor join(Tensor x, const std::string& dim, const Dim& major, const Dim& minor) const {
     std::vector<Dim> apart, joined;
     for (const Dim& d : x.shape()) {

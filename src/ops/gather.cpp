@@ -1,7 +1,7 @@
-// Access by index. gather's indexed dim has the role `lookup`: split, each rank answers for its own
-// rows with zeros elsewhere, and the sum over the axis is the result. In scatter_add the indexed
-// dim is in the result: each rank keeps the updates that fall into its own rows, so it is `fresh`
-// and complete.
+// Indexed access. The dim that gather indexes has the role `lookup`: if it is split, each rank
+// looks up its own rows with zeros elsewhere, and the sum over the axis is the result. The dim that
+// scatter_add indexes belongs to the result: each rank applies the updates of its own rows, so the
+// role is `fresh` and the result complete.
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -68,7 +68,7 @@ std::vector<ValueType> infer_scatter(const OpCall& call) {
   return {{out, call.in[1].dtype}};
 }
 
-/// By name, with the indexed dim as `role`.
+/// By name, with `role` for the indexed dim.
 IndexSpace indexed_space(const OpCall& call, Role role) {
   IndexSpace space = index_space_by_name(call);
   for (Factor& f : space.factors) {
@@ -77,7 +77,7 @@ IndexSpace indexed_space(const OpCall& call, Role role) {
   return space;
 }
 
-/// Each rank answers for what it has, and zeros for the rest: they are added up, or of bool ored.
+/// Each rank looks up its rows and has zeros for the others. They are summed, or or-ed for bool.
 IndexSpace gather_factors(const OpCall& call) {
   IndexSpace space = indexed_space(call, Role::lookup);
   for (Factor& f : space.factors) {
@@ -87,7 +87,7 @@ IndexSpace gather_factors(const OpCall& call) {
 }
 IndexSpace scatter_factors(const OpCall& call) { return indexed_space(call, Role::fresh); }
 
-/// The factors of an iteration space, in the order of one operand's dims.
+/// The factors of one operand's dims, in their order.
 std::vector<int> factors_of(const std::vector<std::vector<int>>& dims) {
   std::vector<int> factors;
   for (const auto& d : dims) factors.push_back(d[0]);

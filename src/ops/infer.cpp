@@ -21,7 +21,7 @@ void require_number(DType dtype) {
 }
 
 namespace {
-/// The numbers that an integer or bool may be.
+/// The range of an integer dtype or bool.
 std::pair<double, double> range_of(DType dtype) {
   switch (dtype) {
     case DType::bool_:

@@ -9,27 +9,28 @@
 
 namespace tessera {
 
-/// All operands have one dtype, and dims of one name agree in size. Throws usage errors otherwise.
+/// Throws a usage error unless all operands have one dtype.
 void require_same_dtype(const OpCall& call);
-/// The size of `d` where it differs from `other`'s of the same name: "8", or, where one is bounded
-/// and the other not, "n<=8" and "n=8".
+/// The size of `d` as text, for a dim that differs from `other` of the same name: "8"; or "n<=8"
+/// and "n=8" if only one of them is bounded.
 std::string size_text(const Dim& d, const Dim& other);
 void require_same_sizes(const OpCall& call);
-/// Indices are int32 or int64.
+/// Throws a usage error unless indices are int32 or int64.
 void require_index(const ValueType& type);
-/// The broadcast shape of the operands by name (the rule in ops.h).
+/// The broadcast shape of the operands (rule in ops.h).
 Shape broadcast_shape(const OpCall& call);
-/// The dims of `axes`, which must all be in x; the attribute list that reductions carry.
+/// Throws a usage error unless `names` is not empty and its names are distinct dims of `shape`.
+/// `what` describes them.
 void require_dims(const Shape& shape, const std::vector<std::string>& names, const char* what);
 
-/// For arithmetic: bool has none. Throws a usage error that names cast().
+/// Throws a usage error for bool, which has no arithmetic; suggests cast().
 void require_number(DType dtype);
-/// `value` is a number of this dtype, for integers and bool a whole one in range.
+/// Throws a usage error unless `dtype` can hold `value`: for integers and bool an integer in range.
 void require_holds(DType dtype, double value);
-/// The same for what fills places around a tensor; infinities are the least and the greatest.
+/// The same for fill values, which may also be infinite: the minimum or maximum of the dtype.
 void require_fill(DType dtype, double value);
 
-/// Records a value's name for "the shape of operand i" in messages.
+/// Dtype and shape as text, for messages.
 inline std::string describe(const ValueType& type) {
   return std::string(to_string(type.dtype)) + type.shape.to_string();
 }

@@ -1,6 +1,6 @@
-// Nodes for people: both are copies of x to the compile half, and fuse away. A Session looks for
-// them and reads x (print) or the index of its first bad element (check_finite), which is a
-// reduction like any other: right under every layout, the same on all ranks, cheap.
+// print and check_finite. The compile half treats both as copies of x, which fuse away. A Session
+// finds the nodes and reads x (print) or the index of its first non-finite element (check_finite).
+// That index is an ordinary reduction: correct under every layout, the same on all ranks, cheap.
 #include "ir/source_ops.h"
 #include "ops/infer.h"
 #include "program/program.h"

@@ -1,10 +1,10 @@
-// The explicit list of ops. Static libraries drop objects that register themselves, so there is no
-// registration.
+// The list of all ops. It is explicit because static libraries drop objects that register
+// themselves.
 #include "tessera/op.h"
 
 namespace tessera {
 
-// Structured ops come from the rows of their kernels, pointwise ones from their own.
+// The table rows declare the ops with kernels and the pointwise ops; the others follow.
 #define NO_OP
 #define KERNEL(id, ops, ...) ops
 #define OP(record) extern const Op record;

@@ -1,5 +1,5 @@
-// The nodes of which a loop consists: what its iterations begin with, and the loop itself, whose
-// operands are what each iteration makes. The partitioner knows them; they have no kernels.
+// The nodes of a loop: the values with which iterations begin, and the loop itself, whose operands
+// are the results of each iteration. They have no kernels; the partitioner handles them.
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"

@@ -37,7 +37,7 @@ void require_carries(const std::vector<Tensor>& want, const std::vector<Tensor>&
           got.size(), want.size(), where(at));
 }
 
-/// Shapes and dtypes stay; sums have those of the first iteration.
+/// Shapes and dtypes of carries must not change. Sums start with the first iteration's.
 void add_iteration(IterationResults& all, IterationResults made, bool is_first, Loc at) {
   for (size_t i = 0; i < made.carries.size(); ++i) {
     require(
@@ -59,7 +59,7 @@ void add_iteration(IterationResults& all, IterationResults made, bool is_first, 
   }
 }
 
-/// The copies of a body in place of a loop.
+/// Copies of the body instead of a loop.
 IterationResults unrolled(Graph& g, const Dim& over, const std::vector<Tensor>& carries,
                           const std::vector<Tensor>& sliced, const IterationBody& body, Loc at) {
   std::vector<std::vector<Tensor>> slices, stacked;
@@ -124,7 +124,7 @@ Tensor repeat(const Dim& layers, Tensor x, const std::function<Tensor(Tensor)>& 
 
 namespace {
 
-/// The dim of the iterations of a loop without one of its own, which loops in it do not have.
+/// The iteration dim of a loop that the user gave none, with a name that nested loops do not use.
 Dim iterations_of(const Graph& g, int64_t most) {
   int depth = 0;
   for (int loop = g.open_loop(); loop >= 0; loop = g.loops()[loop].parent) ++depth;
@@ -143,7 +143,7 @@ Tensor flag_of(const std::function<Tensor(const std::vector<Tensor>&)>& conditio
   return flag;
 }
 
-/// An eager graph knows the condition.
+/// An eager graph can read the condition.
 IterationResults eager_while(Graph& g,
                              const std::function<Tensor(const std::vector<Tensor>&)>& condition,
                              const IterationBody& body, const std::vector<Tensor>& carries,
@@ -200,7 +200,7 @@ IterationResults while_loop(const std::function<Tensor(const std::vector<Tensor>
 
 namespace {
 
-/// The results of `branch` if `flag` is true, else zeros: the sums over a loop of at most one
+/// The results of `branch` if `flag` is true, else zeros: the sums of a loop with at most one
 /// iteration.
 std::vector<Tensor> run_if(Tensor flag, const std::function<std::vector<Tensor>()>& branch,
                            Loc at) {
@@ -217,7 +217,7 @@ std::vector<Tensor> run_if(Tensor flag, const std::function<std::vector<Tensor>(
   return results;
 }
 
-/// The same dims in another order.
+/// True for the same dims in another order.
 bool reordered(const Shape& a, const Shape& b) {
   return !(a == b) && a.rank() == b.rank() && std::all_of(a.begin(), a.end(), [&](const Dim& d) {
     return b.has(d.name) && b.dim(d.name) == d;
@@ -272,7 +272,7 @@ std::vector<Tensor> cond(Tensor predicate, const std::function<std::vector<Tenso
 
 namespace {
 
-/// Of what was built from node `first` on, some input has the dim of the parts, if any is read.
+/// Throws a usage error if inputs are read after node `first` and no tensor has the microbatch dim.
 void require_divided(const Graph& g, size_t first, const std::string& dim, Loc at) {
   std::vector<std::string> known;
   const auto has_dim = [&](int value) {

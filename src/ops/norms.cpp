@@ -1,6 +1,5 @@
-// softmax and the norms: composites. The body is the definition; the gradient is the closed
-// formula, written with the same sub-expressions as the body, so that what both need is computed
-// once.
+// softmax and norms: composites. The body is the definition. The gradient is the closed formula,
+// written with the same subexpressions as the body, which are then computed once.
 #include "ir/source_ops.h"
 #include "ops/infer.h"
 #include "ops/precision.h"
@@ -91,8 +90,8 @@ Tensors rms_norm_body(const Tensors& in, const Attrs& attrs) {
   return {narrow(n.centered * n.reciprocal * wide(in[1]), in[0].dtype())};
 }
 
-// With h = centered * r and u = g * scale: dx = r (u - mean(u) - h mean(u h)); the mean(u) term
-// only where centered.
+// With h = centered * r and u = g * scale: dx = r (u - mean(u) - h mean(u h)); without the mean(u)
+// term if not centered.
 Tensors norm_gradient(const GradCall& c, bool center) {
   const auto& dim = c.attrs.get<std::string>("dim");
   const Normalized n = normalize(wide(c.in[0]), dim, c.attrs.get<double>("eps"), center);

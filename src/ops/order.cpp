@@ -1,5 +1,5 @@
-// argmax, top_k, cumsum: ops that need the whole of one dim. Where it is split, each slice is taken
-// by itself, and then what is left of the slices: the candidates of each, or what each comes to.
+// argmax, top_k, cumsum: ops that need a dim whole. If it is split, each slice is processed alone;
+// then only the candidates or the total of each slice are combined.
 #include <algorithm>
 
 #include "base/identity.h"
@@ -28,7 +28,7 @@ TopK extreme(Tensor x, const std::string& dim, const Dim& k, bool smallest,
 
 const std::string& dim_of(const Attrs& attrs) { return attrs.get<std::string>("dim"); }
 
-/// By name, with `dim` whole; its padding must be the identity of `combiner`.
+/// By name, with role `whole` for `dim` and the k dim. Padding must be the identity of `combiner`.
 IndexSpace whole_space(const OpCall& call, Combiner combiner) {
   IndexSpace space = index_space_by_name(call);
   for (Factor& f : space.factors) {
@@ -67,7 +67,7 @@ Types infer_top_k(const OpCall& call) {
   return {{Shape(dims), call.in[0].dtype}, {Shape(dims), DType::int32}};
 }
 
-/// The k dim of the results stands where the reduced dim does.
+/// The k dim takes the position of the reduced dim in the results.
 void emit_top_k(EmitCall& call) {
   std::vector<int> in_factors, out_factors;
   const int dim = call.factor(dim_of(call.call.attrs)),
@@ -81,7 +81,7 @@ void emit_top_k(EmitCall& call) {
   for (int i : {0, 1}) step.out.push_back(align(call, call.out[i], call.space.out[i], out_factors));
   const auto position = std::find(in_factors.begin(), in_factors.end(), dim) - in_factors.begin();
   for (View& view : step.out)
-    view.sizes[position] = call.logical[k];  // a split k has padding, which nobody reads
+    view.sizes[position] = call.logical[k];  // padding of a split k is never read
   step.attrs = {{"dim", int64_t{position}}, {"smallest", call.call.attrs.get<int64_t>("smallest")}};
   step.exprs = {IntExpr{}};
 }
@@ -109,7 +109,7 @@ std::vector<Tensor> cumsum_gradient(const GradCall& c) {
                  c.attrs.get<int64_t>("reverse") == 0)};
 }
 
-/// Of each slice `k` extreme elements, in order, and their indices in the whole: [.., candidates].
+/// The `k` extreme elements of each slice, in order, and their global indices: [..., candidates].
 struct Candidates {
   Tensor values, indices;
   std::string dim;
@@ -131,7 +131,7 @@ Candidates candidates(const Sliced& s, TopK of_slices, const std::string& dim, i
   return {merge(of_slices.values), merge(indices), all.name};
 }
 
-/// Whether `k` candidates of each slice, with their indices, are less than the slices.
+/// True if `k` candidates per slice with their indices have fewer bytes than the slices.
 bool worth(const ValueType& x, const std::string& dim, int64_t slices, int64_t k) {
   const int64_t size = size_of(x.dtype);
   return slices * k * (size + size_of(DType::int32)) < x.shape.dim(dim).size * size;
@@ -162,13 +162,13 @@ std::vector<Tensor> top_k_by_slices(const OpCall& call, const Tensors& in, const
   return {best.values, gather(c.indices, best.indices, c.dim, OutOfRange::clamp)};
 }
 
-/// The sums inside each slice, and what the slices before it come to.
+/// Cumulative sums within each slice plus the totals of the slices before it.
 std::vector<Tensor> cumsum_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
                                      const std::string&, int64_t slices) {
   const bool exclusive = call.attrs.get<int64_t>("exclusive") != 0,
              reverse = call.attrs.get<int64_t>("reverse") != 0;
   const Sliced s(in[0], dim, slices, 0);
-  const std::string all = dim + "/slices";  // no rule splits it
+  const std::string all = dim + "/slices";  // a name that no rule splits
   const Tensor totals = rename(reduce_sum(s.x, s.inner.name), dim, all);
   const Tensor before = rename(cumsum(totals, all, true, reverse), all, dim);
   const Tensor sums = add(cumsum(s.x, s.inner.name, exclusive, reverse), before);
@@ -218,7 +218,7 @@ Tensor argmax(Tensor x, const std::string& dim, Loc at) {
 
 namespace {
 
-/// All of them, along `dim` again.
+/// All elements in order, along `dim`.
 Tensor sorted(Tensor x, const std::string& dim, bool descending, bool indices, Loc at) {
   require(
       !x.dim(dim).is_bounded,
@@ -231,7 +231,7 @@ Tensor sorted(Tensor x, const std::string& dim, bool descending, bool indices, L
   return result.shape() == x.shape() ? result : transpose(result, x.shape(), at);
 }
 
-/// Number n of the k extreme ones, without the dim.
+/// Element n of the k extreme ones, without `dim`.
 Tensor nth(Tensor x, const std::string& dim, int64_t n, bool smallest, bool indices, Loc at) {
   const int64_t size = x.dim(dim).size;
   require(n >= 0 && n < size, "element {} in order of dim '{}' of size {}; they are 0 .. {}", n,

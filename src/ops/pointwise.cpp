@@ -1,6 +1,6 @@
-// Pointwise ops: the records of the rows of program/pointwise_table.inc, and those of ops that are
-// more, or less, than one formula. Operands broadcast by name, so a gradient is summed back to the
-// operand's dims (sum_to).
+// Pointwise ops: the records of the rows of program/pointwise_table.inc, and of ops that need more
+// or less than one formula. Operands broadcast by name, so the gradient of an operand is summed to
+// its dims (sum_to).
 #include <cmath>
 #include <type_traits>
 #include <utility>
@@ -82,7 +82,7 @@ Tensor num(const Tensor& like, double v, Loc at = Loc::current()) {
   return constant(like.graph(), v, like.dtype(), {}, at);
 }
 
-/// The second derivative of gelu(x) = x s, s = sigmoid(v), v = c (x + b x^3):
+/// The second derivative of gelu(x) = x s with s = sigmoid(v), v = c (x + b x^3):
 /// s (1 - s) (2 v' + x ((1 - 2 s) v'^2 + v'')).
 Tensor gelu_second(const Tensor& x) {
   constexpr double c = 1.5957691216057308, b = 0.044715;
@@ -99,7 +99,7 @@ Tensor silu_gradient(const Tensor& x, const Tensor& y, const Tensor& g) {
 
 using Infer = Types (*)(const OpCall& call);
 
-/// The types of a row's result.
+/// The infer function of a row.
 consteval Infer infer_of(DtypeRule rule, int operands) {
   const bool one = operands == 1;
   if (rule == DtypeRule::logical) return infer_logical;
@@ -112,7 +112,7 @@ consteval Infer infer_of(DtypeRule rule, int operands) {
 
 }  // namespace
 
-// The rows of the table. A function must have been declared in ops.h: its default argument is used.
+// The rows of the table. Each function must be declared in ops.h, which has its default argument.
 #define LINEAR(...) \
   { __VA_ARGS__ }
 #define NOT_LINEAR \
@@ -152,7 +152,7 @@ consteval Infer infer_of(DtypeRule rule, int operands) {
   Tensor id(Tensor a, Tensor b, Loc at) { return one(k_##id, {a, b}, {}, at); }
 #include "program/pointwise_table.inc"
 
-// What ops.h declares has a row.
+// Every op that ops.h declares has a row.
 #define X(id) static_assert(info_of(Code::id).operands == 1);
 TESSERA_UNARY_OPS(X)
 #undef X
@@ -222,8 +222,8 @@ Tensor leaky_relu(Tensor x, double alpha, Loc at) {
 namespace {
 constexpr double kSeluAlpha = 1.6732632423543772, kSeluScale = 1.0507009873554805;
 
-/// x where it is not negative, else alpha (exp(x) - 1), with t = tanh(x / 2): 2 t / (1 - t) loses
-/// nothing near 0. What is not used is computed of 0, and so cannot overflow.
+/// x if x >= 0, else alpha (exp(x) - 1) = alpha 2 t / (1 - t) with t = tanh(x / 2), which is
+/// accurate near 0. The branch that is not chosen is computed from 0, so it cannot overflow.
 Tensor elu_of(const Tensor& in, double alpha, double scale) {
   const Tensor x = wide(in), positive = x >= 0.0;
   const Tensor t = tanh(where(positive, num(x, 0), x) * 0.5);

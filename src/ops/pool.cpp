@@ -1,5 +1,5 @@
 // Pooling: windows along one dim after the other, each reduced before the next, since maxima and
-// sums over boxes are separable. And where windows lie, for pooling and convolution.
+// sums over boxes are separable. Also the positions of windows, for pooling and convolution.
 #include <algorithm>
 #include <limits>
 
@@ -12,7 +12,8 @@
 namespace tessera {
 
 namespace {
-/// The size with padding, the stride and the span of a window, so that sums of these are, too.
+/// Limits the padded size, the stride and the span of a window, so that sums of them cannot
+/// overflow.
 void require_countable(const Dim& in, const SpatialDim& d) {
   checked_size(Wide{in.size} + d.before + d.after, "dim '" + d.dim + "' with its padding");
   checked_size(d.stride, "the stride along dim '" + d.dim + "'");
@@ -95,7 +96,7 @@ Tensor windowed(Tensor x, const PoolWindow& w, double fill, Loc at) {
   return window(x, w.dim.dim, Dim(w.dim.dim, w.place.out), o, at);
 }
 
-/// Elements of x in each window, [dim].
+/// Number of elements of x in each window, [dim].
 Tensor counts(Tensor x, const PoolWindow& w, Loc at) {
   Tensor ones = constant(x.graph(), 1, x.dtype(), {Dim(w.dim.dim, w.place.in)}, at);
   return reduce_sum(windowed(ones, w, 0, at), kWindowDim, at);
@@ -121,7 +122,7 @@ Tensor avg_pool(Tensor x, const PoolOptions& options, Loc at) {
   return on_behalf_of("avg_pool", at, [&] {
     require(is_floating(x.dtype()), "x is {}; a mean needs a floating type, use cast()",
             to_string(x.dtype()));
-    if (is_narrow(x.dtype()))  // a sum may be beyond what 16 bits hold
+    if (is_narrow(x.dtype()))  // the sum may overflow 16 bits
       return cast(avg_pool(cast(x, DType::float32, at), options, at), x.dtype(), at);
     for (const PoolWindow& w : windows_of(x, options)) {
       const bool uneven = !options.count_padding && reaches_outside(w);

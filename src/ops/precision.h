@@ -1,4 +1,4 @@
-// The precision in which composites keep statistics, weights and losses.
+// The precision in which composites compute statistics, weights and losses.
 #pragma once
 
 #include "tessera/ops.h"
@@ -13,8 +13,8 @@ inline Tensor narrow(const Tensor& x, DType dtype) {
   return x.dtype() == dtype ? x : cast(x, dtype);
 }
 
-/// einsum({a, b}, out) of operands whose elements are numbers of 8 bits, scaled by nothing: a
-/// device may multiply them as such. Each dim is in two of the three.
+/// einsum({a, b}, out) for operands whose elements are representable in the given float8 formats,
+/// so that a device may multiply them in 8 bits. No scaling. Each dim is in two of a, b and out.
 Tensor einsum_of_float8(const Tensor& a, const Tensor& b, const Shape& out, Float8 of_a,
                         Float8 of_b, Loc at);
 

@@ -1,4 +1,4 @@
-// Random streams: the name of a random node, as a number.
+// Random streams: a number for each random node, derived from its name.
 #pragma once
 
 #include <vector>
@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-/// A stream that no other random node of the graph has; a function of the current scope.
+/// A stream number unique in the graph, a function of the current scope.
 int64_t new_stream(Graph& g);
-/// dropout with a stream given by the caller: a body that is built again draws the same mask.
-/// copies: those of the scope that draws it (Graph::copies()).
+/// dropout with a given stream, so that a body that is built again draws the same mask. copies:
+/// those of the scope that draws (Graph::copies()).
 Tensor dropout_of_stream(Tensor x, double rate, int64_t stream, const std::vector<Repeat>& copies,
                          Loc at = Loc::current());
 

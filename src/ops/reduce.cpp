@@ -1,5 +1,5 @@
-// Reductions over named dims. Each is one record with its combiner; the index space by name says
-// the rest.
+// Reductions over named dims. Each is one record with its combiner; the rest follows from the index
+// space by name.
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -36,7 +36,7 @@ void emit_reduce(EmitCall& call) {
   call.step.out.push_back(align(call, call.out[0], call.space.out[0], factors, true));
 }
 
-/// The gradient goes to the elements that equal the extremum, in equal parts.
+/// The gradient is divided equally among the elements that equal the extremum.
 std::vector<Tensor> extremum_gradient(const GradCall& c) {
   const Tensor& x = c.in[0];
   Tensor hit = equal(x, c.out[0]);
@@ -45,8 +45,8 @@ std::vector<Tensor> extremum_gradient(const GradCall& c) {
   return {transpose(where(hit, c.grads[0] / count, zero), x.shape())};
 }
 
-/// y / x times g, with the products of the others where x is 0: exact for any number of zeros by
-/// taking the product of the nonzero elements and counting the zeros.
+/// The gradient of x_i is g times the product of the other elements. It is computed from the
+/// product of the nonzero elements and the number of zeros, so it is exact for any number of zeros.
 std::vector<Tensor> prod_gradient(const GradCall& c) {
   const Tensor& x = c.in[0];
   const auto& axes = c.attrs.get<std::vector<std::string>>("axes");
@@ -115,7 +115,7 @@ Tensor reduce_mean(Tensor x, const Axes& axes, Loc at) {
     Graph& g = x.graph();
     require(is_floating(x.dtype()), "x is {}; a mean needs a floating type, use cast()",
             to_string(x.dtype()));
-    if (is_narrow(x.dtype()))  // a sum may be beyond what 16 bits hold
+    if (is_narrow(x.dtype()))  // the sum may overflow 16 bits
       return cast(reduce_mean(cast(x, DType::float32, at), axes, at), x.dtype(), at);
     Tensor sum = reduce_sum(x, axes, at);
     double fixed = 1;

@@ -1,7 +1,7 @@
-// Ops that move elements without computing: transpose, reshape, rename. A reshape's factors are the
-// common refinement of the two lists of dims, read from the left: [batch, length] -> [tokens] has
-// tokens = [batch, length]. Where sizes do not nest, (4, 6) -> (6, 4), or nest but are padded,
-// elements go one by one to where they belong.
+// Ops that move elements without computing: transpose, reshape, rename. The factors of a reshape
+// are the common refinement of both lists of dims: [batch, length] -> [tokens] has tokens = [batch,
+// length]. If the sizes do not nest, (4, 6) -> (6, 4), or nest but are padded, elements are sent
+// individually.
 #include <algorithm>
 
 #include "ir/emit.h"
@@ -22,7 +22,7 @@ std::vector<ValueType> infer_transpose(const OpCall& call) {
   return {{out, call.in[0].dtype}};
 }
 
-/// The elements that one step of dim i passes over, and those that all of it does.
+/// The row-major stride of dim i, and that stride times its size.
 struct Reach {
   int64_t step = 1, all = 1;
 };
@@ -33,8 +33,8 @@ Reach reach_of(const Shape& shape, int i) {
   return reach;
 }
 
-/// Whether `shape` has a bounded dim along elements of `reach`: with as many behind the last of
-/// them, so that the elements that are there come first in both.
+/// True if `shape` has a bounded dim that overlaps `reach`. aligned: one with the same `all`, so
+/// that the elements present come first in both; else one with another.
 bool has_bounded_along(const Shape& shape, const Reach& reach, bool aligned) {
   for (int j = 0; j < shape.rank(); ++j) {
     const Reach other = reach_of(shape, j);
@@ -44,7 +44,7 @@ bool has_bounded_along(const Shape& shape, const Reach& reach, bool aligned) {
   return false;
 }
 
-/// Zeros behind the elements of a bounded dim: a dim of fixed size does not know what is padding.
+/// Zeroes the padding of a bounded dim, as a dim of fixed size does not know where padding begins.
 Tensor without_padding(Tensor x, const Dim& dim, Loc at) {
   Graph& g = x.graph();
   const Tensor there = less(iota(g, dim, DType::int32, at), dim_size(g, dim, DType::int32, at), at);
@@ -59,14 +59,14 @@ std::vector<ValueType> infer_reshape(const OpCall& call) {
   return {{out, call.in[0].dtype}};
 }
 
-/// The next dim to the left of position i that has more than one element (dims of size 1 have no
-/// factors).
+/// The next dim to the left of position i with more than one element; dims of size 1 have no
+/// factors.
 int next_dim(const Shape& shape, int i) {
   while (i >= 0 && shape[i].size == 1) --i;
   return i;
 }
 
-/// Cuts both lists of dims into factors, from the right. Returns false where the sizes do not nest.
+/// Divides both lists of dims into common factors, from the right. False if the sizes do not nest.
 bool refine(const Shape& a, const Shape& b, IndexSpace& space) {
   std::vector<std::vector<int>> in(a.rank()), out(b.rank());
   int i = next_dim(a, a.rank() - 1), j = next_dim(b, b.rank() - 1);
@@ -96,7 +96,7 @@ bool refine(const Shape& a, const Shape& b, IndexSpace& space) {
   return true;
 }
 
-/// Where the dims do not nest all of them are whole.
+/// If the sizes do not nest, all dims are whole.
 IndexSpace reshape_factors(const OpCall& call) {
   IndexSpace space;
   if (!refine(call.in[0].shape, call.out[0].shape, space)) {

@@ -1,6 +1,6 @@
-// All in float32 arithmetic, which is exact here, so that every device has the same bits. The
-// distance of two neighbours of a format around x is a power of two, that of |x| cut to one bit
-// over 2^(bits - 1); x over it is rounded as an integer.
+// Rounding in float32 arithmetic that is exact here, so every device gives the same bits. The
+// spacing of a format's numbers around x is a power of two: |x| rounded down to one bit, divided by
+// 2^(bits - 1). x divided by the spacing is rounded to an integer.
 #include "tessera/rounding.h"
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 struct Format {
-  int bits;            ///< of the significand, with the hidden one
+  int bits;            ///< of the significand, including the hidden bit
   int least_exponent;  ///< of normal numbers
   double greatest;
 };
@@ -22,11 +22,11 @@ Format format_of(Float8 format) {
   return format == Float8::e4m3 ? Format{4, -6, 448} : Format{3, -14, 57344};
 }
 
-/// What is beyond is not taken apart: the product in power_of_two() would overflow.
+/// Larger values are not rounded: the product in power_of_two() would overflow.
 constexpr double kLarge = 1e30;
 
-/// The greatest power of two up to a positive x, 0 for 0. x (2^23 + 1) cut off at 24 bits is x 2^23
-/// and a remainder: their difference is x rounded to one bit (Veltkamp).
+/// The largest power of two <= x for a positive x, 0 for 0. Veltkamp: x (2^23 + 1) rounded to 24
+/// bits, minus the difference of that and x, is x rounded to one bit.
 Tensor power_of_two(Tensor x, Loc at) {
   Tensor t = mul(x, constant(x.graph(), 8388609.0, DType::float32, {}, at), at);
   Tensor rounded = sub(t, sub(t, x, at), at);
@@ -34,7 +34,7 @@ Tensor power_of_two(Tensor x, Loc at) {
   return where(greater(rounded, x, at), half, rounded, at);
 }
 
-/// The distance of neighbours of the format around each element.
+/// The spacing of the format's numbers around each element.
 Tensor distance(Tensor x, const Format f, Loc at) {
   Graph& g = x.graph();
   Tensor exact = mul(power_of_two(abs(x, at), at),
@@ -48,7 +48,7 @@ void require_float32(const Tensor& x, const char* what, Loc at) {
           to_string(x.dtype()), where(at));
 }
 
-/// The power of two that brings the greatest magnitude of x just below that of the format.
+/// The power of two that scales the largest magnitude of x to just below the format's maximum.
 Tensor scale_for(Tensor x, const Format f, Loc at) {
   Graph& g = x.graph();
   Tensor greatest = reduce_max(abs(x, at), x.shape().names(), at);
@@ -59,7 +59,7 @@ Tensor scale_for(Tensor x, const Format f, Loc at) {
   return where(greater(greatest, zero, at), scale, one, at);
 }
 
-/// x in numbers of the format, still in its dtype, and the scale that they are multiplied by.
+/// x as numbers of the format, still in its dtype, and the scale they were multiplied by.
 struct Scaled {
   Tensor numbers, scale;
   Float8 format;
@@ -70,7 +70,7 @@ Scaled scaled(Tensor x, Float8 format, Loc at) {
   return {narrow(round_to(mul(wide_x, scale, at), format, at), x.dtype()), scale, format};
 }
 
-/// The product of two scaled operands, without the scales.
+/// The product of two scaled operands, with the scales divided out.
 Tensor product(const Scaled& a, const Scaled& b, const Shape& out, Loc at) {
   Tensor y = einsum_of_float8(a.numbers, b.numbers, out, a.format, b.format, at);
   Tensor back = reciprocal(mul(a.scale, b.scale, at), at);

@@ -1,12 +1,11 @@
-// A dim as slices: what ops say about themselves where ranks have slices of a dim that they need
-// whole.
+// A dim divided into slices, for the by_slices functions of ops that need a dim whole.
 #pragma once
 
 #include "tessera/ops.h"
 
 namespace tessera {
 
-/// x with `dim` as [dim = slices, inner]; `fill` where the last slice is shorter.
+/// x with `dim` as [dim = slices, inner]. A shorter last slice is padded with `fill`.
 struct Sliced {
   Sliced(const Tensor& whole, const std::string& dim, int64_t slices, double fill)
       : x(whole), inner(dim + "/inner", (whole.dim(dim).size + slices - 1) / slices) {

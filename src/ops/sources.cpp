@@ -88,7 +88,7 @@ void emit_random(EmitCall& call) {
   }
 }
 
-/// dim_size: the actual size as an expression.
+/// dim_size: the run-time size as an expression.
 void emit_dim_size(EmitCall& call) {
   only_instr(call).expr = static_cast<int>(call.step.exprs.size());
   call.step.exprs.push_back(call.extent[0]);
@@ -142,7 +142,7 @@ Tensor constant(Graph& g, double value, DType dtype, const Shape& shape, Loc at)
 }
 
 namespace {
-/// How many integers from 0 on a dtype holds without a gap.
+/// How many consecutive integers from 0 on a dtype can represent.
 int64_t counted_by(DType dtype) {
   switch (dtype) {
     case DType::bool_:
@@ -185,9 +185,10 @@ Tensor dim_size(Graph& g, const Dim& dim, DType dtype, Loc at) {
 }
 
 namespace {
-/// What is repeated counts as a dim of the whole: a layer in front, the microbatch behind the
-/// dim that is in parts. It has one place here, whose offset says which one it is. Copies stand in
-/// front of all, as a number of elements that come before.
+/// Repetitions count as dims of the whole tensor, so that random numbers do not depend on them: a
+/// layer is a dim in front, a microbatch a dim behind the one that it divides. Here such a dim has
+/// size 1, and its offset tells which repetition it is. Copies are in front of all, as an offset in
+/// elements.
 Tensor random_bits(Graph& g, const Shape& shape, int64_t stream, const std::vector<Repeat>& copies,
                    Loc at) {
   std::vector<Dim> dims;
@@ -225,7 +226,7 @@ Tensor random_bits(Graph& g, const Shape& shape, int64_t stream, const std::vect
   const Tensor bits = one(g, kRandomBits, {}, std::move(attrs), at);
   return repeated ? reshape(bits, shape, at) : bits;
 }
-/// Uniform in (0, 1), never an end, from the upper 23 bits.
+/// Uniform in the open interval (0, 1), from the upper 23 bits.
 Tensor open_uniform(Graph& g, const Shape& shape, int64_t stream, const std::vector<Repeat>& copies,
                     Loc at) {
   Tensor bits = random_bits(g, shape, stream, copies, at);
@@ -257,7 +258,7 @@ Tensor random_uniform(Graph& g, const Shape& shape, double lo, double hi, DType 
     Tensor u = open_uniform(g, shape, new_stream(g), g.copies(), at);
     Tensor x = as(affine(u, hi - lo, lo, at), dtype, at);
     if (!is_narrow(dtype) || hi == lo || hi == 0) return x;
-    // Rounded to 16 bits it may be hi: then the number below.
+    // Rounding to 16 bits may give hi; then take the number below it.
     const double spacing = dtype == DType::bfloat16 ? 0x1p-8 : 0x1p-11;
     const double below = hi > 0 ? hi * (1 - spacing) : hi * (1 + 2 * spacing);
     return minimum(x, constant(g, below, dtype, {}, at), at);
@@ -274,8 +275,8 @@ Tensor random_normal(Graph& g, const Shape& shape, double mean, double stddev, D
   });
 }
 
-// Two standard deviations lie at erf(2 / sqrt(2)) = 0.9545: u is drawn from the middle of the
-// distribution only.
+// Two standard deviations are at erf(2 / sqrt(2)) = 0.9545, so u is drawn from that part of (-1,
+// 1).
 Tensor truncated_normal(Graph& g, const Shape& shape, double mean, double stddev, DType dtype,
                         Loc at) {
   return on_behalf_of("truncated_normal", at, [&] {

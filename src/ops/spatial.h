@@ -1,4 +1,4 @@
-// Where the windows of a spatial dim lie: what convolution and pooling share.
+// The positions of windows along a spatial dim, for convolution and pooling.
 #pragma once
 
 #include <string>
@@ -21,10 +21,10 @@ struct Spatial {
   int64_t in = 0, out = 0, lo = 0;
 };
 
-/// The windows of dim `in`. Throws usage errors: a window, stride or dilation below 1, a negative
-/// padding or one that was not asked for, a window that does not fit.
+/// The windows of dim `in`. Throws usage errors: window, stride or dilation below 1, negative
+/// padding, padding without Padding::given, a window that does not fit.
 Spatial spatial_of(const Dim& in, const SpatialDim& dim);
-/// The dim of `size` elements (0: the usual number) of which `out` are the windows.
+/// The inverse: the dim of `size` elements (0: the default size) whose windows are `out`.
 Spatial transposed_spatial(const Dim& out, const SpatialDim& dim, int64_t size);
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
-// The index relation in = stride * out + dilation * k - lo along one dim, as one op and its
-// transpose: window reads it, fold adds up along it. Slice, pad, shift, convolution and pooling are
-// windows; the gradient of each is a fold.
+// The index relation in = stride * out + dilation * k - lo along one dim, as an op and its
+// transpose: window gathers along it, fold adds along it. Slice, pad, shift and pooling are
+// windows; the gradient of a window is a fold.
 #include "ops/window.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ extern const Op kWindow, kFold;
 
 namespace {
 
-/// The dims [out, window] (window of size 1 is left out) that stand for `dim` in the windowed
-/// tensor.
+/// The dims [out, window] that replace `dim` in the windowed tensor; without `window` if it has
+/// none.
 std::vector<Dim> window_dims(const Attrs& attrs) {
   std::vector<Dim> dims = {Dim(attrs.get<std::string>("out_name"), attrs.get<int64_t>("out_size"))};
   if (attrs.has("window_name"))
@@ -55,8 +55,9 @@ std::vector<ValueType> infer_fold(const OpCall& call) {
   return {{replaced(call.in[0].shape, old, {dim}), call.in[0].dtype}};
 }
 
-/// By name, but the windowed dim and what stands for it are factors of their own, tied by the
-/// relation. The operand's side of it is related; a window index that fold sums over is reduced.
+/// By name, except that the windowed dim and the dims that replace it are separate factors tied by
+/// the relation. The operand's side of the relation is `related`; a window index that fold sums
+/// over is `reduce`.
 IndexSpace window_factors(const OpCall& call) {
   const bool is_fold = &call.op == &kFold;
   const Attrs& a = call.attrs;
@@ -97,7 +98,8 @@ IndexSpace window_factors(const OpCall& call) {
   return space;
 }
 
-/// Sizes of the parts before, at and behind the related dims, and where this rank's slices begin.
+/// Emits the sizes of the dims before, at and after the related dims, and the start of this rank's
+/// slices.
 void emit_window(EmitCall& call) {
   const bool is_fold = &call.call.op == &kFold;
   const View& natural = is_fold ? call.out[0] : call.in[0];  // with `dim`
@@ -129,7 +131,7 @@ void emit_window(EmitCall& call) {
   for (int f : {r.in, r.out, r.window}) step.exprs.push_back(f < 0 ? IntExpr{} : call.offset[f]);
 }
 
-/// What wraps is a rotation: its transpose is the rotation back.
+/// Wrapping is a rotation, whose transpose is the inverse rotation.
 std::vector<Tensor> window_gradient(const GradCall& c) {
   if (c.attrs.get<int64_t>("wrap") == 0)
     return c.graph.add(kFold, {c.grads[0]}, c.attrs, Loc::current());
@@ -239,7 +241,7 @@ std::vector<Tensor> unstack(Tensor x, const std::string& dim, Loc at) {
 }
 
 namespace {
-/// Each block of a halo is a node of its own.
+/// Each neighbour block of a halo adds a node.
 constexpr int64_t kMostHalos = 4096;
 }  // namespace
 
@@ -270,7 +272,7 @@ Tensor halo_exchange(Tensor x, const std::string& blocks, const std::string& blo
 
 namespace {
 
-/// Sorted, so that the order of memory does not matter.
+/// Sorted, so that the order of dims does not matter.
 std::vector<std::string> sorted_dims(const Shape& shape, const std::string& without) {
   std::vector<std::string> dims;
   for (const Dim& d : shape.without({without})) dims.push_back(Shape({d}).to_string());
@@ -278,7 +280,7 @@ std::vector<std::string> sorted_dims(const Shape& shape, const std::string& with
   return dims;
 }
 
-/// `dim` is "" where they are to agree in all dims.
+/// `dim` is "" if they must agree in all dims.
 void require_equal_but(const std::vector<Tensor>& xs, const std::string& dim) {
   require(!xs.empty(), "there are no operands");
   for (const Tensor& x : xs) {
@@ -290,8 +292,8 @@ void require_equal_but(const std::vector<Tensor>& xs, const std::string& dim) {
   }
 }
 
-// Each part is padded to the whole and the results are added: linear, so that it works partial and
-// has its gradient.
+// Each part is padded to the whole size and the results are added. This is linear, so it works for
+// partial values and has a gradient.
 Tensor join(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
   require_equal_but(xs, dim);
   Wide sizes = 0;

@@ -1,4 +1,4 @@
-// The one index relation between dims; see window.cpp.
+// The index relation between dims, as an op; see window.cpp.
 #pragma once
 
 #include "tessera/ops.h"
@@ -8,9 +8,9 @@ namespace tessera {
 struct WindowOptions {
   int64_t stride = 1, dilation = 1;
   int64_t lo = 0;     ///< in = stride * out + dilation * k - lo
-  bool wrap = false;  ///< a rotation: indices outside wrap around; else they read `fill`
+  bool wrap = false;  ///< a rotation: indices outside wrap around; false: they read `fill`
   double fill = 0;
-  std::string window = {};  ///< the dim of k, placed behind `out`; "" for none
+  std::string window = {};  ///< the dim of k, placed after `out`; "" for none
   int64_t window_size = 1;
 };
 /// x with dim `dim` replaced by `out` and the window dim.

@@ -1,7 +1,6 @@
-// The second moment of a matrix is taken as the product of its row means and column means over
-// their common mean: for a gradient g of [d0, d1] with d0 the larger dim, row = mean over d0 and
-// column = mean over d1 of g^2, and the moment is row * column / mean(row). That is two vectors of
-// state instead of a matrix.
+// The second moment of a matrix is approximated from its row and column means. For a gradient g of
+// [d0, d1], where d0 is the larger dim, row = mean over d0 of g^2, column = mean over d1 of g^2,
+// and the moment is row * column / mean(row). The state is two vectors instead of a matrix.
 #include <algorithm>
 #include <cmath>
 
@@ -50,7 +49,7 @@ Tensor decay_rate(Tensor step, const AdafactorOptions& o) {
   return b * (1.0 - exp((step - 1.0) * logarithm)) / (1.0 - exp(step * logarithm));
 }
 
-/// `mean` of this step goes into the state, which decays.
+/// Updates a moving average with the mean of this step and returns it.
 Tensor moving(Tensor p, const char* what, Tensor mean, Tensor decay) {
   Tensor state = state_of(p, what, mean.shape());
   Tensor next = state * decay + mean * (1.0 - decay);
@@ -58,7 +57,7 @@ Tensor moving(Tensor p, const char* what, Tensor mean, Tensor decay) {
   return next;
 }
 
-/// The gradient over the root of its second moment.
+/// The gradient divided by the root of its second moment.
 Tensor normalized(Tensor p, Tensor grad, Tensor decay, const AdafactorOptions& o) {
   Tensor squares = square(grad) + o.eps1;
   const std::vector<std::string> dims = factored_dims(o, p.shape());

@@ -1,4 +1,4 @@
-// Adam and its relatives: a mean of gradients and, but for Lion, of their squares.
+// Adam and its relatives: moving averages of gradients and, except for Lion, of their squares.
 #include <cmath>
 
 #include "optim/state.h"
@@ -9,7 +9,7 @@ namespace {
 
 using optim::as_dtype_of, optim::decay_of, optim::state_of, optim::wide;
 
-/// 1 / (1 - beta^t): what a mean that started at zero is short of.
+/// Bias correction 1 / (1 - beta^t) of a moving average that started at zero.
 Tensor correction(Tensor t, double beta) { return 1.0 / (1.0 - exp(t * std::log(beta))); }
 
 struct AdamMoments {
@@ -17,7 +17,7 @@ struct AdamMoments {
   bool bias_correction;
 };
 
-/// Moves the means of the gradient and its square on; m / (sqrt(v) + eps).
+/// Updates the moving averages of the gradient and its square. Returns m / (sqrt(v) + eps).
 Tensor adam_change(Tensor p, Tensor grad, Tensor step, const AdamMoments& o) {
   Graph& g = p.graph();
   Tensor m = state_of(p, "adam_m"), v = state_of(p, "adam_v");

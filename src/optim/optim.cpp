@@ -158,7 +158,7 @@ void update_parameters(Graph& g, const std::vector<Tensor>& parameters,
   }
 }
 
-/// The parts of a step that loss scaling adds.
+/// Loss scaling in a training step.
 class Scaling {
  public:
   Scaling(Graph& g, const LossScale& options) : graph_(g), options_(options) {
@@ -195,7 +195,8 @@ class Scaling {
     }
   }
 
-  /// Whether this step counts.
+  /// Updates the scale. Returns whether the norm is finite, so that this step may update
+  /// parameters.
   Tensor after(Tensor norm) const {
     Tensor finite = is_finite(norm), next = good_ + 1.0, none = constant(graph_, 0);
     Tensor grows = next >= static_cast<double>(options_.grow_after);
@@ -322,7 +323,7 @@ Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t par
 }
 
 namespace {
-/// As a share of lr.
+/// The rate before cooldown, as a fraction of lr.
 double without_cooldown(const Schedule& o, double step) {
   const double rise = static_cast<double>(o.warmup);
   if (step < rise) return o.start + (1 - o.start) * (step + 1) / rise;

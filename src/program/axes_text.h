@@ -1,4 +1,4 @@
-// Sets of mesh axes as reports write them.
+// Sets of mesh axes as text, for reports.
 #pragma once
 
 #include <string>

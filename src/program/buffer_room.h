@@ -1,4 +1,5 @@
-// The room that a buffer has in its arena: the plan and who reads addresses from it agree on it.
+// The size that a buffer takes in its arena, for the memory planner and for code that computes
+// addresses.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 
 namespace tessera {
 
-/// Bytes, a multiple of 64; of a buffer that alternates, those of one of the two.
+/// In bytes, a multiple of 64. For a buffer with `alternates`: the size of one of its two copies.
 inline int64_t room_of(const Buffer& buffer) {
   return std::max<int64_t>((buffer.bytes + 63) / 64 * 64, 64);
 }

@@ -1,5 +1,5 @@
-// The instructions of fused pointwise steps and what is known of each: pointwise_table.inc as an
-// enum and an array. Passes and kernels ask for a property; nobody keeps a list of instructions.
+// The instructions of fused pointwise steps and their properties: pointwise_table.inc as an enum
+// and an array. Passes and kernels query properties and do not list instructions.
 #pragma once
 
 #include <cstddef>
@@ -14,28 +14,28 @@ enum class Code : uint8_t {
 #include "program/pointwise_table.inc"
 };
 
-/// The dtypes of the operands, which agree, and of the result.
+/// The dtype of the operands (one for all) and of the result.
 enum class DtypeRule : uint8_t {
-  own,       ///< a rule of its own
-  floating,  ///< floating, and so is the result
-  number,    ///< any but bool, and so is the result
-  any,       ///< any, and so is the result
-  test,      ///< any; the result is bool
-  logical,   ///< bool, and so is the result
+  own,       ///< special rule
+  floating,  ///< floating operands, same result
+  number,    ///< any dtype but bool, same result
+  any,       ///< any dtype, same result
+  test,      ///< any dtype, bool result
+  logical,   ///< bool operands, bool result
 };
 
-/// How long an element takes.
+/// Relative time per element.
 enum class CostClass : uint8_t {
-  free,       ///< known before the elements are visited
-  cheap,      ///< as an addition, or little more
-  slow,       ///< long enough to hide that operands are fetched meanwhile
+  free,       ///< constant for all elements
+  cheap,      ///< about as long as an addition
+  slow,       ///< long enough to hide operand loads
   expensive,  ///< many times as long as an addition
 };
 
 enum InstructionProperty : unsigned {
   kNone = 0,
-  kPositional = 1,  ///< has strides of its own along the output's dims
-  kByLayout = 2,    ///< depends on where the result lies, not on its operands alone
+  kPositional = 1,  ///< has its own strides along the output's dims
+  kByLayout = 2,    ///< depends on the rank's slice, not only on the operands
   kStill = 4,       ///< the same for all elements
   kConverts = 8,    ///< the operand's value in the result's dtype
   kReducesRow = 16,
@@ -43,7 +43,7 @@ enum InstructionProperty : unsigned {
 
 struct InstructionInfo {
   const char* name;
-  const char* formula;  ///< the struct in namespace formula; "" if it has none of its own
+  const char* formula;  ///< the struct in namespace formula; "" if none
   int operands;
   DtypeRule dtypes;
   CostClass cost;
@@ -70,7 +70,7 @@ constexpr bool changes_with_layout(Code code) {
 constexpr bool is_still(Code code) { return (info_of(code).properties & kStill) != 0; }
 constexpr bool converts(Code code) { return (info_of(code).properties & kConverts) != 0; }
 constexpr bool reduces_row(Code code) { return (info_of(code).properties & kReducesRow) != 0; }
-/// The result is bool, whatever the operands are.
+/// True if the result is bool for all operand dtypes.
 constexpr bool is_test(DtypeRule rule) {
   return rule == DtypeRule::test || rule == DtypeRule::logical;
 }

@@ -1,5 +1,5 @@
-// The kernels of Program steps and what is known of each: kernel_table.inc as an enum and records.
-// Passes, prices and reports ask for a property; nobody compares names.
+// The kernels of Program steps and their properties: kernel_table.inc as an enum and records.
+// Passes, cost model and reports query properties and do not compare names.
 #pragma once
 
 #include <cstddef>
@@ -14,37 +14,37 @@ enum class KernelKind : uint8_t {
 #include "program/kernel_table.inc"
 };
 
-/// What a step's time is computed from, besides the bytes that it touches.
+/// How the cost model prices a step, besides the bytes that it touches.
 enum class KernelCost : uint8_t {
-  rate,       ///< Step::flops, by the machine's rate of the kernel
+  rate,       ///< Step::flops at the machine's rate for the kernel
   pointwise,  ///< the instructions of Step::pointwise
-  matmul,     ///< the sizes of a matrix product
+  matmul,     ///< by the sizes of a matrix product
 };
 
-/// How a step takes pointwise instructions of its neighbours.
+/// How pointwise instructions of neighbour steps can be fused into a step.
 enum class Fusion : uint8_t {
   none,
-  pointwise,  ///< from before and behind, as one chain
-  epilogue,   ///< from behind: applied to what it computes
-  prologue,   ///< from before: they compute its operand
+  pointwise,  ///< preceding and following ones, into one chain
+  epilogue,   ///< following ones, applied to its result
+  prologue,   ///< preceding ones, which compute its operand
 };
 
 struct KernelInfo {
   KernelKind kind;
   std::string_view name;
   KernelCost cost = KernelCost::rate;
-  /// The kernel whose rate in a machine's profile is this one's, too; none: it has its own.
+  /// Priced with the rate of this kernel in the machine profile; none: has its own rate.
   KernelKind measured_as = KernelKind::none;
   Fusion fusion = Fusion::none;
-  /// An element of a result needs at most the elements of the operands at its own place.
+  /// An element of a result depends at most on the operands' elements at the same index.
   bool is_elementwise = false;
   bool is_copy = false;      ///< the result is the operand
-  bool is_cuttable = false;  ///< along dims of the result, into steps for ranges of them
-  bool combines = false;     ///< by Step::combiner
+  bool is_cuttable = false;  ///< can be divided along the result's dims into several steps
+  bool combines = false;     ///< uses Step::combiner
 };
 
 const KernelInfo& info_of(KernelKind kind);
-/// The kernel called `name`, if there is one: of a machine's profile or a test.
+/// The kernel called `name` (from a machine profile or a test), if it exists.
 std::optional<KernelKind> find_kernel(std::string_view name);
 
 }  // namespace tessera

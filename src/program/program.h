@@ -1,6 +1,6 @@
-// The Program: the printable tree of steps that every rank runs, and the only thing that the
-// compile half and the run half share. One Program serves all ranks: whatever differs between ranks
-// is an IntExpr of the rank's mesh coordinates.
+// The Program: the printable tree of steps that every rank runs, and the only data that the compile
+// half and the run half share. One Program serves all ranks: values that differ between ranks are
+// IntExprs of the rank's mesh coordinates.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +38,9 @@ struct IntExpr {
   bool operator==(const IntExpr&) const = default;
 };
 
-/// Persistent memory keeps its content between runs and between functions (parameters, state,
-/// inputs); transient memory is reused within one run. Offloaded memory is persistent memory of the
-/// host that steps read and write in place (optimizer state).
+/// Persistent memory keeps its content between runs and functions (parameters, state, inputs).
+/// Transient memory is reused within one run. Offloaded memory is persistent host memory that steps
+/// read and write in place (optimizer state).
 enum class ArenaKind : uint8_t { persistent, transient, offloaded };
 const char* to_string(ArenaKind arena);
 
@@ -48,18 +48,17 @@ struct Buffer {
   std::string name;  ///< the tensor's name in the model
   ArenaKind arena = ArenaKind::transient;
   int64_t bytes = 0;
-  int64_t offset = 0;  ///< bytes from the arena's base, a multiple of 64; set by plan_memory
-  bool alternates =
-      false;  ///< of an iteration: even and odd iterations have one each, side by side
+  int64_t offset = 0;       ///< bytes from the arena's base, a multiple of 64; set by plan_memory
+  bool alternates = false;  ///< in a loop: two copies, for even and for odd iterations
 };
 
-/// A strided window of a buffer. Sizes and strides are elements; a stride of 0 repeats.
+/// A strided window of a buffer. Sizes and strides are in elements; stride 0 repeats.
 struct View {
   int buffer = -1;
   DType dtype = DType::float32;
   std::vector<int64_t> sizes, strides;
   int64_t offset = 0;
-  IntExpr shift;  ///< further elements, by the rank's coordinates: a slice
+  IntExpr shift;  ///< offset to add, by the rank's coordinates: a slice
 
   int64_t elements() const;
   /// Row-major without gaps.
@@ -67,13 +66,12 @@ struct View {
   bool operator==(const View&) const = default;
 };
 
-// ------------------------------------------------------------------------------- pointwise
-// programs
+// ------------------------------------------------------------------------------ pointwise programs
 
-/// Each instruction (program/instructions.h) defines one register, whose number is its position.
-/// The result type is Instr::dtype; arithmetic is done in that type, narrow ones in float32 and
-/// rounded after every instruction (so fusing never changes a result). Comparisons and logical
-/// operations yield bool.
+/// Each instruction (program/instructions.h) defines one register; the register's number is the
+/// instruction's position. The result type is Instr::dtype. Arithmetic is done in that type; 16-bit
+/// types are computed in float32 and rounded after every instruction, so fusion never changes a
+/// result. Comparisons and logical operations yield bool.
 const char* to_string(Code code);
 
 struct Instr {
@@ -91,12 +89,11 @@ struct Instr {
 };
 
 struct PointwiseProgram;
-/// The dim along which the row instructions of a step reduce, or -1 if it has none.
+/// The dim along which the row instructions of a step reduce, or -1 if there are none.
 int row_dim(const PointwiseProgram& program);
 
-/// Outputs: register `outputs[k]` is stored to output k of the step, all of whose views have the
-/// same sizes: the iteration space. Input views have these sizes too, with stride 0 where they
-/// broadcast.
+/// Register `outputs[k]` is stored to output k of the step. All output views have the same sizes,
+/// the iteration space. Input views have these sizes too, with stride 0 along broadcast dims.
 struct PointwiseProgram {
   std::vector<Instr> code;
   std::vector<int> outputs;
@@ -105,16 +102,17 @@ struct PointwiseProgram {
 
 // ------------------------------------------------------------------------------------------- steps
 
-/// Where a step comes from and why it is there: for explain, errors and traces.
+/// The source of a step and the reason for it: for explain, errors and traces.
 struct Origin {
-  std::string name;    ///< tensor or node, with its scopes: "gpt.block3.attention.logits"
+  std::string name;    ///< tensor or node with its scopes: "gpt.block3.attention.logits"
   std::string source;  ///< "model.cpp:41"
-  std::string reason;  ///< collectives and masks: the rule that asks for it
+  std::string reason;  ///< for collectives and masks: the layout rule that requires it
 };
 
-/// The op of a user's own that a step of kernel `host` calls. The index space's factors: names and
-/// elements here; the step's exprs are their offsets and extents, two a factor. Printed without the
-/// address. Of a step without a kernel: the op, which no device can compute.
+/// The user-defined op that a step of kernel `host` calls. `dims`: name and local size of each
+/// factor of the index space. The step's exprs are their offsets and extents, two per factor.
+/// Printed without the function's address. A step without a kernel has the op that no device can
+/// compute.
 struct HostStep {
   HostFunction function = nullptr;
   std::string op;
@@ -125,20 +123,20 @@ enum class StepKind : uint8_t { compute, collective, wait };
 
 struct Function;
 
-/// What a compute step of kernel `loop` repeats: its body, with the scalar `counter` at 0 ..
-/// iterations - 1, or down from there.
+/// The loop of a compute step of kernel `loop`: repeats Step::body with the scalar `counter` from 0
+/// to iterations - 1, or in reverse.
 struct LoopStep {
   int64_t iterations = 0;
   int counter = -1;
   bool reverse = false;
-  std::vector<View> condition = {};  ///< a bool, read before each iteration, which runs if it is
-                                     ///< true; none: every iteration runs
+  std::vector<View> condition = {};  ///< a bool read before each iteration, which runs if it is
+                                     ///< true; empty: every iteration runs
 };
 
-/// compute: kernel `kernel` reads `in`, writes `out`. collective: starts `collective` over the
-/// ranks that differ in `axes` (major to minor: the group's rank order); the step `wait`
-/// with the same `number` completes it. Neighbouring collectives of one number and the same axes
-/// are one exchange: they start together and have one wait.
+/// compute: `kernel` reads `in` and writes `out`. collective: starts `collective` over the ranks
+/// that differ in `axes` (major to minor: the group's rank order); the `wait` step with the same
+/// `number` completes it. Adjacent collectives with the same number and axes form one exchange:
+/// they start together and share one wait.
 struct Step {
   StepKind kind = StepKind::compute;
   KernelKind kernel = KernelKind::none;
@@ -149,31 +147,31 @@ struct Step {
   PointwiseProgram pointwise;
   HostStep host;
   LoopStep loop;
-  std::vector<Function> body;  ///< of a loop: one; its buffers that live longer are in `in`, those
-                               ///< of them that it writes in `out`, too
+  std::vector<Function> body;  ///< one for a loop; outer buffers that it uses are in `in`, those it
+                               ///< writes also in `out`
   std::vector<int> axes;
   Combiner combiner = Combiner::sum;
   int number = -1;          ///< of a collective
   int workspace = -1;       ///< buffer, or none
-  int64_t flops = 0;        ///< on one rank
-  int64_t bytes = 0;        ///< of a collective: sent by one rank
-  std::vector<int> unused;  ///< mesh axes along which ranks compute the same
+  int64_t flops = 0;        ///< per rank
+  int64_t bytes = 0;        ///< collective: sent by one rank
+  std::vector<int> unused;  ///< mesh axes along which ranks do redundant compute
   Origin origin;
 };
 
-/// "contract", "all_reduce", "wait": what texts and reports call the step.
+/// The name of a step in texts and reports: "contract", "all_reduce", "wait".
 std::string name_of(const Step& step);
 bool is_collective(const Step& step, CollectiveKind kind);
-/// Of a collective: the operand whose bytes bytes_sent() counts.
+/// The operand of a collective whose bytes bytes_sent() counts.
 const View& counted_operand(const Step& step);
 
-/// How a named whole tensor lies on the ranks: what feeds, fetches and checkpoints need.
+/// Where a named tensor is stored on the ranks, for feeds, fetches and checkpoints.
 struct Port {
   std::string name;
   View view;                           ///< the local slice, contiguous
   std::vector<std::string> dims;       ///< dim names
-  std::vector<int64_t> sizes;          ///< logical sizes (bounds, for a bounded dim)
-  std::vector<int> scalars;            ///< per dim: run-time scalar with its actual size, or -1
+  std::vector<int64_t> sizes;          ///< logical sizes; the bound of a bounded dim
+  std::vector<int> scalars;            ///< per dim: run-time scalar with its size, or -1
   std::vector<std::vector<int>> axes;  ///< per dim: mesh axes, major to minor
 };
 
@@ -181,23 +179,23 @@ struct Function {
   std::string name;
   std::vector<Step> steps;
   std::vector<int> inputs, outputs;  ///< ports
-  bool updates = false;              ///< stores parameters: a step of training
-  int first_update = 0;              ///< the steps from here on store what the others computed
-  /// Of a loop's body: the buffers that are there before and after an iteration.
+  bool updates = false;              ///< has updates of stored tensors: a training step
+  int first_update = 0;              ///< index of the first step that stores updates
+  /// Loop body: the buffers that also exist before and after an iteration.
   std::vector<int> outer = {};
-  /// Of a loop's body, if `overlaps`: the first `early` steps start exchanges, which happens in the
-  /// iteration before, and the last `late` ones before first_update wait for some, which happens in
-  /// the iteration behind.
+  /// Loop body with overlap between iterations: the first `early` steps start exchanges and run in
+  /// the previous iteration; the last `late` steps before first_update are waits and run in the
+  /// next iteration.
   bool overlaps = false;
   int early = 0, late = 0;
 };
 
-/// All functions and bodies of loops, a body before what it is part of.
+/// All functions and loop bodies. A body comes before the function that contains it.
 std::vector<Function*> all_functions(std::vector<Function>& functions);
-/// All views of a step, those of its body too.
+/// Visits all views of a step and of its loop bodies.
 void visit_views(Step& step, const std::function<void(View&)>& visit);
 void visit_views(const Step& step, const std::function<void(const View&)>& visit);
-/// Gives the bodies of a step's loop other buffers.
+/// Replaces the buffer numbers in the loop bodies of a step.
 void rename_in_bodies(Step& step, const std::function<void(int& buffer)>& rename);
 
 struct Program {
@@ -206,7 +204,7 @@ struct Program {
   std::vector<Buffer> buffers;
   std::vector<Port> ports;
   std::vector<int> stored;           ///< ports of parameters and state
-  std::vector<std::string> scalars;  ///< names of the run-time scalars; 0 is "step"
+  std::vector<std::string> scalars;  ///< names of run-time scalars; number 0 is "step"
   std::vector<Function> functions;
   int64_t persistent_bytes = 0, transient_bytes = 0, offloaded_bytes = 0;
 
@@ -214,10 +212,10 @@ struct Program {
   int function(const std::string& name) const;
 };
 
-/// The whole Program as text, one line a step: what golden tests, diffs and the hash see.
+/// The whole Program as text, one line per step. Golden tests, diffs and the hash use it.
 std::string to_string(const Program& program);
 std::string to_string(const Program& program, const Step& step);
-/// 64-bit FNV-1a of to_string(program): equal on all ranks or the run is refused.
+/// 64-bit FNV-1a of to_string(program). Runs are refused unless it is equal on all ranks.
 uint64_t hash(const Program& program);
 
 }  // namespace tessera

@@ -11,7 +11,7 @@ std::vector<Row> rows_of(const Numbering& numbering, const std::vector<int>& axi
   Box box = piece.box;
   for (size_t d = 0; d < sizes.size(); ++d) box.hi[d] = std::min(box.hi[d], numbering.extents[d]);
   if (box.empty()) return {};
-  // Behind dim `last` all dims are whole and without padding: their elements follow each other.
+  // Dims after `last` are whole and without padding, so their elements are contiguous.
   size_t last = sizes.size();
   int64_t length = 1;
   while (last > 0 && (last == sizes.size() || (sizes[last] == numbering.extents[last])))

@@ -1,6 +1,6 @@
-// Exchanges between tensors of different dims that have the same elements in row-major order: what
-// reshape needs where its slices do not correspond. An element is known by its logical index in
-// that order; padding has none and is left alone.
+// Exchanges between two shapes with the same elements in row-major order, for a reshape whose
+// slices do not correspond. An element is identified by its logical row-major index. Padding has no
+// index and is not moved.
 #pragma once
 
 #include <span>
@@ -10,21 +10,21 @@
 
 namespace tessera {
 
-/// A tensor of logical sizes `extents` as it lies on the ranks; no intervals.
+/// A tensor of logical sizes `extents` and its distribution over the ranks; without intervals.
 struct Numbering {
   Slicing slicing;
   std::vector<int64_t> extents;
 };
 
-/// Elements with the logical indices [index, index + length), from `offset` on in the slice.
+/// Elements with logical indices [index, index + length), at `offset` of the slice.
 struct Row {
   int64_t index = 0, offset = 0, length = 0;
 };
 
-/// The elements of a rank's slice, by ascending index; neighbours in both are one row.
+/// The elements of a rank's slice by ascending index. Rows are contiguous in index and memory.
 std::vector<Row> rows_of(const Numbering& numbering, const std::vector<int>& axis_sizes,
                          std::span<const int> coordinates);
-/// Calls visit(offset in a, offset in b, length) for all elements in both, by ascending index.
+/// Calls visit(offset in a, offset in b, length) for all common elements, by ascending index.
 template <class Visit>
 void each_common(const std::vector<Row>& a, const std::vector<Row>& b, Visit visit) {
   for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
@@ -35,14 +35,14 @@ void each_common(const std::vector<Row>& a, const std::vector<Row>& b, Visit vis
   }
 }
 
-/// The exchange as a step carries it: as describe_exchange, and both sides' extents and the
-/// target's sizes. Back: is_renumbering() tells such steps.
+/// Stores the exchange in a step: as describe_exchange, with both sides' extents and the target's
+/// sizes. numberings_of() reads it back; is_renumbering() recognizes such steps.
 void describe_renumbering(const Numbering& from, const Numbering& to, Step& step);
 bool is_renumbering(const Step& step);
 std::pair<Numbering, Numbering> numberings_of(const Step& step);
 
-/// Bytes that a rank gets from others, the mean over the ranks, rounded up. Exact up to 64
-/// ranks; beyond, the ranks at the ends and in the middle of each axis stand for the rest.
+/// Bytes that a rank receives, the mean over ranks, rounded up. Exact up to 64 ranks. For more, the
+/// first, middle and last rank of each axis represent the others.
 int64_t mean_renumbered(const Numbering& from, const Numbering& to,
                         const std::vector<int>& axis_sizes, int64_t element_bytes);
 

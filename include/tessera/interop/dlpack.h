@@ -1,7 +1,6 @@
-// Buffers to and from any DLPack user (NumPy, PyTorch, JAX, CuPy, ...) without its library. Not
-// part of tessera.h. The structs below are those of DLPack 0.8 and 1.x, of one binary layout; a
-// project that has dlpack/dlpack.h (or a copy of it) includes it before this header and keeps its
-// own.
+// Exchange of buffers with DLPack users (NumPy, PyTorch, JAX, CuPy, ...) without their libraries.
+// Not part of tessera.h. The structs below are binary compatible with DLPack 0.8 and 1.x. A project
+// with its own dlpack/dlpack.h should include that before this header.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +55,7 @@ namespace tessera {
 
 namespace dlpack_detail {
 
-/// What a capsule of ours owns.
+/// What a capsule made by Tessera owns.
 struct Holder {
   DLManagedTensor managed = {};
   std::vector<int64_t> shape, strides;
@@ -112,8 +111,8 @@ inline DLManagedTensor* publish(std::unique_ptr<Holder> holder, void* data, DTyp
 
 }  // namespace dlpack_detail
 
-/// A capsule with the elements of `array`, which it owns: nothing is copied if it is moved in. The
-/// receiver calls `deleter`.
+/// A capsule that owns `array`. Nothing is copied if the array is moved in. The receiver calls
+/// `deleter`.
 inline DLManagedTensor* to_dlpack(Array array) {
   auto holder = std::make_unique<dlpack_detail::Holder>();
   holder->array = std::move(array);
@@ -127,9 +126,9 @@ inline DLManagedTensor* to_dlpack(Array array) {
   return dlpack_detail::publish(std::move(holder), data, dtype);
 }
 
-/// A capsule that shows a slice in place, without its padding. It shares `owner`, which keeps the
-/// memory: the Session of the slice (an empty pointer: the caller sees to it). What a run writes is
-/// seen through the capsule. The receiver calls `deleter`.
+/// A capsule that refers to a slice in place, without its padding. It keeps `owner` alive, which
+/// should be the Session of the slice; if `owner` is empty, the caller must keep the Session alive.
+/// Later runs are visible through the capsule. The receiver calls `deleter`.
 inline DLManagedTensor* to_dlpack(const Slice& slice, std::shared_ptr<const void> owner) {
   auto holder = std::make_unique<dlpack_detail::Holder>();
   holder->shape = slice.valid;
@@ -138,8 +137,8 @@ inline DLManagedTensor* to_dlpack(const Slice& slice, std::shared_ptr<const void
   return dlpack_detail::publish(std::move(holder), slice.data, slice.dtype);
 }
 
-/// The tensor as something that Session::feed() takes, in place, whatever its strides; valid as
-/// long as the tensor. Throws unsupported: memory of a device, an element type that Tessera lacks.
+/// The tensor as an argument for Session::feed(), in place, with any strides; valid as long as the
+/// tensor. Throws unsupported for device memory and for an element type that Tessera lacks.
 inline ArrayView from_dlpack(const DLTensor& tensor) {
   const int device = static_cast<int>(tensor.device.device_type);
   if (device != kDLCPU && device != 3)  // 3: host memory pinned for CUDA
@@ -155,8 +154,8 @@ inline ArrayView from_dlpack(const DLTensor& tensor) {
   return view;
 }
 
-/// Session::feed() of a received capsule (DLManagedTensor or DLManagedTensorVersioned), straight
-/// into the slices; then, and where it throws, calls its deleter. Local.
+/// Feeds a received capsule (DLManagedTensor or DLManagedTensorVersioned) with Session::feed(),
+/// then calls its deleter, also if feed() throws. Local.
 template <class Managed>
 void feed_dlpack(Session& session, const std::string& input, Managed* capsule) {
   const auto release = [](Managed* c) {
