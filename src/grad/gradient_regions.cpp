@@ -1,5 +1,6 @@
-// Regions of a graph whose gradient is not that of their nodes: recompute copies them, so that what
-// the gradient needs is recomputed when it is needed; custom_gradient asks a rule.
+// Regions of a graph whose gradient is not that of the single nodes. recompute() copies the nodes:
+// the gradient reads the copies, so the values between need not be kept. custom_gradient() asks a
+// rule.
 #include <algorithm>
 #include <unordered_set>
 
@@ -17,8 +18,8 @@ bool is_source(const Graph& g, int node) {
   return g.nodes()[node].op == &kInput || g.nodes()[node].op == &kStored;
 }
 
-/// Floating values that nodes of the region read and that are not made there.
-std::vector<int> read_by(const Graph& g, const Region& region) {
+/// The floating values that the region reads from outside.
+std::vector<int> read_by(const Graph& g, const GradientRegion& region) {
   std::vector<int> values;
   std::unordered_set<int> seen;
   for (int n = region.first; n < region.last; ++n) {
@@ -31,8 +32,8 @@ std::vector<int> read_by(const Graph& g, const Region& region) {
   return values;
 }
 
-void sweep_copies(Graph& g, Pending& pending, const std::vector<bool>& reached, size_t r, Loc at) {
-  const Region region = g.regions()[r];
+void sweep_copies(Graph& g, Pending& pending, const std::vector<bool>& reached, int r, Loc at) {
+  const GradientRegion region = regions_of(g)[r];
   std::vector<int> made;
   bool any = false;
   for (int n = region.first; n < region.last; ++n) {
@@ -45,15 +46,15 @@ void sweep_copies(Graph& g, Pending& pending, const std::vector<bool>& reached, 
   }
   const bool depends = std::any_of(made.begin(), made.end(), [&](int v) { return reached[v]; });
   if (!any || !depends) return;
-  const size_t first = g.nodes().size();
-  std::unordered_map<int, int> copies = g.copy(r);
-  const size_t last = g.nodes().size();
+  const int first = static_cast<int>(g.nodes().size());
+  std::unordered_map<int, int> copies = copy_region(g, r);
+  const int last = static_cast<int>(g.nodes().size());
   Pending inner;
   for (int v : made) {
     if (pending.count(v)) inner[copies[v]] = pending[v];
     if (reached[v] && is_floating(g.value(v).dtype)) xs.push_back(copies[v]);
   }
-  Recompute nothing;
+  Rematerializer nothing;
   sweep(g, inner, xs, first, last, nothing, at);
   for (int v : made) {
     if (inner.count(copies[v])) pending[v] = inner[copies[v]];
@@ -63,12 +64,13 @@ void sweep_copies(Graph& g, Pending& pending, const std::vector<bool>& reached, 
   }
 }
 
-void ask_rule(Graph& g, Pending& pending, const Region& region, Recompute& recompute, Loc at) {
+void ask_rule(Graph& g, Pending& pending, const GradientRegion& region,
+              Rematerializer& rematerializer, Loc at) {
   std::vector<Tensor> xs, ys, grads;
   bool any = false;
-  for (int v : region.in) xs.emplace_back(&g, recompute.value(-1, v));
+  for (int v : region.in) xs.emplace_back(&g, rematerializer.value(-1, v));
   for (int v : region.out) {
-    ys.emplace_back(&g, recompute.value(-1, v));
+    ys.emplace_back(&g, rematerializer.value(-1, v));
     const bool has = pending.count(v);
     any = any || has;
     grads.push_back(has ? pending[v] : constant(g, 0, g.value(v).dtype, g.value(v).shape, at));
@@ -98,7 +100,7 @@ void ask_rule(Graph& g, Pending& pending, const Region& region, Recompute& recom
   }
 }
 
-/// True if a gradient could go from `value` to a parameter, a state or a floating input.
+/// Whether a gradient could flow from `value` to a parameter, a state or a floating input.
 bool differentiable(const Graph& g, int value, std::unordered_set<int>& seen) {
   const Node& node = g.producer(value);
   if (!is_floating(g.value(value).dtype) || node.op == &kStopGradient || !seen.insert(value).second)
@@ -110,24 +112,22 @@ bool differentiable(const Graph& g, int value, std::unordered_set<int>& seen) {
 
 }  // namespace
 
-int region_that_ends(const Graph& g, const SweepRange& range, size_t end) {
+int region_that_ends(const Graph& g, const SweepRange& range, int end) {
   int best = -1;
-  for (size_t r = 0; r < g.regions().size(); ++r) {
-    const Region& region = g.regions()[r];
-    if (static_cast<size_t>(region.last) != end ||
-        static_cast<size_t>(region.first) < range.first || !range.visits(g, region.loop) ||
-        (range.in_iterations && !region.rule))
-      continue;
-    if (best < 0 || region.first <= g.regions()[static_cast<size_t>(best)].first)
+  for (size_t r = 0; r < regions_of(g).size(); ++r) {
+    const GradientRegion& region = regions_of(g)[r];
+    const bool counts = region.last == end && region.first >= range.first &&
+                        range.visits(g, region.loop) && (range.loop < 0 || region.rule);
+    if (counts && (best < 0 || region.first <= regions_of(g)[best].first))
       best = static_cast<int>(r);
   }
   return best;
 }
 
-void sweep_region(Graph& g, Pending& pending, const std::vector<bool>& reached, size_t region,
-                  Recompute& recompute, Loc at) {
-  if (g.regions()[region].rule) {
-    ask_rule(g, pending, Region(g.regions()[region]), recompute, at);
+void sweep_region(Graph& g, Pending& pending, const std::vector<bool>& reached, int region,
+                  Rematerializer& rematerializer, Loc at) {
+  if (regions_of(g)[region].rule) {
+    ask_rule(g, pending, GradientRegion(regions_of(g)[region]), rematerializer, at);
   } else {
     sweep_copies(g, pending, reached, region, at);
   }
@@ -136,7 +136,7 @@ void sweep_region(Graph& g, Pending& pending, const std::vector<bool>& reached, 
 void require_outside_rules(Tensor x) {
   const Graph& g = x.graph();
   const int node = g.value(x.id()).node;
-  for (const Region& r : g.regions()) {
+  for (const GradientRegion& r : regions_of(g)) {
     const bool inside = r.rule && node >= r.first && node < r.last && !is_source(g, node) &&
                         std::find(r.out.begin(), r.out.end(), x.id()) == r.out.end();
     require(!inside,
@@ -149,7 +149,7 @@ void require_outside_rules(Tensor x) {
 std::vector<Tensor> recompute(Graph& g, const std::function<std::vector<Tensor>()>& build) {
   const int first = static_cast<int>(g.nodes().size());
   std::vector<Tensor> results = build();
-  g.add_region({first, 0, {}, {}, nullptr, -1});
+  add_region(g, {first, 0, {}, {}, nullptr, -1});
   return results;
 }
 
@@ -160,7 +160,7 @@ std::vector<Tensor> custom_gradient(
   require(!xs.empty() && rule != nullptr, "[custom_gradient] needs operands and a rule ({})",
           where(at));
   Graph& g = xs[0].graph();
-  Region region{static_cast<int>(g.nodes().size()), 0, {}, {}, rule, -1};
+  GradientRegion region{static_cast<int>(g.nodes().size()), 0, {}, {}, rule, -1};
   std::vector<Tensor> results = build(xs);
   for (Tensor& y : results) {
     if (g.value(y.id()).node < region.first) y = identity(y, at);
@@ -177,7 +177,7 @@ std::vector<Tensor> custom_gradient(
         "stop_gradient of it before ({})",
         g.value(v).name, where(at));
   }
-  g.add_region(std::move(region));
+  add_region(g, std::move(region));
   return results;
 }
 

@@ -1,9 +1,10 @@
-// Reverse-mode differentiation. One sweep over the nodes between xs and y, last first;
-// contributions from several consumers are added pairwise. Nothing here knows an op: a gradient is
-// Op::gradient, or, for a composite without one, the sweep over its body rebuilt in place. A region
-// is taken as one node (regions.cpp), a loop too (loops.cpp).
+// Reverse-mode differentiation: one sweep over the nodes between xs and y, from the last to the
+// first. The contributions of several consumers are added pairwise. Nothing here knows an op: a
+// gradient is Op::gradient, or, for a composite without one, the sweep over its body, rebuilt in
+// place. A region counts as one node (gradient_regions.cpp), and so does a loop (loops.cpp).
 #include "base/fail.h"
 #include "grad/sweep.h"
+#include "ir/scopes.h"
 #include "ir/source_ops.h"
 #include "tessera/op.h"
 
@@ -16,10 +17,10 @@ void accumulate(Pending& pending, int value, Tensor grad, Loc at) {
 
 namespace {
 
-/// Marks the carries that are reached because the last iteration's were; true if there are new
-/// ones.
+/// Marks carries at the beginning of an iteration that are reached at its end. Returns whether
+/// there are new ones.
 bool enters_next_iteration(const Graph& g, const Node& node, std::vector<bool>& reached) {
-  const std::vector<int>& carries = g.loops()[loop_of(node)].carries;
+  const std::vector<int>& carries = loops_of(g)[loop_of(node)].carries;
   bool more = false;
   for (size_t i = 0; i < carries.size(); ++i) {
     if (!reached[node.in[i]] || reached[carries[i]]) continue;
@@ -28,15 +29,14 @@ bool enters_next_iteration(const Graph& g, const Node& node, std::vector<bool>& 
   return more;
 }
 
-/// Values that depend on any of xs, as flags by value id.
-std::vector<bool> downstream(const Graph& g, const std::vector<int>& xs, size_t first_node,
-                             size_t last_node) {
+/// Per value, whether it depends on any of xs.
+std::vector<bool> downstream(const Graph& g, const std::vector<int>& xs, int first_node,
+                             int last_node) {
   std::vector<bool> reached(g.values().size(), false);
   for (int x : xs) reached[x] = true;
-  for (size_t n = first_node; n < last_node; ++n) {
+  for (int n = first_node; n < last_node; ++n) {
     if (g.nodes()[n].op == &kLoop && enters_next_iteration(g, g.nodes()[n], reached)) {
-      n = static_cast<size_t>(g.loops()[loop_of(g.nodes()[n])].first) -
-          1;  // once more through the iteration
+      n = loops_of(g)[loop_of(g.nodes()[n])].first - 1;  // once more through the iteration
       continue;
     }
     bool any = false;
@@ -48,10 +48,10 @@ std::vector<bool> downstream(const Graph& g, const std::vector<int>& xs, size_t 
   return reached;
 }
 
-/// The default gradient of a composite: its body is built again and swept.
+/// The default gradient of a composite: builds its body again and sweeps it.
 std::vector<Tensor> body_gradient(const GradCall& call, const Op& op, Loc at) {
   Graph& g = call.graph;
-  const size_t first = g.nodes().size();
+  const int first = static_cast<int>(g.nodes().size());
   std::vector<Tensor> in, results;
   std::vector<int> xs;
   for (const Tensor& t : call.in) {
@@ -59,12 +59,12 @@ std::vector<Tensor> body_gradient(const GradCall& call, const Op& op, Loc at) {
     xs.push_back(in.back().id());
   }
   results = op.body(in, call.attrs);
-  const size_t last = g.nodes().size();
+  const int last = static_cast<int>(g.nodes().size());
   Pending pending;
   for (size_t i = 0; i < results.size(); ++i) {
     if (call.grads[i]) accumulate(pending, results[i].id(), call.grads[i], at);
   }
-  Recompute nothing;
+  Rematerializer nothing;
   sweep(g, pending, xs, first, last, nothing, at);
   std::vector<Tensor> grads;
   for (int x : xs) grads.push_back(pending.count(x) ? pending[x] : Tensor());
@@ -72,13 +72,13 @@ std::vector<Tensor> body_gradient(const GradCall& call, const Op& op, Loc at) {
 }
 
 void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, int n,
-                Recompute& recompute, Loc at) {
+                Rematerializer& rematerializer, Loc at) {
   const Node node = g.nodes()[n];  // a copy: the graph grows
   GradCall call{g, node.attrs, {}, {}, {}};
   bool any = false;
   std::vector<std::string> prefer;
   for (int v : node.out) {
-    call.out.emplace_back(&g, recompute.value(n, v));
+    call.out.emplace_back(&g, rematerializer.value(n, v));
     auto it = pending.find(v);
     call.grads.push_back(it == pending.end() ? Tensor() : it->second);
     any = any || call.grads.back();
@@ -86,12 +86,12 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
   }
   bool wanted = false;
   for (int v : node.in) {
-    call.in.emplace_back(&g, recompute.value(n, v));
+    call.in.emplace_back(&g, rematerializer.value(n, v));
     wanted = wanted || (reached[v] && is_floating(g.value(v).dtype));
     for (const std::string& p : g.value(v).prefer) prefer.push_back(p);
   }
   if (!any || !wanted || (!node.op->gradient && !node.op->body)) return;
-  RecomputeScope number(g, recompute.number(n));
+  RecomputeScope group(g, rematerializer.recompute_group(n));
   SourceScope source(g, node, prefer, ".grad");
   std::vector<Tensor> grads =
       node.op->gradient ? node.op->gradient(call) : body_gradient(call, *node.op, at);
@@ -109,35 +109,35 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
 
 }  // namespace
 
-void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node,
-           size_t last_node, Recompute& recompute, Loc at) {
+void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, int first_node, int last_node,
+           Rematerializer& rematerializer, Loc at) {
   const std::vector<bool> reached = downstream(g, xs, first_node, last_node);
-  sweep_range(g, pending, reached, {first_node, last_node}, recompute, at);
+  sweep_range(g, pending, reached, {first_node, last_node}, rematerializer, at);
 }
 
 void sweep_range(Graph& g, Pending& pending, const std::vector<bool>& reached,
-                 const SweepRange& range, Recompute& recompute, Loc at) {
-  for (size_t n = range.last; n > range.first;) {
+                 const SweepRange& range, Rematerializer& rematerializer, Loc at) {
+  for (int n = range.last; n > range.first;) {
     const int region = region_that_ends(g, range, n);
     if (region >= 0) {
-      n = static_cast<size_t>(g.regions()[static_cast<size_t>(region)].first);
-      sweep_region(g, pending, reached, static_cast<size_t>(region), recompute, at);
+      n = regions_of(g)[region].first;
+      sweep_region(g, pending, reached, region, rematerializer, at);
       continue;
     }
     --n;
     if (!range.visits(g, g.nodes()[n].loop)) continue;
-    recompute.reach(g, static_cast<int>(n));
+    rematerializer.reach(g, n);
     if (g.nodes()[n].op == &kLoop) {
-      sweep_loop(g, pending, reached, static_cast<int>(n), recompute, at);
+      sweep_loop(g, pending, reached, n, rematerializer, at);
     } else {
-      sweep_node(g, pending, reached, static_cast<int>(n), recompute, at);
+      sweep_node(g, pending, reached, n, rematerializer, at);
     }
   }
 }
 
 namespace {
 
-/// Those of xs.
+/// The ids of xs. Throws usage errors where y has no gradient by one of them.
 std::vector<int> checked_ids(Tensor y, const std::vector<Tensor>& xs) {
   const Graph& g = y.graph();
   auto require_floating = [&](Tensor t) {
@@ -146,7 +146,7 @@ std::vector<int> checked_ids(Tensor y, const std::vector<Tensor>& xs) {
             t.name(), g.producer(t.id()).at.to_string(), to_string(t.dtype()));
   };
   require_floating(y);
-  require(g.is_open(g.producer(y.id()).loop),
+  require(is_open(g, g.producer(y.id()).loop),
           "'{}' is made by each iteration of a loop that has ended; return it from the iterations",
           y.name());
   std::vector<int> ids;
@@ -169,11 +169,11 @@ std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs,
                               const GradientOptions& options, Loc at) {
   const std::vector<int> ids = on_behalf_of("gradients", at, [&] { return checked_ids(y, xs); });
   Graph& g = y.graph();
-  const size_t last = g.nodes().size();
-  Recompute recompute(g, y.id(), options);
+  const int last = static_cast<int>(g.nodes().size());
+  Rematerializer rematerializer(g, y.id(), options);
   Pending pending;
   pending[y.id()] = constant(g, 1, y.dtype(), y.shape(), at);
-  sweep(g, pending, ids, 0, last, recompute, at);
+  sweep(g, pending, ids, 0, last, rematerializer, at);
   std::vector<Tensor> result;
   for (const Tensor& x : xs) {
     auto it = pending.find(x.id());

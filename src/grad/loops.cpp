@@ -1,48 +1,46 @@
 // The gradient of a loop is a loop that runs the other way. Its carries are the gradients of the
-// loop's carries; what the body's gradient reads of an iteration is kept by the loop, stacked, and
-// read slice by slice, unless it is cheaper to recompute (an index, a constant, random numbers,
-// what only depends on those, a slice that is cast, another name) or to be recomputed by the user's
-// choice; then only what that reads is kept. What nothing reads in the end is not kept: see
-// needed_results().
-#include "ir/loops.h"
-
+// loop's carries. An iteration of it reads values of the same iteration of the loop. The loop keeps
+// such a value: it stacks it, and the gradient's loop takes slices. Some values are recomputed
+// instead: those that are cheap (an index, a constant, random numbers, what depends only on those,
+// a slice that is cast, a rename) and those that the user says. Then only what the recomputation
+// reads is kept. needed_results() drops what nothing reads in the end.
 #include <algorithm>
 
 #include "base/fail.h"
 #include "grad/sweep.h"
 #include "ir/body.h"
+#include "ir/loop_builder.h"
 #include "ir/source_ops.h"
 
 namespace tessera {
 
 namespace {
 
-/// What the iterations of a gradient's loop read of the iterations of the loop `number`.
-class RecomputeInLoop final : public Recompute {
+/// For the loop `back`, the gradient of the loop `number`: what its iterations read of `number`.
+class LoopRematerializer final : public Rematerializer {
  public:
-  RecomputeInLoop(Graph& g, int number, LoopBuilder& back, Recompute& outer, Loc at)
+  LoopRematerializer(Graph& g, int number, LoopBuilder& back, Rematerializer& outer, Loc at)
       : g_(g), number_(number), back_(back), outer_(outer), at_(at) {
     loops_ = outer.loops();
     loops_[number] = back.number();
     find_varying();
-    for (const Region& region : g.regions()) {
-      for (int n = region.first; !region.rule && n < region.last; ++n) in_regions_.push_back(n);
-    }
-    std::sort(in_regions_.begin(), in_regions_.end());
   }
 
   void reach(Graph&, int) override {}
-  int number(int) const override { return 0; }
+  int recompute_group(int) override { return 0; }
   bool recomputes(int n) const override {
-    return outer_.recomputes(n) || std::binary_search(in_regions_.begin(), in_regions_.end(), n);
+    return outer_.recomputes(n) ||
+           std::any_of(regions_of(g_).begin(), regions_of(g_).end(), [&](const auto& region) {
+             return !region.rule && region.first <= n && n < region.last;
+           });
   }
 
   int value(int, int v) override {
     const int n = g_.value(v).node;
     const Node node = g_.nodes()[n];  // a copy: the graph grows
-    if (node.loop != number_) return outer_.value(g_.loops()[number_].node, v);
+    if (node.loop != number_) return outer_.value(loops_of(g_)[number_].node, v);
     if (const auto known = made_.find(v); known != made_.end()) return known->second;
-    const LoopBuilder::OwnIterations own(back_);
+    const LoopScope own_iterations(g_, back_.number());
     if (node.op == &kLoopSlice) {
       const Tensor whole(&g_, value(-1, node.in[0]));
       return made_[v] = back_.slice(whole, at_).id();
@@ -51,14 +49,14 @@ class RecomputeInLoop final : public Recompute {
     const bool can = node.op != &kLoop && node.op != &kLoopCarry;
     if (can && (!varies_[v] || recomputes(n) || is_of_slice(node) || is_rename(node)))
       return make(node, v);
-    const Tensor kept = g_.add_result(number_, Tensor(&g_, v), Loop::Result::stack);
-    const Tensor whole(&g_, outer_.value(g_.loops()[number_].node, kept.id()));
+    const Tensor kept = add_loop_result(g_, number_, Tensor(&g_, v), Loop::Result::stack);
+    const Tensor whole(&g_, outer_.value(loops_of(g_)[number_].node, kept.id()));
     return made_[v] = back_.slice(whole, at_).id();
   }
 
  private:
   void find_varying() {
-    const Loop& loop = g_.loops()[number_];
+    const Loop& loop = loops_of(g_)[number_];
     varies_.assign(g_.values().size(), false);
     for (int n = loop.first; n < loop.node; ++n) {
       const Node& node = g_.nodes()[n];
@@ -68,12 +66,12 @@ class RecomputeInLoop final : public Recompute {
     }
   }
 
-  /// A parameter in another dtype, say: its slice is read again, not kept whole for each iteration.
+  /// A parameter in another dtype, say. Its slice is read again, not kept for each iteration.
   bool is_of_slice(const Node& node) const {
     return node.op->pointwise && node.in.size() == 1 && g_.producer(node.in[0]).op == &kLoopSlice;
   }
 
-  /// Kept under the name that it was made by, where it may lie in parts that the other gathers.
+  /// The operand is kept instead: it may lie split over ranks where the renamed value is gathered.
   bool is_rename(const Node& node) const {
     if (node.in.size() != 1 || !index_space(g_, node).same_order) return false;
     const Shape &from = g_.value(node.in[0]).shape, &to = g_.value(node.out[0]).shape;
@@ -95,10 +93,9 @@ class RecomputeInLoop final : public Recompute {
   Graph& g_;
   int number_;
   LoopBuilder& back_;
-  Recompute& outer_;
+  Rematerializer& outer_;
   Loc at_;
-  std::vector<bool> varies_;  ///< by value: depends on what differs between iterations
-  std::vector<int> in_regions_;
+  std::vector<bool> varies_;  ///< by value: whether iterations differ in it
   std::unordered_map<int, int> made_;
 };
 
@@ -106,17 +103,17 @@ Tensor zeros_like(Graph& g, int value, Loc at) {
   return constant(g, 0, g.value(value).dtype, g.value(value).shape, at);
 }
 
-/// The gradients that the iterations make of what they read from outside.
+/// Gradients, made by the iterations, of values that they read from outside.
 struct Outward {
-  std::vector<int> of;  ///< the values outside
+  std::vector<int> of;  ///< the values
   std::vector<Tensor> grads;
 };
 
-/// Of what slices are taken: the gradients are stacked.
+/// Those of values of which the iterations take slices: they are stacked.
 Outward of_slices(const Graph& g, int number, const Pending& inner,
                   const std::vector<bool>& reached) {
   Outward result;
-  const Loop& loop = g.loops()[number];
+  const Loop& loop = loops_of(g)[number];
   for (int n = loop.first; n < loop.node; ++n) {
     const Node& node = g.nodes()[n];
     if (node.loop != number || node.op != &kLoopSlice || !reached[node.in[0]]) continue;
@@ -128,7 +125,7 @@ Outward of_slices(const Graph& g, int number, const Pending& inner,
   return result;
 }
 
-/// Of what every iteration reads whole: the gradients are summed.
+/// Those of values that every iteration reads whole: they are summed.
 Outward of_captures(const Graph& g, int number, const Pending& inner,
                     const std::vector<bool>& reached) {
   Outward result;
@@ -144,10 +141,10 @@ Outward of_captures(const Graph& g, int number, const Pending& inner,
 }  // namespace
 
 void sweep_loop(Graph& g, Pending& pending, const std::vector<bool>& reached, int n,
-                Recompute& recompute, Loc at) {
+                Rematerializer& rematerializer, Loc at) {
   const Node node = g.nodes()[n];  // copies: the graph grows
   const int number = loop_of(node);
-  const Loop loop = g.loops()[number];
+  const Loop loop = loops_of(g)[number];
   if (std::none_of(node.out.begin(), node.out.end(), [&](int v) { return pending.count(v); }))
     return;
   const SourceScope source(g, node, {}, ".grad");
@@ -160,7 +157,7 @@ void sweep_loop(Graph& g, Pending& pending, const std::vector<bool>& reached, in
                                                : zeros_like(g, loop.carries[j], at));
   }
   LoopBuilder back(g, loop.over, !loop.reverse);
-  RecomputeInLoop mine(g, number, back, recompute, at);
+  LoopRematerializer mine(g, number, back, rematerializer, at);
   Pending inner;
   for (size_t k = 0; k < tracked.size(); ++k)
     accumulate(inner, node.in[tracked[k]], back.carry(inits[k], at), at);
@@ -171,8 +168,7 @@ void sweep_loop(Graph& g, Pending& pending, const std::vector<bool>& reached, in
     accumulate(inner, node.in[i], stacked ? back.slice(grad->second, at) : grad->second, at);
   }
   if (loop.condition >= 0) back.condition(Tensor(&g, mine.value(-1, loop.condition)));
-  const SweepRange iterations{static_cast<size_t>(loop.first), static_cast<size_t>(n), number,
-                              true};
+  const SweepRange iterations{loop.first, n, number};
   sweep_range(g, inner, reached, iterations, mine, at);
   std::vector<Tensor> next;
   for (size_t j : tracked) {

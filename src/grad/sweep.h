@@ -1,46 +1,46 @@
-// The reverse sweep over nodes, and over regions, which are taken as one.
+// The reverse sweep over nodes. A region or a loop is one step of it.
 #pragma once
 
 #include <unordered_map>
 #include <vector>
 
-#include "grad/recompute.h"
+#include "grad/rematerializer.h"
+#include "ir/gradient_region.h"
+#include "ir/loop.h"
 #include "tessera/ops.h"
 
 namespace tessera {
 
-/// Gradients of values so far, by value id.
+/// The gradients so far, by value.
 using Pending = std::unordered_map<int, Tensor>;
 
 void accumulate(Pending& pending, int value, Tensor grad, Loc at);
 
-/// Adds the gradients of all that nodes [first, last) make of xs, from those that are pending.
-/// `recompute`: which of them read values that are recomputed.
-void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, size_t first_node,
-           size_t last_node, Recompute& recompute, Loc at);
+/// Carries the pending gradients back through nodes [first_node, last_node) as far as values depend
+/// on xs.
+void sweep(Graph& g, Pending& pending, const std::vector<int>& xs, int first_node, int last_node,
+           Rematerializer& rematerializer, Loc at);
 
 /// The nodes and regions that a sweep visits.
 struct SweepRange {
-  size_t first, last;
-  int loop = -1;  ///< those of this loop's iterations; else those of loops that are open
-  bool in_iterations = false;
-  bool visits(const Graph& g, int of) const { return in_iterations ? of == loop : g.is_open(of); }
+  int first, last;
+  int loop = -1;  ///< those of its iterations; -1: those that are in no loop that has ended
+  bool visits(const Graph& g, int of) const { return loop >= 0 ? of == loop : is_open(g, of); }
 };
-/// The sweep itself. `reached`: the values that depend on what gradients are asked of.
+/// The sweep itself. `reached`: per value, whether it depends on what gradients are asked of.
 void sweep_range(Graph& g, Pending& pending, const std::vector<bool>& reached,
-                 const SweepRange& range, Recompute& recompute, Loc at);
+                 const SweepRange& range, Rematerializer& rematerializer, Loc at);
 
-/// The outermost region of the range that ends at `end`, or -1. In iterations, what is to be
-/// computed twice is no region: the gradient's iterations do it.
-int region_that_ends(const Graph& g, const SweepRange& range, size_t end);
-/// The step of the sweep that a region is.
-void sweep_region(Graph& g, Pending& pending, const std::vector<bool>& reached, size_t region,
-                  Recompute& recompute, Loc at);
-/// The step of the sweep that a loop is: a loop that runs the other way.
+/// The outermost region of the range that ends at `end`, or -1. In iterations only regions with a
+/// rule count: the gradient's loop recomputes the others itself.
+int region_that_ends(const Graph& g, const SweepRange& range, int end);
+/// One step: a region.
+void sweep_region(Graph& g, Pending& pending, const std::vector<bool>& reached, int region,
+                  Rematerializer& rematerializer, Loc at);
+/// One step: a loop. Its gradient is a loop that runs the other way.
 void sweep_loop(Graph& g, Pending& pending, const std::vector<bool>& reached, int node,
-                Recompute& recompute, Loc at);
-/// Throws a usage error for a tensor that was made inside a custom_gradient, from which no gradient
-/// comes.
+                Rematerializer& rematerializer, Loc at);
+/// Throws a usage error for a tensor that was made inside a custom_gradient: it has no gradient.
 void require_outside_rules(Tensor x);
 
 }  // namespace tessera

@@ -1,7 +1,8 @@
-// What an eager graph does with the nodes that are added to it. Implemented in api, which can run
-// them.
+// What an eager graph does with the nodes that are added to it. src/session, which can run them,
+// implements it.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "tessera/graph.h"
@@ -16,5 +17,7 @@ class Eager {
   virtual void feed(const std::string& name, const Array& whole) = 0;
   virtual Array fetch(const Graph& graph, Tensor tensor) = 0;
 };
+std::unique_ptr<Eager> make_eager(const GraphOptions& options);
+bool is_eager(const Graph& graph);
 
 }  // namespace tessera

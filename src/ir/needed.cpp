@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "ir/loop.h"
 #include "ir/source_ops.h"
 
 namespace tessera {
@@ -23,7 +24,7 @@ std::vector<int> roots_of(const Graph& graph, const FunctionSpec& function) {
 
 std::vector<char> needed_results(const Graph& graph, const Node& loop,
                                  const std::vector<char>& read) {
-  const std::vector<Loop::Result>& results = graph.loops()[loop_of(loop)].results;
+  const std::vector<Loop::Result>& results = loops_of(graph)[loop_of(loop)].results;
   std::vector<char> needed;
   for (size_t i = 0; i < results.size(); ++i)
     needed.push_back(results[i] == Loop::Result::carry || read[loop.out[i]]);
@@ -48,7 +49,7 @@ std::vector<char> needed_nodes(const Graph& graph, const std::vector<int>& roots
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i]) want(node.in[i]);
     }
-    const int condition = graph.loops()[loop_of(node)].condition;
+    const int condition = loops_of(graph)[loop_of(node)].condition;
     if (condition >= 0) want(condition);
   }
   return needed;

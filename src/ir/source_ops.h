@@ -1,5 +1,4 @@
-// The ops that graph and Session themselves need: inputs, stored tensors, identity, print and
-// check_finite. Defined in ops/.
+// The ops that the graph and the Session themselves need. Defined in ops/.
 #pragma once
 
 #include "tessera/op.h"
@@ -9,16 +8,15 @@ namespace tessera {
 extern const Op kInput, kStored, kIdentity, kCast;
 /// What loops consist of (ops/loop.cpp).
 extern const Op kLoop, kLoopCarry, kLoopSlice, kLoopIndex;
-/// The loop whose node `node` is: its position in Graph::loops().
-int loop_of(const Node& node);
-/// Nodes that a Session looks for (ops/inspect.cpp): it reads operand 0 of a print, and operand 1
-/// of a check_finite, the row-major index of the first element that is not finite, or kAllFinite.
+/// Nodes that a Session looks for (ops/inspect.cpp). It reads operand 0 of a print. It reads
+/// operand 1 of a check_finite: the row-major index of the first element that is not finite, or
+/// kAllFinite.
 extern const Op kPrint, kCheckFinite;
 inline constexpr double kAllFinite = 9007199254740992.0;  // 2^53
 
 /// Attributes that carry a whole type: dim names, sizes, bounded flags and dtype.
 Attrs source_attrs(const Shape& shape, DType dtype);
-/// The shape of source_attrs, under an optional prefix-free "dims", "sizes", "bounded".
+/// The shape and dtype of source_attrs.
 Shape shape_of(const Attrs& attrs);
 DType dtype_of(const Attrs& attrs);
 

@@ -77,7 +77,7 @@ Tensor for_all(Tensor query, const Tensors& others, const AttentionOptions& o, L
 /// Where the numbers of the dropout come from: the stream, and which copy of the scope draws them.
 void set_stream(Graph& g, Attrs& attrs) {
   std::vector<int64_t> counts, copy;
-  for (const Repeat& r : g.copies()) {
+  for (const Repeat& r : copies_of_scopes(g)) {
     counts.push_back(r.count);
     copy.push_back(r.index);
   }
@@ -116,7 +116,7 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
     attrs.set("dropout", o.dropout);
     if (o.dropout > 0) set_stream(query.graph(), attrs);
     // A body knows of no microbatch, whose random numbers are those of the whole.
-    if (o.dropout > 0 && !query.graph().repeats().empty())
+    if (o.dropout > 0 && !open_repeats(query.graph()).empty())
       return masked_attention_body(in, attrs)[0];
     bool plain = !mask && o.dropout == 0;
     for (const Tensor& t : {key, value}) {

@@ -1,6 +1,7 @@
 // Nodes for people: both are copies of x to the compile half, and fuse away. A Session looks for
 // them and reads x (print) or the index of its first bad element (check_finite), which is a
 // reduction like any other: right under every layout, the same on all ranks, cheap.
+#include "ir/loop.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
 #include "program/program.h"
@@ -49,10 +50,9 @@ extern const Op kCheckFinite = {.name = "check_finite",
 
 namespace {
 void require_outside_loops(Tensor x, const char* what, Loc at) {
-  require(x.graph().open_loop() < 0,
+  require(open_loop(x.graph()) < 0,
           "[{}] '{}' is made by each iteration of a loop; return it from the iterations, stacked, "
-          "and look at "
-          "it outside ({})",
+          "and look at it outside ({})",
           what, x.name(), where(at));
 }
 }  // namespace

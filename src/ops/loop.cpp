@@ -1,5 +1,7 @@
 // The nodes of which a loop consists: what its iterations begin with, and the loop itself, whose
 // operands are what each iteration makes. The partitioner knows them; they have no kernels.
+#include "ir/loop.h"
+
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -33,8 +35,6 @@ void emit_loop_index(EmitCall& call) {
 }
 
 }  // namespace
-
-int loop_of(const Node& node) { return static_cast<int>(node.attrs.get<int64_t>("loop")); }
 
 extern const Op kLoop = {.name = "loop", .infer = infer_loop};
 extern const Op kLoopCarry = {.name = "loop_carry", .infer = [](const OpCall& call) {

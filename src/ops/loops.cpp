@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "ir/loops.h"
-#include "ir/repeat.h"
+#include "ir/loop_builder.h"
 #include "ir/source_ops.h"
 
 namespace tessera {
@@ -65,7 +64,7 @@ IterationResults unrolled(Graph& g, const Dim& over, const std::vector<Tensor>& 
   std::vector<std::vector<Tensor>> slices, stacked;
   for (const Tensor& x : sliced) slices.push_back(unstack(x, over.name, at));
   IterationResults all{carries, {}, {}};
-  const int64_t instance = g.new_instance();
+  const int64_t instance = new_instance(g);
   for (int64_t i = 0; i < over.size; ++i) {
     const RepeatScope copy(g, {over.name, over.size, i, -1, false, instance});
     Iteration iteration{all.carries, {}, constant(g, static_cast<double>(i), DType::int64, {}, at)};
@@ -94,8 +93,8 @@ IterationResults scan(Graph& g, const Dim& over, const std::vector<Tensor>& carr
             "[scan] '{}' {} has no dim {}={} to take slices of ({})", x.name(),
             x.shape().to_string(), over.name, over.size, where(at));
   }
-  if (options.unroll || g.is_eager()) return unrolled(g, over, carries, sliced, body, at);
-  const int64_t instance = g.new_instance();
+  if (options.unroll || is_eager(g)) return unrolled(g, over, carries, sliced, body, at);
+  const int64_t instance = new_instance(g);
   LoopBuilder loop(g, over);
   Iteration iteration;
   for (const Tensor& x : carries) iteration.carries.push_back(loop.carry(x, at));
@@ -127,7 +126,7 @@ namespace {
 /// The dim of the iterations of a loop without one of its own, which loops in it do not have.
 Dim iterations_of(const Graph& g, int64_t most) {
   int depth = 0;
-  for (int loop = g.open_loop(); loop >= 0; loop = g.loops()[loop].parent) ++depth;
+  for (int loop = open_loop(g); loop >= 0; loop = loops_of(g)[loop].parent) ++depth;
   return {depth == 0 ? "_trip" : fmt::format("_trip{}", depth), most};
 }
 
@@ -179,7 +178,7 @@ IterationResults while_loop(const std::function<Tensor(const std::vector<Tensor>
   require_function("while_loop", "the body", body, at);
   require_made("while_loop", "carry", carries, at);
   Graph& g = carries[0].graph();
-  if (g.is_eager()) return eager_while(g, condition, body, carries, most, at);
+  if (is_eager(g)) return eager_while(g, condition, body, carries, most, at);
   const Tensor first = flag_of(condition, carries, at);
   LoopBuilder loop(g, iterations_of(g, most));
   Iteration iteration;
@@ -240,7 +239,7 @@ std::vector<Tensor> cond(Tensor predicate, const std::function<std::vector<Tenso
     require_made("cond", "a branch's result", made, at);
     return made;
   };
-  if (g.is_eager()) return results_of_branch(g.fetch(predicate).at(0) != 0 ? then : otherwise);
+  if (is_eager(g)) return results_of_branch(g.fetch(predicate).at(0) != 0 ? then : otherwise);
   std::vector<DType> dtypes;
   auto recorded = [&](const std::function<std::vector<Tensor>()>& branch) {
     return [&] {
@@ -290,40 +289,38 @@ void require_divided(const Graph& g, size_t first, const std::string& dim, Loc a
   }
   require(known.empty(),
           "[sum_over_microbatches] no input that a microbatch reads has the dim '{}'{}: every one "
-          "would "
-          "be the "
-          "whole batch ({})",
+          "would be the whole batch ({})",
           dim, suggestion(dim, known), where(at));
 }
 
 }  // namespace
 
-std::vector<Tensor> sum_over_microbatches(Graph& g, const std::string& dim, int64_t parts,
-                                          const std::function<std::vector<Tensor>()>& part,
+std::vector<Tensor> sum_over_microbatches(Graph& g, const std::string& dim, int64_t count,
+                                          const std::function<std::vector<Tensor>()>& build,
                                           const LoopOptions& options, Loc at) {
-  require(parts >= 1, "[sum_over_microbatches] {} microbatches of '{}'; there is at least one ({})",
-          parts, dim, where(at));
+  require(count >= 1, "[sum_over_microbatches] {} microbatches of '{}'; there is at least one ({})",
+          count, dim, where(at));
   const size_t first = g.nodes().size();
-  require_function("sum_over_microbatches", "what builds a microbatch", part, at);
-  if (options.unroll || g.is_eager() || parts == 1) {
+  require_function("sum_over_microbatches", "what builds a microbatch", build, at);
+  if (options.unroll || is_eager(g) || count == 1) {
     IterationResults all;
-    for (int64_t m = 0; m < parts; ++m) {
-      const MicrobatchScope scope(g, {dim, parts, m});
-      IterationResults made{{}, {}, part()};
+    for (int64_t m = 0; m < count; ++m) {
+      const MicrobatchScope scope(g, dim, count, m);
+      IterationResults made{{}, {}, build()};
       require(m == 0 || made.sums.size() == all.sums.size(),
               "[sum_over_microbatches] microbatch {} makes {} tensors, microbatch 0 {}; build all "
               "alike ({})",
               m, made.sums.size(), all.sums.size(), where(at));
       add_iteration(all, std::move(made), m == 0, at);
-      if (m == 0 && !g.is_eager()) require_divided(g, first, dim, at);
+      if (m == 0 && !is_eager(g)) require_divided(g, first, dim, at);
     }
     return all.sums;
   }
-  LoopBuilder loop(g, {"_" + dim, parts});
+  LoopBuilder loop(g, {"_" + dim, count});
   std::vector<Tensor> made;
   {
-    const RepeatScope scope(g, {dim, parts, 0, loop.number(), true});
-    made = part();
+    const RepeatScope scope(g, {dim, count, 0, loop.number(), true});
+    made = build();
     require_divided(g, first, dim, at);
   }
   return loop.finish({}, {}, made, at);

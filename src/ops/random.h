@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "ir/repeat.h"
 #include "tessera/ops.h"
 
 namespace tessera {
@@ -10,7 +11,7 @@ namespace tessera {
 /// A stream that no other random node of the graph has; a function of the current scope.
 int64_t new_stream(Graph& g);
 /// dropout with a stream given by the caller: a body that is built again draws the same mask.
-/// copies: those of the scope that draws it (Graph::copies()).
+/// copies: those of the scope that draws it (copies_of_scopes()).
 Tensor dropout_of_stream(Tensor x, double rate, int64_t stream, const std::vector<Repeat>& copies,
                          Loc at = Loc::current());
 

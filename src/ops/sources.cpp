@@ -129,8 +129,8 @@ extern const Op kDimSize = {.name = "dim_size",
                             .emit = emit_dim_size};
 
 int64_t new_stream(Graph& g) {
-  return g.once_for_all("random", [&] {
-    return static_cast<int64_t>(hash_of(g.name_in_copies(g.unique_name("random"))) >> 2);
+  return once_for_all(g, "random", [&] {
+    return static_cast<int64_t>(hash_of(name_in_copies(g, g.unique_name("random"))) >> 2);
   });
 }
 
@@ -205,13 +205,13 @@ Tensor random_bits(Graph& g, const Shape& shape, int64_t stream, const std::vect
     copy = copy * r.count + r.index;
     if (shape.rank() == 0) add(r);
   }
-  for (const Repeat& r : g.repeats()) {
-    if (!r.is_part) add(r);
+  for (const Repeat& r : open_repeats(g)) {
+    if (!r.is_microbatch) add(r);
   }
   for (const Dim& d : shape) {
     dims.push_back(d);
-    for (const Repeat& r : g.repeats()) {
-      if (r.is_part && r.dim == d.name) add(r);
+    for (const Repeat& r : open_repeats(g)) {
+      if (r.is_microbatch && r.dim == d.name) add(r);
     }
   }
   const bool repeated = !names.empty();
@@ -254,7 +254,7 @@ Tensor random_uniform(Graph& g, const Shape& shape, double lo, double hi, DType 
   return on_behalf_of("random_uniform", at, [&] {
     require(hi >= lo, "hi {} is below lo {}", hi, lo);
     require_drawn_as(dtype);
-    Tensor u = open_uniform(g, shape, new_stream(g), g.copies(), at);
+    Tensor u = open_uniform(g, shape, new_stream(g), copies_of_scopes(g), at);
     Tensor x = as(affine(u, hi - lo, lo, at), dtype, at);
     if (!is_narrow(dtype) || hi == lo || hi == 0) return x;
     // Rounded to 16 bits it may be hi: then the number below.
@@ -269,7 +269,7 @@ Tensor random_normal(Graph& g, const Shape& shape, double mean, double stddev, D
                      Loc at) {
   return on_behalf_of("random_normal", at, [&] {
     require_normal(stddev, dtype);
-    Tensor u = affine(open_uniform(g, shape, new_stream(g), g.copies(), at), 2, -1, at);
+    Tensor u = affine(open_uniform(g, shape, new_stream(g), copies_of_scopes(g), at), 2, -1, at);
     return as(affine(erf_inv(u, at), 1.4142135623730951 * stddev, mean, at), dtype, at);
   });
 }
@@ -281,7 +281,8 @@ Tensor truncated_normal(Graph& g, const Shape& shape, double mean, double stddev
   return on_behalf_of("truncated_normal", at, [&] {
     require_normal(stddev, dtype);
     const double mass = 0.95449973610364158;
-    Tensor u = affine(open_uniform(g, shape, new_stream(g), g.copies(), at), 2 * mass, -mass, at);
+    Tensor u =
+        affine(open_uniform(g, shape, new_stream(g), copies_of_scopes(g), at), 2 * mass, -mass, at);
     return as(affine(erf_inv(u, at), 1.4142135623730951 * stddev, mean, at), dtype, at);
   });
 }
@@ -301,7 +302,7 @@ Tensor dropout_of_stream(Tensor x, double rate, int64_t stream, const std::vecto
 Tensor dropout(Tensor x, double rate, Loc at) {
   return on_behalf_of("dropout", at, [&] {
     require(x.dtype() != DType::bool_, "x is bool; it must be a number, use cast()");
-    return dropout_of_stream(x, rate, new_stream(x.graph()), x.graph().copies(), at);
+    return dropout_of_stream(x, rate, new_stream(x.graph()), copies_of_scopes(x.graph()), at);
   });
 }
 

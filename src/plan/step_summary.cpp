@@ -8,6 +8,7 @@
 
 #include "cost/cost.h"
 #include "ir/body.h"
+#include "ir/loop.h"
 #include "ir/needed.h"
 #include "ir/source_ops.h"
 #include "plan/exposed_reductions.h"
@@ -125,8 +126,8 @@ class Reader {
   /// Iterations of all loops that a node is part of.
   double iterations(const Node& node) const {
     double iterations = 1;
-    for (int l = node.loop; l >= 0; l = graph_.loops()[l].parent)
-      iterations *= static_cast<double>(graph_.loops()[l].over.size);
+    for (int l = node.loop; l >= 0; l = loops_of(graph_)[l].parent)
+      iterations *= static_cast<double>(loops_of(graph_)[l].over.size);
     return iterations;
   }
 

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/fail.h"
+#include "ir/scopes.h"
 #include "ir/source_ops.h"
 #include "tessera/inspect.h"
 #include "tessera/ops.h"
@@ -145,8 +146,8 @@ class EagerRunner : public Eager {
 
 }  // namespace
 
-Graph::Graph(const GraphOptions& options) {
-  if (options.eager) eager_ = std::make_unique<EagerRunner>(options);
+std::unique_ptr<Eager> make_eager(const GraphOptions& options) {
+  return std::make_unique<EagerRunner>(options);
 }
 
 }  // namespace tessera

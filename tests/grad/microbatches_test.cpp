@@ -145,12 +145,11 @@ TEST_CASE("microbatches: what is wrong", "[parts]") {
       return sum_all(x * graph.parameter("w", {}, nn::ones()));
     });
   });
-  expect_usage({"[MicrobatchScope] microbatch 2 of 2"}, [&] {
-    MicrobatchScope scope(g, {"batch", 2, 2});
-  });
+  expect_usage({"[MicrobatchScope] microbatch 2 of 2"},
+               [&] { MicrobatchScope scope(g, "batch", 2, 2); });
   expect_usage({"cannot be split into microbatches"}, [&] {
-    MicrobatchScope outer(g, {"batch", 2, 0});
-    MicrobatchScope inner(g, {"batch", 2, 0});
+    MicrobatchScope outer(g, "batch", 2, 0);
+    MicrobatchScope inner(g, "batch", 2, 0);
   });
 }
 

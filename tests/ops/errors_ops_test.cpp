@@ -37,7 +37,7 @@ TEST_CASE("a name stands for one tensor that is fed or stored", "[errors]") {
   expect_usage(x, [&] { m.g.input("x", {kA}, DType::float32); });
   expect_usage(x, [&] { m.g.parameter("x", {kA}, nn::zeros()); });
   expect_usage(x, [&] {
-    const MicrobatchScope part(m.g, {"a", 2, 0});
+    const MicrobatchScope part(m.g, "a", 2, 0);
     m.g.input("x", {kA}, DType::float32);
   });
   const Scope scope(m.g, "layer");

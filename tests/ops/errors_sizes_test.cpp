@@ -47,7 +47,7 @@ TEST_CASE("slices and paddings that no number counts", "[errors]") {
   CHECK(shift(m.x, "b", -kHuge).shape() == m.x.shape());
   expect_usage({"[iota] shape [i=9223372036854775807]", kHere},
                [&] { iota(m.g, Dim("i", kHuge)); });
-  MicrobatchScope part(m.g, {"t", 1000, 0});
+  MicrobatchScope part(m.g, "t", 1000, 0);
   expect_usage({"dim 't' of all microbatches comes to"},
                [&] { m.g.input("whole", {Dim("t", int64_t{1} << 59)}, DType::uint8); });
 }

@@ -1,5 +1,6 @@
 // What goes wrong while a graph is built, named, and bound to a Session: empty names, empty
 // functions and tensors, copies that are none, and numbers that a Session cannot take.
+#include "ir/repeat.h"
 #include "support/expect_error.h"
 #include "tessera/tessera.h"
 
@@ -43,7 +44,7 @@ TEST_CASE("copies of a scope are counted from 0", "[errors]") {
   expect_usage({"[Scope] 'block' is copy -1 of 3"}, [&] { Scope(g, "block", -1, 3); });
   expect_usage({"[Scope] 'block' is copy 0 of 0"}, [&] { Scope(g, "block", 0, 0); });
   CHECK(g.scope().empty());
-  CHECK(g.copies().empty());
+  CHECK(copies_of_scopes(g).empty());
 }
 
 TEST_CASE("empty functions are refused before they are called", "[errors]") {

@@ -1,5 +1,6 @@
 // Loops: the nodes of an iteration are evaluated anew for each.
 #include "base/fail.h"
+#include "ir/loop.h"
 #include "ir/source_ops.h"
 #include "support/reference.h"
 #include "tessera/op.h"
@@ -26,7 +27,7 @@ Whole Reference::slice(const Node& node, const Whole& whole) {
 void Reference::forget_iteration(int loop) {
   for (const Node& node : graph_.nodes()) {
     int of = node.loop;
-    while (of >= 0 && of != loop) of = graph_.loops()[of].parent;
+    while (of >= 0 && of != loop) of = loops_of(graph_)[of].parent;
     if (of < 0) continue;
     for (int v : node.out) known_.erase(v);
   }
@@ -34,7 +35,7 @@ void Reference::forget_iteration(int loop) {
 
 void Reference::loop(const Node& node) {
   const int number = loop_of(node);
-  const Loop& loop = graph_.loops()[number];
+  const Loop& loop = loops_of(graph_)[number];
   std::vector<Whole> results;
   for (size_t i = 0; i < node.out.size(); ++i) {
     const bool carried = i < loop.carries.size();

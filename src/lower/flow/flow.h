@@ -57,7 +57,7 @@ struct FlowLoop {
   struct Slice {
     int whole, value, dim;
   };
-  int number = -1;  ///< in Graph::loops()
+  int number = -1;  ///< in loops_of()
   std::string name;
   int64_t iterations = 0;
   bool reverse = false;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "ir/loop.h"
 #include "lower/layout/interval.h"
 
 namespace tessera {
@@ -13,7 +14,7 @@ ProgramBuilder::ProgramBuilder(const Graph& graph, const Flow& flow,
     : flow_(flow),
       rule_layouts_(rule_layouts),
       views_(flow.values.size()),
-      counters_(graph.loops().size(), -1) {
+      counters_(loops_of(graph).size(), -1) {
   for (const MeshAxis& axis : rule_layouts.mesh().axes()) {
     program_.axis_names.push_back(axis.name);
     program_.axis_sizes.push_back(axis.size);

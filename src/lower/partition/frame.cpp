@@ -40,7 +40,7 @@ int Frame::only_result(int value, Loop::Result kind) const {
   if (uses[value].size() != 1 || escapes[value]) return -1;
   const Node& node = graph.nodes()[uses[value][0]];
   if (node.op != &kLoop || loop_of(node) != graph.producer(value).loop) return -1;
-  const Loop& record = graph.loops()[loop_of(node)];
+  const Loop& record = loops_of(graph)[loop_of(node)];
   const auto in = std::find(node.in.begin(), node.in.end(), value) - node.in.begin();
   if (record.condition >= 0 && record.condition == value) return -1;
   return record.results[in] == kind ? node.out[in] : -1;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/loop.h"
 #include "program/program.h"
 #include "tessera/graph.h"
 

@@ -12,7 +12,7 @@
 namespace tessera {
 
 void LoopWalker::add_loop(Frame& frame, const Node& node) {
-  const Loop& record = frame.graph.loops()[loop_of(node)];
+  const Loop& record = loops_of(frame.graph)[loop_of(node)];
   auto loop = std::make_shared<FlowLoop>();
   loop->number = loop_of(node);
   loop->name = frame.origin(node).name;
@@ -29,14 +29,14 @@ void LoopWalker::add_loop(Frame& frame, const Node& node) {
 
 void LoopWalker::add_carries(const Frame& frame, const Node& node, FlowLoop& loop) {
   const Origin from = frame.origin(node);
-  for (int v : frame.graph.loops()[loop.number].carries) {
+  for (int v : loops_of(frame.graph)[loop.number].carries) {
     const int init = frame.env[frame.graph.producer(v).in[0]];
     loop.carries.push_back({emit_.move(init, layouts_.rule_layout(frame, v), from), -1, -1});
   }
 }
 
 void LoopWalker::add_slices(const Frame& frame, const Node& node, FlowLoop& loop) {
-  const Loop& record = frame.graph.loops()[loop.number];
+  const Loop& record = loops_of(frame.graph)[loop.number];
   for (int n = record.first; n < record.node; ++n) {
     const Node& slice = frame.graph.nodes()[n];
     if (!frame.needed[n] || slice.loop != loop.number || slice.op != &kLoopSlice) continue;
@@ -80,7 +80,7 @@ void LoopWalker::walk_iteration(Frame& frame, const Loop& record, FlowLoop& loop
 std::vector<TensorLayout> LoopWalker::end_iteration(Frame& frame, const Node& node,
                                                     FlowLoop& loop) {
   emit_.set_recompute_group(0);
-  const Loop& record = frame.graph.loops()[loop.number];
+  const Loop& record = loops_of(frame.graph)[loop.number];
   const Origin from = frame.origin(node);
   const std::vector<char> needed = needed_results(frame.graph, node, frame.read);
   std::vector<TensorLayout> layouts;
@@ -112,7 +112,7 @@ std::vector<TensorLayout> LoopWalker::end_iteration(Frame& frame, const Node& no
 
 void LoopWalker::add_results(Frame& frame, const Node& node, std::shared_ptr<FlowLoop> loop,
                              const std::vector<TensorLayout>& layouts) {
-  const Loop& record = frame.graph.loops()[loop->number];
+  const Loop& record = loops_of(frame.graph)[loop->number];
   const std::vector<char> needed = needed_results(frame.graph, node, frame.read);
   FlowNode flow;
   flow.kind = FlowKind::loop;

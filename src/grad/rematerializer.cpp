@@ -1,4 +1,4 @@
-#include "grad/recompute.h"
+#include "grad/rematerializer.h"
 
 #include <algorithm>
 #include <map>
@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "ir/needed.h"
+#include "ir/scopes.h"
 #include "ir/source_ops.h"
 #include "tessera/op.h"
 
@@ -13,7 +14,7 @@ namespace tessera {
 
 namespace {
 
-/// "block12" by "block": the name with a number behind it.
+/// Whether `name` is `base` with a number behind it: "block12" and "block".
 bool is_numbered(const std::string& name, const std::string& base) {
   return name.size() > base.size() && name.starts_with(base) &&
          std::all_of(name.begin() + static_cast<std::ptrdiff_t>(base.size()), name.end(),
@@ -30,14 +31,14 @@ int match(const std::vector<std::string>& globs, const std::string& path) {
   return -1;
 }
 
-/// Nothing is saved by making it again: an input, a stored tensor, a number. Random bits are eight
-/// bytes an element.
+/// Whether recomputing it saves nothing: an input, a stored tensor, a scalar. Random bits are not
+/// such a node: they have eight bytes an element.
 bool is_there_anyway(const Graph& g, const Node& node) {
   return node.in.empty() &&
          (node.op == &kInput || node.op == &kStored || g.value(node.out[0]).shape.rank() == 0);
 }
 
-/// Made of a stored tensor alone, such as its narrower copy: gathered as that is.
+/// Whether it is made of a stored tensor alone, such as a cast of it, and gathered in its place.
 bool is_of_stored(const Graph& g, const Node& node) {
   return node.in.size() == 1 && g.find_stored(node.in[0]) != nullptr;
 }
@@ -55,7 +56,7 @@ class Scopes {
       const auto [it, is_new] = known_.emplace(path, -1);
       if (is_new) it->second = match(globs_, path);
       if (it->second < 0) continue;
-      used_[static_cast<size_t>(it->second)] = true;
+      used_[it->second] = true;
       return path;
     }
     return "";
@@ -87,7 +88,7 @@ class Scopes {
 
 }  // namespace
 
-Recompute::Recompute(const Graph& g, int y, const GradientOptions& options) {
+Rematerializer::Rematerializer(const Graph& g, int y, const GradientOptions& options) {
   if (options.recompute.empty() && options.reshard_after_forward.empty()) return;
   Scopes recompute(options.recompute), reshard_after_forward(options.reshard_after_forward);
   std::map<std::pair<std::string, bool>, int> found;
@@ -101,26 +102,30 @@ Recompute::Recompute(const Graph& g, int y, const GradientOptions& options) {
                       inner = reshard_after_forward.find(node.name);
     const std::string& path = outer.empty() ? inner : outer;  // what is recomputed gathers again
     if (path.empty() || node.op == &kLoop) continue;
-    if (!g.is_open(node.loop)) {  // what it gathers is gathered again in any case
+    if (!is_open(g, node.loop)) {  // what it gathers is gathered again in any case
       in_loops_[n] = !outer.empty();
       continue;
     }
     const auto [it, is_new] =
         found.emplace(std::pair(path, !outer.empty()), static_cast<int>(groups_.size()));
     if (is_new) groups_.push_back({{}, !outer.empty(), 0, {}});
-    groups_[static_cast<size_t>(it->second)].nodes.push_back(static_cast<int>(n));
+    groups_[it->second].nodes.push_back(static_cast<int>(n));
     group_of_[n] = it->second;
   }
   recompute.require_all_used("recompute", g);
   reshard_after_forward.require_all_used("reshard_after_forward", g);
 }
 
-void Recompute::reach(Graph& g, int n) {
-  if (static_cast<size_t>(n) >= group_of_.size() || group_of_[n] < 0) return;
-  Group& group = groups_[static_cast<size_t>(group_of_[n])];
-  if (group.number > 0) return;
-  group.number = RecomputeScope::new_number(g);
-  RecomputeScope number(g, group.number);
+Rematerializer::Group* Rematerializer::group_of(int n) {
+  const bool known = static_cast<size_t>(n) < group_of_.size() && group_of_[n] >= 0;
+  return known ? &groups_[group_of_[n]] : nullptr;
+}
+
+void Rematerializer::reach(Graph& g, int n) {
+  if (!group_of(n) || group_of(n)->recompute_group > 0) return;
+  Group& group = *group_of(n);
+  group.recompute_group = ++GraphInternals::of(g).recompute_groups;
+  RecomputeScope scope(g, group.recompute_group);
   for (const int id : group.nodes) {
     const Node node = g.nodes()[id];  // a copy: the graph grows
     if (!group.recompute && !is_of_stored(g, node)) continue;
@@ -132,21 +137,17 @@ void Recompute::reach(Graph& g, int n) {
   }
 }
 
-bool Recompute::recomputes(int n) const {
-  return static_cast<size_t>(n) < in_loops_.size() && in_loops_[static_cast<size_t>(n)];
+bool Rematerializer::recomputes(int n) const {
+  return static_cast<size_t>(n) < in_loops_.size() && in_loops_[n];
 }
 
-int Recompute::value(int n, int value) {
-  if (static_cast<size_t>(n) >= group_of_.size() || group_of_[n] < 0) return value;
-  const auto& copy = groups_[static_cast<size_t>(group_of_[n])].copy;
-  const auto it = copy.find(value);
-  return it == copy.end() ? value : it->second;
+int Rematerializer::value(int n, int value) {
+  const Group* group = group_of(n);
+  return group && group->copy.count(value) ? group->copy.at(value) : value;
 }
 
-int Recompute::number(int n) const {
-  return static_cast<size_t>(n) < group_of_.size() && group_of_[n] >= 0
-             ? groups_[static_cast<size_t>(group_of_[n])].number
-             : 0;
+int Rematerializer::recompute_group(int n) {
+  return group_of(n) ? group_of(n)->recompute_group : 0;
 }
 
 }  // namespace tessera
