@@ -15,7 +15,7 @@ struct Body {
   const Graph& graph = *storage;
 };
 Body body_of(const OpCall& call);
-/// Op::by_slices of an op that has it, in a graph of its own; without results where it has none.
+/// What Op::by_slices makes, in a graph of its own. It has no results where that makes nothing.
 Body body_by_slices(const OpCall& call, const std::string& dim, const std::string& like,
                     int64_t slices);
 

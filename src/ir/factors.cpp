@@ -1,4 +1,4 @@
-// Index spaces by name, of composites from their bodies, and the views that follow from them.
+// Index spaces: by name, or from the body of a composite. And the views that follow from them.
 #include <algorithm>
 
 #include "base/fail.h"

@@ -10,8 +10,8 @@ namespace tessera {
 /// The values that a function asks for: its outputs, then the values of the updates if it has any.
 std::vector<int> roots_of(const Graph& graph, const FunctionSpec& function);
 
-/// Of the results of a loop's node, which ones its iterations have to make, if `read` says of each
-/// value whether anything reads it: the carries, and what is read.
+/// Per result of a loop's node, 1 if its iterations have to make it: it is a carry, or something
+/// reads it. `read`: per value, 1 if something reads it.
 std::vector<char> needed_results(const Graph& graph, const Node& loop,
                                  const std::vector<char>& read);
 
