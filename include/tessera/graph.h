@@ -189,13 +189,13 @@ class Graph {
 /// What all scopes are: while one lives, the graph is built in another way. Its end undoes that.
 class BuildScope {
  public:
-  BuildScope() = default;
   BuildScope(const BuildScope&) = delete;
   ~BuildScope() {
     if (undo_) undo_();
   }
 
  protected:
+  BuildScope() = default;
   std::function<void()> undo_;
 };
 

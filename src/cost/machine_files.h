@@ -10,7 +10,7 @@ struct MachineFile {
   const char* name;
   const char* text;
 };
-/// The files of src/plan/machines, built in.
+/// The files of src/cost/machines, built in.
 const std::vector<MachineFile>& machine_files();
 /// The content of a file. Throws an io error that names it.
 std::string read_machine_file(const std::string& path);

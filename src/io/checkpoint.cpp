@@ -135,7 +135,7 @@ struct Checkpoints::State {
   Cluster& cluster;
   std::string directory;
   int keep;
-  FileHandle lock;  // in the root process
+  DirectoryLock lock;  // in the root process
   // The save in progress.
   bool saving = false;
   std::string temporary;             // its temporary directory

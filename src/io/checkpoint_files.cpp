@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -142,36 +143,57 @@ std::optional<Checkpoint> find_latest(const std::string& directory) {
   return std::move(all[0]);
 }
 
-FileHandle lock_directory(const std::string& directory) {
+namespace {
+
+/// 1: this process holds the lock of `file` now; 0: another does; -1: it cannot be locked.
+int try_lock(const FileHandle& file) {
+  if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) return 1;
+  return errno == EWOULDBLOCK ? 0 : -1;
+}
+
+}  // namespace
+
+// The directory itself is locked, too: whoever removes the file does not let a second job in. Some
+// file systems lock files alone.
+DirectoryLock lock_directory(const std::string& directory) {
   const std::string path = (fs::path(directory) / "lock").string();
-  FileHandle file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!file) {
-    fail(ErrorKind::io, "[checkpoint] cannot open '{}': {}; choose a directory that can be written",
-         path, system_message(errno));
+  DirectoryLock lock;
+  lock.file = FileHandle(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666));
+  if (!lock.file) {
+    fail(ErrorKind::io, "[checkpoint] cannot open '{}': {}; {}", path, system_message(errno),
+         errno == ELOOP ? "it is a link that this directory's owner did not make here: remove it"
+                        : "choose a directory that can be written");
   }
-  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    const int error = errno;
-    if (error != EWOULDBLOCK) {
-      fail(ErrorKind::io, "[checkpoint] cannot lock '{}': {}; choose a file system with locks",
-           path, system_message(error));
-    }
+  struct stat status {};
+  if (fstat(lock.file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink != 1)
+    fail(ErrorKind::io,
+         "[checkpoint] '{}' is no regular file with one name, as Tessera makes it; remove it",
+         path);
+  lock.directory = FileHandle(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const int locked = try_lock(lock.file), error = errno;
+  if (locked < 0) {
+    fail(ErrorKind::io, "[checkpoint] cannot lock '{}': {}; choose a file system with locks", path,
+         system_message(error));
+  }
+  if (locked == 0 || try_lock(lock.directory) == 0) {
     char holder[HOST_NAME_MAX + 64];
-    const ssize_t bytes = pread(file.get(), holder, sizeof(holder), 0);
+    const ssize_t bytes = pread(lock.file.get(), holder, sizeof(holder), 0);
     std::string_view who(holder, bytes > 0 ? static_cast<size_t>(bytes) : 0);
     if (who.ends_with('\n')) who.remove_suffix(1);
     fail(ErrorKind::io,
          "[checkpoint] '{}' is in use by {}; wait for it, stop it, or save to another directory",
-         directory, who.empty() ? "another process" : who);
+         directory, who.empty() ? "another process" : std::string(who));
   }
   char host[HOST_NAME_MAX + 1] = "";
   gethostname(host, sizeof(host) - 1);
   const std::string text = fmt::format("process {} on {}\n", getpid(), host);
-  if (ftruncate(file.get(), 0) != 0 ||
-      pwrite(file.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+  if (ftruncate(lock.file.get(), 0) != 0 ||
+      pwrite(lock.file.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
     fail(ErrorKind::io, "[checkpoint] cannot write '{}': {}; make room or choose another directory",
          path, system_message(errno));
   }
-  return file;
+  return lock;
 }
 
 void remove_leftovers(const std::string& directory) {

@@ -55,8 +55,12 @@ std::string publish_checkpoint(const std::string& temporary, const std::vector<s
                                const Checkpoint& checkpoint, const std::string& directory,
                                int keep);
 
-/// Takes the lock. It is held until the handle is closed.
-FileHandle lock_directory(const std::string& directory);
+/// The right to write to a directory of checkpoints, held until it is destroyed.
+struct DirectoryLock {
+  FileHandle file, directory;
+};
+/// Takes it. Throws io errors: another process has it, or `lock` is a link or no regular file.
+DirectoryLock lock_directory(const std::string& directory);
 /// Removes leftover temporary checkpoints. The caller must hold the lock.
 void remove_leftovers(const std::string& directory);
 }  // namespace tessera
