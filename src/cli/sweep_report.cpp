@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "cli/chart.h"
 #include "cli/report.h"
 #include "cli/sweep.h"
 
@@ -41,20 +42,6 @@ std::vector<std::string> fields_of(const std::string& line) {
   return fields;
 }
 
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (char c : text) {
-    if (c == '<') {
-      result += "&lt;";
-    } else if (c == '&') {
-      result += "&amp;";
-    } else {
-      result += c;
-    }
-  }
-  return result;
-}
-
 /// A plot of measured times as bars, fastest first, and of predictions as dots.
 std::string plot(std::vector<SweepRow> rows) {
   std::erase_if(rows, [](const SweepRow& r) { return r.measured == 0; });
@@ -73,7 +60,7 @@ std::string plot(std::vector<SweepRow> rows) {
     const int y = 20 + height * static_cast<int>(i);
     const auto at = [&](double seconds) { return left + width * seconds / most; };
     svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{} {}</text>\n", left - 6,
-                       y + 9, escaped(r.mesh), escaped(r.layout.empty() ? "-" : r.layout));
+                       y + 9, html_escape(r.mesh), html_escape(r.layout.empty() ? "-" : r.layout));
     svg +=
         fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"11\" fill=\"#7aa6c2\"/>\n",
                     left, y, at(r.measured) - left);
@@ -93,12 +80,12 @@ std::string page(const std::string& title, const std::vector<SweepRow>& rows) {
       "td,th{{padding:2px 8px;text-align:left}}</style><h1>Layouts of "
       "{0}</h1>\n{1}<table><tr><th>set"
       "<th>mesh<th>layout<th>measured ms<th>predicted ms<th>MB a rank<th>program\n",
-      escaped(title), plot(rows));
+      html_escape(title), plot(rows));
   for (const SweepRow& r : rows) {
     html += fmt::format(
-        "<tr><td>{}<td>{}<td>{}<td>{}<td>{:.3f}<td>{:.1f}<td>{}\n", escaped(r.sets),
-        escaped(r.mesh), escaped(r.layout.empty() ? "-" : r.layout),
-        r.failure.empty() ? fmt::format("{:.3f}", 1e3 * r.measured) : escaped(r.failure),
+        "<tr><td>{}<td>{}<td>{}<td>{}<td>{:.3f}<td>{:.1f}<td>{}\n", html_escape(r.sets),
+        html_escape(r.mesh), html_escape(r.layout.empty() ? "-" : r.layout),
+        r.failure.empty() ? fmt::format("{:.3f}", 1e3 * r.measured) : html_escape(r.failure),
         1e3 * r.predicted, static_cast<double>(r.memory) / 1e6, r.program);
   }
   return html + "</table>\n";

@@ -40,10 +40,10 @@ std::byte* Background::take_chunk() {
   return chunk;
 }
 
-void Background::push(std::function<void()> work, std::byte* chunk, bool always) {
+void Background::push(std::function<void()> work, std::byte* chunk) {
   {
     const std::lock_guard lock(mutex_);
-    tasks_.push_back({std::move(work), chunk, always});
+    tasks_.push_back({std::move(work), chunk});
   }
   changed_.notify_all();
 }
@@ -67,7 +67,7 @@ void Background::serve() {
     const Task task = std::move(tasks_.front());
     tasks_.pop_front();
     busy_ = true;
-    if (!failure_ || task.always) {
+    if (!failure_) {
       lock.unlock();
       std::exception_ptr failure;
       try {

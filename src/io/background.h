@@ -30,8 +30,8 @@ class Background {
   /// returned.
   std::byte* take_chunk();
   /// Queues `work`; afterwards `chunk` is returned to the pool. If a task throws, later tasks are
-  /// skipped, except those with `always`.
-  void push(std::function<void()> work, std::byte* chunk = nullptr, bool always = false);
+  /// skipped.
+  void push(std::function<void()> work, std::byte* chunk = nullptr);
   /// Waits at most `seconds` until all tasks are done; false if they are not.
   bool wait(double seconds);
   /// The first failure since the last call; resets it, so that tasks run again. Call after wait().
@@ -41,7 +41,6 @@ class Background {
   struct Task {
     std::function<void()> work;
     std::byte* chunk;
-    bool always;
   };
   void serve();
 

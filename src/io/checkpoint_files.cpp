@@ -162,7 +162,7 @@ DirectoryLock lock_directory(const std::string& directory) {
       ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666));
   if (!lock.file) {
     fail(ErrorKind::io, "[checkpoint] cannot open '{}': {}; {}", path, system_message(errno),
-         errno == ELOOP ? "it is a link that this directory's owner did not make here: remove it"
+         errno == ELOOP ? "it is a link, which Tessera never makes: remove it"
                         : "choose a directory that can be written");
   }
   struct stat status {};

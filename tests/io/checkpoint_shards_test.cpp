@@ -285,6 +285,27 @@ TEST_CASE("checkpoint: a directory that has vanished", "[checkpoint]") {
                  "io [checkpoint] cannot open '/proc/lock'"));
 }
 
+TEST_CASE("checkpoint: the lock of a directory is not fooled", "[checkpoint]") {
+  const Folder f;
+  Model m("a:2", "rows:a", 5);
+  f.write("precious", "what a link would have it overwrite");
+  std::filesystem::create_directory(f("ck"));
+  std::filesystem::create_symlink(f("precious"), f("ck/lock"));
+  CHECK(contains(f.error([&] { Checkpoints(m.ranks, f("ck")); }),
+                 "io [checkpoint] cannot open 'DIR/ck/lock': Too many levels of symbolic links; it "
+                 "is a link"));
+  std::filesystem::remove(f("ck/lock"));
+  std::filesystem::create_hard_link(f("precious"), f("ck/lock"));
+  CHECK(contains(f.error([&] { Checkpoints(m.ranks, f("ck")); }),
+                 "'DIR/ck/lock' is no regular file with one name"));
+  CHECK(f.read("precious") == "what a link would have it overwrite");
+  std::filesystem::remove(f("ck/lock"));
+  const Checkpoints first(m.ranks, f("ck"));
+  std::filesystem::remove(f("ck/lock"));
+  CHECK(contains(f.error([&] { Checkpoints(m.ranks, f("ck")); }),
+                 "io [checkpoint] 'DIR/ck' is in use by another process"));
+}
+
 TEST_CASE("checkpoint: format 1 is still read", "[checkpoint]") {
   const Folder f;
   Model m("a:2", "rows:a", 5), other("a:3", "cols:a", 6);
