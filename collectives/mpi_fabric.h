@@ -38,7 +38,7 @@ class MpiFabric final : public Fabric, public std::enable_shared_from_this<MpiFa
   void heard(const std::vector<int>& ranks, const std::shared_ptr<const Call>& call);
 
   Wire& wire() { return *wire_; }
-  /// Of messages; MPI moves them only inside of its own calls.
+  /// The thread that moves messages on: MPI moves them only inside of its own calls.
   Progress& progress() { return *progress_; }
   /// True if these ranks all see each other's memory.
   bool together(const std::vector<int>& ranks) const;

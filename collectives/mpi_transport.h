@@ -71,7 +71,7 @@ class Transfers {
   std::unique_ptr<State> state_;
 };
 
-/// Whether several threads may call MPI.
+/// True if several threads may call MPI.
 bool allows_threads();
 /// The largest message that this process sends over TCP without asking its receiver first; 0 where
 /// another network than TCP may join the hosts, or nobody knows. A larger one waits for an answer

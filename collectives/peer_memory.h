@@ -211,7 +211,7 @@ class Rendezvous {
   /// Memory that is given back when all ranks are through with the last generation.
   void* hold(int64_t bytes);
 
-  /// Of a stream, before what the next generation publishes is written.
+  /// In a stream: waits until the place that the next generation writes to is free.
   void await_free(const Call& call, double seconds);
   void begin();
   void await_begin(const Call& call, double seconds);
@@ -229,7 +229,7 @@ class Rendezvous {
   void quiesce() noexcept;
 
  private:
-  /// Of whose arrival at which gate a rank waits.
+  /// What a rank waits for: an arrival at a gate.
   struct Wait {
     Gate& gate;
     uint32_t target;

@@ -48,7 +48,7 @@ inline int64_t reach(const View& view) {
 /// Where an operand or the result of the step lies that is `view`.
 void* data_of(const KernelArgs& args, const View* view);
 
-/// Whether each view has the step's factors of the kinds that are its own, and no others.
+/// True if each view has exactly the factors of its own kinds.
 bool has_factors(const Step& step);
 
 /// Offsets of all indices of the factors of one kind in one view, in one order for all views.

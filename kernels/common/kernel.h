@@ -51,10 +51,10 @@ class Kernel {
 
 /// How threads may share a step.
 struct Sharing {
-  /// Of the first result: every result and every aligned input either has this dim at the same
-  /// position and with the same size, or has size 1 there. -1: not to be cut.
+  /// The dim of the first result that threads share. Every result and every aligned input has it at
+  /// the same position with the same size, or has size 1 there. -1: the step is not shared.
   int dim = -1;
-  double ns = 0;  ///< a guess of what one thread needs for the step
+  double ns = 0;  ///< estimated time of the step on one thread
 };
 
 /// What the CPU has for a kernel: a row of program/kernel_table.inc.
@@ -75,8 +75,7 @@ std::unique_ptr<Kernel> bind_with_threads(const KernelEntry& entry, const Kernel
 /// The workspace of a step that so many threads share.
 int64_t workspace_with_threads(const KernelEntry& entry, const Step& step, int threads,
                                double least_ns = kLeastPartNs);
-/// Of the dims of `view` that are `allowed`, the one to share between threads: the outermost of
-/// those that leave no thread idle. -1: none.
+/// The outermost `allowed` dim of `view` that leaves no thread idle if threads share it. -1: none.
 int outermost_dim(const View& view, const std::vector<char>& allowed, int threads);
 
 /// The CPU's entry for a kernel, or null. Static data.

@@ -55,7 +55,7 @@ TESSERA_HD uint8_t truncated_quotient(uint8_t a, uint8_t b) {
 TESSERA_HD float remainder_of(float a, float b) { return ::fmodf(a, b); }
 TESSERA_HD double remainder_of(double a, double b) { return ::fmod(a, b); }
 
-/// Of integers truncated.
+/// a / b; integers are truncated towards zero.
 TESSERA_HD float quotient(float a, float b) { return a / b; }
 TESSERA_HD double quotient(double a, double b) { return a / b; }
 template <class T>

@@ -36,8 +36,7 @@ struct AttentionPlan {
   int64_t position_dim(size_t i) const {
     return operands[i] == Operand::by_length ? length_dim : memory_dim;
   }
-  /// Of a copy in dense columns. They are apart by a vector more than they are long: not by a power
-  /// of two.
+  /// The column stride of a dense copy: a vector more than its length, to avoid powers of two.
   int64_t column_stride(const Used& m) const { return positions(m.operand) + kRowLanes; }
 
   int64_t length_dim, memory_dim, key_dim;

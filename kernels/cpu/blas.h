@@ -28,7 +28,7 @@ void gemm(const Gemm& g, const double* a, const double* b, double* c, bool overw
 /// can be added. Prepared once for its sizes and strides; used by one thread at a time.
 class BfloatGemm {
  public:
-  /// Whether this processor has instructions for it and the build a library that knows them.
+  /// True if the processor has bfloat16 instructions and the build a library that uses them.
   static bool is_fast();
   /// Nothing where the library declines.
   static std::optional<BfloatGemm> prepare(const Gemm& g, DType result);

@@ -24,7 +24,7 @@ struct DirectSide {
 struct DirectPlan {
   explicit DirectPlan(const Step& step);
 
-  /// Whether the library is asked: it may still decline at bind, for any rank's window.
+  /// True if the library is tried. It may still decline when the step is bound.
   bool applies = false;
   int64_t images = 1, groups = 1, inputs = 1, outputs = 1;
   int64_t item = 4;      ///< bytes of an element

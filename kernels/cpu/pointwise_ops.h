@@ -19,7 +19,7 @@ struct BlockArgs {
 using BlockFn = void (*)(const BlockArgs&);
 /// out[r] = the reduction of row r of a, of n elements.
 using RowFn = void (*)(const void* a, void* out, int64_t rows, int64_t n);
-/// Of a binary operation: the operand that is one number a row.
+/// Which operand of a binary operation has one number a row.
 enum class PerRow : uint8_t { a, b };
 
 /// What a link of a chain does to t: binary ones with a register, t first but for rsub and rdiv.
@@ -71,7 +71,7 @@ struct BlockOps {
   /// logarithm of the sum of exp(scale x).
   float (*softmax_float)(float* x, int64_t n, float scale);
   double (*softmax_double)(double* x, int64_t n, double scale);
-  /// Of such a row of products x: x = exp(scale x - log_sum), which is at most 1, then
+  /// For a row x of logits: x = exp(scale x - log_sum), which is at most 1, then
   /// g = scale x (g - inner).
   void (*attention_grad_float)(float* x, float* g, int64_t n, float scale, float log_sum,
                                float inner);

@@ -167,7 +167,7 @@ void join_chains(PointwisePlan& plan, const BlockOps& ops);
 void plan_outputs(PointwisePlan& plan, const KernelArgs& args);
 /// Memory for all registers.
 void allocate_registers(PointwisePlan& plan, const KernelArgs& args);
-/// Of each register the last instruction that reads it; an output's is read at the end.
+/// The last instruction that reads each register; outputs are read at the end.
 std::vector<int> last_reads(const PointwisePlan& plan);
 /// The loop of every instruction. Throws unsupported where there is none for its dtype.
 void choose_loops(PointwisePlan& plan, const KernelArgs& args, const BlockOps& ops);

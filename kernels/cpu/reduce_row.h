@@ -10,7 +10,7 @@
 
 #include "kernels/common/types.h"
 
-// Of the instruction set that a target pragma chose: compilers tell no macro of it.
+// Set by the including file, for no macro tells which instruction set a target pragma chose.
 #if !defined(TESSERA_VECTOR_BYTES)
 #define TESSERA_VECTOR_BYTES 16
 #endif

@@ -31,7 +31,7 @@ struct AttentionPlan {
   DType dtype = DType::bfloat16;
   bool backward = false, causal = false;
   double scale = 1;
-  /// As many heads as key_heads goes into them, one behind the other, share a key.
+  /// Grouped queries: heads / key_heads consecutive heads share a key head.
   int64_t batch = 1, heads = 1, key_heads = 1, queries = 1, keys = 1, width = 1;
   struct Lie {
     int64_t batch = 0, head = 0, position = 0;  ///< strides in elements
@@ -65,8 +65,8 @@ constexpr int64_t attention_stored_bytes(int64_t batch, int64_t heads, int64_t k
   return batch * heads * (logits + shared) * 2 + 256;
 }
 
-/// Whether the library may be given so many of a batch at a time: the sums of each part begin at a
-/// multiple of 16 bytes.
+/// True if the library may work on `parts` equal parts of the batch one after the other: the sums
+/// of each part begin at a multiple of 16 bytes.
 constexpr bool attention_may_part(int64_t batch, int64_t parts, int64_t heads, int64_t queries) {
   return batch % parts == 0 && (parts == 1 || batch / parts * heads * queries % 4 == 0);
 }

@@ -23,7 +23,7 @@ std::string rounded_text(DType t, const std::string& x);
 /// type that it does not take; `where` names the step.
 std::string expression(const PointwiseProgram& program, const Instr& instr, const std::string& a,
                        const std::string& b, const std::string& c, const std::string& where);
-/// Of Sum, Prod, ... for the row instruction or combiner.
+/// The name of the combiner in the generated text: Sum, Prod, ...
 const char* combiner_name(Code code);
 const char* combiner_name(Combiner combiner);
 

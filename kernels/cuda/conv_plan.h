@@ -41,7 +41,7 @@ struct ConvPlan {
 /// ranks have parts or padding of them, and padding that is not alike at both ends.
 ConvPlan plan_conv(const Step& step);
 
-/// Of x, filter and y: which operand of the step each is, the result as 2.
+/// The operand of the step that x (side 0), the filter (1) or y (2) is; 2 stands for the result.
 int conv_operand(int64_t result, int side);
 
 }  // namespace tessera::cuda

@@ -19,7 +19,7 @@ struct Epilogue {
   int kept = -1;  ///< the output that gets the operand of gelu
 };
 
-/// Of a "contract" with a pointwise program; empty if the library cannot do it in one call:
+/// The epilogue of a "contract" with a pointwise program. Empty if one call cannot do it:
 ///   the result lies as one call leaves it, in the type of the operands or in float32;
 ///   `added` lies as the result does; `bias` has one element a column of the library's matrix;
 ///   gelu and its gradient are for 16-bit results only: the library's tanh is an approximation

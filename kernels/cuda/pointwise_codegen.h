@@ -14,7 +14,7 @@ struct Walk {
   int width = 1;             ///< neighbouring elements that one thread handles together
 
   int64_t row_size() const { return nest.sizes.empty() ? 1 : nest.sizes.back(); }
-  /// Of an operand, from element to element of the innermost dim.
+  /// The operand's stride along the innermost dim.
   int64_t inner_stride(int op) const {
     return nest.rank() == 0 ? 0 : nest.strides[static_cast<size_t>(op)].back();
   }

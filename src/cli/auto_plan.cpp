@@ -51,7 +51,7 @@ void add_recompute_options(const Job& job, PlanModel& model) {
   const std::vector<LayoutRule>& rules = job.layout.rules();
   const bool names_layers =
       std::any_of(rules.begin(), rules.end(), [](const LayoutRule& r) { return !r.scope.empty(); });
-  constexpr int64_t kMany = 16;  // few unrolled layers can share exchanges, loop iterations cannot
+  constexpr int64_t kMany = 16;  // few unrolled layers can share buckets, loop iterations cannot
   if (has_key(job.config, "model.scan") && !model.is_loop && may_reshard && !names_layers &&
       model.layers >= kMany)
     model.reshard_of_loop = "block";

@@ -17,7 +17,7 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
 /// lowering_of() does so for devices "cuda" and "cuda:share".
 void fuse_for_gpu(LowerOptions& lowering);
 
-/// Of one rank on the CPU.
+/// Workspace bytes of a step on the CPU.
 std::function<int64_t(const Step&)> workspace_on_cpu(const CompileOptions& options);
 
 /// Empty where transfers take the cores that compute: then nothing can be arranged.

@@ -189,7 +189,7 @@ double Costs::collective(const Step& step) const {
 
 double Costs::start(const Step& step) const { return collective(step.collective, 0, step.axes); }
 
-double Costs::exchange(std::span<const Step> steps) const {
+double Costs::bucket(std::span<const Step> steps) const {
   double seconds = 0;
   for (const Step& step : steps) {
     const double alone = collective(step), empty = start(step);

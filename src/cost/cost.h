@@ -25,7 +25,7 @@ bool counts_instructions(const KernelRate& rate);
 struct ProductSizes {
   int64_t batch = 1, m = 1, n = 1, k = 1;
 };
-/// Of a step of the kernel `contract`.
+/// The sizes of the matmul that a step of the kernel `contract` is.
 ProductSizes product_sizes(const Step& step);
 
 /// Prices single steps. Keeps references: machine and axes outlive it.
@@ -45,10 +45,10 @@ class Costs {
   double collective(const Step& step) const;
   /// The same without a step; bytes as for bytes_sent(). axes: mesh axes.
   double collective(CollectiveKind kind, double bytes, const std::vector<int>& axes) const;
-  /// Of a collective like this one without any bytes.
+  /// Seconds of such a collective without any bytes: its start.
   double start(const Step& step) const;
-  /// Members of one exchange: transfers add up, the start is paid once.
-  double exchange(std::span<const Step> members) const;
+  /// Seconds of a bucket: transfers add up, the start is paid once.
+  double bucket(std::span<const Step> members) const;
   CollectiveChoice algorithm(CollectiveKind kind, double bytes, const std::vector<int>& axes) const;
   /// The tiers that a group over these axes lies on, from the innermost; those with one rank are
   /// left out. Ranks are numbered with the last axis fastest and fill node after node.

@@ -97,7 +97,7 @@ class Player {
     }
   }
 
-  /// In the order in which the executor runs it: some exchanges start an iteration early, some end
+  /// In the order in which the executor runs it: some buckets start an iteration early, some end
   /// late.
   void play_loop(const Step& loop, int number) {
     const Function& body = loop.body[0];
@@ -127,7 +127,7 @@ class Player {
     odd_ = outside;
   }
 
-  /// What was played so far, without single exchanges.
+  /// What was played so far, without single buckets.
   FunctionTime totals() const {
     FunctionTime sum;
     sum.seconds = lanes_.now();
@@ -174,7 +174,7 @@ class Player {
 
   void start(int first, std::span<const Step> members) {
     CollectiveTime row{first, static_cast<int>(members.size()), members[0].axes,
-                       0,     costs_.exchange(members),         0};
+                       0,     costs_.bucket(members),           0};
     for (const Step& member : members) row.bytes += member.bytes;
     under_way_[{members[0].number, odd_}] = lanes_.start(row.seconds, lane_of(row.axes), first);
     time_.collectives.push_back(std::move(row));
@@ -185,7 +185,7 @@ class Player {
   StreamSimulator lanes_;
   FunctionTime skipped_;  ///< of iterations that were counted, not played
   std::map<std::pair<int, bool>, int>
-      under_way_;  ///< transfer by exchange, of an odd iteration or not
+      under_way_;  ///< transfer by bucket, of an odd iteration or not
   bool odd_ = false;
   std::unordered_map<const Step*, double> seconds_;
   FunctionTime time_;

@@ -2,7 +2,7 @@
 //
 // A function is played on two kinds of lanes: the compute lane works off its steps in order; a
 // collective enters the lane of its axes where the Program starts it, lanes work in order of entry,
-// and a wait holds the compute lane until its exchange is complete. While both kinds are busy each
+// and a wait holds the compute lane until its bucket is complete. While both kinds are busy each
 // is slowed down as Machine::overlap says. All ranks do the same, so one rank is played.
 #pragma once
 
@@ -15,14 +15,14 @@ namespace tessera {
 /// The steps of a function in order, those of a loop's body behind the loop: their numbers below.
 std::vector<const Step*> all_steps(const Function& function);
 
-/// One exchange of a function; in a loop each iteration's is one.
+/// One bucket of a function: collectives that start together. In a loop, one for each iteration.
 struct CollectiveTime {
-  int step = 0;  ///< of its first member, in all_steps()
+  int step = 0;  ///< its first collective, in all_steps()
   int members = 1;
   std::vector<int> axes;
   int64_t bytes = 0;   ///< sent by a rank
   double seconds = 0;  ///< undisturbed
-  double exposed = 0;  ///< the compute lane waited so long for it
+  double exposed = 0;  ///< how long the compute lane waited for it
   double hidden() const { return seconds > exposed ? seconds - exposed : 0; }
 };
 

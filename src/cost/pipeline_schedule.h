@@ -49,7 +49,7 @@ PipelineTime play_pipeline(const Pipeline& pipeline);
 std::vector<ChunkTime> deal_layers(const std::vector<int64_t>& layers, const ChunkTime& layer,
                                    const ChunkTime& before, const ChunkTime& behind);
 
-/// Of how many microbatches a stage keeps all that its layers keep, at most.
+/// The most microbatches whose activations a stage holds at once.
 double microbatches_held(const Pipeline& pipeline, int stage);
 
 /// Seconds to hand over what a rank has of an activation, `bytes`, to the next stage along the axes

@@ -24,10 +24,10 @@ void Bounds::estimate(QueueEntry& entry) const {
   const Estimates& estimates = candidates_.estimates(c.recompute_option);
   const int64_t microbatches = candidates_.microbatches(c.microbatch_option);
   entry.bound = estimates.least(a, microbatches);
-  const Estimates::Exchanges sent = estimates.exchanges(a, c.storage, microbatches);
+  const Estimates::Communication sent = estimates.communication(a, c.storage, microbatches);
   entry.guess = kComputing * entry.bound + sent.held_up +
                 std::max(kExposed * sent.beside, sent.beside - kHides * entry.bound);
-  entry.bound += sent.awaited;
+  entry.bound += sent.exposed;
   // Where communication overlaps, the step is no shorter than that of one set of axes.
   if (candidates_.machine().overlap.possible) entry.bound = std::max(entry.bound, sent.once);
   entry.transient = estimates.memory(a, c.storage, microbatches).transient;

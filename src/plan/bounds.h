@@ -13,7 +13,7 @@ class Bounds {
  public:
   explicit Bounds(const Candidates& candidates) : candidates_(candidates) {}
 
-  /// Of an assignment with any storage and recompute.
+  /// A lower bound for the assignment, whatever its storage and recompute.
   double of_assignment(size_t assignment) const;
   /// Fills in the bound, the guess and the transient bytes of the entry's candidate.
   void estimate(QueueEntry& entry) const;

@@ -76,8 +76,8 @@ const Costs& Estimates::costs(const Mesh& mesh) const {
   return costs_.try_emplace(key, machine_, mesh).first->second;
 }
 
-double Estimates::exchange(CollectiveKind kind, double bytes, const std::vector<int>& axes,
-                           const Mesh& mesh) const {
+double Estimates::collective(CollectiveKind kind, double bytes, const std::vector<int>& axes,
+                             const Mesh& mesh) const {
   return axes.empty() ? 0 : costs(mesh).collective(kind, bytes, axes);
 }
 
@@ -91,9 +91,9 @@ bool is_together(const Assignment& a, const Work& w) {
 }
 }  // namespace
 
-Estimates::Exchanges Estimates::exchanges(const Assignment& a, const Storage& storage,
-                                          int64_t microbatches) const {
-  Exchanges sum;
+Estimates::Communication Estimates::communication(const Assignment& a, const Storage& storage,
+                                                  int64_t microbatches) const {
+  Communication sum;
   for (const Work& w : summary_.work) {
     if (!w.of_layer || (w.inside != 0 && axes_with(a, w.inside).empty()) || is_together(a, w))
       continue;
@@ -101,17 +101,18 @@ Estimates::Exchanges Estimates::exchanges(const Assignment& a, const Storage& st
     const bool repeats = microbatch_dim_ >= 0 && ((w.in | w.out) >> microbatch_dim_ & 1);
     const double times = w.count * static_cast<double>(repeats ? microbatches : 1);
     const double bytes = local(w.out, a, microbatches) * static_cast<double>(w.item);
-    const double reducing = times * exchange(CollectiveKind::all_reduce, bytes, partial, a.mesh);
+    const double reducing = times * collective(CollectiveKind::all_reduce, bytes, partial, a.mesh);
     sum.held_up += reducing;
-    if (w.awaited) sum.awaited += reducing;
+    if (w.awaited) sum.exposed += reducing;
     std::vector<int> gathered;
     for (const int axis : axes_with(a, w.in & ~w.reduced)) {
       if ((a.picks[axis] & (w.out | w.reduced)) == 0) gathered.push_back(axis);
     }
     if (gathered.empty()) continue;
-    const double gathering = times * exchange(CollectiveKind::all_gather, bytes, gathered, a.mesh);
+    const double gathering =
+        times * collective(CollectiveKind::all_gather, bytes, gathered, a.mesh);
     sum.held_up += gathering;
-    if (w.gather_awaited) sum.awaited += gathering;
+    if (w.gather_awaited) sum.exposed += gathering;
   }
   std::vector<int> others;
   for (int axis = 0; axis < static_cast<int>(a.picks.size()); ++axis) {
@@ -130,7 +131,7 @@ Estimates::Exchanges Estimates::exchanges(const Assignment& a, const Storage& st
     const double summed = passes_.wide ? std::max(sent, widened) : sent;
     const double whole = bytes({kept}, a, {}, 1), sliced = bytes({kept}, a, storage, 1);
     const auto add = [&](double& to, CollectiveKind kind, double n, const std::vector<int>& axes) {
-      to += kept.count * exchange(kind, n, axes, a.mesh);
+      to += kept.count * collective(kind, n, axes, a.mesh);
     };
     add(gather, CollectiveKind::all_gather, sent * whole, storage.axes);
     add(scatter, CollectiveKind::reduce_scatter, summed * whole, storage.axes);

@@ -53,14 +53,15 @@ class Estimates {
   /// Seconds that every step takes: its matmuls, each split over all axes of its dims, at the
   /// machine's rate for matmuls of that size, microbatch after microbatch.
   double least(const Assignment& a, int64_t microbatches) const;
-  /// Seconds of communication, by itself.
-  struct Exchanges {
-    double held_up = 0;  ///< of activations: partial sums, and operands that must be gathered
-    double beside = 0;   ///< of gradients and parameters, which can overlap with computing
-    double once = 0;     ///< of `beside`: what every step does at least
-    double awaited = 0;  ///< of `held_up`: what nothing can overlap with
+  /// Seconds of communication in a step, nothing overlapped.
+  struct Communication {
+    double held_up = 0;  ///< of activations: partial sums and gathered operands
+    double beside = 0;   ///< of gradients and parameters, which can overlap with compute
+    double once = 0;     ///< the least share of `beside`: once a step, whatever the microbatches
+    double exposed = 0;  ///< the share of `held_up` that cannot overlap
   };
-  Exchanges exchanges(const Assignment& a, const Storage& storage, int64_t microbatches) const;
+  Communication communication(const Assignment& a, const Storage& storage,
+                              int64_t microbatches) const;
   MemoryEstimate memory(const Assignment& a, const Storage& storage, int64_t microbatches) const;
   /// The share of the parameters' bytes of which an axis leaves copies.
   double copies(const Assignment& a, int axis) const;
@@ -72,8 +73,8 @@ class Estimates {
   double bytes(const std::vector<Kept>& all, const Assignment& a, const Storage& storage,
                int64_t microbatches) const;
   const Costs& costs(const Mesh& mesh) const;
-  double exchange(CollectiveKind kind, double bytes, const std::vector<int>& axes,
-                  const Mesh& mesh) const;
+  double collective(CollectiveKind kind, double bytes, const std::vector<int>& axes,
+                    const Mesh& mesh) const;
   const StepSummary& summary_;
   const Machine& machine_;
   int microbatch_dim_ = -1;

@@ -170,7 +170,7 @@ class PipelineSearch {
     const auto p = static_cast<double>(stages), count = static_cast<double>(m);
     const Estimates& estimates = candidates_.estimates(c.recompute_option);
     entry.bound = estimates.least(a, m) / p;
-    const Estimates::Exchanges sent = estimates.exchanges(a, c.storage, m);
+    const Estimates::Communication sent = estimates.communication(a, c.storage, m);
     const double filled = 1 + (p - 1) / static_cast<double>(chunks_of(stages, m).back()) / count;
     entry.guess =
         filled * (kComputing * entry.bound + sent.held_up / p) + kExposed * sent.beside / p;

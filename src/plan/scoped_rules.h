@@ -22,7 +22,7 @@ class ScopedRules {
   double begin_seconds() const { return begin_seconds_; }
   /// Seconds of the best plan without scoped rules; 0 if none fits.
   double plain_seconds() const { return plain_seconds_; }
-  /// Of the best plan and those that differ from it: see CandidatePricer::scale_of().
+  /// The scale of the best plan and its neighbours: see CandidatePricer::scale_of().
   double scale() const { return scale_; }
 
  private:

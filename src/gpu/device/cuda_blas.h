@@ -20,7 +20,7 @@ struct CudaGemm {
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;
   /// Bytes, powers of two up to 256, that divide the addresses of all calls.
   int64_t align_a = 1, align_b = 1, align_c = 1;
-  /// Of C and of what goes into it: that of the operands, or float32 for 16-bit ones.
+  /// The dtype of C, `added` and `bias`: that of the operands, or float32 for 16-bit operands.
   DType result = DType::float32;
   /// C = act(A B + added + bias), where what is null or false is left out. Matrices lie as C does.
   bool adds = false;             ///< run() is given `added`, which may be C itself

@@ -16,7 +16,7 @@ class CudaContextApi {
   /// the thread the context back that it had.
   virtual void* use(int gpu) = 0;
   virtual void restore(void* context) = 0;
-  /// Whether kernels of one GPU may read the memory of another. Both have been used.
+  /// True if kernels of `gpu` may read the memory of `other`. Both have been used.
   virtual bool reaches(int gpu, int other) = 0;
 };
 
@@ -47,7 +47,7 @@ class CudaStreamApi {
   virtual void synchronize(CudaStream stream) = 0;
   /// Why the thread's GPU cannot work with a stream that another program made; empty if it can.
   virtual std::string why_not_adopted(CudaStream stream) = 0;
-  /// Whether what the stream is given is recorded instead of run.
+  /// True if work given to the stream is captured instead of run.
   virtual bool is_capturing(CudaStream stream) = 0;
   virtual CudaEvent make_event() = 0;
   /// An event that keeps the time; and the seconds between two that the GPU has passed.
@@ -56,7 +56,7 @@ class CudaStreamApi {
   virtual void release(CudaEvent event) = 0;
   virtual void record(CudaEvent event, CudaStream stream) = 0;
   virtual void wait(CudaStream stream, CudaEvent event) = 0;
-  /// Whether the GPU has passed the place that was recorded last: for waits with a time-out.
+  /// True if the GPU has passed the event's last record: for waits with a time-out.
   virtual bool passed(CudaEvent event) = 0;
 };
 

@@ -27,7 +27,7 @@ class GpuKernels {
   void set_scalars(const int64_t* scalars, size_t count);
   /// On the GPU: what a kernel found wrong first.
   device::Fault* fault() const { return fault_; }
-  /// Whether some kernel may find something.
+  /// True if some kernel may report a fault.
   bool may_fault() const { return may_fault_; }
 
  private:

@@ -20,7 +20,7 @@ class GpuMemory {
   /// Throws a device error if so much more, by what it is for, goes beyond the limit.
   void require_room(const std::vector<std::pair<const char*, int64_t>>& more) const;
   void* pinned(int64_t bytes);
-  /// Of matmuls and convolutions, in the compute stream.
+  /// The workspace of matmuls and convolutions in the compute stream.
   void* workspace();
   /// Memory of a run that has not begun: no value that somebody stored or lent.
   bool is_transient(const CudaRange& range) const;

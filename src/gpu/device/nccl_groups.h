@@ -17,7 +17,7 @@ class GpuGroups {
   CudaGroup join(Communicator& group, std::string& why);
   /// After a join() that was not in vain.
   CudaNcclApi& nccl() const { return *nccl_; }
-  /// Whether other ranks take part in what is enqueued.
+  /// True if collectives with other ranks may be enqueued.
   bool any() const { return !groups_.empty(); }
   /// The error that a call of a group ran into, or empty.
   std::string trouble() const;

@@ -32,7 +32,8 @@ class CublasLt final : public CudaBlasApi {
   std::string library() override;
   /// "cuBLASLt 130100".
   std::string version();
-  /// Of the heuristic, as hexadecimal numbers: the library's versions read their own.
+  /// Algorithms that the heuristic proposes, as hexadecimal numbers, which only the same version of
+  /// the library can read.
   std::vector<std::string> algorithms(CudaMatmul matmul, int most) override;
   bool use_algorithm(CudaMatmul matmul, const std::string& algorithm) override;
   int64_t workspace() override { return kWorkspace; }

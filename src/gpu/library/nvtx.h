@@ -10,7 +10,7 @@ class Nvtx final : public CudaProfilerApi {
   Nvtx();
   /// One was attached when this was made. If not, the others are not called.
   bool has_profiler() const { return domain_ != nullptr; }
-  /// Of the calling thread, one in the other.
+  /// Ranges of the calling thread; they nest.
   void push_range(const char* text) override;
   void pop_range() override;
 

@@ -22,7 +22,7 @@ enum class FlowKind : uint8_t {
   loop,        ///< FlowLoop
 };
 const char* to_string(FlowKind kind);
-/// Of a kind that is a collective.
+/// The collective of a kind that is one.
 CollectiveKind collective_of(FlowKind kind);
 
 }  // namespace tessera

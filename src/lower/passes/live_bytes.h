@@ -13,7 +13,7 @@ namespace tessera {
 class LiveBytes {
  public:
   LiveBytes() = default;
-  /// Of buffers with these live ranges, in points, and bytes.
+  /// The bytes of buffers, each with its live range in points.
   LiveBytes(size_t slots, const std::vector<std::pair<LiveRange, int64_t>>& buffers)
       : bytes_(2 * slots, 0) {
     for (const auto& [range, bytes] : buffers) {

@@ -21,7 +21,7 @@ class Branching {
   /// Splits one subproblem. `below`: those that cost as much or more are dropped. Choices on the
   /// way go to `offer`. False where nothing is left to split, or no memory for more.
   bool split(int64_t below, const std::function<void(const std::vector<int>&)>& offer);
-  /// Of all subproblems but those dropped.
+  /// The least bound of all subproblems that are not dropped.
   int64_t bound() const { return bound_; }
 
  private:
