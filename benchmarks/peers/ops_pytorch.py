@@ -18,7 +18,7 @@ parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="cu
 parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
 args = parser.parse_args()
 torch.set_num_threads(args.threads)
-card = args.device == "cuda"
+on_gpu = args.device == "cuda"
 
 
 def values(*shape):
@@ -36,14 +36,14 @@ def median_ms(f, inputs, gradient):
     else:
         run = lambda: f(*inputs)
     ms = []
-    if card:
+    if on_gpu:
         torch.cuda.synchronize()
     with torch.set_grad_enabled(gradient):
         first, warm = time.perf_counter(), 0
         while len(ms) < args.runs:
             start = time.perf_counter()
             run()
-            if card:
+            if on_gpu:
                 torch.cuda.synchronize()
             if warm >= 2 and start - first > 0.3:
                 ms.append(1e3 * (time.perf_counter() - start))
@@ -79,14 +79,14 @@ def activated(x, bias):
     return F.gelu(x + bias, approximate="tanh")
 
 
-# On a card as much work as fills one, and no convolution: the sizes of bench_ops.
-batch, head_count, length, model, ff, rows = (16, 12, 1024, 768, 3072, 16384) if card else (8, 8, 256, 512, 2048, 2048)
+# On a GPU as much work as fills one, and no convolution: the sizes of bench_ops.
+batch, head_count, length, model, ff, rows = (16, 12, 1024, 768, 3072, 16384) if on_gpu else (8, 8, 256, 512, 2048, 2048)
 heads = [values(batch, head_count, length, 64) for _ in range(3)]
 factors, table = [values(batch, length, model), values(model, ff)], [values(rows, 1024)]
 normed, biased = [values(rows, 1024), values(1024), values(1024)], [values(rows, 1024), values(1024)]
 CASES = [("einsum", product, [factors], False), ("einsum, gradients", product, [factors], True),
          ("einsum in batches", lambda q, k: torch.einsum("bhld,bhmd->bhlm", q, k), [heads[:2]], False)]
-if not card:
+if not on_gpu:
     image = [values(8, 64, 56, 56), values(64, 64, 3, 3)]
     small_image = [values(64, 16, 28, 28), values(16, 16, 9, 9)]
     last, small_last = [[t.contiguous(memory_format=torch.channels_last) for t in way] for way in (image, small_image)]
@@ -97,7 +97,7 @@ CASES += [("softmax", softmax, [table], False), ("softmax, gradients", softmax, 
           ("layer_norm", layer_norm, [normed], False), ("layer_norm, gradients", layer_norm, [normed], True),
           ("attention", attention, [heads], False), ("attention, gradients", attention, [heads], True),
           ("top_k", lambda x: torch.topk(x, 8), [[values(rows, 4096)]], False)]
-if card:
+if on_gpu:
     CASES += [("bias and gelu", torch.compile(activated), [biased], False)]
 for name, f, ways, gradient in CASES:
     if args.only in name:

@@ -3,7 +3,7 @@
 Two things that XLA's compilers for other devices do and the one for CPUs leaves undone are counted as if it did them:
 an all-reduce of which every reader takes the rank's own slice is a reduce-scatter, and of a sum of all-reduces over
 the same groups that nothing else reads only one counts, as does one of several equal permutes of one operand.
-Collectives in a while loop count once a trip.
+Collectives in a while loop count once an iteration.
 """
 import re
 from collections import defaultdict
