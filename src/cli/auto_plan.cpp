@@ -9,6 +9,7 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/json.h"
 #include "tessera/build_info.h"
 
 namespace tessera::cli {
@@ -177,7 +178,7 @@ std::vector<AutoPlan> plans_of(const nlohmann::json& json) {
 
 std::vector<AutoPlan> read_cache(const std::string& path) {
   std::ifstream file(path);
-  return plans_of(nlohmann::json::parse(file, nullptr, false));
+  return plans_of(parse_json(std::string(std::istreambuf_iterator<char>(file), {})));
 }
 
 void write_cache(const std::string& path, const std::vector<AutoPlan>& plans) {

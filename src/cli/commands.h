@@ -18,6 +18,7 @@
 namespace tessera::cli {
 
 inline constexpr int64_t kMostThreads = 1024;       ///< per rank
+inline constexpr int64_t kMostKept = 1'000'000;     ///< checkpoints
 inline constexpr int64_t kMostDevices = 1'000'000;  ///< per plan
 /// Other ranks wait this long before they report an error, so that rank 0 reports a common one.
 inline constexpr std::chrono::seconds kForRoot{3};

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/fail.h"
+#include "base/json.h"
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "tessera/inspect.h"
@@ -176,7 +177,7 @@ std::map<std::string, std::string> dumps_in(const std::string& path) {
 nlohmann::json metadata_of(const SafetensorsReader& file, const char* key) {
   auto it = file.metadata().find(key);
   if (it == file.metadata().end()) return nlohmann::json::object();
-  nlohmann::json value = nlohmann::json::parse(it->second, nullptr, false);
+  nlohmann::json value = parse_json(it->second);
   if (!value.is_object())
     fail(ErrorKind::io, "'{}': the metadata '{}' is not a JSON object", file.path(), key);
   return value;

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "cli/chart.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
@@ -32,7 +33,7 @@ RunLog read_log(const std::string& path) {
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
-    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const Json record = parse_json(line);
     if (!record.is_object()) {
       log.cut = in.peek() == std::istringstream::traits_type::eof();
       if (log.cut) break;

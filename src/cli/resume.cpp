@@ -1,5 +1,7 @@
 // Saving and resuming. A checkpoint identifies its job: configuration, a fingerprint of the data,
 // and the numerics key, which tells whether bit-equal results can be expected.
+#include <charconv>
+
 #include "base/fail.h"
 #include "cli/training.h"
 #include "tessera/build_info.h"
@@ -50,6 +52,16 @@ std::string numerics_key(Training& t) {
 std::string stored(const Checkpoint& checkpoint, const char* key) {
   const auto it = checkpoint.metadata.find(key);
   return it == checkpoint.metadata.end() ? "" : it->second;
+}
+
+int64_t skipped_steps(const Checkpoint& checkpoint) {
+  const std::string text = stored(checkpoint, "skipped");
+  int64_t steps = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
+  if (!text.empty() && (error != std::errc() || *end != 0 || steps < 0))
+    fail(ErrorKind::io, "[checkpoint] '{}': its metadata 'skipped' is '{}', not a number of steps",
+         checkpoint.path, text);
+  return steps;
 }
 
 /// Throws a usage error if the checkpoint belongs to another job; adds changes of tuned keys to
@@ -126,7 +138,7 @@ void resume(Training& t, const std::optional<Checkpoint>& latest) {
   if (!loaded->warning.empty()) t.progress->note("warning: " + loaded->warning);
   for (const std::string& note : notes) t.progress->note(note);
   t.first_step = loaded->step;
-  if (!stored(*loaded, "skipped").empty()) t.skipped = std::stoll(stored(*loaded, "skipped"));
+  t.skipped = skipped_steps(*loaded);
   t.progress->note(fmt::format("resumed from {} at step {}", loaded->path, t.first_step));
   if (const int64_t steps = t.job.config.integer("train.steps"); t.first_step >= steps)
     t.progress->note(fmt::format(

@@ -62,7 +62,8 @@ void add_running(CLI::App* app, Arguments& a) {
   app->add_option("--checkpoint", a.checkpoint, "Directory of checkpoints.")->type_name("DIR");
   app->add_option("--save-every", a.save_every,
                   "Number of steps between checkpoints. One is always written at the end.");
-  app->add_option("--keep", a.keep, "Number of checkpoints to keep (3).");
+  app->add_option("--keep", a.keep, "Number of checkpoints to keep (3).")
+      ->check(whole_number(1, cli::kMostKept));
   app->add_option("--staging", a.staging,
                   "Most memory that a process takes to save while it trains, such as 4GB (1 GiB).")
       ->type_name("BYTES");

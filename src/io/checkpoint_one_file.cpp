@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "base/json.h"
 #include "io/checkpoint_files.h"
 #include "tessera/safetensors.h"
 
@@ -30,7 +31,7 @@ int64_t number_in(const SafetensorsReader& file, const char* key) {
 nlohmann::json dims_in(const SafetensorsReader& file) {
   const auto it = file.metadata().find(kDimsKey);
   if (it == file.metadata().end()) return nlohmann::json::object();
-  auto dims = nlohmann::json::parse(it->second, nullptr, /*allow_exceptions=*/false);
+  auto dims = parse_json(it->second);
   if (dims.is_object()) return dims;
   fail(ErrorKind::io, "[checkpoint] '{}': the metadata '{}' is not a JSON object", file.path(),
        kDimsKey);

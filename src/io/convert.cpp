@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "base/json.h"
 #include "io/checkpoint_files.h"
 #include "io/shard.h"
 #include "tessera/mesh.h"
@@ -42,7 +43,7 @@ std::vector<std::pair<std::string, std::string>> chosen(const Manifest& manifest
   std::set<std::string> parameters;
   const auto listed = manifest.metadata.find("parameters");
   if (listed != manifest.metadata.end() && !options.all) {
-    const auto names = nlohmann::json::parse(listed->second, nullptr, /*allow_exceptions=*/false);
+    const auto names = parse_json(listed->second);
     for (const auto& name : names)
       if (name.is_string()) parameters.insert(name.get<std::string>());
   }

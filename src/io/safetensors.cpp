@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <unordered_set>
 
 #include "base/fail.h"
 #include "io/file.h"
@@ -120,31 +120,66 @@ void require_tiling(const std::string& path, const std::vector<TensorInfo>& tens
   }
 }
 
-Json parse_header(const std::string& path, const std::string& text) {
-  // For repeated keys the parser keeps the last value; a tensor must not vanish that way.
-  std::vector<std::set<std::string>> keys;
-  std::string twice;
-  constexpr int kMostDepth = 8;  // the library is recursive over what a message shows
-  auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMostDepth) refuse(path, "its header nests more than {} brackets", kMostDepth);
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && twice.empty() &&
-        !keys.back().insert(parsed.get<std::string>()).second) {
-      twice = parsed.get<std::string>();
-    }
+/// Looks at the keys of a header. The parser keeps the last value of a repeated key, and a tensor
+/// must not vanish that way.
+class HeaderKeys : public nlohmann::json_sax<Json> {
+ public:
+  static constexpr int kMostDepth = 8;
+  std::string twice;  ///< a key that its object has twice
+  bool is_deep = false;
+
+  bool key(string_t& name) override {
+    if (twice.empty() && !keys_.back().insert(name).second) twice = name;
     return true;
-  };
+  }
+  bool start_object(size_t) override {
+    keys_.emplace_back();
+    return enter();
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    return leave();
+  }
+  bool start_array(size_t) override { return enter(); }
+  bool end_array() override { return leave(); }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
+  }
+
+ private:
+  bool enter() {
+    is_deep = ++depth_ > kMostDepth;
+    return !is_deep;
+  }
+  bool leave() {
+    --depth_;
+    return true;
+  }
+  std::vector<std::unordered_set<std::string>> keys_;
+  int depth_ = 0;
+};
+
+Json parse_header(const std::string& path, const std::string& text) {
+  HeaderKeys keys;
+  Json::sax_parse(text, &keys);
+  if (keys.is_deep) refuse(path, "its header nests more than {} brackets", HeaderKeys::kMostDepth);
   Json header;
   try {
-    header = Json::parse(text, watch);
+    header = Json::parse(text);
   } catch (const Json::exception& e) {
     refuse(path,
            "the header of {} bytes is not JSON ({}); the file is damaged or of another format",
            text.size(), e.what());
   }
   if (!header.is_object()) refuse(path, "the header of {} bytes is not a JSON object", text.size());
-  if (!twice.empty()) refuse(path, "the header names '{}' twice", twice);
+  if (!keys.twice.empty()) refuse(path, "the header names '{}' twice", keys.twice);
   return header;
 }
 

@@ -150,7 +150,8 @@ TEST_CASE("cli: flags of checkpoints", "[cli]") {
   const TextFolder f;
   expect_failure(train(f, "--resume --log log.jsonl"), 1, {"--checkpoint DIR"});
   expect_failure(train(f, "--save-every 2"), 1, {"--checkpoint DIR"});
-  expect_failure(train(f, "--checkpoint ck --keep 0"), 1, {"keep"});
+  expect_failure(train(f, "--checkpoint ck --keep 0"), 2, {"--keep", "'0'"});
+  expect_failure(train(f, "--checkpoint ck --keep 4294967297"), 2, {"--keep", "1000000"});
   expect_failure(run_cli_in(f, "eval gpt --data text.txt --checkpoint none"), 1,
                  {"'none' holds no checkpoint"});
   CHECK(f.names().count("log.jsonl") == 0);

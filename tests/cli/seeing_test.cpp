@@ -259,6 +259,17 @@ TEST_CASE("seeing: the report is one page that needs nothing else", "[cli]") {
   expect_failure(run_cli_in(f, "report run.jsonl --out run.jsonl"), 1, {"would replace the log"});
 }
 
+TEST_CASE("seeing: a log that nests too deep is no log", "[cli]") {
+  const Folder f;
+  std::string deep = "{\"step\": 1, \"loss\": " + std::string(2'000'000, '[');
+  f.write("deep.jsonl", deep + std::string(2'000'000, ']') + "}\n{}\n");
+  expect_failure(run_cli_in(f, "report deep.jsonl --out deep.html"), 1,
+                 {"line 1 of 'deep.jsonl' is not a JSON object"});
+  f.write("quoted.jsonl",
+          "{\"step\": 1, \"loss\": 2, \"note\": \"" + std::string(200, '[') + "\\\" [[\"}\n");
+  expect_success(run_cli_in(f, "report quoted.jsonl --out quoted.html"));
+}
+
 TEST_CASE("seeing: a browser without a network shows the report", "[slow]") {
   std::string browser;
   for (const char* name : {"chromium", "google-chrome", "chromium-browser"}) {

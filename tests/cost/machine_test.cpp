@@ -1,4 +1,4 @@
-// Machine profiles: those shipped, round iterations, and what is wrong with bad ones.
+// Machine profiles: those shipped, round trips, and what is wrong with bad ones.
 #include "tessera/machine.h"
 
 #include <fstream>
@@ -60,7 +60,7 @@ void expect_bad(const std::vector<std::string>& words, const std::string& text) 
 
 }  // namespace
 
-TEST_CASE("every shipped profile loads and survives a round iteration", "[machine]") {
+TEST_CASE("every shipped profile loads and survives a round trip", "[machine]") {
   CHECK(Machine::names().size() >= 4);
   for (const std::string& name : Machine::names()) {
     INFO(name);

@@ -57,7 +57,7 @@ void answer(Work work) {
 
 /// What was read is written as a text that can be read; written again it stays the same.
 template <class Read>
-void round_iteration(const std::string& input, Read read) {
+void round_trip(const std::string& input, Read read) {
   std::string first;
   bool good = false;
   answer([&] {
@@ -113,7 +113,7 @@ void toml(const std::string& input) {
                                                   .tokens = {},
                                                   .tiny = {},
                                                   .layout = ""});
-  round_iteration(input, [](const std::string& text) {
+  round_trip(input, [](const std::string& text) {
     Config config = base;
     config.load_toml_text(text, "fuzz");
     return config.to_toml();
@@ -121,16 +121,15 @@ void toml(const std::string& input) {
 }
 
 void layout(const std::string& input) {
-  round_iteration(input, [](const std::string& text) { return Layout::parse(text).to_string(); });
+  round_trip(input, [](const std::string& text) { return Layout::parse(text).to_string(); });
 }
 
 void mesh(const std::string& input) {
-  round_iteration(input, [](const std::string& text) { return Mesh::parse(text).to_string(); });
+  round_trip(input, [](const std::string& text) { return Mesh::parse(text).to_string(); });
 }
 
 void machine(const std::string& input) {
-  round_iteration(input,
-                  [](const std::string& text) { return Machine::parse(text, "fuzz").to_toml(); });
+  round_trip(input, [](const std::string& text) { return Machine::parse(text, "fuzz").to_toml(); });
 }
 
 void read_all(const DataSource& source) {

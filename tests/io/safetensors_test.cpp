@@ -48,7 +48,7 @@ Metadata checkpoint_metadata(int step, int serial) {
           {"dims", R"({"w": ["rows", "cols"]})"}};
 }
 
-TEST_CASE("safetensors round iteration of every dtype, whole and by ranges") {
+TEST_CASE("safetensors round trip of every dtype, whole and by ranges") {
   const Folder f;
   std::vector<TensorInfo> infos;
   std::vector<std::string> values;

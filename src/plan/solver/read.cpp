@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "base/json.h"
 #include "tessera/solver.h"
 
 namespace tessera::solver {
@@ -104,6 +105,8 @@ Problem convert(const json& root) {
 
 Problem read_problem(const std::string& path) {
   const std::string text = read_all(path);
+  require(nesting_of(text) <= kMostNesting, "[solve] '{}' nests more than {} brackets", path,
+          kMostNesting);
   Problem problem;
   try {
     problem = convert(json::parse(text));

@@ -1,0 +1,17 @@
+// JSON from files that nobody vouches for.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace tessera {
+
+/// Brackets that may stand inside of each other: the library recurses over them.
+inline constexpr int kMostNesting = 64;
+/// The largest number of brackets of `text`, outside of strings, that are open at once.
+int nesting_of(std::string_view text);
+/// The value of `text`; discarded (is_discarded()) if it is no JSON or nests deeper than
+/// kMostNesting.
+nlohmann::json parse_json(std::string_view text);
+
+}  // namespace tessera
