@@ -306,7 +306,7 @@ TEST_CASE("cli: checkpoint show and verify, convert", "[cli]") {
   expect_success(show);
   for (const char* part :
        {"ck/step-00000002: step 2, serial 2", "ck/step-00000001: step 1",
-        "data = ", "numerics = ", "gpt.embedding", "float32", "rank-00000.safetensors"})
+        "data_fingerprint = ", "numerics = ", "gpt.embedding", "float32", "rank-00000.safetensors"})
     CHECK(contains(show.out, part));
   const CliResult verified = run_cli_in(f, "checkpoint verify ck");
   expect_success(verified);
