@@ -1,3 +1,5 @@
+// Through which ops a partial value may pass before ranks reduce it: those that are linear in it,
+// while its bytes do not grow. docs/explanation/partial-values.md has the rule in full.
 #include "lower/layout/partial_operands.h"
 
 #include <algorithm>
