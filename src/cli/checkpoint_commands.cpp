@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "base/fail.h"
+#include "base/printable.h"
 #include "cli/commands.h"
 
 namespace tessera::cli {
@@ -32,7 +33,7 @@ int checkpoint(const Arguments& args) {
   const std::string &what = args.words[0], &path = args.words[1];
   require(what == "show" || what == "verify", "checkpoint '{}': it is show or verify", what);
   if (!std::filesystem::is_directory(path)) {
-    fmt::print("{}", what == "show" ? describe_checkpoint(path)
+    fmt::print("{}", what == "show" ? printable(describe_checkpoint(path))
                                     : fmt::format("{}: {}\n", path, verify_checkpoint(path)));
     return 0;
   }
@@ -41,7 +42,7 @@ int checkpoint(const Arguments& args) {
   std::vector<std::string> bad;
   for (const std::string& c : all) {
     try {
-      fmt::print("{}", what == "show" ? describe_checkpoint(c)
+      fmt::print("{}", what == "show" ? printable(describe_checkpoint(c))
                                       : fmt::format("{}: {}\n", c, verify_checkpoint(c)));
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::io) throw;

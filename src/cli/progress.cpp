@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/printable.h"
 #include "cli/report.h"
 #include "tessera/cluster.h"
 
@@ -152,7 +153,7 @@ void Progress::step(const StepRecord& r) {
 
 void Progress::note(const std::string& text) {
   if (!active_) return;
-  std::fprintf(stdout, "%s%s\n", bar_shown_ ? "\r\033[K" : "", text.c_str());
+  std::fprintf(stdout, "%s%s\n", bar_shown_ ? "\r\033[K" : "", printable(text).c_str());
   std::fflush(stdout);
   bar_shown_ = false;
 }

@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "base/env.h"
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/signals.h"
 
@@ -12,7 +13,7 @@ int report_error(ErrorKind kind, const char* what, bool is_peers) {
   const int rank = read_environment().rank;
   if (rank >= 0 && is_peers) std::this_thread::sleep_for(2 * kStay);
   if (rank > 0 && !is_peers) std::this_thread::sleep_for(kForRoot);
-  std::fprintf(stderr, "tessera: %s error: %s\n", to_string(kind), what);
+  std::fprintf(stderr, "tessera: %s error: %s\n", to_string(kind), printable(what).c_str());
   std::fflush(stderr);
   if (rank >= 0 && !is_peers && kind == ErrorKind::comm) std::this_thread::sleep_for(kStay);
   return kind == ErrorKind::comm || kind == ErrorKind::device ? kRankFailed : 1;

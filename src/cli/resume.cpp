@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/fail.h"
+#include "base/printable.h"
 #include "cli/training.h"
 #include "tessera/build_info.h"
 
@@ -190,7 +191,7 @@ std::vector<Checkpoint> checkpoints_of(const Arguments& args) {
 Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all) {
   const bool is_root = session.cluster().is_root();
   const auto warn = [&](const std::string& text) {
-    if (is_root) std::fprintf(stderr, "tessera: warning: %s\n", text.c_str());
+    if (is_root) std::fprintf(stderr, "tessera: warning: %s\n", printable(text).c_str());
   };
   if (!all[0].warning.empty()) warn(all[0].warning);
   for (size_t i = 0;; ++i) {

@@ -1,4 +1,4 @@
-// SIGTERM and SIGUSR1, by which a batch system announces the end of a job.
+// The signals by which a batch system, a terminal or a user ends a job.
 #pragma once
 
 namespace tessera::cli {
@@ -9,7 +9,9 @@ inline constexpr int kRequeue = 75;
 /// help.
 inline constexpr int kRankFailed = 76;
 
-/// While the object lives both signals are only recorded. At most one object per process.
+/// While the object lives SIGTERM, SIGUSR1, SIGINT and SIGHUP are only recorded. Launchers send a
+/// signal twice; a SIGTERM or SIGINT a second or more after the first one ends the process at once.
+/// A SIGHUP that was ignored (nohup) stays ignored. At most one object per process.
 class StopSignals {
  public:
   StopSignals();
@@ -19,7 +21,7 @@ class StopSignals {
   int seen() const;
 };
 
-/// "SIGTERM", "SIGUSR1".
+/// "SIGTERM", "SIGUSR1", "SIGINT", "SIGHUP".
 const char* signal_name(int number);
 
 }  // namespace tessera::cli

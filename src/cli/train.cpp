@@ -374,6 +374,8 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
       args, watch, std::move(job), std::move(cluster), startup, ReplicaCheck(args.check_replicas)};
   try {
     return run_training(t, clock);
+  } catch (const CommonFailure&) {
+    throw;
   } catch (const PeerFailure&) {
     settle_save(t);
     throw;

@@ -1,6 +1,12 @@
 // Jobs that are ended, killed or hung from outside, and steps that go wrong inside.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
 #include "cli/cli_background.h"
 #include "cli/replica_check.h"
+#include "cli/signals.h"
 #include "cli/stragglers.h"
 #include "support/expect_error.h"
 #include "tessera/build_info.h"
@@ -41,7 +47,7 @@ TEST_CASE("faults: a signal saves and asks for a restart", "[cli]") {
   f.write("text.txt", some_text());
   const std::string flags = "--mesh data:2 --checkpoint ck --resume --save-every 1 ";
   int runs = 0;
-  for (const int number : {SIGUSR1, SIGTERM}) {
+  for (const int number : {SIGUSR1, SIGTERM, SIGINT, SIGHUP}) {
     const auto before = checkpoints_in(f);
     BackgroundJob job(f, TESSERA_CLI " train " + std::string(kTinyGpt) + flags +
                              "--steps 10000000 --log log.jsonl");
@@ -53,12 +59,11 @@ TEST_CASE("faults: a signal saves and asks for a restart", "[cli]") {
     CHECK(job.wait() == 75);
     const std::string out = f.read("job.txt");
     INFO(out);
-    CHECK(
-        contains(out, std::string(number == SIGTERM ? "SIGTERM" : "SIGUSR1") + ": saved at step"));
+    CHECK(contains(out, std::string(tessera::cli::signal_name(number)) + ": saved at step"));
     CHECK(checkpoints_in(f) != before);
     ++runs;
   }
-  CHECK(runs == 2);
+  CHECK(runs == 4);
   const std::string steps =
       "--steps " + std::to_string(tessera::find_latest(f("ck"))->step + 3) + " ";
   expect_success(train(f, flags + steps));
@@ -94,6 +99,37 @@ TEST_CASE("faults: signals during saves cost no checkpoint", "[cli]") {
   expect_success(train(f, flags + steps));
   expect_success(train(f, "--mesh data:2 --set d_model=64 ff=256 --checkpoint whole " + steps));
   CHECK(whole_of(f, "ck") == whole_of(f, "whole"));
+}
+
+TEST_CASE("faults: a second signal ends at once, one that is ignored stays so") {
+  const auto outcome = [](const std::function<void()>& work) {  // of a process of its own
+    const pid_t child = fork();
+    if (child == 0) {
+      work();
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  };
+  const auto twice = [](int first, int second, int milliseconds) {
+    const tessera::cli::StopSignals signals;
+    raise(first);
+    usleep(1000 * milliseconds);
+    raise(second);
+    _exit(signals.seen());
+  };
+  CHECK(outcome([&] { twice(SIGTERM, SIGTERM, 1); }) == SIGTERM);
+  CHECK(outcome([&] { twice(SIGUSR1, SIGTERM, 1); }) == SIGUSR1);
+  CHECK(outcome([&] { twice(SIGTERM, SIGTERM, 1100); }) == 128 + SIGTERM);
+  CHECK(outcome([&] { twice(SIGUSR1, SIGINT, 1100); }) == 128 + SIGINT);
+  CHECK(outcome([&] { twice(SIGTERM, SIGUSR1, 1100); }) == SIGTERM);
+  CHECK(outcome([&] {
+          signal(SIGHUP, SIG_IGN);
+          const tessera::cli::StopSignals signals;
+          raise(SIGHUP);
+          _exit(signals.seen());
+        }) == 0);
 }
 
 TEST_CASE("faults: gradients that are not finite stop a job or are skipped", "[cli]") {

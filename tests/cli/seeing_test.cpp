@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/crc32c.h"
+#include "base/printable.h"
 #include "cli/chart.h"
 #include "cli/cli_background.h"
 #include "cli/forecast.h"
@@ -296,6 +297,26 @@ TEST_CASE("seeing: a browser without a network shows the report", "[slow]") {
   const std::string png = f.read("page.png");
   CHECK(png.substr(1, 3) == "PNG");
   CHECK(png.size() > 30000);  // text, curves and bars; an empty page of this size has 10 kB
+}
+
+TEST_CASE("seeing: names in files do not steer the terminal", "[cli]") {
+  using tessera::printable;
+  CHECK(printable("na\xC3\xAFve \xE2\x82\xAC \xF0\x9F\x99\x82\ttab\nline") ==
+        "na\xC3\xAFve \xE2\x82\xAC \xF0\x9F\x99\x82\ttab\nline");
+  CHECK(printable("\x1b]0;title\x07") == "\\x1b]0;title\\x07");
+  CHECK(printable("a\rb\x7f\xC2\x9B") == "a\\x0db\\x7f\\xc2\\x9b");
+  for (const char* bad :
+       {"\xff", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xC3", "\xE2\x82"})
+    CHECK(printable(bad).find("\\x") == 0);
+  const Folder f;
+  const tessera::TensorInfo info{.name = "w\x1b[2J", .sizes = {2}};
+  tessera::SafetensorsWriter file(f("steers.safetensors"), {info});
+  const float values[2] = {1, 2};
+  file.append(values, sizeof(values));
+  file.finish();
+  const CliResult show = run_cli_in(f, "checkpoint show steers.safetensors");
+  CHECK_FALSE(contains(show.out + show.err, "\x1b"));
+  CHECK(contains(show.out + show.err, "w\\x1b[2J"));
 }
 
 TEST_CASE("cli: checkpoint show and verify, convert", "[cli]") {
