@@ -6,8 +6,8 @@ namespace tessera {
 
 namespace {
 
-// Of the limit: what is estimated to need so much is left out; the same where the estimate is
-// corrected by a plan of the kind.
+// Candidates whose estimate exceeds the limit by this factor are dropped; the second factor is for
+// estimates corrected by a plan of the kind.
 constexpr double kTooLarge = 1.25, kSurelyTooLarge = 1.1;
 
 }  // namespace
