@@ -300,8 +300,7 @@ void MessageCollective::plan_exchange() {
 void MessageCollective::plan_broadcast() {
   const int place = (me() - c_.root + size()) % size();
   auto rank_at = [&](int where) { return (where + c_.root) % size(); };
-  int reach =
-      place & -place;  // the lowest set bit: the parent clears it, the children lie below it
+  int reach = place & -place;  // lowest set bit: the parent clears it, children lie below it
   if (place == 0) {
     for (reach = 1; reach < size();) reach *= 2;
   } else {

@@ -77,7 +77,7 @@ class Transfers {
 bool allows_threads();
 /// The largest message that this process sends eagerly over TCP; 0 if unknown, or if the hosts may
 /// have another network. A larger message (rendezvous protocol) waits for an answer, which queues
-/// behind whatever the receiver is sending: two ranks that send each other much at the same time
+/// after whatever the receiver is sending: two ranks that send each other much at the same time
 /// would take turns instead of using both directions.
 int64_t unasked_bytes();
 /// Initializes MPI if nobody has. Throws a usage error if it has been finalized.

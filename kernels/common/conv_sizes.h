@@ -39,8 +39,7 @@ struct Sizes {
     if (step.attrs.get<std::vector<int64_t>>("strides")[0] != 1 || windows < 2 || outs < 1) return;
     const int64_t halo = step.attrs.get<std::vector<int64_t>>("dilations")[0] * (windows - 1);
     const int64_t length = patch / windows, bytes = std::max<int64_t>(1, others * length * wide);
-    const int64_t n =
-        std::min(outs, patches() * wide / bytes - halo);  // without growing the workspace
+    const int64_t n = std::min(outs, patches() * wide / bytes - halo);  // in no more memory
     if (length < kLeastShifted || n < std::max<int64_t>(1, halo) || n * others < kLeastShifted)
       return;
     lines = n;

@@ -63,8 +63,7 @@ WindowDim window_dim(const KernelArgs& args, size_t s) {
   const int64_t seen_end = seen + d.stride * (d.y_size - 1) + span;
   d.x_first = std::max(d.x_first, seen);
   d.before = d.x_first - seen;
-  if (end - seen_end >= d.stride)
-    end = seen_end;  // else the library itself skips what no window reads
+  if (end - seen_end >= d.stride) end = seen_end;  // else the library skips the rest itself
   d.after = seen_end - end;
   d.x_size = end - d.x_first;
   d.empty = window_begin < 0 || d.y_size < 1 || d.windows < 1 || d.x_size < 1 ||

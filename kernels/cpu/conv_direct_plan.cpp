@@ -10,10 +10,9 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t kCopiedBytes = 1 << 18;   // of a copied side per call, approximately
-constexpr int64_t kScratchBytes = 1 << 16;  // at least
-constexpr int64_t kMost = int64_t{1}
-                          << 31;  // elements of a tensor; offsets of larger ones may overflow
+constexpr int64_t kCopiedBytes = 1 << 18;    // of a copied side per call, approximately
+constexpr int64_t kScratchBytes = 1 << 16;   // at least
+constexpr int64_t kMost = int64_t{1} << 31;  // elements of a tensor: offsets must fit
 
 /// For a gradient of x with fewer channels per group, the vectors over channels would be mostly
 /// empty.

@@ -1,5 +1,5 @@
 // window and fold: every position before the dim, output index and window index have one input
-// index, at which the elements behind the dim are copied (window) or added (fold) as one row. Rows
+// index, at which the elements after the dim are copied (window) or added (fold) as one row. Rows
 // that are adjacent on both sides are moved as one. All three indices begin where this rank's
 // slices do. Rows outside of the dim read the fill value and add to nothing; padding is left alone.
 #include "kernels/common/window.h"

@@ -22,9 +22,10 @@ struct Epilogue {
 /// The epilogue of a "contract" with a pointwise program. Empty if the library cannot do it in one
 /// call:
 ///   the result is stored as one call leaves it, in the operands' type or in float32;
-///   `added` has the layout of the result; `bias` has one element per column of the library's
-///   matrix; gelu and its gradient need 16-bit results (the library's tanh is an approximation
-///   whose error 16 bits hide) with rows of a multiple of 8 elements.
+///   `added` has the layout of the result;
+///   `bias` has one element per column of the library's matrix;
+///   gelu and its gradient need rows of a multiple of 8 elements, and 16-bit results, which hide
+///   the error of the library's approximate tanh.
 std::optional<Epilogue> find_epilogue(const Step& step);
 
 /// If the library refuses the epilogue: the pointwise step for the rest of it, applied to a matmul

@@ -75,8 +75,7 @@ struct GpuKernel {
   bool (*can)(const Step& step) = nullptr;  ///< null: supports every step
   bool clears_result = false;               ///< cleared before the first launch
   GpuLibrary library = GpuLibrary::none;
-  int64_t (*workspace_bytes)(const Step& step) =
-      nullptr;  ///< the library's, if there is one; null: none
+  int64_t (*workspace_bytes)(const Step& step) = nullptr;  ///< of library or kernel; null: none
 };
 const GpuKernel& gpu_kernel(KernelKind kind);
 

@@ -1,6 +1,6 @@
 // Each stage has a fixed list of forwards and backwards. Repeated passes over the stages run
 // whatever is ready, until all lists are done. A piece is ready when its input has arrived: from
-// the chunk before it (forward) or behind it (backward).
+// the chunk before it (forward) or after it (backward).
 #include "cost/pipeline_schedule.h"
 
 #include <algorithm>

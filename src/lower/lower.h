@@ -1,11 +1,11 @@
 // Lowering: from a graph and a layout to a Program. lower.cpp has the list of passes.
 //
 // Who reduces a gradient, and when, is decided in this order:
-//   layout/choose.cpp              how each op is split; a split contraction makes its result
-//   partial partition/layout_chooser.cpp   whether a partial value is reduced here, later, or to
-//   slices layout/reshard.cpp             with which collectives (all_reduce, reduce_scatter, ...)
-//   passes/bucket_collectives.cpp  which collectives share a bucket
-//   passes/schedule.cpp            where each bucket starts and where it is awaited
+//   layout/choose.cpp             how an op is split; a split contraction has a partial result
+//   partition/layout_chooser.cpp  whether a partial value is reduced now, later, or to slices
+//   layout/reshard.cpp            with which collectives (all_reduce, reduce_scatter, ...)
+//   passes/bucket_collectives.cpp which collectives share a bucket
+//   passes/schedule.cpp           where each bucket starts and where it is awaited
 #pragma once
 
 #include <functional>

@@ -31,9 +31,8 @@ class Bounds {
   SameAssignment same_assignment(const Candidate& c) const;
 
   const Candidates& candidates_;
-  std::map<SameAssignment, double> known_;  ///< assignment, recompute, microbatches
-  std::map<Computing, double>
-      known_computing_;  ///< number of slices by dim, recompute, microbatches
+  std::map<SameAssignment, double> known_;       ///< assignment, recompute, microbatches
+  std::map<Computing, double> known_computing_;  ///< slices by dim, recompute, microbatches
 };
 
 }  // namespace tessera

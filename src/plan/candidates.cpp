@@ -10,8 +10,7 @@ namespace tessera {
 
 namespace {
 
-constexpr double kCopies =
-    1.0 / 16;  ///< share of the parameters that an axis must leave replicated
+constexpr double kCopies = 1.0 / 16;  ///< share of parameters that an axis must replicate
 
 StepSummary summary_of_model(Pricer& pricer, size_t recompute) {
   const PlanModel& model = pricer.model();

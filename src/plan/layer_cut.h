@@ -1,4 +1,4 @@
-// Finds the repeated layers in a model's forward pass: what comes before and behind them, and which
+// Finds the repeated layers in a model's forward pass: what comes before and after them, and which
 // values one layer passes to the next.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace tessera {
 struct LayerCut {
   /// The time before the first layer, as a share of all time outside of layers.
   double time_before = 0;
-  /// Parameters that are read before the first layer, and behind the last one, as shares of the
+  /// Parameters that are read before the first layer, and after the last one, as shares of the
   /// bytes of all parameters that belong to no layer. Tied parameters count in both.
   double params_before = 0, params_behind = 0;
   std::vector<int> handed;  ///< values that the first layer passes on, in the graph with two layers

@@ -20,7 +20,7 @@ class MemoryLimit {
   std::optional<size_t> first_microbatch_option(const Candidate& c);
   /// True if the candidate fits with the first microbatch option, with room to spare.
   bool surely_fits(const Candidate& c);
-  /// The next microbatch option behind the candidate's own with which it may fit, if any.
+  /// The next microbatch option after the candidate's own with which it may fit, if any.
   std::optional<size_t> next_microbatch_option(const Candidate& c);
   /// True if the candidate does not fit, judging from a priced plan of its kind.
   bool is_too_large(const Candidate& c) const;

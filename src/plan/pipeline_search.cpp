@@ -16,12 +16,11 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kMostChunks = 8;
-constexpr size_t kAxes = 2;      ///< of a stage's mesh
-constexpr size_t kThreads = 2;   ///< for pricing
-constexpr double kSpare = 1.25;  ///< with this much memory free by the guess, no recompute is tried
-constexpr double kTooMuch =
-    1.7;  ///< candidates guessed to need more than this times the limit are dropped
-constexpr double kSurelyTooMuch = 1.1;  // the same for estimates corrected by a plan of the kind
+constexpr size_t kAxes = 2;             ///< of a stage's mesh
+constexpr size_t kThreads = 2;          ///< for pricing
+constexpr double kSpare = 1.25;         ///< if the guess times this fits, no recompute is tried
+constexpr double kTooMuch = 1.7;        ///< of the memory limit: larger guesses are dropped
+constexpr double kSurelyTooMuch = 1.1;  ///< the same for corrected estimates
 constexpr double kComputing = 1.1, kExposed = 0.1;  ///< as in the search without stages
 
 class PipelineSearch {

@@ -11,8 +11,7 @@ namespace {
 
 constexpr size_t kMostOptions = 160, kMostAssignments = 2'000'000;
 constexpr int kMostSlices = 16;  // of an op computed blockwise, which is repeated for each slice
-constexpr double kCopies =
-    1.0 / 16;  ///< share of the parameters that an axis must leave replicated
+constexpr double kCopies = 1.0 / 16;  ///< share of parameters that an axis must replicate
 
 /// All divisors but 1, in ascending order.
 std::vector<int64_t> divisors_of(int64_t n) {

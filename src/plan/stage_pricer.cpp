@@ -38,7 +38,7 @@ bool accumulates(const Step& step, const std::set<int>& outer) {
                      [&](const View& view) { return outer.contains(view.buffer); });
 }
 
-/// The end of the forward pass in an iteration: behind the last forward step whose result backward
+/// The end of the forward pass in an iteration: after the last forward step whose result backward
 /// reads. (The loss may be computed at any time.) `forward` has the steps of the forward pass.
 size_t turn_of(const Function& both, const Function& forward, const std::set<int>& outer) {
   std::vector<bool> is_forward(both.steps.size());
@@ -54,7 +54,7 @@ size_t turn_of(const Function& both, const Function& forward, const std::set<int
     }
   }
   size_t turn = 0;
-  std::map<int, size_t> made;  // buffer -> index behind the forward step that wrote it
+  std::map<int, size_t> made;  // buffer -> index after the forward step that wrote it
   for (size_t i = 0; i < both.steps.size(); ++i) {
     const Step& step = both.steps[i];
     if (is_forward[i]) {

@@ -1,7 +1,7 @@
 // Prices pipeline parallelism. A step of the model with one and with two layers is lowered and
 // split into the cost per microbatch and the cost per step (gradient reduction, update). The
 // difference of the two is one layer. Stages are composed of layers and of what comes before the
-// first and behind the last one. Then the pipeline is simulated.
+// first and after the last one. Then the pipeline is simulated.
 #pragma once
 
 #include <string>

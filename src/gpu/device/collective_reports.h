@@ -13,7 +13,7 @@ class CollectiveReports {
   CollectiveReports(const RankGpu& gpu, GpuMemory& memory) : gpu_(gpu), memory_(memory) {}
   CollectiveReports(const CollectiveReports&) = delete;
 
-  /// A launch behind a collective that tells the host that the collective has finished.
+  /// A launch after a collective that tells the host that the collective has finished.
   CudaLaunch make(const CallSite& site);
   /// "'loss' (call 3)", or "none".
   std::string last() const;
@@ -21,8 +21,7 @@ class CollectiveReports {
  private:
   const RankGpu& gpu_;
   GpuMemory& memory_;
-  int64_t* ended_ =
-      nullptr;  ///< pinned: the number of the last collective that finished, from 1; 0: none
+  int64_t* ended_ = nullptr;         ///< pinned: number of the last collective to finish; 0: none
   std::vector<std::string> places_;  ///< descriptions, by number
 };
 

@@ -25,12 +25,11 @@ struct CudaGemm {
   DType result = DType::float32;
   /// C = act(A B + added + bias); parts that are null or false are left out. Matrices have the
   /// layout of C.
-  bool adds = false;           ///< run() gets `added`, which may be C itself
-  const void* bias = nullptr;  ///< one element per column
-  bool gelu = false;           ///< the tanh form
-  void* kept = nullptr;        ///< if not null: receives the operand of gelu
-  const void* before =
-      nullptr;  ///< if not null: act multiplies by the derivative of gelu at this operand
+  bool adds = false;             ///< run() gets `added`, which may be C itself
+  const void* bias = nullptr;    ///< one element per column
+  bool gelu = false;             ///< the tanh form
+  void* kept = nullptr;          ///< if not null: receives the operand of gelu
+  const void* before = nullptr;  ///< if not null: act multiplies by the gradient of gelu here
   /// 8-bit operands in these formats instead of dtype, a as [m, k] and b as [n, k]. The only
   /// epilogue is `adds`.
   std::optional<std::array<Float8, 2>> float8 = {};

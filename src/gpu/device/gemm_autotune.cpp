@@ -21,10 +21,9 @@ namespace {
 
 constexpr int kMost[] = {5, 3, 3};  ///< algorithms that are measured, per way
 constexpr int kRepetitions = 3;     ///< after one warm-up run
-constexpr double kEnough = 1;  ///< seconds per problem; no new algorithm is measured after that
-constexpr double kClearly =
-    0.97;                      ///< an algorithm is faster if it takes less than this times the best
-constexpr size_t kText = 512;  ///< bytes of the message from rank 0
+constexpr double kEnough = 1;      ///< seconds per problem; no new algorithm is measured after that
+constexpr double kClearly = 0.97;  ///< of the best time: what counts as faster
+constexpr size_t kText = 512;      ///< bytes of the message from rank 0
 
 /// The properties that decide which algorithm is fast, without addresses.
 std::string problem_of(const CudaGemm& g, size_t calls) {

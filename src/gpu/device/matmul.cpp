@@ -1,6 +1,6 @@
 // A contraction on a GPU: copies that pack operands, matmuls of the library, copies back. The
 // step's pointwise program runs in the library's epilogue if possible, else in a pointwise kernel
-// behind the matmul. What the library cannot express runs as direct loops.
+// after the matmul. What the library cannot express runs as direct loops.
 #include "gpu/device/matmul.h"
 
 #include <algorithm>

@@ -153,7 +153,7 @@ Value Builder::point(cudnnPointwiseMode_t mode, Value x, Value second, Value to,
   return done(node, to);
 }
 
-/// With a causal mask, sets the logits of keys behind a query to kUnseen.
+/// With a causal mask, sets the logits of keys after a query to kUnseen.
 Value Builder::seen_only(Value logits) {
   if (!a_.causal) return logits;
   const auto index = [&](int64_t axis) {

@@ -51,8 +51,7 @@ class FlowBuilder {
   const RuleLayouts& rule_layouts_;
   Flow flow_;
   std::unordered_map<std::string, int> moved_;
-  std::unordered_map<int, FlowNode>
-      sources_;  ///< by value: the op without operands that computes it
+  std::unordered_map<int, FlowNode> sources_;  ///< by value: its op, if without operands
   /// What was built before the present loop iteration.
   struct Outside {
     std::vector<FlowNode> nodes;

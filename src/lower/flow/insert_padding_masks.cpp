@@ -17,7 +17,7 @@ namespace tessera {
 namespace {
 
 /// What the padding must hold in a dim that `factor` reduces: the identity. For a sort, which needs
-/// the dim whole: the value that is ordered behind all elements.
+/// the dim whole: the value that is ordered after all elements.
 double padding_for(const Factor& factor, DType dtype) {
   const bool is_order = factor.role == Role::whole &&
                         (factor.combiner == Combiner::max || factor.combiner == Combiner::min);

@@ -1,6 +1,6 @@
 // Every flow value becomes a view of a buffer on this rank. A slice is a view with a shift, so it
 // costs nothing. Op::emit makes the step of an op, from the local sizes and offsets of the op's
-// factors. A collective is a step with its wait right behind it; later passes move them apart.
+// factors. A collective is a step with its wait right after it; later passes move them apart.
 #include "lower/flow/localize.h"
 
 #include <algorithm>

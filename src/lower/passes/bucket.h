@@ -12,7 +12,7 @@ struct Bucket {
   std::vector<Step> feeders;  ///< compute steps right before the start
   std::vector<Step> members;
   Step wait;
-  std::vector<Step> followers;  ///< compute steps right behind the wait
+  std::vector<Step> followers;  ///< compute steps right after the wait
   int start = 0, end = 0;       ///< slot k is the point before compute step k
   bool early = false;           ///< prefetch: starts in the iteration before
   bool late = false;            ///< is awaited in the next iteration

@@ -7,10 +7,10 @@
 // The size limit is a share of all bytes of that kind, because one bucket of everything could not
 // overlap with anything. S bytes take T seconds to send, and starting a bucket takes t. With
 // buckets of s bytes the cost is (S / s) t for the starts plus (s / S) T for the last bucket, which
-// cannot be hidden. It is least for s = S sqrt(t / T). Without a machine s = S / 8. A bucket below
-// 1 MiB is not worth its wait. In a loop's body this limit holds for loop-invariant operands; other
-// collectives overlap with the next iteration. Members stay separate steps, so that reports name
-// each; they share a number and a wait.
+// cannot be hidden. It is least for s = S sqrt(t / T). Without a machine s = S / 8, at most
+// bucket_bytes. A bucket below 1 MiB is not worth its wait. In a loop's body this limit holds for
+// loop-invariant operands; other collectives overlap with the next iteration. Members stay separate
+// steps, so that reports name each; they share a number and a wait.
 #include "lower/passes/bucket_collectives.h"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ class Buckets {
 
  private:
   struct Bucket {
-    int at = -1;  ///< the step behind which it stands
+    int at = -1;  ///< the step after which it stands
     bool read = false;
     int64_t bytes = 0;
     std::vector<int> members;

@@ -1,7 +1,7 @@
 // A matmul and the collective of its result are cut into chunks along the outermost dim in memory:
 //   y = matmul             y0 = matmul; start y0; y1 = matmul; start y1; ...
 //   start y; ...; wait  ->  ...; wait y0; wait y1
-// An all-gather and the matmul right behind its wait are cut likewise:
+// An all-gather and the matmul right after its wait are cut likewise:
 //   start x; ...; wait     start x0; start x1; ...
 //   matmul of x        ->  wait x0; matmul of x0; wait x1; matmul of x1
 // Pointwise steps between a matmul and its collective are cut with it. Chunks are ranges of the

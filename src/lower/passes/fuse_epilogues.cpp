@@ -6,7 +6,7 @@
 // result the pointwise step stores. Instead of being stored, the result may also overwrite a matrix
 // that the epilogue adds and that nothing reads afterwards; equally many bytes are enough then.
 //
-// The fused step stands at the matmul's place, or behind the last step that computes one of its
+// The fused step stands at the matmul's place, or after the last step that computes one of its
 // operands. It moves down only for operands that are smaller than its result (a bias), because its
 // own operands live longer then. So if two matmuls are added, the later one takes over the sum.
 // Where gelu can join a matmul this way, readers of gelu_grad(x) load x instead and compute
@@ -60,7 +60,7 @@ class Epilogues {
   };
 
   int count() const { return static_cast<int>(function_.steps.size()); }
-  /// The step that was at `place` at first; steps moved there stand behind it.
+  /// The step that was at `place` at first; steps moved there stand after it.
   Step& at(int place) { return places_[place][0]; }
 
   void note(const Step& step, int place) {
@@ -164,8 +164,7 @@ class Epilogues {
     const int stores = function_.first_update;
     if (to - from > kReach || (from < stores && to >= stores)) return -1;
     const bool is_body = !function_.outer.empty();
-    if (from < stores && reader >= stores && !is_body)
-      return -1;  // it would store before the loss is checked
+    if (from < stores && reader >= stores && !is_body) return -1;  // would store before the test
     const auto overwritten = [&](const View& v) { return is_used(v.buffer, from, to + 1, true); };
     const auto in_use = [&](const View& v) { return is_used(v.buffer, to, reader, false); };
     return std::any_of(matmul.in.begin(), matmul.in.begin() + 2, overwritten) ||
@@ -248,9 +247,8 @@ class Epilogues {
   std::vector<char> fixed_;             ///< by buffer: also used outside of this function
   std::vector<std::vector<Use>> uses_;  ///< by buffer
   std::vector<std::vector<Step>> places_;
-  std::map<int, Step> lent_;  ///< by place: changed readers
-  std::map<int, int>
-      now_operands_;  ///< buffer that now holds the operand of gelu -> result of gelu
+  std::map<int, Step> lent_;         ///< by place: changed readers
+  std::map<int, int> now_operands_;  ///< buffer with the operand of gelu -> result of gelu
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Pointwise steps are merged greedily in program order. A unit is one step, or the pointwise steps
 // merged so far. A new pointwise step looks back for a unit with its iteration space that computes
 // something it reads, or (less far) that reads what it reads. The two are merged if no unit has to
-// run between them: units between them that depend on the first move behind the merged unit, the
+// run between them: units between them that depend on the first move after the merged unit, the
 // others before it. Steps of one instruction without inputs are repeated in their consumers.
 // fuse_rows.cpp says how reductions along rows take part.
 //
@@ -198,7 +198,7 @@ class Fuser {
   /// first.
   bool merge_at(size_t first, size_t& second, const Step& what) {
     const int a = order_[first], b = order_[second];
-    std::vector<int> before, after;  // the units between that go before and behind `a`
+    std::vector<int> before, after;  // the units between that go before and after `a`
     const auto follows = [&](int unit) {
       return std::find(after.begin(), after.end(), unit) != after.end();
     };

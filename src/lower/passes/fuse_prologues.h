@@ -1,4 +1,4 @@
-// Fuses pointwise steps into the reductions behind them.
+// Fuses pointwise steps into the reductions after them.
 #pragma once
 
 #include "program/program.h"

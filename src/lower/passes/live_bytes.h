@@ -38,7 +38,7 @@ class LiveBytes {
     std::sort(ends.begin(), ends.end(),
               [&](const auto& x, const auto& y) { return way * x.first < way * y.first; });
     size_t next = 0;
-    int64_t more[2] = {0, 0};  // at the compute step, and at the slot behind it
+    int64_t more[2] = {0, 0};  // at the compute step, and at the slot after it
     int slot = from;
     for (; slot != to; slot += way) {
       for (int t = 0; t < 2; ++t) {

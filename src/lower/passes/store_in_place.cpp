@@ -1,7 +1,7 @@
 // An update is a step that computes a value, and a copy of the value into the stored tensor. The
 // step may write the stored tensor itself if the copy is the only reader of the value and all
 // readers of the old value have run. Readers before first_update have run. Readers that are
-// themselves moved behind first_update have not, except the writer, which reads each element before
+// themselves moved after first_update have not, except the writer, which reads each element before
 // it writes it.
 #include "lower/passes/store_in_place.h"
 

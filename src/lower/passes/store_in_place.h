@@ -6,7 +6,7 @@
 namespace tessera {
 
 /// Lets the steps that compute new values of stored tensors write them in place, if no step can see
-/// the difference, and moves those steps behind first_update.
+/// the difference, and moves those steps after first_update.
 void store_in_place(const Program& program, Function& function);
 
 }  // namespace tessera

@@ -11,14 +11,13 @@ namespace tessera::solver {
 /// A node being eliminated, with the neighbours it has at that time.
 struct Bucket {
   int node = -1;
-  std::vector<int> clique;    ///< its separator, then the node itself
-  std::vector<int> pairs;     ///< of the model, added to its table
-  std::vector<int> children;  ///< buckets whose messages are added to its table
-  int parent = -1;            ///< -1: none, its separator is empty
-  std::vector<int64_t>
-      table;                ///< over the clique, row-major: least cost of this bucket and all below
-  std::vector<int64_t> up;  ///< over the separator: minimum of `table` over the node
-  std::vector<int64_t> down;  ///< over the separator: least cost of everything else
+  std::vector<int> clique;     ///< its separator, then the node itself
+  std::vector<int> pairs;      ///< of the model, added to its table
+  std::vector<int> children;   ///< buckets whose messages are added to its table
+  int parent = -1;             ///< -1: none, its separator is empty
+  std::vector<int64_t> table;  ///< over the clique, row-major: least cost of this and all below
+  std::vector<int64_t> up;     ///< over the separator: minimum of `table` over the node
+  std::vector<int64_t> down;   ///< over the separator: least cost of everything else
 };
 
 class Elimination {

@@ -13,8 +13,7 @@ namespace tessera::solver {
 
 namespace {
 
-constexpr size_t kComparisons = size_t{1}
-                                << 25;  // entries compared at most to find dominated strategies
+constexpr size_t kComparisons = size_t{1} << 25;  // entries, to find dominated strategies
 
 }  // namespace
 
