@@ -251,7 +251,7 @@ __device__ __forceinline__ void attention_grad_queries(long long block, long lon
   sums.store(dq, first, C::kLength);
 }
 
-/// The queries that share one head of keys, with their numbers per row.
+/// The queries of one head, with their numbers per row. Several heads may share keys.
 template <class Q, class G, class L, class P>
 struct Queries {
   Q q;

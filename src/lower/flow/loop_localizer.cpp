@@ -3,8 +3,8 @@
 //   Slices: views whose shift is the loop's counter.
 //   Stacks: the step that computes a value writes it to its place in the stack. A view of another
 //   buffer is copied there.
-//   Sums: are accumulated into a zeroed buffer. If an inner loop stacks what the outer loop only
-//   sums (gradients of layers, over microbatches), each slice is added to the sum directly.
+//   Sums: buffers that start as zeros; each iteration adds to them. If an inner loop stacks what
+//   the outer loop only sums (gradients of layers, over microbatches), it adds each slice directly.
 #include "lower/flow/loop_localizer.h"
 
 #include <algorithm>

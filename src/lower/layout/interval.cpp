@@ -1,12 +1,12 @@
 // Solves the relation in = stride * out + dilation * window - lo for the interval of one factor.
 //
-// For `in`: slices [o, o + n) of out and [k, k + m) of the window need the elements from stride * o
-// + dilation * k - lo to stride * (o + n - 1) + dilation * (k + m - 1) - lo.
+// For `in`: slices [o, o + n) of out and [k, k + m) of the window need the elements from
+// stride * o + dilation * k - lo to stride * (o + n - 1) + dilation * (k + m - 1) - lo.
 //
 // For `out`: slices [i, i + n) of in and [k, k + m) of the window need every element of out whose
-// window meets them, from ceil((i + lo - dilation * (k + m - 1)) / stride) to floor((i + n - 1 + lo
-// - dilation * k) / stride). Their number depends on i - dilation * k modulo the stride; the
-// interval has the largest.
+// window meets them, from ceil((i + lo - dilation * (k + m - 1)) / stride) to
+// floor((i + n - 1 + lo - dilation * k) / stride). Their number depends on i - dilation * k modulo
+// the stride; the interval has the largest.
 #include "lower/layout/interval.h"
 
 #include <algorithm>

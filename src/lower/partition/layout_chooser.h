@@ -1,5 +1,5 @@
 // Decides the layout of each value, the split of each op, and where a partial value (such as a
-// gradient) is reduced.
+// gradient) is reduced. layout/reshard.h finds the collectives, passes/schedule.h their times.
 #pragma once
 
 #include <optional>

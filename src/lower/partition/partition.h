@@ -1,6 +1,6 @@
 // The partitioner: chooses how each op is split and inserts the resharding that follows
 // (docs/explanation/who-decides-a-layout.md, c to e). layout_chooser.h decides where a gradient is
-// reduced.
+// reduced; see also lower.h.
 #pragma once
 
 #include <set>
