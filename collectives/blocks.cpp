@@ -1,9 +1,8 @@
-// Every regular collective is one copy per peer from a strided part of its `in` to a strided part
+// Every regular collective is one copy per peer, from a strided part of its `in` to a strided part
 // of our `out`. An all-to-all has six dims, but the split block and the joined block each merge
-// with their neighbours, so that two strides and one contiguous width always suffice.
-// copy_strided() first merges rows that happen to be neighbours on both sides, then copies rows,
-// with a compiled-in width for the narrow ones, where calling memcpy would cost more than the
-// bytes.
+// with their neighbours, so two strides and one contiguous width always suffice. copy_strided()
+// first merges rows that are adjacent on both sides. Then it copies rows, with a compile-time width
+// for narrow ones, for which a call of memcpy would cost more than the bytes.
 #include "collectives/blocks.h"
 
 #include <algorithm>
@@ -110,7 +109,7 @@ void local_reduce_strided(const void* const* inputs, int ranks, const Strided& p
   if (part.elements() == 0) return;
   const int64_t bytes = size_of(dtype);
   const bool wide = part.width * bytes >= 512 || part.n1 == 1;
-  // Narrow rows are packed first, as many at a time as keep every rank's copy in the cache.
+  // Packs narrow rows first, as many at a time as fit into the cache for all ranks.
   const int64_t row_bytes = part.width * bytes;
   const int64_t batch = wide ? 1 : std::max<int64_t>(1, (64 * 1024 / ranks) / row_bytes);
   scratch.rows.resize(static_cast<size_t>(ranks));

@@ -1,5 +1,5 @@
-// Which elements of which rank's `in` go where in `out`: the index arithmetic of the collectives,
-// written once for all backends.
+// Index arithmetic of the collectives, written once for all backends: which elements of which
+// rank's `in` go where in `out`.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// n0 x n1 rows of `width` neighbouring elements; row (i, j) starts at offset + i*stride0 +
+/// n0 x n1 rows of `width` contiguous elements; row (i, j) starts at offset + i*stride0 +
 /// j*stride1.
 struct Strided {
   int64_t offset = 0;
@@ -20,19 +20,20 @@ struct Strided {
   int64_t elements() const { return n0 * n1 * width; }
 };
 
-/// The part of any rank's `in` that rank `reader` of `ranks` takes (all kinds but exchange).
+/// The part of every rank's `in` that rank `reader` of `ranks` reads (all kinds but exchange).
 Strided wanted_part(const Collective& collective, int ranks, int reader);
-/// Where a rank keeps in its `out` what it took from rank `from`: the same rows in the same order.
+/// Where a rank stores in its `out` what it read from rank `from`: the same rows in the same order.
 /// Not for reductions and exchange.
 Strided kept_part(const Collective& collective, int ranks, int from);
-/// The same rows without gaps, at the start of a buffer.
+/// The same rows, contiguous, at the start of a buffer.
 Strided packed(const Strided& part);
 
-/// Copies `from` of source to `to` of target; n0, n1 and width agree, the memory does not overlap.
+/// Copies `from` of source to `to` of target. n0, n1 and width must agree; the memory must not
+/// overlap.
 void copy_strided(void* target, Strided to, const void* source, Strided from,
                   int64_t element_bytes);
 
-/// Memory of local_reduce_strided(), which grows in the first call.
+/// Scratch memory of local_reduce_strided(); grows in the first call.
 struct LocalReduceScratch {
   std::vector<const void*> rows;
   std::vector<char> copies;
@@ -41,15 +42,15 @@ struct LocalReduceScratch {
 void local_reduce_strided(const void* const* inputs, int ranks, const Strided& part, void* out,
                           DType dtype, Combiner combiner, LocalReduceScratch& scratch);
 
-/// Rank `part` of `ranks` reduces elements [begin, end) of an all_reduce; bounds fall on cache
-/// lines.
+/// Rank `part` of `ranks` reduces elements [begin, end) of an all_reduce; the bounds are multiples
+/// of cache lines.
 struct Share {
   int64_t begin = 0, end = 0;
 };
 Share share_of(int64_t count, int ranks, int part);
 
-/// Elements of `in` and `out` (0 where a rank has no such operand: `in` of a broadcast elsewhere
-/// than at the root counts as 0, at the root as `count`).
+/// Number of elements of `in` and `out`; 0 if a rank has no such operand. Broadcast: `in` counts as
+/// `count` at the root and as 0 elsewhere.
 struct Extent {
   int64_t in = 0, out = 0;
 };

@@ -1,5 +1,6 @@
-// The checked public calls. A backend sees only collectives whose numbers, ranks and operands make
-// sense on this rank; whether the ranks agree with each other it finds out while it prepares.
+// The public calls and their checks. A backend only sees collectives whose numbers, ranks and
+// operands are valid on this rank. Whether the ranks agree with each other is checked by the
+// backend in do_prepare().
 #include "collectives/communicator.h"
 
 #include <cmath>

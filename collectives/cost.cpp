@@ -1,7 +1,7 @@
-// Ring: tier t is crossed in prod(ranks from t on) - prod(ranks beyond t) of the n - 1 steps; all
-// ranks below it share its links, so that its bandwidth counts as often. Trees lose a little of
-// the bandwidth (NCCL's own tuning model: 0.92 for the double binary tree, 0.75 for halving and
-// doubling), because not all ranks send all the time.
+// Ring: of the n - 1 steps, prod(ranks from t on) - prod(ranks beyond t) cross tier t. All ranks
+// below a tier share its links, so its bandwidth counts once per rank. Trees reach less than the
+// full bandwidth, because not all ranks send all the time (NCCL's tuning model: 0.92 for the double
+// binary tree, 0.75 for halving and doubling).
 #include "collectives/cost.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ int64_t size_of_group(std::span<const LinkHop> hops) {
   return n;
 }
 
-/// Bytes/s of one rank where the ranks below each tier share the links that cross it.
+/// Bytes/s of one rank if the ranks below each tier share the links that cross it.
 double shared_bandwidth(std::span<const LinkHop> hops) {
   double least = std::numeric_limits<double>::infinity();
   int64_t below = 1;
@@ -49,8 +49,8 @@ double tree_latency(std::span<const LinkHop> hops) {
   return seconds;
 }
 
-/// Every rank sends bytes / n to every other: what leaves the ranks below a tier goes through each
-/// rank's own share of its links.
+/// Every rank sends bytes / n to every other. What crosses a tier goes through each rank's own
+/// share of its links.
 double pairwise_transfer(double bytes, std::span<const LinkHop> hops) {
   const auto n = static_cast<double>(size_of_group(hops));
   double most = 0, below = 1;

@@ -1,5 +1,4 @@
-// What each collective sends and how long that takes: the one definition that reports, the planner
-// and the tests use.
+// Bytes and time of each collective: the one definition, used by reports, planner and tests.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +8,11 @@
 
 namespace tessera {
 
-/// Bytes that one rank of a group of `ranks` sends, counting what any algorithm must move (so a
-/// reduction is the better of the known ones, and copies inside a rank are free). `bytes` is
+/// Bytes that one rank of a group of `ranks` sends, by the best known algorithm; copies inside a
+/// rank are free. `bytes` is
 ///   all_reduce      the bytes of the operand: reduce-scatter, then all-gather
-///   reduce_scatter  the bytes of `in`, the whole of which a rank keeps 1/P
-///   all_gather      the bytes of `out`, the whole of which a rank had 1/P
+///   reduce_scatter  the bytes of `in`, of which a rank keeps 1/P
+///   all_gather      the bytes of `out`, of which a rank already had 1/P
 ///   all_to_all      the bytes of `in`, of which a rank keeps 1/P
 ///   exchange        the bytes that go to other ranks
 ///   broadcast       the bytes of the operand: each is passed on once
@@ -39,20 +38,20 @@ constexpr int64_t bytes_sent(CollectiveKind kind, int64_t bytes, int ranks) {
 }
 
 // ---------------------------------------------------------------------------------------- time
-// Seconds of a collective from latency and bandwidth of its links. A group lies on a few tiers of
-// links, from the innermost: of 16 ranks on 2 hosts, 8 are joined by the links of a host and 2 by
-// the network. n = product of all `ranks`.
+// Seconds of a collective from the latency and bandwidth of its links. A group spans a few tiers of
+// links, innermost first. Example: of 16 ranks on 2 hosts, 8 are joined by the links of a host and
+// 2 by the network. n = product of all `ranks`.
 
 struct LinkHop {
-  int64_t ranks = 1;     ///< groups of the tier below that are joined here
-  double latency = 0;    ///< seconds a step
+  int64_t ranks = 1;     ///< groups of the tier below that this tier joins
+  double latency = 0;    ///< seconds per step
   double bandwidth = 0;  ///< bytes/s of one rank, each way, while all send
 };
 
 /// ring: n - 1 steps to a neighbour (all_to_all: pairwise); the ranks of a host share their links
-/// to others. tree: log2(n) steps (all_reduce, broadcast: a double binary tree; all_gather,
+/// to other hosts. tree: log2(n) steps (all_reduce, broadcast: double binary tree; all_gather,
 /// reduce_scatter: halving and doubling; all_to_all: Bruck). hierarchical: inside each host, then
-/// between hosts on what each rank has, then inside again.
+/// between hosts on each rank's part, then inside again.
 enum class Algorithm : uint8_t { ring, tree, hierarchical };
 const char* to_string(Algorithm algorithm);
 
@@ -64,7 +63,7 @@ struct CollectiveChoice {
   Algorithm algorithm = Algorithm::ring;
   double seconds = 0;
 };
-/// The fastest algorithm; of equals the first.
+/// The fastest algorithm; the first of equals.
 CollectiveChoice fastest(CollectiveKind kind, double bytes, std::span<const LinkHop> hops);
 
 }  // namespace tessera

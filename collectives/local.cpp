@@ -1,6 +1,5 @@
-// Ranks that are threads of this process: every address is visible to all, so a token is the
-// pointer itself, and nothing but the meeting of the ranks stands between an operand and its
-// readers.
+// Ranks that are threads of this process. All addresses are valid in all of them, so a token is the
+// pointer itself, and readers only have to wait for the rendezvous.
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -16,7 +15,7 @@
 namespace tessera {
 namespace {
 
-/// Lives as long as any rank's Communicator, so that a slow rank may look at the cells of one that
+/// Outlives every rank's Communicator, because a slow rank may still look at the cells of one that
 /// has left.
 struct LocalWorld {
   explicit LocalWorld(int size) : statuses(static_cast<size_t>(size)) {}
@@ -30,8 +29,7 @@ struct LocalWorld {
   std::set<void*> blocks;
 };
 
-/// Blocks of a page and more lie on large pages where the system has them: fewer misses of its
-/// tables, and the processor fetches ahead across 4 KiB.
+/// Large blocks use large pages if available: fewer TLB misses, and hardware prefetch across 4 KiB.
 constexpr size_t kLargePage = size_t{2} << 20;
 
 class LocalFabric final : public Fabric {

@@ -1,9 +1,9 @@
-// Sums in the order of rank. Up to four inputs are combined in one pass over memory; more are
-// folded block by block into an accumulator that stays in the L1 cache, so each input is read once
-// and the result written once whatever the number of ranks. Every element is finished before the
-// next block starts and inputs are read before the element is written, so `out` may be any of the
-// inputs. bfloat16 and float16 are widened to float32, accumulated there and rounded once, to
-// nearest even. Integers wrap around; max and min of floats pass a NaN on.
+// Sums in rank order. Up to four inputs are combined in one pass over memory. More are folded block
+// by block into an accumulator that stays in the L1 cache, so each input is read once and the
+// result written once. Every element is finished before the next block starts, and inputs are read
+// before the element is written, so `out` may be one of the inputs. bfloat16 and float16 are
+// accumulated in float32 and rounded once, to nearest even. Integers wrap around; max and min of
+// floats propagate NaN.
 #include <cstring>
 #include <type_traits>
 
@@ -11,8 +11,8 @@
 #include "base/float16.h"
 #include "collectives/communicator.h"
 
-// The loops are compiled once for the baseline and once for wider vectors, chosen when the program
-// is loaded. Sanitizers cannot run code that early.
+// The loops are compiled for the baseline and for wider vectors; the choice is made when the
+// program is loaded. Sanitizers cannot run code that early.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define TESSERA_CLONES __attribute__((target_clones("default", "avx2")))

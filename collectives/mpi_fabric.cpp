@@ -1,12 +1,12 @@
-// Shared memory of the processes of one host. Each segment is an anonymous memory file (memfd) of
-// its owner; a peer opens it through /proc/PID/fd/FD and maps it. Compared with MPI's shared
-// windows, making and freeing a segment involves nobody else, so that it can neither hang nor has
-// to be called by all ranks in the same order; nothing is left behind when a process is killed; and
-// the size of /dev/shm does not matter.
+// Shared memory between the processes of one host. Each segment is an anonymous memory file (memfd)
+// of its owner; a peer opens it through /proc/PID/fd/FD and maps it. Unlike MPI's shared windows,
+// making and freeing a segment involves no other rank, so it can neither hang nor needs to be
+// called in the same order by all; nothing is left behind when a process is killed; and the size of
+// /dev/shm does not matter.
 //
 // At the start every rank tells all others its host, process and first segment. Ranks of one host
-// try to map each other and look for a random number there. Only if that works for all ranks of the
-// host (it may not between containers) does the host share memory; otherwise its ranks send
+// try to map each other and look for a random number there. If that works for all ranks of the
+// host, the host shares memory. Otherwise (between containers, for example) its ranks send
 // messages.
 #include "collectives/mpi_fabric.h"
 
@@ -108,7 +108,7 @@ void MpiFabric::introduce(const MpiOptions& options, double seconds) {
     bool whole = true;
     for (int p = 0; p < size; ++p) whole = whole && (hosts[p] != hosts[q] || every[p]);
     if (whole) continue;
-    hosts_[q] = q;  // on its own
+    hosts_[q] = q;  // as a host of its own
     if (q != rank()) controls_[q] = nullptr;
   }
   alarm_ = &controls_[hosts_[rank()]]->alarm;
@@ -157,10 +157,10 @@ void* MpiFabric::map(int64_t bytes) {
 void MpiFabric::unmap(void* memory) noexcept {
   const auto found = segments_.find(static_cast<const char*>(memory));
   if (found == segments_.end()) return;
-  // Gives the pages back even if peers still map them, which none of them looks at any more; after
-  // a failure one may.
+  // Frees the pages even if peers still have them mapped: no peer uses them any more, except after
+  // a failure.
   if (alarm_->state.load() == 0 && ftruncate(found->second.fd, 0) != 0) {
-    // Then they go when the last peer lets go.
+    // The pages are freed when the last peer unmaps them.
   }
   munmap(memory, found->second.bytes);
   close(found->second.fd);
@@ -183,7 +183,7 @@ Token MpiFabric::token(const void* memory) const {
 }
 
 char* MpiFabric::import(int rank, const Token& token) {
-  // A descriptor that is used again has a new serial: then the old mapping is of no use to anybody.
+  // A reused descriptor has a new serial number; the old mapping is stale.
   Import& known = imports_[{rank, token.segment}];
   if (known.base && known.serial == token.serial) return known.base;
   if (known.base) munmap(known.base, known.bytes);

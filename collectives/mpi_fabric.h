@@ -34,15 +34,15 @@ class MpiFabric final : public Fabric, public std::enable_shared_from_this<MpiFa
   void failed() override { wire_->abandon(); }
   std::string whereabouts(int rank) override;
   std::string place(int rank) const override { return " on " + host_names_[rank]; }
-  /// Notes that these ranks took part in `call`: all that is known of ranks of other hosts.
+  /// Notes that these ranks took part in `call`. Of ranks on other hosts nothing else is known.
   void heard(const std::vector<int>& ranks, const std::shared_ptr<const Call>& call);
 
   Wire& wire() { return *wire_; }
-  /// The thread that moves messages on: MPI moves them only inside of its own calls.
+  /// Drives messages: MPI moves them only inside its own calls.
   Progress& progress() { return *progress_; }
-  /// True if these ranks all see each other's memory.
+  /// True if all these ranks see each other's memory.
   bool together(const std::vector<int>& ranks) const;
-  /// A message tag that this rank has not used yet, and all after it; see MessageCommunicator.
+  /// The first message tag that this rank has not used; see MessageCommunicator.
   int64_t next_tag = 1;
 
  private:
@@ -56,7 +56,7 @@ class MpiFabric final : public Fabric, public std::enable_shared_from_this<MpiFa
     char* base = nullptr;
     int64_t bytes = 0, serial = -1;
   };
-  struct Control {  ///< the first thing in every rank's memory
+  struct Control {  ///< the start of every rank's memory
     std::atomic<uint64_t> cookie{0};
     Status status;
     Alarm alarm;
@@ -74,7 +74,7 @@ class MpiFabric final : public Fabric, public std::enable_shared_from_this<MpiFa
   std::map<std::pair<int, int64_t>, Import> imports_;
   std::vector<int64_t> pids_;
   std::vector<std::string> host_names_;
-  std::vector<int> hosts_;  ///< per rank a number of its host; equal only if memory is shared
+  std::vector<int> hosts_;  ///< by rank: a number for its host, equal only if memory is shared
   std::vector<Control*> controls_;
   Control* control_ = nullptr;
   Alarm* alarm_ = nullptr;
@@ -84,7 +84,7 @@ class MpiFabric final : public Fabric, public std::enable_shared_from_this<MpiFa
   std::vector<std::shared_ptr<const Call>> heard_;
 };
 
-/// The world's Communicator: of one host or of several. Collective.
+/// The world's Communicator, for one host or several. Collective.
 std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiFabric> fabric,
                                                     double seconds);
 

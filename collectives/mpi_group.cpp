@@ -1,9 +1,9 @@
-// Groups across hosts. They need no MPI communicator of their own: what keeps the messages of two
-// operations apart is the tag. Whenever ranks make something together, each tells the first tag
-// that it has not used, and all take the maximum and continue after it. So two operations that have
-// two ranks in common have different tags, whatever groups they belong to.
+// Groups across hosts. They need no MPI communicator: tags keep the messages of two operations
+// apart. Whenever ranks create something together, each tells its first unused tag; all take the
+// maximum and continue after it. So two operations that have two ranks in common have different
+// tags, whatever their groups.
 //
-// A split may yield groups of both kinds: those whose ranks see each other's memory use that.
+// A split may yield both kinds of groups; those whose ranks see each other's memory use that.
 #include "collectives/mpi_group.h"
 
 #include <algorithm>
@@ -128,7 +128,7 @@ std::unique_ptr<Communicator> MessageCommunicator::do_split(int color, int key) 
     if (member.rank == ranks_[rank_]) me = static_cast<int>(group.size());
     group.push_back(member.rank);
   }
-  // All ranks of this group take part in the second exchange, whatever their new group is.
+  // All ranks of this group take part in the second gather, whatever their new group is.
   std::unique_ptr<Mailbox> mailbox;
   if (fabric_->together(group)) mailbox = std::make_unique<Mailbox>(fabric_, group, me);
   const auto everybody = gather(mailbox ? mailbox->address() : Mailbox::Address{}, call);

@@ -1,4 +1,4 @@
-// A group of ranks on several hosts, which send messages: the Communicator and its operations.
+// A group of ranks on several hosts, which send messages: its Communicator.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace tessera {
 
 class MessageCommunicator final : public Communicator {
  public:
-  /// `ranks` are world ranks. No other group that shares two ranks with this one uses `tag`.
+  /// `ranks` are world ranks. No other group with two of these ranks may use `tag`.
   MessageCommunicator(std::shared_ptr<MpiFabric> fabric, std::vector<int> ranks, int me, int tag);
   ~MessageCommunicator() override;
 
@@ -20,7 +20,7 @@ class MessageCommunicator final : public Communicator {
 
   MpiFabric& fabric() { return *fabric_; }
   const std::vector<int>& ranks() const { return ranks_; }
-  /// Drives `transfers`, which have started, to their end under the time-out.
+  /// Drives `transfers`, which have been started, to completion within the time-out.
   void complete(Transfers& transfers, const Call& call);
   /// All ranks' records, in order; Record is a plain struct. Collective.
   template <class Record>
@@ -31,12 +31,12 @@ class MessageCommunicator final : public Communicator {
     trade(same.data(), all.data(), sizeof(Record), call);
     return all;
   }
-  /// `bytes` to every rank from its place in `out`, and from every rank to its place in `in`.
+  /// Sends `bytes` to every rank from its place in `out`, and receives as many from every rank in
+  /// `in`.
   void trade(const void* out, void* in, int64_t bytes, const Call& call);
-  /// Throws, on every rank alike, what the ranks do not agree on; returns the tags they have
-  /// unused.
+  /// Throws on all ranks alike if they disagree. Returns each rank's first unused tag.
   std::vector<int64_t> agree_on(const Collective& collective);
-  /// The tag for something new, from what every rank has not used yet; see do_split().
+  /// The tag for a new group or operation, given every rank's first unused tag; see do_split().
   int agree_on_tag(const std::vector<int64_t>& unused, const Call& call);
 
  protected:
@@ -51,7 +51,7 @@ class MessageCommunicator final : public Communicator {
   std::vector<void*> memory_;
 };
 
-/// `collectives` are checked and agreed on; `tag` is theirs.
+/// `collectives` have been checked and agreed on; `tag` is theirs alone.
 std::unique_ptr<Operation> make_message_operation(MessageCommunicator& group, int tag,
                                                   const std::vector<Collective>& collectives);
 

@@ -1,9 +1,8 @@
-// Collectives by messages. An operation is a short list of phases; each is a set of sends and
+// Collectives by messages. An operation is a short list of phases. Each phase is a set of sends and
 // receives with fixed addresses and a little work before and after.
 //
 //   all_reduce      small: everybody sends `in` to all and combines all of it. Large: share q of
-//   `in`
-//                   goes to rank q, which combines it in the order of rank and sends the result to
+//                   `in` goes to rank q, which combines it in rank order and sends the result to
 //                   all: 2 (P-1)/P of the bytes, and the same bits everywhere
 //   reduce_scatter  the first half of that
 //   all_gather, all_to_all, exchange   one phase; parts that are not contiguous are packed
@@ -27,7 +26,7 @@ bool contiguous(const Strided& part) {
          (part.n0 == 1 || part.stride0 == part.n1 * part.width);
 }
 
-/// One round of messages of all collectives of an operation.
+/// One round of messages for all collectives of an operation.
 struct Phase {
   Transfers transfers;
   std::vector<std::function<void()>> before, after;
@@ -38,7 +37,7 @@ struct Phase {
 };
 using Phases = std::vector<Phase>;
 
-/// One collective of an operation: adds its messages to the phases, from the first on.
+/// One collective of an operation. Adds its messages to the phases, starting with the first.
 class MessageCollective {
  public:
   MessageCollective(MessageCommunicator& group, int tag, const Collective& collective,
@@ -155,7 +154,7 @@ class MessageOperation final : public Operation, private Driven {
  private:
   Progress& progress() { return group_.fabric().progress(); }
 
-  /// By the rank or by the thread of progress; what fails is thrown in wait().
+  /// Called by the rank or by the progress thread. Errors are kept and thrown in wait().
   void drive() override {
     try {
       while (!error_ && in_flight_ && now_ < phases_.size() && phases_[now_].transfers.test())
@@ -173,10 +172,10 @@ class MessageOperation final : public Operation, private Driven {
   MessageCommunicator& group_;
   std::shared_ptr<const Call> call_;
   bool in_flight_ = false;
-  size_t now_ = 0;  ///< the phase that is under way
+  size_t now_ = 0;  ///< the phase in progress
   std::exception_ptr error_;
   std::vector<std::unique_ptr<MessageCollective>>
-      collectives_;  // their buffers outlive the transfers
+      collectives_;  // their buffers must outlive the transfers
   Phases phases_;
 };
 
@@ -255,7 +254,7 @@ void MessageCollective::plan_parts() {
     phase.after.push_back([=, this] { copy_strided(out_, place, in_, own, bytes_); });
     return;
   }
-  // Our own part, packed where the result will be: local_reduce() may write over any of its inputs.
+  // Our own part is packed into the result: local_reduce() may write over one of its inputs.
   inputs[me()] = out_;
   phase.after.push_back([=, this] {
     copy_strided(out_, packed(own), in_, own, bytes_);
@@ -301,7 +300,7 @@ void MessageCollective::plan_exchange() {
 void MessageCollective::plan_broadcast() {
   const int place = (me() - c_.root + size()) % size();
   auto rank_at = [&](int where) { return (where + c_.root) % size(); };
-  int reach = place & -place;  // the lowest bit: the parent lacks it, the children lie below it
+  int reach = place & -place;  // lowest set bit: the parent clears it, children lie below it
   if (place == 0) {
     for (reach = 1; reach < size();) reach *= 2;
   } else {

@@ -1,11 +1,11 @@
-// MPI behind a narrow door. Transfers are persistent requests, so that a started collective costs
-// no set-up; a transfer of more than 2^30 bytes is several, because MPI 3.1 counts in int, and one
-// between hosts of a TCP network is in parts that nobody has to be asked for. Messages of one pair
-// and tag do not overtake each other, which keeps the parts and the generations in order.
+// MPI behind a narrow interface. Transfers are persistent requests, so starting a collective costs
+// no set-up. A transfer over 2^30 bytes is split, because MPI 3.1 counts in int; one between hosts
+// on a TCP network is split into messages that are sent eagerly. Messages of one pair and tag do
+// not overtake each other, which keeps parts and generations in order.
 //
-// Tag 0 is for failures: one receive from anybody is posted from the start, and looked at while
-// waiting. After a failure nothing collective is called, and MPI is not finalized: both would wait
-// for peers that may be gone.
+// Tag 0 is for failures: one receive from any rank is posted at the start and tested during waits.
+// After a failure nothing collective is called and MPI is not finalized: both would wait for peers
+// that may be gone.
 #include "collectives/mpi_transport.h"
 
 #include <mpi.h>
@@ -28,7 +28,7 @@ constexpr int kFailureTag = 0, kFailureBytes = 2048;
 constexpr int64_t kPart = int64_t{1} << 30;
 using Clock = std::chrono::steady_clock;
 
-/// Some world of this process failed, so that finalizing may hang.
+/// A world of this process failed: finalizing may hang.
 std::atomic<bool> any_abandoned{false};
 
 void expect(int code, const char* what) {
@@ -60,8 +60,8 @@ void finalize_at_exit() {
   if (!any_abandoned && MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) MPI_Finalize();
 }
 
-/// Open MPI's btl_tcp_eager_limit, which counts a header of its own. A machine with another network
-/// than Ethernet has its devices in one of these folders.
+/// Open MPI's btl_tcp_eager_limit, less its own header. 0 if a network other than Ethernet has
+/// devices in one of these folders.
 int64_t tcp_eager_bytes() {
   constexpr int64_t kHeader = 256;
   for (const char* devices : {"/sys/class/infiniband", "/sys/class/cxi", "/sys/class/hfi1"}) {
@@ -117,7 +117,7 @@ bool allows_threads() {
   return MPI_Query_thread(&provided) == MPI_SUCCESS && provided == MPI_THREAD_MULTIPLE;
 }
 
-/// Asked once a process: every MPI_T_init_thread leaves some 4 kB behind.
+/// Cached: every MPI_T_init_thread leaks about 4 kB.
 int64_t unasked_bytes() {
   static const int64_t bytes = tcp_eager_bytes();
   return bytes;
@@ -128,7 +128,7 @@ const void* mpi_comm_world() {
   return &world;
 }
 
-/// The key of a rank is (first rank of its host, rank).
+/// A rank's sort key is (first rank of its host, rank).
 void Wire::order_by_host(double seconds) {
   constexpr int kLength = 256;
   char mine[kLength] = {};
@@ -145,7 +145,7 @@ void Wire::order_by_host(double seconds) {
   bool in_order = true;
   for (int r = 1; r < size_; ++r) in_order = in_order && first_of(r - 1) <= first_of(r);
   if (in_order) return;
-  MPI_Comm sorted;  // all ranks have just answered, so that none is waited for in vain
+  MPI_Comm sorted;  // all ranks have just answered, so no wait is in vain
   expect(MPI_Comm_split(handles_->comm, 0, first_of(rank_) * size_ + rank_, &sorted),
          "MPI_Comm_split");
   MPI_Comm_free(&handles_->comm);
@@ -180,7 +180,7 @@ Wire::~Wire() {
   MPI_Finalized(&finalized);
   if (finalized) return;
   if (handles_->abandoned) {
-    // The receive may still be written to by MPI: its buffer stays.
+    // MPI may still write to the receive's buffer, so it must stay.
     handles_.release();
     return;
   }
@@ -204,7 +204,7 @@ void Wire::all_gather(const void* mine, int64_t bytes, void* all, double seconds
 }
 
 void Wire::send_failure(const std::string& message, const std::vector<int>& ranks) {
-  // The buffer and the requests outlive this call: a message to a dead rank never completes.
+  // Buffer and requests outlive this call: a message to a dead rank never completes.
   auto* text = new char[kFailureBytes]();
   std::memcpy(text, message.data(), std::min<size_t>(message.size(), kFailureBytes - 1));
   std::vector<MPI_Request> requests(ranks.size());
@@ -246,9 +246,9 @@ struct Transfers::State {
   std::vector<int> indices;
   std::vector<int> outstanding;  ///< the result of outstanding(), which a long wait calls often
   size_t left = 0;
-  size_t first = 0;  ///< all before it are done
+  size_t first = 0;  ///< all before it are complete
 
-  /// Looks at the next few that may not be done; true if those now are.
+  /// Tests the next requests that may not be complete; true if those are now.
   bool test_next() {
     constexpr size_t kAtOnce = 256;
     while (first < done.size() && done[first]) ++first;
@@ -287,7 +287,7 @@ Transfers::~Transfers() {
   MPI_Finalized(&finalized);
   if (!state_ || finalized) return;
   for (size_t i = 0; i < state_->requests.size(); ++i) {
-    // An outstanding receive must not be written after its buffer is gone; a send cannot be undone.
+    // An outstanding receive must not be written after its buffer is gone. A send cannot be undone.
     if (!state_->done[i] && state_->receives[i]) MPI_Cancel(&state_->requests[i]);
     MPI_Request_free(&state_->requests[i]);
   }

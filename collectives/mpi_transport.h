@@ -1,4 +1,4 @@
-// Messages between processes: the little of MPI that Tessera uses, without its header.
+// Messages between processes: the few parts of MPI that Tessera uses, without MPI's header.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace tessera {
 
-/// One turn of a wait that has lasted `waited` seconds: yields at first, then sleeps for a part of
-/// that time, at most 1 ms; sooner and for longer where ranks share processors.
+/// One turn of a wait that has lasted `waited` seconds: first yields, then sleeps for a fraction of
+/// that time, at most 1 ms; earlier and longer if ranks share processors.
 void wait_briefly(double waited, bool crowded);
 
-/// A duplicated MPI communicator. Ranks are its ranks, or, `by_host`, numbered so that those of a
-/// host follow each other, whatever order the launcher chose; rank 0 stays. Nothing here blocks for
-/// longer than told.
+/// A duplicated MPI communicator. Its ranks are MPI's or, with `by_host`, renumbered so that those
+/// of a host are consecutive, whatever the launcher chose; rank 0 stays. Nothing here blocks longer
+/// than told.
 class Wire {
  public:
   /// `comm` points to an MPI_Comm. Collective; throws comm after `seconds`.
@@ -25,17 +25,18 @@ class Wire {
   int rank() const { return rank_; }
   int size() const { return size_; }
   int64_t largest_tag() const { return largest_tag_; }
-  /// What is more goes to `rank`, and comes from it, in several messages.
+  /// The most bytes of one message with `rank`; larger transfers are split.
   int64_t part(int rank) const { return parts_[static_cast<size_t>(rank)]; }
-  /// Both ranks call it with the same number of bytes, before there are Transfers; 0: no change.
+  /// Sets part(rank). Both ranks must call it with the same number, before they make Transfers; 0:
+  /// no change.
   void limit_part(int rank, int64_t bytes);
-  /// `bytes` of every rank to all, in order of rank. Collective; for set-up.
+  /// `bytes` of every rank to all, in rank order. Collective; for set-up.
   void all_gather(const void* mine, int64_t bytes, void* all, double seconds);
-  /// Tells `ranks` that the world failed; gives the network a moment, never waits for an answer.
+  /// Tells `ranks` that the world failed. Gives the network a moment; never waits for an answer.
   void send_failure(const std::string& message, const std::vector<int>& ranks);
-  /// The rank and the message of a failure that arrived, once.
+  /// The rank and message of a failure that arrived; reported once.
   bool receive_failure(int& rank, std::string& message);
-  /// After this nothing that could wait for peers is called any more, not even at exit.
+  /// From here on nothing is called that could wait for peers, not even at exit.
   void abandon();
 
   struct Handles;
@@ -49,20 +50,21 @@ class Wire {
   std::vector<int64_t> parts_;
 };
 
-/// Sends and receives with fixed addresses that are started and completed together, many times.
+/// Sends and receives with fixed addresses, started and completed together, many times.
 class Transfers {
  public:
   explicit Transfers(Wire& wire);
   ~Transfers();
   Transfers(Transfers&&) noexcept;
 
-  /// Any number of bytes; both sides name the same number.
+  /// Any number of bytes; both sides must give the same number.
   void send(int rank, int tag, const void* data, int64_t bytes);
   void receive(int rank, int tag, void* data, int64_t bytes);
   void start();
-  /// True once all are complete. Throws comm if MPI reports an error.
+  /// True if all are complete. Throws comm if MPI reports an error.
   bool test();
-  /// The ranks that owe us a message; if there are none, those that have not taken ours.
+  /// The ranks whose messages have not arrived; if there are none, those that have not received
+  /// ours.
   const std::vector<int>& outstanding();
 
  private:
@@ -73,14 +75,14 @@ class Transfers {
 
 /// True if several threads may call MPI.
 bool allows_threads();
-/// The largest message that this process sends over TCP without asking its receiver first; 0 where
-/// another network than TCP may join the hosts, or nobody knows. A larger one waits for an answer
-/// that travels behind whatever the receiver is sending: two ranks that send each other much at
-/// almost the same time would take turns instead of using both directions of their link.
+/// The largest message that this process sends eagerly over TCP; 0 if unknown, or if the hosts may
+/// have another network. A larger message (rendezvous protocol) waits for an answer, which queues
+/// after whatever the receiver is sending: two ranks that send each other much at the same time
+/// would take turns instead of using both directions.
 int64_t unasked_bytes();
-/// True once MPI is initialized, by us if need be; throws comm if it has been finalized.
+/// Initializes MPI if nobody has. Throws a usage error if it has been finalized.
 void ensure_mpi();
-/// The address of MPI_COMM_WORLD's handle.
+/// The address of the handle MPI_COMM_WORLD.
 const void* mpi_comm_world();
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
-// Groups that share memory. A mailbox holds two slots per rank, used in turn: a rank can be at most
-// one generation ahead of the slowest reader, because it cannot complete a meeting that the reader
-// has not begun, so the slot of the generation before last is free and one meeting per exchange
+// Groups that share memory. A mailbox has two slots per rank, used in turn. A rank is at most one
+// generation ahead of the slowest reader, because it cannot complete a rendezvous that the reader
+// has not begun. So the slot of the generation before last is free, and one rendezvous per exchange
 // suffices.
 #include "collectives/peer_group.h"
 
@@ -74,7 +74,7 @@ std::unique_ptr<Operation> PeerCommunicator::do_prepare(
 
 std::unique_ptr<Communicator> PeerCommunicator::do_split(int color, int key) {
   const Call call{CollectiveKind::barrier, true, {-1, "split"}};
-  // Who is in the group is known only afterwards: meet once for that, then make the mailbox.
+  // The members are only known after a first exchange; then make the mailbox.
   const auto all = mailbox_->exchange(SplitRecord{color, key, ranks_[rank_], 0}, call, timeout_);
   std::vector<int> group, positions;
   int me = 0;

@@ -1,4 +1,5 @@
-// A group of ranks that see each other's memory: the Communicator of threads and of one host.
+// A group of ranks that see each other's memory (threads, or processes of one host): its
+// Communicator.
 #pragma once
 
 #include <memory>
@@ -8,11 +9,11 @@
 
 namespace tessera {
 
-/// Small records of every rank to every rank, which is how a group agrees on anything.
+/// All-gathers small records; a group uses it to agree on anything.
 class Mailbox {
  public:
   static constexpr int64_t kRecordBytes = 768;
-  /// What the other ranks need to reach this one's mailbox.
+  /// What other ranks need to connect to this rank's mailbox.
   struct Address {
     Rendezvous::Ticket ticket;
     Token slots;
@@ -44,15 +45,15 @@ class Mailbox {
 
 /// What every rank tells the others in a split.
 struct SplitRecord {
-  int color = 0, key = 0, rank = 0;  ///< rank of the world
-  int64_t tag = 0;                   ///< a message tag that this rank has not used yet, if any
+  int color = 0, key = 0, rank = 0;  ///< rank in the world
+  int64_t tag = 0;                   ///< the first message tag that this rank has not used, if any
 };
 /// The records of `color`, ordered by (key, position).
 std::vector<SplitRecord> members_of(const std::vector<SplitRecord>& all, int color);
 
 class PeerCommunicator final : public Communicator {
  public:
-  /// `mailbox` is connected. `ranks` are world ranks.
+  /// `mailbox` must be connected. `ranks` are world ranks.
   PeerCommunicator(std::shared_ptr<Fabric> fabric, std::vector<int> ranks, int me,
                    std::unique_ptr<Mailbox> mailbox);
   ~PeerCommunicator() override;
@@ -73,26 +74,26 @@ class PeerCommunicator final : public Communicator {
   std::vector<void*> memory_;
 };
 
-/// The numbers of a collective on which all ranks must agree; those that its kind does not use are
-/// 0.
+/// The properties of a collective on which all ranks must agree; 0 if its kind does not use them.
 struct Agreement {
   int64_t number = -1;
   int32_t kind = 0, dtype = 0, combiner = 0, root = 0, split_first = 0;
   int64_t sizes[5] = {};
 };
 Agreement agreement_of(const Collective& collective);
-/// Throws comm, on every rank alike, if the ranks prepare different collectives.
+/// Throws comm, on all ranks alike, if they prepare different collectives.
 void check_agreement(const Call& call, const std::vector<Agreement>& all,
                      const std::vector<int>& world_ranks);
 
-/// Throws a usage error if `sender` (a world rank; -1 for none) sends `receiver` another number of
-/// elements than that expects. Every rank calls it with the verdicts of all.
+/// Throws a usage error if `sender` (a world rank; -1: none) sends `receiver` another number of
+/// elements than expected. All ranks must call it, with everybody's findings.
 void check_totals(const Call& call, int sender, int receiver, int64_t sent, int64_t expected);
 
-/// How messages name an operation: by its first collective and the number of the others.
+/// How messages name an operation: its first collective and the number of others.
 Call call_of(const std::vector<Collective>& collectives, bool preparing);
 
-/// Prepares `collectives` (checked) for a group; `timeout` outlives the operation.
+/// Prepares `collectives`, which have been checked, for a group. `timeout` must outlive the
+/// operation.
 std::unique_ptr<Operation> make_peer_operation(const std::shared_ptr<Fabric>& fabric,
                                                const std::vector<int>& ranks, int me,
                                                Mailbox& mailbox,

@@ -1,5 +1,9 @@
-// A failure is written once, by compare-and-swap of the alarm's state, so that all ranks of the
-// world report the same first cause.
+// Failures and memory of ranks that see each other's memory.
+//
+// A failure is written once, by compare-and-swap of the alarm's state, so all ranks of the world
+// report the same first cause. Cells and blocks are carved from slabs that live as long as the
+// world. A slow peer may read a cell after its owner is done with it, so a cell is never unmapped
+// or reset. It is reused once the gate of its last rendezvous shows that all ranks have left.
 #include "collectives/peer_memory.h"
 
 #include <chrono>
@@ -27,7 +31,7 @@ void Fabric::raise(const std::string& message) {
 
 void Fabric::throw_failure(const Call& call) {
   failed();
-  // Another rank may be writing the text right now; it may also have died while it did.
+  // Another rank may be writing the text right now, or may have died doing so.
   for (int i = 0; i < 100 && alarm().state.load(std::memory_order_acquire) != 2; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -77,7 +81,7 @@ void Fabric::throw_timeout(const Call& call, double seconds, const std::vector<i
 
 void Fabric::give_up(const Call& call, const std::string& message) {
   raise(message);
-  // Ranks that wait for the same one notice at the same time: one of them is the first to say so.
+  // Ranks that wait for the same one notice at the same time; the first one's message is used.
   if (alarm().rank.load() != rank_ || alarm().state.load() != 2) throw_failure(call);
   throw Error(ErrorKind::comm, message);
 }

@@ -1,6 +1,6 @@
 // Ranks that can address each other's memory: threads of a process, or processes of a host that map
-// the same pages. A Fabric is one rank's view of them; a Rendezvous is where a group of them meets.
-// Everything here except Fabric and Rendezvous themselves lies in memory that all of them see.
+// the same pages. A Fabric is one rank's view of them; a Rendezvous synchronizes a group of them.
+// Everything else here lies in memory that all of them see.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,8 @@
 
 namespace tessera {
 
-/// Text of up to Bytes - 1 characters. A reader may see a mixture while it is written, never more.
+/// Text of up to Bytes - 1 characters. A reader may see a mixture while it is written, but never
+/// reads out of bounds.
 template <int Bytes>
 class SharedText {
  public:
@@ -43,24 +44,25 @@ class SharedText {
   std::atomic<uint64_t> words_[Bytes / 8];
 };
 
-/// Counts arrivals, modulo 2^32, and lets ranks sleep until enough have arrived.
+/// Counts arrivals modulo 2^32. Ranks can sleep until enough have arrived.
 struct alignas(64) Gate {
   std::atomic<uint32_t> count{0};
   std::atomic<uint32_t> sleepers{0};
 };
 
-/// What one rank brings to a Rendezvous. Only counts up, so that a cell can be used again while a
-/// slow peer still looks at it.
+/// One rank's counters for a Rendezvous. They only count up, so a cell can be reused while a slow
+/// peer still reads it.
 struct Cell {
-  Gate started, finished;  ///< of the group's rank 0: used by all; in a stream by the owner alone
-  alignas(64) std::atomic<uint32_t> began{0}, ended{0};  ///< this rank's own arrivals
-  std::atomic<uint32_t> busy{0};  ///< this rank may be reading or writing the operands of peers
+  Gate started, finished;  ///< those of the group's rank 0 are used by all; in a stream, each
+                           ///< rank's by itself
+  alignas(64) std::atomic<uint32_t> began{0}, ended{0};  ///< arrivals of this rank
+  std::atomic<uint32_t> busy{0};  ///< this rank may be accessing operands of peers
 };
 
 /// The last collective that a rank started.
 struct alignas(64) Status {
   std::atomic<int64_t> number{0};
-  std::atomic<uint32_t> kind{0};  ///< 1 + CollectiveKind, 0 for none yet
+  std::atomic<uint32_t> kind{0};  ///< 1 + CollectiveKind; 0: none yet
   std::atomic<uint32_t> preparing{0};
   SharedText<176> text;
 };
@@ -73,13 +75,12 @@ struct alignas(64) Alarm {
   SharedText<2048> text;
 };
 
-/// A place in the memory of a rank, in terms that its peers understand; which terms is the
-/// Fabric's.
+/// An address in a rank's memory in a form that its peers can resolve; the Fabric defines the form.
 struct Token {
   int64_t segment = -1, serial = 0, bytes = 0, offset = 0;
 };
 
-/// A collective as messages name it.
+/// A collective as error messages name it.
 struct Call {
   CollectiveKind kind = CollectiveKind::barrier;
   bool preparing = false;
@@ -128,7 +129,7 @@ class Fabric {
   virtual const char* name() const = 0;
   int rank() const { return rank_; }
 
-  /// Zeroed memory, aligned to 64 bytes, that peers can resolve; until release() or the end.
+  /// Zeroed memory, aligned to 64 bytes, that peers can resolve; valid until unmap() or the end.
   virtual void* map(int64_t bytes) = 0;
   virtual void unmap(void* memory) noexcept = 0;
   /// True if peers can resolve all of [memory, memory + bytes).
@@ -138,16 +139,15 @@ class Fabric {
   /// The status of a rank whose memory is visible here; null for others.
   virtual Status* status(int rank) = 0;
   virtual Alarm& alarm() = 0;
-  /// False if the process of that rank is known to be gone.
+  /// False if that rank's process is known to have ended.
   virtual bool alive(int rank) = 0;
-  /// True if more ranks than processors share this host, so that spinning keeps others from
-  /// working.
+  /// True if this host has more ranks than processors: spinning would slow others down.
   virtual bool crowded() const = 0;
-  /// Looks for news from other hosts. Cheap; called now and then while waiting.
+  /// Looks for news from other hosts. Cheap; called now and then during waits.
   virtual void poll() {}
-  /// Tells the world that this rank fails; the first message stays.
+  /// Tells the world that this rank fails. The first failure's message stays.
   virtual void raise(const std::string& message);
-  /// Takes the alarm back, where it is known that nobody waits any more.
+  /// Clears the alarm. Requires that no rank waits any more.
   virtual void recover() {}
 
   /// Called when this rank learns that the world has failed.
@@ -160,12 +160,12 @@ class Fabric {
   void note(const Call& call);
   /// "rank 3 on node7 (last seen at call 11, [all_gather])".
   virtual std::string whereabouts(int rank);
-  /// " on node7"; "" where all ranks are threads of one process.
+  /// " on node7"; "" if all ranks are threads of one process.
   virtual std::string place(int) const { return ""; }
-  /// Raises the alarm that `missing` ranks did not come within `seconds`, and throws.
+  /// Raises the alarm that `missing` ranks did not arrive within `seconds`, and throws.
   [[noreturn]] void throw_timeout(const Call& call, double seconds,
                                   const std::vector<int>& missing);
-  /// Does the same at once if the process of one of `missing` is known to be gone.
+  /// Does that at once if the process of one of `missing` is known to have ended.
   void check_alive(const Call& call, const std::vector<int>& missing);
 
   CellPool& pool() { return pool_; }
@@ -175,24 +175,24 @@ class Fabric {
 
  private:
   [[noreturn]] void throw_failure(const Call& call);
-  /// Raises the alarm and throws, the message of another rank if that one was first.
+  /// Raises the alarm and throws. If another rank was first, throws that rank's message.
   [[noreturn]] void give_up(const Call& call, const std::string& message);
 
   int rank_;
   CellPool pool_{*this};
 };
 
-/// Where the ranks of a group meet, again and again. Each generation is
+/// A reusable barrier of a group, in two phases. Each generation is
 ///   begin()  what I published is ready    await_begin()  everybody's is
-///   end()    I read no peer any more      await_end()    nobody reads me any more
+///   end()    I no longer read any peer    await_end()    nobody reads me any more
 /// Everything written before begin() (end()) is visible after await_begin() (await_end()).
 ///
-/// In a stream a rank meets only those that it reads: await_begin() waits for these, and what is
-/// published goes to several places in turn, the next of which is free after await_free(). So a
-/// rank may be as many generations ahead of its readers as it has places.
+/// In a stream, a rank only waits for the ranks that it reads, in await_begin(). It publishes to
+/// several places in turn; the next one is free after await_free(). So a rank may be as many
+/// generations ahead of its readers as it has places.
 class Rendezvous {
  public:
-  /// What the others need to know about this rank's part, to be passed to all by other means.
+  /// What other ranks need to connect to this rank; passed to them by other means.
   struct Ticket {
     Token cell;
     uint32_t began = 0, ended = 0, started = 0, finished = 0;
@@ -205,40 +205,40 @@ class Rendezvous {
 
   Ticket ticket() const;
   void connect(const std::vector<Ticket>& tickets);
-  /// Before the first generation, by all ranks: makes it a stream, in which this one reads
-  /// `sources` and is read, in `places`, by `readers`; indices in the group.
+  /// Before the first generation, by all ranks: makes it a stream, in which this rank reads
+  /// `sources` and publishes in `places` places to `readers` (indices in the group).
   void make_stream(std::vector<int> sources, std::vector<int> readers, uint32_t places);
-  /// Memory that is given back when all ranks are through with the last generation.
+  /// Memory that is recycled when all ranks have left the last generation.
   void* hold(int64_t bytes);
 
-  /// In a stream: waits until the place that the next generation writes to is free.
+  /// In a stream: to be called before publishing the next generation.
   void await_free(const Call& call, double seconds);
   void begin();
   void await_begin(const Call& call, double seconds);
   void end();
   void await_end(const Call& call, double seconds);
-  /// Generations begun.
+  /// The number of generations begun.
   uint32_t generation() const { return generation_; }
   bool in_flight() const { return begun_; }
 
-  /// Around every access to the operands of peers: enter() throws if the world has failed, and
-  /// after a failure quiesce() waits until nobody of the group is inside, which takes no longer
-  /// than a copy.
+  /// enter() and leave() surround every access to operands of peers. enter() throws if the world
+  /// has failed. After a failure, quiesce() waits until no rank of the group is inside, at most for
+  /// the time of a copy.
   void enter(const Call& call);
   void leave();
   void quiesce() noexcept;
 
  private:
-  /// What a rank waits for: an arrival at a gate.
+  /// Which gate a rank waits at, and for which count.
   struct Wait {
     Gate& gate;
     uint32_t target;
-    bool entry;     ///< for others to begin, else to end
-    int peer = -1;  ///< of a stream: the index of the rank
+    bool entry;     ///< waits for begin(), else for end()
+    int peer = -1;  ///< in a stream: index of the rank waited for
   };
   void await(const Wait& wait, const Call& call, double seconds);
   const std::vector<int>& missing(const Wait& wait);
-  /// What one rank of a stream has been seen to reach, so that its cell is not read in vain.
+  /// The count that a rank of a stream was last seen at; saves reading its cell.
   struct Peer {
     int index = 0;
     uint32_t seen = 0;
@@ -251,14 +251,14 @@ class Rendezvous {
   Cell* own_;
   std::vector<Cell*> cells_;
   std::vector<Ticket> tickets_;
-  std::vector<int> missing_;  ///< the result of missing(), which a long wait calls often
+  std::vector<int> missing_;  ///< result of missing(); avoids allocation in long waits
   std::vector<CellPool::Block> held_;
   bool stream_ = false;
   std::vector<Peer> sources_, readers_;
   uint32_t places_ = 1;
   uint32_t generation_ = 0;
   bool begun_ = false;
-  int spins_ = 0;  ///< how long spinning has been worth it lately
+  int spins_ = 0;  ///< how long spinning has paid recently
 };
 
 }  // namespace tessera

@@ -1,19 +1,19 @@
-// Collectives on memory that all ranks see. Nothing is sent: a rank meets the others, then takes
-// what it needs straight from their `in` into its `out`, and meets them again before anybody may
-// touch its operands. Reductions read the inputs in the order of rank, so all results have the same
-// bits.
+// Collectives on memory that all ranks see. Nothing is sent: a rank synchronizes with the others
+// (begin), reads what it needs from their `in` into its `out`, and synchronizes again (end) before
+// anybody may touch its operands. Reductions read the inputs in rank order, so all results have the
+// same bits.
 //
-//   small `in` (<= 4 KiB)   start() copies it into one of the slots that are used in turn, so that
-//                           nobody reads the operand itself and the second meeting falls away
-//   a small broadcast       and exchange are streams: a rank waits only for those that it reads, a
+//   small `in` (<= 4 KiB)   start() copies it into one of several slots, used in turn, so that
+//                           nobody reads the operand itself and the second wait is not needed
+//   a small broadcast       and exchange are streams: a rank only waits for those that it reads, a
 //                           root for nobody
 //   all_reduce              rank r combines share r of all inputs, block by block, into its own
-//                           `out` and copies the block, still in the cache, to the `out` of the
+//                           `out` and copies each block, still in the cache, to the `out` of the
 //                           others. Only rank r touches share r of anything, so in == out needs no
 //                           extra copy
-//   memory peers cannot see is copied to or from memory that they can
+//   other memory            is copied to or from memory that peers can see
 //
-// Several collectives in one operation share its two meetings.
+// Several collectives in one operation share its two synchronizations.
 #include <algorithm>
 #include <array>
 
@@ -26,20 +26,20 @@ namespace {
 
 constexpr int64_t kSmallBytes = 4096;
 
-/// What every rank publishes when it prepares.
+/// What every rank publishes in prepare().
 struct Notice {
   Agreement agreement;
   Rendezvous::Ticket ticket;
   Token in, out, runs;
-  int64_t slot_bytes = 0;  ///< `in` is the first of some slots of this size; 0: `in` is fixed
+  int64_t slot_bytes = 0;  ///< `in` is the first of several slots of this size; 0: one fixed `in`
 };
 
-/// Of collectives in which a rank does not read all others.
+/// True if a rank does not read all others.
 bool can_stream(CollectiveKind kind) {
   return kind == CollectiveKind::broadcast || kind == CollectiveKind::exchange;
 }
 
-/// How many slots of so many bytes a rank has for a small operand.
+/// The number of slots of this size for a small operand.
 uint32_t slots_of(CollectiveKind kind, int64_t slot_bytes) {
   constexpr int64_t kMost = 64;
   if (!can_stream(kind) || slot_bytes == 0) return 2;
@@ -64,18 +64,18 @@ class PeerCollective {
         bytes_(size_of(collective.dtype)) {
     choose_memory();
   }
-  /// Tells the others where the operands are and learns the same of theirs; the first collective of
-  /// an operation also connects its meeting.
+  /// Publishes where this rank's operands are and reads the same of the others. The first
+  /// collective of an operation also connects its rendezvous.
   void publish(Mailbox& mailbox, bool first, double seconds);
 
   bool is_large() const { return large_; }
-  /// Makes the meeting of an operation of this collective alone a stream, if it can be one.
+  /// Makes the rendezvous a stream if possible. For an operation of this collective alone.
   void stream();
-  /// Before the meeting: the operand to where peers read it.
+  /// Before begin: copies the operand to where peers read it.
   void offer();
-  /// In the meeting: takes what this rank wants of the operands of all.
+  /// Between begin and end: reads what this rank wants of all operands.
   void take();
-  /// After the meeting: the result to where the caller wants it.
+  /// After end: copies the result to where the caller wants it.
   void keep();
 
  private:
@@ -93,19 +93,19 @@ class PeerCollective {
   Rendezvous& meeting_;
   int64_t bytes_;
 
-  const void* operand_ = nullptr;  ///< what the caller calls `in`
+  const void* operand_ = nullptr;  ///< the caller's `in`
   int64_t in_bytes_ = 0;
   int64_t slot_bytes_ = 0;
-  char* in_ = nullptr;   ///< what peers read, where it is a copy of operand_; else null
+  char* in_ = nullptr;   ///< what peers read if it is a copy of operand_; else null
   char* out_ = nullptr;  ///< what peers write (large all_reduce)
-  bool large_ = false;   ///< some rank's operand is read directly
+  bool large_ = false;   ///< some rank's operand is read in place
 
   struct Source {
     const char* base = nullptr;
     int64_t slot_bytes = 0;
   };
   std::vector<Source> sources_;
-  std::vector<int> readers_;  ///< of an exchange
+  std::vector<int> readers_;  ///< for an exchange
   std::vector<char*> targets_;
   std::vector<const void*> inputs_, blocks_;
   LocalReduceScratch scratch_;
@@ -162,7 +162,7 @@ void PeerCollective::choose_memory() {
 }
 
 Token PeerCollective::publish_runs() {
-  // For each rank q, the place of its list among all runs; then the runs.
+  // For each rank q the start of its list among all runs; then the runs.
   size_t count = 0;
   for (const auto& list : c_.send) count += list.size();
   const int64_t head = (size() + 1) * static_cast<int64_t>(sizeof(int64_t));
@@ -261,7 +261,7 @@ void PeerCollective::match_runs(Mailbox& mailbox, const std::vector<Notice>& not
       if (mine.sender < 0) mine = {ranks_[q], total(from), total(c_.recv[q])};
       continue;
     }
-    // Cut both lists where either has a bound.
+    // Cuts both lists where either has a bound.
     size_t i = 0;
     int64_t used = 0;
     for (const Run& to : c_.recv[q]) {
@@ -312,7 +312,7 @@ void PeerCollective::take_parts() {
                                   c_.dtype, c_.combiner, scratch_);
     case CollectiveKind::all_gather:
     case CollectiveKind::all_to_all:
-      // Starting with ourselves, so that not all ranks read from the same peer at a time.
+      // Starts with this rank, so that not all ranks read from the same peer at a time.
       for (int step = 0; step < size(); ++step) {
         const int q = (me_ + step) % size();
         copy_strided(out, kept_part(c_, size(), q), inputs_[q], wanted_part(c_, size(), me_),

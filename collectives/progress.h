@@ -1,4 +1,4 @@
-// Moves transfers while their rank computes.
+// A progress thread: moves transfers while their rank computes.
 #pragma once
 
 #include <chrono>
@@ -9,19 +9,19 @@
 
 namespace tessera {
 
-/// What is under way and moves only when it is called.
+/// Something in progress that only advances when it is driven.
 class Driven {
  public:
   virtual ~Driven() = default;
-  /// Goes on as far as it can; never waits.
+  /// Advances as far as possible without blocking.
   virtual void drive() = 0;
 };
 
-/// A thread that drives what nobody else has driven for `period`: it sleeps while the rank looks
-/// after its transfers itself, between short steps or in a wait, and costs a wake-up a period
-/// while anything is under way. Drives under lock(), which all others hold who touch what is added.
-/// Starts with the first add(). threaded: false where the transfers' library allows no second
-/// thread; then nothing is driven here.
+/// A thread that drives whatever nobody else has driven for `period`. It sleeps while the rank
+/// drives its transfers itself (between short steps, or in a wait), and costs one wake-up per
+/// period while anything is in progress. It drives under lock(); everybody else who touches what is
+/// added must hold lock() too. Starts with the first add(). threaded: false if the transfers'
+/// library does not allow a second thread; then nothing is driven here.
 class Progress {
  public:
   explicit Progress(bool threaded,
@@ -30,10 +30,10 @@ class Progress {
   Progress(const Progress&) = delete;
 
   std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
-  /// What was added stays until it is removed; when remove() returns it is not driven any more.
+  /// Adds or removes something to drive. When remove() returns it is not being driven any more.
   void add(Driven& driven);
   void remove(Driven& driven);
-  /// Under lock(): somebody drives now.
+  /// Requires lock(). Notes that the caller has just driven.
   void note() { last_ = Clock::now(); }
 
  private:

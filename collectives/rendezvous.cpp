@@ -1,12 +1,12 @@
-// Meeting without a lock. Rank 0's cell holds two gates that every rank of the group increments
-// once per generation, so a generation is complete when the gate has advanced by the size of the
-// group; one counter means one cache line to poll and one wake-up to send. Each rank also counts in
-// its own cell, which is only read to name those that are missing. In a stream every rank has gates
-// of its own, which count its generations alone.
+// A lock-free barrier. Rank 0's cell has two gates, which every rank of the group increments once
+// per generation. A generation is complete when the gate has advanced by the group's size: one
+// counter means one cache line to poll and one wake-up to send. Each rank also counts in its own
+// cell, which is only read to name missing ranks. In a stream, every rank has its own gates, which
+// count its generations alone.
 //
-// Waiting goes from cheap reaction to cheap waiting: spin (only if every rank has a processor of
-// its own), yield, then sleep on a futex in slices, between which failures, dead processes and the
-// time-out are looked at. The last rank to arrive wakes the sleepers, if there are any.
+// A wait first spins (only if every rank has a processor), then yields, then sleeps on a futex in
+// slices. Between slices it checks for failures, dead processes and the time-out. The last rank to
+// arrive wakes the sleepers, if any.
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -51,8 +51,8 @@ void arrive(Gate& gate, uint32_t target) {
   }
 }
 
-/// The same where the caller alone counts, without stalling on a line that others poll: a rank that
-/// falls asleep at this very moment may miss it, and sees it when its slice of sleep is over.
+/// The same if only the caller counts, without stalling on a cache line that others poll. A rank
+/// that falls asleep at this moment may miss the wake-up; it sees the count when its slice ends.
 void advance(Gate& gate) {
   gate.count.store(gate.count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   if (gate.sleepers.load(std::memory_order_relaxed) != 0) {
@@ -87,7 +87,7 @@ Rendezvous::~Rendezvous() {
     fabric_->raise("an operation was destroyed between start and wait");
     quiesce();
   }
-  if (cells_.empty()) return;  // the others may or may not know the cell: it stays until the end
+  if (cells_.empty()) return;  // peers may know the cell, so it is not reused
   std::vector<CellPool::Goal> goals;
   const size_t gates = stream_ ? cells_.size() : 1;
   const auto arrivals = static_cast<uint32_t>(stream_ ? 1 : ranks_.size());
@@ -191,7 +191,7 @@ void Rendezvous::await(const Wait& wait, const Call& call, double seconds) {
   constexpr double kYielding = 200e-6, kLookForDead = 0.02, kLongestSleep = 0.01;
   if (reached(gate, target)) return;
   if (!fabric_->crowded()) {
-    // In vain, it is tried less: then the other rank may be waiting for this very processor.
+    // After spinning in vain, spin less: the other rank may need this processor.
     for (int i = 0; i < kFewestSpins + spins_; ++i) {
       pause_briefly();
       if (!reached(gate, target)) continue;
@@ -235,7 +235,7 @@ void Rendezvous::enter(const Call& call) {
 void Rendezvous::leave() { own_->busy.store(0); }
 
 void Rendezvous::quiesce() noexcept {
-  constexpr double kLongestCopy = 10;  // for a process that was killed inside
+  constexpr double kLongestCopy = 10;  // seconds; in case a process was killed inside
   const Clock::time_point start = Clock::now();
   for (size_t q = 0; q < cells_.size(); ++q) {
     while (cells_[q]->busy.load() != 0 && fabric_->alive(ranks_[q]) &&

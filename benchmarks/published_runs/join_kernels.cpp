@@ -1,7 +1,7 @@
-// The kernels of a framework out of a Program of single steps. A run of neighbouring memory-bound
-// steps that belong together is one kernel: it reads what comes from outside once, and writes what
-// somebody outside reads. Its arithmetic is hidden behind that. Renames are views, and what depends
-// on no tensor (positions, masks, random bits) is made where it is read.
+// Turns a Program of unfused steps into the kernels of a framework. A run of neighbouring
+// memory-bound steps that belong together is one kernel: it reads each outside value once and
+// writes what is read outside. Its arithmetic is hidden behind that. Renames are views. What
+// depends on no tensor (positions, masks, random bits) is recomputed where it is read.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -28,7 +28,8 @@ bool is_memory_bound(const Step& step) {
   }
 }
 
-/// "layer_norm" of "block0.layer_norm_1.grad.mul": the node that a gradient is of; "" for others.
+/// The node that a gradient belongs to: "layer_norm" for "block0.layer_norm_1.grad.mul"; "" if it
+/// is no gradient.
 std::string differentiated(const std::string& name) {
   const size_t end = name.find(".grad");
   if (end == std::string::npos) return "";
@@ -44,7 +45,7 @@ bool is_composite(const std::string& name) {
                      [&](const Op* op) { return op->body != nullptr && op->name == name; });
 }
 
-/// Neighbours with one key are one kernel.
+/// Neighbouring steps with the same key are one kernel.
 std::string key_of(const Step& step, Fusion fusion) {
   const std::string& name = step.origin.name;
   if (fusion == Fusion::compiled || name.find("attention.core") != std::string::npos) return "run";
@@ -58,7 +59,7 @@ bool is_rename(const Step& step) {
   return info_of(step.kernel).is_copy && step.origin.name.find("reshape") != std::string::npos;
 }
 
-/// By buffer: whether it depends on no tensor.
+/// By buffer: true if it depends on no tensor.
 std::vector<bool> find_free(const Program& program, const std::vector<Step>& steps) {
   std::vector<bool> free(program.buffers.size(), false);
   for (const Step& step : steps) {
@@ -79,8 +80,8 @@ class Joiner {
     }
   }
 
-  /// Steps [first, last) as one: bytes read from outside and written for outside, as views of a
-  /// step of the kernel `pointwise` without instructions.
+  /// Steps [first, last) as one `pointwise` step without instructions, whose operands are the
+  /// values read from outside and written for outside.
   Step join(size_t first, size_t last) const {
     Step joined;
     joined.kernel = KernelKind::pointwise;
@@ -108,7 +109,7 @@ class Joiner {
  private:
   const std::vector<Step>& steps_;
   const std::vector<bool>& free_;
-  std::vector<std::vector<size_t>> readers_;  ///< steps, by buffer
+  std::vector<std::vector<size_t>> readers_;  ///< by buffer: steps
 };
 
 }  // namespace

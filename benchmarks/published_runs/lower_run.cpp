@@ -21,8 +21,8 @@ struct Shapes {
   Dim batch, length, d_model, ff, vocab;
 };
 
-/// Two or three matrices in the feed-forward layer, and one or two tables of tokens: whatever comes
-/// nearest to the printed number of parameters.
+/// Two or three matrices in the feed-forward layer, and one or two embedding tables: whatever is
+/// nearest to the published number of parameters.
 struct Variant {
   bool gated = false, tied = false;
 };
@@ -62,7 +62,7 @@ class Builder {
         variant_(variant_of(run)),
         s_(shapes_of(run, micro_batch)) {}
 
-  /// `layers` blocks on a stream of activations.
+  /// `count` blocks on a stream of activations.
   std::vector<FunctionSpec> layers(Graph& g, int64_t count) const {
     Tensor x = stream(g);
     for (int64_t i = 0; i < count; ++i) {
@@ -89,7 +89,7 @@ class Builder {
   }
 
  private:
-  /// What stands between the layers; sequence parallelism splits it by its name.
+  /// The activations between layers. The name lets sequence parallelism split them.
   Tensor stream(Graph& g) const {
     return g.parameter("norm_stream", {s_.batch, s_.length, s_.d_model}, nn::zeros(),
                        DType::bfloat16);
@@ -129,7 +129,7 @@ class Builder {
                      Shape{s_.d_model}, bias);
   }
 
-  /// Llama and MPT have none.
+  /// Llama and MPT have no biases.
   bool has_bias() const { return !variant_.gated && framework_.fusion == Fusion::parts; }
 
   Tensor core(Tensor query, Tensor key, Tensor value) const {
@@ -164,8 +164,8 @@ class Builder {
   Shapes s_;
 };
 
-/// Over tensor-parallel ranks; on top of context-parallel ones norms are left whole: sums and
-/// gathers take as long, and what norms themselves take is small.
+/// Norms are split over tensor-parallel ranks, but not with context parallelism: the collectives
+/// take as long, and norms themselves take little time.
 bool splits_norms(const Run& run) { return run.sp && run.cp == 1; }
 
 std::string layout_of(const Run& run) {
@@ -195,7 +195,7 @@ std::set<const Op*> kernels_of(const Framework& framework) {
   return kernels;
 }
 
-/// Weights are kept in the products' dtype: what only converts a stored tensor is not run.
+/// Weights are kept in the matmuls' dtype, so steps that only convert a stored tensor are dropped.
 bool converts_stored(const Program& program, const Step& step) {
   if (step.kind != StepKind::compute || step.in.size() != 1) return false;
   if (program.buffers[step.in[0].buffer].arena == ArenaKind::transient) return false;
@@ -210,7 +210,7 @@ struct Lowered {
   double params = 0, kept = 0;
 };
 
-/// Sequence parallelism keeps of each sum over the model ranks the rank's share.
+/// Sequence parallelism: each all_reduce over the model ranks becomes a reduce_scatter.
 void reduce_to_shares(Program& program) {
   for (Function& f : program.functions) {
     for (Step& step : f.steps) {
@@ -221,9 +221,9 @@ void reduce_to_shares(Program& program) {
   }
 }
 
-constexpr int kContextAxis = 0;  ///< of the mesh of price()
+constexpr int kContextAxis = 0;  ///< in the mesh of price()
 
-/// What is made of `buffer` is only converted, and then an output.
+/// True if `buffer` is an output, perhaps after elementwise steps.
 bool is_output(const Function& f, const std::set<int>& outputs, int buffer) {
   bool found = outputs.contains(buffer);
   for (const Step& step : f.steps) {
@@ -237,8 +237,8 @@ bool is_output(const Function& f, const std::set<int>& outputs, int buffer) {
   return found;
 }
 
-/// Gradients are added over the ranks that share a sequence once a step, with those of the data
-/// ranks, and not in each microbatch.
+/// Gradients are reduced over the context ranks once per step, with those of the data ranks, not in
+/// each microbatch.
 void defer_gradients(const Program& program, Function& f) {
   std::set<int> outputs, moved, awaited;
   for (const int port : f.outputs) outputs.insert(program.ports[port].view.buffer);
@@ -259,7 +259,7 @@ void defer_gradients(const Program& program, Function& f) {
   f.steps = std::move(kept);
 }
 
-/// The machine as a framework uses it.
+/// The machine, with the rates that a framework reaches.
 Machine used(const Machine& machine, const Framework& framework, bool float8) {
   Machine m = machine;
   for (MemoryRate& rate : m.memory_rates) rate.bandwidth /= framework.traffic;
@@ -268,7 +268,7 @@ Machine used(const Machine& machine, const Framework& framework, bool float8) {
       rate.flops *= framework.attention;
   }
   if (!float8) return m;
-  static_cast<void>(m.product_seconds("float8", 1, 1, 1));  // or says that there is none
+  static_cast<void>(m.product_seconds("float8", 1, 1, 1));  // throws if there is none
   std::erase_if(m.products, [](const ProductRate& r) { return r.dtype == "bfloat16"; });
   for (ProductRate& r : m.products) {
     if (r.dtype == "float8") r.dtype = "bfloat16";
@@ -311,7 +311,7 @@ BlockTimes block_of(const Lowered& all, const Lowered& rest) {
                moved = all.forward.exposed - rest.forward.exposed,
                moved_both = all.both.exposed - rest.both.exposed;
   const double params = all.params - rest.params,
-               gradients = params * (4.0 + 2.0);  // and the weights as products read them
+               gradients = params * (4.0 + 2.0);  // and the weights as matmuls read them
   return {forward, both - forward,
           moved,   moved_both - moved,
           params,  std::max(0.0, all.kept - rest.kept - gradients)};

@@ -1,7 +1,6 @@
-// bench_published_runs FILE.csv [--json FILE] [--machine NAME|FILE]: published training runs,
-// predicted by the simulator beside what was measured. The columns of the file are in
-// docs/how-to/simulating.md. It reaches below the public API: a run is put together of the parts of
-// a Program.
+// bench_published_runs FILE.csv [--json FILE] [--machine NAME|FILE]: predictions by the simulator
+// beside published training runs. docs/how-to/simulating.md describes the columns of the file. Uses
+// more than the public API: a run is composed from the parts of a Program.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>

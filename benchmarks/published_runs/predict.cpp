@@ -1,5 +1,5 @@
-// From the times of blocks to a step: microbatches through stages or through sharded layers, what
-// goes over the data-parallel ranks, and the update.
+// From the times of blocks to a step: microbatches through stages or sharded layers, data-parallel
+// communication, and the update.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,17 +14,17 @@ namespace tessera::runs {
 
 namespace {
 
-/// Operators one at a time: conversions, copies into contiguous memory, strided access. Fitted on
+/// One op at a time: conversions, copies to contiguous memory, strided access. Fitted on
 /// torchtitan's two rows without compilation.
 constexpr double kEager = 1.4;
-/// Norm, softmax and dropout kernels of Megatron-LM before 2023 pass over their data more than
-/// once. Fitted on the smallest model of vTrain.
+/// Norm, softmax and dropout kernels of Megatron-LM before 2023 read their data more than once.
+/// Fitted on the smallest model of vTrain.
 constexpr double kParts = 1.25;
-/// llm-foundry of 2023 runs the first FlashAttention, in Triton: about half the rate of the second
-/// (Dao 2023, fig. 5).
+/// llm-foundry of 2023 uses the first FlashAttention in Triton: about half the rate of
+/// FlashAttention-2 (Dao 2023, fig. 5).
 constexpr double kTriton = 0.55;
 
-/// Facts about systems, the first match counts. Sources: the papers and repositories named.
+/// Facts about systems; the first match counts. Sources: the papers and repositories named.
 constexpr Framework kFrameworks[] = {
     // torch.compile fuses pointwise work; FSDP2 reduces gradients in float32 (torchtitan defaults);
     // selective recompute keeps every second product.
@@ -77,9 +77,9 @@ constexpr Framework kFrameworks[] = {
      .grad_bytes = 4,
      .overlaps = true,
      .zero = 1},
-    // Megatron-LM on Hopper is of 2023 or later (Narayanan et al. 2021 and Korthikanti et al. 2022
-    // had
-    // A100): FlashAttention, distributed optimizer, gradients reduced while backward runs.
+    // Megatron-LM on Hopper is from 2023 or later (Narayanan et al. 2021 and Korthikanti et al.
+    // 2022 had A100): FlashAttention, distributed optimizer, gradient reductions overlapped with
+    // backward.
     {.match = "megatron",
      .gpu = "h",
      .flash = true,
@@ -87,7 +87,7 @@ constexpr Framework kFrameworks[] = {
      .grad_bytes = 4,
      .overlaps = true,
      .zero = 1},
-    // Megatron-LM to 2022: fused pointwise kernels, scores in memory, dropout, nothing overlapped.
+    // Megatron-LM until 2022: fused pointwise kernels, scores in memory, dropout, no overlap.
     {.match = "megatron", .dropout = 0.1, .traffic = kParts},
     {.match = "", .flash = true, .overlaps = true, .zero = 1},
 };
@@ -99,12 +99,12 @@ std::string lower(std::string text) {
 }
 
 constexpr double kNetworkShare = 0.9;    ///< of an adapter's rate, sustained
-constexpr double kUpdateBytes = 38;      ///< read and written by Adam and clipping, a parameter
-constexpr double kPersistentBytes = 18;  ///< weights, gradients, state: 2 + 4 + 12
-constexpr double kReserved = 4e9;        ///< context, communication buffers, fragments
-constexpr double kImbalance = 0.008;     ///< standard deviation of a device's step, a share
+constexpr double kUpdateBytes = 38;      ///< per parameter: read and written by Adam and clipping
+constexpr double kPersistentBytes = 18;  ///< per parameter: weights, gradients, state (2 + 4 + 12)
+constexpr double kReserved = 4e9;        ///< context, communication buffers, fragmentation
+constexpr double kImbalance = 0.008;     ///< relative standard deviation of a device's step
 
-/// The slowest of n devices.
+/// The expected slowest of n devices, relative to the mean.
 double slowest(double n) { return 1 + kImbalance * std::sqrt(2 * std::log(std::max(1.0, n))); }
 
 enum Axis { kStage, kData, kContext, kModel };
@@ -113,7 +113,7 @@ Mesh mesh_of(const Run& r) {
   return Mesh::parse(fmt::format("stage:{};data:{};context:{};model:{}", r.pp, r.dp, r.cp, r.tp));
 }
 
-/// Gathers of parameters and reductions of gradients over the ranks that share a model.
+/// The axes of ranks with the same parameters: they gather parameters and reduce gradients.
 std::vector<int> replicas(const Run&) { return {kData, kContext}; }
 
 struct Step {
@@ -124,7 +124,7 @@ struct Step {
   const ModelTimes& model;
   int64_t microbatches;
   Prediction result = {};
-  double held = 1;  ///< microbatches, by the first stage
+  double held = 1;  ///< microbatches whose activations the first stage holds
 
   double over_data(CollectiveKind kind, double bytes) const {
     return costs.collective(kind, bytes, replicas(run));
@@ -134,13 +134,13 @@ struct Step {
     return std::ceil(static_cast<double>(run.layers) / static_cast<double>(run.pp));
   }
 
-  /// Stages have as many layers as each other, or one more: the last of them first, as the first
-  /// and the last stage have a table of tokens too. So have the chunks of a stage.
+  /// Layers per stage differ by at most one. The first and the last stage also have an embedding
+  /// table, so the middle stages get the extra layers. The chunks of a stage likewise.
   int64_t layers_of_chunk(int64_t chunk) const {
     const int64_t stage = chunk % run.pp, part = chunk / run.pp;
     const int64_t more = run.layers % run.pp, first = (run.pp - more + 1) / 2;
     const int64_t own = run.layers / run.pp + (stage >= first && stage < first + more ? 1 : 0);
-    // The first stage lacks a layer in its first chunk, the others in their last.
+    // The first stage has one layer less in its first chunk, other stages in their last.
     const int64_t place = stage == 0 ? run.interleave - 1 - part : part;
     return own / run.interleave + (place < own % run.interleave ? 1 : 0);
   }
@@ -166,11 +166,11 @@ struct Step {
   void account();
 };
 
-/// FSDP: each layer is gathered while the one before it computes, its gradient reduced while the
-/// next one does.
+/// FSDP: a layer is gathered while the one before it computes; its gradient is reduced while the
+/// next one computes.
 void Step::sharded() {
   StreamSimulator lanes(machine.overlap);
-  // What was gathered is copied to its places, and gradients into the buffer that is reduced.
+  // Gathered parameters are copied to their places, gradients into the reduction's buffer.
   const auto copies = [&](const BlockTimes& p, double bytes) {
     lanes.compute(machine.memory_seconds(2 * bytes * p.params));
   };
@@ -224,7 +224,7 @@ void Step::staged() {
   };
   pipeline.chunks =
       deal_layers(layers, time_of(model.layer), time_of(model.embedding), time_of(model.head));
-  // Groups of as many microbatches as there are stages: of the last one some are missing.
+  // Microbatches run in groups of as many as there are stages; the last group may be incomplete.
   const int64_t rest = run.interleave > 1 ? microbatches % run.pp : 0;
   const int64_t missing = rest > 0 ? run.pp - rest : 0;
   pipeline.microbatches = microbatches + missing;
@@ -258,7 +258,7 @@ void Step::reduce_gradients() {
     seconds = over_data(CollectiveKind::all_reduce, framework.grad_bytes * params);
   }
   if (framework.overlaps) {
-    // Under the backward of the last microbatch, all but the last layer's.
+    // Hidden behind the backward of the last microbatch, except for the last layer's.
     const double under = layers_on_stage() * (model.layer.backward + model.layer.forward);
     const double least = seconds / (layers_on_stage() + 1);
     seconds = std::max(least, seconds - under);
@@ -337,7 +337,7 @@ Machine machine_of(const Run& run) {
   return machine;
 }
 
-/// Sizes that a row does not print are those that take least time, as if they had been tuned.
+/// Sizes that a row does not give are chosen for the least time, as if tuned.
 Prediction predict(const Run& given, const Machine& machine) {
   const Framework framework = framework_of(given);
   const int64_t share = given.global_batch / given.dp;

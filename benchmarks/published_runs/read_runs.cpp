@@ -17,10 +17,11 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// The records of a CSV file with quoted fields ("" is a quote), each with its first line.
+/// The records of a CSV file with quoted fields ("" is a quote), each with the number of its first
+/// line.
 std::vector<std::pair<int, std::vector<std::string>>> records(const std::string& path) {
   std::string text = read_text_file("runs", path);
-  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // what a spreadsheet puts in front
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // byte order mark of spreadsheets
   std::vector<std::pair<int, std::vector<std::string>>> result;
   std::vector<std::string> fields = {""};
   int line = 1, first = 1;
@@ -57,7 +58,7 @@ const std::vector<std::string> kColumns = {
     "tp",     "pp",     "interleave",     "dp",           "cp",          "sp",    "recompute",
     "dtype",  "iter_s", "tflops_per_gpu", "mfu_pct",      "source"};
 
-/// One record by column names.
+/// One record, accessed by column names.
 class Record {
  public:
   Record(const std::string& path, int line, const std::map<std::string, size_t>& columns,
@@ -69,7 +70,7 @@ class Record {
 
   const std::string& text(const std::string& column) const { return fields_[columns_.at(column)]; }
 
-  /// The number, or `blank` for an empty field; `least` is allowed.
+  /// The number, at least `least`; `blank` for an empty field.
   double number(const std::string& column, double blank, double least) const {
     const std::string& field = text(column);
     if (field.empty()) {
@@ -114,7 +115,7 @@ void read_sizes(const Record& record, Run& run) {
   run.kv_heads = record.whole("kv_heads", static_cast<double>(run.heads));
   run.ffn = record.whole("ffn", 4.0 * static_cast<double>(run.hidden));
   run.seq = record.whole("seq", kNeeded);
-  run.vocab = record.whole("vocab", 51200);  // that of Megatron-LM's GPT
+  run.vocab = record.whole("vocab", 51200);  // of Megatron-LM's GPT
   run.global_batch = record.whole("global_batch", kNeeded);
   run.micro_batch = record.text("micro_batch").empty() ? 0 : record.whole("micro_batch", kNeeded);
   run.gpus = record.whole("gpus", kNeeded);
@@ -167,7 +168,7 @@ void check_words(const Record& record, const Run& run) {
               "dtype '{}' is none of fp16, bf16, fp8, or amp_ and one of them", run.dtype);
 }
 
-/// Of the run as SC'21 counts them: the layers' forward pass twice where they are recomputed.
+/// FLOPs of a step as SC'21 counts them: recomputed layers run their forward pass twice.
 double hardware_flops(const Run& r) {
   const auto s = static_cast<double>(r.seq), h = static_cast<double>(r.hidden),
              l = static_cast<double>(r.layers), v = static_cast<double>(r.vocab);

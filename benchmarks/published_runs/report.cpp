@@ -17,7 +17,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// The rows that constants were fitted on; nothing was fitted on any other.
+/// True for rows that constants were fitted on.
 bool calibrates(const Run& run) {
   const std::string source = lower(run.source);
   const bool vtrain = source.find("vtrain") != std::string::npos;
@@ -31,17 +31,17 @@ std::string family(const Run& run) {
   return kind.substr(0, kind.find_first_of("-_ "));
 }
 
-/// A source's name without its details in brackets.
+/// A source's name without details in parentheses.
 std::string title(const std::string& source) { return source.substr(0, source.find(" (")); }
 
-/// Model FLOP/s of one device, the medians of the rows that calibrate, by family of GPU.
+/// Model FLOP/s of one device: the median of the calibration rows, by family of GPU.
 struct NullRate {
   const char* family;
   double rate;
 };
 constexpr NullRate kNullRates[] = {{"a100", 86.5e12}, {"h100", 402.5e12}};
 
-/// A family that was not calibrated gets the largest rate known.
+/// A family without calibration rows gets the largest known rate.
 double null_seconds(const Run& run) {
   double rate = 0;
   for (const NullRate& r : kNullRates) {

@@ -1,4 +1,5 @@
-// Kernels along one dim: the other dims as a nest, the dim itself as size and strides.
+// Operands of kernels that run along one dim: the other dims as a nest, the dim itself as size and
+// strides.
 #pragma once
 
 #include "kernels/common/nest.h"
@@ -8,10 +9,10 @@ namespace tessera::kernels {
 struct AlongDim {
   Nest others;                  ///< one operand per tensor
   int64_t size = 0;             ///< of the dim in the first tensor
-  std::vector<int64_t> stride;  ///< of the dim, per tensor
+  std::vector<int64_t> stride;  ///< by tensor: stride of the dim
 };
 
-/// Tensors agree in all dims but `dim`.
+/// Tensors must agree in all dims but `dim`.
 inline AlongDim along_dim(const std::vector<const TensorArg*>& tensors, int64_t dim) {
   const TensorArg& first = *tensors.at(0);
   check(dim >= 0 && dim < static_cast<int64_t>(first.sizes.size()), "dim {} of {} dims", dim,

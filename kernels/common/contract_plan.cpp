@@ -1,8 +1,8 @@
-// The plan of a contraction. Dims of a kind that both of their operands walk as one are merged, in
-// any order. Of the merged dims one row, one column and one summed dim form the matrix product; the
-// others are loops around it. Operands whose strides do not suit BLAS are packed: copied densely,
-// which also merges all their dims. Every way to pack and every choice of dims is priced with a
-// crude model of time, and the cheapest one is taken.
+// Dims of one kind that both of their operands walk as one are merged, in any order. Of the merged
+// dims one row, one column and one contracted dim form the matrix product; the others are loops
+// around it. Operands whose strides BLAS cannot take are packed: copied densely, which also merges
+// all their dims. Every way to pack and every choice of dims is priced with a simple model of time;
+// the cheapest wins.
 #include "kernels/common/contract_plan.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// Merges any two dims that all operands walk as one, until there are none.
+/// Merges pairs of dims that all operands walk as one, until there are none.
 void merge_any(Nest& nest) {
   for (bool changed = true; changed;) {
     changed = false;
@@ -35,11 +35,11 @@ bool has(Operand operand, int64_t kind) {
 }
 
 struct Dims {
-  Nest of[4];  ///< by kind, operands A, B, C
+  Nest of[4];  ///< by kind; operands A, B, C
 };
 
-/// Replaces the strides of a packed operand by those of its dense copy: rows before columns, sums
-/// last in A and first in B.
+/// Replaces the strides of a packed operand by those of its dense copy: rows before columns;
+/// contracted dims last in A and first in B.
 void pack(Dims& dims, Operand operand, ContractPlan& plan) {
   static constexpr int64_t kOrder[3][2] = {{kRow, kSum}, {kSum, kColumn}, {kRow, kColumn}};
   plan.packed[operand] = true;
@@ -64,7 +64,7 @@ int64_t packed_elements(const Dims& dims, Operand operand) {
   return n;
 }
 
-/// Whether BLAS takes a matrix of these sizes and strides.
+/// True if BLAS accepts a matrix of these sizes and strides.
 bool fits(int64_t rows, int64_t columns, int64_t row, int64_t column) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   if (rows > kMax || columns > kMax || row > kMax || column > kMax || row < 0 || column < 0)
@@ -97,8 +97,8 @@ Gemm gemm_of(const Dims& dims, const Choice& choice) {
   return g;
 }
 
-/// Seconds of all products of one batch index: calls, arithmetic at a rate that falls for thin
-/// matrices.
+/// Seconds of all products of one batch index: calls, plus arithmetic at a rate that is lower for
+/// thin matrices.
 double price(const Dims& dims, const Gemm& g) {
   const double total =
       double(dims.of[kRow].elements()) * dims.of[kColumn].elements() * dims.of[kSum].elements();
@@ -107,7 +107,7 @@ double price(const Dims& dims, const Gemm& g) {
   return calls * 1.5e-7 + total * 2.0 / 1e11 * thin;
 }
 
-/// The best choice of dims, or a price of infinity.
+/// Finds the best choice of dims and returns its price; infinity if there is none.
 double choose(const Dims& dims, Choice& best) {
   double least = std::numeric_limits<double>::infinity();
   auto candidates = [&](int64_t kind) { return std::max(1, dims.of[kind].rank()); };

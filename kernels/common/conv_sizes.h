@@ -1,4 +1,4 @@
-// What a convolution packs at once: a decision from views and attributes only, so that the
+// How much a convolution packs at a time. Decided from views and attributes only, so that the
 // workspace can be planned.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace tessera::kernels {
 
 constexpr int64_t kBlockBytes = 1 << 18;  // of packed patches
-constexpr int64_t kLeastShifted = 64;     // of a shifted product's rows and contraction
+constexpr int64_t kLeastShifted = 64;  // rows and contraction length of a shifted product, at least
 
 struct Sizes {
   explicit Sizes(const Step& step) {
@@ -30,8 +30,8 @@ struct Sizes {
     if (narrow && sides.result == kOfX) wide_x = reach(*sides.x);
     if (kinds.size() < sides.y->sizes.size()) shift(step, sides, kinds.size());
   }
-  /// Leaves the window of the first spatial dim, the views' dim `d`, out of the patches, if the
-  /// products stay large enough and the lines of a block few enough.
+  /// Leaves the window of the first spatial dim (dim `d` of the views) out of the patches, if the
+  /// products stay large enough and the workspace does not grow.
   void shift(const Step& step, const Sides& sides, size_t d) {
     const int64_t windows = sides.filter->sizes[d], outs = sides.y->sizes[d];
     int64_t others = 1;
@@ -47,16 +47,16 @@ struct Sizes {
     packed = (n + halo) * others;
     block = n * others;
   }
-  /// Elements of the parts of the workspace: patches, filter, outputs, x.
+  /// Elements of the parts of the workspace: patches, filter, outputs (rows), x.
   int64_t patches() const { return (lines > 0 ? packed : block) * patch; }
   int64_t filter() const { return whole * outputs; }
   int64_t rows() const { return block * outputs; }
   int64_t total() const { return (patches() + filter() + rows() + wide_x) * wide; }
 
   int64_t inputs, outputs, wide, wide_x = 0;
-  int64_t patch, whole;           ///< length of a packed patch, and with all window places
+  int64_t patch, whole;           ///< length of a packed patch, and with all window positions
   int64_t block;                  ///< rows of a product
-  int64_t lines = 0, packed = 0;  ///< if shifted: lines of y in a block, and packed patches
+  int64_t lines = 0, packed = 0;  ///< if shifted: lines of y per block, and packed patches
   bool narrow;
 };
 

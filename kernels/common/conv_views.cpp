@@ -53,7 +53,8 @@ WindowDim window_dim(const KernelArgs& args, size_t s) {
   d.y_first = std::max<int64_t>(0, -out_begin);
   d.y_size = std::min(sides.y->sizes[first + s], get("out_sizes") - out_begin) - d.y_first;
   d.windows = std::min(sides.filter->sizes[first + s], get("window_sizes") - window_begin);
-  // What there is of x, then without what no window sees; a window's rest is padding.
+  // The elements of x that exist, without those that no window reads; the rest of a window is
+  // padding.
   d.x_first = std::max<int64_t>(0, -in_begin);
   int64_t end = std::min(sides.x->sizes[first + s], get("in_sizes") - in_begin);
   const int64_t seen =
@@ -62,7 +63,7 @@ WindowDim window_dim(const KernelArgs& args, size_t s) {
   const int64_t seen_end = seen + d.stride * (d.y_size - 1) + span;
   d.x_first = std::max(d.x_first, seen);
   d.before = d.x_first - seen;
-  if (end - seen_end >= d.stride) end = seen_end;  // else the library knows that it is not seen
+  if (end - seen_end >= d.stride) end = seen_end;  // else the library skips the rest itself
   d.after = seen_end - end;
   d.x_size = end - d.x_first;
   d.empty = window_begin < 0 || d.y_size < 1 || d.windows < 1 || d.x_size < 1 ||

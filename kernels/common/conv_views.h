@@ -1,5 +1,5 @@
-// The views of a convolution as x, filter and y, the kinds of their factors, and what of the
-// spatial dims a rank has: what all ways to compute one ask.
+// The views of a convolution as x, filter and y, the kinds of their factors, and the spatial dims
+// on one rank. Shared by all implementations.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct Sides {
   const View *x, *filter, *y;
 };
 
-/// The size of factor `d`, which some view lacks: it has 1 there.
+/// The size of factor `d`. Views without it have size 1 there.
 inline int64_t factor_size(const Step& step, size_t d) {
   return std::max({step.in[0].sizes[d], step.in[1].sizes[d], step.out[0].sizes[d]});
 }
@@ -38,31 +38,32 @@ inline int64_t count_of(const Step& step, Kind kind) {
   return n;
 }
 
-/// Places in memory from the first to the last element of a view.
+/// Elements of memory from the first to the last element of a view.
 inline int64_t reach(const View& view) {
   int64_t n = 1;
   for (size_t d = 0; d < view.sizes.size(); ++d) n += (view.sizes[d] - 1) * view.strides[d];
   return n;
 }
 
-/// Where an operand or the result of the step lies that is `view`.
+/// The address of the operand or result whose view is `view`.
 void* data_of(const KernelArgs& args, const View* view);
 
-/// True if each view has exactly the factors of its own kinds.
+/// True if each view has exactly the step's factors of its own kinds.
 bool has_factors(const Step& step);
 
-/// Offsets of all indices of the factors of one kind in one view, in one order for all views.
+/// The offsets in one view of all indices of the factors of one kind; the order is the same for all
+/// views.
 std::vector<int64_t> offsets_of(const Step& step, Kind kind, const std::vector<int64_t>& strides);
 
-/// One spatial dim of what is computed on this rank: a box of x, one of y and a window, where
-/// in = stride * out + dilation * window - before.
+/// One spatial dim on this rank: a box of x, one of y and a window, where in = stride * out +
+/// dilation * window - before.
 struct WindowDim {
   int64_t x_first = 0, x_size = 0, y_first = 0, y_size = 0, windows = 0;
   int64_t stride = 1, dilation = 1, before = 0, after = 0;
-  bool empty = false;  ///< no window sees anything, or all of a window may lie in the padding
+  bool empty = false;  ///< no window reads anything, or a whole window may lie in the padding
 };
 
-/// Spatial dim `s` of the step on this rank, and all.
+/// Spatial dim `s` of the step on this rank; all spatial dims.
 WindowDim window_dim(const KernelArgs& args, size_t s);
 std::vector<WindowDim> window_dims(const KernelArgs& args);
 

@@ -1,4 +1,4 @@
-// One product of two matrices, as the libraries for the CPU take it.
+// One product of two matrices, in the form for CPU libraries.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// What gather and scatter_add share: turning an index into a local position, and reporting bad
-// ones.
+// Shared by gather and scatter_add: global index to local position, and reports of bad indices.
 #pragma once
 
 #include <string>
@@ -15,8 +14,8 @@ struct IndexedDim {
   OutOfRange rule = OutOfRange::drop;
   int64_t first = 0, size = 0, n = 0;
 
-  /// The local row of index i, or -1 if there is none here. `bad`: set if i is out of range under
-  /// `error`.
+  /// The local row of index i, or -1 if this rank does not have it. Sets `bad` if i is out of range
+  /// under `error`.
   int64_t local(int64_t i, bool& bad) const {
     if (i < 0 || i >= n) {
       if (rule != OutOfRange::clamp || n == 0) {
@@ -30,10 +29,10 @@ struct IndexedDim {
   }
 };
 
-/// "error", "zero", "drop" or "clamp" of the step's attribute.
+/// The step's attribute as a rule: "error", "zero", "drop" or "clamp".
 OutOfRange out_of_range_rule(const Step& step);
 
-/// Reports the first bad index in row-major order of the index dims (those with an index stride).
+/// Reports the first bad index, in row-major order of the index dims (those with an index stride).
 void report_bad_index(const KernelArgs& args, const TensorArg& indices,
                       const std::vector<int64_t>& sizes, int64_t n);
 

@@ -1,6 +1,6 @@
-// Strided loop nests: how kernels walk views. A nest has sizes and, for each of its operands,
-// strides in elements. Simplifying it at bind time (dropping dims of size 1, merging dims that all
-// operands walk as one) gives the longest inner loops.
+// Strided loop nests: how kernels walk views. A nest has sizes and, for each operand, strides in
+// elements. It is simplified at bind time (drop dims of size 1, merge dims that all operands walk
+// as one), so that inner loops are as long as possible.
 #pragma once
 
 #include <array>
@@ -24,19 +24,19 @@ struct Nest {
   void remove_dim(int dim);
   /// Drops dims of size 1.
   void drop_ones();
-  /// Orders dims by decreasing |stride| of `operand`; where that is equal, of the next operands.
+  /// Orders dims by decreasing |stride| of `operand`; ties by the operands after it.
   void order_by(int operand);
-  /// Merges dims that are adjacent and walked as one by every operand. Expects an order.
+  /// Merges adjacent dims that every operand walks as one. Expects ordered dims.
   void merge();
 };
 
-/// A nest over `sizes` whose operands have the given strides.
+/// A nest over `sizes` with these strides per operand.
 Nest make_nest(const std::vector<int64_t>& sizes, std::vector<std::vector<int64_t>> strides);
-/// The same with as few dims as can be, in the order of the first operand's memory.
+/// The same with as few dims as possible, in the order of the first operand's memory.
 Nest simple_nest(const std::vector<int64_t>& sizes, std::vector<std::vector<int64_t>> strides);
 
-/// Calls body(offsets) for every index of the first `dims` dims of the nest, in row-major order;
-/// offsets are elements per operand.
+/// Calls body(offsets) for every index of the first `dims` dims, in row-major order. `offsets` has
+/// one entry per operand, in elements.
 template <int kOperands, class Body>
 void for_each(const Nest& nest, int dims, Body&& body) {
   std::array<int64_t, kMaxDims> index{};

@@ -1,6 +1,6 @@
 // Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", 2011):
-// a bijection of a 128-bit counter under a 64-bit key. The state is the counter, so any element of
-// any stream is computed on its own, on any rank and any device.
+// a bijection of a 128-bit counter under a 64-bit key. The only state is the counter, so any
+// element of any stream can be computed by itself, on any rank and device.
 #pragma once
 
 #include "base/bfloat16.h"

@@ -1,7 +1,7 @@
-// Every scalar formula of the instructions, for host and device: `formula::Exp::apply(x)` is what
-// Code::exp computes. The formulas stand in program/pointwise_table.inc, and here what they call. T
-// is float (also for bfloat16, whose results the caller rounds), double, int64_t, int32_t or
-// uint8_t (also for bool); comparisons and logical formulas give uint8_t 0 or 1.
+// The scalar formulas of all instructions, for host and device: `formula::Exp::apply(x)` computes
+// Code::exp. The formulas are in program/pointwise_table.inc; what they call is here. T is float
+// (also for bfloat16, whose results the caller rounds), double, int64_t, int32_t or uint8_t (also
+// for bool). Comparisons and logical formulas return uint8_t 0 or 1.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tessera::formula {
 
-/// Integer arithmetic wraps around: it is done on the unsigned type.
+/// Integer arithmetic wraps around: it is computed in the unsigned type.
 template <class T, class = void>
 struct WrapOf {
   using type = T;
@@ -28,7 +28,7 @@ struct WrapOf<int64_t> {
 template <class T>
 using Wrap = typename WrapOf<T>::type;
 
-/// A zero of integers, -0 for floats is kept: 0 - x would turn it into +0.
+/// For floats, negating 0 gives -0; 0 - x would give +0.
 TESSERA_HD float negative(float x) { return -x; }
 TESSERA_HD double negative(double x) { return -x; }
 template <class T>
@@ -43,7 +43,7 @@ TESSERA_HD T magnitude(T x) {
   return x < T(0) ? negative(x) : x;
 }
 
-/// Truncating division of integers; by zero it is 0, by -1 it wraps around.
+/// Truncating integer division. Division by 0 gives 0; by -1 it wraps around.
 template <class T>
 TESSERA_HD T truncated_quotient(T a, T b) {
   return b == T(0) ? T(0) : b == T(-1) ? negative(a) : static_cast<T>(a / b);
@@ -55,7 +55,7 @@ TESSERA_HD uint8_t truncated_quotient(uint8_t a, uint8_t b) {
 TESSERA_HD float remainder_of(float a, float b) { return ::fmodf(a, b); }
 TESSERA_HD double remainder_of(double a, double b) { return ::fmod(a, b); }
 
-/// a / b; integers are truncated towards zero.
+/// Truncates for integers.
 TESSERA_HD float quotient(float a, float b) { return a / b; }
 TESSERA_HD double quotient(double a, double b) { return a / b; }
 template <class T>
@@ -63,7 +63,7 @@ TESSERA_HD T quotient(T a, T b) {
   return truncated_quotient(a, b);
 }
 
-/// a - floor(a / b) b, with the sign of b: exact. A zero divisor gives NaN, or 0 for integers.
+/// a - floor(a / b) b, exact, with the sign of b. A zero divisor gives NaN, or 0 for integers.
 template <class T>
 TESSERA_HD T floor_remainder(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -93,7 +93,7 @@ TESSERA_HD T floor_quotient(T a, T b) {
   }
 }
 
-// Comparisons and logical formulas give uint8_t, the others what they take.
+// Result types: comparisons and logical formulas return uint8_t, others their operand's type.
 #define TESSERA_RESULT_floating T
 #define TESSERA_RESULT_number T
 #define TESSERA_RESULT_any T
@@ -122,7 +122,7 @@ TESSERA_HD T floor_quotient(T a, T b) {
 #undef TESSERA_RESULT_test
 #undef TESSERA_RESULT_logical
 
-/// sin and cos of angles that are not large (math::kLargeAngle), without branches.
+/// sin and cos without branches, for angles up to math::kLargeAngle.
 struct SinModerate {
   template <class T>
   static TESSERA_HD T apply(T x) {
@@ -154,8 +154,8 @@ struct Where {
   }
 };
 
-/// Conversion of values. Floats truncate towards zero and saturate, NaN becomes 0: the same on
-/// every device. Integers wrap. (To bool: NotEqual to 0.)
+/// Conversion of values, the same on every device. Floats to integers truncate towards zero and
+/// saturate, NaN becomes 0. Integers wrap. (Bool is computed as NotEqual to 0.)
 template <class To, class From>
 TESSERA_HD To cast(From x) {
   if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {

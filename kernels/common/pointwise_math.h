@@ -1,13 +1,12 @@
-// Elementary functions of one number, for host and device, that have the same bits everywhere.
+// Elementary functions for host and device, with the same bits everywhere.
 //
-// float32: branch-free polynomials (Cephes coefficients unless noted) built only from correctly
-// rounded IEEE operations in a fixed order. Multiply-adds are fused where fma() says so and nowhere
-// else: compile with -ffp-contract=off (nvcc: -fmad=false). A processor without the instruction
-// gets the same bits from the C library, slowly. Errors are at most 3 ulp. Every function is
-// inlined into a loop that the compiler vectorizes, hence selects and bit operations where one
-// would expect branches.
+// float32: branch-free polynomials (Cephes coefficients unless noted), built only from correctly
+// rounded IEEE operations in a fixed order. Multiply-adds are fused only where fma() is written:
+// compile with -ffp-contract=off (nvcc: -fmad=false). A processor without the instruction gets the
+// same bits from the C library, slowly. Errors are at most 3 ulp. Every function is inlined into a
+// loop that the compiler vectorizes; hence selects and bit operations instead of branches.
 //
-// float64: the C library's functions; float64 is the type of oracles and of numeric gradients.
+// float64: the C library's functions. float64 is used for test oracles and numeric gradients.
 #pragma once
 
 #include <math.h>
@@ -92,8 +91,8 @@ TESSERA_HD ExpParts exp_parts(float x, float shifted) {
 }
 TESSERA_HD float exp_shifted(float x) { return fma(x, 1.44269504088896341f, 12582912.0f); }
 
-/// 2^k in two factors, so that subnormal results are rounded once. Large x have k = 129, by a
-/// minimum of integers that costs less than one of floats, and a mantissa that overflows then.
+/// 2^k in two factors, so that subnormal results are rounded once. For large x, k is clamped to 129
+/// (an integer minimum, cheaper than one of floats); the mantissa then overflows.
 TESSERA_HD float exp(float x) {
   const int32_t shifted = bits_as<int32_t>(exp_shifted(x));
   const int32_t top = bits_as<int32_t>(12582912.0f + 129.0f);
@@ -104,7 +103,7 @@ TESSERA_HD float exp(float x) {
 }
 TESSERA_HD double exp(double x) { return std::exp(x); }
 
-/// exp(x) for x <= 0: normal results only, 0 below them; without exp's care at the ends.
+/// exp(x) for x <= 0: only normal results, 0 below; without exp's special cases.
 TESSERA_HD float exp_of_negative(float x) {
   const ExpParts e = exp_parts(x, exp_shifted(x));
   return x < -87.5f ? 0.0f : e.mantissa * power_of_two(e.k);
@@ -140,7 +139,7 @@ TESSERA_HD float log(float x) {
 }
 TESSERA_HD double log(double x) { return std::log(x); }
 
-/// log(u) + (x - (u - 1)) / u with u = 1 + x rounded: the second term repairs the rounding of u.
+/// log(u) + (x - (u - 1)) / u with u = 1 + x rounded: the second term corrects the rounding of u.
 TESSERA_HD float log1p(float x) {
   const float u = 1.0f + x;
   const float lost = (x - (u - 1.0f)) / u;
@@ -166,7 +165,7 @@ TESSERA_HD float tanh(float x) {
 }
 TESSERA_HD double tanh(double x) { return std::tanh(x); }
 
-/// 1 / (1 + exp(-x)), from exp(-|x|): neither overflow nor cancellation at either end.
+/// 1 / (1 + exp(-x)), computed from exp(-|x|): no overflow and no cancellation.
 template <class T>
 TESSERA_HD T sigmoid(T x) {
   const T e = exp(-abs(x));
@@ -201,7 +200,8 @@ TESSERA_HD double exp_of_gelu(double x) {
   return std::exp(-x * fma(0.07135481627260025, x * x, 1.5957691216057308));
 }
 
-/// Beyond it s = sigmoid(2u) is 0 or 1 to within 2^-122, and exp(-2u) still far from overflow.
+/// Beyond this, s = sigmoid(2u) is 0 or 1 to within 2^-122, and exp(-2u) is still far from
+/// overflow.
 constexpr float kGeluEnd = 9.9f;
 
 /// The tanh approximation: x/2 (1 + tanh(u)) = x s.
@@ -245,8 +245,8 @@ TESSERA_HD Angle reduce_angle(float x) {
                bits_as<uint32_t>(kf + 12582912.0f) - bits_as<uint32_t>(12582912.0f)};
 }
 
-/// The same for any finite |x| >= 1 (Payne and Hanek): the product of the mantissa with those bits
-/// of 2/pi that matter modulo 4.
+/// The same for any finite |x| >= 1 (Payne and Hanek): the product of the mantissa with the bits of
+/// 2/pi that matter modulo 4.
 TESSERA_HD Angle reduce_large_angle(float x) {
   constexpr uint32_t kTwoOverPi[8] = {0xA2F9836Eu, 0x4E441529u, 0xFC2757D1u, 0xF534DDC0u,
                                       0xDB629599u, 0x3C439041u, 0xFE5163ABu, 0xDEBBC561u};
@@ -285,7 +285,7 @@ TESSERA_HD float sin_of(Angle angle) {
   return bits_as<float>(bits_as<uint32_t>(odd != 0u ? c : s) ^ flip);
 }
 
-/// For |x| <= kLargeAngle or NaN; the loops over large arguments use sin and cos.
+/// For |x| <= kLargeAngle or NaN. Loops over larger arguments use sin and cos.
 TESSERA_HD float sin_moderate(float x) { return x == 0.0f ? x : sin_of(reduce_angle(x)); }
 TESSERA_HD float cos_moderate(float x) {
   const Angle angle = reduce_angle(x);

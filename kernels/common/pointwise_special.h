@@ -1,4 +1,4 @@
-// erf, its inverse, and powers: the same rules as pointwise_math.h.
+// erf, its inverse, and powers, under the rules of pointwise_math.h.
 #pragma once
 
 #include "kernels/common/pointwise_math.h"
@@ -57,8 +57,8 @@ TESSERA_HD T erf_inv_giles(T x) {
 
 TESSERA_HD float erf_inv(float x) { return erf_inv_giles(x); }
 
-/// Two steps of Halley's method repair the start; near the ends on erfc, where erf(y) - x would
-/// cancel.
+/// Two steps of Halley's method correct the start value; near the ends on erfc, since erf(y) - x
+/// would cancel.
 TESSERA_HD double erf_inv(double x) {
   const double t = std::fabs(x);
   double y = erf_inv_giles(t);
@@ -95,7 +95,7 @@ TESSERA_HD double log_for_pow(float x) {
   return p * s + static_cast<double>(exponent) * 0.69314718055994530942;
 }
 
-/// exp(x) in float64 to about 1e-14; beyond +-200 it is clamped there, out of the range of float32.
+/// exp(x) in float64 to about 1e-14. Clamped at +-200, which is outside the range of float32.
 TESSERA_HD double exp_for_pow(double x) {
   x = x < -200.0 ? -200.0 : x;
   x = x > 200.0 ? 200.0 : x;

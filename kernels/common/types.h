@@ -1,4 +1,4 @@
-// From DType to C++ types: how elements lie in memory and in which type they are accumulated.
+// From DType to C++ types: of elements in memory, and of accumulation.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tessera::kernels {
 template <class T>
 constexpr bool kIsNarrow = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
 
-/// The type in which elements of type T are computed with: float for narrow ones, else T.
+/// The type in which elements of type T are computed: float for 16-bit types, else T.
 template <class T>
 using Compute = std::conditional_t<kIsNarrow<T>, float, T>;
 
@@ -34,7 +34,7 @@ TESSERA_HD T store_as(Compute<T> x) {
     return x;
 }
 
-/// Calls body(T{}) with the type of elements of dtype `t`; bool is uint8_t.
+/// Calls body(T{}) with the C++ type for elements of dtype `t`; bool is uint8_t.
 template <class Body>
 decltype(auto) with_element(DType t, Body&& body) {
   switch (t) {
@@ -57,18 +57,18 @@ decltype(auto) with_element(DType t, Body&& body) {
   fail(ErrorKind::internal, "unknown dtype {}", static_cast<int>(t));
 }
 
-/// Calls body(T{}) with the type in memory of the narrow dtype `t`.
+/// Calls body(T{}) with the C++ type for the 16-bit dtype `t`.
 template <class Body>
 decltype(auto) with_narrow(DType t, Body&& body) {
   return t == DType::float16 ? body(Float16{}) : body(BFloat16{});
 }
 
-/// `x` as dtype `t` would hold it, if that is narrow.
+/// `x` rounded to dtype `t` if that has 16 bits.
 inline float rounded_to(float x, DType t) {
   return !is_narrow(t) ? x : t == DType::float16 ? round_to_float16(x) : round_to_bfloat16(x);
 }
 
-/// Calls body(T{}) with an unsigned integer as wide as elements of dtype `t`: for moving bits.
+/// Calls body(T{}) with an unsigned integer of the size of dtype `t`: for moving bits.
 template <class Body>
 decltype(auto) with_bits(DType t, Body&& body) {
   switch (size_of(t)) {
@@ -83,7 +83,7 @@ decltype(auto) with_bits(DType t, Body&& body) {
   }
 }
 
-/// a + b that wraps around for integers.
+/// a + b; integers wrap around.
 template <class T>
 TESSERA_HD T wrapping_add(T a, T b) {
   if constexpr (std::is_integral_v<T>) {

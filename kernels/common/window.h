@@ -1,13 +1,12 @@
-// What steps of the kernels "window" and "fold" say of their relation, for every device.
+// The relation of a "window" or "fold" step, for all devices.
 #pragma once
 
 #include "kernels/common/kernel.h"
 
 namespace tessera {
 
-/// in = stride * out + dilation * k - lo along one dim, around it `pre` and `post` elements.
-/// `size`, `out_size` and `window_size` are those of the whole dims, `..memory` those of this
-/// rank's slices.
+/// in = stride * out + dilation * k - lo along one dim, with `pre` elements before and `post` after
+/// it. `size`, `out_size` and `window_size` are global; `..memory` are those of this rank's slices.
 struct WindowSizes {
   explicit WindowSizes(const Attrs& a)
       : pre(a.get<int64_t>("pre")),

@@ -1,5 +1,5 @@
-// The extreme element along a dim and its global index: one scan per output, the first of equal
-// elements wins. NaN is beyond every number, and the first NaN wins.
+// The extreme element along a dim and its global index. One scan per output; of equal elements the
+// first wins. NaN is more extreme than any number, and the first NaN wins.
 #include "kernels/common/along_dim.h"
 #include "kernels/common/types.h"
 #include "kernels/cpu/tables.h"
@@ -10,7 +10,7 @@ using namespace kernels;
 
 namespace {
 
-/// Whether x is strictly more extreme than y.
+/// True if x is strictly more extreme than y.
 template <bool kMax, class W>
 bool beyond(W x, W y) {
   if (y != y) return false;

@@ -1,14 +1,13 @@
-// Attention without stored logits (Vaswani et al. 2017, eq. 1; in blocks of rows as Rabe & Staats
-// 2021). Operands are views over the same dims; all but length, memory_length and key_dim are
-// loops. For each of their indices the queries are taken in blocks of rows whose logits stay in the
-// second-level cache: a matrix product, softmax in place, a matrix product. The gradient computes
-// the weights of a block again, from the logarithms of their sums (Dao et al. 2022, algorithm 4).
-// With a causal mask a block sees only the keys up to its last row. What is copied first is in
-// attention_plan.h.
-// Heads that share their keys follow each other, so that the sums of the keys' gradients are kept
-// in the wider type until the last of them.
+// Attention without storing all logits (Vaswani et al. 2017, eq. 1; in blocks of rows as Rabe &
+// Staats 2021). Operands are views over the same dims; all dims but length, memory_length and
+// key_dim are loops. For each of their indices the queries are taken in blocks of rows whose logits
+// stay in the L2 cache: a matrix product, softmax in place, a matrix product. The gradient
+// recomputes the weights of a block from log_sum (Dao et al. 2022, algorithm 4). With a causal mask
+// a block reads only the keys up to its last row. attention_plan.h decides which operands are
+// copied first. Heads that share keys (GQA) are processed one after the other, so that the sums of
+// the keys' gradients stay in the wider type until the last of them.
 //
-// Of parts of queries and keys the positions of the first ones are operands.
+// If a rank has a part of the queries or keys, the positions of its first ones are operands.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -22,7 +21,7 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr double kNothing = -1e30;  // the logarithm of a sum over no keys
+constexpr double kNothing = -1e30;  // log of a sum over no keys
 
 /// A matrix of positions x key_dim at one index of the loops.
 template <class W>
@@ -32,7 +31,7 @@ struct Matrix {
   W* at(int64_t i) const { return data + i * row; }
 };
 
-/// c[m, n] (+)= a[m, k] b[k, n]; without keys in a block there is nothing to multiply.
+/// c[m, n] (+)= a[m, k] b[k, n]. A block without keys has k = 0.
 template <class W>
 void product(int64_t m, int64_t n, int64_t k, const W* a, int64_t a_row, int64_t a_column,
              const W* b, int64_t b_row, int64_t b_column, const Matrix<W>& c, bool overwrite) {
@@ -81,7 +80,7 @@ class Attention final : public Kernel {
   struct Copy {
     StridedCopy copy;
     int64_t row = 0, column = 0;  ///< strides in the workspace
-    int64_t offset = -1;          ///< of the operand, whose elements are there
+    int64_t offset = -1;          ///< of the operand's elements
   };
   Copy copy_of(const AttentionPlan::Used& m) const {
     const TensorArg& arg = operand(m.operand);
@@ -101,7 +100,7 @@ class Attention final : public Kernel {
     return reinterpret_cast<W*>(static_cast<char*>(args_.workspace) + offset);
   }
 
-  /// The loops that the gradients of key and value lack become the innermost ones.
+  /// Makes the loops that the gradients of key and value lack the innermost ones.
   void move_shared_in() {
     const std::vector<int64_t>& stride = loops_.strides[args_in_ + 1];
     for (int d = 0, end = loops_.rank(); d < end;) {
@@ -144,7 +143,7 @@ class Attention final : public Kernel {
     }
   }
 
-  /// The matrix `i` of the plan at the present index of the loops.
+  /// Matrix `i` of the plan at the present loop index.
   template <class T, class W>
   Matrix<W> matrix(size_t i) {
     const AttentionPlan::Used& used = plan_.matrices[i];
@@ -173,14 +172,14 @@ class Attention final : public Kernel {
                          static_cast<const W*>(m.data));
   }
 
-  /// Keys that the rows [first, first + rows) see.
+  /// The number of keys that rows [first, first + rows) may attend to.
   int64_t seen(int64_t first, int64_t rows) const {
     int64_t end = plan_.all_keys >= 0 ? plan_.all_keys - first_key_ : plan_.memory;
     if (plan_.causal) end = std::min(end, first_query_ + first + rows - first_key_);
     return std::clamp<int64_t>(end, 0, plan_.memory);
   }
 
-  /// One number a query, at the present index of the loops.
+  /// One number per query, at the present loop index.
   template <class W>
   Matrix<W> row(size_t i) const {
     const TensorArg& arg = operand(i);
@@ -216,7 +215,7 @@ class Attention final : public Kernel {
     return static_cast<W>(args_.step->attrs.template get<double>("scale"));
   }
 
-  /// Of which exp(scale x) is 0.
+  /// A product x for which exp(scale x) is 0.
   template <class W>
   static W hidden_product(W scale) {
     return std::copysign(std::numeric_limits<W>::infinity(), -scale);
@@ -229,8 +228,8 @@ class Attention final : public Kernel {
     product<W>(rows, keys, plan_.width, q.at(i), q.row, q.column, k.data, k.column, k.row, p, true);
     return p;
   }
-  /// Makes the weights of keys that row r does not see 0, up to whole vectors. The result: their
-  /// end.
+  /// Sets the weights of keys that row r must not attend to to 0, up to whole vectors. Returns
+  /// their end.
   template <class W>
   int64_t hide(const Matrix<W>& p, int64_t i, int64_t r, int64_t keys, W hidden) const {
     const int64_t visible = std::min(keys, seen(i + r, 1)), n = whole_vectors(visible);
@@ -294,7 +293,7 @@ class Attention final : public Kernel {
   size_t args_in_ = 0;
   Nest loops_;                ///< operands, then results
   std::vector<Copy> copies_;  ///< of the plan's matrices
-  int64_t sharing_ = 1;       ///< indices of the loops that add to one gradient of key and value
+  int64_t sharing_ = 1;       ///< loop indices that add to one gradient of key and value
   std::vector<int64_t> index_, offsets_;
   int64_t first_query_ = 0, first_key_ = 0;
 };

@@ -6,12 +6,12 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kBlockElements = 32768;  // of logits
+constexpr int64_t kBlockElements = 32768;  // logits per block
 constexpr int64_t kLeastRows = 8, kMostRows = 64;
-constexpr int64_t kManyQueries = 64;  // of which a copy of the keys pays
+constexpr int64_t kManyQueries = 64;  // with so many, a copy of the keys pays
 constexpr size_t kInputs = 3, kGradInputs = 7;
 
-/// With a causal mask half of a block is in vain.
+/// With a causal mask half of a block is wasted, so blocks are smaller.
 int64_t most_causal_rows(int64_t memory) { return memory < 512 ? 16 : 32; }
 
 }  // namespace
@@ -62,8 +62,8 @@ void AttentionPlan::list_operands() {
     operands.push_back(row);
 }
 
-/// How an operand is read or written: query and result by rows as they come, keys across for the
-/// logits. The gradient also reads keys by rows: the last of the matrices are the keys across.
+/// How an operand is read or written: query and result in rows as they are, keys transposed for the
+/// logits. The gradient also reads keys in rows; the last matrix is the transposed keys.
 void AttentionPlan::choose_forms() {
   using enum Form;
   if (!backward) {

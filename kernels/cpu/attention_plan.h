@@ -1,9 +1,9 @@
-// What attention on the CPU copies, and where: a decision from views and attributes only.
+// Which operands attention on the CPU copies, and where. Decided from views and attributes only.
 //
-// Matrices that no BLAS call takes (narrow types, or no dense dim) are copied to the workspace; so
-// are those that many blocks of queries read, into dense rows (heads lie between those of a model,
-// thousands of bytes apart, which share few lines of a cache) or, where a product reads them
-// across, into dense columns.
+// Copied to the workspace are matrices that BLAS cannot take (16-bit types, or no dense dim), and
+// those that many blocks of queries read: into dense rows (a model's rows are interleaved by head,
+// thousands of bytes apart, which wastes cache lines) or, if a product reads them transposed, into
+// dense columns.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tessera::cpu {
 
-/// Rows of logits are whole vectors: their loops have no rest.
+/// Rows of logits are padded to whole vectors, so that their loops have no remainder.
 inline int64_t whole_vectors(int64_t n) { return (n + kRowLanes - 1) / kRowLanes * kRowLanes; }
 
 struct AttentionPlan {
@@ -26,7 +26,7 @@ struct AttentionPlan {
   struct Used {
     size_t operand = 0;
     Form form = Form::any;
-    int64_t copy = -1;  ///< its offset in the workspace, or there is none
+    int64_t copy = -1;  ///< offset of its copy in the workspace; -1: not copied
   };
 
   bool is_matrix(size_t i) const {
@@ -36,21 +36,23 @@ struct AttentionPlan {
   int64_t position_dim(size_t i) const {
     return operands[i] == Operand::by_length ? length_dim : memory_dim;
   }
-  /// The column stride of a dense copy: a vector more than its length, to avoid powers of two.
+  /// Column stride of a copy in dense columns: a vector more than its length, to avoid powers of
+  /// two.
   int64_t column_stride(const Used& m) const { return positions(m.operand) + kRowLanes; }
 
   int64_t length_dim, memory_dim, key_dim;
   bool causal, backward, narrow = false;
-  size_t starts;  ///< positions that are given: none, of the first query, or of both
+  size_t starts;  ///< position operands: 0 none, 1 that of the first query, 2 that of the first key
+                  ///< too
   int64_t length = 0, memory = 0, width = 0, rows = 1;
-  int64_t all_keys = -1;  ///< keys from there on are nobody's; -1: all are there
+  int64_t all_keys = -1;  ///< global number of keys; keys from there on are padding; -1: no padding
   int64_t logits = 0, back = 0, workspace = 0;
-  /// Query, key, value, of a gradient (result's gradient, result, logarithm of the sum, gradient
-  /// times result), perhaps first query and first key; then the results: the logarithm of the sum
-  /// last, or the gradients of query, key and value.
+  /// Query, key, value; for a gradient also the result's gradient, the result, log_sum and
+  /// (gradient times result); perhaps the positions of first query and first key. Then the results:
+  /// output and log_sum, or the gradients of query, key and value.
   std::vector<Operand> operands;
   size_t first_result = 0;
-  std::vector<Used> matrices;  ///< of each operand; of a gradient then the keys across
+  std::vector<Used> matrices;  ///< one per operand; for a gradient also the keys transposed
 
  private:
   void list_operands();

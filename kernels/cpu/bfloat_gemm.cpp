@@ -1,5 +1,5 @@
-// Products of bfloat16 matrices by oneDNN, where the processor multiplies pairs of them and adds in
-// float32: twice the rate of float32. Elsewhere operands are widened and go to gemm().
+// bfloat16 matrix products with oneDNN, if the processor multiplies pairs of them and adds in
+// float32: twice the rate of float32. Otherwise operands are widened and go to gemm().
 #include <algorithm>
 #include <utility>
 
@@ -21,7 +21,7 @@ namespace {
 using Memory = dnnl::memory;
 
 Memory::desc matrix(int64_t rows, int64_t columns, int64_t row, int64_t column, DType dtype) {
-  // The stride of a dim of one element may be anything; the library wants a plausible one.
+  // The stride of a dim of size 1 may be anything; oneDNN wants a plausible one.
   if (columns == 1) column = 1;
   if (rows == 1) row = std::max(columns * column, row);
   return Memory::desc({rows, columns},
@@ -93,7 +93,7 @@ void BfloatGemm::run(const void* a, const void* b, void* c, bool overwrite) {
   s.a.set_data_handle(const_cast<void*>(a));
   s.b.set_data_handle(const_cast<void*>(b));
   s.c.set_data_handle(c);
-  // The C++ wrapper would allocate in every step.
+  // The C++ wrapper would allocate in every run.
   const dnnl_exec_arg_t args[] = {
       {DNNL_ARG_SRC, s.a.get()}, {DNNL_ARG_WEIGHTS, s.b.get()}, {DNNL_ARG_DST, s.c.get()}};
   const dnnl_status_t status =

@@ -1,5 +1,5 @@
-// Matrix products by CBLAS. A row-major C with unit column stride is computed as such; one with
-// unit row stride as its transpose. Vectors go to gemv, which reads its matrix once.
+// Matrix products by CBLAS. A row-major C with unit column stride is computed directly, one with
+// unit row stride as its transpose. Vectors use gemv, which reads its matrix once.
 #include "kernels/cpu/blas.h"
 
 #include <cblas.h>
@@ -39,11 +39,11 @@ bool has_avx512() {
   return has;
 }
 
-/// What tables of products of 32 to 4096 rows, columns and terms have in common, with oneDNN 2.6
-/// and OpenBLAS 0.3.21. With AVX-512 oneDNN is faster by a tenth but for small products, narrow
-/// results and few rows of which B is read across. With AVX2 it is up to 1.5 times faster where a
-/// panel of B (or a transposed A) stays in the second-level cache; beyond that its kernels stumble
-/// over power-of-two strides and lose up to a factor of two.
+/// Fitted to measured products of 32 to 4096 rows, columns and terms, with oneDNN 2.6 and OpenBLAS
+/// 0.3.21. With AVX-512, oneDNN is about 10 % faster, except for small products, narrow results,
+/// and few rows with B transposed. With AVX2 it is up to 1.5 times faster while a panel of B (or a
+/// transposed A) stays in the L2 cache; beyond that, power-of-two strides cost its kernels up to a
+/// factor of two.
 bool onednn_is_faster(bool ta, bool tb, int m, int n, int k) {
   if (has_avx512()) {
     const int64_t terms = int64_t{m} * n * k;
@@ -82,7 +82,7 @@ void call_gemv(CBLAS_TRANSPOSE t, int m, int n, const double* a, int lda, const 
   cblas_dgemv(CblasRowMajor, t, m, n, 1.0, a, lda, x, incx, 1.0, y, incy);
 }
 
-/// How a matrix of rows x columns is handed to BLAS.
+/// How a matrix of rows x columns is passed to BLAS.
 struct Matrix {
   CBLAS_TRANSPOSE transpose;
   int leading;

@@ -1,4 +1,4 @@
-// The one door to the libraries of matrix products.
+// The only interface to the libraries of matrix products.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,24 @@ namespace tessera::cpu {
 
 using kernels::Gemm;
 
-/// The libraries and how they were built, for reports.
+/// The libraries and their build, for reports.
 std::string blas_description();
 
-/// Every call computes on its caller's thread: ranks and their teams bring the threads. OpenBLAS
-/// knows one number of threads for the whole process, which is set to 1 here.
+/// Makes every call compute on its caller's thread, because ranks and their teams bring the
+/// threads. OpenBLAS has one number of threads for the whole process, which is set to 1.
 void use_one_blas_thread();
 
-/// c += a b, or c = a b if `overwrite`: then c may hold anything.
+/// c += a b, or c = a b if `overwrite` (c may then be uninitialized).
 void gemm(const Gemm& g, const float* a, const float* b, float* c, bool overwrite);
 void gemm(const Gemm& g, const double* a, const double* b, double* c, bool overwrite);
 
-/// The same of bfloat16 matrices, summed in float32; c is bfloat16, or float32, to which only more
-/// can be added. Prepared once for its sizes and strides; used by one thread at a time.
+/// The same for bfloat16 matrices, accumulated in float32. c is bfloat16, or float32, which can
+/// only be added to. Prepared once for its sizes and strides; used by one thread at a time.
 class BfloatGemm {
  public:
-  /// True if the processor has bfloat16 instructions and the build a library that uses them.
+  /// True if this processor has instructions for it and the build has a library that uses them.
   static bool is_fast();
-  /// Nothing where the library declines.
+  /// Nothing if the library declines.
   static std::optional<BfloatGemm> prepare(const Gemm& g, DType result);
   BfloatGemm(BfloatGemm&&) noexcept;
   ~BfloatGemm();
@@ -40,7 +40,7 @@ class BfloatGemm {
   BfloatGemm();
   struct State;
   std::unique_ptr<State> state_;
-  bool swapped_ = false;  ///< C^T = B^T A^T, so that C has its elements in rows
+  bool swapped_ = false;  ///< C^T = B^T A^T, so that C has contiguous rows
 };
 
 }  // namespace tessera::cpu

@@ -1,9 +1,9 @@
 // Contractions C = sum A B over named dims: matrix products by BLAS as contract_plan.h cuts them,
-// or direct loops where a product would be too small or the type is an integer. Narrow operands
-// are converted when they are packed, summed in float32 and rounded once.
+// or direct loops if a product would be too small or the type is an integer. 16-bit operands are
+// converted when they are packed, accumulated in float32 and rounded once.
 //
-// The loops: one dim that C walks densely is the vector dim, in strips whose sums stay in the cache
-// while all summed dims pass; if there is none, every element of C is a dot product in lanes.
+// The loops: one dim along which C is dense is the vector dim, in strips whose sums stay in the
+// cache during all contracted dims. If there is none, every element of C is a dot product in lanes.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -32,7 +32,7 @@ ContractPlan plan_of(const Step& step, bool by_bfloat = false) {
 
 bool empty(const View& v) { return std::count(v.sizes.begin(), v.sizes.end(), 0) > 0; }
 
-/// C = 0, where no index is summed.
+/// C = 0: the contraction has no terms.
 class ContractZero final : public Kernel {
  public:
   explicit ContractZero(const TensorArg& out)

@@ -1,15 +1,16 @@
-// Convolution and its two transposes as matrix products over patches. A patch is what one output
-// position sees of x: a row of K = window places * input channels numbers, zero outside of x. Rows
-// are packed a block at a time, so that a block stays in the cache and is never whole in memory:
+// Convolution and its two transposes as matrix products over patches (im2col). A patch is what one
+// output position reads of x: a row of K = window positions * input channels numbers, zero outside
+// of x. Rows are packed a block at a time, so that a block stays in the cache and the whole matrix
+// never exists:
 //   y:      y[row, co]   = P[row, K] . f[K, co]
 //   filter: f[K, co]    += P[row, K]^T . y[row, co]
 //   x:      P[row, K]    = y[row, co] . f[K, co]^T, added to x where the patch came from
-// once per group. Where the first spatial dim has stride 1, patches leave its window out: a line of
-// them serves every window place there, as the operand of a product that is shifted by lines, so
-// that less is packed by a factor of the window. x, filter and y are the step's views in the order
-// of its `result`: all have the step's factors as dims (of size 1 where they lack one), then the
-// spatial dims. Narrow types are summed in float32 and rounded once. This is what is left where
-// a library has no direct kernel for the views (conv_direct.h).
+// once per group. If the first spatial dim has stride 1, patches leave its window out. A line of
+// patches then serves every window position in that dim, as the operand of a product that is
+// shifted by lines; so less is packed, by a factor of the window. x, filter and y are the step's
+// views in the order of its `result`. All have the step's factors as dims (size 1 for those they
+// lack), then the spatial dims. 16-bit types are accumulated in float32 and rounded once. Used if
+// the library has no direct kernel for the views (conv_direct.h).
 #include <algorithm>
 
 #include "kernels/common/conv_sizes.h"
@@ -31,9 +32,9 @@ struct Spatial {
   int64_t first_out = 0;          ///< the first valid one
   int64_t y_stride = 0, f_stride = 0;
   int64_t dilation = 1;
-  std::vector<int64_t> place;  ///< [out][window]: offset in x, or -1
+  std::vector<int64_t> place;  ///< [out][window]: offset in x, or -1 for padding
 
-  /// `as_lines`: with every line of x that any window sees as an out with one window place.
+  /// `as_lines`: every line of x that any window reads is an out with one window position.
   Spatial(const KernelArgs& args, const Sides& sides, size_t s, size_t dim, bool as_lines) {
     const Attrs& a = args.step->attrs;
     auto get = [&](const char* name) { return a.get<std::vector<int64_t>>(name)[s]; };
@@ -110,8 +111,8 @@ class Conv final : public Kernel {
     return true;
   }
 
-  /// Every window place as its index along each spatial dim: those of patches, and the offsets of
-  /// all in the filter.
+  /// Lists every window position by its index along each spatial dim: those of the patches, and the
+  /// filter offsets of all.
   void list_windows() {
     const auto each = [](const std::vector<Spatial>& dims, auto visit) {
       int64_t count = 1;
@@ -134,7 +135,7 @@ class Conv final : public Kernel {
     });
   }
 
-  /// What is packed and multiplied at once.
+  /// The rows that are packed and multiplied at a time.
   struct Block {
     int64_t first_patch, patches, first_row, rows;
   };
@@ -203,7 +204,7 @@ class Conv final : public Kernel {
     if (sides_.result == kOfX && sizes_.narrow) narrow_x<T>(wide_x);
   }
 
-  /// Adds to the side that is the result the product of the two others.
+  /// Adds the product of the two other sides to the side that is the result.
   template <class W>
   void multiply(int64_t n, W* patches, W* filter, W* rows) const {
     const int64_t outputs = sizes_.outputs;
@@ -216,7 +217,7 @@ class Conv final : public Kernel {
     }
   }
 
-  /// Strides of a matrix along rows and columns.
+  /// Row and column strides of a matrix.
   struct Strides {
     int64_t row, column;
   };
@@ -256,8 +257,8 @@ class Conv final : public Kernel {
     }
   }
 
-  /// Calls visit(index of the first input in the dense patches [row, window, input], offset in x of
-  /// the place or -1).
+  /// Calls visit(index of the first input in the dense patches [row, window, input], offset in x or
+  /// -1 for padding).
   template <class Visit>
   void each_patch(const Block& block, Visit visit) const {
     const size_t dims = packed_.size();
@@ -291,7 +292,7 @@ class Conv final : public Kernel {
     }
   }
 
-  /// A narrow type is summed aside, in the order of x's memory.
+  /// 16-bit results are accumulated separately, in the order of x's memory.
   template <class W>
   void add(const W* patch, size_t group, int64_t at, W* wide_x) const {
     if (at < 0) return;
@@ -322,10 +323,10 @@ class Conv final : public Kernel {
   Nest x_nest_;
   std::vector<Spatial> spatial_, packed_;  ///< of the rows, and of the patches
   std::vector<Block> blocks_;
-  int64_t shifts_ = 1, step_ = 0;  ///< products of a block, and what they are apart in the patches
+  int64_t shifts_ = 1, step_ = 0;  ///< products per block, and their distance in the patches
   std::vector<int64_t> group_x_, group_f_, group_y_, image_x_, image_y_, input_x_, input_f_,
       output_f_, output_y_, window_index_, window_f_;
-  mutable std::vector<const int64_t*> places_;  ///< of the present row, per spatial dim
+  mutable std::vector<const int64_t*> places_;  ///< by spatial dim, for the present row
   int64_t positions_ = 1, windows_ = 1, patch_ = 0;
   bool dense_inputs_ = false, dense_outputs_ = false;
 };

@@ -1,8 +1,8 @@
-// Convolution and its two transposes as oneDNN's primitives on images with their channels last. The
-// filter is brought into the library's order (a gradient by it out of that) with every run; x and y
-// are read and written in place where they are dense, else image by image through copies. Of x and
-// y the library sees the boxes that this rank's windows touch. Gradients by the filter of several
-// calls are added in the library's order, in float32 as the library sums them.
+// Convolution and its two transposes as oneDNN primitives on images with channels last. Every run
+// reorders the filter into the library's order (a filter gradient out of it). x and y are used in
+// place if they are dense, else copied image by image. The library only gets the boxes of x and y
+// that this rank's windows read. Filter gradients of several calls are added in the library's
+// order, in float32 as the library accumulates them.
 #include "kernels/cpu/conv_direct.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 using Memory = dnnl::memory;
 using Dims = Memory::dims;
 
-/// What differs between the library's versions: how primitives are described.
+/// Differences between oneDNN's versions: how primitives are described.
 struct Problem {
   Memory::desc x, filter, y;
   Dims strides, dilations, before, after;
@@ -60,7 +60,7 @@ struct Problem {
 #endif
 };
 
-/// A primitive with its operands: their addresses may be set before a run.
+/// A primitive with its operands, whose addresses may be set before a run.
 struct Call {
   dnnl::primitive primitive;
   Memory operands[4];  ///< scratch, then in, (in,) out
@@ -68,7 +68,7 @@ struct Call {
   int count = 0;
 
   void run(const dnnl::stream& stream) const {
-    // The C++ wrapper would allocate in every step.
+    // The C++ wrapper would allocate in every run.
     dnnl_exec_arg_t args[4];
     for (int i = 0; i < count; ++i) args[i] = {ids[i], operands[i].get()};
     const dnnl_status_t status = dnnl_primitive_execute(primitive.get(), stream.get(), count, args);
@@ -77,7 +77,7 @@ struct Call {
   }
 };
 
-/// A declining library, and one without a kernel of its own for the processor, throw this.
+/// Thrown if the library declines, or has no kernel of its own for the processor.
 struct Declined {};
 
 class DirectConv final : public Kernel {
@@ -121,14 +121,14 @@ class DirectConv final : public Kernel {
  private:
   /// x or y as the library sees it.
   struct Side {
-    char* data = nullptr;         ///< the first element of the box of the first image
-    std::vector<int64_t> images;  ///< offsets
-    char* copy = nullptr;         ///< of call_images_ images, or null
-    int64_t elements = 1;         ///< of an image's box
-    bool is_part = false;         ///< the box is not all of the view
-    int64_t channels = 1;         ///< with groups
+    char* data = nullptr;         ///< first element of the box of the first image
+    std::vector<int64_t> images;  ///< offsets of the images
+    char* copy = nullptr;         ///< copy of copied_images images, or null
+    int64_t elements = 1;         ///< elements of an image's box
+    bool is_part = false;         ///< the box is smaller than the view
+    int64_t channels = 1;         ///< all groups together
     std::vector<int64_t> sizes;   ///< of the spatial dims
-    StridedCopy in, out;          ///< of one image
+    StridedCopy in, out;          ///< copies one image
     Memory* operand = nullptr;
   };
 
@@ -178,12 +178,12 @@ class DirectConv final : public Kernel {
       return;
     }
     side.copy = nullptr;
-    for (size_t d = 0; d < sizes.size(); ++d) {  // a box within lines is not dense
+    for (size_t d = 0; d < sizes.size(); ++d) {  // a box within longer lines is not dense
       if (sizes[d] != 1 && from[d] != dense[d]) throw Declined{};
     }
   }
 
-  /// Whether a call may take several images of the side.
+  /// True if one call can take several images of the side.
   static bool is_row_of_images(const Side& side) {
     for (size_t i = 0; side.copy == nullptr && i < side.images.size(); ++i) {
       if (side.images[i] != static_cast<int64_t>(i) * side.elements) return false;
@@ -203,12 +203,12 @@ class DirectConv final : public Kernel {
     return plan_.item == 2 && !plan_.widened ? Memory::data_type::bf16 : Memory::data_type::f32;
   }
 
-  /// The view of the filter: groups if there are several, outputs, inputs, window places.
+  /// The view of the filter: groups (if several), outputs, inputs, window positions.
   Memory::desc filter_view() const {
     const View& f = *sides_.filter;
     const auto& kinds = args_.step->attrs.get<std::vector<int64_t>>("kinds");
     Dims sizes, strides;
-    int64_t last = 1;  // where the elements end: a plausible stride of a dim of one
+    int64_t last = 1;  // end of the elements: a plausible stride for a dim of size 1
     for (size_t d = 0; d < f.sizes.size(); ++d) last += (f.sizes[d] - 1) * f.strides[d];
     const auto add = [&](int64_t size, int64_t stride) {
       sizes.push_back(size);
@@ -270,7 +270,7 @@ class DirectConv final : public Kernel {
     y_.operand = &convolve_.operands[3];
   }
 
-  /// The library's own order of the operands is that of `operands`.
+  /// Sets up the call with the library's own operand orders.
   template <class Desc>
   void set(Call& call, const Desc& desc, std::initializer_list<std::pair<int, Memory::desc>> list) {
     const auto scratch = desc.scratchpad_desc();
@@ -291,7 +291,7 @@ class DirectConv final : public Kernel {
     return side.data + side.images[static_cast<size_t>(image)] * plan_.item;
   }
 
-  /// Hands the images from `image` on to the library; copies of them `in`.
+  /// Points the library to the images from `image` on; `in`: copies them in first.
   void set_images(Side& side, int64_t image, bool in) {
     if (side.copy == nullptr) return side.operand->set_data_handle(at(side, image));
     side.operand->set_data_handle(side.copy);

@@ -1,7 +1,7 @@
-// Which convolutions the library gets. A side whose channels are last and dense is read and written
-// in place, all images in one call; another is copied, as many images at once as stay in the cache.
-// The sizes of the library's own orders and scratch are bounds that do not depend on the processor,
-// so that ranks on different ones plan alike; where it asks for more, it is not used.
+// Which convolutions run in oneDNN. A side with dense channels last is used in place, all images in
+// one call. Any other is copied, as many images at a time as stay in the cache. The sizes of the
+// library's orders and scratch memory are bounded independently of the processor, so that all ranks
+// plan alike; if the library needs more, it is not used.
 #include <algorithm>
 
 #include "kernels/cpu/blas.h"
@@ -10,17 +10,18 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t kCopiedBytes = 1 << 18;    // of a copied side per call, about
-constexpr int64_t kScratchBytes = 1 << 16;   // the least
-constexpr int64_t kMost = int64_t{1} << 31;  // elements of a tensor: beyond, offsets may not fit
+constexpr int64_t kCopiedBytes = 1 << 18;    // of a copied side per call, approximately
+constexpr int64_t kScratchBytes = 1 << 16;   // at least
+constexpr int64_t kMost = int64_t{1} << 31;  // elements of a tensor: offsets must fit
 
-/// The least channels per group for a gradient by x: with fewer, vectors over them are empty.
+/// For a gradient of x with fewer channels per group, the vectors over channels would be mostly
+/// empty.
 constexpr int64_t kLeastInputs = 8;
 
 int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-/// Elements of a view whose dims of one kind follow `run` dense elements in order, without gaps:
-/// `run` times their sizes; -1 if they lie otherwise or run is -1.
+/// If the dims of one kind follow `run` dense elements in order, without gaps: `run` times their
+/// sizes. Otherwise, or if run is -1: -1.
 int64_t dense_after(const View& view, const std::vector<int64_t>& kinds, int64_t kind,
                     int64_t run) {
   for (size_t d = kinds.size(); d-- > 0;) {
@@ -31,7 +32,7 @@ int64_t dense_after(const View& view, const std::vector<int64_t>& kinds, int64_t
   return run;
 }
 
-/// Whether every image of the view is dense: spatial dims, groups, channels.
+/// True if every image of the view is dense in the order spatial dims, groups, channels.
 bool is_channels_last(const View& view, const std::vector<int64_t>& kinds, Kind channels) {
   int64_t run = dense_after(view, kinds, kGroup, dense_after(view, kinds, channels, 1));
   for (size_t d = view.sizes.size(); d-- > kinds.size();) {
@@ -41,7 +42,7 @@ bool is_channels_last(const View& view, const std::vector<int64_t>& kinds, Kind 
   return true;
 }
 
-/// Whether the dims of a kind are walked as one.
+/// True if the dims of a kind are walked as one.
 bool is_one_dim(const View& view, const std::vector<int64_t>& kinds, Kind kind) {
   int64_t run = 0;
   for (size_t d = kinds.size(); d-- > 0;) {
@@ -52,15 +53,16 @@ bool is_one_dim(const View& view, const std::vector<int64_t>& kinds, Kind kind) 
   return true;
 }
 
-/// Whether every rank's slice of `size` is one of those that `whole` divides into.
+/// True if every rank's slice of `size` is one of the equal parts of `whole`.
 bool is_tile(const IntExpr& begin, int64_t size, int64_t whole) {
   bool aligned = begin.scalar < 0 && begin.divisor == 1 && begin.constant == 0 && whole % size == 0;
   for (const auto& [axis, factor] : begin.axis_terms) aligned = aligned && factor % size == 0;
   return aligned;
 }
 
-/// Whether what a rank has of an image may be less than the view: where slices reach over its ends
-/// for neighbours, or do not divide it. `which` of three: where the view begins.
+/// True if a rank may have less of an image than the view: slices that reach beyond the image for
+/// neighbours, or do not divide it. `which`: the expr of the three per dim that gives the view's
+/// begin.
 bool may_be_part(const Step& step, const View& view, size_t which, const char* sizes) {
   const auto& whole = step.attrs.get<std::vector<int64_t>>(sizes);
   const size_t first = view.sizes.size() - whole.size();
@@ -102,7 +104,8 @@ DirectPlan::DirectPlan(const Step& step) {
   const bool depthwise = groups > 1 && inputs == 1 && outputs == 1;
   if (sides.result == kOfX && !depthwise && inputs < kLeastInputs) return;
   item = size_of(dtype);
-  // Of bfloat16, version 2.6 has such a gradient wrong for some windows, and writes beyond memory.
+  // oneDNN 2.6 computes this gradient wrongly in bfloat16 for some windows, and writes out of
+  // bounds.
   widened = dtype == DType::bfloat16 && sides.result == kOfFilter;
   const int64_t copied_item = widened ? 4 : item;
   const int64_t x_places = places(*sides.x, first), y_places = places(*sides.y, first);
@@ -128,7 +131,7 @@ DirectPlan::DirectPlan(const Step& step) {
   if (sides.result == kOfFilter && images > 1) sums_bytes = filter_bytes;
   scratch_bytes = kScratchBytes;
   if (item == 2 && !widened)
-    scratch_bytes += up(4 * std::max(x.elements, y.elements), 64);  // float32 of one
+    scratch_bytes += up(4 * std::max(x.elements, y.elements), 64);  // one side in float32
   applies = true;
 }
 

@@ -1,6 +1,6 @@
-// Copies between strided views of one dtype. The dims are ordered by the output's strides, so that
-// writes are dense; if then another dim is dense in the input, it becomes the second innermost and
-// the two are walked in tiles.
+// Copies between strided views of one dtype. Dims are ordered by the output's strides, so that
+// writes are dense. If another dim is dense in the input, it becomes the second innermost, and the
+// two are walked in tiles.
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/tables.h"
 

@@ -1,6 +1,6 @@
-// Running sums along one dim, in order. float32 and narrower sums are kept in float64 and rounded
-// when they are stored: a prefix has no pairwise order to choose. If another dim is dense, a strip
-// of it is summed side by side.
+// Prefix sums along one dim, in order. float32 and 16-bit sums are kept in float64 and rounded when
+// stored, because a prefix cannot use pairwise summation. If another dim is dense, a strip of it is
+// summed side by side.
 #include <algorithm>
 
 #include "kernels/common/along_dim.h"

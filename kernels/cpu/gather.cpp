@@ -1,7 +1,7 @@
-// Gather: every iteration index reads its index and then one element of the weights. Dims along
-// which the index does not change and both tensors are dense (an embedding's width) are the inner
-// loop: one memcpy an index. Elements move as bits. Rows that another rank holds are zero here; the
-// sum over ranks is whole.
+// Gather: every iteration reads its index and then one element of the weights. Dims along which the
+// index is constant and both tensors are dense (an embedding's width) form the inner loop: one
+// memcpy per index. Elements are moved as bits. Rows of other ranks are zero here; the sum over
+// ranks is complete.
 #include <algorithm>
 #include <cstring>
 
@@ -50,7 +50,7 @@ class Gather final : public Kernel {
   }
 
  private:
-  /// Whether an index was out of range under `error`.
+  /// Returns true if an index was out of range under `error`.
   template <class T, class Index>
   bool gather() const {
     const T* weights = static_cast<const T*>(weights_.data);

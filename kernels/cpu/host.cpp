@@ -1,4 +1,4 @@
-// Calls the host function of an op of a user's own with the rank's slices.
+// Calls the host function of a user-defined op with the rank's slices.
 #include <algorithm>
 
 #include "base/fail.h"

@@ -1,5 +1,5 @@
-// oneDNN shares a product between the OpenMP threads of its caller, and arranges it for as many:
-// one, here, since ranks and their teams bring the threads.
+// oneDNN divides a product among the OpenMP threads of its caller. That must be one here, because
+// ranks and their teams bring the threads.
 #pragma once
 
 #include <omp.h>

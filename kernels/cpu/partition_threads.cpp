@@ -1,5 +1,5 @@
-// Sharing a step between the threads of a rank: its views are cut along one dim of the result, as a
-// layout cuts tensors over ranks, and every share is bound as a kernel of its own.
+// Sharing a step between the threads of a rank: its views are cut along one dim of the result, like
+// tensors over ranks, and every share is bound as a kernel of its own.
 #include <algorithm>
 
 #include "base/fail.h"
@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// The elements [first, first + count) along `dim` of a step: views narrowed, addresses not.
+/// Elements [first, first + count) along `dim` of a step. Views are narrowed, addresses are not.
 struct ThreadShare {
   int dim = -1;
   int64_t first = 0, count = 0;
@@ -20,7 +20,7 @@ bool is_aligned(const KernelEntry& entry, size_t input) {
   return (entry.aligned_inputs >> input & 1u) != 0;
 }
 
-/// Dense dims are cut at multiples of 16 elements: whole cache lines for every thread.
+/// Dense dims are cut at multiples of 16 elements, so that threads write whole cache lines.
 std::vector<ThreadShare> shares_of(const KernelEntry& entry, const Step& step, int threads,
                                    double least_ns) {
   std::vector<ThreadShare> shares;

@@ -1,10 +1,9 @@
 // Fused pointwise steps: a block interpreter.
 //
-// The iteration space has few dims and is visited in blocks of about a thousand elements: some rows
-// of the innermost dim, or a piece of one. Per block every instruction runs one tight loop whose
-// operands are registers: arrays without gaps that stay in the L1 cache. A load without gaps is its
-// own register (no copy), and so is the last writer of an output that overlaps no input. What can
-// be decided before is in the plan (pointwise_plan.h).
+// The iteration space is visited in blocks of about a thousand elements: some rows of the innermost
+// dim, or a piece of one. Per block, every instruction runs one tight loop over registers: dense
+// arrays that stay in the L1 cache. A dense load is its own register (no copy), and so is the last
+// writer of an output that overlaps no input. All decisions are in the plan (pointwise_plan.h).
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -20,7 +19,7 @@
 namespace tessera::cpu {
 namespace {
 
-/// Copies a strided operand into a register without gaps.
+/// Copies a strided operand into a dense register.
 template <class T>
 void gather_rows(const T* from, const BlockStrides& p, const Extent& e, T* to) {
   for (int64_t r = 0; r < e.rows; ++r, from += p.outer, to += e.n) {
@@ -90,7 +89,7 @@ void Pointwise::run() {
     }
   } while (d >= 0);
 #if defined(__SSE2__)
-  _mm_sfence();  // streamed stores are visible to other ranks before the step ends
+  _mm_sfence();  // makes streamed stores visible to other ranks before the step ends
 #endif
 }
 
@@ -112,7 +111,7 @@ void Pointwise::run_plane() {
 }
 
 void Pointwise::run_block(const Extent& e) {
-  const Extent row{1, e.rows};  // of numbers per row
+  const Extent row{1, e.rows};  // one number per row
   for (const int i : plan_.order) {
     const BoundInstr& op = plan_.code[i];
     Register& reg = registers_[i];
@@ -174,7 +173,7 @@ void Pointwise::store_outputs(const Extent& e) {
   }
 }
 
-/// An instruction on elements, from element `first` of the operands on.
+/// Runs an elementwise instruction, from element `first` of the operands on.
 void Pointwise::compute(const BoundInstr& op, void* out, const Extent& e, int64_t first) const {
   if (op.chain) return run_chain(op, out, e, first);
   const auto from = [&](int reg) -> const void* {
@@ -206,7 +205,7 @@ void Pointwise::run_chain(const BoundInstr& op, void* out, const Extent& e, int6
             chain.by_rows ? e.n : e.elements()});
 }
 
-/// The same piece by piece, between which a piece of the next block is asked for.
+/// The same in pieces; after each one, a piece of the next block is prefetched.
 void Pointwise::compute_and_fetch(const BoundInstr& op, void* out, const Extent& e) const {
   constexpr int64_t kPiece = 128, kLine = 64;
   const int64_t item = size_of(stored_as(op.instr.dtype));
@@ -223,14 +222,14 @@ void Pointwise::compute_and_fetch(const BoundInstr& op, void* out, const Extent&
   }
 }
 
-/// Where the result of an instruction on elements lies.
+/// Where the result of an elementwise instruction goes.
 void* Pointwise::target_of(const BoundInstr& op, const Register& reg) const {
   if (op.output < 0) return reg.buffer;
   const TensorArg& target = args_.out[op.output];
   return static_cast<char*>(target.data) + offsets_[op.output] * size_of(target.dtype);
 }
 
-/// A register as `reader` wants it: by element, or per row.
+/// A register as `reader` needs it: by element, or one number per row.
 const void* Pointwise::operand(const BoundInstr& reader, int reg) const {
   if (reg < 0) return nullptr;
   const Register& from = registers_[reg];
@@ -253,7 +252,7 @@ void Pointwise::store_rows(const Output& out, int number, const Extent& e) {
   const BlockStrides strides{out.strides.operand, out.strides.outer, 0};
   const BoundInstr& op = plan_.code[out.reg];
   const void* from = registers_[out.reg].values;
-  if (op.broadcast == Broadcast::none) {  // equal along the row: the first element counts
+  if (op.broadcast == Broadcast::none) {  // constant along the row: the first element counts
     with_type(op.instr.dtype, [&](auto zero) {
       using T = decltype(zero);
       T* to = reinterpret_cast<T*>(scratch_);
@@ -269,7 +268,7 @@ void Pointwise::run_load(const BoundInstr& op, Register& reg, const Extent& e) {
   const char* from =
       static_cast<const char*>(op.arg->data) + offsets_[p.operand] * size_of(op.arg->dtype);
   const bool narrow = is_narrow(op.arg->dtype);
-  reg.values = reg.buffer;  // an earlier block, of fewer rows, may have been read in place
+  reg.values = reg.buffer;  // an earlier, smaller block may have been read in place
   if (p.dense(e)) {
     if (narrow) {
       ops_.widen(op.arg->dtype)({from, nullptr, nullptr, reg.buffer, e.elements()});
@@ -280,7 +279,7 @@ void Pointwise::run_load(const BoundInstr& op, Register& reg, const Extent& e) {
     }
     return;
   }
-  if (e.rows == 1 ? p.inner == 0 : p.outer == 0) {  // what repeats may be there already
+  if (e.rows == 1 ? p.inner == 0 : p.outer == 0) {  // repeated values may already be there
     if (reg.filled_from == from && reg.filled >= e.elements()) return;
     reg.filled_from = from;
     reg.filled = e.elements();
@@ -313,7 +312,7 @@ void Pointwise::run_index(const BoundInstr& op, Register& reg, const Extent& e) 
   });
 }
 
-/// Runs of consecutive logical indices take whole Philox counters; the register starts at the word
+/// Runs of consecutive logical indices take whole Philox counters. The register starts at the word
 /// of the first one.
 void Pointwise::run_random(const BoundInstr& op, Register& reg, const Extent& e) {
   const Instr& instr = op.instr;
@@ -349,7 +348,7 @@ void Pointwise::run_random(const BoundInstr& op, Register& reg, const Extent& e)
   }
 }
 
-/// A block that is kept whole is its operand's array.
+/// If nothing of the block is masked, the result is the operand's array.
 void Pointwise::run_mask(const BoundInstr& op, Register& reg, const Extent& e) {
   const BlockStrides& p = op.strides;
   const int64_t value = values_[op.instr.expr];
@@ -371,7 +370,7 @@ void Pointwise::run_mask(const BoundInstr& op, Register& reg, const Extent& e) {
       other = rounded_to(other, op.instr.dtype);
     }
     for (int64_t r = 0; r < e.rows; ++r, from += e.n, out += e.n) {
-      const int64_t left = limit - first - r * p.outer;  // how many positions are below the limit
+      const int64_t left = limit - first - r * p.outer;  // positions left below the limit
       const int64_t kept = p.inner > 0 ? std::clamp<int64_t>(left, 0, e.n) : (left > 0 ? e.n : 0);
       std::copy(from, from + kept, out);
       std::fill(out + kept, out + e.n, other);
@@ -419,8 +418,8 @@ void Pointwise::fill_constant(const Instr& instr, const Register& reg) {
   });
 }
 
-/// Registers that do not change within a run: constants once, expressions of scalars when they
-/// change.
+/// Registers that are constant during a run: constants are filled once, expressions of scalars when
+/// they change.
 void Pointwise::refill(bool all) {
   const Step& step = *args_.step;
   for (size_t i = 0; i < values_.size(); ++i) {

@@ -1,4 +1,4 @@
-// The block interpreter of fused pointwise steps: see pointwise.cpp for its idea.
+// The block interpreter of fused pointwise steps; pointwise.cpp explains it.
 #pragma once
 
 #include <memory>
@@ -13,16 +13,16 @@ class Pointwise final : public Kernel {
  public:
   Pointwise(const KernelArgs& args, const BlockOps& ops);
   void run() override;
-  /// The instructions that run as chains.
+  /// The instructions that run as chains; for tests.
   std::vector<Chain> chains() const;
 
  private:
-  /// What an instruction's result is, of the current block.
+  /// An instruction's result for the current block.
   struct Register {
     unsigned char* buffer = nullptr;
-    unsigned char* spread = nullptr;    ///< if not null: every number repeated along its row
-    const void* values = nullptr;       ///< buffer, or where the same numbers lie already
-    const void* filled_from = nullptr;  ///< broadcast load: what the buffer holds now
+    unsigned char* spread = nullptr;    ///< if not null: every value repeated along its row
+    const void* values = nullptr;       ///< `buffer`, or other memory with the same values
+    const void* filled_from = nullptr;  ///< for a broadcast load: what the buffer holds now
     int64_t filled = 0;
   };
 
@@ -30,7 +30,7 @@ class Pointwise final : public Kernel {
     for (size_t k = 0; k < offsets_.size(); ++k) offsets_[k] += plan_.nest.strides[k][dim] * count;
   }
 
-  /// All blocks of the two innermost dims.
+  /// Runs all blocks of the two innermost dims.
   void run_plane();
   void run_block(const Extent& e);
   void run_chain(const BoundInstr& op, void* out, const Extent& e, int64_t first = 0) const;
@@ -52,14 +52,14 @@ class Pointwise final : public Kernel {
   KernelArgs args_;
   const BlockOps& ops_;
   const PointwisePlan plan_;
-  std::vector<int64_t> offsets_;  ///< of the current block, per operand of the nest
+  std::vector<int64_t> offsets_;  ///< by operand of the nest, for the current block
   std::vector<Register> registers_;
   std::vector<int64_t> values_;  ///< of the step's exprs
   std::vector<unsigned char> memory_;
   unsigned char* scratch_ = nullptr;  ///< one register
 };
 
-/// The kernel with the loops of one instruction set: what tests compare.
+/// Binds with the loops of one instruction set; for tests.
 std::unique_ptr<Kernel> bind_pointwise_with(const KernelArgs& args, const BlockOps& ops);
 
 }  // namespace tessera::cpu

@@ -1,5 +1,5 @@
-// The pointwise loops for AVX2 and FMA. Standard headers stand before the
-// target pragma, so that no inline function of theirs is compiled for it.
+// The pointwise loops for AVX2 and FMA. Standard headers come before the target pragma, so that
+// none of their inline functions is compiled for it.
 #include <math.h>
 
 #include <cmath>

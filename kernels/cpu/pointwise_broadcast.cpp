@@ -1,6 +1,6 @@
-// Binding of fused pointwise steps: which registers hold one number, and in a step with row
-// instructions, which hold one a row, and which of those must be repeated along their rows because
-// an instruction on elements reads them.
+// Binding of fused pointwise steps: which registers hold one number; in a step with row
+// instructions, which hold one number per row; and which of those must be repeated along their rows
+// because an elementwise instruction reads them.
 #include "kernels/cpu/pointwise_plan.h"
 
 namespace tessera::cpu {
@@ -53,7 +53,7 @@ class BroadcastPlanner {
     }
   }
 
-  /// `mixed`: of one operand every element, and of one a number a row.
+  /// `mixed`: one operand is read by element, the other as one number per row.
   void read_elements(BoundInstr& op, bool mixed) {
     const Instr& instr = op.instr;
     if (instr.b >= 0 && instr.c < 0 && mixed) {

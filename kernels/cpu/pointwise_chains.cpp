@@ -1,9 +1,9 @@
-// Binding of fused pointwise steps: chains. A loop over a block costs what it loads and stores, the
-// arithmetic hides behind that. So an instruction takes in those that make its operand, as far as
-// there is a loop for the whole (ChainShape) and no other instruction wants what lies between. What
-// only adds and multiplies numbers of a row, such as x - mean, costs nothing within a chain: where
-// all who read it can take it in, each does, and nobody stores it. The bits are those of the single
-// instructions.
+// Binding of fused pointwise steps: chains. A loop over a block is bound by its loads and stores,
+// which hide the arithmetic. So an instruction takes in the instructions that compute its operand,
+// as far as a loop for the whole exists (ChainShape) and nothing else reads the intermediate
+// values. An instruction that only adds or multiplies numbers of its row, such as x - mean, is free
+// within a chain: if all its readers can take it in, each does, and it is never stored. Results are
+// bitwise those of the single instructions.
 #include <algorithm>
 
 #include "kernels/cpu/pointwise_plan.h"
@@ -25,7 +25,7 @@ bool is_number(int reg) { return reg >= 0; }
 
 bool is_division(Link link) { return link == Link::div || link == Link::rdiv; }
 
-/// What one instruction does to the operand that a chain comes from.
+/// One instruction's operation on the value of a chain.
 struct Stage {
   Link link = Link::none;
   int operand = -1;
@@ -97,7 +97,7 @@ class ChainMatcher {
   ChainFn find(const Chain& chain) const { return ops_.find_chain(chain.shape, type_of(chain)); }
   DType type_of(const Chain& chain) const { return stored_as(code_[chain.x].instr.dtype); }
 
-  /// Only one instruction reads it.
+  /// True if only one instruction reads it.
   bool may_vanish(int reg) const {
     return readers_[reg] == 1 && !is_output_[reg] && is_joinable(code_[reg]);
   }
@@ -115,7 +115,8 @@ class ChainMatcher {
     return by_number ? std::nullopt : std::optional(Stage{div ? Link::rdiv : Link::rsub, other});
   }
 
-  /// Takes in that an operand is a register times a number, if nobody else wants the product.
+  /// If an operand is a register times a number and nothing else reads the product, takes the
+  /// product in.
   void scale_operands(Chain& chain) const {
     scale_operand(chain, &Chain::y, &Chain::y_factor);
     scale_operand(chain, &Chain::z, &Chain::z_factor);
@@ -134,7 +135,7 @@ class ChainMatcher {
     if (exists(scaled)) chain = std::move(scaled);
   }
 
-  /// The instruction alone, or nothing.
+  /// A chain of this instruction alone, or nothing.
   std::optional<Chain> single(int i, int path) const {
     Chain chain;
     chain.x = path;
@@ -143,7 +144,7 @@ class ChainMatcher {
     return chain;
   }
 
-  /// The longest chain that ends with joinable instruction `i`, and what it takes in.
+  /// The longest chain that ends with joinable instruction `i`.
   std::optional<Chain> longest(int i) const {
     const Instr& instr = code_[i].instr;
     std::optional<Chain> best;
@@ -167,7 +168,7 @@ class ChainMatcher {
     return best;
   }
 
-  /// Instruction `path`, alone, and then `i`.
+  /// A chain of instruction `path` alone and then `i`.
   std::optional<Chain> single_below(int i, int path) const {
     const std::optional<Stage> stage = stage_of(code_[i].instr, path);
     for (const int leaf : {code_[path].instr.a, code_[path].instr.b}) {
@@ -215,8 +216,7 @@ class ChainMatcher {
     op.chain = std::move(chain);
   }
 
-  /// `i` as what an instruction does that reads `reg` at the start of its chain; nothing if it
-  /// cannot be.
+  /// Instruction `i` as a chain that starts with `reg`; nothing if impossible.
   std::optional<Chain> starting_with(int i, int reg) const {
     const BoundInstr& op = code_[i];
     Chain chain;
@@ -246,8 +246,8 @@ class ChainMatcher {
     }
   }
 
-  /// If `v` is numbers of its row added to and multiplied with a register, and all its readers can
-  /// do that themselves, they do.
+  /// If `v` only adds or multiplies numbers of its row, and all readers of `v` can do that
+  /// themselves, they do.
   void take_into_readers(int v) {
     BoundInstr& op = code_[v];
     if (!is_joinable(op) || is_output_[v]) return;

@@ -1,6 +1,6 @@
-// Compiler options of the pointwise loops, for everything that follows in the including file.
-// Selects become vector selects only if the compiler need not keep floating-point traps apart.
-// GCC's pragma sets back options that it does not name, so it repeats those of the build.
+// Compiler options of the pointwise loops, for the rest of the including file. Selects become
+// vector selects only if the compiler need not preserve floating-point traps. GCC's pragma resets
+// options that it does not name, so it repeats those of the build.
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__)

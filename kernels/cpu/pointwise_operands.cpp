@@ -1,6 +1,6 @@
-// Binding of fused pointwise steps, first stage: operands and the iteration space. Everything that
-// an instruction derives from the position (loads, stores, indices, masks, random counters) is
-// affine in the index, so all of them are operands of one loop nest with strides of their own.
+// Binding of fused pointwise steps, first stage: operands and iteration space. Everything that
+// depends on the position (loads, stores, indices, masks, random counters) is affine in the index,
+// so all of them are operands of one loop nest with their own strides.
 #include <algorithm>
 
 #include "kernels/cpu/pointwise_plan.h"
@@ -9,9 +9,9 @@ namespace tessera::cpu {
 
 namespace {
 
-/// Elements of a block. Of many arrays fewer, so that they stay in the L1 cache with what lies
-/// between. Of a step with row instructions more, for each of these is a call for a few numbers;
-/// but what comes from memory comes faster in few rows at a time.
+/// Elements per block. Fewer with many arrays, so that they stay in the L1 cache with the
+/// intermediate values. More with row instructions, each of which is a call for a few numbers; but
+/// data from memory comes faster in few rows at a time.
 constexpr int64_t kBlock = 1024, kBlockOfMany = 512, kBlockOfRows = 4096,
                   kNearBytes = int64_t{8} << 20;
 
@@ -23,7 +23,7 @@ class OperandBinder {
     std::vector<std::vector<int64_t>> strides = add_outputs();
     for (const Instr& instr : step_.pointwise.code) add(instr, strides);
     plan_.starts.assign(strides.size(), 0);
-    for (const BoundInstr& op : plan_.code) {  // of addresses, the part's start is in them already
+    for (const BoundInstr& op : plan_.code) {  // addresses already include the start of the part
       const int operand = op.strides.operand;
       if (operand < 0 || op.instr.code == Code::load || args_.split_dim < 0) continue;
       plan_.starts[operand] = args_.split_first * strides[operand][args_.split_dim];
@@ -94,9 +94,8 @@ class OperandBinder {
     if (row >= 0) nest.add_dim(sizes[row], along_row);
   }
 
-  /// Instructions that hand on their operand's register: copies, casts to float32 of what lies in a
-  /// float already, and the rounding to a narrow type if only stores read it, which round
-  /// themselves.
+  /// Instructions whose register is their operand's: copies, casts to float32 of values already in
+  /// a float, and rounding to a 16-bit type that only stores read, which round themselves.
   void find_aliases() {
     std::vector<BoundInstr>& code = plan_.code;
     std::vector<char> is_read(code.size(), 0);

@@ -1,6 +1,6 @@
-// Binding of fused pointwise steps: how outputs are stored, and what is fetched ahead. The last
-// writer of an output that overlaps no input computes into the output's memory. Results of large
-// steps go past the caches.
+// Binding of fused pointwise steps: how outputs are stored, and which loads are prefetched. The
+// last writer of an output that overlaps no input computes into the output's memory. Results of
+// large steps bypass the caches.
 #include <algorithm>
 
 #include "kernels/cpu/pointwise_plan.h"
@@ -9,14 +9,14 @@ namespace tessera::cpu {
 
 namespace {
 
-/// Steps that touch more than this write past the caches, as memcpy does: no line is read to be
-/// overwritten. Where exponentials or their like are computed of every element, that reading hides
-/// behind them, and results stay for their readers up to twice as much.
+/// Steps that touch more bytes than this use non-temporal stores, as memcpy does: cache lines are
+/// not read only to be overwritten. If every element needs an exponential or the like, those reads
+/// are hidden, and up to twice as many bytes stay in the cache for their readers.
 constexpr int64_t kStreamBytes = int64_t{12} << 20;
 
 bool computes_long(Code code) { return info_of(code).cost == CostClass::expensive; }
 
-/// Elements of which take long enough to fetch others meanwhile.
+/// True if it computes long enough to hide prefetching.
 bool hides_fetching(const BoundInstr& op) {
   const auto slow = [](Link link) {
     return link == Link::div || link == Link::rdiv || link == Link::sqrt || link == Link::exp;
@@ -25,7 +25,7 @@ bool hides_fetching(const BoundInstr& op) {
   return op.instr.code != Code::random && info_of(op.instr.code).cost >= CostClass::slow;
 }
 
-/// [first, last) bytes that a view touches.
+/// The byte range [first, last) that a view touches.
 std::pair<const char*, const char*> range_of(const TensorArg& t) {
   int64_t low = 0, high = 0;
   for (size_t d = 0; d < t.sizes.size(); ++d) {
@@ -47,7 +47,7 @@ bool overlap(const TensorArg& x, const TensorArg& y) {
   return a < d && c < b;
 }
 
-/// Exactly one element of `x` under each of `y`.
+/// True if elements of `x` and `y` with the same index have the same address.
 bool same_place(const TensorArg& x, const TensorArg& y) {
   return x.data == y.data && x.dtype == y.dtype && x.strides == y.strides;
 }
@@ -69,7 +69,8 @@ class OutputPlanner {
   }
 
  private:
-  /// An output that is stored from where an input lies may find another output stored there before.
+  /// If an input overlaps an output and is stored to another output, it must be copied before that
+  /// one is overwritten.
   void find_copied() {
     for (size_t i = 0; i < plan_.code.size(); ++i) {
       BoundInstr& op = plan_.code[i];
@@ -79,9 +80,9 @@ class OutputPlanner {
     }
   }
 
-  /// Many operands that come from far are asked for a block ahead, while an instruction computes
-  /// what takes long: the loops before and after it do little but read, each an array of its own.
-  /// One or two arrays the processor fetches better itself.
+  /// With many operands in far memory, the next block is prefetched during a slow instruction; the
+  /// loops around it do little but read one array each. One or two arrays are prefetched better by
+  /// hardware.
   void choose_fetched(int64_t bytes) {
     constexpr int64_t kNear = int64_t{1} << 20;
     if (plan_.row >= 0 || bytes < kNear) return;
@@ -118,9 +119,9 @@ class OutputPlanner {
     if (out.direct) op.output = k;
   }
 
-  /// Notes which instruction is the last to read what an output's memory held: an input may lie at
-  /// the very same place if nobody wants it any more when the output is written. False: it may not
-  /// be written before the end of the block.
+  /// Finds the last instruction that reads the old content of an output's memory. An input may have
+  /// the very same address if nothing reads it after the output is written. Returns false if the
+  /// output must not be written before the end of the block.
   bool find_last_read(Output& out, const TensorArg& target) const {
     for (size_t i = 0; i < plan_.code.size(); ++i) {
       const BoundInstr& op = plan_.code[i];

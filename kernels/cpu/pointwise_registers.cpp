@@ -1,7 +1,7 @@
-// Binding of fused pointwise steps: where registers lie. The few arrays that a block passes through
-// stay in the L1 cache, so registers that are done give their place to the next ones: to the very
-// instruction that reads them last, where it goes element by element, and a block of an output's
-// memory serves until its last writer comes.
+// Binding of fused pointwise steps: register allocation. A block should pass through few arrays, so
+// that they stay in the L1 cache. So a dead register's memory is reused: even by the instruction
+// that reads it last, if that works element by element. The block of an output's memory also serves
+// as a register until its last writer.
 #include <algorithm>
 
 #include "kernels/cpu/pointwise_plan.h"
@@ -14,7 +14,8 @@ bool lasting(const BoundInstr& op) {
   return is_still(op.instr.code) || op.instr.code == Code::load;
 }
 
-/// Goes element by element through whole registers, and may write where it reads.
+/// True if the instruction works element by element on whole registers, so that it may write where
+/// it reads.
 bool by_element(const BoundInstr& op) {
   return !is_positional(op.instr.code) && !lasting(op) && !reduces_row(op.instr.code) &&
          !op.alias && op.broadcast == Broadcast::none;
@@ -46,14 +47,14 @@ class RegisterAllocator {
   }
 
  private:
-  /// Memory that registers take turns in: a buffer, or a block of an output that is written at its
-  /// place.
+  /// Memory that registers share over time: a buffer, or the block of an output that is written
+  /// directly.
   struct Slot {
     int64_t bytes = 0, offset = 0;
-    int output = -1, writer = -1;  ///< of an output: the instruction that makes it
-    int used_to = -1;              ///< the last instruction that reads what is there
-    DType type = DType::float32;   ///< of what is there
-    bool in_place = false;         ///< what is there is a whole register: its last reader may write
+    int output = -1, writer = -1;  ///< for an output: the instruction that computes it
+    int used_to = -1;              ///< last instruction that reads the content
+    DType type = DType::float32;   ///< of the content
+    bool in_place = false;  ///< the content is a whole register: its last reader may overwrite it
   };
 
   int64_t bytes_of(const BoundInstr& op) const {
@@ -80,8 +81,8 @@ class RegisterAllocator {
     if (slot->output >= 0) op.output = slot->output;
   }
 
-  /// Where instruction `i` may write: an output's memory rather than a buffer, and one that it
-  /// reads rather than another. Null: nowhere yet.
+  /// Finds a slot for instruction `i`: preferably an output's memory, then one that it reads. Null
+  /// if none is free.
   Slot* find_slot(int i) {
     const BoundInstr& op = plan_.code[i];
     const bool anywhere = by_element(op);
@@ -109,7 +110,7 @@ class RegisterAllocator {
 
 }  // namespace
 
-/// What may hand on its operand's array (copy, mask) keeps it alive.
+/// An instruction that may return its operand's array (copy, mask) keeps it alive.
 std::vector<int> last_reads(const PointwisePlan& plan) {
   const int count = static_cast<int>(plan.code.size());
   std::vector<int> last(plan.code.size(), -1);

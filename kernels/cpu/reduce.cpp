@@ -1,11 +1,11 @@
-// Reductions. The dims of the input are split into kept ones (the output moves) and reduced ones.
+// Reductions. The dims of the input are split into kept and reduced ones.
 //
-// If a reduced dim is the densest one of the input, every output element is a sum over rows
-// (reduce_row.h). If a kept dim is the densest, a strip of up to 2048 output elements is
-// accumulated, four rows at a time: memory is read in long pieces, and in order where a row is no
-// longer than a strip. In both cases the partial results of fixed-size blocks are combined as a
-// binary counter does (pairwise summation): the rounding error grows with the logarithm of the
-// count, and the order depends on nothing but the sizes.
+// If the input is densest along a reduced dim, every output element is a sum over rows
+// (reduce_row.h). If it is densest along a kept dim, strips of up to 2048 output elements are
+// accumulated, four rows at a time: memory is read in long pieces, and in order if a row is no
+// longer than a strip. In both cases the partial results of fixed-size blocks are combined by
+// pairwise summation (like a binary counter): the rounding error grows with the logarithm of the
+// count, and the order depends on the sizes only.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -43,8 +43,8 @@ struct All {
 };
 
 constexpr int64_t kStrip = 2048;  // outputs accumulated together
-constexpr int64_t kRows = 64;     // rows of one block of a strip
-constexpr int64_t kAtOnce = 4;    // rows: divides kRows
+constexpr int64_t kRows = 64;     // rows per block of a strip
+constexpr int64_t kAtOnce = 4;    // rows at a time; divides kRows
 
 template <class F, class T>
 Compute<T> reduce_strided(const T* x, int64_t stride, int64_t n) {
@@ -133,7 +133,7 @@ class Reduce final : public Kernel {
     return store_as<T>(x);
   }
 
-  /// All reduced elements of one output.
+  /// Reduces all elements of one output.
   template <class F, class T>
   Compute<T> reduce_one(const T* x) const {
     const int rank = reduced_.rank();
@@ -168,7 +168,7 @@ class Reduce final : public Kernel {
     });
   }
 
-  /// acc[l] op= each of `count` rows in turn: the innermost loop of the strips.
+  /// acc[l] op= each of `count` rows in turn: the innermost loop of strips.
   template <class F, int64_t count, class T>
   static void add_rows(Compute<T>* __restrict acc, const T* x, const int64_t* at, int64_t stride,
                        int64_t m) {
@@ -193,7 +193,7 @@ class Reduce final : public Kernel {
     A* level = reinterpret_cast<A*>(strips_.data());  // [levels][width_]
     uint64_t blocks = 0;
     int64_t rows = 0;
-    int64_t top = 0;  // the level that is being filled: as many as there are complete blocks
+    int64_t top = 0;  // the level being filled: as many as complete blocks
     int64_t waiting[kAtOnce], count = 0;
     std::fill(level, level + m, F::template identity<A>());
     auto close_block = [&] {

@@ -1,7 +1,7 @@
-// Reductions of dense rows: 64 lanes (16 in short ones) walk blocks of 1024 elements, and the
-// results of the blocks are combined as a binary counter does (pairwise summation). The order
-// depends on nothing but the size: every instruction set computes the same bits. In an unnamed
-// namespace, because each of them compiles a copy of its own.
+// Reductions of dense rows. 64 lanes (16 in short rows) walk blocks of 1024 elements; the results
+// of the blocks are combined by pairwise summation (like a binary counter). The order depends on
+// the size only, so every instruction set computes the same bits. In an unnamed namespace, because
+// each instruction set compiles its own copy.
 #pragma once
 
 #include <cstring>
@@ -10,7 +10,7 @@
 
 #include "kernels/common/types.h"
 
-// Set by the including file, for no macro tells which instruction set a target pragma chose.
+// For the instruction set that a target pragma selected; compilers define no macro for that.
 #if !defined(TESSERA_VECTOR_BYTES)
 #define TESSERA_VECTOR_BYTES 16
 #endif
@@ -63,9 +63,9 @@ struct Min {
     return ((a <= b) | (a != a)) ? a : b;
   }
 };
-constexpr int64_t kRun = 1024;      // elements of one block of a row
+constexpr int64_t kRun = 1024;      // elements per block of a row
 constexpr int64_t kLanes = 16;      // combined as 8, 4, 2, 1
-constexpr int64_t kManyLanes = 64;  // of long blocks: several sums are under way at once
+constexpr int64_t kManyLanes = 64;  // in long blocks: several sums are in flight at a time
 constexpr int kLevels = 48;
 
 /// A dense row in memory.
@@ -96,9 +96,9 @@ Vector apply_vectors(Vector a, Vector b) {
   }
 }
 
-/// lanes[l] op= x[i + l] for l < count and every i below `n` that is a multiple of count; the rest
-/// of x is left out. `fresh`: the lanes hold nothing yet. Written with vectors: compilers make no
-/// vector selects where traps must be kept apart, and keep few lanes in registers.
+/// lanes[l] op= x[i + l] for l < count and every multiple i of count below `n`; the remainder of x
+/// is left out. `fresh`: the lanes are uninitialized. Written with vector types: compilers make no
+/// vector selects while traps must be preserved, and keep few lanes in registers.
 template <class F, int64_t count, bool fresh = false, class Row>
 void reduce_lanes(typename Row::Value* lanes, Row x, int64_t n) {
   using T = typename Row::Value;
@@ -128,7 +128,7 @@ void reduce_lanes(typename Row::Value* lanes, Row x, int64_t n) {
   }
 }
 
-/// Block of a dense row: lanes, then a tree over the lanes.
+/// One block of a dense row: lanes, then a tree over the lanes.
 template <class F, class Row>
 typename Row::Value reduce_lanes_of(Row x, int64_t n) {
   using A = typename Row::Value;
@@ -156,7 +156,7 @@ Compute<T> reduce_block(const T* x, int64_t n) {
   return reduce_lanes_of<F>(Plain<T>{x}, n);
 }
 
-/// Pairwise combination of the results of blocks, in order: a binary counter of partial results.
+/// Pairwise combination of block results, in order: a binary counter of partial results.
 template <class F, class A>
 class Pairwise {
  public:
@@ -181,7 +181,7 @@ class Pairwise {
   uint64_t count_ = 0;
 };
 
-/// Any number of elements of a dense row.
+/// Reduces any number of elements of a dense row.
 template <class F, class Row>
 typename Row::Value reduce_any(Row x, int64_t n) {
   if (n > 0 && n <= kRun) return reduce_lanes_of<F>(x, n);

@@ -1,5 +1,5 @@
 // Scatter-add: the transpose of gather. The result is zeroed, then the updates are added in
-// row-major order of the iteration dims, whatever the indices are: a fixed order of sums. Narrow
+// row-major order of the iteration dims, whatever the indices are: a fixed order of sums. 16-bit
 // types are summed in a float32 workspace and rounded once.
 #include <algorithm>
 #include <cstring>
@@ -39,7 +39,7 @@ class ScatterAdd final : public Kernel {
     nest_ = make_nest(updates_.sizes, {args.step->attrs.get<std::vector<int64_t>>("strides"),
                                        updates_.strides, indices_.strides});
     nest_.drop_ones();
-    nest_.merge();  // in the given order, which is the order of the sums
+    nest_.merge();  // in the given order: it is the order of the sums
   }
 
   void run() override {

@@ -8,7 +8,7 @@ namespace tessera::cpu {
 
 using namespace kernels;
 
-/// A nest with operands (out, in), simplified at bind time. copy<To, From>(out, in) moves all
+/// A nest with operands (out, in), simplified at bind time. copy<To, From>(out, in) copies all
 /// elements.
 class StridedCopy {
  public:
@@ -21,7 +21,7 @@ class StridedCopy {
 
  private:
   Nest nest_;
-  bool transposed_ = false;  ///< the last dim is dense in out, the one before it in in
+  bool transposed_ = false;  ///< `out` is dense along the last dim, `in` along the one before it
 };
 
 template <class To, class From>
@@ -50,7 +50,7 @@ void copy_row(To* out, int64_t out_stride, const From* in, int64_t in_stride, in
   }
 }
 
-/// Four rows of four.
+/// Transposes a 4 x 4 block.
 inline void transpose_four(float* out, int64_t out_row, const float* in, int64_t in_row) {
   using Four = float __attribute__((vector_size(16)));
   Four a, b, c, d;
@@ -69,8 +69,8 @@ inline void transpose_four(float* out, int64_t out_row, const float* in, int64_t
   for (int64_t i = 0; i < 4; ++i) __builtin_memcpy(out + i * out_row, &rows[i], 16);
 }
 
-/// out[i][j] = in[j][i] by tiles: every cache line of `in` that a tile touches is used whole, and
-/// pages of `in` are read one after another.
+/// out[i][j] = in[j][i] by tiles. Every cache line of `in` that a tile touches is used completely,
+/// and pages of `in` are read one after another.
 template <class To, class From>
 void copy_transposed(To* out, int64_t out_row, const From* in, int64_t in_row, int64_t rows,
                      int64_t n) {

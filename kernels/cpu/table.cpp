@@ -19,7 +19,7 @@ constexpr KernelEntry kTable[] = {
 #include "program/kernel_table.inc"
 };
 
-/// The CPU computes what a GPU leaves: it lacks only what is no kernel.
+/// The CPU runs every kernel that a GPU lacks, so it must have them all.
 static_assert(std::all_of(std::begin(kTable), std::end(kTable), [](const KernelEntry& e) {
   return e.bind != nullptr || e.kind == KernelKind::none || e.kind == KernelKind::loop;
 }));

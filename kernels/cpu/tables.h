@@ -1,4 +1,4 @@
-// The functions of the CPU's kernels, as program/kernel_table.inc names them.
+// The CPU's kernel functions, as program/kernel_table.inc names them.
 #pragma once
 
 #include "kernels/common/kernel.h"

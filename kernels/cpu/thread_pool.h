@@ -1,4 +1,4 @@
-// The threads that share the kernels of one rank.
+// The threads that share one rank's kernels.
 #pragma once
 
 #include <atomic>
@@ -10,11 +10,12 @@
 
 namespace tessera {
 
-/// A fork-join team: run() hands one part to each thread and returns when all are done. The caller
-/// is one of the threads. Idle threads spin for some microseconds, then sleep. One run() at a time.
+/// A fork-join team: run() gives one part to each thread and returns when all are done. The caller
+/// is one of the threads. Idle threads spin for some microseconds, then sleep. Only one run() at a
+/// time.
 class ThreadPool {
  public:
-  /// threads >= 1; threads - 1 of them are made here.
+  /// threads >= 1; creates threads - 1 threads.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -22,7 +23,8 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls body(0) .. body(size() - 1), each on its own thread; throws what one of them threw.
+  /// Calls body(0) .. body(size() - 1), each on its own thread. Rethrows an exception of one of
+  /// them.
   template <class Body>
   void run(Body&& body) {
     run_parts([](void* b, int part) { (*static_cast<std::remove_reference_t<Body>*>(b))(part); },

@@ -1,8 +1,8 @@
-// The k largest elements along a dim, in descending order, or the k smallest in ascending order,
-// with their global indices. Positions are ordered by value, NaN being the largest, then by index
-// ascending: a total order, so the result does not depend on the algorithm. Few of many are kept in
-// order while the row is read, of which most elements are only compared with the last; else the
-// positions are partially sorted.
+// The k largest elements along a dim in descending order, or the k smallest in ascending order,
+// with their global indices. Positions are ordered by value (NaN is the largest), then by ascending
+// index: a total order, so the result does not depend on the algorithm. A small k keeps a sorted
+// list while the row is read; most elements are only compared with its last. A large k uses a
+// partial sort.
 #include <algorithm>
 
 #include "kernels/common/along_dim.h"
@@ -69,8 +69,8 @@ class TopK final : public Kernel {
 
   static constexpr int64_t kFew = 16;
 
-  /// The first k_ of order_, of positions in ascending order: one that is not before the last kept
-  /// is none of them.
+  /// Keeps the first k_ positions of order_. Positions come in ascending order, so one that does
+  /// not precede the last kept can be skipped.
   template <class T, bool smallest, class Before>
   void keep_first(const T* x, int64_t stride, const Before& before) {
     int64_t kept = 0;

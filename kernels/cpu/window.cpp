@@ -1,7 +1,7 @@
-// window and fold: for every place before the dim, output index and window index there is one input
-// index, at which the elements behind the dim are copied (window) or added (fold) as one row; rows
-// that follow each other on both sides go as one. All three indices begin where this rank's slices
-// do. Rows outside of the dim read the fill and add to nothing; padding is left alone.
+// window and fold: every position before the dim, output index and window index have one input
+// index, at which the elements after the dim are copied (window) or added (fold) as one row. Rows
+// that are adjacent on both sides are moved as one. All three indices begin where this rank's
+// slices do. Rows outside of the dim read the fill value and add to nothing; padding is left alone.
 #include "kernels/common/window.h"
 
 #include <algorithm>
@@ -25,8 +25,8 @@ struct Relation : WindowSizes {
     window_begin = eval(args, 2);
   }
 
-  /// Where row stride * o + dilation * k - lo lies in the slice, -1 if outside of the dim or (fold)
-  /// of the slice.
+  /// Where row stride * o + dilation * k - lo is in the slice; -1 if it is outside of the dim or
+  /// (fold) of the slice.
   int64_t place(int64_t o, int64_t k) const {
     const int64_t i = stride * o + dilation * k - lo;
     int64_t at = i - begin;
@@ -35,7 +35,7 @@ struct Relation : WindowSizes {
     return inside ? at : -1;
   }
 
-  /// Calls visit(offset with the dim, or -1 if outside; offset with the windows; rows).
+  /// Calls visit(offset with the dim or -1 if outside, offset with the windows, rows).
   template <class Visit>
   void each_run(Visit visit) const {
     const int64_t first_o = std::max<int64_t>(0, -out_begin),

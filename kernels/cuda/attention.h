@@ -1,14 +1,14 @@
-// Attention and its gradient without stored scores (Dao et al. 2022), for generated kernels.
+// Attention and its gradient without storing all scores (Dao et al. 2022), for generated kernels.
 //
-// A block of 256 threads owns kBlock rows: queries, or for the gradients of keys and values keys.
-// It walks the rows of the other side kBlock at a time, in order: scores of a block of rows with a
-// block of rows lie in shared memory, and each of the 256 / kBlock threads of a row keeps every
-// 256 / kBlock-th column of that row's sums in registers. Softmax is kept up as the greatest score
+// A block of 256 threads owns kBlock rows: queries, or keys for the gradients of keys and values.
+// It walks the rows of the other side kBlock at a time, in order. The scores of a block of rows
+// with a block of rows are in shared memory. Each of the 256 / kBlock threads of a row keeps every
+// (256 / kBlock)-th column of that row's sums in registers. Softmax is kept as the maximum score
 // and the sum of exponentials so far. Every sum has one order and one writer.
 //
-// The gradient recomputes the scores twice: once by queries, which also leaves two numbers a row in
-// the workspace (the logarithm of the sum of exponentials, and the dot product of the result with
-// its gradient), and once by keys, which reads them.
+// The gradient computes the scores twice: once by queries, which also leaves two numbers per row in
+// the workspace (the log of the sum of exponentials, and the dot product of the result with its
+// gradient), and once by keys, which reads them.
 #pragma once
 
 #include "kernels/cuda/device.h"
@@ -17,7 +17,7 @@ namespace tessera::device {
 
 constexpr int kAttentionThreads = 256;
 
-/// Positions by columns where they lie. Strides are elements.
+/// A matrix of positions by columns in global memory. Strides are elements.
 template <class T, long long kRow, long long kColumn>
 struct Positions {
   T* data;
@@ -28,8 +28,8 @@ struct Positions {
 };
 
 /// Shared memory. C, a configuration, has Wide (the type of sums), kBlock, kWidth (columns),
-/// kLength and kMemory (queries and keys), kAllKeys (of all parts; 0: these are all), kCausal,
-/// scale().
+/// kLength and kMemory (queries and keys on this rank), kAllKeys (global number of keys; 0: kMemory
+/// is all), kCausal, scale().
 template <class C>
 struct AttentionTile {
   typename C::Wide x[C::kBlock][C::kWidth + 1];
@@ -39,7 +39,7 @@ struct AttentionScores {
   typename C::Wide x[C::kBlock][C::kBlock + 1];
 };
 
-/// A block of rows from `first` on; zeros from row `rows` on.
+/// Loads a block of rows, from `first` on; zeros from row `rows` on.
 template <class C, class M>
 __device__ __forceinline__ void load_tile(const M& from, long long first, long long rows,
                                           AttentionTile<C>& to) {
@@ -73,11 +73,11 @@ __device__ __forceinline__ void multiply_rows(const AttentionTile<C>& a, const A
   for (int i = 0; i < kRows; ++i) to.x[row + i * kApart][column] = sums[i];
 }
 
-/// The columns of one row that one thread keeps.
+/// One thread's columns of the sums of a row.
 template <class C>
 struct RowSums {
   using W = typename C::Wide;
-  static constexpr int kThreads = kAttentionThreads / C::kBlock;  ///< of a row
+  static constexpr int kThreads = kAttentionThreads / C::kBlock;  ///< per row
   static constexpr int kColumns = (C::kWidth + kThreads - 1) / kThreads;
   W x[kColumns] = {};
 
@@ -118,7 +118,7 @@ struct RowSums {
   }
 };
 
-/// Keys that query `i` sees.
+/// The number of keys that query `i` may attend to.
 template <class C>
 __device__ __forceinline__ long long keys_seen(long long i, long long first_query,
                                                long long first_key) {
@@ -127,14 +127,14 @@ __device__ __forceinline__ long long keys_seen(long long i, long long first_quer
   return n < 0 ? 0 : n > C::kMemory ? C::kMemory : n;
 }
 
-/// The rows of queries that one block has: their softmax so far.
+/// The softmax of a block's rows so far.
 template <class C>
 struct Softmax {
   using W = typename C::Wide;
   W greatest = Max::identity<W>(), total = W(0);
 
-  /// Turns a row's scores into weights relative to the greatest so far; the factor by which earlier
-  /// sums shrink.
+  /// Turns a row's scores into weights relative to the maximum so far. Returns the factor for
+  /// earlier sums.
   __device__ __forceinline__ W add(AttentionScores<C>& scores, long long visible) {
     using R = RowSums<C>;
     W top = Max::identity<W>();
@@ -156,7 +156,7 @@ struct Softmax {
   }
 };
 
-/// One block of queries: what `sums` and `softmax` are after all keys.
+/// Attends one block of queries to all keys; fills `sums` and `softmax`.
 template <class C, class K, class V>
 __device__ __forceinline__ void attend(long long first, long long first_query, long long first_key,
                                        const K& k, const V& v, const AttentionTile<C>& queries,
@@ -180,20 +180,20 @@ __device__ __forceinline__ void attend(long long first, long long first_query, l
   sums.scale(total > 0 || total != total ? 1 / total : typename C::Wide(0));
 }
 
-/// One number a query, kRow elements apart.
+/// One number per query, kRow elements apart.
 template <class T, long long kRow>
 struct Numbers {
   T* data;
   __device__ __forceinline__ T& at(long long row) const { return data[row * kRow]; }
 };
 
-/// The logarithm of the sum over the keys; over none of them the least number of attention_part.
+/// The log of the sum over the keys; without any key, the lowest value that attention_part uses.
 template <class W>
 __device__ __forceinline__ W log_of(W greatest, W total) {
   return total == 0 ? W(-1e30) : greatest + formula::Log::apply(total);
 }
 
-/// The result of one block of queries, and the logarithms of the sums.
+/// The result of one block of queries, and log_sum.
 template <class C, class Q, class K, class V, class O, class L>
 __device__ __forceinline__ void attention(long long block, long long first_query,
                                           long long first_key, const Q& q, const K& k, const V& v,
@@ -211,7 +211,8 @@ __device__ __forceinline__ void attention(long long block, long long first_query
     log_sum.at(row) = log_of(softmax.greatest, softmax.total);
 }
 
-/// The gradient of one block of queries. `dot`: of the result with its gradient, by rows.
+/// The gradient of one block of queries. `dot`: the dot products of the result with its gradient,
+/// by row.
 template <class C, class Q, class K, class V, class G, class D, class L>
 __device__ __forceinline__ void attention_grad_queries(long long block, long long first_query,
                                                        long long first_key, const Q& q, const K& k,
@@ -250,7 +251,7 @@ __device__ __forceinline__ void attention_grad_queries(long long block, long lon
   sums.store(dq, first, C::kLength);
 }
 
-/// The queries that see one index of the keys, with the numbers of their rows.
+/// The queries of one head, with their numbers per row. Several heads may share keys.
 template <class Q, class G, class L, class P>
 struct Queries {
   Q q;
@@ -259,7 +260,7 @@ struct Queries {
   P dot;
 };
 
-/// The gradients of one block of keys and values; `of(s)`: the Queries of sharer s.
+/// The gradients of one block of keys and values. `of(s)`: the Queries of sharer s.
 template <class C, class K, class V, class Of, class DK, class DV>
 __device__ __forceinline__ void attention_grad_keys(long long block, long long first_query,
                                                     long long first_key, const K& k, const V& v,

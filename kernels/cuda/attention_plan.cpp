@@ -10,7 +10,7 @@ namespace tessera::cuda {
 
 namespace {
 
-/// What a gradient may take at once; the library does a batch that needs more in parts.
+/// Stored bytes per call; a larger batch is computed in parts.
 constexpr int64_t kMostStored = int64_t{512} << 20;
 constexpr int64_t kForwardBytes = 1 << 16, kRowElements = 8, kLeastPositions = 2;
 
@@ -84,7 +84,7 @@ class Planner {
     return "";
   }
 
-  /// Batch and heads from the dims besides the three.
+  /// Finds batch and heads among the other dims.
   std::string find_heads() {
     AttentionPlan& p = plan_;
     std::vector<int> sides;
@@ -110,7 +110,7 @@ class Planner {
       return fmt::format("it has {} dims of batch and heads, {} of them with shared keys",
                          nest.rank(), shared.size());
     const int group = shared.empty() ? -1 : shared[0];
-    // Of two dims that is the heads' which the sharers of a key follow in memory.
+    // The dim of key heads is the one right outside of the heads that share a key.
     const auto follows = [&](int d) {
       return group < 0 || std::all_of(sides.begin(), sides.end(), [&](int side) {
                return is_of_keys(side) ||
@@ -159,7 +159,7 @@ class Planner {
       return attention_sums_bytes(batch, p.heads, p.queries) +
              attention_stored_bytes(batch, p.heads, p.key_heads, p.queries, p.keys, p.width);
     };
-    int64_t parts = 1;  // the most that may be made, if none are small enough
+    int64_t parts = 1;  // the most parts that are allowed, if even those are too large
     for (int64_t count = 1; count <= p.batch; ++count) {
       if (!attention_may_part(p.batch, count, p.heads, p.queries)) continue;
       parts = count;

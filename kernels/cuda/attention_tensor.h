@@ -1,16 +1,16 @@
 // Attention and its gradient on tensor cores, for bfloat16 and float16 (Dao 2023, algorithms 1, 2).
 //
-// A block is a few warps; a warp owns 16 rows: queries, or for the gradients of keys and values
-// keys. The block walks the rows of the other side C::kTile at a time, in order; they lie in shared
-// memory twice, so that the next ones are on their way meanwhile. Of a warp's rows the operands
-// stay in registers, and so do their scores with a tile: as sums of one matmul they have the
-// places of an operand of the next one (kernels/cuda/tensor_core.h), for which they are rounded to
-// the operands' type. Sums, scores and softmax are float32. Every sum has one order and one writer.
+// A block is a few warps; a warp owns 16 rows: queries, or keys for the gradients of keys and
+// values. The block walks the rows of the other side C::kTile at a time, in order, double-buffered
+// in shared memory so that the next tile loads meanwhile. A warp's own rows stay in registers, and
+// so do its scores with a tile: the result registers of one matmul have the layout of an operand of
+// the next one (kernels/cuda/tensor_core.h), for which they are rounded to the operands' type.
+// Sums, scores and softmax are float32. Every sum has one order and one writer.
 //
-// A thread has pairs of neighbouring columns of two rows: of row l / 4 and of the one 8 below, l
-// its number in the warp. What it keeps of rows is therefore two numbers.
+// A thread has pairs of neighbouring columns of two rows, l / 4 and l / 4 + 8, where l is its lane.
+// So what it keeps per row is two numbers.
 //
-// Exponentials are powers of two: logarithms of this file are to that base, in the workspace too.
+// Exponentials are powers of two. Logarithms in this file are to base 2, in the workspace too.
 #pragma once
 
 #include "kernels/cuda/attention.h"
@@ -20,17 +20,17 @@ namespace tessera::device {
 
 constexpr float kLog2E = 1.44269504f;
 
-/// Positions by columns where they lie; kVector neighbouring columns are one aligned access.
+/// Positions whose kVector neighbouring columns are one aligned access.
 template <class T, long long kRow, long long kColumn, int kVector_>
 struct Rows : Positions<T, kRow, kColumn> {
   static constexpr int kVector = kVector_;
   static constexpr long long kRowStride = kRow;
 };
 
-/// Rows of the other side. C, a configuration, is that of attention.h, with Type (of the operands),
-/// kWarps (of a block) and kTile (rows, a multiple of 16). Columns are a multiple of 16, the last
-/// ones zeros; a row is an odd multiple of 16 bytes, so that 8 neighbouring rows lie in different
-/// banks.
+/// A tile of rows of the other side in shared memory. C is a configuration as in attention.h, plus
+/// Type (of the operands), kWarps (per block) and kTile (rows, a multiple of 16). Columns are
+/// padded with zeros to a multiple of 16. A row takes an odd multiple of 16 bytes, so that 8
+/// neighbouring rows are in different banks.
 template <class C>
 constexpr int kDepth = (C::kWidth + 15) / 16 * 16;
 template <class C, int kRows = C::kTile>
@@ -40,16 +40,16 @@ struct alignas(16) NarrowTile {
 template <class C>
 constexpr int kThreads = C::kWarps * 32;
 template <class C>
-constexpr int kOwn = C::kWarps * 16;  ///< rows of a block
+constexpr int kOwn = C::kWarps * 16;  ///< rows per block
 template <class C>
 constexpr int kTileRowBytes = (kDepth<C> + 8) * 2;
 
-/// The scores of a warp's rows with a tile, and the sums by column of its rows.
+/// The scores of a warp's rows with a tile, and the sums of its rows by column.
 template <class C>
 using Scores = float[C::kTile / 8][4];
 template <class C>
 using Sums = float[kDepth<C> / 8][4];
-/// Scores as an operand.
+/// Scores as a matmul operand.
 template <class C>
 using Weights = uint32_t[C::kTile / 16][4];
 
@@ -62,7 +62,7 @@ __device__ __forceinline__ int first_of_warp(int block) {
   return block * kOwn<C> + static_cast<int>(threadIdx.x) / 32 * 16;
 }
 
-/// A warp's rows, from where they lie into registers.
+/// A warp's own rows, in registers.
 template <class C>
 struct OwnRows {
   static constexpr int kUnroll = kDepth<C> / 16;
@@ -98,10 +98,10 @@ struct OwnRows {
   }
 };
 
-/// A warp's rows that stay in shared memory: wide rows leave no registers.
+/// A warp's own rows in shared memory: for wide rows there are not enough registers.
 template <class C>
 struct SharedRows {
-  static constexpr int kUnroll = 2;  ///< more would be held in registers
+  static constexpr int kUnroll = 2;  ///< with more, the compiler would hold them in registers
   SharedAddress at;
   __device__ __forceinline__ explicit SharedRows(const NarrowTile<C, kOwn<C>>& tile)
       : at(shared_address(&tile.x[static_cast<int>(threadIdx.x) / 32 * 16 + warp_lane() % 16]
@@ -111,7 +111,7 @@ struct SharedRows {
   }
 };
 
-/// Begins to bring rows from `first` on into a tile; zeros from row `rows` on.
+/// Starts to load rows from `first` on into a tile; zeros from row `rows` on.
 template <class C, int kRows, class M>
 __device__ __forceinline__ void fetch(const M& from, int first, int rows,
                                       NarrowTile<C, kRows>& to) {
@@ -123,7 +123,7 @@ __device__ __forceinline__ void fetch(const M& from, int first, int rows,
     for (int base = 0; base < kAll; base += kThreads<C>) {
       const int e = base + thread;
       if (kAll % kThreads<C> != 0 && e >= kAll) break;
-      // The first form is a sum of what depends on the thread and what does not.
+      // The first form separates what depends on the thread from what does not.
       constexpr bool kEven = kThreads<C> % kChunks == 0;
       const int row = kEven ? thread / kChunks + base / kChunks : e / kChunks;
       const int column = (kEven ? thread : e) % kChunks * M::kVector;
@@ -140,8 +140,9 @@ __device__ __forceinline__ void fetch(const M& from, int first, int rows,
   }
 }
 
-/// use(first, stage) of the tiles that begin at rows from, from + kTile, ... below `end`, each of
-/// which fetch(first, stage) begins to bring into one of two stages. Every thread calls it.
+/// Calls use(first, stage) for the tiles that begin at rows from, from + kTile, ... below `end`.
+/// fetch(first, stage) starts to load a tile into one of two stages, one tile ahead. Every thread
+/// must call it.
 template <int kTile, class Fetch, class Use>
 __device__ __forceinline__ void walk_tiles(int from, int end, const Fetch& fetch, const Use& use) {
   __syncthreads();
@@ -150,7 +151,7 @@ __device__ __forceinline__ void walk_tiles(int from, int end, const Fetch& fetch
     wait_copies();
     __syncthreads();
     if (first + kTile < end) fetch(first + kTile, stage ^ 1);
-    __syncwarp();  // the instructions of a warp want it together
+    __syncwarp();  // warp instructions need all lanes together
     use(first, stage);
   }
 }
@@ -207,7 +208,7 @@ __device__ __forceinline__ void add_rows(const Weights<C>& weights, const Narrow
   }
 }
 
-/// Writes a warp's sums, each row times its factor.
+/// Stores a warp's sums, each row multiplied by its factor.
 template <class C, class M>
 __device__ __forceinline__ void store_rows(const Sums<C>& sums, const float (&factor)[2],
                                            const M& to, int first, int rows) {
@@ -231,36 +232,35 @@ __device__ __forceinline__ void store_rows(const Sums<C>& sums, const float (&fa
   }
 }
 
-/// Over the four threads that have a row.
+/// Combines over the four threads of a row.
 template <class F>
 __device__ __forceinline__ float over_row(float x) {
   return reduce_threads<F, 4>(x, static_cast<float*>(nullptr));
 }
-/// One instruction, which Max is not: of a NaN and a number it is the number. A score that is not a
-/// number still makes its row's sum one.
+/// One instruction, unlike Max. It ignores NaN; a NaN score still makes its row's sum NaN.
 struct Greater {
   static __device__ __forceinline__ float apply(float a, float b) { return ::fmaxf(a, b); }
 };
 
-/// Keys that query `i` sees, or the last one.
+/// The number of keys that query `i` may attend to; rows beyond the last query count as the last.
 template <class C>
 __device__ __forceinline__ int keys_of(int i, long long first_query, long long first_key) {
   return static_cast<int>(
       keys_seen<C>(i < C::kLength ? i : C::kLength - 1, first_query, first_key));
 }
 
-/// What the rows of a warp see.
+/// How many keys the rows of a warp may attend to.
 template <class C>
 struct Sight {
-  int least, most;  ///< keys that the first and the last row of the warp see
-  int seen[2];      ///< that the thread's rows do
+  int least, most;  ///< of the first and of the last row of the warp
+  int seen[2];      ///< of the thread's two rows
   __device__ __forceinline__ Sight(int first, long long first_query, long long first_key)
       : least(keys_of<C>(first, first_query, first_key)),
         most(first < C::kLength ? keys_of<C>(first + 15, first_query, first_key) : 0),
         seen{keys_of<C>(first + warp_row(), first_query, first_key),
              keys_of<C>(first + warp_row() + 8, first_query, first_key)} {}
 
-  /// Gives keys of the tile from `key` on that a row does not see the least score.
+  /// Masks keys of the tile that starts at `key`, for rows that must not attend to them.
   __device__ __forceinline__ void hide(int key, Scores<C>& scores) const {
     if (key + C::kTile <= least) return;
     const int visible[2] = {seen[0] - key - warp_column(), seen[1] - key - warp_column()};
@@ -274,7 +274,7 @@ struct Sight {
   }
 };
 
-/// The softmax of a thread's rows so far: the greatest score of each row, and the thread's share of
+/// The softmax of a thread's rows so far: the maximum score of each row, and this thread's part of
 /// the sum of exponentials.
 template <class C>
 struct RowSoftmax {
@@ -282,8 +282,7 @@ struct RowSoftmax {
   float total[2] = {0.0f, 0.0f};
   static __device__ __forceinline__ float unit() { return C::scale() * kLog2E; }
 
-  /// Turns scores into weights relative to the greatest so far; the factors by which earlier sums
-  /// shrink.
+  /// Turns scores into weights relative to the maximum so far. Sets the factors for earlier sums.
   __device__ __forceinline__ void add(Scores<C>& scores, float (&shrink)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -307,18 +306,18 @@ struct RowSoftmax {
       total[r] = math::fma(total[r], shrink[r], sum);
     }
   }
-  /// After the last keys: the sums of whole rows.
+  /// After the last keys: sums over whole rows.
   __device__ __forceinline__ void finish() {
 #pragma unroll
     for (int r = 0; r < 2; ++r) total[r] = over_row<Sum>(total[r]);
   }
-  /// What a row's sums are multiplied by in the end.
+  /// The final factor of a row's sums.
   __device__ __forceinline__ float share(int r) const {
     return total[r] > 0 || total[r] != total[r] ? 1.0f / total[r] : 0.0f;
   }
 };
 
-/// The result of one block of queries, and the logarithms of the sums.
+/// The result of one block of queries, and log_sum.
 template <class C, class Q, class K, class V, class O, class L>
 __device__ __forceinline__ void tensor_attention(int block, long long first_query,
                                                  long long first_key, const Q& q, const K& k,

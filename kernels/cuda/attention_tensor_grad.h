@@ -1,14 +1,14 @@
 // The gradient of attention on tensor cores; see kernels/cuda/attention_tensor.h, and for the two
-// kernels kernels/cuda/attention.h. The gradients of scores are rounded to the
-// operands' type before they are multiplied by the scale, which the sums are in the end.
+// kernels kernels/cuda/attention.h. Score gradients are rounded to the operands' type before the
+// multiplication by the scale, which is applied to the final sums.
 #pragma once
 
 #include "kernels/cuda/attention_tensor.h"
 
 namespace tessera::device {
 
-/// Two numbers of each of a thread's rows: the logarithm, to base 2, of the sum of exponentials,
-/// and the dot product of the result with its gradient.
+/// Two numbers for each of a thread's rows: log2 of the sum of exponentials, and the dot product of
+/// the result with its gradient.
 template <class C>
 struct RowNumbers {
   float logarithm[2] = {0.0f, 0.0f}, inner[2] = {0.0f, 0.0f};
@@ -25,8 +25,8 @@ struct RowNumbers {
   }
 };
 
-/// The scores' weights and their gradients of one tile, which replace what is given: the scores,
-/// and the dot products of the result's gradient with the values.
+/// Turns `scores` into score gradients. `back`: the dot products of the result's gradient with the
+/// values.
 template <class C>
 __device__ __forceinline__ void weigh(const RowNumbers<C>& numbers, Scores<C>& scores,
                                       const Scores<C>& back) {
@@ -78,7 +78,7 @@ __device__ __forceinline__ void tensor_attention_grad_queries(int block, long lo
   store_rows<C>(sums, scale, dq, first, C::kLength);
 }
 
-/// The two numbers of a tile of queries.
+/// The two numbers for each query of a tile.
 template <class C>
 struct alignas(16) TileNumbers {
   float logarithm[C::kTile], inner[C::kTile];
@@ -96,7 +96,8 @@ struct alignas(16) TileNumbers {
   }
 };
 
-/// From which query on a warp's keys are seen: by those before `least` none, from `most` on all.
+/// The first query that attends to each of a warp's keys: queries before `least` attend to none,
+/// from `most` on to all.
 template <class C>
 struct SeenFrom {
   static constexpr bool kHides = C::kCausal || C::kAllKeys != 0;
@@ -114,7 +115,7 @@ struct SeenFrom {
     return query < 0 ? 0 : query > kNever ? kNever : static_cast<int>(query);
   }
 
-  /// Gives queries of the tile from `query` on that do not see a row the least score.
+  /// Masks queries of the tile that starts at `query`, for keys that they must not attend to.
   __device__ __forceinline__ void hide(int query, Scores<C>& scores) const {
     if (!kHides || query >= most) return;
     const int hidden[2] = {from[0] - query - warp_column(), from[1] - query - warp_column()};
@@ -128,7 +129,7 @@ struct SeenFrom {
   }
 };
 
-/// What one tile of queries adds to the gradients of a warp's keys and values.
+/// Adds the contribution of one tile of queries to the gradients of a warp's keys and values.
 template <class C, class Keys, class Values>
 __device__ __forceinline__ void add_queries(const Keys& keys, const Values& values,
                                             const SeenFrom<C>& seen, int query,
@@ -162,8 +163,8 @@ __device__ __forceinline__ void add_queries(const Keys& keys, const Values& valu
   add_rows<C>(weights, queries, key_sums);
 }
 
-/// The gradients of one block of keys and values; `of(s)`: the Queries of sharer s. C::kFree: there
-/// are registers for the block's keys and values; else they lie in shared memory.
+/// The gradients of one block of keys and values. `of(s)`: the Queries of sharer s. C::kFree: the
+/// block's keys and values are in registers; otherwise in shared memory.
 template <class C, class K, class V, class Of, class DK, class DV>
 __device__ __forceinline__ void tensor_attention_grad_keys(long long block, long long first_query,
                                                            long long first_key, const K& k,

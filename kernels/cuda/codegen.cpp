@@ -62,7 +62,7 @@ std::string literal(DType t, double value) {
 
 namespace {
 
-/// `x` of a register of type `from` converted to `to`.
+/// The expression `x` of register type `from`, converted to `to`.
 std::string converted(DType from, DType to, const std::string& x) {
   if (from == to) return x;
   if (to == DType::bool_) return fmt::format("formula::NotEqual::apply({0}, decltype({0})(0))", x);
@@ -166,7 +166,7 @@ std::string Arguments::expr(int e) {
   fixed.hi = std::numeric_limits<int64_t>::max();
   const std::string constant = number(fixed.eval(args_.coordinates, args_.scalars));
   const std::string factor = number(x.scalar_factor), low = number(x.lo), high = number(x.hi);
-  // The divisor is part of the text: a division by 1 folds away, any other costs a call.
+  // The divisor is a literal: division by 1 folds away, any other costs a call.
   return fmt::format("scalar_expr({}, {}, {}[{}], {}ll, {}, {})", constant, factor, scalars(),
                      x.scalar, x.divisor, low, high);
 }

@@ -70,7 +70,7 @@ class Planner {
     return "";
   }
 
-  /// The dims of a side in the library's order, the innermost last.
+  /// The dims of a side in the library's order, innermost last.
   std::vector<size_t> order(size_t side) const {
     std::vector<size_t> dims, spatial;
     for (size_t d = kinds_.size(); d < view_[side]->sizes.size(); ++d) spatial.push_back(d);

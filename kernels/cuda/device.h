@@ -1,10 +1,10 @@
-// What generated kernels are written in: vectors of elements, random words by element, reductions
-// over the threads of a row. It is compiled by NVRTC for a GPU, and by a host compiler in the
-// tests, with a shim that emulates threads.
+// Building blocks of generated kernels: vectors of elements, random words by element, reductions
+// over the threads of a row. Compiled by NVRTC for a GPU, and in the tests by a host compiler with
+// a shim that emulates threads.
 #pragma once
 
 #ifdef __CUDACC_RTC__
-#pragma nv_diag_suppress 177  // generated kernels name every index, used or not
+#pragma nv_diag_suppress 177  // generated kernels declare every index, used or not
 #endif
 
 #include "base/float16.h"
@@ -13,7 +13,7 @@
 
 namespace tessera::device {
 
-/// N neighbouring elements; 16 bytes of them are one access.
+/// N neighbouring elements; up to 16 bytes are one access.
 template <class T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec {
   T x[N];
@@ -41,7 +41,7 @@ __device__ __forceinline__ void narrow(T x, T& to) {
   to = x;
 }
 
-/// Uniform random bits of one element; neighbours share a Philox counter.
+/// Uniform random bits per element; neighbouring elements share a Philox counter.
 struct Random {
   unsigned long long seed, stream, counter;
   PhiloxWords words;
@@ -149,8 +149,8 @@ __device__ __forceinline__ T shuffle_xor(T x, int lanes) {
 }
 
 /// Combines x over the kThreads neighbouring threads of a row (a power of two), in an order that
-/// depends on kThreads only; every thread gets the result. Every thread of the block calls it.
-/// shared: of the block, one number a warp.
+/// depends on kThreads only; every thread gets the result. Every thread of the block must call it.
+/// `shared`: one number per warp of the block.
 template <class F, int kThreads, class T>
 __device__ __forceinline__ T reduce_threads(T x, T* shared) {
 #pragma unroll
@@ -171,9 +171,9 @@ __device__ __forceinline__ T reduce_threads(T x, T* shared) {
   return x;
 }
 
-/// The sum of x and those of the threads before, over the kThreads threads of a block (a power of
-/// two), which all call it; shared: of the block, kThreads numbers, that hold the threads' sums
-/// then.
+/// Inclusive scan: the sum of x and the x of all threads before, over the kThreads threads of a
+/// block (a power of two), which must all call it. `shared`: kThreads numbers, which hold the
+/// threads' results afterwards.
 template <int kThreads, class T>
 __device__ __forceinline__ T scan_threads(T x, T* shared) {
   const int t = static_cast<int>(threadIdx.x);
@@ -188,8 +188,8 @@ __device__ __forceinline__ T scan_threads(T x, T* shared) {
   return shared[t];
 }
 
-/// An index of a gather or scatter as this rank sees it: n rows, of which [first, first + size) are
-/// here. kRule: 0 reports what is out of range, 1 leaves it out, 2 clamps it.
+/// The local row of index i of a gather or scatter; -1 if not here. Of n rows this rank has [first,
+/// first + size). Out of range: kRule 0 reports it, 1 drops it, 2 clamps it.
 template <int kRule>
 __device__ __forceinline__ long long local_row(long long i, long long first, long long size,
                                                long long n, long long position,

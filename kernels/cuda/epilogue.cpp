@@ -1,5 +1,5 @@
-// The program is read from its first output back to the sum: every instruction between has one
-// place in act(A B + added + bias), and a program with any other is refused.
+// Reads the program backwards, from its first output to the sum. Every instruction on the way must
+// be a part of act(A B + added + bias); otherwise the program is refused.
 #include "kernels/cuda/epilogue.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ class Reader {
  private:
   const Instr& code(int at) const { return code_[static_cast<size_t>(at)]; }
   bool is(int at, Code wanted) const { return code(at).code == wanted; }
-  /// An operand of the step besides the two matrices, as its number; or -1.
+  /// The number of the step's operand that is loaded at `at`; -1 if that is no such load.
   int operand(int at) const {
     return is(at, Code::load) && code(at).slot > 0 ? code(at).slot + 1 : -1;
   }
@@ -52,7 +52,8 @@ class Reader {
     return -1;
   }
 
-  /// The addend is a bias if it does not change along some dim of the result, else a matrix.
+  /// Strips an addition. The addend is a bias if it is constant along a dim of the result, else a
+  /// matrix.
   int without_addend(int at) {
     for (const auto& [x, y] : {std::pair(code(at).a, code(at).b), {code(at).b, code(at).a}}) {
       const int k = operand(y);
@@ -81,7 +82,7 @@ bool same_elements(const View& x, const View& out) {
   return x.dtype == out.dtype;
 }
 
-/// One element a column of the library's matrix, in the order of the columns.
+/// True if it has one element per column of the library's matrix, in their order.
 bool is_bias(const View& bias, const View& out, const std::vector<int64_t>& kinds, bool swapped) {
   const int64_t columns = swapped ? kernels::kRow : kernels::kColumn;
   for (size_t d = 0; d < kinds.size(); ++d) {
@@ -91,7 +92,7 @@ bool is_bias(const View& bias, const View& out, const std::vector<int64_t>& kind
   return bias.dtype == out.dtype;
 }
 
-/// The library's calls of two-dimensional matrices take any of it, those of batches addends only.
+/// The library's calls of single matrices support any epilogue, those of batches only addends.
 bool suits_plan(const Step& step, const Epilogue& e, const MatmulPlan& plan) {
   if (!plan.possible || plan.packed[2].used || plan.calls.size() != 1) return false;
   const View& out = step.out[0];

@@ -1,12 +1,12 @@
-// What a kernel finds wrong in data: one cell a device, for host and device.
+// The fault that a kernel found in data: one cell per device, shared by host and device.
 #pragma once
 
 namespace tessera::device {
 
 struct Fault {
-  unsigned long long step;  ///< 1 + the number of the step that found something first, or 0
-  long long index;          ///< outside [0, size)
-  long long position;       ///< of the index, row-major over the dims of the indices
+  unsigned long long step;  ///< 1 + number of the first step with a fault; 0: none
+  long long index;          ///< the bad index, outside of [0, size)
+  long long position;       ///< its position, row-major over the dims of the indices
   long long size;
 };
 

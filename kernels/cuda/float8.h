@@ -1,4 +1,4 @@
-// Operands of matmuls in 8 bits, made of wider ones that hold such numbers.
+// Conversion of matmul operands to 8 bits, from wider types whose values are 8-bit numbers.
 #pragma once
 
 #include "base/float8.h"
@@ -6,9 +6,9 @@
 
 namespace tessera::device {
 
-constexpr int kBytes = 16;  // of one store
+constexpr int kBytes = 16;  // per store
 
-/// Elements `stride` apart; kDense: 16-byte loads of neighbours.
+/// Elements are `stride` apart; kDense: contiguous, loaded 16 bytes at a time.
 template <bool kE5m2, bool kDense, class T>
 __device__ __forceinline__ Vec<unsigned char, kBytes> to_bytes(const T* from, long long stride) {
   Vec<T, kBytes> wide;

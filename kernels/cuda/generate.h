@@ -1,8 +1,9 @@
-// CUDA source text for the kernels of the GPU device. Compiles anywhere: no CUDA header, no GPU.
+// CUDA source text for the kernels of the GPU device. Compiles anywhere: needs no CUDA header and
+// no GPU.
 //
-// A kernel's text holds everything that depends on shapes, strides and types; addresses and numbers
-// that differ between ranks or steps are arguments. So the layers of a model share their kernels,
-// and a cache keyed by the text serves every run.
+// The text contains everything that depends on shapes, strides and types. Addresses, and numbers
+// that differ between ranks or steps, are arguments. So the layers of a model share their kernels,
+// and a cache keyed by the text serves all runs.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +19,21 @@ namespace tessera::cuda {
 struct Word {
   enum class Kind : uint8_t { out, in, scalars, fault, workspace, number } kind = Kind::number;
   int index = 0;       ///< of the operand
-  int64_t number = 0;  ///< Kind::number; bytes of Kind::workspace
+  int64_t number = 0;  ///< Kind::number: the value; Kind::workspace: bytes
 };
 
 /// A kernel called `kName` with one struct of 8-byte words as its argument. The text is a
-/// translation unit whose only includes are headers of kernels/.
+/// translation unit that includes only headers of kernels/.
 struct Source {
   std::string text;
   std::vector<Word> words;
   int64_t blocks = 0;  ///< 0: nothing to do
-  int threads = 0;     ///< of a block
+  int threads = 0;     ///< per block
 };
 inline constexpr const char* kName = "tessera_kernel";
 
-// The generators that program/kernel_table.inc names. `args` are as for a kernel of the CPU: the
-// addresses are read for their alignment only. What is not defined for a type throws unsupported.
+// The generators that program/kernel_table.inc names. `args` as for a CPU kernel; addresses are
+// only read for their alignment. Throw unsupported for undefined types.
 #define GPU(f) Source f(const KernelArgs& args);
 #define GPU_PASSES(f) std::vector<Source> f(const KernelArgs& args);
 #define ONLY_IF(f) bool f(const Step& step);
@@ -52,28 +53,29 @@ inline constexpr const char* kName = "tessera_kernel";
 #undef PLAN
 #undef NO_GPU
 
-/// `contract` by direct loops: integers, and what no matmul can express. Nothing of a
-/// pointwise program but that sums begin with operand `added`, which lies as the result does.
+/// "contract" by direct loops: for integers, and for what no matmul expresses. Ignores a pointwise
+/// program, except that sums begin with operand `added`, which has the layout of the result.
 Source generate_contract(const KernelArgs& args, int added = -1);
 
-/// Output 0, of bytes, gets the numbers of input 0, which are numbers of the format. Where
-/// can_store_float8() of sizes and strides: 16 neighbours in the output lie evenly in the input.
+/// Converts input 0, whose values are numbers of the format, to bytes in output 0. Requires
+/// can_store_float8(): every 16 contiguous elements of the output are evenly spaced in the input.
 Source generate_float8(const KernelArgs& args, Float8 format);
 bool can_store_float8(const std::vector<int64_t>& sizes, const std::vector<int64_t>& to,
                       const std::vector<int64_t>& from);
 
-/// Libraries that come before a kernel of ours, for the steps that they can compute.
+/// Libraries that are tried before a generated kernel.
 enum class GpuLibrary : uint8_t { none, matmul, convolution, attention };
 
-/// What a GPU has for a kernel: a row of program/kernel_table.inc.
+/// What a GPU has for a kernel: one row of program/kernel_table.inc.
 struct GpuKernel {
   KernelKind kind = KernelKind::none;
-  /// Launches, one after the other. Null, without a library: steps run on the host.
+  /// Kernels that are launched one after the other. Null, and no library: the step runs on the
+  /// host.
   std::vector<Source> (*generate)(const KernelArgs& args) = nullptr;
-  bool (*can)(const Step& step) = nullptr;  ///< null: every step
-  bool clears_result = false;               ///< before the first launch
+  bool (*can)(const Step& step) = nullptr;  ///< null: supports every step
+  bool clears_result = false;               ///< cleared before the first launch
   GpuLibrary library = GpuLibrary::none;
-  int64_t (*workspace_bytes)(const Step& step) = nullptr;  ///< null: none. The library's, if any
+  int64_t (*workspace_bytes)(const Step& step) = nullptr;  ///< of library or kernel; null: none
 };
 const GpuKernel& gpu_kernel(KernelKind kind);
 

@@ -1,4 +1,4 @@
-// Kernels along one dim of a tensor: running sums, the extreme element, and the k largest in order.
+// Kernels along one dim of a tensor: prefix sums, the extreme element, and the k largest in order.
 // The other dims are lines; `dims_text` gives a line's offsets.
 #include <algorithm>
 
@@ -19,7 +19,7 @@ struct Lines {
     along = kernels::along_dim(tensors, args.step->attrs.get<int64_t>("dim"));
   }
   int64_t count() const { return along.others.elements(); }
-  /// Declares p0, p1, ...: where line `line` begins in each tensor.
+  /// Declares p0, p1, ...: the start of line `line` in each tensor.
   std::string offsets(const std::string& line) const {
     std::string text = dims_text(along.others, line, "long long", 1);
     for (size_t x = 0; x < along.stride.size(); ++x) {
@@ -28,7 +28,7 @@ struct Lines {
     }
     return text;
   }
-  /// Element `i` of the line in tensor `x`, whose address is `base`.
+  /// Element `i` of the line in tensor `x` with address `base`.
   std::string element(size_t x, const std::string& base, const std::string& i) const {
     return fmt::format("{}[p{} + ({}) * {}ll]", base, x, i, along.stride[x]);
   }
@@ -49,7 +49,7 @@ Source finish(const Arguments& arguments, const std::string& body, int64_t block
   return source;
 }
 
-/// "bool ahead(a, i, b, j)": a at i comes before b at j; of equal ones the first does.
+/// Declares ahead(a, i, b, j): true if a at i comes before b at j; of equal ones the first does.
 std::string order_text(const char* type, bool largest, bool nan_first) {
   return fmt::format(
       "  auto ahead = [](const {0}& a, int i, const {0}& b, int j) -> bool {{\n"
@@ -59,7 +59,7 @@ std::string order_text(const char* type, bool largest, bool nan_first) {
       type, nan_first, largest ? ">" : "<");
 }
 
-/// Shared memory for values with their places, and which line and thread this is.
+/// Declares shared memory for values with their positions, and this thread's line and index.
 std::string places_text(const Lines& lines, const char* type, int64_t n) {
   return fmt::format(
       "  __shared__ {0} values[{1}];\n  __shared__ int places[{1}];\n"
@@ -67,7 +67,7 @@ std::string places_text(const Lines& lines, const char* type, int64_t n) {
       type, n, lines.offsets("line"));
 }
 
-/// The best of all threads' `best` at `place`, which is -1 for none, in values[0] and places[0].
+/// Reduces all threads' `best` at `place` (-1: none) to values[0] and places[0].
 std::string best_text(int threads, const std::string& indent) {
   std::string text = fmt::format(
       "values[t] = best;\nplaces[t] = place;\n__syncthreads();\n"
@@ -87,8 +87,8 @@ std::string best_text(int threads, const std::string& indent) {
   return indented;
 }
 
-/// Sorts a line in shared memory (Batcher's bitonic network); what pads it to a power of two comes
-/// last.
+/// Sorts a line in shared memory (Batcher's bitonic network), padded to a power of two with
+/// elements that come last.
 std::string sort_text(const std::string& order, const Lines& lines, const std::string& in,
                       const char* type, int64_t padded, int threads) {
   const int64_t size = lines.along.size;
@@ -129,7 +129,7 @@ Source generate_cumsum(const KernelArgs& args) {
   const std::string x = fmt::format("widen({})", lines.element(0, in, at));
   const std::string y = lines.element(1, out, at);
   const bool dense = std::abs(lines.along.stride[0]) == 1;
-  if (!dense && count >= 32) {  // neighbouring lines: one thread each
+  if (!dense && count >= 32) {  // neighbouring lines, one thread per line
     constexpr int kThreads = 128;
     std::string body = fmt::format(
         "  const long long line = static_cast<long long>(blockIdx.x) * {} + threadIdx.x;\n"
@@ -199,7 +199,7 @@ Source generate_top_k(const KernelArgs& args) {
                        lines.element(0, in, place), lines.element(2, index, rank), index_type,
                        first, place);
   };
-  constexpr int64_t kSorted = 4096;  // elements that fit into shared memory with their places
+  constexpr int64_t kSorted = 4096;  // elements that fit into shared memory with their positions
   if (size <= kSorted) {
     int64_t padded = 2;
     while (padded < size) padded *= 2;
@@ -209,7 +209,7 @@ Source generate_top_k(const KernelArgs& args) {
                                          threads, store("r", "places[r]"));
     return finish(arguments, body, count, threads);
   }
-  constexpr int kThreads = 256;  // the best of those behind the last one, k times
+  constexpr int kThreads = 256;  // k times: the best of those after the last one
   const std::string body =
       places_text(lines, type, kThreads) + order +
       fmt::format(

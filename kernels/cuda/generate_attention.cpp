@@ -1,5 +1,5 @@
-// Instances of the kernels of kernels/cuda/attention.h for the sizes and strides of a step; for
-// bfloat16 and float16 of those on tensor cores, which every GPU has that is supported.
+// Instantiates the kernels of kernels/cuda/attention.h for the sizes and strides of a step; for
+// bfloat16 and float16 those on tensor cores, which every supported GPU has.
 #include <algorithm>
 #include <array>
 
@@ -14,7 +14,7 @@ constexpr int kThreads = 256;
 
 int64_t wide_size(DType t) { return t == DType::float64 ? 8 : 4; }
 
-/// Rows of a block: as many as shared memory holds, at most 32; 0 if not even 8 fit.
+/// Rows per block: as many as fit into shared memory, at most 32; 0 if not even 8 fit.
 int64_t block_of(int64_t width, DType dtype) {
   for (int64_t block = 32; block >= 8; block /= 2) {
     if (wide_size(dtype) * (3 * block * (width + 1) + 2 * block * (block + 1)) <= kSharedBytes)
@@ -23,15 +23,15 @@ int64_t block_of(int64_t width, DType dtype) {
   return 0;
 }
 
-/// How a kernel on tensor cores is cut: warps of 16 rows in a block, rows of the other side that
-/// they meet at a time, and whether a warp's own rows are in registers. It is what 48 KiB of shared
-/// memory and 255 registers hold without local memory; a width of 64 leaves room for three blocks.
+/// The shape of a tensor core kernel: warps of 16 rows per block, rows of the other side per tile,
+/// and whether a warp's own rows are in registers. Limited by 48 KiB of shared memory and 255
+/// registers without spills; a width of 64 leaves room for three blocks.
 struct TensorPlan {
   int64_t warps = 4, tile = 32;
   bool free = true;
 };
 enum class Which : uint8_t { forward, by_queries, by_keys };
-constexpr int64_t kTensorWidth = 160, kTensorGradWidth = 128;  ///< the greatest
+constexpr int64_t kTensorWidth = 160, kTensorGradWidth = 128;  ///< at most
 TensorPlan tensor_plan(Which which, int64_t width) {
   switch (which) {
     case Which::forward:
@@ -138,8 +138,8 @@ class Text {
     plan_ = tensor_plan(which, width_);
     block_ = tensor_ ? plan_.warps * 16 : block_of(width_, args_.in[0].dtype);
   }
-  /// One decision for both kernels of a gradient, whose workspace differs. Scores get their sign
-  /// from the scale only when they are exponentiated, so it has to be positive.
+  /// One decision for both kernels of a gradient, which share the workspace. Scores are only scaled
+  /// when they are exponentiated, so the maximum needs a positive scale.
   bool fits_tensor_cores() const {
     const DType dtype = args_.in[0].dtype;
     for (const std::vector<size_t>& all :
@@ -169,12 +169,12 @@ class Text {
     return fmt::format("{}[{}]", arguments_.in(in), offset_text(nest, in, 1, true));
   }
 
-  /// Inputs of a gradient, after query, key and value; between them is the result.
+  /// Further inputs of a gradient; input 4 is the result.
   static constexpr size_t kGrad = 3, kLogSum = 5, kProduct = 6;
-  /// The first input that is a position.
+  /// The first position input.
   size_t starts() const { return backward_ ? 7 : 3; }
 
-  /// "Numbers<const float, 1>" of operand x, one a query.
+  /// The C++ type of operand x with one number per query: "Numbers<const float, 1>".
   std::string numbers(size_t x) {
     const bool in = x < args_.in.size();
     const std::string base = in ? arguments_.in(static_cast<int>(x))
@@ -192,7 +192,7 @@ class Text {
     return is_query ? length_dim_ : memory_dim_;
   }
 
-  /// Neighbouring columns of operand x that one access of at most 16 bytes reads: 8, 4, 2 or 1.
+  /// Neighbouring columns of operand x per access of at most 16 bytes: 8, 4, 2 or 1.
   int64_t vector(size_t x) const {
     const TensorArg& arg = operand(x);
     if (arg.strides[key_dim_] != 1) return 1;
@@ -207,7 +207,7 @@ class Text {
     return vector;
   }
 
-  /// "Positions<const float, 64, 1>" of operand x: a query, a key or a value.
+  /// The C++ type of operand x, a query, key or value: "Positions<const float, 64, 1>".
   std::string type(size_t x) const {
     const TensorArg& arg = operand(x);
     const std::string kind = tensor_ ? "Rows" : "Positions";
@@ -225,7 +225,7 @@ class Text {
   }
 
   int64_t blocks(int64_t rows) const { return (rows + block_ - 1) / block_; }
-  /// Late blocks of rows see more keys: they come first.
+  /// Late blocks of rows attend to more keys, so they are started first.
   std::string by_block(int64_t rows, const kernels::Nest& nest) const {
     return fmt::format(
         "  const long long block = {0}ll - blockIdx.x % {1}ll;\n{2}", blocks(rows) - 1,
@@ -233,7 +233,7 @@ class Text {
         dims_text(nest, fmt::format("blockIdx.x / {}ll", blocks(rows)), "long long", 1));
   }
 
-  /// What the kernel's template gets as C, and the header that it is in.
+  /// The kernel's template argument C, and the header that the kernel is in.
   std::string configuration() const {
     const Attrs& a = args_.step->attrs;
     const std::string own =
@@ -261,7 +261,7 @@ class Text {
   Source finish(const std::string& body, int64_t rows, const kernels::Nest& nest) {
     Source source;
     source.threads = tensor_ ? static_cast<int>(plan_.warps) * 32 : kThreads;
-    // Two blocks: to fit a third one, the compiler would put a few numbers into local memory.
+    // Two blocks per multiprocessor: for three, the compiler would spill registers.
     source.text =
         unit(arguments_, source.threads, body, configuration(), header(), tensor_ ? 2 : 0);
     source.words = arguments_.words();

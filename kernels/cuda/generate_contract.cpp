@@ -1,5 +1,5 @@
-// Contractions that no matmul of cuBLASLt's expresses: one thread an element of the
-// result, which walks the summed dims in order.
+// Contractions that no cuBLASLt matmul expresses: one thread per element of the result, which walks
+// the contracted dims in order.
 #include "kernels/common/contract_plan.h"
 #include "kernels/cuda/codegen.h"
 

@@ -1,7 +1,7 @@
-// Convolution and its two transposes by direct loops: a thread, or for the filter a block of them,
-// has one element of the result and walks what is summed in a fixed order. Of the three indices
-// along a spatial dim, in = stride * out + dilation * window - lo, the result's is given, one is
-// summed over, and the third follows. Nothing is written in the padding of a result.
+// Convolution and its two transposes by direct loops. A thread (for the filter, a block of threads)
+// computes one element of the result and walks the summed dims in a fixed order. Of the three
+// indices along a spatial dim, in = stride * out + dilation * window - lo, the result's is given,
+// one is summed over, and the third follows. Padding of a result is not written.
 #include <algorithm>
 
 #include "kernels/cuda/codegen.h"
@@ -13,16 +13,17 @@ namespace {
 enum Kind : int64_t { kGroup = 0, kImages = 1, kInputs = 2, kOutputs = 3 };
 enum Side : size_t { kX = 0, kFilter = 1, kY = 2 };
 
-/// A loop or a part of the index of a result: its variable, how far it runs.
+/// A loop, or a part of a result's index: its name and size.
 struct Index {
   std::string name;
   int64_t size = 1;
 };
 
-/// Of numbers below `count`: divisions by 32 bits are several times cheaper.
+/// The type for numbers below `count`: 32-bit divisions are several times cheaper.
 const char* type_of(int64_t count) { return count <= INT32_MAX ? "int" : "long long"; }
 
-/// "const int a = e % 4; ..." of a `linear` index below `count`: the last index is the fastest.
+/// Declares the indices, "const int a = e % 4; ...", from a `linear` index below `count`; the last
+/// is the fastest.
 std::string decode(const std::vector<Index>& indices, const std::string& linear, int64_t count) {
   std::string text;
   const bool wide = count > INT32_MAX;
@@ -59,7 +60,7 @@ class Text {
     if (results == 0) return {};
     const DType dtype = args_.out[0].dtype;
     const char* type = register_type(dtype);
-    int across = 1;  // threads that share a result
+    int across = 1;  // threads per result
     while (result_ == kFilter && across < 256 && across * 2 <= summed) across *= 2;
     constexpr int kThreads = 256;
     const int64_t side = kThreads / across;

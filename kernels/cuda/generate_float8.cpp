@@ -1,5 +1,5 @@
-// Copies of operands in bytes, for matmuls in 8 bits. A thread makes 16 bytes; neighbouring
-// threads follow the operand's memory, so that it is read whole wherever it is dense.
+// Converts operands to bytes for 8-bit matmuls. A thread makes 16 bytes. Neighbouring threads
+// follow the operand's memory, so that accesses are coalesced wherever the operand is dense.
 #include "base/fail.h"
 #include "kernels/cuda/codegen.h"
 

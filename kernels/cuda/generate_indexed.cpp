@@ -1,11 +1,11 @@
-// gather: one thread an element of the result.
+// gather: one thread per element of the result.
 //
-// scatter_add with a fixed order of sums and no atomic additions: one block a position. It leaves
-// if an earlier position has the same target; else it adds the updates of all later positions with
-// that target, in order, and writes the row once. Its threads look at a position each and tell each
-// other which have the target; then each adds up some elements of the row. That costs positions^2
-// comparisons of 8 bytes at most, which all blocks read from the L2 cache: 64 million for 8,192
-// tokens. Rows without an update were zeroed before.
+// scatter_add with a fixed order of sums and no atomics: one block per position. The block exits if
+// an earlier position has the same target. Otherwise it adds the updates of all later positions
+// with that target, in order, and writes the row once. Its threads look at one position each and
+// share which ones match; then each thread sums some elements of the row. This costs positions^2
+// comparisons of at most 8 bytes, which all blocks read from the L2 cache: 64 million for 8,192
+// tokens. Rows without updates were zeroed before.
 #include <algorithm>
 
 #include "kernels/common/indexed.h"
@@ -15,7 +15,7 @@ namespace tessera::cuda {
 
 namespace {
 
-/// How an indexed dim is described in the step, as text.
+/// The attributes of an indexed dim, as text.
 struct Indexed {
   int rule = 1;
   int64_t stride = 0;  ///< of the indexed dim
@@ -33,7 +33,7 @@ Indexed indexed_of(const KernelArgs& args, Arguments& arguments) {
   return dim;
 }
 
-/// Row-major over the dims that the indices have.
+/// Strides of a row-major position over the dims that the indices have.
 std::vector<int64_t> position_strides(const TensorArg& indices, const std::vector<int64_t>& sizes) {
   std::vector<int64_t> strides(sizes.size(), 0);
   int64_t stride = 1;
@@ -91,12 +91,12 @@ Source generate_scatter_add(const KernelArgs& args) {
   Arguments arguments(args);
   const Indexed dim = indexed_of(args, arguments);
   const auto& strides = args.step->attrs.get<std::vector<int64_t>>("strides");
-  kernels::Nest positions, row;  // operands out, updates, indices; and out, updates
+  kernels::Nest positions, row;  // operands out, updates, indices; for row: out, updates
   positions.strides.resize(3);
   row.strides.resize(2);
   for (size_t d = 0; d < updates.sizes.size(); ++d) {
     const std::vector<int64_t> all = {strides[d], updates.strides[d], indices.strides[d]};
-    // A dim that the result lacks is summed over: its order counts, as that of the indices does.
+    // A dim that the result lacks is summed over: it is ordered like those of the indices.
     const bool is_position = indices.strides[d] != 0 || strides[d] == 0;
     if (updates.sizes[d] == 1) continue;
     is_position ? positions.add_dim(updates.sizes[d], all)
@@ -109,7 +109,7 @@ Source generate_scatter_add(const KernelArgs& args) {
   const char* type = register_type(out.dtype);
   const std::string position = dims_text(positions, "i", "long long", 1);
   const std::string number = arguments.number(args.number + 1), fault = arguments.fault();
-  // Only the block's own position reports what is wrong: the look-up of others stays small.
+  // Only the block of a position reports its bad index; look-ups of other positions stay small.
   auto look_up = [&](const char* name, const Indexed& as) {
     return fmt::format(
         "  auto {} = [&](long long i) -> long long {{\n{}    const long long row = {};\n"
@@ -125,7 +125,7 @@ Source generate_scatter_add(const KernelArgs& args) {
   body += "  auto update = [&](long long i) -> long long {\n" + position;
   body += fmt::format("    return {};\n  }};\n", offset_text(positions, 1, 1, true));
   constexpr int kThreads = 256;
-  constexpr int64_t kMostKept = 8;  // sums of a thread
+  constexpr int64_t kMostKept = 8;  // sums per thread
   const int64_t kept = std::min(kMostKept, (row.elements() + kThreads - 1) / kThreads);
   body += fmt::format(
       "  const int t = static_cast<int>(threadIdx.x);\n"

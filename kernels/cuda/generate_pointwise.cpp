@@ -1,7 +1,7 @@
-// Fused pointwise steps without row instructions. One thread handles `width` neighbouring elements:
-// each operand that is dense there is one access of up to 16 bytes, and an operand that does not
-// change along them one element. All loads come before all stores, so an output may lie on an
-// input, element for element.
+// Fused pointwise steps without row instructions. One thread handles `width` neighbouring elements.
+// An operand that is dense there is one access of up to 16 bytes; an operand that is constant there
+// is one element. All loads come before all stores, so an output may alias an input, element by
+// element.
 #include "kernels/cuda/pointwise_codegen.h"
 
 namespace tessera::cuda {
@@ -42,13 +42,13 @@ class Text {
   std::string offset(int operand, bool wide) const {
     return offset_text(walk_.nest, operand, walk_.width, wide);
   }
-  /// Of element j.
+  /// The index of element j.
   std::string lane(int operand) const {
     const int64_t stride = walk_.inner_stride(operand);
     return stride == 0 ? fmt::format("p{}", operand) : fmt::format("p{} + j * {}", operand, stride);
   }
 
-  /// Offsets, wide loads, and what is the same for all elements of the thread.
+  /// Emits offsets, vector loads, and what all elements of the thread share.
   void before() {
     for (size_t i = 0; i < walk_.program.code.size(); ++i) {
       const Instr& instr = walk_.program.code[i];

@@ -1,10 +1,10 @@
-// Reductions over any dims. Where a reduced dim is the densest of the input, a block of threads
-// walks the elements of one result side by side; where a kept dim is, a block has 32 neighbouring
-// results in x and walks their elements in y, so that both access neighbouring elements. Where
-// there are too few results to fill a GPU with threads, the elements of each are cut in parts: a
-// first kernel reduces every part, a second one the parts. Partial results are combined in an order
-// that depends on the sizes only. What is reduced may be computed by a pointwise program from
-// several operands.
+// Reductions over any dims. If the input is densest along a reduced dim, a block of threads walks
+// the elements of one result side by side. If along a kept dim, a block has 32 neighbouring results
+// in x and walks their elements in y. Both ways, threads access neighbouring elements. If there are
+// too few results to fill a GPU, each result's elements are split into parts: a first kernel
+// reduces every part, a second one the parts. Partial results are combined in an order that depends
+// on sizes only. The reduced values may be computed by a pointwise program from several operands (a
+// prologue).
 #include <algorithm>
 
 #include "kernels/cuda/codegen.h"
@@ -13,14 +13,14 @@ namespace tessera::cuda {
 
 namespace {
 
-/// Threads that fill any GPU, and elements that one is not started for less than. Fixed, so that
-/// no GPU changes the order of sums.
+/// Enough threads to fill any GPU, and the least elements per thread. Fixed, so that the order of
+/// sums does not depend on the GPU.
 constexpr int64_t kManyThreads = int64_t{1} << 18, kLeastWork = 8;
 
 /// The kept dims (operands: the inputs, then the result) and the reduced ones (the inputs).
 struct Dims {
   kernels::Nest kept, reduced;
-  int main = 0;  ///< the input with the most elements: what counts for how memory is walked
+  int main = 0;  ///< the input with the most elements; its memory order counts
   int result() const { return static_cast<int>(kept.strides.size()) - 1; }
 };
 
@@ -64,12 +64,12 @@ int64_t densest(const kernels::Nest& nest, int operand) {
   return stride == 0 ? std::numeric_limits<int64_t>::max() : stride;
 }
 
-/// How the work of a kernel is shared.
+/// How the work of a kernel is divided.
 struct Cut {
   bool columns = false;
-  int64_t results = 0, each = 0;     ///< elements of a result
-  int64_t side = 1, across = 1;      ///< results of a block, and threads that share one
-  int64_t parts = 1, part_size = 0;  ///< of the elements of a result
+  int64_t results = 0, each = 0;     ///< number of results; elements per result
+  int64_t side = 1, across = 1;      ///< results per block; threads per result
+  int64_t parts = 1, part_size = 0;  ///< parts per result; elements per part
   int threads() const { return static_cast<int>(side * across); }
   int64_t tiles() const { return (results + side - 1) / side; }
 };
@@ -97,7 +97,7 @@ Cut in_parts(const Dims& dims) {
   return cut;
 }
 
-/// Of what the parts became: [parts][results], with the results' places in the output.
+/// The dims of the second kernel: parts as [parts][results], and the results' places in the output.
 Dims dims_of_parts(const Dims& dims, const Cut& cut) {
   Dims last;
   last.kept.sizes = dims.kept.sizes;
@@ -116,7 +116,7 @@ int64_t bytes_of_parts(const Cut& cut, DType dtype) {
              : cut.parts * cut.results * size_of(is_narrow(dtype) ? DType::float32 : dtype);
 }
 
-/// The type of every index and offset: an address is the sum of a kept and a reduced offset.
+/// The type of all indices and offsets: an address is the sum of a kept and a reduced offset.
 const char* index_of(const Dims& dims) {
   kernels::Nest all = dims.kept;
   for (size_t d = 0; d < dims.reduced.sizes.size(); ++d) {
@@ -128,8 +128,8 @@ const char* index_of(const Dims& dims) {
   return index_type(all);
 }
 
-/// Adds the element, or what the program makes of the elements, at p0, p1, ... + the offsets of the
-/// reduced index `r`.
+/// Accumulates the element, or the program's value, at p0, p1, ... plus the offsets of the reduced
+/// index `r`.
 std::string accumulate(const Dims& dims, const PointwiseProgram& program, const char* combiner,
                        const std::vector<std::string>& in, const char* type,
                        const std::string& where) {
@@ -153,8 +153,8 @@ std::string accumulate(const Dims& dims, const PointwiseProgram& program, const 
                             program.code.empty() ? element(0) : reg(program.outputs.at(0)));
 }
 
-/// Which result and which share of its elements a thread has: "wanted", "live", "p0", "p1", ... and
-/// "place" of the result, and "first" and "last" of the elements of its part.
+/// Declares a thread's result and its share of the elements: "wanted", "live", "p0", "p1", ... and
+/// "place" of the result, "first" and "last" of the elements.
 std::string places_text(const Dims& dims, const Cut& cut, const char* index) {
   const bool wide = std::string(index) == "long long";
   const bool cuts = cut.parts > 1;
@@ -182,7 +182,7 @@ std::string places_text(const Dims& dims, const Cut& cut, const char* index) {
              index, cut.tiles(), cut.results, cut.part_size, cut.each);
 }
 
-/// Combines "s" over the threads that share a result.
+/// Combines "s" over the threads of a result.
 std::string combine_text(const Cut& cut, const char* name, const char* type) {
   if (cut.across == 1) return "";
   if (cut.columns) {
@@ -201,7 +201,7 @@ std::string combine_text(const Cut& cut, const char* name, const char* type) {
       cut.across, shared ? "parts" : fmt::format("static_cast<{}*>(nullptr)", type));
 }
 
-/// One of the kernels: what it reads and writes, and how.
+/// One of the kernels: its dims, division, and operands.
 struct ReduceKernel {
   const Dims& dims;
   const Cut& cut;
@@ -236,7 +236,7 @@ Source reduce_text(const KernelArgs& args, const ReduceKernel& kernel, DType dty
   return source;
 }
 
-/// Of what is reduced.
+/// The dtype of the reduced values.
 template <class Operand>
 DType reduced_type(const PointwiseProgram& program, const std::vector<Operand>& in) {
   if (program.code.empty()) return in.at(0).dtype;

@@ -2,11 +2,11 @@
 // memory.
 //
 // T threads share a row and hold its elements in registers, `width` neighbours at a time: thread t
-// has the elements (k T + t) width + j. The instructions fall into phases: phase p + 1 begins when
-// a reduction of a value of phase p has its result. A value that a later phase reads is kept in
-// registers, so every element is read once and written once. Outputs are stored in a phase that
-// comes after all loads, so an output may lie on an input. A block has whole rows; rows beyond the
-// last one compute what the last one does and store nothing.
+// has the elements (k T + t) width + j. The instructions are divided into phases: phase p + 1
+// begins when the row reductions of phase p are done. A value that a later phase reads stays in
+// registers, so every element is loaded once and stored once. Outputs are stored in a phase after
+// all loads, so an output may alias an input. A block has whole rows. Rows beyond the last one
+// compute what the last one does and store nothing.
 #include <algorithm>
 
 #include "kernels/cuda/pointwise_codegen.h"
@@ -19,13 +19,13 @@ enum class Spread : uint8_t { uniform, per_row, full };
 
 struct Plan {
   std::vector<Spread> spread;
-  std::vector<int> phase;      ///< in which an instruction is evaluated
-  std::vector<char> kept;      ///< by element, and read in a later phase
-  std::vector<int> stored_in;  ///< of each output
+  std::vector<int> phase;      ///< by instruction
+  std::vector<char> kept;      ///< by instruction: varies by element and is read in a later phase
+  std::vector<int> stored_in;  ///< by output: phase
   int phases = 1;
-  int64_t elements = 1;  ///< of one thread: a multiple of the width
-  int threads = 1;       ///< of a row
-  int rows = 1;          ///< of a block
+  int64_t elements = 1;  ///< per thread, a multiple of the width
+  int threads = 1;       ///< per row
+  int rows = 1;          ///< per block
 };
 
 bool is_row(const Instr& instr) { return reduces_row(instr.code); }
@@ -57,8 +57,9 @@ std::vector<Spread> find_spreads(const Walk& walk) {
   return spread;
 }
 
-/// Phases: a load, index or random number as late as its first reader, everything else as early as
-/// its operands. That of a row instruction is the one that reads its elements.
+/// Finds the phases. A load, index or random number comes as late as its first reader; everything
+/// else as early as its operands allow. A row instruction belongs to the phase that reads its
+/// elements.
 void find_phases(const Walk& walk, Plan& plan) {
   const auto& code = walk.program.code;
   plan.phase.assign(code.size(), 0);
@@ -98,7 +99,7 @@ void find_phases(const Walk& walk, Plan& plan) {
     read(walk.program.outputs[k], plan.stored_in[k]);
 }
 
-/// Threads of a row: few enough that reductions are short, enough that what is kept fits in
+/// Threads per row: few, so that reductions are short, but enough for the kept values to fit into
 /// registers.
 void find_threads(const Walk& walk, Plan& plan) {
   int64_t words = 0;
@@ -175,7 +176,7 @@ class Text {
 
   bool in_phase(size_t i, int p) const { return plan_.phase[i] == p; }
 
-  /// What is one number a row, then the loop over the elements, then the reductions.
+  /// Emits a phase: values with one number per row, the loop over elements, then the reductions.
   void phase(int p) {
     const auto& code = walk_.program.code;
     std::string sums, loop;
@@ -231,7 +232,7 @@ class Text {
     body_ += fmt::format("  const {} r{} = {};\n", register_type(instr.dtype), i, value);
   }
 
-  /// A kept value of an earlier phase as r<reg>.
+  /// Reads a kept value of an earlier phase as r<reg>.
   void fetch(int reg, int p, std::vector<char>& there, std::string& loop) {
     const auto at = static_cast<size_t>(reg);
     if (plan_.spread[at] != Spread::full || there[at] || plan_.phase[at] == p) return;
@@ -319,7 +320,7 @@ class Text {
   const KernelArgs& args_;
   const Walk& walk_;
   Plan plan_;
-  kernels::Nest outer_;  ///< of rows
+  kernels::Nest outer_;  ///< the rows
   Arguments arguments_;
   const char* type_ = "int";
   std::string body_;

@@ -1,6 +1,6 @@
-// window: one thread an element of the windows, which reads its element of the dim or the fill.
-// fold, its transpose: one thread an element of the dim, which adds up the window elements that
-// came from it, in the order of the output index: no atomic additions.
+// window: one thread per element of the windows, which loads its element of the dim or the fill
+// value. fold, its transpose: one thread per element of the dim, which sums the window elements
+// that came from it in the order of the output index; no atomics.
 #include "kernels/common/window.h"
 #include "kernels/cuda/codegen.h"
 
@@ -8,7 +8,7 @@ namespace tessera::cuda {
 
 namespace {
 
-/// The step's relation, with where this rank's slices begin.
+/// The step's relation, and where this rank's slices begin.
 struct Related : WindowSizes {
   Arguments arguments;
   std::string begin, out_begin, window_begin;

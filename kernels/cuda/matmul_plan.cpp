@@ -1,7 +1,7 @@
-// Dims of one kind that all operands walk as one are merged, in any order. If one row, one column
-// and one summed dim are left and every matrix is dense along one of its two, the operands are used
-// where they lie, transposed or not; else some are packed, which merges their dims. Of the batch
-// dims the largest becomes the library's batch, the others are calls.
+// Dims of one kind that all operands walk as one are merged, in any order. If then at most one row,
+// column and contracted dim are left, and every matrix is dense along one of its two, the operands
+// are used in place, transposed or not. Otherwise some are packed, which merges their dims. The
+// largest batch dim becomes the library's batch; the others become separate calls.
 #include "kernels/cuda/matmul_plan.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using kernels::kSum;
 using kernels::Nest;
 
 struct Dims {
-  Nest of[4];  ///< by kind, operands a, b, c
+  Nest of[4];  ///< by kind; operands a, b, c
 };
 
 bool has(int operand, int64_t kind) {
@@ -75,7 +75,7 @@ bool is_empty(const Dims& dims) {
                      [](const Nest& nest) { return nest.elements() == 0; });
 }
 
-/// Makes operand x dense: batch dims, then those of kind `first`, then `second`.
+/// Packs operand x densely: batch dims, then dims of kind `first`, then of kind `second`.
 int64_t pack_as(Dims& dims, int x, int64_t first, int64_t second, Packed& packed) {
   packed.used = true;
   int64_t stride = 1;
@@ -84,7 +84,7 @@ int64_t pack_as(Dims& dims, int x, int64_t first, int64_t second, Packed& packed
     for (int d = nest.rank() - 1; d >= 0; --d) {
       const auto at = static_cast<size_t>(d);
       int64_t& s = nest.strides[static_cast<size_t>(x)][at];
-      if (s == 0) continue;  // repeated: read again and again
+      if (s == 0) continue;  // a repeated operand is read repeatedly
       packed.sizes.push_back(nest.sizes[at]);
       packed.from.push_back(s);
       packed.to.push_back(stride);
@@ -95,12 +95,12 @@ int64_t pack_as(Dims& dims, int x, int64_t first, int64_t second, Packed& packed
   return stride;
 }
 
-/// By rows of its matrix.
+/// Packs operand x by rows of its matrix.
 int64_t pack(Dims& dims, int x, Packed& packed) {
   return pack_as(dims, x, x == kB ? kSum : kRow, x == kA ? kSum : kColumn, packed);
 }
 
-/// A matrix with `rows` x `columns` elements and these strides, as the library wants it.
+/// Describes a matrix of `rows` x `columns` with these strides for the library; false if it cannot.
 bool lay_out(int64_t rows, int64_t columns, int64_t row, int64_t column, bool& transposed,
              int64_t& leading) {
   if (columns == 1 || column == 1) {
@@ -168,10 +168,10 @@ void make_calls(Nest batch, MatmulPlan& plan) {
   });
 }
 
-constexpr int64_t kAligned = 256;  // bytes between what is packed
+constexpr int64_t kAligned = 256;  // alignment of packed operands, bytes
 int64_t aligned(int64_t bytes) { return (bytes + kAligned - 1) / kAligned * kAligned; }
 
-/// What the library asks of matmuls in 8 bits: multiples of 16, elements and bytes alike.
+/// What the library requires of 8-bit matmuls: multiples of 16, in elements and bytes.
 bool suits_bytes(const MatmulPlan& plan, int64_t result_bytes) {
   const Matrices& g = plan.matrices;
   for (const int64_t x : {g.m, g.n, g.k, g.lda, g.ldb, g.stride_a, g.stride_b, g.ldc * result_bytes,

@@ -1,5 +1,5 @@
-// How a generated kernel walks a pointwise step: its loop nest, the operand of each instruction and
-// the width of its accesses.
+// How a generated kernel walks a pointwise step: its loop nest, the operands of instructions, and
+// the width of accesses.
 #pragma once
 
 #include "kernels/cuda/codegen.h"
@@ -7,14 +7,14 @@
 namespace tessera::cuda {
 
 struct Walk {
-  PointwiseProgram program;  ///< of "copy" and "fill": made here
-  int row = -1;              ///< the size of a row is that of the nest's last dim
-  kernels::Nest nest;        ///< outputs first, then what instructions read by position
-  std::vector<int> operand;  ///< of each instruction, in the nest; -1: none
-  int width = 1;             ///< neighbouring elements that one thread handles together
+  PointwiseProgram program;  ///< for "copy" and "fill": made here
+  int row = -1;              ///< the step's dim of rows, which is the nest's last; -1: none
+  kernels::Nest nest;        ///< outputs first, then operands that depend on the position
+  std::vector<int> operand;  ///< by instruction: operand of the nest, or -1
+  int width = 1;             ///< neighbouring elements per thread
 
   int64_t row_size() const { return nest.sizes.empty() ? 1 : nest.sizes.back(); }
-  /// The operand's stride along the innermost dim.
+  /// The stride of an operand along the innermost dim.
   int64_t inner_stride(int op) const {
     return nest.rank() == 0 ? 0 : nest.strides[static_cast<size_t>(op)].back();
   }
@@ -22,12 +22,11 @@ struct Walk {
 
 Walk make_walk(const KernelArgs& args);
 
-/// The text of one instruction's value for one element. Loads and row instructions are the
-/// caller's.
-///   offset: of the operand of an index, mask or random instruction, as a 64-bit number.
+/// The expression of one instruction for one element; not for loads and row instructions. offset:
+/// the 64-bit offset of the operand of an index, mask or random instruction.
 std::string value_text(const Walk& walk, size_t instr, Arguments& arguments,
                        const std::string& offset, const std::string& where);
-/// "Random q3(seed, stream);" before the elements.
+/// Declares the generator of a random instruction, "Random q3(seed, stream);".
 std::string random_text(const Walk& walk, size_t instr, Arguments& arguments,
                         const KernelArgs& args);
 

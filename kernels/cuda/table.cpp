@@ -10,7 +10,7 @@ namespace tessera::cuda {
 
 namespace {
 
-/// A generator of one kernel as one of several.
+/// Wraps a generator of one kernel as one of several.
 template <Source (*generate)(const KernelArgs& args)>
 std::vector<Source> one(const KernelArgs& args) {
   return {generate(args)};

@@ -1,14 +1,14 @@
-// The instructions of a warp for generated kernels: matmuls on tensor cores, loads of their
-// operands from shared memory, and copies into it for which a thread does not wait. They exist from
-// compute capability 8.0 on. On the host a shim computes the same (tests/gpu/cuda_shim_warp.h).
+// Warp instructions for generated kernels: matmuls on tensor cores, loads of their operands from
+// shared memory, and asynchronous copies into it. They need compute capability 8.0. On the host a
+// shim computes the same (tests/gpu/cuda_shim_warp.h).
 //
-// A matmul's operands are spread over the 32 lanes as the PTX manual says under mma.m16n8k16; lane
-// l is in group l / 4, at place l % 4 of it. A register holds two neighbouring elements.
+// A matmul's operands are spread over the 32 lanes as in the PTX manual under mma.m16n8k16. Lane l
+// is in group l / 4, at place l % 4. A register holds two neighbouring elements.
 //   A, 16 x 16, registers 0..3: columns 2 place + {0, 1} of row group, then of row group + 8; then
 //      the same 8 columns further on.
 //   B, 16 x 8, registers 0..1: rows 2 place + {0, 1} of column group; then 8 rows further down.
 //   C, 16 x 8, floats 0..3: columns 2 place + {0, 1} of row group; then of row group + 8.
-// So what is computed as C can be rounded in pairs and is an A of the next matmul.
+// So a C can be rounded in pairs and is then an A of the next matmul.
 #pragma once
 
 #include "kernels/cuda/device.h"
@@ -53,15 +53,15 @@ __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], 
   }
 }
 
-/// Four blocks of 8 x 8 elements. Lanes 8 m .. 8 m + 7 say where the rows of block m begin, at
-/// multiples of 16 bytes; lane l gets elements 2 place + {0, 1} of row group of each block.
+/// Loads four blocks of 8 x 8 elements. Lanes 8 m .. 8 m + 7 give the addresses of the rows of
+/// block m, aligned to 16 bytes. Lane l gets elements 2 place + {0, 1} of row group of each block.
 __device__ __forceinline__ void load_blocks(SharedAddress row, uint32_t (&to)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(row)
                : "memory");
 }
-/// Rows 2 place + {0, 1} of column group of each.
+/// The same transposed: rows 2 place + {0, 1} of column group of each block.
 __device__ __forceinline__ void load_blocks_transposed(SharedAddress row, uint32_t (&to)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -69,7 +69,7 @@ __device__ __forceinline__ void load_blocks_transposed(SharedAddress row, uint32
                : "memory");
 }
 
-/// Begins a copy of 4, 8 or 16 aligned bytes into shared memory; if they are not there, of zeros.
+/// Starts a copy of 4, 8 or 16 aligned bytes into shared memory; copies zeros if not `there`.
 template <int kBytes>
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool there) {
   const int bytes = there ? kBytes : 0;
@@ -86,10 +86,10 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool ther
                  : "memory");
   }
 }
-/// Waits for the copies that this thread began.
+/// Waits for the copies that this thread started.
 __device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-/// 2^x within two units of the last place; 0 below 2^-126.
+/// 2^x to within 2 ulp; 0 below 2^-126.
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -13,7 +13,7 @@ namespace tessera {
 
 namespace {
 
-/// What is below a hundredth of the function's work is only counted.
+/// Redundant work below 1 % of the function's is only counted.
 void leave_out_small(FunctionReport& report) {
   std::vector<RedundantReport> shown;
   for (RedundantReport& r : report.redundant) {
@@ -27,7 +27,7 @@ void leave_out_small(FunctionReport& report) {
   report.redundant = std::move(shown);
 }
 
-/// Adds the steps of a function, or of a body that runs `times` times.
+/// Adds the steps of a function, or of a loop body that runs `times` times.
 void report_steps(const Program& program, const Function& f, int64_t times,
                   FunctionReport& report) {
   report.steps += static_cast<int>(f.steps.size());
@@ -84,7 +84,7 @@ void predict(const Program& program, const Machine& machine, const Mesh& mesh, E
     FunctionReport& report = e.functions[f];
     const FunctionTime time = time_of(program.functions[f], costs);
     report.time = {time.seconds, time.compute, time.slowed, 0, time.exposed};
-    std::vector<size_t> row_of(steps.size());  // of a collective step
+    std::vector<size_t> row_of(steps.size());  // by collective step
     for (size_t s = 0, row = 0; s < steps.size(); ++s) {
       if (steps[s]->kind == StepKind::collective) row_of[s] = row++;
     }
@@ -103,12 +103,12 @@ void predict(const Program& program, const Machine& machine, const Mesh& mesh, E
   }
 }
 
-/// The transient buffers alive at the step where most bytes are, largest first.
+/// The transient buffers alive at the step with most live bytes, largest first.
 void find_peak(const Program& program, MemoryReport& memory) {
   int64_t best = 0;
   for (const Function& f : program.functions) {
     std::map<int, std::pair<int, int>> life;
-    std::map<int, std::vector<const Step*>> in_flight;  // a bucket holds its operands
+    std::map<int, std::vector<const Step*>> in_flight;  // buckets keep their operands alive
     for (size_t s = 0; s < f.steps.size(); ++s) {
       auto touch = [&](int buffer) {
         if (buffer < 0 || program.buffers[buffer].arena != ArenaKind::transient) return;

@@ -1,4 +1,4 @@
-// What the CPU device tells the compile half.
+// What the CPU device tells the compiler.
 #pragma once
 
 #include <set>
@@ -13,7 +13,7 @@ struct Op;
 
 /// Composites that have a kernel of their own.
 std::set<const Op*> composite_kernels();
-/// Scratch memory that the kernel of a step needs where `threads` share it in parts of `least_ns`.
+/// Bytes of workspace that the kernel of a step needs if `threads` share it in parts of `least_ns`.
 int64_t workspace_bytes(const Step& step, int threads, double least_ns = kLeastPartNs);
 
 }  // namespace tessera

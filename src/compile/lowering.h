@@ -1,4 +1,4 @@
-// What of CompileOptions goes to the compile half.
+// From CompileOptions to LowerOptions.
 #pragma once
 
 #include "compile/kernel_info.h"
@@ -8,19 +8,19 @@
 
 namespace tessera {
 
-/// Without a workspace, for `functions`. Throws a usage error for a machine that cannot price the
-/// mesh.
+/// The LowerOptions for `functions`, without workspace_bytes. Throws a usage error if
+/// options.machine cannot price the mesh.
 LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec> functions);
 
-/// Products take what stands behind them, and reductions what stands before them
-/// (src/lower/epilogue.cpp and prologue.cpp), unless TESSERA_EPILOGUES is off.
-/// lowering_of() does so for devices "cuda" and "cuda:share".
+/// Lets matmuls take epilogues and reductions prologues (passes/fuse_epilogues.h,
+/// fuse_prologues.h), unless TESSERA_EPILOGUES is off. lowering_of() does this for CUDA devices.
 void fuse_for_gpu(LowerOptions& lowering);
 
-/// Workspace bytes of a step on the CPU.
+/// LowerOptions::workspace_bytes of one rank on the CPU.
 std::function<int64_t(const Step&)> workspace_on_cpu(const CompileOptions& options);
 
-/// Empty where transfers take the cores that compute: then nothing can be arranged.
+/// The prices on a machine. Empty if transfers use the cores that compute: nothing can overlap
+/// there.
 StepPrices prices_of(const Machine& machine, const Mesh& mesh);
 
 }  // namespace tessera

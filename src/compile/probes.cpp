@@ -11,23 +11,23 @@ namespace tessera {
 
 namespace {
 
-/// Values, by id, that a function computes or reads once.
+/// By value id: true if the function computes the value, outside of loop iterations.
 std::vector<char> computed_by(const Graph& graph, const FunctionSpec& f) {
   const std::vector<char> needed = needed_nodes(graph, roots_of(graph, f));
   std::vector<char> computed(graph.values().size(), 0);
   for (size_t v = 0; v < computed.size(); ++v)
     computed[v] = needed[graph.value(static_cast<int>(v)).node] &&
-                  graph.producer(static_cast<int>(v)).loop < 0;  // else it is of one iteration
+                  graph.producer(static_cast<int>(v)).loop < 0;  // not inside a loop iteration
   return computed;
 }
 
-/// Inputs and stored tensors can be read in any case.
+/// Inputs and stored tensors can always be read.
 bool is_source(const Graph& graph, int value) {
   const Op* op = graph.producer(value).op;
   return op == &kInput || op == &kStored;
 }
 
-/// Names, and the scopes that they stand in.
+/// Names, and their scopes.
 std::vector<std::string> names_and_scopes(const Graph& graph, const std::vector<char>& known) {
   std::set<std::string> names;
   for (size_t v = 0; v < known.size(); ++v) {
@@ -57,7 +57,7 @@ void require_matches(const Graph& graph, const std::vector<std::string>& globs,
   }
 }
 
-/// A function is run by its name.
+/// Functions are called by name.
 void require_distinct(const Graph& graph, const std::vector<FunctionSpec>& functions) {
   std::set<std::string> names;
   for (const FunctionSpec& f : functions) {
@@ -74,7 +74,7 @@ struct Observer {
   const Graph& graph;
   const CompileOptions& options;
   Observation result = {};
-  std::vector<char> known = {};  ///< values of any function, and stored ones
+  std::vector<char> known = {};  ///< values of any function, and stored tensors
 
   void add(FunctionSpec f) {
     const std::vector<char> computed = computed_by(graph, f);

@@ -1,4 +1,4 @@
-// What people want to see of a run, as further outputs of its functions.
+// Probes: values that a run also returns because the user asked to see or check them.
 #pragma once
 
 #include <string>
@@ -11,18 +11,18 @@ namespace tessera {
 /// A print() or check_finite() node of a function.
 struct Probe {
   std::string function, label, node, source;
-  std::string tensor;  ///< whose node it is
-  std::string index;   ///< check_finite: the scalar with the index of its first bad element
+  std::string tensor;  ///< the tensor that is printed or checked
+  std::string index;   ///< check_finite: the scalar with the index of the first bad element
   Shape shape;
 };
 
 struct Observation {
-  std::vector<FunctionSpec> functions;  ///< those of the options; outputs in the graph's order
+  std::vector<FunctionSpec> functions;  ///< those of the options, plus outputs
   std::vector<Probe> prints, checks;    ///< in the graph's order
 };
 
-/// Adds what options.keep names, what print() nodes show (if options.print is given) and what
-/// check_finite() nodes test, as far as a function computes it anyway.
+/// Adds outputs for options.keep, for print() nodes (if options.print is set) and for
+/// check_finite() nodes, each to the functions that compute the value anyway.
 Observation observe(const Graph& graph, const CompileOptions& options);
 
 }  // namespace tessera

@@ -22,7 +22,7 @@ double bytes_seconds(const Machine& machine, const KernelRate& rate, double byte
   return rate.bandwidth > 0 ? bytes / rate.bandwidth : machine.memory_seconds(bytes);
 }
 
-/// Arithmetic of a pointwise step: each element of the iteration space runs all instructions.
+/// Every element of the iteration space runs all instructions.
 double pointwise_seconds(const Machine& machine, const Step& step, const std::string& dtype) {
   double easy = 0, hard = 0;
   for (const Instr& instr : step.pointwise.code) {
@@ -34,7 +34,7 @@ double pointwise_seconds(const Machine& machine, const Step& step, const std::st
          over(hard * elements, machine.kernel(kInstructionRates[1], dtype).flops);
 }
 
-/// Of all pairs a causal attention needs the half.
+/// Causal attention needs half of all pairs.
 double attention_flops(const Step& step) {
   return static_cast<double>(step.flops) / (step.attrs.get<int64_t>("causal", 0) != 0 ? 2 : 1);
 }
@@ -45,8 +45,7 @@ double operand_bytes(const Step& step) {
   return static_cast<double>(view.elements() * size_of(view.dtype));
 }
 
-/// Between measured points linearly in bytes; beyond the last with its slope; below the first
-/// constant.
+/// Linear between measured points; beyond the last, with the last slope; below the first, constant.
 double interpolate(const std::vector<std::pair<double, double>>& points, double x) {
   if (x <= points.front().first || points.size() == 1) return points.front().second;
   size_t k = 1;
@@ -116,7 +115,7 @@ double Costs::compute(const Step& step) const {
 
 std::vector<int64_t> Costs::members(const std::vector<int>& axes) const {
   const size_t tiers = machine_.links.size();
-  std::vector<int64_t> upto(tiers, 1);  // ranks of the group inside one tier's domain
+  std::vector<int64_t> upto(tiers, 1);  // ranks of the group inside one domain of each tier
   for (int axis : axes) {
     const MeshAxis& a = mesh_.axes()[axis];
     int64_t stride = 1;

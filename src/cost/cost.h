@@ -13,35 +13,35 @@
 
 namespace tessera {
 
-/// Bytes that a compute step reads and writes: of each view, every element once.
+/// Bytes that a compute step reads and writes. An element of a view counts once.
 int64_t bytes_touched(const Step& step);
 
-/// The rates of a machine that count instructions of pointwise steps: of additions and the like,
-/// and of those that take many times as long.
+/// The kernel rates of a machine that count instructions of pointwise steps: cheap ones (add, mul)
+/// and expensive ones (exp, tanh).
 inline constexpr std::array kInstructionRates = {"pointwise", "pointwise_hard"};
 bool counts_instructions(const KernelRate& rate);
 
-/// A product as a machine sees it: `batch` products of [m, k] by [k, n].
+/// A matmul as a machine sees it: `batch` products of [m, k] by [k, n].
 struct ProductSizes {
   int64_t batch = 1, m = 1, n = 1, k = 1;
 };
-/// The sizes of the matmul that a step of the kernel `contract` is.
+/// The sizes of a "contract" step.
 ProductSizes product_sizes(const Step& step);
 
 /// Prices single steps. Keeps references: machine and axes outlive it.
 class Costs {
  public:
-  /// Throws a usage error if an axis names a link class that the machine lacks, or the mesh has
-  /// several ranks and the machine no links.
+  /// Throws a usage error if an axis names a link class that the machine lacks, if the mesh has
+  /// several ranks and the machine no links, or if the mesh has more ranks than the machine joins.
   Costs(const Machine& machine, const Mesh& mesh);
 
   const Machine& machine() const { return machine_; }
   const Mesh& mesh() const { return mesh_; }
 
-  /// A compute step, launch included. Throws a usage error for a dtype of products that the profile
-  /// lacks.
+  /// Seconds of a compute step, launch included. Throws a usage error if the profile has no rate
+  /// for matmuls of its dtype.
   double compute(const Step& step) const;
-  /// One collective by itself, start included.
+  /// Seconds of one collective by itself, latency included.
   double collective(const Step& step) const;
   /// The same without a step; bytes as for bytes_sent(). axes: mesh axes.
   double collective(CollectiveKind kind, double bytes, const std::vector<int>& axes) const;
@@ -50,12 +50,13 @@ class Costs {
   /// Seconds of a bucket: transfers add up, the start is paid once.
   double bucket(std::span<const Step> members) const;
   CollectiveChoice algorithm(CollectiveKind kind, double bytes, const std::vector<int>& axes) const;
-  /// The tiers that a group over these axes lies on, from the innermost; those with one rank are
+  /// The link tiers that a group over these axes spans, innermost first; tiers with one member are
   /// left out. Ranks are numbered with the last axis fastest and fill node after node.
   std::vector<LinkHop> hops(const std::vector<int>& axes) const;
-  /// Their numbers in Machine::links.
+  /// The indices of those tiers in Machine::links.
   std::vector<size_t> tiers(const std::vector<int>& axes) const;
-  /// The link class of the outermost tier that the group reaches.
+  /// The link class of the outermost tier that the group reaches; the innermost class if it has one
+  /// rank.
   std::string link(const std::vector<int>& axes) const;
 
  private:

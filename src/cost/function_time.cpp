@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-constexpr int64_t kPlayed = 8;  ///< iterations of a loop, until each is as the one before
+constexpr int64_t kPlayed = 8;  ///< iterations of a loop until the time per iteration is steady
 
 void add_steps(const Function& function, std::vector<const Step*>& steps) {
   for (const Step& step : function.steps) {
@@ -19,7 +19,7 @@ void add_steps(const Function& function, std::vector<const Step*>& steps) {
   }
 }
 
-/// Of the bodies of a loop, and of what loops in them hold.
+/// The number of steps in the bodies of a loop, nested loops included.
 int steps_inside(const Step& loop) {
   std::vector<const Step*> steps;
   for (const Function& body : loop.body) add_steps(body, steps);
@@ -58,7 +58,7 @@ class Player {
   }
 
  private:
-  /// From 1; a set of axes that was not met yet gets the next one.
+  /// The lane (from 1) of a set of axes; adds a lane for a new set.
   int lane_of(const std::vector<int>& axes) {
     auto it = std::find_if(time_.by_axes.begin(), time_.by_axes.end(),
                            [&](const AxisTime& a) { return a.axes == axes; });
@@ -72,7 +72,7 @@ class Player {
     return it->second;
   }
 
-  /// `number`: of the first step, in all_steps().
+  /// `number`: the first step's, in all_steps().
   void play(std::span<const Step> steps, int number) {
     for (size_t s = 0; s < steps.size(); ++s) {
       const Step& step = steps[s];
@@ -97,8 +97,8 @@ class Player {
     }
   }
 
-  /// In the order in which the executor runs it: some buckets start an iteration early, some end
-  /// late.
+  /// Simulates a loop in the order of the executor: some buckets start an iteration early, some are
+  /// awaited an iteration late.
   void play_loop(const Step& loop, int number) {
     const Function& body = loop.body[0];
     const std::span<const Step> steps(body.steps);
@@ -127,7 +127,7 @@ class Player {
     odd_ = outside;
   }
 
-  /// What was played so far, without single buckets.
+  /// The totals so far.
   FunctionTime totals() const {
     FunctionTime sum;
     sum.seconds = lanes_.now();
@@ -162,8 +162,8 @@ class Player {
     }
   }
 
-  /// Counts up to `most` iterations, an even number, as what was played since `before`, two
-  /// iterations ago.
+  /// Extrapolates up to `most` iterations, an even number of them, from the last two, which ran
+  /// since `before`. Returns how many.
   int64_t skip_iterations(const FunctionTime& before, int64_t most) {
     const int64_t iterations = most / 2 * 2;
     FunctionTime two = totals();
@@ -183,9 +183,9 @@ class Player {
   const Costs& costs_;
   const bool shorten_;
   StreamSimulator lanes_;
-  FunctionTime skipped_;  ///< of iterations that were counted, not played
+  FunctionTime skipped_;  ///< of extrapolated iterations
   std::map<std::pair<int, bool>, int>
-      under_way_;  ///< transfer by bucket, of an odd iteration or not
+      under_way_;  ///< (bucket number, iteration is odd) -> transfer
   bool odd_ = false;
   std::unordered_map<const Step*, double> seconds_;
   FunctionTime time_;

@@ -1,9 +1,9 @@
-// Predicted time of a whole function by its schedule.
+// Predicted time of a function, by simulating its schedule.
 //
-// A function is played on two kinds of lanes: the compute lane works off its steps in order; a
-// collective enters the lane of its axes where the Program starts it, lanes work in order of entry,
-// and a wait holds the compute lane until its bucket is complete. While both kinds are busy each
-// is slowed down as Machine::overlap says. All ranks do the same, so one rank is played.
+// There is a compute lane, which runs the steps in order, and a communication lane for each set of
+// axes. A collective enters its lane where the Program starts it; a lane works in order of entry; a
+// wait blocks the compute lane until its bucket is complete. While both kinds of lanes are busy
+// each is slowed down by Machine::overlap. All ranks do the same, so one rank is simulated.
 #pragma once
 
 #include <vector>
@@ -12,21 +12,22 @@
 
 namespace tessera {
 
-/// The steps of a function in order, those of a loop's body behind the loop: their numbers below.
+/// All steps of a function in order; those of a loop's body follow the loop. Step numbers below are
+/// indices of this list.
 std::vector<const Step*> all_steps(const Function& function);
 
-/// One bucket of a function: collectives that start together. In a loop, one for each iteration.
+/// One bucket of a function; in a loop, one per iteration.
 struct CollectiveTime {
-  int step = 0;  ///< its first collective, in all_steps()
+  int step = 0;  ///< first member, in all_steps()
   int members = 1;
   std::vector<int> axes;
   int64_t bytes = 0;   ///< sent by a rank
-  double seconds = 0;  ///< undisturbed
+  double seconds = 0;  ///< without slowdown
   double exposed = 0;  ///< how long the compute lane waited for it
   double hidden() const { return seconds > exposed ? seconds - exposed : 0; }
 };
 
-/// What the lanes do when; lane 0 computes, each set of axes has a further one.
+/// An interval in which a lane was busy. Lane 0 computes; each set of axes has its own lane.
 struct TimeSpan {
   int step = 0;  ///< in all_steps()
   int lane = 0;
@@ -41,19 +42,19 @@ struct AxisTime {
 
 struct FunctionTime {
   double seconds = 0;  ///< = compute + slowed + the exposed of all collectives
-  double compute = 0;  ///< undisturbed
-  double slowed = 0;   ///< by transfers at the same time
+  double compute = 0;  ///< without slowdown
+  double slowed = 0;   ///< extra compute time because of concurrent transfers
   double exposed = 0;
   std::vector<CollectiveTime> collectives;  ///< in order of start
   std::vector<AxisTime> by_axes;            ///< in order of first start
   std::vector<TimeSpan> spans;              ///< only if asked for
 };
 
-/// Plays a function, loops with all their iterations (with a condition: the most there can be).
-/// Compiling and playing need no rank, so any mesh will do.
+/// Simulates a function with all iterations of its loops (with a condition: the most there can be).
+/// The Program may be for any mesh; no rank is needed.
 FunctionTime time_of(const Function& function, const Costs& costs, bool spans = false);
-/// The same, without single collectives and spans: of a loop some iterations are played, and the
-/// others count as these.
+/// The same without `collectives` and `spans`. Only some iterations of a loop are simulated, the
+/// rest extrapolated.
 FunctionTime total_time(const Function& function, const Costs& costs);
 
 }  // namespace tessera

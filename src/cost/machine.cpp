@@ -13,27 +13,27 @@ namespace tessera {
 
 namespace {
 
-constexpr int kNearest = 4;  ///< measured products that correct a prediction
+constexpr int kNearest = 4;  ///< number of measured products that correct a prediction
 
-/// Libraries choose smaller tiles where waves would be left half empty; these read more of the
-/// operands for each product, and run at a share of the rate.
+/// Libraries choose smaller tiles if waves would be half empty. These read more operand bytes per
+/// product and run at `share` of the rate.
 struct SmallerTile {
   double rows, columns, share;
 };
 constexpr SmallerTile kSmallerTiles[] = {{1, 2, 0.95}, {2, 2, 0.85}, {2, 4, 0.7}};
 
-/// Tiles of rows x columns; `share`: of the rate.
+/// Seconds with tiles of rows x columns at `share` of the rate.
 double tiled_seconds(const ProductRate& r, double rows, double columns, double share, int64_t m,
                      int64_t n, int64_t k, int64_t batch) {
   const double tiles = std::ceil(static_cast<double>(m) / rows) *
                        std::ceil(static_cast<double>(n) / columns) * static_cast<double>(batch),
                units = static_cast<double>(r.units);
-  // With few tiles k is cut into parts of their own, as far as parts stay longer than `depth`.
+  // Split-K: with fewer tiles than units, k is cut into parts, each longer than `depth`.
   double parts = 1;
   if (tiles < units && r.depth > 0)
     parts = std::clamp(std::floor(units / tiles), 1.0,
                        std::max(1.0, static_cast<double>(k) / (4 * r.depth)));
-  // The last wave leaves units idle, but these lend their share of the power to the others: half of
+  // The last wave leaves units idle, but idle units leave their power budget to the others: half of
   // the loss remains.
   double waves = std::ceil(tiles * parts / units);
   if (waves > 1) waves = (waves + tiles * parts / units) / 2;
@@ -55,17 +55,17 @@ double rate_seconds(const ProductRate& r, int64_t m, int64_t n, int64_t k, int64
   return n % 8 != 0 || k % 8 != 0 ? seconds * r.misaligned : seconds;
 }
 
-/// log2 distance of two products.
+/// The distance of two products: the sum of |log2| of their size ratios.
 double distance(const ProductSample& s, double m, double n, double k) {
   return std::abs(std::log2(static_cast<double>(s.m) / m)) +
          std::abs(std::log2(static_cast<double>(s.n) / n)) +
          std::abs(std::log2(static_cast<double>(s.k) / k));
 }
 
-/// How much longer than the formula the measured products nearest to this one took.
+/// The time of the nearest measured products, relative to what the formula predicts for them.
 double correction(const std::vector<ProductSample>& samples, const ProductRate& rate, int64_t m,
                   int64_t n, int64_t k) {
-  std::vector<std::pair<double, double>> near;  // distance, log of measured over predicted
+  std::vector<std::pair<double, double>> near;  // distance, log(measured / predicted)
   for (const ProductSample& s : samples) {
     if (s.dtype != rate.dtype) continue;
     near.emplace_back(
@@ -116,7 +116,7 @@ double Machine::product_seconds(const std::string& dtype, int64_t m, int64_t n, 
     return once * (rate.units > 1 ? 1 : static_cast<double>(batch)) *
            correction(samples, rate, m, n, k);
   }
-  // A GPU multiplies both 16-bit types at one rate.
+  // GPUs multiply both 16-bit types at the same rate.
   if (dtype == "float16") return product_seconds("bfloat16", m, n, k, batch);
   std::vector<std::string> known;
   for (const ProductRate& rate : products) known.push_back(rate.dtype);
@@ -125,7 +125,7 @@ double Machine::product_seconds(const std::string& dtype, int64_t m, int64_t n, 
 }
 
 namespace {
-/// The kernel that was measured for this one: of a part of the keys that of them all.
+/// The kernel whose measurements apply: attention over blocks of keys is rated as attention.
 std::string measured_as(const std::string& kernel) {
   const std::optional<KernelKind> known = find_kernel(kernel);
   const KernelKind other = known ? info_of(*known).measured_as : KernelKind::none;

@@ -1,4 +1,4 @@
-// The shipped machine profiles, and reading files of one's own.
+// The shipped machine profiles, and reading of profile files.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ struct MachineFile {
 };
 /// The files of src/cost/machines, built in.
 const std::vector<MachineFile>& machine_files();
-/// The content of a file. Throws an io error that names it.
+/// The content of a file. Throws an io error that names the file.
 std::string read_machine_file(const std::string& path);
 
 }  // namespace tessera

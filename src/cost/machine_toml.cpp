@@ -1,5 +1,5 @@
-// Profiles as TOML. Every key is known; one that is not, or whose value is of another kind, is an
-// error that names the table.
+// Machine profiles as TOML. An unknown key, or a value of the wrong type, is an error that names
+// the table.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -17,13 +17,13 @@ namespace {
 
 constexpr int64_t kFormat = 1;
 
-/// Of an integer, however large, the nearest; toml++ has none where it is not exact.
+/// A number as double. Large integers are rounded; toml++ would return nothing for them.
 std::optional<double> number_of(const toml::node& node) {
   if (const auto whole = node.value_exact<int64_t>()) return static_cast<double>(*whole);
   return node.value_exact<double>();
 }
 
-/// One table of a profile: takes values out by key and complains about what is left.
+/// One table of a profile. Values are taken out by key; keys left over are errors.
 class Reader {
  public:
   Reader(const toml::table& table, std::string where) : table_(table), where_(std::move(where)) {}
@@ -61,7 +61,7 @@ class Reader {
     value = *node->value<bool>();
   }
 
-  /// [[x0, y0], [x1, y1], ...] with ascending x.
+  /// Takes [[x0, y0], [x1, y1], ...] with ascending x.
   void take(const char* key, std::vector<std::pair<double, double>>& points) {
     const toml::node* node = find(key, true);
     require(node->is_array() && !node->as_array()->empty(),
@@ -92,7 +92,7 @@ class Reader {
     }
   }
 
-  /// Each table of an array of tables.
+  /// Calls take(table) for each table of an array of tables.
   template <class Take>
   void each(const char* key, const Take& take) {
     const toml::node* node = find(key, false);

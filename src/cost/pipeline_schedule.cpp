@@ -1,6 +1,6 @@
-// Each stage works off a fixed list of forwards and backwards. Rounds over the stages run whatever
-// is ready until all lists are done; a piece is ready when the chunk before it (backward: behind
-// it) has handed over.
+// Each stage has a fixed list of forwards and backwards. Repeated passes over the stages run
+// whatever is ready, until all lists are done. A piece is ready when its input has arrived: from
+// the chunk before it (forward) or after it (backward).
 #include "cost/pipeline_schedule.h"
 
 #include <algorithm>
@@ -21,7 +21,8 @@ int64_t chunks_of_stage(const Pipeline& p) {
   return static_cast<int64_t>(p.chunks.size()) / p.stages;
 }
 
-/// Of a stage, before its first backward, less the one that is just before that.
+/// The number of warm-up forwards of a stage: those before its first backward, except the one right
+/// before it.
 int64_t forwards_ahead(const Pipeline& p, int stage) {
   const int64_t per_stage = chunks_of_stage(p), all = p.microbatches * per_stage;
   if (per_stage > 1 && p.microbatches == p.stages) return all;
@@ -93,7 +94,7 @@ class Player {
     return list;
   }
 
-  /// Runs a piece if what it needs is there.
+  /// Runs a piece if its input is ready.
   bool run(int stage, const Piece& piece, double& free) {
     const int last = static_cast<int>(p_.chunks.size()) - 1;
     double ready = 0;
@@ -122,7 +123,7 @@ class Player {
 
   const Pipeline& p_;
   int per_stage_;
-  std::vector<double> done_[2];  ///< when a backward [0] or forward [1] ended; -1: not yet
+  std::vector<double> done_[2];  ///< end times of backwards [0] and forwards [1]; -1: not run yet
   PipelineTime time_;
 };
 

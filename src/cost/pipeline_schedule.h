@@ -1,4 +1,4 @@
-// Pipelines of stages, played event by event: 1F1B and interleaved 1F1B as Megatron-LM orders them.
+// Simulates pipeline parallelism: 1F1B and interleaved 1F1B, in the order of Megatron-LM.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 
 namespace tessera {
 
-/// One microbatch in one chunk of the model.
+/// Seconds of one microbatch in one chunk of the model.
 struct ChunkTime {
   double forward = 0, backward = 0;
 };
 
-/// `stages` groups of devices; stage s has the chunks s, s + stages, s + 2 stages, ... of the
-/// model, one or several (interleaved). What a chunk makes goes to the next one.
+/// `stages` groups of devices. Stage s has the chunks s, s + stages, s + 2 stages, ... of the
+/// model: one, or several (interleaved). A chunk sends its result to the next chunk.
 struct Pipeline {
   int stages = 1;
   std::vector<ChunkTime> chunks;  ///< a multiple of `stages`, in model order
   int64_t microbatches = 1;       ///< interleaved: a multiple of `stages`
-  double transfer = 0;            ///< of what a chunk makes, to the next device
-  bool blocking = true;           ///< a device computes nothing while it sends or receives
+  double transfer = 0;            ///< seconds to send a chunk's result to the next device
+  bool blocking = true;           ///< a device does not compute while it sends or receives
 };
 
-/// What one stage does when.
+/// One forward or backward of a chunk on a stage.
 struct PipelineSpan {
   int stage = 0, chunk = 0;
   int64_t microbatch = 0;
@@ -34,26 +34,28 @@ struct PipelineSpan {
 
 struct PipelineTime {
   double seconds = 0;
-  std::vector<double> busy;       ///< of each stage
-  std::vector<double> stage_end;  ///< when its last backward ended
+  std::vector<double> busy;       ///< by stage, seconds
+  std::vector<double> stage_end;  ///< by stage: when its last backward ended
   std::vector<PipelineSpan> spans;
   /// 1 - the mean share of time in which stages are busy.
   double bubble() const;
 };
 
-/// Throws a usage error where chunks or microbatches do not divide as they must.
+/// Throws a usage error unless `stages` divides the number of chunks and, if interleaved, of
+/// microbatches.
 PipelineTime play_pipeline(const Pipeline& pipeline);
 
-/// Chunks with so many layers each; what stands before and behind them goes to the first and the
-/// last.
+/// The times of chunks with `layers` layers each. `before` is added to the first chunk, `behind` to
+/// the last.
 std::vector<ChunkTime> deal_layers(const std::vector<int64_t>& layers, const ChunkTime& layer,
                                    const ChunkTime& before, const ChunkTime& behind);
 
-/// The most microbatches whose activations a stage holds at once.
+/// The number of microbatches whose activations a stage holds at its peak.
 double microbatches_held(const Pipeline& pipeline, int stage);
 
-/// Seconds to hand over what a rank has of an activation, `bytes`, to the next stage along the axes
-/// `stage`. Ranks along `copies` have the same: each sends its share, and the receivers gather.
+/// Seconds to send a rank's part of an activation (`bytes`) to the next stage along the axes
+/// `stage`. Ranks along `copies` hold the same part: each sends its share, and the receivers
+/// all-gather.
 double hand_over(const Costs& costs, double bytes, const std::vector<int>& stage,
                  const std::vector<int>& copies);
 

@@ -1,5 +1,5 @@
-// Nothing happens between two events (the head of a lane ends, the computation ends), so time goes
-// from event to event.
+// Time jumps from event to event. An event is the end of a lane's first transfer, or of compute
+// work.
 #include "cost/stream_simulator.h"
 
 #include <algorithm>
@@ -84,7 +84,7 @@ void StreamSimulator::begin_heads() {
   }
 }
 
-/// Heads without work leave.
+/// Removes finished transfers.
 void StreamSimulator::end_heads() {
   constexpr double kRounding = 1e-15;
   for (size_t lane = 0; lane < queues_.size(); ++lane) {

@@ -1,5 +1,6 @@
-// One lane that computes and lanes that transfer, as a fluid: while both kinds have work, a moment
-// dt does dt / Overlap::compute of the computation and dt / Overlap::transfer of the transfers.
+// Simulates one compute lane and several communication lanes. While both kinds have work, each runs
+// at a reduced rate: in dt seconds, dt / Overlap::compute of compute work and dt /
+// Overlap::transfer of transfers are done.
 #pragma once
 
 #include <deque>
@@ -13,26 +14,26 @@ class StreamSimulator {
  public:
   explicit StreamSimulator(const Overlap& overlap) : overlap_(overlap) {}
 
-  /// What the lanes did when; lane 0 computes.
+  /// An interval in which a lane was busy; lane 0 computes.
   struct Span {
     int id = 0, lane = 0;
     double begin = 0, seconds = 0;
   };
 
-  /// Computes `seconds` of undisturbed work; `id` is for spans.
+  /// Runs compute work that takes `seconds` without slowdown; `id` is for spans.
   void compute(double seconds, int id = -1);
-  /// Puts a transfer into lane 1, 2, ... behind what is there; the number is what wait() takes.
+  /// Appends a transfer to lane 1, 2, ...; returns its number for wait().
   int start(double seconds, int lane, int id = -1);
-  /// Holds the computation until that transfer is complete.
+  /// Blocks the compute lane until that transfer is complete.
   void wait(int transfer);
-  /// Holds it until all are.
+  /// Blocks it until all transfers are complete.
   void wait_all();
 
   double now() const { return now_; }
   double computed() const { return computed_; }
-  /// What computing took longer because of transfers.
+  /// Extra compute time because of concurrent transfers.
   double slowed() const { return slowed_; }
-  /// What the computation waited while the transfer was at the head of its lane.
+  /// How long the compute lane was blocked while this transfer was at the head of its lane.
   double exposed(int transfer) const { return exposed_.at(transfer); }
   /// In order of end.
   const std::vector<Span>& spans() const { return spans_; }

@@ -1,6 +1,6 @@
 // Enumerates the layouts of a graph on a mesh up to exchange of equal axes: axes of equal size get
-// dims in non-decreasing order. A layout is legal if partition() accepts it: no two dims of one
-// tensor claim one axis.
+// dims in non-decreasing order. A layout is legal if partition() accepts it, that is, if no two
+// dims of one tensor claim one axis.
 #include <map>
 #include <set>
 
@@ -59,8 +59,8 @@ std::string rules_of(const Mesh& mesh, const std::vector<std::string>& names,
   return rules;
 }
 
-/// The next assignment (0: none, i: names[i-1]) in which equal axes are in order; false after the
-/// last.
+/// Advances to the next assignment of names to axes (0: none, i: names[i-1]) in which equal axes
+/// are in order. Returns false after the last one.
 bool next_pick(const Mesh& mesh, int choices, std::vector<int>& pick) {
   while (true) {
     size_t a = pick.size();

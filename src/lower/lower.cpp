@@ -27,8 +27,7 @@ void add_workspaces(Program& program, const std::function<int64_t(const Step&)>&
     }
   }
 }
-/// Optimizer state goes to host memory, except single numbers (a step counter), which would save
-/// nothing.
+/// Moves optimizer state to host memory. Scalars (a step counter) stay: moving them saves nothing.
 void offload_state(const Graph& graph, Program& program) {
   for (size_t s = 0; s < program.stored.size(); ++s) {
     const View& view = program.ports[static_cast<size_t>(program.stored[s])].view;

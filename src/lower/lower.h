@@ -1,4 +1,11 @@
-// From a graph and a layout to a Program.
+// Lowering: from a graph and a layout to a Program. lower.cpp has the list of passes.
+//
+// Who reduces a gradient, and when, is decided in this order:
+//   layout/choose.cpp             how an op is split; a split contraction has a partial result
+//   partition/layout_chooser.cpp  whether a partial value is reduced now, later, or to slices
+//   layout/reshard.cpp            with which collectives (all_reduce, reduce_scatter, ...)
+//   passes/bucket_collectives.cpp which collectives share a bucket
+//   passes/schedule.cpp           where each bucket starts and where it is awaited
 #pragma once
 
 #include <functional>
@@ -18,28 +25,28 @@ struct LowerOptions {
   Layout layout;
   std::vector<FunctionSpec> functions;
   std::set<const Op*> kernels;  ///< composites that the device can run whole
-  /// What the device's kernel for a step needs; may be empty.
+  /// Bytes of workspace that the device's kernel for a step needs; may be empty.
   std::function<int64_t(const Step&)> workspace_bytes;
   /// Called after each pass with its name and the state as text; may be empty.
   std::function<void(const std::string& pass, const std::function<std::string()>& text)> after_pass;
-  bool fuse = true;                     ///< false: one step an op, for tests and comparisons
-  int64_t bucket_bytes = 25 << 20;      ///< of the operands of a bucket; 0: no buckets
+  bool fuse = true;                     ///< false: one step per op, for tests and comparisons
+  int64_t bucket_bytes = 25 << 20;      ///< operand bytes per bucket at most; 0: no buckets
   bool overlap = true;                  ///< false: every collective is awaited where it starts
-  bool init = true;                     ///< false: without "init", for the planner
+  bool init = true;                     ///< false: no function "init", for the planner
   bool wide_grad_reduce = false;        ///< see CompileOptions
   bool reduce_each_microbatch = false;  ///< see CompileOptions
   bool offload_state = false;           ///< optimizer state goes to ArenaKind::offloaded
   StepPrices prices = {};
-  int chunks = 0;  ///< of a matmul, see CompileOptions::chunks
-  /// True if the device's matmul can do the pointwise program of a "contract" step as its epilogue;
-  /// empty: no matmul has an epilogue.
+  int chunks = 0;  ///< per matmul, see CompileOptions::chunks
+  /// True if the device's matmul can run the pointwise program of a "contract" step as its
+  /// epilogue. Empty: no epilogues.
   std::function<bool(const Step&)> takes_epilogue = {};
-  /// True if the device's "reduce" can compute its operand by a pointwise program.
+  /// True if the device's "reduce" can compute its operand with a pointwise program.
   bool fuses_prologues = false;
 };
 
-/// Lowers the functions, and "init" first if the graph stores anything. Throws usage errors of the
-/// layout.
+/// Lowers the functions. "init" comes first if the graph has stored tensors. Throws a usage error
+/// if the layout does not fit the graph.
 Program lower(const Graph& graph, const LowerOptions& options);
 
 }  // namespace tessera

@@ -7,8 +7,9 @@ namespace tessera {
 
 namespace {
 
-// Guesses: a step computes so much longer than its matmuls take; of the communication that can
-// overlap, at least this share is exposed; and computing hides no more than this share of its time.
+// Guesses. kComputing: compute time over the time of the matmuls. kExposed: share of overlappable
+// communication that is exposed at least. kHides: share of compute time that can hide
+// communication.
 constexpr double kComputing = 1.1, kExposed = 0.1, kHides = 0.7;
 
 }  // namespace
@@ -28,7 +29,7 @@ void Bounds::estimate(QueueEntry& entry) const {
   entry.guess = kComputing * entry.bound + sent.held_up +
                 std::max(kExposed * sent.beside, sent.beside - kHides * entry.bound);
   entry.bound += sent.exposed;
-  // Where communication overlaps, the step is no shorter than that of one set of axes.
+  // If communication overlaps, a step takes at least as long as its busiest set of axes.
   if (candidates_.machine().overlap.possible) entry.bound = std::max(entry.bound, sent.once);
   entry.transient = estimates.memory(a, c.storage, microbatches).transient;
 }

@@ -1,4 +1,4 @@
-// Bounds of candidates: seconds that they cannot beat, from estimates and from what was priced.
+// Lower bounds on the time of candidates, from estimates and from plans already priced.
 #pragma once
 
 #include <map>
@@ -13,14 +13,15 @@ class Bounds {
  public:
   explicit Bounds(const Candidates& candidates) : candidates_(candidates) {}
 
-  /// A lower bound for the assignment, whatever its storage and recompute.
+  /// The bound of an assignment with any storage and recompute.
   double of_assignment(size_t assignment) const;
   /// Fills in the bound, the guess and the transient bytes of the entry's candidate.
   void estimate(QueueEntry& entry) const;
-  /// The larger of an entry's bound and what priced plans say of it.
+  /// The bound of an entry: the larger of its estimate and of what priced plans imply.
   double of(const QueueEntry& entry) const;
-  /// The plan's computing bounds all candidates that compute the same, its waiting for axes without
-  /// copies also those of its assignment: they differ in storage, which only adds to that.
+  /// Derives bounds from a priced plan. Its compute time bounds all candidates that cut the dims in
+  /// the same way. That plus its exposed communication over axes without parameter replicas bounds
+  /// all candidates of the same assignment: they differ in storage, which only adds communication.
   void learn(const Candidate& c, const PricedPlan& plan);
 
  private:
@@ -31,7 +32,7 @@ class Bounds {
 
   const Candidates& candidates_;
   std::map<SameAssignment, double> known_;       ///< assignment, recompute, microbatches
-  std::map<Computing, double> known_computing_;  ///< cuts of dims, recompute, microbatches
+  std::map<Computing, double> known_computing_;  ///< slices by dim, recompute, microbatches
 };
 
 }  // namespace tessera

@@ -1,7 +1,8 @@
-// Break-even bandwidths: how far the bandwidth of a link class may change until another plan
-// becomes faster. The search runs with the bandwidth far off. If another plan wins there, bisection
-// finds the bandwidth at which both take equally long. There the search runs again; if a third plan
-// wins, its crossing is nearer. When none wins, no plan of the space is faster up to there.
+// Break-even bandwidths: how far the bandwidth of a link class may change before another plan
+// becomes faster. The search first runs with the bandwidth far off. If another plan wins there,
+// bisection finds the bandwidth at which both take equally long, and the search runs again there.
+// If a third plan wins, its crossing is nearer, and so on. When none wins, no plan of the space is
+// faster up to that bandwidth.
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -13,13 +14,13 @@ namespace tessera {
 
 namespace {
 
-constexpr double kFar = 64;      ///< times, up and down
-constexpr double kExact = 0.01;  ///< of the bandwidth
+constexpr double kFar = 64;      ///< factor up and down
+constexpr double kExact = 0.01;  ///< relative error of the bandwidth
 constexpr int kHalvings = 12, kRounds = 30;
-constexpr double kSaves = 1e-4;  ///< a plan is faster if it saves this share of the time
+constexpr double kSaves = 1e-4;  ///< a plan counts as faster if it saves this share of the time
 
-/// The machine with the bandwidth of a link class times `factor`. In measured times, only the share
-/// that the bytes take changes.
+/// The machine with the bandwidth of a link class multiplied by `factor`. In measured times only
+/// the share due to bandwidth changes.
 Machine with_bandwidth(const Machine& machine, size_t tier, double factor) {
   Machine m = machine;
   m.links[tier].bandwidth *= factor;
@@ -34,7 +35,7 @@ Machine with_bandwidth(const Machine& machine, size_t tier, double factor) {
   return m;
 }
 
-/// Builds each step once, because graphs do not depend on the machine.
+/// Builds each step once: graphs do not depend on the machine.
 PlanModel built_once(const PlanModel& model) {
   using Key = std::tuple<int64_t, std::string, std::string, int64_t, bool, bool>;
   struct Built {
@@ -83,7 +84,7 @@ class BreakEvenSearch {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
 
-  /// The link classes that communication of the plan uses, with its axes.
+  /// The link classes over which the plan communicates, each with the axes that use it.
   std::vector<BreakEven> used_links() const {
     const Costs costs(machine_, best_.mesh);
     std::vector<BreakEven> used;
@@ -108,8 +109,8 @@ class BreakEvenSearch {
     return used;
   }
 
-  /// The fastest plan on a machine, if it is faster there than the best plan; searches for half of
-  /// the time that is left.
+  /// The fastest plan on a machine, if it is faster there than the best plan. Searches for half of
+  /// the remaining time.
   std::optional<PricedPlan> faster(const Machine& machine) {
     PlanOptions options = options_;
     options.seconds = std::max(0.05, 0.5 * (until_ - now()));
@@ -129,13 +130,13 @@ class BreakEvenSearch {
                : pricer.price(plan.mesh, plan.layout, plan.build, false).seconds;
   }
 
-  /// The share of its time by which the best plan is slower than `other`.
+  /// By how much the best plan is slower than `other`, as a share of its time.
   double loses(const PricedPlan& other, const Machine& machine) const {
     const double mine = price(best_, other, machine);
     return 1 - price(other, best_, machine) / mine;
   }
 
-  /// The factor nearest to 1 at which `other`, faster at `far`, takes as long as the best.
+  /// The factor nearest to 1 at which `other`, faster at `far`, takes as long as the best plan.
   double crossing(const PricedPlan& other, size_t tier, double far) const {
     double near = 1;
     for (int i = 0; i < kHalvings && std::abs(std::log(far / near)) > kExact; ++i) {
@@ -154,7 +155,7 @@ class BreakEvenSearch {
       const std::optional<PricedPlan> found = faster(machine);
       if (!result.instead) result.bandwidth = link.bandwidth * factor;
       const bool is_faster = found && loses(*found, machine) > kSaves;
-      // Just before the crossing nothing else may be faster.
+      // Search again at the crossing: a third plan may be faster just before it.
       if (is_faster) {
         factor = crossing(*found, tier, factor);
         result.bandwidth = link.bandwidth * factor;
@@ -174,7 +175,7 @@ class BreakEvenSearch {
   PlanOptions options_;
   const PricedPlan& best_;
   double seconds_, until_ = 0;
-  bool is_complete_ = false;  // the last search
+  bool is_complete_ = false;  // of the last search
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

@@ -1,4 +1,4 @@
-// Prices candidates by lowering, two at a time.
+// Prices candidates by lowering them, two at a time.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct PricedCandidate {
   Candidate candidate;
   PricedPlan plan;
   std::string error = {};    ///< why it is not legal
-  bool contradicts = false;  ///< nor on any other mesh
+  bool contradicts = false;  ///< illegal on every mesh
 };
 
 class CandidatePricer {
@@ -24,18 +24,19 @@ class CandidatePricer {
   CandidatePricer(Candidates& candidates, const Stopwatch& clock)
       : candidates_(candidates), clock_(clock) {}
 
-  /// Throws the usage errors of its layout. `whole`: see Pricer::price().
+  /// Throws the usage errors of the candidate's layout. `whole`: see Pricer::price().
   PricedPlan price(const Candidate& c, bool whole);
-  /// Each in a thread of its own, in the same order.
+  /// Prices each candidate in a thread of its own; results are in the same order.
   std::vector<PricedCandidate> price(const std::vector<Candidate>& batch);
-  /// The legal ones of those that can be priced until the clock says `until`, all times multiplied
-  /// by `scale` (see scale_of()).
+  /// Prices candidates until the clock says `until`, and returns the legal ones with all times
+  /// multiplied by `scale` (see scale_of()).
   std::vector<PricedCandidate> price_scaled(const std::vector<Candidate>& all, double scale,
                                             double until);
-  /// How much longer a plan takes by its table, where layers are a loop, than with its layers one
-  /// by one, as plans with scoped rules are priced.
+  /// Plans with scoped rules are priced with unrolled layers, others perhaps with the layers as a
+  /// loop. This is the factor from the former price of `plain` to the latter; 1 if layers are never
+  /// a loop.
   double scale_of(const PricedCandidate& plain);
-  /// Candidates that price_scaled() priced.
+  /// The number of candidates that price_scaled() has priced.
   int64_t scaled() const { return scaled_; }
 
  private:

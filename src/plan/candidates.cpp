@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-constexpr double kCopies = 1.0 / 16;  ///< of the parameters, for an axis of copies
+constexpr double kCopies = 1.0 / 16;  ///< share of parameters that an axis must replicate
 
 StepSummary summary_of_model(Pricer& pricer, size_t recompute) {
   const PlanModel& model = pricer.model();

@@ -1,4 +1,4 @@
-// What a search chooses from: candidates, and all that is known of one before it is priced.
+// What a search chooses from: candidates, and what is known of each before it is priced.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace tessera {
 
-/// A plan that may not be priced yet. The options are indices into those of the PlanModel.
+/// A plan that may not be priced yet. Options are indices into those of the PlanModel.
 struct Candidate {
   size_t assignment = 0;  ///< Candidates::assignment()
   Storage storage = {};
   size_t recompute_option = 0, microbatch_option = 0;
-  std::string scoped = {};  ///< rules for segments of the model
+  std::string scoped = {};  ///< scoped rules, as a layout string
 };
 
-/// The model of a search, its space, its estimates, and the assignments that were added so far.
+/// The model of a search, its space, its estimates, and the assignments added so far.
 class Candidates {
  public:
-  /// Keeps references. Throws the usage errors of Space for rules that the model lacks.
+  /// Keeps references. Throws usage errors for rules that do not fit the model.
   Candidates(const PlanModel& model, const Machine& machine, const PlanOptions& options);
 
   Pricer& pricer() { return pricer_; }
@@ -29,7 +29,7 @@ class Candidates {
   const Machine& machine() const { return pricer_.machine(); }
   const PlanOptions& options() const { return options_; }
   const Space& space() const { return space_; }
-  /// The summary with the first recompute option; dims and sizes are those of all options.
+  /// The summary with the first recompute option; dims and sizes are the same with all options.
   const StepSummary& summary() const { return summaries_[0]; }
   const Estimates& estimates(size_t recompute_option = 0) const {
     return estimates_[recompute_option];
@@ -41,31 +41,31 @@ class Candidates {
   size_t size() const { return assignments_.size(); }
   const Assignment& assignment(size_t i) const { return assignments_[i]; }
   const Assignment& assignment(const Candidate& c) const { return assignments_[c.assignment]; }
-  /// Returns its number.
+  /// Adds an assignment and returns its index.
   size_t add(Assignment assignment);
-  /// Reorders the axes of an assignment: those that communicate most come last, which is inside a
-  /// node, where links are fastest. Names them, too.
+  /// Reorders and names the axes of an assignment: those with most communication come last, inside
+  /// a node, where links are fastest.
   void order_axes(size_t assignment);
 
-  /// None, and ZeRO 1, 2 and 3 over all axes along which parameters are copies, or over one of
-  /// them.
+  /// The ways to store parameters and state: replicated, or ZeRO 1, 2 or 3 over all axes along
+  /// which parameters are replicated, or over one of those.
   std::vector<Storage> storages(size_t assignment) const;
-  /// True if two neighbouring axes split the same dims and are stored over alike: one axis of the
-  /// size of both makes the same plan.
+  /// True if two neighbouring axes split the same dims and have the same storage: one axis with the
+  /// product of their sizes gives the same plan.
   bool is_merged(size_t assignment, const Storage& storage) const;
-  /// True if an axis leaves so much of the parameters as copies that storing them in slices pays.
+  /// True if an axis leaves enough of the parameters replicated for ZeRO over it to pay.
   bool leaves_copies(const Assignment& a, int axis) const;
-  /// False if the option reshards parameters after forward that are not stored in slices.
+  /// False if the option reshards parameters after forward and storage is not ZeRO 3.
   bool applies(size_t recompute_option, const Storage& storage) const;
 
-  /// The rules of computing, without those of storage.
+  /// The layout rules without those of storage.
   std::string rules(const Candidate& c) const;
-  /// All rules.
+  /// All layout rules.
   std::string layout(const Candidate& c);
-  /// The axes that it stores over: "data+pod".
+  /// The axes of the storage: "data+pod".
   std::string stored_over(const Candidate& c) const;
   PlanBuild build(const Candidate& c) const;
-  /// The graph of the model with two layers, or one where it has no more.
+  /// The graph of the model with at most two layers.
   const Graph& few_layers();
 
  private:

@@ -1,4 +1,4 @@
-// What priced plans teach about estimates: candidates of one kind err alike.
+// Corrections of estimates by priced plans: estimates of similar candidates err alike.
 #pragma once
 
 #include <map>
@@ -11,18 +11,19 @@
 
 namespace tessera {
 
-/// A kind: the dims of each axis (not the axes' sizes), the ZeRO stage and the recompute option.
+/// Candidates are of one kind if they agree in the dims of each axis (not the axes' sizes), the
+/// ZeRO stage and the recompute option.
 class Corrections {
  public:
   explicit Corrections(const Candidates& candidates) : candidates_(candidates) {}
 
-  /// Priced seconds over guessed ones; 1 if no plan of the kind was priced.
+  /// The factor on guessed seconds; 1 if no plan of the kind was priced.
   double time(const Candidate& c) const;
   void set_time(const Candidate& c, double factor) { times_[kind(c)] = factor; }
-  /// Priced transient bytes over estimated ones; nothing if no plan of the kind was priced.
+  /// The factor on estimated transient bytes; nothing if no plan of the kind was priced.
   std::optional<double> memory(const Candidate& c) const;
   void set_memory(const Candidate& c, double factor) { bytes_[kind(c)] = factor; }
-  /// The candidate's dims claim one axis, so no mesh makes such an assignment legal.
+  /// Two dims of a tensor claim one axis, so no mesh makes this assignment legal.
   void set_contradiction(const Candidate& c);
   bool is_contradiction(const Candidate& c) const;
 

@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-constexpr double kSmall = 1.0 / 64;  ///< of the largest tensor
+constexpr double kSmall = 1.0 / 64;  ///< relative to the largest tensor
 
 std::vector<int> axes_with(const Assignment& a, DimSet dims) {
   std::vector<int> axes;
@@ -29,7 +29,7 @@ Estimates::Estimates(const StepSummary& summary, const Machine& machine,
       microbatch_dim_(summary.find(microbatch_dim)),
       passes_(passes) {}
 
-/// Elements of a rank's slice of a tensor with these dims, of one microbatch.
+/// Elements of a rank's slice of a tensor with these dims, per microbatch.
 double Estimates::local(DimSet dims, const Assignment& a, int64_t microbatches) const {
   double n = 1;
   for (; dims != 0; dims &= dims - 1) {
@@ -82,7 +82,7 @@ double Estimates::collective(CollectiveKind kind, double bytes, const std::vecto
 }
 
 namespace {
-/// True if one axis splits both dims of a pair: then the op is computed by slices.
+/// True if one axis splits both dims of a pair; the op is then computed blockwise (Op::by_slices).
 bool is_together(const Assignment& a, const Work& w) {
   return std::any_of(w.together.begin(), w.together.end(), [&](DimSet pair) {
     return std::any_of(a.picks.begin(), a.picks.end(),
@@ -121,7 +121,7 @@ Estimates::Communication Estimates::communication(const Assignment& a, const Sto
     if (!stores && a.picks[axis] != 0 && a.mesh.axes()[axis].size > 1 && copies(a, axis) > 0.5)
       others.push_back(axis);
   }
-  // Small tensors share a bucket with larger ones.
+  // Small tensors are free: they share a bucket with larger ones.
   double most = 0, gather = 0, scatter = 0, reduce = 0;
   for (const Kept& kept : summary_.params) most = std::max(most, kept.bytes / kept.count);
   for (const Kept& kept : summary_.params) {
@@ -137,7 +137,7 @@ Estimates::Communication Estimates::communication(const Assignment& a, const Sto
     add(scatter, CollectiveKind::reduce_scatter, summed * whole, storage.axes);
     add(reduce, CollectiveKind::all_reduce, summed * sliced, others);
   }
-  // What is stored whole is gathered once, after the update.
+  // Below ZeRO 3, parameters are gathered once, after the update.
   sum.once = std::max(gather + scatter, reduce);
   const double gathers =
       storage.stage == 3 ? passes_.gathers * static_cast<double>(microbatches) : 1;
@@ -156,8 +156,8 @@ std::vector<int64_t> Estimates::cuts(const Assignment& a) const {
   return cuts;
 }
 
-/// Bytes of a rank. Storage axes slice a tensor further, unless its dims are split over them
-/// already.
+/// Bytes on a rank. A storage axis shards a tensor further unless it already splits one of its
+/// dims.
 double Estimates::bytes(const std::vector<Kept>& all, const Assignment& a, const Storage& storage,
                         int64_t microbatches) const {
   double sum = 0;
@@ -180,7 +180,7 @@ MemoryEstimate Estimates::memory(const Assignment& a, const Storage& storage,
   if (!passes_.offloads)
     m.stored += bytes(summary_.state, a, storage.stage >= 1 ? storage : none, 1);
   const double kept = m.kept = bytes(summary_.kept, a, none, microbatches);
-  if (microbatches > 1) {  // each rank sums its own gradients, which are reduced once
+  if (microbatches > 1) {  // gradient accumulation: the sums are whole unless reduced each time
     const Storage& sums = passes_.each && storage.stage >= 1 ? storage : none;
     m.transient = passes_.gradients * bytes(summary_.params, a, sums, 1) + kept;
   } else {

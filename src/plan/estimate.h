@@ -1,5 +1,5 @@
-// What a plan costs, about and at least, without lowering it. The search prices the plans whose
-// estimates are best, and drops those whose bound is too high.
+// Estimates of a plan's time and memory, and a lower bound on its time, without lowering. The
+// search prices the plans with the best estimates and drops those whose bound is too high.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// The dims that each axis of a mesh is given to.
+/// The dims that each axis of a mesh splits.
 struct Assignment {
   Mesh mesh;
   std::vector<DimSet> picks;
@@ -21,26 +21,26 @@ struct Assignment {
   }
 };
 
-/// What is stored in slices, as ZeRO does: 1 optimizer state, 2 gradients too, 3 parameters too.
+/// The ZeRO stage: 1 shards optimizer state, 2 gradients too, 3 parameters too.
 struct Storage {
   int stage = 0;
-  std::vector<int> axes = {};  ///< the mesh axes that it is sliced over
+  std::vector<int> axes = {};  ///< the mesh axes over which it shards
   auto operator<=>(const Storage&) const = default;
 };
 
-/// Bytes of a rank.
+/// Bytes on a rank.
 struct MemoryEstimate {
   double stored = 0;     ///< parameters and state
   double transient = 0;  ///< everything else
-  double kept = 0;       ///< of `transient`: from forward to backward
+  double kept = 0;       ///< the part of `transient` that is alive from forward to backward
 };
 
-/// How often a step communicates parameters and gradients, and how.
+/// How often and how a step communicates parameters and gradients.
 struct Passes {
-  double gathers = 1;     ///< all-gathers of each sliced parameter in a microbatch
-  double gradients = 1;   ///< gradients of each parameter alive while microbatches are summed
+  double gathers = 1;     ///< all-gathers of each sharded parameter per microbatch
+  double gradients = 1;   ///< live gradients per parameter during gradient accumulation
   bool wide = false;      ///< gradients are reduced in float32
-  bool each = false;      ///< gradients are reduced in each microbatch
+  bool each = false;      ///< gradients are reduced after each microbatch
   bool offloads = false;  ///< optimizer state is in host memory
 };
 
@@ -50,8 +50,8 @@ class Estimates {
   Estimates(const StepSummary& summary, const Machine& machine, const std::string& microbatch_dim,
             const Passes& passes);
 
-  /// Seconds that every step takes: its matmuls, each split over all axes of its dims, at the
-  /// machine's rate for matmuls of that size, microbatch after microbatch.
+  /// A lower bound in seconds: all matmuls and other ops with known FLOPs, each split over all axes
+  /// of its dims, at the machine's rate for that size, for all microbatches.
   double least(const Assignment& a, int64_t microbatches) const;
   /// Seconds of communication in a step, nothing overlapped.
   struct Communication {
@@ -63,7 +63,7 @@ class Estimates {
   Communication communication(const Assignment& a, const Storage& storage,
                               int64_t microbatches) const;
   MemoryEstimate memory(const Assignment& a, const Storage& storage, int64_t microbatches) const;
-  /// The share of the parameters' bytes of which an axis leaves copies.
+  /// The share of the parameters' bytes that is replicated along an axis.
   double copies(const Assignment& a, int axis) const;
   /// The number of slices of each dim.
   std::vector<int64_t> cuts(const Assignment& a) const;

@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-/// True if the node may take operand i as a partial one, and hand it on.
+/// True if the node can take operand i as a partial value and pass it on.
 bool hands_on(const Node& node, size_t i) {
   const auto has = [&](uint32_t set) { return (set >> i & 1) != 0; };
   return node.op->converts || std::any_of(node.op->linear.begin(), node.op->linear.end(), has);

@@ -1,4 +1,4 @@
-// Which reductions across ranks no computing can hide.
+// Which reductions across ranks cannot overlap with compute.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 namespace tessera {
 
 /// True if the all-reduce of n's result cannot overlap: no heavy node lies between n and the first
-/// consumer that needs the complete result. Linear nodes take a partial result and hand it on.
+/// consumer that needs the complete result. Linear nodes take a partial result and pass it on.
 /// `needed`: by node, whether it is computed.
 bool is_awaited(const Graph& graph, const std::vector<char>& needed, int n);
 

@@ -23,10 +23,10 @@ class FoundPlans {
   double best_seconds() const { return best().plan.seconds; }
   size_t best_index() const { return static_cast<size_t>(best_); }
   void set_best(size_t i) { best_ = static_cast<int>(i); }
-  /// Only plans below this count; see cutoff().
+  /// Only plans faster than this count; see cutoff().
   void set_below(double seconds) { below_ = seconds; }
   bool has_below() const { return below_ < 1e300; }
-  /// Plans that take as long as this are of no use.
+  /// Plans that take this long or longer are of no use.
   double cutoff() const { return has_best() ? std::min(best_seconds(), below_) : below_; }
 
  private:

@@ -1,6 +1,6 @@
-// The ops of the two graphs, in order, are A L C and A L L C. What `two` has more is as long as a
-// layer L, and the end that both have in common is L C. If A ends like L, the common end is longer;
-// then layers are cut elsewhere, which is as good.
+// The ops of the two graphs, in order, are A L C and A L L C. The extra ops of `two` are as many as
+// a layer L has, and the common end of both graphs is L C. If A ends like L does, the common end is
+// longer and the layers are cut elsewhere, which is just as good.
 #include "plan/layer_cut.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace tessera {
 
 namespace {
 
-/// Nodes that `end` depends on, without sources, in order.
+/// The nodes on which `end` depends, in order, without those that have no operands.
 std::vector<int> forward_nodes(const Graph& graph, int end) {
   const std::vector<char> needed = needed_nodes(graph, {end});
   std::vector<int> nodes;
@@ -76,7 +76,7 @@ class Params {
   std::set<int> stored_;
 };
 
-/// Values that depend on inputs, are computed before node `cut`, and are read from it on.
+/// Values that depend on inputs, are computed before node `cut` and read at or after it.
 std::vector<int> handed_over(const Graph& graph, const std::vector<int>& nodes, size_t cut) {
   std::set<int> fed, handed;
   for (const Node& node : graph.nodes()) {

@@ -6,7 +6,7 @@ namespace tessera {
 
 namespace {
 
-// The same where a plan of the candidate's kind has corrected the estimate.
+// As kTooLarge, for estimates that a plan of the candidate's kind has corrected.
 constexpr double kSurelyTooLarge = 1.1;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Which candidates fit into a device's memory, as far as estimates can tell.
+// Which candidates fit into a device's memory, according to estimates.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,16 @@ class MemoryLimit {
 
   int64_t bytes() const { return bytes_; }
   bool fits(const PricedPlan& plan) const { return bytes_ == 0 || plan.memory() <= bytes_; }
-  /// The first microbatch option with which the candidate may fit; nothing if there is none.
+  /// The first microbatch option with which the candidate may fit, if any.
   std::optional<size_t> first_microbatch_option(const Candidate& c);
   /// True if the candidate fits with the first microbatch option, with room to spare.
   bool surely_fits(const Candidate& c);
-  /// The next option behind the candidate's own, which did not fit, with which it may.
+  /// The next microbatch option after the candidate's own with which it may fit, if any.
   std::optional<size_t> next_microbatch_option(const Candidate& c);
-  /// True if the candidate does not fit, by what a plan of its kind on another mesh needed.
+  /// True if the candidate does not fit, judging from a priced plan of its kind.
   bool is_too_large(const Candidate& c) const;
-  /// The least bytes of parameters and state of candidates that left no room for anything else.
+  /// The least bytes of parameters and state among candidates for which these alone exceeded the
+  /// limit.
   double least_stored() const { return least_stored_; }
 
  private:

@@ -1,6 +1,6 @@
-// The search over pipelines: for each number of stages the layouts of a stage's devices, with the
-// microbatches that fill the pipeline, best guess first. The bound is that of a stage's matmuls;
-// it drops what cannot be better than the best.
+// The search over pipelines. For each number of stages it tries layouts of a stage's devices and
+// numbers of microbatches that fill the pipeline, best guess first. The lower bound is the time of
+// a stage's matmuls; candidates whose bound is not below the best plan's time are dropped.
 #include <algorithm>
 #include <thread>
 
@@ -16,11 +16,11 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kMostChunks = 8;
-constexpr size_t kAxes = 2;       ///< of a stage's mesh
-constexpr size_t kThreads = 2;    ///< that price
-constexpr double kSpare = 1.25;   ///< what is guessed to leave so much free recomputes nothing
-constexpr double kTooMuch = 1.7;  ///< of the limit, as guessed: what is left out
-constexpr double kSurelyTooMuch = 1.1;  // of the limit, as estimated from a plan of the kind
+constexpr size_t kAxes = 2;             ///< of a stage's mesh
+constexpr size_t kThreads = 2;          ///< for pricing
+constexpr double kSpare = 1.25;         ///< if the guess times this fits, no recompute is tried
+constexpr double kTooMuch = 1.7;        ///< of the memory limit: larger guesses are dropped
+constexpr double kSurelyTooMuch = 1.1;  ///< the same for corrected estimates
 constexpr double kComputing = 1.1, kExposed = 0.1;  ///< as in the search without stages
 
 class PipelineSearch {
@@ -98,7 +98,7 @@ class PipelineSearch {
     queue_.push(std::move(entry));
   }
 
-  /// Numbers of microbatches that fill the stages and leave each rank a whole number of examples.
+  /// The numbers of microbatches that fill the stages and leave each rank whole examples.
   std::vector<size_t> microbatch_options(const Candidate& c) const {
     const StepSummary& summary = candidates_.summary();
     const int dim = summary.find(candidates_.model().microbatch_dim);
@@ -145,7 +145,7 @@ class PipelineSearch {
     if (candidates_.assignment(assignment).mesh.size() > 1) candidates_.order_axes(assignment);
     const std::vector<size_t> options = microbatch_options(open.candidate);
     for (const Storage& storage : candidates_.storages(assignment)) {
-      // Summed gradients are whole while microbatches pass, so that stage 2 is stage 1.
+      // Accumulated gradients are not sharded, so ZeRO 2 equals ZeRO 1.
       const bool is_stage_1 = storage.stage == 2 && !candidates_.model().reduce_each_microbatch;
       if (candidates_.is_merged(assignment, storage) || is_stage_1) continue;
       for (const size_t option : options) {
@@ -162,7 +162,7 @@ class PipelineSearch {
     }
   }
 
-  /// Seconds and bytes as far as they are known without lowering; `transient` counts all bytes.
+  /// Estimates seconds and bytes without lowering; `transient` has all bytes.
   void estimate(QueueEntry& entry) const {
     const Candidate& c = entry.candidate;
     const Assignment& a = candidates_.assignment(c);
@@ -176,12 +176,12 @@ class PipelineSearch {
         filled * (kComputing * entry.bound + sent.held_up / p) + kExposed * sent.beside / p;
     entry.key = entry.guess;
     const MemoryEstimate memory = estimates.memory(a, c.storage, m);
-    // Gradients of a microbatch lie beside their sums over microbatches.
+    // During accumulation the gradients of a microbatch exist beside their sums.
     entry.transient = (memory.stored + 2 * (memory.transient - memory.kept)) / p +
                       memory.kept * std::min(1.0, count / p);
   }
 
-  /// True if the candidate does not fit, by what a plan of its kind with other stages needed.
+  /// True if the candidate does not fit, judging from a priced plan of its kind.
   bool is_too_large(const QueueEntry& entry) const {
     const std::optional<double> factor = corrections_.memory(entry.candidate);
     return limit_ != 0 && factor &&

@@ -11,14 +11,14 @@
 
 namespace tessera {
 
-/// A candidate to price; or an assignment (is_open) that stands for all its candidates.
+/// A candidate to price, or (is_open) an assignment that stands for all its candidates.
 struct QueueEntry {
   Candidate candidate;
   bool is_open = false;
-  double key = 0;        ///< seconds by which entries are ordered: the guess, corrected
-  double bound = 0;      ///< seconds that it cannot beat
-  double guess = 0;      ///< seconds as estimated
-  double transient = 0;  ///< bytes as estimated
+  double key = 0;        ///< the order of entries: the guess in seconds, corrected
+  double bound = 0;      ///< lower bound in seconds
+  double guess = 0;      ///< estimated seconds
+  double transient = 0;  ///< estimated bytes
   bool operator<(const QueueEntry& o) const {
     const auto order = [](const QueueEntry& e) {
       return std::tie(e.key, e.candidate.assignment, e.candidate.recompute_option,
@@ -32,20 +32,21 @@ class PlanQueue {
  public:
   bool empty() const { return entries_.empty(); }
   void push(QueueEntry entry) { entries_.push(std::move(entry)); }
-  /// The entry with the least key.
+  /// Removes and returns the entry with the least key.
   QueueEntry pop() {
     QueueEntry entry = entries_.top();
     entries_.pop();
     return entry;
   }
-  /// Puts the entry back and returns true if its key has risen to `key`: another may be first now.
+  /// If the entry's key has risen to `key`, puts it back and returns true: another may be first
+  /// now.
   bool push_back(QueueEntry& entry, double key) {
     if (key <= entry.key * (1 + 1e-9)) return false;
     entry.key = key;
     entries_.push(std::move(entry));
     return true;
   }
-  /// The least bound of all entries, as `bound_of` tells it, and `most`.
+  /// The least of `most` and all entries' bounds, as given by `bound_of`.
   double least_bound(double most, const std::function<double(const QueueEntry&)>& bound_of) const {
     for (std::priority_queue<QueueEntry> left = entries_; !left.empty(); left.pop())
       most = std::min(most, bound_of(left.top()));

@@ -7,7 +7,7 @@ namespace tessera {
 
 namespace {
 
-constexpr size_t kLeast = 6;  ///< candidates that are priced for the least memory
+constexpr size_t kLeast = 6;  ///< candidates priced by price_least_memory()
 
 }  // namespace
 
@@ -44,8 +44,8 @@ void PlanSearch::push_assignments(const std::vector<Assignment>& assignments) {
   }
 }
 
-/// True if another assignment is the same but for the order of axes of equal size. The order makes
-/// no difference where all devices are joined by one class of links.
+/// True if another assignment differs only in the order of axes of equal size. The order does not
+/// matter if one class of links joins all devices.
 bool PlanSearch::is_mirrored(const Assignment& a) const {
   const std::vector<LinkTier>& links = candidates_.machine().links;
   const bool alike = links.size() < 2 || links[0].devices >= a.mesh.size();
@@ -86,14 +86,15 @@ bool PlanSearch::take_next(std::vector<QueueEntry>& batch) {
   return !batch.empty();
 }
 
-/// Pushes the candidates of an assignment, of each storage those that recompute least.
+/// Pushes the candidates of an assignment. Per storage: the recompute options up to the first that
+/// fits for sure.
 void PlanSearch::expand(const QueueEntry& open) {
   const size_t assignment = open.candidate.assignment;
   if (meshes_are_free_) candidates_.order_axes(assignment);
   bool any = false;
   for (const Storage& storage : candidates_.storages(assignment)) {
     if (meshes_are_free_ && candidates_.is_merged(assignment, storage)) {
-      any = true;  // as the assignment with one axis
+      any = true;  // the assignment with one axis gives the same plan
       continue;
     }
     for (size_t recompute = 0; recompute < candidates_.recompute_options(); ++recompute) {
@@ -104,7 +105,7 @@ void PlanSearch::expand(const QueueEntry& open) {
       any = true;
       c.microbatch_option = *option;
       push_candidate(c);
-      if (memory_.surely_fits(c)) break;  // what fits for sure need not recompute anything
+      if (memory_.surely_fits(c)) break;  // no need to recompute more
     }
   }
   counts_.too_large += any ? 0 : 1;
@@ -134,7 +135,7 @@ void PlanSearch::learn(const QueueEntry& entry, const PricedCandidate& priced) {
     return;
   }
   const PricedPlan& p = priced.plan;
-  // Half of the error (on a logarithmic scale): the sizes of other candidates differ.
+  // Half of the error on a logarithmic scale, because the sizes of other candidates differ.
   corrections_.set_time(c, std::sqrt(p.seconds / entry.guess));
   if (entry.transient > 0)
     corrections_.set_memory(c, static_cast<double>(p.transient + p.inputs) / entry.transient);

@@ -1,12 +1,12 @@
-// The search for the best plan, best first.
+// The search for the best plan: best-first branch and bound.
 //
-// The queue holds assignments of mesh axes to dims, and candidates: an assignment with storage,
-// recompute and microbatches. Each entry has a bound that it cannot beat, and a guess that decides
-// when it is looked at; guesses are corrected by plans of the same kind that were priced. An
-// assignment that comes up is replaced by its candidates. A candidate that comes up is priced; if
-// it does not fit into memory, it comes back with more microbatches. Entries whose bound is not
-// below the best plan's price are dropped. When the queue is empty, the best plan is optimal; when
-// the time is up, the least bound in the queue states the gap.
+// The queue holds assignments of dims to mesh axes, and candidates: an assignment with storage,
+// recompute and microbatches. Each entry has a lower bound on its time, and a guess that decides
+// when it is looked at. Guesses are corrected by priced plans of the same kind. An assignment at
+// the head is replaced by its candidates. A candidate at the head is priced; if it does not fit
+// into memory it returns with more microbatches. Entries whose bound is not below the best plan's
+// time are dropped. When the queue is empty the best plan is optimal; when the time is up, the
+// least bound in the queue gives the gap.
 #pragma once
 
 #include <string>
@@ -18,11 +18,11 @@
 
 namespace tessera {
 
-/// What a search did besides finding plans.
+/// Statistics of a search.
 struct SearchCounts {
   int64_t illegal = 0;       ///< candidates whose layout is not legal
-  int64_t too_large = 0;     ///< assignments of which no candidate may fit
-  std::string first_error;   ///< of an illegal one
+  int64_t too_large = 0;     ///< assignments none of whose candidates fits
+  std::string first_error;   ///< of the first illegal candidate
   double first_seconds = 0;  ///< when the first plan that fits was found
 };
 
@@ -39,12 +39,12 @@ class PlanSearch {
         clock_(clock),
         bounds_(candidates) {}
 
-  /// Searches until nothing is left or the time is up. `meshes_are_free`: the assignments are on
-  /// meshes of the planner's choice, whose axes may be reordered.
+  /// Searches until nothing is left or the time is up. `meshes_are_free`: the planner chose the
+  /// meshes and may reorder their axes.
   void run(const std::vector<Assignment>& assignments, bool meshes_are_free);
-  /// Where nothing fits: prices the candidates that are estimated to need least memory.
+  /// If nothing fits: prices the candidates that need the least memory by estimate.
   void price_least_memory();
-  /// Seconds that nothing in the queue beats, or the cutoff if that is less.
+  /// A lower bound on the seconds of everything in the queue; at most the cutoff.
   double bound() const;
   const SearchCounts& counts() const { return counts_; }
 

@@ -1,4 +1,4 @@
-// A plan as a page for people.
+// A plan as a page of text.
 #include <algorithm>
 #include <cmath>
 
@@ -58,7 +58,7 @@ void add_memory(std::string& text, const PricedPlan& p, int64_t limit) {
   line("everything else, at peak", p.transient);
 }
 
-/// How the devices are arranged and what is recomputed, without the microbatches.
+/// The mesh, layout, storage and recompute of a plan, without the microbatches.
 std::string arrangement(const PricedPlan& p) {
   std::string text = fmt::format("--mesh \"{}\" --layout \"{}\"", p.mesh.to_string(), p.rules);
   if (p.zero > 0) text += fmt::format(" --zero {} --over {}", p.zero, p.over);
@@ -75,7 +75,7 @@ std::string flags(const PricedPlan& p) {
   return sets.empty() ? text : text + " --set" + sets;
 }
 
-/// Adds what scoped rules saved. They are tried with the best plans only, so nothing is proved
+/// Adds what scoped rules saved. Only the best plans were tried with them, so nothing is proved
 /// about them.
 void add_scoped(std::string& text, const Plan& plan) {
   if (plan.scoped == 0) return;

@@ -1,4 +1,4 @@
-// The planner: a search, the scoped rules for its best plans, and the report.
+// The planner: a search, scoped rules for its best plans, and the report.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Plans once: each object answers one of the four questions.
+/// An object plans once: call one of its four functions.
 class Planner {
  public:
   /// Keeps references.
@@ -17,14 +17,14 @@ class Planner {
 
   Plan plan(const Mesh& mesh);
   Plan plan(int64_t devices);
-  /// The best plan as its table has it, if it takes less than `below` seconds.
+  /// The best plan, as the search priced it, if it takes less than `below` seconds.
   std::optional<PricedPlan> fastest(const Mesh& mesh, double below);
   std::optional<PricedPlan> fastest(int64_t devices, double below);
-  /// Nothing that could be faster is left.
+  /// True if nothing that could be faster is left.
   bool is_complete() const { return search_.bound() >= found_.cutoff(); }
 
  private:
-  /// The assignments of a question, and whether their meshes are the planner's choice.
+  /// The assignments to search, and whether the planner chose their meshes.
   struct Assignments {
     std::vector<Assignment> all;
     bool meshes_are_free = false;

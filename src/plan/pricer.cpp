@@ -52,7 +52,7 @@ PricedPlan mix(const PricedPlan& a, double of_a, const PricedPlan& b, double of_
 
 namespace {
 
-/// a + factor * (b - a), for every figure: extrapolates to further layers.
+/// a + factor * (b - a) for every figure: extrapolates to more layers.
 PricedPlan extrapolate(const PricedPlan& a, const PricedPlan& b, double factor) {
   PricedPlan r = mix(a, 1 - factor, b, factor);
   r.transient = std::max(b.transient, r.transient);
@@ -84,7 +84,7 @@ void add_function(const Program& program, const Function& f, const Costs& costs,
 
 namespace {
 
-/// Adds what the collectives of a function send; those of loops count in each iteration.
+/// Adds what the collectives of a function send, counting all iterations of loops.
 void add_transfers(const Program& program, const Function& f, int64_t times,
                    std::vector<PlanTransfer>& all) {
   for (const Step& step : f.steps) {
@@ -103,7 +103,7 @@ void add_transfers(const Program& program, const Function& f, int64_t times,
   }
 }
 
-/// The tensors whose collectives send most.
+/// The tensors whose collectives send the most bytes.
 std::vector<PlanTransfer> largest_transfers(const Program& program) {
   constexpr size_t kShown = 8;
   std::vector<PlanTransfer> all;
@@ -161,7 +161,7 @@ Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanS
   options.wide_grad_reduce = model_.wide_grad_reduce;
   options.reduce_each_microbatch = model_.reduce_each_microbatch;
   options.offload_state = model_.offload_state;
-  options.chunks = 1;  // the search's bound counts every awaited reduction as exposed
+  options.chunks = 1;  // no chunks: the bound counts every awaited reduction as exposed
   return lower(*model.graph, options);
 }
 

@@ -1,4 +1,4 @@
-// Prices of plans by lowering.
+// Prices plans by lowering them.
 #pragma once
 
 #include <map>
@@ -12,15 +12,14 @@
 
 namespace tessera {
 
-/// of_a * a + of_b * b, for every figure; axes that occur in one only count as 0 in the other.
+/// of_a * a + of_b * b for every figure. Axes that only one of them has count as 0 in the other.
 PricedPlan mix(const PricedPlan& a, double of_a, const PricedPlan& b, double of_b);
-/// Adds the times of a function.
+/// Adds the times of a function to `to`.
 void add_function(const Program& program, const Function& f, const Costs& costs, PricedPlan& to);
-/// Fills in the memory of a rank.
+/// Sets the memory on a rank.
 void add_memory(const Program& program, const Graph& graph, PricedPlan& to);
 
-/// Keeps the models that it builds. Several threads may price at once; they build one after the
-/// other.
+/// Caches the graphs that it builds. Several threads may price at once; building is serialized.
 class Pricer {
  public:
   Pricer(const PlanModel& model, const Machine& machine) : model_(model), machine_(machine) {}
@@ -30,16 +29,18 @@ class Pricer {
   const PlanStep& built(const PlanBuild& build);
   Program lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model,
                   bool init) const;
-  /// Throws the usage errors of the layout. `build.layers` is taken from the model.
+  /// The time and memory of a plan. `whole`: lower the whole model, otherwise it may be
+  /// extrapolated from one and two layers, or priced with its layers as a loop. Throws the usage
+  /// errors of the layout. `build.layers` is taken from the model.
   PricedPlan price(const Mesh& mesh, const std::string& layout, PlanBuild build, bool whole);
-  /// The same, extrapolated from one and two layers even where the layers could be a loop: rules
-  /// that name tensors of the model may not fit the loop.
+  /// The same, extrapolated from one and two layers even if the layers could be a loop: rules that
+  /// name tensors of the model may not fit the loop.
   PricedPlan price_layers(const Mesh& mesh, const std::string& layout, PlanBuild build);
   /// True if price() extrapolates from models of one and of two layers.
   bool is_continued() const { return model_.layers > 2 && !model_.is_loop && !is_looped(); }
   /// If true, candidates are priced with the layers as a loop; the winner is lowered unrolled.
   bool is_looped() const { return model_.layers > 2 && !model_.reshard_of_loop.empty(); }
-  /// Dims that only that loop has; the model itself has none of them to split.
+  /// Dims that only exist with the layers as a loop; the planner leaves them whole.
   std::vector<std::string> dims_of_loop();
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kGib = int64_t{1} << 30;
 
-/// What else could be tried if it were not given.
+/// Which settings were given and could be searched instead.
 std::string given_text(const PlanModel& model) {
   const bool recompute = model.recompute_options.size() == 1,
              microbatches = model.microbatches.size() == 1;
@@ -75,7 +75,7 @@ void PlanReport::fail_with_least() {
        given_text(candidates_.model()));
 }
 
-/// Lowers the best plan whole; if it does not fit then, the next one.
+/// Lowers the best plan whole. If it turns out not to fit, takes the next one.
 void PlanReport::choose_whole(Plan& plan) {
   std::vector<PricedCandidate>& all = found_.all();
   std::vector<size_t> order;
@@ -110,15 +110,15 @@ void PlanReport::choose_whole(Plan& plan) {
 double PlanReport::saved_per_gib(const Plan& plan) const {
   double with_more = plan.table_seconds;
   for (const PricedCandidate& p : found_.all()) {
-    // Plans lowered whole have another time than their table's.
+    // Times of plans lowered whole are not comparable with those of the search.
     if (!p.plan.whole && p.plan.memory() <= memory_.bytes() + kGib)
       with_more = std::min(with_more, p.plan.seconds);
   }
   return plan.table_seconds - with_more;
 }
 
-/// For each dim the best plan on the same mesh that splits it otherwise; at least the same plan
-/// without the dim is priced.
+/// For each dim: the best plan on the same mesh that splits the dim differently. Prices at least
+/// the same plan without the dim.
 void PlanReport::add_alternatives(Plan& plan) {
   const Candidate best = found_.best().candidate;
   const Assignment chosen = candidates_.assignment(best);

@@ -1,4 +1,4 @@
-// What a search found, as the planner's answer.
+// From the result of a search to the planner's answer.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace tessera {
 
 class PlanReport {
  public:
-  /// Keeps references to what a search that is over has left.
+  /// Keeps references to the state of a finished search.
   PlanReport(Candidates& candidates, CandidatePricer& pricer, const MemoryLimit& memory,
              FoundPlans& found, const ScopedRules& scopes, const Stopwatch& clock)
       : candidates_(candidates),
@@ -20,7 +20,7 @@ class PlanReport {
         scopes_(scopes),
         clock_(clock) {}
 
-  /// The answer. Throws a usage error where nothing fits, or no layout is legal.
+  /// The answer. Throws a usage error if nothing fits or no layout is legal.
   Plan plan(const PlanSearch& search);
 
  private:

@@ -1,7 +1,7 @@
-// Each of the best few plans gets rules one after the other, each round the rule that makes the
-// best plan. A rule that does not pay is kept all the same: it may pay with a second one. The
-// memory that the rules save is then spent: fewer microbatches, less recompute, a lower ZeRO stage.
-// In the end the best plan is tried without those of its global rules that the scoped ones replace.
+// Each of the best few plans gets rules one after the other: in each round, the rule with the best
+// plan. A first rule that does not pay is kept: it may pay together with a second one. The memory
+// that rules save is then spent on fewer microbatches, less recompute or a lower ZeRO stage. At the
+// end the best plan is tried without those global rules that scoped ones replace.
 #include "plan/scoped_rules.h"
 
 #include <algorithm>
@@ -14,11 +14,11 @@ namespace tessera {
 namespace {
 
 constexpr size_t kPlans = 4, kRounds = 3;
-constexpr size_t kTried = 16;     ///< rules in each round
-constexpr double kNear = 1.2;     ///< times the best plan's time: plans that are tried
-constexpr double kWorth = 0.005;  ///< share of a plan's time, or memory, that a rule must save
+constexpr size_t kTried = 16;     ///< rules per round
+constexpr double kNear = 1.2;     ///< plans this many times slower than the best are tried
+constexpr double kWorth = 0.005;  ///< share of a plan's time or memory that a rule must save
 constexpr double kShare = 0.15;   ///< of the search's time limit, in addition to it
-constexpr double kRest = 0.3;     ///< of that limit, if the search leaves as much
+constexpr double kRest = 0.3;     ///< of that limit, if the search leaves so much
 
 std::string joined(const std::string& rules, const std::string& rule) {
   return rules.empty() ? rule : rules + ";" + rule;
@@ -26,21 +26,21 @@ std::string joined(const std::string& rules, const std::string& rule) {
 
 }  // namespace
 
-/// Orders plans: what fits before what does not, then by time; what does not fit, by memory.
+/// The order of plans: those that fit come first, by time; then the others, by memory.
 std::pair<bool, double> ScopedRules::cost(const PricedPlan& p) const {
   const bool fits = memory_.fits(p);
   return {!fits, fits ? p.seconds : static_cast<double>(p.memory())};
 }
 
-/// True if x is better than y by so much that a rule is worth it.
+/// True if x is better than y by enough to justify a rule.
 bool ScopedRules::is_better(const PricedPlan& x, const PricedPlan& y) const {
   const auto [x_fails, x_cost] = cost(x);
   const auto [y_fails, y_cost] = cost(y);
   return std::make_pair(x_fails, x_cost) < std::make_pair(y_fails, (1 - kWorth) * y_cost);
 }
 
-/// Plans that scoped rules may make better than the best: those nearly as fast, those that are
-/// faster but do not fit, or, if none fits, all of them, by memory.
+/// Plans that scoped rules may make the best: those nearly as fast as the best, and faster ones
+/// that do not fit. If none fits: all, by memory.
 std::vector<size_t> ScopedRules::plans_to_try() const {
   std::vector<size_t> order;
   const std::vector<PricedCandidate>& all = found_.all();
@@ -76,8 +76,8 @@ void ScopedRules::run() {
   drop_dims(until);
 }
 
-/// What a scoped rule splits need not be split by the global rules: tries the best plan without one
-/// of its dims, as long as that is better.
+/// A dim that scoped rules split may not need its global rule: removes dims from the best plan as
+/// long as it gets better.
 void ScopedRules::drop_dims(double until) {
   for (bool moves = found_.has_best() && !found_.best().candidate.scoped.empty(); moves;) {
     const Candidate best = found_.best().candidate;
@@ -99,7 +99,7 @@ void ScopedRules::drop_dims(double until) {
   }
 }
 
-/// The best plan of each round. The first round tries all rules; later ones those that split other
+/// The best plan of each round. The first round tries all rules, later ones those that split other
 /// segments by the same dim and axes.
 std::vector<PricedCandidate> ScopedRules::best_of_rounds(const PricedCandidate& plain, double scale,
                                                          double until) {
@@ -143,7 +143,7 @@ void ScopedRules::try_plan(const PricedCandidate& plain, double until) {
   }
 }
 
-/// With the memory that rules save: takes what is one step cheaper, as long as that pays.
+/// Spends the memory that rules saved: takes the next cheaper option as long as that pays.
 void ScopedRules::spend_memory(PricedCandidate& p, double scale, double until) {
   for (bool moves = memory_.fits(p.plan); moves && clock_.seconds() < until;) {
     const Candidate& c = p.candidate;

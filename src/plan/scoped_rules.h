@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Tries scoped rules with the best plans that a search found, and adds those that pay.
+/// Tries scoped rules with the best plans of a search, and adds plans that pay.
 class ScopedRules {
  public:
   /// Keeps references.
@@ -18,11 +18,11 @@ class ScopedRules {
       : candidates_(candidates), pricer_(pricer), memory_(memory), found_(found), clock_(clock) {}
 
   void run();
-  /// When run() began: seconds from the start of the search.
+  /// Seconds from the start of the search to the start of run().
   double begin_seconds() const { return begin_seconds_; }
   /// Seconds of the best plan without scoped rules; 0 if none fits.
   double plain_seconds() const { return plain_seconds_; }
-  /// The scale of the best plan and its neighbours: see CandidatePricer::scale_of().
+  /// For the best plan and its alternatives: see CandidatePricer::scale_of().
   double scale() const { return scale_; }
 
  private:

@@ -14,20 +14,19 @@ namespace tessera {
 namespace {
 
 constexpr double kSmall = 1.0 / 64;
-constexpr size_t kShortest = 3;  ///< letters of a word: others hardly contain it by chance
+constexpr size_t kShortest = 3;  ///< letters of a word: shorter ones match by chance
 
 struct ByLength {
   bool operator()(const std::string& x, const std::string& y) const {
     return std::make_pair(x.size(), x) < std::make_pair(y.size(), y);
   }
 };
-/// Words, each with whether it is a scope somewhere.
+/// Words; true if the word is a scope somewhere.
 using Words = std::map<std::string, bool, ByLength>;
 
 bool is_plain(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-/// Adds the words of a name, without the numbers at their ends: "norm" of "norm1", "add" of
-/// "add_2".
+/// Adds the words of a name without trailing numbers: "norm" of "norm1", "add" of "add_2".
 void add_words(const std::string& name, Words& words) {
   for (size_t begin = 0; begin <= name.size();) {
     const size_t end = std::min(name.find('.', begin), name.size());
@@ -44,7 +43,7 @@ void add_words(const std::string& name, Words& words) {
 struct Cut {
   const Value* value;
   DimSet dims;
-  double bytes;  ///< of a rank
+  double bytes;  ///< on a rank
 };
 
 class Rules {

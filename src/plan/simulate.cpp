@@ -17,7 +17,7 @@ namespace {
 void add_steps(const Program& program, const Function& f, const FunctionTime& time,
                Simulation& result) {
   const std::vector<const Step*> steps = all_steps(f);
-  std::map<int, size_t> next;  // collective of a step: one each iteration
+  std::map<int, size_t> next;  // by step: its next collective, one per iteration
   for (const TimeSpan& span : time.spans) {
     const Step& step = *steps[static_cast<size_t>(span.step)];
     SimulatedStep& row = result.steps.emplace_back();
@@ -39,8 +39,8 @@ void add_steps(const Program& program, const Function& f, const FunctionTime& ti
                    [](const auto& a, const auto& b) { return a.begin < b.begin; });
 }
 
-/// Adds Daly's first-order optimum of the time between checkpoints, and the goodput: the share of
-/// time that is left for training.
+/// Adds the optimal checkpoint interval (Daly, first order) and the goodput: the share of time that
+/// is left for training.
 void add_failures(const SimulateOptions& how, Simulation& result) {
   if (how.failure_hours <= 0) return;
   const double mean = how.failure_hours * 3600 / static_cast<double>(result.ranks);
@@ -62,7 +62,7 @@ void check_options(const SimulateOptions& how) {
           how.stragglers, how.failure_hours, how.restart_seconds, how.checkpoint_seconds);
 }
 
-/// Adds what stragglers and failures cost.
+/// Adds the cost of stragglers and failures.
 void add_chances(const SimulateOptions& how, Simulation& result) {
   result.with_stragglers =
       result.seconds *
@@ -98,7 +98,8 @@ Simulation simulate(const Graph& graph, const CompileOptions& options, const Mac
 
 namespace {
 
-/// Adds the microbatches, their hand-overs in a lane of their own, and at the end what comes once.
+/// Adds the spans of microbatches, of their transfers in a lane of their own, and of what runs once
+/// at the end.
 void add_spans(const PipelinePlan& plan, Simulation& result) {
   std::vector<double> ends(static_cast<size_t>(plan.stages));
   const auto add = [&](int stage, int lane, std::string name, double begin, double seconds) {

@@ -10,8 +10,8 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMostOptions = 160, kMostAssignments = 2'000'000;
-constexpr int kMostSlices = 16;       // of an op by slices: it is repeated for each
-constexpr double kCopies = 1.0 / 16;  ///< of the parameters, for an axis of copies
+constexpr int kMostSlices = 16;  // of an op computed blockwise, which is repeated for each slice
+constexpr double kCopies = 1.0 / 16;  ///< share of parameters that an axis must replicate
 
 /// All divisors but 1, in ascending order.
 std::vector<int64_t> divisors_of(int64_t n) {
@@ -59,7 +59,7 @@ Space::Space(const StepSummary& summary, const Layout& rules, const std::vector<
   find_options();
 }
 
-/// Finds all sets of free dims without a conflict; if there are too many, only single dims and the
+/// Finds all sets of free dims without a conflict. If there are too many, only single dims and the
 /// largest sets.
 void Space::find_options() {
   std::vector<DimSet> sets = {0};
@@ -101,7 +101,7 @@ std::vector<DimSet> Space::fixed_on(const Mesh& mesh) const {
   return fixed;
 }
 
-/// True if no tensor has a dim of both sets.
+/// True if no tensor has dims of both sets.
 bool Space::goes_with(DimSet option, DimSet fixed) const {
   for (; fixed != 0; fixed &= fixed - 1) {
     if (summary_.conflicts[std::countr_zero(fixed)] & option) return false;
@@ -140,7 +140,7 @@ std::vector<Assignment> Space::assignments(const Mesh& mesh) const {
   return result;
 }
 
-/// Builds the meshes of so many devices axis by axis, each axis with the dims that it is given to.
+/// Builds the meshes of a number of devices axis by axis, each axis with its dims.
 class Space::Meshes {
  public:
   Meshes(const Space& space, int64_t devices, size_t most_axes)
@@ -157,7 +157,7 @@ class Space::Meshes {
 
  private:
   static constexpr int64_t kFewDevices =
-      64;  // with more, plans that leave some idle are not worth a look
+      64;  // with more devices, plans with an idle axis are not searched
 
   void add_mesh() {
     std::vector<MeshAxis> axes;
@@ -173,7 +173,7 @@ class Space::Meshes {
             devices_);
   }
 
-  /// Axes that fixed rules name come first; they may have size 1, and further dims.
+  /// Axes named in fixed rules come first. They may have size 1, and further dims.
   void add_named(int64_t left) {
     const size_t axis = sizes_.size();
     if (axis == space_.names_.size()) return add(left, 0);
@@ -203,7 +203,7 @@ class Space::Meshes {
     }
   }
 
-  /// True if no dim has two axes, except where these leave copies.
+  /// True if no dim gets two axes, except if these leave parameters replicated.
   bool is_apart(DimSet option) const {
     bool apart = !space_.by_slices(option);
     for (size_t i = 0; i < picks_.size(); ++i) {
@@ -253,13 +253,13 @@ Assignment Space::named(const Assignment& a) const {
   return {Mesh(axes), a.picks};
 }
 
-/// True if an op is computed by slices on an axis with these dims.
+/// True if an axis with these dims makes an op run blockwise (Op::by_slices).
 bool Space::by_slices(DimSet dims) const {
   return std::any_of(summary_.together.begin(), summary_.together.end(),
                      [&](DimSet pair) { return (dims & pair) == pair; });
 }
 
-/// True if an axis with these dims leaves a good share of the parameters whole.
+/// True if an axis with these dims leaves a good share of the parameters replicated.
 bool Space::leaves_copies(DimSet dims) const {
   double whole = 0, all = 0;
   for (const Kept& kept : summary_.params) {

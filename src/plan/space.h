@@ -1,4 +1,4 @@
-// The space of the planner: which dims an axis of a mesh can be given to.
+// The search space of the planner: which dims an axis of a mesh may split.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,30 @@ namespace tessera {
 
 class Space {
  public:
-  /// Keeps a reference. Fixed rules of `rules` hold for all layouts. Rules with `auto` say which
-  /// dims are free; with "*:auto", or without such a rule, all others are. `whole`: dims that stay
+  /// Keeps a reference. `rules`: fixed rules hold for all layouts; rules with `auto` name the free
+  /// dims. With "*:auto", or without any `auto`, all other dims are free. `whole`: dims that stay
   /// whole. Throws usage errors for dims that the model lacks.
   Space(const StepSummary& summary, const Layout& rules,
         const std::vector<std::string>& whole = {});
 
-  /// All ways to give each axis of a mesh to a set of dims of which no tensor has two, or to none.
-  /// Pairs of dims by which an op is computed by slices only get axes of at most 16 ranks.
+  /// All ways to give each axis of a mesh a set of dims, no two of which are in one tensor, or
+  /// none. A pair of dims for which an op is computed blockwise only gets axes of at most 16 ranks.
   std::vector<Assignment> assignments(const Mesh& mesh) const;
-  /// The same on all meshes of one to `most_axes` axes with so many devices, in any order of axes
-  /// and with any names. A set of dims gets one axis, or two where these leave copies of
-  /// parameters. On up to 64 devices one axis may be idle. No op is computed by slices, because
-  /// that would take longer to price than all else. Axes that fixed rules name are in all meshes,
-  /// perhaps with size 1.
+  /// The same on all meshes of one to `most_axes` axes with this many devices. Axes have any order
+  /// and any names. A set of dims gets one axis, or two if these leave parameters replicated. On up
+  /// to 64 devices one axis may be idle. No op is computed blockwise: pricing that would take
+  /// longer than everything else. Axes named in fixed rules are in all meshes, perhaps with size 1.
   std::vector<Assignment> assignments(int64_t devices, size_t most_axes = 3) const;
-  /// The same with names for the axes: "data", and "pod" outside of it, where parameters are
-  /// copies; else "model".
+  /// The same with names for the axes: "data" (and "pod" outside of it) if parameters are
+  /// replicated, else "model".
   Assignment named(const Assignment& a) const;
-  /// The fixed rules and those of the assignment, as a layout string.
+  /// The fixed rules and those of the assignment as a layout string.
   std::string layout_text(const Assignment& a) const;
   /// The axes of a dim: "pod+data", or "-" for none.
   std::string axes_of(const Assignment& a, const std::string& dim) const;
   /// The assignment without the dim.
   Assignment without(const Assignment& a, const std::string& dim) const;
-  /// The assignment with what the fixed rules give to its axes.
+  /// The assignment plus the dims that fixed rules give to its axes.
   Assignment with_fixed(const Assignment& a) const;
   /// The dims that the planner may split.
   DimSet free_dims() const { return free_; }

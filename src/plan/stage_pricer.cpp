@@ -12,10 +12,10 @@ namespace tessera {
 
 namespace {
 
-/// The value that the forward pass ends with: the first output of the step.
+/// The result of the forward pass: the first output of the step.
 Tensor end_of(const PlanStep& step) { return step.functions.at(0).outputs.at(0); }
 
-/// The function with so many iterations for the microbatches.
+/// The function with another number of iterations of the loop over microbatches.
 Function with_iterations(const Function& function, int64_t microbatches, int64_t iterations) {
   Function f = function;
   for (Step& step : f.steps) {
@@ -32,15 +32,14 @@ const Function* body_of(const Function& function, int64_t microbatches) {
   return nullptr;
 }
 
-/// True if the step adds to the sums over microbatches, which live outside of an iteration.
+/// True if the step accumulates over microbatches: its results outlive an iteration.
 bool accumulates(const Step& step, const std::set<int>& outer) {
   return std::all_of(step.out.begin(), step.out.end(),
                      [&](const View& view) { return outer.contains(view.buffer); });
 }
 
-/// Where in an iteration the forward pass is over: behind the last of its steps whose result
-/// backward reads. The loss itself may be computed at any time. `forward` has the steps of the
-/// forward pass.
+/// The end of the forward pass in an iteration: after the last forward step whose result backward
+/// reads. (The loss may be computed at any time.) `forward` has the steps of the forward pass.
 size_t turn_of(const Function& both, const Function& forward, const std::set<int>& outer) {
   std::vector<bool> is_forward(both.steps.size());
   for (const Step& step : forward.steps) {
@@ -55,7 +54,7 @@ size_t turn_of(const Function& both, const Function& forward, const std::set<int
     }
   }
   size_t turn = 0;
-  std::map<int, size_t> made;  // buffer -> the forward step behind the one that wrote it
+  std::map<int, size_t> made;  // buffer -> index after the forward step that wrote it
   for (size_t i = 0; i < both.steps.size(); ++i) {
     const Step& step = both.steps[i];
     if (is_forward[i]) {
@@ -67,15 +66,15 @@ size_t turn_of(const Function& both, const Function& forward, const std::set<int
   return turn;
 }
 
-/// Bytes that an iteration of the loop over microbatches keeps for backward: written before the
-/// turn, and read later.
+/// Bytes that an iteration of the loop over microbatches keeps for backward: written before the end
+/// of its forward pass and read after it.
 int64_t bytes_kept(const Program& program, const Function& f, const Function& forward, int64_t m) {
   const Function *both = body_of(f, m), *first = body_of(forward, m);
   check(both != nullptr && first != nullptr && !first->steps.empty(), "no loop of {} iterations",
         m);
   const std::set<int> outer(both->outer.begin(), both->outer.end());
   const size_t turn = turn_of(*both, *first, outer);
-  std::set<int> fixed, made, kept;  // fixed: what is the same for all microbatches
+  std::set<int> fixed, made, kept;  // fixed: the same for all microbatches
   for (const int port : program.stored) fixed.insert(program.ports[port].view.buffer);
   for (size_t i = 0; i < turn; ++i) {
     const Step& step = both->steps[i];
@@ -125,7 +124,7 @@ const PlanStep& StagePricer::few(int64_t layers) const {
                         model.microbatches[0]});
 }
 
-/// A microbatch takes half of what two more of them take, because buffers may alternate.
+/// A microbatch costs half of what two more cost: even and odd ones differ if buffers are doubled.
 StepTimes StagePricer::lowered_times(const StageTimes& stage, int64_t layers) {
   PlanBuild build = stage.build;
   build.layers = layers;
@@ -189,13 +188,13 @@ double StagePricer::transfer(const StageTimes& times, int64_t stages, int64_t& h
 
 namespace {
 
-/// `n` layers, and the share `ends` of what is no layer.
+/// `n` layers, and the share `ends` of what is outside of layers.
 PricedPlan with(const PricedPlan& one, const PricedPlan& two, double n, double ends) {
   return mix(one, 2 * ends - n, two, n - ends);
 }
 
-/// Fills in the memory of a stage with the share `ends` of what is no layer: as without a pipeline,
-/// and what its layers keep for further microbatches.
+/// Sets the memory of a stage with the share `ends` of what is outside of layers: as without a
+/// pipeline, plus what its layers keep for further microbatches.
 PricedPlan filled(PricedPlan p, const StageTimes& times, const Pipeline& pipeline, int stage,
                   double ends) {
   const auto layers = static_cast<double>(p.build.layers / pipeline.stages);

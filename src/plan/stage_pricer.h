@@ -1,7 +1,7 @@
-// Prices of pipelines. A step of a model with one and with two layers is lowered and taken apart:
-// what each microbatch takes, and what comes once, such as the reduction of gradients and the
-// update. Their difference is a layer. Stages are put together of layers and of what comes before
-// the first and behind the last one; then the pipeline is simulated.
+// Prices pipeline parallelism. A step of the model with one and with two layers is lowered and
+// split into the cost per microbatch and the cost per step (gradient reduction, update). The
+// difference of the two is one layer. Stages are composed of layers and of what comes before the
+// first and after the last one. Then the pipeline is simulated.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@
 
 namespace tessera {
 
-/// One lowered step, taken apart.
+/// One lowered step, split.
 struct StepTimes {
   PricedPlan microbatch;  ///< times of one microbatch
-  PricedPlan once;        ///< times of what comes once; all bytes of a rank
+  PricedPlan once;        ///< times per step; all bytes on a rank
   double forward = 0;     ///< seconds of the forward pass of a microbatch
   int64_t kept = 0;       ///< bytes of a microbatch that are kept for its backward pass
 };
 
-/// What the devices of a stage take for a step with one layer and with two.
+/// The costs on a stage's devices of a step with one layer and with two.
 struct StageTimes {
   StepTimes one, two;
   Mesh mesh;
@@ -30,12 +30,12 @@ struct StageTimes {
 
 class StagePricer {
  public:
-  /// Keeps a reference. Throws a usage error where the model has no layers to deal.
+  /// Keeps a reference. Throws a usage error if the model has fewer than two layers.
   explicit StagePricer(Pricer& pricer);
 
   /// Throws the usage errors of the layout.
   StageTimes times(const Mesh& mesh, const std::string& layout, const PlanBuild& build);
-  /// spans: with what each stage does when.
+  /// `spans`: also returns the spans of all stages.
   PipelinePlan plan(const StageTimes& times, int64_t stages, int64_t chunks,
                     bool spans = false) const;
 
@@ -47,7 +47,7 @@ class StagePricer {
   LayerCut cut_;
 };
 
-/// The model as its stages have it: layers one by one.
+/// The model with its layers unrolled.
 PlanModel unrolled(const PlanModel& model);
 
 }  // namespace tessera

@@ -97,8 +97,8 @@ class Reader {
     return static_cast<double>(v.shape.elements() * size_of(v.dtype));
   }
 
-  /// Bytes of an element of a stored tensor when it is gathered: it is cast to a narrower dtype
-  /// first, if that is all that reads it.
+  /// Bytes per element of a stored tensor when it is gathered. If only casts to a narrower dtype
+  /// read it, it is cast before it is gathered.
   double travels(int value) const {
     double most = 0;
     for (const Node& node : graph_.nodes()) {
@@ -123,7 +123,7 @@ class Reader {
     return *at;
   }
 
-  /// Iterations of all loops that a node is part of.
+  /// The product of the iterations of all loops around a node.
   double iterations(const Node& node) const {
     double iterations = 1;
     for (int l = node.loop; l >= 0; l = loops_of(graph_)[l].parent)
@@ -147,7 +147,7 @@ class Reader {
     }
   }
 
-  /// Pairs of dims that one axis may split, because the op is then computed by slices.
+  /// Pairs of dims that one axis may split, because the op is then computed blockwise.
   std::vector<DimSet> cut_together(const OpCall& call, const IndexSpace& space) {
     std::vector<DimSet> pairs;
     if (call.op.by_slices == nullptr) return pairs;
@@ -166,8 +166,8 @@ class Reader {
     return pairs;
   }
 
-  /// A composite may have to be expanded: reads what its body would communicate, and which dims
-  /// meet in it.
+  /// A composite may be expanded: reads the communication inside its body, and which dims share a
+  /// tensor there.
   void read_body(const OpCall& call, const IndexSpace& space, const Work& whole, double count) {
     if (call.op.body == nullptr) return;
     DimSet inside = whole.inside;
@@ -223,7 +223,7 @@ class Reader {
     read_body(call, space, w, count);
   }
 
-  /// True for the gradient of a parameter, or a value that a cast or a loop turns into one.
+  /// True for the gradient of a parameter, or a value that casts or loops turn into one.
   bool is_gradient(const Graph& graph, int value) const {
     if (graph.value(value).purpose == Purpose::grads) return true;
     return &graph == &graph_ && becomes_gradient_.contains(value);
@@ -234,7 +234,7 @@ class Reader {
     w.flops = static_cast<double>(call.op.flops(call)) / (is_causal ? 2 : 1);
     w.rate = machine_.kernel(std::string(call.op.name), w.dtype).flops;
     if (w.rate <= 0) w.rate = fastest_;
-    // Two operands, and two operations for each of their common indices: a matmul.
+    // A matmul has two operands and 2 FLOPs per index of their joint dims.
     if (call.in.size() != 2 ||
         call.op.flops(call) != 2 * call.in[0].shape.united(call.in[1].shape).elements())
       return;
@@ -259,8 +259,8 @@ class Reader {
     to_.work.back().count = count;
   }
 
-  /// Values that are kept from forward to backward: those alive at the node where most bytes are
-  /// alive. Nodes inside of loops do not count.
+  /// Values that are kept from forward to backward: those alive at the node with most live bytes.
+  /// Nodes in loops do not count.
   void read_kept() {
     std::vector<size_t> last(graph_.values().size(), 0);
     for (size_t n = 0; n < graph_.nodes().size(); ++n) {

@@ -1,4 +1,4 @@
-// What decides the cost of a training step under any layout: its matmuls, what is reduced or
+// What determines the cost of a training step under any layout: its matmuls, what is reduced or
 // gathered, what is stored, and what is kept for backward. Read from the graph once.
 #pragma once
 
@@ -13,36 +13,36 @@ namespace tessera {
 
 using DimSet = uint64_t;  ///< bit d: StepSummary::dims[d]
 
-/// Nodes with the same dims.
+/// Nodes with the same dims and costs.
 struct Work {
   DimSet in = 0, out = 0;                 ///< dims of the operands, of the results
-  DimSet reduced = 0;                     ///< reduced dims: split, they leave a partial result
-  DimSet batch = 0, m = 0, n = 0, k = 0;  ///< of a matmul; m = n = k = 0: another op
+  DimSet reduced = 0;                     ///< contracted dims: if split, the result is partial
+  DimSet batch = 0, m = 0, n = 0, k = 0;  ///< of a matmul; all 0 for another op
   std::string dtype;
-  int64_t item = 4;      ///< bytes of an element of the result
-  bool of_layer = true;  ///< false: the gradient of a parameter, which is reduced once a step
-  bool awaited = false;  ///< no computing can overlap with the reduction of a partial result
-  bool gather_awaited = false;  ///< nor with the all-gather of its operand
+  int64_t item = 4;             ///< bytes of an element of the result
+  bool of_layer = true;         ///< false: the gradient of a parameter, reduced once per step
+  bool awaited = false;         ///< the reduction of a partial result cannot overlap
+  bool gather_awaited = false;  ///< nor can the all-gather of its operand
   DimSet inside = 0;  ///< in the body of a composite: it is expanded if one of these is split
   std::vector<DimSet> together = {};  ///< but not if one axis splits all dims of one of these
-  double flops = 0;                   ///< of one node; 0 in the body of a composite
-  double rate = 0;                    ///< the most FLOP/s, of what is no matmul
+  double flops = 0;                   ///< of one node; 0 inside the body of a composite
+  double rate = 0;                    ///< FLOP/s at most, if it is not a matmul
   double count = 0;                   ///< nodes in a step
 };
 
-/// A parameter or state, or a value that is kept from forward to backward.
+/// A parameter, a state tensor, or a value that is kept from forward to backward.
 struct Kept {
   DimSet dims = 0;
   double bytes = 0;
-  double count = 0;  ///< tensors; each layer has its own
+  double count = 0;  ///< number of tensors; each layer has its own
   double sent = 0;   ///< of a parameter: bytes in the dtypes in which it is gathered
 };
 
 struct StepSummary {
   std::vector<std::string> dims;
   std::vector<int64_t> sizes;
-  std::vector<DimSet> conflicts;  ///< by dim: those that share a tensor with it
-  std::vector<DimSet> together;   ///< pairs that one axis may split: see Op::by_slices
+  std::vector<DimSet> conflicts;  ///< by dim: the dims that share a tensor with it
+  std::vector<DimSet> together;   ///< pairs that one axis may split, see Op::by_slices
   std::vector<Work> work;
   std::vector<Kept> params, state;
   std::vector<Kept> kept;
@@ -52,15 +52,15 @@ struct StepSummary {
   double elements(DimSet set) const;
 };
 
-/// A graph and the functions that are run.
+/// A graph and the functions to run.
 struct SummarizedGraph {
   const Graph& graph;
   const std::vector<FunctionSpec>& functions;
 };
 
-/// The summary of a model with so many layers: that with one layer, plus (layers - 1) times what
-/// the model with two has more. `one` and `two` are equal for a model without repeated layers, or
-/// whose layers are a loop.
+/// The summary of a model with `layers` layers: that with one layer plus (layers - 1) times the
+/// difference to that with two. `one` and `two` are equal if the model has no repeated layers or
+/// they are a loop.
 StepSummary summarize_step(const SummarizedGraph& one, const SummarizedGraph& two, int64_t layers,
                            const Machine& machine);
 

@@ -1,4 +1,4 @@
-// The time that a search has taken.
+// Wall time of a search.
 #pragma once
 
 #include "base/clock.h"
@@ -7,7 +7,7 @@ namespace tessera {
 
 class Stopwatch {
  public:
-  /// Since this was made.
+  /// Seconds since construction.
   double seconds() const { return host_seconds() - start_; }
 
  private:

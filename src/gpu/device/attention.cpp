@@ -1,4 +1,4 @@
-// Attention of cuDNN's; the logarithms of sums are copied where it wants them dense.
+// Attention with cuDNN. log_sum is copied if cuDNN needs it dense.
 #include "gpu/device/attention.h"
 
 #include "base/env.h"

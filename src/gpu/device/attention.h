@@ -1,4 +1,4 @@
-// Attention by cuDNN.
+// Attention with cuDNN.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ class GpuAttention {
       : gpu_(gpu), streams_(streams), kernels_(kernels) {}
   GpuAttention(const GpuAttention&) = delete;
 
-  /// A step "attention" or "attention_grad". Null where the library has no such attention, or is
-  /// not there: `why` says which.
+  /// Binds a step "attention" or "attention_grad". Returns null and sets `why` if cuDNN cannot
+  /// compute it or is missing.
   std::unique_ptr<Kernel> bind(const KernelArgs& args, std::string& why);
   void release();
 

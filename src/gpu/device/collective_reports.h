@@ -1,4 +1,4 @@
-// Which collective of NCCL's ended last: so that an error can name where the ranks got stuck.
+// Which NCCL collective finished last, so that an error can say where the ranks hang.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ class CollectiveReports {
   CollectiveReports(const RankGpu& gpu, GpuMemory& memory) : gpu_(gpu), memory_(memory) {}
   CollectiveReports(const CollectiveReports&) = delete;
 
-  /// A launch behind a collective that tells the host that it has ended.
+  /// A launch after a collective that tells the host that the collective has finished.
   CudaLaunch make(const CallSite& site);
   /// "'loss' (call 3)", or "none".
   std::string last() const;
@@ -21,8 +21,8 @@ class CollectiveReports {
  private:
   const RankGpu& gpu_;
   GpuMemory& memory_;
-  int64_t* ended_ = nullptr;         ///< pinned: the number of the report that came last
-  std::vector<std::string> places_;  ///< of reports, by number
+  int64_t* ended_ = nullptr;         ///< pinned: number of the last collective to finish; 0: none
+  std::vector<std::string> places_;  ///< descriptions, by number
 };
 
 }  // namespace tessera

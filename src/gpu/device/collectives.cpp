@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// The same on all ranks: whether each reaches every other.
+/// True if every GPU of the group can read every other's memory; the same on all ranks. Collective.
 bool GpuCollectives::reaches_peers(Communicator& group) {
   const auto known = reached_.find(&group);
   if (known != reached_.end()) return known->second;

@@ -1,9 +1,9 @@
-// Collectives on the memory of GPUs, in three ways.
+// Collectives on GPU memory, in three ways.
 //
-//   groups   NCCL, where every rank has a GPU of its own (nccl_collective.h).
-//   peers    ranks that are threads of this process, on GPUs that reach each other: each reads its
-//            peers' memory in place (peer_collective.h).
-//   staged   any other: through memory of the host and the ranks' own communicator
+//   groups   NCCL, if every rank has a GPU of its own (nccl_collective.h).
+//   peers    ranks that are threads of this process, on GPUs with peer access: each reads the
+//            others' memory in place (peer_collective.h).
+//   staged   otherwise: through host memory and the ranks' own communicator
 //            (staged_collective.h). Waits for the GPU.
 #pragma once
 
@@ -43,7 +43,7 @@ class GpuCollectives {
   GpuGroups& groups_;
   CollectiveReports& reports_;
   GpuWait& wait_;
-  std::map<Communicator*, bool> reached_;  ///< groups whose ranks may read each other's memory
+  std::map<Communicator*, bool> reached_;  ///< true: all GPUs of the group have peer access
 };
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// A convolution of cuDNN's, between the copies that lay its operands out as it wants them.
+// A cuDNN convolution, between copies that bring its operands into cuDNN's layout.
 #include "gpu/device/convolution.h"
 
 #include "base/env.h"

@@ -1,4 +1,4 @@
-// Convolutions by cuDNN.
+// Convolutions with cuDNN.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,7 @@ class GpuConvolutions {
       : gpu_(gpu), streams_(streams), memory_(memory), kernels_(kernels) {}
   GpuConvolutions(const GpuConvolutions&) = delete;
 
-  /// A step "conv". Null where the library has no such convolution, or is not there: `why` says
-  /// which.
+  /// Binds a step "conv". Returns null and sets `why` if cuDNN cannot compute it or is missing.
   std::unique_ptr<Kernel> bind(const KernelArgs& args, std::string& why);
   void release();
 

@@ -1,10 +1,8 @@
-// Everything that the CUDA device asks of CUDA: an interface each for the driver's contexts,
-// memory, streams, kernels and graphs, and one for every library. libtessera_cuda.so implements
-// them; the tests implement them on the host and check every wait. No CUDA header is needed to
-// include this.
+// Everything that the CUDA device needs from CUDA: one interface each for the driver's contexts,
+// memory, streams, kernels and graphs, and one per library. libtessera_cuda.so implements them. The
+// tests implement them on the host and check every wait. Including this needs no CUDA header.
 //
-// A call that fails throws Error(device) that names the call of CUDA, its error and where it was
-// made.
+// A call that fails throws Error(device), which names the CUDA call, its error and its place.
 #pragma once
 
 #include "gpu/device/cuda_blas.h"
@@ -14,7 +12,7 @@
 
 namespace tessera {
 
-/// Ranges of the calling thread, one in the other, that a profiler shows.
+/// Nested ranges of the calling thread, for a profiler.
 class CudaProfilerApi {
  public:
   virtual ~CudaProfilerApi() = default;
@@ -32,31 +30,31 @@ class CudaApi {
   virtual CudaGraphApi& graphs() = 0;
   virtual CudaBlasApi& blas() = 0;
 
-  /// Libraries that may be absent, opened when they are first asked for: null, and `why`, where one
-  /// is; else `why` is empty.
+  /// Optional libraries, opened on first use. Return null and set `why` if the library is missing;
+  /// otherwise `why` is empty.
   virtual CudaConvolutionApi* convolution(std::string& why) = 0;
   virtual CudaAttentionApi* attention(std::string& why) = 0;
   virtual CudaNcclApi* nccl(std::string& why) = 0;
-  /// Null unless a profiler is attached, since before the first call of this.
+  /// Null unless a profiler was attached before the first call.
   virtual CudaProfilerApi* profiler() = 0;
 };
 
-/// What there is of CUDA on this machine, without a GPU being touched.
+/// What this machine has of CUDA, found without touching a GPU.
 struct CudaSupport {
-  std::string toolkit;  ///< "13.0" that libtessera_cuda.so was built with; empty if there is none
-  std::string driver;   ///< "13.0" that the driver can do; empty if there is none
+  std::string toolkit;  ///< that libtessera_cuda.so was built with, "13.0"; empty if there is none
+  std::string driver;   ///< highest version the driver supports, "13.0"; empty if there is none
   int gpus = 0;
   std::string why_not;  ///< empty if a GPU can be used
 };
 CudaSupport cuda_support();
 
-/// CUDA in this process: loads libtessera_cuda.so at the first call. Throws unsupported with
-/// the reason (no such build, no driver, driver too old, no GPU).
+/// CUDA in this process. Loads libtessera_cuda.so at the first call. Throws unsupported with the
+/// reason (built without CUDA, no driver, driver too old, no GPU).
 CudaApi& cuda_api();
-/// For tests: what cuda_api() returns from now on; null undoes it.
+/// For tests: replaces the result of cuda_api(); null restores it.
 void replace_cuda_api(CudaApi* api);
 
-/// What libtessera_cuda.so exports as "tessera_cuda_open": CUDA, or null and why.
+/// What libtessera_cuda.so exports as "tessera_cuda_open". Returns CUDA, or null and sets `why`.
 using CudaOpen = CudaApi* (*)(std::string& why);
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Made in this order, each of those before it; released by end().
+/// Constructed in this order; later parts use earlier ones. end() releases them.
 struct CudaDevice::Parts {
   explicit Parts(const RankGpu& gpu)
       : streams(gpu),
@@ -58,7 +58,7 @@ void CudaDevice::end() noexcept {
   try {
     const UseGpu here(gpu_);
     p.groups.abort();
-    if (gpu_.options.loan.release)  // which need not wait for the GPU
+    if (gpu_.options.loan.release)  // release() of the loan need not wait for the GPU
       p.wait.finish(p.streams.compute());
     p.staging.reset();
     p.graphs.release();
@@ -68,7 +68,7 @@ void CudaDevice::end() noexcept {
     p.memory.release_pinned();
     p.streams.release_streams();
     p.memory.release();
-  } catch (const std::exception&) {  // a GPU that failed: nothing of it can be saved
+  } catch (const std::exception&) {  // the GPU failed: nothing can be saved
   }
 }
 
@@ -123,11 +123,11 @@ void CudaDevice::enter() {
 void CudaDevice::leave() noexcept {
   try {
     parts_->streams.lead_loan();
-  } catch (const std::exception&) {  // a GPU that failed: the next call for it says so
+  } catch (const std::exception&) {  // the GPU failed: the next call reports it
   }
   try {
     gpu_.api.contexts().restore(before_);
-  } catch (const std::exception&) {  // a GPU that failed: the next call for it says so
+  } catch (const std::exception&) {  // the GPU failed: the next call reports it
   }
 }
 

@@ -1,6 +1,6 @@
-// The GPU device: what cuda_api.h offers, behind the Device interface. Knows no CUDA header.
+// The CUDA device: cuda_api.h behind the Device interface, without any CUDA header.
 //
-// It hands every task to one of its parts: memory.h, streams.h, graph_capture.h, collectives.h, and
+// Each task is done by one of its parts: memory.h, streams.h, graph_capture.h, collectives.h, and
 // steps.h, which binds the steps of a Program.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace tessera {
 
 class CudaDevice final : public Device {
  public:
-  /// Throws a usage error for a stream of the host program's that the GPU cannot work with.
+  /// Throws a usage error if the GPU cannot work with the host program's stream.
   CudaDevice(CudaApi& api, int gpu, Communicator& world, CudaDeviceOptions options);
   ~CudaDevice() override;
 
@@ -48,7 +48,7 @@ class CudaDevice final : public Device {
 
   const RankGpu gpu_;
   std::unique_ptr<Parts> parts_;
-  void* before_ = nullptr;  ///< the context of the thread that entered
+  void* before_ = nullptr;  ///< the context that the entering thread had
 };
 
 }  // namespace tessera

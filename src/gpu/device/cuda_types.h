@@ -1,4 +1,4 @@
-// What the interfaces to CUDA share: handles, ranges of memory, launches.
+// Types shared by the interfaces to CUDA: handles, memory ranges, launches.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ struct CudaRange {
   int64_t bytes = 0;
 };
 
-/// A kernel with its arguments. Only checks use reads and writes, which say what memory it touches.
+/// A kernel with its arguments. `reads` and `writes`, the memory it touches, are only used by
+/// checks.
 struct CudaLaunch {
   CudaKernel kernel = nullptr;
   int64_t blocks = 0;
@@ -37,7 +38,7 @@ struct CudaGpu {
   std::string name;
   int major = 0, minor = 0;  ///< compute capability
   int64_t memory = 0;        ///< bytes
-  std::string id;            ///< of the GPU itself, whatever number this process gives it
+  std::string id;            ///< of the GPU itself, independent of its number in this process
 };
 
 }  // namespace tessera

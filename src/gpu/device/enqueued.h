@@ -1,11 +1,11 @@
-// What a kernel or collective of the CUDA device says of itself besides running.
+// Properties of a kernel or collective of the CUDA device.
 #pragma once
 
 #include <string>
 
 namespace tessera {
 
-/// Why it cannot be captured, and why it waits for the GPU; empty if it can, and does not.
+/// Why it cannot be captured, and why it waits for the GPU; empty if it can, or does not.
 class Enqueued {
  public:
   virtual ~Enqueued() = default;

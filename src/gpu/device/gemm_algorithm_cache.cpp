@@ -54,7 +54,7 @@ std::string GemmAlgorithmCache::path_of(const std::string& problem) const {
                      hash_of(problem, hash_of(kFormat, 0)));
 }
 
-/// Empty if there is none, or the file is torn, damaged, or of another problem or format.
+/// Empty if there is no file, or it is incomplete, damaged, or of another problem or format.
 std::string GemmAlgorithmCache::read(const std::string& problem) const {
   if (folder_.empty()) return "";
   std::ifstream file(path_of(problem));
@@ -65,8 +65,8 @@ std::string GemmAlgorithmCache::read(const std::string& problem) const {
   return format == kFormat && of == problem && sum == checksum(problem, choice) ? choice : "";
 }
 
-/// Linked into place, which fails where another rank was first. What cannot be read is removed
-/// before: it would stand in the way for ever.
+/// Writes a temporary file and links it into place, which fails if another rank was first. An
+/// unreadable file is removed before, since it would block all later ones.
 void GemmAlgorithmCache::write(const std::string& problem, const std::string& choice) {
   const std::string path = path_of(problem), part = fmt::format("{}.{}", path, getpid());
   std::ofstream file(part);
@@ -75,7 +75,7 @@ void GemmAlgorithmCache::write(const std::string& problem, const std::string& ch
   std::error_code error;
   if (read(problem).empty()) std::filesystem::remove(path, error);
   bool stands = file && (link(part.c_str(), path.c_str()) == 0 || errno == EEXIST);
-  if (file && !stands) {  // no hard links on this file system: nearly as good
+  if (file && !stands) {  // no hard links on this file system: rename instead
     std::filesystem::rename(part, path, error);
     stands = !error;
   }

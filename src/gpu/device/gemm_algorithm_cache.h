@@ -1,9 +1,9 @@
-// Which of the library's algorithms a matmul uses: measured once on a GPU, then kept, in this
-// process and on disk, so that later runs and other ranks compute the same bits.
+// The cache of matmul algorithms. The algorithm of a matmul is measured once per GPU and kept in
+// this process and on disk, so that later runs and other ranks compute the same bits.
 //
-// A choice is a file of its own in cache_folder(), named by a hash of the problem: GPU, versions
-// of driver and library, sizes, types, alignments. Written whole and never replaced: of several
-// ranks that measure at once the first one's choice counts, for all.
+// A choice is one file in cache_folder(), named by a hash of the problem: GPU, driver and library
+// versions, sizes, dtypes, alignments. Files are written atomically and never replaced: if several
+// ranks measure at once, the first one's choice is used by all.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,14 @@ namespace tessera {
 
 class GemmAlgorithmCache {
  public:
-  /// In cache_folder().
+  /// Uses cache_folder().
   GemmAlgorithmCache();
   explicit GemmAlgorithmCache(const std::string& folder);
 
-  /// The choice for `problem`, a text of one line: what is known, else what `measure` returns,
-  /// which is kept; an empty text is not. One thread at a time measures.
+  /// The choice for `problem`, a text of one line: the known one, else the result of `measure`,
+  /// which is kept unless it is empty. One thread at a time measures.
   std::string choose(const std::string& problem, const std::function<std::string()>& measure);
-  /// Why choices last no longer than this process; empty if they do.
+  /// Why choices are only kept in this process; empty if they are kept on disk.
   std::string why_not_kept() const;
 
  private:
@@ -36,9 +36,9 @@ class GemmAlgorithmCache {
   std::map<std::string, std::string> known_;
 };
 
-/// Those of this process.
+/// The cache of this process.
 GemmAlgorithmCache& gemm_algorithm_cache();
-/// For tests: what gemm_algorithm_cache() returns from now on; null undoes it.
+/// For tests: replaces the result of gemm_algorithm_cache(); null restores it.
 void replace_gemm_algorithm_cache(GemmAlgorithmCache* choices);
 
 }  // namespace tessera

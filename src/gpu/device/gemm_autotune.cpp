@@ -1,9 +1,10 @@
-// The algorithm of a matmul is chosen when its step is bound: no run waits for it, nothing is
-// captured, and no value is in the memory that the measurement writes. The operands are what lies
-// there, zeros in a new session: GPUs run a little faster on zeros, every algorithm alike.
+// The algorithm is chosen when a step is bound: no run waits for it, nothing is captured, and the
+// memory that the measurement overwrites holds no value yet. The operands are whatever is in
+// memory: zeros in a new session. GPUs run a little faster on zeros, but equally so for all
+// algorithms.
 //
 // A choice is "0 word", "1 word" or "2 word": the way, and the library's word for the algorithm.
-// The library's own favourite counts unless another one beats it clearly, so that noise decides
+// The library's first suggestion wins unless another is clearly faster, so that noise decides
 // little.
 #include "gpu/device/gemm_autotune.h"
 
@@ -18,13 +19,13 @@ namespace tessera {
 
 namespace {
 
-constexpr int kMost[] = {5, 3, 3};  ///< algorithms of each way that are measured
-constexpr int kRepetitions = 3;     ///< behind one to warm up
-constexpr double kEnough = 1;      ///< seconds: what a problem may take, but for its last algorithm
-constexpr double kClearly = 0.97;  ///< of the time of the best so far
-constexpr size_t kText = 512;      ///< bytes of what a rank tells the others
+constexpr int kMost[] = {5, 3, 3};  ///< algorithms that are measured, per way
+constexpr int kRepetitions = 3;     ///< after one warm-up run
+constexpr double kEnough = 1;      ///< seconds per problem; no new algorithm is measured after that
+constexpr double kClearly = 0.97;  ///< of the best time: what counts as faster
+constexpr size_t kText = 512;      ///< bytes of the message from rank 0
 
-/// What decides which algorithm is fast, without addresses.
+/// The properties that decide which algorithm is fast, without addresses.
 std::string problem_of(const CudaGemm& g, size_t calls) {
   const auto type = [](DType t) { return std::string(to_string(t)); };
   const char* act = g.before != nullptr ? " slope"
@@ -82,7 +83,7 @@ std::string GemmAutotune::measure(const std::vector<MatmulWay>& ways,
     if (!blas.use_algorithm(ways[c.way].matmul, c.word)) return kNever;
     try {
       kernels[c.way]->run();
-    } catch (const Error&) {  // the library found out too late that it cannot
+    } catch (const Error&) {  // the library found out only now that it cannot run it
       return kNever;
     }
     streams.record(timers.first, compute);
@@ -104,12 +105,13 @@ std::string GemmAutotune::measure(const std::vector<MatmulWay>& ways,
     const double seconds = seconds_of(candidates[k]);
     if (seconds < kClearly * least) best = k, least = seconds;
   }
-  // The favourite came first, perhaps while the GPU was still asleep.
+  // The first suggestion was measured first, perhaps before the GPU's clock was up: measure it
+  // again.
   if (best != 0 && least >= kClearly * seconds_of(candidates[0])) best = 0;
   return fmt::format("{} {}", candidates[best].way, candidates[best].word);
 }
 
-/// The first rank's choice where its GPU and library are the same as here; else this rank's own.
+/// Rank 0's choice if its library and GPU equal this rank's; else this rank's own.
 std::string GemmAutotune::agreed(const std::string& problem, const std::string& library,
                                  const std::function<std::string()>& choose) {
   if (const auto it = agreed_.find(problem); it != agreed_.end()) return it->second;
@@ -158,8 +160,8 @@ size_t GemmAutotune::choose(const CudaGemm& gemm, size_t calls, const std::vecto
   const size_t space = choice.find(' ');
   const size_t way = space == 1 && choice[0] > '0' ? static_cast<size_t>(choice[0] - '0') : 0;
   const std::string word = space == 1 ? choice.substr(space + 1) : "";
-  // It was chosen for operands that may lie at rounder addresses than these: the library names what
-  // these allow, and accepts others without a look at them.
+  // The choice may have been made for operands with larger alignment, and the library does not
+  // check that: it must be among the algorithms for these.
   const auto allows = [&](CudaMatmul matmul) {
     const std::vector<std::string> all = blas.algorithms(matmul, kMost[way]);
     return std::find(all.begin(), all.end(), word) != all.end();

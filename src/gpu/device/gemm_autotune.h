@@ -1,5 +1,5 @@
-// Which way a matmul takes, and by which algorithm of the library: measured once, the same on all
-// ranks.
+// Chooses how each matmul runs: in which way and by which library algorithm. Measured once, the
+// same on all ranks.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// A way to compute a matmul: one of the library's, perhaps with a kernel of Tessera's behind it.
+/// A way to compute a matmul: a library matmul, perhaps followed by a kernel of ours.
 struct MatmulWay {
   CudaMatmul matmul = nullptr;
   bool has_rest = false;
@@ -23,13 +23,14 @@ class GemmAutotune {
       : gpu_(gpu), streams_(streams), memory_(memory) {}
   GemmAutotune(const GemmAutotune&) = delete;
 
-  /// Which of the ways, all of which compute what `gemm` says in so many calls, is taken, by an
-  /// algorithm that is set: the fastest by a measurement, which overwrites the results of `args`,
-  /// or by one that was made before (gemm_algorithm_cache.h). What the first rank takes is taken by
-  /// all with such a GPU. Collective over the ranks, once for every problem, also without a way.
+  /// Chooses one of `ways`, all of which compute `gemm` (`calls` calls each), and sets its
+  /// algorithm: a cached choice (gemm_algorithm_cache.h), else the fastest by a measurement, which
+  /// overwrites the results of `args`. All ranks with the same GPU and library use the first rank's
+  /// choice. Collective over the ranks, once per problem, even if there are no ways.
   size_t choose(const CudaGemm& gemm, size_t calls, const std::vector<MatmulWay>& ways,
                 const std::vector<Kernel*>& kernels, const KernelArgs& args);
-  /// Why what was measured lasts no longer than this process; empty if it does, or nothing was.
+  /// Why measurements are only kept in this process; empty if they are kept on disk, or nothing was
+  /// measured.
   std::string why_not_kept() const;
 
  private:
@@ -41,7 +42,7 @@ class GemmAutotune {
   const GpuStreams& streams_;
   const GpuMemory& memory_;
   bool measured_ = false;
-  std::map<std::string, std::string> agreed_;  ///< choices by problem
+  std::map<std::string, std::string> agreed_;  ///< choices, by problem
 };
 
 }  // namespace tessera

@@ -14,7 +14,7 @@ std::function<void()> GpuGraphs::capture(const std::function<void()>& work) {
   } catch (...) {
     try {
       api.release(api.end_capture(streams_.compute()));
-    } catch (const Error&) {  // streams that were not joined: the first error is the one to report
+    } catch (const Error&) {  // streams that were not joined: report the first error only
     }
     throw;
   }

@@ -1,4 +1,4 @@
-// Graphs: what the compute stream is given, recorded once and replayed.
+// CUDA graphs: the work given to the compute stream, captured once and replayed.
 #pragma once
 
 #include <functional>
@@ -13,9 +13,9 @@ class GpuGraphs {
   GpuGraphs(const RankGpu& gpu, const GpuStreams& streams) : gpu_(gpu), streams_(streams) {}
   GpuGraphs(const GpuGraphs&) = delete;
 
-  /// See Device::capture(). The function works until release().
+  /// See Device::capture(). The returned function works until release().
   std::function<void()> capture(const std::function<void()>& work);
-  /// Once: nothing is replayed any more.
+  /// Releases all graphs. None can be replayed after that.
   void release();
 
  private:

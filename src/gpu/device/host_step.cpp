@@ -1,6 +1,6 @@
-// Steps that the GPU has no kernel for: their operands are copied to the host, the kernel of the
-// CPU runs there, and the results are copied back. It waits for the GPU, so it is slow and never
-// part of a capture; but every model runs.
+// Steps for which the GPU has no kernel: the operands are copied to the host, the CPU kernel runs
+// there, and the results are copied back. This waits for the GPU, so it is slow and cannot be
+// captured; but every model runs.
 #include "gpu/device/host_step.h"
 
 #include "base/fail.h"
@@ -36,12 +36,12 @@ class OnHost final : public Kernel, public Enqueued {
     }
     wait_.finish(stream_);
     kernel_->run();
-    gpu_.api.contexts().use(gpu_.number);  // a function of the user's may have chosen another
+    gpu_.api.contexts().use(gpu_.number);  // the user's function may have selected another GPU
     for (const Copy& copy : copies_) {
       if (copy.bytes > 0 && copy.is_result)
         api.to_device(copy.there, copy.host, copy.bytes, stream_);
     }
-    wait_.finish(stream_);  // the pinned copies are free for the next run
+    wait_.finish(stream_);  // the pinned memory is free for the next run
   }
 
   std::string why_not_captured() const override {
@@ -56,7 +56,8 @@ class OnHost final : public Kernel, public Enqueued {
     bool is_result;
   };
 
-  /// What the operand touches, whole: a result may leave gaps that hold something else.
+  /// Stages the whole range of memory that the operand touches: gaps in a result must keep their
+  /// values.
   void stage(TensorArg& arg, GpuMemory& memory, bool is_result) {
     const CudaRange range = range_of(arg);
     char* host = static_cast<char*>(memory.pinned(range.bytes));

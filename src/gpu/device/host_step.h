@@ -1,4 +1,4 @@
-// Steps of a rank with a GPU that run on the host.
+// Steps that run on the host although the rank has a GPU.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// The step's operands on the host, its kernel of the CPU, and back.
+/// Copies the step's operands to the host, runs the CPU kernel, and copies the results back.
 std::unique_ptr<Kernel> bind_on_host(const RankGpu& gpu, const GpuStreams& streams,
                                      GpuMemory& memory, GpuWait& wait, const KernelArgs& args);
 

@@ -81,8 +81,8 @@ CudaLaunch GpuKernels::make_copy(const TensorArg& from, const TensorArg& to,
                      args);
 }
 
-/// The numbers are the arguments of a kernel that stores them: no memory of the host has to stay as
-/// it is until the GPU comes to it.
+/// The numbers travel as arguments of a kernel that stores them, so no host memory has to stay
+/// valid until the GPU reads it.
 void GpuKernels::send_scalars(const int64_t* scalars, size_t count) {
   std::string fields, body;
   CudaLaunch launch;

@@ -1,5 +1,5 @@
-// Generated kernels with their arguments in place, and what all of them share on the GPU: the
-// run-time scalars and the cell for faults.
+// Generated kernels with their arguments, and what all of them share on the GPU: the run-time
+// scalars and the fault cell.
 #pragma once
 
 #include <optional>
@@ -17,17 +17,18 @@ class GpuKernels {
       : gpu_(gpu), streams_(streams), memory_(memory) {}
   GpuKernels(const GpuKernels&) = delete;
 
-  /// Before any other call: takes the memory of scalars and faults.
+  /// Allocates memory for scalars and faults. To be called first.
   void allocate();
   CudaLaunch make_launch(const cuda::Source& source, const KernelArgs& args);
-  /// A dense or strided copy on the GPU. If a format is given: of its numbers into bytes.
+  /// A dense or strided copy on the GPU; with `format`, a conversion to 8-bit numbers of that
+  /// format.
   CudaLaunch make_copy(const TensorArg& from, const TensorArg& to,
                        std::optional<Float8> format = {});
-  /// The run-time scalars of the kernels that are enqueued from now on.
+  /// Sets the run-time scalars for the kernels that are enqueued from now on.
   void set_scalars(const int64_t* scalars, size_t count);
-  /// On the GPU: what a kernel found wrong first.
+  /// In GPU memory: the first fault that a kernel found.
   device::Fault* fault() const { return fault_; }
-  /// True if some kernel may report a fault.
+  /// True if some kernel can report a fault.
   bool may_fault() const { return may_fault_; }
 
  private:
@@ -42,7 +43,7 @@ class GpuKernels {
   bool may_fault_ = false;
 };
 
-/// Bytes that a view touches.
+/// The memory that a view touches.
 CudaRange range_of(const TensorArg& arg);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// Opening the driver and libtessera_cuda.so at run time: this binary has neither among its needed
-// libraries, so it starts in the same time on a machine without a GPU.
+// Opens the driver and libtessera_cuda.so at run time. This binary links neither, so it starts just
+// as well on a machine without a GPU.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 constexpr const char* kLibrary = "libtessera_cuda.so";
-/// NVIDIA's drivers run what a toolkit of their own major version or an older one made.
+/// A driver runs programs built with a toolkit of its own major version or an older one.
 int oldest_driver() { return std::max(12, std::atoi(TESSERA_CUDA_TOOLKIT)) * 1000; }
 
 std::string folder_of(std::string path) {
@@ -23,7 +23,8 @@ std::string folder_of(std::string path) {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
-/// Beside this library or program, above it, where it is installed, or where the loader looks.
+/// Looks beside this library or program, above it, where it is installed, and where the loader
+/// looks.
 void* open_library(std::string& why) {
   std::vector<std::string> places;
   Dl_info here{};

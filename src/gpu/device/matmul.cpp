@@ -1,6 +1,6 @@
-// A contraction on a GPU: matmuls of the library between the copies that pack their operands, with
-// what the step does to the result in the library's epilogue where it can, else in a pointwise
-// kernel behind it. What is no matmul of the library's runs by direct loops.
+// A contraction on a GPU: copies that pack operands, matmuls of the library, copies back. The
+// step's pointwise program runs in the library's epilogue if possible, else in a pointwise kernel
+// after the matmul. What the library cannot express runs as direct loops.
 #include "gpu/device/matmul.h"
 
 #include <algorithm>
@@ -14,11 +14,10 @@ namespace tessera {
 
 namespace {
 
-/// Of what an epilogue reads or writes besides the operands: nothing tells the library's heuristic
-/// where that lies.
+/// Alignment of the epilogue's own operands; the library's heuristic is not told of it.
 constexpr int64_t kSideAlignment = 16;
 
-/// Kernels before, matmuls (or kernels that do the matmul), kernels after.
+/// Kernels before; matmuls, or kernels that replace them; kernels after.
 class MatmulKernel final : public Kernel, public Enqueued {
  public:
   struct Call {
@@ -44,7 +43,7 @@ class MatmulKernel final : public Kernel, public Enqueued {
   GpuMemory& memory_;
 };
 
-/// The operands of the library's matmul: those of the step, or their packed copies.
+/// The operands of the library's matmul: the step's own or their packed copies.
 class Matrices {
  public:
   Matrices(const KernelArgs& args, const cuda::MatmulPlan& plan) : args_(args), plan_(plan) {}
@@ -59,7 +58,7 @@ class Matrices {
     return first(x) + call[x] * element(x);
   }
   int64_t element(size_t x) const { return plan_.float8 && x < 2 ? 1 : size_of(operand(x).dtype); }
-  /// The largest power of two up to 256 that divides the addresses in all calls.
+  /// The largest power of two up to 256 that divides the operand's address in all calls.
   int64_t alignment(size_t x) const {
     uint64_t bits = 256;
     for (const auto& call : plan_.calls) bits |= reinterpret_cast<uint64_t>(at(x, call));
@@ -112,14 +111,14 @@ CudaGemm gemm_of(const KernelArgs& args, const cuda::MatmulPlan& plan,
 
 bool is_plain(const CudaGemm& g) { return g.bias == nullptr && !g.gelu && g.before == nullptr; }
 
-/// The same matmul without anything but `added`.
+/// The same matmul with no epilogue but `added`.
 CudaGemm plain(CudaGemm g) {
   g.bias = g.before = g.kept = nullptr;
   g.gelu = false;
   return g;
 }
 
-/// What is left of the epilogue, over the elements of the result once each.
+/// A kernel for the rest of the epilogue, over each element of the result once.
 CudaLaunch launch_rest(GpuKernels& kernels, const KernelArgs& args,
                        const cuda::Epilogue& epilogue) {
   const std::optional<Step> rest = cuda::rest_of_epilogue(*args.step, epilogue);
@@ -133,14 +132,14 @@ CudaLaunch launch_rest(GpuKernels& kernels, const KernelArgs& args,
   for (auto* operands : {&mine.in, &mine.out}) {
     for (TensorArg& arg : *operands) {
       for (size_t d = 0; d < arg.sizes.size(); ++d) {
-        if (args.out[0].strides[d] == 0) arg.sizes[d] = 1;  // summed
+        if (args.out[0].strides[d] == 0) arg.sizes[d] = 1;  // a contracted dim
       }
     }
   }
   return kernels.make_launch(cuda::generate_pointwise(mine), mine);
 }
 
-/// Adds the library's calls of a matmul, with what goes before and comes after.
+/// Adds the library calls of a matmul, and the copies before and after them.
 void add_calls(MatmulKernel& kernel, GpuKernels& kernels, const KernelArgs& args,
                const cuda::MatmulPlan& plan, const cuda::Epilogue& epilogue, const MatmulWay& way) {
   kernel.matmul_ = way.matmul;
@@ -207,7 +206,7 @@ std::unique_ptr<Kernel> GpuMatmuls::bind(const KernelArgs& args) {
   std::vector<MatmulWay> ways;
   if (plan.possible) {
     const CudaGemm whole = gemm_of(args, plan, epilogue, gpu_.options.tf32);
-    CudaGemm problem = whole;  // what the choice is kept by
+    CudaGemm problem = whole;  // key of the cached choice
     std::vector<std::unique_ptr<MatmulKernel>> kernels;
     std::vector<Kernel*> alike;
     const auto add_way = [&](const cuda::MatmulPlan& by, const CudaGemm& gemm) {

@@ -1,4 +1,4 @@
-// Contractions by cuBLASLt.
+// Contractions with cuBLASLt.
 #pragma once
 
 #include <memory>
@@ -16,12 +16,12 @@ class GpuMatmuls {
       : gpu_(gpu), streams_(streams), memory_(memory), kernels_(kernels), autotune_(autotune) {}
   GpuMatmuls(const GpuMatmuls&) = delete;
 
-  /// A step "contract". Collective over the ranks where an algorithm is chosen (GemmAutotune).
+  /// Binds a step "contract". Collective over the ranks, because of GemmAutotune::choose().
   std::unique_ptr<Kernel> bind(const KernelArgs& args);
   void release();
 
  private:
-  /// Null where the library has no such matmul.
+  /// Returns null if the library has no such matmul.
   CudaMatmul prepare(const CudaGemm& gemm);
 
   const RankGpu& gpu_;

@@ -25,7 +25,8 @@ std::string size_text(int64_t bytes) {
 
 }  // namespace
 
-/// "persistent 2.0 MiB, transient 1.5 MiB": what is held and what is to come, the same together.
+/// "persistent 2.0 MiB, transient 1.5 MiB": what is allocated and what is to come, added up by
+/// purpose.
 std::string GpuMemory::rows(const std::vector<std::pair<const char*, int64_t>>& more) const {
   std::vector<std::pair<std::string, int64_t>> all;
   auto add = [&](const std::string& what, int64_t bytes) {
@@ -75,7 +76,8 @@ void* GpuMemory::allocate(int64_t wanted, const char* what) {
          kRemedy);
   }
   blocks_.push_back({what, memory, bytes});
-  streams_.follow_loan();  // the host program's stream may still use what its allocator hands out
+  streams_.follow_loan();  // the host program's stream may still use memory that its allocator
+                           // hands out
   gpu_.api.memory().clear(memory, bytes, streams_.compute());
   return memory;
 }
@@ -85,8 +87,7 @@ void* GpuMemory::pinned(int64_t bytes) {
   return pinned_.back();
 }
 
-/// Kernels work on pinned memory at its address in the host: what they read of it and write to it
-/// crosses the bus once.
+/// Kernels use pinned memory at its host address: each access crosses the bus.
 void* GpuMemory::allocate_on_host(int64_t bytes) {
   const UseGpu here(gpu_);
   try {

@@ -1,5 +1,5 @@
-// The memory of a rank's GPU: the driver's or the host program's, within its limit; and pinned
-// memory of the host.
+// Memory of a rank's GPU, from the driver or the host program's allocator and within its limit, and
+// pinned host memory.
 #pragma once
 
 #include <utility>
@@ -17,12 +17,12 @@ class GpuMemory {
   /// See Device.
   void* allocate(int64_t bytes, const char* what);
   void* allocate_on_host(int64_t bytes);
-  /// Throws a device error if so much more, by what it is for, goes beyond the limit.
+  /// Throws a device error if these further allocations (purpose, bytes) would exceed the limit.
   void require_room(const std::vector<std::pair<const char*, int64_t>>& more) const;
   void* pinned(int64_t bytes);
-  /// The workspace of matmuls and convolutions in the compute stream.
+  /// The workspace of matmuls and convolutions on the compute stream.
   void* workspace();
-  /// Memory of a run that has not begun: no value that somebody stored or lent.
+  /// True for transient memory of a run that has not begun: it holds no stored or borrowed value.
   bool is_transient(const CudaRange& range) const;
   void release_pinned();
   void release();

@@ -1,4 +1,4 @@
-// Collectives by NCCL, in the stream of transfers.
+// Collectives with NCCL, on the communication stream.
 #pragma once
 
 #include <vector>
@@ -11,13 +11,14 @@ namespace tessera {
 
 class NcclCollective final : public Operation, public Enqueued {
  public:
-  /// `joined` is the group of the ranks of `ranks`, in `groups`.
+  /// `joined` is the NCCL group of `ranks`.
   NcclCollective(const RankGpu& gpu, GpuStreams& streams, GpuGroups& groups,
                  CollectiveReports& reports, Communicator& ranks, CudaGroup joined,
                  const std::vector<Collective>& collectives);
   void start() override;
   void wait() override;
-  /// What NCCL does as it is: no gaps between the ranks' parts, an operator it knows.
+  /// True if NCCL supports the collective directly: no gaps between the ranks' parts, and a known
+  /// operator.
   static bool can(const Collective& c);
 
  private:

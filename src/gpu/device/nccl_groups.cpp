@@ -36,7 +36,7 @@ std::string GpuGroups::trouble() const {
 void GpuGroups::abort() noexcept {
   try {
     graphs_.release();
-  } catch (const std::exception&) {  // a GPU that failed
+  } catch (const std::exception&) {  // the GPU failed
   }
   for (auto& [communicator, group] : groups_) {
     if (group != nullptr) nccl_->abort(std::exchange(group, nullptr));

@@ -1,4 +1,4 @@
-// The NCCL groups that a rank has joined.
+// The NCCL groups (communicators) that a rank has joined.
 #pragma once
 
 #include <map>
@@ -12,17 +12,17 @@ class GpuGroups {
   GpuGroups(const RankGpu& gpu, GpuGraphs& graphs) : gpu_(gpu), graphs_(graphs) {}
   GpuGroups(const GpuGroups&) = delete;
 
-  /// The group of the ranks of `group`, joined at the first call: collective. Null where there is
-  /// no NCCL or the group was aborted: `why` says so of NCCL.
+  /// The NCCL group of the ranks of `group`. Joined at the first call, which is collective. Returns
+  /// null and sets `why` if NCCL is missing or the groups were aborted.
   CudaGroup join(Communicator& group, std::string& why);
-  /// After a join() that was not in vain.
+  /// Requires a successful join().
   CudaNcclApi& nccl() const { return *nccl_; }
-  /// True if collectives with other ranks may be enqueued.
+  /// True if other ranks take part in enqueued work.
   bool any() const { return !groups_.empty(); }
-  /// The error that a call of a group ran into, or empty.
+  /// The asynchronous error of any group, or empty.
   std::string trouble() const;
-  /// Ends all groups without waiting for peers, and releases the graphs before: NCCL waits in an
-  /// abort for the end of the graphs that hold calls of the group. Once.
+  /// Ends all groups without waiting for peers. Releases the CUDA graphs first, because NCCL's
+  /// abort waits for the end of graphs that hold its calls. Can be called again.
   void abort() noexcept;
 
  private:

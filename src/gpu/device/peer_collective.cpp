@@ -1,5 +1,5 @@
-// The host threads meet twice, so that every event is recorded before a peer waits for it; no host
-// thread waits for a GPU.
+// The host threads meet twice per collective, so that every event is recorded before a peer waits
+// for it. No host thread waits for a GPU.
 #include "gpu/device/peer_collective.h"
 
 #include <utility>
@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-/// Rows of a part of a buffer.
+/// The rows of a part of a buffer as an operand.
 TensorArg view(void* data, DType dtype, const Strided& part) {
   return {static_cast<char*>(data) + part.offset * size_of(dtype),
           dtype,
@@ -88,7 +88,7 @@ void PeerCollective::copy(const TensorArg& from, const TensorArg& to) {
   if (launch.blocks > 0) launches_.push_back(std::move(launch));
 }
 
-/// out = the operands combined in the order of rank, narrow types in float32 and rounded once.
+/// out = the operands combined in rank order; 16-bit types in float32, rounded once.
 void PeerCollective::combine(const std::vector<TensorArg>& from, const TensorArg& out,
                              Combiner combiner) {
   Step step;
@@ -145,7 +145,7 @@ void PeerCollective::add(const Collective& c, const std::vector<char*>& from) {
   for (char* p : from) parts.push_back(view(p, c.dtype, mine));
   if (c.kind == CollectiveKind::reduce_scatter)
     return combine(parts, view(c.out, c.dtype, packed(mine)), c.combiner);
-  // Peers read `in` until all are done, and it may be `out`.
+  // The result is copied to `out` only after all peers are done: it may be `in`, which they read.
   void* result = memory_.allocate(c.count * size_of(c.dtype), "sums of peers");
   combine(parts, view(result, c.dtype, packed(mine)), c.combiner);
   CudaLaunch last =

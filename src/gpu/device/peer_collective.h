@@ -1,5 +1,5 @@
-// Collectives of ranks that are threads of one process, on GPUs that reach each other: kernels that
-// read every peer's operand where it lies.
+// Collectives among threads of one process, on GPUs with peer access: kernels read every peer's
+// operand in place.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The GPU of a rank, and what the host program lends for it: what all parts of the device share.
+// The GPU of a rank and what the host program lends: shared by all parts of the device.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace tessera {
 
 /// What the host program lends: see tessera/interop/cuda.h.
 struct CudaLoan {
-  bool has_stream = false;  ///< `stream` is the host program's, which may be null
+  bool has_stream = false;  ///< `stream` is the host program's; it may be null
   CudaStream stream = nullptr;
   int64_t memory_limit = 0;
   std::function<void*(int64_t bytes)> allocate = {};
@@ -22,9 +22,9 @@ struct CudaLoan {
 };
 
 struct CudaDeviceOptions {
-  /// Collectives go through NCCL where it is there; it wants a GPU for each rank.
+  /// Use NCCL if available. It needs a GPU per rank.
   bool use_groups = false;
-  bool tf32 = false;  ///< matmuls of float32 may round their operands
+  bool tf32 = false;  ///< float32 matmuls may round their operands to tf32
   CudaLoan loan = {};
 };
 
@@ -37,7 +37,7 @@ struct RankGpu {
   std::string name() const { return fmt::format("cuda:{}", number); }
 };
 
-/// The calling thread uses the GPU as long as this lives.
+/// Makes the GPU current for the calling thread during its lifetime.
 class UseGpu {
  public:
   explicit UseGpu(const RankGpu& gpu) : UseGpu(gpu.api.contexts(), gpu.number) {}
@@ -45,7 +45,7 @@ class UseGpu {
   ~UseGpu() {
     try {
       contexts_.restore(before_);
-    } catch (const std::exception&) {  // a GPU that failed: the next call for it says so
+    } catch (const std::exception&) {  // the GPU failed: the next call reports it
     }
   }
   UseGpu(const UseGpu&) = delete;

@@ -1,4 +1,4 @@
-// Collectives through pinned memory of the host.
+// Collectives through pinned host memory.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@
 
 namespace tessera {
 
-/// By the ranks' own communicator. Waits for the GPU.
+/// Uses the ranks' own communicator. Waits for the GPU.
 class StagedCollective final : public Operation, public Enqueued {
  public:
-  /// why: what else cannot be done.
+  /// `why`: why no faster way is possible.
   StagedCollective(const RankGpu& gpu, GpuStreams& streams, GpuMemory& memory, GpuWait& wait,
                    Communicator& group, const std::vector<Collective>& collectives,
                    std::string why);
@@ -30,7 +30,7 @@ class StagedCollective final : public Operation, public Enqueued {
     void* to = nullptr;
     void *in = nullptr, *out = nullptr;
     int64_t in_bytes = 0, out_bytes = 0;
-    bool keeps_out = false;  ///< what `out` held counts: it has gaps, or is the root's
+    bool keeps_out = false;  ///< former values of `out` matter: it has gaps, or is the root's
   };
 
   CudaMemoryApi& copies_;

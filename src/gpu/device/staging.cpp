@@ -18,7 +18,7 @@ GpuStaging::~GpuStaging() {
     for (const Pending& p : pending_) api_.streams().release(p.passed);
     for (CudaEvent event : free_) api_.streams().release(event);
     if (memory_ != nullptr) api_.memory().release_host(memory_);
-  } catch (const std::exception&) {  // a GPU that failed: nothing of it can be saved
+  } catch (const std::exception&) {  // the GPU failed: nothing can be saved
   }
 }
 
@@ -27,7 +27,7 @@ void GpuStaging::drop_first() {
   pending_.pop_front();
 }
 
-/// Waits for the oldest copies as long as one of them has what is asked for.
+/// Waits for the oldest copies until none occupies the requested bytes.
 char* GpuStaging::room(int64_t bytes) {
   if (memory_ == nullptr) memory_ = static_cast<char*>(api_.memory().allocate_host(kRing));
   if (next_ + bytes > kRing) next_ = 0;

@@ -1,5 +1,5 @@
-// Pinned memory that copies to a GPU go through, so that the caller's memory is free when the call
-// returns and the host waits for the GPU only where all of it is on its way.
+// Pinned staging memory for copies to a GPU. The caller's memory is free when copy() returns, and
+// the host only waits for the GPU if the staging memory is full.
 #pragma once
 
 #include <deque>
@@ -12,17 +12,17 @@ namespace tessera {
 
 class GpuStaging {
  public:
-  /// `await` waits until the GPU has passed an event; its errors pass through copy().
+  /// `await` waits until the GPU has passed an event; copy() passes its errors on.
   GpuStaging(CudaApi& api, std::function<void(CudaEvent)> await);
-  /// Pending copies have ended, or the GPU has failed. The GPU is in use.
+  /// Requires that pending copies have finished or the GPU has failed, and that the GPU is current.
   ~GpuStaging();
   GpuStaging(const GpuStaging&) = delete;
 
-  /// Copies `bytes` from any memory of the host to the GPU, in the order of the stream.
+  /// Copies `bytes` from any host memory to the GPU, in stream order.
   void copy(void* to, const void* host, int64_t bytes, CudaStream stream);
 
  private:
-  /// A ring: what is on its way lies between the end of the last copy and that of the first one.
+  /// A ring buffer: pending copies lie between the first one's begin and the last one's end.
   struct Pending {
     int64_t begin, end;
     CudaEvent passed;

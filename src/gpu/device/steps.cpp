@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-/// Kernels, one after the other, after clearing what they only add to.
+/// Runs kernels one after the other. If they only add to a result, it is cleared first.
 class Launches final : public Kernel, public Enqueued {
  public:
   Launches(CudaApi& api, CudaStream stream) : api_(api), stream_(stream) {}

@@ -1,6 +1,6 @@
-// How the steps of a Program run on a rank's GPU: by CUDA's libraries, by generated kernels
-// (kernels/cuda/generate.h), else on the host; and which of them run otherwise than they would
-// best.
+// How the steps of a Program run on a rank's GPU: with CUDA libraries, by generated kernels
+// (kernels/cuda/generate.h), or else on the host. Records which steps could not run in the best
+// way.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ class GpuSteps {
   /// See Device.
   std::unique_ptr<Kernel> bind(const KernelArgs& args);
   std::vector<std::string> fallbacks() const;
-  /// What the libraries prepared.
+  /// Releases what the libraries prepared.
   void release();
 
  private:
@@ -48,7 +48,7 @@ class GpuSteps {
   GpuMatmuls matmuls_;
   GpuConvolutions convolutions_;
   GpuAttention attention_;
-  std::set<std::string> fallbacks_;  ///< steps, and why
+  std::set<std::string> fallbacks_;  ///< steps, with reasons
   int64_t bound_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// The two streams of a rank's GPU, the events that order them, and their order with a stream that
-// the host program lent.
+// The two streams of a rank's GPU, the events that order them, and their order with the host
+// program's stream.
 #pragma once
 
 #include <vector>
@@ -10,18 +10,19 @@ namespace tessera {
 
 class GpuStreams {
  public:
-  /// The GPU is in use. Throws a usage error for a lent stream that the GPU cannot work with.
+  /// The GPU must be current. Throws a usage error if the GPU cannot work with the host program's
+  /// stream.
   explicit GpuStreams(const RankGpu& gpu);
   GpuStreams(const GpuStreams&) = delete;
 
-  /// Kernels run in one, collectives in the other.
+  /// Kernels run on one, collectives on the other.
   CudaStream compute() const { return compute_; }
   CudaStream transfers() const { return transfers_; }
-  /// An event that lives as long as the streams.
+  /// An event that is released with the streams.
   CudaEvent make_event();
-  /// What is enqueued for computing from now on comes after what the lent stream has.
+  /// Work enqueued on the compute stream from now on runs after the host program's work so far.
   void follow_loan();
-  /// And what the lent stream is given from now on comes after that.
+  /// The host program's work from now on runs after the compute stream's work so far.
   void lead_loan();
   void release_events();
   void release_streams();

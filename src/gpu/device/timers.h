@@ -1,4 +1,4 @@
-// Marks in the streams of a rank's GPU, and when it passed them.
+// Marks in the streams of a rank's GPU, and the times at which it passed them.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// How the host waits for a rank's GPU. Where other ranks take part in what is enqueued, it waits no
-// longer than the ranks' time-out: a peer that died leaves a group's call without an end.
+// How the host waits for a rank's GPU. If other ranks take part in the enqueued work, a wait is
+// bounded by the ranks' time-out, because the NCCL call of a dead peer never ends.
 #pragma once
 
 #include "gpu/device/collective_reports.h"
@@ -14,10 +14,10 @@ class GpuWait {
       : gpu_(gpu), streams_(streams), groups_(groups), reports_(reports) {}
   GpuWait(const GpuWait&) = delete;
 
-  /// Until the stream has run what it was given.
+  /// Waits until the stream has finished.
   void finish(CudaStream stream);
-  /// Until the GPU has passed the event. Throws when a group is in trouble or the time is up, and
-  /// aborts the groups before.
+  /// Waits until the GPU has passed the event. If an NCCL group has an error or the time is up,
+  /// aborts all groups and throws.
   void await(CudaEvent event);
 
  private:

@@ -1,5 +1,5 @@
-// cuBLASLt's matrices are column-major: a row-major C = A B is its C' = B' A' with the same memory,
-// so the operands are exchanged and nothing is moved.
+// cuBLASLt's matrices are column-major. A row-major C = A B is its C' = B' A' in the same memory,
+// so the operands are swapped and nothing is copied.
 #include "gpu/library/cublaslt.h"
 
 #include <cublasLt.h>
@@ -79,8 +79,8 @@ CublasLt::Calls& CublasLt::calls() {
 
 namespace {
 
-/// How much workspace a matmul may use, and how its operands are aligned at least. Where parts of
-/// a sum are added up they are as wide as the sum, whatever the type of the result.
+/// Limits the workspace and states the operands' alignment. Split-K partial sums keep the compute
+/// type, whatever the type of the result.
 template <class Functions>
 cublasLtMatmulPreference_t make_preference(Functions& lib, const CudaGemm& g) {
   cublasLtMatmulPreference_t preference = nullptr;
@@ -105,8 +105,8 @@ cublasLtMatmulPreference_t make_preference(Functions& lib, const CudaGemm& g) {
   return preference;
 }
 
-/// The library's columns are rows of its D, so that a bias has an element for each of them. The
-/// heuristic reads the pointers for their alignment; calls of one matmul always use the same ones.
+/// The library's columns are the rows of its D, so a bias has one element for each of them. The
+/// heuristic reads the pointers for their alignment; all calls of a matmul use the same pointers.
 template <class Functions>
 void set_epilogue(Functions& lib, cublasLtMatmulDesc_t operation, const CudaGemm& g) {
   const bool has_side = g.kept != nullptr || g.before != nullptr;
@@ -136,10 +136,10 @@ void set_epilogue(Functions& lib, cublasLtMatmulDesc_t operation, const CudaGemm
   }
 }
 
-/// Whether a matmul in 8 bits takes less time than one in 16, with the copies of its operands.
-/// Half of a matmul's time in 16 bits, at the 8e14 operations a second that an H100 sustains of
-/// 1e15, beside that of its operands' copies: some 3 bytes an element at 3e12 a second, and 3 us a
-/// launch. What is close is measured.
+/// True if an 8-bit matmul is expected to take less time than a 16-bit one, conversion of its
+/// operands included. Half of the 16-bit time (an H100 sustains 8e14 FLOP/s) is compared with the
+/// conversion: about 3 bytes per element at 3e12 bytes/s, plus 3 us per launch. Close cases are
+/// measured.
 bool pays_in_bytes(const CudaGemm& g) {
   const auto m = static_cast<double>(g.m), n = static_cast<double>(g.n),
              k = static_cast<double>(g.k), times = static_cast<double>(g.batch);
@@ -207,7 +207,7 @@ CudaMatmul CublasLt::prepare_always(const CudaGemm& g) {
   return nullptr;
 }
 
-/// Those that need no more than the workspace; none where the library refuses.
+/// The algorithms that need at most the workspace; none if the library refuses.
 std::vector<cublasLtMatmulAlgo_t> CublasLt::find(const Matmul& p, int most) {
   Calls& lib = calls();
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));

@@ -1,4 +1,4 @@
-// CublasLt by cuBLASLt, which is opened when the first one is prepared.
+// CudaBlasApi with cuBLASLt, which is opened at first use.
 #pragma once
 
 #include <cublasLt.h>
@@ -17,23 +17,22 @@ struct Driver;
 
 class CublasLt final : public CudaBlasApi {
  public:
-  static constexpr int64_t kWorkspace = int64_t{32} << 20;  ///< what the library asks for on sm_90
+  static constexpr int64_t kWorkspace = int64_t{32} << 20;  ///< NVIDIA's recommendation for sm_90
 
-  /// path: of the library; empty: cuBLASLt where the loader finds it. Without a driver and contexts
-  /// there is no library().
+  /// path: of the library; empty: cuBLASLt as found by the loader. library() needs a driver and
+  /// contexts.
   CublasLt(const Driver* driver, const Contexts* contexts, const std::string& path = "");
   ~CublasLt() override;
-  /// Null for a type or layout that the library has no algorithm for, and for 8 bits that do not
-  /// pay. The algorithm is the first of the library's heuristic: the same on every rank, so that
-  /// replicas stay equal.
+  /// Returns null for a dtype or layout without an algorithm, and for 8 bits if they do not pay.
+  /// The algorithm is the heuristic's first: the same on every rank, so that replicas stay bitwise
+  /// equal.
   CudaMatmul prepare(const CudaGemm& gemm) override;
-  /// The same, also where 8 bits do not pay.
+  /// The same, even if 8 bits do not pay.
   CudaMatmul prepare_always(const CudaGemm& gemm);
   std::string library() override;
   /// "cuBLASLt 130100".
   std::string version();
-  /// Algorithms that the heuristic proposes, as hexadecimal numbers, which only the same version of
-  /// the library can read.
+  /// From the heuristic, as hexadecimal numbers that only the same library version can read.
   std::vector<std::string> algorithms(CudaMatmul matmul, int most) override;
   bool use_algorithm(CudaMatmul matmul, const std::string& algorithm) override;
   int64_t workspace() override { return kWorkspace; }

@@ -1,7 +1,7 @@
-// There is one handle a GPU; setting its stream and the call behind it belong together, as thread
-// ranks may share a GPU. What is refused by version is what NVIDIA's own front end refuses: there
-// the library has wrong kernels, or reads operands otherwise than they are described. The library
-// compiles its kernels anew for each plan, so what has one description shares one.
+// There is one handle per GPU. A lock covers setting its stream and the call after it, because
+// thread ranks may share a GPU. Some versions are refused, as NVIDIA's own front end does: their
+// kernels are wrong, or read operands differently from their description. cuDNN compiles its
+// kernels anew for each plan, so plans are shared by calls with the same description.
 #include "gpu/library/cudnn_attention.h"
 
 #include <array>
@@ -41,8 +41,8 @@ struct CudnnAttention::Library : Cudnn {
 struct CudnnAttention::Attention {
   cudnnHandle_t handle = nullptr;
   std::shared_ptr<CompiledGraph> compiled;
-  CudaAttend part;       ///< what one call of the library does
-  int64_t parts = 1;     ///< of the batch
+  CudaAttend part;       ///< of one library call
+  int64_t parts = 1;     ///< of the batch: library calls
   int64_t row_sums = 0;  ///< bytes at the front of the workspace
   float scale = 1, unseen = 0, one = 1;
 };
@@ -67,7 +67,7 @@ bool is_packed(const CudaAttend& a, const CudaAttend::Strides& s) {
          (a.heads == 1 || s.head == a.queries) && (a.queries == 1 || s.position == 1);
 }
 
-/// Rows that begin at multiples of 16 bytes.
+/// True if rows begin at multiples of 16 bytes.
 bool is_aligned(const CudaAttend& a, const CudaAttend::Strides& s, bool of_keys) {
   const auto fits = [](int64_t count, int64_t stride) {
     return count == 1 || (stride > 0 && stride * int64_t{sizeof(uint16_t)} % kRowsBytes == 0);
@@ -76,7 +76,7 @@ bool is_aligned(const CudaAttend& a, const CudaAttend::Strides& s, bool of_keys)
          fits(of_keys ? a.keys : a.queries, s.position);
 }
 
-/// What is known to work: the library itself does not refuse all of the rest.
+/// True for what is known to work. The library itself does not refuse everything else.
 bool fits(const CudaAttend& a, int major, size_t version) {
   constexpr int kHopper = 9;
   const bool is_small = a.dtype == DType::bfloat16 || a.dtype == DType::float16;
@@ -85,18 +85,17 @@ bool fits(const CudaAttend& a, int major, size_t version) {
               is_aligned(a, a.query, false) && is_aligned(a, a.key, true) &&
               is_aligned(a, a.value, true) && is_aligned(a, a.out, false);
   if (!a.backward) return fits;
-  // Half a tile of keys at the end is not masked: exp(-logarithm of the sum) of it overflows where
-  // all logits of a row are below -88 (NVIDIA/cudnn-frontend pull request 628). A causal mask
-  // covers it.
+  // A last half tile of keys is not masked: exp(-log_sum) overflows there if all logits of a row
+  // are below -88 (NVIDIA/cudnn-frontend pull request 628). A causal mask covers it.
   const bool has_open_tail =
       a.keys % kKeyTile == kKeyTile / 2 && !(a.causal && a.queries <= a.keys);
-  // Of other GPUs' engines nothing says whether they add in a fixed order.
+  // The engines of other GPUs do not say whether they are deterministic.
   return fits && major == kHopper && (a.keys % kKeyTile == 0 || version > 91500) &&
          !has_open_tail && is_aligned(a, a.grad, false) && is_aligned(a, a.query_grad, false) &&
          is_aligned(a, a.key_grad, true) && is_aligned(a, a.value_grad, true);
 }
 
-/// False: it adds in no fixed order. True tells little (cudnn_attention_graph.cpp).
+/// False if the engine is marked nondeterministic. True proves little (cudnn_attention_graph.cpp).
 bool is_ordered(Nodes& nodes, Node engine) {
   std::vector<cudnnBackendNumericalNote_t> notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   nodes.get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, notes);
@@ -106,20 +105,20 @@ bool is_ordered(Nodes& nodes, Node engine) {
   return true;
 }
 
-/// The GPU that a graph is for: a handle, or a description of one that is not there.
+/// The GPU that a graph is for: a handle, or a description of an absent one.
 struct Gpu {
   cudnnHandle_t handle = nullptr;
   Node described;
 };
 
-/// An engine with its settings, and what says which one it is.
+/// An engine with its settings, and its name.
 struct Choice {
   Node settings;
   bool ordered = false;
   std::string name;
 };
 
-/// Those of the library's heuristic, the best first; none where it does not support the graph.
+/// The heuristic's engines, best first; none if the library does not support the graph.
 std::vector<Choice> choices(Nodes& nodes, Node graph, const Gpu& gpu, std::string& why) {
   const Node heuristic = nodes.make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   nodes.set(heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
@@ -144,8 +143,7 @@ std::vector<Choice> choices(Nodes& nodes, Node graph, const Gpu& gpu, std::strin
   return choices;
 }
 
-/// The first choice that adds in a fixed order and needs at most `most` bytes, compiled for the
-/// GPU.
+/// Compiles the first choice that is deterministic and needs at most `most` bytes.
 Node compile(Nodes& nodes, const std::vector<Choice>& choices, const Gpu& gpu, int64_t most,
              int64_t& workspace, std::string& why) {
   for (const Choice& choice : choices) {
@@ -177,7 +175,7 @@ int64_t stored_bytes(const CudaAttend& a) {
              : 0;
 }
 
-/// All but the scale, which a call is given.
+/// Everything but the scale, which is an argument of a call.
 std::string key_of(const CudaAttend& a, int gpu) {
   std::string key =
       fmt::format("{} {} {} {} {} {} {} {} {} {}", gpu, static_cast<int>(a.dtype), a.backward,
@@ -206,7 +204,7 @@ CudaAttention CudnnAttention::prepare(const CudaAttend& whole, int64_t most, std
     m.part.batch = whole.batch / m.parts;
   }
   m.scale = static_cast<float>(whole.scale);
-  // Before 9.10 the library's kernels want a number here.
+  // Before 9.10 the library's kernels need a finite number here.
   m.unseen = lib.version < 91000 ? std::numeric_limits<float>::lowest()
                                  : -std::numeric_limits<float>::infinity();
   m.row_sums = row_sums_of(m.part);
@@ -282,9 +280,9 @@ void CudnnAttention::release(CudaAttention given) {
 #if CUDNN_VERSION >= 90800
 extern "C" {
 
-/// Without a GPU: what prepare() finds on one that is described as cuDNN writes it (JSON). `says`
-/// gets a line for each engine of the heuristic, and which one is compiled, or why none; compiling
-/// takes libcuda. False: why it says nothing.
+/// For tests without a GPU: what prepare() finds for a GPU that is described in cuDNN's JSON.
+/// `says` gets a line for each engine of the heuristic, and which one is compiled, or why none is.
+/// Compiling needs libcuda. Returns false if `says` has only an error.
 bool tessera_cuda_attend(const tessera::CudaAttend& attend, const std::string& gpu, int major,
                          int64_t most, bool compiles, std::string& says) {
   using namespace tessera::cuda;

@@ -1,4 +1,4 @@
-// Attention by cuDNN's graphs of operations, opened when the first one is asked for.
+// Attention with cuDNN's graph API, which is opened at first use.
 #pragma once
 
 #include <map>
@@ -16,11 +16,11 @@ class CudnnAttention final : public CudaAttentionApi {
  public:
   explicit CudnnAttention(const Contexts& contexts);
   ~CudnnAttention() override;
-  /// Why there are none; empty if there are.
+  /// Why it is not available; empty if it is.
   std::string why_not();
-  /// Null where no engine with a fixed order of sums does with `most` bytes of workspace on the
-  /// thread's GPU. Of the others the first of the library's heuristic, the same on every rank:
-  /// nothing is measured.
+  /// Returns null if no deterministic engine needs at most `most` bytes of workspace on the
+  /// thread's GPU. Of the others takes the heuristic's first, the same on every rank: nothing is
+  /// measured.
   CudaAttention prepare(const CudaAttend& attend, int64_t most, std::string& why) override;
   void run(CudaAttention attention, const CudaAttendOperands& operands, void* workspace,
            CudaStream stream) override;

@@ -1,8 +1,8 @@
-// The library knows attention by its form: which operations there are, in which order, and which of
-// the values between them are in memory. In the gradient of the queries a sum over keys is left to
-// the matmul of the whole matrix of gradients of the logits with the keys: then the kernel stores
-// that matrix, in 16 bits, and adds in a fixed order. (With a float32 operand for these sums it
-// adds with atomics, and has no note that says so.)
+// cuDNN recognizes attention by its form: which operations, in which order, and which intermediate
+// values are in memory. For the gradient of the queries, the sum over keys is a matmul of the whole
+// matrix of logit gradients with the keys. The kernel then stores that matrix in 16 bits and is
+// deterministic. (With a float32 operand for these sums it uses atomics, and has no note that says
+// so.)
 #include "gpu/library/cudnn_attention_graph.h"
 
 #include <array>
@@ -45,7 +45,7 @@ namespace {
 
 using Dims = std::array<int64_t, 4>;
 
-/// What operations read and write.
+/// A tensor between operations.
 struct Value {
   Node node;
   Dims dims{}, strides{};
@@ -75,7 +75,8 @@ class Builder {
   Value number(AttentionId id) {
     return tensor(CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, id, false, true);
   }
-  /// Of all heads or key heads: [batch, heads, positions, width], or with the last two swapped.
+  /// Rows of all heads or key heads: [batch, heads, positions, width], or with the last two dims
+  /// swapped.
   Value rows(AttentionId id, const CudaAttend::Strides& strides, bool of_keys,
              bool swapped = false);
   Value log_sums(AttentionId id) {
@@ -89,7 +90,7 @@ class Builder {
   Value seen_only(Value logits);
   Value reduce(cudnnReduceTensorOp_t with, Value x, Value to);
   Value matmul(Value a, Value b, Value to);
-  /// With the last two dims swapped, as it lies.
+  /// The same memory with the last two dims swapped.
   Value swapped(Value x, cudnnDataType_t type);
   void matmul_of_heads(Value a, Value b, AttentionId id, const CudaAttend::Strides& strides);
 
@@ -117,7 +118,7 @@ Value Builder::tensor(cudnnDataType_t type, const Dims& dims, const Dims& stride
 
 Value Builder::rows(AttentionId id, const CudaAttend::Strides& s, bool of_keys, bool swapped) {
   Dims dims{a_.batch, of_keys ? a_.key_heads : a_.heads, of_keys ? a_.keys : a_.queries, a_.width};
-  Dims strides = packed(dims);  // what a dim of 1 has is not asked for
+  Dims strides = packed(dims);  // strides of dims of size 1 do not matter
   if (dims[0] > 1) strides[0] = s.batch;
   if (dims[1] > 1) strides[1] = s.head;
   if (dims[2] > 1) strides[2] = s.position;
@@ -152,7 +153,7 @@ Value Builder::point(cudnnPointwiseMode_t mode, Value x, Value second, Value to,
   return done(node, to);
 }
 
-/// With a causal mask the logits of keys behind a query are the number kUnseen.
+/// With a causal mask, sets the logits of keys after a query to kUnseen.
 Value Builder::seen_only(Value logits) {
   if (!a_.causal) return logits;
   const auto index = [&](int64_t axis) {
@@ -199,7 +200,7 @@ Value Builder::swapped(Value x, cudnnDataType_t type) {
   return done(node, to);
 }
 
-/// A gradient of keys or values: where heads share them, the sum of theirs.
+/// A gradient of keys or values; heads that share keys are summed.
 void Builder::matmul_of_heads(Value a, Value b, AttentionId id,
                               const CudaAttend::Strides& strides) {
   const Value to = rows(id, strides, true);

@@ -1,4 +1,4 @@
-// Attention as a graph of cuDNN's operations, in the form for which it has kernels.
+// Attention as a graph of cuDNN operations, in the form for which cuDNN has kernels.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tessera::cuda {
 
-/// A descriptor of the library.
+/// A cuDNN descriptor.
 struct Node {
   cudnnBackendDescriptor_t at = nullptr;
 };
@@ -32,7 +32,7 @@ inline cudnnBackendAttributeType_t type_of(cudnnBackendNumericalNote_t) {
   return CUDNN_TYPE_NUMERICAL_NOTE;
 }
 
-/// Descriptors that are destroyed together.
+/// Owns descriptors and destroys them together.
 class Nodes {
  public:
   explicit Nodes(const Cudnn& dnn) : dnn_(dnn) {}
@@ -49,7 +49,7 @@ class Nodes {
   void set(Node node, cudnnBackendAttributeName_t name, const T& value) {
     set(node, name, &value, 1);
   }
-  /// At most as many as there are in `to`, which are made before where they are descriptors.
+  /// Reads at most to.size() values; descriptors in `to` must have been created before.
   template <class T>
   void get(Node node, cudnnBackendAttributeName_t name, std::vector<T>& to) {
     int64_t count = 0;
@@ -57,7 +57,7 @@ class Nodes {
     if (count < static_cast<int64_t>(to.size())) to.resize(static_cast<size_t>(count));
   }
   void finalize(Node node);
-  /// False, with the library's reason, where it does not support what was described.
+  /// Returns false and sets `why` if the library does not support the description.
   bool finalize(Node node, std::string& why);
 
  private:
@@ -70,7 +70,7 @@ class Nodes {
   std::vector<cudnnBackendDescriptor_t> made_;
 };
 
-/// The names of a graph's operands.
+/// The ids of a graph's operands.
 enum AttentionId : int64_t {
   kQuery = 1,
   kKey,
@@ -81,14 +81,14 @@ enum AttentionId : int64_t {
   kQueryGrad,
   kKeyGrad,
   kValueGrad,
-  kRowSums,  ///< of out times its gradient, float32 [batch, heads, queries], in the workspace
-  kScale,    ///< numbers of the host
+  kRowSums,  ///< sums of out times its gradient, float32 [batch, heads, queries], in the workspace
+  kScale,    ///< numbers in host memory
   kOne,
-  kUnseen,  ///< the logit of a key that a query does not see
+  kUnseen,  ///< logit of a masked key
 };
 
-/// The graph's operations; `nodes` keeps what they are made of. Without a handle it is for GPUs
-/// that are described otherwise. Null, with the library's reason, where it does not support it.
+/// Builds the graph; `nodes` owns its parts. Without a handle it is for GPUs that are described
+/// otherwise. Returns null and sets `why` if the library does not support it.
 Node attention_graph(Nodes& nodes, const CudaAttend& attend, cudnnHandle_t handle,
                      std::string& why);
 

@@ -1,6 +1,6 @@
-// By cuDNN's calls of convolutions, not by its graphs: their algorithms say what memory they need
-// and whether they add in a fixed order. There is one handle a GPU; setting its stream and the
-// call behind it belong together, as thread ranks may share a GPU.
+// Uses cuDNN's convolution calls instead of its graphs: their algorithms state their workspace and
+// whether they are deterministic. There is one handle per GPU. A lock covers setting its stream and
+// the call after it, because thread ranks may share a GPU.
 #include "gpu/library/cudnn_convolution.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct CudnnConvolution::Convolution {
   cudnnTensorDescriptor_t x = nullptr, y = nullptr;
   cudnnFilterDescriptor_t filter = nullptr;
   cudnnConvolutionDescriptor_t how = nullptr;
-  cudnnMathType_t math = CUDNN_FMA_MATH;  ///< of float32 that is not rounded
+  cudnnMathType_t math = CUDNN_FMA_MATH;  ///< for float32 that must not be rounded
   int result = 0, algorithm = -1;
   size_t workspace = 0;
 };
@@ -76,15 +76,15 @@ void describe(Calls& lib, const CudaConv& c, Made& made) {
   (made.how, number(h.pad), number(w.pad), number(h.stride), number(w.stride), number(h.dilation),
    number(w.dilation), CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
   CHECKED(cudnnSetConvolutionGroupCount)(made.how, number(c.groups));
-  // The default lets float32 round its operands to tf32.
+  // The default lets float32 operands be rounded to tf32.
   CHECKED(cudnnSetConvolutionMathType)
   (made.how, c.dtype != DType::float32 ? CUDNN_TENSOR_OP_MATH
              : c.tf32                  ? CUDNN_DEFAULT_MATH
                                        : CUDNN_FMA_MATH);
 }
 
-/// The first algorithm that is possible, adds in a fixed order, needs at most `most` bytes and
-/// rounds operands of float32 only if it may, to tf32 then.
+/// Takes the first algorithm that is available, deterministic and needs at most `most` bytes. It
+/// may round float32 operands, to tf32, only if that is allowed.
 template <class Result, class Find, class Made>
 bool choose(Find find, const CudaConv& c, int64_t most, Made& made) {
   std::array<Result, kMostAlgorithms> found{};

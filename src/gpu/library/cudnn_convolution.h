@@ -1,4 +1,4 @@
-// CudnnConvolution by cuDNN, which is large and opened when the first one is asked for.
+// Convolutions with cuDNN, which is large and opened at first use.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,13 @@ namespace tessera::cuda {
 
 class CudnnConvolution final : public CudaConvolutionApi {
  public:
-  /// workspace: bytes that a convolution may use.
+  /// `workspace`: bytes that a convolution may use.
   explicit CudnnConvolution(int64_t workspace);
   ~CudnnConvolution() override;
-  /// Why there are none; empty if there are.
+  /// Why it is not available; empty if it is.
   std::string why_not();
-  /// Null where no algorithm with a fixed order of sums does with the workspace. Of the
-  /// others the first of the library's heuristic, the same on every rank: nothing is measured.
+  /// Returns null if no deterministic algorithm fits into the workspace. Of the others takes the
+  /// heuristic's first, the same on every rank: nothing is measured.
   CudaConvolution prepare(const CudaConv& conv) override;
   void run(CudaConvolution convolution, const void* first, const void* second, void* result,
            void* workspace, CudaStream stream) override;

@@ -18,7 +18,7 @@ CUevent event_of(CudaEvent event) { return reinterpret_cast<CUevent>(event); }
 
 int current_gpu() { return used_gpu; }
 
-/// CHECKED(cuMemAlloc)(arguments): calls it and checks the result.
+/// CHECKED(cuMemAlloc)(arguments) calls the function and checks its result.
 #define CHECKED(name) \
   [&](auto... args) { driver_.check(driver_.name##_(args...), #name, __LINE__); }
 
@@ -104,7 +104,7 @@ bool Contexts::can_reach(int gpu, int other) const {
 }
 bool Contexts::reaches(int gpu, int other) { return gpu == other || can_reach(gpu, other); }
 
-/// The contexts are the process's, so the host program or a library may have enabled it.
+/// Contexts are per process, so the host program or a library may already have enabled it.
 void Contexts::enable_access(CUcontext from, CUcontext to) const {
   CHECKED(cuCtxSetCurrent)(from);
   const CUresult result = driver_.cuCtxEnablePeerAccess_(to, 0u);

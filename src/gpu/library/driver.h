@@ -1,4 +1,4 @@
-// libcuda, opened at run time: its functions, and the interfaces of the driver on them.
+// libcuda, opened at run time: its functions, and the driver's interfaces built on them.
 #pragma once
 
 #include <cuda.h>
@@ -12,7 +12,7 @@
 
 namespace tessera::cuda {
 
-/// The functions of the driver that are used.
+/// The driver functions that are used.
 struct Driver {
   Library library{{"libcuda.so.1"}};
 #define TESSERA_MEMBER(name) decltype(&::name) name##_;
@@ -33,9 +33,9 @@ class Contexts final : public CudaContextApi {
   void* use(int gpu) override;
   void restore(void* context) override;
   bool reaches(int gpu, int other) override;
-  /// The one that the calling thread uses.
+  /// The GPU of the calling thread.
   const CudaGpu& current() const { return gpus_[static_cast<size_t>(current_gpu())]; }
-  /// The GPU whose primary context it is, if it has been used; or -1.
+  /// The GPU whose primary context it is, if that has been used; else -1.
   int gpu_of(CUcontext context);
 
  private:
@@ -95,9 +95,9 @@ class Kernels final : public CudaKernelApi {
  private:
   const Driver& driver_;
   const Contexts& contexts_;
-  std::mutex mutex_;  ///< compiling a kernel takes long
+  std::mutex mutex_;  ///< compiling a kernel is slow
   Cache cache_;
-  std::map<std::pair<int, std::string>, CUfunction> kernels_;  ///< by GPU and text
+  std::map<std::pair<int, std::string>, CUfunction> kernels_;  ///< by (GPU, text)
 };
 
 class Graphs final : public CudaGraphApi {

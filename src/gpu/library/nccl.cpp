@@ -44,7 +44,7 @@ ncclRedOp_t operator_of(Combiner combiner) {
   }
 }
 
-/// Of the calls between begin_calls() and end_calls().
+/// The communicator called between begin_calls() and end_calls().
 thread_local ncclComm_t called = nullptr;
 
 ncclComm_t communicator(CudaGroup group) {
@@ -126,8 +126,8 @@ void Nccl::begin_calls() {
   CHECKED(ncclGroupStart)();
 }
 
-/// Communicators do not block: the calls are in their stream only when the state says so. Their
-/// owner aborts what failed.
+/// Communicators are non-blocking: calls are in their stream only when the state says so. On
+/// failure the owner aborts them.
 void Nccl::end_calls() {
   CHECKED(ncclGroupEnd)();
   const auto start = std::chrono::steady_clock::now();

@@ -1,4 +1,4 @@
-// Collectives by NCCL, which is opened when the first group is asked for.
+// Collectives with NCCL, which is opened at first use.
 #pragma once
 
 #include <atomic>
@@ -11,10 +11,10 @@ namespace tessera::cuda {
 class Nccl final : public CudaNcclApi {
  public:
   Nccl();
-  /// Why there is no NCCL; empty if there is.
+  /// Why NCCL is not available; empty if it is.
   const std::string& why_not() const { return why_not_; }
   std::string group_id() override;
-  /// Bounded: communicators do not block, and are asked until they are ready or `seconds` are over.
+  /// Bounded: communicators are non-blocking and polled for at most `seconds`.
   CudaGroup join(const std::string& id, int rank, int size, double seconds) override;
   void begin_calls() override;
   void end_calls() override;
@@ -31,7 +31,7 @@ class Nccl final : public CudaNcclApi {
   struct Calls;
   std::shared_ptr<const Calls> calls_;
   std::string why_not_;
-  std::atomic<double> seconds_{120};  ///< that a call may wait
+  std::atomic<double> seconds_{120};  ///< time-out of a call
 };
 
 }  // namespace tessera::cuda

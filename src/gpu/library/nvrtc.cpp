@@ -55,7 +55,8 @@ void check_nvrtc(nvrtcResult result, const char* call, int line) {
 }
 #define CHECK_NVRTC(call) check_nvrtc(call, #call, __LINE__)
 
-/// Of every kernel: no contraction of a * b + c, so that elementwise results have the CPU's bits.
+/// Options of every kernel. a * b + c is not contracted, so that elementwise results have the CPU's
+/// bits.
 constexpr const char* kOptions[] = {"--std=c++20", "-default-device", "--fmad=false",
                                     "--extra-device-vectorization"};
 
@@ -127,7 +128,7 @@ std::string Cache::cubin(const std::string& text, const std::string& arch) {
   return cubin;
 }
 
-/// Renamed into place: a reader sees a whole file or none.
+/// Renamed into place: a reader sees the whole file or none.
 void Cache::keep(const std::string& path, const std::string& cubin) {
   const std::string part = fmt::format("{}.{}", path, getpid());
   std::ofstream file(part, std::ios::binary);

@@ -1,13 +1,13 @@
-// From the text of a kernel to machine code for a GPU: by NVRTC, which needs neither a driver nor
-// a GPU, with a cache on disk.
+// Compiles the text of a kernel for a GPU with NVRTC, which needs neither a driver nor a GPU, and
+// caches the result on disk.
 #pragma once
 
 #include <string>
 
 namespace tessera::cuda {
 
-/// A header that kernels include, by name: those of kernels/, and what they need of the C++
-/// library.
+/// A header that kernels include, by name: those of kernels/ and the parts of the C++ library that
+/// they need.
 struct Header {
   const char* name;
   const char* text;
@@ -17,21 +17,21 @@ extern const int kHeaderCount;
 
 struct Compiled {
   std::string cubin;
-  std::string log;  ///< what the compiler reported; with `verbose`, registers and spills
+  std::string log;  ///< compiler output; with `verbose`, registers and spills
 };
 
 /// arch: "sm_90". Throws unsupported without NVRTC, and internal with the compiler's log if the
 /// text does not compile.
 Compiled compile(const std::string& text, const std::string& arch, bool verbose = false);
 
-/// compile() by way of the cache: files named by a hash of text, headers, options, NVRTC's version
-/// and architecture, in cache_folder(). Where that cannot be written nothing is kept.
+/// compile() through a cache: files in cache_folder(), named by a hash of text, headers, options,
+/// NVRTC's version and architecture. If the folder is not writable nothing is kept.
 class Cache {
  public:
   Cache();
   explicit Cache(const std::string& folder);
   std::string cubin(const std::string& text, const std::string& arch);
-  /// Why nothing is kept; empty if something is.
+  /// Why nothing is kept; empty if kernels are kept.
   const std::string& why_not_kept() const { return why_not_; }
   int hits() const { return hits_; }
 

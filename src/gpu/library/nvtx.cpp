@@ -12,7 +12,7 @@ namespace {
 nvtxDomainHandle_t handle(void* domain) { return static_cast<nvtxDomainHandle_t>(domain); }
 }  // namespace
 
-/// A domain is null where nobody listens.
+/// The domain is null if no profiler listens.
 Nvtx::Nvtx() : domain_(nvtxDomainCreateA("tessera")) {}
 
 void Nvtx::push_range(const char* text) {
@@ -38,7 +38,7 @@ void Nvtx::pop_range() {}
 
 extern "C" {
 
-/// Shows one range, for the tests. False: no profiler is attached.
+/// For tests: shows one range. Returns false if no profiler is attached.
 bool tessera_cuda_show_range(const char* text) {
   tessera::cuda::Nvtx ranges;
   if (!ranges.has_profiler()) return false;

@@ -1,4 +1,5 @@
-// Nvtx for NVIDIA's profilers, by NVTX's headers, which look for a profiler themselves.
+// CudaProfilerApi for NVIDIA's profilers, with NVTX's headers, which look for a profiler
+// themselves.
 #pragma once
 
 #include "gpu/device/cuda_api.h"
@@ -8,9 +9,9 @@ namespace tessera::cuda {
 class Nvtx final : public CudaProfilerApi {
  public:
   Nvtx();
-  /// One was attached when this was made. If not, the others are not called.
+  /// True if a profiler was attached at construction. If not, do not call the others.
   bool has_profiler() const { return domain_ != nullptr; }
-  /// Ranges of the calling thread; they nest.
+  /// Nested ranges of the calling thread.
   void push_range(const char* text) override;
   void pop_range() override;
 

@@ -1,4 +1,4 @@
-// What libtessera_cuda.so exports: CUDA as CudaApi, and entries for tests that need no GPU.
+// What libtessera_cuda.so exports: CUDA as CudaApi, and entry points for tests that need no GPU.
 #include <mutex>
 
 #include "gpu/device/cuda_api.h"
@@ -97,9 +97,8 @@ tessera::CudaApi* tessera_cuda_open(std::string& why) {
   }
 }
 
-/// Prepares a matmul, tells it to use the last algorithm that the library finds, and runs it,
-/// without a GPU: what the tests ask for, with a `library` that works on the host. False: `log`
-/// says why.
+/// For tests without a GPU, with a `library` that works on the host: prepares a matmul, selects the
+/// last algorithm that the library finds, and runs it. Returns false and sets `log` on failure.
 bool tessera_cuda_multiply(const std::string& library, const tessera::CudaGemm& gemm, const void* a,
                            const void* b, const void* added, void* c, std::string& log) {
   try {
@@ -118,9 +117,9 @@ bool tessera_cuda_multiply(const std::string& library, const tessera::CudaGemm& 
   }
 }
 
-/// Compiles a kernel for an architecture without a GPU: what the tests ask for. With a folder it
-/// goes by way of a cache there, and `log` is "kept", "found", or why it is not kept. False: `log`
-/// says why.
+/// For tests without a GPU: compiles a kernel for an architecture. With a folder it uses a cache
+/// there, and `log` is "kept", "found", or why it was not kept. Returns false and sets `log` on
+/// failure.
 bool tessera_cuda_compile(const std::string& text, const std::string& arch,
                           const std::string& folder, std::string& cubin, std::string& log) {
   try {

@@ -8,7 +8,7 @@ namespace tessera::cuda {
 
 namespace {
 
-/// Where the loader looks, then a toolkit that it was not told of.
+/// Where the loader looks, then toolkits that the loader does not know.
 std::vector<std::string> folders() {
   std::vector<std::string> all = {""};
   for (const std::string& toolkit : {cuda_home(), std::string("/usr/local/cuda")})

@@ -1,4 +1,4 @@
-// Shared libraries of CUDA, opened when they are first needed, and the check of their calls.
+// Shared libraries of CUDA, opened when first needed, and checks of their calls.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace tessera::cuda {
 
-/// A library opened by the first of several names that is there, where the loader looks or in
-/// lib64 of $CUDA_HOME and /usr/local/cuda; never closed.
+/// A library, opened under the first of several names that is found by the loader, or in lib64 of
+/// $CUDA_HOME or /usr/local/cuda. Never closed.
 class Library {
  public:
   explicit Library(const std::vector<std::string>& names);
   bool is_open() const { return handle_ != nullptr; }
-  /// Why not, with all names that were tried, and what helps.
+  /// Why it could not be opened, with all names tried and a remedy; empty if it is open.
   const std::string& why_not() const { return why_; }
   /// Throws unsupported if the library lacks it.
   void* symbol(const char* name) const;
@@ -28,7 +28,7 @@ class Library {
   std::string name_, why_;
 };
 
-/// Throws a device error that names the call, its error and the place, unless `ok`.
+/// Unless `ok`, throws a device error that names the call, its error and the place.
 inline void check_call(bool ok, const char* call, const std::string& error, const char* file,
                        int line) {
   if (ok) return;
@@ -38,6 +38,6 @@ inline void check_call(bool ok, const char* call, const std::string& error, cons
 
 }  // namespace tessera::cuda
 
-/// The text of a macro's expansion: CUDA's headers rename functions by version.
+/// The text of a macro's expansion. CUDA's headers rename functions by version.
 #define TESSERA_TEXT_OF(x) #x
 #define TESSERA_TEXT(x) TESSERA_TEXT_OF(x)

@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-/// Fills in the attributes and bytes of a collective step whose operands are set; see Collective in
-/// collectives/communicator.h for their meaning. For an exchange see describe_exchange(), and
-/// describe_renumbering() between two shapes.
+/// Fills in the attributes and bytes of a collective step whose operands are set. Their meaning:
+/// for an exchange see describe_exchange(), between two shapes describe_renumbering(), else
+/// Collective in collectives/communicator.h.
 void describe_collective(const Flow& flow, const RuleLayouts& rule_layouts, const FlowNode& node,
                          Step& step);
 

@@ -1,6 +1,6 @@
-// The form of a model between graph and Program: the same nodes with a layout for every value, plus
-// the nodes that move data. Passes read and write it;
-// docs/explanation/how-a-model-becomes-a-program.md lists them in order.
+// The Flow: the form of a model between graph and Program. It has the nodes of the graph, a layout
+// for every value, and nodes that move data. docs/explanation/how-a-model-becomes-a-program.md
+// lists the passes in order.
 #pragma once
 
 #include <map>
@@ -21,10 +21,10 @@ struct FlowValue {
   TensorLayout layout;
   std::string name;
   int node = -1;
-  std::vector<Interval> intervals = {};  ///< of an operand that was moved for one op
+  std::vector<Interval> intervals = {};  ///< set for an operand that was moved for one op
 };
 
-/// The names of the dims that are split.
+/// The names of the split dims.
 std::vector<std::string> split_dims(const FlowValue& value);
 
 struct FlowLoop;
@@ -37,7 +37,7 @@ struct FlowNode {
   const Op* op = nullptr;
   Attrs attrs;
   IndexSpace space;
-  std::vector<std::vector<int>> splits;  ///< per factor its axes
+  std::vector<std::vector<int>> splits;  ///< per factor: its axes
   // communication, masks, loops
   std::vector<int> axes;
   int from = -1, to = -1;
@@ -48,11 +48,11 @@ struct FlowNode {
   std::shared_ptr<FlowLoop> loop = {};
 };
 
-/// A loop. Values of its iterations are flow values, too. `out` of its node: the results of the
-/// carries, of the stacks and of the sums; `in`: the outside values that carries and slices read.
+/// A loop. Its iterations' values are flow values too. The node's `out`: results of the carries, of
+/// the stacks and of the sums, in this order; `in`: the outer values that carries and slices read.
 struct FlowLoop {
   struct Carry {
-    int init, value, next;  ///< outside; at the begin of an iteration; computed by it
+    int init, value, next;  ///< before the loop; at the start of an iteration; computed by it
   };
   struct Slice {
     int whole, value, dim;
@@ -61,10 +61,10 @@ struct FlowLoop {
   std::string name;
   int64_t iterations = 0;
   bool reverse = false;
-  int condition = -1;  ///< a carry's or slice's value; -1: every iteration runs
+  int condition = -1;  ///< the flow value of a bool scalar; -1: every iteration runs
   std::vector<Carry> carries;
   std::vector<Slice> slices;
-  std::vector<int> stacked, sums;  ///< what an iteration computes
+  std::vector<int> stacked, sums;  ///< values that an iteration computes
   std::vector<FlowNode> body;
 };
 

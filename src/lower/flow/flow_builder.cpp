@@ -15,7 +15,7 @@ void FlowBuilder::start(const std::string& name) {
   recompute_group_ = 0;
 }
 
-// A move that was added outside serves in the iterations; one of an iteration ends with it.
+// Moves added outside of a loop are reused in its iterations; those of an iteration end with it.
 void FlowBuilder::begin_iteration() {
   outside_.push_back({std::exchange(function().nodes, {}), moved_});
 }

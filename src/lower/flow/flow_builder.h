@@ -1,4 +1,4 @@
-// The flow while it is built: values, nodes, and the moves that reshard a value where it is needed.
+// Builds a Flow: values, nodes, and the moves that reshard a value for its consumers.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ class FlowBuilder {
  public:
   explicit FlowBuilder(const RuleLayouts& rule_layouts) : rule_layouts_(rule_layouts) {}
 
-  /// Begins a function; what is added then belongs to it.
+  /// Begins a function. What is added next belongs to it.
   void start(const std::string& name);
   FlowFunction& function() { return flow_.functions.back(); }
   const FlowValue& value(int id) const { return flow_.values[id]; }
@@ -26,38 +26,38 @@ class FlowBuilder {
 
   int add_value(FlowValue value);
   void add_node(FlowNode node);
-  /// What is added from here on belongs to the iterations of a loop, until end_iteration()
-  /// returns it.
+  /// Nodes added between these two belong to a loop iteration; end_iteration() returns them.
   void begin_iteration();
   std::vector<FlowNode> end_iteration();
-  /// Moves are shared within a recompute group (Node::recompute_group), never between two.
+  /// Moves are shared within a recompute group (Node::recompute_group), never between groups.
   void set_recompute_group(int group) { recompute_group_ = group; }
-  /// `value` in layout `to`, through the cheapest moves; the result of an op without operands is
-  /// recomputed there instead. Each move is added once a function. `origin`: of the op that needs
-  /// it; its reason is given if no rule asks for the move.
+  /// Returns `value` in layout `to`, adding the cheapest moves. A move is added once per function
+  /// and shared by later calls. The result of an op without operands is recomputed in layout `to`
+  /// instead of sent. `origin`: the op that needs the value; its reason is used if no layout rule
+  /// explains the move.
   int move(int value, const TensorLayout& to, const Origin& origin, Resharder& resharder);
-  /// `value` where an op needs it.
+  /// Returns `value` placed as an op needs it.
   int move(int value, const Placement& to, const Origin& origin, Resharder& resharder);
 
-  /// The elements of `value`, in the same order, as a tensor `to`.
+  /// Returns the elements of `value`, in row-major order, as a tensor like `to`: one exchange.
   int renumber(int value, FlowValue to, const Origin& origin);
 
  private:
   int exchange(int value, const Placement& to, const Origin& origin);
-  /// The result of the op without operands that computes `value`, split as `to`; -1 if there is no
-  /// such op, or its dims do not follow its factors one by one.
+  /// If an op without operands computes `value`, adds that op again, split as `to`. Returns -1 if
+  /// there is no such op, or if a dim is not exactly one `fresh` factor.
   int recompute(int value, const TensorLayout& to);
 
   const RuleLayouts& rule_layouts_;
   Flow flow_;
   std::unordered_map<std::string, int> moved_;
-  std::unordered_map<int, FlowNode> sources_;  ///< by value: ops without operands
-  /// What was built outside of the iterations of a loop.
+  std::unordered_map<int, FlowNode> sources_;  ///< by value: its op, if without operands
+  /// What was built before the present loop iteration.
   struct Outside {
     std::vector<FlowNode> nodes;
     std::unordered_map<std::string, int> moved;
   };
-  std::vector<Outside> outside_;  ///< for each loop around what is being built
+  std::vector<Outside> outside_;  ///< one for each enclosing loop
   int recompute_group_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// One walk per function. A value's `dirty` bits say in which dims its padding may hold anything.
-// Ops that are jointly linear in all their operands keep clean padding clean; all others may spoil
+// One walk per function. The `dirty` bits of a value say in which dims its padding may be nonzero.
+// An op that is jointly linear in all its operands keeps zero padding zero; any other op may spoil
 // it.
 #include "lower/flow/insert_padding_masks.h"
 
@@ -16,8 +16,8 @@ namespace tessera {
 
 namespace {
 
-/// What padding must hold in a dim that `factor` reduces. In a sort, which needs the dim whole: the
-/// value that comes behind every element.
+/// What the padding must hold in a dim that `factor` reduces: the identity. For a sort, which needs
+/// the dim whole: the value that is ordered after all elements.
 double padding_for(const Factor& factor, DType dtype) {
   const bool is_order = factor.role == Role::whole &&
                         (factor.combiner == Combiner::max || factor.combiner == Combiner::min);
@@ -53,7 +53,8 @@ class MaskPass {
     }
   }
 
-  /// Carries may hold anything in their padding; slices may where the whole tensor may.
+  /// The padding of carries may hold anything. A slice is dirty in the dims where the whole tensor
+  /// is.
   void run_iteration(FlowLoop& loop) {
     for (const FlowLoop::Carry& carry : loop.carries) {
       FlowValue& value = flow_.values[carry.value];
@@ -98,8 +99,9 @@ class MaskPass {
     return it->second;
   }
 
-  /// The factor of a dim whose elements the op reduces or orders, or null. An op with an index
-  /// relation knows where each slice begins and ends, and leaves out padding itself.
+  /// The factor of a dim whose elements the op reduces or orders, or null. Factors of an index
+  /// relation do not count: such ops know where each slice begins and ends and skip padding
+  /// themselves.
   static const Factor* reduced_factor(const IndexSpace& space, const std::vector<int>& dim) {
     for (int f : dim) {
       const bool tied =
@@ -112,11 +114,11 @@ class MaskPass {
     return nullptr;
   }
 
-  /// Masks the dims of operands whose padding the op would read.
+  /// Masks the operand dims whose padding the op would read.
   void mask_operands(FlowNode& node) {
     for (size_t i = 0; i < node.in.size(); ++i) {
       const FlowValue value = flow_.values[node.in[i]];
-      std::map<uint64_t, uint64_t> fills;  // the bits of a fill (it may be NaN) -> its dims
+      std::map<uint64_t, uint64_t> fills;  // bits of the fill value (may be NaN) -> dims
       for (int d = 0; d < value.shape.rank(); ++d) {
         if (!rule_layouts_.has_padding(value.shape[d])) continue;
         const bool dirty = value.layout.dirty >> d & 1;
@@ -163,8 +165,8 @@ class MaskPass {
     }
   }
 
-  /// Dims of a result whose padding is zero, because the op is linear in all its operands and their
-  /// padding is zero.
+  /// The dims of a result whose padding is zero, because the op is linear in all its operands and
+  /// their padding is zero.
   uint64_t clean_dims(const FlowNode& node, size_t out) const {
     const uint32_t all = (1u << node.in.size()) - 1;
     if (node.in.empty() || node.space.out.empty() || linear_in(*node.op, all) == 0) return 0;

@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-/// Inserts a mask where a consumer needs the padding of an operand to be the identity of its
-/// reduction (or zero), and the padding may hold anything else. A mask is a select, never a
-/// multiply. Stored tensors get zero padding.
+/// Inserts a mask where an op reduces or orders a dim whose padding may not hold the neutral
+/// element, or needs zero padding. A mask is a select, never a multiply (0 * NaN). New values of
+/// stored tensors get zero padding.
 void insert_padding_masks(Flow& flow, const RuleLayouts& rule_layouts);
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // Every flow value becomes a view of a buffer on this rank. A slice is a view with a shift, so it
-// costs nothing. An op's record makes its step (Op::emit), from the local sizes and offsets of the
-// op's factors. A collective is a step and a wait right behind it; later passes move them apart.
+// costs nothing. Op::emit makes the step of an op, from the local sizes and offsets of the op's
+// factors. A collective is a step with its wait right after it; later passes move them apart.
 #include "lower/flow/localize.h"
 
 #include <algorithm>
@@ -83,7 +83,7 @@ class Localizer {
     return program.ports[program.stored[stored]];
   }
 
-  /// Functions that are fed a tensor of one name share its port.
+  /// Inputs of one name share a port, also between functions.
   void add_input(const FlowNode& node) {
     const FlowValue& v = value(node.out[0]);
     const auto known = inputs_.find(v.name);
@@ -96,7 +96,8 @@ class Localizer {
     build_.function().inputs.push_back(inputs_[v.name]);
   }
 
-  /// All values are computed before any is assigned: a value that is itself stored is copied first.
+  /// All values are computed before any is stored, so a value that is itself a stored tensor is
+  /// copied first.
   void add_updates(const FlowFunction& f) {
     std::vector<std::pair<int, View>> sources;
     for (const auto& [stored, id] : f.updates) {
@@ -139,7 +140,7 @@ class Localizer {
     build_.add_step(std::move(step));
   }
 
-  /// Divides the op's flops by the ranks that it is split over; the other axes are unused.
+  /// Divides the op's flops by the ranks it is split over. Notes the axes it leaves unused.
   void share_work(const FlowNode& node, Step& step) {
     std::vector<bool> used(build_.program().axis_sizes.size(), false);
     for (const auto& axes : node.splits) {
@@ -171,7 +172,8 @@ class Localizer {
     }
   }
 
-  /// A related factor is a dim of one operand: an interval if one was brought, else a slice.
+  /// Local size and offset of a related factor, taken from the operand dim it is: the offset of its
+  /// interval if it was exchanged, else that of its slice.
   void fill_related(const FlowNode& node, int factor, EmitCall& call) {
     for (size_t i = 0; i < node.in.size(); ++i) {
       for (size_t d = 0; d < node.space.in[i].size(); ++d) {

@@ -1,4 +1,4 @@
-// From flow to Program.
+// From Flow to Program.
 #pragma once
 
 #include "lower/flow/flow.h"
@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-/// Turns slices into buffers, views and steps.
+/// Makes the Program of one rank's slices: buffers, views and steps. Every collective is followed
+/// by its wait; later passes move them apart.
 Program localize(const Graph& graph, const Flow& flow, const RuleLayouts& rule_layouts);
 
 }  // namespace tessera

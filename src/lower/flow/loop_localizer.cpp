@@ -1,10 +1,10 @@
-// A loop is one step, whose body is a function of its own.
-//   Carries are buffers that are filled before the first iteration and written at the end of each.
-//   A slice is a view whose shift is the loop's counter.
-//   A stacked value is written in its place of the stack by the step that computes it; it is copied
-//   there if it is a view of something else.
-//   Sums are added to a buffer of zeros. If an inner loop stacks what the outer loop only sums up
-//   (the gradients of layers, over microbatches), each slice is added to the sum directly.
+// A loop is one step whose body is a function.
+//   Carries: buffers that are filled before the first iteration and written at the end of each.
+//   Slices: views whose shift is the loop's counter.
+//   Stacks: the step that computes a value writes it to its place in the stack. A view of another
+//   buffer is copied there.
+//   Sums: buffers that start as zeros; each iteration adds to them. If an inner loop stacks what
+//   the outer loop only sums (gradients of layers, over microbatches), it adds each slice directly.
 #include "lower/flow/loop_localizer.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace tessera {
 
 namespace {
 
-/// Fills in the operands of a loop's step: the buffers that live longer than an iteration. What is
-/// written is read, too, as iterations may leave parts of it as they are.
+/// Sets the operands of a loop's step: the buffers of its body that outlive an iteration. Written
+/// buffers are also inputs, since iterations may leave parts of them unchanged.
 void set_operands(Step& step) {
   const Function& body = step.body[0];
   const std::set<int> outer(body.outer.begin(), body.outer.end());
@@ -37,7 +37,7 @@ void set_operands(Step& step) {
   }
 }
 
-/// How often a loop's iterations read a value of theirs.
+/// The number of uses of a value in a loop's iterations.
 int64_t uses_in(const FlowLoop& loop, int value) {
   const auto count = [&](const std::vector<int>& all) {
     return std::count(all.begin(), all.end(), value);
@@ -51,7 +51,8 @@ int64_t uses_in(const FlowLoop& loop, int value) {
   return uses;
 }
 
-/// True if, in the iterations, a loop stacks `value` from results of an op, and one thing reads it.
+/// True if an inner loop stacks `value` from the results of an op, and `value` has one use in the
+/// outer loop's iterations.
 bool is_stacked_once(const FlowLoop& iterations, int value) {
   for (const FlowNode& node : iterations.body) {
     const auto at = std::find(node.out.begin(), node.out.end(), value) - node.out.begin();
@@ -77,7 +78,7 @@ void LoopLocalizer::add_loop(const FlowNode& node) {
   add_loop_step(node, counter, body_of(node, counter));
 }
 
-/// Sums of the loop to which an inner loop adds slice by slice.
+/// Finds the sums of the loop that an inner loop accumulates slice by slice.
 void LoopLocalizer::find_direct_sums(const FlowNode& node) {
   const FlowLoop& loop = *node.loop;
   for (size_t i = 0; i < loop.sums.size(); ++i) {
@@ -113,7 +114,7 @@ Function LoopLocalizer::body_of(const FlowNode& node, int counter) {
   return body;
 }
 
-/// The slice of a view that belongs to the present iteration.
+/// The slice of a view that belongs to the current iteration.
 View LoopLocalizer::slice_at(View whole, int dim, int counter) {
   View slice = std::move(whole);
   check(slice.shift.scalar < 0, "a view of '{}' depends on two counters",
@@ -153,7 +154,7 @@ void LoopLocalizer::add_to_sum(const View& sum, const View& value, const Origin&
   build_.add_step(std::move(step));
 }
 
-/// What is there before the first iteration, and where the loop's results will be.
+/// Fills what the first iteration reads, and makes the buffers of the loop's results.
 void LoopLocalizer::begin_loop(const FlowNode& node, int counter) {
   const FlowLoop& loop = *node.loop;
   for (const FlowLoop::Slice& slice : loop.slices) {
@@ -177,8 +178,8 @@ void LoopLocalizer::begin_loop(const FlowNode& node, int counter) {
   }
 }
 
-/// Writes what an iteration computed to where it belongs. All is computed before a carry is
-/// assigned.
+/// Writes the values of an iteration to their places. Carries are assigned last, when all values
+/// have been computed.
 void LoopLocalizer::end_iteration(const FlowNode& node, int counter) {
   const FlowLoop& loop = *node.loop;
   std::vector<std::pair<View, View>> stores;

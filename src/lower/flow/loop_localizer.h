@@ -1,4 +1,4 @@
-// Loops of a flow as steps of a Program.
+// Makes the loops of a Flow steps of a Program.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace tessera {
 class LoopLocalizer {
  public:
   using AddNodes = std::function<void(const std::vector<FlowNode>&)>;
-  /// Keeps a reference. `add_nodes`: adds the steps of nodes to the builder's current function.
+  /// Keeps a reference. `add_nodes` adds the steps of nodes to the builder's current function.
   LoopLocalizer(ProgramBuilder& build, AddNodes add_nodes)
       : build_(build), add_nodes_(std::move(add_nodes)) {}
 
@@ -32,8 +32,8 @@ class LoopLocalizer {
 
   ProgramBuilder& build_;
   AddNodes add_nodes_;
-  /// By flow value that an inner loop stacks: the sum of the outer loop that its slices are added
-  /// to.
+  /// By flow value that an inner loop stacks: the sum of the outer loop that accumulates its
+  /// slices.
   std::map<int, View> sums_;
 };
 

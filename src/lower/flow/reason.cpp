@@ -12,7 +12,7 @@ bool contains(const std::vector<int>& list, int x) {
   return std::find(list.begin(), list.end(), x) != list.end();
 }
 
-/// The node that computes a value, if it is among those that are being built; else null.
+/// The node that computes a value, if it is in the node list that is being built; else null.
 const FlowNode* producer_of(const Flow& flow, int value) {
   const std::vector<FlowNode>& nodes = flow.functions.back().nodes;
   const int n = flow.values[value].node;
@@ -40,7 +40,7 @@ std::string why_partial(const Flow& flow, const RuleLayouts& rule_layouts, int v
   return "";
 }
 
-/// The rule of the factor along which the producer is split, if the tensor's own dims have none.
+/// The rule of the factor along which the producer is split.
 std::string why_split(const Flow& flow, const RuleLayouts& rule_layouts, int value, int axis) {
   const FlowNode* made = producer_of(flow, value);
   if (made == nullptr) return "";

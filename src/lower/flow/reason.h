@@ -1,4 +1,4 @@
-// Why a collective is there.
+// Explains why a collective exists.
 #pragma once
 
 #include <string>
@@ -9,9 +9,10 @@
 
 namespace tessera {
 
-/// The layout rule that asks for a move of `value` over `axes`: the one that puts an axis on one of
-/// the dims (-1: none), else the one that split the dim whose reduction left the value partial, any
-/// number of linear ops before. "" if there is none.
+/// The layout rule that causes a move of `value` over `axes`, or "". First choice: the rule that
+/// puts one of the axes on one of `dims` (-1 is skipped). Else, for a partial value, the rule that
+/// split the contracted dim, found by walking back through linear ops; for another value, the rule
+/// of the factor along which its producer is split.
 std::string reason_for(const Flow& flow, const RuleLayouts& rule_layouts, int value,
                        const std::vector<int>& axes, const std::vector<int>& dims);
 

@@ -19,8 +19,8 @@ namespace {
 
 using Dims = std::vector<std::vector<std::vector<int>>>;
 
-/// Calls visit(layout, dim, number of the dim, factors) for every dim of every result, then of
-/// every operand.
+/// Calls visit(layout, dim, index of the dim, factors) for every dim of every result, then of every
+/// operand.
 void each_dim(const OpSite& site, const std::function<void(const TensorLayout&, const Dim&, int,
                                                            const std::vector<int>&)>& visit) {
   auto all = [&](const Dims& operands, const std::vector<ValueType>& types,
@@ -42,9 +42,9 @@ bool can_split(const OpSite& site, const RuleLayouts& rule_layouts, int factor) 
   each_dim(site, [&](const TensorLayout&, const Dim& dim, int, const std::vector<int>& factors) {
     if (std::find(factors.begin(), factors.end(), factor) == factors.end()) return;
     if (factors.size() > 1 && rule_layouts.has_padding(dim)) ok = false;
-    if (factors[0] != factor) ok = false;  // a slice of a minor factor is no interval
+    if (factors[0] != factor) ok = false;  // a slice of a minor factor is not contiguous
   });
-  // A factor of a merged dim has no padding anywhere.
+  // If a merged dim has the factor, no dim with it may have padding.
   bool merged = false, padded = false;
   each_dim(site, [&](const TensorLayout&, const Dim& dim, int, const std::vector<int>& factors) {
     if (std::find(factors.begin(), factors.end(), factor) == factors.end()) return;
@@ -54,7 +54,8 @@ bool can_split(const OpSite& site, const RuleLayouts& rule_layouts, int factor) 
   return ok && !(merged && padded);
 }
 
-/// The factor that is split if a dim of this one is: in a relation, the other one.
+/// The factor to split when a dim of this one is split: for a related factor, the other side of its
+/// relation.
 int split_factor(const IndexSpace& space, int factor) {
   for (const Relation& r : space.relations) {
     if (space.factors[factor].role != Role::related) break;
@@ -77,7 +78,7 @@ std::vector<Candidates> candidates(const OpSite& site, const RuleLayouts& rule_l
     Candidates c{axis, {}};
     if (std::find(partial.begin(), partial.end(), axis) == partial.end()) {
       std::vector<std::pair<int, int>>
-          found;  // (rule order, factor): results first, each in rule order
+          found;  // (rule order, factor): results first, each sorted by rule
       size_t sorted = 0;
       const size_t results = site.call.out.size();
       size_t seen = 0;
@@ -106,7 +107,7 @@ std::vector<Candidates> candidates(const OpSite& site, const RuleLayouts& rule_l
   return result;
 }
 
-/// The axes of a factor in the order that the first layout which has them gives.
+/// The axes of a factor, ordered as in the first layouts that have them.
 std::vector<int> ordered_axes(const OpSite& site, int factor, const std::vector<int>& axes) {
   std::vector<int> result;
   if (axes.size() < 2) return axes;
@@ -131,7 +132,7 @@ TensorLayout layout_of(const std::vector<std::vector<int>>& dims,
   return layout;
 }
 
-/// Fills in the layouts, or returns false if a factor's size is not divisible by its axes.
+/// Fills in the layouts. Returns false if a factor's size is not divisible by its axes.
 bool derive(const OpSite& site, const RuleLayouts& rule_layouts, const std::vector<int>& partial,
             Choice& choice) {
   TensorLayout reduced;

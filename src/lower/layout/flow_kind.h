@@ -1,4 +1,4 @@
-// The kinds of nodes of a flow. Resharding is a sequence of those that move data.
+// The kinds of flow nodes. Resharding is a sequence of the kinds that move data.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ enum class FlowKind : uint8_t {
   all_gather,      ///< over `axes`, along dim `from`
   all_to_all,      ///< over `axes`: dim `from` becomes whole, dim `to` split
   slice,           ///< local: dim `to` split over `axes`
-  exchange,    ///< any layout to any layout or intervals; each element comes straight from an owner
-  mask,        ///< padding of dims `dims` becomes `fill`
-  first_only,  ///< zero except on coordinate 0 of `axes`
-  loop,        ///< FlowLoop
+  exchange,        ///< any layout to any layout or interval; each element is sent once, by an owner
+  mask,            ///< padding of dims `dims` becomes `fill`
+  first_only,      ///< zero except on coordinate 0 of `axes`
+  loop,            ///< FlowLoop
 };
 const char* to_string(FlowKind kind);
 /// The collective of a kind that is one.

@@ -1,12 +1,12 @@
-// The relation in = stride * out + dilation * window - lo is solved for one factor.
+// Solves the relation in = stride * out + dilation * window - lo for the interval of one factor.
 //
-// For `in`: slices [o, o + n) of out and [k, k + m) of the window need the interval from
+// For `in`: slices [o, o + n) of out and [k, k + m) of the window need the elements from
 // stride * o + dilation * k - lo to stride * (o + n - 1) + dilation * (k + m - 1) - lo.
 //
-// For `out`: slices [i, i + n) of in and [k, k + m) of the window need all elements of out whose
+// For `out`: slices [i, i + n) of in and [k, k + m) of the window need every element of out whose
 // window meets them, from ceil((i + lo - dilation * (k + m - 1)) / stride) to
-// floor((i + n - 1 + lo - dilation * k) / stride). How many these are depends on the remainder of
-// i - dilation * k by the stride; the size is the largest that occurs.
+// floor((i + n - 1 + lo - dilation * k) / stride). Their number depends on i - dilation * k modulo
+// the stride; the interval has the largest.
 #include "lower/layout/interval.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ std::string describe(const std::vector<Interval>& intervals, const Shape& shape,
 
 namespace {
 
-/// A factor's slice on a rank: elements [begin, begin + size).
+/// A rank's slice of a factor: elements [begin, begin + size).
 struct Range {
   IntExpr begin;
   int64_t size = 1;
@@ -82,7 +82,7 @@ class Solver {
          const RuleLayouts& rule_layouts)
       : call_(call), space_(space), splits_(splits), rule_layouts_(rule_layouts) {}
 
-  /// The interval that a rank needs of the related factor; false if it needs all of it.
+  /// Computes the interval of the related factor that a rank needs; false if it needs all of it.
   bool solve(int factor, Interval& interval) const {
     for (const Relation& r : space_.relations) {
       if (r.in != factor && r.out != factor) continue;
@@ -124,7 +124,7 @@ class Solver {
     add(interval.begin, in.begin, 1);
     add(interval.begin, window.begin, -r.dilation);
     interval.begin.divisor = r.stride;
-    int64_t step = r.stride;  // of the remainders
+    int64_t step = r.stride;  // between the remainders that occur
     for (const auto& [axis, factor] : interval.begin.axis_terms) step = std::gcd(step, factor);
     interval.size = 1;
     for (int64_t i = 0; i < r.stride; i += step) {

@@ -1,5 +1,5 @@
-// Dims with an index relation (Relation in tessera/op.h): which interval a rank needs of them, and
-// how it gets that.
+// Dims with an index relation (Relation in tessera/op.h): which interval of the dim a rank needs,
+// and how to get it there. Example: a convolution over a split 'height' needs its slice and a halo.
 #pragma once
 
 #include <vector>
@@ -11,37 +11,37 @@
 
 namespace tessera {
 
-/// How an operand lies when its op is computed, and the bytes that each rank sends to get there.
+/// Where an op needs an operand, and the cost of getting it there.
 struct Placement {
-  TensorLayout layout;  ///< along a dim with an interval: no axes
+  TensorLayout layout;  ///< dims with an interval have no axes
   std::vector<Interval> intervals;
-  int64_t bytes = 0;    ///< latency counts as bytes (reshard.h)
-  int64_t latency = 0;  ///< the bytes that stand for latency
+  int64_t bytes = 0;    ///< sent by each rank, latency included (reshard.h)
+  int64_t latency = 0;  ///< the part of `bytes` that stands for latency
   bool operator==(const Placement&) const = default;
 };
 
-/// The cheapest placement of operand `operand`, which now has layout `now`, for an op that is
-/// computed with `splits`. `target`: the layout that the splits give it, its related dims whole.
-/// Related dims stay as they are if every rank has what it needs, or are moved as intervals, or
-/// become whole.
+/// Returns the cheapest placement of operand `operand`, which now has layout `now`, for an op that
+/// is split as `splits`. `target`: the layout that the splits give the operand, with its related
+/// dims whole. A related dim stays as it is if every rank already has its interval; otherwise it is
+/// exchanged as an interval or gathered, whichever sends fewer bytes.
 Placement place_operand(const OpCall& call, const IndexSpace& space, int operand,
                         const TensorLayout& now, const TensorLayout& target,
                         const std::vector<std::vector<int>>& splits,
                         const RuleLayouts& rule_layouts, Resharder& resharder);
 
-/// Where a slice begins: local * (the rank's index over the axes, major to minor).
+/// The global offset of a rank's slice: local * (the rank's index over the axes, major to minor).
 IntExpr slice_begin(const Mesh& mesh, const std::vector<int>& axes, int64_t local);
 
-/// The slicing that a layout means for a shape; `intervals` as in Placement.
+/// The slices, with padded sizes, that a layout gives a shape; `intervals` as in Placement.
 Slicing slicing_of(const RuleLayouts& rule_layouts, const Shape& shape, const TensorLayout& layout,
                    const std::vector<Interval>& intervals = {});
 
-/// The same with logical sizes, of a tensor without bounded dims.
+/// slicing_of() with the logical sizes. The shape has no bounded dims.
 Numbering numbering_of(const RuleLayouts& rule_layouts, const Shape& shape,
                        const TensorLayout& layout);
 std::vector<int> sizes_of_axes(const Mesh& mesh);
 
-/// "elements [2*rows-1, +4) of 'height'": for reports.
+/// For reports: "elements [2*rows-1, +4) of 'height'".
 std::string describe(const std::vector<Interval>& intervals, const Shape& shape, const Mesh& mesh);
 
 }  // namespace tessera

@@ -1,5 +1,4 @@
-// Keys of memos: the bytes of all that an answer depends on. Two keys are equal if all that was
-// added to them is.
+// Keys for memoization: the bytes of everything that an answer depends on.
 #pragma once
 
 #include <cstring>
@@ -39,7 +38,7 @@ class MemoKey {
     return *this;
   }
   MemoKey& add(const ValueType& type) { return add(type.shape).add(type.dtype); }
-  /// How the layout splits and what is partial, not the padding state.
+  /// The split and the partial axes, but not the padding state.
   MemoKey& add(const TensorLayout& layout) {
     return add(layout.dims).add(layout.partial).add(layout.combiner);
   }

@@ -23,7 +23,7 @@ bool takes_partial(const Graph& graph, const Node& node, int value, const Tensor
           std::find(layout.partial.begin(), layout.partial.end(), axis) != layout.partial.end();
       if (layout.uses(axis) && !(also && (set >> i & 1))) return false;
     }
-    for (int axis : layout.partial) {  // another operand may be partial only in the same sum
+    for (int axis : layout.partial) {  // another partial operand must be part of the same sum
       if (have.uses(axis) && !(set >> i & 1)) return false;
     }
     if (!(set >> i & 1) && !layout.partial.empty()) return false;

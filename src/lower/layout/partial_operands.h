@@ -1,4 +1,4 @@
-// Which consumers take a partial value (docs/explanation/who-decides-a-layout.md, d).
+// Which consumers can take a partial value (docs/explanation/who-decides-a-layout.md, d).
 #pragma once
 
 #include <functional>
@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// True if `node` can take `value`, which is partial as in `have`, without reducing it first: it is
-/// linear in the value, its result has no more elements, and its other operands allow it.
-/// `layout_of`: the layouts of those.
+/// True if `node` can compute with `value`, partial as in `have`, so that it can be reduced later:
+/// the op is linear in it, the result has no more elements, and the layouts of the other operands
+/// (`layout_of`) are compatible.
 bool takes_partial(const Graph& graph, const Node& node, int value, const TensorLayout& have,
                    const std::function<TensorLayout(int)>& layout_of);
 

@@ -1,8 +1,8 @@
-// Dijkstra's algorithm over layouts. A state is the axes of each dim and the partial axes. Moves
-// only go towards the target: an axis is appended to a dim only if the target has it next, and
-// removed only if the target does not have it there. So there are few states. A move costs the
-// bytes that a rank sends, plus a constant for its latency. `exchange` goes straight to the target
-// and moves each element once; it wins where axes change places.
+// Dijkstra's algorithm over layouts. A state is the axes of each dim and the partial axes. A move
+// costs the bytes that a rank sends plus a constant for latency. Moves only go towards the target:
+// an axis is appended to a dim only if the target has it next, and removed only if the target does
+// not have it there. So there are few states. `exchange` goes straight to the target and sends each
+// element once; it wins where axes change places.
 #include "lower/layout/reshard.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kExchangeBytes =
-    2048;  // added to an exchange, which has no ring algorithm: it must save volume
+    2048;  // extra cost of an exchange, which has no ring algorithm: it must save volume
 
 int64_t latency_of(FlowKind kind) {
   if (kind == FlowKind::slice) return 0;
@@ -73,8 +73,8 @@ void Resharder::add_partial_moves(const Shape& shape, DType dtype, const TensorL
   }
 }
 
-/// Adds the reduce_scatter over the next axis of dim d, and those with further axes as far as they
-/// follow in the mesh: slices are numbered as the ranks of the group.
+/// Adds the reduce_scatter over the next axis of dim d, then over that and further axes, as long as
+/// they are in mesh order: slices are numbered like the ranks of the group.
 void Resharder::add_reduce_scatters(int64_t bytes, const TensorLayout& at, const TensorLayout& to,
                                     size_t d, std::vector<Move>& moves) const {
   Move move{FlowKind::reduce_scatter, {}, -1, static_cast<int>(d), at, 0};
@@ -92,7 +92,7 @@ void Resharder::add_reduce_scatters(int64_t bytes, const TensorLayout& at, const
   }
 }
 
-/// Adds the all_gather over the last axis of dim d, and those with earlier axes in the same way.
+/// Adds the all_gather over the last axis of dim d, then over that and earlier axes, in mesh order.
 void Resharder::add_all_gathers(int64_t bytes, const TensorLayout& at, const TensorLayout& to,
                                 size_t d, std::vector<Move>& moves) const {
   Move move{FlowKind::all_gather, {}, static_cast<int>(d), -1, at, 0};

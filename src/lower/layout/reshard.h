@@ -1,4 +1,5 @@
-// From one layout of a tensor to another by the cheapest sequence of moves.
+// Resharding: the cheapest sequence of moves from one layout of a tensor to another. It decides
+// whether a partial value is all-reduced or reduce-scattered.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace tessera {
 
-/// What the latency of one move counts, in bytes: of paths with equal volume the shorter one wins.
+/// The latency of a move, as bytes: of paths with equal volume the shorter one wins.
 constexpr int64_t kMoveBytes = 256;
 
 /// One move and the layout after it. Fields as in FlowNode.
@@ -24,15 +25,15 @@ struct Move {
 
 struct Path {
   std::vector<Move> moves;
-  int64_t bytes = 0;    ///< latency counts as bytes
-  int64_t latency = 0;  ///< the bytes that stand for latency
+  int64_t bytes = 0;    ///< sent by each rank, latency included
+  int64_t latency = 0;  ///< the part of `bytes` that stands for latency
 };
 
-/// Finds and remembers paths. The padding state stays as it is.
+/// Finds and memoizes paths. Moves do not change the padding state.
 class Resharder {
  public:
   explicit Resharder(const RuleLayouts& rule_layouts) : rule_layouts_(rule_layouts) {}
-  /// The path from `from` to `to`; `to` may keep axes of `from` partial.
+  /// The path from `from` to `to`. Axes that are partial in both stay partial.
   const Path& path(const Shape& shape, DType dtype, const TensorLayout& from,
                    const TensorLayout& to);
 

@@ -1,6 +1,6 @@
-// A tensor's dims claim axes in three rounds: rules whose glob matches its name, then global rules,
-// then (for stored tensors and what belongs to them) purpose rules, which only add minor axes that
-// the tensor does not use yet.
+// The dims of a tensor claim axes in three rounds: rules whose glob matches the tensor's name, then
+// global rules, then (for stored tensors, gradients and updates) purpose rules. A purpose rule adds
+// minor axes that the tensor does not use yet, or replaces the axes of its dim (`x=a`).
 #include "lower/layout/rule_layouts.h"
 
 #include <algorithm>
@@ -69,7 +69,7 @@ void RuleLayouts::tie_sizes(const Graph& graph) {
     for (const Dim& d : v.shape) find({d.name, d.size});
   }
   for (const Node& node : graph.nodes()) {
-    if (!node.op->factors) continue;  // by name: nothing is tied that is not one name
+    if (!node.op->factors) continue;  // one factor per name: only equal names are tied
     const IndexSpace space = index_space(graph, node);
     std::map<int, DimKey> of_factor;
     auto tie = [&](const std::vector<int>& values,

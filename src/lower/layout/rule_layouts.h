@@ -1,5 +1,5 @@
-// Rule layouts: what the rules of a Layout say about each tensor, and the padded size of each dim
-// (docs/explanation/who-decides-a-layout.md, a and b).
+// Rule layouts: the layout that the rules of a Layout give each tensor, and the padded size of each
+// dim (docs/explanation/who-decides-a-layout.md, a and b).
 #pragma once
 
 #include <map>
@@ -24,8 +24,8 @@ class RuleLayouts {
   /// that matches nothing (with the nearest name), two rules for one dim, `auto`.
   RuleLayouts(const Graph& graph, const Mesh& mesh, const Layout& layout);
 
-  /// The layout that the rules give a tensor of this shape, name, purpose and preference. Throws
-  /// Contradiction where two dims claim one axis and no preference decides.
+  /// The rule layout of a tensor with this shape, name, purpose and preference. Throws
+  /// Contradiction if two dims claim one axis and no preference decides.
   TensorLayout of(const Shape& shape, const std::string& name, Purpose purpose,
                   const std::vector<std::string>& prefer) const;
   TensorLayout of(const Value& value) const {
@@ -34,13 +34,13 @@ class RuleLayouts {
   /// The layout in which a stored tensor is kept.
   TensorLayout storage(const Graph& graph, const Stored& stored) const;
 
-  /// The size of a dim in memory: a multiple of every axis that a rule gives to its name, or to a
-  /// name tied to it.
+  /// The size of a dim in memory: a multiple of the product of all axes that rules give its name,
+  /// or a name tied to it.
   int64_t padded(const Dim& dim) const;
   /// True if memory may hold elements that are not part of the tensor: the dim is padded, or
-  /// shorter at run time.
+  /// bounded and shorter at run time.
   bool has_padding(const Dim& dim) const { return dim.is_bounded || padded(dim) != dim.size; }
-  /// Elements of a dim on one rank.
+  /// Elements of a dim on one rank, padding included.
   int64_t local(const Dim& dim, const std::vector<int>& axes) const;
   int64_t local_elements(const Shape& shape, const TensorLayout& layout) const;
 
@@ -49,8 +49,8 @@ class RuleLayouts {
   bool depends_on_names() const;
   /// The rule that puts `axis` on `dim`, as `explain` quotes it; "" if there is none.
   std::string rule_text(const std::string& dim, int axis) const;
-  /// The position of the first rule that gives the axis to the dim; large if there is none. Breaks
-  /// ties.
+  /// The index of the first rule that gives the axis to the dim; large if there is none. Used to
+  /// break ties.
   int rule_order(const std::string& dim, int axis) const;
 
  private:

@@ -1,6 +1,7 @@
-// A composite is computed whole if the device has a kernel for it and the layout leaves its
-// `inside` dims whole; by slices if it has such a form; otherwise its body takes its place, walked
-// by the same rules in a frame of its own.
+// A composite is computed as one op if the device has a kernel for it and its `inside` dims are
+// whole and unpadded. Otherwise, if its op has a blockwise form (Op::by_slices) and a dim it needs
+// is split, that form replaces it; else its body does. Both are walked by the same rules in a frame
+// of their own.
 #include "lower/partition/composite_expander.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ bool CompositeExpander::expand(Frame& frame, const Node& node, const OpCall& cal
                                const std::vector<int>& in) {
   if (node.op->body && stays_whole(frame, node, call, in)) return false;
   if (const auto body = by_slices(call, in)) {
-    // What is computed by slices stays split like them.
+    // The nodes of the blockwise form prefer the split that the operand has now.
     const std::vector<std::string> split = split_dims(emit_.value(in[0]));
     std::vector<int> reduced;
     for (const int v : in) reduced.push_back(emit_.reduced(v, frame.origin(node)));
@@ -74,14 +75,14 @@ void CompositeExpander::add_body(Frame& frame, const Node& node, const Body& bod
   }
 }
 
-/// The op by slices of the first dim that it needs whole and that is split; in a composite also a
-/// dim of another operand that is split like a dim of the first one. Nothing if there is none, or
-/// if gathering it is cheaper.
+/// The blockwise form over the first split dim that the op needs whole; for a composite, also over
+/// an `inside` dim of another operand that has the axes of a dim of the first operand. Nothing if
+/// there is no such dim, or if gathering it is cheaper.
 std::optional<Body> CompositeExpander::by_slices(const OpCall& call, const std::vector<int>& in) {
   if (!call.op.by_slices) return std::nullopt;
   const IndexSpace& space = layouts_.space(call);
   const std::vector<std::vector<int>> first = emit_.value(in[0]).layout.dims;
-  for (size_t i = in.size(); i-- > 0;) {  // two dims that meet, before one
+  for (size_t i = in.size(); i-- > 0;) {  // other operands first: there two dims may meet
     const TensorLayout layout = emit_.value(in[i]).layout;
     for (size_t d = 0; d < layout.dims.size(); ++d) {
       const Dim& dim = call.in[i].shape[static_cast<int>(d)];
@@ -100,7 +101,7 @@ std::optional<Body> CompositeExpander::by_slices(const OpCall& call, const std::
       }
       int64_t slices = 1;
       for (int axis : axes) slices *= rule_layouts_.mesh().axes()[axis].size;
-      // If it does not hold, further axes split the dim in other tensors.
+      // False if further axes split the dim in other tensors.
       const auto is_split_once = [&](const std::string& name) {
         return rule_layouts_.padded(Dim(name, slices)) == slices;
       };

@@ -1,4 +1,4 @@
-// Composites: ops with a body.
+// Composites, that is ops with a body: computed by one kernel, or expanded.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@ namespace tessera {
 
 class CompositeExpander {
  public:
-  /// Keeps references. `kernels`: composites that the device computes as one op. `walk`: walks a
-  /// frame.
+  /// Keeps references. `kernels`: composites that the device computes as one op. `walk`: visits the
+  /// nodes of a frame.
   CompositeExpander(const RuleLayouts& rule_layouts, const std::set<const Op*>& kernels,
                     FlowEmitter& emit, LayoutChooser& layouts, std::function<void(Frame&)> walk)
       : rule_layouts_(rule_layouts),
@@ -26,8 +26,8 @@ class CompositeExpander {
         layouts_(layouts),
         walk_(std::move(walk)) {}
 
-  /// Adds a body in place of the node and returns true; or returns false if the node is to be
-  /// computed as one op.
+  /// Replaces the node by its body, or by its blockwise form (Op::by_slices), and returns true.
+  /// Returns false if the node is to be computed as one op.
   bool expand(Frame& frame, const Node& node, const OpCall& call, const std::vector<int>& in);
 
  private:

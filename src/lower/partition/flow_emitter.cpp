@@ -1,5 +1,5 @@
-// Equal ops on equal operands are added once a function, except in other recompute groups: what
-// backward recomputes must not be found as what forward has computed.
+// Equal ops on equal operands are added once per function and recompute group. Ops of different
+// recompute groups are never deduplicated: backward must not reuse what it is meant to recompute.
 #include "lower/partition/flow_emitter.h"
 
 #include <algorithm>
@@ -85,7 +85,7 @@ void FlowEmitter::count_once(const Frame& frame, const Node& node, const Choice&
     }
   }
   if (partial == 0) return;
-  // A cast is linear if it widens; only then it gets such an operand.
+  // A cast is linear if it widens; only such casts get partial operands.
   const uint32_t set = node.op->converts ? 1u : linear_in(*node.op, partial);
   check(set != 0, "[{}] got a partial operand in which it is not linear", node.op->name);
   for (size_t i = 0; i < in.size(); ++i) {

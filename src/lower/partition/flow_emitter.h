@@ -1,4 +1,4 @@
-// What the walk of a graph adds to the flow.
+// Adds nodes to the flow during the walk of a graph, with common subexpression elimination.
 #pragma once
 
 #include <memory>
@@ -27,29 +27,30 @@ class FlowEmitter {
   /// See FlowBuilder::set_recompute_group().
   void set_recompute_group(int group) { build_.set_recompute_group(group); }
 
-  /// `value` in another layout; see FlowBuilder::move().
+  /// Returns `value` in another layout; see FlowBuilder::move().
   int move(int value, const TensorLayout& to, const Origin& origin);
   int move(int value, const Placement& to, const Origin& origin);
-  /// `value` with nothing left partial.
+  /// Returns `value` with all partial axes reduced.
   int reduced(int value, const Origin& origin);
-  /// The flow value that a consumer reads. Stored tensors are read in their compute layout, except
-  /// by what belongs to a purpose itself (an optimizer update): that reads them as they are stored.
+  /// The flow value that a consumer reads. Stored tensors are read in their compute layout. A
+  /// consumer with a purpose of its own (an optimizer update) reads them as they are stored.
   int operand(const Frame& frame, int value, Purpose consumer);
-  /// Moves a new result `flow` to `target`, its rule layout; it stays partial if all consumers
-  /// allow that.
+  /// Moves a new result `flow` to `target`, its rule layout. The result stays partial if its only
+  /// consumer can take that; see LayoutChooser::settled_layout().
   int settle(const Frame& frame, int value, int flow, const TensorLayout& target,
              const Origin& origin);
 
-  /// Adds an op, or finds the same op on the same operands.
+  /// Adds an op, or returns the results of the same op on the same operands.
   std::vector<int> add_op(FlowNode flow, const OpCall& call, const Choice& choice,
                           const Frame& frame, const Node& node);
-  /// In a sum of partial and other operands, lets the others count on coordinate 0 only.
+  /// If an op adds partial and other operands, masks the others to zero except on coordinate 0, so
+  /// that they count once.
   void count_once(const Frame& frame, const Node& node, const Choice& choice, std::vector<int>& in);
   /// See FlowBuilder::renumber().
   int renumber(int value, FlowValue to, const Origin& origin);
 
-  /// What is added from here on belongs to an iteration of a loop, until end_iteration() returns
-  /// it. Outside of the iteration, none of it is found again.
+  /// Nodes added between these two belong to a loop iteration; end_iteration() returns them. Ops of
+  /// an iteration are not reused outside of it.
   void begin_iteration();
   std::vector<FlowNode> end_iteration();
 
@@ -59,8 +60,8 @@ class FlowEmitter {
   const Graph& model_;
   FlowBuilder& build_;
   LayoutChooser& layouts_;
-  Seen seen_;                  ///< results of the ops so far, by all that they depend on
-  std::vector<Seen> outside_;  ///< those outside of the loops that are walked
+  Seen seen_;                  ///< results of ops, by op, operands, attributes and splits
+  std::vector<Seen> outside_;  ///< one for each enclosing loop
 };
 
 }  // namespace tessera

@@ -1,13 +1,13 @@
-// The rules give every value a layout. Two kinds of values leave it:
+// Every value has a rule layout. Two kinds of values get another one.
 //
-// A partial value stays partial while one consumer uses it and is linear in it; with several
-// consumers it is reduced once for all of them. It may be reduced straight to slices if all
-// consumers read only slices: a reduce_scatter instead of an all_reduce of which each rank then
-// uses a part. The gradient of a parameter that is replicated while its optimizer state is not
-// (@state) is such a value. No rule says so of it; its consumers decide.
+// A partial value is not reduced while its only consumer is linear in it (may_stay_partial). With
+// several consumers it is reduced once for all of them. If all of them read only slices, it is
+// reduced to those slices: a reduce_scatter instead of an all_reduce (reduced_layout). Example:
+// with ZeRO-1 the gradient of a replicated parameter is reduce-scattered because the update of the
+// split optimizer state (@state) is its only consumer; no rule asks for that.
 //
 // The result of a pointwise op is computed in its consumers' layout if that is slices of the rule
-// layout: then the op has less to compute, and nothing is sent for it.
+// layout: the op has less to compute, and nothing is sent.
 #include "lower/partition/layout_chooser.h"
 
 #include <algorithm>
@@ -44,7 +44,8 @@ TensorLayout LayoutChooser::rule_layout(const Frame& frame, int value) const {
     const std::string name = frame.prefix + v.name;
     TensorLayout layout = rule_layouts_.of(v.shape, name, v.purpose, prefer);
     if (v.purpose != Purpose::grads || frame.escapes[value]) return layout;
-    // A gradient that no rule stores is sent to where the update needs it: to the state's slices.
+    // A gradient without a storage rule of its own goes where the update needs it: to the state's
+    // slices.
     const bool is_stored = !(layout == rule_layouts_.of(v.shape, name, Purpose::none, prefer));
     return is_stored ? layout : rule_layouts_.of(v.shape, name, Purpose::state, prefer);
   } catch (const Contradiction& e) {
@@ -80,19 +81,19 @@ bool LayoutChooser::may_stay_partial(const Frame& frame, int value,
     if (n != consumer) return false;
   }
   const Node& node = frame.graph.nodes()[consumer];
-  if (node.op == &kLoop) return true;  // moved where the result is, or summed as it is
-  // Summed over iterations in the wider dtype, and reduced once.
+  if (node.op == &kLoop) return true;  // the loop moves its results itself, or sums them unreduced
+  // Summed over iterations in the wider dtype, then reduced once.
   if (widens(frame.graph, node) && node.loop == frame.loop &&
       (options_.wide_grad_reduce || is_reduced_as_sum(frame, node.out[0])))
     return true;
-  if (node.loop != frame.loop) return false;  // else every iteration would reduce it
+  if (node.loop != frame.loop) return false;  // otherwise every iteration would reduce it
   return takes_partial(frame.graph, node, value, have, [&](int other) {
     return frame.env[other] >= 0 ? build_.value(frame.env[other]).layout
                                  : rule_layout(frame, other);
   });
 }
 
-/// For each operand: how many ops like this one read it and may share one move of it.
+/// For each operand: the number of ops like this one that read it and can share its move.
 std::vector<int> LayoutChooser::readers_like(const Frame& frame, const Node& node) {
   std::vector<int> counts;
   if (node.op->pointwise) return std::vector<int>(node.in.size(), 1);
@@ -101,8 +102,8 @@ std::vector<int> LayoutChooser::readers_like(const Frame& frame, const Node& nod
     const auto result = [&](const Node& n) -> const Shape& {
       return frame.graph.value(n.out[0]).shape;
     };
-    // Forward and backward differ in what they keep of its dims, also where one of them reads a
-    // copy that was recomputed.
+    // Forward and backward ops differ in which dims of the operand their results keep. This also
+    // separates the readers of a recomputed copy.
     const auto is_like = [&](int n) {
       const Node& other = frame.graph.nodes()[n];
       return other.op == node.op && std::all_of(shape.begin(), shape.end(), [&](const Dim& d) {
@@ -127,7 +128,7 @@ bool LayoutChooser::splits_inside(const OpCall& call, const std::vector<TensorLa
   return false;
 }
 
-/// Where a consumer reads `value` if its layout is `at`; nothing if that cannot be told yet.
+/// The layout in which a consumer reads `value` if its layout is `at`; nothing if not known yet.
 std::optional<LayoutChooser::ConsumerLayout> LayoutChooser::read_by(const Frame& frame,
                                                                     const Node& node, int value,
                                                                     const TensorLayout& at) {
@@ -157,13 +158,13 @@ std::optional<LayoutChooser::ConsumerLayout> LayoutChooser::read_by(const Frame&
   return read;
 }
 
-/// The one layout in which all consumers read a value whose rule layout is `by_rules`, or would
-/// read it if it were in the layout that some of them want; and how many bytes more they send then
-/// than from the rule layout.
+/// The one layout in which all consumers read a value with rule layout `by_rules`. If some
+/// consumers want another layout, all must read it in that one. `bytes`: what they then send in
+/// addition.
 std::optional<LayoutChooser::ConsumerLayout> LayoutChooser::read_by_all(
     const Frame& frame, int value, const TensorLayout& by_rules) {
   if (frame.escapes[value] || frame.uses[value].empty()) return std::nullopt;
-  std::optional<TensorLayout> other;  // that some consumers want
+  std::optional<TensorLayout> other;  // the layout that some consumers want
   int64_t from_rules = 0;
   for (int n : frame.uses[value]) {
     const auto read = read_by(frame, frame.graph.nodes()[n], value, by_rules);
@@ -183,8 +184,8 @@ std::optional<LayoutChooser::ConsumerLayout> LayoutChooser::read_by_all(
   return all;
 }
 
-/// Where a partial value is reduced: in its rule layout, or to slices of it that all consumers
-/// read.
+/// The layout to which a partial value is reduced: the rule layout, or slices of it that all
+/// consumers read.
 TensorLayout LayoutChooser::reduced_layout(const Frame& frame, int value, const FlowValue& have,
                                            const TensorLayout& by_rules) {
   const std::optional<ConsumerLayout> all = read_by_all(frame, value, by_rules);

@@ -1,4 +1,5 @@
-// Which layout a value gets, and along which factors an op is split.
+// Decides the layout of each value, the split of each op, and where a partial value (such as a
+// gradient) is reduced. layout/reshard.h finds the collectives, passes/schedule.h their times.
 #pragma once
 
 #include <optional>
@@ -11,10 +12,10 @@
 
 namespace tessera {
 
-/// Answers questions and changes nothing but the memos in frames.
+/// Answers questions. Only memos change.
 class LayoutChooser {
  public:
-  /// Keeps references. `build` has the layouts of the flow values so far.
+  /// Keeps references. `build` has the layouts of the values added so far.
   LayoutChooser(const RuleLayouts& rule_layouts, const PartitionOptions& options,
                 const FlowBuilder& build)
       : rule_layouts_(rule_layouts), options_(options), build_(build), splits_(rule_layouts) {}
@@ -22,34 +23,36 @@ class LayoutChooser {
   const IndexSpace& space(const OpCall& call) { return splits_.space(call); }
   Resharder& resharder() { return splits_.resharder(); }
 
-  /// The layout that the rules give a value, or that of the result which an iteration computes it
-  /// for.
+  /// The layout that the rules give a value. A value that its loop only stacks gets the stack's
+  /// layout without the stacked dim.
   TensorLayout rule_layout(const Frame& frame, int value) const;
-  /// The layout of a loop's result. With reduce_each_microbatch, what is summed later is laid out
-  /// as that sum.
+  /// The layout of a loop's result. With reduce_each_microbatch, a value that is summed later gets
+  /// the layout of that sum.
   TensorLayout loop_result_layout(const Frame& frame, int result) const;
-  /// The layout in which all consumers read a value, if it is slices of its rule layout; else its
-  /// rule layout.
+  /// The layout in which all consumers read a value, if that is a local slice of its rule layout
+  /// and costs them no more bytes; else the rule layout.
   const TensorLayout& consumer_layout(const Frame& frame, int value);
-  /// The layout that a node aims at for its result: of a pointwise op, that of the consumers.
+  /// The layout that a node aims at for its result: the consumers' layout for most pointwise ops,
+  /// else the rule layout.
   TensorLayout result_layout(const Frame& frame, const Node& node, int value);
-  /// The layout that a new result `flow`, with which `value` is computed, is moved to: `target`,
-  /// still partial if all consumers allow that.
+  /// The layout to which a new result `flow`, computed for `value`, is moved: still partial if its
+  /// only consumer can take that; else reduced, to `target` or to the slices of it that all
+  /// consumers read.
   TensorLayout settled_layout(const Frame& frame, int value, int flow, TensorLayout target);
-  /// How a node is computed. Where a result would be partial, replaces its layout in
-  /// `result_layouts` by that in which it is reduced.
+  /// Chooses the split of a node. If a result would be partial and cannot stay so, its entry in
+  /// `result_layouts` becomes the layout it is reduced to, and the split is chosen for that.
   const Choice& choose(const Frame& frame, const Node& node, const OpCall& call,
                        const std::vector<TensorLayout>& layouts,
                        std::vector<TensorLayout>& result_layouts);
 
   bool reduces_each_microbatch() const { return options_.reduce_each_microbatch; }
-  /// True if the sum over a loop's iterations is reduced, once, and `value` is not.
+  /// True if `value` is accumulated over a loop's iterations and only the total is reduced.
   bool is_reduced_as_sum(const Frame& frame, int value) const {
     return !options_.reduce_each_microbatch && frame.summed_later(value) >= 0;
   }
 
  private:
-  /// Where a value is read, and the bytes that its readers then send.
+  /// The layout in which a value is read, and the bytes that its readers then send.
   struct ConsumerLayout {
     TensorLayout layout;
     int64_t bytes = 0;
@@ -71,7 +74,7 @@ class LayoutChooser {
   SplitChooser splits_;
 };
 
-/// Makes `target` partial as `have` is, and splits it over none of those axes.
+/// Makes `target` partial like `have`, and removes those axes from its dims.
 void keep_partial(TensorLayout& target, const TensorLayout& have);
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // An iteration is walked once, with the carries in their rule layouts; the next value of a carry is
-// moved to that layout again. A stored tensor is sliced in its storage layout, and the iteration
-// moves the slice to where it needs it. Sums stay partial from iteration to iteration.
+// moved back to that layout. A stored tensor is sliced in its storage layout; the iteration
+// reshards its slice where it needs it. Sums stay partial from iteration to iteration, so that they
+// are reduced once after the loop (unless reduce_each_microbatch).
 #include "lower/partition/loop_walker.h"
 
 #include <algorithm>
@@ -75,8 +76,8 @@ void LoopWalker::walk_iteration(Frame& frame, const Loop& record, FlowLoop& loop
   if (record.condition >= 0) loop.condition = frame.env[record.condition];
 }
 
-/// Moves what an iteration computes to where the loop's results are. Returns the layouts of the
-/// stacked results and of the sums.
+/// Moves the values of an iteration to the layouts of the loop's results. Returns the layouts of
+/// the stacks and of the sums.
 std::vector<TensorLayout> LoopWalker::end_iteration(Frame& frame, const Node& node,
                                                     FlowLoop& loop) {
   emit_.set_recompute_group(0);
@@ -119,7 +120,7 @@ void LoopWalker::add_results(Frame& frame, const Node& node, std::shared_ptr<Flo
   flow.origin = frame.origin(node);
   for (const FlowLoop::Carry& c : loop->carries) flow.in.push_back(c.init);
   for (const FlowLoop::Slice& s : loop->slices) flow.in.push_back(s.whole);
-  std::vector<int> results;  // of the graph, in the order of the flow's
+  std::vector<int> results;  // of the graph, in the order of the flow node's results
   for (const Loop::Result kind : {Loop::Result::carry, Loop::Result::stack, Loop::Result::sum}) {
     for (size_t i = 0; i < node.out.size(); ++i) {
       if (needed[i] && record.results[i] == kind) results.push_back(node.out[i]);

@@ -1,4 +1,4 @@
-// Loops of the graph.
+// Adds the loops of the graph to the flow.
 #pragma once
 
 #include <functional>
@@ -13,11 +13,11 @@ namespace tessera {
 
 class LoopWalker {
  public:
-  /// Keeps references. `walk`: walks the nodes of a frame that belong to `frame.loop`.
+  /// Keeps references. `walk` visits the nodes of a frame that belong to `frame.loop`.
   LoopWalker(FlowEmitter& emit, LayoutChooser& layouts, std::function<void(Frame&)> walk)
       : emit_(emit), layouts_(layouts), walk_(std::move(walk)) {}
 
-  /// Adds the loop that `node` ends.
+  /// Adds the loop whose results `node` returns.
   void add_loop(Frame& frame, const Node& node);
 
  private:

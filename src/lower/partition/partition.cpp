@@ -1,8 +1,8 @@
-// The nodes of each function are walked in order. A node
-//   takes its operands in the layouts that they have,
-//   chooses the factors along which it is split (LayoutChooser),
-//   moves its operands to what the split needs, and adds the op (FlowEmitter),
-//   and moves its results to their rule layouts, unless a result stays partial.
+// Walks the nodes of each function in order. For each node it
+//   takes the operands in their present layouts,
+//   chooses the factors along which the op is split (LayoutChooser),
+//   moves the operands to where that split needs them and adds the op (FlowEmitter),
+//   and moves the results to their rule layouts, unless they stay partial.
 // A loop's iteration is walked once (LoopWalker). A composite without a kernel is replaced by its
 // body, which is walked by the same rules in a frame of its own (CompositeExpander).
 #include "lower/partition/partition.h"
@@ -22,7 +22,7 @@ namespace tessera {
 
 namespace {
 
-/// True if the op's result has fewer bytes than its operand: the result is moved, not the operand.
+/// True for a cast to a smaller dtype: its result is moved rather than its operand.
 bool is_narrowing(const OpCall& call) {
   return call.op.pointwise && call.in.size() == 1 &&
          size_of(call.out[0].dtype) < size_of(call.in[0].dtype);
@@ -134,7 +134,7 @@ class Partitioner {
       frame.env[node.out[i]] = emit_.settle(frame, node.out[i], out[i], result_layouts[i], from);
   }
 
-  /// Moves the new value of a stored tensor to where that is stored.
+  /// Moves the new value of a stored tensor to its storage layout.
   void finish_update(const Frame& frame, int stored, int value) {
     const Stored& record = *graph_.find_stored(stored);
     const int moved = emit_.move(frame.env[value], rule_layouts_.storage(graph_, record),

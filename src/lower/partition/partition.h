@@ -1,5 +1,6 @@
-// Choosing how each op is computed, and inserting the resharding that follows
-// (docs/explanation/who-decides-a-layout.md, c to e).
+// The partitioner: chooses how each op is split and inserts the resharding that follows
+// (docs/explanation/who-decides-a-layout.md, c to e). layout_chooser.h decides where a gradient is
+// reduced; see also lower.h.
 #pragma once
 
 #include <set>
@@ -11,12 +12,12 @@
 namespace tessera {
 
 struct PartitionOptions {
-  bool init = true;  ///< first the function "init", if the graph stores anything
+  bool init = true;  ///< begin with the function "init", if the graph has stored tensors
   bool wide_grad_reduce = false, reduce_each_microbatch = false;  ///< see CompileOptions
 };
 
-/// Lowers the functions of a graph to slices. A composite stays one op if `kernels` has it and
-/// nothing that its body reduces over is split or padded; otherwise its body takes its place.
+/// Partitions the functions of a graph. A composite stays one op if `kernels` has it and the dims
+/// that its body reduces are neither split nor padded; otherwise its body replaces it.
 Flow partition(const Graph& graph, const RuleLayouts& rule_layouts,
                const std::vector<FunctionSpec>& functions, const std::set<const Op*>& kernels,
                const PartitionOptions& options = {});

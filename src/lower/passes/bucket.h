@@ -1,4 +1,4 @@
-// Collectives that start and are awaited together, between the compute steps of a function.
+// A bucket: collectives that start together and are awaited together.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,9 @@ struct Bucket {
   std::vector<Step> feeders;  ///< compute steps right before the start
   std::vector<Step> members;
   Step wait;
-  std::vector<Step> followers;  ///< compute steps right behind the wait
-  int start = 0, end = 0;       ///< slots of start and wait
-  bool early = false;           ///< starts in the iteration before
+  std::vector<Step> followers;  ///< compute steps right after the wait
+  int start = 0, end = 0;       ///< slot k is the point before compute step k
+  bool early = false;           ///< prefetch: starts in the iteration before
   bool late = false;            ///< is awaited in the next iteration
 
   bool writes(int buffer) const {
@@ -22,7 +22,7 @@ struct Bucket {
     return std::any_of(members.begin(), members.end(), is_out) ||
            std::any_of(followers.begin(), followers.end(), is_out);
   }
-  /// True if each iteration communicates another slice, such as a layer's.
+  /// True if each iteration communicates another slice, such as the parameters of a layer.
   bool moves_slices() const {
     const auto is_slice = [](const Step& step) {
       return std::any_of(step.in.begin(), step.in.end(),

@@ -7,7 +7,7 @@ namespace tessera {
 
 namespace {
 
-/// How often each buffer is touched before the stores. In a loop's body the stores count, too,
+/// How often each buffer is touched before the stores. In a loop's body the stores count too,
 /// because the next iteration reads what they write.
 struct Counts {
   explicit Counts(size_t buffers)
@@ -60,7 +60,7 @@ BucketAttachments find_bucket_attachments(const Program& program, const Function
       attachments.fed.insert(out);
     if (step.in.size() != 1 || !(is_own(out) || (is_outer(out) && leaves))) continue;
     const int in = step.in[0].buffer;
-    // Buckets write it one after the other. The first may work in place, on a step's result.
+    // Buckets write it one after the other. The first may work in place, on the result of a step.
     const int in_place = counts.sent[in] - (counts.received[in] - 1);
     if (is_own(in) && counts.computed_from[in] == 1 && counts.received[in] >= 1 &&
         (in_place == 0 || in_place == 1) && counts.written[in] == counts.received[in] + in_place)

@@ -8,13 +8,12 @@
 namespace tessera {
 
 struct BucketAttachments {
-  /// Buffers that a step computes for one bucket only, from values that never change: a parameter
-  /// in the dtype in which it is gathered. The step can run right before the bucket, wherever that
-  /// is.
+  /// Buffers that one step computes, from values that never change, for one bucket only. Example: a
+  /// parameter cast to the dtype in which it is gathered. The step can run right before the bucket.
   std::set<int> fed;
-  /// Buffers that buckets write, one after the other, and that one step alone reads: a gradient
-  /// that is cast to the dtype in which it is kept. The step can run right behind the last of these
-  /// buckets.
+  /// Buffers that buckets write, one after the other, and that one step alone reads. Example: a
+  /// gradient that is cast to the dtype in which it is kept. The step can run right after the wait
+  /// of the last of these buckets.
   std::set<int> followed;
 };
 

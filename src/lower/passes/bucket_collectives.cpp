@@ -1,16 +1,16 @@
-// The collectives of a function are visited in order. One joins the last bucket of its kind and
-// axes, if it fits, in two cases:
-//   Nothing has read a result of the bucket yet. Then the bucket moves here, later than its first
-//   members were ready (gradients, which are read at the end).
-//   Its operand was ready when the bucket happens. Then it joins the bucket there, earlier
-//   (parameters that are gathered to be used).
-// It fits up to a limit that is a share of all that goes that way: nothing could overlap with a
-// bucket of everything. (In a loop the next iteration overlaps, except with what all iterations
-// communicate alike.) Each bucket costs its start t, and the last one cannot be hidden. With
-// buckets of s bytes, of S bytes that take T to send, that costs (S / s) t + (s / S) T, which is
-// least for s = S sqrt(t / T). Without a machine the share is an eighth. A bucket of less than a
-// MiB is not worth its messages and its wait. Members stay steps of their own, so that reports name
-// each; they share the number, and the wait.
+// The collectives of a function are visited in order. A collective joins the last bucket of its
+// kind and axes if the bucket stays small enough and one of these holds:
+//   No step has read a result of the bucket yet. Then the bucket moves down to this collective.
+//   Example: gradients, which are read at the end.
+//   The operand of the collective was ready where the bucket stands. Then it joins the bucket
+//   there, earlier than written. Example: parameters that are gathered.
+// The size limit is a share of all bytes of that kind, because one bucket of everything could not
+// overlap with anything. S bytes take T seconds to send, and starting a bucket takes t. With
+// buckets of s bytes the cost is (S / s) t for the starts plus (s / S) T for the last bucket, which
+// cannot be hidden. It is least for s = S sqrt(t / T). Without a machine s = S / 8, at most
+// bucket_bytes. A bucket below 1 MiB is not worth its wait. In a loop's body this limit holds for
+// loop-invariant operands; other collectives overlap with the next iteration. Members stay separate
+// steps, so that reports name each; they share a number and a wait.
 #include "lower/passes/bucket_collectives.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class Buckets {
         touched_(program.buffers.size(), 0) {}
 
   void run(Function& function) {
-    std::map<Kind, std::pair<Step, int64_t>> all;  // one of the kind, bytes of all of them
+    std::map<Kind, std::pair<Step, int64_t>> all;  // an example of the kind, bytes of all
     const std::set<int> outer(function.outer.begin(), function.outer.end());
     for (const Step& step : steps_) {
       if (step.kind != StepKind::collective) continue;
@@ -65,7 +65,7 @@ class Buckets {
 
  private:
   struct Bucket {
-    int at = -1;  ///< the step where it happens
+    int at = -1;  ///< the step after which it stands
     bool read = false;
     int64_t bytes = 0;
     std::vector<int> members;
@@ -86,7 +86,7 @@ class Buckets {
     return prices_.seconds(like);
   }
 
-  /// The bytes of a bucket, if collectives like this one move `all` bytes together.
+  /// The size limit of a bucket, if collectives like this one move `all` bytes together.
   int64_t most_of(const Step& like, int64_t all) const {
     if (!prices_.seconds || bucket_bytes_ == 0)
       return std::min(bucket_bytes_, std::max(all / kBuckets, kMuch));
@@ -101,7 +101,7 @@ class Buckets {
     return found == most_bytes_.end() ? bucket_bytes_ : found->second;
   }
 
-  /// From here on the bucket cannot happen later than it does now.
+  /// From here on the bucket cannot move down.
   void fix(int bucket) {
     if (bucket >= 0) buckets_[bucket].read = true;
   }
@@ -115,7 +115,7 @@ class Buckets {
     touched_[buffer] = 1;
   }
 
-  /// The step behind which a buffer holds what the present step reads.
+  /// The step after which a buffer holds what the present step reads.
   int ready(int buffer) const {
     return result_of_[buffer] >= 0 ? buckets_[result_of_[buffer]].at : written_[buffer];
   }
@@ -174,16 +174,16 @@ class Buckets {
   std::vector<Step>& steps_;
   const int64_t bucket_bytes_;
   const StepPrices& prices_;
-  std::map<Kind, int64_t> most_bytes_;  ///< of the operands or results of a bucket
+  std::map<Kind, int64_t> most_bytes_;  ///< by kind: operand or result bytes of a bucket at most
   std::vector<Bucket> buckets_;
   std::map<Kind, int> last_;
-  // By buffer: the bucket that it is a result or an operand of, the last compute step that writes
-  // it, and whether any step has touched it; -1 for none.
+  // By buffer: the bucket of which it is a result, the one of which it is an operand, the last
+  // compute step that writes it (-1: none), and whether any step has touched it.
   std::vector<int> result_of_, operand_of_, written_;
   std::vector<char> touched_;
 };
 
-/// Lets the result of an all_reduce take the place of its operand if nothing else reads that later.
+/// Lets an all_reduce write its result over its operand if nothing else reads that later.
 class InPlace {
  public:
   InPlace(Program& program, Function& function)
@@ -203,7 +203,7 @@ class InPlace {
   }
 
   void run() {
-    int begin = 0;  // of the bucket
+    int begin = 0;  // first step of the bucket
     for (int s = 0; s < static_cast<int>(steps_.size()); ++s) {
       Step& step = steps_[s];
       for (auto* views : {&step.in, &step.out}) {
@@ -242,8 +242,8 @@ class InPlace {
 
   Program& program_;
   std::vector<Step>& steps_;
-  std::vector<std::vector<int>> uses_;  ///< buffer -> steps that touch it; the end for a port
-  std::vector<int> renamed_;            ///< buffer -> the one that took its place, or -1
+  std::vector<std::vector<int>> uses_;  ///< by buffer: steps that touch it; the end for a port
+  std::vector<int> renamed_;            ///< by buffer: the one that replaces it, or -1
   std::set<int> outer_;                 ///< buffers of the function around a loop's body
 };
 

@@ -1,4 +1,4 @@
-// Buckets of collectives.
+// Gradient and parameter buckets: small collectives that are combined.
 #pragma once
 
 #include "lower/passes/step_prices.h"
@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-/// Puts collectives of one kind over the same axes that do not depend on each other into buckets.
-/// `prices` decide the bytes of a bucket; without prices it has at most `bucket_bytes`. Also lets
-/// an all_reduce work in place if nothing reads its operand later.
+/// Combines independent collectives of one kind over the same axes into buckets of bounded size: at
+/// most `bucket_bytes`, or whatever is fastest by `prices` if those are given. Also lets an
+/// all_reduce work in place if nothing reads its operand later.
 void bucket_collectives(Program& program, int64_t bucket_bytes, const StepPrices& prices);
 
 }  // namespace tessera

@@ -1,14 +1,13 @@
-// A matmul and the collective of its result are cut into chunks along the dim that is outermost in
-// memory:
+// A matmul and the collective of its result are cut into chunks along the outermost dim in memory:
 //   y = matmul             y0 = matmul; start y0; y1 = matmul; start y1; ...
 //   start y; ...; wait  ->  ...; wait y0; wait y1
-// and so are an all-gather and the matmul that reads it first:
+// An all-gather and the matmul right after its wait are cut likewise:
 //   start x; ...; wait     start x0; start x1; ...
 //   matmul of x        ->  wait x0; matmul of x0; wait x1; matmul of x1
 // Pointwise steps between a matmul and its collective are cut with it. Chunks are ranges of the
-// same buffers, in the same order, so that the schedule around them stays as it is. What it saves
-// is simulated with the prices: a chunk's collective may start when the chunk is computed and the
-// collective before it is done. A chunk's collective takes at least its share of the whole one.
+// same buffers, in the same order, so the schedule around them stays as it is. The time saved is
+// simulated with the prices: a chunk's collective starts when the chunk is computed and the
+// collective before it is done. It takes at least its share of the whole collective's time.
 #include "lower/passes/collective_matmul.h"
 
 #include <algorithm>
@@ -26,9 +25,9 @@ namespace {
 
 constexpr std::array kChunks = {2, 4, 8};
 constexpr size_t kSkipped = 4;
-constexpr double kNothing = 1e-12;  ///< seconds
+constexpr double kNothing = 1e-12;  ///< seconds; less is rounding error
 
-/// The expression plus `by`; its bounds move with it.
+/// The expression plus `by`, with its bounds moved along.
 IntExpr moved(IntExpr e, int64_t by) {
   e.constant += by * e.divisor;
   if (e.lo != std::numeric_limits<int64_t>::min()) e.lo += by;
@@ -43,7 +42,7 @@ View chunk_of(View view, size_t dim, int64_t chunk, int64_t chunks) {
   return view;
 }
 
-/// Lets indices along `dim` begin at `by`.
+/// Adds `by` to all indices along `dim`.
 void move_indices(Step& step, size_t dim, int64_t by) {
   const auto add = [&](int expr, int64_t change) {
     step.exprs.push_back(moved(step.exprs[static_cast<size_t>(expr)], change));
@@ -64,7 +63,7 @@ void move_indices(Step& step, size_t dim, int64_t by) {
   }
 }
 
-/// A step, and the dim of its iteration space that is cut.
+/// A step, and the dim of its iteration space along which it is cut.
 struct Cut {
   int step = -1;
   size_t dim = 0;
@@ -141,14 +140,14 @@ class Chunker {
  private:
   const Step& at(int s) const { return function_.steps[static_cast<size_t>(s)]; }
   bool is_collective(int s) const { return at(s).kind == StepKind::collective; }
-  /// From this step on, waits belong to the iteration before, or precede the stores.
+  /// The end of the steps that may be cut: the stores, or the late waits before them.
   int last() const {
     const bool stores = function_.updates || function_.overlaps;
     return (stores ? function_.first_update : static_cast<int>(function_.steps.size())) -
            function_.late;
   }
 
-  /// Cuts y = matmul, perhaps pointwise steps, start.
+  /// Cuts "y = matmul; pointwise steps; start".
   bool cut_result() {
     const View operand = at(start_).in[0];
     if (end_ != start_ || info_of(at(start_).collective).grows) return false;
@@ -157,7 +156,7 @@ class Chunker {
     View wanted = operand;
     for (int s = start_ - 1; s >= function_.early && at(s).kind == StepKind::compute; --s) {
       const Step& step = at(s);
-      if (!writes(step, wanted.buffer)) {  // computed before the chain
+      if (!writes(step, wanted.buffer)) {  // not part of the chain
         if (!step.body.empty() || skipped_.size() == kSkipped) return false;
         skipped_.push_back(s);
         continue;
@@ -182,7 +181,7 @@ class Chunker {
                                                [&](const View& v) { return v.buffer == buffer; });
   }
 
-  /// True if neither the step nor the skipped ones need anything of each other.
+  /// True if neither this step nor the skipped ones depend on each other.
   bool may_follow_skipped(const Step& step) const {
     return std::all_of(skipped_.begin(), skipped_.end(), [&](int s) {
       const auto touched_here = [&](const View& v) { return touches(step, v.buffer); };
@@ -211,7 +210,7 @@ class Chunker {
     return false;
   }
 
-  /// Cuts start; ...; wait; matmul.
+  /// Cuts "start; ...; wait; matmul".
   bool cut_operand() {
     const int reader = wait_ + 1;
     if (reader >= last() || !info_of(at(start_).collective).grows || !is_matmul(at(reader)))
@@ -265,7 +264,8 @@ class Chunker {
     return sum;
   }
 
-  /// From the first of the steps to the last, with what is computed between start and wait.
+  /// Seconds of the chain and its collective in `chunks` chunks, with the steps between start and
+  /// wait.
   double seconds(const std::vector<Cut>& chain, bool is_result, int64_t chunks) const {
     double between = 0, transfer = 0;
     for (int s = end_ + 1; s < wait_; ++s) {
@@ -280,7 +280,8 @@ class Chunker {
     return simulate(work, std::vector<double>(static_cast<size_t>(chunks), transfer), is_result);
   }
 
-  /// Seconds until all is done. Transfer k follows the computation of chunk k, or precedes it.
+  /// Seconds until all work and transfers are done. Transfer k follows chunk k (`is_result`) or
+  /// precedes it.
   double simulate(std::vector<double> work, std::vector<double> transfers, bool is_result) const {
     size_t computed = 0, sent = 0;
     double now = 0;
@@ -314,7 +315,7 @@ class Chunker {
     return best > 1 && emit(chain, is_result, best);
   }
 
-  /// Puts the chunks in place of the whole. Returns false, and changes nothing, if the peak of live
+  /// Replaces the steps by their chunks. Returns false and changes nothing if the peak of live
   /// bytes would grow.
   bool emit(const std::vector<Cut>& chain, bool is_result, int64_t chunks) {
     std::vector<Step> steps, waits;
@@ -364,9 +365,9 @@ class Chunker {
   const int chunks_;
   const StepPrices& prices_;
   const std::function<bool(const Step&)>& takes_;
-  int& number_;                         ///< the next bucket's
-  int start_ = 0, end_ = 0, wait_ = 0;  ///< of the bucket: its first and last member, its wait
-  std::vector<int> skipped_;            ///< steps between those of a chain, which go before it
+  int& number_;                         ///< the next free bucket number
+  int start_ = 0, end_ = 0, wait_ = 0;  ///< of the bucket: first and last member, wait
+  std::vector<int> skipped_;            ///< steps between those of the chain; they go before it
 };
 
 }  // namespace

@@ -1,11 +1,11 @@
-// Buffers that a pass has left unused.
+// Removes unused buffers.
 #pragma once
 
 #include "program/program.h"
 
 namespace tessera {
 
-/// Drops buffers that no step and no port touches, and renumbers the others.
+/// Drops the buffers that no step and no port touches, and renumbers the others.
 void drop_unused_buffers(Program& program);
 
 }  // namespace tessera

@@ -9,8 +9,8 @@ namespace tessera {
 
 namespace {
 
-/// For each dim of a matmul's result its dim in a pointwise step, or -1 if it has one element or is
-/// summed. Nothing if `seen`, the pointwise step's view of the buffer, has other dims.
+/// For each dim of a matmul's result: the matching dim of the pointwise step, or -1 if it has size
+/// 1 or stride 0. Nothing if `seen`, the pointwise step's view of the buffer, has other dims.
 std::optional<std::vector<int>> dims_of(const View& result, const View& seen) {
   if (result.offset != seen.offset || !(result.shift == seen.shift)) return {};
   std::vector<int> dims;
@@ -40,7 +40,7 @@ Instr instruction(Code code, DType dtype, int a) {
   return instr;
 }
 
-/// A matmul to which instructions of a chain are added.
+/// Appends instructions of a chain to a matmul.
 class MatmulBuilder {
  public:
   MatmulBuilder(const Step& matmul, const EpilogueChain& chain, std::vector<int> dims)
@@ -50,7 +50,7 @@ class MatmulBuilder {
     step_.out.clear();
   }
 
-  /// Adds instruction `reg` of the chain; `value` is the one that was added last.
+  /// Appends instruction `reg` of the chain; `value` is the register appended before it.
   void add(int reg, int value) {
     Instr instr = chain_.at(reg);
     instr.a = newest();
@@ -66,7 +66,7 @@ class MatmulBuilder {
     }
     code().push_back(instr);
   }
-  /// Stores what was added last.
+  /// Stores the newest value.
   void store(const View& view) {
     step_.out.push_back(along(view));
     step_.pointwise.outputs.push_back(newest());
@@ -81,7 +81,7 @@ class MatmulBuilder {
  private:
   std::vector<Instr>& code() { return step_.pointwise.code; }
   int newest() { return static_cast<int>(code().size()) - 1; }
-  /// A view of the pointwise step with the dims of the matmul.
+  /// A view of the pointwise step, rearranged to the dims of the matmul.
   View along(const View& view) const {
     View v = view;
     v.sizes = y_.sizes;

@@ -1,17 +1,16 @@
-// A matmul takes over instructions of the pointwise step that alone reads its result:
+// A matmul takes over instructions of the pointwise step that is the only reader of its result:
 //   y = contract(a, b)                      ->  d = contract(a, b, c) {y + c}
 //   d, e = pointwise(y, c, ...) {y + c ...}     e = pointwise(d, ...)
-// From the load of y on, an instruction may join the matmul if it alone uses the value before it.
-// The longest epilogue is taken that the device can do, that moves fewer bytes, and whose result
-// the pointwise step stores. Its result may also replace, in memory, a matrix that it adds and that
-// nothing reads afterwards; then as many bytes suffice. What is left of the pointwise step stays
-// where it is.
+// An instruction may join if it is the only user of the value before it, starting from the load of
+// y. The pass takes the longest epilogue that the device can run, that moves fewer bytes, and whose
+// result the pointwise step stores. Instead of being stored, the result may also overwrite a matrix
+// that the epilogue adds and that nothing reads afterwards; equally many bytes are enough then.
 //
-// The new step stands at the matmul's place, or behind the last step that computes what it reads.
-// It never moves in front of anything that it needs, nor behind a use of what it overwrites. It
-// only moves for operands that are smaller than its result (a bias), because its own operands then
-// live longer; so of two matmuls that are added up, the later one takes the sum. Where it lets gelu
-// join a matmul, readers of gelu_grad(x) load x and compute gelu_grad themselves.
+// The fused step stands at the matmul's place, or after the last step that computes one of its
+// operands. It moves down only for operands that are smaller than its result (a bias), because its
+// own operands live longer then. So if two matmuls are added, the later one takes over the sum.
+// Where gelu can join a matmul this way, readers of gelu_grad(x) load x instead and compute
+// gelu_grad themselves.
 #include "lower/passes/fuse_epilogues.h"
 
 #include <algorithm>
@@ -26,7 +25,7 @@ namespace tessera {
 
 namespace {
 
-constexpr int kReach = 64;  ///< steps that a matmul moves at most
+constexpr int kReach = 64;  ///< steps that a matmul may move down
 
 class Epilogues {
  public:
@@ -61,7 +60,7 @@ class Epilogues {
   };
 
   int count() const { return static_cast<int>(function_.steps.size()); }
-  /// The step that was there first; others were moved behind it.
+  /// The step that was at `place` at first; steps moved there stand after it.
   Step& at(int place) { return places_[place][0]; }
 
   void note(const Step& step, int place) {
@@ -80,7 +79,7 @@ class Epilogues {
     }
   }
 
-  /// The place of the only reader of a buffer that only the step at `place` writes; or -1.
+  /// The place of the only reader of a buffer that only the step at `place` writes; else -1.
   int reader_of(int buffer, int place) const {
     int reader = -1;
     for (const Use& use : uses_[buffer]) {
@@ -97,7 +96,7 @@ class Epilogues {
     });
   }
 
-  /// Gives the matmul at `place` an epilogue, if it can have one.
+  /// Gives the matmul at `place` an epilogue if possible.
   void extend(int place) {
     const int reader = reader_of(at(place).out[0].buffer, place);
     if (reader <= place || !is_pointwise(at(reader))) return;
@@ -130,7 +129,8 @@ class Epilogues {
     return false;
   }
 
-  /// The matrix that the last of `count` instructions adds, if nothing reads it afterwards.
+  /// The matrix that the last of `count` instructions adds, if nothing reads it afterwards; else
+  /// null.
   const View* dying(const EpilogueChain& chain, size_t count, int reader) const {
     const int last = chain.regs()[count - 1];
     if (chain.at(last).code != Code::add) return nullptr;
@@ -150,7 +150,7 @@ class Epilogues {
     return in_place ? after <= before : after < before;
   }
 
-  /// Where the matmul can stand: as early as its operands allow; or -1.
+  /// The earliest place at which all operands of the matmul are ready; -1 if it cannot move there.
   int place_for(const Step& matmul, int from, int reader) const {
     int to = from;
     for (size_t k = 2; k < matmul.in.size(); ++k) {
@@ -187,8 +187,8 @@ class Epilogues {
     }
   }
 
-  /// The step at `place`, storing x in place of gelu_grad(x). The readers that then compute
-  /// gelu_grad(x) themselves are in lent_.
+  /// The step at `place`, changed to store x instead of gelu_grad(x). lent_ gets the readers, which
+  /// then compute gelu_grad(x) themselves.
   std::optional<Step> without_slopes(int place) {
     lent_.clear();
     now_operands_.clear();
@@ -247,8 +247,8 @@ class Epilogues {
   std::vector<char> fixed_;             ///< by buffer: also used outside of this function
   std::vector<std::vector<Use>> uses_;  ///< by buffer
   std::vector<std::vector<Step>> places_;
-  std::map<int, Step> lent_;         ///< by place
-  std::map<int, int> now_operands_;  ///< buffer -> the result of gelu whose operand it holds now
+  std::map<int, Step> lent_;         ///< by place: changed readers
+  std::map<int, int> now_operands_;  ///< buffer with the operand of gelu -> result of gelu
 };
 
 }  // namespace

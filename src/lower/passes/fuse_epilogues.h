@@ -1,4 +1,4 @@
-// Epilogues of matmuls.
+// Fuses pointwise steps into the matmuls before them.
 #pragma once
 
 #include <functional>
@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// Makes pointwise instructions behind a matmul its epilogue: the pointwise program of the
-/// "contract" step (kernels/cuda/epilogue.h). `takes` tells whether the device can do such a step;
-/// without `takes` nothing changes. Sums in 16 bits are rounded less often than before.
+/// Moves pointwise instructions that follow a matmul into its epilogue: the pointwise program of
+/// the "contract" step (kernels/cuda/epilogue.h). `takes` tells whether the device can run such a
+/// step; if it is empty nothing changes. 16-bit values are rounded less often than without fusion.
 void fuse_epilogues(Program& program, const std::function<bool(const Step&)>& takes);
 
 }  // namespace tessera

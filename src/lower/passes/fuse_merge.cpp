@@ -1,7 +1,7 @@
-// Steps are merged by appending their instructions to one program, in order. An appended load of a
-// value that the program computes becomes that register; a load, expression or instruction that the
-// program already has is reused. Rounding is part of every instruction, so a register holds the
-// bits that memory would have held.
+// Steps are merged by appending their instructions to one program, in order. A load of a value that
+// the program computes becomes that register. A load, expression or instruction that the program
+// already has is reused. Rounding is part of every instruction, so a register holds the same bits
+// as memory would.
 #include "lower/passes/fuse_merge.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace tessera {
 
 namespace {
 
-/// Equal in all bits: -0.0 is not 0.0.
+/// Bitwise equal: -0.0 differs from 0.0.
 bool same_instr(const Instr& x, const Instr& y) {
   return std::bit_cast<uint64_t>(x.imm) == std::bit_cast<uint64_t>(y.imm) && x.code == y.code &&
          x.dtype == y.dtype && x.a == y.a && x.b == y.b && x.c == y.c && x.slot == y.slot &&
@@ -23,7 +23,7 @@ bool same_instr(const Instr& x, const Instr& y) {
 /// Builds a pointwise step from others.
 class Appender {
  public:
-  /// All of `like` but what it computes.
+  /// Copies everything of `like` but its inputs, outputs and program.
   explicit Appender(const Step& like) {
     step_.kind = like.kind;
     step_.kernel = like.kernel;
@@ -86,7 +86,7 @@ class Appender {
     return find_or_add(load);
   }
 
-  /// The source's instruction at the index that `view` shows of it, or -1.
+  /// Adds the source's instruction for what `view` shows of it. Returns -1 if that is not possible.
   int add_source(const Source& source, const Instr& load, const View& view) {
     Instr instr = source.instr;
     if (load.dtype != instr.dtype || view.dtype != source.out.dtype) return -1;
@@ -141,7 +141,7 @@ class Appender {
   Step step_;
 };
 
-/// Lets readers of x * 1 read x instead. False if there is no such multiplication.
+/// Makes readers of x * 1 read x. Returns false if there is no such multiplication.
 bool read_past_ones(PointwiseProgram& program) {
   auto& code = program.code;
   auto is_one = [&](int r) { return code[r].code == Code::constant && code[r].imm == 1; };
@@ -166,8 +166,8 @@ bool touches(const std::vector<View>& views, int buffer) {
   return std::any_of(views.begin(), views.end(), [&](const View& v) { return v.buffer == buffer; });
 }
 
-/// True if `second` reads the results of `first` only as their registers, and the two share nothing
-/// else but inputs.
+/// True if `second` reads results of `first` only in a form that registers can supply, and the two
+/// share no other buffer that one of them writes.
 bool registers_suffice(const Step& first, const Step& second) {
   for (const View& out : second.out) {
     if (touches(first.in, out.buffer) || touches(first.out, out.buffer)) return false;
@@ -187,7 +187,7 @@ bool registers_suffice(const Step& first, const Step& second) {
   return true;
 }
 
-/// The number of inputs of both together; what `second` reads of `first` does not count.
+/// The number of inputs of the merged step; what `second` reads of `first` does not count.
 size_t count_inputs(const Step& first, const Step& second) {
   size_t count = first.in.size();
   for (const View& in : second.in) {

@@ -1,13 +1,12 @@
-// Pointwise steps are merged greedily in program order. The steps of a function form units: one
-// step, or the pointwise steps merged so far. Units are kept in an order that respects every use of
-// a buffer. A new pointwise step looks back over the last units for one with its iteration space
-// that computes something it reads, or (less far) that reads what it reads. Two units may become
-// one if no third must run between them: units between that need the first move behind the merged
-// one, the others stay before it. Steps that read nothing and have one instruction are repeated in
-// their consumers. Reductions along rows take part as fuse_rows.cpp says.
+// Pointwise steps are merged greedily in program order. A unit is one step, or the pointwise steps
+// merged so far. A new pointwise step looks back for a unit with its iteration space that computes
+// something it reads, or (less far) that reads what it reads. The two are merged if no unit has to
+// run between them: units between them that depend on the first move after the merged unit, the
+// others before it. Steps of one instruction without inputs are repeated in their consumers.
+// fuse_rows.cpp says how reductions along rows take part.
 //
-// How far a step looks back limits how much longer values live than in the model's order, and makes
-// the pass linear in the number of steps.
+// The limit on looking back bounds how much longer values live, and makes the pass linear in the
+// number of steps.
 #include "lower/passes/fuse_pointwise.h"
 
 #include <algorithm>
@@ -22,14 +21,14 @@ namespace tessera {
 
 namespace {
 
-constexpr int kReachOfValues = 64;    ///< units back to a producer
-constexpr int kReachOfOperands = 8;   ///< units back to a reader of the same operand
-constexpr int64_t kFewElements = 64;  ///< so few that only the number of steps counts
+constexpr int kReachOfValues = 64;    ///< units to look back for a producer
+constexpr int kReachOfOperands = 8;   ///< units to look back for a reader of the same operand
+constexpr int64_t kFewElements = 64;  ///< for steps this small only their number counts
 
 struct Unit {
   Step step;
-  std::vector<int> needs;  ///< original steps that it runs after
-  int joined = -1;         ///< the unit that it became part of
+  std::vector<int> needs;  ///< original steps that must run before it
+  int joined = -1;         ///< the unit into which it was merged
 };
 
 class Fuser {
@@ -79,7 +78,7 @@ class Fuser {
     std::vector<int> readers;  ///< since the writer
   };
 
-  /// The steps before step `number` that it must follow, because they touch the same buffers.
+  /// The steps before step `number` that it must follow: they touch the same buffers.
   std::vector<int> needs_of(const Step& step, int number) {
     std::vector<int> needs;
     auto read = [&](int buffer) {
@@ -115,8 +114,8 @@ class Fuser {
            step.pointwise.code[0].dtype == step.in[0].dtype;
   }
 
-  /// True for a copy of a whole buffer that is transient or never written in the function: both
-  /// hold the same for as long as the copy lives.
+  /// True for a copy of a whole buffer that is never written afterwards: reading the original is
+  /// the same.
   bool is_needless_copy(const Step& step) const {
     const bool moves = step.kind == StepKind::compute && info_of(step.kernel).is_copy;
     if (!moves && !(is_pointwise(step) && is_identity(step))) return false;
@@ -154,7 +153,7 @@ class Fuser {
     }
   }
 
-  /// Merges the unit at `at` with one before it, if it finds one, and moves `at` to the result.
+  /// Merges the unit at `at` with an earlier one. `at` becomes the position of the result.
   bool merge_back(size_t& at) {
     const Step& step = units_[order_[at]].step;
     for (size_t back = 1; back <= kReachOfValues && back <= at; ++back) {
@@ -183,7 +182,7 @@ class Fuser {
     });
   }
 
-  /// True if both read an operand that is worth reading once.
+  /// True if both read an operand that is worth loading once.
   static bool share_operand(const Step& step, const Step& other, bool few) {
     return std::any_of(step.in.begin(), step.in.end(), [&](const View& in) {
       for (size_t d = 0; d < in.sizes.size(); ++d) {
@@ -195,10 +194,11 @@ class Fuser {
     });
   }
 
-  /// Merges two units if it can. `what`: the step of the second one, as it joins the first.
+  /// Merges two units if possible. `what`: the step of the second, in the form that joins the
+  /// first.
   bool merge_at(size_t first, size_t& second, const Step& what) {
     const int a = order_[first], b = order_[second];
-    std::vector<int> before, after;  // the units between that run before and after `a`
+    std::vector<int> before, after;  // the units between that go before and after `a`
     const auto follows = [&](int unit) {
       return std::find(after.begin(), after.end(), unit) != after.end();
     };
@@ -224,7 +224,7 @@ class Fuser {
     return true;
   }
 
-  /// The unit that an original step is part of now.
+  /// The unit to which an original step belongs now.
   int unit_of(int step) {
     int& unit = unit_of_[step];
     while (units_[unit].joined >= 0) unit = units_[unit].joined;
@@ -245,7 +245,7 @@ class Fuser {
     std::erase_if(unit.needs, [&](int step) { return unit_of(step) == a; });
   }
 
-  /// Lets readers of a result that is computed or copied twice read the first one.
+  /// Makes readers of a duplicate result read the first one.
   void rename(int& buffer) const {
     while (buffer >= 0 && renamed_[buffer] >= 0) buffer = renamed_[buffer];
   }
@@ -273,19 +273,19 @@ class Fuser {
   }
 
   Function& function_;
-  // By buffer.
+  // By buffer:
   std::vector<char> is_port_, is_constant_;
   std::vector<bool> transient_;
   std::vector<int64_t> bytes_;
   const FuseLimits limits_;
   std::vector<Unit> units_;
-  std::vector<int> order_;    ///< of units; merged ones are left out
-  std::vector<int> unit_of_;  ///< original step -> unit, perhaps one that was joined since
+  std::vector<int> order_;    ///< unit numbers, without merged ones
+  std::vector<int> unit_of_;  ///< original step -> unit, perhaps since merged
   std::vector<Uses> uses_;    ///< per buffer
   std::map<int, std::pair<std::vector<int>, std::vector<int>>> started_;
   std::map<int, Source> sources_;
   std::vector<int> renamed_,
-      writes_;  ///< by buffer: read another instead, or -1; how often written
+      writes_;  ///< by buffer: its replacement, or -1; number of writes
 };
 
 }  // namespace

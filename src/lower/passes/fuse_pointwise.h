@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-/// Merges neighbouring pointwise steps over one iteration space into one step with several outputs.
+/// Merges pointwise steps, and reductions along rows, over one iteration space into steps with
+/// several outputs.
 void fuse_pointwise(Program& program);
 
 }  // namespace tessera

@@ -1,9 +1,9 @@
-// A reduction takes over the instructions that compute what it alone reads:
+// A reduction takes over the instructions that compute its operand, if it is the only reader:
 //   y, z = pointwise(x, ...) {f, g}     ->  z = pointwise(x, ...) {g}
 //   s = reduce sum(y)                       s = reduce sum(x, ...) {f}
-// Then y is not stored: squares or exponentials that are summed, or a cast. The reduction reads the
-// operands of y instead, so this pays if they have fewer bytes than y written and read, or if
-// nothing else is left of the pointwise step.
+// Then y is not stored. Examples: a sum of squares or exponentials, or of cast values. The
+// reduction reads the operands of y instead, so this pays only if the two steps together touch
+// fewer bytes.
 #include "lower/passes/fuse_prologues.h"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ class Prologues {
     at(maker) = std::move(rest);
   }
 
-  /// True if nothing overwrites what it reads between the pointwise step and the reduction.
+  /// True if no step from the pointwise step to the reduction overwrites an operand.
   bool is_there(const Step& reduction, int maker, int place) {
     const auto reads = [&](const View& out) {
       return std::any_of(reduction.in.begin(), reduction.in.end(),
@@ -78,8 +78,8 @@ class Prologues {
     return true;
   }
 
-  /// For each dim of the reduction's operand its dim in the pointwise step, or -1 if it has one
-  /// element; nothing if the two have other dims.
+  /// For each dim of the reduction's operand: the matching dim of the pointwise step, or -1 for
+  /// size 1. Nothing if the two have other dims.
   static std::optional<std::vector<int>> dims_of(const View& operand, const View& made) {
     if (operand.offset != made.offset || operand.shift != made.shift ||
         operand.elements() != made.elements())
@@ -99,7 +99,8 @@ class Prologues {
     return dims;
   }
 
-  /// The reduction with the instructions of `maker` that compute its operand.
+  /// The reduction with the instructions of `maker` that compute its operand; nothing if
+  /// impossible.
   static std::optional<Step> with_prologue(const Step& reduction, const Step& maker) {
     const View& operand = reduction.in[0];
     const auto made = std::find_if(maker.out.begin(), maker.out.end(),

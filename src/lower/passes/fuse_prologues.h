@@ -1,12 +1,13 @@
-// Prologues of reductions.
+// Fuses pointwise steps into the reductions after them.
 #pragma once
 
 #include "program/program.h"
 
 namespace tessera {
 
-/// Makes the pointwise instructions that compute the operand of a "reduce" step its pointwise
-/// program, if nothing else reads that operand and fewer bytes move. The bits are the same.
+/// Moves the pointwise instructions that compute the operand of a "reduce" step into that step, as
+/// its pointwise program, if nothing else reads the operand and fewer bytes move. Results are
+/// bitwise equal.
 void fuse_prologues(Program& program);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// A reduction along a dense dim joins pointwise steps. It becomes an instruction with one result
-// for each row. A step over rows is widened to the rows' elements; its operands and results get
+// A reduction along a dense dim joins pointwise steps as an instruction with one result per row. A
+// step with one element per row is widened to the rows' elements: its operands and results get
 // stride 0 along the row. Softmax, the norms and their gradients become one step each.
 #include "lower/passes/fuse_rows.h"
 

@@ -1,4 +1,4 @@
-// Reductions along rows in fused pointwise steps.
+// Reductions along rows as part of fused pointwise steps (softmax, norms).
 #pragma once
 
 #include <optional>
@@ -7,12 +7,12 @@
 
 namespace tessera {
 
-/// A reduction along one dense dim as a pointwise step of one row instruction; null if it is
-/// another reduction, or its rows are too long for a block.
+/// A reduction along one dense dim as a pointwise step of one row instruction. Nothing for any
+/// other reduction, or if rows are too long for a block.
 std::optional<Step> row_step(const Step& reduce);
 
-/// A pointwise step over the rows of `rows` (a step with row instructions) as one over the rows'
-/// elements; null if its iteration space is another.
+/// A pointwise step with one element per row, as a step over all elements of the rows of `rows` (a
+/// step with row instructions). Nothing if its iteration space does not match.
 std::optional<Step> along_row(const Step& step, const Step& rows);
 
 /// True if two pointwise steps over one iteration space have the same rows, if any.

@@ -9,20 +9,20 @@
 
 namespace tessera {
 
-/// From the step that first writes a buffer to the last that reads it. A collective keeps its
-/// operands alive until its wait. What a function returns is alive until its end; a buffer that
-/// alternates between iterations, all the time.
+/// From the first to the last step that touches a buffer. A collective keeps its operands and
+/// results alive until its wait. A function's output is alive until the end, a double-buffered
+/// buffer always.
 struct LiveRange {
   int first = -1, last = -1;
 };
 
-/// The live ranges of the function's own transient buffers, without those of its loops' bodies.
+/// The live ranges of the function's own transient buffers, without those of loop bodies.
 std::map<int, LiveRange> live_ranges(const Program& program, const Function& function);
 
-/// The bytes that a buffer takes: twice its room if it alternates.
+/// The bytes that a buffer takes: twice its room if it is double-buffered.
 int64_t whole_room_of(const Buffer& buffer);
 
-/// Bytes of all transient buffers alive at each step; at a loop, with the peak of an iteration.
+/// Bytes of all live transient buffers at each step; at a loop, plus the peak of an iteration.
 std::vector<int64_t> live_bytes(const Program& program, const Function& function);
 
 /// The largest of live_bytes().

@@ -1,6 +1,6 @@
 // Transient buffers are placed in the order of their first step, each in the smallest gap that fits
-// among the buffers alive then (best fit). The buffers of a loop's body are placed first, inside of
-// one buffer that is alive as long as the loop.
+// between the live buffers (best fit). The buffers of a loop's body are placed first, inside one
+// buffer that is alive as long as the loop.
 #include "lower/passes/plan_memory.h"
 
 #include <algorithm>
@@ -15,10 +15,11 @@ namespace tessera {
 
 namespace {
 
-/// Transient memory: the free intervals below `end`, by offset and by size.
+/// Free intervals of transient memory below `end`, by offset and by size.
 class FreeList {
  public:
-  /// The smallest free interval that fits, the lowest of equals, or the end.
+  /// Returns the offset of the smallest free interval that fits; of equals, the lowest; if none
+  /// fits, the end.
   int64_t take(int64_t bytes) {
     auto it = by_size_.lower_bound({bytes, 0});
     if (it == by_size_.end()) {
@@ -72,7 +73,7 @@ class FreeList {
   int64_t end_ = 0;
 };
 
-/// Moves the buffers of an iteration, and those of the loops in it.
+/// Shifts the buffers of an iteration, and of the loops in it, by `offset`.
 void move_iteration(Program& program, const Function& body, int64_t offset) {
   for (const auto& [buffer, range] : live_ranges(program, body))
     program.buffers[buffer].offset += offset;

@@ -1,12 +1,12 @@
-// Offsets of buffers in their arenas.
+// Static memory planning.
 #pragma once
 
 #include "program/program.h"
 
 namespace tessera {
 
-/// Gives every buffer its offset: persistent buffers side by side; transient ones may share memory
-/// if their live ranges do not overlap.
+/// Sets the offset of every buffer in its arena. Persistent buffers lie side by side; transient
+/// buffers share memory if their live ranges do not overlap.
 void plan_memory(Program& program);
 
 }  // namespace tessera

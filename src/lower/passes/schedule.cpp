@@ -1,10 +1,10 @@
-// The compute steps keep their order. A bucket (collectives that share a number) starts at a slot
-// and is awaited at a slot; slot k is the point before compute step k. First every start moves up,
-// as far as its operands allow and until enough computing hides it (start_deadlines.h). Then, from
-// the last bucket to the first, every wait moves down to the first use of a result. Neither may
-// raise the peak of live bytes. The iterations of a loop are first arranged within their own peak,
-// and then may use what the function around the loop has at its peak. What is computed before the
-// stores is also awaited before them. Compute steps that are attached to a bucket
+// The compute steps keep their order. A bucket (collectives that share a number) starts at one slot
+// and is awaited at another; slot k is the point before compute step k. First every start moves up,
+// as far as its operands allow and until enough computing hides the bucket (start_deadlines.h).
+// Then every wait moves down to the first use of a result, from the last bucket to the first.
+// Neither may raise the peak of live bytes. A loop's body is scheduled within its own peak first;
+// then it may use as many bytes as the surrounding function has left below its peak. Collectives
+// that start before the stores are also awaited before them. Compute steps attached to a bucket
 // (bucket_attachments.h) move with it.
 #include "lower/passes/schedule.h"
 
@@ -29,7 +29,7 @@ constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 class Scheduler {
  public:
-  /// room: bytes that may be alive at any point.
+  /// `room`: live bytes allowed at any point.
   Scheduler(Program& program, Function& function, int64_t room)
       : program_(program),
         function_(function),
@@ -63,7 +63,7 @@ class Scheduler {
 
   void take_apart() {
     std::map<int, int> of_number;
-    std::map<int, Step> feeders;  // by the buffer that they make
+    std::map<int, Step> feeders;  // by the buffer that they write
     for (size_t s = 0; s < function_.steps.size(); ++s) {
       Step& step = function_.steps[s];
       const int slot = static_cast<int>(compute_.size());
@@ -163,7 +163,7 @@ class Scheduler {
     fast_deadlines_ = start_deadlines(sent, work_.back() / kFastLinks);
   }
 
-  /// The operands and results of a bucket that take memory here, each once.
+  /// The transient buffers of a bucket's operands and results, each once.
   std::vector<int> buffers_of(const Bucket& e) const {
     std::vector<int> buffers;
     for (const Step& step : e.members) {
@@ -229,11 +229,11 @@ class Scheduler {
     share_time_with_feeder(number);
   }
 
-  /// If the bucket communicates the result of another bucket, gives each half of the time that the
-  /// two have. At the end of an iteration the second has the next iteration instead.
+  /// If the bucket communicates the result of another bucket, gives each half of the time of both.
+  /// At the end of an iteration the second bucket has the next iteration instead.
   void share_time_with_feeder(int number) {
     Bucket& e = buckets_[number];
-    int feeder = -1;  // the last one
+    int feeder = -1;  // the last one that feeds it
     for (const Step& step : e.members) {
       for (const int other : using_[step.in[0].buffer]) {
         if (other < number && buckets_[other].writes(step.in[0].buffer))
@@ -257,12 +257,12 @@ class Scheduler {
     e.start = start;
   }
 
-  // A bucket that only reads what no iteration writes can start an iteration early; one whose
-  // result no iteration reads can be awaited an iteration late. Its buffers then exist twice, which
-  // may take `most` bytes. Without a limit, a bucket that is the same in every iteration (all
-  // parameters, in a loop over microbatches) starts early only if its own iteration would be too
-  // short to hide it even with links kFastLinks times as fast: otherwise all parameters would exist
-  // twice.
+  // Prefetch across iterations. A bucket whose operands no iteration writes can start one iteration
+  // early; one whose result no iteration reads can be awaited one iteration late. Its buffers are
+  // then double-buffered, with at most `most` live bytes. Without a limit, a bucket that is the
+  // same in every iteration (all parameters, in a loop over microbatches) starts early only if its
+  // own iteration is too short to hide it even with links kFastLinks times as fast; otherwise all
+  // parameters would exist twice.
   void overlap_iterations(int64_t most) {
     std::set<int> read, written;
     for (const Step& step : compute_) {
@@ -323,7 +323,7 @@ class Scheduler {
     }
     std::vector<Step> steps;
     for (int slot = 0; slot <= count; ++slot) {
-      // In the order of the buckets, because one may need the result of another.
+      // In bucket order, because one may need the result of another.
       std::sort(at[slot].begin(), at[slot].end());
       auto start = [&](Bucket& e) {
         std::move(e.feeders.begin(), e.feeders.end(), std::back_inserter(steps));
@@ -358,16 +358,16 @@ class Scheduler {
   Function& function_;
   std::vector<Step> compute_;
   std::vector<Bucket> buckets_;
-  int stores_ = 0;  ///< the slot of the first compute step that stores
-  // By buffer: the compute steps that touch it, the buckets that do, its range.
+  int stores_ = 0;  ///< slot of the first compute step that stores
+  // By buffer: the compute steps and the buckets that touch it, and its live range.
   std::vector<std::vector<Touch>> touches_;
   std::vector<std::vector<int>> using_;
   std::vector<LiveRange> live_ranges_;  ///< in points: 2k is slot k, 2k + 1 is compute step k
   std::set<int> outer_;                 ///< buffers of the function around a loop's body
   const BucketAttachments attachments_;
   LiveBytes live_bytes_;
-  std::vector<double> work_ = {0};      ///< before each compute step, in operations
-  std::vector<double> deadlines_;       ///< of the starts of buckets, in terms of work
+  std::vector<double> work_ = {0};      ///< operations before each compute step
+  std::vector<double> deadlines_;       ///< of the starts of buckets, in operations
   std::vector<double> fast_deadlines_;  ///< the same with links kFastLinks times as fast
   int64_t limit_ = 0;
   const int64_t room_;

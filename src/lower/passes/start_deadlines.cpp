@@ -7,7 +7,7 @@
 namespace tessera {
 
 double work_of(const Step& step) {
-  constexpr double kOperations = 32;  ///< that a byte counts as
+  constexpr double kOperations = 32;  ///< per byte
   double work = static_cast<double>(step.flops);
   for (const std::vector<View>* views : {&step.in, &step.out}) {
     for (const View& v : *views)
@@ -22,7 +22,7 @@ double work_of(const Step& step) {
 
 std::vector<double> start_deadlines(const std::vector<Sent>& buckets, double work) {
   std::map<std::vector<int>, double> bytes,
-      next;  // by axes; the deadline of the bucket needed next
+      next;  // by axes; `next`: the deadline of the bucket that is needed next
   for (const Sent& e : buckets) bytes[e.axes] += e.bytes;
   std::vector<size_t> order(buckets.size());
   std::iota(order.rbegin(), order.rend(), size_t{0});

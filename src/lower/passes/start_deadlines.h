@@ -1,4 +1,4 @@
-// How long before its result is needed a bucket must start, in terms of computing.
+// How early a bucket must start so that computing hides it.
 #pragma once
 
 #include <vector>
@@ -7,22 +7,22 @@
 
 namespace tessera {
 
-/// The work of a step, in operations; a byte read or written counts as several. Only ratios matter,
-/// because the Program is for any machine.
+/// The work of a step in operations, where a byte read or written counts as several. Only ratios
+/// matter: no machine is known here.
 double work_of(const Step& step);
 
 /// A bucket among a function's compute steps.
 struct Sent {
   std::vector<int> axes;
-  double bytes = 0;   ///< by one rank
-  double needed = 0;  ///< work of the steps before its result is needed
+  double bytes = 0;   ///< sent by one rank
+  double needed = 0;  ///< work of the steps before the first use of its result
 };
 
-/// For each bucket, the work of the steps before it should start; negative if even the beginning is
-/// too late. The buckets of one set of axes run one after the other, in the order in which they are
-/// needed. Together they take all of the function's `work`, each its share by bytes. Then they
-/// finish in time wherever the links are fast enough, and no result is alive for longer than that
-/// takes.
+/// For each bucket, the work of the steps before its latest start; negative if even the beginning
+/// is too late. Buckets over one set of axes run one after the other, in the order in which they
+/// are needed. All of them together are assumed to take as long as the function's `work`, each in
+/// proportion to its bytes. So they finish in time wherever the links are fast enough, and no
+/// result is alive longer than needed.
 std::vector<double> start_deadlines(const std::vector<Sent>& buckets, double work);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// What passes ask of a machine.
+// Prices of steps on a machine.
 #pragma once
 
 #include <functional>
@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-/// The seconds of steps on a machine. Without a machine, passes follow rules that suit any.
+/// Seconds of steps on a machine. Without a machine, passes follow rules that suit any.
 struct StepPrices {
   std::function<double(const Step&)> seconds;  ///< of one step; empty: no machine
-  double compute = 1, transfer = 1;            ///< slowdown while the other kind runs too
+  double compute = 1, transfer = 1;            ///< slowdown of each while both run
 };
 
 }  // namespace tessera

@@ -1,7 +1,8 @@
 // An update is a step that computes a value, and a copy of the value into the stored tensor. The
-// step may write the stored tensor itself if nothing else reads the value, and if all steps that
-// read the old value have run. Steps before first_update have run. A step that is itself moved
-// behind first_update has not, except the writer, which reads each element before it writes it.
+// step may write the stored tensor itself if the copy is the only reader of the value and all
+// readers of the old value have run. Readers before first_update have run. Readers that are
+// themselves moved after first_update have not, except the writer, which reads each element before
+// it writes it.
 #include "lower/passes/store_in_place.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace tessera {
 
 namespace {
 
-/// The input that the register may alias, or -1: a load's array, also through copies and masks.
+/// The input that a register may alias, or -1: that of a load, also through copies and masks.
 int load_behind(const PointwiseProgram& program, int reg) {
   while (program.code[reg].code == Code::copy || program.code[reg].code == Code::mask)
     reg = program.code[reg].a;
@@ -81,7 +82,7 @@ class InPlaceStores {
     return it == writer_.end() ? -1 : it->second;
   }
 
-  /// Makes `step` write where `copy` would have copied its result, if that is safe.
+  /// Makes `step` write where `copy` would copy its result. Returns false if that is not safe.
   bool store(Step& step, const Step& copy) const {
     View from = copy.in[0];
     const View& to = copy.out[0];
@@ -114,7 +115,7 @@ class InPlaceStores {
 
   const Program& program_;
   Function& function_;
-  std::map<int, std::vector<int>> movable_readers_;  ///< of each buffer
+  std::map<int, std::vector<int>> movable_readers_;  ///< by buffer
   std::map<int, int> writer_, copies_of_;
 };
 

@@ -25,8 +25,8 @@ Branching::Branching(const Model& model, const DualAscent& root, int64_t bound)
   open_.push({bound, std::make_shared<DualAscent>(root)});
 }
 
-/// Runs some passes, moving the prices between them; leaves the dual at the prices of the best
-/// bound.
+/// Runs some passes and moves the prices between them. Leaves the dual at the prices of the best
+/// bound and returns that bound.
 int64_t Branching::raise(DualAscent& dual, int64_t below, Chosen& chosen,
                          const std::function<void(const std::vector<int>&)>& offer) {
   int64_t best = std::numeric_limits<int64_t>::min();
@@ -58,9 +58,9 @@ int64_t Branching::raise(DualAscent& dual, int64_t below, Chosen& chosen,
   return best;
 }
 
-/// Chooses the node whose chosen strategies differed most in the price of their memory, and which
-/// of its strategies hold much: those above the mean, or above the middle if the mean separates
-/// none.
+/// Picks the node to split: the one whose chosen strategies differed most in the price of their
+/// memory. `much`: its strategies whose price is above the mean, or above the middle if the mean
+/// separates none.
 bool Branching::choose(const DualAscent& dual, const Chosen& chosen, int& node,
                        std::vector<bool>& much) const {
   double most = 0;
@@ -86,8 +86,7 @@ bool Branching::choose(const DualAscent& dual, const Chosen& chosen, int& node,
   return node >= 0 || choose_nearest(dual, node, much);
 }
 
-/// Chooses the node whose two best strategies are nearest to each other by the dual; all but the
-/// best one hold much.
+/// Picks the node whose two best strategies are closest by the dual. `much`: all but the best.
 bool Branching::choose_nearest(const DualAscent& dual, int& node, std::vector<bool>& much) const {
   int64_t least = std::numeric_limits<int64_t>::max();
   for (int v = 0; v < model_.nodes(); ++v) {
@@ -120,7 +119,7 @@ bool Branching::split(int64_t below, const std::function<void(const std::vector<
   whole.bound = std::max(whole.bound, raise(*whole.dual, below, chosen, offer));
   int node = -1;
   std::vector<bool> barred;
-  // A subproblem of one choice is solved: the choice was offered.
+  // Only one choice is left, and it was offered.
   if (whole.bound < below && !choose(*whole.dual, chosen, node, barred)) whole.bound = below;
   bytes_ -= bytes_of(model_);
   for (int half = 0; half < 2 && whole.bound < below; ++half) {

@@ -1,4 +1,4 @@
-// Branch and bound, for better bounds than prices of memory give.
+// Branch and bound, for better bounds than dual ascent gives.
 #pragma once
 
 #include <functional>
@@ -10,18 +10,19 @@
 
 namespace tessera::solver {
 
-/// Best first: the subproblem with the least bound is split into one with the strategies of a node
-/// that hold little memory, and one with those that hold much. The least bound of all subproblems
-/// is a bound of the whole problem.
+/// Best first: the subproblem with the least bound is split in two. One half keeps those strategies
+/// of a node that hold little memory, the other those that hold much. The least bound of all
+/// subproblems is a bound of the whole problem.
 class Branching {
  public:
-  /// Begins with an ascent that gains nothing more.
+  /// Begins with the root's dual ascent, which has converged to `bound`.
   Branching(const Model& model, const DualAscent& root, int64_t bound);
 
-  /// Splits one subproblem. `below`: those that cost as much or more are dropped. Choices on the
-  /// way go to `offer`. False where nothing is left to split, or no memory for more.
+  /// Splits one subproblem. Subproblems whose bound is not below `below` are dropped. `offer` gets
+  /// the choices found. Returns false if nothing is left to split, or no memory for more
+  /// subproblems.
   bool split(int64_t below, const std::function<void(const std::vector<int>&)>& offer);
-  /// The least bound of all subproblems that are not dropped.
+  /// The least bound of all subproblems that were not dropped.
   int64_t bound() const { return bound_; }
 
  private:
@@ -30,8 +31,7 @@ class Branching {
     std::shared_ptr<DualAscent> dual;
     bool operator<(const Subproblem& o) const { return bound > o.bound; }
   };
-  /// What the passes over a subproblem chose: by node, the sum of the prices of its memory, and of
-  /// their squares.
+  /// By node: the sum over passes of the price of the chosen strategy's memory, and of its square.
   struct Chosen {
     std::vector<double> sum, squares;
     int passes = 0;

@@ -1,7 +1,7 @@
-// Drops points in time at which memory cannot bind before it binds at another one. Between two
-// points only the uses differ that begin or end between them. So point m can be dropped for point k
-// if no choice can use more at m than at k by more than m has more capacity. Each point is compared
-// with the last one that was kept.
+// Drops points in time at which memory cannot bind unless it binds at another point too. Two points
+// differ only in the uses that begin or end between them. So point m can be dropped in favour of
+// point k if no choice can use more at m than at k by more than m has more capacity. Each point is
+// compared with the last one kept.
 #include <algorithm>
 #include <map>
 
@@ -11,7 +11,7 @@ namespace tessera::solver {
 
 namespace {
 
-using Change = std::map<int, std::vector<int64_t>>;  // bytes more, by node and strategy
+using Change = std::map<int, std::vector<int64_t>>;  // extra bytes by node and strategy
 
 void add_change(Change& to, int v, const std::vector<int64_t>& usage, int sign) {
   std::vector<int64_t>& c = to[v];
@@ -19,7 +19,7 @@ void add_change(Change& to, int v, const std::vector<int64_t>& usage, int sign) 
   for (size_t s = 0; s < usage.size(); ++s) c[s] += sign * usage[s];
 }
 
-/// The most that any choice can add: the maximum of `sign` times the change.
+/// The most that a choice can add: the maximum of `sign` times the change.
 int64_t most(const Change& change, int sign) {
   int64_t sum = 0;
   for (const auto& [v, c] : change) {
@@ -32,7 +32,7 @@ int64_t most(const Change& change, int sign) {
 
 struct Kept {
   int point;
-  Change since;  // the last point that was kept
+  Change since;  // since the last point that was kept
 };
 
 std::vector<int> choose_moments(const Model& model) {
@@ -64,7 +64,7 @@ std::vector<int> choose_moments(const Model& model) {
   return points;
 }
 
-/// True if a choice can exceed the capacity at some point.
+/// By point: the most bytes that a choice can use.
 std::vector<int64_t> most_bytes(const Model& model) {
   std::vector<int64_t> use(model.points + 1);
   for (int v = 0; v < model.nodes(); ++v) {
@@ -100,7 +100,7 @@ std::vector<Use> remap(const std::vector<Use>& uses, const std::vector<int>& num
 
 void compress_moments(Model& model) {
   const std::vector<int64_t> largest = most_bytes(model);
-  std::vector<int> number(model.points + 1);  // of kept ones before it
+  std::vector<int> number(model.points + 1);  // index among the kept ones
   std::vector<int64_t> capacity;
   std::vector<int> chosen = choose_moments(model);
   std::erase_if(chosen, [&](int m) { return largest[m] <= model.capacity[m]; });

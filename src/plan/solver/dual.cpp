@@ -1,7 +1,7 @@
 // Sequential tree-reweighted message passing in integers. A pass visits the nodes in order. A node
 // gives equal shares of its cost to the tables of its pairs with later nodes. Each of these tables
-// hands the later node what it costs at least for each of that node's strategies. After a pass all
-// tables have minimum 0, and the bound is the sum of the nodes' minima.
+// passes its minimum over the node on to the later node, for each of that node's strategies. After
+// a pass the minimum of every table is 0, and the bound is the sum of the nodes' minima.
 #include "plan/solver/dual.h"
 
 #include <algorithm>

@@ -8,17 +8,18 @@
 
 namespace tessera::solver {
 
-/// Dual ascent. Every pair's cost is shared between its table and its two nodes, in any integers;
-/// the bound is the sum of the least costs of all nodes and tables. Prices of memory are raised,
-/// too.
+/// Dual ascent. The cost of every pair is divided, in any integers, between its table and its two
+/// nodes. The bound is the sum of the least costs of all nodes and tables. Memory has prices
+/// (Lagrange multipliers).
 class DualAscent {
  public:
   explicit DualAscent(const Model& model);
 
-  /// One pass over all nodes, alternately forwards and backwards; its decoded choice is in
-  /// choice(). Returns the bound at the present prices, base included.
+  /// One pass over all nodes, alternately forwards and backwards. Sets choice(), and returns the
+  /// bound at the present prices, base included.
   int64_t pass();
-  /// Moves the prices along the bytes of the last choice, by `step` times the distance to `target`.
+  /// Subgradient step: moves the prices along the excess bytes of the last choice, by `step` times
+  /// the distance to `target`.
   void move_prices(double step, int64_t target);
 
   const std::vector<int>& choice() const { return choice_; }
@@ -27,9 +28,9 @@ class DualAscent {
   /// Forbids these strategies of a node.
   void bar(int node, const std::vector<bool>& strategies);
   bool is_barred(int node, int s) const { return !barred_[node].empty() && barred_[node][s]; }
-  /// The cost of a strategy's memory.
+  /// The price of the memory that a strategy holds.
   int64_t price_of(int node, int s) const;
-  /// Node costs after the last pass, messages included: how much better each strategy is.
+  /// Node costs after the last pass, messages included: lower is better.
   std::vector<int64_t> potential(int node) const;
 
  private:
@@ -40,7 +41,7 @@ class DualAscent {
   void visit(int v);
   int64_t bound() const;
   const Model& model_;
-  std::vector<std::vector<int64_t>> costs_;  // priced
+  std::vector<std::vector<int64_t>> costs_;  // with prices of memory
   std::vector<std::vector<bool>> barred_;    // by node; empty: none
   std::vector<std::vector<int64_t>> to_a_, to_b_;
   std::vector<int64_t> prices_;

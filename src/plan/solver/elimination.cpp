@@ -1,7 +1,7 @@
-// Bucket elimination. The message of a bucket, a table over its separator, goes to the bucket of
-// the separator's node that is eliminated next; so the buckets form a forest. On the way up tables
-// hold the least cost of all below, on the way down that of all the rest. Their sum is the least
-// cost with each combination of a clique.
+// Bucket elimination. A bucket sends a message, a table over its separator, to the bucket of the
+// separator's node that is eliminated first; so the buckets form a forest. On the way up a table
+// holds the least cost of everything below, on the way down that of the rest. Their sum is the
+// least cost for each combination of a clique.
 #include "plan/solver/elimination.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace tessera::solver {
 
 namespace {
 
-/// A greedy order. With `by_fill`, next comes the node whose elimination joins the fewest pairs
-/// (weighted by the logarithm of table sizes); else the one with the smallest table.
+/// A greedy order. `by_fill`: next is the node whose elimination adds the fewest pairs, weighted by
+/// the logarithm of table sizes; otherwise the node with the smallest table.
 class Order {
  public:
   Order(const Model& model, bool by_fill) : by_fill_(by_fill), near_(model.nodes()) {
@@ -24,7 +24,7 @@ class Order {
     }
   }
 
-  /// Entries of all tables, or -1 beyond `limit`.
+  /// Returns the entries of all tables, or -1 if more than `limit`.
   int64_t run(int64_t limit) {
     std::set<std::pair<double, int>> queue;
     std::vector<double> score(near_.size());
@@ -64,7 +64,7 @@ class Order {
     }
     return fill + 1e-3 * size(v);
   }
-  /// The nodes whose value may have changed.
+  /// Returns the nodes whose score may have changed.
   std::set<int> eliminate(int v) {
     const std::set<int> around = std::move(near_[v]);
     near_[v].clear();

@@ -1,4 +1,4 @@
-// Exact minimum over a graph of small width, by eliminating one node after another.
+// Exact minimum over a graph of small width, by bucket elimination.
 #pragma once
 
 #include <cstdint>
@@ -8,29 +8,30 @@
 
 namespace tessera::solver {
 
-/// A node being eliminated, with the nodes that it still touches then.
+/// A node being eliminated, with the neighbours it has at that time.
 struct Bucket {
   int node = -1;
   std::vector<int> clique;     ///< its separator, then the node itself
   std::vector<int> pairs;      ///< of the model, added to its table
   std::vector<int> children;   ///< buckets whose messages are added to its table
-  int parent = -1;             ///< -1: its separator is empty
-  std::vector<int64_t> table;  ///< over the clique, row-major: the least cost of all below
-  std::vector<int64_t> up;     ///< over the separator: the least of `table` over the node
-  std::vector<int64_t> down;   ///< over the separator: the least cost of all the rest
+  int parent = -1;             ///< -1: none, its separator is empty
+  std::vector<int64_t> table;  ///< over the clique, row-major: least cost of this and all below
+  std::vector<int64_t> up;     ///< over the separator: minimum of `table` over the node
+  std::vector<int64_t> down;   ///< over the separator: least cost of everything else
 };
 
 class Elimination {
  public:
-  /// Finds an order by weighted fill and one by size, and takes the one that needs fewer entries.
-  /// Stops, and does not fit, if all tables together would have more than `entries`.
+  /// Tries two elimination orders (weighted fill, size) and takes the one with fewer table entries.
+  /// fits() is false if that is more than `entries`.
   Elimination(const Model& model, int64_t entries);
   bool fits() const { return fits_; }
 
-  /// The least total (without base) with these node costs instead of the model's; kWall if there is
-  /// none that is allowed. Fills `choice`.
+  /// Returns the least total (without base) with these node costs in place of the model's, and sets
+  /// `choice`. kWall if nothing is allowed.
   int64_t run(const std::vector<std::vector<int64_t>>& costs, std::vector<int>& choice);
-  /// After run(): `down` of each bucket, and by node and strategy the least total with it.
+  /// After run(): computes `down` of all buckets. Returns, by node and strategy, the least total
+  /// with it.
   std::vector<std::vector<int64_t>> marginals();
 
   /// In the order of elimination; valid after run().
@@ -45,8 +46,8 @@ class Elimination {
   std::vector<Bucket> buckets_;
 };
 
-/// For entries 0, 1, ... of a row-major table over `clique`: their index in a table over `part`, a
-/// subset. Each step costs one addition.
+/// Walks the entries 0, 1, ... of a row-major table over `clique` and gives the index of each in a
+/// table over `part`, a subset. One addition per step.
 class Walk {
  public:
   Walk(const Model& model, const std::vector<int>& clique, const std::vector<int>& part);

@@ -8,7 +8,7 @@ namespace tessera::solver {
 namespace {
 
 constexpr int64_t kBlockEntries = int64_t{1} << 16;
-constexpr int kTries = 5;  // of a move, with ever higher prices where memory is short
+constexpr int kTries = 5;  // per move, with rising prices where memory is short
 
 }  // namespace
 
@@ -45,7 +45,7 @@ int ForestSearch::root_of(int v) {
   return v;
 }
 
-/// Takes v into the forest unless that closes a cycle.
+/// Adds v to the picked nodes. For a forest, returns false if that closes a cycle.
 bool ForestSearch::try_add(int v, bool block) {
   if (place_[v] >= 0) return false;
   if (block) {
@@ -153,7 +153,7 @@ void ForestSearch::order_forest() {
   }
 }
 
-/// What each strategy costs by itself, with the fixed neighbours and the price of its memory.
+/// The cost of each strategy with its fixed neighbours and the price of its memory.
 void ForestSearch::price(const std::vector<double>& before) {
   for (Branch& branch : forest_) {
     const int v = branch.node;
@@ -183,7 +183,7 @@ void ForestSearch::price(const std::vector<double>& before) {
   }
 }
 
-/// The best choice for the forest, into next_.
+/// Finds the best choice for the forest; sets next_.
 void ForestSearch::solve() {
   for (size_t i = forest_.size(); i-- > 0;) {
     const Branch& child = forest_[i];

@@ -1,4 +1,4 @@
-// Good choices for graphs of any width, by exact improvement of some nodes at a time.
+// Local search for graphs of any width: many nodes are improved exactly at a time.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,25 @@
 namespace tessera::solver {
 
 /// Holds a choice and improves it. A move picks nodes that form a forest, or a block of small
-/// width, and makes the best choice for all of them at once, with the others fixed, at prices for
-/// memory. It is kept if nothing gets worse. Deterministic.
+/// width, and finds the best choice for all of them with the other nodes fixed, at given prices of
+/// memory. The move is kept if nothing gets worse. Deterministic.
 class ForestSearch {
  public:
   ForestSearch(const Model& model, std::vector<int> start, uint64_t seed);
 
   /// Prices of memory as for priced_costs().
   void set_prices(const std::vector<int64_t>& prices);
-  /// Makes one move; true if the value got better. With `slack`, the value may also get worse, up
-  /// to that share above the best value so far, and costs are perturbed as much.
+  /// Makes one move; true if the value improved. With `slack` costs are perturbed, and the value
+  /// may get worse, up to that share above the best value so far.
   bool move(double slack);
   const std::vector<int>& choice() const { return choice_; }
   const Value& value() const { return value_; }
 
  private:
   struct Branch {
-    int node = -1, parent = -1;  // index in forest_ of the parent, or -1
+    int node = -1, parent = -1;  // parent: index in forest_, or -1
     int pair = -1;               // to the parent
-    std::vector<double> cost;    // least cost of all below, by strategy
+    std::vector<double> cost;    // by strategy: least cost of this node and all below
   };
   uint64_t random();
   void grow(size_t size, bool block);
@@ -41,7 +41,7 @@ class ForestSearch {
   void order_forest();
   void price(const std::vector<double>& before);
   void solve();
-  /// Takes next_ and returns true if it is at least as good as the present choice.
+  /// Takes next_ and returns true if it is good enough; see move().
   bool accept();
 
   const Model& model_;
@@ -49,15 +49,15 @@ class ForestSearch {
   Value value_;
   int64_t best_ = kWall;  // least cost of a feasible choice so far
   double slack_ = 0;
-  std::vector<int64_t> use_;     // bytes by point
-  std::vector<double> prices_;   // by point
-  std::vector<double> extra_;    // on top of prices_, where moves went beyond the limit
-  std::vector<int64_t> excess_;  // of the last move that was refused
-  std::vector<int> picked_;      // nodes of the forest
-  std::vector<int> place_;       // by node: in picked_, or -1
-  std::vector<int> group_;       // by node: union-find
-  std::vector<Branch> forest_;   // parents before children
-  Model block_;                  // the nodes picked, if they are a block
+  std::vector<int64_t> use_;                  // bytes by point
+  std::vector<double> prices_;                // by point
+  std::vector<double> extra_;                 // added to prices_ where moves exceeded the limit
+  std::vector<int64_t> excess_;               // by point, of the last move
+  std::vector<int> picked_;                   // nodes of the present move
+  std::vector<int> place_;                    // by node: in picked_, or -1
+  std::vector<int> group_;                    // by node: union-find parent
+  std::vector<Branch> forest_;                // parents before children
+  Model block_;                               // the picked nodes, if they are a block
   std::unique_ptr<Elimination> elimination_;  // of block_
   uint64_t state_;
 };

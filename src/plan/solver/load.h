@@ -1,5 +1,5 @@
-// Reading a problem: the points in time at which memory can bind, and what an edge of several nodes
-// allows.
+// Reads a problem into the solver's form: the points in time at which memory can bind, and the
+// combinations that an edge allows.
 #pragma once
 
 #include <vector>
@@ -8,22 +8,22 @@
 
 namespace tessera::solver {
 
-/// The points in time at which the set of live nodes is largest and the limit could be exceeded,
-/// numbered. Node v is alive at points [first[v], last[v]).
+/// The points in time at which the set of live nodes is maximal and the limit could be exceeded.
+/// Node v is alive at points [first[v], last[v]).
 struct LiveTimes {
   int count = 0;
   std::vector<int> first, last;
 };
 LiveTimes find_live_times(const Problem& problem);
 
-/// Bits by which costs are shifted: up by the spare ones, because prices gain from fractions; down
-/// if the largest sum of allowed costs would exceed kMostCost.
+/// The number of bits by which costs are shifted. Up into spare bits, because prices are fractions
+/// of costs; down if the largest sum of allowed costs would exceed kMostCost.
 int shift_of(const Problem& problem);
 
-/// The combinations that an edge allows, over its distinct nodes.
+/// The combinations of strategies that an edge allows, over its distinct nodes.
 struct Rows {
   std::vector<int> nodes;
-  std::vector<std::vector<int>> rows;  ///< a strategy of each of `nodes`
+  std::vector<std::vector<int>> rows;  ///< a strategy for each of `nodes`
   std::vector<int64_t> costs;          ///< by row
 };
 Rows allowed_rows(const Problem& problem, const Edge& edge);

@@ -1,4 +1,4 @@
-// A problem as the solver works on it: only pairs, scaled costs, numbered points in time.
+// The solver's form of a problem: pairs only, scaled costs, numbered points in time.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tessera::solver {
 
-/// A forbidden entry in scaled costs; all allowed ones together are less than kMostCost.
+/// The scaled cost of what is forbidden. All allowed costs together are less than kMostCost.
 inline constexpr int64_t kWall = int64_t{1} << 56;
 inline constexpr int64_t kMostCost = kWall / 4;
 
@@ -25,24 +25,24 @@ struct Pair {
 };
 
 struct Model {
-  /// Costs are those of the problem times 2^shift, each rounded down; so a bound of the model is
-  /// also one of the problem. Negative if the problem's costs add up to more than kMostCost.
+  /// Costs are the problem's times 2^shift, each rounded down; so a bound of the model is a bound
+  /// of the problem. Negative if the problem's costs add up to more than kMostCost.
   int shift = 0;
-  int64_t base = 0;               ///< scaled cost of what is decided already
-  int64_t limit = 1;              ///< of the problem, in bytes: the amount that a price is for
+  int64_t base = 0;               ///< scaled cost of what is already decided
+  int64_t limit = 1;              ///< memory limit of the problem in bytes; the unit of prices
   int points = 0;                 ///< 0: memory cannot bind
-  std::vector<int64_t> capacity;  ///< bytes that the nodes may use, by point; may be negative
+  std::vector<int64_t> capacity;  ///< by point: bytes that the nodes may use; may be negative
   std::vector<std::vector<int64_t>> cost;  ///< by node and strategy
   std::vector<std::vector<Use>> uses;      ///< by node
-  std::vector<Pair> pairs;                 ///< at most one for two nodes
+  std::vector<Pair> pairs;                 ///< at most one per two nodes
   std::vector<std::vector<int>> incident;  ///< pairs of each node
 
   int nodes() const { return static_cast<int>(cost.size()); }
   int size(int node) const { return static_cast<int>(cost[node].size()); }
 };
 
-/// Adds the bytes in use by strategy `s` of a node, times `sign`, to differences by point
-/// (points + 1 of them).
+/// Adds the bytes that strategy `s` of a node uses, times `sign`, to a difference array over points
+/// (points + 1 entries).
 inline void add_use(const Model& model, int node, int s, int64_t sign,
                     std::vector<int64_t>& differences) {
   for (const Use& use : model.uses[node]) {
@@ -51,11 +51,11 @@ inline void add_use(const Model& model, int node, int s, int64_t sign,
   }
 }
 
-/// Scaled cost of a choice (base included) and its worst excess over the limit.
+/// Scaled cost of a choice (base included), and by how much it breaks the rules.
 struct Value {
   int64_t cost = 0;
   int forbidden = 0;
-  int64_t excess = 0;  ///< sum over points of the bytes beyond the limit, capped
+  int64_t excess = 0;  ///< sum over points of the bytes beyond the limit
   bool feasible() const { return forbidden == 0 && excess == 0; }
   bool better_than(const Value& o) const {
     if (forbidden != o.forbidden) return forbidden < o.forbidden;
@@ -66,14 +66,14 @@ struct Value {
 Value value_of(const Model& model, const std::vector<int>& choice);
 
 /// Node costs plus the price of the memory that each strategy holds, rounded down. `prices`: by
-/// point, the scaled cost of holding all of the limit; none is above kMostCost. base + the least
-/// total of these costs - price_of_capacity() is a lower bound of the model's optimum.
+/// point, the scaled cost of holding `limit` bytes; at most kMostCost. base + (least total of these
+/// costs) - price_of_capacity() is a lower bound of the model's optimum.
 std::vector<std::vector<int64_t>> priced_costs(const Model& model,
                                                const std::vector<int64_t>& prices);
-/// Rounded up.
+/// The price of all points' capacity, rounded up.
 int64_t price_of_capacity(const Model& model, const std::vector<int64_t>& prices);
 
-/// Drops the points that cannot bind before another one does.
+/// Drops the points at which memory cannot bind before it binds at another one.
 void compress_moments(Model& model);
 
 }  // namespace tessera::solver

@@ -1,4 +1,4 @@
-// Narrow graphs, exactly: prices for memory give the best bound, moves of forests a good plan, and
+// Narrow graphs, exactly. Prices of memory give the best bound, forest moves a good plan, and
 // partial plans close the gap between the two.
 #include <algorithm>
 
@@ -15,8 +15,8 @@ class Prices {
   Prices(const Model& model, Elimination& elimination, const Clock& clock, Found& found)
       : model_(model), elimination_(elimination), clock_(clock), found_(found) {}
 
-  /// Runs with these prices, and keeps the bound and the choice if they are better. Sets slope_,
-  /// the slope of the bound.
+  /// Runs the elimination with these prices. Keeps the bound and the choice if better, and sets
+  /// slope_, the gradient of the bound.
   int64_t run(const std::vector<int64_t>& prices) {
     const int64_t total = elimination_.run(priced_costs(model_, prices), choice_);
     if (total >= kWall) return kWall;
@@ -37,8 +37,8 @@ class Prices {
     return bound;
   }
 
-  /// With one point, the bound is a concave function of one price, made of lines. Begins with a
-  /// rising and a falling line, and replaces one by the line at their intersection, until that is
+  /// With one point the bound is a concave, piecewise linear function of one price. Begins with a
+  /// rising and a falling line, and replaces one by the line at their intersection until that is
   /// one of the two.
   void search_one(int64_t bound) {
     double low = 0, high = static_cast<double>(std::max<int64_t>(1024, bound / 16));

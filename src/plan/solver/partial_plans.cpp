@@ -1,7 +1,7 @@
-// Elimination whose messages have, for each combination of a separator, a list of partial plans
-// (cost, bytes by point) instead of one cost. A partial plan is dropped if another one is no worse
-// in cost and at every point; if its best completion by the priced elimination is not below the
-// best known plan; or if it does not fit together with the least bytes of all the rest.
+// Elimination whose messages hold, for each combination of a separator, a list of partial plans
+// (labels: cost, bytes by point) instead of one cost. A partial plan is dropped if another is no
+// worse in cost and at every point, if its best completion by the priced elimination is not below
+// the best known plan, or if it does not fit together with the least bytes of everything else.
 #include "plan/solver/partial_plans.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct Label {
 };
 using Labels = std::vector<Label>;
 
-/// What a label was built from: two others, or one and a node's strategy.
+/// How a label was built: from two others, or from a node's strategy.
 struct Trace {
   int a = -1, b = -1, node = -1, strategy = 0;
 };
@@ -91,7 +91,7 @@ class Search {
     for (size_t m = 0; m < from.size(); ++m) from[m] -= what[m];
   }
 
-  /// False if there are too many labels.
+  /// Fills the lists of bucket i. Returns false if there are too many labels.
   bool visit(int i) {
     const Bucket& bucket = buckets_[i];
     below_bucket_[i] = least_[bucket.node];
@@ -123,7 +123,7 @@ class Search {
     return true;
   }
 
-  /// Labels of the combination `at` of the clique, with strategy s of the node.
+  /// Adds the labels of entry `at` of the clique's table, in which the node has strategy s.
   void extend(int i, size_t at, int s, const std::vector<Walk>& pairs,
               const std::vector<Walk>& children) {
     const Bucket& bucket = buckets_[i];
@@ -181,7 +181,7 @@ class Search {
     return result;
   }
 
-  /// Drops what another label beats or equals in cost and in bytes at every point.
+  /// Drops labels that another label dominates (cost and bytes at every point).
   static void keep_best(Labels& labels) {
     std::sort(labels.begin(), labels.end(), [](const Label& a, const Label& b) {
       if (a.bytes != b.bytes) return a.bytes < b.bytes;
@@ -222,7 +222,7 @@ class Search {
   int64_t below_, below_priced_, limit_;
   std::vector<std::vector<int64_t>> least_;         // by node and point
   std::vector<int64_t> all_;                        // sum of least_
-  std::vector<std::vector<int64_t>> below_bucket_;  // least_ of a bucket and all below it
+  std::vector<std::vector<int64_t>> below_bucket_;  // by bucket: least_ of it and all below
   std::vector<std::vector<Labels>> lists_;          // by bucket and entry of its separator
   std::vector<Trace> traces_;
 };

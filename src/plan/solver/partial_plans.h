@@ -1,4 +1,4 @@
-// The exact optimum under a memory limit, by elimination with lists of partial plans.
+// The exact optimum under a memory limit: elimination with lists of partial plans.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 namespace tessera::solver {
 
 struct PartialPlans {
-  bool complete = false;    ///< false: there were more than `labels` of them
+  bool complete = false;    ///< false: more than `labels` partial plans were needed
   std::vector<int> choice;  ///< empty: nothing feasible costs less than `below`
 };
 
-/// The cheapest choice with cost < `below` (scaled, with base) that fits at every point.
-/// `elimination` has run with priced_costs(model, prices) and computed its marginals(). They bound
-/// the rest of a partial plan and so prune it; the better the prices, the more.
+/// Finds the cheapest choice with cost < `below` (scaled, with base) that fits at every point.
+/// `elimination` must have run with priced_costs(model, prices) and computed its marginals(): they
+/// bound the rest of a partial plan. The better the prices, the more is pruned.
 PartialPlans search_partial_plans(const Model& model, const Elimination& elimination,
                                   const std::vector<int64_t>& prices, int64_t below,
                                   int64_t labels);

@@ -1,5 +1,6 @@
-// The contest's files: {"problem": {"name", "nodes": {"intervals", "costs", "usages"}, "edges":
-// {"nodes", "costs"}, "usage_limit"}}. zlib reads plain and compressed files alike.
+// The format of the ASPLOS 2025 contest: {"problem": {"name", "nodes": {"intervals", "costs",
+// "usages"}, "edges": {"nodes", "costs"}, "usage_limit"}}. zlib reads plain and compressed files
+// alike.
 #include <sys/stat.h>
 #include <zlib.h>
 
@@ -46,7 +47,7 @@ const json& part(const json& of, const char* key) {
   return of.at(key);
 }
 
-/// Whole numbers, which fit into 64 bits; in lists of lists.
+/// Checks lists of lists of 64-bit integers.
 void expect_whole(const json& numbers, const char* what) {
   for (const json& row : numbers) {
     for (const json& number : row) {

@@ -1,7 +1,6 @@
-// Reduction works on two lists until both are empty: pairs whose table or nodes have changed, and
-// nodes whose degree has changed. Tables shrink as strategies are dropped. A node that is
-// eliminated leaves a record that gives its strategy from those of its neighbours; in the end the
-// records are read backwards.
+// Reduction works off two lists until both are empty: pairs whose table or nodes changed, and nodes
+// whose degree changed. Tables shrink as strategies are dropped. An eliminated node leaves a record
+// that gives its strategy from those of its neighbours; at the end the records are read backwards.
 #include "plan/solver/reduce.h"
 
 #include <algorithm>
@@ -14,7 +13,7 @@ namespace tessera::solver {
 
 namespace {
 
-constexpr size_t kComparisons = size_t{1} << 25;  // of entries, to find dominated strategies
+constexpr size_t kComparisons = size_t{1} << 25;  // entries, to find dominated strategies
 
 }  // namespace
 
@@ -36,7 +35,7 @@ class Reducer {
   }
 
  private:
-  // ---- the problem as pairs
+  // ---- The problem as pairs.
   void load(const Problem& problem) {
     to_.problem_nodes_ = static_cast<int>(problem.nodes.size());
     LiveTimes points = find_live_times(problem);
@@ -64,8 +63,8 @@ class Reducer {
     return cost >= kForbidden ? kWall : shift < 0 ? cost >> -shift : cost << shift;
   }
 
-  /// An edge of one node is node cost, one of two nodes a pair. An edge of more nodes gets a node
-  /// of its own, whose strategies are the combinations that it allows.
+  /// An edge of one node adds to the node's cost; an edge of two is a pair. An edge of more becomes
+  /// a node of its own, whose strategies are the combinations that it allows.
   void load_edge(const Problem& problem, const Edge& edge) {
     if (edge.nodes.size() == 2 && edge.nodes[0] != edge.nodes[1]) {
       std::vector<int64_t> table(edge.cost.size());
@@ -98,7 +97,7 @@ class Reducer {
     }
   }
 
-  // ---- rules
+  // ---- Rules.
   void visit_pair(int e) {
     const int a = pairs_[e].a, b = pairs_[e].b;
     const size_t ka = nodes_[a].cost.size(), kb = nodes_[b].cost.size();
@@ -123,7 +122,7 @@ class Reducer {
     if (b_follows && growth_is_fine(b, a)) return fold(b, a, e);
   }
 
-  /// True if the table is a function of one node plus one of the other, nothing forbidden.
+  /// True if the table is a sum of two functions of one node each, with nothing forbidden.
   static bool is_sum(const Pair& pair, size_t ka, size_t kb) {
     for (size_t i = 0; i < ka; ++i) {
       for (size_t j = 0; j < kb; ++j) {
@@ -151,7 +150,7 @@ class Reducer {
     return added <= 8 * entries * nodes_[v].cost.size() + (size_t{1} << 16);
   }
 
-  /// Folds v into u: v takes the one strategy that u's allows.
+  /// Folds v into u: v takes the one strategy that u's strategy allows.
   void fold(int v, int u, int e) {
     const size_t ku = nodes_[u].cost.size(), kv = nodes_[v].cost.size();
     const std::vector<int64_t> table = graph_.oriented(e, u);
@@ -183,7 +182,7 @@ class Reducer {
     graph_.add_use(u, std::move(mapped));
   }
 
-  /// Records v's strategy for each of a's.
+  /// Records v's strategy for each strategy of a.
   void record(int v, int a, const std::vector<int>& of) {
     Reduction::Follows follows{v, a, -1, 1, std::vector<int>(nodes_[a].problem_size)};
     for (size_t i = 0; i < of.size(); ++i) {
@@ -193,7 +192,7 @@ class Reducer {
   }
 
   void visit_node(int v) {
-    if (nodes_[v].cost.size() == 1) return;  // its pairs are sums
+    if (nodes_[v].cost.size() == 1) return;  // its pairs are sums by now
     if (drop_beaten(v)) return;
     if (nodes_[v].holds_memory() || nodes_[v].pairs.size() > 2) return;
     if (nodes_[v].pairs.empty()) return;
@@ -201,7 +200,7 @@ class Reducer {
     fold_bridge(v);
   }
 
-  /// Drops strategies that are dominated by another one, whatever the neighbours choose.
+  /// Drops dominated strategies: another one is no worse, whatever the neighbours choose.
   bool drop_beaten(int v) {
     const size_t k = nodes_[v].cost.size();
     size_t entries = 0;
@@ -288,8 +287,8 @@ class Reducer {
     graph_.add_pair(a, b, table);
   }
 
-  // ---- the model
-  /// Takes a node without a choice and without neighbours out of the model.
+  // ---- The model.
+  /// Removes a node that has one strategy and no neighbours from the model.
   bool decide(int v) {
     const WorkGraph::Work& work = nodes_[v];
     if (!work.pairs.empty()) return false;
@@ -342,7 +341,7 @@ class Reducer {
   WorkGraph graph_;
   std::vector<WorkGraph::Work>& nodes_ = graph_.nodes;
   std::vector<Pair>& pairs_ = graph_.pairs;
-  std::vector<int64_t> fixed_;  // bytes of nodes that are decided, as differences by point
+  std::vector<int64_t> fixed_;  // bytes of decided nodes, as a difference array over points
 };
 
 Reduction::Reduction(const Problem& problem) { Reducer(problem, *this); }

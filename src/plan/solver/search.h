@@ -1,5 +1,5 @@
-// The two ways to solve a model: exactly if its graph is narrow; with bounds from below and plans
-// from above if it is wide.
+// The two ways to solve a model: exactly if its graph is narrow, otherwise with lower bounds and
+// local search.
 #pragma once
 
 #include <algorithm>
@@ -12,21 +12,22 @@
 
 namespace tessera::solver {
 
-/// What is known of a model; costs are scaled, base included.
+/// What is known of a model. Costs are scaled and include base.
 struct Found {
-  bool has = false;         ///< there is a choice that is allowed and fits
-  std::vector<int> choice;  ///< the best of them
+  bool has = false;         ///< an allowed choice that fits was found
+  std::vector<int> choice;  ///< the best of these
   int64_t cost = kWall;
   int64_t bound = 0;
-  std::vector<int64_t> prices;    ///< that give the bound
-  bool near = false;              ///< there is a choice that is allowed but does not fit
-  std::vector<int> least_excess;  ///< the one that exceeds the limit least
-  bool impossible = false;        ///< proved: no choice is allowed and fits
+  std::vector<int64_t> prices;    ///< those that give the bound
+  bool near = false;              ///< an allowed choice that does not fit was found
+  std::vector<int> least_excess;  ///< the one of these that exceeds the limit least
+  bool impossible = false;        ///< proved: no allowed choice fits
   double first_seconds = 0;
   std::string how;
 };
 
-/// True if no choice costs less. Costs are multiples of 2^shift, so a bound within that is enough.
+/// True if `choice` is proved optimal. Costs are multiples of 2^shift, so a bound within one unit
+/// is enough.
 inline bool is_closed(const Model& model, const Found& found) {
   return found.has && found.cost - found.bound < int64_t{1} << std::max(model.shift, 0);
 }
@@ -45,10 +46,10 @@ class Clock {
   double limit_;
 };
 
-/// Takes `choice` if it is the best that is allowed and fits.
+/// Records `choice` if it is the best that is allowed and fits.
 void offer(const Model& model, const std::vector<int>& choice, const Clock& clock, Found& found);
 
-/// Needs elimination.fits().
+/// Requires elimination.fits().
 void solve_narrow(const Model& model, Elimination& elimination, const Options& options,
                   const Clock& clock, Found& found);
 void solve_wide(const Model& model, const Options& options, const Clock& clock, Found& found);

@@ -55,7 +55,7 @@ void offer(const Model& model, const std::vector<int>& choice, const Clock& cloc
 
 namespace {
 
-/// Of the problem's costs, as far as the model's tell.
+/// Converts a bound of the model to one in the problem's costs.
 int64_t unscaled_bound(const Model& model, int64_t bound) {
   if (model.shift >= 0) {
     const int64_t unit = int64_t{1} << model.shift;
@@ -103,12 +103,12 @@ Problem below(const Problem& problem, int64_t cost) {
   return less;
 }
 
-constexpr double kFirst = 0.25;  ///< of the time, for a first choice where costs are rounded
+constexpr double kFirst = 0.25;  ///< share of the time for the first solve, if costs are rounded
 
 }  // namespace
 
-/// If costs are too large to be added up exactly, a first choice tells which of them cannot be in
-/// the best one; without those, sums are often exact.
+/// If costs are too large to be added exactly, a first solve tells which of them cannot be in the
+/// best choice. Without those, sums are often exact.
 Solution solve(const Problem& problem, const Options& options) {
   check(problem);
   if (shift_of(problem) >= 0) return solve_scaled(problem, options);

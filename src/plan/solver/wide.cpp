@@ -1,5 +1,5 @@
-// Wide graphs: one thread raises the bound by dual ascent, the other improves plans. Each uses what
-// the other finds: the prices guide the moves, and the cost of the best plan is the target of the
+// Wide graphs. One thread raises the bound by dual ascent, the other improves plans. Each uses the
+// other's results: the prices guide the moves, and the cost of the best plan is the target of the
 // prices.
 #include <algorithm>
 #include <mutex>
@@ -14,17 +14,17 @@ namespace tessera::solver {
 
 namespace {
 
-/// What the two threads share.
+/// Shared by the two threads.
 struct Shared {
   std::mutex mutex;
   Found& found;
-  std::vector<int> decoded;  ///< of the last pass
+  std::vector<int> decoded;  ///< choice of the last pass
   int64_t passes = 0;
 };
 
 constexpr int kPatience = 20;    ///< passes without a better bound
-constexpr double kAscent = 0.4;  ///< of the time, before branch and bound
-constexpr double kSlack = 0.04;  // that plans may get worse by at the begin of a cycle
+constexpr double kAscent = 0.4;  ///< share of the time before branch and bound
+constexpr double kSlack = 0.04;  // at the start of a cycle: by how much plans may get worse
 
 /// Raises the bound until the time is up.
 class Ascent {
@@ -32,7 +32,7 @@ class Ascent {
   Ascent(const Model& model, const Clock& clock, Shared& shared)
       : model_(model), clock_(clock), shared_(shared), dual_(model) {}
 
-  /// False at the end.
+  /// One pass. Returns false when done.
   bool pass() {
     const int64_t bound = dual_.pass();
     const std::lock_guard lock(shared_.mutex);
@@ -58,7 +58,7 @@ class Ascent {
     return !clock_.over() && !is_closed(model_, found);
   }
 
-  /// Prices move the bound no more.
+  /// True if new prices no longer raise the bound.
   bool rests() const { return patience_ > kPatience; }
 
   /// Branch and bound, until the time is up or nothing is left.
@@ -94,8 +94,8 @@ class Ascent {
   int stale_ = 0, patience_ = kPatience;
 };
 
-/// Improves plans until the time is up, in cycles with ever less slack, which begin in turn with
-/// what the ascent decodes and with the best plan.
+/// Improves plans until the time is up. Each cycle starts in turn from the dual's choice or from
+/// the best plan, and its slack shrinks to 0.
 void search(const Model& model, double cycle, const Clock& clock, Shared& shared) {
   std::unique_lock lock(shared.mutex);
   for (uint64_t turn = 0; !clock.over() && !is_closed(model, shared.found); ++turn) {

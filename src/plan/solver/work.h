@@ -1,4 +1,4 @@
-// The graph of nodes and pairs that is reduced.
+// The graph of nodes and pairs that reduction works on.
 #pragma once
 
 #include <deque>
@@ -15,7 +15,7 @@ class WorkGraph {
   struct Work {
     std::vector<int64_t> cost;
     std::vector<Use> uses;
-    std::vector<int> original;  // strategies of the problem
+    std::vector<int> original;  // strategy of the problem
     std::map<int, int> pairs;   // by neighbour
     bool alive = true;
     int problem_size = 0;
@@ -28,13 +28,13 @@ class WorkGraph {
   /// Adds costs between two nodes; `table` is [a][b].
   void add_pair(int a, int b, const std::vector<int64_t>& table);
   void remove_pair(int e);
-  /// The table [v][other].
+  /// The table as [v][other].
   std::vector<int64_t> oriented(int e, int v) const;
   void restrict_node(int v, const std::vector<bool>& keep);
-  /// Drops the strategies that are forbidden.
+  /// Drops forbidden strategies.
   void prune_node(int v);
   void add_use(int v, Use use);
-  /// The next pair, or node, to look at; -1: none.
+  /// The next pair or node to visit; -1: none.
   int next_pair();
   int next_node();
 
