@@ -65,7 +65,6 @@ class MpiFabric final : public Fabric, public std::enable_shared_from_this<MpiFa
   void introduce(const MpiOptions& options, double seconds);
   bool meet_neighbours(const std::vector<Introduction>& all);
   char* import(int rank, const Token& token);
-  Segment& segment_of(const void* memory);
 
   std::unique_ptr<Wire> wire_;
   std::unique_ptr<Progress> progress_;
