@@ -67,8 +67,8 @@ class Builder {
     Tensor x = stream(g);
     for (int64_t i = 0; i < count; ++i) {
       Scope scope(g, fmt::format("block{}", i));
-      x = residual(x, attention(normalized(x, "1")));
-      x = residual(x, feed_forward(normalized(x, "2")));
+      x = residual(x, attention(normalized(x, "1")), "1");
+      x = residual(x, feed_forward(normalized(x, "2")), "2");
     }
     return functions(g, mean_all(cast(x, DType::float32)), true);
   }
@@ -104,10 +104,10 @@ class Builder {
     return layer_norm(x, "d_model", scale, bias).named(name);
   }
 
-  Tensor residual(Tensor x, Tensor change) const {
+  Tensor residual(Tensor x, Tensor change, const std::string& number) const {
     Scope scope(x.graph(), "norm");
     if (framework_.dropout > 0) change = dropout(change, framework_.dropout);
-    return (x + change).named("norm_residual");
+    return (x + change).named("norm_residual" + number);
   }
 
   Tensor attention(Tensor x) const {

@@ -25,6 +25,9 @@ struct Dim {
     return dim;
   }
 
+  /// A Dim may stand wherever the name of a dim is wanted: reduce_sum(x, batch), sort(x, batch).
+  operator const std::string&() const { return name; }
+
   std::string name;
   int64_t size;
   bool is_bounded = false;
@@ -62,6 +65,9 @@ class Shape {
   /// This shape followed by the dims of `other` whose names it lacks.
   Shape united(const Shape& other) const;
 
+  /// True if `other` has the same dims, in this or another order.
+  bool has_same_dims(const Shape& other) const;
+
   /// "[batch=4, hidden=8]"; a bounded dim is shown as "batch<=4".
   std::string to_string() const;
   bool operator==(const Shape&) const = default;
@@ -71,15 +77,22 @@ class Shape {
   std::vector<Dim> dims_;
 };
 
-/// One or several dim names: the argument of reductions and softmax. Write `"hidden"` or `{"rows",
-/// "cols"}`.
+/// One or several dims, as names or as Dims: the argument of reductions and softmax. Write
+/// `"hidden"`, `hidden`, `{"rows", "cols"}` or `{rows, cols}`.
 class Axes {
+  struct Name : std::string {
+    Name(const char* name) : std::string(name) {}
+    Name(std::string name) : std::string(std::move(name)) {}
+    Name(const Dim& dim) : std::string(dim.name) {}
+  };
+
  public:
   Axes(const char* name) : names_{name} {}
   Axes(std::string name) : names_{std::move(name)} {}
   Axes(const Dim& dim) : names_{dim.name} {}
-  Axes(std::initializer_list<const char*> names) : names_(names.begin(), names.end()) {}
+  Axes(std::initializer_list<Name> names) : names_(names.begin(), names.end()) {}
   Axes(std::vector<std::string> names) : names_(std::move(names)) {}
+  Axes(const Shape& dims) : names_(dims.names()) {}
   const std::vector<std::string>& names() const { return names_; }
 
  private:

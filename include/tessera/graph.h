@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <source_location>
 #include <string>
@@ -33,7 +34,10 @@ class Tensor {
   Tensor() = default;
   Tensor(Graph* graph, int id) : graph_(graph), id_(id) {}
 
-  explicit operator bool() const { return graph_ != nullptr; }
+  /// True for a Tensor that was never assigned a value.
+  bool empty() const { return graph_ == nullptr; }
+  /// A Tensor is no condition: its values exist when the graph runs. Take where() or cond().
+  explicit operator bool() const = delete;
   Graph& graph() const;
   int id() const { return id_; }
   const Shape& shape() const;
@@ -44,7 +48,9 @@ class Tensor {
   const Dim& dim(const std::string& name) const { return shape().dim(name); }
 
   /// Renames this value (within its scope); returns it. Fetches, rules and reports use the name.
-  Tensor named(const std::string& name) const;
+  /// Throws a usage error for an input, parameter or state, and for a name that another tensor has;
+  /// in the copies of a microbatch or layer a number is appended instead.
+  Tensor named(const std::string& name, Loc at = Loc::current()) const;
   /// Says which dim gets an axis that the rules give to several dims of this tensor. Under
   /// "batch:data; experts:data", x.prefer("experts") splits `experts`. Earlier dims take
   /// precedence. The first call changes the tensor itself, and its initializer if it is stored. A
@@ -147,7 +153,7 @@ class Graph {
   Tensor state(const std::string& name, const Shape& shape, const Initializer& init,
                DType dtype = DType::float32, Loc at = Loc::current());
   /// Assigns `value` to `stored` at the end of each run of a function with updates. All values are
-  /// computed before any is assigned. Shapes and dtypes must agree. Throws a usage error for a
+  /// computed before any is assigned. Dims (in any order) and dtypes must agree. Throws a usage error for a
   /// tensor that is not stored and for a second update of one.
   void update(Tensor stored, Tensor value, Loc at = Loc::current());
   /// Marks the gradient of a parameter: the @grads rules lay it out.
@@ -175,6 +181,8 @@ class Graph {
   const Node& producer(int value) const;  ///< the node that makes it
   /// The stored tensor whose value is `value`, or null.
   const Stored* find_stored(int value) const;
+  /// The values of constant(g, Array), by the name of the input that holds them.
+  const std::map<std::string, Array>& constants() const;
   std::vector<Tensor> parameters();  ///< trainable ones, in order of creation
   /// The value called `name`. Throws a usage error with the nearest name.
   Tensor find(const std::string& name);

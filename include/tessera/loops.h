@@ -22,7 +22,7 @@ struct LoopOptions {
 struct Iteration {
   std::vector<Tensor> carries;  ///< what the iteration before made
   std::vector<Tensor> slices;   ///< those of this iteration
-  Tensor index;                 ///< int64, a scalar
+  Tensor index;                 ///< int32, a scalar
 };
 
 /// What an iteration makes, and what the loop makes of it.

@@ -40,9 +40,11 @@ struct RoutingOptions {
   double sample = 0;          ///< if not 0, the first choice is sampled at this temperature
   double second_balance = 0;  ///< weight, in Routing::balance, of the balance of second choices;
                               ///< their gates are renormalized without the first choice
-  /// Capacity of an expert in each group, if `capacity` is empty: tokens * capacity_factor /
-  /// experts, at most the number of tokens and at least least_capacity.
+  /// Capacity of an expert in each group, if `capacity` is empty: tokens * choices *
+  /// capacity_factor / experts (Lepikhin et al. 2021), at most the number of tokens and at least
+  /// least_capacity. `choices` counts where tokens choose (tokens_choose, rescue).
   double capacity_factor = 1.25;
+  bool capacity_per_choice = true;  ///< false: without the factor `choices`, as Mesh TensorFlow
   int64_t least_capacity = 4;
   /// The capacity as a dim; at most one. If it is bounded by the number of tokens, no token is ever
   /// dropped, and Session::set_size sets the capacity of a run.

@@ -109,6 +109,9 @@ struct Op {
   /// Pointwise ops: their instruction. `emit` fills in what it needs besides its operands.
   bool pointwise = false;
   Code code = {};
+  /// The result has the elements of operand 0, in another dtype or another order of dims. It
+  /// prefers the dims that operand 0 prefers (Tensor::prefer).
+  bool keeps_elements = false;
   /// True for cast: the result is operand 0 in another dtype. A widening cast counts as linear, so
   /// partial values may pass through it. A narrowing cast of a stored tensor is done before the
   /// tensor is communicated, so that fewer bytes are sent.

@@ -42,13 +42,42 @@ inline Tensor operator/(At a, std::integral auto b) {
 inline Tensor operator/(std::integral auto a, At b) {
   return div(scalar_like("div", b, static_cast<double>(a)), b.tensor, b.at);
 }
-// Functions without an operator also take a number for one of their two operands.
+// The functions also take a number for one of their two operands.
 // clang-format off
 #define X(name)                                                                                 \
   inline Tensor name(At a, double b) { return name(a.tensor, scalar_like(#name, a, b), a.at); } \
   inline Tensor name(double a, At b) { return name(scalar_like(#name, b, a), b.tensor, b.at); }
-X(floor_div) X(mod) X(pow) X(minimum) X(maximum) X(equal) X(not_equal)
+X(add) X(sub) X(mul) X(floor_div) X(mod) X(pow) X(minimum) X(maximum)
+X(less) X(less_equal) X(greater) X(greater_equal) X(equal) X(not_equal)
+X(logical_and) X(logical_or) X(logical_xor)
 #undef X
+inline Tensor div(At a, double b) { return div(a.tensor, quotient_like(a, b), a.at); }
+inline Tensor div(double a, At b) { return div(quotient_like(b, a), b.tensor, b.at); }
+inline Tensor where(Tensor condition, At a, double b) {
+  return where(condition, a.tensor, scalar_like("where", a, b), a.at);
+}
+inline Tensor where(Tensor condition, double a, At b) {
+  return where(condition, scalar_like("where", b, a), b.tensor, b.at);
+}
+
+/// A tensor that is assigned to, and the source line.
+struct Assigned {
+  Assigned(Tensor& tensor, Loc at = Loc::current()) : tensor(tensor), at(at) {}
+  Tensor& tensor;
+  Loc at;
+};
+#define X(symbol)                                                                                 \
+  inline Tensor& operator symbol##=(Assigned a, At b) {                                           \
+    return a.tensor = At(a.tensor, a.at) symbol b;                                                \
+  }                                                                                               \
+  inline Tensor& operator symbol##=(Assigned a, double b) {                                       \
+    return a.tensor = At(a.tensor, a.at) symbol b;                                                \
+  }
+X(+) X(-) X(*) X(/)
+#undef X
+inline Tensor& operator/=(Assigned a, std::integral auto b) {
+  return a.tensor = At(a.tensor, a.at) / b;
+}
 inline Tensor operator-(At x) { return neg(x.tensor, x.at); }
 // clang-format on
 

@@ -24,6 +24,10 @@ struct At {
 /// A tensor filled with `value`.
 Tensor constant(Graph& g, double value, DType dtype = DType::float32, const Shape& shape = {},
                 Loc at = Loc::current());
+/// The values of an array of the host: a table, a filter, a mask. Every rank holds its slice.
+Tensor constant(Graph& g, const Array& values, Loc at = Loc::current());
+Tensor zeros_like(Tensor x, Loc at = Loc::current());
+Tensor ones_like(Tensor x, Loc at = Loc::current());
 /// The index along `dim`: [dim], 0 .. size-1.
 Tensor iota(Graph& g, const Dim& dim, DType dtype = DType::int32, Loc at = Loc::current());
 /// The run-time size of `dim`, as a scalar. It differs from dim.size only if `dim` is bounded.
@@ -93,12 +97,14 @@ Tensor where(Tensor condition, Tensor a, Tensor b, Loc at = Loc::current());
 
 // ------------------------------------------------------------------------- products, reductions
 /// Sum of products: sums over every dim that is not in `out`. Dims of `out` that no input has are
-/// broadcast.
+/// broadcast. Throws a usage error for a dim that one of several operands has alone and that is not
+/// in `out`: most often its name is misspelt. If it is to be summed, reduce_sum() says so.
 Tensor einsum(const std::vector<Tensor>& xs, const Shape& out, Loc at = Loc::current());
 Tensor einsum(const std::vector<Tensor>& xs, std::initializer_list<Dim> out,
               Loc at = Loc::current());
 /// Sums over every dim that occurs in at least two inputs. The result's dims are in order of first
-/// appearance.
+/// appearance. Throws a usage error for an operand that shares no dim with the others: an outer
+/// product names its result.
 Tensor einsum(const std::vector<Tensor>& xs, Loc at = Loc::current());
 
 /// Reductions over the named dims. Dims have at least one element, so no maximum is of nothing.
@@ -128,7 +134,7 @@ TopK top_1(Tensor x, const std::string& dim, Loc at = Loc::current());
 /// are the dtype's minimum, with indices beyond the last element.
 TopK top_k(Tensor x, const std::string& dim, const Dim& k, Loc at = Loc::current());
 /// sort: the elements along `dim` in order; argsort: their indices (int32) in x. NaN counts as the
-/// largest. Ties: the lowest index first. `dim` must not be bounded.
+/// largest. Ties: the lowest index first.
 Tensor sort(Tensor x, const std::string& dim, bool descending = false, Loc at = Loc::current());
 Tensor argsort(Tensor x, const std::string& dim, bool descending = false, Loc at = Loc::current());
 /// The element at position n (from 0) in descending or ascending order, without `dim`.
@@ -142,7 +148,8 @@ struct Complex {
   Tensor re, im;
 };
 /// The discrete Fourier transform along `dim`: y[k] = sum over j of x[j] exp(-2 pi i j k / n). With
-/// `inverse`: exp(+...), divided by n. An empty x.im is zero. `dim` must not be bounded.
+/// `inverse`: exp(+...), divided by n. An empty x.im is zero. If `dim` is bounded, n is the size of
+/// the run, and the cost n^2.
 Complex fft(const Complex& x, const std::string& dim, bool inverse = false,
             Loc at = Loc::current());
 
@@ -204,6 +211,11 @@ enum class OutOfRange { error, zero, drop, clamp };
 /// A dim that both have is matched, not repeated. indices: int32 or int64.
 Tensor gather(Tensor weights, Tensor indices, const std::string& dim,
               OutOfRange out_of_range = OutOfRange::error, Loc at = Loc::current());
+/// x[indices] along `dim` where the indices have that dim too, in any length: y[i, j] = x[i,
+/// indices[i, j]], as torch.gather, numpy.take_along_axis. With argsort() it applies a permutation.
+/// Result: the dims of indices, then those of x that they lack. indices: int32 or int64.
+Tensor take_along(Tensor x, Tensor indices, const std::string& dim,
+                  OutOfRange out_of_range = OutOfRange::error, Loc at = Loc::current());
 /// Zeros of shape `out`, to which updates are added at indices along `dim`. Dims of updates that
 /// `out` lacks are summed.
 Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::string& dim,
@@ -226,6 +238,10 @@ Tensor broadcast(Tensor x, const Shape& shape, Loc at = Loc::current());
 Tensor reshape(Tensor x, const Shape& shape, Loc at = Loc::current());
 /// The same tensor with dim `from` called `to`.
 Tensor rename(Tensor x, const std::string& from, const std::string& to, Loc at = Loc::current());
+
+// A bounded dim stays bounded where the result is as long as x (shift, sort, fft, conv with same
+// padding and stride 1). Else the result's dim has a fixed size: zeros (pad: `value`) stand for what
+// the run does not have, and concat() puts each operand where those before it end.
 
 /// Elements [begin, begin + size) of `dim`.
 Tensor slice(Tensor x, const std::string& dim, int64_t begin, int64_t size,

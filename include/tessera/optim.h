@@ -122,6 +122,9 @@ struct Minimized {
 /// rate that is not a scalar, and loss scaling with a loss or parameter narrower than float32.
 Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
                    const MinimizeOptions& options = {}, Loc at = Loc::current());
+/// With a constant learning rate.
+Minimized minimize(Tensor loss, double lr, const Optimizer& optimizer,
+                   const MinimizeOptions& options = {}, Loc at = Loc::current());
 /// Gradient accumulation: minimizes the mean of the losses of `parts` microbatches. `loss` builds
 /// the loss of one microbatch, its share of the dim `dim` (see MicrobatchScope). Forward and
 /// backward of one microbatch finish before the next begins, so only one microbatch's activations

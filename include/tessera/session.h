@@ -77,8 +77,9 @@ class Session {
   /// Fills an input slice by slice: `fill` is called once for each local rank; never for an input
   /// that no function reads. Padding is zeroed. Local.
   void feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill);
-  /// The actual size of a bounded dim for the next runs, under every name that rename() gave it;
-  /// the same in every process. Local.
+  /// The actual size of a bounded dim for the next runs, under every name that rename() gave it.
+  /// Dims that reshape() made of it and others get their multiple of it. The same in every process.
+  /// Inputs with such a dim have to be fed again, and outputs to be made again. Local.
   void set_size(const std::string& dim, int64_t size);
   /// The step counter that random numbers depend on; run() of a function with updates adds 1.
   /// Local.

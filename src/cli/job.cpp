@@ -324,7 +324,7 @@ Session& Evaluator::session() {
   store_parameters(job_.config, graph_);
   model_ = job_.spec->build(graph_, job_.config, job_.config.integer("train.batch"), true);
   std::vector<Tensor> outputs = {model_.loss};
-  if (model_.logits) outputs.push_back(model_.logits);
+  if (!model_.logits.empty()) outputs.push_back(model_.logits);
   CompileOptions compile{job_.mesh,
                          job_.layout,
                          {{"eval", outputs, false}},
@@ -362,7 +362,7 @@ Evaluation Evaluator::run() {
   session();
   double sum = 0;
   int64_t hits = 0;
-  bool has_labels = static_cast<bool>(model_.logits) && model_.logits.shape().rank() == 2;
+  bool has_labels = !model_.logits.empty() && model_.logits.shape().rank() == 2;
   has_labels = has_labels && std::any_of(model_.inputs.begin(), model_.inputs.end(),
                                          [](const Tensor& t) { return t.name() == "labels"; });
   for (int64_t s = 0; s < batcher_->steps(); ++s) {

@@ -46,7 +46,7 @@ void prepare(Training& t) {
       t.trainer.functions, options.seed,
       threads_of(t.job),   {t.trainer.model.loss.name()},
       t.watch.keep(),      [&t](const std::string& line) { t.progress->note(line); }};
-  if (!t.trainer.minimized.loss_scale)  // else a non-finite gradient skips the update
+  if (t.trainer.minimized.loss_scale.empty())  // else a non-finite gradient skips the update
     t.compile.guards.push_back(t.trainer.minimized.gradient_norm.name());
   t.compile.device = t.job.device;
   agree_on_machine(t.cluster, t.job);
@@ -141,7 +141,7 @@ auto in_step(int64_t step, Work work) {
 /// The reason why the last step updated nothing, or "". Collective.
 std::string why_skipped(Training& t, StepRecord& r) {
   const Minimized& m = t.trainer.minimized;
-  if (!t.session->skipped().empty() || !m.loss_scale) return t.session->skipped();
+  if (!t.session->skipped().empty() || m.loss_scale.empty()) return t.session->skipped();
   r.loss_scale = t.session->fetch_scalar(m.loss_scale.name());
   if (std::isfinite(r.grad_norm)) return "";
   return fmt::format("a gradient is not finite in {}; the loss is scaled by {} from now on",
@@ -201,7 +201,7 @@ void run_step(Training& t) {
     if (t.job.config.text("train.dtype") != "float16" || what.find("not finite") == what.npos)
       throw;
     throw Error(e.kind(), fmt::format("{}; float16 ends at 65504: {}", what,
-                                      t.trainer.minimized.loss_scale
+                                      !t.trainer.minimized.loss_scale.empty()
                                           ? "train in bfloat16 or float32"
                                           : "scale the loss with train.loss_scale=auto, or train "
                                             "in bfloat16"));

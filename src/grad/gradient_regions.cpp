@@ -91,7 +91,7 @@ void ask_rule(Graph& g, Pending& pending, const GradientRegion& region,
           "[custom_gradient] the rule makes {} gradients of {} operands ({})", results.size(),
           xs.size(), from);
   for (size_t i = 0; i < xs.size(); ++i) {
-    if (!results[i]) continue;
+    if (results[i].empty()) continue;
     require(results[i].shape() == xs[i].shape() && results[i].dtype() == xs[i].dtype(),
             "[custom_gradient] the gradient of operand {} is {} {} where {} {} is needed ({})", i,
             to_string(results[i].dtype()), results[i].shape().to_string(), to_string(xs[i].dtype()),

@@ -62,7 +62,7 @@ std::vector<Tensor> body_gradient(const GradCall& call, const Op& op, Loc at) {
   const int last = static_cast<int>(g.nodes().size());
   Pending pending;
   for (size_t i = 0; i < results.size(); ++i) {
-    if (call.grads[i]) accumulate(pending, results[i].id(), call.grads[i], at);
+    if (!call.grads[i].empty()) accumulate(pending, results[i].id(), call.grads[i], at);
   }
   Rematerializer nothing;
   sweep(g, pending, xs, first, last, nothing, at);
@@ -81,7 +81,7 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
     call.out.emplace_back(&g, rematerializer.value(n, v));
     auto it = pending.find(v);
     call.grads.push_back(it == pending.end() ? Tensor() : it->second);
-    any = any || call.grads.back();
+    any = any || !call.grads.back().empty();
     for (const std::string& p : g.value(v).prefer) prefer.push_back(p);
   }
   bool wanted = false;
@@ -98,7 +98,7 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
   check(grads.size() == node.in.size(), "[{}] its gradient has {} results for {} operands",
         node.op->name, grads.size(), node.in.size());
   for (size_t i = 0; i < grads.size(); ++i) {
-    if (!grads[i] || !reached[node.in[i]]) continue;
+    if (grads[i].empty() || !reached[node.in[i]]) continue;
     check(grads[i].shape() == call.in[i].shape() && grads[i].dtype() == call.in[i].dtype(),
           "[{}] the gradient of operand {} is {} {} where {} {} is needed", node.op->name, i,
           to_string(grads[i].dtype()), grads[i].shape().to_string(), to_string(call.in[i].dtype()),

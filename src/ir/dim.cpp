@@ -64,6 +64,11 @@ Shape Shape::without(const std::vector<std::string>& names) const {
   return Shape(std::move(kept));
 }
 
+bool Shape::has_same_dims(const Shape& other) const {
+  return rank() == other.rank() &&
+         std::is_permutation(begin(), end(), other.begin(), other.end());
+}
+
 Shape Shape::united(const Shape& other) const {
   std::vector<Dim> dims = dims_;
   for (const Dim& d : other) {

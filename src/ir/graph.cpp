@@ -22,10 +22,33 @@ const Shape& Tensor::shape() const { return graph().value(id_).shape; }
 DType Tensor::dtype() const { return graph().value(id_).dtype; }
 const std::string& Tensor::name() const { return graph().value(id_).name; }
 
-Tensor Tensor::named(const std::string& name) const {
-  require(!name.empty(), "[named] '{}' is given an empty name", this->name());
-  GraphInternals::of(graph()).values[id_].name = graph().unique_name(name);
-  return *this;
+Tensor Tensor::named(const std::string& name, Loc at) const {
+  require(!name.empty(), "[named] '{}' is given an empty name ({})", this->name(), where(at));
+  GraphInternals& g = GraphInternals::of(graph());
+  const Op* made_by = graph().producer(id_).op;
+  require(made_by != &kInput && made_by != &kStored,
+          "[named] '{}' is {}, which is {} by its name; give it another where it is declared, or "
+          "name a copy, identity(x).named(\"{}\") ({})",
+          this->name(), made_by == &kInput ? "an input" : "a parameter or state",
+          made_by == &kInput ? "fed" : "laid out and saved", name, where(at));
+  const std::string full = g.scoped(name);
+  if (g.values[id_].name == full) return *this;
+  if (g.name_uses.contains(full) && open_repeats(graph()).empty()) {
+    const auto other = std::find_if(g.values.begin(), g.values.end(),
+                                    [&](const Value& v) { return v.name == full; });
+    fail(ErrorKind::usage,
+         "[named] '{}' is the name of another tensor already{}; a name stands for one tensor where "
+         "it is fetched and laid out, so take another one ({})",
+         full,
+         other == g.values.end() ? "" : fmt::format(", made at {}", g.nodes[other->node].at.to_string()),
+         where(at));
+  }
+  return g.named_freely(*this, name);
+}
+
+Tensor GraphInternals::named_freely(Tensor x, const std::string& name) {
+  values[x.id()].name = unique(scoped(name));
+  return x;
 }
 
 Tensor Tensor::prefer(const Axes& dims, Loc at) const {
@@ -51,17 +74,28 @@ Tensor Tensor::prefer(const Axes& dims, Loc at) const {
   return preferring;
 }
 
+SourceLine line_of(Loc at) {
+  const char* slash = std::strrchr(at.file_name(), '/');
+  return {slash ? slash + 1 : at.file_name(), static_cast<int>(at.line())};
+}
+
 std::string GraphInternals::scoped(const std::string& name) const {
   return scope.empty() ? name : scope + "." + name;
+}
+
+std::vector<std::string> GraphInternals::preferred_of(const Shape& shape) const {
+  std::vector<std::string> preferred;
+  for (const std::string& dim : prefer) {
+    if (shape.has(dim)) preferred.push_back(dim);
+  }
+  return preferred;
 }
 
 std::string GraphInternals::unique(const std::string& name) {
   int& uses = name_uses[name];
   if (uses++ == 0) return name;
-  std::string next;
-  do {
-    next = fmt::format("{}_{}", name, uses++ - 1);
-  } while (name_uses.count(next));
+  std::string next = fmt::format("{}_{}", name, uses - 1);
+  while (name_uses.contains(next)) next = fmt::format("{}_{}", name, uses++);
   name_uses[next] = 1;
   return next;
 }
@@ -90,19 +124,38 @@ const Node& Graph::producer(int value) const { return nodes()[this->value(value)
 std::string Graph::unique_name(const std::string& base) {
   return internals_->unique(internals_->scoped(base));
 }
+const std::map<std::string, Array>& Graph::constants() const { return internals_->constants; }
 void Graph::mark_gradient(Tensor gradient) {
   internals_->values[gradient.id()].purpose = Purpose::grads;
 }
 
+namespace {
+
+/// What `x` prefers, in the dims of `type`, which has the same elements. A renamed dim is the one at
+/// its place.
+std::vector<std::string> inherited_preference(const Value& x, const ValueType& type) {
+  bool renamed = x.shape.rank() == type.shape.rank();
+  for (int i = 0; renamed && i < x.shape.rank(); ++i)
+    renamed = x.shape[i].size == type.shape[i].size;
+  std::vector<std::string> prefer;
+  for (const std::string& dim : x.prefer) {
+    if (type.shape.has(dim)) {
+      prefer.push_back(dim);
+    } else if (renamed) {
+      prefer.push_back(type.shape[x.shape.find(dim)].name);
+    }
+  }
+  return prefer;
+}
+
+}  // namespace
+
 std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at) {
   Node node{&op, std::move(attrs), {}, {}, "", {}, internals_->recompute_group, open_loop(*this)};
-  const char* slash = std::strrchr(at.file_name(), '/');
-  node.at = internals_->at.line
-                ? internals_->at
-                : SourceLine{slash ? slash + 1 : at.file_name(), static_cast<int>(at.line())};
+  node.at = internals_->at.line != 0 ? internals_->at : line_of(at);
   std::vector<ValueType> types;
   for (const Tensor& t : in) {
-    require(static_cast<bool>(t),
+    require(!t.empty(),
             "[{}] an operand is an empty Tensor; it was never assigned a value ({})", op.name,
             node.at.to_string());
     require(&t.graph() == this, "[{}] '{}' belongs to another graph ({})", op.name, t.name(),
@@ -139,10 +192,8 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
   for (ValueType& type : results) {
     const int value = static_cast<int>(values().size());
     std::string name = out.empty() ? node.name : fmt::format("{}:{}", node.name, out.size());
-    std::vector<std::string> prefer;
-    for (const std::string& dim : internals_->prefer) {
-      if (type.shape.has(dim)) prefer.push_back(dim);
-    }
+    std::vector<std::string> prefer = internals_->preferred_of(type.shape);
+    if (prefer.empty() && op.keeps_elements) prefer = inherited_preference(this->value(node.in[0]), type);
     internals_->values.push_back({id, std::move(type.shape), type.dtype, std::move(name),
                                   internals_->purpose, std::move(prefer)});
     node.out.push_back(value);
@@ -183,7 +234,8 @@ Tensor Graph::input(const std::string& name, const Shape& shape, DType dtype, Lo
   require_name("input", name, at);
   if (open_microbatch(*this) != nullptr) return microbatch_input(*this, name, shape, dtype, at);
   const OutsideScope outside(*this);
-  return declared(add(kInput, {}, source_attrs(shape, dtype), at)[0].named(name), name);
+  return declared(
+      internals_->named_freely(add(kInput, {}, source_attrs(shape, dtype), at)[0], name), name);
 }
 
 Tensor Graph::parameter(const std::string& name, const Shape& shape, const Initializer& init,
@@ -234,6 +286,8 @@ void Graph::update(Tensor stored, Tensor value, Loc at) {
   if (is_narrow(stored.dtype()) && value.dtype() == DType::float32)
     value = internals_->stochastic_rounding ? stochastic_cast(value, stored.dtype(), at)
                                             : cast(value, stored.dtype(), at);
+  if (value.shape() != stored.shape() && value.shape().has_same_dims(stored.shape()))
+    value = transpose(value, stored.shape(), at);
   require(value.dtype() == stored.dtype() && value.shape() == stored.shape(),
           "update() of '{}' {} {} with {} {}; shapes and dtypes must agree ({})", stored.name(),
           tessera::to_string(stored.dtype()), stored.shape().to_string(),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -26,6 +27,9 @@ struct Building {
   std::unordered_map<std::string, size_t> uses;
 };
 
+/// The line without the folders of its file.
+SourceLine line_of(Loc at);
+
 struct GraphInternals {
   static GraphInternals& of(Graph& graph) { return *graph.internals_; }
   static const GraphInternals& of(const Graph& graph) { return *graph.internals_; }
@@ -34,10 +38,15 @@ struct GraphInternals {
   std::string scoped(const std::string& name) const;
   /// The full name `name`, or name_1, name_2, ...: the first that is not in use.
   std::string unique(const std::string& name);
+  /// The dims of `shape` that new values prefer.
+  std::vector<std::string> preferred_of(const Shape& shape) const;
+  /// x, called `name` in the current scope or, if that is in use, `name`_1, `name`_2, ...
+  Tensor named_freely(Tensor x, const std::string& name);
 
   std::deque<Node> nodes;  // deques: references stay valid while the graph grows
   std::deque<Value> values;
   std::vector<Stored> stored;
+  std::map<std::string, Array> constants;  ///< by the name of their input
   std::vector<Update> updates;
   std::vector<GradientRegion> regions;
   std::deque<Loop> loops;

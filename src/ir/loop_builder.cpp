@@ -21,7 +21,7 @@ LoopBuilder::~LoopBuilder() {
 }
 
 Tensor LoopBuilder::index(Loc at) {
-  if (!index_) {
+  if (index_.empty()) {
     index_ = graph_.add(kLoopIndex, {}, {{"loop", static_cast<int64_t>(number_)}}, at)[0];
   }
   return index_;
@@ -37,7 +37,7 @@ Tensor LoopBuilder::carry(Tensor init, Loc at) {
 
 Tensor LoopBuilder::slice(Tensor whole, Loc at) {
   Tensor& known = slices_[whole.id()];
-  if (known) return known;
+  if (!known.empty()) return known;
   const Dim& over = loop().over;
   require(whole.shape().has(over.name) && whole.dim(over.name) == over,
           "[loop] '{}' {} has no dim {}={} to take slices of ({})", whole.name(),
@@ -60,9 +60,7 @@ std::vector<Tensor> LoopBuilder::finish(const std::vector<Tensor>& carries,
   for (size_t i = 0; i < carries.size(); ++i) {
     const Value& begins = graph_.value(loop.carries[i]);
     Tensor ends = carries[i];
-    if (ends.shape() != begins.shape &&
-        std::is_permutation(ends.shape().begin(), ends.shape().end(), begins.shape.begin(),
-                            begins.shape.end()))
+    if (ends.shape() != begins.shape && ends.shape().has_same_dims(begins.shape))
       ends = transpose(ends, begins.shape, at);
     require(
         ends.shape() == begins.shape && ends.dtype() == begins.dtype,

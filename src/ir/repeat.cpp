@@ -100,7 +100,8 @@ Tensor microbatch_input(Graph& g, const std::string& name, const Shape& shape, D
   }
   const int64_t id = once_for_all(g, "input " + name, [&] {
     const OutsideScope outside(g);
-    Tensor all = g.add(kInput, {}, source_attrs(Shape(whole), dtype), at)[0].named(name);
+    Tensor all = GraphInternals::of(g).named_freely(
+        g.add(kInput, {}, source_attrs(Shape(whole), dtype), at)[0], name);
     declared(all, name);
     return (has_dim ? reshape(all, Shape(divided), at) : all).id();
   });
@@ -145,10 +146,12 @@ Stored make_stored(Graph& g, const std::string& name, const Shape& shape, const 
   const OutsideScope outside(g);
   const Shape whole = Shape(dims).united(shape);
   Stored record;
-  const Tensor made = g.add(kStored, {}, source_attrs(whole, dtype), at)[0].named(name);
+  const Tensor made = GraphInternals::of(g).named_freely(
+      g.add(kStored, {}, source_attrs(whole, dtype), at)[0], name);
   record.value = declared(made, name).id();
   record.layers = static_cast<int>(layers.size());
-  Scope scope(g, name + ".init");
+  const Scope scope(g, name + ".init");
+  const LineScope line(g, at);  // a layout that does not fit is told at the parameter
   const Tensor first = init_of_layers(g, layers, 0, [&] {
     Tensor one;
     try {

@@ -87,6 +87,11 @@ RepeatScope::RepeatScope(Graph& graph, const Repeat& repeat) { undo_ = repeat_on
 
 OutsideScope::OutsideScope(Graph& graph) { undo_ = change(GraphInternals::of(graph).building, {}); }
 
+LineScope::LineScope(Graph& graph, Loc at) {
+  GraphInternals& g = GraphInternals::of(graph);
+  if (g.at.line == 0) undo_ = change(g.at, line_of(at));
+}
+
 SourceScope::SourceScope(Graph& graph, const Node& node, const std::vector<std::string>& prefer,
                          const std::string& suffix) {
   GraphInternals& g = GraphInternals::of(graph);

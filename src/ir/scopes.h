@@ -29,6 +29,12 @@ struct OutsideScope : BuildScope {
   explicit OutsideScope(Graph& graph);
 };
 
+/// New nodes report the line `at`, unless an outer scope says another: what the library makes for a
+/// line of the model.
+struct LineScope : BuildScope {
+  LineScope(Graph& graph, Loc at);
+};
+
 /// New nodes stand for the user's node `node` (gradients, bodies). They report its source line, are
 /// called "<its name><suffix>.<op>" and prefer `prefer`.
 struct SourceScope : BuildScope {

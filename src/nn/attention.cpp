@@ -33,14 +33,14 @@ double scale_of(Tensor query, const AttentionOptions& o) {
 
 Tensor masked(Tensor logits, Tensor mask, const AttentionOptions& o, Loc at) {
   Graph& g = logits.graph();
-  require(!mask || !mask.shape().has(o.key_dim), "the mask has the dim '{}'; logits are {}",
+  require(mask.empty() || !mask.shape().has(o.key_dim), "the mask has the dim '{}'; logits are {}",
           o.key_dim, logits.shape().to_string());
   Tensor lowest = constant(g, kLowest, logits.dtype());
   if (o.causal) {
     Tensor seen = causal_mask(g, logits.dim(o.length), logits.dim(o.memory_length), at);
     logits = where(seen, logits, lowest, at);
   }
-  return mask ? where(mask, logits, lowest, at) : logits;
+  return mask.empty() ? logits : where(mask, logits, lowest, at);
 }
 
 /// softmax with an extra logit e: its normalizer is log(sum exp x + exp e) = e + softplus(lse - e).
@@ -85,16 +85,16 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, con
   return on_behalf_of("biased_attention", at, [&]() -> Tensor {
     require_rate("biased_attention", o.dropout, at);
     const Tensor kept = kept_together(query, key, o, at);
-    if (kept && !kept.shape().has(o.length)) {  // the sum of w (kept v) equals that of (w kept) v
+    if (!kept.empty() && !kept.shape().has(o.length)) {  // the sum of w (kept v) equals that of (w kept) v
       BiasedOptions rest = o;
       rest.dropout = 0;
       return biased_attention(query, key, mul(value, kept, at), mask, rest, at);
     }
-    if (!o.bias && !o.extra_logit && !kept && value.shape().has(o.key_dim))
+    if (o.bias.empty() && !o.extra_logit && kept.empty() && value.shape().has(o.key_dim))
       return attention(query, key, value, mask, o, at);
     const Shape dims = logit_dims(query, key, o);
     Tensor logits = wide(einsum({query, key}, dims, at)) * scale_of(query, o);
-    if (o.bias) {
+    if (!o.bias.empty()) {
       for (const Dim& d : o.bias.shape()) {
         require(dims.has(d.name),
                 "[biased_attention] the bias has the dim '{}'; logits are {} ({})", d.name,
@@ -103,7 +103,7 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, con
       logits = add(logits, read_as(o.bias, logits.dtype()), at);
     }
     Tensor weights = weights_of(masked(logits, mask, o, at), o.memory_length, o.extra_logit, at);
-    if (kept) {
+    if (!kept.empty()) {
       weights = mul(weights, read_as(kept, weights.dtype()), at);
     } else if (o.dropout > 0) {
       weights = dropout(weights, o.dropout, at);
@@ -154,7 +154,7 @@ Tensor self_attention(Tensor x, const std::string& name, const std::string& mode
   return on_behalf_of("self_attention", at, [&] {
     const AttentionOptions& a = o.attention;
     MultiHeadOptions own = o;
-    if (o.positions && !o.memory_positions)
+    if (!o.positions.empty() && o.memory_positions.empty())
       own.memory_positions = rename(o.positions, a.length, a.memory_length, at);
     return multihead_attention(x, rename(x, a.length, a.memory_length, at), name, model, own, at);
   });
@@ -200,11 +200,11 @@ Tensor compress_mean(Tensor x, const std::string& dim, int64_t factor, Loc at) {
       dims.push_back(d.name == dim ? outer : d);
       if (d.name == dim) dims.push_back(inner);
     }
-    if (tail == 0) return reduce_mean(reshape(x, Shape(dims), at), inner.name, at);
+    if (tail == 0 && !whole.is_bounded) return reduce_mean(reshape(x, Shape(dims), at), inner.name, at);
     Tensor sums = reduce_sum(reshape(pad(x, dim, 0, tail, 0, at), Shape(dims), at), inner.name, at);
     Tensor first = iota(x.graph(), outer, DType::int32, at) * static_cast<double>(factor);
-    Tensor count = minimum(static_cast<double>(whole.size) - first,
-                           constant(x.graph(), static_cast<double>(factor), DType::int32));
+    Tensor left = dim_size(x.graph(), whole, DType::int32, at) - first;
+    Tensor count = clip(left, 1, static_cast<double>(factor), at);  // 1: a group of nothing is 0
     return div(sums, cast(count, x.dtype(), at), at);
   });
 }

@@ -75,7 +75,7 @@ Tensor dense_product(Tensor x, const std::string& name, const std::vector<std::s
     for (size_t i = 0; i < activations.size(); ++i) {
       const std::string part = activations.size() == 1 ? name : fmt::format("{}{}", name, i);
       Tensor factor = activate(dense(x, part, in, out, o, at), activations[i], at);
-      product = product ? mul(product, factor, at) : factor;
+      product = product.empty() ? factor : mul(product, factor, at);
     }
     return product;
   });

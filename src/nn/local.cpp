@@ -23,7 +23,7 @@ class Blocks {
             "[local_attention] ahead {} with blocks of {} and causal {}: a query that is not "
             "causal sees at most a block after itself ({})",
             o.ahead, size_, o.causal, where(at));
-    if (o.segments) require_places("the segments have", o.segments);
+    if (!o.segments.empty()) require_places("the segments have", o.segments);
     count_ = (whole_.size - 1) / size_ + 1;
     checked_size(Wide{3} * count_ * size_, "the memory of all blocks");
   }
@@ -66,7 +66,7 @@ class Blocks {
     Tensor position = iota(g, blocks) * size + iota(g, memory_length) - size;
     Tensor inside = logical_and(position >= 0.0, position < static_cast<double>(whole_.size), at_);
     Tensor seen = logical_and(near, inside, at_);
-    if (!o_.segments) return seen;
+    if (o_.segments.empty()) return seen;
     Tensor own = cut(o_.segments, o_.length), theirs = with_neighbours(o_.segments);
     return logical_and(seen, segment_mask(own, theirs, at_), at_);
   }

@@ -29,7 +29,7 @@ Moe moe(Tensor x, const std::string& name, const std::string& model, const MoeOp
     const Axes outside(x.shape().without({model}).names());
     Tensor seen = o.input_jitter != 0 ? jitter(x, o.input_jitter, at) : x;
     if (o.input_dropout != 0) seen = dropout(seen, o.input_dropout, at);
-    if (o.embedding) seen = with_embedding(seen, model, o, at);
+    if (!o.embedding.empty()) seen = with_embedding(seen, model, o, at);
     DenseOptions linear;
     linear.bias = false;
     Tensor logits =

@@ -89,7 +89,7 @@ void check_rotary(Tensor x, const std::string& dim, Tensor positions, double bas
           depth.size);
   require(is_floating(x.dtype()), "x is {}; it must be floating, use cast()", to_string(x.dtype()));
   require(base > 0 && std::isfinite(base), "base {}; it must be positive and finite", base);
-  if (!positions) return;
+  if (positions.empty()) return;
   require(positions.dtype() == DType::int32 || positions.dtype() == DType::int64,
           "the positions are {}; they must be int32 or int64, use cast()",
           to_string(positions.dtype()));
@@ -114,7 +114,7 @@ Tensor rotary(Tensor x, const std::string& length, const std::string& dim, Tenso
     Tensor index = iota(g, depth, exact, at);
     Tensor pair = index - where(index >= half, constant(g, half, exact), constant(g, 0, exact), at);
     Tensor rate = exp(pair * (-std::log(base) / half), at);
-    Tensor position = positions ? positions : iota(g, x.dim(length), DType::int32, at);
+    Tensor position = positions.empty() ? iota(g, x.dim(length), DType::int32, at) : positions;
     Tensor angle = mul(cast(position, exact, at), rate, at);
     Tensor sign = where(index >= half, constant(g, 1, exact), constant(g, -1, exact), at);
     Tensor swapped = shift(x, dim, depth.size / 2, true, at);

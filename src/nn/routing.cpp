@@ -24,13 +24,17 @@ class Gates {
         experts(given.dim(expert_dim)),
         logits(open(checked(given).dtype() == DType::float64 ? given
                                                              : read_as(given, DType::float32))),
-        gates(make_gates()) {}
+        gates(make_gates()),
+        scores(rounded(gates)) {}
 
   Graph& g;
   const RoutingOptions& o;
   Loc at;
   Dim tokens, experts;
   Tensor logits, gates;
+  /// The gates rounded to 16 bits, by which choices are made. Gates that are equal but for the order
+  /// in which a layout sums are equal here, and the lower index wins under every layout.
+  Tensor scores;
 
   bool by_experts() const { return o.gating == Gating::experts_choose || competes(); }
   bool competes() const { return o.gating == Gating::tokens_compete; }
@@ -42,12 +46,12 @@ class Gates {
   Tensor total(Tensor x) const { return reduce_sum(x, tokens.name, at); }
 
   /// 1 for tokens with importance 1, with a first choice, with any choice; empty: all tokens.
-  Tensor is_full() const { return o.importance ? real(o.importance >= 1.0) : Tensor(); }
+  Tensor is_full() const { return o.importance.empty() ? Tensor() : real(o.importance >= 1.0); }
   Tensor has_first() const { return o.first_for_all ? has_any() : is_full(); }
-  Tensor has_any() const { return o.importance ? real(o.importance > 0.0) : Tensor(); }
+  Tensor has_any() const { return o.importance.empty() ? Tensor() : real(o.importance > 0.0); }
 
   Tensor first_choice() const {
-    if (o.sample == 0) return argmax(gates, experts.name, at);
+    if (o.sample == 0) return argmax(scores, experts.name, at);
     return sampled(logits, o.sample);
   }
   Tensor sampled(Tensor logits, double temperature) const {
@@ -60,7 +64,7 @@ class Gates {
   }
 
   void check_importance() const {
-    if (!o.importance) return;
+    if (o.importance.empty()) return;
     const Shape known = logits.shape().without({experts.name});
     for (const Dim& d : o.importance.shape()) {
       require(known.has(d.name),
@@ -71,6 +75,13 @@ class Gates {
   }
 
  private:
+  /// x (2^s + 1) minus the difference of that and x is x rounded to s bits less (Veltkamp 1968).
+  Tensor rounded(Tensor x) const {
+    const int dropped = x.dtype() == DType::float64 ? 53 - 16 : 24 - 16;
+    const Tensor wide = mul(x, number(std::ldexp(1.0, dropped) + 1), at);
+    return sub(wide, sub(wide, x, at), at);
+  }
+
   Tensor checked(Tensor given) const {
     require(is_floating(given.dtype()), "the logits are {}; they must be floating, use cast()",
             to_string(given.dtype()));
@@ -83,7 +94,7 @@ class Gates {
     if (!competes()) return softmax(logits, experts.name, at);
     check_importance();
     Tensor none = constant(g, -1e9, logits.dtype(), {}, at), x = logits;
-    if (o.importance) x = where(o.importance > 0.0, x, none, at);
+    if (!o.importance.empty()) x = where(o.importance > 0.0, x, none, at);
     return softmax(x, tokens.name, at);
   }
 
@@ -126,7 +137,7 @@ class Balance {
   explicit Balance(const Gates& gates) : s_(gates) {}
   Tensor of(const std::vector<Choice>& choices) const {
     Tensor proxy = s_.gates, counts = s_.is_full(), wanted = choices[0].wanted;
-    if (counts) proxy = mul(proxy, counts, s_.at);
+    if (!counts.empty()) proxy = mul(proxy, counts, s_.at);
     if (s_.o.gating == Gating::rescue) {
       for (size_t i = 1; i < choices.size(); ++i) wanted = add(wanted, choices[i].wanted, s_.at);
       wanted = wanted * (1 / static_cast<double>(choices.size()));
@@ -142,7 +153,7 @@ class Balance {
   Tensor of_tokens() const {
     Tensor mean = reduce_mean(s_.gates, s_.experts.name, s_.at), counts = s_.is_full();
     Tensor size = s_.number(static_cast<double>(s_.tokens.size));
-    if (counts) {
+    if (!counts.empty()) {
       mean = mul(mean, counts, s_.at);
       size =
           reduce_sum(broadcast(cast(s_.o.importance, s_.gates.dtype(), s_.at), mean.shape(), s_.at),
@@ -191,7 +202,7 @@ class Router {
     }
     Routing r = routing_;
     Tensor z = square(reduce_logsumexp(s_.logits, s_.experts.name, s_.at), s_.at);
-    if (Tensor counts = s_.is_full())
+    if (Tensor counts = s_.is_full(); !counts.empty())
       r.z = sum_all(mul(z, counts, s_.at), s_.at) /
             maximum(s_.number(1), s_.counted_tokens(counts), s_.at);
     else
@@ -214,8 +225,11 @@ class Router {
   }
 
   Dim usual_capacity() const {
+    const bool several = s_.o.capacity_per_choice && (s_.o.gating == Gating::tokens_choose ||
+                                                      s_.o.gating == Gating::rescue);
     const double all = static_cast<double>(s_.tokens.size),
-                 even = all * s_.o.capacity_factor / static_cast<double>(s_.experts.size);
+                 choices = several ? static_cast<double>(s_.o.choices) : 1,
+                 even = all * choices * s_.o.capacity_factor / static_cast<double>(s_.experts.size);
     auto places = static_cast<int64_t>(std::min(all, even));
     places = std::max(places, s_.o.least_capacity);
     require(places >= 1,
@@ -228,14 +242,14 @@ class Router {
 
   std::vector<Choice> choices() const {
     std::vector<Choice> result;
-    Tensor left = s_.gates, sum;
+    Tensor left = s_.scores, sum;
     for (int64_t i = 0; i < s_.o.choices; ++i) {
       Tensor index = i == 0 ? s_.first_choice() : argmax(left, s_.experts.name, s_.at);
       Tensor mask = s_.mask_of(index), counts = i == 0 ? s_.has_first() : s_.has_any();
-      if (counts) mask = mul(mask, counts, s_.at);
+      if (!counts.empty()) mask = mul(mask, counts, s_.at);
       Tensor gate = s_.flat(mul(s_.gates, mask, s_.at));
       left = where(mask > 0.0, s_.number(-1), left, s_.at);
-      sum = sum ? add(sum, gate, s_.at) : gate;
+      sum = sum.empty() ? gate : add(sum, gate, s_.at);
       result.push_back({mask, mask, gate});
     }
     if (s_.o.renormalize && s_.o.choices > 1) {
@@ -257,8 +271,8 @@ class Router {
 
   void add_places(Tensor placed, Tensor gate) {
     Tensor weighted = mul(placed, gate, s_.at);
-    routing_.dispatch = routing_.dispatch ? add(routing_.dispatch, placed, s_.at) : placed;
-    routing_.combine = routing_.combine ? add(routing_.combine, weighted, s_.at) : weighted;
+    routing_.dispatch = routing_.dispatch.empty() ? placed : add(routing_.dispatch, placed, s_.at);
+    routing_.combine = routing_.combine.empty() ? weighted : add(routing_.combine, weighted, s_.at);
   }
 
   void choose_in_turn() {
@@ -267,24 +281,24 @@ class Router {
     Tensor before, routed, dropped, chosen;
     for (const Choice& c : all) {
       Tensor mask = c.mask;
-      if (s_.o.gating == Gating::rescue && routed) mask = mul(mask, 1.0 - routed, s_.at);
+      if (s_.o.gating == Gating::rescue && !routed.empty()) mask = mul(mask, 1.0 - routed, s_.at);
       Tensor place = cumsum(mask, s_.tokens.name, true, false, s_.at);
-      if (before) place = add(place, before, s_.at);
+      if (!before.empty()) place = add(place, before, s_.at);
       Tensor index = cast(s_.flat(mul(place, mask, s_.at)), DType::int32, s_.at);
       Tensor slot = one_hot(index, capacity_, 1, 0, s_.gates.dtype(), s_.at);
       Tensor kept = reduce_sum(slot, capacity_.name, s_.at);
       Tensor in_place = mul(mask, kept, s_.at), count = s_.total(in_place);
       add_places(mul(mask, slot, s_.at), c.gate);
-      before = before ? add(before, count, s_.at) : count;
-      chosen = chosen ? add(chosen, s_.total(mask), s_.at) : s_.total(mask);
+      before = before.empty() ? count : add(before, count, s_.at);
+      chosen = chosen.empty() ? s_.total(mask) : add(chosen, s_.total(mask), s_.at);
       Tensor found = s_.flat(in_place);
-      routed = routed ? add(routed, found, s_.at) : found;
+      routed = routed.empty() ? found : add(routed, found, s_.at);
       Tensor lost = sum_all(sub(s_.flat(mask), found, s_.at), s_.at);
-      dropped = dropped ? add(dropped, lost, s_.at) : lost;
+      dropped = dropped.empty() ? lost : add(dropped, lost, s_.at);
     }
     if (s_.o.gating == Gating::rescue) {  // a choice that found no place was followed by another
       Tensor first = s_.has_any();
-      Tensor wanted = first ? sum_all(first, s_.at) : tokens_in_all(routed);
+      Tensor wanted = first.empty() ? tokens_in_all(routed) : sum_all(first, s_.at);
       dropped = sub(wanted, sum_all(routed, s_.at), s_.at);
     }
     routing_.dropped = dropped;
@@ -299,10 +313,10 @@ class Router {
   void choose_by_gate(bool of_all) {
     const std::vector<Choice> all = of_all ? std::vector<Choice>() : choices();
     Tensor mask = of_all ? Tensor() : all[0].mask, counts = s_.has_any();
-    Tensor scores = mask ? mul(s_.gates, mask, s_.at) : s_.gates;
-    if (of_all && counts) scores = mul(scores, counts, s_.at);
+    Tensor scores = mask.empty() ? s_.scores : mul(s_.scores, mask, s_.at);
+    if (of_all && !counts.empty()) scores = mul(scores, counts, s_.at);
     routing_.balance = s_.competes() ? Balance(s_).of_tokens() : s_.number(0);
-    if (mask) routing_.balance = Balance(s_).of(all);
+    if (!mask.empty()) routing_.balance = Balance(s_).of(all);
     require(!capacity_.is_bounded || capacity_.size <= s_.tokens.size,
             "[route] capacity {} for {} tokens; experts cannot choose more than there are ({})",
             capacity_.size, s_.tokens.size, where(s_.at));
@@ -318,10 +332,10 @@ class Router {
         reduce_sum(routing_.dispatch, {s_.experts.name.c_str(), capacity_.name.c_str()});
     routing_.combine = mul(routing_.dispatch, s_.gates, s_.at);
     if (s_.competes()) routing_.combine = routing_.combine / maximum(places, s_.number(1), s_.at);
-    Tensor found = s_.real(places > 0.0), wanted = mask ? s_.flat(mask) : counts;
+    Tensor found = s_.real(places > 0.0), wanted = mask.empty() ? counts : s_.flat(mask);
     routing_.dropped =
-        sub(wanted ? sum_all(wanted, s_.at) : tokens_in_all(found), sum_all(found), s_.at);
-    Tensor chosen = mask ? s_.total(mask) : s_.total(s_.flat(routing_.dispatch));
+        sub(wanted.empty() ? tokens_in_all(found) : sum_all(wanted, s_.at), sum_all(found), s_.at);
+    Tensor chosen = mask.empty() ? s_.total(s_.flat(routing_.dispatch)) : s_.total(mask);
     routing_.load = reduce_max(chosen, chosen.shape().names(), s_.at);
   }
 

@@ -104,12 +104,12 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
   return on_behalf_of("attention", at, [&]() -> Tensor {
     require(o.dropout >= 0 && o.dropout < 1, "[attention] dropout {} is not in [0, 1) ({})",
             o.dropout, where(at));
-    require(!mask || !mask.shape().has(o.key_dim),
+    require(mask.empty() || !mask.shape().has(o.key_dim),
             "[attention] the mask {} has the dim '{}', which the product of query and key sums "
             "over; it has dims of the logits ({})",
-            mask ? mask.shape().to_string() : "", o.key_dim, where(at));
+            mask.empty() ? "" : mask.shape().to_string(), o.key_dim, where(at));
     Tensors in = {key, value};
-    if (mask) in.push_back(mask);
+    if (!mask.empty()) in.push_back(mask);
     query = for_all(query, in, o, at);
     in.insert(in.begin(), query);
     Attrs attrs = attention_attrs(query, o);
@@ -118,7 +118,7 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
     // A body does not know microbatches, whose random numbers must be those of the whole batch.
     if (o.dropout > 0 && !open_repeats(query.graph()).empty())
       return masked_attention_body(in, attrs)[0];
-    bool plain = !mask && o.dropout == 0;
+    bool plain = mask.empty() && o.dropout == 0;
     for (const Tensor& t : {key, value}) {
       for (const Dim& dim : t.shape())
         plain = plain && (dim.name == o.memory_length || query.shape().has(dim.name)) &&

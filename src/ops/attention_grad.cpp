@@ -34,7 +34,7 @@ Tensors attention_grad_body(const Tensors& in, const Attrs& attrs) {
   const Tensor seen =
       visible(in, attrs, in.size() > 7 ? in[7] : Tensor(), in.size() > 8 ? in[8] : Tensor());
   Tensor weights = exp(attention_logits(in, attrs, {}) - in[5]);
-  if (seen) weights = where(seen, weights, constant(weights.graph(), 0, weights.dtype()));
+  if (!seen.empty()) weights = where(seen, weights, constant(weights.graph(), 0, weights.dtype()));
   const Tensor back = wide(einsum({in[3], in[2]}, shape));
   const Tensor d = narrow(weights * (back - in[6]) * attrs.get<double>("scale"), dtype);
   return {einsum({d, in[1]}, in[0].shape()), einsum({d, in[0]}, in[1].shape()),
@@ -46,9 +46,10 @@ Tensors attention_grad_body(const Tensors& in, const Attrs& attrs) {
 // The gradient of log_sum contributes W times itself to dS = W (dW - sum(g out)).
 Tensors attention_gradients(const GradCall& c, const Tensors& starts) {
   const Tensor grad =
-      c.grads[0] ? c.grads[0] : broadcast(constant(c.graph, 0, c.out[0].dtype()), c.out[0].shape());
+      c.grads[0].empty() ? broadcast(constant(c.graph, 0, c.out[0].dtype()), c.out[0].shape())
+                         : c.grads[0];
   Tensor products = reduce_sum(wide(grad) * wide(c.out[0]), c.attrs.get<std::string>("key_dim"));
-  if (c.grads[1]) products = products - c.grads[1];
+  if (!c.grads[1].empty()) products = products - c.grads[1];
   Tensors in = {c.in[0], c.in[1], c.in[2], grad, c.out[0], c.out[1], products};
   in.insert(in.end(), starts.begin(), starts.end());
   return c.graph.add(kAttentionGrad, in, c.attrs, Loc::current());

@@ -73,14 +73,14 @@ Tensor visible(const Tensors& in, const Attrs& attrs, const Tensor& query_start,
                const Tensor& key_start) {
   Graph& g = in[0].graph();
   Tensor key = iota(g, in[1].dim(attrs.get<std::string>("memory_length"))), there;
-  if (key_start) {
+  if (!key_start.empty()) {
     key = key_start + key;
     there = key < constant(g, static_cast<double>(attrs.get<int64_t>("memory")), DType::int32);
   }
   if (!attrs.get<int64_t>("causal")) return there;
   const Tensor query = iota(g, in[0].dim(attrs.get<std::string>("length")));
-  const Tensor before = (query_start ? query_start + query : query) >= key;
-  return there ? logical_and(there, before) : before;
+  const Tensor before = (query_start.empty() ? query : query_start + query) >= key;
+  return there.empty() ? before : logical_and(there, before);
 }
 
 // Masked logits are a large negative finite number: a row without any key gets uniform weights, not
@@ -92,7 +92,7 @@ Tensor only_where(const Tensor& seen, const Tensor& logits) {
 Tensor attention_logits(const Tensors& in, const Attrs& attrs, const Tensor& seen) {
   const Tensor logits =
       wide(einsum({in[0], in[1]}, logit_shape(in, attrs))) * attrs.get<double>("scale");
-  return seen ? only_where(seen, logits) : logits;
+  return seen.empty() ? logits : only_where(seen, logits);
 }
 
 void emit_attention(EmitCall& call) {

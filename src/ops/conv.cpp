@@ -7,6 +7,7 @@
 #include "base/sizes.h"
 #include "ir/emit.h"
 #include "ir/source_ops.h"
+#include "ops/bounded.h"
 #include "ops/infer.h"
 #include "ops/spatial.h"
 #include "tessera/ops.h"
@@ -251,7 +252,22 @@ extern const Op kConv = {.name = "conv",
                          .emit = emit_conv};
 
 Tensor conv(Tensor x, Tensor filter, const ConvOptions& options, Loc at) {
-  return on_behalf_of("conv", at, [&] { return convolve(x, filter, options, false, at); });
+  return on_behalf_of("conv", at, [&] {
+    std::vector<Dim> bounded;
+    for (const ConvDim& d : options.dims) {
+      if (!x.shape().has(d.dim) || !x.dim(d.dim).is_bounded) continue;
+      require(options.padding == Padding::same && d.stride == 1,
+              "dim '{}' is bounded: how many windows there are is only known with Padding::same and "
+              "stride 1; reshape() it to a dim of fixed size, where zeros stand for what is not "
+              "there",
+              d.dim);
+      bounded.push_back(x.dim(d.dim));
+      x = with_fixed(x, d.dim, 0, at);
+    }
+    Tensor y = convolve(x, filter, options, false, at);
+    for (const Dim& d : bounded) y = with_bound(y, d, at);
+    return y;
+  });
 }
 
 Tensor conv_transpose(Tensor x, Tensor filter, const ConvOptions& options, Loc at) {
@@ -263,7 +279,7 @@ Tensor conv2d(Tensor x, Tensor filter, const Conv2dOptions& o, Loc at) {
       {{o.height, o.filter_height, o.stride}, {o.width, o.filter_width, o.stride}},
       o.same ? Padding::same : Padding::valid,
       {}};
-  return on_behalf_of("conv2d", at, [&] { return convolve(x, filter, options, false, at); });
+  return on_behalf_of("conv2d", at, [&] { return conv(x, filter, options, at); });
 }
 
 }  // namespace tessera

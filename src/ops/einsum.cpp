@@ -49,8 +49,8 @@ int64_t contract_flops(const OpCall& call) {
 }
 
 std::vector<Tensor> einsum_gradient(const GradCall& c) {
-  return {einsum({c.grads[0], c.in[1]}, c.in[0].shape()),
-          einsum({c.grads[0], c.in[0]}, c.in[1].shape())};
+  return {sum_of_products({c.grads[0], c.in[1]}, c.in[0].shape()),
+          sum_of_products({c.grads[0], c.in[0]}, c.in[1].shape())};
 }
 
 Shape ordered_like(const Shape& shape, const Shape& order) {
@@ -132,17 +132,45 @@ extern const Op kEinsum = {.name = "einsum",
                            .kernel = KernelKind::contract,
                            .emit = emit_contract};
 
-Tensor einsum(const std::vector<Tensor>& operands, const Shape& out, Loc at) {
+namespace {
+
+/// The dims of operand i that neither `out` nor another operand has.
+std::vector<std::string> dims_alone(const std::vector<Tensor>& xs, size_t i, const Shape& out) {
+  std::vector<std::string> alone;
+  for (const Dim& d : xs[i].shape()) {
+    bool elsewhere = out.has(d.name);
+    for (size_t k = 0; k < xs.size(); ++k) elsewhere |= k != i && xs[k].shape().has(d.name);
+    if (!elsewhere) alone.push_back(d.name);
+  }
+  return alone;
+}
+
+/// A dim that one of several operands has alone and that is summed is a mistyped name more often
+/// than meant.
+void require_shared(const std::vector<Tensor>& xs, const Shape& out, Loc at) {
+  for (size_t i = 0; xs.size() > 1 && i < xs.size(); ++i) {
+    const std::vector<std::string> alone = dims_alone(xs, i, out);
+    if (alone.empty()) continue;
+    Shape known = out;
+    for (size_t k = 0; k < xs.size(); ++k) {
+      if (k != i) known = known.united(xs[k].shape());
+    }
+    fail(ErrorKind::usage,
+         "dim '{0}' is in operand {1} {2} alone, neither in another operand nor in the result {3}"
+         "{4}; if it is to be summed, say so: reduce_sum(x, \"{0}\") ({5})",
+         alone[0], i, xs[i].shape().to_string(), out.to_string(), suggestion(alone[0], known.names()),
+         where(at));
+  }
+}
+
+}  // namespace
+
+Tensor sum_of_products(const std::vector<Tensor>& operands, const Shape& out, Loc at) {
   return on_behalf_of("einsum", at, [&] {
     check_operands(operands, out, at);
     std::vector<Tensor> xs = operands;
     for (size_t i = 0; i < xs.size(); ++i) {
-      std::vector<std::string> alone;
-      for (const Dim& d : xs[i].shape()) {
-        bool elsewhere = out.has(d.name);
-        for (size_t k = 0; k < xs.size(); ++k) elsewhere |= k != i && xs[k].shape().has(d.name);
-        if (!elsewhere) alone.push_back(d.name);
-      }
+      const std::vector<std::string> alone = dims_alone(xs, i, out);
       if (!alone.empty()) xs[i] = reduce_sum(xs[i], alone, at);
     }
     while (xs.size() > 1) {
@@ -163,6 +191,14 @@ Tensor einsum(const std::vector<Tensor>& operands, const Shape& out, Loc at) {
   });
 }
 
+Tensor einsum(const std::vector<Tensor>& xs, const Shape& out, Loc at) {
+  return on_behalf_of("einsum", at, [&] {
+    check_operands(xs, out, at);
+    require_shared(xs, out, at);
+    return sum_of_products(xs, out, at);
+  });
+}
+
 Tensor einsum_of_float8(const Tensor& a, const Tensor& b, const Shape& out, Float8 of_a,
                         Float8 of_b, Loc at) {
   check_operands({a, b}, out, at);
@@ -180,14 +216,22 @@ Tensor einsum(const std::vector<Tensor>& xs, Loc at) {
   return on_behalf_of("einsum", at, [&]() -> Tensor {
     require(!xs.empty(), "[einsum] there are no operands ({})", where(at));
     std::vector<Dim> out;
+    const auto with_dims = std::count_if(xs.begin(), xs.end(),
+                                         [](const Tensor& x) { return x.shape().rank() > 0; });
     for (size_t i = 0; i < xs.size(); ++i) {
+      bool shares = with_dims == 1 || xs[i].shape().rank() == 0;
       for (const Dim& d : xs[i].shape()) {
         int uses = 0;
         for (const Tensor& x : xs) uses += x.shape().has(d.name);
+        shares |= uses > 1;
         const bool seen =
             std::any_of(out.begin(), out.end(), [&](const Dim& o) { return o.name == d.name; });
         if (uses == 1 && !seen) out.push_back(d);
       }
+      require(shares,
+              "operand {} {} shares no dim with the others; if an outer product is meant, name the "
+              "dims of the result: einsum(xs, {{...}}) ({})",
+              i, xs[i].shape().to_string(), where(at));
     }
     return einsum(xs, Shape(out), at);
   });

@@ -31,9 +31,9 @@ class Fft {
   /// Transforms x, whose dims may be in any order, along `dim`. The order of dims may change.
   Complex along(const Complex& x, const std::string& dim) const {
     const int64_t n = x.re.dim(dim).size, n1 = first_factor(n);
-    if (n1 == n) return direct(x, dim);
+    if (n1 == n || x.re.dim(dim).is_bounded) return direct(x, dim);
     const Dim major(dim + "/1", n1), minor(dim + "/2", n / n1);
-    Complex y{split(x.re, dim, major, minor), x.im ? split(x.im, dim, major, minor) : x.im};
+    Complex y{split(x.re, dim, major, minor), x.im.empty() ? x.im : split(x.im, dim, major, minor)};
     y = direct(y, major.name);
     y = times(y, roots(major, minor, n));
     y = along(y, minor.name);
@@ -46,10 +46,19 @@ class Fft {
   /// exp(sign * 2 pi i j k / n) over [j, k].
   Complex roots(const Dim& j, const Dim& k, int64_t n) const {
     const auto index = [&](const Dim& d) { return iota(g_, d, DType::int64, at_); };
-    const Tensor turn =
-        mod(mul(index(j), index(k), at_), number(static_cast<double>(n), DType::int64), at_);
-    const double angle = sign_ * 2 * std::numbers::pi / static_cast<double>(n);
-    const Tensor x = mul(cast(turn, DType::float64, at_), number(angle, DType::float64), at_);
+    const double circle = sign_ * 2 * std::numbers::pi;
+    const Tensor products = mul(index(j), index(k), at_);
+    Tensor x;
+    if (j.is_bounded) {  // n is the size of the run
+      const Tensor turn = mod(products, dim_size(g_, j, DType::int64, at_), at_);
+      const Tensor angle = div(number(circle, DType::float64),
+                               dim_size(g_, j, DType::float64, at_), at_);
+      x = mul(cast(turn, DType::float64, at_), angle, at_);
+    } else {
+      const Tensor turn = mod(products, number(static_cast<double>(n), DType::int64), at_);
+      x = mul(cast(turn, DType::float64, at_),
+              number(circle / static_cast<double>(n), DType::float64), at_);
+    }
     const auto as = [&](Tensor t) { return t.dtype() == dtype_ ? t : cast(t, dtype_, at_); };
     return {as(cos(x, at_)), as(sin(x, at_))};
   }
@@ -61,13 +70,13 @@ class Fft {
 
   /// One product with the full matrix.
   Complex direct(const Complex& x, const std::string& dim) const {
-    const Dim from = x.re.dim(dim), to(dim + "/out", from.size);
+    const Dim from = x.re.dim(dim), to = from.renamed(dim + "/out");
     const Complex matrix = roots(from, to, from.size);
     std::vector<Dim> dims = x.re.shape().dims();
     for (Dim& d : dims) d = d.name == dim ? to : d;
     auto product = [&](Tensor a, Tensor b) { return einsum({a, b}, Shape(dims), at_); };
     Tensor re = product(x.re, matrix.re), im = product(x.re, matrix.im);
-    if (x.im) {
+    if (!x.im.empty()) {
       re = sub(re, product(x.im, matrix.im), at_);
       im = add(im, product(x.im, matrix.re), at_);
     }
@@ -112,14 +121,15 @@ Complex fft(const Complex& x, const std::string& dim, bool inverse, Loc at) {
     const int64_t n = x.re.dim(dim).size;
     require(is_floating(x.re.dtype()), "the operand is {}; it must be floating",
             to_string(x.re.dtype()));
-    require(!x.re.dim(dim).is_bounded, "dim '{}' is bounded; a transform needs a fixed size", dim);
-    require(!x.im || (x.im.shape() == x.re.shape() && x.im.dtype() == x.re.dtype()),
+    require(x.im.empty() || (x.im.shape() == x.re.shape() && x.im.dtype() == x.re.dtype()),
             "the parts are {} {} and {} {}; they must agree", to_string(x.re.dtype()),
-            x.re.shape().to_string(), x.im ? to_string(x.im.dtype()) : "",
-            x.im ? x.im.shape().to_string() : "");
+            x.re.shape().to_string(), x.im.empty() ? "" : to_string(x.im.dtype()),
+            x.im.empty() ? "" : x.im.shape().to_string());
     const Complex y = Fft(x.re, inverse, at).along(x, dim);
     auto finished = [&](Tensor t) {
-      if (inverse)
+      if (inverse && x.re.dim(dim).is_bounded)
+        t = div(t, dim_size(t.graph(), x.re.dim(dim), t.dtype(), at), at);
+      else if (inverse)
         t = mul(t, constant(t.graph(), 1.0 / static_cast<double>(n), t.dtype(), {}, at), at);
       return t.shape() == x.re.shape() ? t : transpose(t, x.re.shape(), at);
     };

@@ -158,6 +158,17 @@ Tensor gather(Tensor weights, Tensor indices, const std::string& dim, OutOfRange
   });
 }
 
+Tensor take_along(Tensor x, Tensor indices, const std::string& dim, OutOfRange out_of_range,
+                  Loc at) {
+  return on_behalf_of("take_along", at, [&] {
+    require(x.shape().has(dim) && indices.shape().has(dim),
+            "dim '{}' is not in both x {} and the indices {}; gather() takes indices without it",
+            dim, x.shape().to_string(), indices.shape().to_string());
+    const std::string taken = dim + "_taken";
+    return rename(gather(x, rename(indices, dim, taken, at), dim, out_of_range, at), taken, dim, at);
+  });
+}
+
 Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::string& dim,
                    OutOfRange out_of_range, Loc at) {
   return on_behalf_of("scatter_add", at, [&] {

@@ -1,6 +1,7 @@
 // print and check_finite. The compile half treats both as copies of x, which fuse away. A Session
 // finds the nodes and reads x (print) or the index of its first non-finite element (check_finite).
 // That index is an ordinary reduction: correct under every layout, the same on all ranks, cheap.
+#include "ir/graph_internals.h"
 #include "ir/loop.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -40,13 +41,15 @@ extern const Op kPrint = {.name = "print",
                           .linear = {1u},
                           .gradient = pass_first,
                           .pointwise = true,
-                          .code = Code::copy};
+                          .code = Code::copy,
+                          .keeps_elements = true};
 extern const Op kCheckFinite = {.name = "check_finite",
                                 .infer = infer_first,
                                 .linear = {1u},
                                 .gradient = pass_first,
                                 .pointwise = true,
-                                .code = Code::copy};
+                                .code = Code::copy,
+                                .keeps_elements = true};
 
 namespace {
 void require_outside_loops(Tensor x, const char* what, Loc at) {
@@ -75,7 +78,7 @@ Tensor check_finite(Tensor x, const std::string& label, Loc at) {
     Tensor none = constant(g, kAllFinite, DType::float64, {}, at);
     Tensor bad = where(is_finite(x, at), none, position_of(x, at), at);
     if (bad.shape().rank() > 0) bad = reduce_min(bad, bad.shape().names(), at);
-    bad.named("check_finite_index");
+    GraphInternals::of(g).named_freely(bad, "check_finite_index");
     return one(g, kCheckFinite, {x, bad}, {{"label", label}}, at);
   });
 }

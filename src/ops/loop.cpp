@@ -44,7 +44,7 @@ extern const Op kLoopSlice = {.name = "loop_slice", .infer = infer_slice};
 extern const Op kLoopIndex = {.name = "loop_index",
                               .infer =
                                   [](const OpCall&) {
-                                    return std::vector<ValueType>{{Shape{}, DType::int64}};
+                                    return std::vector<ValueType>{{Shape{}, DType::int32}};
                                   },
                               .pointwise = true,
                               .code = Code::value,

@@ -17,7 +17,7 @@ void require_function(const char* op, const char* what, const Function& function
 
 void require_made(const char* op, const char* what, const std::vector<Tensor>& made, Loc at) {
   for (size_t i = 0; i < made.size(); ++i)
-    require(static_cast<bool>(made[i]),
+    require(!made[i].empty(),
             "[{}] {} {} is an empty Tensor; it was never assigned a value ({})", op, what, i,
             where(at));
 }
@@ -67,7 +67,7 @@ IterationResults unrolled(Graph& g, const Dim& over, const std::vector<Tensor>& 
   const int64_t instance = new_instance(g);
   for (int64_t i = 0; i < over.size; ++i) {
     const RepeatScope copy(g, {over.name, over.size, i, -1, false, instance});
-    Iteration iteration{all.carries, {}, constant(g, static_cast<double>(i), DType::int64, {}, at)};
+    Iteration iteration{all.carries, {}, constant(g, static_cast<double>(i), DType::int32, {}, at)};
     for (const auto& of : slices) iteration.slices.push_back(of[static_cast<size_t>(i)]);
     IterationResults made = body(iteration);
     require_carries(carries, made.carries, "loop", at);
@@ -133,7 +133,7 @@ Dim iterations_of(const Graph& g, int64_t most) {
 Tensor flag_of(const std::function<Tensor(const std::vector<Tensor>&)>& condition,
                const std::vector<Tensor>& carries, Loc at) {
   const Tensor flag = condition(carries);
-  require(static_cast<bool>(flag),
+  require(!flag.empty(),
           "[while_loop] the condition is an empty Tensor; it was never assigned a value ({})",
           where(at));
   require(flag.shape().rank() == 0 && flag.dtype() == DType::bool_,
@@ -152,11 +152,17 @@ IterationResults eager_while(Graph& g,
   int64_t i = 0;
   for (; i < most && g.fetch(flag_of(condition, all.carries, at)).at(0) != 0; ++i) {
     IterationResults made =
-        body({all.carries, {}, constant(g, static_cast<double>(i), DType::int64, {}, at)});
+        body({all.carries, {}, constant(g, static_cast<double>(i), DType::int32, {}, at)});
     require_carries(carries, made.carries, "while_loop", at);
     stacked.resize(made.stacked.size());
     for (size_t k = 0; k < stacked.size(); ++k) stacked[k].push_back(made.stacked[k]);
     add_iteration(all, std::move(made), i == 0, at);
+  }
+  if (i == 0) {  // what an iteration would make tells the shapes
+    const IterationResults made = body({all.carries, {}, constant(g, 0, DType::int32, {}, at)});
+    require_carries(carries, made.carries, "while_loop", at);
+    for (const Tensor& t : made.stacked) stacked.push_back({zeros_like(t, at)});
+    for (const Tensor& t : made.sums) all.sums.push_back(zeros_like(t, at));
   }
   for (auto& list : stacked) {
     while (std::ssize(list) < most)
@@ -216,18 +222,11 @@ std::vector<Tensor> run_if(Tensor flag, const std::function<std::vector<Tensor>(
   return results;
 }
 
-/// True for the same dims in another order.
-bool reordered(const Shape& a, const Shape& b) {
-  return !(a == b) && a.rank() == b.rank() && std::all_of(a.begin(), a.end(), [&](const Dim& d) {
-    return b.has(d.name) && b.dim(d.name) == d;
-  });
-}
-
 }  // namespace
 
 std::vector<Tensor> cond(Tensor predicate, const std::function<std::vector<Tensor>()>& then,
                          const std::function<std::vector<Tensor>()>& otherwise, Loc at) {
-  require(static_cast<bool>(predicate), "[cond] the predicate is an empty Tensor ({})", where(at));
+  require(!predicate.empty(), "[cond] the predicate is an empty Tensor ({})", where(at));
   require_function("cond", "what runs if it is true", then, at);
   require_function("cond", "what runs otherwise", otherwise, at);
   require(predicate.shape().rank() == 0 && predicate.dtype() == DType::bool_,
@@ -261,7 +260,7 @@ std::vector<Tensor> cond(Tensor predicate, const std::function<std::vector<Tenso
         "[cond] result {} is {} {} in one branch and {} {} in the other; they must agree{} ({})", i,
         to_string(first[i]), a[i].shape().to_string(), to_string(dtypes[i]),
         b[i].shape().to_string(),
-        reordered(a[i].shape(), b[i].shape()) ? " in the order of dims too, use transpose()" : "",
+        a[i].shape() != b[i].shape() && a[i].shape().has_same_dims(b[i].shape()) ? " in the order of dims too, use transpose()" : "",
         where(at));
     results.push_back(where(predicate, a[i], b[i], at));
     if (first[i] == DType::bool_) results.back() = cast(results.back(), DType::bool_, at);

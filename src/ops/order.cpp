@@ -5,6 +5,7 @@
 #include "base/identity.h"
 #include "ir/emit.h"
 #include "ir/source_ops.h"
+#include "ops/bounded.h"
 #include "ops/infer.h"
 #include "ops/sliced.h"
 #include "tessera/ops.h"
@@ -87,8 +88,12 @@ void emit_top_k(EmitCall& call) {
 }
 
 std::vector<Tensor> top_k_gradient(const GradCall& c) {
-  if (!c.grads[0]) return {Tensor()};
-  return {scatter_add(c.out[1], c.grads[0], c.in[0].shape(), dim_of(c.attrs))};
+  if (c.grads[0].empty()) return {Tensor()};
+  const std::string dim = dim_of(c.attrs), k = c.attrs.get<std::string>("k_name");
+  if (k != dim) return {scatter_add(c.out[1], c.grads[0], c.in[0].shape(), dim)};
+  const std::string apart = dim + "_first";
+  return {scatter_add(rename(c.out[1], k, apart), rename(c.grads[0], k, apart), c.in[0].shape(),
+                      dim)};
 }
 
 Types infer_cumsum(const OpCall& call) {
@@ -220,14 +225,10 @@ namespace {
 
 /// All elements in order, along `dim`.
 Tensor sorted(Tensor x, const std::string& dim, bool descending, bool indices, Loc at) {
-  require(
-      !x.dim(dim).is_bounded,
-      "dim '{}' is bounded: how many elements there are is known in the run only; top_k() takes "
-      "the first k",
-      dim);
-  const Dim all(dim + "_sorted", x.dim(dim).size);
+  const Dim whole = x.dim(dim), all(dim + "_sorted", whole.size);
   const TopK top = extreme(x, dim, all, !descending, at);
   Tensor result = rename(indices ? top.indices : top.values, all.name, dim, at);
+  if (whole.is_bounded) result = with_bound(result, whole, at);
   return result.shape() == x.shape() ? result : transpose(result, x.shape(), at);
 }
 

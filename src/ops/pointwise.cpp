@@ -165,18 +165,21 @@ extern const Op kIdentity = {.name = "identity",
                              .linear = {1u},
                              .gradient = GRADIENT(g),
                              .pointwise = true,
-                             .code = Code::copy};
+                             .code = Code::copy,
+                             .keeps_elements = true};
 extern const Op kStopGradient = {.name = "stop_gradient",
                                  .infer = infer_any,
                                  .linear = {1u},
                                  .pointwise = true,
-                                 .code = Code::copy};
+                                 .code = Code::copy,
+                                 .keeps_elements = true};
 extern const Op kCast = {
     .name = "cast",
     .infer = infer_cast,
     .gradient = GRADIENT((is_floating(x.dtype()) ? cast(g, x.dtype()) : Tensor())),
     .pointwise = true,
     .code = Code::cast,
+    .keeps_elements = true,
     .converts = true};
 extern const Op kBroadcast = {.name = "broadcast",
                               .infer = infer_broadcast,

@@ -6,6 +6,7 @@
 
 #include "ir/emit.h"
 #include "ir/source_ops.h"
+#include "ops/bounded.h"
 #include "ops/infer.h"
 #include "tessera/ops.h"
 
@@ -47,8 +48,8 @@ bool has_bounded_along(const Shape& shape, const Reach& reach, bool aligned) {
 /// Zeroes the padding of a bounded dim, as a dim of fixed size does not know where padding begins.
 Tensor without_padding(Tensor x, const Dim& dim, Loc at) {
   Graph& g = x.graph();
-  const Tensor there = less(iota(g, dim, DType::int32, at), dim_size(g, dim, DType::int32, at), at);
-  return transpose(where(there, x, constant(g, 0, x.dtype(), {}, at), at), x.shape(), at);
+  const Tensor zero = constant(g, 0, x.dtype(), {}, at);
+  return transpose(where(present(g, dim, at), x, zero, at), x.shape(), at);
 }
 
 std::vector<ValueType> infer_reshape(const OpCall& call) {
@@ -145,6 +146,7 @@ extern const Op kTranspose = {.name = "transpose",
                               .gradient = [](const GradCall& c) -> std::vector<Tensor> {
                                 return {transpose(c.grads[0], c.in[0].shape())};
                               },
+                              .keeps_elements = true,
                               .kernel = KernelKind::copy,
                               .emit = emit_copy};
 extern const Op kReshape = {.name = "reshape",
@@ -154,6 +156,7 @@ extern const Op kReshape = {.name = "reshape",
                             .gradient = [](const GradCall& c) -> std::vector<Tensor> {
                               return {reshape(c.grads[0], c.in[0].shape())};
                             },
+                            .keeps_elements = true,
                             .kernel = KernelKind::copy,
                             .emit = emit_reshape};
 

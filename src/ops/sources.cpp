@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "ir/emit.h"
+#include "ir/scopes.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
 #include "ops/random.h"
@@ -139,6 +140,37 @@ Tensor constant(Graph& g, double value, DType dtype, const Shape& shape, Loc at)
   Attrs attrs = source_attrs(shape, dtype);
   attrs.set("value", value);
   return one(g, kConstant, {}, std::move(attrs), at);
+}
+
+Tensor constant(Graph& g, const Array& values, Loc at) {
+  return on_behalf_of("constant", at, [&] {
+    std::vector<Dim> dims;
+    for (size_t i = 0; i < values.dims.size() && i < values.sizes.size(); ++i)
+      dims.emplace_back(values.dims[i], values.sizes[i]);
+    const Shape shape(dims);
+    require(values.dims.size() == values.sizes.size() &&
+                static_cast<int64_t>(values.bytes.size()) == shape.elements() * size_of(values.dtype),
+            "the array has {} names of dims, {} sizes and {} bytes; {} {} has {} bytes",
+            values.dims.size(), values.sizes.size(), values.bytes.size(), to_string(values.dtype),
+            shape.to_string(), shape.elements() * size_of(values.dtype));
+    const OutsideScope outside(g);
+    GraphInternals& internals = GraphInternals::of(g);
+    const Tensor made = internals.named_freely(
+        one(g, kInput, {}, source_attrs(shape, values.dtype), at), "constant");
+    internals.constants[made.name()] = values;
+    if (internals.eager) internals.eager->feed(made.name(), values);
+    return made;
+  });
+}
+
+Tensor zeros_like(Tensor x, Loc at) {
+  return on_behalf_of("zeros_like", at,
+                      [&] { return constant(x.graph(), 0, x.dtype(), x.shape(), at); });
+}
+
+Tensor ones_like(Tensor x, Loc at) {
+  return on_behalf_of("ones_like", at,
+                      [&] { return constant(x.graph(), 1, x.dtype(), x.shape(), at); });
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include "base/sizes.h"
 #include "ir/emit.h"
 #include "ir/source_ops.h"
+#include "ops/bounded.h"
 #include "ops/infer.h"
 #include "tessera/ops.h"
 
@@ -42,7 +43,9 @@ Shape replaced(const Shape& shape, const std::vector<std::string>& old,
 std::vector<ValueType> infer_window(const OpCall& call) {
   const auto& dim = call.attrs.get<std::string>("dim");
   require_dims(call.in[0].shape, {dim}, "windowed");
-  require(!call.in[0].shape.dim(dim).is_bounded, "dim '{}' is bounded; its size must be fixed",
+  require(!call.in[0].shape.dim(dim).is_bounded,
+          "dim '{}' is bounded; reshape() it to a dim of fixed size, where zeros stand for what is "
+          "not there",
           dim);
   return {{replaced(call.in[0].shape, {dim}, window_dims(call.attrs)), call.in[0].dtype}};
 }
@@ -183,7 +186,7 @@ Tensor slice(Tensor x, const std::string& dim, int64_t begin, int64_t size, Loc 
             all);
     WindowOptions o;
     o.lo = -begin;
-    return window(x, dim, Dim(dim, size), o, at);
+    return window(with_fixed(x, dim, 0, at), dim, Dim(dim, size), o, at);
   });
 }
 
@@ -196,14 +199,29 @@ Tensor pad(Tensor x, const std::string& dim, int64_t before, int64_t after, doub
     o.lo = before;
     o.fill = value;
     const Wide size = Wide{x.dim(dim).size} + before + after;
-    return window(x, dim, Dim(dim, checked_size(size, "dim '" + dim + "' with its padding")), o,
+    return window(with_fixed(x, dim, value, at), dim, Dim(dim, checked_size(size, "dim '" + dim + "' with its padding")), o,
                   at);
   });
 }
 
+namespace {
+/// shift() that wraps around at the size of the run.
+Tensor rotated(Tensor x, const Dim& dim, int64_t offset, Loc at) {
+  Graph& g = x.graph();
+  const Tensor to = iota(g, dim, DType::int64, at), size = dim_size(g, dim, DType::int64, at);
+  const Tensor from = mod(sub(to, constant(g, static_cast<double>(offset), DType::int64, {}, at), at),
+                          size, at);
+  return transpose(take_along(x, from, dim, OutOfRange::zero, at), x.shape(), at);
+}
+}  // namespace
+
 Tensor shift(Tensor x, const std::string& dim, int64_t offset, bool wrap, Loc at) {
   return on_behalf_of("shift", at, [&] {
-    const int64_t size = x.dim(dim).size;
+    const Dim whole = x.dim(dim);
+    const int64_t size = whole.size;
+    if (whole.is_bounded && wrap) return rotated(x, whole, offset, at);
+    if (whole.is_bounded)
+      return with_bound(shift(with_fixed(x, dim, 0, at), dim, offset, false, at), whole, at);
     if (wrap && offset % size == 0) return identity(x, at);
     WindowOptions o;
     o.lo = wrap ? ((offset % size) + size) % size : std::clamp(offset, -size, size);
@@ -305,7 +323,7 @@ Tensor join(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
     const int64_t size = x.dim(dim).size;
     Tensor part = pad(x, dim, before, total - before - size, 0, at);
     before += size;
-    if (!result) {
+    if (result.empty()) {
       result = part;
       continue;
     }
@@ -317,8 +335,35 @@ Tensor join(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
 
 }  // namespace
 
+namespace {
+/// concat() where the run says how long operands are: each lies where those before it end.
+Tensor join_bounded(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
+  Graph& g = xs[0].graph();
+  require_equal_but(xs, dim);
+  Wide bound = 0;
+  for (const Tensor& x : xs) bound += x.dim(dim).size;
+  const Dim whole(dim, checked_size(bound, "dim '" + dim + "' of all operands"));
+  const Tensor place = iota(g, whole, DType::int32, at);
+  Tensor begin = constant(g, 0, DType::int32, {}, at), result;
+  for (const Tensor& x : xs) {
+    const Dim own = x.dim(dim);
+    const Tensor part = take_along(with_fixed(x, dim, 0, at), sub(place, begin, at), dim, OutOfRange::zero, at);
+    result = result.empty() ? part
+             : x.dtype() == DType::bool_ ? logical_or(result, part, at)
+                                         : add(result, part, at);
+    begin = add(begin, dim_size(g, own, DType::int32, at), at);
+  }
+  return transpose(result, replaced(xs[0].shape(), {dim}, {whole}), at);
+}
+}  // namespace
+
 Tensor concat(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {
-  return on_behalf_of("concat", at, [&] { return join(xs, dim, at); });
+  return on_behalf_of("concat", at, [&] {
+    const bool bounded = std::any_of(xs.begin(), xs.end(), [&](const Tensor& x) {
+      return x.shape().has(dim) && x.dim(dim).is_bounded;
+    });
+    return bounded ? join_bounded(xs, dim, at) : join(xs, dim, at);
+  });
 }
 
 Tensor stack(const std::vector<Tensor>& xs, const std::string& dim, Loc at) {

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/fail.h"
+#include "ir/graph_internals.h"
+#include "ir/source_ops.h"
 #include "optim/state.h"
 #include "tessera/loops.h"
 #include "tessera/op.h"
@@ -118,7 +121,7 @@ Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates,
     }
     Tensor own = lr;
     if (found != nullptr && found->factor != 1) own = own * found->factor;
-    if (found != nullptr && found->tensor) own = own * optim::as_dtype_of(found->tensor, lr);
+    if (found != nullptr && !found->tensor.empty()) own = own * optim::as_dtype_of(found->tensor, lr);
     optimizer(g, p, grad, own, step);
   };
 }
@@ -134,9 +137,9 @@ Tensor global_norm(Graph& g, const std::vector<Tensor>& parameters,
     PreferScope prefer(g, grad);
     Tensor square_sum =
         sum_all(square(is_narrow(grad.dtype()) ? cast(grad, DType::float32) : grad));
-    squares = squares ? squares + square_sum : square_sum;
+    squares = squares.empty() ? square_sum : squares + square_sum;
   }
-  return sqrt(squares).named("gradient_norm");
+  return GraphInternals::of(squares.graph()).named_freely(sqrt(squares), "gradient_norm");
 }
 
 /// Clips the gradients and updates the parameters.
@@ -153,7 +156,7 @@ void update_parameters(Graph& g, const std::vector<Tensor>& parameters,
     const Scope own(g, parameters[i].name());
     PreferScope prefer(g, parameters[i]);
     Tensor grad = optim::wide(grads[i]);
-    if (factor) grad = grad * optim::as_dtype_of(factor, grad);
+    if (!factor.empty()) grad = grad * optim::as_dtype_of(factor, grad);
     optimizer(g, parameters[i], grad, optim::as_dtype_of(lr, grad), next);
   }
 }
@@ -176,7 +179,7 @@ class Scaling {
   }
 
   Tensor scaled(Tensor loss, Loc at) const {
-    if (!scale) return loss;
+    if (scale.empty()) return loss;
     require(!is_narrow(loss.dtype()),
             "[minimize] the loss is {}, which cannot hold a scaled one; cast it to float32 before "
             "its mean is taken ({})",
@@ -185,12 +188,13 @@ class Scaling {
   }
 
   void unscale(const std::vector<Tensor>& parameters, std::vector<Tensor>& grads, Loc at) const {
-    for (size_t i = 0; scale && i < grads.size(); ++i) {
+    for (size_t i = 0; !scale.empty() && i < grads.size(); ++i) {
       require(grads[i].dtype() != DType::float16,
               "[minimize] loss scaling needs '{}' in float32, to hold its gradient without the "
               "scale; store it so and cast it where it is used ({})",
               parameters[i].name(), where(at));
-      graph_.mark_gradient(grads[i].named(parameters[i].name() + ".grad_scaled"));
+      graph_.mark_gradient(GraphInternals::of(graph_).named_freely(
+            grads[i], parameters[i].name() + ".grad_scaled"));
       grads[i] = grads[i] * optim::as_dtype_of(1.0 / scale, grads[i]);
     }
   }
@@ -228,14 +232,18 @@ Minimized apply(Graph& g, const std::vector<Tensor>& parameters, std::vector<Ten
                 Tensor lr, const Scaling& scaling, const Optimizer& optimizer,
                 const MinimizeOptions& options, Loc at) {
   scaling.unscale(parameters, grads, at);
+  std::set<int> named;
   for (size_t i = 0; i < grads.size(); ++i) {
+    const Op* made_by = g.producer(grads[i].id()).op;
+    const bool is_shared = !named.insert(grads[i].id()).second || made_by == &kInput || made_by == &kStored;
+    if (is_shared) grads[i] = identity(grads[i], at);
     g.mark_gradient(grads[i]);
-    grads[i].named(parameters[i].name() + ".grad");
+    GraphInternals::of(g).named_freely(grads[i], parameters[i].name() + ".grad");
   }
   PurposeScope purpose(g, Purpose::state);
   Scope scope(g, "optimizer");
   Tensor norm = global_norm(g, parameters, grads);
-  if (scaling.scale) {
+  if (!scaling.scale.empty()) {
     UpdateScope only(g, scaling.after(norm));
     update_parameters(g, parameters, grads, norm, lr, optimizer, options, at);
   } else {
@@ -283,6 +291,13 @@ Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
   return result;
 }
 
+Minimized minimize(Tensor loss, double lr, const Optimizer& optimizer,
+                   const MinimizeOptions& options, Loc at) {
+  Tensor rate = on_behalf_of("minimize", at,
+                             [&] { return constant(loss.graph(), lr, DType::float32, {}, at); });
+  return minimize(loss, rate, optimizer, options, at);
+}
+
 Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t parts,
                                    const std::function<Tensor()>& loss, Tensor lr,
                                    const Optimizer& optimizer, const MinimizeOptions& options,
@@ -318,7 +333,7 @@ Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t par
   grads.pop_back();
   Minimized result =
       apply(g, g.parameters(), std::move(grads), lr, scaling, optimizer, options, at);
-  result.loss = total.named("mean_loss");
+  result.loss = GraphInternals::of(g).named_freely(total, "mean_loss");
   return result;
 }
 

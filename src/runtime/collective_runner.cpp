@@ -45,7 +45,7 @@ Collective CollectiveRunner::describe(const Step& step) {
 BoundBucket& CollectiveRunner::bind(std::span<const Step> steps) {
   std::vector<Collective> collectives;
   for (const Step& step : steps) collectives.push_back(describe(step));
-  buckets_.push_back({rank_.device.prepare(group(steps[0].axes), collectives), &steps[0]});
+  buckets_.push_back({rank_.device.prepare(group(steps[0].axes), collectives), steps});
   if (profile_) buckets_.back().timestamps.resize(BoundBucket::kKept);
   return buckets_.back();
 }
@@ -75,6 +75,10 @@ void CollectiveRunner::wait(BoundBucket& bucket) {
     bucket.hidden += (bucket.ended > 0 ? bucket.ended : begin) - bucket.started;
 }
 
+void CollectiveRunner::finish() {
+  while (!in_flight_.empty()) wait(*in_flight_.front());
+}
+
 void CollectiveRunner::advance_all() {
   for (BoundBucket* bucket : in_flight_) {
     const bool complete = bucket->operation->advance();
@@ -84,14 +88,14 @@ void CollectiveRunner::advance_all() {
 
 double CollectiveRunner::hidden(const Step& first) const {
   double sum = 0;
-  for (const BoundBucket& bucket : buckets_) sum += bucket.first == &first ? bucket.hidden : 0;
+  for (const BoundBucket& bucket : buckets_) sum += &bucket.steps[0] == &first ? bucket.hidden : 0;
   return sum;
 }
 
 std::vector<BucketTimestamps> CollectiveRunner::timestamps(const Step& first) const {
   std::vector<BucketTimestamps> all;
   for (const BoundBucket& bucket : buckets_) {
-    if (bucket.first == &first)
+    if (&bucket.steps[0] == &first)
       all.insert(all.end(), bucket.timestamps.begin(), bucket.timestamps.begin() + bucket.kept());
   }
   return all;
@@ -100,7 +104,7 @@ std::vector<BucketTimestamps> CollectiveRunner::timestamps(const Step& first) co
 double CollectiveRunner::runs_per_timestamp(const Step& first) const {
   int64_t runs = 0, kept = 0;
   for (const BoundBucket& bucket : buckets_) {
-    if (bucket.first != &first) continue;
+    if (&bucket.steps[0] != &first) continue;
     runs += bucket.runs;
     kept += bucket.kept();
   }

@@ -23,7 +23,7 @@ struct BucketTimestamps {
 struct BoundBucket {
   static constexpr size_t kKept = 256;  ///< timestamps of the last runs
   std::unique_ptr<Operation> operation;
-  const Step* first = nullptr;
+  std::span<const Step> steps;
   double started = 0, ended = 0;  ///< of the last run, if profiled; ended 0: not seen yet
   double hidden = 0;              ///< seconds of all runs
   int64_t runs = 0;               ///< if profiled
@@ -41,6 +41,8 @@ class CollectiveRunner {
   BoundBucket& bind(std::span<const Step> steps);
   void start(BoundBucket& bucket);
   void wait(BoundBucket& bucket);
+  /// Waits for all that is in flight: where a run ends before its end, on all ranks alike.
+  void finish();
   /// Lets what is in flight make progress: called after every kernel.
   void advance_all();
 

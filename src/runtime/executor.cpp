@@ -24,6 +24,15 @@ std::vector<std::vector<BoundStep>> bind_all(StepBinder binder, const Program& p
   return functions;
 }
 
+/// Whether one of the steps, or of their bodies, has a kernel that may report a fault.
+bool may_fault(std::span<const Step> steps) {
+  return std::any_of(steps.begin(), steps.end(), [](const Step& step) {
+    return step.attrs.get<std::string>("out_of_range", "") == "error" ||
+           std::any_of(step.body.begin(), step.body.end(),
+                       [](const Function& body) { return may_fault(body.steps); });
+  });
+}
+
 }  // namespace
 
 Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
@@ -33,7 +42,6 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
       device_(device ? std::move(device)
                      : make_cpu_device(*world_, options.threads, options.least_part_ns)),
       given_scalars_(scalars),
-      skip_non_finite_(options.skip_non_finite),
       rank_{program, *world_, *device_, coordinates_of(program, world_->rank()),
             std::vector<int64_t>(scalars, scalars + program.scalars.size())},
       memory_(rank_, options.lent),
@@ -42,7 +50,22 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
       recorder_(*device_, options.record),
       steps_(rank_, collectives_, faults_, recorder_, options.profile),
       functions_(bind_all({rank_, memory_, collectives_, faults_}, program)),
-      regions_(rank_, steps_, functions_) {}
+      regions_(rank_, steps_, functions_) {
+  for (const Function& f : program.functions) {
+    const auto stores = f.steps.begin() + static_cast<std::ptrdiff_t>(first_store(f));
+    may_fault_.push_back({may_fault({f.steps.begin(), stores}), may_fault({stores, f.steps.end()})});
+  }
+  if (world_->size() == 1) return;
+  Collective least;
+  least.kind = CollectiveKind::all_reduce;
+  least.dtype = DType::int64;
+  least.combiner = Combiner::min;
+  least.in = &first_fault_.mine;
+  least.out = &first_fault_.of_all;
+  least.count = 1;
+  least.site.text = "agreeing on faults in data";
+  first_fault_.operation = world_->prepare(least);
+}
 
 std::pair<double, int64_t> Executor::time_of(int function, int step) const {
   const BoundStep& bound = functions_[function][step];
@@ -67,35 +90,57 @@ void Executor::report(const Work& work) {
 
 void Executor::begin() {
   faults_.clear();
-  skip_ = {};
+  stopped_ = {};
   collectives_.reset_waited();
   std::copy_n(given_scalars_, rank_.scalars.size(), rank_.scalars.begin());
   device_->begin(rank_.scalars.data(), rank_.scalars.size());
 }
 
+void Executor::stop(Stopped why) {
+  collectives_.finish();
+  stopped_ = std::move(why);
+}
+
+/// A rank whose kernels found nothing would go on, and wait for one that does not.
+bool Executor::stops_for_faults(int function, bool before_stores) {
+  if (!may_fault_[static_cast<size_t>(function)][before_stores ? 0 : 1]) return false;
+  if (device_->may_fault()) faults_.collect();
+  FirstFault& first = first_fault_;
+  first.of_all = first.mine = faults_.position();
+  if (first.operation) {
+    first.operation->start();
+    first.operation->wait();
+  }
+  if (first.of_all == INT64_MAX) return false;
+  stop({Stopped::By::fault, faults_.position(), faults_.message(), before_stores});
+  return true;
+}
+
+bool Executor::stops_for_guards(int function, const std::vector<int>& guards) {
+  for (int port : guards) {
+    if (is_finite(rank_, memory_, rank_.program.ports[port].view)) continue;
+    NonFiniteSearch search(rank_, memory_);
+    collectives_.finish();
+    steps_.run(functions_[function], 0, first_store(rank_.program.functions[function]), &search);
+    stop({Stopped::By::guard, search.position(), search.message()});
+    return true;
+  }
+  return false;
+}
+
 void Executor::run(int function, const std::vector<int>& guards,
-                   const std::function<void()>& before_stores) {
-  std::vector<BoundStep>& steps = functions_[function];
-  const size_t stores = first_store(rank_.program.functions[function]);
-  auto run_part = [&](size_t first, size_t last) {
-    regions_.run(function, first, last);
-    if (device_->may_fault()) faults_.collect();
-  };
+                   const std::function<std::string()>& check) {
+  const size_t stores = first_store(rank_.program.functions[function]),
+               end = functions_[function].size();
   report([&] {
     begin();
-    run_part(0, stores);
-    if (before_stores) before_stores();
-    for (int port : guards) {
-      const Port& guard = rank_.program.ports[port];
-      if (is_finite(rank_, memory_, guard.view)) continue;
-      NonFiniteSearch search(rank_, memory_, !skip_non_finite_);
-      steps_.run(steps, 0, stores, &search);
-      skip_ = {true, search.position(), search.message()};
-      if (skip_non_finite_) return;
-      fail(ErrorKind::usage, "'{}' is not finite, but no single result is; nothing was stored",
-           guard.name);
-    }
-    if (stores < steps.size()) run_part(stores, steps.size());
+    regions_.run(function, 0, stores);
+    if (stops_for_faults(function, true)) return;
+    if (const std::string found = check ? check() : ""; !found.empty())
+      return stop({Stopped::By::check, 0, found});
+    if (stops_for_guards(function, guards)) return;
+    regions_.run(function, stores, end);
+    if (stops_for_faults(function, false)) return;
     if (recorder_) recorder_.flush();
   });
 }
@@ -110,7 +155,10 @@ void Executor::enqueue(int function) {
 }
 
 void Executor::settle() {
-  report([&] { faults_.collect(); });
+  report([&] {
+    faults_.collect();
+    if (!faults_.message().empty()) fail(ErrorKind::usage, "{}", faults_.message());
+  });
 }
 
 }  // namespace tessera

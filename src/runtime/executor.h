@@ -4,6 +4,7 @@
 // (step_runner.h, region_runner.h) only launches them.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,7 +20,6 @@ struct ExecutorOptions {
   int threads = 1;                      ///< that share the kernels of this rank
   double least_part_ns = kLeastPartNs;  ///< steps are not cut into smaller parts
   bool profile = false;                 ///< run() adds up the time of every step
-  bool skip_non_finite = false;         ///< run() returns where a guard is not finite
   /// Called for every step after a run, from the thread that runs.
   StepRecorder::Record record = {};
   /// Buffers that lie elsewhere in the device's memory than in their arena.
@@ -35,14 +35,15 @@ class Executor {
            const ExecutorOptions& options, std::unique_ptr<Device> device = nullptr);
   Executor(const Executor&) = delete;
 
-  /// Runs one function. Collective. Throws what a kernel or a collective reports, after telling the
-  /// peers. `guards` are outputs of one element, equal on all ranks: if one is not finite, nothing
-  /// is stored, the steps run once more with every result examined, and the error names the first
-  /// node whose result is not finite; with skip_non_finite it returns instead, see skipped().
-  /// `before_stores`, if given, sees all results before anything is stored; if it throws, nothing
-  /// is.
+  /// Runs one function. Collective. Throws what a collective reports, after telling the peers.
+  /// Before anything is stored, all ranks agree on whether to go on, and nothing is stored if
+  ///   - a kernel found something wrong in data, such as an index out of range, on some rank;
+  ///   - `check`, if given, which sees all results and decides alike on all ranks, returns a text;
+  ///   - one of `guards`, outputs of one element that are equal on all ranks, is not finite. The
+  ///     steps then run once more with every result examined.
+  /// Then run() returns with stopped() set, and the executor can run again.
   void run(int function, const std::vector<int>& guards = {},
-           const std::function<void()>& before_stores = {});
+           const std::function<std::string()>& check = {});
 
   /// run() without guards that does not wait for the device. Only where why_waits() is empty.
   void enqueue(int function);
@@ -51,15 +52,17 @@ class Executor {
   /// Waits for what was enqueued, and throws what kernels found wrong.
   void settle();
 
-  /// Whether the last run stored nothing because a guard was not finite, and what this rank found:
-  /// the position of the first such result among all that were examined, and a message. No
-  /// position: none here.
-  struct Skip {
-    bool skipped = false;
+  /// Why the last run stored nothing: the same on all ranks but for what each found.
+  struct Stopped {
+    enum class By { nothing, fault, check, guard } by = By::nothing;
+    /// The place of what this rank found: a smaller one comes earlier in the run. INT64_MAX:
+    /// nothing was found here.
     int64_t position = INT64_MAX;
     std::string message;
+    /// False after a fault in the steps that store: some of them have.
+    bool before_stores = true;
   };
-  const Skip& skipped() const { return skip_; }
+  const Stopped& stopped() const { return stopped_; }
 
   /// Address of the first element of a port's slice, in the device's memory.
   void* data(const Port& port) const { return memory_.address(port.view); }
@@ -73,13 +76,15 @@ class Executor {
 
  private:
   void begin();
+  bool stops_for_faults(int function, bool before_stores);
+  bool stops_for_guards(int function, const std::vector<int>& guards);
+  void stop(Stopped why);
   template <class Work>
   void report(const Work& work);
 
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Device> device_;
   const int64_t* given_scalars_;
-  bool skip_non_finite_;
   RankContext rank_;
   RankMemory memory_;
   CollectiveRunner collectives_;
@@ -88,7 +93,14 @@ class Executor {
   StepRunner steps_;
   std::vector<std::vector<BoundStep>> functions_;
   RegionRunner regions_;
-  Skip skip_;
+  Stopped stopped_;
+  /// The least position of a fault of all ranks.
+  struct FirstFault {
+    int64_t mine = INT64_MAX, of_all = INT64_MAX;
+    std::unique_ptr<Operation> operation;  ///< null with one rank
+  };
+  FirstFault first_fault_;
+  std::vector<std::array<bool, 2>> may_fault_;  ///< by function: before stores, and from there on
 };
 
 }  // namespace tessera

@@ -38,9 +38,7 @@ void NonFiniteSearch::examine(const Step& step) {
   ++examined_;
   if (!message_.empty()) return;
   message_ = examine_result(step);
-  if (message_.empty()) return;
-  position_ = examined_;
-  if (throws_) fail(ErrorKind::usage, "{}", message_);
+  if (!message_.empty()) position_ = examined_;
 }
 
 /// "", or which element of the step's results is not finite.
@@ -60,10 +58,13 @@ std::string NonFiniteSearch::examine_result(const Step& step) const {
     rank_.device.read(held.data(), memory_.address(view), static_cast<int64_t>(held.size()));
     const int64_t at = find_non_finite(held.data(), view.dtype, once.elements());
     if (at < 0) continue;
+    const bool arrived = step.kind == StepKind::collective;
     return fmt::format(
-        "[{}] element {} of its slice on rank {} is the first that is not finite ({}); nothing was "
+        "[{}] element {} of its slice on rank {} is the first that is not finite{}{}; nothing was "
         "stored",
-        step.origin.name, at, rank_.world.rank(), step.origin.source);
+        step.origin.name, at, rank_.world.rank(),
+        arrived ? fmt::format(", after the {} of parts that are", to_string(step.collective)) : "",
+        step.origin.source.empty() ? "" : fmt::format(" ({})", step.origin.source));
   }
   return "";
 }

@@ -14,10 +14,9 @@ bool is_finite(const RankContext& rank, const RankMemory& memory, const View& vi
 /// Looks at the results of steps, in the order in which they run, until one is not finite.
 class NonFiniteSearch {
  public:
-  NonFiniteSearch(const RankContext& rank, const RankMemory& memory, bool throws)
-      : rank_(rank), memory_(memory), throws_(throws) {}
-  /// Looks at the results of `step`, which has just run, and notes the first that is not finite; or
-  /// throws it as a usage error if the search `throws`.
+  NonFiniteSearch(const RankContext& rank, const RankMemory& memory)
+      : rank_(rank), memory_(memory) {}
+  /// Looks at the results of `step`, which has just run, and notes the first that is not finite.
   void examine(const Step& step);
   /// The position of what was found among all results that were examined, loops iteration by
   /// iteration; INT64_MAX: nothing was.
@@ -29,7 +28,6 @@ class NonFiniteSearch {
 
   const RankContext& rank_;
   const RankMemory& memory_;
-  bool throws_;
   int64_t examined_ = 0, position_ = INT64_MAX;
   std::string message_;
 };

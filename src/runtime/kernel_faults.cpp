@@ -9,18 +9,33 @@ DataFault* KernelFaults::slot_of(const Step& step) {
   return &fault_;
 }
 
-void KernelFaults::throw_if_set(const Step& step) const {
-  if (!fault_.set) return;
+void KernelFaults::clear() {
+  fault_ = {};
+  steps_ = 0;
+  position_ = INT64_MAX;
+  message_.clear();
+}
+
+void KernelFaults::describe(const Step& step) {
   const Communicator& world = rank_.world;
   const std::string where =
       world.size() > 1 ? fmt::format(" (in the part of rank {})", world.rank()) : "";
-  fail(ErrorKind::usage, "[{}] {}{} ({})", step.origin.name, fault_.message, where,
-       step.origin.source);
+  message_ = fmt::format("[{}] {}{} ({})", step.origin.name, fault_.message, where,
+                         step.origin.source);
+}
+
+void KernelFaults::note(const Step& step) {
+  ++steps_;
+  if (!fault_.set || !message_.empty()) return;
+  position_ = steps_;
+  describe(step);
 }
 
 void KernelFaults::collect() {
   const int64_t number = rank_.device.settle(fault_);
-  if (fault_.set) throw_if_set(*bound_.at(static_cast<size_t>(number)));
+  if (!fault_.set || !message_.empty()) return;
+  position_ = number;
+  describe(*bound_.at(static_cast<size_t>(number)));
 }
 
 }  // namespace tessera

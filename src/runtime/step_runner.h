@@ -17,14 +17,15 @@ class StepRunner {
         faults_(faults),
         recorder_(recorder),
         profile_(profile) {}
-  /// Runs steps [first, last). With a `search`, every result is examined. Throws what a kernel or a
-  /// collective reports.
+  /// Runs steps [first, last). With a `search`, every result is examined. Throws what a collective
+  /// reports; what kernels find in data is noted.
   void run(std::vector<BoundStep>& steps, size_t first, size_t last,
            NonFiniteSearch* search = nullptr);
   /// True if every step is timed on its own, so that nothing may be run as one.
   bool is_measured() const { return profile_ || recorder_; }
 
  private:
+  static void examine(const BoundStep& bound, NonFiniteSearch& search);
   void run_step(BoundStep& bound, NonFiniteSearch* search);
   void run_loop(BoundStep& bound, NonFiniteSearch* search);
 

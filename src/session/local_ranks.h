@@ -20,13 +20,14 @@ class LocalRanks {
 
   /// Calls make(rank, world) for every local rank, on the rank's own thread. Collective.
   void make(const std::function<std::unique_ptr<Executor>(int rank, Communicator& world)>& make);
-  /// Calls work(executor) likewise. If that throws, no rank runs again. Collective.
+  /// Calls work(executor) likewise. If that throws, no rank of this session runs again; those of
+  /// others do, if all ranks are threads. Collective.
   void on_all(const std::function<void(Executor&)>& work);
   /// Throws a usage error after a failure.
   void require_usable() const;
-  /// After a run that stored nothing: the message of the rank, of all, whose non-finite result
-  /// comes first in the order of steps. "": the last run did store. Collective.
-  std::string skipped();
+  /// Why the last run stopped before it stored anything, with the message of the rank, of all, that
+  /// found the earliest reason. Collective.
+  Executor::Stopped stopped();
 
   const std::vector<std::unique_ptr<Executor>>& executors() const { return executors_; }
   Executor& operator[](size_t rank) const { return *executors_[rank]; }

@@ -50,7 +50,10 @@ Port unread_port(const Program& program, const Value& x) {
 
 PortTable::PortTable(const Program& program, const Graph& graph,
                      const std::vector<std::string>& guards)
-    : program_(program), given_(program.ports.size()) {
+    : program_(program),
+      given_(program.ports.size()),
+      lent_(program.ports.size()),
+      expired_(program.ports.size()) {
   require_guards(program, guards);
   for (const Function& f : program.functions)
     inputs_.insert(inputs_.end(), f.inputs.begin(), f.inputs.end());
@@ -109,6 +112,14 @@ int PortTable::readable(const std::string& name, int last) const {
       last < 0 ? "parameter, state or input" : "output of the last run, parameter, state or input");
 }
 
+void PortTable::require_current(int port) const {
+  const bool is_input = std::find(inputs_.begin(), inputs_.end(), port) != inputs_.end();
+  require(expired_[port].empty() || lent_[port], "'{}' has its value from when {}; {}",
+          program_.ports[port].name, expired_[port],
+          is_input ? "feed() it again after set_size()"
+                   : "run() again, or fetch() it before set_size()");
+}
+
 const Port* PortTable::unread_input(const std::string& name) const {
   const auto it = std::find_if(unread_.begin(), unread_.end(),
                                [&](const Port& port) { return port.name == name; });
@@ -116,15 +127,38 @@ const Port* PortTable::unread_input(const std::string& name) const {
 }
 
 void PortTable::note_given(const std::string& name) {
-  for (const int p : inputs_) given_[p] |= program_.ports[p].name == name;
+  for (const int p : inputs_) {
+    if (program_.ports[p].name != name) continue;
+    given_[p] = true;
+    expired_[p].clear();
+  }
 }
 
 void PortTable::note_lent(const std::map<int, void*>& lent) {
-  for (const int p : inputs_) given_[p] |= lent.contains(program_.ports[p].view.buffer);
+  for (const int p : inputs_) lent_[p] |= lent.contains(program_.ports[p].view.buffer);
+}
+
+void PortTable::expire(const std::string& when, const std::function<bool(int)>& is_resized) {
+  for (size_t p = 0; p < program_.ports.size(); ++p) {
+    const std::vector<int>& scalars = program_.ports[p].scalars;
+    const bool resized = std::any_of(scalars.begin(), scalars.end(),
+                                     [&](int scalar) { return scalar >= 0 && is_resized(scalar); });
+    if (resized && expired_[p].empty()) expired_[p] = when;
+  }
+}
+
+void PortTable::renew(int function) {
+  for (const int p : program_.functions[function].outputs) expired_[p].clear();
 }
 
 void PortTable::require_given(int function) const {
   for (const int p : program_.functions[function].inputs) {
+    if (lent_[p]) continue;
+    if (given_[p] && !expired_[p].empty())
+      fail(ErrorKind::usage,
+           "function '{}' reads the input '{}', which was fed when {}; feed() it again after "
+           "set_size()",
+           program_.functions[function].name, program_.ports[p].name, expired_[p]);
     if (!given_[p])
       fail(ErrorKind::usage,
            "function '{}' reads the input '{}', which has no value yet; give it one with feed()",

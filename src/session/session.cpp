@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/crc32c.h"
 #include "base/fail.h"
 #include "compile/lowering.h"
 #include "compile/probes.h"
@@ -26,12 +27,43 @@ std::string print_line(const Probe& probe, const Array& x) {
                      probe.tensor, describe(x), elements, shown < x.elements() ? ", ..." : "");
 }
 
+uint32_t checksum(const std::map<std::string, Array>& arrays) {
+  uint32_t sum = 0;
+  for (const auto& [name, array] : arrays) sum = crc32c(array.bytes.data(), array.bytes.size(), sum);
+  return sum;
+}
+
 /// The actual sizes of bounded dims, the step counter and the seed: what all ranks' steps read.
 struct RunScalars {
   std::vector<int64_t> values;
   std::vector<int64_t> bounds;     ///< of sizes; 0 for others
   std::vector<size_t> same_sizes;  ///< of each scalar, the first one that is the same size
+  std::vector<SizeMultiple> multiples;
+
+  /// The values after scalar `which` is set to `size`, and what follows from it.
+  std::vector<int64_t> with(size_t which, int64_t size) const;
 };
+
+std::vector<int64_t> RunScalars::with(size_t which, int64_t size) const {
+  std::vector<int64_t> next = values;
+  std::vector<std::pair<size_t, int64_t>> to_set = {{which, size}};
+  std::vector<char> is_set(values.size(), 0);
+  while (!to_set.empty()) {
+    const auto [scalar, value] = to_set.back();
+    to_set.pop_back();
+    if (is_set[same_sizes[scalar]]) continue;
+    is_set[same_sizes[scalar]] = 1;
+    for (size_t s = 2; s < next.size(); ++s) {
+      if (same_sizes[s] == same_sizes[scalar]) next[s] = value;
+    }
+    for (const SizeMultiple& m : multiples) {
+      if (same_sizes[m.part] == same_sizes[scalar]) to_set.push_back({m.whole, value * m.times});
+      if (same_sizes[m.whole] == same_sizes[scalar])
+        to_set.push_back({m.part, (value + m.times - 1) / m.times});
+    }
+  }
+  return next;
+}
 
 }  // namespace
 
@@ -51,11 +83,12 @@ struct Session::State {
   LocalRanks ranks;
   PortSlices slices;
   int last_function = -1;
+  bool skips_non_finite = false;  ///< else it is an error
   std::string skipped;
 
   void begin(int f);
   void run(int f);
-  void require_finite(int f, Executor& executor) const;
+  std::string non_finite(int f, Executor& executor) const;
   std::string why_waits(int f) const;
   const Port& readable(const std::string& name) const {
     return program.ports[ports.readable(name, last_function)];
@@ -85,20 +118,23 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
       device(choose_device(options, c)),
       threads(threads_for(options.threads_per_rank, c)),
       program(lower_for(graph, options)),
-      scalars{bounds_of(graph, program), bounds_of(graph, program), same_sizes_of(graph, program)},
+      scalars{bounds_of(graph, program), bounds_of(graph, program), same_sizes_of(graph, program),
+              size_multiples_of(graph, program)},
       ports(program, graph, options.guards),
       ranks(c),
-      slices(program, ranks, scalars.values) {
+      slices(program, ranks, scalars.values),
+      skips_non_finite(options.skip_non_finite) {
   scalars.values[1] = static_cast<int64_t>(options.seed);
   cluster.require_same({{"the compiled Program", fmt::format("hash {:016x}", hash(program))},
-                        {"CompileOptions::seed", fmt::format("{}", options.seed)}});
+                        {"CompileOptions::seed", fmt::format("{}", options.seed)},
+                        {"the constants", fmt::format("checksum {:08x}", checksum(graph.constants()))}});
   ranks.make([&](int rank, Communicator& world) {
     auto mine = make_device(device, c.local_ranks() == c.size(), rank, world);
     std::map<int, void*> lent = lent_buffers(device, program, rank);
     if (rank == 0) ports.note_lent(lent);  // every rank is lent the same ones
     return std::make_unique<Executor>(
         program, world.split(0, world.rank()), scalars.values.data(),
-        ExecutorOptions{threads, kLeastPartNs, options.profile, options.skip_non_finite,
+        ExecutorOptions{threads, kLeastPartNs, options.profile,
                         recorder_of(options.trace, world.rank()), std::move(lent)},
         std::move(mine));
   });
@@ -108,6 +144,7 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
 void Session::State::begin(int f) {
   ranks.require_usable();
   ports.require_given(f);
+  ports.renew(f);
   last_function = f;
   skipped.clear();
 }
@@ -116,14 +153,19 @@ void Session::State::run(int f) {
   begin(f);
   ranks.on_all([this](Executor& executor) {
     executor.run(last_function, ports.guards(last_function),
-                 [this, &executor] { require_finite(last_function, executor); });
+                 [this, &executor] { return non_finite(last_function, executor); });
   });
-  skipped = ranks.skipped();
+  const Executor::Stopped stopped = ranks.stopped();
+  if (stopped.by == Executor::Stopped::By::nothing) return;
+  if (stopped.by == Executor::Stopped::By::guard && skips_non_finite) {
+    skipped = stopped.message;
+    return;
+  }
+  throw CommonFailure(ErrorKind::usage, stopped.message);
 }
 
-/// Throws where a check_finite() node of a function found something: its scalar is equal on all
-/// ranks.
-void Session::State::require_finite(int f, Executor& executor) const {
+/// What a check_finite() node of a function found, or "". Its scalar is equal on all ranks.
+std::string Session::State::non_finite(int f, Executor& executor) const {
   for (const Probe& p : observed.checks) {
     if (p.function != program.functions[f].name) continue;
     double first = 0;
@@ -131,13 +173,14 @@ void Session::State::require_finite(int f, Executor& executor) const {
     if (first >= kAllFinite) continue;
     std::vector<int64_t> sizes;
     for (const Dim& d : p.shape) sizes.push_back(d.size);
-    fail(ErrorKind::usage,
-         "[{}] {}: element {} of '{}' is the first that is not finite (step counter {}, {}); "
-         "nothing was stored",
-         p.node, p.label.empty() ? "check_finite" : p.label,
-         index_text(p.shape.names(), sizes, static_cast<int64_t>(first)), p.tensor,
-         scalars.values[0], p.source);
+    return fmt::format(
+        "[{}] {}: element {} of '{}' is the first that is not finite (step counter {}, {}); "
+        "nothing was stored",
+        p.node, p.label.empty() ? "check_finite" : p.label,
+        index_text(p.shape.names(), sizes, static_cast<int64_t>(first)), p.tensor,
+        scalars.values[0], p.source);
   }
+  return "";
 }
 
 /// Why a function waits for the device; empty if it does not.
@@ -165,6 +208,7 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
       "of ranks; use --mesh \"data:{}\", or start {} ranks",
       options.mesh.to_string(), ranks, cluster.size(), cluster.size(), ranks);
   state_ = std::make_unique<State>(graph, cluster, options);
+  for (const auto& [name, values] : graph.constants()) feed(name, values);
   if (!state_->program.stored.empty()) state_->run(state_->program.function("init"));
 }
 
@@ -217,9 +261,12 @@ void Session::set_size(const std::string& dim, int64_t size) {
           "dim '{}' cannot have size {}; it is bounded to 1 .. {}", dim, size,
           scalars.bounds[scalar]);
   if (scalars.values[scalar] == size) return;
-  for (size_t other = 0; other < scalars.values.size(); ++other) {
-    if (scalars.same_sizes[other] == scalars.same_sizes[scalar]) scalars.values[other] = size;
-  }
+  const std::vector<int64_t> next = scalars.with(scalar, size);
+  state_->ports.expire(
+      fmt::format("the dim '{}' had size {}", dim, scalars.values[scalar]), [&](int other) {
+        return next[static_cast<size_t>(other)] != scalars.values[static_cast<size_t>(other)];
+      });
+  std::copy(next.begin(), next.end(), scalars.values.begin());  // executors read them in place
   state_->slices.resize();
 }
 
@@ -269,6 +316,7 @@ std::vector<double> Session::waited() const {
 Array Session::fetch(const std::string& name) {
   State& s = *state_;
   const int p = s.ports.readable(name, s.last_function);
+  s.ports.require_current(p);
   const Port& port = s.program.ports[p];
   Array whole = array_for(port, s.scalars.values);
   if (const Slice* slice = s.slices.whole(p)) {
@@ -290,6 +338,7 @@ Array Session::fetch(const std::string& name) {
 
 double Session::fetch_scalar(const std::string& name) {
   const int p = state_->ports.readable(name, state_->last_function);
+  state_->ports.require_current(p);
   const Slice* slice = state_->slices.whole(p);
   if (slice && state_->program.ports[p].view.elements() == 1)
     return number_at(slice->data, slice->dtype, 0);
@@ -302,7 +351,9 @@ double Session::fetch_scalar(const std::string& name) {
 std::vector<Slice> Session::slices(const std::string& name) {
   State& s = *state_;
   if (s.ranks.on_host()) s.ports.note_given(name);  // they are the input itself
-  return s.slices.read(s.ports.readable(name, s.last_function));
+  const int p = s.ports.readable(name, s.last_function);
+  s.ports.require_current(p);
+  return s.slices.read(p);
 }
 
 void Session::assign(const std::string& stored, const Array& whole) {

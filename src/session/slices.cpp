@@ -10,6 +10,15 @@
 
 namespace tessera {
 
+Array Array::room_for(const Shape& shape, DType dtype, int64_t values) {
+  require(values == shape.elements(), "[Array] {} values for {}, which has {} elements", values,
+          shape.to_string(), shape.elements());
+  Array array(dtype, shape.names(), {});
+  for (const Dim& d : shape) array.sizes.push_back(d.size);
+  array.bytes.resize(static_cast<size_t>(values * size_of(dtype)));
+  return array;
+}
+
 double Array::at(int64_t i) const { return number_at(bytes.data(), dtype, i); }
 
 double number_at(const void* data, DType dtype, int64_t i) {
@@ -240,6 +249,43 @@ std::vector<int64_t> bounds_of(const Graph& graph, const Program& program) {
     }
   }
   return bounds;
+}
+
+namespace {
+
+/// Position among the scalars, or 0.
+size_t scalar_of(const Program& program, const Dim& dim) {
+  const auto& names = program.scalars;
+  if (!dim.is_bounded || names.size() < 3) return 0;
+  const auto at = std::find(names.begin() + 2, names.end(), dim.name);
+  return at == names.end() ? 0 : static_cast<size_t>(at - names.begin());
+}
+
+}  // namespace
+
+std::vector<SizeMultiple> size_multiples_of(const Graph& graph, const Program& program) {
+  std::vector<SizeMultiple> multiples;
+  for (const Node& node : graph.nodes()) {
+    if (program.scalars.size() < 4 || !node.op->keeps_elements || node.op->factors == nullptr)
+      continue;
+    const IndexSpace space = index_space(graph, node);
+    const Shape &in = graph.value(node.in[0]).shape, &out = graph.value(node.out[0]).shape;
+    const auto link = [&](const Shape& parts, const std::vector<std::vector<int>>& of_parts,
+                          const Shape& wholes, const std::vector<std::vector<int>>& of_wholes) {
+      for (int w = 0; w < wholes.rank(); ++w) {
+        const std::vector<int>& all = of_wholes[static_cast<size_t>(w)];
+        for (int p = 0; p < parts.rank() && all.size() > 1; ++p) {
+          if (of_parts[static_cast<size_t>(p)] != std::vector<int>{all[0]}) continue;
+          const size_t part = scalar_of(program, parts[p]), whole = scalar_of(program, wholes[w]);
+          if (part != 0 && whole != 0)
+            multiples.push_back({part, whole, wholes[w].size / parts[p].size});
+        }
+      }
+    };
+    link(in, space.in[0], out, space.out[0]);
+    link(out, space.out[0], in, space.in[0]);
+  }
+  return multiples;
 }
 
 std::vector<size_t> same_sizes_of(const Graph& graph, const Program& program) {

@@ -81,14 +81,14 @@ class Built {
 
   std::vector<Tensor> outputs() const {
     std::vector<Tensor> all = results;
-    if (loss) all.push_back(loss);
+    if (!loss.empty()) all.push_back(loss);
     all.insert(all.end(), gradients.begin(), gradients.end());
     return all;
   }
 
   std::vector<FunctionSpec> functions() const {
     std::vector<FunctionSpec> all = {{"all", outputs(), false}};
-    if (loss) all.push_back({"loss", {loss}, false});
+    if (!loss.empty()) all.push_back({"loss", {loss}, false});
     return all;
   }
 
@@ -145,9 +145,9 @@ class Built {
       draw(weight, in);
       Tensor wide = results[i].dtype() == type_ ? results[i] : cast(results[i], type_);
       Tensor part = sum_all(wide * weight);
-      loss = loss ? loss + part : part;
+      loss = loss.empty() ? part : loss + part;
     }
-    if (loss) gradients = tessera::gradients(loss, wrt);
+    if (!loss.empty()) gradients = tessera::gradients(loss, wrt);
   }
 
   const OpTest& test_;
@@ -235,7 +235,7 @@ class Run {
   /// Central differences of the loss, by rerunning one compiled Program.
   void check_gradients() {
     const Built built(test_, wide_, options_.seed);
-    if (!built.loss) return;
+    if (built.loss.empty()) return;
     const bool is_wide = wide_ == DType::float64;
     const double h = is_wide ? 1e-5 : 1e-2, most = is_wide ? 1e-6 : 2e-2;
     auto session = built.compile(ranks(1), Mesh::parse("one:1"), {});
@@ -287,7 +287,7 @@ class Run {
     const std::vector<Tensor> outputs = built.outputs();
     for (size_t i = 0; i < outputs.size(); ++i) {
       const DType dtype = outputs[i].dtype();
-      const bool is_loss = built.loss && outputs[i].id() == built.loss.id();  // it may cancel
+      const bool is_loss = !built.loss.empty() && outputs[i].id() == built.loss.id();  // it may cancel
       const double most = dtype == DType::float64 ? 1e-10 : is_narrow(dtype) ? 2e-2 : 1e-5;
       expect_near(fmt::format("{}: '{}'", at, outputs[i].name()),
                   relative_error(values[i], expected[i], is_loss ? 1 : 1e-30), most);

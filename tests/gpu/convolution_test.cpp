@@ -28,7 +28,7 @@ std::string compare_convolutions(DType dtype, double tolerance) {
       session->run("all");
       const std::vector<Tensor> tensors = built.fetched();
       for (size_t i = 0; i < tensors.size(); ++i) {
-        const bool is_loss = built.loss() && tensors[i].id() == built.loss().id();
+        const bool is_loss = !built.loss().empty() && tensors[i].id() == built.loss().id();
         const double error = relative_error(whole_of(session->fetch(tensors[i].name())),
                                             expected[r][i], is_loss ? 1.0 : 1e-3);
         if (!(error <= tolerance))

@@ -39,7 +39,7 @@ std::string compare(const Compiled& row, double tolerance) {
   const std::vector<Tensor> tensors = row.built->fetched();
   for (size_t r = 0; r < values.size(); ++r) {
     for (size_t i = 0; i < tensors.size(); ++i) {
-      const bool is_loss = row.built->loss() && tensors[i].id() == row.built->loss().id();
+      const bool is_loss = !row.built->loss().empty() && tensors[i].id() == row.built->loss().id();
       const double error = relative_error(values[r][i], row.expected[r][i], is_loss ? 1.0 : 1e-3);
       if (!(error <= tolerance)) {
         errors += fmt::format("\n{} run {}: '{}' is off by {:.3g}", row.built->row().name, r + 1,

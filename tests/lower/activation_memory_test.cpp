@@ -80,10 +80,10 @@ std::map<std::string, int64_t> alive_at_logits(const Program& p) {
 }
 
 const std::vector<std::pair<std::string, std::vector<std::string>>> kTerms = {
-    {"norm inputs", {"add_1", "add_5"}},
-    {"normalized", {"norm?.layer_norm.mul_3"}},
+    {"norm inputs", {"add_1", "add_3"}},
+    {"normalized", {"norm?.layer_norm.mul_2"}},
     {"deviations", {"norm?.layer_norm.rsqrt"}},
-    {"product inputs", {"norm?.layer_norm.cast_5"}},
+    {"product inputs", {"norm?.layer_norm.cast_3"}},
     {"query key value",
      {"attention.add", "attention.add_1", "attention.einsum_1", "attention.reshape",
       "attention.reshape_1"}},

@@ -86,7 +86,7 @@ Curve train(const Fit& fit, DType dtype, int steps, const Optimizer& optimizer =
     session.run("train");
     curve.losses.push_back(session.fetch_scalar(step.loss.name()));
   }
-  if (step.skipped_steps) curve.skipped = session.fetch_scalar(step.skipped_steps.name());
+  if (!step.skipped_steps.empty()) curve.skipped = session.fetch_scalar(step.skipped_steps.name());
   return curve;
 }
 

@@ -14,6 +14,7 @@ nn::MoeOptions layer(const RoutingOptions& routing) {
   o.balance = 1;
   o.routing = routing;
   o.routing.capacity_factor = 1;
+  o.routing.capacity_per_choice = false;
   o.routing.least_capacity = 2;
   return o;
 }

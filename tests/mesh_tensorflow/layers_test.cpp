@@ -44,7 +44,7 @@ class Built {
       if (!values_.has(row + "/weight/" + name)) continue;
       const Array a = values_.at(row + "/weight/" + name);
       Tensor term = sum_all(tensor * graph_.input("weight." + name, shape_of(a), a.dtype));
-      loss = loss ? loss + term : term;
+      loss = loss.empty() ? term : loss + term;
     }
     const Names wanted = values_.names(row, "grad");
     std::vector<Tensor> wrt;
@@ -110,7 +110,7 @@ class Built {
 
 Tensor MtfInputs::operator()(const std::string& name) const {
   Tensor& made = tensors_[name];
-  if (made) return made;
+  if (!made.empty()) return made;
   const Array a = MtfValues::all().at(row_ + "/in/" + name);
   return made = graph.input(name, shape_of(a), a.dtype);
 }

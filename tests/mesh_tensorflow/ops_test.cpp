@@ -79,7 +79,7 @@ BuiltRecord::BuiltRecord(const Json& json, const Builder& build) {
     const Tensor weight = graph.input(fmt::format("weight{}", i), y.shape, DType::float32);
     feeds.emplace_back(weight.name(), array_of(weights, DType::float32));
     const Tensor part = sum_all(fetched[i] * weight);
-    loss = loss ? loss + part : part;
+    loss = loss.empty() ? part : loss + part;
   }
   if (!json.contains("grad")) return;
   for (const Tensor& grad : gradients(loss, wrt)) {

@@ -28,7 +28,7 @@ MtfBuild convolution(bool dynamic) {
     const std::vector<Tensor> each = unstack(weights, "taps");
     for (int64_t k = 0; k < 3; ++k) {
       Tensor part = shift(x, "length", 2 - k) * each[k];
-      sum = sum ? sum + part : part;
+      sum = sum.empty() ? part : sum + part;
     }
     Tensor y = reshape(transpose(sum, {batch, length, twice, once}), {batch, length, wide});
     y = y + parameter(in, "bias", Shape{wide});

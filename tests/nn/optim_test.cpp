@@ -294,7 +294,7 @@ TEST_CASE("parameters have learning rates of their own, the first match counts")
   Tensor loss;
   for (const char* name : {"embedding", "layer.w", "layer.b"}) {
     p.push_back(g.parameter(name, Shape{a}, nn::zeros(), DType::float64));
-    loss = loss ? loss + sum_all(p.back()) : sum_all(p.back());
+    loss = loss.empty() ? sum_all(p.back()) : loss + sum_all(p.back());
   }
   Tensor slow = g.input("slow", {}, DType::float64);
   minimize(loss.named("loss"), constant(g, 0.5, DType::float64),

@@ -48,12 +48,8 @@ TEST_CASE("an error inside of an op is one of the op", "[errors]") {
   expect_usage({"[reduce_logsumexp] the operand is int32; it must be floating", kHere},
                [&] { reduce_logsumexp(m.ids, "a"); });
   expect_usage({"[elu] the operand is int32", kHere}, [&] { elu(m.ids); });
-  expect_usage({"[slice] dim 't' is bounded; its size must be fixed", kHere},
-               [&] { slice(m.tail, "t", 0, 2); });
-  expect_usage({"[shift] dim 't' is bounded", kHere}, [&] { shift(m.tail, "t", 1); });
-  expect_usage({"[pad] dim 't' is bounded", kHere}, [&] { pad(m.tail, "t", 1, 0); });
-  expect_usage({"[concat] dim 't' is bounded", kHere}, [&] { concat({m.tail, m.tail}, "t"); });
-  expect_usage({"[unstack] dim 't' is bounded", kHere}, [&] { unstack(m.tail, "t"); });
+  expect_usage({"[windows] dim 't' is bounded; reshape() it to a dim of fixed size", kHere},
+               [&] { windows(m.tail, "t", Dim("w", 2)); });
   expect_usage(
       {"[stack] operands [a=4, b=6] and [b=6, c=3] differ; they must have the same dims", kHere},
       [&] {

@@ -47,7 +47,22 @@ TEST_CASE("a name stands for one tensor that is fed or stored", "[errors]") {
     expect_usage({"[parameter] 'layer.w' is declared at"}, [&] {
       trained ? m.g.parameter("w", {kB}, nn::zeros()) : m.g.state("w", {kB}, nn::zeros());
     });
-  CHECK(relu(m.x).named("w").name() != "layer.w");  // what is neither fed nor stored gets a number
+  const Tensor y = relu(m.x).named("y");
+  CHECK(y.named("y").name() == "layer.y");  // its own
+  for (const char* taken : {"w", "y"})
+    expect_usage({"[named] 'layer." + std::string(taken) + "' is the name of another tensor already",
+                  "made at errors_ops_test.cpp:", kHere},
+                 [&] { relu(m.x).named(taken); });
+  expect_usage({"[named] 'x' is an input, which is fed by its name", "identity(x).named(\"z\")", kHere},
+               [&] { m.x.named("z"); });
+  std::vector<std::string> names;
+  for (int i = 0; i < 4; ++i) names.push_back(exp(m.x).name());
+  CHECK(names == std::vector<std::string>{"layer.exp", "layer.exp_1", "layer.exp_2",
+                                          "layer.exp_3"});
+  for (int64_t i = 0; i < 2; ++i) {  // copies are told apart
+    const MicrobatchScope part(m.g, "a", 2, i);
+    CHECK(relu(m.x).named("part").name() == (i == 0 ? "layer.part" : "layer.part_1"));
+  }
 }
 
 TEST_CASE("einsum errors", "[errors]") {
@@ -62,6 +77,13 @@ TEST_CASE("einsum errors", "[errors]") {
   expect_usage({"[einsum] operand 1 is int32 but operand 0 is float32", "cast()", kHere}, [&] {
     einsum({m.x, m.ids}, {kB});
   });
+  Tensor z = m.g.input("zz", {Dim("d", 3)}, DType::float32);
+  expect_usage({"[einsum] dim 'a' is in operand 0 [a=4, b=6] alone", "result [c=", "reduce_sum(x, \"a\")",
+                kHere},
+               [&] { einsum({m.x, m.y}, {kC}); });
+  expect_usage({"[einsum] operand 0 [a=4, b=6] shares no dim with the others", "outer product", kHere},
+               [&] { einsum({m.x, z}); });
+  CHECK(einsum({m.x, z}, {kA, kB, Dim("d", 3)}).shape().rank() == 3);
   expect_usage({"[einsum] there are no operands", kHere},
                [&] { einsum(std::vector<Tensor>{}, {kB}); });
   Graph other;
@@ -98,10 +120,6 @@ TEST_CASE("fft and windows errors", "[errors]") {
                [&] {
                  fft({m.x, m.y}, "b");
                });
-  Tensor tail = m.g.input("tail", {Dim::bounded("t", 8)}, DType::float32);
-  expect_usage({"[fft] dim 't' is bounded; a transform needs a fixed size"}, [&] {
-    fft({tail, Tensor()}, "t");
-  });
   expect_usage({"[windows] x has a dim 'b' already", kHere},
                [&] { windows(m.x, "a", Dim("b", 2)); });
   expect_usage({"[windows] a window of 5 does not fit into dim 'a' of size 4", kHere},
@@ -293,8 +311,10 @@ TEST_CASE("general convolution errors", "[errors]") {
   expect_usage({"[conv] x is float32 and the filter int32; both are of one floating type"},
                [&] { conv(x, whole, {{{"height"}}}); });
   Tensor bounded = g.input("bounded", {Dim::bounded("height", 5), in}, DType::float32);
-  expect_usage({"[conv] dim 'height' is bounded; windows need a fixed size"},
-               [&] { conv(bounded, f, {{{"height"}}}); });
+  expect_usage({"[conv] dim 'height' is bounded", "Padding::same and stride 1", "reshape() it"},
+               [&] { conv(bounded, f, {{{"height", "", 2}}}); });
+  expect_usage({"[max_pool] dim 'height' is bounded; reshape() it to a dim of fixed size"},
+               [&] { max_pool(bounded, {{{"height"}}}); });
 }
 
 TEST_CASE("transposed convolution and padded pooling errors", "[errors]") {
@@ -348,7 +368,7 @@ TEST_CASE("order and position errors", "[errors]") {
   expect_usage({"[dynamic_update] an update of 6 elements along dim 'n' of size 5", kHere},
                [&] { dynamic_update(x, wide, at, "n"); });
   Tensor bounded = g.input("bounded", {Dim::bounded("n", 5)}, DType::float32);
-  expect_usage({"[dynamic_slice] dim 'n' is bounded; its size must be fixed"},
+  expect_usage({"[dynamic_slice] dim 'n' is bounded; reshape() it to a dim of fixed size"},
                [&] { dynamic_slice(bounded, at, "n", 2); });
 }
 

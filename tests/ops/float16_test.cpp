@@ -66,7 +66,7 @@ Trained train_line(const Setting& s, int steps) {
     session.run("train");
     result.losses.push_back(session.fetch_scalar(step.loss.name()));
     result.norms.push_back(session.fetch_scalar(step.gradient_norm.name()));
-    if (!step.loss_scale) continue;
+    if (step.loss_scale.empty()) continue;
     result.scales.push_back(session.fetch_scalar(step.loss_scale.name()));
     result.skipped.push_back(session.fetch_scalar(step.skipped_steps.name()));
   }

@@ -42,7 +42,7 @@ std::vector<Array> first_values(const char* mesh_text, const char* layout) {
   Tensor loss;
   for (const Named& n : initializers()) {
     Tensor p = g.parameter(n.name, {in, out}, n.init);
-    loss = loss ? loss + sum_all(p) : sum_all(p);
+    loss = loss.empty() ? sum_all(p) : loss + sum_all(p);
   }
   const Mesh mesh = Mesh::parse(mesh_text);
   Cluster cluster = Cluster::threads(mesh.size());

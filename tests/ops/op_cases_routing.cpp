@@ -165,8 +165,10 @@ OpCase two_levels() {
             o.capacity = {Dim("slots", 2)};
             Tensor further = einsum({inside, x[2]}, {outer, batch, places, inner});
             const nn::Routing second = nn::route(further, "places", "inner", o);
-            Tensor back = einsum({inside, second.combine}, {outer, batch, places, inner, model});
-            return {einsum({back, first.combine}, {batch, tokens, model}), second.dispatch};
+            Tensor back = einsum({inside, reduce_sum(second.combine, "slots")},
+                                 {outer, batch, places, inner, model});
+            return {einsum({reduce_sum(back, "inner"), first.combine}, {batch, tokens, model}),
+                    second.dispatch};
           }};
 }
 

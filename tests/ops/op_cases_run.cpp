@@ -71,14 +71,14 @@ void BuiltCase::add_loss() {
     draw(real(name, out_[i].shape(), 0.5, 1.5));
     Tensor wide = out_[i].dtype() == type_ ? out_[i] : cast(out_[i], type_);
     Tensor part = sum_all(wide * weight);
-    loss_ = loss_ ? loss_ + part : part;
+    loss_ = loss_.empty() ? part : loss_ + part;
   }
-  if (loss_) grads_ = tessera::gradients(loss_, wrt_);
+  if (!loss_.empty()) grads_ = tessera::gradients(loss_, wrt_);
 }
 
 std::vector<Tensor> BuiltCase::fetched() const {
   std::vector<Tensor> all = out_;
-  if (loss_) all.push_back(loss_);
+  if (!loss_.empty()) all.push_back(loss_);
   all.insert(all.end(), grads_.begin(), grads_.end());
   return all;
 }
@@ -96,7 +96,7 @@ std::unique_ptr<Session> BuiltCase::compile(Cluster& cluster, const Mesh& mesh,
   options.mesh = mesh;
   options.layout = Layout::parse(layout);
   options.functions = {{"all", fetched(), false}};
-  if (loss_) options.functions.push_back({"loss", {loss_}, false});
+  if (!loss_.empty()) options.functions.push_back({"loss", {loss_}, false});
   options.seed = 7;
   options.device = device;
   return std::make_unique<Session>(graph_, cluster, options);

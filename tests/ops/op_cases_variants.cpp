@@ -125,7 +125,7 @@ Tensor look_back(Tensor x, Tensor weights) {
   const std::vector<Tensor> each = unstack(weights, "window");
   for (size_t k = 0; k < each.size(); ++k) {
     Tensor part = shift(x, "length", static_cast<int64_t>(k)) * each[k];
-    sum = sum ? sum + part : part;
+    sum = sum.empty() ? part : sum + part;
   }
   return sum;
 }

@@ -85,14 +85,14 @@ TEST_CASE("plan: the layers of a model are found by what two of them have more",
     Tensor x = g.input("x", {rows, in}, DType::float32);
     const Tensor table = g.parameter("table", {in}, nn::zeros(), DType::float32);
     x = x * table;
-    for (int l = 0; l < layers; ++l) x = l > 0 && !alike ? sigmoid(x) : tanh(exp(x)).named("made");
+    for (int l = 0; l < layers; ++l) x = l > 0 && !alike ? sigmoid(x) : tanh(exp(x)).named("made" + std::to_string(l));
     return sum_all(x * g.parameter("head", {rows, in}, nn::zeros(), DType::float32));
   };
   Graph one, two, other;
   const Tensor end = build(one, 1, true), end2 = build(two, 2, true);
   const LayerCut cut = cut_layers(one, end.id(), two, end2.id(), a100(), "net");
   REQUIRE(cut.handed.size() == 1);
-  CHECK(two.value(cut.handed[0]).name == "made");
+  CHECK(two.value(cut.handed[0]).name == "made0");
   CHECK(cut.params_before == Approx(1.0 / 9));  // 4 of 36 elements
   CHECK(cut.params_behind == Approx(8.0 / 9));
   CHECK(cut.time_before > 0);

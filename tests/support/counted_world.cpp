@@ -232,6 +232,7 @@ class CountedOperation final : public Operation {
       const Collective& c = collectives_[m];
       int64_t sent[2] = {};
       perform(seat_, c, sent);
+      if (c.site.number < 0) continue;  // ranks agree on something: no step of the Program
       std::lock_guard lock(seat_.traffic->mutex);
       Counted& counted = seat_.traffic->counted[{c.kind, c.site.text, c.site.number, m}];
       counted.bytes[0] += sent[0];

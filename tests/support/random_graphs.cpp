@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "ops/sum_to.h"
 #include "tessera/nn.h"
 #include "tessera/ops.h"
 #include "tessera/optim.h"
@@ -157,7 +158,7 @@ class Builder {
     if (all.elements() > 4 * kMaxElements) return unary(a);
     const Shape out = some_dims(all);
     const double n = static_cast<double>(all.elements()) / static_cast<double>(out.elements());
-    return einsum({a, b}, out) * (1 / std::sqrt(n));
+    return sum_of_products({a, b}, out) * (1 / std::sqrt(n));
   }
 
   Tensor reduction(Tensor x) {
