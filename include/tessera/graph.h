@@ -51,6 +51,9 @@ class Tensor {
   /// Throws a usage error for an input, parameter or state, and for a name that another tensor has;
   /// in the copies of a microbatch or layer a number is appended instead.
   Tensor named(const std::string& name, Loc at = Loc::current()) const;
+  /// Renames this value to `name` or, if another tensor has it, to name_1, name_2, ...; a source
+  /// keeps its name, and a copy of it is returned.
+  Tensor uniquely_named(const std::string& name) const;
   /// Says which dim gets an axis that the rules give to several dims of this tensor. Under
   /// "batch:data; experts:data", x.prefer("experts") splits `experts`. Earlier dims take
   /// precedence. The first call changes the tensor itself, and its initializer if it is stored. A
@@ -153,8 +156,8 @@ class Graph {
   Tensor state(const std::string& name, const Shape& shape, const Initializer& init,
                DType dtype = DType::float32, Loc at = Loc::current());
   /// Assigns `value` to `stored` at the end of each run of a function with updates. All values are
-  /// computed before any is assigned. Dims (in any order) and dtypes must agree. Throws a usage error for a
-  /// tensor that is not stored and for a second update of one.
+  /// computed before any is assigned. Dims (in any order) and dtypes must agree. Throws a usage
+  /// error for a tensor that is not stored and for a second update of one.
   void update(Tensor stored, Tensor value, Loc at = Loc::current());
   /// Marks the gradient of a parameter: the @grads rules lay it out.
   void mark_gradient(Tensor gradient);

@@ -240,8 +240,8 @@ Tensor reshape(Tensor x, const Shape& shape, Loc at = Loc::current());
 Tensor rename(Tensor x, const std::string& from, const std::string& to, Loc at = Loc::current());
 
 // A bounded dim stays bounded where the result is as long as x (shift, sort, fft, conv with same
-// padding and stride 1). Else the result's dim has a fixed size: zeros (pad: `value`) stand for what
-// the run does not have, and concat() puts each operand where those before it end.
+// padding and stride 1). Else the result's dim has a fixed size: zeros (pad: `value`) stand for
+// what the run does not have, and concat() puts each operand where those before it end.
 
 /// Elements [begin, begin + size) of `dim`.
 Tensor slice(Tensor x, const std::string& dim, int64_t begin, int64_t size,

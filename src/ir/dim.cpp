@@ -65,8 +65,7 @@ Shape Shape::without(const std::vector<std::string>& names) const {
 }
 
 bool Shape::has_same_dims(const Shape& other) const {
-  return rank() == other.rank() &&
-         std::is_permutation(begin(), end(), other.begin(), other.end());
+  return rank() == other.rank() && std::is_permutation(begin(), end(), other.begin(), other.end());
 }
 
 Shape Shape::united(const Shape& other) const {

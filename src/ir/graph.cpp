@@ -40,10 +40,18 @@ Tensor Tensor::named(const std::string& name, Loc at) const {
          "[named] '{}' is the name of another tensor already{}; a name stands for one tensor where "
          "it is fetched and laid out, so take another one ({})",
          full,
-         other == g.values.end() ? "" : fmt::format(", made at {}", g.nodes[other->node].at.to_string()),
+         other == g.values.end() ? ""
+                                 : fmt::format(", made at {}", g.nodes[other->node].at.to_string()),
          where(at));
   }
   return g.named_freely(*this, name);
+}
+
+Tensor Tensor::uniquely_named(const std::string& name) const {
+  const Op* made_by = graph().producer(id_).op;
+  const bool is_source = made_by == &kInput || made_by == &kStored;
+  const Tensor own = is_source ? identity(*this) : *this;
+  return GraphInternals::of(graph()).named_freely(own, name);
 }
 
 Tensor GraphInternals::named_freely(Tensor x, const std::string& name) {
@@ -131,8 +139,8 @@ void Graph::mark_gradient(Tensor gradient) {
 
 namespace {
 
-/// What `x` prefers, in the dims of `type`, which has the same elements. A renamed dim is the one at
-/// its place.
+/// What `x` prefers, in the dims of `type`, which has the same elements. A renamed dim is the one
+/// at its place.
 std::vector<std::string> inherited_preference(const Value& x, const ValueType& type) {
   bool renamed = x.shape.rank() == type.shape.rank();
   for (int i = 0; renamed && i < x.shape.rank(); ++i)
@@ -155,9 +163,8 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
   node.at = internals_->at.line != 0 ? internals_->at : line_of(at);
   std::vector<ValueType> types;
   for (const Tensor& t : in) {
-    require(!t.empty(),
-            "[{}] an operand is an empty Tensor; it was never assigned a value ({})", op.name,
-            node.at.to_string());
+    require(!t.empty(), "[{}] an operand is an empty Tensor; it was never assigned a value ({})",
+            op.name, node.at.to_string());
     require(&t.graph() == this, "[{}] '{}' belongs to another graph ({})", op.name, t.name(),
             node.at.to_string());
     const int loop = producer(t.id()).loop;
@@ -193,7 +200,8 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
     const int value = static_cast<int>(values().size());
     std::string name = out.empty() ? node.name : fmt::format("{}:{}", node.name, out.size());
     std::vector<std::string> prefer = internals_->preferred_of(type.shape);
-    if (prefer.empty() && op.keeps_elements) prefer = inherited_preference(this->value(node.in[0]), type);
+    if (prefer.empty() && op.keeps_elements)
+      prefer = inherited_preference(this->value(node.in[0]), type);
     internals_->values.push_back({id, std::move(type.shape), type.dtype, std::move(name),
                                   internals_->purpose, std::move(prefer)});
     node.out.push_back(value);

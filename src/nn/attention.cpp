@@ -85,7 +85,8 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, con
   return on_behalf_of("biased_attention", at, [&]() -> Tensor {
     require_rate("biased_attention", o.dropout, at);
     const Tensor kept = kept_together(query, key, o, at);
-    if (!kept.empty() && !kept.shape().has(o.length)) {  // the sum of w (kept v) equals that of (w kept) v
+    if (!kept.empty() &&
+        !kept.shape().has(o.length)) {  // the sum of w (kept v) equals that of (w kept) v
       BiasedOptions rest = o;
       rest.dropout = 0;
       return biased_attention(query, key, mul(value, kept, at), mask, rest, at);
@@ -200,7 +201,8 @@ Tensor compress_mean(Tensor x, const std::string& dim, int64_t factor, Loc at) {
       dims.push_back(d.name == dim ? outer : d);
       if (d.name == dim) dims.push_back(inner);
     }
-    if (tail == 0 && !whole.is_bounded) return reduce_mean(reshape(x, Shape(dims), at), inner.name, at);
+    if (tail == 0 && !whole.is_bounded)
+      return reduce_mean(reshape(x, Shape(dims), at), inner.name, at);
     Tensor sums = reduce_sum(reshape(pad(x, dim, 0, tail, 0, at), Shape(dims), at), inner.name, at);
     Tensor first = iota(x.graph(), outer, DType::int32, at) * static_cast<double>(factor);
     Tensor left = dim_size(x.graph(), whole, DType::int32, at) - first;

@@ -32,8 +32,8 @@ class Gates {
   Loc at;
   Dim tokens, experts;
   Tensor logits, gates;
-  /// The gates rounded to 16 bits, by which choices are made. Gates that are equal but for the order
-  /// in which a layout sums are equal here, and the lower index wins under every layout.
+  /// The gates rounded to 16 bits, by which choices are made. Gates that are equal but for the
+  /// order in which a layout sums are equal here, and the lower index wins under every layout.
   Tensor scores;
 
   bool by_experts() const { return o.gating == Gating::experts_choose || competes(); }
@@ -225,8 +225,8 @@ class Router {
   }
 
   Dim usual_capacity() const {
-    const bool several = s_.o.capacity_per_choice && (s_.o.gating == Gating::tokens_choose ||
-                                                      s_.o.gating == Gating::rescue);
+    const bool several = s_.o.capacity_per_choice &&
+                         (s_.o.gating == Gating::tokens_choose || s_.o.gating == Gating::rescue);
     const double all = static_cast<double>(s_.tokens.size),
                  choices = several ? static_cast<double>(s_.o.choices) : 1,
                  even = all * choices * s_.o.capacity_factor / static_cast<double>(s_.experts.size);

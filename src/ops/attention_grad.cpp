@@ -45,9 +45,9 @@ Tensors attention_grad_body(const Tensors& in, const Attrs& attrs) {
 
 // The gradient of log_sum contributes W times itself to dS = W (dW - sum(g out)).
 Tensors attention_gradients(const GradCall& c, const Tensors& starts) {
-  const Tensor grad =
-      c.grads[0].empty() ? broadcast(constant(c.graph, 0, c.out[0].dtype()), c.out[0].shape())
-                         : c.grads[0];
+  const Tensor grad = c.grads[0].empty()
+                          ? broadcast(constant(c.graph, 0, c.out[0].dtype()), c.out[0].shape())
+                          : c.grads[0];
   Tensor products = reduce_sum(wide(grad) * wide(c.out[0]), c.attrs.get<std::string>("key_dim"));
   if (!c.grads[1].empty()) products = products - c.grads[1];
   Tensors in = {c.in[0], c.in[1], c.in[2], grad, c.out[0], c.out[1], products};

@@ -16,8 +16,8 @@ Shape with_dim(const Shape& shape, const Dim& dim) {
 
 Tensor where_present(Tensor x, const Dim& dim, double otherwise, Loc at) {
   Graph& g = x.graph();
-  return transpose(
-      where(present(g, dim, at), x, constant(g, otherwise, x.dtype(), {}, at), at), x.shape(), at);
+  return transpose(where(present(g, dim, at), x, constant(g, otherwise, x.dtype(), {}, at), at),
+                   x.shape(), at);
 }
 
 }  // namespace

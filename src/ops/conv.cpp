@@ -256,11 +256,12 @@ Tensor conv(Tensor x, Tensor filter, const ConvOptions& options, Loc at) {
     std::vector<Dim> bounded;
     for (const ConvDim& d : options.dims) {
       if (!x.shape().has(d.dim) || !x.dim(d.dim).is_bounded) continue;
-      require(options.padding == Padding::same && d.stride == 1,
-              "dim '{}' is bounded: how many windows there are is only known with Padding::same and "
-              "stride 1; reshape() it to a dim of fixed size, where zeros stand for what is not "
-              "there",
-              d.dim);
+      require(
+          options.padding == Padding::same && d.stride == 1,
+          "dim '{}' is bounded: how many windows there are is only known with Padding::same and "
+          "stride 1; reshape() it to a dim of fixed size, where zeros stand for what is not "
+          "there",
+          d.dim);
       bounded.push_back(x.dim(d.dim));
       x = with_fixed(x, d.dim, 0, at);
     }

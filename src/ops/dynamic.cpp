@@ -9,8 +9,10 @@ namespace {
 
 void check_place(Tensor x, Tensor place, const std::string& dim) {
   const Dim& d = x.dim(dim);
-  require(!d.is_bounded, "dim '{}' is bounded; reshape() it to a dim of fixed size, where zeros stand for "
-          "what is not there", dim);
+  require(!d.is_bounded,
+          "dim '{}' is bounded; reshape() it to a dim of fixed size, where zeros stand for "
+          "what is not there",
+          dim);
   require(place.dtype() == DType::int32, "the position is {}; it is int32, use cast()",
           to_string(place.dtype()));
   for (const Dim& other : place.shape()) {

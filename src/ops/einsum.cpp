@@ -158,8 +158,8 @@ void require_shared(const std::vector<Tensor>& xs, const Shape& out, Loc at) {
     fail(ErrorKind::usage,
          "dim '{0}' is in operand {1} {2} alone, neither in another operand nor in the result {3}"
          "{4}; if it is to be summed, say so: reduce_sum(x, \"{0}\") ({5})",
-         alone[0], i, xs[i].shape().to_string(), out.to_string(), suggestion(alone[0], known.names()),
-         where(at));
+         alone[0], i, xs[i].shape().to_string(), out.to_string(),
+         suggestion(alone[0], known.names()), where(at));
   }
 }
 
@@ -216,8 +216,8 @@ Tensor einsum(const std::vector<Tensor>& xs, Loc at) {
   return on_behalf_of("einsum", at, [&]() -> Tensor {
     require(!xs.empty(), "[einsum] there are no operands ({})", where(at));
     std::vector<Dim> out;
-    const auto with_dims = std::count_if(xs.begin(), xs.end(),
-                                         [](const Tensor& x) { return x.shape().rank() > 0; });
+    const auto with_dims =
+        std::count_if(xs.begin(), xs.end(), [](const Tensor& x) { return x.shape().rank() > 0; });
     for (size_t i = 0; i < xs.size(); ++i) {
       bool shares = with_dims == 1 || xs[i].shape().rank() == 0;
       for (const Dim& d : xs[i].shape()) {

@@ -51,8 +51,8 @@ class Fft {
     Tensor x;
     if (j.is_bounded) {  // n is the size of the run
       const Tensor turn = mod(products, dim_size(g_, j, DType::int64, at_), at_);
-      const Tensor angle = div(number(circle, DType::float64),
-                               dim_size(g_, j, DType::float64, at_), at_);
+      const Tensor angle =
+          div(number(circle, DType::float64), dim_size(g_, j, DType::float64, at_), at_);
       x = mul(cast(turn, DType::float64, at_), angle, at_);
     } else {
       const Tensor turn = mod(products, number(static_cast<double>(n), DType::int64), at_);

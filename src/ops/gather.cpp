@@ -165,7 +165,8 @@ Tensor take_along(Tensor x, Tensor indices, const std::string& dim, OutOfRange o
             "dim '{}' is not in both x {} and the indices {}; gather() takes indices without it",
             dim, x.shape().to_string(), indices.shape().to_string());
     const std::string taken = dim + "_taken";
-    return rename(gather(x, rename(indices, dim, taken, at), dim, out_of_range, at), taken, dim, at);
+    return rename(gather(x, rename(indices, dim, taken, at), dim, out_of_range, at), taken, dim,
+                  at);
   });
 }
 

@@ -1,7 +1,6 @@
 // print and check_finite. The compile half treats both as copies of x, which fuse away. A Session
 // finds the nodes and reads x (print) or the index of its first non-finite element (check_finite).
 // That index is an ordinary reduction: correct under every layout, the same on all ranks, cheap.
-#include "ir/graph_internals.h"
 #include "ir/loop.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -78,7 +77,7 @@ Tensor check_finite(Tensor x, const std::string& label, Loc at) {
     Tensor none = constant(g, kAllFinite, DType::float64, {}, at);
     Tensor bad = where(is_finite(x, at), none, position_of(x, at), at);
     if (bad.shape().rank() > 0) bad = reduce_min(bad, bad.shape().names(), at);
-    GraphInternals::of(g).named_freely(bad, "check_finite_index");
+    bad = bad.uniquely_named("check_finite_index");
     return one(g, kCheckFinite, {x, bad}, {{"label", label}}, at);
   });
 }

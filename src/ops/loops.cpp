@@ -17,9 +17,8 @@ void require_function(const char* op, const char* what, const Function& function
 
 void require_made(const char* op, const char* what, const std::vector<Tensor>& made, Loc at) {
   for (size_t i = 0; i < made.size(); ++i)
-    require(!made[i].empty(),
-            "[{}] {} {} is an empty Tensor; it was never assigned a value ({})", op, what, i,
-            where(at));
+    require(!made[i].empty(), "[{}] {} {} is an empty Tensor; it was never assigned a value ({})",
+            op, what, i, where(at));
 }
 
 IterationResults results_of(const std::vector<Tensor>& made, size_t carries, size_t stacked) {
@@ -260,7 +259,9 @@ std::vector<Tensor> cond(Tensor predicate, const std::function<std::vector<Tenso
         "[cond] result {} is {} {} in one branch and {} {} in the other; they must agree{} ({})", i,
         to_string(first[i]), a[i].shape().to_string(), to_string(dtypes[i]),
         b[i].shape().to_string(),
-        a[i].shape() != b[i].shape() && a[i].shape().has_same_dims(b[i].shape()) ? " in the order of dims too, use transpose()" : "",
+        a[i].shape() != b[i].shape() && a[i].shape().has_same_dims(b[i].shape())
+            ? " in the order of dims too, use transpose()"
+            : "",
         where(at));
     results.push_back(where(predicate, a[i], b[i], at));
     if (first[i] == DType::bool_) results.back() = cast(results.back(), DType::bool_, at);

@@ -92,8 +92,8 @@ std::vector<Tensor> top_k_gradient(const GradCall& c) {
   const std::string dim = dim_of(c.attrs), k = c.attrs.get<std::string>("k_name");
   if (k != dim) return {scatter_add(c.out[1], c.grads[0], c.in[0].shape(), dim)};
   const std::string apart = dim + "_first";
-  return {scatter_add(rename(c.out[1], k, apart), rename(c.grads[0], k, apart), c.in[0].shape(),
-                      dim)};
+  return {
+      scatter_add(rename(c.out[1], k, apart), rename(c.grads[0], k, apart), c.in[0].shape(), dim)};
 }
 
 Types infer_cumsum(const OpCall& call) {

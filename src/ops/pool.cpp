@@ -30,8 +30,10 @@ Spatial spatial_of(const Dim& in, const SpatialDim& d) {
           "padding of {} and {} around dim '{}'; neither is negative", d.before, d.after, d.dim);
   require(d.padding == Padding::given || (d.before == 0 && d.after == 0),
           "padding of {} and {} around dim '{}' needs Padding::given", d.before, d.after, d.dim);
-  require(!in.is_bounded, "dim '{}' is bounded; reshape() it to a dim of fixed size, where zeros stand for "
-          "what is not there", d.dim);
+  require(!in.is_bounded,
+          "dim '{}' is bounded; reshape() it to a dim of fixed size, where zeros stand for "
+          "what is not there",
+          d.dim);
   require_countable(in, d);
   Spatial result{in.size, (in.size + d.stride - 1) / d.stride, d.before};
   if (d.padding == Padding::same) {

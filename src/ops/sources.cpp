@@ -148,11 +148,12 @@ Tensor constant(Graph& g, const Array& values, Loc at) {
     for (size_t i = 0; i < values.dims.size() && i < values.sizes.size(); ++i)
       dims.emplace_back(values.dims[i], values.sizes[i]);
     const Shape shape(dims);
-    require(values.dims.size() == values.sizes.size() &&
-                static_cast<int64_t>(values.bytes.size()) == shape.elements() * size_of(values.dtype),
-            "the array has {} names of dims, {} sizes and {} bytes; {} {} has {} bytes",
-            values.dims.size(), values.sizes.size(), values.bytes.size(), to_string(values.dtype),
-            shape.to_string(), shape.elements() * size_of(values.dtype));
+    require(
+        values.dims.size() == values.sizes.size() &&
+            static_cast<int64_t>(values.bytes.size()) == shape.elements() * size_of(values.dtype),
+        "the array has {} names of dims, {} sizes and {} bytes; {} {} has {} bytes",
+        values.dims.size(), values.sizes.size(), values.bytes.size(), to_string(values.dtype),
+        shape.to_string(), shape.elements() * size_of(values.dtype));
     const OutsideScope outside(g);
     GraphInternals& internals = GraphInternals::of(g);
     const Tensor made = internals.named_freely(

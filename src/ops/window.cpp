@@ -199,8 +199,8 @@ Tensor pad(Tensor x, const std::string& dim, int64_t before, int64_t after, doub
     o.lo = before;
     o.fill = value;
     const Wide size = Wide{x.dim(dim).size} + before + after;
-    return window(with_fixed(x, dim, value, at), dim, Dim(dim, checked_size(size, "dim '" + dim + "' with its padding")), o,
-                  at);
+    return window(with_fixed(x, dim, value, at), dim,
+                  Dim(dim, checked_size(size, "dim '" + dim + "' with its padding")), o, at);
   });
 }
 
@@ -209,8 +209,8 @@ namespace {
 Tensor rotated(Tensor x, const Dim& dim, int64_t offset, Loc at) {
   Graph& g = x.graph();
   const Tensor to = iota(g, dim, DType::int64, at), size = dim_size(g, dim, DType::int64, at);
-  const Tensor from = mod(sub(to, constant(g, static_cast<double>(offset), DType::int64, {}, at), at),
-                          size, at);
+  const Tensor from =
+      mod(sub(to, constant(g, static_cast<double>(offset), DType::int64, {}, at), at), size, at);
   return transpose(take_along(x, from, dim, OutOfRange::zero, at), x.shape(), at);
 }
 }  // namespace
@@ -347,8 +347,9 @@ Tensor join_bounded(const std::vector<Tensor>& xs, const std::string& dim, Loc a
   Tensor begin = constant(g, 0, DType::int32, {}, at), result;
   for (const Tensor& x : xs) {
     const Dim own = x.dim(dim);
-    const Tensor part = take_along(with_fixed(x, dim, 0, at), sub(place, begin, at), dim, OutOfRange::zero, at);
-    result = result.empty() ? part
+    const Tensor part =
+        take_along(with_fixed(x, dim, 0, at), sub(place, begin, at), dim, OutOfRange::zero, at);
+    result = result.empty()              ? part
              : x.dtype() == DType::bool_ ? logical_or(result, part, at)
                                          : add(result, part, at);
     begin = add(begin, dim_size(g, own, DType::int32, at), at);

@@ -5,8 +5,6 @@
 #include <set>
 
 #include "base/fail.h"
-#include "ir/graph_internals.h"
-#include "ir/source_ops.h"
 #include "optim/state.h"
 #include "tessera/loops.h"
 #include "tessera/op.h"
@@ -121,7 +119,8 @@ Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates,
     }
     Tensor own = lr;
     if (found != nullptr && found->factor != 1) own = own * found->factor;
-    if (found != nullptr && !found->tensor.empty()) own = own * optim::as_dtype_of(found->tensor, lr);
+    if (found != nullptr && !found->tensor.empty())
+      own = own * optim::as_dtype_of(found->tensor, lr);
     optimizer(g, p, grad, own, step);
   };
 }
@@ -139,7 +138,7 @@ Tensor global_norm(Graph& g, const std::vector<Tensor>& parameters,
         sum_all(square(is_narrow(grad.dtype()) ? cast(grad, DType::float32) : grad));
     squares = squares.empty() ? square_sum : squares + square_sum;
   }
-  return GraphInternals::of(squares.graph()).named_freely(sqrt(squares), "gradient_norm");
+  return sqrt(squares).uniquely_named("gradient_norm");
 }
 
 /// Clips the gradients and updates the parameters.
@@ -193,8 +192,8 @@ class Scaling {
               "[minimize] loss scaling needs '{}' in float32, to hold its gradient without the "
               "scale; store it so and cast it where it is used ({})",
               parameters[i].name(), where(at));
-      graph_.mark_gradient(GraphInternals::of(graph_).named_freely(
-            grads[i], parameters[i].name() + ".grad_scaled"));
+      grads[i] = grads[i].uniquely_named(parameters[i].name() + ".grad_scaled");
+      graph_.mark_gradient(grads[i]);
       grads[i] = grads[i] * optim::as_dtype_of(1.0 / scale, grads[i]);
     }
   }
@@ -234,11 +233,9 @@ Minimized apply(Graph& g, const std::vector<Tensor>& parameters, std::vector<Ten
   scaling.unscale(parameters, grads, at);
   std::set<int> named;
   for (size_t i = 0; i < grads.size(); ++i) {
-    const Op* made_by = g.producer(grads[i].id()).op;
-    const bool is_shared = !named.insert(grads[i].id()).second || made_by == &kInput || made_by == &kStored;
-    if (is_shared) grads[i] = identity(grads[i], at);
+    if (!named.insert(grads[i].id()).second) grads[i] = identity(grads[i], at);
+    grads[i] = grads[i].uniquely_named(parameters[i].name() + ".grad");
     g.mark_gradient(grads[i]);
-    GraphInternals::of(g).named_freely(grads[i], parameters[i].name() + ".grad");
   }
   PurposeScope purpose(g, Purpose::state);
   Scope scope(g, "optimizer");
@@ -333,7 +330,7 @@ Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t par
   grads.pop_back();
   Minimized result =
       apply(g, g.parameters(), std::move(grads), lr, scaling, optimizer, options, at);
-  result.loss = GraphInternals::of(g).named_freely(total, "mean_loss");
+  result.loss = total.uniquely_named("mean_loss");
   return result;
 }
 

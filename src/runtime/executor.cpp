@@ -53,7 +53,8 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
       regions_(rank_, steps_, functions_) {
   for (const Function& f : program.functions) {
     const auto stores = f.steps.begin() + static_cast<std::ptrdiff_t>(first_store(f));
-    may_fault_.push_back({may_fault({f.steps.begin(), stores}), may_fault({stores, f.steps.end()})});
+    may_fault_.push_back(
+        {may_fault({f.steps.begin(), stores}), may_fault({stores, f.steps.end()})});
   }
   if (world_->size() == 1) return;
   Collective least;

@@ -20,8 +20,8 @@ void KernelFaults::describe(const Step& step) {
   const Communicator& world = rank_.world;
   const std::string where =
       world.size() > 1 ? fmt::format(" (in the part of rank {})", world.rank()) : "";
-  message_ = fmt::format("[{}] {}{} ({})", step.origin.name, fault_.message, where,
-                         step.origin.source);
+  message_ =
+      fmt::format("[{}] {}{} ({})", step.origin.name, fault_.message, where, step.origin.source);
 }
 
 void KernelFaults::note(const Step& step) {

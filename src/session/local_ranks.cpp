@@ -57,8 +57,9 @@ Executor::Stopped LocalRanks::stopped() {
   }
   result.message = cluster_.first_text(mine);
   if (result.message.empty())
-    result.message = "an output that must be finite is not, but no single result is; nothing was "
-                     "stored";
+    result.message =
+        "an output that must be finite is not, but no single result is; nothing was "
+        "stored";
   if (result.by == By::fault && result.before_stores) result.message += "; nothing was stored";
   failed_ = !result.before_stores;
   return result;

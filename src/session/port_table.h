@@ -31,8 +31,8 @@ class PortTable {
   void note_given(const std::string& name);
   /// The same for inputs whose buffer is lent by the host program.
   void note_lent(const std::map<int, void*>& lent);
-  /// The dims of which `is_resized(scalar)` is true have another size from here on: inputs with such
-  /// a dim have to be fed again, outputs to be made again. `when`: "the dim 'n' had size 5".
+  /// The dims of which `is_resized(scalar)` is true have another size from here on: inputs with
+  /// such a dim have to be fed again, outputs to be made again. `when`: "the dim 'n' had size 5".
   void expire(const std::string& when, const std::function<bool(int scalar)>& is_resized);
   /// The outputs of the function are made again.
   void renew(int function);
@@ -47,7 +47,7 @@ class PortTable {
   const Program& program_;
   std::vector<int> inputs_;  ///< of all functions
   std::vector<Port> unread_;
-  std::vector<char> given_, lent_;  ///< by port
+  std::vector<char> given_, lent_;    ///< by port
   std::vector<std::string> expired_;  ///< by port: since when; "": it has not
   /// By function: its outputs, parameters, state and inputs. Behind the last: without outputs.
   std::vector<std::vector<int>> readable_;

@@ -29,7 +29,8 @@ std::string print_line(const Probe& probe, const Array& x) {
 
 uint32_t checksum(const std::map<std::string, Array>& arrays) {
   uint32_t sum = 0;
-  for (const auto& [name, array] : arrays) sum = crc32c(array.bytes.data(), array.bytes.size(), sum);
+  for (const auto& [name, array] : arrays)
+    sum = crc32c(array.bytes.data(), array.bytes.size(), sum);
   return sum;
 }
 
@@ -125,9 +126,10 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
       slices(program, ranks, scalars.values),
       skips_non_finite(options.skip_non_finite) {
   scalars.values[1] = static_cast<int64_t>(options.seed);
-  cluster.require_same({{"the compiled Program", fmt::format("hash {:016x}", hash(program))},
-                        {"CompileOptions::seed", fmt::format("{}", options.seed)},
-                        {"the constants", fmt::format("checksum {:08x}", checksum(graph.constants()))}});
+  cluster.require_same(
+      {{"the compiled Program", fmt::format("hash {:016x}", hash(program))},
+       {"CompileOptions::seed", fmt::format("{}", options.seed)},
+       {"the constants", fmt::format("checksum {:08x}", checksum(graph.constants()))}});
   ranks.make([&](int rank, Communicator& world) {
     auto mine = make_device(device, c.local_ranks() == c.size(), rank, world);
     std::map<int, void*> lent = lent_buffers(device, program, rank);

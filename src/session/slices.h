@@ -40,8 +40,8 @@ std::vector<int64_t> bounds_of(const Graph& graph, const Program& program);
 /// Of each scalar of the program the first one that is the size of the same dim: a rename() gives a
 /// bounded dim another name and no other size.
 std::vector<size_t> same_sizes_of(const Graph& graph, const Program& program);
-/// The size of `whole` is `times` that of `part` (scalars of the program): a reshape() makes one dim
-/// of a bounded one and others.
+/// The size of `whole` is `times` that of `part` (scalars of the program): a reshape() makes one
+/// dim of a bounded one and others.
 struct SizeMultiple {
   size_t part = 0, whole = 0;
   int64_t times = 1;

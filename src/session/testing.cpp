@@ -287,7 +287,8 @@ class Run {
     const std::vector<Tensor> outputs = built.outputs();
     for (size_t i = 0; i < outputs.size(); ++i) {
       const DType dtype = outputs[i].dtype();
-      const bool is_loss = !built.loss.empty() && outputs[i].id() == built.loss.id();  // it may cancel
+      const bool is_loss =
+          !built.loss.empty() && outputs[i].id() == built.loss.id();  // it may cancel
       const double most = dtype == DType::float64 ? 1e-10 : is_narrow(dtype) ? 2e-2 : 1e-5;
       expect_near(fmt::format("{}: '{}'", at, outputs[i].name()),
                   relative_error(values[i], expected[i], is_loss ? 1 : 1e-30), most);

@@ -179,9 +179,8 @@ void add_mtf_reductions(Builders& cases) {
 
 void add_mtf_products(Builders& cases) {
   const Builder plain = [](Graph&, const Tensors& x) -> Tensors { return {einsum(x)}; };
-  for (const char* name :
-       {"einsum_matmul", "matmul", "einsum_reduces_shared", "einsum_alone", "einsum_int",
-        "einsum_scalar", "einsum_nan", "einsum_of_ones"}) {
+  for (const char* name : {"einsum_matmul", "matmul", "einsum_reduces_shared", "einsum_alone",
+                           "einsum_int", "einsum_scalar", "einsum_nan", "einsum_of_ones"}) {
     cases[name] = plain;
   }
   cases["einsum_batched"] = TESSERA_CASE({einsum(x, {a, b, Dim("d", 3)})});

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "support/catch.h"
 #include "ops/sum_to.h"
+#include "support/catch.h"
 #include "tessera/tessera.h"
 
 using namespace tessera;

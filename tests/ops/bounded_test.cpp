@@ -101,8 +101,9 @@ TEST_CASE("ops that need a fixed size take a bounded dim") {
           Values{row(2), row(3), row(4), row(0), row(1)});
     CHECK(found([](const Five&, Tensor x) { return shift(x, "n", 6, true); }) ==
           Values{row(4), row(0), row(1), row(2), row(3)});
-    CHECK(found([](const Five&, Tensor x) { return concat({x, x + 1.0}, "n"); }) ==
-          Values{0, 3, 6, 9, 12, 1, 4, 7, 10, 13, 0, 0, 0, 0, 0, 0});
+    CHECK(found([](const Five&, Tensor x) {
+            return concat({x, x + 1.0}, "n");
+          }) == Values{0, 3, 6, 9, 12, 1, 4, 7, 10, 13, 0, 0, 0, 0, 0, 0});
     CHECK(found([](const Five&, Tensor x) { return sort(x, "n", true); }) ==
           Values{12, 9, 6, 3, 0});
     CHECK(found([](const Five&, Tensor x) { return cast(argsort(-x, "n"), DType::float64); }) ==
@@ -169,9 +170,9 @@ TEST_CASE("an input expires with its size, and so does an output") {
     expect_usage({"'twice' has its value from when the dim 'n' had size 8", "run() again"},
                  [&] { session.fetch("twice"); });
     CHECK(session.fetch_scalar("sum") == 24);
-    expect_usage({"'f' reads the input 'x', which was fed when the dim 'n' had size 8",
-                  "feed() it again"},
-                 [&] { session.run("f"); });
+    expect_usage(
+        {"'f' reads the input 'x', which was fed when the dim 'n' had size 8", "feed() it again"},
+        [&] { session.run("f"); });
     feed(2);
     session.run("f");
     CHECK(session.fetch_scalar("sum") == 6);

@@ -50,15 +50,17 @@ TEST_CASE("a name stands for one tensor that is fed or stored", "[errors]") {
   const Tensor y = relu(m.x).named("y");
   CHECK(y.named("y").name() == "layer.y");  // its own
   for (const char* taken : {"w", "y"})
-    expect_usage({"[named] 'layer." + std::string(taken) + "' is the name of another tensor already",
-                  "made at errors_ops_test.cpp:", kHere},
-                 [&] { relu(m.x).named(taken); });
-  expect_usage({"[named] 'x' is an input, which is fed by its name", "identity(x).named(\"z\")", kHere},
-               [&] { m.x.named("z"); });
+    expect_usage(
+        {"[named] 'layer." + std::string(taken) + "' is the name of another tensor already",
+         "made at errors_ops_test.cpp:", kHere},
+        [&] { relu(m.x).named(taken); });
+  expect_usage(
+      {"[named] 'x' is an input, which is fed by its name", "identity(x).named(\"z\")", kHere},
+      [&] { m.x.named("z"); });
   std::vector<std::string> names;
   for (int i = 0; i < 4; ++i) names.push_back(exp(m.x).name());
-  CHECK(names == std::vector<std::string>{"layer.exp", "layer.exp_1", "layer.exp_2",
-                                          "layer.exp_3"});
+  CHECK(names ==
+        std::vector<std::string>{"layer.exp", "layer.exp_1", "layer.exp_2", "layer.exp_3"});
   for (int64_t i = 0; i < 2; ++i) {  // copies are told apart
     const MicrobatchScope part(m.g, "a", 2, i);
     CHECK(relu(m.x).named("part").name() == (i == 0 ? "layer.part" : "layer.part_1"));
@@ -78,11 +80,15 @@ TEST_CASE("einsum errors", "[errors]") {
     einsum({m.x, m.ids}, {kB});
   });
   Tensor z = m.g.input("zz", {Dim("d", 3)}, DType::float32);
-  expect_usage({"[einsum] dim 'a' is in operand 0 [a=4, b=6] alone", "result [c=", "reduce_sum(x, \"a\")",
-                kHere},
-               [&] { einsum({m.x, m.y}, {kC}); });
-  expect_usage({"[einsum] operand 0 [a=4, b=6] shares no dim with the others", "outer product", kHere},
-               [&] { einsum({m.x, z}); });
+  expect_usage({"[einsum] dim 'a' is in operand 0 [a=4, b=6] alone",
+                "result [c=", "reduce_sum(x, \"a\")", kHere},
+               [&] {
+                 einsum({m.x, m.y}, {kC});
+               });
+  expect_usage(
+      {"[einsum] operand 0 [a=4, b=6] shares no dim with the others", "outer product", kHere}, [&] {
+        einsum({m.x, z});
+      });
   CHECK(einsum({m.x, z}, {kA, kB, Dim("d", 3)}).shape().rank() == 3);
   expect_usage({"[einsum] there are no operands", kHere},
                [&] { einsum(std::vector<Tensor>{}, {kB}); });
@@ -312,7 +318,9 @@ TEST_CASE("general convolution errors", "[errors]") {
                [&] { conv(x, whole, {{{"height"}}}); });
   Tensor bounded = g.input("bounded", {Dim::bounded("height", 5), in}, DType::float32);
   expect_usage({"[conv] dim 'height' is bounded", "Padding::same and stride 1", "reshape() it"},
-               [&] { conv(bounded, f, {{{"height", "", 2}}}); });
+               [&] {
+                 conv(bounded, f, {{{"height", "", 2}}});
+               });
   expect_usage({"[max_pool] dim 'height' is bounded; reshape() it to a dim of fixed size"},
                [&] { max_pool(bounded, {{{"height"}}}); });
 }

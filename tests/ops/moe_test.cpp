@@ -169,7 +169,8 @@ TEST_CASE("what keeps the elements keeps what a model prefers") {
   CHECK(prefers(rename(x, "b", "d")) == Names{"d"});
   CHECK(prefers(reshape(x, {a, Dim("b1", 2), Dim("b2", 2)})).empty());
   CHECK(prefers(relu(x)).empty());  // as before: PreferScope says so
-  explain(g, {Mesh::parse("m:2"), Layout::parse("a:m; b:m"),
+  explain(g, {Mesh::parse("m:2"),
+              Layout::parse("a:m; b:m"),
               {{"f", {cast(transpose(x, {b, a}), DType::float16)}}}});
 }
 

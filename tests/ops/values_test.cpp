@@ -293,4 +293,3 @@ TEST_CASE("values: a Session is destroyed after a failure, and others go on", "[
     }
   }
 }
-

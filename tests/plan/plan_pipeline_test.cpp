@@ -85,7 +85,8 @@ TEST_CASE("plan: the layers of a model are found by what two of them have more",
     Tensor x = g.input("x", {rows, in}, DType::float32);
     const Tensor table = g.parameter("table", {in}, nn::zeros(), DType::float32);
     x = x * table;
-    for (int l = 0; l < layers; ++l) x = l > 0 && !alike ? sigmoid(x) : tanh(exp(x)).named("made" + std::to_string(l));
+    for (int l = 0; l < layers; ++l)
+      x = l > 0 && !alike ? sigmoid(x) : tanh(exp(x)).named("made" + std::to_string(l));
     return sum_all(x * g.parameter("head", {rows, in}, nn::zeros(), DType::float32));
   };
   Graph one, two, other;

@@ -277,7 +277,9 @@ TEST_CASE("functions have names of their own", "[errors]") {
   Tensor w = g.parameter("w", {Dim("d", 3)}, nn::ones());
   Tensor loss = sum_all(w * w);
   expect_usage({"the function 'train' is to update, and the model has no update", "minimize()"},
-               [&] { explain(g, {mesh, {}, {{"train", {loss}, true}}}); });
+               [&] {
+                 explain(g, {mesh, {}, {{"train", {loss}, true}}});
+               });
 }
 
 TEST_CASE("an input that no function reads is checked and ignored", "[errors]") {
