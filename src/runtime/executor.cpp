@@ -104,7 +104,9 @@ void Executor::stop(Stopped why) {
 
 /// A rank whose kernels found nothing would go on, and wait for one that does not.
 bool Executor::stops_for_faults(int function, bool before_stores) {
-  if (!may_fault_[static_cast<size_t>(function)][before_stores ? 0 : 1]) return false;
+  const bool own = may_fault_[static_cast<size_t>(function)][before_stores ? 0 : 1];
+  if (!own && !enqueued_) return false;
+  enqueued_ = false;
   if (device_->may_fault()) faults_.collect();
   FirstFault& first = first_fault_;
   first.of_all = first.mine = faults_.position();
@@ -148,6 +150,7 @@ void Executor::run(int function, const std::vector<int>& guards,
 
 void Executor::enqueue(int function) {
   const size_t stores = first_store(rank_.program.functions[function]);
+  enqueued_ = true;
   report([&] {
     begin();
     regions_.run(function, 0, stores);
@@ -157,6 +160,7 @@ void Executor::enqueue(int function) {
 
 void Executor::settle() {
   report([&] {
+    enqueued_ = false;
     faults_.collect();
     if (!faults_.message().empty()) fail(ErrorKind::usage, "{}", faults_.message());
   });

@@ -100,6 +100,7 @@ class Executor {
     std::unique_ptr<Operation> operation;  ///< null with one rank
   };
   FirstFault first_fault_;
+  bool enqueued_ = false;                       ///< since faults were last collected
   std::vector<std::array<bool, 2>> may_fault_;  ///< by function: before stores, and from there on
 };
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <sstream>
 
 #include "support/expect_error.h"
 #include "tessera/tessera.h"
@@ -209,6 +210,45 @@ TEST_CASE("values: a fed array's dims are found by name", "[fast]") {
   session.feed("x", array_of(DType::float32, {}, {2, 2}, {1, 2, 3, 4}));
   session.run("f");
   CHECK(session.fetch("y").at(1) == 2);
+}
+
+TEST_CASE("values: parts of a float16 sum may exceed its range where the sum does not", "[fast]") {
+  for (const char* layout : {"", "n:a", "n:a; m:b", "n:a+b"}) {
+    INFO(layout);
+    Graph g;
+    const Dim wide("n", 8), m("m", 2);
+    Tensor x = g.input("x", {wide, m}, DType::float16);
+    Tensor w = g.parameter("w", {m}, nn::ones());
+    Tensor y = x * cast(w, DType::float16);
+    Tensor sum = reduce_sum(y, "n"), product = einsum({y, ones_like(x)}, {m}),
+           loss = sum_all(cast(sum, DType::float32) + cast(product, DType::float32));
+    const Tensor grad = minimize(loss, 0.0, sgd()).gradients[0];
+    const std::vector<Tensor> outputs = {cast(sum, DType::float32).named("sum"),
+                                         cast(product, DType::float32).named("product"), grad};
+    Cluster ranks = Cluster::threads(4);
+    const CompileOptions options{
+        Mesh::parse("a:2;b:2"), Layout::parse(layout), {{"f", outputs, true}}};
+    Session session(g, ranks, options);
+    session.feed_slices("x", [&](const Slice& slice) {
+      for (int64_t i = 0; i < slice.valid[0]; ++i) {
+        for (int64_t j = 0; j < slice.valid[1]; ++j) {
+          const bool first = slice.offset[0] + i < 4;  // 30000 and -30000
+          static_cast<uint16_t*>(slice.data)[i * slice.strides[0] + j * slice.strides[1]] =
+              first ? 0x7753 : 0xF753;
+        }
+      }
+    });
+    session.run("f");
+    for (const Tensor& t : outputs) {
+      const Array found = session.fetch(t.name());
+      for (int64_t i = 0; i < found.elements(); ++i) CHECK(found.at(i) == 0);
+    }
+    const std::string text = session.program().text();
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+      CHECK((line.find(" = all_reduce") == std::string::npos ||
+             line.find(":float16") == std::string::npos));
+  }
 }
 
 TEST_CASE("values: a bad index stores nothing, and its Session goes on", "[fast]") {

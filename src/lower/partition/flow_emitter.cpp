@@ -74,6 +74,25 @@ std::vector<int> FlowEmitter::add_op(FlowNode flow, const OpCall& call, const Ch
   return it->second;
 }
 
+int FlowEmitter::cast(int value, DType dtype, const Frame& frame, const Node& node) {
+  const FlowValue from = this->value(value);
+  const std::vector<ValueType> in{{from.shape, from.dtype}}, out{{from.shape, dtype}};
+  FlowNode flow;
+  flow.op = &kCast;
+  flow.attrs = {{"dtype", static_cast<int64_t>(dtype)}};
+  flow.in = {value};
+  const OpCall call{kCast, in, out, flow.attrs};
+  flow.space = layouts_.space(call);
+  Choice choice;
+  choice.splits.resize(flow.space.factors.size());
+  for (size_t d = 0; d < from.layout.dims.size(); ++d)
+    choice.splits[static_cast<size_t>(flow.space.in[0][d][0])] = from.layout.dims[d];
+  choice.out = {from.layout};
+  flow.splits = choice.splits;
+  flow.origin = frame.origin(node);
+  return add_op(std::move(flow), call, choice, frame, node)[0];
+}
+
 void FlowEmitter::count_once(const Frame& frame, const Node& node, const Choice& choice,
                              std::vector<int>& in) {
   uint32_t partial = 0;

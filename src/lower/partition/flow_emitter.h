@@ -43,6 +43,8 @@ class FlowEmitter {
   /// Adds an op, or returns the results of the same op on the same operands.
   std::vector<int> add_op(FlowNode flow, const OpCall& call, const Choice& choice,
                           const Frame& frame, const Node& node);
+  /// Returns `value` in another dtype and the same layout.
+  int cast(int value, DType dtype, const Frame& frame, const Node& node);
   /// If an op adds partial and other operands, masks the others to zero except on coordinate 0, so
   /// that they count once.
   void count_once(const Frame& frame, const Node& node, const Choice& choice, std::vector<int>& in);

@@ -7,6 +7,8 @@
 // body, which is walked by the same rules in a frame of its own (CompositeExpander).
 #include "lower/partition/partition.h"
 
+#include <algorithm>
+
 #include "base/fail.h"
 #include "ir/body.h"
 #include "ir/needed.h"
@@ -26,6 +28,26 @@ namespace {
 bool is_narrowing(const OpCall& call) {
   return call.op.pointwise && call.in.size() == 1 &&
          size_of(call.out[0].dtype) < size_of(call.in[0].dtype);
+}
+
+/// True if ranks would add up float16 values that each has rounded: their range is so small that a
+/// part may overflow where the sum does not.
+bool sums_float16(const OpCall& call, const IndexSpace& space, const Choice& choice) {
+  if (call.out[0].dtype != DType::float16 || call.op.host != nullptr || call.attrs.has("float8"))
+    return false;
+  for (size_t f = 0; f < space.factors.size(); ++f) {
+    const Factor& factor = space.factors[f];
+    const bool sums = factor.combiner == Combiner::sum || factor.combiner == Combiner::prod;
+    if (factor.role == Role::reduce && sums && !choice.splits[f].empty()) return true;
+  }
+  return false;
+}
+
+std::vector<ValueType> widened(std::vector<ValueType> types) {
+  for (ValueType& type : types) {
+    if (type.dtype == DType::float16) type.dtype = DType::float32;
+  }
+  return types;
 }
 
 class Partitioner {
@@ -120,7 +142,14 @@ class Partitioner {
           in[0], {call.out[0].shape, call.out[0].dtype, result_layouts[0], from.name, -1}, from);
       return;
     }
-    for (size_t i = 0; i < in.size(); ++i) in[i] = emit_.move(in[i], choice.in[i], from);
+    const bool wide = sums_float16(call, space, choice);
+    for (size_t i = 0; i < in.size(); ++i) {
+      const bool is_interval = !choice.in[i].intervals.empty();  // the whole is cast before
+      const bool casts = wide && call.in[i].dtype == DType::float16;
+      if (casts && is_interval) in[i] = emit_.cast(in[i], DType::float32, frame, node);
+      in[i] = emit_.move(in[i], choice.in[i], from);
+      if (casts && !is_interval) in[i] = emit_.cast(in[i], DType::float32, frame, node);
+    }
     emit_.count_once(frame, node, choice, in);
     FlowNode flow;
     flow.op = node.op;
@@ -129,9 +158,41 @@ class Partitioner {
     flow.splits = choice.splits;
     flow.space = space;
     flow.origin = from;
+    if (wide) return add_wide(frame, node, call, choice, std::move(flow), result_layouts);
     const std::vector<int> out = emit_.add_op(std::move(flow), call, choice, frame, node);
     for (size_t i = 0; i < node.out.size(); ++i)
       frame.env[node.out[i]] = emit_.settle(frame, node.out[i], out[i], result_layouts[i], from);
+  }
+
+  /// Adds an op whose float16 sums are kept and sent in float32, and rounded when they are
+  /// complete.
+  void add_wide(Frame& frame, const Node& node, const OpCall& call, const Choice& choice,
+                FlowNode flow, const std::vector<TensorLayout>& result_layouts) {
+    const Origin from = flow.origin;
+    const std::vector<ValueType> in = widened(call.in), results = widened(call.out);
+    if (flow.attrs.has("dtype")) flow.attrs.set("dtype", static_cast<int64_t>(results[0].dtype));
+    const OpCall wide{call.op, in, results, flow.attrs};
+    const std::vector<int> out = emit_.add_op(flow, wide, choice, frame, node);
+    for (size_t i = 0; i < node.out.size(); ++i) {
+      const int v = node.out[i];
+      const TensorLayout settled = layouts_.settled_layout(frame, v, out[i], result_layouts[i]);
+      if (!settled.partial.empty() && is_only_widened(frame, v)) {
+        frame.env[v] = emit_.move(out[i], settled, from);
+        continue;
+      }
+      const int whole = emit_.move(out[i], result_layouts[i], from);
+      frame.env[v] = call.out[i].dtype == DType::float16
+                         ? emit_.cast(whole, DType::float16, frame, node)
+                         : whole;
+    }
+  }
+
+  /// True if all that becomes of `value` is a tensor of a wider dtype: it need not be rounded
+  /// first.
+  static bool is_only_widened(const Frame& frame, int value) {
+    const auto widens = [&](int n) { return frame.graph.nodes()[n].op->converts; };
+    return !frame.escapes[value] &&
+           std::all_of(frame.uses[value].begin(), frame.uses[value].end(), widens);
   }
 
   /// Moves the new value of a stored tensor to its storage layout.
