@@ -43,7 +43,9 @@ nn::Model build(Graph& g, const Config& config, int64_t size, bool partial) {
   Tensor bent = tanh(nn::dense(points, "in", {"coords"}, {hidden}, true, 3));
   Tensor out = nn::dense(bent, "out", {"hidden"}, {});
   Tensor loss = mean_all(square(out - heights)).named("loss");
-  return {loss, out, {points, heights}};
+  nn::Model model{loss, out, {points, heights}};
+  model.metrics = {{"mean_error", mean_all(abs(out - heights))}};  // in the log, beside the loss
+  return model;
 }
 
 /// Steps of constant size: the sign of a moving average of the gradients (Chen et al. 2023,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/graph.h"
+#include "tessera/loss.h"
 #include "tessera/nn_attention.h"
 #include "tessera/nn_layers.h"
 #include "tessera/nn_moe.h"
@@ -14,9 +15,12 @@ namespace tessera::nn {
 
 /// A model's loss, logits and inputs.
 struct Model {
-  Tensor loss;  ///< scalar
+  Tensor loss;  ///< scalar: a mean over examples, or a sum if there is a weight
   Tensor logits;
   std::vector<Tensor> inputs;  ///< fed each step; named like the fields of the data source
+  Tensor weight = {};  ///< scalar: what the loss is divided by, over all microbatches (see Loss)
+  std::vector<Metric> metrics = {};  ///< reported with the loss, in training and evaluation
+  Loss to_minimize() const { return {loss, weight, metrics}; }
 };
 
 /// The dim "batch" of a model, bounded if `partial`.

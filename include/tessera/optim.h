@@ -7,6 +7,7 @@
 
 #include "tessera/graph.h"
 #include "tessera/loops.h"
+#include "tessera/loss.h"
 #include "tessera/ops.h"
 
 namespace tessera {
@@ -111,30 +112,32 @@ struct MinimizeOptions {
   LossScale loss_scale = {};
 };
 struct Minimized {
-  Tensor gradient_norm;           ///< global L2 norm before clipping, a scalar
-  std::vector<Tensor> gradients;  ///< per parameter, before clipping: "<parameter>.grad"
-  Tensor loss;
-  Tensor loss_scale = {};     ///< "optimizer.loss_scale", if used
-  Tensor skipped_steps = {};  ///< "optimizer.skipped_steps": steps with a non-finite norm
+  Tensor gradient_norm;              ///< global L2 norm before clipping, a scalar
+  std::vector<Tensor> gradients;     ///< per parameter, before clipping: "<parameter>.grad"
+  Tensor loss;                       ///< the mean
+  Tensor loss_scale = {};            ///< "optimizer.loss_scale", if used
+  Tensor skipped_steps = {};         ///< "optimizer.skipped_steps": steps with a non-finite norm
+  std::vector<Metric> metrics = {};  ///< their means, without weights
 };
-/// Adds the gradients of `loss` (summed if it is not a scalar) for all parameters, and their
-/// updates. Throws a usage error for a parameter or learning rate that is not floating, a learning
-/// rate that is not a scalar, and loss scaling with a loss or parameter narrower than float32.
-Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
+/// Adds the gradients of `loss` (a tensor, summed if it is not a scalar, or a Loss) for all
+/// parameters, and their updates. Throws a usage error for a parameter or learning rate that is not
+/// floating, a learning rate, weight or metric that is not a scalar, a weighted loss that is none,
+/// two metrics of one name, and loss scaling with a loss or parameter narrower than float32.
+Minimized minimize(const Loss& loss, Tensor lr, const Optimizer& optimizer,
                    const MinimizeOptions& options = {}, Loc at = Loc::current());
 /// With a constant learning rate.
-Minimized minimize(Tensor loss, double lr, const Optimizer& optimizer,
+Minimized minimize(const Loss& loss, double lr, const Optimizer& optimizer,
                    const MinimizeOptions& options = {}, Loc at = Loc::current());
-/// Gradient accumulation: minimizes the mean of the losses of `parts` microbatches. `loss` builds
-/// the loss of one microbatch, its share of the dim `dim` (see MicrobatchScope). Forward and
-/// backward of one microbatch finish before the next begins, so only one microbatch's activations
-/// are in memory. Gradients are summed locally and combined over ranks once, after the last
-/// microbatch (CompileOptions::reduce_each_microbatch: after each). Inputs are fed for the whole
-/// batch. If the loss is a mean over examples, this equals a step of the whole batch up to
-/// rounding; multiply a loss that is a sum by `parts`. The microbatches are a loop of the Program,
-/// or copies if options.loop.unroll.
+/// Gradient accumulation: minimizes the mean of the losses of `parts` microbatches (see Loss: by
+/// weight if it has one). `loss` builds the loss of one microbatch, a tensor or a Loss, its share
+/// of the dim `dim` (see MicrobatchScope). Forward and backward of one microbatch finish before the
+/// next begins, so only one microbatch's activations are in memory. Gradients are summed locally
+/// and combined over ranks once, after the last microbatch (CompileOptions::reduce_each_microbatch:
+/// after each). Inputs are fed for the whole batch. If the loss is a mean over examples, or has a
+/// weight, this equals a step of the whole batch up to rounding. The microbatches are a loop of the
+/// Program, or copies if options.loop.unroll.
 Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t parts,
-                                   const std::function<Tensor()>& loss, Tensor lr,
+                                   const std::function<Loss()>& loss, Tensor lr,
                                    const Optimizer& optimizer, const MinimizeOptions& options = {},
                                    Loc at = Loc::current());
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/progress.h"
 #include "tessera/checkpoint.h"
 #include "tessera/cli.h"
 #include "tessera/error.h"
@@ -173,7 +174,8 @@ void feed_examples(Session& session, const nn::Model& model, int64_t step);
 /// Results on the held-out data.
 struct Evaluation {
   double loss = 0;
-  double accuracy = -1;  ///< fraction of correct examples; -1 without "labels"
+  double accuracy = -1;       ///< fraction of correct examples; -1 without "labels"
+  NamedNumbers metrics = {};  ///< those of the model
 };
 
 /// Evaluates the parameters of `trained` on the held-out data.
@@ -196,6 +198,7 @@ class Evaluator {
   int64_t count_hits(int64_t rows);
   Graph graph_;
   nn::Model model_;
+  std::vector<Metric> means_;  ///< the loss, then the model's metrics
   std::unique_ptr<DataSource> source_;
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<Session> session_;

@@ -1,4 +1,5 @@
 #include "base/fail.h"
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "tessera/checkpoint.h"
@@ -26,6 +27,10 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
     if (e.accuracy >= 0) {
       fmt::print("accuracy {:.2f} %\n", 100 * e.accuracy);
       report["eval_accuracy"] = e.accuracy;
+    }
+    for (const auto& [name, value] : e.metrics) {
+      fmt::print("{} {:.4g}\n", printable(name), value);
+      report["eval_" + name] = json_number(value);
     }
     write_report(args.json, report);
   }

@@ -253,11 +253,10 @@ void build_accumulated(const Job& job, Trainer& t, int64_t microbatches, const O
       t.graph.input("lr", {}, c.text("train.dtype") == "float64" ? DType::float64 : DType::float32);
   const auto build = [&] {
     t.model = job.spec->build(t.graph, c, batch / microbatches, false);
-    return t.model.loss;
+    return t.model.to_minimize();
   };
   t.minimized =
       minimize_in_microbatches(t.graph, "batch", microbatches, build, t.lr, optimizer, options);
-  t.model.loss = t.minimized.loss;
   t.model.inputs.clear();
   for (const Node& node : t.graph.nodes()) {
     if (node.op->name == "input" && node.out[0] != t.lr.id())
@@ -276,6 +275,17 @@ double first_loss_scale(const Config& c) {
 }
 }  // namespace
 
+/// Adds what of the metrics a function does not return yet.
+void add_outputs(const std::vector<Metric>& metrics, FunctionSpec& function) {
+  std::set<int> known;
+  for (const Tensor& t : function.outputs) known.insert(t.id());
+  for (const Metric& m : metrics) {
+    for (const Tensor& t : {m.value, m.weight}) {
+      if (!t.empty() && known.insert(t.id()).second) function.outputs.push_back(t);
+    }
+  }
+}
+
 void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   const Config& c = job.config;
   store_parameters(c, t.graph);
@@ -289,12 +299,14 @@ void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   if (microbatches == 1) {
     t.model = job.spec->build(t.graph, c, c.integer("train.batch"), false);
     t.lr = t.graph.input("lr", {}, t.model.loss.dtype());
-    t.minimized = minimize(t.model.loss, t.lr, optimizer, options);
+    t.minimized = minimize(t.model.to_minimize(), t.lr, optimizer, options);
   } else {
     build_accumulated(job, t, microbatches, optimizer, options);
   }
+  t.model.loss = t.minimized.loss;
   require_purposes(t.graph, job.layout);
   t.functions = {{"train", {t.model.loss, t.minimized.gradient_norm}, true}};
+  add_outputs(t.minimized.metrics, t.functions[0]);
   if (fetch_gradients) {
     for (const Tensor& g : t.minimized.gradients) t.functions[0].outputs.push_back(g);
   }
@@ -323,11 +335,14 @@ Session& Evaluator::session() {
   if (session_) return *session_;
   store_parameters(job_.config, graph_);
   model_ = job_.spec->build(graph_, job_.config, job_.config.integer("train.batch"), true);
-  std::vector<Tensor> outputs = {model_.loss};
-  if (!model_.logits.empty()) outputs.push_back(model_.logits);
+  FunctionSpec function{"eval", {}, false};
+  means_ = model_.metrics;
+  means_.insert(means_.begin(), {"loss", model_.loss, model_.weight});
+  add_outputs(means_, function);
+  add_outputs({{"logits", model_.logits}}, function);
   CompileOptions compile{job_.mesh,
                          job_.layout,
-                         {{"eval", outputs, false}},
+                         {function},
                          static_cast<uint64_t>(job_.config.integer("train.seed")),
                          threads_of(job_)};
   compile.device = job_.device;
@@ -360,7 +375,7 @@ int64_t Evaluator::count_hits(int64_t rows) {
 
 Evaluation Evaluator::run() {
   session();
-  double sum = 0;
+  std::vector<double> sums(means_.size()), weights(means_.size());
   int64_t hits = 0;
   bool has_labels = !model_.logits.empty() && model_.logits.shape().rank() == 2;
   has_labels = has_labels && std::any_of(model_.inputs.begin(), model_.inputs.end(),
@@ -368,11 +383,21 @@ Evaluation Evaluator::run() {
   for (int64_t s = 0; s < batcher_->steps(); ++s) {
     const int64_t rows = batcher_->feed(*session_, s);
     session_->run("eval");
-    sum += session_->fetch_scalar(model_.loss.name()) * static_cast<double>(rows);
+    for (size_t i = 0; i < means_.size(); ++i) {
+      const Metric& m = means_[i];
+      const double value = session_->fetch_scalar(m.value.name());
+      sums[i] += m.weight.empty() ? value * static_cast<double>(rows) : value;
+      weights[i] +=
+          m.weight.empty() ? static_cast<double>(rows) : session_->fetch_scalar(m.weight.name());
+    }
     if (has_labels) hits += count_hits(rows);
   }
+  const auto mean = [&](size_t i) { return weights[i] == 0 ? 0 : sums[i] / weights[i]; };
+  Evaluation result{mean(0)};
   const double examples = static_cast<double>(source_->examples());
-  return {sum / examples, has_labels ? static_cast<double>(hits) / examples : -1};
+  if (has_labels) result.accuracy = static_cast<double>(hits) / examples;
+  for (size_t i = 1; i < means_.size(); ++i) result.metrics.emplace_back(means_[i].name, mean(i));
+  return result;
 }
 
 }  // namespace tessera::cli

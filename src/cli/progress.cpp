@@ -65,37 +65,56 @@ void put_line(std::FILE* file, const std::string& line, const std::string& path)
 }
 
 /// The numbers of a step with their names from docs/reference/log-fields.md.
-std::vector<std::pair<std::string, double>> numbers_of(const StepRecord& r) {
-  return {{"loss", r.loss},
-          {"grad_norm", r.grad_norm},
-          {"lr", r.lr},
-          {"ms", r.ms},
-          {"planned_ms", r.planned_ms},
-          {"tokens_per_s", r.tokens_per_s},
-          {"flops_per_s", r.flops_per_s},
-          {"peak_share", r.peak_share},
-          {"memory_bytes", static_cast<double>(r.memory)},
-          {"skipped", static_cast<double>(r.skipped)},
-          {"loss_scale", r.loss_scale},
-          {"slowest_rank", static_cast<double>(r.slowest_rank)},
-          {"slowest_ms", r.slowest_ms},
-          {"median_ms", r.median_ms}};
+NamedNumbers numbers_of(const StepRecord& r) {
+  NamedNumbers result = {{"loss", r.loss},
+                         {"grad_norm", r.grad_norm},
+                         {"lr", r.lr},
+                         {"ms", r.ms},
+                         {"planned_ms", r.planned_ms},
+                         {"tokens_per_s", r.tokens_per_s},
+                         {"flops_per_s", r.flops_per_s},
+                         {"peak_share", r.peak_share},
+                         {"memory_bytes", static_cast<double>(r.memory)},
+                         {"skipped", static_cast<double>(r.skipped)},
+                         {"loss_scale", r.loss_scale},
+                         {"slowest_rank", static_cast<double>(r.slowest_rank)},
+                         {"slowest_ms", r.slowest_ms},
+                         {"median_ms", r.median_ms}};
+  result.insert(result.end(), r.metrics.begin(), r.metrics.end());
+  return result;
+}
+
+/// A step with these metrics, all 0.
+StepRecord record_of(const std::vector<std::string>& metrics) {
+  std::vector<std::string> fields = {"step", "steps", "eta_s", "accuracy"};
+  for (const auto& [name, value] : numbers_of({})) fields.push_back(name);
+  StepRecord record;
+  for (const std::string& name : metrics) {
+    require(
+        !name.empty() && std::find(fields.begin(), fields.end(), name) == fields.end(),
+        "the model has a metric '{}', which is a field of the log already; give it another name",
+        name);
+    record.metrics.emplace_back(name, 0);
+  }
+  return record;
 }
 
 }  // namespace
 
-Progress::Progress(bool active, const ProgressFiles& files, bool append, int64_t steps)
+Progress::Progress(bool active, const ProgressFiles& files, bool append, int64_t steps,
+                   const std::vector<std::string>& metrics)
     : active_(active),
       terminal_(launched_ranks() == 0 && isatty(STDOUT_FILENO)),
       steps_(steps),
       files_(files) {
+  const StepRecord fields = record_of(metrics);
   if (!active) return;
   log_ = open_file(files.log, append, "--log");
   csv_ = open_file(files.csv, append, "--csv");
   if (!files.tensorboard.empty()) events_ = std::make_unique<EventFile>(files.tensorboard);
   if (csv_ != nullptr && std::ftell(csv_) == 0) {
     std::string names = "step";
-    for (const auto& [name, value] : numbers_of({})) names += "," + name;
+    for (const auto& [name, value] : numbers_of(fields)) names += "," + name;
     put_line(csv_, names, files.csv);
   }
 }
@@ -124,6 +143,8 @@ void Progress::step(const StepRecord& r) {
       r.planned_ms > 0 ? fmt::format(" (planned {:.1f})", r.planned_ms) : "",
       with_unit(r.tokens_per_s, "tok/s"), with_unit(r.flops_per_s, "FLOP/s"), 100 * r.peak_share,
       with_unit(static_cast<double>(r.memory), "B"), duration(r.eta_s));
+  for (const auto& [name, value] : r.metrics)
+    line += fmt::format("  {} {:.4g}", printable(name), value);
   if (r.loss_scale > 0) line += fmt::format("  scale {}, {} skipped", r.loss_scale, r.skipped);
   if (terminal_) {
     const int width = 16, full = static_cast<int>(width * r.step / std::max<int64_t>(r.steps, 1));
@@ -137,7 +158,7 @@ void Progress::step(const StepRecord& r) {
   }
   nlohmann::json json = {{"step", r.step}, {"steps", r.steps}, {"eta_s", r.eta_s}};
   std::string row = fmt::format("{}", r.step);
-  std::vector<std::pair<std::string, double>> scalars;
+  NamedNumbers scalars;
   for (const auto& [name, value] : numbers_of(r)) {
     json[name] = json_number(value);
     row += fmt::format(",{}", value);
@@ -158,17 +179,22 @@ void Progress::note(const std::string& text) {
   bar_shown_ = false;
 }
 
-void Progress::evaluation(int64_t step, double loss, double accuracy) {
+void Progress::evaluation(int64_t step, double loss, double accuracy, const NamedNumbers& metrics) {
   nlohmann::json line = {{"step", step}, {"eval_loss", json_number(loss)}};
   std::string text = fmt::format("eval at step {}: loss {:.4f}", step, loss);
   if (accuracy >= 0) {
     line["eval_accuracy"] = accuracy;
     text += fmt::format(", accuracy {:.2f} %", 100 * accuracy);
   }
+  NamedNumbers scalars = {{"eval/loss", loss}};
+  for (const auto& [name, value] : metrics) {
+    line["eval_" + name] = json_number(value);
+    text += fmt::format(", {} {:.4g}", name, value);
+    scalars.emplace_back("eval/" + name, value);
+  }
   note(text);
   if (!active_) return;
   record(line.dump());
-  std::vector<std::pair<std::string, double>> scalars = {{"eval/loss", loss}};
   if (accuracy >= 0) scalars.emplace_back("eval/accuracy", accuracy);
   if (events_) events_->add(step, scalars);
 }

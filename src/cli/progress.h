@@ -4,10 +4,14 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/tensorboard.h"
 
 namespace tessera::cli {
+
+using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
 /// The fields of one step. The JSON names are the same; see docs/reference/log-fields.md.
 struct StepRecord {
@@ -19,11 +23,12 @@ struct StepRecord {
   double peak_share = 0;  ///< fraction of the matmul rate measured at start
   int64_t memory = 0;     ///< bytes of arenas per rank
   double eta_s = 0;
-  int64_t skipped = 0;    ///< number of steps so far with non-finite gradients
-  double loss_scale = 0;  ///< for the next step; 0: no loss scaling
-  int slowest_rank = 0;   ///< the rank with the most own work in this step
-  double slowest_ms = 0;  ///< its own work
-  double median_ms = 0;   ///< of all ranks
+  int64_t skipped = 0;        ///< number of steps so far with non-finite gradients
+  double loss_scale = 0;      ///< for the next step; 0: no loss scaling
+  int slowest_rank = 0;       ///< the rank with the most own work in this step
+  double slowest_ms = 0;      ///< its own work
+  double median_ms = 0;       ///< of all ranks
+  NamedNumbers metrics = {};  ///< those of the model
 };
 
 /// Paths, or "" for none.
@@ -36,8 +41,10 @@ struct ProgressFiles {
 class Progress {
  public:
   /// `active`: this process prints (the root). `append`: append to existing files. `steps`: total
-  /// number. Throws an io error.
-  Progress(bool active, const ProgressFiles& files, bool append, int64_t steps);
+  /// number. `metrics`: names of the model's. Throws an io error, and a usage error for a metric
+  /// that is named like a field of the log or table.
+  Progress(bool active, const ProgressFiles& files, bool append, int64_t steps,
+           const std::vector<std::string>& metrics = {});
   ~Progress();
   Progress(const Progress&) = delete;
   void step(const StepRecord& record);
@@ -49,7 +56,7 @@ class Progress {
   /// Prints lines between steps.
   void note(const std::string& text);
   /// accuracy < 0: not available.
-  void evaluation(int64_t step, double loss, double accuracy);
+  void evaluation(int64_t step, double loss, double accuracy, const NamedNumbers& metrics);
 
  private:
   bool active_, terminal_, bar_shown_ = false;

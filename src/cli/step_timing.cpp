@@ -60,9 +60,9 @@ std::vector<KernelContext> kernels_in_context(Cluster& cluster, const CompileOpt
   size.batch = 6 * options.mesh.size();
   Graph g;
   const nn::Model model = nn::gpt(g, size);
-  const Minimized step = minimize(model.loss, constant(g, 1e-3), adam({}), {.clip = 1});
+  const Minimized step = minimize(model.to_minimize(), constant(g, 1e-3), adam({}), {.clip = 1});
   CompileOptions compile = options;
-  compile.functions = {{"train", {model.loss, step.gradient_norm}, true}};
+  compile.functions = {{"train", {step.loss, step.gradient_norm}, true}};
   std::string axes;
   for (const MeshAxis& axis : options.mesh.axes()) axes += (axes.empty() ? "" : "+") + axis.name;
   compile.layout = Layout::parse("batch:" + axes);

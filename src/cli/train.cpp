@@ -220,6 +220,8 @@ StepRecord train_step(Training& t, int64_t step, double peak) {
   r.step = step + 1;
   r.loss = t.session->fetch_scalar(t.trainer.model.loss.name());
   r.grad_norm = t.session->fetch_scalar(t.trainer.minimized.gradient_norm.name());
+  for (const Metric& m : t.trainer.minimized.metrics)
+    r.metrics.emplace_back(m.name, t.session->fetch_scalar(m.value.name()));
   count_skip(t, r);
   const double seconds = seconds_since(begin);
   r.steps = c.integer("train.steps");
@@ -238,9 +240,10 @@ StepRecord train_step(Training& t, int64_t step, double peak) {
 void evaluate(Training& t, int64_t step, nlohmann::json& report) {
   if (!t.evaluator->has_data()) return;
   const Evaluation e = t.evaluator->run(*t.session);
-  t.progress->evaluation(step, e.loss, e.accuracy);
+  t.progress->evaluation(step, e.loss, e.accuracy, e.metrics);
   report["eval_loss"] = json_number(e.loss);
   if (e.accuracy >= 0) report["eval_accuracy"] = e.accuracy;
+  for (const auto& [name, value] : e.metrics) report["eval_" + name] = json_number(value);
 }
 
 /// Called after the first step: reports the time of each startup phase.
@@ -286,6 +289,7 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
     report["step"] = step + 1;
     report["loss"] = json_number(r.loss);
     report["grad_norm"] = json_number(r.grad_norm);
+    for (const auto& [name, value] : r.metrics) report[name] = json_number(value);
     report["ms"] = mean_ms;
     report["skipped"] = t.skipped;
     const bool last = step + 1 == steps;
@@ -323,9 +327,11 @@ int run_training(Training& t, StartClock& clock) {
   prepare(t);
   clock.mark("compile_s");
   const std::optional<Checkpoint> latest = open_checkpoints(t);
-  t.progress = std::make_unique<Progress>(t.cluster.is_root(),
-                                          ProgressFiles{args.log, args.csv, args.tensorboard},
-                                          args.resume, t.job.config.integer("train.steps"));
+  std::vector<std::string> metrics;
+  for (const Metric& m : t.trainer.minimized.metrics) metrics.push_back(m.name);
+  t.progress = std::make_unique<Progress>(
+      t.cluster.is_root(), ProgressFiles{args.log, args.csv, args.tensorboard}, args.resume,
+      t.job.config.integer("train.steps"), metrics);
   t.progress->note(banner(t));
   if (!t.evaluator->has_data()) t.progress->note("no held-out data: nothing is evaluated");
   if (args.resume) resume(t, latest);

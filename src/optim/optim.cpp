@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "base/fail.h"
@@ -272,65 +273,125 @@ void check_step(Tensor lr, const Optimizer& optimizer, const MinimizeOptions& op
 
 }  // namespace
 
-Minimized minimize(Tensor loss, Tensor lr, const Optimizer& optimizer,
+namespace {
+void require_scalar(const char* op, const std::string& what, Tensor x, Loc at) {
+  require(x.shape().rank() == 0, "[{}] {} is {}; it must be a scalar ({})", op, what,
+          x.shape().to_string(), where(at));
+}
+
+void check_loss(const char* op, const Loss& loss, Loc at) {
+  if (!loss.weight.empty()) {
+    require_scalar(op, "the loss has a weight, and", loss.value, at);
+    require_scalar(op, "the weight of the loss", loss.weight, at);
+  }
+  std::set<std::string> names;
+  for (const Metric& m : loss.metrics) {
+    require(!m.value.empty(), "[{}] metric '{}' has no value ({})", op, m.name, where(at));
+    require(names.insert(m.name).second, "[{}] two metrics are named '{}' ({})", op, m.name,
+            where(at));
+    const std::string what = fmt::format("metric '{}'", m.name);
+    require_scalar(op, what, m.value, at);
+    if (!m.weight.empty()) require_scalar(op, "the weight of " + what, m.weight, at);
+  }
+}
+
+/// 1 / weight, in the dtype of `like` or wider; 1 for a weight of 0, as its sum is 0 too.
+Tensor inverse_weight(Tensor weight, Tensor like) {
+  const Tensor w = optim::as_dtype_of(stop_gradient(weight), optim::wide(like));
+  return 1.0 / where(equal(w, 0.0), 1.0, w);
+}
+
+Tensor over_weight(Tensor sum, Tensor weight) {
+  return weight.empty() ? sum : optim::wide(sum) * inverse_weight(weight, sum);
+}
+
+/// What one of `parts` microbatches adds to a mean: its share, or its sum and weight.
+void add_terms(Tensor value, Tensor weight, int64_t parts, std::vector<Tensor>& terms) {
+  terms.push_back(weight.empty() ? value * (1.0 / static_cast<double>(parts)) : value);
+  if (!weight.empty()) terms.push_back(stop_gradient(weight));
+}
+/// The sum and weight of all microbatches of the terms from `next` on, which it moves behind them.
+Metric next_sum(const std::string& name, bool is_weighted, const std::vector<Tensor>& sums,
+                size_t& next) {
+  Metric result{name, sums[next++]};
+  if (is_weighted) result.weight = sums[next++];
+  return result;
+}
+}  // namespace
+
+Minimized minimize(const Loss& loss, Tensor lr, const Optimizer& optimizer,
                    const MinimizeOptions& options, Loc at) {
   Graph& g = on_behalf_of("minimize", at, [&]() -> Graph& {
     check_step(lr, optimizer, options);
-    return loss.graph();
+    return loss.value.graph();
   });
   const std::vector<Tensor> parameters = parameters_of(g, "minimize", at);
   const Scaling scaling(g, options.loss_scale);
+  check_loss("minimize", loss, at);
+  const Tensor mean = over_weight(loss.value, loss.weight);
   std::vector<Tensor> grads = on_behalf_of("minimize", at, [&] {
-    return gradients(scaling.scaled(loss, at), parameters, options.gradient, at);
+    return gradients(scaling.scaled(mean, at), parameters, options.gradient, at);
   });
   Minimized result = apply(g, parameters, std::move(grads), lr, scaling, optimizer, options, at);
-  result.loss = loss;
+  result.loss = loss.weight.empty() ? mean : mean.uniquely_named("mean_loss");
+  for (const Metric& m : loss.metrics)
+    result.metrics.push_back({m.name, over_weight(m.value, m.weight)});
   return result;
 }
 
-Minimized minimize(Tensor loss, double lr, const Optimizer& optimizer,
+Minimized minimize(const Loss& loss, double lr, const Optimizer& optimizer,
                    const MinimizeOptions& options, Loc at) {
-  Tensor rate = on_behalf_of("minimize", at,
-                             [&] { return constant(loss.graph(), lr, DType::float32, {}, at); });
+  Tensor rate = on_behalf_of(
+      "minimize", at, [&] { return constant(loss.value.graph(), lr, DType::float32, {}, at); });
   return minimize(loss, rate, optimizer, options, at);
 }
 
 Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t parts,
-                                   const std::function<Tensor()>& loss, Tensor lr,
+                                   const std::function<Loss()>& loss, Tensor lr,
                                    const Optimizer& optimizer, const MinimizeOptions& options,
                                    Loc at) {
-  require(parts >= 1,
-          "[minimize_in_microbatches] {} microbatches of '{}'; there is at least one ({})", parts,
-          dim, where(at));
-  require(static_cast<bool>(loss), "[minimize_in_microbatches] the loss is an empty function ({})",
+  const char* op = "minimize_in_microbatches";
+  require(parts >= 1, "[{}] {} microbatches of '{}'; there is at least one ({})", op, parts, dim,
           where(at));
-  on_behalf_of("minimize_in_microbatches", at, [&] { check_step(lr, optimizer, options); });
+  require(static_cast<bool>(loss), "[{}] the loss is an empty function ({})", op, where(at));
+  on_behalf_of(op, at, [&] { check_step(lr, optimizer, options); });
   size_t parameters = 0;
+  std::optional<Loss> last;
   const Scaling scaling(g, options.loss_scale);
   const auto one_part = [&] {
-    Tensor part = loss();
-    require(part.shape().rank() == 0,
-            "[minimize_in_microbatches] the loss of a microbatch is {}; it must be a "
-            "scalar ({})",
-            part.shape().to_string(), where(at));
-    part = part * (1.0 / static_cast<double>(parts));
+    last = loss();
+    require(last->value.shape().rank() == 0,
+            "[{}] the loss of a microbatch is {}; it must be a scalar ({})", op,
+            last->value.shape().to_string(), where(at));
+    check_loss(op, *last, at);
+    std::vector<Tensor> terms;
+    add_terms(last->value, last->weight, parts, terms);
+    for (const Metric& m : last->metrics) add_terms(m.value, m.weight, parts, terms);
     std::vector<Tensor> made =
-        gradients(scaling.scaled(part, at), parameters_of(g, "minimize_in_microbatches", at),
-                  options.gradient, at);
+        gradients(scaling.scaled(terms[0], at), parameters_of(g, op, at), options.gradient, at);
     require(parameters == 0 || parameters == made.size(),
-            "[minimize_in_microbatches] microbatch 0 has {} parameters, a later one {}; build all "
-            "alike ({})",
+            "[{}] microbatch 0 has {} parameters, a later one {}; build all alike ({})", op,
             parameters, made.size(), where(at));
     parameters = made.size();
-    made.push_back(part);
+    made.insert(made.end(), terms.begin(), terms.end());
     return made;
   };
-  std::vector<Tensor> grads = sum_over_microbatches(g, dim, parts, one_part, options.loop, at);
-  const Tensor total = grads.back();
-  grads.pop_back();
-  Minimized result =
-      apply(g, g.parameters(), std::move(grads), lr, scaling, optimizer, options, at);
-  result.loss = total.uniquely_named("mean_loss");
+  std::vector<Tensor> sums = sum_over_microbatches(g, dim, parts, one_part, options.loop, at);
+  size_t next = parameters;
+  const Metric total = next_sum("loss", !last->weight.empty(), sums, next);
+  std::vector<Metric> metrics;
+  for (const Metric& m : last->metrics) {
+    const Metric sum = next_sum(m.name, !m.weight.empty(), sums, next);
+    metrics.push_back({m.name, over_weight(sum.value, sum.weight)});
+  }
+  sums.resize(parameters);
+  for (Tensor& grad : sums) {
+    if (!total.weight.empty())
+      grad = grad * optim::as_dtype_of(inverse_weight(total.weight, grad), grad);
+  }
+  Minimized result = apply(g, g.parameters(), std::move(sums), lr, scaling, optimizer, options, at);
+  result.loss = over_weight(total.value, total.weight).uniquely_named("mean_loss");
+  result.metrics = std::move(metrics);
   return result;
 }
 

@@ -61,6 +61,11 @@ inline void expect_success(const CliResult& result) {
   CHECK(result.err.empty());
 }
 
+/// A JSON file of the folder.
+inline nlohmann::json json_of(const Folder& f, const std::string& name) {
+  return nlohmann::json::parse(f.read(name));
+}
+
 /// The objects of a log; `key` is in all of them. A line that a job still writes is not read.
 inline std::vector<nlohmann::json> log_of(const Folder& folder, const std::string& name,
                                           const std::string& key) {

@@ -13,10 +13,6 @@ CliResult train(const Folder& f, const std::string& more) {
   return run_cli_in(f, std::string("train ") + kTinyGpt + more);
 }
 
-nlohmann::json json_of(const Folder& f, const std::string& name) {
-  return nlohmann::json::parse(f.read(name));
-}
-
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }

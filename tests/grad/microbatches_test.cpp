@@ -114,6 +114,107 @@ TEST_CASE("the activations of one part are in memory at a time", "[parts]") {
   CHECK(quarter < whole / 2);
 }
 
+namespace {
+
+/// Of 12 examples of 5 words, the loss over the words that count: of the first `words` examples all
+/// but the last one, of the others none.
+struct Weighted {
+  Graph graph;
+  Minimized step;
+
+  Weighted(int64_t parts, bool unroll, DType dtype = DType::float64) {
+    const Dim batch("batch", kBatch / parts), words("words", 5), d("d", 4);
+    Graph& g = graph;
+    const auto loss = [&]() -> Loss {
+      Tensor x = g.input("x", {batch, words, d}, dtype),
+             mask = g.input("mask", {batch, words}, DType::float32);
+      Tensor w = g.parameter("w", {d}, nn::normal(1), dtype), at_w = reduce_sum(x * w, "d");
+      Tensor counted = cast(mask, dtype), right = cast(at_w > 0.0, dtype) * counted;
+      return {sum_all(square(at_w - 1.0) * counted),
+              sum_all(mask),
+              {{"accuracy", sum_all(right), sum_all(counted)}, {"plain", mean_all(at_w)}}};
+    };
+    MinimizeOptions options{.clip = 1};
+    options.loop.unroll = unroll;
+    Tensor lr = constant(g, 0.1, DType::float64);
+    step = parts == 1 ? minimize(loss(), lr, adam(), options)
+                      : minimize_in_microbatches(g, "batch", parts, loss, lr, adam(), options);
+  }
+
+  /// Two steps in which the first `counted` examples count.
+  std::map<std::string, Array> run(const char* mesh, const char* layout, int64_t counted) {
+    Cluster cluster = Cluster::threads(Mesh::parse(mesh).size());
+    std::vector<Tensor> outputs = {step.loss, step.gradient_norm};
+    for (const Metric& m : step.metrics) outputs.push_back(m.value);
+    Session session(graph, cluster,
+                    {Mesh::parse(mesh), Layout::parse(layout), {{"train", outputs, true}}});
+    Array x(DType::float64, {"batch", "words", "d"}, {kBatch, 5, 4});
+    for (int64_t i = 0; i < x.elements(); ++i)
+      x.data<double>()[i] = std::sin(1.3 * static_cast<double>(i));
+    Array mask(DType::float32, {"batch", "words"}, {kBatch, 5});
+    for (int64_t i = 0; i < mask.elements(); ++i)
+      mask.data<float>()[i] = i / 5 < counted && i % 5 <= i / 5 ? 1.0f : 0.0f;
+    std::map<std::string, Array> values;
+    for (int n = 0; n < 2; ++n) {
+      session.feed("x", x);
+      session.feed("mask", mask);
+      session.run("train");
+      const std::string suffix = std::to_string(n);
+      values["loss" + suffix] = session.fetch(step.loss.name());
+      values["norm" + suffix] = session.fetch(step.gradient_norm.name());
+      for (const Metric& m : step.metrics) values[m.name + suffix] = session.fetch(m.value.name());
+    }
+    values["w"] = session.fetch("w");
+    return values;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a loss with a weight is that of the whole batch, however its weight falls into parts",
+          "[parts]") {
+  const auto whole = Weighted(1, false).run("x:1", "", 7);
+  CHECK(whole.at("loss1").at(0) < whole.at("loss0").at(0));
+  // 1 + 2 + 3 + 4 + 5 + 5 + 5 words count: the accuracy is a share of them.
+  const double right = whole.at("accuracy0").at(0) * 25;
+  CHECK(right == Approx(std::round(right)));
+  CHECK(right > 0);
+  for (int64_t parts : {2, 3, 12}) {  // of 12 parts, 5 have no word that counts
+    for (const bool unroll : {false, true}) {
+      INFO(parts << " parts" << (unroll ? ", unrolled" : ""));
+      check_equal(whole, Weighted(parts, unroll).run("x:1", "", 7));
+    }
+  }
+  check_equal(whole, Weighted(1, false).run("x:4", "batch:x", 7));
+  check_equal(whole, Weighted(2, false).run("x:2;y:2", "batch:x;d:y", 7));
+}
+
+TEST_CASE("a batch in which nothing counts has no loss and no gradient", "[parts]") {
+  for (int64_t parts : {1, 3}) {
+    const auto values = Weighted(parts, false).run("x:2", "batch:x", 0);
+    for (const char* name : {"loss0", "norm0", "accuracy0", "loss1"}) {
+      INFO(name << ", " << parts << " parts");
+      CHECK(values.at(name).at(0) == 0);
+    }
+    CHECK(values.at("plain0").at(0) != 0);
+  }
+}
+
+TEST_CASE("a loss with a weight: what is wrong", "[parts]") {
+  Graph g;
+  const Shape row{Dim("d", 4)};
+  Tensor w = g.parameter("w", row, nn::ones()), sum = sum_all(w), one = constant(g, 1);
+  const auto wrong = [&](const Loss& loss, const std::vector<std::string>& said) {
+    expect_usage(said, [&] { minimize(loss, 0.1, sgd()); });
+  };
+  wrong({w, one}, {"[minimize] the loss has a weight, and is [d=4]; it must be a scalar"});
+  wrong({sum, w}, {"[minimize] the weight of the loss is [d=4]; it must be a scalar"});
+  wrong({sum, {}, {{"share", w}}}, {"[minimize] metric 'share' is [d=4]; it must be a scalar"});
+  wrong({sum, {}, {{"share", one, w}}}, {"the weight of metric 'share' is [d=4]"});
+  wrong({sum, {}, {{"share", {}}}}, {"[minimize] metric 'share' has no value"});
+  wrong({sum, {}, {{"share", one}, {"share", one}}}, {"two metrics are named 'share'"});
+}
+
 TEST_CASE("microbatches: what is wrong", "[parts]") {
   Graph g;
   const Dim batch("batch", 4);

@@ -1,0 +1,67 @@
+// The command line with models of its own, for the tests of what such a model may say.
+#include <cmath>
+
+#include "tessera/cli.h"
+#include "tessera/tessera.h"
+using namespace tessera;
+
+namespace {
+
+constexpr int64_t kWords = 5, kWidth = 4;
+
+/// Example i has i % 5 + 1 words that count.
+class Words : public DataSource {
+ public:
+  explicit Words(bool held_out) : first_(held_out ? 100 : 0) {}
+  const std::vector<DataField>& fields() const override { return fields_; }
+  int64_t examples() const override { return first_ == 0 ? 24 : 11; }
+  void read(int64_t example, int field, const DataBox& box) const override {
+    auto* to = static_cast<float*>(box.data);
+    for (int64_t w = 0; w < box.extent[0]; ++w) {
+      const int64_t word = box.offset[0] + w;
+      if (field == 1) to[w * box.strides[0]] = word <= example % 5 ? 1.0f : 0.0f;
+      for (int64_t d = 0; field == 0 && d < box.extent[1]; ++d) {
+        const int64_t at = ((first_ + example) * kWords + word) * kWidth + box.offset[1] + d;
+        to[w * box.strides[0] + d * box.strides[1]] =
+            static_cast<float>(std::sin(1.3 * static_cast<double>(at)));
+      }
+    }
+  }
+
+ private:
+  std::vector<DataField> fields_ = {
+      {"words", DType::float32, {Dim("length", kWords), Dim("width", kWidth)}},
+      {"mask", DType::float32, {Dim("length", kWords)}}};
+  int64_t first_;
+};
+
+nn::Model build(Graph& g, const Config& config, int64_t size, bool partial) {
+  const Dim batch = nn::batch_dim(size, partial), length("length", kWords), width("width", kWidth);
+  nn::Model model;
+  Tensor words = g.input("words", {batch, length, width}, DType::float32);
+  Tensor mask = g.input("mask", {batch, length}, DType::float32);
+  Tensor out = nn::dense(words, "out", {"width"}, {});
+  model.loss = sum_all(square(out - 1.0) * mask).named("loss");
+  model.weight = sum_all(mask).named("words_that_count");
+  model.inputs = {words, mask};
+  Tensor right = sum_all(cast(out > 0.0, DType::float32) * mask);
+  model.metrics = {{config.text("model.metric"), right.named("right_words"), model.weight},
+                   {"mean_output", mean_all(out).named("mean_output")}};
+  return model;
+}
+
+ModelSpec weighted() {
+  ModelSpec spec;
+  spec.name = "weighted";
+  spec.help = "A loss per word that counts.";
+  spec.keys = {{"model.metric", "right", "Name of the share of positive outputs."}};
+  spec.build = build;
+  spec.data = [](const Config&, bool held_out) { return std::make_unique<Words>(held_out); };
+  spec.tokens = [](const Config&) { return kWords; };
+  spec.layout = "batch:data";
+  return spec;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_cli(argc, argv, {weighted()}); }
