@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 
+#include "base/cache_file.h"
 #include "base/env.h"
 #include "base/fail.h"
 #include "base/files.h"
@@ -356,7 +357,11 @@ int calibrate(const Arguments& args) {
   cluster.set_timeout(args.timeout);
   const Machine machine = Calibration(args, mesh, cluster).run();
   if (!cluster.is_root()) return 0;
-  write_text_file(path, machine.to_toml());
+  if (args.out.empty()) {
+    write_cache_file(path, machine.to_toml());
+  } else {
+    write_text_file(path, machine.to_toml());
+  }
   const ProductRate& rate = machine.products[0];
   fmt::print(
       "matmuls {:.1f} GFLOP/s (fit within {:.1f} % on {} shapes), memory {:.1f} GB/s, a step "

@@ -2,8 +2,10 @@
 
 #include <map>
 
+#include "base/cache_file.h"
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "cli/ignored_cache.h"
 #include "cli/report.h"
 
 namespace tessera::cli {
@@ -96,9 +98,19 @@ Explanation explain_on(const Arguments& args, const Graph& graph, const CompileO
 }  // namespace
 
 std::optional<Machine> find_machine(const Arguments& args) {
-  const std::string name = args.machine.empty() ? Machine::calibrated_path() : args.machine;
-  if (name.empty()) return std::nullopt;
-  return Machine::load(name);
+  if (!args.machine.empty()) return Machine::load(args.machine);
+  const std::string path = Machine::calibrated_path();
+  if (path.empty()) return std::nullopt;
+  constexpr size_t kMostBytes = size_t{4} << 20;
+  try {
+    const std::optional<std::string> text = read_cache_file(path, kMostBytes);
+    return text ? std::optional(Machine::parse(*text, path)) : std::nullopt;
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::usage && e.kind() != ErrorKind::io) throw;
+    warn_of_ignored_cache(fmt::format(
+        "the profile of this machine is ignored; run `tessera calibrate` again: {}", e.what()));
+    return std::nullopt;
+  }
 }
 
 int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
