@@ -9,6 +9,7 @@
 #include "base/env.h"
 #include "base/fail.h"
 #include "cli/plan_cache.h"
+#include "cli/say.h"
 #include "tessera/build_info.h"
 
 namespace tessera::cli {
@@ -274,10 +275,9 @@ void plan_layout(const Arguments& args, Job& job) {
   const AutoPlan plan = auto_plans(args, job, 1).at(0);
   apply(plan, job);
   if (read_environment().rank > 0) return;
-  std::fprintf(
-      stderr, "layout auto: %s%s\n",
-      job.layout.rules().empty() ? "(nothing split)" : job.layout.to_string().c_str(),
-      plan.sets.empty() ? "" : fmt::format(" --set {}", fmt::join(plan.sets, " ")).c_str());
+  say_to(stderr, "layout auto: {}{}\n",
+         job.layout.rules().empty() ? "(nothing split)" : job.layout.to_string(),
+         plan.sets.empty() ? "" : fmt::format(" --set {}", fmt::join(plan.sets, " ")));
 }
 
 }  // namespace tessera::cli

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/ignored_cache.h"
 #include "cli/report.h"
+#include "cli/say.h"
 
 namespace tessera::cli {
 
@@ -125,7 +126,7 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
     passes.push_back(pass);
     if (pass != args.print_after) return;
     printed = true;
-    std::fputs(text().c_str(), stdout);
+    say("{}", text());
   };
   CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
   set_schedule(job, options);
@@ -137,9 +138,9 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
           now.empty() ? suggestion(args.print_after, passes)
                       : fmt::format("; it is called {} now", now));
   if (!printed) {
-    fmt::print("{} on mesh {} ({} ranks), layout {}\n{}\n", job.spec->name, job.mesh.to_string(),
-               job.mesh.size(), job.layout.to_string(), batch_text(job));
-    std::fputs(to_string(e).c_str(), stdout);
+    say("{} on mesh {} ({} ranks), layout {}\n{}\n", job.spec->name, job.mesh.to_string(),
+        job.mesh.size(), job.layout.to_string(), batch_text(job));
+    say("{}", to_string(e));
   }
   write_report(args.json, to_json(e));
   return 0;

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "cli/profile.h"
 #include "cli/report.h"
+#include "cli/say.h"
 #include "cli/sweep.h"
 #include "cli/training.h"
 #include "tessera/build_info.h"
@@ -360,7 +361,7 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   require_place_for(args.trace);
   if (read_environment().rank <= 0) {
-    fmt::print("tessera {}: train {}\n", build_info().version, args.model);
+    say("tessera {}: train {}\n", build_info().version, args.model);
     std::fflush(stdout);
   }
   Watch watch(args);
