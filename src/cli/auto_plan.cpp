@@ -275,6 +275,11 @@ void plan_layout(const Arguments& args, Job& job) {
   const AutoPlan plan = auto_plans(args, job, 1).at(0);
   apply(plan, job);
   if (read_environment().rank > 0) return;
+  if (!find_machine(args))
+    say_to(stderr,
+           "layout auto: planned for machine {}, as this one has no profile; measure it with "
+           "`tessera calibrate --mesh \"{}\"`, or name another with --machine\n",
+           kDefaultMachine, job.mesh.to_string());
   say_to(stderr, "layout auto: {}{}\n",
          job.layout.rules().empty() ? "(nothing split)" : job.layout.to_string(),
          plan.sets.empty() ? "" : fmt::format(" --set {}", fmt::join(plan.sets, " ")));

@@ -2,6 +2,7 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "cli/idle_axes.h"
 #include "cli/profile.h"
 #include "cli/report.h"
 #include "cli/say.h"
@@ -328,6 +329,7 @@ int run_training(Training& t, StartClock& clock) {
                                           ProgressFiles{args.log, args.csv, args.tensorboard},
                                           args.resume, t.job.config.integer("train.steps"));
   t.progress->note(banner(t));
+  if (const std::string idle = idle_axes_note(t.job); !idle.empty()) t.progress->note(idle);
   if (!t.evaluator->has_data()) t.progress->note("no held-out data: nothing is evaluated");
   if (args.resume) resume(t, latest);
   t.hosts = t.cluster.hosts();
