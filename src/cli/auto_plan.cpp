@@ -3,13 +3,13 @@
 #include "cli/auto_plan.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <map>
+#include <set>
 
 #include "base/env.h"
 #include "base/fail.h"
-#include "base/json.h"
+#include "cli/plan_cache.h"
+#include "cli/say.h"
 #include "tessera/build_info.h"
 
 namespace tessera::cli {
@@ -130,6 +130,34 @@ AutoPlan auto_plan_of(const PricedPlan& plan, const Job& job) {
   return result;
 }
 
+void require_plan_of(const Job& job, const AutoPlan& plan) {
+  const Layout layout = Layout::parse(plan.layout);
+  for (const LayoutRule& rule : layout.rules()) {
+    require(!rule.automatic, "rule '{}' leaves a split open", rule.text);
+    for (const std::string& axis : rule.axes)
+      require(job.mesh.find(axis) >= 0, "rule '{}' names axis '{}', which mesh '{}' has not",
+              rule.text, axis, job.mesh.to_string());
+  }
+  const PlanModel model = model_of(job);
+  std::map<std::string, std::set<std::string>> allowed;
+  for (const auto& [recompute, reshard] : model.recompute_options) {
+    allowed[kRecompute].insert(recompute);
+    allowed[kReshard].insert(reshard);
+  }
+  if (!model.reshard_of_loop.empty()) allowed[kReshard].insert(model.reshard_of_loop);
+  for (const int64_t count : model.microbatches)
+    allowed[kMicrobatches].insert(fmt::format("{}", count));
+  for (const std::string& set : plan.sets) {
+    const size_t eq = std::min(set.find('='), set.size());
+    const std::string key = set.substr(0, eq);
+    require(allowed.contains(key), "it sets '{}'; a plan may set only {}, {} and {}", set,
+            kRecompute, kReshard, kMicrobatches);
+    require(eq < set.size() && allowed[key].contains(set.substr(eq + 1)),
+            "it sets '{}'; for this job the planner chooses {} among {}", set, key,
+            fmt::join(allowed[key], ", "));
+  }
+}
+
 void apply(const AutoPlan& plan, Job& job) {
   job.layout = Layout::parse(plan.layout);
   for (const std::string& set : plan.sets) {
@@ -140,11 +168,9 @@ void apply(const AutoPlan& plan, Job& job) {
 
 namespace {
 
-/// The cache file of a plan, named by a hash of everything it depends on; "" without a cache
-/// folder.
-std::string cached_at(const Arguments& args, const Job& job, const Machine& machine,
-                      const PlanOptions& options, size_t most) {
-  if (cache_folder().empty()) return "";
+/// Everything that the planner's answer depends on.
+std::string question_of(const Arguments& args, const Job& job, const Machine& machine,
+                        const PlanOptions& options, size_t most) {
   std::string key =
       fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|", build_info().version, machine.to_toml(),
                   job.mesh.to_string(), options.layout.to_string(), most, options.seconds,
@@ -154,37 +180,7 @@ std::string cached_at(const Arguments& args, const Job& job, const Machine& mach
   }
   for (const char* choice : {kRecompute, kReshard, kMicrobatches})
     key += job.given.contains(choice) ? "given;" : "free;";
-  return fmt::format("{}/plans/{:016x}.json", cache_folder(), std::hash<std::string>{}(key));
-}
-
-nlohmann::json to_json(const std::vector<AutoPlan>& plans) {
-  nlohmann::json json = nlohmann::json::array();
-  for (const AutoPlan& plan : plans) json.push_back({{"layout", plan.layout}, {"sets", plan.sets}});
-  return json;
-}
-
-/// Empty if the JSON is not a list of plans.
-std::vector<AutoPlan> plans_of(const nlohmann::json& json) {
-  std::vector<AutoPlan> plans;
-  try {
-    for (const nlohmann::json& plan : json)
-      plans.push_back(
-          {plan.at("layout").get<std::string>(), plan.at("sets").get<std::vector<std::string>>()});
-  } catch (const nlohmann::json::exception&) {
-    return {};
-  }
-  return plans;
-}
-
-std::vector<AutoPlan> read_cache(const std::string& path) {
-  std::ifstream file(path);
-  return plans_of(parse_json(std::string(std::istreambuf_iterator<char>(file), {})));
-}
-
-void write_cache(const std::string& path, const std::vector<AutoPlan>& plans) {
-  std::error_code ignored;  // a plan that cannot be cached is computed again
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  std::ofstream(path) << to_json(plans).dump() << "\n";
+  return key;
 }
 
 /// The job with the number of microbatches that --microbatch-size gives for `ranks` data ranks.
@@ -235,11 +231,11 @@ std::vector<AutoPlan> search_or_read(const Arguments& args, const Job& asked, si
   int64_t ranks = asked.mesh.size();
   for (int tries = 0; tries < 2; ++tries) {
     const Job job = with_microbatches(asked, args.microbatch_size, ranks);
-    const std::string cache = cached_at(args, job, machine, options, most);
-    plans = read_cache(cache);
+    const PlanCache cache(cache_folder(), question_of(args, job, machine, options, most));
+    plans = cache.read(most, [&](const AutoPlan& plan) { require_plan_of(job, plan); });
     if (plans.empty()) {
       plans = search(args, job, machine, options);
-      if (!cache.empty()) write_cache(cache, plans);
+      cache.write(plans);
     }
     Job chosen = job;
     apply(plans.at(0), chosen);
@@ -256,12 +252,12 @@ std::vector<AutoPlan> auto_plans(const Arguments& args, const Job& job, size_t m
   Cluster cluster = make_cluster(job, args);
   std::string text;
   try {
-    if (cluster.is_root()) text = to_json(search_or_read(args, job, most)).dump();
+    if (cluster.is_root()) text = plans_text(search_or_read(args, job, most));
   } catch (const Error& e) {
     cluster.fail(e.what());
     throw;
   }
-  return plans_of(nlohmann::json::parse(cluster.first_text(text)));
+  return parse_plans(cluster.first_text(text));
 }
 
 Machine machine_for_plans(const Arguments& args) {
@@ -279,10 +275,14 @@ void plan_layout(const Arguments& args, Job& job) {
   const AutoPlan plan = auto_plans(args, job, 1).at(0);
   apply(plan, job);
   if (read_environment().rank > 0) return;
-  std::fprintf(
-      stderr, "layout auto: %s%s\n",
-      job.layout.rules().empty() ? "(nothing split)" : job.layout.to_string().c_str(),
-      plan.sets.empty() ? "" : fmt::format(" --set {}", fmt::join(plan.sets, " ")).c_str());
+  if (!find_machine(args))
+    say_to(stderr,
+           "layout auto: planned for machine {}, as this one has no profile; measure it with "
+           "`tessera calibrate --mesh \"{}\"`, or name another with --machine\n",
+           kDefaultMachine, job.mesh.to_string());
+  say_to(stderr, "layout auto: {}{}\n",
+         job.layout.rules().empty() ? "(nothing split)" : job.layout.to_string(),
+         plan.sets.empty() ? "" : fmt::format(" --set {}", fmt::join(plan.sets, " ")));
 }
 
 }  // namespace tessera::cli

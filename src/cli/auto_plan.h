@@ -13,5 +13,8 @@ PlanModel model_of(const Job& job);
 PlanOptions options_of(const Arguments& args, const Job& job);
 /// A plan of model_of(job) as changes of the job.
 AutoPlan auto_plan_of(const PricedPlan& plan, const Job& job);
+/// Throws a usage error unless the planner could have given this plan for the job: splits over axes
+/// of its mesh, and values among those that it chooses from.
+void require_plan_of(const Job& job, const AutoPlan& plan);
 
 }  // namespace tessera::cli

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "cli/report.h"
+#include "cli/say.h"
 #include "tessera/tessera.h"
 
 namespace tessera::cli {
@@ -176,22 +177,22 @@ class Bench {
     report_["ranks"] = mesh.size();
     report_["backend"] = cluster.backend();
     if (is_root_)
-      fmt::print("{} on mesh {} ({} ranks, {}), {} runs\n", what, mesh.to_string(), mesh.size(),
-                 cluster.backend(), repeats_);
+      say("{} on mesh {} ({} ranks, {}), {} runs\n", what, mesh.to_string(), mesh.size(),
+          cluster.backend(), repeats_);
   }
 
   void result(const Times& times, nlohmann::json rates) {
     if (is_root_) {
-      if (rates.contains("size")) fmt::print("  {:>9}", rates["size"].get<int64_t>());
-      fmt::print("  median {:.4f} ms, least {:.4f} ms", times.median * 1e3, times.least * 1e3);
+      if (rates.contains("size")) say("  {:>9}", rates["size"].get<int64_t>());
+      say("  median {:.4f} ms, least {:.4f} ms", times.median * 1e3, times.least * 1e3);
       if (rates.contains("tokens_per_s"))
-        fmt::print(", {:.0f} tokens/s", rates["tokens_per_s"].get<double>());
+        say(", {:.0f} tokens/s", rates["tokens_per_s"].get<double>());
       if (rates.contains("gflops_per_s"))
-        fmt::print(", {:.1f} GFLOP/s", rates["gflops_per_s"].get<double>());
+        say(", {:.1f} GFLOP/s", rates["gflops_per_s"].get<double>());
       if (rates.contains("gbytes_per_s"))
-        fmt::print(", {} bytes sent by a rank, {:.2f} GB/s", rates["bytes"].get<int64_t>(),
-                   rates["gbytes_per_s"].get<double>());
-      fmt::print("\n");
+        say(", {} bytes sent by a rank, {:.2f} GB/s", rates["bytes"].get<int64_t>(),
+            rates["gbytes_per_s"].get<double>());
+      say("\n");
     }
     rates["ms"] = times.median * 1e3;
     rates["least_ms"] = times.least * 1e3;

@@ -8,11 +8,13 @@
 #include <filesystem>
 #include <map>
 
+#include "base/cache_file.h"
 #include "base/env.h"
 #include "base/fail.h"
 #include "base/files.h"
 #include "cli/commands.h"
 #include "cli/report.h"
+#include "cli/say.h"
 #include "cli/step_timing.h"
 #include "tessera/tessera.h"
 
@@ -356,17 +358,20 @@ int calibrate(const Arguments& args) {
   cluster.set_timeout(args.timeout);
   const Machine machine = Calibration(args, mesh, cluster).run();
   if (!cluster.is_root()) return 0;
-  write_text_file(path, machine.to_toml());
+  if (args.out.empty()) {
+    write_cache_file(path, machine.to_toml());
+  } else {
+    write_text_file(path, machine.to_toml());
+  }
   const ProductRate& rate = machine.products[0];
-  fmt::print(
-      "matmuls {:.1f} GFLOP/s (fit within {:.1f} % on {} shapes), memory {:.1f} GB/s, a step "
+  say("matmuls {:.1f} GFLOP/s (fit within {:.1f} % on {} shapes), memory {:.1f} GB/s, a step "
       "{:.2f} us\n",
       rate.flops / 1e9, 100 * machine.residuals[0].second, machine.samples.size(),
       machine.memory_rates.back().bandwidth / 1e9, 1e6 * machine.launch);
   for (const CollectiveRate& c : machine.collectives)
-    fmt::print("{} of {} ranks ({}): {:.1f} us, {:.2f} GB/s\n", c.kind, c.ranks, c.link,
-               1e6 * c.latency, c.bandwidth / 1e9);
-  fmt::print("profile: {}\n", path);
+    say("{} of {} ranks ({}): {:.1f} us, {:.2f} GB/s\n", c.kind, c.ranks, c.link, 1e6 * c.latency,
+        c.bandwidth / 1e9);
+  say("profile: {}\n", path);
   return 0;
 }
 

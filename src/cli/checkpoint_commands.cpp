@@ -2,8 +2,8 @@
 #include <filesystem>
 
 #include "base/fail.h"
-#include "base/printable.h"
 #include "cli/commands.h"
+#include "cli/say.h"
 
 namespace tessera::cli {
 
@@ -33,8 +33,8 @@ int checkpoint(const Arguments& args) {
   const std::string &what = args.words[0], &path = args.words[1];
   require(what == "show" || what == "verify", "checkpoint '{}': it is show or verify", what);
   if (!std::filesystem::is_directory(path)) {
-    fmt::print("{}", what == "show" ? printable(describe_checkpoint(path))
-                                    : fmt::format("{}: {}\n", path, verify_checkpoint(path)));
+    say("{}", what == "show" ? describe_checkpoint(path)
+                             : fmt::format("{}: {}\n", path, verify_checkpoint(path)));
     return 0;
   }
   const std::vector<std::string> all = checkpoint_paths(path);
@@ -42,12 +42,12 @@ int checkpoint(const Arguments& args) {
   std::vector<std::string> bad;
   for (const std::string& c : all) {
     try {
-      fmt::print("{}", what == "show" ? printable(describe_checkpoint(c))
-                                      : fmt::format("{}: {}\n", c, verify_checkpoint(c)));
+      say("{}", what == "show" ? describe_checkpoint(c)
+                               : fmt::format("{}: {}\n", c, verify_checkpoint(c)));
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::io) throw;
       bad.push_back(e.what());
-      fmt::print("{}: DAMAGED\n", c);
+      say("{}: DAMAGED\n", c);
     }
   }
   if (!bad.empty())
@@ -62,7 +62,7 @@ int convert(const Arguments& args) {
     fail(ErrorKind::io, "'{}' does not exist; give a checkpoint or a safetensors file", from);
   const std::string source = std::filesystem::is_directory(from) ? checkpoint_in(from) : from;
   const int64_t tensors = convert_checkpoint(source, to, {args.all, rules_of(args.renames)});
-  fmt::print("{} tensors from {} to {}\n", tensors, source, to);
+  say("{} tensors from {} to {}\n", tensors, source, to);
   return 0;
 }
 

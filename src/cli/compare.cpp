@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/report.h"
+#include "cli/say.h"
 #include "tessera/inspect.h"
 #include "tessera/safetensors.h"
 
@@ -74,11 +75,11 @@ class Comparison {
   int finish(const Arguments& args, bool is_root) {
     const bool equal = text_.empty();
     if (!is_root) return equal ? 0 : 1;
-    fmt::print("{}{} values {}", text_, agreed_, equal ? "agree" : "before it agree");
+    say("{}{} values {}", text_, agreed_, equal ? "agree" : "before it agree");
     if (worst_ > 0) {
-      fmt::print("; largest relative difference {:.3e} ({})\n", worst_, worst_name_);
+      say("; largest relative difference {:.3e} ({})\n", worst_, worst_name_);
     } else {
-      fmt::print("{}\n", agreed_ > 0 ? " to the last bit" : "");
+      say("{}\n", agreed_ > 0 ? " to the last bit" : "");
     }
     report_["equal"] = equal;
     report_["agreed"] = agreed_;
@@ -131,8 +132,8 @@ int compare_layouts(const Arguments& args, const std::vector<ModelSpec>& models)
   start(a, cluster);
   start(b, cluster);
   if (cluster.is_root()) {
-    fmt::print("{} on mesh {}\nA  {}\nB  {}\n", a.job.spec->name, a.job.mesh.to_string(),
-               a.job.layout.to_string(), b.job.layout.to_string());
+    say("{} on mesh {}\nA  {}\nB  {}\n", a.job.spec->name, a.job.mesh.to_string(),
+        a.job.layout.to_string(), b.job.layout.to_string());
   }
   Comparison comparison(args.tolerance);
   const std::vector<std::string> stored = a.session->program().stored_names();
@@ -229,8 +230,8 @@ int compare_dumps(const Arguments& args) {
     if (!compare_files(path, other->second, comparison, lonely)) break;
   }
   require(files > 0, "'{}' and '{}' have no dump of one step", args.words[0], args.words[1]);
-  fmt::print("A  {}\nB  {}\n", args.words[0], args.words[1]);
-  if (lonely > 0) fmt::print("{} tensors are in one of them only\n", lonely);
+  say("A  {}\nB  {}\n", args.words[0], args.words[1]);
+  if (lonely > 0) say("{} tensors are in one of them only\n", lonely);
   return comparison.finish(args, true);
 }
 

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "cli/report.h"
+#include "cli/say.h"
 #include "tessera/simulate.h"
 
 namespace tessera::cli {
@@ -85,8 +86,7 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
   std::stable_sort(changed.begin(), changed.end(), [](const Line& x, const Line& y) {
     return std::abs(delta(x)) > std::abs(delta(y));
   });
-  fmt::print(
-      "A {:.3f} ms  {}\nB {:.3f} ms  {}\nB - A: {:+.3f} ms on {}; {} nodes differ, the others "
+  say("A {:.3f} ms  {}\nB {:.3f} ms  {}\nB - A: {:+.3f} ms on {}; {} nodes differ, the others "
       "{:+.3f} ms\n",
       1e3 * a.seconds, args.words[1], 1e3 * b.seconds, args.words[2], 1e3 * (b.seconds - a.seconds),
       a.machine, changed.size(), 1e3 * same);
@@ -97,8 +97,8 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
     const bool shows = std::abs(delta(l)) >= 0.5e-6;  // else it would be printed as 0.000
     small += !shows;
     if (shows)
-      fmt::print("  {:+10.3f} ms  {:<28} {} (A {:.3f}, B {:.3f})\n", 1e3 * delta(l), l.kernel,
-                 l.name, 1e3 * l.a.seconds, 1e3 * l.b.seconds);
+      say("  {:+10.3f} ms  {:<28} {} (A {:.3f}, B {:.3f})\n", 1e3 * delta(l), l.kernel, l.name,
+          1e3 * l.a.seconds, 1e3 * l.b.seconds);
     json["nodes"].push_back({{"name", l.name},
                              {"kernel", l.kernel},
                              {"a", l.a.seconds},
@@ -108,7 +108,7 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
                              {"a_flops", l.a.flops},
                              {"b_flops", l.b.flops}});
   }
-  if (small > 0) fmt::print("  and {} that take the same to 0.001 ms\n", small);
+  if (small > 0) say("  and {} that take the same to 0.001 ms\n", small);
   write_report(args.json, json);
   return 0;
 }

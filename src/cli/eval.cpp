@@ -2,6 +2,7 @@
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/report.h"
+#include "cli/say.h"
 #include "tessera/checkpoint.h"
 
 namespace tessera::cli {
@@ -18,14 +19,14 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
   const Checkpoint loaded = load_first(evaluator.session(), all);
   const Evaluation e = evaluator.run();
   if (cluster.is_root()) {
-    fmt::print("{}: step {}, loss {:.4f} over {} held-out examples\n", loaded.path, loaded.step,
-               e.loss, evaluator.examples());
+    say("{}: step {}, loss {:.4f} over {} held-out examples\n", loaded.path, loaded.step, e.loss,
+        evaluator.examples());
     nlohmann::json report = {{"checkpoint", loaded.path},
                              {"step", loaded.step},
                              {"eval_loss", json_number(e.loss)},
                              {"examples", evaluator.examples()}};
     if (e.accuracy >= 0) {
-      fmt::print("accuracy {:.2f} %\n", 100 * e.accuracy);
+      say("accuracy {:.2f} %\n", 100 * e.accuracy);
       report["eval_accuracy"] = e.accuracy;
     }
     for (const auto& [name, value] : e.metrics) {

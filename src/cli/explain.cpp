@@ -2,9 +2,12 @@
 
 #include <map>
 
+#include "base/cache_file.h"
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "cli/ignored_cache.h"
 #include "cli/report.h"
+#include "cli/say.h"
 
 namespace tessera::cli {
 
@@ -96,9 +99,19 @@ Explanation explain_on(const Arguments& args, const Graph& graph, const CompileO
 }  // namespace
 
 std::optional<Machine> find_machine(const Arguments& args) {
-  const std::string name = args.machine.empty() ? Machine::calibrated_path() : args.machine;
-  if (name.empty()) return std::nullopt;
-  return Machine::load(name);
+  if (!args.machine.empty()) return Machine::load(args.machine);
+  const std::string path = Machine::calibrated_path();
+  if (path.empty()) return std::nullopt;
+  constexpr size_t kMostBytes = size_t{4} << 20;
+  try {
+    const std::optional<std::string> text = read_cache_file(path, kMostBytes);
+    return text ? std::optional(Machine::parse(*text, path)) : std::nullopt;
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::usage && e.kind() != ErrorKind::io) throw;
+    warn_of_ignored_cache(fmt::format(
+        "the profile of this machine is ignored; run `tessera calibrate` again: {}", e.what()));
+    return std::nullopt;
+  }
 }
 
 int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
@@ -113,7 +126,7 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
     passes.push_back(pass);
     if (pass != args.print_after) return;
     printed = true;
-    std::fputs(text().c_str(), stdout);
+    say("{}", text());
   };
   CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
   set_schedule(job, options);
@@ -125,9 +138,9 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
           now.empty() ? suggestion(args.print_after, passes)
                       : fmt::format("; it is called {} now", now));
   if (!printed) {
-    fmt::print("{} on mesh {} ({} ranks), layout {}\n{}\n", job.spec->name, job.mesh.to_string(),
-               job.mesh.size(), job.layout.to_string(), batch_text(job));
-    std::fputs(to_string(e).c_str(), stdout);
+    say("{} on mesh {} ({} ranks), layout {}\n{}\n", job.spec->name, job.mesh.to_string(),
+        job.mesh.size(), job.layout.to_string(), batch_text(job));
+    say("{}", to_string(e));
   }
   write_report(args.json, to_json(e));
   return 0;

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "cli/report.h"
+#include "cli/say.h"
 #include "tessera/build_info.h"
 
 namespace tessera::cli {
@@ -56,21 +57,21 @@ std::string shortened(const std::vector<int>& ranks) {
 }
 
 void print_mesh(const Mesh& mesh, const std::vector<std::string>& hosts, nlohmann::json& report) {
-  fmt::print("mesh  {} = {} ranks ({})\n", mesh.to_string(), mesh.size(),
-             launched_ranks() > 0 ? "processes" : "threads of this process");
+  say("mesh  {} = {} ranks ({})\n", mesh.to_string(), mesh.size(),
+      launched_ranks() > 0 ? "processes" : "threads of this process");
   for (int a = 0; a < mesh.rank(); ++a) {
     const MeshAxis& axis = mesh.axes()[a];
     const std::vector<std::vector<int>> groups = groups_of(mesh, a);
-    fmt::print("  {}: {} group{} of {}\n", axis.name, groups.size(), groups.size() == 1 ? "" : "s",
-               axis.size);
+    say("  {}: {} group{} of {}\n", axis.name, groups.size(), groups.size() == 1 ? "" : "s",
+        axis.size);
     nlohmann::json& entry = report["mesh"][axis.name];
     entry = {{"size", axis.size}, {"groups", nlohmann::json::array()}};
     for (size_t g = 0; g < groups.size(); ++g) {
       const std::vector<std::string> names = hosts_in(groups[g], hosts);
       entry["groups"].push_back({{"ranks", groups[g]}, {"hosts", names}});
-      if (g < 8) fmt::print("    ranks {} on {}\n", shortened(groups[g]), fmt::join(names, ", "));
+      if (g < 8) say("    ranks {} on {}\n", shortened(groups[g]), fmt::join(names, ", "));
     }
-    if (groups.size() > 8) fmt::print("    and {} more\n", groups.size() - 8);
+    if (groups.size() > 8) say("    and {} more\n", groups.size() - 8);
   }
 }
 
@@ -97,8 +98,8 @@ nlohmann::json to_json(const ConfigKey& key) {
 
 void print(const ConfigKey& key) {
   const std::string values = range_text(key.range);
-  fmt::print("  {} = {}{}\n      {}\n", key.name, key.value.empty() ? "\"\"" : key.value,
-             values.empty() ? "" : " (" + values + ")", key.help);
+  say("  {} = {}{}\n      {}\n", key.name, key.value.empty() ? "\"\"" : key.value,
+      values.empty() ? "" : " (" + values + ")", key.help);
 }
 
 /// Prints all keys: those of each model, then once those that all models have.
@@ -107,7 +108,7 @@ void print_keys(const std::vector<ModelSpec>& models, nlohmann::json& report) {
   for (const ModelSpec& model : models) {
     const Config config = default_config(model);
     nlohmann::json keys = nlohmann::json::array();
-    fmt::print("[model] of {}: {}\n", model.name, model.help);
+    say("[model] of {}: {}\n", model.name, model.help);
     for (const ConfigKey& key : config.keys()) {
       keys.push_back(to_json(key));
       if (is_own(key)) print(key);
@@ -120,7 +121,7 @@ void print_keys(const std::vector<ModelSpec>& models, nlohmann::json& report) {
   for (const ConfigKey& key : config.keys()) {
     if (is_own(key)) continue;
     const std::string own = key.name.substr(0, key.name.find('.'));
-    if (own != table) fmt::print("[{}]\n", table = own);
+    if (own != table) say("[{}]\n", table = own);
     print(key);
   }
 }
@@ -141,8 +142,7 @@ int info(const Arguments& args, const std::vector<ModelSpec>& models) {
                            {"cores", build.cores},     {"blas", build.blas},
                            {"mpi", build.mpi},         {"cuda", build.cuda},
                            {"nccl", build.nccl},       {"cudnn", build.cudnn}};
-  fmt::print(
-      "Tessera {}\ncpu   {} ({} cores, {})\nblas  {}\nmpi   {}\ncuda  {}\nnccl  {}\ncudnn {}\n",
+  say("Tessera {}\ncpu   {} ({} cores, {})\nblas  {}\nmpi   {}\ncuda  {}\nnccl  {}\ncudnn {}\n",
       build.version, build.cpu, build.cores, build.isa, build.blas, build.mpi, build.cuda,
       build.nccl, build.cudnn);
   if (!hosts.empty()) print_mesh(mesh, hosts, report);

@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "cli/auto_plan.h"
 #include "cli/report.h"
+#include "cli/say.h"
 
 namespace tessera::cli {
 
@@ -139,13 +140,13 @@ class Pages {
  public:
   Pages(const Arguments& args, const std::string& model)
       : args_(args), title_(model + ": plan"), page_(model + "\n") {
-    std::fputs(page_.c_str(), stdout);
+    say("{}", page_);
   }
   /// key: name of the section in the report; "": the report itself.
   void add(const char* key, const std::string& text, nlohmann::json section) {
     (*key == 0 ? report_ : report_[key]) = std::move(section);
     page_ += text;
-    std::fputs(text.c_str(), stdout);
+    say("{}", text);
     std::fflush(stdout);
     write_page(args_.out, title_, page_);
     write_report(args_.json, report_);

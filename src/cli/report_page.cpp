@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "cli/report.h"
+#include "cli/say.h"
 
 namespace tessera::cli {
 
@@ -260,7 +261,7 @@ int report(const Arguments& args) {
     fail(ErrorKind::io, "'{}' is not what train --log writes: {}", path, e.what());
   }
   write_text_file(out, html);
-  fmt::print("{}: {} steps\n", out, log.steps.size());
+  say("{}: {} steps\n", out, log.steps.size());
   return 0;
 }
 

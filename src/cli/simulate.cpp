@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "cli/auto_plan.h"
 #include "cli/report.h"
+#include "cli/say.h"
 
 namespace tessera::cli {
 
@@ -93,20 +94,19 @@ Simulation simulate_stages(const Arguments& args, const Job& job, const Machine&
 }
 
 void print(const Job& job, const Simulation& s) {
-  fmt::print("{} on {}mesh {} ({} ranks of {}), layout {}\n", job.spec->name,
-             s.stages > 1 ? fmt::format("{} stages, each ", s.stages) : "", job.mesh.to_string(),
-             s.ranks, s.machine, job.layout.to_string());
+  say("{} on {}mesh {} ({} ranks of {}), layout {}\n", job.spec->name,
+      s.stages > 1 ? fmt::format("{} stages, each ", s.stages) : "", job.mesh.to_string(), s.ranks,
+      s.machine, job.layout.to_string());
   if (s.stages > 1)
-    fmt::print(
-        "{}, {} microbatches; each sends {} B to the next stage in {:.3f} ms\n",
+    say("{}, {} microbatches; each sends {} B to the next stage in {:.3f} ms\n",
         s.chunks > 1 ? fmt::format("interleaved 1F1B with {} chunks a stage", s.chunks) : "1F1B",
         s.microbatches, s.handed, 1e3 * s.transfer);
-  fmt::print("a step: {:.3f} ms = {:.3f} compute + {:.3f} slowed by transfers + {:.3f} exposed{}\n",
-             1e3 * s.seconds, 1e3 * s.compute, 1e3 * s.slowed, 1e3 * s.exposed,
-             s.stages > 1 ? fmt::format(" + {:.3f} bubble", 1e3 * s.bubble) : "");
+  say("a step: {:.3f} ms = {:.3f} compute + {:.3f} slowed by transfers + {:.3f} exposed{}\n",
+      1e3 * s.seconds, 1e3 * s.compute, 1e3 * s.slowed, 1e3 * s.exposed,
+      s.stages > 1 ? fmt::format(" + {:.3f} bubble", 1e3 * s.bubble) : "");
   for (const SimulatedAxes& a : s.by_axes)
-    fmt::print("  over {:<16} {:>14} B  {:9.3f} ms ({:.3f} exposed)\n", a.axes, a.bytes,
-               1e3 * a.seconds, 1e3 * a.exposed);
+    say("  over {:<16} {:>14} B  {:9.3f} ms ({:.3f} exposed)\n", a.axes, a.bytes, 1e3 * a.seconds,
+        1e3 * a.exposed);
 }
 
 }  // namespace
@@ -135,11 +135,10 @@ int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
                                        : simulate_whole(job, *machine, how);
   print(job, s);
   if (args.stragglers > 0)
-    fmt::print("with the slowest of {} ranks: {:.3f} ms\n", s.ranks, 1e3 * s.with_stragglers);
+    say("with the slowest of {} ranks: {:.3f} ms\n", s.ranks, 1e3 * s.with_stragglers);
   if (args.failure_hours > 0)
-    fmt::print("goodput {:.1f} % with a checkpoint every {:.0f} s\n", 100 * s.goodput,
-               s.checkpoint_every);
-  fmt::print("memory on each rank: {} B\n", s.memory);
+    say("goodput {:.1f} % with a checkpoint every {:.0f} s\n", 100 * s.goodput, s.checkpoint_every);
+  say("memory on each rank: {} B\n", s.memory);
   write_text_file(args.trace, to_trace(s));
   write_report(args.json, to_json(s));
   return 0;

@@ -2,6 +2,7 @@
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "cli/report.h"
+#include "cli/say.h"
 #include "tessera/solver.h"
 
 namespace tessera::cli {
@@ -15,22 +16,20 @@ int solve(const Arguments& args) {
   if (args.seconds) options.seconds = *args.seconds;
   const solver::Solution s = solver::solve(problem, options);
   const solver::Evaluation e = solver::evaluate(problem, s.choice);
-  fmt::print("{}: {} nodes, {} edges; {} nodes after reduction\n",
-             problem.name.empty() ? args.model : problem.name, problem.nodes.size(),
-             problem.edges.size(), s.nodes);
-  fmt::print("cost   {}\nbound  {}\n", s.cost, s.bound);
+  say("{}: {} nodes, {} edges; {} nodes after reduction\n",
+      problem.name.empty() ? args.model : problem.name, problem.nodes.size(), problem.edges.size(),
+      s.nodes);
+  say("cost   {}\nbound  {}\n", s.cost, s.bound);
   if (s.optimal) {
-    fmt::print("gap    0: no choice costs less (by {})\n", s.how);
+    say("gap    0: no choice costs less (by {})\n", s.how);
   } else {
-    fmt::print("gap    {:.4f} %: no choice costs more than that less (by {})\n", 100 * s.gap(),
-               s.how);
+    say("gap    {:.4f} %: no choice costs more than that less (by {})\n", 100 * s.gap(), s.how);
   }
   if (problem.limit) {
-    fmt::print("memory {} of {} at time {}; one more would save {:.6g}\n", e.peak, *problem.limit,
-               e.at, s.price);
+    say("memory {} of {} at time {}; one more would save {:.6g}\n", e.peak, *problem.limit, e.at,
+        s.price);
   }
-  fmt::print("time   {:.2f} s, the first allowed choice after {:.2f} s\n", s.seconds,
-             s.first_seconds);
+  say("time   {:.2f} s, the first allowed choice after {:.2f} s\n", s.seconds, s.first_seconds);
   nlohmann::json report = {{"name", problem.name},
                            {"cost", s.cost},
                            {"bound", s.bound},

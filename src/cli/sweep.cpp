@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "cli/report.h"
+#include "cli/say.h"
 #include "tessera/explain.h"
 #include "tessera/tessera.h"
 
@@ -315,10 +316,10 @@ Arguments tuned(const Arguments& args, const std::vector<ModelSpec>& models) {
   sweep.run();
   for (const SweepRow& row : sweep.rows()) {
     if (!sweep.is_root()) break;
-    std::fprintf(stderr, "tune: %10.3f ms  %s%s%s\n", 1e3 * row.measured,
-                 row.layout.empty() ? "(nothing split)" : row.layout.c_str(),
-                 row.sets.empty() ? "" : (" --set " + row.sets).c_str(),
-                 row.failure.empty() ? "" : (" failed: " + row.failure).c_str());
+    say_to(stderr, "tune: {:10.3f} ms  {}{}{}\n", 1e3 * row.measured,
+           row.layout.empty() ? "(nothing split)" : row.layout,
+           row.sets.empty() ? "" : " --set " + row.sets,
+           row.failure.empty() ? "" : " failed: " + row.failure);
   }
   const AutoPlan& fastest = plans.at(sweep.fastest());
   Arguments result = args;
@@ -340,24 +341,24 @@ int sweep(const Arguments& args, const std::vector<ModelSpec>& models) {
   const std::vector<SweepRow> rows = sweep.rows();
   write_sweep_report(with.out, with.model, rows);
   for (const SweepRow& row : rows) {
-    fmt::print("{:<24} {:<16} {:<48} ", row.sets, row.mesh,
-               row.layout.empty() ? "(nothing split)" : row.layout);
+    say("{:<24} {:<16} {:<48} ", row.sets, row.mesh,
+        row.layout.empty() ? "(nothing split)" : row.layout);
     if (!row.failure.empty()) {
-      fmt::print("failed: {}\n", row.failure);
+      say("failed: {}\n", row.failure);
     } else if (row.measured == 0) {
-      fmt::print("not run: the budget was spent\n");
+      say("not run: the budget was spent\n");
     } else {
-      fmt::print("{:10.3f} ms{}\n", 1e3 * row.measured,
-                 row.predicted > 0 ? fmt::format(" (predicted {:.3f})", 1e3 * row.predicted) : "");
+      say("{:10.3f} ms{}\n", 1e3 * row.measured,
+          row.predicted > 0 ? fmt::format(" (predicted {:.3f})", 1e3 * row.predicted) : "");
     }
   }
   const SweepSummary s = summarize(rows);
-  fmt::print("{} layout{} ran as {} Program{}, {} failed", s.ran, s.ran == 1 ? "" : "s", s.programs,
-             s.programs == 1 ? "" : "s", s.failed);
+  say("{} layout{} ran as {} Program{}, {} failed", s.ran, s.ran == 1 ? "" : "s", s.programs,
+      s.programs == 1 ? "" : "s", s.failed);
   if (s.error >= 0)
-    fmt::print("; predictions: error {:.1f} %, rank correlation {:.2f}, regret {:.1f} %",
-               100 * s.error, s.tau, 100 * s.regret);
-  fmt::print("; {}\n", with.out);
+    say("; predictions: error {:.1f} %, rank correlation {:.2f}, regret {:.1f} %", 100 * s.error,
+        s.tau, 100 * s.regret);
+  say("; {}\n", with.out);
   return 0;
 }
 

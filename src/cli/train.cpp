@@ -2,8 +2,10 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "cli/idle_axes.h"
 #include "cli/profile.h"
 #include "cli/report.h"
+#include "cli/say.h"
 #include "cli/sweep.h"
 #include "cli/training.h"
 #include "tessera/build_info.h"
@@ -333,6 +335,7 @@ int run_training(Training& t, StartClock& clock) {
       t.cluster.is_root(), ProgressFiles{args.log, args.csv, args.tensorboard}, args.resume,
       t.job.config.integer("train.steps"), metrics);
   t.progress->note(banner(t));
+  if (const std::string idle = idle_axes_note(t.job); !idle.empty()) t.progress->note(idle);
   if (!t.evaluator->has_data()) t.progress->note("no held-out data: nothing is evaluated");
   if (args.resume) resume(t, latest);
   t.hosts = t.cluster.hosts();
@@ -366,7 +369,7 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   require_place_for(args.trace);
   if (read_environment().rank <= 0) {
-    fmt::print("tessera {}: train {}\n", build_info().version, args.model);
+    say("tessera {}: train {}\n", build_info().version, args.model);
     std::fflush(stdout);
   }
   Watch watch(args);

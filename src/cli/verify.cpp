@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "cli/report.h"
+#include "cli/say.h"
 #include "tessera/explain.h"
 
 namespace tessera::cli {
@@ -164,10 +165,9 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
   const bool ok = loss.value <= tolerance && gradient.value <= tolerance &&
                   parameter.value <= (wide ? 1 : 10) * tolerance;
   if (cluster.is_root()) {
-    fmt::print("{} layouts of mesh {}, {} steps, {}\n", layouts.size(), job.mesh.to_string(), steps,
-               job.config.text("train.dtype"));
-    fmt::print(
-        "largest relative difference from one rank on the CPU:\n  loss      {:.3e}  ({})\n  "
+    say("{} layouts of mesh {}, {} steps, {}\n", layouts.size(), job.mesh.to_string(), steps,
+        job.config.text("train.dtype"));
+    say("largest relative difference from one rank on the CPU:\n  loss      {:.3e}  ({})\n  "
         "gradient  {:.3e}  "
         "({})\n"
         "  parameter {:.3e}  ({})\n{} (tolerance {:g})\n",

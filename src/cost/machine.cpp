@@ -93,8 +93,12 @@ std::vector<std::string> Machine::names() {
 }
 
 std::string Machine::calibrated_path() {
+  if (cache_folder().empty()) return "";
   const std::string path = cache_folder() + "/machine.toml";
-  return !cache_folder().empty() && std::filesystem::exists(path) ? path : "";
+  std::error_code unreadable;  // whoever reads the file reports it
+  const bool missing =
+      std::filesystem::status(path, unreadable).type() == std::filesystem::file_type::not_found;
+  return missing ? "" : path;
 }
 
 Machine Machine::load(const std::string& name_or_path) {

@@ -157,7 +157,8 @@ struct Checkpoints::State {
     const std::string path = checkpoint.path + fmt::format(".tmp-{}", getpid());
     std::error_code error;
     fs::remove_all(path, error);
-    fs::create_directory(path, error);
+    const bool is_new = fs::create_directory(path, error);
+    if (!is_new && !error) error = std::make_error_code(std::errc::file_exists);
     if (error)
       fail(
           ErrorKind::io,

@@ -62,7 +62,9 @@ std::vector<std::string> files_of(const std::string& directory) {
 std::string new_checkpoint_path(const std::string& directory, int64_t step) {
   const std::string name = fmt::format("{}{:08}", kPrefix, step);
   fs::path path = fs::path(directory) / name;
-  for (int n = 2; fs::exists(path); ++n) path = fs::path(directory) / fmt::format("{}-{}", name, n);
+  // A link without a target is in the way, too.
+  for (int n = 2; fs::exists(fs::symlink_status(path)); ++n)
+    path = fs::path(directory) / fmt::format("{}-{}", name, n);
   return path.string();
 }
 

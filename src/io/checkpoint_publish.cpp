@@ -34,7 +34,8 @@ void sync_directory(const std::string& path) {
 }
 
 void write_file(const std::string& path, const std::string& text) {
-  FileHandle file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  FileHandle file(::open(path.c_str(), kNew, 0666));
   if (!file) give_up("create", path, errno);
   for (size_t at = 0; at < text.size();) {
     const ssize_t done = ::write(file.get(), text.data() + at, text.size() - at);

@@ -96,7 +96,9 @@ void to_checkpoint(const std::string& from, const std::string& to, const Manifes
   const std::string temporary = directory.string() + ".tmp-convert";
   std::error_code error;
   fs::remove_all(temporary, error);
-  fs::create_directories(temporary, error);
+  fs::create_directories(directory.parent_path(), error);
+  const bool is_new = !error && fs::create_directory(temporary, error);
+  if (!is_new && !error) error = std::make_error_code(std::errc::file_exists);
   if (error)
     fail(ErrorKind::io, "[convert] cannot make the directory '{}': {}", temporary, error.message());
   std::vector<ShardPiece> pieces;
@@ -123,7 +125,8 @@ void to_checkpoint(const std::string& from, const std::string& to, const Manifes
 int64_t convert_checkpoint(const std::string& from, const std::string& to,
                            const ConvertOptions& options) {
   require_rules(options);
-  require(!fs::exists(to), "[convert] '{}' exists already; choose another name or remove it", to);
+  require(!fs::exists(fs::symlink_status(to)),
+          "[convert] '{}' exists already; choose another name or remove it", to);
   const Manifest manifest = manifest_of_any(from);
   const auto names = chosen(manifest, options);
   fs::is_directory(from) ? to_file(from, to, manifest, names)

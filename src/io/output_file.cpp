@@ -25,7 +25,7 @@ AlignedBytes aligned_bytes(int64_t bytes) {
 }
 
 int OutputFile::create(const std::string& path, int64_t bytes) {
-  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   direct_ = bytes >= kDirectFrom;
   if (direct_) file_ = FileHandle(::open(path.c_str(), flags | O_DIRECT, 0666));
   if (direct_ && !file_ && errno == EINVAL) {  // some file systems create the file and then refuse

@@ -9,6 +9,7 @@
 #include "cli/forecast.h"
 #include "cli/profile.h"
 #include "cli/tensorboard.h"
+#include "tessera/safetensors.h"
 
 using namespace tessera::test;
 
@@ -313,6 +314,27 @@ TEST_CASE("seeing: names in files do not steer the terminal", "[cli]") {
   const CliResult show = run_cli_in(f, "checkpoint show 'w\x1b[2J.safetensors'");
   CHECK_FALSE(contains(show.out + show.err, "\x1b"));
   CHECK(contains(show.err, "w\\x1b[2J"));
+  // Names of tensors and of machines.
+  for (const float value : {1.0f, 2.0f}) {
+    tessera::SafetensorsWriter file(f(value == 1 ? "a.safetensors" : "b.safetensors"),
+                                    {{"w\x1b[2J", tessera::DType::float32, {1}}}, {});
+    file.write("w\x1b[2J", &value, sizeof value);
+    file.finish();
+  }
+  const CliResult compared = run_cli_in(f, "compare a.safetensors b.safetensors");
+  CHECK_FALSE(contains(compared.out + compared.err, "\x1b"));
+  CHECK(contains(compared.out, "first difference: w\\x1b[2J"));
+  std::string profile;
+  for (const char* part :
+       {"format = 1\nname = \"m\\u001b[2J\"\nmemory = 8e10\n",
+        "[[memory_rate]]\nbandwidth = 1e12\n", "[[product]]\ndtype = \"float32\"\nflops = 1e14\n",
+        "[[link]]\nname = \"node\"\nbandwidth = 1e11\n"})
+    profile += part;
+  f.write("m.toml", profile);
+  const CliResult simulated = run_cli_in(f, "simulate mlp --mesh data:1 --machine m.toml");
+  INFO(simulated.err);
+  CHECK_FALSE(contains(simulated.out + simulated.err, "\x1b"));
+  CHECK(contains(simulated.out, "ranks of m\\x1b[2J"));
 }
 
 TEST_CASE("cli: checkpoint show and verify, convert", "[cli]") {

@@ -1,6 +1,8 @@
 // Algorithms of matmuls: measured once, then the same in every run and on every rank.
 #include "gpu/device/gemm_algorithm_cache.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -85,10 +87,32 @@ TEST_CASE("the choice of an algorithm: torn, damaged and foreign files are measu
   for (const std::string& bad : {std::string("x"), std::string(), text.substr(0, text.size() / 2),
                                  damaged, foreign, other}) {
     std::ofstream(file) << bad;
-    CHECK(GemmAlgorithmCache(folder.path).choose("8x8", [] { return "0 new"; }) == "0 new");
+    GemmAlgorithmCache again(folder.path);
+    CHECK(again.choose("8x8", [] { return "0 new"; }) == "0 new");
+    CHECK(again.ignored() ==
+          std::vector<std::string>{"'" + file.string() + "' is damaged or of another version"});
+    CHECK(folder.files().size() == 1);
     std::ifstream in(file);
     CHECK(std::string((std::istreambuf_iterator<char>(in)), {}).find("0 new") != std::string::npos);
   }
+}
+
+TEST_CASE("the choice of an algorithm: what is no file of ours is neither awaited nor read whole",
+          "[cuda]") {
+  const Folder folder;
+  GemmAlgorithmCache(folder.path).choose("8x8", [] { return "0 old"; });
+  const fs::path file = folder.files().at(0);
+  const auto ignored = [&] {
+    GemmAlgorithmCache again(folder.path);
+    CHECK(again.choose("8x8", [] { return "0 new"; }) == "0 new");
+    CHECK(GemmAlgorithmCache(folder.path).choose("8x8", [] { return "0 newer"; }) == "0 new");
+    return again.ignored();
+  };
+  fs::remove(file);
+  REQUIRE(mkfifo(file.c_str(), 0600) == 0);
+  CHECK(ignored() == std::vector<std::string>{"'" + file.string() + "' is not a regular file"});
+  fs::resize_file(file, 65537);
+  CHECK(ignored() == std::vector<std::string>{"'" + file.string() + "' has more than 65536 bytes"});
 }
 
 TEST_CASE("the choice of an algorithm: where nothing can be kept it lasts as long as the process",

@@ -1,5 +1,6 @@
 // Sharded checkpoints: what is written while training goes on, what damage is seen, what fits what.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -8,7 +9,9 @@
 #include <random>
 
 #include "base/crc32c.h"
+#include "io/checkpoint_files.h"
 #include "io/manifest.h"
+#include "io/shard.h"
 #include "support/io_folder.h"
 #include "tessera/checkpoint.h"
 #include "tessera/safetensors.h"
@@ -304,6 +307,50 @@ TEST_CASE("checkpoint: the lock of a directory is not fooled", "[checkpoint]") {
   std::filesystem::remove(f("ck/lock"));
   CHECK(contains(f.error([&] { Checkpoints(m.ranks, f("ck")); }),
                  "io [checkpoint] 'DIR/ck' is in use by another process"));
+}
+
+TEST_CASE("checkpoint: no link in its directory is written through", "[checkpoint]") {
+  namespace fs = std::filesystem;
+  const Folder f;
+  Model m("a:2", "rows:a", 5);
+  f.write("precious", "what a link would have it overwrite");
+  fs::create_directory(f("elsewhere"));
+  f.write("elsewhere/kept", "what a link would have it remove");
+  const auto untouched = [&] {
+    CHECK(f.read("precious") == "what a link would have it overwrite");
+    CHECK(f.read("elsewhere/kept") == "what a link would have it remove");
+    CHECK(std::distance(fs::directory_iterator(f("elsewhere")), fs::directory_iterator()) == 1);
+    CHECK(!fs::exists(f("nowhere")));
+  };
+  Checkpoints directory(m.ranks, f("ck"), 1);
+  fs::create_symlink(f("nowhere"), f("ck/step-00000001"));
+  fs::create_symlink(f("elsewhere"), f("ck/step-00000001-2"));
+  fs::create_symlink(f("elsewhere"), fmt::format("{}.tmp-{}", f("ck/step-00000001-3"), getpid()));
+  CHECK(directory.save(*m.session, 1).path == f("ck/step-00000001-3"));
+  untouched();
+  fs::create_symlink(f("elsewhere"), f("ck/step-00000001-3.tmp-removed"));
+  CHECK(contains(directory.save(*m.session, 2).warning, "cannot remove the old"));
+  untouched();
+  fs::remove(f("ck/step-00000001-3.tmp-removed"));
+  CHECK(directory.save(*m.session, 3).warning.empty());
+  // What is planted in the temporary directory while a checkpoint is written.
+  const std::string shard = shard_name(0), temporary = f("ck/step-00000004.tmp-1");
+  const std::vector<ShardPiece> none;
+  fs::create_directory(temporary);
+  { ShardWriter(temporary + "/" + shard, none).finish(); }
+  fs::create_symlink(f("precious"), temporary + "/" + kManifestName);
+  const Checkpoint next{f("ck/step-00000004"), 4, {{kSerialKey, "9"}}, ""};
+  CHECK(f.error([&] { publish_checkpoint(temporary, {shard}, next, f("ck"), 1); }) ==
+        "io [checkpoint] cannot create 'DIR/ck/step-00000004.tmp-1/manifest.json': File exists; "
+        "check the directory and its permissions");
+  fs::create_symlink(f("precious"), f("ck/link.safetensors"));
+  { ShardWriter(f("ck/link.safetensors"), none).finish(); }  // the link itself is replaced
+  CHECK(!fs::is_symlink(f("ck/link.safetensors")));
+  fs::create_symlink(f("nowhere"), f("converted"));
+  CHECK(contains(
+      f.error([&] { convert_checkpoint(directory.save(*m.session, 5).path, f("converted"), {}); }),
+      "'DIR/converted' exists already"));
+  untouched();
 }
 
 TEST_CASE("checkpoint: format 1 is still read", "[checkpoint]") {

@@ -330,7 +330,9 @@ TEST_CASE("plan: train runs the planner's layout, from its cache, or the fastest
   CHECK(first.err.find("layout auto: ") == 0);
   int kept = 0;
   for (const auto& file : std::filesystem::directory_iterator(f.dir + "/plans")) {
-    std::ofstream(file.path()) << R"([{"layout": "length:data", "sets": []}])";
+    nlohmann::json plan = nlohmann::json::parse(std::ifstream(file.path()));
+    plan["plans"][0]["layout"] = "length:data";
+    std::ofstream(file.path()) << plan.dump();
     ++kept;
   }
   CHECK(kept == 1);

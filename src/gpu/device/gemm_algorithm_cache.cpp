@@ -1,17 +1,17 @@
 #include "gpu/device/gemm_algorithm_cache.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
-#include <cstdint>
 #include <filesystem>
-#include <fstream>
+#include <optional>
+#include <sstream>
 #include <system_error>
 
+#include "base/cache_file.h"
 #include "base/env.h"
 #include "base/hash.h"
+#include "tessera/error.h"
 
 namespace tessera {
 
@@ -21,6 +21,15 @@ constexpr const char* kFormat = "tessera-product 1";
 
 std::string checksum(const std::string& problem, const std::string& choice) {
   return fmt::format("{:016x}", hash_of(choice, hash_of(problem)));
+}
+
+/// The choice for `problem` in the text of a file; "" if it is none.
+std::string choice_in(const std::string& text, const std::string& problem) {
+  std::istringstream lines(text);
+  std::string format, of, choice, sum;
+  std::getline(lines, format) && std::getline(lines, of) && std::getline(lines, choice) &&
+      std::getline(lines, sum);
+  return format == kFormat && of == problem && sum == checksum(problem, choice) ? choice : "";
 }
 
 }  // namespace
@@ -54,33 +63,38 @@ std::string GemmAlgorithmCache::path_of(const std::string& problem) const {
                      hash_of(problem, hash_of(kFormat, 0)));
 }
 
-/// Empty if there is no file, or it is incomplete, damaged, or of another problem or format.
-std::string GemmAlgorithmCache::read(const std::string& problem) const {
-  if (folder_.empty()) return "";
-  std::ifstream file(path_of(problem));
-  std::string format, of, choice, sum;
-  if (!std::getline(file, format) || !std::getline(file, of) || !std::getline(file, choice) ||
-      !std::getline(file, sum))
-    return "";
-  return format == kFormat && of == problem && sum == checksum(problem, choice) ? choice : "";
+std::vector<std::string> GemmAlgorithmCache::ignored() const {
+  const std::lock_guard lock(mutex_);
+  return {ignored_.begin(), ignored_.end()};
 }
 
-/// Writes a temporary file and links it into place, which fails if another rank was first. An
-/// unreadable file is removed before, since it would block all later ones.
-void GemmAlgorithmCache::write(const std::string& problem, const std::string& choice) {
-  const std::string path = path_of(problem), part = fmt::format("{}.{}", path, getpid());
-  std::ofstream file(part);
-  file << kFormat << '\n' << problem << '\n' << choice << '\n' << checksum(problem, choice) << '\n';
-  file.close();
-  std::error_code error;
-  if (read(problem).empty()) std::filesystem::remove(path, error);
-  bool stands = file && (link(part.c_str(), path.c_str()) == 0 || errno == EEXIST);
-  if (file && !stands) {  // no hard links on this file system: rename instead
-    std::filesystem::rename(part, path, error);
-    stands = !error;
+/// Empty if there is no file; also if it is incomplete, damaged, or of another problem or format,
+/// which is noted. Such a file is removed, since it would block all later ones.
+std::string GemmAlgorithmCache::read(const std::string& problem) {
+  if (folder_.empty()) return "";
+  const std::string path = path_of(problem);
+  constexpr size_t kMostBytes = size_t{64} << 10;
+  try {
+    const std::optional<std::string> text = read_cache_file(path, kMostBytes);
+    if (!text) return "";
+    if (std::string choice = choice_in(*text, problem); !choice.empty()) return choice;
+    ignored_.insert(fmt::format("'{}' is damaged or of another version", path));
+  } catch (const Error& e) {
+    ignored_.insert(e.what());
   }
-  std::filesystem::remove(part, error);
-  if (!stands) why_not_ = fmt::format("'{}' could not be written", path);
+  std::error_code error;
+  std::filesystem::remove(path, error);
+  return "";
+}
+
+/// If another rank was first, its file stays.
+void GemmAlgorithmCache::write(const std::string& problem, const std::string& choice) {
+  try {
+    add_cache_file(path_of(problem), fmt::format("{}\n{}\n{}\n{}\n", kFormat, problem, choice,
+                                                 checksum(problem, choice)));
+  } catch (const Error& e) {
+    why_not_ = e.what();
+  }
 }
 
 namespace {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,15 +26,18 @@ class GemmAlgorithmCache {
   std::string choose(const std::string& problem, const std::function<std::string()>& measure);
   /// Why choices are only kept in this process; empty if they are kept on disk.
   std::string why_not_kept() const;
+  /// Files that could not be used, each with the cause; their problems were measured again.
+  std::vector<std::string> ignored() const;
 
  private:
   std::string path_of(const std::string& problem) const;
-  std::string read(const std::string& problem) const;
+  std::string read(const std::string& problem);
   void write(const std::string& problem, const std::string& choice);
 
   mutable std::mutex mutex_;
   std::string folder_, why_not_;
   std::map<std::string, std::string> known_;
+  std::set<std::string> ignored_;
 };
 
 /// The cache of this process.

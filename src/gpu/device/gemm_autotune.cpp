@@ -72,6 +72,10 @@ std::string GemmAutotune::why_not_kept() const {
   return measured_ ? gemm_algorithm_cache().why_not_kept() : "";
 }
 
+std::vector<std::string> GemmAutotune::ignored() const {
+  return measured_ ? gemm_algorithm_cache().ignored() : std::vector<std::string>();
+}
+
 std::string GemmAutotune::measure(const std::vector<MatmulWay>& ways,
                                   const std::vector<Kernel*>& kernels) {
   CudaBlasApi& blas = gpu_.api.blas();

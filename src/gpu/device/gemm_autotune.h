@@ -32,6 +32,8 @@ class GemmAutotune {
   /// Why measurements are only kept in this process; empty if they are kept on disk, or nothing was
   /// measured.
   std::string why_not_kept() const;
+  /// Cached choices that could not be used, each with the cause; empty if nothing was measured.
+  std::vector<std::string> ignored() const;
 
  private:
   std::string measure(const std::vector<MatmulWay>& ways, const std::vector<Kernel*>& kernels);

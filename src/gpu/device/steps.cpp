@@ -66,6 +66,8 @@ std::vector<std::string> GpuSteps::fallbacks() const {
   std::vector<std::string> all(fallbacks_.begin(), fallbacks_.end());
   if (const std::string why = autotune_.why_not_kept(); !why.empty())
     all.push_back("matmul algorithms are measured anew in every process: " + why);
+  for (const std::string& why : autotune_.ignored())
+    all.push_back("a cached matmul algorithm is ignored and measured anew: " + why);
   return all;
 }
 

@@ -1,0 +1,97 @@
+#include "cli/plan_cache.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/cache_file.h"
+#include "base/fail.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/printable.h"
+#include "cli/ignored_cache.h"
+
+namespace tessera::cli {
+
+namespace {
+
+constexpr const char* kFormat = "tessera-plans 1";
+constexpr size_t kMostBytes = size_t{4} << 20;
+
+nlohmann::json to_json(const std::vector<AutoPlan>& plans) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const AutoPlan& plan : plans) json.push_back({{"layout", plan.layout}, {"sets", plan.sets}});
+  return json;
+}
+
+std::vector<AutoPlan> plans_of(const nlohmann::json& json) {
+  require(json.is_array(), "it holds no list of plans");
+  std::vector<AutoPlan> plans;
+  try {
+    for (const nlohmann::json& plan : json)
+      plans.push_back(
+          {plan.at("layout").get<std::string>(), plan.at("sets").get<std::vector<std::string>>()});
+  } catch (const nlohmann::json::exception&) {
+    fail(ErrorKind::usage, "plan {} has no 'layout' as text, or no 'sets' as a list of texts",
+         plans.size() + 1);
+  }
+  return plans;
+}
+
+/// The plans of a file, without those that answer another question.
+std::vector<AutoPlan> plans_for(const std::string& question, const std::string& text) {
+  const nlohmann::json file = parse_json(text);
+  require(file.is_object() && file.contains("format") && file["format"] == kFormat,
+          "it is not in the format '{}'", kFormat);
+  require(file.contains("question") && file["question"] == question,
+          "it answers another question, of which the hash is the same");
+  require(file.contains("plans"), "it holds no list of plans");
+  return plans_of(file["plans"]);
+}
+
+}  // namespace
+
+std::string plans_text(const std::vector<AutoPlan>& plans) { return to_json(plans).dump(); }
+
+std::vector<AutoPlan> parse_plans(const std::string& text) { return plans_of(parse_json(text)); }
+
+PlanCache::PlanCache(const std::string& folder, const std::string& question)
+    : question_(printable(question)),
+      path_(folder.empty() ? ""
+                           : fmt::format("{}/plans/{:016x}.json", folder, hash_of(question_))) {}
+
+std::vector<AutoPlan> PlanCache::read(size_t most,
+                                      const std::function<void(const AutoPlan&)>& check) const {
+  if (path_.empty()) return {};
+  std::string why;
+  try {
+    const std::optional<std::string> text = read_cache_file(path_, kMostBytes);
+    if (!text) return {};
+    const std::vector<AutoPlan> plans = plans_for(question_, *text);
+    require(!plans.empty() && plans.size() <= most, "it holds {} plans instead of 1 to {}",
+            plans.size(), most);
+    for (const AutoPlan& plan : plans) check(plan);
+    return plans;
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::usage && e.kind() != ErrorKind::io) throw;
+    why = e.what();
+  }
+  warn_of_ignored_cache(
+      fmt::format("the kept plan '{}' is ignored and searched anew: {}", path_, why));
+  return {};
+}
+
+void PlanCache::write(const std::vector<AutoPlan>& plans) const {
+  if (path_.empty()) return;
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
+  const nlohmann::json file = {
+      {"format", kFormat}, {"question", question_}, {"plans", to_json(plans)}};
+  try {
+    write_cache_file(path_, file.dump() + "\n");
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::io) throw;
+  }
+}
+
+}  // namespace tessera::cli

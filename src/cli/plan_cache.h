@@ -1,0 +1,35 @@
+// The planner's answers for `--layout auto`, kept in the cache folder.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+
+namespace tessera::cli {
+
+/// Plans as JSON: [{"layout": "...", "sets": ["key=value", ...]}, ...].
+std::string plans_text(const std::vector<AutoPlan>& plans);
+/// The reverse. Throws a usage error that says what is wrong with the text.
+std::vector<AutoPlan> parse_plans(const std::string& text);
+
+/// The file of one question to the planner. Its name is a hash of the question; the file holds the
+/// question as a whole, which is compared.
+class PlanCache {
+ public:
+  /// `question`: everything that its plans depend on. Keeps nothing if `folder` is "".
+  PlanCache(const std::string& folder, const std::string& question);
+
+  /// 1 to `most` plans, each accepted by `check`, which throws a usage error for a plan that the
+  /// planner would not give. Empty if there is no file; also, with a warning, if it is not good.
+  std::vector<AutoPlan> read(size_t most, const std::function<void(const AutoPlan&)>& check) const;
+  /// A plan that cannot be kept is searched again.
+  void write(const std::vector<AutoPlan>& plans) const;
+
+ private:
+  std::string question_, path_;
+};
+
+}  // namespace tessera::cli

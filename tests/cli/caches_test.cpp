@@ -1,0 +1,140 @@
+// What is kept in the cache folder is not trusted: a file that is not good is named and replaced.
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "base/cache_file.h"
+#include "cli/cli_run.h"
+
+namespace tessera::test {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The one file in `plans/` of the cache folder.
+std::string plan_in(const Folder& f) {
+  std::string found;
+  for (const auto& entry : fs::directory_iterator(f("plans"))) {
+    CHECK(found.empty());
+    found = entry.path().string();
+  }
+  REQUIRE(!found.empty());
+  return found;
+}
+
+/// What `change` makes of a plan's file.
+std::string changed(const std::string& text, void (*change)(nlohmann::json&)) {
+  nlohmann::json plan = nlohmann::json::parse(text);
+  change(plan);
+  return plan.dump();
+}
+
+std::string text_of(const std::string& path) { return read_cache_file(path, 1 << 20).value(); }
+
+}  // namespace
+
+TEST_CASE("a kept plan sets what the planner sets, for the question that was asked", "[cli]") {
+  const Folder f;
+  const std::string cache = "TESSERA_CACHE=" + f.dir,
+                    explain =
+                        "explain gpt --set layers=1 d_model=32 heads=2 ff=64 length=16 batch=4 "
+                        "vocab=256 --machine a100-80gb --mesh data:2 --layout auto";
+  const CliResult first = run_cli_in(f, explain, cache);
+  REQUIRE(first.code == 0);
+  const std::string path = plan_in(f), good = text_of(path);
+  const auto set = [&](void (*change)(nlohmann::json&)) { return changed(good, change); };
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"half of a fi", "it is not in the format 'tessera-plans 1'"},
+      {R"([{"layout": "length:data", "sets": []}])", "it is not in the format"},
+      {std::string(10000, '['), "it is not in the format"},
+      {std::string((4 << 20) + 1, ' '), "has more than 4194304 bytes"},
+      {set([](auto& p) { p["question"] = "0.1|another"; }), "it answers another question"},
+      {set([](auto& p) { p.erase("plans"); }), "it holds no list of plans"},
+      {set([](auto& p) { p["plans"] = nlohmann::json::array(); }), "0 plans instead of 1 to 1"},
+      {set([](auto& p) { p["plans"].push_back(p["plans"][0]); }), "2 plans instead of 1 to 1"},
+      {set([](auto& p) { p["plans"][0]["sets"] = 3; }), "plan 1 has no 'layout' as text"},
+      {set([](auto& p) { p["plans"][0]["sets"] = {"train.lr=1"}; }),
+       "it sets 'train.lr=1'; a plan may set only train.recompute"},
+      {set([](auto& p) { p["plans"][0]["sets"] = {"microbatches=2"}; }), "a plan may set only"},
+      {set([](auto& p) { p["plans"][0]["sets"] = {"train.microbatches=3"}; }),
+       "for this job the planner chooses train.microbatches among 1, 2, 4"},
+      {set([](auto& p) { p["plans"][0]["sets"] = {"train.recompute"}; }),
+       "for this job the planner chooses train.recompute among attention, block, none"},
+      {set([](auto& p) { p["plans"][0]["layout"] = "batch:\x1b[2Jelsewhere"; }), "\\x1b[2J"},
+      {set([](auto& p) { p["plans"][0]["layout"] = "batch:elsewhere"; }),
+       "rule 'batch:elsewhere' names axis 'elsewhere', which mesh 'data:2' has not"},
+      {set([](auto& p) { p["plans"][0]["layout"] = "batch:auto"; }), "leaves a split open"}};
+  for (const auto& [text, why] : bad) {
+    INFO(why);
+    std::ofstream(path, std::ios::binary) << text;
+    const CliResult again = run_cli_in(f, explain, cache);
+    INFO(again.err);
+    CHECK(again.code == 0);
+    const size_t end = again.err.find('\n') + 1;
+    const std::string warning = again.err.substr(0, end);
+    CHECK(warning.find("tessera: warning: the kept plan '" + path +
+                       "' is ignored and searched anew: ") == 0);
+    CHECK(warning.find(why) != std::string::npos);
+    CHECK(warning.find('\x1b') == std::string::npos);
+    CHECK(again.err.substr(end) == first.err);
+    CHECK(text_of(path) == good);
+    CHECK(plan_in(f) == path);  // nothing else is left there
+  }
+  CHECK(run_cli_in(f, explain, cache).err == first.err);
+}
+
+TEST_CASE("a calibrated profile that cannot be read is named and ignored", "[cli]") {
+  const Folder f;
+  const std::string explain =
+      "explain gpt --set layers=1 d_model=32 heads=2 ff=64 length=16 batch=4 vocab=256 --mesh "
+      "data:2 --layout batch:data";
+  const CliResult without = run_cli_in(f, explain, "TESSERA_CACHE=" + f.dir);
+  REQUIRE(without.code == 0);
+  const auto ignored = [&](const std::string& why) {
+    const CliResult with = run_cli_in(f, explain, "TESSERA_CACHE=" + f.dir);
+    CHECK(with.code == 0);
+    CHECK(with.out == without.out);
+    CHECK(with.err ==
+          "tessera: warning: the profile of this machine is ignored; run `tessera calibrate` "
+          "again: " +
+              why + "\n");
+  };
+  const std::string path = f.write("machine.toml", "format = 1\nname = \"here\"\nspeed = 3\n");
+  const std::string also = path + ": unknown key 'speed'";
+  CHECK(run_cli_in(f, explain, "TESSERA_CACHE=" + f.dir).err.find(also) != std::string::npos);
+  fs::resize_file(path, (4 << 20) + 1);
+  ignored("'" + path + "' has more than 4194304 bytes");
+  fs::remove(path);
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  ignored("'" + path + "' is not a regular file");
+  // A profile that was asked for is no cache: it has to be good.
+  f.write("bad.toml", "format = 7\n");
+  expect_failure(run_cli_in(f, explain + " --machine bad.toml"), 1, {"bad.toml: format 7"});
+}
+
+TEST_CASE("files of the cache appear whole, and no link that lies in the way is written through",
+          "[fast]") {
+  const Folder f;
+  CHECK(!read_cache_file(f("none"), 10));
+  write_cache_file(f("a"), "one");
+  write_cache_file(f("a"), "two");
+  CHECK(text_of(f("a")) == "two");
+  add_cache_file(f("a"), "three");
+  CHECK(text_of(f("a")) == "two");
+  f.write("other", "of somebody else");
+  fs::create_symlink(f("other"), f("b"));
+  fs::create_symlink(f("other"), fmt::format("{}.tmp-{}-0", f("b"), getpid()));
+  write_cache_file(f("b"), "mine");
+  CHECK(f.read("other") == "of somebody else");
+  CHECK(f.read("b") == "mine");
+  CHECK(!fs::is_symlink(f("b")));
+  CHECK(f.names().size() == 4);  // a, b, other and the link, which is not ours
+  CHECK(f.error([&] { write_cache_file(f("no/folder"), "x"); }) ==
+        "io 'DIR/no/folder' could not be written: No such file or directory");
+  CHECK(f.error([&] { read_cache_file(f("a"), 2); }) == "io 'DIR/a' has more than 2 bytes");
+  CHECK(f.error([&] { read_cache_file(f.dir, 2); }) == "io 'DIR' is not a regular file");
+}
+
+}  // namespace tessera::test
