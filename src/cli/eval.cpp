@@ -30,7 +30,7 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
       report["eval_accuracy"] = e.accuracy;
     }
     for (const auto& [name, value] : e.metrics) {
-      fmt::print("{} {:.4g}\n", printable(name), value);
+      say("{} {:.4g}\n", name, value);
       report["eval_" + name] = json_number(value);
     }
     write_report(args.json, report);
