@@ -127,6 +127,9 @@ class Checkpoints {
                   const std::map<std::string, std::string>& extra = {});
   /// Whether a save is under way in this process. Local.
   bool is_saving() const;
+  /// Whether this process has failed to write its part of the save that was started. finish() then
+  /// throws the failure, and start() can be called again. Local.
+  bool has_failed() const;
   /// Bytes that the ranks of this process write, the maximum that start() stages. Local.
   static int64_t owned_bytes(Session& session);
 

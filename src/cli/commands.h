@@ -31,6 +31,7 @@ struct Arguments {
   std::string data, mesh, layout;  ///< empty: as in the configuration
   std::string log, checkpoint, json, prompt, dump_dir, device = "cpu", trace;
   std::vector<std::string> watch, dump;  ///< globs
+  double save_retry = 60;
   int64_t save_every = 0, keep = 3, tokens = 200, steps = -1, dump_every = 1, threads = -1;
   double timeout = 120, temperature = 0.8, tolerance = -1;
   std::string csv, tensorboard, staging, on_nonfinite = "stop";

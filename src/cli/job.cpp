@@ -149,6 +149,7 @@ std::vector<Cluster::Fact> facts_of(const Job& job, const Arguments& args) {
   add("--timeout", args.timeout);
   add("--checkpoint", args.checkpoint);
   add("--save-every", args.save_every);
+  add("--save-retry", args.save_retry);
   add("--keep", args.keep);
   add("--staging", args.staging);
   add("--resume", args.resume);

@@ -44,24 +44,15 @@ void end_line(const std::string& path, std::FILE* file) {
   if (before.get() != '\n') std::fputc('\n', file);
 }
 
-std::FILE* open_file(const std::string& path, bool append, const char* flag) {
+std::unique_ptr<LogFile> open_file(const std::string& path, bool append, const char* flag) {
   if (path.empty()) return nullptr;
   try {
     std::FILE* const file = open_output(path, append);
-    std::setvbuf(file, nullptr, _IONBF, 0);  // one write per line, so that readers see whole lines
     if (append) end_line(path, file);
-    return file;
+    return std::make_unique<LogFile>(path, file);
   } catch (const Error& e) {
     fail(e.kind(), "{} {}: {}", flag, path, e.what());
   }
-}
-
-/// Writes one line, flushed to the operating system.
-void put_line(std::FILE* file, const std::string& line, const std::string& path) {
-  if (file == nullptr) return;
-  const std::string whole = line + "\n";
-  if (std::fwrite(whole.data(), 1, whole.size(), file) != whole.size())
-    fail(ErrorKind::io, "cannot write the log '{}' (is the disk full?)", path);
 }
 
 /// The numbers of a step with their names from docs/reference/log-fields.md.
@@ -112,18 +103,15 @@ Progress::Progress(bool active, const ProgressFiles& files, bool append, int64_t
   log_ = open_file(files.log, append, "--log");
   csv_ = open_file(files.csv, append, "--csv");
   if (!files.tensorboard.empty()) events_ = std::make_unique<EventFile>(files.tensorboard);
-  if (csv_ != nullptr && std::ftell(csv_) == 0) {
+  if (csv_ && csv_->is_empty()) {
     std::string names = "step";
     for (const auto& [name, value] : numbers_of(fields)) names += "," + name;
-    put_line(csv_, names, files.csv);
+    csv_->append(names + '\n');
   }
 }
 
 Progress::~Progress() {
   if (bar_shown_) std::fputc('\n', stdout);
-  for (std::FILE* file : {log_, csv_}) {
-    if (file != nullptr) std::fclose(file);
-  }
 }
 
 bool Progress::shows(int64_t step) const {
@@ -131,7 +119,9 @@ bool Progress::shows(int64_t step) const {
   return terminal_ || step <= 5 || step == steps_ || step % every == 0;
 }
 
-void Progress::record(const std::string& json) { put_line(log_, json, files_.log); }
+void Progress::record(const std::string& json) {
+  if (log_) log_->append(json + '\n');
+}
 
 void Progress::step(const StepRecord& r) {
   if (!active_) return;
@@ -168,7 +158,7 @@ void Progress::step(const StepRecord& r) {
   json["skipped"] = r.skipped;
   json["slowest_rank"] = r.slowest_rank;
   record(json.dump());
-  put_line(csv_, row, files_.csv);
+  if (csv_) csv_->append(row + '\n');
   if (events_) events_->add(r.step, scalars);
 }
 

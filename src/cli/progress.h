@@ -1,12 +1,12 @@
 // The progress of a training job: a live bar on a terminal, else plain lines; JSON lines in a file.
 #pragma once
 
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cli/log_file.h"
 #include "cli/tensorboard.h"
 
 namespace tessera::cli {
@@ -61,8 +61,8 @@ class Progress {
  private:
   bool active_, terminal_, bar_shown_ = false;
   int64_t steps_;
-  std::FILE *log_ = nullptr, *csv_ = nullptr;
   ProgressFiles files_;
+  std::unique_ptr<LogFile> log_, csv_;
   std::unique_ptr<EventFile> events_;
 };
 

@@ -1,5 +1,5 @@
-// Saving and resuming. A checkpoint identifies its job: configuration, a fingerprint of the data,
-// and the numerics key, which tells whether bit-equal results can be expected.
+// Resuming. A checkpoint identifies its job: configuration, a fingerprint of the data, and the
+// numerics key, which tells whether bit-equal results can be expected.
 #include <charconv>
 
 #include "base/fail.h"
@@ -40,14 +40,6 @@ bool is_tuned(const std::string& key) {
                                       "train.start",    "train.flat",         "train.floor",
                                       "train.cooldown", "train.weight_decay", "train.clip"};
   return std::find(std::begin(tuned), std::end(tuned), key) != std::end(tuned);
-}
-
-/// What bit-equal results depend on, besides model, data and seed.
-std::string numerics_key(Training& t) {
-  const BuildInfo info = build_info();
-  return fmt::format("program {:016x}, {} ranks, {}, {}, {}, version {}",
-                     t.session->program().hash(), t.cluster.size(), t.job.device, info.isa,
-                     info.blas, info.version);
 }
 
 std::string stored(const Checkpoint& checkpoint, const char* key) {
@@ -104,11 +96,11 @@ void compare_jobs(Training& t, const Checkpoint& checkpoint, std::vector<std::st
 
 }  // namespace
 
-int64_t staging_bytes(Training& t) {
-  if (!t.checkpoints) return 0;
-  const int64_t most =
-      t.args.staging.empty() ? Checkpoints::kStaging : parse_bytes("--staging", t.args.staging);
-  return std::min(most, Checkpoints::owned_bytes(*t.session));
+std::string numerics_key(Training& t) {
+  const BuildInfo info = build_info();
+  return fmt::format("program {:016x}, {} ranks, {}, {}, {}, version {}",
+                     t.session->program().hash(), t.cluster.size(), t.job.device, info.isa,
+                     info.blas, info.version);
 }
 
 std::optional<Checkpoint> open_checkpoints(Training& t) {
@@ -150,36 +142,6 @@ void resume(Training& t, const std::optional<Checkpoint>& latest) {
     t.progress->note(fmt::format(
         "numerics differ, so results agree to rounding and not to the bit: saved with {}; now {}",
         then, now));
-}
-
-void start_save(Training& t, int64_t step) {
-  const Clock::time_point begin = Clock::now();
-  nlohmann::json parameters = nlohmann::json::array();
-  for (const Tensor& p : t.trainer.graph.parameters()) parameters.push_back(p.name());
-  finish_save(t);
-  const double waited = seconds_since(begin);
-  t.checkpoints->start(*t.session, step,
-                       {{"config", t.job.config.to_toml()},
-                        {"seed", t.job.config.text("train.seed")},
-                        {"data_fingerprint", t.data_fingerprint},
-                        {"numerics", numerics_key(t)},
-                        {"parameters", parameters.dump()},
-                        {"skipped", fmt::format("{}", t.skipped)}});
-  t.progress->record(nlohmann::json{
-      {"step", step},
-      {"save_ms", 1e3 * (seconds_since(begin) - waited)},
-      {"save_wait_ms",
-       1e3 * waited}}.dump());
-}
-
-void finish_save(Training& t) {
-  const std::optional<Checkpoint> saved = t.checkpoints->finish();
-  if (saved && !saved->warning.empty()) t.progress->note("warning: " + saved->warning);
-}
-
-void settle_save(Training& t) {
-  constexpr double kSeconds = 5;
-  if (t.checkpoints) t.checkpoints->settle(kSeconds);
 }
 
 std::vector<Checkpoint> checkpoints_of(const Arguments& args) {

@@ -62,6 +62,10 @@ void add_running(CLI::App* app, Arguments& a) {
   app->add_option("--checkpoint", a.checkpoint, "Directory of checkpoints.")->type_name("DIR");
   app->add_option("--save-every", a.save_every,
                   "Number of steps between checkpoints. One is always written at the end.");
+  app->add_option("--save-retry", a.save_retry,
+                  "How long a job that ends tries a failed save again, in seconds (60). While it "
+                  "trains it always does.")
+      ->type_name("SECONDS");
   app->add_option("--keep", a.keep, "Number of checkpoints to keep (3).")
       ->check(whole_number(1, cli::kMostKept));
   app->add_option("--staging", a.staging,

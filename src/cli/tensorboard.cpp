@@ -62,17 +62,14 @@ EventFile::EventFile(const std::string& folder) {
                                                        static_cast<int64_t>(seconds_now()), host,
                                                        getpid()))
               .string();
-  file_ = std::fopen(path_.c_str(), "wb");
-  if (file_ == nullptr)
+  std::FILE* const file = std::fopen(path_.c_str(), "wb");
+  if (file == nullptr)
     fail(ErrorKind::io, "cannot write '{}'; choose another --tensorboard folder", path_);
+  file_ = std::make_unique<LogFile>(path_, file);
   Message version;
   version.number(1, seconds_now());
   version.bytes(3, "brain.Event:2");
   write(version.text());
-}
-
-EventFile::~EventFile() {
-  if (file_ != nullptr) std::fclose(file_);
 }
 
 void EventFile::add(int64_t step, const std::vector<std::pair<std::string, double>>& scalars) {
@@ -93,11 +90,15 @@ void EventFile::write(const std::string& event) {
   const uint64_t length = event.size();
   const uint32_t length_crc = masked_crc(&length, sizeof(length)),
                  crc = masked_crc(event.data(), event.size());
-  const bool done = std::fwrite(&length, sizeof(length), 1, file_) == 1 &&
-                    std::fwrite(&length_crc, sizeof(length_crc), 1, file_) == 1 &&
-                    std::fwrite(event.data(), 1, event.size(), file_) == event.size() &&
-                    std::fwrite(&crc, sizeof(crc), 1, file_) == 1 && std::fflush(file_) == 0;
-  if (!done) fail(ErrorKind::io, "cannot write '{}' (is the disk full?)", path_);
+  std::string record;
+  const auto add = [&](const auto& number) {
+    record.append(reinterpret_cast<const char*>(&number), sizeof(number));
+  };
+  add(length);
+  add(length_crc);
+  record += event;
+  add(crc);
+  file_->append(record);
 }
 
 }  // namespace tessera::cli

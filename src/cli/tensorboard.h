@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "cli/log_file.h"
 
 namespace tessera::cli {
 
@@ -15,16 +17,14 @@ class EventFile {
   /// Creates the folder and in it the file events.out.tfevents.<seconds>.<host>.<pid>. Throws an io
   /// error.
   explicit EventFile(const std::string& folder);
-  ~EventFile();
-  EventFile(const EventFile&) = delete;
-  /// Appends numbers of a step with their tags ("train/loss"), and flushes. Throws an io error.
+  /// Appends numbers of a step with their tags ("train/loss"), as LogFile::append().
   void add(int64_t step, const std::vector<std::pair<std::string, double>>& scalars);
   const std::string& path() const { return path_; }
 
  private:
   void write(const std::string& event);
   std::string path_;
-  std::FILE* file_ = nullptr;
+  std::unique_ptr<LogFile> file_;
 };
 
 }  // namespace tessera::cli

@@ -166,20 +166,27 @@ void count_skip(Training& t, StepRecord& r) {
           kMostInARow, r.step, why);
 }
 
-/// Shares after a step what every rank needs of the others: sets the slowest rank in the record and
-/// returns a signal that some rank received, or 0.
-int share_news(Training& t, StepRecord& r, double seconds) {
+/// What the ranks tell each other after a step.
+struct News {
+  int signal = 0;            ///< one that some rank received, or 0
+  bool about_saves = false;  ///< of has_save_news()
+};
+
+/// Shares after a step what every rank needs of the others; sets the slowest rank in the record.
+News share_news(Training& t, StepRecord& r, double seconds) {
   std::vector<double> mine;
   for (const double waited : t.session->waited()) {
     mine.push_back(t.signals.seen());
+    mine.push_back(has_save_news(t) ? 1 : 0);
     mine.push_back(seconds - waited);
   }
   const std::vector<double> all = in_step(r.step, [&] { return t.cluster.gather(mine); });
   std::vector<double> own;
-  int signal = 0;
-  for (size_t i = 0; i < all.size(); i += 2) {
-    signal = std::max(signal, static_cast<int>(all[i]));
-    own.push_back(all[i + 1]);
+  News news;
+  for (size_t i = 0; i < all.size(); i += 3) {
+    news.signal = std::max(news.signal, static_cast<int>(all[i]));
+    news.about_saves |= all[i + 1] != 0;
+    own.push_back(all[i + 2]);
   }
   const std::string line = t.stragglers.after_step(r.step, own, t.hosts);
   r.slowest_rank = t.stragglers.slowest();
@@ -189,7 +196,7 @@ int share_news(Training& t, StepRecord& r, double seconds) {
   if (const std::string off = t.forecast.after_step(r.step, seconds, *t.session, line);
       !off.empty())
     t.progress->note(off);
-  return signal;
+  return news;
 }
 
 /// Runs a step. If float16 overflows, the error suggests a remedy.
@@ -261,12 +268,20 @@ void report_start(Training& t, double first_step) {
   t.progress->record(nlohmann::json{{"startup", t.startup}}.dump());
 }
 
+/// Waits for the last save. If storage still fails, says what is lost and returns kRequeue, else 0.
+int end_with_saves(Training& t, int64_t step) {
+  if (!t.checkpoints || end_saves(t, step)) return 0;
+  t.progress->note(fmt::format(
+      "error: the state after step {} could not be saved in {} s; exit code {} asks for a restart, "
+      "which goes on from the newest checkpoint in '{}': make room there first",
+      step, t.args.save_retry, kRequeue, t.args.checkpoint));
+  return kRequeue;
+}
+
 /// Saves and stops after a signal.
 void save_and_stop(Training& t, int64_t step, int signal) {
-  if (t.checkpoints) {
-    start_save(t, step);
-    finish_save(t);
-  }
+  if (t.checkpoints) start_save(t, step);
+  if (end_with_saves(t, step) != 0) return;
   t.progress->note(fmt::format(
       "{}: {}; exit code {} asks for a restart", signal_name(signal),
       t.checkpoints ? fmt::format("saved at step {}", step)
@@ -284,7 +299,7 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
     StepRecord r = train_step(t, step, peak);
     mean_ms = step == t.first_step ? r.ms : 0.9 * mean_ms + 0.1 * r.ms;
     r.eta_s = mean_ms * 1e-3 * static_cast<double>(steps - step - 1);
-    const int signal = share_news(t, r, r.ms * 1e-3);
+    const News news = share_news(t, r, r.ms * 1e-3);
     t.progress->step(r);
     if (step == t.first_step) report_start(t, r.ms * 1e-3);
     t.watch.after_step(*t.session, t.trainer.graph, step + 1, *t.progress);
@@ -297,17 +312,20 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
     const bool last = step + 1 == steps;
     const bool saves =
         t.checkpoints &&
-        (last || signal != 0 || (t.args.save_every > 0 && (step + 1) % t.args.save_every == 0));
+        (last || news.signal != 0 || (t.args.save_every > 0 && (step + 1) % t.args.save_every == 0));
     in_step(step + 1, [&] { t.replicas.after_step(*t.session, step + 1, r.ms * 1e-3, saves); });
-    if (signal != 0 && !last) {
-      save_and_stop(t, step + 1, signal);
+    if (news.signal != 0 && !last) {
+      save_and_stop(t, step + 1, news.signal);
       return kRequeue;
     }
-    if (saves) start_save(t, step + 1);
+    if (saves) {
+      start_save(t, step + 1);
+    } else if (news.about_saves) {
+      tend_saves(t, step + 1);
+    }
     if (last || (every > 0 && (step + 1) % every == 0)) evaluate(t, step + 1, report);
   }
-  if (t.checkpoints) finish_save(t);
-  return 0;
+  return end_with_saves(t, steps);
 }
 
 /// Measures startup phases: mark() stores the seconds since the last mark.
@@ -362,6 +380,8 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
           "--resume and --save-every need --checkpoint DIR");
   require(args.save_every >= 0, "--save-every {} is negative; 0 saves at the end only",
           args.save_every);
+  require(args.save_retry >= 0 && args.save_retry <= 86400,
+          "--save-retry {} is not between 0 and 86400 seconds", args.save_retry);
   require(args.check_replicas.value_or(0) >= 0, "--check-replicas {} is negative; 0 never compares",
           args.check_replicas.value_or(0));
   require(args.on_nonfinite == "skip" || args.on_nonfinite == "stop",

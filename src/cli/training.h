@@ -25,6 +25,13 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// A save that failed because of storage. The same in every process but for `next`.
+struct FailedSave {
+  int64_t tries = 0;          ///< failures in a row; 0: no save failed
+  bool trying = false;        ///< another attempt is under way
+  Clock::time_point next = {};  ///< when to try again
+};
+
 struct Training {
   const Arguments& args;
   Watch watch;
@@ -42,6 +49,7 @@ struct Training {
   std::unique_ptr<Trace> trace = {};
   std::unique_ptr<Session> session = {};
   std::unique_ptr<Checkpoints> checkpoints = {};
+  FailedSave failed_save = {};
   std::unique_ptr<Progress> progress = {};
   Stragglers stragglers = {};
   Forecast forecast = {};  ///< in the root, if a machine profile is known
@@ -62,9 +70,21 @@ std::optional<Checkpoint> open_checkpoints(Training& t);
 void resume(Training& t, const std::optional<Checkpoint>& latest);
 /// Memory used by a save in the background, for the ranks of this process; 0 without checkpoints.
 int64_t staging_bytes(Training& t);
-/// start_save starts a save; finish_save waits for it.
+/// What bit-equal results depend on, besides model, data and seed; kept in a checkpoint.
+std::string numerics_key(Training& t);
+
+/// Starts a save of the state after `step` steps, once the save before is finished. Storage that
+/// fails is no reason to end the job: the first failure is told, and tend_saves() tries again.
+/// Collective.
 void start_save(Training& t, int64_t step);
-void finish_save(Training& t);
+/// Whether this process has news about its saves: one failed, or a failed one is due again. Local.
+bool has_save_news(const Training& t);
+/// After a step, if a process has news: notices a failed save and starts it again, of the state
+/// that there is now; tells when it succeeds. Collective.
+void tend_saves(Training& t, int64_t step);
+/// Waits for the last save and, while it fails, tries again for --save-retry seconds. False if the
+/// state after `step` steps is not saved. Collective.
+bool end_saves(Training& t, int64_t step);
 /// Gives a running save a few seconds to finish before an error ends the job. Local.
 void settle_save(Training& t);
 

@@ -54,6 +54,11 @@ bool Background::wait(double seconds) {
                            [&] { return tasks_.empty() && !busy_; });
 }
 
+bool Background::has_failed() {
+  const std::lock_guard lock(mutex_);
+  return failure_ != nullptr;
+}
+
 std::exception_ptr Background::take_failure() {
   const std::lock_guard lock(mutex_);
   return std::exchange(failure_, nullptr);

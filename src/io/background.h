@@ -34,6 +34,8 @@ class Background {
   void push(std::function<void()> work, std::byte* chunk = nullptr);
   /// Waits at most `seconds` until all tasks are done; false if they are not.
   bool wait(double seconds);
+  /// Whether a task has failed since take_failure().
+  bool has_failed();
   /// The first failure since the last call; resets it, so that tasks run again. Call after wait().
   std::exception_ptr take_failure();
 

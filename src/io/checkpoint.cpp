@@ -209,6 +209,8 @@ Checkpoints::~Checkpoints() { state_->stage = SaveStage::cancelled; }
 
 bool Checkpoints::is_saving() const { return state_->saving && !state_->background.wait(0); }
 
+bool Checkpoints::has_failed() const { return state_->saving && state_->background.has_failed(); }
+
 int64_t Checkpoints::owned_bytes(Session& session) {
   int64_t bytes = 0;
   for (const RankPart& part : parts_of(session)) {
