@@ -311,8 +311,8 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
     report["skipped"] = t.skipped;
     const bool last = step + 1 == steps;
     const bool saves =
-        t.checkpoints &&
-        (last || news.signal != 0 || (t.args.save_every > 0 && (step + 1) % t.args.save_every == 0));
+        t.checkpoints && (last || news.signal != 0 ||
+                          (t.args.save_every > 0 && (step + 1) % t.args.save_every == 0));
     in_step(step + 1, [&] { t.replicas.after_step(*t.session, step + 1, r.ms * 1e-3, saves); });
     if (news.signal != 0 && !last) {
       save_and_stop(t, step + 1, news.signal);

@@ -27,8 +27,8 @@ inline double seconds_since(Clock::time_point start) {
 
 /// A save that failed because of storage. The same in every process but for `next`.
 struct FailedSave {
-  int64_t tries = 0;          ///< failures in a row; 0: no save failed
-  bool trying = false;        ///< another attempt is under way
+  int64_t tries = 0;            ///< failures in a row; 0: no save failed
+  bool trying = false;          ///< another attempt is under way
   Clock::time_point next = {};  ///< when to try again
 };
 

@@ -119,8 +119,9 @@ TEST_CASE("resume: after kill -9 at random moments of saving", "[slow]") {
   CHECK(losses_of(f, "log.jsonl") == losses_of(f, "whole.jsonl"));
 }
 
-/// A job whose disk is full to the end says so, asks for a restart, leaves the last checkpoint as it was and
-/// nothing else, and goes on from it when there is room: `full` runs a command where there is none.
+/// A job whose disk is full to the end says so, asks for a restart, leaves the last checkpoint as
+/// it was and nothing else, and goes on from it when there is room: `full` runs a command where
+/// there is none.
 void check_full_disk(const Folder& f, const std::string& full) {
   expect_success(train(f, "--mesh data:2 --steps 3 --checkpoint ck --log parts.jsonl"));
   const std::string saved = f.read("ck/step-00000003/rank-00000.safetensors");
@@ -131,9 +132,11 @@ void check_full_disk(const Folder& f, const std::string& full) {
     return all;
   };
   const auto before = names();
-  const CliResult result = run_cli_in(
-      f, std::string("train ") + kTinyGpt + "--mesh data:2 --steps 6 --checkpoint ck --resume --save-retry 0.2",
-      full);
+  const CliResult result =
+      run_cli_in(f,
+                 std::string("train ") + kTinyGpt +
+                     "--mesh data:2 --steps 6 --checkpoint ck --resume --save-retry 0.2",
+                 full);
   INFO(result.out << result.err);
   CHECK(result.code == 75);
   for (const char* words : {"cannot write 'ck/step-00000006.tmp-", "bytes of tensors", "make room",

@@ -113,8 +113,8 @@ TEST_CASE("storage: a log keeps its lines until they can be written", "[cli]") {
   const Folder f;
   f.write("text.txt", some_text());
   const std::string logs = "--steps 20 --csv table.csv --tensorboard tb --log ";
-  const CliResult r =
-      train(f, logs + "log.jsonl", "write:28:5:4:log.jsonl;write:5:3:9:table.csv;write:5:3:2:tfevents");
+  const CliResult r = train(f, logs + "log.jsonl",
+                            "write:28:5:4:log.jsonl;write:5:3:9:table.csv;write:5:3:2:tfevents");
   INFO(r.out << r.err);
   CHECK(r.code == 0);
   CHECK(contains(r.err,
