@@ -1,5 +1,5 @@
-// kill -9 of a random rank at random moments, in saving too, under a launcher that restarts: the
-// job ends with the parameters of an undisturbed one, to the bit.
+// Kills and stops of a random rank at random moments, in saving and loading too, under a launcher
+// that restarts: the job ends with the parameters of an undisturbed one, to the bit.
 #include <algorithm>
 #include <random>
 
@@ -16,6 +16,9 @@ int kills_wanted(int fallback) {
   const char* text = std::getenv("TESSERA_KILLS");
   return text ? std::atoi(text) : fallback;
 }
+
+/// Half of them kill; the others ask the job to save and stop.
+constexpr int kSignals[] = {SIGKILL, SIGKILL, SIGKILL, SIGTERM, SIGUSR1, SIGINT};
 
 int count_of(const std::string& text, const std::string& part) {
   int count = 0;
@@ -34,11 +37,12 @@ void kill_and_compare(int ranks, int kills, int64_t steps, int life) {
   const std::string launcher = kLaunchLocal + "--max-restarts 1000000 " +
                                (ranks > 0 ? "--ranks " + std::to_string(ranks) + " " : "");
   const std::string job = std::string(TESSERA_CLI " train ") + kTinyGpt +
-                          "--mesh data:2 --layout \"batch:data;@state ff,d_model:data\" --set "
+                          "--mesh data:" + std::to_string(std::max(ranks, 2)) +
+                          " --layout \"batch:data;@state ff,d_model:data\" --set "
                           "d_model=64 ff=64 --steps " +
                           std::to_string(steps * kills) + " ";
   INFO("seed " << seed);
-  int done = 0, in_saving = 0;
+  int done = 0, in_saving = 0, stops = 0;
   {
     BackgroundJob running(f, launcher + job + "--save-every 5 --keep 2 --checkpoint ck");
     std::vector<pid_t> last;
@@ -61,7 +65,9 @@ void kill_and_compare(int ranks, int kills, int64_t steps, int life) {
       if (done % 3 == 1) eventually([&] { return is_saving(f) || ranks_in(f) != now; });
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
       in_saving += is_saving(f);
-      if (kill(now[random() % now.size()], SIGKILL) != 0) continue;
+      const int signal = kSignals[random() % std::size(kSignals)];
+      if (kill(now[random() % now.size()], signal) != 0) continue;
+      stops += signal != SIGKILL;
       last = now;
       ++done;
       // What is selected now is complete and right, whatever was under way.
@@ -73,8 +79,8 @@ void kill_and_compare(int ranks, int kills, int64_t steps, int life) {
     CHECK(code == 0);
   }
   const int resumed = count_of(f.read("job.txt"), "resumed from ");
-  WARN("seed " << seed << ": " << done << " kills, " << in_saving << " of them in saving, "
-               << resumed << " starts from a checkpoint");
+  WARN("seed " << seed << ": " << done << " kills (" << stops << " of them stops), " << in_saving
+               << " of them in saving, " << resumed << " starts from a checkpoint");
   CHECK(done == kills);
   CHECK(resumed >= kills / 3);
   expect_success(run_cli_in(
@@ -83,16 +89,23 @@ void kill_and_compare(int ranks, int kills, int64_t steps, int life) {
   CHECK(whole_of(f, "ck") == whole_of(f, "undisturbed"));
 }
 
+/// Whether ranks can be processes here; warns if not.
+bool has_mpi() {
+  if (tessera::build_info().mpi.rfind("no", 0) != 0) return true;
+  WARN("built without MPI: not run");
+  return false;
+}
+
 }  // namespace
 
 TEST_CASE("kill: a process whose ranks are threads", "[cli]") {
   kill_and_compare(0, kills_wanted(15), 100, 150);
 }
 
-TEST_CASE("kill: one of several processes", "[cli]") {
-  if (tessera::build_info().mpi.rfind("no", 0) == 0) {
-    WARN("built without MPI: not run");
-    return;
-  }
-  kill_and_compare(2, kills_wanted(5), 300, 900);
+TEST_CASE("kill: one of two processes", "[cli]") {
+  if (has_mpi()) kill_and_compare(2, kills_wanted(5), 300, 900);
+}
+
+TEST_CASE("kill: one of four processes", "[.][kill-four]") {
+  if (has_mpi()) kill_and_compare(4, kills_wanted(5), 300, 1800);
 }
