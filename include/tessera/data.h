@@ -54,9 +54,9 @@ struct TextOptions {
   /// The part of the file to use, as fractions of its tokens. Training on 0 to 0.9 and evaluating
   /// on 0.9 to 1 holds out the last 10 %; the two parts share no token.
   double first = 0.0, last = 1.0;
-  int token_bytes = 1;  ///< 1: every byte is a token; 2: little-endian uint16 tokens
-  int64_t vocabulary =
-      0;  ///< tokens are below it; 0: 256 or 65,536. A larger token in the file is an io error
+  int token_bytes = 1;     ///< 1: every byte is a token; 2, 4: little-endian uint16, uint32
+  int64_t vocabulary = 0;  ///< tokens are below it; 0: 256, 65,536 or 2^31. A larger token in the
+                           ///< file is an io error
   std::string inputs = "inputs", targets = "targets", dim = "length";
 };
 
@@ -66,8 +66,8 @@ struct TextOptions {
 /// while it is mapped.
 class TextData : public DataSource {
  public:
-  /// Throws io errors for a missing, empty or too short file and for an odd number of bytes if
-  /// token_bytes is 2; usage errors for bad options.
+  /// Throws io errors for a missing, empty or too short file and for bytes that are not whole
+  /// tokens; usage errors for bad options.
   explicit TextData(const std::string& path, const TextOptions& options = {});
 
   const std::vector<DataField>& fields() const override { return fields_; }
@@ -78,7 +78,7 @@ class TextData : public DataSource {
   int64_t vocabulary() const { return options_.vocabulary; }
 
  private:
-  int32_t token(int64_t position) const;
+  int64_t token(int64_t position) const;
 
   std::string path_;
   TextOptions options_;

@@ -13,4 +13,5 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tesseraConfig.cmake.in $
   INSTALL_DESTINATION ${config_dir})
 write_basic_package_version_file(${config_built}/tesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${config_built}/tesseraConfig.cmake ${config_built}/tesseraConfigVersion.cmake DESTINATION ${config_dir})
+install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -118,13 +118,21 @@ void add_words(CLI::App* app, Arguments& a, const std::vector<Word>& words) {
 
 namespace {
 
+void add_batch(CLI::App* app, Arguments& a) {
+  app->add_option_function<std::string>(
+         "--batch", [&a](const std::string& v) { a.sets.push_back("train.batch=" + v); },
+         "Number of examples in a step, over all ranks.")
+      ->type_name("N");
+}
+
 void add_simulate(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
   CLI::App* simulate =
       add("simulate", "Predicts a training step on a described machine of any size.",
-          "tessera simulate gpt --machine h100 --mesh \"data:128;model:8\" --set batch=1024 \\\n"
+          "tessera simulate gpt --machine h100 --mesh \"data:128;model:8\" --batch 1024 \\\n"
           "    --layout \"batch:data;heads,ff,vocab:model\" --trace timeline.json",
           by_one_process(a, [&] { return cli::simulate(a, models); }));
   add_model(simulate, a);
+  add_batch(simulate, a);
   add_json(simulate, a);
   simulate->add_option("--trace", a.trace, "Writes the timeline to FILE, for Perfetto.")
       ->type_name("FILE");
@@ -255,10 +263,7 @@ void add_plan(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>&
   plan->add_option("--why-not-mesh", a.why_not_mesh,
                    "Mesh of the --why-not layout. The default is the plan's.")
       ->type_name("AXES");
-  plan->add_option_function<std::string>(
-          "--batch", [&a](const std::string& v) { a.sets.push_back("train.batch=" + v); },
-          "Number of examples in a step, over all ranks.")
-      ->type_name("N");
+  add_batch(plan, a);
   plan->add_option("--html", a.out, "Also writes the page to FILE as HTML.")->type_name("FILE");
   add_json(plan, a);
 }

@@ -127,8 +127,10 @@ void add_reasons(std::string& text, const Plan& plan) {
   }
   if (!plan.runners_up.empty()) text += "\nrunners-up\n";
   for (const PricedPlan& p : plan.runners_up) {
-    text += fmt::format("  {:>+6.1f} %  {:>10}  {}\n", 100 * (p.seconds / plan.table_seconds - 1),
-                        bytes_text(static_cast<double>(p.memory())), flags(p));
+    const bool fits = plan.memory_limit == 0 || p.memory() <= plan.memory_limit;
+    text += fmt::format("  {:>+6.1f} %  {:>10}  {}{}\n", 100 * (p.seconds / plan.table_seconds - 1),
+                        bytes_text(static_cast<double>(p.memory())), flags(p),
+                        fits ? "" : ", does not fit");
   }
 }
 

@@ -49,7 +49,7 @@ TEST_CASE("explain predicts times on a machine", "[cli]") {
 TEST_CASE("simulate plays a model on a machine", "[cli]") {
   Folder f;
   const std::string model =
-      "simulate gpt --set d_model=512 ff=2048 heads=8 dtype=bfloat16 batch=64 --machine h100 ";
+      "simulate gpt --set d_model=512 ff=2048 heads=8 dtype=bfloat16 --batch 64 --machine h100 ";
   CliResult r = run_cli_in(f, model +
                                   "--mesh \"data:16;model:8\" --trace t.json --json s.json "
                                   "--stragglers 0.01 --failure-hours 50000");

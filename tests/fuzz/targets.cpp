@@ -152,7 +152,7 @@ void read_all(const DataSource& source) {
 void tokens(const std::string& input) {
   static const MemoryFile file;
   const std::string& path = file.with(input);
-  for (const int bytes : {1, 2}) {
+  for (const int bytes : {1, 2, 4}) {
     answer([&] {
       TextOptions options;
       options.length = 4;

@@ -7,6 +7,9 @@ endfunction()
 file(REMOVE_RECURSE ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/first)
 file(RENAME ${WORK}/first ${WORK}/prefix)  # an install tree does not know where it lies
+if(NOT EXISTS ${WORK}/prefix/share/doc/tessera/docs/index.md)
+  message(FATAL_ERROR "the manual is not installed")
+endif()
 run(${CMAKE_COMMAND} -G "${GENERATOR}" -S ${SOURCE}/tests/install -B ${WORK}/build -DCMAKE_PREFIX_PATH=${WORK}/prefix
     -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_BUILD_TYPE=${TYPE})
 run(${CMAKE_COMMAND} --build ${WORK}/build)

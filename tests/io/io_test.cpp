@@ -53,7 +53,7 @@ TEST_CASE("text windows share one token and read any part") {
   CHECK(strided == std::vector<int32_t>{'e', -1, -1, 'f', -1, -1});
 }
 
-TEST_CASE("parts of a text are disjoint, and uint16 tokens are little-endian") {
+TEST_CASE("parts of a text are disjoint, and wide tokens are little-endian") {
   const Folder folder;
   std::string bytes(1000, '\0');
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i % 251);
@@ -67,6 +67,15 @@ TEST_CASE("parts of a text are disjoint, and uint16 tokens are little-endian") {
   CHECK(wide.vocabulary() == 65536);
   CHECK(read_text(wide, 0, 0, 0, 2) == std::vector<int32_t>{1, 258});
   CHECK(read_text(wide, 0, 1, 0, 2) == std::vector<int32_t>{258, 65535});
+  const std::string four("\x01\x00\x00\x00\x02\x01\x02\x00\xff\xff\xff\x7f\x00\x00\x00\x80", 16);
+  const TextData wider(folder.write("x", four), {.length = 1, .token_bytes = 4});
+  CHECK(wider.vocabulary() == int64_t{1} << 31);
+  CHECK(read_text(wider, 0, 0, 0, 1) == std::vector<int32_t>{1});
+  CHECK(read_text(wider, 1, 0, 0, 1) == std::vector<int32_t>{131330});
+  CHECK(read_text(wider, 1, 1, 0, 1) == std::vector<int32_t>{2147483647});
+  CHECK(folder.error([&] { read_text(wider, 2, 1, 0, 1); }) ==
+        "io [data] token 3 of 'DIR/x' is 2147483648, but the vocabulary has 2147483648; use the "
+        "vocabulary of the file");
 }
 
 TEST_CASE("errors of texts") {
@@ -91,10 +100,14 @@ TEST_CASE("errors of texts") {
         "io [data] 'DIR/odd' has 3 bytes, which are not whole uint16 tokens; the file is "
         "truncated, or a text of bytes "
         "(token_bytes = 1)");
+  CHECK(text("short", {.length = 1, .token_bytes = 4}) ==
+        "io [data] 'DIR/short' has 10 bytes, which are not whole uint32 tokens; the file is "
+        "truncated, or a text of bytes (token_bytes = 1)");
   CHECK(text("short", {.length = 0}) ==
         "usage [data] a text window of length 0; it has at least 1 token");
   CHECK(text("short", {.token_bytes = 3}) ==
-        "usage [data] tokens of 3 bytes; a text has 1 (bytes) or 2 (little-endian uint16)");
+        "usage [data] tokens of 3 bytes; a text has 1 (bytes), 2 (little-endian uint16) or 4 "
+        "(uint32)");
   CHECK(text("short", {.first = 0.5, .last = 0.5}) ==
         "usage [data] the part 0.5 to 0.5 of a text; it needs 0 <= first < last <= 1");
   CHECK(text("short", {.vocabulary = 300}) ==

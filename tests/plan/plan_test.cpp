@@ -246,6 +246,13 @@ TEST_CASE("plan: of all meshes with some devices, none of the usual is faster", 
     INFO(page << "\nmissing: " << words);
     CHECK(page.find(words) != std::string::npos);
   }
+  CHECK(page.find("does not fit") == page.npos);
+  Plan tight = best;  // a runner-up can turn out larger when it is lowered whole
+  tight.alternatives.clear();
+  REQUIRE(!tight.runners_up.empty());
+  tight.memory_limit = tight.runners_up[0].memory();
+  tight.runners_up[0].transient += 1;
+  CHECK(to_string(tight).find(", does not fit\n") != page.npos);
   CHECK(compare(best, data).find("the largest transfers in one layer") != std::string::npos);
 }
 
