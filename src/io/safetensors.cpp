@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
@@ -120,36 +121,48 @@ void require_tiling(const std::string& path, const std::vector<TensorInfo>& tens
   }
 }
 
-/// Looks at the keys of a header. The parser keeps the last value of a repeated key, and a tensor
-/// must not vanish that way.
-class HeaderKeys : public nlohmann::json_sax<Json> {
+/// Parses a header by events, so that no more than one of its entries is in memory as JSON. An
+/// object that has a key twice is refused: a tensor must not vanish that way.
+class HeaderReader : public nlohmann::json_sax<Json> {
  public:
   static constexpr int kMostDepth = 8;
+  /// Gets each entry of the header.
+  using Take = std::function<void(const std::string& name, const Json& entry)>;
+  explicit HeaderReader(Take take) : take_(std::move(take)) {}
+
   std::string twice;  ///< a key that its object has twice
-  bool is_deep = false;
+  std::string error;  ///< why the text is no JSON
+  bool is_deep = false, is_object = false;
 
   bool key(string_t& name) override {
-    if (twice.empty() && !keys_.back().insert(name).second) twice = name;
+    const bool is_new = depth_ == 1 ? names_.insert(name).second : !open_.back()->contains(name);
+    if (!is_new && twice.empty()) twice = name;
+    (depth_ == 1 ? name_ : key_) = name;
     return true;
   }
   bool start_object(size_t) override {
-    keys_.emplace_back();
+    if (depth_ == 0) {
+      is_object = true;
+      return enter();
+    }
+    open_.push_back(put(Json::object()));
     return enter();
   }
-  bool end_object() override {
-    keys_.pop_back();
-    return leave();
+  bool end_object() override { return leave(); }
+  bool start_array(size_t) override {
+    open_.push_back(put(Json::array()));
+    return enter();
   }
-  bool start_array(size_t) override { return enter(); }
   bool end_array() override { return leave(); }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
+  bool null() override { return scalar(nullptr); }
+  bool boolean(bool value) override { return scalar(value); }
+  bool number_integer(number_integer_t value) override { return scalar(value); }
+  bool number_unsigned(number_unsigned_t value) override { return scalar(value); }
+  bool number_float(number_float_t value, const string_t&) override { return scalar(value); }
+  bool string(string_t& value) override { return scalar(std::move(value)); }
   bool binary(binary_t&) override { return true; }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) override {
+    error = e.what();
     return false;
   }
 
@@ -160,27 +173,49 @@ class HeaderKeys : public nlohmann::json_sax<Json> {
   }
   bool leave() {
     --depth_;
+    if (!open_.empty()) open_.pop_back();
+    return end_value();
+  }
+  bool scalar(Json value) {
+    put(std::move(value));
+    return end_value();
+  }
+  bool end_value() {
+    if (is_object && depth_ == 1) take_(name_, entry_);
     return true;
   }
-  std::vector<std::unordered_set<std::string>> keys_;
+  /// Puts a value where the text has it, and returns its place.
+  Json* put(Json value) {
+    if (open_.empty()) {
+      entry_ = std::move(value);
+      return &entry_;
+    }
+    Json& in = *open_.back();
+    if (in.is_object()) return &(in[key_] = std::move(value));
+    in.push_back(std::move(value));
+    return &in.back();
+  }
+
+  Take take_;
+  std::unordered_set<std::string> names_;
+  std::string name_, key_;
+  Json entry_;               ///< the one being read
+  std::vector<Json*> open_;  ///< its open objects and arrays
   int depth_ = 0;
 };
 
-Json parse_header(const std::string& path, const std::string& text) {
-  HeaderKeys keys;
-  Json::sax_parse(text, &keys);
-  if (keys.is_deep) refuse(path, "its header nests more than {} brackets", HeaderKeys::kMostDepth);
-  Json header;
-  try {
-    header = Json::parse(text);
-  } catch (const Json::exception& e) {
+void read_entries(const std::string& path, const std::string& text, HeaderReader::Take take) {
+  HeaderReader reader(std::move(take));
+  Json::sax_parse(text, &reader);
+  if (reader.is_deep)
+    refuse(path, "its header nests more than {} brackets", HeaderReader::kMostDepth);
+  if (!reader.error.empty()) {
     refuse(path,
            "the header of {} bytes is not JSON ({}); the file is damaged or of another format",
-           text.size(), e.what());
+           text.size(), reader.error);
   }
-  if (!header.is_object()) refuse(path, "the header of {} bytes is not a JSON object", text.size());
-  if (!keys.twice.empty()) refuse(path, "the header names '{}' twice", keys.twice);
-  return header;
+  if (!reader.is_object) refuse(path, "the header of {} bytes is not a JSON object", text.size());
+  if (!reader.twice.empty()) refuse(path, "the header names '{}' twice", reader.twice);
 }
 
 }  // namespace
@@ -231,14 +266,13 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : state_(std::make
   s.path = path;
   int64_t bytes = 0;
   s.file = open_to_read("safetensors", path, bytes);
-  const Json header = parse_header(path, s.read_header(bytes));
-  for (const auto& [name, entry] : header.items()) {
+  read_entries(path, s.read_header(bytes), [&](const std::string& name, const Json& entry) {
     if (name == kMetadata) {
       s.read_metadata(entry);
     } else {
       s.tensors.push_back(parse_tensor(path, name, entry));
     }
-  }
+  });
   std::sort(s.tensors.begin(), s.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
