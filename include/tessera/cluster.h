@@ -12,6 +12,14 @@ namespace tessera {
 class Communicator;
 
 /// A Cluster must outlive its Sessions. Its methods must be called by one thread at a time.
+///
+/// Every wait is bounded by the time-out. If a thread rank stays in one step for longer (a kernel
+/// or an op of the user's hangs), run() throws a comm error that names the step. A thread cannot be
+/// ended from outside: it is abandoned with the memory that it uses, and so are this Cluster and
+/// its Sessions. If it ever leaves its step it sleeps until the process ends. A single rank is the
+/// calling thread itself, which nothing can make return; see activity().
+///
+/// If a Cluster goes while an exception unwinds the stack, its peers fail at once, as with fail().
 class Cluster {
  public:
   /// Ranks are `ranks` threads of this process. Needs no libraries; the reference for all backends.
@@ -46,6 +54,18 @@ class Cluster {
   /// later.
   void set_timeout(double seconds);
 
+  /// What a local rank is doing.
+  struct Activity {
+    int rank = 0;        ///< of all ranks
+    std::string step;    ///< "[contract] gpt.block3.mlp (model.cpp:41)"; "" between steps
+    double seconds = 0;  ///< in this step, to some milliseconds
+    bool waits = false;  ///< the step waits for peers
+    int thread = 0;      ///< the system's number of its thread (gettid); 0: it has not run yet
+  };
+  /// What the local ranks are doing now, in order of rank. Any thread may call it at any time while
+  /// the Cluster lives. For programs that watch themselves. Local.
+  std::vector<Activity> activity() const;
+
   /// Runs `work` on all local ranks at once, each with its communicator, and waits. If some fail,
   /// all peers are told, and the first failure is thrown.
   void run(const std::function<void(int local_rank, Communicator& world)>& work);
@@ -69,8 +89,12 @@ class Cluster {
 
  private:
   struct State;
-  explicit Cluster(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  struct Release {
+    void operator()(State* state) const;
+  };
+  friend struct ClusterInternals;
+  explicit Cluster(std::unique_ptr<State, Release> state);
+  std::unique_ptr<State, Release> state_;
 };
 
 /// The number of ranks that a launcher announces in the environment (Open MPI, PMI, PMIx, Slurm

@@ -64,6 +64,17 @@ struct BucketReport {
   double started = 0;  ///< of `seconds`: start latency, independent of bytes
 };
 
+/// Compute steps of one kernel, name and source line, in one run of a function on one rank.
+struct KernelReport {
+  std::string kernel;            ///< "contract"
+  std::string tensor;            ///< name with scopes; numbers are *: "gpt.block*.attention.q"
+  std::string source;            ///< "model.cpp:41"
+  int64_t times = 0;             ///< executions
+  int64_t flops = 0, bytes = 0;  ///< of all; bytes: operands and results, each once
+  double seconds = 0;            ///< predicted, all
+  double roofline = 0;           ///< seconds at the machine's memory bandwidth or matmul rate
+};
+
 struct FunctionReport {
   std::string name;
   int64_t flops = 0;  ///< per rank
@@ -75,6 +86,7 @@ struct FunctionReport {
   int64_t redundant_left_out_flops = 0;    ///< their flops per rank, in total
   TimeReport time;                         ///< zeros without a machine
   std::vector<BucketReport> buckets;       ///< none without a machine
+  std::vector<KernelReport> kernels;       ///< longest first; none without a machine
 };
 
 struct Explanation {
@@ -96,6 +108,8 @@ Explanation explain(const Graph& graph, const CompileOptions& options,
                     const Machine* machine = nullptr);
 /// The report as text.
 std::string to_string(const Explanation& explanation);
+/// The kernels of all functions as text; "" without a machine.
+std::string kernel_table(const Explanation& explanation);
 
 /// All legal layouts that assign each mesh axis to one dim name or to none. Of layouts that differ
 /// only by exchanging axes of equal size, one is returned. The replicated layout comes first. This

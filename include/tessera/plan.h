@@ -58,6 +58,7 @@ struct PlanModel {
   std::vector<std::pair<std::string, std::string>> recompute_options = {
       {"none", "none"}};                    ///< (recompute, reshard_after_forward), cheapest first
   std::vector<int64_t> microbatches = {1};  ///< ascending
+  std::string device = "cpu";  ///< CompileOptions::device: decides the workspaces of kernels
   /// Compile options of a step: see CompileOptions.
   bool overlap = true, wide_grad_reduce = false, reduce_each_microbatch = false,
        offload_state = false;

@@ -136,7 +136,10 @@ class Session {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  struct Release {
+    void operator()(State* state) const;
+  };
+  std::unique_ptr<State, Release> state_;
 };
 
 }  // namespace tessera

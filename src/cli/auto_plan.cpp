@@ -93,6 +93,7 @@ PlanModel model_of(const Job& job) {
   };
   CompileOptions compile;
   set_schedule(job, compile);
+  model.device = compile.device;
   model.overlap = compile.overlap;
   model.wide_grad_reduce = compile.wide_grad_reduce;
   model.reduce_each_microbatch = compile.reduce_each_microbatch;

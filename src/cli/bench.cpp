@@ -139,7 +139,6 @@ class Bench {
     build_trainer(job, t, false);
     Cluster cluster = make_cluster(job.mesh.size());
     CompileOptions options{job.mesh, job.layout, t.functions, 0, threads_of(job)};
-    options.device = job.device;
     set_schedule(job, options);
     Session session(t.graph, cluster, options);
     feed_examples(session, t.model, 0);

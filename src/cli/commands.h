@@ -59,6 +59,7 @@ struct Arguments {
   std::vector<std::string> renames;    ///< convert: OLD=NEW
   bool all = false;                    ///< convert
   bool keys = false;                   ///< info
+  bool kernels = false;                ///< explain
 };
 
 /// A model with its resolved configuration, mesh and layout.
@@ -160,7 +161,8 @@ void build_trainer(const Job& job, Trainer& trainer, bool fetch_gradients);
 /// Applies train.parameters and train.rounding to a graph before it is built.
 void store_parameters(const Config& config, Graph& graph);
 /// Sets the compile options from train.overlap, train.chunks, train.offload,
-/// train.grad_reduce_dtype, train.grad_reduce, train.matmul_precision and the job's machine.
+/// train.grad_reduce_dtype, train.grad_reduce, train.matmul_precision and the job's device and
+/// machine.
 void set_schedule(const Job& job, CompileOptions& options);
 /// The compile options of a job's trainer, with set_schedule().
 CompileOptions options_of(const Job& job, const Trainer& trainer);

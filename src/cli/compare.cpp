@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/say.h"
+#include "cli/watchdog.h"
 #include "tessera/inspect.h"
 #include "tessera/safetensors.h"
 
@@ -129,6 +130,7 @@ int compare_layouts(const Arguments& args, const std::vector<ModelSpec>& models)
   }
   Side &a = *sides[0], &b = *sides[1];
   Cluster cluster = make_cluster(a.job, args);
+  const Watchdog watchdog(cluster, args.timeout);
   start(a, cluster);
   start(b, cluster);
   if (cluster.is_root()) {

@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/say.h"
+#include "cli/watchdog.h"
 #include "tessera/checkpoint.h"
 
 namespace tessera::cli {
@@ -12,6 +13,7 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   Job job = resolve(args, models, false);
   Cluster cluster = make_cluster(job, args);
+  const Watchdog watchdog(cluster, args.timeout);
   const std::vector<Checkpoint> all = checkpoints_of(args);
   take_stored_model(job, all[0]);
   Evaluator evaluator(job, cluster);

@@ -47,6 +47,16 @@ nlohmann::json to_json(const Explanation& e) {
                                      {"seconds", x.seconds},
                                      {"started", x.started}});
     }
+    for (const KernelReport& k : f.kernels) {
+      function["kernels"].push_back({{"kernel", k.kernel},
+                                     {"tensor", k.tensor},
+                                     {"source", k.source},
+                                     {"times", k.times},
+                                     {"flops", k.flops},
+                                     {"bytes", k.bytes},
+                                     {"seconds", k.seconds},
+                                     {"roofline", k.roofline}});
+    }
     for (const RedundantReport& r : f.redundant) {
       function["redundant"].push_back(
           {{"node", r.node}, {"axes", r.axes}, {"flops", r.flops}, {"factor", r.factor}});
@@ -130,8 +140,11 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
   };
   CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
   set_schedule(job, options);
-  options.device = job.device;
   const Explanation e = explain_on(args, t.graph, options, after);
+  require(!args.kernels || !e.machine.empty(),
+          "--kernels needs times; give a profile with --machine ({}), or measure this machine with "
+          "tessera calibrate",
+          fmt::join(Machine::names(), ", "));
   const std::string now = pass_now(args.print_after);
   require(args.print_after.empty() || printed, "--print-after={}: there is no such pass{}",
           args.print_after,
@@ -141,6 +154,7 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
     say("{} on mesh {} ({} ranks), layout {}\n{}\n", job.spec->name, job.mesh.to_string(),
         job.mesh.size(), job.layout.to_string(), batch_text(job));
     say("{}", to_string(e));
+    if (args.kernels) say("{}", kernel_table(e));
   }
   write_report(args.json, to_json(e));
   return 0;

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "cli/report.h"
+#include "cli/watchdog.h"
 #include "tessera/checkpoint.h"
 
 namespace tessera::cli {
@@ -100,6 +101,7 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   require(job.spec->name == "gpt", "generate needs a language model, and '{}' is not one",
           job.spec->name);
   Cluster cluster = make_cluster(job, args);
+  const Watchdog watchdog(cluster, args.timeout);
   const int64_t vocab = job.config.integer("model.vocab");
   Graph g;
   store_parameters(job.config, g);

@@ -40,6 +40,11 @@ std::vector<ConfigKey> common_keys() {
        "Scopes whose gathered parameters are freed after forward and gathered once more for "
        "backward: none, or names and globs."},
       {"train.clip", "1", "Largest global gradient norm. 0 does not clip.", KeyRange::number(0)},
+      {"train.on_spike", "warn",
+       "What happens at a step whose loss or gradient norm is far above those of the steps before: "
+       "warn says so; skip leaves its update out; rollback goes back to the last checkpoint of "
+       "--save-every and leaves out the batches since then.",
+       KeyRange::one_of({"warn", "skip", "rollback"})},
       {"train.seed", "0", "Seed of initial values, dropout and the order of data."},
       {"train.dtype", "float32",
        "Dtype of activations: float32, bfloat16, float16, float64, or float8, which is bfloat16 "

@@ -36,9 +36,9 @@ bool same_value(const std::string& a, const std::string& b) {
 
 /// Keys that users tune during training: a change is reported but not refused.
 bool is_tuned(const std::string& key) {
-  static const char* const tuned[] = {"train.lr",       "train.schedule",     "train.warmup",
-                                      "train.start",    "train.flat",         "train.floor",
-                                      "train.cooldown", "train.weight_decay", "train.clip"};
+  static const char* const tuned[] = {
+      "train.lr",    "train.schedule", "train.warmup",       "train.start", "train.flat",
+      "train.floor", "train.cooldown", "train.weight_decay", "train.clip",  "train.on_spike"};
   return std::find(std::begin(tuned), std::end(tuned), key) != std::end(tuned);
 }
 
@@ -47,13 +47,14 @@ std::string stored(const Checkpoint& checkpoint, const char* key) {
   return it == checkpoint.metadata.end() ? "" : it->second;
 }
 
-int64_t skipped_steps(const Checkpoint& checkpoint) {
-  const std::string text = stored(checkpoint, "skipped");
+/// A number of steps in the metadata; 0 where there is none.
+int64_t stored_steps(const Checkpoint& checkpoint, const char* key) {
+  const std::string text = stored(checkpoint, key);
   int64_t steps = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
   if (!text.empty() && (error != std::errc() || *end != 0 || steps < 0))
-    fail(ErrorKind::io, "[checkpoint] '{}': its metadata 'skipped' is '{}', not a number of steps",
-         checkpoint.path, text);
+    fail(ErrorKind::io, "[checkpoint] '{}': its metadata '{}' is '{}', not a number of steps",
+         checkpoint.path, key, text);
   return steps;
 }
 
@@ -131,7 +132,9 @@ void resume(Training& t, const std::optional<Checkpoint>& latest) {
   if (!loaded->warning.empty()) t.progress->note("warning: " + loaded->warning);
   for (const std::string& note : notes) t.progress->note(note);
   t.first_step = loaded->step;
-  t.skipped = skipped_steps(*loaded);
+  t.skipped = stored_steps(*loaded, "skipped");
+  t.spikes.data_shift = stored_steps(*loaded, "data_shift");
+  t.spikes.history = SpikeHistory::parse(stored(*loaded, "spikes"), loaded->path);
   t.progress->note(fmt::format("resumed from {} at step {}", loaded->path, t.first_step));
   if (const int64_t steps = t.job.config.integer("train.steps"); t.first_step >= steps)
     t.progress->note(fmt::format(

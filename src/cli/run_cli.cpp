@@ -1,4 +1,6 @@
 // The command line: parses arguments into Arguments; prints errors as one line with an exit code.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
@@ -158,6 +160,9 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
                    "fuse_pointwise, fuse_epilogues and fuse_prologues (on a GPU), "
                    "bucket_collectives, schedule, collective_matmul or plan_memory.")
       ->type_name("PASS");
+  explain->add_flag("--kernels", a.kernels,
+                    "Prints every kernel of a step with its flops, bytes and predicted time "
+                    "beside the roofline of --machine.");
   CLI::App* verify = add("verify", "Trains under every legal layout and compares with one rank.",
                          "tessera verify gpt --mesh \"a:2;b:2;c:2\" --steps 20 --dtype float64",
                          [&] { return cli::verify(a, models); });
@@ -323,6 +328,16 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
 }
 }  // namespace cli
 
+namespace {
+/// After a failure of ranks or devices the process ends here: threads that hang, or wait for peers
+/// that are gone, would keep it from returning through main().
+int end_after(ErrorKind kind, int code) {
+  if (kind != ErrorKind::comm && kind != ErrorKind::device) return code;
+  std::fflush(stdout);
+  _exit(code);
+}
+}  // namespace
+
 int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
   Arguments args;
   std::vector<ModelSpec> models = own;
@@ -350,13 +365,13 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
       return code;
     }
   } catch (const PeerFailure& e) {
-    return cli::report_error(e.kind(), e.what(), true);
+    return end_after(e.kind(), cli::report_error(e.kind(), e.what(), true));
   } catch (const CommonFailure& e) {
     if (read_environment().rank <= 0) return cli::report_error(e.kind(), e.what(), false);
     std::this_thread::sleep_for(cli::kForRoot / 10);
     return 1;
   } catch (const Error& e) {
-    return cli::report_error(e.kind(), e.what(), false);
+    return end_after(e.kind(), cli::report_error(e.kind(), e.what(), false));
   } catch (const std::exception& e) {
     return cli::report_error(ErrorKind::internal, e.what(), false);
   }

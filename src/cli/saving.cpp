@@ -36,7 +36,8 @@ bool storage_works(Training& t, Work work) {
   }
 }
 
-/// Waits for the save that was started. False if it failed.
+}  // namespace
+
 bool finish_save(Training& t) {
   return storage_works(t, [&] {
     const std::optional<Checkpoint> saved = t.checkpoints->finish();
@@ -47,8 +48,6 @@ bool finish_save(Training& t) {
     t.failed_save = {};
   });
 }
-
-}  // namespace
 
 int64_t staging_bytes(Training& t) {
   if (!t.checkpoints) return 0;
@@ -70,7 +69,9 @@ void start_save(Training& t, int64_t step) {
                           {"data_fingerprint", t.data_fingerprint},
                           {"numerics", numerics_key(t)},
                           {"parameters", parameters.dump()},
-                          {"skipped", fmt::format("{}", t.skipped)}});
+                          {"skipped", fmt::format("{}", t.skipped)},
+                          {"data_shift", fmt::format("{}", t.spikes.data_shift)},
+                          {"spikes", t.spikes.history.to_string()}});
   });
   if (!started) return;
   t.failed_save.trying = t.failed_save.tries > 0;

@@ -20,6 +20,7 @@ void store_parameters(const Config& c, Graph& graph) {
 }
 
 void set_schedule(const Job& job, CompileOptions& options) {
+  options.device = job.device;
   options.overlap = job.config.text("train.overlap") == "on";
   options.offload_state = job.config.text("train.offload") == "state";
   options.wide_grad_reduce = job.config.text("train.grad_reduce_dtype") == "float32";

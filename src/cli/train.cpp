@@ -50,13 +50,13 @@ void prepare(Training& t) {
       t.watch.keep(),      [&t](const std::string& line) { t.progress->note(line); }};
   if (t.trainer.minimized.loss_scale.empty())  // else a non-finite gradient skips the update
     t.compile.guards.push_back(t.trainer.minimized.gradient_norm.name());
-  t.compile.device = t.job.device;
+  add_spike_limits(t);
   agree_on_machine(t.cluster, t.job);
   set_schedule(t.job, t.compile);
   if (!t.args.trace.empty()) t.trace = std::make_unique<Trace>();
   t.compile.trace = t.trace.get();
   plan_times(t);
-  t.compile.skip_non_finite = t.args.on_nonfinite == "skip";
+  t.compile.skip_non_finite = t.args.on_nonfinite == "skip" || c.text("train.on_spike") == "skip";
   t.session = std::make_unique<Session>(t.trainer.graph, t.cluster, t.compile);
 }
 
@@ -143,14 +143,16 @@ auto in_step(int64_t step, Work work) {
 /// The reason why the last step updated nothing, or "". Collective.
 std::string why_skipped(Training& t, StepRecord& r) {
   const Minimized& m = t.trainer.minimized;
-  if (!t.session->skipped().empty() || m.loss_scale.empty()) return t.session->skipped();
+  if (!t.session->skipped().empty())
+    return t.spikes.last.empty() ? t.session->skipped() : t.spikes.last;
+  if (m.loss_scale.empty()) return "";
   r.loss_scale = t.session->fetch_scalar(m.loss_scale.name());
   if (std::isfinite(r.grad_norm)) return "";
   return fmt::format("a gradient is not finite in {}; the loss is scaled by {} from now on",
                      t.job.config.text("train.dtype"), r.loss_scale);
 }
 
-/// Counts a step with non-finite gradients; throws if there were too many in a row.
+/// Counts a step whose update was left out; throws if there were too many in a row.
 void count_skip(Training& t, StepRecord& r) {
   constexpr int64_t kMostInARow = 20;
   const std::string why = why_skipped(t, r);
@@ -160,10 +162,11 @@ void count_skip(Training& t, StepRecord& r) {
   }
   ++t.skipped;
   t.progress->note(fmt::format("step {} is skipped ({} so far): {}", r.step, t.skipped, why));
-  require(++t.skipped_in_a_row < kMostInARow,
-          "{} steps in a row had a loss or gradient that is not finite, the last one at step {}: "
-          "{}; lower train.lr, or go back to an earlier checkpoint",
-          kMostInARow, r.step, why);
+  require(
+      ++t.skipped_in_a_row < kMostInARow,
+      "{} steps in a row were left out, the last one at step {}: {}; lower train.lr, or go back "
+      "to an earlier checkpoint",
+      kMostInARow, r.step, why);
 }
 
 /// What the ranks tell each other after a step.
@@ -203,6 +206,8 @@ News share_news(Training& t, StepRecord& r, double seconds) {
 void run_step(Training& t) {
   try {
     t.session->run("train");
+    if (!t.session->skipped().empty() && t.args.on_nonfinite == "stop" && !left_out_spike(t))
+      fail(ErrorKind::usage, "{}", t.session->skipped());
   } catch (const PeerFailure&) {
     throw;
   } catch (const Error& e) {
@@ -221,8 +226,13 @@ void run_step(Training& t) {
 StepRecord train_step(Training& t, int64_t step, double peak) {
   const Config& c = t.job.config;
   const Clock::time_point begin = Clock::now();
+  t.watchdog.note_step(step + 1);
   t.session->set_step(step);
-  t.batcher->feed(*t.session, step);
+  {
+    const Watchdog::Phase phase(t.watchdog, fmt::format("reading the data of step {}", step + 1));
+    t.batcher->feed(*t.session, step + t.spikes.data_shift);
+  }
+  feed_spike_limits(t);
   feed_scalar(*t.session, t.trainer.lr, learning_rate(t.job, step));
   in_step(step + 1, [&] { run_step(t); });
   StepRecord r;
@@ -231,6 +241,7 @@ StepRecord train_step(Training& t, int64_t step, double peak) {
   r.grad_norm = t.session->fetch_scalar(t.trainer.minimized.gradient_norm.name());
   for (const Metric& m : t.trainer.minimized.metrics)
     r.metrics.emplace_back(m.name, t.session->fetch_scalar(m.value.name()));
+  note_spike(t, r);
   count_skip(t, r);
   const double seconds = seconds_since(begin);
   r.steps = c.integer("train.steps");
@@ -302,6 +313,13 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
     const News news = share_news(t, r, r.ms * 1e-3);
     t.progress->step(r);
     if (step == t.first_step) report_start(t, r.ms * 1e-3);
+    if (!t.spikes.last.empty() && t.job.config.text("train.on_spike") == "rollback") {
+      const int64_t back = in_step(step + 1, [&] { return roll_back(t, step + 1); });
+      if (back <= step) {
+        step = back - 1;
+        continue;
+      }
+    }
     t.watch.after_step(*t.session, t.trainer.graph, step + 1, *t.progress);
     report["step"] = step + 1;
     report["loss"] = json_number(r.loss);
@@ -362,7 +380,10 @@ int run_training(Training& t, StartClock& clock) {
   nlohmann::json first_line = head;
   if (t.cluster.is_root() && t.progress->has_log()) add_plan(t, first_line);
   t.progress->record(first_line.dump());
-  const double peak = measured_gemm_peak(t.cluster, t.hosts, threads_of(t.job));
+  const double peak = [&] {
+    const Watchdog::Phase phase(t.watchdog, "measuring the peak of matmuls");
+    return measured_gemm_peak(t.cluster, t.hosts, threads_of(t.job));
+  }();
   clock.mark("peak_s");
   nlohmann::json report;
   const int code = train_steps(t, peak, report);
@@ -394,6 +415,10 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
   }
   Watch watch(args);
   Job job = resolve(args.tune != 0 ? tuned(args, models) : args, models, false);
+  require(
+      job.config.text("train.on_spike") != "rollback" ||
+          (!args.checkpoint.empty() && args.save_every > 0),
+      "train.on_spike=rollback goes back to a checkpoint; add --checkpoint DIR and --save-every N");
   fit_memory(args, job);
   nlohmann::json startup;
   StartClock clock(startup);
@@ -406,9 +431,11 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
   } catch (const CommonFailure&) {
     throw;
   } catch (const PeerFailure&) {
+    t.watchdog.stop();
     settle_save(t);
     throw;
   } catch (const std::exception& e) {
+    t.watchdog.stop();
     t.cluster.fail(e.what());  // so that the other ranks do not wait for this one
     settle_save(t);
     throw;

@@ -13,8 +13,10 @@
 #include "cli/progress.h"
 #include "cli/replica_check.h"
 #include "cli/signals.h"
+#include "cli/spikes.h"
 #include "cli/stragglers.h"
 #include "cli/watch.h"
+#include "cli/watchdog.h"
 #include "tessera/checkpoint.h"
 #include "tessera/trace.h"
 
@@ -55,7 +57,9 @@ struct Training {
   Forecast forecast = {};  ///< in the root, if a machine profile is known
   std::vector<std::string> hosts = {};
   int64_t first_step = 0;
-  int64_t skipped = 0, skipped_in_a_row = 0;  ///< steps with a non-finite gradient
+  int64_t skipped = 0, skipped_in_a_row = 0;  ///< steps whose update was left out
+  Spikes spikes = {};
+  Watchdog watchdog{cluster, args.timeout};
 };
 
 /// Measured FLOP/s of matmuls on all cores that the ranks of this cluster share; the log's
@@ -73,6 +77,21 @@ int64_t staging_bytes(Training& t);
 /// What bit-equal results depend on, besides model, data and seed; kept in a checkpoint.
 std::string numerics_key(Training& t);
 
+/// With train.on_spike = skip: outputs and guards of the function "train" by which it leaves out
+/// its update if loss or gradient norm is above a limit that is fed.
+void add_spike_limits(Training& t);
+/// Feeds the limits of the next step.
+void feed_spike_limits(Training& t);
+/// Whether the last run left out its update because of these limits.
+bool left_out_spike(Training& t);
+/// After step `r`: finds out whether it was a spike (Spikes::last), and takes it up into the
+/// history.
+void note_spike(Training& t, const StepRecord& r);
+/// Goes back to the newest checkpoint of --save-every because step `step` was a spike, and returns
+/// its step; `step` if there is none yet. Throws a usage error after several rollbacks to one
+/// checkpoint. Collective.
+int64_t roll_back(Training& t, int64_t step);
+
 /// Starts a save of the state after `step` steps, once the save before is finished. Storage that
 /// fails is no reason to end the job: the first failure is told, and tend_saves() tries again.
 /// Collective.
@@ -82,6 +101,9 @@ bool has_save_news(const Training& t);
 /// After a step, if a process has news: notices a failed save and starts it again, of the state
 /// that there is now; tells when it succeeds. Collective.
 void tend_saves(Training& t, int64_t step);
+/// Waits for the save that was started. False if storage failed, which is told and tried again.
+/// Collective.
+bool finish_save(Training& t);
 /// Waits for the last save and, while it fails, tries again for --save-retry seconds. False if the
 /// state after `step` steps is not saved. Collective.
 bool end_saves(Training& t, int64_t step);

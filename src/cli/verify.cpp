@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/say.h"
+#include "cli/watchdog.h"
 #include "tessera/explain.h"
 
 namespace tessera::cli {
@@ -152,6 +153,7 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
   const Outcome reference =
       run(reference_of(args, models, job), Mesh::parse("one:1"), Layout(), steps, "cpu", single);
   Cluster cluster = make_cluster(job, args);
+  const Watchdog watchdog(cluster, args.timeout);
   Worst loss, gradient, parameter;
   for (size_t i = 0; i < layouts.size(); ++i) {
     const Outcome outcome = run(job, job.mesh, layouts[i], steps, job.device, cluster);

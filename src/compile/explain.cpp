@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/fail.h"
+#include "compile/kernel_rows.h"
 #include "compile/lowering.h"
 #include "compile/probes.h"
 #include "cost/function_time.h"
@@ -83,6 +84,7 @@ void predict(const Program& program, const Machine& machine, const Mesh& mesh, E
     const std::vector<const Step*> steps = all_steps(program.functions[f]);
     FunctionReport& report = e.functions[f];
     const FunctionTime time = time_of(program.functions[f], costs);
+    report.kernels = kernel_rows(program.functions[f], costs);
     report.time = {time.seconds, time.compute, time.slowed, 0, time.exposed};
     std::vector<size_t> row_of(steps.size());  // by collective step
     for (size_t s = 0, row = 0; s < steps.size(); ++s) {
@@ -180,7 +182,7 @@ Explanation explain(
     const std::function<void(const std::string&, const std::function<std::string()>&)>& after_pass,
     const Machine* machine) {
   LowerOptions lowering = lowering_of(options, observe(graph, options).functions);
-  lowering.workspace_bytes = workspace_on_cpu(options);
+  lowering.workspace_bytes = workspace_on(options.device, options.threads_per_rank);
   lowering.after_pass = after_pass;
   const Program program = lower(graph, lowering);
   Explanation e;

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "cost/cost.h"
 #include "kernels/cuda/epilogue.h"
+#include "kernels/cuda/generate.h"
 
 namespace tessera {
 
@@ -36,9 +37,13 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
   return lowering;
 }
 
-std::function<int64_t(const Step&)> workspace_on_cpu(const CompileOptions& options) {
-  const int threads = std::max(1, options.threads_per_rank);
-  return [threads](const Step& step) { return workspace_bytes(step, threads); };
+std::function<int64_t(const Step&)> workspace_on(const std::string& device, int threads) {
+  if (!device.starts_with("cuda"))
+    return [threads](const Step& step) { return workspace_bytes(step, std::max(1, threads)); };
+  return [](const Step& step) {
+    const cuda::GpuKernel& kernel = cuda::gpu_kernel(step.kernel);
+    return kernel.workspace_bytes ? kernel.workspace_bytes(step) : 0;
+  };
 }
 
 void fuse_for_gpu(LowerOptions& lowering) {

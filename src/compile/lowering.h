@@ -16,8 +16,9 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
 /// fuse_prologues.h), unless TESSERA_EPILOGUES is off. lowering_of() does this for CUDA devices.
 void fuse_for_gpu(LowerOptions& lowering);
 
-/// LowerOptions::workspace_bytes of one rank on the CPU.
-std::function<int64_t(const Step&)> workspace_on_cpu(const CompileOptions& options);
+/// LowerOptions::workspace_bytes of one rank on a device that need not be there: "cpu" with
+/// `threads` of the rank, or a GPU with all of CUDA's libraries.
+std::function<int64_t(const Step&)> workspace_on(const std::string& device, int threads);
 
 /// The prices on a machine. Empty if transfers use the cores that compute: nothing can overlap
 /// there.

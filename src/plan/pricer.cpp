@@ -153,7 +153,7 @@ Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanS
                        Layout::parse(layout),
                        model.functions,
                        composite_kernels(),
-                       [](const Step& step) { return workspace_bytes(step, 1); },
+                       workspace_on(model_.device, 1),
                        {}};
   options.init = init;
   options.prices = prices_of(machine_, mesh);

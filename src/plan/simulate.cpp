@@ -76,7 +76,7 @@ Simulation simulate(const Graph& graph, const CompileOptions& options, const Mac
                     const SimulateOptions& how) {
   check_options(how);
   LowerOptions lowering = lowering_of(options, options.functions);
-  lowering.workspace_bytes = workspace_on_cpu(options);
+  lowering.workspace_bytes = workspace_on(options.device, options.threads_per_rank);
   const Program program = lower(graph, lowering);
   const Function& function = program.functions[static_cast<size_t>(program.function(how.function))];
   const FunctionTime time = time_of(function, Costs(machine, options.mesh), true);

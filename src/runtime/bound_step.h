@@ -10,6 +10,7 @@
 #include "collectives/communicator.h"
 #include "kernels/common/kernel.h"
 #include "program/program.h"
+#include "runtime/activity.h"
 #include "runtime/device.h"
 
 namespace tessera {
@@ -22,6 +23,7 @@ struct RankContext {
   std::vector<int> coordinates;  ///< one for each mesh axis
   /// The run-time scalars, loop counters among them. Kernels and addresses read them in place.
   std::vector<int64_t> scalars;
+  RankActivity* activity = nullptr;  ///< where steps are noted, if anywhere
 };
 
 struct BoundBucket;

@@ -42,8 +42,12 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
       device_(device ? std::move(device)
                      : make_cpu_device(*world_, options.threads, options.least_part_ns)),
       given_scalars_(scalars),
-      rank_{program, *world_, *device_, coordinates_of(program, world_->rank()),
-            std::vector<int64_t>(scalars, scalars + program.scalars.size())},
+      rank_{program,
+            *world_,
+            *device_,
+            coordinates_of(program, world_->rank()),
+            std::vector<int64_t>(scalars, scalars + program.scalars.size()),
+            options.activity},
       memory_(rank_, options.lent),
       collectives_(rank_, memory_, options.profile),
       faults_(rank_),
@@ -80,6 +84,7 @@ std::string Executor::why_waits(int function) const {
 /// Works for the device; if it fails, peers get the message of this rank.
 template <class Work>
 void Executor::report(const Work& work) {
+  const ActivityScope activity(rank_.activity);
   try {
     const DeviceScope scope(*device_);
     work();

@@ -22,6 +22,8 @@ struct ExecutorOptions {
   bool profile = false;                 ///< run() adds up the time of every step
   /// Called for every step after a run, from the thread that runs.
   StepRecorder::Record record = {};
+  /// Notes the steps that run, for watchers; null: nowhere. Outlives the executor.
+  RankActivity* activity = nullptr;
   /// Buffers that lie elsewhere in the device's memory than in their arena.
   std::map<int, void*> lent = {};
 };

@@ -54,6 +54,7 @@ bool RegionRunner::replay(int function, size_t region) {
   }
   if (!replay.launch) return false;
   const ProfilerRange shown(rank_.device, replay.label);
+  if (rank_.activity != nullptr) rank_.activity->begin(*steps[range.first].step);
   replay.launch();
   return true;
 }

@@ -11,6 +11,10 @@ void StepRunner::run(std::vector<BoundStep>& steps, size_t first, size_t last,
                      NonFiniteSearch* search) {
   for (size_t s = first; s < last; ++s) {
     BoundStep& bound = steps[s];
+    // A wait has no source of its own: it is for the first collective of its bucket.
+    const bool waits = bound.step->kind == StepKind::wait;
+    if (rank_.activity != nullptr)
+      rank_.activity->begin(waits ? bound.bucket->steps[0] : *bound.step);
     const double start = profile_ ? host_seconds() : 0;
     if (recorder_) {
       recorder_.run(steps, s, [&] { run_step(bound, search); });

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -15,12 +16,26 @@
 #include "base/env.h"
 #include "base/fail.h"
 #include "collectives/communicator.h"
+#include "session/cluster_internals.h"
 
 namespace tessera {
 
+namespace {
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+}  // namespace
+
 struct Cluster::State {
+  explicit State(std::vector<std::unique_ptr<Communicator>> of_ranks)
+      : worlds(std::move(of_ranks)), activities(worlds.size()) {}
   std::vector<std::unique_ptr<Communicator>> worlds;  // one per local rank
   std::vector<std::thread> pool;                      // empty with one local rank
+  std::deque<RankActivity> activities;                // one per local rank
   std::mutex mutex;
   std::condition_variable wake, done;
   const std::function<void(int, Communicator&)>* work = nullptr;
@@ -29,6 +44,9 @@ struct Cluster::State {
   bool stop = false;
   std::exception_ptr first_error;
   bool has_cause = false;
+  std::string abandoned;      ///< the step in which a rank's thread was left, or ""
+  bool failed_alike = false;  ///< the last run ended with an error that all processes throw
+  int exceptions = std::uncaught_exceptions();
   /// gather() of so many numbers a rank, which is prepared once. Of one local rank.
   struct Gather {
     std::vector<double> mine, all;
@@ -46,6 +64,7 @@ struct Cluster::State {
   }
 
   void guarded(int rank) {
+    activities[rank].note_thread();
     try {
       (*work)(rank, *worlds[rank]);
     } catch (const PeerFailure& e) {
@@ -79,9 +98,84 @@ struct Cluster::State {
       if (--running == 0) done.notify_all();
     }
   }
+
+  /// Waits until all thread ranks have left the run. One that stays in a step that waits for nobody
+  /// is abandoned after the time-out; its peers are told, and get some time to leave.
+  void await_ranks(std::unique_lock<std::mutex>& lock);
+  std::pair<int, std::string> stuck_rank() const;
+  void abandon(std::unique_lock<std::mutex>& lock, int rank, const std::string& what);
 };
 
-Cluster::Cluster(std::unique_ptr<State> state) : state_(std::move(state)) {}
+/// The local rank that has exceeded the time-out in a step that waits for nobody, or -1; and
+/// "rank 1 stayed in [my_op] block3 (model.cpp:41) for 120 s".
+std::pair<int, std::string> Cluster::State::stuck_rank() const {
+  for (size_t r = 0; r < activities.size(); ++r) {
+    const RankActivity::Seen seen = activities[r].look();
+    if (!seen.is_bounded && seen.seconds > worlds[r]->timeout())
+      return {static_cast<int>(r), fmt::format("rank {} stayed in {} for {:.3g} s",
+                                               worlds[r]->rank(), seen.step, seen.seconds)};
+  }
+  return {-1, ""};
+}
+
+void Cluster::State::await_ranks(std::unique_lock<std::mutex>& lock) {
+  const auto slice = std::chrono::duration<double>(std::min(1.0, worlds[0]->timeout() / 20));
+  while (!done.wait_for(lock, slice, [&] { return running == 0; })) {
+    if (const auto [rank, what] = stuck_rank(); rank >= 0) return abandon(lock, rank, what);
+  }
+}
+
+void Cluster::State::abandon(std::unique_lock<std::mutex>& lock, int rank,
+                             const std::string& what) {
+  constexpr auto kSlice = std::chrono::milliseconds(10);
+  constexpr int kSlicesToLeave = 200;
+  const std::string cause = has_cause ? message_of(first_error) + "; " : "";
+  worlds[static_cast<size_t>(rank)]->fail(what);
+  for (int i = 0; i < kSlicesToLeave && running > 1; ++i) done.wait_for(lock, kSlice);
+  while (running > 0) {
+    int left = 0;  // in a step; those between steps are on their way out
+    for (RankActivity& activity : activities) left += activity.abandon();
+    if (left == running) break;
+    done.wait_for(lock, kSlice);
+  }
+  if (running > 0) {
+    abandoned = what;
+    stop = true;
+    wake.notify_all();
+    for (std::thread& t : pool) t.detach();
+  }
+  std::string text = cause + what;
+  if (running > 0)
+    text += "; its thread is abandoned with the memory that it uses, and so is this Cluster";
+  if (cause.empty()) text += "; if the step is only slow, raise the time-out with set_timeout";
+  first_error = std::make_exception_ptr(Error(ErrorKind::comm, text));
+}
+
+// An abandoned thread goes on using all of this.
+void Cluster::Release::operator()(State* state) const {
+  if (!state->abandoned.empty()) return;
+  if (std::uncaught_exceptions() > state->exceptions && !state->failed_alike) {
+    state->worlds[0]->fail(
+        "its program left the scope of its Cluster with an exception; see what that process "
+        "printed");
+  }
+  delete state;
+}
+
+RankActivity& ClusterInternals::activity(Cluster& cluster, int local_rank) {
+  return cluster.state_->activities[static_cast<size_t>(local_rank)];
+}
+
+bool ClusterInternals::has_abandoned(const Cluster& cluster) {
+  return !cluster.state_->abandoned.empty();
+}
+
+void ClusterInternals::fail_alike(Cluster& cluster, ErrorKind kind, const std::string& message) {
+  cluster.state_->failed_alike = true;
+  throw CommonFailure(kind, message);
+}
+
+Cluster::Cluster(std::unique_ptr<State, Release> state) : state_(std::move(state)) {}
 Cluster::Cluster(Cluster&&) noexcept = default;
 Cluster& Cluster::operator=(Cluster&&) noexcept = default;
 Cluster::~Cluster() = default;
@@ -112,8 +206,7 @@ Cluster Cluster::adopt(std::vector<std::unique_ptr<Communicator>> worlds) {
           "[adopt] {} communicator(s) of a group of {} rank(s), or not in order of rank; give the "
           "one of this process, or those of all ranks in order",
           worlds.size(), size);
-  auto state = std::make_unique<State>();
-  state->worlds = std::move(worlds);
+  std::unique_ptr<State, Release> state(new State(std::move(worlds)));
   const int ranks = static_cast<int>(state->worlds.size());
   for (int r = 0; ranks > 1 && r < ranks; ++r)
     state->pool.emplace_back([s = state.get(), r] { s->serve(r); });
@@ -172,8 +265,13 @@ void Cluster::set_timeout(double seconds) {
 
 void Cluster::run(const std::function<void(int, Communicator&)>& work) {
   State& s = *state_;
+  if (!s.abandoned.empty()) {
+    tessera::fail(ErrorKind::comm,
+                  "this Cluster was given up when {}; make a new one, and new Sessions",
+                  s.abandoned);
+  }
   s.first_error = nullptr;
-  s.has_cause = false;
+  s.has_cause = s.failed_alike = false;
   s.work = &work;
   if (s.pool.empty()) {
     s.guarded(0);
@@ -182,15 +280,25 @@ void Cluster::run(const std::function<void(int, Communicator&)>& work) {
     s.running = static_cast<int>(s.pool.size());
     ++s.round;
     s.wake.notify_all();
-    s.done.wait(lock, [&] { return s.running == 0; });
+    s.await_ranks(lock);
   }
-  if (s.first_error) std::rethrow_exception(s.first_error);
+  if (s.first_error) std::rethrow_exception(std::exchange(s.first_error, nullptr));
+}
+
+std::vector<Cluster::Activity> Cluster::activity() const {
+  std::vector<Activity> all;
+  for (size_t r = 0; r < state_->activities.size(); ++r) {
+    const RankActivity::Seen seen = state_->activities[r].look();
+    all.push_back({state_->worlds[r]->rank(), seen.step, seen.seconds,
+                   !seen.step.empty() && seen.is_bounded, seen.thread});
+  }
+  return all;
 }
 
 void Cluster::fail(const std::string& message) { state_->worlds[0]->fail(message); }
 
 void Cluster::recover() {
-  if (local_ranks() == size()) state_->worlds[0]->recover();
+  if (local_ranks() == size() && state_->abandoned.empty()) state_->worlds[0]->recover();
 }
 
 std::vector<std::string> Cluster::hosts() {
@@ -304,8 +412,8 @@ void Cluster::require_same(const std::vector<Fact>& facts) {
                           : "no such thing");
   };
   const std::string here = text_of(0), there = text_of(other);
-  throw CommonFailure(
-      ErrorKind::usage,
+  ClusterInternals::fail_alike(
+      *this, ErrorKind::usage,
       fmt::format(
           "rank 0 has {}, and rank {} has {}; all ranks of a job need the same command line, "
           "files, environment and libraries",

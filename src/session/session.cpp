@@ -8,6 +8,7 @@
 #include "compile/lowering.h"
 #include "compile/probes.h"
 #include "ir/source_ops.h"
+#include "session/cluster_internals.h"
 #include "session/devices.h"
 #include "session/port_slices.h"
 #include "session/port_table.h"
@@ -137,7 +138,8 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
     return std::make_unique<Executor>(
         program, world.split(0, world.rank()), scalars.values.data(),
         ExecutorOptions{threads, kLeastPartNs, options.profile,
-                        recorder_of(options.trace, world.rank()), std::move(lent)},
+                        recorder_of(options.trace, world.rank()),
+                        &ClusterInternals::activity(c, rank), std::move(lent)},
         std::move(mine));
   });
 }
@@ -163,7 +165,7 @@ void Session::State::run(int f) {
     skipped = stopped.message;
     return;
   }
-  throw CommonFailure(ErrorKind::usage, stopped.message);
+  ClusterInternals::fail_alike(cluster, ErrorKind::usage, stopped.message);
 }
 
 /// What a check_finite() node of a function found, or "". Its scalar is equal on all ranks.
@@ -209,12 +211,16 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
       "mesh '{}' has {} ranks but there are {}: the product of the axis sizes must be the number "
       "of ranks; use --mesh \"data:{}\", or start {} ranks",
       options.mesh.to_string(), ranks, cluster.size(), cluster.size(), ranks);
-  state_ = std::make_unique<State>(graph, cluster, options);
+  state_.reset(new State(graph, cluster, options));
   for (const auto& [name, values] : graph.constants()) feed(name, values);
   if (!state_->program.stored.empty()) state_->run(state_->program.function("init"));
 }
 
 Session::~Session() = default;
+
+void Session::Release::operator()(State* state) const {
+  if (!ClusterInternals::has_abandoned(state->cluster)) delete state;
+}
 
 void Session::feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill) {
   if (state_->ports.unread_input(input)) return;

@@ -199,3 +199,47 @@ TEST_CASE("cli: layouts in configuration files", "[cli]") {
   f.write("run.toml", "layout = 'batch:data'\n[model]\nlayers = 1");
   expect_success(run_cli_in(f, "explain run.toml --mesh data:2"));
 }
+
+TEST_CASE("cli: explain lists the kernels of a step beside the machine's roofline", "[cli]") {
+  const Folder f;
+  const std::string job =
+      "explain gpt --set layers=3 d_model=64 heads=4 ff=256 length=64 batch=8 vocab=256 "
+      "--device cuda --json e.json ";
+  expect_failure(run_cli_in(f, job + "--kernels", "TESSERA_CACHE=" + f.dir), 1,
+                 {"--kernels needs times", "--machine (", "h100", "tessera calibrate"});
+  const CliResult r = run_cli_in(f, job + "--kernels --machine h100");
+  expect_success(r);
+  CHECK(r.out.find("kernels of train on h100, predicted") != std::string::npos);
+  CHECK(r.out.find("contract gpt.block*.") != std::string::npos);
+  const nlohmann::json train = json_of(f, "e.json").at("functions").at(0);
+  double seconds = 0, longest = 1e9;
+  int64_t flops = 0;
+  for (const nlohmann::json& k : train.at("kernels")) {
+    const double mine = k.at("seconds");
+    CHECK(mine <= longest);  // longest first
+    CHECK(k.at("roofline").get<double>() > 0);
+    CHECK(k.at("roofline").get<double>() <= mine);
+    longest = mine;
+    seconds += mine;
+    flops += k.at("flops").get<int64_t>();
+  }
+  CHECK(seconds == Approx(train.at("predicted").at("compute").get<double>()).epsilon(1e-9));
+  CHECK(flops == train.at("flops").get<int64_t>());
+}
+
+TEST_CASE("cli: memory for a GPU counts the workspaces of its kernels, not of the CPU's", "[cli]") {
+  const Folder f;
+  const auto transient = [&](const std::string& device) {
+    expect_success(run_cli_in(f,
+                              "explain gpt --set layers=1 d_model=64 heads=4 ff=256 length=512 "
+                              "batch=8 vocab=256 --json e.json --device " +
+                                  device));
+    return json_of(f, "e.json").at("memory").at("transient").get<int64_t>();
+  };
+  CHECK(transient("cuda") < transient("cpu"));
+  const std::string big =
+      "explain gpt --machine h100 --set layers=12 d_model=768 heads=12 ff=3072 "
+      "length=1024 vocab=50304 dtype=bfloat16 batch=96 --memory 80GB --device ";
+  expect_success(run_cli_in(f, big + "cuda"));
+  expect_failure(run_cli_in(f, big + "cpu"), 1, {"--memory is 80.0 GB"});
+}

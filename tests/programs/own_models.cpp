@@ -1,9 +1,18 @@
 // The command line with models of its own, for the tests of what such a model may say.
+#include <unistd.h>
+
+#include <atomic>
 #include <cmath>
+#include <cstdlib>
 
 #include "tessera/cli.h"
 #include "tessera/tessera.h"
 using namespace tessera;
+
+/// Its name is exported, so that it stands in stacks.
+[[gnu::noinline]] void sleep_for_ever() {
+  for (;;) pause();
+}
 
 namespace {
 
@@ -62,6 +71,104 @@ ModelSpec weighted() {
   return spec;
 }
 
+/// 200 examples of the words above, one of which is 50 times as large.
+class SpikingWords : public Words {
+ public:
+  explicit SpikingWords(int64_t large) : Words(false), large_(large) {}
+  int64_t examples() const override { return 200; }
+  void read(int64_t example, int field, const DataBox& box) const override {
+    Words::read(example, field, box);
+    for (int64_t i = 0; field == 0 && example == large_ && i < box.extent[0] * box.extent[1]; ++i)
+      static_cast<float*>(
+          box.data)[i / box.extent[1] * box.strides[0] + i % box.extent[1] * box.strides[1]] *= 50;
+  }
+
+ private:
+  int64_t large_;
+};
+
+ModelSpec spikes() {
+  ModelSpec spec = weighted();
+  spec.name = "spikes";
+  spec.help = "One example is far from the others.";
+  spec.keys.push_back({"model.large", "3", "Which one."});
+  spec.keys.push_back(
+      {"model.jump", "0", "From which step on the rate is 10,000 times lr; 0: none."});
+  spec.learning_rate = [](const Config& c, int64_t step) {
+    const int64_t jump = c.integer("model.jump");
+    return c.number("train.lr") * (jump > 0 && step >= jump ? 1e4 : 1);
+  };
+  spec.data = [](const Config& c, bool held_out) -> std::unique_ptr<DataSource> {
+    if (held_out) return nullptr;
+    return std::make_unique<SpikingWords>(c.integer("model.large"));
+  };
+  return spec;
+}
+
+/// Where and when a rank of the model "hangs" does not go on.
+struct Hang {
+  std::string where;
+  int64_t rank = 0, step = 0;
+} hang;
+
+/// Copies its operand, and counts its calls on the rank that hangs.
+void hang_or_copy(const HostCall& call) {
+  static std::atomic<int64_t> calls{0};
+  const HostDim& batch = call.dims[0];
+  if (hang.where == "op" && batch.offset == hang.rank * batch.size && ++calls == hang.step)
+    sleep_for_ever();
+  call.each(
+      [&](std::span<const int64_t> i) { call.out[0].at<float>(i) = call.in[0].at<float>(i); });
+}
+
+constinit const Op kMayHang = {
+    .name = "may_hang",
+    .infer = [](const OpCall& call) { return std::vector<ValueType>{call.in[0]}; },
+    .gradient = [](const GradCall& call) { return call.grads; },
+    .host = hang_or_copy};
+
+/// The words above, whose reader may hang in the process of the rank.
+class HangingWords : public Words {
+ public:
+  using Words::Words;
+  void read(int64_t example, int field, const DataBox& box) const override {
+    const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+    const bool is_here = rank == nullptr || std::atoll(rank) == hang.rank;
+    if (hang.where == "data" && is_here && field == 0 && ++reads_ > 6 * (hang.step - 1))
+      sleep_for_ever();
+    Words::read(example, field, box);
+  }
+
+ private:
+  mutable std::atomic<int64_t> reads_{0};
+};
+
+ModelSpec hangs() {
+  ModelSpec spec = weighted();
+  spec.name = "hangs";
+  spec.help = "A rank hangs in a step.";
+  spec.keys = {{"model.where", "op", "Where: op, data."},
+               {"model.rank", "1", "Which rank."},
+               {"model.step", "2", "In which step."}};
+  spec.build = [](Graph& g, const Config& config, int64_t size, bool partial) {
+    hang = {config.text("model.where"), config.integer("model.rank"), config.integer("model.step")};
+    const Dim batch = nn::batch_dim(size, partial), length("length", kWords),
+              width("width", kWidth);
+    nn::Model model;
+    Tensor words = g.input("words", {batch, length, width}, DType::float32);
+    Tensor mask = g.input("mask", {batch, length}, DType::float32);
+    Tensor same = partial ? words : g.add(kMayHang, {words}, {}, Loc::current())[0];
+    model.loss = mean_all(square(nn::dense(same, "out", {"width"}, {}) - mask)).named("loss");
+    model.inputs = {words, mask};
+    return model;
+  };
+  spec.data = [](const Config&, bool held_out) -> std::unique_ptr<DataSource> {
+    if (held_out) return nullptr;
+    return std::make_unique<HangingWords>(false);
+  };
+  return spec;
+}
+
 }  // namespace
 
-int main(int argc, char** argv) { return run_cli(argc, argv, {weighted()}); }
+int main(int argc, char** argv) { return run_cli(argc, argv, {weighted(), spikes(), hangs()}); }

@@ -1,0 +1,94 @@
+// A thread can only be asked for its stack: it gets a signal and walks its own frames. The handler
+// only collects addresses; names are looked up by the thread that asks.
+#include "cli/stacks.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "base/fail.h"
+#include "base/printable.h"
+
+namespace tessera::cli {
+
+namespace {
+
+constexpr int kMostFrames = 64;
+/// The handler's own frame and the one by which the system calls it.
+constexpr int kOfHandler = 2;
+
+int stack_signal() { return SIGRTMAX - 3; }
+
+std::atomic<int> asked{0};  // the thread that is to answer; 0: none
+std::atomic<int> count{-1};
+void* frames[kMostFrames];
+struct sigaction before;
+
+void answer(int) {
+  int me = static_cast<int>(syscall(SYS_gettid));
+  if (!asked.compare_exchange_strong(me, 0)) return;  // it comes too late
+  count.store(backtrace(frames, kMostFrames));
+}
+
+std::string name_of(void* address) {
+  Dl_info info{};
+  const bool known = dladdr(address, &info) != 0;
+  std::string file = known && info.dli_fname != nullptr ? info.dli_fname : "?";
+  file = file.substr(file.rfind('/') + 1);
+  const auto offset_from = [&](const void* start) {
+    return static_cast<const char*>(address) - static_cast<const char*>(start);
+  };
+  if (!known || info.dli_sname == nullptr)
+    return fmt::format("{} +{:#x}", printable(file), known ? offset_from(info.dli_fbase) : 0);
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> readable(
+      abi::__cxa_demangle(info.dli_sname, nullptr, nullptr, &status), std::free);
+  constexpr size_t kLongest = 120;
+  std::string name = readable ? readable.get() : info.dli_sname;
+  if (name.size() > kLongest) name = name.substr(0, kLongest) + "...";
+  return fmt::format("{} +{:#x} in {}", printable(name), offset_from(info.dli_saddr),
+                     printable(file));
+}
+
+}  // namespace
+
+Stacks::Stacks() {
+  void* first[1];
+  backtrace(first, 1);  // loads what it needs, which a handler must not
+  struct sigaction action {};
+  action.sa_handler = answer;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(stack_signal(), &action, &before);
+}
+
+Stacks::~Stacks() { sigaction(stack_signal(), &before, nullptr); }
+
+std::vector<std::string> Stacks::of(int thread) const {
+  count.store(-1);
+  asked.store(thread);
+  bool answers = syscall(SYS_tgkill, getpid(), thread, stack_signal()) == 0;
+  for (int ms = 0; answers && count.load() < 0; ++ms) {
+    answers = ms < 1000 || asked.load() == 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  int expected = thread;
+  if (!answers && asked.compare_exchange_strong(expected, 0))
+    return {
+        "it does not answer a signal: the system is doing something for it, such as reading a "
+        "file"};
+  std::vector<std::string> lines;
+  for (int i = kOfHandler; i < count.load(); ++i) lines.push_back(name_of(frames[i]));
+  return lines;
+}
+
+}  // namespace tessera::cli

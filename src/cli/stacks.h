@@ -1,0 +1,21 @@
+// Stacks of other threads of this process.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tessera::cli {
+
+/// While the object lives a signal is handled in which a thread writes down its own stack. At most
+/// one object per process.
+class Stacks {
+ public:
+  Stacks();
+  ~Stacks();
+  Stacks(const Stacks&) = delete;
+  /// The frames of a thread (gettid), innermost first: "gemm(...) +0x12 in libopenblas.so.0". One
+  /// line that says so if the thread does not answer within a second.
+  std::vector<std::string> of(int thread) const;
+};
+
+}  // namespace tessera::cli

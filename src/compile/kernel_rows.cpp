@@ -1,0 +1,105 @@
+#include "compile/kernel_rows.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <tuple>
+
+#include "base/fail.h"
+#include "base/units.h"
+
+namespace tessera {
+
+namespace {
+
+/// "gpt.block3.attention" -> "gpt.block*.attention".
+std::string without_numbers(const std::string& name) {
+  std::string text;
+  for (const char c : name) {
+    if (!std::isdigit(static_cast<unsigned char>(c))) {
+      text += c;
+    } else if (text.empty() || text.back() != '*') {
+      text += '*';
+    }
+  }
+  return text;
+}
+
+/// The highest rate of matmuls in a dtype; 0 if the machine has none.
+double matmul_rate(const Machine& machine, DType dtype) {
+  double best = 0;
+  for (const ProductRate& p : machine.products) {
+    if (p.dtype == to_string(dtype)) best = std::max(best, p.flops);
+  }
+  return best;
+}
+
+/// Operands from memory at its bandwidth, or the flops of matmuls at their rate.
+double roofline(const Step& step, const Machine& machine) {
+  const double bandwidth = machine.memory_rates.empty() ? 0 : machine.memory_rates.back().bandwidth;
+  const double memory = bandwidth > 0 ? static_cast<double>(bytes_touched(step)) / bandwidth : 0;
+  const KernelCost cost = info_of(step.kernel).cost;
+  if (cost == KernelCost::pointwise || step.in.empty()) return memory;
+  const double rate = matmul_rate(machine, step.in[0].dtype);
+  return std::max(memory, rate > 0 ? static_cast<double>(step.flops) / rate : 0);
+}
+
+using Key = std::tuple<std::string, std::string, std::string>;
+
+void collect(const Function& f, int64_t times, const Costs& costs,
+             std::map<Key, KernelReport>& rows) {
+  for (const Step& step : f.steps) {
+    for (const Function& body : step.body) collect(body, times * step.loop.iterations, costs, rows);
+    if (!step.body.empty() || step.kind != StepKind::compute) continue;
+    const Key key{name_of(step), without_numbers(step.origin.name), step.origin.source};
+    KernelReport& row = rows[key];
+    std::tie(row.kernel, row.tensor, row.source) = key;
+    row.times += times;
+    row.flops += times * step.flops;
+    row.bytes += times * bytes_touched(step);
+    row.seconds += static_cast<double>(times) * costs.compute(step);
+    row.roofline += static_cast<double>(times) * roofline(step, costs.machine());
+  }
+}
+
+}  // namespace
+
+std::vector<KernelReport> kernel_rows(const Function& function, const Costs& costs) {
+  std::map<Key, KernelReport> rows;
+  collect(function, 1, costs, rows);
+  std::vector<KernelReport> sorted;
+  for (auto& [key, row] : rows) sorted.push_back(std::move(row));
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return sorted;
+}
+
+std::string kernel_table(const Explanation& e) {
+  std::string text;
+  for (const FunctionReport& f : e.functions) {
+    if (f.kernels.empty()) continue;
+    KernelReport sum;
+    for (const KernelReport& k : f.kernels) {
+      sum.times += k.times;
+      sum.flops += k.flops;
+      sum.bytes += k.bytes;
+      sum.seconds += k.seconds;
+      sum.roofline += k.roofline;
+    }
+    text += fmt::format(
+        "kernels of {} on {}, predicted\n  {:>6} {:>10} {:>10} {:>8} {:>11} {:>11}  {}\n", f.name,
+        e.machine, "share", "ms", "roofline", "launches", "FLOP", "bytes", "kernel");
+    const auto add = [&](const KernelReport& k, const std::string& what) {
+      text += fmt::format("  {:>5.1f}% {:>10.3f} {:>10.3f} {:>8} {:>11.3e} {:>11.3e}  {}\n",
+                          sum.seconds > 0 ? 100 * k.seconds / sum.seconds : 0, 1e3 * k.seconds,
+                          1e3 * k.roofline, k.times, static_cast<double>(k.flops),
+                          static_cast<double>(k.bytes), what);
+    };
+    for (const KernelReport& k : f.kernels)
+      add(k, fmt::format("{} {} ({})", k.kernel, k.tensor, k.source));
+    add(sum, "all");
+  }
+  return text;
+}
+
+}  // namespace tessera
