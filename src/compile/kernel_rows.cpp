@@ -36,8 +36,7 @@ double matmul_rate(const Machine& machine, DType dtype) {
 
 /// Operands from memory at its bandwidth, or the flops of matmuls at their rate.
 double roofline(const Step& step, const Machine& machine) {
-  const double bandwidth = machine.memory_rates.empty() ? 0 : machine.memory_rates.back().bandwidth;
-  const double memory = bandwidth > 0 ? static_cast<double>(bytes_touched(step)) / bandwidth : 0;
+  const double memory = machine.memory_seconds(static_cast<double>(bytes_touched(step)));
   const KernelCost cost = info_of(step.kernel).cost;
   if (cost == KernelCost::pointwise || step.in.empty()) return memory;
   const double rate = matmul_rate(machine, step.in[0].dtype);
@@ -74,18 +73,24 @@ std::vector<KernelReport> kernel_rows(const Function& function, const Costs& cos
   return sorted;
 }
 
+namespace {
+constexpr double kLeastShare = 1e-3;
+
+void add_to(KernelReport& sum, const KernelReport& k) {
+  sum.times += k.times;
+  sum.flops += k.flops;
+  sum.bytes += k.bytes;
+  sum.seconds += k.seconds;
+  sum.roofline += k.roofline;
+}
+}  // namespace
+
 std::string kernel_table(const Explanation& e) {
   std::string text;
   for (const FunctionReport& f : e.functions) {
-    if (f.kernels.empty()) continue;
-    KernelReport sum;
-    for (const KernelReport& k : f.kernels) {
-      sum.times += k.times;
-      sum.flops += k.flops;
-      sum.bytes += k.bytes;
-      sum.seconds += k.seconds;
-      sum.roofline += k.roofline;
-    }
+    if (f.kernels.empty() || f.name == "init") continue;
+    KernelReport sum, others;
+    for (const KernelReport& k : f.kernels) add_to(sum, k);
     text += fmt::format(
         "kernels of {} on {}, predicted\n  {:>6} {:>10} {:>10} {:>8} {:>11} {:>11}  {}\n", f.name,
         e.machine, "share", "ms", "roofline", "launches", "FLOP", "bytes", "kernel");
@@ -95,8 +100,17 @@ std::string kernel_table(const Explanation& e) {
                           1e3 * k.roofline, k.times, static_cast<double>(k.flops),
                           static_cast<double>(k.bytes), what);
     };
-    for (const KernelReport& k : f.kernels)
-      add(k, fmt::format("{} {} ({})", k.kernel, k.tensor, k.source));
+    int left_out = 0;
+    for (const KernelReport& k : f.kernels) {
+      if (k.seconds >= kLeastShare * sum.seconds) {
+        add(k, fmt::format("{} {}{}", k.kernel, k.tensor,
+                           k.source.empty() ? "" : fmt::format(" ({})", k.source)));
+      } else {
+        add_to(others, k);
+        ++left_out;
+      }
+    }
+    if (left_out > 0) add(others, fmt::format("{} others", left_out));
     add(sum, "all");
   }
   return text;
