@@ -18,6 +18,7 @@ constexpr double kTold = 0.9;
 /// Seconds beyond the time-out in which the waits of the library throw, and ranks leave their
 /// steps.
 constexpr double kToThrow = 1, kToLeave = 10;
+constexpr size_t kFrames = 64, kFramesOfWaits = 4;
 
 /// Not by stdio, whose lock the thread that hangs may hold.
 void write_to_stderr(const std::string& text) {
@@ -69,16 +70,22 @@ Watchdog::Stall Watchdog::longest() const {
 
 void Watchdog::tell(const Stall& stall) const {
   std::string text = fmt::format(
-      "tessera: {} for {:.3g} s; the job ends after {:.3g} s (--timeout). Where process {} is{}:\n",
+      "tessera watchdog: {} for {:.3g} s; the job ends after {:.3g} s (--timeout). Where process "
+      "{} is{}:\n",
       stall.what, stall.seconds, timeout_, getpid(),
       step_ > 0 ? fmt::format(" in step {}", step_.load()) : "");
+  const std::vector<Cluster::Activity> ranks = cluster_.activity();
+  // Of many processes that wait for one, each says little.
+  const bool all_wait = std::all_of(ranks.begin(), ranks.end(), [](auto& r) { return r.waits; });
   const auto add_stack = [&](int thread) {
-    int number = 0;
-    for (const std::string& frame : stacks_.of(thread))
-      text += fmt::format("    #{} {}\n", number++, frame);
+    size_t number = 0;
+    for (const std::string& frame : stacks_.of(thread)) {
+      if (number < (all_wait ? kFramesOfWaits : kFrames))
+        text += fmt::format("    #{} {}\n", number++, frame);
+    }
   };
   bool main_is_told = false;
-  for (const Cluster::Activity& rank : cluster_.activity()) {
+  for (const Cluster::Activity& rank : ranks) {
     text += fmt::format("  rank {}: {}\n", rank.rank,
                         rank.step.empty()
                             ? "between steps"
@@ -86,7 +93,7 @@ void Watchdog::tell(const Stall& stall) const {
     main_is_told |= rank.thread == thread_;
     if (rank.thread != 0) add_stack(rank.thread);
   }
-  if (!main_is_told) {
+  if (!main_is_told && !all_wait) {
     text += fmt::format("  main thread{}\n", phase_.empty() ? "" : ": " + phase_);
     add_stack(thread_);
   }
