@@ -15,6 +15,7 @@
 #include <chrono>
 #include <ctime>
 
+#include "base/pauses.h"
 #include "collectives/peer_memory.h"
 
 namespace tessera {
@@ -201,6 +202,7 @@ void Rendezvous::await(const Wait& wait, const Call& call, double seconds) {
     spins_ /= 2;
   }
   const Clock::time_point start = Clock::now();
+  Pauses pauses;
   double waited = 0, slice = 0.0005, look = kLookForDead;
   for (;;) {
     fabric_->poll();
@@ -212,8 +214,8 @@ void Rendezvous::await(const Wait& wait, const Call& call, double seconds) {
       sleep_at(gate, target, slice);
       slice = std::min(kLongestSleep, slice * 1.5);
     }
-    waited = seconds_since(start);
-    if (waited > look) {
+    waited = std::min(seconds_since(start), pauses.running(kLongestSleep));
+    if (waited > look || waited + kLookForDead < look) {
       look = waited + kLookForDead;
       fabric_->check_alive(call, missing(wait));
     }

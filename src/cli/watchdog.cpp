@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/fail.h"
+#include "base/pauses.h"
 #include "base/printable.h"
 #include "cli/signals.h"
 
@@ -101,12 +102,14 @@ void Watchdog::tell(const Stall& stall) const {
 }
 
 void Watchdog::watch() {
-  const auto slice = std::chrono::duration<double>(std::min(1.0, timeout_ / 40));
+  const double slice = std::min(1.0, timeout_ / 40);
+  Pauses pauses;
   const double end = timeout_ + (cluster_.local_ranks() == 1 ? kToThrow : kToLeave);
   bool told = false;
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, slice, [&] { return stop_; })) {
-    const Stall stall = longest();
+  while (!changed_.wait_for(lock, std::chrono::duration<double>(slice), [&] { return stop_; })) {
+    Stall stall = longest();
+    stall.seconds = std::min(stall.seconds, pauses.running(slice));
     if (stall.seconds < kTold * timeout_) {
       told = false;
     } else if (!told) {

@@ -15,6 +15,7 @@
 #include "base/crc32c.h"
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/pauses.h"
 #include "collectives/communicator.h"
 #include "session/cluster_internals.h"
 
@@ -119,8 +120,10 @@ std::pair<int, std::string> Cluster::State::stuck_rank() const {
 }
 
 void Cluster::State::await_ranks(std::unique_lock<std::mutex>& lock) {
-  const auto slice = std::chrono::duration<double>(std::min(1.0, worlds[0]->timeout() / 20));
-  while (!done.wait_for(lock, slice, [&] { return running == 0; })) {
+  const double slice = std::min(1.0, worlds[0]->timeout() / 20);
+  Pauses pauses;
+  while (!done.wait_for(lock, std::chrono::duration<double>(slice), [&] { return running == 0; })) {
+    if (pauses.running(slice) < worlds[0]->timeout()) continue;
     if (const auto [rank, what] = stuck_rank(); rank >= 0) return abandon(lock, rank, what);
   }
 }

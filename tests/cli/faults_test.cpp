@@ -378,6 +378,26 @@ TEST_CASE("faults: a rank that hangs ends the job with one message", "[cli]") {
   }
 }
 
+TEST_CASE("faults: time in which a job was stopped counts for no time-out", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  BackgroundJob job(f, TESSERA_CLI " train " + std::string(kTinyGpt) +
+                           "--mesh data:3 --timeout 1 --steps 1000000 --log log.jsonl");
+  const auto steps = [&] { return log_of(f, "log.jsonl", "loss").size(); };
+  REQUIRE(eventually([&] { return contains(f.read("log.jsonl"), "\"step\":3,"); }));
+  for (int i = 0; i < 3; ++i) {
+    job.send(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::seconds(4));
+    const size_t before = steps();
+    job.send(SIGCONT);
+    CHECK(eventually([&] { return steps() > before + 5; }));
+  }
+  REQUIRE(job.is_running());
+  job.send(SIGTERM);
+  CHECK(job.wait() == 75);
+  CHECK(count(f.read("job.txt"), "watchdog") == 0);
+}
+
 TEST_CASE("faults: a number of ranks that does not fit is told, and not tried again", "[cli]") {
   if (!has_mpi()) return;
   const Folder f;
