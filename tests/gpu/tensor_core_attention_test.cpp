@@ -136,7 +136,7 @@ TEST_CASE("a gpt in bfloat16 trains alike on the CPU and with its keys going rou
 namespace {
 
 /// A kernel of one warp on `Args`, whose body sees the lane's group and its place in it.
-HostKernel warp_kernel(const std::string& args, const std::string& body) {
+const HostKernel& warp_kernel(const std::string& args, const std::string& body) {
   return host_kernel(
       "using namespace tessera;\nusing namespace tessera::device;\nstruct Args {\n" + args +
       "};\nextern \"C\" __global__ void tessera_kernel(Args a) {\n"
@@ -174,7 +174,7 @@ TEST_CASE("a warp's matmul has the manual's layout", "[cuda]") {
   multiply<Float16>(z, x, y[0], y[1]);
   for (int i = 0; i < 4; ++i)
     a.c[(i < 2 ? group : group + 8) * 8 + place * 2 + (i & 1)] = z[i];
-)")(&args, 1, 32);
+)").run(&args, 1, 32);
   for (size_t i = 0; i < 16; ++i) {
     for (size_t j = 0; j < 8; ++j) {
       float sum = 1;
@@ -200,7 +200,7 @@ TEST_CASE("a warp loads blocks of shared memory, as they are and transposed", "[
   for (int m = 0; m < 4; ++m) a.plain[lane * 4 + m] = x[m];
   load_blocks_transposed(shared_address(a.from + lane * 8), x);
   for (int m = 0; m < 4; ++m) a.transposed[lane * 4 + m] = x[m];
-)")(&args, 1, 32);
+)").run(&args, 1, 32);
   for (uint32_t lane = 0; lane < 32; ++lane) {
     for (uint32_t m = 0; m < 4; ++m) {
       const auto element = [&](uint32_t row, uint32_t column) {

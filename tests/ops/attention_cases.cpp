@@ -262,7 +262,7 @@ std::string AttentionRun::errors() {
   for (size_t s = 0; s < sources_.size(); ++s) {
     const std::vector<uint64_t> words =
         words_of(sources_[s], s == 0 ? forward_args_ : backward_args_);
-    host_kernel(sources_[s].text)(words.data(), sources_[s].blocks, sources_[s].threads);
+    host_kernel(sources_[s].text).run(words.data(), sources_[s].blocks, sources_[s].threads);
   }
   std::string errors = compare("out", out_, e.out, case_.group);
   for (size_t i = 0; i < log_sum_.size(); ++i) {

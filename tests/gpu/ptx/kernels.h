@@ -1,0 +1,31 @@
+// Kernels by their text, as PTX that NVRTC makes of it; and what of it was executed.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "gpu/host_kernels.h"
+
+namespace tessera::test::ptx {
+
+/// PTX of a kernel's text for compute capability 9.0, with the options that a GPU's kernels are
+/// compiled with; from the cache of kernels if it is there. Throws without NVRTC.
+std::string compile(const std::string& text);
+
+/// Says that `text` will be wanted: it is compiled beside others.
+void announce(const std::string& text);
+const HostKernel& kernel(const std::string& text);
+
+/// By opcode with its modifiers.
+struct Executed {
+  int kernels = 0;         ///< that contain it
+  int64_t instructions = 0, executed = 0;
+};
+/// Of all kernels that ran in this process.
+std::map<std::string, Executed> coverage();
+struct Counts {
+  int64_t kernels = 0, launches = 0;
+};
+Counts counts();
+
+}  // namespace tessera::test::ptx
