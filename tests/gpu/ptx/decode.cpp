@@ -85,7 +85,11 @@ class Decoder {
   }
 
   Register constant(int bytes, uint64_t bits) {
-    if (bytes < 8) bits &= (uint64_t{1} << 8 * bytes) - 1;
+    if (bytes == kPredicate) {
+      bits = bits == 0 ? 0 : kAllLanes;
+    } else if (bytes < 8) {
+      bits &= (uint64_t{1} << 8 * bytes) - 1;
+    }
     const auto [it, is_new] = constants_.try_emplace({bytes, bits});
     if (is_new) {
       it->second = new_register(bytes);

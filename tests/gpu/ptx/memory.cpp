@@ -22,20 +22,18 @@ bool Memory::holds(const std::vector<CudaRange>& all, uint64_t address, uint32_t
 }
 
 std::string Memory::nearest(uint64_t address) const {
-  std::string found = "which has none";
+  std::string found = "it was given none";
   uint64_t least = ~uint64_t{0};
   const auto look = [&](const std::vector<CudaRange>& all, const char* what) {
     for (const CudaRange& r : all) {
       const auto first = reinterpret_cast<uint64_t>(r.first);
-      const uint64_t last = first + static_cast<uint64_t>(r.bytes);
-      const uint64_t away = address < first ? first - address : address < last ? 0 : address - last;
+      const uint64_t at = address - first, bytes = static_cast<uint64_t>(r.bytes);
+      const bool is_before = address < first;
+      const uint64_t away = is_before ? first - address : at < bytes ? 0 : at - bytes + 1;
       if (away >= least) continue;
       least = away;
-      found = fmt::format("{} bytes {} {} bytes that it {}", away == 0 ? address - first : away,
-                          address < first ? "before"
-                          : away == 0 && address < last ? "into"
-                                                        : "behind",
-                          r.bytes, what);
+      found = is_before ? fmt::format("{} bytes before {} that it {}", away, bytes, what)
+                        : fmt::format("at byte {} of {} that it {}", at, bytes, what);
     }
   };
   look(given_->reads, "reads");

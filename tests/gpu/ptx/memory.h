@@ -32,7 +32,7 @@ class Memory {
   static bool holds(const std::vector<CudaRange>& all, uint64_t address, uint32_t bytes);
   void check_global(const Warp& w, unsigned lane, Space space, uint64_t address, uint32_t bytes,
                     Use use);
-  /// "12 bytes behind the end of argument memory [..]".
+  /// "at byte 64 of 64 that it reads".
   std::string nearest(uint64_t address) const;
 
   const Program& program_;

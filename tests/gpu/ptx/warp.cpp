@@ -25,8 +25,7 @@ void Warp::begin(int64_t in_block, int64_t blocks, unsigned threads, const void*
       if (v.kind == Kind::lane) x = lane;
       if (v.kind == Kind::warp) x = number;
       if (v.kind == Kind::local) x = memory.local_of(thread(lane)) + v.bits;
-      if (v.to.bytes == 0) continue;
-      std::memcpy(storage(v.to, lane), &x, v.to.bytes);
+      std::memcpy(storage(v.to, lane), &x, v.to.bytes == 0 ? sizeof(uint32_t) : v.to.bytes);
     }
   }
 }
