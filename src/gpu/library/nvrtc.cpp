@@ -77,11 +77,14 @@ std::string code_of(nvrtcProgram program, bool ptx) {
   return code;
 }
 
-/// Not one that was cut short.
+/// Not cut short. PTX ends with the brace of its function.
 bool is_whole(const std::string& code, bool ptx) {
-  return ptx ? code.find(".entry") != std::string::npos && code.ends_with("}\n")
-             : code.size() > 4 && code.starts_with("\x7f"
-                                                   "ELF");
+  if (!ptx)
+    return code.size() > 4 && code.starts_with(
+                                  "\x7f"
+                                  "ELF");
+  const size_t last = code.find_last_not_of('\n');
+  return last != std::string::npos && code[last] == '}' && code.find(".entry") < last;
 }
 
 }  // namespace

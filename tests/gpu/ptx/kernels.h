@@ -9,7 +9,7 @@
 namespace tessera::test::ptx {
 
 /// PTX of a kernel's text for compute capability 9.0, with the options that a GPU's kernels are
-/// compiled with; from the cache of kernels if it is there. Throws without NVRTC.
+/// compiled with; kept in a folder of the build. Throws without NVRTC.
 std::string compile(const std::string& text);
 
 /// Says that `text` will be wanted: it is compiled beside others.
