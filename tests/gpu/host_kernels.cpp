@@ -135,6 +135,8 @@ HostKernels& kernels() {
 
 }  // namespace
 
+bool has_ptx() { return ptx::can_compile(); }
+
 KernelsAs kernels_by_default() {
   const char* wanted = std::getenv("TESSERA_TEST_KERNELS");
   const std::string name = wanted == nullptr ? "c++" : wanted;

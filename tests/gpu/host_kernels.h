@@ -27,6 +27,8 @@ class HostKernel {
 };
 
 enum class KernelsAs : uint8_t { cpp, ptx };
+/// Whether this build can make PTX.
+bool has_ptx();
 /// PTX if TESSERA_TEST_KERNELS is "ptx".
 KernelsAs kernels_by_default();
 

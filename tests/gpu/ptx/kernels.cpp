@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/fail.h"
+#include "base/hash.h"
 #include "gpu/ptx/run.h"
 
 namespace tessera::test::ptx {
@@ -35,10 +37,11 @@ Compile compiler() {
   return found;
 }
 
-/// The text of a kernel without its headers, which is what differs.
-std::string shown(const std::string& text) {
-  const size_t args = text.find("struct Args");
-  return text.substr(args == std::string::npos ? 0 : args, 3000);
+/// A file with the kernel's text, to look at.
+std::string kept(const std::string& text) {
+  const std::string path = fmt::format("{}/{:016x}.cu", TESSERA_PTX_FOLDER, hash_of(text));
+  std::ofstream(path) << text;
+  return path;
 }
 
 class PtxKernel final : public HostKernel {
@@ -53,7 +56,7 @@ class PtxKernel final : public HostKernel {
     try {
       ptx::run(program_, args, blocks, threads, memory, executed);
     } catch (const Error& e) {
-      fail(ErrorKind::internal, "{}\nin the kernel\n{}", e.what(), shown(text_));
+      fail(ErrorKind::internal, "{}; the kernel is in {}", e.what(), kept(text_));
     }
     const std::lock_guard lock(mutex_);
     ++launches_;
@@ -122,7 +125,7 @@ class PtxKernels {
         try {
           kept_.at(waiting_[i]) = std::make_unique<PtxKernel>(waiting_[i], compile(waiting_[i]));
         } catch (const std::exception& e) {
-          errors[i] = fmt::format("{}\nin the kernel\n{}", e.what(), shown(waiting_[i]));
+          errors[i] = fmt::format("{}; the kernel is in {}", e.what(), kept(waiting_[i]));
         }
       }
     };
@@ -145,6 +148,12 @@ PtxKernels& kernels() {
 }
 
 }  // namespace
+
+bool can_compile() { return kLibrary[0] != 0; }
+
+std::unique_ptr<HostKernel> make_kernel(const std::string& text, const std::string& ptx) {
+  return std::make_unique<PtxKernel>(text, ptx);
+}
 
 std::string compile(const std::string& text) {
   std::string code, log;

@@ -2,15 +2,21 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 
 #include "gpu/host_kernels.h"
 
 namespace tessera::test::ptx {
 
+/// Whether this build has a CUDA toolkit.
+bool can_compile();
 /// PTX of a kernel's text for compute capability 9.0, with the options that a GPU's kernels are
 /// compiled with; kept in a folder of the build. Throws without NVRTC.
 std::string compile(const std::string& text);
+
+/// A kernel that is this PTX; `text`: shown with what is wrong.
+std::unique_ptr<HostKernel> make_kernel(const std::string& text, const std::string& ptx);
 
 /// Says that `text` will be wanted: it is compiled beside others.
 void announce(const std::string& text);
