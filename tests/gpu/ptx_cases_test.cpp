@@ -2,7 +2,10 @@
 // the CPU in every floating type, and a table of the instructions that were executed.
 #include <fmt/format.h>
 
+#include <cmath>
+#include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <random>
 
 #include "base/fail.h"
@@ -69,14 +72,14 @@ std::string errors_of(const Compiled& row, Cluster& one, DType type) {
   return errors;
 }
 
-/// Every `step`th row, from `first` on. Kernels are compiled together.
-std::string errors_of_rows(DType type, size_t first, size_t step) {
+/// What is not as the CPU has it. Kernels are compiled together.
+std::string errors_of_rows(const std::vector<OpCase>& cases, DType type) {
   Clusters clusters;
   std::vector<Compiled> rows;
-  for (size_t k = first; k < op_cases().size(); k += step) {
+  for (const OpCase& row : cases) {
     Compiled c;
     try {
-      c.built = std::make_unique<BuiltCase>(op_cases()[k], type);
+      c.built = std::make_unique<BuiltCase>(row, type);
     } catch (const Error& e) {  // rows that mix the type with float32
       if (!is_narrow(type) || std::string(e.what()).find("no implicit conversion") == npos) throw;
       continue;
@@ -90,23 +93,133 @@ std::string errors_of_rows(DType type, size_t first, size_t step) {
       errors += errors_of(c, clusters.of(1), type);
     } catch (const std::exception& e) {
       errors += fmt::format("\n{} {}: {}", c.built->row().name, to_string(type), e.what());
-      clusters.drop(1);
     }
   }
   return errors;
 }
 
-/// All rows with TESSERA_LONG; else a sample that moves with TESSERA_SEED.
+/// Every `step`th row, from one that TESSERA_SEED chooses; all with TESSERA_LONG.
 std::string errors_of_sample(DType type, size_t step) {
   const PtxGpu gpu;
   if (std::getenv("TESSERA_LONG") != nullptr) step = 1;
-  return errors_of_rows(type, seed_of_run(0) % step, step);
+  std::vector<OpCase> rows;
+  for (size_t k = seed_of_run(0) % step; k < op_cases().size(); k += step)
+    rows.push_back(op_cases()[k]);
+  return errors_of_rows(rows, type);
 }
+
+Array values_of(const Graph& g, const Tensor& x, const Array& given, Cluster& one,
+                const std::string& device) {
+  CompileOptions options{Mesh::parse("a:1"), {}, {{"f", {x}, false}}};
+  options.device = device;
+  Session session(g, one, options);
+  session.feed("x", given);
+  session.run("f");
+  return session.fetch(x.name());
+}
+
+/// Where functions take their long way: angles of many turns, quotients of many digits; and what a
+/// kernel reports.
+std::string errors_of_extremes() {
+  Clusters clusters;
+  const PtxGpu gpu;
+  std::string errors;
+  for (const DType type : {DType::float32, DType::float64}) {
+    Graph g;
+    const Dim n("n", 40);
+    const Tensor x = g.input("x", {n}, type);
+    const Tensor y = mod(x, constant(g, 0.7, type));
+    const Tensor z = (sin(x) + cos(x) * 2.0 + y * 4.0).named("z");
+    Array given(type, {"n"}, {40});
+    for (int64_t i = 0; i < 40; ++i) {
+      const double value = (i % 2 == 0 ? 1 : -1) * std::pow(8.3, static_cast<double>(i));
+      if (type == DType::float32) given.data<float>()[i] = static_cast<float>(value);
+      if (type == DType::float64) given.data<double>()[i] = value;
+    }
+    const Array cpu = values_of(g, z, given, clusters.of(1), "cpu"),
+                cuda = values_of(g, z, given, clusters.of(1), "cuda");
+    for (int64_t i = 0; i < 40; ++i) {
+      if (!(std::abs(cpu.at(i) - cuda.at(i)) <= (type == DType::float32 ? 1e-5 : 1e-13)))
+        errors += fmt::format("\n{}: at {} it is {}, not {}", to_string(type), given.at(i),
+                              cuda.at(i), cpu.at(i));
+    }
+  }
+  Graph g;
+  const Dim n("n", 3), rows("rows", 4);
+  const Tensor x = g.input("x", {n}, DType::int32);
+  const Tensor table = g.parameter("table", {rows}, nn::zeros());
+  const Tensor picked = gather(table, x, "rows", OutOfRange::error).named("picked");
+  Array given(DType::int32, {"n"}, {3});
+  given.data<int32_t>()[1] = 7;
+  try {
+    values_of(g, picked, given, clusters.of(1), "cuda");
+    errors += "\nan index out of range is not reported";
+  } catch (const Error& e) {
+    if (std::string(e.what()).find("index 7") == npos) errors += e.what();
+  }
+  return errors;
+}
+
+/// A line for each form of instruction that kernels contain.
+std::string table_of(const std::map<std::string, ptx::Executed>& coverage) {
+  std::string text = "| instruction | kernels | places | executed |\n|---|---|---|---|\n";
+  for (const auto& [form, n] : coverage)
+    text += fmt::format("| `{}` | {} | {} | {} |\n", form, n.kernels, n.places, n.executed);
+  return text;
+}
+
+std::string never_executed() {
+  std::string forms;
+  for (const auto& [form, n] : ptx::coverage()) {
+    if (n.executed == 0) forms += " " + form;
+  }
+  return forms;
+}
+
+/// Kernels that run in this and in no earlier part of a table.
+struct Counted {
+  ptx::Counts before = ptx::counts();
+  std::string line(const std::string& name) const {
+    const ptx::Counts now = ptx::counts();
+    return fmt::format("| {} | {} | {} |\n", name, now.kernels - before.kernels,
+                       now.launches - before.launches);
+  }
+};
 
 }  // namespace
 
-TEST_CASE("every row of op_cases has the CPU's values as PTX", "[cuda][ptx][slow]") {
+TEST_CASE("every row of op_cases has the CPU's values as PTX, and executes all that there is in it",
+          "[cuda][ptx][slow]") {
   CHECK(errors_of_sample(DType::float32, 1) == "");
+  CHECK(errors_of_extremes() == "");
+  CHECK(ptx::counts().kernels > 1000);
+  CHECK(ptx::coverage().size() > 200);
+  CHECK(never_executed() == "");
+}
+
+/// All that runs as PTX, as tables. Takes long: ctest leaves it out.
+TEST_CASE("the tables of what runs as PTX", "[.][ptx-table]") {
+  const std::vector<std::pair<const char*, std::vector<OpCase>>> families = {
+      {"pointwise", pointwise_cases()}, {"product", product_cases()},
+      {"composite", composite_cases()}, {"indexed", indexed_cases()},
+      {"shape", shape_cases()},         {"ordered", ordered_cases()},
+      {"attention", attention_cases()}, {"variant", variant_cases()},
+      {"layer", layer_cases()},         {"routing", routing_cases()},
+      {"window", window_cases()},       {"loop", loop_cases()}};
+  std::string table = "| rows, type | kernels | launches |\n|---|---|---|\n";
+  for (const DType type : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+    for (const auto& [name, rows] : families) {
+      const PtxGpu gpu;
+      const Counted counted;
+      CHECK(errors_of_rows(rows, type) == "");
+      table += counted.line(fmt::format("{}, {}", name, to_string(type)));
+    }
+  }
+  const Counted counted;
+  CHECK(errors_of_extremes() == "");
+  table += counted.line("large arguments, faults");
+  std::fputs((table + "\n" + table_of(ptx::coverage())).c_str(), stdout);
+  CHECK(never_executed() == "");
 }
 
 TEST_CASE("rows of op_cases have the CPU's values as PTX in float64", "[cuda][ptx][slow]") {
@@ -166,7 +279,8 @@ TEST_CASE("a gpt trains as PTX as on the CPU: float32 with dropout, 16 and 8 bit
     for (const bool float8 : {false, true}) {
       if (float8 && type != DType::bfloat16) continue;
       nn::GptOptions size = small_gpt(type);
-      size.d_model = size.ff = 48;  // 16 elements fill a store of bytes
+      size.d_model = size.ff = 48;  // multiples of 16: a store of float8
+      size.batch = size.length = 8;
       size.dropout = type == DType::float32 ? 0.1 : 0;
       size.float8 = float8;
       const auto expected = train_gpt(size, clusters.of(1), one, "", 4).losses;

@@ -69,12 +69,12 @@ class PtxKernel final : public HostKernel {
     std::map<std::string, Executed> mine;
     for (size_t i = 0; i < executed_.size(); ++i) {
       Executed& form = mine[program_.places[i].form];
-      ++form.instructions;
+      ++form.places;
       form.executed += executed_[i];
     }
     for (const auto& [form, counts] : mine) {
       ++all[form].kernels;
-      all[form].instructions += counts.instructions;
+      all[form].places += counts.places;
       all[form].executed += counts.executed;
     }
   }

@@ -22,12 +22,12 @@ std::unique_ptr<HostKernel> make_kernel(const std::string& text, const std::stri
 void announce(const std::string& text);
 const HostKernel& kernel(const std::string& text);
 
-/// By opcode with its modifiers.
 struct Executed {
-  int kernels = 0;         ///< that contain it
-  int64_t instructions = 0, executed = 0;
+  int kernels = 0;     ///< that contain it
+  int64_t places = 0;  ///< in their texts
+  int64_t executed = 0;  ///< of these, by any thread
 };
-/// Of all kernels that ran in this process.
+/// Of all kernels that ran in this process, by opcode with its modifiers.
 std::map<std::string, Executed> coverage();
 struct Counts {
   int64_t kernels = 0, launches = 0;
