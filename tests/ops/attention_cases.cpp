@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/float16.h"
-#include "gpu/device/kernels.h"
+#include "gpu/given_kernel.h"
 
 namespace tessera::test {
 
@@ -17,27 +17,6 @@ constexpr int kLength = 2, kMemory = 3, kWidth = 4;  // the dims; before them he
 
 double number_of(uint16_t bits, DType type) {
   return type == DType::bfloat16 ? to_float(BFloat16{bits}) : to_float(Float16{bits});
-}
-
-/// A kernel's argument struct of 8-byte words, and the memory that they name.
-struct Given {
-  std::vector<uint64_t> words;
-  KernelMemory memory;
-};
-Given given(const cuda::Source& source, const KernelArgs& args) {
-  Given g;
-  for (const cuda::Word& w : source.words) {
-    const auto index = static_cast<size_t>(w.index);
-    const bool is_in = w.kind == cuda::Word::Kind::in;
-    if (!is_in && w.kind != cuda::Word::Kind::out) {
-      g.words.push_back(static_cast<uint64_t>(w.number));
-      continue;
-    }
-    const TensorArg& t = is_in ? args.in.at(index) : args.out.at(index);
-    g.words.push_back(reinterpret_cast<uint64_t>(t.data));
-    (is_in ? g.memory.reads : g.memory.writes).push_back(range_of(t));
-  }
-  return g;
 }
 
 }  // namespace
@@ -269,7 +248,7 @@ std::string AttentionRun::errors(KernelsAs as) {
 std::string AttentionRun::errors(const std::vector<const HostKernel*>& kernels) {
   const Expected e = expect();
   for (size_t s = 0; s < sources_.size(); ++s) {
-    const Given g = given(sources_[s], s == 0 ? forward_args_ : backward_args_);
+    const GivenKernel g(sources_[s], s == 0 ? forward_args_ : backward_args_);
     kernels.at(s)->run(g.words.data(), sources_[s].blocks, sources_[s].threads, &g.memory);
   }
   std::string errors = compare("out", out_, e.out, case_.group);
