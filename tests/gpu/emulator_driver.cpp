@@ -250,14 +250,13 @@ CudaKernel EmulatedKernels::load(const std::string& text) {
 void EmulatedKernels::launch(const CudaLaunch& launch, CudaStream s) {
   Kernel& kernel = *reinterpret_cast<Kernel*>(launch.kernel);
   ++state_.counts.launches;
-  state_.submit(s,
-                {fmt::format("launch k{}", kernel.number), launch.reads, launch.writes,
-                 [&kernel, as = state_.settings.kernels_as, words = launch.words,
-                  blocks = launch.blocks, threads = launch.threads,
-                  memory = KernelMemory{launch.reads, launch.writes, launch.atomics}] {
-                   if (kernel.run == nullptr) kernel.run = &host_kernel(kernel.text, as);
-                   kernel.run.load()->run(words.data(), blocks, threads, &memory);
-                 }});
+  state_.submit(s, {fmt::format("launch k{}", kernel.number), launch.reads, launch.writes,
+                    [&kernel, as = state_.settings.kernels_as, words = launch.words,
+                     blocks = launch.blocks, threads = launch.threads,
+                     memory = KernelMemory{launch.reads, launch.writes, launch.atomics}] {
+                      if (kernel.run == nullptr) kernel.run = &host_kernel(kernel.text, as);
+                      kernel.run.load()->run(words.data(), blocks, threads, &memory);
+                    }});
 }
 
 void EmulatedGraphs::begin_capture(CudaStream s) {

@@ -118,8 +118,8 @@ class HostKernels {
     }
     for (size_t k = first; k < waiting_.size(); k += kFiles) {
       CompiledKernel& kernel = kept_[waiting_[k]];
-      kernel.function = reinterpret_cast<Function>(
-          dlsym(library, fmt::format("run_{}", kernel.number).c_str()));
+      kernel.function =
+          reinterpret_cast<Function>(dlsym(library, fmt::format("run_{}", kernel.number).c_str()));
     }
   }
 

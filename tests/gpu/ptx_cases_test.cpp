@@ -262,8 +262,8 @@ TEST_CASE("rows of op_cases under random layouts have the CPU's values as PTX",
       ++ran;
     } catch (const Error& e) {
       if (e.kind() == ErrorKind::usage || e.kind() == ErrorKind::unsupported) continue;
-      errors += fmt::format("\n{} {} {} {}: {}", row.name, to_string(type), l.mesh, l.layout,
-                            e.what());
+      errors +=
+          fmt::format("\n{} {} {} {}: {}", row.name, to_string(type), l.mesh, l.layout, e.what());
       clusters.drop(Mesh::parse(l.mesh).size());
     }
   }
@@ -303,9 +303,9 @@ TEST_CASE("ranks with groups of GPUs in captured steps train as PTX as on the CP
   PtxGpu gpus(4);
   gpus.api.has_groups = true;
   for (const char* layout : {"batch:a; heads,ff,vocab:b", "length:a; @params d_model:a"}) {
-    const auto losses = train_small_gpt(clusters.of(4), Mesh::parse("a:2;b:2"), layout,
-                                        DType::float32, 4, "cuda")
-                            .losses;
+    const auto losses =
+        train_small_gpt(clusters.of(4), Mesh::parse("a:2;b:2"), layout, DType::float32, 4, "cuda")
+            .losses;
     for (size_t i = 0; i < losses.size(); ++i) CHECK(std::abs(losses[i] - expected[i]) < 2e-5);
   }
   CHECK(gpus.api.group_calls > 0);

@@ -135,17 +135,18 @@ TEST_CASE("planted in attention on tensor cores: operands, fragments and lanes",
   check("mma.sync", swapped(8, 9), 8);
   check("mma.sync", swapped(0, 1), 8);
   check("ldmatrix.sync.aligned.m8n8.x4.shared", swapped(0, 1), 4);
-  check(".x4.trans", [](const std::string& line) { return replaced(line, ".trans", ""); }, 2);
+  check(
+      ".x4.trans", [](const std::string& line) { return replaced(line, ".trans", ""); }, 2);
 }
 
 TEST_CASE("planted in attention on tensor cores: barriers and waits", "[cuda][ptx]") {
-  // The first barrier of a walk over tiles is for those who walk again: the kernel of the keys does,
-  // where queries share them.
+  // The first barrier of a walk over tiles is for those who walk again: the kernel of the keys
+  // does, where queries share them.
   for (const int64_t group : {1, 2}) {
     AttentionRun run({.width = 64, .length = 130, .memory = 130, .group = group});
     CHECK(run.errors(KernelsAs::ptx) == "");
-    const Planted planted = plant(
-        run, "bar.sync", without, group == 1 ? Which{.line = 1} : Which{.kernel = 2});
+    const Planted planted =
+        plant(run, "bar.sync", without, group == 1 ? Which{.line = 1} : Which{.kernel = 2});
     CHECK(planted.unseen == "");
     CHECK(planted.all >= 2);
     const Planted waits = plant(run, "cp.async.wait_all", without, {});
@@ -194,16 +195,16 @@ TEST_CASE("planted in a softmax: barriers, lanes, addresses and masks", "[cuda][
               "wanted : 300 - 1", "wanted : 300", 76);
   expect_text({"outside of the memory"}, "if (e >= 1000)", "if (e >= 1001)", 75);
   expect_text({"shared memory at 28 are not in one of its variables"}, "shared1[8]", "shared1[7]");
-  expect_text({"divergence"}, "const float r1 =", "if (threadIdx.x == 7) return;\n  const float r1 =");
+  expect_text({"divergence"},
+              "const float r1 =", "if (threadIdx.x == 7) return;\n  const float r1 =");
   softmax.in.insert(softmax.in.begin(), 0);
   softmax.memory.reads = {{softmax.in.data() + 1, 1200000}};
   const struct {
     const float* in;
     float* out;
   } args{softmax.in.data() + 1, softmax.out.data()};
-  expect_error(ErrorKind::internal, {"not aligned", "the kernel is in", ".cu"}, [&] {
-    ptx::make_kernel(text, good)->run(&args, 1, 256, &softmax.memory);
-  });
+  expect_error(ErrorKind::internal, {"not aligned", "the kernel is in", ".cu"},
+               [&] { ptx::make_kernel(text, good)->run(&args, 1, 256, &softmax.memory); });
 }
 
 TEST_CASE("planted in a pointwise kernel: a mask that is off by one", "[cuda][ptx]") {

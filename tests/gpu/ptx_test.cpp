@@ -33,9 +33,7 @@ struct Buffers {
 
 void run(const std::string& text, Buffers& b, int threads = 32, const KernelMemory* given = nullptr,
          int64_t blocks = 1) {
-  const struct {
-    uint64_t *a, *b, *c;
-  } args{b.first.data(), b.second.data(), b.third.data()};
+  const struct { uint64_t *a, *b, *c; } args{b.first.data(), b.second.data(), b.third.data()};
   std::vector<uint8_t> executed;
   ptx::run(ptx::decode(text), &args, blocks, threads, given, executed);
 }
@@ -157,13 +155,19 @@ TEST_CASE("PTX: lanes shuffle, vote and meet", "[cuda][ptx]") {
   const auto up = results("shfl.sync.up.b32 %r1, %r0, 3, 0, -1;\n" + store);
   const auto index = results("shfl.sync.idx.b32 %r1, %r0, 5, 31, -1;\n" + store);
   const auto flipped = results("shfl.sync.bfly.b32 %r1, %r0, 5, 31, -1;\n" + store);
-  const auto within = results("shfl.sync.down.b32 %r1|%p1, %r0, 3, 0x181f, -1;\nselp.b32 %r1, 1, "
-                              "0, %p1;\n" + store);
-  const auto odd = results("and.b32 %r1, %r0, 1;\nsetp.eq.s32 %p1, %r1, 1;\nvote.sync.ballot.b32 "
-                           "%r1, %p1, -1;\n" + store);
-  const auto all = results("setp.lt.s32 %p1, %r0, 31;\nvote.sync.all.pred %p2, %p1, -1;\n"
-                           "vote.sync.any.pred %p3, %p1, -1;\nselp.b32 %r1, 1, 0, %p2;\nselp.b32 "
-                           "%r2, 2, 0, %p3;\nadd.u32 %r1, %r1, %r2;\n" + store);
+  const auto within = results(
+      "shfl.sync.down.b32 %r1|%p1, %r0, 3, 0x181f, -1;\nselp.b32 %r1, 1, "
+      "0, %p1;\n" +
+      store);
+  const auto odd = results(
+      "and.b32 %r1, %r0, 1;\nsetp.eq.s32 %p1, %r1, 1;\nvote.sync.ballot.b32 "
+      "%r1, %p1, -1;\n" +
+      store);
+  const auto all = results(
+      "setp.lt.s32 %p1, %r0, 31;\nvote.sync.all.pred %p2, %p1, -1;\n"
+      "vote.sync.any.pred %p3, %p1, -1;\nselp.b32 %r1, 1, 0, %p2;\nselp.b32 "
+      "%r2, 2, 0, %p3;\nadd.u32 %r1, %r1, %r2;\n" +
+      store);
   for (uint64_t lane = 0; lane < 32; ++lane) {
     CHECK(down[lane] == (lane + 3 < 32 ? lane + 3 : lane));
     CHECK(up[lane] == (lane >= 3 ? lane - 3 : lane));
@@ -219,7 +223,9 @@ TEST_CASE("PTX: groups of copies into shared memory end in their order", "[cuda]
       "cp.async.wait_group 1;\nld.shared.u64 %rd6, [%r1];\nst.global.u64 [%rd3], %rd6;\n";
   const std::string tile = ".shared .align 16 .b8 tile[512];\n";
   run(kernel_of(copies + "cp.async.wait_all;\nld.shared.u64 %rd7, [%r1+256];\nst.global.u64 "
-                         "[%rd3+256], %rd7;\n", tile), b);
+                         "[%rd3+256], %rd7;\n",
+                tile),
+      b);
   for (uint64_t i = 0; i < 32; ++i) {
     CHECK(b.second[i] == i);
     CHECK(b.second[i + 32] == 0);
@@ -240,7 +246,9 @@ TEST_CASE("PTX: matrices are loaded by rows or by columns", "[cuda][ptx]") {
   const std::string tile = ".shared .align 16 .b8 tile[512];\n";
   run(kernel_of(fill + "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r9}, [%r1];\n"
                        "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r10, %r11}, [%r1];\n"
-                       "st.global.v2.b32 [%rd3], {%r9, %r11};\n", tile), b);
+                       "st.global.v2.b32 [%rd3], {%r9, %r11};\n",
+                tile),
+      b);
   for (uint64_t lane = 0; lane < 32; ++lane) {
     const auto element = [](uint64_t row, uint64_t column) { return 8 * row + column; };
     const uint64_t line = lane / 4, first = lane % 4 * 2;
@@ -253,8 +261,9 @@ TEST_CASE("PTX: matrices are loaded by rows or by columns", "[cuda][ptx]") {
 TEST_CASE("PTX that is wrong is reported with its line, thread and block", "[cuda][ptx]") {
   const std::string tile = ".shared .align 16 .b8 tile[128];\n";
   const std::string mine = "mov.u32 %r1, tile;\nshl.b32 %r2, %r0, 2;\nadd.u32 %r1, %r1, %r2;\n";
-  expect_report({"line 16", "thread 0 of block 0", "ld.global.v2.u64", "not aligned", "8 modulo 16"},
-                kernel_of("ld.global.v2.u64 {%rd5, %rd6}, [%rd0+8];\n"));
+  expect_report(
+      {"line 16", "thread 0 of block 0", "ld.global.v2.u64", "not aligned", "8 modulo 16"},
+      kernel_of("ld.global.v2.u64 {%rd5, %rd6}, [%rd0+8];\n"));
   Buffers b;
   const KernelMemory given{{{b.first.data(), 64}}, {{b.second.data(), 64}}, {}};
   const auto with_memory = [&](const std::vector<std::string>& words, const std::string& body) {
@@ -266,8 +275,7 @@ TEST_CASE("PTX that is wrong is reported with its line, thread and block", "[cud
               "st.global.u32 [%rd1+-4], %r0;\n");
   with_memory({"writes 4 bytes outside", "at byte 0 of 64 that it reads"},
               "st.global.u32 [%rd0], %r0;\n");
-  with_memory({"by the read-only cache what the kernel writes"},
-              "ld.global.nc.u32 %r1, [%rd1];\n");
+  with_memory({"by the read-only cache what the kernel writes"}, "ld.global.nc.u32 %r1, [%rd1];\n");
   expect_report({"4 bytes of shared memory at 128", "'tile' [0, 128)"},
                 kernel_of(mine + "st.shared.u32 [%r1+128], %r0;\n", tile), 1);
   expect_report({"which no thread of the block wrote", "byte 0 of 'tile'"},
@@ -278,8 +286,9 @@ TEST_CASE("PTX that is wrong is reported with its line, thread and block", "[cud
   expect_report({"it reads parameters up to byte 32", "has 24"},
                 kernel_of("ld.param.u64 %rd5, [a+24];\n"));
   expect_report({"the kernel gives up"}, kernel_of("trap;\n"));
-  expect_report({"shuffles from lane 3, which does not take part"},
-                kernel_of("setp.lt.u32 %p1, %r0, 2;\n@%p1 shfl.sync.bfly.b32 %r1, %r0, 3, 31, 3;\n"));
+  expect_report(
+      {"shuffles from lane 3, which does not take part"},
+      kernel_of("setp.lt.u32 %p1, %r0, 2;\n@%p1 shfl.sync.bfly.b32 %r1, %r0, 3, 31, 3;\n"));
   expect_report({"its block has jumped"}, kernel_of("L: bra L;\n"), 1);
 }
 
@@ -288,8 +297,9 @@ TEST_CASE("PTX: what no barrier orders in shared memory is a race", "[cuda][ptx]
   const std::string write =
       "mov.u32 %r1, tile;\nshl.b32 %r2, %r0, 2;\nadd.u32 %r1, %r1, %r2;\nst.shared.u32 [%r1], "
       "%r0;\n";
-  const std::string read = "xor.b32 %r3, %r2, $;\nmov.u32 %r4, tile;\nadd.u32 %r4, %r4, %r3;\n"
-                           "ld.shared.u32 %r5, [%r4];\n";
+  const std::string read =
+      "xor.b32 %r3, %r2, $;\nmov.u32 %r4, tile;\nadd.u32 %r4, %r4, %r3;\n"
+      "ld.shared.u32 %r5, [%r4];\n";
   const auto from = [&](const std::string& distance) {
     std::string text = read;
     return text.replace(text.find('$'), 1, distance);
@@ -297,8 +307,9 @@ TEST_CASE("PTX: what no barrier orders in shared memory is a race", "[cuda][ptx]
   Buffers b;
   run(kernel_of(write + "bar.sync 0;\n" + from("128"), tile), b, 64);
   run(kernel_of(write + "bar.warp.sync -1;\n" + from("4"), tile), b, 64);
-  expect_report({"a race: it reads byte", "which thread", "wrote since the last barrier"},
-                kernel_of(write + "setp.gt.u32 %p1, %r0, 7;\n@%p1 bra E;\n" + from("4") + "E:\n", tile));
+  expect_report(
+      {"a race: it reads byte", "which thread", "wrote since the last barrier"},
+      kernel_of(write + "setp.gt.u32 %p1, %r0, 7;\n@%p1 bra E;\n" + from("4") + "E:\n", tile));
   expect_report({"a race", "wrote"},
                 kernel_of(write + "bar.warp.sync -1;\nsetp.lt.u32 %p1, %r0, 32;\n@%p1 bra E;\n" +
                               from("128") + "E:\n",
@@ -311,8 +322,12 @@ TEST_CASE("PTX: what no barrier orders in shared memory is a race", "[cuda][ptx]
   const std::string both = write + "bar.sync 0;\nld.shared.u32 %r5, [tile];\n";
   const std::string own = "st.shared.u32 [tile], %r0;\n";
   expect_report({"a race: it writes", "which threads of warp 0 read since the last barrier"},
-                kernel_of(write + "bar.sync 0;\nsetp.lt.u32 %p2, %r0, 32;\n@%p2 ld.shared.u32 %r5, "
-                                  "[tile];\n" + second + own + "E:\n", tile), 33);
+                kernel_of(write +
+                              "bar.sync 0;\nsetp.lt.u32 %p2, %r0, 32;\n@%p2 ld.shared.u32 %r5, "
+                              "[tile];\n" +
+                              second + own + "E:\n",
+                          tile),
+                33);
   expect_report({"a race: it writes", "which threads of several warps read"},
                 kernel_of(both + second + own + "E:\n", tile), 33);
   run(kernel_of(both + "bar.sync 0;\n" + second + own + "E:\n", tile), b, 33);

@@ -62,7 +62,7 @@ TEST_CASE("attention on tensor cores: widths and lengths", "[cuda][slow]") {
   }
   cases.push_back({.width = 5, .length = 20, .memory = 33, .causal = false});
   cases.push_back({.width = 160, .length = 70, .memory = 70});
-  CHECK(errors_of(cases) == "");
+  CHECK(errors_of(cases, 3) == "");
 }
 
 TEST_CASE("attention on tensor cores: how operands lie, and who shares keys", "[cuda][slow]") {
@@ -72,7 +72,7 @@ TEST_CASE("attention on tensor cores: how operands lie, and who shares keys", "[
     cases.push_back({kHalf, 100, 33, 50, false, 2, 2, lie});
     cases.push_back({kBrain, 42, 70, 20, false, 3, 1, lie});
   }
-  CHECK(errors_of(cases) == "");
+  CHECK(errors_of(cases, 3) == "");
 }
 
 TEST_CASE("attention on tensor cores: later queries, and parts of the keys", "[cuda][slow]") {
@@ -94,7 +94,7 @@ TEST_CASE("attention on tensor cores: later queries, and parts of the keys", "[c
     c.first_key = 200;  // no query sees a key
     cases.push_back(c);
   }
-  CHECK(errors_of(cases) == "");
+  CHECK(errors_of(cases, 3) == "");
 }
 
 TEST_CASE("attention of a Program on tensor cores has the CPU's values", "[cuda][slow]") {
@@ -151,10 +151,13 @@ KernelsAs kernels_of_test() {
 /// A kernel of one warp on `Args`, whose body sees the lane's group and its place in it.
 const HostKernel& warp_kernel(KernelsAs as, const std::string& args, const std::string& body) {
   return host_kernel(
-      "#include \"kernels/cuda/attention_tensor.h\"\nusing namespace tessera;\nusing namespace tessera::device;\nstruct Args {\n" + args +
-      "};\nextern \"C\" __global__ void tessera_kernel(Args a) {\n"
-      "  const int lane = threadIdx.x, group = lane / 4, place = lane % 4;\n  __syncthreads();\n" +
-      body + "}\n",
+      "#include \"kernels/cuda/attention_tensor.h\"\nusing namespace tessera;\nusing namespace "
+      "tessera::device;\nstruct Args {\n" +
+          args +
+          "};\nextern \"C\" __global__ void tessera_kernel(Args a) {\n"
+          "  const int lane = threadIdx.x, group = lane / 4, place = lane % 4;\n  "
+          "__syncthreads();\n" +
+          body + "}\n",
       as);
 }
 
@@ -189,7 +192,8 @@ TEST_CASE("a warp's matmul has the manual's layout", "[cuda]") {
   multiply<Float16>(z, x, y[0], y[1]);
   for (int i = 0; i < 4; ++i)
     a.c[(i < 2 ? group : group + 8) * 8 + place * 2 + (i & 1)] = z[i];
-)").run(&args, 1, 32);
+)")
+      .run(&args, 1, 32);
   for (size_t i = 0; i < 16; ++i) {
     for (size_t j = 0; j < 8; ++j) {
       float sum = 1;
@@ -219,7 +223,8 @@ TEST_CASE("a warp loads blocks of shared memory, as they are and transposed", "[
   for (int m = 0; m < 4; ++m) a.plain[lane * 4 + m] = x[m];
   load_blocks_transposed(shared_address(rows + lane * 8), x);
   for (int m = 0; m < 4; ++m) a.transposed[lane * 4 + m] = x[m];
-)").run(&args, 1, 32);
+)")
+      .run(&args, 1, 32);
   for (uint32_t lane = 0; lane < 32; ++lane) {
     for (uint32_t m = 0; m < 4; ++m) {
       const auto element = [&](uint32_t row, uint32_t column) {

@@ -17,11 +17,11 @@ extern const int kHeaderCount;
 
 struct Compiled {
   std::string code;  ///< a cubin, or PTX
-  std::string log;  ///< compiler output; with `verbose`, registers and spills
+  std::string log;   ///< compiler output; with `verbose`, registers and spills
 };
 
-/// arch: "sm_90" for a cubin, "compute_90" for PTX. Throws unsupported without NVRTC, and internal with the compiler's log if the
-/// text does not compile.
+/// arch: "sm_90" for a cubin, "compute_90" for PTX. Throws unsupported without NVRTC, and internal
+/// with the compiler's log if the text does not compile.
 Compiled compile(const std::string& text, const std::string& arch, bool verbose = false);
 
 /// compile() through a cache: files in cache_folder(), named by a hash of text, headers, options,

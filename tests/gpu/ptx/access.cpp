@@ -66,8 +66,8 @@ template <Atomic kWhat, class T, class Word>
 void atomic(Warp& w, const Instruction& i) {
   const unsigned at = i.count;
   w.each([&](unsigned lane) {
-    auto* to = reinterpret_cast<Word*>(
-        w.reach(i, w.address(i, at, lane), lane, sizeof(T), Use::atomic));
+    auto* to =
+        reinterpret_cast<Word*>(w.reach(i, w.address(i, at, lane), lane, sizeof(T), Use::atomic));
     const T b = w.lanes<T>(i.r[at + 1])[lane],
             c = kWhat == Atomic::compare ? w.lanes<T>(i.r[at + 2])[lane] : b;
     Word old = __atomic_load_n(to, __ATOMIC_SEQ_CST), wanted = 0;
@@ -76,8 +76,8 @@ void atomic(Warp& w, const Instruction& i) {
       std::memcpy(&before, &old, sizeof(T));
       const T after = combined<kWhat>(before, b, c);
       std::memcpy(&wanted, &after, sizeof(T));
-    } while (!__atomic_compare_exchange_n(to, &old, wanted, false, __ATOMIC_SEQ_CST,
-                                          __ATOMIC_SEQ_CST));
+    } while (
+        !__atomic_compare_exchange_n(to, &old, wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
     if (i.count != 0) w.lanes<T>(i.r[0]).set(lane, before);
   });
 }
@@ -186,11 +186,12 @@ void copy_async(Warp& w, const Instruction& i) {
   w.each([&](unsigned lane) {
     const uint32_t read = w.lanes<uint32_t>(i.r[2])[lane];
     if (read != 0 && read != i.bytes)
-      w.fail(lane, fmt::format("a copy of {} bytes reads {}: all or none are supported", i.bytes,
-                               read));
+      w.fail(lane,
+             fmt::format("a copy of {} bytes reads {}: all or none are supported", i.bytes, read));
     Warp::Copies& own = w.copies[lane];
     const Register& from = i.r[1];
-    const auto at = w.lanes<uint64_t>(from)[lane] + static_cast<uint64_t>(static_cast<int32_t>(i.target));
+    const auto at =
+        w.lanes<uint64_t>(from)[lane] + static_cast<uint64_t>(static_cast<int32_t>(i.target));
     if (at % i.bytes != 0)
       w.fail(lane, fmt::format("an access of {} bytes is not aligned: its address is {} modulo {}",
                                i.bytes, at % i.bytes, i.bytes));

@@ -190,8 +190,7 @@ std::optional<Form> find_of(const Opcode& op) {
 
 std::optional<Form> find_bits(const Opcode& op) {
   const std::string& name = op.parts[0];
-  if (name == "lop3" && op.type() == "b32")
-    return Form{lop3, {4, 4, 4, 4}, Flow::next, 0, true};
+  if (name == "lop3" && op.type() == "b32") return Form{lop3, {4, 4, 4, 4}, Flow::next, 0, true};
   if (name == "prmt" && op.parts.size() == 2)
     return form<Permute, uint32_t, uint32_t, uint32_t, uint32_t>();
   if (name == "shf") {

@@ -152,15 +152,13 @@ std::optional<Form> find_conversion(const Opcode& op) {
   Form f;
   f.run = with_type(op.type(1), [&](auto to) {
     using D = typename decltype(to)::type;
-    return with_type(op.type(), [](auto from) -> Handler {
-      return convert<D, typename decltype(from)::type>;
-    });
+    return with_type(
+        op.type(), [](auto from) -> Handler { return convert<D, typename decltype(from)::type>; });
   });
   if (f.run == nullptr) return std::nullopt;
   f.widths = {-bytes_of_type(op.type(1)), -bytes_of_type(op.type())};
   const bool whole = op.has("rni") || op.has("rzi") || op.has("rmi") || op.has("rpi");
-  f.number =
-      static_cast<int64_t>(rounding_of(op)) | (op.has("sat") ? 4 : 0) | (whole ? 8 : 0);
+  f.number = static_cast<int64_t>(rounding_of(op)) | (op.has("sat") ? 4 : 0) | (whole ? 8 : 0);
   return f;
 }
 

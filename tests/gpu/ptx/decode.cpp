@@ -33,8 +33,8 @@ constexpr int kDeepest = 8;  ///< calls
 /// What a name stands for: a register, or where a variable lies.
 struct Meaning {
   enum class What : uint8_t { reg, symbol, shared, local, argument, param } what = What::reg;
-  Register reg;          ///< of a register or parameter, or one that holds the address
-  int64_t offset = 0;    ///< of an argument, or in shared memory
+  Register reg;        ///< of a register or parameter, or one that holds the address
+  int64_t offset = 0;  ///< of an argument, or in shared memory
 };
 
 class Decoder {
@@ -102,9 +102,9 @@ class Decoder {
     const auto [it, is_new] = specials_.try_emplace(name);
     if (!is_new) return it->second;
     static const std::map<std::string, Value::Kind> kinds = {
-        {"%tid.x", Value::Kind::thread},    {"%ctaid.x", Value::Kind::block},
-        {"%ntid.x", Value::Kind::threads},  {"%nctaid.x", Value::Kind::blocks},
-        {"%laneid", Value::Kind::lane},     {"%warpid", Value::Kind::warp}};
+        {"%tid.x", Value::Kind::thread},   {"%ctaid.x", Value::Kind::block},
+        {"%ntid.x", Value::Kind::threads}, {"%nctaid.x", Value::Kind::blocks},
+        {"%laneid", Value::Kind::lane},    {"%warpid", Value::Kind::warp}};
     const auto kind = kinds.find(name);
     if (kind == kinds.end()) wrong(fmt::format("'{}' is not known", name));
     it->second = new_register(4);
@@ -383,8 +383,8 @@ class Decoder {
 
   void by_form(const Statement& s, const Opcode& op) {
     std::optional<Form> form;
-    for (const FindForm find : {find_integer, find_floating, find_bits, find_predicate,
-                                find_conversion, find_warp}) {
+    for (const FindForm find :
+         {find_integer, find_floating, find_bits, find_predicate, find_conversion, find_warp}) {
       if (!form) form = find(op);
     }
     if (!form) wrong("it is not translated");
@@ -408,7 +408,8 @@ class Decoder {
       wrong(fmt::format("it has {} operands, not {}", texts.size(), widths.size()));
     for (size_t k = 0; k < texts.size(); ++k) i.r[k] = operand(texts[k], widths[k]);
     i.whole_warp = i.flow == Flow::warp && form->mask < 0;
-    if (form->mask >= 0) i.mask = i.r[static_cast<size_t>(form->mask) + texts.size() - form->widths.size()];
+    if (form->mask >= 0)
+      i.mask = i.r[static_cast<size_t>(form->mask) + texts.size() - form->widths.size()];
     add(s, i);
   }
 
@@ -447,7 +448,8 @@ class Decoder {
     i.bytes = static_cast<uint32_t>(bytes_of_type(op.type()));
     const std::vector<std::string> values = elements(s.operands.at(loads ? 0 : 1));
     const size_t wanted = op.has("v2") ? 2 : op.has("v4") ? 4 : op.has("v8") ? 8 : 1;
-    if (values.size() != wanted) wrong(fmt::format("it has {} values, not {}", values.size(), wanted));
+    if (values.size() != wanted)
+      wrong(fmt::format("it has {} values, not {}", values.size(), wanted));
     i.count = static_cast<uint8_t>(values.size());
     const Address at = address(s.operands.at(loads ? 1 : 0));
     i.number = at.offset;
@@ -525,9 +527,7 @@ class Decoder {
   void generic(const Statement& s, const Opcode& op) {
     Instruction i;
     const bool shared = op.has("shared");
-    i.run = !shared           ? find_bits(Opcode("mov.b64"))->run
-            : op.has("to") ? to_shared
-                              : from_shared;
+    i.run = !shared ? find_bits(Opcode("mov.b64"))->run : op.has("to") ? to_shared : from_shared;
     for (size_t k = 0; k < 2; ++k) i.r[k] = operand(s.operands.at(k), 8);
     add(s, i);
   }

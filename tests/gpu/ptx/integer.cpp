@@ -170,9 +170,9 @@ void with_carry(Warp& w, const Instruction& i) {
 }
 template <Kind kKind, class T>
 Form carry_form(bool takes, bool leaves) {
-  const Handler run = takes ? (leaves ? with_carry<kKind, T, true, true>
-                                      : with_carry<kKind, T, true, false>)
-                            : with_carry<kKind, T, false, true>;
+  const Handler run =
+      takes ? (leaves ? with_carry<kKind, T, true, true> : with_carry<kKind, T, true, false>)
+            : with_carry<kKind, T, false, true>;
   const bool mad = kKind == Kind::mad_low || kKind == Kind::mad_high;
   return {run, std::vector<int>(mad ? 4 : 3, static_cast<int>(sizeof(T)))};
 }

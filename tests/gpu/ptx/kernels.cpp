@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -23,7 +24,11 @@ namespace {
 #define TESSERA_PTX_FOLDER ""
 #endif
 constexpr const char* kLibrary = TESSERA_CUDA_LIBRARY;
-constexpr const char* kArch = "compute_90";
+/// compute_90, or TESSERA_PTX_ARCH.
+std::string architecture() {
+  const char* wanted = std::getenv("TESSERA_PTX_ARCH");
+  return wanted == nullptr ? "compute_90" : wanted;
+}
 
 using Compile = bool (*)(const std::string& text, const std::string& arch,
                          const std::string& folder, std::string& code, std::string& log);
@@ -157,7 +162,8 @@ std::unique_ptr<HostKernel> make_kernel(const std::string& text, const std::stri
 
 std::string compile(const std::string& text) {
   std::string code, log;
-  if (!compiler()(text, kArch, TESSERA_PTX_FOLDER, code, log)) fail(ErrorKind::internal, "{}", log);
+  if (!compiler()(text, architecture(), TESSERA_PTX_FOLDER, code, log))
+    fail(ErrorKind::internal, "{}", log);
   return code;
 }
 

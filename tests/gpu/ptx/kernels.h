@@ -11,8 +11,8 @@ namespace tessera::test::ptx {
 
 /// Whether this build has a CUDA toolkit.
 bool can_compile();
-/// PTX of a kernel's text for compute capability 9.0, with the options that a GPU's kernels are
-/// compiled with; kept in a folder of the build. Throws without NVRTC.
+/// PTX of a kernel's text for compute_90 or TESSERA_PTX_ARCH, with the options that a GPU's kernels
+/// are compiled with; kept in a folder of the build. Throws without NVRTC.
 std::string compile(const std::string& text);
 
 /// A kernel that is this PTX; `text`: shown with what is wrong.
@@ -23,8 +23,8 @@ void announce(const std::string& text);
 const HostKernel& kernel(const std::string& text);
 
 struct Executed {
-  int kernels = 0;     ///< that contain it
-  int64_t places = 0;  ///< in their texts
+  int kernels = 0;       ///< that contain it
+  int64_t places = 0;    ///< in their texts
   int64_t executed = 0;  ///< of these, by any thread
 };
 /// Of all kernels that ran in this process, by opcode with its modifiers.

@@ -118,9 +118,8 @@ struct Xor {
 std::optional<Form> find_predicate(const Opcode& op) {
   const std::string& name = op.parts[0];
   if (name == "setp") {
-    if (const auto found = of_integer(op.type(), [&](auto tag) {
-          return find_set<typename decltype(tag)::type>(op);
-        }))
+    if (const auto found = of_integer(
+            op.type(), [&](auto tag) { return find_set<typename decltype(tag)::type>(op); }))
       return found;
     return of_floating(op.type(),
                        [&](auto tag) { return find_set<typename decltype(tag)::type>(op); });

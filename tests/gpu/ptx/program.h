@@ -58,8 +58,16 @@ struct Place {
 struct Program {
   /// A value that every lane has, or that differs from lane to lane, in a register of its own.
   struct Value {
-    enum class Kind : uint8_t { constant, thread, block, threads, blocks, lane, warp, local } kind =
-        Kind::constant;
+    enum class Kind : uint8_t {
+      constant,
+      thread,
+      block,
+      threads,
+      blocks,
+      lane,
+      warp,
+      local
+    } kind = Kind::constant;
     Register to;
     uint64_t bits = 0;  ///< of a constant; local: offset in the memory of a thread
   };
@@ -74,8 +82,8 @@ struct Program {
   std::vector<Value> values;
   uint32_t register_bytes = 0;  ///< of a warp
   int64_t param_bytes = 0, local_bytes = 0;
-  int64_t shared_bytes = 0;     ///< with gaps between variables
-  std::vector<Region> shared;   ///< variables by address
+  int64_t shared_bytes = 0;                                    ///< with gaps between variables
+  std::vector<Region> shared;                                  ///< variables by address
   std::vector<std::unique_ptr<std::vector<uint64_t>>> memory;  ///< of global variables
   std::vector<Region> globals;  ///< where they lie: addresses of the host
   int most_threads = 0;         ///< of a block; 0: any

@@ -146,8 +146,8 @@ class Runner {
     const auto lane = static_cast<unsigned>(std::countr_zero(here));
     const uint32_t wanted = wanted_of(w, i, lane);
     if ((wanted & ~w.alive) != 0)
-      w.fail(lane, fmt::format("it needs lane {}, which has ended",
-                               std::countr_zero(wanted & ~w.alive)));
+      w.fail(lane,
+             fmt::format("it needs lane {}, which has ended", std::countr_zero(wanted & ~w.alive)));
     if ((here & ~wanted) != 0)
       w.fail(static_cast<unsigned>(std::countr_zero(here & ~wanted)),
              fmt::format("its mask is {:#x}, and it is none of these lanes", wanted));

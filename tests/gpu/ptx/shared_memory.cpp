@@ -19,7 +19,8 @@ constexpr int32_t of_warp(int32_t thread) { return -2 - thread / static_cast<int
 
 SharedMemory::SharedMemory(const Program& program)
     : program_(program),
-      bytes_(new(kAlign) std::byte[static_cast<size_t>(std::max<int64_t>(program.shared_bytes, 1))]),
+      bytes_(new (kAlign)
+                 std::byte[static_cast<size_t>(std::max<int64_t>(program.shared_bytes, 1))]),
       shadow_(static_cast<size_t>(program.shared_bytes)) {}
 
 void SharedMemory::Free::operator()(std::byte* x) const { operator delete[](x, kAlign); }
@@ -40,8 +41,8 @@ void SharedMemory::check_place(const Warp& w, unsigned lane, uint64_t address,
   }
   std::string all;
   for (const Program::Region& v : program_.shared)
-    all += fmt::format("{} '{}' [{}, {})", all.empty() ? "" : ",", v.name, v.first,
-                       v.first + v.bytes);
+    all +=
+        fmt::format("{} '{}' [{}, {})", all.empty() ? "" : ",", v.name, v.first, v.first + v.bytes);
   w.fail(lane, fmt::format("{} bytes of shared memory at {} are not in one of its variables:{}",
                            bytes, static_cast<int64_t>(address), all.empty() ? " none" : all));
 }
@@ -57,10 +58,10 @@ bool SharedMemory::is_before(const Warp& w, unsigned lane, const Access& earlier
 
 void SharedMemory::conflict(const Warp& w, unsigned lane, const char* now, const char* before,
                             const Access& earlier, uint64_t address) const {
-  const std::string who = earlier.thread >= 0          ? fmt::format("thread {}", earlier.thread)
-                          : earlier.thread == kSeveral ? "threads of several warps"
-                                                       : fmt::format("threads of warp {}",
-                                                                     -2 - earlier.thread);
+  const std::string who = earlier.thread >= 0 ? fmt::format("thread {}", earlier.thread)
+                          : earlier.thread == kSeveral
+                              ? "threads of several warps"
+                              : fmt::format("threads of warp {}", -2 - earlier.thread);
   w.fail(lane, fmt::format("a race: it {} {} of shared memory, which {} {} since the last barrier",
                            now, name_of(address), who, before));
 }

@@ -12,9 +12,8 @@ namespace {
 std::string trimmed(const std::string& text) {
   const char* white = " \t\r\n";
   const size_t first = text.find_first_not_of(white);
-  return first == std::string::npos
-             ? ""
-             : text.substr(first, text.find_last_not_of(white) - first + 1);
+  return first == std::string::npos ? ""
+                                    : text.substr(first, text.find_last_not_of(white) - first + 1);
 }
 
 bool is_name(char c) {
@@ -223,7 +222,7 @@ class Parser {
     size_t at = 0;
     for (const std::string& value : split_operands(values)) {
       const bool is_bits = value.size() > 2 && value[0] == '0' && std::strchr("fFdD", value[1]);
-      const uint64_t bits = is_bits ? std::stoull(value.substr(2), nullptr, 16)
+      const uint64_t bits = is_bits           ? std::stoull(value.substr(2), nullptr, 16)
                             : value[0] == '-' ? static_cast<uint64_t>(std::stoll(value, nullptr, 0))
                                               : std::stoull(value, nullptr, 0);
       if (at + static_cast<size_t>(item) > v.content.size())

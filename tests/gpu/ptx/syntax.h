@@ -16,8 +16,15 @@ struct Variable {
 };
 
 struct Statement {
-  enum class Kind : uint8_t { instruction, label, registers, variable, open, close, targets } kind =
-      Kind::instruction;
+  enum class Kind : uint8_t {
+    instruction,
+    label,
+    registers,
+    variable,
+    open,
+    close,
+    targets
+  } kind = Kind::instruction;
   int line = 0;
   std::string guard;  ///< of an instruction: the predicate's register, or empty
   bool negated = false;

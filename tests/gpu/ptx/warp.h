@@ -94,11 +94,11 @@ class Warp {
   const unsigned number;
   int64_t block = 0;
   const void* args = nullptr;
-  uint32_t active = 0;             ///< lanes that execute the current instruction
-  uint32_t alive = 0;              ///< that have not ended
-  uint32_t at_barrier = 0;         ///< that wait for the block
-  uint32_t at_meeting = 0;         ///< that wait for lanes of the warp
-  std::array<uint32_t, kLanes> at; ///< the instruction of each
+  uint32_t active = 0;              ///< lanes that execute the current instruction
+  uint32_t alive = 0;               ///< that have not ended
+  uint32_t at_barrier = 0;          ///< that wait for the block
+  uint32_t at_meeting = 0;          ///< that wait for lanes of the warp
+  std::array<uint32_t, kLanes> at;  ///< the instruction of each
   const Instruction* now = nullptr;
   /// How often a lane has met others of its warp.
   std::array<uint32_t, kLanes> meetings{};
