@@ -357,7 +357,7 @@ TEST_CASE("PTX that is not translated is an error with its line", "[cuda][ptx]")
   expect({"'%r99' is not known"}, kernel_of("mov.u32 %r1, %r99;\n"));
   expect({"'%h1' has 2 bytes, not 4"}, kernel_of("add.u32 %r1, %r2, %h1;\n"));
   expect({"it has 2 operands, not 3"}, kernel_of("add.u32 %r1, %r2;\n"));
-  expect({"no label"}, kernel_of("bra NOWHERE;\n"));
+  expect({"line 16", "no label", "NOWHERE"}, kernel_of("bra NOWHERE;\n"));
   expect({"no function 'f'"}, kernel_of("call.uni f;\n"));
   expect({"only barrier 0"}, kernel_of("bar.sync 1;\n"));
   expect({"it has no .entry"}, ".version 9.0\n");
