@@ -222,7 +222,7 @@ void EmulatedStreams::wait(CudaStream s, CudaEvent e) {
 struct EmulatedKernels::Kernel {
   int number = 0;
   std::string text;
-  std::atomic<HostKernel> run = nullptr;
+  std::atomic<const HostKernel*> run = nullptr;
 };
 
 EmulatedKernels::EmulatedKernels(EmulatorState& state) : state_(state) {}
@@ -242,7 +242,7 @@ CudaKernel EmulatedKernels::load(const std::string& text) {
     kernel = kernels_.back().get();
     kernel->number = static_cast<int>(kernels_.size());
     kernel->text = text;
-    announce_host_kernel(text);
+    announce_host_kernel(text, state_.settings.kernels_as);
   }
   return reinterpret_cast<CudaKernel>(kernel);
 }
@@ -250,12 +250,13 @@ CudaKernel EmulatedKernels::load(const std::string& text) {
 void EmulatedKernels::launch(const CudaLaunch& launch, CudaStream s) {
   Kernel& kernel = *reinterpret_cast<Kernel*>(launch.kernel);
   ++state_.counts.launches;
-  state_.submit(s,
-                {fmt::format("launch k{}", kernel.number), launch.reads, launch.writes,
-                 [&kernel, words = launch.words, blocks = launch.blocks, threads = launch.threads] {
-                   if (kernel.run == nullptr) kernel.run = host_kernel(kernel.text);
-                   kernel.run.load()(words.data(), blocks, threads);
-                 }});
+  state_.submit(s, {fmt::format("launch k{}", kernel.number), launch.reads, launch.writes,
+                    [&kernel, as = state_.settings.kernels_as, words = launch.words,
+                     blocks = launch.blocks, threads = launch.threads,
+                     memory = KernelMemory{launch.reads, launch.writes, launch.atomics}] {
+                      if (kernel.run == nullptr) kernel.run = &host_kernel(kernel.text, as);
+                      kernel.run.load()->run(words.data(), blocks, threads, &memory);
+                    }});
 }
 
 void EmulatedGraphs::begin_capture(CudaStream s) {

@@ -16,12 +16,14 @@
 #include <vector>
 
 #include "gpu/device/cuda_api.h"
+#include "gpu/host_kernels.h"
 
 namespace tessera::test {
 
 /// What a test may set.
 struct EmulatorSettings {
   bool logging = false;
+  KernelsAs kernels_as = kernels_by_default();
   int major = 9;                           ///< every GPU's compute capability
   bool has_access = true;                  ///< between GPUs
   int64_t host_memory = int64_t{1} << 40;  ///< bytes that one allocate_host() may ask for

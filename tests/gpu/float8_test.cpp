@@ -112,12 +112,14 @@ TEST_CASE("numbers of 8 bits go into bytes and back", "[rounding]") {
 }
 
 TEST_CASE("a GPU multiplies float8 operands in bytes, with the CPU's values", "[cuda]") {
+  const KernelsAs as = has_ptx() ? GENERATE(KernelsAs::cpp, KernelsAs::ptx) : KernelsAs::cpp;
   for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
     const double tolerance = dtype == DType::float32 ? 1e-6 : 1e-2;
     for (const auto& weights :
          {std::vector<std::string>{"inner", "columns"}, {"columns", "inner"}}) {
       INFO(to_string(dtype) << ", weights by " << weights[0]);
       CudaEmulator gpu;
+      gpu.kernels_as = as;
       Sizes sizes;
       sizes.weights = weights;
       const Outcome cpu = multiplied(gpu, "cpu", sizes, dtype);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/fail.h"
+#include "gpu/ptx/kernels.h"
 
 #ifndef TESSERA_KERNEL_INCLUDES  // flags: where headers are looked for first
 #define TESSERA_KERNEL_INCLUDES ""
@@ -29,9 +30,16 @@ bool has_fma() {
 #endif
 }
 
-struct Kept {
+using Function = void (*)(const void* args, int64_t blocks, int threads);
+
+class CompiledKernel final : public HostKernel {
+ public:
+  void run(const void* args, int64_t blocks, int threads,
+           const KernelMemory* /*memory*/) const override {
+    function(args, blocks, threads);
+  }
   int number = 0;
-  HostKernel run = nullptr;
+  Function function = nullptr;
 };
 
 class HostKernels {
@@ -44,11 +52,11 @@ class HostKernels {
     }
   }
 
-  HostKernel get(const std::string& text) {
+  const HostKernel& get(const std::string& text) {
     announce(text);
     const std::lock_guard lock(mutex_);
-    if (kept_[text].run == nullptr) compile();
-    return kept_[text].run;
+    if (kept_[text].function == nullptr) compile();
+    return kept_[text];
   }
 
  private:
@@ -109,14 +117,14 @@ class HostKernels {
       fail(ErrorKind::internal, "generated kernels do not compile: {}", text.substr(0, 3000));
     }
     for (size_t k = first; k < waiting_.size(); k += kFiles) {
-      Kept& kernel = kept_[waiting_[k]];
-      kernel.run = reinterpret_cast<HostKernel>(
-          dlsym(library, fmt::format("run_{}", kernel.number).c_str()));
+      CompiledKernel& kernel = kept_[waiting_[k]];
+      kernel.function =
+          reinterpret_cast<Function>(dlsym(library, fmt::format("run_{}", kernel.number).c_str()));
     }
   }
 
   std::mutex mutex_;
-  std::map<std::string, Kept> kept_;
+  std::map<std::string, CompiledKernel> kept_;
   std::vector<std::string> waiting_;
 };
 
@@ -127,7 +135,22 @@ HostKernels& kernels() {
 
 }  // namespace
 
-void announce_host_kernel(const std::string& text) { kernels().announce(text); }
-HostKernel host_kernel(const std::string& text) { return kernels().get(text); }
+bool has_ptx() { return ptx::can_compile(); }
+
+KernelsAs kernels_by_default() {
+  const char* wanted = std::getenv("TESSERA_TEST_KERNELS");
+  const std::string name = wanted == nullptr ? "c++" : wanted;
+  check(name == "c++" || name == "ptx", "TESSERA_TEST_KERNELS is '{}'; it may be c++ or ptx", name);
+  return name == "ptx" ? KernelsAs::ptx : KernelsAs::cpp;
+}
+
+void announce_host_kernel(const std::string& text, KernelsAs as) {
+  if (as == KernelsAs::ptx) return ptx::announce(text);
+  kernels().announce(text);
+}
+
+const HostKernel& host_kernel(const std::string& text, KernelsAs as) {
+  return as == KernelsAs::ptx ? ptx::kernel(text) : kernels().get(text);
+}
 
 }  // namespace tessera::test

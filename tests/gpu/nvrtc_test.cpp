@@ -181,11 +181,27 @@ TEST_CASE("compiled kernels are kept on disk, or not where that cannot be writte
   CHECK(first == second);
   REQUIRE(compile(text, "sm_80", folder, second, log));
   CHECK(log == "kept");
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    std::ofstream(entry.path()) << "torn";
+  std::string ptx, again;  // for a virtual architecture
+  REQUIRE(compile(text, "compute_90", folder, ptx, log));
+  CHECK(log == "kept");
+  CHECK(ptx.find(".target sm_90\n") != std::string::npos);
+  REQUIRE(compile(text, "compute_90", folder, again, log));
+  CHECK(log == "found");
+  CHECK(again == ptx);
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const auto half = std::filesystem::file_size(entry.path()) / 2;
+    if (entry.path().extension() == ".ptx") {
+      std::filesystem::resize_file(entry.path(), half);
+    } else {
+      std::ofstream(entry.path()) << "torn";
+    }
+  }
   REQUIRE(compile(text, "sm_90", folder, second, log));
   CHECK(log == "kept");
   CHECK(first == second);
+  REQUIRE(compile(text, "compute_90", folder, again, log));
+  CHECK(log == "kept");
+  CHECK(again == ptx);
   const std::string file = folder + "/file";
   std::ofstream(file) << "no folder";
   REQUIRE(compile(text, "sm_90", file + "/below", second, log));

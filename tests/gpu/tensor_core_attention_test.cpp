@@ -18,18 +18,26 @@ namespace tessera::test {
 
 namespace {
 
-/// All texts are compiled together.
-std::string errors_of(const std::vector<AttentionCase>& cases) {
+/// All texts are compiled together. As PTX every `step`th case, or all with TESSERA_LONG.
+std::string errors_of(const std::vector<AttentionCase>& cases, size_t step = 1) {
+  if (std::getenv("TESSERA_LONG") != nullptr) step = 1;
   std::vector<std::unique_ptr<AttentionRun>> runs;
   for (const AttentionCase& c : cases) {
     runs.push_back(std::make_unique<AttentionRun>(c));
+    const bool as_ptx = has_ptx() && (runs.size() - 1) % step == 0;
     for (const cuda::Source& s : runs.back()->sources()) {
       CHECK(s.text.find("tensor_attention") != std::string::npos);
-      announce_host_kernel(s.text);
+      announce_host_kernel(s.text, KernelsAs::cpp);
+      if (as_ptx) announce_host_kernel(s.text, KernelsAs::ptx);
     }
   }
   std::string errors;
-  for (auto& run : runs) errors += run->errors();
+  for (size_t k = 0; k < runs.size(); ++k) {
+    errors += runs[k]->errors(KernelsAs::cpp);
+    if (!has_ptx() || k % step != 0) continue;
+    if (const std::string as_ptx = runs[k]->errors(KernelsAs::ptx); !as_ptx.empty())
+      errors += "\nas PTX:" + as_ptx;
+  }
   return errors;
 }
 
@@ -54,7 +62,7 @@ TEST_CASE("attention on tensor cores: widths and lengths", "[cuda][slow]") {
   }
   cases.push_back({.width = 5, .length = 20, .memory = 33, .causal = false});
   cases.push_back({.width = 160, .length = 70, .memory = 70});
-  CHECK(errors_of(cases) == "");
+  CHECK(errors_of(cases, 3) == "");
 }
 
 TEST_CASE("attention on tensor cores: how operands lie, and who shares keys", "[cuda][slow]") {
@@ -64,7 +72,7 @@ TEST_CASE("attention on tensor cores: how operands lie, and who shares keys", "[
     cases.push_back({kHalf, 100, 33, 50, false, 2, 2, lie});
     cases.push_back({kBrain, 42, 70, 20, false, 3, 1, lie});
   }
-  CHECK(errors_of(cases) == "");
+  CHECK(errors_of(cases, 3) == "");
 }
 
 TEST_CASE("attention on tensor cores: later queries, and parts of the keys", "[cuda][slow]") {
@@ -86,7 +94,7 @@ TEST_CASE("attention on tensor cores: later queries, and parts of the keys", "[c
     c.first_key = 200;  // no query sees a key
     cases.push_back(c);
   }
-  CHECK(errors_of(cases) == "");
+  CHECK(errors_of(cases, 3) == "");
 }
 
 TEST_CASE("attention of a Program on tensor cores has the CPU's values", "[cuda][slow]") {
@@ -135,13 +143,22 @@ TEST_CASE("a gpt in bfloat16 trains alike on the CPU and with its keys going rou
 
 namespace {
 
+/// Both, as sections of a test.
+KernelsAs kernels_of_test() {
+  return has_ptx() ? GENERATE(KernelsAs::cpp, KernelsAs::ptx) : KernelsAs::cpp;
+}
+
 /// A kernel of one warp on `Args`, whose body sees the lane's group and its place in it.
-HostKernel warp_kernel(const std::string& args, const std::string& body) {
+const HostKernel& warp_kernel(KernelsAs as, const std::string& args, const std::string& body) {
   return host_kernel(
-      "using namespace tessera;\nusing namespace tessera::device;\nstruct Args {\n" + args +
-      "};\nextern \"C\" __global__ void tessera_kernel(Args a) {\n"
-      "  const int lane = threadIdx.x, group = lane / 4, place = lane % 4;\n  __syncthreads();\n" +
-      body + "}\n");
+      "#include \"kernels/cuda/attention_tensor.h\"\nusing namespace tessera;\nusing namespace "
+      "tessera::device;\nstruct Args {\n" +
+          args +
+          "};\nextern \"C\" __global__ void tessera_kernel(Args a) {\n"
+          "  const int lane = threadIdx.x, group = lane / 4, place = lane % 4;\n  "
+          "__syncthreads();\n" +
+          body + "}\n",
+      as);
 }
 
 }  // namespace
@@ -151,13 +168,14 @@ TEST_CASE("a warp's matmul has the manual's layout", "[cuda]") {
   std::vector<uint16_t> a(16 * 16), b(16 * 8);
   for (uint16_t& x : a) x = to_float16(static_cast<float>(random() % 17) - 8).bits;
   for (uint16_t& x : b) x = to_float16(static_cast<float>(random() % 17) - 8).bits;
+  const KernelsAs as = kernels_of_test();
   std::vector<float> c(16 * 8, 1.0f);
   const struct {
     const uint16_t *a, *b;
     float* c;
   } args{a.data(), b.data(), c.data()};
   // The rows and columns are those that the manual gives for a0 .. a7, b0 .. b3, c0 .. c3.
-  warp_kernel("  const uint16_t* a; const uint16_t* b; float* c;\n", R"(
+  warp_kernel(as, "  const uint16_t* a; const uint16_t* b; float* c;\n", R"(
   uint32_t x[4] = {}, y[2] = {};
   float z[4];
   for (int i = 0; i < 8; ++i) {
@@ -174,7 +192,8 @@ TEST_CASE("a warp's matmul has the manual's layout", "[cuda]") {
   multiply<Float16>(z, x, y[0], y[1]);
   for (int i = 0; i < 4; ++i)
     a.c[(i < 2 ? group : group + 8) * 8 + place * 2 + (i & 1)] = z[i];
-)")(&args, 1, 32);
+)")
+      .run(&args, 1, 32);
   for (size_t i = 0; i < 16; ++i) {
     for (size_t j = 0; j < 8; ++j) {
       float sum = 1;
@@ -189,18 +208,23 @@ TEST_CASE("a warp loads blocks of shared memory, as they are and transposed", "[
   alignas(16) std::array<uint16_t, 32 * 8> from;
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint16_t>(i);
   std::vector<uint32_t> plain(32 * 4), transposed(32 * 4);
+  const KernelsAs as = kernels_of_test();
   const struct {
     const uint16_t* from;
     uint32_t *plain, *transposed;
   } args{from.data(), plain.data(), transposed.data()};
   // Row r of block m is the eight elements from 8 (8 m + r) on.
-  warp_kernel("  const uint16_t* from; uint32_t* plain; uint32_t* transposed;\n", R"(
+  warp_kernel(as, "  const uint16_t* from; uint32_t* plain; uint32_t* transposed;\n", R"(
+  alignas(16) __shared__ uint16_t rows[32 * 8];
+  for (int i = 0; i < 8; ++i) rows[lane * 8 + i] = a.from[lane * 8 + i];
+  __syncthreads();
   uint32_t x[4];
-  load_blocks(shared_address(a.from + lane * 8), x);
+  load_blocks(shared_address(rows + lane * 8), x);
   for (int m = 0; m < 4; ++m) a.plain[lane * 4 + m] = x[m];
-  load_blocks_transposed(shared_address(a.from + lane * 8), x);
+  load_blocks_transposed(shared_address(rows + lane * 8), x);
   for (int m = 0; m < 4; ++m) a.transposed[lane * 4 + m] = x[m];
-)")(&args, 1, 32);
+)")
+      .run(&args, 1, 32);
   for (uint32_t lane = 0; lane < 32; ++lane) {
     for (uint32_t m = 0; m < 4; ++m) {
       const auto element = [&](uint32_t row, uint32_t column) {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/float16.h"
-#include "gpu/host_kernels.h"
+#include "gpu/given_kernel.h"
 
 namespace tessera::test {
 
@@ -17,25 +17,6 @@ constexpr int kLength = 2, kMemory = 3, kWidth = 4;  // the dims; before them he
 
 double number_of(uint16_t bits, DType type) {
   return type == DType::bfloat16 ? to_float(BFloat16{bits}) : to_float(Float16{bits});
-}
-
-/// The kernel's argument struct: 8-byte words.
-std::vector<uint64_t> words_of(const cuda::Source& source, const KernelArgs& args) {
-  std::vector<uint64_t> words;
-  for (const cuda::Word& w : source.words) {
-    const auto index = static_cast<size_t>(w.index);
-    switch (w.kind) {
-      case cuda::Word::Kind::in:
-        words.push_back(reinterpret_cast<uint64_t>(args.in.at(index).data));
-        break;
-      case cuda::Word::Kind::out:
-        words.push_back(reinterpret_cast<uint64_t>(args.out.at(index).data));
-        break;
-      default:
-        words.push_back(static_cast<uint64_t>(w.number));
-    }
-  }
-  return words;
 }
 
 }  // namespace
@@ -257,12 +238,18 @@ std::string AttentionRun::compare(const char* what, const Matrix& got,
                             what, std::sqrt(error), std::sqrt(norm), worst, greatest);
 }
 
-std::string AttentionRun::errors() {
+std::string AttentionRun::errors(KernelsAs as) {
+  std::vector<const HostKernel*> kernels;
+  for (const cuda::Source& s : sources_) announce_host_kernel(s.text, as);
+  for (const cuda::Source& s : sources_) kernels.push_back(&host_kernel(s.text, as));
+  return errors(kernels);
+}
+
+std::string AttentionRun::errors(const std::vector<const HostKernel*>& kernels) {
   const Expected e = expect();
   for (size_t s = 0; s < sources_.size(); ++s) {
-    const std::vector<uint64_t> words =
-        words_of(sources_[s], s == 0 ? forward_args_ : backward_args_);
-    host_kernel(sources_[s].text)(words.data(), sources_[s].blocks, sources_[s].threads);
+    const GivenKernel g(sources_[s], s == 0 ? forward_args_ : backward_args_);
+    kernels.at(s)->run(g.words.data(), sources_[s].blocks, sources_[s].threads, &g.memory);
   }
   std::string errors = compare("out", out_, e.out, case_.group);
   for (size_t i = 0; i < log_sum_.size(); ++i) {

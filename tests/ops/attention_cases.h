@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/host_kernels.h"
 #include "kernels/cuda/generate.h"
 
 namespace tessera::test {
@@ -36,7 +37,9 @@ class AttentionRun {
   /// The kernels in the order that they run in; the first is that of the result.
   const std::vector<cuda::Source>& sources() const { return sources_; }
   /// Runs them by the host, and says what is not as expected: "dq is off by 0.3".
-  std::string errors();
+  std::string errors(KernelsAs as = kernels_by_default());
+  /// `kernels`: what to run for each of sources().
+  std::string errors(const std::vector<const HostKernel*>& kernels);
 
  private:
   struct Matrix {

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "gpu/emulator.h"
 #include "ops/op_cases_run.h"
 #include "support/catch.h"
 #include "support/program_run.h"
@@ -72,12 +73,12 @@ void feed(const RandomModel& model, const Values& values, Session& session) {
   }
 }
 
-/// Through a Session, or straight from the Program in poisoned memory: by the parity of the data's
-/// seed.
+/// Through a Session, or on the CPU straight from the Program in poisoned memory: by the parity of
+/// the data's seed.
 std::vector<Values> run(const Recipe& recipe, const RandomModel& model, Cluster& cluster,
                         const std::array<Round, 2>& rounds) {
   const FunctionSpec function{"step", model.outputs, recipe.training >= 2};
-  if (recipe.data_seed % 2) {
+  if (recipe.device == "cpu" && recipe.data_seed % 2) {
     return run_program(lower_for_cpu(model.graph, recipe.mesh, recipe.layout, {function}), cluster,
                        "step", std::vector{rounds[0].given, rounds[1].given});
   }
@@ -85,6 +86,7 @@ std::vector<Values> run(const Recipe& recipe, const RandomModel& model, Cluster&
   options.mesh = Mesh::parse(recipe.mesh);
   options.layout = Layout::parse(recipe.layout);
   options.functions = {function};
+  options.device = recipe.device;
   Session session(model.graph, cluster, options);
   for (const auto& [tensor, value] : model.stored)
     session.assign(tensor.name(), array_of(value, tensor.dtype()));
@@ -202,13 +204,14 @@ Report draw_and_attempt(Recipe& recipe, std::mt19937_64& random, Clusters& clust
 }
 
 /// Graphs number `first` to `first + graphs` of the seed; a failure is shortened and reported.
-void graphs_equal_the_reference(int first, int graphs) {
+void graphs_equal_the_reference(int first, int graphs, const std::string& device = "cpu") {
   const uint64_t seed = seed_of_run(1);
   Clusters clusters;
   int count[4] = {}, failures = 0, n = first;
   for (; n < first + graphs && failures < 3; ++n) {
     std::mt19937_64 random(seed * 1000003 + static_cast<uint64_t>(n));
     Recipe recipe = draw_recipe(random);
+    recipe.device = device;
     const Report report = draw_and_attempt(recipe, random, clusters);
     ++count[static_cast<int>(report.outcome)];
     if (report.outcome != Outcome::failed) continue;
@@ -230,6 +233,17 @@ TEST_CASE("random models under random layouts equal the reference", "[random_gra
 TEST_CASE("many more random models equal the reference", "[random_graphs][slow]") {
   const char* wanted = std::getenv("TESSERA_GRAPHS");
   graphs_equal_the_reference(400, wanted ? std::atoi(wanted) : 1600);
+}
+
+/// Sizes, strides, offsets and masks of all kinds for every generator of kernels.
+TEST_CASE("random models under random layouts equal the reference as PTX",
+          "[random_graphs][cuda][ptx][slow]") {
+  if (!has_ptx()) return;
+  const char* wanted = std::getenv("TESSERA_PTX_GRAPHS");
+  CudaEmulator gpu;
+  gpu.kernels_as = KernelsAs::ptx;
+  const WithEmulator here(gpu);
+  graphs_equal_the_reference(2000, wanted ? std::atoi(wanted) : 40, "cuda");
 }
 
 }  // namespace tessera::test

@@ -26,6 +26,7 @@ struct Recipe {
                      ///< with clipping
   uint64_t data_seed = 0;
   std::string mesh, layout;
+  std::string device = "cpu";
 };
 
 /// The model of a recipe with a value for every input and stored tensor.

@@ -17,6 +17,7 @@ CudaLaunch CollectiveReports::make(const CallSite& site) {
                   cuda::kName));
   launch.blocks = launch.threads = 1;
   launch.words = {reinterpret_cast<uint64_t>(ended_), places_.size()};
+  launch.atomics = {{ended_, sizeof(int64_t)}};
   return launch;
 }
 

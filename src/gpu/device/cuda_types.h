@@ -24,14 +24,14 @@ struct CudaRange {
   int64_t bytes = 0;
 };
 
-/// A kernel with its arguments. `reads` and `writes`, the memory it touches, are only used by
-/// checks.
+/// A kernel with its arguments. The memory it touches is only used by checks; `atomics`: what
+/// several kernels may write at once.
 struct CudaLaunch {
   CudaKernel kernel = nullptr;
   int64_t blocks = 0;
   int threads = 0;
   std::vector<uint64_t> words;  ///< the argument struct
-  std::vector<CudaRange> reads, writes;
+  std::vector<CudaRange> reads, writes, atomics;
 };
 
 struct CudaGpu {

@@ -52,6 +52,7 @@ CudaLaunch GpuKernels::make_launch(const cuda::Source& source, const KernelArgs&
         break;
       case cuda::Word::Kind::fault:
         address = fault_;
+        launch.atomics.push_back({fault_, sizeof(device::Fault)});
         may_fault_ = true;
         break;
       case cuda::Word::Kind::workspace:

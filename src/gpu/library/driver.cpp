@@ -216,7 +216,7 @@ CudaKernel Kernels::load(const std::string& text) {
   CUfunction& kernel = kernels_[{current_gpu(), text}];
   if (kernel == nullptr) {
     const CudaGpu& gpu = contexts_.current();
-    const std::string cubin = cache_.cubin(text, fmt::format("sm_{}{}", gpu.major, gpu.minor));
+    const std::string cubin = cache_.code(text, fmt::format("sm_{}{}", gpu.major, gpu.minor));
     CUmodule module = nullptr;
     CHECKED(cuModuleLoadData)(&module, cubin.data());
     CHECKED(cuModuleGetFunction)(&kernel, module, kName);

@@ -25,6 +25,8 @@ struct Nvrtc {
   decltype(&::nvrtcCompileProgram) compile;
   decltype(&::nvrtcGetCUBINSize) cubin_size;
   decltype(&::nvrtcGetCUBIN) cubin;
+  decltype(&::nvrtcGetPTXSize) ptx_size;
+  decltype(&::nvrtcGetPTX) ptx;
   decltype(&::nvrtcGetProgramLogSize) log_size;
   decltype(&::nvrtcGetProgramLog) log;
   decltype(&::nvrtcGetErrorString) error;
@@ -39,6 +41,8 @@ struct Nvrtc {
     library.get(compile, "nvrtcCompileProgram");
     library.get(cubin_size, "nvrtcGetCUBINSize");
     library.get(cubin, "nvrtcGetCUBIN");
+    library.get(ptx_size, "nvrtcGetPTXSize");
+    library.get(ptx, "nvrtcGetPTX");
     library.get(log_size, "nvrtcGetProgramLogSize");
     library.get(log, "nvrtcGetProgramLog");
     library.get(error, "nvrtcGetErrorString");
@@ -60,6 +64,29 @@ void check_nvrtc(nvrtcResult result, const char* call, int line) {
 constexpr const char* kOptions[] = {"--std=c++20", "-default-device", "--fmad=false",
                                     "--extra-device-vectorization"};
 
+bool is_virtual(const std::string& arch) { return arch.starts_with("compute_"); }
+
+/// A cubin, or for a virtual architecture PTX.
+std::string code_of(nvrtcProgram program, bool ptx) {
+  const Nvrtc& n = nvrtc();
+  size_t size = 0;
+  CHECK_NVRTC(ptx ? n.ptx_size(program, &size) : n.cubin_size(program, &size));
+  std::string code(size, '\0');
+  CHECK_NVRTC(ptx ? n.ptx(program, code.data()) : n.cubin(program, code.data()));
+  if (ptx) code.resize(code.find('\0'));
+  return code;
+}
+
+/// Not cut short. PTX ends with the brace of its function.
+bool is_whole(const std::string& code, bool ptx) {
+  if (!ptx)
+    return code.size() > 4 && code.starts_with(
+                                  "\x7f"
+                                  "ELF");
+  const size_t last = code.find_last_not_of('\n');
+  return last != std::string::npos && code[last] == '}' && code.find(".entry") < last;
+}
+
 }  // namespace
 
 Compiled compile(const std::string& text, const std::string& arch, bool verbose) {
@@ -75,7 +102,7 @@ Compiled compile(const std::string& text, const std::string& arch, bool verbose)
   const std::string architecture = "--gpu-architecture=" + arch;
   std::vector<const char*> options(std::begin(kOptions), std::end(kOptions));
   options.push_back(architecture.c_str());
-  if (verbose) options.push_back("--ptxas-options=-v");
+  if (verbose && !is_virtual(arch)) options.push_back("--ptxas-options=-v");
   const nvrtcResult result = n.compile(program, static_cast<int>(options.size()), options.data());
   Compiled compiled;
   size_t size = 0;
@@ -83,11 +110,7 @@ Compiled compile(const std::string& text, const std::string& arch, bool verbose)
   compiled.log.resize(size);
   CHECK_NVRTC(n.log(program, compiled.log.data()));
   while (!compiled.log.empty() && compiled.log.back() == '\0') compiled.log.pop_back();
-  if (result == NVRTC_SUCCESS) {
-    CHECK_NVRTC(n.cubin_size(program, &size));
-    compiled.cubin.resize(size);
-    CHECK_NVRTC(n.cubin(program, compiled.cubin.data()));
-  }
+  if (result == NVRTC_SUCCESS) compiled.code = code_of(program, is_virtual(arch));
   n.destroy(&program);
   if (result != NVRTC_SUCCESS) {
     fail(ErrorKind::internal, "a generated kernel does not compile for {}: {}\n{}", arch,
@@ -100,8 +123,8 @@ Cache::Cache() : Cache(cache_folder()) {}
 
 Cache::Cache(const std::string& folder) : folder_(folder), why_not_(why_no_cache(folder)) {}
 
-std::string Cache::cubin(const std::string& text, const std::string& arch) {
-  if (!why_not_.empty()) return compile(text, arch).cubin;
+std::string Cache::code(const std::string& text, const std::string& arch) {
+  if (!why_not_.empty()) return compile(text, arch).code;
   int major = 0, minor = 0;
   CHECK_NVRTC(nvrtc().version(&major, &minor));
   static const uint64_t headers = [] {
@@ -111,28 +134,27 @@ std::string Cache::cubin(const std::string& text, const std::string& arch) {
     return h;
   }();
   const uint64_t low = hash_of(text), high = hash_of(text + arch, headers);
-  const std::string path =
-      fmt::format("{}/{:016x}{:016x}-{}-{}.{}.cubin", folder_, low, high, arch, major, minor);
+  const bool ptx = is_virtual(arch);
+  const std::string path = fmt::format("{}/{:016x}{:016x}-{}-{}.{}.{}", folder_, low, high, arch,
+                                       major, minor, ptx ? "ptx" : "cubin");
   std::ifstream file(path, std::ios::binary);
   if (file) {
     std::string kept((std::istreambuf_iterator<char>(file)), {});
-    if (kept.size() > 4 && kept.compare(0, 4,
-                                        "\x7f"
-                                        "ELF") == 0) {
+    if (is_whole(kept, ptx)) {
       ++hits_;
       return kept;
     }
   }
-  std::string cubin = compile(text, arch).cubin;
-  keep(path, cubin);
-  return cubin;
+  std::string code = compile(text, arch).code;
+  keep(path, code);
+  return code;
 }
 
 /// Renamed into place: a reader sees the whole file or none.
-void Cache::keep(const std::string& path, const std::string& cubin) {
+void Cache::keep(const std::string& path, const std::string& code) {
   const std::string part = fmt::format("{}.{}", path, getpid());
   std::ofstream file(part, std::ios::binary);
-  file.write(cubin.data(), static_cast<std::streamsize>(cubin.size()));
+  file.write(code.data(), static_cast<std::streamsize>(code.size()));
   file.close();
   std::error_code error;
   if (file) std::filesystem::rename(part, path, error);

@@ -16,12 +16,12 @@ extern const Header kHeaders[];
 extern const int kHeaderCount;
 
 struct Compiled {
-  std::string cubin;
-  std::string log;  ///< compiler output; with `verbose`, registers and spills
+  std::string code;  ///< a cubin, or PTX
+  std::string log;   ///< compiler output; with `verbose`, registers and spills
 };
 
-/// arch: "sm_90". Throws unsupported without NVRTC, and internal with the compiler's log if the
-/// text does not compile.
+/// arch: "sm_90" for a cubin, "compute_90" for PTX. Throws unsupported without NVRTC, and internal
+/// with the compiler's log if the text does not compile.
 Compiled compile(const std::string& text, const std::string& arch, bool verbose = false);
 
 /// compile() through a cache: files in cache_folder(), named by a hash of text, headers, options,
@@ -30,13 +30,13 @@ class Cache {
  public:
   Cache();
   explicit Cache(const std::string& folder);
-  std::string cubin(const std::string& text, const std::string& arch);
+  std::string code(const std::string& text, const std::string& arch);
   /// Why nothing is kept; empty if kernels are kept.
   const std::string& why_not_kept() const { return why_not_; }
   int hits() const { return hits_; }
 
  private:
-  void keep(const std::string& path, const std::string& cubin);
+  void keep(const std::string& path, const std::string& code);
   std::string folder_, why_not_;
   int hits_ = 0;
 };

@@ -121,16 +121,16 @@ bool tessera_cuda_multiply(const std::string& library, const tessera::CudaGemm& 
 /// there, and `log` is "kept", "found", or why it was not kept. Returns false and sets `log` on
 /// failure.
 bool tessera_cuda_compile(const std::string& text, const std::string& arch,
-                          const std::string& folder, std::string& cubin, std::string& log) {
+                          const std::string& folder, std::string& code, std::string& log) {
   try {
     if (folder.empty()) {
       tessera::cuda::Compiled compiled = tessera::cuda::compile(text, arch, true);
-      cubin = std::move(compiled.cubin);
+      code = std::move(compiled.code);
       log = std::move(compiled.log);
       return true;
     }
     tessera::cuda::Cache cache(folder);
-    cubin = cache.cubin(text, arch);
+    code = cache.code(text, arch);
     log = !cache.why_not_kept().empty() ? cache.why_not_kept()
           : cache.hits() > 0            ? "found"
                                         : "kept";

@@ -1,0 +1,315 @@
+// Everything that the emulated GPU runs, as the PTX that NVRTC makes of its kernels: the values of
+// the CPU in every floating type, and a table of the instructions that were executed.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "base/fail.h"
+#include "gpu/emulator.h"
+#include "gpu/ptx/kernels.h"
+#include "ops/attention_cases.h"
+#include "ops/op_cases_run.h"
+#include "support/catch.h"
+#include "support/gpt_run.h"
+#include "support/reference.h"
+
+namespace tessera::test {
+
+namespace {
+
+/// An emulated GPU that runs PTX, as this process's while it lives.
+struct PtxGpu {
+  explicit PtxGpu(int gpus = 1) : api(gpus) { api.kernels_as = KernelsAs::ptx; }
+  CudaEmulator api;
+  WithEmulator here{api};
+};
+
+struct Allowed {
+  double tolerance;
+  double floor;  ///< of the norm that errors are relative to
+};
+Allowed allowed(DType type) {
+  switch (type) {
+    case DType::float64:
+      return {1e-11, 1e-3};
+    case DType::bfloat16:
+      return {0x1p-6, 1e-2};
+    case DType::float16:
+      return {0x1p-9, 1e-2};
+    default:
+      return {2e-5, 1e-3};
+  }
+}
+
+constexpr size_t npos = std::string::npos;
+
+struct Compiled {
+  std::unique_ptr<BuiltCase> built;
+  std::unique_ptr<Session> session;
+};
+
+std::string errors_of(const Compiled& row, Cluster& one, DType type) {
+  const BuiltCase& built = *row.built;
+  const auto expected = built.run(one, Mesh::parse("x:1"), "");
+  const std::vector<Tensor> tensors = built.fetched();
+  std::string errors;
+  for (size_t r = 0; r < expected.size(); ++r) {
+    built.feed(*row.session, built.rounds[r]);
+    row.session->run("all");
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const bool is_loss = !built.loss().empty() && tensors[i].id() == built.loss().id();
+      const double error = relative_error(whole_of(row.session->fetch(tensors[i].name())),
+                                          expected[r][i], is_loss ? 1.0 : allowed(type).floor);
+      if (!(error <= allowed(type).tolerance))
+        errors += fmt::format("\n{} {} run {}: '{}' is off by {:.3g}", built.row().name,
+                              to_string(type), r + 1, tensors[i].name(), error);
+    }
+  }
+  return errors;
+}
+
+/// What is not as the CPU has it. Kernels are compiled together.
+std::string errors_of_rows(const std::vector<OpCase>& cases, DType type) {
+  Clusters clusters;
+  std::vector<Compiled> rows;
+  for (const OpCase& row : cases) {
+    Compiled c;
+    try {
+      c.built = std::make_unique<BuiltCase>(row, type);
+    } catch (const Error& e) {  // rows that mix the type with float32
+      if (!is_narrow(type) || std::string(e.what()).find("no implicit conversion") == npos) throw;
+      continue;
+    }
+    c.session = c.built->compile(clusters.of(1), Mesh::parse("x:1"), "", "cuda");
+    rows.push_back(std::move(c));
+  }
+  std::string errors;
+  for (const Compiled& c : rows) {
+    try {
+      errors += errors_of(c, clusters.of(1), type);
+    } catch (const std::exception& e) {
+      errors += fmt::format("\n{} {}: {}", c.built->row().name, to_string(type), e.what());
+    }
+  }
+  return errors;
+}
+
+/// Every `step`th row, from one that TESSERA_SEED chooses; all with TESSERA_LONG.
+std::string errors_of_sample(DType type, size_t step) {
+  const PtxGpu gpu;
+  if (std::getenv("TESSERA_LONG") != nullptr) step = 1;
+  std::vector<OpCase> rows;
+  for (size_t k = seed_of_run(0) % step; k < op_cases().size(); k += step)
+    rows.push_back(op_cases()[k]);
+  return errors_of_rows(rows, type);
+}
+
+Array values_of(const Graph& g, const Tensor& x, const Array& given, Cluster& one,
+                const std::string& device) {
+  CompileOptions options{Mesh::parse("a:1"), {}, {{"f", {x}, false}}};
+  options.device = device;
+  Session session(g, one, options);
+  session.feed("x", given);
+  session.run("f");
+  return session.fetch(x.name());
+}
+
+/// Where functions take their long way: angles of many turns, quotients of many digits; and what a
+/// kernel reports.
+std::string errors_of_extremes() {
+  Clusters clusters;
+  const PtxGpu gpu;
+  std::string errors;
+  for (const DType type : {DType::float32, DType::float64}) {
+    Graph g;
+    const Dim n("n", 40);
+    const Tensor x = g.input("x", {n}, type);
+    const Tensor y = mod(x, constant(g, 0.7, type));
+    const Tensor z = (sin(x) + cos(x) * 2.0 + y * 4.0).named("z");
+    Array given(type, {"n"}, {40});
+    for (int64_t i = 0; i < 40; ++i) {
+      const double value = (i % 2 == 0 ? 1 : -1) * std::pow(8.3, static_cast<double>(i));
+      if (type == DType::float32) given.data<float>()[i] = static_cast<float>(value);
+      if (type == DType::float64) given.data<double>()[i] = value;
+    }
+    const Array cpu = values_of(g, z, given, clusters.of(1), "cpu"),
+                cuda = values_of(g, z, given, clusters.of(1), "cuda");
+    for (int64_t i = 0; i < 40; ++i) {
+      if (!(std::abs(cpu.at(i) - cuda.at(i)) <= (type == DType::float32 ? 1e-5 : 1e-13)))
+        errors += fmt::format("\n{}: at {} it is {}, not {}", to_string(type), given.at(i),
+                              cuda.at(i), cpu.at(i));
+    }
+  }
+  Graph g;
+  const Dim n("n", 3), rows("rows", 4);
+  const Tensor x = g.input("x", {n}, DType::int32);
+  const Tensor table = g.parameter("table", {rows}, nn::zeros());
+  const Tensor picked = gather(table, x, "rows", OutOfRange::error).named("picked");
+  Array given(DType::int32, {"n"}, {3});
+  given.data<int32_t>()[1] = 7;
+  try {
+    values_of(g, picked, given, clusters.of(1), "cuda");
+    errors += "\nan index out of range is not reported";
+  } catch (const Error& e) {
+    if (std::string(e.what()).find("index 7") == npos) errors += e.what();
+  }
+  return errors;
+}
+
+/// A line for each form of instruction that kernels contain.
+std::string table_of(const std::map<std::string, ptx::Executed>& coverage) {
+  std::string text = "| instruction | kernels | places | executed |\n|---|---|---|---|\n";
+  for (const auto& [form, n] : coverage)
+    text += fmt::format("| `{}` | {} | {} | {} |\n", form, n.kernels, n.places, n.executed);
+  return text;
+}
+
+std::string never_executed() {
+  std::string forms;
+  for (const auto& [form, n] : ptx::coverage()) {
+    if (n.executed == 0) forms += " " + form;
+  }
+  return forms;
+}
+
+/// Kernels that run in this and in no earlier part of a table.
+struct Counted {
+  ptx::Counts before = ptx::counts();
+  std::string line(const std::string& name) const {
+    const ptx::Counts now = ptx::counts();
+    return fmt::format("| {} | {} | {} |\n", name, now.kernels - before.kernels,
+                       now.launches - before.launches);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("every row of op_cases has the CPU's values as PTX, and executes all that there is in it",
+          "[cuda][ptx][slow]") {
+  CHECK(errors_of_sample(DType::float32, 1) == "");
+  CHECK(errors_of_extremes() == "");
+  CHECK(ptx::counts().kernels > 1000);
+  CHECK(ptx::coverage().size() > 200);
+  CHECK(never_executed() == "");
+}
+
+/// All that runs as PTX, as tables. Takes long: ctest leaves it out.
+TEST_CASE("the tables of what runs as PTX", "[.][ptx-table]") {
+  const std::vector<std::pair<const char*, std::vector<OpCase>>> families = {
+      {"pointwise", pointwise_cases()}, {"product", product_cases()},
+      {"composite", composite_cases()}, {"indexed", indexed_cases()},
+      {"shape", shape_cases()},         {"ordered", ordered_cases()},
+      {"attention", attention_cases()}, {"variant", variant_cases()},
+      {"layer", layer_cases()},         {"routing", routing_cases()},
+      {"window", window_cases()},       {"loop", loop_cases()}};
+  std::string table = "| rows, type | kernels | launches |\n|---|---|---|\n";
+  for (const DType type : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+    for (const auto& [name, rows] : families) {
+      const PtxGpu gpu;
+      const Counted counted;
+      CHECK(errors_of_rows(rows, type) == "");
+      table += counted.line(fmt::format("{}, {}", name, to_string(type)));
+    }
+  }
+  const Counted counted;
+  CHECK(errors_of_extremes() == "");
+  table += counted.line("large arguments, faults");
+  std::fputs((table + "\n" + table_of(ptx::coverage())).c_str(), stdout);
+  CHECK(never_executed() == "");
+}
+
+TEST_CASE("rows of op_cases have the CPU's values as PTX in float64", "[cuda][ptx][slow]") {
+  CHECK(errors_of_sample(DType::float64, 6) == "");
+}
+
+TEST_CASE("rows of op_cases have the CPU's values as PTX in 16 bits", "[cuda][ptx][slow]") {
+  CHECK(errors_of_sample(DType::bfloat16, 6) == "");
+  CHECK(errors_of_sample(DType::float16, 6) == "");
+}
+
+/// Slices of several ranks lie at odd places and strides, have sizes of their own and masks.
+TEST_CASE("rows of op_cases under random layouts have the CPU's values as PTX",
+          "[cuda][ptx][slow]") {
+  const char* wanted = std::getenv("TESSERA_PTX_ROWS");
+  const int rows = wanted != nullptr ? std::atoi(wanted) : 40;
+  std::mt19937_64 random(seed_of_run(1));
+  Clusters clusters;
+  const PtxGpu gpu;
+  std::string errors;
+  int ran = 0;
+  for (int n = 0; n < rows; ++n) {
+    constexpr DType kTypes[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16};
+    const DType type = kTypes[random() % 4];
+    const OpCase& row = op_cases()[random() % op_cases().size()];
+    const std::string mesh = random() % 2 == 0 ? "x:2" : "x:3";
+    Compiled c;
+    try {
+      c.built = std::make_unique<BuiltCase>(row, type);
+    } catch (const Error&) {
+      continue;
+    }
+    const auto layouts = layouts_of(dims_in(c.built->graph(), row.splits), mesh, random);
+    const MeshLayout& l = layouts[random() % layouts.size()];
+    INFO(row.name << " " << to_string(type) << " " << l.mesh << " " << l.layout);
+    Cluster& ranks = clusters.of(Mesh::parse(l.mesh).size());
+    try {
+      c.session = c.built->compile(ranks, Mesh::parse(l.mesh), l.layout, "cuda");
+      errors += errors_of(c, clusters.of(1), type);
+      ++ran;
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::usage || e.kind() == ErrorKind::unsupported) continue;
+      errors +=
+          fmt::format("\n{} {} {} {}: {}", row.name, to_string(type), l.mesh, l.layout, e.what());
+      clusters.drop(Mesh::parse(l.mesh).size());
+    }
+  }
+  CHECK(errors == "");
+  CHECK(ran * 2 > rows);
+}
+
+TEST_CASE("a gpt trains as PTX as on the CPU: float32 with dropout, 16 and 8 bits",
+          "[cuda][ptx][slow]") {
+  Clusters clusters;
+  const Mesh one = Mesh::parse("a:1");
+  for (const DType type : {DType::float32, DType::bfloat16, DType::float16}) {
+    for (const bool float8 : {false, true}) {
+      if (float8 && type != DType::bfloat16) continue;
+      nn::GptOptions size = small_gpt(type);
+      size.d_model = size.ff = 48;  // multiples of 16: a store of float8
+      size.batch = size.length = 8;
+      size.dropout = type == DType::float32 ? 0.1 : 0;
+      size.float8 = float8;
+      const auto expected = train_gpt(size, clusters.of(1), one, "", 4).losses;
+      PtxGpu gpu;
+      const auto losses = train_gpt(size, clusters.of(1), one, "", 4, "cuda").losses;
+      INFO(to_string(type) << (float8 ? " with float8" : ""));
+      for (size_t i = 0; i < losses.size(); ++i)
+        CHECK(std::abs(losses[i] - expected[i]) < (type == DType::float32 ? 2e-5 : 0.03));
+      CHECK((gpu.api.float8_matmuls > 0) == float8);
+      clusters.drop(1);
+    }
+  }
+}
+
+TEST_CASE("ranks with groups of GPUs in captured steps train as PTX as on the CPU",
+          "[cuda][ptx][slow]") {
+  Clusters clusters;
+  const auto expected =
+      train_small_gpt(clusters.of(1), Mesh::parse("a:1"), "", DType::float32, 4).losses;
+  PtxGpu gpus(4);
+  gpus.api.has_groups = true;
+  for (const char* layout : {"batch:a; heads,ff,vocab:b", "length:a; @params d_model:a"}) {
+    const auto losses =
+        train_small_gpt(clusters.of(4), Mesh::parse("a:2;b:2"), layout, DType::float32, 4, "cuda")
+            .losses;
+    for (size_t i = 0; i < losses.size(); ++i) CHECK(std::abs(losses[i] - expected[i]) < 2e-5);
+  }
+  CHECK(gpus.api.group_calls > 0);
+  CHECK(gpus.api.captures > 0);
+}
+
+}  // namespace tessera::test
