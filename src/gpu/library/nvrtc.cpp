@@ -1,14 +1,12 @@
 #include "gpu/library/nvrtc.h"
 
 #include <nvrtc.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
+#include <utility>
 #include <vector>
 
+#include "base/cache_file.h"
 #include "base/env.h"
 #include "base/hash.h"
 #include "gpu/library/shared_library.h"
@@ -54,6 +52,8 @@ void check_nvrtc(nvrtcResult result, const char* call, int line) {
   check_call(result == NVRTC_SUCCESS, call, nvrtc().error(result), __FILE__, line);
 }
 #define CHECK_NVRTC(call) check_nvrtc(call, #call, __LINE__)
+
+constexpr const char* kFormat = "tessera-kernel 1";
 
 /// Options of every kernel. a * b + c is not contracted, so that elementwise results have the CPU's
 /// bits.
@@ -110,36 +110,36 @@ std::string Cache::cubin(const std::string& text, const std::string& arch) {
     for (int i = 0; i < kHeaderCount; ++i) h = hash_of(kHeaders[i].text, h);
     return h;
   }();
-  const uint64_t low = hash_of(text), high = hash_of(text + arch, headers);
-  const std::string path =
-      fmt::format("{}/{:016x}{:016x}-{}-{}.{}.cubin", folder_, low, high, arch, major, minor);
-  std::ifstream file(path, std::ios::binary);
-  if (file) {
-    std::string kept((std::istreambuf_iterator<char>(file)), {});
-    if (kept.size() > 4 && kept.compare(0, 4,
-                                        "\x7f"
-                                        "ELF") == 0) {
-      ++hits_;
-      return kept;
-    }
+  const std::string key = fmt::format("{} {}.{} {:016x}\n{}", arch, major, minor, headers, text),
+                    path = fmt::format("{}/{:016x}{:016x}-{}-{}.{}.cubin", folder_, hash_of(text),
+                                       hash_of(key), arch, major, minor);
+  if (std::optional<std::string> kept = read(path, key)) {
+    ++hits_;
+    return std::move(*kept);
   }
   std::string cubin = compile(text, arch).cubin;
-  keep(path, cubin);
+  try {
+    write_cache_file(path, cache_entry(kFormat, key, cubin));
+  } catch (const Error& e) {
+    why_not_ = e.what();
+  }
   return cubin;
 }
 
-/// Renamed into place: a reader sees the whole file or none.
-void Cache::keep(const std::string& path, const std::string& cubin) {
-  const std::string part = fmt::format("{}.{}", path, getpid());
-  std::ofstream file(part, std::ios::binary);
-  file.write(cubin.data(), static_cast<std::streamsize>(cubin.size()));
-  file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(part, path, error);
-  if (!file || error) {
-    std::filesystem::remove(part, error);
-    why_not_ = fmt::format("'{}' could not be written", path);
+std::optional<std::string> Cache::read(const std::string& path, const std::string& key) {
+  constexpr size_t kMostBytes = size_t{64} << 20;
+  try {
+    const std::optional<std::string> file = read_cache_file(path, kMostBytes);
+    if (!file) return std::nullopt;
+    try {
+      return cached_value(*file, kFormat, key);
+    } catch (const Error& e) {
+      ignored_.insert(fmt::format("'{}': {}", path, e.what()));
+    }
+  } catch (const Error& e) {
+    ignored_.insert(e.what());
   }
+  return std::nullopt;
 }
 
 }  // namespace tessera::cuda
