@@ -38,20 +38,26 @@ class Waves : public DataSource {
 nn::Model build(Graph& g, const Config& config, int64_t size, bool partial) {
   const Dim batch = nn::batch_dim(size, partial), coords("coords", 2);
   const Dim hidden("hidden", config.integer("model.hidden"));
+  const std::string& name = config.text("train.dtype");  // of --dtype
+  const DType dtype = name == "float8" ? DType::bfloat16 : parse_dtype(name.c_str());
   Tensor points = g.input("points", {batch, coords}, DType::float32);
   Tensor heights = g.input("heights", {batch}, DType::float32);
-  Tensor bent = tanh(nn::dense(points, "in", {"coords"}, {hidden}, true, 3));
+  Tensor bent = tanh(nn::dense(cast(points, dtype), "in", {"coords"}, {hidden}, true, 3));
   Tensor out = nn::dense(bent, "out", {"hidden"}, {});
-  Tensor loss = mean_all(square(out - heights)).named("loss");
+  // The loss in float32 or wider: a mean of many squares in 16 bits is no good number.
+  Tensor error =
+      dtype == DType::float64 ? out - cast(heights, dtype) : cast(out, DType::float32) - heights;
+  Tensor loss = mean_all(square(error)).named("loss");
   nn::Model model{loss, out, {points, heights}};
-  model.metrics = {{"mean_error", mean_all(abs(out - heights))}};  // in the log, beside the loss
+  model.metrics = {{"mean_error", mean_all(abs(error))}};  // in the log, beside the loss
   return model;
 }
 
 /// Steps of constant size: the sign of a moving average of the gradients (Chen et al. 2023,
 /// "Lion").
 void lion(Graph& g, Tensor parameter, Tensor gradient, Tensor lr, Tensor) {
-  Tensor mean = g.state(parameter.name() + ".mean", parameter.shape(), nn::zeros());
+  Tensor mean =
+      g.state(parameter.name() + ".mean", parameter.shape(), nn::zeros(), parameter.dtype());
   g.update(parameter, parameter - lr * sign(0.9 * mean + 0.1 * gradient));
   g.update(mean, 0.99 * mean + 0.01 * gradient);
 }

@@ -86,7 +86,14 @@ struct ModelSpec {
   std::string name;
   std::string help;             ///< a sentence: "Two convolutions that read handwritten digits."
   std::vector<ConfigKey> keys;  ///< its [model] keys
-  /// Builds the model for a batch of `batch` examples; `partial`: the batch dim is bounded.
+  /// Builds the model for a batch of `batch` examples; `partial`: the batch dim is bounded. Every
+  /// command calls it, and a model that breaks one of these rules is a usage error that says so:
+  /// - The loss is a scalar. Without a `weight` it is a mean over the examples.
+  /// - The inputs are named like the fields of the data and have the dim "batch", of
+  /// nn::batch_dim().
+  /// - Activations have the dtype of `--dtype`: parse_dtype(config.text("train.dtype")), bfloat16
+  ///   for float8. A model that has but one dtype throws a usage error for all others.
+  /// - For `generate`: Model::tokens and Model::logits.
   std::function<nn::Model(Graph&, const Config&, int64_t batch, bool partial)> build;
   /// Opens training or held-out data, from data.path if it is a file (an empty path is then an
   /// error). nullptr: there is no held-out data.
@@ -102,6 +109,10 @@ struct ModelSpec {
   /// train.schedule and train.lr say.
   std::function<Optimizer(const Config&)> optimizer = {};
   std::function<double(const Config&, int64_t step)> learning_rate = {};
+  /// The key with the number of equal layers, e.g. "model.layers", and the one that makes them a
+  /// loop if it is `true`, e.g. "model.scan"; empty: there is none. With them the planner builds
+  /// one or two layers and prices all; without them it builds the whole model.
+  std::string layers_key = {}, loop_key = {};
 };
 
 /// gpt, mlp, cnn.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,9 @@ struct DataBox {
   std::vector<int64_t> offset, extent, strides;
 };
 
-/// A fixed set of examples with random access. Reading must not change a source, so that several
-/// threads can read it. To write your own source, override these three functions.
+/// A fixed set of examples with random access. Several threads read it at once, also while the
+/// model runs (BatchOptions::readers), so reading must not change a source. To write your own
+/// source, override these three functions.
 class DataSource {
  public:
   virtual ~DataSource() = default;
@@ -139,6 +141,10 @@ struct BatchOptions {
   bool bounded = false;
   bool drop_tail = false;     ///< one epoch: drop examples that do not fill a batch
   std::string dim = "batch";  ///< name of the batch dim
+  /// Threads of each process that read the source, and the number of steps that they read ahead: a
+  /// feed() takes no time as long as they keep up. They hold the local ranks' data of at most
+  /// `steps_ahead` + 1 steps. 0 readers: feed() itself reads.
+  int readers = 4, steps_ahead = 2;
 
   /// One epoch in the order of the source.
   static BatchOptions evaluation() {
@@ -150,12 +156,15 @@ struct BatchOptions {
 
 /// Feeds a Session. The data of a step is a pure function of (source, batch, options, step): the
 /// same for every mesh and layout, and checkpoints need to store only the step. The source must
-/// outlive the Batcher. Use it from one thread at a time.
+/// outlive the Batcher, whose destructor waits for reads that have begun. Use it from one thread at
+/// a time.
 class Batcher {
  public:
   /// `batch`: examples per step, over all ranks. Throws usage errors for batch < 1, and without
   /// `repeat` for a partial last batch if neither `bounded` nor `drop_tail` is set.
   Batcher(const DataSource& source, int64_t batch, const BatchOptions& options = {});
+  ~Batcher();
+  Batcher(Batcher&&) noexcept;
 
   /// Number of steps of one epoch, rounded up; rounded down with `drop_tail` without `repeat`.
   int64_t steps() const;
@@ -167,16 +176,19 @@ class Batcher {
   /// Feeds every field of the source for the next run and returns rows(step). Reads only the data
   /// of the local ranks. An input must have the dims of its field and the batch dim, in any order;
   /// its dims may be shorter than the data, then the leading part is used. Every process must call
-  /// it with the same step. Throws usage errors for inputs that do not fit the fields, and io
-  /// errors with field and example if the source throws.
-  int64_t feed(Session& session, int64_t step) const;
+  /// it with the same step. The steps that follow are read ahead with the same slices; whatever
+  /// was read ahead and does not fit is read again, so that any order of steps is allowed. Throws
+  /// usage errors for inputs that do not fit the fields, and io errors with field and example if
+  /// the source threw for a row of this step, now or ahead.
+  int64_t feed(Session& session, int64_t step,
+               std::source_location at = std::source_location::current()) const;
 
  private:
   const DataSource& source_;
   int64_t batch_;
   BatchOptions options_;
-  void read(int64_t example, int field) const;
-  mutable DataBox box_;  ///< reused by feed()
+  struct Reading;
+  std::unique_ptr<Reading> reading_;
 };
 
 }  // namespace tessera

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <string>
 #include <vector>
@@ -111,11 +112,14 @@ struct Update {
   int value = -1;
 };
 
-/// Something that one run computes: outputs by name, and the updates if `updates`.
+/// Something that one run computes: outputs by name, and the graph's updates.
 struct FunctionSpec {
   std::string name;
   std::vector<Tensor> outputs;
-  bool updates = false;
+  /// True: the updates are stored; false: they are not. Left out it means false, and is an error if
+  /// the graph has updates that no function stores: a loop over `run` would train nothing.
+  std::optional<bool> updates = {};
+  bool stores_updates() const { return updates.value_or(false); }
 };
 
 /// Builds the first value of a stored tensor from its graph, shape and dtype.

@@ -20,6 +20,9 @@ struct Model {
   std::vector<Tensor> inputs;  ///< fed each step; named like the fields of the data source
   Tensor weight = {};  ///< scalar: what the loss is divided by, over all microbatches (see Loss)
   std::vector<Metric> metrics = {};  ///< reported with the loss, in training and evaluation
+  /// Of a language model, for `tessera generate`: the input with its tokens, int32 [batch, p]. The
+  /// logits [batch, p, v] at each position are those of the next token.
+  Tensor tokens = {};
   Loss to_minimize() const { return {loss, weight, metrics}; }
 };
 

@@ -59,41 +59,44 @@ struct Slice {
 /// A compiled Program bound to a Cluster. Where ranks are threads, one Session drives them all.
 /// Under MPI every process has one Session, and all call the same methods in the same order;
 /// methods marked "local" are exempt. After a communication or device error every call throws,
-/// except slices(), which still reads the last parameters.
+/// except slices(), which still reads the last parameters. Usage errors name the method and the
+/// caller's line: "[feed] ... (train.cpp:41)".
 class Session {
  public:
   /// Compiles, plans memory, compares the Program's hash over all ranks and runs the initializers.
   /// Collective. Throws usage errors of model, layout and mesh (mesh size != cluster size).
-  Session(const Graph& graph, Cluster& cluster, const CompileOptions& options);
+  Session(const Graph& graph, Cluster& cluster, const CompileOptions& options,
+          Loc at = Loc::current());
   ~Session();
   Session(const Session&) = delete;
 
   /// The value of an input for the next runs, whole and equal in every process. Bounded dims have
   /// the sizes of set_size(). Throws a usage error for a wrong name, dtype or number of elements.
   /// An input that no function reads is checked and ignored. Local.
-  void feed(const std::string& input, const Array& whole);
+  void feed(const std::string& input, const Array& whole, Loc at = Loc::current());
   /// The same from the caller's memory, with any strides. It is read during the call only.
-  void feed(const std::string& input, const ArrayView& whole);
+  void feed(const std::string& input, const ArrayView& whole, Loc at = Loc::current());
   /// Fills an input slice by slice: `fill` is called once for each local rank; never for an input
   /// that no function reads. Padding is zeroed. Local.
-  void feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill);
+  void feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill,
+                   Loc at = Loc::current());
   /// The actual size of a bounded dim for the next runs, under every name that rename() gave it.
   /// Dims that reshape() made of it and others get their multiple of it. The same in every process.
   /// Inputs with such a dim have to be fed again, and outputs to be made again. Local.
-  void set_size(const std::string& dim, int64_t size);
+  void set_size(const std::string& dim, int64_t size, Loc at = Loc::current());
   /// The step counter that random numbers depend on; run() of a function with updates adds 1.
   /// Local.
-  void set_step(int64_t step);
+  void set_step(int64_t step, Loc at = Loc::current());
   int64_t step() const;
 
   /// Runs a function. Collective. Throws a usage error if it reads an input that was never fed.
-  void run(const std::string& function);
+  void run(const std::string& function, Loc at = Loc::current());
   /// run() that does not wait for the GPU; its work is ordered with all earlier and later calls. An
   /// index out of range is thrown by the next wait() or run(), when updates have been stored.
   /// Throws a usage error, and does nothing, where the function has to wait: guards,
   /// check_finite() and print() nodes, conditions of loops, steps and collectives that go through
   /// the host, a profile or a trace. On the CPU it is run(). Collective.
-  void enqueue(const std::string& function);
+  void enqueue(const std::string& function, Loc at = Loc::current());
   /// Waits for what was enqueued. Throws the faults that kernels found in data. Collective.
   void wait();
   /// With CompileOptions::skip_non_finite: if the last run stored nothing, a message with the first
@@ -103,21 +106,22 @@ class Session {
   std::vector<double> waited() const;
 
   /// An output of the last run, or a parameter or state, whole in every process. Collective.
-  Array fetch(const std::string& name);
+  Array fetch(const std::string& name, Loc at = Loc::current());
   /// fetch() of a tensor of one element.
-  double fetch_scalar(const std::string& name);
+  double fetch_scalar(const std::string& name, Loc at = Loc::current());
   /// The local ranks' slices of a parameter, state, input or output of the last run: in place on
   /// the CPU; on a GPU a copy in host memory, which the next call for this tensor overwrites.
   /// Local.
-  std::vector<Slice> slices(const std::string& name);
+  std::vector<Slice> slices(const std::string& name, Loc at = Loc::current());
   /// Dtype, dims and sizes that fetch() would return, without elements. Local.
-  Array shape_of(const std::string& name) const;
+  Array shape_of(const std::string& name, Loc at = Loc::current()) const;
   /// Overwrites a parameter or state with a whole value, equal in every process. Local.
-  void assign(const std::string& stored, const Array& whole);
+  void assign(const std::string& stored, const Array& whole, Loc at = Loc::current());
   /// The same slice by slice: `fill` is called once for each local rank. Padding is zeroed. Local.
-  void assign_slices(const std::string& stored, const std::function<void(const Slice&)>& fill);
+  void assign_slices(const std::string& stored, const std::function<void(const Slice&)>& fill,
+                     Loc at = Loc::current());
   /// Copies the parameter or state of this name from a session with the same layout. Local.
-  void copy_from(Session& other, const std::string& stored);
+  void copy_from(Session& other, const std::string& stored, Loc at = Loc::current());
 
   /// What it runs: text, hash, memory, names. Local.
   CompiledProgram program() const;

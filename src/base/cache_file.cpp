@@ -4,10 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "base/fail.h"
+#include "base/hash.h"
+#include "base/part_file.h"
 
 namespace tessera {
 
@@ -26,73 +29,38 @@ class Descriptor {
   int fd_;
 };
 
-/// A complete and durable file beside `path` under a name that was free; it is removed at the end,
-/// unless it was renamed.
-class PartFile {
- public:
-  PartFile(const std::string& path, const std::string& text) : path_(path) {
-    constexpr int kNames = 100;  // of other hosts' processes, or left by processes that were killed
-    int fd = -1;
-    for (int n = 0; n < kNames && fd < 0; ++n) {
-      name_ = fmt::format("{}.tmp-{}-{}", path, getpid(), n);
-      fd = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-      if (fd < 0 && errno != EEXIST) break;
-    }
-    const Descriptor file(fd);
-    if (fd < 0) fail_to_write(errno);
-    if (const int error = put(fd, text); error != 0) {
-      ::unlink(name_.c_str());
-      fail_to_write(error);
-    }
-  }
-  ~PartFile() { ::unlink(name_.c_str()); }
-  PartFile(const PartFile&) = delete;
-
-  void replace() {
-    if (::rename(name_.c_str(), path_.c_str()) != 0) fail_to_write(errno);
-  }
-
-  void add() {
-    if (::link(name_.c_str(), path_.c_str()) == 0 || errno == EEXIST) return;
-    replace();  // no hard links on this file system
-  }
-
- private:
-  [[noreturn]] void fail_to_write(int error) const {
-    fail(ErrorKind::io, "'{}' could not be written: {}", path_, std::strerror(error));
-  }
-
-  /// Returns an errno, or 0 when all is on the disk.
-  static int put(int fd, const std::string& text) {
-    for (size_t done = 0; done < text.size();) {
-      const ssize_t bytes = ::write(fd, text.data() + done, text.size() - done);
-      if (bytes < 0 && errno != EINTR) return errno;
-      if (bytes > 0) done += static_cast<size_t>(bytes);
-    }
-    return ::fsync(fd) == 0 ? 0 : errno;
-  }
-
-  std::string path_, name_;
-};
+[[noreturn]] void fail_to_write(const std::string& path, int error) {
+  fail(ErrorKind::io, "'{}' could not be written: {}", path, std::strerror(error));
+}
 
 }  // namespace
 
 std::optional<std::string> read_cache_file(const std::string& path, size_t most) {
   // Without O_NONBLOCK, opening a pipe waits for a writer.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  const Descriptor file(
+      ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC));
   if (file.get() < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+  if (file.get() < 0 && errno == ELOOP)
+    fail(ErrorKind::io, "'{}' is a symbolic link; a file of the cache has to lie there itself",
+         path);
   struct stat status {};
   if (file.get() < 0 || fstat(file.get(), &status) != 0)
     fail(ErrorKind::io, "'{}' cannot be opened: {}", path, std::strerror(errno));
   if (!S_ISREG(status.st_mode)) fail(ErrorKind::io, "'{}' is not a regular file", path);
-  std::string text(most + 1, '\0');
+  if (status.st_uid != geteuid() && status.st_uid != 0)
+    fail(ErrorKind::io,
+         "'{}' belongs to user {}; a file of the cache has to belong to user {}, who reads it, or "
+         "to root",
+         path, status.st_uid, geteuid());
+  std::string text;
   size_t size = 0;
-  while (size < text.size()) {
+  for (bool more = true; more;) {
+    if (size == text.size()) text.resize(std::min(most + 1, 2 * size + 4096));
     const ssize_t bytes = ::read(file.get(), text.data() + size, text.size() - size);
-    if (bytes == 0) break;
     if (bytes < 0 && errno != EINTR)
       fail(ErrorKind::io, "'{}' cannot be read: {}", path, std::strerror(errno));
     if (bytes > 0) size += static_cast<size_t>(bytes);
+    more = bytes != 0 && size <= most;
   }
   if (size > most) fail(ErrorKind::io, "'{}' has more than {} bytes", path, most);
   text.resize(size);
@@ -100,11 +68,32 @@ std::optional<std::string> read_cache_file(const std::string& path, size_t most)
 }
 
 void write_cache_file(const std::string& path, const std::string& text) {
-  PartFile(path, text).replace();
+  if (const int error = PartFile(path, text).replace(); error != 0) fail_to_write(path, error);
 }
 
 void add_cache_file(const std::string& path, const std::string& text) {
-  PartFile(path, text).add();
+  if (const int error = PartFile(path, text).add(); error != 0) fail_to_write(path, error);
+}
+
+std::string cache_entry(const std::string& format, const std::string& key,
+                        const std::string& value) {
+  return fmt::format("{}\n{} {} {:016x}\n{}\n{}\n", format, key.size(), value.size(),
+                     hash_of(value, hash_of(key)), key, value);
+}
+
+std::string cached_value(const std::string& text, const std::string& format,
+                         const std::string& key) {
+  const std::string begin = format + "\n" + std::to_string(key.size()) + " ";
+  const size_t end_of_sizes = text.find('\n', std::min(begin.size(), text.size()));
+  if (!text.starts_with(format + "\n")) fail(ErrorKind::io, "it is not in the format '{}'", format);
+  // What is around the value is known, given the number of its bytes.
+  const size_t around = end_of_sizes + 1 + key.size() + 2;
+  if (end_of_sizes == std::string::npos || text.size() < around)
+    fail(ErrorKind::io, "it is damaged or answers another question");
+  const std::string value = text.substr(around - 1, text.size() - around);
+  if (text != cache_entry(format, key, value))
+    fail(ErrorKind::io, "it is damaged or answers another question");
+  return value;
 }
 
 }  // namespace tessera

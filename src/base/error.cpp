@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <numeric>
 
+#include "base/edit_distance.h"
 #include "base/fail.h"
 
 namespace tessera {
@@ -25,27 +25,6 @@ const char* to_string(ErrorKind kind) {
   }
   return "unknown";
 }
-
-namespace {
-
-/// Number of insertions, deletions, replacements and swaps of neighbours that turn `b` into `a`.
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> before, above(b.size() + 1), row(b.size() + 1);
-  std::iota(above.begin(), above.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      row[j + 1] = std::min({above[j + 1] + 1, row[j] + 1, above[j] + (a[i] == b[j] ? 0 : 1)});
-      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j])
-        row[j + 1] = std::min(row[j + 1], before[j - 1] + 1);
-    }
-    before = above;
-    above = row;
-  }
-  return above.back();
-}
-
-}  // namespace
 
 std::string where(const std::source_location& at) {
   const std::string file = at.file_name();

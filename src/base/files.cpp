@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "base/fail.h"
+#include "base/part_file.h"
 
 namespace tessera {
 
@@ -33,13 +34,37 @@ std::string folder_of(const std::string& path) {
 
 /// The errno of opening a file for writing, 0 if it works. A file created for the test is removed.
 int error_of_opening(const std::string& path, bool exists) {
-  const std::string probe = exists ? path : fmt::format("{}.tmp-{}", path, getpid());
-  const int fd =
-      ::open(probe.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | (exists ? 0 : O_CREAT), 0666);
+  if (!exists) return PartFile(path, "").error();
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
   if (fd < 0) return errno;
   ::close(fd);
-  if (!exists) ::unlink(probe.c_str());
   return 0;
+}
+
+/// In a folder that others may write to, a link of theirs can lead anywhere. 0 if `path` is no such
+/// link, else its owner's number.
+uid_t owner_of_foreign_link(const std::string& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0 || !S_ISLNK(status.st_mode)) return 0;
+  return status.st_uid == geteuid() ? 0 : status.st_uid;
+}
+
+/// Returns an errno, or 0.
+int write_in_place(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) return errno;
+  const bool done = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  int error = done ? 0 : errno;
+  if (std::fclose(file) != 0 && error == 0) error = errno;
+  return error;
+}
+
+int write_beside(const std::string& path, const std::string& text) {
+  struct stat status {};
+  const bool exists = stat(path.c_str(), &status) == 0;
+  PartFile part(path, text, exists ? status.st_mode & 0777 : 0666);
+  if (part.error() == 0 && exists) part.permit(status.st_mode & 07777);
+  return part.replace();
 }
 
 }  // namespace
@@ -66,6 +91,11 @@ void require_writable(const std::string& path) {
   std::string why = exists ? other_than_file(path, status) : "";
   if (!why.empty()) {
     why = fmt::format("it is {}; give the path of a file", why);
+  } else if (const uid_t owner = owner_of_foreign_link(path); owner != 0) {
+    why = fmt::format(
+        "it is a symbolic link of user {}, not of {}; remove it or choose another "
+        "path",
+        owner, geteuid());
   } else if (const std::string folder = folder_of(path); !exists && !fs::is_directory(folder)) {
     why = "its folder does not exist";
   } else if (const int error = error_of_opening(path, exists); error != 0) {
@@ -88,24 +118,12 @@ void write_text_file(const std::string& path, const std::string& text) {
   std::error_code ignored;
   const fs::path target =
       fs::is_symlink(path, ignored) ? fs::canonical(path, ignored) : fs::path(path);
-  const bool exists = fs::exists(target, ignored);
-  // Write a temporary file beside the target. A device, or a file in an unwritable folder, is
-  // written directly.
-  const bool beside = !target.empty() && (!exists || fs::is_regular_file(target, ignored)) &&
+  // A device, or a file in an unwritable folder, is written directly.
+  const bool beside = !target.empty() &&
+                      (!fs::exists(target, ignored) || fs::is_regular_file(target, ignored)) &&
                       access(folder_of(target).c_str(), W_OK) == 0;
-  const std::string part =
-      beside ? fmt::format("{}.tmp-{}", target.string(), getpid()) : std::string(path);
-  std::FILE* file = std::fopen(part.c_str(), "w");
-  bool done = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  int error = done ? 0 : errno;
-  if (file != nullptr && std::fclose(file) != 0 && done) done = false, error = errno;
-  if (done && beside) {
-    if (exists) fs::permissions(part, fs::status(target, ignored).permissions(), ignored);
-    done = std::rename(part.c_str(), target.c_str()) == 0;
-    error = errno;
-  }
-  if (done) return;
-  if (beside) unlink(part.c_str());
+  const int error = beside ? write_beside(target, text) : write_in_place(path, text);
+  if (error == 0) return;
   fail(ErrorKind::io, "cannot write the {} bytes of '{}': {}; make room or choose another path",
        text.size(), path, std::strerror(error));
 }

@@ -11,7 +11,8 @@ namespace tessera {
 std::string read_text_file(const char* what, const std::string& path);
 
 /// Throws an io error unless a file can be written at `path` ("" is allowed): no folder, a folder
-/// without write permission, or something that is no regular file.
+/// without write permission, something that is no regular file, or a link of another user. A link
+/// of this user, or of root, is followed.
 void require_writable(const std::string& path);
 /// require_writable(), then fopen(). Throws io errors.
 std::FILE* open_output(const std::string& path, bool append);

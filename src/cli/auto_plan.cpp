@@ -20,10 +20,17 @@ constexpr const char* kDefaultMachine = "h100";
 constexpr const char *kRecompute = "train.recompute", *kReshard = "train.reshard_after_forward",
                      *kMicrobatches = "train.microbatches";
 
-bool has_key(const Config& config, const std::string& name) {
-  return std::any_of(config.keys().begin(), config.keys().end(),
-                     [&](const ConfigKey& key) { return key.name == name; });
+/// Whether the model has the key `name` of its ModelSpec, which is "" for a model without.
+bool has_key(const Job& job, const char* what, const std::string& name) {
+  if (name.empty()) return false;
+  const std::vector<ConfigKey>& keys = job.spec->keys;
+  require(
+      std::any_of(keys.begin(), keys.end(), [&](const ConfigKey& key) { return key.name == name; }),
+      "ModelSpec::{} of model '{}' is '{}', which is none of its keys", what, job.spec->name, name);
+  return true;
 }
+bool has_layers(const Job& job) { return has_key(job, "layers_key", job.spec->layers_key); }
+bool has_loop(const Job& job) { return has_key(job, "loop_key", job.spec->loop_key); }
 
 /// True if the planner may choose this key. `plain`: the key's default.
 bool is_free(const Job& job, const char* key, const char* plain) {
@@ -53,8 +60,7 @@ void add_recompute_options(const Job& job, PlanModel& model) {
   const bool names_layers =
       std::any_of(rules.begin(), rules.end(), [](const LayoutRule& r) { return !r.scope.empty(); });
   constexpr int64_t kMany = 16;  // few unrolled layers can share buckets, loop iterations cannot
-  if (has_key(job.config, "model.scan") && !model.is_loop && may_reshard && !names_layers &&
-      model.layers >= kMany)
+  if (has_loop(job) && !model.is_loop && may_reshard && !names_layers && model.layers >= kMany)
     model.reshard_of_loop = "block";
   const bool blocks = may_reshard && !model.is_loop && model.reshard_of_loop.empty();
   if (may_recompute && reshard_after_forward == "none")
@@ -75,15 +81,13 @@ void add_recompute_options(const Job& job, PlanModel& model) {
 PlanModel model_of(const Job& job) {
   PlanModel model;
   model.name = job.spec->name;
-  const bool has_layers = has_key(job.config, "model.layers");
-  model.layers = has_layers ? job.config.integer("model.layers") : 1;
-  model.is_loop = has_key(job.config, "model.scan") && job.config.flag("model.scan");
-  model.build = [job, has_layers](const PlanBuild& build) {
+  model.layers = has_layers(job) ? job.config.integer(job.spec->layers_key) : 1;
+  model.is_loop = has_loop(job) && job.config.flag(job.spec->loop_key);
+  model.build = [job](const PlanBuild& build) {
     Job sized = job;
-    if (has_layers) sized.config.set("model.layers", fmt::format("{}", build.layers));
-    if (build.looped) sized.config.set("model.scan", "true");
-    if (build.unrolled && has_key(job.config, "model.scan"))
-      sized.config.set("model.scan", "false");
+    if (has_layers(job)) sized.config.set(job.spec->layers_key, fmt::format("{}", build.layers));
+    if (has_loop(job) && (build.looped || build.unrolled))
+      sized.config.set(job.spec->loop_key, build.looped ? "true" : "false");
     sized.config.set(kRecompute, build.recompute);
     sized.config.set(kReshard, build.reshard_after_forward);
     sized.config.set(kMicrobatches, fmt::format("{}", build.microbatches));
@@ -131,32 +135,17 @@ AutoPlan auto_plan_of(const PricedPlan& plan, const Job& job) {
   return result;
 }
 
-void require_plan_of(const Job& job, const AutoPlan& plan) {
-  const Layout layout = Layout::parse(plan.layout);
-  for (const LayoutRule& rule : layout.rules()) {
-    require(!rule.automatic, "rule '{}' leaves a split open", rule.text);
-    for (const std::string& axis : rule.axes)
-      require(job.mesh.find(axis) >= 0, "rule '{}' names axis '{}', which mesh '{}' has not",
-              rule.text, axis, job.mesh.to_string());
-  }
+PlanSpace plan_space_of(const Job& job) {
   const PlanModel model = model_of(job);
-  std::map<std::string, std::set<std::string>> allowed;
+  PlanSpace space{job.mesh, {}};
   for (const auto& [recompute, reshard] : model.recompute_options) {
-    allowed[kRecompute].insert(recompute);
-    allowed[kReshard].insert(reshard);
+    space.sets[kRecompute].insert(recompute);
+    space.sets[kReshard].insert(reshard);
   }
-  if (!model.reshard_of_loop.empty()) allowed[kReshard].insert(model.reshard_of_loop);
+  if (!model.reshard_of_loop.empty()) space.sets[kReshard].insert(model.reshard_of_loop);
   for (const int64_t count : model.microbatches)
-    allowed[kMicrobatches].insert(fmt::format("{}", count));
-  for (const std::string& set : plan.sets) {
-    const size_t eq = std::min(set.find('='), set.size());
-    const std::string key = set.substr(0, eq);
-    require(allowed.contains(key), "it sets '{}'; a plan may set only {}, {} and {}", set,
-            kRecompute, kReshard, kMicrobatches);
-    require(eq < set.size() && allowed[key].contains(set.substr(eq + 1)),
-            "it sets '{}'; for this job the planner chooses {} among {}", set, key,
-            fmt::join(allowed[key], ", "));
-  }
+    space.sets[kMicrobatches].insert(fmt::format("{}", count));
+  return space;
 }
 
 void apply(const AutoPlan& plan, Job& job) {
@@ -233,7 +222,10 @@ std::vector<AutoPlan> search_or_read(const Arguments& args, const Job& asked, si
   for (int tries = 0; tries < 2; ++tries) {
     const Job job = with_microbatches(asked, args.microbatch_size, ranks);
     const PlanCache cache(cache_folder(), question_of(args, job, machine, options, most));
-    plans = cache.read(most, [&](const AutoPlan& plan) { require_plan_of(job, plan); });
+    plans = cache.read(most, [&, space = std::optional<PlanSpace>()](const AutoPlan& plan) mutable {
+      if (!space) space = plan_space_of(job);
+      require_in(*space, plan);
+    });
     if (plans.empty()) {
       plans = search(args, job, machine, options);
       cache.write(plans);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/commands.h"
+#include "cli/plan_cache.h"
 #include "tessera/plan.h"
 
 namespace tessera::cli {
@@ -13,8 +14,7 @@ PlanModel model_of(const Job& job);
 PlanOptions options_of(const Arguments& args, const Job& job);
 /// A plan of model_of(job) as changes of the job.
 AutoPlan auto_plan_of(const PricedPlan& plan, const Job& job);
-/// Throws a usage error unless the planner could have given this plan for the job: splits over axes
-/// of its mesh, and values among those that it chooses from.
-void require_plan_of(const Job& job, const AutoPlan& plan);
+/// What the planner may give for the job: axes of its mesh, and the values that it chooses from.
+PlanSpace plan_space_of(const Job& job);
 
 }  // namespace tessera::cli

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/fail.h"
-#include "cli/progress.h"
+#include "cli/units.h"
 
 namespace tessera::cli {
 
@@ -28,7 +28,8 @@ struct Range {
   }
 };
 
-/// About `wanted` round numbers in the range.
+/// About `wanted` round numbers in the range; none if its values are too large or too close to each
+/// other for that.
 std::vector<double> ticks(const Range& range, int wanted) {
   const double raw = (range.high - range.low) / wanted;
   const double power = std::pow(10, std::floor(std::log10(raw)));
@@ -37,9 +38,13 @@ std::vector<double> ticks(const Range& range, int wanted) {
     step = times * power;
     if (step >= raw) break;
   }
+  const double first = std::ceil(range.low / step);
   std::vector<double> all;
-  for (double v = std::ceil(range.low / step) * step; v <= range.high + 1e-9 * step; v += step)
-    all.push_back(std::abs(v) < 1e-9 * step ? 0 : v);
+  for (int t = 0; t <= wanted; ++t) {
+    const double v = (first + t) * step;
+    if (!(v <= range.high + 1e-9 * step)) break;
+    if (all.empty() || v > all.back()) all.push_back(std::abs(v) < 1e-9 * step ? 0 : v);
+  }
   return all;
 }
 

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "base/fail.h"
+#include "cli/build_model.h"
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/watchdog.h"
@@ -76,18 +77,40 @@ class Utf8 {
 
 namespace {
 
+/// A language model's tokens and logits, with the dims that they have.
+struct Language {
+  Tensor tokens, logits;
+  std::string position;
+  int64_t length, vocabulary;
+};
+
+/// Throws a usage error unless the model is a language model as nn::Model::tokens says.
+Language language_of(const std::string& name, const nn::Model& model) {
+  require(!model.tokens.empty() && !model.logits.empty(),
+          "generate needs a language model, and '{}' is not one: its build sets no nn::Model::{}",
+          name, model.tokens.empty() ? "tokens" : "logits");
+  const Shape &tokens = model.tokens.shape(), &logits = model.logits.shape();
+  const bool fits = model.tokens.dtype() == DType::int32 && tokens.rank() == 2 &&
+                    logits.rank() == 3 && tokens[0].name == "batch" && logits[0] == tokens[0] &&
+                    logits[1] == tokens[1];
+  require(fits,
+          "generate: the tokens of model '{}' are {} {} and its logits {}; they must be int32 "
+          "[batch, p] and [batch, p, v], in this order",
+          name, to_string(model.tokens.dtype()), tokens.to_string(), logits.to_string());
+  return {model.tokens, model.logits, tokens[1].name, tokens[1].size, logits[2].size};
+}
+
 /// Samples the next token from the last window of `tokens`.
-int32_t next_token(Session& session, const nn::Model& model, const Arguments& args,
+int32_t next_token(Session& session, const Language& model, const Arguments& args,
                    const std::vector<int32_t>& tokens, std::mt19937_64& random) {
-  const int64_t length = model.inputs[0].dim("length").size;
-  const int64_t used = std::min<int64_t>(length, static_cast<int64_t>(tokens.size()));
-  Array window(DType::int32, {"batch", "length"}, {1, length});
+  const int64_t used = std::min<int64_t>(model.length, std::ssize(tokens));
+  Array window(DType::int32, {"batch", model.position}, {1, model.length});
   for (int64_t p = 0; p < used; ++p)
     window.data<int32_t>()[p] = tokens[tokens.size() - static_cast<size_t>(used - p)];
-  session.feed(model.inputs[0].name(), window);
+  session.feed(model.tokens.name(), window);
   session.run("logits");
   const Array logits = session.fetch(model.logits.name());
-  return sample(logits, used - 1, logits.sizes.back(), args.temperature, random);
+  return sample(logits, used - 1, model.vocabulary, args.temperature, random);
 }
 
 }  // namespace
@@ -98,14 +121,11 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   const std::vector<Checkpoint> all = checkpoints_of(args);
   Job job = resolve(args, models, false);
   take_stored_model(job, all[0]);
-  require(job.spec->name == "gpt", "generate needs a language model, and '{}' is not one",
-          job.spec->name);
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
-  const int64_t vocab = job.config.integer("model.vocab");
   Graph g;
   store_parameters(job.config, g);
-  nn::Model model = job.spec->build(g, job.config, 1, false);
+  const Language model = language_of(job.spec->name, build_model(job, g, 1, false));
   CompileOptions options{
       job.mesh, job.layout, {{"logits", {model.logits}, false}}, 0, threads_of(job)};
   options.device = job.device;
@@ -121,8 +141,8 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   };
   std::vector<int32_t> tokens;
   for (unsigned char c : args.prompt.empty() ? std::string("\n") : args.prompt) {
-    require(c < vocab, "the prompt has byte {}, beyond the model's vocabulary of {}", int{c},
-            vocab);
+    require(c < model.vocabulary, "the prompt has byte {}, beyond the model's vocabulary of {}",
+            int{c}, model.vocabulary);
     tokens.push_back(c);
     if (!args.prompt.empty()) show(utf8.push(c));
   }

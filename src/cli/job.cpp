@@ -2,6 +2,7 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "cli/build_model.h"
 #include "cli/commands.h"
 #include "tessera/build_info.h"
 #include "tessera/checkpoint.h"
@@ -44,7 +45,7 @@ void add_storage_rules(const Arguments& args, Job& job) {
   require(args.zero == 0 || args.fsdp.empty(),
           "--fsdp {} is --zero 3 --over {}; give one of the two", args.fsdp, args.fsdp);
   Graph graph;
-  job.spec->build(graph, job.config, job.config.integer("train.batch"), false);
+  build_model(job, graph, job.config.integer("train.batch"), false);
   std::string given;  // without automatic rules
   for (const LayoutRule& rule : job.layout.rules()) {
     if (!rule.automatic) given += (given.empty() ? "" : ";") + rule.text;
@@ -253,7 +254,7 @@ void build_accumulated(const Job& job, Trainer& t, int64_t microbatches, const O
   t.lr =
       t.graph.input("lr", {}, c.text("train.dtype") == "float64" ? DType::float64 : DType::float32);
   const auto build = [&] {
-    t.model = job.spec->build(t.graph, c, batch / microbatches, false);
+    t.model = build_model(job, t.graph, batch / microbatches, false);
     return t.model.to_minimize();
   };
   t.minimized =
@@ -298,7 +299,7 @@ void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   const Optimizer optimizer = job.spec->optimizer ? job.spec->optimizer(c) : optimizer_of(c);
   const int64_t microbatches = c.integer("train.microbatches");
   if (microbatches == 1) {
-    t.model = job.spec->build(t.graph, c, c.integer("train.batch"), false);
+    t.model = build_model(job, t.graph, c.integer("train.batch"), false);
     t.lr = t.graph.input("lr", {}, t.model.loss.dtype());
     t.minimized = minimize(t.model.to_minimize(), t.lr, optimizer, options);
   } else {
@@ -335,7 +336,7 @@ Evaluator::Evaluator(const Job& job, Cluster& cluster)
 Session& Evaluator::session() {
   if (session_) return *session_;
   store_parameters(job_.config, graph_);
-  model_ = job_.spec->build(graph_, job_.config, job_.config.integer("train.batch"), true);
+  model_ = build_model(job_, graph_, job_.config.integer("train.batch"), true);
   FunctionSpec function{"eval", {}, false};
   means_ = model_.metrics;
   means_.insert(means_.begin(), {"loss", model_.loss, model_.weight});

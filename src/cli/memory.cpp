@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/units.h"
+#include "cli/build_model.h"
 #include "cli/commands.h"
 #include "tessera/explain.h"
 #include "tessera/storage.h"
@@ -66,7 +67,7 @@ class Remedies {
  public:
   Remedies(const Arguments& args, const Job& job, int64_t limit)
       : args_(args), job_(job), limit_(limit) {
-    job.spec->build(graph_, job.config, job.config.integer("train.batch"), false);
+    build_model(job, graph_, job.config.integer("train.batch"), false);
   }
 
   std::string text() {

@@ -119,7 +119,11 @@ std::vector<ModelSpec> make_models() {
                      {"model.ff", "64"},
                      {"model.length", "16"},
                      {"train.batch", "8"}},
-                    "batch:data;heads,ff,vocab:model"});
+                    "batch:data;heads,ff,vocab:model",
+                    {},
+                    {},
+                    "model.layers",
+                    "model.scan"});
   models.push_back({"mlp",
                     "Two hidden layers that read handwritten digits.",
                     {{"model.hidden", "256", "Width of the hidden layers.", kWidth}},

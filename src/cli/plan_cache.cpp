@@ -1,5 +1,6 @@
 #include "cli/plan_cache.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -38,22 +39,53 @@ std::vector<AutoPlan> plans_of(const nlohmann::json& json) {
   return plans;
 }
 
-/// The plans of a file, without those that answer another question.
-std::vector<AutoPlan> plans_for(const std::string& question, const std::string& text) {
+}  // namespace
+
+std::string plans_text(const std::vector<AutoPlan>& plans) { return to_json(plans).dump(); }
+
+std::vector<AutoPlan> parse_plans(const std::string& text) { return plans_of(parse_json(text)); }
+
+void require_in(const PlanSpace& space, const AutoPlan& plan) {
+  const Layout layout = Layout::parse(plan.layout);
+  for (const LayoutRule& rule : layout.rules()) {
+    require(!rule.automatic, "rule '{}' leaves a split open", rule.text);
+    for (const std::string& axis : rule.axes)
+      require(space.mesh.find(axis) >= 0, "rule '{}' names axis '{}', which mesh '{}' has not",
+              rule.text, axis, space.mesh.to_string());
+  }
+  for (const std::string& set : plan.sets) {
+    const size_t eq = std::min(set.find('='), set.size());
+    const auto allowed = space.sets.find(set.substr(0, eq));
+    if (allowed == space.sets.end()) {
+      std::vector<std::string> keys;
+      for (const auto& [key, values] : space.sets) keys.push_back(key);
+      fail(ErrorKind::usage, "it sets '{}'; a plan may set only {}", set, fmt::join(keys, ", "));
+    }
+    require(eq < set.size() && allowed->second.contains(set.substr(eq + 1)),
+            "it sets '{}'; for this job the planner chooses {} among {}", set, allowed->first,
+            fmt::join(allowed->second, ", "));
+  }
+}
+
+std::string plans_file(const std::string& question, const std::vector<AutoPlan>& plans) {
+  const nlohmann::json file = {
+      {"format", kFormat}, {"question", question}, {"plans", to_json(plans)}};
+  return file.dump() + "\n";
+}
+
+std::vector<AutoPlan> parse_plans_file(const std::string& text, const std::string& question,
+                                       size_t most) {
   const nlohmann::json file = parse_json(text);
   require(file.is_object() && file.contains("format") && file["format"] == kFormat,
           "it is not in the format '{}'", kFormat);
   require(file.contains("question") && file["question"] == question,
           "it answers another question, of which the hash is the same");
   require(file.contains("plans"), "it holds no list of plans");
-  return plans_of(file["plans"]);
+  std::vector<AutoPlan> plans = plans_of(file["plans"]);
+  require(!plans.empty() && plans.size() <= most, "it holds {} plans instead of 1 to {}",
+          plans.size(), most);
+  return plans;
 }
-
-}  // namespace
-
-std::string plans_text(const std::vector<AutoPlan>& plans) { return to_json(plans).dump(); }
-
-std::vector<AutoPlan> parse_plans(const std::string& text) { return plans_of(parse_json(text)); }
 
 PlanCache::PlanCache(const std::string& folder, const std::string& question)
     : question_(printable(question)),
@@ -67,9 +99,7 @@ std::vector<AutoPlan> PlanCache::read(size_t most,
   try {
     const std::optional<std::string> text = read_cache_file(path_, kMostBytes);
     if (!text) return {};
-    const std::vector<AutoPlan> plans = plans_for(question_, *text);
-    require(!plans.empty() && plans.size() <= most, "it holds {} plans instead of 1 to {}",
-            plans.size(), most);
+    const std::vector<AutoPlan> plans = parse_plans_file(*text, question_, most);
     for (const AutoPlan& plan : plans) check(plan);
     return plans;
   } catch (const Error& e) {
@@ -85,10 +115,8 @@ void PlanCache::write(const std::vector<AutoPlan>& plans) const {
   if (path_.empty()) return;
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
-  const nlohmann::json file = {
-      {"format", kFormat}, {"question", question_}, {"plans", to_json(plans)}};
   try {
-    write_cache_file(path_, file.dump() + "\n");
+    write_cache_file(path_, plans_file(question_, plans));
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::io) throw;
   }

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,21 @@ namespace tessera::cli {
 std::string plans_text(const std::vector<AutoPlan>& plans);
 /// The reverse. Throws a usage error that says what is wrong with the text.
 std::vector<AutoPlan> parse_plans(const std::string& text);
+
+/// What a plan for a job may say.
+struct PlanSpace {
+  Mesh mesh;
+  std::map<std::string, std::set<std::string>> sets;  ///< keys of the planner, and their values
+};
+/// Throws a usage error unless the planner could give this plan: a layout that leaves nothing open,
+/// on axes of the mesh, and keys and values of `space`.
+void require_in(const PlanSpace& space, const AutoPlan& plan);
+
+/// The text of a file with the plans for `question`, and the reverse, which throws a usage error
+/// unless the text holds 1 to `most` plans for this question.
+std::string plans_file(const std::string& question, const std::vector<AutoPlan>& plans);
+std::vector<AutoPlan> parse_plans_file(const std::string& text, const std::string& question,
+                                       size_t most);
 
 /// The file of one question to the planner. Its name is a hash of the question; the file holds the
 /// question as a whole, which is compared.

@@ -8,6 +8,7 @@
 
 #include "cli/log_file.h"
 #include "cli/tensorboard.h"
+#include "cli/units.h"
 
 namespace tessera::cli {
 
@@ -65,9 +66,5 @@ class Progress {
   std::unique_ptr<LogFile> log_, csv_;
   std::unique_ptr<EventFile> events_;
 };
-
-/// "12.3 GFLOP/s", "1.2 MB"
-std::string with_unit(double value, const char* unit);
-std::string duration(double seconds);
 
 }  // namespace tessera::cli

@@ -1,5 +1,7 @@
 // tessera report: shows the log of a training job as a page without network access, scripts or a
 // server. Unknown log lines are ignored.
+#include "cli/report_page.h"
+
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -10,9 +12,9 @@
 #include "base/json.h"
 #include "cli/chart.h"
 #include "cli/commands.h"
-#include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/say.h"
+#include "cli/units.h"
 
 namespace tessera::cli {
 
@@ -28,8 +30,8 @@ struct RunLog {
   int64_t torn = 0;  ///< number of other incomplete lines
 };
 
-RunLog read_log(const std::string& path) {
-  std::istringstream in(read_text_file("the log", path));
+RunLog read_log(const std::string& text, const std::string& path) {
+  std::istringstream in(text);
   RunLog log;
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
@@ -156,14 +158,21 @@ std::string memory_bars(const Json& memory) {
   return html;
 }
 
+/// [name, op, milliseconds] of a step of the Program.
+bool is_timed_step(const Json& s) {
+  return s.is_array() && s.size() == 3 && s[0].is_string() && s[1].is_string() &&
+         s[2].is_number() && s[2].get<double>() >= 0;
+}
+
 /// The steps of one run end to end; waits in their own row.
 std::string time_line(const Json& steps) {
   double total = 0;
-  for (const Json& s : steps) total += s.is_array() && s.size() == 3 ? s[2].get<double>() : 0;
+  for (const Json& s : steps) total += is_timed_step(s) ? s[2].get<double>() : 0;
   if (!(total > 0)) return "<p>Train with --profile to see where the time of a step goes.</p>";
   std::string bars;
   double x = 0;
   for (const Json& s : steps) {
+    if (!is_timed_step(s)) continue;
     const double ms = s[2].get<double>(), width = 1000 * ms / total;
     const bool waits = s[1] == "wait" || find_collective(s[1].get<std::string>()).has_value();
     if (width > 0.05)
@@ -247,21 +256,24 @@ std::string page(const RunLog& log, const std::string& path) {
 
 }  // namespace
 
+ReportPage report_page(const std::string& text, const std::string& path) {
+  const RunLog log = read_log(text, path);
+  try {
+    return {page(log, path), log.steps.size()};
+  } catch (const Json::exception& e) {
+    fail(ErrorKind::io, "'{}' is not what train --log writes: {}", path, e.what());
+  }
+}
+
 int report(const Arguments& args) {
   const std::string& path = args.words[0];
   std::string out = args.out;
   if (out.empty()) out = path.substr(0, path.rfind(".jsonl")) + ".html";
   require(out != path, "the page would replace the log '{}'; choose another --out", path);
   require_place_for(out);
-  const RunLog log = read_log(path);
-  std::string html;
-  try {
-    html = page(log, path);
-  } catch (const Json::exception& e) {
-    fail(ErrorKind::io, "'{}' is not what train --log writes: {}", path, e.what());
-  }
-  write_text_file(out, html);
-  say("{}: {} steps\n", out, log.steps.size());
+  const ReportPage made = report_page(read_text_file("the log", path), path);
+  write_text_file(out, made.html);
+  say("{}: {} steps\n", out, made.steps);
   return 0;
 }
 

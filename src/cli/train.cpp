@@ -43,6 +43,7 @@ void prepare(Training& t) {
   t.batcher = std::make_unique<Batcher>(*t.source, c.integer("train.batch"), options);
   t.evaluator = std::make_unique<Evaluator>(t.job, t.cluster);
   build_trainer(t.job, t.trainer, false);
+  t.watch.add_unread(t.trainer.graph, t.trainer.functions[0]);
   t.compile = CompileOptions{
       t.job.mesh,          t.job.layout,
       t.trainer.functions, options.seed,

@@ -28,6 +28,26 @@ std::vector<std::string> Watch::keep() const {
   return globs;
 }
 
+void Watch::add_unread(Graph& graph, FunctionSpec& function) const {
+  const std::vector<std::string> globs = keep();
+  if (globs.empty()) return;
+  std::vector<char> read(graph.values().size(), 0);
+  const auto note = [&](int value) { read[static_cast<size_t>(value)] = 1; };
+  for (const Node& node : graph.nodes()) std::for_each(node.in.begin(), node.in.end(), note);
+  for (const Stored& stored : graph.stored()) note(stored.value), note(stored.init);
+  for (const Update& update : graph.updates()) note(update.value);
+  for (const Tensor& output : function.outputs) note(output.id());
+  for (size_t v = 0; v < read.size(); ++v) {
+    const Value& value = graph.values()[v];
+    const bool is_asked = std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
+      return glob_match(glob, value.name);
+    });
+    const Node& node = graph.producer(static_cast<int>(v));
+    if (is_asked && !read[v] && value.shape.rank() == 0 && !node.in.empty() && node.loop < 0)
+      function.outputs.emplace_back(&graph, static_cast<int>(v));
+  }
+}
+
 std::vector<std::string> Watch::names(const Session& session,
                                       const std::vector<std::string>& globs) const {
   std::vector<std::string> names;

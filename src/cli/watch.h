@@ -16,6 +16,9 @@ class Watch {
   explicit Watch(const Arguments& args);
   /// Globs for CompileOptions::keep.
   std::vector<std::string> keep() const;
+  /// Adds the scalars that are asked for and that nothing reads to the outputs of a function of
+  /// `graph`: else it would not compute them.
+  void add_unread(Graph& graph, FunctionSpec& function) const;
   /// Call after step `step`, counted from 1. Collective.
   void after_step(Session& session, const Graph& graph, int64_t step, Progress& progress);
 

@@ -67,11 +67,31 @@ void require_distinct(const Graph& graph, const std::vector<FunctionSpec>& funct
             "rename it");
     require(names.insert(f.name).second,
             "two functions are called '{}'; they are run by name, so give each its own", f.name);
-    require(!f.updates || !graph.updates().empty(),
+    require(!f.stores_updates() || !graph.updates().empty(),
             "the function '{}' is to update, and the model has no update; call minimize() or "
             "Graph::update() before the model is compiled",
             f.name);
   }
+}
+
+/// A function that was meant to train, and runs without an update, trains nothing.
+void require_updates_are_meant(const Graph& graph, const std::vector<FunctionSpec>& functions) {
+  if (graph.updates().empty()) return;
+  const FunctionSpec* silent = nullptr;
+  for (const FunctionSpec& f : functions) {
+    if (f.stores_updates()) return;
+    if (!f.updates && silent == nullptr) silent = &f;
+  }
+  if (silent == nullptr) return;
+  const auto is_trained = [&](const Update& u) { return graph.find_stored(u.stored)->trainable; };
+  const std::vector<Update>& updates = graph.updates();
+  auto example = std::find_if(updates.begin(), updates.end(), is_trained);
+  if (example == updates.end()) example = updates.begin();
+  fail(ErrorKind::usage,
+       "no function stores the model's {} updates (that of '{}', {}, is one); write {{\"{}\", "
+       "{{...}}, true}} to train, or false there if nothing is to be stored",
+       updates.size(), graph.value(example->stored).name,
+       graph.producer(example->stored).at.to_string(), silent->name);
 }
 
 struct Observer {
@@ -122,6 +142,7 @@ struct Observer {
 
 Observation observe(const Graph& graph, const CompileOptions& options) {
   require_distinct(graph, options.functions);
+  require_updates_are_meant(graph, options.functions);
   Observer observer{graph, options};
   observer.known.assign(graph.values().size(), 0);
   for (const Stored& s : graph.stored()) observer.known[s.value] = 1;

@@ -3,12 +3,15 @@
 // (cycle walking) makes it a bijection of [0, n); 2k is the least even number with 4^k >= n, so
 // this takes fewer than 4 steps on average. The rows of all steps form one stream: row r of step s
 // is position s * batch + r; its epoch is the position divided by n, and its example is the
-// remainder permuted by that epoch's permutation. Ranks need no communication.
+// remainder permuted by that epoch's permutation. Ranks need no communication. What is read ahead
+// is known from that alone, given that the slices of the next steps are those of this one.
 #include <algorithm>
+#include <cstring>
 #include <functional>
-#include <optional>
+#include <span>
 
 #include "base/fail.h"
+#include "io/read_ahead.h"
 #include "tessera/data.h"
 #include "tessera/session.h"
 
@@ -24,24 +27,27 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// The rows of one slice.
+/// The part of a step's data that one slice takes.
 struct SliceRows {
-  int64_t first = 0, count = 0, stride = 0;
+  int64_t first = 0, count = 0;
   bool empty = false;
+  SliceRead read = {};  ///< without `examples`
 };
 
-/// The rows of a slice; sets `box` to the part of every example that belongs to it.
-SliceRows rows_of(const Slice& slice, const DataField& field, const std::string& batch_dim,
-                  int64_t rows, DataBox& box) {
-  require(slice.dtype == field.dtype,
+/// Sets `part` to the rows of a slice, and to the part of every example that belongs to it.
+void set_rows(const Slice& slice, int field, const DataField& data, const std::string& batch_dim,
+              int64_t rows, SliceRows& part) {
+  require(slice.dtype == data.dtype,
           "[data] the input '{}' is {}, but the data has {}; declare the input with that dtype",
-          field.name, to_string(slice.dtype), to_string(field.dtype));
-  SliceRows part;
+          data.name, to_string(slice.dtype), to_string(data.dtype));
+  DataBox& box = part.read.box;
   for (auto* list : {&box.offset, &box.extent, &box.strides}) list->clear();
+  part.empty = false;
+  part.read.field = field;
   auto position = [&](const std::string& dim) {
     const auto it = std::find(slice.dims.begin(), slice.dims.end(), dim);
     require(it != slice.dims.end(),
-            "[data] the input '{}' has the dims [{}], but not '{}' of the data", field.name,
+            "[data] the input '{}' has the dims [{}], but not '{}' of the data", data.name,
             fmt::join(slice.dims, ", "), dim);
     return static_cast<size_t>(it - slice.dims.begin());
   };
@@ -51,10 +57,10 @@ SliceRows rows_of(const Slice& slice, const DataField& field, const std::string&
         slice.valid[d] == 0 || end <= size,
         "[data] dim '{}' of the input '{}' reaches {}, but the {} has {}; give the model and the "
         "data the same size",
-        slice.dims[d], field.name, end, whose, size);
+        slice.dims[d], data.name, end, whose, size);
     part.empty = part.empty || slice.valid[d] == 0;
   };
-  for (const Dim& dim : field.dims) {
+  for (const Dim& dim : data.dims) {
     const size_t d = position(dim.name);
     require_within(d, dim.size, "data");
     box.offset.push_back(slice.offset[d]);
@@ -65,12 +71,11 @@ SliceRows rows_of(const Slice& slice, const DataField& field, const std::string&
   require_within(b, rows, "batch");
   part.first = slice.offset[b];
   part.count = slice.valid[b];
-  part.stride = slice.strides[b];
-  if (slice.dims.size() == field.dims.size() + 1) return part;
+  part.read.stride = slice.strides[b];
+  if (slice.dims.size() == data.dims.size() + 1) return;
   fail(ErrorKind::usage, "[data] the input '{}' has the dims [{}], more than the data: '{}'{}{}",
-       field.name, fmt::join(slice.dims, ", "), batch_dim,
-       field.dims.empty() ? "" : " and those of ",
-       field.dims.empty() ? "" : Shape(field.dims).to_string());
+       data.name, fmt::join(slice.dims, ", "), batch_dim, data.dims.empty() ? "" : " and those of ",
+       data.dims.empty() ? "" : Shape(data.dims).to_string());
 }
 
 }  // namespace
@@ -102,8 +107,20 @@ int64_t Permutation::operator()(int64_t i) const {
   return static_cast<int64_t>(x);
 }
 
+struct Batcher::Reading {
+  Reading(const DataSource& source, int readers) : ahead(source, readers) {}
+
+  ReadAhead ahead;
+  std::vector<SliceRows> slices;  ///< of the last feed(); the first `used` count
+  size_t used = 0;
+};
+
 Batcher::Batcher(const DataSource& source, int64_t batch, const BatchOptions& options)
     : source_(source), batch_(batch), options_(options) {
+  require(options.readers >= 0 && options.steps_ahead >= 0,
+          "[data] {} readers, {} steps ahead; both are 0 or more", options.readers,
+          options.steps_ahead);
+  reading_ = std::make_unique<Reading>(source, options.readers);
   require(batch >= 1, "[data] a batch of {} examples; it has at least 1", batch);
   const int64_t n = source.examples();
   require(n >= 1, "[data] the source has {} examples; it has at least 1", n);
@@ -120,6 +137,9 @@ Batcher::Batcher(const DataSource& source, int64_t batch, const BatchOptions& op
           "at most {}",
           n, batch, n);
 }
+
+Batcher::~Batcher() = default;
+Batcher::Batcher(Batcher&&) noexcept = default;
 
 int64_t Batcher::steps() const {
   const int64_t n = source_.examples();
@@ -140,39 +160,49 @@ int64_t Batcher::example(int64_t step, int64_t row) const {
   return Permutation(n, options_.seed, position / n)(position % n);
 }
 
-void Batcher::read(int64_t example, int field) const {
-  try {
-    source_.read(example, field, box_);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& e) {  // thrown by a user-defined source
-    fail(ErrorKind::io, "[data] the source could not read '{}' of example {}: {}",
-         source_.fields()[static_cast<size_t>(field)].name, example, e.what());
-  }
-}
-
-int64_t Batcher::feed(Session& session, int64_t step) const {
+int64_t Batcher::feed(Session& session, int64_t step, std::source_location at) const {
   const int64_t count = rows(step);
-  if (options_.bounded) session.set_size(options_.dim, count);
+  if (options_.bounded) session.set_size(options_.dim, count, at);
   const std::vector<DataField>& fields = source_.fields();
   const bool sees_all = session.cluster().local_ranks() == session.cluster().size();
+  Reading& reading = *reading_;
+  const auto set_examples = [&](SliceRows& part, int64_t of_step) {
+    part.read.examples.clear();
+    for (int64_t r = 0; r < part.count; ++r)
+      part.read.examples.push_back(example(of_step, part.first + r));
+  };
+  reading.ahead.keep(step, step + options_.steps_ahead);
+  reading.used = 0;
   for (size_t f = 0; f < fields.size(); ++f) {
     int64_t end = 0;
     const auto fill = [&](const Slice& slice) {
-      const SliceRows part = rows_of(slice, fields[f], options_.dim, count, box_);
+      if (reading.used == reading.slices.size()) reading.slices.emplace_back();
+      SliceRows& part = reading.slices[reading.used];
+      set_rows(slice, static_cast<int>(f), fields[f], options_.dim, count, part);
       if (part.count > 0) end = std::max(end, part.first + part.count);
-      if (part.empty) return;
-      auto* data = static_cast<std::byte*>(slice.data);
-      for (int64_t r = 0; r < part.count; ++r) {
-        box_.data = data + r * part.stride * size_of(slice.dtype);
-        read(example(step, part.first + r), static_cast<int>(f));
-      }
+      if (part.empty || part.count == 0) return;
+      ++reading.used;
+      set_examples(part, step);
+      const std::span<const std::byte> bytes = reading.ahead.take(step, part.read);
+      std::memcpy(slice.data, bytes.data(), bytes.size());
     };
-    session.feed_slices(fields[f].name, std::cref(fill));
+    session.feed_slices(fields[f].name, std::cref(fill), at);
     require(
         !sees_all || end == count,
         "[data] the input '{}' takes {} rows of '{}', but a batch has {}; give both the same size",
         fields[f].name, end, options_.dim, count);
+  }
+  // The slices are those of steps with as many rows.
+  int64_t last = step;
+  while (last < step + options_.steps_ahead && (options_.repeat || last + 1 < steps()) &&
+         rows(last + 1) == count)
+    ++last;
+  reading.ahead.keep(step + 1, last);
+  for (int64_t next = step + 1; next <= last; ++next) {
+    for (size_t s = 0; s < reading.used; ++s) {
+      set_examples(reading.slices[s], next);
+      reading.ahead.want(next, reading.slices[s].read);
+    }
   }
   return count;
 }

@@ -17,7 +17,7 @@ std::vector<int> roots_of(const Graph& graph, const FunctionSpec& function) {
     roots.push_back(t.id());
   }
   for (const Update& u : graph.updates()) {
-    if (function.updates) roots.push_back(u.value);
+    if (function.stores_updates()) roots.push_back(u.value);
   }
   return roots;
 }

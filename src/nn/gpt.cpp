@@ -108,7 +108,7 @@ Model gpt(Graph& g, const GptOptions& o) {
   }
   logits = logits.named("logits");
   Tensor loss = mean_all(cross_entropy(logits, targets, "vocab")).named("loss");
-  return {loss, logits, {inputs, targets}};
+  return {loss, logits, {inputs, targets}, {}, {}, inputs};
 }
 
 Model mlp(Graph& g, const MlpOptions& o) {

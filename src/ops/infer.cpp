@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/edit_distance.h"
+
 namespace tessera {
 
 void require_same_dtype(const OpCall& call) {
@@ -83,6 +85,23 @@ bool is_subsequence(const Shape& small, const Shape& large) {
 }
 }  // namespace
 
+namespace {
+/// An operand is broadcast along the dims that it lacks. Where each of two operands has a dim of
+/// one size that the other lacks, and the names are one letter apart, one was misspelt.
+void require_no_misspelling(const Shape& shape, const Shape& other) {
+  for (const Dim& d : other) {
+    if (shape.has(d.name)) continue;
+    for (const Dim& known : shape) {
+      require(
+          known.size != d.size || other.has(known.name) || !is_near(known.name, d.name),
+          "the operands {} and {} have dims '{}' and '{}', and the result would have both; give "
+          "them one name, or broadcast() an operand if it is meant",
+          shape.to_string(), other.to_string(), known.name, d.name);
+    }
+  }
+}
+}  // namespace
+
 Shape broadcast_shape(const OpCall& call) {
   Shape shape = call.in[0].shape;
   for (size_t i = 1; i < call.in.size(); ++i) {
@@ -90,6 +109,7 @@ Shape broadcast_shape(const OpCall& call) {
     if (is_subsequence(shape, other)) {
       shape = other;
     } else if (!is_subsequence(other, shape)) {
+      require_no_misspelling(shape, other);
       shape = shape.united(other);
     }
   }

@@ -14,6 +14,7 @@
 #include "session/port_table.h"
 #include "session/recorder.h"
 #include "session/step_times.h"
+#include "session/users_line.h"
 #include "tessera/inspect.h"
 
 namespace tessera {
@@ -204,16 +205,18 @@ std::string Session::State::why_waits(int f) const {
   return ranks[0].why_waits(f);
 }
 
-Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& options) {
-  const int ranks = options.mesh.size();
-  require(
-      ranks == cluster.size(),
-      "mesh '{}' has {} ranks but there are {}: the product of the axis sizes must be the number "
-      "of ranks; use --mesh \"data:{}\", or start {} ranks",
-      options.mesh.to_string(), ranks, cluster.size(), cluster.size(), ranks);
-  state_.reset(new State(graph, cluster, options));
-  for (const auto& [name, values] : graph.constants()) feed(name, values);
-  if (!state_->program.stored.empty()) state_->run(state_->program.function("init"));
+Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& options, Loc at) {
+  at_users_line("Session", at, [&] {
+    const int ranks = options.mesh.size();
+    require(
+        ranks == cluster.size(),
+        "mesh '{}' has {} ranks but there are {}: the product of the axis sizes must be the number "
+        "of ranks; use --mesh \"data:{}\", or start {} ranks",
+        options.mesh.to_string(), ranks, cluster.size(), cluster.size(), ranks);
+    state_.reset(new State(graph, cluster, options));
+    for (const auto& [name, values] : graph.constants()) feed(name, values);
+    if (!state_->program.stored.empty()) state_->run(state_->program.function("init"));
+  });
 }
 
 Session::~Session() = default;
@@ -222,90 +225,110 @@ void Session::Release::operator()(State* state) const {
   if (!ClusterInternals::has_abandoned(state->cluster)) delete state;
 }
 
-void Session::feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill) {
-  if (state_->ports.unread_input(input)) return;
-  state_->slices.fill(state_->ports.input(input), fill);
-  state_->ports.note_given(input);
+void Session::feed_slices(const std::string& input, const std::function<void(const Slice&)>& fill,
+                          Loc at) {
+  at_users_line("feed_slices", at, [&] {
+    if (state_->ports.unread_input(input)) return;
+    state_->slices.fill(state_->ports.input(input), fill);
+    state_->ports.note_given(input);
+  });
 }
 
 void Session::assign_slices(const std::string& stored,
-                            const std::function<void(const Slice&)>& fill) {
-  state_->slices.fill(state_->ports.stored(stored), fill);
+                            const std::function<void(const Slice&)>& fill, Loc at) {
+  at_users_line("assign_slices", at,
+                [&] { state_->slices.fill(state_->ports.stored(stored), fill); });
 }
 
-Array Session::shape_of(const std::string& name) const {
-  const Port* unread = state_->ports.unread_input(name);
-  return shape_for(unread ? *unread : state_->readable(name), state_->scalars.values);
+Array Session::shape_of(const std::string& name, Loc at) const {
+  return at_users_line("shape_of", at, [&] {
+    const Port* unread = state_->ports.unread_input(name);
+    return shape_for(unread ? *unread : state_->readable(name), state_->scalars.values);
+  });
 }
 
-void Session::feed(const std::string& input, const Array& whole) {
-  const std::vector<int64_t>& scalars = state_->scalars.values;
-  if (const Port* unread = state_->ports.unread_input(input))
-    return require_matches(*unread, scalars, whole);
-  const Port& port = state_->program.ports[state_->ports.input(input)];
-  require_matches(port, scalars, whole);
-  if (!lies_as(port.dims, whole)) return feed(input, by_name(port.name, port.dims, whole));
-  feed_slices(input, [&](const Slice& slice) { copy_in(whole, slice); });
+void Session::feed(const std::string& input, const Array& whole, Loc at) {
+  at_users_line("feed", at, [&] {
+    const std::vector<int64_t>& scalars = state_->scalars.values;
+    if (const Port* unread = state_->ports.unread_input(input))
+      return require_matches(*unread, scalars, whole);
+    const Port& port = state_->program.ports[state_->ports.input(input)];
+    require_matches(port, scalars, whole);
+    if (!lies_as(port.dims, whole)) return feed(input, by_name(port.name, port.dims, whole), at);
+    feed_slices(
+        input, [&](const Slice& slice) { copy_in(whole, slice); }, at);
+  });
 }
 
-void Session::feed(const std::string& input, const ArrayView& whole) {
-  const std::vector<int64_t>& scalars = state_->scalars.values;
-  if (const Port* unread = state_->ports.unread_input(input))
-    return require_matches(*unread, scalars, whole);
-  require_matches(state_->program.ports[state_->ports.input(input)], scalars, whole);
-  feed_slices(input, [&](const Slice& slice) { copy_in(whole, slice); });
+void Session::feed(const std::string& input, const ArrayView& whole, Loc at) {
+  at_users_line("feed", at, [&] {
+    const std::vector<int64_t>& scalars = state_->scalars.values;
+    if (const Port* unread = state_->ports.unread_input(input))
+      return require_matches(*unread, scalars, whole);
+    require_matches(state_->program.ports[state_->ports.input(input)], scalars, whole);
+    feed_slices(
+        input, [&](const Slice& slice) { copy_in(whole, slice); }, at);
+  });
 }
 
-void Session::set_size(const std::string& dim, int64_t size) {
-  const auto& names = state_->program.scalars;
-  auto it = std::find(names.begin() + 2, names.end(), dim);
-  if (it == names.end()) {
-    fail(ErrorKind::usage, "the program has no bounded dim '{}'{}", dim,
-         suggestion(dim, {names.begin() + 2, names.end()}));
-  }
-  const auto scalar = static_cast<size_t>(it - names.begin());
-  RunScalars& scalars = state_->scalars;
-  require(size >= 1 && size <= scalars.bounds[scalar],
-          "dim '{}' cannot have size {}; it is bounded to 1 .. {}", dim, size,
-          scalars.bounds[scalar]);
-  if (scalars.values[scalar] == size) return;
-  const std::vector<int64_t> next = scalars.with(scalar, size);
-  state_->ports.expire(
-      fmt::format("the dim '{}' had size {}", dim, scalars.values[scalar]), [&](int other) {
-        return next[static_cast<size_t>(other)] != scalars.values[static_cast<size_t>(other)];
-      });
-  std::copy(next.begin(), next.end(), scalars.values.begin());  // executors read them in place
-  state_->slices.resize();
+void Session::set_size(const std::string& dim, int64_t size, Loc at) {
+  at_users_line("set_size", at, [&] {
+    const auto& names = state_->program.scalars;
+    auto it = std::find(names.begin() + 2, names.end(), dim);
+    if (it == names.end()) {
+      fail(ErrorKind::usage, "the program has no bounded dim '{}'{}", dim,
+           suggestion(dim, {names.begin() + 2, names.end()}));
+    }
+    const auto scalar = static_cast<size_t>(it - names.begin());
+    RunScalars& scalars = state_->scalars;
+    require(size >= 1 && size <= scalars.bounds[scalar],
+            "dim '{}' cannot have size {}; it is bounded to 1 .. {}", dim, size,
+            scalars.bounds[scalar]);
+    if (scalars.values[scalar] == size) return;
+    const std::vector<int64_t> next = scalars.with(scalar, size);
+    state_->ports.expire(
+        fmt::format("the dim '{}' had size {}", dim, scalars.values[scalar]), [&](int other) {
+          return next[static_cast<size_t>(other)] != scalars.values[static_cast<size_t>(other)];
+        });
+    std::copy(next.begin(), next.end(), scalars.values.begin());  // executors read them in place
+    state_->slices.resize();
+  });
 }
 
-void Session::set_step(int64_t step) {
-  require(step >= 0, "[set_step] step {}; steps are counted from 0", step);
-  state_->scalars.values[0] = step;
+void Session::set_step(int64_t step, Loc at) {
+  at_users_line("set_step", at, [&] {
+    require(step >= 0, "step {}; steps are counted from 0", step);
+    state_->scalars.values[0] = step;
+  });
 }
 int64_t Session::step() const { return state_->scalars.values[0]; }
 
-void Session::run(const std::string& function) {
-  State& s = *state_;
-  const int f = s.program.function(function);
-  s.run(f);
-  for (const Probe& p : s.observed.prints) {
-    if (p.function != function) continue;
-    const Array x = fetch(p.tensor);
-    if (s.cluster.is_root()) s.print(print_line(p, x));
-  }
-  if (s.program.functions[f].updates) ++s.scalars.values[0];
+void Session::run(const std::string& function, Loc at) {
+  at_users_line("run", at, [&] {
+    State& s = *state_;
+    const int f = s.program.function(function);
+    s.run(f);
+    for (const Probe& p : s.observed.prints) {
+      if (p.function != function) continue;
+      const Array x = fetch(p.tensor);
+      if (s.cluster.is_root()) s.print(print_line(p, x));
+    }
+    if (s.program.functions[f].updates) ++s.scalars.values[0];
+  });
 }
 
-void Session::enqueue(const std::string& function) {
-  State& s = *state_;
-  if (s.ranks.on_host()) return run(function);
-  const int f = s.program.function(function);
-  const std::string why = s.why_waits(f);
-  require(why.empty(), "[enqueue] '{}' has to wait for the GPU: {}; call run(), or leave that out",
-          function, why);
-  s.begin(f);
-  s.ranks.on_all([f](Executor& executor) { executor.enqueue(f); });
-  if (s.program.functions[static_cast<size_t>(f)].updates) ++s.scalars.values[0];
+void Session::enqueue(const std::string& function, Loc at) {
+  at_users_line("enqueue", at, [&] {
+    State& s = *state_;
+    if (s.ranks.on_host()) return run(function);  // its errors are those of enqueue()
+    const int f = s.program.function(function);
+    const std::string why = s.why_waits(f);
+    require(why.empty(), "'{}' has to wait for the GPU: {}; call run(), or leave that out",
+            function, why);
+    s.begin(f);
+    s.ranks.on_all([f](Executor& executor) { executor.enqueue(f); });
+    if (s.program.functions[static_cast<size_t>(f)].updates) ++s.scalars.values[0];
+  });
 }
 
 void Session::wait() {
@@ -321,72 +344,82 @@ std::vector<double> Session::waited() const {
   return seconds;
 }
 
-Array Session::fetch(const std::string& name) {
-  State& s = *state_;
-  const int p = s.ports.readable(name, s.last_function);
-  s.ports.require_current(p);
-  const Port& port = s.program.ports[p];
-  Array whole = array_for(port, s.scalars.values);
-  if (const Slice* slice = s.slices.whole(p)) {
-    copy_out(*slice, whole);
-    return whole;
-  }
-  if (s.cluster.local_ranks() == s.cluster.size()) {
-    for (const Slice& slice : s.slices.read(p)) {
-      if (slice.is_owner) copy_out(slice, whole);
+Array Session::fetch(const std::string& name, Loc at) {
+  return at_users_line("fetch", at, [&] {
+    State& s = *state_;
+    const int p = s.ports.readable(name, s.last_function);
+    s.ports.require_current(p);
+    const Port& port = s.program.ports[p];
+    Array whole = array_for(port, s.scalars.values);
+    if (const Slice* slice = s.slices.whole(p)) {
+      copy_out(*slice, whole);
+      return whole;
     }
+    if (s.cluster.local_ranks() == s.cluster.size()) {
+      for (const Slice& slice : s.slices.read(p)) {
+        if (slice.is_owner) copy_out(slice, whole);
+      }
+      return whole;
+    }
+    s.cluster.run([&](int rank, Communicator&) {
+      const void* mine = s.slices.read(p)[rank].data;
+      gather_whole(s.program, port, s.ranks[rank], mine, s.scalars.values, whole);
+    });
     return whole;
-  }
-  s.cluster.run([&](int rank, Communicator&) {
-    const void* mine = s.slices.read(p)[rank].data;
-    gather_whole(s.program, port, s.ranks[rank], mine, s.scalars.values, whole);
   });
-  return whole;
 }
 
-double Session::fetch_scalar(const std::string& name) {
-  const int p = state_->ports.readable(name, state_->last_function);
-  state_->ports.require_current(p);
-  const Slice* slice = state_->slices.whole(p);
-  if (slice && state_->program.ports[p].view.elements() == 1)
-    return number_at(slice->data, slice->dtype, 0);
-  const Array value = fetch(name);
-  require(value.elements() == 1, "'{}' has {} elements; fetch_scalar() reads tensors of one", name,
-          value.elements());
-  return value.at(0);
+double Session::fetch_scalar(const std::string& name, Loc at) {
+  return at_users_line("fetch_scalar", at, [&] {
+    const int p = state_->ports.readable(name, state_->last_function);
+    state_->ports.require_current(p);
+    const Slice* slice = state_->slices.whole(p);
+    if (slice && state_->program.ports[p].view.elements() == 1)
+      return number_at(slice->data, slice->dtype, 0);
+    const Array value = fetch(name, at);
+    require(value.elements() == 1, "'{}' has {} elements; fetch_scalar() reads tensors of one",
+            name, value.elements());
+    return value.at(0);
+  });
 }
 
-std::vector<Slice> Session::slices(const std::string& name) {
-  State& s = *state_;
-  if (s.ranks.on_host()) s.ports.note_given(name);  // they are the input itself
-  const int p = s.ports.readable(name, s.last_function);
-  s.ports.require_current(p);
-  return s.slices.read(p);
+std::vector<Slice> Session::slices(const std::string& name, Loc at) {
+  return at_users_line("slices", at, [&] {
+    State& s = *state_;
+    if (s.ranks.on_host()) s.ports.note_given(name);  // they are the input itself
+    const int p = s.ports.readable(name, s.last_function);
+    s.ports.require_current(p);
+    return s.slices.read(p);
+  });
 }
 
-void Session::assign(const std::string& stored, const Array& whole) {
-  const int p = state_->ports.stored(stored);
-  const Port& port = state_->program.ports[p];
-  require_matches(port, state_->scalars.values, whole);
-  for (const Slice& slice : state_->slices.slices(p)) {
-    lies_as(port.dims, whole) ? copy_in(whole, slice)
-                              : copy_in(by_name(stored, port.dims, whole), slice);
-  }
-  state_->slices.write(p);
+void Session::assign(const std::string& stored, const Array& whole, Loc at) {
+  at_users_line("assign", at, [&] {
+    const int p = state_->ports.stored(stored);
+    const Port& port = state_->program.ports[p];
+    require_matches(port, state_->scalars.values, whole);
+    for (const Slice& slice : state_->slices.slices(p)) {
+      lies_as(port.dims, whole) ? copy_in(whole, slice)
+                                : copy_in(by_name(stored, port.dims, whole), slice);
+    }
+    state_->slices.write(p);
+  });
 }
 
-void Session::copy_from(Session& other, const std::string& stored) {
-  State &s = *state_, &o = *other.state_;
-  const int to = s.ports.stored(stored), from = o.ports.stored(stored);
-  const Port &mine = s.program.ports[to], &theirs = o.program.ports[from];
-  require(mine.axes == theirs.axes && mine.view.sizes == theirs.view.sizes &&
-              mine.view.dtype == theirs.view.dtype,
-          "'{}' has another layout, size or dtype in the session it is copied from", stored);
-  const std::vector<Slice>& source = o.slices.read(from);
-  const std::vector<Slice>& target = s.slices.slices(to);
-  const auto bytes = static_cast<size_t>(mine.view.elements() * size_of(mine.view.dtype));
-  for (size_t i = 0; i < source.size(); ++i) std::memcpy(target[i].data, source[i].data, bytes);
-  s.slices.write(to);
+void Session::copy_from(Session& other, const std::string& stored, Loc at) {
+  at_users_line("copy_from", at, [&] {
+    State &s = *state_, &o = *other.state_;
+    const int to = s.ports.stored(stored), from = o.ports.stored(stored);
+    const Port &mine = s.program.ports[to], &theirs = o.program.ports[from];
+    require(mine.axes == theirs.axes && mine.view.sizes == theirs.view.sizes &&
+                mine.view.dtype == theirs.view.dtype,
+            "'{}' has another layout, size or dtype in the session it is copied from", stored);
+    const std::vector<Slice>& source = o.slices.read(from);
+    const std::vector<Slice>& target = s.slices.slices(to);
+    const auto bytes = static_cast<size_t>(mine.view.elements() * size_of(mine.view.dtype));
+    for (size_t i = 0; i < source.size(); ++i) std::memcpy(target[i].data, source[i].data, bytes);
+    s.slices.write(to);
+  });
 }
 
 CompiledProgram Session::program() const { return CompiledProgram(state_->program); }

@@ -1,10 +1,12 @@
 // What is kept in the cache folder is not trusted: a file that is not good is named and replaced.
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 
 #include "base/cache_file.h"
+#include "base/files.h"
 #include "cli/cli_run.h"
 
 namespace tessera::test {
@@ -56,7 +58,7 @@ TEST_CASE("a kept plan sets what the planner sets, for the question that was ask
       {set([](auto& p) { p["plans"].push_back(p["plans"][0]); }), "2 plans instead of 1 to 1"},
       {set([](auto& p) { p["plans"][0]["sets"] = 3; }), "plan 1 has no 'layout' as text"},
       {set([](auto& p) { p["plans"][0]["sets"] = {"train.lr=1"}; }),
-       "it sets 'train.lr=1'; a plan may set only train.recompute"},
+       "it sets 'train.lr=1'; a plan may set only train.microbatches, train.recompute"},
       {set([](auto& p) { p["plans"][0]["sets"] = {"microbatches=2"}; }), "a plan may set only"},
       {set([](auto& p) { p["plans"][0]["sets"] = {"train.microbatches=3"}; }),
        "for this job the planner chooses train.microbatches among 1, 2, 4"},
@@ -135,6 +137,74 @@ TEST_CASE("files of the cache appear whole, and no link that lies in the way is 
         "io 'DIR/no/folder' could not be written: No such file or directory");
   CHECK(f.error([&] { read_cache_file(f("a"), 2); }) == "io 'DIR/a' has more than 2 bytes");
   CHECK(f.error([&] { read_cache_file(f.dir, 2); }) == "io 'DIR' is not a regular file");
+}
+
+TEST_CASE("files of the cache are read only if they lie there themselves and are our own",
+          "[fast]") {
+  const Folder f;
+  f.write("theirs", "of somebody else");
+  fs::create_symlink(f("theirs"), f("link"));
+  CHECK(f.error([&] { read_cache_file(f("link"), 100); }) ==
+        "io 'DIR/link' is a symbolic link; a file of the cache has to lie there itself");
+  const std::string long_text(100000, 'x');
+  write_cache_file(f("long"), long_text);
+  CHECK(read_cache_file(f("long"), 100000) == long_text);
+  if (geteuid() != 0) return;  // only root can give a file away
+  REQUIRE(chown(f("theirs").c_str(), 65534, 65534) == 0);
+  CHECK(f.error([&] { read_cache_file(f("theirs"), 100); }) ==
+        "io 'DIR/theirs' belongs to user 65534; a file of the cache has to belong to user 0, who "
+        "reads it, or to root");
+}
+
+TEST_CASE("what a user's path names is written whole, and through no link of another user",
+          "[fast]") {
+  const Folder f;
+  f.write("precious", "precious");
+  // A file of the name that the temporary file would have is not opened.
+  fs::create_symlink(f("precious"), fmt::format("{}.tmp-{}-0", f("page"), getpid()));
+  write_text_file(f("page"), "one");
+  CHECK(f.read("page") == "one");
+  CHECK(f.read("precious") == "precious");
+  // Permissions stay, and the user's own link is followed.
+  REQUIRE(chmod(f("page").c_str(), 0640) == 0);
+  fs::create_symlink(f("page"), f("mine"));
+  write_text_file(f("mine"), "two");
+  CHECK(fs::is_symlink(f("mine")));
+  CHECK(f.read("page") == "two");
+  CHECK(fs::status(f("page")).permissions() == fs::perms(0640));
+  if (geteuid() != 0) return;
+  fs::create_symlink(f("precious"), f("theirs"));
+  REQUIRE(lchown(f("theirs").c_str(), 65534, 65534) == 0);
+  const std::string refused =
+      "io cannot write 'DIR/theirs': it is a symbolic link of user 65534, not of 0; remove it or "
+      "choose another path";
+  CHECK(f.error([&] { write_text_file(f("theirs"), "x"); }) == refused);
+  CHECK(f.error([&] { std::fclose(open_output(f("theirs"), true)); }) == refused);
+  CHECK(f.read("precious") == "precious");
+}
+
+TEST_CASE("an entry of the cache is taken for its own format and key only", "[fast]") {
+  const std::string key = "a\nb", value("v\0\n", 3), good = cache_entry("f 1", key, value);
+  CHECK(cached_value(good, "f 1", key) == value);
+  CHECK(cached_value(cache_entry("f 1", "", ""), "f 1", "").empty());
+  const auto refused = [](const std::string& text, const std::string& with_key) {
+    try {
+      cached_value(text, "f 1", with_key);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("taken");
+  };
+  CHECK(refused(cache_entry("f 2", key, value), key) == "it is not in the format 'f 1'");
+  const std::string damaged = "it is damaged or answers another question";
+  CHECK(refused(good, "a\nc") == damaged);
+  for (size_t cut = 4; cut < good.size(); ++cut)
+    CHECK(refused(good.substr(0, cut), key) == damaged);
+  for (size_t at = 4; at < good.size(); ++at) {
+    std::string other = good;
+    other[at] = static_cast<char>(other[at] ^ 1);
+    CHECK(refused(other, key) == damaged);
+  }
 }
 
 }  // namespace tessera::test

@@ -77,3 +77,70 @@ TEST_CASE("cli: metrics are columns of the table, and no field has two meanings"
         own(f, std::string("train weighted --steps 1 --log no.jsonl --set metric=") + taken), 1,
         {"a metric '" + std::string(taken) + "'", "give it another name"}, "tessera");
 }
+
+TEST_CASE("cli: a model that breaks a rule of ModelSpec::build is told which", "[cli]") {
+  const Folder f;
+  for (const char* command : {"train weighted --steps 1", "explain weighted", "verify weighted"}) {
+    INFO(command);
+    expect_failure(own(f, std::string(command) + " --set \"wrong=no loss\""), 1,
+                   {"the build of model 'weighted' gives no loss; set nn::Model::loss"}, "tessera");
+  }
+  const std::string train = "train weighted --steps 1 --set batch=6 ";
+  expect_failure(own(f, train + "wrong=loss"), 1,
+                 {"the loss of model 'weighted' is [batch=6]; it must be a scalar"}, "tessera");
+  expect_failure(own(f, train + "wrong=batch"), 1,
+                 {"input 'more' of model 'weighted' is [width=4], without the dim "
+                  "nn::batch_dim(6, false)"},
+                 "tessera");
+  for (const std::string dtype : {"bfloat16", "float16", "float64", "float8"})
+    expect_failure(own(f, train + "--dtype " + dtype), 1,
+                   {"model 'weighted' ignores --dtype " + dtype, "cast() to parse_dtype("},
+                   "tessera");
+  expect_success(own(f, train + "--dtype float32"));
+}
+
+TEST_CASE("cli: --watch sees scalars that nothing uses", "[cli]") {
+  const Folder f;
+  const CliResult r =
+      own(f, "train weighted --steps 2 --mesh data:2 --watch spread --log log.jsonl");
+  expect_success(r);
+  CHECK(log_of(f, "log.jsonl", "tensor").size() == 2);
+  CHECK(log_of(f, "log.jsonl", "tensor").at(0).at("tensor") == "spread");
+  CHECK(log_of(f, "log.jsonl", "tensor").at(0).at("mean").get<double>() > 0);
+}
+
+TEST_CASE("cli: generate takes any model that says where its tokens and logits are", "[cli]") {
+  const Folder f;
+  expect_success(own(f, "train counter --steps 60 --checkpoint ck --set batch=16 lr=0.3"));
+  const CliResult r = own(f,
+                          "generate counter --checkpoint ck --prompt 34 --tokens 12 "
+                          "--temperature 0 --mesh \"data:1;model:2\"");
+  expect_success(r);
+  CHECK(r.out == "34567890123456\n");
+  expect_failure(own(f, "generate counter --checkpoint ck --prompt \"\xc3\xa9\""), 1,
+                 {"the prompt has byte 195, beyond the model's vocabulary of 128"}, "tessera");
+  expect_success(own(f, "train counter --steps 1 --checkpoint silent --set batch=16 says=nothing"));
+  expect_failure(own(f, "generate counter --checkpoint silent"), 1,
+                 {"generate needs a language model, and 'counter' is not one: its build sets no "
+                  "nn::Model::tokens"},
+                 "tessera");
+  expect_success(own(f, "train counter --steps 1 --checkpoint odd --set batch=16 says=labels"));
+  expect_failure(
+      own(f, "generate counter --checkpoint odd"), 1,
+      {"the tokens of model 'counter' are float32 [] and its logits", "int32 [batch, p]"},
+      "tessera");
+}
+
+TEST_CASE("cli: the planner takes the key of layers that the model names", "[cli]") {
+  const Folder f;
+  const std::string flags = " --machine h100 --mesh \"data:2;model:2\" --set batch=16 depth=3 ";
+  expect_success(own(f, "plan counter" + flags + "--json plan.json"));
+  const nlohmann::json plan = json_of(f, "plan.json");
+  int extrapolated = 0;  // from one and two layers
+  for (const nlohmann::json& p : plan.at("runners_up")) extrapolated += !p.at("whole").get<bool>();
+  CHECK(extrapolated > 0);
+  expect_failure(own(f, "plan lost" + flags), 1,
+                 {"ModelSpec::layers_key of model 'lost' is 'model.layers', which is none of its "
+                  "keys"},
+                 "tessera");
+}

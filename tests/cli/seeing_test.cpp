@@ -8,6 +8,7 @@
 #include "cli/cli_background.h"
 #include "cli/forecast.h"
 #include "cli/profile.h"
+#include "cli/report_page.h"
 #include "cli/tensorboard.h"
 #include "tessera/safetensors.h"
 
@@ -215,6 +216,32 @@ TEST_CASE("charts: many points keep their extremes, gaps stay gaps", "[seeing]")
   CHECK(count(two, "\"M") == 1);
   CHECK(count(two, "M") == 2);
   CHECK(contains(tessera::cli::svg_chart("t", {{"", {{1, NAN}}}}), "no values"));
+}
+
+TEST_CASE("charts: values that hardly differ or are huge have ends, and few ticks", "[seeing]") {
+  for (const auto& [low, high] : std::vector<std::pair<double, double>>{
+           {1e17, 1e17 + 16}, {-1e308, 1e308}, {1e-320, 2e-320}, {1e300, 1e300}}) {
+    INFO(low << " " << high);
+    const std::string svg = tessera::cli::svg_chart("t", {{"", {{1, low}, {2, high}}}});
+    CHECK(count(svg, "class=\"grid\"") <= 6);
+    CHECK(svg.ends_with("</svg>"));
+  }
+}
+
+TEST_CASE("reports: records that make no sense are left out", "[seeing]") {
+  const std::string head = "{\"config\":{}}\n";
+  const auto page = [&](const std::string& record) {
+    return tessera::cli::report_page(head + record + "\n", "log").html;
+  };
+  const std::string none = "Train with --profile";
+  for (const std::string steps : {"[]", "[[\"a\",\"b\"]]", "[3]", "[[1,2,3]]", "{}", "null", "7",
+                                  "[[\"a\",\"b\",-1]]", "[[\"a\",\"b\",\"c\"]]"})
+    CHECK(contains(page("{\"time_line\":" + steps + "}"), none));
+  const std::string one = page("{\"time_line\":[[\"w\",\"wait\",2.5],[1],[\"x\"],{}]}");
+  CHECK(contains(one, "One step, 2.50 ms"));
+  CHECK(
+      tessera::cli::report_page(head + "{\"step\":1,\"loss\":2}\n{\"step\":2,\"loss\":1}\n", "log")
+          .steps == 2);
 }
 
 TEST_CASE("seeing: the report is one page that needs nothing else", "[cli]") {

@@ -10,6 +10,9 @@
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "cli/plan_cache.h"
+#include "cli/report_page.h"
+#include "gpu/device/gemm_algorithm_cache.h"
 #include "io/checkpoint_files.h"
 #include "io/manifest.h"
 #include "tessera/data.h"
@@ -20,6 +23,8 @@
 namespace tessera::test {
 
 namespace {
+
+constexpr const char *kQuestion = "0.1|question", *kProblem = "8x8x8";
 
 /// A file in memory that stays open, with a path.
 class MemoryFile {
@@ -172,6 +177,38 @@ void images(const std::string& input) {
   answer([&] { read_all(IdxData(first, second)); });
 }
 
+void report(const std::string& input) {
+  answer([&] { cli::report_page(input, "fuzz"); });
+}
+
+void kept_plans(const std::string& input) {
+  static const cli::PlanSpace space{
+      Mesh::parse("data:2;model:4"),
+      {{"train.microbatches", {"1", "2", "4"}}, {"train.recompute", {"none", "block"}}}};
+  std::string first;
+  bool good = false;
+  answer([&] {
+    const std::vector<cli::AutoPlan> plans = cli::parse_plans_file(input, kQuestion, 3);
+    for (const cli::AutoPlan& plan : plans) cli::require_in(space, plan);
+    first = cli::plans_file(kQuestion, plans);
+    good = true;
+  });
+  if (good && cli::plans_file(kQuestion, cli::parse_plans_file(first, kQuestion, 3)) != first) {
+    std::fprintf(stderr, "plans that are not read as they were written: %s\n", first.c_str());
+    std::abort();
+  }
+}
+
+/// What is taken for an algorithm is short, printable, and written as it was read.
+void algorithm(const std::string& input) {
+  std::string choice;
+  answer([&] { choice = parse_gemm_choice(input, kProblem); });
+  if (!choice.empty() && text_of_gemm_choice(kProblem, choice) != input) {
+    std::fprintf(stderr, "an algorithm that is not written as it was read: %s\n", choice.c_str());
+    std::abort();
+  }
+}
+
 std::string with_length(const std::string& header, const std::string& data) {
   const uint64_t length = header.size();
   return std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
@@ -202,6 +239,28 @@ std::string zipped_pair() {
       "\xb4\xf4\x8c\xcc\xac\xec\x1c\0\x39\xcc\x2b\xe0\x1c\0\0\0",
       42);
   return std::string(1, static_cast<char>(pixels.size() - 1)) + pixels + idx_pair().substr(29);
+}
+
+/// Logs with each kind of record.
+std::vector<std::string> logs() {
+  const std::string head =
+      R"({"config":{"layout.mesh":"data:2","layout.rules":"batch:data"},"ranks":2,"backend":"t",)"
+      R"("version":"0.1","program":"1f","memory":{"params":8,"state":16,"transient":4,)"
+      R"("at_peak":[{"tensor":"w","bytes":8}]},"communication":[{"kind":"all_reduce",)"
+      R"("axes":"data","tensor":"w","rule":"batch:data","source":"m.cpp:1","bytes":8}]})"
+      "\n";
+  const std::string steps =
+      R"({"step":1,"steps":3,"loss":2.5,"grad_norm":1.5,"lr":1e-3,"tokens_per_s":9,"ms":3})"
+      "\n"
+      R"({"step":2,"loss":2.25,"slowest_ms":4,"median_ms":3,"skipped":0})"
+      "\n";
+  return {head + steps,
+          steps + R"({"step":2,"eval_loss":2.5})" + "\n" +
+              R"({"step":2,"save_ms":1,"save_wait_ms":2})" + "\n",
+          head + R"({"startup":{"graph":0.1}})" + "\n" +
+              R"({"time_line":[["h","einsum",0.5],["h","wait",0.25],["g","all_reduce",1]]})" +
+              "\n" + R"({"profile":[{"ms":1,"op":"einsum","flops":8,"bytes":8}]})" + "\n" +
+              R"({"step":3,"lo)"};
 }
 
 /// Profiles with each table once.
@@ -258,6 +317,25 @@ const std::vector<FuzzTarget>& fuzz_targets() {
        profiles(),
        {"[[link]]", "[[sample]]", "measured", "= []", "[[1, 2], [3, 4]]", "inf", "nan", "-1",
         "1e300", "9223372036854775807", "\"\\u0001\"", "'\\'", "= true", "residuals"}},
+      {"report",
+       report,
+       logs(),
+       {"\"step\":", "\"loss\":", "\"time_line\":", "\"profile\":", "\"memory\":", "[[\"a\",",
+        "null", "1e308", "-1e308", "1e17", "9223372036854775807", "1e-320", "\\u0000", "\xff",
+        "[[[["}},
+      {"plan_cache",
+       kept_plans,
+       {cli::plans_file(kQuestion,
+                        {{"batch:data;heads,ff:model", {"train.microbatches=2"}},
+                         {"batch:data+model", {"train.recompute=block", "train.microbatches=1"}}}),
+        cli::plans_file(kQuestion, {{"", {}}})},
+       {"\"layout\":", "\"sets\":", "[]", "null", "auto", "train.recompute=", "batch:elsewhere",
+        "\\u001b", "[[[["}},
+      {"algorithm",
+       algorithm,
+       {text_of_gemm_choice(kProblem, "1 00112233445566778899aabbccddeeff"),
+        text_of_gemm_choice(kProblem, "0 a"), text_of_gemm_choice("9x9", "0 a")},
+       {"tessera-product 2\n", "18446744073709551615", "\n", "8x8x8"}},
       {"images",
        images,
        {idx_pair(), zipped_pair()},

@@ -40,6 +40,8 @@ class CudaEmulator final : public CudaApi, public EmulatorSettings, public Emula
   std::vector<std::string> take_misuses() { return std::exchange(state_.misuses, {}); }
   /// The distinct kernels loaded so far.
   std::vector<std::string> texts() const { return kernels_.texts(); }
+  /// As if these files of the cache of kernels had not been used.
+  void ignore_files(std::vector<std::string> files) { kernels_.ignored_files = std::move(files); }
 
   CudaContextApi& contexts() override { return contexts_; }
   CudaMemoryApi& memory() override { return memory_; }

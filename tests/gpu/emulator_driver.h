@@ -61,9 +61,11 @@ class EmulatedKernels final : public CudaKernelApi {
   explicit EmulatedKernels(EmulatorState& state);
   ~EmulatedKernels() override;
   CudaKernel load(const std::string& text) override;
+  std::vector<std::string> ignored() override { return ignored_files; }
   void launch(const CudaLaunch& launch, CudaStream stream) override;
   /// The distinct kernels loaded so far.
   std::vector<std::string> texts() const;
+  std::vector<std::string> ignored_files;  ///< what ignored() gives
 
  private:
   struct Kernel;

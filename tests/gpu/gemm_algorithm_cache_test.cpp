@@ -80,17 +80,32 @@ TEST_CASE("the choice of an algorithm: torn, damaged and foreign files are measu
     std::ifstream in(file);
     text.assign((std::istreambuf_iterator<char>(in)), {});
   }
-  std::string damaged = text, foreign = text, other = text;
-  damaged[text.find("old")] = 'a';
-  foreign[text.find("8x8")] = '9';
-  other[text.find("1\n")] = '2';
-  for (const std::string& bad : {std::string("x"), std::string(), text.substr(0, text.size() / 2),
-                                 damaged, foreign, other}) {
+  const std::string is_damaged = "it is damaged or answers another question",
+                    is_other = "it is not in the format 'tessera-product 2'",
+                    is_no_text = ", is no text of 1 to 256 characters";
+  const auto changed = [&](const char* old, char letter) {
+    std::string bad = text;
+    bad[text.find(old)] = letter;
+    return bad;
+  };
+  const std::vector<std::pair<std::string, std::string>> all = {
+      {"x", is_other},
+      {"", is_other},
+      {changed("2\n", '3'), is_other},
+      {text.substr(0, text.size() / 2), is_damaged},
+      {changed("old", 'a'), is_damaged},
+      {changed("8x8", '9'), is_damaged},
+      {text + "0", is_damaged},
+      {text_of_gemm_choice("9x9", "0 old"), is_damaged},
+      {text_of_gemm_choice("8x8", ""), "its choice, of 0 bytes" + is_no_text},
+      {text_of_gemm_choice("8x8", std::string(257, '0')), "its choice, of 257 bytes" + is_no_text},
+      {text_of_gemm_choice("8x8", "0 \x1b[2J"), "its choice, of 6 bytes" + is_no_text}};
+  for (const auto& [bad, why] : all) {
+    INFO(why);
     std::ofstream(file) << bad;
     GemmAlgorithmCache again(folder.path);
     CHECK(again.choose("8x8", [] { return "0 new"; }) == "0 new");
-    CHECK(again.ignored() ==
-          std::vector<std::string>{"'" + file.string() + "' is damaged or of another version"});
+    CHECK(again.ignored() == std::vector<std::string>{"'" + file.string() + "': " + why});
     CHECK(folder.files().size() == 1);
     std::ifstream in(file);
     CHECK(std::string((std::istreambuf_iterator<char>(in)), {}).find("0 new") != std::string::npos);
@@ -132,6 +147,16 @@ TEST_CASE("the choice of an algorithm: where nothing can be kept it lasts as lon
   CHECK(gone.why_not_kept().find("could not be written") != std::string::npos);
   CHECK(GemmAlgorithmCache("").why_not_kept() ==
         "neither TESSERA_CACHE, XDG_CACHE_HOME nor HOME is set");
+}
+
+TEST_CASE("what a session does without a file of the cache is told", "[cuda]") {
+  const Folder folder;
+  CudaEmulator gpu;
+  gpu.ignore_files({"'x.cubin': it is damaged"});
+  const Process process(folder.path);
+  CHECK(train(gpu, 1, 1).fallbacks ==
+        std::vector<std::string>{
+            "a cached kernel is ignored and compiled anew: 'x.cubin': it is damaged"});
 }
 
 TEST_CASE("matmuls take the fastest algorithm, measured once for all runs", "[cuda]") {

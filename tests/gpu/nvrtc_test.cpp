@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/cache_file.h"
 #include "base/fail.h"
 #include "gpu/emulator.h"
 #include "ops/attention_cases.h"
@@ -188,20 +189,34 @@ TEST_CASE("compiled kernels are kept on disk, or not where that cannot be writte
   REQUIRE(compile(text, "compute_90", folder, again, log));
   CHECK(log == "found");
   CHECK(again == ptx);
+  std::string kept;  // the file of sm_90
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const auto half = std::filesystem::file_size(entry.path()) / 2;
-    if (entry.path().extension() == ".ptx") {
-      std::filesystem::resize_file(entry.path(), half);
-    } else {
-      std::ofstream(entry.path()) << "torn";
-    }
+    if (entry.path().string().find("sm_90") != std::string::npos) kept = entry.path().string();
   }
+  const std::string good = read_cache_file(kept, 1 << 20).value(),
+                    is_damaged = "'" + kept + "': it is damaged or answers another question";
+  std::string damaged = good;
+  damaged[good.size() / 2] = static_cast<char>(~damaged[good.size() / 2]);
+  for (const auto& [bad, why] : std::vector<std::pair<std::string, std::string>>{
+           {"torn", "'" + kept + "': it is not in the format 'tessera-kernel 1'"},
+           {good.substr(0, good.size() / 2), is_damaged},
+           {damaged, is_damaged},
+           {cache_entry("tessera-kernel 1", "another kernel", first), is_damaged}}) {
+    std::ofstream(kept, std::ios::binary) << bad;
+    REQUIRE(compile(text, "sm_90", folder, second, log));
+    CHECK(log == "replaced " + why);
+    CHECK(first == second);
+    CHECK(read_cache_file(kept, 1 << 20).value() == good);
+  }
+  // A link that somebody put there is neither read nor written through.
+  const std::string precious = folder + "/precious";
+  std::ofstream(precious, std::ios::binary) << good;
+  std::filesystem::remove(kept);
+  std::filesystem::create_symlink(precious, kept);
   REQUIRE(compile(text, "sm_90", folder, second, log));
-  CHECK(log == "kept");
-  CHECK(first == second);
-  REQUIRE(compile(text, "compute_90", folder, again, log));
-  CHECK(log == "kept");
-  CHECK(again == ptx);
+  CHECK(log ==
+        "replaced '" + kept + "' is a symbolic link; a file of the cache has to lie there itself");
+  CHECK(!std::filesystem::is_symlink(kept));
   const std::string file = folder + "/file";
   std::ofstream(file) << "no folder";
   REQUIRE(compile(text, "sm_90", file + "/below", second, log));

@@ -74,6 +74,29 @@ TEST_CASE("a norm over a split dim sums twice forward and twice backward", "[com
   CHECK(both.bytes["all_reduce"] == 4 * 2 * 16 * 4 * 3 / 4);
 }
 
+TEST_CASE("a tensor that is read under two names is gathered once", "[communication]") {
+  Graph g;
+  const Dim length("length", 16), model("model", 256);
+  Tensor x = g.input("x", {batch, length, model}, DType::float32);
+  nn::MultiHeadOptions options;
+  options.heads = 4;
+  options.d_head = 64;
+  // Queries read the stream by `length`, keys and values by `memory_length`.
+  Tensor y = nn::self_attention(nn::norm(x, "norm", "model"), "attention", "model", options);
+  Tensor loss = mean_all(square(y)).named("loss");
+  // Megatron's sequence parallelism: the stream is split by length, projections by heads.
+  const std::string layout = "heads:m; @/*norm*/ length:m";
+  const int64_t stream = 16 * 16 * 256 * 4 / 2;  // bytes that each of two ranks lacks
+  Sent forward = sent(g, "m:2", layout, {y}, false);
+  CHECK(forward.count["all_gather"] == 1);
+  CHECK(forward.bytes["all_gather"] == stream);
+  minimize(loss, constant(g, 0.1), sgd());
+  Sent step = sent(g, "m:2", layout, {loss}, true);
+  CHECK(step.count["all_gather"] == 1);
+  CHECK(step.count["reduce_scatter"] == 1);  // of the stream's gradient
+  CHECK(step.bytes["reduce_scatter"] == stream);
+}
+
 TEST_CASE("what is made of nothing is made where it is needed", "[communication]") {
   Graph g;
   Tensor positions = iota(g, from, DType::float32);

@@ -81,6 +81,32 @@ TEST_CASE("errors of layers name the layer and the caller's line", "[errors]") {
   expect_usage({"[uniform] hi 0 is below lo 1", kHere}, [&] { nn::uniform(1, 0); });
 }
 
+TEST_CASE("dims one letter apart are no two dims of a result", "[errors]") {
+  Graph g;
+  const Dim batch("batch", 4), length("length", 16), misspelt("lenght", 16);
+  Tensor x = g.input("x", {batch, length}, DType::float32);
+  Tensor position = g.parameter("position", {misspelt}, nn::zeros());
+  expect_usage({"[add] the operands [batch=4, length=16] and [lenght=16] have dims 'length' and "
+                "'lenght', and the result would have both; give them one name, or broadcast() an "
+                "operand if it is meant",
+                kHere},
+               [&] { x + position; });
+  expect_usage({"[where] ", "'lenght' and 'length'", kHere}, [&] { where(position > 0.0, x, x); });
+  // Meant, of another size, numbered, short or at least two letters apart.
+  CHECK((x + broadcast(position, {misspelt, length})).shape().rank() == 3);
+  const auto sum_with = [&](const Dim& d) {
+    return (x + constant(g, 1, DType::float32, {d})).shape().rank();
+  };
+  CHECK(sum_with(Dim("lengths", 8)) == 3);
+  CHECK(sum_with(Dim("lenghts", 16)) == 3);
+  CHECK(sum_with(Dim("memory", 16)) == 3);
+  CHECK(sum_with(Dim("_length", 16)) == 3);
+  Tensor h = g.input("h", {Dim("hidden1", 4)}, DType::float32);
+  CHECK((h + g.input("h2", {Dim("hidden2", 4)}, DType::float32)).shape().rank() == 2);
+  Tensor q = g.input("q", {Dim("row", 4)}, DType::float32);
+  CHECK((q + g.input("k", {Dim("col", 4)}, DType::float32)).shape().rank() == 2);
+}
+
 TEST_CASE("an error keeps the line where it was made if that is not the caller's", "[errors]") {
   const Error other(ErrorKind::usage, "[exp] wrong (model.cpp:3)");
   const auto at = std::source_location::current();

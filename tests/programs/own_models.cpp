@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <string>
 
 #include "tessera/cli.h"
 #include "tessera/tessera.h"
@@ -56,14 +57,69 @@ nn::Model build(Graph& g, const Config& config, int64_t size, bool partial) {
   Tensor right = sum_all(cast(out > 0.0, DType::float32) * mask);
   model.metrics = {{config.text("model.metric"), right.named("right_words"), model.weight},
                    {"mean_output", mean_all(out).named("mean_output")}};
+  mean_all(abs(out)).named("spread");  // for --watch: nothing reads it
+  const std::string& wrong = config.text("model.wrong");
+  if (wrong == "no loss") model.loss = {};
+  if (wrong == "loss") model.loss = reduce_sum(square(out), "length");
+  if (wrong == "batch") model.inputs.push_back(g.input("more", {width}, DType::float32));
   return model;
+}
+
+/// Counts up: token t is followed by t + 1.
+class Counting : public DataSource {
+ public:
+  const std::vector<DataField>& fields() const override { return fields_; }
+  int64_t examples() const override { return 64; }
+  void read(int64_t example, int field, const DataBox& box) const override {
+    for (int64_t p = 0; p < box.extent[0]; ++p)
+      static_cast<int32_t*>(box.data)[p * box.strides[0]] =
+          static_cast<int32_t>('0' + (example + box.offset[0] + p + field) % 10);
+  }
+
+ private:
+  std::vector<DataField> fields_ = {{"seen", DType::int32, {Dim("place", 6)}},
+                                    {"next", DType::int32, {Dim("place", 6)}}};
+};
+
+/// A language model that looks at the last token only, with names of its own for everything.
+nn::Model build_counter(Graph& g, const Config& config, int64_t size, bool partial) {
+  const Dim batch = nn::batch_dim(size, partial), place("place", 6), symbols("symbols", 128),
+            width("width", 16);
+  Tensor seen = g.input("seen", {batch, place}, DType::int32);
+  Tensor next = g.input("next", {batch, place}, DType::int32);
+  Tensor x = gather(g.parameter("table", {symbols, width}, nn::normal(1)), seen, "symbols");
+  for (int64_t layer = 0; layer < config.integer("model.depth"); ++layer)
+    x = nn::feed_forward(x, "deep" + std::to_string(layer), "width", Dim("up", 16));
+  Tensor scores =
+      einsum({x, g.parameter("out", {width, symbols}, nn::zeros())}, {batch, place, symbols});
+  nn::Model model{mean_all(cross_entropy(scores, next, "symbols")), scores, {seen, next}};
+  if (config.text("model.says") != "nothing") model.tokens = seen;
+  if (config.text("model.says") == "labels") model.tokens = model.loss;
+  return model;
+}
+
+ModelSpec counter() {
+  ModelSpec spec;
+  spec.name = "counter";
+  spec.help = "Learns to count.";
+  spec.keys = {{"model.depth", "0", "Number of layers."},
+               {"model.says", "all", "What it says of its tokens."}};
+  spec.build = build_counter;
+  spec.data = [](const Config&, bool held_out) {
+    return held_out ? nullptr : std::make_unique<Counting>();
+  };
+  spec.tokens = [](const Config&) { return int64_t{6}; };
+  spec.layout = "batch:data;symbols:model";
+  spec.layers_key = "model.depth";
+  return spec;
 }
 
 ModelSpec weighted() {
   ModelSpec spec;
   spec.name = "weighted";
   spec.help = "A loss per word that counts.";
-  spec.keys = {{"model.metric", "right", "Name of the share of positive outputs."}};
+  spec.keys = {{"model.metric", "right", "Name of the share of positive outputs."},
+               {"model.wrong", "", "What its build does wrong."}};
   spec.build = build;
   spec.data = [](const Config&, bool held_out) { return std::make_unique<Words>(held_out); };
   spec.tokens = [](const Config&) { return kWords; };
@@ -166,9 +222,17 @@ ModelSpec hangs() {
     if (held_out) return nullptr;
     return std::make_unique<HangingWords>(false);
   };
-  return spec;
-}
+
+  /// counter() with a key that it has not.
+  ModelSpec lost() {
+    ModelSpec spec = counter();
+    spec.name = "lost";
+    spec.layers_key = "model.layers";
+    return spec;
+  }
 
 }  // namespace
 
-int main(int argc, char** argv) { return run_cli(argc, argv, {weighted(), spikes(), hangs()}); }
+int main(int argc, char** argv) {
+  return run_cli(argc, argv, {weighted(), spikes(), hangs(), counter(), lost()});
+}

@@ -1,5 +1,7 @@
 // The messages of layouts, meshes, configurations and Sessions: one test each.
 #include <cmath>
+#include <functional>
+#include <memory>
 
 #include "support/counted_world.h"
 #include "support/expect_error.h"
@@ -135,6 +137,77 @@ TEST_CASE("feed, fetch, assign and run: wrong names", "[errors]") {
   expect_usage({"'los'", "did you mean 'loss'?"}, [&] { s.slices("los"); });
   expect_usage({"'w' has 24 elements", "fetch_scalar()"}, [&] { s.fetch_scalar("w"); });
   s.run("train");  // usage errors leave the session usable
+}
+
+TEST_CASE("errors of a Session name the method and the caller's line", "[errors]") {
+  const Small m;
+  Cluster ranks = Cluster::threads(2);
+  const auto message_of = [](const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  const auto here = [](int line) { return " (errors_test.cpp:" + std::to_string(line) + ")"; };
+  int line = __LINE__ + 1;
+  std::string text = message_of([&] { Session(m.g, ranks, m.options("data:4", "")); });
+  CHECK(text.starts_with("[Session] mesh 'data:4' has 4 ranks but there are 2"));
+  CHECK(text.ends_with(here(line)));
+  line = __LINE__ + 1;
+  text = message_of([&] { Session(m.g, ranks, m.options("data:2", "batch:dta")); });
+  CHECK(text.starts_with("[Session] "));
+  CHECK(text.ends_with(here(line)));
+  // A message that names a line of the model keeps it, and gets no second one.
+  text = message_of([&] { Session(m.g, ranks, m.options("data:2", "batch,hidden:data")); });
+  CHECK(text.find("(errors_test.cpp:") == text.rfind("(errors_test.cpp:"));
+  // Made by the C++ library, a Session has no line of the user's.
+  text = message_of([&] { std::make_unique<Session>(m.g, ranks, m.options("data:4", "")); });
+  CHECK(text.find("unique_ptr") == text.npos);
+
+  Session s(m.g, ranks, m.options("data:2", "batch:data"));
+  const auto names = [&](const std::string& method, int at, const std::function<void()>& work) {
+    const std::string said = message_of(work);
+    INFO(said);
+    CHECK(said.starts_with("[" + method + "] "));
+    CHECK(said.ends_with(here(at)));
+  };
+  const Array x = filled({"batch", "hidden"}, {8, 6}, 1);
+  names("feed", __LINE__, [&] { s.feed("xs", x); });
+  names("feed", __LINE__, [&] { s.feed("x", filled({"batch", "hidden"}, {8, 5}, 1)); });
+  names("feed_slices", __LINE__, [&] { s.feed_slices("xs", [](const Slice&) {}); });
+  names("run", __LINE__, [&] { s.run("trian"); });
+  names("run", __LINE__, [&] { s.run("train"); });  // x was not fed
+  names("enqueue", __LINE__, [&] { s.enqueue("trian"); });
+  names("fetch", __LINE__, [&] { s.fetch("los"); });
+  names("fetch_scalar", __LINE__, [&] { s.fetch_scalar("w"); });
+  names("slices", __LINE__, [&] { s.slices("los"); });
+  names("shape_of", __LINE__, [&] { s.shape_of("los"); });
+  names("assign", __LINE__, [&] { s.assign("v", x); });
+  names("assign_slices", __LINE__, [&] { s.assign_slices("v", [](const Slice&) {}); });
+  names("set_size", __LINE__, [&] { s.set_size("batch", 4); });
+  names("set_step", __LINE__, [&] { s.set_step(-1); });
+  names("copy_from", __LINE__, [&] { s.copy_from(s, "v"); });
+}
+
+TEST_CASE("updates that no function stores are an error, unless that is said", "[errors]") {
+  const Small m;
+  const auto compile = [&](const std::vector<FunctionSpec>& functions) {
+    explain(m.g, {Mesh::parse("data:1"), {}, functions});
+  };
+  expect_usage({"no function stores the model's 2 updates (that of 'w', errors_test.cpp:",
+                "write {\"train\", {...}, true} to train", "or false there"},
+               [&] {
+                 compile({{"train", {m.loss}}});
+               });
+  expect_usage({"write {\"train\", "}, [&] {
+    compile({{"eval", {m.loss}, false}, {"train", {m.loss}}});
+  });
+  compile({{"eval", {m.loss}, false}});
+  compile({{"eval", {m.loss}}, {"train", {m.loss}, true}});
+  Graph g;  // nothing to store
+  explain(g, {Mesh::parse("data:1"), {}, {{"run", {sum_all(constant(g, 1.0))}}}});
 }
 
 TEST_CASE("feed and assign: wrong arrays", "[errors]") {

@@ -65,6 +65,8 @@ class CudaKernelApi {
   virtual ~CudaKernelApi() = default;
   /// The kernel of a translation unit (kernels/cuda/generate.h): compiled, or from the cache.
   virtual CudaKernel load(const std::string& text) = 0;
+  /// Files of the cache that were not used, each with the cause.
+  virtual std::vector<std::string> ignored() = 0;
   virtual void launch(const CudaLaunch& launch, CudaStream stream) = 0;
 };
 

@@ -1,38 +1,39 @@
 #include "gpu/device/gemm_algorithm_cache.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <optional>
-#include <sstream>
 #include <system_error>
 
 #include "base/cache_file.h"
 #include "base/env.h"
+#include "base/fail.h"
 #include "base/hash.h"
-#include "tessera/error.h"
 
 namespace tessera {
 
 namespace {
 
-constexpr const char* kFormat = "tessera-product 1";
+constexpr const char* kFormat = "tessera-product 2";
 
-std::string checksum(const std::string& problem, const std::string& choice) {
-  return fmt::format("{:016x}", hash_of(choice, hash_of(problem)));
-}
-
-/// The choice for `problem` in the text of a file; "" if it is none.
-std::string choice_in(const std::string& text, const std::string& problem) {
-  std::istringstream lines(text);
-  std::string format, of, choice, sum;
-  std::getline(lines, format) && std::getline(lines, of) && std::getline(lines, choice) &&
-      std::getline(lines, sum);
-  return format == kFormat && of == problem && sum == checksum(problem, choice) ? choice : "";
-}
+constexpr size_t kMostChoice = 256;
 
 }  // namespace
+
+std::string text_of_gemm_choice(const std::string& problem, const std::string& choice) {
+  return cache_entry(kFormat, problem, choice);
+}
+
+std::string parse_gemm_choice(const std::string& text, const std::string& problem) {
+  std::string choice = cached_value(text, kFormat, problem);
+  const bool is_word =
+      std::all_of(choice.begin(), choice.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  if (choice.empty() || choice.size() > kMostChoice || !is_word)
+    fail(ErrorKind::io, "its choice, of {} bytes, is no text of 1 to {} characters", choice.size(),
+         kMostChoice);
+  return choice;
+}
 
 GemmAlgorithmCache::GemmAlgorithmCache() : GemmAlgorithmCache(cache_folder()) {}
 
@@ -77,8 +78,11 @@ std::string GemmAlgorithmCache::read(const std::string& problem) {
   try {
     const std::optional<std::string> text = read_cache_file(path, kMostBytes);
     if (!text) return "";
-    if (std::string choice = choice_in(*text, problem); !choice.empty()) return choice;
-    ignored_.insert(fmt::format("'{}' is damaged or of another version", path));
+    try {
+      return parse_gemm_choice(*text, problem);
+    } catch (const Error& e) {
+      ignored_.insert(fmt::format("'{}': {}", path, e.what()));
+    }
   } catch (const Error& e) {
     ignored_.insert(e.what());
   }
@@ -90,8 +94,7 @@ std::string GemmAlgorithmCache::read(const std::string& problem) {
 /// If another rank was first, its file stays.
 void GemmAlgorithmCache::write(const std::string& problem, const std::string& choice) {
   try {
-    add_cache_file(path_of(problem), fmt::format("{}\n{}\n{}\n{}\n", kFormat, problem, choice,
-                                                 checksum(problem, choice)));
+    add_cache_file(path_of(problem), text_of_gemm_choice(problem, choice));
   } catch (const Error& e) {
     why_not_ = e.what();
   }

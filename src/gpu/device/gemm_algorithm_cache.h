@@ -15,6 +15,11 @@
 
 namespace tessera {
 
+/// The text of the file with the choice for `problem`, and the reverse, which throws an io error if
+/// the text is damaged, of another problem or version, or its choice is no short line.
+std::string text_of_gemm_choice(const std::string& problem, const std::string& choice);
+std::string parse_gemm_choice(const std::string& text, const std::string& problem);
+
 class GemmAlgorithmCache {
  public:
   /// Uses cache_folder().

@@ -68,6 +68,8 @@ std::vector<std::string> GpuSteps::fallbacks() const {
     all.push_back("matmul algorithms are measured anew in every process: " + why);
   for (const std::string& why : autotune_.ignored())
     all.push_back("a cached matmul algorithm is ignored and measured anew: " + why);
+  for (const std::string& why : gpu_.api.kernels().ignored())
+    all.push_back("a cached kernel is ignored and compiled anew: " + why);
   return all;
 }
 

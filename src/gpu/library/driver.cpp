@@ -224,6 +224,11 @@ CudaKernel Kernels::load(const std::string& text) {
   return reinterpret_cast<CudaKernel>(kernel);
 }
 
+std::vector<std::string> Kernels::ignored() {
+  const std::lock_guard lock(mutex_);
+  return {cache_.ignored().begin(), cache_.ignored().end()};
+}
+
 void Kernels::launch(const CudaLaunch& launch, CudaStream stream) {
   void* args[] = {const_cast<uint64_t*>(launch.words.data())};
   CHECKED(cuLaunchKernel)

@@ -90,6 +90,7 @@ class Kernels final : public CudaKernelApi {
  public:
   Kernels(const Driver& driver, const Contexts& contexts) : driver_(driver), contexts_(contexts) {}
   CudaKernel load(const std::string& text) override;
+  std::vector<std::string> ignored() override;
   void launch(const CudaLaunch& launch, CudaStream stream) override;
 
  private:

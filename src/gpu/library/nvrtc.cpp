@@ -1,14 +1,12 @@
 #include "gpu/library/nvrtc.h"
 
 #include <nvrtc.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
+#include <utility>
 #include <vector>
 
+#include "base/cache_file.h"
 #include "base/env.h"
 #include "base/hash.h"
 #include "gpu/library/shared_library.h"
@@ -59,6 +57,8 @@ void check_nvrtc(nvrtcResult result, const char* call, int line) {
 }
 #define CHECK_NVRTC(call) check_nvrtc(call, #call, __LINE__)
 
+constexpr const char* kFormat = "tessera-kernel 1";
+
 /// Options of every kernel. a * b + c is not contracted, so that elementwise results have the CPU's
 /// bits.
 constexpr const char* kOptions[] = {"--std=c++20", "-default-device", "--fmad=false",
@@ -75,16 +75,6 @@ std::string code_of(nvrtcProgram program, bool ptx) {
   CHECK_NVRTC(ptx ? n.ptx(program, code.data()) : n.cubin(program, code.data()));
   if (ptx) code.resize(code.find('\0'));
   return code;
-}
-
-/// Not cut short. PTX ends with the brace of its function.
-bool is_whole(const std::string& code, bool ptx) {
-  if (!ptx)
-    return code.size() > 4 && code.starts_with(
-                                  "\x7f"
-                                  "ELF");
-  const size_t last = code.find_last_not_of('\n');
-  return last != std::string::npos && code[last] == '}' && code.find(".entry") < last;
 }
 
 }  // namespace
@@ -133,35 +123,37 @@ std::string Cache::code(const std::string& text, const std::string& arch) {
     for (int i = 0; i < kHeaderCount; ++i) h = hash_of(kHeaders[i].text, h);
     return h;
   }();
-  const uint64_t low = hash_of(text), high = hash_of(text + arch, headers);
-  const bool ptx = is_virtual(arch);
-  const std::string path = fmt::format("{}/{:016x}{:016x}-{}-{}.{}.{}", folder_, low, high, arch,
-                                       major, minor, ptx ? "ptx" : "cubin");
-  std::ifstream file(path, std::ios::binary);
-  if (file) {
-    std::string kept((std::istreambuf_iterator<char>(file)), {});
-    if (is_whole(kept, ptx)) {
-      ++hits_;
-      return kept;
-    }
+  const std::string key = fmt::format("{} {}.{} {:016x}\n{}", arch, major, minor, headers, text),
+                    path = fmt::format("{}/{:016x}{:016x}-{}-{}.{}.{}", folder_, hash_of(text),
+                                       hash_of(key), arch, major, minor,
+                                       is_virtual(arch) ? "ptx" : "cubin");
+  if (std::optional<std::string> kept = read(path, key)) {
+    ++hits_;
+    return std::move(*kept);
   }
   std::string code = compile(text, arch).code;
-  keep(path, code);
+  try {
+    write_cache_file(path, cache_entry(kFormat, key, code));
+  } catch (const Error& e) {
+    why_not_ = e.what();
+  }
   return code;
 }
 
-/// Renamed into place: a reader sees the whole file or none.
-void Cache::keep(const std::string& path, const std::string& code) {
-  const std::string part = fmt::format("{}.{}", path, getpid());
-  std::ofstream file(part, std::ios::binary);
-  file.write(code.data(), static_cast<std::streamsize>(code.size()));
-  file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(part, path, error);
-  if (!file || error) {
-    std::filesystem::remove(part, error);
-    why_not_ = fmt::format("'{}' could not be written", path);
+std::optional<std::string> Cache::read(const std::string& path, const std::string& key) {
+  constexpr size_t kMostBytes = size_t{64} << 20;
+  try {
+    const std::optional<std::string> file = read_cache_file(path, kMostBytes);
+    if (!file) return std::nullopt;
+    try {
+      return cached_value(*file, kFormat, key);
+    } catch (const Error& e) {
+      ignored_.insert(fmt::format("'{}': {}", path, e.what()));
+    }
+  } catch (const Error& e) {
+    ignored_.insert(e.what());
   }
+  return std::nullopt;
 }
 
 }  // namespace tessera::cuda

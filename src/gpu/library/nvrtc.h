@@ -2,6 +2,8 @@
 // caches the result on disk.
 #pragma once
 
+#include <optional>
+#include <set>
 #include <string>
 
 namespace tessera::cuda {
@@ -25,7 +27,8 @@ struct Compiled {
 Compiled compile(const std::string& text, const std::string& arch, bool verbose = false);
 
 /// compile() through a cache: files in cache_folder(), named by a hash of text, headers, options,
-/// NVRTC's version and architecture. If the folder is not writable nothing is kept.
+/// NVRTC's version and architecture. If the folder is not writable nothing is kept. A file that is
+/// damaged, of another user or otherwise not to be trusted (base/cache_file.h) is replaced.
 class Cache {
  public:
   Cache();
@@ -34,11 +37,14 @@ class Cache {
   /// Why nothing is kept; empty if kernels are kept.
   const std::string& why_not_kept() const { return why_not_; }
   int hits() const { return hits_; }
+  /// Files that were not used, each with the cause; their kernels were compiled again.
+  const std::set<std::string>& ignored() const { return ignored_; }
 
  private:
-  void keep(const std::string& path, const std::string& code);
+  std::optional<std::string> read(const std::string& path, const std::string& key);
   std::string folder_, why_not_;
   int hits_ = 0;
+  std::set<std::string> ignored_;
 };
 
 }  // namespace tessera::cuda

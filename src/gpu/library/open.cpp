@@ -118,8 +118,8 @@ bool tessera_cuda_multiply(const std::string& library, const tessera::CudaGemm& 
 }
 
 /// For tests without a GPU: compiles a kernel for an architecture. With a folder it uses a cache
-/// there, and `log` is "kept", "found", or why it was not kept. Returns false and sets `log` on
-/// failure.
+/// there, and `log` is "found", "kept", "replaced " and why a file was not used, or why it was not
+/// kept. Returns false and sets `log` on failure.
 bool tessera_cuda_compile(const std::string& text, const std::string& arch,
                           const std::string& folder, std::string& code, std::string& log) {
   try {
@@ -133,7 +133,8 @@ bool tessera_cuda_compile(const std::string& text, const std::string& arch,
     code = cache.code(text, arch);
     log = !cache.why_not_kept().empty() ? cache.why_not_kept()
           : cache.hits() > 0            ? "found"
-                                        : "kept";
+          : cache.ignored().empty()     ? "kept"
+                                        : "replaced " + *cache.ignored().begin();
     return true;
   } catch (const std::exception& e) {
     log = e.what();

@@ -1,5 +1,6 @@
 #include "lower/flow/flow_builder.h"
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 
@@ -8,6 +9,22 @@
 #include "lower/layout/memo_key.h"
 
 namespace tessera {
+
+namespace {
+
+/// True for an op of which each result dim is the operand's dim at the same place.
+bool renames_dims(const FlowNode& node) {
+  if (node.op == nullptr || !node.space.same_order || node.in.size() != 1 || node.out.size() != 1)
+    return false;
+  const auto is_one = [](const std::vector<int>& factors) { return factors.size() == 1; };
+  const std::vector<Factor>& factors = node.space.factors;
+  return node.space.in[0] == node.space.out[0] &&
+         std::all_of(node.space.out[0].begin(), node.space.out[0].end(), is_one) &&
+         std::all_of(factors.begin(), factors.end(),
+                     [](const Factor& f) { return f.role == Role::map; });
+}
+
+}  // namespace
 
 void FlowBuilder::start(const std::string& name) {
   flow_.functions.push_back({name, {}, {}, {}});
@@ -37,6 +54,7 @@ void FlowBuilder::add_node(FlowNode node) {
   for (int v : node.out) flow_.values[v].node = static_cast<int>(function().nodes.size());
   if (node.op != nullptr && node.in.empty() && node.out.size() == 1)
     sources_.emplace(node.out[0], node);
+  if (renames_dims(node)) renames_.emplace(node.out[0], node);
   function().nodes.push_back(std::move(node));
 }
 
@@ -46,6 +64,7 @@ int FlowBuilder::move(int value, const TensorLayout& to, const Origin& origin,
   const Path& path = resharder.path(from.shape, from.dtype, from.layout, to);
   if (path.bytes > 0) {
     if (const int result = recompute(value, to); result >= 0) return result;
+    if (const int result = move_renamed(value, to, origin, resharder); result >= 0) return result;
   }
   for (const Move& m : path.moves) {
     auto [it, is_new] =
@@ -87,6 +106,26 @@ int FlowBuilder::recompute(int value, const TensorLayout& to) {
   node.out = {it->second};
   add_node(std::move(node));
   return it->second;
+}
+
+int FlowBuilder::move_renamed(int value, const TensorLayout& to, const Origin& origin,
+                              Resharder& resharder) {
+  const auto renamed = renames_.find(value);
+  if (renamed == renames_.end()) return -1;
+  const FlowValue from = flow_.values[value];
+  FlowNode node = renamed->second;
+  if (!(flow_.values[node.in[0]].layout == from.layout) || !from.intervals.empty()) return -1;
+  const std::string key = MemoKey().add(value).add(recompute_group_).add(to).text();
+  if (const auto known = moved_.find(key); known != moved_.end()) return known->second;
+  node.in[0] = move(node.in[0], to, origin, resharder);
+  const TensorLayout moved = flow_.values[node.in[0]].layout;
+  for (size_t d = 0; d < moved.dims.size(); ++d)
+    node.splits[node.space.out[0][d][0]] = moved.dims[d];
+  const int result = add_value({from.shape, from.dtype, moved, from.name, -1});
+  moved_.emplace(key, result);
+  node.out = {result};
+  add_node(std::move(node));
+  return result;
 }
 
 int FlowBuilder::move(int value, const Placement& to, const Origin& origin, Resharder& resharder) {

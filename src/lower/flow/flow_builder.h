@@ -33,8 +33,9 @@ class FlowBuilder {
   void set_recompute_group(int group) { recompute_group_ = group; }
   /// Returns `value` in layout `to`, adding the cheapest moves. A move is added once per function
   /// and shared by later calls. The result of an op without operands is recomputed in layout `to`
-  /// instead of sent. `origin`: the op that needs the value; its reason is used if no layout rule
-  /// explains the move.
+  /// instead of sent, and of an op that only renames dims, the operand is moved: a tensor is sent
+  /// once under all of its names. `origin`: the op that needs the value; its reason is used if no
+  /// layout rule explains the move.
   int move(int value, const TensorLayout& to, const Origin& origin, Resharder& resharder);
   /// Returns `value` placed as an op needs it.
   int move(int value, const Placement& to, const Origin& origin, Resharder& resharder);
@@ -47,11 +48,15 @@ class FlowBuilder {
   /// If an op without operands computes `value`, adds that op again, split as `to`. Returns -1 if
   /// there is no such op, or if a dim is not exactly one `fresh` factor.
   int recompute(int value, const TensorLayout& to);
+  /// If an op renames the dims of its operand, which has the layout of `value`, moves the operand
+  /// and renames that. Returns -1 if there is no such op.
+  int move_renamed(int value, const TensorLayout& to, const Origin& origin, Resharder& resharder);
 
   const RuleLayouts& rule_layouts_;
   Flow flow_;
   std::unordered_map<std::string, int> moved_;
   std::unordered_map<int, FlowNode> sources_;  ///< by value: its op, if without operands
+  std::unordered_map<int, FlowNode> renames_;  ///< by value: its op, if that only renames dims
   /// What was built before the present loop iteration.
   struct Outside {
     std::vector<FlowNode> nodes;

@@ -75,7 +75,7 @@ class Partitioner {
               spec.name, t.name(), graph_.producer(t.id()).at.to_string());
       emit_.function().outputs.emplace_back(t.name(), emit_.operand(frame, t.id(), Purpose::none));
     }
-    if (!spec.updates) return;
+    if (!spec.stores_updates()) return;
     for (const Update& u : graph_.updates()) finish_update(frame, u.stored, u.value);
   }
 
