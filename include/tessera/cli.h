@@ -102,6 +102,9 @@ struct ModelSpec {
   /// train.schedule and train.lr say.
   std::function<Optimizer(const Config&)> optimizer = {};
   std::function<double(const Config&, int64_t step)> learning_rate = {};
+  /// Overwrites the parameters that a run starts from, which no checkpoint gives. Collective.
+  /// Empty: they have their initial values.
+  std::function<void(Session&, const Config&)> start = {};
 };
 
 /// gpt, mlp, cnn.

@@ -20,6 +20,8 @@ struct ModelDescription;
 
 class ModelFolder {
  public:
+  static constexpr int64_t kShardBytes = 5'000'000'000;
+
   /// Whether `path` is a folder that has a config.json. Local.
   static bool is_one(const std::string& path);
 
@@ -63,6 +65,6 @@ class ModelFolder {
 /// time. Returns the number of tensors. Local. Throws usage errors if `to` exists and for a
 /// checkpoint of another model; io errors.
 int64_t export_model(const std::string& checkpoint, const ModelFolder& like, const std::string& to,
-                     int64_t shard_bytes = 5'000'000'000);
+                     int64_t shard_bytes = ModelFolder::kShardBytes);
 
 }  // namespace tessera

@@ -151,8 +151,15 @@ Tensor attention_layer(Tensor x, const TransformerOptions& o, const SharedSpan& 
     const auto in_memory = [&](Tensor t) { return rename(t, "length", "memory_length", at); };
     Tensor query = placed(
         projected(x, "query", {"d_model"}, heads.query, o, o.heads.query_bias, at), "query_norm");
-    Tensor key = in_memory(
-        placed(projected(x, "key", {"d_model"}, heads.key, o, o.heads.key_bias, at), "key_norm"));
+    // Without positions, norm or cap behind it a bias of the keys cancels in the softmax: its
+    // gradient is 0, and only rounding would train it.
+    const bool cancels = span.rotary.cos.empty() && !o.heads.norm && o.heads.soft_cap == 0;
+    Tensor key = projected(x, "key", {"d_model"}, heads.key, o, o.heads.key_bias && !cancels, at);
+    if (o.heads.key_bias && cancels) {
+      Tensor bias = parameter_for(x, "key.b", heads.key, zeros(), at);
+      key = add(key, stop_gradient(bias, at), at);
+    }
+    key = in_memory(placed(key, "key_norm"));
     Tensor value =
         in_memory(projected(x, "value", {"d_model"}, heads.key, o, o.heads.value_bias, at));
     AttentionOptions options;

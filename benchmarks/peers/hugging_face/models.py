@@ -2,8 +2,8 @@
 """Tiny random models of each family, made by Hugging Face transformers, and what transformers computes with them.
 
     models.py record tests/models             writes the fixtures that the tests read
-    models.py compare TESSERA tests/models    lets the program train each model for no step and export it, and opens
-                                              the result in transformers: the same bytes and the same logits
+    models.py compare TESSERA tests/models    lets the program train each model for a step with learning rate 0 and
+                                              export it, and opens the result in transformers: the same bytes and logits
 
 Needs torch and transformers 5 (pip install torch transformers). Weights are scaled so that logits have a deviation of 1 or
 more and attention is far from uniform, and sequences are longer than windows and original contexts: with the weights that
@@ -40,8 +40,8 @@ def models():
         "rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5}), torch.bfloat16, "1GB"
     yield "mistral", MistralConfig(**SIZES, sliding_window=7), torch.bfloat16, "1GB"
     yield "qwen2", Qwen2Config(**SIZES, tie_word_embeddings=True, rope_parameters={
-        "rope_type": "yarn", "rope_theta": 3000.0, "factor": 4.0, "original_max_position_embeddings": 16}), \
-        torch.bfloat16, "1GB"
+        "rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 16,
+        "beta_fast": 4.0, "beta_slow": 0.25}), torch.bfloat16, "1GB"
     yield "qwen3", Qwen3Config(**SIZES, head_dim=12, use_sliding_window=True, sliding_window=9, max_window_layers=1,
                                rope_parameters={"rope_type": "default", "rope_theta": 3000.0}), torch.bfloat16, "1GB"
     yield "gpt2", GPT2Config(vocab_size=VOCAB, n_positions=64, n_embd=32, n_layer=2, n_head=4, bos_token_id=None,
@@ -131,8 +131,8 @@ def compare(tessera, folder):
         with tempfile.TemporaryDirectory() as work:
             work = pathlib.Path(work)
             (work / "text").write_bytes(bytes(range(VOCAB)) * 40)
-            run = [tessera, "train", case, "--data", work / "text", "--steps", "0", "--checkpoint", work / "run",
-                   "--set", "length=16"]
+            run = [tessera, "train", case, "--data", work / "text", "--steps", "1", "--checkpoint", work / "run",
+                   "--set", "length=16", "lr=0"]
             subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
             subprocess.run([tessera, "export", "--checkpoint", work / "run", "--like", case, work / "out"], check=True,
                            stdout=subprocess.DEVNULL)
