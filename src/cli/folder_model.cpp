@@ -15,17 +15,15 @@ constexpr int64_t kUsualLength = 1024;  ///< a model's longest text is more than
 
 std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
   const nn::TransformerOptions& o = folder.options();
-  const bool alike = o.are_layers_alike();
   return {
       {"model.length", fmt::format("{}", std::min(o.length, kUsualLength)),
        "Number of tokens in an example.", KeyRange::whole(1, static_cast<double>(o.length))},
       {"model.init", "weights",
        "What training starts from: the weights of the folder, or random initial values.",
        KeyRange::one_of({"weights", "random"})},
-      {"model.scan", alike ? "true" : "false",
+      {"model.scan", o.scan ? "true" : "false",
        "Whether the blocks are a loop, of which one is compiled. It needs blocks that are alike.",
-       KeyRange::one_of(alike ? std::vector<std::string>{"false", "true"}
-                              : std::vector<std::string>{"false"})},
+       KeyRange::one_of({"false", "true"})},
       {"model.dropout", "0", "Rate of dropout.", KeyRange::number(0, 1)},
       {"model.config", folder.config_hash(), "Hash of config.json, to tell models apart."}};
 }

@@ -54,8 +54,8 @@ TEST_CASE("a folder is trained, resumed, evaluated and exported", "[cli]") {
   expect_success(run_cli_in(f, "eval out" + data + "--json third.json"));
   // The folder has bfloat16, so the trained parameters were rounded.
   CHECK(json_of(f, "third.json")["eval_loss"].get<double>() == Approx(after).epsilon(1e-2));
-  CHECK(elements_of(f("out/model.safetensors"), "model.norm.weight") !=
-        elements_of(model + "/model.safetensors", "model.norm.weight"));
+  CHECK(elements_of(f("out/model.safetensors"), "lm_head.weight") !=
+        elements_of(model + "/model.safetensors", "lm_head.weight"));
 }
 
 TEST_CASE("a step with learning rate 0 leaves the weights of a folder as they were", "[cli]") {
@@ -123,7 +123,7 @@ TEST_CASE("random weights are asked for, and other folders and models refused", 
   expect_failure(run_cli_in(f, "train bare --data text --set length=65"), 1,
                  {"key 'model.length' is 65", "64"});
   expect_failure(run_cli_in(f, "explain " + kModels + "qwen3 --set scan=true"), 1,
-                 {"key 'model.scan' is 'true'", "false"});
+                 {"scan makes a loop of the layers, but they are of 2 kinds"});
   // The checkpoint belongs to the configuration that it was made of.
   const std::string config = f.read("bare/config.json");
   const size_t at = config.find("\"rms_norm_eps\": 1e-06");
@@ -146,8 +146,8 @@ TEST_CASE("processes read their slices of a folder and compare its files", "[cli
                             "--json report.json";
   expect_success(run_cli_in(f, train));
   const double alone = json_of(f, "report.json")["loss"];
-  const CliResult two = test::run_in(f, test::kLaunchLocal + "2 " TESSERA_CLI, train);
+  const CliResult two = test::run_in(f, test::kLaunchLocal + "--max-restarts 0 --ranks 2 " TESSERA_CLI, train);
   INFO(two.err);
-  if (two.code == 0) CHECK(json_of(f, "report.json")["loss"].get<double>() == Approx(alone));
-  CHECK(two.code == 0);
+  REQUIRE(two.code == 0);
+  CHECK(json_of(f, "report.json")["loss"].get<double>() == Approx(alone));
 }
