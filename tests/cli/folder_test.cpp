@@ -146,7 +146,8 @@ TEST_CASE("processes read their slices of a folder and compare its files", "[cli
                             "--json report.json";
   expect_success(run_cli_in(f, train));
   const double alone = json_of(f, "report.json")["loss"];
-  const CliResult two = test::run_in(f, test::kLaunchLocal + "--max-restarts 0 --ranks 2 " TESSERA_CLI, train);
+  const CliResult two =
+      test::run_in(f, test::kLaunchLocal + "--max-restarts 0 --ranks 2 " TESSERA_CLI, train);
   INFO(two.err);
   REQUIRE(two.code == 0);
   CHECK(json_of(f, "report.json")["loss"].get<double>() == Approx(alone));

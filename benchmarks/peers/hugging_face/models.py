@@ -2,6 +2,7 @@
 """Tiny random models of each family, made by Hugging Face transformers, and what transformers computes with them.
 
     models.py record tests/models             writes the fixtures that the tests read
+    models.py tiny data/tiny-llama            writes the model of the manual's examples, which reads bytes
     models.py compare TESSERA tests/models    lets the program train each model for a step with learning rate 0 and
                                               export it, and opens the result in transformers: the same bytes and logits
 
@@ -118,6 +119,14 @@ def record(folder):
         safetensors.torch.save_file({k: v.contiguous() for k, v in expected.items()}, out / "expected.st")
 
 
+def tiny(folder):
+    torch.manual_seed(0)
+    config = LlamaConfig(**dict(SIZES, vocab_size=256, intermediate_size=96, max_position_embeddings=512),
+                         tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+    AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+
+
 def tensors_of(folder):
     found = {}
     for path in sorted(folder.glob("*.safetensors")):
@@ -127,7 +136,7 @@ def tensors_of(folder):
 
 def compare(tessera, folder):
     failed = False
-    for case in sorted(p.parent for p in folder.glob("*/config.json")):
+    for case in sorted(p.parent for p in folder.glob("*/expected.st")):
         with tempfile.TemporaryDirectory() as work:
             work = pathlib.Path(work)
             (work / "text").write_bytes(bytes(range(VOCAB)) * 40)
@@ -141,7 +150,7 @@ def compare(tessera, folder):
                 torch.equal(before[k].view(torch.uint8), after[k].view(torch.uint8)) for k in before)
             expected = safetensors.torch.load_file(case / "expected.st")
             model = AutoModelForCausalLM.from_pretrained(work / "out", dtype=torch.float32, attn_implementation="eager")
-            logits = model(expected["inputs"].long()).logits
+            logits = model(expected["inputs"].long()).logits.detach()
             worst = float((logits - expected["logits"]).abs().max() / expected["logits"].std())
             good = same and worst < 1e-4
             failed |= not good
@@ -154,6 +163,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if len(sys.argv) == 3 and sys.argv[1] == "record":
         record(pathlib.Path(sys.argv[2]))
+    elif len(sys.argv) == 3 and sys.argv[1] == "tiny":
+        tiny(pathlib.Path(sys.argv[2]))
     elif len(sys.argv) == 4 and sys.argv[1] == "compare":
         sys.exit(compare(pathlib.Path(sys.argv[2]).resolve(), pathlib.Path(sys.argv[3])))
     else:
