@@ -67,7 +67,7 @@ TEST_CASE("cli: wrong models, keys, meshes and layouts", "[cli]") {
                  {"no tensor has a dim 'btach'", "did you mean 'batch'?"});
   expect_failure(train(f, "--mesh data:2 --layout batch:dta"), 1, {"did you mean 'data'?"});
   expect_failure(train(f, "--mesh data:2 --layout batch,d_model:data"), 1,
-                 {"both claim mesh axis 'data'", "gpt.cpp:"});
+                 {"both claim mesh axis 'data'", "transformer.cpp:"});
   expect_failure(train(f, "--mesh data:2 --layout @rules.txt"), 1, {"rules.txt"});
   expect_failure(run_cli_in(f, "train run.toml"), 1, {"cannot open configuration 'run.toml'"});
   CHECK(f.names() == before);
