@@ -56,6 +56,7 @@ void ignore_common(ModelConfig& config) {
                  "initializer_range",
                  "is_decoder",
                  "is_encoder_decoder",
+                 "is_llama_config",
                  "label2id",
                  "output_attentions",
                  "output_hidden_states",
@@ -67,10 +68,14 @@ void ignore_common(ModelConfig& config) {
                  "task_specific_params",
                  "tokenizer_class",
                  "torchscript",
+                 "transformers.js_config",
                  "transformers_version",
                  "unsloth_fixed",
                  "unsloth_version",
                  "use_cache"});
+  // Settings of generation, which old files have, too.
+  config.ignore({"do_sample", "max_length", "max_new_tokens", "min_length", "num_beams",
+                 "num_return_sequences", "repetition_penalty", "temperature", "top_k", "top_p"});
 }
 
 /// "dtype" of transformers 5, "torch_dtype" of 4.

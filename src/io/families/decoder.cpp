@@ -90,6 +90,8 @@ nn::TransformerOptions decoder_options(ModelConfig& config, int64_t key_heads) {
   o.tied = config.flag("tie_word_embeddings", false);
   o.spans[0].rotary = true;
   o.spans[0].rotation = rotation_of(config, 10000);
+  config.require_value("rope_interleaved", false);
+  config.require_value("use_mrope", false);
   return o;
 }
 
