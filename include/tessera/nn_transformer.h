@@ -87,6 +87,12 @@ struct MlpLayerOptions {
   bool gated = false;  ///< down(activation(gate x) * up x); else down(activation(up x))
   Activation activation = Activation::gelu_tanh;
   bool bias = false;
+  /// If not 0, there are so many such layers, the experts, without biases. A token takes the
+  /// `choices` of them that a router finds best, weighted by its softmax. No token is dropped: all
+  /// experts are computed, and those that were not taken count 0. moe() computes fewer.
+  int64_t experts = 0;
+  int64_t choices = 2;
+  bool renormalize = true;  ///< divide the weights of a token by their sum
 };
 
 /// What layers may differ in: how far they look, and their positions.
@@ -143,14 +149,16 @@ SharedSpan shared_span(Graph& g, const TransformerOptions& options, const SpanOp
 /// and values have no dim heads.
 Tensor attention_layer(Tensor x, const TransformerOptions& options, const SharedSpan& span,
                        Loc at = Loc::current());
-/// Parameters in the scope "mlp": "up.w" [d_model, ff], "gate.w", "down.w", and biases.
+/// Parameters in the scope "mlp": "up.w" [d_model, ff], "gate.w", "down.w", and biases; with
+/// experts "router.w" [d_model, experts], "expert.up.w" [experts, d_model, ff] and so on.
 Tensor mlp_layer(Tensor x, const TransformerOptions& options, Loc at = Loc::current());
 /// Both with their norms "norm1" and "norm2" (and "norm1_after", "norm2_after") and residual sums.
 Tensor transformer_block(Tensor x, const TransformerOptions& options, const SharedSpan& span,
                          Loc at = Loc::current());
 
 /// A decoder language model. Dims: batch, length, memory_length, d_model, heads, heads_per_key,
-/// d_head, ff, vocab, positions. Inputs: "inputs" and "targets", int32 [batch, length]. Parameters
+/// d_head, ff, experts, vocab, positions. Inputs: "inputs" and "targets", int32 [batch, length].
+/// Parameters
 /// "<name>.embedding", "<name>.position", those of block i in "<name>.block<i>" (of all in
 /// "<name>.block" with scan), "<name>.norm" and "<name>.head.w". Throws usage errors for options
 /// that do not fit together.

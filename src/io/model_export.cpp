@@ -168,8 +168,10 @@ class Exporter {
     slice.dtype = dtype;
     for (const Dim& d : shape) {
       slice.dims.push_back(d.name);
-      slice.offset.push_back(d.name == "layers" ? part.layer : 0);
-      slice.valid.push_back(d.name == "layers" ? 1 : d.size);
+      const auto is_it = [&](const auto& index) { return index.first == d.name; };
+      const auto at = std::find_if(part.at.begin(), part.at.end(), is_it);
+      slice.offset.push_back(at == part.at.end() ? 0 : at->second);
+      slice.valid.push_back(at == part.at.end() ? d.size : 1);
       slice.strides.push_back(0);
     }
     int64_t stride = 1, first = 0;

@@ -9,6 +9,8 @@ namespace tessera {
 
 namespace {
 
+constexpr std::string_view kLayer = "{layer}", kExpert = "{expert}";
+
 std::vector<std::string> split(const std::string& text, char at) {
   std::vector<std::string> parts;
   for (size_t begin = 0;;) {
@@ -34,8 +36,10 @@ PartDim part_dim(const std::string& factor, const Shape& parameter) {
 
 /// The part that `rule` describes, and the sizes of its tensor.
 TensorPart part_of(const WeightRule& rule, const std::string& parameter, const Shape& shape,
-                   int64_t layer, std::vector<int64_t>& sizes) {
-  TensorPart part{parameter, shape.has("layers") ? layer : -1, {}};
+                   int64_t layer, int64_t expert, std::vector<int64_t>& sizes) {
+  TensorPart part{parameter, {}, {}};
+  if (shape.has("layers")) part.at.emplace_back("layers", layer);
+  if (rule.tensor.find(kExpert) != std::string::npos) part.at.emplace_back("experts", expert);
   sizes.clear();
   for (const std::string& dim : split(rule.dims, ',')) {
     sizes.push_back(1);
@@ -46,16 +50,18 @@ TensorPart part_of(const WeightRule& rule, const std::string& parameter, const S
   }
   for (const Dim& d : shape) {
     const auto is_it = [&](const PartDim& p) { return p.name == d.name; };
-    check(d.name == "layers" || std::any_of(part.dims.begin(), part.dims.end(), is_it),
+    const auto is_at = [&](const auto& index) { return index.first == d.name; };
+    check(std::any_of(part.at.begin(), part.at.end(), is_at) ||
+              std::any_of(part.dims.begin(), part.dims.end(), is_it),
           "the rule of '{}' does not say where the dim '{}' of '{}' lies", rule.tensor, d.name,
           parameter);
   }
   return part;
 }
 
-std::string with_layer(std::string name, int64_t layer) {
-  if (const size_t at = name.find("{layer}"); at != std::string::npos)
-    name.replace(at, 7, fmt::format("{}", layer));
+std::string with(std::string name, std::string_view place, int64_t index) {
+  if (const size_t at = name.find(place); at != std::string::npos)
+    name.replace(at, place.size(), fmt::format("{}", index));
   return name;
 }
 
@@ -68,8 +74,12 @@ class Mapper {
     nn::transformer(graph, o_);
     for (const Tensor& p : graph.parameters()) map_.parameters.emplace(p.name(), p.shape());
     for (const WeightRule& rule : family_.weights(o_)) {
-      const bool each = rule.tensor.find("{layer}") != std::string::npos;
-      for (int64_t i = 0; i < (each ? o_.layers : 1); ++i) add(rule, i);
+      const auto has = [&](std::string_view place) {
+        return rule.tensor.find(place) != std::string::npos;
+      };
+      for (int64_t i = 0; i < (has(kLayer) ? o_.layers : 1); ++i) {
+        for (int64_t e = 0; e < (has(kExpert) ? o_.mlp.experts : 1); ++e) add(rule, i, e);
+      }
     }
     for (const auto& [name, shape] : map_.parameters) {
       check(covered_[name] == shape.elements(),
@@ -80,7 +90,7 @@ class Mapper {
   }
 
  private:
-  void add(const WeightRule& rule, int64_t layer) {
+  void add(const WeightRule& rule, int64_t layer, int64_t expert) {
     std::string parameter = o_.name + "." + rule.parameter;
     const std::string block = o_.name + ".block";
     if (!o_.scan && parameter.starts_with(block + "."))
@@ -88,8 +98,9 @@ class Mapper {
     const auto found = map_.parameters.find(parameter);
     check(found != map_.parameters.end(), "the table of '{}' names '{}', which no model has",
           family_.model_type, parameter);
-    MappedTensor tensor{with_layer(rule.tensor, layer), {}, {}, rule.is_copy};
-    tensor.parts.push_back(part_of(rule, parameter, found->second, layer, tensor.sizes));
+    MappedTensor tensor{
+        with(with(rule.tensor, kLayer, layer), kExpert, expert), {}, {}, rule.is_copy};
+    tensor.parts.push_back(part_of(rule, parameter, found->second, layer, expert, tensor.sizes));
     if (!rule.is_copy) {
       int64_t elements = 1;
       for (const PartDim& d : tensor.parts[0].dims) elements *= d.fixed < 0 ? d.size : 1;
@@ -129,11 +140,11 @@ void visit_runs(const TensorPart& part, const Slice& slice,
     return std::find(slice.dims.begin(), slice.dims.end(), name) - slice.dims.begin();
   };
   int64_t base = 0;
-  if (part.layer >= 0) {
-    const auto d = static_cast<size_t>(place("layers"));
-    const int64_t at = part.layer - slice.offset[d];
+  for (const auto& [name, index] : part.at) {
+    const auto d = static_cast<size_t>(place(name));
+    const int64_t at = index - slice.offset[d];
     if (at < 0 || at >= slice.valid[d]) return;
-    base = at * slice.strides[d];
+    base += at * slice.strides[d];
   }
   std::vector<Common> dims;
   int64_t stride = 1;

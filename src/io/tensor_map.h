@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/families/family.h"
@@ -22,7 +23,8 @@ struct PartDim {
 /// The elements that a tensor of the files and a parameter share. In memory order of the tensor.
 struct TensorPart {
   std::string parameter;
-  int64_t layer = -1;  ///< the index along the parameter's dim "layers"; -1: it has none
+  /// Indices along dims of the parameter that the tensor lacks: {"layers", 3}.
+  std::vector<std::pair<std::string, int64_t>> at;
   std::vector<PartDim> dims;
 };
 

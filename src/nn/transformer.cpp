@@ -68,6 +68,12 @@ void require_fitting(const TransformerOptions& o) {
           o.spans.size());
   require(!o.parallel || o.placement == NormPlacement::before,
           "[transformer] parallel blocks have their norm before them; placement is another");
+  require(o.mlp.experts >= 0 && (o.mlp.experts == 0 || !o.mlp.bias),
+          "[transformer] {} experts{}; experts have no biases", o.mlp.experts,
+          o.mlp.bias ? " with biases" : "");
+  require(o.mlp.experts == 0 || (o.mlp.choices >= 1 && o.mlp.choices <= o.mlp.experts),
+          "[transformer] a token takes {} of {} experts; it takes at least 1 and at most all",
+          o.mlp.choices, o.mlp.experts);
   const int64_t rows = o.positions == 0 ? o.length : o.positions;
   require(!o.learned_positions || o.length <= rows,
           "[transformer] length {} is more than the {} learned positions", o.length, rows);
@@ -178,9 +184,45 @@ Tensor attention_layer(Tensor x, const TransformerOptions& o, const SharedSpan& 
   });
 }
 
+namespace {
+
+/// The weight of each expert for each token: 0 for those that it does not take.
+Tensor expert_weights(Tensor x, const MlpLayerOptions& o, Loc at) {
+  const Dim experts("experts", o.experts);
+  Tensor logits = dense(x, "router", {"d_model"}, Shape{experts}, false, 1, at);
+  if (is_narrow(logits.dtype())) logits = cast(logits, DType::float32, at);
+  Tensor shares = softmax(logits, "experts", at);
+  Tensor best = top_k(shares, "experts", Dim("choices", o.choices), at).indices;
+  Tensor taken = reduce_sum(one_hot(best, experts, 1, 0, shares.dtype(), at), "choices", at);
+  Tensor weights = mul(shares, taken, at);
+  if (o.renormalize) weights = div(weights, reduce_sum(weights, "experts", at), at);
+  return read_as(weights, x.dtype(), at);
+}
+
+Tensor experts_layer(Tensor x, const TransformerOptions& o, Loc at) {
+  const Dim experts("experts", o.mlp.experts), model = x.dim("d_model"), ff("ff", o.mlp.ff);
+  Tensor weights = expert_weights(x, o.mlp, at);
+  std::vector<Dim> dims = x.shape().without({"d_model"}).dims();
+  dims.insert(dims.end(), {experts, ff});
+  const auto through = [&](const char* name) {
+    Tensor w = parameter_for(x, std::string("expert.") + name + ".w", {experts, model, ff},
+                             scaled_normal({"d_model"}), at);
+    return einsum({x, w}, Shape(dims), at);
+  };
+  Tensor hidden = through("up");
+  hidden = o.mlp.gated ? mul(activate(through("gate"), o.mlp.activation, at), hidden, at)
+                       : activate(hidden, o.mlp.activation, at);
+  Tensor down = parameter_for(x, "expert.down.w", {experts, ff, model},
+                              scaled_normal({"ff"}, residual_gain(o)), at);
+  return einsum({mul(hidden, weights, at), down}, x.shape(), at);
+}
+
+}  // namespace
+
 Tensor mlp_layer(Tensor x, const TransformerOptions& o, Loc at) {
-  return on_behalf_of("mlp_layer", at, [&] {
+  return on_behalf_of("mlp_layer", at, [&]() -> Tensor {
     Scope scope(x.graph(), "mlp");
+    if (o.mlp.experts > 0) return experts_layer(x, o, at);
     const Shape ff{Dim("ff", o.mlp.ff)};
     Tensor hidden = projected(x, "up", {"d_model"}, ff, o, o.mlp.bias, at);
     if (o.mlp.gated) {

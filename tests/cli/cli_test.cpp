@@ -28,7 +28,7 @@ TEST_CASE("cli: wrong words are usage errors with exit code 2", "[cli]") {
                  {"unknown argument '--stpes'", "did you mean '--steps'?", "tessera train --help"});
   expect_failure(run_cli_in(f, "train"), 2, {"model"});
   expect_failure(run_cli_in(f, "train gpt --keep many"), 2, {"--keep", "many"});
-  expect_failure(run_cli_in(f, "eval gpt"), 2, {"--checkpoint"});
+  expect_failure(run_cli_in(f, "eval gpt"), 1, {"eval needs --checkpoint DIR"});
 }
 
 TEST_CASE("cli: help works on each command", "[cli]") {

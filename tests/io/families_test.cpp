@@ -79,6 +79,7 @@ TEST_CASE("a damaged configuration is refused or changes the logits", "[model_fo
       {"llama", {{"/vocab_size", "95"}}, "embed_tokens.weight is float32 [96, 32]"},
       {"llama", {{"/hidden_size", "\"32\""}}, "'hidden_size' is \"32\"; it must be a whole number"},
       {"llama", {{"/rms_norm_eps", "0.01"}}, kChanges},
+      {"llama", {{"/rms_norm_eps", "-"}}, "'rms_norm_eps' is missing"},
       {"llama", {{"/hidden_act", "\"relu\""}}, kChanges},
       {"llama", {{"/hidden_act", "\"mish\""}}, "'hidden_act' is \"mish\"; Tessera knows silu"},
       {"llama", {{"/pretraining_tp", "2"}}, "'pretraining_tp' is 2; Tessera knows only 1 here"},
@@ -144,6 +145,22 @@ TEST_CASE("a damaged configuration is refused or changes the logits", "[model_fo
       {"gemma3", {{"/query_pre_attn_scalar", "12"}}, kChanges},
       {"gemma3", {{"/attn_logit_softcapping", "50.0"}}, "Gemma 3 has none"},
       {"gemma3", {{"/use_bidirectional_attention", "true"}}, "Tessera knows only false here"},
+      {"mixtral", {{"/num_experts_per_tok", "1"}}, kChanges},
+      {"mixtral",
+       {{"/num_experts_per_tok", "4"}},
+       "'num_experts_per_tok' is 4; there are 3 experts"},
+      {"mixtral", {{"/num_local_experts", "2"}}, "gate.weight is bfloat16 [3, 32]"},
+      {"mixtral", {{"/num_local_experts", "4"}}, "missing: model.layers.0.block_sparse_moe."},
+      {"mixtral", {{"/sliding_window", "7"}}, kChanges},
+      {"mixtral", {{"/rope_parameters/rope_theta", "-"}}, kChanges},
+      {"mixtral", {{"/output_router_logits", "true"}}, "Tessera knows only false here"},
+      {"qwen3-moe", {{"/norm_topk_prob", "true"}}, kChanges},
+      {"qwen3-moe", {{"/num_experts_per_tok", "2"}}, kChanges},
+      {"qwen3-moe", {{"/num_experts", "5"}}, "'num_local_experts' is 5; 'num_experts' says it too"},
+      {"qwen3-moe", {{"/moe_intermediate_size", "-"}}, "instead of [768, 32]"},
+      {"qwen3-moe", {{"/mlp_only_layers", "[0]"}}, "'mlp_only_layers' is [0]"},
+      {"qwen3-moe", {{"/decoder_sparse_step", "2"}}, "'decoder_sparse_step' is 2"},
+      {"qwen3-moe", {{"/rope_parameters/rope_theta", "100.0"}}, kChanges},
   };
   const Folder f;
   std::map<std::string, int> caught;
@@ -160,7 +177,7 @@ TEST_CASE("a damaged configuration is refused or changes the logits", "[model_fo
     }
   }
   for (const auto& [model, times] : caught) CHECK(times >= 5);
-  CHECK(caught.size() == 8);
+  CHECK(caught.size() == 10);
 }
 
 TEST_CASE("rotation in the other order, and a norm that is not 1 + scale, change the logits",

@@ -14,8 +14,8 @@ using test::kModels;
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr const char* kAll[] = {"llama", "llama-old", "mistral", "qwen2",
-                                "qwen3", "gpt2",      "gemma2",  "gemma3"};
+constexpr const char* kAll[] = {"llama", "llama-old", "mistral", "qwen2",   "qwen3",
+                                "gpt2",  "gemma2",    "gemma3",  "mixtral", "qwen3-moe"};
 
 std::string contents(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

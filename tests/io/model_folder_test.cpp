@@ -11,8 +11,8 @@ namespace {
 using test::kModels;
 using test::Run;
 
-constexpr const char* kNames[] = {"llama", "llama-old", "mistral", "qwen2",
-                                  "qwen3", "gpt2",      "gemma2",  "gemma3"};
+constexpr const char* kNames[] = {"llama", "llama-old", "mistral", "qwen2",   "qwen3",
+                                  "gpt2",  "gemma2",    "gemma3",  "mixtral", "qwen3-moe"};
 
 /// |a - b| / |b| of the gradient of each tensor that transformers recorded; the largest.
 double gradient_difference(const ModelFolder& folder, const nn::TransformerOptions& o,
@@ -65,6 +65,7 @@ TEST_CASE("models of Hugging Face give the logits and gradients of transformers 
                         {"model:2", "heads,ff,vocab:model"},
                         {"data:2", "batch:data", true},
                         {"model:2", "length:model"},
+                        {"model:2", "batch,experts?:model"},
                         {"data:2;model:2", "batch:data;heads,ff,vocab:model", true}};
   for (const char* name : kNames) {
     const ModelFolder folder(kModels + name);

@@ -197,6 +197,14 @@ TEST_CASE("options of a transformer that do not go together", "[transformer][err
     o.parallel = true;
     o.placement = nn::NormPlacement::after;
   });
+  refused({"4 experts with biases; experts have no biases"}, [](auto& o) {
+    o.mlp.experts = 4;
+    o.mlp.bias = true;
+  });
+  refused({"a token takes 5 of 4 experts", "at most all"}, [](auto& o) {
+    o.mlp.experts = 4;
+    o.mlp.choices = 5;
+  });
   refused({"length 128 is more than the 64 learned positions"}, [](auto& o) {
     o.learned_positions = true;
     o.positions = 64;

@@ -20,8 +20,8 @@ import tempfile
 import safetensors.torch
 import torch
 import transformers
-from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config,
-                          Qwen3Config)
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig,
+                          Qwen2Config, Qwen3Config, Qwen3MoeConfig)
 
 BATCH, LENGTH, VOCAB = 2, 40, 96
 SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -57,6 +57,12 @@ def models():
         "full_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0}}), torch.bfloat16, "1GB"
 
 
+    yield "mixtral", MixtralConfig(**SIZES, num_local_experts=3, num_experts_per_tok=2, rope_parameters={
+        "rope_type": "default", "rope_theta": 3000.0}), torch.bfloat16, "1GB"
+    yield "qwen3-moe", Qwen3MoeConfig(**SIZES, head_dim=12, moe_intermediate_size=20, num_experts=5, num_experts_per_tok=3,
+                                      rope_parameters={"rope_type": "default", "rope_theta": 3000.0}), torch.bfloat16, "1GB"
+
+
 def scale(model, dtype):
     """Draws weights of the size described above, each a number of `dtype`."""
     for name, p in model.named_parameters():
@@ -64,6 +70,8 @@ def scale(model, dtype):
             fan = p.shape[0] if "c_" in name else p.shape[1]
             gain = 2.0 if any(k in name for k in ("q_proj", "k_proj", "c_attn")) else 1.2
             p.data = torch.randn(p.shape) * (1.0 if "wte" in name or "wpe" in name or "embed" in name else gain / fan**0.5)
+        elif p.dim() == 3:  # of all experts
+            p.data = torch.randn(p.shape) * (1.2 / p.shape[2]**0.5)
         elif "norm" in name or "ln_" in name:
             p.data = p.data + 0.3 * torch.randn(p.shape)
         else:
@@ -91,6 +99,20 @@ def outputs(model, inputs, targets):
     return logits.detach(), loss.detach()
 
 
+def on_disk(key, tensor):
+    """The tensors of the files that one in memory is: transformers 5 joins those of the experts."""
+    mixtral = tensor.shape[0] == 3
+    if key.endswith(".mlp.gate.weight") and mixtral:
+        return [(key.replace(".mlp.", ".block_sparse_moe."), tensor)]
+    if not key.endswith(("experts.gate_up_proj", "experts.down_proj")):
+        return [(key, tensor)]
+    layer = key[:key.index(".mlp.")]
+    scope = layer + (".block_sparse_moe" if mixtral else ".mlp")
+    gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+    parts = [(down, tensor)] if key.endswith("down_proj") else list(zip((gate, up), tensor.chunk(2, dim=1)))
+    return [(f"{scope}.experts.{e}.{name}.weight", part[e]) for name, part in parts for e in range(len(part))]
+
+
 def record(folder):
     for seed, (name, config, dtype, shard) in enumerate(models()):
         torch.manual_seed(seed)
@@ -107,7 +129,7 @@ def record(folder):
         expected = {"inputs": inputs.int(), "targets": targets.int(), "logits": logits, "loss": loss.reshape(1)}
         for key, p in model.named_parameters():
             if ".1." not in key and p.grad is not None:
-                expected["grad." + key] = p.grad.clone()  # to() below rounds gradients, too
+                expected |= {"grad." + k: g.clone() for k, g in on_disk(key, p.grad)}  # to() below rounds gradients, too
         out = folder / name
         out.mkdir(parents=True, exist_ok=True)
         for old in out.iterdir():

@@ -76,7 +76,7 @@ nn::TransformerOptions decoder_options(ModelConfig& config, int64_t key_heads) {
   o.mlp.gated = true;
   o.mlp.activation = activation_of(config, "hidden_act", "silu");
   o.norm.kind = nn::NormOptions::Kind::rms;
-  o.norm.eps = config.number("rms_norm_eps", 1e-6);
+  o.norm.eps = config.number("rms_norm_eps");
   o.heads.count = config.whole("num_attention_heads");
   o.heads.key_heads =
       config.whole("num_key_value_heads", key_heads == 0 ? o.heads.count : key_heads);
@@ -122,6 +122,18 @@ void set_windows(ModelConfig& config, nn::TransformerOptions& o, int64_t window,
       config.refuse("layer_types", "there is a sliding_attention, but no sliding_window");
     o.pattern.push_back(type == "sliding_attention" ? 1 : 0);
   }
+}
+
+std::vector<WeightRule> expert_weights(const nn::TransformerOptions& o, const ExpertNames& names) {
+  std::vector<WeightRule> rules = decoder_weights(o);
+  std::erase_if(rules, [](const WeightRule& r) { return r.parameter.starts_with("block.mlp."); });
+  const std::string scope = fmt::format("model.layers.{{layer}}.{}.", names.scope),
+                    expert = scope + "experts.{expert}.", parameter = "block.mlp.expert.";
+  rules.push_back({scope + "gate.weight", "experts, d_model", "block.mlp.router.w"});
+  rules.push_back({expert + names.gate + ".weight", "ff, d_model", parameter + "gate.w"});
+  rules.push_back({expert + names.up + ".weight", "ff, d_model", parameter + "up.w"});
+  rules.push_back({expert + names.down + ".weight", "d_model, ff", parameter + "down.w"});
+  return rules;
 }
 
 std::vector<WeightRule> decoder_weights(const nn::TransformerOptions& o) {

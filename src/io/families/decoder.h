@@ -26,6 +26,14 @@ int64_t window_of(ModelConfig& config, int64_t fallback);
 void set_windows(ModelConfig& config, nn::TransformerOptions& options, int64_t window,
                  int64_t first);
 
+/// The tensors of experts instead of those of one feed-forward layer. `scope` is what stands behind
+/// the number of the layer, the other names are those of an expert's matrices.
+struct ExpertNames {
+  const char *scope, *gate, *up, *down;
+};
+std::vector<WeightRule> expert_weights(const nn::TransformerOptions& options,
+                                       const ExpertNames& names);
+
 /// The tensors of a Llama, with the biases and norms that the options have.
 std::vector<WeightRule> decoder_weights(const nn::TransformerOptions& options);
 

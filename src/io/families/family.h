@@ -12,7 +12,7 @@ namespace tessera {
 
 /// A tensor of the files and the parameter that it is.
 struct WeightRule {
-  /// Its name. {layer} is the number of a layer.
+  /// Its name. {layer} is the number of a layer, {expert} that of an expert.
   std::string tensor;
   /// Its dims in memory order, separated by commas: products of the parameter's dims ("heads*
   /// heads_per_key*d_head, d_model"). "1/3" is a dim of three of which this is number 1 (from 0):
@@ -34,7 +34,7 @@ struct Family {
   std::string optional_prefix = {};
 };
 
-extern const Family kLlama, kMistral, kQwen2, kQwen3, kGpt2, kGemma2, kGemma3;
+extern const Family kLlama, kMistral, kQwen2, kQwen3, kGpt2, kGemma2, kGemma3, kMixtral, kQwen3Moe;
 
 /// All families.
 const std::vector<const Family*>& families();
