@@ -113,6 +113,9 @@ struct ModelSpec {
   /// loop if it is `true`, e.g. "model.scan"; empty: there is none. With them the planner builds
   /// one or two layers and prices all; without them it builds the whole model.
   std::string layers_key = {}, loop_key = {};
+  /// Overwrites the parameters that a run starts from, which no checkpoint gives. Collective.
+  /// Empty: they have their initial values.
+  std::function<void(Session&, const Config&)> start = {};
 };
 
 /// gpt, mlp, cnn.

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "cli/say.h"
+#include "tessera/model_folder.h"
 
 namespace tessera::cli {
 
@@ -53,6 +54,16 @@ int checkpoint(const Arguments& args) {
   if (!bad.empty())
     fail(ErrorKind::io, "{} of {} checkpoints cannot be read in full: {}", bad.size(), all.size(),
          fmt::join(bad, "; "));
+  return 0;
+}
+
+int export_folder(const Arguments& args) {
+  const std::string& to = args.words[0];
+  const ModelFolder like(args.like);
+  const int64_t shard = args.shard_size.empty() ? ModelFolder::kShardBytes
+                                                : parse_bytes("--shard-size", args.shard_size);
+  const int64_t tensors = export_model(args.checkpoint, like, to, shard);
+  say("{} tensors from {} to {}\n", tensors, args.checkpoint, to);
   return 0;
 }
 

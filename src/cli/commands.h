@@ -26,7 +26,9 @@ inline constexpr std::chrono::seconds kForRoot{3};
 
 /// The command line as given, before it is resolved.
 struct Arguments {
-  std::string model;               ///< a model's name or a TOML file
+  std::string model;               ///< a model's name, a TOML file or a folder
+  std::string init;                ///< key model.init of a folder
+  std::string like;                ///< export: folder of the model
   std::vector<std::string> sets;   ///< key=value
   std::string data, mesh, layout;  ///< empty: as in the configuration
   std::string log, checkpoint, json, prompt, dump_dir, device = "cpu", trace;
@@ -57,6 +59,7 @@ struct Arguments {
   std::vector<int64_t> sizes;          ///< bench
   std::vector<std::string> words;      ///< bench: WHAT [MODEL]; compare: [MODEL] A B; ...
   std::vector<std::string> renames;    ///< convert: OLD=NEW
+  std::string shard_size;              ///< export: with a unit
   bool all = false;                    ///< convert
   bool keys = false;                   ///< info
   bool kernels = false;                ///< explain
@@ -68,9 +71,10 @@ struct Job {
   Config config;
   Mesh mesh;
   Layout layout;
-  std::string device = "cpu";              ///< CompileOptions::device
-  std::shared_ptr<const Machine> machine;  ///< CompileOptions::machine
-  std::set<std::string> given = {};        ///< keys set by a file or the command line
+  std::string device = "cpu";                    ///< CompileOptions::device
+  std::shared_ptr<const Machine> machine;        ///< CompileOptions::machine
+  std::set<std::string> given = {};              ///< keys set by a file or the command line
+  std::shared_ptr<const ModelSpec> folder = {};  ///< `spec` if the model is a folder
 };
 
 /// What the planner chose for a job.
@@ -168,6 +172,8 @@ void set_schedule(const Job& job, CompileOptions& options);
 CompileOptions options_of(const Job& job, const Trainer& trainer);
 /// CompileOptions::threads_per_rank of a job.
 int threads_of(const Job& job);
+/// Sets what a run without a checkpoint starts from: ModelSpec::start. Collective.
+void start_parameters(const Job& job, Session& session);
 /// The learning rate of a step, counted from 0.
 double learning_rate(const Job& job, int64_t step);
 void feed_scalar(Session& session, Tensor input, double value);
@@ -218,6 +224,7 @@ int solve(const Arguments& args);
 int plan(const Arguments& args, const std::vector<ModelSpec>& models);
 int bench(const Arguments& args, const std::vector<ModelSpec>& models);
 int checkpoint(const Arguments& args);
+int export_folder(const Arguments& args);
 int convert(const Arguments& args);
 int report(const Arguments& args);
 int simulate(const Arguments& args, const std::vector<ModelSpec>& models);

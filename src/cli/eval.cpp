@@ -9,16 +9,25 @@
 namespace tessera::cli {
 
 int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require(!args.checkpoint.empty(), "eval needs --checkpoint DIR");
   require_place_for(args.json);
   Job job = resolve(args, models, false);
+  require(!args.checkpoint.empty() || job.folder,
+          "eval needs --checkpoint DIR; only a folder with weights goes without");
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
-  const std::vector<Checkpoint> all = checkpoints_of(args);
-  take_stored_model(job, all[0]);
+  std::vector<Checkpoint> all;
+  if (!args.checkpoint.empty()) {
+    all = checkpoints_of(args);
+    take_stored_model(job, all[0]);
+  }
   Evaluator evaluator(job, cluster);
   require(evaluator.has_data(), "there is no held-out data; give a share: --set held_out=0.1");
-  const Checkpoint loaded = load_first(evaluator.session(), all);
+  Checkpoint loaded{args.model, 0, {}, ""};
+  if (all.empty()) {
+    start_parameters(job, evaluator.session());
+  } else {
+    loaded = load_first(evaluator.session(), all);
+  }
   const Evaluation e = evaluator.run();
   if (cluster.is_root()) {
     say("{}: step {}, loss {:.4f} over {} held-out examples\n", loaded.path, loaded.step, e.loss,

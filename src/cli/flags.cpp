@@ -69,9 +69,10 @@ void add_job(CLI::App* app, Arguments& a) {
 }
 
 void add_model(CLI::App* app, Arguments& a) {
-  app->add_option("model", a.model,
-                  "Name of a model (gpt, mlp or cnn), or a TOML file with the tables model, train, "
-                  "data and layout.")
+  app->add_option(
+         "model", a.model,
+         "Name of a model (gpt, mlp or cnn), a TOML file with the tables model, train, data "
+         "and layout, or a folder of Hugging Face with config.json.")
       ->required();
   add_job(app, a);
   app->add_option("--layout", a.layout,

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "cli/build_model.h"
 #include "cli/commands.h"
+#include "cli/folder_model.h"
 #include "tessera/build_info.h"
 #include "tessera/checkpoint.h"
 #include "tessera/op.h"
@@ -81,14 +82,23 @@ Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool ti
 }
 
 Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
-  require(!args.model.empty(), "no model is given; known: gpt, mlp, cnn, or a TOML file");
+  require(!args.model.empty(),
+          "no model is given; known: gpt, mlp, cnn, a TOML file or a folder with config.json");
   const std::string name = is_file(args.model) ? toml_model_name(args.model) : args.model;
-  const ModelSpec& spec = find_model(name, models);
-  Job job{&spec, default_config(spec), {}, {}, args.device, {}, {}};
+  const auto folder = is_folder_model(name) ? folder_model(name) : nullptr;
+  const ModelSpec& spec = folder ? *folder : find_model(name, models);
+  Job job{&spec, default_config(spec), {}, {}, args.device, {}, {}, folder};
   if (tiny) {
     for (const auto& [key, value] : spec.tiny) job.config.set(key, value);
   }
   if (is_file(args.model)) job.config.load_toml(args.model);
+  job.config.set("model.name", spec.name);  // a file may name a folder
+  if (!args.init.empty()) {
+    require(spec.start != nullptr,
+            "--init {} is for a folder with config.json; '{}' always starts with random values",
+            args.init, name);
+    job.config.set("model.init", args.init);
+  }
   for (const std::string& s : args.sets) {
     const size_t eq = s.find('=');
     require(eq != std::string::npos && eq > 0, "--set '{}' is not key=value", s);
@@ -184,6 +194,10 @@ Cluster make_cluster(const Job& job, const Arguments& args) {
   cluster.set_timeout(args.timeout);
   cluster.require_same(facts_of(job, args));
   return cluster;
+}
+
+void start_parameters(const Job& job, Session& session) {
+  if (job.spec->start) job.spec->start(session, job.config);
 }
 
 int threads_of(const Job& job) { return static_cast<int>(job.config.integer("train.threads")); }

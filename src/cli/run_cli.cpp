@@ -36,6 +36,12 @@ void add_key(CLI::App* app, Arguments& a, const char* flag, const char* type, co
       ->type_name(type);
 }
 
+void add_init(CLI::App* app, Arguments& a) {
+  app->add_option("--init", a.init,
+                  "What a folder's model starts from: its weights (default), or random values.")
+      ->type_name("weights|random");
+}
+
 void add_training(CLI::App* app, Arguments& a) {
   add_key(app, a, "--steps", "N", "train.steps", "Number of steps to train.");
   add_key(app, a, "--batch", "N", "train.batch", "Number of examples in a step, over all ranks.");
@@ -60,6 +66,7 @@ void add_running(CLI::App* app, Arguments& a) {
                   "Tries the K best plans of a layout with auto for a few steps each, and trains "
                   "with the fastest.")
       ->type_name("K");
+  add_init(app, a);
   app->add_option("--log", a.log, "Writes JSON lines to FILE, one a step.")->type_name("FILE");
   app->add_option("--checkpoint", a.checkpoint, "Directory of checkpoints.")->type_name("DIR");
   app->add_option("--save-every", a.save_every,
@@ -107,6 +114,27 @@ void add_running(CLI::App* app, Arguments& a) {
                   "Writes when each step ran on each rank to FILE, for Perfetto or "
                   "chrome://tracing.")
       ->type_name("FILE");
+}
+
+void add_export(const cli::AddCommand& add, Arguments& a) {
+  CLI::App* command =
+      add("export", "Writes a checkpoint of a folder's model as a folder of Hugging Face.",
+          "tessera export --checkpoint out/run --like Llama-3.2-1B Llama-3.2-1B-tuned",
+          cli::by_one_process(a, [&] { return cli::export_folder(a); }));
+  add_words(command, a, {{"OUT", "Folder to write. It must not exist."}});
+  command->add_option("--checkpoint", a.checkpoint, "A checkpoint, or a directory of several.")
+      ->type_name("DIR")
+      ->required();
+  command
+      ->add_option("--like", a.like,
+                   "Folder of the model: names, dtypes and files of the tensors, config.json and "
+                   "the tokenizer are taken from it.")
+      ->type_name("DIR")
+      ->required();
+  command
+      ->add_option("--shard-size", a.shard_size,
+                   "Most bytes of a file, if --like has no weights (5GB).")
+      ->type_name("BYTES");
 }
 
 void add_files(const cli::AddCommand& add, Arguments& a) {
@@ -178,6 +206,7 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
                    "rounding in 16 bits).")
       ->check(finite_number(0));
   add_dtype(verify, a);
+  add_init(verify, a);
   add_json(verify, a);
 }
 
@@ -282,9 +311,9 @@ void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
                        [&] { return cli::eval(a, models); });
   add_model(eval, a);
   add_data(eval, a);
-  eval->add_option("--checkpoint", a.checkpoint, "Directory of checkpoints.")
-      ->type_name("DIR")
-      ->required();
+  eval->add_option("--checkpoint", a.checkpoint,
+                   "Directory of checkpoints. Without it the weights of a folder are evaluated.")
+      ->type_name("DIR");
   add_json(eval, a);
   CLI::App* generate = add("generate", "Writes text from a checkpoint.",
                            "tessera generate gpt --checkpoint out/run --prompt \"The whale\"",
@@ -320,6 +349,7 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
   };
   add_models(add, a, models);
   add_files(add, a);
+  add_export(add, a);
   add_checks(add, a, models);
   add_compare(add, a, models);
   add_bench(add, a, models);

@@ -375,6 +375,7 @@ int run_training(Training& t, StartClock& clock) {
   if (const std::string idle = idle_axes_note(t.job); !idle.empty()) t.progress->note(idle);
   if (!t.evaluator->has_data()) t.progress->note("no held-out data: nothing is evaluated");
   if (args.resume) resume(t, latest);
+  if (!latest) start_parameters(t.job, *t.session);
   t.hosts = t.cluster.hosts();
   clock.mark("load_s");
   const nlohmann::json head = header(t);

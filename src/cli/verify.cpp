@@ -52,6 +52,7 @@ Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t step
                          static_cast<uint64_t>(job.config.integer("train.seed")), threads_of(job)};
   options.device = device;
   Session session(t.graph, cluster, options);
+  start_parameters(job, session);
   Outcome outcome;
   for (int64_t step = 0; step < steps; ++step) {
     session.set_step(step);

@@ -28,7 +28,7 @@ TEST_CASE("cli: wrong words are usage errors with exit code 2", "[cli]") {
                  {"unknown argument '--stpes'", "did you mean '--steps'?", "tessera train --help"});
   expect_failure(run_cli_in(f, "train"), 2, {"model"});
   expect_failure(run_cli_in(f, "train gpt --keep many"), 2, {"--keep", "many"});
-  expect_failure(run_cli_in(f, "eval gpt"), 2, {"--checkpoint"});
+  expect_failure(run_cli_in(f, "eval gpt"), 1, {"eval needs --checkpoint DIR"});
 }
 
 TEST_CASE("cli: help works on each command", "[cli]") {
@@ -67,7 +67,7 @@ TEST_CASE("cli: wrong models, keys, meshes and layouts", "[cli]") {
                  {"no tensor has a dim 'btach'", "did you mean 'batch'?"});
   expect_failure(train(f, "--mesh data:2 --layout batch:dta"), 1, {"did you mean 'data'?"});
   expect_failure(train(f, "--mesh data:2 --layout batch,d_model:data"), 1,
-                 {"both claim mesh axis 'data'", "gpt.cpp:"});
+                 {"both claim mesh axis 'data'", "transformer.cpp:"});
   expect_failure(train(f, "--mesh data:2 --layout @rules.txt"), 1, {"rules.txt"});
   expect_failure(run_cli_in(f, "train run.toml"), 1, {"cannot open configuration 'run.toml'"});
   CHECK(f.names() == before);

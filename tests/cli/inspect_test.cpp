@@ -89,7 +89,7 @@ TEST_CASE("cli: compare runs two layouts side by side", "[cli]") {
   CHECK(report["equal"] == false);
   CHECK(report["first"]["when"] == "step 1");
   CHECK(has(report["first"]["node"], "norm1"));
-  CHECK(has(report["first"]["source"], "gpt.cpp:"));
+  CHECK(has(report["first"]["source"], "transformer.cpp:"));
   CHECK(has(report["first"]["index"], "[batch "));
   CHECK(report["first"]["a"] != report["first"]["b"]);
   CHECK(has(strict.out, std::to_string(report["agreed"].get<int>()) + " values before it agree"));

@@ -166,8 +166,8 @@ TEST_CASE("seeing: a profile by op and source line", "[cli]") {
   f.write("text.txt", some_text());
   const CliResult result = train(f, "--mesh data:2 --steps 3 --profile --log log.jsonl");
   expect_success(result);
-  for (const char* part : {"profile of a training step:", "FLOP/s", "B/s", "gpt.cpp:", "all_reduce",
-                           "in all, on the first local rank"})
+  for (const char* part : {"profile of a training step:", "FLOP/s", "B/s",
+                           "transformer.cpp:", "all_reduce", "in all, on the first local rank"})
     CHECK(contains(result.out, part));
   const auto records = log_of(f, "log.jsonl", "profile");
   REQUIRE(records.size() == 1);

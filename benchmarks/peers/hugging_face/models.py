@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Tiny random models of each family, made by Hugging Face transformers, and what transformers computes with them.
+
+    models.py record tests/models             writes the fixtures that the tests read
+    models.py tiny data/tiny-llama            writes the model of the manual's examples, which reads bytes
+    models.py compare TESSERA tests/models    lets the program train each model for a step with learning rate 0 and
+                                              export it, and opens the result in transformers: the same bytes and logits
+
+Needs torch and transformers 5 (pip install torch transformers). Weights are scaled so that logits have a deviation of 1 or
+more and attention is far from uniform, and sequences are longer than windows and original contexts: with the weights that
+transformers draws, a wrong base of the rotary positions passes any tolerance.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import safetensors.torch
+import torch
+import transformers
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig,
+                          Qwen2Config, Qwen3Config, Qwen3MoeConfig)
+
+BATCH, LENGTH, VOCAB = 2, 40, 96
+SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=64, bos_token_id=None, eos_token_id=None,
+             attn_implementation="eager")
+
+
+def llama3(theta=5000.0):
+    return {"rope_type": "llama3", "rope_theta": theta, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16}
+
+
+def models():
+    """Name -> (configuration, dtype of the files, bytes of a shard)."""
+    yield "llama", LlamaConfig(**SIZES, rope_parameters=llama3()), torch.float32, "50KB"
+    yield "llama-old", LlamaConfig(**SIZES, tie_word_embeddings=True, attention_bias=True, mlp_bias=True, rope_parameters={
+        "rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5}), torch.bfloat16, "1GB"
+    yield "mistral", MistralConfig(**SIZES, sliding_window=7), torch.bfloat16, "1GB"
+    yield "qwen2", Qwen2Config(**SIZES, tie_word_embeddings=True, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 16,
+        "beta_fast": 4.0, "beta_slow": 0.25}), torch.bfloat16, "1GB"
+    yield "qwen3", Qwen3Config(**SIZES, head_dim=12, use_sliding_window=True, sliding_window=9, max_window_layers=1,
+                               rope_parameters={"rope_type": "default", "rope_theta": 3000.0}), torch.bfloat16, "1GB"
+    yield "gpt2", GPT2Config(vocab_size=VOCAB, n_positions=64, n_embd=32, n_layer=2, n_head=4, bos_token_id=None,
+                             eos_token_id=None, attn_implementation="eager"), torch.float16, "1GB"
+    gemma = dict(SIZES, head_dim=12, query_pre_attn_scalar=20, sliding_window=6, pad_token_id=None)
+    yield "gemma2", Gemma2Config(**gemma, final_logit_softcapping=9.0, attn_logit_softcapping=3.0, rope_parameters={
+        "rope_type": "default", "rope_theta": 3000.0}), torch.bfloat16, "1GB"
+    gemma["num_hidden_layers"] = 3
+    yield "gemma3", Gemma3TextConfig(**gemma, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                                     rope_parameters={
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        "full_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0}}), torch.bfloat16, "1GB"
+
+
+    yield "mixtral", MixtralConfig(**SIZES, num_local_experts=3, num_experts_per_tok=2, rope_parameters={
+        "rope_type": "default", "rope_theta": 3000.0}), torch.bfloat16, "1GB"
+    yield "qwen3-moe", Qwen3MoeConfig(**SIZES, head_dim=12, moe_intermediate_size=20, num_experts=5, num_experts_per_tok=3,
+                                      rope_parameters={"rope_type": "default", "rope_theta": 3000.0}), torch.bfloat16, "1GB"
+
+
+def scale(model, dtype):
+    """Draws weights of the size described above, each a number of `dtype`."""
+    for name, p in model.named_parameters():
+        if p.dim() == 2:
+            fan = p.shape[0] if "c_" in name else p.shape[1]
+            gain = 2.0 if any(k in name for k in ("q_proj", "k_proj", "c_attn")) else 1.2
+            p.data = torch.randn(p.shape) * (1.0 if "wte" in name or "wpe" in name or "embed" in name else gain / fan**0.5)
+        elif p.dim() == 3:  # of all experts
+            p.data = torch.randn(p.shape) * (1.2 / p.shape[2]**0.5)
+        elif "norm" in name or "ln_" in name:
+            p.data = p.data + 0.3 * torch.randn(p.shape)
+        else:
+            p.data = 0.5 * torch.randn(p.shape)
+        p.data = p.data.to(dtype).float()
+    model.tie_weights()
+
+
+def old_keys(path):
+    """config.json as transformers 4 wrote it."""
+    config = json.loads(path.read_text())
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = {"type": rope.pop("rope_type"), **rope}
+    config["torch_dtype"] = config.pop("dtype")
+    config["transformers_version"] = "4.44.0"
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def outputs(model, inputs, targets):
+    model.zero_grad()
+    logits = model(inputs).logits
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1))
+    loss.backward()
+    return logits.detach(), loss.detach()
+
+
+def on_disk(key, tensor):
+    """The tensors of the files that one in memory is: transformers 5 joins those of the experts."""
+    mixtral = tensor.shape[0] == 3
+    if key.endswith(".mlp.gate.weight") and mixtral:
+        return [(key.replace(".mlp.", ".block_sparse_moe."), tensor)]
+    if not key.endswith(("experts.gate_up_proj", "experts.down_proj")):
+        return [(key, tensor)]
+    layer = key[:key.index(".mlp.")]
+    scope = layer + (".block_sparse_moe" if mixtral else ".mlp")
+    gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+    parts = [(down, tensor)] if key.endswith("down_proj") else list(zip((gate, up), tensor.chunk(2, dim=1)))
+    return [(f"{scope}.experts.{e}.{name}.weight", part[e]) for name, part in parts for e in range(len(part))]
+
+
+def record(folder):
+    for seed, (name, config, dtype, shard) in enumerate(models()):
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config).float().eval()
+        scale(model, dtype)
+        inputs = torch.randint(0, VOCAB, (BATCH, LENGTH))
+        targets = torch.randint(0, VOCAB, (BATCH, LENGTH))
+        logits, loss = outputs(model, inputs, targets)
+        attention = model(inputs, output_attentions=True).attentions
+        sharpness = max(float(a.detach().max(-1).values.mean()) for a in attention)
+        print(f"{name}: loss {float(loss):.4f}, logits deviate by {float(logits.std()):.3f}, mean largest weight of a query "
+              f"{sharpness:.2f}")
+        assert float(logits.detach().std()) >= 1 and sharpness > 0.3, name
+        expected = {"inputs": inputs.int(), "targets": targets.int(), "logits": logits, "loss": loss.reshape(1)}
+        for key, p in model.named_parameters():
+            if ".1." not in key and p.grad is not None:
+                expected |= {"grad." + k: g.clone() for k, g in on_disk(key, p.grad)}  # to() below rounds gradients, too
+        out = folder / name
+        out.mkdir(parents=True, exist_ok=True)
+        for old in out.iterdir():
+            old.unlink()
+        model.to(dtype).save_pretrained(out, max_shard_size=shard)
+        (out / "generation_config.json").unlink(missing_ok=True)
+        if name == "llama-old":
+            old_keys(out / "config.json")
+        safetensors.torch.save_file({k: v.contiguous() for k, v in expected.items()}, out / "expected.st")
+
+
+def tiny(folder):
+    torch.manual_seed(0)
+    config = LlamaConfig(**dict(SIZES, vocab_size=256, intermediate_size=96, max_position_embeddings=512),
+                         tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+    AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+
+
+def tensors_of(folder):
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        found |= safetensors.torch.load_file(path)
+    return found
+
+
+def compare(tessera, folder):
+    failed = False
+    for case in sorted(p.parent for p in folder.glob("*/expected.st")):
+        with tempfile.TemporaryDirectory() as work:
+            work = pathlib.Path(work)
+            (work / "text").write_bytes(bytes(range(VOCAB)) * 40)
+            run = [tessera, "train", case, "--data", work / "text", "--steps", "1", "--checkpoint", work / "run",
+                   "--set", "length=16", "lr=0"]
+            subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([tessera, "export", "--checkpoint", work / "run", "--like", case, work / "out"], check=True,
+                           stdout=subprocess.DEVNULL)
+            before, after = tensors_of(case), tensors_of(work / "out")
+            same = before.keys() == after.keys() and all(
+                torch.equal(before[k].view(torch.uint8), after[k].view(torch.uint8)) for k in before)
+            expected = safetensors.torch.load_file(case / "expected.st")
+            model = AutoModelForCausalLM.from_pretrained(work / "out", dtype=torch.float32, attn_implementation="eager")
+            logits = model(expected["inputs"].long()).logits.detach()
+            worst = float((logits - expected["logits"]).abs().max() / expected["logits"].std())
+            good = same and worst < 1e-4
+            failed |= not good
+            print(f"{case.name}: {len(after)} tensors, bytes {'equal' if same else 'DIFFER'}, logits in transformers "
+                  f"{transformers.__version__} differ by {worst:.1e} of their deviation: {'ok' if good else 'FAILED'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if len(sys.argv) == 3 and sys.argv[1] == "record":
+        record(pathlib.Path(sys.argv[2]))
+    elif len(sys.argv) == 3 and sys.argv[1] == "tiny":
+        tiny(pathlib.Path(sys.argv[2]))
+    elif len(sys.argv) == 4 and sys.argv[1] == "compare":
+        sys.exit(compare(pathlib.Path(sys.argv[2]).resolve(), pathlib.Path(sys.argv[3])))
+    else:
+        sys.exit(__doc__)

@@ -1,0 +1,167 @@
+// One transformer, described by data: GPT-2, Llama, Mistral, Qwen, Gemma and what users make of the
+// same parts are TransformerOptions. The blocks are functions, so that a model can take one and
+// write the rest.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/nn.h"
+
+namespace tessera::nn {
+
+// -------------------------------------------------------------------------------------- positions
+/// How the rates of a rotary embedding are changed so that a model reads longer texts than it was
+/// first trained on. `f` is the unchanged rate of a pair, 2 pi / f its wave length.
+struct RotaryScaling {
+  enum class Kind {
+    none,
+    linear,  ///< f / factor (Chen et al. 2023)
+    llama3,  ///< by wave length: f below original_length / high_frequency, f / factor above
+             ///< original_length / low_frequency, interpolated between (Llama 3.1)
+    yarn     ///< f where a pair turns more than beta_fast times in original_length, f / factor
+             ///< where it turns less than beta_slow times, interpolated between (Peng et al. 2023)
+  };
+  Kind kind = Kind::none;
+  double factor = 1, original_length = 8192;
+  double low_frequency = 1, high_frequency = 4;  ///< llama3
+  double beta_fast = 32, beta_slow = 1;          ///< yarn
+  bool truncate = true;                          ///< yarn: the ends of its ramp are whole pairs
+  double attention_factor = 0;  ///< yarn: factor of cos and sin; 0: 0.1 ln(factor) + 1
+};
+
+struct RotaryOptions {
+  double base = 10000;
+  bool interleaved = false;  ///< pairs (x[2i], x[2i+1]), as in GPT-J; else (x[i], x[i + n/2])
+  double share = 1;          ///< the first n = share * size elements are rotated, an even number
+  RotaryScaling scaling = {};
+};
+
+/// The rates of the rotated pairs, in radians for each position, of heads with `size` elements.
+/// Throws a usage error for options out of range.
+std::vector<double> rotary_rates(const RotaryOptions& options, int64_t size,
+                                 Loc at = Loc::current());
+
+/// cos and sin of all angles, made once for all layers that share them.
+struct RotaryTable {
+  Tensor cos, sin;    ///< [dims of the positions, head dim]; sin has the sign of its element
+  int64_t apart = 0;  ///< distance of the two elements of a pair
+};
+/// The table for heads of dim `depth`. `positions` (int32 or int64) default to the index along
+/// `length`. dtype: float32 or float64.
+RotaryTable rotary_table(Graph& g, const Dim& length, const Dim& depth,
+                         const RotaryOptions& options, Tensor positions = {},
+                         DType dtype = DType::float32, Loc at = Loc::current());
+/// Rotates the pairs of dim `depth` of x. Computed in the table's dtype.
+Tensor rotary(Tensor x, const std::string& depth, const RotaryTable& table,
+              Loc at = Loc::current());
+
+// ---------------------------------------------------------------------------------------- options
+enum class Activation { relu, gelu, gelu_tanh, silu };
+/// x * Phi(x) for gelu, by erf; gelu_tanh is the op gelu().
+Tensor activate(Tensor x, Activation function, Loc at = Loc::current());
+
+struct NormOptions {
+  enum class Kind { layer, rms };
+  Kind kind = Kind::layer;
+  double eps = 1e-5;
+  bool one_plus = false;  ///< rms: the factor is 1 + scale, and scale starts at 0 (Gemma)
+};
+/// Parameters "<name>.scale" and, for a layer norm, "<name>.bias".
+Tensor norm(Tensor x, const std::string& name, const std::string& dim, const NormOptions& options,
+            Loc at = Loc::current());
+
+struct HeadOptions {
+  int64_t count = 8;
+  int64_t key_heads = 0;  ///< 0: count; 1: multi-query; a divisor of count: grouped-query
+  int64_t d_head = 64;
+  bool query_bias = false, key_bias = false, value_bias = false, out_bias = false;
+  bool norm = false;    ///< rms norms of each query and key head, before the rotation (Qwen 3)
+  double scale = 0;     ///< of the logits; 0: 1 / sqrt(d_head)
+  double soft_cap = 0;  ///< c: logits become c tanh(logits / c) (Gemma 2); 0: none
+};
+
+struct MlpLayerOptions {
+  int64_t ff = 512;
+  bool gated = false;  ///< down(activation(gate x) * up x); else down(activation(up x))
+  Activation activation = Activation::gelu_tanh;
+  bool bias = false;
+  /// If not 0, there are so many such layers, the experts, without biases. A token takes the
+  /// `choices` of them that a router finds best, weighted by its softmax. No token is dropped: all
+  /// experts are computed, and those that were not taken count 0. moe() computes fewer.
+  int64_t experts = 0;
+  int64_t choices = 2;
+  bool renormalize = true;  ///< divide the weights of a token by their sum
+};
+
+/// What layers may differ in: how far they look, and their positions.
+struct SpanOptions {
+  int64_t window = 0;  ///< a query sees this many keys, itself the last; 0: all before it
+  bool rotary = false;
+  RotaryOptions rotation = {};
+};
+
+/// Where a block has its norms: on the inputs of its parts (GPT-2), on the sums (BERT), or on
+/// inputs and results of its parts (Gemma 2).
+enum class NormPlacement { before, after, both };
+
+struct TransformerOptions {
+  std::string name = "transformer";  ///< scope of the whole
+  int64_t layers = 4, d_model = 128, vocab = 256, length = 128, batch = 8;
+  HeadOptions heads = {};
+  MlpLayerOptions mlp = {};
+  NormOptions norm = {};
+  NormPlacement placement = NormPlacement::before;
+  bool parallel = false;  ///< attention and feed-forward layer read one norm and are added (GPT-J)
+  bool learned_positions = false;
+  int64_t positions = 0;  ///< rows of the learned positions, their dim "positions"; 0: length,
+                          ///< and the dim "length"
+  /// Layer i is of kind pattern[i % pattern.size()], an index into `spans`.
+  std::vector<SpanOptions> spans = {{}};
+  std::vector<int> pattern = {0};
+  double embedding_scale = 1;
+  double logits_scale = 1, logits_cap = 0;  ///< a cap c: c tanh(logits / c)
+  bool tied = false;                        ///< the output projection uses the embedding
+  double dropout = 0;
+  bool partial_batch = false;    ///< batch is bounded, for a shorter last batch in evaluation
+  DType dtype = DType::float32;  ///< of activations; parameters stay float32 unless float64
+  bool float8 = false;           ///< of the blocks' matrix products: float8_product()
+  bool scan = false;             ///< the blocks are a loop over the dim "layers", as for gpt
+
+  /// Whether all layers are of one kind, as `scan` needs.
+  bool are_layers_alike() const;
+};
+
+// ----------------------------------------------------------------------------------------- blocks
+/// What all layers of one kind share.
+struct SharedSpan {
+  RotaryTable rotary = {};
+  Tensor mask = {};  ///< of the window; empty if it covers all keys
+};
+SharedSpan shared_span(Graph& g, const TransformerOptions& options, const SpanOptions& span,
+                       Loc at = Loc::current());
+
+/// Causal self-attention of x [..., length, d_model]. Dims: heads (those of the keys), and
+/// heads_per_key and d_head. Parameters in the scope "attention": "query.w" [d_model, heads,
+/// heads_per_key, d_head], "key.w", "value.w", "out.w", biases "query.b" and so on, "query_norm"
+/// and "key_norm". Without grouping there is no dim heads_per_key; with a single key head, keys
+/// and values have no dim heads.
+Tensor attention_layer(Tensor x, const TransformerOptions& options, const SharedSpan& span,
+                       Loc at = Loc::current());
+/// Parameters in the scope "mlp": "up.w" [d_model, ff], "gate.w", "down.w", and biases; with
+/// experts "router.w" [d_model, experts], "expert.up.w" [experts, d_model, ff] and so on.
+Tensor mlp_layer(Tensor x, const TransformerOptions& options, Loc at = Loc::current());
+/// Both with their norms "norm1" and "norm2" (and "norm1_after", "norm2_after") and residual sums.
+Tensor transformer_block(Tensor x, const TransformerOptions& options, const SharedSpan& span,
+                         Loc at = Loc::current());
+
+/// A decoder language model. Dims: batch, length, memory_length, d_model, heads, heads_per_key,
+/// d_head, ff, experts, vocab, positions. Inputs: "inputs" and "targets", int32 [batch, length].
+/// Parameters
+/// "<name>.embedding", "<name>.position", those of block i in "<name>.block<i>" (of all in
+/// "<name>.block" with scan), "<name>.norm" and "<name>.head.w". Throws usage errors for options
+/// that do not fit together.
+Model transformer(Graph& g, const TransformerOptions& options);
+
+}  // namespace tessera::nn

@@ -1,0 +1,104 @@
+#include "cli/folder_model.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/fail.h"
+#include "tessera/model_folder.h"
+#include "tessera/session.h"
+
+namespace tessera::cli {
+
+namespace {
+
+constexpr int64_t kUsualLength = 1024;  ///< a model's longest text is more than most data have
+
+std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
+  const nn::TransformerOptions& o = folder.options();
+  return {
+      {"model.length", fmt::format("{}", std::min(o.length, kUsualLength)),
+       "Number of tokens in an example.", KeyRange::whole(1, static_cast<double>(o.length))},
+      {"model.init", "weights",
+       "What training starts from: the weights of the folder, or random initial values.",
+       KeyRange::one_of({"weights", "random"})},
+      {"model.scan", o.scan ? "true" : "false",
+       "Whether the blocks are a loop, of which one is compiled. It needs blocks that are alike.",
+       KeyRange::one_of({"false", "true"})},
+      {"model.dropout", "0", "Rate of dropout.", KeyRange::number(0, 1)},
+      {"model.config", folder.config_hash(), "Hash of config.json, to tell models apart."}};
+}
+
+nn::TransformerOptions options_of(const ModelFolder& folder, const Config& c) {
+  require(c.text("model.config") == folder.config_hash(),
+          "'{}' is another model than the one of the checkpoint: their config.json have the hashes "
+          "{} and {}",
+          folder.path(), folder.config_hash(), c.text("model.config"));
+  nn::TransformerOptions o = folder.options();
+  o.length = c.integer("model.length");
+  o.scan = c.flag("model.scan");
+  const std::string dtype = c.text("train.dtype");
+  o.float8 = dtype == "float8";
+  o.dtype = o.float8 ? DType::bfloat16 : parse_dtype(dtype.c_str());
+  return o;
+}
+
+/// Tokens in files have the width that the vocabulary needs.
+int token_bytes(int64_t vocabulary) { return vocabulary <= 256 ? 1 : vocabulary <= 65536 ? 2 : 4; }
+
+std::unique_ptr<DataSource> tokens_of(const ModelFolder& folder, const Config& c, bool held_out) {
+  require(!c.text("data.path").empty(), "no data is given; use --data PATH");
+  TextOptions o;
+  o.length = c.integer("model.length");
+  o.vocabulary = folder.options().vocab;
+  o.token_bytes = token_bytes(o.vocabulary);
+  const double share = c.number("data.held_out"), split = 1 - share;
+  if (held_out && share == 0) return nullptr;
+  (held_out ? o.first : o.last) = split;
+  return std::make_unique<TextData>(c.text("data.path"), o);
+}
+
+void start(const ModelFolder& folder, Session& session, const Config& c) {
+  if (c.text("model.init") == "random") return;
+  require(folder.has_weights(),
+          "'{}' holds no weights, neither model.safetensors nor its index; --init random starts "
+          "with random ones",
+          folder.path());
+  session.cluster().require_same({{"the weights", folder.weights_hash()}});
+  folder.load(session, options_of(folder, c));
+}
+
+}  // namespace
+
+bool is_folder_model(const std::string& model) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(model, ignored)) return false;
+  require(ModelFolder::is_one(model),
+          "'{}' is a folder without config.json; a model is a name, a TOML file or a folder of "
+          "Hugging Face",
+          model);
+  return true;
+}
+
+std::shared_ptr<const ModelSpec> folder_model(const std::string& path) {
+  const auto folder = std::make_shared<const ModelFolder>(path);
+  ModelSpec spec;
+  spec.name = folder->family();
+  spec.help = fmt::format("The model in {}.", path);
+  spec.keys = keys_of(*folder);
+  spec.build = [folder](Graph& g, const Config& c, int64_t batch, bool partial) {
+    nn::TransformerOptions o = options_of(*folder, c);
+    o.batch = batch;
+    o.partial_batch = partial;
+    o.dropout = partial ? 0 : c.number("model.dropout");
+    return nn::transformer(g, o);
+  };
+  spec.data = [folder](const Config& c, bool held_out) { return tokens_of(*folder, c, held_out); };
+  spec.tokens = [](const Config& c) { return c.integer("model.length"); };
+  spec.tiny = {{"model.length", fmt::format("{}", std::min<int64_t>(folder->options().length, 16))},
+               {"train.batch", "4"}};
+  spec.layout = "batch:data;heads,ff,vocab:model";
+  spec.start = [folder](Session& session, const Config& c) { start(*folder, session, c); };
+  return std::make_shared<const ModelSpec>(std::move(spec));
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,42 @@
+// What a family of models is: how its config.json becomes the options of one transformer, and where
+// its tensors lie in the parameters. A family is one file in this folder; no other code knows it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/families/model_config.h"
+#include "tessera/nn_transformer.h"
+
+namespace tessera {
+
+/// A tensor of the files and the parameter that it is.
+struct WeightRule {
+  /// Its name. {layer} is the number of a layer, {expert} that of an expert.
+  std::string tensor;
+  /// Its dims in memory order, separated by commas: products of the parameter's dims ("heads*
+  /// heads_per_key*d_head, d_model"). "1/3" is a dim of three of which this is number 1 (from 0):
+  /// several parameters share the tensor. A dim that the parameter lacks has size 1.
+  std::string dims;
+  /// Without the model's name; "block." stands for the block of the layer.
+  std::string parameter;
+  /// A copy of what another rule reads, which a folder may hold: it must have the same elements.
+  bool is_copy = false;
+};
+
+struct Family {
+  const char* model_type;
+  nn::TransformerOptions (*options)(ModelConfig& config);
+  std::vector<WeightRule> (*weights)(const nn::TransformerOptions& options);
+  /// Tensors that carry nothing, as globs.
+  std::vector<std::string> ignored = {};
+  /// What old files leave out at the front of names.
+  std::string optional_prefix = {};
+};
+
+extern const Family kLlama, kMistral, kQwen2, kQwen3, kGpt2, kGemma2, kGemma3, kMixtral, kQwen3Moe;
+
+/// All families.
+const std::vector<const Family*>& families();
+
+}  // namespace tessera

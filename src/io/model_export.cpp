@@ -1,0 +1,231 @@
+// Exporting: each tensor of the files is put together from the slices of a checkpoint's parameters,
+// which are read straight to their places in it.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "io/checkpoint_files.h"
+#include "io/elements.h"
+#include "io/model_description.h"
+#include "io/shards.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Files of a folder that other programs need beside the weights.
+constexpr const char* kCompanions[] = {
+    "config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
+    "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+    "merges.txt",      "chat_template.jinja",     "spiece.model"};
+
+/// A tensor to write.
+struct Output {
+  const MappedTensor* tensor;
+  TensorInfo info;
+  std::string file;
+};
+
+int64_t bytes_of(const TensorInfo& info) {
+  int64_t bytes = size_of(info.dtype);
+  for (const int64_t size : info.sizes) bytes *= size;
+  return bytes;
+}
+
+/// As `like` has its tensors: their names, dtypes and files.
+std::vector<Output> outputs_like(const ModelDescription& like, const TensorMap& map) {
+  const WeightFiles files(like.path);
+  require_match(like, files, map);
+  std::vector<Output> outputs;
+  for (const MappedTensor& t : map.tensors) {
+    const WeightFiles::Place* place = find_tensor(files, *like.family, t.name);
+    if (!place) continue;
+    TensorInfo info;
+    info.name = place->info->name;
+    info.dtype = place->info->dtype;
+    info.sizes = t.sizes;
+    outputs.push_back({&t, std::move(info), place->file});
+  }
+  return outputs;
+}
+
+/// In files of at most `shard_bytes`, or with one tensor.
+std::vector<Output> outputs_of(const TensorMap& map, DType dtype, int64_t shard_bytes) {
+  std::vector<Output> outputs;
+  std::vector<int> number;
+  int64_t bytes = 0;
+  for (const MappedTensor& t : map.tensors) {
+    if (t.is_copy) continue;
+    TensorInfo info;
+    info.name = t.name;
+    info.dtype = dtype;
+    info.sizes = t.sizes;
+    const int64_t more = bytes_of(info);
+    const bool is_new = number.empty() || bytes + more > shard_bytes;
+    bytes = is_new ? more : bytes + more;
+    number.push_back(number.empty() ? 1 : number.back() + (is_new ? 1 : 0));
+    outputs.push_back({&t, std::move(info), ""});
+  }
+  for (size_t i = 0; i < outputs.size(); ++i)
+    outputs[i].file = number.back() == 1 ? "model.safetensors"
+                                         : fmt::format("model-{:05}-of-{:05}.safetensors",
+                                                       number[i], number.back());
+  return outputs;
+}
+
+/// The checkpoint of `path`: itself, or the newest in it.
+std::string checkpoint_in(const std::string& path) {
+  const std::optional<Checkpoint> latest = find_latest(path);
+  require(latest.has_value(), "[export] '{}' holds no checkpoint", path);
+  return latest->path;
+}
+
+void require_parameters(const std::string& path, const Manifest& manifest, const TensorMap& map,
+                        const ModelDescription& like) {
+  for (const auto& [name, shape] : map.parameters) {
+    const auto it = manifest.tensors.find(name);
+    std::vector<int64_t> sizes;
+    for (const Dim& d : shape) sizes.push_back(d.size);
+    const bool good = it != manifest.tensors.end() && it->second.shape.sizes == sizes &&
+                      is_weight_dtype(it->second.shape.dtype) &&
+                      (it->second.shape.dims.empty() || it->second.shape.dims == shape.names());
+    require(good, "[export] '{}' is not a checkpoint of the model of '{}': {} '{}' {}", path,
+            like.path, it == manifest.tensors.end() ? "it lacks" : "it has in other sizes", name,
+            shape.to_string());
+  }
+}
+
+class Exporter {
+ public:
+  Exporter(const std::string& checkpoint, const ModelDescription& like)
+      : path_(checkpoint_in(checkpoint)), manifest_(read_manifest(path_)), like_(like) {
+    nn::TransformerOptions o = like.options;
+    o.scan = std::any_of(manifest_.tensors.begin(), manifest_.tensors.end(),
+                         [&](const auto& t) { return t.first.starts_with(o.name + ".block."); });
+    map_ = tensor_map(*like.family, o);
+    require_parameters(path_, manifest_, map_, like);
+  }
+
+  int64_t write(const std::string& folder, int64_t shard_bytes) {
+    const std::vector<Output> outputs = WeightFiles::exist(like_.path)
+                                            ? outputs_like(like_, map_)
+                                            : outputs_of(map_, like_.dtype, shard_bytes);
+    std::map<std::string, std::vector<const Output*>> files;
+    nlohmann::json weight_map = nlohmann::json::object();
+    int64_t total = 0;
+    for (const Output& o : outputs) {
+      files[o.file].push_back(&o);
+      weight_map[o.info.name] = o.file;
+      total += bytes_of(o.info);
+    }
+    for (const auto& [file, tensors] : files)
+      write_file((fs::path(folder) / file).string(), tensors);
+    if (files.size() > 1 || files.begin()->first != "model.safetensors")
+      write_text_file(
+          (fs::path(folder) / "model.safetensors.index.json").string(),
+          nlohmann::json{{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}}.dump(
+              2) +
+              "\n");
+    return std::ssize(outputs);
+  }
+
+ private:
+  void write_file(const std::string& path, const std::vector<const Output*>& tensors) {
+    std::vector<TensorInfo> infos;
+    for (const Output* o : tensors) infos.push_back(o->info);
+    SafetensorsWriter file(path, infos, {{"format", "pt"}});
+    OpenShards shards(path_, manifest_);
+    for (const Output* o : tensors) {
+      const std::vector<std::byte> bytes = elements_of(shards, *o);
+      file.write(o->info.name, bytes.data(), std::ssize(bytes));
+    }
+    file.finish();
+  }
+
+  std::vector<std::byte> elements_of(OpenShards& shards, const Output& o) {
+    const DType stored = manifest_.tensors.at(o.tensor->parts[0].parameter).shape.dtype;
+    int64_t elements = 1;
+    for (const int64_t size : o.info.sizes) elements *= size;
+    std::vector<std::byte> whole(static_cast<size_t>(elements * size_of(stored)));
+    for (const TensorPart& part : o.tensor->parts) {
+      const ManifestTensor& tensor = manifest_.tensors.at(part.parameter);
+      read_slice(shards, part.parameter, tensor,
+                 place_of(part, map_.parameters.at(part.parameter), whole.data(), stored));
+    }
+    if (stored == o.info.dtype) return whole;
+    std::vector<std::byte> bytes(static_cast<size_t>(elements * size_of(o.info.dtype)));
+    convert_elements(whole.data(), stored, bytes.data(), o.info.dtype, nullptr, elements);
+    return bytes;
+  }
+
+  /// The part as a slice of its parameter that lies in the tensor's elements.
+  static Slice place_of(const TensorPart& part, const Shape& shape, std::byte* whole, DType dtype) {
+    Slice slice;
+    slice.dtype = dtype;
+    for (const Dim& d : shape) {
+      slice.dims.push_back(d.name);
+      const auto is_it = [&](const auto& index) { return index.first == d.name; };
+      const auto at = std::find_if(part.at.begin(), part.at.end(), is_it);
+      slice.offset.push_back(at == part.at.end() ? 0 : at->second);
+      slice.valid.push_back(at == part.at.end() ? d.size : 1);
+      slice.strides.push_back(0);
+    }
+    int64_t stride = 1, first = 0;
+    for (size_t i = part.dims.size(); i-- > 0;) {
+      const PartDim& p = part.dims[i];
+      const auto d = std::find(slice.dims.begin(), slice.dims.end(), p.name) - slice.dims.begin();
+      if (p.fixed >= 0) {
+        first += p.fixed * stride;
+      } else if (d < std::ssize(slice.dims)) {
+        slice.strides[static_cast<size_t>(d)] = stride;
+      }
+      stride *= p.size;
+    }
+    slice.data = whole + first * size_of(dtype);
+    return slice;
+  }
+
+  std::string path_;
+  Manifest manifest_;
+  const ModelDescription& like_;
+  TensorMap map_;
+};
+
+}  // namespace
+
+int64_t export_model(const std::string& checkpoint, const ModelFolder& like, const std::string& to,
+                     int64_t shard_bytes) {
+  require(!fs::exists(fs::symlink_status(to)),
+          "[export] '{}' exists already; choose another folder or remove it", to);
+  require(shard_bytes > 0, "[export] files of at most {} bytes; the number is positive",
+          shard_bytes);
+  Exporter exporter(checkpoint, *like.model_);
+  const fs::path folder = fs::absolute(to).lexically_normal();
+  const std::string temporary = folder.string() + ".tmp-export";
+  std::error_code error;
+  fs::remove_all(temporary, error);
+  fs::create_directories(temporary, error);
+  if (error)
+    fail(ErrorKind::io, "[export] cannot make the folder '{}': {}", temporary, error.message());
+  try {
+    const int64_t tensors = exporter.write(temporary, shard_bytes);
+    for (const char* name : kCompanions) {
+      const fs::path from = fs::path(like.path()) / name;
+      if (fs::exists(from)) fs::copy_file(from, fs::path(temporary) / name);
+    }
+    fs::rename(temporary, folder);
+    return tensors;
+  } catch (const fs::filesystem_error& e) {
+    fs::remove_all(temporary, error);
+    fail(ErrorKind::io, "[export] '{}' cannot be written: {}", to, e.what());
+  } catch (...) {
+    fs::remove_all(temporary, error);
+    throw;
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,244 @@
+// Reading a folder of a model: config.json by its family's table, then each rank's slices of each
+// parameter from the files' tensors, in runs of consecutive elements.
+#include "tessera/model_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "io/agree.h"
+#include "io/elements.h"
+#include "io/model_description.h"
+#include "tessera/mesh.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string config_path(const std::string& folder) {
+  return (fs::path(folder) / "config.json").string();
+}
+
+const Family& family_of(ModelConfig& config) {
+  const std::string type = config.text("model_type");
+  std::vector<std::string> known;
+  for (const Family* f : families()) {
+    if (f->model_type == type) return *f;
+    known.emplace_back(f->model_type);
+  }
+  config.refuse(
+      "model_type",
+      fmt::format("Tessera knows {}{}", fmt::join(known, ", "),
+                  suggestion(type, known).starts_with("; did") ? suggestion(type, known) : ""));
+}
+
+/// Keys of every family that change nothing of what a training step computes. Rates of dropout are
+/// among them: they are the caller's choice.
+void ignore_common(ModelConfig& config) {
+  config.ignore({"_name_or_path",
+                 "architectures",
+                 "attention_dropout",
+                 "auto_map",
+                 "bos_token_id",
+                 "cache_implementation",
+                 "chunk_size_feed_forward",
+                 "decoder_start_token_id",
+                 "eos_token_id",
+                 "finetuning_task",
+                 "hidden_dropout",
+                 "id2label",
+                 "initializer_range",
+                 "is_decoder",
+                 "is_encoder_decoder",
+                 "is_llama_config",
+                 "label2id",
+                 "output_attentions",
+                 "output_hidden_states",
+                 "pad_token_id",
+                 "prefix",
+                 "problem_type",
+                 "return_dict",
+                 "sep_token_id",
+                 "task_specific_params",
+                 "tokenizer_class",
+                 "torchscript",
+                 "transformers.js_config",
+                 "transformers_version",
+                 "unsloth_fixed",
+                 "unsloth_version",
+                 "use_cache"});
+  // Settings of generation, which old files have, too.
+  config.ignore({"do_sample", "max_length", "max_new_tokens", "min_length", "num_beams",
+                 "num_return_sequences", "repetition_penalty", "temperature", "top_k", "top_p"});
+}
+
+/// "dtype" of transformers 5, "torch_dtype" of 4.
+DType dtype_of(ModelConfig& config) {
+  const char* const key = config.has("dtype") ? "dtype" : "torch_dtype";
+  config.ignore({"dtype", "torch_dtype"});
+  const std::string name = config.text(key, "float32");
+  for (const DType d : {DType::float32, DType::bfloat16, DType::float16}) {
+    if (name == to_string(d)) return d;
+  }
+  config.refuse(key, "weights are float32, bfloat16 or float16");
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  const size_t shown = std::min<size_t>(names.size(), 4);
+  return fmt::format("{}{}",
+                     fmt::join(names.begin(), names.begin() + static_cast<long>(shown), ", "),
+                     shown < names.size() ? fmt::format(" and {} more", names.size() - shown) : "");
+}
+
+/// A copy of another tensor must have its elements: heads that are tied in config.json and differ
+/// in the files would be dropped silently.
+void require_equal(const WeightFiles::Place& a, const WeightFiles::Place& b) {
+  constexpr int64_t kChunk = 1 << 20;
+  bool same = a.info->bytes() == b.info->bytes() && a.info->dtype == b.info->dtype;
+  std::vector<char> x(kChunk), y(kChunk);
+  for (int64_t at = 0; same && at < a.info->bytes(); at += kChunk) {
+    const int64_t n = std::min(kChunk, a.info->bytes() - at);
+    a.reader->read(*a.info, at, n, x.data());
+    b.reader->read(*b.info, at, n, y.data());
+    same = std::equal(x.begin(), x.begin() + n, y.begin());
+  }
+  if (!same)
+    fail(ErrorKind::io,
+         "[model] '{}': its config.json makes '{}' a copy of '{}' (tie_word_embeddings), but their "
+         "elements differ; set tie_word_embeddings to false if both are to be used",
+         a.reader->path(), a.info->name, b.info->name);
+}
+
+void read_part(const WeightFiles::Place& place, const TensorPart& part, const Slice& slice) {
+  const int64_t item = size_of(place.info->dtype);
+  std::vector<std::byte> bytes;
+  visit_runs(part, slice, [&](int64_t offset, const int64_t* to, int64_t count) {
+    bytes.resize(static_cast<size_t>(count * item));
+    place.reader->read(*place.info, offset * item, count * item, bytes.data());
+    convert_elements(bytes.data(), place.info->dtype, slice.data, slice.dtype, to, count);
+  });
+}
+
+/// Throws unless `session` has the parameters of the map.
+void require_session(Session& session, const TensorMap& map, const ModelDescription& folder) {
+  const std::vector<std::string> names = session.program().stored_names();
+  for (const auto& [name, shape] : map.parameters) {
+    const bool has = std::find(names.begin(), names.end(), name) != names.end();
+    std::vector<int64_t> sizes;
+    for (const Dim& d : shape) sizes.push_back(d.size);
+    require(has && session.shape_of(name).sizes == sizes,
+            "[model] the session has no parameter '{}' {}; it is not of the model in '{}'", name,
+            shape.to_string(), folder.path);
+  }
+}
+
+}  // namespace
+
+const WeightFiles::Place* find_tensor(const WeightFiles& files, const Family& family,
+                                      const std::string& name) {
+  auto it = files.tensors().find(name);
+  if (it == files.tensors().end() && !family.optional_prefix.empty() &&
+      name.starts_with(family.optional_prefix))
+    it = files.tensors().find(name.substr(family.optional_prefix.size()));
+  return it == files.tensors().end() ? nullptr : &it->second;
+}
+
+void require_match(const ModelDescription& folder, const WeightFiles& files, const TensorMap& map) {
+  std::vector<std::string> missing, unknown, different;
+  std::set<std::string> used;
+  for (const MappedTensor& t : map.tensors) {
+    const WeightFiles::Place* place = find_tensor(files, *folder.family, t.name);
+    if (!place) {
+      if (!t.is_copy) missing.push_back(t.name);
+      continue;
+    }
+    used.insert(place->info->name);
+    if (place->info->sizes != t.sizes || !is_weight_dtype(place->info->dtype))
+      different.push_back(
+          fmt::format("{} is {} [{}] in {} instead of [{}]", t.name, to_string(place->info->dtype),
+                      fmt::join(place->info->sizes, ", "), place->file, fmt::join(t.sizes, ", ")));
+  }
+  for (const auto& [name, place] : files.tensors()) {
+    const auto is_ignored = [&, &n = name](const std::string& glob) { return glob_match(glob, n); };
+    const auto& ignored = folder.family->ignored;
+    if (used.count(name) == 0 && std::none_of(ignored.begin(), ignored.end(), is_ignored))
+      unknown.push_back(name);
+  }
+  if (missing.empty() && unknown.empty() && different.empty()) return;
+  std::string text;
+  if (!missing.empty()) text += fmt::format("; missing: {}", listed(missing));
+  if (!unknown.empty()) text += fmt::format("; not in the model: {}", listed(unknown));
+  if (!different.empty()) text += fmt::format("; {}", listed(different));
+  fail(ErrorKind::io, "[model] the weights in '{}' are not those of its config.json ({}){}",
+       folder.path, folder.family->model_type, text);
+}
+
+bool ModelFolder::is_one(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored) && fs::exists(config_path(path), ignored);
+}
+
+ModelFolder::ModelFolder(const std::string& path) : model_(std::make_unique<ModelDescription>()) {
+  ModelDescription& s = *model_;
+  s.path = path;
+  const std::string file = config_path(path);
+  const nlohmann::json values = parse_json(read_text_file("model", file));
+  if (values.is_discarded()) fail(ErrorKind::io, "[model] '{}' is not JSON", file);
+  ModelConfig config(file, values);
+  s.family = &family_of(config);
+  ignore_common(config);
+  s.dtype = dtype_of(config);
+  s.options = s.family->options(config);
+  config.require_all_read();
+  s.options.name = s.family->model_type;
+  s.options.scan = s.options.are_layers_alike();
+  s.hash = fmt::format("{:016x}", hash_of(config.read_text()));
+}
+
+ModelFolder::~ModelFolder() = default;
+ModelFolder::ModelFolder(ModelFolder&&) noexcept = default;
+
+const std::string& ModelFolder::path() const { return model_->path; }
+const std::string& ModelFolder::family() const { return model_->options.name; }
+const nn::TransformerOptions& ModelFolder::options() const { return model_->options; }
+const std::string& ModelFolder::config_hash() const { return model_->hash; }
+bool ModelFolder::has_weights() const { return WeightFiles::exist(model_->path); }
+std::string ModelFolder::weights_hash() const { return WeightFiles(model_->path).hash(); }
+
+void ModelFolder::load(Session& session, const nn::TransformerOptions& options) const {
+  const TensorMap map = tensor_map(*model_->family, options);
+  require_session(session, map, *model_);
+  std::unique_ptr<WeightFiles> files;
+  run_together(session.cluster(), [&] {
+    files = std::make_unique<WeightFiles>(model_->path);
+    require_match(*model_, *files, map);
+  });
+  run_together(session.cluster(), [&] {
+    std::map<std::string, std::vector<std::pair<const WeightFiles::Place*, const TensorPart*>>> of;
+    for (const MappedTensor& t : map.tensors) {
+      const WeightFiles::Place* place = find_tensor(*files, *model_->family, t.name);
+      if (!place) continue;
+      for (const TensorPart& part : t.parts) {
+        auto& sources = of[part.parameter];
+        if (t.is_copy) {
+          require_equal(*place, *sources.front().first);
+        } else {
+          sources.emplace_back(place, &part);
+        }
+      }
+    }
+    for (const auto& [name, sources] : of) {
+      session.assign_slices(name, [&, &s = sources](const Slice& slice) {
+        for (const auto& [place, part] : s) read_part(*place, *part, slice);
+      });
+    }
+  });
+}
+
+}  // namespace tessera

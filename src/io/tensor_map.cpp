@@ -1,0 +1,194 @@
+#include "io/tensor_map.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/fail.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr std::string_view kLayer = "{layer}", kExpert = "{expert}";
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0;;) {
+    const size_t end = text.find(at, begin);
+    std::string part = text.substr(begin, end - begin);
+    part.erase(0, part.find_first_not_of(' '));
+    parts.push_back(std::move(part));
+    if (end == std::string::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+PartDim part_dim(const std::string& factor, const Shape& parameter) {
+  const size_t slash = factor.find('/');
+  if (slash == std::string::npos)
+    return {factor, parameter.has(factor) ? parameter.dim(factor).size : 1, -1};
+  PartDim fixed;
+  std::from_chars(factor.data(), factor.data() + slash, fixed.fixed);
+  std::from_chars(factor.data() + slash + 1, factor.data() + factor.size(), fixed.size);
+  check(fixed.fixed >= 0 && fixed.fixed < fixed.size, "'{}' is no place in a dim", factor);
+  return fixed;
+}
+
+/// The part that `rule` describes, and the sizes of its tensor.
+TensorPart part_of(const WeightRule& rule, const std::string& parameter, const Shape& shape,
+                   int64_t layer, int64_t expert, std::vector<int64_t>& sizes) {
+  TensorPart part{parameter, {}, {}};
+  if (shape.has("layers")) part.at.emplace_back("layers", layer);
+  if (rule.tensor.find(kExpert) != std::string::npos) part.at.emplace_back("experts", expert);
+  sizes.clear();
+  for (const std::string& dim : split(rule.dims, ',')) {
+    sizes.push_back(1);
+    for (const std::string& factor : split(dim, '*')) {
+      part.dims.push_back(part_dim(factor, shape));
+      sizes.back() *= part.dims.back().size;
+    }
+  }
+  for (const Dim& d : shape) {
+    const auto is_it = [&](const PartDim& p) { return p.name == d.name; };
+    const auto is_at = [&](const auto& index) { return index.first == d.name; };
+    check(std::any_of(part.at.begin(), part.at.end(), is_at) ||
+              std::any_of(part.dims.begin(), part.dims.end(), is_it),
+          "the rule of '{}' does not say where the dim '{}' of '{}' lies", rule.tensor, d.name,
+          parameter);
+  }
+  return part;
+}
+
+std::string with(std::string name, std::string_view place, int64_t index) {
+  if (const size_t at = name.find(place); at != std::string::npos)
+    name.replace(at, place.size(), fmt::format("{}", index));
+  return name;
+}
+
+class Mapper {
+ public:
+  Mapper(const Family& family, const nn::TransformerOptions& o) : family_(family), o_(o) {}
+
+  TensorMap map() {
+    Graph graph;
+    nn::transformer(graph, o_);
+    for (const Tensor& p : graph.parameters()) map_.parameters.emplace(p.name(), p.shape());
+    for (const WeightRule& rule : family_.weights(o_)) {
+      const auto has = [&](std::string_view place) {
+        return rule.tensor.find(place) != std::string::npos;
+      };
+      for (int64_t i = 0; i < (has(kLayer) ? o_.layers : 1); ++i) {
+        for (int64_t e = 0; e < (has(kExpert) ? o_.mlp.experts : 1); ++e) add(rule, i, e);
+      }
+    }
+    for (const auto& [name, shape] : map_.parameters) {
+      check(covered_[name] == shape.elements(),
+            "the table of '{}' covers {} of {} elements of '{}'", family_.model_type,
+            covered_[name], shape.elements(), name);
+    }
+    return std::move(map_);
+  }
+
+ private:
+  void add(const WeightRule& rule, int64_t layer, int64_t expert) {
+    std::string parameter = o_.name + "." + rule.parameter;
+    const std::string block = o_.name + ".block";
+    if (!o_.scan && parameter.starts_with(block + "."))
+      parameter.insert(block.size(), fmt::format("{}", layer));
+    const auto found = map_.parameters.find(parameter);
+    check(found != map_.parameters.end(), "the table of '{}' names '{}', which no model has",
+          family_.model_type, parameter);
+    MappedTensor tensor{
+        with(with(rule.tensor, kLayer, layer), kExpert, expert), {}, {}, rule.is_copy};
+    tensor.parts.push_back(part_of(rule, parameter, found->second, layer, expert, tensor.sizes));
+    if (!rule.is_copy) {
+      int64_t elements = 1;
+      for (const PartDim& d : tensor.parts[0].dims) elements *= d.fixed < 0 ? d.size : 1;
+      covered_[parameter] += elements;
+    }
+    const auto [at, is_new] = index_.emplace(tensor.name, map_.tensors.size());
+    if (is_new) {
+      map_.tensors.push_back(std::move(tensor));
+    } else {
+      map_.tensors[at->second].parts.push_back(std::move(tensor.parts[0]));
+    }
+  }
+
+  const Family& family_;
+  const nn::TransformerOptions& o_;
+  TensorMap map_;
+  std::map<std::string, size_t> index_;
+  std::map<std::string, int64_t> covered_;
+};
+
+/// What a part and a slice have in common along one dim of the part.
+struct Common {
+  int64_t from, count;  ///< in the part
+  int64_t file_stride, to_stride;
+};
+
+}  // namespace
+
+TensorMap tensor_map(const Family& family, const nn::TransformerOptions& options) {
+  return Mapper(family, options).map();
+}
+
+void visit_runs(const TensorPart& part, const Slice& slice,
+                const std::function<void(int64_t, const int64_t*, int64_t)>& visit) {
+  constexpr int64_t kMost = 1 << 18;  // elements of a run, but for a longer last dim
+  const auto place = [&](const std::string& name) {
+    return std::find(slice.dims.begin(), slice.dims.end(), name) - slice.dims.begin();
+  };
+  int64_t base = 0;
+  for (const auto& [name, index] : part.at) {
+    const auto d = static_cast<size_t>(place(name));
+    const int64_t at = index - slice.offset[d];
+    if (at < 0 || at >= slice.valid[d]) return;
+    base += at * slice.strides[d];
+  }
+  std::vector<Common> dims;
+  int64_t stride = 1;
+  for (size_t i = part.dims.size(); i-- > 0;) {
+    const PartDim& p = part.dims[i];
+    Common c{std::max<int64_t>(p.fixed, 0), 1, stride, 0};
+    const auto d = static_cast<size_t>(place(p.name));
+    if (p.fixed < 0 && d < slice.dims.size())
+      c = {slice.offset[d], slice.valid[d], stride, slice.strides[d]};
+    if (c.count <= 0) return;
+    dims.insert(dims.begin(), c);
+    stride *= p.size;
+  }
+  // Dims [inner, rank) are one run in the file.
+  const size_t rank = dims.size();
+  size_t inner = rank;
+  int64_t run = 1;
+  while (inner > 0 && (inner == rank || run * dims[inner - 1].count <= kMost)) {
+    --inner;
+    run *= dims[inner].count;
+    if (dims[inner].count != part.dims[inner].size) break;
+  }
+  std::vector<int64_t> to(static_cast<size_t>(run)), index(rank, 0);
+  std::vector<int64_t> inside(static_cast<size_t>(run));
+  for (int64_t e = 0; e < run; ++e) {
+    int64_t rest = e, at = 0;
+    for (size_t d = rank; d-- > inner;) {
+      at += rest % dims[d].count * dims[d].to_stride;
+      rest /= dims[d].count;
+    }
+    inside[static_cast<size_t>(e)] = at;
+  }
+  for (;;) {
+    int64_t offset = 0, first = base;
+    for (size_t d = 0; d < rank; ++d) {
+      offset += (dims[d].from + index[d]) * dims[d].file_stride;
+      first += index[d] * dims[d].to_stride;
+    }
+    for (size_t e = 0; e < to.size(); ++e) to[e] = first + inside[e];
+    visit(offset, to.data(), run);
+    size_t d = inner;
+    while (d > 0 && ++index[d - 1] == dims[d - 1].count) index[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,327 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/fail.h"
+#include "nn/stored.h"
+#include "tessera/loops.h"
+#include "tessera/nn_transformer.h"
+
+namespace tessera::nn {
+
+Tensor activate(Tensor x, Activation function, Loc at) {
+  switch (function) {
+    case Activation::relu:
+      return relu(x, at);
+    case Activation::gelu_tanh:
+      return gelu(x, at);
+    case Activation::silu:
+      return silu(x, at);
+    case Activation::gelu:
+      break;
+  }
+  return mul(x * 0.5, erf(x * std::sqrt(0.5), at) + 1.0, at);
+}
+
+Tensor norm(Tensor x, const std::string& name, const std::string& dim, const NormOptions& o,
+            Loc at) {
+  if (o.kind == NormOptions::Kind::layer) return norm(x, name, dim, o.eps, at);
+  if (!o.one_plus) return rms_norm(x, name, dim, o.eps, at);
+  return on_behalf_of("norm", at, [&] {
+    Tensor scale = parameter_for(x, name + ".scale", Shape{x.dim(dim)}, zeros(), at);
+    return rms_norm(x, dim, scale + 1.0, o.eps, at);
+  });
+}
+
+bool TransformerOptions::are_layers_alike() const {
+  return std::all_of(pattern.begin(), pattern.end(), [&](int k) { return k == pattern.front(); });
+}
+
+namespace {
+
+/// Standard deviation of the initial logits. The initial loss is ln(vocab) + kHeadGain^2 / 2. A
+/// smaller value starts with a lower loss but learns more slowly.
+constexpr double kHeadGain = 0.5;
+
+void require_fitting(const TransformerOptions& o) {
+  const int64_t key_heads = o.heads.key_heads == 0 ? o.heads.count : o.heads.key_heads;
+  require(o.layers >= 1 && o.d_model >= 1 && o.vocab >= 1 && o.length >= 1 && o.heads.d_head >= 1 &&
+              o.mlp.ff >= 1,
+          "[transformer] layers {}, d_model {}, vocab {}, length {}, d_head {}, ff {}; each is at "
+          "least 1",
+          o.layers, o.d_model, o.vocab, o.length, o.heads.d_head, o.mlp.ff);
+  require(o.heads.count >= 1 && key_heads >= 1 && o.heads.count % key_heads == 0,
+          "[transformer] {} heads cannot share {} key heads; take a divisor", o.heads.count,
+          key_heads);
+  require(!o.pattern.empty() && !o.spans.empty(),
+          "[transformer] {} spans and a pattern of {} layers; there is at least one of each",
+          o.spans.size(), o.pattern.size());
+  for (const int k : o.pattern) {
+    require(k >= 0 && k < std::ssize(o.spans),
+            "[transformer] the pattern has span {}, but there are spans 0 to {}", k,
+            o.spans.size() - 1);
+  }
+  for (const SpanOptions& span : o.spans)
+    require(span.window >= 0, "[transformer] a window of {} keys; 0 is no window", span.window);
+  require(!o.scan || o.are_layers_alike(),
+          "[transformer] scan makes a loop of the layers, but they are of {} kinds; set scan to "
+          "false",
+          o.spans.size());
+  require(!o.parallel || o.placement == NormPlacement::before,
+          "[transformer] parallel blocks have their norm before them; placement is another");
+  require(o.mlp.experts >= 0 && (o.mlp.experts == 0 || !o.mlp.bias),
+          "[transformer] {} experts{}; experts have no biases", o.mlp.experts,
+          o.mlp.bias ? " with biases" : "");
+  require(o.mlp.experts == 0 || (o.mlp.choices >= 1 && o.mlp.choices <= o.mlp.experts),
+          "[transformer] a token takes {} of {} experts; it takes at least 1 and at most all",
+          o.mlp.choices, o.mlp.experts);
+  const int64_t rows = o.positions == 0 ? o.length : o.positions;
+  require(!o.learned_positions || o.length <= rows,
+          "[transformer] length {} is more than the {} learned positions", o.length, rows);
+}
+
+Tensor projected(Tensor x, const char* name, const std::vector<std::string>& in, const Shape& out,
+                 const TransformerOptions& o, bool bias, Loc at, double gain = 1) {
+  DenseOptions options;
+  options.bias = bias;
+  options.gain = gain;
+  options.float8 = o.float8;
+  return dense(x, name, in, out, options, at);
+}
+
+/// Initial scale of what is added to the residual stream.
+double residual_gain(const TransformerOptions& o) {
+  return 1 / std::sqrt(2.0 * static_cast<double>(o.layers));
+}
+
+struct HeadDims {
+  Shape query, key;
+};
+HeadDims head_dims(const HeadOptions& o) {
+  const int64_t kept = o.key_heads == 0 ? o.count : o.key_heads;
+  const Dim depth("d_head", o.d_head), all("heads", o.count), some("heads", kept);
+  if (kept == o.count) return {{all, depth}, {all, depth}};
+  if (kept == 1) return {{all, depth}, Shape{depth}};
+  return {{some, Dim("heads_per_key", o.count / kept), depth}, {some, depth}};
+}
+
+Tensor capped(Tensor x, double cap, Loc at) { return tanh(x / cap, at) * cap; }
+
+/// attention() with a soft cap, of plain ops.
+Tensor capped_attention(Tensor query, Tensor key, Tensor value, Tensor mask,
+                        const AttentionOptions& o, double cap, Loc at) {
+  Graph& g = query.graph();
+  std::vector<Dim> dims = query.shape().united(key.shape()).without({o.key_dim}).dims();
+  std::erase_if(dims, [&](const Dim& d) { return d.name == o.memory_length; });
+  dims.push_back(key.dim(o.memory_length));
+  Tensor products = einsum({query, key}, Shape(dims), at);
+  Tensor logits = capped(
+      read_as(products, products.dtype() == DType::float64 ? DType::float64 : DType::float32) *
+          o.scale,
+      cap, at);
+  Tensor seen = causal_mask(g, query.dim(o.length), key.dim(o.memory_length), at);
+  if (!mask.empty()) seen = logical_and(seen, mask, at);
+  Tensor weights =
+      softmax(where(seen, logits, constant(g, -1e30, logits.dtype()), at), o.memory_length, at);
+  if (o.dropout > 0) weights = dropout(weights, o.dropout, at);
+  return einsum({read_as(weights, query.dtype()), value}, query.shape(), at);
+}
+
+}  // namespace
+
+SharedSpan shared_span(Graph& g, const TransformerOptions& o, const SpanOptions& span, Loc at) {
+  const Dim length("length", o.length), memory("memory_length", o.length);
+  const DType exact = o.dtype == DType::float64 ? DType::float64 : DType::float32;
+  SharedSpan shared;
+  if (span.rotary)
+    shared.rotary =
+        rotary_table(g, length, {"d_head", o.heads.d_head}, span.rotation, {}, exact, at);
+  if (span.window > 0 && span.window < o.length)
+    shared.mask = window_mask(g, length, memory, span.window - 1, 0, at);
+  return shared;
+}
+
+Tensor attention_layer(Tensor x, const TransformerOptions& o, const SharedSpan& span, Loc at) {
+  return on_behalf_of("attention_layer", at, [&] {
+    Scope scope(x.graph(), "attention");
+    const HeadDims heads = head_dims(o.heads);
+    const auto placed = [&](Tensor t, const char* norm_name) {
+      if (o.heads.norm) {
+        NormOptions each = o.norm;
+        each.kind = NormOptions::Kind::rms;
+        t = norm(t, norm_name, "d_head", each, at);
+      }
+      return span.rotary.cos.empty() ? t : rotary(t, "d_head", span.rotary, at);
+    };
+    // Keys and values are renamed after the projections: if `length` is split, ranks project their
+    // slices and gather keys.
+    const auto in_memory = [&](Tensor t) { return rename(t, "length", "memory_length", at); };
+    Tensor query = placed(
+        projected(x, "query", {"d_model"}, heads.query, o, o.heads.query_bias, at), "query_norm");
+    // Without positions, norm or cap behind it a bias of the keys cancels in the softmax: its
+    // gradient is 0, and only rounding would train it.
+    const bool cancels = span.rotary.cos.empty() && !o.heads.norm && o.heads.soft_cap == 0;
+    Tensor key = projected(x, "key", {"d_model"}, heads.key, o, o.heads.key_bias && !cancels, at);
+    if (o.heads.key_bias && cancels) {
+      Tensor bias = parameter_for(x, "key.b", heads.key, zeros(), at);
+      key = add(key, stop_gradient(bias, at), at);
+    }
+    key = in_memory(placed(key, "key_norm"));
+    Tensor value =
+        in_memory(projected(x, "value", {"d_model"}, heads.key, o, o.heads.value_bias, at));
+    AttentionOptions options;
+    options.causal = true;
+    options.scale = o.heads.scale;
+    options.dropout = o.dropout;
+    Tensor seen;
+    if (o.heads.soft_cap > 0) {
+      if (options.scale == 0) options.scale = 1 / std::sqrt(static_cast<double>(o.heads.d_head));
+      seen = capped_attention(query, key, value, span.mask, options, o.heads.soft_cap, at);
+    } else {
+      seen = attention(query, key, value, span.mask, options, at);
+    }
+    return projected(seen.named("seen"), "out", heads.query.names(), Shape{x.dim("d_model")}, o,
+                     o.heads.out_bias, at, residual_gain(o));
+  });
+}
+
+namespace {
+
+/// The weight of each expert for each token: 0 for those that it does not take.
+Tensor expert_weights(Tensor x, const MlpLayerOptions& o, Loc at) {
+  const Dim experts("experts", o.experts);
+  Tensor logits = dense(x, "router", {"d_model"}, Shape{experts}, false, 1, at);
+  if (is_narrow(logits.dtype())) logits = cast(logits, DType::float32, at);
+  Tensor shares = softmax(logits, "experts", at);
+  Tensor best = top_k(shares, "experts", Dim("choices", o.choices), at).indices;
+  Tensor taken = reduce_sum(one_hot(best, experts, 1, 0, shares.dtype(), at), "choices", at);
+  Tensor weights = mul(shares, taken, at);
+  if (o.renormalize) weights = div(weights, reduce_sum(weights, "experts", at), at);
+  return read_as(weights, x.dtype(), at);
+}
+
+Tensor experts_layer(Tensor x, const TransformerOptions& o, Loc at) {
+  const Dim experts("experts", o.mlp.experts), model = x.dim("d_model"), ff("ff", o.mlp.ff);
+  Tensor weights = expert_weights(x, o.mlp, at);
+  std::vector<Dim> dims = x.shape().without({"d_model"}).dims();
+  dims.insert(dims.end(), {experts, ff});
+  const auto through = [&](const char* name) {
+    Tensor w = parameter_for(x, std::string("expert.") + name + ".w", {experts, model, ff},
+                             scaled_normal({"d_model"}), at);
+    return einsum({x, w}, Shape(dims), at);
+  };
+  Tensor hidden = through("up");
+  hidden = o.mlp.gated ? mul(activate(through("gate"), o.mlp.activation, at), hidden, at)
+                       : activate(hidden, o.mlp.activation, at);
+  Tensor down = parameter_for(x, "expert.down.w", {experts, ff, model},
+                              scaled_normal({"ff"}, residual_gain(o)), at);
+  return einsum({mul(hidden, weights, at), down}, x.shape(), at);
+}
+
+}  // namespace
+
+Tensor mlp_layer(Tensor x, const TransformerOptions& o, Loc at) {
+  return on_behalf_of("mlp_layer", at, [&]() -> Tensor {
+    Scope scope(x.graph(), "mlp");
+    if (o.mlp.experts > 0) return experts_layer(x, o, at);
+    const Shape ff{Dim("ff", o.mlp.ff)};
+    Tensor hidden = projected(x, "up", {"d_model"}, ff, o, o.mlp.bias, at);
+    if (o.mlp.gated) {
+      Tensor gate = projected(x, "gate", {"d_model"}, ff, o, o.mlp.bias, at);
+      hidden = mul(activate(gate, o.mlp.activation, at), hidden, at);
+    } else {
+      hidden = activate(hidden, o.mlp.activation, at);
+    }
+    return projected(hidden, "down", {"ff"}, Shape{x.dim("d_model")}, o, o.mlp.bias, at,
+                     residual_gain(o));
+  });
+}
+
+Tensor transformer_block(Tensor x, const TransformerOptions& o, const SharedSpan& span, Loc at) {
+  return on_behalf_of("transformer_block", at, [&] {
+    const bool before = o.placement != NormPlacement::after,
+               after = o.placement == NormPlacement::both;
+    const auto normed = [&](Tensor t, const char* name) {
+      return norm(t, name, "d_model", o.norm, at);
+    };
+    const auto drop = [&](Tensor t) { return o.dropout > 0 ? dropout(t, o.dropout, at) : t; };
+    if (o.parallel) {
+      Tensor in = normed(x, "norm1");
+      return add(x, drop(add(attention_layer(in, o, span, at), mlp_layer(in, o, at), at)), at);
+    }
+    Tensor part = attention_layer(before ? normed(x, "norm1") : x, o, span, at);
+    if (after) part = normed(part, "norm1_after");
+    x = add(x, drop(part), at);
+    if (!before) x = normed(x, "norm1");
+    part = mlp_layer(before ? normed(x, "norm2") : x, o, at);
+    if (after) part = normed(part, "norm2_after");
+    x = add(x, drop(part), at);
+    return before ? x : normed(x, "norm2");
+  });
+}
+
+namespace {
+
+/// The embeddings of the inputs, with learned positions.
+Tensor embedded(Graph& g, const TransformerOptions& o, Tensor inputs, Tensor embedding,
+                DType stored) {
+  Tensor x = gather(embedding, inputs, "vocab");
+  if (o.embedding_scale != 1) {
+    // Rounded as the activations are: Gemma multiplies in their dtype.
+    Tensor scale = read_as(constant(g, o.embedding_scale, o.dtype), stored);
+    x = mul(x, scale);
+  }
+  if (o.learned_positions) {
+    const Dim length("length", o.length);
+    const Dim rows = o.positions == 0 ? length : Dim("positions", o.positions);
+    Tensor position =
+        g.parameter("position", {rows, embedding.dim("d_model")}, normal(0.02), stored);
+    if (o.positions > o.length) position = slice(position, "positions", 0, o.length);
+    x = x + (o.positions == 0 ? position : rename(position, "positions", "length"));
+  }
+  if (o.dtype != stored) x = cast(x, o.dtype);
+  return o.dropout > 0 ? dropout(x, o.dropout) : x;
+}
+
+Tensor blocks(Graph& g, const TransformerOptions& o, Tensor x) {
+  std::vector<SharedSpan> shared(o.spans.size());
+  for (size_t k = 0; k < shared.size(); ++k) {
+    if (std::count(o.pattern.begin(), o.pattern.end(), static_cast<int>(k)) > 0)
+      shared[k] = shared_span(g, o, o.spans[k]);
+  }
+  if (o.scan) {
+    return repeat({"layers", o.layers}, x, [&](Tensor t) {
+      const Scope scope(g, "block");
+      return transformer_block(t, o, shared[static_cast<size_t>(o.pattern[0])]);
+    });
+  }
+  for (int64_t i = 0; i < o.layers; ++i) {
+    const Scope scope(g, "block", i, o.layers);
+    const int kind = o.pattern[static_cast<size_t>(i) % o.pattern.size()];
+    x = transformer_block(x, o, shared[static_cast<size_t>(kind)]);
+  }
+  return x;
+}
+
+}  // namespace
+
+Model transformer(Graph& g, const TransformerOptions& o) {
+  require_fitting(o);
+  const DType stored = stored_dtype(o.dtype);
+  const Dim batch = batch_dim(o.batch, o.partial_batch), length("length", o.length);
+  const Dim d_model("d_model", o.d_model), vocab("vocab", o.vocab);
+  Tensor inputs = g.input("inputs", {batch, length}, DType::int32);
+  Tensor targets = g.input("targets", {batch, length}, DType::int32);
+  Scope scope(g, o.name);
+  Tensor embedding = g.parameter("embedding", {vocab, d_model}, normal(0.02), stored);
+  Tensor x = blocks(g, o, embedded(g, o, inputs, embedding, stored));
+  if (o.placement != NormPlacement::after) x = norm(x, "norm", "d_model", o.norm);
+  Tensor logits = o.tied ? einsum({x, read_as(embedding, x.dtype())}, {batch, length, vocab})
+                         : dense(x, "head", {"d_model"}, Shape{vocab}, false, kHeadGain);
+  if (o.logits_scale != 1) logits = logits * o.logits_scale;
+  if (o.logits_cap > 0) logits = capped(logits, o.logits_cap, Loc::current());
+  logits = logits.named("logits");
+  Tensor loss = mean_all(cross_entropy(logits, targets, "vocab")).named("loss");
+  return {loss, logits, {inputs, targets}, {}, {}, inputs};
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,154 @@
+// A folder of Hugging Face as MODEL of the command line, and back out of it.
+#include <filesystem>
+
+#include "cli/cli_run.h"
+#include "tessera/safetensors.h"
+
+using namespace tessera;
+using test::CliResult;
+using test::expect_failure;
+using test::expect_success;
+using test::Folder;
+using test::json_of;
+using test::run_cli_in;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string kModels = TESSERA_SOURCE_DIR "/tests/models/";
+
+/// Bytes that the vocabulary of the models has.
+void write_text(const Folder& f) {
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += static_cast<char>((i * i + i / 7) % 96);
+  f.write("text", text);
+}
+
+std::string elements_of(const std::string& path, const std::string& tensor) {
+  const SafetensorsReader file(path);
+  const Array whole = file.read(tensor);
+  return {reinterpret_cast<const char*>(whole.bytes.data()), whole.bytes.size()};
+}
+
+}  // namespace
+
+TEST_CASE("a folder is trained, resumed, evaluated and exported", "[cli]") {
+  const Folder f;
+  write_text(f);
+  const std::string model = kModels + "qwen3", data = " --data text --set length=16 batch=8 ";
+  expect_success(run_cli_in(f, "eval " + model + data + "--json first.json"));
+  const std::string train = "train " + model + data +
+                            "--mesh \"data:2;model:2\" --fsdp data --checkpoint run --json "
+                            "trained.json --steps ";
+  expect_success(run_cli_in(f, train + "2"));
+  expect_success(run_cli_in(f, train + "4 --resume"));
+  expect_success(run_cli_in(f, "eval " + model + data + "--checkpoint run --json second.json"));
+  // The weights of the folder do not come again on --resume, nor where a checkpoint is given.
+  const double before = json_of(f, "first.json")["eval_loss"],
+               after = json_of(f, "second.json")["eval_loss"];
+  CHECK(after < before);
+  CHECK(json_of(f, "trained.json")["eval_loss"].get<double>() == Approx(after).epsilon(1e-5));
+  const CliResult exported = run_cli_in(f, "export --checkpoint run --like " + model + " out");
+  expect_success(exported);
+  CHECK(exported.out == "25 tensors from run to out\n");
+  expect_success(run_cli_in(f, "eval out" + data + "--json third.json"));
+  // The folder has bfloat16, so the trained parameters were rounded.
+  CHECK(json_of(f, "third.json")["eval_loss"].get<double>() == Approx(after).epsilon(1e-2));
+  CHECK(elements_of(f("out/model.safetensors"), "lm_head.weight") !=
+        elements_of(model + "/model.safetensors", "lm_head.weight"));
+}
+
+TEST_CASE("a step with learning rate 0 leaves the weights of a folder as they were", "[cli]") {
+  const Folder f;
+  write_text(f);
+  for (const char* name : {"llama", "gpt2", "gemma3"}) {
+    fs::remove_all(f("run"));
+    fs::remove_all(f("out"));
+    expect_success(run_cli_in(f, "train " + kModels + name +
+                                     " --data text --set length=16 lr=0 --steps 1 --checkpoint "
+                                     "run --mesh \"model:2\""));
+    expect_success(run_cli_in(f, "export --checkpoint run --like " + kModels + name + " out"));
+    int compared = 0;
+    for (const auto& entry : fs::directory_iterator(kModels + name)) {
+      if (entry.path().extension() != ".safetensors") continue;
+      const SafetensorsReader file(entry.path());
+      for (const TensorInfo& t : file.tensors()) {
+        ++compared;
+        const std::string copy = f("out/" + entry.path().filename().string());
+        CHECK(elements_of(copy, t.name) == elements_of(entry.path(), t.name));
+      }
+    }
+    CHECK(compared >= 21);
+  }
+}
+
+TEST_CASE("a folder is explained, planned and verified", "[cli]") {
+  const Folder f;
+  fs::create_directory(f("bare"));  // these need no weights
+  fs::copy(kModels + "qwen3/config.json", f("bare"));
+  const CliResult explained =
+      run_cli_in(f, "explain bare --mesh \"model:2\" --layout \"heads,ff,vocab:model\"");
+  expect_success(explained);
+  CHECK(explained.out.find("qwen3.block0.attention") != std::string::npos);
+  expect_success(run_cli_in(f, "plan bare --devices 4 --machine h100"));
+  for (const char* name : {"gpt2", "gemma2", "llama"}) {
+    const CliResult verified =
+        run_cli_in(f, "verify " + kModels + name + " --mesh \"a:2\" --dtype float64");
+    INFO(name);
+    expect_success(verified);
+    CHECK(verified.out.find("equal (tolerance") != std::string::npos);
+  }
+  f.write("job.toml",
+          "[model]\nname = \"bare\"\nlength = 32\n[train]\nbatch = 4\n[layout]\nmesh = "
+          "\"model:2\"\n");
+  expect_success(run_cli_in(f, "explain job.toml"));
+}
+
+TEST_CASE("random weights are asked for, and other folders and models refused", "[cli][errors]") {
+  const Folder f;
+  write_text(f);
+  fs::create_directory(f("bare"));
+  fs::copy(kModels + "llama/config.json", f("bare"));
+  const std::string small = " --data text --steps 1 --set length=16 ";
+  expect_failure(run_cli_in(f, "train bare" + small), 1,
+                 {"'bare' holds no weights", "--init random starts with random ones"});
+  expect_success(run_cli_in(f, "train bare --init random" + small + "--checkpoint run"));
+  expect_failure(run_cli_in(f, "train bare --init none" + small), 1,
+                 {"key 'model.init' is 'none'", "weights"});
+  expect_failure(run_cli_in(f, "train gpt --init random --data text"), 1,
+                 {"--init random is for a folder with config.json", "'gpt'"});
+  expect_failure(run_cli_in(f, "train . --data text"), 1,
+                 {"'.' is a folder without config.json", "a TOML file"});
+  expect_failure(run_cli_in(f, "eval gpt --data text"), 1, {"eval needs --checkpoint DIR"});
+  expect_failure(run_cli_in(f, "train bare --data text --set length=65"), 1,
+                 {"key 'model.length' is 65", "64"});
+  expect_failure(run_cli_in(f, "explain " + kModels + "qwen3 --set scan=true"), 1,
+                 {"scan makes a loop of the layers, but they are of 2 kinds"});
+  // The checkpoint belongs to the configuration that it was made of.
+  const std::string config = f.read("bare/config.json");
+  const size_t at = config.find("\"rms_norm_eps\": 1e-06");
+  REQUIRE(at != std::string::npos);
+  std::string other = config;
+  other.replace(at, 21, "\"rms_norm_eps\": 1e-05");
+  f.write("bare/config.json", other);
+  expect_failure(run_cli_in(f, "eval bare --data text --checkpoint run"), 1,
+                 {"'bare' is another model than the one of the checkpoint", "hashes"});
+  expect_failure(run_cli_in(f, "export --checkpoint run --like " + kModels + "gpt2 out"), 1,
+                 {"[export] 'run/step-", "is not a checkpoint of the model of"});
+  expect_failure(run_cli_in(f, "export --checkpoint run out"), 2, {"--like is required"});
+}
+
+TEST_CASE("processes read their slices of a folder and compare its files", "[cli]") {
+  const Folder f;
+  write_text(f);
+  const std::string train = "train " + kModels +
+                            "llama --data text --set length=16 lr=0 --steps 1 --mesh \"model:2\" "
+                            "--json report.json";
+  expect_success(run_cli_in(f, train));
+  const double alone = json_of(f, "report.json")["loss"];
+  const CliResult two =
+      test::run_in(f, test::kLaunchLocal + "--max-restarts 0 --ranks 2 " TESSERA_CLI, train);
+  INFO(two.err);
+  REQUIRE(two.code == 0);
+  CHECK(json_of(f, "report.json")["loss"].get<double>() == Approx(alone));
+}

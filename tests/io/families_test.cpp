@@ -1,0 +1,240 @@
+// What config.json may say: damaged configurations are refused, or change the logits by more
+// than five times the 1e-4 that parity allows. None is read as something else in silence.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "support/io_folder.h"
+#include "support/model_run.h"
+
+namespace tessera {
+namespace {
+
+using test::Folder;
+using test::kModels;
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+/// A copy of a model with changes of its config.json: {pointer, value}; the value "-" removes.
+using Edits = std::vector<std::pair<const char*, const char*>>;
+
+ModelFolder damaged(const Folder& f, const std::string& name, const Edits& edits) {
+  fs::remove_all(f(name));
+  fs::copy(kModels + name, f(name), fs::copy_options::recursive);
+  Json config = Json::parse(f.read(name + "/config.json"));
+  for (const auto& [key, value] : edits) {
+    const Json::json_pointer at(key);
+    if (std::string(value) == "-") {
+      config[at.parent_pointer()].erase(at.back());
+    } else {
+      config[at] = Json::parse(value);
+    }
+  }
+  f.write(name + "/config.json", config.dump());
+  return ModelFolder(f(name));
+}
+
+/// How far the logits of the damaged model are from the recorded ones, in deviations.
+double distance(const ModelFolder& folder) {
+  const std::string expected = folder.path() + "/expected.st";
+  const test::Run run =
+      test::run_model(folder, test::options_of(folder, true), "one:1", "", expected);
+  return test::difference(run.logits, SafetensorsReader(expected).read("logits"));
+}
+
+constexpr const char* kChanges = "";  ///< not refused: the logits change
+
+struct Damage {
+  const char* model;
+  Edits edits;
+  std::string refusal;  ///< a part of the message
+};
+
+TEST_CASE("a damaged configuration is refused or changes the logits", "[model_folder]") {
+  const std::vector<Damage> table = {
+      // What other readers were caught with: a base or scaling that is dropped.
+      {"llama", {{"/rope_parameters/rope_theta", "10000.0"}}, kChanges},
+      {"llama",
+       {{"/rope_parameters", R"({"rope_type": "default", "rope_theta": 5000.0})"}},
+       kChanges},
+      {"llama", {{"/rope_parameters/rope_type", "\"default\""}}, "'rope_parameters.factor' is 4.0"},
+      {"llama",
+       {{"/rope_parameters/rope_type", "\"longrope\""}},
+       "'rope_parameters.rope_type' is \"longrope\"; Tessera knows default, linear, llama3 and "
+       "yarn"},
+      {"llama",
+       {{"/rope_parameters/factor", "-"}},
+       "'rope_parameters.factor' is missing; it must be a number"},
+      {"llama", {{"/rope_parameters/original_max_position_embeddings", "32"}}, kChanges},
+      {"llama", {{"/rope_parameters/low_freq_factor", "2.0"}}, kChanges},
+      {"llama",
+       {{"/rope_scaling", R"({"type": "linear", "factor": 2.0})"}},
+       "'rope_scaling' is {\"factor\":2.0,\"type\":\"linear\"}; 'rope_parameters' says it too"},
+      {"llama", {{"/rope_interleave", "true"}}, "'rope_interleave' is true; Tessera does not know"},
+      {"llama", {{"/attention_bias", "true"}}, "missing: model.layers.0.self_attn.q_proj.bias"},
+      {"llama", {{"/tie_word_embeddings", "true"}}, "a copy of 'model.embed_tokens.weight'"},
+      {"llama", {{"/num_key_value_heads", "4"}}, "k_proj.weight is float32 [16, 32]"},
+      {"llama", {{"/num_key_value_heads", "3"}}, "it must divide num_attention_heads 4"},
+      {"llama", {{"/num_hidden_layers", "1"}}, "not in the model: model.layers.1."},
+      {"llama", {{"/num_hidden_layers", "3"}}, "missing: model.layers.2."},
+      {"llama", {{"/vocab_size", "95"}}, "embed_tokens.weight is float32 [96, 32]"},
+      {"llama", {{"/hidden_size", "\"32\""}}, "'hidden_size' is \"32\"; it must be a whole number"},
+      {"llama", {{"/rms_norm_eps", "0.01"}}, kChanges},
+      {"llama", {{"/rms_norm_eps", "-"}}, "'rms_norm_eps' is missing"},
+      {"llama", {{"/hidden_act", "\"relu\""}}, kChanges},
+      {"llama", {{"/hidden_act", "\"mish\""}}, "'hidden_act' is \"mish\"; Tessera knows silu"},
+      {"llama", {{"/pretraining_tp", "2"}}, "'pretraining_tp' is 2; Tessera knows only 1 here"},
+      {"llama", {{"/dtype", "\"int8\""}}, "weights are float32, bfloat16 or float16"},
+      {"llama", {{"/model_type", "\"llama4\""}}, "'model_type' is \"llama4\"; Tessera knows llama"},
+      {"llama", {{"/model_type", "-"}}, "'model_type' is missing"},
+      {"llama-old", {{"/rope_scaling", "null"}}, kChanges},
+      {"llama-old", {{"/rope_scaling", "-"}}, kChanges},
+      {"llama-old", {{"/rope_scaling/factor", "2.0"}}, kChanges},
+      {"llama-old", {{"/rope_scaling/type", "\"dynamic\""}}, "'rope_scaling.type' is \"dynamic\""},
+      {"llama-old", {{"/rope_theta", "500000.0"}}, kChanges},
+      {"llama-old", {{"/mlp_bias", "false"}}, "not in the model: model.layers.0.mlp."},
+      {"llama-old", {{"/attention_bias", "false"}}, "not in the model: model.layers.0.self_attn."},
+      {"llama-old", {{"/tie_word_embeddings", "false"}}, "missing: lm_head.weight"},
+      {"mistral", {{"/sliding_window", "null"}}, kChanges},
+      {"mistral", {{"/sliding_window", "8"}}, kChanges},
+      {"mistral", {{"/rope_parameters/rope_theta", "1000000.0"}}, kChanges},
+      {"mistral", {{"/head_dim", "16"}}, "q_proj.weight is bfloat16 [32, 32]"},
+      {"mistral", {{"/tie_word_embeddings", "true"}}, "a copy of 'model.embed_tokens.weight'"},
+      {"mistral", {{"/use_sliding_window", "false"}}, "'use_sliding_window' is false"},
+      {"qwen2", {{"/rope_parameters/factor", "2.0"}}, kChanges},
+      {"qwen2", {{"/rope_parameters/original_max_position_embeddings", "8"}}, kChanges},
+      {"qwen2", {{"/rope_parameters/beta_slow", "1.0"}}, kChanges},
+      {"qwen2", {{"/rope_parameters/truncate", "false"}}, kChanges},
+      {"qwen2", {{"/rope_parameters/attention_factor", "1.0"}}, kChanges},
+      {"qwen2", {{"/rope_parameters/mscale", "1.0"}}, "'rope_parameters.mscale' is 1.0"},
+      {"qwen2", {{"/rope_parameters/rope_type", "\"linear\""}}, "beta_fast' is 4.0"},
+      {"qwen2",
+       {{"/layer_types/1", "\"sliding_attention\""}},
+       "there is a sliding_attention, but no sliding_window"},
+      {"qwen2", {{"/tie_word_embeddings", "false"}}, "missing: lm_head.weight"},
+      {"qwen2", {{"/model_type", "\"llama\""}}, "Tessera does not know this key"},
+      {"qwen3", {{"/sliding_window", "10"}}, kChanges},
+      {"qwen3", {{"/layer_types/0", "\"sliding_attention\""}}, kChanges},
+      {"qwen3", {{"/layer_types/0", "\"chunked_attention\""}}, "Tessera knows sliding_attention"},
+      {"qwen3", {{"/layer_types", "[\"full_attention\"]"}}, "num_hidden_layers is 2"},
+      {"qwen3", {{"/rope_parameters/rope_theta", "-"}}, kChanges},
+      {"qwen3", {{"/head_dim", "-"}}, "'head_dim' is missing; qwen3 does not derive it"},
+      {"qwen3", {{"/attention_bias", "true"}}, "missing: model.layers.0.self_attn.q_proj.bias"},
+      {"qwen3", {{"/rms_norm_eps", "0.01"}}, kChanges},
+      {"gpt2", {{"/n_head", "2"}}, kChanges},
+      {"gpt2", {{"/n_head", "5"}}, "'n_head' is 5; it must divide n_embd 32"},
+      {"gpt2", {{"/activation_function", "\"gelu\""}}, kChanges},
+      {"gpt2", {{"/layer_norm_epsilon", "0.01"}}, kChanges},
+      {"gpt2", {{"/scale_attn_weights", "false"}}, kChanges},
+      {"gpt2", {{"/scale_attn_by_inverse_layer_idx", "true"}}, "Tessera knows only false here"},
+      {"gpt2", {{"/n_inner", "64"}}, "mlp.c_fc.weight is float16 [32, 128]"},
+      {"gpt2", {{"/n_positions", "48"}}, "wpe.weight is float16 [64, 32]"},
+      {"gpt2", {{"/tie_word_embeddings", "false"}}, "missing: lm_head.weight"},
+      {"gemma2", {{"/attn_logit_softcapping", "null"}}, kChanges},
+      {"gemma2", {{"/final_logit_softcapping", "null"}}, kChanges},
+      {"gemma2", {{"/final_logit_softcapping", "-"}}, kChanges},
+      {"gemma2", {{"/query_pre_attn_scalar", "12"}}, kChanges},
+      {"gemma2", {{"/query_pre_attn_scalar", "0"}}, "it must be positive"},
+      {"gemma2", {{"/sliding_window", "7"}}, kChanges},
+      {"gemma2", {{"/layer_types", R"(["full_attention", "sliding_attention"])"}}, kChanges},
+      {"gemma2", {{"/hidden_activation", "\"silu\""}}, kChanges},
+      {"gemma3", {{"/rope_parameters/sliding_attention/rope_theta", "10000.0"}}, kChanges},
+      {"gemma3", {{"/rope_parameters/full_attention/factor", "1.0"}}, kChanges},
+      {"gemma3", {{"/rope_parameters/full_attention", "-"}}, kChanges},
+      {"gemma3", {{"/rope_parameters/global", "{}"}}, "'rope_parameters.global' is {}"},
+      {"gemma3", {{"/layer_types", "-"}}, kChanges},
+      {"gemma3", {{"/query_pre_attn_scalar", "12"}}, kChanges},
+      {"gemma3", {{"/attn_logit_softcapping", "50.0"}}, "Gemma 3 has none"},
+      {"gemma3", {{"/use_bidirectional_attention", "true"}}, "Tessera knows only false here"},
+      {"mixtral", {{"/num_experts_per_tok", "1"}}, kChanges},
+      {"mixtral",
+       {{"/num_experts_per_tok", "4"}},
+       "'num_experts_per_tok' is 4; there are 3 experts"},
+      {"mixtral", {{"/num_local_experts", "2"}}, "gate.weight is bfloat16 [3, 32]"},
+      {"mixtral", {{"/num_local_experts", "4"}}, "missing: model.layers.0.block_sparse_moe."},
+      {"mixtral", {{"/sliding_window", "7"}}, kChanges},
+      {"mixtral", {{"/rope_parameters/rope_theta", "-"}}, kChanges},
+      {"mixtral", {{"/output_router_logits", "true"}}, "Tessera knows only false here"},
+      {"qwen3-moe", {{"/norm_topk_prob", "true"}}, kChanges},
+      {"qwen3-moe", {{"/num_experts_per_tok", "2"}}, kChanges},
+      {"qwen3-moe", {{"/num_experts", "5"}}, "'num_local_experts' is 5; 'num_experts' says it too"},
+      {"qwen3-moe", {{"/moe_intermediate_size", "-"}}, "instead of [768, 32]"},
+      {"qwen3-moe", {{"/mlp_only_layers", "[0]"}}, "'mlp_only_layers' is [0]"},
+      {"qwen3-moe", {{"/decoder_sparse_step", "2"}}, "'decoder_sparse_step' is 2"},
+      {"qwen3-moe", {{"/rope_parameters/rope_theta", "100.0"}}, kChanges},
+  };
+  const Folder f;
+  std::map<std::string, int> caught;
+  for (const Damage& d : table) {
+    INFO(d.model << " " << d.edits[0].first << " = " << d.edits[0].second);
+    ++caught[d.model];
+    if (d.refusal == kChanges) {
+      CHECK(distance(damaged(f, d.model, d.edits)) > 5e-4);
+    } else {
+      const std::string message = f.error([&] { distance(damaged(f, d.model, d.edits)); });
+      INFO(message);
+      CHECK(message.starts_with("io [model] "));
+      CHECK(message.find(d.refusal) != std::string::npos);
+    }
+  }
+  for (const auto& [model, times] : caught) CHECK(times >= 5);
+  CHECK(caught.size() == 10);
+}
+
+TEST_CASE("rotation in the other order, and a norm that is not 1 + scale, change the logits",
+          "[model_folder]") {
+  const auto changed = [](const char* name, auto change) {
+    const ModelFolder folder(kModels + name);
+    nn::TransformerOptions o = test::options_of(folder, true);
+    change(o);
+    const std::string expected = folder.path() + "/expected.st";
+    const test::Run run = test::run_model(folder, o, "one:1", "", expected);
+    return test::difference(run.logits, SafetensorsReader(expected).read("logits"));
+  };
+  for (const char* name : {"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"}) {
+    INFO(name);
+    CHECK(changed(name, [](nn::TransformerOptions& o) {
+            for (nn::SpanOptions& s : o.spans) s.rotation.interleaved = true;
+          }) > 1e-2);
+  }
+  for (const char* name : {"gemma2", "gemma3"}) {
+    CHECK(changed(name, [](nn::TransformerOptions& o) { o.norm.one_plus = false; }) > 1e-2);
+    CHECK(changed(name, [](nn::TransformerOptions& o) { o.embedding_scale = 1; }) > 1e-2);
+  }
+}
+
+TEST_CASE("a configuration without a key means what transformers takes for it", "[model_folder]") {
+  const Folder f;
+  const auto without = [&](const char* model, const char* key) {
+    return damaged(f, model, {{key, "-"}}).options();
+  };
+  CHECK(without("mistral", "/sliding_window").spans[0].window == 4096);
+  CHECK(damaged(f, "mistral", {{"/sliding_window", "null"}}).options().spans[0].window == 0);
+  CHECK(without("llama", "/num_key_value_heads").heads.key_heads == 4);
+  CHECK(without("gemma3", "/layer_types").pattern == std::vector<int>{1, 1, 1});
+  CHECK(without("gemma2", "/layer_types").pattern == std::vector<int>{1, 0});
+  CHECK(without("gemma2", "/attn_logit_softcapping").heads.soft_cap == 50);
+  CHECK(without("llama", "/head_dim").heads.d_head == 8);
+  const nn::TransformerOptions old =
+      damaged(f, "gemma3",
+              {{"/rope_parameters", "-"},
+               {"/rope_theta", "5000.0"},
+               {"/rope_local_base_freq", "100.0"},
+               {"/rope_scaling", R"({"rope_type": "linear", "factor": 2.0})"}})
+          .options();
+  const nn::TransformerOptions now = ModelFolder(kModels + "gemma3").options();
+  for (size_t k = 0; k < 2; ++k) {
+    CHECK(old.spans[k].rotation.base == now.spans[k].rotation.base);
+    CHECK(old.spans[k].rotation.scaling.factor == now.spans[k].rotation.scaling.factor);
+    CHECK(old.spans[k].window == now.spans[k].window);
+  }
+}
+
+TEST_CASE("a hash tells configurations apart by what counts", "[model_folder]") {
+  const Folder f;
+  const std::string hash = ModelFolder(kModels + "llama").config_hash();
+  CHECK(damaged(f, "llama", {{"/transformers_version", "\"4.0\""}}).config_hash() == hash);
+  CHECK(damaged(f, "llama", {{"/rms_norm_eps", "1e-5"}}).config_hash() != hash);
+}
+
+}  // namespace
+}  // namespace tessera

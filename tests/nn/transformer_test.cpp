@@ -1,0 +1,239 @@
+// The parts of nn_transformer.h by themselves, and gpt() as one of them.
+#include <cmath>
+#include <numbers>
+
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "tessera/nn_transformer.h"
+#include "tessera/tessera.h"
+
+using namespace tessera;
+using nn::RotaryOptions;
+using nn::RotaryScaling;
+using nn::TransformerOptions;
+using test::expect_usage;
+
+namespace {
+
+/// Losses of a few steps, and names and shapes of the parameters.
+template <class Options>
+std::pair<std::vector<double>, std::vector<std::string>> trained(nn::Model (*build)(Graph&,
+                                                                                    const Options&),
+                                                                 const Options& o) {
+  Graph g;
+  const nn::Model model = build(g, o);
+  minimize(model.loss, 0.01, adam());
+  Cluster ranks = Cluster::threads(2);
+  Session session(
+      g, ranks,
+      {Mesh::parse("a:2"), Layout::parse("heads,ff,vocab:a"), {{"f", {model.loss}, true}}, 3, 1});
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < o.batch * o.length; ++i)
+    tokens.push_back(static_cast<int32_t>(i * 7 % o.vocab));
+  for (const Tensor& input : model.inputs)
+    session.feed(input.name(), Array::of<int32_t>(input.shape(), tokens));
+  std::pair<std::vector<double>, std::vector<std::string>> result;
+  for (int step = 0; step < 3; ++step) {
+    session.run("f");
+    result.first.push_back(session.fetch_scalar(model.loss.name()));
+  }
+  for (const Tensor& p : g.parameters())
+    result.second.push_back(p.name() + " " + p.shape().to_string());
+  return result;
+}
+
+/// What a function of one vector gives.
+std::vector<double> values(const Shape& shape, const std::vector<float>& x,
+                           const std::function<Tensor(Graph&, Tensor)>& f) {
+  Graph g(GraphOptions{.eager = true});
+  g.feed("x", Array::of<float>(shape, x));
+  const Array y = g.fetch(f(g, g.input("x", shape, DType::float32)));
+  std::vector<double> all;
+  for (int64_t i = 0; i < y.elements(); ++i) all.push_back(y.at(i));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("gpt keeps the losses and parameters that it had before it was a transformer",
+          "[transformer]") {
+  nn::GptOptions o;
+  o.layers = 1, o.d_model = 16, o.heads = 4, o.ff = 24, o.length = 8, o.vocab = 20, o.batch = 4;
+  const auto [losses, parameters] = trained(nn::gpt, o);
+  const std::vector<double> then = {3.12166977, 2.75967646, 2.53308821};
+  for (size_t i = 0; i < 3; ++i) CHECK(losses[i] == Approx(then[i]).epsilon(1e-6));
+  CHECK(parameters ==
+        std::vector<std::string>{"gpt.embedding [vocab=20, d_model=16]",
+                                 "gpt.position [length=8, d_model=16]",
+                                 "gpt.block0.norm1.scale [d_model=16]",
+                                 "gpt.block0.norm1.bias [d_model=16]",
+                                 "gpt.block0.attention.query.w [d_model=16, heads=4, d_head=4]",
+                                 "gpt.block0.attention.query.b [heads=4, d_head=4]",
+                                 "gpt.block0.attention.key.w [d_model=16, heads=4, d_head=4]",
+                                 "gpt.block0.attention.value.w [d_model=16, heads=4, d_head=4]",
+                                 "gpt.block0.attention.value.b [heads=4, d_head=4]",
+                                 "gpt.block0.attention.out.w [heads=4, d_head=4, d_model=16]",
+                                 "gpt.block0.attention.out.b [d_model=16]",
+                                 "gpt.block0.norm2.scale [d_model=16]",
+                                 "gpt.block0.norm2.bias [d_model=16]",
+                                 "gpt.block0.mlp.up.w [d_model=16, ff=24]",
+                                 "gpt.block0.mlp.up.b [ff=24]",
+                                 "gpt.block0.mlp.down.w [ff=24, d_model=16]",
+                                 "gpt.block0.mlp.down.b [d_model=16]",
+                                 "gpt.norm.scale [d_model=16]",
+                                 "gpt.norm.bias [d_model=16]",
+                                 "gpt.head.w [d_model=16, vocab=20]"});
+}
+
+TEST_CASE("rotary turns pairs in halves, interleaved, or a share of the elements",
+          "[transformer]") {
+  const Dim length("length", 3), depth("d", 8);
+  std::vector<float> x;
+  for (int i = 0; i < 24; ++i) x.push_back(static_cast<float>(std::sin(i + 1.0)));
+  for (const bool interleaved : {false, true}) {
+    for (const double share : {1.0, 0.5, 0.25}) {
+      RotaryOptions o;
+      o.base = 50, o.interleaved = interleaved, o.share = share;
+      const auto n = static_cast<int>(8 * share);
+      const auto got = values({length, depth}, x, [&](Graph& g, Tensor t) {
+        return nn::rotary(t, "d", nn::rotary_table(g, length, depth, o));
+      });
+      for (int p = 0; p < 3; ++p) {
+        std::vector<double> want(x.begin() + 8 * p, x.begin() + 8 * p + 8);
+        for (int i = 0; i < n / 2; ++i) {
+          const int a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + n / 2;
+          const double angle = p * std::pow(50.0, -2.0 * i / n), c = std::cos(angle),
+                       s = std::sin(angle), xa = want[a], xb = want[b];
+          want[a] = xa * c - xb * s;
+          want[b] = xb * c + xa * s;
+        }
+        for (int i = 0; i < 8; ++i) CHECK(got[8 * p + i] == Approx(want[i]).margin(1e-6));
+      }
+    }
+  }
+}
+
+TEST_CASE("rates of scaled rotary positions", "[transformer]") {
+  RotaryOptions o;
+  o.base = 10000;
+  const std::vector<double> plain = nn::rotary_rates(o, 16);
+  CHECK(plain[0] == 1);
+  CHECK(plain[7] == Approx(std::pow(10000.0, -14.0 / 16)));
+  o.scaling = {.kind = RotaryScaling::Kind::linear, .factor = 4};
+  for (size_t i = 0; i < 8; ++i) CHECK(nn::rotary_rates(o, 16)[i] == plain[i] / 4);
+  o.scaling = {.kind = RotaryScaling::Kind::llama3, .factor = 8, .original_length = 64};
+  const std::vector<double> llama = nn::rotary_rates(o, 16);
+  for (size_t i = 0; i < 8; ++i) {
+    const double wave = 2 * std::numbers::pi / plain[i];
+    if (wave < 16) CHECK(llama[i] == plain[i]);
+    if (wave > 64) CHECK(llama[i] == plain[i] / 8);
+    if (wave > 16 && wave < 64) {
+      CHECK(llama[i] < plain[i]);
+      CHECK(llama[i] > plain[i] / 8);
+    }
+  }
+  CHECK(llama[0] == plain[0]);
+  CHECK(llama[7] == plain[7] / 8);
+  o.scaling = {.kind = RotaryScaling::Kind::yarn, .factor = 8, .original_length = 64};
+  const std::vector<double> yarn = nn::rotary_rates(o, 16);
+  CHECK(yarn[0] == plain[0]);
+  CHECK(yarn[7] == plain[7] / 8);
+}
+
+TEST_CASE("gelu of both kinds", "[transformer]") {
+  const Dim n("n", 5);
+  const std::vector<float> x = {-2, -0.5, 0, 1, 3};
+  const auto exact =
+      values({n}, x, [](Graph&, Tensor t) { return nn::activate(t, nn::Activation::gelu); });
+  const auto by_tanh =
+      values({n}, x, [](Graph&, Tensor t) { return nn::activate(t, nn::Activation::gelu_tanh); });
+  for (size_t i = 0; i < 5; ++i) {
+    CHECK(exact[i] == Approx(x[i] * 0.5 * (1 + std::erf(x[i] / std::sqrt(2)))).margin(1e-6));
+    CHECK(by_tanh[i] == Approx(exact[i]).margin(1e-3));
+  }
+  CHECK(std::abs(by_tanh[0] - exact[0]) > 1e-5);
+}
+
+TEST_CASE("post-norm and parallel blocks train", "[transformer]") {
+  TransformerOptions o;
+  o.layers = 2, o.d_model = 16, o.vocab = 20, o.length = 8, o.batch = 4;
+  o.heads = {.count = 4, .key_heads = 1, .d_head = 4};
+  o.mlp = {.ff = 24, .gated = true, .activation = nn::Activation::silu};
+  o.spans[0] = {.window = 3, .rotary = true};
+  const std::vector<double> plain = trained(nn::transformer, o).first;
+  TransformerOptions post = o, parallel = o;
+  post.placement = nn::NormPlacement::after;
+  parallel.parallel = true;
+  parallel.spans[0].rotation.share = 0.5;
+  parallel.spans[0].rotation.interleaved = true;
+  for (const TransformerOptions& t : {post, parallel}) {
+    const auto [losses, parameters] = trained(nn::transformer, t);
+    CHECK(losses[2] < losses[0]);
+    CHECK(losses != plain);
+  }
+}
+
+TEST_CASE("options of a transformer that do not go together", "[transformer][errors]") {
+  const auto refused = [](std::vector<std::string> words, auto change) {
+    expect_usage(words, [&] {
+      TransformerOptions o;
+      o.layers = 2;
+      change(o);
+      Graph g;
+      nn::transformer(g, o);
+    });
+  };
+  refused({"[transformer] layers 0"}, [](auto& o) { o.layers = 0; });
+  refused({"8 heads cannot share 3 key heads", "divisor"}, [](auto& o) { o.heads.key_heads = 3; });
+  refused({"the pattern has span 1, but there are spans 0 to 0"}, [](auto& o) { o.pattern = {1}; });
+  refused({"0 spans and a pattern of 1 layers"}, [](auto& o) { o.spans.clear(); });
+  refused({"a window of -1 keys"}, [](auto& o) { o.spans[0].window = -1; });
+  refused({"scan makes a loop of the layers", "2 kinds"}, [](auto& o) {
+    o.spans = {{}, {.window = 4}};
+    o.pattern = {0, 1};
+    o.scan = true;
+  });
+  refused({"parallel blocks have their norm before them"}, [](auto& o) {
+    o.parallel = true;
+    o.placement = nn::NormPlacement::after;
+  });
+  refused({"4 experts with biases; experts have no biases"}, [](auto& o) {
+    o.mlp.experts = 4;
+    o.mlp.bias = true;
+  });
+  refused({"a token takes 5 of 4 experts", "at most all"}, [](auto& o) {
+    o.mlp.experts = 4;
+    o.mlp.choices = 5;
+  });
+  refused({"length 128 is more than the 64 learned positions"}, [](auto& o) {
+    o.learned_positions = true;
+    o.positions = 64;
+  });
+  refused({"[rotary_table] a share 0.3 of 64 elements is 19.2"}, [](auto& o) {
+    o.spans[0].rotary = true;
+    o.spans[0].rotation.share = 0.3;
+  });
+  refused({"[rotary_table] base -1"}, [](auto& o) {
+    o.spans[0].rotary = true;
+    o.spans[0].rotation.base = -1;
+  });
+  refused({"[rotary_table] scaling by factor 0"}, [](auto& o) {
+    o.spans[0].rotary = true;
+    o.spans[0].rotation.scaling = {.kind = RotaryScaling::Kind::linear, .factor = 0};
+  });
+  refused({"llama3 scaling from low_frequency 4 to high_frequency 4"}, [](auto& o) {
+    o.spans[0].rotary = true;
+    o.spans[0].rotation.scaling = {.kind = RotaryScaling::Kind::llama3, .low_frequency = 4};
+  });
+  refused({"yarn scaling from beta_slow 40 to beta_fast 32"}, [](auto& o) {
+    o.spans[0].rotary = true;
+    o.spans[0].rotation.scaling = {.kind = RotaryScaling::Kind::yarn, .beta_slow = 40};
+  });
+  Graph g;
+  const nn::RotaryTable table = nn::rotary_table(g, {"length", 4}, {"d_head", 8}, {});
+  expect_usage(
+      {"[rotary] the table [length=4, d_head=8] is not for heads of the dim 'd_head' with 6"}, [&] {
+        Tensor x = g.input("x", {Dim("length", 4), Dim("d_head", 6)}, DType::float32);
+        nn::rotary(x, "d_head", table);
+      });
+}
