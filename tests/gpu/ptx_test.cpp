@@ -94,7 +94,7 @@ TEST_CASE("PTX: bits are shifted, selected and counted", "[cuda][ptx]") {
   CHECK(value("shf.l.wrap.b32 %r1, -2147483648, 1, 33;") == 3);
   CHECK(value("shf.r.wrap.b32 %r1, 0, 3, 1;") == 0x80000000);
   CHECK(value("shf.r.clamp.b32 %r1, 5, 3, 40;") == 3);
-  CHECK(value("lop3.b32 %r1, 12, 10, 9, 0xE8;") == (12 & 10 | 12 & 9 | 10 & 9));
+  CHECK(value("lop3.b32 %r1, 12, 10, 9, 0xE8;") == ((12 & 10) | (12 & 9) | (10 & 9)));
   CHECK(value("prmt.b32 %r1, 0x03020180, 0x07060504, 0x8740;") == 0xff070480);
   CHECK(value("bfe.u32 %r1, 0x1234, 4, 8;") == 0x23);
   CHECK(value("bfe.s32 %r1, 0xf0, 4, 4;") == 0xffffffff);

@@ -222,14 +222,16 @@ ModelSpec hangs() {
     if (held_out) return nullptr;
     return std::make_unique<HangingWords>(false);
   };
+  return spec;
+}
 
-  /// counter() with a key that it has not.
-  ModelSpec lost() {
-    ModelSpec spec = counter();
-    spec.name = "lost";
-    spec.layers_key = "model.layers";
-    return spec;
-  }
+/// counter() with a key that it has not.
+ModelSpec lost() {
+  ModelSpec spec = counter();
+  spec.name = "lost";
+  spec.layers_key = "model.layers";
+  return spec;
+}
 
 }  // namespace
 

@@ -9,7 +9,7 @@ using Json = nlohmann::json;
 namespace {
 std::string shown(const Json& value) {
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > 80) text = text.substr(0, 77) + "...";
+  if (text.size() > 80) text.replace(77, text.npos, "...");
   return text;
 }
 }  // namespace
