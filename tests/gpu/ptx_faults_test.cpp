@@ -155,6 +155,18 @@ TEST_CASE("planted in attention on tensor cores: barriers and waits", "[cuda][pt
   }
 }
 
+TEST_CASE("planted in attention on tensor cores: one key, or one query, too many", "[cuda][ptx]") {
+  AttentionRun run({.width = 64, .length = 40, .memory = 40, .causal = false});
+  for (size_t k = 0; k < run.sources().size(); ++k) {
+    const std::string& text = run.sources()[k].text;
+    INFO("kernel " << k);
+    for (const char* size : {"kLength = 40", "kMemory = 40"}) {
+      const std::string wrong = replaced(text, size, std::string(size, 10) + "41");
+      CHECK(fault_of(run, k, ptx::compile(wrong)).find("bytes outside of the memory") != npos);
+    }
+  }
+}
+
 TEST_CASE("planted in a softmax: barriers, lanes, addresses and masks", "[cuda][ptx]") {
   const std::string text = golden("cuda_softmax.txt"), good = ptx::compile(text);
   Softmax softmax;

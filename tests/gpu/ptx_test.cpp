@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/fail.h"
@@ -289,7 +291,8 @@ TEST_CASE("PTX that is wrong is reported with its line, thread and block", "[cud
   expect_report(
       {"shuffles from lane 3, which does not take part"},
       kernel_of("setp.lt.u32 %p1, %r0, 2;\n@%p1 shfl.sync.bfly.b32 %r1, %r0, 3, 31, 3;\n"));
-  expect_report({"its block has jumped"}, kernel_of("L: bra L;\n"), 1);
+  expect_report({"its block has jumped 100000000 times", "may never end"}, kernel_of("L: bra L;\n"),
+                1);
 }
 
 TEST_CASE("PTX: what no barrier orders in shared memory is a race", "[cuda][ptx]") {
@@ -346,6 +349,19 @@ TEST_CASE("PTX: threads that wait for others that do not come are reported", "[c
                 kernel_of(some + "@!%p1 ret;\nshfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;\n"));
   expect_report({"its mask is 0x3, and it is none of these lanes"},
                 kernel_of("shfl.sync.bfly.b32 %r1, %r0, 1, 31, 3;\n"));
+}
+
+TEST_CASE("kernels run as what TESSERA_TEST_KERNELS says", "[cuda][ptx]") {
+  const char* before = std::getenv("TESSERA_TEST_KERNELS");
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("TESSERA_TEST_KERNELS", "ptx", 1);
+  CHECK(kernels_by_default() == KernelsAs::ptx);
+  setenv("TESSERA_TEST_KERNELS", "cubin", 1);
+  expect_error(ErrorKind::internal, {"TESSERA_TEST_KERNELS is 'cubin'", "c++ or ptx"},
+               [] { kernels_by_default(); });
+  unsetenv("TESSERA_TEST_KERNELS");
+  CHECK(kernels_by_default() == KernelsAs::cpp);
+  if (before != nullptr) setenv("TESSERA_TEST_KERNELS", kept.c_str(), 1);
 }
 
 TEST_CASE("PTX that is not translated is an error with its line", "[cuda][ptx]") {

@@ -84,7 +84,8 @@ class Runner {
           ++at;
           continue;
         }
-        if (--jumps_ == 0) w.fail(0, fmt::format("its block has jumped {} times", kMostJumps));
+        if (--jumps_ == 0)
+          w.fail(0, fmt::format("its block has jumped {} times: it may never end", kMostJumps));
         place(w, lanes, at + 1);
         together = leaves(w, i, at, lanes);
         at = w.at[static_cast<unsigned>(std::countr_zero(lanes))];
