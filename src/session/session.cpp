@@ -36,6 +36,14 @@ uint32_t checksum(const std::map<std::string, Array>& arrays) {
   return sum;
 }
 
+/// The line of each tensor.
+std::shared_ptr<const std::map<std::string, std::string>> sources_of(const Graph& graph) {
+  auto sources = std::make_shared<std::map<std::string, std::string>>();
+  for (const Value& value : graph.values())
+    (*sources)[value.name] = graph.nodes()[static_cast<size_t>(value.node)].at.to_string();
+  return sources;
+}
+
 /// The actual sizes of bounded dims, the step counter and the seed: what all ranks' steps read.
 /// Behind the scalars of the program are the sizes of dims that it does not need.
 struct RunScalars {
@@ -128,6 +136,7 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
       {{"the compiled Program", fmt::format("hash {:016x}", hash(program))},
        {"CompileOptions::seed", fmt::format("{}", options.seed)},
        {"the constants", fmt::format("checksum {:08x}", checksum(graph.constants()))}});
+  const auto sources = options.guards.empty() ? nullptr : sources_of(graph);
   ranks.make([&](int rank, Communicator& world) {
     auto mine = make_device(device, c.local_ranks() == c.size(), rank, world);
     std::map<int, void*> lent = lent_buffers(device, program, rank);
@@ -135,7 +144,7 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
     return std::make_unique<Executor>(
         program, world.split(0, world.rank()), scalars.values.data(),
         ExecutorOptions{threads, kLeastPartNs, options.profile,
-                        recorder_of(options.trace, world.rank()), std::move(lent)},
+                        recorder_of(options.trace, world.rank()), std::move(lent), sources},
         std::move(mine));
   });
 }
