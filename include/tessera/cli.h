@@ -102,6 +102,9 @@ struct ModelSpec {
   /// train.schedule and train.lr say.
   std::function<Optimizer(const Config&)> optimizer = {};
   std::function<double(const Config&, int64_t step)> learning_rate = {};
+  /// Layouts that the model's documentation names, as rules. `verify` checks those whose axes the
+  /// mesh has, beside the legal ones: they may have purposes, scopes and axes that two dims share.
+  std::vector<std::string> documented = {};
 };
 
 /// gpt, mlp, cnn.
