@@ -116,6 +116,9 @@ struct ModelSpec {
   /// Overwrites the parameters that a run starts from, which no checkpoint gives. Collective.
   /// Empty: they have their initial values.
   std::function<void(Session&, const Config&)> start = {};
+  /// Layouts that the model's documentation names, as rules. `verify` checks those whose axes the
+  /// mesh has, beside the legal ones: they may have purposes, scopes and axes that two dims share.
+  std::vector<std::string> documented = {};
 };
 
 /// gpt, mlp, cnn.

@@ -60,8 +60,16 @@ std::vector<Tensor> cond(Tensor predicate, const std::function<std::vector<Tenso
                          const std::function<std::vector<Tensor>()>& otherwise,
                          Loc at = Loc::current());
 
-/// The sums over `count` microbatches of what `build` makes of each, such as losses and gradients
-/// (see MicrobatchScope).
+/// What `count` microbatches make of a batch (see MicrobatchScope). Sums are over all of them.
+/// Stacked tensors have the dim `dim` and come back for the whole batch, in the order of its
+/// examples. There are no carries. Throws usage errors for carries, for a stacked tensor without
+/// `dim`, and where no microbatch reads an input with that dim.
+IterationResults over_microbatches(Graph& g, const std::string& dim, int64_t count,
+                                   const std::function<IterationResults()>& build,
+                                   const LoopOptions& options = {}, Loc at = Loc::current());
+
+/// The same for a list: a tensor with the dim `dim`, such as logits, comes back for the whole
+/// batch; others, such as losses and gradients, are summed.
 std::vector<Tensor> sum_over_microbatches(Graph& g, const std::string& dim, int64_t count,
                                           const std::function<std::vector<Tensor>()>& build,
                                           const LoopOptions& options = {}, Loc at = Loc::current());

@@ -118,6 +118,7 @@ struct Minimized {
   Tensor loss_scale = {};            ///< "optimizer.loss_scale", if used
   Tensor skipped_steps = {};         ///< "optimizer.skipped_steps": steps with a non-finite norm
   std::vector<Metric> metrics = {};  ///< their means, without weights
+  std::vector<Tensor> outputs = {};  ///< Loss::outputs; of microbatches, those of the whole batch
 };
 /// Adds the gradients of `loss` (a tensor, summed if it is not a scalar, or a Loss) for all
 /// parameters, and their updates. Throws a usage error for a parameter or learning rate that is not

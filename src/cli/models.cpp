@@ -124,6 +124,20 @@ std::vector<ModelSpec> make_models() {
                     {},
                     "model.layers",
                     "model.scan"});
+  models.back().documented = {"batch:data",
+                              "heads,ff,vocab:model",
+                              "batch:data;heads,ff,vocab:model",
+                              "batch:data;heads,ff,vocab:model;@/*norm*/ length:model",
+                              "batch:data+model",
+                              "batch:pod+data",
+                              "batch:data;@state d_model:data",
+                              "batch:data;@grads d_model:data",
+                              "batch:data;@params d_model:data",
+                              "batch:data;@state d_model:data;@params/*mlp*/ ff:data",
+                              "batch:data;heads,ff,vocab:model;@params d_model:data",
+                              "length:context",
+                              "length,memory_length:context",
+                              "batch:data;length,memory_length:context;heads,ff,vocab:model"};
   models.push_back({"mlp",
                     "Two hidden layers that read handwritten digits.",
                     {{"model.hidden", "256", "Width of the hidden layers.", kWidth}},
@@ -132,6 +146,7 @@ std::vector<ModelSpec> make_models() {
                     [](const Config&) { return int64_t{1}; },
                     {{"model.hidden", "32"}, {"train.batch", "8"}},
                     "batch:data;hidden:model"});
+  models.back().documented = {"batch:data", "batch:data;hidden:model"};
   models.push_back(
       {"cnn",
        "Two convolutions that read handwritten digits.",
@@ -146,6 +161,7 @@ std::vector<ModelSpec> make_models() {
         {"model.hidden", "8"},
         {"train.batch", "4"}},
        "batch:data;channels1,hidden:model"});
+  models.back().documented = {"batch:data", "batch:data;channels1,hidden:model", "rows:data"};
   return models;
 }
 

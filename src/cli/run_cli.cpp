@@ -197,8 +197,10 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
   add_model(verify, a);
   verify
       ->add_option("--layouts", a.layouts,
-                   "Layouts to verify: all, or a file with one layout a line.")
-      ->type_name("all|FILE");
+                   "Layouts to verify: all (the legal ones, and those that the model's "
+                   "documentation names), documented (only the latter), or a file with one layout "
+                   "a line.")
+      ->type_name("all|documented|FILE");
   verify->add_option("--steps", a.steps, "Number of training steps (3).")->check(whole_number(1));
   verify
       ->add_option("--tolerance", a.tolerance,

@@ -1,9 +1,12 @@
-// verify: runs the same few training steps on one rank and under every legal layout. Losses,
-// gradients and parameters are compared by L2(a - b) / max(L2(b), 1e-4 L2(all b)), not element by
-// element.
+// verify: runs the same few training steps on one rank and under every legal layout, and those that
+// the model's documentation names. Losses, gradients and parameters are compared by
+// L2(a - b) / max(L2(b), 1e-4 L2(all b)), not element by element.
+#include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/fail.h"
+#include "cli/choices.h"
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/say.h"
@@ -41,13 +44,21 @@ namespace {
 /// The results of one run.
 struct Outcome {
   std::vector<double> losses;
-  std::vector<Array> gradients, parameters;  ///< gradients of the last step
+  std::vector<Array> first_gradients, gradients, parameters;  ///< of the first and last step
+  std::vector<std::vector<Chosen>> choices;                   ///< of each step; 16-bit types only
 };
+
+bool is_narrow(const std::string& dtype) { return dtype != "float32" && dtype != "float64"; }
 
 Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t steps,
             const std::string& device, Cluster& cluster) {
   Trainer t;
   build_trainer(job, t, true);
+  std::vector<ChoiceNode> nodes;
+  if (is_narrow(job.config.text("train.dtype"))) nodes = choices_in(t.graph);
+  for (const ChoiceNode& node : nodes) {
+    for (const Tensor& x : {node.scores, node.indices}) t.functions[0].outputs.push_back(x);
+  }
   CompileOptions options{mesh, layout, t.functions,
                          static_cast<uint64_t>(job.config.integer("train.seed")), threads_of(job)};
   options.device = device;
@@ -60,9 +71,15 @@ Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t step
     feed_scalar(session, t.lr, learning_rate(job, step));
     session.run("train");
     outcome.losses.push_back(session.fetch_scalar(t.model.loss.name()));
+    for (const Tensor& g : t.minimized.gradients) {
+      if (step == 0) outcome.first_gradients.push_back(session.fetch(g.name()));
+      if (step == steps - 1) outcome.gradients.push_back(session.fetch(g.name()));
+    }
+    std::vector<Chosen>& chosen = outcome.choices.emplace_back();
+    for (const ChoiceNode& node : nodes)
+      chosen.push_back({node.indices.name(), node.dim, session.fetch(node.scores.name()),
+                        session.fetch(node.indices.name())});
   }
-  for (const Tensor& g : t.minimized.gradients)
-    outcome.gradients.push_back(session.fetch(g.name()));
   for (const Tensor& p : t.graph.parameters())
     outcome.parameters.push_back(session.fetch(p.name()));
   return outcome;
@@ -104,20 +121,137 @@ struct Worst {
   double value = 0;
   std::string layout = "";
   void see(double v, const std::string& l) {
-    if (v > value || layout.empty()) value = v, layout = l;
+    if (v > value || layout.empty()) value = std::max(v, value), layout = l;
   }
 };
 
-/// If --layout is given, only that.
-std::vector<Layout> layouts_of(const Arguments& args, const Job& job) {
-  if (args.layouts == "all" && !args.layout.empty()) return {job.layout};
-  if (args.layouts == "all") {
-    Trainer t;
-    build_trainer(job, t, true);
-    return legal_layouts(t.graph, job.mesh, t.functions);
+/// Choices that fell otherwise than on one rank, over all layouts.
+struct Flipped {
+  int64_t layouts = 0;
+  int64_t step = 0;  ///< the earliest, from 0
+  double margin = 0;
+  std::string name = "", layout = "";  ///< of the largest margin
+};
+
+/// The largest differences of any layout from one rank.
+struct Comparison {
+  Worst loss, first_gradient, gradient, parameter;
+  Flipped flips;
+
+  void see(const Comparison& other, const std::string& layout) {
+    loss.see(other.loss.value, layout);
+    first_gradient.see(other.first_gradient.value, layout);
+    gradient.see(other.gradient.value, layout);
+    parameter.see(other.parameter.value, layout);
+    if (other.flips.layouts == 0) return;
+    flips.step = flips.layouts == 0 ? other.flips.step : std::min(flips.step, other.flips.step);
+    if (flips.layouts++ > 0 && other.flips.margin <= flips.margin) return;
+    flips.margin = other.flips.margin;
+    flips.name = other.flips.name;
+    flips.layout = layout;
   }
-  std::vector<Layout> result;
-  for (const std::string& line : layouts_in(args.layouts)) result.push_back(Layout::parse(line));
+
+  /// Adam amplifies a gradient's own rounding. So parameters get ten times the tolerance, but for
+  /// those of float64, and in 16 bits the gradients of later steps too.
+  bool is_equal(double tolerance, const std::string& dtype) const {
+    const double updated = (dtype == "float64" ? 1 : 10) * tolerance,
+                 later = is_narrow(dtype) ? updated : tolerance;
+    return loss.value <= tolerance && first_gradient.value <= tolerance &&
+           gradient.value <= later && parameter.value <= updated && flips.margin <= tolerance;
+  }
+};
+
+/// From a step on in which choices fell otherwise only the loss of that step is compared, and may
+/// differ by the share of the choices besides.
+Comparison compare(const Outcome& outcome, const Outcome& reference, double tolerance) {
+  Comparison found;
+  std::vector<double> a, b;
+  for (size_t step = 0; step < reference.losses.size(); ++step) {
+    const Flips flip = flips_of(reference.choices[step], outcome.choices[step]);
+    if (!flip.name.empty()) {
+      const double share = static_cast<double>(flip.count) / static_cast<double>(flip.of),
+                   difference = worst_loss({outcome.losses[step]}, {reference.losses[step]});
+      found.loss.see(std::max(worst_loss(a, b), difference * tolerance / (tolerance + share)), "");
+      found.flips = {1, static_cast<int64_t>(step), flip.margin, flip.name};
+      return found;
+    }
+    a.push_back(outcome.losses[step]);
+    b.push_back(reference.losses[step]);
+    if (step == 0)
+      found.first_gradient.see(worst(outcome.first_gradients, reference.first_gradients), "");
+  }
+  found.loss.see(worst_loss(a, b), "");
+  found.gradient.see(worst(outcome.gradients, reference.gradients), "");
+  found.parameter.see(worst(outcome.parameters, reference.parameters), "");
+  return found;
+}
+
+std::string flips_text(const Flipped& flips, size_t layouts, double tolerance) {
+  const std::string which =
+      fmt::format("{} of {} layouts chose otherwise than one rank, from step {} on", flips.layouts,
+                  layouts, flips.step + 1);
+  const std::string margin = fmt::format("the scores of '{}' differ by {:.3e} ({})", flips.name,
+                                         flips.margin, flips.layout);
+  return flips.margin <= tolerance
+             ? fmt::format("{}, near a tie: {} at most; they are compared up to there", which,
+                           margin)
+             : fmt::format("{}, and not near a tie: {}", which, margin);
+}
+
+/// A layout as it was written.
+struct Written {
+  std::string text;
+  Layout layout;
+};
+
+/// Those of the model's documentation whose axes the mesh has.
+std::vector<Written> documented_layouts(const Job& job) {
+  std::vector<Written> result;
+  for (const std::string& text : job.spec->documented) {
+    Layout layout = Layout::parse(text);
+    const auto& rules = layout.rules();
+    const bool fits = std::all_of(rules.begin(), rules.end(), [&](const LayoutRule& rule) {
+      return std::all_of(rule.axes.begin(), rule.axes.end(),
+                         [&](const std::string& axis) { return job.mesh.find(axis) >= 0; });
+    });
+    if (fits) result.push_back({text, std::move(layout)});
+  }
+  return result;
+}
+
+/// The legal ones and those of the documentation.
+std::vector<Written> all_layouts(const Job& job) {
+  Trainer t;
+  build_trainer(job, t, true);
+  std::vector<Written> result;
+  std::set<std::string> known;
+  for (Layout& layout : legal_layouts(t.graph, job.mesh, t.functions)) {
+    const std::string text = layout.to_string();
+    known.insert(text);
+    result.push_back({text, std::move(layout)});
+  }
+  for (Written& written : documented_layouts(job)) {
+    if (known.insert(written.layout.to_string()).second) result.push_back(std::move(written));
+  }
+  return result;
+}
+
+/// If --layout is given, only that.
+std::vector<Written> layouts_of(const Arguments& args, const Job& job) {
+  if (args.layouts == "all" && !args.layout.empty()) return {{job.layout.to_string(), job.layout}};
+  if (args.layouts == "all") return all_layouts(job);
+  std::vector<Written> result;
+  if (args.layouts == "documented") {
+    result = documented_layouts(job);
+    const auto& documented = job.spec->documented;
+    require(
+        !result.empty(), "the documentation of {} names no layout for the axes of mesh '{}'{}",
+        job.spec->name, job.mesh.to_string(),
+        documented.empty() ? "" : fmt::format("; it names '{}'", fmt::join(documented, "', '")));
+    return result;
+  }
+  for (const std::string& line : layouts_in(args.layouts))
+    result.push_back({line, Layout::parse(line)});
   return result;
 }
 
@@ -147,46 +281,50 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
   const Job job = resolve(args, models, true);
   const int64_t steps = args.steps > 0 ? args.steps : 3;
   const std::string& dtype = job.config.text("train.dtype");
-  const bool wide = dtype == "float64";
   const double tolerance = args.tolerance >= 0 ? args.tolerance : default_tolerance(dtype);
-  const std::vector<Layout> layouts = layouts_of(args, job);
+  const std::vector<Written> layouts = layouts_of(args, job);
   Cluster single = Cluster::threads(1);
   const Outcome reference =
       run(reference_of(args, models, job), Mesh::parse("one:1"), Layout(), steps, "cpu", single);
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
-  Worst loss, gradient, parameter;
-  for (size_t i = 0; i < layouts.size(); ++i) {
-    const Outcome outcome = run(job, job.mesh, layouts[i], steps, job.device, cluster);
-    const std::string text = layouts[i].to_string();
-    loss.see(worst_loss(outcome.losses, reference.losses), text);
-    gradient.see(worst(outcome.gradients, reference.gradients), text);
-    parameter.see(worst(outcome.parameters, reference.parameters), text);
+  Comparison all;
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Written& written : layouts) {
+    const Comparison found = compare(run(job, job.mesh, written.layout, steps, job.device, cluster),
+                                     reference, tolerance);
+    all.see(found, written.layout.to_string());
+    rows.push_back({{"layout", written.text},
+                    {"equal", found.is_equal(tolerance, dtype)},
+                    {"flipped", found.flips.layouts > 0}});
   }
-  // Several steps of Adam amplify a parameter's own rounding, so float32 parameters get ten times
-  // the tolerance.
-  const bool ok = loss.value <= tolerance && gradient.value <= tolerance &&
-                  parameter.value <= (wide ? 1 : 10) * tolerance;
+  const auto& [loss, first_gradient, gradient, parameter, flips] = all;
+  const bool ok = all.is_equal(tolerance, dtype);
   if (cluster.is_root()) {
     say("{} layouts of mesh {}, {} steps, {}\n", layouts.size(), job.mesh.to_string(), steps,
-        job.config.text("train.dtype"));
-    say("largest relative difference from one rank on the CPU:\n  loss      {:.3e}  ({})\n  "
-        "gradient  {:.3e}  "
-        "({})\n"
+        dtype);
+    if (flips.layouts > 0) say("{}\n", flips_text(flips, layouts.size(), tolerance));
+    say("largest relative difference from one rank on the CPU:\n"
+        "  loss      {:.3e}  ({})\n"
+        "  gradient  {:.3e}  ({}), of the first step {:.3e}\n"
         "  parameter {:.3e}  ({})\n{} (tolerance {:g})\n",
-        loss.value, loss.layout, gradient.value, gradient.layout, parameter.value, parameter.layout,
-        ok ? "equal" : "NOT EQUAL", tolerance);
+        loss.value, loss.layout, gradient.value, gradient.layout, first_gradient.value,
+        parameter.value, parameter.layout, ok ? "equal" : "NOT EQUAL", tolerance);
   }
   if (cluster.is_root()) {
     const nlohmann::json report = {{"layouts", layouts.size()},
                                    {"steps", steps},
                                    {"max_rel_loss", json_number(loss.value)},
                                    {"worst_loss", loss.layout},
+                                   {"max_rel_first_grad", json_number(first_gradient.value)},
                                    {"max_rel_grad", json_number(gradient.value)},
                                    {"worst_grad", gradient.layout},
                                    {"max_rel_param", json_number(parameter.value)},
                                    {"worst_param", parameter.layout},
-                                   {"equal", ok}};
+                                   {"flipped_layouts", flips.layouts},
+                                   {"max_flip_margin", json_number(flips.margin)},
+                                   {"equal", ok},
+                                   {"by_layout", rows}};
     write_report(args.json, report);
   }
   return ok ? 0 : 1;

@@ -35,7 +35,7 @@ Tensors attention_grad_body(const Tensors& in, const Attrs& attrs) {
       visible(in, attrs, in.size() > 7 ? in[7] : Tensor(), in.size() > 8 ? in[8] : Tensor());
   Tensor weights = exp(attention_logits(in, attrs, {}) - in[5]);
   if (!seen.empty()) weights = where(seen, weights, constant(weights.graph(), 0, weights.dtype()));
-  const Tensor back = wide(einsum({in[3], in[2]}, shape));
+  const Tensor back = wide(einsum({with_range(in[3]), with_range(in[2])}, shape));
   const Tensor d = narrow(weights * (back - in[6]) * attrs.get<double>("scale"), dtype);
   return {einsum({d, in[1]}, in[0].shape()), einsum({d, in[0]}, in[1].shape()),
           einsum({narrow(weights, dtype), in[3]}, in[2].shape())};

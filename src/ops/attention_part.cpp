@@ -91,7 +91,8 @@ Tensor only_where(const Tensor& seen, const Tensor& logits) {
 
 Tensor attention_logits(const Tensors& in, const Attrs& attrs, const Tensor& seen) {
   const Tensor logits =
-      wide(einsum({in[0], in[1]}, logit_shape(in, attrs))) * attrs.get<double>("scale");
+      wide(einsum({with_range(in[0]), with_range(in[1])}, logit_shape(in, attrs))) *
+      attrs.get<double>("scale");
   return seen.empty() ? logits : only_where(seen, logits);
 }
 

@@ -3,6 +3,7 @@
 // results. No rank ever holds all keys. Backward passes them in the other direction, with the
 // partial gradients of keys and values, which are back home after a full round.
 #include "ops/attention.h"
+#include "ops/bounded.h"
 #include "ops/infer.h"
 #include "ops/precision.h"
 #include "ops/sliced.h"
@@ -25,7 +26,9 @@ Tensor in_one(const Tensor& x, const std::string& dim, const std::string& inner,
   }
   const Tensor in_order = x.shape() == Shape(apart) ? x : transpose(x, Shape(apart));
   const Tensor all = reshape(in_order, Shape(merged));
-  return Shape(merged) == shape ? all : slice(all, dim, 0, shape.dim(dim).size);
+  const Dim& own = shape.dim(dim);
+  const Tensor whole = all.dim(dim).size == own.size ? all : slice(all, dim, 0, own.size);
+  return own.is_bounded ? with_bound(whole, own, Loc::current()) : whole;
 }
 
 /// Queries and keys in slices; both have the slices along the dim `length`.
@@ -40,8 +43,10 @@ class Ring {
         key_(of_keys(in[1])),
         value_(of_keys(in[2])),
         g_(in[0].graph()) {
-    const int64_t keys = in[1].dim(memory_).size;
+    const Dim& all = in[1].dim(memory_);
+    const int64_t keys = all.size;
     inner_ = (keys + slices - 1) / slices;
+    if (all.is_bounded) absent_ = whole_number(keys) - dim_size(g_, all, DType::int32);
     attrs_.set("length", query_.inner.name);
     attrs_.set("memory_length", memory_ + "/inner");
     attrs_.set("memory", keys);
@@ -98,7 +103,8 @@ class Ring {
   /// For each rank: the start of the slice that it holds after `turns` shifts by one.
   Tensor starts(int64_t turns, int64_t size) const {
     const Tensor rank = iota(g_, slices_), n = whole_number(slices_.size);
-    return mod(rank + whole_number(slices_.size - turns), n) * whole_number(size);
+    const Tensor start = mod(rank + whole_number(slices_.size - turns), n) * whole_number(size);
+    return absent_.empty() ? start : start + absent_;
   }
   Tensor whole_number(int64_t x) const {
     return constant(g_, static_cast<double>(x), DType::int32);
@@ -110,6 +116,9 @@ class Ring {
   Tensor key_, value_, query_start_;
   Graph& g_;
   int64_t inner_ = 0;
+  /// Of a bounded length: how many keys the run lacks. All positions are moved on by it, so that
+  /// the keys which are not there lie beyond the last one.
+  Tensor absent_;
 };
 
 bool turns(const OpCall& call, const std::string& dim, const std::string& like) {

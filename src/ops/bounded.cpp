@@ -14,12 +14,6 @@ Shape with_dim(const Shape& shape, const Dim& dim) {
   return Shape(std::move(dims));
 }
 
-Tensor where_present(Tensor x, const Dim& dim, double otherwise, Loc at) {
-  Graph& g = x.graph();
-  return transpose(where(present(g, dim, at), x, constant(g, otherwise, x.dtype(), {}, at), at),
-                   x.shape(), at);
-}
-
 }  // namespace
 
 Tensor present(Graph& g, const Dim& dim, Loc at) {
@@ -39,7 +33,7 @@ Tensor with_fixed(Tensor x, const std::string& dim, double fill, Loc at) {
 }
 
 Tensor with_bound(Tensor x, const Dim& bounded, Loc at) {
-  return where_present(reshape(x, with_dim(x.shape(), bounded), at), bounded, 0, at);
+  return reshape(x, with_dim(x.shape(), bounded), at);
 }
 
 }  // namespace tessera

@@ -45,9 +45,11 @@ class Fft {
 
   /// exp(sign * 2 pi i j k / n) over [j, k].
   Complex roots(const Dim& j, const Dim& k, int64_t n) const {
-    const auto index = [&](const Dim& d) { return iota(g_, d, DType::int64, at_); };
+    const Tensor rows = iota(g_, j, DType::int64, at_);
+    const Tensor columns =  // a bounded k has the size of j from here on
+        j.is_bounded ? rename(rows, j.name, k.name, at_) : iota(g_, k, DType::int64, at_);
     const double circle = sign_ * 2 * std::numbers::pi;
-    const Tensor products = mul(index(j), index(k), at_);
+    const Tensor products = mul(rows, columns, at_);
     Tensor x;
     if (j.is_bounded) {  // n is the size of the run
       const Tensor turn = mod(products, dim_size(g_, j, DType::int64, at_), at_);

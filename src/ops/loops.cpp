@@ -4,57 +4,17 @@
 
 #include "base/fail.h"
 #include "ir/loop_builder.h"
-#include "ir/source_ops.h"
+#include "ops/iterations.h"
 
 namespace tessera {
 
 namespace {
-
-template <class Function>
-void require_function(const char* op, const char* what, const Function& function, Loc at) {
-  require(static_cast<bool>(function), "[{}] {} is an empty function ({})", op, what, where(at));
-}
-
-void require_made(const char* op, const char* what, const std::vector<Tensor>& made, Loc at) {
-  for (size_t i = 0; i < made.size(); ++i)
-    require(!made[i].empty(), "[{}] {} {} is an empty Tensor; it was never assigned a value ({})",
-            op, what, i, where(at));
-}
-
-IterationResults results_of(const std::vector<Tensor>& made, size_t carries, size_t stacked) {
-  const auto first = made.begin();
-  const auto second = first + static_cast<std::ptrdiff_t>(carries);
-  const auto third = second + static_cast<std::ptrdiff_t>(stacked);
-  return {{first, second}, {second, third}, {third, made.end()}};
-}
 
 void require_carries(const std::vector<Tensor>& want, const std::vector<Tensor>& got,
                      const char* what, Loc at) {
   require_made(what, "an iteration's carry", got, at);
   require(want.size() == got.size(), "[{}] an iteration makes {} carries of {} ({})", what,
           got.size(), want.size(), where(at));
-}
-
-/// Shapes and dtypes of carries must not change. Sums start with the first iteration's.
-void add_iteration(IterationResults& all, IterationResults made, bool is_first, Loc at) {
-  for (size_t i = 0; i < made.carries.size(); ++i) {
-    require(
-        made.carries[i].shape() == all.carries[i].shape() &&
-            made.carries[i].dtype() == all.carries[i].dtype(),
-        "[loop] carry {} is {} {} at the beginning of an iteration and {} {} at its end; they must "
-        "agree ({})",
-        i, to_string(all.carries[i].dtype()), all.carries[i].shape().to_string(),
-        to_string(made.carries[i].dtype()), made.carries[i].shape().to_string(), where(at));
-  }
-  all.carries = std::move(made.carries);
-  for (size_t i = 0; i < made.sums.size(); ++i) {
-    if (is_first) {
-      all.sums.push_back(made.sums[i]);
-    } else {
-      PreferScope prefer(made.sums[i].graph(), made.sums[i]);
-      all.sums[i] = add(all.sums[i], made.sums[i], at);
-    }
-  }
 }
 
 /// Copies of the body instead of a loop.
@@ -267,63 +227,6 @@ std::vector<Tensor> cond(Tensor predicate, const std::function<std::vector<Tenso
     if (first[i] == DType::bool_) results.back() = cast(results.back(), DType::bool_, at);
   }
   return results;
-}
-
-namespace {
-
-/// Throws a usage error if inputs are read after node `first` and no tensor has the microbatch dim.
-void require_divided(const Graph& g, size_t first, const std::string& dim, Loc at) {
-  std::vector<std::string> known;
-  const auto has_dim = [&](int value) {
-    const bool is_input = g.producer(value).op == &kInput;
-    for (const Dim& d : g.value(value).shape) {
-      if (d.name == dim) return true;
-      if (is_input) known.push_back(d.name);
-    }
-    return false;
-  };
-  for (size_t n = first; n < g.nodes().size(); ++n) {
-    for (const std::vector<int>& values : {g.nodes()[n].in, g.nodes()[n].out}) {
-      if (std::any_of(values.begin(), values.end(), has_dim)) return;
-    }
-  }
-  require(known.empty(),
-          "[sum_over_microbatches] no input that a microbatch reads has the dim '{}'{}: every one "
-          "would be the whole batch ({})",
-          dim, suggestion(dim, known), where(at));
-}
-
-}  // namespace
-
-std::vector<Tensor> sum_over_microbatches(Graph& g, const std::string& dim, int64_t count,
-                                          const std::function<std::vector<Tensor>()>& build,
-                                          const LoopOptions& options, Loc at) {
-  require(count >= 1, "[sum_over_microbatches] {} microbatches of '{}'; there is at least one ({})",
-          count, dim, where(at));
-  const size_t first = g.nodes().size();
-  require_function("sum_over_microbatches", "what builds a microbatch", build, at);
-  if (options.unroll || is_eager(g) || count == 1) {
-    IterationResults all;
-    for (int64_t m = 0; m < count; ++m) {
-      const MicrobatchScope scope(g, dim, count, m);
-      IterationResults made{{}, {}, build()};
-      require(m == 0 || made.sums.size() == all.sums.size(),
-              "[sum_over_microbatches] microbatch {} makes {} tensors, microbatch 0 {}; build all "
-              "alike ({})",
-              m, made.sums.size(), all.sums.size(), where(at));
-      add_iteration(all, std::move(made), m == 0, at);
-      if (m == 0 && !is_eager(g)) require_divided(g, first, dim, at);
-    }
-    return all.sums;
-  }
-  LoopBuilder loop(g, {"_" + dim, count});
-  std::vector<Tensor> made;
-  {
-    const RepeatScope scope(g, {dim, count, 0, loop.number(), true});
-    made = build();
-    require_divided(g, first, dim, at);
-  }
-  return loop.finish({}, {}, made, at);
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include "ir/source_ops.h"
 #include "ops/bounded.h"
 #include "ops/infer.h"
+#include "ops/precision.h"
 #include "ops/sliced.h"
 #include "tessera/ops.h"
 
@@ -90,10 +91,11 @@ void emit_top_k(EmitCall& call) {
 std::vector<Tensor> top_k_gradient(const GradCall& c) {
   if (c.grads[0].empty()) return {Tensor()};
   const std::string dim = dim_of(c.attrs), k = c.attrs.get<std::string>("k_name");
-  if (k != dim) return {scatter_add(c.out[1], c.grads[0], c.in[0].shape(), dim)};
-  const std::string apart = dim + "_first";
-  return {
-      scatter_add(rename(c.out[1], k, apart), rename(c.grads[0], k, apart), c.in[0].shape(), dim)};
+  const auto apart = [&](Tensor x) { return k == dim ? rename(x, k, dim + "_first") : x; };
+  // What exceeds the size of the run has indices beyond it, and no gradient.
+  const bool may_exceed = c.in[0].dim(dim).is_bounded;
+  return {scatter_add(apart(c.out[1]), apart(c.grads[0]), c.in[0].shape(), dim,
+                      may_exceed ? OutOfRange::zero : OutOfRange::error)};
 }
 
 Types infer_cumsum(const OpCall& call) {
@@ -172,17 +174,19 @@ std::vector<Tensor> cumsum_by_slices(const OpCall& call, const Tensors& in, cons
                                      const std::string&, int64_t slices) {
   const bool exclusive = call.attrs.get<int64_t>("exclusive") != 0,
              reverse = call.attrs.get<int64_t>("reverse") != 0;
-  const Sliced s(in[0], dim, slices, 0);
+  const Sliced s(wide(in[0]), dim, slices, 0);
   const std::string all = dim + "/slices";  // a name that no rule splits
   const Tensor totals = rename(reduce_sum(s.x, s.inner.name), dim, all);
   const Tensor before = rename(cumsum(totals, all, true, reverse), all, dim);
-  const Tensor sums = add(cumsum(s.x, s.inner.name, exclusive, reverse), before);
+  const Tensor sums =
+      narrow(add(cumsum(s.x, s.inner.name, exclusive, reverse), before), in[0].dtype());
   std::vector<Dim> room;
   for (const Dim& d : call.in[0].shape)
     room.push_back(d.name == dim ? Dim(dim, slices * s.inner.size) : d);
-  const Tensor result = reshape(sums, Shape(room));
-  const int64_t size = call.in[0].shape.dim(dim).size;
-  return {room == call.in[0].shape.dims() ? result : slice(result, dim, 0, size)};
+  Tensor result = reshape(sums, Shape(room));
+  const Dim& own = call.in[0].shape.dim(dim);
+  if (result.dim(dim).size != own.size) result = slice(result, dim, 0, own.size);
+  return {own.is_bounded ? with_bound(result, own, Loc::current()) : result};
 }
 
 }  // namespace

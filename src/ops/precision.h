@@ -8,6 +8,11 @@ namespace tessera {
 /// float32 for anything narrower: sums and exponentials are never kept in 16 bits.
 inline Tensor wide(const Tensor& x) { return is_narrow(x.dtype()) ? cast(x, DType::float32) : x; }
 
+/// float32 for float16, whose range a product of two rows may exceed before it is scaled.
+inline Tensor with_range(const Tensor& x) {
+  return x.dtype() == DType::float16 ? cast(x, DType::float32) : x;
+}
+
 /// `x` as `dtype`.
 inline Tensor narrow(const Tensor& x, DType dtype) {
   return x.dtype() == dtype ? x : cast(x, dtype);

@@ -1,14 +1,16 @@
 // A dim divided into slices, for the by_slices functions of ops that need a dim whole.
 #pragma once
 
-#include "tessera/ops.h"
+#include "ops/bounded.h"
 
 namespace tessera {
 
-/// x with `dim` as [dim = slices, inner]. A shorter last slice is padded with `fill`.
+/// x with `dim` as [dim = slices, inner]. A shorter last slice, and what a bounded dim does not
+/// have, is `fill`.
 struct Sliced {
   Sliced(const Tensor& whole, const std::string& dim, int64_t slices, double fill)
-      : x(whole), inner(dim + "/inner", (whole.dim(dim).size + slices - 1) / slices) {
+      : x(with_fixed(whole, dim, fill, Loc::current())),
+        inner(dim + "/inner", (whole.dim(dim).size + slices - 1) / slices) {
     const int64_t size = whole.dim(dim).size, room = inner.size * slices;
     if (room > size) x = pad(x, dim, 0, room - size, fill);
     std::vector<Dim> dims;

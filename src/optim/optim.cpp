@@ -336,6 +336,7 @@ Minimized minimize(const Loss& loss, Tensor lr, const Optimizer& optimizer,
   result.loss = loss.weight.empty() ? mean : mean.uniquely_named("mean_loss");
   for (const Metric& m : loss.metrics)
     result.metrics.push_back({m.name, over_weight(m.value, m.weight)});
+  result.outputs = loss.outputs;
   return result;
 }
 
@@ -374,9 +375,10 @@ Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t par
             parameters, made.size(), where(at));
     parameters = made.size();
     made.insert(made.end(), terms.begin(), terms.end());
-    return made;
+    return IterationResults{{}, last->outputs, made};
   };
-  std::vector<Tensor> sums = sum_over_microbatches(g, dim, parts, one_part, options.loop, at);
+  IterationResults all = over_microbatches(g, dim, parts, one_part, options.loop, at);
+  std::vector<Tensor>& sums = all.sums;
   size_t next = parameters;
   const Metric total = next_sum("loss", !last->weight.empty(), sums, next);
   std::vector<Metric> metrics;
@@ -392,6 +394,7 @@ Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t par
   Minimized result = apply(g, g.parameters(), std::move(sums), lr, scaling, optimizer, options, at);
   result.loss = over_weight(total.value, total.weight).uniquely_named("mean_loss");
   result.metrics = std::move(metrics);
+  result.outputs = std::move(all.stacked);
   return result;
 }
 

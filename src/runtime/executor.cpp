@@ -51,6 +51,7 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
       memory_(rank_, options.lent),
       collectives_(rank_, memory_, options.profile),
       faults_(rank_),
+      sources_(options.sources),
       recorder_(*device_, options.record),
       steps_(rank_, collectives_, faults_, recorder_, options.profile),
       functions_(bind_all({rank_, memory_, collectives_, faults_}, program)),
@@ -127,9 +128,10 @@ bool Executor::stops_for_faults(int function, bool before_stores) {
 bool Executor::stops_for_guards(int function, const std::vector<int>& guards) {
   for (int port : guards) {
     if (is_finite(rank_, memory_, rank_.program.ports[port].view)) continue;
-    NonFiniteSearch search(rank_, memory_);
+    NonFiniteSearch search(rank_, memory_, sources_.get());
     collectives_.finish();
     steps_.run(functions_[function], 0, first_store(rank_.program.functions[function]), &search);
+    search.conclude(rank_.program.ports[port].view);
     stop({Stopped::By::guard, search.position(), search.message()});
     return true;
   }

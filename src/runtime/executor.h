@@ -26,6 +26,8 @@ struct ExecutorOptions {
   RankActivity* activity = nullptr;
   /// Buffers that lie elsewhere in the device's memory than in their arena.
   std::map<int, void*> lent = {};
+  /// By tensor: its line in the model, for messages about one of several results of a step.
+  std::shared_ptr<const std::map<std::string, std::string>> sources = {};
 };
 
 class Executor {
@@ -91,6 +93,7 @@ class Executor {
   RankMemory memory_;
   CollectiveRunner collectives_;
   KernelFaults faults_;
+  std::shared_ptr<const std::map<std::string, std::string>> sources_;
   StepRecorder recorder_;
   StepRunner steps_;
   std::vector<std::vector<BoundStep>> functions_;

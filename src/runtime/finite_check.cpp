@@ -1,7 +1,14 @@
+// What is not finite in the padding of a slice, or the identity of a maximum over no elements, is
+// no fault: what follows masks it. So each buffer that holds something not finite keeps its cause,
+// the earliest result that was not finite though all that it was made of is, and a result that is
+// finite ends the trail. The cause of the guard is what the user looks for.
 #include "runtime/finite_check.h"
 
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <tuple>
+#include <vector>
 
 #include "base/fail.h"
 
@@ -34,39 +41,77 @@ bool is_finite(const RankContext& rank, const RankMemory& memory, const View& vi
   return find_non_finite(&held, view.dtype, 1) < 0;
 }
 
-void NonFiniteSearch::examine(const Step& step) {
-  ++examined_;
-  if (!message_.empty()) return;
-  message_ = examine_result(step);
-  if (!message_.empty()) position_ = examined_;
+namespace {
+
+/// The row-major position of the first element of `view` that is not finite, or -1. A number that
+/// is repeated along a dim is stored once.
+int64_t find_non_finite(Device& device, const void* address, const View& view) {
+  View once = view;
+  int64_t span = 1;
+  for (size_t d = 0; d < once.sizes.size(); ++d) {
+    if (once.strides[d] == 0) once.sizes[d] = 1;
+    span += (once.sizes[d] - 1) * once.strides[d];
+  }
+  std::vector<std::byte> held(static_cast<size_t>(span * size_of(view.dtype)));
+  device.read(held.data(), address, static_cast<int64_t>(held.size()));
+  if (once.is_contiguous()) return find_non_finite(held.data(), view.dtype, once.elements());
+  std::vector<int64_t> index(once.sizes.size(), 0);
+  for (int64_t position = 0, at = 0; position < once.elements(); ++position) {
+    const std::byte* element = held.data() + at * size_of(view.dtype);
+    if (find_non_finite(element, view.dtype, 1) == 0) return position;
+    size_t d = index.size();
+    while (d > 0) {
+      --d;
+      at += once.strides[d];
+      if (++index[d] < once.sizes[d]) break;
+      at -= index[d] * once.strides[d];
+      index[d] = 0;
+    }
+  }
+  return -1;
 }
 
-/// "", or which element of the step's results is not finite.
-std::string NonFiniteSearch::examine_result(const Step& step) const {
-  for (const Instr& instr : step.pointwise.code) {
-    if (instr.code == Code::mask && !std::isfinite(instr.imm))
-      return "";  // padding of a maximum, a minimum or an order
+}  // namespace
+
+void NonFiniteSearch::examine(const Step& step) {
+  ++examined_;
+  std::optional<Cause> from;
+  for (const View& view : step.in) {
+    const auto bad = bad_.find(view.buffer);
+    if (bad != bad_.end() && (!from || bad->second.position < from->position)) from = bad->second;
   }
   for (const View& view : step.out) {
-    if (!is_floating(view.dtype)) continue;
-    View once = view;  // a number for each row is stored once
-    for (size_t d = 0; d < once.sizes.size(); ++d) {
-      if (once.strides[d] == 0) once.sizes[d] = 1;
+    const bool may_be_bad = is_floating(view.dtype);
+    const int64_t at = may_be_bad ? find_non_finite(rank_.device, memory_.address(view), view) : -1;
+    if (at >= 0) {
+      const Cause cause = from ? *from : Cause{examined_, text(step, view, at)};
+      Cause& known = bad_.emplace(view.buffer, cause).first->second;
+      if (cause.position < known.position) known = cause;
+    } else if (view.elements() * size_of(view.dtype) >=
+               rank_.program.buffers[static_cast<size_t>(view.buffer)].bytes) {
+      bad_.erase(view.buffer);
     }
-    if (!once.is_contiguous()) continue;
-    std::vector<std::byte> held(static_cast<size_t>(once.elements() * size_of(view.dtype)));
-    rank_.device.read(held.data(), memory_.address(view), static_cast<int64_t>(held.size()));
-    const int64_t at = find_non_finite(held.data(), view.dtype, once.elements());
-    if (at < 0) continue;
-    const bool arrived = step.kind == StepKind::collective;
-    return fmt::format(
-        "[{}] element {} of its slice on rank {} is the first that is not finite{}{}; nothing was "
-        "stored",
-        step.origin.name, at, rank_.world.rank(),
-        arrived ? fmt::format(", after the {} of parts that are", to_string(step.collective)) : "",
-        step.origin.source.empty() ? "" : fmt::format(" ({})", step.origin.source));
   }
-  return "";
+}
+
+void NonFiniteSearch::conclude(const View& guard) {
+  const auto bad = bad_.find(guard.buffer);
+  if (bad != bad_.end()) cause_ = bad->second;
+}
+
+std::string NonFiniteSearch::text(const Step& step, const View& result, int64_t element) const {
+  std::string name = step.origin.name, source = step.origin.source;
+  if (step.out.size() > 1 && sources_ != nullptr) {  // fused ones have a line each
+    const auto of = sources_->find(rank_.program.buffers[static_cast<size_t>(result.buffer)].name);
+    if (of != sources_->end()) std::tie(name, source) = *of;
+  }
+  const bool arrived = step.kind == StepKind::collective;
+  return fmt::format(
+      "[{}] element {} of its slice on rank {} is the first that is not finite{}{}; nothing was "
+      "stored",
+      name, element, rank_.world.rank(),
+      arrived ? fmt::format(", after the {} of parts that are", to_string(step.collective)) : "",
+      source.empty() ? "" : fmt::format(" ({})", source));
 }
 
 }  // namespace tessera

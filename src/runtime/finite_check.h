@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "runtime/rank_memory.h"
@@ -11,25 +12,35 @@ namespace tessera {
 /// Whether the first element of `view` is finite.
 bool is_finite(const RankContext& rank, const RankMemory& memory, const View& view);
 
-/// Looks at the results of steps, in the order in which they run, until one is not finite.
+/// Follows through the steps of a run what is not finite.
 class NonFiniteSearch {
  public:
-  NonFiniteSearch(const RankContext& rank, const RankMemory& memory)
-      : rank_(rank), memory_(memory) {}
-  /// Looks at the results of `step`, which has just run, and notes the first that is not finite.
+  /// sources: of tensors of the model, their lines; or null.
+  NonFiniteSearch(const RankContext& rank, const RankMemory& memory,
+                  const std::map<std::string, std::string>* sources)
+      : rank_(rank), memory_(memory), sources_(sources) {}
+  /// Looks at the results of `step`, which has just run.
   void examine(const Step& step);
-  /// The position of what was found among all results that were examined, loops iteration by
-  /// iteration; INT64_MAX: nothing was.
-  int64_t position() const { return position_; }
-  const std::string& message() const { return message_; }
+  /// After the last step: looks for the cause of what `guard` holds.
+  void conclude(const View& guard);
+  /// The position of the cause among all results that were examined, loops iteration by iteration;
+  /// INT64_MAX: this rank has none.
+  int64_t position() const { return cause_.position; }
+  const std::string& message() const { return cause_.message; }
 
  private:
-  std::string examine_result(const Step& step) const;
+  struct Cause {
+    int64_t position = INT64_MAX;
+    std::string message = "";
+  };
+  std::string text(const Step& step, const View& result, int64_t element) const;
 
   const RankContext& rank_;
   const RankMemory& memory_;
-  int64_t examined_ = 0, position_ = INT64_MAX;
-  std::string message_;
+  const std::map<std::string, std::string>* sources_;
+  int64_t examined_ = 0;
+  std::map<int, Cause> bad_;  ///< by buffer
+  Cause cause_;
 };
 
 }  // namespace tessera

@@ -31,16 +31,10 @@ void StepRunner::run(std::vector<BoundStep>& steps, size_t first, size_t last,
   }
 }
 
-/// Partial results of ranks are finite where their sum may not be.
 void StepRunner::examine(const BoundStep& bound, NonFiniteSearch& search) {
   if (bound.kernel) search.examine(*bound.step);
   if (bound.step->kind != StepKind::wait) return;
-  for (const Step& step : bound.bucket->steps) {
-    const bool sums = step.combiner == Combiner::sum || step.combiner == Combiner::prod;
-    const bool reduces = step.collective == CollectiveKind::all_reduce ||
-                         step.collective == CollectiveKind::reduce_scatter;
-    if (sums && reduces) search.examine(step);
-  }
+  for (const Step& step : bound.bucket->steps) search.examine(step);
 }
 
 void StepRunner::run_step(BoundStep& bound, NonFiniteSearch* search) {

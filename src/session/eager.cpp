@@ -24,7 +24,7 @@ struct Alone {
   Graph graph;
   std::map<int, Tensor> in;  ///< by the value's id in the model
   std::vector<Tensor> out;
-  std::map<std::string, int64_t> bounded = {};  ///< dims with their bounds
+  std::set<std::string> bounded = {};  ///< dims
 };
 
 class EagerRunner : public Eager {
@@ -39,7 +39,7 @@ class EagerRunner : public Eager {
   Array fetch(const Graph& graph, Tensor tensor) override { return value_of(graph, tensor.id()); }
 
   void run(Graph& graph, const Node& node) override {
-    if (node.op == &kInput || node.op == &kStored) return;  // known when they are used
+    if (node.op == &kInput || node.op == &kStored) return declared_.push_back(node.out[0]);
     try {
       compute(graph, node);
     } catch (const Error& e) {
@@ -54,6 +54,23 @@ class EagerRunner : public Eager {
   }
 
  private:
+  /// Notes the sizes of what was fed and not used yet: a node may ask for one.
+  void note_fed(const Graph& graph) {
+    std::erase_if(declared_, [&](int id) {
+      const auto it = fed_.find(graph.value(id).name);
+      if (it != fed_.end()) note_sizes(graph.value(id).shape, it->second);
+      return it != fed_.end();
+    });
+  }
+
+  /// The sizes of bounded dims, as far as `array` lies within `shape`.
+  void note_sizes(const Shape& shape, const Array& array) {
+    for (int d = 0; d < shape.rank() && d < std::ssize(array.sizes); ++d) {
+      if (shape[d].is_bounded && array.sizes[static_cast<size_t>(d)] <= shape[d].size)
+        sizes_[shape[d].name] = array.sizes[static_cast<size_t>(d)];
+    }
+  }
+
   const Array& value_of(const Graph& graph, int id) {
     if (auto it = values_.find(id); it != values_.end()) return it->second;
     const Value& value = graph.value(id);
@@ -77,10 +94,10 @@ class EagerRunner : public Eager {
     for (size_t d = 0; fits && d < array.sizes.size(); ++d) {
       const Dim& dim = value.shape.dims()[d];
       fits = array.sizes[d] == dim.size || (dim.is_bounded && array.sizes[d] < dim.size);
-      if (fits && dim.is_bounded) sizes_[dim.name] = array.sizes[d];
     }
     require(fits, "'{}' is {} but the array has the sizes [{}]", value.name,
             value.shape.to_string(), fmt::join(array.sizes, ", "));
+    note_sizes(value.shape, array);
     return values_[id] = array;
   }
 
@@ -103,7 +120,7 @@ class EagerRunner : public Eager {
     }
     for (const Value& value : alone->graph.values()) {
       for (const Dim& d : value.shape) {
-        if (d.is_bounded) alone->bounded[d.name] = d.size;
+        if (d.is_bounded) alone->bounded.insert(d.name);
       }
     }
     return alone;
@@ -115,16 +132,17 @@ class EagerRunner : public Eager {
         Mesh::parse("one:1"), {}, {{"run", alone->out, false}}, options_.seed, 1};
     compile.print = options_.print;
     Session session(alone->graph, cluster_, compile);
-    std::map<std::string, const Array*> operands;  // first: taking a fed value tells a dim's size
+    std::map<std::string, const Array*> operands;
     for (const auto& [value, input] : alone->in) operands[input.name()] = &value_of(graph, value);
-    for (const auto& [dim, bound] : alone->bounded) {
-      auto it = sizes_.find(dim);
-      session.set_size(dim, it == sizes_.end() ? bound : it->second);
+    note_fed(graph);
+    for (const std::string& dim : alone->bounded) {  // others follow, or are as large as can be
+      if (const auto it = sizes_.find(dim); it != sizes_.end()) session.set_size(dim, it->second);
     }
     for (const auto& [name, array] : operands) session.feed(name, *array);
     session.run("run");
     for (size_t i = 0; i < node.out.size(); ++i) {
       values_[node.out[i]] = session.fetch(alone->out[i].name());
+      note_sizes(graph.value(node.out[i]).shape, values_[node.out[i]]);
       if (options_.check_finite) require_finite(graph.value(node.out[i]), values_[node.out[i]]);
     }
   }
@@ -141,7 +159,8 @@ class EagerRunner : public Eager {
   std::unordered_map<int, Array> values_;
   std::map<std::string, Array> fed_;
   std::set<std::string> used_;
-  std::map<std::string, int64_t> sizes_;  ///< of bounded dims, where shorter than the bound
+  std::vector<int> declared_;             ///< inputs and stored tensors that were not fed yet
+  std::map<std::string, int64_t> sizes_;  ///< of bounded dims, where known
 };
 
 }  // namespace

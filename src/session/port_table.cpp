@@ -32,16 +32,16 @@ void require_guards(const Program& program, const std::vector<std::string>& guar
   }
 }
 
-Port unread_port(const Program& program, const Value& x) {
+Port unread_port(const std::vector<std::string>& scalars, const Value& x) {
   Port port;
   port.name = x.name;
   port.view.dtype = x.dtype;
   for (const Dim& d : x.shape) {
-    const auto scalar = std::find(program.scalars.begin() + 2, program.scalars.end(), d.name);
-    const bool varies = d.is_bounded && scalar != program.scalars.end();
+    const auto scalar = std::find(scalars.begin() + 2, scalars.end(), d.name);
+    const bool varies = d.is_bounded && scalar != scalars.end();
     port.dims.push_back(d.name);
     port.sizes.push_back(d.size);
-    port.scalars.push_back(varies ? static_cast<int>(scalar - program.scalars.begin()) : -1);
+    port.scalars.push_back(varies ? static_cast<int>(scalar - scalars.begin()) : -1);
   }
   return port;
 }
@@ -49,6 +49,7 @@ Port unread_port(const Program& program, const Value& x) {
 }  // namespace
 
 PortTable::PortTable(const Program& program, const Graph& graph,
+                     const std::vector<std::string>& scalars,
                      const std::vector<std::string>& guards)
     : program_(program),
       given_(program.ports.size()),
@@ -73,7 +74,7 @@ PortTable::PortTable(const Program& program, const Graph& graph,
     const Value& x = graph.value(node.out[0]);
     const bool is_read = std::any_of(inputs_.begin(), inputs_.end(),
                                      [&](int p) { return program.ports[p].name == x.name; });
-    if (!is_read) unread_.push_back(unread_port(program, x));
+    if (!is_read) unread_.push_back(unread_port(scalars, x));
   }
 }
 

@@ -13,8 +13,10 @@ namespace tessera {
 
 class PortTable {
  public:
-  /// Throws a usage error for a guard that is no output of one element.
-  PortTable(const Program& program, const Graph& graph, const std::vector<std::string>& guards);
+  /// scalars: those of the program, then the sizes of bounded dims that it does not need. Throws a
+  /// usage error for a guard that is no output of one element.
+  PortTable(const Program& program, const Graph& graph, const std::vector<std::string>& scalars,
+            const std::vector<std::string>& guards);
 
   /// The port of an input, or of a parameter or state. Throws a usage error with the nearest name.
   int input(const std::string& name) const;

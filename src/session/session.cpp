@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/crc32c.h"
 #include "base/fail.h"
@@ -13,6 +14,7 @@
 #include "session/port_slices.h"
 #include "session/port_table.h"
 #include "session/recorder.h"
+#include "session/size_ties.h"
 #include "session/step_times.h"
 #include "session/users_line.h"
 #include "tessera/inspect.h"
@@ -36,12 +38,21 @@ uint32_t checksum(const std::map<std::string, Array>& arrays) {
   return sum;
 }
 
+/// The line of each tensor.
+std::shared_ptr<const std::map<std::string, std::string>> sources_of(const Graph& graph) {
+  auto sources = std::make_shared<std::map<std::string, std::string>>();
+  for (const Value& value : graph.values())
+    (*sources)[value.name] = graph.nodes()[static_cast<size_t>(value.node)].at.to_string();
+  return sources;
+}
+
 /// The actual sizes of bounded dims, the step counter and the seed: what all ranks' steps read.
+/// Behind the scalars of the program are the sizes of dims that it does not need.
 struct RunScalars {
+  explicit RunScalars(SizeTies sizes) : values(sizes.bounds), ties(std::move(sizes)) {}
+
   std::vector<int64_t> values;
-  std::vector<int64_t> bounds;     ///< of sizes; 0 for others
-  std::vector<size_t> same_sizes;  ///< of each scalar, the first one that is the same size
-  std::vector<SizeMultiple> multiples;
+  SizeTies ties;
 
   /// The values after scalar `which` is set to `size`, and what follows from it.
   std::vector<int64_t> with(size_t which, int64_t size) const;
@@ -49,20 +60,16 @@ struct RunScalars {
 
 std::vector<int64_t> RunScalars::with(size_t which, int64_t size) const {
   std::vector<int64_t> next = values;
+  std::vector<char> is_set(ties.names.size(), 0);
   std::vector<std::pair<size_t, int64_t>> to_set = {{which, size}};
-  std::vector<char> is_set(values.size(), 0);
   while (!to_set.empty()) {
-    const auto [scalar, value] = to_set.back();
+    const auto [at, value] = to_set.back();
     to_set.pop_back();
-    if (is_set[same_sizes[scalar]]) continue;
-    is_set[same_sizes[scalar]] = 1;
-    for (size_t s = 2; s < next.size(); ++s) {
-      if (same_sizes[s] == same_sizes[scalar]) next[s] = value;
-    }
-    for (const SizeMultiple& m : multiples) {
-      if (same_sizes[m.part] == same_sizes[scalar]) to_set.push_back({m.whole, value * m.times});
-      if (same_sizes[m.whole] == same_sizes[scalar])
-        to_set.push_back({m.part, (value + m.times - 1) / m.times});
+    if (std::exchange(is_set[at], 1)) continue;
+    next[at] = value;
+    for (const SizeTie& t : ties.ties) {
+      if (t.part == at) to_set.push_back({t.whole, value * t.times});
+      if (t.whole == at) to_set.push_back({t.part, (value + t.times - 1) / t.times});
     }
   }
   return next;
@@ -121,9 +128,8 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
       device(choose_device(options, c)),
       threads(threads_for(options.threads_per_rank, c)),
       program(lower_for(graph, options)),
-      scalars{bounds_of(graph, program), bounds_of(graph, program), same_sizes_of(graph, program),
-              size_multiples_of(graph, program)},
-      ports(program, graph, options.guards),
+      scalars(size_ties_of(graph, program)),
+      ports(program, graph, scalars.ties.names, options.guards),
       ranks(c),
       slices(program, ranks, scalars.values),
       skips_non_finite(options.skip_non_finite) {
@@ -132,6 +138,7 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
       {{"the compiled Program", fmt::format("hash {:016x}", hash(program))},
        {"CompileOptions::seed", fmt::format("{}", options.seed)},
        {"the constants", fmt::format("checksum {:08x}", checksum(graph.constants()))}});
+  const auto sources = options.guards.empty() ? nullptr : sources_of(graph);
   ranks.make([&](int rank, Communicator& world) {
     auto mine = make_device(device, c.local_ranks() == c.size(), rank, world);
     std::map<int, void*> lent = lent_buffers(device, program, rank);
@@ -140,7 +147,7 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
         program, world.split(0, world.rank()), scalars.values.data(),
         ExecutorOptions{threads, kLeastPartNs, options.profile,
                         recorder_of(options.trace, world.rank()),
-                        &ClusterInternals::activity(c, rank), std::move(lent)},
+                        &ClusterInternals::activity(c, rank), std::move(lent), sources},
         std::move(mine));
   });
 }
@@ -273,17 +280,17 @@ void Session::feed(const std::string& input, const ArrayView& whole, Loc at) {
 
 void Session::set_size(const std::string& dim, int64_t size, Loc at) {
   at_users_line("set_size", at, [&] {
-    const auto& names = state_->program.scalars;
+    RunScalars& scalars = state_->scalars;
+    const std::vector<std::string>& names = scalars.ties.names;
     auto it = std::find(names.begin() + 2, names.end(), dim);
     if (it == names.end()) {
       fail(ErrorKind::usage, "the program has no bounded dim '{}'{}", dim,
            suggestion(dim, {names.begin() + 2, names.end()}));
     }
     const auto scalar = static_cast<size_t>(it - names.begin());
-    RunScalars& scalars = state_->scalars;
-    require(size >= 1 && size <= scalars.bounds[scalar],
-            "dim '{}' cannot have size {}; it is bounded to 1 .. {}", dim, size,
-            scalars.bounds[scalar]);
+    const int64_t bound = scalars.ties.bounds[scalar];
+    require(size >= 1 && size <= bound, "dim '{}' cannot have size {}; it is bounded to 1 .. {}",
+            dim, size, bound);
     if (scalars.values[scalar] == size) return;
     const std::vector<int64_t> next = scalars.with(scalar, size);
     state_->ports.expire(

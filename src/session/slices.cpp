@@ -6,7 +6,6 @@
 
 #include "base/fail.h"
 #include "base/float16.h"
-#include "ir/body.h"
 
 namespace tessera {
 
@@ -237,94 +236,6 @@ void gather_whole(const Program& program, const Port& port, Executor& executor, 
     slice.data = all.data() + bytes * r;
     if (slice.is_owner) copy_out(slice, whole);
   }
-}
-
-std::vector<int64_t> bounds_of(const Graph& graph, const Program& program) {
-  const auto& names = program.scalars;
-  std::vector<int64_t> bounds(names.size(), 0);
-  for (const Value& v : graph.values()) {
-    for (const Dim& d : v.shape) {
-      const auto at = std::find(names.begin(), names.end(), d.name) - names.begin();
-      if (d.is_bounded && at < std::ssize(names)) bounds[static_cast<size_t>(at)] = d.size;
-    }
-  }
-  return bounds;
-}
-
-namespace {
-
-/// Position among the scalars, or 0.
-size_t scalar_of(const Program& program, const Dim& dim) {
-  const auto& names = program.scalars;
-  if (!dim.is_bounded || names.size() < 3) return 0;
-  const auto at = std::find(names.begin() + 2, names.end(), dim.name);
-  return at == names.end() ? 0 : static_cast<size_t>(at - names.begin());
-}
-
-}  // namespace
-
-std::vector<SizeMultiple> size_multiples_of(const Graph& graph, const Program& program) {
-  std::vector<SizeMultiple> multiples;
-  for (const Node& node : graph.nodes()) {
-    if (program.scalars.size() < 4 || !node.op->keeps_elements || node.op->factors == nullptr)
-      continue;
-    const IndexSpace space = index_space(graph, node);
-    const Shape &in = graph.value(node.in[0]).shape, &out = graph.value(node.out[0]).shape;
-    const auto link = [&](const Shape& parts, const std::vector<std::vector<int>>& of_parts,
-                          const Shape& wholes, const std::vector<std::vector<int>>& of_wholes) {
-      for (int w = 0; w < wholes.rank(); ++w) {
-        const std::vector<int>& all = of_wholes[static_cast<size_t>(w)];
-        for (int p = 0; p < parts.rank() && all.size() > 1; ++p) {
-          if (of_parts[static_cast<size_t>(p)] != std::vector<int>{all[0]}) continue;
-          const size_t part = scalar_of(program, parts[p]), whole = scalar_of(program, wholes[w]);
-          if (part != 0 && whole != 0)
-            multiples.push_back({part, whole, wholes[w].size / parts[p].size});
-        }
-      }
-    };
-    link(in, space.in[0], out, space.out[0]);
-    link(out, space.out[0], in, space.in[0]);
-  }
-  return multiples;
-}
-
-std::vector<size_t> same_sizes_of(const Graph& graph, const Program& program) {
-  std::map<std::string, std::string> other_name;
-  const auto known_as = [&](std::string name) {
-    while (other_name.contains(name)) name = other_name.at(name);
-    return name;
-  };
-  // By factor, the bounded dims that are it alone.
-  const auto add = [](std::map<int, std::vector<std::string>>& alone, const Shape& shape,
-                      const std::vector<std::vector<int>>& dims) {
-    for (int d = 0; d < shape.rank(); ++d) {
-      const auto& factors = dims[static_cast<size_t>(d)];
-      if (shape[d].is_bounded && factors.size() == 1) alone[factors[0]].push_back(shape[d].name);
-    }
-  };
-  for (const Node& node : graph.nodes()) {
-    if (program.scalars.size() < 4 || node.op->factors == nullptr) continue;
-    const IndexSpace space = index_space(graph, node);
-    std::map<int, std::vector<std::string>> alone;
-    for (size_t i = 0; i < node.in.size(); ++i)
-      add(alone, graph.value(node.in[i]).shape, space.in[i]);
-    for (size_t i = 0; i < node.out.size(); ++i)
-      add(alone, graph.value(node.out[i]).shape, space.out[i]);
-    for (const auto& [factor, names] : alone) {
-      for (const std::string& name : names) {
-        const std::string x = known_as(names[0]), y = known_as(name);
-        if (x != y) other_name[y] = x;
-      }
-    }
-  }
-  const auto& all = program.scalars;  // the step and the seed, then sizes
-  std::vector<size_t> first = {0, 1};
-  for (size_t i = 2; i < all.size(); ++i) {
-    const auto alike = [&](const std::string& name) { return known_as(name) == known_as(all[i]); };
-    first.push_back(
-        static_cast<size_t>(std::find_if(all.begin() + 2, all.end(), alike) - all.begin()));
-  }
-  return first;
 }
 
 }  // namespace tessera

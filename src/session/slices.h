@@ -34,18 +34,4 @@ void copy_out(const Slice& slice, Array& whole);
 void gather_whole(const Program& program, const Port& port, Executor& executor, const void* mine,
                   const std::vector<int64_t>& scalars, Array& whole);
 
-/// For each scalar of the program the bound of the dim that it is the size of, whether an input's
-/// or made inside of the model; 0 for the step and the seed.
-std::vector<int64_t> bounds_of(const Graph& graph, const Program& program);
-/// Of each scalar of the program the first one that is the size of the same dim: a rename() gives a
-/// bounded dim another name and no other size.
-std::vector<size_t> same_sizes_of(const Graph& graph, const Program& program);
-/// The size of `whole` is `times` that of `part` (scalars of the program): a reshape() makes one
-/// dim of a bounded one and others.
-struct SizeMultiple {
-  size_t part = 0, whole = 0;
-  int64_t times = 1;
-};
-std::vector<SizeMultiple> size_multiples_of(const Graph& graph, const Program& program);
-
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/fail.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gpt_run.h"
@@ -213,6 +214,114 @@ TEST_CASE("a loss with a weight: what is wrong", "[parts]") {
   wrong({sum, {}, {{"share", one, w}}}, {"the weight of metric 'share' is [d=4]"});
   wrong({sum, {}, {{"share", {}}}}, {"[minimize] metric 'share' has no value"});
   wrong({sum, {}, {{"share", one}, {"share", one}}}, {"two metrics are named 'share'"});
+}
+
+TEST_CASE("outputs of microbatches with the dim of the batch come back whole", "[parts]") {
+  constexpr int64_t parts = 3, batch = 12, width = 5;
+  const auto run = [&](int64_t count, bool unroll, const char* mesh, const char* layout) {
+    Graph g;
+    const Dim examples("batch", batch / count), in("in", width), out("out", 4);
+    const auto logits_of = [&](const std::string& name) {
+      Tensor x = g.input(name, {examples, in}, DType::float64);
+      Tensor w = g.parameter(name + ".w", {in, out}, nn::normal(0.5), DType::float64);
+      return einsum({x, w}, {out, examples});
+    };
+    const LoopOptions loop{unroll};
+    const std::vector<Tensor> made = sum_over_microbatches(
+        g, "batch", count,
+        [&]() -> std::vector<Tensor> {
+          const Tensor logits = logits_of("x");
+          return {sum_all(square(logits)), logits, reduce_sum(logits, "batch"),
+                  argmax(logits, "out")};
+        },
+        loop);
+    REQUIRE(made[1].shape() == Shape{out, Dim("batch", batch)});
+    const Minimized step = minimize_in_microbatches(
+        g, "batch", count,
+        [&]() -> Loss {
+          const Tensor logits = logits_of("y");
+          return {mean_all(square(logits)), {}, {}, {logits, argmax(logits, "out")}};
+        },
+        constant(g, 0.1, DType::float64), sgd(), {.loop = loop});
+    REQUIRE(step.outputs.size() == 2);
+    std::vector<Tensor> all = made;
+    all.insert(all.end(), step.outputs.begin(), step.outputs.end());
+    for (size_t i = 0; i < all.size(); ++i) all[i] = all[i].uniquely_named(fmt::format("r{}", i));
+    Cluster cluster = Cluster::threads(Mesh::parse(mesh).size());
+    Session session(g, cluster, {Mesh::parse(mesh), Layout::parse(layout), {{"f", all, true}}});
+    Array x(DType::float64, {"batch", "in"}, {batch, width});
+    for (int64_t i = 0; i < x.elements(); ++i) x.data<double>()[i] = std::sin(1.3 * double(i * i));
+    session.feed("x", x);
+    session.feed("y", x);
+    session.run("f");
+    std::map<std::string, Array> values;
+    for (const Tensor& t : all) values[t.name()] = session.fetch(t.name());
+    values["y.w"] = session.fetch("y.w");
+    return values;
+  };
+  const auto whole = run(1, false, "a:1", "");
+  for (const bool unroll : {false, true}) {
+    for (const auto& [mesh, layout] :
+         std::vector<std::pair<const char*, const char*>>{{"a:1", ""},
+                                                          {"a:2", "batch:a"},
+                                                          {"a:3", "batch:a"},
+                                                          {"a:2;b:2", "batch:a;out:b"},
+                                                          {"a:2", "in:a"}}) {
+      INFO(unroll << " " << mesh << " " << layout);
+      check_equal(whole, run(parts, unroll, mesh, layout));
+    }
+  }
+}
+
+TEST_CASE("an eager graph returns the outputs of microbatches whole", "[parts]") {
+  Graph g({.eager = true});
+  Array x(DType::float32, {"batch"}, {6});
+  for (int64_t i = 0; i < 6; ++i) x.data<float>()[i] = static_cast<float>(i);
+  g.feed("x", x);
+  const std::vector<Tensor> made =
+      sum_over_microbatches(g, "batch", 3, [&]() -> std::vector<Tensor> {
+        const Tensor part = g.input("x", {Dim("batch", 2)}, DType::float32);
+        return {part * 2.0, sum_all(part)};
+      });
+  for (int64_t i = 0; i < 6; ++i) CHECK(g.fetch(made[0]).at(i) == 2.0 * static_cast<double>(i));
+  CHECK(g.fetch(made[1]).at(0) == 15);
+}
+
+TEST_CASE("outputs of microbatches: what is wrong", "[parts][errors]") {
+  const char* here = "(microbatches_test.cpp:";
+  const Dim batch("batch", 4);
+  const auto made_of = [&](const std::function<IterationResults(Tensor)>& results) {
+    Graph g;
+    over_microbatches(g, "batch", 2,
+                      [&] { return results(g.input("x", {batch}, DType::float32)); });
+  };
+  Graph g;
+  expect_usage({"[over_microbatches] a microbatch makes 1 carries", "use scan()", here}, [&] {
+    made_of([](Tensor x) { return IterationResults{{x}, {}, {}}; });
+  });
+  expect_usage(
+      {"[over_microbatches] the output 'sum' [] has no dim 'batch'", "among the sums", here}, [&] {
+        made_of([](Tensor x) {
+          return IterationResults{{}, {sum_all(x).uniquely_named("sum")}, {}};
+        });
+      });
+  expect_usage({"[over_microbatches] a microbatch's output 0 is an empty Tensor", here}, [&] {
+    made_of([](Tensor) { return IterationResults{{}, {Tensor()}, {}}; });
+  });
+  expect_usage({"[over_microbatches] 0 microbatches of 'batch'", here},
+               [&] { over_microbatches(g, "batch", 0, [] { return IterationResults{}; }); });
+  expect_usage({"[over_microbatches] what builds a microbatch is an empty function", here},
+               [&] { over_microbatches(g, "batch", 2, nullptr); });
+  int call = 0;
+  expect_usage({"microbatch 1 makes 1 tensors (0 with the dim 'batch'), microbatch 0 1 (1)", here},
+               [&] {
+                 sum_over_microbatches(g, "batch", 2,
+                                       [&]() -> std::vector<Tensor> {
+                                         Tensor x = g.input("z", {batch}, DType::float32);
+                                         return {call++ == 0 ? x : sum_all(x)};
+                                       },
+                                       {.unroll = true});
+               });
 }
 
 TEST_CASE("microbatches: what is wrong", "[parts]") {

@@ -182,6 +182,136 @@ TEST_CASE("an input expires with its size, and so does an output") {
   }
 }
 
+TEST_CASE("an eager graph and every layout compute bounded dims as one rank does") {
+  const Dim n = Dim::bounded("n", 8), m("m", 3), k("k", 7), t = Dim::bounded("t", 24);
+  const auto ones = [](Tensor x, const Dim& dim) {
+    return constant(x.graph(), 1, x.dtype(), Shape{dim});
+  };
+  const std::vector<std::pair<const char*, std::function<Tensor(Tensor)>>> cases = {
+      {"rename", [&](Tensor x) { return rename(x, "n", "r"); }},
+      {"mean", [&](Tensor x) { return reduce_mean(rename(x, "n", "r"), "r"); }},
+      {"flat", [&](Tensor x) { return reshape(x + 1.0, {Dim("t", 24)}); }},
+      {"flat bounded", [&](Tensor x) { return reduce_mean(reshape(x, {t}), "t"); }},
+      {"split",
+       [&](Tensor x) {
+         return reshape(reshape(x, {t}), {Dim::bounded("u", 8), m});
+       }},
+      {"fixed",
+       [&](Tensor x) {
+         return reshape(x + 1.0, {Dim("v", 8), m});
+       }},
+      {"slice", [&](Tensor x) { return slice(x, n, 3, 4); }},
+      {"pad", [&](Tensor x) { return pad(x, n, 1, 1, 7); }},
+      {"shift", [&](Tensor x) { return shift(x, n, -2, true); }},
+      {"concat",
+       [&](Tensor x) {
+         return concat({x, x + 1.0}, n);
+       }},
+      {"sort", [&](Tensor x) { return sort(-x - 1.0, n, true); }},
+      {"argsort", [&](Tensor x) { return argsort(-x, n); }},
+      {"argmax", [&](Tensor x) { return argmax(-x - 1.0, n); }},
+      {"argmin", [&](Tensor x) { return argmin(x + 1.0, n); }},
+      {"top_k", [&](Tensor x) { return top_k(-x - 1.0, n, k).values; }},
+      {"top_k indices", [&](Tensor x) { return top_k(-x - 1.0, n, k).indices; }},
+      {"cumsum", [&](Tensor x) { return cumsum(x + 1.0, n, true, true); }},
+      {"sum of cumsum", [&](Tensor x) { return reduce_sum(cumsum(x + 1.0, n) * 0.5, n); }},
+      {"gather of cumsum",
+       [&](Tensor x) {
+         Tensor w = x.graph().parameter("w", {m}, nn::ones(), x.dtype());
+         Tensor y = gather(w, mod(iota(x.graph(), n), constant(x.graph(), 3, DType::int32)), "m");
+         return gradients(sum_all(cumsum(y, n, false, true) * 2.0), {w})[0];
+       }},
+      {"softmax", [&](Tensor x) { return softmax(x * 0.1, n); }},
+      {"product", [&](Tensor x) { return reduce_prod(x + 1.0, n); }},
+      {"maximum", [&](Tensor x) { return reduce_max(-x - 1.0, n); }},
+      {"logsumexp", [&](Tensor x) { return reduce_logsumexp(x, n); }},
+      {"fft",
+       [&](Tensor x) {
+         return fft({x, {}}, n).re;
+       }},
+      {"conv",
+       [&](Tensor x) {
+         return conv(x, ones(x, Dim("f", 3)), {{{"n", "f"}}});
+       }},
+      {"scatter_add",
+       [&](Tensor x) {
+         Tensor row = mod(iota(x.graph(), n), constant(x.graph(), 2, DType::int32));
+         return scatter_add(row, x, {Dim("row", 2), m}, "row");
+       }},
+      {"one_hot", [&](Tensor x) { return one_hot(argmax(x, n), n, 1, 0, x.dtype()); }},
+      {"dim_size", [&](Tensor x) { return x * dim_size(x.graph(), n, x.dtype()); }},
+      {"attention",
+       [&](Tensor x) {
+         Tensor q = rename(rename(x, "n", "length"), "m", "d_head");
+         Tensor keys = rename(q, "length", "memory_length");
+         return attention(q * 0.1, keys, keys);
+       }},
+      {"gradient of sort",
+       [&](Tensor x) {
+         return gradients(sum_all(sort(x, n) * (iota(x.graph(), n, x.dtype()) + 1.0)), {x})[0];
+       }},
+      {"gradient of cumsum",
+       [&](Tensor x) { return gradients(sum_all(square(cumsum(x, n))), {x})[0]; }}};
+  Array rows(DType::float64, {"n", "m"}, {5, 3});
+  for (int i = 0; i < 15; ++i) rows.data<double>()[i] = (7 * i) % 15;
+  for (const auto& [name, build] : cases) {
+    Whole one;
+    for (const char* layout : {"", "n:a", "n:a;m:b", "n:a+b", "m:a"}) {
+      INFO(name << " " << layout);
+      Graph g;
+      Tensor y = build(g.input("x", {n, m}, DType::float64)).uniquely_named("y");
+      Clusters clusters;
+      Session session(g, clusters.of(4),
+                      {Mesh::parse("a:2;b:2"), Layout::parse(layout), {{"f", {y}}}});
+      session.set_size("n", 5);
+      session.feed("x", rows);
+      session.run("f");
+      const Whole found = whole_of(session.fetch(y.name()));
+      if (layout[0] == 0) one = found;
+      CHECK(relative_error(found, one) < 1e-12);
+    }
+    INFO(name);
+    Graph g({.eager = true});
+    g.feed("x", rows);
+    const Whole eager = whole_of(g.fetch(build(g.input("x", {n, m}, DType::float64))));
+    CHECK(relative_error(eager, one) < 1e-12);
+  }
+}
+
+TEST_CASE("a fixed dim that becomes a bounded one is cut to the size of the run") {
+  for (const char* layout : {"", "n:a", "m:a", "n:a+b"}) {
+    Five f;
+    INFO(layout);
+    const Tensor fixed = constant(f.g, 1, DType::float64, {Dim("n", 8), f.m});
+    const Tensor sum = reduce_sum(reshape(fixed, {f.n, f.m}), {"n", "m"});
+    CHECK(f.value(sum + reduce_sum(f.x * 0.0, {"n", "m"}), layout).data.at(0) == 15);
+  }
+}
+
+TEST_CASE("sizes of bounded dims that no tensor of the program has") {
+  Graph g;
+  const Dim m("m", 2), n = Dim::bounded("n", 8), only = Dim::bounded("only", 6);
+  Tensor x = g.input("x", {m}, DType::float64);
+  g.input("unread", {n, m}, DType::float64);
+  Tensor y = (x * dim_size(g, only, DType::float64)).named("y");
+  Cluster one = Cluster::threads(1);
+  Session session(g, one, {Mesh::parse("a:1"), {}, {{"f", {y}}}});
+  session.feed("x", Array(DType::float64, {"m"}, {2}));
+  Array ones = Array(DType::float64, {"m"}, {2});
+  ones.data<double>()[0] = ones.data<double>()[1] = 1;
+  session.feed("x", ones);
+  session.run("f");
+  CHECK(session.fetch("y").at(0) == 6);
+  session.set_size("only", 4);
+  session.set_size("n", 3);
+  session.feed("unread", Array(DType::float64, {"n", "m"}, {3, 2}));
+  expect_usage({"'unread' has the sizes [3, 2]", "[8, 2]"}, [&] {
+    session.feed("unread", Array(DType::float64, {"n", "m"}, {8, 2}));
+  });
+  session.run("f");
+  CHECK(session.fetch("y").at(0) == 4);
+}
+
 TEST_CASE("a bounded dim whose elements would not come first", "[errors]") {
   Five f;
   expect_usage({"[reshape] the dim 'n' of [n<=8, m=3] is bounded", "would not come first",

@@ -1,5 +1,6 @@
 // Random models under random layouts give the reference's values, gradients and updated parameters,
-// in a first run and, with other inputs and what the first has stored, in a second.
+// in a first run and, with other inputs, other sizes of bounded dims and what the first has stored,
+// in a second.
 // A failure is shortened before it is printed; its number and the seed bring it back.
 #include "support/random_graphs.h"
 
@@ -29,8 +30,23 @@ struct Round {
   Values given, expected;
 };
 
-void expect(const RandomModel& model, Round& round, bool& stable) {
-  Reference reference(model.graph);
+/// The part of an input that a run has.
+Whole cut(const Whole& whole, const Shape& shape, const std::map<std::string, int64_t>& sizes) {
+  std::vector<int64_t> own = whole.sizes;
+  for (int d = 0; d < shape.rank(); ++d) {
+    if (shape[d].is_bounded) own[static_cast<size_t>(d)] = sizes.at(shape[d].name);
+  }
+  Whole part(whole.dims, own);
+  const auto strides = whole.strides_over(whole.dims);
+  size_t i = 0;
+  each_index(own, [&](const std::vector<int64_t>& index) {
+    part.data[i++] = whole.data[static_cast<size_t>(dot(index, strides))];
+  });
+  return part;
+}
+
+void expect(const RandomModel& model, size_t r, Round& round, bool& stable) {
+  Reference reference(model.graph, model.sizes[r]);
   for (const auto* list : {&model.fed, &model.stored}) {
     for (const auto& [tensor, value] : *list) reference.set(tensor, round.given.at(tensor.name()));
   }
@@ -46,11 +62,12 @@ void expect(const RandomModel& model, Round& round, bool& stable) {
 /// The second is given the inputs of the first in reverse, and what the first has stored.
 std::array<Round, 2> rounds_of(const RandomModel& model, bool& stable) {
   std::array<Round, 2> rounds;
-  for (const auto* list : {&model.fed, &model.stored}) {
-    for (const auto& [tensor, value] : *list) rounds[0].given[tensor.name()] = value;
+  for (size_t r : {0, 1}) {
+    for (const auto& [tensor, value] : model.stored) rounds[r].given[tensor.name()] = value;
+    for (const auto& [tensor, value] : model.fed)
+      rounds[r].given[tensor.name()] = cut(value, tensor.shape(), model.sizes[r]);
   }
-  expect(model, rounds[0], stable);
-  rounds[1].given = rounds[0].given;
+  expect(model, 0, rounds[0], stable);
   for (const auto& [tensor, value] : model.fed) {
     Whole& other = rounds[1].given[tensor.name()];
     std::reverse(other.data.begin(), other.data.end());
@@ -59,7 +76,7 @@ std::array<Round, 2> rounds_of(const RandomModel& model, bool& stable) {
     const std::string& name = model.graph.value(u.stored).name;
     rounds[1].given[name] = rounds[0].expected[name];
   }
-  expect(model, rounds[1], stable);
+  expect(model, 1, rounds[1], stable);
   return rounds;
 }
 
@@ -78,7 +95,7 @@ void feed(const RandomModel& model, const Values& values, Session& session) {
 std::vector<Values> run(const Recipe& recipe, const RandomModel& model, Cluster& cluster,
                         const std::array<Round, 2>& rounds) {
   const FunctionSpec function{"step", model.outputs, recipe.training >= 2};
-  if (recipe.device == "cpu" && recipe.data_seed % 2) {
+  if (recipe.device == "cpu" && model.bounded.empty() && recipe.data_seed % 2) {
     return run_program(lower_for_cpu(model.graph, recipe.mesh, recipe.layout, {function}), cluster,
                        "step", std::vector{rounds[0].given, rounds[1].given});
   }
@@ -91,7 +108,9 @@ std::vector<Values> run(const Recipe& recipe, const RandomModel& model, Cluster&
   for (const auto& [tensor, value] : model.stored)
     session.assign(tensor.name(), array_of(value, tensor.dtype()));
   std::vector<Values> results;
-  for (const Round& round : rounds) {
+  for (size_t r : {0, 1}) {
+    const Round& round = rounds[r];
+    for (const std::string& dim : model.bounded) session.set_size(dim, model.sizes[r].at(dim));
     feed(model, round.given, session);
     session.run("step");
     Values& values = results.emplace_back();
@@ -173,6 +192,11 @@ Recipe shorten(Recipe recipe, Clusters& clusters) {
       shorter.layout = fmt::format("{}", fmt::join(parts, ";"));
       if (shorter.layout != recipe.layout) again |= keep_if(shorter);
     }
+    for (size_t d = 0; d < recipe.run_sizes.size(); ++d) {
+      Recipe shorter = recipe;
+      shorter.run_sizes[d] = {0, 0};
+      if (shorter.run_sizes != recipe.run_sizes) again |= keep_if(shorter);
+    }
     Recipe shorter = recipe;
     shorter.training = recipe.training > 1 ? 1 : 0;
     if (shorter.training != recipe.training) again |= keep_if(shorter);
@@ -185,8 +209,12 @@ std::string describe(const Recipe& recipe, Clusters& clusters) {
   build(recipe, model);
   std::string outputs;
   for (const Tensor& t : model.outputs) outputs += " " + t.name();
-  return fmt::format("mesh '{}' layout '{}': {}\n{}outputs:{}\n", recipe.mesh, recipe.layout,
-                     attempt(recipe, clusters).text, model.graph.to_string(), outputs);
+  std::string sizes;
+  for (const std::string& dim : model.bounded)
+    sizes +=
+        fmt::format(" {} has {}, then {};", dim, model.sizes[0].at(dim), model.sizes[1].at(dim));
+  return fmt::format("mesh '{}' layout '{}':{} {}\n{}outputs:{}\n", recipe.mesh, recipe.layout,
+                     sizes, attempt(recipe, clusters).text, model.graph.to_string(), outputs);
 }
 
 /// A layout that no rule forbids, within a few draws.

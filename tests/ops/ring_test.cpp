@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/fail.h"
 #include "support/catch.h"
 #include "support/gpt_run.h"
 #include "support/program_run.h"
@@ -170,6 +171,71 @@ TEST_CASE("ring: a gpt trains alike with keys going round") {
       for (size_t i = 0; i < plain.losses.size(); ++i)
         CHECK_THAT(split.losses[i], Catch::Matchers::WithinRel(
                                         plain.losses[i], dtype == DType::float64 ? 1e-12 : 1e-5));
+    }
+  }
+}
+
+TEST_CASE("ring: queries and keys of a bounded length go round as well") {
+  struct Run {
+    int64_t queries, keys;
+  };
+  const auto values = [](const char* mesh, const char* layout, bool causal, bool one_length,
+                         const std::vector<Run>& runs) {
+    Graph g;
+    const Dim heads("heads", 2), d_head("d_head", 4);
+    const Dim length = Dim::bounded("length", 10), memory = one_length
+                                                                ? length.renamed("memory_length")
+                                                                : Dim::bounded("memory_length", 13);
+    std::vector<Tensor> in = {g.input("q", {heads, length, d_head}, DType::float64)};
+    for (const char* name : {"k", "v"}) {
+      in.push_back(one_length ? rename(g.input(name, {length, d_head}, DType::float64), "length",
+                                       "memory_length")
+                              : g.input(name, {memory, d_head}, DType::float64));
+    }
+    AttentionOptions options;
+    options.causal = causal;
+    const Tensor out = attention(in[0], in[1], in[2], {}, options).named("out");
+    std::vector<Tensor> results = gradients(weighted(out), in);
+    for (size_t i = 0; i < results.size(); ++i)
+      results[i] = results[i].named(fmt::format("gradient{}", i));
+    results.push_back(out);
+    Cluster ranks = Cluster::threads(Mesh::parse(mesh).size());
+    Session session(g, ranks, {Mesh::parse(mesh), Layout::parse(layout), {{"run", results}}});
+    std::vector<Values> all;
+    for (const Run& run : runs) {
+      session.set_size("length", run.queries);
+      if (!one_length) session.set_size("memory_length", run.keys);
+      for (const char* name : {"q", "k", "v"}) {
+        const Array shape = session.shape_of(name);
+        Array array(shape.dtype, shape.dims, shape.sizes);
+        for (int64_t i = 0; i < array.elements(); ++i)
+          array.data<double>()[i] = std::sin(1.7 * static_cast<double>(i) + name[0]);
+        session.feed(name, array);
+      }
+      session.run("run");
+      Values& found = all.emplace_back();
+      for (const Tensor& t : results) found[t.name()] = whole_of(session.fetch(t.name()));
+    }
+    return all;
+  };
+  const std::vector<Run> runs = {{10, 13}, {7, 4}, {1, 1}, {9, 12}, {2, 13}};
+  for (const bool one_length : {false, true}) {
+    for (const bool causal : {true, false}) {
+      const std::vector<Values> whole = values("a:1", "", causal, one_length, runs);
+      for (const auto& [mesh, layout] : std::vector<std::pair<const char*, const char*>>{
+               {"a:2", kRing},
+               {"a:3", kRing},
+               {"b:2;a:2", "length,memory_length:b+a"},
+               {"b:2;a:2", "heads:b;length,memory_length:a"},
+               {"a:2", "length:a"},
+               {"a:2", "memory_length:a"}}) {
+        const std::vector<Values> split = values(mesh, layout, causal, one_length, runs);
+        for (size_t i = 0; i < runs.size(); ++i) {
+          INFO(runs[i].queries << " queries, " << runs[i].keys << " keys, causal " << causal
+                               << ", one length " << one_length << ", " << mesh << ", " << layout);
+          CHECK(difference(split[i], whole[i]) < 1e-13);
+        }
+      }
     }
   }
 }

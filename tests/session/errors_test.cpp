@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/fail.h"
 #include "support/counted_world.h"
 #include "support/expect_error.h"
 #include "tessera/cli.h"
@@ -294,6 +295,45 @@ TEST_CASE("a result that is not finite stores nothing and is named", "[errors]")
   for (const Slice& slice : after) {
     CHECK(std::memcmp(slice.data, before.bytes.data(), before.bytes.size()) == 0);
   }
+}
+
+TEST_CASE("a guard names the first result that is not finite, with its line, on any rank",
+          "[errors]") {
+  const Dim a("a", 4), b("b", 4);
+  for (const char* layout : {"", "a:m", "b:m"}) {
+    INFO(layout);
+    Graph g;
+    Tensor x = g.input("x", {a, b}, DType::float32), p = g.input("p", {a}, DType::float32);
+    check_finite(p);  // its least index is infinite on a rank that has no element
+    const int line = __LINE__ + 1;
+    Tensor bad = log(x);
+    Tensor fine = exp(x), padded = reduce_sum(log(p), "a");  // log(0) in the padding of a
+    Tensor loss = (sum_all(reduce_max(fine, "a")) + sum_all(bad) + padded).named("loss");
+    Cluster ranks = Cluster::threads(3);
+    CompileOptions options{
+        Mesh::parse("m:3"), Layout::parse(layout), {{"f", {loss}}}, 0, 1, {"loss"}, {}};
+    Session s(g, ranks, options);
+    Array values = filled({"a", "b"}, {4, 4}, 1);
+    values.data<float>()[13] = -1;
+    s.feed("x", values);
+    s.feed("p", filled({"a"}, {4}, 1));
+    expect_usage({"is the first that is not finite", fmt::format("(errors_test.cpp:{})", line)},
+                 [&] { s.run("f"); });
+  }
+}
+
+TEST_CASE("two dims of a parameter that claim one axis are told of the parameter", "[errors]") {
+  const Dim a("a", 4), b("b", 4);
+  Graph g;
+  Scope scope(g, "net");
+  const int line = __LINE__ + 1;
+  Tensor y = nn::dense(g.input("x", {a}, DType::float32), "fc", {"a"}, {b});
+  Cluster ranks = Cluster::threads(2);
+  expect_usage({"tensor 'net.fc.w' [a=4, b=4]", "'a' and 'b' both claim mesh axis 'm'",
+                fmt::format("(errors_test.cpp:{})", line)},
+               [&] {
+                 Session(g, ranks, {Mesh::parse("m:2"), Layout::parse("a:m;b:m"), {{"f", {y}}}});
+               });
 }
 
 TEST_CASE("configuration errors", "[errors]") {

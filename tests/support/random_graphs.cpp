@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "ir/source_ops.h"
 #include "ops/sum_to.h"
 #include "tessera/nn.h"
 #include "tessera/ops.h"
@@ -24,8 +25,12 @@ class Builder {
  public:
   Builder(const Recipe& recipe, RandomModel& model)
       : recipe_(recipe), model_(model), g_(model.graph), data_(recipe.data_seed) {
-    for (size_t i = 0; i < recipe.sizes.size(); ++i)
+    for (size_t i = 0; i < recipe.sizes.size(); ++i) {
       dims_.emplace_back(std::string(1, static_cast<char>('p' + i)), recipe.sizes[i]);
+      if (recipe.run_sizes[i][0] == 0) continue;
+      dims_[i].is_bounded = true;
+      for (size_t r : {0, 1}) model.sizes[r][dims_[i].name] = recipe.run_sizes[i][r];
+    }
     pool_.push_back(input({dims_[0], dims_[1]}));
     pool_.push_back(input({dims_[2], dims_[0]}));
     pool_.push_back(parameter({dims_[1], dims_[2]}));
@@ -36,7 +41,7 @@ class Builder {
     for (const RecipeStep& step : recipe_.steps) {
       draws_ = step.draws;
       next_ = 0;
-      Tensor result = apply(step.kind);
+      Tensor result = bounded_again(apply(step.kind));
       if (result.shape().rank() <= kMaxRank && result.shape().elements() <= kMaxElements)
         pool_.push_back(result);
     }
@@ -65,14 +70,24 @@ class Builder {
     model_.fed.emplace_back(t, values(shape, -1, 1));
     return t;
   }
-  Tensor indices(const Shape& shape, int64_t below) {
+  Tensor indices(const Shape& shape, const Dim& into) {
+    int64_t below = into.size;
+    for (const auto& sizes : model_.sizes) {
+      if (into.is_bounded) below = std::min(below, sizes.at(into.name));
+    }
     Tensor t = g_.input(fmt::format("i{}", model_.fed.size()), shape, DType::int32);
     Whole whole = values(shape, 0, static_cast<double>(below));
     for (double& x : whole.data) x = std::floor(x);
     model_.fed.emplace_back(t, whole);
     return t;
   }
-  Tensor parameter(const Shape& shape) {
+  /// Without the bounded dims, which stored tensors cannot have.
+  Tensor parameter(const Shape& wanted) {
+    std::vector<Dim> dims;
+    for (const Dim& d : wanted) {
+      if (!d.is_bounded) dims.push_back(d);
+    }
+    const Shape shape(dims);
     Tensor t = g_.parameter(fmt::format("w{}", model_.stored.size()), shape, nn::zeros(), kType);
     model_.stored.emplace_back(t, values(shape, -1, 1));
     return t;
@@ -96,6 +111,14 @@ class Builder {
     for (const std::string& name : some(shape.names(), least)) dims.push_back(shape.dim(name));
     if (dims.size() > 1 && draw(2)) std::rotate(dims.begin(), dims.begin() + 1, dims.end());
     return Shape(dims);
+  }
+
+  /// Some ops make a fixed dim of a bounded one. It is cut to the size of the run, so that any two
+  /// tensors still fit together.
+  Tensor bounded_again(Tensor x) const {
+    std::vector<Dim> dims = x.shape().dims();
+    for (Dim& d : dims) d.is_bounded |= model_.sizes[0].contains(d.name);
+    return Shape(dims) == x.shape() ? x : reshape(x, Shape(dims));
   }
 
   Tensor unary(Tensor x) {
@@ -184,7 +207,7 @@ class Builder {
     if (x.shape().rank() == 0) return unary(x);
     const std::vector<std::string> axes = some(x.shape().names());
     const Dim dim = x.dim(axes[0]);
-    switch (draw(4)) {
+    switch (dim.is_bounded ? draw(2) : draw(4)) {
       case 0:
         return softmax(x, axes);
       case 1:
@@ -222,7 +245,14 @@ class Builder {
     const size_t d = draw(dims.size());
     const bool merge = d + 1 < dims.size() && draw(2);
     Dim made = dims[d].renamed(dims[d].name + "1");
-    if (merge) made = Dim(dims[d].name + dims[d + 1].name, dims[d].size * dims[d + 1].size);
+    if (merge) {
+      made = Dim(dims[d].name + dims[d + 1].name, dims[d].size * dims[d + 1].size);
+      made.is_bounded = dims[d].is_bounded && !dims[d + 1].is_bounded;
+    }
+    if (made.is_bounded) {
+      for (auto& sizes : model_.sizes)
+        sizes[made.name] = sizes.at(dims[d].name) * (merge ? dims[d + 1].size : 1);
+    }
     if (x.shape().has(made.name)) return unary(x);
     const std::vector<Dim> before = dims;
     if (merge) dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(d) + 1);
@@ -239,12 +269,12 @@ class Builder {
       for (const Dim& d : some_dims(Shape(dims_))) {
         if (d.name != dim.name && dims.size() < 2) dims.push_back(d);
       }
-      return gather(x, indices(Shape(dims), dim.size), dim.name);
+      return gather(x, indices(Shape(dims), dim), dim.name);
     }
     const Dim& row = any_dim();
     if (x.shape().has(row.name))
-      return cross_entropy(x, indices(x.shape().without({dim.name}), dim.size), dim.name);
-    Tensor at = indices(some_dims(x.shape()), row.size);
+      return cross_entropy(x, indices(x.shape().without({dim.name}), dim), dim.name);
+    Tensor at = indices(some_dims(x.shape()), row);
     std::vector<Dim> out = some_dims(x.shape()).dims();
     out.insert(out.begin() + draw(out.size() + 1), row);
     return scatter_add(at, x, Shape(out), row.name) * 0.5;
@@ -350,7 +380,18 @@ class Builder {
 
 }  // namespace
 
-void build(const Recipe& recipe, RandomModel& model) { Builder(recipe, model).run(); }
+void build(const Recipe& recipe, RandomModel& model) {
+  Builder(recipe, model).run();
+  for (const auto& [name, size] : model.sizes[0]) {
+    const auto& nodes = model.graph.nodes();
+    const bool is_own = name.size() == 1;  // others follow
+    const auto has = [&](const Node& node) {
+      return (node.attrs.has("bounded") && shape_of(node.attrs).has(name)) ||
+             model.graph.value(node.out[0]).shape.has(name);
+    };
+    if (is_own && std::any_of(nodes.begin(), nodes.end(), has)) model.bounded.push_back(name);
+  }
+}
 
 Recipe draw_recipe(std::mt19937_64& random) {
   Recipe recipe;
@@ -365,6 +406,13 @@ Recipe draw_recipe(std::mt19937_64& random) {
   }
   recipe.training = static_cast<int>(random() % 5);
   recipe.data_seed = random();
+  recipe.run_sizes.resize(dims);
+  if (random() % 2) return recipe;
+  for (size_t i = 0; i < dims; ++i) {
+    if (i == 1 || i == 2 || random() % 3 == 0) continue;  // those of parameters are fixed
+    for (int64_t& size : recipe.run_sizes[i])
+      size = 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(recipe.sizes[i]));
+  }
   return recipe;
 }
 

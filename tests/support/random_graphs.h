@@ -1,6 +1,7 @@
 // Random models, meshes and layouts, built from a recipe that can be shortened.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <random>
@@ -21,6 +22,8 @@ struct RecipeStep {
 
 struct Recipe {
   std::vector<int64_t> sizes;  ///< of the dims p, q, r, ...
+  /// Of a bounded dim: its size in the first run and in the second. {0, 0}: it is fixed.
+  std::vector<std::array<int64_t, 2>> run_sizes;
   std::vector<RecipeStep> steps;
   int training = 0;  ///< 0: only values; 1: gradients of all operands; 2: sgd; 3: momentum; 4: adam
                      ///< with clipping
@@ -33,7 +36,10 @@ struct Recipe {
 struct RandomModel {
   Graph graph;
   std::vector<Tensor> outputs;
-  std::vector<std::pair<Tensor, Whole>> fed, stored;
+  std::vector<std::pair<Tensor, Whole>> fed, stored;  ///< fed: up to the bounds
+  /// Of both runs: the sizes of all bounded dims, those that ops have made of others too.
+  std::array<std::map<std::string, int64_t>, 2> sizes;
+  std::vector<std::string> bounded;  ///< those that are set
 };
 void build(const Recipe& recipe, RandomModel& model);
 

@@ -8,6 +8,12 @@ namespace {
 Dim any_dim(Tensor x, const Draw& draw) {
   return x.shape()[static_cast<int>(draw(static_cast<size_t>(x.shape().rank())))];
 }
+/// For ops that take no bounded dims.
+Shape fixed(const Shape& shape) {
+  std::vector<Dim> dims = shape.dims();
+  for (Dim& d : dims) d.is_bounded = false;
+  return Shape(dims);
+}
 }  // namespace
 
 Tensor ordered(Tensor x, const Draw& draw) {
@@ -27,10 +33,12 @@ Tensor ordered(Tensor x, const Draw& draw) {
       return pad(slice(x, dim.name, dim.size - part, part), dim.name, dim.size - part, 0, 0.3);
     case 4:
       if (x.shape().has(dim.name + "k")) return x;
-      return top_k(x, dim.name, Dim(dim.name + "k", (dim.size + 1) / 2)).values;
+      return top_k(x, dim.name, Dim(dim.name + "k", dim.is_bounded ? 1 : (dim.size + 1) / 2))
+          .values;
     case 5:
       return sort(x, dim.name, draw(2) == 1);
     case 6: {
+      x = reshape(x, fixed(x.shape()));
       const Tensor at = constant(x.graph(), static_cast<double>(part), DType::int32);
       return dynamic_shift(x, at, dim.name, draw(2) == 1);
     }
@@ -48,7 +56,9 @@ Tensor windowed(Tensor x, const Draw& draw, const std::function<Tensor(const Sha
   pool.dims = {{dim.name, 1 + draw(3), 1, 1 + draw(2)}};
   pool.padding = Padding::same;
   ConvOptions options{{{dim.name, window.name, 1, 1 + draw(2)}}};
-  switch (draw(5)) {
+  const size_t kind = draw(5);
+  if (kind < 4) x = reshape(x, fixed(x.shape()));
+  switch (kind) {
     case 0:
       return max_pool(x, pool);
     case 1:
@@ -66,7 +76,7 @@ Tensor windowed(Tensor x, const Draw& draw, const std::function<Tensor(const Sha
     }
     default: {
       const Dim other = any_dim(x, draw);
-      if (other.name == dim.name) return conv(x, parameter({window}), options);
+      if (other.name == dim.name || other.is_bounded) return conv(x, parameter({window}), options);
       if (draw(2)) options.groups = {other.name};
       return conv(x, parameter({other, window}), options);
     }

@@ -240,9 +240,7 @@ void Reference::evaluate(const Node& node) {
   } else if (name == "scatter_add") {
     result = scatter(node, in[0], in[1], out);
   } else if (name == "reshape") {
-    result = empty(out.shape);
-    check(result.elements() == in[0].elements(), "reshape of a dim with another size at run time");
-    result.data = in[0].data;
+    reshape(in[0], graph_.value(node.in[0]).shape, result = empty(out.shape), out.shape);
   } else if (name == "window" || name == "fold") {
     window(node, in[0], result = empty(out.shape));
   } else if (name == "conv") {
@@ -255,6 +253,27 @@ void Reference::evaluate(const Node& node) {
   } else {
     result = pointwise(node, in, out);
   }
+}
+
+/// Elements have the row-major index that they have where bounded dims have their bounds; those
+/// that only the result has are zero.
+void Reference::reshape(const Whole& x, const Shape& from, Whole& result, const Shape& to) {
+  const auto full = [](const Shape& shape) {
+    std::vector<int64_t> strides(shape.dims().size(), 1);
+    for (size_t d = strides.size(); d-- > 1;)
+      strides[d - 1] = strides[d] * shape[static_cast<int>(d)].size;
+    return strides;
+  };
+  std::map<int64_t, double> elements;
+  int64_t i = 0;
+  each_index(x.sizes, [&](const std::vector<int64_t>& index) {
+    elements[dot(index, full(from))] = x.data[i++];
+  });
+  i = 0;
+  each_index(result.sizes, [&](const std::vector<int64_t>& index) {
+    const auto it = elements.find(dot(index, full(to)));
+    result.data[i++] = it == elements.end() ? 0 : it->second;
+  });
 }
 
 Whole Reference::source(const Node& node, const Shape& shape) {

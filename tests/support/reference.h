@@ -80,6 +80,7 @@ class Reference {
   void evaluate_body(const Node& node, const std::vector<Whole>& in);
   Whole source(const Node& node, const Shape& shape);
   Whole pointwise(const Node& node, const std::vector<Whole>& in, const Value& out);
+  static void reshape(const Whole& x, const Shape& from, Whole& result, const Shape& to);
   Whole reduce(const Node& node, const Whole& x, const Value& out) const;
   Whole gather(const Node& node, const Whole& table, const Whole& indices, const Value& out) const;
   Whole scatter(const Node& node, const Whole& indices, const Whole& updates,

@@ -1,5 +1,6 @@
 // The reference of ops that see all of one dim: windows, running sums, order.
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "base/fail.h"
@@ -150,7 +151,11 @@ void Reference::largest(const Node& node, const Whole& x, int64_t k, Whole& valu
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
       return sign * line[a * stride] > sign * line[b * stride];
     });
-    for (int64_t j = 0; j < k; ++j) {
+    for (int64_t j = n; j < k; ++j) {  // more than a run has of a bounded dim
+      values.data[dot(index, to) + j * step] = -sign * std::numeric_limits<double>::max();
+      indices.data[dot(index, to) + j * step] = static_cast<double>(j);
+    }
+    for (int64_t j = 0; j < std::min(n, k); ++j) {
       values.data[dot(index, to) + j * step] = line[order[j] * stride];
       indices.data[dot(index, to) + j * step] = static_cast<double>(order[j]);
     }

@@ -99,15 +99,17 @@ class MaskPass {
     return it->second;
   }
 
+  static bool is_tied(const IndexSpace& space, int f) {
+    return std::any_of(space.relations.begin(), space.relations.end(),
+                       [&](const Relation& r) { return r.in == f || r.out == f || r.window == f; });
+  }
+
   /// The factor of a dim whose elements the op reduces or orders, or null. Factors of an index
   /// relation do not count: such ops know where each slice begins and ends and skip padding
   /// themselves.
   static const Factor* reduced_factor(const IndexSpace& space, const std::vector<int>& dim) {
     for (int f : dim) {
-      const bool tied =
-          std::any_of(space.relations.begin(), space.relations.end(),
-                      [&](const Relation& r) { return r.in == f || r.out == f || r.window == f; });
-      if (tied) continue;
+      if (is_tied(space, f)) continue;
       const Role role = space.factors[f].role;
       if (role == Role::reduce || role == Role::whole) return &space.factors[f];
     }
@@ -166,19 +168,26 @@ class MaskPass {
   }
 
   /// The dims of a result whose padding is zero, because the op is linear in all its operands and
-  /// their padding is zero.
+  /// their padding is zero. If only the result's dim is bounded, some of its padding is elements of
+  /// the operand.
   uint64_t clean_dims(const FlowNode& node, size_t out) const {
+    const Shape& shape = flow_.values[node.out[out]].shape;
     const uint32_t all = (1u << node.in.size()) - 1;
     if (node.in.empty() || node.space.out.empty() || linear_in(*node.op, all) == 0) return 0;
     uint64_t clean = 0;
     for (size_t d = 0; d < node.space.out[out].size(); ++d) {
       const auto& factors = node.space.out[out][d];
-      bool ok = factors.size() == 1;
+      // A running sum goes on into the padding.
+      bool ok = factors.size() == 1 && (node.space.factors[factors[0]].role != Role::whole ||
+                                        is_tied(node.space, factors[0]));
       for (size_t i = 0; ok && i < node.in.size(); ++i) {
         bool has = false;
         for (size_t e = 0; e < node.space.in[i].size(); ++e) {
-          if (node.space.in[i][e] == factors)
-            has = !(flow_.values[node.in[i]].layout.dirty >> e & 1);
+          if (node.space.in[i][e] != factors) continue;
+          const FlowValue& operand = flow_.values[node.in[i]];
+          const bool becomes_bounded = shape[static_cast<int>(d)].is_bounded &&
+                                       !operand.shape[static_cast<int>(e)].is_bounded;
+          has = !becomes_bounded && !(operand.layout.dirty >> e & 1);
         }
         ok = has;
       }

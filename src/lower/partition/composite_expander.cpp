@@ -87,14 +87,13 @@ std::optional<Body> CompositeExpander::by_slices(const OpCall& call, const std::
     for (size_t d = 0; d < layout.dims.size(); ++d) {
       const Dim& dim = call.in[i].shape[static_cast<int>(d)];
       const std::vector<int>& axes = layout.dims[d];
-      if (axes.empty() || dim.is_bounded || space.in[i][d].size() != 1) continue;
+      if (axes.empty() || space.in[i][d].size() != 1) continue;
       const Role role = space.factors[space.in[i][d][0]].role;
       std::string like;
       if (role == Role::inside && i > 0 && !call.in[0].shape.has(dim.name)) {
         const auto other = std::find(first.begin(), first.end(), axes);
         if (other == first.end()) continue;
         const Dim& meets = call.in[0].shape[static_cast<int>(other - first.begin())];
-        if (meets.is_bounded) continue;
         like = meets.name;
       } else if (role != Role::whole && (role != Role::inside || i > 0)) {
         continue;

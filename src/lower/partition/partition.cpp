@@ -80,6 +80,7 @@ class Partitioner {
   }
 
   void run_init() {
+    require_stored_layouts();
     emit_.start("init");
     std::vector<int> roots;
     for (const Stored& s : graph_.stored()) roots.push_back(s.init);
@@ -91,6 +92,19 @@ class Partitioner {
   Flow take() { return build_.take(); }
 
  private:
+  /// First, so that two dims that claim one axis are told of the parameter and not of a node of its
+  /// initializer.
+  void require_stored_layouts() const {
+    for (const Stored& s : graph_.stored()) {
+      try {
+        rule_layouts_.storage(graph_, s);
+      } catch (const Contradiction& e) {
+        throw Contradiction(
+            fmt::format("{} ({})", e.what(), graph_.producer(s.value).at.to_string()));
+      }
+    }
+  }
+
   void walk(Frame& frame) {
     for (size_t n = 0; n < frame.graph.nodes().size(); ++n) {
       const Node& node = frame.graph.nodes()[n];
