@@ -12,6 +12,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -89,6 +91,18 @@ std::vector<std::string> Stacks::of(int thread) const {
   std::vector<std::string> lines;
   for (int i = kOfHandler; i < count.load(); ++i) lines.push_back(name_of(frames[i]));
   return lines;
+}
+
+std::vector<std::pair<int, std::string>> helping_threads() {
+  std::vector<std::pair<int, std::string>> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", error)) {
+    std::ifstream file(entry.path() / "comm");
+    std::string name;
+    if (std::getline(file, name) && name.starts_with("tessera-"))
+      found.emplace_back(std::atoi(entry.path().filename().c_str()), name);
+  }
+  return found;
 }
 
 }  // namespace tessera::cli

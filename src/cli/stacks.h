@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera::cli {
@@ -17,5 +18,9 @@ class Stacks {
   /// line that says so if the thread does not answer within a second.
   std::vector<std::string> of(int thread) const;
 };
+
+/// The threads of this process that the library made for other work than a rank's, by their names:
+/// "tessera-reader".
+std::vector<std::pair<int, std::string>> helping_threads();
 
 }  // namespace tessera::cli

@@ -98,6 +98,11 @@ void Watchdog::tell(const Stall& stall) const {
     text += fmt::format("  main thread{}\n", phase_.empty() ? "" : ": " + phase_);
     add_stack(thread_);
   }
+  for (const auto& [thread, name] : helping_threads()) {
+    if (all_wait || phase_.empty()) break;
+    text += fmt::format("  {}\n", name);
+    add_stack(thread);
+  }
   write_to_stderr(text);
 }
 

@@ -4,6 +4,8 @@
 // one, however the threads run.
 #include "io/read_ahead.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 
 #include "base/fail.h"
@@ -144,7 +146,10 @@ void ReadAhead::want(int64_t step, const SliceRead& what) {
   if (find(step, what) != nullptr) return;
   stage(step, what);
   while (threads_.size() + 1 < boxes_.size())
-    threads_.emplace_back([this, &box = boxes_[threads_.size()]] { work(box); });
+    threads_.emplace_back([this, &box = boxes_[threads_.size()]] {
+      pthread_setname_np(pthread_self(), "tessera-reader");  // for debuggers and watchdogs
+      work(box);
+    });
   more_.notify_all();
 }
 
