@@ -221,7 +221,8 @@ TEST_CASE("refused: what stands beside the thing that is meant is named", "[cli]
   expect_failure(
       run_cli_in(f, "train mlp --data " TESSERA_SOURCE_DIR "/data"), 1,
       {"/data' has no train-images-idx3-ubyte.gz, but '", "/data/digits' has; use --data "});
-  expect_failure(run_cli_in(f, "train /tmp"), 1, {"unknown model '/tmp'", "a .toml file"});
+  expect_failure(run_cli_in(f, "train /tmp"), 1,
+                 {"'/tmp' is a folder without config.json", "a TOML file"});
   expect_failure(run_cli_in(f, "report ."), 1, {"cannot open the log '.': it is a directory"});
   f.write("problem.json", "{\"problem\": ]");
   expect_failure(run_cli_in(f, "solve problem.json"), 1,
