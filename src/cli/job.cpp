@@ -85,7 +85,9 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   require(!args.model.empty(),
           "no model is given; known: gpt, mlp, cnn, a TOML file or a folder with config.json");
   const std::string name = is_file(args.model) ? toml_model_name(args.model) : args.model;
-  const auto folder = is_folder_model(name) ? folder_model(name) : nullptr;
+  const bool is_known =
+      std::any_of(models.begin(), models.end(), [&](const ModelSpec& m) { return m.name == name; });
+  const auto folder = !is_known && is_folder_model(name) ? folder_model(name) : nullptr;
   const ModelSpec& spec = folder ? *folder : find_model(name, models);
   Job job{&spec, default_config(spec), {}, {}, args.device, {}, {}, folder};
   if (tiny) {

@@ -18,6 +18,11 @@ struct ModelDescription {
   DType dtype = DType::float32;  ///< that config.json gives
 };
 
+/// Reads `text`, the content of the config.json called `file`, of the folder `path`. Throws as
+/// ModelFolder.
+ModelDescription describe_model(const std::string& path, const std::string& file,
+                                const std::string& text);
+
 /// The name in the files of a tensor that the table calls `name`: old files may lack a prefix.
 /// Null if they do not hold it.
 const WeightFiles::Place* find_tensor(const WeightFiles& files, const Family& family,

@@ -36,7 +36,7 @@ int64_t bytes_of(const TensorInfo& info) {
   return bytes;
 }
 
-/// As `like` has its tensors: their names, dtypes and files.
+/// As `like` has its tensors: their names, dtypes, files and order.
 std::vector<Output> outputs_like(const ModelDescription& like, const TensorMap& map) {
   const WeightFiles files(like.path);
   require_match(like, files, map);
@@ -48,8 +48,12 @@ std::vector<Output> outputs_like(const ModelDescription& like, const TensorMap& 
     info.name = place->info->name;
     info.dtype = place->info->dtype;
     info.sizes = t.sizes;
+    info.begin = place->info->begin;  // set again by the writer
     outputs.push_back({&t, std::move(info), place->file});
   }
+  std::sort(outputs.begin(), outputs.end(), [](const Output& a, const Output& b) {
+    return std::pair(a.file, a.info.begin) < std::pair(b.file, b.info.begin);
+  });
   return outputs;
 }
 

@@ -41,7 +41,8 @@ const Family& family_of(ModelConfig& config) {
 /// Keys of every family that change nothing of what a training step computes. Rates of dropout are
 /// among them: they are the caller's choice.
 void ignore_common(ModelConfig& config) {
-  config.ignore({"_name_or_path",
+  config.ignore({"_model_name_or_path",
+                 "_name_or_path",
                  "architectures",
                  "attention_dropout",
                  "auto_map",
@@ -70,6 +71,7 @@ void ignore_common(ModelConfig& config) {
                  "torchscript",
                  "transformers.js_config",
                  "transformers_version",
+                 "unk_token_id",
                  "unsloth_fixed",
                  "unsloth_version",
                  "use_cache"});
@@ -184,22 +186,27 @@ bool ModelFolder::is_one(const std::string& path) {
   return fs::is_directory(path, ignored) && fs::exists(config_path(path), ignored);
 }
 
-ModelFolder::ModelFolder(const std::string& path) : model_(std::make_unique<ModelDescription>()) {
-  ModelDescription& s = *model_;
-  s.path = path;
-  const std::string file = config_path(path);
-  const nlohmann::json values = parse_json(read_text_file("model", file));
+ModelDescription describe_model(const std::string& path, const std::string& file,
+                                const std::string& text) {
+  const nlohmann::json values = parse_json(text);
   if (values.is_discarded()) fail(ErrorKind::io, "[model] '{}' is not JSON", file);
   ModelConfig config(file, values);
-  s.family = &family_of(config);
+  ModelDescription d;
+  d.path = path;
+  d.family = &family_of(config);
   ignore_common(config);
-  s.dtype = dtype_of(config);
-  s.options = s.family->options(config);
+  d.dtype = dtype_of(config);
+  d.options = d.family->options(config);
   config.require_all_read();
-  s.options.name = s.family->model_type;
-  s.options.scan = s.options.are_layers_alike();
-  s.hash = fmt::format("{:016x}", hash_of(config.read_text()));
+  d.options.name = d.family->model_type;
+  d.options.scan = d.options.are_layers_alike();
+  d.hash = fmt::format("{:016x}", hash_of(config.read_text()));
+  return d;
 }
+
+ModelFolder::ModelFolder(const std::string& path)
+    : model_(std::make_unique<ModelDescription>(
+          describe_model(path, config_path(path), read_text_file("model", config_path(path))))) {}
 
 ModelFolder::~ModelFolder() = default;
 ModelFolder::ModelFolder(ModelFolder&&) noexcept = default;

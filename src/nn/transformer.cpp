@@ -245,8 +245,8 @@ Tensor transformer_block(Tensor x, const TransformerOptions& o, const SharedSpan
     };
     const auto drop = [&](Tensor t) { return o.dropout > 0 ? dropout(t, o.dropout, at) : t; };
     if (o.parallel) {
-      Tensor in = normed(x, "norm1");
-      return add(x, drop(add(attention_layer(in, o, span, at), mlp_layer(in, o, at), at)), at);
+      Tensor in = normed(x, "norm1"), seen = attention_layer(in, o, span, at);
+      return add(x, drop(add(seen, mlp_layer(in, o, at), at)), at);
     }
     Tensor part = attention_layer(before ? normed(x, "norm1") : x, o, span, at);
     if (after) part = normed(part, "norm1_after");

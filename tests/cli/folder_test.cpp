@@ -119,6 +119,8 @@ TEST_CASE("random weights are asked for, and other folders and models refused", 
                  {"--init random is for a folder with config.json", "'gpt'"});
   expect_failure(run_cli_in(f, "train . --data text"), 1,
                  {"'.' is a folder without config.json", "a TOML file"});
+  fs::create_directory(f("gpt"));  // a model's name comes before a folder's
+  expect_success(run_cli_in(f, "explain gpt"));
   expect_failure(run_cli_in(f, "eval gpt --data text"), 1, {"eval needs --checkpoint DIR"});
   expect_failure(run_cli_in(f, "train bare --data text --set length=65"), 1,
                  {"key 'model.length' is 65", "64"});

@@ -15,6 +15,7 @@
 #include "gpu/device/gemm_algorithm_cache.h"
 #include "io/checkpoint_files.h"
 #include "io/manifest.h"
+#include "io/model_description.h"
 #include "tessera/data.h"
 #include "tessera/machine.h"
 #include "tessera/mesh.h"
@@ -277,6 +278,11 @@ std::vector<std::string> profiles() {
               "measured = [[64, 1e-6], [128, 2e-6]]\n"};
 }
 
+/// config.json of a model's folder.
+void model(const std::string& input) {
+  answer([&] { describe_model("folder", "folder/config.json", input); });
+}
+
 }  // namespace
 
 const std::vector<FuzzTarget>& fuzz_targets() {
@@ -312,6 +318,20 @@ const std::vector<FuzzTarget>& fuzz_targets() {
        {"data:2;model:8@nvlink", "rows:2,cols:4"},
        {":", ";", "@", "2147483648", "-1", "99999999999999999999", "1"}},
       {"tokens", tokens, {"some text of tokens, with more\x01\x02", ""}, {"\xff\xff", "\x80"}},
+      {"model",
+       model,
+       {R"({"model_type": "llama", "hidden_size": 8, "intermediate_size": 9, "vocab_size": 7,)"
+        R"("num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,)"
+        R"("max_position_embeddings": 16, "rms_norm_eps": 1e-5, "rope_theta": 1e4,)"
+        R"("rope_scaling": {"type": "yarn", "factor": 2.0}})",
+        R"({"model_type": "gemma3_text", "hidden_size": 8, "intermediate_size": 9, "head_dim": 4,)"
+        R"("vocab_size": 7, "num_hidden_layers": 3, "sliding_window": 5,)"
+        R"("rope_parameters": {"sliding_attention": {}}, "layer_types": ["full_attention",)"
+        R"("sliding_attention", "full_attention"]})",
+        R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 4,)"
+        R"("vocab_size": 7, "n_inner": null})"},
+       {"qwen2", "qwen3_moe", "mixtral", "\"num_experts\"", "null", "-1", "0", "1e300", "[]", "{}",
+        "9223372036854775807", "\"dtype\"", "\"layer_types\"", "true", "\"rope_type\""}},
       {"machine",
        machine,
        profiles(),

@@ -77,6 +77,7 @@ TEST_CASE("a damaged configuration is refused or changes the logits", "[model_fo
       {"llama", {{"/num_hidden_layers", "1"}}, "not in the model: model.layers.1."},
       {"llama", {{"/num_hidden_layers", "3"}}, "missing: model.layers.2."},
       {"llama", {{"/vocab_size", "95"}}, "embed_tokens.weight is float32 [96, 32]"},
+      {"llama", {{"/num_hidden_layers", "100000"}}, "it must be a whole number from 1 to 10000"},
       {"llama", {{"/hidden_size", "\"32\""}}, "'hidden_size' is \"32\"; it must be a whole number"},
       {"llama", {{"/rms_norm_eps", "0.01"}}, kChanges},
       {"llama", {{"/rms_norm_eps", "-"}}, "'rms_norm_eps' is missing"},

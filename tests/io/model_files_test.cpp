@@ -53,6 +53,13 @@ std::map<std::string, std::string> tensors_of(const std::string& folder) {
   return all;
 }
 
+std::vector<std::string> order_of(const std::string& path) {
+  std::vector<std::string> names;
+  const SafetensorsReader file(path);
+  for (const TensorInfo& t : file.tensors()) names.push_back(t.name);
+  return names;
+}
+
 TEST_CASE("import followed by export gives the same bytes of every tensor", "[model_folder]") {
   for (const char* name : kAll) {
     for (const bool scan : {true, false}) {
@@ -65,6 +72,9 @@ TEST_CASE("import followed by export gives the same bytes of every tensor", "[mo
       const auto before = tensors_of(kModels + name), after = tensors_of(f("out"));
       CHECK(std::ssize(after) == tensors);
       CHECK(before == after);
+      const char* const file =
+          std::string(name) == "llama" ? "model-00002-of-00002.safetensors" : "model.safetensors";
+      CHECK(order_of(f("out/") + file) == order_of(kModels + name + "/" + file));
       CHECK(f.read("out/config.json") == contents(kModels + name + "/config.json"));
       const bool sharded = std::string(name) == "llama";
       CHECK(fs::exists(f("out/model.safetensors.index.json")) == sharded);

@@ -70,7 +70,7 @@ nn::TransformerOptions decoder_options(ModelConfig& config, int64_t key_heads) {
   nn::TransformerOptions o;
   o.vocab = config.whole("vocab_size");
   o.d_model = config.whole("hidden_size");
-  o.layers = config.whole("num_hidden_layers");
+  o.layers = config.whole("num_hidden_layers", {}, 1, kMostLayers);
   o.length = config.whole("max_position_embeddings");
   o.mlp.ff = config.whole("intermediate_size");
   o.mlp.gated = true;

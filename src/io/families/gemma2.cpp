@@ -9,7 +9,7 @@ nn::TransformerOptions gemma_options(ModelConfig& config) {
   nn::TransformerOptions o;
   o.vocab = config.whole("vocab_size");
   o.d_model = config.whole("hidden_size");
-  o.layers = config.whole("num_hidden_layers");
+  o.layers = config.whole("num_hidden_layers", {}, 1, kMostLayers);
   o.mlp.ff = config.whole("intermediate_size");
   o.mlp.gated = true;
   o.mlp.activation = activation_of(config, "hidden_activation", "gelu_pytorch_tanh");

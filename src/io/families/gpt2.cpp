@@ -9,7 +9,7 @@ nn::TransformerOptions options(ModelConfig& config) {
   nn::TransformerOptions o;
   o.vocab = config.whole("vocab_size");
   o.d_model = config.whole("n_embd");
-  o.layers = config.whole("n_layer");
+  o.layers = config.whole("n_layer", {}, 1, kMostLayers);
   o.length = o.positions = config.whole("n_positions");
   o.learned_positions = true;
   o.heads.count = config.whole("n_head");

@@ -8,7 +8,7 @@ namespace {
 nn::TransformerOptions options(ModelConfig& config) {
   nn::TransformerOptions o = decoder_options(config, 8);
   o.spans[0].window = window_of(config, 0);
-  o.mlp.experts = config.whole("num_local_experts", 8);
+  o.mlp.experts = config.whole("num_local_experts", 8, 1, kMostExperts);
   o.mlp.choices = config.whole("num_experts_per_tok", 2);
   if (o.mlp.choices > o.mlp.experts)
     config.refuse("num_experts_per_tok", fmt::format("there are {} experts", o.mlp.experts));

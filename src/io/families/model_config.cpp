@@ -46,13 +46,13 @@ const Json* ModelConfig::find(const std::string& key) {
   return has(key) ? &values_[key] : nullptr;
 }
 
-int64_t ModelConfig::whole(const std::string& key, std::optional<int64_t> fallback, int64_t least) {
+int64_t ModelConfig::whole(const std::string& key, std::optional<int64_t> fallback, int64_t least,
+                           int64_t most) {
   const Json* value = find(key);
   if (!value && fallback) return *fallback;
-  constexpr int64_t kMost = int64_t{1} << 40;
   if (!value || !value->is_number_integer() || value->get<double>() < double(least) ||
-      value->get<double>() > double(kMost))
-    refuse(key, fmt::format("it must be a whole number from {} to {}", least, kMost));
+      value->get<double>() > double(most))
+    refuse(key, fmt::format("it must be a whole number from {} to {}", least, most));
   return value->get<int64_t>();
 }
 

@@ -13,6 +13,8 @@
 
 namespace tessera {
 
+inline constexpr int64_t kMostLayers = 10000, kMostExperts = 10000;
+
 class ModelConfig {
  public:
   /// `file` names it in messages. Throws an io error unless `values` is an object. `inside` is the
@@ -25,7 +27,8 @@ class ModelConfig {
   bool is_null(const std::string& key) const;
   /// The values, which are then read. Throw io errors for a missing key (without a `fallback`) and
   /// for another type or a number out of range.
-  int64_t whole(const std::string& key, std::optional<int64_t> fallback = {}, int64_t least = 1);
+  int64_t whole(const std::string& key, std::optional<int64_t> fallback = {}, int64_t least = 1,
+                int64_t most = int64_t{1} << 40);
   double number(const std::string& key, std::optional<double> fallback = {});
   bool flag(const std::string& key, std::optional<bool> fallback = {});
   std::string text(const std::string& key, std::optional<std::string> fallback = {});

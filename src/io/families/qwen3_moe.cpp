@@ -16,7 +16,8 @@ nn::TransformerOptions options(ModelConfig& config) {
   // transformers 5 writes the second name.
   const bool both = config.has("num_experts") && config.has("num_local_experts");
   if (both) config.refuse("num_local_experts", "'num_experts' says it too");
-  o.mlp.experts = config.whole(config.has("num_experts") ? "num_experts" : "num_local_experts");
+  o.mlp.experts = config.whole(config.has("num_experts") ? "num_experts" : "num_local_experts", {},
+                               1, kMostExperts);
   config.ignore({"num_experts", "num_local_experts"});
   o.mlp.choices = config.whole("num_experts_per_tok", 8);
   if (o.mlp.choices > o.mlp.experts)
