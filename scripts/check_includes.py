@@ -46,6 +46,7 @@ ROOMS = {
     "nn": USES_THE_API,
     "optim": USES_THE_API,
     "io": USES_THE_API,
+    "tokenizer": USES_THE_API,
     "cli": USES_THE_API,
     "benchmarks": USES_THE_API | {"collectives/communicator.h"},
     # Takes Programs apart, as no user does.
@@ -63,6 +64,9 @@ GUARDED = {
     r"(cuda|cuda_runtime|cuda_bf16|cuda_fp16|cublas.*|nvrtc|cudnn.*|nvtx3?/.*)\.h(pp)?":
         r"src/gpu/library/.*|include/tessera/interop/cuda\.h|benchmarks/.*|tests/gpu/(nvtx|cublaslt|libcuda)/.*|examples/cuda_guest\.cpp",
     r"nccl\.h": r"src/gpu/library/.*|benchmarks/.*",
+    r"pcre2\.h": r"src/tokenizer/pattern\.cpp",
+    r"utf8proc\.h": r"src/tokenizer/normalizers\.cpp",
+    r"sentencepiece.*\.h": r"src/tokenizer/sentencepiece_file\.cpp",
 }
 
 

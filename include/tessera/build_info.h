@@ -9,6 +9,7 @@ struct BuildInfo {
   std::string version, cpu, isa, blas;
   int cores = 1;
   std::string mpi, cuda, nccl, cudnn;  ///< the version found, or "no: why"
+  std::string tokenizers;              ///< the libraries that tokenizers use, and those that lack
 };
 BuildInfo build_info();
 

@@ -14,7 +14,7 @@
 namespace tessera {
 
 class Session;
-class MappedFile;
+class TokenFile;
 
 /// One named tensor of every example. `dims` are the dims of one example, without the batch dim.
 struct DataField {
@@ -50,26 +50,41 @@ class DataSource {
   virtual std::string fingerprint() const;
 };
 
-/// How TextData splits a file into examples.
+/// How TextData splits a file into examples, and the names of its fields.
 struct TextOptions {
   int64_t length = 64;  ///< tokens of one example
   /// The part of the file to use, as fractions of its tokens. Training on 0 to 0.9 and evaluating
   /// on 0.9 to 1 holds out the last 10 %; the two parts share no token.
   double first = 0.0, last = 1.0;
-  int token_bytes = 1;     ///< 1: every byte is a token; 2, 4: little-endian uint16, uint32
+  /// Of a file without a header; 1: every byte is a token; 2, 4: little-endian uint16, uint32.
+  int token_bytes = 1;
   int64_t vocabulary = 0;  ///< tokens are below it; 0: 256, 65,536 or 2^31. A larger token in the
                            ///< file is an io error
   std::string inputs = "inputs", targets = "targets", dim = "length";
+  /// Names of fields about the documents in a window; empty: there is no such field.
+  std::string segments = {};   ///< int32: 1 for tokens of the first document in it, 2 for the next
+  std::string positions = {};  ///< int32: from 0, and again from 0 where a document begins
+  std::string weights = {};    ///< float32: 0 where the target belongs to the next document, else 1
+  /// The token that ends every document, for files that do not say where documents begin. -1: as
+  /// the file's companion FILE.json says, if there is one.
+  int64_t document_end = -1;
 };
 
 /// The tokens of a memory-mapped file. Example i is the window of length + 1 tokens that starts at
 /// token i * length of the used part: `inputs` (int32 [length]) are its first, `targets` its last
 /// `length` tokens. There are floor((tokens - 1) / length) examples. The file must not be truncated
-/// while it is mapped.
+/// while it is mapped. It is one of
+/// - CORPUS.idx, CORPUS.bin or CORPUS: a corpus of Megatron, its tokens and its index. It says
+/// where
+///   documents begin. CORPUS.json, if `tessera tokenize` wrote it, has the size of the vocabulary.
+/// - a .bin file of llm.c (of GPT-2's uint16 or Llama 3's uint32 tokens);
+/// - any other file: tokens of token_bytes each.
 class TextData : public DataSource {
  public:
-  /// Throws io errors for a missing, empty or too short file and for bytes that are not whole
-  /// tokens; usage errors for bad options.
+  /// Throws io errors for a missing, empty or too short file, for bytes that are not whole tokens
+  /// and for an index that disagrees with its tokens; usage errors for bad options, for a corpus
+  /// whose vocabulary is larger than `vocabulary`, and for fields about documents of a file that
+  /// has none.
   explicit TextData(const std::string& path, const TextOptions& options = {});
 
   const std::vector<DataField>& fields() const override { return fields_; }
@@ -80,13 +95,50 @@ class TextData : public DataSource {
   int64_t vocabulary() const { return options_.vocabulary; }
 
  private:
-  int64_t token(int64_t position) const;
+  enum class Content { inputs, targets, segments, positions, weights };
+  void read_tokens(int64_t start, const DataBox& box) const;
+  void read_documents(int64_t window, Content content, const DataBox& box) const;
 
   std::string path_;
   TextOptions options_;
   std::vector<DataField> fields_;
-  std::shared_ptr<const MappedFile> file_;
+  std::vector<Content> contents_;  // of fields_
+  std::shared_ptr<const TokenFile> file_;
   int64_t begin_ = 0, examples_ = 0;  // begin_ in tokens of the file
+};
+
+/// One source of a blend. Its weight is relative to the sum of weights.
+struct BlendPart {
+  double weight = 1;
+  std::shared_ptr<const DataSource> source;
+  std::string name;  ///< for messages
+};
+
+/// Several sources with the same fields as one. Its examples are a fixed multiset, of which each
+/// part has its share by weight, to one example; the order comes from the Batcher. So what a step
+/// reads is a pure function of seed and step, and nothing is held in memory.
+class BlendData : public DataSource {
+ public:
+  /// `repeat` (for training): as many examples as it takes to have every example of every part at
+  /// least once, so parts of too few examples come several times. Without (for evaluation): as many
+  /// as the shares allow with no example twice, evenly spread over each part. Throws usage errors
+  /// for no parts, weights that are not positive, and parts with different fields.
+  explicit BlendData(std::vector<BlendPart> parts, bool repeat = true);
+
+  /// Where an example comes from.
+  struct Place {
+    int64_t part, example;
+  };
+  Place place(int64_t example) const;
+
+  const std::vector<DataField>& fields() const override { return parts_[0].source->fields(); }
+  int64_t examples() const override { return begins_.back(); }
+  void read(int64_t example, int field, const DataBox& box) const override;
+  std::string fingerprint() const override;  ///< those of the parts, with weights
+
+ private:
+  std::vector<BlendPart> parts_;
+  std::vector<int64_t> begins_;  // of each part's examples, and the end
 };
 
 struct IdxOptions {

@@ -15,6 +15,7 @@
 #include "tessera/machine.h"
 #include "tessera/optim.h"
 #include "tessera/session.h"
+#include "tessera/tokenizer.h"
 
 namespace tessera::cli {
 
@@ -63,6 +64,10 @@ struct Arguments {
   bool all = false;                    ///< convert
   bool keys = false;                   ///< info
   bool kernels = false;                ///< explain
+  std::string tokenizer, pattern;      ///< tokenize, generate: a tokenizer's path; its pattern
+  std::vector<std::string> special;    ///< further special tokens of a tiktoken file
+  std::string documents, json_key = "text";  ///< tokenize: jsonl, file or blank-lines; the key
+  bool append_eod = false, skip_empty = false, special_in_text = false, add_special = false;
 };
 
 /// A model with its resolved configuration, mesh and layout.
@@ -227,6 +232,9 @@ int checkpoint(const Arguments& args);
 int export_folder(const Arguments& args);
 int convert(const Arguments& args);
 int report(const Arguments& args);
+int tokenize(const Arguments& args);
+/// The tokenizer of --tokenizer. Throws its errors.
+Tokenizer load_tokenizer(const Arguments& args);
 int simulate(const Arguments& args, const std::vector<ModelSpec>& models);
 int calibrate(const Arguments& args);
 int sweep(const Arguments& args, const std::vector<ModelSpec>& models);

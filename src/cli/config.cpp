@@ -148,6 +148,22 @@ std::string axes_text(const toml::node& node, const std::string& key) {
   return text.empty() ? "-" : text;
 }
 
+/// The blend of a table of weights by path: "0.7:a.idx,0.3:b.idx".
+std::string blend_text(const toml::table& table, const std::string& source) {
+  std::string text;
+  for (const auto& [path, weight] : table) {
+    const std::string name(path.str());
+    require(weight.is_number() && name.find(',') == name.npos,
+            "{}: data.path '{}' = {} is no weight of a file; write \"FILE\" = 0.7, and no comma in "
+            "its name",
+            source, name, text_of(weight, "data.path"));
+    text += fmt::format("{}{}:{}", text.empty() ? "" : ",", *weight.value<double>(), name);
+  }
+  require(!text.empty(), "{}: the table data.path is empty; write \"FILE\" = weight into it",
+          source);
+  return text;
+}
+
 /// The clause of a TOML key and its axes: "batch" = "data", "d_model@state" = "data", "@/*norm*/
 /// length" = "model".
 std::string clause_of(const std::string& key, const std::string& axes) {
@@ -222,7 +238,8 @@ void Config::load_toml_text(const std::string& text, const std::string& path) {
     for (const auto& [key, value] : *table) {
       const std::string full = name + "." + std::string(key.str());
       if (name != "layout" || full == "layout.mesh") {
-        set(full, text_of(value, full));
+        set(full, full == "data.path" && value.is_table() ? blend_text(*value.as_table(), path)
+                                                          : text_of(value, full));
         continue;
       }
       const std::string clause = full == "layout.rules"

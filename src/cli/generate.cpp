@@ -7,6 +7,7 @@
 #include "cli/build_model.h"
 #include "cli/commands.h"
 #include "cli/report.h"
+#include "cli/text_tokens.h"
 #include "cli/watchdog.h"
 #include "tessera/checkpoint.h"
 
@@ -15,17 +16,19 @@ namespace tessera::cli {
 namespace {
 
 /// Samples a token from the logits at one position; temperature 0 takes the largest.
-int32_t sample(const Array& logits, int64_t position, int64_t vocab, double temperature,
+/// Only the first `count` values are tokens.
+int32_t sample(const Array& logits, int64_t position, int64_t count, double temperature,
                std::mt19937_64& random) {
-  std::vector<double> weights(static_cast<size_t>(vocab));
+  const int64_t vocab = logits.sizes.back();
+  std::vector<double> weights(static_cast<size_t>(count));
   double top = -1e300;
   int64_t best = 0;
-  for (int64_t v = 0; v < vocab; ++v) {
+  for (int64_t v = 0; v < count; ++v) {
     const double x = logits.at(position * vocab + v);
     if (x > top) top = x, best = v;
   }
   if (temperature <= 0) return static_cast<int32_t>(best);
-  for (int64_t v = 0; v < vocab; ++v)
+  for (int64_t v = 0; v < count; ++v)
     weights[v] = std::exp((logits.at(position * vocab + v) - top) / temperature);
   std::discrete_distribution<int32_t> pick(weights.begin(), weights.end());
   return pick(random);
@@ -100,8 +103,8 @@ Language language_of(const std::string& name, const nn::Model& model) {
   return {model.tokens, model.logits, tokens[1].name, tokens[1].size, logits[2].size};
 }
 
-/// Samples the next token from the last window of `tokens`.
-int32_t next_token(Session& session, const Language& model, const Arguments& args,
+/// Samples the next token, below `count`, from the last window of `tokens`.
+int32_t next_token(Session& session, const Language& model, const Arguments& args, int64_t count,
                    const std::vector<int32_t>& tokens, std::mt19937_64& random) {
   const int64_t used = std::min<int64_t>(model.length, std::ssize(tokens));
   Array window(DType::int32, {"batch", model.position}, {1, model.length});
@@ -110,7 +113,7 @@ int32_t next_token(Session& session, const Language& model, const Arguments& arg
   session.feed(model.tokens.name(), window);
   session.run("logits");
   const Array logits = session.fetch(model.logits.name());
-  return sample(logits, used - 1, model.vocabulary, args.temperature, random);
+  return sample(logits, used - 1, count, args.temperature, random);
 }
 
 }  // namespace
@@ -126,6 +129,8 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   Graph g;
   store_parameters(job.config, g);
   const Language model = language_of(job.spec->name, build_model(job, g, 1, false));
+  const TextTokens vocabulary(args, model.vocabulary);
+  std::vector<int32_t> tokens = vocabulary.of_prompt(args.prompt);
   CompileOptions options{
       job.mesh, job.layout, {{"logits", {model.logits}, false}}, 0, threads_of(job)};
   options.device = job.device;
@@ -139,17 +144,17 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
     std::fwrite(more.data(), 1, more.size(), stdout);
     std::fflush(stdout);
   };
-  std::vector<int32_t> tokens;
-  for (unsigned char c : args.prompt.empty() ? std::string("\n") : args.prompt) {
-    require(c < model.vocabulary, "the prompt has byte {}, beyond the model's vocabulary of {}",
-            int{c}, model.vocabulary);
-    tokens.push_back(c);
-    if (!args.prompt.empty()) show(utf8.push(c));
-  }
+  size_t shown = args.prompt.empty() ? vocabulary.bytes_of(tokens).size() : 0;  // bytes
+  const auto show_new = [&] {
+    const std::string bytes = vocabulary.bytes_of(tokens);
+    for (; shown < bytes.size(); ++shown) show(utf8.push(static_cast<unsigned char>(bytes[shown])));
+  };
+  show_new();
   std::mt19937_64 random(static_cast<uint64_t>(job.config.integer("train.seed")));
   for (int64_t i = 0; i < args.tokens; ++i) {
-    tokens.push_back(next_token(session, model, args, tokens, random));
-    show(utf8.push(static_cast<unsigned char>(tokens.back())));
+    tokens.push_back(next_token(session, model, args, vocabulary.count(), tokens, random));
+    if (vocabulary.ends_text(tokens.back())) break;
+    show_new();
   }
   show(utf8.flush());
   if (cluster.is_root()) {

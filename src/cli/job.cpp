@@ -172,6 +172,8 @@ std::vector<Cluster::Fact> facts_of(const Job& job, const Arguments& args) {
   add("--profile", args.profile);
   add("--trace", args.trace);
   add("--prompt", args.prompt);
+  add("--tokenizer", args.tokenizer);
+  add("--tokenizer-pattern", args.pattern);
   add("--tokens", args.tokens);
   add("--temperature", args.temperature);
   add("--watch", fmt::format("{}", fmt::join(args.watch, ",")));

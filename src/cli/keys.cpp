@@ -83,7 +83,13 @@ std::vector<ConfigKey> common_keys() {
        KeyRange::whole(0, kMostThreads)},
       {"train.eval_every", "0", "Number of steps between evaluations. 0 evaluates at the end only.",
        KeyRange::whole(0)},
-      {"data.path", "", "File or folder of the data."},
+      {"data.path", "",
+       "File or folder of the data: text, a corpus (CORPUS.idx), tokens of llm.c, or a blend of "
+       "several, as 0.7:a.idx,0.3:b.idx; in TOML also a table of weights by file."},
+      {"data.token_bytes", "1",
+       "Number of bytes of a token in a file without a header: 1 is text, 2 and 4 are "
+       "little-endian uint16 and uint32.",
+       KeyRange::one_of({"1", "2", "4"})},
       {"data.held_out", "0.1", "Share of the text that is only evaluated. 0 evaluates nothing.",
        KeyRange::number(0, 0.99)},
       {"layout.mesh", "", "Axes of the mesh and their sizes, as in data:2;model:2."},

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "base/fail.h"
+#include "cli/data_path.h"
 #include "tessera/cli.h"
 
 namespace tessera {
@@ -43,7 +44,10 @@ std::unique_ptr<DataSource> text(const Config& c, bool held_out) {
   const double share = c.number("data.held_out"), split = 1 - share;
   if (held_out && share == 0) return nullptr;
   (held_out ? o.first : o.last) = split;
-  return std::make_unique<TextData>(data_path(c), o);
+  o.token_bytes = static_cast<int>(c.integer("data.token_bytes"));
+  return cli::open_data(data_path(c), held_out, [&o](const std::string& path) {
+    return std::make_unique<TextData>(path, o);
+  });
 }
 
 nn::Model build_mlp(Graph& g, const Config& c, int64_t batch, bool partial) {
@@ -96,7 +100,8 @@ std::vector<ConfigKey> gpt_keys() {
       {"model.heads", "4", "Number of attention heads.", kWidth},
       {"model.ff", "512", "Width of the feed-forward layer.", kWidth},
       {"model.length", "128", "Number of tokens in an example.", KeyRange::whole(1, 10'000'000)},
-      {"model.vocab", "256", "Number of token values, 256 for bytes.",
+      {"model.vocab", "256",
+       "Number of token values, 256 for bytes, else at least the tokenizer's.",
        KeyRange::whole(1, 10'000'000)},
       {"model.tied", "false", "Whether the output projection is the embedding.",
        KeyRange::one_of({"false", "true"})},
@@ -108,7 +113,7 @@ std::vector<ConfigKey> gpt_keys() {
 std::vector<ModelSpec> make_models() {
   std::vector<ModelSpec> models;
   models.push_back({"gpt",
-                    "A decoder language model on bytes of text.",
+                    "A decoder language model on bytes of text, or on tokens of a corpus.",
                     gpt_keys(),
                     build_gpt,
                     text,

@@ -24,7 +24,62 @@ using cli::finite_number;
 using cli::whole_number;
 
 void add_data(CLI::App* app, Arguments& a) {
-  app->add_option("--data", a.data, "File or folder of the data (data.path).")->type_name("PATH");
+  app->add_option("--data", a.data,
+                  "File or folder of the data, or a blend: 0.7:a.idx,0.3:b.idx (data.path).")
+      ->type_name("PATH");
+}
+
+void add_tokenizer(CLI::App* app, Arguments& a, bool required) {
+  app->add_option("--tokenizer", a.tokenizer,
+                  "Tokenizer: tokenizer.json, tekken.json, a SentencePiece model, a tiktoken file, "
+                  "or a folder with one.")
+      ->type_name("PATH")
+      ->required(required);
+  app->add_option("--tokenizer-pattern", a.pattern,
+                  "How a tiktoken file cuts text: gpt2, cl100k, o200k, llama3, llama4, qwen, or a "
+                  "regular expression.")
+      ->type_name("PATTERN");
+  app->add_option("--special-token", a.special,
+                  "A further special token of a tiktoken file; may be repeated.")
+      ->type_name("NAME")
+      ->allow_extra_args(false)
+      ->take_all();
+}
+
+void add_tokenize(const cli::AddCommand& add, Arguments& a) {
+  CLI::App* tokenize =
+      add("tokenize", "Turns text into a corpus of tokens, CORPUS.bin and CORPUS.idx, for train.",
+          "tessera tokenize --tokenizer tokenizer.json a.jsonl b.jsonl --out corpus --append-eod",
+          cli::by_one_process(a, [&] { return cli::tokenize(a); }));
+  tokenize
+      ->add_option("FILE", a.words,
+                   "Files of text. Each line of FILE.jsonl is a document, any other file is one.")
+      ->required();
+  add_tokenizer(tokenize, a, true);
+  tokenize
+      ->add_option("--out", a.out,
+                   "Name of the corpus. The same command continues one that was stopped.")
+      ->type_name("CORPUS")
+      ->required();
+  tokenize
+      ->add_option("--documents", a.documents,
+                   "What is a document: a line (jsonl), a whole file (file), or text up to a blank "
+                   "line (blank-lines).")
+      ->type_name("KIND");
+  tokenize->add_option("--json-key", a.json_key, "Key of the text in a line of jsonl (text).")
+      ->type_name("KEY");
+  tokenize->add_flag("--append-eod", a.append_eod,
+                     "Ends every document with the tokenizer's token for the end of a text.");
+  tokenize->add_flag("--add-special", a.add_special,
+                     "Adds the tokens that the tokenizer puts around a text.");
+  tokenize->add_flag(
+      "--special-in-text", a.special_in_text,
+      "Text that is written like a special token, such as <|endoftext|>, becomes it. "
+      "Without, it is text.");
+  tokenize->add_flag("--skip-empty", a.skip_empty, "Leaves out documents without text or tokens.");
+  tokenize->add_option("--threads", a.threads, "Number of threads (0: one for each core).")
+      ->check(whole_number(0, cli::kMostThreads));
+  add_json(tokenize, a);
 }
 
 /// Adds a flag that sets a configuration key.
@@ -324,8 +379,12 @@ void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
   generate->add_option("--checkpoint", a.checkpoint, "Directory of checkpoints.")
       ->type_name("DIR")
       ->required();
+  add_tokenizer(generate, a, false);
   generate->add_option("--prompt", a.prompt, "Text that the model continues.");
-  generate->add_option("--tokens", a.tokens, "Number of tokens to write (200).")
+  generate
+      ->add_option("--tokens", a.tokens,
+                   "Most tokens to write (200). With --tokenizer its "
+                   "end-of-text token ends the text.")
       ->check(whole_number(0));
   generate
       ->add_option("--temperature", a.temperature,
@@ -350,6 +409,7 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
     return sub;
   };
   add_models(add, a, models);
+  add_tokenize(add, a);
   add_files(add, a);
   add_export(add, a);
   add_checks(add, a, models);

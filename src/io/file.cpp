@@ -49,4 +49,9 @@ MappedFile::~MappedFile() {
   if (data_) munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
 }
 
+void MappedFile::give_back() const {
+  if (size_ > 0)
+    ::madvise(const_cast<std::byte*>(data_), static_cast<size_t>(size_), MADV_DONTNEED);
+}
+
 }  // namespace tessera

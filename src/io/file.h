@@ -46,6 +46,9 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   const std::byte* data() const { return data_; }
   int64_t size() const { return size_; }
+  /// Gives back the memory of what was read, which is no change to its readers: it is mapped again
+  /// when it is asked for.
+  void give_back() const;
 
  private:
   const std::byte* data_ = nullptr;

@@ -8,6 +8,7 @@
 #include "collectives/communicator.h"
 #include "gpu/device/cuda_api.h"
 #include "kernels/cpu/blas.h"
+#include "tokenizer/encoder.h"
 
 namespace tessera {
 
@@ -50,6 +51,7 @@ BuildInfo build_info() {
                                       "configured; convolutions and attention have kernels of "
                                       "Tessera's own"
                                     : cudnn;
+  info.tokenizers = tokenizer_libraries();
   return info;
 }
 

@@ -169,6 +169,42 @@ void tokens(const std::string& input) {
   }
 }
 
+/// JSON, or else lines of a tiktoken file.
+void tokenizer(const std::string& input) {
+  static const MemoryFile file;
+  const bool json = input.starts_with('{');
+  answer([&] {
+    const Tokenizer tokenizer =
+        Tokenizer::load(file.with(json ? input : "IQ== 0\n" + input), {json ? "" : ".+", {}});
+    for (const std::string text : {"a  b1 <s>x\xC3\xA9\xFF",
+                                   "\xE2\x96\x81"
+                                   "aab"})
+      tokenizer.decode(tokenizer.encode(text, {.add_special = true}));
+  });
+}
+
+/// Small files of each kind of model, with every stage.
+std::vector<std::string> tokenizer_seeds() {
+  return {
+      R"({"added_tokens":[{"id":4,"content":"<s>","special":true,"lstrip":true,"rstrip":true}],)"
+      R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"},{"type":"Strip"},)"
+      R"({"type":"Replace","pattern":{"Regex":"x+"},"content":"a"}]},)"
+      R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Digits"},{"type":"Split",)"
+      R"("pattern":{"Regex":"\\s+(?!\\S)|b"},"behavior":"MergedWithNext","invert":true},)"
+      R"({"type":"ByteLevel","add_prefix_space":true}]},"decoder":{"type":"ByteLevel"},)"
+      R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},)"
+      R"({"Sequence":{"id":"A"}}],"special_tokens":{"<s>":{"ids":[4]}}},)"
+      R"("model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"\u0120":3},"merges":["a b"]}})",
+      R"({"normalizer":{"type":"Prepend","prepend":"\u2581"},"pre_tokenizer":{"type":)"
+      R"("Metaspace","replacement":"\u2581","prepend_scheme":"first"},"decoder":{"type":"Sequence",)"
+      R"("decoders":[{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ",)"
+      R"("start":1,"stop":0}]},"model":{"type":"Unigram","unk_id":0,"byte_fallback":true,)"
+      R"("vocab":[["?",0],["\u2581",-1.5],["a",-2],["aa",-2.5],["<0x62>",-9]]}})",
+      R"({"config":{"pattern":".","default_vocab_size":4,"default_num_special_tokens":2},)"
+      R"("vocab":[{"rank":0,"token_bytes":"IQ=="}],"special_tokens":[{"rank":1,"token_str":"x"}]})",
+      "Ig== 1\nISI= 2\n"};
+}
+
 /// The first half is the file of images, the second that of labels.
 void images(const std::string& input) {
   const size_t cut = input.empty() ? 0 : std::min(input.size() - 1, size_t{1} + uint8_t(input[0]));
@@ -332,6 +368,10 @@ const std::vector<FuzzTarget>& fuzz_targets() {
         R"("vocab_size": 7, "n_inner": null})"},
        {"qwen2", "qwen3_moe", "mixtral", "\"num_experts\"", "null", "-1", "0", "1e300", "[]", "{}",
         "9223372036854775807", "\"dtype\"", "\"layer_types\"", "true", "\"rope_type\""}},
+      {"tokenizer",
+       tokenizer,
+       tokenizer_seeds(),
+       {"-1", "4194303", "{}", "[]", "null", "\\p{L}", "(?=", "\"type\":\"NFC\"", "true"}},
       {"machine",
        machine,
        profiles(),

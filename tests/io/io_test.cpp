@@ -74,8 +74,8 @@ TEST_CASE("parts of a text are disjoint, and wide tokens are little-endian") {
   CHECK(read_text(wider, 1, 0, 0, 1) == std::vector<int32_t>{131330});
   CHECK(read_text(wider, 1, 1, 0, 1) == std::vector<int32_t>{2147483647});
   CHECK(folder.error([&] { read_text(wider, 2, 1, 0, 1); }) ==
-        "io [data] token 3 of 'DIR/x' is 2147483648, but the vocabulary has 2147483648; use the "
-        "vocabulary of the file");
+        "io [data] token 3 of 'DIR/x' (byte 12) is 2147483648, but the vocabulary has 2147483648; "
+        "use the vocabulary of the file");
 }
 
 TEST_CASE("errors of texts") {
@@ -114,8 +114,8 @@ TEST_CASE("errors of texts") {
         "usage [data] a vocabulary of 300; tokens of 1 byte(s) have 1 to 256 values (0 for all)");
   const TextData small(f("short"), {.length = 4, .vocabulary = 'c'});
   CHECK(f.error([&] { read_text(small, 0, 0, 0, 4); }) ==
-        "io [data] token 2 of 'DIR/short' is 99, but the vocabulary has 99; use the vocabulary of "
-        "the file");
+        "io [data] token 2 of 'DIR/short' (byte 2) is 99, but the vocabulary has 99; use the "
+        "vocabulary of the file");
 }
 
 TEST_CASE("IDX files, plain and gzip") {

@@ -1,0 +1,33 @@
+// A language model's tokens as text: those of --tokenizer, or bytes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+
+namespace tessera::cli {
+
+class TextTokens {
+ public:
+  /// Throws usage errors for a tokenizer that does not fit the model's vocabulary, and without
+  /// --tokenizer for one that is larger than bytes.
+  TextTokens(const Arguments& args, int64_t vocabulary);
+  /// Tokens are below it.
+  int64_t count() const { return count_; }
+  /// The tokens of a prompt. Of an empty one: the token that a text begins or ends with, or a new
+  /// line. Throws a usage error for a prompt that cannot be expressed.
+  std::vector<int32_t> of_prompt(const std::string& prompt) const;
+  /// Whether a token ends the text. A byte never does.
+  bool ends_text(int32_t token) const { return tokenizer_ && tokenizer_->eos() == token; }
+  /// The bytes of the text, without special tokens.
+  std::string bytes_of(const std::vector<int32_t>& tokens) const;
+
+ private:
+  std::optional<Tokenizer> tokenizer_;
+  int64_t count_;
+};
+
+}  // namespace tessera::cli

@@ -1,0 +1,97 @@
+#include "tokenizer/pipeline.h"
+
+#include <utility>
+
+#include "tokenizer/piece_cache.h"
+
+namespace tessera {
+
+struct Pipeline::Workspace {
+  MatchSpace match;
+  PieceCache cache;
+};
+
+/// The sink behind a splitter: the next splitter, or the model.
+class Pipeline::Stage : public PieceSink {
+ public:
+  Stage(const PipelineStages& stages, size_t next, bool first, Workspace& space,
+        std::vector<int32_t>& ids)
+      : stages_(stages), next_(next), first_(first), space_(space), ids_(ids) {}
+
+  void take(std::string_view piece) override {
+    const bool first = std::exchange(first_, false);
+    if (next_ < stages_.splitters.size()) {
+      Stage behind(stages_, next_ + 1, first, space_, ids_);
+      return stages_.splitters[next_]->split(piece, first, space_.match, behind);
+    }
+    if (piece.empty() || space_.cache.find(piece, ids_)) return;
+    const size_t before = ids_.size();
+    stages_.model->encode(piece, ids_);
+    space_.cache.add(piece, ids_.data() + before, ids_.size() - before);
+  }
+
+ private:
+  const PipelineStages& stages_;
+  size_t next_;
+  bool first_;
+  Workspace& space_;
+  std::vector<int32_t>& ids_;
+};
+
+namespace {
+
+/// Calls text(begin, end) for what lies between the added tokens, and appends their ids.
+template <class Text>
+void cut(const AddedTokens& added, std::string_view text, bool specials, std::vector<int32_t>& ids,
+         Text between) {
+  size_t done = 0;
+  TextRange range;
+  while (const AddedToken* token = added.find(text, done, specials, range)) {
+    if (range.begin > done) between(done, range.begin);
+    ids.push_back(token->id);
+    done = range.end;
+  }
+  if (done < text.size()) between(done, text.size());
+}
+
+}  // namespace
+
+Pipeline::Pipeline(PipelineStages stages) : stages_(std::move(stages)) {}
+Pipeline::~Pipeline() = default;
+
+std::unique_ptr<Pipeline::Workspace> Pipeline::take_workspace() const {
+  const std::lock_guard lock(mutex_);
+  if (spaces_.empty()) return std::make_unique<Workspace>();
+  std::unique_ptr<Workspace> space = std::move(spaces_.back());
+  spaces_.pop_back();
+  return space;
+}
+
+void Pipeline::encode_pieces(std::string_view text, bool first, Workspace& space,
+                             std::vector<int32_t>& ids) const {
+  Stage(stages_, 0, first, space, ids).take(text);
+}
+
+void Pipeline::encode_text(std::string_view text, bool first, bool specials, Workspace& space,
+                           std::vector<int32_t>& ids) const {
+  std::string normalized;
+  for (const auto& normalizer : stages_.normalizers) {
+    normalized = normalizer->normalize(text, space.match);
+    text = normalized;
+  }
+  cut(stages_.added_normalized, text, specials, ids, [&](size_t begin, size_t end) {
+    encode_pieces(text.substr(begin, end - begin), first && begin == 0, space, ids);
+  });
+}
+
+void Pipeline::encode(std::string_view text, bool special_in_text,
+                      std::vector<int32_t>& ids) const {
+  std::unique_ptr<Workspace> space = take_workspace();
+  cut(stages_.added, text, special_in_text, ids, [&](size_t begin, size_t end) {
+    encode_text(text.substr(begin, end - begin), begin == 0, special_in_text, *space, ids);
+  });
+  const std::lock_guard lock(mutex_);
+  spaces_.push_back(std::move(space));
+}
+
+}  // namespace tessera
