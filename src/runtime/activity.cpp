@@ -25,7 +25,7 @@ RankActivity::Seen RankActivity::look() const {
   if (step == nullptr) return seen;
   seen.step = text_of(*step);
   seen.seconds = 1e-9 * static_cast<double>(now() - since_.load(std::memory_order_relaxed));
-  seen.is_bounded = step->kind != StepKind::compute;
+  seen.is_bounded = is_bounded_.load(std::memory_order_relaxed);
   return seen;
 }
 

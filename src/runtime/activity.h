@@ -16,10 +16,12 @@ namespace tessera {
 /// soon as it leaves that step, so that it touches nothing that its caller has given up meanwhile.
 class RankActivity {
  public:
-  /// By the rank's thread: `step` begins, and the one before it has ended.
-  void begin(const Step& step) {
+  /// By the rank's thread: `step` begins, and the one before it has ended. is_bounded: what the
+  /// thread waits for meanwhile has a time-out of its own, as collectives and GPUs have.
+  void begin(const Step& step, bool is_bounded) {
     if (abandoned_.load(std::memory_order_relaxed)) park();
     since_.store(now(), std::memory_order_relaxed);
+    is_bounded_.store(is_bounded, std::memory_order_relaxed);
     step_.store(&step, std::memory_order_release);
   }
   /// By the rank's thread: the last step has ended. When this returns nobody reads the step any
@@ -38,7 +40,7 @@ class RankActivity {
   struct Seen {
     std::string step = {};   ///< "[matmul] gpt.block3.mlp (model.cpp:41)"; "" between steps
     double seconds = 0;      ///< in this step, to some milliseconds
-    bool is_bounded = true;  ///< waits for peers, which ends by itself; or is between steps
+    bool is_bounded = true;  ///< waits for peers or a GPU, which ends by itself; or between steps
     int thread = 0;          ///< 0: unknown
   };
   /// By any thread.
@@ -60,6 +62,7 @@ class RankActivity {
   std::atomic<const Step*> step_{nullptr};
   std::atomic<int64_t> since_{0};
   std::atomic<int> thread_{0};
+  std::atomic<bool> is_bounded_{true};
   std::atomic<bool> abandoned_{false};
   mutable std::mutex mutex_;  ///< held while a step is read
 };

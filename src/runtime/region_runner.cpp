@@ -54,7 +54,7 @@ bool RegionRunner::replay(int function, size_t region) {
   }
   if (!replay.launch) return false;
   const ProfilerRange shown(rank_.device, replay.label);
-  if (rank_.activity != nullptr) rank_.activity->begin(*steps[range.first].step);
+  if (rank_.activity != nullptr) rank_.activity->begin(*steps[range.first].step, true);
   replay.launch();
   return true;
 }

@@ -14,7 +14,8 @@ void StepRunner::run(std::vector<BoundStep>& steps, size_t first, size_t last,
     // A wait has no source of its own: it is for the first collective of its bucket.
     const bool waits = bound.step->kind == StepKind::wait;
     if (rank_.activity != nullptr)
-      rank_.activity->begin(waits ? bound.bucket->steps[0] : *bound.step);
+      rank_.activity->begin(waits ? bound.bucket->steps[0] : *bound.step,
+                            bound.step->kind != StepKind::compute || !rank_.device.is_host());
     const double start = profile_ ? host_seconds() : 0;
     if (recorder_) {
       recorder_.run(steps, s, [&] { run_step(bound, search); });
