@@ -59,7 +59,7 @@ class Cluster {
     int rank = 0;        ///< of all ranks
     std::string step;    ///< "[contract] gpt.block3.mlp (model.cpp:41)"; "" between steps
     double seconds = 0;  ///< in this step, to some milliseconds
-    bool waits = false;  ///< the step waits for peers, or a GPU
+    bool waits = false;  ///< the step waits for peers
     int thread = 0;      ///< the system's number of its thread (gettid); 0: it has not run yet
   };
   /// What the local ranks are doing now, in order of rank. Any thread may call it at any time while
