@@ -80,6 +80,8 @@ class Utf8 {
 
 namespace {
 
+constexpr int64_t kBytes = 256;
+
 /// A language model's tokens and logits, with the dims that they have.
 struct Language {
   Tensor tokens, logits;
@@ -119,23 +121,35 @@ int32_t next_token(Session& session, const Language& model, const Arguments& arg
 }  // namespace
 
 int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require(!args.checkpoint.empty(), "generate needs --checkpoint DIR");
   require_place_for(args.json);
-  const std::vector<Checkpoint> all = checkpoints_of(args);
   Job job = resolve(args, models, false);
-  take_stored_model(job, all[0]);
+  require(!args.checkpoint.empty() || job.folder,
+          "generate needs --checkpoint DIR; only a folder with weights goes without");
+  std::vector<Checkpoint> all;
+  if (!args.checkpoint.empty()) {
+    all = checkpoints_of(args);
+    take_stored_model(job, all[0]);
+  }
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
   Graph g;
   store_parameters(job.config, g);
   const Language model = language_of(job.spec->name, build_model(job, g, 1, false));
-  const TextTokens vocabulary(args, model.vocabulary);
+  Arguments tokenized = args;  // a folder has its own tokenizer
+  if (args.tokenizer.empty() && job.folder && model.vocabulary > kBytes)
+    tokenized.tokenizer = args.model;
+  const TextTokens vocabulary(tokenized, model.vocabulary);
   std::vector<int32_t> tokens = vocabulary.of_prompt(args.prompt);
   CompileOptions options{
       job.mesh, job.layout, {{"logits", {model.logits}, false}}, 0, threads_of(job)};
   options.device = job.device;
   Session session(g, cluster, options);
-  const Checkpoint loaded = load_first(session, all);
+  Checkpoint loaded{args.model, 0, {}, ""};
+  if (all.empty()) {
+    start_parameters(job, session);
+  } else {
+    loaded = load_first(session, all);
+  }
   Utf8 utf8;
   std::string text;
   auto show = [&](const std::string& more) {

@@ -372,13 +372,16 @@ void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
                    "Directory of checkpoints. Without it the weights of a folder are evaluated.")
       ->type_name("DIR");
   add_json(eval, a);
-  CLI::App* generate = add("generate", "Writes text from a checkpoint.",
-                           "tessera generate gpt --checkpoint out/run --prompt \"The whale\"",
-                           [&] { return cli::generate(a, models); });
+  CLI::App* generate =
+      add("generate", "Writes text from a checkpoint, or from a folder of Hugging Face.",
+          "tessera generate gpt --checkpoint out/run --prompt \"The whale\"",
+          [&] { return cli::generate(a, models); });
   add_model(generate, a);
-  generate->add_option("--checkpoint", a.checkpoint, "Directory of checkpoints.")
-      ->type_name("DIR")
-      ->required();
+  generate
+      ->add_option(
+          "--checkpoint", a.checkpoint,
+          "Directory of checkpoints. Without it the weights of a folder write, with its tokenizer.")
+      ->type_name("DIR");
   add_tokenizer(generate, a, false);
   generate->add_option("--prompt", a.prompt, "Text that the model continues.");
   generate

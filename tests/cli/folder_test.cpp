@@ -154,3 +154,18 @@ TEST_CASE("processes read their slices of a folder and compare its files", "[cli
   REQUIRE(two.code == 0);
   CHECK(json_of(f, "report.json")["loss"].get<double>() == Approx(alone));
 }
+
+TEST_CASE("a folder's weights write text, under any layout", "[cli]") {
+  const Folder f;
+  const std::string run = "generate " TESSERA_SOURCE_DIR
+                          "/data/tiny-llama --prompt \"Call me\" --tokens 12 --temperature 0 ";
+  const CliResult one = run_cli_in(f, run + "--mesh data:1");
+  expect_success(one);
+  CHECK(one.out.starts_with("Call me"));
+  CHECK(one.out.size() > std::string("Call me\n").size());
+  const CliResult two = run_cli_in(f, run + "--mesh model:2 --layout heads,ff,vocab:model");
+  expect_success(two);
+  CHECK(two.out == one.out);
+  expect_failure(run_cli_in(f, "generate gpt --prompt x"), 1,
+                 {"generate needs --checkpoint DIR", "only a folder with weights"});
+}
