@@ -3,6 +3,7 @@
 // write the rest.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -130,7 +131,9 @@ struct TransformerOptions {
   bool scan = false;             ///< the blocks are a loop over the dim "layers", as for gpt
 
   /// Whether all layers are of one kind, as `scan` needs.
-  bool are_layers_alike() const;
+  bool are_layers_alike() const {
+    return std::all_of(pattern.begin(), pattern.end(), [&](int k) { return k == pattern[0]; });
+  }
 };
 
 // ----------------------------------------------------------------------------------------- blocks

@@ -8,8 +8,6 @@
 
 #include "base/fail.h"
 #include "base/files.h"
-#include "base/hash.h"
-#include "base/json.h"
 #include "io/agree.h"
 #include "io/elements.h"
 #include "io/model_description.h"
@@ -23,72 +21,6 @@ namespace {
 
 std::string config_path(const std::string& folder) {
   return (fs::path(folder) / "config.json").string();
-}
-
-const Family& family_of(ModelConfig& config) {
-  const std::string type = config.text("model_type");
-  std::vector<std::string> known;
-  for (const Family* f : families()) {
-    if (f->model_type == type) return *f;
-    known.emplace_back(f->model_type);
-  }
-  config.refuse(
-      "model_type",
-      fmt::format("Tessera knows {}{}", fmt::join(known, ", "),
-                  suggestion(type, known).starts_with("; did") ? suggestion(type, known) : ""));
-}
-
-/// Keys of every family that change nothing of what a training step computes. Rates of dropout are
-/// among them: they are the caller's choice.
-void ignore_common(ModelConfig& config) {
-  config.ignore({"_model_name_or_path",
-                 "_name_or_path",
-                 "architectures",
-                 "attention_dropout",
-                 "auto_map",
-                 "bos_token_id",
-                 "cache_implementation",
-                 "chunk_size_feed_forward",
-                 "decoder_start_token_id",
-                 "eos_token_id",
-                 "finetuning_task",
-                 "hidden_dropout",
-                 "id2label",
-                 "initializer_range",
-                 "is_decoder",
-                 "is_encoder_decoder",
-                 "is_llama_config",
-                 "label2id",
-                 "output_attentions",
-                 "output_hidden_states",
-                 "pad_token_id",
-                 "prefix",
-                 "problem_type",
-                 "return_dict",
-                 "sep_token_id",
-                 "task_specific_params",
-                 "tokenizer_class",
-                 "torchscript",
-                 "transformers.js_config",
-                 "transformers_version",
-                 "unk_token_id",
-                 "unsloth_fixed",
-                 "unsloth_version",
-                 "use_cache"});
-  // Settings of generation, which old files have, too.
-  config.ignore({"do_sample", "max_length", "max_new_tokens", "min_length", "num_beams",
-                 "num_return_sequences", "repetition_penalty", "temperature", "top_k", "top_p"});
-}
-
-/// "dtype" of transformers 5, "torch_dtype" of 4.
-DType dtype_of(ModelConfig& config) {
-  const char* const key = config.has("dtype") ? "dtype" : "torch_dtype";
-  config.ignore({"dtype", "torch_dtype"});
-  const std::string name = config.text(key, "float32");
-  for (const DType d : {DType::float32, DType::bfloat16, DType::float16}) {
-    if (name == to_string(d)) return d;
-  }
-  config.refuse(key, "weights are float32, bfloat16 or float16");
 }
 
 std::string listed(const std::vector<std::string>& names) {
@@ -184,24 +116,6 @@ void require_match(const ModelDescription& folder, const WeightFiles& files, con
 bool ModelFolder::is_one(const std::string& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored) && fs::exists(config_path(path), ignored);
-}
-
-ModelDescription describe_model(const std::string& path, const std::string& file,
-                                const std::string& text) {
-  const nlohmann::json values = parse_json(text);
-  if (values.is_discarded()) fail(ErrorKind::io, "[model] '{}' is not JSON", file);
-  ModelConfig config(file, values);
-  ModelDescription d;
-  d.path = path;
-  d.family = &family_of(config);
-  ignore_common(config);
-  d.dtype = dtype_of(config);
-  d.options = d.family->options(config);
-  config.require_all_read();
-  d.options.name = d.family->model_type;
-  d.options.scan = d.options.are_layers_alike();
-  d.hash = fmt::format("{:016x}", hash_of(config.read_text()));
-  return d;
 }
 
 ModelFolder::ModelFolder(const std::string& path)

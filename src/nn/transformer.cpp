@@ -32,10 +32,6 @@ Tensor norm(Tensor x, const std::string& name, const std::string& dim, const Nor
   });
 }
 
-bool TransformerOptions::are_layers_alike() const {
-  return std::all_of(pattern.begin(), pattern.end(), [&](int k) { return k == pattern.front(); });
-}
-
 namespace {
 
 /// Standard deviation of the initial logits. The initial loss is ln(vocab) + kHeadGain^2 / 2. A
