@@ -9,10 +9,9 @@ namespace {
 /// "[matmul] gpt.block3.mlp (model.cpp:41)", "[wait] call 12 loss (model.cpp:50)".
 std::string text_of(const Step& step) {
   const Origin& from = step.origin;
-  const std::string call =
-      step.kind == StepKind::compute ? "" : fmt::format(" call {}", step.number);
-  return fmt::format("[{}]{} {} ({})", step.host.op.empty() ? name_of(step) : step.host.op, call,
-                     from.name, from.source);
+  const std::string call = step.number < 0 ? "" : fmt::format(" call {}", step.number);
+  return fmt::format("[{}]{} {}{}", step.host.op.empty() ? name_of(step) : step.host.op, call,
+                     from.name, from.source.empty() ? "" : fmt::format(" ({})", from.source));
 }
 
 }  // namespace

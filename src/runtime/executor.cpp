@@ -69,7 +69,9 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
   least.in = &first_fault_.mine;
   least.out = &first_fault_.of_all;
   least.count = 1;
-  least.site.text = "agreeing on faults in data";
+  least.site.text = agreement_.origin.name = "agreeing on faults in data";
+  agreement_.kind = StepKind::collective;
+  agreement_.collective = least.kind;
   first_fault_.operation = world_->prepare(least);
 }
 
@@ -117,6 +119,7 @@ bool Executor::stops_for_faults(int function, bool before_stores) {
   FirstFault& first = first_fault_;
   first.of_all = first.mine = faults_.position();
   if (first.operation) {
+    if (rank_.activity != nullptr) rank_.activity->begin(agreement_, true);
     first.operation->start();
     first.operation->wait();
   }

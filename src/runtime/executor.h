@@ -105,6 +105,7 @@ class Executor {
     std::unique_ptr<Operation> operation;  ///< null with one rank
   };
   FirstFault first_fault_;
+  Step agreement_;                              ///< on it, as watchers see it
   bool enqueued_ = false;                       ///< since faults were last collected
   std::vector<std::array<bool, 2>> may_fault_;  ///< by function: before stores, and from there on
 };
