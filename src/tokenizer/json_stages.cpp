@@ -160,7 +160,8 @@ namespace {
 int32_t template_id(const JsonPart& part, const std::string& name) {
   const nlohmann::json& tokens = part.at("special_tokens");
   if (tokens.is_object() && tokens.contains(name)) {
-    const nlohmann::json& ids = tokens[name].is_object() ? tokens[name]["ids"] : tokens[name];
+    const nlohmann::json& token = tokens[name];
+    const nlohmann::json ids = token.is_object() ? token.value("ids", nlohmann::json()) : token;
     if (ids.is_array() && ids.size() == 1 && ids[0].is_number_integer())
       return ids[0].get<int32_t>();
   }

@@ -295,10 +295,13 @@ TEST_CASE("unknown parts of tokenizer.json are refused by name", "[tokenizer][er
                          "regular expression "));
   CHECK(with("/post_processor/processors/1/type", "Bert") ==
         "unsupported: post_processor Sequence Bert has the type 'Bert'" + end);
-  CHECK(with("/post_processor/processors/1/special_tokens", nullptr) ==
-        "io: post_processor Sequence TemplateProcessing: 'special_tokens' has no id of "
-        "'<|begin_of_text|>'" +
-            damaged);
+  for (const nlohmann::json& tokens :
+       {nlohmann::json(), nlohmann::json{{"<|begin_of_text|>", {{"id", {4}}}}},
+        nlohmann::json{{"<|begin_of_text|>", {{"ids", "4"}}}}})
+    CHECK(with("/post_processor/processors/1/special_tokens", tokens) ==
+          "io: post_processor Sequence TemplateProcessing: 'special_tokens' has no id of "
+          "'<|begin_of_text|>'" +
+              damaged);
   CHECK(with("/decoder", {{"type", "WordPiece"}}) ==
         "unsupported: decoder WordPiece has the type 'WordPiece'" + end);
   CHECK(with("/added_tokens/0/single_word", true) ==
