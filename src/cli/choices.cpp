@@ -41,17 +41,27 @@ class Rows {
   int64_t along_ = 0, size_ = 1;
 };
 
+bool is_choice(Graph& graph, const Node& node) {
+  return (node.op->name == "argmax" || node.op->name == "top_k") &&
+         is_floating(Tensor(&graph, node.in[0]).dtype());
+}
+
 }  // namespace
 
 std::vector<ChoiceNode> choices_in(Graph& graph) {
   std::vector<ChoiceNode> found;
   for (const Node& node : graph.nodes()) {
-    if ((node.op->name != "argmax" && node.op->name != "top_k") || node.loop >= 0) continue;
-    const Tensor scores(&graph, node.in[0]);
-    if (is_floating(scores.dtype()))
-      found.push_back({scores, Tensor(&graph, node.out[1]), node.attrs.get<std::string>("dim")});
+    if (is_choice(graph, node) && node.loop < 0)
+      found.push_back({Tensor(&graph, node.in[0]), Tensor(&graph, node.out[1]),
+                       node.attrs.get<std::string>("dim")});
   }
   return found;
+}
+
+bool has_choices_in_loops(Graph& graph) {
+  const auto& nodes = graph.nodes();
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [&](const Node& node) { return node.loop >= 0 && is_choice(graph, node); });
 }
 
 Flips flips_of(const std::vector<Chosen>& reference, const std::vector<Chosen>& other) {

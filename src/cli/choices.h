@@ -19,6 +19,8 @@ struct ChoiceNode {
 };
 /// The argmax and top_k nodes of floating scores, in their order, but for those in loops.
 std::vector<ChoiceNode> choices_in(Graph& graph);
+/// Whether a loop's body holds such a node: its choices cannot be fetched.
+bool has_choices_in_loops(Graph& graph);
 
 /// What a node chose in a step.
 struct Chosen {

@@ -46,6 +46,7 @@ struct Outcome {
   std::vector<double> losses;
   std::vector<Array> first_gradients, gradients, parameters;  ///< of the first and last step
   std::vector<std::vector<Chosen>> choices;                   ///< of each step; 16-bit types only
+  bool hidden_choices = false;                                ///< a loop chooses; 16-bit types only
 };
 
 bool is_narrow(const std::string& dtype) { return dtype != "float32" && dtype != "float64"; }
@@ -55,7 +56,8 @@ Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t step
   Trainer t;
   build_trainer(job, t, true);
   std::vector<ChoiceNode> nodes;
-  if (is_narrow(job.config.text("train.dtype"))) nodes = choices_in(t.graph);
+  const bool narrow = is_narrow(job.config.text("train.dtype"));
+  if (narrow) nodes = choices_in(t.graph);
   for (const ChoiceNode& node : nodes) {
     for (const Tensor& x : {node.scores, node.indices}) t.functions[0].outputs.push_back(x);
   }
@@ -65,6 +67,7 @@ Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t step
   Session session(t.graph, cluster, options);
   start_parameters(job, session);
   Outcome outcome;
+  outcome.hidden_choices = narrow && has_choices_in_loops(t.graph);
   for (int64_t step = 0; step < steps; ++step) {
     session.set_step(step);
     feed_examples(session, t.model, step);
@@ -279,6 +282,10 @@ double default_tolerance(const std::string& dtype) {
 int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   const Job job = resolve(args, models, true);
+  require(job.mesh.size() > 1 || job.device != "cpu",
+          "mesh '{}' has one rank, so there is nothing to compare with one rank on the CPU; give "
+          "more ranks, as --mesh \"data:2;model:2\"",
+          job.mesh.to_string());
   const int64_t steps = args.steps > 0 ? args.steps : 3;
   const std::string& dtype = job.config.text("train.dtype");
   const double tolerance = args.tolerance >= 0 ? args.tolerance : default_tolerance(dtype);
@@ -310,6 +317,10 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
         "  parameter {:.3e}  ({})\n{} (tolerance {:g})\n",
         loss.value, loss.layout, gradient.value, gradient.layout, first_gradient.value,
         parameter.value, parameter.layout, ok ? "equal" : "NOT EQUAL", tolerance);
+    if (!ok && reference.hidden_choices)
+      say("the model chooses (argmax, top_k) inside of a loop, where a choice that fell otherwise "
+          "is not told from an error; build its layers without the loop (--set scan=false), or "
+          "compare in float32\n");
   }
   if (cluster.is_root()) {
     const nlohmann::json report = {{"layouts", layouts.size()},

@@ -289,6 +289,8 @@ TEST_CASE("cli: verify compares and its exit code says so", "[cli]") {
   CHECK(strict.code == 1);
   CHECK(strict.out.find("NOT EQUAL") != std::string::npos);
   CHECK(strict.err.empty());
+  expect_failure(run_cli_in(f, "verify mlp" + data), 1,
+                 {"mesh 'data:1' has one rank, so there is nothing to compare", "--mesh"});
 }
 
 TEST_CASE("cli: output that cannot be written is an error", "[cli]") {

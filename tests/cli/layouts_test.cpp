@@ -103,6 +103,12 @@ TEST_CASE(
   CHECK(layouts == std::set<std::string>{"batch,experts:expert", "batch:data;experts:expert",
                                          "batch:data+expert;experts:expert"});
   CHECK(report["max_flip_margin"].get<double>() <= 16.0 / 256);
+  const std::string in_loop = "verify '" TESSERA_SOURCE_DIR
+                              "/tests/models/mixtral' --mesh a:2 --layout ff:a --dtype bfloat16 "
+                              "--set length=16 batch=4 scan=true --tolerance 1e-9";
+  const CliResult hidden = run_cli_in(f, in_loop);
+  CHECK(hidden.code == 1);
+  CHECK(hidden.out.find("chooses (argmax, top_k) inside of a loop") != std::string::npos);
   expect_failure(run_cli_in(f, "verify gpt --mesh a:2 --layouts documented"), 1,
                  {"the documentation of gpt names no layout for the axes of mesh 'a:2'",
                   "it names 'batch:data'"});

@@ -80,7 +80,8 @@ TEST_CASE("cli: metrics are columns of the table, and no field has two meanings"
 
 TEST_CASE("cli: a model that breaks a rule of ModelSpec::build is told which", "[cli]") {
   const Folder f;
-  for (const char* command : {"train weighted --steps 1", "explain weighted", "verify weighted"}) {
+  for (const char* command :
+       {"train weighted --steps 1", "explain weighted", "verify weighted --mesh a:2"}) {
     INFO(command);
     expect_failure(own(f, std::string(command) + " --set \"wrong=no loss\""), 1,
                    {"the build of model 'weighted' gives no loss; set nn::Model::loss"}, "tessera");
