@@ -73,6 +73,7 @@ struct KernelReport {
   int64_t flops = 0, bytes = 0;  ///< of all; bytes: operands and results, each once
   double seconds = 0;            ///< predicted, all
   double roofline = 0;           ///< seconds at the machine's memory bandwidth or matmul rate
+  double measured = 0;           ///< seconds on the first local rank; 0: nobody measured it
 };
 
 struct FunctionReport {

@@ -29,6 +29,8 @@ struct StepTime {
   bool waits = false;                             ///< for a collective
 };
 
+struct KernelReport;  // tessera/explain.h
+
 /// The time of one bucket of a function on the first local rank. A bucket is one collective, or
 /// several that start together and have one wait. Seconds of one run, all iterations of a loop
 /// together.
@@ -137,6 +139,11 @@ class Session {
   /// times that `machine` predicts; else empty. Collectives between ranks of one host are exposed
   /// as a whole: nothing moves between start and wait. Collective.
   std::vector<BucketTime> bucket_times(const Machine* machine = nullptr) const;
+  /// The kernels of a function, if CompileOptions::profile is set and it has run; else empty. Times
+  /// of one run, measured, predicted for `machine` and at its roofline. The row that loses most
+  /// time against the roofline comes first. A loop is one row. Local. Throws the usage errors of
+  /// explain() for a machine that lacks a link class or dtype.
+  std::vector<KernelReport> kernel_times(const std::string& function, const Machine& machine) const;
 
  private:
   struct State;

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "cli/training.h"
+#include "tessera/explain.h"
 
 namespace tessera::cli {
 
@@ -109,6 +110,36 @@ std::string bucket_table(const std::vector<BucketTime>& rows, const std::string&
   return text;
 }
 
+std::string roofline_table(const std::vector<KernelReport>& rows) {
+  std::string text = fmt::format("{:>9} {:>9} {:>9} {:>9} {:>8}  {}\n", "lost ms", "ms", "roofline",
+                                 "predicted", "launches", "kernel");
+  KernelReport sum, others;
+  const auto add = [](KernelReport& to, const KernelReport& k) {
+    to.times += k.times;
+    to.measured += k.measured;
+    to.roofline += k.roofline;
+    to.seconds += k.seconds;
+  };
+  const auto line = [&](const KernelReport& k, const std::string& what) {
+    text += fmt::format("{:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>8}  {}\n",
+                        1e3 * (k.measured - k.roofline), 1e3 * k.measured, 1e3 * k.roofline,
+                        1e3 * k.seconds, k.times, what);
+  };
+  constexpr size_t kShown = 40;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    add(sum, rows[i]);
+    if (i < kShown) {
+      line(rows[i], fmt::format("{} {}, {}", rows[i].kernel, rows[i].tensor, rows[i].source));
+    } else {
+      add(others, rows[i]);
+    }
+  }
+  if (rows.size() > kShown) line(others, fmt::format("{} others", rows.size() - kShown));
+  line(sum, "all");
+  text.pop_back();
+  return text;
+}
+
 void report_profile(Training& t, double peak_flops) {
   std::vector<StepTime> steps = t.session->profile();
   std::erase_if(steps, [](const StepTime& s) { return s.function != "train"; });
@@ -126,6 +157,22 @@ void report_profile(Training& t, double peak_flops) {
                      {"result_bytes", r.results}});
   for (const StepTime& s : steps)
     line.push_back({s.name, s.kernel, 1e3 * s.seconds / static_cast<double>(s.runs)});
+  nlohmann::json kernels = nlohmann::json::array();
+  if (t.job.machine) {
+    const std::vector<KernelReport> times = t.session->kernel_times("train", *t.job.machine);
+    t.progress->note("kernels of a training step against the roofline of " + t.job.machine->name +
+                     ", worst first:\n" + roofline_table(times));
+    for (const KernelReport& k : times)
+      kernels.push_back({{"kernel", k.kernel},
+                         {"tensor", k.tensor},
+                         {"source", k.source},
+                         {"launches", k.times},
+                         {"flops", k.flops},
+                         {"bytes", k.bytes},
+                         {"ms", 1e3 * k.measured},
+                         {"roofline_ms", 1e3 * k.roofline},
+                         {"predicted_ms", 1e3 * k.seconds}});
+  }
   std::string machine;
   const std::vector<BucketTime> sent = buckets_of(t, machine);
   nlohmann::json buckets = nlohmann::json::array();
@@ -145,8 +192,9 @@ void report_profile(Training& t, double peak_flops) {
                                  machine.empty() ? "" : " and predicted on " + machine,
                                  bucket_table(sent, machine)));
   }
-  t.progress->record(
-      nlohmann::json{{"profile", table}, {"time_line", line}, {"buckets", buckets}}.dump());
+  t.progress->record(nlohmann::json{
+      {"profile", table}, {"time_line", line}, {"kernels", kernels}, {"buckets", buckets}}
+                         .dump());
 }
 
 std::string fallbacks_text(const Training& t) {

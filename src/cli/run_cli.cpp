@@ -154,7 +154,8 @@ void add_running(CLI::App* app, Arguments& a) {
   app->add_flag(
       "--profile", a.profile,
       "Prints at the end time, memory, FLOP/s and bytes/s by op and source line, and what "
-      "each collective exposed, beside what is predicted.");
+      "each collective exposed, beside what is predicted. If the machine is known (--machine), each "
+      "kernel stands against its roofline, the one that loses most time first.");
   app->add_option("--watch", a.watch,
                   "Names of tensors (* and ?) whose range and norm are printed after each step.")
       ->type_name("GLOB")

@@ -45,32 +45,75 @@ double roofline(const Step& step, const Machine& machine) {
 
 using Key = std::tuple<std::string, std::string, std::string>;
 
-void collect(const Function& f, int64_t times, const Costs& costs,
-             std::map<Key, KernelReport>& rows) {
-  for (const Step& step : f.steps) {
-    for (const Function& body : step.body) collect(body, times * step.loop.iterations, costs, rows);
-    if (!step.body.empty() || step.kind != StepKind::compute) continue;
+class Rows {
+ public:
+  explicit Rows(const Costs& costs) : costs_(costs) {}
+
+  /// The row of a step.
+  KernelReport& of(const Step& step) {
     const Key key{name_of(step), without_numbers(step.origin.name), step.origin.source};
-    KernelReport& row = rows[key];
+    KernelReport& row = rows_[key];
     std::tie(row.kernel, row.tensor, row.source) = key;
+    return row;
+  }
+
+  /// A step, or the steps of a loop, in `row`.
+  void count(const Step& step, int64_t times, KernelReport& row) {
+    each_in(step, times, [&](const Step& inner, int64_t n) { add(inner, n, row); });
+  }
+  /// A step, or the steps of a loop, each in its own row.
+  void count(const Step& step, int64_t times) {
+    each_in(step, times, [&](const Step& inner, int64_t n) { add(inner, n, of(inner)); });
+  }
+
+  template <class Before>
+  std::vector<KernelReport> sorted(Before before) {
+    std::vector<KernelReport> rows;
+    for (auto& [key, row] : rows_) rows.push_back(std::move(row));
+    std::stable_sort(rows.begin(), rows.end(), before);
+    return rows;
+  }
+
+ private:
+  template <class Visit>
+  static void each_in(const Step& step, int64_t times, const Visit& visit) {
+    for (const Function& body : step.body) {
+      for (const Step& inner : body.steps) each_in(inner, times * step.loop.iterations, visit);
+    }
+    if (step.body.empty() && step.kind == StepKind::compute) visit(step, times);
+  }
+  void add(const Step& step, int64_t times, KernelReport& row) {
     row.times += times;
     row.flops += times * step.flops;
     row.bytes += times * bytes_touched(step);
-    row.seconds += static_cast<double>(times) * costs.compute(step);
-    row.roofline += static_cast<double>(times) * roofline(step, costs.machine());
+    row.seconds += static_cast<double>(times) * costs_.compute(step);
+    row.roofline += static_cast<double>(times) * roofline(step, costs_.machine());
   }
-}
+
+  const Costs& costs_;
+  std::map<Key, KernelReport> rows_;
+};
 
 }  // namespace
 
-std::vector<KernelReport> kernel_rows(const Function& function, const Costs& costs) {
-  std::map<Key, KernelReport> rows;
-  collect(function, 1, costs, rows);
-  std::vector<KernelReport> sorted;
-  for (auto& [key, row] : rows) sorted.push_back(std::move(row));
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
-  return sorted;
+std::vector<KernelReport> kernel_rows(const Function& function, const Costs& costs,
+                                      std::span<const double> measured) {
+  Rows rows(costs);
+  for (size_t i = 0; i < function.steps.size(); ++i) {
+    const Step& step = function.steps[i];
+    if (measured.empty()) {
+      rows.count(step, 1);
+    } else if (step.kind == StepKind::compute || !step.body.empty()) {
+      KernelReport& row = rows.of(step);
+      rows.count(step, 1, row);
+      row.measured += measured[i];
+    }
+  }
+  if (measured.empty())
+    return rows.sorted([](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return rows.sorted([](const auto& a, const auto& b) {
+    return a.measured - a.roofline > b.measured - b.roofline;
+  });
 }
 
 namespace {

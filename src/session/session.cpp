@@ -440,6 +440,12 @@ std::vector<StepTime> Session::profile() const {
   return step_times(state_->program, state_->ranks[0]);
 }
 
+std::vector<KernelReport> Session::kernel_times(const std::string& function,
+                                                const Machine& machine) const {
+  return tessera::kernel_times(state_->program, state_->ranks[0], function,
+                               Costs(machine, state_->mesh));
+}
+
 std::vector<BucketTime> Session::bucket_times(const Machine* machine) const {
   return tessera::bucket_times(state_->cluster, state_->mesh, state_->program, state_->ranks,
                                machine);

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "compile/kernel_info.h"
+#include "compile/kernel_rows.h"
 #include "cost/function_time.h"
 #include "program/axes_text.h"
 #include "session/clock_sync.h"
@@ -141,6 +142,22 @@ std::vector<StepTime> step_times(const Program& program, const Executor& executo
     }
   }
   return rows;
+}
+
+std::vector<KernelReport> kernel_times(const Program& program, const Executor& executor,
+                                       const std::string& function, const Costs& costs) {
+  for (size_t f = 0; f < program.functions.size(); ++f) {
+    if (program.functions[f].name != function) continue;
+    std::vector<double> measured;
+    for (size_t i = 0; i < program.functions[f].steps.size(); ++i) {
+      const auto [seconds, runs] = executor.time_of(static_cast<int>(f), static_cast<int>(i));
+      if (runs == 0) return {};
+      measured.push_back(seconds / static_cast<double>(runs));
+    }
+    return measured.empty() ? std::vector<KernelReport>()
+                            : kernel_rows(program.functions[f], costs, measured);
+  }
+  return {};
 }
 
 std::vector<BucketTime> bucket_times(Cluster& cluster, const Mesh& mesh, const Program& program,

@@ -88,4 +88,19 @@ TEST_CASE("cli: a profile shows what each bucket exposed beside what is predicte
     CHECK(row["exposed_ms"].get<double>() > 0);
     CHECK(row["predicted_exposed_ms"].get<double>() + row["predicted_hidden_ms"].get<double>() > 0);
   }
+  CHECK(has(result.out, "kernels of a training step against the roofline of h100, worst first:"));
+  double before = INFINITY, ms = 0;
+  for (const nlohmann::json& row : records[0]["kernels"]) {
+    const double lost = row["ms"].get<double>() - row["roofline_ms"].get<double>();
+    CHECK(lost <= before);
+    CHECK(row["predicted_ms"].get<double>() >= row["roofline_ms"].get<double>());
+    before = lost;
+    ms += row["ms"].get<double>();
+  }
+  double computed = 0;  // what is no transfer and no wait
+  for (const nlohmann::json& row : records[0]["profile"]) {
+    if (row["op"] != "all_reduce" && row["op"] != "wait") computed += row["ms"].get<double>();
+  }
+  CHECK(ms > 0);
+  CHECK(ms == Approx(computed).epsilon(0.01));
 }
