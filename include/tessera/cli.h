@@ -58,7 +58,8 @@ class Config {
   /// The same from a string; `source` names it in messages.
   void load_toml_text(const std::string& text, const std::string& source);
   /// Reads the output of to_toml() of any version, as stored in checkpoints. Keys and values that
-  /// were renamed since are read under their new names.
+  /// were renamed since are read under their new names. Throws a usage error for one of another
+  /// model.
   void load_stored(const std::string& text, const std::string& source);
 
   const std::string& text(const std::string& key) const;
@@ -98,7 +99,7 @@ struct ModelSpec {
   /// Opens training or held-out data, from data.path if it is a file (an empty path is then an
   /// error). nullptr: there is no held-out data.
   std::function<std::unique_ptr<DataSource>(const Config&, bool held_out)> data;
-  /// Tokens of one example, for the tokens/s of the log; 1 for images.
+  /// Tokens of one example, for the tokens/s of the log; 1 for images. Empty: 1.
   std::function<int64_t(const Config&)> tokens;
   /// Configuration overrides for `verify`: a small model.
   std::map<std::string, std::string> tiny;

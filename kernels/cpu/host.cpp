@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/thrown.h"
 #include "kernels/cpu/tables.h"
 
 namespace tessera {
@@ -42,8 +43,8 @@ class Host final : public Kernel {
       step_.host.function(call_);
     } catch (const Error& e) {
       rethrow(e.kind(), e.what());
-    } catch (const std::exception& e) {
-      rethrow(ErrorKind::device, e.what());
+    } catch (...) {
+      rethrow(ErrorKind::device, thrown_text().c_str());
     }
   }
 

@@ -150,7 +150,7 @@ class Bench {
       return host_seconds() - start;
     });
     const double tokens =
-        static_cast<double>(job.config.integer("train.batch") * job.spec->tokens(job.config));
+        static_cast<double>(job.config.integer("train.batch") * tokens_of_example(job));
     const double flops = static_cast<double>(session.program().flops("train")) * job.mesh.size();
     head(cluster, job.mesh,
          fmt::format("training {} in {}, layout {}", job.spec->name, job.config.text("train.dtype"),

@@ -61,7 +61,10 @@ void require_dtype(const std::string& name, const Config& config, const Graph& g
 }  // namespace
 
 nn::Model build_model(const Job& job, Graph& graph, int64_t batch, bool partial) {
-  nn::Model model = job.spec->build(graph, job.config, batch, partial);
+  require(job.spec->build != nullptr, "model '{}' cannot be built; set ModelSpec::build",
+          job.spec->name);
+  nn::Model model =
+      of_program(job, "build", [&] { return job.spec->build(graph, job.config, batch, partial); });
   require_loss(job.spec->name, model);
   require_inputs(job.spec->name, model, batch, partial);
   require_dtype(job.spec->name, job.config, graph, model);

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "base/fail.h"
+#include "base/thrown.h"
 #include "cli/commands.h"
 
 namespace tessera::cli {
@@ -10,5 +12,17 @@ namespace tessera::cli {
 /// The model of the job in `graph`, for `batch` examples. Throws a usage error that names the rule
 /// of ModelSpec::build that the model breaks.
 nn::Model build_model(const Job& job, Graph& graph, int64_t batch, bool partial);
+
+/// The result of a function of the model. What it throws besides Error becomes a usage error.
+template <class Function>
+auto of_program(const Job& job, const char* name, const Function& function) {
+  try {
+    return function();
+  } catch (const Error&) {
+    throw;
+  } catch (...) {
+    fail(ErrorKind::usage, "the {} of model '{}' failed: {}", name, job.spec->name, thrown_text());
+  }
+}
 
 }  // namespace tessera::cli

@@ -181,6 +181,13 @@ int threads_of(const Job& job);
 void start_parameters(const Job& job, Session& session);
 /// The learning rate of a step, counted from 0.
 double learning_rate(const Job& job, int64_t step);
+/// Whether values are computed or parameters kept in a type of less than 32 bits.
+bool is_narrow(const Config& config);
+/// ModelSpec::tokens; 1 without it.
+int64_t tokens_of_example(const Job& job);
+/// ModelSpec::data; null for held-out data that a model has not. Throws a usage error for a model
+/// without any.
+std::unique_ptr<DataSource> open_data(const Job& job, bool held_out);
 void feed_scalar(Session& session, Tensor input, double value);
 /// Feeds synthetic examples: hashed numbers in the range of each input.
 void feed_examples(Session& session, const nn::Model& model, int64_t step);

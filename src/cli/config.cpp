@@ -206,6 +206,10 @@ std::string cli::toml_model_name(const std::string& path) {
 void Config::load_toml(const std::string& path) { load_toml_text(read_text(path), path); }
 
 void Config::load_stored(const std::string& text, const std::string& path) {
+  const auto model = parse_toml(text, path)["model"]["name"].value<std::string>();
+  require(!model || *model == this->text("model.name"),
+          "it holds a checkpoint of the model '{}', not of '{}'", model.value_or(""),
+          this->text("model.name"));
   Config all = *this;
   for (const Renamed& r : kRenamed) {
     if (*r.value == 0) all.keys_.push_back({r.key, "", ""});

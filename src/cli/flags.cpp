@@ -38,6 +38,14 @@ CLI::Validator finite_number(double least) {
   return CLI::Validator(check, "");
 }
 
+CLI::Validator written_layout() {
+  const auto name = [](std::string& text) -> std::string {
+    if (text.empty()) text = ";";
+    return "";
+  };
+  return CLI::Validator(name, "");
+}
+
 std::function<int()> by_one_process(Arguments& a, std::function<int()> command) {
   return [&a, command = std::move(command)] {
     a.alone = true;
@@ -75,9 +83,12 @@ void add_model(CLI::App* app, Arguments& a) {
          "and layout, or a folder of Hugging Face with config.json.")
       ->required();
   add_job(app, a);
-  app->add_option("--layout", a.layout,
-                  "Rules of the layout: \"batch:data;heads,ff,vocab:model\", or @FILE. The planner "
-                  "chooses the axes of names:auto, or of all names with auto alone.")
+  app->add_option(
+         "--layout", a.layout,
+         "Rules of the layout: \"batch:data;heads,ff,vocab:model\", or @FILE. The planner "
+         "chooses the axes of names:auto, or of all names with auto alone. \"\": nothing is "
+         "split.")
+      ->transform(written_layout())
       ->type_name("RULES");
   app->add_option("--plan-time", a.seconds, "Seconds that the planner may search (10).");
   add_machine(app, a);

@@ -18,6 +18,10 @@ using AddCommand = std::function<CLI::App*(const char* name, const char* help, c
 CLI::Validator whole_number(int64_t least, int64_t most = INT64_MAX);
 CLI::Validator finite_number(double least);
 
+/// For option->transform() of a layout: "" becomes ";", the layout without rules, as an Arguments
+/// without a layout means the configuration's.
+CLI::Validator written_layout();
+
 /// Wraps a `command` that needs no ranks: only the first of several launched processes runs it.
 std::function<int()> by_one_process(Arguments& a, std::function<int()> command);
 

@@ -20,8 +20,11 @@ const ModelSpec& find_model(const std::string& name, const std::vector<ModelSpec
     if (m.name == name) return m;
     names.push_back(m.name);
   }
-  fail(ErrorKind::usage, "unknown model '{}'{}; a model of a file is a .toml file", name,
-       suggestion(name, names));
+  require(name.find('/') == std::string::npos,
+          "there is no model in '{}': a model is a built-in one (gpt, mlp, cnn), a .toml file that "
+          "is there, or a folder with a config.json",
+          name);
+  fail(ErrorKind::usage, "unknown model '{}'{}", name, suggestion(name, names));
 }
 
 bool is_file(const std::string& model) { return model.size() > 5 && model.ends_with(".toml"); }
@@ -138,9 +141,6 @@ void take_stored_model(Job& job, const Checkpoint& checkpoint) {
     throw Error(e.kind(), fmt::format("'{}' was not written by the model '{}': {}", checkpoint.path,
                                       job.spec->name, e.what()));
   }
-  require(stored.text("model.name") == job.spec->name,
-          "'{}' holds a checkpoint of the model '{}', not of '{}'", checkpoint.path,
-          stored.text("model.name"), job.spec->name);
   for (const ConfigKey& k : stored.keys()) {
     if (k.name.rfind("model.", 0) == 0 || k.name == "train.parameters")
       job.config.set(k.name, k.value);
@@ -206,9 +206,38 @@ void start_parameters(const Job& job, Session& session) {
 
 int threads_of(const Job& job) { return static_cast<int>(job.config.integer("train.threads")); }
 
+bool is_narrow(const Config& config) {
+  for (const char* key : {"train.dtype", "train.parameters"}) {
+    const std::string& dtype = config.text(key);
+    if (dtype != "float32" && dtype != "float64") return true;
+  }
+  return false;
+}
+
+int64_t tokens_of_example(const Job& job) {
+  return job.spec->tokens ? job.spec->tokens(job.config) : 1;
+}
+
+std::unique_ptr<DataSource> open_data(const Job& job, bool held_out) {
+  require(job.spec->data != nullptr, "model '{}' gives no data; set ModelSpec::data",
+          job.spec->name);
+  std::unique_ptr<DataSource> source =
+      of_program(job, "data", [&] { return job.spec->data(job.config, held_out); });
+  require(source || held_out,
+          "the data of model '{}' gives no training data; ModelSpec::data may return nullptr for "
+          "held-out data only",
+          job.spec->name);
+  return source;
+}
+
 double learning_rate(const Job& job, int64_t step) {
   const Config& c = job.config;
-  if (job.spec->learning_rate) return job.spec->learning_rate(c, step);
+  if (job.spec->learning_rate) {
+    const double rate = job.spec->learning_rate(c, step);
+    require(std::isfinite(rate), "the learning_rate of model '{}' gives {} for step {}",
+            job.spec->name, rate, step + 1);
+    return rate;
+  }
   const Schedule schedule = {.kind = c.text("train.schedule"),
                              .lr = c.number("train.lr"),
                              .warmup = c.integer("train.warmup"),
@@ -263,14 +292,18 @@ Optimizer optimizer_of(const Config& c) {
 }  // namespace
 
 namespace {
+/// A number of its own precision: the loss may have 16 bits.
+Tensor add_learning_rate(Graph& g, bool in_float64) {
+  return g.input("lr", {}, in_float64 ? DType::float64 : DType::float32);
+}
+
 void build_accumulated(const Job& job, Trainer& t, int64_t microbatches, const Optimizer& optimizer,
                        const MinimizeOptions& options) {
   const Config& c = job.config;
   const int64_t batch = c.integer("train.batch");
   require(microbatches >= 1 && batch % microbatches == 0,
           "train.batch {} is not a multiple of train.microbatches {}", batch, microbatches);
-  t.lr =
-      t.graph.input("lr", {}, c.text("train.dtype") == "float64" ? DType::float64 : DType::float32);
+  t.lr = add_learning_rate(t.graph, c.text("train.dtype") == "float64");
   const auto build = [&] {
     t.model = build_model(job, t.graph, batch / microbatches, false);
     return t.model.to_minimize();
@@ -318,7 +351,7 @@ void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   const int64_t microbatches = c.integer("train.microbatches");
   if (microbatches == 1) {
     t.model = build_model(job, t.graph, c.integer("train.batch"), false);
-    t.lr = t.graph.input("lr", {}, t.model.loss.dtype());
+    t.lr = add_learning_rate(t.graph, t.model.loss.dtype() == DType::float64);
     t.minimized = minimize(t.model.to_minimize(), t.lr, optimizer, options);
   } else {
     build_accumulated(job, t, microbatches, optimizer, options);
@@ -343,7 +376,7 @@ void feed_scalar(Session& session, Tensor input, double value) {
 }
 
 Evaluator::Evaluator(const Job& job, Cluster& cluster)
-    : job_(job), cluster_(cluster), source_(job.spec->data(job.config, true)) {
+    : job_(job), cluster_(cluster), source_(open_data(job, true)) {
   cluster.require_same({{"the evaluation data", source_ ? source_->fingerprint() : "none"}});
   if (!source_) return;
   BatchOptions options = BatchOptions::evaluation();

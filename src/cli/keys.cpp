@@ -1,4 +1,5 @@
 // The configuration keys that all models have.
+#include "base/fail.h"
 #include "cli/commands.h"
 
 namespace tessera::cli {
@@ -48,7 +49,8 @@ std::vector<ConfigKey> common_keys() {
       {"train.seed", "0", "Seed of initial values, dropout and the order of data."},
       {"train.dtype", "float32",
        "Dtype of activations: float32, bfloat16, float16, float64, or float8, which is bfloat16 "
-       "with 8-bit matmuls where the model has them."},
+       "with 8-bit matmuls where the model has them.",
+       KeyRange::one_of({"float32", "bfloat16", "float16", "float64", "float8"})},
       {"train.parameters", "float32",
        "Dtype in which parameters are stored: float32, or bfloat16 or float16 without a float32 "
        "copy."},
@@ -101,7 +103,14 @@ std::vector<ConfigKey> common_keys() {
 Config default_config(const ModelSpec& spec) {
   std::vector<ConfigKey> keys = {{"model.name", spec.name, "Name of the model."}};
   keys.insert(keys.end(), spec.keys.begin(), spec.keys.end());
-  for (ConfigKey& k : common_keys()) keys.push_back(std::move(k));
+  for (ConfigKey& k : common_keys()) {
+    for (const ConfigKey& own : spec.keys) {
+      require(own.name != k.name,
+              "model '{}' has a key '{}', as all models have; give its own another name", spec.name,
+              k.name);
+    }
+    keys.push_back(std::move(k));
+  }
   return Config(keys);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/thrown.h"
 #include "cli/flags.h"
 
 namespace tessera {
@@ -154,7 +155,8 @@ void add_running(CLI::App* app, Arguments& a) {
   app->add_flag(
       "--profile", a.profile,
       "Prints at the end time, memory, FLOP/s and bytes/s by op and source line, and what "
-      "each collective exposed, beside what is predicted. If the machine is known (--machine), each "
+      "each collective exposed, beside what is predicted. If the machine is known (--machine), "
+      "each "
       "kernel stands against its roofline, the one that loses most time first.");
   app->add_option("--watch", a.watch,
                   "Names of tensors (* and ?) whose range and norm are printed after each step.")
@@ -306,6 +308,7 @@ void add_bench(const cli::AddCommand& add, Arguments& a, const std::vector<Model
   bench
       ->add_option("--layout", a.layout,
                    "Layout of train, or of matmul over the dims rows, depth and cols (rows split).")
+      ->transform(cli::written_layout())
       ->type_name("RULES");
   bench->add_option("--size", a.sizes,
                     "Rows, columns and depth of a matmul (1024), or elements of a collective "
@@ -468,8 +471,8 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
     return 1;
   } catch (const Error& e) {
     return end_after(e.kind(), cli::report_error(e.kind(), e.what(), false));
-  } catch (const std::exception& e) {
-    return cli::report_error(ErrorKind::internal, e.what(), false);
+  } catch (...) {
+    return cli::report_error(ErrorKind::internal, thrown_text().c_str(), false);
   }
   return 2;
 }

@@ -248,10 +248,14 @@ int tokenize(const Arguments& args) {
   TokenizeJob job{tokenizer, args, reader.files(), std::nullopt};
   if (args.append_eod) {
     job.end_token = tokenizer.eos();
-    require(job.end_token.has_value(),
-            "'{}' ({}) has no token for the end of a text, which --append-eod needs; name one with "
-            "--special-token, or leave --append-eod out",
-            args.tokenizer, tokenizer.description());
+    require(
+        job.end_token.has_value(),
+        "'{}' ({}) names no token for the end of a text, which --append-eod needs: {}, or leave "
+        "--append-eod out",
+        args.tokenizer, tokenizer.description(),
+        args.tokenizer.ends_with(".json")
+            ? "put it as \"eos_token\" into a tokenizer_config.json beside it"
+            : "name one with --special-token");
   }
   const size_t threads = args.threads > 0 ? static_cast<size_t>(args.threads)
                                           : std::max(1u, std::thread::hardware_concurrency());

@@ -35,7 +35,7 @@ void plan_times(Training& t) {
 void prepare(Training& t) {
   const Config& c = t.job.config;
   learning_rate(t.job, 0);  // a custom schedule may reject its keys
-  t.source = t.job.spec->data(c, false);
+  t.source = open_data(t.job, false);
   t.data_fingerprint = t.source->fingerprint();
   t.cluster.require_same({{"the training data", t.data_fingerprint}});
   BatchOptions options;
@@ -84,7 +84,8 @@ std::string banner(Training& t) {
              "mesh    {} ({} ranks, {})\nlayout  {}\nbatch   {}\nmemory  {} parameters; "
              "{} persistent + {} transient per rank{}{}",
              t.job.mesh.to_string(), t.cluster.size(), t.cluster.backend(),
-             t.job.layout.to_string(), batch_text(t.job), parameters_of(t),
+             t.job.layout.rules().empty() ? "(nothing split)" : t.job.layout.to_string(),
+             batch_text(t.job), parameters_of(t),
              with_unit(static_cast<double>(t.session->program().persistent_bytes()), "B"),
              with_unit(static_cast<double>(t.session->program().transient_bytes()), "B"),
              offload_text(t),
@@ -248,7 +249,8 @@ StepRecord train_step(Training& t, int64_t step, double peak) {
   r.steps = c.integer("train.steps");
   r.lr = learning_rate(t.job, step);
   r.ms = seconds * 1e3;
-  r.tokens_per_s = static_cast<double>(c.integer("train.batch") * t.job.spec->tokens(c)) / seconds;
+  r.tokens_per_s =
+      static_cast<double>(c.integer("train.batch") * tokens_of_example(t.job)) / seconds;
   r.flops_per_s =
       static_cast<double>(t.session->program().flops("train")) * t.cluster.size() / seconds;
   r.peak_share = peak > 0 ? r.flops_per_s / peak : 0;

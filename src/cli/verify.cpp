@@ -49,14 +49,12 @@ struct Outcome {
   bool hidden_choices = false;                                ///< a loop chooses; 16-bit types only
 };
 
-bool is_narrow(const std::string& dtype) { return dtype != "float32" && dtype != "float64"; }
-
 Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t steps,
             const std::string& device, Cluster& cluster) {
   Trainer t;
   build_trainer(job, t, true);
   std::vector<ChoiceNode> nodes;
-  const bool narrow = is_narrow(job.config.text("train.dtype"));
+  const bool narrow = is_narrow(job.config);
   if (narrow) nodes = choices_in(t.graph);
   for (const ChoiceNode& node : nodes) {
     for (const Tensor& x : {node.scores, node.indices}) t.functions[0].outputs.push_back(x);
@@ -156,9 +154,9 @@ struct Comparison {
 
   /// Adam amplifies a gradient's own rounding. So parameters get ten times the tolerance, but for
   /// those of float64, and in 16 bits the gradients of later steps too.
-  bool is_equal(double tolerance, const std::string& dtype) const {
-    const double updated = (dtype == "float64" ? 1 : 10) * tolerance,
-                 later = is_narrow(dtype) ? updated : tolerance;
+  bool is_equal(double tolerance, const Config& config) const {
+    const double updated = (config.text("train.dtype") == "float64" ? 1 : 10) * tolerance,
+                 later = is_narrow(config) ? updated : tolerance;
     return loss.value <= tolerance && first_gradient.value <= tolerance &&
            gradient.value <= later && parameter.value <= updated && flips.margin <= tolerance;
   }
@@ -247,10 +245,11 @@ std::vector<Written> layouts_of(const Arguments& args, const Job& job) {
   if (args.layouts == "documented") {
     result = documented_layouts(job);
     const auto& documented = job.spec->documented;
-    require(
-        !result.empty(), "the documentation of {} names no layout for the axes of mesh '{}'{}",
-        job.spec->name, job.mesh.to_string(),
-        documented.empty() ? "" : fmt::format("; it names '{}'", fmt::join(documented, "', '")));
+    require(!result.empty(), "the documentation of {} names no layout for the axes of mesh '{}'{}",
+            job.spec->name, job.mesh.to_string(),
+            documented.empty() ? ""
+                               : fmt::format("; it names '{}', so name the axes of --mesh so",
+                                             fmt::join(documented, "', '")));
     return result;
   }
   for (const std::string& line : layouts_in(args.layouts))
@@ -271,10 +270,28 @@ Job reference_of(const Arguments& args, const std::vector<ModelSpec>& models, co
 }
 
 /// For 16-bit types 16 units of rounding: docs/explanation/precision.md.
-double default_tolerance(const std::string& dtype) {
+double tolerance_of(const std::string& dtype) {
   if (dtype == "float64") return 1e-10;
   if (dtype == "float32") return 1e-5;
   return dtype == "float16" ? 16.0 / 2048 : 16.0 / 256;
+}
+
+/// That of the type which values are computed in, or parameters are rounded to.
+double default_tolerance(const Config& config) {
+  return std::max(tolerance_of(config.text("train.dtype")),
+                  tolerance_of(config.text("train.parameters")));
+}
+
+/// A loss scale under which one rank overflows leaves nothing to compare.
+void require_gradients(const Outcome& reference, const Job& job) {
+  for (const Array& g : reference.first_gradients) {
+    for (int64_t i = 0; i < g.elements(); ++i)
+      require(std::isfinite(g.at(i)),
+              "the gradients of the first step overflow on one rank (train.dtype {}, "
+              "train.loss_scale {}): there is nothing to compare; give a smaller scale, as --set "
+              "loss_scale=1024",
+              job.config.text("train.dtype"), job.config.text("train.loss_scale"));
+  }
 }
 
 }  // namespace
@@ -282,17 +299,18 @@ double default_tolerance(const std::string& dtype) {
 int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   const Job job = resolve(args, models, true);
+  const int64_t steps = args.steps > 0 ? args.steps : 3;
+  const std::string& dtype = job.config.text("train.dtype");
+  const double tolerance = args.tolerance >= 0 ? args.tolerance : default_tolerance(job.config);
+  const std::vector<Written> layouts = layouts_of(args, job);
   require(job.mesh.size() > 1 || job.device != "cpu",
           "mesh '{}' has one rank, so there is nothing to compare with one rank on the CPU; give "
           "more ranks, as --mesh \"data:2;model:2\"",
           job.mesh.to_string());
-  const int64_t steps = args.steps > 0 ? args.steps : 3;
-  const std::string& dtype = job.config.text("train.dtype");
-  const double tolerance = args.tolerance >= 0 ? args.tolerance : default_tolerance(dtype);
-  const std::vector<Written> layouts = layouts_of(args, job);
   Cluster single = Cluster::threads(1);
   const Outcome reference =
       run(reference_of(args, models, job), Mesh::parse("one:1"), Layout(), steps, "cpu", single);
+  if (is_narrow(job.config)) require_gradients(reference, job);
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
   Comparison all;
@@ -302,11 +320,11 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
                                      reference, tolerance);
     all.see(found, written.layout.to_string());
     rows.push_back({{"layout", written.text},
-                    {"equal", found.is_equal(tolerance, dtype)},
+                    {"equal", found.is_equal(tolerance, job.config)},
                     {"flipped", found.flips.layouts > 0}});
   }
   const auto& [loss, first_gradient, gradient, parameter, flips] = all;
-  const bool ok = all.is_equal(tolerance, dtype);
+  const bool ok = all.is_equal(tolerance, job.config);
   if (cluster.is_root()) {
     say("{} layouts of mesh {}, {} steps, {}\n", layouts.size(), job.mesh.to_string(), steps,
         dtype);

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/thrown.h"
 
 namespace tessera {
 
@@ -40,9 +41,9 @@ void read_example(const DataSource& source, int64_t example, int field, const Da
     source.read(example, field, box);
   } catch (const Error&) {
     throw;
-  } catch (const std::exception& e) {  // thrown by a user-defined source
+  } catch (...) {  // thrown by a user-defined source
     fail(ErrorKind::io, "[data] the source could not read '{}' of example {}: {}",
-         source.fields()[static_cast<size_t>(field)].name, example, e.what());
+         source.fields()[static_cast<size_t>(field)].name, example, thrown_text());
   }
 }
 

@@ -117,18 +117,27 @@ void TokenFile::open_megatron(const std::string& prefix) {
 }
 
 void TokenFile::read_companion(const std::string& path) {
-  if (!exists(path)) return;
-  const nlohmann::json json = parse_json(read_text_file("data", path));
-  // Other tools may keep other files under this name.
-  if (!json.is_object() || json.value("format", "") != "tessera corpus") return;
-  const auto whole = [&](const char* key, int64_t otherwise) {
+  // Other tools may keep other files under this name, such as the text of the corpus.
+  constexpr uintmax_t kLargest = uintmax_t{64} << 10;
+  if (!exists(path) || std::filesystem::file_size(path) > kLargest) return;
+  const std::string text = read_text_file("data", path);
+  if (text.find("tessera corpus") == std::string::npos) return;
+  const nlohmann::json json = parse_json(text);
+  const auto whole = [&](const char* key, int64_t least, int64_t otherwise) {
     const auto it = json.find(key);
-    return it != json.end() && it->is_number_integer() ? it->get<int64_t>() : otherwise;
+    if (it == json.end() || it->is_null()) return otherwise;
+    if (!it->is_number_integer() || it->get<int64_t>() < least)
+      fail(ErrorKind::io, "[data] '{}' is damaged: its {} is {}; restore it, or tokenize again",
+           path, key, it->dump());
+    return it->get<int64_t>();
   };
+  if (!json.is_object())
+    fail(ErrorKind::io, "[data] '{}' is damaged: it is no JSON; restore it, or tokenize again",
+         path);
   companion_ = path;
-  vocabulary_ = whole("vocabulary", 0);
-  document_end_ = whole("document_end", -1);
-  const int64_t tokens = whole("tokens", tokens_);
+  vocabulary_ = whole("vocabulary", 1, 0);
+  document_end_ = whole("document_end", 0, -1);
+  const int64_t tokens = whole("tokens", 0, tokens_);
   if (tokens != tokens_)
     fail(ErrorKind::io,
          "[data] '{}' was written for {} tokens, but '{}' has {}; they belong to different corpora",

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/thrown.h"
 #include "runtime/profiler_range.h"
 #include "runtime/step_binder.h"
 
@@ -56,8 +57,8 @@ void StepRunner::run_step(BoundStep& bound, NonFiniteSearch* search) {
     }
   } catch (const Error&) {
     throw;
-  } catch (const std::exception& e) {
-    fail(ErrorKind::internal, "[{}] {} ({})", bound.step->origin.name, e.what(),
+  } catch (...) {
+    fail(ErrorKind::internal, "[{}] {} ({})", bound.step->origin.name, thrown_text(),
          bound.step->origin.source);
   }
 }

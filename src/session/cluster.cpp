@@ -16,6 +16,7 @@
 #include "base/env.h"
 #include "base/fail.h"
 #include "base/pauses.h"
+#include "base/thrown.h"
 #include "collectives/communicator.h"
 #include "session/cluster_internals.h"
 
@@ -25,8 +26,8 @@ namespace {
 std::string message_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
+  } catch (...) {
+    return thrown_text();
   }
 }
 }  // namespace
@@ -71,9 +72,9 @@ struct Cluster::State {
     } catch (const PeerFailure& e) {
       keep_error(false);
       worlds[rank]->fail(e.what());
-    } catch (const std::exception& e) {
+    } catch (...) {
       keep_error(true);
-      worlds[rank]->fail(e.what());
+      worlds[rank]->fail(thrown_text());
     }
   }
 

@@ -46,6 +46,13 @@ TEST_CASE("cli: wrong models, keys, meshes and layouts", "[cli]") {
   const std::set<std::string> before = {"text.txt", "stdout.txt", "stderr.txt"};
   expect_failure(run_cli_in(f, "train gtp --data text.txt"), 1,
                  {"unknown model 'gtp'", "did you mean 'gpt'?"});
+  expect_failure(run_cli_in(f, "train data/tiny-lama --data text.txt"), 1,
+                 {"there is no model in 'data/tiny-lama'", "a folder with a config.json"});
+  expect_success(train(f, "--steps 1 --mesh data:2 --checkpoint ck --layout \"\""));
+  CHECK(f.read("stdout.txt").find("\nlayout  (nothing split)\n") != std::string::npos);
+  expect_failure(run_cli_in(f, "generate mlp --checkpoint ck"), 1,
+                 {"it holds a checkpoint of the model 'gpt', not of 'mlp'"});
+  std::filesystem::remove_all(f("ck"));
   expect_failure(train(f, "--set layer=2"), 1, {"unknown key 'layer'", "did you mean 'layers'?"});
   expect_failure(train(f, "--set lerning_rate=3"), 1,
                  {"unknown key 'lerning_rate'; known: model.name, ", "train.lr", "data.held_out"});

@@ -93,6 +93,9 @@ TEST_CASE("cli: compare runs two layouts side by side", "[cli]") {
   CHECK(has(report["first"]["index"], "[batch "));
   CHECK(report["first"]["a"] != report["first"]["b"]);
   CHECK(has(strict.out, std::to_string(report["agreed"].get<int>()) + " values before it agree"));
+  for (const char* dtype : {"float16", "bfloat16"})
+    expect_success(run_cli_in(
+        f, "compare gpt \"\" batch:rows --steps 2 --dtype " + std::string(dtype) + mesh));
   expect_failure(run_cli_in(f, "compare gpt batch:rows btach:rows" + mesh), 1,
                  {"no tensor has a dim 'btach'"});
 }

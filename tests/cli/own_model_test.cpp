@@ -100,6 +100,45 @@ TEST_CASE("cli: a model that breaks a rule of ModelSpec::build is told which", "
   expect_success(own(f, train + "--dtype float32"));
 }
 
+TEST_CASE("cli: what a ModelSpec lacks or throws is told", "[cli]") {
+  const Folder f;
+  const auto fails = [&](const std::string& command, const std::string& message) {
+    INFO(command);
+    expect_failure(own(f, command), 1, {"usage error: ", message}, "tessera");
+  };
+  fails("explain empty", "model 'empty' cannot be built; set ModelSpec::build");
+  const std::string train = "train weighted --steps 2 --set batch=6 \"wrong=";
+  fails("train without_data --steps 1", "model 'without_data' gives no data; set ModelSpec::data");
+  fails(train + "no data\"", "the data of model 'weighted' gives no training data");
+  fails(train + "throws\"", "the build of model 'weighted' failed: no model today");
+  fails(train + "throws 42\"",
+        "the build of model 'weighted' failed: an exception that is no std::exception");
+  fails(train + "data throws\"", "the data of model 'weighted' failed: no data today");
+  fails(train + "rate\"", "the learning_rate of model 'weighted' gives nan for step 2");
+  fails("explain taken", "model 'taken' has a key 'train.lr', as all models have");
+}
+
+TEST_CASE("cli: the learning rate has its own precision, whatever the loss's", "[cli]") {
+  const Folder f;
+  const auto losses = [&](const std::string& more) {
+    expect_success(own(f,
+                       "train weighted --steps 4 --log log.jsonl --watch lr --set batch=6 lr=0.05 "
+                       "warmup=0 schedule=constant " +
+                           more));
+    std::vector<double> all;
+    for (const nlohmann::json& record : log_of(f, "log.jsonl", "loss"))
+      all.push_back(record["loss"].get<double>());
+    return all;
+  };
+  const std::vector<double> wide = losses("microbatches=2 \"wrong=16 bits\""),
+                            narrow = losses("\"wrong=16 bits\"");
+  REQUIRE(wide.size() == 4);
+  REQUIRE(narrow.size() == 4);
+  CHECK(narrow[3] < narrow[0]);
+  for (size_t step = 0; step < 4; ++step)
+    CHECK(std::abs(narrow[step] - wide[step]) <= 0.05 * std::abs(wide[step]));
+}
+
 TEST_CASE("cli: --watch sees scalars that nothing uses", "[cli]") {
   const Folder f;
   const CliResult r =

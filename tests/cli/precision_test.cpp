@@ -26,7 +26,13 @@ TEST_CASE("cli: verify in 16 bits allows for their rounding", "[cli]") {
   const Folder f;
   for (const char* dtype : {"bfloat16", "float16"})
     expect_success(run_cli_in(f, std::string("verify gpt --mesh a:2 --dtype ") + dtype));
-  expect_failure(run_cli_in(f, "verify gpt --mesh a:2 --dtype int32"), 1, {"int32"});
+  for (const char* dtype : {"bfloat16", "float16"})
+    expect_success(run_cli_in(f, std::string("verify gpt --mesh a:2 --set parameters=") + dtype));
+  expect_failure(run_cli_in(f, "verify gpt --mesh a:2 --dtype float16 --set loss_scale=1e30"), 1,
+                 {"the gradients of the first step overflow on one rank", "train.loss_scale 1e30",
+                  "--set loss_scale=1024"});
+  expect_failure(run_cli_in(f, "verify gpt --mesh a:2 --dtype bf16"), 1,
+                 {"unknown dtype 'bf16'", "float32, bfloat16, float16, float64, float8"});
 }
 
 TEST_CASE("cli: float16 scales the loss and says so", "[cli]") {

@@ -41,6 +41,18 @@ TEST_CASE("a written corpus reads back, and knows its vocabulary", "[corpus][fas
   CHECK(f.error([&] { TextData(f("c65499"), {.length = 2}); }) ==
         "io [data] 'DIR/c65499.json' was written for 8 tokens, but 'DIR/c65499.bin' has 9; they "
         "belong to different corpora");
+  const auto damaged = [&](const std::string& text) {
+    f.write("c65499.json", text);
+    return f.error([&] { TextData(f("c65499"), {.length = 2}); });
+  };
+  CHECK(damaged(R"({"format": "tessera corpus", "tok)") ==
+        "io [data] 'DIR/c65499.json' is damaged: it is no JSON; restore it, or tokenize again");
+  CHECK(damaged(R"({"format": "tessera corpus", "vocabulary": -5})") ==
+        "io [data] 'DIR/c65499.json' is damaged: its vocabulary is -5; restore it, or tokenize "
+        "again");
+  CHECK(damaged(R"({"format": "tessera corpus", "document_end": "x"})") ==
+        "io [data] 'DIR/c65499.json' is damaged: its document_end is \"x\"; restore it, or "
+        "tokenize again");
   f.write("c65499.json", "of another program");
   CHECK(TextData(f("c65499"), {.length = 2}).examples() == 4);
 }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 
 #include "tessera/cli.h"
@@ -61,6 +62,12 @@ nn::Model build(Graph& g, const Config& config, int64_t size, bool partial) {
   const std::string& wrong = config.text("model.wrong");
   if (wrong == "no loss") model.loss = {};
   if (wrong == "loss") model.loss = reduce_sum(square(out), "length");
+  if (wrong == "throws") throw std::runtime_error("no model today");
+  if (wrong == "throws 42") throw 42;
+  if (wrong == "16 bits") {
+    model.loss = mean_all(square(cast(out, DType::bfloat16) - 1.0));
+    model.weight = {};
+  }
   if (wrong == "batch") model.inputs.push_back(g.input("more", {width}, DType::float32));
   return model;
 }
@@ -121,9 +128,39 @@ ModelSpec weighted() {
   spec.keys = {{"model.metric", "right", "Name of the share of positive outputs."},
                {"model.wrong", "", "What its build does wrong."}};
   spec.build = build;
-  spec.data = [](const Config&, bool held_out) { return std::make_unique<Words>(held_out); };
+  spec.data = [](const Config& c, bool held_out) -> std::unique_ptr<DataSource> {
+    if (c.text("model.wrong") == "no data") return nullptr;
+    if (c.text("model.wrong") == "data throws") throw std::runtime_error("no data today");
+    return std::make_unique<Words>(held_out);
+  };
   spec.tokens = [](const Config&) { return kWords; };
+  spec.learning_rate = [](const Config& c, int64_t step) {
+    return c.text("model.wrong") == "rate" && step == 1 ? NAN : c.number("train.lr");
+  };
   spec.layout = "batch:data";
+  return spec;
+}
+
+/// Says nothing but its name.
+ModelSpec empty() {
+  ModelSpec spec;
+  spec.name = "empty";
+  return spec;
+}
+
+/// weighted() without data.
+ModelSpec without_data() {
+  ModelSpec spec = weighted();
+  spec.name = "without_data";
+  spec.data = {};
+  return spec;
+}
+
+/// weighted() with a key that all models have.
+ModelSpec taken() {
+  ModelSpec spec = weighted();
+  spec.name = "taken";
+  spec.keys.push_back({"train.lr", "8", "A rate of its own."});
   return spec;
 }
 
@@ -236,5 +273,7 @@ ModelSpec lost() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_cli(argc, argv, {weighted(), spikes(), hangs(), counter(), lost()});
+  return run_cli(
+      argc, argv,
+      {weighted(), spikes(), hangs(), counter(), lost(), empty(), without_data(), taken()});
 }
