@@ -285,8 +285,8 @@ void add_compare(const cli::AddCommand& add, Arguments& a, const std::vector<Mod
   compare->add_option("--steps", a.steps, "Number of training steps (1).")->check(whole_number(1));
   compare
       ->add_option("--tolerance", a.tolerance,
-                   "Largest relative difference (1e-10 in float64, 1e-4 in float32, 2e-2 in "
-                   "16 bits, else 0).")
+                   "Largest relative difference (1e-10 in float64, 1e-4 in float32, 6e-2 in "
+                   "16 bits and ten times that from the first update on, else 0).")
       ->check(finite_number(0));
   add_dtype(compare, a);
   add_json(compare, a);
