@@ -1,8 +1,8 @@
 // A GPU made of the host: the recording device of the tests.
 //
-// It runs what it is given at once, in the order of the calls, with kernels compiled by the host's
-// compiler from the text that NVRTC gets; and it checks that a real GPU, which keeps only the
-// order within streams and by events, would have to come to the same result (emulator_state.h).
+// It runs what it is given when somebody waits for it, with kernels compiled by the host's compiler
+// from the text that NVRTC gets; and it checks that a real GPU, which keeps only the order within
+// streams and by events, would have to come to the same result (emulator_state.h).
 // Also an error are: waiting for an event that nobody recorded, a call from a thread that has not
 // chosen the GPU, a copy from memory that was not pinned, pinned memory that changes before its
 // copy has ended, a kernel that reads a GPU that its own does not reach, and what CUDA forbids

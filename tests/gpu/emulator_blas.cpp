@@ -158,10 +158,13 @@ void EmulatedBlas::run(CudaMatmul matmul, const void* a, const void* b, const vo
   work.writes = {result, {workspace, kWorkspace}};
   if (g.kept != nullptr) work.writes.push_back({g.kept, result.bytes});
   const bool ends = g.bias != nullptr || g.gelu || g.before != nullptr;
-  const std::lock_guard lock(state_.mutex);
-  state_.slept += state_.settings.algorithm_seconds.at(algorithm) +
-                  (ends ? state_.settings.epilogue_seconds : 0);
-  work.run = [g = g, at = Operands{a, b, added, c}] {
+  const double seconds = state_.settings.algorithm_seconds.at(algorithm) +
+                         (ends ? state_.settings.epilogue_seconds : 0);
+  work.run = [this, seconds, g = g, at = Operands{a, b, added, c}] {
+    {
+      const std::lock_guard lock(state_.mutex);
+      state_.slept += seconds;
+    }
     if (g.float8) {
       return g.result == DType::float32    ? multiply_bytes<float>(g, at)
              : g.result == DType::bfloat16 ? multiply_bytes<BFloat16>(g, at)

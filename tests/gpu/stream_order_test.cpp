@@ -123,8 +123,11 @@ TEST_CASE("the recording device: what a capture forbids", "[cuda]") {
   l.gpu.streams().wait(l.a, l.event);
   static_cast<char*>(l.memory)[0] = 1;
   const CudaGraph graph = l.gpu.graphs().end_capture(l.a);
+  l.gpu.streams().synchronize(l.a);
   CHECK(static_cast<char*>(l.memory)[0] == 1);  // recorded, not run
   l.gpu.graphs().launch(graph, l.a);
+  CHECK(static_cast<char*>(l.memory)[0] == 1);  // enqueued: nothing has waited for it
+  l.gpu.streams().synchronize(l.a);
   CHECK(static_cast<char*>(l.memory)[0] == 0);
   l.gpu.graphs().release(graph);
 }
