@@ -129,12 +129,13 @@ void EmulatedMemory::clear(void* memory, int64_t bytes, CudaStream s) {
                     }});
 }
 
-CudaStream EmulatedStreams::make_stream() {
+CudaStream EmulatedStreams::make_stream(bool is_urgent) {
   const std::lock_guard lock(state_.mutex);
   state_.streams.push_back(std::make_unique<Stream>());
   static int streams = 0;  // clocks of threads that outlive an emulator mean no other's streams
   state_.streams.back()->number = ++streams;
   state_.streams.back()->gpu = EmulatorState::used_gpu();
+  state_.streams.back()->is_urgent = is_urgent;
   return reinterpret_cast<CudaStream>(state_.streams.back().get());
 }
 

@@ -21,6 +21,11 @@ void raise(EmulatorState::Clock& to, const EmulatorState::Clock& from) {
 
 }  // namespace
 
+bool is_direct_by_default() {
+  const char* driver = std::getenv("TESSERA_TEST_DRIVER");
+  return driver != nullptr && std::string(driver) == "direct";
+}
+
 EmulatorState::EmulatorState(int all, int64_t bytes, const EmulatorSettings& set,
                              EmulatorCounts& counted)
     : gpus(all), memory(bytes), settings(set), counts(counted) {}

@@ -23,11 +23,17 @@
 
 namespace tessera::test {
 
+enum class CaptureFault : uint8_t { none, begin, work, instantiate };
+
+/// TESSERA_TEST_DRIVER is "direct".
+bool is_direct_by_default();
+
 /// What a test may set.
 struct EmulatorSettings {
+  bool direct = is_direct_by_default();  ///< without Tessera's code for CUDA's libraries
   bool logging = false;
   KernelsAs kernels_as = kernels_by_default();
-  int major = 9;                           ///< every GPU's compute capability
+  int major = 9, minor = 0;                ///< every GPU's compute capability
   bool has_access = true;                  ///< between GPUs
   int64_t host_memory = int64_t{1} << 40;  ///< bytes that one allocate_host() may ask for
   bool has_matmuls = true;                 ///< false: prepare() has none
@@ -46,6 +52,17 @@ struct EmulatorSettings {
   bool has_groups = false;
   std::atomic<bool> stuck{false};  ///< the GPU passes nothing any more
   std::string trouble;             ///< what trouble() says
+
+  // The rest is of the stand-ins of CUDA's libraries (gpu/rules).
+  int driver_version = 13000, toolkit = 13000;                 ///< CUDA 13.0
+  std::vector<int> architectures = {80, 86, 89, 90, 100, 120};  ///< that the compiler knows
+  int64_t taken = 0;  ///< bytes of the GPU's memory that other processes have
+  int64_t largest_allocation = int64_t{1} << 40;
+  int64_t illegal_launch = 0;  ///< the number of the launch that touches an illegal address; 0: none
+  CaptureFault fails_capture = CaptureFault::none;
+  int nccl_version = 22809;
+  bool never_joins = false;       ///< a group of NCCL
+  std::set<std::string> missing;  ///< "libnccl.so.2", or a function that a library lacks
 };
 
 /// What was done.
@@ -72,6 +89,7 @@ struct EmulatorState {
     int capture = 0;  ///< the number of the capture it is part of, or 0
     std::deque<Entry> queue;
     int64_t enqueued = 0, done = 0;  ///< entries
+    bool is_urgent = false;
   };
   struct Event {
     int number = 0;

@@ -34,20 +34,28 @@ cudaDataType_t type_of(Float8 format) {
 
 struct CublasLt::Calls {
   cuda::Library lt;
-#define TESSERA_MEMBER(name) decltype(&::name) name##_;
+#define TESSERA_MEMBER(name) decltype(&::name) name##_ = nullptr;
 #include "gpu/library/cublaslt.inc"
 #undef TESSERA_MEMBER
   std::map<int, cublasLtHandle_t> handles;  ///< by GPU
+  std::string why_not;                      ///< empty: cuBLASLt is available
 
   explicit Calls(const std::string& path)
       : lt(path.empty()
                ? std::vector<std::string>{"libcublasLt.so." TESSERA_TEXT(TESSERA_CUDA_MAJOR),
                                           "libcublasLt.so"}
                : std::vector<std::string>{path}) {
-    if (!lt.is_open()) fail(ErrorKind::unsupported, "matmuls need cuBLASLt: {}", lt.why_not());
+    if (!lt.is_open()) {
+      why_not = "there is no cuBLASLt: " + lt.why_not();
+      return;
+    }
+    try {
 #define TESSERA_MEMBER(name) lt.get(name##_, #name);
 #include "gpu/library/cublaslt.inc"
 #undef TESSERA_MEMBER
+    } catch (const Error& e) {
+      why_not = fmt::format("this cuBLASLt is too old: {}", e.what());
+    }
   }
   void check(cublasStatus_t status, const char* call, int line) const {
     check_call(status == CUBLAS_STATUS_SUCCESS, call,
@@ -67,8 +75,9 @@ struct CublasLt::Matmul {
   bool wide = false, adds = false;
 };
 
-CublasLt::CublasLt(const Driver* driver, const Contexts* contexts, const std::string& path)
-    : driver_(driver), contexts_(contexts), path_(path) {}
+CublasLt::CublasLt(const Driver* driver, const Contexts* contexts, const std::string& path,
+                   bool always_bytes)
+    : driver_(driver), contexts_(contexts), path_(path), always_bytes_(always_bytes) {}
 CublasLt::~CublasLt() = default;
 
 CublasLt::Calls& CublasLt::calls() {
@@ -149,12 +158,9 @@ bool pays_in_bytes(const CudaGemm& g) {
 }  // namespace
 
 CudaMatmul CublasLt::prepare(const CudaGemm& g) {
-  return g.float8 && !pays_in_bytes(g) ? nullptr : prepare_always(g);
-}
-
-CudaMatmul CublasLt::prepare_always(const CudaGemm& g) {
-  if (!is_floating(g.dtype)) return nullptr;
+  if (!is_floating(g.dtype) || (g.float8 && !always_bytes_ && !pays_in_bytes(g))) return nullptr;
   Calls& lib = calls();
+  if (!lib.why_not.empty()) return nullptr;
   auto matmul = std::make_unique<Matmul>();
   {
     const std::lock_guard lock(mutex_);
@@ -222,6 +228,8 @@ std::vector<cublasLtMatmulAlgo_t> CublasLt::find(const Matmul& p, int most) {
   }
   return found;
 }
+
+std::string CublasLt::why_not() { return calls().why_not; }
 
 std::string CublasLt::version() {
   return fmt::format("cuBLASLt {}", calls().cublasLtGetVersion_());

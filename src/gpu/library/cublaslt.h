@@ -20,15 +20,15 @@ class CublasLt final : public CudaBlasApi {
   static constexpr int64_t kWorkspace = int64_t{32} << 20;  ///< NVIDIA's recommendation for sm_90
 
   /// path: of the library; empty: cuBLASLt as found by the loader. library() needs a driver and
-  /// contexts.
-  CublasLt(const Driver* driver, const Contexts* contexts, const std::string& path = "");
+  /// contexts. always_bytes: 8 bits are used even if they do not pay.
+  CublasLt(const Driver* driver, const Contexts* contexts, const std::string& path = "",
+           bool always_bytes = false);
   ~CublasLt() override;
   /// Returns null for a dtype or layout without an algorithm, and for 8 bits if they do not pay.
   /// The algorithm is the heuristic's first: the same on every rank, so that replicas stay bitwise
   /// equal.
   CudaMatmul prepare(const CudaGemm& gemm) override;
-  /// The same, even if 8 bits do not pay.
-  CudaMatmul prepare_always(const CudaGemm& gemm);
+  std::string why_not() override;
   std::string library() override;
   /// "cuBLASLt 130100".
   std::string version();
@@ -49,6 +49,7 @@ class CublasLt final : public CudaBlasApi {
   const Driver* driver_;
   const Contexts* contexts_;
   const std::string path_;
+  const bool always_bytes_;
   std::mutex mutex_;
   std::unique_ptr<Calls> calls_;
 };
