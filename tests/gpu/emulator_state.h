@@ -60,6 +60,7 @@ struct EmulatorSettings {
   int64_t largest_allocation = int64_t{1} << 40;
   int64_t illegal_launch = 0;  ///< the number of the launch that touches an illegal address; 0: none
   CaptureFault fails_capture = CaptureFault::none;
+  int fails_on = -1;  ///< the GPU whose captures fail; -1: all
   int nccl_version = 22809;
   bool never_joins = false;       ///< a group of NCCL
   std::set<std::string> missing;  ///< "libnccl.so.2", or a function that a library lacks

@@ -16,7 +16,7 @@ using Call = std::function<ncclResult_t()>;
 struct Communicator {
   CudaGroup group = nullptr;
   int gpu = 0;
-  bool has_joined = false;
+  bool has_joined = false, was_called = false;
   ncclResult_t state = ncclInProgress;
   int polls = 0;             ///< since the calls that wait were made
   std::vector<Call> calls;   ///< of groups that ended, not yet in their stream
@@ -113,7 +113,7 @@ ncclResult_t get_state(ncclComm_t handle, ncclResult_t* state) {
       if (comm.state == ncclSuccess) comm.state = call();
     }
   }
-  if (comm.has_joined && comm.state == ncclSuccess && !m.settings.trouble.empty())
+  if (comm.was_called && comm.state == ncclSuccess && !m.settings.trouble.empty())
     comm.state = ncclSystemError;
   *state = comm.state;
   return ncclSuccess;
@@ -144,6 +144,7 @@ ncclResult_t end_group() {
   const auto calls = std::exchange(group.calls, {});
   for (const auto& [comm, call] : calls) {
     of(comm).calls.push_back(call);
+    of(comm).was_called = true;
     of(comm).state = ncclInProgress;
     of(comm).polls = 0;
   }

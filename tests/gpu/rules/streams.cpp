@@ -19,6 +19,12 @@ CUresult invalidate(Machine& m, int capture, CUresult why) {
   return why;
 }
 
+/// The test wants this step of a capture to fail.
+bool fails(const Machine& m, int gpu, CaptureFault fault) {
+  const EmulatorSettings& settings = m.settings;
+  return settings.fails_capture == fault && (settings.fails_on < 0 || settings.fails_on == gpu);
+}
+
 /// What a call on a stream begins with.
 struct OnStream : Entered {
   explicit OnStream(CUstream given) {
@@ -256,7 +262,7 @@ CUresult cuStreamBeginCapture(CUstream given, CUstreamCaptureMode mode) {
   const std::lock_guard lock(m.state.mutex);
   if (m.streams.count(given) == 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (in.stream->capture != 0) return CUDA_ERROR_ILLEGAL_STATE;
-  if (m.settings.fails_capture == CaptureFault::begin)
+  if (fails(m, in.stream->gpu, CaptureFault::begin))
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   m.gpu.graphs().begin_capture(stream_of(*in.stream));
   m.captures[in.stream->capture] = {in.stream, mode, std::this_thread::get_id()};
@@ -278,7 +284,7 @@ CUresult cuStreamEndCapture(CUstream given, CUgraph* graph) {
   if (capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
       capture.thread != std::this_thread::get_id())
     return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-  if (!capture.is_valid || m.settings.fails_capture == CaptureFault::work) {
+  if (!capture.is_valid || fails(m, in.stream->gpu, CaptureFault::work)) {
     drop_capture(m, number);
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   }
@@ -303,7 +309,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* made, CUgraph graph, unsigned 
   if (in.result != CUDA_SUCCESS) return in.result;
   const std::lock_guard lock(in.m->state.mutex);
   if (in.m->graphs.count(graph) == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (in.m->settings.fails_capture == CaptureFault::instantiate) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (fails(*in.m, in.context->gpu, CaptureFault::instantiate)) return CUDA_ERROR_OUT_OF_MEMORY;
   *made = reinterpret_cast<CUgraphExec>(graph);
   return in.m->executables.insert(*made).second ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
