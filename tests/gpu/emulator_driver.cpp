@@ -186,11 +186,7 @@ void EmulatedStreams::record(CudaEvent e, CudaStream s) {
   if (stream.capture == 0) {
     state_.enqueue(stream, {{}, [this, &event] {
                               const std::lock_guard lock(state_.mutex);
-                              event.seconds =
-                                  state_.slept +
-                                  std::chrono::duration<double>(
-                                      std::chrono::steady_clock::now().time_since_epoch())
-                                      .count();
+                              event.seconds = state_.now();
                             }});
     event.stream = &stream;
     event.at = stream.enqueued;
@@ -312,7 +308,10 @@ CudaGraph EmulatedGraphs::end_capture(CudaStream s) {
 
 void EmulatedGraphs::launch(CudaGraph g, CudaStream s) {
   ++state_.counts.graph_launches;
-  for (const Work& work : reinterpret_cast<Graph*>(g)->work) state_.submit(s, work);
+  for (const Work& work : reinterpret_cast<Graph*>(g)->work) {
+    if (work.group != nullptr) ++state_.counts.replayed_calls;
+    state_.submit(s, work);
+  }
 }
 
 void EmulatedGraphs::release(CudaGraph graph) {

@@ -73,6 +73,12 @@ void EmulatorState::check_place(const Stream& stream) const {
         gpu_of_thread);
 }
 
+double EmulatorState::now() const {
+  if (settings.algorithm_seconds.size() > 1) return slept;
+  const auto clock = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(clock).count();
+}
+
 bool EmulatorState::is_pinned(const void* host, int64_t bytes) const {
   const char* first = static_cast<const char*>(host);
   return std::any_of(pinned.begin(), pinned.end(), [&](const auto& block) {

@@ -70,6 +70,7 @@ struct EmulatorSettings {
 struct EmulatorCounts {
   std::atomic<int64_t> launches{0}, graph_launches{0}, captures{0}, matmuls{0};
   std::atomic<int64_t> convolutions{0}, attentions{0}, group_calls{0}, aborts{0};
+  std::atomic<int64_t> replayed_calls{0};  ///< of groups, by graphs
   /// Matmuls prepared: of tf32, in 8 bits, with a bias or gelu, with an addend.
   std::atomic<int64_t> tf32_matmuls{0}, float8_matmuls{0}, epilogues{0}, sums{0};
   std::vector<std::string> used;                   ///< algorithms that matmuls were told to use
@@ -152,6 +153,8 @@ struct EmulatorState {
   /// The same for all that the GPU has. What can never run is dropped.
   void drain(int gpu);
   void check_place(const Stream& stream) const;
+  /// In seconds. Where matmuls take what the settings say, nothing else takes time.
+  double now() const;
   bool is_pinned(const void* host, int64_t bytes) const;
   void forbid_capture(const char* call) const;
   const Stream& numbered(int stream) const;

@@ -2,6 +2,7 @@
 
 #include <cublasLt.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "gpu/rules/driver.h"
@@ -14,8 +15,9 @@ namespace {
 using Attributes = std::map<int, std::vector<char>>;
 
 constexpr int kRows = 1000, kColumns = 1001, kLeading = 1002, kType = 1003, kCompute = 1004;
-constexpr size_t kIndex = 7, kAlignments = 6;  ///< of an algorithm's words
-constexpr size_t kWorkspace = 4096, kWorkspaceAlignment = 256, kEpilogueAlignment = 16;
+constexpr size_t kIndex = 7, kAlignment = 6;  ///< of an algorithm's words
+constexpr size_t kWorkspace = 4096, kWorkspaceAlignment = 256, kEpilogueAlignment = 16,
+                 kVector = 16;  ///< bytes that fast algorithms load at once
 
 template <class T>
 T get(const Attributes& attributes, int which, T otherwise) {
@@ -147,6 +149,7 @@ std::optional<CudaGemm> read(cublasLtMatmulDesc_t how, cublasLtMatrixLayout_t fi
   return g;
 }
 
+/// What it was told of an operand; 256 if nothing.
 uint64_t alignment(cublasLtMatmulPreference_t preference, int which) {
   return get<uint32_t>(of(preference), which, kWorkspaceAlignment);
 }
@@ -162,16 +165,17 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t how, cublasLtMat
   const auto workspace =
       get<uint64_t>(of(preference), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 0);
   if (workspace < kWorkspace) return CUBLAS_STATUS_NOT_SUPPORTED;
-  const uint64_t alignments =
-      alignment(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES) |
-      alignment(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES) << 16 |
-      alignment(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES) << 32;
+  uint64_t aligned = kVector;
+  for (const int which :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    aligned = std::min(aligned, alignment(preference, which));
   const int all = static_cast<int>(m.settings.algorithm_seconds.size());
   for (; *count < most && *count < all; ++*count) {
     cublasLtMatmulHeuristicResult_t& r = results[*count];
     r = {};
     r.algo.data[kIndex] = static_cast<uint64_t>(*count);
-    r.algo.data[kAlignments] = alignments;
+    r.algo.data[kAlignment] = aligned < kVector ? 1 : kVector;
     r.workspaceSize = kWorkspace;
     r.state = CUBLAS_STATUS_SUCCESS;
   }
@@ -213,16 +217,14 @@ cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t how, const
                                       : static_cast<double>(*static_cast<const float*>(at));
   };
   g->adds = number(beta) != 0;
-  const uint64_t alignments = algorithm->data[kAlignments];
-  const auto is_aligned = [&](const void* at, int shift) {
-    return reinterpret_cast<uintptr_t>(at) % (alignments >> shift & 0xffff) == 0;
+  const auto is_aligned = [&](const void* at) {
+    return reinterpret_cast<uintptr_t>(at) % algorithm->data[kAlignment] == 0;
   };
   if (number(alpha) != 1 || (g->adds && number(beta) != 1) || (lc != ld) || bytes < kWorkspace ||
       workspace == nullptr || reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment != 0 ||
       algorithm->data[kIndex] >= in.m->settings.algorithm_seconds.size())
     return CUBLAS_STATUS_INVALID_VALUE;
-  if (!is_aligned(pa, 0) || !is_aligned(pb, 16) || !is_aligned(pd, 32) ||
-      (g->adds && !is_aligned(pc, 32)))
+  if (!is_aligned(pa) || !is_aligned(pb) || !is_aligned(pd) || (g->adds && !is_aligned(pc)))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   in.m->gpu.blas().run(*g, algorithm->data[kIndex], pb, pa, g->adds ? pc : nullptr, pd, workspace,
                        reinterpret_cast<CudaStream>(there));

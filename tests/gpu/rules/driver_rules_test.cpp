@@ -8,6 +8,13 @@ namespace tessera::test::rules {
 
 namespace {
 
+/// What the stand-in of NVRTC makes of a kernel that does nothing.
+std::string code(const std::string& arch) {
+  return arch +
+         "\nstruct Args {\n  long long unused;\n};\nextern \"C\" __global__ void "
+         "tessera_kernel(Args) {\n}\n";
+}
+
 /// Two GPUs with a stream each, the first one current; calls go through no code of Tessera.
 struct TwoGpus {
   CudaEmulator gpu{2};
@@ -93,7 +100,7 @@ TEST_CASE("rules of the driver: handles live, and are of the context", "[cuda]")
   CUmodule module = nullptr;
   CUfunction function = nullptr;
   CHECK(rules::cuModuleLoadData(&module, "ELF") == CUDA_ERROR_INVALID_IMAGE);
-  REQUIRE(rules::cuModuleLoadData(&module, "sm_90\nkernel") == CUDA_SUCCESS);
+  REQUIRE(rules::cuModuleLoadData(&module, code("sm_90").c_str()) == CUDA_SUCCESS);
   CHECK(rules::cuModuleGetFunction(&function, module, "other_kernel") == CUDA_ERROR_NOT_FOUND);
   REQUIRE(rules::cuModuleGetFunction(&function, module, "tessera_kernel") == CUDA_SUCCESS);
   uint64_t word = 0;
@@ -109,12 +116,12 @@ TEST_CASE("rules of the driver: handles live, and are of the context", "[cuda]")
 TEST_CASE("rules of the driver: code is for the GPU, and PTX for the driver", "[cuda]") {
   TwoGpus two;
   CUmodule module = nullptr;
-  CHECK(rules::cuModuleLoadData(&module, "sm_80\nkernel") == CUDA_ERROR_NO_BINARY_FOR_GPU);
-  CHECK(rules::cuModuleLoadData(&module, "sm_100\nkernel") == CUDA_ERROR_NO_BINARY_FOR_GPU);
-  CHECK(rules::cuModuleLoadData(&module, "compute_100\nkernel") == CUDA_ERROR_NO_BINARY_FOR_GPU);
-  CHECK(rules::cuModuleLoadData(&module, "compute_80\nkernel") == CUDA_SUCCESS);
+  CHECK(rules::cuModuleLoadData(&module, code("sm_80").c_str()) == CUDA_ERROR_NO_BINARY_FOR_GPU);
+  CHECK(rules::cuModuleLoadData(&module, code("sm_100").c_str()) == CUDA_ERROR_NO_BINARY_FOR_GPU);
+  CHECK(rules::cuModuleLoadData(&module, code("compute_100").c_str()) == CUDA_ERROR_NO_BINARY_FOR_GPU);
+  CHECK(rules::cuModuleLoadData(&module, code("compute_80").c_str()) == CUDA_SUCCESS);
   two.gpu.driver_version = 12040;
-  CHECK(rules::cuModuleLoadData(&module, "compute_80\nkernel") == CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+  CHECK(rules::cuModuleLoadData(&module, code("compute_80").c_str()) == CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
 }
 
 TEST_CASE("rules of the driver: work is done when its stream gets there", "[cuda]") {
@@ -166,7 +173,7 @@ TEST_CASE("rules of the driver: an illegal address is told later, and for ever",
   two.gpu.illegal_launch = 1;
   CUmodule module = nullptr;
   CUfunction function = nullptr;
-  REQUIRE(rules::cuModuleLoadData(&module, "sm_90\nkernel") == CUDA_SUCCESS);
+  REQUIRE(rules::cuModuleLoadData(&module, code("sm_90").c_str()) == CUDA_SUCCESS);
   REQUIRE(rules::cuModuleGetFunction(&function, module, "tessera_kernel") == CUDA_SUCCESS);
   const LaunchContents contents{{0}, {}};
   Machine::launched() = &contents;
@@ -192,7 +199,7 @@ TEST_CASE("rules of a capture: calls that wait or allocate invalidate it", "[cud
       [&] { return rules::cuStreamSynchronize(two.a); }, [&] { return rules::cuStreamSynchronize(two.b); },
       [&] { return rules::cuEventQuery(two.event); },    [&] { return rules::cuMemAlloc(&memory, 64); },
       [&] { return rules::cuMemFree(two.memory); },      [&] { return rules::cuMemHostAlloc(&host, 64, 0); },
-      [&] { return rules::cuModuleLoadData(&module, "sm_90\nkernel"); }};
+      [&] { return rules::cuModuleLoadData(&module, code("sm_90").c_str()); }};
   for (const auto& call : calls) {
     two.begin();
     CHECK(call() == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
