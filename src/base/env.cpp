@@ -99,9 +99,9 @@ std::vector<std::pair<std::string, std::string>> numeric_environment() {
   std::vector<std::pair<std::string, std::string>> all;
   for (const char* name :
        {"TESSERA_EPILOGUES", "TESSERA_CUDNN", "TESSERA_NCCL", "TESSERA_GRAPHS",
-        "TESSERA_TIMED_PRODUCTS", "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS",
-        "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE",
-        "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO"}) {
+        "TESSERA_TIMED_PRODUCTS", "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS", "ONEDNN_MAX_CPU_ISA",
+        "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE", "CUBLAS_WORKSPACE_CONFIG",
+        "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO"}) {
     const char* value = std::getenv(name);
     all.emplace_back(name, value == nullptr ? "" : value);
   }

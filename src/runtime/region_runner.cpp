@@ -61,8 +61,8 @@ bool RegionRunner::replay(int function, size_t region) {
   return true;
 }
 
-/// A collective is replayed by all of its ranks or by none: NCCL allows no mixture. Collective if the
-/// region has one.
+/// A collective is replayed by all of its ranks or by none: NCCL allows no mixture. Collective if
+/// the region has one.
 bool RegionRunner::agree(bool recorded, const std::vector<BoundStep>& steps,
                          const StepRange& range) {
   const auto first = steps.begin() + static_cast<std::ptrdiff_t>(range.first),

@@ -41,14 +41,15 @@ class EmulatedCuda final : public CudaApi {
     return there(state_.settings.has_attentions, attention_, why);
   }
   CudaNcclApi* nccl(std::string& why) override {
-    return there(state_.settings.has_groups, nccl_, why);
+    why = state_.settings.has_groups ? "" : "there is no NCCL: the emulator has none";
+    return why.empty() ? &nccl_ : nullptr;
   }
   CudaProfilerApi* profiler() override { return state_.settings.profiled ? &profiler_ : nullptr; }
 
  private:
   template <class Library>
   static Library* there(bool has, Library& library, std::string& why) {
-    why = has ? "" : "the emulator has none";
+    why = has ? "" : "cuDNN is missing: the emulator has none";
     return has ? &library : nullptr;
   }
 

@@ -233,8 +233,7 @@ void EmulatedStreams::wait(CudaStream s, CudaEvent e) {
   for (const auto& [other, at] : event.clock)
     stream.clock[other] = std::max(stream.clock[other], at);
   if (event.capture == 0 && event.stream != &stream)
-    state_.enqueue(stream,
-                   {[from = event.stream, at = event.at] { return from->done >= at; }, {}});
+    state_.enqueue(stream, {[from = event.stream, at = event.at] { return from->done >= at; }, {}});
   state_.note(fmt::format("s{} waits for e{}", stream.number, event.number));
 }
 

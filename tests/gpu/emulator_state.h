@@ -54,14 +54,16 @@ struct EmulatorSettings {
   std::string trouble;             ///< what trouble() says
 
   // The rest is of the stand-ins of CUDA's libraries (gpu/rules).
-  int driver_version = 13000, toolkit = 13000;                 ///< CUDA 13.0
+  int driver_version = 13000, toolkit = 13000;                  ///< CUDA 13.0
   std::vector<int> architectures = {80, 86, 89, 90, 100, 120};  ///< that the compiler knows
   int64_t taken = 0;  ///< bytes of the GPU's memory that other processes have
   int64_t largest_allocation = int64_t{1} << 40;
-  int64_t illegal_launch = 0;  ///< the number of the launch that touches an illegal address; 0: none
+  int64_t illegal_launch =
+      0;  ///< the number of the launch that touches an illegal address; 0: none
   CaptureFault fails_capture = CaptureFault::none;
   int fails_on = -1;  ///< the GPU whose captures fail; -1: all
   int nccl_version = 22809;
+  int cudnn_version = 0;          ///< of a cuDNN that is too old to be used; 0: there is none
   bool never_joins = false;       ///< a group of NCCL
   std::set<std::string> missing;  ///< "libnccl.so.2", or a function that a library lacks
 };
@@ -147,8 +149,8 @@ struct EmulatorState {
   void enqueue(Stream& stream, Entry entry);
   /// Runs what can run now, of all streams. The caller must not hold the lock.
   void progress();
-  /// progress() until the stream is done with so many entries. Throws if it never is, or what failed
-  /// on its GPU. The caller must not hold the lock.
+  /// progress() until the stream is done with so many entries. Throws if it never is, or what
+  /// failed on its GPU. The caller must not hold the lock.
   void finish(Stream& stream, int64_t entries);
   /// The same for all that the GPU has. What can never run is dropped.
   void drain(int gpu);

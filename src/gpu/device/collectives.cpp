@@ -46,10 +46,10 @@ std::unique_ptr<Operation> GpuCollectives::prepare(Communicator& group,
       std::string(group.backend()) == "threads" && all(PeerCollective::can) && reaches_peers(group);
   if (gpu_.options.use_groups && (has_kind || !by_peers)) {
     fallbacks_.insert(fmt::format(
-        "{} {}: {}",
-        has_kind ? "collectives" : fmt::format("[{}]", collectives[0].site.text),
-        by_peers ? "read the memory of peers" : has_kind ? "go through host memory"
-                                                         : "goes through host memory",
+        "{} {}: {}", has_kind ? "collectives" : fmt::format("[{}]", collectives[0].site.text),
+        by_peers   ? "read the memory of peers"
+        : has_kind ? "go through host memory"
+                   : "goes through host memory",
         why));
   }
   if (by_peers)

@@ -35,8 +35,8 @@ class Capture {
 
 }  // namespace
 
-/// A device error in a capture may be the capture's. If it is not, the steps have it again when they
-/// are run one by one.
+/// A device error in a capture may be the capture's. If it is not, the steps have it again when
+/// they are run one by one.
 std::function<void()> GpuGraphs::capture(const std::function<void()>& work) {
   if (!may_use_graphs()) {
     fallbacks_.insert("steps are enqueued one by one: TESSERA_GRAPHS is off");
@@ -48,10 +48,10 @@ std::function<void()> GpuGraphs::capture(const std::function<void()>& work) {
     graphs_.push_back(capture.end());
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::device) throw;
-    fallbacks_.insert(
-        fmt::format("steps are enqueued one by one, as their capture failed: {}; TESSERA_GRAPHS=off "
-                    "leaves captures out",
-                    e.what()));
+    fallbacks_.insert(fmt::format(
+        "steps are enqueued one by one, as their capture failed: {}; TESSERA_GRAPHS=off "
+        "leaves captures out",
+        e.what()));
     return {};
   }
   return [this, number = graphs_.size() - 1] {

@@ -12,6 +12,7 @@ CudaGroup GpuGroups::join(Communicator& group, std::string& why) {
     return nullptr;
   }
   const auto known = groups_.find(&group);
+  why = "its NCCL group was aborted";
   if (known != groups_.end()) return known->second;
   const auto [without, is_new] = without_.try_emplace(&group);
   if (is_new) without->second = why_not(group);

@@ -73,8 +73,8 @@ struct Nccl::Calls {
 #undef TESSERA_MEMBER
       int version = 0;
       if (ncclGetVersion_(&version) != ncclSuccess || version < kOldest)
-        why_not = fmt::format("this NCCL is {}.{}.{}, and 2.14 or newer is needed",
-                              version / 10000, version / 100 % 100, version % 100);
+        why_not = fmt::format("this NCCL is {}.{}.{}, and 2.14 or newer is needed", version / 10000,
+                              version / 100 % 100, version % 100);
     } catch (const Error& e) {
       why_not = fmt::format("this NCCL is too old: {}; 2.14 or newer is needed", e.what());
     }
@@ -143,10 +143,11 @@ void Nccl::end_calls() {
     CHECKED(ncclCommGetAsyncError)(called, &state);
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     if (state == ncclInProgress && waited.count() > seconds_) {
-      fail(ErrorKind::comm,
-           "NCCL waited {:.0f} s for the ranks of a group to call it; NCCL_DEBUG=INFO shows what it "
-           "waits for, and TESSERA_NCCL=off leaves it out",
-           seconds_.load());
+      fail(
+          ErrorKind::comm,
+          "NCCL waited {:.0f} s for the ranks of a group to call it; NCCL_DEBUG=INFO shows what it "
+          "waits for, and TESSERA_NCCL=off leaves it out",
+          seconds_.load());
     }
     if (state == ncclInProgress) std::this_thread::yield();
   }

@@ -26,9 +26,10 @@ struct Compiled {
 /// with the compiler's log if the text does not compile.
 Compiled compile(const std::string& text, const std::string& arch, bool verbose = false);
 
-/// What kernels for a GPU of compute capability 9.0 (90) are compiled for: "sm_90"; "sm_80" if NVRTC
-/// knows only that of the GPU's generation; else PTX of the newest architecture that it knows,
-/// "compute_80", which the driver compiles. Throws unsupported if all are newer than the GPU.
+/// What kernels for a GPU of compute capability 9.0 (90) are compiled for: "sm_90"; "sm_80" if
+/// NVRTC knows only that of the GPU's generation; else PTX of the newest architecture that it
+/// knows, "compute_80", which the driver compiles. Throws unsupported if all are newer than the
+/// GPU.
 std::string architecture_for(int capability);
 /// "13.0".
 std::string nvrtc_version();

@@ -22,9 +22,9 @@ namespace {
 class OpenedCuda final : public CudaApi {
  public:
   OpenedCuda() = default;
-  /// For tests: nothing is cached, and 8 bits are used even if they do not pay.
-  explicit OpenedCuda(const std::string& cache)
-      : kernels_(driver_, contexts_, cache), cublaslt_(&driver_, &contexts_, "", true) {}
+  /// For tests: nothing is cached.
+  explicit OpenedCuda(const CublasLt::Options& options)
+      : kernels_(driver_, contexts_, ""), cublaslt_(&driver_, &contexts_, options) {}
   CudaContextApi& contexts() override { return contexts_; }
   CudaMemoryApi& memory() override { return memory_; }
   CudaStreamApi& streams() override { return streams_; }
@@ -102,11 +102,13 @@ tessera::CudaApi* tessera_cuda_open(std::string& why) {
   }
 }
 
-/// See CudaOpenOn.
+/// See CudaOpenOn. Matmuls in 8 bits are used even if they do not pay, and workspaces are small:
+/// tests make many Sessions at once.
 tessera::CudaApi* tessera_cuda_open_on(tessera::cuda::FindSymbol find, std::string& why) {
   try {
     tessera::cuda::replace_libraries(find);
-    return new tessera::cuda::OpenedCuda("");
+    constexpr int64_t kWorkspace = 4096;
+    return new tessera::cuda::OpenedCuda({"", true, kWorkspace});
   } catch (const std::exception& e) {
     why = e.what();
     return nullptr;
@@ -118,7 +120,7 @@ tessera::CudaApi* tessera_cuda_open_on(tessera::cuda::FindSymbol find, std::stri
 bool tessera_cuda_multiply(const std::string& library, const tessera::CudaGemm& gemm, const void* a,
                            const void* b, const void* added, void* c, std::string& log) {
   try {
-    tessera::cuda::CublasLt cublaslt(nullptr, nullptr, library, true);
+    tessera::cuda::CublasLt cublaslt(nullptr, nullptr, {library, true});
     const tessera::CudaMatmul matmul = cublaslt.prepare(gemm);
     if (matmul == nullptr) {
       log = cublaslt.why_not();
@@ -135,6 +137,13 @@ bool tessera_cuda_multiply(const std::string& library, const tessera::CudaGemm& 
     log = e.what();
     return false;
   }
+}
+
+/// For tests: where a library was found, or why it was not.
+bool tessera_cuda_find(const std::string& name, std::string& where) {
+  const tessera::cuda::Library library({name});
+  where = library.is_open() ? library.name() : library.why_not();
+  return library.is_open();
 }
 
 /// For tests without a GPU: compiles a kernel for an architecture. With a folder it uses a cache

@@ -112,7 +112,8 @@ std::optional<CudaGemm> read(cublasLtMatmulDesc_t how, cublasLtMatrixLayout_t fi
   g.batch = c.batch;
   g.ldb = a.leading, g.lda = b.leading, g.ldc = c.leading;
   g.stride_b = a.stride, g.stride_a = b.stride, g.stride_c = c.stride;
-  if ((g.transposed_b ? a.columns : a.rows) != g.n || (g.transposed_a ? b.rows : b.columns) != g.m ||
+  if ((g.transposed_b ? a.columns : a.rows) != g.n ||
+      (g.transposed_a ? b.rows : b.columns) != g.m ||
       (g.transposed_a ? b.columns : b.rows) != g.k || a.batch != c.batch || b.batch != c.batch)
     return std::nullopt;
   g.result = dtype_of(c.type);
@@ -128,8 +129,7 @@ std::optional<CudaGemm> read(cublasLtMatmulDesc_t how, cublasLtMatrixLayout_t fi
   const auto compute = get(d, kCompute, CUBLAS_COMPUTE_32F);
   if ((compute == CUBLAS_COMPUTE_64F) != (g.dtype == DType::float64)) return std::nullopt;
   g.tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-  const auto epilogue =
-      get<uint32_t>(d, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
+  const auto epilogue = get<uint32_t>(d, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
   const auto pointer = [&](int which) { return get<void*>(d, which, nullptr); };
   void* side = pointer(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
   if (epilogue == CUBLASLT_EPILOGUE_DGELU) {
@@ -155,15 +155,14 @@ uint64_t alignment(cublasLtMatmulPreference_t preference, int which) {
 }
 
 cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t how, cublasLtMatrixLayout_t a,
-                         cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t,
-                         cublasLtMatrixLayout_t c, cublasLtMatmulPreference_t preference, int most,
+                         cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t c,
+                         cublasLtMatmulPreference_t preference, int most,
                          cublasLtMatmulHeuristicResult_t results[], int* count) {
   *count = 0;
   Machine& m = *Machine::current();
   const std::optional<CudaGemm> g = read(how, a, b, c);
   if (!g || !m.gpu.blas().why_not(*g).empty()) return CUBLAS_STATUS_NOT_SUPPORTED;
-  const auto workspace =
-      get<uint64_t>(of(preference), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 0);
+  const auto workspace = get<uint64_t>(of(preference), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 0);
   if (workspace < kWorkspace) return CUBLAS_STATUS_NOT_SUPPORTED;
   uint64_t aligned = kVector;
   for (const int which :
@@ -220,6 +219,8 @@ cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t how, const
   const auto is_aligned = [&](const void* at) {
     return reinterpret_cast<uintptr_t>(at) % algorithm->data[kAlignment] == 0;
   };
+  const char* last = static_cast<const char*>(workspace) + bytes - 1;
+  if (in.m->gpu.memory().gpu_of(last) != in.context->gpu) return CUBLAS_STATUS_INVALID_VALUE;
   if (number(alpha) != 1 || (g->adds && number(beta) != 1) || (lc != ld) || bytes < kWorkspace ||
       workspace == nullptr || reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment != 0 ||
       algorithm->data[kIndex] >= in.m->settings.algorithm_seconds.size())
@@ -248,8 +249,8 @@ void* find_cublaslt(const std::string& symbol) {
       {"cublasLtMatmul", as<decltype(&cublasLtMatmul)>(&multiply)},
       {"cublasLtMatmulDescCreate", as<decltype(&cublasLtMatmulDescCreate)>(&make_desc)},
       {"cublasLtMatmulDescDestroy", as<decltype(&cublasLtMatmulDescDestroy)>(&drop<Desc>)},
-      {"cublasLtMatmulDescSetAttribute", as<decltype(&cublasLtMatmulDescSetAttribute)>(
-                                             &set<Desc, cublasLtMatmulDescAttributes_t>)},
+      {"cublasLtMatmulDescSetAttribute",
+       as<decltype(&cublasLtMatmulDescSetAttribute)>(&set<Desc, cublasLtMatmulDescAttributes_t>)},
       {"cublasLtMatrixLayoutCreate", as<decltype(&cublasLtMatrixLayoutCreate)>(&make_layout)},
       {"cublasLtMatrixLayoutDestroy", as<decltype(&cublasLtMatrixLayoutDestroy)>(&drop<Layout>)},
       {"cublasLtMatrixLayoutSetAttribute", as<decltype(&cublasLtMatrixLayoutSetAttribute)>(

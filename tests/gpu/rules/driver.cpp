@@ -46,8 +46,9 @@ const std::map<CUresult, const char*>& texts() {
        "dependency created on uncaptured work in another stream"},
       {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
        "operation would make the legacy stream depend on a capturing blocking stream"},
-      {CUDA_ERROR_CAPTURED_EVENT, "operation not permitted on an event last recorded in a capturing "
-                                  "stream"},
+      {CUDA_ERROR_CAPTURED_EVENT,
+       "operation not permitted on an event last recorded in a capturing "
+       "stream"},
       {CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
        "attempt to terminate a thread-local capture sequence from another thread"},
       {CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,

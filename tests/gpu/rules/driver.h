@@ -1,7 +1,7 @@
-// A stand-in for libcuda that enforces its rules: the functions of src/gpu/library/driver.inc, on an
-// emulated GPU. What CUDA's documentation forbids fails with the code that it names: a call without
-// a current context, a handle of another context or one that was destroyed, in a capture what may
-// not be captured. After an illegal address every call of that context fails.
+// A stand-in for libcuda that enforces its rules: the functions of src/gpu/library/driver.inc, on
+// an emulated GPU. What CUDA's documentation forbids fails with the code that it names: a call
+// without a current context, a handle of another context or one that was destroyed, in a capture
+// what may not be captured. After an illegal address every call of that context fails.
 #pragma once
 
 #include <cuda.h>

@@ -118,10 +118,12 @@ TEST_CASE("rules of the driver: code is for the GPU, and PTX for the driver", "[
   CUmodule module = nullptr;
   CHECK(rules::cuModuleLoadData(&module, code("sm_80").c_str()) == CUDA_ERROR_NO_BINARY_FOR_GPU);
   CHECK(rules::cuModuleLoadData(&module, code("sm_100").c_str()) == CUDA_ERROR_NO_BINARY_FOR_GPU);
-  CHECK(rules::cuModuleLoadData(&module, code("compute_100").c_str()) == CUDA_ERROR_NO_BINARY_FOR_GPU);
+  CHECK(rules::cuModuleLoadData(&module, code("compute_100").c_str()) ==
+        CUDA_ERROR_NO_BINARY_FOR_GPU);
   CHECK(rules::cuModuleLoadData(&module, code("compute_80").c_str()) == CUDA_SUCCESS);
   two.gpu.driver_version = 12040;
-  CHECK(rules::cuModuleLoadData(&module, code("compute_80").c_str()) == CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+  CHECK(rules::cuModuleLoadData(&module, code("compute_80").c_str()) ==
+        CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
 }
 
 TEST_CASE("rules of the driver: work is done when its stream gets there", "[cuda]") {
@@ -148,7 +150,8 @@ TEST_CASE("rules of the driver: work is done when its stream gets there", "[cuda
   CHECK(rules::cuEventElapsedTime(&ms, first, second) == CUDA_SUCCESS);
   CHECK(rules::cuEventRecord(two.event, two.a) == CUDA_SUCCESS);
   CHECK(rules::cuStreamSynchronize(two.a) == CUDA_SUCCESS);
-  CHECK(rules::cuEventElapsedTime(&ms, first, two.event) == CUDA_ERROR_INVALID_HANDLE);  // without timing
+  CHECK(rules::cuEventElapsedTime(&ms, first, two.event) ==
+        CUDA_ERROR_INVALID_HANDLE);  // without timing
 }
 
 TEST_CASE("rules of the driver: memory runs out", "[cuda]") {
@@ -196,9 +199,12 @@ TEST_CASE("rules of a capture: calls that wait or allocate invalidate it", "[cud
   CUmodule module = nullptr;
   CHECK(rules::cuEventRecord(two.event, two.b) == CUDA_SUCCESS);
   const std::vector<std::function<CUresult()>> calls = {
-      [&] { return rules::cuStreamSynchronize(two.a); }, [&] { return rules::cuStreamSynchronize(two.b); },
-      [&] { return rules::cuEventQuery(two.event); },    [&] { return rules::cuMemAlloc(&memory, 64); },
-      [&] { return rules::cuMemFree(two.memory); },      [&] { return rules::cuMemHostAlloc(&host, 64, 0); },
+      [&] { return rules::cuStreamSynchronize(two.a); },
+      [&] { return rules::cuStreamSynchronize(two.b); },
+      [&] { return rules::cuEventQuery(two.event); },
+      [&] { return rules::cuMemAlloc(&memory, 64); },
+      [&] { return rules::cuMemFree(two.memory); },
+      [&] { return rules::cuMemHostAlloc(&host, 64, 0); },
       [&] { return rules::cuModuleLoadData(&module, code("sm_90").c_str()); }};
   for (const auto& call : calls) {
     two.begin();
@@ -206,7 +212,8 @@ TEST_CASE("rules of a capture: calls that wait or allocate invalidate it", "[cud
     CUstreamCaptureStatus status{};
     CHECK(rules::cuStreamIsCapturing(two.a, &status) == CUDA_SUCCESS);
     CHECK(status == CU_STREAM_CAPTURE_STATUS_INVALIDATED);
-    CHECK(rules::cuMemsetD8Async(two.memory, 0, 64, two.a) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    CHECK(rules::cuMemsetD8Async(two.memory, 0, 64, two.a) ==
+          CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     two.end_fails(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   }
 }
@@ -240,7 +247,8 @@ TEST_CASE("rules of a capture: dependencies stay inside, streams are joined", "[
   CUgraph graph = nullptr;
   CHECK(rules::cuEventRecord(two.event, two.b) == CUDA_SUCCESS);
   two.begin();
-  CHECK(rules::cuStreamBeginCapture(two.a, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_ERROR_ILLEGAL_STATE);
+  CHECK(rules::cuStreamBeginCapture(two.a, CU_STREAM_CAPTURE_MODE_RELAXED) ==
+        CUDA_ERROR_ILLEGAL_STATE);
   CHECK(rules::cuStreamWaitEvent(two.a, two.event, 0) == CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
   two.end_fails(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 
@@ -287,7 +295,8 @@ TEST_CASE("rules of a capture: the legacy stream and graphs in graphs", "[cuda]"
         CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   CUgraph graph = nullptr;
   two.begin();
-  CHECK(rules::cuMemsetD8Async(two.memory, 0, 64, nullptr) == CUDA_SUCCESS);  // a does not wait for it
+  CHECK(rules::cuMemsetD8Async(two.memory, 0, 64, nullptr) ==
+        CUDA_SUCCESS);  // a does not wait for it
   CHECK(rules::cuStreamEndCapture(two.a, &graph) == CUDA_SUCCESS);
   CUgraphExec executable = nullptr;
   CHECK(rules::cuGraphInstantiateWithFlags(&executable, graph, 0) == CUDA_SUCCESS);
@@ -313,10 +322,10 @@ TEST_CASE("what the driver refuses is a device error with the call, its cause an
   gpu.contexts().use(0);
   const CudaStream stream = gpu.streams().make_stream();
   gpu.graphs().begin_capture(stream);
-  expect_error(ErrorKind::device,
-               {"cuStreamSynchronize: operation not permitted when stream is capturing",
-                "(driver.cpp:"},
-               [&] { gpu.streams().synchronize(stream); });
+  expect_error(
+      ErrorKind::device,
+      {"cuStreamSynchronize: operation not permitted when stream is capturing", "(driver.cpp:"},
+      [&] { gpu.streams().synchronize(stream); });
   expect_error(ErrorKind::device,
                {"cuStreamEndCapture: operation failed due to a previous error during capture"},
                [&] { gpu.graphs().end_capture(stream); });

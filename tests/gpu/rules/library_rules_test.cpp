@@ -47,7 +47,8 @@ struct TwoRanks {
     CHECK(NCCL(ncclCommGetAsyncError)(comms[rank], &state) == ncclSuccess);
     return state;
   }
-  ncclResult_t reduce(int rank, size_t count, CudaStream stream, ncclDataType_t type = ncclFloat32) {
+  ncclResult_t reduce(int rank, size_t count, CudaStream stream,
+                      ncclDataType_t type = ncclFloat32) {
     return NCCL(ncclAllReduce)(memory[rank], memory[rank], count, type, ncclSum, comms[rank],
                                reinterpret_cast<cudaStream_t>(stream));
   }
@@ -187,6 +188,7 @@ TEST_CASE("rules of cuBLASLt: types, shapes, alignment and workspace", "[cuda]")
   CHECK(multiply(&one, memory + 4, workspace, kWorkspace) == CUBLAS_STATUS_NOT_SUPPORTED);
   CHECK(multiply(&one, memory, workspace, kWorkspace / 2) == CUBLAS_STATUS_INVALID_VALUE);
   CHECK(multiply(&one, memory, workspace + 16, kWorkspace) == CUBLAS_STATUS_INVALID_VALUE);
+  CHECK(multiply(&one, memory, workspace, 2 * kWorkspace) == CUBLAS_STATUS_INVALID_VALUE);
   CHECK(multiply(&one, memory, nullptr, kWorkspace) == CUBLAS_STATUS_INVALID_VALUE);
   CHECK(multiply(&one, memory, workspace, kWorkspace) == CUBLAS_STATUS_SUCCESS);
   CHECK(rules::cuCtxSetCurrent(nullptr) == CUDA_SUCCESS);

@@ -18,8 +18,8 @@ struct Communicator {
   int gpu = 0;
   bool has_joined = false, was_called = false;
   ncclResult_t state = ncclInProgress;
-  int polls = 0;             ///< since the calls that wait were made
-  std::vector<Call> calls;   ///< of groups that ended, not yet in their stream
+  int polls = 0;            ///< since the calls that wait were made
+  std::vector<Call> calls;  ///< of groups that ended, not yet in their stream
 };
 
 Communicator& of(ncclComm_t comm) { return *reinterpret_cast<Communicator*>(comm); }

@@ -1,13 +1,22 @@
-// What a real GPU, its driver or its libraries may lack or refuse: Tessera does without where it can
-// and tells it, or ends with one message that says what to do.
+// What a real GPU, its driver or its libraries may lack or refuse: Tessera does without where it
+// can and tells it, or ends with one message that says what to do.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdlib>
+#include <fstream>
+#include <thread>
 
 #include "base/fail.h"
+#include "gpu/device/cuda_device.h"
 #include "gpu/emulator.h"
 #include "ops/op_cases_run.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gpt_run.h"
+#include "support/io_folder.h"
+#include "tessera/cli.h"
+#include "tessera/cluster.h"
 
 namespace tessera::test {
 
@@ -85,6 +94,38 @@ TEST_CASE("soft landing: a capture that fails is run step by step, on all ranks"
   }
 }
 
+TEST_CASE("soft landing: train prints what the device tells after it has tried", "[cuda]") {
+  CudaEmulator gpu;
+  gpu.direct = false;
+  gpu.fails_capture = CaptureFault::work;
+  const WithEmulator here(gpu);
+  const Folder folder;
+  std::vector<std::string> words = {
+      "tessera", "train", "gpt",      "--data",  TESSERA_SOURCE_DIR "/data/moby-dick.txt",
+      "--steps", "3",     "--batch",  "2",       "--device",
+      "cuda",    "--set", "layers=1", "length=8"};
+  std::vector<char*> args;
+  for (std::string& word : words) args.push_back(word.data());
+  const std::string path = folder.dir + "/out.txt";
+  const int kept = dup(1), file = open(path.c_str(), O_CREAT | O_WRONLY, 0600);
+  REQUIRE(file >= 0);
+  std::fflush(stdout);
+  dup2(file, 1);
+  const int code = run_cli(static_cast<int>(args.size()), args.data());
+  std::fflush(stdout);
+  dup2(kept, 1);
+  close(kept);
+  close(file);
+  std::ifstream in(path);
+  const std::string out((std::istreambuf_iterator<char>(in)), {});
+  INFO(out);
+  CHECK(code == 0);
+  const std::string note = "note    steps are enqueued one by one, as their capture failed";
+  CHECK(out.find(note) != out.npos);
+  CHECK(out.find(note) == out.rfind(note));
+  CHECK(out.find(note) > out.find("step"));
+}
+
 TEST_CASE("soft landing: TESSERA_GRAPHS=off captures nothing", "[cuda]") {
   const With off("TESSERA_GRAPHS", "off");
   CudaEmulator gpu;
@@ -100,8 +141,11 @@ TEST_CASE("soft landing: without NCCL the ranks do their collectives another way
     check_told(train(gpus, 2), words);
     CHECK(gpus.group_calls == 0);
   };
-  trained([](CudaEmulator& g) { g.missing = {"libnccl.so.2", "libnccl.so"}; },
-          {"collectives read the memory of peers", "there is no NCCL: libnccl.so.2 is not there"});
+  trained(
+      [](CudaEmulator& g) {
+        g.missing = {"libnccl.so.2", "libnccl.so"};
+      },
+      {"collectives read the memory of peers", "there is no NCCL: libnccl.so.2 is not there"});
   trained([](CudaEmulator& g) { g.nccl_version = 21003; },
           {"read the memory of peers", "this NCCL is 2.10.3, and 2.14 or newer is needed"});
   trained([](CudaEmulator& g) { g.missing = {"ncclCommInitRankConfig"}; },
@@ -128,8 +172,25 @@ TEST_CASE("soft landing: without cuBLASLt matmuls are Tessera's own kernels", "[
           "this cuBLASLt is too old: libcublasLt.so.13 has no function cublasLtMatmulAlgoCheck");
 }
 
-TEST_CASE("soft landing: kernels for a GPU that the compiler does not know come as PTX",
-          "[cuda]") {
+TEST_CASE("soft landing: a cuDNN that is missing or too old is named with its version", "[cuda]") {
+  CudaEmulator none, old, half;
+  std::string why;
+  none.direct = old.direct = half.direct = false;
+  CHECK(none.convolution(why) == nullptr);
+  CHECK(why.find("cuDNN is missing: libcudnn.so.9 is not there") == 0);
+  old.cudnn_version = 8907;
+  CHECK(old.attention(why) == nullptr);
+  CHECK(why == "this cuDNN is 8.9.7, and 9.0 or newer is needed");
+  half.cudnn_version = 90000;
+  half.missing = {"cudnnBackendFinalize"};
+  CHECK(half.convolution(why) == nullptr);
+  CHECK(
+      why ==
+      "this cuDNN is too old: libcudnn.so.9 has no function cudnnBackendFinalize; 9.0 or newer is "
+      "needed");
+}
+
+TEST_CASE("soft landing: kernels for a GPU that the compiler does not know come as PTX", "[cuda]") {
   CudaEmulator gpu;
   gpu.major = 12;
   gpu.architectures = {80, 90};
@@ -156,9 +217,10 @@ TEST_CASE("soft landing: memory that others have, and what is left to the librar
   constexpr int64_t kAll = int64_t{1} << 30;
   CudaEmulator taken;
   taken.taken = kAll - (1 << 20);
-  expect_refused(taken, 1, ErrorKind::device,
-                 {"rank 0 needs", "GiB are free", "of its 1.00 GiB this rank has 0.00 and others 1.00",
-                  "nvidia-smi", "smaller batch"});
+  expect_refused(
+      taken, 1, ErrorKind::device,
+      {"rank 0 needs", "GiB are free", "of its 1.00 GiB this rank has 0.00 and others 1.00",
+       "nvidia-smi", "smaller batch"});
   CudaEmulator broken;
   broken.largest_allocation = 4096;
   expect_refused(broken, 1, ErrorKind::device,
@@ -178,12 +240,54 @@ TEST_CASE("soft landing: a group of NCCL that never forms ends with the remedy",
   const WithEmulator here(gpus);
   Cluster cluster = Cluster::threads(2);
   cluster.set_timeout(0.3);
-  expect_error(ErrorKind::comm,
-               {"of 2 waited 0 s for the others to join a group of NCCL", "NCCL_DEBUG=INFO",
-                "TESSERA_NCCL=off"},
-               [&] {
-                 train_small_gpt(cluster, Mesh::parse("a:2"), "batch:a", DType::float32, 1, "cuda");
-               });
+  expect_error(
+      ErrorKind::comm,
+      {"of 2 waited 0 s for the others to join a group of NCCL", "NCCL_DEBUG=INFO",
+       "TESSERA_NCCL=off"},
+      [&] { train_small_gpt(cluster, Mesh::parse("a:2"), "batch:a", DType::float32, 1, "cuda"); });
+}
+
+TEST_CASE("soft landing: a peer that dies ends the others, with the collective that they wait for",
+          "[cuda]") {
+  CudaEmulator gpus(2);
+  gpus.direct = false;
+  gpus.has_groups = true;
+  Cluster cluster = Cluster::threads(2);
+  cluster.set_timeout(0.3);
+  std::string told;
+  std::atomic<int> left{2};
+  cluster.run([&](int, Communicator& world) {
+    CudaDevice device(gpus, world.rank(), world, {true});
+    const UseGpu here(gpus.contexts(), world.rank());
+    Collective sum;
+    sum.kind = CollectiveKind::all_reduce;
+    sum.count = 16;
+    sum.in = sum.out = device.allocate(64, "numbers");
+    sum.site.text = "sum of numbers";
+    const std::unique_ptr<Operation> operation = device.prepare(world, {sum});
+    std::vector<float> host(16);
+    const auto run = [&] {
+      operation->start();
+      operation->wait();
+      device.read(host.data(), sum.out, 64);
+    };
+    run();
+    if (world.rank() == 0) {
+      try {
+        run();
+      } catch (const Error& e) {
+        told = e.what();
+      }
+    }
+    --left;  // rank 1 has its group until the other one has given up
+    while (left > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  INFO(told);
+  CHECK(told.find("rank 0 on cuda:0: waited 0 s for collectives with other GPUs; the last "
+                  "collective that ended is 'sum of numbers'") != told.npos);
+  CHECK(gpus.aborts == 2);
+  CHECK(gpus.take_misuses() ==
+        std::vector<std::string>{"aborted a group whose calls may not have ended"});  // rank 0's
 }
 
 TEST_CASE("soft landing: a kernel at an illegal address ends the run at a later call", "[cuda]") {

@@ -113,8 +113,7 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   const OnStream in(stream);
   if (in.result != CUDA_SUCCESS) return in.result;
   if (in.stream->capture != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  *context = reinterpret_cast<CUcontext>(
-      &in.m->contexts[static_cast<size_t>(in.stream->gpu)]);
+  *context = reinterpret_cast<CUcontext>(&in.m->contexts[static_cast<size_t>(in.stream->gpu)]);
   return CUDA_SUCCESS;
 }
 
@@ -194,9 +193,9 @@ CUresult cuEventElapsedTime(float* ms, CUevent first, CUevent second) {
     const Event& e = event_of(event);
     if (e.stream == nullptr || e.stream->done < e.at) return CUDA_ERROR_NOT_READY;
   }
-  *ms = static_cast<float>(1e3 * in.m->gpu.streams().seconds_between(
-                                     reinterpret_cast<CudaEvent>(first),
-                                     reinterpret_cast<CudaEvent>(second)));
+  *ms = static_cast<float>(
+      1e3 * in.m->gpu.streams().seconds_between(reinterpret_cast<CudaEvent>(first),
+                                                reinterpret_cast<CudaEvent>(second)));
   return CUDA_SUCCESS;
 }
 
@@ -262,8 +261,7 @@ CUresult cuStreamBeginCapture(CUstream given, CUstreamCaptureMode mode) {
   const std::lock_guard lock(m.state.mutex);
   if (m.streams.count(given) == 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (in.stream->capture != 0) return CUDA_ERROR_ILLEGAL_STATE;
-  if (fails(m, in.stream->gpu, CaptureFault::begin))
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (fails(m, in.stream->gpu, CaptureFault::begin)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   m.gpu.graphs().begin_capture(stream_of(*in.stream));
   m.captures[in.stream->capture] = {in.stream, mode, std::this_thread::get_id()};
   return CUDA_SUCCESS;
