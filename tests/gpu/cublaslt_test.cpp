@@ -52,6 +52,7 @@ double difference_in_bytes(CudaEmulator& gpu, CudaStream stream, void* workspace
   REQUIRE(done);
   const CudaMatmul matmul = gpu.blas().prepare(g);
   gpu.blas().run(matmul, a, b, g.adds ? second : nullptr, second, workspace, stream);
+  gpu.streams().synchronize(stream);
   gpu.blas().release(matmul);
   double most = 0, largest = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -91,6 +92,7 @@ double difference(CudaEmulator& gpu, CudaStream stream, void* workspace, Multipl
   std::swap_ranges(kept, kept + count, sides.begin());
   const CudaMatmul matmul = gpu.blas().prepare(g);
   gpu.blas().run(matmul, a, b, from, second, workspace, stream);
+  gpu.streams().synchronize(stream);
   gpu.blas().release(matmul);
   double most = 0;
   for (int64_t i = 0; i < count; ++i) {

@@ -46,6 +46,7 @@ void* EmulatedMemory::allocate(int64_t bytes) {
 }
 
 void EmulatedMemory::release(void* memory) {
+  if (const int gpu = gpu_of(memory); gpu >= 0) state_.drain(gpu);
   const std::lock_guard lock(state_.mutex);
   const auto it = state_.blocks.find(static_cast<char*>(memory));
   check(it != state_.blocks.end(), "released memory that was not allocated");
@@ -82,6 +83,7 @@ void* EmulatedMemory::allocate_host(int64_t bytes) {
   return memory;
 }
 void EmulatedMemory::release_host(void* memory) {
+  if (EmulatorState::used_gpu() >= 0) state_.drain(EmulatorState::used_gpu());
   const std::lock_guard lock(state_.mutex);
   const auto it = state_.pinned.find(static_cast<char*>(memory));
   std::erase_if(state_.pending, [&](const Pending& p) {
@@ -96,28 +98,29 @@ void EmulatedMemory::to_device(void* to, const void* host, int64_t bytes, CudaSt
   Stream& stream = *reinterpret_cast<Stream*>(s);
   check(stream.capture == 0, "a copy from the host during a capture");
   const char* first = static_cast<const char*>(host);
-  {
-    const std::lock_guard lock(state_.mutex);
-    const bool pinned =
-        std::any_of(state_.pinned.begin(), state_.pinned.end(), [&](const auto& block) {
-          return first >= block.first && first + bytes <= block.first + block.second;
-        });
-    check(pinned, "a copy of {} bytes from memory of the host that was not pinned", bytes);
-  }
+  const std::lock_guard lock(state_.mutex);
+  check(state_.is_pinned(host, bytes),
+        "a copy of {} bytes from memory of the host that was not pinned", bytes);
   state_.submit(s, {"to_device", {}, {{to, bytes}}, [=] {
                       std::memcpy(to, host, static_cast<size_t>(bytes));
                     }});
-  const std::lock_guard lock(state_.mutex);
   state_.pending.push_back({first, std::string(first, static_cast<size_t>(bytes)), stream.number,
                             stream.clock.at(stream.number)});
 }
 
+/// Into memory that is not pinned it ends before the call does.
 void EmulatedMemory::to_host(void* host, const void* from, int64_t bytes, CudaStream s) {
   Stream& stream = *reinterpret_cast<Stream*>(s);
   check(stream.capture == 0, "a copy to the host during a capture");
+  const bool waits = [&] {
+    const std::lock_guard lock(state_.mutex);
+    return !state_.is_pinned(host, bytes);
+  }();
+  if (waits) state_.finish(stream, stream.enqueued);
   state_.submit(s, {"to_host", {{from, bytes}}, {}, [=] {
                       std::memcpy(host, from, static_cast<size_t>(bytes));
                     }});
+  if (waits) state_.finish(stream, stream.enqueued);
 }
 
 void EmulatedMemory::clear(void* memory, int64_t bytes, CudaStream s) {
@@ -126,12 +129,13 @@ void EmulatedMemory::clear(void* memory, int64_t bytes, CudaStream s) {
                     }});
 }
 
-CudaStream EmulatedStreams::make_stream() {
+CudaStream EmulatedStreams::make_stream(bool is_urgent) {
   const std::lock_guard lock(state_.mutex);
   state_.streams.push_back(std::make_unique<Stream>());
   static int streams = 0;  // clocks of threads that outlive an emulator mean no other's streams
   state_.streams.back()->number = ++streams;
   state_.streams.back()->gpu = EmulatorState::used_gpu();
+  state_.streams.back()->is_urgent = is_urgent;
   return reinterpret_cast<CudaStream>(state_.streams.back().get());
 }
 
@@ -159,11 +163,14 @@ CudaEvent EmulatedStreams::make_event() {
 }
 
 void EmulatedStreams::synchronize(CudaStream s) {
-  const std::lock_guard lock(state_.mutex);
   Stream& stream = *reinterpret_cast<Stream*>(s);
-  state_.check_place(stream);
-  check(stream.capture == 0, "synchronize() of a stream that is captured");
-  check(!state_.settings.stuck, "synchronize() of a stream that never ends");
+  {
+    const std::lock_guard lock(state_.mutex);
+    state_.check_place(stream);
+    check(stream.capture == 0, "synchronize() of a stream that is captured");
+  }
+  state_.finish(stream, stream.enqueued);
+  const std::lock_guard lock(state_.mutex);
   state_.learn(stream.clock);
   state_.note(fmt::format("synchronize s{}", stream.number));
 }
@@ -176,18 +183,27 @@ void EmulatedStreams::record(CudaEvent e, CudaStream s) {
   event.recorded = true;
   event.clock = stream.clock;
   event.capture = stream.capture;
-  event.seconds =
-      state_.slept +
-      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  if (stream.capture == 0) {
+    state_.enqueue(stream, {{}, [this, &event] {
+                              const std::lock_guard lock(state_.mutex);
+                              event.seconds = state_.now();
+                            }});
+    event.stream = &stream;
+    event.at = stream.enqueued;
+  }
   state_.note(fmt::format("record e{} on s{}", event.number, stream.number));
 }
 
 bool EmulatedStreams::passed(CudaEvent e) {
+  state_.progress();
   const std::lock_guard lock(state_.mutex);
   const Event& event = *reinterpret_cast<Event*>(e);
   check(event.recorded && event.capture == 0, "asked for e{}, which nobody recorded", event.number);
-  if (!state_.settings.stuck) state_.learn(event.clock);
-  return !state_.settings.stuck;
+  if (const auto it = state_.broken.find(event.stream->gpu); it != state_.broken.end())
+    std::rethrow_exception(it->second);
+  if (state_.settings.stuck || event.stream->done < event.at) return false;
+  state_.learn(event.clock);
+  return true;
 }
 
 double EmulatedStreams::seconds_between(CudaEvent first, CudaEvent second) {
@@ -216,6 +232,8 @@ void EmulatedStreams::wait(CudaStream s, CudaEvent e) {
     stream.capture = event.capture;
   for (const auto& [other, at] : event.clock)
     stream.clock[other] = std::max(stream.clock[other], at);
+  if (event.capture == 0 && event.stream != &stream)
+    state_.enqueue(stream, {[from = event.stream, at = event.at] { return from->done >= at; }, {}});
   state_.note(fmt::format("s{} waits for e{}", stream.number, event.number));
 }
 
@@ -289,7 +307,10 @@ CudaGraph EmulatedGraphs::end_capture(CudaStream s) {
 
 void EmulatedGraphs::launch(CudaGraph g, CudaStream s) {
   ++state_.counts.graph_launches;
-  for (const Work& work : reinterpret_cast<Graph*>(g)->work) state_.submit(s, work);
+  for (const Work& work : reinterpret_cast<Graph*>(g)->work) {
+    if (work.group != nullptr) ++state_.counts.replayed_calls;
+    state_.submit(s, work);
+  }
 }
 
 void EmulatedGraphs::release(CudaGraph graph) {

@@ -1,39 +1,80 @@
 #include "gpu/emulator_nccl.h"
 
 #include <algorithm>
-#include <condition_variable>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/fail.h"
 #include "collectives/communicator.h"
 
 namespace tessera::test {
 
-struct EmulatedNccl::Group {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int size = 0, arrived = 0;
-  int64_t round = 0;
-  std::vector<const void*> in;
+struct EmulatedNccl::Call {
+  Kind kind = Kind::all_reduce;
+  Combiner combiner = Combiner::sum;
+  DType dtype = DType::float32;
+  const void* in = nullptr;
+  void* out = nullptr;
+  int64_t in_count = 0, out_count = 0;
+};
 
-  /// Returns when all ranks are here; a rank that waits for 20 s is an error.
-  void meet() {
-    std::unique_lock lock(mutex);
-    const int64_t mine = round;
-    if (++arrived == size) {
-      arrived = 0;
-      ++round;
-      changed.notify_all();
-      return;
+struct EmulatedNccl::Group {
+  int size = 0, joined = 0;
+  /// By number, until all ranks have come to them: the calls that the streams of ranks stand at.
+  std::map<int64_t, std::map<int, Call>> calls;
+  std::set<int64_t> ended;
+
+  /// A rank's stream stands at its call of this number. True once it has been made.
+  bool arrive(int rank, int64_t number, const Call& call) {
+    if (ended.count(number) != 0) return true;
+    std::map<int, Call>& all = calls[number];
+    all[rank] = call;
+    const auto& [first, model] = *all.begin();
+    check(call.kind == model.kind && call.in_count == model.in_count && call.dtype == model.dtype &&
+              call.combiner == model.combiner,
+          "collective {} of a group: {} elements of {} on rank {}, {} of {} on rank {}, or not the "
+          "same collective",
+          number, model.in_count, to_string(model.dtype), first, call.in_count,
+          to_string(call.dtype), rank);
+    if (static_cast<int>(all.size()) < size) return false;
+    make(all);
+    calls.erase(number);
+    ended.insert(number);
+    return true;
+  }
+
+ private:
+  /// All results are computed before one is stored: a result may lie on its operand.
+  void make(const std::map<int, Call>& all) {
+    std::vector<std::vector<char>> results;
+    for (const auto& [rank, c] : all) {
+      const int64_t item = size_of(c.dtype);
+      std::vector<char>& result = results.emplace_back(static_cast<size_t>(c.out_count * item));
+      std::vector<const void*> parts;
+      for (const auto& [other, from] : all) {
+        parts.push_back(static_cast<const char*>(from.in) +
+                        (c.kind == Kind::reduce_scatter ? rank * c.out_count * item : 0));
+        if (c.kind == Kind::all_gather)
+          std::memcpy(result.data() + other * c.in_count * item, from.in,
+                      static_cast<size_t>(c.in_count * item));
+      }
+      if (c.kind != Kind::all_gather)
+        local_reduce(parts.data(), size, result.data(), c.out_count, c.dtype, c.combiner);
     }
-    check(changed.wait_for(lock, std::chrono::seconds(20), [&] { return round != mine; }),
-          "a call of an emulated group waits for ranks that do not come");
+    size_t next = 0;
+    for (const auto& [rank, c] : all) {
+      std::memcpy(c.out, results[next].data(), results[next].size());
+      ++next;
+    }
   }
 };
 
 struct EmulatedNccl::Member {
   Group* group;
   int rank;
+  bool aborted = false;
+  int64_t calls = 0;         ///< enqueued so far
   CudaEvent last = nullptr;  ///< behind the last call
 };
 
@@ -50,20 +91,29 @@ std::string EmulatedNccl::group_id() {
   return fmt::format("group {}", groups++);
 }
 
-CudaGroup EmulatedNccl::join(const std::string& id, int rank, int size, double) {
-  Group* group = nullptr;
-  CudaGroup mine = nullptr;
-  {
-    const std::lock_guard lock(state_.mutex);
-    auto& slot = groups_[id];
-    if (!slot) slot = std::make_shared<Group>();
-    group = slot.get();
-    group->size = size;
-    group->in.resize(static_cast<size_t>(size));
-    members_.push_back(std::make_shared<Member>(Member{group, rank, nullptr}));
-    mine = reinterpret_cast<CudaGroup>(members_.back().get());
+CudaGroup EmulatedNccl::begin_join(const std::string& id, int rank, int size) {
+  const std::lock_guard lock(state_.mutex);
+  auto& group = groups_[id];
+  if (!group) group = std::make_shared<Group>();
+  group->size = size;
+  ++group->joined;
+  members_.push_back(std::make_shared<Member>(Member{group.get(), rank}));
+  return reinterpret_cast<CudaGroup>(members_.back().get());
+}
+
+bool EmulatedNccl::has_joined(CudaGroup group) {
+  const std::lock_guard lock(state_.mutex);
+  const Group& joined = *reinterpret_cast<Member*>(group)->group;
+  return joined.joined == joined.size;
+}
+
+CudaGroup EmulatedNccl::join(const std::string& id, int rank, int size, double seconds) {
+  const CudaGroup mine = begin_join(id, rank, size);
+  const auto last = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!has_joined(mine)) {
+    check(std::chrono::steady_clock::now() < last, "ranks do not join an emulated group");
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  group->meet();
   return mine;
 }
 
@@ -78,15 +128,16 @@ void EmulatedNccl::end_calls() {
 
 std::string EmulatedNccl::trouble(CudaGroup group) {
   const std::lock_guard lock(state_.mutex);
-  if (aborted_.count(group) != 0) state_.misuse("asked for the state of a group that was aborted");
+  if (reinterpret_cast<Member*>(group)->aborted)
+    state_.misuse("asked for the state of a group that was aborted");
   return state_.settings.trouble;
 }
 
 void EmulatedNccl::abort(CudaGroup group) noexcept {
   const std::lock_guard lock(state_.mutex);
-  if (!aborted_.insert(group).second) state_.misuse("aborted a group twice");
-  const auto* last =
-      reinterpret_cast<EmulatorState::Event*>(reinterpret_cast<Member*>(group)->last);
+  Member& member = *reinterpret_cast<Member*>(group);
+  if (std::exchange(member.aborted, true)) state_.misuse("aborted a group twice");
+  const auto* last = reinterpret_cast<EmulatorState::Event*>(member.last);
   if (last != nullptr && !EmulatorState::is_known(last->clock) && !state_.settings.stuck &&
       state_.settings.trouble.empty())
     state_.misuse("aborted a group whose calls may not have ended");
@@ -102,32 +153,18 @@ void EmulatedNccl::abort(CudaGroup group) noexcept {
 void EmulatedNccl::call(CudaGroup g, const void* in, int64_t in_count, void* out, int64_t out_count,
                         DType dtype, Kind kind, Combiner combiner, CudaStream stream) {
   check(collecting, "a call of a group outside of begin_calls() and end_calls()");
-  if (const std::lock_guard lock(state_.mutex); aborted_.count(g) != 0)
-    state_.misuse("a call of a group that was aborted");
   Member& me = *reinterpret_cast<Member*>(g);
+  if (const std::lock_guard lock(state_.mutex); me.aborted)
+    state_.misuse("a call of a group that was aborted");
   const int64_t item = size_of(dtype);
   EmulatorState::Work work{"group call", {{in, in_count * item}}, {{out, out_count * item}}, {}};
-  work.run = [=, this, &me] {
-    Group& group = *me.group;
-    ++state_.counts.group_calls;
-    group.in[static_cast<size_t>(me.rank)] = in;
-    group.meet();
-    const std::vector<const void*> all = group.in;
-    std::vector<char> result(static_cast<size_t>(out_count * item));
-    if (kind == Kind::all_gather) {
-      for (size_t r = 0; r < all.size(); ++r)
-        std::memcpy(result.data() + static_cast<int64_t>(r) * in_count * item, all[r],
-                    static_cast<size_t>(in_count * item));
-    } else {
-      std::vector<const void*> parts;
-      for (const void* from : all)
-        parts.push_back(static_cast<const char*>(from) +
-                        (kind == Kind::reduce_scatter ? me.rank * out_count * item : 0));
-      local_reduce(parts.data(), group.size, result.data(), out_count, dtype, combiner);
-    }
-    group.meet();
-    std::memcpy(out, result.data(), result.size());
+  const Call made{kind, combiner, dtype, in, out, in_count, out_count};
+  work.waits_for = [&me, made]() -> std::function<bool()> {
+    return [&me, made, number = me.calls++] {
+      return me.aborted || me.group->arrive(me.rank, number, made);
+    };
   };
+  work.run = [this] { ++state_.counts.group_calls; };
   work.group = g;
   state_.submit(stream, std::move(work));
   if (me.last == nullptr) me.last = streams_.make_event();

@@ -1,8 +1,10 @@
 #include "gpu/emulator_state.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "base/fail.h"
 
@@ -18,6 +20,11 @@ void raise(EmulatorState::Clock& to, const EmulatorState::Clock& from) {
 }
 
 }  // namespace
+
+bool is_direct_by_default() {
+  const char* driver = std::getenv("TESSERA_TEST_DRIVER");
+  return driver != nullptr && std::string(driver) == "direct";
+}
 
 EmulatorState::EmulatorState(int all, int64_t bytes, const EmulatorSettings& set,
                              EmulatorCounts& counted)
@@ -66,6 +73,19 @@ void EmulatorState::check_place(const Stream& stream) const {
         gpu_of_thread);
 }
 
+double EmulatorState::now() const {
+  if (settings.algorithm_seconds.size() > 1) return slept;
+  const auto clock = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(clock).count();
+}
+
+bool EmulatorState::is_pinned(const void* host, int64_t bytes) const {
+  const char* first = static_cast<const char*>(host);
+  return std::any_of(pinned.begin(), pinned.end(), [&](const auto& block) {
+    return first >= block.first && first + bytes <= block.first + block.second;
+  });
+}
+
 void EmulatorState::forbid_capture(const char* call) const {
   if (!capturing.empty()) fail(ErrorKind::device, "{} during a capture", call);
 }
@@ -99,20 +119,99 @@ void EmulatorState::order(Stream& stream, const Work& work) {
   stream.clock[stream.number] = now;
 }
 
-/// Work runs outside of the lock: that of a group waits for other ranks.
 void EmulatorState::submit(CudaStream s, Work work) {
+  const std::lock_guard lock(mutex);
+  Stream& stream = *reinterpret_cast<Stream*>(s);
+  check_place(stream);
+  note(fmt::format("{} on s{}", work.name, stream.number));
+  order(stream, work);
+  if (stream.capture != 0) {
+    capturing.at(stream.capture).work.push_back(std::move(work));
+    return;
+  }
+  enqueue(stream,
+          {work.waits_for ? work.waits_for() : std::function<bool()>(), std::move(work.run)});
+}
+
+void EmulatorState::enqueue(Stream& stream, Entry entry) {
+  stream.queue.push_back(std::move(entry));
+  ++stream.enqueued;
+}
+
+/// Work runs outside of the lock, so that other threads can enqueue more.
+bool EmulatorState::run_next() {
+  Stream* stream = nullptr;
+  std::function<void()> run;
+  const auto fail = [&](Stream& s) {  // with the lock held
+    broken[s.gpu] = std::current_exception();
+    for (const auto& other : streams) {
+      if (other->gpu == s.gpu) other->done = other->enqueued, other->queue.clear();
+    }
+  };
   {
     const std::lock_guard lock(mutex);
-    Stream& stream = *reinterpret_cast<Stream*>(s);
-    check_place(stream);
-    note(fmt::format("{} on s{}", work.name, stream.number));
-    order(stream, work);
-    if (stream.capture != 0) {
-      capturing.at(stream.capture).work.push_back(std::move(work));
-      return;
+    if (settings.stuck) return false;
+    for (const auto& s : streams) {
+      if (s->queue.empty()) continue;
+      try {
+        if (s->queue.front().is_ready && !s->queue.front().is_ready()) continue;
+      } catch (...) {
+        fail(*s);
+        return true;
+      }
+      stream = s.get();
+      run = std::move(s->queue.front().run);
+      break;
     }
   }
-  work.run();
+  if (stream == nullptr) return false;
+  try {
+    if (run) run();
+  } catch (...) {
+    const std::lock_guard lock(mutex);
+    fail(*stream);
+    return true;
+  }
+  const std::lock_guard lock(mutex);
+  stream->queue.pop_front();
+  ++stream->done;
+  return true;
+}
+
+void EmulatorState::progress() {
+  const std::lock_guard running(running_);
+  while (run_next()) {
+  }
+}
+
+void EmulatorState::finish(Stream& stream, int64_t entries) {
+  const auto last = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (;;) {
+    progress();
+    {
+      const std::lock_guard lock(mutex);
+      if (const auto it = broken.find(stream.gpu); it != broken.end())
+        std::rethrow_exception(it->second);
+      if (stream.done >= entries) return;
+      check(!settings.stuck, "s{} never ends", stream.number);
+    }
+    check(std::chrono::steady_clock::now() < last,
+          "s{} waits for what does not come: other ranks, or their streams", stream.number);
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+void EmulatorState::drain(int gpu) {
+  std::vector<Stream*> all;
+  {
+    const std::lock_guard lock(mutex);
+    for (const auto& stream : streams) {
+      if (settings.stuck) stream->done = stream->enqueued, stream->queue.clear();
+      if (stream->gpu == gpu) all.push_back(stream.get());
+    }
+    if (broken.count(gpu) != 0) return;
+  }
+  for (Stream* stream : all) finish(*stream, stream->enqueued);
 }
 
 /// The GPU may touch its own memory, that of GPUs which it reaches, and what the host pinned.

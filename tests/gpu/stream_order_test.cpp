@@ -18,6 +18,7 @@ struct TwoStreams {
   void* memory;
   std::vector<char> host = std::vector<char>(256);
   TwoStreams() {
+    gpu.direct = true;
     gpu.contexts().use(0);
     a = gpu.streams().make_stream();
     b = gpu.streams().make_stream();
@@ -62,6 +63,7 @@ TEST_CASE("the recording device: every wait has its signal, every thread its GPU
   expect_error(ErrorKind::internal, {"waits for", "nobody recorded"},
                [&] { l.gpu.streams().wait(l.a, l.event); });
   CudaEmulator two(2);
+  two.direct = true;
   two.contexts().use(1);
   CudaStream there = two.streams().make_stream();
   two.contexts().use(0);
@@ -89,6 +91,7 @@ TEST_CASE("the recording device: memory of the host that a copy reads", "[cuda]"
 
 TEST_CASE("the recording device: memory of another GPU", "[cuda]") {
   CudaEmulator two(2);
+  two.direct = true;
   two.contexts().use(0);
   void* memory = two.memory().allocate(64);
   void* before = two.contexts().use(1);
@@ -123,8 +126,11 @@ TEST_CASE("the recording device: what a capture forbids", "[cuda]") {
   l.gpu.streams().wait(l.a, l.event);
   static_cast<char*>(l.memory)[0] = 1;
   const CudaGraph graph = l.gpu.graphs().end_capture(l.a);
+  l.gpu.streams().synchronize(l.a);
   CHECK(static_cast<char*>(l.memory)[0] == 1);  // recorded, not run
   l.gpu.graphs().launch(graph, l.a);
+  CHECK(static_cast<char*>(l.memory)[0] == 1);  // enqueued: nothing has waited for it
+  l.gpu.streams().synchronize(l.a);
   CHECK(static_cast<char*>(l.memory)[0] == 0);
   l.gpu.graphs().release(graph);
 }
