@@ -59,7 +59,13 @@ double interpolate(const std::vector<std::pair<double, double>>& points, double 
 
 int64_t bytes_touched(const Step& step) {
   int64_t total = 0;
-  for (const View& view : step.in) total += elements_stored(view) * size_of(view.dtype);
+  for (const View& view : step.in) {
+    int64_t elements = elements_stored(view);
+    // Of its table a gather reads what it takes.
+    if (step.kernel == KernelKind::gather && &view == &step.in[0])
+      elements = std::min(elements, step.out[0].elements());
+    total += elements * size_of(view.dtype);
+  }
   for (const View& view : step.out) total += elements_stored(view) * size_of(view.dtype);
   return total;
 }

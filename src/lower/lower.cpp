@@ -50,7 +50,7 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   Program program = localize(graph, flow, rule_layouts);
   if (options.offload_state) offload_state(graph, program);
   after("localize", [&] { return to_string(program); });
-  if (options.fuse) fuse_pointwise(program);
+  if (options.fuse) fuse_pointwise(program, options.longest_row);
   after("fuse_pointwise", [&] { return to_string(program); });
   if (options.fuse && options.takes_epilogue) {
     fuse_epilogues(program, options.takes_epilogue);
