@@ -32,7 +32,7 @@ ROOMS = {
     "lower/passes": {"base", "program", "cost"} | PRICES,
     "lower": MODEL_ROOMS | {"ops", "cost", "lower/layout", "lower/flow", "lower/partition", "lower/passes"},
     "compile": MODEL_ROOMS | {"ops", "cost", "lower", "lower/layout", "kernels/common/kernel.h", "kernels/cuda/epilogue.h",
-                "kernels/cuda/generate.h"},
+                "kernels/cuda/generate.h", "kernels/cuda/rows.h"},
     "plan/solver": {"base"},
     "plan": MODEL_ROOMS | {"ops", "cost", "lower", "lower/layout", "compile", "plan/solver"},
     "runtime": {"base", "program", "kernels/common", "kernels/cpu/thread_pool.h", "collectives/communicator.h"},

@@ -2,6 +2,7 @@
 // An operand that is dense there is one access of up to 16 bytes; an operand that is constant there
 // is one element. All loads come before all stores, so an output may alias an input, element by
 // element.
+#include "kernels/cuda/group.h"
 #include "kernels/cuda/pointwise_codegen.h"
 
 namespace tessera::cuda {
@@ -122,6 +123,7 @@ class Text {
 }  // namespace
 
 Source generate_pointwise(const KernelArgs& args) {
+  if (is_group(*args.step)) return generate_group(args);
   const Walk walk = make_walk(args);
   if (walk.nest.elements() == 0) return {};
   return walk.row < 0 ? Text(args, walk).generate() : generate_rows(args, walk);

@@ -7,6 +7,10 @@
 // registers, so every element is loaded once and stored once. Outputs are stored in a phase after
 // all loads, so an output may alias an input. A block has whole rows. Rows beyond the last one
 // compute what the last one does and store nothing.
+//
+// Long rows (the logits of a vocabulary) do not fit into registers. They are streamed: each phase
+// loads its operands again and repeats the instructions that it needs. The rows that run at one
+// time stay in the L2 cache, so memory sees one read. All results are stored in the last phase.
 #include <algorithm>
 
 #include "kernels/cuda/pointwise_codegen.h"
@@ -23,10 +27,14 @@ struct Plan {
   std::vector<char> kept;      ///< by instruction: varies by element and is read in a later phase
   std::vector<int> stored_in;  ///< by output: phase
   int phases = 1;
+  bool streams = false;  ///< nothing is kept: phases load again
   int64_t elements = 1;  ///< per thread, a multiple of the width
   int threads = 1;       ///< per row
   int rows = 1;          ///< per block
 };
+
+constexpr int64_t kLongestKept = 4096;  ///< elements of a row that registers hold
+constexpr int kStreamThreads = 512;     ///< per long row
 
 bool is_row(const Instr& instr) { return reduces_row(instr.code); }
 
@@ -88,6 +96,10 @@ void find_phases(const Walk& walk, Plan& plan) {
   }
   plan.phases = 1 + *std::max_element(plan.stored_in.begin(), plan.stored_in.end());
   plan.kept.assign(code.size(), 0);
+  if (plan.streams) {
+    std::fill(plan.stored_in.begin(), plan.stored_in.end(), plan.phases - 1);
+    return;
+  }
   auto read = [&](int r, int phase) {
     const auto at = static_cast<size_t>(r);
     if (plan.spread[at] == Spread::full && plan.phase[at] < phase) plan.kept[at] = 1;
@@ -102,6 +114,12 @@ void find_phases(const Walk& walk, Plan& plan) {
 /// Threads per row: few, so that reductions are short, but enough for the kept values to fit into
 /// registers.
 void find_threads(const Walk& walk, Plan& plan) {
+  if (plan.streams) {
+    const int64_t all = (walk.row_size() + walk.width - 1) / walk.width;
+    plan.threads = kStreamThreads;
+    plan.elements = (all + plan.threads - 1) / plan.threads * walk.width;
+    return;
+  }
   int64_t words = 0;
   for (size_t i = 0; i < plan.kept.size(); ++i) {
     if (plan.kept[i]) words += std::max<int64_t>(1, size_of(walk.program.code[i].dtype) / 4);
@@ -119,6 +137,7 @@ class Text {
  public:
   Text(const KernelArgs& args, const Walk& walk) : args_(args), walk_(walk), arguments_(args) {
     plan_.spread = find_spreads(walk);
+    plan_.streams = walk.row_size() > kLongestKept;
     find_phases(walk, plan_);
     find_threads(walk, plan_);
     outer_ = walk.nest;
@@ -179,7 +198,8 @@ class Text {
   /// Emits a phase: values with one number per row, the loop over elements, then the reductions.
   void phase(int p) {
     const auto& code = walk_.program.code;
-    std::string sums, loop;
+    std::string loop;
+    loaded_.assign(code.size(), 0);
     for (size_t i = 0; i < code.size(); ++i) {
       if (in_phase(i, p) && !is_row(code[i]) && plan_.spread[i] != Spread::full) scalar(i);
     }
@@ -195,6 +215,7 @@ class Text {
         loop += fmt::format("      s{0} = {1}::apply(s{0}, r{2});\n", i, name, code[i].a);
         work = true;
       } else if (plan_.spread[i] == Spread::full) {
+        if (plan_.streams) continue;  // its readers repeat it
         for (int r : operands_of(code[i])) fetch(r, p, there, loop);
         element(i, loop);
         there[i] = 1;
@@ -232,11 +253,17 @@ class Text {
     body_ += fmt::format("  const {} r{} = {};\n", register_type(instr.dtype), i, value);
   }
 
-  /// Reads a kept value of an earlier phase as r<reg>.
+  /// Reads a kept value of an earlier phase as r<reg>, or computes it again.
   void fetch(int reg, int p, std::vector<char>& there, std::string& loop) {
     const auto at = static_cast<size_t>(reg);
-    if (plan_.spread[at] != Spread::full || there[at] || plan_.phase[at] == p) return;
+    if (plan_.spread[at] != Spread::full || there[at]) return;
     there[at] = 1;
+    if (plan_.streams) {
+      for (int r : operands_of(walk_.program.code[at])) fetch(r, p, there, loop);
+      element(at, loop);
+      return;
+    }
+    if (plan_.phase[at] == p) return;
     loop += fmt::format("      const {} r{} = x{}[k * {} + j];\n",
                         register_type(walk_.program.code[at].dtype), reg, reg, walk_.width);
   }
@@ -253,6 +280,7 @@ class Text {
     const int op = walk_.operand[i];
     std::string value;
     if (instr.code == Code::load) {
+      loaded_[i] = 1;
       const bool vector = walk_.width > 1 && walk_.inner_stride(op) == 1;
       value = vector ? fmt::format("widen(v{}.x[j])", i)
                      : fmt::format("widen({}[{}])", arguments_.in(instr.slot), lane(op));
@@ -277,17 +305,15 @@ class Text {
   void emit_loop(int p, const std::string& loop, const std::string& vectors) {
     const int64_t width = walk_.width, steps = plan_.elements / width;
     body_ += fmt::format(
-        "#pragma unroll\n  for (int k = 0; k < {}; ++k) {{\n    [[maybe_unused]] const int e = (k "
-        "* {} + lane) * "
-        "{};\n",
-        steps, plan_.threads, width);
+        "#pragma unroll{}\n  for (int k = 0; k < {}; ++k) {{\n    [[maybe_unused]] const int e = "
+        "(k * {} + lane) * {};\n",
+        plan_.streams ? " 2" : "", steps, plan_.threads, width);
     if (steps * plan_.threads * width != walk_.row_size())
       body_ += fmt::format("    if (e >= {}) continue;\n", walk_.row_size());
     for (size_t i = 0; i < walk_.program.code.size(); ++i) {
       const Instr& instr = walk_.program.code[i];
       const int op = walk_.operand[i];
-      if (instr.code == Code::load && in_phase(i, p) && width > 1 &&
-          plan_.spread[i] == Spread::full && walk_.inner_stride(op) == 1) {
+      if (loaded_[i] && width > 1 && walk_.inner_stride(op) == 1) {
         body_ += fmt::format("    const auto v{} = load<{}>({} + p{} + e);\n", i, width,
                              arguments_.in(instr.slot), op);
       }
@@ -323,6 +349,7 @@ class Text {
   kernels::Nest outer_;  ///< the rows
   Arguments arguments_;
   const char* type_ = "int";
+  std::vector<char> loaded_;  ///< by instruction: a load that the current phase makes
   std::string body_;
 };
 

@@ -8,6 +8,7 @@
 #include "cost/cost.h"
 #include "kernels/cuda/epilogue.h"
 #include "kernels/cuda/generate.h"
+#include "kernels/cuda/rows.h"
 
 namespace tessera {
 
@@ -48,7 +49,8 @@ std::function<int64_t(const Step&)> workspace_on(const std::string& device, int 
 
 void fuse_for_gpu(LowerOptions& lowering) {
   if (may_fuse_for_gpu()) lowering.takes_epilogue = cuda::takes_epilogue;
-  lowering.fuses_prologues = may_fuse_for_gpu();
+  lowering.fuses_prologues = lowering.groups_tensors = may_fuse_for_gpu();
+  if (may_fuse_for_gpu()) lowering.longest_row = cuda::kLongestRow;
 }
 
 }  // namespace tessera

@@ -29,7 +29,10 @@ double pointwise_seconds(const Machine& machine, const Step& step, const std::st
     const CostClass cost = info_of(instr.code).cost;
     if (cost != CostClass::free) (cost == CostClass::expensive ? hard : easy) += 1;
   }
-  const auto elements = static_cast<double>(step.out.empty() ? 0 : step.out[0].elements());
+  const auto tensors = static_cast<size_t>(step.attrs.get<int64_t>("tensors", 1));  // of a group
+  double elements = 0;
+  for (size_t k = 0; k < step.out.size(); k += step.out.size() / tensors)
+    elements += static_cast<double>(step.out[k].elements());
   return over(easy * elements, machine.kernel(kInstructionRates[0], dtype).flops) +
          over(hard * elements, machine.kernel(kInstructionRates[1], dtype).flops);
 }
@@ -59,7 +62,13 @@ double interpolate(const std::vector<std::pair<double, double>>& points, double 
 
 int64_t bytes_touched(const Step& step) {
   int64_t total = 0;
-  for (const View& view : step.in) total += elements_stored(view) * size_of(view.dtype);
+  for (const View& view : step.in) {
+    int64_t elements = elements_stored(view);
+    // Of its table a gather reads what it takes.
+    if (step.kernel == KernelKind::gather && &view == &step.in[0])
+      elements = std::min(elements, step.out[0].elements());
+    total += elements * size_of(view.dtype);
+  }
   for (const View& view : step.out) total += elements_stored(view) * size_of(view.dtype);
   return total;
 }

@@ -9,7 +9,9 @@
 #include "lower/passes/fuse_epilogues.h"
 #include "lower/passes/fuse_pointwise.h"
 #include "lower/passes/fuse_prologues.h"
+#include "lower/passes/group_tensors.h"
 #include "lower/passes/plan_memory.h"
+#include "lower/passes/recompute_rows.h"
 #include "lower/passes/schedule.h"
 
 namespace tessera {
@@ -50,7 +52,7 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   Program program = localize(graph, flow, rule_layouts);
   if (options.offload_state) offload_state(graph, program);
   after("localize", [&] { return to_string(program); });
-  if (options.fuse) fuse_pointwise(program);
+  if (options.fuse) fuse_pointwise(program, options.longest_row);
   after("fuse_pointwise", [&] { return to_string(program); });
   if (options.fuse && options.takes_epilogue) {
     fuse_epilogues(program, options.takes_epilogue);
@@ -59,6 +61,8 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   if (options.fuse && options.fuses_prologues) {
     fuse_prologues(program);
     after("fuse_prologues", [&] { return to_string(program); });
+    recompute_rows(program);
+    after("recompute_rows", [&] { return to_string(program); });
   }
   bucket_collectives(program, options.bucket_bytes, options.prices);
   after("bucket_collectives", [&] { return to_string(program); });
@@ -67,6 +71,10 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   if (options.overlap)
     collective_matmul(program, options.chunks, options.prices, options.takes_epilogue);
   after("collective_matmul", [&] { return to_string(program); });
+  if (options.fuse && options.groups_tensors) {
+    group_tensors(program);
+    after("group_tensors", [&] { return to_string(program); });
+  }
   add_workspaces(program, options.workspace_bytes);
   plan_memory(program);
   after("plan_memory", [&] { return to_string(program); });

@@ -45,7 +45,7 @@ Tensors cross_entropy_body(const Tensors& in, const Attrs& attrs) {
     Tensor p = wide(in[1]);
     loss = lse * reduce_sum(p, classes) - reduce_sum(p * logits, classes);
   } else {
-    loss = lse - gather(logits, in[1], classes);
+    loss = lse - wide(gather(in[0], in[1], classes));
   }
   if (z != 0) loss = loss + square(lse) * z;
   return {loss.shape() == lse.shape() ? loss : transpose(loss, lse.shape())};

@@ -241,7 +241,7 @@ Step with_sources(const Step& step, const std::map<int, Source>& sources) {
 }
 
 bool may_merge(const Step& first, const Step& second, const FuseLimits& limits) {
-  return first.out[0].sizes == second.out[0].sizes && rows_agree(first, second) &&
+  return first.out[0].sizes == second.out[0].sizes && rows_agree(first, second, limits) &&
          count_inputs(first, second) <= limits.inputs && registers_suffice(first, second);
 }
 

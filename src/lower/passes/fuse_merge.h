@@ -14,6 +14,7 @@ namespace tessera {
 /// hardware can prefetch the inputs.
 struct FuseLimits {
   size_t instructions = 48, inputs = 12;
+  int64_t longest_row = 4096;  ///< elements that a device reduces within a fused step
 };
 
 /// Both views have the same sizes and the same element at every index.

@@ -33,8 +33,9 @@ struct Unit {
 
 class Fuser {
  public:
-  Fuser(const Program& program, Function& function)
+  Fuser(const Program& program, Function& function, const FuseLimits& limits)
       : function_(function),
+        limits_(limits),
         is_port_(program.buffers.size(), 0),
         uses_(program.buffers.size()),
         renamed_(program.buffers.size(), -1),
@@ -132,7 +133,7 @@ class Fuser {
   void add(Step step) {
     const int number = static_cast<int>(unit_of_.size());
     rename_operands(step);
-    if (std::optional<Step> rows = row_step(step)) step = std::move(*rows);
+    if (std::optional<Step> rows = row_step(step, limits_)) step = std::move(*rows);
     const bool pointwise = is_pointwise(step);
     if (pointwise) {
       step = with_sources(step, sources_);
@@ -273,11 +274,11 @@ class Fuser {
   }
 
   Function& function_;
+  const FuseLimits limits_;
   // By buffer:
   std::vector<char> is_port_, is_constant_;
   std::vector<bool> transient_;
   std::vector<int64_t> bytes_;
-  const FuseLimits limits_;
   std::vector<Unit> units_;
   std::vector<int> order_;    ///< unit numbers, without merged ones
   std::vector<int> unit_of_;  ///< original step -> unit, perhaps since merged
@@ -290,9 +291,11 @@ class Fuser {
 
 }  // namespace
 
-void fuse_pointwise(Program& program) {
+void fuse_pointwise(Program& program, int64_t longest_row) {
+  FuseLimits limits;
+  limits.longest_row = longest_row;
   for (Function* f : all_functions(program.functions)) {
-    Fuser(program, *f).run();
+    Fuser(program, *f, limits).run();
     store_in_place(program, *f);
   }
   drop_unused_buffers(program);

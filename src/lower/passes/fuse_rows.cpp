@@ -9,7 +9,13 @@ namespace tessera {
 
 namespace {
 
-constexpr int64_t kLongestRow = 4096;  ///< elements; a block holds whole rows of every register
+/// A block of threads works on a long row. Fewer rows leave a GPU idle; "reduce" divides them.
+constexpr int64_t kLongRow = 4096, kFewestLongRows = 64;
+
+bool may_walk(const View& all, size_t dim, const FuseLimits& limits) {
+  const int64_t row = all.sizes[dim];
+  return row <= limits.longest_row && (row <= kLongRow || all.elements() / row >= kFewestLongRows);
+}
 
 bool is_combined(Combiner combiner) {
   return combiner == Combiner::sum || combiner == Combiner::prod || combiner == Combiner::max ||
@@ -31,7 +37,7 @@ bool walks_rows(const Step& step, size_t dim) {
 
 }  // namespace
 
-std::optional<Step> row_step(const Step& step) {
+std::optional<Step> row_step(const Step& step, const FuseLimits& limits) {
   if (step.kind != StepKind::compute || step.kernel != KernelKind::reduce) return {};
   const View &in = step.in[0], &out = step.out[0];
   if (!is_floating(in.dtype) || !is_combined(step.combiner)) return {};
@@ -43,7 +49,7 @@ std::optional<Step> row_step(const Step& step) {
   }
   if (dim < 0) return {};
   const size_t d = static_cast<size_t>(dim);
-  if (in.strides[d] != 1 || in.sizes[d] < 2 || in.sizes[d] > kLongestRow) return {};
+  if (in.strides[d] != 1 || in.sizes[d] < 2 || !may_walk(in, d, limits)) return {};
   Step result = step;
   result.kernel = KernelKind::pointwise;
   result.combiner = Combiner::sum;
@@ -83,13 +89,12 @@ std::optional<Step> along_row(const Step& step, const Step& rows) {
   return result;
 }
 
-bool rows_agree(const Step& first, const Step& second) {
+bool rows_agree(const Step& first, const Step& second, const FuseLimits& limits) {
   const int x = row_dim(first.pointwise), y = row_dim(second.pointwise);
   if (x < 0 && y < 0) return true;
   if (x >= 0 && y >= 0 && x != y) return false;
   const size_t dim = static_cast<size_t>(std::max(x, y));
-  return first.out[0].sizes[dim] <= kLongestRow && walks_rows(first, dim) &&
-         walks_rows(second, dim);
+  return may_walk(first.out[0], dim, limits) && walks_rows(first, dim) && walks_rows(second, dim);
 }
 
 }  // namespace tessera
