@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tessera/data.h"
-#include "tessera/nn.h"
+#include "tessera/nn_transformer.h"
 #include "tessera/optim.h"
 
 namespace tessera {
@@ -120,6 +120,10 @@ struct ModelSpec {
   /// Layouts that the model's documentation names, as rules. `verify` checks those whose axes the
   /// mesh has, beside the legal ones: they may have purposes, scopes and axes that two dims share.
   std::vector<std::string> documented = {};
+  /// The options of the model, if it is nn::transformer() of them: `generate`, `serve` and samples
+  /// while training then keep keys and values (tessera/generate.h). Empty: `generate` reads the
+  /// whole text for each token.
+  std::function<nn::TransformerOptions(const Config&)> transformer = {};
 };
 
 /// gpt, mlp, cnn.

@@ -167,4 +167,40 @@ Tensor transformer_block(Tensor x, const TransformerOptions& options, const Shar
 /// that do not fit together.
 Model transformer(Graph& g, const TransformerOptions& options);
 
+/// The options with which transformer() is gpt(). Throws its usage errors.
+TransformerOptions transformer_of(const GptOptions& options);
+
+// --------------------------------------------------------------------------------------- decoding
+struct DecoderOptions {
+  int64_t rows = 1;     ///< texts at a time, the dim "batch"
+  int64_t chunk = 64;   ///< tokens of a row that "read" and "score" take at most
+  int64_t context = 0;  ///< most tokens of a row in all; 0: length
+  bool scores = false;  ///< also make the function "score"
+  int64_t choices = 5;  ///< the likeliest tokens of each score, at most vocab
+};
+
+/// A transformer that keeps keys and values of earlier tokens as state: a row's tokens may come in
+/// one step or in many. A layer with a window keeps only the tokens of its window. A row uses the
+/// first `counts` of its tokens in a step, and with none it waits. A row whose `starts` is 0 begins
+/// a new text. Rows do not depend on each other. Dims are those of transformer(), with `length` the
+/// chunk, or 1; and query_length and new_length in the attention to the tokens of a step.
+struct Decoder {
+  Tensor starts, counts;  ///< inputs, int32 [batch]: tokens of earlier steps, tokens of this one
+  /// Takes up to a chunk of tokens of each row, or one, and makes the float32 logits [batch, vocab]
+  /// of the token after the row's last.
+  FunctionSpec read, write;
+  Tensor tokens;       ///< input of "read", int32 [batch, length]; 0 where there is none
+  Tensor logits;       ///< made by "read"
+  Tensor token;        ///< input of "write", int32 [batch]
+  Tensor next_logits;  ///< made by "write"
+  /// With DecoderOptions::scores: makes what "read" makes, and scores of the tokens.
+  FunctionSpec score;
+  Tensor targets;                      ///< input, int32 [batch, length]: the token after each one
+  Tensor log_probs;                    ///< float32 [batch, length]: of the targets
+  Tensor best_tokens, best_log_probs;  ///< [batch, length, choices], the likeliest first
+};
+/// The decoder of transformer(g, options), with its parameters; `options.batch` and dropout do not
+/// count. Throws usage errors as transformer(), and for options out of range.
+Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOptions& decoding = {});
+
 }  // namespace tessera::nn

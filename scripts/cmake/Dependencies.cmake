@@ -65,6 +65,20 @@ tessera_tokenizer_library(PCRE2 pcre2.h pcre2-8 libpcre2-dev)
 tessera_tokenizer_library(UTF8PROC utf8proc.h utf8proc libutf8proc-dev)
 tessera_tokenizer_library(SENTENCEPIECE sentencepiece_processor.h sentencepiece libsentencepiece-dev)
 
+# serve answers over HTTP.
+set(TESSERA_HAVE_HTTPLIB OFF)
+set(TESSERA_HTTP_TARGETS)
+if(NOT TESSERA_HTTP STREQUAL "OFF")
+  find_path(TESSERA_HTTPLIB_INCLUDE httplib.h)
+  find_library(TESSERA_HTTPLIB_LIBRARY NAMES cpp-httplib)
+  if(TESSERA_HTTPLIB_INCLUDE AND TESSERA_HTTPLIB_LIBRARY)
+    set(TESSERA_HAVE_HTTPLIB ON)
+    set(TESSERA_HTTP_TARGETS $<BUILD_INTERFACE:${TESSERA_HTTPLIB_LIBRARY}> $<INSTALL_INTERFACE:${TESSERA_HTTPLIB_LIBRARY}>)
+  elseif(TESSERA_HTTP STREQUAL "ON")
+    message(FATAL_ERROR "TESSERA_HTTP is ON but httplib.h and its library (libcpp-httplib-dev) were not found")
+  endif()
+endif()
+
 # CUDA: headers only, as every library of it is opened at run time.
 set(TESSERA_HAVE_CUDA OFF)
 if(NOT TESSERA_CUDA STREQUAL "OFF")
@@ -101,4 +115,4 @@ if(NOT TESSERA_CUDA STREQUAL "OFF")
   endif()
 endif()
 
-message(STATUS "Tessera ${PROJECT_VERSION}: OpenBLAS ${TESSERA_OPENBLAS}; oneDNN ${TESSERA_HAVE_DNNL}; MPI ${TESSERA_HAVE_MPI} ${MPI_CXX_VERSION}; PCRE2 ${TESSERA_HAVE_PCRE2}; utf8proc ${TESSERA_HAVE_UTF8PROC}; SentencePiece ${TESSERA_HAVE_SENTENCEPIECE}; CUDA ${TESSERA_HAVE_CUDA} ${TESSERA_CUDA_VERSION}; NCCL ${TESSERA_NCCL_VERSION}; cuDNN ${TESSERA_CUDNN_VERSION}")
+message(STATUS "Tessera ${PROJECT_VERSION}: OpenBLAS ${TESSERA_OPENBLAS}; oneDNN ${TESSERA_HAVE_DNNL}; MPI ${TESSERA_HAVE_MPI} ${MPI_CXX_VERSION}; PCRE2 ${TESSERA_HAVE_PCRE2}; utf8proc ${TESSERA_HAVE_UTF8PROC}; SentencePiece ${TESSERA_HAVE_SENTENCEPIECE}; cpp-httplib ${TESSERA_HAVE_HTTPLIB}; CUDA ${TESSERA_HAVE_CUDA} ${TESSERA_CUDA_VERSION}; NCCL ${TESSERA_NCCL_VERSION}; cuDNN ${TESSERA_CUDNN_VERSION}")

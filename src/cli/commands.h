@@ -12,6 +12,7 @@
 #include "tessera/checkpoint.h"
 #include "tessera/cli.h"
 #include "tessera/error.h"
+#include "tessera/generate.h"
 #include "tessera/machine.h"
 #include "tessera/optim.h"
 #include "tessera/session.h"
@@ -32,11 +33,11 @@ struct Arguments {
   std::string like;                ///< export: folder of the model
   std::vector<std::string> sets;   ///< key=value
   std::string data, mesh, layout;  ///< empty: as in the configuration
-  std::string log, checkpoint, json, prompt, dump_dir, device = "cpu", trace;
+  std::string log, checkpoint, json, dump_dir, device = "cpu", trace;
   std::vector<std::string> watch, dump;  ///< globs
   double save_retry = 60;
-  int64_t save_every = 0, keep = 3, tokens = 200, steps = -1, dump_every = 1, threads = -1;
-  double timeout = 120, temperature = 0.8, tolerance = -1;
+  int64_t save_every = 0, keep = 3, steps = -1, dump_every = 1, threads = -1;
+  double timeout = 120, tolerance = -1;
   std::string csv, tensorboard, staging, on_nonfinite = "stop";
   std::optional<int64_t> check_replicas;  ///< steps between comparisons; 0: never; none: chosen
   bool resume = false, allow_changes = false, profile = false;
@@ -67,6 +68,14 @@ struct Arguments {
   std::string tokenizer, pattern;      ///< tokenize, generate: a tokenizer's path; its pattern
   std::vector<std::string> special;    ///< further special tokens of a tiktoken file
   std::string documents, json_key = "text";  ///< tokenize: jsonl, file or blank-lines; the key
+  std::vector<std::string> prompts, stops;   ///< generate; prompts: also of samples in training
+  Sampling sampling = {.temperature = 0.8};
+  std::optional<int64_t> tokens;             ///< generate: most new ones (200); training: 64
+  int64_t samples = 1, rows = 8;             ///< generate: texts of a prompt, and at a time
+  int64_t sample_every = 0;                  ///< train: steps between samples; 0: none
+  bool no_cache = false;                     ///< generate
+  std::string host = "127.0.0.1";            ///< serve
+  int64_t port = 8000, most_tokens = 65536;  ///< serve: the latter of all prompts of a request
   bool append_eod = false, skip_empty = false, special_in_text = false, add_special = false;
 };
 
@@ -151,6 +160,9 @@ std::vector<Checkpoint> checkpoints_of(const Arguments& args);
 /// Loads parameters and state from the first readable checkpoint of `all`; unreadable ones are
 /// named on stderr. Collective.
 Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all);
+/// The same for the stored tensors of these names.
+Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all,
+                      const std::vector<std::string>& names);
 /// Takes the [model] keys from the configuration stored in a checkpoint, so that they need not be
 /// given again.
 void take_stored_model(Job& job, const Checkpoint& checkpoint);
@@ -228,6 +240,7 @@ class Evaluator {
 int train(const Arguments& args, const std::vector<ModelSpec>& models);
 int eval(const Arguments& args, const std::vector<ModelSpec>& models);
 int generate(const Arguments& args, const std::vector<ModelSpec>& models);
+int serve(const Arguments& args, const std::vector<ModelSpec>& models);
 int info(const Arguments& args, const std::vector<ModelSpec>& models);
 int verify(const Arguments& args, const std::vector<ModelSpec>& models);
 int explain(const Arguments& args, const std::vector<ModelSpec>& models);

@@ -92,6 +92,7 @@ std::shared_ptr<const ModelSpec> folder_model(const std::string& path) {
     o.dropout = partial ? 0 : c.number("model.dropout");
     return nn::transformer(g, o);
   };
+  spec.transformer = [folder](const Config& c) { return options_of(*folder, c); };
   spec.data = [folder](const Config& c, bool held_out) { return tokens_of(*folder, c, held_out); };
   spec.tokens = [](const Config& c) { return c.integer("model.length"); };
   spec.tiny = {{"model.length", fmt::format("{}", std::min<int64_t>(folder->options().length, 16))},

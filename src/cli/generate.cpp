@@ -1,86 +1,20 @@
-// Generates text with a language model. The whole window is recomputed for every token: simple and
-// exact.
-#include <cmath>
-#include <random>
+// Writes texts with a language model: with a cache of keys and values, or by reading the last
+// window of each text again for every token, which is simple, and for any model.
+#include <algorithm>
+#include <chrono>
 
 #include "base/fail.h"
 #include "cli/build_model.h"
-#include "cli/commands.h"
 #include "cli/report.h"
-#include "cli/text_tokens.h"
+#include "cli/text_stream.h"
 #include "cli/watchdog.h"
-#include "tessera/checkpoint.h"
+#include "cli/writing.h"
 
 namespace tessera::cli {
 
 namespace {
 
-/// Samples a token from the logits at one position; temperature 0 takes the largest.
-/// Only the first `count` values are tokens.
-int32_t sample(const Array& logits, int64_t position, int64_t count, double temperature,
-               std::mt19937_64& random) {
-  const int64_t vocab = logits.sizes.back();
-  std::vector<double> weights(static_cast<size_t>(count));
-  double top = -1e300;
-  int64_t best = 0;
-  for (int64_t v = 0; v < count; ++v) {
-    const double x = logits.at(position * vocab + v);
-    if (x > top) top = x, best = v;
-  }
-  if (temperature <= 0) return static_cast<int32_t>(best);
-  for (int64_t v = 0; v < count; ++v)
-    weights[v] = std::exp((logits.at(position * vocab + v) - top) / temperature);
-  std::discrete_distribution<int32_t> pick(weights.begin(), weights.end());
-  return pick(random);
-}
-
-/// Decodes bytes as UTF-8. Incomplete characters are held back, invalid bytes become U+FFFD.
-class Utf8 {
- public:
-  std::string push(unsigned char byte) {
-    if (wanted_ > 0 && (byte & 0xC0) == 0x80 && fits(byte)) {
-      held_ += static_cast<char>(byte);
-      return --wanted_ == 0 ? std::exchange(held_, "") : "";
-    }
-    std::string text = flush();
-    wanted_ = byte < 0x80                   ? 0
-              : byte >= 0xC2 && byte < 0xE0 ? 1
-              : byte >= 0xE0 && byte < 0xF0 ? 2
-              : byte >= 0xF0 && byte < 0xF5 ? 3
-                                            : -1;
-    if (wanted_ == 0) return text + static_cast<char>(byte);
-    if (wanted_ < 0) {
-      wanted_ = 0;
-      return text + kReplacement;
-    }
-    held_ = static_cast<char>(byte);
-    return text;
-  }
-  std::string flush() {
-    wanted_ = 0;
-    return held_.empty() ? "" : (held_.clear(), kReplacement);
-  }
-
- private:
-  static constexpr const char* kReplacement = "\xEF\xBF\xBD";
-  /// The second byte excludes overlong forms, surrogates and code points above U+10FFFF.
-  bool fits(unsigned char byte) const {
-    if (held_.size() != 1) return true;
-    const auto first = static_cast<unsigned char>(held_[0]);
-    if (first == 0xE0) return byte >= 0xA0;
-    if (first == 0xED) return byte < 0xA0;
-    if (first == 0xF0) return byte >= 0x90;
-    return first != 0xF4 || byte < 0x90;
-  }
-  std::string held_;
-  int wanted_ = 0;
-};
-
-}  // namespace
-
-namespace {
-
-constexpr int64_t kBytes = 256;
+constexpr int64_t kUsualTokens = 200;
 
 /// A language model's tokens and logits, with the dims that they have.
 struct Language {
@@ -105,80 +39,195 @@ Language language_of(const std::string& name, const nn::Model& model) {
   return {model.tokens, model.logits, tokens[1].name, tokens[1].size, logits[2].size};
 }
 
-/// Samples the next token, below `count`, from the last window of `tokens`.
-int32_t next_token(Session& session, const Language& model, const Arguments& args, int64_t count,
-                   const std::vector<int32_t>& tokens, std::mt19937_64& random) {
-  const int64_t used = std::min<int64_t>(model.length, std::ssize(tokens));
-  Array window(DType::int32, {"batch", model.position}, {1, model.length});
-  for (int64_t p = 0; p < used; ++p)
-    window.data<int32_t>()[p] = tokens[tokens.size() - static_cast<size_t>(used - p)];
-  session.feed(model.tokens.name(), window);
-  session.run("logits");
-  const Array logits = session.fetch(model.logits.name());
-  return sample(logits, used - 1, count, args.temperature, random);
+/// A text and what is known of it.
+struct Text {
+  const std::string* prompt;
+  GenerationRequest request;
+  std::unique_ptr<TextStream> stream;
+};
+
+/// Reads the last window of a text for each token.
+class Recomputing {
+ public:
+  Recomputing(const Job& job, Cluster& cluster) : job_(job), cluster_(cluster) {
+    store_parameters(job.config, graph_);
+    model_ = language_of(job.spec->name, build_model(job, graph_, 1, false));
+  }
+  int64_t vocabulary() const { return model_.vocabulary; }
+
+  Checkpoint load(const Arguments& args, const std::vector<Checkpoint>& checkpoints) {
+    CompileOptions options{
+        job_.mesh, job_.layout, {{"logits", {model_.logits}, false}}, 0, threads_of(job_)};
+    options.device = job_.device;
+    session_ = std::make_unique<Session>(graph_, cluster_, options);
+    if (!checkpoints.empty()) return load_first(*session_, checkpoints);
+    start_parameters(job_, *session_);
+    return {args.model, 0, {}, ""};
+  }
+
+  /// Only tokens below `count` are chosen.
+  void write(const GenerationRequest& request, int64_t count) {
+    std::vector<int32_t> tokens = request.prompt;
+    for (int64_t i = 0; i < request.max_tokens; ++i) {
+      tokens.push_back(next(tokens, count, request.sampling));
+      if (!request.on_token(tokens.back())) break;
+    }
+  }
+
+ private:
+  int32_t next(const std::vector<int32_t>& tokens, int64_t count, const Sampling& sampling) {
+    const int64_t used = std::min<int64_t>(model_.length, std::ssize(tokens));
+    Array window(DType::int32, {"batch", model_.position}, {1, model_.length});
+    std::copy(tokens.end() - used, tokens.end(), window.data<int32_t>());
+    session_->feed(model_.tokens.name(), window);
+    session_->run("logits");
+    const Array logits = session_->fetch(model_.logits.name());
+    std::vector<float> last(static_cast<size_t>(count));
+    for (int64_t v = 0; v < count; ++v)
+      last[static_cast<size_t>(v)] =
+          static_cast<float>(logits.at((used - 1) * model_.vocabulary + v));
+    return sample_token(last.data(), count, tokens, sampling);
+  }
+
+  const Job& job_;
+  Cluster& cluster_;
+  Graph graph_;
+  Language model_;
+  std::unique_ptr<Session> session_;
+};
+
+std::vector<Text> texts_of(const Arguments& args, const Job& job, const TextTokens& vocabulary) {
+  static const std::vector<std::string> kNone = {""};
+  std::vector<Text> texts;
+  for (const std::string& prompt : args.prompts.empty() ? kNone : args.prompts) {
+    for (int64_t i = 0; i < args.samples; ++i) {
+      Text text{&prompt, {}, nullptr};
+      text.request.prompt = vocabulary.of_prompt(prompt);
+      text.request.max_tokens = args.tokens.value_or(kUsualTokens);
+      text.request.sampling = args.sampling;
+      text.request.sampling.seed = static_cast<uint64_t>(job.config.integer("train.seed"));
+      text.request.sampling.stream = static_cast<uint64_t>(i);
+      text.stream = std::make_unique<TextStream>(vocabulary, text.request.prompt, !prompt.empty(),
+                                                 args.stops);
+      texts.push_back(std::move(text));
+    }
+  }
+  return texts;
+}
+
+/// The most tokens of a text with its prompt.
+int64_t longest(const std::vector<Text>& texts) {
+  int64_t most = 0;
+  for (const Text& text : texts)
+    most = std::max(most, std::ssize(text.request.prompt) + text.request.max_tokens);
+  return most;
+}
+
+/// Prints texts in their order: the first that is not complete as it grows, others when their turn
+/// comes.
+class Printer {
+ public:
+  Printer(const std::vector<Text>& texts, bool active) : texts_(texts), active_(active) {}
+  void show(size_t text) {
+    if (text == current_) show();
+  }
+  void complete(size_t text) {
+    done_.resize(texts_.size());
+    texts_[text].stream->finish();
+    done_[text] = true;
+    for (; current_ < texts_.size() && done_[current_]; ++current_, shown_ = 0) {
+      show();
+      if (active_) std::fputc('\n', stdout);
+    }
+    if (current_ < texts_.size()) show();
+  }
+
+ private:
+  void show() {
+    const std::string& whole = texts_[current_].stream->text();
+    if (active_) {
+      std::fwrite(whole.data() + shown_, 1, whole.size() - shown_, stdout);
+      std::fflush(stdout);
+    }
+    shown_ = whole.size();
+  }
+  const std::vector<Text>& texts_;
+  const bool active_;
+  std::vector<bool> done_;
+  size_t current_ = 0, shown_ = 0;
+};
+
+/// `written` tokens in `seconds`, without what comes before the first step.
+nlohmann::json report_of(const Checkpoint& loaded, const std::vector<Text>& texts, int64_t written,
+                         double seconds) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const Text& text : texts)
+    all.push_back({{"prompt", *text.prompt}, {"text", text.stream->text()}});
+  return {{"checkpoint", loaded.path},
+          {"step", loaded.step},
+          {"prompt", *texts[0].prompt},
+          {"tokens", texts[0].request.max_tokens},
+          {"text", texts[0].stream->text()},
+          {"texts", all},
+          {"seconds", seconds},
+          {"written", written}};
 }
 
 }  // namespace
 
 int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
+  for (const std::string& stop : args.stops)
+    require(!stop.empty(), "--stop is empty; give the text at which to stop");
   Job job = resolve(args, models, false);
-  require(!args.checkpoint.empty() || job.folder,
-          "generate needs --checkpoint DIR; only a folder with weights goes without");
-  std::vector<Checkpoint> all;
-  if (!args.checkpoint.empty()) {
-    all = checkpoints_of(args);
-    take_stored_model(job, all[0]);
-  }
+  const std::vector<Checkpoint> all = checkpoints_to_write_with("generate", args, job);
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
-  Graph g;
-  store_parameters(job.config, g);
-  const Language model = language_of(job.spec->name, build_model(job, g, 1, false));
-  Arguments tokenized = args;  // a folder has its own tokenizer
-  if (args.tokenizer.empty() && job.folder && model.vocabulary > kBytes)
-    tokenized.tokenizer = args.model;
-  const TextTokens vocabulary(tokenized, model.vocabulary);
-  std::vector<int32_t> tokens = vocabulary.of_prompt(args.prompt);
-  CompileOptions options{
-      job.mesh, job.layout, {{"logits", {model.logits}, false}}, 0, threads_of(job)};
-  options.device = job.device;
-  Session session(g, cluster, options);
-  Checkpoint loaded{args.model, 0, {}, ""};
-  if (all.empty()) {
-    start_parameters(job, session);
+  std::unique_ptr<Recomputing> recomputing;
+  int64_t model_vocabulary = 0, length = 0;
+  if (job.spec->transformer) {
+    const nn::TransformerOptions o = job.spec->transformer(job.config);
+    model_vocabulary = o.vocab;
+    length = args.no_cache ? 0 : o.length;
   } else {
-    loaded = load_first(session, all);
+    recomputing = std::make_unique<Recomputing>(job, cluster);
+    model_vocabulary = recomputing->vocabulary();
   }
-  Utf8 utf8;
-  std::string text;
-  auto show = [&](const std::string& more) {
-    text += more;
-    if (!cluster.is_root()) return;
-    std::fwrite(more.data(), 1, more.size(), stdout);
-    std::fflush(stdout);
-  };
-  size_t shown = args.prompt.empty() ? vocabulary.bytes_of(tokens).size() : 0;  // bytes
-  const auto show_new = [&] {
-    const std::string bytes = vocabulary.bytes_of(tokens);
-    for (; shown < bytes.size(); ++shown) show(utf8.push(static_cast<unsigned char>(bytes[shown])));
-  };
-  show_new();
-  std::mt19937_64 random(static_cast<uint64_t>(job.config.integer("train.seed")));
-  for (int64_t i = 0; i < args.tokens; ++i) {
-    tokens.push_back(next_token(session, model, args, vocabulary.count(), tokens, random));
-    if (vocabulary.ends_text(tokens.back())) break;
-    show_new();
+  const TextTokens vocabulary(args, job, model_vocabulary);
+  std::vector<Text> texts = texts_of(args, job, vocabulary);
+  Printer printer(texts, cluster.is_root());
+  int64_t written = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    texts[i].request.on_token = [&, i](int32_t token) {
+      ++written;
+      const bool goes_on = texts[i].stream->push(token);
+      printer.show(i);
+      return goes_on;
+    };
   }
-  show(utf8.flush());
-  if (cluster.is_root()) {
-    std::fputc('\n', stdout);
-    write_report(args.json, {{"checkpoint", loaded.path},
-                             {"step", loaded.step},
-                             {"prompt", args.prompt},
-                             {"tokens", args.tokens},
-                             {"text", text}});
+  const int64_t context = longest(texts);
+  Checkpoint loaded;
+  std::chrono::steady_clock::time_point begin;
+  if (context <= length) {
+    WritingOptions o{std::min(args.rows, std::ssize(texts)), context, vocabulary.count()};
+    const std::unique_ptr<Generator> generator = make_generator(job, cluster, o);
+    loaded = load_parameters(job, args, all, *generator);
+    std::vector<GenerationRequest> requests;
+    for (size_t i = 0; i < texts.size(); ++i) requests.push_back(texts[i].request);
+    begin = std::chrono::steady_clock::now();
+    generator->run(requests);
+    for (size_t i = 0; i < texts.size(); ++i) printer.complete(i);
+  } else {
+    if (!recomputing) recomputing = std::make_unique<Recomputing>(job, cluster);
+    loaded = recomputing->load(args, all);
+    begin = std::chrono::steady_clock::now();
+    for (size_t i = 0; i < texts.size(); ++i) {
+      recomputing->write(texts[i].request, vocabulary.count());
+      printer.complete(i);
+    }
   }
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+  if (cluster.is_root()) write_report(args.json, report_of(loaded, texts, written, spent.count()));
   return 0;
 }
 

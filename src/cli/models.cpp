@@ -14,7 +14,7 @@ DType dtype_of(const Config& c) {
   return is_float8(c) ? DType::bfloat16 : parse_dtype(c.text("train.dtype").c_str());
 }
 
-nn::Model build_gpt(Graph& g, const Config& c, int64_t batch, bool partial) {
+nn::GptOptions gpt_options(const Config& c) {
   nn::GptOptions o;
   o.layers = c.integer("model.layers");
   o.d_model = c.integer("model.d_model");
@@ -24,11 +24,16 @@ nn::Model build_gpt(Graph& g, const Config& c, int64_t batch, bool partial) {
   o.vocab = c.integer("model.vocab");
   o.tied = c.flag("model.tied");
   o.scan = c.flag("model.scan");
+  o.dtype = dtype_of(c);
+  o.float8 = is_float8(c);
+  return o;
+}
+
+nn::Model build_gpt(Graph& g, const Config& c, int64_t batch, bool partial) {
+  nn::GptOptions o = gpt_options(c);
   o.dropout = partial ? 0 : c.number("model.dropout");
   o.batch = batch;
   o.partial_batch = partial;
-  o.dtype = dtype_of(c);
-  o.float8 = is_float8(c);
   return nn::gpt(g, o);
 }
 
@@ -143,6 +148,7 @@ std::vector<ModelSpec> make_models() {
                               "length:context",
                               "length,memory_length:context",
                               "batch:data;length,memory_length:context;heads,ff,vocab:model"};
+  models.back().transformer = [](const Config& c) { return nn::transformer_of(gpt_options(c)); };
   models.push_back({"mlp",
                     "Two hidden layers that read handwritten digits.",
                     {{"model.hidden", "256", "Width of the hidden layers.", kWidth}},

@@ -171,4 +171,17 @@ void Progress::evaluation(int64_t step, double loss, double accuracy, const Name
   if (events_) events_->add(step, scalars);
 }
 
+void Progress::samples(int64_t step,
+                       const std::vector<std::pair<std::string, std::string>>& texts) {
+  if (!active_) return;
+  nlohmann::json all = nlohmann::json::array();
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto& [prompt, text] = texts[i];
+    note(fmt::format("sample at step {}: {}", step, text));
+    all.push_back({{"prompt", prompt}, {"text", text}});
+    if (events_) events_->add_text(step, fmt::format("sample/{}", i), text);
+  }
+  record(nlohmann::json{{"step", step}, {"samples", all}}.dump());
+}
+
 }  // namespace tessera::cli

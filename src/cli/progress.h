@@ -58,6 +58,8 @@ class Progress {
   void note(const std::string& text);
   /// accuracy < 0: not available.
   void evaluation(int64_t step, double loss, double accuracy, const NamedNumbers& metrics);
+  /// Texts that the model wrote, each with its prompt.
+  void samples(int64_t step, const std::vector<std::pair<std::string, std::string>>& texts);
 
  private:
   bool active_, terminal_, bar_shown_ = false;

@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 /// The content of a log. Of steps that ran twice the last record counts.
 struct RunLog {
   Json head, startup, profile, time_line;
-  std::map<int64_t, Json> steps, evaluations, saves;
+  std::map<int64_t, Json> steps, evaluations, saves, samples;
   bool cut = false;  ///< the last line is incomplete: the job was killed while writing it
   int64_t torn = 0;  ///< number of other incomplete lines
 };
@@ -55,6 +55,7 @@ RunLog read_log(const std::string& text, const std::string& path) {
     if (record.contains("time_line")) log.time_line = record["time_line"];
     if (record.contains("loss")) log.steps[step] = record;
     if (record.contains("eval_loss")) log.evaluations[step] = record;
+    if (record.contains("samples")) log.samples[step] = record["samples"];
     if (record.contains("save_ms")) log.saves[step] = record;
   }
   if (log.head.is_null() && log.steps.empty())
@@ -99,6 +100,19 @@ std::string table(const Json& rows, const std::vector<Column>& columns) {
                                             : text(value));
     }
     html += "</tr>";
+  }
+  return html + "</table>";
+}
+
+/// The texts that the model wrote, by step.
+std::string samples(const RunLog& log) {
+  std::string html = "<table><tr><th>step</th><th>text</th></tr>";
+  for (const auto& [step, texts] : log.samples) {
+    for (const Json& sample : texts) {
+      if (sample.is_object())
+        html += fmt::format("<tr><td class=\"n\">{}</td><td><pre>{}</pre></td></tr>", step,
+                            text(sample.value("text", Json(""))));
+    }
   }
   return html + "</table>";
 }
@@ -226,6 +240,7 @@ std::string page(const RunLog& log, const std::string& path) {
       : log.cut ? "; the log ends in the middle of a line"
                    : "");
   html += section("curves", "Curves", curves(log));
+  if (!log.samples.empty()) html += section("samples", "Samples", samples(log));
   html += section("layout", "Layout",
                   pairs({{"mesh", config.value("layout.mesh", Json("?"))},
                          {"rules", config.value("layout.rules", Json("?"))}}));

@@ -154,6 +154,11 @@ std::vector<Checkpoint> checkpoints_of(const Arguments& args) {
 }
 
 Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all) {
+  return load_first(session, all, session.program().stored_names());
+}
+
+Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all,
+                      const std::vector<std::string>& names) {
   const bool is_root = session.cluster().is_root();
   const auto warn = [&](const std::string& text) {
     if (is_root) std::fprintf(stderr, "tessera: warning: %s\n", printable(text).c_str());
@@ -161,7 +166,7 @@ Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all) {
   if (!all[0].warning.empty()) warn(all[0].warning);
   for (size_t i = 0;; ++i) {
     try {
-      return load_tensors(session, all[i].path, session.program().stored_names());
+      return load_tensors(session, all[i].path, names);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::io || i + 1 == all.size()) throw;
       warn(fmt::format("'{}' is loaded instead of one that cannot be read: {}", all[i + 1].path,

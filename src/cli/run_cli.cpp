@@ -350,6 +350,31 @@ std::string command_line_error(CLI::App& app, const CLI::ParseError& error) {
   return fmt::format("{}; see 'tessera {}--help'", text, at == &app ? "" : at->get_name() + " ");
 }
 
+constexpr int64_t kMostRows = 65536;
+
+/// How new tokens are chosen, and `tokens` of them at most by default.
+void add_sampling(CLI::App* app, Arguments& a, const char* tokens) {
+  app->add_option("--tokens", a.tokens,
+                  fmt::format("Most tokens to write ({}). With a tokenizer its end-of-text token "
+                              "ends the text.",
+                              tokens))
+      ->check(whole_number(0));
+  app->add_option("--temperature", a.sampling.temperature,
+                  "Temperature of sampling (0.8). 0 takes the likeliest token.")
+      ->check(finite_number(0));
+  app->add_option("--top-k", a.sampling.top_k,
+                  "Samples from so many likeliest tokens only (0: from all).")
+      ->check(whole_number(0));
+  app->add_option("--top-p", a.sampling.top_p,
+                  "Samples from the fewest likeliest tokens that have this probability together "
+                  "(1).");
+  app->add_option("--min-p", a.sampling.min_p,
+                  "Samples from tokens with at least this share of the likeliest one's probability "
+                  "(0).");
+  app->add_option("--repetition-penalty", a.sampling.repetition_penalty,
+                  "Makes tokens less likely that the text has already, if above 1 (1).");
+}
+
 /// Adds the commands that run a model.
 void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
   CLI::App* info = add("info", "Prints what this build and machine have.",
@@ -367,6 +392,19 @@ void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
   add_data(train, a);
   add_training(train, a);
   add_running(train, a);
+  train
+      ->add_option("--sample-every", a.sample_every,
+                   "Writes a text after every so many steps, and after the last (0: none). It goes "
+                   "to the log, TensorBoard and the report.")
+      ->check(whole_number(0));
+  train
+      ->add_option("--sample-prompt", a.prompts,
+                   "Text that a sample continues. May be given several times.")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->take_all();
+  add_sampling(train, a, "64");
+  add_tokenizer(train, a, false);
   add_json(train, a);
   CLI::App* eval = add("eval", "Prints the loss of a checkpoint on held-out data.",
                        "tessera eval gpt --data data/moby-dick.txt --checkpoint out/run",
@@ -388,17 +426,50 @@ void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
           "Directory of checkpoints. Without it the weights of a folder write, with its tokenizer.")
       ->type_name("DIR");
   add_tokenizer(generate, a, false);
-  generate->add_option("--prompt", a.prompt, "Text that the model continues.");
   generate
-      ->add_option("--tokens", a.tokens,
-                   "Most tokens to write (200). With --tokenizer its "
-                   "end-of-text token ends the text.")
-      ->check(whole_number(0));
+      ->add_option("--prompt", a.prompts,
+                   "Text that the model continues. Several are continued together.")
+      ->allow_extra_args(false)
+      ->take_all();
+  add_sampling(generate, a, "200");
   generate
-      ->add_option("--temperature", a.temperature,
-                   "Temperature of sampling (0.8). 0 takes the likeliest token.")
-      ->check(finite_number(0));
+      ->add_option("--stop", a.stops,
+                   "Text at which to stop, and which is left out. May be given several times.")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->take_all();
+  generate->add_option("--samples", a.samples, "Number of texts for each prompt (1).")
+      ->check(whole_number(1, kMostRows));
+  generate->add_option("--rows", a.rows, "Texts that are written at a time (8).")
+      ->check(whole_number(1, kMostRows));
+  generate->add_flag("--no-cache", a.no_cache,
+                     "Keeps no keys and values: reads the whole text again for every token, as "
+                     "texts that outgrow the model's length always are.");
   add_json(generate, a);
+  CLI::App* serve =
+      add("serve", "Answers requests for completions over HTTP, as an OpenAI-compatible server.",
+          "tessera serve gpt --checkpoint out/run\n"
+          "  curl localhost:8000/v1/completions -d '{\"prompt\": \"Call me\", \"max_tokens\": 8}'",
+          [&] { return cli::serve(a, models); });
+  add_model(serve, a);
+  serve
+      ->add_option(
+          "--checkpoint", a.checkpoint,
+          "Directory of checkpoints. Without it the weights of a folder write, with its tokenizer.")
+      ->type_name("DIR");
+  add_tokenizer(serve, a, false);
+  serve
+      ->add_option("--host", a.host,
+                   "Address to listen on (127.0.0.1, which other machines cannot reach).")
+      ->type_name("ADDRESS");
+  serve->add_option("--port", a.port, "Port to listen on (8000). 0: a free one, which is printed.")
+      ->check(whole_number(0, 65535));
+  serve->add_option("--rows", a.rows, "Texts that are written at a time (8).")
+      ->check(whole_number(1, kMostRows));
+  serve
+      ->add_option("--most-tokens", a.most_tokens,
+                   "Most tokens of a request, prompts and new ones together (65536).")
+      ->check(whole_number(1));
 }
 
 }  // namespace

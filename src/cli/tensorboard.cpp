@@ -73,16 +73,38 @@ EventFile::EventFile(const std::string& folder) {
 }
 
 void EventFile::add(int64_t step, const std::vector<std::pair<std::string, double>>& scalars) {
-  Message summary, event;
+  Message summary;
   for (const auto& [tag, value] : scalars) {
     Message entry;
     entry.bytes(1, tag);
     entry.number(2, static_cast<float>(value));
     summary.bytes(1, entry.text());
   }
+  add_summary(step, summary.text());
+}
+
+void EventFile::add_text(int64_t step, const std::string& tag, const std::string& text) {
+  constexpr int kString = 7;  // DataType DT_STRING
+  Message plugin, metadata, one, shape, tensor, entry, summary;
+  plugin.bytes(1, "text");
+  metadata.bytes(1, plugin.text());
+  one.integer(1, 1);
+  shape.bytes(2, one.text());
+  tensor.integer(1, kString);
+  tensor.bytes(2, shape.text());
+  tensor.bytes(8, text);
+  entry.bytes(1, tag);
+  entry.bytes(8, tensor.text());
+  entry.bytes(9, metadata.text());
+  summary.bytes(1, entry.text());
+  add_summary(step, summary.text());
+}
+
+void EventFile::add_summary(int64_t step, const std::string& summary) {
+  Message event;
   event.number(1, seconds_now());
   event.integer(2, static_cast<uint64_t>(step));
-  event.bytes(5, summary.text());
+  event.bytes(5, summary);
   write(event.text());
 }
 

@@ -19,9 +19,12 @@ class EventFile {
   explicit EventFile(const std::string& folder);
   /// Appends numbers of a step with their tags ("train/loss"), as LogFile::append().
   void add(int64_t step, const std::vector<std::pair<std::string, double>>& scalars);
+  /// Appends a text.
+  void add_text(int64_t step, const std::string& tag, const std::string& text);
   const std::string& path() const { return path_; }
 
  private:
+  void add_summary(int64_t step, const std::string& summary);
   void write(const std::string& event);
   std::string path_;
   std::unique_ptr<LogFile> file_;

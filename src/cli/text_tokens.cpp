@@ -4,11 +4,26 @@
 
 namespace tessera::cli {
 
+namespace {
+
+constexpr int64_t kBytes = 256;
+
+/// Without --tokenizer a folder has its own tokenizer, if its tokens are no bytes.
+Arguments with_tokenizer(Arguments args, const Job& job, int64_t vocabulary) {
+  if (args.tokenizer.empty() && job.folder && vocabulary > kBytes) args.tokenizer = args.model;
+  return args;
+}
+
+}  // namespace
+
+TextTokens::TextTokens(const Arguments& args, const Job& job, int64_t vocabulary)
+    : TextTokens(with_tokenizer(args, job, vocabulary), vocabulary) {}
+
 TextTokens::TextTokens(const Arguments& args, int64_t vocabulary) : count_(vocabulary) {
   if (args.tokenizer.empty()) {
     require(args.pattern.empty() && args.special.empty(),
             "--tokenizer-pattern and --special-token need --tokenizer PATH");
-    require(vocabulary <= 256,
+    require(vocabulary <= kBytes,
             "the model has a vocabulary of {}, so its tokens are no bytes; say which with "
             "--tokenizer PATH",
             vocabulary);
@@ -39,6 +54,11 @@ std::vector<int32_t> TextTokens::of_prompt(const std::string& prompt) const {
   require(!tokens.empty(), "the prompt '{}' has no tokens in '{}'", prompt,
           tokenizer_->description());
   return tokens;
+}
+
+std::string TextTokens::piece_of(int32_t token) const {
+  if (tokenizer_) return token < count_ ? tokenizer_->decode(std::vector{token}, false) : "";
+  return std::string(1, static_cast<char>(token));
 }
 
 std::string TextTokens::bytes_of(const std::vector<int32_t>& tokens) const {

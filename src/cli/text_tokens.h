@@ -15,6 +15,8 @@ class TextTokens {
   /// Throws usage errors for a tokenizer that does not fit the model's vocabulary, and without
   /// --tokenizer for one that is larger than bytes.
   TextTokens(const Arguments& args, int64_t vocabulary);
+  /// Of a job, whose folder may have a tokenizer of its own.
+  TextTokens(const Arguments& args, const Job& job, int64_t vocabulary);
   /// Tokens are below it.
   int64_t count() const { return count_; }
   /// The tokens of a prompt. Of an empty one: the token that a text begins or ends with, or a new
@@ -22,6 +24,8 @@ class TextTokens {
   std::vector<int32_t> of_prompt(const std::string& prompt) const;
   /// Whether a token ends the text. A byte never does.
   bool ends_text(int32_t token) const { return tokenizer_ && tokenizer_->eos() == token; }
+  /// How a token is written by itself, special ones too. Not always UTF-8.
+  std::string piece_of(int32_t token) const;
   /// The bytes of the text, without special tokens.
   std::string bytes_of(const std::vector<int32_t>& tokens) const;
 

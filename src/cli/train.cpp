@@ -42,6 +42,7 @@ void prepare(Training& t) {
   options.seed = static_cast<uint64_t>(c.integer("train.seed"));
   t.batcher = std::make_unique<Batcher>(*t.source, c.integer("train.batch"), options);
   t.evaluator = std::make_unique<Evaluator>(t.job, t.cluster);
+  if (t.args.sample_every > 0) t.samples = std::make_unique<Samples>(t.args, t.job, t.cluster);
   build_trainer(t.job, t.trainer, false);
   t.watch.add_unread(t.trainer.graph, t.trainer.functions[0]);
   t.compile = CompileOptions{
@@ -357,6 +358,9 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
       tend_saves(t, step + 1);
     }
     if (last || (every > 0 && (step + 1) % every == 0)) evaluate(t, step + 1, report);
+    if (t.samples && (last || (step + 1) % t.args.sample_every == 0)) {
+      in_step(step + 1, [&] { t.progress->samples(step + 1, t.samples->write(*t.session)); });
+    }
   }
   return end_with_saves(t, steps);
 }
@@ -417,6 +421,8 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
           "--resume and --save-every need --checkpoint DIR");
   require(args.save_every >= 0, "--save-every {} is negative; 0 saves at the end only",
           args.save_every);
+  require(args.sample_every > 0 || args.prompts.empty(),
+          "--sample-prompt needs --sample-every N, the steps between samples");
   require(args.save_retry >= 0 && args.save_retry <= 86400,
           "--save-retry {} is not between 0 and 86400 seconds", args.save_retry);
   require(args.check_replicas.value_or(0) >= 0, "--check-replicas {} is negative; 0 never compares",

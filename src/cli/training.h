@@ -12,6 +12,7 @@
 #include "cli/forecast.h"
 #include "cli/progress.h"
 #include "cli/replica_check.h"
+#include "cli/samples.h"
 #include "cli/signals.h"
 #include "cli/spikes.h"
 #include "cli/stragglers.h"
@@ -48,6 +49,7 @@ struct Training {
   std::string data_fingerprint = {};  ///< of `source`
   std::unique_ptr<Batcher> batcher = {};
   std::unique_ptr<Evaluator> evaluator = {};
+  std::unique_ptr<Samples> samples = {};  ///< with --sample-every
   std::unique_ptr<Trace> trace = {};
   std::unique_ptr<Session> session = {};
   std::unique_ptr<Checkpoints> checkpoints = {};

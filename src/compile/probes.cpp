@@ -67,7 +67,7 @@ void require_distinct(const Graph& graph, const std::vector<FunctionSpec>& funct
             "rename it");
     require(names.insert(f.name).second,
             "two functions are called '{}'; they are run by name, so give each its own", f.name);
-    require(!f.stores_updates() || !graph.updates().empty(),
+    require(!f.stores_updates() || !updates_of(graph, f).empty(),
             "the function '{}' is to update, and the model has no update; call minimize() or "
             "Graph::update() before the model is compiled",
             f.name);

@@ -6,8 +6,10 @@
 
 #include "base/fail.h"
 #include "ir/body.h"
+#include "ir/needed.h"
 #include "ir/scopes.h"
 #include "ir/source_ops.h"
+#include "tessera/function_updates.h"
 #include "tessera/op.h"
 #include "tessera/ops.h"
 #include "tessera/rounding.h"
@@ -276,33 +278,66 @@ Tensor Graph::state(const std::string& name, const Shape& shape, const Initializ
   return add_stored(*this, name, shape, init, dtype, Purpose::state, false, at);
 }
 
-void Graph::update(Tensor stored, Tensor value, Loc at) {
-  on_behalf_of("update", at, [&] {
-    for (const Tensor& t : {stored, value})
-      require(&t.graph() == this, "'{}' belongs to another graph", t.name());
-  });
-  const Stored* record = find_stored(stored.id());
-  require(record != nullptr && open_loop(*this) < 0, "update() of '{}', which is {} ({})",
-          stored.name(),
-          open_loop(*this) < 0
-              ? "not a parameter or state"
-              : "inside a loop; return the value from the iterations and update outside",
-          where(at));
-  const bool twice = std::any_of(updates().begin(), updates().end(),
-                                 [&](const Update& u) { return u.stored == stored.id(); });
-  require(!twice, "'{}' is updated twice ({}); one update per run", stored.name(), where(at));
+namespace {
+
+/// An update of `stored` beside `others`, which may not have one.
+Update checked_update(Graph& g, const std::vector<const std::vector<Update>*>& others,
+                      Tensor stored, Tensor value, Loc at) {
+  const GraphInternals& internals = GraphInternals::of(g);
+  const Stored* record = g.find_stored(stored.id());
+  require(
+      record != nullptr && open_loop(g) < 0, "update() of '{}', which is {} ({})", stored.name(),
+      open_loop(g) < 0 ? "not a parameter or state"
+                       : "inside a loop; return the value from the iterations and update outside",
+      where(at));
+  for (const std::vector<Update>* updates : others) {
+    const bool twice = std::any_of(updates->begin(), updates->end(),
+                                   [&](const Update& u) { return u.stored == stored.id(); });
+    require(!twice, "'{}' is updated twice ({}); one update per run", stored.name(), where(at));
+  }
   if (is_narrow(stored.dtype()) && value.dtype() == DType::float32)
-    value = internals_->stochastic_rounding ? stochastic_cast(value, stored.dtype(), at)
-                                            : cast(value, stored.dtype(), at);
+    value = internals.stochastic_rounding ? stochastic_cast(value, stored.dtype(), at)
+                                          : cast(value, stored.dtype(), at);
   if (value.shape() != stored.shape() && value.shape().has_same_dims(stored.shape()))
     value = transpose(value, stored.shape(), at);
   require(value.dtype() == stored.dtype() && value.shape() == stored.shape(),
           "update() of '{}' {} {} with {} {}; shapes and dtypes must agree ({})", stored.name(),
           tessera::to_string(stored.dtype()), stored.shape().to_string(),
           tessera::to_string(value.dtype()), value.shape().to_string(), where(at));
-  if (const int condition = internals_->update_condition; condition >= 0)
-    value = where(Tensor(this, condition), value, stored, at);
-  internals_->updates.push_back({stored.id(), value.id()});
+  if (const int condition = internals.update_condition; condition >= 0)
+    value = where(Tensor(&g, condition), value, stored, at);
+  return {stored.id(), value.id()};
+}
+
+}  // namespace
+
+void Graph::update(Tensor stored, Tensor value, Loc at) {
+  on_behalf_of("update", at, [&] {
+    for (const Tensor& t : {stored, value})
+      require(&t.graph() == this, "'{}' belongs to another graph", t.name());
+  });
+  std::vector<const std::vector<Update>*> others = {&internals_->updates};
+  for (const auto& [function, updates] : internals_->updates_in) others.push_back(&updates);
+  internals_->updates.push_back(checked_update(*this, others, stored, value, at));
+}
+
+void update_in(const std::string& function, Tensor stored, Tensor value, Loc at) {
+  on_behalf_of("update_in", at, [&] {
+    require(&stored.graph() == &value.graph(), "'{}' belongs to another graph", value.name());
+  });
+  GraphInternals& internals = GraphInternals::of(stored.graph());
+  std::vector<Update>& own = internals.updates_in[function];
+  own.push_back(checked_update(stored.graph(), {&internals.updates, &own}, stored, value, at));
+}
+
+std::vector<Update> updates_of(const Graph& graph, const FunctionSpec& function) {
+  if (!function.stores_updates()) return {};
+  const GraphInternals& internals = GraphInternals::of(graph);
+  std::vector<Update> all = internals.updates;
+  const auto own = internals.updates_in.find(function.name);
+  if (own != internals.updates_in.end())
+    all.insert(all.end(), own->second.begin(), own->second.end());
+  return all;
 }
 
 const Stored* Graph::find_stored(int value) const {

@@ -48,6 +48,7 @@ struct GraphInternals {
   std::vector<Stored> stored;
   std::map<std::string, Array> constants;  ///< by the name of their input
   std::vector<Update> updates;
+  std::map<std::string, std::vector<Update>> updates_in;  ///< by function: update_in()
   std::vector<GradientRegion> regions;
   std::deque<Loop> loops;
   std::unordered_map<int, int> stored_of_value;  ///< value -> position in `stored`

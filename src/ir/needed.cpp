@@ -16,9 +16,7 @@ std::vector<int> roots_of(const Graph& graph, const FunctionSpec& function) {
             roots.size(), function.name, t.empty() ? "is empty" : "belongs to another graph");
     roots.push_back(t.id());
   }
-  for (const Update& u : graph.updates()) {
-    if (function.stores_updates()) roots.push_back(u.value);
-  }
+  for (const Update& u : updates_of(graph, function)) roots.push_back(u.value);
   return roots;
 }
 

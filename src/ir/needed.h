@@ -7,6 +7,9 @@
 
 namespace tessera {
 
+/// What a function assigns at its end: nothing, unless it stores updates.
+std::vector<Update> updates_of(const Graph& graph, const FunctionSpec& function);
+
 /// The values that a function asks for: its outputs, then the values of the updates if it has any.
 std::vector<int> roots_of(const Graph& graph, const FunctionSpec& function);
 

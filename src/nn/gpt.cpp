@@ -7,7 +7,7 @@ Dim batch_dim(int64_t size, bool partial) {
   return partial ? Dim::bounded("batch", size) : Dim("batch", size);
 }
 
-Model gpt(Graph& g, const GptOptions& o) {
+TransformerOptions transformer_of(const GptOptions& o) {
   require(o.heads >= 1, "gpt: heads is {}; it must be at least 1", o.heads);
   require(o.d_model % o.heads == 0,
           "gpt: d_model {} is not a multiple of heads {}; d_head would be {:.2f}", o.d_model,
@@ -31,8 +31,10 @@ Model gpt(Graph& g, const GptOptions& o) {
   t.dtype = o.dtype;
   t.float8 = o.float8;
   t.scan = o.scan;
-  return transformer(g, t);
+  return t;
 }
+
+Model gpt(Graph& g, const GptOptions& o) { return transformer(g, transformer_of(o)); }
 
 Model mlp(Graph& g, const MlpOptions& o) {
   const Dim batch = batch_dim(o.batch, o.partial_batch), rows("rows", o.rows), cols("cols", o.cols);

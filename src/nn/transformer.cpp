@@ -3,6 +3,7 @@
 
 #include "base/fail.h"
 #include "nn/stored.h"
+#include "nn/transformer_parts.h"
 #include "tessera/loops.h"
 #include "tessera/nn_transformer.h"
 
@@ -37,6 +38,8 @@ namespace {
 /// Standard deviation of the initial logits. The initial loss is ln(vocab) + kHeadGain^2 / 2. A
 /// smaller value starts with a lower loss but learns more slowly.
 constexpr double kHeadGain = 0.5;
+
+}  // namespace
 
 void require_fitting(const TransformerOptions& o) {
   const int64_t key_heads = o.heads.key_heads == 0 ? o.heads.count : o.heads.key_heads;
@@ -75,6 +78,8 @@ void require_fitting(const TransformerOptions& o) {
           "[transformer] length {} is more than the {} learned positions", o.length, rows);
 }
 
+namespace {
+
 Tensor projected(Tensor x, const char* name, const std::vector<std::string>& in, const Shape& out,
                  const TransformerOptions& o, bool bias, Loc at, double gain = 1) {
   DenseOptions options;
@@ -89,9 +94,8 @@ double residual_gain(const TransformerOptions& o) {
   return 1 / std::sqrt(2.0 * static_cast<double>(o.layers));
 }
 
-struct HeadDims {
-  Shape query, key;
-};
+}  // namespace
+
 HeadDims head_dims(const HeadOptions& o) {
   const int64_t kept = o.key_heads == 0 ? o.count : o.key_heads;
   const Dim depth("d_head", o.d_head), all("heads", o.count), some("heads", kept);
@@ -101,6 +105,8 @@ HeadDims head_dims(const HeadOptions& o) {
 }
 
 Tensor capped(Tensor x, double cap, Loc at) { return tanh(x / cap, at) * cap; }
+
+namespace {
 
 /// attention() with a soft cap, of plain ops.
 Tensor capped_attention(Tensor query, Tensor key, Tensor value, Tensor mask,
@@ -136,7 +142,11 @@ SharedSpan shared_span(Graph& g, const TransformerOptions& o, const SpanOptions&
   return shared;
 }
 
-Tensor attention_layer(Tensor x, const TransformerOptions& o, const SharedSpan& span, Loc at) {
+namespace {
+
+/// attention_layer(), with the keys and values of earlier tokens if there is a cache.
+Tensor attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& span,
+                    LayerCache* cache, Loc at) {
   return on_behalf_of("attention_layer", at, [&] {
     Scope scope(x.graph(), "attention");
     const HeadDims heads = head_dims(o.heads);
@@ -150,7 +160,9 @@ Tensor attention_layer(Tensor x, const TransformerOptions& o, const SharedSpan& 
     };
     // Keys and values are renamed after the projections: if `length` is split, ranks project their
     // slices and gather keys.
-    const auto in_memory = [&](Tensor t) { return rename(t, "length", "memory_length", at); };
+    const auto in_memory = [&](Tensor t) {
+      return cache ? t : rename(t, "length", "memory_length", at);
+    };
     Tensor query = placed(
         projected(x, "query", {"d_model"}, heads.query, o, o.heads.query_bias, at), "query_norm");
     // Without positions, norm or cap behind it a bias of the keys cancels in the softmax: its
@@ -169,7 +181,9 @@ Tensor attention_layer(Tensor x, const TransformerOptions& o, const SharedSpan& 
     options.scale = o.heads.scale;
     options.dropout = o.dropout;
     Tensor seen;
-    if (o.heads.soft_cap > 0) {
+    if (cache) {
+      seen = cached_attention(query, key, value, o, *cache, at);
+    } else if (o.heads.soft_cap > 0) {
       if (options.scale == 0) options.scale = 1 / std::sqrt(static_cast<double>(o.heads.d_head));
       seen = capped_attention(query, key, value, span.mask, options, o.heads.soft_cap, at);
     } else {
@@ -178,6 +192,12 @@ Tensor attention_layer(Tensor x, const TransformerOptions& o, const SharedSpan& 
     return projected(seen.named("seen"), "out", heads.query.names(), Shape{x.dim("d_model")}, o,
                      o.heads.out_bias, at, residual_gain(o));
   });
+}
+
+}  // namespace
+
+Tensor attention_layer(Tensor x, const TransformerOptions& o, const SharedSpan& span, Loc at) {
+  return attention_of(x, o, span, nullptr, at);
 }
 
 namespace {
@@ -233,6 +253,11 @@ Tensor mlp_layer(Tensor x, const TransformerOptions& o, Loc at) {
 }
 
 Tensor transformer_block(Tensor x, const TransformerOptions& o, const SharedSpan& span, Loc at) {
+  return block_of(x, o, span, nullptr, at);
+}
+
+Tensor block_of(Tensor x, const TransformerOptions& o, const SharedSpan& span, LayerCache* cache,
+                Loc at) {
   return on_behalf_of("transformer_block", at, [&] {
     const bool before = o.placement != NormPlacement::after,
                after = o.placement == NormPlacement::both;
@@ -241,10 +266,10 @@ Tensor transformer_block(Tensor x, const TransformerOptions& o, const SharedSpan
     };
     const auto drop = [&](Tensor t) { return o.dropout > 0 ? dropout(t, o.dropout, at) : t; };
     if (o.parallel) {
-      Tensor in = normed(x, "norm1"), seen = attention_layer(in, o, span, at);
+      Tensor in = normed(x, "norm1"), seen = attention_of(in, o, span, cache, at);
       return add(x, drop(add(seen, mlp_layer(in, o, at), at)), at);
     }
-    Tensor part = attention_layer(before ? normed(x, "norm1") : x, o, span, at);
+    Tensor part = attention_of(before ? normed(x, "norm1") : x, o, span, cache, at);
     if (after) part = normed(part, "norm1_after");
     x = add(x, drop(part), at);
     if (!before) x = normed(x, "norm1");
@@ -255,11 +280,9 @@ Tensor transformer_block(Tensor x, const TransformerOptions& o, const SharedSpan
   });
 }
 
-namespace {
-
-/// The embeddings of the inputs, with learned positions.
 Tensor embedded(Graph& g, const TransformerOptions& o, Tensor inputs, Tensor embedding,
-                DType stored) {
+                Tensor positions) {
+  const DType stored = stored_dtype(o.dtype);
   Tensor x = gather(embedding, inputs, "vocab");
   if (o.embedding_scale != 1) {
     // Rounded as the activations are: Gemma multiplies in their dtype.
@@ -267,16 +290,35 @@ Tensor embedded(Graph& g, const TransformerOptions& o, Tensor inputs, Tensor emb
     x = mul(x, scale);
   }
   if (o.learned_positions) {
-    const Dim length("length", o.length);
-    const Dim rows = o.positions == 0 ? length : Dim("positions", o.positions);
-    Tensor position =
-        g.parameter("position", {rows, embedding.dim("d_model")}, normal(0.02), stored);
-    if (o.positions > o.length) position = slice(position, "positions", 0, o.length);
-    x = x + (o.positions == 0 ? position : rename(position, "positions", "length"));
+    const Dim rows = o.positions == 0 ? Dim("length", o.length) : Dim("positions", o.positions);
+    Tensor table = g.parameter("position", {rows, embedding.dim("d_model")}, normal(0.02), stored);
+    if (!positions.empty()) {
+      if (o.positions == 0) table = rename(table, "length", "positions");
+      x = x + gather(table, positions, "positions", OutOfRange::clamp);
+    } else {
+      if (o.positions > o.length) table = slice(table, "positions", 0, o.length);
+      x = x + (o.positions == 0 ? table : rename(table, "positions", "length"));
+    }
   }
   if (o.dtype != stored) x = cast(x, o.dtype);
   return o.dropout > 0 ? dropout(x, o.dropout) : x;
 }
+
+Tensor head_weights(Tensor x, const TransformerOptions& o, Tensor embedding) {
+  if (o.tied) return read_as(embedding, x.dtype());
+  return parameter_for(x, "head.w", Shape{x.dim("d_model"), embedding.dim("vocab")},
+                       scaled_normal({"d_model"}, kHeadGain), Loc::current());
+}
+
+Tensor logits_of(Tensor x, const TransformerOptions& o, Tensor weights) {
+  Tensor logits =
+      einsum({x, weights}, x.shape().without({"d_model"}).united(Shape{weights.dim("vocab")}));
+  if (o.logits_scale != 1) logits = logits * o.logits_scale;
+  if (o.logits_cap > 0) logits = capped(logits, o.logits_cap, Loc::current());
+  return logits;
+}
+
+namespace {
 
 Tensor blocks(Graph& g, const TransformerOptions& o, Tensor x) {
   std::vector<SharedSpan> shared(o.spans.size());
@@ -309,13 +351,9 @@ Model transformer(Graph& g, const TransformerOptions& o) {
   Tensor targets = g.input("targets", {batch, length}, DType::int32);
   Scope scope(g, o.name);
   Tensor embedding = g.parameter("embedding", {vocab, d_model}, normal(0.02), stored);
-  Tensor x = blocks(g, o, embedded(g, o, inputs, embedding, stored));
+  Tensor x = blocks(g, o, embedded(g, o, inputs, embedding, {}));
   if (o.placement != NormPlacement::after) x = norm(x, "norm", "d_model", o.norm);
-  Tensor logits = o.tied ? einsum({x, read_as(embedding, x.dtype())}, {batch, length, vocab})
-                         : dense(x, "head", {"d_model"}, Shape{vocab}, false, kHeadGain);
-  if (o.logits_scale != 1) logits = logits * o.logits_scale;
-  if (o.logits_cap > 0) logits = capped(logits, o.logits_cap, Loc::current());
-  logits = logits.named("logits");
+  Tensor logits = logits_of(x, o, head_weights(x, o, embedding)).named("logits");
   Tensor loss = mean_all(cross_entropy(logits, targets, "vocab")).named("loss");
   return {loss, logits, {inputs, targets}, {}, {}, inputs};
 }

@@ -75,8 +75,7 @@ class Partitioner {
               spec.name, t.name(), graph_.producer(t.id()).at.to_string());
       emit_.function().outputs.emplace_back(t.name(), emit_.operand(frame, t.id(), Purpose::none));
     }
-    if (!spec.stores_updates()) return;
-    for (const Update& u : graph_.updates()) finish_update(frame, u.stored, u.value);
+    for (const Update& u : updates_of(graph_, spec)) finish_update(frame, u.stored, u.value);
   }
 
   void run_init() {

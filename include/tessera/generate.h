@@ -1,0 +1,108 @@
+// Text by a transformer, one token after the other, with a cache of keys and values:
+//   Generator generator(options, cluster, {mesh, layout});
+//   folder.load(generator.session(), options);
+//   GenerationRequest request;
+//   request.prompt = tokenizer.encode("Call me"), request.max_tokens = 20;
+//   std::vector<Generation> texts = generator.run({request});
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/nn_transformer.h"
+#include "tessera/session.h"
+
+namespace tessera {
+
+/// How the next token is chosen from the logits, in this order. The defaults sample from the
+/// model's own distribution.
+struct Sampling {
+  /// Logits of tokens that the text has, the prompt's too, are divided by it if they are positive,
+  /// and multiplied by it if not (Keskar et al. 2019). 1: none.
+  double repetition_penalty = 1;
+  double temperature = 1;  ///< of the softmax; 0: the likeliest token, the lowest of equals
+  int64_t top_k = 0;       ///< only the k likeliest; 0: all
+  double top_p = 1;        ///< only the fewest likeliest that together have this probability
+  double min_p = 0;        ///< only those with this share of the likeliest one's probability
+  /// The choice is a pure function of the logits, seed, stream and place in the text: it depends on
+  /// no layout and on no other text.
+  uint64_t seed = 0;
+  uint64_t stream = 0;  ///< tells several texts of one prompt and seed apart
+};
+
+/// The token that is chosen from the first `vocabulary` logits for place `text.size()` of a text.
+/// Throws a usage error for options out of range, or if no logit is finite.
+int32_t sample_token(const float* logits, int64_t vocabulary, const std::vector<int32_t>& text,
+                     const Sampling& sampling, Loc at = Loc::current());
+
+/// What a model says of one place of a text.
+struct TokenScore {
+  int32_t token = 0;
+  double log_prob = 0;  ///< natural logarithm, of the model's own distribution
+  std::vector<std::pair<int32_t, double>> best;  ///< the likeliest tokens, in descending order
+};
+
+struct GenerationRequest {
+  std::vector<int32_t> prompt;  ///< at least one token
+  int64_t max_tokens = 16;
+  Sampling sampling = {};
+  /// Number of TokenScore::best. Those of new tokens are given if it is not 0.
+  int64_t choices = 0;
+  bool score_prompt = false;  ///< also score the tokens of the prompt behind the first
+  /// Called with each new token, in every process: false ends the text behind it. Empty: true.
+  std::function<bool(int32_t token)> on_token = {};
+};
+
+struct Generation {
+  std::vector<int32_t> tokens;            ///< the new ones
+  std::vector<TokenScore> scores;         ///< of the new ones, with GenerationRequest::choices
+  std::vector<TokenScore> prompt_scores;  ///< of prompt[1], prompt[2], ...
+  bool ended = false;                     ///< by on_token, before max_tokens
+};
+
+struct GeneratorOptions {
+  Mesh mesh;
+  Layout layout;
+  int64_t rows = 1;        ///< texts that are written at a time; others wait
+  int64_t chunk = 0;       ///< tokens of a prompt that a step reads; 0: 128 / rows, at least 8
+  int64_t context = 0;     ///< most tokens of a text with its prompt; 0: the model's length
+  int64_t vocabulary = 0;  ///< only tokens below it are chosen; 0: the model's
+  int64_t choices = 0;     ///< most GenerationRequest::choices; 0: no text can be scored
+  DType parameters = DType::float32;  ///< as Graph::store_parameters_as()
+  int threads_per_rank = 0;           ///< as CompileOptions
+  std::string device = "cpu";
+};
+
+/// Writes texts with the model of nn::decoder(). Each row of a batch is written as if it were
+/// alone, whatever the lengths of the others; when one ends, the next text that waits takes its
+/// place. Every process makes the same calls.
+class Generator {
+ public:
+  /// Compiles the model, with random parameters. Collective. Throws the errors of nn::decoder() and
+  /// Session.
+  Generator(const nn::TransformerOptions& model, Cluster& cluster, const GeneratorOptions& options,
+            Loc at = Loc::current());
+  ~Generator();
+  Generator(const Generator&) = delete;
+
+  /// To give the parameters their values. It also has the caches as state.
+  Session& session();
+  /// The names of the parameters, without the caches.
+  std::vector<std::string> parameters() const;
+  int64_t context() const;
+
+  /// Writes all texts. Collective. Throws, before anything is written, usage errors for a prompt
+  /// without tokens, with a token outside of the vocabulary, or longer with max_tokens than the
+  /// context, and for options out of range.
+  std::vector<Generation> run(const std::vector<GenerationRequest>& requests,
+                              Loc at = Loc::current());
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tessera

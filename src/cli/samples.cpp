@@ -1,0 +1,72 @@
+#include "cli/samples.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "cli/text_stream.h"
+#include "cli/writing.h"
+
+namespace tessera::cli {
+
+namespace {
+
+constexpr int64_t kUsualTokens = 64;
+
+nn::TransformerOptions options_of(const Job& job) {
+  require(static_cast<bool>(job.spec->transformer),
+          "--sample-every needs a language model, and '{}' has no ModelSpec::transformer",
+          job.spec->name);
+  return job.spec->transformer(job.config);
+}
+
+}  // namespace
+
+Samples::Samples(const Arguments& args, const Job& job, Cluster& cluster)
+    : args_(args),
+      job_(job),
+      cluster_(cluster),
+      vocabulary_(args, job, options_of(job).vocab),
+      prompts_(args.prompts.empty() ? std::vector<std::string>{""} : args.prompts) {
+  const int64_t length = options_of(job).length;
+  for (const std::string& prompt : prompts_) {
+    GenerationRequest request;
+    request.prompt = vocabulary_.of_prompt(prompt);
+    const int64_t left = length - std::ssize(request.prompt);
+    require(left >= 1,
+            "the --sample-prompt '{}' has {} tokens, and the model's length is {}; shorten it",
+            prompt, request.prompt.size(), length);
+    request.max_tokens = std::min(args.tokens.value_or(kUsualTokens), left);
+    request.sampling = args.sampling;
+    request.sampling.seed = static_cast<uint64_t>(job.config.integer("train.seed"));
+    requests_.push_back(std::move(request));
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> Samples::write(Session& trained) {
+  if (!generator_) {
+    WritingOptions o{std::min(args_.rows, std::ssize(requests_)), 0, vocabulary_.count()};
+    for (const GenerationRequest& r : requests_)
+      o.context = std::max(o.context, std::ssize(r.prompt) + r.max_tokens);
+    generator_ = make_generator(job_, cluster_, o);
+  }
+  for (const std::string& name : generator_->parameters())
+    generator_->session().copy_from(trained, name);
+  std::vector<std::unique_ptr<TextStream>> streams;
+  std::vector<GenerationRequest> requests = requests_;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    streams.push_back(std::make_unique<TextStream>(
+        vocabulary_, requests[i].prompt, !prompts_[i].empty(), std::vector<std::string>{}));
+    requests[i].on_token = [stream = streams[i].get()](int32_t token) {
+      return stream->push(token);
+    };
+  }
+  generator_->run(requests);
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    streams[i]->finish();
+    texts.emplace_back(prompts_[i], streams[i]->text());
+  }
+  return texts;
+}
+
+}  // namespace tessera::cli

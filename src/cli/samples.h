@@ -1,0 +1,34 @@
+// Samples that a language model writes while it trains.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/text_tokens.h"
+#include "tessera/generate.h"
+
+namespace tessera::cli {
+
+class Samples {
+ public:
+  /// Throws usage errors for a model that cannot write, a tokenizer that does not fit, and prompts
+  /// that leave no room in the model's length. The generator, with parameters of its own, is made
+  /// when it is first needed.
+  Samples(const Arguments& args, const Job& job, Cluster& cluster);
+  /// Prompts, each with its text so far, by the parameters of `trained`. Collective.
+  std::vector<std::pair<std::string, std::string>> write(Session& trained);
+
+ private:
+  const Arguments& args_;
+  const Job& job_;
+  Cluster& cluster_;
+  TextTokens vocabulary_;
+  std::vector<std::string> prompts_;
+  std::vector<GenerationRequest> requests_;
+  std::unique_ptr<Generator> generator_;
+};
+
+}  // namespace tessera::cli

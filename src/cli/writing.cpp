@@ -1,0 +1,41 @@
+#include "cli/writing.h"
+
+#include "base/fail.h"
+
+namespace tessera::cli {
+
+std::unique_ptr<Generator> make_generator(const Job& job, Cluster& cluster,
+                                          const WritingOptions& options) {
+  GeneratorOptions o;
+  o.mesh = job.mesh;
+  o.layout = job.layout;
+  o.rows = options.rows;
+  o.context = options.context;
+  o.vocabulary = options.vocabulary;
+  o.choices = options.choices;
+  o.parameters = parse_dtype(job.config.text("train.parameters").c_str());
+  o.threads_per_rank = threads_of(job);
+  o.device = job.device;
+  return std::make_unique<Generator>(job.spec->transformer(job.config), cluster, o);
+}
+
+Checkpoint load_parameters(const Job& job, const Arguments& args,
+                           const std::vector<Checkpoint>& checkpoints, Generator& generator) {
+  if (!checkpoints.empty())
+    return load_first(generator.session(), checkpoints, generator.parameters());
+  start_parameters(job, generator.session());
+  return {args.model, 0, {}, ""};
+}
+
+std::vector<Checkpoint> checkpoints_to_write_with(const char* command, const Arguments& args,
+                                                  Job& job) {
+  require(!args.checkpoint.empty() || job.folder,
+          "{} needs --checkpoint DIR; only a folder with weights goes without", command);
+  std::vector<Checkpoint> all;
+  if (args.checkpoint.empty()) return all;
+  all = checkpoints_of(args);
+  take_stored_model(job, all[0]);
+  return all;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,28 @@
+// What the commands that write text share: generate, serve, and samples while training.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cli/commands.h"
+#include "tessera/generate.h"
+
+namespace tessera::cli {
+
+/// How texts are written for a job.
+struct WritingOptions {
+  int64_t rows = 1, context = 0, vocabulary = 0, choices = 0;  ///< as GeneratorOptions
+};
+/// The generator of a job whose model has ModelSpec::transformer, with random parameters.
+/// Collective.
+std::unique_ptr<Generator> make_generator(const Job& job, Cluster& cluster,
+                                          const WritingOptions& options);
+/// Loads the newest of `checkpoints` that can be read or, if there are none, the folder's weights.
+/// Collective.
+Checkpoint load_parameters(const Job& job, const Arguments& args,
+                           const std::vector<Checkpoint>& checkpoints, Generator& generator);
+/// --checkpoint's checkpoints. Throws a usage error if there is neither --checkpoint nor a folder.
+std::vector<Checkpoint> checkpoints_to_write_with(const char* command, const Arguments& args,
+                                                  Job& job);
+
+}  // namespace tessera::cli

@@ -1,0 +1,102 @@
+// A query sees the tokens before the step, which are in the cache, and those of the step, which are
+// not yet: the softmax goes over both. The cache is written when the step has read it, so that a
+// cache of `window` tokens is enough for a window, whatever the length of the step.
+#include <cmath>
+
+#include "base/fail.h"
+#include "nn/stored.h"
+#include "nn/transformer_parts.h"
+
+namespace tessera::nn {
+
+namespace {
+
+constexpr double kUnseen = -1e30;  // a finite logit, so that no query gets NaN
+
+Tensor whole_number(Graph& g, int64_t value, Loc at) {
+  return constant(g, static_cast<double>(value), DType::int32, {}, at);
+}
+
+/// The last number below `end` that is `place` modulo `slots`.
+Tensor last_below(Tensor end, Tensor place, int64_t slots, Loc at) {
+  Graph& g = end.graph();
+  Tensor last = sub(end, whole_number(g, 1, at), at);
+  return sub(last, mod(sub(last, place, at), whole_number(g, slots, at), at), at);
+}
+
+}  // namespace
+
+CacheSlots cache_slots(Tensor starts, Tensor counts, const Dim& length, int64_t slots,
+                       int64_t window, Loc at) {
+  Graph& g = starts.graph();
+  const Dim memory("memory_length", slots), batch = starts.shape()[0];
+  const Dim query = length.renamed("query_length"), own = length.renamed("new_length");
+  const Tensor zero = whole_number(g, 0, at), place = iota(g, memory, DType::int32, at);
+  const Tensor row = rename(iota(g, length, DType::int32, at), length.name, query.name, at),
+               column = rename(row, query.name, own.name, at);
+  CacheSlots result;
+  result.slots = slots;
+  const Tensor held = last_below(broadcast(starts, {batch, memory}, at), place, slots, at);
+  result.seen = broadcast(greater_equal(held, zero, at), {batch, query, memory}, at);
+  const Tensor back = sub(broadcast(row, {query, own}, at), column, at);
+  result.inside = greater_equal(back, zero, at);
+  if (window > 0) {
+    const Tensor all = whole_number(g, window, at),
+                 from = add(broadcast(starts, {batch, query}, at), row, at),
+                 behind = sub(broadcast(from, {batch, query, memory}, at), held, at);
+    result.seen = logical_and(result.seen, less(behind, all, at), at);
+    result.inside = logical_and(result.inside, less(back, all, at), at);
+  }
+  // Token j of the step is token starts + j of the row.
+  const Tensor source =
+      last_below(broadcast(counts, {batch, memory}, at),
+                 sub(place, broadcast(starts, {batch, memory}, at), at), slots, at);
+  result.hit = greater_equal(source, zero, at);
+  result.source = maximum(source, zero, at);
+  return result;
+}
+
+Tensor cached_attention(Tensor query, Tensor key, Tensor value, const TransformerOptions& o,
+                        LayerCache& cache, Loc at) {
+  return on_behalf_of("cached_attention", at, [&] {
+    Graph& g = query.graph();
+    // Rules may split the length of keys and that of queries over one axis: here the keys win.
+    query = rename(query, "length", "query_length", at);
+    cache.new_key = key, cache.new_value = value;
+    const DType exact = query.dtype() == DType::float64 ? DType::float64 : DType::float32;
+    const double scale =
+        o.heads.scale != 0 ? o.heads.scale : 1 / std::sqrt(static_cast<double>(o.heads.d_head));
+    const auto logits = [&](Tensor keys, const char* memory, Tensor seen) {
+      std::vector<Dim> dims = query.shape().without({"query_length", "d_head"}).dims();
+      dims.push_back(query.dim("query_length"));
+      dims.push_back(keys.dim(memory));
+      Tensor x = read_as(einsum({query, keys}, Shape(dims), at), exact, at) * scale;
+      if (o.heads.soft_cap > 0) x = capped(x, o.heads.soft_cap, at);
+      return where(seen, x, constant(g, kUnseen, exact, {}, at), at);
+    };
+    const Tensor own_key = rename(key, "length", "new_length", at),
+                 own_value = rename(value, "length", "new_length", at);
+    const Tensor before = logits(cache.key, "memory_length", cache.slots->seen),
+                 own = logits(own_key, "new_length", cache.slots->inside);
+    const Tensor most =
+        maximum(reduce_max(before, "memory_length", at), reduce_max(own, "new_length", at), at);
+    const Tensor a = exp(sub(before, most, at), at), b = exp(sub(own, most, at), at);
+    const Tensor sum = add(reduce_sum(a, "memory_length", at), reduce_sum(b, "new_length", at), at);
+    const auto values = [&](Tensor weights, Tensor of) {
+      Tensor narrow = read_as(div(weights, sum, at), query.dtype(), at);
+      return einsum({narrow, of}, query.shape(), at);
+    };
+    Tensor result = add(values(a, cache.value), values(b, own_value), at);
+    return rename(result, "query_length", "length", at);
+  });
+}
+
+Tensor cache_with(Tensor cache, Tensor tokens, const CacheSlots& slots, Loc at) {
+  return on_behalf_of("cache_with", at, [&] {
+    Tensor placed = gather(tokens, slots.source, "length", OutOfRange::error, at);
+    if (placed.shape() != cache.shape()) placed = transpose(placed, cache.shape(), at);
+    return where(broadcast(slots.hit, cache.shape(), at), placed, cache, at);
+  });
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,57 @@
+// The parts of a transformer that training and decoding share, and the keys and values that
+// decoding keeps.
+#pragma once
+
+#include "tessera/nn_transformer.h"
+
+namespace tessera::nn {
+
+/// Dims of queries, and of keys and values, besides batch and length.
+struct HeadDims {
+  Shape query, key;
+};
+HeadDims head_dims(const HeadOptions& options);
+
+/// c tanh(x / c)
+Tensor capped(Tensor x, double cap, Loc at);
+
+/// Where the tokens of a step go in caches with `slots` places, which layers of one kind share.
+/// Token p of a row has its place p mod slots, so that a cache holds the last `slots` tokens.
+struct CacheSlots {
+  int64_t slots = 0;
+  Tensor seen;  ///< bool [batch, query_length, memory_length]: what is in the cache and may be seen
+  Tensor inside;  ///< bool [query_length, new_length]: the tokens of the step themselves
+  Tensor source;  ///< int32 [batch, memory_length]: the token of the step that goes there
+  Tensor hit;     ///< bool [batch, memory_length]: whether there is one
+};
+/// `starts` and `counts`, int32 [batch]: tokens in the cache, and tokens of the step.
+CacheSlots cache_slots(Tensor starts, Tensor counts, const Dim& length, int64_t slots,
+                       int64_t window, Loc at = Loc::current());
+
+/// What one layer keeps.
+struct LayerCache {
+  const CacheSlots* slots = nullptr;
+  Tensor key = {}, value = {};  ///< of earlier tokens: [batch, memory_length, heads..., d_head]
+  Tensor new_key = {}, new_value = {};  ///< set by cached_attention(): of the step, with `length`
+};
+/// Causal attention of the step's tokens to the cache and to each other.
+Tensor cached_attention(Tensor query, Tensor key, Tensor value, const TransformerOptions& options,
+                        LayerCache& cache, Loc at = Loc::current());
+/// The cache with the step's tokens, which have the dims of the cache with `length` in place of
+/// memory_length.
+Tensor cache_with(Tensor cache, Tensor tokens, const CacheSlots& slots, Loc at = Loc::current());
+
+/// Throws usage errors for options that do not fit together.
+void require_fitting(const TransformerOptions& options);
+/// The embeddings of the inputs, with learned positions: those of `positions`, or the index.
+Tensor embedded(Graph& g, const TransformerOptions& options, Tensor inputs, Tensor embedding,
+                Tensor positions);
+/// transformer_block(), with a cache if it is not null.
+Tensor block_of(Tensor x, const TransformerOptions& options, const SharedSpan& span,
+                LayerCache* cache, Loc at = Loc::current());
+/// The output projection [d_model, vocab], the embedding if it is tied.
+Tensor head_weights(Tensor x, const TransformerOptions& options, Tensor embedding);
+/// The logits of what the last norm gives.
+Tensor logits_of(Tensor x, const TransformerOptions& options, Tensor weights);
+
+}  // namespace tessera::nn

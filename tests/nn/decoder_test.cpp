@@ -1,0 +1,267 @@
+// nn::decoder() against nn::transformer(): the logits of each position, however a text is cut into
+// steps, for all kinds of layers and under layouts.
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "tessera/nn_transformer.h"
+#include "tessera/tessera.h"
+
+using namespace tessera;
+using nn::DecoderOptions;
+using nn::TransformerOptions;
+using test::expect_usage;
+
+namespace {
+
+constexpr int64_t kContext = 12, kVocab = 11;
+
+/// Small and with all kinds of heads; `window` is that of every second layer.
+TransformerOptions llama_like(int64_t window = 0) {
+  TransformerOptions o;
+  o.name = "m";
+  o.layers = 2, o.d_model = 12, o.vocab = kVocab, o.length = kContext, o.batch = 1;
+  o.heads.count = 6, o.heads.key_heads = 3, o.heads.d_head = 4;
+  o.mlp.ff = 16, o.mlp.gated = true, o.mlp.activation = nn::Activation::silu;
+  o.norm.kind = nn::NormOptions::Kind::rms;
+  o.spans[0].rotary = true;
+  o.tied = true;
+  if (window > 0) {
+    o.spans.push_back(o.spans[0]);
+    o.spans[1].window = window;
+    o.spans[1].rotation.base = 100;
+    o.pattern = {1, 0};
+  }
+  return o;
+}
+
+TransformerOptions gpt_like() {
+  TransformerOptions o = llama_like();
+  o.heads.key_heads = 0;
+  o.heads.query_bias = o.heads.key_bias = o.heads.value_bias = o.heads.out_bias = true;
+  o.norm.kind = nn::NormOptions::Kind::layer;
+  o.mlp.gated = false, o.mlp.bias = true;
+  o.spans[0].rotary = false;
+  o.learned_positions = true;
+  o.tied = false;
+  return o;
+}
+
+/// Caps, norms of the heads, norms on both sides, one key head, experts.
+TransformerOptions gemma_like() {
+  TransformerOptions o = llama_like(4);
+  o.heads.key_heads = 1;
+  o.heads.soft_cap = 3, o.logits_cap = 5, o.heads.norm = true, o.heads.scale = 0.7;
+  o.norm.one_plus = true;
+  o.placement = nn::NormPlacement::both;
+  o.embedding_scale = 3;
+  o.mlp.experts = 3;
+  return o;
+}
+
+/// Attention is far from uniform: parameters are larger than at the start of training.
+void enlarge(Session& session, Graph& g) {
+  for (const Tensor& p : g.parameters()) {
+    Array values = session.fetch(p.name());
+    const bool is_scale = p.name().ends_with("scale");
+    for (int64_t i = 0; i < values.elements(); ++i) {
+      float& x = values.data<float>()[i];
+      x = is_scale ? x * 1.5f + 0.1f * static_cast<float>(i % 3)
+                   : x * (x < 0.1f && x > -0.1f ? 20 : 2);
+    }
+    session.assign(p.name(), values);
+  }
+}
+
+std::vector<int32_t> text_of(int64_t row, int64_t size) {
+  std::vector<int32_t> text;
+  for (int64_t i = 0; i < size; ++i)
+    text.push_back(static_cast<int32_t>((i * i * 3 + i * row * 5 + row) % kVocab));
+  return text;
+}
+
+struct Case {
+  const char* mesh;
+  const char* layout;
+};
+const std::vector<Case> kCases = {{"a:1", ""},
+                                  {"data:1;model:2", "heads,ff,vocab:model"},
+                                  {"data:2;model:2", "batch:data;heads,ff,vocab:model"},
+                                  {"data:2", "batch:data;@params d_model:data"},
+                                  {"a:2", "length,memory_length:a"}};
+
+CompileOptions on(const Case& c, std::vector<FunctionSpec> functions) {
+  return {Mesh::parse(c.mesh), Layout::parse(c.layout), std::move(functions), 3, 1};
+}
+
+/// The logits [context, vocab] of a text.
+std::vector<double> whole(const TransformerOptions& o, const std::vector<int32_t>& text) {
+  Graph g;
+  const nn::Model model = nn::transformer(g, o);
+  Cluster ranks = Cluster::threads(1);
+  Session session(g, ranks, on(kCases[0], {{"f", {model.logits}}}));
+  enlarge(session, g);
+  Array inputs(DType::int32, {"batch", "length"}, {1, o.length});
+  for (size_t i = 0; i < text.size(); ++i) inputs.data<int32_t>()[i] = text[i];
+  session.feed("inputs", inputs);
+  session.run("f");
+  const Array logits = session.fetch(model.logits.name());
+  std::vector<double> all;
+  for (int64_t i = 0; i < logits.elements(); ++i) all.push_back(logits.at(i));
+  return all;
+}
+
+struct Row {
+  std::vector<int32_t> text;
+  std::vector<double> want;
+  int64_t done = 0;
+};
+
+/// Feeds `counts` tokens of each row, and checks the logits of the last one.
+void step(Session& session, const nn::Decoder& d, std::vector<Row>& rows,
+          const std::vector<int64_t>& counts) {
+  const bool reads = *std::max_element(counts.begin(), counts.end()) > 1;
+  const auto n = std::ssize(rows);
+  const int64_t length = reads ? d.tokens.shape()[1].size : 1;
+  Array tokens(DType::int32, {"batch", "length"}, {n, length}),
+      starts(DType::int32, {"batch"}, {n}), used = starts, token = starts;
+  for (int64_t r = 0; r < n; ++r) {
+    Row& row = rows[static_cast<size_t>(r)];
+    const int64_t count = counts[static_cast<size_t>(r)];
+    for (int64_t i = 0; i < count; ++i)
+      tokens.data<int32_t>()[r * length + i] = row.text[static_cast<size_t>(row.done + i)];
+    token.data<int32_t>()[r] = tokens.data<int32_t>()[r * length];
+    starts.data<int32_t>()[r] = static_cast<int32_t>(row.done);
+    used.data<int32_t>()[r] = static_cast<int32_t>(count);
+    row.done += count;
+  }
+  reads ? session.feed("tokens", tokens) : session.feed("token", token);
+  session.feed("starts", starts);
+  session.feed("counts", used);
+  session.run(reads ? "read" : "write");
+  const Array logits = session.fetch((reads ? d.logits : d.next_logits).name());
+  for (int64_t r = 0; r < n; ++r) {
+    const Row& row = rows[static_cast<size_t>(r)];
+    if (counts[static_cast<size_t>(r)] == 0) continue;
+    for (int64_t v = 0; v < kVocab; ++v) {
+      INFO("row " << r << " after " << row.done << " tokens, logit " << v);
+      CHECK(logits.at(r * kVocab + v) ==
+            Approx(row.want[static_cast<size_t>((row.done - 1) * kVocab + v)]).margin(1e-4));
+    }
+  }
+}
+
+void check(const TransformerOptions& o, const Case& c) {
+  INFO(c.mesh << " " << c.layout << (o.scan ? " scan" : ""));
+  Graph g;
+  DecoderOptions decoding;
+  decoding.rows = 3, decoding.chunk = 5;
+  const nn::Decoder d = nn::decoder(g, o, decoding);
+  const Mesh mesh = Mesh::parse(c.mesh);
+  Cluster ranks = Cluster::threads(static_cast<int>(mesh.size()));
+  Session session(g, ranks, on(c, {d.read, d.write}));
+  enlarge(session, g);
+  std::vector<Row> rows;
+  for (int64_t r = 0; r < 3; ++r) {
+    rows.push_back({text_of(r, kContext), {}});
+    rows.back().want = whole(o, rows.back().text);
+  }
+  // Rows wait, and are at different places.
+  for (const std::vector<int64_t>& counts : std::vector<std::vector<int64_t>>{
+           {5, 2, 0}, {1, 1, 1}, {1, 5, 2}, {0, 1, 1}, {5, 1, 5}, {0, 1, 1}, {0, 1, 1}})
+    step(session, d, rows, counts);
+  // A new text in a row that had another.
+  rows[1].done = 0;
+  rows[1].text = rows[2].text, rows[1].want = rows[2].want;
+  step(session, d, rows, {0, 3, 0});
+  step(session, d, rows, {0, 1, 1});
+}
+
+}  // namespace
+
+TEST_CASE("a decoder gives the logits of the transformer, under any layout", "[decoder]") {
+  for (const Case& c : kCases) {
+    check(llama_like(), c);
+    check(llama_like(3), c);
+  }
+}
+
+TEST_CASE("a decoder has learned positions, biases, caps, norms, one key head and experts",
+          "[decoder]") {
+  for (const size_t c : {0, 2}) {
+    check(gpt_like(), kCases[c]);
+    check(gemma_like(), kCases[c]);
+  }
+  TransformerOptions looped = llama_like();
+  looped.scan = true;
+  check(looped, kCases[0]);
+  check(looped, kCases[2]);
+}
+
+TEST_CASE("a layer with a window keeps the tokens of its window", "[decoder]") {
+  Graph g;
+  DecoderOptions decoding;
+  decoding.rows = 2;
+  nn::decoder(g, llama_like(4), decoding);
+  CHECK(g.find("m.block0.key_cache").shape().to_string() ==
+        "[batch=2, memory_length=4, heads=3, d_head=4]");
+  CHECK(g.find("m.block1.value_cache").shape().to_string() ==
+        "[batch=2, memory_length=12, heads=3, d_head=4]");
+}
+
+TEST_CASE("a decoder scores the tokens of a text", "[decoder]") {
+  const TransformerOptions o = llama_like(4);
+  Graph g;
+  DecoderOptions decoding;
+  decoding.chunk = 6, decoding.scores = true, decoding.choices = 2;
+  const nn::Decoder d = nn::decoder(g, o, decoding);
+  Cluster ranks = Cluster::threads(2);
+  Session session(g, ranks, on({"model:2", "heads,ff,vocab:model"}, {d.score}));
+  enlarge(session, g);
+  const std::vector<int32_t> text = text_of(1, kContext);
+  const std::vector<double> logits = whole(o, text);
+  for (int64_t start = 0; start < kContext; start += 6) {
+    Array tokens(DType::int32, {"batch", "length"}, {1, 6}), targets = tokens;
+    for (int64_t i = 0; i < 6; ++i) {
+      const auto at = static_cast<size_t>(start + i);
+      tokens.data<int32_t>()[i] = text[at];
+      targets.data<int32_t>()[i] = at + 1 < text.size() ? text[at + 1] : 0;
+    }
+    session.feed("tokens", tokens);
+    session.feed("targets", targets);
+    session.feed("starts", Array::of<int32_t>({Dim("batch", 1)}, {static_cast<int32_t>(start)}));
+    session.feed("counts", Array::of<int32_t>({Dim("batch", 1)}, {6}));
+    session.run("score");
+    const Array got = session.fetch("m.log_probs"), best = session.fetch("m.best_tokens"),
+                of_best = session.fetch("m.best_log_probs");
+    for (int64_t i = 0; i < 6; ++i) {
+      const double* row = logits.data() + (start + i) * kVocab;
+      double sum = 0;
+      for (int64_t v = 0; v < kVocab; ++v) sum += std::exp(row[v]);
+      CHECK(got.at(i) == Approx(row[targets.data<int32_t>()[i]] - std::log(sum)).margin(2e-5));
+      const int64_t top = std::max_element(row, row + kVocab) - row;
+      CHECK(best.at(2 * i) == static_cast<double>(top));
+      CHECK(of_best.at(2 * i) == Approx(row[top] - std::log(sum)).margin(2e-5));
+    }
+  }
+}
+
+TEST_CASE("decoders that cannot be are usage errors", "[decoder][errors]") {
+  const auto refused = [](const TransformerOptions& o, const DecoderOptions& d,
+                          const std::vector<std::string>& words) {
+    expect_usage(words, [&] {
+      Graph g;
+      nn::decoder(g, o, d);
+    });
+  };
+  DecoderOptions d;
+  d.rows = 0;
+  refused(llama_like(), d, {"[decoder] 0 rows and chunks of 64 tokens; both are at least 1"});
+  d = {};
+  d.context = -1;
+  refused(llama_like(), d, {"[decoder] a context of -1 tokens; it has at least 1"});
+  d.context = 13;
+  refused(gpt_like(), d,
+          {"[decoder] a context of 13 tokens is more than the 12 learned positions"});
+  d = {};
+  d.scores = true, d.choices = 12;
+  refused(llama_like(), d, {"[decoder] 12 choices of a vocabulary of 11"});
+}
