@@ -21,7 +21,10 @@ void feed_examples(Session& session, const nn::Model& model, int64_t step) {
     for (const Dim& d : input.shape()) sizes.push_back(d.size);
     Array array(input.dtype(), input.shape().names(), sizes);
     const bool scores = !model.logits.empty() && model.logits.shape().rank() > 0;
-    const int64_t classes = scores ? model.logits.shape().dims().back().size : 2;
+    const bool is_position = input.name() == "positions";  // in the window, not in the vocabulary
+    const int64_t classes = is_position ? input.shape().dims().back().size
+                            : scores    ? model.logits.shape().dims().back().size
+                                        : 2;
     for (int64_t i = 0; i < array.elements(); ++i) {
       uint64_t h = static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15ull +
                    static_cast<uint64_t>(step) * 0xD1B54A32D192ED03ull;

@@ -81,6 +81,7 @@ Tensor projected(Tensor x, const char* name, const std::vector<std::string>& in,
   options.bias = bias;
   options.gain = gain;
   options.float8 = o.float8;
+  options.lora = o.lora;
   return dense(x, name, in, out, options, at);
 }
 
@@ -124,15 +125,21 @@ Tensor capped_attention(Tensor query, Tensor key, Tensor value, Tensor mask,
 
 }  // namespace
 
-SharedSpan shared_span(Graph& g, const TransformerOptions& o, const SpanOptions& span, Loc at) {
+SharedSpan shared_span(Graph& g, const TransformerOptions& o, const SpanOptions& span,
+                       const PackedInputs& packed, Loc at) {
   const Dim length("length", o.length), memory("memory_length", o.length);
   const DType exact = o.dtype == DType::float64 ? DType::float64 : DType::float32;
   SharedSpan shared;
   if (span.rotary)
-    shared.rotary =
-        rotary_table(g, length, {"d_head", o.heads.d_head}, span.rotation, {}, exact, at);
+    shared.rotary = rotary_table(g, length, {"d_head", o.heads.d_head}, span.rotation,
+                                 packed.positions, exact, at);
   if (span.window > 0 && span.window < o.length)
     shared.mask = window_mask(g, length, memory, span.window - 1, 0, at);
+  if (!packed.segments.empty()) {
+    Tensor own =
+        segment_mask(packed.segments, rename(packed.segments, "length", "memory_length", at), at);
+    shared.mask = shared.mask.empty() ? own : logical_and(own, shared.mask, at);
+  }
   return shared;
 }
 
@@ -258,8 +265,8 @@ Tensor transformer_block(Tensor x, const TransformerOptions& o, const SharedSpan
 namespace {
 
 /// The embeddings of the inputs, with learned positions.
-Tensor embedded(Graph& g, const TransformerOptions& o, Tensor inputs, Tensor embedding,
-                DType stored) {
+Tensor embedded(Graph& g, const TransformerOptions& o, Tensor inputs, Tensor positions,
+                Tensor embedding, DType stored) {
   Tensor x = gather(embedding, inputs, "vocab");
   if (o.embedding_scale != 1) {
     // Rounded as the activations are: Gemma multiplies in their dtype.
@@ -271,18 +278,23 @@ Tensor embedded(Graph& g, const TransformerOptions& o, Tensor inputs, Tensor emb
     const Dim rows = o.positions == 0 ? length : Dim("positions", o.positions);
     Tensor position =
         g.parameter("position", {rows, embedding.dim("d_model")}, normal(0.02), stored);
-    if (o.positions > o.length) position = slice(position, "positions", 0, o.length);
-    x = x + (o.positions == 0 ? position : rename(position, "positions", "length"));
+    if (!positions.empty()) {
+      if (o.positions == 0) position = rename(position, "length", "positions");
+      x = x + gather(position, positions, "positions");
+    } else {
+      if (o.positions > o.length) position = slice(position, "positions", 0, o.length);
+      x = x + (o.positions == 0 ? position : rename(position, "positions", "length"));
+    }
   }
   if (o.dtype != stored) x = cast(x, o.dtype);
   return o.dropout > 0 ? dropout(x, o.dropout) : x;
 }
 
-Tensor blocks(Graph& g, const TransformerOptions& o, Tensor x) {
+Tensor blocks(Graph& g, const TransformerOptions& o, const PackedInputs& packed, Tensor x) {
   std::vector<SharedSpan> shared(o.spans.size());
   for (size_t k = 0; k < shared.size(); ++k) {
     if (std::count(o.pattern.begin(), o.pattern.end(), static_cast<int>(k)) > 0)
-      shared[k] = shared_span(g, o, o.spans[k]);
+      shared[k] = shared_span(g, o, o.spans[k], packed);
   }
   if (o.scan) {
     return repeat({"layers", o.layers}, x, [&](Tensor t) {
@@ -298,6 +310,15 @@ Tensor blocks(Graph& g, const TransformerOptions& o, Tensor x) {
   return x;
 }
 
+Tensor head(const TransformerOptions& o, Tensor x, Tensor embedding, const Shape& logits) {
+  if (o.tied) return einsum({x, read_as(embedding, x.dtype())}, logits);
+  DenseOptions options;
+  options.bias = false;
+  options.gain = kHeadGain;
+  if (!o.lora.targets.empty()) options.lora = o.lora;
+  return dense(x, "head", {"d_model"}, Shape{logits.dim("vocab")}, options);
+}
+
 }  // namespace
 
 Model transformer(Graph& g, const TransformerOptions& o) {
@@ -305,19 +326,35 @@ Model transformer(Graph& g, const TransformerOptions& o) {
   const DType stored = stored_dtype(o.dtype);
   const Dim batch = batch_dim(o.batch, o.partial_batch), length("length", o.length);
   const Dim d_model("d_model", o.d_model), vocab("vocab", o.vocab);
-  Tensor inputs = g.input("inputs", {batch, length}, DType::int32);
-  Tensor targets = g.input("targets", {batch, length}, DType::int32);
+  Model model;
+  const auto input = [&](const char* name, DType dtype) {
+    return model.inputs.emplace_back(g.input(name, {batch, length}, dtype));
+  };
+  Tensor inputs = input("inputs", DType::int32), targets = input("targets", DType::int32), weights;
+  PackedInputs packed;
+  if (o.packed) {
+    packed = {input("segments", DType::int32), input("positions", DType::int32)};
+    weights = input("weights", DType::float32);
+  }
   Scope scope(g, o.name);
   Tensor embedding = g.parameter("embedding", {vocab, d_model}, normal(0.02), stored);
-  Tensor x = blocks(g, o, embedded(g, o, inputs, embedding, stored));
+  Tensor x = blocks(g, o, packed, embedded(g, o, inputs, packed.positions, embedding, stored));
   if (o.placement != NormPlacement::after) x = norm(x, "norm", "d_model", o.norm);
-  Tensor logits = o.tied ? einsum({x, read_as(embedding, x.dtype())}, {batch, length, vocab})
-                         : dense(x, "head", {"d_model"}, Shape{vocab}, false, kHeadGain);
+  Tensor logits = head(o, x, embedding, {batch, length, vocab});
   if (o.logits_scale != 1) logits = logits * o.logits_scale;
   if (o.logits_cap > 0) logits = capped(logits, o.logits_cap, Loc::current());
-  logits = logits.named("logits");
-  Tensor loss = mean_all(cross_entropy(logits, targets, "vocab")).named("loss");
-  return {loss, logits, {inputs, targets}, {}, {}, inputs};
+  model.logits = logits.named("logits");
+  model.tokens = inputs;
+  Tensor losses = cross_entropy(model.logits, targets, "vocab");
+  if (o.packed) {
+    const DType exact = o.dtype == DType::float64 ? DType::float64 : DType::float32;
+    model.loss = sum_all(mul(read_as(losses, exact), read_as(weights, exact))).named("loss");
+    model.weight = sum_all(weights).named("weight");
+  } else {
+    model.loss = mean_all(losses).named("loss");
+  }
+  require_adapted(g, o.lora, g.scope());
+  return model;
 }
 
 }  // namespace tessera::nn
