@@ -162,14 +162,14 @@ Value slice(const Value& of, const Value& from, const Value& to, const Value& st
 }
 
 Value filtered(const std::string& name, const Value& v, const std::vector<Value>& args) {
-  if (name == "trim") return trimmed(string_of(v, "the filter trim"));
-  if (name == "length" || name == "count") {
+  if (name == "trim" && args.empty()) return trimmed(string_of(v, "the filter trim"));
+  if (name == "length" && args.empty()) {
     require(v.is_string() || v.is_array() || v.is_object(), "[chat template] the length of {}",
             kind_of(v));
     return static_cast<int64_t>(v.is_string() ? v.get_ref<const std::string&>().size() : v.size());
   }
   if (name == "default" && args.size() == 1) return is_undefined(v) ? args[0] : v;
-  if (name == "upper" || name == "lower") {
+  if ((name == "upper" || name == "lower") && args.empty()) {
     std::string text = string_of(v, "the filter");
     for (char& c : text) {
       if (name == "upper" && c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
@@ -425,11 +425,13 @@ class ExpressionParser {
     while (parts.size() < 3) parts.emplace_back([](State&) { return Value(nullptr); });
     return [=](State& s) { return slice(of(s), parts[0](s), parts[1](s), parts[2](s)); };
   }
+  /// A named argument counts as two, which nothing that is known takes.
   std::vector<Expression> parse_arguments() {
     std::vector<Expression> args;
     while (!w_.accept(")")) {
       if (!args.empty()) w_.expect(",");
       args.push_back(parse());
+      if (w_.accept("=")) args.push_back(parse());
     }
     return args;
   }
