@@ -23,6 +23,10 @@ namespace {
 const std::string kModel = TESSERA_SOURCE_DIR "/data/tiny-llama";
 const std::string kTokenizer = TESSERA_SOURCE_DIR "/tests/tokenizer/fixtures/byte_level.json";
 
+/// `eval` has no --batch.
+const std::string kEval =
+    "eval gpt --data text.txt --set batch=4 layers=1 d_model=16 heads=2 ff=16 length=8 ";
+
 std::string folder_run(const std::string& command) {
   return command + " " + kModel + " --data text.txt --set length=16 batch=4 lr=0.01 ";
 }
@@ -91,7 +95,7 @@ TEST_CASE("the moving average is evaluated, saved and exported", "[cli]") {
   const std::string train = std::string("train ") + kTinyGpt + "lr=0.05 ema=0.5 ";
   expect_success(run_cli_in(f, train + "--steps 6 --checkpoint run --json one.json"));
   const double average = json_of(f, "one.json")["eval_loss"];
-  const std::string eval = std::string("eval ") + kTinyGpt + "--checkpoint run ";
+  const std::string eval = kEval + "--checkpoint run ";
   expect_success(run_cli_in(f, eval + "--ema --json ema.json"));
   expect_success(run_cli_in(f, eval + "--json last.json"));
   CHECK(json_of(f, "ema.json")["eval_loss"].get<double>() == Approx(average).epsilon(1e-6));
@@ -108,7 +112,7 @@ TEST_CASE("the moving average is evaluated, saved and exported", "[cli]") {
   expect_failure(run_cli_in(f, train + "parameters=bfloat16 --steps 1"), 1,
                  {"train.ema=0.5 with train.parameters=bfloat16"});
   expect_success(run_cli_in(f, std::string("train ") + kTinyGpt + "--steps 1 --checkpoint plain"));
-  expect_failure(run_cli_in(f, std::string("eval ") + kTinyGpt + "--checkpoint plain --ema"), 1,
+  expect_failure(run_cli_in(f, kEval + "--checkpoint plain --ema"), 1,
                  {"has no moving averages of its parameters; train with train.ema=0.999"});
   expect_failure(run_cli_in(f, "eval " + kModel + " --data text.txt --ema"), 1,
                  {"--ema is about a checkpoint's moving averages; add --checkpoint DIR"});
@@ -118,10 +122,13 @@ TEST_CASE("training stops when no evaluation is better, and the best checkpoint 
   const Folder f;
   f.write("text.txt", some_text());
   // Far too large a rate: the loss falls, then rises for good.
-  const std::string train = std::string("train ") + kTinyGpt +
-                            "lr=0.8 eval_every=2 patience=3 --steps 60 --keep-best --log log.jsonl "
-                            "--json one.json --checkpoint ";
-  const CliResult one = run_cli_in(f, train + "run --save-every 4");
+  const auto train = [&](int64_t steps, const std::string& more) {
+    return run_cli_in(f, std::string("train ") + kTinyGpt +
+                             "lr=0.8 eval_every=2 patience=3 --keep-best --log log.jsonl --json "
+                             "one.json --steps " +
+                             std::to_string(steps) + " --checkpoint " + more);
+  };
+  const CliResult one = train(60, "run --save-every 4");
   expect_success(one);
   const nlohmann::json report = json_of(f, "one.json");
   const int64_t best = report["best_step"], last = report["step"];
@@ -134,18 +141,17 @@ TEST_CASE("training stops when no evaluation is better, and the best checkpoint 
   CHECK(kept->step == best);
   CHECK(find_latest(f("run"))->step == last);
   CHECK(checkpoint_paths(f("run/best")).size() == 1);
-  expect_success(
-      run_cli_in(f, std::string("eval ") + kTinyGpt + "--checkpoint run/best --json best.json"));
+  expect_success(run_cli_in(f, kEval + "--checkpoint run/best --json best.json"));
   CHECK(json_of(f, "best.json")["eval_loss"].get<double>() ==
         Approx(report["best_loss"].get<double>()).epsilon(1e-6));
   for (const auto& record : log_of(f, "log.jsonl", "eval_loss"))
     CHECK(record["eval_loss"].get<double>() >= report["best_loss"].get<double>());
   // The same after a restart: at once, and from a checkpoint between the best step and the end.
-  const CliResult again = run_cli_in(f, train + "run --resume");
+  const CliResult again = train(60, "run --resume");
   expect_success(again);
   CHECK(again.out.find("stopped early after step " + std::to_string(last)) != std::string::npos);
-  expect_success(run_cli_in(f, train + "two --steps " + std::to_string(best + 2)));
-  expect_success(run_cli_in(f, train + "two --resume"));
+  expect_success(train(best + 2, "two"));
+  expect_success(train(60, "two --resume"));
   CHECK(json_of(f, "one.json")["step"] == last);
   CHECK(json_of(f, "one.json")["best_step"] == best);
   expect_failure(run_cli_in(f, std::string("train ") + kTinyGpt + "patience=2 --steps 2"), 1,
@@ -193,7 +199,7 @@ TEST_CASE("answers of jsonl are learnt, alike on other ranks and after a kill", 
             "\", \"completion\": \" sails to her very whale\"}\n";
   f.write("a.jsonl", text);
   const std::string train =
-      "train gpt --data a.jsonl --set layers=1 d_model=16 heads=2 ff=32 length=32 vocab=600 "
+      "train gpt --set data.path=a.jsonl layers=1 d_model=16 heads=2 ff=32 length=32 vocab=600 "
       "batch=6 "
       "lr=0.02 schedule=constant data.tokenizer=" +
       kTokenizer + " ";
@@ -216,7 +222,7 @@ TEST_CASE("answers of jsonl are learnt, alike on other ranks and after a kill", 
   f.write("text.txt", some_text());
   expect_success(run_cli_in(f, "tokenize --tokenizer " + kTokenizer +
                                    " text.txt --documents blank-lines --out corpus --append-eod"));
-  expect_success(run_cli_in(f, train + "--steps 2 --data 0.5:a.jsonl,0.5:corpus.idx"));
+  expect_success(run_cli_in(f, train + "--steps 2 --set data.path=0.5:a.jsonl,0.5:corpus.idx"));
 }
 
 TEST_CASE("documents of a corpus are packed", "[cli]") {
