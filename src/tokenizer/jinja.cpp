@@ -13,7 +13,8 @@ namespace tessera::jinja {
 namespace {
 
 constexpr size_t kMostText = size_t{1} << 26;
-constexpr int kDeepest = 64;  ///< nested expressions and blocks
+constexpr int kDeepest = 64;          ///< nested expressions and blocks
+constexpr int kMostOperators = 1000;  ///< of an expression: each is a call within the next
 
 using Expression = std::function<Value(State&)>;
 
@@ -310,9 +311,15 @@ class ExpressionParser {
     ExpressionParser& p;
   };
 
+  void count() {
+    if (++operators_ > kMostOperators)
+      refuse(fmt::format("an expression of more than {} operators", kMostOperators));
+  }
+
   Expression parse_or() {
     Expression a = parse_and();
     while (w_.accept("or")) {
+      count();
       Expression b = parse_and();
       a = [a, b](State& s) {
         Value v = a(s);
@@ -324,6 +331,7 @@ class ExpressionParser {
   Expression parse_and() {
     Expression a = parse_not();
     while (w_.accept("and")) {
+      count();
       Expression b = parse_not();
       a = [a, b](State& s) {
         Value v = a(s);
@@ -341,6 +349,7 @@ class ExpressionParser {
   Expression parse_comparison() {
     Expression a = parse_sum();
     for (;;) {
+      count();
       if (w_.accept("is")) {
         const bool inverse = w_.accept("not");
         const std::string name = w_.name();
@@ -373,6 +382,7 @@ class ExpressionParser {
         if (op.empty() && w_.accept(sign)) op = sign;
       }
       if (op.empty()) return a;
+      count();
       Expression b = (this->*part)();
       a = [=](State& s) { return arithmetic(op, a(s), b(s)); };
     }
@@ -387,6 +397,7 @@ class ExpressionParser {
   Expression parse_postfix() {
     Expression a = parse_primary();
     for (;;) {
+      count();
       if (w_.accept(".")) {
         a = parse_attribute(a);
       } else if (w_.accept("[")) {
@@ -496,7 +507,7 @@ class ExpressionParser {
   }
 
   Words& w_;
-  int depth_ = 0;
+  int depth_ = 0, operators_ = 0;
 };
 
 // ------------------------------------------------------------------------------------ statements

@@ -144,6 +144,11 @@ TEST_CASE("templates that are refused", "[chat_template][errors]") {
   const std::string deep(200, '(');
   expect_error(ErrorKind::unsupported, {"nesting of more than 64 levels"},
                [&] { rendered("{{ " + deep + " }}"); });
+  std::string sum = "1", chain = "messages";
+  for (int i = 0; i < 2000; ++i) sum += "+1", chain += ".x";
+  for (const std::string& each : {sum, chain})
+    expect_error(ErrorKind::unsupported, {"an expression of more than 1000 operators"},
+                 [&] { rendered("{{ " + each + " }}"); });
   std::string blocks;
   for (int i = 0; i < 200; ++i) blocks += "{% if true %}";
   expect_error(ErrorKind::unsupported, {"nesting of more than 64 levels"},
