@@ -169,6 +169,8 @@ std::vector<Cluster::Fact> facts_of(const Job& job, const Arguments& args) {
   add("--save-every", args.save_every);
   add("--save-retry", args.save_retry);
   add("--keep", args.keep);
+  add("--keep-best", args.keep_best);
+  add("--ema", args.average);
   add("--staging", args.staging);
   add("--resume", args.resume);
   add("--allow-changes", args.allow_changes);
