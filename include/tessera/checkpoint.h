@@ -65,6 +65,10 @@ Checkpoint load_fitting(Session& session, const std::string& path);
 /// Collective.
 Checkpoint load_tensors(Session& session, const std::string& path,
                         const std::vector<std::string>& names);
+/// The same, but parameters that have moving averages (with_average()) get those. Throws a usage
+/// error if the checkpoint has none.
+Checkpoint load_averages(Session& session, const std::string& path,
+                         const std::vector<std::string>& names);
 
 /// Reads one tensor of a checkpoint or of any safetensors file, with its dim names if the file has
 /// them. Local. Throws io errors.

@@ -17,6 +17,7 @@
 namespace tessera {
 
 struct ModelDescription;
+struct ExportOptions;
 
 class ModelFolder {
  public:
@@ -35,7 +36,7 @@ class ModelFolder {
   /// The value of model_type: "llama".
   const std::string& family() const;
   /// The model. `length` is max_position_embeddings; batch, dtype and scan are defaults that the
-  /// caller may change, and length may be shortened.
+  /// caller may change, as packed and lora, and length may be shortened.
   const nn::TransformerOptions& options() const;
   /// A hash of what config.json says of the model: of keys that are not ignored.
   const std::string& config_hash() const;
@@ -47,24 +48,41 @@ class ModelFolder {
   /// them, and throws what load() throws of the files.
   std::string weights_hash() const;
   /// Overwrites the parameters of a session of transformer(options), where `options` are those of
-  /// this folder, changed as options() allows. Each process reads only the slices of its ranks.
-  /// Collective. Throws, in every process: io errors for files that are truncated or that lie, an
-  /// index that names a file outside of the folder or tensors that its files lack, and tensors that
-  /// the model does not have, lacks or has in other sizes.
+  /// this folder, changed as options() allows. Those of LoRA keep their values. Each process reads
+  /// only the slices of its ranks. Collective. Throws, in every process: io errors for files that
+  /// are truncated or that lie, an index that names a file outside of the folder or tensors that
+  /// its files lack, and tensors that the model does not have, lacks or has in other sizes.
   void load(Session& session, const nn::TransformerOptions& options) const;
 
  private:
-  friend int64_t export_model(const std::string&, const ModelFolder&, const std::string&, int64_t);
+  friend int64_t export_model(const std::string&, const ModelFolder&, const std::string&,
+                              const ExportOptions&);
   std::unique_ptr<ModelDescription> model_;
+};
+
+/// What export_model() takes from a checkpoint.
+struct ExportOptions {
+  int64_t shard_bytes = ModelFolder::kShardBytes;  ///< most bytes of a file, without weights in
+                                                   ///< `like`
+  bool average = false;  ///< the moving averages of with_average() instead of the parameters, where
+                         ///< there are some
+  /// What the checkpoint was trained with, if it has parameters of LoRA. They are merged: a weight
+  /// w becomes w + (alpha / rank) a b.
+  nn::LoraOptions lora = {};
+  /// Writes a and b instead, and nothing else, as PEFT reads them: adapter_config.json and
+  /// adapter_model.safetensors in float32.
+  bool adapter = false;
 };
 
 /// Writes a checkpoint of a model of `like` as a new folder `to`: config.json and tokenizer files
 /// of `like`, and the parameters under its names. A tensor that `like` holds keeps its dtype and
 /// its file; without weights in `like`, tensors have the dtype of config.json and files hold at
 /// most `shard_bytes`. The folder appears when it is complete. Holds one tensor in memory at a
-/// time. Returns the number of tensors. Local. Throws usage errors if `to` exists and for a
-/// checkpoint of another model; io errors.
+/// time. Returns the number of tensors. Local. Throws usage errors if `to` exists, for a checkpoint
+/// of another model, without averages or of another rank than `options` say, and for an adapter of
+/// a layer that shares its tensor with others (c_attn of GPT-2), which has no form in PEFT; io
+/// errors.
 int64_t export_model(const std::string& checkpoint, const ModelFolder& like, const std::string& to,
-                     int64_t shard_bytes = ModelFolder::kShardBytes);
+                     const ExportOptions& options = {});
 
 }  // namespace tessera

@@ -49,6 +49,22 @@ Initializer he_uniform(const std::vector<std::string>& in);
 Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in,
              const Shape& out, bool bias = true, double gain = 1, Loc at = Loc::current());
 
+/// Low-rank adaptation (Hu et al. 2022): a dense layer gives x w + (alpha / rank) (x a) b. At first
+/// b is 0. Train only "*.lora_a" and "*.lora_b" (MinimizeOptions::trainable).
+struct LoraOptions {
+  int64_t rank = 0;  ///< size of the dim "rank"; 0: no layer is adapted
+  double alpha = 16;
+  /// The adapted layers, as globs of the ends of their names: "query" and "attention.*" both match
+  /// "gpt.block3.attention.query". Empty: every layer that is asked.
+  std::vector<std::string> targets = {};
+  /// Whether the layer called `name`, with its scope, is adapted.
+  bool adapts(const std::string& name) const;
+};
+/// Throws a usage error for a rank below 0, an alpha that is not positive, and for a target that is
+/// no layer in the scope `within`, with the names of those that are.
+void require_adapted(Graph& g, const LoraOptions& options, const std::string& within,
+                     Loc at = Loc::current());
+
 struct DenseOptions {
   bool bias = true;
   double gain = 1;
@@ -57,6 +73,9 @@ struct DenseOptions {
   Initializer init = {};                      ///< of w; empty: scaled_normal with `gain`
   std::vector<std::string> activations = {};  ///< applied in order; see activate()
   bool float8 = false;                        ///< use float8_product()
+  /// If it adapts this layer: parameters "<name>.lora_a" [in..., rank] and "<name>.lora_b" [rank,
+  /// out...].
+  LoraOptions lora = {};
 };
 /// The same with options. A dim of `out` may have the name of one of `in`; in w it then has the
 /// prefix "_".

@@ -129,6 +129,10 @@ struct TransformerOptions {
   DType dtype = DType::float32;  ///< of activations; parameters stay float32 unless float64
   bool float8 = false;           ///< of the blocks' matrix products: float8_product()
   bool scan = false;             ///< the blocks are a loop over the dim "layers", as for gpt
+  bool packed = false;           ///< windows of several texts: see transformer()
+  /// Of the dense layers of the blocks; of the head, too, if a target names it. Experts and routers
+  /// have none.
+  LoraOptions lora = {};
 
   /// Whether all layers are of one kind, as `scan` needs.
   bool are_layers_alike() const {
@@ -137,13 +141,17 @@ struct TransformerOptions {
 };
 
 // ----------------------------------------------------------------------------------------- blocks
+/// The inputs about the texts in a window, int32 [batch, length]: TextOptions says what they are.
+struct PackedInputs {
+  Tensor segments = {}, positions = {};
+};
 /// What all layers of one kind share.
 struct SharedSpan {
   RotaryTable rotary = {};
-  Tensor mask = {};  ///< of the window; empty if it covers all keys
+  Tensor mask = {};  ///< of window and segments; empty if all keys before a query are seen
 };
 SharedSpan shared_span(Graph& g, const TransformerOptions& options, const SpanOptions& span,
-                       Loc at = Loc::current());
+                       const PackedInputs& packed = {}, Loc at = Loc::current());
 
 /// Causal self-attention of x [..., length, d_model]. Dims: heads (those of the keys), and
 /// heads_per_key and d_head. Parameters in the scope "attention": "query.w" [d_model, heads,
@@ -163,8 +171,10 @@ Tensor transformer_block(Tensor x, const TransformerOptions& options, const Shar
 /// d_head, ff, experts, vocab, positions. Inputs: "inputs" and "targets", int32 [batch, length].
 /// Parameters
 /// "<name>.embedding", "<name>.position", those of block i in "<name>.block<i>" (of all in
-/// "<name>.block" with scan), "<name>.norm" and "<name>.head.w". Throws usage errors for options
-/// that do not fit together.
+/// "<name>.block" with scan), "<name>.norm" and "<name>.head.w". If `packed`, three more inputs
+/// [batch, length] say where texts begin and what counts: "segments" (tokens see only their own),
+/// "positions", both int32, and "weights", float32, of the targets; the loss is then a weighted sum
+/// with its weight. Throws usage errors for options that do not fit together.
 Model transformer(Graph& g, const TransformerOptions& options);
 
 /// The options with which transformer() is gpt(). Throws its usage errors.

@@ -94,6 +94,32 @@ struct Rate {
 Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates,
                      Loc at = Loc::current());
 
+struct MuonOptions {
+  double mu = 0.95, weight_decay = 0;
+  bool nesterov = true;
+  int64_t iterations = 5;  ///< of Newton-Schulz
+  /// Globs of the parameters that are matrices, if they have a dim of `rows` and others.
+  std::vector<std::string> matrices = {"*block*"};
+  /// The dims that are one side of a matrix; its other dims are the other side.
+  std::vector<std::string> rows = {"d_model"};
+  /// Dims that count matrices, besides those of a repeat(): each is orthogonalized by itself.
+  std::vector<std::string> stacked = {"experts"};
+};
+/// Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon): for matrices m = mu m + (1 - mu)
+/// g; p - lr (0.2 sqrt(max(rows, columns)) O + decay p), where O is g (1 - mu) + mu m (m itself
+/// without nesterov) with singular values near 1, by Newton-Schulz iterations in float32. The
+/// factor (Liu et al. 2025, "Muon is scalable for LLM training") gives updates the size of Adam's,
+/// so that both have one learning rate. All other parameters are updated by `others`. The
+/// iterations run in the layout of the state "optimizer.<parameter>.muon_m": under `@state
+/// layers:data` each rank has whole matrices of some layers. Throws usage errors for globs that
+/// match no parameter, and if nothing is a matrix.
+Optimizer muon(const MuonOptions& options, const Optimizer& others, Loc at = Loc::current());
+
+/// `optimizer`, with a moving average of each parameter that it updates: its first new value, then
+/// decay * average + (1 - decay) * new value. It is the state "optimizer.<parameter>.ema" in
+/// float32 or wider. Steps that update nothing leave it as it is.
+Optimizer with_average(const Optimizer& optimizer, double decay, Loc at = Loc::current());
+
 /// Dynamic loss scaling for float16 gradients (Micikevicius et al. 2018). The loss is multiplied by
 /// the scale before backward, the float32 gradients by its inverse. If the gradient norm is not
 /// finite, the step updates nothing and halves the scale. After `grow_after` good steps in a row
@@ -110,10 +136,13 @@ struct MinimizeOptions {
   GradientOptions gradient = {};  ///< what backward recomputes
   LoopOptions loop = {};          ///< of the microbatches
   LossScale loss_scale = {};
+  /// Globs of the parameters that are trained; empty: all. The others are constants: no gradient
+  /// is computed for them or kept, and they have no optimizer state.
+  std::vector<std::string> trainable = {};
 };
 struct Minimized {
   Tensor gradient_norm;              ///< global L2 norm before clipping, a scalar
-  std::vector<Tensor> gradients;     ///< per parameter, before clipping: "<parameter>.grad"
+  std::vector<Tensor> gradients;     ///< per trained one, before clipping: "<parameter>.grad"
   Tensor loss;                       ///< the mean
   Tensor loss_scale = {};            ///< "optimizer.loss_scale", if used
   Tensor skipped_steps = {};         ///< "optimizer.skipped_steps": steps with a non-finite norm
@@ -121,7 +150,8 @@ struct Minimized {
   std::vector<Tensor> outputs = {};  ///< Loss::outputs; of microbatches, those of the whole batch
 };
 /// Adds the gradients of `loss` (a tensor, summed if it is not a scalar, or a Loss) for all
-/// parameters, and their updates. Throws a usage error for a parameter or learning rate that is not
+/// trained parameters, and their updates. Throws a usage error for a glob of options.trainable that
+/// matches no parameter, a trained parameter or learning rate that is not
 /// floating, a learning rate, weight or metric that is not a scalar, a weighted loss that is none,
 /// two metrics of one name, and loss scaling with a loss or parameter narrower than float32.
 Minimized minimize(const Loss& loss, Tensor lr, const Optimizer& optimizer,

@@ -3,7 +3,9 @@
 
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "cli/folder_model.h"
 #include "cli/say.h"
+#include "cli/transformer_keys.h"
 #include "tessera/model_folder.h"
 
 namespace tessera::cli {
@@ -26,6 +28,20 @@ std::string checkpoint_in(const std::string& path) {
   const std::optional<Checkpoint> latest = find_latest(path);
   require(latest.has_value(), "'{}' holds no checkpoint", path);
   return latest->path;
+}
+
+/// How the checkpoint to export was adapted, as its configuration says.
+nn::LoraOptions stored_lora(const Arguments& args) {
+  const std::shared_ptr<const ModelSpec> spec = folder_model(args.like);
+  const std::optional<Checkpoint> latest = find_latest(args.checkpoint);
+  if (!latest || !latest->metadata.contains("config")) return {};
+  Config stored = default_config(*spec);
+  try {
+    stored.load_stored(latest->metadata.at("config"), latest->path);
+  } catch (const Error&) {
+    return {};  // of another model, which export_model() tells better
+  }
+  return lora_of(stored);
 }
 
 }  // namespace
@@ -60,9 +76,12 @@ int checkpoint(const Arguments& args) {
 int export_folder(const Arguments& args) {
   const std::string& to = args.words[0];
   const ModelFolder like(args.like);
-  const int64_t shard = args.shard_size.empty() ? ModelFolder::kShardBytes
-                                                : parse_bytes("--shard-size", args.shard_size);
-  const int64_t tensors = export_model(args.checkpoint, like, to, shard);
+  ExportOptions options;
+  if (!args.shard_size.empty()) options.shard_bytes = parse_bytes("--shard-size", args.shard_size);
+  options.average = args.average;
+  options.adapter = args.adapter;
+  options.lora = stored_lora(args);
+  const int64_t tensors = export_model(args.checkpoint, like, to, options);
   say("{} tensors from {} to {}\n", tensors, args.checkpoint, to);
   return 0;
 }

@@ -34,13 +34,16 @@ struct Arguments {
   std::vector<std::string> sets;   ///< key=value
   std::string data, mesh, layout;  ///< empty: as in the configuration
   std::string log, checkpoint, json, dump_dir, device = "cpu", trace;
-  std::vector<std::string> watch, dump;  ///< globs
+  std::vector<std::string> watch, dump, trainable;  ///< globs
   double save_retry = 60;
   int64_t save_every = 0, keep = 3, steps = -1, dump_every = 1, threads = -1;
   double timeout = 120, tolerance = -1;
   std::string csv, tensorboard, staging, on_nonfinite = "stop";
   std::optional<int64_t> check_replicas;  ///< steps between comparisons; 0: never; none: chosen
   bool resume = false, allow_changes = false, profile = false;
+  bool keep_best = false;       ///< train: the checkpoint of the lowest evaluation loss, too
+  bool average = false;         ///< eval, export: moving averages instead of parameters
+  bool adapter = false;         ///< export: the matrices of LoRA only
   bool alone = false;           ///< set by commands that run in only one of the launched processes
   int zero = 0;                 ///< ZeRO stage 1, 2 or 3 over the axes `over`
   std::string over, fsdp;       ///< axes
@@ -160,9 +163,10 @@ std::vector<Checkpoint> checkpoints_of(const Arguments& args);
 /// Loads parameters and state from the first readable checkpoint of `all`; unreadable ones are
 /// named on stderr. Collective.
 Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all);
-/// The same for the stored tensors of these names.
+/// The same for the stored tensors of these names. `average`: moving averages of parameters, where
+/// there are some.
 Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all,
-                      const std::vector<std::string>& names);
+                      const std::vector<std::string>& names, bool average = false);
 /// Takes the [model] keys from the configuration stored in a checkpoint, so that they need not be
 /// given again.
 void take_stored_model(Job& job, const Checkpoint& checkpoint);
@@ -211,7 +215,7 @@ struct Evaluation {
   NamedNumbers metrics = {};  ///< those of the model
 };
 
-/// Evaluates the parameters of `trained` on the held-out data.
+/// Evaluates parameters on the held-out data; of a session that has moving averages, those.
 class Evaluator {
  public:
   /// Opens the data, so that errors in them are reported now. Graph and Session are created when

@@ -16,6 +16,8 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
   std::vector<Checkpoint> all;
+  require(!args.average || !args.checkpoint.empty(),
+          "--ema is about a checkpoint's moving averages; add --checkpoint DIR");
   if (!args.checkpoint.empty()) {
     all = checkpoints_of(args);
     take_stored_model(job, all[0]);
@@ -26,7 +28,8 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
   if (all.empty()) {
     start_parameters(job, evaluator.session());
   } else {
-    loaded = load_first(evaluator.session(), all);
+    loaded = load_first(evaluator.session(), all, evaluator.session().program().stored_names(),
+                        args.average);
   }
   const Evaluation e = evaluator.run();
   if (cluster.is_root()) {

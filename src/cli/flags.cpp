@@ -76,6 +76,34 @@ void add_job(CLI::App* app, Arguments& a) {
       ->type_name("DEVICE");
 }
 
+namespace {
+/// Flags that set a key of the model or of training.
+void add_fine_tuning(CLI::App* app, Arguments& a) {
+  const auto set = [&a](const char* key) {
+    return
+        [&a, key](const std::string& value) { a.sets.push_back(std::string(key) + "=" + value); };
+  };
+  app->add_option("--trainable", a.trainable,
+                  "Parameters that are trained, as globs (train.trainable): \"*.norm*.scale\". The "
+                  "others are constants. May be repeated.")
+      ->type_name("GLOB")
+      ->allow_extra_args(false)
+      ->take_all();
+  app->add_option_function<std::string>(
+         "--lora-rank", set("model.lora_rank"),
+         "Adds matrices of LoRA of this rank to the dense layers of the blocks, and trains only "
+         "them.")
+      ->type_name("R");
+  app->add_option_function<std::string>("--lora-alpha", set("model.lora_alpha"),
+                                        "Scale of these matrices, divided by the rank (16).")
+      ->type_name("ALPHA");
+  app->add_option_function<std::string>(
+         "--lora-targets", set("model.lora_targets"),
+         "The dense layers with LoRA, by the ends of their names: query,value,mlp.*.")
+      ->type_name("GLOBS");
+}
+}  // namespace
+
 void add_model(CLI::App* app, Arguments& a) {
   app->add_option(
          "model", a.model,
@@ -106,6 +134,7 @@ void add_model(CLI::App* app, Arguments& a) {
                   "accumulated over the batch. auto takes the largest that fits --memory.")
       ->type_name("N|auto");
   app->add_option("--fsdp", a.fsdp, "The same as --zero 3 --over AXIS.")->type_name("AXIS");
+  add_fine_tuning(app, a);
 }
 
 void add_machine(CLI::App* app, Arguments& a) {

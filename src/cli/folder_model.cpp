@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/fail.h"
+#include "cli/transformer_keys.h"
 #include "tessera/model_folder.h"
 #include "tessera/session.h"
 
@@ -15,7 +16,7 @@ constexpr int64_t kUsualLength = 1024;  ///< a model's longest text is more than
 
 std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
   const nn::TransformerOptions& o = folder.options();
-  return {
+  std::vector<ConfigKey> keys = {
       {"model.length", fmt::format("{}", std::min(o.length, kUsualLength)),
        "Number of tokens in an example.", KeyRange::whole(1, static_cast<double>(o.length))},
       {"model.init", "weights",
@@ -26,6 +27,8 @@ std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
        KeyRange::one_of({"false", "true"})},
       {"model.dropout", "0", "Rate of dropout.", KeyRange::number(0, 1)},
       {"model.config", folder.config_hash(), "Hash of config.json, to tell models apart."}};
+  for (ConfigKey& key : lora_keys()) keys.push_back(std::move(key));
+  return keys;
 }
 
 nn::TransformerOptions options_of(const ModelFolder& folder, const Config& c) {
@@ -36,6 +39,8 @@ nn::TransformerOptions options_of(const ModelFolder& folder, const Config& c) {
   nn::TransformerOptions o = folder.options();
   o.length = c.integer("model.length");
   o.scan = c.flag("model.scan");
+  o.packed = is_packed(c);
+  o.lora = lora_of(c);
   const std::string dtype = c.text("train.dtype");
   o.float8 = dtype == "float8";
   o.dtype = o.float8 ? DType::bfloat16 : parse_dtype(dtype.c_str());
@@ -46,15 +51,11 @@ nn::TransformerOptions options_of(const ModelFolder& folder, const Config& c) {
 int token_bytes(int64_t vocabulary) { return vocabulary <= 256 ? 1 : vocabulary <= 65536 ? 2 : 4; }
 
 std::unique_ptr<DataSource> tokens_of(const ModelFolder& folder, const Config& c, bool held_out) {
-  require(!c.text("data.path").empty(), "no data is given; use --data PATH");
   TextOptions o;
   o.length = c.integer("model.length");
   o.vocabulary = folder.options().vocab;
   o.token_bytes = token_bytes(o.vocabulary);
-  const double share = c.number("data.held_out"), split = 1 - share;
-  if (held_out && share == 0) return nullptr;
-  (held_out ? o.first : o.last) = split;
-  return std::make_unique<TextData>(c.text("data.path"), o);
+  return open_tokens(c, held_out, o, folder.path());
 }
 
 void start(const ModelFolder& folder, Session& session, const Config& c) {

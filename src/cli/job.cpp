@@ -5,6 +5,7 @@
 #include "cli/build_model.h"
 #include "cli/commands.h"
 #include "cli/folder_model.h"
+#include "cli/transformer_keys.h"
 #include "tessera/build_info.h"
 #include "tessera/checkpoint.h"
 #include "tessera/op.h"
@@ -104,6 +105,10 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
             args.init, name);
     job.config.set("model.init", args.init);
   }
+  for (const std::string& glob : args.trainable) {
+    const std::string before = job.config.text("train.trainable");
+    job.config.set("train.trainable", before.empty() ? glob : before + "," + glob);
+  }
   for (const std::string& s : args.sets) {
     const size_t eq = s.find('=');
     require(eq != std::string::npos && eq > 0, "--set '{}' is not key=value", s);
@@ -164,6 +169,8 @@ std::vector<Cluster::Fact> facts_of(const Job& job, const Arguments& args) {
   add("--save-every", args.save_every);
   add("--save-retry", args.save_retry);
   add("--keep", args.keep);
+  add("--keep-best", args.keep_best);
+  add("--ema", args.average);
   add("--staging", args.staging);
   add("--resume", args.resume);
   add("--allow-changes", args.allow_changes);
@@ -287,10 +294,27 @@ Optimizer optimizer_of(const std::string& name, double decay) {
   if (name == "lamb") return lamb({.weight_decay = decay});
   if (name == "lion") return lion({.weight_decay = decay});
   if (name == "momentum") return momentum(0.9, decay);
+  if (name == "muon") return muon({.weight_decay = decay}, adam({.weight_decay = decay}));
   require(name == "sgd", "unknown optimizer '{}'{}", name,
           suggestion(name, {"adamw", "adam", "adam_uncorrected", "adafactor", "lamb", "lion",
-                            "momentum", "sgd"}));
+                            "momentum", "sgd", "muon"}));
   return sgd(decay);
+}
+
+std::vector<std::string> trainable_of(const Config& c) {
+  std::vector<std::string> globs = items_of(c.text("train.trainable"));
+  if (lora_of(c).rank > 0) globs.insert(globs.end(), {"*.lora_a", "*.lora_b"});
+  return globs;
+}
+
+Optimizer averaged(const Config& c, const Optimizer& optimizer) {
+  const double decay = c.number("train.ema");
+  if (decay == 0) return optimizer;
+  require(c.text("train.parameters") == "float32",
+          "train.ema={} with train.parameters={}; an average of parameters is evaluated in their "
+          "place, and 16 bits cannot hold it: store them in float32",
+          decay, c.text("train.parameters"));
+  return with_average(optimizer, decay);
 }
 
 Optimizer optimizer_of(const Config& c) {
@@ -356,7 +380,9 @@ void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   options.loss_scale.initial = first_loss_scale(c);
   options.gradient = {scopes(c.text("train.recompute")),
                       scopes(c.text("train.reshard_after_forward"))};
-  const Optimizer optimizer = job.spec->optimizer ? job.spec->optimizer(c) : optimizer_of(c);
+  options.trainable = trainable_of(c);
+  const Optimizer optimizer =
+      averaged(c, job.spec->optimizer ? job.spec->optimizer(c) : optimizer_of(c));
   const int64_t microbatches = c.integer("train.microbatches");
   if (microbatches == 1) {
     t.model = build_model(job, t.graph, c.integer("train.batch"), false);
@@ -413,9 +439,14 @@ Session& Evaluator::session() {
 }
 
 Evaluation Evaluator::run(Session& trained) {
-  for (const std::string& name :
-       session().program().stored_names()) {  // same layout, so slices are equal
-    session_->copy_from(trained, name);
+  const std::vector<std::string> has = trained.program().stored_names();
+  for (const std::string& name : session().program().stored_names()) {
+    const std::string average = "optimizer." + name + ".ema";
+    if (std::find(has.begin(), has.end(), average) != has.end()) {
+      session_->assign(name, trained.fetch(average));  // state may have another layout
+    } else {
+      session_->copy_from(trained, name);  // same layout, so slices are equal
+    }
   }
   return run();
 }

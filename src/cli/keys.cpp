@@ -30,7 +30,19 @@ std::vector<ConfigKey> common_keys() {
        "Share of the steps, the last ones, in which the rate falls linearly to 0.",
        KeyRange::number(0, 1)},
       {"train.optimizer", "adamw",
-       "Optimizer: adamw, adam, adam_uncorrected, adafactor, lamb, lion, momentum or sgd."},
+       "Optimizer: adamw, adam, adam_uncorrected, adafactor, lamb, lion, momentum, sgd or muon, "
+       "which is adamw for all but the matrices of the blocks."},
+      {"train.trainable", "",
+       "Parameters that are trained, as names and globs; the others are constants. Empty: all, or "
+       "with model.lora_rank those of LoRA, which are trained in any case."},
+      {"train.ema", "0",
+       "Decay of a moving average of the parameters, such as 0.999, which is then evaluated in "
+       "their place. 0 keeps none.",
+       KeyRange::number(0, 0.9999999)},
+      {"train.patience", "0",
+       "Number of evaluations in a row without a lower loss after which training stops. 0 never "
+       "stops early.",
+       KeyRange::whole(0, 1e6)},
       {"train.rates", "", "Factors of lr for single parameters: glob=factor, glob=factor."},
       {"train.weight_decay", "0.1", "Weight decay of parameters with two dims or more.",
        KeyRange::number(0)},
@@ -92,6 +104,17 @@ std::vector<ConfigKey> common_keys() {
        "Number of bytes of a token in a file without a header: 1 is text, 2 and 4 are "
        "little-endian uint16 and uint32.",
        KeyRange::one_of({"1", "2", "4"})},
+      {"data.packed", "false",
+       "Whether tokens see only their own document: its positions begin at 0, and what follows its "
+       "last token does not count. It needs a corpus that says where documents begin. Always true "
+       "of FILE.jsonl.",
+       KeyRange::one_of({"false", "true"})},
+      {"data.tokenizer", "",
+       "Tokenizer of FILE.jsonl: a file, or a folder with one. A folder's model has its own."},
+      {"data.too_long", "error",
+       "What happens to a sample of FILE.jsonl that is longer than an example: error, skip it, or "
+       "truncate its end.",
+       KeyRange::one_of({"error", "skip", "truncate"})},
       {"data.held_out", "0.1", "Share of the text that is only evaluated. 0 evaluates nothing.",
        KeyRange::number(0, 0.99)},
       {"layout.mesh", "", "Axes of the mesh and their sizes, as in data:2;model:2."},

@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "base/fail.h"
-#include "cli/data_path.h"
+#include "cli/transformer_keys.h"
 #include "tessera/cli.h"
 
 namespace tessera {
@@ -26,6 +26,7 @@ nn::GptOptions gpt_options(const Config& c) {
   o.scan = c.flag("model.scan");
   o.dtype = dtype_of(c);
   o.float8 = is_float8(c);
+  o.lora = cli::lora_of(c);
   return o;
 }
 
@@ -34,6 +35,7 @@ nn::Model build_gpt(Graph& g, const Config& c, int64_t batch, bool partial) {
   o.dropout = partial ? 0 : c.number("model.dropout");
   o.batch = batch;
   o.partial_batch = partial;
+  o.packed = cli::is_packed(c);
   return nn::gpt(g, o);
 }
 
@@ -46,13 +48,8 @@ std::unique_ptr<DataSource> text(const Config& c, bool held_out) {
   TextOptions o;
   o.length = c.integer("model.length");
   o.vocabulary = c.integer("model.vocab");
-  const double share = c.number("data.held_out"), split = 1 - share;
-  if (held_out && share == 0) return nullptr;
-  (held_out ? o.first : o.last) = split;
   o.token_bytes = static_cast<int>(c.integer("data.token_bytes"));
-  return cli::open_data(data_path(c), held_out, [&o](const std::string& path) {
-    return std::make_unique<TextData>(path, o);
-  });
+  return cli::open_tokens(c, held_out, o);
 }
 
 nn::Model build_mlp(Graph& g, const Config& c, int64_t batch, bool partial) {
@@ -99,7 +96,7 @@ std::unique_ptr<DataSource> digits(const Config& c, bool held_out) {
 const KeyRange kWidth = KeyRange::whole(1, 1'000'000);
 
 std::vector<ConfigKey> gpt_keys() {
-  return {
+  std::vector<ConfigKey> keys = {
       {"model.layers", "4", "Number of blocks.", KeyRange::whole(1, 2000)},
       {"model.d_model", "128", "Width of the residual stream.", kWidth},
       {"model.heads", "4", "Number of attention heads.", kWidth},
@@ -113,6 +110,8 @@ std::vector<ConfigKey> gpt_keys() {
       {"model.scan", "false", "Whether the blocks are a loop, of which one is compiled.",
        KeyRange::one_of({"false", "true"})},
       {"model.dropout", "0", "Rate of dropout.", KeyRange::number(0, 1)}};
+  for (ConfigKey& key : cli::lora_keys()) keys.push_back(std::move(key));
+  return keys;
 }
 
 std::vector<ModelSpec> make_models() {

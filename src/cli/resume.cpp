@@ -15,13 +15,10 @@ constexpr const char* kAllow = "--allow-changes";
 
 /// Keys that may change between runs: they do not change results, or only the number of steps.
 bool is_free(const std::string& key) {
-  static const char* const free[] = {"train.steps",
-                                     "train.threads",
-                                     "train.eval_every",
-                                     "train.recompute",
-                                     "train.reshard_after_forward",
-                                     "train.microbatches",
-                                     "data.path"};
+  static const char* const free[] = {"train.steps",        "train.threads",
+                                     "train.eval_every",   "train.patience",
+                                     "train.recompute",    "train.reshard_after_forward",
+                                     "train.microbatches", "data.path"};
   return key.starts_with("layout.") ||
          std::find(std::begin(free), std::end(free), key) != std::end(free);
 }
@@ -117,6 +114,8 @@ std::optional<Checkpoint> open_checkpoints(Training& t) {
         "from it, or choose another --checkpoint directory",
         t.args.checkpoint, latest ? latest->step : 0);
   }
+  if (t.args.keep_best)
+    t.best_checkpoints = std::make_unique<Checkpoints>(t.cluster, t.args.checkpoint + "/best", 1);
   return latest;
 }
 
@@ -134,6 +133,7 @@ void resume(Training& t, const std::optional<Checkpoint>& latest) {
   t.first_step = loaded->step;
   t.skipped = stored_steps(*loaded, "skipped");
   t.spikes.data_shift = stored_steps(*loaded, "data_shift");
+  t.best = BestEvaluation::parse(stored(*loaded, "best"), loaded->path);
   t.spikes.history = SpikeHistory::parse(stored(*loaded, "spikes"), loaded->path);
   t.progress->note(fmt::format("resumed from {} at step {}", loaded->path, t.first_step));
   if (const int64_t steps = t.job.config.integer("train.steps"); t.first_step >= steps)
@@ -158,7 +158,7 @@ Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all) {
 }
 
 Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all,
-                      const std::vector<std::string>& names) {
+                      const std::vector<std::string>& names, bool average) {
   const bool is_root = session.cluster().is_root();
   const auto warn = [&](const std::string& text) {
     if (is_root) std::fprintf(stderr, "tessera: warning: %s\n", printable(text).c_str());
@@ -166,7 +166,8 @@ Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all,
   if (!all[0].warning.empty()) warn(all[0].warning);
   for (size_t i = 0;; ++i) {
     try {
-      return load_tensors(session, all[i].path, names);
+      return average ? load_averages(session, all[i].path, names)
+                     : load_tensors(session, all[i].path, names);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::io || i + 1 == all.size()) throw;
       warn(fmt::format("'{}' is loaded instead of one that cannot be read: {}", all[i + 1].path,

@@ -133,6 +133,8 @@ void add_running(CLI::App* app, Arguments& a) {
       ->type_name("SECONDS");
   app->add_option("--keep", a.keep, "Number of checkpoints to keep (3).")
       ->check(whole_number(1, cli::kMostKept));
+  app->add_flag("--keep-best", a.keep_best,
+                "Also keeps the checkpoint with the lowest evaluation loss, in DIR/best.");
   app->add_option("--staging", a.staging,
                   "Most memory that a process takes to save while it trains, such as 4GB (1 GiB).")
       ->type_name("BYTES");
@@ -193,6 +195,10 @@ void add_export(const cli::AddCommand& add, Arguments& a) {
       ->add_option("--shard-size", a.shard_size,
                    "Most bytes of a file, if --like has no weights (5GB).")
       ->type_name("BYTES");
+  command->add_flag("--ema", a.average, "Writes the moving averages of train.ema.");
+  command->add_flag("--adapter", a.adapter,
+                    "Writes the matrices of LoRA as an adapter of PEFT. Without, they are merged "
+                    "into the weights.");
 }
 
 void add_files(const cli::AddCommand& add, Arguments& a) {
@@ -414,6 +420,7 @@ void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
   eval->add_option("--checkpoint", a.checkpoint,
                    "Directory of checkpoints. Without it the weights of a folder are evaluated.")
       ->type_name("DIR");
+  eval->add_flag("--ema", a.average, "Evaluates the moving averages of train.ema.");
   add_json(eval, a);
   CLI::App* generate =
       add("generate", "Writes text from a checkpoint, or from a folder of Hugging Face.",

@@ -56,23 +56,38 @@ int64_t staging_bytes(Training& t) {
   return std::min(most, Checkpoints::owned_bytes(*t.session));
 }
 
-void start_save(Training& t, int64_t step) {
-  const Clock::time_point begin = Clock::now();
+namespace {
+std::map<std::string, std::string> metadata_of(Training& t) {
   nlohmann::json parameters = nlohmann::json::array();
   for (const Tensor& p : t.trainer.graph.parameters()) parameters.push_back(p.name());
+  return {{"config", t.job.config.to_toml()},
+          {"seed", t.job.config.text("train.seed")},
+          {"data_fingerprint", t.data_fingerprint},
+          {"numerics", numerics_key(t)},
+          {"parameters", parameters.dump()},
+          {"skipped", fmt::format("{}", t.skipped)},
+          {"data_shift", fmt::format("{}", t.spikes.data_shift)},
+          {"spikes", t.spikes.history.to_string()},
+          {"best", t.best.to_string()}};
+}
+}  // namespace
+
+void save_best(Training& t, int64_t step) {
+  if (!t.best_checkpoints) return;
+  try {
+    t.best_checkpoints->save(*t.session, step, metadata_of(t));
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::io) throw;
+    t.progress->note(fmt::format("warning: the best checkpoint could not be saved: {}", e.what()));
+  }
+}
+
+void start_save(Training& t, int64_t step) {
+  const Clock::time_point begin = Clock::now();
   finish_save(t);
   const double waited = seconds_since(begin);
-  const bool started = storage_works(t, [&] {
-    t.checkpoints->start(*t.session, step,
-                         {{"config", t.job.config.to_toml()},
-                          {"seed", t.job.config.text("train.seed")},
-                          {"data_fingerprint", t.data_fingerprint},
-                          {"numerics", numerics_key(t)},
-                          {"parameters", parameters.dump()},
-                          {"skipped", fmt::format("{}", t.skipped)},
-                          {"data_shift", fmt::format("{}", t.spikes.data_shift)},
-                          {"spikes", t.spikes.history.to_string()}});
-  });
+  const bool started =
+      storage_works(t, [&] { t.checkpoints->start(*t.session, step, metadata_of(t)); });
   if (!started) return;
   t.failed_save.trying = t.failed_save.tries > 0;
   t.progress->record(nlohmann::json{

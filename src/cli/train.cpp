@@ -268,6 +268,21 @@ void evaluate(Training& t, int64_t step, nlohmann::json& report) {
   report["eval_loss"] = json_number(e.loss);
   if (e.accuracy >= 0) report["eval_accuracy"] = e.accuracy;
   for (const auto& [name, value] : e.metrics) report["eval_" + name] = json_number(value);
+  if (t.best.take(step, e.loss)) save_best(t, step);
+  report["best_step"] = t.best.step;
+  report["best_loss"] = json_number(t.best.loss);
+}
+
+/// Whether train.patience ends the job before step `step`; says so.
+bool ends_early(Training& t, int64_t step) {
+  const Config& c = t.job.config;
+  const int64_t patience = c.integer("train.patience");
+  if (!t.best.ends_before(step, c.integer("train.eval_every"), patience)) return false;
+  t.progress->note(fmt::format(
+      "stopped early after step {}: {} evaluations since step {} had no lower loss than "
+      "its {:.4f}",
+      step, patience, t.best.step, t.best.loss));
+  return true;
 }
 
 /// Called after the first step: reports the time of each startup phase.
@@ -321,7 +336,12 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
   report["step"] = t.first_step;
   double mean_ms = 0;
   t.told = t.session->fallbacks();
+  int64_t saved = t.first_step;
   for (int64_t step = t.first_step; step < steps; ++step) {
+    if (ends_early(t, step)) {
+      if (t.checkpoints && saved < step) start_save(t, step);
+      return end_with_saves(t, step);
+    }
     StepRecord r = train_step(t, step, peak);
     mean_ms = step == t.first_step ? r.ms : 0.9 * mean_ms + 0.1 * r.ms;
     r.eta_s = mean_ms * 1e-3 * static_cast<double>(steps - step - 1);
@@ -352,12 +372,14 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
       save_and_stop(t, step + 1, news.signal);
       return kRequeue;
     }
+    // Before a save, so that its checkpoint knows the best evaluation.
+    if (last || (every > 0 && (step + 1) % every == 0)) evaluate(t, step + 1, report);
     if (saves) {
       start_save(t, step + 1);
+      saved = step + 1;
     } else if (news.about_saves) {
       tend_saves(t, step + 1);
     }
-    if (last || (every > 0 && (step + 1) % every == 0)) evaluate(t, step + 1, report);
     if (t.samples && (last || (step + 1) % t.args.sample_every == 0)) {
       in_step(step + 1, [&] { t.progress->samples(step + 1, t.samples->write(*t.session)); });
     }
@@ -392,6 +414,9 @@ int run_training(Training& t, StartClock& clock) {
   t.progress->note(banner(t));
   if (const std::string idle = idle_axes_note(t.job); !idle.empty()) t.progress->note(idle);
   if (!t.evaluator->has_data()) t.progress->note("no held-out data: nothing is evaluated");
+  require(
+      t.evaluator->has_data() || (!args.keep_best && t.job.config.integer("train.patience") == 0),
+      "train.patience and --keep-best need held-out data; give a share: --set held_out=0.1");
   if (args.resume) resume(t, latest);
   if (!latest) start_parameters(t.job, *t.session);
   t.hosts = t.cluster.hosts();
@@ -429,6 +454,7 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
           args.check_replicas.value_or(0));
   require(args.on_nonfinite == "skip" || args.on_nonfinite == "stop",
           "--on-nonfinite '{}' is neither skip nor stop", args.on_nonfinite);
+  require(!args.keep_best || !args.checkpoint.empty(), "--keep-best needs --checkpoint DIR");
   require_place_for(args.json);
   require_place_for(args.trace);
   if (read_environment().rank <= 0) {
@@ -441,6 +467,10 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
       job.config.text("train.on_spike") != "rollback" ||
           (!args.checkpoint.empty() && args.save_every > 0),
       "train.on_spike=rollback goes back to a checkpoint; add --checkpoint DIR and --save-every N");
+  require(job.config.integer("train.patience") == 0 || job.config.integer("train.eval_every") > 0,
+          "train.patience={} counts evaluations; say how many steps lie between them with "
+          "train.eval_every",
+          job.config.integer("train.patience"));
   fit_memory(args, job);
   nlohmann::json startup;
   StartClock clock(startup);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/best.h"
 #include "cli/commands.h"
 #include "cli/forecast.h"
 #include "cli/progress.h"
@@ -53,6 +54,8 @@ struct Training {
   std::unique_ptr<Trace> trace = {};
   std::unique_ptr<Session> session = {};
   std::unique_ptr<Checkpoints> checkpoints = {};
+  std::unique_ptr<Checkpoints> best_checkpoints = {};  ///< of --keep-best
+  BestEvaluation best = {};
   FailedSave failed_save = {};
   std::unique_ptr<Progress> progress = {};
   Stragglers stragglers = {};
@@ -110,6 +113,9 @@ bool finish_save(Training& t);
 /// Waits for the last save and, while it fails, tries again for --save-retry seconds. False if the
 /// state after `step` steps is not saved. Collective.
 bool end_saves(Training& t, int64_t step);
+/// With --keep-best: saves the state after `step` steps, the best so far. Storage that fails is
+/// told, and leaves the best one before. Collective.
+void save_best(Training& t, int64_t step);
 /// Gives a running save a few seconds to finish before an error ends the job. Local.
 void settle_save(Training& t);
 

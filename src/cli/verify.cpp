@@ -22,6 +22,7 @@ void feed_examples(Session& session, const nn::Model& model, int64_t step) {
     Array array(input.dtype(), input.shape().names(), sizes);
     const bool scores = !model.logits.empty() && model.logits.shape().rank() > 0;
     const int64_t classes = scores ? model.logits.shape().dims().back().size : 2;
+    const int64_t length = sizes.empty() ? 1 : sizes.back();
     for (int64_t i = 0; i < array.elements(); ++i) {
       uint64_t h = static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15ull +
                    static_cast<uint64_t>(step) * 0xD1B54A32D192ED03ull;
@@ -35,6 +36,11 @@ void feed_examples(Session& session, const nn::Model& model, int64_t step) {
       if (input.dtype() == DType::float64)
         array.data<double>()[i] = static_cast<double>(h % 1000) / 1000.0;
     }
+    // Of packed windows, which have two texts.
+    for (int64_t i = 0; input.name() == "segments" && i < array.elements(); ++i)
+      array.data<int32_t>()[i] = static_cast<int32_t>(1 + i % length * 2 / length);
+    for (int64_t i = 0; input.name() == "positions" && i < array.elements(); ++i)
+      array.data<int32_t>()[i] = static_cast<int32_t>(i % length);
     session.feed(input.name(), array);
   }
 }

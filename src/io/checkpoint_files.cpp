@@ -207,4 +207,18 @@ void remove_leftovers(const std::string& directory) {
   }
 }
 
+std::string average_name(const std::string& parameter) {
+  return fmt::format("optimizer.{}.ema", parameter);
+}
+
+void require_averages(const Manifest& manifest, const std::string& path) {
+  const bool any =
+      std::any_of(manifest.tensors.begin(), manifest.tensors.end(),
+                  [&](const auto& t) { return manifest.tensors.contains(average_name(t.first)); });
+  require(any,
+          "[checkpoint] '{}' has no moving averages of its parameters; train with train.ema=0.999, "
+          "or take the parameters themselves",
+          path);
+}
+
 }  // namespace tessera

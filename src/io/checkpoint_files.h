@@ -63,4 +63,9 @@ struct DirectoryLock {
 DirectoryLock lock_directory(const std::string& directory);
 /// Removes leftover temporary checkpoints. The caller must hold the lock.
 void remove_leftovers(const std::string& directory);
+/// The state with the moving average of a parameter, as with_average() names it.
+std::string average_name(const std::string& parameter);
+/// Throws a usage error if the checkpoint `path` has no moving averages.
+void require_averages(const Manifest& manifest, const std::string& path);
+
 }  // namespace tessera

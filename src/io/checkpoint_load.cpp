@@ -41,12 +41,21 @@ struct Difference {
   }
 };
 
-/// Compares the model's `names` with the checkpoint. With `partly` the checkpoint may have more.
+enum class Wanted { all, names, averages, fitting };
+
+/// The tensor of the checkpoint that `name` is read from.
+std::string source_of(const Manifest& manifest, const std::string& name, Wanted wanted) {
+  const std::string average = average_name(name);
+  return wanted == Wanted::averages && manifest.tensors.contains(average) ? average : name;
+}
+
+/// Compares the model's `names` with the checkpoint, which may have more if only these are wanted.
 Difference difference(const Session& session, const Manifest& manifest,
-                      const std::vector<std::string>& names, bool partly) {
+                      const std::vector<std::string>& names, Wanted wanted) {
   Difference d;
+  const bool partly = wanted == Wanted::names || wanted == Wanted::averages;
   for (const std::string& name : names) {
-    const auto found = manifest.tensors.find(name);
+    const auto found = manifest.tensors.find(source_of(manifest, name, wanted));
     if (found == manifest.tensors.end()) {
       d.missing.push_back(name);
       continue;
@@ -67,8 +76,6 @@ Difference difference(const Session& session, const Manifest& manifest,
   return d;
 }
 
-enum class Wanted { all, names, fitting };
-
 Checkpoint load(Session& session, const std::string& path, std::vector<std::string> names,
                 Wanted wanted) {
   std::optional<Manifest> manifest;
@@ -76,7 +83,8 @@ Checkpoint load(Session& session, const std::string& path, std::vector<std::stri
   run_together(session.cluster(), [&] {
     manifest = wanted == Wanted::names ? manifest_of_any(path) : read_manifest(path);
     checkpoint = checkpoint_of(path, *manifest);
-    const Difference d = difference(session, *manifest, names, wanted == Wanted::names);
+    if (wanted == Wanted::averages) require_averages(*manifest, path);
+    const Difference d = difference(session, *manifest, names, wanted);
     if (d.none()) return;
     if (wanted != Wanted::fitting || d.same.empty()) {
       fail(
@@ -93,9 +101,10 @@ Checkpoint load(Session& session, const std::string& path, std::vector<std::stri
   run_together(session.cluster(), [&] {
     OpenShards shards(path, *manifest);
     for (const std::string& name : names) {
-      const ManifestTensor& tensor = manifest->tensors.at(name);
+      const std::string source = source_of(*manifest, name, wanted);
+      const ManifestTensor& tensor = manifest->tensors.at(source);
       session.assign_slices(name,
-                            [&](const Slice& slice) { read_slice(shards, name, tensor, slice); });
+                            [&](const Slice& slice) { read_slice(shards, source, tensor, slice); });
     }
   });
   return checkpoint;
@@ -118,6 +127,11 @@ Checkpoint load_fitting(Session& session, const std::string& path) {
 Checkpoint load_tensors(Session& session, const std::string& path,
                         const std::vector<std::string>& names) {
   return load(session, path, names, Wanted::names);
+}
+
+Checkpoint load_averages(Session& session, const std::string& path,
+                         const std::vector<std::string>& names) {
+  return load(session, path, names, Wanted::averages);
 }
 
 }  // namespace tessera

@@ -8,7 +8,9 @@
 #include "base/files.h"
 #include "io/checkpoint_files.h"
 #include "io/elements.h"
+#include "io/export_source.h"
 #include "io/model_description.h"
+#include "io/peft_adapter.h"
 #include "io/shards.h"
 
 namespace tessera {
@@ -81,13 +83,6 @@ std::vector<Output> outputs_of(const TensorMap& map, DType dtype, int64_t shard_
   return outputs;
 }
 
-/// The checkpoint of `path`: itself, or the newest in it.
-std::string checkpoint_in(const std::string& path) {
-  const std::optional<Checkpoint> latest = find_latest(path);
-  require(latest.has_value(), "[export] '{}' holds no checkpoint", path);
-  return latest->path;
-}
-
 void require_parameters(const std::string& path, const Manifest& manifest, const TensorMap& map,
                         const ModelDescription& like) {
   for (const auto& [name, shape] : map.parameters) {
@@ -105,13 +100,18 @@ void require_parameters(const std::string& path, const Manifest& manifest, const
 
 class Exporter {
  public:
-  Exporter(const std::string& checkpoint, const ModelDescription& like)
-      : path_(checkpoint_in(checkpoint)), manifest_(read_manifest(path_)), like_(like) {
+  Exporter(const std::string& checkpoint, const ModelDescription& like,
+           const ExportOptions& options)
+      : source_(checkpoint, options), manifest_(source_.manifest()), like_(like) {
     nn::TransformerOptions o = like.options;
     o.scan = std::any_of(manifest_.tensors.begin(), manifest_.tensors.end(),
                          [&](const auto& t) { return t.first.starts_with(o.name + ".block."); });
     map_ = tensor_map(*like.family, o);
-    require_parameters(path_, manifest_, map_, like);
+    require_parameters(source_.path(), manifest_, map_, like);
+  }
+
+  int64_t write_adapter(const std::string& folder) {
+    return write_peft_adapter(folder, source_, map_, like_.path);
   }
 
   int64_t write(const std::string& folder, int64_t shard_bytes) {
@@ -142,7 +142,7 @@ class Exporter {
     std::vector<TensorInfo> infos;
     for (const Output* o : tensors) infos.push_back(o->info);
     SafetensorsWriter file(path, infos, {{"format", "pt"}});
-    OpenShards shards(path_, manifest_);
+    OpenShards shards(source_.path(), manifest_);
     for (const Output* o : tensors) {
       const std::vector<std::byte> bytes = elements_of(shards, *o);
       file.write(o->info.name, bytes.data(), std::ssize(bytes));
@@ -151,19 +151,47 @@ class Exporter {
   }
 
   std::vector<std::byte> elements_of(OpenShards& shards, const Output& o) {
-    const DType stored = manifest_.tensors.at(o.tensor->parts[0].parameter).shape.dtype;
+    const auto is_merged = [&](const TensorPart& part) {
+      return source_.is_adapted(part.parameter);
+    };
+    const auto dtype_of = [&](const TensorPart& part) {
+      return manifest_.tensors.at(source_.name_of(part.parameter)).shape.dtype;
+    };
+    const std::vector<TensorPart>& parts = o.tensor->parts;
+    DType stored = dtype_of(parts[0]);
+    for (const TensorPart& part : parts) {
+      if (is_merged(part) || dtype_of(part) != stored) stored = DType::float64;
+    }
     int64_t elements = 1;
     for (const int64_t size : o.info.sizes) elements *= size;
     std::vector<std::byte> whole(static_cast<size_t>(elements * size_of(stored)));
-    for (const TensorPart& part : o.tensor->parts) {
-      const ManifestTensor& tensor = manifest_.tensors.at(part.parameter);
-      read_slice(shards, part.parameter, tensor,
-                 place_of(part, map_.parameters.at(part.parameter), whole.data(), stored));
+    for (const TensorPart& part : parts) {
+      const Slice place = place_of(part, map_.parameters.at(part.parameter), whole.data(), stored);
+      if (is_merged(part)) {
+        put(source_.merged(shards, part.parameter, part.at), place);
+      } else if (dtype_of(part) != stored) {
+        put(source_.read(shards, part.parameter, part.at), place);
+      } else {
+        const std::string name = source_.name_of(part.parameter);
+        read_slice(shards, name, manifest_.tensors.at(name), place);
+      }
     }
     if (stored == o.info.dtype) return whole;
     std::vector<std::byte> bytes(static_cast<size_t>(elements * size_of(o.info.dtype)));
     convert_elements(whole.data(), stored, bytes.data(), o.info.dtype, nullptr, elements);
     return bytes;
+  }
+
+  /// Writes elements of a parameter to their places, in float64.
+  static void put(const Elements& from, const Slice& place) {
+    std::vector<int64_t> index(from.sizes.size(), 0);
+    auto* const to = static_cast<double*>(place.data);
+    for (const double value : from.values) {
+      int64_t at = 0;
+      for (size_t d = 0; d < index.size(); ++d) at += index[d] * place.strides[d];
+      to[at] = value;
+      for (size_t d = index.size(); d-- > 0 && ++index[d] == from.sizes[d];) index[d] = 0;
+    }
   }
 
   /// The part as a slice of its parameter that lies in the tensor's elements.
@@ -193,8 +221,8 @@ class Exporter {
     return slice;
   }
 
-  std::string path_;
-  Manifest manifest_;
+  ExportSource source_;
+  const Manifest& manifest_;
   const ModelDescription& like_;
   TensorMap map_;
 };
@@ -202,12 +230,12 @@ class Exporter {
 }  // namespace
 
 int64_t export_model(const std::string& checkpoint, const ModelFolder& like, const std::string& to,
-                     int64_t shard_bytes) {
+                     const ExportOptions& options) {
   require(!fs::exists(fs::symlink_status(to)),
           "[export] '{}' exists already; choose another folder or remove it", to);
-  require(shard_bytes > 0, "[export] files of at most {} bytes; the number is positive",
-          shard_bytes);
-  Exporter exporter(checkpoint, *like.model_);
+  require(options.shard_bytes > 0, "[export] files of at most {} bytes; the number is positive",
+          options.shard_bytes);
+  Exporter exporter(checkpoint, *like.model_, options);
   const fs::path folder = fs::absolute(to).lexically_normal();
   const std::string temporary = folder.string() + ".tmp-export";
   std::error_code error;
@@ -216,8 +244,10 @@ int64_t export_model(const std::string& checkpoint, const ModelFolder& like, con
   if (error)
     fail(ErrorKind::io, "[export] cannot make the folder '{}': {}", temporary, error.message());
   try {
-    const int64_t tensors = exporter.write(temporary, shard_bytes);
+    const int64_t tensors = options.adapter ? exporter.write_adapter(temporary)
+                                            : exporter.write(temporary, options.shard_bytes);
     for (const char* name : kCompanions) {
+      if (options.adapter) break;
       const fs::path from = fs::path(like.path()) / name;
       if (fs::exists(from)) fs::copy_file(from, fs::path(temporary) / name);
     }

@@ -133,7 +133,9 @@ bool ModelFolder::has_weights() const { return WeightFiles::exist(model_->path);
 std::string ModelFolder::weights_hash() const { return WeightFiles(model_->path).hash(); }
 
 void ModelFolder::load(Session& session, const nn::TransformerOptions& options) const {
-  const TensorMap map = tensor_map(*model_->family, options);
+  nn::TransformerOptions in_files = options;
+  in_files.lora = {};
+  const TensorMap map = tensor_map(*model_->family, in_files);
   require_session(session, map, *model_);
   std::unique_ptr<WeightFiles> files;
   run_together(session.cluster(), [&] {

@@ -31,6 +31,8 @@ TransformerOptions transformer_of(const GptOptions& o) {
   t.dtype = o.dtype;
   t.float8 = o.float8;
   t.scan = o.scan;
+  t.packed = o.packed;
+  t.lora = o.lora;
   return t;
 }
 

@@ -1,12 +1,98 @@
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <string_view>
 
 #include "base/fail.h"
 #include "nn/stored.h"
+#include "nn/transformer_parts.h"
 #include "tessera/op.h"
 #include "tessera/rounding.h"
 
 namespace tessera::nn {
+
+namespace {
+
+constexpr std::string_view kAdapter = ".lora_a";
+
+bool is_adapted(const std::string& layer, const std::string& target) {
+  return glob_match(target, layer) || glob_match("*." + target, layer);
+}
+
+/// The matrices a and b of LoRA.
+struct Adapter {
+  Tensor a, b;
+};
+Adapter adapter(Tensor x, const std::string& name, const std::vector<std::string>& in,
+                const Shape& a, const Shape& b, Loc at) {
+  // Uniform in +-1 / sqrt(fan_in), as PEFT has it.
+  const Initializer first =
+      variance_scaling({.in = in,
+                        .out = {},
+                        .scale = 1.0 / 3,
+                        .distribution = VarianceScaling::Distribution::uniform});
+  return {parameter_for(x, name + ".lora_a", a, first, at),
+          parameter_for(x, name + ".lora_b", b, zeros(), at)};
+}
+
+/// (x a) b, scaled. `inner` are the dims of the result that w has.
+Tensor adaptation(Tensor x, const std::string& name, const std::vector<std::string>& in,
+                  const std::vector<Dim>& stacked, const std::vector<Dim>& inner,
+                  const Shape& result, const LoraOptions& o, Loc at) {
+  const Dim rank("rank", o.rank);
+  std::vector<Dim> a = stacked, b = stacked, low;
+  for (const std::string& d : in) a.push_back(x.dim(d));
+  a.push_back(rank);
+  b.push_back(rank);
+  b.insert(b.end(), inner.begin(), inner.end());
+  for (const Dim& d : x.shape().without(in)) low.push_back(d);
+  low.push_back(rank);
+  const Adapter made = adapter(x, name, in, Shape(a), Shape(b), at);
+  Tensor down = einsum({x, made.a}, Shape(low), at);
+  return einsum({down, made.b}, result, at) * (o.alpha / static_cast<double>(o.rank));
+}
+
+}  // namespace
+
+Tensor adapted(Tensor weights, Tensor x, const std::string& name,
+               const std::vector<std::string>& in, const LoraOptions& o, Loc at) {
+  const std::string& scope = x.graph().scope();
+  if (!o.adapts(scope.empty() ? name : scope + "." + name)) return weights;
+  std::vector<Dim> a, b = {Dim("rank", o.rank)};
+  for (const Dim& d : weights.shape()) {
+    const bool is_in = std::find(in.begin(), in.end(), d.name) != in.end();
+    (is_in ? a : b).push_back(d);
+  }
+  a.emplace_back("rank", o.rank);
+  const Adapter made = adapter(x, name, in, Shape(a), Shape(b), at);
+  return add(weights, einsum({made.a, made.b}, weights.shape(), at) * (o.alpha / static_cast<double>(o.rank)), at);
+}
+
+bool LoraOptions::adapts(const std::string& name) const {
+  return rank > 0 && (targets.empty() ||
+                      std::any_of(targets.begin(), targets.end(),
+                                  [&](const std::string& t) { return is_adapted(name, t); }));
+}
+
+void require_adapted(Graph& g, const LoraOptions& o, const std::string& within, Loc at) {
+  require(o.rank >= 0 && o.alpha > 0 && std::isfinite(o.alpha),
+          "[lora] rank {} and alpha {}; a rank of 0 is no adaptation, and alpha is positive ({})",
+          o.rank, o.alpha, where(at));
+  if (o.rank == 0) return;
+  std::vector<std::string> layers, adapted;
+  for (const Tensor& p : g.parameters()) {
+    const std::string& name = p.name();
+    if (!name.starts_with(within + ".")) continue;
+    if (name.ends_with(kAdapter)) adapted.push_back(name.substr(0, name.size() - kAdapter.size()));
+    if (name.ends_with(".w")) layers.push_back(name.substr(0, name.size() - 2));
+  }
+  for (const std::string& target : o.targets) {
+    require(std::any_of(adapted.begin(), adapted.end(),
+                        [&](const std::string& layer) { return is_adapted(layer, target); }),
+            "[lora] no dense layer of '{}' is called like '{}'{} ({})", within, target,
+            suggestion(target, layers), where(at));
+  }
+}
 
 Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in,
              const Shape& out, bool bias, double gain, Loc at) {
@@ -37,6 +123,9 @@ Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& 
     Tensor w = parameter_for(x, name + ".w", Shape(weights), init, at);
     Tensor y =
         o.float8 ? float8_product(x, w, Shape(result), at) : einsum({x, w}, Shape(result), at);
+    const std::string& scope = x.graph().scope();
+    if (o.lora.adapts(scope.empty() ? name : scope + "." + name))
+      y = add(y, adaptation(x, name, in, stacked, inner, Shape(result), o.lora, at), at);
     for (size_t i = 0; i < inner.size(); ++i) {
       const Dim& d = out[static_cast<int>(i)];
       if (inner[i].name != d.name) y = rename(y, inner[i].name, d.name, at);

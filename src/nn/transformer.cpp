@@ -86,6 +86,7 @@ Tensor projected(Tensor x, const char* name, const std::vector<std::string>& in,
   options.bias = bias;
   options.gain = gain;
   options.float8 = o.float8;
+  options.lora = o.lora;
   return dense(x, name, in, out, options, at);
 }
 
@@ -130,15 +131,21 @@ Tensor capped_attention(Tensor query, Tensor key, Tensor value, Tensor mask,
 
 }  // namespace
 
-SharedSpan shared_span(Graph& g, const TransformerOptions& o, const SpanOptions& span, Loc at) {
+SharedSpan shared_span(Graph& g, const TransformerOptions& o, const SpanOptions& span,
+                       const PackedInputs& packed, Loc at) {
   const Dim length("length", o.length), memory("memory_length", o.length);
   const DType exact = o.dtype == DType::float64 ? DType::float64 : DType::float32;
   SharedSpan shared;
   if (span.rotary)
-    shared.rotary =
-        rotary_table(g, length, {"d_head", o.heads.d_head}, span.rotation, {}, exact, at);
+    shared.rotary = rotary_table(g, length, {"d_head", o.heads.d_head}, span.rotation,
+                                 packed.positions, exact, at);
   if (span.window > 0 && span.window < o.length)
     shared.mask = window_mask(g, length, memory, span.window - 1, 0, at);
+  if (!packed.segments.empty()) {
+    Tensor own =
+        segment_mask(packed.segments, rename(packed.segments, "length", "memory_length", at), at);
+    shared.mask = shared.mask.empty() ? own : logical_and(own, shared.mask, at);
+  }
   return shared;
 }
 
@@ -306,8 +313,10 @@ Tensor embedded(Graph& g, const TransformerOptions& o, Tensor inputs, Tensor emb
 
 Tensor head_weights(Tensor x, const TransformerOptions& o, Tensor embedding) {
   if (o.tied) return read_as(embedding, x.dtype());
-  return parameter_for(x, "head.w", Shape{x.dim("d_model"), embedding.dim("vocab")},
-                       scaled_normal({"d_model"}, kHeadGain), Loc::current());
+  Tensor w = parameter_for(x, "head.w", Shape{x.dim("d_model"), embedding.dim("vocab")},
+                           scaled_normal({"d_model"}, kHeadGain), Loc::current());
+  // Only where it is named, as in PEFT.
+  return o.lora.targets.empty() ? w : adapted(w, x, "head", {"d_model"}, o.lora, Loc::current());
 }
 
 Tensor logits_of(Tensor x, const TransformerOptions& o, Tensor weights) {
@@ -320,11 +329,11 @@ Tensor logits_of(Tensor x, const TransformerOptions& o, Tensor weights) {
 
 namespace {
 
-Tensor blocks(Graph& g, const TransformerOptions& o, Tensor x) {
+Tensor blocks(Graph& g, const TransformerOptions& o, const PackedInputs& packed, Tensor x) {
   std::vector<SharedSpan> shared(o.spans.size());
   for (size_t k = 0; k < shared.size(); ++k) {
     if (std::count(o.pattern.begin(), o.pattern.end(), static_cast<int>(k)) > 0)
-      shared[k] = shared_span(g, o, o.spans[k]);
+      shared[k] = shared_span(g, o, o.spans[k], packed);
   }
   if (o.scan) {
     return repeat({"layers", o.layers}, x, [&](Tensor t) {
@@ -347,15 +356,32 @@ Model transformer(Graph& g, const TransformerOptions& o) {
   const DType stored = stored_dtype(o.dtype);
   const Dim batch = batch_dim(o.batch, o.partial_batch), length("length", o.length);
   const Dim d_model("d_model", o.d_model), vocab("vocab", o.vocab);
-  Tensor inputs = g.input("inputs", {batch, length}, DType::int32);
-  Tensor targets = g.input("targets", {batch, length}, DType::int32);
+  Model model;
+  const auto input = [&](const char* name, DType dtype) {
+    return model.inputs.emplace_back(g.input(name, {batch, length}, dtype));
+  };
+  Tensor inputs = input("inputs", DType::int32), targets = input("targets", DType::int32), weights;
+  PackedInputs packed;
+  if (o.packed) {
+    packed = {input("segments", DType::int32), input("positions", DType::int32)};
+    weights = input("weights", DType::float32);
+  }
   Scope scope(g, o.name);
   Tensor embedding = g.parameter("embedding", {vocab, d_model}, normal(0.02), stored);
-  Tensor x = blocks(g, o, embedded(g, o, inputs, embedding, {}));
+  Tensor x = blocks(g, o, packed, embedded(g, o, inputs, embedding, packed.positions));
   if (o.placement != NormPlacement::after) x = norm(x, "norm", "d_model", o.norm);
-  Tensor logits = logits_of(x, o, head_weights(x, o, embedding)).named("logits");
-  Tensor loss = mean_all(cross_entropy(logits, targets, "vocab")).named("loss");
-  return {loss, logits, {inputs, targets}, {}, {}, inputs};
+  model.logits = logits_of(x, o, head_weights(x, o, embedding)).named("logits");
+  model.tokens = inputs;
+  Tensor losses = cross_entropy(model.logits, targets, "vocab");
+  if (o.packed) {
+    const DType exact = o.dtype == DType::float64 ? DType::float64 : DType::float32;
+    model.loss = sum_all(mul(read_as(losses, exact), read_as(weights, exact))).named("loss");
+    model.weight = sum_all(weights).named("weight");
+  } else {
+    model.loss = mean_all(losses).named("loss");
+  }
+  require_adapted(g, o.lora, g.scope());
+  return model;
 }
 
 }  // namespace tessera::nn

@@ -49,6 +49,11 @@ Tensor embedded(Graph& g, const TransformerOptions& options, Tensor inputs, Tens
 /// transformer_block(), with a cache if it is not null.
 Tensor block_of(Tensor x, const TransformerOptions& options, const SharedSpan& span,
                 LayerCache* cache, Loc at = Loc::current());
+/// `weights` of the layer `name`, which reads the dims `in` of x, with the product of its LoRA
+/// matrices where it is adapted: for weights that several steps read.
+Tensor adapted(Tensor weights, Tensor x, const std::string& name,
+               const std::vector<std::string>& in, const LoraOptions& options,
+               Loc at = Loc::current());
 /// The output projection [d_model, vocab], the embedding if it is tied.
 Tensor head_weights(Tensor x, const TransformerOptions& options, Tensor embedding);
 /// The logits of what the last norm gives.

@@ -126,6 +126,23 @@ Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates,
   };
 }
 
+Optimizer with_average(const Optimizer& optimizer, double decay, Loc at) {
+  require(static_cast<bool>(optimizer), "[with_average] the optimizer is an empty function ({})",
+          where(at));
+  optim::require_in("with_average", "decay", decay, 0, 1, at);
+  return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
+    optimizer(g, p, grad, lr, step);
+    for (size_t i = 0; i < g.updates().size(); ++i) {
+      const Update update = g.updates()[i];
+      if (update.stored != p.id()) continue;
+      Tensor average = optim::state_of(p, "ema"), next = optim::wide(Tensor(&g, update.value));
+      Tensor share = cast(step > 1.0, next.dtype()) * decay;
+      g.update(average, average * share + next * (1.0 - share));
+      return;
+    }
+  };
+}
+
 namespace {
 
 Tensor global_norm(Graph& g, const std::vector<Tensor>& parameters,
@@ -250,9 +267,16 @@ Minimized apply(Graph& g, const std::vector<Tensor>& parameters, std::vector<Ten
   return {norm, std::move(grads), {}, scaling.scale, scaling.skipped};
 }
 
-std::vector<Tensor> parameters_of(Graph& g, const char* op, Loc at) {
+/// The parameters that are trained.
+std::vector<Tensor> parameters_of(Graph& g, const char* op, const MinimizeOptions& options,
+                                  Loc at) {
   std::vector<Tensor> parameters = g.parameters();
   require(!parameters.empty(), "[{}] the model has no parameters ({})", op, where(at));
+  if (!options.trainable.empty()) {
+    optim::require_matches(g, op, "trainable", options.trainable, at);
+    std::erase_if(parameters,
+                  [&](const Tensor& p) { return !optim::any_match(options.trainable, p); });
+  }
   for (const Tensor& p : parameters) {
     require(is_floating(p.dtype()),
             "[{}] parameter '{}' ({}) is {} and has no gradient; make it with Graph::state(), or "
@@ -325,7 +349,7 @@ Minimized minimize(const Loss& loss, Tensor lr, const Optimizer& optimizer,
     check_step(lr, optimizer, options);
     return loss.value.graph();
   });
-  const std::vector<Tensor> parameters = parameters_of(g, "minimize", at);
+  const std::vector<Tensor> parameters = parameters_of(g, "minimize", options, at);
   const Scaling scaling(g, options.loss_scale);
   check_loss("minimize", loss, at);
   const Tensor mean = over_weight(loss.value, loss.weight);
@@ -368,8 +392,8 @@ Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t par
     std::vector<Tensor> terms;
     add_terms(last->value, last->weight, parts, terms);
     for (const Metric& m : last->metrics) add_terms(m.value, m.weight, parts, terms);
-    std::vector<Tensor> made =
-        gradients(scaling.scaled(terms[0], at), parameters_of(g, op, at), options.gradient, at);
+    std::vector<Tensor> made = gradients(scaling.scaled(terms[0], at),
+                                         parameters_of(g, op, options, at), options.gradient, at);
     require(parameters == 0 || parameters == made.size(),
             "[{}] microbatch 0 has {} parameters, a later one {}; build all alike ({})", op,
             parameters, made.size(), where(at));
@@ -391,7 +415,8 @@ Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t par
     if (!total.weight.empty())
       grad = grad * optim::as_dtype_of(inverse_weight(total.weight, grad), grad);
   }
-  Minimized result = apply(g, g.parameters(), std::move(sums), lr, scaling, optimizer, options, at);
+  Minimized result = apply(g, parameters_of(g, op, options, at), std::move(sums), lr, scaling,
+                           optimizer, options, at);
   result.loss = over_weight(total.value, total.weight).uniquely_named("mean_loss");
   result.metrics = std::move(metrics);
   result.outputs = std::move(all.stacked);

@@ -16,6 +16,7 @@
 #include "io/checkpoint_files.h"
 #include "io/manifest.h"
 #include "io/model_description.h"
+#include "tessera/chat_template.h"
 #include "tessera/data.h"
 #include "tessera/machine.h"
 #include "tessera/mesh.h"
@@ -180,6 +181,13 @@ void tokenizer(const std::string& input) {
                                    "\xE2\x96\x81"
                                    "aab"})
       tokenizer.decode(tokenizer.encode(text, {.add_special = true}));
+  });
+}
+
+void chat_template(const std::string& input) {
+  answer([&] {
+    const ChatTemplate chat(input, "<s>", "</s>");
+    chat.render({{"system", "s"}, {"user", " u"}, {"assistant", "a"}}, true);
   });
 }
 
@@ -372,6 +380,15 @@ const std::vector<FuzzTarget>& fuzz_targets() {
        tokenizer,
        tokenizer_seeds(),
        {"-1", "4194303", "{}", "[]", "null", "\\p{L}", "(?=", "\"type\":\"NFC\"", "true"}},
+      {"chat_template",
+       chat_template,
+       {"{{ bos_token }}{% for m in messages %}{% if loop.first and m['role'] == 'system' %}{{- "
+        "m.content | trim ~ '\\n' -}}{% elif not loop.last %}{{ m.role + ': ' + m['content'] }}{% "
+        "else %}x{% endif %}{% endfor %}",
+        "{% set ns = namespace(n=0) %}{% for m in messages[1:] %}{% set ns.n = ns.n + 1 % 3 "
+        "%}{# c #}\n  {% endfor %}{{ ns.n if ns.n is defined else [1, 'a'] | length }}"},
+       {"{{", "}}", "{%", "%}", "{#", "-%}", "raise_exception(", "in", "is not none", "[::-1]",
+        "9223372036854775807", "//", "default(", ".startswith(", "endif", "((((", "true"}},
       {"machine",
        machine,
        profiles(),

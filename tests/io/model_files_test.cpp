@@ -114,7 +114,7 @@ TEST_CASE("without weights, a folder is written in the dtype and in files of the
   f.write("bare/tokenizer.json", "{}");
   const ModelFolder bare(f("bare"));
   CHECK(!bare.has_weights());
-  CHECK(export_model(f("run"), bare, f("out"), 9000) == 21);
+  CHECK(export_model(f("run"), bare, f("out"), {.shard_bytes = 9000}) == 21);
   std::map<std::string, std::string> before = tensors_of(kModels + "mistral"),
                                      after = tensors_of(f("out"));
   for (auto* all : {&before, &after}) {
@@ -283,7 +283,7 @@ TEST_CASE("an export refuses other models and folders that exist", "[model_folde
          }).find("is not a checkpoint of the model of '") != std::string::npos);
   CHECK(f.error([&] { export_model(f("empty"), llama, f("new")); }) ==
         "usage [export] 'DIR/empty' holds no checkpoint");
-  CHECK(f.error([&] { export_model(f("run"), llama, f("new"), 0); }) ==
+  CHECK(f.error([&] { export_model(f("run"), llama, f("new"), {.shard_bytes = 0}); }) ==
         "usage [export] files of at most 0 bytes; the number is positive");
   CHECK(f.names() == std::set<std::string>{"out", "run"});
 }

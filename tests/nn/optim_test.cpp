@@ -339,4 +339,148 @@ TEST_CASE("vectors decay where all parameters do") {
   }
 }
 
+namespace {
+
+/// x of rows by cols with singular values near 1, by five iterations on the side of the rows.
+Values orthogonalized(Values x, size_t rows, size_t cols) {
+  const double norm = std::sqrt(mean_square(x) * static_cast<double>(x.size())) + 1e-7;
+  for (double& v : x) v /= norm;
+  const auto product = [](const Values& a, const Values& b, size_t n, size_t k, size_t m) {
+    Values c(n * m, 0);
+    for (size_t i = 0; i < n; ++i)
+      for (size_t j = 0; j < m; ++j)
+        for (size_t l = 0; l < k; ++l) c[i * m + j] += a[i * k + l] * b[l * m + j];
+    return c;
+  };
+  for (int t = 0; t < 5; ++t) {
+    Values turned(x.size());
+    for (size_t i = 0; i < rows; ++i)
+      for (size_t j = 0; j < cols; ++j) turned[j * rows + i] = x[i * cols + j];
+    const Values gram = product(x, turned, rows, cols, rows),
+                 again = product(gram, gram, rows, rows, rows);
+    Values polynomial(gram.size());
+    for (size_t i = 0; i < gram.size(); ++i) polynomial[i] = -4.7750 * gram[i] + 2.0315 * again[i];
+    const Values more = product(polynomial, x, rows, rows, cols);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = 3.4445 * x[i] + more[i];
+  }
+  return x;
+}
+
+}  // namespace
+
+TEST_CASE("muon orthogonalizes matrices, step by step and under every layout") {
+  for (const bool nesterov : {true, false}) {
+    Values m(35, 0);
+    const MuonOptions options = {
+        .weight_decay = 0.1, .nesterov = nesterov, .matrices = {"p"}, .rows = {"a"}};
+    check_steps(muon(options, sgd()), 0.02, [&](const Trial&, Values& p, const Values& g, int) {
+      Values u(35);
+      for (size_t i = 0; i < 35; ++i) {
+        m[i] = 0.95 * m[i] + 0.05 * g[i];
+        u[i] = nesterov ? 0.05 * g[i] + 0.95 * m[i] : m[i];
+      }
+      u = orthogonalized(u, 5, 7);
+      for (size_t i = 0; i < 35; ++i) p[i] -= 0.02 * (0.2 * std::sqrt(7.0) * u[i] + 0.1 * p[i]);
+    });
+  }
+}
+
+TEST_CASE("muon takes either side of a matrix, and its update has singular values near 1") {
+  const Trial trial(7, 5);  // more rows than columns
+  const MuonOptions options = {.mu = 0, .matrices = {"p"}, .rows = {"a"}};
+  const Values p = train(trial, muon(options, sgd()), 1, "x:1", "", 1).parameter;
+  double squares = 0;  // the sum of the squared singular values: between 5 * 0.7^2 and 5 * 1.2^2
+  for (size_t i = 0; i < p.size(); ++i)
+    squares += std::pow((trial.first[i] - p[i]) / (0.2 * std::sqrt(7.0)), 2);
+  CHECK(squares > 5 * 0.49);
+  CHECK(squares < 5 * 1.44);
+}
+
+TEST_CASE("muon orthogonalizes the layers of a loop each by itself, whole on some ranks") {
+  const auto trained = [](bool scan, const char* mesh_text, const char* rules) {
+    Graph g;
+    nn::GptOptions o;
+    o.layers = 4, o.d_model = 8, o.heads = 2, o.ff = 12, o.length = 4, o.vocab = 11, o.batch = 2;
+    o.scan = scan;
+    const nn::Model model = nn::gpt(g, o);
+    minimize(model.to_minimize(), 0.02, muon({}, adam()));
+    const Mesh mesh = Mesh::parse(mesh_text);
+    Cluster ranks = Cluster::threads(mesh.size());
+    Session session(g, ranks, {mesh, Layout::parse(rules), {{"f", {model.loss}, true}}, 5, 1});
+    for (const Tensor& input : model.inputs)
+      session.feed(input.name(), Array::of<int32_t>(input.shape(),
+                                                    std::vector<int32_t>{1, 4, 9, 2, 7, 10, 3, 5}));
+    std::vector<double> losses;
+    for (int step = 0; step < 4; ++step) {
+      session.run("f");
+      losses.push_back(session.fetch_scalar(model.loss.name()));
+    }
+    const std::vector<std::string> names = session.program().stored_names();
+    const auto has = [&](const char* name) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+    CHECK(has(scan ? "optimizer.gpt.block.mlp.up.w.muon_m"
+                   : "optimizer.gpt.block3.attention.out.w.muon_m"));
+    CHECK(has("optimizer.gpt.embedding.adam_m"));
+    CHECK_FALSE(has("optimizer.gpt.embedding.muon_m"));
+    CHECK(has(scan ? "optimizer.gpt.block.attention.query.b.adam_m"
+                   : "optimizer.gpt.block0.norm1.scale.adam_m"));
+    return losses;
+  };
+  const std::vector<double> one = trained(true, "x:1", "");
+  CHECK(one[3] < one[0]);
+  struct Case {
+    bool scan;
+    const char *mesh, *rules;
+  };
+  for (const Case& c : {Case{false, "x:1", ""}, Case{true, "data:2", "@state layers:data"},
+                        Case{true, "data:2;model:2",
+                             "batch:data;heads,ff,vocab:model;"
+                             "@state layers:data"},
+                        Case{true, "data:2", "batch:data; @params d_model:data"}}) {
+    INFO(c.mesh << " " << c.rules);
+    const std::vector<double> losses = trained(c.scan, c.mesh, c.rules);
+    for (size_t i = 0; i < 4; ++i) CHECK(losses[i] == Approx(one[i]).epsilon(2e-4));
+  }
+}
+
+TEST_CASE("the average of a parameter begins with its first new value") {
+  const Trial trial(5, 7);
+  for (const auto& [mesh, layout] : std::vector<std::pair<const char*, const char*>>{
+           {"x:1", ""}, {"x:2", "@state a:x"}, {"x:2;y:2", "@params a:x; @state b:y"}}) {
+    const Trained result = train(trial, with_average(sgd(), 0.75), 0.1, mesh, layout);
+    Values p = trial.first, average;
+    for (const Values& g : trial.gradients) {
+      for (size_t i = 0; i < p.size(); ++i) p[i] -= 0.1 * g[i];
+      if (average.empty()) average = p;
+      for (size_t i = 0; i < p.size(); ++i) average[i] = 0.75 * average[i] + 0.25 * p[i];
+    }
+    check_same(result.parameter, p);
+    const Array& ema = result.state.at("optimizer.p.ema");
+    for (size_t i = 0; i < p.size(); ++i)
+      CHECK(ema.at(static_cast<int64_t>(i)) == Approx(average[i]));
+  }
+}
+
+TEST_CASE("what muon and averages refuse", "[errors]") {
+  const auto of = [](const MuonOptions& o) {
+    Graph g;
+    Tensor p = g.parameter("p", {Dim("a", 2), Dim("b", 3)}, nn::normal(1));
+    minimize(sum_all(p), 0.1, muon(o, sgd()));
+  };
+  expect_usage({"[muon] matrices: no parameter is named like '*block*'"}, [&] { of({}); });
+  expect_usage({"[muon] no parameter named like 'p' is a matrix with the rows 'd_model'; name the "
+                "dims of one side of the matrices in MuonOptions::rows"},
+               [&] { of({.matrices = {"p"}}); });
+  expect_usage({"[muon] 0 iterations of Newton-Schulz; there are 1 to 100"},
+               [&] { of({.iterations = 0}); });
+  expect_usage({"[muon] mu is 1; it must be in [0, 1)"}, [&] { of({.mu = 1}); });
+  expect_usage({"the optimizer of the other parameters is an empty function"},
+               [&] { muon({}, {}); });
+  expect_usage({"[with_average] the optimizer is an empty function"},
+               [&] { with_average({}, 0.9); });
+  expect_usage({"[with_average] decay is 1; it must be in [0, 1)"},
+               [&] { with_average(sgd(), 1); });
+}
+
 }  // namespace tessera::test

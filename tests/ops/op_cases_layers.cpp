@@ -57,6 +57,18 @@ void add_dense(std::vector<OpCase>& rows) {
         o.stacked = {"experts"};
         return nn::dense(x[0], "layer", {"model"}, {ff}, o);
       }));
+  rows.push_back(layer("dense_with_lora", {x_in()}, [](const Tensors& x) {
+    nn::DenseOptions o;
+    o.lora = {.rank = 2, .alpha = 3};
+    return nn::dense(x[0], "layer", {"length", "model"}, {ff, Dim("model", 3)}, o);
+  }));
+  rows.push_back(layer("dense_of_experts_with_lora", {real("x", {experts, batch, model})},
+                       [](const Tensors& x) {
+                         nn::DenseOptions o;
+                         o.stacked = {"experts"};
+                         o.lora = {.rank = 2, .targets = {"layer"}};
+                         return nn::dense(x[0], "layer", {"model"}, {ff}, o);
+                       }));
   rows.push_back(layer("dense_product", {x_in()}, [](const Tensors& x) {
     return nn::dense_product(x[0], "layer", {"model"}, {ff}, {"silu", "linear"});
   }));

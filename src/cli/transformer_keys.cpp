@@ -1,0 +1,100 @@
+#include "cli/transformer_keys.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "cli/data_path.h"
+#include "tessera/sft_data.h"
+
+namespace tessera::cli {
+
+namespace {
+
+bool is_jsonl(const std::string& path) { return path.ends_with(".jsonl"); }
+
+std::unique_ptr<DataSource> open_samples(const Config& c, const std::string& path,
+                                         const TextOptions& text, const std::string& tokenizer) {
+  const std::string& given = c.text("data.tokenizer");
+  require(!given.empty() || !tokenizer.empty(),
+          "'{}' holds text, and the model has no tokenizer; give one with --set "
+          "data.tokenizer=PATH",
+          path);
+  SftOptions o;
+  o.length = text.length;
+  o.vocabulary = text.vocabulary;
+  o.first = text.first;
+  o.last = text.last;
+  const std::string& what = c.text("data.too_long");
+  o.too_long = what == "skip"       ? SftOptions::TooLong::skip
+               : what == "truncate" ? SftOptions::TooLong::truncate
+                                    : SftOptions::TooLong::error;
+  return std::make_unique<SftData>(path, given.empty() ? tokenizer : given, o);
+}
+
+}  // namespace
+
+std::vector<std::string> items_of(const std::string& text) {
+  std::vector<std::string> items;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    const size_t first = text.find_first_not_of(' ', start);
+    if (first < end) {
+      const size_t last = text.find_last_not_of(' ', end - 1);
+      items.push_back(text.substr(first, last - first + 1));
+    }
+    start = end + 1;
+  }
+  return items;
+}
+
+std::vector<ConfigKey> lora_keys() {
+  return {{"model.lora_rank", "0",
+           "Rank of the matrices that LoRA adds to dense layers of the blocks; only they are "
+           "trained, and what train.trainable names. 0 adds none.",
+           KeyRange::whole(0, 1e6)},
+          {"model.lora_alpha", "16", "Scale of these matrices, divided by the rank.",
+           KeyRange::number(0)},
+          {"model.lora_targets", "",
+           "The dense layers with LoRA, as globs of the ends of their names: query, value, mlp.*. "
+           "Empty: all in the blocks."}};
+}
+
+nn::LoraOptions lora_of(const Config& c) {
+  const auto has = [&](const char* name) {
+    return std::any_of(c.keys().begin(), c.keys().end(),
+                       [&](const ConfigKey& key) { return key.name == name; });
+  };
+  nn::LoraOptions o;
+  if (!has("model.lora_rank")) return o;
+  o.rank = c.integer("model.lora_rank");
+  if (has("model.lora_alpha")) o.alpha = c.number("model.lora_alpha");
+  if (has("model.lora_targets")) o.targets = items_of(c.text("model.lora_targets"));
+  return o;
+}
+
+bool is_packed(const Config& c) {
+  if (c.flag("data.packed")) return true;
+  const std::vector<WeightedPath> paths = parse_data_path(c.text("data.path"));
+  return std::any_of(paths.begin(), paths.end(),
+                     [](const WeightedPath& p) { return is_jsonl(p.path); });
+}
+
+std::unique_ptr<DataSource> open_tokens(const Config& c, bool held_out, TextOptions o,
+                                        const std::string& tokenizer) {
+  const std::string& path = c.text("data.path");
+  require(!path.empty(), "no data is given; use --data PATH");
+  const double share = c.number("data.held_out"), split = 1 - share;
+  if (held_out && share == 0) return nullptr;
+  (held_out ? o.first : o.last) = split;
+  if (is_packed(c)) {
+    o.segments = "segments";
+    o.positions = "positions";
+    o.weights = "weights";
+  }
+  return open_data(path, held_out, [&](const std::string& each) -> std::unique_ptr<DataSource> {
+    if (is_jsonl(each)) return open_samples(c, each, o, tokenizer);
+    return std::make_unique<TextData>(each, o);
+  });
+}
+
+}  // namespace tessera::cli

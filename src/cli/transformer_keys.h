@@ -1,0 +1,28 @@
+// Keys of gpt and of folders' models that mean the same in both, and their data.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/cli.h"
+#include "tessera/nn_layers.h"
+
+namespace tessera::cli {
+
+/// model.lora_rank, model.lora_alpha, model.lora_targets.
+std::vector<ConfigKey> lora_keys();
+/// What they say; no adaptation for a model without these keys.
+nn::LoraOptions lora_of(const Config& config);
+/// The items of "a, b,c".
+std::vector<std::string> items_of(const std::string& text);
+
+/// Whether the data have segments, positions and weights: data.packed, or FILE.jsonl.
+bool is_packed(const Config& config);
+/// The data of data.path for a model of tokens: text, corpora and files of samples, or a blend of
+/// them; null if nothing is held out. `options`: length, vocabulary and token_bytes. `tokenizer` is
+/// that of the samples if data.tokenizer is empty.
+std::unique_ptr<DataSource> open_tokens(const Config& config, bool held_out, TextOptions options,
+                                        const std::string& tokenizer = {});
+
+}  // namespace tessera::cli

@@ -1,0 +1,194 @@
+// Exporting a model that was trained with LoRA: merged, or as an adapter of PEFT.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "support/io_folder.h"
+#include "support/model_run.h"
+#include "tessera/checkpoint.h"
+
+namespace tessera {
+namespace {
+
+using test::Folder;
+using test::kModels;
+
+/// Trains a folder's model for two steps, saves it, and returns its logits.
+Array trained(const ModelFolder& folder, const nn::TransformerOptions& o, const std::string& to,
+              const char* mesh_text = "one:1", const char* rules = "", bool average = false) {
+  const SafetensorsReader expected(folder.path() + "/expected.st");
+  Graph g;
+  const nn::Model model = nn::transformer(g, o);
+  MinimizeOptions options;
+  options.trainable = {"*.lora_a", "*.lora_b"};
+  minimize(model.loss, 0.05, average ? with_average(adam(), 0.5) : adam(), options);
+  const Mesh mesh = Mesh::parse(mesh_text);
+  Cluster ranks = Cluster::threads(mesh.size());
+  Session session(g, ranks,
+                  {mesh,
+                   Layout::parse(rules),
+                   {{"train", {model.loss}, true}, {"logits", {model.logits}, false}},
+                   3,
+                   1});
+  folder.load(session, o);
+  for (const char* name : {"inputs", "targets"}) {
+    Array array = expected.read(name);
+    array.dims.clear();
+    session.feed(name, array);
+  }
+  for (int step = 0; step < 2; ++step) session.run("train");
+  Checkpoints(ranks, to).save(session, 2);
+  session.run("logits");
+  return session.fetch(model.logits.name());
+}
+
+nn::TransformerOptions with_lora(const ModelFolder& folder, bool scan,
+                                 std::vector<std::string> targets = {}) {
+  nn::TransformerOptions o = test::options_of(folder, scan);
+  o.lora = {.rank = 3, .alpha = 6, .targets = std::move(targets)};
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("a merged model has the logits of the adapted one", "[model_folder][fine_tuning]") {
+  struct Case {
+    const char *model, *mesh, *rules;
+    bool scan;
+  };
+  for (const Case& c :
+       {Case{"llama", "one:1", "", true}, Case{"llama", "a:2;b:2", "heads,ff:a;vocab:b", false},
+        Case{"gpt2", "b:2", "d_model:b", true}, Case{"gemma2", "one:1", "", false},
+        Case{"qwen3", "a:2", "heads:a", true}}) {
+    INFO(c.model << " " << c.mesh);
+    const Folder f;
+    const ModelFolder folder(kModels + c.model);
+    const nn::TransformerOptions o = with_lora(folder, c.scan);
+    const Array adapted = trained(folder, o, f("run"), c.mesh, c.rules);
+    export_model(f("run"), folder, f("out"), {.lora = o.lora});
+    std::filesystem::copy(kModels + c.model + "/expected.st", f("expected.st"));
+    const ModelFolder merged(f("out"));
+    const nn::TransformerOptions plain = test::options_of(merged, true);
+    const Array again = test::run_model(merged, plain, "one:1", "", f("expected.st")).logits;
+    const Array before = test::run_model(folder, plain, "one:1", "", f("expected.st")).logits;
+    const double rounding = folder.path().ends_with("llama") ? 1e-4 : 3e-2;  // 16 bits in files
+    CHECK(test::difference(again, adapted) < rounding);
+    CHECK(test::difference(before, adapted) > 3 * rounding);
+  }
+}
+
+TEST_CASE("an adapter has the matrices whose product is what merging adds",
+          "[model_folder][fine_tuning]") {
+  const Folder f;
+  const ModelFolder folder(kModels + "llama");
+  const nn::TransformerOptions o = with_lora(folder, true, {"query", "out", "mlp.down"});
+  trained(folder, o, f("run"));
+  export_model(f("run"), folder, f("merged"), {.lora = o.lora});
+  CHECK(export_model(f("run"), folder, f("adapter"), {.lora = o.lora, .adapter = true}) == 12);
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(f("adapter")))
+    files.insert(entry.path().filename());
+  CHECK(files == std::set<std::string>{"adapter_config.json", "adapter_model.safetensors"});
+  const auto config = nlohmann::json::parse(f.read("adapter/adapter_config.json"));
+  CHECK(config["peft_type"] == "LORA");
+  CHECK(config["r"] == 3);
+  CHECK(config["lora_alpha"] == 6);
+  CHECK(config["fan_in_fan_out"] == false);
+  CHECK(config["base_model_name_or_path"] == folder.path());
+  CHECK(config["target_modules"] == nlohmann::json({"down_proj", "o_proj", "q_proj"}));
+  const auto whole = [](const std::string& path, const std::string& tensor) {
+    for (const auto& entry : std::filesystem::directory_iterator(path)) {
+      if (entry.path().extension() != ".safetensors") continue;
+      const SafetensorsReader file(entry.path());
+      if (file.find(tensor)) return file.read(tensor);
+    }
+    FAIL(tensor);
+    return Array(DType::float32, {}, {});
+  };
+  const SafetensorsReader adapter(f("adapter/adapter_model.safetensors"));
+  CHECK(adapter.metadata() == std::map<std::string, std::string>{{"format", "pt"}});
+  for (const char* module : {"self_attn.q_proj", "self_attn.o_proj", "mlp.down_proj"}) {
+    for (const char* layer : {"model.layers.0.", "model.layers.1."}) {
+      const std::string name = std::string(layer) + module;
+      INFO(name);
+      const Array a = adapter.read("base_model.model." + name + ".lora_A.weight"),
+                  b = adapter.read("base_model.model." + name + ".lora_B.weight"),
+                  w = whole(folder.path(), name + ".weight"),
+                  merged = whole(f("merged"), name + ".weight");
+      const int64_t out = w.sizes[0], in = w.sizes[1];
+      REQUIRE(a.sizes == std::vector<int64_t>{3, in});
+      REQUIRE(b.sizes == std::vector<int64_t>{out, 3});
+      double largest = 0;
+      for (int64_t i = 0; i < out; ++i) {
+        for (int64_t j = 0; j < in; ++j) {
+          double added = 0;
+          for (int64_t r = 0; r < 3; ++r) added += 2 * b.at(i * 3 + r) * a.at(r * in + j);
+          largest = std::max(largest, std::abs(added));
+          CHECK(merged.at(i * in + j) == Approx(w.at(i * in + j) + added).margin(1e-5));
+        }
+      }
+      CHECK(largest > 1e-3);
+    }
+  }
+}
+
+TEST_CASE("averages are exported where there are some", "[model_folder][fine_tuning]") {
+  const Folder f;
+  const ModelFolder folder(kModels + "llama");
+  const nn::TransformerOptions o = with_lora(folder, true, {"query"});
+  trained(folder, o, f("run"), "one:1", "", true);
+  const auto adapter = [&](const char* to, bool average) {
+    export_model(f("run"), folder, f(to), {.average = average, .lora = o.lora, .adapter = true});
+    return SafetensorsReader(f(std::string(to) + "/adapter_model.safetensors"))
+        .read("base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight");
+  };
+  const Array last = adapter("last", false), mean = adapter("mean", true);
+  const Checkpoint checkpoint = *find_latest(f("run"));
+  const Array ema =
+      read_tensor(checkpoint.path, "optimizer.llama.block.attention.query.lora_a.ema");
+  CHECK(mean.bytes != last.bytes);
+  const int64_t in = mean.sizes[1];  // ema is [layers, d_model, rank]
+  for (int64_t r = 0; r < 3; ++r) {
+    for (int64_t j = 0; j < in; ++j) CHECK(mean.at(r * in + j) == ema.at((in + j) * 3 + r));
+  }
+}
+
+TEST_CASE("what an export of LoRA refuses", "[model_folder][fine_tuning][errors]") {
+  const Folder f;
+  const ModelFolder llama(kModels + "llama"), gpt2(kModels + "gpt2");
+  const nn::TransformerOptions o = with_lora(llama, true, {"query"});
+  trained(llama, o, f("run"));
+  const auto of = [&](const ExportOptions& options) {
+    return f.error([&] { export_model(f("run"), llama, f("out"), options); });
+  };
+  CHECK(of({}) ==
+        "usage [export] 'DIR/run/step-00000002' has parameters of LoRA of rank 3 "
+        "('llama.block.attention.query.lora_a'), but the options say none");
+  CHECK(of({.lora = {.rank = 4}}).find("but the options say rank 4") != std::string::npos);
+  CHECK(of({.average = true, .lora = o.lora}) ==
+        "usage [checkpoint] 'DIR/run/step-00000002' has no moving averages of its parameters; "
+        "train with train.ema=0.999, or take the parameters themselves");
+  const nn::TransformerOptions fused = with_lora(gpt2, true, {"query"});
+  trained(gpt2, fused, f("gpt2"));
+  CHECK(f.error([&] {
+           export_model(f("gpt2"), gpt2, f("out"), {.lora = fused.lora, .adapter = true});
+         })
+            .find("holds several layers ('gpt2.block.attention.query.w' is one), each with an "
+                  "adapter of its own, which PEFT cannot express; export the merged model") !=
+        std::string::npos);
+  const nn::TransformerOptions plain = test::options_of(llama, true);
+  {
+    Graph g;
+    const nn::Model model = nn::transformer(g, plain);
+    Cluster ranks = Cluster::threads(1);
+    Session session(g, ranks, {Mesh::parse("a:1"), {}, {{"f", {model.loss}, false}}, 0, 1});
+    Checkpoints(ranks, f("plain")).save(session, 1);
+  }
+  CHECK(
+      f.error([&] { export_model(f("plain"), llama, f("out"), {.adapter = true}); })
+          .find(
+              "an adapter is asked for, but 'DIR/plain/step-00000001' has no parameters of LoRA") !=
+      std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(f("out")));
+}
+
+}  // namespace tessera

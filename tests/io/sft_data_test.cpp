@@ -1,0 +1,264 @@
+// Samples of prompts and answers as examples of tokens.
+#include "tessera/sft_data.h"
+
+#include <filesystem>
+
+#include "support/io_folder.h"
+#include "tessera/tessera.h"
+
+namespace tessera::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kTokenizer = TESSERA_SOURCE_DIR "/tests/tokenizer/fixtures/byte_level.json";
+
+SftOptions of_length(int64_t length) {
+  SftOptions o;
+  o.length = length;
+  return o;
+}
+
+/// One field of an example.
+template <class T>
+std::vector<T> field(const SftData& data, int64_t example, int number, int64_t first = 0,
+                     int64_t count = -1) {
+  const int64_t length = data.fields()[0].dims[0].size;
+  std::vector<T> values(static_cast<size_t>(count < 0 ? length : count));
+  data.read(example, number, {values.data(), {first}, {std::ssize(values)}, {1}});
+  return values;
+}
+std::vector<int32_t> tokens(const SftData& data, int64_t example, int number) {
+  return field<int32_t>(data, example, number);
+}
+
+/// The text whose tokens count in an example: that of the targets with weight 1.
+std::string answers(const SftData& data, int64_t example, const Tokenizer& tokenizer) {
+  const std::vector<int32_t> targets = tokens(data, example, 1);
+  const std::vector<float> weights = field<float>(data, example, 4);
+  std::vector<int32_t> counted;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (weights[i] == 1) counted.push_back(targets[i]);
+  }
+  return tokenizer.decode(counted);
+}
+
+std::string many_samples(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i)
+    text += "{\"prompt\": \"what is " + std::to_string(i) + "\", \"completion\": \" it is " +
+            std::string(static_cast<size_t>(i % 7 + 1), 'x') + "\"}\n";
+  return text;
+}
+
+void write_chat_folder(const Folder& f) {
+  fs::copy_file(kTokenizer, f("tokenizer.json"));
+  f.write("tokenizer_config.json",
+          R"({"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>", "chat_template":
+          "{{ bos_token }}{% for m in messages %}{{ m.role + ': ' + m.content }}{% if m.role ==
+ 'assistant' %}{{ eos_token }}{% endif %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}{{
+ 'assistant: ' }}{% endif %}"})");
+  // JSON has no line breaks in texts.
+  std::string text = f.read("tokenizer_config.json");
+  std::erase(text, '\n');
+  f.write("tokenizer_config.json", text);
+}
+
+}  // namespace
+
+TEST_CASE("a sample is its prompt, its completion and the end; only answers count", "[sft]") {
+  const Folder f;
+  const Tokenizer tokenizer = Tokenizer::load(kTokenizer);
+  f.write("a.jsonl",
+          "{\"prompt\": \"the ship\", \"completion\": \" sails down\"}\n\n"
+          "{\"id\": 7, \"prompt\": \"her\", \"completion\": \" whale <|end_of_text|>\"}\n");
+  const SftData data(f("a.jsonl"), kTokenizer, of_length(40));
+  REQUIRE(data.examples() == 1);
+  CHECK(data.samples() == 2);
+  std::vector<int32_t> first = {0}, prompt = tokenizer.encode("the ship"),
+                       answer = tokenizer.encode(" sails down");
+  first.insert(first.end(), prompt.begin(), prompt.end());
+  const size_t answer_at = first.size();
+  first.insert(first.end(), answer.begin(), answer.end());
+  first.push_back(1);
+  const auto n = first.size() - 1;  // positions of the first sample
+  const std::vector<int32_t> inputs = tokens(data, 0, 0), targets = tokens(data, 0, 1),
+                             segments = tokens(data, 0, 2), positions = tokens(data, 0, 3);
+  const std::vector<float> weights = field<float>(data, 0, 4);
+  for (size_t i = 0; i < n; ++i) {
+    CHECK(inputs[i] == first[i]);
+    CHECK(targets[i] == first[i + 1]);
+    CHECK(segments[i] == 1);
+    CHECK(positions[i] == static_cast<int32_t>(i));
+    CHECK(weights[i] == (i + 1 >= answer_at ? 1.0F : 0.0F));
+  }
+  CHECK(inputs[n] == 0);  // the second begins anew
+  CHECK(positions[n] == 0);
+  CHECK(segments[n] == 2);
+  CHECK(segments[39] == 0);
+  CHECK(weights[39] == 0);
+  // Text that looks like a special token is text.
+  CHECK(answers(data, 0, tokenizer) ==
+        " sails down<|end_of_text|> whale <|end_of_text|><|end_of_text|>");
+  CHECK(std::count(targets.begin(), targets.end(), 1) == 2);
+  CHECK(data.sample_at(0, static_cast<int64_t>(n) - 1) == 0);
+  CHECK(data.sample_at(0, static_cast<int64_t>(n)) == 1);
+  CHECK(data.sample_at(0, 39) == -1);
+}
+
+TEST_CASE("every message of the assistant is an answer, as the chat template writes it", "[sft]") {
+  const Folder f;
+  write_chat_folder(f);
+  f.write("a.jsonl",
+          R"({"messages": [{"role": "user", "content": "her ship"}, {"role": "assistant", "content":
+ "down"}, {"role": "user", "content": "more"}, {"role": "assistant", "content": "whale"},
+ {"role": "user", "content": "bye"}]})");
+  std::string text = f.read("a.jsonl");
+  std::erase(text, '\n');
+  f.write("a.jsonl", text);
+  const Tokenizer tokenizer = Tokenizer::load(f.dir);
+  const SftData data(f("a.jsonl"), f.dir, of_length(60));
+  const std::vector<int32_t> inputs = tokens(data, 0, 0);
+  CHECK(inputs[0] == 0);
+  CHECK(answers(data, 0, tokenizer) == "down<|end_of_text|>\nwhale<|end_of_text|>\n");
+  // The tokenizer's file beside its configuration means the same.
+  const SftData same(f("a.jsonl"), f("tokenizer.json"), of_length(60));
+  CHECK(same.fingerprint() == data.fingerprint());
+}
+
+TEST_CASE("examples hold whole samples in their order, and any part of one can be read", "[sft]") {
+  const Folder f;
+  f.write("a.jsonl", many_samples(40));
+  const SftData data(f("a.jsonl"), kTokenizer, of_length(50));
+  int64_t next = 0, packed = 0;
+  for (int64_t e = 0; e < data.examples(); ++e) {
+    const std::vector<int32_t> inputs = tokens(data, e, 0), segments = tokens(data, e, 2);
+    const std::vector<float> weights = field<float>(data, e, 4);
+    int64_t last = -1;
+    for (int64_t i = 0; i < 50; ++i) {
+      const int64_t sample = data.sample_at(e, i);
+      if (sample >= 0 && sample != last) CHECK(sample == next++);
+      if (sample >= 0) last = sample;
+      CHECK((sample < 0) == (segments[static_cast<size_t>(i)] == 0));
+      packed += sample >= 0;
+    }
+    for (int64_t from : {3, 17, 44}) {
+      CHECK(field<int32_t>(data, e, 0, from, 6) ==
+            std::vector<int32_t>(inputs.begin() + from, inputs.begin() + from + 6));
+      CHECK(field<float>(data, e, 4, from, 6) ==
+            std::vector<float>(weights.begin() + from, weights.begin() + from + 6));
+    }
+  }
+  CHECK(next == 40);
+  CHECK(packed > 50 * data.examples() / 2);
+  SftOptions head = of_length(50), tail = of_length(50);
+  head.last = tail.first = 0.9;
+  CHECK(SftData(f("a.jsonl"), kTokenizer, head).samples() == 36);
+  CHECK(SftData(f("a.jsonl"), kTokenizer, tail).samples() == 4);
+}
+
+TEST_CASE("what a step reads depends on neither ranks nor the steps before", "[sft]") {
+  const Folder f;
+  f.write("a.jsonl", many_samples(60));
+  const SftData data(f("a.jsonl"), kTokenizer, of_length(32));
+  const auto read = [&](const char* mesh_text, const char* rules, std::vector<int64_t> steps) {
+    Graph g;
+    const Shape shape{Dim("batch", 12), Dim("length", 32)};
+    FunctionSpec all{"f", {}, false};
+    for (const DataField& field : data.fields())
+      all.outputs.push_back(g.input(field.name, shape, field.dtype));
+    const Mesh mesh = Mesh::parse(mesh_text);
+    Cluster ranks = Cluster::threads(mesh.size());
+    Session session(g, ranks, {mesh, Layout::parse(rules), {all}, 0, 1});
+    BatchOptions options;
+    options.seed = 11;
+    const Batcher batcher(data, 12, options);
+    std::map<int64_t, std::string> seen;
+    for (const int64_t step : steps) {
+      batcher.feed(session, step);
+      session.run("f");
+      for (const DataField& field : data.fields()) {
+        const Array whole = session.fetch(field.name);
+        seen[step].append(reinterpret_cast<const char*>(whole.bytes.data()), whole.bytes.size());
+      }
+    }
+    return seen;
+  };
+  const auto one = read("a:1", "", {0, 1, 2, 3, 9});
+  CHECK(one.at(0) != one.at(1));
+  CHECK(read("a:2", "batch:a", {9, 3, 2, 1, 0}) == one);
+  CHECK(read("a:3", "batch:a", {3, 0, 1, 2, 9}) == one);
+  CHECK(read("a:4", "batch:a", {0, 1, 2, 3, 9}) == one);
+  CHECK(read("a:2;b:2", "batch:a;length:b", {0, 1, 2, 3, 9}) == one);
+}
+
+TEST_CASE("samples that are too long are an error, left out or cut", "[sft]") {
+  const Folder f;
+  f.write("a.jsonl",
+          "{\"prompt\": \"her\", \"completion\": \" ship\"}\n"
+          "{\"prompt\": \"her\", \"completion\": \" ship down the very ship down the very\"}\n"
+          "{\"prompt\": \"0 1 2 3 4 5 6 7 8 9 0 1 2 3 4\", \"completion\": \" ship\"}\n");
+  SftOptions o = of_length(8);
+  CHECK(f.error([&] {
+           SftData(f("a.jsonl"), kTokenizer, o);
+         }).find("io [data] 'DIR/a.jsonl' line 2: the sample has ") == 0);
+  o.too_long = SftOptions::TooLong::skip;
+  const SftData skipped(f("a.jsonl"), kTokenizer, o);
+  CHECK(skipped.samples() == 1);
+  CHECK(skipped.left_out() == 2);
+  o.too_long = SftOptions::TooLong::truncate;
+  const SftData cut(f("a.jsonl"), kTokenizer, o);
+  CHECK(cut.samples() == 2);  // of the third only the prompt would be left
+  CHECK(cut.left_out() == 1);
+  CHECK(cut.sample_at(1, 7) == 1);
+}
+
+TEST_CASE("samples that are refused", "[sft][errors]") {
+  const Folder f;
+  const auto of = [&](const std::string& text, SftOptions o = of_length(30)) {
+    f.write("a.jsonl", text);
+    return f.error([&] { SftData(f("a.jsonl"), kTokenizer, o); });
+  };
+  const std::string good = "{\"prompt\": \"her\", \"completion\": \" ship\"}\n";
+  CHECK(of(good + "{\"prompt\"") ==
+        "io [data] 'DIR/a.jsonl' line 2 is no JSON object; every line of jsonl is one sample");
+  CHECK(of(good + "\n[1]\n").find("'DIR/a.jsonl' line 3 is no JSON object") != std::string::npos);
+  CHECK(of("{\"prompt\": \"x\"}").find("line 1: the sample has no 'completion'; it is") !=
+        std::string::npos);
+  CHECK(of("{\"prompt\": 3, \"completion\": \"\"}").find("the sample has no text as 'prompt'") !=
+        std::string::npos);
+  CHECK(of("{\"text\": \"x\"}").find("the sample has no 'prompt'") != std::string::npos);
+  CHECK(of("{\"messages\": []}").find("line 1: 'messages' is no list with messages") !=
+        std::string::npos);
+  CHECK(of("{\"messages\": [1]}").find("a message is no object with role and content") !=
+        std::string::npos);
+  CHECK(of("{\"messages\": [{\"role\": \"user\"}]}").find("the sample has no 'content'") !=
+        std::string::npos);
+  CHECK(
+      of("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}").find("has none: neither") !=
+      std::string::npos);
+  CHECK(of("").find("has 0 samples (0 more are too long), none of them from 0 to 1 of the file") !=
+        std::string::npos);
+  SftOptions o = of_length(30);
+  o.vocabulary = 500;
+  CHECK(of(good, o).find("does not fit the model, whose vocabulary has 500") != std::string::npos);
+  CHECK(of(good, of_length(0)).find("[data] examples of length 0") != std::string::npos);
+  o = of_length(30);
+  o.first = 0.5, o.last = 0.5;
+  CHECK(of(good, o).find("the part 0.5 to 0.5 of the samples") != std::string::npos);
+  write_chat_folder(f);
+  const auto chat = [&](const std::string& text) {
+    f.write("a.jsonl", text);
+    return f.error([&] { SftData(f("a.jsonl"), f.dir, of_length(60)); });
+  };
+  CHECK(chat("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}") ==
+        "io [data] 'DIR/a.jsonl' line 1: no message is of the assistant, so nothing is learnt");
+  f.write("chat_template.jinja",
+          "{% for m in messages %}{{ m.content if loop.last else 'earlier' }}{% endfor %}");
+  CHECK(chat("{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}, {\"role\": \"user\", "
+             "\"content\": \"y\"}]}")
+            .find("unsupported [data] 'DIR/a.jsonl' line 1: the chat template writes message 1 in "
+                  "another way when more follow") == 0);
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,181 @@
+// Chat templates: what transformers makes of them, and what is refused.
+#include "tessera/chat_template.h"
+
+#include <filesystem>
+
+#include "support/expect_error.h"
+#include "support/io_folder.h"
+
+namespace tessera::test {
+namespace {
+
+using Messages = std::vector<ChatTemplate::Message>;
+
+const Messages kTalk = {
+    {"system", "Be brief."}, {"user", " Hi "}, {"assistant", "Hello!"}, {"user", "Bye"}};
+
+std::string rendered(const std::string& text, const Messages& messages = kTalk,
+                     bool prompt = false) {
+  return ChatTemplate(text, "<s>", "</s>").render(messages, prompt);
+}
+
+/// What a template of one expression writes.
+std::string value(const std::string& expression) { return rendered("{{ " + expression + " }}"); }
+
+}  // namespace
+
+TEST_CASE("templates of SmolLM2, Llama 3, Mistral and Zephyr", "[chat_template]") {
+  const std::string smol =
+      "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ "
+      "'<|im_start|>system\\nYou are a helpful AI assistant named SmolLM, trained by Hugging "
+      "Face<|im_end|>\\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\\n' + "
+      "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ "
+      "'<|im_start|>assistant\\n' }}{% endif %}";
+  CHECK(rendered(smol, kTalk, true) ==
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n Hi <|im_end|>\n"
+        "<|im_start|>assistant\nHello!<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
+        "<|im_start|>assistant\n");
+  CHECK(rendered(smol, {{"user", "Hi"}}) ==
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging "
+        "Face<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n");
+  const std::string llama3 =
+      "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = "
+      "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | "
+      "trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% "
+      "endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}{{ "
+      "'<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}";
+  CHECK(rendered(llama3, {{"user", " Hi "}}, true) ==
+        "<s><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  const std::string mistral =
+      "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != "
+      "(loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate "
+      "user/assistant/user/assistant/...') }}{% endif %}{% if message['role'] == 'user' %}{{ "
+      "'[INST] ' + message['content'] + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ "
+      "message['content'] + eos_token}}{% else %}{{ raise_exception('Only user and assistant roles "
+      "are supported!') }}{% endif %}{% endfor %}";
+  CHECK(rendered(mistral, {{"user", "Hi"}, {"assistant", "Hello"}}) ==
+        "<s>[INST] Hi [/INST]Hello</s>");
+  expect_usage({"[chat template] Conversation roles must alternate"}, [&] {
+    rendered(mistral, {{"assistant", "Hi"}});
+  });
+  const std::string zephyr =
+      "{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + "
+      "message['content'] + eos_token }}\n{% elif message['role'] == 'system' %}\n{{ "
+      "'<|system|>\n' + message['content'] + eos_token }}\n{% elif message['role'] == 'assistant' "
+      "%}\n{{ '<|assistant|>\n'  + message['content'] + eos_token }}\n{% endif %}\n{% if loop.last "
+      "and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}";
+  CHECK(rendered(zephyr, {{"system", "S"}, {"user", "U"}}, true) ==
+        "<|system|>\nS</s>\n<|user|>\nU</s>\n<|assistant|>\n");
+}
+
+TEST_CASE("parts for tools that are not reached may be of any kind", "[chat_template]") {
+  CHECK(rendered("{%- if tools is defined and tools %}{{ tools | tojson(indent=4) }}{%- endif -%}\n"
+                 "{%- for m in messages[1:] -%}\n    {{- m.role ~ ';' }}\n{%- endfor %}") ==
+        "user;assistant;user;");
+  expect_error(ErrorKind::unsupported, {"the filter 'tojson' is not understood"},
+               [] { rendered("{{ messages | tojson }}"); });
+}
+
+TEST_CASE("blanks around statements", "[chat_template]") {
+  CHECK(rendered("a\n  {% if true %}\nb\n  {% endif %}\nc\n") == "a\nb\nc");
+  CHECK(rendered("a  {%- if true -%}  b  {%- endif -%}  c") == "abc");
+  CHECK(rendered("a {%+ if true +%}\nb{% endif %}") == "a \nb");
+  CHECK(rendered("a\n  {# not here #}\nb {{ 1 }}\nc") == "a\nb 1\nc");
+}
+
+TEST_CASE("expressions", "[chat_template]") {
+  CHECK(value("1 + 2 * 3 - 4 // 3 % 2") == "6");
+  CHECK(value("-7 % 3") == "2");
+  CHECK(value("'a' ~ 1 ~ true ~ none") == "a1TrueNone");
+  CHECK(value("'yes' if 'b' in 'abc' and not false else 'no'") == "yes");
+  CHECK(value("'x' if 1 > 2") == "");
+  CHECK(value("messages[-1].content.strip()") == "Bye");
+  CHECK(value("messages[1]['content'] | trim | upper") == "HI");
+  CHECK(value("messages | length") == "4");
+  CHECK(value("messages[1:3] | length") == "2");
+  CHECK(value("messages[::-1][0]['content']") == "Bye");
+  CHECK(value("'abc'[1:]") == "bc");
+  CHECK(value("nothing | default('x')") == "x");
+  CHECK(value("nothing is defined") == "False");
+  CHECK(value("nothing is not none") == "True");
+  CHECK(value("'user' not in ['user', 'tool']") == "False");
+  CHECK(value("'abc'.startswith('ab')") == "True");
+  CHECK(value("'a\\'b\"' == \"a'b\\\"\"") == "True");
+  CHECK(rendered("{% set ns = namespace(n=0, s='') %}{% for m in messages %}{% set ns.n = ns.n + 1 "
+                 "%}{% set x = 5 %}{% endfor %}{{ ns.n }}{{ x }}") == "4");
+}
+
+TEST_CASE("templates that are refused", "[chat_template][errors]") {
+  struct Case {
+    ErrorKind kind;
+    const char *text, *message;
+  };
+  for (const Case& c :
+       {Case{ErrorKind::unsupported, "{% macro f(x) %}{% endmacro %}", "the statement 'macro'"},
+        Case{ErrorKind::unsupported, "{{ strftime_now('%d') }}", "the function 'strftime_now'"},
+        Case{ErrorKind::unsupported, "{% for m in messages if m %}{% endfor %}",
+             "a loop with a condition"},
+        Case{ErrorKind::unsupported, "{% for a, b in messages %}{% endfor %}",
+             "a loop over several names"},
+        Case{ErrorKind::unsupported, "{{ 'a' | trim(chars='a') }}", "the filter 'trim'"},
+        Case{ErrorKind::unsupported, "{{ 'a'.split('b') }}", "the method 'split' of string"},
+        Case{ErrorKind::unsupported, "{{ 1 is divisibleby }}", "the test 'divisibleby'"},
+        Case{ErrorKind::unsupported, "{{ '\\x41' }}", "the escape '\\x'"},
+        Case{ErrorKind::io, "a\n{% if true %}", "line 2: 'endif' is missing"},
+        Case{ErrorKind::io, "{% endfor %}", "line 1: 'endfor' has no beginning"},
+        Case{ErrorKind::io, "a\nb {{ 1", "line 2: '{{' is not closed"},
+        Case{ErrorKind::io, "{{ 'a }}", "line 1: '{{' is not closed"},
+        Case{ErrorKind::io, "{{ 1 1 }}", "the statement should end at '1'"},
+        Case{ErrorKind::io, "{{ }}", "an expression is missing"},
+        Case{ErrorKind::usage, "{{ 1 + 'a' }}", "[chat template] number + string"},
+        Case{ErrorKind::usage, "{{ nothing.more }}", "an element of what is undefined"},
+        Case{ErrorKind::usage, "{% for m in 'abc' %}{% endfor %}", "a loop over string"},
+        Case{ErrorKind::usage, "{% set a.b = 1 %}", "'a' is no namespace()"},
+        Case{ErrorKind::usage, "{{ 9223372036854775807 + 1 }}", "is too large"},
+        Case{ErrorKind::usage,
+             "{% set ns = namespace(x='0123456789abcdef') %}{% for m in messages %}{% for n in "
+             "messages %}{% for o in messages %}{% set ns.x = ns.x + ns.x %}{% endfor %}{% endfor "
+             "%}{% endfor %}",
+             "a text has more than 67108864 bytes"}}) {
+    INFO(c.text);
+    expect_error(c.kind, {c.message}, [&] { rendered(c.text); });
+  }
+  const std::string deep(200, '(');
+  expect_error(ErrorKind::unsupported, {"nesting of more than 64 levels"},
+               [&] { rendered("{{ " + deep + " }}"); });
+  std::string sum = "1", chain = "messages";
+  for (int i = 0; i < 2000; ++i) sum += "+1", chain += ".x";
+  for (const std::string& each : {sum, chain})
+    expect_error(ErrorKind::unsupported, {"an expression of more than 1000 operators"},
+                 [&] { rendered("{{ " + each + " }}"); });
+  std::string blocks;
+  for (int i = 0; i < 200; ++i) blocks += "{% if true %}";
+  expect_error(ErrorKind::unsupported, {"nesting of more than 64 levels"},
+               [&] { rendered(blocks); });
+}
+
+TEST_CASE("the template of a folder", "[chat_template]") {
+  const Folder f;
+  CHECK(f.error([&] { ChatTemplate::load(f.dir); })
+            .find("io [chat template] 'DIR' has none: neither chat_template.jinja nor a "
+                  "chat_template") == 0);
+  f.write("tokenizer_config.json",
+          R"({"bos_token": {"content": "<b>"}, "eos_token": "<e>",
+              "chat_template": [{"name": "tool_use", "template": "no"},
+                                {"name": "default", "template": "{{ bos_token + eos_token }}"}]})");
+  CHECK(ChatTemplate::load(f.dir).render({}) == "<b><e>");
+  f.write("chat_template.jinja", "{{ messages[0].content }}{{ bos_token }}\n");
+  CHECK(ChatTemplate::load(f.dir).render(kTalk) == "Be brief.<b>");
+  f.write("chat_template.jinja", "{% call %}");
+  CHECK(
+      f.error([&] { ChatTemplate::load(f.dir); })
+          .find(
+              "unsupported 'DIR/chat_template.jinja': [chat template] the statement 'call' is not "
+              "understood") == 0);
+  f.write("tokenizer_config.json", "[");
+  CHECK(f.error([&] { ChatTemplate::load(f.dir); }) ==
+        "io [chat template] 'DIR/tokenizer_config.json' is no JSON object");
+}
+
+}  // namespace tessera::test
