@@ -152,7 +152,9 @@ extern const Op kScatterAdd = {.name = "scatter_add",
 
 Tensor gather(Tensor weights, Tensor indices, const std::string& dim, OutOfRange out_of_range,
               Loc at) {
+  const bool is_users = is_users_call(at);
   return on_behalf_of("gather", at, [&] {
+    if (is_users) require_no_misspelling(indices.shape(), weights.shape().without({dim}));
     return one(kGather, {weights, indices},
                {{"dim", dim}, {"out_of_range", std::string(name_of(out_of_range))}}, at);
   });
