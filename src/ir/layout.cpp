@@ -64,7 +64,8 @@ class ClauseParser {
       const bool replaces = pos_ < text_.size() && text_[pos_] == '=';
       if (take(':') || take('=')) parse_axes(replaces);
     }
-    const bool is_bare = rules_.size() == rules_before_ && purpose_ == Purpose::none && scope_.empty();
+    const bool is_bare =
+        rules_.size() == rules_before_ && purpose_ == Purpose::none && scope_.empty();
     if (is_bare && names_.size() == 1 && names_[0] == std::pair{std::string("auto"), false}) {
       names_.clear();
       rules_.push_back({Purpose::none, "", "*", {}, false, true, false, "*:auto"});

@@ -12,9 +12,6 @@ namespace tessera::nn {
 
 namespace {
 
-/// A logit beside which the others count as certain, and which `dtype` holds.
-double unlikely(DType dtype) { return dtype == DType::float16 ? -6e4 : -1e9; }
-
 /// What routing depends on: the logits [..., tokens, experts] and the gates that follow from them.
 class Gates {
  public:
@@ -96,7 +93,7 @@ class Gates {
   Tensor make_gates() const {
     if (!competes()) return softmax(logits, experts.name, at);
     check_importance();
-    Tensor none = constant(g, unlikely(logits.dtype()), logits.dtype(), {}, at), x = logits;
+    Tensor none = constant(g, -1e9, logits.dtype(), {}, at), x = logits;
     if (!o.importance.empty()) x = where(o.importance > 0.0, x, none, at);
     return softmax(x, tokens.name, at);
   }
@@ -117,7 +114,7 @@ class Gates {
     const auto mask = [&](Tensor index) {
       return one_hot(index, experts, 1, 0, given.dtype(), at) > 0.0;
     };
-    Tensor none = constant(g, unlikely(given.dtype()), given.dtype(), {}, at);
+    Tensor none = constant(g, -1e9, given.dtype(), {}, at);
     Tensor others = where(mask(argmax(given, experts.name, at)), none, given, at);
     if (o.second_sample > 0)
       others = where(mask(sampled(others, o.second_sample)), others, none, at);

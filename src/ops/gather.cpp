@@ -2,6 +2,7 @@
 // looks up its own rows with zeros elsewhere, and the sum over the axis is the result. The dim that
 // scatter_add indexes belongs to the result: each rank applies the updates of its own rows, so the
 // role is `fresh` and the result complete.
+#include "base/misspelt.h"
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"

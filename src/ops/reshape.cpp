@@ -172,8 +172,8 @@ Tensor reshape(Tensor x, const Shape& shape, Loc at) {
     const Shape from = x.shape();
     for (int i = 0; i < from.rank(); ++i) {
       bounded |= from[i].is_bounded;
-      const auto others = std::count_if(from.begin(), from.end(),
-                                        [](const Dim& d) { return d.is_bounded; }) - 1;
+      const auto others =
+          std::count_if(from.begin(), from.end(), [](const Dim& d) { return d.is_bounded; }) - 1;
       require(!from[i].is_bounded || !has_bounded_along(shape, reach_of(from, i), false),
               "the dim '{}' of {} is bounded, and its elements would not come first in a bounded "
               "dim of {}; {}",

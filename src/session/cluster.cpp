@@ -188,7 +188,8 @@ void ClusterInternals::fail_alike(Cluster& cluster, ErrorKind kind, const std::s
   throw CommonFailure(kind, message);
 }
 
-ClusterTurn::ClusterTurn(const Cluster& cluster) : ClusterTurn(ClusterInternals::state(cluster).caller) {
+ClusterTurn::ClusterTurn(const Cluster& cluster)
+    : ClusterTurn(ClusterInternals::state(cluster).caller) {
   if (!is_ours_)
     throw NotRun(
         "another thread runs work on this Cluster; a Cluster and its Sessions are used by one "

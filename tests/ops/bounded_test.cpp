@@ -99,23 +99,24 @@ TEST_CASE("local attention along a bounded length sees what is there only") {
   }
   Five f;
   Tensor fixed = f.g.input("fixed", {Dim("n", 8), f.m}, DType::float64);
-  expect_usage({"[local_attention] the key has [n=8, m=3] along 'n', the query has [n<=8]", kHere},
-               [&] {
-                 nn::local_attention(f.x, fixed, f.x, {.radius = 2, .length = "n", .key_dim = "m"});
-               });
+  expect_usage(
+      {"[local_attention] the key has [n=8, m=3] along 'n', the query has [n<=8]", kHere},
+      [&] { nn::local_attention(f.x, fixed, f.x, {.radius = 2, .length = "n", .key_dim = "m"}); });
 }
 
 TEST_CASE("what cannot take a bounded dim says what to do", "[errors]") {
   Five f;
-  Tensor filter = f.g.parameter("filter", {Dim("k", 3), f.m, Dim("o", 2)}, nn::ones(),
-                                DType::float64);
-  expect_usage({"[conv_transpose] dim 'n' is bounded", "reshape() it to a dim of fixed size", kHere},
-               [&] { conv_transpose(f.x, filter, {.dims = {{"n", "k"}}}); });
+  Tensor filter =
+      f.g.parameter("filter", {Dim("k", 3), f.m, Dim("o", 2)}, nn::ones(), DType::float64);
+  expect_usage(
+      {"[conv_transpose] dim 'n' is bounded", "reshape() it to a dim of fixed size", kHere}, [&] {
+        conv_transpose(f.x, filter, {.dims = {{"n", "k"}}});
+      });
   const Dim a = Dim::bounded("a", 6), b = Dim::bounded("b", 5);
   Tensor x = f.g.input("two", {a, b}, DType::float64);
   expect_usage({"[reshape] the dim 'b' of [a<=6, b<=5] is bounded",
-                "made of one bounded dim and fixed ones behind it", "reshape() 'b' to a dim of fixed",
-                kHere},
+                "made of one bounded dim and fixed ones behind it",
+                "reshape() 'b' to a dim of fixed", kHere},
                [&] { reshape(x, {Dim::bounded("ab", 30)}); });
   Tensor cut = reshape(x, {a, Dim("b", 5)});
   CHECK(reshape(cut, {Dim::bounded("ab", 30)}).shape().rank() == 1);

@@ -129,14 +129,17 @@ TEST_CASE("a misspelt dim is one wherever a user writes it", "[errors]") {
   expect_usage({"[einsum] the result [bacth=4] has the dim 'bacth', which no operand has, and "
                 "'batch' of the operands would be summed",
                 kHere},
-               [&] { einsum({x, y}, {bacth}); });
+               [&] {
+                 einsum({x, y}, {bacth});
+               });
   expect_usage({"[where] ", "'batch' and 'bacth'", kHere},
                [&] { where(in({batch}) > 0.0, x, in({bacth})); });
   expect_usage({"[minimum] ", "'batch' and 'bacth'", kHere}, [&] { minimum(x, in({bacth})); });
   expect_usage({"[logical_xor] ", "'batch' and 'bacth'", kHere},
                [&] { logical_xor(in({batch}) > 0.0, in({bacth}) > 0.0); });
-  expect_usage({"[gather] ", "'batch' and 'bacth'", kHere},
-               [&] { gather(in({Dim("rows", 9), bacth}), in({batch}, DType::int32), "rows"); });
+  expect_usage({"[gather] ", "'batch' and 'bacth'", kHere}, [&] {
+    gather(in({Dim("rows", 9), bacth}), in({batch}, DType::int32), "rows");
+  });
   const Dim n("n", 8), k("k", 3), channels("channels", 4), chanels("chanels", 4);
   for (const bool transposed : {false, true})
     expect_usage({transposed ? "[conv_transpose] " : "[conv] ", "'channels' and 'chanels'", kHere},
@@ -154,14 +157,13 @@ TEST_CASE("a misspelt dim is one wherever a user writes it", "[errors]") {
   misspelt("[attention] ", [&] { attention(q, m, other); });
   misspelt("[attention] ", [&] { attention(q, m, m, mask); });
   misspelt("[biased_attention] ", [&] { nn::biased_attention(q, m, m, mask); });
-  misspelt("[multihead_attention] ", [&] { nn::multihead_attention(q, m, "a", "d_head", {.mask = mask}); });
+  misspelt("[multihead_attention] ",
+           [&] { nn::multihead_attention(q, m, "a", "d_head", {.mask = mask}); });
   misspelt("[self_attention] ", [&] { nn::self_attention(q, "b", "d_head", {.mask = mask}); });
   misspelt("[segment_mask] ", [&] {
     nn::segment_mask(in({batch, length}, DType::int32), in({bacth, memory}, DType::int32));
   });
-  misspelt("[local_attention] ", [&] {
-    nn::local_attention(q, in({bacth, length, depth}), q);
-  });
+  misspelt("[local_attention] ", [&] { nn::local_attention(q, in({bacth, length, depth}), q); });
 }
 
 TEST_CASE("what Tessera makes of a user's dims has no misspelt ones", "[errors]") {
@@ -200,7 +202,8 @@ TEST_CASE("attention between dims of similar names runs under every layout", "[e
         }
         INFO(own << ", causal " << causal << ", layout " << layout);
         Cluster ranks = Cluster::threads(2);
-        Session s(g, ranks, {Mesh::parse("a:2"), Layout::parse(layout), {{"f", {y, z, gx}, false}}});
+        Session s(g, ranks,
+                  {Mesh::parse("a:2"), Layout::parse(layout), {{"f", {y, z, gx}, false}}});
         Array values(DType::float32, {"b", own, "d_head"}, {2, 8, 4});
         for (int i = 0; i < 64; ++i) values.data<float>()[i] = static_cast<float>(i % 7) - 3;
         s.feed("x", values);

@@ -52,17 +52,6 @@ TEST_CASE("a number is one that the dtype holds", "[errors]") {
                [&] { constant(m.g, 3.4e38, DType::bfloat16); });
 }
 
-TEST_CASE("a router takes logits in float16", "[errors]") {
-  Graph g;
-  Tensor logits = g.input("x", {Dim("tokens", 4), Dim("experts", 3)}, DType::float16);
-  nn::RoutingOptions o;
-  o.second_place = 0.5;
-  CHECK(nn::route(logits, "tokens", "experts", o).combine.shape().rank() == 3);
-  o.second_place = 0;
-  o.gating = nn::Gating::tokens_compete;
-  CHECK(nn::route(logits, "tokens", "experts", o).combine.shape().rank() == 3);
-}
-
 TEST_CASE("an index is of a dtype that holds it", "[errors]") {
   Graph g;
   expect_usage({"[iota] an index along dim 'n' of bool; take int32", kHere},

@@ -101,7 +101,8 @@ TEST_CASE("auto alone is *:auto, and a Session is given axes", "[errors]") {
   expect_usage({"dim 'auto' has no axes"}, [] { Layout::parse("@params auto"); });
   const Small m;
   Cluster ranks = Cluster::threads(2);
-  expect_error(ErrorKind::unsupported, {"layout rule '*:auto'", "a Session is given axes", "plan()"},
+  expect_error(ErrorKind::unsupported,
+               {"layout rule '*:auto'", "a Session is given axes", "plan()"},
                [&] { Session(m.g, ranks, m.options("data:2", "auto")); });
 }
 
@@ -138,10 +139,9 @@ TEST_CASE("mesh errors", "[errors]") {
 TEST_CASE("a mesh of another size than the cluster", "[errors]") {
   const Small m;
   Cluster ranks = Cluster::threads(2);
-  expect_usage(
-      {"mesh 'data:2;model:2' has 4 ranks but there are 2", "product",
-       "take a mesh such as \"data:2\", or start 4 ranks"},
-      [&] { Session(m.g, ranks, m.options("data:2;model:2", "")); });
+  expect_usage({"mesh 'data:2;model:2' has 4 ranks but there are 2", "product",
+                "take a mesh such as \"data:2\", or start 4 ranks"},
+               [&] { Session(m.g, ranks, m.options("data:2;model:2", "")); });
   expect_usage({"a cluster of 0 ranks"}, [] { Cluster::threads(0); });
 }
 
@@ -250,8 +250,10 @@ TEST_CASE("feed and assign: wrong arrays", "[errors]") {
   Array torn = filled({"batch", "hidden"}, {8, 6}, 1);
   torn.bytes.resize(5);
   expect_usage({"'x'", "5 bytes"}, [&] { s.feed("x", torn); });
-  expect_usage({"[set_size] the program has no bounded dim 'batch'", "its dim 'batch' has the fixed "
-                "size 8", "Dim::bounded(\"batch\", 8)"},
+  expect_usage({"[set_size] the program has no bounded dim 'batch'",
+                "its dim 'batch' has the fixed "
+                "size 8",
+                "Dim::bounded(\"batch\", 8)"},
                [&] { s.set_size("batch", 4); });
 }
 

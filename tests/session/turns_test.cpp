@@ -16,13 +16,14 @@ namespace {
 /// Keeps the ranks of a Cluster busy by work of another thread.
 class Busy {
  public:
-  explicit Busy(Cluster& cluster) : thread_([this, &cluster] {
-    cluster.run([this](int, Communicator&) {
-      ++working_;
-      for (int i = 0; i < 6000 && !leave_; ++i)
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    });
-  }) {
+  explicit Busy(Cluster& cluster)
+      : thread_([this, &cluster] {
+          cluster.run([this](int, Communicator&) {
+            ++working_;
+            for (int i = 0; i < 6000 && !leave_; ++i)
+              std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          });
+        }) {
     while (working_ < cluster.local_ranks())
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -24,8 +24,7 @@ bool is_part_of_name(const Graph& graph, const LayoutRule& rule) {
   const auto has_part = [&](const Value& v) {
     return ("." + v.name + ".").find("." + rule.dim + ".") != std::string::npos;
   };
-  return rule.scope.empty() &&
-         std::any_of(graph.values().begin(), graph.values().end(), has_part);
+  return rule.scope.empty() && std::any_of(graph.values().begin(), graph.values().end(), has_part);
 }
 
 }  // namespace
