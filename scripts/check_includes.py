@@ -62,8 +62,8 @@ SEES_ALL = {"session", "tests"}
 GUARDED = {
     r"mpi\.h": r"collectives/mpi[^/]*\.(cpp|h)|include/tessera/interop/mpi\.h|tests/mpi/.*|benchmarks/.*",
     r"(cuda|cuda_runtime|cuda_bf16|cuda_fp16|cublas.*|nvrtc|cudnn.*|nvtx3?/.*)\.h(pp)?":
-        r"src/gpu/library/.*|include/tessera/interop/cuda\.h|benchmarks/.*|tests/gpu/(nvtx|cublaslt|libcuda)/.*|examples/cuda_guest\.cpp",
-    r"nccl\.h": r"src/gpu/library/.*|benchmarks/.*",
+        r"src/gpu/library/.*|include/tessera/interop/cuda\.h|benchmarks/.*|tests/gpu/(nvtx|cublaslt|libcuda|rules)/.*|examples/cuda_guest\.cpp",
+    r"nccl\.h": r"src/gpu/library/.*|benchmarks/.*|tests/gpu/rules/.*",
     r"pcre2\.h": r"src/tokenizer/pattern\.cpp",
     r"utf8proc\.h": r"src/tokenizer/normalizers\.cpp",
     r"sentencepiece.*\.h": r"src/tokenizer/sentencepiece_file\.cpp",

@@ -39,9 +39,31 @@ Environment read_environment() {
 
 bool has_nccl_host() { return std::getenv("NCCL_HOSTID") != nullptr; }
 
-std::string cuda_home() {
-  const char* home = std::getenv("CUDA_HOME");
-  return home ? home : "";
+std::vector<std::string> cuda_folders() {
+  namespace fs = std::filesystem;
+  std::vector<std::string> all;
+  const auto folders_in = [](const fs::path& folder) {
+    std::vector<fs::path> found;
+    std::error_code error;
+    for (fs::directory_iterator at(folder, error), last; !error && at != last; at.increment(error))
+      found.push_back(at->path());
+    std::sort(found.begin(), found.end());
+    return found;
+  };
+  if (const char* home = std::getenv("CUDA_HOME")) all.push_back(std::string(home) + "/lib64");
+  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    const char* environment = std::getenv(variable);
+    if (environment == nullptr || *environment == '\0') continue;
+    const fs::path lib = fs::path(environment) / "lib";
+    for (const fs::path& python : folders_in(lib)) {
+      if (!python.filename().string().starts_with("python3")) continue;
+      for (const fs::path& package : folders_in(python / "site-packages" / "nvidia"))
+        all.push_back((package / "lib").string());
+    }
+    all.push_back(lib.string());
+  }
+  all.push_back("/usr/local/cuda/lib64");
+  return all;
 }
 
 std::string cache_folder() {
@@ -69,15 +91,17 @@ bool is_off(const char* name) {
 
 bool may_fuse_for_gpu() { return !is_off("TESSERA_EPILOGUES"); }
 bool may_use_cudnn() { return !is_off("TESSERA_CUDNN"); }
+bool may_use_graphs() { return !is_off("TESSERA_GRAPHS"); }
+bool may_use_nccl() { return !is_off("TESSERA_NCCL"); }
 bool may_time_products() { return !is_off("TESSERA_TIMED_PRODUCTS"); }
 
 std::vector<std::pair<std::string, std::string>> numeric_environment() {
   std::vector<std::pair<std::string, std::string>> all;
   for (const char* name :
-       {"TESSERA_EPILOGUES", "TESSERA_CUDNN", "TESSERA_TIMED_PRODUCTS", "OPENBLAS_CORETYPE",
-        "OPENBLAS_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA",
-        "ONEDNN_DEFAULT_FPMATH_MODE", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE",
-        "NCCL_ALGO", "NCCL_PROTO"}) {
+       {"TESSERA_EPILOGUES", "TESSERA_CUDNN", "TESSERA_NCCL", "TESSERA_GRAPHS",
+        "TESSERA_TIMED_PRODUCTS", "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS", "ONEDNN_MAX_CPU_ISA",
+        "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE", "CUBLAS_WORKSPACE_CONFIG",
+        "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO"}) {
     const char* value = std::getenv(name);
     all.emplace_back(name, value == nullptr ? "" : value);
   }

@@ -33,8 +33,14 @@ bool may_fuse_for_gpu();
 bool may_time_products();
 /// TESSERA_CUDNN is not "off": GPU convolutions and attention use cuDNN if it is installed.
 bool may_use_cudnn();
-/// The toolkit in CUDA_HOME, or "": CUDA's libraries are looked for there, too.
-std::string cuda_home();
+/// TESSERA_GRAPHS is not "off": the steps of a GPU are captured as CUDA graphs.
+bool may_use_graphs();
+/// TESSERA_NCCL is not "off": collectives between GPUs use NCCL if it is installed.
+bool may_use_nccl();
+/// Where CUDA's libraries are looked for behind the loader's own places: the toolkit in CUDA_HOME;
+/// NVIDIA's packages (site-packages/nvidia/*/lib) and the libraries of the Python environments in
+/// VIRTUAL_ENV and CONDA_PREFIX; /usr/local/cuda.
+std::vector<std::string> cuda_folders();
 /// Variables that decide numbers, of Tessera and of the libraries under it, by name; "" where
 /// unset.
 std::vector<std::pair<std::string, std::string>> numeric_environment();

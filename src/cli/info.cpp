@@ -139,13 +139,14 @@ int info(const Arguments& args, const std::vector<ModelSpec>& models) {
   }
   if (!is_root) return 0;
   nlohmann::json report = {
-      {"version", build.version}, {"cpu", build.cpu},     {"cores", build.cores},
-      {"blas", build.blas},       {"mpi", build.mpi},     {"cuda", build.cuda},
-      {"nccl", build.nccl},       {"cudnn", build.cudnn}, {"tokenizers", build.tokenizers}};
+      {"version", build.version},  {"cpu", build.cpu},     {"cores", build.cores},
+      {"blas", build.blas},        {"mpi", build.mpi},     {"cuda", build.cuda},
+      {"nccl", build.nccl},        {"cudnn", build.cudnn}, {"tokenizers", build.tokenizers},
+      {"switches", build.switches}};
   say("Tessera {}\ncpu   {} ({} cores, {})\nblas  {}\nmpi   {}\ncuda  {}\nnccl  {}\ncudnn "
-      "{}\ntokenizers {}\n",
+      "{}\nswitches {}\ntokenizers {}\n",
       build.version, build.cpu, build.cores, build.isa, build.blas, build.mpi, build.cuda,
-      build.nccl, build.cudnn, build.tokenizers);
+      build.nccl, build.cudnn, build.switches, build.tokenizers);
   if (!hosts.empty()) print_mesh(mesh, hosts, report);
   if (args.keys) print_keys(models, report);
   write_report(args.json, report);

@@ -301,18 +301,30 @@ void save_and_stop(Training& t, int64_t step, int signal) {
       kRequeue));
 }
 
+/// A device tells some fallbacks only after it has tried: captures, in the second step.
+void note_fallbacks(Training& t, int64_t step) {
+  if (step > t.first_step + 3) return;
+  for (const std::string& line : t.session->fallbacks()) {
+    if (std::find(t.told.begin(), t.told.end(), line) != t.told.end()) continue;
+    t.told.push_back(line);
+    t.progress->note("note    " + line);
+  }
+}
+
 /// Runs all steps and fills the report of --json. Returns the exit code.
 int train_steps(Training& t, double peak, nlohmann::json& report) {
   const int64_t steps = t.job.config.integer("train.steps");
   const int64_t every = t.job.config.integer("train.eval_every");
   report["step"] = t.first_step;
   double mean_ms = 0;
+  t.told = t.session->fallbacks();
   for (int64_t step = t.first_step; step < steps; ++step) {
     StepRecord r = train_step(t, step, peak);
     mean_ms = step == t.first_step ? r.ms : 0.9 * mean_ms + 0.1 * r.ms;
     r.eta_s = mean_ms * 1e-3 * static_cast<double>(steps - step - 1);
     const News news = share_news(t, r, r.ms * 1e-3);
     t.progress->step(r);
+    note_fallbacks(t, step + 1);
     if (step == t.first_step) report_start(t, r.ms * 1e-3);
     if (!t.spikes.last.empty() && t.job.config.text("train.on_spike") == "rollback") {
       const int64_t back = in_step(step + 1, [&] { return roll_back(t, step + 1); });

@@ -59,6 +59,7 @@ struct Training {
   int64_t first_step = 0;
   int64_t skipped = 0, skipped_in_a_row = 0;  ///< steps whose update was left out
   Spikes spikes = {};
+  std::vector<std::string> told = {};  ///< fallbacks of the device that were printed
   Watchdog watchdog{cluster, args.timeout};
 };
 

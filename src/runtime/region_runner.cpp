@@ -44,19 +44,44 @@ void RegionRunner::run(int function, size_t first, size_t last) {
 bool RegionRunner::replay(int function, size_t region) {
   const StepRange& range = regions_[function][region];
   Replay& replay = replays_[function][region];
-  if (!range.captured || steps_.is_measured() || ++replay.runs < 2) return false;
+  if (!range.captured || replay.is_refused || steps_.is_measured() || ++replay.runs < 2)
+    return false;
   std::vector<BoundStep>& steps = functions_[function];
   if (!replay.launch) {
     const std::string& label = steps[range.first].label;
     if (!label.empty())
       replay.label = fmt::format("{} steps from {}", range.last - range.first, label);
     replay.launch = rank_.device.capture([&] { steps_.run(steps, range.first, range.last); });
+    replay.is_refused = !agree(static_cast<bool>(replay.launch), steps, range);
   }
-  if (!replay.launch) return false;
+  if (replay.is_refused) return false;
   const ProfilerRange shown(rank_.device, replay.label);
   if (rank_.activity != nullptr) rank_.activity->begin(*steps[range.first].step, true);
   replay.launch();
   return true;
+}
+
+/// A collective is replayed by all of its ranks or by none: NCCL allows no mixture. Collective if
+/// the region has one.
+bool RegionRunner::agree(bool recorded, const std::vector<BoundStep>& steps,
+                         const StepRange& range) {
+  const auto first = steps.begin() + static_cast<std::ptrdiff_t>(range.first),
+             last = steps.begin() + static_cast<std::ptrdiff_t>(range.last);
+  const bool has_collective =
+      std::any_of(first, last, [](const BoundStep& bound) { return bound.bucket != nullptr; });
+  if (!has_collective || rank_.world.size() == 1) return recorded;
+  const int64_t mine = recorded ? 1 : 0;
+  int64_t all = 0;
+  Collective least;
+  least.kind = CollectiveKind::all_reduce;
+  least.dtype = DType::int64;
+  least.combiner = Combiner::min;
+  least.in = &mine;
+  least.out = &all;
+  least.count = 1;
+  least.site.text = "steps that all ranks recorded";
+  rank_.world.run(least);
+  return all == 1;
 }
 
 size_t first_store(const Function& function) {

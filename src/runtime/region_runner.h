@@ -22,9 +22,11 @@ class RegionRunner {
   struct Replay {
     int runs = 0;
     std::function<void()> launch;
-    std::string label = {};  ///< if a profiler shows ranges
+    bool is_refused = false;  ///< the device, or that of another rank, did not record it
+    std::string label = {};   ///< if a profiler shows ranges
   };
   bool replay(int function, size_t region);
+  bool agree(bool recorded, const std::vector<BoundStep>& steps, const StepRange& range);
 
   RankContext& rank_;
   StepRunner& steps_;

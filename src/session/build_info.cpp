@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/env.h"
 #include "base/fail.h"
 #include "collectives/communicator.h"
 #include "gpu/device/cuda_api.h"
@@ -51,6 +52,15 @@ BuildInfo build_info() {
                                       "configured; convolutions and attention have kernels of "
                                       "Tessera's own"
                                     : cudnn;
+  const auto add = [&](const char* name, bool is_on) {
+    info.switches +=
+        fmt::format("{}{}={}", info.switches.empty() ? "" : " ", name, is_on ? "on" : "off");
+  };
+  add("TESSERA_CUDNN", may_use_cudnn());
+  add("TESSERA_EPILOGUES", may_fuse_for_gpu());
+  add("TESSERA_GRAPHS", may_use_graphs());
+  add("TESSERA_NCCL", may_use_nccl());
+  add("TESSERA_TIMED_PRODUCTS", may_time_products());
   info.tokenizers = tokenizer_libraries();
   return info;
 }

@@ -3,7 +3,7 @@
 #include <set>
 
 #include "base/fail.h"
-#include "gpu/device/cuda_api.h"
+#include "gpu/device/rank_gpu.h"
 #include "session/devices.h"
 #include "tessera/interop/cuda.h"
 
@@ -48,6 +48,7 @@ void require_fits(const Port& port, const CudaBuffer& lent, const CudaGuest& gue
           port.name, rank, needed, to_string(port.view.dtype), fmt::join(port.view.sizes, ", "),
           lent.bytes);
   const auto* first = static_cast<const char*>(lent.data);
+  const UseGpu here(cuda_api().contexts(), guest.device);  // the driver may ask for a context
   const bool there =
       first != nullptr && cuda_api().memory().gpu_of(first) == guest.device &&
       (needed == 0 || cuda_api().memory().gpu_of(first + needed - 1) == guest.device);

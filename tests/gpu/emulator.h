@@ -7,28 +7,15 @@
 // chosen the GPU, a copy from memory that was not pinned, pinned memory that changes before its
 // copy has ended, a kernel that reads a GPU that its own does not reach, and what CUDA forbids
 // during a capture. What is wrong where nothing can be thrown is told by take_misuses().
+//
+// In a build with CUDA, calls go through Tessera's own code for the driver, NVRTC, cuBLASLt and
+// NCCL (src/gpu/library), which finds stand-ins of these libraries that enforce their rules
+// (gpu/rules). TESSERA_TEST_DRIVER=direct leaves that out.
 #pragma once
 
-#include "gpu/emulator_attention.h"
-#include "gpu/emulator_blas.h"
-#include "gpu/emulator_convolution.h"
-#include "gpu/emulator_driver.h"
-#include "gpu/emulator_nccl.h"
+#include "gpu/emulated_cuda.h"
 
 namespace tessera::test {
-
-class EmulatedProfiler final : public CudaProfilerApi {
- public:
-  explicit EmulatedProfiler(EmulatorState& state) : state_(state) {}
-  void push_range(const char* text) override {
-    const std::lock_guard lock(state_.mutex);
-    state_.counts.shown.emplace_back(static_cast<int>(state_.counts.open_ranges++), text);
-  }
-  void pop_range() override { --state_.counts.open_ranges; }
-
- private:
-  EmulatorState& state_;
-};
 
 class CudaEmulator final : public CudaApi, public EmulatorSettings, public EmulatorCounts {
  public:
@@ -39,43 +26,34 @@ class CudaEmulator final : public CudaApi, public EmulatorSettings, public Emula
   std::vector<std::string> take_log() { return std::exchange(state_.log, {}); }
   std::vector<std::string> take_misuses() { return std::exchange(state_.misuses, {}); }
   /// The distinct kernels loaded so far.
-  std::vector<std::string> texts() const { return kernels_.texts(); }
+  std::vector<std::string> texts() const { return emulated_.kernels().texts(); }
   /// As if these files of the cache of kernels had not been used.
-  void ignore_files(std::vector<std::string> files) { kernels_.ignored_files = std::move(files); }
+  void ignore_files(std::vector<std::string> files) {
+    emulated_.kernels().ignored_files = std::move(files);
+  }
+  const EmulatorState& state() const { return state_; }
+  /// What the GPU is given, without any library between.
+  EmulatedCuda& emulated() { return emulated_; }
 
-  CudaContextApi& contexts() override { return contexts_; }
-  CudaMemoryApi& memory() override { return memory_; }
-  CudaStreamApi& streams() override { return streams_; }
-  CudaKernelApi& kernels() override { return kernels_; }
-  CudaGraphApi& graphs() override { return graphs_; }
-  CudaBlasApi& blas() override { return blas_; }
-  CudaConvolutionApi* convolution(std::string& why) override {
-    return there(has_convolutions, convolution_, why);
-  }
-  CudaAttentionApi* attention(std::string& why) override {
-    return there(has_attentions, attention_, why);
-  }
-  CudaNcclApi* nccl(std::string& why) override { return there(has_groups, nccl_, why); }
-  CudaProfilerApi* profiler() override { return profiled ? &profiler_ : nullptr; }
+  CudaContextApi& contexts() override { return api().contexts(); }
+  CudaMemoryApi& memory() override { return api().memory(); }
+  CudaStreamApi& streams() override { return api().streams(); }
+  CudaKernelApi& kernels() override { return api().kernels(); }
+  CudaGraphApi& graphs() override { return api().graphs(); }
+  CudaBlasApi& blas() override { return api().blas(); }
+  CudaConvolutionApi* convolution(std::string& why) override { return api().convolution(why); }
+  CudaAttentionApi* attention(std::string& why) override { return api().attention(why); }
+  CudaNcclApi* nccl(std::string& why) override { return api().nccl(why); }
+  CudaProfilerApi* profiler() override { return api().profiler(); }
 
  private:
-  template <class Library>
-  static Library* there(bool has, Library& library, std::string& why) {
-    why = has ? "" : "the emulator has none";
-    return has ? &library : nullptr;
-  }
+  /// Opened at first use: settings are made before. Throws what opening CUDA throws.
+  CudaApi& api();
 
   EmulatorState state_;
-  EmulatedContexts contexts_{state_};
-  EmulatedMemory memory_{state_};
-  EmulatedStreams streams_{state_};
-  EmulatedKernels kernels_{state_};
-  EmulatedGraphs graphs_{state_};
-  EmulatedBlas blas_{state_};
-  EmulatedConvolution convolution_{state_};
-  EmulatedAttention attention_{state_};
-  EmulatedNccl nccl_{state_, streams_};
-  EmulatedProfiler profiler_{state_};
+  mutable EmulatedCuda emulated_{state_};
+  std::mutex opening_;
+  std::unique_ptr<CudaApi> libraries_;
 };
 
 /// The emulator as cuda_api() of this process, while it lives.

@@ -90,6 +90,8 @@ bool suits_bytes(const CudaGemm& g) {
          (g.float8->at(0) == Float8::e4m3 || g.float8->at(1) == Float8::e4m3);
 }
 
+bool has_epilogue(const CudaGemm& g) { return g.bias != nullptr || g.gelu || g.before != nullptr; }
+
 CudaRange range(const void* at, int64_t rows, int64_t columns, int64_t leading, int64_t stride,
                 const CudaGemm& g, DType type) {
   return {at, ((g.batch - 1) * stride + (rows - 1) * leading + columns) * size_of(type)};
@@ -97,19 +99,30 @@ CudaRange range(const void* at, int64_t rows, int64_t columns, int64_t leading, 
 
 }  // namespace
 
+std::string EmulatedBlas::why_not(const CudaGemm& gemm) const {
+  const EmulatorSettings& settings = state_.settings;
+  if (!settings.has_matmuls) return "there are no matmuls";
+  if (has_epilogue(gemm) && !settings.has_epilogues) return "there are no epilogues";
+  if (!gemm.float8) return "";
+  if (!settings.has_float8) return "there are no matmuls in 8 bits";
+  return suits_bytes(gemm) && !has_epilogue(gemm) ? "" : "none in 8 bits that is so";
+}
+
+void EmulatedBlas::count(const CudaGemm& gemm) {
+  EmulatorCounts& counts = state_.counts;
+  if (gemm.float8) ++counts.float8_matmuls;
+  if (gemm.tf32 && gemm.dtype == DType::float32) ++counts.tf32_matmuls;
+  if (has_epilogue(gemm)) ++counts.epilogues;
+  if (gemm.adds) ++counts.sums;
+}
+
 CudaMatmul EmulatedBlas::prepare(const CudaGemm& gemm) {
-  const bool ends = gemm.bias != nullptr || gemm.gelu || gemm.before != nullptr;
-  if (!state_.settings.has_matmuls || (ends && !state_.settings.has_epilogues)) return nullptr;
-  if (gemm.float8) {
-    if (!state_.settings.has_float8) return nullptr;
-    check(suits_bytes(gemm) && !ends, "a matmul in 8 bits that the library does not have");
-    ++state_.counts.float8_matmuls;
-  }
+  const std::string why = why_not(gemm);
+  check(why != "none in 8 bits that is so", "a matmul in 8 bits that the library does not have");
+  if (!why.empty()) return nullptr;
   for (const void* side : {gemm.bias, static_cast<const void*>(gemm.kept), gemm.before})
     check(reinterpret_cast<uintptr_t>(side) % 16 == 0, "an epilogue's operand lies oddly");
-  if (gemm.tf32 && gemm.dtype == DType::float32) ++state_.counts.tf32_matmuls;
-  if (ends) ++state_.counts.epilogues;
-  if (gemm.adds) ++state_.counts.sums;
+  count(gemm);
   return reinterpret_cast<CudaMatmul>(new Prepared{gemm});
 }
 
@@ -134,8 +147,13 @@ bool EmulatedBlas::use_algorithm(CudaMatmul matmul, const std::string& algorithm
 }
 
 void EmulatedBlas::run(CudaMatmul matmul, const void* a, const void* b, const void* added, void* c,
-                       void* workspace, CudaStream s) {
-  const auto [g, algorithm] = *reinterpret_cast<Prepared*>(matmul);
+                       void* workspace, CudaStream stream) {
+  const Prepared& p = *reinterpret_cast<Prepared*>(matmul);
+  run(p.gemm, p.algorithm, a, b, added, c, workspace, stream);
+}
+
+void EmulatedBlas::run(const CudaGemm& g, size_t algorithm, const void* a, const void* b,
+                       const void* added, void* c, void* workspace, CudaStream s) {
   auto aligned = [](const void* at, int64_t bytes) {
     return reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0;
   };
@@ -157,9 +175,8 @@ void EmulatedBlas::run(CudaMatmul matmul, const void* a, const void* b, const vo
   if (g.bias != nullptr) work.reads.push_back({g.bias, g.n * size_of(g.result)});
   work.writes = {result, {workspace, kWorkspace}};
   if (g.kept != nullptr) work.writes.push_back({g.kept, result.bytes});
-  const bool ends = g.bias != nullptr || g.gelu || g.before != nullptr;
   const double seconds = state_.settings.algorithm_seconds.at(algorithm) +
-                         (ends ? state_.settings.epilogue_seconds : 0);
+                         (has_epilogue(g) ? state_.settings.epilogue_seconds : 0);
   work.run = [this, seconds, g = g, at = Operands{a, b, added, c}] {
     {
       const std::lock_guard lock(state_.mutex);

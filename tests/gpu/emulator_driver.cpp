@@ -129,12 +129,13 @@ void EmulatedMemory::clear(void* memory, int64_t bytes, CudaStream s) {
                     }});
 }
 
-CudaStream EmulatedStreams::make_stream() {
+CudaStream EmulatedStreams::make_stream(bool is_urgent) {
   const std::lock_guard lock(state_.mutex);
   state_.streams.push_back(std::make_unique<Stream>());
   static int streams = 0;  // clocks of threads that outlive an emulator mean no other's streams
   state_.streams.back()->number = ++streams;
   state_.streams.back()->gpu = EmulatorState::used_gpu();
+  state_.streams.back()->is_urgent = is_urgent;
   return reinterpret_cast<CudaStream>(state_.streams.back().get());
 }
 
@@ -185,11 +186,7 @@ void EmulatedStreams::record(CudaEvent e, CudaStream s) {
   if (stream.capture == 0) {
     state_.enqueue(stream, {{}, [this, &event] {
                               const std::lock_guard lock(state_.mutex);
-                              event.seconds =
-                                  state_.slept +
-                                  std::chrono::duration<double>(
-                                      std::chrono::steady_clock::now().time_since_epoch())
-                                      .count();
+                              event.seconds = state_.now();
                             }});
     event.stream = &stream;
     event.at = stream.enqueued;
@@ -236,8 +233,7 @@ void EmulatedStreams::wait(CudaStream s, CudaEvent e) {
   for (const auto& [other, at] : event.clock)
     stream.clock[other] = std::max(stream.clock[other], at);
   if (event.capture == 0 && event.stream != &stream)
-    state_.enqueue(stream,
-                   {[from = event.stream, at = event.at] { return from->done >= at; }, {}});
+    state_.enqueue(stream, {[from = event.stream, at = event.at] { return from->done >= at; }, {}});
   state_.note(fmt::format("s{} waits for e{}", stream.number, event.number));
 }
 
@@ -311,7 +307,10 @@ CudaGraph EmulatedGraphs::end_capture(CudaStream s) {
 
 void EmulatedGraphs::launch(CudaGraph g, CudaStream s) {
   ++state_.counts.graph_launches;
-  for (const Work& work : reinterpret_cast<Graph*>(g)->work) state_.submit(s, work);
+  for (const Work& work : reinterpret_cast<Graph*>(g)->work) {
+    if (work.group != nullptr) ++state_.counts.replayed_calls;
+    state_.submit(s, work);
+  }
 }
 
 void EmulatedGraphs::release(CudaGraph graph) {

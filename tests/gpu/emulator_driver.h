@@ -38,7 +38,9 @@ class EmulatedMemory final : public CudaMemoryApi {
 class EmulatedStreams final : public CudaStreamApi {
  public:
   explicit EmulatedStreams(EmulatorState& state) : state_(state) {}
-  CudaStream make_stream() override;
+  CudaStream make_stream() override { return make_stream(false); }
+  CudaStream make_urgent_stream() override { return make_stream(true); }
+  CudaStream make_stream(bool is_urgent);
   void release(CudaStream) override {}
   void synchronize(CudaStream stream) override;
   std::string why_not_adopted(CudaStream stream) override;
@@ -62,6 +64,7 @@ class EmulatedKernels final : public CudaKernelApi {
   ~EmulatedKernels() override;
   CudaKernel load(const std::string& text) override;
   std::vector<std::string> ignored() override { return ignored_files; }
+  std::string why_from_ptx() override { return ""; }
   void launch(const CudaLaunch& launch, CudaStream stream) override;
   /// The distinct kernels loaded so far.
   std::vector<std::string> texts() const;

@@ -1,5 +1,5 @@
-// Groups of the emulated GPU: ranks are threads, and a call is made when the streams of all stand at
-// it.
+// Groups of the emulated GPU: ranks are threads, and a call is made when the streams of all stand
+// at it.
 #pragma once
 
 #include "gpu/emulator_state.h"

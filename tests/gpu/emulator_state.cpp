@@ -21,6 +21,11 @@ void raise(EmulatorState::Clock& to, const EmulatorState::Clock& from) {
 
 }  // namespace
 
+bool is_direct_by_default() {
+  const char* driver = std::getenv("TESSERA_TEST_DRIVER");
+  return driver != nullptr && std::string(driver) == "direct";
+}
+
 EmulatorState::EmulatorState(int all, int64_t bytes, const EmulatorSettings& set,
                              EmulatorCounts& counted)
     : gpus(all), memory(bytes), settings(set), counts(counted) {}
@@ -66,6 +71,12 @@ void EmulatorState::learn(const Clock& clock) {
 void EmulatorState::check_place(const Stream& stream) const {
   check(stream.gpu == gpu_of_thread, "work for GPU {} by a thread that uses GPU {}", stream.gpu,
         gpu_of_thread);
+}
+
+double EmulatorState::now() const {
+  if (settings.algorithm_seconds.size() > 1) return slept;
+  const auto clock = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(clock).count();
 }
 
 bool EmulatorState::is_pinned(const void* host, int64_t bytes) const {

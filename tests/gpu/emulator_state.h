@@ -23,11 +23,17 @@
 
 namespace tessera::test {
 
+enum class CaptureFault : uint8_t { none, begin, work, instantiate };
+
+/// TESSERA_TEST_DRIVER is "direct".
+bool is_direct_by_default();
+
 /// What a test may set.
 struct EmulatorSettings {
+  bool direct = is_direct_by_default();  ///< without Tessera's code for CUDA's libraries
   bool logging = false;
   KernelsAs kernels_as = kernels_by_default();
-  int major = 9;                           ///< every GPU's compute capability
+  int major = 9, minor = 0;                ///< every GPU's compute capability
   bool has_access = true;                  ///< between GPUs
   int64_t host_memory = int64_t{1} << 40;  ///< bytes that one allocate_host() may ask for
   bool has_matmuls = true;                 ///< false: prepare() has none
@@ -46,12 +52,27 @@ struct EmulatorSettings {
   bool has_groups = false;
   std::atomic<bool> stuck{false};  ///< the GPU passes nothing any more
   std::string trouble;             ///< what trouble() says
+
+  // The rest is of the stand-ins of CUDA's libraries (gpu/rules).
+  int driver_version = 13000, toolkit = 13000;                  ///< CUDA 13.0
+  std::vector<int> architectures = {80, 86, 89, 90, 100, 120};  ///< that the compiler knows
+  int64_t taken = 0;  ///< bytes of the GPU's memory that other processes have
+  int64_t largest_allocation = int64_t{1} << 40;
+  int64_t illegal_launch =
+      0;  ///< the number of the launch that touches an illegal address; 0: none
+  CaptureFault fails_capture = CaptureFault::none;
+  int fails_on = -1;  ///< the GPU whose captures fail; -1: all
+  int nccl_version = 22809;
+  int cudnn_version = 0;          ///< of a cuDNN that is too old to be used; 0: there is none
+  bool never_joins = false;       ///< a group of NCCL
+  std::set<std::string> missing;  ///< "libnccl.so.2", or a function that a library lacks
 };
 
 /// What was done.
 struct EmulatorCounts {
   std::atomic<int64_t> launches{0}, graph_launches{0}, captures{0}, matmuls{0};
   std::atomic<int64_t> convolutions{0}, attentions{0}, group_calls{0}, aborts{0};
+  std::atomic<int64_t> replayed_calls{0};  ///< of groups, by graphs
   /// Matmuls prepared: of tf32, in 8 bits, with a bias or gelu, with an addend.
   std::atomic<int64_t> tf32_matmuls{0}, float8_matmuls{0}, epilogues{0}, sums{0};
   std::vector<std::string> used;                   ///< algorithms that matmuls were told to use
@@ -72,6 +93,7 @@ struct EmulatorState {
     int capture = 0;  ///< the number of the capture it is part of, or 0
     std::deque<Entry> queue;
     int64_t enqueued = 0, done = 0;  ///< entries
+    bool is_urgent = false;
   };
   struct Event {
     int number = 0;
@@ -127,12 +149,14 @@ struct EmulatorState {
   void enqueue(Stream& stream, Entry entry);
   /// Runs what can run now, of all streams. The caller must not hold the lock.
   void progress();
-  /// progress() until the stream is done with so many entries. Throws if it never is, or what failed
-  /// on its GPU. The caller must not hold the lock.
+  /// progress() until the stream is done with so many entries. Throws if it never is, or what
+  /// failed on its GPU. The caller must not hold the lock.
   void finish(Stream& stream, int64_t entries);
   /// The same for all that the GPU has. What can never run is dropped.
   void drain(int gpu);
   void check_place(const Stream& stream) const;
+  /// In seconds. Where matmuls take what the settings say, nothing else takes time.
+  double now() const;
   bool is_pinned(const void* host, int64_t bytes) const;
   void forbid_capture(const char* call) const;
   const Stream& numbered(int stream) const;

@@ -18,6 +18,7 @@ struct TwoStreams {
   void* memory;
   std::vector<char> host = std::vector<char>(256);
   TwoStreams() {
+    gpu.direct = true;
     gpu.contexts().use(0);
     a = gpu.streams().make_stream();
     b = gpu.streams().make_stream();
@@ -62,6 +63,7 @@ TEST_CASE("the recording device: every wait has its signal, every thread its GPU
   expect_error(ErrorKind::internal, {"waits for", "nobody recorded"},
                [&] { l.gpu.streams().wait(l.a, l.event); });
   CudaEmulator two(2);
+  two.direct = true;
   two.contexts().use(1);
   CudaStream there = two.streams().make_stream();
   two.contexts().use(0);
@@ -89,6 +91,7 @@ TEST_CASE("the recording device: memory of the host that a copy reads", "[cuda]"
 
 TEST_CASE("the recording device: memory of another GPU", "[cuda]") {
   CudaEmulator two(2);
+  two.direct = true;
   two.contexts().use(0);
   void* memory = two.memory().allocate(64);
   void* before = two.contexts().use(1);

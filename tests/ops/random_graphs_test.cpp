@@ -259,7 +259,7 @@ TEST_CASE("random models under random layouts equal the reference", "[random_gra
 }
 
 TEST_CASE("many more random models equal the reference", "[random_graphs][slow]") {
-  const char* wanted = std::getenv("TESSERA_GRAPHS");
+  const char* wanted = std::getenv("TESSERA_RANDOM_GRAPHS");
   graphs_equal_the_reference(400, wanted ? std::atoi(wanted) : 1600);
 }
 

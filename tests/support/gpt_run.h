@@ -56,12 +56,12 @@ inline GptOutcome train_gpt(const nn::GptOptions& size, Cluster& ranks, const Me
   compile.guards = {model.loss.name()};
   Session session(g, ranks, compile);
   GptOutcome outcome;
-  outcome.fallbacks = session.fallbacks();
   for (int step = 0; step < steps; ++step) {
     feed_tokens(session, model, step);
     session.run("train");
     outcome.losses.push_back(session.fetch_scalar(model.loss.name()));
   }
+  outcome.fallbacks = session.fallbacks();
   for (const std::string& name : session.program().stored_names())
     outcome.stored[name] = session.fetch(name);
   return outcome;

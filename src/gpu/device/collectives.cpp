@@ -35,13 +35,24 @@ std::unique_ptr<Operation> GpuCollectives::prepare(Communicator& group,
   const UseGpu here(gpu_);
   auto all = [&](auto can) { return std::all_of(collectives.begin(), collectives.end(), can); };
   std::string why = "neither NCCL nor peer access does this kind";
-  if (all(NcclCollective::can)) {
+  const bool has_kind = all(NcclCollective::can);
+  if (has_kind) {
     if (CudaGroup joined = groups_.join(group, why)) {
       return std::make_unique<NcclCollective>(gpu_, streams_, groups_, reports_, group, joined,
                                               collectives);
     }
   }
-  if (std::string(group.backend()) == "threads" && all(PeerCollective::can) && reaches_peers(group))
+  const bool by_peers =
+      std::string(group.backend()) == "threads" && all(PeerCollective::can) && reaches_peers(group);
+  if (gpu_.options.use_groups && (has_kind || !by_peers)) {
+    fallbacks_.insert(fmt::format(
+        "{} {}: {}", has_kind ? "collectives" : fmt::format("[{}]", collectives[0].site.text),
+        by_peers   ? "read the memory of peers"
+        : has_kind ? "go through host memory"
+                   : "goes through host memory",
+        why));
+  }
+  if (by_peers)
     return std::make_unique<PeerCollective>(gpu_, streams_, memory_, kernels_, group, collectives);
   return std::make_unique<StagedCollective>(gpu_, streams_, memory_, wait_, group, collectives,
                                             why);

@@ -9,6 +9,8 @@
 
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "gpu/device/kernels.h"
@@ -32,6 +34,8 @@ class GpuCollectives {
   /// See Device.
   std::unique_ptr<Operation> prepare(Communicator& group,
                                      const std::vector<Collective>& collectives);
+  /// Which do not go the fastest way, and why, a line each.
+  const std::set<std::string>& fallbacks() const { return fallbacks_; }
 
  private:
   bool reaches_peers(Communicator& group);
@@ -43,6 +47,7 @@ class GpuCollectives {
   GpuGroups& groups_;
   CollectiveReports& reports_;
   GpuWait& wait_;
+  std::set<std::string> fallbacks_;
   std::map<Communicator*, bool> reached_;  ///< true: all GPUs of the group have peer access
 };
 

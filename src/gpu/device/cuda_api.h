@@ -56,5 +56,9 @@ void replace_cuda_api(CudaApi* api);
 
 /// What libtessera_cuda.so exports as "tessera_cuda_open". Returns CUDA, or null and sets `why`.
 using CudaOpen = CudaApi* (*)(std::string& why);
+/// For tests, "tessera_cuda_open_on": the same on the functions that `find` gives instead of those
+/// of libraries (gpu/library/shared_library.h). The caller owns the result.
+using CudaOpenOn = CudaApi* (*)(void* (*find)(const char* library, const char* symbol),
+                                std::string& why);
 
 }  // namespace tessera

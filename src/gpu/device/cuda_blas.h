@@ -41,6 +41,8 @@ class CudaBlasApi {
   /// Returns null if the library has no such matmul, or if 8 bits would not pay for the conversion
   /// of the operands.
   virtual CudaMatmul prepare(const CudaGemm& gemm) = 0;
+  /// Why there are no matmuls at all, and prepare() returns null; empty if there are.
+  virtual std::string why_not() = 0;
   /// What a choice of algorithm is valid for: "cuBLASLt 130100 on NVIDIA H200, driver 13000".
   virtual std::string library() = 0;
   /// The algorithms that the library's heuristic expects to be fastest, best first, at most `most`.

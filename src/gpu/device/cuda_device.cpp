@@ -72,7 +72,12 @@ void CudaDevice::end() noexcept {
   }
 }
 
-std::vector<std::string> CudaDevice::fallbacks() const { return parts_->steps.fallbacks(); }
+std::vector<std::string> CudaDevice::fallbacks() const {
+  std::vector<std::string> all = parts_->steps.fallbacks();
+  for (const auto* more : {&parts_->graphs.fallbacks(), &parts_->collectives.fallbacks()})
+    all.insert(all.end(), more->begin(), more->end());
+  return all;
+}
 
 void* CudaDevice::allocate(int64_t bytes, const char* what) {
   return parts_->memory.allocate(bytes, what);

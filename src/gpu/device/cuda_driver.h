@@ -43,6 +43,8 @@ class CudaStreamApi {
  public:
   virtual ~CudaStreamApi() = default;
   virtual CudaStream make_stream() = 0;
+  /// One whose work goes before that of other streams, where it can.
+  virtual CudaStream make_urgent_stream() = 0;
   virtual void release(CudaStream stream) = 0;
   virtual void synchronize(CudaStream stream) = 0;
   /// Why the thread's GPU cannot work with another program's stream; empty if it can.
@@ -67,6 +69,8 @@ class CudaKernelApi {
   virtual CudaKernel load(const std::string& text) = 0;
   /// Files of the cache that were not used, each with the cause.
   virtual std::vector<std::string> ignored() = 0;
+  /// Why the driver compiles kernels from PTX; empty if they come compiled for the GPU.
+  virtual std::string why_from_ptx() = 0;
   virtual void launch(const CudaLaunch& launch, CudaStream stream) = 0;
 };
 

@@ -2,23 +2,58 @@
 
 #include <utility>
 
+#include "base/env.h"
 #include "base/fail.h"
 
 namespace tessera {
 
-std::function<void()> GpuGraphs::capture(const std::function<void()>& work) {
-  CudaGraphApi& api = gpu_.api.graphs();
-  api.begin_capture(streams_.compute());
-  try {
-    work();
-  } catch (...) {
-    try {
-      api.release(api.end_capture(streams_.compute()));
-    } catch (const Error&) {  // streams that were not joined: report the first error only
-    }
-    throw;
+namespace {
+
+/// Calls on a stream that is captured, between the two ends of the capture.
+class Capture {
+ public:
+  Capture(CudaGraphApi& api, CudaStream stream) : api_(api), stream_(stream) {
+    api_.begin_capture(stream_);
   }
-  graphs_.push_back(api.end_capture(streams_.compute()));
+  ~Capture() {
+    if (!open_) return;
+    try {
+      api_.release(api_.end_capture(stream_));
+    } catch (const Error&) {  // it was invalidated: the first error is reported
+    }
+  }
+  CudaGraph end() {
+    open_ = false;
+    return api_.end_capture(stream_);
+  }
+
+ private:
+  CudaGraphApi& api_;
+  CudaStream stream_;
+  bool open_ = true;
+};
+
+}  // namespace
+
+/// A device error in a capture may be the capture's. If it is not, the steps have it again when
+/// they are run one by one.
+std::function<void()> GpuGraphs::capture(const std::function<void()>& work) {
+  if (!may_use_graphs()) {
+    fallbacks_.insert("steps are enqueued one by one: TESSERA_GRAPHS is off");
+    return {};
+  }
+  try {
+    Capture capture(gpu_.api.graphs(), streams_.compute());
+    work();
+    graphs_.push_back(capture.end());
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::device) throw;
+    fallbacks_.insert(fmt::format(
+        "steps are enqueued one by one, as their capture failed: {}; TESSERA_GRAPHS=off "
+        "leaves captures out",
+        e.what()));
+    return {};
+  }
   return [this, number = graphs_.size() - 1] {
     check(graphs_[number] != nullptr, "a graph that was released is replayed");
     gpu_.api.graphs().launch(graphs_[number], streams_.compute());

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "gpu/device/streams.h"
@@ -13,8 +15,11 @@ class GpuGraphs {
   GpuGraphs(const RankGpu& gpu, const GpuStreams& streams) : gpu_(gpu), streams_(streams) {}
   GpuGraphs(const GpuGraphs&) = delete;
 
-  /// See Device::capture(). The returned function works until release().
+  /// See Device::capture(). The returned function works until release(). Returns an empty one, and
+  /// nothing has run, if the work cannot be captured. Throws what is wrong in other ways.
   std::function<void()> capture(const std::function<void()>& work);
+  /// Why work is not captured, a line each.
+  const std::set<std::string>& fallbacks() const { return fallbacks_; }
   /// Releases all graphs. None can be replayed after that.
   void release();
 
@@ -22,6 +27,7 @@ class GpuGraphs {
   const RankGpu& gpu_;
   const GpuStreams& streams_;
   std::vector<CudaGraph> graphs_;
+  std::set<std::string> fallbacks_;
 };
 
 }  // namespace tessera

@@ -58,13 +58,7 @@ void* GpuMemory::allocate(int64_t wanted, const char* what) {
   const CudaLoan& loan = gpu_.options.loan;
   const int64_t bytes = rounded(wanted);
   require_room({{what, wanted}});
-  const int64_t free = loan.allocate ? bytes : gpu_.api.memory().free_memory();
-  if (bytes > free) {
-    fail(ErrorKind::device,
-         "rank {} needs {:.2f} GiB more on {} for {} but {:.2f} GiB are free; {}",
-         gpu_.world.rank(), gib(bytes), gpu_.name(), what, gib(free), kRemedy);
-  }
-  void* memory = loan.allocate ? loan.allocate(bytes) : gpu_.api.memory().allocate(bytes);
+  void* memory = loan.allocate ? loan.allocate(bytes) : from_driver(bytes, what);
   if (loan.allocate && (memory == nullptr || gpu_.api.memory().gpu_of(memory) != gpu_.number ||
                         reinterpret_cast<uintptr_t>(memory) % kAlignment != 0)) {
     if (memory != nullptr) loan.release(memory, bytes);
@@ -80,6 +74,36 @@ void* GpuMemory::allocate(int64_t wanted, const char* what) {
                            // hands out
   gpu_.api.memory().clear(memory, bytes, streams_.compute());
   return memory;
+}
+
+/// What NCCL and the libraries take when they are first used; arenas leave it.
+int64_t GpuMemory::left_by(const char* what, int64_t total) const {
+  constexpr int64_t kLibraries = int64_t{256} << 20, kNccl = int64_t{384} << 20, kShare = 64;
+  const bool is_arena = std::strcmp(what, "persistent") == 0 || std::strcmp(what, "transient") == 0;
+  if (!is_arena) return 0;
+  return std::min(total / kShare, kLibraries + (gpu_.options.use_groups ? kNccl : 0));
+}
+
+void* GpuMemory::from_driver(int64_t bytes, const char* what) {
+  const int64_t free = gpu_.api.memory().free_memory(),
+                total = gpu_.api.contexts().gpus().at(static_cast<size_t>(gpu_.number)).memory,
+                left = left_by(what, total);
+  std::string refusal;
+  if (bytes + left <= free) {
+    try {
+      return gpu_.api.memory().allocate(bytes);
+    } catch (const Error& e) {
+      refusal = fmt::format(", and the driver does not give them in one piece ({})", e.what());
+    }
+  }
+  int64_t held = 0;
+  for (const Block& m : blocks_) held += m.bytes;
+  fail(ErrorKind::device,
+       "rank {} needs {:.2f} GiB more on {} for {} but {:.2f} GiB are free{}{}; of its {:.2f} GiB "
+       "this rank has {:.2f} and others {:.2f} (nvidia-smi lists the processes); {}",
+       gpu_.world.rank(), gib(bytes), gpu_.name(), what, gib(free),
+       left > 0 ? fmt::format(", of which {:.2f} are left to CUDA's libraries", gib(left)) : "",
+       refusal, gib(total), gib(held), gib(std::max<int64_t>(total - free - held, 0)), kRemedy);
 }
 
 void* GpuMemory::pinned(int64_t bytes) {

@@ -33,6 +33,8 @@ class GpuMemory {
     void* first;
     int64_t bytes;
   };
+  int64_t left_by(const char* what, int64_t total) const;
+  void* from_driver(int64_t bytes, const char* what);
   std::string rows(const std::vector<std::pair<const char*, int64_t>>& more) const;
 
   const RankGpu& gpu_;

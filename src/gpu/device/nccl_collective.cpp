@@ -24,6 +24,17 @@ void NcclCollective::start() {
   const CudaStream stream = streams_.transfers();
   streams.record(ready_, streams_.compute());
   streams.wait(stream, ready_);
+  try {
+    call(nccl, stream);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::comm) throw;
+    give_up(e.what());
+  }
+  api_.kernels().launch(report_, stream);
+  streams.record(done_, stream);
+}
+
+void NcclCollective::call(CudaNcclApi& nccl, CudaStream stream) {
   nccl.begin_calls();
   for (const Collective& c : collectives_) {
     if (c.kind == CollectiveKind::all_reduce) {
@@ -35,17 +46,17 @@ void NcclCollective::start() {
     }
   }
   nccl.end_calls();
-  api_.kernels().launch(report_, stream);
-  streams.record(done_, stream);
+}
+
+void NcclCollective::give_up(const std::string& why) {
+  groups_.abort();
+  fail(ErrorKind::comm, "[{}] {} (a collective of {} ranks, call {})", collectives_[0].site.text,
+       why, ranks_.size(), collectives_[0].site.number);
 }
 
 void NcclCollective::wait() {
   const std::string trouble = groups_.nccl().trouble(group_);
-  if (!trouble.empty()) {
-    groups_.abort();
-    fail(ErrorKind::comm, "[{}] {} (a collective of {} ranks, call {})", collectives_[0].site.text,
-         trouble, ranks_.size(), collectives_[0].site.number);
-  }
+  if (!trouble.empty()) give_up(trouble);
   api_.streams().wait(streams_.compute(), done_);
 }
 

@@ -22,6 +22,9 @@ class NcclCollective final : public Operation, public Enqueued {
   static bool can(const Collective& c);
 
  private:
+  void call(CudaNcclApi& nccl, CudaStream stream);
+  [[noreturn]] void give_up(const std::string& why);
+
   CudaApi& api_;
   const GpuStreams& streams_;
   GpuGroups& groups_;

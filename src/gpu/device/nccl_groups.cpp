@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/env.h"
+
 namespace tessera {
 
 CudaGroup GpuGroups::join(Communicator& group, std::string& why) {
@@ -9,10 +11,15 @@ CudaGroup GpuGroups::join(Communicator& group, std::string& why) {
     why = "ranks share a GPU";
     return nullptr;
   }
-  nccl_ = gpu_.api.nccl(why);
-  if (nccl_ == nullptr) return nullptr;
   const auto known = groups_.find(&group);
+  why = "its NCCL group was aborted";
   if (known != groups_.end()) return known->second;
+  const auto [without, is_new] = without_.try_emplace(&group);
+  if (is_new) without->second = why_not(group);
+  if (!without->second.empty()) {
+    why = without->second;
+    return nullptr;
+  }
   std::string id = group.rank() == 0 ? nccl_->group_id() : "";
   id.resize(128);
   Collective send;
@@ -23,6 +30,25 @@ CudaGroup GpuGroups::join(Communicator& group, std::string& why) {
   send.site.text = "joining a group of GPUs";
   group.run(send);
   return groups_[&group] = nccl_->join(id, group.rank(), group.size(), group.timeout());
+}
+
+/// The same on all ranks of the group, but for the text. Collective.
+std::string GpuGroups::why_not(Communicator& group) {
+  std::string why = "TESSERA_NCCL is off";
+  nccl_ = may_use_nccl() ? gpu_.api.nccl(why) : nullptr;
+  const int64_t mine = nccl_ == nullptr ? 0 : 1;
+  int64_t all = 0;
+  Collective least;
+  least.kind = CollectiveKind::all_reduce;
+  least.dtype = DType::int64;
+  least.combiner = Combiner::min;
+  least.in = &mine;
+  least.out = &all;
+  least.count = 1;
+  least.site.text = "ranks that have NCCL";
+  group.run(least);
+  if (all == 1) return "";
+  return mine == 1 ? "another rank has no NCCL" : why;
 }
 
 std::string GpuGroups::trouble() const {

@@ -13,7 +13,7 @@ class GpuGroups {
   GpuGroups(const GpuGroups&) = delete;
 
   /// The NCCL group of the ranks of `group`. Joined at the first call, which is collective. Returns
-  /// null and sets `why` if NCCL is missing or the groups were aborted.
+  /// null and sets `why` if NCCL is off or missing on one of them, or the groups were aborted.
   CudaGroup join(Communicator& group, std::string& why);
   /// Requires a successful join().
   CudaNcclApi& nccl() const { return *nccl_; }
@@ -26,10 +26,13 @@ class GpuGroups {
   void abort() noexcept;
 
  private:
+  std::string why_not(Communicator& group);
+
   const RankGpu& gpu_;
   GpuGraphs& graphs_;
   CudaNcclApi* nccl_ = nullptr;
   std::map<Communicator*, CudaGroup> groups_;
+  std::map<Communicator*, std::string> without_;  ///< why they have no NCCL group
 };
 
 }  // namespace tessera

@@ -68,6 +68,10 @@ std::vector<std::string> GpuSteps::fallbacks() const {
     all.push_back("matmul algorithms are measured anew in every process: " + why);
   for (const std::string& why : autotune_.ignored())
     all.push_back("a cached matmul algorithm is ignored and measured anew: " + why);
+  if (const std::string why = gpu_.api.blas().why_not(); !why.empty())
+    all.push_back("matmuls run by Tessera's own kernels: " + why);
+  if (const std::string why = gpu_.api.kernels().why_from_ptx(); !why.empty())
+    all.push_back("the driver compiles kernels from PTX: " + why);
   for (const std::string& why : gpu_.api.kernels().ignored())
     all.push_back("a cached kernel is ignored and compiled anew: " + why);
   return all;

@@ -16,7 +16,7 @@ GpuStreams::GpuStreams(const RankGpu& gpu) : gpu_(gpu), api_(gpu.api.streams()) 
     led_ = make_event();
   }
   compute_ = api_.make_stream();
-  transfers_ = api_.make_stream();
+  transfers_ = api_.make_urgent_stream();  // what others wait for
 }
 
 CudaEvent GpuStreams::make_event() {

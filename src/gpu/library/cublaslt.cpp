@@ -6,6 +6,7 @@
 
 #include <iterator>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "gpu/library/driver.h"
@@ -34,20 +35,28 @@ cudaDataType_t type_of(Float8 format) {
 
 struct CublasLt::Calls {
   cuda::Library lt;
-#define TESSERA_MEMBER(name) decltype(&::name) name##_;
+#define TESSERA_MEMBER(name) decltype(&::name) name##_ = nullptr;
 #include "gpu/library/cublaslt.inc"
 #undef TESSERA_MEMBER
   std::map<int, cublasLtHandle_t> handles;  ///< by GPU
+  std::string why_not;                      ///< empty: cuBLASLt is available
 
   explicit Calls(const std::string& path)
       : lt(path.empty()
                ? std::vector<std::string>{"libcublasLt.so." TESSERA_TEXT(TESSERA_CUDA_MAJOR),
                                           "libcublasLt.so"}
                : std::vector<std::string>{path}) {
-    if (!lt.is_open()) fail(ErrorKind::unsupported, "matmuls need cuBLASLt: {}", lt.why_not());
+    if (!lt.is_open()) {
+      why_not = "there is no cuBLASLt: " + lt.why_not();
+      return;
+    }
+    try {
 #define TESSERA_MEMBER(name) lt.get(name##_, #name);
 #include "gpu/library/cublaslt.inc"
 #undef TESSERA_MEMBER
+    } catch (const Error& e) {
+      why_not = fmt::format("this cuBLASLt is too old: {}", e.what());
+    }
   }
   void check(cublasStatus_t status, const char* call, int line) const {
     check_call(status == CUBLAS_STATUS_SUCCESS, call,
@@ -67,13 +76,13 @@ struct CublasLt::Matmul {
   bool wide = false, adds = false;
 };
 
-CublasLt::CublasLt(const Driver* driver, const Contexts* contexts, const std::string& path)
-    : driver_(driver), contexts_(contexts), path_(path) {}
+CublasLt::CublasLt(const Driver* driver, const Contexts* contexts, Options options)
+    : driver_(driver), contexts_(contexts), options_(std::move(options)) {}
 CublasLt::~CublasLt() = default;
 
 CublasLt::Calls& CublasLt::calls() {
   const std::lock_guard lock(mutex_);
-  if (!calls_) calls_ = std::make_unique<Calls>(path_);
+  if (!calls_) calls_ = std::make_unique<Calls>(options_.path);
   return *calls_;
 }
 
@@ -82,10 +91,10 @@ namespace {
 /// Limits the workspace and states the operands' alignment. Split-K partial sums keep the compute
 /// type, whatever the type of the result.
 template <class Functions>
-cublasLtMatmulPreference_t make_preference(Functions& lib, const CudaGemm& g) {
+cublasLtMatmulPreference_t make_preference(Functions& lib, const CudaGemm& g, int64_t bytes) {
   cublasLtMatmulPreference_t preference = nullptr;
   CHECKED(cublasLtMatmulPreferenceCreate)(&preference);
-  const uint64_t workspace = CublasLt::kWorkspace;
+  const auto workspace = static_cast<uint64_t>(bytes);
   CHECKED(cublasLtMatmulPreferenceSetAttribute)
   (preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<const void*>(&workspace),
    sizeof(workspace));
@@ -149,12 +158,10 @@ bool pays_in_bytes(const CudaGemm& g) {
 }  // namespace
 
 CudaMatmul CublasLt::prepare(const CudaGemm& g) {
-  return g.float8 && !pays_in_bytes(g) ? nullptr : prepare_always(g);
-}
-
-CudaMatmul CublasLt::prepare_always(const CudaGemm& g) {
-  if (!is_floating(g.dtype)) return nullptr;
+  if (!is_floating(g.dtype) || (g.float8 && !options_.always_bytes && !pays_in_bytes(g)))
+    return nullptr;
   Calls& lib = calls();
+  if (!lib.why_not.empty()) return nullptr;
   auto matmul = std::make_unique<Matmul>();
   {
     const std::lock_guard lock(mutex_);
@@ -196,7 +203,7 @@ CudaMatmul CublasLt::prepare_always(const CudaGemm& g) {
   layout(&matmul->b, second_type, g.transposed_a ? g.m : g.k, g.transposed_a ? g.k : g.m, g.lda,
          g.stride_a);
   layout(&matmul->c, type_of(g.result), g.n, g.m, g.ldc, g.stride_c);
-  matmul->preference = make_preference(lib, g);
+  matmul->preference = make_preference(lib, g, workspace());
   const std::vector<cublasLtMatmulAlgo_t> found = find(*matmul, 1);
   const CudaMatmul made = reinterpret_cast<CudaMatmul>(matmul.release());
   if (!found.empty()) {
@@ -217,11 +224,14 @@ std::vector<cublasLtMatmulAlgo_t> CublasLt::find(const Matmul& p, int most) {
   std::vector<cublasLtMatmulAlgo_t> found;
   for (int k = 0; status == CUBLAS_STATUS_SUCCESS && k < count; ++k) {
     const auto& result = results[static_cast<size_t>(k)];
-    if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= size_t{kWorkspace})
+    if (result.state == CUBLAS_STATUS_SUCCESS &&
+        result.workspaceSize <= static_cast<size_t>(options_.workspace))
       found.push_back(result.algo);
   }
   return found;
 }
+
+std::string CublasLt::why_not() { return calls().why_not; }
 
 std::string CublasLt::version() {
   return fmt::format("cuBLASLt {}", calls().cublasLtGetVersion_());
@@ -254,7 +264,9 @@ bool CublasLt::use_algorithm(CudaMatmul given, const std::string& word) {
   cublasLtMatmulHeuristicResult_t result{};
   const cublasStatus_t status = calls().cublasLtMatmulAlgoCheck_(p.handle, p.operation, p.a, p.b,
                                                                  p.c, p.c, &algorithm, &result);
-  if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > size_t{kWorkspace}) return false;
+  if (status != CUBLAS_STATUS_SUCCESS ||
+      result.workspaceSize > static_cast<size_t>(options_.workspace))
+    return false;
   p.algorithm = algorithm;
   return true;
 }
@@ -270,7 +282,7 @@ void CublasLt::run(CudaMatmul given, const void* a, const void* b, const void* a
   const void *beta = p.adds ? alpha : none, *from = p.adds ? added : c;
   CHECKED(cublasLtMatmul)
   (p.handle, p.operation, alpha, b, p.a, a, p.b, beta, from, p.c, c, p.c, &p.algorithm, workspace,
-   static_cast<size_t>(kWorkspace), reinterpret_cast<cudaStream_t>(stream));
+   static_cast<size_t>(options_.workspace), reinterpret_cast<cudaStream_t>(stream));
 }
 
 void CublasLt::release(CudaMatmul given) {

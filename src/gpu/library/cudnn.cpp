@@ -11,8 +11,12 @@ Cudnn::Cudnn() {
 #define TESSERA_MEMBER(name) dnn.get(name##_, #name);
 #include "gpu/library/cudnn.inc"
 #undef TESSERA_MEMBER
+    constexpr size_t kOldest = 90000;
+    if (const size_t version = cudnnGetVersion_(); version < kOldest)
+      why_not = fmt::format("this cuDNN is {}.{}.{}, and 9.0 or newer is needed", version / 1000,
+                            version / 100 % 10, version % 100);
   } catch (const Error& e) {
-    why_not = e.what();
+    why_not = fmt::format("this cuDNN is too old: {}; 9.0 or newer is needed", e.what());
   }
 }
 

@@ -156,7 +156,14 @@ void Memory::clear(void* memory, int64_t bytes, CudaStream stream) {
 
 CudaStream Streams::make_stream() {
   CUstream stream = nullptr;
-  CHECKED(cuStreamCreate)(&stream, unsigned{CU_STREAM_NON_BLOCKING});
+  CHECKED(cuStreamCreateWithPriority)(&stream, unsigned{CU_STREAM_NON_BLOCKING}, 0);
+  return reinterpret_cast<CudaStream>(stream);
+}
+CudaStream Streams::make_urgent_stream() {
+  int least = 0, greatest = 0;
+  CHECKED(cuCtxGetStreamPriorityRange)(&least, &greatest);
+  CUstream stream = nullptr;
+  CHECKED(cuStreamCreateWithPriority)(&stream, unsigned{CU_STREAM_NON_BLOCKING}, greatest);
   return reinterpret_cast<CudaStream>(stream);
 }
 void Streams::release(CudaStream stream) { CHECKED(cuStreamDestroy)(stream_of(stream)); }
@@ -216,9 +223,22 @@ CudaKernel Kernels::load(const std::string& text) {
   CUfunction& kernel = kernels_[{current_gpu(), text}];
   if (kernel == nullptr) {
     const CudaGpu& gpu = contexts_.current();
-    const std::string cubin = cache_.code(text, fmt::format("sm_{}{}", gpu.major, gpu.minor));
+    const std::string arch = architecture_for(10 * gpu.major + gpu.minor);
+    const bool is_ptx = arch.starts_with("compute_");
+    if (is_ptx) {
+      why_from_ptx_ = fmt::format("NVRTC {} knows no GPU of compute capability {}.{}",
+                                  nvrtc_version(), gpu.major, gpu.minor);
+    }
+    const std::string code = cache_.code(text, arch);
     CUmodule module = nullptr;
-    CHECKED(cuModuleLoadData)(&module, cubin.data());
+    const CUresult loaded = driver_.cuModuleLoadData_(&module, code.data());
+    if (is_ptx && loaded == CUDA_ERROR_UNSUPPORTED_PTX_VERSION) {
+      fail(ErrorKind::unsupported,
+           "{}, so the driver compiles kernels from its PTX, which is newer than the driver; "
+           "install a newer driver, or an NVRTC that knows this GPU",
+           why_from_ptx_);
+    }
+    driver_.check(loaded, "cuModuleLoadData", __LINE__);
     CHECKED(cuModuleGetFunction)(&kernel, module, kName);
   }
   return reinterpret_cast<CudaKernel>(kernel);
@@ -227,6 +247,11 @@ CudaKernel Kernels::load(const std::string& text) {
 std::vector<std::string> Kernels::ignored() {
   const std::lock_guard lock(mutex_);
   return {cache_.ignored().begin(), cache_.ignored().end()};
+}
+
+std::string Kernels::why_from_ptx() {
+  const std::lock_guard lock(mutex_);
+  return why_from_ptx_;
 }
 
 void Kernels::launch(const CudaLaunch& launch, CudaStream stream) {

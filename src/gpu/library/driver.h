@@ -69,6 +69,7 @@ class Streams final : public CudaStreamApi {
  public:
   Streams(const Driver& driver, Contexts& contexts) : driver_(driver), contexts_(contexts) {}
   CudaStream make_stream() override;
+  CudaStream make_urgent_stream() override;
   void release(CudaStream stream) override;
   void synchronize(CudaStream stream) override;
   std::string why_not_adopted(CudaStream stream) override;
@@ -88,9 +89,12 @@ class Streams final : public CudaStreamApi {
 
 class Kernels final : public CudaKernelApi {
  public:
-  Kernels(const Driver& driver, const Contexts& contexts) : driver_(driver), contexts_(contexts) {}
+  /// `cache`: a folder; "": nothing is kept.
+  Kernels(const Driver& driver, const Contexts& contexts, const std::string& cache)
+      : driver_(driver), contexts_(contexts), cache_(cache) {}
   CudaKernel load(const std::string& text) override;
   std::vector<std::string> ignored() override;
+  std::string why_from_ptx() override;
   void launch(const CudaLaunch& launch, CudaStream stream) override;
 
  private:
@@ -99,6 +103,7 @@ class Kernels final : public CudaKernelApi {
   std::mutex mutex_;  ///< compiling a kernel is slow
   Cache cache_;
   std::map<std::pair<int, std::string>, CUfunction> kernels_;  ///< by (GPU, text)
+  std::string why_from_ptx_;
 };
 
 class Graphs final : public CudaGraphApi {

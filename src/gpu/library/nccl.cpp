@@ -56,6 +56,7 @@ cudaStream_t stream_of(CudaStream stream) { return reinterpret_cast<cudaStream_t
 }  // namespace
 
 struct Nccl::Calls {
+  static constexpr int kOldest = 21400;  ///< the first one with non-blocking communicators
   Library library{{"libnccl.so.2", "libnccl.so"}};
   std::string why_not;
 #define TESSERA_MEMBER(name) decltype(&::name) name##_ = nullptr;
@@ -70,8 +71,12 @@ struct Nccl::Calls {
 #define TESSERA_MEMBER(name) library.get(name##_, #name);
 #include "gpu/library/nccl.inc"
 #undef TESSERA_MEMBER
+      int version = 0;
+      if (ncclGetVersion_(&version) != ncclSuccess || version < kOldest)
+        why_not = fmt::format("this NCCL is {}.{}.{}, and 2.14 or newer is needed", version / 10000,
+                              version / 100 % 100, version % 100);
     } catch (const Error& e) {
-      why_not = fmt::format("this NCCL is too old: {}", e.what());
+      why_not = fmt::format("this NCCL is too old: {}; 2.14 or newer is needed", e.what());
     }
   }
   void check(ncclResult_t result, const char* call, int line) const {
@@ -106,7 +111,9 @@ CudaGroup Nccl::join(const std::string& id, int rank, int size, double seconds) 
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     if (state == ncclInProgress && waited.count() > seconds) {
       calls_->ncclCommAbort_(made);
-      fail(ErrorKind::comm, "rank {} of {} waited {:.0f} s for the others to join a group of NCCL",
+      fail(ErrorKind::comm,
+           "rank {} of {} waited {:.0f} s for the others to join a group of NCCL; NCCL_DEBUG=INFO "
+           "shows what it waits for, and TESSERA_NCCL=off leaves it out",
            rank, size, seconds);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -115,7 +122,7 @@ CudaGroup Nccl::join(const std::string& id, int rank, int size, double seconds) 
     calls_->ncclCommAbort_(made);
     fail(ErrorKind::comm,
          "NCCL did not make a group of {} ranks: {}; processes that share a GPU need an "
-         "NCCL_HOSTID each",
+         "NCCL_HOSTID each, NCCL_DEBUG=INFO shows more, and TESSERA_NCCL=off leaves NCCL out",
          size, calls_->ncclGetErrorString_(state));
   }
   return reinterpret_cast<CudaGroup>(made);
@@ -136,8 +143,11 @@ void Nccl::end_calls() {
     CHECKED(ncclCommGetAsyncError)(called, &state);
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     if (state == ncclInProgress && waited.count() > seconds_) {
-      fail(ErrorKind::comm, "NCCL waited {:.0f} s for the ranks of a group to call it",
-           seconds_.load());
+      fail(
+          ErrorKind::comm,
+          "NCCL waited {:.0f} s for the ranks of a group to call it; NCCL_DEBUG=INFO shows what it "
+          "waits for, and TESSERA_NCCL=off leaves it out",
+          seconds_.load());
     }
     if (state == ncclInProgress) std::this_thread::yield();
   }

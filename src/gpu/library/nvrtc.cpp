@@ -2,6 +2,7 @@
 
 #include <nvrtc.h>
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -18,6 +19,8 @@ namespace {
 struct Nvrtc {
   Library library{{"libnvrtc.so." TESSERA_TEXT(TESSERA_CUDA_MAJOR), "libnvrtc.so"}};
   decltype(&::nvrtcVersion) version;
+  decltype(&::nvrtcGetNumSupportedArchs) count;
+  decltype(&::nvrtcGetSupportedArchs) architectures;
   decltype(&::nvrtcCreateProgram) create;
   decltype(&::nvrtcDestroyProgram) destroy;
   decltype(&::nvrtcCompileProgram) compile;
@@ -34,6 +37,8 @@ struct Nvrtc {
            library.why_not());
     }
     library.get(version, "nvrtcVersion");
+    library.get(count, "nvrtcGetNumSupportedArchs");
+    library.get(architectures, "nvrtcGetSupportedArchs");
     library.get(create, "nvrtcCreateProgram");
     library.get(destroy, "nvrtcDestroyProgram");
     library.get(compile, "nvrtcCompileProgram");
@@ -109,23 +114,44 @@ Compiled compile(const std::string& text, const std::string& arch, bool verbose)
   return compiled;
 }
 
-Cache::Cache() : Cache(cache_folder()) {}
+std::string architecture_for(int capability) {
+  int count = 0;
+  CHECK_NVRTC(nvrtc().count(&count));
+  std::vector<int> known(static_cast<size_t>(count));
+  CHECK_NVRTC(nvrtc().architectures(known.data()));
+  int newest = 0;
+  for (const int a : known) {
+    if (a <= capability) newest = std::max(newest, a);
+  }
+  if (newest == 0) {
+    fail(ErrorKind::unsupported,
+         "NVRTC {} compiles for no GPU of compute capability {}.{} any more; install that of an "
+         "older toolkit",
+         nvrtc_version(), capability / 10, capability % 10);
+  }
+  return fmt::format("{}_{}", newest / 10 == capability / 10 ? "sm" : "compute", newest);
+}
+
+std::string nvrtc_version() {
+  int major = 0, minor = 0;
+  CHECK_NVRTC(nvrtc().version(&major, &minor));
+  return fmt::format("{}.{}", major, minor);
+}
 
 Cache::Cache(const std::string& folder) : folder_(folder), why_not_(why_no_cache(folder)) {}
 
 std::string Cache::code(const std::string& text, const std::string& arch) {
   if (!why_not_.empty()) return compile(text, arch).code;
-  int major = 0, minor = 0;
-  CHECK_NVRTC(nvrtc().version(&major, &minor));
+  const std::string version = nvrtc_version();
   static const uint64_t headers = [] {
     uint64_t h = hash_of("");
     for (const char* option : kOptions) h = hash_of(option, h);
     for (int i = 0; i < kHeaderCount; ++i) h = hash_of(kHeaders[i].text, h);
     return h;
   }();
-  const std::string key = fmt::format("{} {}.{} {:016x}\n{}", arch, major, minor, headers, text),
-                    path = fmt::format("{}/{:016x}{:016x}-{}-{}.{}.{}", folder_, hash_of(text),
-                                       hash_of(key), arch, major, minor,
+  const std::string key = fmt::format("{} {} {:016x}\n{}", arch, version, headers, text),
+                    path = fmt::format("{}/{:016x}{:016x}-{}-{}.{}", folder_, hash_of(text),
+                                       hash_of(key), arch, version,
                                        is_virtual(arch) ? "ptx" : "cubin");
   if (std::optional<std::string> kept = read(path, key)) {
     ++hits_;

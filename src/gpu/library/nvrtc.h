@@ -26,12 +26,19 @@ struct Compiled {
 /// with the compiler's log if the text does not compile.
 Compiled compile(const std::string& text, const std::string& arch, bool verbose = false);
 
+/// What kernels for a GPU of compute capability 9.0 (90) are compiled for: "sm_90"; "sm_80" if
+/// NVRTC knows only that of the GPU's generation; else PTX of the newest architecture that it
+/// knows, "compute_80", which the driver compiles. Throws unsupported if all are newer than the
+/// GPU.
+std::string architecture_for(int capability);
+/// "13.0".
+std::string nvrtc_version();
+
 /// compile() through a cache: files in cache_folder(), named by a hash of text, headers, options,
 /// NVRTC's version and architecture. If the folder is not writable nothing is kept. A file that is
 /// damaged, of another user or otherwise not to be trusted (base/cache_file.h) is replaced.
 class Cache {
  public:
-  Cache();
   explicit Cache(const std::string& folder);
   std::string code(const std::string& text, const std::string& arch);
   /// Why nothing is kept; empty if kernels are kept.

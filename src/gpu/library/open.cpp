@@ -1,6 +1,7 @@
 // What libtessera_cuda.so exports: CUDA as CudaApi, and entry points for tests that need no GPU.
 #include <mutex>
 
+#include "base/env.h"
 #include "gpu/device/cuda_api.h"
 #include "gpu/library/cublaslt.h"
 #include "gpu/library/driver.h"
@@ -20,6 +21,10 @@ namespace {
 
 class OpenedCuda final : public CudaApi {
  public:
+  OpenedCuda() = default;
+  /// For tests: nothing is cached.
+  explicit OpenedCuda(const CublasLt::Options& options)
+      : kernels_(driver_, contexts_, ""), cublaslt_(&driver_, &contexts_, options) {}
   CudaContextApi& contexts() override { return contexts_; }
   CudaMemoryApi& memory() override { return memory_; }
   CudaStreamApi& streams() override { return streams_; }
@@ -66,7 +71,7 @@ class OpenedCuda final : public CudaApi {
   Contexts contexts_{driver_};
   Memory memory_{driver_};
   Streams streams_{driver_, contexts_};
-  Kernels kernels_{driver_, contexts_};
+  Kernels kernels_{driver_, contexts_, cache_folder()};
   Graphs graphs_{driver_};
   CublasLt cublaslt_{&driver_, &contexts_};
 #ifdef TESSERA_HAVE_CUDNN
@@ -97,13 +102,30 @@ tessera::CudaApi* tessera_cuda_open(std::string& why) {
   }
 }
 
+/// See CudaOpenOn. Matmuls in 8 bits are used even if they do not pay, and workspaces are small:
+/// tests make many Sessions at once.
+tessera::CudaApi* tessera_cuda_open_on(tessera::cuda::FindSymbol find, std::string& why) {
+  try {
+    tessera::cuda::replace_libraries(find);
+    constexpr int64_t kWorkspace = 4096;
+    return new tessera::cuda::OpenedCuda({"", true, kWorkspace});
+  } catch (const std::exception& e) {
+    why = e.what();
+    return nullptr;
+  }
+}
+
 /// For tests without a GPU, with a `library` that works on the host: prepares a matmul, selects the
 /// last algorithm that the library finds, and runs it. Returns false and sets `log` on failure.
 bool tessera_cuda_multiply(const std::string& library, const tessera::CudaGemm& gemm, const void* a,
                            const void* b, const void* added, void* c, std::string& log) {
   try {
-    tessera::cuda::CublasLt cublaslt(nullptr, nullptr, library);
-    const tessera::CudaMatmul matmul = cublaslt.prepare_always(gemm);
+    tessera::cuda::CublasLt cublaslt(nullptr, nullptr, {library, true});
+    const tessera::CudaMatmul matmul = cublaslt.prepare(gemm);
+    if (matmul == nullptr) {
+      log = cublaslt.why_not();
+      return false;
+    }
     const std::vector<std::string> words = cublaslt.algorithms(matmul, 8);
     const bool done =
         !cublaslt.use_algorithm(matmul, "nonsense") && cublaslt.use_algorithm(matmul, words.back());
@@ -115,6 +137,13 @@ bool tessera_cuda_multiply(const std::string& library, const tessera::CudaGemm& 
     log = e.what();
     return false;
   }
+}
+
+/// For tests: where a library was found, or why it was not.
+bool tessera_cuda_find(const std::string& name, std::string& where) {
+  const tessera::cuda::Library library({name});
+  where = library.is_open() ? library.name() : library.why_not();
+  return library.is_open();
 }
 
 /// For tests without a GPU: compiles a kernel for an architecture. With a folder it uses a cache

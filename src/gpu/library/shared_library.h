@@ -8,14 +8,21 @@
 
 namespace tessera::cuda {
 
-/// A library, opened under the first of several names that is found by the loader, or in lib64 of
-/// $CUDA_HOME or /usr/local/cuda. Never closed.
+/// For tests, which call it before any library is opened: libraries are what `find` knows.
+/// find(library, "") is not null if there is such a library, find(library, name) its function.
+using FindSymbol = void* (*)(const char* library, const char* symbol);
+void replace_libraries(FindSymbol find);
+
+/// A library, opened under the first of several names that is found: by the loader, or in a folder
+/// of cuda_folders() (base/env.h). Never closed.
 class Library {
  public:
   explicit Library(const std::vector<std::string>& names);
-  bool is_open() const { return handle_ != nullptr; }
+  bool is_open() const { return !name_.empty(); }
   /// Why it could not be opened, with all names tried and a remedy; empty if it is open.
   const std::string& why_not() const { return why_; }
+  /// The name or path under which it was opened.
+  const std::string& name() const { return name_; }
   /// Throws unsupported if the library lacks it.
   void* symbol(const char* name) const;
   template <class F>
