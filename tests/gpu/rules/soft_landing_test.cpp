@@ -94,16 +94,17 @@ TEST_CASE("soft landing: a capture that fails is run step by step, on all ranks"
   }
 }
 
-TEST_CASE("soft landing: train prints what the device tells after it has tried", "[cuda]") {
+TEST_CASE("soft landing: train prints what the device tells after it has tried", "[cuda][slow]") {
   CudaEmulator gpu;
   gpu.direct = false;
   gpu.fails_capture = CaptureFault::work;
   const WithEmulator here(gpu);
   const Folder folder;
   std::vector<std::string> words = {
-      "tessera", "train", "gpt",      "--data",  TESSERA_SOURCE_DIR "/data/moby-dick.txt",
-      "--steps", "3",     "--batch",  "2",       "--device",
-      "cuda",    "--set", "layers=1", "length=8"};
+      "tessera", "train", "gpt",      "--data",   TESSERA_SOURCE_DIR "/data/moby-dick.txt",
+      "--steps", "3",     "--batch",  "2",        "--device",
+      "cuda",    "--set", "layers=1", "length=8", "d_model=16",
+      "heads=2"};
   std::vector<char*> args;
   for (std::string& word : words) args.push_back(word.data());
   const std::string path = folder.dir + "/out.txt";
