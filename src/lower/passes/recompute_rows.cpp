@@ -127,7 +127,7 @@ class Recomputer {
 
   void run() {
     for (int s = 0; s < function_.first_update; ++s) {
-      if (!is_pointwise(at(s))) continue;
+      if (!is_pointwise(at(s)) || draws(at(s))) continue;
       for (size_t k = 0; k < at(s).out.size();) {
         if (!replace(s, k)) ++k;
       }
@@ -137,6 +137,13 @@ class Recomputer {
  private:
   int count() const { return static_cast<int>(function_.steps.size()); }
   Step& at(int place) { return function_.steps[static_cast<size_t>(place)]; }
+
+  /// True if the step draws random numbers, whose kernel has no registers left for another result.
+  static bool draws(const Step& step) {
+    const auto& code = step.pointwise.code;
+    return std::any_of(code.begin(), code.end(),
+                       [](const Instr& instr) { return instr.code == Code::random; });
+  }
 
   /// Lets the readers of output `k` of the step at `place` recompute it, if that pays.
   bool replace(int place, size_t k) {
