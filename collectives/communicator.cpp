@@ -145,8 +145,11 @@ void* Communicator::allocate(int64_t bytes) {
 }
 
 void Communicator::set_timeout(double seconds) {
-  require(std::isfinite(seconds) && seconds > 0,
-          "[set_timeout] {} seconds; give a positive, finite number", seconds);
+  require(
+      std::isfinite(seconds) && seconds > 0,
+      "[set_timeout] a time-out of {} seconds; it is a positive, finite number of seconds, and a "
+      "large one, such as 86400, where nothing should end a wait",
+      seconds);
   timeout_ = seconds;
 }
 

@@ -11,7 +11,9 @@ namespace tessera {
 
 class Communicator;
 
-/// A Cluster must outlive its Sessions. Its methods must be called by one thread at a time.
+/// A Cluster must outlive its Sessions, which keep its address: it is moved before they are made,
+/// or never. A Cluster and all of its Sessions are used by one thread at a time. A second one that
+/// runs something meanwhile gets a usage error, as do methods of a Cluster that was moved from.
 ///
 /// Every wait is bounded by the time-out. If a thread rank stays in one step for longer (a kernel
 /// or an op of the user's hangs), run() throws a comm error that names the step. A thread cannot be

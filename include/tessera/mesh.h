@@ -62,7 +62,8 @@ struct LayoutRule {
 /// An ordered list of rules. Grammar (docs/reference/layout-grammar.md): clauses end at ';' or a
 /// newline. A clause is "[@purpose | @/glob/ | @purpose/glob/] names:axes ...". Commas, dots or
 /// white space separate names, names accumulate until a colon, '+' joins axes, '-' replicates,
-/// 'auto' leaves the split to the planner, 'name?' may match nothing, '#' starts a comment.
+/// 'auto' leaves the split to the planner (a clause of 'auto' alone: '*:auto'), 'name?' may match
+/// nothing, '#' starts a comment.
 class Layout {
  public:
   Layout() = default;

@@ -62,7 +62,9 @@ struct Slice {
 /// Under MPI every process has one Session, and all call the same methods in the same order;
 /// methods marked "local" are exempt. After a communication or device error every call throws,
 /// except slices(), which still reads the last parameters. Usage errors name the method and the
-/// caller's line: "[feed] ... (train.cpp:41)".
+/// caller's line: "[feed] ... (train.cpp:41)". The Sessions of one Cluster are used by one thread
+/// at a time; where another one runs something, run(), enqueue() and the constructor throw a usage
+/// error and do nothing.
 class Session {
  public:
   /// Compiles, plans memory, compares the Program's hash over all ranks and runs the initializers.
@@ -92,6 +94,8 @@ class Session {
   int64_t step() const;
 
   /// Runs a function. Collective. Throws a usage error if it reads an input that was never fed.
+  /// What CompileOptions::print throws passes through, after everything was stored and step()
+  /// counted.
   void run(const std::string& function, Loc at = Loc::current());
   /// run() that does not wait for the GPU; its work is ordered with all earlier and later calls. An
   /// index out of range is thrown by the next wait() or run(), when updates have been stored.

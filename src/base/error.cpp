@@ -31,6 +31,23 @@ std::string where(const std::source_location& at) {
   return fmt::format("{}:{}", file.substr(file.rfind('/') + 1), at.line());
 }
 
+bool is_of_library(const std::source_location& at) {
+  const std::string_view here = std::source_location::current().file_name(), file = at.file_name();
+  return file.starts_with(here.substr(0, here.rfind("base/"))) ||
+         file.find("/include/c++/") != file.npos;
+}
+
+namespace {
+thread_local int open_on_behalf = 0;
+}
+OnBehalf::OnBehalf() { ++open_on_behalf; }
+OnBehalf::~OnBehalf() { --open_on_behalf; }
+bool OnBehalf::is_open() { return open_on_behalf > 0; }
+
+bool is_users_call(const std::source_location& at) {
+  return !OnBehalf::is_open() && !is_of_library(at);
+}
+
 Error in_name_of(std::string_view op, const std::source_location& at, const Error& e) {
   std::string text = e.what();
   const std::string line = where(at);

@@ -40,10 +40,27 @@ std::string where(const std::source_location& at);
 /// is replaced by `op`. An error with a different line stays as it is.
 Error in_name_of(std::string_view op, const std::source_location& at, const Error& e);
 
+/// True for a line of this library, or of the C++ library, as in std::make_unique<Session>().
+bool is_of_library(const std::source_location& at);
+
+/// While one lives, this thread works for a function that somebody called: what it calls in turn is
+/// not what a user wrote.
+class OnBehalf {
+ public:
+  OnBehalf();
+  ~OnBehalf();
+  OnBehalf(const OnBehalf&) = delete;
+  static bool is_open();
+};
+
+/// True if a user, and no function of the library, calls at the line `at`: no OnBehalf is open.
+bool is_users_call(const std::source_location& at);
+
 /// Calls `work` on behalf of the function `op` that was called at `at`: errors name `op` and that
-/// line, even if `op` is implemented by other ops.
+/// line, even if `op` is implemented by other ops. An OnBehalf is open meanwhile.
 template <class Work>
 decltype(auto) on_behalf_of(std::string_view op, const std::source_location& at, Work work) {
+  const OnBehalf callee;
   try {
     return work();
   } catch (const PeerFailure&) {

@@ -64,6 +64,12 @@ class ClauseParser {
       const bool replaces = pos_ < text_.size() && text_[pos_] == '=';
       if (take(':') || take('=')) parse_axes(replaces);
     }
+    const bool is_bare =
+        rules_.size() == rules_before_ && purpose_ == Purpose::none && scope_.empty();
+    if (is_bare && names_.size() == 1 && names_[0] == std::pair{std::string("auto"), false}) {
+      names_.clear();
+      rules_.push_back({Purpose::none, "", "*", {}, false, true, false, "*:auto"});
+    }
     require(names_.empty(),
             "layout clause '{}': dim '{}' has no axes; write '{}:axis', or '{}:-' to replicate",
             text_, names_.empty() ? "" : names_.back().first,
@@ -145,7 +151,7 @@ class ClauseParser {
 
   const std::string& text_;
   std::vector<LayoutRule>& rules_;
-  size_t pos_ = 0;
+  size_t rules_before_ = rules_.size(), pos_ = 0;
   Purpose purpose_ = Purpose::none;
   std::string scope_;
   std::vector<std::pair<std::string, bool>> names_;

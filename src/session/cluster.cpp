@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -48,6 +49,7 @@ struct Cluster::State {
   std::string abandoned;      ///< the step in which a rank's thread was left, or ""
   bool failed_alike = false;  ///< the last run ended with an error that all processes throw
   int exceptions = std::uncaught_exceptions();
+  std::atomic<std::thread::id> caller = {};  ///< the thread whose work runs, if any does
   /// gather() of so many numbers a rank, which is prepared once. Of one local rank.
   struct Gather {
     std::vector<double> mine, all;
@@ -165,17 +167,43 @@ void Cluster::Release::operator()(State* state) const {
   delete state;
 }
 
+Cluster::State& ClusterInternals::state(const Cluster& cluster) {
+  if (cluster.state_ == nullptr)
+    throw NotRun(
+        "this Cluster was moved from and has no ranks; a Session keeps the address of its Cluster, "
+        "so move a Cluster before Sessions are made, or keep it in a std::unique_ptr");
+  return *cluster.state_;
+}
+
 RankActivity& ClusterInternals::activity(Cluster& cluster, int local_rank) {
-  return cluster.state_->activities[static_cast<size_t>(local_rank)];
+  return state(cluster).activities[static_cast<size_t>(local_rank)];
 }
 
 bool ClusterInternals::has_abandoned(const Cluster& cluster) {
-  return !cluster.state_->abandoned.empty();
+  return cluster.state_ != nullptr && !cluster.state_->abandoned.empty();
 }
 
 void ClusterInternals::fail_alike(Cluster& cluster, ErrorKind kind, const std::string& message) {
-  cluster.state_->failed_alike = true;
+  state(cluster).failed_alike = true;
   throw CommonFailure(kind, message);
+}
+
+ClusterTurn::ClusterTurn(const Cluster& cluster)
+    : ClusterTurn(ClusterInternals::state(cluster).caller) {
+  if (!is_ours_)
+    throw NotRun(
+        "another thread runs work on this Cluster; a Cluster and its Sessions are used by one "
+        "thread at a time: lock a mutex around the calls, or make a Cluster for each thread");
+}
+
+ClusterTurn::ClusterTurn(std::atomic<std::thread::id>& caller) : caller_(caller) {
+  std::thread::id before;
+  is_taken_ = caller_.compare_exchange_strong(before, std::this_thread::get_id());
+  is_ours_ = is_taken_ || before == std::this_thread::get_id();
+}
+
+ClusterTurn::~ClusterTurn() {
+  if (is_taken_) caller_.store({});
 }
 
 Cluster::Cluster(std::unique_ptr<State, Release> state) : state_(std::move(state)) {}
@@ -258,16 +286,19 @@ Cluster Cluster::from_environment(int ranks) {
   return cluster;
 }
 
-int Cluster::size() const { return state_->worlds[0]->size(); }
-int Cluster::local_ranks() const { return static_cast<int>(state_->worlds.size()); }
-bool Cluster::is_root() const { return state_->worlds[0]->rank() == 0; }
-std::string Cluster::backend() const { return state_->worlds[0]->backend(); }
+int Cluster::size() const { return ClusterInternals::state(*this).worlds[0]->size(); }
+int Cluster::local_ranks() const {
+  return static_cast<int>(ClusterInternals::state(*this).worlds.size());
+}
+bool Cluster::is_root() const { return ClusterInternals::state(*this).worlds[0]->rank() == 0; }
+std::string Cluster::backend() const { return ClusterInternals::state(*this).worlds[0]->backend(); }
 void Cluster::set_timeout(double seconds) {
-  for (auto& world : state_->worlds) world->set_timeout(seconds);
+  for (auto& world : ClusterInternals::state(*this).worlds) world->set_timeout(seconds);
 }
 
 void Cluster::run(const std::function<void(int, Communicator&)>& work) {
-  State& s = *state_;
+  State& s = ClusterInternals::state(*this);
+  const ClusterTurn turn(*this);
   if (!s.abandoned.empty()) {
     tessera::fail(ErrorKind::comm,
                   "this Cluster was given up when {}; make a new one, and new Sessions",
@@ -289,19 +320,25 @@ void Cluster::run(const std::function<void(int, Communicator&)>& work) {
 }
 
 std::vector<Cluster::Activity> Cluster::activity() const {
+  State& s = ClusterInternals::state(*this);
   std::vector<Activity> all;
-  for (size_t r = 0; r < state_->activities.size(); ++r) {
-    const RankActivity::Seen seen = state_->activities[r].look();
-    all.push_back({state_->worlds[r]->rank(), seen.step, seen.seconds,
+  for (size_t r = 0; r < s.activities.size(); ++r) {
+    const RankActivity::Seen seen = s.activities[r].look();
+    all.push_back({s.worlds[r]->rank(), seen.step, seen.seconds,
                    !seen.step.empty() && seen.is_bounded, seen.thread});
   }
   return all;
 }
 
-void Cluster::fail(const std::string& message) { state_->worlds[0]->fail(message); }
+void Cluster::fail(const std::string& message) {
+  ClusterInternals::state(*this).worlds[0]->fail(message);
+}
 
 void Cluster::recover() {
-  if (local_ranks() == size() && state_->abandoned.empty()) state_->worlds[0]->recover();
+  if (state_ == nullptr) return;
+  const ClusterTurn turn(state_->caller);
+  if (turn.is_ours() && local_ranks() == size() && state_->abandoned.empty())
+    state_->worlds[0]->recover();
 }
 
 std::vector<std::string> Cluster::hosts() {

@@ -1,7 +1,9 @@
 // What Sessions need of their Cluster beyond its public API.
 #pragma once
 
+#include <atomic>
 #include <string>
+#include <thread>
 
 #include "runtime/activity.h"
 #include "tessera/cluster.h"
@@ -9,13 +11,38 @@
 
 namespace tessera {
 
+/// Work was refused before any rank began it: the Cluster and its Sessions are as they were.
+struct NotRun : Error {
+  explicit NotRun(const std::string& message) : Error(ErrorKind::usage, message) {}
+};
+
 struct ClusterInternals {
+  /// Throws NotRun for a Cluster that was moved from.
+  static Cluster::State& state(const Cluster& cluster);
   /// Where a local rank notes its steps.
   static RankActivity& activity(Cluster& cluster, int local_rank);
   /// Whether the thread of a rank was abandoned. It may still use what its Session owns.
   static bool has_abandoned(const Cluster& cluster);
   /// Throws a CommonFailure: all processes throw it alike, so none has to be told.
   [[noreturn]] static void fail_alike(Cluster& cluster, ErrorKind kind, const std::string& message);
+};
+
+/// While one lives, its thread alone runs work on a Cluster and its Sessions. It may nest.
+class ClusterTurn {
+ public:
+  /// Throws NotRun while another thread has its turn, and for a Cluster that was moved from.
+  explicit ClusterTurn(const Cluster& cluster);
+  /// The same without an error; see is_ours(). `caller`: the thread that has its turn, if any.
+  explicit ClusterTurn(std::atomic<std::thread::id>& caller);
+  ~ClusterTurn();
+  ClusterTurn(const ClusterTurn&) = delete;
+
+  /// False while another thread has its turn.
+  bool is_ours() const { return is_ours_; }
+
+ private:
+  std::atomic<std::thread::id>& caller_;
+  bool is_taken_ = false, is_ours_ = false;
 };
 
 }  // namespace tessera

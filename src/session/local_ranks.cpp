@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "base/fail.h"
+#include "session/cluster_internals.h"
 
 namespace tessera {
 
@@ -19,6 +20,8 @@ void LocalRanks::make(
     const std::function<std::unique_ptr<Executor>(int rank, Communicator& world)>& make) {
   try {
     cluster_.run([&](int rank, Communicator& world) { executors_[rank] = make(rank, world); });
+  } catch (const NotRun&) {
+    throw;
   } catch (...) {
     failed_ = true;
     throw;
@@ -35,6 +38,8 @@ void LocalRanks::on_all(const std::function<void(Executor&)>& work) {
   require_usable();
   try {
     cluster_.run([&](int rank, Communicator&) { work(*executors_[rank]); });
+  } catch (const NotRun&) {
+    throw;
   } catch (...) {
     failed_ = true;
     cluster_.recover();

@@ -100,6 +100,8 @@ struct Session::State {
   void run(int f);
   std::string non_finite(int f, Executor& executor) const;
   std::string why_waits(int f) const;
+  /// The size of the dim `name` of a tensor that is fed, stored or fetched, or 0.
+  int64_t fixed_size(const std::string& name) const;
   const Port& readable(const std::string& name) const {
     return program.ports[ports.readable(name, last_function)];
   }
@@ -212,14 +214,23 @@ std::string Session::State::why_waits(int f) const {
   return ranks[0].why_waits(f);
 }
 
+int64_t Session::State::fixed_size(const std::string& name) const {
+  for (const Port& port : program.ports) {
+    const auto at = std::find(port.dims.begin(), port.dims.end(), name) - port.dims.begin();
+    if (at < std::ssize(port.dims)) return port.sizes[static_cast<size_t>(at)];
+  }
+  return 0;
+}
+
 Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& options, Loc at) {
   at_users_line("Session", at, [&] {
     const int ranks = options.mesh.size();
     require(
         ranks == cluster.size(),
         "mesh '{}' has {} ranks but there are {}: the product of the axis sizes must be the number "
-        "of ranks; use --mesh \"data:{}\", or start {} ranks",
+        "of ranks; take a mesh such as \"data:{}\", or start {} ranks",
         options.mesh.to_string(), ranks, cluster.size(), cluster.size(), ranks);
+    const ClusterTurn turn(cluster);
     state_.reset(new State(graph, cluster, options));
     for (const auto& [name, values] : graph.constants()) feed(name, values);
     if (!state_->program.stored.empty()) state_->run(state_->program.function("init"));
@@ -284,8 +295,12 @@ void Session::set_size(const std::string& dim, int64_t size, Loc at) {
     const std::vector<std::string>& names = scalars.ties.names;
     auto it = std::find(names.begin() + 2, names.end(), dim);
     if (it == names.end()) {
+      const int64_t fixed = state_->fixed_size(dim);
       fail(ErrorKind::usage, "the program has no bounded dim '{}'{}", dim,
-           suggestion(dim, {names.begin() + 2, names.end()}));
+           fixed > 0 ? fmt::format("; its dim '{0}' has the fixed size {1}: a size is set of a dim "
+                                   "made with Dim::bounded(\"{0}\", {1})",
+                                   dim, fixed)
+                     : suggestion(dim, {names.begin() + 2, names.end()}));
     }
     const auto scalar = static_cast<size_t>(it - names.begin());
     const int64_t bound = scalars.ties.bounds[scalar];
@@ -313,20 +328,23 @@ int64_t Session::step() const { return state_->scalars.values[0]; }
 void Session::run(const std::string& function, Loc at) {
   at_users_line("run", at, [&] {
     State& s = *state_;
+    const ClusterTurn turn(s.cluster);
     const int f = s.program.function(function);
     s.run(f);
+    // Before the lines are printed: a callback that throws leaves the step that was stored.
+    if (s.program.functions[f].updates) ++s.scalars.values[0];
     for (const Probe& p : s.observed.prints) {
       if (p.function != function) continue;
       const Array x = fetch(p.tensor);
       if (s.cluster.is_root()) s.print(print_line(p, x));
     }
-    if (s.program.functions[f].updates) ++s.scalars.values[0];
   });
 }
 
 void Session::enqueue(const std::string& function, Loc at) {
   at_users_line("enqueue", at, [&] {
     State& s = *state_;
+    const ClusterTurn turn(s.cluster);
     if (s.ranks.on_host()) return run(function);  // its errors are those of enqueue()
     const int f = s.program.function(function);
     const std::string why = s.why_waits(f);

@@ -34,14 +34,6 @@ bool has_name(std::string_view text) {
          text.substr(static_cast<size_t>(end - text.begin())).starts_with("] ");
 }
 
-/// True for the lines of this library, which lie in the same src/ as this file, and for those of
-/// the C++ library, as in std::make_unique<Session>().
-bool is_of_library(const std::source_location& at) {
-  const std::string_view here = std::source_location::current().file_name(), file = at.file_name();
-  return file.starts_with(here.substr(0, here.rfind("session/"))) ||
-         file.find("/include/c++/") != file.npos;
-}
-
 }  // namespace
 
 Error with_users_line(std::string_view method, const std::source_location& at, const Error& e) {

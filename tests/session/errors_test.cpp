@@ -95,6 +95,31 @@ TEST_CASE("layout errors: grammar", "[errors]") {
                [] { Layout::parse("batch:a @state ff:a"); });
 }
 
+TEST_CASE("auto alone is *:auto, and a Session is given axes", "[errors]") {
+  CHECK(Layout::parse("auto").to_string() == "*:auto");
+  CHECK(Layout::parse("batch:a; auto").rules().at(1).automatic);
+  expect_usage({"dim 'auto' has no axes"}, [] { Layout::parse("@params auto"); });
+  const Small m;
+  Cluster ranks = Cluster::threads(2);
+  expect_error(ErrorKind::unsupported,
+               {"layout rule '*:auto'", "a Session is given axes", "plan()"},
+               [&] { Session(m.g, ranks, m.options("data:2", "auto")); });
+}
+
+TEST_CASE("a rule for a tensor's name says how names are written", "[errors]") {
+  Graph g;
+  Scope block(g, "gpt");
+  Tensor y = sum_all(g.parameter("up", {Dim("ff", 4)}, nn::ones())).named("y");
+  Cluster ranks = Cluster::threads(2);
+  const auto session = [&](const char* layout) {
+    Session(g, ranks, {Mesh::parse("a:2"), Layout::parse(layout), {{"f", {y}, false}}});
+  };
+  expect_usage({"layout rule 'gpt:a': no tensor has a dim 'gpt'", "dots separate them",
+                "write @/NAME/ dim:axis"},
+               [&] { session("gpt.up:a"); });
+  session("@/gpt.up/ ff:a");
+}
+
 TEST_CASE("mesh errors", "[errors]") {
   expect_usage({"'data' is not 'axis:size'", "data:2;model:4"}, [] { Mesh::parse("data"); });
   expect_usage({"':2' is not 'axis:size'"}, [] { Mesh::parse(":2"); });
@@ -114,9 +139,9 @@ TEST_CASE("mesh errors", "[errors]") {
 TEST_CASE("a mesh of another size than the cluster", "[errors]") {
   const Small m;
   Cluster ranks = Cluster::threads(2);
-  expect_usage(
-      {"mesh 'data:2;model:2' has 4 ranks but there are 2", "product", "data:2", "start 4 ranks"},
-      [&] { Session(m.g, ranks, m.options("data:2;model:2", "")); });
+  expect_usage({"mesh 'data:2;model:2' has 4 ranks but there are 2", "product",
+                "take a mesh such as \"data:2\", or start 4 ranks"},
+               [&] { Session(m.g, ranks, m.options("data:2;model:2", "")); });
   expect_usage({"a cluster of 0 ranks"}, [] { Cluster::threads(0); });
 }
 
@@ -225,7 +250,18 @@ TEST_CASE("feed and assign: wrong arrays", "[errors]") {
   Array torn = filled({"batch", "hidden"}, {8, 6}, 1);
   torn.bytes.resize(5);
   expect_usage({"'x'", "5 bytes"}, [&] { s.feed("x", torn); });
-  expect_usage({"no bounded dim 'batch'"}, [&] { s.set_size("batch", 4); });
+  expect_usage({"[set_size] the program has no bounded dim 'batch'",
+                "its dim 'batch' has the fixed "
+                "size 8",
+                "Dim::bounded(\"batch\", 8)"},
+               [&] { s.set_size("batch", 4); });
+}
+
+TEST_CASE("a time-out is a number of seconds", "[errors]") {
+  Cluster ranks = Cluster::threads(1);
+  for (const double seconds : {0.0, -1.0, double(INFINITY)})
+    expect_usage({"[set_timeout] a time-out of ", "a positive, finite number of seconds", "86400"},
+                 [&] { ranks.set_timeout(seconds); });
 }
 
 TEST_CASE("set_size outside of the bound", "[errors]") {

@@ -274,3 +274,24 @@ TEST_CASE("a dump has whole tensors with names, dims and lines") {
   expect_error(ErrorKind::io, {"no/such"},
                [&] { dump(session, m.g, {"x"}, f.dir + "/no/such/file.safetensors"); });
 }
+
+TEST_CASE("a print callback that throws leaves the step that was stored") {
+  Graph g;
+  Tensor w = g.parameter("w", {}, nn::ones());
+  Tensor shown = print(w * 2.0, "w").named("shown");
+  g.update(w, w + 1.0);
+  Cluster ranks = Cluster::threads(2);
+  CompileOptions options{Mesh::parse("a:2"), Layout::parse(""), {{"f", {shown}, true}}};
+  int lines = 0;
+  options.print = [&](const std::string&) {
+    if (++lines == 1) throw std::runtime_error("disk full");
+  };
+  Session s(g, ranks, options);
+  CHECK_THROWS_WITH(s.run("f"), "disk full");
+  CHECK(s.fetch_scalar("w") == 2);
+  CHECK(s.step() == 1);
+  s.run("f");
+  CHECK(s.fetch_scalar("w") == 3);
+  CHECK(s.step() == 2);
+  CHECK(lines == 2);
+}

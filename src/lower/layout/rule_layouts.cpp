@@ -17,6 +17,18 @@ RuleLayouts::RuleLayouts(const Graph& graph, const Mesh& mesh, const Layout& lay
   tie_sizes(graph);
 }
 
+namespace {
+
+/// True if the dim of a rule is a part of the name of a tensor: "gpt" of "gpt.block0.mlp.up.w".
+bool is_part_of_name(const Graph& graph, const LayoutRule& rule) {
+  const auto has_part = [&](const Value& v) {
+    return ("." + v.name + ".").find("." + rule.dim + ".") != std::string::npos;
+  };
+  return rule.scope.empty() && std::any_of(graph.values().begin(), graph.values().end(), has_part);
+}
+
+}  // namespace
+
 void RuleLayouts::resolve(const Graph& graph, const Layout& layout) {
   std::set<std::string> known;
   for (const Value& v : graph.values()) {
@@ -45,9 +57,13 @@ void RuleLayouts::resolve(const Graph& graph, const Layout& layout) {
       matches = v.shape.has(source.dim) && glob_match(source.scope, v.name);
     }
     require(matches || source.optional,
-            "layout rule '{}': no tensor{} has a dim '{}' (write '{}?' if it may be absent){}",
+            "layout rule '{}': no tensor{} has a dim '{}' (write '{}?' if it may be absent){}{}",
             source.text, source.scope.empty() ? "" : " named like '" + source.scope + "'",
-            source.dim, source.dim, known.count(source.dim) ? "" : suggestion(source.dim, names));
+            source.dim, source.dim, known.count(source.dim) ? "" : suggestion(source.dim, names),
+            is_part_of_name(graph, source)
+                ? "; a rule names dims, and dots separate them: write @/NAME/ dim:axis for the "
+                  "dims of tensors whose names are like NAME"
+                : "");
     for (const Rule& other : rules_) {
       require(other.source.dim != source.dim || other.source.scope != source.scope ||
                   other.source.purpose != source.purpose || other.source.axes == source.axes,
