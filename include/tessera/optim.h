@@ -121,9 +121,10 @@ struct Minimized {
   std::vector<Tensor> outputs = {};  ///< Loss::outputs; of microbatches, those of the whole batch
 };
 /// Adds the gradients of `loss` (a tensor, summed if it is not a scalar, or a Loss) for all
-/// parameters, and their updates. Throws a usage error for a parameter or learning rate that is not
-/// floating, a learning rate, weight or metric that is not a scalar, a weighted loss that is none,
-/// two metrics of one name, and loss scaling with a loss or parameter narrower than float32.
+/// parameters, and their updates. Throws a usage error for a parameter, loss, metric or learning
+/// rate that is not floating, a loss that depends on no parameter, a learning rate, weight or
+/// metric that is not a scalar, a weighted loss that is none, two metrics of one name, and loss
+/// scaling with a loss or parameter narrower than float32.
 Minimized minimize(const Loss& loss, Tensor lr, const Optimizer& optimizer,
                    const MinimizeOptions& options = {}, Loc at = Loc::current());
 /// With a constant learning rate.

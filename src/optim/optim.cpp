@@ -279,7 +279,20 @@ void require_scalar(const char* op, const std::string& what, Tensor x, Loc at) {
           x.shape().to_string(), where(at));
 }
 
+/// " (train.cpp:7)", or "" if the library itself made the call: no user wrote that line.
+std::string users_line(Loc at) { return is_of_library(at) ? "" : " (" + where(at) + ")"; }
+
+/// Throws a usage error for a loss or metric that has no mean; the line is that of the tensor, too.
+void require_mean(const char* op, const std::string& what, Tensor x, Loc at) {
+  require(is_floating(x.dtype()),
+          "[{}] {} '{}' ({}) is {}, which has neither a mean nor a gradient; cast() it to a "
+          "floating type{}",
+          op, what, x.name(), x.graph().producer(x.id()).at.to_string(), to_string(x.dtype()),
+          users_line(at));
+}
+
 void check_loss(const char* op, const Loss& loss, Loc at) {
+  require_mean(op, "the loss", loss.value, at);
   if (!loss.weight.empty()) {
     require_scalar(op, "the loss has a weight, and", loss.value, at);
     require_scalar(op, "the weight of the loss", loss.weight, at);
@@ -291,8 +304,24 @@ void check_loss(const char* op, const Loss& loss, Loc at) {
             where(at));
     const std::string what = fmt::format("metric '{}'", m.name);
     require_scalar(op, what, m.value, at);
+    require_mean(op, fmt::format("metric '{}',", m.name), m.value, at);
     if (!m.weight.empty()) require_scalar(op, "the weight of " + what, m.weight, at);
   }
+}
+
+/// Throws a usage error if no gradient reaches a parameter: gradients() makes zeros for these.
+void require_trains(const char* op, Tensor loss, const std::vector<Tensor>& grads,
+                    const std::vector<Tensor>& parameters, Loc at) {
+  const auto is_zero = [](Tensor x) {
+    const Node& made = x.graph().producer(x.id());
+    return std::string_view(made.op->name) == "constant" && made.attrs.get<double>("value") == 0;
+  };
+  require(!std::all_of(grads.begin(), grads.end(), is_zero),
+          "[{}] the loss '{}' ({}) depends on none of the {} parameters, such as '{}', so nothing "
+          "would be trained; make it of what they compute, without stop_gradient() and integers in "
+          "between{}",
+          op, loss.name(), loss.graph().producer(loss.id()).at.to_string(), parameters.size(),
+          parameters[0].name(), users_line(at));
 }
 
 /// 1 / weight, in the dtype of `like` or wider; 1 for a weight of 0, as its sum is 0 too.
@@ -321,17 +350,16 @@ Metric next_sum(const std::string& name, bool is_weighted, const std::vector<Ten
 
 Minimized minimize(const Loss& loss, Tensor lr, const Optimizer& optimizer,
                    const MinimizeOptions& options, Loc at) {
-  Graph& g = on_behalf_of("minimize", at, [&]() -> Graph& {
-    check_step(lr, optimizer, options);
-    return loss.value.graph();
-  });
+  Graph& g = on_behalf_of("minimize", at, [&]() -> Graph& { return loss.value.graph(); });
+  check_loss("minimize", loss, at);
+  on_behalf_of("minimize", at, [&] { check_step(lr, optimizer, options); });
   const std::vector<Tensor> parameters = parameters_of(g, "minimize", at);
   const Scaling scaling(g, options.loss_scale);
-  check_loss("minimize", loss, at);
   const Tensor mean = over_weight(loss.value, loss.weight);
   std::vector<Tensor> grads = on_behalf_of("minimize", at, [&] {
     return gradients(scaling.scaled(mean, at), parameters, options.gradient, at);
   });
+  require_trains("minimize", loss.value, grads, parameters, at);
   Minimized result = apply(g, parameters, std::move(grads), lr, scaling, optimizer, options, at);
   result.loss = loss.weight.empty() ? mean : mean.uniquely_named("mean_loss");
   for (const Metric& m : loss.metrics)
@@ -368,8 +396,10 @@ Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t par
     std::vector<Tensor> terms;
     add_terms(last->value, last->weight, parts, terms);
     for (const Metric& m : last->metrics) add_terms(m.value, m.weight, parts, terms);
+    const std::vector<Tensor> trained = parameters_of(g, op, at);
     std::vector<Tensor> made =
-        gradients(scaling.scaled(terms[0], at), parameters_of(g, op, at), options.gradient, at);
+        gradients(scaling.scaled(terms[0], at), trained, options.gradient, at);
+    require_trains(op, last->value, made, trained, at);
     require(parameters == 0 || parameters == made.size(),
             "[{}] microbatch 0 has {} parameters, a later one {}; build all alike ({})", op,
             parameters, made.size(), where(at));

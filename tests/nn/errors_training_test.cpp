@@ -23,6 +23,37 @@ struct Model {
 
 }  // namespace
 
+TEST_CASE("a loss is floating and depends on a parameter", "[errors]") {
+  const Model m;
+  Tensor whole = cast(m.loss, DType::int32).named("whole");
+  const auto of = [&](const Loss& loss) { minimize(loss, m.lr, sgd()); };
+  expect_usage({"[minimize] the loss 'whole' (errors_training_test.cpp:",
+                ") is int32, which has "
+                "neither a mean nor a gradient; cast() it",
+                kHere},
+               [&] { of(whole); });
+  // The learning rate is of the loss's dtype here, as on the command line.
+  expect_usage({"[minimize] the loss 'whole'"},
+               [&] { minimize(whole, cast(m.lr, DType::int32), sgd()); });
+  expect_usage({"[minimize] metric 'hits', 'whole' (errors_training_test.cpp:", "is int32", kHere},
+               [&] {
+                 of({m.loss, {}, {{"hits", whole}}});
+               });
+  Graph& g = const_cast<Graph&>(m.g);
+  Tensor fed = mean_all(g.input("x", {kA}, DType::float32)).named("fed");
+  expect_usage({"[minimize] the loss 'fed' (errors_training_test.cpp:",
+                "depends on none of the 1 "
+                "parameters, such as 'layer.w', so nothing would be trained",
+                "stop_gradient()", kHere},
+               [&] { of(fed); });
+  expect_usage({"depends on none of the 1 parameters"}, [&] { of(sum_all(stop_gradient(m.w))); });
+  expect_usage({"[minimize_in_microbatches] the loss", "depends on none"}, [&] {
+    minimize_in_microbatches(
+        g, "a", 2, [&] { return Loss(mean_all(g.input("z", {Dim("a", 2)}, DType::float32))); },
+        m.lr, sgd());
+  });
+}
+
 TEST_CASE("names that an optimizer's options give must be there", "[errors]") {
   expect_usage(
       {"[adam] no_decay: no parameter is named like 'layr.w'; did you mean 'layer.w'?", kHere},
