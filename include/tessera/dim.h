@@ -18,7 +18,8 @@ struct Dim {
     dim.is_bounded = true;
     return dim;
   }
-  /// The same dim under another name.
+  /// A Dim of this size and bound under another name. Of a bounded dim that is a size of its own,
+  /// to be set by Session::set_size(); only rename() of a tensor ties the sizes of two names.
   Dim renamed(std::string new_name) const {
     Dim dim = *this;
     dim.name = std::move(new_name);

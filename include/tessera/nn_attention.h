@@ -109,7 +109,8 @@ struct LocalOptions {
 };
 /// Sliding-window attention. The sequence is cut into blocks; each block attends to itself and its
 /// neighbours, so cost and memory grow with length * radius. Query, key and value all have the dim
-/// `length`; further dims match by name. Positions outside the sequence have no weight.
+/// `length`; further dims match by name. Positions outside the sequence have no weight. A bounded
+/// `length` stays bounded; it is bounded in all three or in none.
 Tensor local_attention(Tensor query, Tensor key, Tensor value, const LocalOptions& options = {},
                        Loc at = Loc::current());
 

@@ -1,7 +1,9 @@
 // The operations. All take and return Tensors of one graph. Dims are matched by name, in any order.
 // Every function throws a usage error that names the op, the culprit dim or dtype, the numbers and
 // the caller's line. Operands must have equal dtypes: there is no implicit promotion, use cast().
-// Integer tensors have no gradient.
+// Integer tensors have no gradient. Where the result would have a dim of each of two tensors whose
+// names are one letter apart and whose sizes are equal, one is misspelt: a usage error, in what a
+// user writes.
 #pragma once
 
 #include <functional>
@@ -21,7 +23,7 @@ struct At {
 };
 
 // ---------------------------------------------------------------------------------------- sources
-/// A tensor filled with `value`.
+/// A tensor filled with `value`. Throws a usage error for a finite number that `dtype` cannot hold.
 Tensor constant(Graph& g, double value, DType dtype = DType::float32, const Shape& shape = {},
                 Loc at = Loc::current());
 /// The values of an array of the host: a table, a filter, a mask. Every rank holds its slice.
@@ -97,8 +99,9 @@ Tensor where(Tensor condition, Tensor a, Tensor b, Loc at = Loc::current());
 
 // ------------------------------------------------------------------------- products, reductions
 /// Sum of products: sums over every dim that is not in `out`. Dims of `out` that no input has are
-/// broadcast. Throws a usage error for a dim that one of several operands has alone and that is not
-/// in `out`: most often its name is misspelt. If it is to be summed, reduce_sum() says so.
+/// broadcast, unless the name is one letter from that of a summed dim. Throws a usage error for a
+/// dim that one of several operands has alone and that is not in `out`: most often its name is
+/// misspelt. If it is to be summed, reduce_sum() says so.
 Tensor einsum(const std::vector<Tensor>& xs, const Shape& out, Loc at = Loc::current());
 Tensor einsum(const std::vector<Tensor>& xs, std::initializer_list<Dim> out,
               Loc at = Loc::current());
@@ -240,8 +243,10 @@ Tensor reshape(Tensor x, const Shape& shape, Loc at = Loc::current());
 Tensor rename(Tensor x, const std::string& from, const std::string& to, Loc at = Loc::current());
 
 // A bounded dim stays bounded where the result is as long as x (shift, sort, fft, conv with same
-// padding and stride 1). Else the result's dim has a fixed size: zeros (pad: `value`) stand for
-// what the run does not have, and concat() puts each operand where those before it end.
+// padding and stride 1). In slice, pad, concat and reshape to a fixed size the result's dim is
+// fixed: zeros (pad: `value`) stand for what the run does not have, and concat() puts each operand
+// where those before it end. Other conv, conv_transpose, pooling, windows and the dynamic_ ops
+// refuse a bounded dim: reshape() it to a dim of fixed size before.
 
 /// Elements [begin, begin + size) of `dim`.
 Tensor slice(Tensor x, const std::string& dim, int64_t begin, int64_t size,

@@ -14,6 +14,17 @@ std::string letters_of(std::string name) {
   return name;
 }
 
+/// True if the names differ in a word of one letter: "len_q" and "len_k".
+bool differ_in_short_word(const std::string& a, const std::string& b) {
+  const auto at = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+  const auto is_word = [&](const std::string& name) {
+    const auto i = static_cast<size_t>(at);
+    return i < name.size() && (i == 0 || name[i - 1] == '_') &&
+           (i + 1 == name.size() || name[i + 1] == '_');
+  };
+  return a.size() == b.size() && is_word(a) && is_word(b);
+}
+
 }  // namespace
 
 size_t edit_distance(const std::string& a, const std::string& b) {
@@ -34,8 +45,9 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 
 bool is_near(const std::string& a, const std::string& b) {
   constexpr size_t kLetters = 4;
+  if (a.size() + 1 == kLetters || b.size() + 1 == kLetters) return a + "s" == b || b + "s" == a;
   if (std::min(a.size(), b.size()) < kLetters || edit_distance(a, b) != 1) return false;
-  return letters_of(a) != letters_of(b);
+  return letters_of(a) != letters_of(b) && !differ_in_short_word(a, b);
 }
 
 }  // namespace tessera

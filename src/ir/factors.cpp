@@ -101,6 +101,7 @@ Body body_with_inputs(const OpCall& call) {
 }  // namespace
 
 Body body_of(const OpCall& call) {
+  const OnBehalf composite;
   Body body = body_with_inputs(call);
   body.out = call.op.body(body.in, call.attrs);
   return body;
@@ -108,6 +109,7 @@ Body body_of(const OpCall& call) {
 
 Body body_by_slices(const OpCall& call, const std::string& dim, const std::string& like,
                     int64_t slices) {
+  const OnBehalf composite;
   Body body = body_with_inputs(call);
   body.out = call.op.by_slices(call, body.in, dim, like, slices);
   return body;

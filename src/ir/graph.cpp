@@ -177,6 +177,8 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
     node.in.push_back(t.id());
   }
   std::vector<ValueType> results;
+  std::optional<OnBehalf> of_library;  // nodes of gradients and bodies are written by no user
+  if (internals_->at.line != 0 || is_of_library(at)) of_library.emplace();
   try {
     const OpCall call{op, types, results, node.attrs};
     require(op.infer || op.body, "an op says what it makes: give it `infer`, or a `body`");
@@ -193,6 +195,7 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
     throw Error(e.kind(), fmt::format("[{}] {} ({}{}{})", op.name, e.what(), node.at.to_string(),
                                       scope().empty() ? "" : ", ", scope()));
   }
+  of_library.reset();
   node.name = unique_name(std::string(op.name));
   const int id = static_cast<int>(nodes().size());
   std::vector<Tensor> out;

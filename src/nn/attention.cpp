@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "base/misspelt.h"
 #include "base/sizes.h"
 #include "nn/stored.h"
 #include "tessera/nn_attention.h"
@@ -17,6 +18,16 @@ void require_rate(const char* what, double dropout, Loc at) {
 }
 
 Tensor wide(Tensor x) { return is_narrow(x.dtype()) ? cast(x, DType::float32) : x; }
+
+/// Throws a usage error for a dim of one operand that is misspelt in another. Those that the
+/// options name are meant.
+void require_spelt(Tensor query, Tensor key, Tensor value, Tensor mask, const AttentionOptions& o) {
+  const std::vector<std::string> meant = {o.length, o.memory_length, o.key_dim};
+  require_no_misspelling(query.shape(), key.shape(), meant);
+  if (!value.empty()) require_no_misspelling(query.shape(), value.shape(), meant);
+  const Shape logits = query.shape().united(key.shape()).without({o.key_dim});
+  if (!mask.empty()) require_no_misspelling(logits, mask.shape(), meant);
+}
 
 /// All dims of query and key except the contracted one; key positions last.
 Shape logit_dims(Tensor query, Tensor key, const AttentionOptions& o) {
@@ -82,7 +93,9 @@ Tensor kept_together(Tensor query, Tensor key, const BiasedOptions& o, Loc at) {
 
 Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, const BiasedOptions& o,
                         Loc at) {
+  const bool is_users = is_users_call(at);
   return on_behalf_of("biased_attention", at, [&]() -> Tensor {
+    if (is_users) require_spelt(query, key, value, mask, o);
     require_rate("biased_attention", o.dropout, at);
     const Tensor kept = kept_together(query, key, o, at);
     if (!kept.empty() &&
@@ -134,7 +147,9 @@ Heads heads_of(const MultiHeadOptions& o, Loc at) {
 
 Tensor multihead_attention(Tensor x, Tensor memory, const std::string& name,
                            const std::string& model, const MultiHeadOptions& o, Loc at) {
+  const bool is_users = is_users_call(at);
   return on_behalf_of("multihead_attention", at, [&] {
+    if (is_users) require_spelt(x, memory, {}, o.mask, o.attention);
     Scope scope(x.graph(), name);
     const Heads heads = heads_of(o, at);
     const AttentionOptions& a = o.attention;
@@ -152,7 +167,9 @@ Tensor multihead_attention(Tensor x, Tensor memory, const std::string& name,
 
 Tensor self_attention(Tensor x, const std::string& name, const std::string& model,
                       const MultiHeadOptions& o, Loc at) {
+  const bool is_users = is_users_call(at);
   return on_behalf_of("self_attention", at, [&] {
+    if (is_users) require_spelt(x, x, {}, o.mask, o.attention);
     const AttentionOptions& a = o.attention;
     MultiHeadOptions own = o;
     if (!o.positions.empty() && o.memory_positions.empty())
@@ -163,7 +180,9 @@ Tensor self_attention(Tensor x, const std::string& name, const std::string& mode
 
 Tensor talking_heads(Tensor query, Tensor key, Tensor value, Tensor mix_logits, Tensor mix_weights,
                      Tensor mask, const AttentionOptions& o, Loc at) {
+  const bool is_users = is_users_call(at);
   return on_behalf_of("talking_heads", at, [&]() -> Tensor {
+    if (is_users) require_spelt(query, key, {}, mask, o);
     require_rate("talking_heads", o.dropout, at);
     const auto across = [&](Tensor logits, Tensor mix) {
       const Shape shared = logits.shape().without(mix.shape().names());

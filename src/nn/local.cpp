@@ -3,6 +3,7 @@
 // the dim of blocks bring them. If the blocks are split over ranks, each rank sends one block.
 #include <cmath>
 
+#include "base/misspelt.h"
 #include "base/sizes.h"
 #include "nn/stored.h"
 #include "tessera/nn_attention.h"
@@ -33,6 +34,10 @@ class Blocks {
     require(places == whole_.size,
             "[local_attention] {} {} places along '{}', the query has {} ({})", they_have, places,
             o_.length, whole_.size, where(at_));
+    require(x.dim(o_.length) == whole_,
+            "[local_attention] {} {} along '{}', the query has {}: bounded in one of them alone "
+            "({})",
+            they_have, x.shape().to_string(), o_.length, Shape{whole_}.to_string(), where(at_));
   }
   /// Replaces `length` by [blocks, inner].
   Tensor cut(Tensor x, const std::string& inner) const {
@@ -64,7 +69,10 @@ class Blocks {
     Tensor ahead = iota(g, memory_length) - iota(g, inner) - size;
     Tensor near = logical_and(ahead > -radius, ahead <= most, at_);
     Tensor position = iota(g, blocks) * size + iota(g, memory_length) - size;
-    Tensor inside = logical_and(position >= 0.0, position < static_cast<double>(whole_.size), at_);
+    Tensor places = whole_.is_bounded  // those of the run
+                        ? dim_size(g, whole_, DType::int32, at_)
+                        : constant(g, static_cast<double>(whole_.size), DType::int32, {}, at_);
+    Tensor inside = logical_and(position >= 0.0, position < places, at_);
     Tensor seen = logical_and(near, inside, at_);
     if (o_.segments.empty()) return seen;
     Tensor own = cut(o_.segments, o_.length), theirs = with_neighbours(o_.segments);
@@ -76,7 +84,8 @@ class Blocks {
     for (const Dim& d : shape)
       dims.push_back(d.name == o_.length ? Dim(o_.length, count_ * size_) : d);
     Tensor y = reshape(x, Shape(dims), at_);
-    return count_ * size_ == whole_.size ? y : slice(y, o_.length, 0, whole_.size, at_);
+    if (count_ * size_ != whole_.size) y = slice(y, o_.length, 0, whole_.size, at_);
+    return whole_.is_bounded ? reshape(y, shape, at_) : y;
   }
   std::string memory() const { return "memory_" + o_.length; }
 
@@ -90,7 +99,11 @@ class Blocks {
 }  // namespace
 
 Tensor local_attention(Tensor query, Tensor key, Tensor value, const LocalOptions& o, Loc at) {
+  const bool is_users = is_users_call(at);
   return on_behalf_of("local_attention", at, [&] {
+    for (const Tensor& other : {key, value}) {
+      if (is_users) require_no_misspelling(query.shape(), other.shape());
+    }
     const Blocks blocks(query, o, at);
     blocks.require_places("the key has", key);
     blocks.require_places("the value has", value);

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "base/misspelt.h"
 #include "nn/stored.h"
 #include "tessera/nn_attention.h"
 
@@ -50,12 +51,15 @@ Tensor prefix_mask(Tensor prefix, const Dim& length, const Dim& memory_length, L
 }
 
 Tensor segment_mask(Tensor segments, Tensor memory_segments, Loc at) {
+  const bool is_users = is_users_call(at);
   return on_behalf_of("segment_mask", at, [&] {
     const Shape &own = segments.shape(), &theirs = memory_segments.shape();
     require(own.without(theirs.names()).rank() > 0 && theirs.without(own.names()).rank() > 0,
             "[segment_mask] segments {} and memory_segments {}: queries and keys have a dim each "
             "that the others lack, use rename() ({})",
             own.to_string(), theirs.to_string(), where(at));
+    // One dim each is that of the positions, whatever its name.
+    if (is_users && own.without(theirs.names()).rank() > 1) require_no_misspelling(own, theirs);
     Tensor none = constant(segments.graph(), 0, memory_segments.dtype(), {}, at);
     return logical_and(equal(segments, memory_segments, at), not_equal(memory_segments, none, at),
                        at);

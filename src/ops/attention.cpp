@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/misspelt.h"
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -101,7 +102,17 @@ extern const Op kMaskedAttention = {
 
 Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const AttentionOptions& o,
                  Loc at) {
+  const bool is_users = is_users_call(at);
   return on_behalf_of("attention", at, [&]() -> Tensor {
+    if (is_users) {
+      const std::vector<std::string> meant = {o.length, o.memory_length, o.key_dim};
+      require_no_misspelling(query.shape(), key.shape(), meant);
+      require_no_misspelling(query.shape(), value.shape(), meant);
+      if (!mask.empty()) {
+        const Shape logits = query.shape().united(key.shape()).without({o.key_dim});
+        require_no_misspelling(logits, mask.shape(), meant);
+      }
+    }
     require(o.dropout >= 0 && o.dropout < 1, "[attention] dropout {} is not in [0, 1) ({})",
             o.dropout, where(at));
     require(mask.empty() || !mask.shape().has(o.key_dim),

@@ -4,6 +4,7 @@
 // interval of the operand that it needs; if a summed dim is split, the result is partial.
 #include <algorithm>
 
+#include "base/misspelt.h"
 #include "base/sizes.h"
 #include "ir/emit.h"
 #include "ir/source_ops.h"
@@ -196,6 +197,16 @@ void check_conv(Tensor x, Tensor filter, const ConvOptions& o) {
   }
 }
 
+/// A channel of the filter that x lacks is one of the result, unless it is misspelt.
+void require_spelt_channels(Tensor x, Tensor filter, const ConvOptions& o) {
+  Names spatial, windows;
+  for (const ConvDim& c : o.dims) {
+    spatial.push_back(c.dim);
+    windows.push_back(c.filter.empty() ? "filter_" + c.dim : c.filter);
+  }
+  require_no_misspelling(x.shape().without(spatial), filter.shape().without(windows));
+}
+
 /// The node that computes y from x, or if transposed x from y. Its spatial sizes are those of the
 /// side that it computes.
 Tensor convolve(Tensor x, Tensor filter, const ConvOptions& o, bool transposed, Loc at) {
@@ -252,7 +263,9 @@ extern const Op kConv = {.name = "conv",
                          .emit = emit_conv};
 
 Tensor conv(Tensor x, Tensor filter, const ConvOptions& options, Loc at) {
+  const bool is_users = is_users_call(at);
   return on_behalf_of("conv", at, [&] {
+    if (is_users) require_spelt_channels(x, filter, options);
     std::vector<Dim> bounded;
     for (const ConvDim& d : options.dims) {
       if (!x.shape().has(d.dim) || !x.dim(d.dim).is_bounded) continue;
@@ -272,7 +285,17 @@ Tensor conv(Tensor x, Tensor filter, const ConvOptions& options, Loc at) {
 }
 
 Tensor conv_transpose(Tensor x, Tensor filter, const ConvOptions& options, Loc at) {
-  return on_behalf_of("conv_transpose", at, [&] { return convolve(x, filter, options, true, at); });
+  const bool is_users = is_users_call(at);
+  return on_behalf_of("conv_transpose", at, [&] {
+    if (is_users) require_spelt_channels(x, filter, options);
+    for (const ConvDim& d : options.dims) {
+      require(!x.dim(d.dim).is_bounded,
+              "dim '{}' is bounded, and the size of a transposed convolution is fixed; reshape() "
+              "it to a dim of fixed size, where zeros stand for what is not there",
+              d.dim);
+    }
+    return convolve(x, filter, options, true, at);
+  });
 }
 
 Tensor conv2d(Tensor x, Tensor filter, const Conv2dOptions& o, Loc at) {
@@ -280,7 +303,11 @@ Tensor conv2d(Tensor x, Tensor filter, const Conv2dOptions& o, Loc at) {
       {{o.height, o.filter_height, o.stride}, {o.width, o.filter_width, o.stride}},
       o.same ? Padding::same : Padding::valid,
       {}};
-  return on_behalf_of("conv2d", at, [&] { return conv(x, filter, options, at); });
+  const bool is_users = is_users_call(at);
+  return on_behalf_of("conv2d", at, [&] {
+    if (is_users) require_spelt_channels(x, filter, options);
+    return conv(x, filter, options, at);
+  });
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 // sharding.
 #include <algorithm>
 
+#include "base/misspelt.h"
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -163,6 +164,17 @@ void require_shared(const std::vector<Tensor>& xs, const Shape& out, Loc at) {
   }
 }
 
+/// A dim that is summed beside one that is broadcast, one letter apart, is a mistyped one.
+void require_spelt_result(const std::vector<Tensor>& xs, const Shape& out) {
+  Shape all;
+  for (const Tensor& x : xs) all = all.united(x.shape());
+  const auto pair = misspelt_pair(all, out);
+  require(!pair,
+          "the result {} has the dim '{}', which no operand has, and '{}' of the operands would be "
+          "summed; give them one name, or sum and broadcast() in steps of their own if it is meant",
+          out.to_string(), pair ? pair->second.name : "", pair ? pair->first.name : "");
+}
+
 }  // namespace
 
 Tensor sum_of_products(const std::vector<Tensor>& operands, const Shape& out, Loc at) {
@@ -192,9 +204,11 @@ Tensor sum_of_products(const std::vector<Tensor>& operands, const Shape& out, Lo
 }
 
 Tensor einsum(const std::vector<Tensor>& xs, const Shape& out, Loc at) {
+  const bool is_users = is_users_call(at);
   return on_behalf_of("einsum", at, [&] {
     check_operands(xs, out, at);
     require_shared(xs, out, at);
+    if (is_users) require_spelt_result(xs, out);
     return sum_of_products(xs, out, at);
   });
 }
@@ -209,7 +223,8 @@ Tensor einsum_of_float8(const Tensor& a, const Tensor& b, const Shape& out, Floa
 }
 
 Tensor einsum(const std::vector<Tensor>& xs, std::initializer_list<Dim> out, Loc at) {
-  return on_behalf_of("einsum", at, [&] { return einsum(xs, Shape(out), at); });
+  const Shape shape = on_behalf_of("einsum", at, [&] { return Shape(out); });
+  return einsum(xs, shape, at);
 }
 
 Tensor einsum(const std::vector<Tensor>& xs, Loc at) {

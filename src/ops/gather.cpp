@@ -2,6 +2,7 @@
 // looks up its own rows with zeros elsewhere, and the sum over the axis is the result. The dim that
 // scatter_add indexes belongs to the result: each rank applies the updates of its own rows, so the
 // role is `fresh` and the result complete.
+#include "base/misspelt.h"
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
@@ -152,7 +153,9 @@ extern const Op kScatterAdd = {.name = "scatter_add",
 
 Tensor gather(Tensor weights, Tensor indices, const std::string& dim, OutOfRange out_of_range,
               Loc at) {
+  const bool is_users = is_users_call(at);
   return on_behalf_of("gather", at, [&] {
+    if (is_users) require_no_misspelling(indices.shape(), weights.shape().without({dim}));
     return one(kGather, {weights, indices},
                {{"dim", dim}, {"out_of_range", std::string(name_of(out_of_range))}}, at);
   });

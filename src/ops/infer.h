@@ -17,7 +17,8 @@ std::string size_text(const Dim& d, const Dim& other);
 void require_same_sizes(const OpCall& call);
 /// Throws a usage error unless indices are int32 or int64.
 void require_index(const ValueType& type);
-/// The broadcast shape of the operands (rule in ops.h).
+/// The broadcast shape of the operands (rule in ops.h). Throws a usage error for dims one letter
+/// apart in what a user wrote.
 Shape broadcast_shape(const OpCall& call);
 /// Throws a usage error unless `names` is not empty and its names are distinct dims of `shape`.
 /// `what` describes them.
@@ -25,7 +26,8 @@ void require_dims(const Shape& shape, const std::vector<std::string>& names, con
 
 /// Throws a usage error for bool, which has no arithmetic; suggests cast().
 void require_number(DType dtype);
-/// Throws a usage error unless `dtype` can hold `value`: for integers and bool an integer in range.
+/// Throws a usage error unless `dtype` can hold `value`: for integers and bool an integer in range;
+/// for floating types any number that is not rounded to infinity, and infinity and NaN themselves.
 void require_holds(DType dtype, double value);
 /// The same for fill values, which may also be infinite: the minimum or maximum of the dtype.
 void require_fill(DType dtype, double value);

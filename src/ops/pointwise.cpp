@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/misspelt.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
 #include "ops/precision.h"
@@ -265,7 +266,9 @@ Tensor is_inf(Tensor x, Loc at) {
   });
 }
 Tensor logical_xor(Tensor a, Tensor b, Loc at) {
+  const bool is_users = is_users_call(at);
   return on_behalf_of("logical_xor", at, [&] {
+    if (is_users) require_no_misspelling(a.shape(), b.shape());
     return logical_and(logical_or(a, b, at), logical_not(logical_and(a, b, at), at), at);
   });
 }

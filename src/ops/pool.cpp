@@ -56,7 +56,7 @@ Spatial transposed_spatial(const Dim& out, const SpatialDim& d, int64_t size) {
   in.size = checked_size(size != 0 ? size : usual, "dim '" + d.dim + "' of the result");
   require(in.size >= 1, "the result would have {} elements along dim '{}'", in.size, d.dim);
   const Spatial result = spatial_of(in, d);
-  require(result.out == out.size && !out.is_bounded,
+  require(result.out == out.size,
           "a convolution of dim '{}' of size {} has {} windows, but x has {}", d.dim, in.size,
           result.out, out.size);
   return result;

@@ -172,10 +172,18 @@ Tensor reshape(Tensor x, const Shape& shape, Loc at) {
     const Shape from = x.shape();
     for (int i = 0; i < from.rank(); ++i) {
       bounded |= from[i].is_bounded;
+      const auto others =
+          std::count_if(from.begin(), from.end(), [](const Dim& d) { return d.is_bounded; }) - 1;
       require(!from[i].is_bounded || !has_bounded_along(shape, reach_of(from, i), false),
               "the dim '{}' of {} is bounded, and its elements would not come first in a bounded "
-              "dim of {}; transpose() before, so that it stays whole",
-              from[i].name, from.to_string(), shape.to_string());
+              "dim of {}; {}",
+              from[i].name, from.to_string(), shape.to_string(),
+              others == 0
+                  ? "transpose() before, so that it stays whole"
+                  : fmt::format("a bounded dim is made of one bounded dim and fixed ones behind "
+                                "it, so reshape() '{}' to a dim of fixed size before, where zeros "
+                                "stand for what is not there",
+                                from[i].name));
       if (from[i].is_bounded && from[i].size > 1 &&
           !has_bounded_along(shape, reach_of(from, i), true))
         x = without_padding(x, from[i], at);

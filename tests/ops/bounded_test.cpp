@@ -62,6 +62,69 @@ TEST_CASE("attention over a renamed length sees what is there only") {
   for (int j = 0; j < 3; ++j) CHECK(mean.data[static_cast<size_t>(j)] == Approx(6 + j));
 }
 
+TEST_CASE("local attention along a bounded length sees what is there only") {
+  for (const bool causal : {false, true}) {
+    for (const int64_t block : {2, 3, 4}) {  // 3: the last block is cut
+      const nn::LocalOptions options{
+          .radius = 2, .causal = causal, .block = block, .length = "n", .key_dim = "m"};
+      const auto attended = [&](const Tensor& x) {
+        return nn::local_attention(x * 0.1, x * 0.1, x + 1.0, options);
+      };
+      Graph g;  // the same five rows and no bound
+      Tensor x = g.input("x", {Dim("n", 5), Dim("m", 3)}, DType::float64);
+      Tensor y = attended(x).named("y");
+      Cluster one = Cluster::threads(1);
+      Session fixed(g, one, {Mesh::parse("a:1"), Layout::parse(""), {{"f", {y}}}});
+      Array rows(DType::float64, {"n", "m"}, {5, 3});
+      for (int i = 0; i < 15; ++i) rows.data<double>()[i] = i;
+      fixed.feed("x", rows);
+      fixed.run("f");
+      const Array want = fixed.fetch("y");
+      for (const char* layout : {"", "n:a", "length_blocks:a", "m:b"}) {
+        INFO("causal " << causal << ", block " << block << ", layout " << layout);
+        Five f;
+        const Tensor bounded = attended(f.x);
+        CHECK(bounded.shape() == f.x.shape());
+        const Whole found = f.value(bounded, layout);
+        CHECK(found.sizes == std::vector<int64_t>{5, 3});
+        for (size_t i = 0; i < 15; ++i)
+          CHECK(found.data.at(i) == Approx(want.at(static_cast<int64_t>(i))));
+        double sum = 0;
+        for (int64_t i = 0; i < 15; ++i) sum += want.at(i);
+        CHECK(f.value(reduce_mean(bounded, {"n", "m"}), layout).data.at(0) == Approx(sum / 15));
+        CHECK(f.value(reduce_sum(f.x + bounded, {"n", "m"}), layout).data.at(0) ==
+              Approx(sum + 105));
+      }
+    }
+  }
+  Five f;
+  Tensor fixed = f.g.input("fixed", {Dim("n", 8), f.m}, DType::float64);
+  expect_usage(
+      {"[local_attention] the key has [n=8, m=3] along 'n', the query has [n<=8]", kHere},
+      [&] { nn::local_attention(f.x, fixed, f.x, {.radius = 2, .length = "n", .key_dim = "m"}); });
+}
+
+TEST_CASE("what cannot take a bounded dim says what to do", "[errors]") {
+  Five f;
+  Tensor filter =
+      f.g.parameter("filter", {Dim("k", 3), f.m, Dim("o", 2)}, nn::ones(), DType::float64);
+  expect_usage(
+      {"[conv_transpose] dim 'n' is bounded", "reshape() it to a dim of fixed size", kHere}, [&] {
+        conv_transpose(f.x, filter, {.dims = {{"n", "k"}}});
+      });
+  const Dim a = Dim::bounded("a", 6), b = Dim::bounded("b", 5);
+  Tensor x = f.g.input("two", {a, b}, DType::float64);
+  expect_usage({"[reshape] the dim 'b' of [a<=6, b<=5] is bounded",
+                "made of one bounded dim and fixed ones behind it",
+                "reshape() 'b' to a dim of fixed", kHere},
+               [&] { reshape(x, {Dim::bounded("ab", 30)}); });
+  Tensor cut = reshape(x, {a, Dim("b", 5)});
+  CHECK(reshape(cut, {Dim::bounded("ab", 30)}).shape().rank() == 1);
+  Tensor y = f.g.input("behind", {f.m, a}, DType::float64);
+  expect_usage({"[reshape] the dim 'a' of [m=3, a<=6] is bounded", "transpose() before"},
+               [&] { reshape(y, {Dim::bounded("ma", 18)}); });
+}
+
 TEST_CASE("a bounded dim in dims of fixed size: zeros for what is not there") {
   for (const char* layout : {"", "t:a", "n:a;t:a+b", "m:b"}) {
     Five f;

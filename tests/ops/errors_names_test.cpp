@@ -107,6 +107,113 @@ TEST_CASE("dims one letter apart are no two dims of a result", "[errors]") {
   CHECK((q + g.input("k", {Dim("col", 4)}, DType::float32)).shape().rank() == 2);
 }
 
+TEST_CASE("names of three letters and their plural, and words of one letter", "[errors]") {
+  Graph g;
+  const auto both = [&](const char* a, const char* b) {
+    return g.input(g.unique_name("x"), {Dim(a, 4)}, DType::float32) >
+           g.input(g.unique_name("x"), {Dim(b, 4)}, DType::float32);
+  };
+  expect_usage({"[greater] ", "'rows' and 'row'"}, [&] { both("rows", "row"); });
+  expect_usage({"[greater] ", "'row' and 'rows'"}, [&] { both("row", "rows"); });
+  for (const auto& [a, b] : {std::pair{"len_q", "len_k"}, {"q_len", "k_len"}, {"row", "how"}})
+    CHECK(both(a, b).shape().rank() == 2);
+}
+
+TEST_CASE("a misspelt dim is one wherever a user writes it", "[errors]") {
+  Graph g;
+  const auto in = [&](const Shape& shape, DType dtype = DType::float32) {
+    return g.input(g.unique_name("x"), shape, dtype);
+  };
+  const Dim batch("batch", 4), bacth("bacth", 4), c("c", 3);
+  Tensor x = in({batch, c}), y = in({batch, c});
+  expect_usage({"[einsum] the result [bacth=4] has the dim 'bacth', which no operand has, and "
+                "'batch' of the operands would be summed",
+                kHere},
+               [&] {
+                 einsum({x, y}, {bacth});
+               });
+  expect_usage({"[where] ", "'batch' and 'bacth'", kHere},
+               [&] { where(in({batch}) > 0.0, x, in({bacth})); });
+  expect_usage({"[minimum] ", "'batch' and 'bacth'", kHere}, [&] { minimum(x, in({bacth})); });
+  expect_usage({"[logical_xor] ", "'batch' and 'bacth'", kHere},
+               [&] { logical_xor(in({batch}) > 0.0, in({bacth}) > 0.0); });
+  expect_usage({"[gather] ", "'batch' and 'bacth'", kHere}, [&] {
+    gather(in({Dim("rows", 9), bacth}), in({batch}, DType::int32), "rows");
+  });
+  const Dim n("n", 8), k("k", 3), channels("channels", 4), chanels("chanels", 4);
+  for (const bool transposed : {false, true})
+    expect_usage({transposed ? "[conv_transpose] " : "[conv] ", "'channels' and 'chanels'", kHere},
+                 [&] {
+                   (transposed ? conv_transpose : conv)(in({n, channels}), in({k, chanels, c}),
+                                                        {.dims = {{"n", "k"}}}, Loc::current());
+                 });
+  const Dim length("length", 5), memory("memory_length", 5), depth("d_head", 2);
+  Tensor q = in({batch, length, depth}), m = in({batch, memory, depth});
+  Tensor other = in({bacth, memory, depth}), mask = in({bacth, memory}, DType::bool_);
+  const auto misspelt = [&](const char* op, auto work) {
+    expect_usage({op, "'batch' and 'bacth'", kHere}, work);
+  };
+  misspelt("[attention] ", [&] { attention(q, other, other); });
+  misspelt("[attention] ", [&] { attention(q, m, other); });
+  misspelt("[attention] ", [&] { attention(q, m, m, mask); });
+  misspelt("[biased_attention] ", [&] { nn::biased_attention(q, m, m, mask); });
+  misspelt("[multihead_attention] ",
+           [&] { nn::multihead_attention(q, m, "a", "d_head", {.mask = mask}); });
+  misspelt("[self_attention] ", [&] { nn::self_attention(q, "b", "d_head", {.mask = mask}); });
+  misspelt("[segment_mask] ", [&] {
+    nn::segment_mask(in({batch, length}, DType::int32), in({bacth, memory}, DType::int32));
+  });
+  misspelt("[local_attention] ", [&] { nn::local_attention(q, in({bacth, length, depth}), q); });
+}
+
+TEST_CASE("what Tessera makes of a user's dims has no misspelt ones", "[errors]") {
+  const Dim b("b", 2), own("qlen", 8), theirs("klen", 8);
+  Graph g;
+  CHECK(nn::causal_mask(g, own, theirs).shape().rank() == 2);
+  CHECK(nn::window_mask(g, own, theirs, 1, 1).shape().rank() == 2);
+  Tensor segments = g.input("s", {b, own}, DType::int32);
+  CHECK(nn::prefix_mask(g.input("p", {b}, DType::int32), own, theirs).shape().rank() == 3);
+  CHECK(nn::segment_mask(segments, rename(segments, "qlen", "klen")).shape().rank() == 3);
+  CHECK(nn::relative_bias(g, "r", own, theirs, {Dim("heads", 2)}).shape().rank() == 3);
+  CHECK(nn::sinusoids(g, own, theirs).shape().rank() == 2);
+  CHECK(nn::segment_positions(segments, "qlen").shape() == segments.shape());
+}
+
+TEST_CASE("attention between dims of similar names runs under every layout", "[errors]") {
+  for (const auto& [own, theirs] : {std::pair{"qlen", "klen"}, {"n", "m"}, {"pos", "mpos"}}) {
+    const std::string q = std::string(own) + ":a", k = std::string(theirs) + ":a",
+                      both = q + ";" + k;
+    for (const bool causal : {false, true}) {
+      double first = 0;
+      for (const std::string& layout : {std::string(), q, k, both}) {
+        INFO(own << ", causal " << causal << ", layout " << layout);
+        Graph g;
+        Tensor x = g.input("x", {Dim("b", 2), Dim(own, 8), Dim("d_head", 4)}, DType::float32);
+        Tensor m = rename(x, own, theirs);
+        nn::BiasedOptions options;
+        options.length = own;
+        options.memory_length = theirs;
+        options.causal = causal;
+        Tensor y = attention(x, m, m, {}, options), loss = sum_all(square(y)).named("loss");
+        std::vector<Tensor> outputs = {loss, gradients(loss, {x})[0].named("gx")};
+        if (layout != both) {  // there the logits cannot be split twice
+          options.bias = g.parameter("bias", {Dim(own, 8), Dim(theirs, 8)}, nn::ones());
+          outputs.push_back(nn::biased_attention(x, m, m, {}, options).named("biased"));
+        }
+        Cluster ranks = Cluster::threads(2);
+        Session s(g, ranks, {Mesh::parse("a:2"), Layout::parse(layout), {{"f", outputs, false}}});
+        Array values(DType::float32, {"b", own, "d_head"}, {2, 8, 4});
+        for (int i = 0; i < 64; ++i) values.data<float>()[i] = static_cast<float>(i % 7) - 3;
+        s.feed("x", values);
+        s.run("f");
+        if (layout.empty()) first = s.fetch_scalar("loss");
+        CHECK(first > 0);
+        CHECK(s.fetch_scalar("loss") == Approx(first).epsilon(1e-5));
+      }
+    }
+  }
+}
+
 TEST_CASE("an error keeps the line where it was made if that is not the caller's", "[errors]") {
   const Error other(ErrorKind::usage, "[exp] wrong (model.cpp:3)");
   const auto at = std::source_location::current();

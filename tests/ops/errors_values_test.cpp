@@ -24,6 +24,34 @@ struct Inputs {
 
 }  // namespace
 
+TEST_CASE("a number is one that the dtype holds", "[errors]") {
+  Inputs m;
+  Tensor x = cast(m.x, DType::float16), seen = m.x > 0.0;
+  const auto too_large = [&](const char* op, const char* number, auto work) {
+    expect_usage({std::string(op) + number + " is no float16, whose largest number is 65504",
+                  "cast()", kHere},
+                 work);
+  };
+  too_large("[mul] ", "1000000000", [&] { x * 1e9; });
+  too_large("[add] ", "-65520", [&] { x + -65520.0; });
+  too_large("[where] ", "-1e+30", [&] { where(seen, x, -1e30); });
+  too_large("[constant] ", "70000", [&] { constant(m.g, 70000, DType::float16); });
+  too_large("[clip] ", "-1000000000", [&] { clip(x, -1e9, 1e9); });
+  too_large("[pad] ", "-1e+30", [&] { pad(x, "model", 1, 0, -1e30); });
+  too_large("[one_hot] ", "100000",
+            [&] { one_hot(m.ids, Dim("classes", 3), 1e5, 0, DType::float16); });
+  x *= 65519.0;  // rounded to 65504
+  constant(m.g, -INFINITY, DType::float16);
+  constant(m.g, NAN, DType::float16);
+  constant(m.g, 1e-30, DType::float16);
+  constant(m.g, 1e38, DType::bfloat16);
+  constant(m.g, 1e300, DType::float64);
+  expect_usage({"[constant] 1e+39 is no float32, whose largest number is 3.402"},
+               [&] { constant(m.g, 1e39); });
+  expect_usage({"[constant] 3.4e+38 is no bfloat16, whose largest number is 3.389"},
+               [&] { constant(m.g, 3.4e38, DType::bfloat16); });
+}
+
 TEST_CASE("an index is of a dtype that holds it", "[errors]") {
   Graph g;
   expect_usage({"[iota] an index along dim 'n' of bool; take int32", kHere},
