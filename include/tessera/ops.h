@@ -99,8 +99,9 @@ Tensor where(Tensor condition, Tensor a, Tensor b, Loc at = Loc::current());
 
 // ------------------------------------------------------------------------- products, reductions
 /// Sum of products: sums over every dim that is not in `out`. Dims of `out` that no input has are
-/// broadcast. Throws a usage error for a dim that one of several operands has alone and that is not
-/// in `out`: most often its name is misspelt. If it is to be summed, reduce_sum() says so.
+/// broadcast, unless the name is one letter from that of a summed dim. Throws a usage error for a
+/// dim that one of several operands has alone and that is not in `out`: most often its name is
+/// misspelt. If it is to be summed, reduce_sum() says so.
 Tensor einsum(const std::vector<Tensor>& xs, const Shape& out, Loc at = Loc::current());
 Tensor einsum(const std::vector<Tensor>& xs, std::initializer_list<Dim> out,
               Loc at = Loc::current());
