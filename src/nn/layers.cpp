@@ -65,7 +65,9 @@ Tensor adapted(Tensor weights, Tensor x, const std::string& name,
   }
   a.emplace_back("rank", o.rank);
   const Adapter made = adapter(x, name, in, Shape(a), Shape(b), at);
-  return add(weights, einsum({made.a, made.b}, weights.shape(), at) * (o.alpha / static_cast<double>(o.rank)), at);
+  return add(
+      weights,
+      einsum({made.a, made.b}, weights.shape(), at) * (o.alpha / static_cast<double>(o.rank)), at);
 }
 
 bool LoraOptions::adapts(const std::string& name) const {
