@@ -115,9 +115,14 @@ TEST_CASE("errors of tokenize name file and line, and leave no corpus", "[cli]")
                             "/tests/tokenizer/fixtures/ranks.tiktoken "
                             "--tokenizer-pattern '.+' ";
   fails("good.jsonl --append-eod",
-        {"has no token for the end of a text, which --append-eod needs; name one with "
+        {"names no token for the end of a text, which --append-eod needs: name one with "
          "--special-token, or leave --append-eod out"},
         ranks);
+  f.write("t.json", R"({"model": {"type": "BPE", "vocab": {"x": 0}, "merges": []}})");
+  fails(
+      "good.jsonl --append-eod",
+      {"which --append-eod needs: put it as \"eos_token\" into a tokenizer_config.json beside it"},
+      "--tokenizer t.json ");
 }
 
 /// Documents that count already; 0 before the first commit.

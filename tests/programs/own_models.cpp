@@ -239,6 +239,7 @@ class HangingWords : public Words {
 ModelSpec hangs() {
   ModelSpec spec = weighted();
   spec.name = "hangs";
+  spec.learning_rate = {};
   spec.help = "A rank hangs in a step.";
   spec.keys = {{"model.where", "op", "Where: op, data."},
                {"model.rank", "1", "Which rank."},
