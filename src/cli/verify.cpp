@@ -282,10 +282,11 @@ double tolerance_of(const std::string& dtype) {
   return dtype == "float16" ? 16.0 / 2048 : 16.0 / 256;
 }
 
-/// That of the type which values are computed in, or parameters are rounded to.
+/// That of the type which values are computed in, or of 16 bits that parameters are rounded to.
 double default_tolerance(const Config& config) {
-  return std::max(tolerance_of(config.text("train.dtype")),
-                  tolerance_of(config.text("train.parameters")));
+  const double computed = tolerance_of(config.text("train.dtype"));
+  if (!is_narrow(config)) return computed;
+  return std::max(computed, tolerance_of(config.text("train.parameters")));
 }
 
 /// A loss scale under which one rank overflows leaves nothing to compare.
