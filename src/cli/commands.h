@@ -245,6 +245,8 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models);
 int eval(const Arguments& args, const std::vector<ModelSpec>& models);
 int generate(const Arguments& args, const std::vector<ModelSpec>& models);
 int serve(const Arguments& args, const std::vector<ModelSpec>& models);
+/// The library that serve() uses, "cpp-httplib 0.11.4"; "no: ..." if it was not there.
+std::string http_library();
 int info(const Arguments& args, const std::vector<ModelSpec>& models);
 int verify(const Arguments& args, const std::vector<ModelSpec>& models);
 int explain(const Arguments& args, const std::vector<ModelSpec>& models);

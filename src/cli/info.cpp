@@ -139,14 +139,14 @@ int info(const Arguments& args, const std::vector<ModelSpec>& models) {
   }
   if (!is_root) return 0;
   nlohmann::json report = {
-      {"version", build.version},  {"cpu", build.cpu},     {"cores", build.cores},
-      {"blas", build.blas},        {"mpi", build.mpi},     {"cuda", build.cuda},
-      {"nccl", build.nccl},        {"cudnn", build.cudnn}, {"tokenizers", build.tokenizers},
-      {"switches", build.switches}};
+      {"version", build.version},   {"cpu", build.cpu},      {"cores", build.cores},
+      {"blas", build.blas},         {"mpi", build.mpi},      {"cuda", build.cuda},
+      {"nccl", build.nccl},         {"cudnn", build.cudnn},  {"tokenizers", build.tokenizers},
+      {"switches", build.switches}, {"http", http_library()}};
   say("Tessera {}\ncpu   {} ({} cores, {})\nblas  {}\nmpi   {}\ncuda  {}\nnccl  {}\ncudnn "
-      "{}\nswitches {}\ntokenizers {}\n",
+      "{}\nswitches {}\ntokenizers {}\nhttp  {}\n",
       build.version, build.cpu, build.cores, build.isa, build.blas, build.mpi, build.cuda,
-      build.nccl, build.cudnn, build.switches, build.tokenizers);
+      build.nccl, build.cudnn, build.switches, build.tokenizers, http_library());
   if (!hosts.empty()) print_mesh(mesh, hosts, report);
   if (args.keys) print_keys(models, report);
   write_report(args.json, report);

@@ -11,6 +11,7 @@ int serve(const Arguments&, const std::vector<ModelSpec>&) {
        "this build has no HTTP library, and serve needs one; install libcpp-httplib-dev and "
        "configure again");
 }
+std::string http_library() { return "no: tessera serve needs cpp-httplib"; }
 }  // namespace tessera::cli
 
 #else
@@ -192,16 +193,18 @@ class HttpServer {
 
 }  // namespace
 
+std::string http_library() { return "cpp-httplib " CPPHTTPLIB_VERSION; }
+
 int serve(const Arguments& args, const std::vector<ModelSpec>& models) {
+  require(launched_ranks() <= 1,
+          "serve runs in one process, whose ranks are threads; this one is one of {}, so start it "
+          "without a launcher",
+          launched_ranks());
   Job job = resolve(args, models, false);
   const std::vector<Checkpoint> all = checkpoints_to_write_with("serve", args, job);
   require(static_cast<bool>(job.spec->transformer),
           "serve needs a language model, and '{}' has no ModelSpec::transformer", job.spec->name);
   Cluster cluster = make_cluster(job, args);
-  require(cluster.local_ranks() == cluster.size(),
-          "serve runs in one process, whose ranks are threads; this one has {} of {} ranks, so "
-          "start it without a launcher",
-          cluster.local_ranks(), cluster.size());
   const Watchdog watchdog(cluster, args.timeout);
   const nn::TransformerOptions options = job.spec->transformer(job.config);
   const TextTokens vocabulary(args, job, options.vocab);
