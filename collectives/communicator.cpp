@@ -133,6 +133,21 @@ void Communicator::barrier(const CallSite& site) {
   run(collective);
 }
 
+bool Communicator::on_all(bool mine, const std::string& what) {
+  const int64_t here = mine ? 1 : 0;
+  int64_t everywhere = 0;
+  Collective least;
+  least.kind = CollectiveKind::all_reduce;
+  least.dtype = DType::int64;
+  least.combiner = Combiner::min;
+  least.in = &here;
+  least.out = &everywhere;
+  least.count = 1;
+  least.site.text = what;
+  run(least);
+  return everywhere == 1;
+}
+
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   std::unique_ptr<Communicator> group = do_split(color, key);
   group->timeout_ = timeout_;

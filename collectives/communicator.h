@@ -106,6 +106,8 @@ class Communicator {
   /// prepare(), start() and wait() in one: for set-up, tests and rare transfers.
   void run(const Collective& collective);
   void barrier(const CallSite& site = {});
+  /// Whether `mine` is true on every rank; `what` is for messages. Collective.
+  bool on_all(bool mine, const std::string& what);
 
   /// Ranks that pass the same color form a group, ordered by (key, rank). Collective.
   std::unique_ptr<Communicator> split(int color, int key);

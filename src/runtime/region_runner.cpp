@@ -70,18 +70,7 @@ bool RegionRunner::agree(bool recorded, const std::vector<BoundStep>& steps,
   const bool has_collective =
       std::any_of(first, last, [](const BoundStep& bound) { return bound.bucket != nullptr; });
   if (!has_collective || rank_.world.size() == 1) return recorded;
-  const int64_t mine = recorded ? 1 : 0;
-  int64_t all = 0;
-  Collective least;
-  least.kind = CollectiveKind::all_reduce;
-  least.dtype = DType::int64;
-  least.combiner = Combiner::min;
-  least.in = &mine;
-  least.out = &all;
-  least.count = 1;
-  least.site.text = "steps that all ranks recorded";
-  rank_.world.run(least);
-  return all == 1;
+  return rank_.world.on_all(recorded, "steps that all ranks recorded");
 }
 
 size_t first_store(const Function& function) {

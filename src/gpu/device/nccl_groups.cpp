@@ -36,19 +36,8 @@ CudaGroup GpuGroups::join(Communicator& group, std::string& why) {
 std::string GpuGroups::why_not(Communicator& group) {
   std::string why = "TESSERA_NCCL is off";
   nccl_ = may_use_nccl() ? gpu_.api.nccl(why) : nullptr;
-  const int64_t mine = nccl_ == nullptr ? 0 : 1;
-  int64_t all = 0;
-  Collective least;
-  least.kind = CollectiveKind::all_reduce;
-  least.dtype = DType::int64;
-  least.combiner = Combiner::min;
-  least.in = &mine;
-  least.out = &all;
-  least.count = 1;
-  least.site.text = "ranks that have NCCL";
-  group.run(least);
-  if (all == 1) return "";
-  return mine == 1 ? "another rank has no NCCL" : why;
+  if (group.on_all(nccl_ != nullptr, "ranks that have NCCL")) return "";
+  return nccl_ != nullptr ? "another rank has no NCCL" : why;
 }
 
 std::string GpuGroups::trouble() const {
