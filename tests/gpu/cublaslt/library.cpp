@@ -5,40 +5,17 @@
 
 #include <cmath>
 #include <cstring>
-#include <map>
-#include <vector>
 
 #include "base/float8.h"
+#include "gpu/cublaslt/attributes.h"
 
 namespace {
 
-using Attributes = std::map<int, std::vector<char>>;
-
-template <class T>
-T get(const Attributes& attributes, int which, T otherwise) {
-  const auto it = attributes.find(which);
-  if (it == attributes.end() || it->second.size() != sizeof(T)) return otherwise;
-  std::memcpy(&otherwise, it->second.data(), sizeof(T));
-  return otherwise;
-}
-
-template <class Tag>
-cublasStatus_t set(Tag tag, int which, const void* value, size_t bytes) {
-  const char* first = static_cast<const char*>(value);
-  (*reinterpret_cast<Attributes*>(tag))[which].assign(first, first + bytes);
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-template <class Tag>
-cublasStatus_t make(Tag* tag) {
-  *tag = reinterpret_cast<Tag>(new Attributes);
-  return CUBLAS_STATUS_SUCCESS;
-}
-template <class Tag>
-cublasStatus_t drop(Tag tag) {
-  delete reinterpret_cast<Attributes*>(tag);
-  return CUBLAS_STATUS_SUCCESS;
-}
+using tessera::test::Attributes;
+using tessera::test::drop;
+using tessera::test::get;
+using tessera::test::make;
+using tessera::test::set;
 
 constexpr int kRows = 1000, kColumns = 1001, kLeading = 1002, kType = 1003;
 

@@ -5,46 +5,21 @@
 #include <algorithm>
 #include <cstring>
 
+#include "gpu/cublaslt/attributes.h"
 #include "gpu/rules/driver.h"
 
 namespace tessera::test::rules {
 
 namespace {
 
-/// A descriptor, layout or preference: its attributes by number.
-using Attributes = std::map<int, std::vector<char>>;
-
 constexpr int kRows = 1000, kColumns = 1001, kLeading = 1002, kType = 1003, kCompute = 1004;
 constexpr size_t kIndex = 7, kAlignment = 6;  ///< of an algorithm's words
 constexpr size_t kWorkspace = 4096, kWorkspaceAlignment = 256, kEpilogueAlignment = 16,
                  kVector = 16;  ///< bytes that fast algorithms load at once
 
-template <class T>
-T get(const Attributes& attributes, int which, T otherwise) {
-  const auto it = attributes.find(which);
-  if (it == attributes.end() || it->second.size() != sizeof(T)) return otherwise;
-  std::memcpy(&otherwise, it->second.data(), sizeof(T));
-  return otherwise;
-}
 template <class Tag>
 const Attributes& of(Tag tag) {
   return *reinterpret_cast<const Attributes*>(tag);
-}
-template <class Tag, class Which>
-cublasStatus_t set(Tag tag, Which which, const void* value, size_t bytes) {
-  const char* first = static_cast<const char*>(value);
-  (*reinterpret_cast<Attributes*>(tag))[which].assign(first, first + bytes);
-  return CUBLAS_STATUS_SUCCESS;
-}
-template <class Tag>
-cublasStatus_t make(Tag* tag) {
-  *tag = reinterpret_cast<Tag>(new Attributes);
-  return CUBLAS_STATUS_SUCCESS;
-}
-template <class Tag>
-cublasStatus_t drop(Tag tag) {
-  delete reinterpret_cast<Attributes*>(tag);
-  return CUBLAS_STATUS_SUCCESS;
 }
 
 size_t version() { return 130000; }
