@@ -1,5 +1,27 @@
-"""What gpu_check and cluster_check share: commands with a bound, their output kept, a table last."""
+"""What gpu_check and cluster_check share: commands with a bound, their output kept; a table last."""
 import os, pathlib, shutil, subprocess, time
+
+
+def bounded(command, seconds, log, env=None):
+    """(output, exit status, seconds) of a command, whose output goes to `log`, too. The status is "absent" if it cannot be
+    started, "time" if it ran longer than `seconds` and was ended."""
+    start = time.monotonic()
+    try:
+        done = subprocess.run(command, env={**os.environ, **(env or {})}, timeout=max(1, seconds), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        text, code = done.stdout, done.returncode
+    except subprocess.TimeoutExpired as error:
+        text, code = (error.stdout or b"").decode(errors="replace"), "time"
+    except OSError as error:
+        text, code = str(error), "absent"
+    log.write_text(" ".join(map(str, command)) + "\n" + text)
+    return text, code, time.monotonic() - start
+
+
+def complaint(text):
+    """The line of an output that says what went wrong."""
+    said = [line for line in text.splitlines() if line.strip(" -=")] or ["no output"]
+    return next((line for line in said if "error" in line.lower()), said[-1])[:160]
 
 
 class Report:
@@ -22,22 +44,11 @@ class Report:
         if left < 1:
             self.note(part, what, "no time", f"{self.seconds} s were spent")
             return None
-        start = time.monotonic()
-        try:
-            done = subprocess.run(command, env={**os.environ, **(env or {})}, timeout=left, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, errors="replace")
-            text, code = done.stdout, done.returncode
-        except subprocess.TimeoutExpired as error:
-            text, code = (error.stdout or b"").decode(errors="replace"), "time"
-        except OSError as error:
-            text, code = str(error), "absent"
-        log.write_text(" ".join(map(str, command)) + "\n" + text)
+        text, code, spent = bounded(command, left, log, env)
         if code in ("absent", "time") or (code != 0) != fails:
-            said = [line for line in text.splitlines() if line.strip(" -=")] or ["no output"]
-            said = next((line for line in said if "error" in line.lower()), said[-1])[:120]
-            self.note(part, what, "absent" if code == "absent" else "FAILED", f"{code}: {said} ({log.name})")
+            self.note(part, what, "absent" if code == "absent" else "FAILED", f"{code}: {complaint(text)} ({log.name})")
             return None
-        return text, time.monotonic() - start
+        return text, spent
 
     def step(self, part, what, command, figure=None, **more):
         """run() with a row for success; figure: from the output to the last column."""
