@@ -27,9 +27,9 @@ struct SftOptions {
 /// - {"prompt": TEXT, "completion": TEXT}: the tokens of the prompt, those of the completion and
 ///   the tokenizer's end-of-text token; the last two are the answer. The tokenizer's token for the
 ///   beginning of a text comes first if its own library adds it.
-/// - {"messages": [{"role": ROLE, "content": TEXT}, ...]}: the text that the tokenizer's chat
-/// template
-///   makes of it; every message of the assistant is an answer, with what the template ends it with.
+/// - {"messages": [{"role": ROLE, "content": TEXT}, ...]}: the text that the chat template of the
+///   tokenizer makes of it; every message of the assistant is an answer, with what the template
+///   ends it with.
 /// Other keys of a line are ignored. Samples are packed into examples in their order: fields
 /// inputs, targets, segments and positions (int32) and weights (float32), all [length], as of
 /// TextData. The weight of a target is 1 if it belongs to an answer, else 0. What is left of an

@@ -381,6 +381,18 @@ void add_sampling(CLI::App* app, Arguments& a, const char* tokens) {
                   "Makes tokens less likely that the text has already, if above 1 (1).");
 }
 
+/// What writes texts: a model, its parameters, its tokenizer and the rows of a batch.
+void add_writer(CLI::App* app, Arguments& a) {
+  add_model(app, a);
+  app->add_option(
+         "--checkpoint", a.checkpoint,
+         "Directory of checkpoints. Without it the weights of a folder write, with its tokenizer.")
+      ->type_name("DIR");
+  add_tokenizer(app, a, false);
+  app->add_option("--rows", a.rows, "Texts that are written at a time (8).")
+      ->check(whole_number(1, kMostRows));
+}
+
 /// Adds the commands that run a model.
 void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
   CLI::App* info = add("info", "Prints what this build and machine have.",
@@ -426,13 +438,7 @@ void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
       add("generate", "Writes text from a checkpoint, or from a folder of Hugging Face.",
           "tessera generate gpt --checkpoint out/run --prompt \"The whale\"",
           [&] { return cli::generate(a, models); });
-  add_model(generate, a);
-  generate
-      ->add_option(
-          "--checkpoint", a.checkpoint,
-          "Directory of checkpoints. Without it the weights of a folder write, with its tokenizer.")
-      ->type_name("DIR");
-  add_tokenizer(generate, a, false);
+  add_writer(generate, a);
   generate
       ->add_option("--prompt", a.prompts,
                    "Text that the model continues. Several are continued together.")
@@ -447,8 +453,6 @@ void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
       ->take_all();
   generate->add_option("--samples", a.samples, "Number of texts for each prompt (1).")
       ->check(whole_number(1, kMostRows));
-  generate->add_option("--rows", a.rows, "Texts that are written at a time (8).")
-      ->check(whole_number(1, kMostRows));
   generate->add_flag("--no-cache", a.no_cache,
                      "Keeps no keys and values: reads the whole text again for every token, as "
                      "texts that outgrow the model's length always are.");
@@ -458,21 +462,13 @@ void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
           "tessera serve gpt --checkpoint out/run\n"
           "  curl localhost:8000/v1/completions -d '{\"prompt\": \"Call me\", \"max_tokens\": 8}'",
           [&] { return cli::serve(a, models); });
-  add_model(serve, a);
-  serve
-      ->add_option(
-          "--checkpoint", a.checkpoint,
-          "Directory of checkpoints. Without it the weights of a folder write, with its tokenizer.")
-      ->type_name("DIR");
-  add_tokenizer(serve, a, false);
+  add_writer(serve, a);
   serve
       ->add_option("--host", a.host,
                    "Address to listen on (127.0.0.1, which other machines cannot reach).")
       ->type_name("ADDRESS");
   serve->add_option("--port", a.port, "Port to listen on (8000). 0: a free one, which is printed.")
       ->check(whole_number(0, 65535));
-  serve->add_option("--rows", a.rows, "Texts that are written at a time (8).")
-      ->check(whole_number(1, kMostRows));
   serve
       ->add_option("--most-tokens", a.most_tokens,
                    "Most tokens of a request, prompts and new ones together (65536).")
