@@ -87,8 +87,9 @@ Value arithmetic(const std::string& op, const Value& a, const Value& b) {
   if (op == "*") overflow = __builtin_mul_overflow(x, y, &result);
   if (op == "//" || op == "%") {
     require(y > 0, "[chat template] {} {} {}", x, op, y);
-    const int64_t rest = ((x % y) + y) % y;
-    result = op == "%" ? rest : (x - rest) / y;
+    // C++ rounds a quotient to 0, Python down; neither sum below leaves int64_t.
+    const bool below = x % y < 0;
+    result = op == "%" ? x % y + (below ? y : 0) : x / y - (below ? 1 : 0);
   }
   require(!overflow, "[chat template] {} {} {} is too large", x, op, y);
   return result;

@@ -106,6 +106,36 @@ TEST_CASE("expressions", "[chat_template]") {
                  "%}{% set x = 5 %}{% endfor %}{{ ns.n }}{{ x }}") == "4");
 }
 
+TEST_CASE("whole numbers: Python's, or refused where they do not fit", "[chat_template]") {
+  // -2^63 cannot be written: a sign is an operator, and 2^63 does not fit.
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  const std::vector<int64_t> edges{-most, -most + 1, -8, -3, -1, 0, 1, 2, 3, 8, most - 1, most};
+  for (const int64_t x : edges) {
+    for (const int64_t y : edges) {
+      for (const std::string op : {"+", "-", "*", "//", "%"}) {
+        const bool divides = op == "//" || op == "%";
+        const std::string text = fmt::format("({}) {} ({})", x, op, y);
+        INFO(text);
+        if (divides && y <= 0) {
+          expect_error(ErrorKind::usage, {fmt::format("{} {} {}", x, op, y)}, [&] { value(text); });
+          continue;
+        }
+        __int128 expected = op == "+"   ? __int128{x} + y
+                            : op == "-" ? __int128{x} - y
+                                        : __int128{x} * y;
+        if (divides) {
+          expected = (__int128{x} % y + y) % y;
+          if (op == "//") expected = (x - expected) / y;
+        }
+        if (expected > most || expected < -__int128{most} - 1)
+          expect_error(ErrorKind::usage, {"is too large"}, [&] { value(text); });
+        else
+          CHECK(value(text) == fmt::format("{}", static_cast<int64_t>(expected)));
+      }
+    }
+  }
+}
+
 TEST_CASE("templates that are refused", "[chat_template][errors]") {
   struct Case {
     ErrorKind kind;
