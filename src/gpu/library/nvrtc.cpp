@@ -71,6 +71,15 @@ constexpr const char* kOptions[] = {"--std=c++20", "-default-device", "--fmad=fa
 
 bool is_virtual(const std::string& arch) { return arch.starts_with("compute_"); }
 
+std::pair<int, int> version_numbers() {
+  int major = 0, minor = 0;
+  CHECK_NVRTC(nvrtc().version(&major, &minor));
+  return {major, minor};
+}
+
+/// Precompiled headers came with NVRTC 12.8; an older one refuses the option.
+bool can_keep_headers() { return version_numbers() >= std::pair(12, 8); }
+
 /// A cubin, or for a virtual architecture PTX.
 std::string code_of(nvrtcProgram program, bool ptx) {
   const Nvrtc& n = nvrtc();
@@ -97,6 +106,9 @@ Compiled compile(const std::string& text, const std::string& arch, bool verbose)
   const std::string architecture = "--gpu-architecture=" + arch;
   std::vector<const char*> options(std::begin(kOptions), std::end(kOptions));
   options.push_back(architecture.c_str());
+  // The headers' state after the first kernel is kept in memory for the next ones: a third of the
+  // time. The code is the same, so this is no option that the cache has to know.
+  if (can_keep_headers()) options.insert(options.end(), {"--pch", "--diag-suppress=629,630"});
   if (verbose && !is_virtual(arch)) options.push_back("--ptxas-options=-v");
   const nvrtcResult result = n.compile(program, static_cast<int>(options.size()), options.data());
   Compiled compiled;
@@ -133,8 +145,7 @@ std::string architecture_for(int capability) {
 }
 
 std::string nvrtc_version() {
-  int major = 0, minor = 0;
-  CHECK_NVRTC(nvrtc().version(&major, &minor));
+  const auto [major, minor] = version_numbers();
   return fmt::format("{}.{}", major, minor);
 }
 
