@@ -50,6 +50,7 @@ class CpuDevice final : public Device {
     std::memcpy(device, host, static_cast<size_t>(bytes));
   }
   void begin(const int64_t*, size_t) override {}
+  void set_scalar(size_t, int64_t) override {}
   int64_t settle(DataFault&) override { return -1; }
   int mark(bool) override {
     const auto now = std::chrono::system_clock::now().time_since_epoch();

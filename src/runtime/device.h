@@ -59,6 +59,9 @@ class Device {
 
   /// Before the steps of a run: makes the run-time scalars known to them.
   virtual void begin(const int64_t* scalars, size_t count) = 0;
+  /// Among the steps of a run: gives one scalar another value, for the steps that are enqueued from
+  /// now on. May be part of a capture.
+  virtual void set_scalar(size_t index, int64_t value) = 0;
   /// Waits until all is done that was enqueued, and reports what kernels found wrong in data: the
   /// message in `fault` and the number of the step (in the order of bind()) as the result, or -1.
   virtual int64_t settle(DataFault& fault) = 0;

@@ -55,7 +55,7 @@ std::vector<StepRange> find_regions(const std::vector<Step>& steps, std::vector<
       regions.back().why = fmt::format("{}: {}", steps[s].origin.name, why[s]);
   }
   for (StepRange& r : regions) {
-    if (r.captured && r.last - r.first < 2) {
+    if (r.captured && r.last - r.first < 2 && steps[r.first].body.empty()) {
       r.captured = false;
       r.why = "one step";
     }

@@ -17,7 +17,8 @@ struct StepRange {
 
 /// Cuts a function's steps into regions, in order. why[s]: why step s cannot be captured, or empty.
 /// No region crosses `stores`, the number of the first step that stores what others computed. A
-/// collective is captured with its wait or not at all, and a region of one step is not worth it.
+/// collective is captured with its wait or not at all, and a region of one step is not worth it,
+/// but for a loop.
 std::vector<StepRange> find_regions(const std::vector<Step>& steps, std::vector<std::string> why,
                                     size_t stores);
 

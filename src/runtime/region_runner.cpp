@@ -7,6 +7,53 @@
 
 namespace tessera {
 
+namespace {
+
+/// Launches of a captured loop: each is a node of the graph, a kilobyte or so on host and device.
+constexpr int64_t kMostLaunches = 32768;
+
+int64_t launches_of(const BoundStep& bound) {
+  if (!bound.loop) return 1;
+  int64_t iteration = 1;
+  for (const BoundStep& inner : bound.loop->iterations[0]) iteration += launches_of(inner);
+  return bound.step->loop.iterations * iteration;
+}
+
+bool has_collective(const std::vector<BoundStep>& steps, size_t first, size_t last) {
+  for (size_t s = first; s < last; ++s) {
+    if (steps[s].bucket != nullptr) return true;
+    if (steps[s].loop == nullptr) continue;
+    const std::vector<BoundStep>& body = steps[s].loop->iterations[0];
+    if (has_collective(body, 0, body.size())) return true;
+  }
+  return false;
+}
+
+bool reads_conditions(const BoundLoop& loop) {
+  return std::any_of(loop.conditions.begin(), loop.conditions.end(),
+                     [](const void* c) { return c != nullptr; });
+}
+
+/// Why a step cannot be captured; empty if it can.
+std::string why_not_captured(const Device& device, const BoundStep& bound) {
+  if (bound.kernel) return device.why_not_captured(*bound.kernel);
+  if (bound.bucket) return device.why_not_captured(*bound.bucket->operation);
+  if (!bound.loop) return "";
+  if (reads_conditions(*bound.loop)) return "the condition of its loop is read by the host";
+  for (const auto& iteration : bound.loop->iterations) {
+    for (const BoundStep& inner : iteration) {
+      const std::string why = why_not_captured(device, inner);
+      if (!why.empty()) return fmt::format("[{}] in its loop: {}", inner.step->origin.name, why);
+    }
+  }
+  const int64_t launches = launches_of(bound);
+  if (launches > kMostLaunches)
+    return fmt::format("its loop has {} launches, more than {}", launches, kMostLaunches);
+  return "";
+}
+
+}  // namespace
+
 RegionRunner::RegionRunner(RankContext& rank, StepRunner& steps,
                            std::vector<std::vector<BoundStep>>& functions)
     : rank_(rank),
@@ -19,10 +66,7 @@ RegionRunner::RegionRunner(RankContext& rank, StepRunner& steps,
     const Function& function = rank.program.functions[f];
     std::vector<std::string> why;
     for (const BoundStep& bound : functions[f]) {
-      why.push_back(bound.loop     ? "a loop runs iteration by iteration"
-                    : bound.kernel ? rank.device.why_not_captured(*bound.kernel)
-                    : bound.bucket ? rank.device.why_not_captured(*bound.bucket->operation)
-                                   : "");
+      why.push_back(why_not_captured(rank.device, bound));
     }
     regions_[f] = find_regions(function.steps, std::move(why), first_store(function));
     replays_[f].resize(regions_[f].size());
@@ -65,11 +109,7 @@ bool RegionRunner::replay(int function, size_t region) {
 /// the region has one.
 bool RegionRunner::agree(bool recorded, const std::vector<BoundStep>& steps,
                          const StepRange& range) {
-  const auto first = steps.begin() + static_cast<std::ptrdiff_t>(range.first),
-             last = steps.begin() + static_cast<std::ptrdiff_t>(range.last);
-  const bool has_collective =
-      std::any_of(first, last, [](const BoundStep& bound) { return bound.bucket != nullptr; });
-  if (!has_collective || rank_.world.size() == 1) return recorded;
+  if (!has_collective(steps, range.first, range.last) || rank_.world.size() == 1) return recorded;
   return rank_.world.on_all(recorded, "steps that all ranks recorded");
 }
 
@@ -81,9 +121,7 @@ std::string why_waits(const Device& device, const std::vector<BoundStep>& steps)
   for (const BoundStep& bound : steps) {
     std::string why;
     if (bound.loop) {
-      const auto& conditions = bound.loop->conditions;
-      if (std::any_of(conditions.begin(), conditions.end(), [](const void* c) { return c; }))
-        why = "the condition of its loop is read by the host";
+      if (reads_conditions(*bound.loop)) why = "the condition of its loop is read by the host";
       for (const auto& iteration : bound.loop->iterations) {
         if (why.empty()) why = why_waits(device, iteration);
         if (!why.empty()) break;

@@ -76,9 +76,9 @@ void StepRunner::run_loop(BoundStep& bound, NonFiniteSearch* search) {
   auto& variants = bound.loop->iterations;
   auto run_part = [&](size_t iteration, size_t first, size_t last) {
     if (first == last) return;
-    rank_.scalars[static_cast<size_t>(loop.counter)] =
-        counter_of(loop, static_cast<int64_t>(iteration));
-    if (!rank_.device.is_host()) rank_.device.begin(rank_.scalars.data(), rank_.scalars.size());
+    const auto counter = static_cast<size_t>(loop.counter);
+    rank_.scalars[counter] = counter_of(loop, static_cast<int64_t>(iteration));
+    rank_.device.set_scalar(counter, rank_.scalars[counter]);
     run(variants[iteration % variants.size()], first, last, search);
   };
   run_part(0, 0, early);

@@ -249,6 +249,87 @@ TEST_CASE("a whole training step of one rank is one graph", "[cuda]") {
   CHECK(gpu.graph_launches == 8);
 }
 
+/// Losses of six steps of a gpt with dropout whose layers are a loop in a loop of two microbatches.
+std::vector<double> train_loops(Cluster& ranks, const char* mesh, const char* layout,
+                                const std::string& device) {
+  Graph g;
+  nn::GptOptions o = small_gpt(DType::float32);
+  o.layers = 4;
+  o.batch = 4;
+  o.dropout = 0.1;
+  o.scan = true;
+  const Minimized step = minimize_in_microbatches(
+      g, "batch", 2, [&] { return nn::gpt(g, o).loss; }, constant(g, 0.01), adam());
+  CompileOptions compile{Mesh::parse(mesh), Layout::parse(layout), {{"train", {step.loss}, true}}};
+  compile.device = device;
+  Session session(g, ranks, compile);
+  std::vector<double> losses;
+  for (int n = 0; n < 6; ++n) {
+    for (const char* input : {"inputs", "targets"}) {
+      Array tokens(DType::int32, {"batch", "length"}, {2 * o.batch, o.length});
+      for (int64_t i = 0; i < tokens.elements(); ++i)
+        tokens.data<int32_t>()[i] =
+            static_cast<int32_t>((n * 7 + i * 5 + (*input == 't' ? 5 : 0)) % o.vocab);
+      session.feed(input, tokens);
+    }
+    session.run("train");
+    losses.push_back(session.fetch_scalar(step.loss.name()));
+  }
+  return losses;
+}
+
+TEST_CASE("loops over microbatches and layers are part of a graph", "[cuda]") {
+  Clusters clusters;
+  const std::vector<double> expected = train_loops(clusters.of(1), "a:1", "", "cpu");
+  const auto near = [&](const std::vector<double>& losses) {
+    return std::equal(losses.begin(), losses.end(), expected.begin(), expected.end(),
+                      [](double x, double y) { return std::abs(x - y) < 2e-5; });
+  };
+  {
+    CudaEmulator gpu;
+    const WithEmulator here(gpu);
+    CHECK(near(train_loops(clusters.of(1), "a:1", "", "cuda")));
+    CHECK(gpu.captures == 2);            // before and after the first parameter is stored
+    CHECK(gpu.graph_launches == 2 * 5);  // all steps but the first
+  }
+  CudaEmulator gpus(4);
+  gpus.has_groups = true;
+  const WithEmulator here(gpus);
+  CHECK(near(train_loops(clusters.of(4), "a:2;b:2", "batch:a; heads,ff,vocab:b", "cuda")));
+  CHECK(gpus.captures == 4 * 2);
+  CHECK(gpus.graph_launches == 4 * 2 * 5);
+}
+
+TEST_CASE("a loop that the host leads, or a long one, is no part of a graph", "[cuda]") {
+  CudaEmulator gpu;
+  const WithEmulator here(gpu);
+  Clusters clusters;
+  Graph g;
+  const Dim n("n", 4), times("times", 33000);
+  const Tensor x = g.input("x", {n}, DType::float32);
+  const IterationResults led =
+      while_loop([](const std::vector<Tensor>& c) { return sum_all(c[0]) < 100.0; },
+                 [](const Iteration& t) {
+                   return IterationResults{{t.carries[0] * 2.0}, {}, {}};
+                 },
+                 {x}, 20);
+  const Tensor some = (led.carries[0] + 1.0).named("some");
+  const Tensor many = repeat(times, x, [](Tensor h) { return sin(h); }).named("many");
+  CompileOptions options{
+      Mesh::parse("a:1"), {}, {{"some", {some}, false}, {"many", {many}, false}}};
+  options.device = "cuda";
+  Session session(g, clusters.of(1), options);
+  session.feed("x", Array::of<float>({n}, {1, 2, 3, 4}));
+  for (int run = 0; run < 3; ++run) {
+    session.run("some");
+    CHECK(session.fetch("some").at(3) == 65);
+  }
+  const int64_t captures = gpu.captures;
+  session.run("many");
+  session.run("many");
+  CHECK(gpu.captures == captures);  // it is too long
+}
+
 TEST_CASE("bad data on a GPU: what is wrong, and nothing is stored", "[cuda]") {
   CudaEmulator gpu;
   const WithEmulator here(gpu);

@@ -151,6 +151,10 @@ void CudaDevice::begin(const int64_t* scalars, size_t count) {
   parts_->kernels.set_scalars(scalars, count);
 }
 
+void CudaDevice::set_scalar(size_t index, int64_t value) {
+  parts_->kernels.set_scalar(index, value);
+}
+
 int64_t CudaDevice::settle(DataFault& fault) {
   Parts& p = *parts_;
   device::Fault found{};

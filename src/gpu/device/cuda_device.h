@@ -29,6 +29,7 @@ class CudaDevice final : public Device {
   void leave() noexcept override;
   void drain(bool failed) noexcept override;
   void begin(const int64_t* scalars, size_t count) override;
+  void set_scalar(size_t index, int64_t value) override;
   int64_t settle(DataFault& fault) override;
   bool may_fault() const override;
   int mark(bool transfers) override;

@@ -110,4 +110,18 @@ void GpuKernels::set_scalars(const int64_t* scalars, size_t count) {
   send_scalars(scalars, count);
 }
 
+void GpuKernels::set_scalar(size_t index, int64_t value) {
+  check(index < sent_.size(), "scalar {} of {} is set", index, sent_.size());
+  sent_[index] = value;
+  CudaLaunch launch;
+  launch.kernel = gpu_.api.kernels().load(
+      fmt::format("struct Args {{\n  long long* to;\n  long long index;\n  long long value;\n}};\n"
+                  "extern \"C\" __global__ void {}(Args a) {{\n  a.to[a.index] = a.value;\n}}\n",
+                  cuda::kName));
+  launch.blocks = launch.threads = 1;
+  launch.words = {reinterpret_cast<uint64_t>(scalars_), index, static_cast<uint64_t>(value)};
+  launch.writes = {{static_cast<int64_t*>(scalars_) + index, sizeof(int64_t)}};
+  gpu_.api.kernels().launch(launch, streams_.compute());
+}
+
 }  // namespace tessera

@@ -26,6 +26,8 @@ class GpuKernels {
                        std::optional<Float8> format = {});
   /// Sets the run-time scalars for the kernels that are enqueued from now on.
   void set_scalars(const int64_t* scalars, size_t count);
+  /// Sets one of them. A graph that this is captured in leaves the same value at each replay.
+  void set_scalar(size_t index, int64_t value);
   /// In GPU memory: the first fault that a kernel found.
   device::Fault* fault() const { return fault_; }
   /// True if some kernel can report a fault.
