@@ -158,25 +158,29 @@ std::string errors_of_extremes() {
                                        std::numeric_limits<double>::infinity(),
                                        std::numeric_limits<double>::quiet_NaN()};
   for (const DType type : {DType::float32, DType::float64}) {
-    Graph g;
-    const Dim n("n", std::ssize(special)), m("m", std::ssize(special));
-    const Tensor x = g.input("x", {n}, type);
-    const Tensor z = pow(broadcast(x, {n, m}), broadcast(rename(x, "n", "m"), {n, m})).named("z");
-    Array given(type, {"n"}, {n.size});
-    for (int64_t i = 0; i < n.size; ++i) {
-      if (type == DType::float32)
-        given.data<float>()[i] = static_cast<float>(special[static_cast<size_t>(i)]);
-      else
-        given.data<double>()[i] = special[static_cast<size_t>(i)];
-    }
-    const Array cpu = values_of(g, z, given, clusters.of(1), "cpu"),
-                cuda = values_of(g, z, given, clusters.of(1), "cuda");
-    for (int64_t i = 0; i < cpu.elements(); ++i) {
-      const double a = cpu.at(i), b = cuda.at(i);
-      if (!(a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= 1e-6 * std::abs(a)))
-        errors += fmt::format("\n{}: {} to the power of {} is {}, not {}", to_string(type),
-                              special[static_cast<size_t>(i / m.size)],
-                              special[static_cast<size_t>(i % m.size)], b, a);
+    for (const std::string op : {"pow", "mod", "sort"}) {
+      Graph g;
+      const Dim n("n", std::ssize(special)), m("m", std::ssize(special));
+      const Tensor x = g.input("x", {n}, type);
+      const Tensor a = broadcast(x, {n, m}), b = broadcast(rename(x, "n", "m"), {n, m});
+      const Tensor z = (op == "pow"   ? pow(a, b)
+                        : op == "mod" ? mod(a, b)
+                                      : sort(a, "n"))
+                           .named("z");
+      Array given(type, {"n"}, {n.size});
+      for (int64_t i = 0; i < n.size; ++i) {
+        const double value = special[static_cast<size_t>(i)];
+        if (type == DType::float32) given.data<float>()[i] = static_cast<float>(value);
+        if (type == DType::float64) given.data<double>()[i] = value;
+      }
+      const Array cpu = values_of(g, z, given, clusters.of(1), "cpu"),
+                  cuda = values_of(g, z, given, clusters.of(1), "cuda");
+      for (int64_t i = 0; i < cpu.elements(); ++i) {
+        const double p = cpu.at(i), q = cuda.at(i);
+        if (!(p == q || (std::isnan(p) && std::isnan(q)) || std::abs(p - q) <= 1e-6 * std::abs(p)))
+          errors += fmt::format("\n{}: {}({}, {}) is {}, not {}", to_string(type), op,
+                                given.at(i / m.size), given.at(i % m.size), q, p);
+      }
     }
   }
   Graph g;
