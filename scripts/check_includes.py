@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 # Public headers by the half that they belong to; every room may include those of VALUES.
-VALUES = {"array", "attrs", "collectives", "dim", "dtype", "error", "build_info", "mesh", "host"}
+VALUES = {"array", "attrs", "collectives", "dim", "dtype", "error", "build_info", "mesh", "host", "caller"}
 MODEL = {"rounding", "graph", "function_updates", "op", "ops", "operators", "loops", "explain", "machine", "solver", "plan", "simulate", "compile_options", "compiled_program", "storage"}
 
 # Room -> rooms and single headers that it may include besides itself and the public headers of its half. Every folder is a
@@ -52,6 +52,7 @@ ROOMS = {
     "benchmarks": USES_THE_API | {"collectives/communicator.h"},
     # Takes Programs apart, as no user does.
     "benchmarks/published_runs": {"base", "cost", "lower", "compile"},
+    "python": set(),  # binds the public API
     "examples": set(),  # built as a user's project is: nothing but the public headers
 }
 COMPILE_HALF = {"ir", "ops", "grad", "cost", "lower", "lower/layout", "lower/flow", "lower/partition", "lower/passes",

@@ -5,6 +5,7 @@
 
 #include "base/edit_distance.h"
 #include "base/fail.h"
+#include "tessera/caller.h"
 
 namespace tessera {
 
@@ -27,6 +28,8 @@ const char* to_string(ErrorKind kind) {
 }
 
 std::string where(const std::source_location& at) {
+  if (const CallerScope* caller = CallerScope::current())
+    return fmt::format("{}:{}", caller->file(), caller->line());
   const std::string file = at.file_name();
   return fmt::format("{}:{}", file.substr(file.rfind('/') + 1), at.line());
 }

@@ -9,6 +9,7 @@
 #include "ir/needed.h"
 #include "ir/scopes.h"
 #include "ir/source_ops.h"
+#include "tessera/caller.h"
 #include "tessera/function_updates.h"
 #include "tessera/op.h"
 #include "tessera/ops.h"
@@ -85,6 +86,7 @@ Tensor Tensor::prefer(const Axes& dims, Loc at) const {
 }
 
 SourceLine line_of(Loc at) {
+  if (const CallerScope* caller = CallerScope::current()) return {caller->file(), caller->line()};
   const char* slash = std::strrchr(at.file_name(), '/');
   return {slash ? slash + 1 : at.file_name(), static_cast<int>(at.line())};
 }

@@ -1,0 +1,28 @@
+// For front ends in other languages: whose line a call is.
+#pragma once
+
+#include <string>
+
+namespace tessera {
+
+/// While one lives, what this thread calls counts as called at `line` of `file`: nodes, errors and
+/// reports name that line and not the front end's own. Of several, the latest counts. They end in
+/// reverse order, on the thread that made them.
+class CallerScope {
+ public:
+  CallerScope(std::string file, int line);
+  ~CallerScope();
+  CallerScope(const CallerScope&) = delete;
+
+  const std::string& file() const { return file_; }  ///< without its folder
+  int line() const { return line_; }
+  /// That of this thread, or null.
+  static const CallerScope* current();
+
+ private:
+  std::string file_;
+  int line_;
+  const CallerScope* outer_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,185 @@
+#include "convert.h"
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+namespace tessera::python {
+
+namespace {
+
+std::mutex graphs_mutex;
+std::map<const Graph*, std::weak_ptr<Graph>> graphs;
+std::string package_folder;
+
+bool is_dim(nb::handle x) { return nb::isinstance<Dim>(x); }
+bool is_text(nb::handle x) { return nb::isinstance<nb::str>(x); }
+
+}  // namespace
+
+std::shared_ptr<Graph> make_graph(const GraphOptions& options) {
+  std::shared_ptr<Graph> graph(new Graph(options), [](Graph* g) {
+    const std::lock_guard lock(graphs_mutex);
+    graphs.erase(g);
+    delete g;
+  });
+  const std::lock_guard lock(graphs_mutex);
+  graphs[graph.get()] = graph;
+  return graph;
+}
+
+std::shared_ptr<Graph> owner_of(const Tensor& tensor) {
+  const std::lock_guard lock(graphs_mutex);
+  return graphs.at(&tensor.graph()).lock();
+}
+
+void set_package_folder(std::string folder) { package_folder = std::move(folder); }
+
+Here::Here() {
+  nb::object frame = nb::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+  while (frame.is_valid()) {
+    auto* f = reinterpret_cast<PyFrameObject*>(frame.ptr());
+    const nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(f)));
+    const nb::object file = code.attr("co_filename");
+    const char* text = PyUnicode_AsUTF8(file.ptr());
+    if (text == nullptr) {
+      PyErr_Clear();
+      return;
+    }
+    if (package_folder.empty() ||
+        std::string_view(text).substr(0, package_folder.size()) != package_folder) {
+      scope_.emplace(text, PyFrame_GetLineNumber(f));
+      return;
+    }
+    frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(f)));
+  }
+}
+
+std::string name_of(nb::handle dim) {
+  if (is_text(dim)) return nb::cast<std::string>(dim);
+  if (is_dim(dim)) return nb::cast<Dim>(dim).name;
+  throw nb::type_error(
+      ("a Dim or the name of one is wanted, not " + std::string(nb::repr(dim).c_str())).c_str());
+}
+
+std::vector<std::string> names_of(nb::handle dims) {
+  if (is_text(dims) || is_dim(dims)) return {name_of(dims)};
+  std::vector<std::string> names;
+  for (nb::handle dim : dims) names.push_back(name_of(dim));
+  return names;
+}
+
+Shape shape_of(nb::handle dims) {
+  if (is_dim(dims)) return Shape{nb::cast<Dim>(dims)};
+  if (nb::isinstance<GraphTensor>(dims)) return nb::cast<Tensor>(dims).shape();
+  std::vector<Dim> all;
+  for (nb::handle dim : dims) {
+    if (!is_dim(dim))
+      throw nb::type_error(("a Dim is wanted, not " + std::string(nb::repr(dim).c_str()) +
+                            "; ts.dims(batch=32) makes one")
+                               .c_str());
+    all.push_back(nb::cast<Dim>(dim));
+  }
+  return Shape(std::move(all));
+}
+
+DType dtype_of(nb::handle dtype) {
+  nb::object name = nb::borrow(dtype);
+  if (!is_text(name)) {
+    for (const char* attribute : {"name", "__name__"}) {
+      if (!nb::hasattr(dtype, attribute)) continue;
+      name = dtype.attr(attribute);
+      break;
+    }
+  }
+  if (!is_text(name)) name = nb::str(dtype);
+  std::string text = nb::cast<std::string>(name);
+  if (text.rfind("torch.", 0) == 0) text = text.substr(6);
+  if (text == "bool_") text = "bool";
+  return parse_dtype(text.c_str());
+}
+
+Tensor operand(nb::handle x, const Tensor& like, const char* op) {
+  if (nb::isinstance<GraphTensor>(x)) return nb::cast<Tensor>(x);
+  if (nb::isinstance<nb::bool_>(x) || nb::isinstance<nb::int_>(x) || nb::isinstance<nb::float_>(x))
+    return scalar_like(op, like, nb::cast<double>(x));
+  throw nb::type_error(
+      (std::string(op) + " takes tensors and numbers, not " + nb::repr(x).c_str()).c_str());
+}
+
+DType dtype_of(const nb::dlpack::dtype& dtype) {
+  using Code = nb::dlpack::dtype_code;
+  const auto code = static_cast<Code>(dtype.code);
+  if (dtype.lanes == 1) {
+    if (code == Code::Float && dtype.bits == 32) return DType::float32;
+    if (code == Code::Float && dtype.bits == 64) return DType::float64;
+    if (code == Code::Float && dtype.bits == 16) return DType::float16;
+    if (code == Code::Bfloat && dtype.bits == 16) return DType::bfloat16;
+    if (code == Code::Int && dtype.bits == 32) return DType::int32;
+    if (code == Code::Int && dtype.bits == 64) return DType::int64;
+    if (code == Code::UInt && dtype.bits == 8) return DType::uint8;
+    if (code == Code::Bool) return DType::bool_;
+  }
+  throw nb::type_error(
+      "an array has a dtype that tessera lacks; it has float16, bfloat16, float32, float64, int32, "
+      "int64, uint8 and bool");
+}
+
+nb::dlpack::dtype dlpack_of(DType dtype) {
+  using Code = nb::dlpack::dtype_code;
+  const auto make = [](Code code, int bits) {
+    return nb::dlpack::dtype{static_cast<uint8_t>(code), static_cast<uint8_t>(bits), 1};
+  };
+  switch (dtype) {
+    case DType::float32:
+      return make(Code::Float, 32);
+    case DType::float64:
+      return make(Code::Float, 64);
+    case DType::float16:
+      return make(Code::Float, 16);
+    case DType::bfloat16:
+      return make(Code::Bfloat, 16);
+    case DType::int32:
+      return make(Code::Int, 32);
+    case DType::int64:
+      return make(Code::Int, 64);
+    case DType::uint8:
+      return make(Code::UInt, 8);
+    case DType::bool_:
+      return make(Code::Bool, 8);
+  }
+  throw nb::type_error("a dtype that is none");
+}
+
+ArrayView view_of(const AnyArray& array) {
+  ArrayView view{array.data(), dtype_of(array.dtype()), {}, {}};
+  for (size_t d = 0; d < array.ndim(); ++d) {
+    view.sizes.push_back(static_cast<int64_t>(array.shape(d)));
+    view.strides.push_back(array.stride(d));
+  }
+  return view;
+}
+
+Array array_of(const DenseArray& array) {
+  std::vector<int64_t> sizes;
+  for (size_t d = 0; d < array.ndim(); ++d) sizes.push_back(static_cast<int64_t>(array.shape(d)));
+  Array whole(dtype_of(array.dtype()), std::vector<std::string>(sizes.size()), sizes);
+  std::memcpy(whole.bytes.data(), array.data(), whole.bytes.size());
+  return whole;
+}
+
+nb::object numpy_of(Array array) {
+  if (array.dtype == DType::bfloat16) {
+    Array wide(DType::float32, array.dims, array.sizes);
+    for (int64_t i = 0; i < array.elements(); ++i)
+      wide.data<float>()[i] = static_cast<float>(array.at(i));
+    array = std::move(wide);
+  }
+  auto* kept = new Array(std::move(array));
+  const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<Array*>(p); });
+  std::vector<size_t> shape(kept->sizes.begin(), kept->sizes.end());
+  return nb::cast(nb::ndarray<nb::numpy>(kept->bytes.data(), shape.size(), shape.data(), owner,
+                                         nullptr, dlpack_of(kept->dtype)));
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,108 @@
+// What crosses between Python and C++: tensors with their graph, dims by name or as Dim, dtypes by
+// name, arrays. Each bound function begins with the line of Python that calls it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/caller.h"
+#include "tessera/tessera.h"
+
+namespace tessera::python {
+
+namespace nb = nanobind;
+
+/// A Tensor that keeps its Graph.
+struct GraphTensor {
+  Tensor tensor;
+  std::shared_ptr<Graph> graph;
+};
+std::shared_ptr<Graph> make_graph(const GraphOptions& options);
+/// The Graph that make_graph() made.
+std::shared_ptr<Graph> owner_of(const Tensor& tensor);
+
+/// The caller's line of Python, while it lives: the innermost frame outside of this package.
+class Here {
+ public:
+  Here();
+
+ private:
+  std::optional<CallerScope> scope_;
+};
+/// Frames of files in this folder are the package's own.
+void set_package_folder(std::string folder);
+using At = nb::call_guard<Here>;
+/// For what may take long: other threads of Python go on meanwhile.
+struct HereAlone {
+  Here here;
+  nb::gil_scoped_release others_run;
+};
+using Releasing = nb::call_guard<HereAlone>;
+
+/// "batch" of "batch" or of a Dim. Throws a TypeError for anything else.
+std::string name_of(nb::handle dim);
+/// Of one of them, or of several.
+std::vector<std::string> names_of(nb::handle dims);
+/// Of a Dim, a Tensor, or a sequence of Dims.
+Shape shape_of(nb::handle dims);
+/// Of "float32", numpy.float32, numpy.dtype("float32"), tessera.f32.
+DType dtype_of(nb::handle dtype);
+/// A tensor, or a number as a scalar of the tensor `like`'s dtype.
+Tensor operand(nb::handle x, const Tensor& like, const char* op);
+
+/// Functions that only C++ calls.
+struct InitializerHandle {
+  Initializer function;
+};
+struct OptimizerHandle {
+  Optimizer function;
+};
+
+using DenseArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+using AnyArray = nb::ndarray<nb::ro, nb::device::cpu>;
+DType dtype_of(const nb::dlpack::dtype& dtype);
+nb::dlpack::dtype dlpack_of(DType dtype);
+ArrayView view_of(const AnyArray& array);
+/// A copy. Its dims have no names.
+Array array_of(const DenseArray& array);
+/// A NumPy array that owns what `array` has; bfloat16, which NumPy lacks, becomes float32.
+nb::object numpy_of(Array array);
+
+void bind_graph(nb::module_& m);
+void bind_ops(nb::module_& m);
+void bind_nn(nb::module_& m);
+void bind_optim(nb::module_& m);
+void bind_session(nb::module_& m);
+void bind_data(nb::module_& m);
+
+}  // namespace tessera::python
+
+namespace nanobind::detail {
+
+template <>
+struct type_caster<tessera::Tensor> {
+  NB_TYPE_CASTER(tessera::Tensor, const_name("Tensor"))
+  bool from_python(handle src, uint8_t, cleanup_list*) noexcept {
+    if (!isinstance<tessera::python::GraphTensor>(src)) return false;
+    value = inst_ptr<tessera::python::GraphTensor>(src)->tensor;
+    return true;
+  }
+  static handle from_cpp(const tessera::Tensor& tensor, rv_policy, cleanup_list*) {
+    if (tensor.empty()) return none().release();
+    return cast(tessera::python::GraphTensor{tensor, tessera::python::owner_of(tensor)}).release();
+  }
+};
+
+}  // namespace nanobind::detail

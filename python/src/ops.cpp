@@ -1,0 +1,307 @@
+// The operations, under their names in C++.
+#include "convert.h"
+#include "tessera/loops.h"
+
+namespace tessera::python {
+
+namespace {
+
+OutOfRange out_of_range_of(const std::string& name) {
+  if (name == "error") return OutOfRange::error;
+  if (name == "zero") return OutOfRange::zero;
+  if (name == "drop") return OutOfRange::drop;
+  if (name == "clamp") return OutOfRange::clamp;
+  throw nb::value_error(
+      ("out_of_range is '" + name + "'; known: error, zero, drop, clamp").c_str());
+}
+
+std::vector<Tensor> tensors_of(nb::handle x) {
+  if (x.is_none()) return {};
+  if (nb::isinstance<GraphTensor>(x)) return {nb::cast<Tensor>(x)};
+  return nb::cast<std::vector<Tensor>>(x);
+}
+
+void bind_pointwise(nb::module_& m) {
+#define X(name) \
+  m.def(        \
+      #name, [](const Tensor& x) { return name(x); }, At(), nb::arg("x"));
+  TESSERA_UNARY_OPS(X)
+  X(is_nan)
+  X(is_inf)
+  X(elu)
+  X(selu)
+  X(identity)
+  X(stop_gradient)
+  X(zeros_like)
+  X(ones_like)
+  X(sum_all)
+  X(mean_all)
+#undef X
+  using Binary = Tensor (*)(Tensor, Tensor, Loc);
+  const auto binary = [&](const char* name, Binary function) {
+    m.def(
+        name,
+        [name, function](nb::object a, nb::object b) {
+          if (nb::isinstance<GraphTensor>(a)) {
+            const auto x = nb::cast<Tensor>(a);
+            return function(x, operand(b, x, name), Loc::current());
+          }
+          const auto y = nb::cast<Tensor>(b);
+          return function(operand(a, y, name), y, Loc::current());
+        },
+        At(), nb::arg("a"), nb::arg("b"));
+  };
+#define X(name) binary(#name, name);
+  TESSERA_BINARY_OPS(X)
+  X(logical_xor)
+#undef X
+  m.def(
+      "where",
+      [](const Tensor& condition, nb::object a, nb::object b) {
+        if (nb::isinstance<GraphTensor>(a)) {
+          const auto x = nb::cast<Tensor>(a);
+          return where(condition, x, operand(b, x, "where"));
+        }
+        const auto y = nb::cast<Tensor>(b);
+        return where(condition, operand(a, y, "where"), y);
+      },
+      At());
+  m.def(
+      "cast", [](const Tensor& x, nb::handle dtype) { return cast(x, dtype_of(dtype)); }, At());
+  m.def(
+      "clip", [](const Tensor& x, double lo, double hi) { return clip(x, lo, hi); }, At());
+  m.def(
+      "dropout", [](const Tensor& x, double rate) { return dropout(x, rate); }, At());
+  m.def(
+      "leaky_relu", [](const Tensor& x, double alpha) { return leaky_relu(x, alpha); }, At(),
+      nb::arg("x"), nb::arg("alpha") = 0.2);
+}
+
+void bind_reductions(nb::module_& m) {
+#define X(name)                                                                              \
+  m.def(                                                                                     \
+      #name, [](const Tensor& x, nb::handle dims) { return name(x, names_of(dims)); }, At(), \
+      nb::arg("x"), nb::arg("dims"));
+  // clang-format off
+  X(reduce_sum) X(reduce_mean) X(reduce_max) X(reduce_min) X(reduce_prod) X(reduce_any)
+  X(reduce_all) X(reduce_logsumexp) X(softmax) X(log_softmax)
+  // clang-format on
+#undef X
+#define X(name)                                                                           \
+  m.def(                                                                                  \
+      #name, [](const Tensor& x, nb::handle dim) { return name(x, name_of(dim)); }, At(), \
+      nb::arg("x"), nb::arg("dim"));
+          X(argmax) X(argmin)
+#undef X
+              m.def(
+                  "einsum_to",
+                  [](const std::vector<Tensor>& xs, nb::handle out) {
+                    return einsum(xs, shape_of(out));
+                  },
+                  At());
+  m.def(
+      "einsum", [](const std::vector<Tensor>& xs) { return einsum(xs); }, At());
+  m.def(
+      "top_k",
+      [](const Tensor& x, nb::handle dim, const Dim& k) {
+        const TopK top = top_k(x, name_of(dim), k);
+        return std::pair(top.values, top.indices);
+      },
+      At());
+  m.def(
+      "sort",
+      [](const Tensor& x, nb::handle dim, bool descending) {
+        return sort(x, name_of(dim), descending);
+      },
+      At(), nb::arg("x"), nb::arg("dim"), nb::arg("descending") = false);
+  m.def(
+      "argsort",
+      [](const Tensor& x, nb::handle dim, bool descending) {
+        return argsort(x, name_of(dim), descending);
+      },
+      At(), nb::arg("x"), nb::arg("dim"), nb::arg("descending") = false);
+  m.def(
+      "cumsum",
+      [](const Tensor& x, nb::handle dim, bool exclusive, bool reverse) {
+        return cumsum(x, name_of(dim), exclusive, reverse);
+      },
+      At(), nb::arg("x"), nb::arg("dim"), nb::arg("exclusive") = false, nb::arg("reverse") = false);
+  m.def(
+      "cross_entropy",
+      [](const Tensor& logits, const Tensor& labels, nb::handle classes, double z_loss) {
+        return cross_entropy(logits, labels, name_of(classes), z_loss);
+      },
+      At(), nb::arg("logits"), nb::arg("labels"), nb::arg("classes"), nb::arg("z_loss") = 0.0);
+  m.def(
+      "attention",
+      [](const Tensor& query, const Tensor& key, const Tensor& value, nb::object mask,
+         nb::handle length, nb::handle memory_length, nb::handle key_dim, bool causal, double scale,
+         double dropout) {
+        AttentionOptions o;
+        o.length = name_of(length);
+        o.memory_length = name_of(memory_length);
+        o.key_dim = name_of(key_dim);
+        o.causal = causal;
+        o.scale = scale;
+        o.dropout = dropout;
+        return attention(query, key, value, mask.is_none() ? Tensor() : nb::cast<Tensor>(mask), o);
+      },
+      At(), nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("mask") = nb::none(),
+      nb::arg("length") = "length", nb::arg("memory_length") = "memory_length",
+      nb::arg("key_dim") = "d_head", nb::arg("causal") = false, nb::arg("scale") = 0.0,
+      nb::arg("dropout") = 0.0);
+}
+
+void bind_shapes(nb::module_& m) {
+  m.def(
+      "transpose", [](const Tensor& x, nb::handle dims) { return transpose(x, shape_of(dims)); },
+      At());
+  m.def(
+      "broadcast", [](const Tensor& x, nb::handle dims) { return broadcast(x, shape_of(dims)); },
+      At());
+  m.def(
+      "reshape", [](const Tensor& x, nb::handle dims) { return reshape(x, shape_of(dims)); }, At());
+  m.def(
+      "rename",
+      [](const Tensor& x, nb::handle from, nb::handle to) {
+        return rename(x, name_of(from), name_of(to));
+      },
+      At());
+  m.def(
+      "slice",
+      [](const Tensor& x, nb::handle dim, int64_t begin, int64_t size) {
+        return slice(x, name_of(dim), begin, size);
+      },
+      At(), nb::arg("x"), nb::arg("dim"), nb::arg("begin"), nb::arg("size"));
+  m.def(
+      "pad",
+      [](const Tensor& x, nb::handle dim, int64_t before, int64_t after, double value) {
+        return pad(x, name_of(dim), before, after, value);
+      },
+      At(), nb::arg("x"), nb::arg("dim"), nb::arg("before") = 0, nb::arg("after") = 0,
+      nb::arg("value") = 0.0);
+  m.def(
+      "shift",
+      [](const Tensor& x, nb::handle dim, int64_t offset, bool wrap) {
+        return shift(x, name_of(dim), offset, wrap);
+      },
+      At(), nb::arg("x"), nb::arg("dim"), nb::arg("offset"), nb::arg("wrap") = false);
+  m.def(
+      "concat",
+      [](const std::vector<Tensor>& xs, nb::handle dim) { return concat(xs, name_of(dim)); }, At());
+  m.def(
+      "split",
+      [](const Tensor& x, nb::handle dim, const std::vector<int64_t>& sizes) {
+        return split(x, name_of(dim), sizes);
+      },
+      At());
+  m.def(
+      "stack",
+      [](const std::vector<Tensor>& xs, nb::handle dim) { return stack(xs, name_of(dim)); }, At());
+  m.def(
+      "unstack", [](const Tensor& x, nb::handle dim) { return unstack(x, name_of(dim)); }, At());
+  m.def(
+      "gather",
+      [](const Tensor& x, const Tensor& indices, nb::handle dim, const std::string& out_of_range) {
+        return gather(x, indices, name_of(dim), out_of_range_of(out_of_range));
+      },
+      At(), nb::arg("x"), nb::arg("indices"), nb::arg("dim"), nb::arg("out_of_range") = "error");
+  m.def(
+      "take_along",
+      [](const Tensor& x, const Tensor& indices, nb::handle dim, const std::string& out_of_range) {
+        return take_along(x, indices, name_of(dim), out_of_range_of(out_of_range));
+      },
+      At(), nb::arg("x"), nb::arg("indices"), nb::arg("dim"), nb::arg("out_of_range") = "error");
+  m.def(
+      "scatter_add",
+      [](const Tensor& indices, const Tensor& updates, nb::handle out, nb::handle dim,
+         const std::string& out_of_range) {
+        return scatter_add(indices, updates, shape_of(out), name_of(dim),
+                           out_of_range_of(out_of_range));
+      },
+      At(), nb::arg("indices"), nb::arg("updates"), nb::arg("out"), nb::arg("dim"),
+      nb::arg("out_of_range") = "error");
+  m.def(
+      "one_hot",
+      [](const Tensor& indices, const Dim& dim, nb::handle dtype) {
+        return one_hot(indices, dim, 1, 0, dtype_of(dtype));
+      },
+      At(), nb::arg("indices"), nb::arg("dim"), nb::arg("dtype") = "float32");
+}
+
+void bind_sources(nb::module_& m) {
+  m.def(
+      "constant",
+      [](Graph& g, double value, nb::handle dtype, nb::handle dims) {
+        return constant(g, value, dtype_of(dtype), shape_of(dims));
+      },
+      At());
+  m.def(
+      "constant_array",
+      [](Graph& g, const DenseArray& values, nb::handle dims) {
+        const Shape shape = shape_of(dims);
+        Array whole = array_of(values);
+        std::vector<int64_t> sizes;
+        for (const Dim& d : shape) sizes.push_back(d.size);
+        if (sizes != whole.sizes)
+          throw nb::value_error(
+              ("constant: the array's sizes are not those of " + shape.to_string()).c_str());
+        whole.dims = shape.names();
+        return constant(g, whole);
+      },
+      At());
+  m.def(
+      "iota",
+      [](Graph& g, const Dim& dim, nb::handle dtype) { return iota(g, dim, dtype_of(dtype)); },
+      At());
+  m.def(
+      "random_uniform",
+      [](Graph& g, nb::handle dims, double lo, double hi, nb::handle dtype) {
+        return random_uniform(g, shape_of(dims), lo, hi, dtype_of(dtype));
+      },
+      At());
+  m.def(
+      "random_normal",
+      [](Graph& g, nb::handle dims, double mean, double stddev, nb::handle dtype) {
+        return random_normal(g, shape_of(dims), mean, stddev, dtype_of(dtype));
+      },
+      At());
+}
+
+void bind_loops(nb::module_& m) {
+  m.def(
+      "repeat",
+      [](const Dim& layers, const Tensor& x, const std::function<Tensor(Tensor)>& layer) {
+        return repeat(layers, x, layer);
+      },
+      At(), nb::arg("layers"), nb::arg("x"), nb::arg("layer"),
+      "layer(layer(... x)), once for each index of `layers`, each with its own parameters.");
+  m.def(
+      "scan",
+      [](Graph& g, const Dim& over, const std::vector<Tensor>& carries,
+         const std::vector<Tensor>& slices, const nb::callable& body) {
+        const IterationResults results = scan(g, over, carries, slices, [&](const Iteration& t) {
+          const nb::object made = body(t.carries, t.slices, t.index);
+          if (!nb::isinstance<nb::tuple>(made) || nb::len(made) != 2)
+            throw nb::type_error("the body of a scan returns (carries, stacked)");
+          return IterationResults{tensors_of(made[0]), tensors_of(made[1]), {}};
+        });
+        return std::pair(results.carries, results.stacked);
+      },
+      At());
+  m.def(
+      "gradients", [](const Tensor& y, const std::vector<Tensor>& xs) { return gradients(y, xs); },
+      At(), nb::arg("y"), nb::arg("xs"));
+}
+
+}  // namespace
+
+void bind_ops(nb::module_& m) {
+  bind_pointwise(m);
+  bind_reductions(m);
+  bind_shapes(m);
+  bind_sources(m);
+  bind_loops(m);
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,60 @@
+"""Tessera: write a model once over named dimensions; the layout over a mesh of ranks is an argument.
+
+    import tessera as ts
+    batch, hidden = ts.dims(batch=64, hidden=256)
+    ...
+    run = step.compile(mesh="data:2;model:2", layout="batch:data; hidden:model")
+"""
+import os as _os
+
+from . import _tessera
+
+_tessera.set_package_folder(_os.path.dirname(_os.path.abspath(__file__)) + _os.sep)
+
+from ._tessera import (
+    Cluster,
+    CommError,
+    DeviceError,
+    Dim,
+    Error,
+    Explanation,
+    Graph,
+    InternalError,
+    IoError,
+    Schedule,
+    Tensor,
+    Tokenizer,
+    UnsupportedError,
+    UsageError,
+    find_latest,
+)
+from .build import (
+    bf16,
+    bool_,
+    constant,
+    current_graph,
+    dims,
+    eager,
+    f16,
+    f32,
+    f64,
+    i32,
+    i64,
+    input,
+    iota,
+    param,
+    random_normal,
+    random_uniform,
+    scan,
+    scope,
+    state,
+    u8,
+    update,
+)
+from .data import Batches, batches
+from .ops import *
+from .ops import abs, max, min, pow, round, sum
+from .program import Program, Result, Run, minimize, program
+from . import init, nn, optim
+
+__version__ = "0.1.0"

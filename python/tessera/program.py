@@ -1,0 +1,299 @@
+"""A step as a Python function, compiled for a mesh and a layout, and run."""
+import inspect
+import numbers
+import weakref
+import atexit
+
+import numpy as np
+
+from . import _tessera
+from .build import InputSpec, building, current_graph, input as make_input
+from .data import Batches
+from .optim import Optimizer
+
+_RATE = "learning_rate"
+_runs = weakref.WeakSet()
+
+
+@atexit.register
+def _close_runs():
+    for run in list(_runs):
+        run.close()
+
+
+class _Step:
+    """What the function returned, by name, and the schedules that are fed each step."""
+
+    def __init__(self):
+        self.outputs, self.schedules = {}, {}
+
+
+_tracing = []
+
+
+def minimize(loss, optimizer, clip=0.0, recompute=(), trainable=(), microbatches=1, dim="batch"):
+    """Adds gradients of `loss` and updates of all trainable parameters. Returns .loss and .gradient_norm.
+
+    loss: a scalar; or, with microbatches, a function that builds it for one of them along `dim`.
+    clip: the greatest norm of the gradient; 0: no limit. recompute, trainable: globs of scopes and of parameters.
+    """
+    graph = current_graph()
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"ts.minimize takes an optimizer such as ts.optim.adamw(3e-4), not {optimizer!r}")
+    lr = optimizer.lr
+    if isinstance(lr, _tessera.Schedule):
+        schedule, lr = lr, make_input(_RATE, [])
+        if _tracing:
+            _tracing[-1].schedules[_RATE] = schedule
+    elif isinstance(lr, numbers.Real):
+        lr = _tessera.constant(graph, float(lr), "float32", [])
+    options = (float(clip), list(recompute), list(trainable))
+    if microbatches > 1:
+        if not callable(loss):
+            raise TypeError("with microbatches, the loss is a function that builds it for one microbatch")
+        return _tessera.minimize_in_microbatches(graph, dim, microbatches, loss, lr, optimizer.rule, *options)
+    return _tessera.minimize(loss() if callable(loss) else loss, lr, optimizer.rule, *options)
+
+
+def _named_outputs(returned):
+    if isinstance(returned, _tessera.Tensor):
+        return {"result": returned}
+    if isinstance(returned, _tessera.Minimized):
+        return {"loss": returned.loss, "gradient_norm": returned.gradient_norm}
+    if isinstance(returned, dict):
+        outputs = {}
+        for name, value in returned.items():
+            if isinstance(value, _tessera.Minimized):
+                outputs.update(_named_outputs(value))
+            else:
+                outputs[name] = value
+        returned = outputs
+    if not isinstance(returned, dict) or not all(isinstance(v, _tessera.Tensor) for v in returned.values()):
+        raise TypeError(f"a program returns a tensor, what ts.minimize() returned, or a dict of these, not {returned!r}")
+    return returned
+
+
+class Program:
+    """A function whose annotated arguments are inputs: see ts.program."""
+
+    def __init__(self, function):
+        self.function = function
+        self.__name__, self.__doc__ = function.__name__, function.__doc__
+        self._traced = None
+
+    def _trace(self):
+        if self._traced is not None:
+            return self._traced
+        graph, step = _tessera.make_graph(), _Step()
+        arguments = {}
+        annotations = inspect.get_annotations(self.function, eval_str=True) if hasattr(inspect, "get_annotations") else self.function.__annotations__
+        _tracing.append(step)
+        try:
+            with building(graph):
+                for name in inspect.signature(self.function).parameters:
+                    spec = annotations.get(name)
+                    if not isinstance(spec, InputSpec):
+                        raise TypeError(f"argument '{name}' of {self.__name__}() needs dtype and dims as its annotation: {name}: ts.f32[batch, length]")
+                    arguments[name] = make_input(name, spec.dims, spec.dtype)
+                step.outputs = _named_outputs(self.function(**arguments))
+        finally:
+            _tracing.pop()
+        function = _tessera.FunctionSpec("step", list(step.outputs.values()), graph.has_updates)
+        self._traced = graph, step, function
+        return self._traced
+
+    @property
+    def graph(self):
+        return self._trace()[0]
+
+    def compile(self, mesh="", layout="", seed=0, device="cpu", keep=(), cluster=None, threads_per_rank=0):
+        """A Run on the ranks of `mesh` ("data:2;model:2"), whose tensors are cut as `layout` says.
+
+        layout: rules as "batch:data; heads,ff:model", or a dict {"batch": "data"}. Collective under a launcher.
+        """
+        graph, step, function = self._trace()
+        layout = _layout_text(layout)
+        mesh = mesh or "all:1"
+        if cluster is None:
+            cluster = _tessera.Cluster.from_environment(_tessera.mesh_size(mesh))
+        options = _tessera.CompileOptions(mesh, layout, [function], seed, device, list(keep), threads_per_rank)
+        return Run(self, step, graph, cluster, options)
+
+    def explain(self, mesh="", layout=""):
+        """The collectives, bytes and memory of a layout, without running it."""
+        graph, _, function = self._trace()
+        options = _tessera.CompileOptions(mesh or "all:1", _layout_text(layout), [function], 0, "cpu", [], 0)
+        return _tessera.explain(graph, options)
+
+    def layouts(self, mesh):
+        """All legal layouts that give each axis of `mesh` to one dim or to none."""
+        graph, _, function = self._trace()
+        return _tessera.legal_layouts(graph, mesh, [function])
+
+    def verify(self, mesh, steps=2, tolerance=1e-4, **arrays):
+        """Runs every legal layout of `mesh` beside one rank with these inputs. Returns the largest relative difference of any
+        scalar output; raises AssertionError for one beyond `tolerance`."""
+        scalars = [name for name, x in self._trace()[1].outputs.items() if not x.dims]
+        if not scalars:
+            raise _tessera.UsageError(f"verify: {self.__name__}() has no scalar output to compare")
+
+        def values(mesh, layout):
+            with self.compile(mesh=mesh, layout=layout) as run:
+                return np.array([[float(result[name]) for name in scalars] for result in (run(**arrays) for _ in range(steps))])
+
+        expected, worst = values("all:1", ""), 0.0
+        for layout in self.layouts(mesh):
+            difference = float(np.max(np.abs(values(mesh, layout) - expected) / np.maximum(np.abs(expected), 1e-12)))
+            if not difference <= tolerance:
+                raise AssertionError(f"layout '{layout}' on {mesh} differs from one rank by {difference:.3g} (relative), more than {tolerance:g}")
+            worst = max(worst, difference)
+        return worst
+
+
+def _layout_text(layout):
+    if isinstance(layout, str):
+        return layout
+    return "; ".join(f"{dim}:{axes if isinstance(axes, str) else '+'.join(axes)}" for dim, axes in dict(layout).items())
+
+
+def program(function):
+    """Makes a Program of a function: its annotated arguments are inputs, and what it returns are outputs.
+
+    @ts.program
+    def step(x: ts.f32[batch, rows], labels: ts.i32[batch]): ...
+    """
+    return Program(function)
+
+
+class Result:
+    """The outputs of a run, by attribute or by name. They are fetched when they are asked for, before the next run."""
+
+    def __init__(self, run, number):
+        self._run, self._number, self._values = run, number, {}
+
+    def __getitem__(self, name):
+        if name not in self._values:
+            outputs = self._run._outputs
+            if name not in outputs:
+                raise KeyError(f"no output is called '{name}'; there are: {', '.join(outputs)}")
+            if self._number != self._run._number:
+                raise _tessera.UsageError(f"'{name}' is asked of run {self._number}, but run {self._run._number} has begun: ask for it before")
+            value = self._run._open().fetch(outputs[name].name)
+            self._values[name] = value.item() if value.ndim == 0 else value
+        return self._values[name]
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError as e:
+            raise AttributeError(e.args[0]) from None
+
+    def __dir__(self):
+        return list(self._run._outputs)
+
+    def __repr__(self):
+        return f"Result({', '.join(self._run._outputs)})"
+
+
+class Run:
+    """A Program on its ranks: `run(tokens=array)` makes one step. Use it from one thread; close() or `with` ends it."""
+
+    def __init__(self, program, step, graph, cluster, options):
+        self.program, self.cluster = program, cluster
+        self._outputs, self._schedules = step.outputs, step.schedules
+        self._options, self._graph, self._number, self._checkpoints = options, graph, 0, {}
+        self._session = _tessera.Session(graph, cluster, options)
+        _runs.add(self)
+
+    def _open(self):
+        if self._session is None:
+            raise _tessera.UsageError(f"this run of {self.program.__name__}() was closed")
+        return self._session
+
+    def __call__(self, **arrays):
+        """Feeds inputs (NumPy, PyTorch, JAX: whatever has DLPack or a buffer) and runs one step. Collective."""
+        session = self._open()
+        for name, array in arrays.items():
+            session.feed(name, array if hasattr(array, "__dlpack__") else np.asarray(array))
+        return self._step()
+
+    def step(self, batches, number=None):
+        """One step on the data of step `number` (that of the step counter, if it is not given)."""
+        if not isinstance(batches, Batches):
+            raise TypeError(f"run.step() takes what ts.batches() returns, not {batches!r}")
+        batches.feed(self._open(), self.step_count if number is None else number)
+        return self._step()
+
+    def _step(self):
+        session = self._session
+        for name, schedule in self._schedules.items():
+            session.feed(name, np.float32(schedule.at(session.step)).reshape(()))
+        self._number += 1
+        session.run("step")
+        return Result(self, self._number)
+
+    @property
+    def step_count(self):
+        """Steps made so far; random numbers and schedules depend on it, and checkpoints keep it."""
+        return self._open().step
+
+    def fetch(self, name):
+        """A parameter, state or output by its full name, whole. Collective."""
+        return self._open().fetch(name)
+
+    def assign(self, name, array):
+        """Overwrites a parameter or state with a whole value."""
+        self._open().assign(name, np.ascontiguousarray(array))
+
+    def slices(self, name):
+        """(rank, offset, array) of each local rank's slice of a tensor: the memory itself, on the CPU."""
+        return _tessera.slices(self._open(), name)
+
+    def set_size(self, dim, size):
+        """The size of a bounded dim in the next runs."""
+        self._open().set_size(dim, size)
+
+    @property
+    def parameters(self):
+        """The names of parameters and state."""
+        return self._open().stored_names
+
+    @property
+    def program_text(self):
+        """Every step that a rank runs."""
+        return self._open().program_text
+
+    @property
+    def device(self):
+        return self._open().device
+
+    def explain(self):
+        """The collectives, bytes and memory of this layout."""
+        return _tessera.explain(self._graph, self._options)
+
+    def save(self, directory, keep=3):
+        """Saves parameters, state and step as directory/step-N, whole or not at all, and keeps the last `keep`. Returns the path."""
+        directory = str(directory)
+        if directory not in self._checkpoints:
+            self._checkpoints[directory] = _tessera.Checkpoints(self.cluster, directory, keep)
+        return self._checkpoints[directory].save(self._open(), self.step_count)
+
+    def load(self, path):
+        """Loads a checkpoint of any mesh and layout: a step-N, or the latest one of a directory. Returns its step."""
+        found = _tessera.find_latest(str(path))
+        if found is None:
+            raise _tessera.IoError(f"'{path}' has no checkpoint")
+        return _tessera.load_checkpoint(self._open(), found)
+
+    def close(self):
+        """Ends the run and frees its memory."""
+        self._checkpoints.clear()
+        self._session = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

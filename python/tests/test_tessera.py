@@ -1,0 +1,334 @@
+"""The package: models, runs, arrays, errors, and what an interpreter may do to them."""
+import gc
+import importlib.util
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tessera as ts
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MOBY = str(ROOT / "data/moby-dick.txt")
+
+batch, length = ts.dims(batch=4, length=16)
+D, F, V = ts.dims(d_model=32, ff=64, vocab=256)
+
+
+@ts.program
+def lm(inputs: ts.i32[batch, length], targets: ts.i32[batch, length]):
+    table = ts.param("table", [V, D])
+    x = table[V:inputs]
+    for i in range(2):
+        with ts.scope("block", i):
+            x = x + ts.nn.self_attention(x, D, heads=4, causal=True)
+            h = ts.silu(ts.einsum(ts.nn.rms_norm(x, D), ts.param("up", [F, D])))
+            x = x + ts.einsum(h, ts.param("down", [D, F]), x.dims)
+    loss = ts.mean(ts.nn.cross_entropy(ts.einsum(x, table), targets, V))
+    return ts.minimize(loss, ts.optim.adamw(1e-2))
+
+
+def line_of(text):
+    """The number of this file's only line that ends in the comment `# text`."""
+    lines = pathlib.Path(__file__).read_text().splitlines()
+    found = [i + 1 for i, line in enumerate(lines) if line.endswith("  # " + text)]
+    assert len(found) == 1
+    return found[0]
+
+
+def linear(size=8):
+    n, m = ts.dims(n=size, m=3)
+
+    @ts.program
+    def step(x: ts.f32[n, m]):
+        w = ts.param("w", [m], ts.init.ones())
+        return ts.minimize(ts.mean(ts.square(ts.einsum(x, w) - 1.0)), ts.optim.sgd(0.1))
+
+    return step
+
+
+def losses_of(mesh, layout, steps=4):
+    data = ts.batches(MOBY, batch, length=length)
+    with lm.compile(mesh=mesh, layout=layout) as run:
+        return [run.step(data).loss for _ in range(steps)]
+
+
+def test_a_language_model_trains_alike_under_layouts():
+    expected = losses_of("", "", 30)
+    assert expected[-1] < expected[0] - 1
+    for mesh, layout in [("data:2;model:2", "batch:data; heads,ff,vocab:model"), ("a:3", {"length": "a"}), ("a:2", "batch:a; @params d_model:a")]:
+        np.testing.assert_allclose(losses_of(mesh, layout), expected[:4], rtol=1e-5)
+    assert lm.verify("a:2", steps=1, **ts.batches(MOBY, batch, length=length).read(0)) < 1e-5
+
+
+def test_arrays_of_a_loop_are_those_of_step():
+    data = ts.batches(MOBY, batch, length=length)
+    with lm.compile(mesh="data:2", layout="batch:data") as run:
+        losses = []
+        for arrays in data:
+            losses.append(run(**arrays).loss)
+            if len(losses) == 4:
+                break
+    assert losses == losses_of("data:2", "batch:data")
+    assert len(list(ts.batches(MOBY, 4096, length=64, repeat=False))) == ts.batches(MOBY, 4096, length=64, repeat=False).steps
+
+
+@pytest.mark.skipif("TESSERA_HELLO" not in os.environ, reason="no C++ example")
+def test_hello_prints_what_the_cpp_example_prints():
+    python = subprocess.run([sys.executable, "examples/hello.py"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    cpp = subprocess.run([os.environ["TESSERA_HELLO"]], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert python.stdout == cpp.stdout and python.stdout.count("\n") == 5, python.stderr
+
+
+def test_the_readme_has_the_example():
+    example = (ROOT / "examples/hello.py").read_text().split('"""', 2)[2].lstrip("\n")
+    assert f"```python\n{example}```" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.skipif("TESSERA_MPI_RUN" not in os.environ, reason="no MPI")
+def test_processes_of_mpi_print_the_same():
+    script = "import tessera as ts; exec(open('examples/hello.py').read().replace('501', '101'))"
+    threads = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    processes = subprocess.run([os.environ["TESSERA_MPI_RUN"], "4", sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert processes.stdout == threads.stdout and "step 100" in threads.stdout, processes.stderr
+
+
+def test_errors_name_the_line_of_python():
+    @ts.program
+    def wrong(x: ts.f32[batch, D]):
+        return ts.mean(ts.nn.layer_norm(x, "d_modle"))  # a misspelt dim
+
+    with pytest.raises(ts.UsageError, match="did you mean 'd_model'") as e:
+        wrong.compile()
+    assert f"test_tessera.py:{line_of('a misspelt dim')}" in str(e.value)
+    assert isinstance(e.value, ValueError) and isinstance(e.value, ts.Error)
+    assert e.traceback[-1].frame.code.path.name != "test_tessera.py" or e.traceback[-1].lineno + 1 == line_of("a misspelt dim")
+
+    run = linear().compile()
+    with pytest.raises(ts.UsageError) as e:
+        run(x=np.zeros((8, 4), np.float32))  # too many elements
+    assert f"test_tessera.py:{line_of('too many elements')}" in str(e.value) and "[feed]" in str(e.value)
+    with pytest.raises(ts.UsageError, match="float64"):
+        run(x=np.zeros((8, 3)))
+    with pytest.raises(ts.UsageError, match="did you mean 'x'|known: x"):
+        run(y=np.zeros((8, 3), np.float32))
+    with pytest.raises(TypeError, match="a dtype that tessera lacks"):
+        run(x=np.zeros((8, 3), np.uint16))
+    with pytest.raises(ts.UsageError, match="'nn'"):
+        linear().compile(mesh="a:2", layout={"nn": "a"})
+    with pytest.raises(ts.IoError, match="no checkpoint"):
+        run.load("/nowhere")
+
+
+def test_reports_name_the_line_of_python():
+    line = next(i for i, text in enumerate(pathlib.Path(__file__).read_text().splitlines(), 1) if "heads=4, causal=True" in text)
+    report = lm.explain("model:2", "heads,ff:model")
+    sources = {row["source"] for row in report.collectives if row["kind"] == "all_reduce"}
+    assert f"test_tessera.py:{line}" in sources
+    assert "all_reduce" in str(report) and report.memory["params"] > 0
+
+
+def test_what_is_no_program_says_so():
+    @ts.program
+    def bare(x):
+        return x
+
+    with pytest.raises(TypeError, match=r"argument 'x' of bare\(\) needs dtype and dims"):
+        bare.compile()
+
+    @ts.program
+    def nothing(x: ts.f32[batch]):
+        return 3
+
+    with pytest.raises(TypeError, match="a program returns a tensor"):
+        nothing.compile()
+
+    @ts.program
+    def branches(x: ts.f32[batch]):
+        return x if x > 0 else -x
+
+    with pytest.raises(TypeError, match=r"has no value while the model is built; take where\(\)"):
+        branches.compile()
+    with pytest.raises(ts.UsageError, match="no graph is being built"):
+        ts.param("w", [D])
+    with pytest.raises(TypeError, match="a Dim is wanted"):
+        with ts.eager():
+            ts.constant(1.0, ["d_model"])
+
+
+def test_an_exception_in_a_body_is_that_of_python():
+    layers = ts.dims(layers=3)
+
+    @ts.program
+    def fails(x: ts.f32[batch, D]):
+        def layer(h):
+            raise KeyError("mine")
+
+        return ts.mean(ts.repeat(layers, x, layer))
+
+    with pytest.raises(KeyError, match="mine"):
+        fails.compile()
+
+
+def test_loops_microbatches_and_schedules():
+    layers, steps = ts.dims(layers=3, steps=5)
+
+    @ts.program
+    def loops(x: ts.f32[batch, D]):
+        y = ts.repeat(layers, x, lambda h: ts.tanh(ts.nn.dense(h, D, ts.dims(d_model=32))))
+        sums, rows = ts.scan(steps, lambda c, s, i: ([c[0] + s[0]], [c[0] * 2.0]), [ts.constant(0.0)], [ts.cast(ts.iota(steps), ts.f32)])
+        return {"mean": ts.mean(y), "sum": sums[0], "rows": rows[0]}
+
+    with loops.compile(mesh="a:2", layout="batch:a") as run:
+        result = run(x=np.ones((4, 32), np.float32))
+        assert result.sum == 10
+        np.testing.assert_array_equal(result.rows, [0, 0, 2, 6, 12])
+        assert np.isfinite(result["mean"]) and dir(result) == ["mean", "rows", "sum"] or set(dir(result)) == {"mean", "sum", "rows"}
+
+    def trained(microbatches):
+        rows = ts.dims(batch=8 // microbatches)
+
+        @ts.program
+        def step(x: ts.f32[ts.dims(batch=8), D]):
+            return ts.mean(x)
+
+        def loss():
+            x = ts.input("data", [rows, D])
+            return ts.mean(ts.square(ts.nn.dense(x, D, F)))
+
+        @ts.program
+        def train():
+            return ts.minimize(loss, ts.optim.sgd(ts.Schedule("linear", lr=0.5, steps=4)), microbatches=microbatches)
+
+        data = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
+        with train.compile() as run:
+            return [run(data=data).loss for _ in range(4)]
+
+    np.testing.assert_allclose(trained(4), trained(1), rtol=1e-5)
+
+
+def test_arrays_go_in_with_any_strides_and_slices_are_the_memory():
+    with linear().compile(mesh="a:2", layout="n:a") as run:
+        x = np.arange(24, dtype=np.float32).reshape(3, 8).T / 10
+        strided = run(x=x).loss
+        run.assign("w", np.ones(3, np.float32))
+        assert run(x=np.ascontiguousarray(x)).loss == strided
+        run.assign("w", np.ones(3, np.float32))
+        assert run(x=x[::-1]).loss == pytest.approx(strided, rel=1e-6)
+        for rank, offset, part in run.slices("w"):
+            assert offset == [0] and part.shape == (3,)
+            part[:] = rank * 0 + 7
+        np.testing.assert_array_equal(run.fetch("w"), [7, 7, 7])
+        if importlib.util.find_spec("torch"):
+            import torch
+
+            run(x=torch.zeros(8, 3))
+
+
+def test_a_result_is_of_its_run():
+    run = linear().compile()
+    x = np.ones((8, 3), np.float32)
+    first = run(x=x)
+    run(x=x)
+    with pytest.raises(ts.UsageError, match="asked of run 1, but run 2 has begun"):
+        first.loss
+    with pytest.raises(AttributeError, match="no output is called 'los'; there are: loss, gradient_norm"):
+        run(x=x).los
+    run.close()
+    with pytest.raises(ts.UsageError, match="was closed"):
+        run(x=x)
+
+
+def test_checkpoints_go_to_another_mesh(tmp_path):
+    data = ts.batches(MOBY, batch, length=length)
+    with lm.compile(mesh="data:2;model:2", layout="batch:data; heads,ff:model") as run:
+        for _ in range(2):
+            run.step(data)
+        path = run.save(tmp_path)
+        assert path.endswith("step-00000002")
+        after = run.step(data).loss
+    with lm.compile(mesh="a:3", layout="batch:a", seed=5) as run:
+        assert run.load(tmp_path) == 2 and run.step_count == 2
+        assert run.step(data).loss == pytest.approx(after, rel=1e-5)
+
+
+def test_operators_have_the_values_of_numpy():
+    a = np.array([[1.5, -2.0, 3.0], [0.5, 4.0, -1.0]], np.float32)
+    rows, cols = ts.dims(rows=2, cols=3)
+    with ts.eager() as g:
+        x = ts.constant(a, [rows, cols])
+        for made, expected in [
+            (x + 1, a + 1), (2 - x, 2 - a), (x * x, a * a), (1 / (x + 10), 1 / (a + 10)), (-x, -a), (abs(x), np.abs(a)), (x**2, a**2),
+            (ts.where(x > 0, x, 0.0), np.where(a > 0, a, 0)), (ts.sum(x, rows), a.sum(0)), (ts.max(x, "cols"), a.max(1)), (ts.mean(x), a.mean()),
+            (ts.einsum(x, x, [rows]), (a * a).sum(1)), (ts.cast(~(x >= 3), ts.f32), (~(a >= 3)).astype(np.float32)), (ts.cast(x == 3, "int32"), a == 3),
+            (ts.sort(x, cols), np.sort(a, 1)), (x[cols : ts.constant(np.array([2, 0], np.int32), [ts.Dim("k", 2)])], a[:, [2, 0]].T),
+        ]:
+            np.testing.assert_allclose(g.fetch(made), expected, rtol=1e-6)
+        with pytest.raises(ts.UsageError, match="truncated"):
+            ts.cast(x, ts.i32) / 2.5
+        assert repr(x.dims) == "[rows=2, cols=3]" and x.dtype == "float32" and hash(x) == hash(x)
+
+
+def test_other_threads_run_meanwhile():
+    counted = [0]
+    done = threading.Event()
+
+    def count():
+        while not done.is_set():
+            counted[0] += 1
+
+    size = ts.dims(i=700, j=700)
+
+    @ts.program
+    def product(x: ts.f32[size]):
+        return ts.sum(ts.einsum(x, ts.rename(x, "i", "k"), [size[0], ts.Dim("k", 700)]))
+
+    with product.compile() as run:
+        x = np.ones((700, 700), np.float32)
+        thread = threading.Thread(target=count)
+        thread.start()
+        for _ in range(20):
+            run(x=x).result
+        done.set()
+        thread.join()
+    assert counted[0] > 1000
+
+
+def test_memory_of_many_programs_is_given_back():
+    def make(times):
+        for _ in range(times):
+            with linear().compile(mesh="a:2", layout="n:a") as run:
+                run(x=np.ones((8, 3), np.float32))
+        gc.collect()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    before = make(30)
+    assert make(150) - before < 20000  # KB
+
+
+def test_an_interpreter_ends_with_runs_alive():
+    script = """
+import numpy as np, tessera as ts
+n = ts.dims(n=4)
+@ts.program
+def f(x: ts.f32[n]):
+    return ts.minimize(ts.sum(ts.square(x * ts.param("w", []))), ts.optim.sgd(0.1))
+runs = [f.compile(mesh="a:2") for _ in range(2)]
+runs[0](x=np.ones(4, np.float32))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def test_tokenizer_and_its_errors():
+    folder = next((p.parent for p in sorted(ROOT.glob("data/**/tokenizer.json"))), None)
+    if folder is not None:
+        t = ts.Tokenizer.load(str(folder))
+        assert t.decode(t.encode("Call me Ishmael.")) == "Call me Ishmael."
+    with pytest.raises(ts.IoError, match="nowhere"):
+        ts.Tokenizer.load("/nowhere/tokenizer.json")
+    assert issubclass(ts.IoError, OSError)
