@@ -89,7 +89,7 @@ void bind_reports(nb::module_& m) {
 
 void bind_checkpoints(nb::module_& m) {
   nb::class_<Checkpoints>(m, "Checkpoints")
-      .def(nb::init<Cluster&, const std::string&, int>(), Releasing(), nb::arg("cluster"),
+      .def(nb::init<Cluster&, const std::string&, int>(), Releasing(), nb::keep_alive<1, 2>(), nb::arg("cluster"),
            nb::arg("directory"), nb::arg("keep"))
       .def(
           "save",
