@@ -74,15 +74,24 @@ void StepRunner::run_loop(BoundStep& bound, NonFiniteSearch* search) {
              stores = static_cast<size_t>(body.first_update);
   const size_t late = stores - static_cast<size_t>(body.late);
   auto& variants = bound.loop->iterations;
+  const std::vector<IntExpr>& stage = bound.step->exprs;
+  const auto value = [&](size_t expr) {
+    return stage[expr].eval(rank_.coordinates, rank_.scalars.data());
+  };
+  if (!stage.empty() && value(1) != 0) return;  // another stage's turn
   auto run_part = [&](size_t iteration, size_t first, size_t last) {
     if (first == last) return;
     const auto counter = static_cast<size_t>(loop.counter);
-    rank_.scalars[counter] = counter_of(loop, static_cast<int64_t>(iteration));
+    rank_.scalars[counter] =
+        counter_of(*bound.step, static_cast<int64_t>(iteration), rank_.coordinates);
     rank_.device.set_scalar(counter, rank_.scalars[counter]);
     run(variants[iteration % variants.size()], first, last, search);
   };
   run_part(0, 0, early);
   for (size_t iteration = 0; iteration < count; ++iteration) {
+    const auto counter =
+        counter_of(*bound.step, static_cast<int64_t>(iteration), rank_.coordinates);
+    if (!stage.empty() && counter >= value(2)) continue;  // the last stages may have fewer
     if (const void* condition = bound.loop->conditions[iteration % variants.size()]) {
       bool runs = false;
       rank_.device.read(&runs, condition, sizeof(runs));

@@ -66,6 +66,11 @@ struct FlowLoop {
   std::vector<Slice> slices;
   std::vector<int> stacked, sums;  ///< values that an iteration computes
   std::vector<FlowNode> body;
+  /// The mesh axis whose ranks are stages: each runs the iterations whose slices it has. -1: none.
+  int stage_axis = -1;
+  /// Of each carry, with a dim for the stages in front: from a stage to the next, and from the last
+  /// one to all. Exchanges.
+  std::vector<FlowNode> to_next, to_all;
 };
 
 struct FlowFunction {

@@ -37,6 +37,30 @@ void set_operands(Step& step) {
   }
 }
 
+/// Notes which buffers of a body exist outside: the first `buffers`, and those that persist.
+void find_outer(const Program& program, int buffers, Function& body) {
+  std::set<int> outer;
+  for (const Step& step : body.steps) {
+    visit_views(step, [&](const View& v) {
+      const bool persists = program.buffers[v.buffer].arena != ArenaKind::transient;
+      if (v.buffer < buffers || persists) outer.insert(v.buffer);
+    });
+  }
+  body.outer.assign(outer.begin(), outer.end());
+}
+
+View with_dim_in_front(View view) {
+  view.strides.insert(view.strides.begin(), view.elements());
+  view.sizes.insert(view.sizes.begin(), 1);
+  return view;
+}
+
+View without_dim_in_front(View view) {
+  view.strides.erase(view.strides.begin());
+  view.sizes.erase(view.sizes.begin());
+  return view;
+}
+
 /// The number of uses of a value in a loop's iterations.
 int64_t uses_in(const FlowLoop& loop, int value) {
   const auto count = [&](const std::vector<int>& all) {
@@ -75,7 +99,13 @@ void LoopLocalizer::add_loop(const FlowNode& node) {
   const int counter = build_.counter(*node.loop);
   begin_loop(node, counter);
   find_direct_sums(node);
-  add_loop_step(node, counter, body_of(node, counter));
+  const auto buffers = static_cast<int>(build_.program().buffers.size());
+  Function body = body_of(node, counter);
+  if (node.loop->stage_axis < 0) {
+    add_loop_step(node, counter, std::move(body));
+  } else {
+    add_stages(node, counter, buffers, std::move(body));
+  }
 }
 
 /// Finds the sums of the loop that an inner loop accumulates slice by slice.
@@ -96,31 +126,26 @@ Function LoopLocalizer::body_of(const FlowNode& node, int counter) {
   for (size_t i = 0; i < loop.stacked.size(); ++i) {
     const int result = node.out[loop.carries.size() + i];
     if (!sums_.contains(result))
-      build_.set_place(loop.stacked[i], slice_at(build_.view(result), 0, counter));
+      build_.set_place(loop.stacked[i], slice_at(loop, build_.view(result), 0, counter));
   }
   add_nodes_(loop.body);
   build_.set_places(places);
   end_iteration(node, counter);
   build_.set_function(outside);
-  std::set<int> outer;
-  for (const Step& step : body.steps) {
-    visit_views(step, [&](const View& v) {
-      const bool persists = build_.program().buffers[v.buffer].arena != ArenaKind::transient;
-      if (v.buffer < buffers || persists) outer.insert(v.buffer);
-    });
-  }
-  body.outer.assign(outer.begin(), outer.end());
-  body.overlaps = loop.condition < 0 && loop.iterations > 1;
+  find_outer(build_.program(), buffers, body);
+  body.overlaps = loop.condition < 0 && loop.stage_axis < 0 && loop.iterations > 1;
   return body;
 }
 
 /// The slice of a view that belongs to the current iteration.
-View LoopLocalizer::slice_at(View whole, int dim, int counter) {
+View LoopLocalizer::slice_at(const FlowLoop& loop, View whole, int dim, int counter) {
   View slice = std::move(whole);
   check(slice.shift.scalar < 0, "a view of '{}' depends on two counters",
         build_.program().buffers[slice.buffer].name);
   slice.shift.scalar = counter;
   slice.shift.scalar_factor = slice.strides[dim];
+  if (loop.stage_axis >= 0)
+    slice.shift.axis_terms.emplace_back(loop.stage_axis, -slice.sizes[dim] * slice.strides[dim]);
   slice.sizes.erase(slice.sizes.begin() + dim);
   slice.strides.erase(slice.strides.begin() + dim);
   return slice;
@@ -160,7 +185,7 @@ void LoopLocalizer::begin_loop(const FlowNode& node, int counter) {
   for (const FlowLoop::Slice& slice : loop.slices) {
     const View& whole = build_.view(slice.whole);
     build_.view(slice.value) =
-        slice_at(whole.shift.scalar < 0 ? whole : build_.copy_of(slice.whole), slice.dim, counter);
+        slice_at(loop, whole.shift.scalar < 0 ? whole : build_.copy_of(slice.whole), slice.dim, counter);
   }
   for (size_t i = 0; i < node.out.size(); ++i) {
     if (const auto sum = sums_.find(node.out[i]); sum != sums_.end()) {
@@ -172,7 +197,8 @@ void LoopLocalizer::begin_loop(const FlowNode& node, int counter) {
     if (i < loop.carries.size()) {
       build_.add_copy(build_.view(loop.carries[i].init), view, node.origin);
       build_.view(loop.carries[i].value) = view;
-    } else if (i >= loop.carries.size() + loop.stacked.size() || loop.condition >= 0) {
+    } else if (i >= loop.carries.size() + loop.stacked.size() || loop.condition >= 0 ||
+               has_padding(loop)) {
       fill_with_zeros(view, node.origin);
     }
   }
@@ -194,7 +220,7 @@ void LoopLocalizer::end_iteration(const FlowNode& node, int counter) {
       stores.emplace_back(carried.count(value.buffer) ? build_.copy_of(next) : value, result);
     } else if (i < loop.carries.size() + loop.stacked.size()) {
       const View& value = build_.view(loop.stacked[i - loop.carries.size()]);
-      const View place = slice_at(result, 0, counter);
+      const View place = slice_at(loop, result, 0, counter);
       if (sums_.contains(node.out[i])) {
         add_to_sum(place, value, node.origin);
       } else if (!(value == place)) {
@@ -214,12 +240,72 @@ void LoopLocalizer::add_loop_step(const FlowNode& node, int counter, Function bo
   Step step;
   step.kernel = KernelKind::loop;
   step.origin = node.origin;
-  step.loop = {loop.iterations, counter, loop.reverse, {}};
+  step.loop = {iterations_here(loop), counter, loop.reverse, {}};
   if (loop.condition >= 0) step.loop.condition = {build_.view(loop.condition)};
-  for (const Step& inner : body.steps) step.flops += loop.iterations * inner.flops;
+  if (loop.stage_axis >= 0) step.exprs = stage_exprs(loop);
+  for (const Step& inner : body.steps) step.flops += step.loop.iterations * inner.flops;
   step.body.push_back(std::move(body));
   set_operands(step);
   build_.add_step(std::move(step));
+}
+
+/// True if stages have more places than there are iterations.
+bool LoopLocalizer::has_padding(const FlowLoop& loop) const {
+  if (loop.stage_axis < 0) return false;
+  return loop.iterations % build_.program().axis_sizes[static_cast<size_t>(loop.stage_axis)] != 0;
+}
+
+/// The iterations of a rank: all, or those of its stage, padding included.
+int64_t LoopLocalizer::iterations_here(const FlowLoop& loop) const {
+  if (loop.stage_axis < 0) return loop.iterations;
+  const int stages = build_.program().axis_sizes[static_cast<size_t>(loop.stage_axis)];
+  return (loop.iterations + stages - 1) / stages;
+}
+
+/// The exprs of a loop whose iterations are divided among stages; see LoopStep.
+std::vector<IntExpr> LoopLocalizer::stage_exprs(const FlowLoop& loop) {
+  const int stages = build_.program().axis_sizes[static_cast<size_t>(loop.stage_axis)];
+  IntExpr first, idle, end;
+  first.axis_terms = {{loop.stage_axis, iterations_here(loop)}};
+  idle.constant = loop.reverse ? 1 - stages : 0;
+  idle.axis_terms = {{loop.stage_axis, loop.reverse ? 1 : -1}};
+  idle.scalar = build_.scalar("stage of " + loop.name);
+  end.constant = loop.iterations;
+  return {first, idle, end};
+}
+
+/// Stage after stage: what the one before made comes in, and the stage whose turn it is runs its
+/// iterations.
+void LoopLocalizer::add_stages(const FlowNode& node, int counter, int first_buffer, Function body) {
+  const FlowLoop& loop = *node.loop;
+  Function turn{loop.name + ".stage", {}, {}, {}, true, 0};
+  Function* outside = build_.set_function(&turn);
+  for (size_t i = 0; i < loop.carries.size(); ++i) {
+    const FlowNode& move = loop.to_next[i];
+    const View carry = build_.view(loop.carries[i].value);
+    build_.view(move.in[0]) = with_dim_in_front(carry);
+    add_nodes_({move});
+    build_.add_copy(without_dim_in_front(build_.view(move.out[0])), carry, node.origin);
+  }
+  add_loop_step(node, counter, std::move(body));
+  turn.first_update = static_cast<int>(turn.steps.size());
+  build_.set_function(outside);
+  find_outer(build_.program(), first_buffer, turn);
+  Step step;
+  step.kernel = KernelKind::loop;
+  step.origin = node.origin;
+  step.loop = {build_.program().axis_sizes[static_cast<size_t>(loop.stage_axis)],
+               build_.scalar("stage of " + loop.name), false, {}};
+  step.flops = turn.steps.back().flops;  // a rank has one turn
+  step.body.push_back(std::move(turn));
+  set_operands(step);
+  build_.add_step(std::move(step));
+  for (size_t i = 0; i < loop.carries.size(); ++i) {
+    const FlowNode& move = loop.to_all[i];
+    build_.view(move.in[0]) = with_dim_in_front(build_.view(node.out[i]));
+    add_nodes_({move});
+    build_.view(node.out[i]) = without_dim_in_front(build_.view(move.out[0]));
+  }
 }
 
 }  // namespace tessera

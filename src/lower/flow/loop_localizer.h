@@ -21,12 +21,16 @@ class LoopLocalizer {
   void add_loop(const FlowNode& node);
 
  private:
-  View slice_at(View whole, int dim, int counter);
+  View slice_at(const FlowLoop& loop, View whole, int dim, int counter);
   void find_direct_sums(const FlowNode& node);
   void begin_loop(const FlowNode& node, int counter);
   Function body_of(const FlowNode& node, int counter);
   void end_iteration(const FlowNode& node, int counter);
   void add_loop_step(const FlowNode& node, int counter, Function body);
+  void add_stages(const FlowNode& node, int counter, int first_buffer, Function body);
+  bool has_padding(const FlowLoop& loop) const;
+  int64_t iterations_here(const FlowLoop& loop) const;
+  std::vector<IntExpr> stage_exprs(const FlowLoop& loop);
   void fill_with_zeros(const View& view, const Origin& origin);
   void add_to_sum(const View& sum, const View& value, const Origin& origin);
 
