@@ -9,6 +9,7 @@
 #include "compile/probes.h"
 #include "cost/function_time.h"
 #include "program/axes_text.h"
+#include "program/loop_runs.h"
 
 namespace tessera {
 
@@ -34,7 +35,7 @@ void report_steps(const Program& program, const Function& f, int64_t times,
   report.steps += static_cast<int>(f.steps.size());
   for (const Step& step : f.steps) {
     for (const Function& body : step.body)
-      report_steps(program, body, times * step.loop.iterations, report);
+      report_steps(program, body, body_runs(step, times), report);
     if (!step.body.empty()) continue;
     report.flops += times * step.flops;
     if (step.kind == StepKind::collective) {

@@ -97,15 +97,12 @@ bool is_stacked_once(const FlowLoop& iterations, int value) {
 
 void LoopLocalizer::add_loop(const FlowNode& node) {
   const int counter = build_.counter(*node.loop);
+  if (node.loop->pipeline_axis >= 0) return add_pipeline(node, counter);
+  const bool is_passed = !node.loop->carries.empty() && passed_.contains(node.loop->carries[0].value);
+  if (node.loop->stage_axis >= 0 && !is_passed) return add_stages(node, counter);
   begin_loop(node, counter);
   find_direct_sums(node);
-  const auto buffers = static_cast<int>(build_.program().buffers.size());
-  Function body = body_of(node, counter);
-  if (node.loop->stage_axis < 0) {
-    add_loop_step(node, counter, std::move(body));
-  } else {
-    add_stages(node, counter, buffers, std::move(body));
-  }
+  build_.add_step(loop_step(node, counter, body_of(node, counter)));
 }
 
 /// Finds the sums of the loop that an inner loop accumulates slice by slice.
@@ -128,7 +125,9 @@ Function LoopLocalizer::body_of(const FlowNode& node, int counter) {
     if (!sums_.contains(result))
       build_.set_place(loop.stacked[i], slice_at(loop, build_.view(result), 0, counter));
   }
+  if (loop.stage_axis >= 0) build_.stage_axes().push_back(loop.stage_axis);
   add_nodes_(loop.body);
+  if (loop.stage_axis >= 0) build_.stage_axes().pop_back();
   build_.set_places(places);
   end_iteration(node, counter);
   build_.set_function(outside);
@@ -192,9 +191,16 @@ void LoopLocalizer::begin_loop(const FlowNode& node, int counter) {
       build_.view(node.out[i]) = sum->second;
       continue;
     }
+    const bool carries = i < loop.carries.size();
+    if (carries && passed_.contains(loop.carries[i].value)) {
+      build_.view(node.out[i]) = build_.view(loop.carries[i].value) =
+          passed_[loop.carries[i].value];
+      enter(loop, loop.carries[i], node.origin);
+      continue;
+    }
     const View view = build_.view(node.out[i]) =
         build_.new_view(build_.value(node.out[i]), ArenaKind::transient);
-    if (i < loop.carries.size()) {
+    if (carries) {
       build_.add_copy(build_.view(loop.carries[i].init), view, node.origin);
       build_.view(loop.carries[i].value) = view;
     } else if (i >= loop.carries.size() + loop.stacked.size() || loop.condition >= 0 ||
@@ -235,77 +241,150 @@ void LoopLocalizer::end_iteration(const FlowNode& node, int counter) {
   for (const auto& [from, to] : stores) build_.add_copy(from, to, node.origin);
 }
 
-void LoopLocalizer::add_loop_step(const FlowNode& node, int counter, Function body) {
+Step LoopLocalizer::loop_step(const FlowNode& node, int counter, Function body) {
   const FlowLoop& loop = *node.loop;
   Step step;
   step.kernel = KernelKind::loop;
   step.origin = node.origin;
   step.loop = {iterations_here(loop), counter, loop.reverse, {}};
   if (loop.condition >= 0) step.loop.condition = {build_.view(loop.condition)};
-  if (loop.stage_axis >= 0) step.exprs = stage_exprs(loop);
+  if (loop.stage_axis >= 0) {
+    IntExpr first, begin, end;
+    first.axis_terms = {{loop.stage_axis, step.loop.iterations}};
+    end.constant = loop.iterations;
+    step.exprs = {first, begin, end};
+  }
   for (const Step& inner : body.steps) step.flops += step.loop.iterations * inner.flops;
   step.body.push_back(std::move(body));
   set_operands(step);
-  build_.add_step(std::move(step));
+  return step;
 }
+
+// ------------------------------------------------------------------------------------------ stages
 
 /// True if stages have more places than there are iterations.
 bool LoopLocalizer::has_padding(const FlowLoop& loop) const {
-  if (loop.stage_axis < 0) return false;
-  return loop.iterations % build_.program().axis_sizes[static_cast<size_t>(loop.stage_axis)] != 0;
+  return loop.stage_axis >= 0 && loop.iterations % stages_of(loop.stage_axis) != 0;
 }
 
 /// The iterations of a rank: all, or those of its stage, padding included.
 int64_t LoopLocalizer::iterations_here(const FlowLoop& loop) const {
   if (loop.stage_axis < 0) return loop.iterations;
-  const int stages = build_.program().axis_sizes[static_cast<size_t>(loop.stage_axis)];
+  const int stages = stages_of(loop.stage_axis);
   return (loop.iterations + stages - 1) / stages;
 }
 
-/// The exprs of a loop whose iterations are divided among stages; see LoopStep.
-std::vector<IntExpr> LoopLocalizer::stage_exprs(const FlowLoop& loop) {
-  const int stages = build_.program().axis_sizes[static_cast<size_t>(loop.stage_axis)];
-  IntExpr first, idle, end;
-  first.axis_terms = {{loop.stage_axis, iterations_here(loop)}};
-  idle.constant = loop.reverse ? 1 - stages : 0;
-  idle.axis_terms = {{loop.stage_axis, loop.reverse ? 1 : -1}};
-  idle.scalar = build_.scalar("stage of " + loop.name);
-  end.constant = loop.iterations;
-  return {first, idle, end};
+/// The scalar that counts the turns of stages.
+int LoopLocalizer::turn_of(const FlowLoop& layers) {
+  return build_.scalar("turn of " + layers.name);
 }
 
-/// Stage after stage: what the one before made comes in, and the stage whose turn it is runs its
-/// iterations.
-void LoopLocalizer::add_stages(const FlowNode& node, int counter, int first_buffer, Function body) {
+/// Layers in stages that are not in a loop over microbatches: in turn t, stage t runs.
+void LoopLocalizer::add_stages(const FlowNode& node, int counter) {
   const FlowLoop& loop = *node.loop;
-  Function turn{loop.name + ".stage", {}, {}, {}, true, 0};
-  Function* outside = build_.set_function(&turn);
-  for (size_t i = 0; i < loop.carries.size(); ++i) {
-    const FlowNode& move = loop.to_next[i];
-    const View carry = build_.view(loop.carries[i].value);
-    build_.view(move.in[0]) = with_dim_in_front(carry);
-    add_nodes_({move});
-    build_.add_copy(without_dim_in_front(build_.view(move.out[0])), carry, node.origin);
+  const int stages = stages_of(loop.stage_axis);
+  begin_loop(node, counter);
+  find_direct_sums(node);
+  const auto buffers = static_cast<int>(build_.program().buffers.size());
+  Step share = loop_step(node, counter, body_of(node, counter));
+  const int64_t beyond = stages * share.loop.iterations;  // in another turn no counter is inside
+  for (const size_t i : {1, 2}) {
+    IntExpr& bound = share.exprs[i];
+    bound.scalar = turn_of(loop);
+    bound.scalar_factor = beyond;
+    bound.axis_terms = {{loop.stage_axis, loop.reverse ? beyond : -beyond}};
+    if (loop.reverse) bound.constant -= beyond * (stages - 1);
   }
-  add_loop_step(node, counter, std::move(body));
-  turn.first_update = static_cast<int>(turn.steps.size());
-  build_.set_function(outside);
-  find_outer(build_.program(), first_buffer, turn);
-  Step step;
-  step.kernel = KernelKind::loop;
-  step.origin = node.origin;
-  step.loop = {build_.program().axis_sizes[static_cast<size_t>(loop.stage_axis)],
-               build_.scalar("stage of " + loop.name), false, {}};
-  step.flops = turn.steps.back().flops;  // a rank has one turn
-  step.body.push_back(std::move(turn));
-  set_operands(step);
-  build_.add_step(std::move(step));
+  add_turns(node, loop, stages, buffers, std::move(share));
   for (size_t i = 0; i < loop.carries.size(); ++i) {
     const FlowNode& move = loop.to_all[i];
     build_.view(move.in[0]) = with_dim_in_front(build_.view(node.out[i]));
     add_nodes_({move});
     build_.view(node.out[i]) = without_dim_in_front(build_.view(move.out[0]));
   }
+}
+
+/// A loop over microbatches whose iterations are layers in stages: in turn t, stage s runs
+/// microbatch t - s. In the gradient of layers the last stage is the first.
+void LoopLocalizer::add_pipeline(const FlowNode& node, int counter) {
+  const FlowLoop& loop = *node.loop;
+  const FlowLoop& layers = *loop.body.back().loop;
+  const int axis = loop.pipeline_axis, stages = stages_of(axis);
+  begin_loop(node, counter);
+  for (const FlowLoop::Carry& c : layers.carries) {
+    passed_[c.value] = build_.new_view(build_.value(c.value), ArenaKind::transient);
+    fill_with_zeros(passed_[c.value], node.origin);
+    build_.view(c.value) = passed_[c.value];
+  }
+  find_direct_sums(node);
+  const auto buffers = static_cast<int>(build_.program().buffers.size());
+  Step share = loop_step(node, counter, body_of(node, counter));
+  share.body[0].overlaps = false;
+  IntExpr first, begin;
+  begin.scalar = turn_of(layers);
+  begin.axis_terms = {{axis, layers.reverse ? 1 : -1}};
+  begin.constant = layers.reverse ? 1 - stages : 0;
+  IntExpr end = begin;
+  ++end.constant;
+  share.exprs = {first, begin, end};
+  add_turns(node, layers, loop.iterations + stages - 1, buffers, std::move(share));
+  for (const FlowNode& move : loop.to_all) {
+    const int stack = move.out[1];
+    build_.view(move.in[0]) = with_dim_in_front(build_.view(stack));
+    add_nodes_({move});
+    build_.view(stack) = without_dim_in_front(build_.view(move.out[0]));
+  }
+}
+
+/// Adds a loop over turns: what the stage before made comes in, then this one runs its share.
+void LoopLocalizer::add_turns(const FlowNode& node, const FlowLoop& layers, int64_t turns,
+                              int first_buffer, Step share) {
+  Function turn{layers.name + ".turn", {}, {}, {}, true, 0};
+  Function* outside = build_.set_function(&turn);
+  for (size_t i = 0; i < layers.carries.size(); ++i) {
+    const FlowNode& move = layers.to_next[i];
+    const View carry = build_.view(layers.carries[i].value);
+    build_.view(move.in[0]) = with_dim_in_front(carry);
+    add_nodes_({move});
+    build_.add_copy(without_dim_in_front(build_.view(move.out[0])), carry, node.origin);
+  }
+  share.attrs.set("turns", turns);
+  Step step;
+  step.kernel = KernelKind::loop;
+  step.origin = node.origin;
+  step.loop = {turns, turn_of(layers), false, {}};
+  step.flops = share.flops;
+  build_.add_step(std::move(share));
+  turn.first_update = static_cast<int>(turn.steps.size());
+  build_.set_function(outside);
+  find_outer(build_.program(), first_buffer, turn);
+  step.body.push_back(std::move(turn));
+  set_operands(step);
+  build_.add_step(std::move(step));
+}
+
+/// On the first stage a microbatch enters the layers: a loop of one iteration that runs there.
+void LoopLocalizer::enter(const FlowLoop& layers, const FlowLoop::Carry& carry,
+                          const Origin& origin) {
+  const auto buffers = static_cast<int>(build_.program().buffers.size());
+  Function body{layers.name + ".entry", {}, {}, {}, true, 0};
+  Function* outside = build_.set_function(&body);
+  build_.add_copy(build_.view(carry.init), build_.view(carry.value), origin);
+  build_.set_function(outside);
+  body.first_update = 1;
+  find_outer(build_.program(), buffers, body);
+  Step step;
+  step.kernel = KernelKind::loop;
+  step.origin = origin;
+  step.loop = {1, build_.scalar("entry"), false, {}};
+  IntExpr first, begin, end;
+  begin.axis_terms = {{layers.stage_axis, layers.reverse ? -1 : 1}};
+  begin.constant = layers.reverse ? stages_of(layers.stage_axis) - 1 : 0;
+  end.constant = 1;
+  step.exprs = {first, begin, end};
+  step.body.push_back(std::move(body));
+  set_operands(step);
+  build_.add_step(std::move(step));
 }
 
 }  // namespace tessera
