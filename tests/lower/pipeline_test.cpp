@@ -190,6 +190,20 @@ TEST_CASE("between stages go the activations of a microbatch in every turn", "[p
   }
 }
 
+TEST_CASE("explain says how long stages are idle", "[pipeline]") {
+  const auto notes = [](int64_t microbatches) {
+    return explain_gpt("pipe:4", "layers:pipe", microbatches).notes;
+  };
+  REQUIRE(notes(8).size() == 1);  // one for forward and backward
+  CHECK(notes(8)[0] ==
+        "8 microbatches pass through 4 stages along 'pipe' in 11 turns: a stage is idle in 27 % of "
+        "them; more microbatches make that less");
+  CHECK(notes(2)[0].find("2 microbatches pass through 4 stages along 'pipe' in 5 turns: a stage is "
+                         "idle in 60 %") == 0);
+  CHECK(notes(1)[0].find("1 microbatch passes through 4 stages along 'pipe' in 4 turns: a stage is "
+                         "idle in 75 %") == 0);
+}
+
 TEST_CASE("a layer that another rule splits over the axis of its stages is an error", "[pipeline]") {
   Graph g;
   const Dim batch("batch", 4), others("others", 2);
