@@ -96,7 +96,8 @@ Values trained(int64_t layers, int64_t microbatches, const std::string& mesh,
   Cluster cluster = Cluster::threads(on.size());
   Session session(g, cluster, {on, Layout::parse(layout), {{"train", outputs, true}}});
   Array x(DType::float64, {"batch", "model"}, {12, 6});
-  for (int64_t i = 0; i < x.elements(); ++i) x.data<double>()[i] = 0.1 * static_cast<double>(i % 17);
+  for (int64_t i = 0; i < x.elements(); ++i)
+    x.data<double>()[i] = 0.1 * static_cast<double>(i % 17);
   Values values;
   for (int i = 0; i < 2; ++i) {
     session.feed("x", x);
@@ -146,8 +147,8 @@ TEST_CASE("layers in stages train as on one rank, with any number of microbatche
 TEST_CASE("layers in stages outside of microbatches run stage after stage", "[pipeline]") {
   const Dim batch("batch", 4);
   const auto build = [&](Graph& g) {
-    Tensor x = cast(iota(g, batch), DType::float64) * 0.1 +
-               cast(iota(g, kModel), DType::float64) * 0.2;
+    Tensor x =
+        cast(iota(g, batch), DType::float64) * 0.1 + cast(iota(g, kModel), DType::float64) * 0.2;
     Tensor y = repeat({"layers", 5}, x, [&](Tensor t) { return layer(t, x); });
     Tensor loss = mean_all(square(y));
     const Minimized step = minimize(loss, 0.05, adam(), {.clip = 1});
@@ -159,7 +160,8 @@ TEST_CASE("layers in stages outside of microbatches run stage after stage", "[pi
 }
 
 TEST_CASE("a stage computes and keeps its own layers", "[pipeline]") {
-  const Explanation one = explain_gpt("pipe:1", "", 4), two = explain_gpt("pipe:2", "layers:pipe", 4);
+  const Explanation one = explain_gpt("pipe:1", "", 4),
+                    two = explain_gpt("pipe:2", "layers:pipe", 4);
   const FunctionReport &whole = one.functions.back(), &half = two.functions.back();
   CHECK(half.flops < whole.flops * 6 / 10);
   for (const RedundantReport& r : half.redundant) {
@@ -204,7 +206,8 @@ TEST_CASE("explain says how long stages are idle", "[pipeline]") {
                          "idle in 75 %") == 0);
 }
 
-TEST_CASE("a layer that another rule splits over the axis of its stages is an error", "[pipeline]") {
+TEST_CASE("a layer that another rule splits over the axis of its stages is an error",
+          "[pipeline]") {
   Graph g;
   const Dim batch("batch", 4), others("others", 2);
   Tensor x = g.input("x", {batch, kModel}, DType::float64);
@@ -215,10 +218,10 @@ TEST_CASE("a layer that another rule splits over the axis of its stages is an er
   const auto compile = [&](const char* layout) {
     explain(g, {Mesh::parse("pipe:2;a:2"), Layout::parse(layout), {{"run", {y}, false}}});
   };
-  expect_usage({"is split along 'others' over mesh axis 'pipe', whose ranks are stages of 'layers'",
-                "'others:pipe' and 'layers:pipe'", "give 'others' another axis",
-                "pipeline_test.cpp:"},
-               [&] { compile("layers:pipe;others:pipe"); });
+  expect_usage(
+      {"is split along 'others' over mesh axis 'pipe', whose ranks are stages of 'layers'",
+       "'others:pipe' and 'layers:pipe'", "give 'others' another axis", "pipeline_test.cpp:"},
+      [&] { compile("layers:pipe;others:pipe"); });
   compile("layers:pipe;others:a");
 }
 

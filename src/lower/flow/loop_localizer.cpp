@@ -98,7 +98,8 @@ bool is_stacked_once(const FlowLoop& iterations, int value) {
 void LoopLocalizer::add_loop(const FlowNode& node) {
   const int counter = build_.counter(*node.loop);
   if (node.loop->pipeline_axis >= 0) return add_pipeline(node, counter);
-  const bool is_passed = !node.loop->carries.empty() && passed_.contains(node.loop->carries[0].value);
+  const bool is_passed =
+      !node.loop->carries.empty() && passed_.contains(node.loop->carries[0].value);
   if (node.loop->stage_axis >= 0 && !is_passed) return add_stages(node, counter);
   begin_loop(node, counter);
   find_direct_sums(node);
@@ -183,8 +184,8 @@ void LoopLocalizer::begin_loop(const FlowNode& node, int counter) {
   const FlowLoop& loop = *node.loop;
   for (const FlowLoop::Slice& slice : loop.slices) {
     const View& whole = build_.view(slice.whole);
-    build_.view(slice.value) =
-        slice_at(loop, whole.shift.scalar < 0 ? whole : build_.copy_of(slice.whole), slice.dim, counter);
+    build_.view(slice.value) = slice_at(
+        loop, whole.shift.scalar < 0 ? whole : build_.copy_of(slice.whole), slice.dim, counter);
   }
   for (size_t i = 0; i < node.out.size(); ++i) {
     if (const auto sum = sums_.find(node.out[i]); sum != sums_.end()) {

@@ -178,10 +178,10 @@ class MicrobatchPipeline {
   const FlowLoop& loop_;
   const Dim over_;
   std::vector<Part> parts_;
-  std::map<int, size_t> part_of_;             ///< by value: the part that computes it
-  std::map<int, const FlowNode*> sources_;    ///< by value
-  std::map<int, const FlowNode*> moves_;      ///< by value: FlowLoop::to_all of what layers make
-  std::map<int, int> kept_;                   ///< by value: its stack
+  std::map<int, size_t> part_of_;           ///< by value: the part that computes it
+  std::map<int, const FlowNode*> sources_;  ///< by value
+  std::map<int, const FlowNode*> moves_;    ///< by value: FlowLoop::to_all of what layers make
+  std::map<int, int> kept_;                 ///< by value: its stack
 };
 
 bool is_pipeline(const FlowNode& node) {

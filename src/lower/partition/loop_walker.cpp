@@ -94,9 +94,10 @@ void LoopWalker::add_stages(const Node& node, const Frame& frame, FlowLoop& loop
     move.out = {emit_.add_value(std::move(to))};
     move.axes = {axis};
     move.origin = frame.origin(
-        node, fmt::format("{}: {}",
-                          rule_layouts_.rule_text(loops_of(frame.graph)[loop.number].over.name, axis),
-                          reason));
+        node,
+        fmt::format("{}: {}",
+                    rule_layouts_.rule_text(loops_of(frame.graph)[loop.number].over.name, axis),
+                    reason));
     move.origin.name = of.name;
     return move;
   };
