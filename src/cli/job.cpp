@@ -359,6 +359,21 @@ double first_loss_scale(const Config& c) {
   require(first > 0, "train.loss_scale {} must be positive; none is without", text);
   return first;
 }
+
+/// Throws a usage error for a rule that means stages of layers that are built one by one.
+void require_layers_in_loop(const Job& job, const Graph& graph) {
+  const ModelSpec& spec = *job.spec;
+  if (spec.loop_key.empty() || job.config.flag(spec.loop_key)) return;
+  const auto short_name = [](const std::string& key) { return key.substr(key.rfind('.') + 1); };
+  for (const LayoutRule& rule : job.layout.rules()) {
+    const bool is_known = std::any_of(graph.values().begin(), graph.values().end(),
+                                      [&](const Value& v) { return v.shape.has(rule.dim); });
+    require(is_known || rule.optional || rule.dim != short_name(spec.layers_key),
+            "layout rule '{}': the layers of '{}' are built one by one and have no dim '{}'; "
+            "--set {}=true makes them a loop, which a rule divides into stages",
+            rule.text, spec.name, rule.dim, short_name(spec.loop_key));
+  }
+}
 }  // namespace
 
 /// Adds what of the metrics a function does not return yet.
@@ -392,6 +407,7 @@ void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
     build_accumulated(job, t, microbatches, optimizer, options);
   }
   t.model.loss = t.minimized.loss;
+  require_layers_in_loop(job, t.graph);
   require_purposes(t.graph, job.layout);
   t.functions = {{"train", {t.model.loss, t.minimized.gradient_norm}, true}};
   add_outputs(t.minimized.metrics, t.functions[0]);

@@ -9,6 +9,7 @@
 #include "compile/probes.h"
 #include "cost/function_time.h"
 #include "program/axes_text.h"
+#include "program/loop_runs.h"
 
 namespace tessera {
 
@@ -34,7 +35,7 @@ void report_steps(const Program& program, const Function& f, int64_t times,
   report.steps += static_cast<int>(f.steps.size());
   for (const Step& step : f.steps) {
     for (const Function& body : step.body)
-      report_steps(program, body, times * step.loop.iterations, report);
+      report_steps(program, body, body_runs(step, times), report);
     if (!step.body.empty()) continue;
     report.flops += times * step.flops;
     if (step.kind == StepKind::collective) {
@@ -167,6 +168,25 @@ std::vector<PaddingReport> padding_of(const Program& program) {
   return result;
 }
 
+/// How long the stages of the function's pipelines are idle.
+void note_idle_stages(const Program& program, const Function& f, std::vector<std::string>& notes) {
+  for (const Step& step : f.steps) {
+    for (const Function& body : step.body) note_idle_stages(program, body, notes);
+    const int64_t turns = step.attrs.get<int64_t>("turns", 0);
+    if (turns == 0) continue;
+    const auto axis = static_cast<size_t>(step.exprs[1].axis_terms[0].first);
+    const int64_t stages = program.axis_sizes[axis], microbatches = turns - stages + 1;
+    std::string note = fmt::format(
+        "{} microbatch{} pass{} through {} stages along '{}' in {} turns: a stage is idle in "
+        "{:.0f} % of them; more microbatches make that less",
+        microbatches, microbatches == 1 ? "" : "es", microbatches == 1 ? "es" : "", stages,
+        program.axis_names[axis], turns,
+        100.0 * static_cast<double>(stages - 1) / static_cast<double>(turns));
+    if (std::find(notes.begin(), notes.end(), note) == notes.end())
+      notes.push_back(std::move(note));
+  }
+}
+
 std::string time_text(const TimeReport& t, const std::string& machine) {
   return fmt::format(
       "  predicted on {}: {:.3f} ms = {:.3f} compute + {:.3f} slowed by transfers + {:.3f} exposed "
@@ -207,6 +227,7 @@ Explanation explain(
                       p.dim, p.size, p.padded, 100 * waste));
     }
   }
+  for (const Function& f : program.functions) note_idle_stages(program, f, e.notes);
   if (machine != nullptr) predict(program, *machine, options.mesh, e);
   e.program_hash = hash(program);
   return e;

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/units.h"
+#include "program/loop_runs.h"
 
 namespace tessera {
 
@@ -78,7 +79,7 @@ class Rows {
   template <class Visit>
   static void each_in(const Step& step, int64_t times, const Visit& visit) {
     for (const Function& body : step.body) {
-      for (const Step& inner : body.steps) each_in(inner, times * step.loop.iterations, visit);
+      for (const Step& inner : body.steps) each_in(inner, body_runs(step, times), visit);
     }
     if (step.body.empty() && step.kind == StepKind::compute) visit(step, times);
   }

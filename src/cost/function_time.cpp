@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "cost/stream_simulator.h"
+#include "program/loop_runs.h"
 
 namespace tessera {
 
@@ -114,16 +115,17 @@ class Player {
     };
     run(0, 0, early);
     FunctionTime before;
-    for (int64_t iteration = 0; iteration < loop.loop.iterations; ++iteration) {
+    const int64_t count = iterations_of(loop);
+    for (int64_t iteration = 0; iteration < count; ++iteration) {
       if (shorten_ && iteration == kPlayed - 2) before = totals();
       if (shorten_ && iteration == kPlayed)
-        iteration += skip_iterations(before, loop.loop.iterations - 1 - iteration);
-      if (iteration + 1 < loop.loop.iterations) run(iteration + 1, 0, early);
+        iteration += skip_iterations(before, count - 1 - iteration);
+      if (iteration + 1 < count) run(iteration + 1, 0, early);
       run(iteration, early, late);
       if (iteration > 0) run(iteration - 1, late, stores);
       run(iteration, stores, steps.size());
     }
-    run(loop.loop.iterations - 1, late, stores);
+    run(count - 1, late, stores);
     odd_ = outside;
   }
 

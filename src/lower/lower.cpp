@@ -3,6 +3,7 @@
 
 #include "lower/flow/insert_padding_masks.h"
 #include "lower/flow/localize.h"
+#include "lower/flow/pipeline_microbatches.h"
 #include "lower/partition/partition.h"
 #include "lower/passes/bucket_collectives.h"
 #include "lower/passes/collective_matmul.h"
@@ -49,6 +50,8 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   after("partition", [&] { return to_string(flow, options.mesh); });
   insert_padding_masks(flow, rule_layouts);
   after("insert_padding_masks", [&] { return to_string(flow, options.mesh); });
+  pipeline_microbatches(graph, flow);
+  after("pipeline_microbatches", [&] { return to_string(flow, options.mesh); });
   Program program = localize(graph, flow, rule_layouts);
   if (options.offload_state) offload_state(graph, program);
   after("localize", [&] { return to_string(program); });

@@ -9,6 +9,7 @@
 #include "compile/lowering.h"
 #include "cost/function_time.h"
 #include "program/axes_text.h"
+#include "program/loop_runs.h"
 
 namespace tessera {
 
@@ -89,7 +90,7 @@ void add_transfers(const Program& program, const Function& f, int64_t times,
                    std::vector<PlanTransfer>& all) {
   for (const Step& step : f.steps) {
     for (const Function& body : step.body)
-      add_transfers(program, body, times * step.loop.iterations, all);
+      add_transfers(program, body, body_runs(step, times), all);
     if (step.kind != StepKind::collective) continue;
     const std::string axes = axes_text(program, step.axes), kind = to_string(step.collective);
     const auto at = std::find_if(all.begin(), all.end(), [&](const PlanTransfer& t) {

@@ -18,8 +18,10 @@ bool moves(const Step& step) {
 
 }  // namespace
 
-int64_t counter_of(const LoopStep& loop, int64_t iteration) {
-  return loop.reverse ? loop.iterations - 1 - iteration : iteration;
+int64_t counter_of(const Step& step, int64_t iteration, std::span<const int> coordinates) {
+  const LoopStep& loop = step.loop;
+  const int64_t first = step.exprs.empty() ? 0 : step.exprs[0].eval(coordinates, nullptr);
+  return first + (loop.reverse ? loop.iterations - 1 - iteration : iteration);
 }
 
 std::vector<BoundStep> StepBinder::bind(const std::vector<Step>& steps) {
@@ -66,7 +68,8 @@ std::unique_ptr<BoundLoop> StepBinder::bind_loop(const Step& step) {
   const int64_t few = body.early + body.late > 0 ? 2 : 1;
   const int64_t variants = moves(step) ? step.loop.iterations : few;
   for (int64_t iteration = 0; iteration < variants; ++iteration) {
-    rank_.scalars[static_cast<size_t>(step.loop.counter)] = counter_of(step.loop, iteration);
+    rank_.scalars[static_cast<size_t>(step.loop.counter)] =
+        counter_of(step, iteration, rank_.coordinates);
     memory_.set_parity(body, iteration);
     bound->conditions.push_back(
         step.loop.condition.empty() ? nullptr : memory_.address(step.loop.condition[0]));

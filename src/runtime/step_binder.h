@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "runtime/collective_runner.h"
@@ -28,7 +29,7 @@ class StepBinder {
   KernelFaults& faults_;
 };
 
-/// The counter of a loop in its iteration `iteration`.
-int64_t counter_of(const LoopStep& loop, int64_t iteration);
+/// The counter of a loop in its iteration `iteration`, on the rank at `coordinates`.
+int64_t counter_of(const Step& loop, int64_t iteration, std::span<const int> coordinates);
 
 }  // namespace tessera

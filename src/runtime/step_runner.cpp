@@ -63,6 +63,16 @@ void StepRunner::run_step(BoundStep& bound, NonFiniteSearch* search) {
   }
 }
 
+/// False for an iteration that is not this rank's, or not yet: see program/loop_runs.h.
+bool StepRunner::is_in_window(const Step& loop, int64_t iteration) const {
+  if (loop.exprs.empty()) return true;
+  const int64_t counter = counter_of(loop, iteration, rank_.coordinates);
+  const auto value = [&](size_t expr) {
+    return loop.exprs[expr].eval(rank_.coordinates, rank_.scalars.data());
+  };
+  return value(1) <= counter && counter < value(2);
+}
+
 /// Collectives of an iteration end in the iteration or the next one, so the ranks stay together
 /// however a condition falls: it is the same on all of them, and where there is one no iteration
 /// overlaps another.
@@ -77,12 +87,14 @@ void StepRunner::run_loop(BoundStep& bound, NonFiniteSearch* search) {
   auto run_part = [&](size_t iteration, size_t first, size_t last) {
     if (first == last) return;
     const auto counter = static_cast<size_t>(loop.counter);
-    rank_.scalars[counter] = counter_of(loop, static_cast<int64_t>(iteration));
+    rank_.scalars[counter] =
+        counter_of(*bound.step, static_cast<int64_t>(iteration), rank_.coordinates);
     rank_.device.set_scalar(counter, rank_.scalars[counter]);
     run(variants[iteration % variants.size()], first, last, search);
   };
   run_part(0, 0, early);
   for (size_t iteration = 0; iteration < count; ++iteration) {
+    if (!is_in_window(*bound.step, static_cast<int64_t>(iteration))) continue;
     if (const void* condition = bound.loop->conditions[iteration % variants.size()]) {
       bool runs = false;
       rank_.device.read(&runs, condition, sizeof(runs));

@@ -12,6 +12,7 @@
 #include "compile/kernel_rows.h"
 #include "cost/function_time.h"
 #include "program/axes_text.h"
+#include "program/loop_runs.h"
 #include "session/clock_sync.h"
 
 namespace tessera {
@@ -57,7 +58,7 @@ void find_buckets(const Function& function, int times, std::vector<Bucket>& foun
       found[it->second].bytes += times * step.bytes;
     }
     for (const Function& body : step.body)
-      find_buckets(body, times * static_cast<int>(step.loop.iterations), found);
+      find_buckets(body, static_cast<int>(body_runs(step, times)), found);
   }
 }
 

@@ -75,6 +75,9 @@ TEST_CASE("cli: wrong models, keys, meshes and layouts", "[cli]") {
   expect_failure(train(f, "--mesh data:2 --layout batch:dta"), 1, {"did you mean 'data'?"});
   expect_failure(train(f, "--mesh data:2 --layout batch,d_model:data"), 1,
                  {"both claim mesh axis 'data'", "transformer.cpp:"});
+  expect_failure(train(f, "--mesh pipe:2 --layout layers:pipe"), 1,
+                 {"layout rule 'layers:pipe': the layers of 'gpt' are built one by one",
+                  "--set scan=true makes them a loop"});
   expect_failure(train(f, "--mesh data:2 --layout @rules.txt"), 1, {"rules.txt"});
   expect_failure(run_cli_in(f, "train run.toml"), 1, {"cannot open configuration 'run.toml'"});
   CHECK(f.names() == before);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lower/layout/flow_kind.h"
@@ -66,6 +67,15 @@ struct FlowLoop {
   std::vector<Slice> slices;
   std::vector<int> stacked, sums;  ///< values that an iteration computes
   std::vector<FlowNode> body;
+  /// The mesh axis whose ranks are stages: each runs the iterations whose slices it has. -1: none.
+  int stage_axis = -1;
+  /// Of each carry, with a dim for the stages in front: from a stage to the next, and from the last
+  /// one to all. Exchanges.
+  std::vector<FlowNode> to_next, to_all;
+  /// Each iteration is a microbatch and runs one loop whose ranks along this axis are stages; the
+  /// stages work on different ones. `to_all` then moves stacks, and is for those that the last
+  /// stage has: in: with a dim for the stages in front; out: the same, and the stack. -1: none.
+  int pipeline_axis = -1;
 };
 
 struct FlowFunction {
@@ -79,6 +89,11 @@ struct FlowFunction {
 struct Flow {
   std::vector<FlowValue> values;
   std::vector<FlowFunction> functions;
+
+  int add_value(FlowValue value) {
+    values.push_back(std::move(value));
+    return static_cast<int>(values.size()) - 1;
+  }
 };
 
 /// One line for each node, for --print-after.

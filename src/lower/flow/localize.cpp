@@ -149,6 +149,7 @@ class Localizer {
         used[axis] = true;
       }
     }
+    for (int axis : build_.stage_axes()) used[axis] = true;
     for (int v : node.in) {
       for (int axis : value(v).layout.partial) used[axis] = true;
     }

@@ -37,6 +37,30 @@ void set_operands(Step& step) {
   }
 }
 
+/// Notes which buffers of a body exist outside: the first `buffers`, and those that persist.
+void find_outer(const Program& program, int buffers, Function& body) {
+  std::set<int> outer;
+  for (const Step& step : body.steps) {
+    visit_views(step, [&](const View& v) {
+      const bool persists = program.buffers[v.buffer].arena != ArenaKind::transient;
+      if (v.buffer < buffers || persists) outer.insert(v.buffer);
+    });
+  }
+  body.outer.assign(outer.begin(), outer.end());
+}
+
+View with_dim_in_front(View view) {
+  view.strides.insert(view.strides.begin(), view.elements());
+  view.sizes.insert(view.sizes.begin(), 1);
+  return view;
+}
+
+View without_dim_in_front(View view) {
+  view.strides.erase(view.strides.begin());
+  view.sizes.erase(view.sizes.begin());
+  return view;
+}
+
 /// The number of uses of a value in a loop's iterations.
 int64_t uses_in(const FlowLoop& loop, int value) {
   const auto count = [&](const std::vector<int>& all) {
@@ -73,9 +97,13 @@ bool is_stacked_once(const FlowLoop& iterations, int value) {
 
 void LoopLocalizer::add_loop(const FlowNode& node) {
   const int counter = build_.counter(*node.loop);
+  if (node.loop->pipeline_axis >= 0) return add_pipeline(node, counter);
+  const bool is_passed =
+      !node.loop->carries.empty() && passed_.contains(node.loop->carries[0].value);
+  if (node.loop->stage_axis >= 0 && !is_passed) return add_stages(node, counter);
   begin_loop(node, counter);
   find_direct_sums(node);
-  add_loop_step(node, counter, body_of(node, counter));
+  build_.add_step(loop_step(node, counter, body_of(node, counter)));
 }
 
 /// Finds the sums of the loop that an inner loop accumulates slice by slice.
@@ -96,31 +124,28 @@ Function LoopLocalizer::body_of(const FlowNode& node, int counter) {
   for (size_t i = 0; i < loop.stacked.size(); ++i) {
     const int result = node.out[loop.carries.size() + i];
     if (!sums_.contains(result))
-      build_.set_place(loop.stacked[i], slice_at(build_.view(result), 0, counter));
+      build_.set_place(loop.stacked[i], slice_at(loop, build_.view(result), 0, counter));
   }
+  if (loop.stage_axis >= 0) build_.stage_axes().push_back(loop.stage_axis);
   add_nodes_(loop.body);
+  if (loop.stage_axis >= 0) build_.stage_axes().pop_back();
   build_.set_places(places);
   end_iteration(node, counter);
   build_.set_function(outside);
-  std::set<int> outer;
-  for (const Step& step : body.steps) {
-    visit_views(step, [&](const View& v) {
-      const bool persists = build_.program().buffers[v.buffer].arena != ArenaKind::transient;
-      if (v.buffer < buffers || persists) outer.insert(v.buffer);
-    });
-  }
-  body.outer.assign(outer.begin(), outer.end());
-  body.overlaps = loop.condition < 0 && loop.iterations > 1;
+  find_outer(build_.program(), buffers, body);
+  body.overlaps = loop.condition < 0 && loop.stage_axis < 0 && loop.iterations > 1;
   return body;
 }
 
 /// The slice of a view that belongs to the current iteration.
-View LoopLocalizer::slice_at(View whole, int dim, int counter) {
+View LoopLocalizer::slice_at(const FlowLoop& loop, View whole, int dim, int counter) {
   View slice = std::move(whole);
   check(slice.shift.scalar < 0, "a view of '{}' depends on two counters",
         build_.program().buffers[slice.buffer].name);
   slice.shift.scalar = counter;
   slice.shift.scalar_factor = slice.strides[dim];
+  if (loop.stage_axis >= 0)
+    slice.shift.axis_terms.emplace_back(loop.stage_axis, -slice.sizes[dim] * slice.strides[dim]);
   slice.sizes.erase(slice.sizes.begin() + dim);
   slice.strides.erase(slice.strides.begin() + dim);
   return slice;
@@ -159,20 +184,28 @@ void LoopLocalizer::begin_loop(const FlowNode& node, int counter) {
   const FlowLoop& loop = *node.loop;
   for (const FlowLoop::Slice& slice : loop.slices) {
     const View& whole = build_.view(slice.whole);
-    build_.view(slice.value) =
-        slice_at(whole.shift.scalar < 0 ? whole : build_.copy_of(slice.whole), slice.dim, counter);
+    build_.view(slice.value) = slice_at(
+        loop, whole.shift.scalar < 0 ? whole : build_.copy_of(slice.whole), slice.dim, counter);
   }
   for (size_t i = 0; i < node.out.size(); ++i) {
     if (const auto sum = sums_.find(node.out[i]); sum != sums_.end()) {
       build_.view(node.out[i]) = sum->second;
       continue;
     }
+    const bool carries = i < loop.carries.size();
+    if (carries && passed_.contains(loop.carries[i].value)) {
+      build_.view(node.out[i]) = build_.view(loop.carries[i].value) =
+          passed_[loop.carries[i].value];
+      enter(loop, loop.carries[i], node.origin);
+      continue;
+    }
     const View view = build_.view(node.out[i]) =
         build_.new_view(build_.value(node.out[i]), ArenaKind::transient);
-    if (i < loop.carries.size()) {
+    if (carries) {
       build_.add_copy(build_.view(loop.carries[i].init), view, node.origin);
       build_.view(loop.carries[i].value) = view;
-    } else if (i >= loop.carries.size() + loop.stacked.size() || loop.condition >= 0) {
+    } else if (i >= loop.carries.size() + loop.stacked.size() || loop.condition >= 0 ||
+               has_padding(loop)) {
       fill_with_zeros(view, node.origin);
     }
   }
@@ -194,7 +227,7 @@ void LoopLocalizer::end_iteration(const FlowNode& node, int counter) {
       stores.emplace_back(carried.count(value.buffer) ? build_.copy_of(next) : value, result);
     } else if (i < loop.carries.size() + loop.stacked.size()) {
       const View& value = build_.view(loop.stacked[i - loop.carries.size()]);
-      const View place = slice_at(result, 0, counter);
+      const View place = slice_at(loop, result, 0, counter);
       if (sums_.contains(node.out[i])) {
         add_to_sum(place, value, node.origin);
       } else if (!(value == place)) {
@@ -209,14 +242,147 @@ void LoopLocalizer::end_iteration(const FlowNode& node, int counter) {
   for (const auto& [from, to] : stores) build_.add_copy(from, to, node.origin);
 }
 
-void LoopLocalizer::add_loop_step(const FlowNode& node, int counter, Function body) {
+Step LoopLocalizer::loop_step(const FlowNode& node, int counter, Function body) {
   const FlowLoop& loop = *node.loop;
   Step step;
   step.kernel = KernelKind::loop;
   step.origin = node.origin;
-  step.loop = {loop.iterations, counter, loop.reverse, {}};
+  step.loop = {iterations_here(loop), counter, loop.reverse, {}};
   if (loop.condition >= 0) step.loop.condition = {build_.view(loop.condition)};
-  for (const Step& inner : body.steps) step.flops += loop.iterations * inner.flops;
+  if (loop.stage_axis >= 0) {
+    IntExpr first, begin, end;
+    first.axis_terms = {{loop.stage_axis, step.loop.iterations}};
+    end.constant = loop.iterations;
+    step.exprs = {first, begin, end};
+  }
+  for (const Step& inner : body.steps) step.flops += step.loop.iterations * inner.flops;
+  step.body.push_back(std::move(body));
+  set_operands(step);
+  return step;
+}
+
+// ------------------------------------------------------------------------------------------ stages
+
+/// True if stages have more places than there are iterations.
+bool LoopLocalizer::has_padding(const FlowLoop& loop) const {
+  return loop.stage_axis >= 0 && loop.iterations % stages_of(loop.stage_axis) != 0;
+}
+
+/// The iterations of a rank: all, or those of its stage, padding included.
+int64_t LoopLocalizer::iterations_here(const FlowLoop& loop) const {
+  if (loop.stage_axis < 0) return loop.iterations;
+  const int stages = stages_of(loop.stage_axis);
+  return (loop.iterations + stages - 1) / stages;
+}
+
+/// The scalar that counts the turns of stages.
+int LoopLocalizer::turn_of(const FlowLoop& layers) {
+  return build_.scalar("turn of " + layers.name);
+}
+
+/// Layers in stages that are not in a loop over microbatches: in turn t, stage t runs.
+void LoopLocalizer::add_stages(const FlowNode& node, int counter) {
+  const FlowLoop& loop = *node.loop;
+  const int stages = stages_of(loop.stage_axis);
+  begin_loop(node, counter);
+  find_direct_sums(node);
+  const auto buffers = static_cast<int>(build_.program().buffers.size());
+  Step share = loop_step(node, counter, body_of(node, counter));
+  const int64_t beyond = stages * share.loop.iterations;  // in another turn no counter is inside
+  for (const size_t i : {1, 2}) {
+    IntExpr& bound = share.exprs[i];
+    bound.scalar = turn_of(loop);
+    bound.scalar_factor = beyond;
+    bound.axis_terms = {{loop.stage_axis, loop.reverse ? beyond : -beyond}};
+    if (loop.reverse) bound.constant -= beyond * (stages - 1);
+  }
+  add_turns(node, loop, stages, buffers, std::move(share));
+  for (size_t i = 0; i < loop.carries.size(); ++i) {
+    const FlowNode& move = loop.to_all[i];
+    build_.view(move.in[0]) = with_dim_in_front(build_.view(node.out[i]));
+    add_nodes_({move});
+    build_.view(node.out[i]) = without_dim_in_front(build_.view(move.out[0]));
+  }
+}
+
+/// A loop over microbatches whose iterations are layers in stages: in turn t, stage s runs
+/// microbatch t - s. In the gradient of layers the last stage is the first.
+void LoopLocalizer::add_pipeline(const FlowNode& node, int counter) {
+  const FlowLoop& loop = *node.loop;
+  const FlowLoop& layers = *loop.body.back().loop;
+  const int axis = loop.pipeline_axis, stages = stages_of(axis);
+  begin_loop(node, counter);
+  for (const FlowLoop::Carry& c : layers.carries) {
+    passed_[c.value] = build_.new_view(build_.value(c.value), ArenaKind::transient);
+    fill_with_zeros(passed_[c.value], node.origin);
+    build_.view(c.value) = passed_[c.value];
+  }
+  find_direct_sums(node);
+  const auto buffers = static_cast<int>(build_.program().buffers.size());
+  Step share = loop_step(node, counter, body_of(node, counter));
+  share.body[0].overlaps = false;
+  IntExpr first, begin;
+  begin.scalar = turn_of(layers);
+  begin.axis_terms = {{axis, layers.reverse ? 1 : -1}};
+  begin.constant = layers.reverse ? 1 - stages : 0;
+  IntExpr end = begin;
+  ++end.constant;
+  share.exprs = {first, begin, end};
+  add_turns(node, layers, loop.iterations + stages - 1, buffers, std::move(share));
+  for (const FlowNode& move : loop.to_all) {
+    const int stack = move.out[1];
+    build_.view(move.in[0]) = with_dim_in_front(build_.view(stack));
+    add_nodes_({move});
+    build_.view(stack) = without_dim_in_front(build_.view(move.out[0]));
+  }
+}
+
+/// Adds a loop over turns: what the stage before made comes in, then this one runs its share.
+void LoopLocalizer::add_turns(const FlowNode& node, const FlowLoop& layers, int64_t turns,
+                              int first_buffer, Step share) {
+  Function turn{layers.name + ".turn", {}, {}, {}, true, 0};
+  Function* outside = build_.set_function(&turn);
+  for (size_t i = 0; i < layers.carries.size(); ++i) {
+    const FlowNode& move = layers.to_next[i];
+    const View carry = build_.view(layers.carries[i].value);
+    build_.view(move.in[0]) = with_dim_in_front(carry);
+    add_nodes_({move});
+    build_.add_copy(without_dim_in_front(build_.view(move.out[0])), carry, node.origin);
+  }
+  share.attrs.set("turns", turns);
+  Step step;
+  step.kernel = KernelKind::loop;
+  step.origin = node.origin;
+  step.loop = {turns, turn_of(layers), false, {}};
+  step.flops = share.flops;
+  build_.add_step(std::move(share));
+  turn.first_update = static_cast<int>(turn.steps.size());
+  build_.set_function(outside);
+  find_outer(build_.program(), first_buffer, turn);
+  step.body.push_back(std::move(turn));
+  set_operands(step);
+  build_.add_step(std::move(step));
+}
+
+/// On the first stage a microbatch enters the layers: a loop of one iteration that runs there.
+void LoopLocalizer::enter(const FlowLoop& layers, const FlowLoop::Carry& carry,
+                          const Origin& origin) {
+  const auto buffers = static_cast<int>(build_.program().buffers.size());
+  Function body{layers.name + ".entry", {}, {}, {}, true, 0};
+  Function* outside = build_.set_function(&body);
+  build_.add_copy(build_.view(carry.init), build_.view(carry.value), origin);
+  build_.set_function(outside);
+  body.first_update = 1;
+  find_outer(build_.program(), buffers, body);
+  Step step;
+  step.kernel = KernelKind::loop;
+  step.origin = origin;
+  step.loop = {1, build_.scalar("entry"), false, {}};
+  IntExpr first, begin, end;
+  begin.axis_terms = {{layers.stage_axis, layers.reverse ? -1 : 1}};
+  begin.constant = layers.reverse ? stages_of(layers.stage_axis) - 1 : 0;
+  end.constant = 1;
+  step.exprs = {first, begin, end};
   step.body.push_back(std::move(body));
   set_operands(step);
   build_.add_step(std::move(step));

@@ -21,12 +21,21 @@ class LoopLocalizer {
   void add_loop(const FlowNode& node);
 
  private:
-  View slice_at(View whole, int dim, int counter);
+  View slice_at(const FlowLoop& loop, View whole, int dim, int counter);
   void find_direct_sums(const FlowNode& node);
   void begin_loop(const FlowNode& node, int counter);
   Function body_of(const FlowNode& node, int counter);
   void end_iteration(const FlowNode& node, int counter);
-  void add_loop_step(const FlowNode& node, int counter, Function body);
+  Step loop_step(const FlowNode& node, int counter, Function body);
+  void add_stages(const FlowNode& node, int counter);
+  void add_pipeline(const FlowNode& node, int counter);
+  void add_turns(const FlowNode& node, const FlowLoop& layers, int64_t turns, int first_buffer,
+                 Step share);
+  void enter(const FlowLoop& layers, const FlowLoop::Carry& carry, const Origin& origin);
+  int turn_of(const FlowLoop& layers);
+  int stages_of(int axis) const { return build_.program().axis_sizes[static_cast<size_t>(axis)]; }
+  bool has_padding(const FlowLoop& loop) const;
+  int64_t iterations_here(const FlowLoop& loop) const;
   void fill_with_zeros(const View& view, const Origin& origin);
   void add_to_sum(const View& sum, const View& value, const Origin& origin);
 
@@ -35,6 +44,9 @@ class LoopLocalizer {
   /// By flow value that an inner loop stacks: the sum of the outer loop that accumulates its
   /// slices.
   std::map<int, View> sums_;
+  /// By carry of layers in stages whose microbatches are a pipeline: what comes from the stage
+  /// before, and goes to the next.
+  std::map<int, View> passed_;
 };
 
 }  // namespace tessera

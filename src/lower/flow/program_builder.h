@@ -29,6 +29,8 @@ class ProgramBuilder {
   int scalar(const std::string& name);
   /// The scalar that counts the iterations of a loop; shared by all functions.
   int counter(const FlowLoop& loop);
+  /// Axes whose ranks are stages that share the work of the current function.
+  std::vector<int>& stage_axes() { return stage_axes_; }
   /// By loop of the graph: its counter, or -1.
   const std::vector<int>& counters() const { return counters_; }
   /// The size of a dim: a constant, or the scalar of a bounded dim.
@@ -63,7 +65,7 @@ class ProgramBuilder {
   Function* function_ = nullptr;
   std::vector<View> views_;     ///< by flow value
   std::map<int, View> places_;  ///< by flow value, see set_place()
-  std::vector<int> counters_;
+  std::vector<int> counters_, stage_axes_;
 };
 
 /// An instruction that loads operand `slot`.

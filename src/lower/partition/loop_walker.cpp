@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fail.h"
 #include "ir/needed.h"
 #include "ir/source_ops.h"
 
@@ -19,13 +20,95 @@ void LoopWalker::add_loop(Frame& frame, const Node& node) {
   loop->name = frame.origin(node).name;
   loop->iterations = record.over.size;
   loop->reverse = record.reverse;
+  loop->stage_axis = stage_axis_of(frame, record);
   add_carries(frame, node, *loop);
   add_slices(frame, node, *loop);
   emit_.begin_iteration();
   walk_iteration(frame, record, *loop);
   const std::vector<TensorLayout> layouts = end_iteration(frame, node, *loop);
   loop->body = emit_.end_iteration();
+  if (loop->stage_axis >= 0) {
+    require_free_axis(frame, node, *loop, loop->body);
+    add_stages(node, frame, *loop);
+  }
   add_results(frame, node, std::move(loop), layouts);
+}
+
+/// Layers are stages if a global rule splits the dim that counts them over one axis.
+int LoopWalker::stage_axis_of(const Frame& frame, const Loop& record) const {
+  if (record.condition >= 0 || record.carries.empty()) return -1;
+  const auto& stored = frame.graph.stored();
+  const bool are_layers = std::any_of(stored.begin(), stored.end(), [&](const Stored& s) {
+    const Shape& shape = frame.graph.value(s.value).shape;
+    return std::find(shape.begin(), shape.begin() + s.layers, record.over) !=
+           shape.begin() + s.layers;
+  });
+  if (!are_layers) return -1;
+  const std::vector<int> axes =
+      rule_layouts_.of({record.over}, record.over.name, Purpose::none, {}).dims[0];
+  return axes.size() == 1 ? axes[0] : -1;
+}
+
+/// Throws if a layer is computed split over the axis of its stages.
+void LoopWalker::require_free_axis(const Frame& frame, const Node& node, const FlowLoop& loop,
+                                   const std::vector<FlowNode>& nodes) const {
+  for (const FlowNode& n : nodes) {
+    if (n.loop) require_free_axis(frame, node, loop, n.loop->body);
+    for (const auto* values : {&n.in, &n.out}) {
+      for (int v : *values) {
+        const FlowValue& value = emit_.value(v);
+        for (size_t d = 0; d < value.layout.dims.size(); ++d) {
+          const std::vector<int>& axes = value.layout.dims[d];
+          if (std::find(axes.begin(), axes.end(), loop.stage_axis) == axes.end()) continue;
+          const std::string& dim = value.shape[static_cast<int>(d)].name;
+          const std::string& over = loops_of(frame.graph)[loop.number].over.name;
+          throw Contradiction(fmt::format(
+              "'{}' {} is split along '{}' over mesh axis '{}', whose ranks are stages of '{}' "
+              "(rules '{}' and '{}'); give '{}' another axis ({})",
+              value.name, value.shape.to_string(), dim,
+              rule_layouts_.mesh().axes()[static_cast<size_t>(loop.stage_axis)].name, over,
+              rule_layouts_.rule_text(dim, loop.stage_axis),
+              rule_layouts_.rule_text(over, loop.stage_axis), dim, frame.origin(node).source));
+        }
+      }
+    }
+  }
+}
+
+/// Stage s begins with what stage s - 1 ends with; the loop ends with what the last one has. In the
+/// loop of a gradient, which runs the other way, stage s + 1 and the first one.
+void LoopWalker::add_stages(const Node& node, const Frame& frame, FlowLoop& loop) {
+  const int axis = loop.stage_axis;
+  const MeshAxis& stages = rule_layouts_.mesh().axes()[static_cast<size_t>(axis)];
+  const auto exchange = [&](int carry, IntExpr begin, const char* reason) {
+    const FlowValue& of = emit_.value(carry);
+    const Dim dim("_" + stages.name, stages.size);
+    FlowValue from{Shape{dim}.united(of.shape), of.dtype, of.layout, of.name, -1};
+    from.layout.dims.insert(from.layout.dims.begin(), std::vector<int>{axis});
+    FlowValue to = from;
+    to.layout.dims[0].clear();
+    to.intervals = {{0, std::move(begin), 1, dim.size, true}};
+    FlowNode move;
+    move.kind = FlowKind::exchange;
+    move.in = {emit_.add_value(std::move(from))};
+    move.out = {emit_.add_value(std::move(to))};
+    move.axes = {axis};
+    move.origin = frame.origin(
+        node,
+        fmt::format("{}: {}",
+                    rule_layouts_.rule_text(loops_of(frame.graph)[loop.number].over.name, axis),
+                    reason));
+    move.origin.name = of.name;
+    return move;
+  };
+  IntExpr before, last;
+  before.axis_terms = {{axis, 1}};
+  before.constant = loop.reverse ? 1 : -1;
+  last.constant = loop.reverse ? 0 : stages.size - 1;
+  for (const FlowLoop::Carry& c : loop.carries) {
+    loop.to_next.push_back(exchange(c.value, before, "to the next stage"));
+    loop.to_all.push_back(exchange(c.value, last, "from the last stage"));
+  }
 }
 
 void LoopWalker::add_carries(const Frame& frame, const Node& node, FlowLoop& loop) {
@@ -45,6 +128,7 @@ void LoopWalker::add_slices(const Frame& frame, const Node& node, FlowLoop& loop
     const int dim = frame.graph.value(slice.in[0]).shape.find(record.over.name);
     TensorLayout layout = emit_.value(whole).layout;
     layout.dims[dim].clear();
+    if (loop.stage_axis >= 0) layout.dims[dim] = {loop.stage_axis};
     layout.partial.clear();
     loop.slices.push_back({emit_.move(whole, layout, frame.origin(node)), slice.out[0], dim});
   }
@@ -106,8 +190,12 @@ std::vector<TensorLayout> LoopWalker::end_iteration(Frame& frame, const Node& no
   for (int v : loop.stacked) {
     layouts.push_back(emit_.value(v).layout);
     layouts.back().dims.insert(layouts.back().dims.begin(), std::vector<int>{});
+    if (loop.stage_axis >= 0) layouts.back().dims[0] = {loop.stage_axis};
   }
-  for (int v : loop.sums) layouts.push_back(emit_.value(v).layout);
+  for (int v : loop.sums) {
+    layouts.push_back(emit_.value(v).layout);
+    if (loop.stage_axis >= 0) layouts.back().partial.push_back(loop.stage_axis);
+  }
   return layouts;
 }
 

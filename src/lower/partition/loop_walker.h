@@ -14,13 +14,18 @@ namespace tessera {
 class LoopWalker {
  public:
   /// Keeps references. `walk` visits the nodes of a frame that belong to `frame.loop`.
-  LoopWalker(FlowEmitter& emit, LayoutChooser& layouts, std::function<void(Frame&)> walk)
-      : emit_(emit), layouts_(layouts), walk_(std::move(walk)) {}
+  LoopWalker(const RuleLayouts& rule_layouts, FlowEmitter& emit, LayoutChooser& layouts,
+             std::function<void(Frame&)> walk)
+      : rule_layouts_(rule_layouts), emit_(emit), layouts_(layouts), walk_(std::move(walk)) {}
 
   /// Adds the loop whose results `node` returns.
   void add_loop(Frame& frame, const Node& node);
 
  private:
+  int stage_axis_of(const Frame& frame, const Loop& record) const;
+  void require_free_axis(const Frame& frame, const Node& node, const FlowLoop& loop,
+                         const std::vector<FlowNode>& nodes) const;
+  void add_stages(const Node& node, const Frame& frame, FlowLoop& loop);
   void add_carries(const Frame& frame, const Node& node, FlowLoop& loop);
   void add_slices(const Frame& frame, const Node& node, FlowLoop& loop);
   void walk_iteration(Frame& frame, const Loop& record, FlowLoop& loop);
@@ -28,6 +33,7 @@ class LoopWalker {
   void add_results(Frame& frame, const Node& node, std::shared_ptr<FlowLoop> loop,
                    const std::vector<TensorLayout>& layouts);
 
+  const RuleLayouts& rule_layouts_;
   FlowEmitter& emit_;
   LayoutChooser& layouts_;
   std::function<void(Frame&)> walk_;

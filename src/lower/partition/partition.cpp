@@ -59,7 +59,7 @@ class Partitioner {
         build_(rule_layouts),
         layouts_(rule_layouts, options, build_),
         emit_(graph, build_, layouts_),
-        loops_(emit_, layouts_, [this](Frame& frame) { walk(frame); }),
+        loops_(rule_layouts, emit_, layouts_, [this](Frame& frame) { walk(frame); }),
         composites_(rule_layouts, kernels, emit_, layouts_, [this](Frame& frame) { walk(frame); }) {
   }
 

@@ -1,0 +1,228 @@
+// Layers in stages: a rule that splits the dim of repeated layers. The microbatches of a step pass
+// through the stages, and every layout computes what one rank does.
+#include <map>
+
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/gpt_run.h"
+#include "tessera/explain.h"
+#include "tessera/loops.h"
+#include "tessera/nn.h"
+#include "tessera/optim.h"
+#include "tessera/session.h"
+
+namespace tessera::test {
+
+namespace {
+
+using Values = std::map<std::string, Array>;
+using Build = std::function<std::vector<Tensor>(Graph&)>;
+
+Values run(const Build& build, const std::string& mesh, const std::string& layout) {
+  Graph g;
+  std::vector<Tensor> outputs = build(g);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    outputs[i] = identity(outputs[i]).named("out" + std::to_string(i));
+  const Mesh on = Mesh::parse(mesh);
+  Cluster cluster = Cluster::threads(on.size());
+  Session session(g, cluster, {on, Layout::parse(layout), {{"run", outputs, true}}});
+  session.run("run");
+  session.run("run");
+  Values values;
+  for (const Tensor& t : outputs) values[t.name()] = session.fetch(t.name());
+  for (const std::string& name : session.program().stored_names())
+    values[name] = session.fetch(name);
+  return values;
+}
+
+void check_equal(const Values& want, const Values& got) {
+  REQUIRE(want.size() == got.size());
+  for (const auto& [name, value] : want) {
+    const Array& other = got.at(name);
+    REQUIRE(other.sizes == value.sizes);
+    for (int64_t i = 0; i < value.elements(); ++i) {
+      INFO(name << " element " << i);
+      REQUIRE(other.at(i) == Approx(value.at(i)).epsilon(1e-9).margin(1e-10));
+    }
+  }
+}
+
+const Dim kModel("model", 6), kFf("ff", 4);
+
+/// A residual layer with dropout that also reads `memory`, which is the same for all layers.
+Tensor layer(Tensor x, Tensor memory) {
+  Graph& g = x.graph();
+  const Scope scope(g, "block");
+  Tensor up = g.parameter("up", {kModel, kFf}, nn::normal(0.5), DType::float64);
+  Tensor down = g.parameter("down", {kFf, kModel}, nn::normal(0.5), DType::float64);
+  Tensor h = tanh(einsum({x + memory, up}, {x.dim("batch"), kFf}));
+  return x + einsum({dropout(h, 0.25), down}, {x.dim("batch"), kModel});
+}
+
+/// An encoder of 4 layers, and a decoder of `layers` that all read what the encoder makes. The
+/// outputs have an element for each example.
+std::vector<Tensor> train(Graph& g, int64_t layers, int64_t microbatches) {
+  const Dim batch("batch", 12 / microbatches);
+  const auto loss = [&] {
+    Tensor x = g.input("x", {batch, kModel}, DType::float64);
+    Tensor in = x * g.parameter("scale", {kModel}, nn::ones(), DType::float64);
+    Tensor memory, y;
+    {
+      const Scope scope(g, "encoder");
+      memory = repeat({"layers", 4}, in, [&](Tensor t) { return layer(t, x); });
+    }
+    {
+      const Scope scope(g, "decoder");
+      y = repeat({"layers", layers}, in, [&](Tensor t) { return layer(t, memory); });
+    }
+    return Loss(mean_all(square(y)), {}, {}, {y, reduce_sum(memory, "model")});
+  };
+  const Minimized step = minimize_in_microbatches(
+      g, "batch", microbatches, loss, constant(g, 0.05, DType::float64), adam(), {.clip = 1});
+  std::vector<Tensor> out{step.loss};
+  out.insert(out.end(), step.gradients.begin(), step.gradients.end());
+  out.insert(out.end(), step.outputs.begin(), step.outputs.end());
+  return out;
+}
+
+/// The same with the batch made in the graph.
+Values trained(int64_t layers, int64_t microbatches, const std::string& mesh,
+               const std::string& layout) {
+  Graph g;
+  std::vector<Tensor> outputs = train(g, layers, microbatches);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    outputs[i] = identity(outputs[i]).named("out" + std::to_string(i));
+  const Mesh on = Mesh::parse(mesh);
+  Cluster cluster = Cluster::threads(on.size());
+  Session session(g, cluster, {on, Layout::parse(layout), {{"train", outputs, true}}});
+  Array x(DType::float64, {"batch", "model"}, {12, 6});
+  for (int64_t i = 0; i < x.elements(); ++i)
+    x.data<double>()[i] = 0.1 * static_cast<double>(i % 17);
+  Values values;
+  for (int i = 0; i < 2; ++i) {
+    session.feed("x", x);
+    session.run("train");
+  }
+  for (const Tensor& t : outputs) values[t.name()] = session.fetch(t.name());
+  for (const std::string& name : session.program().stored_names())
+    values[name] = session.fetch(name);
+  return values;
+}
+
+/// A training step of a gpt whose layers are a loop.
+Explanation explain_gpt(const std::string& mesh, const std::string& layout, int64_t microbatches,
+                        const Machine* machine = nullptr) {
+  nn::GptOptions o = small_gpt(DType::float32);
+  o.layers = 4;
+  o.scan = true;
+  o.batch = 24 / microbatches;
+  Graph g;
+  const Minimized step = minimize_in_microbatches(
+      g, "batch", microbatches, [&] { return nn::gpt(g, o).loss; }, constant(g, 0.01), adam());
+  return explain(g, {Mesh::parse(mesh), Layout::parse(layout), {{"train", {step.loss}, true}}}, {},
+                 machine);
+}
+
+}  // namespace
+
+TEST_CASE("layers in stages train as on one rank, with any number of microbatches", "[pipeline]") {
+  const std::pair<const char*, const char*> layouts[] = {
+      {"pipe:2", "layers:pipe"},
+      {"pipe:3", "layers:pipe"},
+      {"pipe:4", "layers:pipe"},
+      {"data:2;pipe:2", "layers:pipe;batch:data"},
+      {"pipe:2;model:2", "layers:pipe;ff:model"},
+      {"pipe:2;data:2", "layers:pipe;batch:data;@params model:data"},
+      {"pipe:2;data:2", "layers:pipe;@state model:data"}};
+  for (const auto& [layers, microbatches] :
+       {std::pair<int64_t, int64_t>{4, 4}, {5, 3}, {2, 1}, {4, 2}}) {
+    const Values plain = trained(layers, microbatches, "a:1", "");
+    for (const auto& [mesh, layout] : layouts) {
+      INFO(layers << " layers, " << microbatches << " microbatches, " << mesh << " " << layout);
+      check_equal(plain, trained(layers, microbatches, mesh, layout));
+    }
+  }
+}
+
+TEST_CASE("layers in stages outside of microbatches run stage after stage", "[pipeline]") {
+  const Dim batch("batch", 4);
+  const auto build = [&](Graph& g) {
+    Tensor x =
+        cast(iota(g, batch), DType::float64) * 0.1 + cast(iota(g, kModel), DType::float64) * 0.2;
+    Tensor y = repeat({"layers", 5}, x, [&](Tensor t) { return layer(t, x); });
+    Tensor loss = mean_all(square(y));
+    const Minimized step = minimize(loss, 0.05, adam(), {.clip = 1});
+    return std::vector<Tensor>{loss, y, step.gradient_norm};
+  };
+  const Values plain = run(build, "a:1", "");
+  check_equal(plain, run(build, "pipe:2", "layers:pipe"));
+  check_equal(plain, run(build, "pipe:3;data:2", "layers:pipe;batch:data"));
+}
+
+TEST_CASE("a stage computes and keeps its own layers", "[pipeline]") {
+  const Explanation one = explain_gpt("pipe:1", "", 4),
+                    two = explain_gpt("pipe:2", "layers:pipe", 4);
+  const FunctionReport &whole = one.functions.back(), &half = two.functions.back();
+  CHECK(half.flops < whole.flops * 6 / 10);
+  for (const RedundantReport& r : half.redundant) {
+    INFO(r.node);
+    CHECK(r.node.find("block") == std::string::npos);
+  }
+  CHECK(two.memory.params < one.memory.params * 7 / 10);
+}
+
+TEST_CASE("between stages go the activations of a microbatch in every turn", "[pipeline]") {
+  for (const int64_t microbatches : {3, 8}) {
+    const Explanation e = explain_gpt("pipe:4", "layers:pipe", microbatches);
+    const int64_t activations = 24 / microbatches * 6 * 12 * 4, turns = microbatches + 3;
+    int64_t next = 0, last = 0;
+    for (const CollectiveReport& c : e.functions.back().collectives) {
+      CHECK(c.kind != "all_gather");  // no layer's parameters are sent
+      if (c.rule == "layers:pipe: to the next stage") {
+        CHECK(c.bytes == turns * activations);
+        CHECK(c.times == turns);
+        ++next;
+      } else if (c.rule == "layers:pipe: from the last stage") {
+        CHECK(c.bytes == microbatches * activations * 3 / 4);  // the mean over the ranks
+        ++last;
+      }
+    }
+    CHECK(next == 2);  // forward and backward
+    CHECK(last == 2);
+  }
+}
+
+TEST_CASE("explain says how long stages are idle", "[pipeline]") {
+  const auto notes = [](int64_t microbatches) {
+    return explain_gpt("pipe:4", "layers:pipe", microbatches).notes;
+  };
+  REQUIRE(notes(8).size() == 1);  // one for forward and backward
+  CHECK(notes(8)[0] ==
+        "8 microbatches pass through 4 stages along 'pipe' in 11 turns: a stage is idle in 27 % of "
+        "them; more microbatches make that less");
+  CHECK(notes(2)[0].find("2 microbatches pass through 4 stages along 'pipe' in 5 turns: a stage is "
+                         "idle in 60 %") == 0);
+  CHECK(notes(1)[0].find("1 microbatch passes through 4 stages along 'pipe' in 4 turns: a stage is "
+                         "idle in 75 %") == 0);
+}
+
+TEST_CASE("a layer that another rule splits over the axis of its stages is an error",
+          "[pipeline]") {
+  Graph g;
+  const Dim batch("batch", 4), others("others", 2);
+  Tensor x = g.input("x", {batch, kModel}, DType::float64);
+  Tensor y = repeat({"layers", 4}, x, [&](Tensor t) {
+    Tensor more = broadcast(layer(t, x), Shape{batch, others, kModel});
+    return reduce_mean(square(more), "others");
+  });
+  const auto compile = [&](const char* layout) {
+    explain(g, {Mesh::parse("pipe:2;a:2"), Layout::parse(layout), {{"run", {y}, false}}});
+  };
+  expect_usage(
+      {"is split along 'others' over mesh axis 'pipe', whose ranks are stages of 'layers'",
+       "'others:pipe' and 'layers:pipe'", "give 'others' another axis", "pipeline_test.cpp:"},
+      [&] { compile("layers:pipe;others:pipe"); });
+  compile("layers:pipe;others:a");
+}
+
+}  // namespace tessera::test
