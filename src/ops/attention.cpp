@@ -27,8 +27,9 @@ bool has_mask(size_t operands, const Attrs& attrs) {
 
 std::vector<ValueType> infer_masked_attention(const OpCall& call) {
   std::vector<ValueType> result = infer_attention(call);
-  require(!has_mask(call.in.size(), call.attrs) || call.in[3].dtype == DType::bool_,
-          "the mask is {}; it must be bool", to_string(call.in.at(3).dtype));
+  if (has_mask(call.in.size(), call.attrs))
+    require(call.in[3].dtype == DType::bool_, "the mask is {}; it must be bool",
+            to_string(call.in[3].dtype));
   return result;
 }
 

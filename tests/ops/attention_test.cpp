@@ -14,7 +14,7 @@ struct Case {
   std::vector<std::string> query, memory;  ///< the order of dims, from far to near
   bool causal = false;
   int64_t window = 0;
-  int segments = 0;     ///< documents in a row, the last tenth of which is padding
+  int segments = 0;  ///< documents in a row, the last tenth of which is padding
   double soft_cap = 0;
 };
 
@@ -25,10 +25,14 @@ std::vector<Case> cases() {
                                  keys_apart = {"batch", "memory_length", "heads", "d_head"},
                                  keys_across = {"batch", "heads", "d_head", "memory_length"},
                                  shared = {"batch", "memory_length", "d_head"};
-  return {{64, 64, 16, apart, keys_apart, true},    {70, 130, 20, apart, keys_apart, true},
-          {130, 70, 20, apart, keys_across, false}, {97, 97, 33, dense, keys_across, true},
-          {80, 65, 7, across, keys_apart, false},   {70, 600, 24, apart, shared, true},
-          {66, 66, 1, apart, shared, false},        {63, 70, 16, apart, keys_apart, true},
+  return {{64, 64, 16, apart, keys_apart, true},
+          {70, 130, 20, apart, keys_apart, true},
+          {130, 70, 20, apart, keys_across, false},
+          {97, 97, 33, dense, keys_across, true},
+          {80, 65, 7, across, keys_apart, false},
+          {70, 600, 24, apart, shared, true},
+          {66, 66, 1, apart, shared, false},
+          {63, 70, 16, apart, keys_apart, true},
           {200, 200, 16, apart, keys_apart, true, 30},
           {130, 170, 16, dense, keys_across, false, 20},
           {300, 300, 16, apart, keys_apart, true, 0, 4},

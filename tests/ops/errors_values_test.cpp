@@ -153,10 +153,11 @@ TEST_CASE("the structure of attention", "[errors]") {
   };
   expect_usage({"[attention] the segments are float32; they must be int32", kHere},
                segments(in.of({kBatch, kLength}), of_keys));
-  expect_usage({"[attention] the memory_segments [memory_length=5, d_head=2] have the dim 'd_head'; "
-                "they have 'memory_length' and some dims of the query",
-                kHere},
-               segments(ids, in.of({kMemory, kDepth}, DType::int32)));
+  expect_usage(
+      {"[attention] the memory_segments [memory_length=5, d_head=2] have the dim 'd_head'; "
+       "they have 'memory_length' and some dims of the query",
+       kHere},
+      segments(ids, in.of({kMemory, kDepth}, DType::int32)));
   expect_usage({"[attention]", "'memory_length'", "4", "5", kHere}, segments(ids, {}));
   nn::BiasedOptions biased;
   biased.extra_logit = 0;

@@ -116,11 +116,10 @@ const char* const kRing = "length,memory_length:a";
 }  // namespace
 
 TEST_CASE("ring: attention by slices has the values and gradients of the whole") {
-  const std::vector<Sizes> cases = {{8, 8, true, false}, {8, 8, false, false},
-                                    {9, 9, true, true},  {7, 10, false, true},
-                                    {5, 3, true, false}, {3, 12, true, false},
-                                    {8, 8, true, false, true}, {9, 9, false, true, true},
-                                    {7, 10, true, true, true}};
+  const std::vector<Sizes> cases = {
+      {8, 8, true, false},       {8, 8, false, false},      {9, 9, true, true},
+      {7, 10, false, true},      {5, 3, true, false},       {3, 12, true, false},
+      {8, 8, true, false, true}, {9, 9, false, true, true}, {7, 10, true, true, true}};
   for (const Sizes& sizes : cases) {
     const Model model(sizes);
     const Values whole = model.run("a:1", "");
@@ -135,8 +134,8 @@ TEST_CASE("ring: attention by slices has the values and gradients of the whole")
              {"a:3;b:2", "length:a;batch:b"},
              {"a:2", "memory_length:a"}}) {
       INFO(sizes.length << " queries, " << sizes.memory << " keys, causal " << sizes.causal
-                        << ", shared " << sizes.shared << ", structured "
-                        << sizes.structured << ", " << mesh << ", " << layout);
+                        << ", shared " << sizes.shared << ", structured " << sizes.structured
+                        << ", " << mesh << ", " << layout);
       CHECK(difference(model.run(mesh, layout), whole) < 1e-13);
     }
   }
