@@ -17,6 +17,7 @@
 
 #include "support/catch.h"
 #include "support/program_run.h"
+#include "tessera/nn_transformer.h"
 #include "tessera/tessera.h"
 
 namespace tessera::test {
