@@ -33,6 +33,31 @@ Tensor heads_attention(const Inputs& x) {
   return attention(x[0], x[1], x[2], {}, o);
 }
 
+Tensor packed_attention(const Inputs& x) {
+  AttentionOptions o;
+  o.causal = true;
+  const Dim& length = x[0].dim("length");  // four documents
+  Graph& g = x[0].graph();
+  o.segments = constant(g, 1, DType::int32, Shape{length});
+  for (int64_t i = 1; i < 4; ++i) {
+    const Tensor begin = constant(g, static_cast<double>(i * length.size / 4), DType::int32);
+    o.segments = o.segments + cast(iota(g, length) >= begin, DType::int32);
+  }
+  return attention(x[0], x[1], x[2], {}, o);
+}
+Tensor window_attention(const Inputs& x) {
+  AttentionOptions o;
+  o.causal = true;
+  o.window = 512;
+  return attention(x[0], x[1], x[2], {}, o);
+}
+Tensor capped_attention(const Inputs& x) {
+  AttentionOptions o;
+  o.causal = true;
+  o.soft_cap = 20;
+  return attention(x[0], x[1], x[2], {}, o);
+}
+
 Tensor convolution(const Inputs& x) { return conv(x[0], x[1], {{{"height"}, {"width"}}}); }
 Tensor large_filter(const Inputs& x) { return conv(x[0], x[1], {{{"side"}, {"across"}}}); }
 Tensor norm(const Inputs& x) { return layer_norm(x[0], "cols", x[1], x[2]); }
@@ -75,6 +100,21 @@ std::vector<Case> cases(bool gpu) {
   if (gpu) {
     all.push_back({"bias and gelu", biased, activated});
     return all;
+  }
+  const auto heads_of = [&](int64_t n) {
+    const Shape own{Dim("heads", 4), Dim("length", n), key},
+        theirs{Dim("heads", 4), Dim("memory_length", n), key};
+    return std::vector<Shape>{own, theirs, theirs};
+  };
+  for (const bool gradient : {false, true}) {
+    const std::string end = gradient ? ", gradients" : "";
+    all.push_back({"structure: causal, 4096" + end, heads_of(4096), heads_attention, gradient});
+    all.push_back(
+        {"structure: 4 documents, 4096" + end, heads_of(4096), packed_attention, gradient});
+    all.push_back({"structure: soft cap, 4096" + end, heads_of(4096), capped_attention, gradient});
+    all.push_back({"structure: causal, 8192" + end, heads_of(8192), heads_attention, gradient});
+    all.push_back(
+        {"structure: window 512, 8192" + end, heads_of(8192), window_attention, gradient});
   }
   all.insert(all.begin() + 3, {{"conv", image, convolution},
                                {"conv, gradients", image, convolution, true},

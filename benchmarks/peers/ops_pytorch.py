@@ -1,14 +1,17 @@
 """The ops of bench_ops in PyTorch, one line of JSON each: {"op": ..., "ms": median of the runs after two}.
 
-Convolution is measured with images in both of PyTorch's layouts of memory; the faster counts.
+Convolution is measured with images in both of PyTorch's layouts of memory; the faster counts. So does the faster of
+scaled_dot_product_attention and compiled flex_attention, where each can do it.
 """
 import argparse
 import json
 import statistics
+import sys
 import time
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--threads", type=int, default=1)
@@ -97,6 +100,58 @@ CASES += [("softmax", softmax, [table], False), ("softmax, gradients", softmax, 
           ("layer_norm", layer_norm, [normed], False), ("layer_norm, gradients", layer_norm, [normed], True),
           ("attention", attention, [heads], False), ("attention, gradients", attention, [heads], True),
           ("top_k", lambda x: torch.topk(x, 8), [[values(rows, 4096)]], False)]
+
+
+def causal(b, h, query, key):
+    return query >= key
+
+
+def of_four(b, h, query, key):
+    return (query >= key) & (query // 1024 == key // 1024)
+
+
+def in_window(b, h, query, key):
+    return (query >= key) & (query - key < 512)
+
+
+def cap(score, b, h, query, key):
+    return 20 * torch.tanh(score / 20)
+
+
+def structured(mask, length, is_causal=False, score=None):
+    """The ways to attend with this structure."""
+    blocks = create_block_mask(mask, None, None, length, length, device=args.device)
+    flex = torch.compile(flex_attention)
+    ways = [lambda q, k, v: flex(q, k, v, score_mod=score, block_mask=blocks)]
+    if is_causal:
+        ways.append(attention)
+    elif score is None:
+        i = torch.arange(length)
+        seen = mask(0, 0, i[:, None], i[None, :])
+        ways.append(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=seen))
+    else:
+        i = torch.arange(length)
+        seen = mask(0, 0, i[:, None], i[None, :])
+        ways.append(lambda q, k, v: torch.softmax(
+            (20 * torch.tanh(q @ k.transpose(-1, -2) / 160)).masked_fill(~seen, float("-inf")), -1) @ v)
+    return ways
+
+
+if not on_gpu and args.only.startswith("structure"):
+    for name, length, how in [("structure: causal, 4096", 4096, (causal, 4096, True)),
+                              ("structure: 4 documents, 4096", 4096, (of_four, 4096)),
+                              ("structure: soft cap, 4096", 4096, (causal, 4096, False, cap)),
+                              ("structure: causal, 8192", 8192, (causal, 8192, True)),
+                              ("structure: window 512, 8192", 8192, (in_window, 8192))]:
+        for gradient in (False, True):
+            times = []
+            for f in structured(*how):
+                try:
+                    times.append(median_ms(f, [values(1, 4, length, 64) for _ in range(3)], gradient))
+                except Exception as error:  # flex_attention of some versions has no gradient on a CPU
+                    print(f"{name}: {str(error).splitlines()[0][:200]}", file=sys.stderr)
+            print(json.dumps({"op": name + ", gradients" * gradient, "ms": round(min(times), 4)}), flush=True)
+
 if on_gpu:
     CASES += [("bias and gelu", torch.compile(activated), [biased], False)]
 for name, f, ways, gradient in CASES:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -148,7 +149,8 @@ struct PackedInputs {
 /// What all layers of one kind share.
 struct SharedSpan {
   RotaryTable rotary = {};
-  Tensor mask = {};  ///< of window and segments; empty if all keys before a query are seen
+  std::optional<int64_t> window = {};  ///< of AttentionOptions
+  Tensor segments = {};                ///< of AttentionOptions
 };
 SharedSpan shared_span(Graph& g, const TransformerOptions& options, const SpanOptions& span,
                        const PackedInputs& packed = {}, Loc at = Loc::current());

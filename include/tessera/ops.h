@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <source_location>
 #include <vector>
 
@@ -179,12 +180,27 @@ struct AttentionOptions {
   bool causal = false;                          ///< query i sees keys 0 .. i
   double scale = 0;    ///< factor of the logits; 0: 1 / sqrt(size of key_dim)
   double dropout = 0;  ///< dropout rate of the attention weights
+  /// c: logits x become c tanh(x / c) (Gemma 2); 0: none.
+  double soft_cap = 0;
+  /// A query sees only keys at distances below this, at least 1: query i sees keys i - window + 1
+  /// to i, and if it is not causal, to i + window - 1.
+  std::optional<int64_t> window = {};
+  /// For several documents packed into one row: a query sees only keys of its own segment. int32
+  /// ids of queries [..., length] and keys [..., memory_length], with some of the query's dims;
+  /// without ids of keys both have the same. Ids do not go back along a row. 0 is padding, at the
+  /// end or the beginning of a row: it sees nothing, and no query sees it.
+  Tensor segments = {}, memory_segments = {};
 };
 /// softmax(query . key * scale + mask) . value over memory_length (Vaswani et al. 2017, eq. 1).
 /// query [..., length, key_dim]; key and value [..., memory_length, key_dim]; further dims (batch,
 /// heads) match by name. `mask` may be empty; else bool, true where a query may look, with some of
 /// the logits' dims. Result: the dims that only key, value or mask have, then query's dims. So a
 /// query without a batch dim is shared by all examples.
+///
+/// What the options hide costs neither time nor memory where there is a kernel, while a mask stores
+/// all logits. A query from which the options hide all keys gets zeros. Segments that go back are
+/// an error at the end of the step where the kernel of the CPU finds them in a rank's slice;
+/// elsewhere ids are only compared.
 Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask = {},
                  const AttentionOptions& options = {}, Loc at = Loc::current());
 
@@ -196,9 +212,9 @@ struct AttentionPart {
                    ///< shape without key_dim; float32 for 16-bit queries, else query's dtype
 };
 /// attention() without mask and dropout, over keys that are a part of all keys. `query_start` and
-/// `key_start` are the positions of the first query and first key in the whole sequence, for the
-/// causal mask: int32, with some of query's dims except length and key_dim. Keys at positions from
-/// `memory_size` on are ignored.
+/// `key_start` are the positions of the first query and first key in the whole sequence, for causal
+/// order and window: int32, with some of query's dims except length and key_dim. Keys at positions
+/// from `memory_size` on are ignored.
 AttentionPart attention_part(Tensor query, Tensor key, Tensor value, Tensor query_start,
                              Tensor key_start, int64_t memory_size,
                              const AttentionOptions& options = {}, Loc at = Loc::current());

@@ -2,8 +2,10 @@
 // Staats 2021). Operands are views over the same dims; all dims but length, memory_length and
 // key_dim are loops. For each of their indices the queries are taken in blocks of rows whose logits
 // stay in the L2 cache: a matrix product, softmax in place, a matrix product. The gradient
-// recomputes the weights of a block from log_sum (Dao et al. 2022, algorithm 4). With a causal mask
-// a block reads only the keys up to its last row. attention_plan.h decides which operands are
+// recomputes the weights of a block from log_sum (Dao et al. 2022, algorithm 4). Causal order,
+// window and segments leave each query an interval of the keys, and a block reads only those that
+// its rows see. With a window or segments a block takes as many rows as its logits have room for,
+// and ends where the next row shares no key with it. attention_plan.h decides which operands are
 // copied first. Heads that share keys (GQA) are processed one after the other, so that the sums of
 // the keys' gradients stay in the wider type until the last of them.
 //
@@ -15,6 +17,7 @@
 #include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/pointwise_ops.h"
+#include "kernels/cpu/segment_spans.h"
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/tables.h"
 
@@ -45,11 +48,19 @@ void product(int64_t m, int64_t n, int64_t k, const W* a, int64_t a_row, int64_t
   gemm(Gemm{m, n, k, a_row, a_column, b_row, b_column, c.row, c.column}, a, b, c.data, overwrite);
 }
 
+/// Rows of queries, and the keys that at least one of them sees.
+struct Block {
+  int64_t first = 0, rows = 0;
+  Span keys;
+};
+
 class Attention final : public Kernel {
  public:
   explicit Attention(const KernelArgs& args)
       : args_(args), plan_(*args.step), ops_(*usable_block_ops().back()) {
     use_one_blas_thread();
+    tanh_ = ops_.find(Code::tanh, plan_.narrow ? DType::float32 : args.in[0].dtype,
+                      plan_.narrow ? DType::float32 : args.in[0].dtype);
     args_in_ = args.in.size();
     std::vector<std::vector<int64_t>> strides;
     for (size_t i = 0; i < operands(); ++i) strides.push_back(operand(i).strides);
@@ -126,10 +137,12 @@ class Attention final : public Kernel {
     std::fill(index_.begin(), index_.end(), 0);
     std::fill(offsets_.begin(), offsets_.end(), 0);
     for (Copy& c : copies_) c.offset = -1;
+    segments_at_ = {-1, -1};
     for (int64_t sharer = 0;; sharer = (sharer + 1) % sharing_) {
-      const size_t starts = args_in_ - plan_.starts;
+      const size_t starts = args_in_ - plan_.starts - (plan_.segments ? 2 : 0);
       first_query_ = query + (plan_.starts > 0 ? start(starts) : 0);
       first_key_ = key + (plan_.starts > 1 ? start(starts + 1) : 0);
+      if (plan_.segments) find_spans();
       run_index<T, W>(sharer);
       int d = loops_.rank() - 1;
       for (; d >= 0; --d) {
@@ -172,11 +185,57 @@ class Attention final : public Kernel {
                          static_cast<const W*>(m.data));
   }
 
-  /// The number of keys that rows [first, first + rows) may attend to.
-  int64_t seen(int64_t first, int64_t rows) const {
-    int64_t end = plan_.all_keys >= 0 ? plan_.all_keys - first_key_ : plan_.memory;
-    if (plan_.causal) end = std::min(end, first_query_ + first + rows - first_key_);
-    return std::clamp<int64_t>(end, 0, plan_.memory);
+  /// The keys of each query by its segment, at the present loop index.
+  void find_spans() {
+    const size_t own = args_in_ - 2, theirs = args_in_ - 1;
+    const std::pair<int64_t, int64_t> at = {offsets_[own], offsets_[theirs]};
+    if (at == segments_at_) return;
+    segments_at_ = at;
+    const auto ids = [&](size_t i, int64_t size, int dim, int64_t first) {
+      const TensorArg& arg = operand(i);
+      return SegmentIds{static_cast<const int32_t*>(arg.data) + offsets_[i], size,
+                        arg.strides[static_cast<size_t>(dim)], first};
+    };
+    find_segment_spans(ids(own, plan_.length, plan_.length_dim, first_query_),
+                       ids(theirs, plan_.memory, plan_.memory_dim, first_key_),
+                       work<Span>(plan_.spans), args_.fault);
+  }
+
+  /// The keys that query i may attend to.
+  Span seen(int64_t i) const {
+    const int64_t own = first_query_ + i - first_key_;  // the key at the query's position
+    Span keys{0, plan_.all_keys >= 0 ? plan_.all_keys - first_key_ : plan_.memory};
+    const auto within = [&](int64_t begin, int64_t end) {
+      keys = {std::max<int64_t>(keys.begin, begin), std::min<int64_t>(keys.end, end)};
+    };
+    within(0, plan_.memory);
+    if (plan_.causal) within(0, own + 1);
+    if (plan_.window > 0) within(own - plan_.window + 1, own + plan_.window);
+    if (plan_.segments) {
+      const Span segment = work<Span>(plan_.spans)[i];
+      within(segment.begin, segment.end);
+    }
+    return keys.end > keys.begin ? keys : Span{};
+  }
+
+  /// The block of queries from `first` on.
+  Block block(int64_t first) const {
+    const bool limited = plan_.window > 0 || plan_.segments;
+    const int64_t most = std::min(limited ? plan_.most_rows : plan_.rows, plan_.length - first);
+    Block b{first, 0, {}};
+    if (!limited) return {first, most, {0, seen(first + most - 1).end}};
+    for (; b.rows < most; ++b.rows) {
+      const Span own = seen(first + b.rows);
+      if (own.size() == 0) continue;
+      Span all = own;
+      if (b.keys.size() > 0) {
+        all = {std::min(b.keys.begin, own.begin), std::max(b.keys.end, own.end)};
+        const bool apart = own.begin >= b.keys.end || own.end <= b.keys.begin;
+        if (apart || (b.rows + 1) * whole_vectors(all.size()) > plan_.capacity) break;
+      }
+      b.keys = all;
+    }
+    return b;
   }
 
   /// One number per query, at the present loop index.
@@ -195,17 +254,20 @@ class Attention final : public Kernel {
     if (plan_.backward) return run_backward<T, W>(q, k, v, sharer);
     const Matrix<W> out = matrix<T, W>(args_in_);
     const Matrix<W> log_sum = row<W>(args_in_ + 1);
-    const W scale = this->scale<W>(), hidden = hidden_product(scale);
-    for (int64_t i = 0; i < plan_.length; i += plan_.rows) {
-      const int64_t rows = std::min(plan_.rows, plan_.length - i), keys = seen(i, rows);
-      const Matrix<W> p = products(q, k, i, rows, keys);
-      for (int64_t r = 0; r < rows; ++r) {
-        const int64_t n = hide(p, i, r, keys, hidden);
-        *log_sum.at(i + r) = n > 0 ? softmax(p.at(r), n, scale) : W(kNothing);
-        std::fill(p.at(r) + n, p.at(r) + p.row, W(0));
+    const W factor = this->factor<W>(), hidden = hidden_product(factor);
+    for (Block b; b.first < plan_.length; b.first += b.rows) {
+      b = block(b.first);
+      const int64_t i = b.first;
+      const Matrix<W> p = products(q, k, b);
+      for (int64_t r = 0; r < b.rows; ++r) {
+        const Row<W> row = this->row_of(p, b, r);
+        if (plan_.soft_cap > 0) squash(p.at(r), row.keys);
+        hide(row, hidden);
+        *log_sum.at(i + r) = row.n > 0 ? softmax(row.x, row.n, factor) : W(kNothing);
+        clear_rest(row, p.at(r), p.row);
       }
-      product<W>(rows, plan_.width, keys, p.data, p.row, 1, v.data, v.row, v.column,
-                 {out.at(i), out.row, out.column}, true);
+      product<W>(b.rows, plan_.width, b.keys.size(), p.data, p.row, 1, v.at(b.keys.begin), v.row,
+                 v.column, {out.at(i), out.row, out.column}, true);
     }
     keep<T>(args_in_, out);
   }
@@ -214,27 +276,75 @@ class Attention final : public Kernel {
   W scale() const {
     return static_cast<W>(args_.step->attrs.template get<double>("scale"));
   }
-
-  /// A product x for which exp(scale x) is 0.
+  /// What a logit is of its product, or of its tanh if there is a soft cap.
   template <class W>
-  static W hidden_product(W scale) {
-    return std::copysign(std::numeric_limits<W>::infinity(), -scale);
+  W factor() const {
+    return plan_.soft_cap > 0 ? static_cast<W>(plan_.soft_cap) : scale<W>();
   }
-  /// q k of a block of rows, in the workspace.
+
+  /// A product x for which exp(factor x) is 0.
   template <class W>
-  Matrix<W> products(const Matrix<W>& q, const Matrix<W>& k, int64_t i, int64_t rows,
-                     int64_t keys) const {
-    const Matrix<W> p{work<W>(plan_.logits), whole_vectors(keys), 1};
-    product<W>(rows, keys, plan_.width, q.at(i), q.row, q.column, k.data, k.column, k.row, p, true);
+  static W hidden_product(W factor) {
+    return std::copysign(std::numeric_limits<W>::infinity(), -factor);
+  }
+  /// q k of a block, in the workspace.
+  template <class W>
+  Matrix<W> products(const Matrix<W>& q, const Matrix<W>& k, const Block& b) const {
+    const Matrix<W> p{work<W>(plan_.logits), whole_vectors(b.keys.size()), 1};
+    product<W>(b.rows, b.keys.size(), plan_.width, q.at(b.first), q.row, q.column,
+               k.at(b.keys.begin), k.column, k.row, p, true);
     return p;
   }
-  /// Sets the weights of keys that row r must not attend to to 0, up to whole vectors. Returns
-  /// their end.
+
+  /// The whole vectors of a row of products with the keys that the query sees.
   template <class W>
-  int64_t hide(const Matrix<W>& p, int64_t i, int64_t r, int64_t keys, W hidden) const {
-    const int64_t visible = std::min(keys, seen(i + r, 1)), n = whole_vectors(visible);
-    std::fill(p.at(r) + visible, p.at(r) + n, hidden);
-    return n;
+  struct Row {
+    W* x = nullptr;
+    int64_t n = 0;
+    Span keys;      ///< in the row of the block
+    int64_t first;  ///< of x in the row of the block
+  };
+  template <class W>
+  Row<W> row_of(const Matrix<W>& p, const Block& b, int64_t r) const {
+    const Span own = seen(b.first + r);
+    if (own.size() == 0) return {p.at(r), 0, {}, 0};
+    const Span keys{own.begin - b.keys.begin, own.end - b.keys.begin};
+    const int64_t first = keys.begin / kRowLanes * kRowLanes;
+    return {p.at(r) + first, whole_vectors(keys.end) - first, keys, first};
+  }
+  /// Gives the keys in these vectors that the query does not see no weight.
+  template <class W>
+  static void hide(const Row<W>& row, W hidden) {
+    std::fill(row.x, row.x + (row.keys.begin - row.first), hidden);
+    std::fill(row.x + (row.keys.end - row.first), row.x + row.n, hidden);
+  }
+  /// 0 for all other keys of the block.
+  template <class W>
+  static void clear_rest(const Row<W>& row, W* x, int64_t all) {
+    std::fill(x, x + row.first, W(0));
+    std::fill(x + row.first + row.n, x + all, W(0));
+  }
+
+  /// Products x of these keys become tanh(scale x / soft cap), which the workspace keeps.
+  template <class W>
+  void squash(W* x, const Span& keys) const {
+    const W scale = static_cast<W>(this->scale<double>() / plan_.soft_cap);
+    W* kept = work<W>(plan_.squashed);
+    for (int64_t j = keys.begin; j < keys.end; ++j) kept[j] = scale * x[j];
+    BlockArgs args;
+    args.a = kept + keys.begin;
+    args.out = x + keys.begin;
+    args.n = keys.size();
+    tanh_(args);
+    if (plan_.backward) std::copy(x + keys.begin, x + keys.end, kept + keys.begin);
+  }
+  /// The gradient of soft cap times tanh becomes that of the scaled product.
+  template <class W>
+  void unsquash(W* gradient, const Span& keys) const {
+    const W scale = static_cast<W>(this->scale<double>() / plan_.soft_cap);
+    const W* kept = work<W>(plan_.squashed);
+    for (int64_t j = keys.begin; j < keys.end; ++j)
+      gradient[j] *= scale * (W(1) - kept[j] * kept[j]);
   }
 
   float softmax(float* x, int64_t n, float s) const { return ops_.softmax_float(x, n, s); }
@@ -263,23 +373,30 @@ class Attention final : public Kernel {
       clear(dk);
       clear(dv);
     }
-    const W scale = this->scale<W>(), hidden = hidden_product(scale);
-    for (int64_t i = 0; i < plan_.length; i += plan_.rows) {
-      const int64_t rows = std::min(plan_.rows, plan_.length - i), keys = seen(i, rows);
-      const Matrix<W> p = products(q, across, i, rows, keys), ds{work<W>(plan_.back), p.row, 1};
-      product<W>(rows, keys, plan_.width, g.at(i), g.row, g.column, v.data, v.column, v.row, ds,
-                 true);
+    const W factor = this->factor<W>(), hidden = hidden_product(factor);
+    for (Block b; b.first < plan_.length; b.first += b.rows) {
+      b = block(b.first);
+      const int64_t i = b.first, rows = b.rows, first = b.keys.begin, keys = b.keys.size();
+      const Matrix<W> p = products(q, across, b), ds{work<W>(plan_.back), p.row, 1};
+      product<W>(rows, keys, plan_.width, g.at(i), g.row, g.column, v.at(first), v.column, v.row,
+                 ds, true);
       for (int64_t r = 0; r < rows; ++r) {
-        const int64_t n = hide(p, i, r, keys, hidden);
+        const Row<W> row = this->row_of(p, b, r);
+        if (plan_.soft_cap > 0) squash(p.at(r), row.keys);
+        hide(row, hidden);
         std::fill(ds.at(r) + keys, ds.at(r) + ds.row, W(0));
-        weigh(p.at(r), ds.at(r), n, scale, *log_sum.at(i + r), *inner.at(i + r));
-        std::fill(p.at(r) + n, p.at(r) + p.row, W(0));
-        std::fill(ds.at(r) + n, ds.at(r) + ds.row, W(0));
+        if (row.n > 0)
+          weigh(row.x, ds.at(r) + row.first, row.n, factor, *log_sum.at(i + r), *inner.at(i + r));
+        if (plan_.soft_cap > 0) unsquash(ds.at(r), row.keys);
+        clear_rest(row, p.at(r), p.row);
+        clear_rest(row, ds.at(r), ds.row);
       }
-      product<W>(rows, plan_.width, keys, ds.data, ds.row, 1, k.data, k.row, k.column,
+      product<W>(rows, plan_.width, keys, ds.data, ds.row, 1, k.at(first), k.row, k.column,
                  {dq.at(i), dq.row, dq.column}, true);
-      product<W>(keys, plan_.width, rows, ds.data, 1, ds.row, q.at(i), q.row, q.column, dk, false);
-      product<W>(keys, plan_.width, rows, p.data, 1, p.row, g.at(i), g.row, g.column, dv, false);
+      product<W>(keys, plan_.width, rows, ds.data, 1, ds.row, q.at(i), q.row, q.column,
+                 {dk.at(first), dk.row, dk.column}, false);
+      product<W>(keys, plan_.width, rows, p.data, 1, p.row, g.at(i), g.row, g.column,
+                 {dv.at(first), dv.row, dv.column}, false);
     }
     keep<T>(out, dq);
     if (sharer < sharing_ - 1) return;
@@ -296,6 +413,9 @@ class Attention final : public Kernel {
   int64_t sharing_ = 1;       ///< loop indices that add to one gradient of key and value
   std::vector<int64_t> index_, offsets_;
   int64_t first_query_ = 0, first_key_ = 0;
+  std::pair<int64_t, int64_t> segments_at_ = {
+      -1, -1};  ///< offsets of the segments whose spans are known
+  BlockFn tanh_ = nullptr;
 };
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kBlockElements = 32768;  // logits per block
 constexpr int64_t kLeastRows = 8, kMostRows = 64;
 constexpr int64_t kManyQueries = 64;  // with so many, a copy of the keys pays
-constexpr size_t kInputs = 3, kGradInputs = 7;
+constexpr size_t kInputs = 3, kGradInputs = 7, kSegmentInputs = 2;
 
 /// With a causal mask half of a block is wasted, so blocks are smaller.
 int64_t most_causal_rows(int64_t memory) { return memory < 512 ? 16 : 32; }
@@ -22,15 +22,19 @@ AttentionPlan::AttentionPlan(const Step& step)
       key_dim(step.attrs.get<int64_t>("key_dim")),
       causal(step.attrs.get<int64_t>("causal") != 0),
       backward(step.out.size() > 2),
-      starts(step.in.size() - (backward ? kGradInputs : kInputs)) {
+      starts(step.in.size() - (backward ? kGradInputs : kInputs)),
+      window(step.attrs.get<int64_t>("window", 0)),
+      soft_cap(step.attrs.get<double>("soft_cap", 0)),
+      segments(step.attrs.get<int64_t>("segments", 0) != 0) {
+  if (segments) starts -= kSegmentInputs;
   const View& q = step.in.at(0);
   length = q.sizes[length_dim];
   memory = step.in.at(1).sizes[memory_dim];
   all_keys = step.attrs.get<int64_t>("memory", -1);
   width = q.sizes[key_dim];
   narrow = is_narrow(q.dtype);
-  const int64_t most = causal ? most_causal_rows(memory) : kMostRows;
-  rows = std::clamp(kBlockElements / std::max<int64_t>(memory, 1), kLeastRows, most);
+  most_rows = causal ? most_causal_rows(memory) : kMostRows;
+  rows = std::clamp(kBlockElements / std::max<int64_t>(memory, 1), kLeastRows, most_rows);
   rows = std::min(rows, std::max<int64_t>(length, 1));
   const int64_t element = q.dtype == DType::float64 ? 8 : 4;
   auto reserve = [&](int64_t elements) {
@@ -38,8 +42,11 @@ AttentionPlan::AttentionPlan(const Step& step)
     workspace += (elements * element + 63) / 64 * 64;
     return at;
   };
-  logits = reserve(rows * whole_vectors(memory));
-  if (backward) back = reserve(rows * whole_vectors(memory));
+  capacity = rows * whole_vectors(memory);
+  logits = reserve(capacity);
+  if (backward) back = reserve(capacity);
+  if (soft_cap > 0) squashed = reserve(whole_vectors(memory));
+  if (segments) spans = reserve(2 * length);
   list_operands();
   for (size_t i = 0; i < operands.size(); ++i) matrices.push_back({i});
   choose_forms();
@@ -54,6 +61,7 @@ void AttentionPlan::list_operands() {
   operands = {by_length, by_memory, by_memory};
   if (backward) operands.insert(operands.end(), {by_length, unused, row, row});
   operands.insert(operands.end(), starts, start);
+  if (segments) operands.insert(operands.end(), kSegmentInputs, ids);
   first_result = operands.size();
   operands.push_back(by_length);
   if (backward)

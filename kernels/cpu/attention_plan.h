@@ -20,7 +20,7 @@ inline int64_t whole_vectors(int64_t n) { return (n + kRowLanes - 1) / kRowLanes
 struct AttentionPlan {
   explicit AttentionPlan(const Step& step);
 
-  enum class Operand { by_length, by_memory, row, start, unused };
+  enum class Operand { by_length, by_memory, row, start, ids, unused };
   enum class Form { any, rows_of_many, columns };
   /// One use of an operand.
   struct Used {
@@ -45,11 +45,18 @@ struct AttentionPlan {
   size_t starts;  ///< position operands: 0 none, 1 that of the first query, 2 that of the first key
                   ///< too
   int64_t length = 0, memory = 0, width = 0, rows = 1;
+  int64_t window = 0;     ///< 0: none
+  double soft_cap = 0;    ///< 0: none
+  bool segments = false;  ///< the last two operands are ids of queries and keys
+  int64_t most_rows = 1;  ///< of a block of queries that see few keys
+  int64_t capacity = 0;   ///< logits of a block
   int64_t all_keys = -1;  ///< global number of keys; keys from there on are padding; -1: no padding
   int64_t logits = 0, back = 0, workspace = 0;
+  int64_t squashed = 0;  ///< with a soft cap: one row of logits
+  int64_t spans = 0;     ///< with segments: for each query its first key, and the end of its keys
   /// Query, key, value; for a gradient also the result's gradient, the result, log_sum and
-  /// (gradient times result); perhaps the positions of first query and first key. Then the results:
-  /// output and log_sum, or the gradients of query, key and value.
+  /// (gradient times result); perhaps the positions of first query and first key; perhaps the
+  /// segments. Then the results: output and log_sum, or the gradients of query, key and value.
   std::vector<Operand> operands;
   size_t first_result = 0;
   std::vector<Used> matrices;  ///< one per operand; for a gradient also the keys transposed

@@ -71,6 +71,9 @@ class Planner {
       if (has(side) && side != kLogSumSide && view(side).dtype != p.dtype)
         return "its operands are of different types";
     }
+    for (const char* structure : {"window", "segments", "soft_cap"}) {
+      if (step_.attrs.has(structure)) return fmt::format("it has the option {}", structure);
+    }
     if (step_.in.size() != (p.backward ? 7u : 3u)) return "it has parts of the queries or keys";
     for (const IntExpr& begin : step_.exprs) {
       if (p.causal &&

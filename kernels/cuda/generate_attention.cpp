@@ -283,6 +283,9 @@ class Text {
 }  // namespace
 
 bool can_attend(const Step& step) {
+  for (const char* of_cpu : {"window", "segments", "soft_cap"}) {
+    if (step.attrs.has(of_cpu)) return false;
+  }
   const View& q = step.in.at(0);
   return block_of(q.sizes[static_cast<size_t>(step.attrs.get<int64_t>("key_dim"))], q.dtype) > 0;
 }

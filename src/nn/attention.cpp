@@ -27,6 +27,9 @@ void require_spelt(Tensor query, Tensor key, Tensor value, Tensor mask, const At
   if (!value.empty()) require_no_misspelling(query.shape(), value.shape(), meant);
   const Shape logits = query.shape().united(key.shape()).without({o.key_dim});
   if (!mask.empty()) require_no_misspelling(logits, mask.shape(), meant);
+  for (const Tensor& t : {o.segments, o.memory_segments}) {
+    if (!t.empty()) require_no_misspelling(query.shape(), t.shape(), meant);
+  }
 }
 
 /// All dims of query and key except the contracted one; key positions last.
@@ -42,16 +45,50 @@ double scale_of(Tensor query, const AttentionOptions& o) {
   return 1 / std::sqrt(static_cast<double>(query.dim(o.key_dim).size));
 }
 
+/// What window and segments let a query see; empty without them.
+Tensor structure_mask(Graph& g, const Dim& length, const Dim& memory, const AttentionOptions& o,
+                      Loc at) {
+  Tensor seen;
+  if (o.window) {
+    require(*o.window >= 1, "a window of {} keys; a query sees at least itself: 1 or more",
+            *o.window);
+    seen = window_mask(g, length, memory, *o.window - 1, *o.window - 1, at);
+  }
+  if (o.segments.empty()) return seen;
+  Tensor theirs = o.memory_segments.empty() ? rename(o.segments, o.length, o.memory_length, at)
+                                            : o.memory_segments;
+  Tensor own = segment_mask(o.segments, theirs, at);
+  return seen.empty() ? own : logical_and(own, seen, at);
+}
+
+/// Logits, and a large negative number where a query does not look.
 Tensor masked(Tensor logits, Tensor mask, const AttentionOptions& o, Loc at) {
   Graph& g = logits.graph();
   require(mask.empty() || !mask.shape().has(o.key_dim), "the mask has the dim '{}'; logits are {}",
           o.key_dim, logits.shape().to_string());
+  const Dim length = logits.dim(o.length), memory = logits.dim(o.memory_length);
   Tensor lowest = constant(g, kLowest, logits.dtype());
-  if (o.causal) {
-    Tensor seen = causal_mask(g, logits.dim(o.length), logits.dim(o.memory_length), at);
-    logits = where(seen, logits, lowest, at);
-  }
-  return mask.empty() ? logits : where(mask, logits, lowest, at);
+  const auto only = [&](Tensor seen) {
+    if (!seen.empty()) logits = where(seen, logits, lowest, at);
+  };
+  if (o.causal) only(causal_mask(g, length, memory, at));
+  only(structure_mask(g, length, memory, o, at));
+  only(mask);
+  return logits;
+}
+
+/// As attention(): a query from which window and segments hide all keys has no weights.
+Tensor without_hidden(Tensor weights, const AttentionOptions& o, Loc at) {
+  Tensor seen =
+      structure_mask(weights.graph(), weights.dim(o.length), weights.dim(o.memory_length), o, at);
+  if (seen.empty()) return weights;
+  return where(seen, weights, constant(weights.graph(), 0, weights.dtype()), at);
+}
+
+Tensor capped_by(Tensor logits, const AttentionOptions& o, Loc at) {
+  require(o.soft_cap >= 0 && std::isfinite(o.soft_cap),
+          "a soft cap of {}; it is positive and finite, or 0 for none", o.soft_cap);
+  return o.soft_cap == 0 ? logits : tanh(logits / o.soft_cap, at) * o.soft_cap;
 }
 
 /// softmax with an extra logit e: its normalizer is log(sum exp x + exp e) = e + softplus(lse - e).
@@ -107,7 +144,7 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, con
     if (o.bias.empty() && !o.extra_logit && kept.empty() && value.shape().has(o.key_dim))
       return attention(query, key, value, mask, o, at);
     const Shape dims = logit_dims(query, key, o);
-    Tensor logits = wide(einsum({query, key}, dims, at)) * scale_of(query, o);
+    Tensor logits = capped_by(wide(einsum({query, key}, dims, at)) * scale_of(query, o), o, at);
     if (!o.bias.empty()) {
       for (const Dim& d : o.bias.shape()) {
         require(dims.has(d.name),
@@ -117,6 +154,7 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, con
       logits = add(logits, read_as(o.bias, logits.dtype()), at);
     }
     Tensor weights = weights_of(masked(logits, mask, o, at), o.memory_length, o.extra_logit, at);
+    weights = without_hidden(weights, o, at);
     if (!kept.empty()) {
       weights = mul(weights, read_as(kept, weights.dtype()), at);
     } else if (o.dropout > 0) {
@@ -195,8 +233,8 @@ Tensor talking_heads(Tensor query, Tensor key, Tensor value, Tensor mix_logits, 
     };
     const double scale = scale_of(query, o);
     Tensor logits = across(einsum({query, key}, logit_dims(query, key, o), at), mix_logits);
-    logits = masked(wide(logits) * scale, mask, o, at);
-    Tensor weights = softmax(logits, o.memory_length, at);
+    logits = masked(capped_by(wide(logits) * scale, o, at), mask, o, at);
+    Tensor weights = without_hidden(softmax(logits, o.memory_length, at), o, at);
     if (o.dropout > 0) weights = dropout(weights, o.dropout, at);
     weights = across(read_as(weights, query.dtype()), mix_weights);
     const Shape all = weights.shape().united(value.shape());

@@ -107,45 +107,16 @@ HeadDims head_dims(const HeadOptions& o) {
 
 Tensor capped(Tensor x, double cap, Loc at) { return tanh(x / cap, at) * cap; }
 
-namespace {
-
-/// attention() with a soft cap, of plain ops.
-Tensor capped_attention(Tensor query, Tensor key, Tensor value, Tensor mask,
-                        const AttentionOptions& o, double cap, Loc at) {
-  Graph& g = query.graph();
-  std::vector<Dim> dims = query.shape().united(key.shape()).without({o.key_dim}).dims();
-  std::erase_if(dims, [&](const Dim& d) { return d.name == o.memory_length; });
-  dims.push_back(key.dim(o.memory_length));
-  Tensor products = einsum({query, key}, Shape(dims), at);
-  Tensor logits = capped(
-      read_as(products, products.dtype() == DType::float64 ? DType::float64 : DType::float32) *
-          o.scale,
-      cap, at);
-  Tensor seen = causal_mask(g, query.dim(o.length), key.dim(o.memory_length), at);
-  if (!mask.empty()) seen = logical_and(seen, mask, at);
-  Tensor weights =
-      softmax(where(seen, logits, constant(g, -1e30, logits.dtype()), at), o.memory_length, at);
-  if (o.dropout > 0) weights = dropout(weights, o.dropout, at);
-  return einsum({read_as(weights, query.dtype()), value}, query.shape(), at);
-}
-
-}  // namespace
-
 SharedSpan shared_span(Graph& g, const TransformerOptions& o, const SpanOptions& span,
                        const PackedInputs& packed, Loc at) {
-  const Dim length("length", o.length), memory("memory_length", o.length);
+  const Dim length("length", o.length);
   const DType exact = o.dtype == DType::float64 ? DType::float64 : DType::float32;
   SharedSpan shared;
   if (span.rotary)
     shared.rotary = rotary_table(g, length, {"d_head", o.heads.d_head}, span.rotation,
                                  packed.positions, exact, at);
-  if (span.window > 0 && span.window < o.length)
-    shared.mask = window_mask(g, length, memory, span.window - 1, 0, at);
-  if (!packed.segments.empty()) {
-    Tensor own =
-        segment_mask(packed.segments, rename(packed.segments, "length", "memory_length", at), at);
-    shared.mask = shared.mask.empty() ? own : logical_and(own, shared.mask, at);
-  }
+  if (span.window > 0 && span.window < o.length) shared.window = span.window;
+  shared.segments = packed.segments;
   return shared;
 }
 
@@ -187,15 +158,11 @@ Tensor attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& spa
     options.causal = true;
     options.scale = o.heads.scale;
     options.dropout = o.dropout;
-    Tensor seen;
-    if (cache) {
-      seen = cached_attention(query, key, value, o, *cache, at);
-    } else if (o.heads.soft_cap > 0) {
-      if (options.scale == 0) options.scale = 1 / std::sqrt(static_cast<double>(o.heads.d_head));
-      seen = capped_attention(query, key, value, span.mask, options, o.heads.soft_cap, at);
-    } else {
-      seen = attention(query, key, value, span.mask, options, at);
-    }
+    options.soft_cap = o.heads.soft_cap;
+    options.window = span.window;
+    options.segments = span.segments;
+    Tensor seen = cache ? cached_attention(query, key, value, o, *cache, at)
+                        : attention(query, key, value, {}, options, at);
     return projected(seen.named("seen"), "out", heads.query.names(), Shape{x.dim("d_model")}, o,
                      o.heads.out_bias, at, residual_gain(o));
   });

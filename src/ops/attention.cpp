@@ -21,19 +21,27 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
+bool has_mask(size_t operands, const Attrs& attrs) {
+  return operands - segment_operands(attrs) > 3;
+}
+
 std::vector<ValueType> infer_masked_attention(const OpCall& call) {
   std::vector<ValueType> result = infer_attention(call);
-  require(call.in.size() < 4 || call.in[3].dtype == DType::bool_, "the mask is {}; it must be bool",
-          to_string(call.in.back().dtype));
+  if (has_mask(call.in.size(), call.attrs))
+    require(call.in[3].dtype == DType::bool_, "the mask is {}; it must be bool",
+            to_string(call.in[3].dtype));
   return result;
 }
 
 Tensors masked_attention_body(const Tensors& in, const Attrs& attrs) {
-  Tensor logits = attention_logits(in, attrs, visible(in, attrs));
-  if (in.size() > 3) logits = only_where(in[3], logits);
+  const Tensor seen = visible(in, attrs);
+  Tensor logits = attention_logits(in, attrs, seen);
+  if (has_mask(in.size(), attrs)) logits = only_where(in[3], logits);
   if (const Shape shape = logit_shape(in, attrs); logits.shape() != shape)
     logits = transpose(logits, shape);
   Tensor weights = softmax(logits, attrs.get<std::string>("memory_length"));
+  if (may_hide_all(attrs))
+    weights = where(seen, weights, constant(weights.graph(), 0, weights.dtype()));
   if (attrs.get<double>("dropout") > 0) {
     std::vector<Repeat> copies;
     const auto& counts = attrs.get<std::vector<int64_t>>("copies");
@@ -52,6 +60,7 @@ std::vector<ValueType> infer_plain_attention(const OpCall& call) {
 }
 
 Tensors attention_body(const Tensors& in, const Attrs& attrs) {
+  if (may_hide_all(attrs)) return attention_where(visible(in, attrs), in, attrs);
   const Tensor logits = attention_logits(in, attrs, visible(in, attrs));
   const Tensor log_sum = reduce_logsumexp(logits, {attrs.get<std::string>("memory_length")});
   const Tensor weights = exp(logits - log_sum);
@@ -59,7 +68,11 @@ Tensors attention_body(const Tensors& in, const Attrs& attrs) {
           transpose(log_sum, in[0].shape().without({attrs.get<std::string>("key_dim")}))};
 }
 
-Tensors attention_gradient(const GradCall& call) { return attention_gradients(call, {}); }
+Tensors attention_gradient(const GradCall& call) {
+  Tensors d = attention_gradients(call, {});
+  d.resize(call.in.size());
+  return d;
+}
 
 /// Adds to the query the dims that only the others have: examples that share queries.
 Tensor for_all(Tensor query, const Tensors& others, const AttentionOptions& o, Loc at) {
@@ -91,6 +104,7 @@ void set_stream(Graph& g, Attrs& attrs) {
 
 extern const Op kAttention = {.name = "attention",
                               .infer = infer_plain_attention,
+                              .zero_padding = 0b11000,
                               .gradient = attention_gradient,
                               .flops = attention_flops<2>,
                               .body = attention_body,
@@ -108,6 +122,9 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
       const std::vector<std::string> meant = {o.length, o.memory_length, o.key_dim};
       require_no_misspelling(query.shape(), key.shape(), meant);
       require_no_misspelling(query.shape(), value.shape(), meant);
+      for (const Tensor& t : {o.segments, o.memory_segments}) {
+        if (!t.empty()) require_no_misspelling(query.shape(), t.shape(), meant);
+      }
       if (!mask.empty()) {
         const Shape logits = query.shape().united(key.shape()).without({o.key_dim});
         require_no_misspelling(logits, mask.shape(), meant);
@@ -119,8 +136,10 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
             "[attention] the mask {} has the dim '{}', which the product of query and key sums "
             "over; it has dims of the logits ({})",
             mask.empty() ? "" : mask.shape().to_string(), o.key_dim, where(at));
+    require_structure(query, o, at);
     Tensors in = {key, value};
     if (!mask.empty()) in.push_back(mask);
+    for (const Tensor& t : segments_of(o)) in.push_back(t);
     query = for_all(query, in, o, at);
     in.insert(in.begin(), query);
     Attrs attrs = attention_attrs(query, o);

@@ -13,8 +13,17 @@ namespace tessera {
 /// Checks query, key and value (the first operands). The result has query's type.
 std::vector<ValueType> infer_attention(const OpCall& call);
 
-/// Attributes length, memory_length, key_dim, causal, scale.
+/// Attributes length, memory_length, key_dim, causal, scale. If there are any: window, soft_cap,
+/// and segments = 1, which are then the last two operands.
 Attrs attention_attrs(const Tensor& query, const AttentionOptions& options);
+/// Checks window, segments and soft cap.
+void require_structure(const Tensor& query, const AttentionOptions& options, Loc at);
+/// The segments of queries and keys; nothing without them.
+std::vector<Tensor> segments_of(const AttentionOptions& options);
+/// The operands of segments at the end.
+size_t segment_operands(const Attrs& attrs);
+/// Whether window or segments may hide all keys from a query.
+bool may_hide_all(const Attrs& attrs);
 
 /// [dims of the query without length and key_dim, length, memory_length].
 Shape logit_shape(const std::vector<Tensor>& in, const Attrs& attrs);
@@ -34,7 +43,14 @@ Tensor visible(const std::vector<Tensor>& in, const Attrs& attrs, const Tensor& 
                const Tensor& key_start = {});
 /// logits where `seen`, else -1e30.
 Tensor only_where(const Tensor& seen, const Tensor& logits);
-/// Scaled products of queries and keys [logit_shape()], masked by `seen` if it is given.
+/// The results of attention_part over the keys that are seen.
+std::vector<Tensor> attention_where(const Tensor& seen, const std::vector<Tensor>& in,
+                                    const Attrs& attrs);
+/// Products of queries and keys, times the scale [logit_shape()].
+Tensor scaled_products(const std::vector<Tensor>& in, const Attrs& attrs);
+/// tanh(x / soft_cap) of scaled products.
+Tensor squashed(const Tensor& products, const Attrs& attrs);
+/// Scaled products, capped if there is a cap, masked by `seen` if it is given.
 Tensor attention_logits(const std::vector<Tensor>& in, const Attrs& attrs, const Tensor& seen);
 
 /// Gradients of query, key and value, for ops with the results {out, log_sum}. `starts`: empty, or
@@ -55,7 +71,7 @@ extern const Op kAttentionPart;
 /// Gradients of query, key and value. Operands: query, key, value; gradient of out; out; log_sum;
 /// sum over key_dim of gradient times out (libraries use out instead). Optional: query_start if the
 /// queries are a part of all queries; key_start if the keys are a part of all keys, whose number is
-/// the attribute `memory`.
+/// the attribute `memory`. All three ops: then segments of queries and keys, if there are any.
 extern const Op kAttentionGrad;
 
 /// Op::by_slices of attention and its gradient: ring attention, which passes keys and values round

@@ -21,22 +21,29 @@ std::vector<ValueType> infer_attention_grad(const OpCall& call) {
     require(call.in[i] == sums, "{} is {}; of the query {} it is {}",
             i == 5 ? "log_sum" : "products", describe(call.in[i]), describe(call.in[0]),
             describe(sums));
-  if (call.in.size() > 7) require_positions(call, 7, "query_start");
-  if (call.in.size() > 8) require_positions(call, 8, "key_start");
+  const size_t end = call.in.size() - segment_operands(call.attrs);
+  if (end > 7) require_positions(call, 7, "query_start");
+  if (end > 8) require_positions(call, 8, "key_start");
   return {call.in[0], call.in[1], call.in[2]};
 }
 
 // With W = exp(S - log_sum), S = scale q k: dv = W g, dW = g v, dS = W (dW - sum(g out)),
-// dq = scale dS k, dk = scale dS q.
+// dq = scale dS k, dk = scale dS q. With a cap c, S = c t with t = tanh(scale q k / c), and dS is
+// multiplied by the slope 1 - t^2.
 Tensors attention_grad_body(const Tensors& in, const Attrs& attrs) {
   const Shape shape = logit_shape(in, attrs);
   const DType dtype = in[0].dtype();
-  const Tensor seen =
-      visible(in, attrs, in.size() > 7 ? in[7] : Tensor(), in.size() > 8 ? in[8] : Tensor());
-  Tensor weights = exp(attention_logits(in, attrs, {}) - in[5]);
+  const size_t end = in.size() - segment_operands(attrs);
+  const Tensor seen = visible(in, attrs, end > 7 ? in[7] : Tensor(), end > 8 ? in[8] : Tensor());
+  const Tensor products = scaled_products(in, attrs);
+  const bool capped = attrs.has("soft_cap");
+  const Tensor t = capped ? squashed(products, attrs) : Tensor();
+  Tensor weights = exp((capped ? t * attrs.get<double>("soft_cap") : products) - in[5]);
   if (!seen.empty()) weights = where(seen, weights, constant(weights.graph(), 0, weights.dtype()));
   const Tensor back = wide(einsum({with_range(in[3]), with_range(in[2])}, shape));
-  const Tensor d = narrow(weights * (back - in[6]) * attrs.get<double>("scale"), dtype);
+  Tensor of_logits = weights * (back - in[6]);
+  if (capped) of_logits = of_logits * (1.0 - square(t));
+  const Tensor d = narrow(of_logits * attrs.get<double>("scale"), dtype);
   return {einsum({d, in[1]}, in[0].shape()), einsum({d, in[0]}, in[1].shape()),
           einsum({narrow(weights, dtype), in[3]}, in[2].shape())};
 }
@@ -52,11 +59,14 @@ Tensors attention_gradients(const GradCall& c, const Tensors& starts) {
   if (!c.grads[1].empty()) products = products - c.grads[1];
   Tensors in = {c.in[0], c.in[1], c.in[2], grad, c.out[0], c.out[1], products};
   in.insert(in.end(), starts.begin(), starts.end());
+  in.insert(in.end(), c.in.end() - static_cast<std::ptrdiff_t>(segment_operands(c.attrs)),
+            c.in.end());
   return c.graph.add(kAttentionGrad, in, c.attrs, Loc::current());
 }
 
 extern const Op kAttentionGrad = {.name = "attention_grad",
                                   .infer = infer_attention_grad,
+                                  .zero_padding = 0b11110000000,
                                   .flops = attention_flops<5>,
                                   .body = attention_grad_body,
                                   .kernel = KernelKind::attention_grad,

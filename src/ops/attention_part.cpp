@@ -13,6 +13,21 @@ using Tensors = std::vector<Tensor>;
 constexpr double kNothing = -1e30;  // log of the sum over no keys
 }  // namespace
 
+namespace {
+/// `positions`: the dim that the segments have, which those of keys do not share with the query.
+void require_segments(const ValueType& type, const Shape& query, const char* what,
+                      const std::string& positions, const std::string& key_dim) {
+  require(type.dtype == DType::int32, "the {} are {}; they must be int32", what,
+          to_string(type.dtype));
+  require_dims(type.shape, {positions}, what);
+  for (const Dim& d : type.shape)
+    require(d.name == positions || (d.name != key_dim && query.has(d.name)),
+            "the {} {} have the dim '{}'; they have '{}' and some dims of the query {} besides "
+            "'{}'",
+            what, type.shape.to_string(), d.name, positions, query.to_string(), key_dim);
+}
+}  // namespace
+
 std::vector<ValueType> infer_attention(const OpCall& call) {
   const auto& length = call.attrs.get<std::string>("length");
   const auto& memory = call.attrs.get<std::string>("memory_length");
@@ -28,6 +43,11 @@ std::vector<ValueType> infer_attention(const OpCall& call) {
   require_dims(call.in[2].shape, {memory, key_dim}, "value");
   require(!call.in[0].shape.has(memory),
           "the query has the key dim '{}'; rename its position dim '{}'", memory, length);
+  if (segment_operands(call.attrs) > 0) {
+    const size_t own = call.in.size() - 2;
+    require_segments(call.in[own], call.in[0].shape, "segments", length, key_dim);
+    require_segments(call.in[own + 1], call.in[0].shape, "memory_segments", memory, key_dim);
+  }
   return {call.in[0]};
 }
 
@@ -36,12 +56,41 @@ Attrs attention_attrs(const Tensor& query, const AttentionOptions& o) {
   const double scale = o.scale != 0 ? o.scale
                        : d < 0      ? 1
                                     : 1 / std::sqrt(static_cast<double>(query.shape()[d].size));
-  return {{"length", o.length},
-          {"memory_length", o.memory_length},
-          {"key_dim", o.key_dim},
-          {"causal", int64_t{o.causal}},
-          {"scale", scale}};
+  Attrs attrs = {{"length", o.length},
+                 {"memory_length", o.memory_length},
+                 {"key_dim", o.key_dim},
+                 {"causal", int64_t{o.causal}},
+                 {"scale", scale}};
+  if (o.window) attrs.set("window", *o.window);
+  if (o.soft_cap > 0) attrs.set("soft_cap", o.soft_cap);
+  if (!o.segments.empty()) attrs.set("segments", int64_t{1});
+  return attrs;
 }
+
+void require_structure(const Tensor& query, const AttentionOptions& o, Loc at) {
+  require(!o.window || *o.window >= 1,
+          "[attention] a window of {} keys; a query sees at least itself: 1 or more ({})",
+          o.window.value_or(0), where(at));
+  require(o.soft_cap >= 0 && std::isfinite(o.soft_cap),
+          "[attention] a soft cap of {}; it is positive and finite, or 0 for none ({})", o.soft_cap,
+          where(at));
+  require(o.memory_segments.empty() || !o.segments.empty(),
+          "[attention] there are memory_segments {}, but no segments of the queries {} ({})",
+          o.memory_segments.empty() ? "" : o.memory_segments.shape().to_string(),
+          query.shape().to_string(), where(at));
+}
+
+Tensors segments_of(const AttentionOptions& o) {
+  if (o.segments.empty()) return {};
+  return {o.segments, o.memory_segments.empty() ? rename(o.segments, o.length, o.memory_length)
+                                                : o.memory_segments};
+}
+
+size_t segment_operands(const Attrs& attrs) {
+  return attrs.get<int64_t>("segments", 0) != 0 ? 2 : 0;
+}
+
+bool may_hide_all(const Attrs& attrs) { return attrs.has("window") || segment_operands(attrs) > 0; }
 
 Shape logit_shape(const std::vector<Tensor>& in, const Attrs& attrs) {
   const auto& length = attrs.get<std::string>("length");
@@ -72,15 +121,27 @@ void require_positions(const OpCall& call, size_t input, const char* what) {
 Tensor visible(const Tensors& in, const Attrs& attrs, const Tensor& query_start,
                const Tensor& key_start) {
   Graph& g = in[0].graph();
-  Tensor key = iota(g, in[1].dim(attrs.get<std::string>("memory_length"))), there;
+  Tensor key = iota(g, in[1].dim(attrs.get<std::string>("memory_length"))), seen;
+  const auto also = [&](const Tensor& t) { seen = seen.empty() ? t : logical_and(seen, t); };
+  const auto number = [&](int64_t n) { return constant(g, static_cast<double>(n), DType::int32); };
   if (!key_start.empty()) {
     key = key_start + key;
-    there = key < constant(g, static_cast<double>(attrs.get<int64_t>("memory")), DType::int32);
+    also(key < number(attrs.get<int64_t>("memory")));
   }
-  if (!attrs.get<int64_t>("causal")) return there;
-  const Tensor query = iota(g, in[0].dim(attrs.get<std::string>("length")));
-  const Tensor before = (query_start.empty() ? query : query_start + query) >= key;
-  return there.empty() ? before : logical_and(there, before);
+  const bool causal = attrs.get<int64_t>("causal") != 0;
+  const int64_t window = attrs.get<int64_t>("window", 0);
+  if (causal || window > 0) {
+    Tensor query = iota(g, in[0].dim(attrs.get<std::string>("length")));
+    if (!query_start.empty()) query = query_start + query;
+    if (causal) also(query >= key);
+    if (window > 0) also(query - key < number(window));
+    if (window > 0 && !causal) also(key - query < number(window));
+  }
+  if (segment_operands(attrs) > 0) {
+    const Tensor &own = in[in.size() - 2], &theirs = in.back();
+    also(logical_and(equal(own, theirs), not_equal(theirs, number(0))));
+  }
+  return seen;
 }
 
 // Masked logits are a large negative finite number: a row without any key gets uniform weights, not
@@ -89,10 +150,18 @@ Tensor only_where(const Tensor& seen, const Tensor& logits) {
   return where(seen, logits, constant(logits.graph(), kNothing, logits.dtype()));
 }
 
+Tensor scaled_products(const Tensors& in, const Attrs& attrs) {
+  return wide(einsum({with_range(in[0]), with_range(in[1])}, logit_shape(in, attrs))) *
+         attrs.get<double>("scale");
+}
+
+Tensor squashed(const Tensor& products, const Attrs& attrs) {
+  return tanh(products / attrs.get<double>("soft_cap"));
+}
+
 Tensor attention_logits(const Tensors& in, const Attrs& attrs, const Tensor& seen) {
-  const Tensor logits =
-      wide(einsum({with_range(in[0]), with_range(in[1])}, logit_shape(in, attrs))) *
-      attrs.get<double>("scale");
+  Tensor logits = scaled_products(in, attrs);
+  if (attrs.has("soft_cap")) logits = squashed(logits, attrs) * attrs.get<double>("soft_cap");
   return seen.empty() ? logits : only_where(seen, logits);
 }
 
@@ -103,7 +172,11 @@ void emit_attention(EmitCall& call) {
     call.step.attrs.set(dim, int64_t{call.factor(attrs.get<std::string>(dim))});
   call.step.attrs.set("causal", attrs.get<int64_t>("causal"));
   call.step.attrs.set("scale", attrs.get<double>("scale"));
-  if (attrs.has("memory")) call.step.attrs.set("memory", attrs.get<int64_t>("memory"));
+  for (const char* known : {"memory", "window", "segments"}) {
+    if (attrs.has(known)) call.step.attrs.set(known, attrs.get<int64_t>(known));
+  }
+  if (attrs.has("soft_cap")) call.step.attrs.set("soft_cap", attrs.get<double>("soft_cap"));
+  if (segment_operands(attrs) > 0) call.step.attrs.set("faults", int64_t{1});
   for (const char* dim : {"length", "memory_length"})
     call.step.exprs.push_back(call.offset[call.factor(attrs.get<std::string>(dim))]);
 }
@@ -119,8 +192,21 @@ std::vector<ValueType> infer_part(const OpCall& call) {
 }
 
 Tensors part_body(const Tensors& in, const Attrs& attrs) {
+  return attention_where(visible(in, attrs, in[3], in[4]), in, attrs);
+}
+
+Tensors part_gradient(const GradCall& call) {
+  const auto operands = call.in.begin() + 3;
+  Tensors d = attention_gradients(call, {operands, operands + 2});
+  d.resize(call.in.size());
+  return d;
+}
+
+}  // namespace
+
+Tensors attention_where(const Tensor& sees, const Tensors& in, const Attrs& attrs) {
   const auto& memory = attrs.get<std::string>("memory_length");
-  const Tensor seen = broadcast(visible(in, attrs, in[3], in[4]), logit_shape(in, attrs)),
+  const Tensor seen = broadcast(sees, logit_shape(in, attrs)),
                x = attention_logits(in, attrs, seen), zero = constant(x.graph(), 0, x.dtype());
   const Tensor most = reduce_max(x, memory);
   const Tensor weights = where(seen, exp(x - most), zero);
@@ -132,16 +218,9 @@ Tensors part_body(const Tensors& in, const Attrs& attrs) {
                     in[0].shape().without({attrs.get<std::string>("key_dim")}))};
 }
 
-Tensors part_gradient(const GradCall& call) {
-  Tensors d = attention_gradients(call, {call.in[3], call.in[4]});
-  d.resize(call.in.size());
-  return d;
-}
-
-}  // namespace
-
 extern const Op kAttentionPart = {.name = "attention_part",
                                   .infer = infer_part,
+                                  .zero_padding = 0b1100000,
                                   .gradient = part_gradient,
                                   .flops = attention_flops<2>,
                                   .body = part_body,
@@ -154,10 +233,12 @@ AttentionPart attention_part(Tensor query, Tensor key, Tensor value, Tensor quer
     require(o.dropout == 0, "[attention_part] there is no dropout of a part; attention() has it");
     require(memory_size >= 1, "[attention_part] {} keys in all; there is at least one ({})",
             memory_size, where(at));
+    require_structure(query, o, at);
     Attrs attrs = attention_attrs(query, o);
     attrs.set("memory", memory_size);
-    const Tensors out = query.graph().add(
-        kAttentionPart, {query, key, value, query_start, key_start}, std::move(attrs), at);
+    Tensors in = {query, key, value, query_start, key_start};
+    for (const Tensor& t : segments_of(o)) in.push_back(t);
+    const Tensors out = query.graph().add(kAttentionPart, in, std::move(attrs), at);
     return {out[0], out[1]};
   });
 }

@@ -51,39 +51,45 @@ class Ring {
     attrs_.set("memory_length", memory_ + "/inner");
     attrs_.set("memory", keys);
     query_start_ = starts(0, query_.inner.size);
+    if (segment_operands(attrs_) == 0) return;
+    query_segments_ = of_queries(in[in.size() - 2]);
+    key_segments_ = of_keys(in.back());
   }
 
   int64_t slices() const { return slices_.size; }
-  Tensor key() const { return key_; }
-  Tensor value() const { return value_; }
+  /// Keys, values and perhaps the segments of keys: what goes round.
+  Tensors keys() const {
+    Tensors all = {key_, value_};
+    if (!key_segments_.empty()) all.push_back(key_segments_);
+    return all;
+  }
   /// A tensor with the query's length, in slices.
   Tensor of_queries(const Tensor& x) const { return Sliced(x, length_, slices_.size, 0).x; }
   /// Sends each rank's slice `by` ranks further.
   Tensor turned(const Tensor& x, int64_t by) const { return shift(x, length_, by, true); }
+  void turn(Tensors& keys, int64_t by) const {
+    for (Tensor& x : keys) x = turned(x, by);
+  }
 
-  AttentionPart part(const Tensor& key, const Tensor& value, int64_t turns) const {
+  AttentionPart part(const Tensors& keys, int64_t turns) const {
     const Tensors out =
-        g_.add(kAttentionPart, {query_.x, key, value, query_start_, starts(turns, inner_)}, attrs_,
+        g_.add(kAttentionPart, operands(keys, {query_start_, starts(turns, inner_)}), attrs_,
                Loc::current());
     return {out[0], out[1]};
   }
   /// `of_queries`: gradient of out, out, log_sum and products (operands 3 to 6 of kAttentionGrad).
-  Tensors part_grad(const Tensor& key, const Tensor& value, int64_t turns,
-                    const Tensors& of_queries) const {
-    Tensors in = {query_.x, key, value};
-    in.insert(in.end(), of_queries.begin(), of_queries.end());
-    in.insert(in.end(), {query_start_, starts(turns, inner_)});
-    return g_.add(kAttentionGrad, in, attrs_, Loc::current());
+  Tensors part_grad(const Tensors& keys, int64_t turns, Tensors of_queries) const {
+    of_queries.insert(of_queries.end(), {query_start_, starts(turns, inner_)});
+    return g_.add(kAttentionGrad, operands(keys, of_queries), attrs_, Loc::current());
   }
 
   /// Attention over all parts, joined in turn.
   AttentionPart whole() const {
-    Tensor k = key_, v = value_;
-    AttentionPart all = part(k, v, 0);
+    Tensors held = keys();
+    AttentionPart all = part(held, 0);
     for (int64_t turns = 1; turns < slices(); ++turns) {
-      k = turned(k, 1);
-      v = turned(v, 1);
-      all = join(all, part(k, v, turns));
+      turn(held, 1);
+      all = join(all, part(held, turns));
     }
     return all;
   }
@@ -109,11 +115,18 @@ class Ring {
   Tensor whole_number(int64_t x) const {
     return constant(g_, static_cast<double>(x), DType::int32);
   }
+  /// Query, keys and values, the rest, segments.
+  Tensors operands(const Tensors& keys, const Tensors& rest) const {
+    Tensors in = {query_.x, keys[0], keys[1]};
+    in.insert(in.end(), rest.begin(), rest.end());
+    if (keys.size() > 2) in.insert(in.end(), {query_segments_, keys[2]});
+    return in;
+  }
   Attrs attrs_;
   std::string length_, memory_;
   Dim slices_;
   Sliced query_;
-  Tensor key_, value_, query_start_;
+  Tensor key_, value_, query_start_, query_segments_, key_segments_;
   Graph& g_;
   int64_t inner_ = 0;
   /// Of a bounded length: how many keys the run lacks. All positions are moved on by it, so that
@@ -153,10 +166,11 @@ Tensors grad_by_queries(const OpCall& call, const Tensors& in, int64_t slices) {
   Attrs attrs = call.attrs;
   attrs.set("length", query.inner.name);
   const Tensor start = slice * constant(g, static_cast<double>(query.inner.size), DType::int32);
-  const Tensors d = g.add(kAttentionGrad,
-                          {query.x, with_slices(in[1]), with_slices(in[2]), sliced(3).x,
-                           sliced(4).x, sliced(5).x, sliced(6).x, start},
-                          std::move(attrs), Loc::current());
+  Tensors operands = {query.x,     with_slices(in[1]), with_slices(in[2]), sliced(3).x,
+                      sliced(4).x, sliced(5).x,        sliced(6).x,        start};
+  if (segment_operands(attrs) > 0)
+    operands.insert(operands.end(), {sliced(in.size() - 2).x, with_slices(in.back())});
+  const Tensors d = g.add(kAttentionGrad, operands, std::move(attrs), Loc::current());
   return {in_one(d[0], length, query.inner.name, in[0].shape()),
           transpose(reduce_sum(d[1], {length}), in[1].shape()),
           transpose(reduce_sum(d[2], {length}), in[2].shape())};
@@ -165,22 +179,23 @@ Tensors grad_by_queries(const OpCall& call, const Tensors& in, int64_t slices) {
 
 Tensors attention_grad_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
                                  const std::string& like, int64_t slices) {
-  if (in.size() > 7) return {};
+  const size_t end = in.size() - segment_operands(call.attrs);
+  if (end > 7) return {};
   if (like.empty() && dim == call.attrs.get<std::string>("length"))
     return grad_by_queries(call, in, slices);
   if (!turns(call, dim, like)) return {};
   const Ring ring(call, in, dim, slices);
   Tensors of_queries;
-  for (size_t i = 3; i < in.size(); ++i) of_queries.push_back(ring.of_queries(in[i]));
-  Tensor k = ring.key(), v = ring.value(), dq, dk, dv;
+  for (size_t i = 3; i < end; ++i) of_queries.push_back(ring.of_queries(in[i]));
+  Tensors held = ring.keys();
+  Tensor dq, dk, dv;
   for (int64_t turns = 0; turns < slices; ++turns) {
     if (turns > 0) {
-      k = ring.turned(k, -1);
-      v = ring.turned(v, -1);
+      ring.turn(held, -1);
       dk = ring.turned(dk, -1);
       dv = ring.turned(dv, -1);
     }
-    const Tensors d = ring.part_grad(k, v, slices - turns, of_queries);
+    const Tensors d = ring.part_grad(held, slices - turns, of_queries);
     dq = turns == 0 ? wide(d[0]) : dq + wide(d[0]);
     dk = turns == 0 ? d[1] : dk + d[1];
     dv = turns == 0 ? d[2] : dv + d[2];

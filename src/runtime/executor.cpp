@@ -28,6 +28,7 @@ std::vector<std::vector<BoundStep>> bind_all(StepBinder binder, const Program& p
 bool may_fault(std::span<const Step> steps) {
   return std::any_of(steps.begin(), steps.end(), [](const Step& step) {
     return step.attrs.get<std::string>("out_of_range", "") == "error" ||
+           step.attrs.get<int64_t>("faults", 0) != 0 ||
            std::any_of(step.body.begin(), step.body.end(),
                        [](const Function& body) { return may_fault(body.steps); });
   });

@@ -17,6 +17,7 @@
 
 #include "support/catch.h"
 #include "support/program_run.h"
+#include "tessera/nn_transformer.h"
 #include "tessera/tessera.h"
 
 namespace tessera::test {
@@ -140,6 +141,30 @@ const char* const kTensor = "heads,ff,vocab:model";
 const char* const kSequence =
     "heads,ff,vocab:model; @/*mlp*/ length:-; @/*attention*/ length:-; @/gpt.block*/ length:model";
 
+/// The transient arena of a training step.
+int64_t transient_bytes(bool packed, int64_t window) {
+  nn::TransformerOptions o;
+  o.layers = 1;
+  o.d_model = 32;
+  o.heads.count = 2;
+  o.heads.d_head = 16;
+  o.mlp.ff = 32;
+  o.vocab = 16;
+  o.batch = 1;
+  o.length = 2048;
+  o.packed = packed;
+  o.spans[0].window = window;
+  Graph g;
+  const nn::Model model = nn::transformer(g, o);
+  minimize(model.loss, constant(g, 0.01), sgd());
+  const Program p = lower_for_cpu(g, "a:1", "", {{"train", {model.loss}, true}});
+  int64_t bytes = 0;
+  for (const Buffer& b : p.buffers) {
+    if (b.arena == ArenaKind::transient) bytes = std::max(bytes, b.offset + b.bytes);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 TEST_CASE("a block keeps what Megatron's formula says, but for norms and the core", "[fitting]") {
@@ -205,6 +230,12 @@ TEST_CASE("recomputed blocks keep their input, recomputed attention nothing of i
   CHECK(!rest.contains("seen"));
   CHECK(!rest.contains("core"));
   CHECK(sum(rest) == Approx(8 + 8 / kH + 4 + 2 + 16 / 2));
+}
+
+TEST_CASE("packed documents and windows need the memory of causal attention") {
+  const auto causal = static_cast<double>(transient_bytes(false, 0));
+  CHECK(static_cast<double>(transient_bytes(true, 0)) <= 1.1 * causal);
+  CHECK(static_cast<double>(transient_bytes(false, 256)) <= 1.1 * causal);
 }
 
 }  // namespace tessera::test

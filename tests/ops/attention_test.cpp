@@ -13,6 +13,9 @@ struct Case {
   int64_t queries, keys, width;
   std::vector<std::string> query, memory;  ///< the order of dims, from far to near
   bool causal = false;
+  int64_t window = 0;
+  int segments = 0;  ///< documents in a row, the last tenth of which is padding
+  double soft_cap = 0;
 };
 
 std::vector<Case> cases() {
@@ -22,10 +25,20 @@ std::vector<Case> cases() {
                                  keys_apart = {"batch", "memory_length", "heads", "d_head"},
                                  keys_across = {"batch", "heads", "d_head", "memory_length"},
                                  shared = {"batch", "memory_length", "d_head"};
-  return {{64, 64, 16, apart, keys_apart, true},    {70, 130, 20, apart, keys_apart, true},
-          {130, 70, 20, apart, keys_across, false}, {97, 97, 33, dense, keys_across, true},
-          {80, 65, 7, across, keys_apart, false},   {70, 600, 24, apart, shared, true},
-          {66, 66, 1, apart, shared, false},        {63, 70, 16, apart, keys_apart, true}};
+  return {{64, 64, 16, apart, keys_apart, true},
+          {70, 130, 20, apart, keys_apart, true},
+          {130, 70, 20, apart, keys_across, false},
+          {97, 97, 33, dense, keys_across, true},
+          {80, 65, 7, across, keys_apart, false},
+          {70, 600, 24, apart, shared, true},
+          {66, 66, 1, apart, shared, false},
+          {63, 70, 16, apart, keys_apart, true},
+          {200, 200, 16, apart, keys_apart, true, 30},
+          {130, 170, 16, dense, keys_across, false, 20},
+          {300, 300, 16, apart, keys_apart, true, 0, 4},
+          {300, 300, 8, dense, keys_apart, false, 0, 3},
+          {150, 150, 16, apart, shared, true, 0, 0, 0.7},
+          {300, 300, 16, apart, keys_apart, true, 40, 5, 1.3}};
 }
 
 Shape shape_of(const Case& c, const std::vector<std::string>& order) {
@@ -48,6 +61,19 @@ std::vector<Array> attended(const Case& c, DType dtype, bool by_formula) {
     in.push_back(cast(random_normal(g, shape_of(c, order), 0, 1, DType::float64), dtype));
   nn::BiasedOptions o;
   o.causal = c.causal;
+  if (c.window > 0) o.window = c.window;
+  o.soft_cap = c.soft_cap;
+  if (c.segments > 0) {
+    const auto ids = [&](const char* dim, int64_t n) {
+      Array array(DType::int32, {dim}, {n});
+      for (int64_t i = 0; i < n; ++i)
+        array.data<int32_t>()[i] =
+            i >= n * 9 / 10 ? 0 : static_cast<int32_t>(1 + i * c.segments / n);
+      return constant(g, array);
+    };
+    o.segments = ids("length", c.queries);
+    o.memory_segments = ids("memory_length", c.keys);
+  }
   if (by_formula) o.bias = constant(g, 0, in[0].dtype(), Shape{in[0].dim("length")});
   Tensor out = nn::biased_attention(in[0], in[1], in[2], {}, o);
   Tensor weights = random_normal(g, out.shape(), 0, 1, DType::float64);

@@ -126,6 +126,49 @@ TEST_CASE("eps of the norms, and the size of a memory", "[errors]") {
   }
 }
 
+TEST_CASE("the structure of attention", "[errors]") {
+  Inputs in;
+  const auto attended = [&](auto change) {
+    AttentionOptions o;
+    change(o);
+    return [&in, o] { attention(in.q, in.k, in.k, {}, o); };
+  };
+  for (const int64_t window : {0, -3})
+    expect_usage({"[attention] a window of " + std::to_string(window) +
+                      " keys; a query sees at least itself: 1 or more",
+                  kHere},
+                 attended([&](AttentionOptions& o) { o.window = window; }));
+  expect_usage({"[attention] a soft cap of -2; it is positive and finite, or 0 for none", kHere},
+               attended([](AttentionOptions& o) { o.soft_cap = -2; }));
+  expect_usage({"[attention] a soft cap of nan;", kHere},
+               attended([](AttentionOptions& o) { o.soft_cap = NAN; }));
+  const Tensor ids = in.of({kBatch, kLength}, DType::int32),
+               of_keys = in.of({kBatch, kMemory}, DType::int32);
+  expect_usage({"[attention] there are memory_segments [batch=3, memory_length=5], but no segments "
+                "of the queries [batch=3, length=4, d_head=2]",
+                kHere},
+               attended([&](AttentionOptions& o) { o.memory_segments = of_keys; }));
+  const auto segments = [&](Tensor own, Tensor theirs) {
+    return attended([&](AttentionOptions& o) { o.segments = own, o.memory_segments = theirs; });
+  };
+  expect_usage({"[attention] the segments are float32; they must be int32", kHere},
+               segments(in.of({kBatch, kLength}), of_keys));
+  expect_usage(
+      {"[attention] the memory_segments [memory_length=5, d_head=2] have the dim 'd_head'; "
+       "they have 'memory_length' and some dims of the query",
+       kHere},
+      segments(ids, in.of({kMemory, kDepth}, DType::int32)));
+  expect_usage({"[attention]", "'memory_length'", "4", "5", kHere}, segments(ids, {}));
+  nn::BiasedOptions biased;
+  biased.extra_logit = 0;
+  biased.window = 0;
+  expect_usage({"[biased_attention] a window of 0 keys; a query sees at least itself", kHere},
+               [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
+  biased.window = {}, biased.soft_cap = -1;
+  expect_usage({"[biased_attention] a soft cap of -1; it is positive and finite", kHere},
+               [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
+}
+
 TEST_CASE("layers with weights take floating tensors", "[errors]") {
   Inputs in;
   const Tensor x = in.of({kBatch, kModel}, DType::int32);

@@ -159,6 +159,99 @@ Whole attention_of(const Wholes& in, int64_t keys, bool causal) {
   return brute_einsum({softmax_of(logits, {"memory_length"}, false), in[2]}, out);
 }
 
+/// Attention with the structure of `o`; in[3], if it is there, says where segments begin.
+Whole structured_attention_of(const Wholes& in, int64_t keys, const AttentionOptions& o) {
+  Whole weights({"batch", "heads", "length", "memory_length"}, {3, 2, 5, keys});
+  weights = brute_einsum({in[0], in[1]}, weights);
+  const auto segment = [&](int64_t example, int64_t position) {
+    double id = 0;
+    for (int64_t i = 0; i <= position; ++i) id += in[3].data[example * 5 + i];
+    return position == 4 && example == 1 ? 0.0 : id;
+  };
+  double sum = 0;
+  int64_t i = 0;
+  each_index(weights.sizes, [&](const std::vector<int64_t>& at) {
+    const int64_t query = at[2], key = at[3];
+    bool seen = !o.causal || key <= query;
+    if (o.window) seen = seen && std::abs(query - key) < *o.window;
+    if (in.size() > 3) {
+      const double id = segment(at[0], key);
+      seen = seen && id != 0 && id == segment(at[0], query);
+    }
+    double logit = weights.data[i] / std::sqrt(3.0);
+    if (o.soft_cap > 0) logit = o.soft_cap * std::tanh(logit / o.soft_cap);
+    weights.data[i] = seen ? std::exp(logit) : 0;
+    sum = (key == 0 ? 0 : sum) + weights.data[i];
+    ++i;
+    for (int64_t j = i - keys; key == keys - 1 && sum > 0 && j < i; ++j) weights.data[j] /= sum;
+  });
+  return brute_einsum({weights, in[2]}, Whole(in[0].dims, in[0].sizes));
+}
+
+/// Ascending ids of an example, with padding before the first segment and, in one example, at the
+/// end.
+Tensor segments_from(const Tensor& begins) {
+  Graph& g = begins.graph();
+  const Tensor padding = logical_and(equal(iota(g, length), constant(g, 4, DType::int32)),
+                                     equal(iota(g, batch), constant(g, 1, DType::int32)));
+  return where(padding, constant(g, 0, DType::int32), cumsum(begins, "length"));
+}
+
+OpCase structured(const std::string& name, std::vector<CaseInput> in, AttentionOptions options) {
+  const int64_t keys = in[1].shape.dim("memory_length").size;
+  OpCase row{name, std::move(in), kAttentionSplits, [options](Graph&, const Tensors& x) -> Tensors {
+               AttentionOptions o = options;
+               if (x.size() > 3) o.segments = segments_from(x[3]);
+               return {attention(x[0], x[1], x[2], {}, o)};
+             }};
+  row.expect = [=](const Wholes& x) { return structured_attention_of(x, keys, options); };
+  return row;
+}
+
+void add_structured_attention(std::vector<OpCase>& rows) {
+  const Dim square("memory_length", 5);
+  const CaseInput q = real("q", {batch, heads, length, d_head}, -2, 2),
+                  k = real("k", {batch, heads, square, d_head}, -2, 2),
+                  v = real("v", {batch, heads, square, d_head}),
+                  few_k = real("k", {batch, heads, Dim("memory_length", 2), d_head}, -2, 2),
+                  few_v = real("v", {batch, heads, Dim("memory_length", 2), d_head}),
+                  begins = integers("begins", {batch, length}, 0, 1);
+  AttentionOptions window, cap, segments, all;
+  window.window = 2;
+  rows.push_back(structured("attention_window", {q, k, v}, window));
+  rows.push_back(structured("attention_window_few_keys", {q, few_k, few_v}, window));
+  window.causal = true;
+  rows.push_back(structured("attention_window_causal", {q, k, v}, window));
+  cap.soft_cap = 0.8;
+  rows.push_back(structured("attention_soft_cap", {q, k, v}, cap));
+  rows.push_back(structured("attention_segments", {q, k, v, begins}, segments));
+  all.causal = true;
+  rows.push_back(structured("attention_segments_causal", {q, k, v, begins}, all));
+  all.window = 3;
+  all.soft_cap = 0.8;
+  rows.push_back(structured("attention_structure", {q, k, v, begins}, all));
+  rows.push_back({"attention_structure_mask",
+                  {q, k, v, begins, flags("mask", {batch, square})},
+                  kAttentionSplits,
+                  [all](Graph&, const Tensors& x) -> Tensors {
+                    AttentionOptions o = all;
+                    o.segments = segments_from(x[3]);
+                    return {attention(x[0], x[1], x[2], x[4], o)};
+                  }});
+  rows.push_back({"attention_structure_part",
+                  {q, k, v, begins, integers("query_start", {batch}, 1, 3),
+                   integers("key_start", {batch}, 0, 2)},
+                  kAttentionSplits,
+                  [all](Graph&, const Tensors& x) -> Tensors {
+                    AttentionOptions o = all;
+                    o.segments = segments_from(x[3]);
+                    const AttentionPart part = attention_part(x[0], x[1], x[2], x[4], x[5], 6, o);
+                    const Tensor sums = part.log_sum;  // -1e30 hides differences of the others
+                    const Tensor none = constant(sums.graph(), 0, sums.dtype());
+                    return {part.out, where(sums > -1e29, sums, none)};
+                  }});
+}
+
 OpCase attends(const std::string& name, std::vector<CaseInput> in, AttentionOptions options) {
   const int64_t keys = in[1].shape.dim("memory_length").size;
   OpCase row{name, std::move(in), kAttentionSplits, [options](Graph&, const Tensors& x) -> Tensors {
@@ -248,6 +341,7 @@ std::vector<OpCase> composite_cases() {
   add_norms(rows);
   add_losses(rows);
   add_attention(rows);
+  add_structured_attention(rows);
   add_regions(rows);
   return rows;
 }

@@ -18,6 +18,7 @@ namespace {
 struct Sizes {
   int64_t length = 8, memory = 8;
   bool causal = true, shared = false;
+  bool structured = false;  ///< with window, segments and soft cap
 };
 
 /// Weights of every element, so that no gradient is zero by symmetry.
@@ -43,6 +44,18 @@ struct Model {
               g.input("v", Shape(keys), dtype)};
     AttentionOptions options;
     options.causal = sizes.causal;
+    if (sizes.structured) {
+      const auto ids = [&](const Dim& d) {  // two segments, and padding at the end
+        const Tensor i = iota(g, d);
+        const auto number = [&](int x) { return constant(g, x, DType::int32); };
+        const Tensor id = where(i >= number(3), number(2), number(1));
+        return where(i >= number(7), number(0), id);
+      };
+      options.window = 4;
+      options.soft_cap = 1.5;
+      options.segments = ids(length);
+      options.memory_segments = ids(memory);
+    }
     const Tensor out = attention(inputs[0], inputs[1], inputs[2], {}, options).named("out");
     std::vector<Tensor> results = gradients(weighted(out), inputs);
     for (size_t i = 0; i < results.size(); ++i)
@@ -103,9 +116,10 @@ const char* const kRing = "length,memory_length:a";
 }  // namespace
 
 TEST_CASE("ring: attention by slices has the values and gradients of the whole") {
-  const std::vector<Sizes> cases = {{8, 8, true, false}, {8, 8, false, false},
-                                    {9, 9, true, true},  {7, 10, false, true},
-                                    {5, 3, true, false}, {3, 12, true, false}};
+  const std::vector<Sizes> cases = {
+      {8, 8, true, false},       {8, 8, false, false},      {9, 9, true, true},
+      {7, 10, false, true},      {5, 3, true, false},       {3, 12, true, false},
+      {8, 8, true, false, true}, {9, 9, false, true, true}, {7, 10, true, true, true}};
   for (const Sizes& sizes : cases) {
     const Model model(sizes);
     const Values whole = model.run("a:1", "");
@@ -120,7 +134,8 @@ TEST_CASE("ring: attention by slices has the values and gradients of the whole")
              {"a:3;b:2", "length:a;batch:b"},
              {"a:2", "memory_length:a"}}) {
       INFO(sizes.length << " queries, " << sizes.memory << " keys, causal " << sizes.causal
-                        << ", shared " << sizes.shared << ", " << mesh << ", " << layout);
+                        << ", shared " << sizes.shared << ", structured " << sizes.structured
+                        << ", " << mesh << ", " << layout);
       CHECK(difference(model.run(mesh, layout), whole) < 1e-13);
     }
   }

@@ -278,6 +278,40 @@ TEST_CASE("values: a bad index stores nothing, and its Session goes on", "[fast]
   }
 }
 
+TEST_CASE("values: segments of attention do not go back", "[fast]") {
+  for (int ranks : {1, 2}) {
+    Graph g;
+    const Dim batch("batch", 2), length("length", 6), d_head("d_head", 2);
+    Tensor ids = g.input("ids", {batch, length}, DType::int32);
+    Tensor x = cast(broadcast(iota(g, length), {batch, length, d_head}), DType::float32);
+    AttentionOptions o;
+    o.segments = ids;
+    Tensor keys = rename(x, "length", "memory_length");
+    Tensor y = attention(x * 0.0, keys, keys, {}, o).named("y");
+    Cluster cluster = Cluster::threads(ranks);
+    Session session(g, cluster,
+                    {Mesh::parse("a:" + std::to_string(ranks)),
+                     Layout::parse(ranks > 1 ? "batch:a" : ""),
+                     {{"f", {y}, false}}});
+    const auto feed = [&](const std::vector<double>& second) {
+      std::vector<double> all = {1, 1, 1, 1, 1, 1};
+      all.insert(all.end(), second.begin(), second.end());
+      session.feed("ids", array_of(DType::int32, {"batch", "length"}, {2, 6}, all));
+    };
+    feed({1, 3, 3, 2, 2, 0});
+    expect_usage({"[attention] the segments of the queries go back from 3 to 2 at position 3",
+                  "number the documents of a row upwards", "values_test.cpp:"},
+                 [&] { session.run("f"); });
+    feed({1, 0, 2, 2, 2, 2});
+    expect_usage({"go back from 1 to 0 at position 1"}, [&] { session.run("f"); });
+    feed({0, 2, 2, 7, 0, 0});
+    session.run("f");
+    const std::vector<double> means = {0, 1.5, 1.5, 3, 0, 0};
+    for (size_t i = 0; i < means.size(); ++i)
+      CHECK(session.fetch("y").at(static_cast<int64_t>(12 + 2 * i)) == Approx(means[i]));
+  }
+}
+
 TEST_CASE("values: of two bad indices the first in the order of the model is named", "[fast]") {
   for (int ranks : {1, 2, 3}) {
     Graph g;
