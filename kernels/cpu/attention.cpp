@@ -226,13 +226,14 @@ class Attention final : public Kernel {
     if (!limited) return {first, most, {0, seen(first + most - 1).end}};
     for (; b.rows < most; ++b.rows) {
       const Span own = seen(first + b.rows);
-      if (own.size() == 0) continue;
-      Span all = own;
-      if (b.keys.size() > 0) {
-        all = {std::min(b.keys.begin, own.begin), std::max(b.keys.end, own.end)};
-        const bool apart = own.begin >= b.keys.end || own.end <= b.keys.begin;
-        if (apart || (b.rows + 1) * whole_vectors(all.size()) > plan_.capacity) break;
+      Span all = b.keys;
+      if (all.size() == 0) {
+        all = own;
+      } else if (own.size() > 0) {
+        if (own.begin >= all.end || own.end <= all.begin) break;
+        all = {std::min(all.begin, own.begin), std::max(all.end, own.end)};
       }
+      if (b.rows > 0 && (b.rows + 1) * whole_vectors(all.size()) > plan_.capacity) break;
       b.keys = all;
     }
     return b;
@@ -413,8 +414,8 @@ class Attention final : public Kernel {
   int64_t sharing_ = 1;       ///< loop indices that add to one gradient of key and value
   std::vector<int64_t> index_, offsets_;
   int64_t first_query_ = 0, first_key_ = 0;
-  std::pair<int64_t, int64_t> segments_at_ = {
-      -1, -1};  ///< offsets of the segments whose spans are known
+  /// Offsets of the segments whose spans are known.
+  std::pair<int64_t, int64_t> segments_at_ = {-1, -1};
   BlockFn tanh_ = nullptr;
 };
 

@@ -38,6 +38,7 @@ std::vector<Case> cases() {
           {300, 300, 16, apart, keys_apart, true, 0, 4},
           {300, 300, 8, dense, keys_apart, false, 0, 3},
           {150, 150, 16, apart, shared, true, 0, 0, 0.7},
+          {600, 1500, 8, apart, keys_apart, false, 0, 1},
           {300, 300, 16, apart, keys_apart, true, 40, 5, 1.3}};
 }
 
