@@ -11,6 +11,7 @@
 #include <span>
 
 #include "base/fail.h"
+#include "base/mix.h"
 #include "io/read_ahead.h"
 #include "tessera/data.h"
 #include "tessera/session.h"
@@ -18,14 +19,6 @@
 namespace tessera {
 
 namespace {
-
-/// The finalizer of splitmix64: every bit of the result depends on every bit of x.
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 /// The part of a step's data that one slice takes.
 struct SliceRows {
