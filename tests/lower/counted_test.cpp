@@ -42,8 +42,8 @@ void gpt(Step& step) {
   minimize(step.loss, constant(step.graph, 0.01), adam(), options);
 }
 
-/// In parts of the batch, in bfloat16, its blocks a loop: collectives run many times a step. As many
-/// blocks as the longest axis has ranks: predicted is what the fullest stage of layers sends.
+/// In parts of the batch, in bfloat16, its blocks a loop: collectives run many times a step. As
+/// many blocks as the longest axis has ranks: predicted is what the fullest stage of layers sends.
 void gpt_in_loops(Step& step) {
   nn::GptOptions o = options_of_gpt(4);
   o.scan = true;
