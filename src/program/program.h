@@ -124,7 +124,7 @@ enum class StepKind : uint8_t { compute, collective, wait };
 struct Function;
 
 /// The loop of a compute step of kernel `loop`: repeats Step::body with the scalar `counter` from 0
-/// to iterations - 1, or in reverse.
+/// to iterations - 1, or in reverse. With exprs: a share of a pipeline, see program/loop_runs.h.
 struct LoopStep {
   int64_t iterations = 0;
   int counter = -1;

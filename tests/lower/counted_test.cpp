@@ -42,9 +42,10 @@ void gpt(Step& step) {
   minimize(step.loss, constant(step.graph, 0.01), adam(), options);
 }
 
-/// In parts of the batch, in bfloat16, its blocks a loop: collectives run many times a step.
+/// In parts of the batch, in bfloat16, its blocks a loop: collectives run many times a step. As
+/// many blocks as the longest axis has ranks: predicted is what the fullest stage of layers sends.
 void gpt_in_loops(Step& step) {
-  nn::GptOptions o = options_of_gpt(2);
+  nn::GptOptions o = options_of_gpt(4);
   o.scan = true;
   o.batch /= 2;
   o.dtype = DType::bfloat16;
@@ -267,7 +268,7 @@ TEST_CASE("what is predicted is what a step sends and holds, in every legal layo
   CHECK(gpt.collectives > 500);
   CHECK(check_model(kExperts, {"a:2", "a:4", "a:2;b:2"}).collectives > 300);
   CHECK(check_model(kCnn, {"a:2", "a:4", "a:2;b:2"}).collectives > 300);
-  CHECK(check_model(kGptInLoops, {"a:2"}).collectives > 100);
+  CHECK(check_model(kGptInLoops, {"a:2"}).collectives > 90);
 }
 
 TEST_CASE("what is predicted is what up to 64 ranks send and hold", "[counted][slow]") {
