@@ -40,6 +40,9 @@ struct Word {
 };
 void add_words(CLI::App* app, Arguments& a, const std::vector<Word>& words);
 
+/// Puts the options of a command into the groups of its help, each with an example.
+void group_options(CLI::App* app);
+
 /// Adds plan, simulate, calibrate, sweep, diff and solve.
 void add_planning(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models);
 

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/printable.h"
+#include "cli/progress_line.h"
 #include "cli/report.h"
 #include "tessera/cluster.h"
 
@@ -72,6 +73,35 @@ StepRecord record_of(const std::vector<std::string>& metrics) {
   return record;
 }
 
+/// Whether the line of a step is printed to stay, in a file and above the bar.
+bool stays(int64_t step, int64_t steps) {
+  const int64_t every = std::max<int64_t>(1, std::min<int64_t>(steps / 20, 50));
+  return step <= 5 || step == steps || step % every == 0;
+}
+
+/// The line of a step. What a narrow terminal keeps: where it is, the loss, how long it takes yet,
+/// how fast it is; then the rest.
+std::vector<LinePart> parts_of(const StepRecord& r) {
+  const size_t digits = fmt::formatted_size("{}", r.steps);
+  std::vector<LinePart> parts = {
+      {fmt::format("step {:>{}}/{}", r.step, digits, r.steps), 0},
+      {fmt::format("loss {:.4f}", r.loss), 1},
+      {fmt::format("grad {:.3f}", r.grad_norm), 5},
+      {fmt::format("lr {:.2e}", r.lr), 6},
+      {fmt::format("{:.1f} ms{}", r.ms,
+                   r.planned_ms > 0 ? fmt::format(" (planned {:.1f})", r.planned_ms) : ""),
+       4},
+      {with_unit(r.tokens_per_s, "tok/s"), 3},
+      {fmt::format("{} ({:.0f} %)", with_unit(r.flops_per_s, "FLOP/s"), 100 * r.peak_share), 7},
+      {with_unit(static_cast<double>(r.memory), "B"), 8},
+      {fmt::format("ETA {}", duration(r.eta_s)), 2}};
+  for (const auto& [name, value] : r.metrics)
+    parts.push_back({fmt::format("{} {:.4g}", printable(name), value), 9});
+  if (r.loss_scale > 0)
+    parts.push_back({fmt::format("scale {}, {} skipped", r.loss_scale, r.skipped), 9});
+  return parts;
+}
+
 }  // namespace
 
 Progress::Progress(bool active, const ProgressFiles& files, bool append, int64_t steps,
@@ -96,10 +126,7 @@ Progress::~Progress() {
   if (bar_shown_) std::fputc('\n', stdout);
 }
 
-bool Progress::shows(int64_t step) const {
-  const int64_t every = std::max<int64_t>(1, std::min<int64_t>(steps_ / 20, 50));
-  return terminal_ || step <= 5 || step == steps_ || step % every == 0;
-}
+bool Progress::shows(int64_t step) const { return terminal_ || stays(step, steps_); }
 
 void Progress::record(const std::string& json) {
   if (log_) log_->append(json + '\n');
@@ -107,26 +134,15 @@ void Progress::record(const std::string& json) {
 
 void Progress::step(const StepRecord& r) {
   if (!active_) return;
-  const size_t digits = fmt::formatted_size("{}", r.steps);
-  std::string line = fmt::format(
-      "step {:>{}}/{}  loss {:.4f}  grad {:.3f}  lr {:.2e}  {:.1f} ms{}  {}  {} ({:.0f} %)  {}  "
-      "ETA {}",
-      r.step, digits, r.steps, r.loss, r.grad_norm, r.lr, r.ms,
-      r.planned_ms > 0 ? fmt::format(" (planned {:.1f})", r.planned_ms) : "",
-      with_unit(r.tokens_per_s, "tok/s"), with_unit(r.flops_per_s, "FLOP/s"), 100 * r.peak_share,
-      with_unit(static_cast<double>(r.memory), "B"), duration(r.eta_s));
-  for (const auto& [name, value] : r.metrics)
-    line += fmt::format("  {} {:.4g}", printable(name), value);
-  if (r.loss_scale > 0) line += fmt::format("  scale {}, {} skipped", r.loss_scale, r.skipped);
-  if (terminal_) {
-    const int width = 16, full = static_cast<int>(width * r.step / std::max<int64_t>(r.steps, 1));
-    line = "[" + std::string(full, '=') + std::string(width - full, ' ') + "] " + line;
-    std::fprintf(stdout, "\r\033[K%s", line.c_str());
+  const std::vector<LinePart> parts = parts_of(r);
+  if (stays(r.step, steps_)) note(whole_line(parts));
+  if (terminal_ && r.step < r.steps) {
+    const double done = static_cast<double>(r.step) / static_cast<double>(r.steps);
+    // The last column stays free: some terminals wrap a line that fills it.
+    const int width = std::max(0, terminal_width(STDOUT_FILENO) - 1);
+    std::fprintf(stdout, "\r\033[K%s", fitted_line(parts, done, width).c_str());
     std::fflush(stdout);
     bar_shown_ = true;
-  } else if (shows(r.step)) {
-    std::fprintf(stdout, "%s\n", line.c_str());
-    std::fflush(stdout);
   }
   nlohmann::json json = {{"step", r.step}, {"steps", r.steps}, {"eta_s", r.eta_s}};
   std::string row = fmt::format("{}", r.step);

@@ -11,6 +11,7 @@
 #include "base/env.h"
 #include "base/fail.h"
 #include "base/thrown.h"
+#include "cli/completion_script.h"
 #include "cli/flags.h"
 
 namespace tessera {
@@ -424,6 +425,7 @@ void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
   add_sampling(train, a, "64");
   add_tokenizer(train, a, false);
   add_json(train, a);
+  cli::group_options(train);
   CLI::App* eval = add("eval", "Prints the loss of a checkpoint on held-out data.",
                        "tessera eval gpt --data data/moby-dick.txt --checkpoint out/run",
                        [&] { return cli::eval(a, models); });
@@ -498,6 +500,17 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
   add_compare(add, a, models);
   add_bench(add, a, models);
   add_planning(add, a, models);
+  CLI::App* completion = add("completion", "Prints a script that completes commands and options.",
+                             "source <(tessera completion bash)     # in ~/.bashrc; zsh: the same\n"
+                             "  tessera completion fish | source",
+                             by_one_process(a, [&] {
+                               std::vector<std::string> names;
+                               for (const ModelSpec& model : models) names.push_back(model.name);
+                               const std::string script = completion_script(a.words[0], app, names);
+                               std::fwrite(script.data(), 1, script.size(), stdout);
+                               return 0;
+                             }));
+  add_words(completion, a, {{"bash|zsh|fish", "The shell."}});
   return commands;
 }
 }  // namespace cli
@@ -518,6 +531,10 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
   models.insert(models.end(), builtin_models().begin(), builtin_models().end());
   CLI::App app("Trains models with named dimensions, in any layout over any mesh.", "tessera");
   const std::vector<cli::Command> commands = cli::add_commands(app, args, models);
+  if (argc <= 1) {
+    if (read_environment().rank <= 0) std::fputs(app.help().c_str(), stdout);
+    return 0;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

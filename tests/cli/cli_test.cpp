@@ -21,7 +21,6 @@ CliResult train(const Folder& f, const std::string& more, const std::string& env
 
 TEST_CASE("cli: wrong words are usage errors with exit code 2", "[cli]") {
   const Folder f;
-  expect_failure(run_cli_in(f, ""), 2, {"tessera --help"});
   expect_failure(run_cli_in(f, "trian gpt"), 2,
                  {"unknown command 'trian'", "did you mean 'train'?"});
   expect_failure(run_cli_in(f, "train gpt --stpes 3"), 2,

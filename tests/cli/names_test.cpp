@@ -53,7 +53,7 @@ TEST_CASE("cli: every help text is a sentence", "[cli]") {
   CLI::App app("Is tested.", "tessera");
   cli::Arguments args;
   const std::vector<cli::Command> commands = cli::add_commands(app, args, builtin_models());
-  CHECK(commands.size() == 20);
+  CHECK(commands.size() == 21);
   for (const cli::Command& command : commands) {
     const std::string name = command.app->get_name();
     expect_sentence(name, command.app->get_description());
