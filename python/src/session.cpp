@@ -89,8 +89,8 @@ void bind_reports(nb::module_& m) {
 
 void bind_checkpoints(nb::module_& m) {
   nb::class_<Checkpoints>(m, "Checkpoints")
-      .def(nb::init<Cluster&, const std::string&, int>(), Releasing(), nb::keep_alive<1, 2>(), nb::arg("cluster"),
-           nb::arg("directory"), nb::arg("keep"))
+      .def(nb::init<Cluster&, const std::string&, int>(), Releasing(), nb::keep_alive<1, 2>(),
+           nb::arg("cluster"), nb::arg("directory"), nb::arg("keep"))
       .def(
           "save",
           [](Checkpoints& c, Session& session, int64_t step) { return c.save(session, step).path; },
