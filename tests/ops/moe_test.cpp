@@ -246,6 +246,30 @@ TEST_CASE(
   check_equal(less, train(fixed, "x:1", ""));
 }
 
+TEST_CASE("the usual capacity counts choices: top-8 of 64 experts drops nothing if even") {
+  // Token t takes the experts with the largest (e - t) mod 64, so each expert has 32 of the 2048.
+  for (const char* layout : {"", "tokens:m", "experts:m"}) {
+    for (const bool per_choice : {true, false}) {
+      INFO(layout << " " << per_choice);
+      Graph g;
+      const Dim tokens("tokens", 256), experts("experts", 64);
+      Tensor rank = mod(iota(g, tokens) * 63.0 + iota(g, experts), constant(g, 64, DType::int32));
+      RoutingOptions o;
+      o.choices = 8;
+      if (!per_choice) o.capacity_per_choice = false;
+      const nn::Routing r = nn::route(cast(rank, DType::float32) * 0.1, "tokens", "experts", o);
+      CHECK(r.dispatch.dim("capacity").size == (per_choice ? 40 : 5));
+      Tensor dropped = r.dropped.named("dropped"), load = r.load.named("load");
+      Cluster ranks = Cluster::threads(2);
+      Session session(g, ranks,
+                      {Mesh::parse("m:2"), Layout::parse(layout), {{"f", {dropped, load}}}});
+      session.run("f");
+      CHECK(session.fetch_scalar("load") == 32);
+      CHECK(session.fetch_scalar("dropped") == (per_choice ? 0 : 2048 - 64 * 5));  // 84 %
+    }
+  }
+}
+
 TEST_CASE("an overflow of capacity is an error where the model says so") {
   MoeOptions o = four_experts();
   o.routing.overflow = Overflow::error;
