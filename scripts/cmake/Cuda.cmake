@@ -11,7 +11,7 @@ file(GLOB embedded CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/base/*.h ${PROJEC
   ${PROJECT_SOURCE_DIR}/src/gpu/library/nvrtc_headers/*)
 add_custom_command(OUTPUT ${cuda_headers} DEPENDS ${embedded} ${CMAKE_CURRENT_LIST_DIR}/embed.cmake
   COMMAND ${CMAKE_COMMAND} -DOUT=${cuda_headers} -DFOLDER=${PROJECT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/embed.cmake)
-add_library(tessera_cuda MODULE ${cuda_sources} ${cuda_headers} src/base/error.cpp src/base/env.cpp src/base/dtype.cpp
+add_library(tessera_cuda MODULE ${cuda_sources} ${cuda_headers} src/base/caller.cpp src/base/error.cpp src/base/env.cpp src/base/dtype.cpp
   src/base/cache_file.cpp src/base/edit_distance.cpp src/base/part_file.cpp)
 target_include_directories(tessera_cuda PRIVATE include src ${CMAKE_CURRENT_SOURCE_DIR})
 target_include_directories(tessera_cuda SYSTEM PRIVATE ${TESSERA_cuda_INCLUDE} ${TESSERA_nvrtc_INCLUDE}
