@@ -300,6 +300,20 @@ TEST_CASE("loops over microbatches and layers are part of a graph", "[cuda]") {
   CHECK(gpus.graph_launches == 4 * 2 * 5);
 }
 
+TEST_CASE("microbatches pass through stages on GPUs, by groups and through the host", "[cuda]") {
+  Clusters clusters;
+  const std::vector<double> expected = train_loops(clusters.of(1), "a:1", "", "cpu");
+  for (const bool has_groups : {false, true}) {
+    CudaEmulator gpus(2);
+    gpus.has_groups = has_groups;
+    gpus.has_access = has_groups;
+    const WithEmulator here(gpus);
+    const std::vector<double> losses = train_loops(clusters.of(2), "a:2", "layers:a", "cuda");
+    for (size_t i = 0; i < losses.size(); ++i) CHECK(std::abs(losses[i] - expected[i]) < 2e-5);
+    clusters.drop(2);
+  }
+}
+
 TEST_CASE("a loop that the host leads, or a long one, is no part of a graph", "[cuda]") {
   CudaEmulator gpu;
   const WithEmulator here(gpu);

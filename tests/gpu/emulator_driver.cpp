@@ -117,7 +117,9 @@ void EmulatedMemory::to_host(void* host, const void* from, int64_t bytes, CudaSt
     return !state_.is_pinned(host, bytes);
   }();
   if (waits) state_.finish(stream, stream.enqueued);
-  state_.submit(s, {"to_host", {{from, bytes}}, {}, [=] {
+  const int64_t before = state_.enqueued_on(stream);
+  state_.submit(s, {"to_host", {{from, bytes}}, {}, [=, this, number = stream.number] {
+                      state_.overwrite(host, bytes, number, before);
                       std::memcpy(host, from, static_cast<size_t>(bytes));
                     }});
   if (waits) state_.finish(stream, stream.enqueued);

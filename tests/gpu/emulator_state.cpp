@@ -61,11 +61,32 @@ void EmulatorState::learn(const Clock& clock) {
   raise(host_clock, clock);
   std::erase_if(pending, [&](const Pending& p) {
     if (!is_known(p.stream, p.at)) return false;
-    check(std::memcmp(p.host, p.content.data(), p.content.size()) == 0,
-          "memory of the host changed before the copy of {} bytes on s{} had ended",
-          p.content.size(), p.stream);
+    check_unchanged(p);
     return true;
   });
+}
+
+int64_t EmulatorState::enqueued_on(const Stream& stream) {
+  const std::lock_guard lock(mutex);
+  const auto at = stream.clock.find(stream.number);
+  return at == stream.clock.end() ? 0 : at->second;
+}
+
+void EmulatorState::overwrite(const void* host, int64_t bytes, int stream, int64_t at) {
+  const std::lock_guard lock(mutex);
+  const char *first = static_cast<const char*>(host), *last = first + bytes;
+  std::erase_if(pending, [&](const Pending& p) {
+    if (p.stream != stream || p.at > at) return false;
+    if (p.host + p.content.size() <= first || p.host >= last) return false;
+    check_unchanged(p);
+    return true;
+  });
+}
+
+void EmulatorState::check_unchanged(const Pending& p) {
+  check(std::memcmp(p.host, p.content.data(), p.content.size()) == 0,
+        "memory of the host changed before the copy of {} bytes on s{} had ended", p.content.size(),
+        p.stream);
 }
 
 void EmulatorState::check_place(const Stream& stream) const {

@@ -144,6 +144,11 @@ struct EmulatorState {
   static bool is_known(int stream, int64_t at);
   static bool is_known(const Clock& clock);
   void learn(const Clock& clock);
+  /// The number of the last work that was enqueued on a stream.
+  int64_t enqueued_on(const Stream& stream);
+  /// Before a copy to the host, enqueued on `stream` behind work number `at`, writes there: earlier
+  /// copies from there have ended.
+  void overwrite(const void* host, int64_t bytes, int stream, int64_t at);
   /// Enqueues the work, or records it, after checking that it is ordered behind what it depends on.
   void submit(CudaStream stream, Work work);
   void enqueue(Stream& stream, Entry entry);
@@ -181,6 +186,7 @@ struct EmulatorState {
   std::map<int, std::exception_ptr> broken;  ///< by GPU: what failed there
 
  private:
+  static void check_unchanged(const Pending& copy);
   bool run_next();
   void order(Stream& stream, const Work& work);
   void check_memory(const Work& work, const CudaRange& range, int gpu) const;

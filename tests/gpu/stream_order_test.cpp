@@ -89,6 +89,19 @@ TEST_CASE("the recording device: memory of the host that a copy reads", "[cuda]"
   l.gpu.memory().release_host(pinned);
 }
 
+TEST_CASE("the recording device: memory of the host that a later copy writes", "[cuda]") {
+  TwoStreams l;
+  char* pinned = static_cast<char*>(l.gpu.memory().allocate_host(64));
+  std::fill(pinned, pinned + 64, 3);
+  l.gpu.memory().to_device(l.memory, pinned, 64, l.a);
+  l.gpu.memory().clear(l.memory, 64, l.a);
+  // Behind the first copy in the stream, which has ended when this one writes.
+  l.gpu.memory().to_host(pinned, l.memory, 64, l.a);
+  l.gpu.streams().synchronize(l.a);
+  CHECK(std::all_of(pinned, pinned + 64, [](char c) { return c == 0; }));
+  l.gpu.memory().release_host(pinned);
+}
+
 TEST_CASE("the recording device: memory of another GPU", "[cuda]") {
   CudaEmulator two(2);
   two.direct = true;
