@@ -14,7 +14,7 @@ namespace {
 class Batches {
  public:
   Batches(std::shared_ptr<DataSource> source, int64_t batch, const BatchOptions& options)
-      : source_(std::move(source)), batch_(batch), batcher_(*source_, batch, options) {}
+      : source_(std::move(source)), batcher_(*source_, batch, options) {}
   int64_t steps() const { return batcher_.steps(); }
   void feed(Session& session, int64_t step) const { batcher_.feed(session, step); }
 
@@ -47,7 +47,6 @@ class Batches {
 
  private:
   std::shared_ptr<DataSource> source_;
-  int64_t batch_;
   Batcher batcher_;
 };
 

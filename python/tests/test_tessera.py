@@ -89,6 +89,14 @@ def test_the_readme_has_the_example():
     assert f"```python\n{example}```" in (ROOT / "README.md").read_text()
 
 
+def test_the_first_example_of_the_manual_runs(monkeypatch, capsys):
+    page = (ROOT / "docs/how-to/python.md").read_text()
+    monkeypatch.chdir(ROOT)
+    exec(page.split("```python\n")[1].split("```")[0].replace("range(100)", "range(2)"), {"__name__": "page"})
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and float(lines[1].split()[1]) < float(lines[0].split()[1])
+
+
 @pytest.mark.skipif("TESSERA_MPI_RUN" not in os.environ, reason="no MPI")
 def test_processes_of_mpi_print_the_same():
     script = "import tessera as ts; exec(open('examples/hello.py').read().replace('501', '101'))"
@@ -106,7 +114,8 @@ def test_errors_name_the_line_of_python():
         wrong.compile()
     assert f"test_tessera.py:{line_of('a misspelt dim')}" in str(e.value)
     assert isinstance(e.value, ValueError) and isinstance(e.value, ts.Error)
-    assert e.traceback[-1].frame.code.path.name != "test_tessera.py" or e.traceback[-1].lineno + 1 == line_of("a misspelt dim")
+    lines = [entry.lineno + 1 for entry in e.traceback if entry.path.name == "test_tessera.py"]
+    assert lines[-1] == line_of("a misspelt dim")
 
     run = linear().compile()
     with pytest.raises(ts.UsageError) as e:
@@ -187,14 +196,11 @@ def test_loops_microbatches_and_schedules():
         result = run(x=np.ones((4, 32), np.float32))
         assert result.sum == 10
         np.testing.assert_array_equal(result.rows, [0, 0, 2, 6, 12])
-        assert np.isfinite(result["mean"]) and dir(result) == ["mean", "rows", "sum"] or set(dir(result)) == {"mean", "sum", "rows"}
+        assert np.isfinite(result["mean"])
+        assert dir(result) == ["mean", "rows", "sum"]
 
     def trained(microbatches):
         rows = ts.dims(batch=8 // microbatches)
-
-        @ts.program
-        def step(x: ts.f32[ts.dims(batch=8), D]):
-            return ts.mean(x)
 
         def loss():
             x = ts.input("data", [rows, D])
@@ -219,9 +225,9 @@ def test_arrays_go_in_with_any_strides_and_slices_are_the_memory():
         assert run(x=np.ascontiguousarray(x)).loss == strided
         run.assign("w", np.ones(3, np.float32))
         assert run(x=x[::-1]).loss == pytest.approx(strided, rel=1e-6)
-        for rank, offset, part in run.slices("w"):
+        for _, offset, part in run.slices("w"):
             assert offset == [0] and part.shape == (3,)
-            part[:] = rank * 0 + 7
+            part[:] = 7
         np.testing.assert_array_equal(run.fetch("w"), [7, 7, 7])
         if importlib.util.find_spec("torch"):
             import torch

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "support/catch.h"
+#include "support/check_equal.h"
 #include "support/expect_error.h"
 #include "support/gpt_run.h"
 #include "tessera/explain.h"
@@ -53,17 +54,6 @@ std::map<std::string, Array> train(int64_t parts, const char* mesh, const char* 
   for (const std::string& name : session.program().stored_names())
     values[name] = session.fetch(name);
   return values;
-}
-
-void check_equal(const std::map<std::string, Array>& want,
-                 const std::map<std::string, Array>& got) {
-  REQUIRE(want.size() == got.size());
-  for (const auto& [name, value] : want) {
-    for (int64_t i = 0; i < value.elements(); ++i) {
-      INFO(name << " element " << i);
-      REQUIRE(got.at(name).at(i) == Approx(value.at(i)).epsilon(1e-9).margin(1e-10));
-    }
-  }
 }
 
 }  // namespace

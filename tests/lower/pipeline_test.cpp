@@ -3,6 +3,7 @@
 #include <map>
 
 #include "support/catch.h"
+#include "support/check_equal.h"
 #include "support/expect_error.h"
 #include "support/gpt_run.h"
 #include "tessera/explain.h"
@@ -15,7 +16,6 @@ namespace tessera::test {
 
 namespace {
 
-using Values = std::map<std::string, Array>;
 using Build = std::function<std::vector<Tensor>(Graph&)>;
 
 Values run(const Build& build, const std::string& mesh, const std::string& layout) {
@@ -33,18 +33,6 @@ Values run(const Build& build, const std::string& mesh, const std::string& layou
   for (const std::string& name : session.program().stored_names())
     values[name] = session.fetch(name);
   return values;
-}
-
-void check_equal(const Values& want, const Values& got) {
-  REQUIRE(want.size() == got.size());
-  for (const auto& [name, value] : want) {
-    const Array& other = got.at(name);
-    REQUIRE(other.sizes == value.sizes);
-    for (int64_t i = 0; i < value.elements(); ++i) {
-      INFO(name << " element " << i);
-      REQUIRE(other.at(i) == Approx(value.at(i)).epsilon(1e-9).margin(1e-10));
-    }
-  }
 }
 
 const Dim kModel("model", 6), kFf("ff", 4);

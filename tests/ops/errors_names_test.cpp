@@ -1,6 +1,7 @@
 // Whatever a function is made of, its errors name it and the caller's line.
 #include "base/fail.h"
 #include "support/expect_error.h"
+#include "tessera/caller.h"
 #include "tessera/rounding.h"
 #include "tessera/tessera.h"
 
@@ -267,4 +268,21 @@ TEST_CASE("a scalar product is written with {}", "[errors]") {
   Inputs m;
   CHECK(einsum({m.x, m.x}, {}).shape().rank() == 0);
   CHECK(einsum({m.x, m.y}, {kA, kC}).shape() == Shape{kA, kC});
+}
+
+TEST_CASE("the line of a front end's caller is that of nodes and errors", "[errors]") {
+  Inputs m;
+  const CallerScope outer("/home/user/train.py", 7);
+  {
+    const CallerScope inner("model.py", 41);
+    CHECK(m.g.producer(exp(m.x).id()).at.to_string() == "model.py:41");
+    expect_usage({"[reduce_mean]", "(model.py:41)"}, [&] { reduce_mean(m.x, "nothing"); });
+    expect_usage({"[layer_norm]", "(model.py:41)"}, [&] { layer_norm(m.x, "nothing", m.x, m.x); });
+  }
+  CHECK(m.g.producer(exp(m.y).id()).at.to_string() == "train.py:7");
+  Cluster one = Cluster::threads(1);
+  const Tensor sum = sum_all(m.x).named("sum");
+  Session session(m.g, one, {Mesh::parse("m:1"), {}, {{"run", {sum}, false}}});
+  expect_usage({"[feed]", "(train.py:7)"},
+               [&] { session.feed("nothing", Array(DType::float32, {}, {})); });
 }

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "support/catch.h"
+#include "support/check_equal.h"
 #include "support/expect_error.h"
 #include "support/gpt_run.h"
 #include "tessera/explain.h"
@@ -16,8 +17,6 @@
 namespace tessera::test {
 
 namespace {
-
-using Values = std::map<std::string, Array>;
 
 struct Model {
   Graph graph;
@@ -42,18 +41,6 @@ Values run(const std::function<std::vector<Tensor>(Graph&)>& build, const std::s
   for (const std::string& name : session.program().stored_names())
     values[name] = session.fetch(name);
   return values;
-}
-
-void check_equal(const Values& want, const Values& got) {
-  REQUIRE(want.size() == got.size());
-  for (const auto& [name, value] : want) {
-    const Array& other = got.at(name);
-    REQUIRE(other.sizes == value.sizes);
-    for (int64_t i = 0; i < value.elements(); ++i) {
-      INFO(name << " element " << i);
-      REQUIRE(other.at(i) == Approx(value.at(i)).epsilon(1e-9).margin(1e-10));
-    }
-  }
 }
 
 const Dim kLayers("layers", 3), kBatch("batch", 4), kModel("model", 6), kFf("ff", 5);
