@@ -91,6 +91,11 @@ bool is_off(const char* name) {
 
 bool may_fuse_for_gpu() { return !is_off("TESSERA_EPILOGUES"); }
 bool may_use_cudnn() { return !is_off("TESSERA_CUDNN"); }
+bool may_colour() {
+  const char *no = std::getenv("NO_COLOR"), *terminal = std::getenv("TERM");
+  return (no == nullptr || *no == '\0') &&
+         (terminal == nullptr || std::string_view(terminal) != "dumb");
+}
 bool may_use_graphs() { return !is_off("TESSERA_GRAPHS"); }
 bool may_use_nccl() { return !is_off("TESSERA_NCCL"); }
 bool may_time_products() { return !is_off("TESSERA_TIMED_PRODUCTS"); }

@@ -40,10 +40,11 @@ struct Arguments {
   double timeout = 120, tolerance = -1;
   std::string csv, tensorboard, staging, on_nonfinite = "stop";
   std::optional<int64_t> check_replicas;  ///< steps between comparisons; 0: never; none: chosen
-  bool resume = false, allow_changes = false, profile = false;
-  bool keep_best = false;       ///< train: the checkpoint of the lowest evaluation loss, too
-  bool average = false;         ///< eval, export: moving averages instead of parameters
-  bool adapter = false;         ///< export: the matrices of LoRA only
+  bool resume = false, allow_changes = false, profile = false, quiet = false;
+  std::string program = "tessera";  ///< how the user started it, for commands to copy
+  bool keep_best = false;           ///< train: the checkpoint of the lowest evaluation loss, too
+  bool average = false;             ///< eval, export: moving averages instead of parameters
+  bool adapter = false;             ///< export: the matrices of LoRA only
   bool alone = false;           ///< set by commands that run in only one of the launched processes
   int zero = 0;                 ///< ZeRO stage 1, 2 or 3 over the axes `over`
   std::string over, fsdp;       ///< axes

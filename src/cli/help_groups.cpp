@@ -28,9 +28,9 @@ const Group kGroups[] = {
      {"checkpoint", "save-every", "save-retry", "keep", "keep-best", "staging", "resume",
       "allow-changes"}},
     {"Seeing, as in --log run.jsonl --profile",
-     {"log", "csv", "tensorboard", "profile", "watch", "dump", "dump-dir", "dump-every", "trace",
-      "json", "sample-every", "sample-prompt", "tokens", "temperature", "top-k", "top-p", "min-p",
-      "repetition-penalty"}}};
+     {"log", "quiet", "csv", "tensorboard", "profile", "watch", "dump", "dump-dir", "dump-every",
+      "trace", "json", "sample-every", "sample-prompt", "tokens", "temperature", "top-k", "top-p",
+      "min-p", "repetition-penalty"}}};
 
 }  // namespace
 

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/printable.h"
 #include "cli/progress_line.h"
 #include "cli/report.h"
+#include "cli/style.h"
 #include "tessera/cluster.h"
 
 namespace tessera::cli {
@@ -104,10 +106,12 @@ std::vector<LinePart> parts_of(const StepRecord& r) {
 
 }  // namespace
 
-Progress::Progress(bool active, const ProgressFiles& files, bool append, int64_t steps,
+Progress::Progress(bool active, bool quiet, const ProgressFiles& files, bool append, int64_t steps,
                    const std::vector<std::string>& metrics)
     : active_(active),
+      quiet_(quiet),
       terminal_(launched_ranks() == 0 && isatty(STDOUT_FILENO)),
+      coloured_(terminal_ && is_coloured(STDOUT_FILENO)),
       steps_(steps),
       files_(files) {
   const StepRecord fields = record_of(metrics);
@@ -135,12 +139,16 @@ void Progress::record(const std::string& json) {
 void Progress::step(const StepRecord& r) {
   if (!active_) return;
   const std::vector<LinePart> parts = parts_of(r);
-  if (stays(r.step, steps_)) note(whole_line(parts));
-  if (terminal_ && r.step < r.steps) {
+  if (stays(r.step, steps_)) inform(whole_line(parts));
+  if (terminal_ && !quiet_ && r.step < r.steps) {
     const double done = static_cast<double>(r.step) / static_cast<double>(r.steps);
     // The last column stays free: some terminals wrap a line that fills it.
     const int width = std::max(0, terminal_width(STDOUT_FILENO) - 1);
-    std::fprintf(stdout, "\r\033[K%s", fitted_line(parts, done, width).c_str());
+    const std::string line = fitted_line(parts, done, width);
+    const size_t bar = line.starts_with('[') ? line.find(']') + 1 : 0;
+    std::fprintf(stdout, "\r\033[K%s%s",
+                 styled(line.substr(0, bar), Colour::green, coloured_).c_str(),
+                 line.substr(bar).c_str());
     std::fflush(stdout);
     bar_shown_ = true;
   }
@@ -162,9 +170,16 @@ void Progress::step(const StepRecord& r) {
 
 void Progress::note(const std::string& text) {
   if (!active_) return;
-  std::fprintf(stdout, "%s%s\n", bar_shown_ ? "\r\033[K" : "", printable(text).c_str());
+  std::string lines;
+  std::istringstream safe(printable(text));
+  for (std::string line; std::getline(safe, line);) lines += with_label(line, coloured_) + '\n';
+  std::fprintf(stdout, "%s%s", bar_shown_ ? "\r\033[K" : "", lines.c_str());
   std::fflush(stdout);
   bar_shown_ = false;
+}
+
+void Progress::inform(const std::string& text) {
+  if (!quiet_) note(text);
 }
 
 void Progress::evaluation(int64_t step, double loss, double accuracy, const NamedNumbers& metrics) {
@@ -180,7 +195,7 @@ void Progress::evaluation(int64_t step, double loss, double accuracy, const Name
     text += fmt::format(", {} {:.4g}", name, value);
     scalars.emplace_back("eval/" + name, value);
   }
-  note(text);
+  inform(text);
   if (!active_) return;
   record(line.dump());
   if (accuracy >= 0) scalars.emplace_back("eval/accuracy", accuracy);

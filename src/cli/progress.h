@@ -41,10 +41,11 @@ struct ProgressFiles {
 
 class Progress {
  public:
-  /// `active`: this process prints (the root). `append`: append to existing files. `steps`: total
-  /// number. `metrics`: names of the model's. Throws an io error, and a usage error for a metric
-  /// that is named like a field of the log or table.
-  Progress(bool active, const ProgressFiles& files, bool append, int64_t steps,
+  /// `active`: this process prints (the root). `quiet`: what is no trouble goes to the files only.
+  /// `append`: append to existing files. `steps`: total number. `metrics`: names of the model's.
+  /// Throws an io error, and a usage error for a metric that is named like a field of the log or
+  /// table.
+  Progress(bool active, bool quiet, const ProgressFiles& files, bool append, int64_t steps,
            const std::vector<std::string>& metrics = {});
   ~Progress();
   Progress(const Progress&) = delete;
@@ -54,15 +55,17 @@ class Progress {
   bool has_log() const { return !files_.log.empty(); }
   /// Adds a line to the log.
   void record(const std::string& json);
-  /// Prints lines between steps.
+  /// Prints lines between steps: trouble, and what was asked for.
   void note(const std::string& text);
+  /// The same for what is no trouble; nothing if quiet.
+  void inform(const std::string& text);
   /// accuracy < 0: not available.
   void evaluation(int64_t step, double loss, double accuracy, const NamedNumbers& metrics);
   /// Texts that the model wrote, each with its prompt.
   void samples(int64_t step, const std::vector<std::pair<std::string, std::string>>& texts);
 
  private:
-  bool active_, terminal_, bar_shown_ = false;
+  bool active_, quiet_, terminal_, coloured_, bar_shown_ = false;
   int64_t steps_;
   ProgressFiles files_;
   std::unique_ptr<LogFile> log_, csv_;

@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <thread>
 
@@ -5,6 +8,7 @@
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/signals.h"
+#include "cli/style.h"
 
 namespace tessera::cli {
 
@@ -13,7 +17,9 @@ int report_error(ErrorKind kind, const char* what, bool is_peers) {
   const int rank = read_environment().rank;
   if (rank >= 0 && is_peers) std::this_thread::sleep_for(2 * kStay);
   if (rank > 0 && !is_peers) std::this_thread::sleep_for(kForRoot);
-  std::fprintf(stderr, "tessera: %s error: %s\n", to_string(kind), printable(what).c_str());
+  const std::string label =
+      styled(fmt::format("{} error:", to_string(kind)), Colour::red, is_coloured(STDERR_FILENO));
+  std::fprintf(stderr, "tessera: %s %s\n", label.c_str(), printable(what).c_str());
   std::fflush(stderr);
   if (rank >= 0 && !is_peers && kind == ErrorKind::comm) std::this_thread::sleep_for(kStay);
   return kind == ErrorKind::comm || kind == ErrorKind::device ? kRankFailed : 1;

@@ -121,7 +121,7 @@ std::optional<Checkpoint> open_checkpoints(Training& t) {
 
 void resume(Training& t, const std::optional<Checkpoint>& latest) {
   if (!latest) {
-    t.progress->note("no checkpoint yet: starting from step 0");
+    t.progress->inform("no checkpoint yet: starting from step 0");
     return;
   }
   std::vector<std::string> notes;
@@ -135,7 +135,7 @@ void resume(Training& t, const std::optional<Checkpoint>& latest) {
   t.spikes.data_shift = stored_steps(*loaded, "data_shift");
   t.best = BestEvaluation::parse(stored(*loaded, "best"), loaded->path);
   t.spikes.history = SpikeHistory::parse(stored(*loaded, "spikes"), loaded->path);
-  t.progress->note(fmt::format("resumed from {} at step {}", loaded->path, t.first_step));
+  t.progress->inform(fmt::format("resumed from {} at step {}", loaded->path, t.first_step));
   if (const int64_t steps = t.job.config.integer("train.steps"); t.first_step >= steps)
     t.progress->note(fmt::format(
         "nothing to do: train.steps is {}; to continue, give the number of steps in all (--steps)",

@@ -6,13 +6,16 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "base/env.h"
 #include "base/fail.h"
 #include "base/thrown.h"
 #include "cli/completion_script.h"
+#include "cli/excerpt.h"
 #include "cli/flags.h"
+#include "cli/style.h"
 
 namespace tessera {
 
@@ -125,6 +128,8 @@ void add_running(CLI::App* app, Arguments& a) {
       ->type_name("K");
   add_init(app, a);
   app->add_option("--log", a.log, "Writes JSON lines to FILE, one a step.")->type_name("FILE");
+  app->add_flag("--quiet", a.quiet,
+                "Prints only what goes wrong, what other flags ask for, and the summary.");
   app->add_option("--checkpoint", a.checkpoint, "Directory of checkpoints.")->type_name("DIR");
   app->add_option("--save-every", a.save_every,
                   "Number of steps between checkpoints. One is always written at the end.");
@@ -516,6 +521,14 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
 }  // namespace cli
 
 namespace {
+/// On a terminal: where the culprit of an error stands in the command line or in a file.
+void point_at(const std::string& message, int argc, char** argv) {
+  if (!isatty(STDERR_FILENO) || read_environment().rank > 0) return;
+  const std::string text = cli::excerpt(message, {argv + 1, argv + argc});
+  std::fputs(cli::styled(text, cli::Colour::faint, cli::is_coloured(STDERR_FILENO)).c_str(),
+             stderr);
+}
+
 /// After a failure of ranks or devices the process ends here: threads that hang, or wait for peers
 /// that are gone, would keep it from returning through main().
 int end_after(ErrorKind kind, int code) {
@@ -529,6 +542,7 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
   Arguments args;
   std::vector<ModelSpec> models = own;
   models.insert(models.end(), builtin_models().begin(), builtin_models().end());
+  if (argc > 0) args.program = std::filesystem::path(argv[0]).filename();
   CLI::App app("Trains models with named dimensions, in any layout over any mesh.", "tessera");
   const std::vector<cli::Command> commands = cli::add_commands(app, args, models);
   if (argc <= 1) {
@@ -541,7 +555,9 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
     const bool is_help = e.get_exit_code() == 0;
     const int rank = read_environment().rank;
     if (is_help) return rank > 0 ? 0 : app.exit(e);
-    cli::report_error(ErrorKind::usage, command_line_error(app, e).c_str(), false);
+    const std::string message = command_line_error(app, e);
+    cli::report_error(ErrorKind::usage, message.c_str(), false);
+    point_at(message, argc, argv);
     return 2;
   }
   try {
@@ -558,11 +574,17 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
   } catch (const PeerFailure& e) {
     return end_after(e.kind(), cli::report_error(e.kind(), e.what(), true));
   } catch (const CommonFailure& e) {
-    if (read_environment().rank <= 0) return cli::report_error(e.kind(), e.what(), false);
+    if (read_environment().rank <= 0) {
+      const int code = cli::report_error(e.kind(), e.what(), false);
+      point_at(e.what(), argc, argv);
+      return code;
+    }
     std::this_thread::sleep_for(cli::kForRoot / 10);
     return 1;
   } catch (const Error& e) {
-    return end_after(e.kind(), cli::report_error(e.kind(), e.what(), false));
+    const int code = cli::report_error(e.kind(), e.what(), false);
+    point_at(e.what(), argc, argv);
+    return end_after(e.kind(), code);
   } catch (...) {
     return cli::report_error(ErrorKind::internal, thrown_text().c_str(), false);
   }

@@ -68,18 +68,19 @@ int64_t parameters_of(Training& t) {
   return elements;
 }
 
-/// The whole configuration, one line per table, and the resulting parameters, memory and layout.
+/// The keys that were given or differ from their defaults (all are in the log), and the resulting
+/// parameters, memory and layout.
 std::string banner(Training& t) {
-  std::string text;
-  for (const char* table : {"model", "train", "data"}) {
-    text += fmt::format("{:<7}", table);
-    for (const ConfigKey& k : t.job.config.keys()) {
-      const size_t dot = k.name.find('.');
-      if (k.name.substr(0, dot) == table)
-        text += fmt::format(" {}={}", k.name.substr(dot + 1), k.value);
-    }
-    text += '\n';
+  const Config defaults = default_config(*t.job.spec);
+  std::string text = "keys   ";
+  size_t others = 0;
+  for (const ConfigKey& k : t.job.config.keys()) {
+    if (k.value == defaults.text(k.name) && !t.job.given.contains(k.name))
+      ++others;
+    else if (!k.name.starts_with("layout."))
+      text += fmt::format(" {}={}", k.name, k.value);
   }
+  text += fmt::format("  ({} at their defaults: {} info --keys)\n", others, t.args.program);
   return text +
          fmt::format(
              "mesh    {} ({} ranks, {})\nlayout  {}\nbatch   {}\nmemory  {} parameters; "
@@ -290,7 +291,7 @@ void report_start(Training& t, double first_step) {
   t.startup["first_step_s"] = first_step;
   double total = 0;
   for (const auto& phase : t.startup) total += phase.get<double>();
-  t.progress->note(fmt::format(
+  t.progress->inform(fmt::format(
       "first step after {:.2f} s: ranks {:.2f}, compile {:.2f}, load {:.2f}, matmul peak {:.2f}, "
       "step {:.2f}",
       total, t.startup["ranks_s"].get<double>(), t.startup["compile_s"].get<double>(),
@@ -329,6 +330,23 @@ void note_fallbacks(Training& t, int64_t step) {
   }
 }
 
+/// Prints what the job did, where its results are, and a command that goes on with them.
+void summarize(Training& t, int code) {
+  if (!t.cluster.is_root()) return;
+  const Arguments& a = t.args;
+  std::string next;
+  if (code == 0 && t.checkpoints) {
+    const bool writes = static_cast<bool>(t.job.spec->transformer);
+    next = fmt::format("{} {} {} --checkpoint {}", shell_word(a.program),
+                       writes ? "generate" : "eval", shell_word(a.model), shell_word(a.checkpoint));
+    if (writes && !a.tokenizer.empty()) next += " --tokenizer " + shell_word(a.tokenizer);
+  } else if (code == 0 && !a.log.empty()) {
+    next = fmt::format("{} report {}", shell_word(a.program), shell_word(a.log));
+  }
+  const std::string text = t.summary.text(t.best, {a.checkpoint, a.log, next});
+  if (!text.empty()) t.progress->note(text);
+}
+
 /// Runs all steps and fills the report of --json. Returns the exit code.
 int train_steps(Training& t, double peak, nlohmann::json& report) {
   const int64_t steps = t.job.config.integer("train.steps");
@@ -347,6 +365,7 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
     r.eta_s = mean_ms * 1e-3 * static_cast<double>(steps - step - 1);
     const News news = share_news(t, r, r.ms * 1e-3);
     t.progress->step(r);
+    t.summary.add(r);
     note_fallbacks(t, step + 1);
     if (step == t.first_step) report_start(t, r.ms * 1e-3);
     if (!t.spikes.last.empty() && t.job.config.text("train.on_spike") == "rollback") {
@@ -409,11 +428,11 @@ int run_training(Training& t, StartClock& clock) {
   std::vector<std::string> metrics;
   for (const Metric& m : t.trainer.minimized.metrics) metrics.push_back(m.name);
   t.progress = std::make_unique<Progress>(
-      t.cluster.is_root(), ProgressFiles{args.log, args.csv, args.tensorboard}, args.resume,
-      t.job.config.integer("train.steps"), metrics);
-  t.progress->note(banner(t));
+      t.cluster.is_root(), args.quiet, ProgressFiles{args.log, args.csv, args.tensorboard},
+      args.resume, t.job.config.integer("train.steps"), metrics);
+  t.progress->inform(banner(t));
   if (const std::string idle = idle_axes_note(t.job); !idle.empty()) t.progress->note(idle);
-  if (!t.evaluator->has_data()) t.progress->note("no held-out data: nothing is evaluated");
+  if (!t.evaluator->has_data()) t.progress->inform("no held-out data: nothing is evaluated");
   require(
       t.evaluator->has_data() || (!args.keep_best && t.job.config.integer("train.patience") == 0),
       "train.patience and --keep-best need held-out data; give a share: --set held_out=0.1");
@@ -432,6 +451,7 @@ int run_training(Training& t, StartClock& clock) {
   clock.mark("peak_s");
   nlohmann::json report;
   const int code = train_steps(t, peak, report);
+  summarize(t, code);
   report.update(head);
   if (t.trace) t.trace->write(t.cluster, args.trace);
   if (args.profile) report_profile(t, peak / t.cluster.size());
@@ -457,7 +477,7 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
   require(!args.keep_best || !args.checkpoint.empty(), "--keep-best needs --checkpoint DIR");
   require_place_for(args.json);
   require_place_for(args.trace);
-  if (read_environment().rank <= 0) {
+  if (read_environment().rank <= 0 && !args.quiet) {
     say("tessera {}: train {}\n", build_info().version, args.model);
     std::fflush(stdout);
   }

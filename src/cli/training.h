@@ -13,6 +13,7 @@
 #include "cli/forecast.h"
 #include "cli/progress.h"
 #include "cli/replica_check.h"
+#include "cli/run_summary.h"
 #include "cli/samples.h"
 #include "cli/signals.h"
 #include "cli/spikes.h"
@@ -58,6 +59,7 @@ struct Training {
   BestEvaluation best = {};
   FailedSave failed_save = {};
   std::unique_ptr<Progress> progress = {};
+  RunSummary summary = {};
   Stragglers stragglers = {};
   Forecast forecast = {};  ///< in the root, if a machine profile is known
   std::vector<std::string> hosts = {};

@@ -131,15 +131,23 @@ TEST_CASE("cli: train, eval and generate report as JSON", "[cli]") {
     expect_failure(run_cli_in(f, command + " --json no/such.json"), 1, {"no/such.json"});
 }
 
-TEST_CASE("cli: the whole configuration is printed", "[cli]") {
+TEST_CASE("cli: the configuration that differs from defaults is printed, all of it logged",
+          "[cli]") {
   const TextFolder f;
-  const CliResult result = train(f, "--steps 1 --mesh \"data:2;model:2\"");
+  const CliResult result = train(f, "--steps 1 --mesh \"data:2;model:2\" --log run.jsonl");
   expect_success(result);
   for (const char* part :
-       {"model   name=gpt layers=1 d_model=16", "train   batch=4 microbatches=1 steps=1 ",
-        " seed=0", "data    path=text.txt", "mesh    data:2;model:2 (4 ranks, threads)",
-        "layout  batch:data;heads:model", " parameters; "})
+       {"keys    model.", " model.layers=1 model.d_model=16 ", " train.batch=4 train.steps=1 ",
+        "data.path=text.txt", " at their defaults: tessera info --keys)\n",
+        "mesh    data:2;model:2 (4 ranks, threads)", "layout  batch:data;heads:model",
+        " parameters; "}) {
+    INFO(result.out << "\nmissing: " << part);
     CHECK(has(result.out, part));
+  }
+  CHECK(!has(result.out, "train.seed="));
+  const nlohmann::json config = log_of(f, "run.jsonl", "config").at(0).at("config");
+  CHECK(config.at("train.seed") == "0");
+  CHECK(config.at("model.layers") == "1");
 }
 
 TEST_CASE("cli: info tells the ranks and hosts of each axis", "[cli]") {

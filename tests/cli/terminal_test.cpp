@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/cli_run.h"
+#include "cli/excerpt.h"
 #include "cli/flags.h"
 #include "cli/progress_line.h"
 
@@ -19,7 +20,7 @@ struct TextFolder : Folder {
 };
 
 /// What `command` writes to a terminal of `width` columns, in the folder.
-std::string on_terminal(const Folder& folder, const std::string& command, int width) {
+std::string on_terminal(const Folder& folder, const std::string& command, int width, int code = 0) {
   winsize size{};
   size.ws_row = 24;
   size.ws_col = static_cast<unsigned short>(width);
@@ -40,7 +41,7 @@ std::string on_terminal(const Folder& folder, const std::string& command, int wi
   REQUIRE(waitpid(child, &status, 0) == child);
   INFO(text);
   REQUIRE(WIFEXITED(status));
-  REQUIRE(WEXITSTATUS(status) == 0);
+  REQUIRE(WEXITSTATUS(status) == code);
   return text;
 }
 
@@ -153,4 +154,100 @@ TEST_CASE("terminal: completion for three shells", "[cli]") {
   CHECK(completed("train gp", 2) == "gpt\n");
   CHECK(completed("train gpt --save-e", 3) == "--save-every\n");
   CHECK(completed("report --save-e", 2) == "\n");
+}
+
+TEST_CASE("terminal: an excerpt points at the culprit, or nowhere", "[seeing]") {
+  using cli::excerpt;
+  const std::vector<std::string> job = {"train",          "gpt",      "--mesh",
+                                        "data:2;model:2", "--layout", "batch:data;heads,ff:modle",
+                                        "--set",          "layers=x", "lr=1e-3"};
+  CHECK(excerpt("layout rule 'ff:modle': mesh 'data:2;model:2' has no axis 'modle'; did you mean "
+                "'model'?",
+                job) ==
+        "    --layout batch:data;heads,ff:modle\n"
+        "                                 ^^^^^\n");
+  CHECK(excerpt("key 'layers' is 'x', which is not a whole number", job) ==
+        "    --set layers=x\n"
+        "                 ^\n");
+  // 'data' stands in the mesh and in the layout.
+  CHECK(excerpt("axis 'data' is too large", job) == "");
+  CHECK(excerpt("unknown key 'tran.lr'; did you mean 'lr'?", job) == "");
+  CHECK(excerpt("nothing is quoted", job) == "");
+  CHECK(excerpt("unknown command 'trian'; did you mean 'train'?", {"trian", "gpt"}) ==
+        "    trian\n"
+        "    ^^^^^\n");
+  CHECK(excerpt("key 'größe' is odd", {"train", "--set", "größe=ß"}) ==
+        "    --set größe=ß\n"
+        "          ^^^^^\n");
+  const std::string cut = excerpt("dim 'hads'", {"--layout", std::string(200, 'a') + ";hads:b"});
+  CHECK(cut.starts_with("    ...aaa"));
+  CHECK(cut.find("a;hads:b\n") != cut.npos);
+  CHECK(cut.find("^^^^\n") - cut.find('\n') - 1 == cut.find("hads"));
+
+  const Folder f;
+  f.write("run.toml", "[train]\n\tsteps = [\n");
+  const std::string path = f.dir + "/run.toml";
+  CHECK(excerpt(path + ": the value 'steps' does not end (line 2)", {"train", path}) ==
+        "     steps = [\n"
+        "     ^^^^^\n");
+  CHECK(excerpt(path + ": it ends early (line 9)", {}) == "");
+  CHECK(excerpt("no/such.toml: it ends early (line 1)", {}) == "");
+}
+
+TEST_CASE("terminal: colours and carets, but not with NO_COLOR or in a file", "[cli]") {
+  const TextFolder f;
+  const std::string tessera = TESSERA_CLI;
+  const std::string wrong =
+      "TERM=xterm " + tessera + " train gpt --data text.txt --layout hads:data";
+  const std::string coloured = on_terminal(f, "NO_COLOR= " + wrong, 80, 1);
+  CHECK(coloured.find("tessera: \033[1;31musage error:\033[0m ") != coloured.npos);
+  CHECK(coloured.find("    --layout hads:data\r\n             ^^^^\r\n") != coloured.npos);
+  const std::string plain = on_terminal(f, "NO_COLOR=1 " + wrong, 80, 1);
+  CHECK(plain.find("tessera: usage error: ") != plain.npos);
+  CHECK(plain.find("\033[1") == plain.npos);
+  CHECK(plain.find("             ^^^^\r\n") != plain.npos);
+  expect_failure(run_cli_in(f, "train gpt --data text.txt --layout hads:data"), 1, {"'hads'"});
+
+  const std::string train = tessera + " train " + kTinyGpt + " --steps 3";
+  const std::string run = on_terminal(f, "NO_COLOR= TERM=xterm " + train, 200);
+  CHECK(run.find("\033[1mlayout\033[0m  ") != run.npos);
+  CHECK(run.find("\033[32mdone\033[0m    3 steps in ") != run.npos);
+  CHECK(run.find("\033[32m[") != run.npos);
+  for (const std::string off : {"NO_COLOR=1 TERM=xterm ", "NO_COLOR= TERM=dumb "}) {
+    const std::string text = on_terminal(f, off + train, 200);
+    CHECK(text.find("\033[1m") == text.npos);
+    CHECK(text.find("\033[32m") == text.npos);
+  }
+}
+
+TEST_CASE("terminal: a job ends with a summary; --quiet leaves only it", "[cli]") {
+  const TextFolder f;
+  const std::string train = std::string("train ") + kTinyGpt +
+                            " --steps 4 --set eval_every=2 held_out=0.2 --log run.jsonl ";
+  const CliResult all = run_cli_in(f, train + "--checkpoint 'c k'");
+  expect_success(all);
+  const CliResult quiet = run_cli_in(f, train + "--checkpoint 'c k2' --quiet");
+  expect_success(quiet);
+  CHECK(all.out.find("\nstep 1/4  loss ") != all.out.npos);
+  CHECK(all.out.find("\neval at step 4: ") != all.out.npos);
+  CHECK(quiet.out.starts_with("done    4 steps in "));
+  CHECK(std::count(quiet.out.begin(), quiet.out.end(), '\n') == 4);
+  for (const CliResult& result : {all, quiet}) {
+    const std::string end = result.out.substr(result.out.find("done    4 steps in "));
+    INFO(end);
+    for (const char* part : {"tok/s, ", "; loss ", ", best eval ", " at step ", "\nsaved   c k",
+                             "\nlog     run.jsonl\n"})
+      CHECK(end.find(part) != end.npos);
+    CHECK(end.find("\nnext    tessera generate gpt --checkpoint 'c k") != end.npos);
+  }
+  // What it proposes works.
+  expect_success(run_cli_in(f, "generate gpt --checkpoint 'c k' --tokens 2"));
+  const CliResult logged =
+      run_cli_in(f, std::string("train ") + kTinyGpt + " --steps 1 --quiet --log run.jsonl");
+  expect_success(logged);
+  CHECK(logged.out.ends_with("\nnext    tessera report run.jsonl\n"));
+  // Trouble is told.
+  const CliResult trouble = run_cli_in(
+      f, std::string("train ") + kTinyGpt + " --steps 4 --quiet --set lr=1e30 --on-nonfinite skip");
+  CHECK(trouble.out.find(" is skipped (1 so far): ") != trouble.out.npos);
 }
