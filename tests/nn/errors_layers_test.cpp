@@ -1,5 +1,6 @@
 // The messages of layers and attention for shapes and options that do not go together.
 #include "support/expect_error.h"
+#include "tessera/nn_linear_cross_entropy.h"
 #include "tessera/tessera.h"
 
 using namespace tessera;
@@ -21,6 +22,25 @@ struct Inputs {
 };
 
 }  // namespace
+
+TEST_CASE("a loss by blocks of examples", "[errors]") {
+  Inputs in;
+  const Tensor w = in.of({Dim("vocab", 7), kModel});
+  const Tensor labels = in.of({kBatch, kLength}, DType::int32);
+  const auto loss = [&](Tensor x, nn::LinearCrossEntropyOptions o) {
+    o.contracted = "model";
+    return [=] { nn::linear_cross_entropy(x, w, labels, {}, o); };
+  };
+  expect_usage({"[linear_cross_entropy] 3 blocks do not divide 'length' of 4", "divisor", kHere},
+               loss(in.x, {.blocks = 3}));
+  expect_usage({"[linear_cross_entropy] 0 blocks do not divide", kHere}, loss(in.x, {.blocks = 0}));
+  expect_usage({"[linear_cross_entropy] x [batch=3, length=4, model=6] has no dim 'rows'", kHere},
+               loss(in.x, {.dim = "rows"}));
+  expect_usage({"[linear_cross_entropy] w [vocab=7, model=6] has no dim 'classes'", kHere},
+               loss(in.x, {.classes = "classes"}));
+  expect_usage({"[linear_cross_entropy] 'length' is bounded", "cut another dim", kHere},
+               loss(in.of({kBatch, Dim::bounded("length", 4), kModel}), {.blocks = 2}));
+}
 
 TEST_CASE("a logit has a label each", "[errors]") {
   Inputs in;

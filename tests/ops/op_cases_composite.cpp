@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/op_cases.h"
+#include "tessera/nn_linear_cross_entropy.h"
 
 namespace tessera::test {
 
@@ -134,6 +135,36 @@ void add_losses(std::vector<OpCase>& rows) {
                   [](Graph&, const Tensors& x) -> Tensors {
                     return {mean_all(cross_entropy(x[0], x[1], "n"))};
                   }});
+}
+
+/// The loss by blocks, whose formula is that of all logits.
+void add_linear_cross_entropy(std::vector<OpCase>& rows) {
+  const CaseInput x = real("x", {a, b, c}), w = real("w", {n, b}),
+                  labels = integers("labels", {a, c}, 0, 6),
+                  weights = integers("weights", {a, c}, 0, 2);
+  for (const int64_t blocks : {1, 2}) {
+    const bool capped = blocks == 1, weighted = blocks == 2;
+    OpCase row{fmt::format("linear_cross_entropy_{}", blocks),
+               {x, w, labels, weights},
+               {"a", "b", "c", "n"},
+               [=](Graph&, const Tensors& in) -> Tensors {
+                 nn::LinearCrossEntropyOptions o{"b", "n", "c", blocks};
+                 o.cap = capped ? 1.5 : 0;
+                 o.scale = 2;
+                 return {nn::linear_cross_entropy(
+                     in[0], in[1], in[2], weighted ? cast(in[3], in[0].dtype()) : Tensor(), o)};
+               }};
+    row.expect = [=](const Wholes& in) {
+      Whole logits = brute_einsum({in[0], in[1]}, Whole({"a", "c", "n"}, {5, 4, 7}));
+      for (double& z : logits.data) z = capped ? 1.5 * std::tanh(2 * z / 1.5) : 2 * z;
+      const Whole losses = cross_entropy_of({logits, in[2]}, false, 0);
+      Whole sum({}, {});
+      for (size_t i = 0; i < losses.data.size(); ++i)
+        sum.data[0] += losses.data[i] * (weighted ? in[3].data[i] : 1);
+      return sum;
+    };
+    rows.push_back(row);
+  }
 }
 
 const Dim batch("batch", 3), heads("heads", 2), length("length", 5), memory("memory_length", 4),
@@ -340,6 +371,7 @@ std::vector<OpCase> composite_cases() {
   add_softmax(rows);
   add_norms(rows);
   add_losses(rows);
+  add_linear_cross_entropy(rows);
   add_attention(rows);
   add_structured_attention(rows);
   add_regions(rows);
