@@ -7,9 +7,9 @@
 
 #include "base/fail.h"
 #include "base/files.h"
-#include "cli/chart.h"
 #include "cli/report.h"
 #include "cli/sweep.h"
+#include "pages/page.h"
 
 namespace tessera::cli {
 
@@ -60,7 +60,7 @@ std::string plot(std::vector<SweepRow> rows) {
     const int y = 20 + height * static_cast<int>(i);
     const auto at = [&](double seconds) { return left + width * seconds / most; };
     svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{} {}</text>\n", left - 6,
-                       y + 9, html_escape(r.mesh), html_escape(r.layout.empty() ? "-" : r.layout));
+                       y + 9, pages::escape(r.mesh), pages::escape(r.layout.empty() ? "-" : r.layout));
     svg +=
         fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"11\" fill=\"#7aa6c2\"/>\n",
                     left, y, at(r.measured) - left);
@@ -73,22 +73,146 @@ std::string plot(std::vector<SweepRow> rows) {
   return svg + "<text x=\"6\" y=\"12\">step time: bars measured, dots predicted</text></svg>\n";
 }
 
-std::string page(const std::string& title, const std::vector<SweepRow>& rows) {
-  std::string html = fmt::format(
-      "<!doctype html><meta "
-      "charset=\"utf-8\"><title>{0}</title><style>body{{font-family:sans-serif}}"
-      "td,th{{padding:2px 8px;text-align:left}}</style><h1>Layouts of "
-      "{0}</h1>\n{1}<table><tr><th>set"
-      "<th>mesh<th>layout<th>measured ms<th>predicted ms<th>MB a rank<th>program\n",
-      html_escape(title), plot(rows));
+std::string name_of(const SweepRow& r) {
+  return fmt::format("{}{}{} {}", r.sets, r.sets.empty() ? "" : " ", r.mesh,
+                     r.layout.empty() ? "nothing split" : r.layout);
+}
+
+/// Measured over predicted, with the diagonal on which both agree.
+pages::Json agreement(const std::vector<SweepRow>& rows) {
+  std::vector<double> x, y, line;
+  pages::Json tips = pages::Json::array();
   for (const SweepRow& r : rows) {
-    html += fmt::format(
-        "<tr><td>{}<td>{}<td>{}<td>{}<td>{:.3f}<td>{:.1f}<td>{}\n", html_escape(r.sets),
-        html_escape(r.mesh), html_escape(r.layout.empty() ? "-" : r.layout),
-        r.failure.empty() ? fmt::format("{:.3f}", 1e3 * r.measured) : html_escape(r.failure),
-        1e3 * r.predicted, static_cast<double>(r.memory) / 1e6, r.program);
+    if (r.measured == 0 || r.predicted == 0) continue;
+    x.push_back(r.predicted);
+    y.push_back(r.measured);
+    tips.push_back(name_of(r));
   }
-  return html + "</table>\n";
+  line = {*std::min_element(x.begin(), x.end()), *std::max_element(x.begin(), x.end())};
+  return {{"kind", "xy"},
+          {"title", "measured over predicted"},
+          {"about", "On the line both agree; below it a layout was faster than predicted."},
+          {"xs", {{{"key", "p"}, {"label", "predicted"}, {"unit", "s"}}}},
+          {"square", true},
+          {"y", {{"label", "measured"}, {"unit", "s"}, {"log", false}}},
+          {"series",
+           {{{"name", "layout"}, {"points", true}, {"x", {{"p", x}}}, {"y", y}, {"tips", tips}},
+            {{"name", "agree"}, {"quiet", true}, {"dash", true}, {"x", {{"p", line}}}, {"y", line}}}}};
+}
+
+/// The best measured time by the values of the two keys of --set that were swept.
+pages::Json by_keys(const std::vector<SweepRow>& rows) {
+  std::map<std::string, std::map<std::string, double>> best;  // by the first, then by the second
+  std::set<std::string> seconds;
+  std::string first_key, second_key;
+  for (const SweepRow& r : rows) {
+    std::istringstream in(r.sets);
+    std::string first, second, more;
+    if (!(in >> first >> second) || in >> more || r.measured == 0) continue;
+    first_key = first.substr(0, first.find('='));
+    second_key = second.substr(0, second.find('='));
+    double& least = best[first].try_emplace(second, r.measured).first->second;
+    least = std::min(least, r.measured);
+    seconds.insert(second);
+  }
+  if (best.size() < 2 || seconds.size() < 2) return {};
+  pages::Json labels = pages::Json::array(), rects = pages::Json::array(),
+              names = pages::Json::array();
+  for (const auto& [first, line] : best) {
+    const size_t y = labels.size();
+    labels.push_back(first);
+    size_t x = 0;
+    for (const std::string& second : seconds) {
+      if (line.contains(second)) {
+        names.push_back(first + " " + second);
+        rects.push_back({x, x + 1, y, y + 1, line.at(second), names.size() - 1});
+      }
+      ++x;
+    }
+  }
+  return {{"kind", "rects"},
+          {"title", fmt::format("best measured time by {} and {}", first_key, second_key)},
+          {"x", {{"label", second_key}, {"labels", seconds}}},
+          {"y", {{"labels", labels}}},
+          {"heat", "s"},
+          {"names", names},
+          {"rects", rects}};
+}
+
+std::string page(const std::string& title, const std::vector<SweepRow>& rows) {
+  constexpr size_t kMostBars = 40;
+  const SweepSummary summary = summarize(rows);
+  pages::Page page("Layouts of " + title, fmt::format("{} layouts, {} programs", rows.size(),
+                                                      summary.programs));
+  std::vector<SweepRow> sorted = rows;
+  std::stable_sort(sorted.begin(), sorted.end(), [](const SweepRow& a, const SweepRow& b) {
+    return (a.measured > 0) != (b.measured > 0) ? a.measured > 0 : a.measured < b.measured;
+  });
+  const bool predicted = std::any_of(rows.begin(), rows.end(),
+                                     [](const SweepRow& r) { return r.predicted > 0; });
+  std::vector<std::pair<std::string, std::string>> cards = {
+      {std::to_string(summary.ran), "layouts ran"}, {std::to_string(summary.failed), "failed"}};
+  if (summary.ran > 0)
+    cards.emplace_back(pages::with_unit(sorted[0].measured, "s"), "fastest, " + name_of(sorted[0]));
+  if (summary.error >= 0) {
+    cards.emplace_back(fmt::format("{:.2f}", summary.tau), "rank correlation (Kendall's tau)");
+    cards.emplace_back(pages::with_unit(summary.error, "%"), "mean error of predictions");
+    cards.emplace_back(pages::with_unit(summary.regret, "%"), "slower, if one trusts them");
+  }
+  page.cards(cards);
+  if (summary.ran == 0) page.note("No layout ran; the table says why.");
+  if (!predicted)
+    page.note(
+        "Nothing is predicted. Measure this machine with tessera calibrate, or give a profile with "
+        "--machine; the sweep then shows predictions beside what it measured.");
+  if (summary.ran > 0) {
+    page.section("times", "Times of a step");
+    page.begin_grid();
+    if (summary.error >= 0) page.chart(agreement(sorted));
+    const pages::Json heat = by_keys(rows);
+    if (!heat.is_null()) page.chart(heat);
+    page.end_grid();
+    pages::Json bars = pages::Json::array();
+    for (const SweepRow& r : sorted) {
+      if (r.measured == 0 || bars.size() == kMostBars) break;
+      pages::Json bar = {{"label", name_of(r)}, {"parts", pages::Json::array({{"median", r.measured}})}};
+      if (r.least > 0) bar["range"] = {r.least, r.measured};
+      if (r.predicted > 0) bar["dot"] = r.predicted;
+      bars.push_back(bar);
+    }
+    page.chart({{"kind", "bars"},
+                {"title", "measured, fastest first"},
+                {"about", "From the least to the median of the steps of a layout."},
+                {"unit", "s"},
+                {"rows", bars}});
+  }
+  page.section("layouts", "Layouts");
+  pages::Json table = pages::Json::array();
+  for (const SweepRow& r : sorted) {
+    pages::Json row = {{"set", r.sets},
+                       {"mesh", r.mesh},
+                       {"layout", r.layout.empty() ? "nothing split" : r.layout},
+                       {"failure", r.failure},
+                       {"program", r.program}};
+    if (r.measured > 0) row["measured"] = r.measured;
+    if (r.measured > 0 && r.least > 0) row["spread"] = r.measured / r.least - 1;
+    if (r.predicted > 0) row["predicted"] = r.predicted;
+    if (r.measured > 0 && r.predicted > 0) row["off"] = r.predicted / r.measured - 1;
+    if (r.memory > 0) row["memory"] = r.memory;
+    table.push_back(row);
+  }
+  page.table({{"set", "set"},
+              {"mesh", "mesh"},
+              {"layout", "layout"},
+              {"measured", "measured", "s"},
+              {"spread", "above the least", "%"},
+              {"predicted", "predicted", "s"},
+              {"off", "off by", "%"},
+              {"memory", "memory", "B"},
+              {"program", "program"},
+              {"failure", "why it did not run"}},
+             table, "The sweep has no layouts.");
+  return page.html();
 }
 
 }  // namespace
