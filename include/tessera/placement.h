@@ -23,7 +23,8 @@ struct PlacedTensor {
   std::string name;    ///< with scopes
   std::string source;  ///< "model.cpp:41"
   std::string kind;    ///< "parameter", "state", "input" or "activation"
-  std::string made;    ///< "stored", "input", the op that computed it, or the collective that moved it
+  std::string
+      made;  ///< "stored", "input", the op that computed it, or the collective that moved it
   std::string dtype;
   std::vector<PlacedDim> dims;
   std::vector<std::string> partial;  ///< axes over which it is a partial value

@@ -355,7 +355,8 @@ pages::Json collective_curves(const Machine& machine) {
 }
 
 std::string page_of(const Machine& machine, const std::string& path) {
-  pages::Page page("machine profile", fmt::format("{}, {}; {}", machine.device, machine.date, path));
+  pages::Page page("machine profile",
+                   fmt::format("{}, {}; {}", machine.device, machine.date, path));
   const ProductRate& rate = machine.products[0];
   page.cards({{pages::with_unit(rate.flops, "FLOP/s"), "matmuls"},
               {pages::with_unit(machine.memory_rates.back().bandwidth, "B/s"), "memory"},
@@ -381,14 +382,19 @@ std::string page_of(const Machine& machine, const std::string& path) {
                     {"rate", flops / s.seconds},
                     {"off", seconds / s.seconds - 1}});
   }
-  page.chart({{"kind", "xy"},
-              {"title", "rate of a matmul by its size"},
-              {"xs", {{{"key", "w"}, {"label", "operations of the matmul"}, {"unit", "FLOP"}}}},
-              {"xlog", true},
-              {"y", {{"label", "rate"}, {"unit", "FLOP/s"}, {"log", true}}},
-              {"series",
-               {{{"name", "measured"}, {"points", true}, {"x", {{"w", work}}}, {"y", speed}, {"tips", tips}},
-                {{"name", "fit"}, {"points", true}, {"x", {{"w", work}}}, {"y", fit}, {"tips", tips}}}}});
+  page.chart(
+      {{"kind", "xy"},
+       {"title", "rate of a matmul by its size"},
+       {"xs", {{{"key", "w"}, {"label", "operations of the matmul"}, {"unit", "FLOP"}}}},
+       {"xlog", true},
+       {"y", {{"label", "rate"}, {"unit", "FLOP/s"}, {"log", true}}},
+       {"series",
+        {{{"name", "measured"},
+          {"points", true},
+          {"x", {{"w", work}}},
+          {"y", speed},
+          {"tips", tips}},
+         {{"name", "fit"}, {"points", true}, {"x", {{"w", work}}}, {"y", fit}, {"tips", tips}}}}});
   page.table({{"m", "m", "#"},
               {"n", "n", "#"},
               {"k", "k", "#"},

@@ -38,7 +38,8 @@ std::vector<const SimulatedStep*> longest(const std::vector<SimulatedStep>& step
   std::nth_element(all.begin(), all.begin() + kMostSpans, all.end(),
                    [](const auto* a, const auto* b) { return a->seconds > b->seconds; });
   all.resize(kMostSpans);
-  std::sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->begin < b->begin; });
+  std::sort(all.begin(), all.end(),
+            [](const auto* a, const auto* b) { return a->begin < b->begin; });
   return all;
 }
 
@@ -122,10 +123,11 @@ pages::Json memory_chart(const Placement& p) {
   }
   return {{"kind", "rects"},
           {"title", "transient memory over the step"},
-          {"about", fmt::format("A box is a buffer: as wide as the steps in which it is needed, as high as "
-                                "its bytes, where it lies in the arena of {}. Most is in use at step {}{}.",
-                                pages::with_unit(static_cast<double>(p.transient_bytes), "B"), peak,
-                                p.steps.empty() ? "" : ", " + p.steps[static_cast<size_t>(peak)])},
+          {"about",
+           fmt::format("A box is a buffer: as wide as the steps in which it is needed, as high as "
+                       "its bytes, where it lies in the arena of {}. Most is in use at step {}{}.",
+                       pages::with_unit(static_cast<double>(p.transient_bytes), "B"), peak,
+                       p.steps.empty() ? "" : ", " + p.steps[static_cast<size_t>(peak)])},
           {"x", {{"label", "step of the Program"}, {"unit", "#"}}},
           {"y", {{"label", ""}, {"unit", "B"}}},
           {"classes", {"buffer", "in use at the peak"}},
@@ -151,10 +153,8 @@ pages::Json cut_chart(const Placement& p) {
                        {"combiner", t.combiner},
                        {"dims", dims}});
   }
-  Json chart = {{"kind", "cut"},
-                {"title", "where a tensor lies"},
-                {"mesh", mesh},
-                {"tensors", tensors}};
+  Json chart = {
+      {"kind", "cut"}, {"title", "where a tensor lies"}, {"mesh", mesh}, {"tensors", tensors}};
   if (p.tensors.size() > kMostTensors)
     chart["about"] = fmt::format("The first {} of {} tensors; explain --show NAME has any.",
                                  kMostTensors, p.tensors.size());

@@ -140,8 +140,7 @@ void show_tensors(const std::string& glob, const Placement& placement) {
   }
   require(matching > 0, "--show {}: no tensor of the step is called like that{}", glob,
           suggestion(glob, names));
-  if (matching > kMost)
-    say("\nand {} more; give a narrower name to --show\n", matching - kMost);
+  if (matching > kMost) say("\nand {} more; give a narrower name to --show\n", matching - kMost);
 }
 
 void write_page(const Arguments& args, const Job& job, const Explanation& e,
@@ -150,13 +149,12 @@ void write_page(const Arguments& args, const Job& job, const Explanation& e,
   if (args.html.empty()) return;
   std::optional<Simulation> simulation;
   if (!e.machine.empty()) simulation = simulate(graph, options, *machine);
-  write_text_file(
-      args.html,
-      explain_page(fmt::format("{}: a step under this layout", job.spec->name),
-                   fmt::format("mesh {} ({} ranks), layout {}", job.mesh.to_string(),
-                               job.mesh.size(), job.layout.to_string()),
-                   e, placement(graph, options), simulation ? &*simulation : nullptr,
-                   machine ? &*machine : nullptr));
+  write_text_file(args.html,
+                  explain_page(fmt::format("{}: a step under this layout", job.spec->name),
+                               fmt::format("mesh {} ({} ranks), layout {}", job.mesh.to_string(),
+                                           job.mesh.size(), job.layout.to_string()),
+                               e, placement(graph, options), simulation ? &*simulation : nullptr,
+                               machine ? &*machine : nullptr));
 }
 
 }  // namespace

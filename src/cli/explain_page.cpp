@@ -60,10 +60,11 @@ void add_collectives(Page& page, const FunctionReport& f, bool timed) {
                     {"seconds", c.seconds},
                     {"exposed", c.exposed}});
   std::vector<pages::Column> columns = {
-      {"kind", "collective"}, {"axes", "over (ranks)"}, {"tensor", "tensor"},
-      {"rule", "because of"}, {"source", "source"},     {"times", "times", "#"},
+      {"kind", "collective"},          {"axes", "over (ranks)"}, {"tensor", "tensor"},
+      {"rule", "because of"},          {"source", "source"},     {"times", "times", "#"},
       {"bytes", "sent by a rank", "B"}};
-  if (timed) columns.insert(columns.end(), {{"seconds", "takes", "s"}, {"exposed", "exposed", "s"}});
+  if (timed)
+    columns.insert(columns.end(), {{"seconds", "takes", "s"}, {"exposed", "exposed", "s"}});
   page.table(columns, rows, "A step has no collectives: nothing is sent between ranks.");
 }
 
@@ -91,14 +92,13 @@ void add_kernels(Page& page, const FunctionReport& f, const Machine& machine) {
     const double intensity = static_cast<double>(k.flops) / static_cast<double>(k.bytes);
     x.push_back(intensity);
     y.push_back(static_cast<double>(k.flops) / k.seconds);
-    tips.push_back(fmt::format("{} {}, {} of a step", k.kernel, k.tensor,
-                               pages::with_unit(k.seconds, "s")));
+    tips.push_back(
+        fmt::format("{} {}, {} of a step", k.kernel, k.tensor, pages::with_unit(k.seconds, "s")));
     low = std::min(low, intensity);
     high = std::max(high, intensity);
   }
-  const double peak = peak_of(machine), bandwidth = machine.memory_rates.empty()
-                                                        ? 0
-                                                        : machine.memory_rates.back().bandwidth;
+  const double peak = peak_of(machine),
+               bandwidth = machine.memory_rates.empty() ? 0 : machine.memory_rates.back().bandwidth;
   if (!x.empty() && peak > 0 && bandwidth > 0) {
     const double ridge = peak / bandwidth;
     std::vector<double> at = {std::min(low, ridge / 4), ridge, std::max(high, 4 * ridge)}, roof;
@@ -106,9 +106,10 @@ void add_kernels(Page& page, const FunctionReport& f, const Machine& machine) {
     page.chart(
         {{"kind", "xy"},
          {"title", "kernels under the roofline of " + machine.name},
-         {"about", fmt::format("Memory gives {}, matmuls {} at most. A point far below the line "
-                               "loses time to launches or small sizes.",
-                               pages::with_unit(bandwidth, "B/s"), pages::with_unit(peak, "FLOP/s"))},
+         {"about",
+          fmt::format("Memory gives {}, matmuls {} at most. A point far below the line "
+                      "loses time to launches or small sizes.",
+                      pages::with_unit(bandwidth, "B/s"), pages::with_unit(peak, "FLOP/s"))},
          {"xs", {{{"key", "i"}, {"label", "operations for a byte"}, {"unit", ""}}}},
          {"xlog", true},
          {"square", true},
@@ -149,12 +150,13 @@ void add_waste(Page& page, const Explanation& e, const FunctionReport& f) {
   page.section("waste", "Redundant work and padding");
   Json rows = Json::array();
   for (const RedundantReport& r : f.redundant)
-    rows.push_back({{"node", r.node},
-                    {"source", r.source},
-                    {"axes", r.axes},
-                    {"ranks", r.factor},
-                    {"flops", r.flops},
-                    {"share", f.flops > 0 ? static_cast<double>(r.flops) / static_cast<double>(f.flops) : 0}});
+    rows.push_back(
+        {{"node", r.node},
+         {"source", r.source},
+         {"axes", r.axes},
+         {"ranks", r.factor},
+         {"flops", r.flops},
+         {"share", f.flops > 0 ? static_cast<double>(r.flops) / static_cast<double>(f.flops) : 0}});
   page.table({{"node", "computed alike"},
               {"source", "source"},
               {"axes", "on all ranks along"},
@@ -183,8 +185,8 @@ std::string explain_page(const std::string& title, const std::string& subtitle,
   if (simulation != nullptr)
     cards.emplace_back(pages::with_unit(simulation->seconds, "s"), "a step, predicted");
   cards.emplace_back(pages::with_unit(static_cast<double>(train->flops), "FLOP"), "on each rank");
-  cards.emplace_back(bytes(train->bytes), fmt::format("sent by a rank, in {} collectives",
-                                                      train->collectives.size()));
+  cards.emplace_back(bytes(train->bytes),
+                     fmt::format("sent by a rank, in {} collectives", train->collectives.size()));
   cards.emplace_back(bytes(memory), "memory of a rank");
   page.cards(cards);
   for (const std::string& note : e.notes) page.note(note);

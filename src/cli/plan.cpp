@@ -211,9 +211,8 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
     answer.findings.pipelines = pipelines;
     if (!args.html.empty() && !pipelines.plans.empty()) {
       const PipelinePlan& p = pipelines.plans[0];
-      answer.findings.pipeline =
-          price_pipeline(model, p.stage.mesh, Layout::parse(p.stage.layout), p.stage.build,
-                         p.stages, p.chunks, machine);
+      answer.findings.pipeline = price_pipeline(model, p.stage.mesh, Layout::parse(p.stage.layout),
+                                                p.stage.build, p.stages, p.chunks, machine);
     }
     answer.add("pipeline", to_string(pipelines, found), to_json(pipelines, found));
   }

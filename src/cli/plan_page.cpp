@@ -45,17 +45,19 @@ Json parts_of(const PricedPlan& p, double bubble = 0) {
 
 /// The proof as a sentence.
 std::string proof_of(const Plan& plan) {
-  const std::string looked = fmt::format(
-      "There are {} ways to give mesh axes to dims; {} plans were priced in {}.", plan.space,
-      plan.priced, time(plan.search_seconds));
+  const std::string looked =
+      fmt::format("There are {} ways to give mesh axes to dims; {} plans were priced in {}.",
+                  plan.space, plan.priced, time(plan.search_seconds));
   const std::string bounded = plan.scoped > 0 ? " (rules with a scope are tried, not proved)" : "";
   if (plan.optimal)
-    return fmt::format("No other plan is predicted to be faster: for each of the others a lower "
-                       "bound on its time is above this one{}. {}",
-                       bounded, looked);
-  return fmt::format("A faster plan may exist, but none can take less than {}: this one is at most "
-                     "{:.1f} % above the best{}. {}",
-                     time(plan.bound), 100 * plan.gap(), bounded, looked);
+    return fmt::format(
+        "No other plan is predicted to be faster: for each of the others a lower "
+        "bound on its time is above this one{}. {}",
+        bounded, looked);
+  return fmt::format(
+      "A faster plan may exist, but none can take less than {}: this one is at most "
+      "{:.1f} % above the best{}. {}",
+      time(plan.bound), 100 * plan.gap(), bounded, looked);
 }
 
 void add_winner(Page& page, const PlanFindings& f) {
@@ -192,21 +194,20 @@ void add_links(Page& page, const std::vector<BreakEven>& links) {
     labels.push_back(link.link);
     const double low = link.below.bandwidth, high = link.above.bandwidth;
     for (const auto& [side, what] : {std::pair{&link.below, "below"}, {&link.above, "above"}}) {
-      rows.push_back(
-          {{"link", fmt::format("{} ({})", link.link, link.axes)},
-           {"now", link.bandwidth},
-           {"side", what},
-           {"at", side->bandwidth > 0 ? Json(side->bandwidth) : Json()},
-           {"instead", side->bandwidth == 0 ? "not known: the search time was over"
-                       : side->instead      ? flags_of(*side->instead)
-                                            : "none is faster up to there"},
-           {"shown", side->shown ? "proved" : "of those tried in time"}});
+      rows.push_back({{"link", fmt::format("{} ({})", link.link, link.axes)},
+                      {"now", link.bandwidth},
+                      {"side", what},
+                      {"at", side->bandwidth > 0 ? Json(side->bandwidth) : Json()},
+                      {"instead", side->bandwidth == 0 ? "not known: the search time was over"
+                                  : side->instead      ? flags_of(*side->instead)
+                                                       : "none is faster up to there"},
+                      {"shown", side->shown ? "proved" : "of those tried in time"}});
     }
     const auto span = [&](double from, double to, int kind, const std::string& name) {
       if (!(to > from)) return;
       names.push_back(name);
-      rects.push_back({from / link.bandwidth, to / link.bandwidth, lane, lane + 1, kind,
-                       names.size() - 1});
+      rects.push_back(
+          {from / link.bandwidth, to / link.bandwidth, lane, lane + 1, kind, names.size() - 1});
     };
     span(low > 0 ? low : link.bandwidth, high > 0 ? high : link.bandwidth, 0,
          link.link + ": the plan stays best");
@@ -256,8 +257,9 @@ void add_pipelines(Page& page, const PlanFindings& f) {
   Json labels = Json::array(), rects = Json::array(), names = Json::array();
   for (int64_t s = 0; s < f.pipeline->stages; ++s) labels.push_back(fmt::format("stage {}", s));
   for (const StageSpan& span : f.pipeline->spans) {
-    names.push_back(fmt::format("microbatch {}{}", span.microbatch,
-                                f.pipeline->chunks > 1 ? fmt::format(", chunk {}", span.chunk) : ""));
+    names.push_back(
+        fmt::format("microbatch {}{}", span.microbatch,
+                    f.pipeline->chunks > 1 ? fmt::format(", chunk {}", span.chunk) : ""));
     rects.push_back({span.begin, span.begin + span.seconds, span.stage, span.stage + 1,
                      span.is_forward ? 0 : 1, names.size() - 1});
   }

@@ -44,7 +44,8 @@ Axes axes_of(const RunLog& log) {
 double at_step(const Axes& axes, const std::vector<double>& values, int64_t step) {
   const auto after =
       std::upper_bound(axes.steps.begin(), axes.steps.end(), static_cast<double>(step));
-  return after == axes.steps.begin() ? 0 : values[static_cast<size_t>(after - axes.steps.begin()) - 1];
+  return after == axes.steps.begin() ? 0
+                                     : values[static_cast<size_t>(after - axes.steps.begin()) - 1];
 }
 
 /// The charts of all jobs of a page, one below the other in the same colours.
@@ -62,7 +63,10 @@ class Curves {
     chart(page, "tokens/s", "", false, {{"tokens_per_s", ""}});
     if (logs_.size() == 1) {
       chart(page, "time of a step", "s", true,
-            {{"ms", "step"}, {"slowest_ms", "own work, slowest rank"}, {"median_ms", "own work, median rank"}, {"planned_ms", "planned"}});
+            {{"ms", "step"},
+             {"slowest_ms", "own work, slowest rank"},
+             {"median_ms", "own work, median rank"},
+             {"planned_ms", "planned"}});
     } else {
       chart(page, "time of a step", "s", true, {{"ms", ""}});
     }
@@ -78,9 +82,9 @@ class Curves {
   /// Fields of steps that no chart shows and that are none of ours.
   std::set<std::string> own_metrics() const {
     static const std::set<std::string> known = {
-        "step", "steps", "loss", "grad_norm", "lr", "ms", "planned_ms", "tokens_per_s",
-        "flops_per_s", "peak_share", "memory_bytes", "eta_s", "skipped", "loss_scale",
-        "slowest_rank", "slowest_ms", "median_ms"};
+        "step",       "steps",        "loss",         "grad_norm",  "lr",           "ms",
+        "planned_ms", "tokens_per_s", "flops_per_s",  "peak_share", "memory_bytes", "eta_s",
+        "skipped",    "loss_scale",   "slowest_rank", "slowest_ms", "median_ms"};
     std::set<std::string> own;
     for (const RunLog& log : logs_) {
       for (const auto& [field, at] : log.fields) {
@@ -244,8 +248,9 @@ void add_ranks(Page& page, const RunLog& log) {
   }
   page.chart({{"kind", "rects"},
               {"title", "the slowest rank by step"},
-              {"about", "How much more work of its own than the median rank the slowest one had: "
-                        "a row that is dark throughout is a slow machine."},
+              {"about",
+               "How much more work of its own than the median rank the slowest one had: "
+               "a row that is dark throughout is a slow machine."},
               {"x", {{"label", "step"}, {"unit", "#"}}},
               {"y", {{"labels", labels}}},
               {"heat", "%"},
@@ -295,7 +300,8 @@ void add_time_line(Page& page, const Json& steps) {
     const std::string op = s[1];
     const bool waits = op == "wait" || find_collective(op).has_value();
     names.push_back(op + " " + s[0].get<std::string>());
-    rects.push_back({at, at + seconds, waits ? 1 : 0, waits ? 2 : 1, waits ? 1 : 0, names.size() - 1});
+    rects.push_back(
+        {at, at + seconds, waits ? 1 : 0, waits ? 2 : 1, waits ? 1 : 0, names.size() - 1});
     at += seconds;
   }
   if (!(at > 0)) return page.text("Train with --profile to see where the time of a step goes.");
@@ -358,15 +364,17 @@ void add_notes(Page& page, const RunLog& log) {
                           log.torn == 1 ? "is" : "are"));
   if (log.cut) page.note(log.name + ": the log ends in the middle of a line");
   if (log.back > 0)
-    page.note(fmt::format("{}: {} steps come after a later one, as if two jobs wrote this log at "
-                          "the same time; of each step the last record is shown",
-                          log.name, log.back));
+    page.note(
+        fmt::format("{}: {} steps come after a later one, as if two jobs wrote this log at "
+                    "the same time; of each step the last record is shown",
+                    log.name, log.back));
 }
 
 double median(std::vector<double> values) {
   std::erase_if(values, [](double v) { return !std::isfinite(v); });
   if (values.empty()) return NAN;
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
+                   values.end());
   return values[values.size() / 2];
 }
 
@@ -492,7 +500,8 @@ ReportPage report_page(const std::vector<LogText>& texts, int refresh) {
   result.finished = true;
   for (const RunLog& log : logs) {
     result.steps += log.steps.size();
-    result.finished = result.finished && !log.steps.empty() && log.last > 0 && log.steps.rbegin()->first >= log.last;
+    result.finished = result.finished && !log.steps.empty() && log.last > 0 &&
+                      log.steps.rbegin()->first >= log.last;
   }
   try {
     Page page = page_of(logs, title);

@@ -224,12 +224,11 @@ void add_files(const cli::AddCommand& add, Arguments& a) {
       ->type_name("OLD=NEW")
       ->take_all();
   convert->add_flag("--all", a.all, "Converts optimizer state too.");
-  CLI::App* report =
-      add("report", "Writes logs of train as one HTML page, which needs no network.",
-          "tessera report run.jsonl --out run.html\n"
-          "  tessera report warm.jsonl cold.jsonl --out both.html\n"
-          "  tessera report run.jsonl --follow",
-          cli::by_one_process(a, [&] { return cli::report(a); }));
+  CLI::App* report = add("report", "Writes logs of train as one HTML page, which needs no network.",
+                         "tessera report run.jsonl --out run.html\n"
+                         "  tessera report warm.jsonl cold.jsonl --out both.html\n"
+                         "  tessera report run.jsonl --follow",
+                         cli::by_one_process(a, [&] { return cli::report(a); }));
   report->add_option("LOG", a.words, "Files that train --log wrote, to be compared on one page.")
       ->required();
   report
@@ -262,9 +261,10 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
                    "fuse_prologues and recompute_rows (on a GPU), bucket_collectives, schedule, "
                    "collective_matmul, group_tensors (on a GPU) or plan_memory.")
       ->type_name("PASS");
-  explain->add_option("--show", a.show,
-                      "Sketches how the tensors of these names are cut over the mesh, instead of "
-                      "the report: --show \"*.block0.*.w*\".")
+  explain
+      ->add_option("--show", a.show,
+                   "Sketches how the tensors of these names are cut over the mesh, instead of "
+                   "the report: --show \"*.block0.*.w*\".")
       ->type_name("GLOB");
   add_html(explain, a);
   explain->add_flag("--kernels", a.kernels,

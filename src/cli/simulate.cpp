@@ -111,11 +111,10 @@ void print(const Job& job, const Simulation& s) {
 }
 
 std::string page_of(const Job& job, const Simulation& s) {
-  pages::Page page(
-      fmt::format("{}: a simulated step", job.spec->name),
-      fmt::format("{}mesh {} ({} ranks of {}), layout {}",
-                  s.stages > 1 ? fmt::format("{} stages, each ", s.stages) : "",
-                  job.mesh.to_string(), s.ranks, s.machine, job.layout.to_string()));
+  pages::Page page(fmt::format("{}: a simulated step", job.spec->name),
+                   fmt::format("{}mesh {} ({} ranks of {}), layout {}",
+                               s.stages > 1 ? fmt::format("{} stages, each ", s.stages) : "",
+                               job.mesh.to_string(), s.ranks, s.machine, job.layout.to_string()));
   std::vector<std::pair<std::string, std::string>> cards = {
       {pages::with_unit(s.seconds, "s"), "a step, predicted"},
       {pages::with_unit(static_cast<double>(s.memory), "B"), "memory of a rank"}};

@@ -59,8 +59,9 @@ std::string plot(std::vector<SweepRow> rows) {
     const SweepRow& r = rows[i];
     const int y = 20 + height * static_cast<int>(i);
     const auto at = [&](double seconds) { return left + width * seconds / most; };
-    svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{} {}</text>\n", left - 6,
-                       y + 9, pages::escape(r.mesh), pages::escape(r.layout.empty() ? "-" : r.layout));
+    svg +=
+        fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{} {}</text>\n", left - 6, y + 9,
+                    pages::escape(r.mesh), pages::escape(r.layout.empty() ? "-" : r.layout));
     svg +=
         fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"11\" fill=\"#7aa6c2\"/>\n",
                     left, y, at(r.measured) - left);
@@ -89,42 +90,55 @@ pages::Json agreement(const std::vector<SweepRow>& rows) {
     tips.push_back(name_of(r));
   }
   line = {*std::min_element(x.begin(), x.end()), *std::max_element(x.begin(), x.end())};
-  return {{"kind", "xy"},
-          {"title", "measured over predicted"},
-          {"about", "On the line both agree; below it a layout was faster than predicted."},
-          {"xs", {{{"key", "p"}, {"label", "predicted"}, {"unit", "s"}}}},
-          {"square", true},
-          {"y", {{"label", "measured"}, {"unit", "s"}, {"log", false}}},
-          {"series",
-           {{{"name", "layout"}, {"points", true}, {"x", {{"p", x}}}, {"y", y}, {"tips", tips}},
-            {{"name", "agree"}, {"quiet", true}, {"dash", true}, {"x", {{"p", line}}}, {"y", line}}}}};
+  return {
+      {"kind", "xy"},
+      {"title", "measured over predicted"},
+      {"about", "On the line both agree; below it a layout was faster than predicted."},
+      {"xs", {{{"key", "p"}, {"label", "predicted"}, {"unit", "s"}}}},
+      {"square", true},
+      {"y", {{"label", "measured"}, {"unit", "s"}, {"log", false}}},
+      {"series",
+       {{{"name", "layout"}, {"points", true}, {"x", {{"p", x}}}, {"y", y}, {"tips", tips}},
+        {{"name", "agree"}, {"quiet", true}, {"dash", true}, {"x", {{"p", line}}}, {"y", line}}}}};
 }
 
-/// The best measured time by the values of the two keys of --set that were swept.
+/// "a=1 b=2" as a map.
+std::map<std::string, std::string> values_of(const std::string& sets) {
+  std::map<std::string, std::string> values;
+  std::istringstream in(sets);
+  for (std::string word; in >> word;)
+    values[word.substr(0, word.find('='))] = word.substr(std::min(word.size(), word.find('=') + 1));
+  return values;
+}
+
+/// The best measured time by the values of the two keys of --set that were swept; null unless two
+/// were.
 pages::Json by_keys(const std::vector<SweepRow>& rows) {
-  std::map<std::string, std::map<std::string, double>> best;  // by the first, then by the second
-  std::set<std::string> seconds;
-  std::string first_key, second_key;
+  std::map<std::string, std::set<std::string>> swept;
   for (const SweepRow& r : rows) {
-    std::istringstream in(r.sets);
-    std::string first, second, more;
-    if (!(in >> first >> second) || in >> more || r.measured == 0) continue;
-    first_key = first.substr(0, first.find('='));
-    second_key = second.substr(0, second.find('='));
-    double& least = best[first].try_emplace(second, r.measured).first->second;
-    least = std::min(least, r.measured);
-    seconds.insert(second);
+    for (const auto& [key, value] : values_of(r.sets)) swept[key].insert(value);
   }
-  if (best.size() < 2 || seconds.size() < 2) return {};
+  std::erase_if(swept, [](const auto& key) { return key.second.size() < 2; });
+  if (swept.size() != 2) return {};
+  const std::string first_key = swept.begin()->first, second_key = swept.rbegin()->first;
+  const std::set<std::string>& seconds = swept.rbegin()->second;
+  std::map<std::string, std::map<std::string, double>> best;  // by the first, then by the second
+  for (const SweepRow& r : rows) {
+    if (r.measured == 0) continue;
+    auto values = values_of(r.sets);
+    double& least =
+        best[values[first_key]].try_emplace(values[second_key], r.measured).first->second;
+    least = std::min(least, r.measured);
+  }
   pages::Json labels = pages::Json::array(), rects = pages::Json::array(),
               names = pages::Json::array();
   for (const auto& [first, line] : best) {
     const size_t y = labels.size();
-    labels.push_back(first);
+    labels.push_back(first_key + "=" + first);
     size_t x = 0;
     for (const std::string& second : seconds) {
       if (line.contains(second)) {
-        names.push_back(first + " " + second);
+        names.push_back(fmt::format("{}={} {}={}", first_key, first, second_key, second));
         rects.push_back({x, x + 1, y, y + 1, line.at(second), names.size() - 1});
       }
       ++x;
@@ -142,14 +156,14 @@ pages::Json by_keys(const std::vector<SweepRow>& rows) {
 std::string page(const std::string& title, const std::vector<SweepRow>& rows) {
   constexpr size_t kMostBars = 40;
   const SweepSummary summary = summarize(rows);
-  pages::Page page("Layouts of " + title, fmt::format("{} layouts, {} programs", rows.size(),
-                                                      summary.programs));
+  pages::Page page("Layouts of " + title,
+                   fmt::format("{} layouts, {} programs", rows.size(), summary.programs));
   std::vector<SweepRow> sorted = rows;
   std::stable_sort(sorted.begin(), sorted.end(), [](const SweepRow& a, const SweepRow& b) {
     return (a.measured > 0) != (b.measured > 0) ? a.measured > 0 : a.measured < b.measured;
   });
-  const bool predicted = std::any_of(rows.begin(), rows.end(),
-                                     [](const SweepRow& r) { return r.predicted > 0; });
+  const bool predicted =
+      std::any_of(rows.begin(), rows.end(), [](const SweepRow& r) { return r.predicted > 0; });
   std::vector<std::pair<std::string, std::string>> cards = {
       {std::to_string(summary.ran), "layouts ran"}, {std::to_string(summary.failed), "failed"}};
   if (summary.ran > 0)
@@ -175,7 +189,8 @@ std::string page(const std::string& title, const std::vector<SweepRow>& rows) {
     pages::Json bars = pages::Json::array();
     for (const SweepRow& r : sorted) {
       if (r.measured == 0 || bars.size() == kMostBars) break;
-      pages::Json bar = {{"label", name_of(r)}, {"parts", pages::Json::array({{"median", r.measured}})}};
+      pages::Json bar = {{"label", name_of(r)},
+                         {"parts", pages::Json::array({{"median", r.measured}})}};
       if (r.least > 0) bar["range"] = {r.least, r.measured};
       if (r.predicted > 0) bar["dot"] = r.predicted;
       bars.push_back(bar);

@@ -304,11 +304,11 @@ void require_gradients(const Outcome& reference, const Job& job) {
 }
 
 std::string page_of(const Job& job, const nlohmann::json& report, double tolerance) {
-  pages::Page page(fmt::format("{}: layouts against one rank", job.spec->name),
-                   fmt::format("{} layouts of mesh {}, {} steps, {}, tolerance {:g}",
-                               report["layouts"].get<int64_t>(), job.mesh.to_string(),
-                               report["steps"].get<int64_t>(), job.config.text("train.dtype"),
-                               tolerance));
+  pages::Page page(
+      fmt::format("{}: layouts against one rank", job.spec->name),
+      fmt::format("{} layouts of mesh {}, {} steps, {}, tolerance {:g}",
+                  report["layouts"].get<int64_t>(), job.mesh.to_string(),
+                  report["steps"].get<int64_t>(), job.config.text("train.dtype"), tolerance));
   nlohmann::json rows = report["by_layout"];
   int64_t different = 0;
   std::vector<double> x, y;
@@ -330,18 +330,19 @@ std::string page_of(const Job& job, const nlohmann::json& report, double toleran
               {pages::with_unit(tolerance, "#"), "tolerance"}});
   if (different > 0) page.note(fmt::format("{} layouts are NOT EQUAL to one rank.", different));
   page.section("differences", "Largest differences");
-  page.chart({{"kind", "xy"},
-              {"title", "largest relative difference of a gradient, by layout"},
-              {"about", "Values below 1e-17 are shown there."},
-              {"xs", {{{"key", "n"}, {"label", "layout, in the order of the table"}, {"unit", "#"}}}},
-              {"y", {{"label", "difference"}, {"unit", ""}, {"log", true}}},
-              {"series",
-               {{{"name", "layout"},
-                 {"points", true},
-                 {"x", {{"n", x}}},
-                 {"y", pages::numbers(y)},
-                 {"tips", tips}}}},
-              {"hlines", {{{"at", tolerance}, {"label", "tolerance"}}}}});
+  page.chart(
+      {{"kind", "xy"},
+       {"title", "largest relative difference of a gradient, by layout"},
+       {"about", "Values below 1e-17 are shown there."},
+       {"xs", {{{"key", "n"}, {"label", "layout, in the order of the table"}, {"unit", "#"}}}},
+       {"y", {{"label", "difference"}, {"unit", ""}, {"log", true}}},
+       {"series",
+        {{{"name", "layout"},
+          {"points", true},
+          {"x", {{"n", x}}},
+          {"y", pages::numbers(y)},
+          {"tips", tips}}}},
+       {"hlines", {{{"at", tolerance}, {"label", "tolerance"}}}}});
   page.section("layouts", "Layouts");
   page.table({{"layout", "layout"},
               {"equal", "result"},

@@ -11,8 +11,7 @@ std::map<int, std::pair<int, int>> buffer_lives(const Program& program, const Fu
   for (int s = 0; s < static_cast<int>(f.steps.size()); ++s) {
     const Step& step = f.steps[static_cast<size_t>(s)];
     const auto touch = [&](int buffer) {
-      if (buffer < 0 ||
-          program.buffers[static_cast<size_t>(buffer)].arena != ArenaKind::transient)
+      if (buffer < 0 || program.buffers[static_cast<size_t>(buffer)].arena != ArenaKind::transient)
         return;
       life.emplace(buffer, std::make_pair(s, s)).first->second.second = s;
     };

@@ -44,7 +44,8 @@ std::string side_text(const Side& side) {
 
 /// "0, 2", "0-7", "0, 2, ... 30".
 std::string ranks_text(const std::vector<int>& ranks) {
-  const bool row = ranks.size() > 2 && ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
+  const bool row =
+      ranks.size() > 2 && ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
   if (row) return fmt::format("{}-{}", ranks.front(), ranks.back());
   if (ranks.size() <= 4) return fmt::format("{}", fmt::join(ranks, ", "));
   return fmt::format("{}, {}, ... {}", ranks[0], ranks[1], ranks.back());
@@ -127,10 +128,9 @@ std::string sketch(const PlacedTensor& t, const Mesh& mesh, int columns_wide) {
     slice.push_back(std::to_string(d.padded / parts_of(d, mesh)));
     if (!d.axes.empty()) add_dim(rows.dims.empty() ? rows : columns, d, mesh);
   }
-  std::string text = fmt::format("{}: {} [{}], {}\n", t.name, t.dtype, fmt::join(sizes, ", "),
-                                 t.made == t.kind || t.kind == "activation"
-                                     ? t.made
-                                     : t.kind + ", " + t.made);
+  std::string text =
+      fmt::format("{}: {} [{}], {}\n", t.name, t.dtype, fmt::join(sizes, ", "),
+                  t.made == t.kind || t.kind == "activation" ? t.made : t.kind + ", " + t.made);
   text += fmt::format("each rank holds [{}], {}\n", fmt::join(slice, ", "),
                       bytes_text(static_cast<double>(t.bytes)));
   if (!rows.dims.empty()) text += "down: " + side_text(rows) + "\n";

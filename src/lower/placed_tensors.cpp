@@ -57,7 +57,8 @@ class TensorPlacer {
   static std::string key(const PlacedTensor& t) {
     std::string text = t.name + "\n" + t.combiner;
     for (const std::string& axis : t.partial) text += "\n" + axis;
-    for (const PlacedDim& d : t.dims) text += fmt::format("\n{} {}", d.name, fmt::join(d.axes, "+"));
+    for (const PlacedDim& d : t.dims)
+      text += fmt::format("\n{} {}", d.name, fmt::join(d.axes, "+"));
     return text;
   }
 

@@ -38,8 +38,9 @@ std::string with_unit(double value, const std::string& unit) {
                         : fmt::format("{:.1f} min", value / 60);
   }
   if (unit == "#" || unit.empty())
-    return size < 1e15 && value == std::floor(value) ? fmt::format("{:.0f}", value)
-                                                     : fmt::format("{:.4g}", value);
+    return size < 1e15 && (size >= 1e4 || value == std::floor(value))
+               ? fmt::format("{:.0f}", value)
+               : fmt::format("{:.4g}", value);
   static const char* const prefixes[] = {"", "k", "M", "G", "T", "P", "E"};
   size_t p = 0;
   double scaled = value;
@@ -112,8 +113,8 @@ void Page::table(const std::vector<Column>& columns, const Json& rows, const std
         body_ += fmt::format("<td{}>-</td>", c.unit.empty() ? "" : " class=\"n\"");
       } else if (!c.unit.empty() && at->is_number()) {
         const double value = at->get<double>();
-        body_ += fmt::format("<td class=\"n\" data-v=\"{}\">{}</td>", value,
-                             with_unit(value, c.unit));
+        body_ +=
+            fmt::format("<td class=\"n\" data-v=\"{}\">{}</td>", value, with_unit(value, c.unit));
       } else {
         body_ += fmt::format("<td class=\"t\">{}</td>", escape(plain(*at)));
       }
@@ -133,7 +134,8 @@ void Page::chart(const Json& spec) {
       "<figure><figcaption>{}</figcaption>{}<script type=\"application/json\">{}</script>"
       "</figure>\n",
       escape(spec.value("title", "")),
-      spec.contains("about") ? "<p>" + escape(spec["about"].get<std::string>()) + "</p>" : "", safe);
+      spec.contains("about") ? "<p>" + escape(spec["about"].get<std::string>()) + "</p>" : "",
+      safe);
 }
 
 std::string Page::html() const {

@@ -10,7 +10,7 @@
 //          dims: [[name, size, padded, [axis, ...]], ...]}]
 (function () {
 "use strict";
-const NS = "http://www.w3.org/2000/svg", CHAR = 6.9;
+const NS = "http://www.w3.org/2000/svg";
 const el = (tag, attrs, ...kids) => fill(document.createElement(tag), attrs, kids);
 const svg = (tag, attrs, ...kids) => fill(document.createElementNS(NS, tag), attrs, kids);
 function fill(node, attrs, kids) {
@@ -21,6 +21,14 @@ function fill(node, attrs, kids) {
   node.append(...kids.filter(k => k !== null && k !== undefined));
   return node;
 }
+// The width of a digit of the charts' texts, for room to leave.
+const CHAR = (() => {
+  const probe = svg("text", {}, "0".repeat(20)), plot = svg("svg", {class: "plot"}, probe);
+  document.body.append(plot);
+  const width = probe.getComputedTextLength() / 20;
+  plot.remove();
+  return Math.max(width, 5);
+})();
 const color = n => `var(--c${((n % 8) + 8) % 8})`;
 
 const short = v => String(+v.toPrecision(4));
@@ -85,7 +93,6 @@ class Chart {
     new ResizeObserver(() => { if (this.width() !== this.drawn) this.draw(); }).observe(figure);
     this.draw();
   }
-  keys() { return ""; }
   setup() {}
   width() { const s = getComputedStyle(this.figure); return Math.max(220, Math.floor(this.figure.clientWidth - parseFloat(s.paddingLeft) - parseFloat(s.paddingRight))); }
   begin(height) {
@@ -214,7 +221,7 @@ class XY extends Chart {
     const pad = this.ylog ? 1.06 : 0.04 * (y1 - y0);
     if (this.ylog) { y0 /= pad; y1 *= pad; } else { if (s.y.zero) y0 = Math.min(0, y0); else y0 -= pad; y1 += pad; }
     if (s.xlog) { x0 /= 1.1; x1 *= 1.1; } else if (s.square && !this.zoom) { const by = 0.03 * (x1 - x0); x0 -= by; x1 += by; }
-    const top = 20, bottom = 34;
+    const top = (s.marks || []).some(m => m.kind !== "save") ? 38 : 24, bottom = 34;
     let y = scale(y0, y1, this.h - bottom, top, this.ylog);
     const left = 12 + CHAR * Math.max(...y.ticks(6).map(t => fmt(t, s.y.unit).length), 2);
     const right = 14;
@@ -227,10 +234,11 @@ class XY extends Chart {
       const v = m.x[this.xkey];
       if (v === undefined || v < x0 || v > x1) continue;
       const px = this.x(v);
-      g.append(svg("line", {class: "mark", x1: px, x2: px, y1: top, y2: this.h - bottom}));
-      const width = m.kind.length * CHAR, at = Math.max(left + 2, Math.min(px + 3, this.w - right - width));
-      if (at < labelFree) continue;
-      this.text(at, top + 11, m.kind, {class: "tick"});
+      const quiet = m.kind === "save";  // a tick at the bottom; others are lines with a name
+      g.append(svg("line", {class: quiet ? "cursor" : "mark", x1: px, x2: px, y1: quiet ? this.h - bottom - 6 : top, y2: this.h - bottom}));
+      const width = m.kind.length * CHAR, at = Math.max(left + 2, Math.min(px - width / 2, this.w - right - width));
+      if (quiet || at < labelFree) continue;
+      this.text(at, top - 6, m.kind, {class: "tick"});
       labelFree = at + width + 6;
     }
     for (const l of s.hlines || []) {
@@ -316,7 +324,7 @@ class Bars extends Chart {
   }
   keys() { return "; arrow keys go through the bars"; }
   draw() {
-    const s = this.spec, row = 40, top = 4, bottom = 24;
+    const s = this.spec, row = 40, top = 4, bottom = s.limit ? 24 : 4;
     this.begin(top + bottom + row * s.rows.length);
     const most = Math.max(...s.rows.map(r => Math.max(r.parts.reduce((a, p) => a + p[1], 0), r.dot || 0, r.range ? r.range[1] : 0)), s.limit ? s.limit.at : 0, 1e-30);
     const left = 2, right = 10 + CHAR * Math.max(...s.rows.map(r => fmt(r.parts.reduce((a, p) => a + p[1], 0), s.unit).length));
@@ -341,7 +349,7 @@ class Bars extends Chart {
       const x = this.x(s.limit.at), half = s.limit.label.length * CHAR;
       this.add("line", {class: "mark", x1: x, x2: x, y1: top, y2: this.h - bottom + 4});
       this.text(Math.max(half, Math.min(x, this.w - 2)), this.h - 6, s.limit.label, {class: "tick", "text-anchor": "end"});
-    } else this.svg.style.height = (this.h = this.h) + "px";
+    }
   }
   move(e) {
     const [x, y] = this.point(e), row = this.hits.filter(h => y >= h[2] && y < h[3]);
