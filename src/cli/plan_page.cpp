@@ -16,9 +16,12 @@ using pages::Page;
 std::string bytes(int64_t n) { return pages::with_unit(static_cast<double>(n), "B"); }
 std::string time(double seconds) { return pages::with_unit(seconds, "s"); }
 
-/// The flags that train under a plan.
-std::string flags_of(const PricedPlan& p) {
-  std::string text = fmt::format("--mesh \"{}\" --layout \"{}\"", p.mesh.to_string(), p.layout);
+/// The flags that train under a plan. `whole`: with all rules written out, of the storage too.
+std::string flags_of(const PricedPlan& p, bool whole = false) {
+  const std::string rules =
+      whole ? p.layout : p.rules + (p.scoped.empty() || p.rules.empty() ? "" : ";") + p.scoped;
+  std::string text = fmt::format("--mesh \"{}\" --layout \"{}\"", p.mesh.to_string(), rules);
+  if (!whole && p.zero > 0) text += fmt::format(" --zero {} --over {}", p.zero, p.over);
   std::string sets;
   const auto set = [&](const char* key, const std::string& value) {
     sets += fmt::format(" {}={}", key, value);
@@ -70,7 +73,7 @@ void add_winner(Page& page, const PlanFindings& f) {
               {f.plan.optimal ? "proved" : fmt::format("{:.1f} %", 100 * f.plan.gap()),
                f.plan.optimal ? "best of its space" : "largest distance to the best"}});
   page.section("winner", "The best plan");
-  page.command(fmt::format("tessera train {} {}", f.model, flags_of(best)));
+  page.command(fmt::format("tessera train {} {}", f.model, flags_of(best, true)));
   page.text(proof_of(f.plan));
 }
 
@@ -104,7 +107,8 @@ void add_memory(Page& page, const PlanFindings& f) {
                           {"optimizer state", static_cast<double>(p.state)},
                           {"inputs", static_cast<double>(p.inputs)},
                           {"everything else, at the peak", static_cast<double>(p.transient)}});
-  if (f.plan.memory_limit > 0)
+  // A bar that is small beside its limit would show nothing.
+  if (f.plan.memory_limit > 0 && f.plan.memory_limit < 20 * p.memory())
     chart["limit"] = {{"at", f.plan.memory_limit},
                       {"label", "limit " + bytes(f.plan.memory_limit)}};
   page.chart(chart);

@@ -12,9 +12,33 @@ namespace tessera::cli {
 
 namespace {
 
-std::string name_of(const SweepRow& r) {
-  return fmt::format("{}{}{} {}", r.sets, r.sets.empty() ? "" : " ", r.mesh,
-                     r.layout.empty() ? "nothing split" : r.layout);
+/// "a=1 b=2" as a map.
+std::map<std::string, std::string> values_of(const std::string& sets) {
+  std::map<std::string, std::string> values;
+  std::istringstream in(sets);
+  for (std::string word; in >> word;)
+    values[word.substr(0, word.find('='))] = word.substr(std::min(word.size(), word.find('=') + 1));
+  return values;
+}
+
+/// The keys of --set that have several values in a sweep, with them.
+std::map<std::string, std::set<std::string>> swept_keys(const std::vector<SweepRow>& rows) {
+  std::map<std::string, std::set<std::string>> swept;
+  for (const SweepRow& r : rows) {
+    for (const auto& [key, value] : values_of(r.sets)) swept[key].insert(value);
+  }
+  std::erase_if(swept, [](const auto& key) { return key.second.size() < 2; });
+  return swept;
+}
+
+/// What tells a row from the others.
+std::string name_of(const SweepRow& r, const std::vector<SweepRow>& rows) {
+  const auto swept = swept_keys(rows);
+  std::string name;
+  for (const auto& [key, value] : values_of(r.sets)) {
+    if (swept.contains(key)) name += fmt::format("{}={} ", key, value);
+  }
+  return name + fmt::format("{} {}", r.mesh, r.layout.empty() ? "nothing split" : r.layout);
 }
 
 /// Measured over predicted, with the diagonal on which both agree.
@@ -25,38 +49,27 @@ pages::Json agreement(const std::vector<SweepRow>& rows) {
     if (r.measured == 0 || r.predicted == 0) continue;
     x.push_back(r.predicted);
     y.push_back(r.measured);
-    tips.push_back(name_of(r));
+    tips.push_back(name_of(r, rows));
   }
-  line = {*std::min_element(x.begin(), x.end()), *std::max_element(x.begin(), x.end())};
+  line = {std::min(*std::min_element(x.begin(), x.end()), *std::min_element(y.begin(), y.end())),
+          std::max(*std::max_element(x.begin(), x.end()), *std::max_element(y.begin(), y.end()))};
   return {
       {"kind", "xy"},
       {"title", "measured over predicted"},
       {"about", "On the line both agree; below it a layout was faster than predicted."},
       {"xs", {{{"key", "p"}, {"label", "predicted"}, {"unit", "s"}}}},
       {"square", true},
+      {"same", true},
       {"y", {{"label", "measured"}, {"unit", "s"}, {"log", false}}},
       {"series",
        {{{"name", "layout"}, {"points", true}, {"x", {{"p", x}}}, {"y", y}, {"tips", tips}},
         {{"name", "agree"}, {"quiet", true}, {"dash", true}, {"x", {{"p", line}}}, {"y", line}}}}};
 }
 
-/// "a=1 b=2" as a map.
-std::map<std::string, std::string> values_of(const std::string& sets) {
-  std::map<std::string, std::string> values;
-  std::istringstream in(sets);
-  for (std::string word; in >> word;)
-    values[word.substr(0, word.find('='))] = word.substr(std::min(word.size(), word.find('=') + 1));
-  return values;
-}
-
 /// The best measured time by the values of the two keys of --set that were swept; null unless two
 /// were.
 pages::Json by_keys(const std::vector<SweepRow>& rows) {
-  std::map<std::string, std::set<std::string>> swept;
-  for (const SweepRow& r : rows) {
-    for (const auto& [key, value] : values_of(r.sets)) swept[key].insert(value);
-  }
-  std::erase_if(swept, [](const auto& key) { return key.second.size() < 2; });
+  const auto swept = swept_keys(rows);
   if (swept.size() != 2) return {};
   const std::string first_key = swept.begin()->first, second_key = swept.rbegin()->first;
   const std::set<std::string>& seconds = swept.rbegin()->second;
@@ -107,7 +120,8 @@ std::string sweep_page(const std::string& title, const std::vector<SweepRow>& ro
   std::vector<std::pair<std::string, std::string>> cards = {
       {std::to_string(summary.ran), "layouts ran"}, {std::to_string(summary.failed), "failed"}};
   if (summary.ran > 0)
-    cards.emplace_back(pages::with_unit(sorted[0].measured, "s"), "fastest, " + name_of(sorted[0]));
+    cards.emplace_back(pages::with_unit(sorted[0].measured, "s"),
+                       "fastest, " + name_of(sorted[0], rows));
   if (summary.error >= 0) {
     cards.emplace_back(fmt::format("{:.2f}", summary.tau), "rank correlation (Kendall's tau)");
     cards.emplace_back(pages::with_unit(summary.error, "%"), "mean error of predictions");
@@ -129,7 +143,7 @@ std::string sweep_page(const std::string& title, const std::vector<SweepRow>& ro
     pages::Json bars = pages::Json::array();
     for (const SweepRow& r : sorted) {
       if (r.measured == 0 || bars.size() == kMostBars) break;
-      pages::Json bar = {{"label", name_of(r)},
+      pages::Json bar = {{"label", name_of(r, rows)},
                          {"parts", pages::Json::array({{"median", r.measured}})}};
       if (r.least > 0) bar["range"] = {r.least, r.measured};
       if (r.predicted > 0) bar["dot"] = r.predicted;

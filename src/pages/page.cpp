@@ -67,7 +67,8 @@ void Page::note(const std::string& paragraph) {
 }
 
 void Page::command(const std::string& command) {
-  body_ += fmt::format("<div class=\"command\"><code>{}</code></div>\n", escape(command));
+  body_ +=
+      fmt::format("<div class=\"command\" tabindex=\"0\"><code>{}</code></div>\n", escape(command));
 }
 
 void Page::cards(const std::vector<std::pair<std::string, std::string>>& cards) {
@@ -95,6 +96,8 @@ void Page::pairs(const Json& object) {
   body_ += "</tbody></table></div>\n";
 }
 
+constexpr size_t kShort = 28;  ///< letters of a text that is not broken into lines
+
 void Page::table(const std::vector<Column>& columns, const Json& rows, const std::string& empty) {
   if (rows.empty()) return text(empty);
   body_ += "<div class=\"table\" tabindex=\"0\"><table class=\"sorts\"><thead><tr>";
@@ -116,7 +119,9 @@ void Page::table(const std::vector<Column>& columns, const Json& rows, const std
         body_ +=
             fmt::format("<td class=\"n\" data-v=\"{}\">{}</td>", value, with_unit(value, c.unit));
       } else {
-        body_ += fmt::format("<td class=\"t\">{}</td>", escape(plain(*at)));
+        const std::string text = plain(*at);
+        body_ +=
+            fmt::format("<td{}>{}</td>", text.size() > kShort ? " class=\"t\"" : "", escape(text));
       }
     }
     body_ += "</tr>\n";

@@ -1,6 +1,6 @@
 // Draws the charts of a page, and lets its tables sort and filter. A <figure> holds the data of its chart as JSON:
 //
-//   xy     xs: [{key, label, unit}], y: {label, unit, log}, xlog, smooth, square,
+//   xy     xs: [{key, label, unit}], y: {label, unit, log}, xlog, smooth, square, same (both axes have one range),
 //          series: [{name, color, dash, points, quiet, x: {key: [...]}, y: [...], tips: [...]}],
 //          marks: [{name, x: {key: n}}], vlines and hlines: [{at, label}]
 //   bars   unit, rows: [{label, parts: [[name, value], ...], range: [low, high], dot, tip}]
@@ -220,7 +220,8 @@ class XY extends Chart {
     if (!isFinite(y0) || !isFinite(x0)) { this.pts = []; this.text(10, 30, "no values", {class: "tick"}); return; }
     const pad = this.ylog ? 1.06 : 0.04 * (y1 - y0);
     if (this.ylog) { y0 /= pad; y1 *= pad; } else { if (s.y.zero) y0 = Math.min(0, y0); else y0 -= pad; y1 += pad; }
-    if (s.xlog) { x0 /= 1.1; x1 *= 1.1; } else if (s.square && !this.zoom) { const by = 0.03 * (x1 - x0); x0 -= by; x1 += by; }
+    if (s.xlog) { x0 /= 1.1; x1 *= 1.1; } else if (shown.some(c => c.points) && !this.zoom) { const by = 0.03 * (x1 - x0); x0 -= by; x1 += by; }
+    if (s.same && !this.zoom) { x0 = y0 = Math.min(x0, y0); x1 = y1 = Math.max(x1, y1); }
     const top = (s.marks || []).some(m => m.kind !== "save") ? 38 : 24, bottom = 34;
     let y = scale(y0, y1, this.h - bottom, top, this.ylog);
     const left = 12 + CHAR * Math.max(...y.ticks(6).map(t => fmt(t, s.y.unit).length), 2);
@@ -490,6 +491,7 @@ class Cut extends Chart {
   draw() {
     const t = this.now;
     if (!t) { this.begin(30); this.text(10, 20, "no tensor"); return; }
+    this.w = this.width();
     const cut = t.dims.filter(d => d[3].length), rows = this.side(cut.slice(0, 1)), cols = this.side(cut.slice(1));
     const strip = 9, used = new Set([...rows.axes, ...cols.axes, ...t.partial]);
     const copies = this.spec.mesh.filter(([a, n]) => n > 1 && !used.has(a)), behind = copies.length ? 12 : 0;

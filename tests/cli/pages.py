@@ -49,9 +49,9 @@ LOOK = r"""
     range.selectNodeContents(n);
     for (const b of range.getClientRects()) {
       see(b, n.data.trim(), e, getComputedStyle(e).color, document.body);
-      if (!e.closest(".table") && (b.left < -1 || b.right > innerWidth + 1)) bad.push(`out of the page: ${name(n.data.trim())}`);
+      if (!e.closest(".table, .command") && (b.left < -1 || b.right > innerWidth + 1)) bad.push(`out of the page: ${name(n.data.trim())}`);
     }
-    if (e.closest(".table")) boxes.length -= range.getClientRects().length;  // scrolled, one over the other
+    if (e.closest(".table, .command")) boxes.length -= range.getClientRects().length;  // scrolled, one over the other
   }
   boxes.sort((a, b) => a.box.top - b.box.top);
   boxes.forEach((a, i) => {

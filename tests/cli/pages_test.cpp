@@ -120,8 +120,8 @@ TEST_CASE("reports: several jobs, two in one file, two at once, and none with ti
   const auto both = report_page({{a, "a.jsonl"}, {b, "b.jsonl"}});
   CHECK(both.steps == 4);
   CHECK(contains(both.html, "2 training jobs"));
-  CHECK(contains(both.html, "<td class=\"t\">train.lr</td>"));
-  CHECK_FALSE(contains(both.html, "<td class=\"t\">train.seed</td>"));
+  CHECK(contains(both.html, "<td>train.lr</td>"));
+  CHECK_FALSE(contains(both.html, "<td>train.seed</td>"));
   CHECK_FALSE(contains(both.html, "\"tokens\",\"label\""));  // no timing: curves by step only
   CHECK_FALSE(both.finished);
   // One behind the other.
@@ -188,7 +188,7 @@ TEST_CASE("sweeps: a page of nothing, of failures, and without predictions", "[p
   const std::string unknown = page({slow, fast, failed});
   CHECK(contains(unknown, "Nothing is predicted"));
   CHECK_FALSE(contains(unknown, "0 s<"));
-  CHECK(unknown.find("<td class=\"t\">batch:data") < unknown.find("<td class=\"t\">nothing split"));
+  CHECK(unknown.find("<td>batch:data") < unknown.find("<td>nothing split"));
   const tessera::cli::SweepRow known{"a=1 b=2", "data:2", "", "p1", "", 9, 0.15, 0.2, 0.19},
       other{"a=2 b=1", "data:2", "batch:data", "p2", "", 9, 0.11, 0.1, 0.09};
   const std::string predicted = page({known, other});
