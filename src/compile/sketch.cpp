@@ -1,7 +1,6 @@
 // A tensor cut over a mesh, in characters. Rows are the slices of the first split dim, columns
 // those of the others together; a cell names the ranks that hold the slice.
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "base/fail.h"
