@@ -11,7 +11,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 # Public headers by the half that they belong to; every room may include those of VALUES.
 VALUES = {"array", "attrs", "collectives", "dim", "dtype", "error", "build_info", "mesh", "host", "caller"}
-MODEL = {"rounding", "graph", "function_updates", "op", "ops", "operators", "loops", "explain", "machine", "solver", "plan", "simulate", "compile_options", "compiled_program", "storage"}
+MODEL = {"rounding", "graph", "function_updates", "op", "ops", "operators", "loops", "explain", "machine", "placement", "solver", "plan", "simulate", "compile_options", "compiled_program", "storage"}
 
 # Room -> rooms and single headers that it may include besides itself and the public headers of its half. Every folder is a
 # room; "lower" alone is the list of passes. docs/explanation/rooms.md says what each is for.
@@ -48,7 +48,8 @@ ROOMS = {
     "generate": USES_THE_API | {"kernels/common/philox.h"},
     "io": USES_THE_API,
     "tokenizer": USES_THE_API,
-    "cli": USES_THE_API,
+    "pages": {"base"},
+    "cli": USES_THE_API | {"pages"},
     "benchmarks": USES_THE_API | {"collectives/communicator.h"},
     # Takes Programs apart, as no user does.
     "benchmarks/published_runs": {"base", "cost", "lower", "compile"},

@@ -13,6 +13,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "cli/commands.h"
+#include "cli/machine_page.h"
 #include "cli/report.h"
 #include "cli/say.h"
 #include "cli/step_timing.h"
@@ -352,6 +353,7 @@ int calibrate(const Arguments& args) {
     path = cache_folder() + "/machine.toml";
   }
   require_place_for(path);
+  require_place_for(args.html);
   const Mesh mesh = Mesh::parse(
       args.mesh.empty() ? fmt::format("ranks:{}", std::max(1, launched_ranks())) : args.mesh);
   Cluster cluster = Cluster::from_environment(mesh.size());
@@ -372,6 +374,7 @@ int calibrate(const Arguments& args) {
     say("{} of {} ranks ({}): {:.1f} us, {:.2f} GB/s\n", c.kind, c.ranks, c.link, 1e6 * c.latency,
         c.bandwidth / 1e9);
   say("profile: {}\n", path);
+  if (!args.html.empty()) write_text_file(args.html, machine_page(machine, path));
   return 0;
 }
 

@@ -52,6 +52,9 @@ struct Arguments {
   std::string microbatch_size;  ///< a number or auto
   std::string machine;          ///< name or file of a machine profile
   std::string out;              ///< calibrate, sweep, report: output file
+  std::string html;             ///< file of the page
+  std::string show;             ///< explain: glob of the tensors to sketch
+  bool follow = false;          ///< report: until the jobs are finished
   double stragglers = 0, failure_hours = 0, checkpoint_seconds = 30, restart_seconds = 300;
   std::string budget = "20m", meshes;  ///< sweep
   int64_t devices = 0;                 ///< sweep, plan: number of ranks of the meshes

@@ -3,6 +3,8 @@
 #include <map>
 
 #include "base/fail.h"
+#include "base/files.h"
+#include "cli/charts.h"
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/say.h"
@@ -60,10 +62,42 @@ bool differs(const Line& l) {
 
 double delta(const Line& l) { return l.b.seconds - l.a.seconds; }
 
+std::string page_of(const Arguments& args, const Simulation& a, const Simulation& b,
+                    const std::vector<Line>& changed) {
+  const std::string name_a = "A: " + args.words[1], name_b = "B: " + args.words[2];
+  pages::Page page(fmt::format("{}: two layouts", args.words[0]),
+                   fmt::format("{}; {}; on {}", name_a, name_b, a.machine));
+  page.cards({{pages::with_unit(a.seconds, "s"), "A"},
+              {pages::with_unit(b.seconds, "s"), "B"},
+              {pages::with_unit(b.seconds - a.seconds, "s"), "B - A"}});
+  page.section("time", "Where the time goes");
+  pages::Json bars = bar_chart("a step by cause", "s", name_a, causes_of(a));
+  bars["rows"].push_back(bar_chart("", "s", name_b, causes_of(b))["rows"][0]);
+  page.chart(bars);
+  page.chart(time_line_chart(name_a, a));
+  page.chart(time_line_chart(name_b, b));
+  page.section("nodes", "What differs");
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Line& l : changed)
+    rows.push_back({{"name", l.name},
+                    {"kernel", l.kernel},
+                    {"a", l.a.seconds},
+                    {"b", l.b.seconds},
+                    {"delta", delta(l)}});
+  page.table({{"kernel", "kernel or collective"},
+              {"name", "tensor"},
+              {"a", "A", "s"},
+              {"b", "B", "s"},
+              {"delta", "B - A", "s"}},
+             rows, "No step differs.");
+  return page.html();
+}
+
 }  // namespace
 
 int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
+  require_place_for(args.html);
   const std::optional<Machine> machine = find_machine(args);
   require(machine.has_value(),
           "diff needs --machine, a profile ({}) or a TOML file; or measure this machine with "
@@ -110,6 +144,7 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
   }
   if (small > 0) say("  and {} that take the same to 0.001 ms\n", small);
   write_report(args.json, json);
+  if (!args.html.empty()) write_text_file(args.html, page_of(args, a, b, changed));
   return 0;
 }
 

@@ -4,7 +4,9 @@
 
 #include "base/cache_file.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/commands.h"
+#include "cli/explain_page.h"
 #include "cli/ignored_cache.h"
 #include "cli/report.h"
 #include "cli/say.h"
@@ -92,9 +94,8 @@ std::string pass_now(const std::string& old) {
 using AfterPass = std::function<void(const std::string&, const std::function<std::string()>&)>;
 
 /// With predicted times if --machine is given or a calibrated profile knows the mesh.
-Explanation explain_on(const Arguments& args, const Graph& graph, const CompileOptions& options,
-                       const AfterPass& after) {
-  const std::optional<Machine> machine = find_machine(args);
+Explanation explain_on(const Arguments& args, const std::optional<Machine>& machine,
+                       const Graph& graph, const CompileOptions& options, const AfterPass& after) {
   if (!machine) return tessera::explain(graph, options, after);
   try {
     return tessera::explain(graph, options, after, &*machine);
@@ -124,8 +125,43 @@ std::optional<Machine> find_machine(const Arguments& args) {
   }
 }
 
+namespace {
+
+/// --show: the sketches of the tensors whose names match.
+void show_tensors(const std::string& glob, const Placement& placement) {
+  constexpr int kMost = 20;
+  int shown = 0, matching = 0;
+  std::vector<std::string> names;
+  for (const PlacedTensor& t : placement.tensors) {
+    names.push_back(t.name);
+    if (!glob_match(glob, t.name)) continue;
+    if (++matching > kMost) continue;
+    say("{}{}", shown++ > 0 ? "\n" : "", sketch(t, placement.mesh));
+  }
+  require(matching > 0, "--show {}: no tensor of the step is called like that{}", glob,
+          suggestion(glob, names));
+  if (matching > kMost) say("\nand {} more; give a narrower name to --show\n", matching - kMost);
+}
+
+void write_page(const Arguments& args, const Job& job, const Explanation& e,
+                const std::optional<Machine>& machine, const Graph& graph,
+                const CompileOptions& options) {
+  if (args.html.empty()) return;
+  std::optional<Simulation> simulation;
+  if (!e.machine.empty()) simulation = simulate(graph, options, *machine);
+  write_text_file(args.html,
+                  explain_page(fmt::format("{}: a step under this layout", job.spec->name),
+                               fmt::format("mesh {} ({} ranks), layout {}", job.mesh.to_string(),
+                                           job.mesh.size(), job.layout.to_string()),
+                               e, placement(graph, options), simulation ? &*simulation : nullptr,
+                               machine ? &*machine : nullptr));
+}
+
+}  // namespace
+
 int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
+  require_place_for(args.html);
   Job job = resolve(args, models, false);
   fit_memory(args, job);
   Trainer t;
@@ -140,7 +176,12 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
   };
   CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
   set_schedule(job, options);
-  const Explanation e = explain_on(args, t.graph, options, after);
+  if (!args.show.empty()) {
+    show_tensors(args.show, placement(t.graph, options));
+    return 0;
+  }
+  const std::optional<Machine> machine = find_machine(args);
+  const Explanation e = explain_on(args, machine, t.graph, options, after);
   require(!args.kernels || !e.machine.empty(),
           "--kernels needs times; give a profile with --machine ({}), or measure this machine with "
           "tessera calibrate",
@@ -157,6 +198,7 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
     if (args.kernels) say("{}", kernel_table(e));
   }
   write_report(args.json, to_json(e));
+  write_page(args, job, e, machine, t.graph, options);
   return 0;
 }
 

@@ -149,6 +149,11 @@ void add_json(CLI::App* app, Arguments& a) {
   app->add_option("--json", a.json, "Also writes the report to FILE as JSON.")->type_name("FILE");
 }
 
+void add_html(CLI::App* app, Arguments& a) {
+  app->add_option("--html", a.html, "Also writes the report to FILE as a page for a browser.")
+      ->type_name("FILE");
+}
+
 void add_words(CLI::App* app, Arguments& a, const std::vector<Word>& words) {
   for (const Word& word : words) {
     app->add_option_function<std::string>(
@@ -174,6 +179,7 @@ void add_simulate(const AddCommand& add, Arguments& a, const std::vector<ModelSp
           by_one_process(a, [&] { return cli::simulate(a, models); }));
   add_model(simulate, a);
   add_batch(simulate, a);
+  add_html(simulate, a);
   add_json(simulate, a);
   simulate->add_option("--trace", a.trace, "Writes the timeline to FILE, for Perfetto.")
       ->type_name("FILE");
@@ -229,6 +235,7 @@ void add_measuring(const AddCommand& add, Arguments& a, const std::vector<ModelS
       ->add_option("--out", a.out,
                    "File of the profile. The default is the one that other commands read here.")
       ->type_name("FILE");
+  add_html(calibrate, a);
   CLI::App* sweep =
       add("sweep", "Runs every layout of a model and prints measured beside predicted times.",
           "tessera sweep gpt --devices 4 --set batch=8,16 --steps 10 --budget 20m",
@@ -263,6 +270,7 @@ void add_measuring(const AddCommand& add, Arguments& a, const std::vector<ModelS
              {"B", "The layout to compare it with."}});
   add_job(diff, a);
   add_machine(diff, a);
+  add_html(diff, a);
   add_json(diff, a);
 }
 
@@ -305,7 +313,7 @@ void add_plan(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>&
                    "Mesh of the --why-not layout. The default is the plan's.")
       ->type_name("AXES");
   add_batch(plan, a);
-  plan->add_option("--html", a.out, "Also writes the page to FILE as HTML.")->type_name("FILE");
+  add_html(plan, a);
   add_json(plan, a);
 }
 

@@ -31,6 +31,8 @@ void add_job(CLI::App* app, Arguments& a);
 void add_model(CLI::App* app, Arguments& a);
 void add_machine(CLI::App* app, Arguments& a);
 void add_json(CLI::App* app, Arguments& a);
+/// --html.
+void add_html(CLI::App* app, Arguments& a);
 
 /// A positional argument; they are stored in a.words in order.
 struct Word {

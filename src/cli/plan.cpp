@@ -1,7 +1,8 @@
-// plan: finds the layout of least predicted step time and reports it as text and JSON.
+// plan: finds the layout of least predicted step time and reports it as text, JSON and a page.
 #include "base/fail.h"
 #include "base/files.h"
 #include "cli/auto_plan.h"
+#include "cli/plan_page.h"
 #include "cli/report.h"
 #include "cli/say.h"
 
@@ -116,47 +117,45 @@ nlohmann::json to_json(const std::vector<BreakEven>& links) {
   return list;
 }
 
-void write_page(const std::string& path, const std::string& title, const std::string& page) {
-  if (path.empty()) return;
-  std::string text;
-  for (const char c : page) {
-    text += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
-  }
-  write_text_file(
-      path, "<!doctype html><meta charset=\"utf-8\"><title>" + title +
-                "</title><style>body{margin:2em auto;max-width:70em}"
-                "pre{font:14px/1.5 ui-monospace,monospace;white-space:pre-wrap}</style><pre>" +
-                text + "</pre>\n");
-}
-
 }  // namespace
 
 namespace {
 
 constexpr double kBreakEvens = 0.3;  ///< minimum share of the search time for break-even bandwidths
 
-/// The text page and the JSON report, printed and written section by section as they are known.
-class Pages {
+/// The answer as text, JSON and a page, printed and written part by part as it is known.
+class Answer {
  public:
-  Pages(const Arguments& args, const std::string& model)
-      : args_(args), title_(model + ": plan"), page_(model + "\n") {
-    say("{}", page_);
+  Answer(const Arguments& args, const std::string& model) : args_(args) {
+    findings.model = model;
+    say("{}\n", model);
   }
   /// key: name of the section in the report; "": the report itself.
   void add(const char* key, const std::string& text, nlohmann::json section) {
     (*key == 0 ? report_ : report_[key]) = std::move(section);
-    page_ += text;
     say("{}", text);
     std::fflush(stdout);
-    write_page(args_.out, title_, page_);
+    if (!args_.html.empty()) write_text_file(args_.html, plan_page(findings));
     write_report(args_.json, report_);
   }
 
+  PlanFindings findings;
+
  private:
   const Arguments& args_;
-  std::string title_, page_;
   nlohmann::json report_;
 };
+
+/// Where the tensors of the best plan lie.
+Placement placement_of(const PlanModel& model, const PricedPlan& best) {
+  PlanBuild build = best.build;
+  build.layers = model.layers;
+  const PlanStep step = model.build(build);
+  CompileOptions options{best.mesh, Layout::parse(best.layout), step.functions, 0, 1};
+  options.device = model.device;
+  options.overlap = model.overlap;
+  return placement(*step.graph, options);
+}
 
 /// The job with the rules of --layout or a file, which all plans keep, but without the model's
 /// default rules.
@@ -172,7 +171,7 @@ Job job_to_plan(const Arguments& args, const std::vector<ModelSpec>& models) {
 
 int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
-  require_place_for(args.out);
+  require_place_for(args.html);
   require(args.devices == 0 || args.mesh.empty(),
           "--devices {} and --mesh '{}': give one of the two", args.devices, args.mesh);
   require(!args.pipeline || args.devices > 0,
@@ -188,23 +187,34 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   const PlanOptions options = options_of(args, job);
   const Plan found = args.devices > 0 ? tessera::plan(model, args.devices, machine, options)
                                       : tessera::plan(model, job.mesh, machine, options);
-  Pages pages(args, model.name);
-  pages.add("", to_string(found), to_json(found));
+  Answer answer(args, model.name);
+  answer.findings.plan = found;
+  if (!args.html.empty()) answer.findings.placement = placement_of(model, found.best);
+  answer.add("", to_string(found), to_json(found));
   if (!args.why_not.empty()) {
     const Mesh mesh = args.why_not_mesh.empty() ? found.best.mesh : Mesh::parse(args.why_not_mesh);
     const PricedPlan other =
         price(model, mesh, Layout::parse(layout_rules(args.why_not)), found.best.build, machine);
-    pages.add("why_not", "\n" + compare(found, other), to_json(other));
+    answer.findings.other = other;
+    answer.findings.why_not = compare(found, other);
+    answer.add("why_not", "\n" + answer.findings.why_not, to_json(other));
   }
   const double seconds =
       std::max(kBreakEvens * options.seconds, options.seconds - found.search_seconds);
   const std::vector<BreakEven> links =
       args.devices > 0 ? break_even(model, args.devices, machine, options, found, seconds)
                        : break_even(model, job.mesh, machine, options, found, seconds);
-  pages.add("break_even", to_string(links), to_json(links));
+  answer.findings.links = links;
+  answer.add("break_even", to_string(links), to_json(links));
   if (args.pipeline) {
     const PipelinePlans pipelines = plan_pipeline(model, args.devices, machine, options);
-    pages.add("pipeline", to_string(pipelines, found), to_json(pipelines, found));
+    answer.findings.pipelines = pipelines;
+    if (!args.html.empty() && !pipelines.plans.empty()) {
+      const PipelinePlan& p = pipelines.plans[0];
+      answer.findings.pipeline = price_pipeline(model, p.stage.mesh, Layout::parse(p.stage.layout),
+                                                p.stage.build, p.stages, p.chunks, machine);
+    }
+    answer.add("pipeline", to_string(pipelines, found), to_json(pipelines, found));
   }
   return 0;
 }

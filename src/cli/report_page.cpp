@@ -1,175 +1,90 @@
-// tessera report: shows the log of a training job as a page without network access, scripts or a
-// server. Unknown log lines are ignored.
+// tessera report: logs of training jobs as a page.
 #include "cli/report_page.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <sstream>
+#include <thread>
 
 #include "base/fail.h"
 #include "base/files.h"
-#include "base/json.h"
-#include "cli/chart.h"
 #include "cli/commands.h"
 #include "cli/report.h"
+#include "cli/report_curves.h"
+#include "cli/run_log.h"
 #include "cli/say.h"
-#include "cli/units.h"
+#include "pages/page.h"
 
 namespace tessera::cli {
 
 namespace {
 
-using Json = nlohmann::json;
+using pages::Json;
+using pages::Page;
 
-/// The content of a log. Of steps that ran twice the last record counts.
-struct RunLog {
-  Json head, startup, profile, time_line;
-  std::map<int64_t, Json> steps, evaluations, saves, samples;
-  bool cut = false;  ///< the last line is incomplete: the job was killed while writing it
-  int64_t torn = 0;  ///< number of other incomplete lines
-};
-
-RunLog read_log(const std::string& text, const std::string& path) {
-  std::istringstream in(text);
-  RunLog log;
-  int64_t number = 0;
-  for (std::string line; std::getline(in, line);) {
-    ++number;
-    const Json record = parse_json(line);
-    if (!record.is_object()) {
-      log.cut = in.peek() == std::istringstream::traits_type::eof();
-      if (log.cut) break;
-      if (number > 1) {
-        ++log.torn;
-        continue;
-      }
-      fail(ErrorKind::io, "line {} of '{}' is not a JSON object; is it what train --log wrote?",
-           number, path);
-    }
-    const int64_t step =
-        record.value("step", Json(-1)).is_number_integer() ? record.value("step", int64_t{-1}) : -1;
-    if (record.contains("config")) log.head = record;
-    if (record.contains("startup")) log.startup = record["startup"];
-    if (record.contains("profile")) log.profile = record["profile"];
-    if (record.contains("time_line")) log.time_line = record["time_line"];
-    if (record.contains("loss")) log.steps[step] = record;
-    if (record.contains("eval_loss")) log.evaluations[step] = record;
-    if (record.contains("samples")) log.samples[step] = record["samples"];
-    if (record.contains("save_ms")) log.saves[step] = record;
+/// Which rank was slowest, and by how much, over stretches of steps.
+void add_ranks(Page& page, const RunLog& log) {
+  constexpr size_t kStretches = 120, kMostRanks = 64;
+  const std::vector<double> steps = log.step_numbers(), rank = log.column("slowest_rank"),
+                            slowest = log.column("slowest_ms"), median = log.column("median_ms");
+  std::map<int64_t, std::map<size_t, double>> by_rank;  // then by stretch: the largest excess
+  const size_t stretches = std::min(kStretches, steps.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const double excess = slowest[i] / median[i] - 1;
+    if (!std::isfinite(excess) || !(rank[i] >= 0) || rank[i] > 1e9) continue;
+    double& most = by_rank[static_cast<int64_t>(rank[i])][i * stretches / steps.size()];
+    most = std::max(most, excess);
   }
-  if (log.head.is_null() && log.steps.empty())
-    fail(ErrorKind::io, "'{}' has no step of a training job; it is not what train --log writes",
-         path);
-  return log;
-}
-
-double number(const Json& record, const char* field) {
-  const auto it = record.find(field);
-  return it != record.end() && it->is_number() ? it->get<double>() : NAN;
-}
-
-std::string text(const Json& value) {
-  return html_escape(value.is_string() ? value.get<std::string>() : value.dump());
-}
-
-Curve curve(const std::string& name, const std::map<int64_t, Json>& records, const char* field) {
-  Curve c{name, {}};
-  for (const auto& [step, record] : records)
-    c.points.emplace_back(static_cast<double>(step), number(record, field));
-  return c;
-}
-
-/// A column of a table of JSON objects: field, heading, unit. Columns with a unit are numeric.
-struct Column {
-  const char *field, *heading, *unit;
-};
-std::string table(const Json& rows, const std::vector<Column>& columns) {
-  std::string html = "<table><tr>";
-  for (const Column& c : columns) html += fmt::format("<th>{}</th>", c.heading);
-  html += "</tr>";
-  for (const Json& row : rows) {
-    if (!row.is_object()) continue;
-    html += "<tr>";
-    for (const Column& c : columns) {
-      const Json value = row.value(c.field, Json());
-      const bool numeric = c.unit != nullptr && value.is_number();
-      html += fmt::format("<td{}>{}</td>", numeric ? " class=\"n\"" : "",
-                          numeric           ? with_unit(value.get<double>(), c.unit)
-                          : value.is_null() ? std::string("-")
-                                            : text(value));
+  if (by_rank.empty()) return;
+  if (by_rank.size() < 2 && by_rank.begin()->first == 0) return;  // a job of one rank
+  Json labels = Json::array(), rects = Json::array(), names = Json::array();
+  for (const auto& [r, values] : by_rank) {
+    if (labels.size() == kMostRanks) break;
+    const size_t y = labels.size();
+    labels.push_back(fmt::format("rank {}", r));
+    names.push_back(fmt::format("rank {} was slowest", r));
+    for (const auto& [s, excess] : values) {
+      const auto first = s * steps.size() / stretches, last = (s + 1) * steps.size() / stretches;
+      rects.push_back({steps[first], last < steps.size() ? steps[last] : steps.back() + 1, y, y + 1,
+                       excess, y});
     }
-    html += "</tr>";
   }
-  return html + "</table>";
+  page.chart({{"kind", "rects"},
+              {"title", "the slowest rank by step"},
+              {"about",
+               "How much more work of its own than the median rank the slowest one had: "
+               "a row that is dark throughout is a slow machine."},
+              {"x", {{"label", "step"}, {"unit", "#"}}},
+              {"y", {{"labels", labels}}},
+              {"heat", "%"},
+              {"names", names},
+              {"rects", rects}});
 }
 
-/// The texts that the model wrote, by step.
-std::string samples(const RunLog& log) {
-  std::string html = "<table><tr><th>step</th><th>text</th></tr>";
+void add_samples(Page& page, const RunLog& log) {
+  Json rows = Json::array();
   for (const auto& [step, texts] : log.samples) {
     for (const Json& sample : texts) {
       if (sample.is_object())
-        html += fmt::format("<tr><td class=\"n\">{}</td><td><pre>{}</pre></td></tr>", step,
-                            text(sample.value("text", Json(""))));
+        rows.push_back({{"step", step}, {"text", sample.value("text", Json(""))}});
     }
   }
-  return html + "</table>";
+  page.table({{"step", "step", "#"}, {"text", "text"}}, rows, "No samples.");
 }
 
-/// A table with the names and values of an object's fields.
-std::string pairs(const Json& object) {
-  std::string html = "<table>";
-  for (const auto& [name, value] : object.items())
-    html += fmt::format("<tr><th>{}</th><td>{}</td></tr>", html_escape(name), text(value));
-  return html + "</table>";
-}
-
-std::string curves(const RunLog& log) {
-  std::string html = svg_chart(
-      "loss",
-      {curve("training", log.steps, "loss"), curve("held out", log.evaluations, "eval_loss")},
-      true);
-  html += svg_chart("gradient norm", {curve("", log.steps, "grad_norm")}, true);
-  html += svg_chart("learning rate", {curve("", log.steps, "lr")});
-  html += svg_chart("tokens/s", {curve("", log.steps, "tokens_per_s")});
-  html += svg_chart("ms of a step",
-                    {curve("step", log.steps, "ms"), curve("slowest", log.steps, "slowest_ms"),
-                     curve("median", log.steps, "median_ms")});
-  if (!log.saves.empty())
-    html += svg_chart("ms of a save", {curve("copy", log.saves, "save_ms"),
-                                       curve("wait", log.saves, "save_wait_ms")});
-  return html;
-}
-
-/// Bars with the shares of each part of the memory.
-std::string memory_bars(const Json& memory) {
-  double total = 0, x = 0;
-  std::vector<std::pair<std::string, double>> parts;
+void add_memory(Page& page, const Json& memory) {
+  Json parts = Json::array();
   for (const char* name : {"params", "state", "inputs", "transient", "staging"}) {
-    const double bytes = number(memory, name);
-    if (bytes > 0) parts.emplace_back(name, bytes), total += bytes;
+    const double bytes = number_of(memory, name);
+    if (bytes > 0) parts.push_back({name, bytes});
   }
-  if (parts.empty()) return "<p>The log has no plan.</p>";
-  std::string bars, key;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const double width = 1000 * parts[i].second / total;
-    bars += fmt::format(
-        "<rect x=\"{:.1f}\" y=\"0\" width=\"{:.1f}\" height=\"30\" fill=\"{}\"><title>{} "
-        "{}</title></rect>",
-        x, width, html_colour(i), parts[i].first, with_unit(parts[i].second, "B"));
-    key += fmt::format("<span><i style=\"background:{}\"></i>{} {}</span> ", html_colour(i),
-                       parts[i].first, with_unit(parts[i].second, "B"));
-    x += width;
-  }
-  std::string html = fmt::format(
-      "<p>{} on a rank</p><svg class=\"bar\" viewBox=\"0 0 1000 30\" "
-      "preserveAspectRatio=\"none\">{}</svg><p class=\"key\">{}</p>",
-      with_unit(total, "B"), bars, key);
+  if (parts.empty()) return page.text("The log has no plan.");
+  page.chart({{"kind", "bars"},
+              {"title", "memory of a rank"},
+              {"unit", "B"},
+              {"rows", {{{"label", "planned"}, {"parts", parts}}}}});
   if (memory.contains("at_peak"))
-    html += table(memory["at_peak"],
-                  {{"tensor", "largest at the peak", nullptr}, {"bytes", "bytes", "B"}});
-  return html;
+    page.table({{"tensor", "largest at the peak"}, {"bytes", "bytes", "B"}}, memory["at_peak"], "");
 }
 
 /// [name, op, milliseconds] of a step of the Program.
@@ -178,118 +93,254 @@ bool is_timed_step(const Json& s) {
          s[2].is_number() && s[2].get<double>() >= 0;
 }
 
-/// The steps of one run end to end; waits in their own row.
-std::string time_line(const Json& steps) {
-  double total = 0;
-  for (const Json& s : steps) total += is_timed_step(s) ? s[2].get<double>() : 0;
-  if (!(total > 0)) return "<p>Train with --profile to see where the time of a step goes.</p>";
-  std::string bars;
-  double x = 0;
+/// The steps of one run end to end.
+void add_time_line(Page& page, const Json& steps) {
+  Json rects = Json::array(), names = Json::array();
+  double at = 0;
   for (const Json& s : steps) {
     if (!is_timed_step(s)) continue;
-    const double ms = s[2].get<double>(), width = 1000 * ms / total;
-    const bool waits = s[1] == "wait" || find_collective(s[1].get<std::string>()).has_value();
-    if (width > 0.05)
-      bars += fmt::format(
-          "<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"26\" fill=\"{}\"><title>{} {} "
-          "{:.3f} ms</title></rect>",
-          x, waits ? 32 : 2, width, html_colour(waits ? 1 : 0), text(s[0]), text(s[1]), ms);
-    x += width;
+    const double seconds = s[2].get<double>() / 1e3;
+    const std::string op = s[1];
+    const bool waits = op == "wait" || find_collective(op).has_value();
+    names.push_back(op + " " + s[0].get<std::string>());
+    rects.push_back(
+        {at, at + seconds, waits ? 1 : 0, waits ? 2 : 1, waits ? 1 : 0, names.size() - 1});
+    at += seconds;
   }
-  return fmt::format(
-      "<p>One step, {:.2f} ms on the first rank: kernels above, transfers and waits below.</p><svg "
-      "class=\"line\" viewBox=\"0 0 1000 60\" preserveAspectRatio=\"none\">{}</svg>",
-      total, bars);
+  if (!(at > 0)) return page.text("Train with --profile to see where the time of a step goes.");
+  page.chart({{"kind", "rects"},
+              {"title", fmt::format("one step, {:.2f} ms on the first rank", 1e3 * at)},
+              {"x", {{"label", "time"}, {"unit", "s"}}},
+              {"y", {{"labels", {"kernels", "waits"}}}},
+              {"classes", {"kernels", "transfers and waits"}},
+              {"names", names},
+              {"rects", rects}});
 }
 
-constexpr const char* kStyle =
-    "body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1180px;padding:0 1em;"
-    "color:#1a202c}h1{font-size:1.5em}h2{font-size:1.15em;border-bottom:1px solid "
-    "#cbd5e0;margin-top:2em}table{border-collapse:collapse;margin:.5em 0;font-size:13px}th,td{"
-    "text-align:left;padding:2px 10px 2px 0;vertical-align:top}td{font-family:ui-monospace,"
-    "monospace}td.n{text-align:right}.chart{width:560px;max-width:100%;margin:0 12px 12px "
-    "0}.chart path{fill:none;stroke-width:1.5}.chart .grid{stroke:#e2e8f0}.chart "
-    ".tick{font-size:11px}.chart text{font-family:system-ui,sans-serif;font-size:12px}.chart "
-    ".title{font-weight:600}.bar,.line{width:100%}.bar{height:30px}.line{height:60px}.key "
-    "i{display:inline-block;width:11px;height:11px;margin-right:5px}.key span{margin-right:18px}"
-    "details{margin:.5em 0}";
+Json config_of(const RunLog& log) {
+  return log.head.is_null() ? Json::object() : log.head.value("config", Json::object());
+}
 
-std::string page(const RunLog& log, const std::string& path) {
+/// The keys whose values differ between the jobs.
+void add_differences(Page& page, const std::vector<RunLog>& logs) {
+  std::map<std::string, Json> rows;
+  std::vector<pages::Column> columns = {{"key", "key"}};
+  for (size_t r = 0; r < logs.size(); ++r) {
+    columns.push_back({std::to_string(r), logs[r].name});
+    const Json config = config_of(logs[r]);
+    for (const auto& [key, value] : config.items()) rows[key][std::to_string(r)] = value;
+  }
+  Json differing = Json::array();
+  for (auto& [key, row] : rows) {
+    bool same = row.size() == logs.size();
+    for (size_t r = 1; same && r < logs.size(); ++r)
+      same = row[std::to_string(r)] == row[std::to_string(0)];
+    if (same) continue;
+    row["key"] = key;
+    differing.push_back(row);
+  }
+  page.table(columns, differing, "All keys have the same values.");
+}
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string subtitle(const std::vector<RunLog>& logs) {
+  if (logs.size() > 1) return fmt::format("{} training jobs", logs.size());
+  const RunLog& log = logs[0];
   const Json head = log.head.is_null() ? Json::object() : log.head;
-  const Json none = Json::object(), empty = Json::array();
-  const Json config = head.value("config", none);
-  const auto section = [](const char* id, const char* title, const std::string& body) {
-    return fmt::format("<section id=\"{}\"><h2>{}</h2>{}</section>\n", id, title, body);
+  std::string text = fmt::format(
+      "{} ranks ({}), Tessera {}, Program {}", text_of(head.value("ranks", Json("?"))),
+      text_of(head.value("backend", Json("?"))), text_of(head.value("version", Json("?"))),
+      text_of(head.value("program", Json("?"))));
+  if (log.steps.empty()) return text + "; no step yet";
+  return text + fmt::format("; step {} of {}", log.steps.rbegin()->first,
+                            log.last > 0 ? std::to_string(log.last) : "?");
+}
+
+void add_notes(Page& page, const RunLog& log) {
+  if (log.torn > 0)
+    page.note(fmt::format("{}: {} of the log {} not whole", log.name,
+                          log.torn == 1 ? "1 line" : fmt::format("{} lines", log.torn),
+                          log.torn == 1 ? "is" : "are"));
+  if (log.cut) page.note(log.name + ": the log ends in the middle of a line");
+  if (log.back > 0)
+    page.note(
+        fmt::format("{}: {} steps come after a later one, as if two jobs wrote this log at "
+                    "the same time; of each step the last record is shown",
+                    log.name, log.back));
+}
+
+double median(std::vector<double> values) {
+  std::erase_if(values, [](double v) { return !std::isfinite(v); });
+  if (values.empty()) return NAN;
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+Json summary(const RunLog& log) {
+  Json row = {{"name", log.name}};
+  const auto set = [&](const char* key, double v) {
+    if (std::isfinite(v)) row[key] = v;
   };
-  const Json* last = log.steps.empty() ? nullptr : &log.steps.rbegin()->second;
-  std::string html = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width\"><title>{0}</title><style>{1}</style></head><body>\n<h1>{0}</"
-      "h1>"
-      "<p>{2} ranks ({3}), Tessera {4}, Program {5}{6}{7}</p>\n",
-      html_escape(path), kStyle, text(head.value("ranks", Json("?"))),
-      text(head.value("backend", Json("?"))), text(head.value("version", Json("?"))),
-      text(head.value("program", Json("?"))),
-      last ? fmt::format("; step {} of {}, loss {:.4f}, {:.0f} skipped", log.steps.rbegin()->first,
-                         text(last->value("steps", Json("?"))), number(*last, "loss"),
-                         last->contains("skipped") ? number(*last, "skipped") : 0)
-           : "; no step yet",
-      log.torn > 0 ? fmt::format("; {} of the log {} not whole",
-                                 log.torn == 1 ? "1 line" : fmt::format("{} lines", log.torn),
-                                 log.torn == 1 ? "is" : "are")
-      : log.cut ? "; the log ends in the middle of a line"
-                   : "");
-  html += section("curves", "Curves", curves(log));
-  if (!log.samples.empty()) html += section("samples", "Samples", samples(log));
-  html += section("layout", "Layout",
-                  pairs({{"mesh", config.value("layout.mesh", Json("?"))},
-                         {"rules", config.value("layout.rules", Json("?"))}}));
-  html += section("memory", "Memory plan", memory_bars(head.value("memory", none)));
-  html += section("communication", "Communication of a step",
-                  table(head.value("communication", empty), {{"kind", "collective", nullptr},
-                                                             {"axes", "axes", nullptr},
-                                                             {"tensor", "tensor", nullptr},
-                                                             {"rule", "because of", nullptr},
-                                                             {"source", "source", nullptr},
-                                                             {"bytes", "sent by a rank", "B"}}));
-  html += section("timeline", "Timeline", time_line(log.time_line));
-  if (!log.profile.is_null())
-    html += section("profile", "Where the time and memory of a step go",
-                    table(log.profile, {{"ms", "ms", ""},
-                                        {"op", "op", nullptr},
-                                        {"source", "source", nullptr},
-                                        {"name", "first name", nullptr},
-                                        {"flops", "operations", "FLOP"},
-                                        {"bytes", "touched or sent", "B"},
-                                        {"result_bytes", "results", "B"}}));
-  if (!log.startup.is_null()) html += section("start", "Start, in seconds", pairs(log.startup));
-  return html +
-         section("configuration", "Configuration",
-                 "<details><summary>all keys</summary>" + pairs(config) + "</details>") +
-         "</body></html>\n";
+  if (!log.steps.empty()) {
+    set("step", static_cast<double>(log.steps.rbegin()->first));
+    set("loss", log.column("loss").back());
+    set("skipped", log.column("skipped").back());
+    set("peak", median(log.column("peak_share")));
+    set("rate", median(log.column("tokens_per_s")));
+    set("ms", median(log.column("ms")) / 1e3);
+  }
+  double best = INFINITY;
+  for (const auto& [step, record] : log.evaluations) {
+    const double loss = number_of(record, "eval_loss");
+    if (loss < best) best = loss;
+  }
+  set("best", best);
+  return row;
+}
+
+void add_summary(Page& page, const std::vector<RunLog>& logs) {
+  if (logs.size() > 1) {
+    Json rows = Json::array();
+    for (const RunLog& log : logs) rows.push_back(summary(log));
+    return page.table({{"name", "job"},
+                       {"step", "steps", "#"},
+                       {"loss", "last loss", "#"},
+                       {"best", "best held out", "#"},
+                       {"rate", "tokens/s", "#"},
+                       {"ms", "a step", "s"},
+                       {"peak", "of peak", "%"},
+                       {"skipped", "skipped", "#"}},
+                      rows, "");
+  }
+  const Json row = summary(logs[0]);
+  std::vector<std::pair<std::string, std::string>> cards;
+  const auto card = [&](const char* key, const char* unit, const char* what) {
+    if (row.contains(key)) cards.emplace_back(pages::with_unit(row[key].get<double>(), unit), what);
+  };
+  card("loss", "#", "last loss");
+  card("best", "#", "best loss, held out");
+  card("ms", "s", "a step, median");
+  card("rate", "", "tokens/s, median");
+  card("peak", "%", "of the measured peak");
+  card("skipped", "#", "skipped steps");
+  if (!cards.empty()) page.cards(cards);
+}
+
+/// What the first line and the profile of a job say. `which`: its number if there are several.
+void add_job(Page& page, const RunLog& log, const std::string& which) {
+  const Json head = log.head.is_null() ? Json::object() : log.head;
+  const Json none = Json::object(), empty = Json::array(), config = config_of(log);
+  const auto section = [&](const char* id, const std::string& title) {
+    page.section(id + which, which.empty() ? title : title + ": " + log.name);
+  };
+  if (!log.samples.empty()) section("samples", "Samples"), add_samples(page, log);
+  section("layout", "Layout");
+  page.pairs({{"mesh", config.value("layout.mesh", Json("?"))},
+              {"rules", config.value("layout.rules", Json("?"))}});
+  section("memory", "Memory plan");
+  add_memory(page, head.value("memory", none));
+  section("communication", "Communication of a step");
+  page.table({{"kind", "collective"},
+              {"axes", "axes"},
+              {"tensor", "tensor"},
+              {"rule", "because of"},
+              {"source", "source"},
+              {"bytes", "sent by a rank", "B"}},
+             head.value("communication", empty), "A step has no collectives.");
+  section("timeline", "Timeline");
+  add_time_line(page, log.time_line);
+  if (!log.profile.is_null()) {
+    section("profile", "Where the time and memory of a step go");
+    Json rows = log.profile;
+    for (Json& row : rows) {
+      if (row.is_object()) row["seconds"] = number_of(row, "ms") / 1e3;
+    }
+    page.table({{"seconds", "time", "s"},
+                {"op", "op"},
+                {"source", "source"},
+                {"name", "first name"},
+                {"flops", "operations", "FLOP"},
+                {"bytes", "touched or sent", "B"},
+                {"result_bytes", "results", "B"}},
+               rows, "The profile is empty.");
+  }
+  if (!log.startup.is_null()) section("start", "Start, in seconds"), page.pairs(log.startup);
+  section("configuration", "Configuration");
+  page.pairs(config);
+}
+
+Page page_of(const std::vector<RunLog>& logs, const std::string& title) {
+  Page page(title, subtitle(logs));
+  for (const RunLog& log : logs) add_notes(page, log);
+  add_summary(page, logs);
+  page.section("curves", "Curves");
+  add_curves(page, logs);
+  for (const RunLog& log : logs) add_ranks(page, log);
+  if (logs.size() > 1) {
+    page.section("differences", "Configurations that differ");
+    add_differences(page, logs);
+  }
+  for (size_t r = 0; r < logs.size(); ++r)
+    add_job(page, logs[r], logs.size() > 1 ? fmt::format("-{}", r + 1) : "");
+  return page;
 }
 
 }  // namespace
 
-ReportPage report_page(const std::string& text, const std::string& path) {
-  const RunLog log = read_log(text, path);
-  try {
-    return {page(log, path), log.steps.size()};
-  } catch (const Json::exception& e) {
-    fail(ErrorKind::io, "'{}' is not what train --log writes: {}", path, e.what());
+ReportPage report_page(const std::vector<LogText>& texts, int refresh) {
+  std::vector<RunLog> logs;
+  std::string title;
+  for (const LogText& log : texts) {
+    for (RunLog& job : read_run_logs(log.text, log.path)) logs.push_back(std::move(job));
+    title += (title.empty() ? "" : ", ") + log.path;
   }
+  ReportPage result;
+  result.finished = true;
+  for (const RunLog& log : logs) {
+    result.steps += log.steps.size();
+    result.finished = result.finished && !log.steps.empty() && log.last > 0 &&
+                      log.steps.rbegin()->first >= log.last;
+  }
+  try {
+    Page page = page_of(logs, title);
+    if (!result.finished) page.refresh(refresh);
+    result.html = page.html();
+  } catch (const Json::exception& e) {
+    fail(ErrorKind::io, "'{}' is not what train --log writes: {}", title, e.what());
+  }
+  return result;
 }
 
 int report(const Arguments& args) {
+  constexpr int kRefresh = 5;  // seconds
   const std::string& path = args.words[0];
   std::string out = args.out;
   if (out.empty()) out = path.substr(0, path.rfind(".jsonl")) + ".html";
-  require(out != path, "the page would replace the log '{}'; choose another --out", path);
+  for (const std::string& log : args.words)
+    require(out != log, "the page would replace the log '{}'; choose another --out", log);
   require_place_for(out);
-  const ReportPage made = report_page(read_text_file("the log", path), path);
-  write_text_file(out, made.html);
-  say("{}: {} steps\n", out, made.steps);
-  return 0;
+  std::vector<LogText> shown;
+  while (true) {
+    std::vector<LogText> logs;
+    for (const std::string& log : args.words) logs.push_back({read_text_file("the log", log), log});
+    const bool grew = !std::equal(
+        logs.begin(), logs.end(), shown.begin(), shown.end(),
+        [](const LogText& a, const LogText& b) { return a.text.size() == b.text.size(); });
+    if (grew) {
+      const ReportPage made = report_page(logs, args.follow ? kRefresh : 0);
+      write_text_file(out, made.html);
+      if (shown.empty() || made.finished) say("{}: {} steps\n", out, made.steps);
+      std::fflush(stdout);
+      if (!args.follow || made.finished) return 0;
+      shown = std::move(logs);
+    }
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
 }
 
 }  // namespace tessera::cli

@@ -229,13 +229,20 @@ void add_files(const cli::AddCommand& add, Arguments& a) {
       ->type_name("OLD=NEW")
       ->take_all();
   convert->add_flag("--all", a.all, "Converts optimizer state too.");
-  CLI::App* report =
-      add("report", "Writes the log of train as one HTML page, which needs no network.",
-          "tessera report run.jsonl --out run.html",
-          cli::by_one_process(a, [&] { return cli::report(a); }));
-  add_words(report, a, {{"LOG", "File that train --log wrote."}});
-  report->add_option("--out", a.out, "File of the page. The default is the log's name with .html.")
+  CLI::App* report = add("report", "Writes logs of train as one HTML page, which needs no network.",
+                         "tessera report run.jsonl --out run.html\n"
+                         "  tessera report warm.jsonl cold.jsonl --out both.html\n"
+                         "  tessera report run.jsonl --follow",
+                         cli::by_one_process(a, [&] { return cli::report(a); }));
+  report->add_option("LOG", a.words, "Files that train --log wrote, to be compared on one page.")
+      ->required();
+  report
+      ->add_option("--out", a.out,
+                   "File of the page. The default is the first log's name with .html.")
       ->type_name("FILE");
+  report->add_flag("--follow", a.follow,
+                   "Writes the page again while the jobs go on, until they are finished. A browser "
+                   "shows it anew by itself.");
 }
 
 void add_dtype(CLI::App* app, Arguments& a) {
@@ -259,6 +266,12 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
                    "fuse_prologues and recompute_rows (on a GPU), bucket_collectives, schedule, "
                    "collective_matmul, group_tensors (on a GPU) or plan_memory.")
       ->type_name("PASS");
+  explain
+      ->add_option("--show", a.show,
+                   "Sketches how the tensors of these names are cut over the mesh, instead of "
+                   "the report: --show \"*.block0.*.w*\".")
+      ->type_name("GLOB");
+  add_html(explain, a);
   explain->add_flag("--kernels", a.kernels,
                     "Prints every kernel of a step with its flops, bytes and predicted time "
                     "beside the roofline of --machine.");
@@ -280,6 +293,7 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
       ->check(finite_number(0));
   add_dtype(verify, a);
   add_init(verify, a);
+  add_html(verify, a);
   add_json(verify, a);
 }
 

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "cli/auto_plan.h"
+#include "cli/charts.h"
 #include "cli/report.h"
 #include "cli/say.h"
 
@@ -109,10 +110,67 @@ void print(const Job& job, const Simulation& s) {
         1e3 * a.exposed);
 }
 
+std::string page_of(const Job& job, const Simulation& s) {
+  pages::Page page(fmt::format("{}: a simulated step", job.spec->name),
+                   fmt::format("{}mesh {} ({} ranks of {}), layout {}",
+                               s.stages > 1 ? fmt::format("{} stages, each ", s.stages) : "",
+                               job.mesh.to_string(), s.ranks, s.machine, job.layout.to_string()));
+  std::vector<std::pair<std::string, std::string>> cards = {
+      {pages::with_unit(s.seconds, "s"), "a step, predicted"},
+      {pages::with_unit(static_cast<double>(s.memory), "B"), "memory of a rank"}};
+  if (s.with_stragglers > s.seconds)
+    cards.emplace_back(pages::with_unit(s.with_stragglers, "s"), "with the slowest rank");
+  if (s.checkpoint_every > 0) {
+    cards.emplace_back(pages::with_unit(s.goodput, "%"), "goodput");
+    cards.emplace_back(pages::with_unit(s.checkpoint_every, "s"), "between checkpoints");
+  }
+  page.cards(cards);
+  page.section("time", "Time of a step");
+  page.chart(bar_chart("where the step's time goes", "s", "a step", causes_of(s)));
+  page.chart(time_line_chart(s.stages > 1 ? "which stage works when" : "time line of the step", s));
+  page.section("communication", "Communication by axis");
+  nlohmann::json rows = nlohmann::json::array();
+  for (const SimulatedAxes& a : s.by_axes)
+    rows.push_back(
+        {{"axes", a.axes}, {"bytes", a.bytes}, {"seconds", a.seconds}, {"exposed", a.exposed}});
+  page.table({{"axes", "over"},
+              {"bytes", "sent by a rank", "B"},
+              {"seconds", "takes", "s"},
+              {"exposed", "exposed", "s"}},
+             rows, "The step sends nothing between ranks.");
+  if (s.stages == 1) {
+    page.section("steps", "Steps of the Program");
+    std::vector<const SimulatedStep*> all;
+    for (const SimulatedStep& step : s.steps) all.push_back(&step);
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto* a, const auto* b) { return a->seconds > b->seconds; });
+    if (all.size() > pages::Page::kMostRows) all.resize(pages::Page::kMostRows);
+    rows = nlohmann::json::array();
+    for (const SimulatedStep* step : all)
+      rows.push_back({{"kernel", step->kernel},
+                      {"name", step->name},
+                      {"source", step->source},
+                      {"axes", step->axes},
+                      {"begin", step->begin},
+                      {"seconds", step->seconds},
+                      {"exposed", step->exposed}});
+    page.table({{"kernel", "kernel or collective"},
+                {"name", "tensor"},
+                {"source", "source"},
+                {"axes", "over"},
+                {"begin", "begins", "s"},
+                {"seconds", "takes", "s"},
+                {"exposed", "exposed", "s"}},
+               rows, "The step is empty.");
+  }
+  return page.html();
+}
+
 }  // namespace
 
 int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
+  require_place_for(args.html);
   require_place_for(args.trace);
   require(args.stages > 0 || (args.schedule.empty() && args.interleave == 0),
           "--schedule and --interleave belong to a pipeline; add --stages N");
@@ -141,6 +199,7 @@ int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
   say("memory on each rank: {} B\n", s.memory);
   write_text_file(args.trace, to_trace(s));
   write_report(args.json, to_json(s));
+  if (!args.html.empty()) write_text_file(args.html, page_of(job, s));
   return 0;
 }
 

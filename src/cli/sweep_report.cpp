@@ -7,9 +7,10 @@
 
 #include "base/fail.h"
 #include "base/files.h"
-#include "cli/chart.h"
 #include "cli/report.h"
 #include "cli/sweep.h"
+#include "cli/sweep_page.h"
+#include "pages/page.h"
 
 namespace tessera::cli {
 
@@ -59,8 +60,9 @@ std::string plot(std::vector<SweepRow> rows) {
     const SweepRow& r = rows[i];
     const int y = 20 + height * static_cast<int>(i);
     const auto at = [&](double seconds) { return left + width * seconds / most; };
-    svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{} {}</text>\n", left - 6,
-                       y + 9, html_escape(r.mesh), html_escape(r.layout.empty() ? "-" : r.layout));
+    svg +=
+        fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{} {}</text>\n", left - 6, y + 9,
+                    pages::escape(r.mesh), pages::escape(r.layout.empty() ? "-" : r.layout));
     svg +=
         fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"11\" fill=\"#7aa6c2\"/>\n",
                     left, y, at(r.measured) - left);
@@ -71,24 +73,6 @@ std::string plot(std::vector<SweepRow> rows) {
                        std::max(at(r.measured), at(r.predicted)) + 8, y + 9, 1e3 * r.measured);
   }
   return svg + "<text x=\"6\" y=\"12\">step time: bars measured, dots predicted</text></svg>\n";
-}
-
-std::string page(const std::string& title, const std::vector<SweepRow>& rows) {
-  std::string html = fmt::format(
-      "<!doctype html><meta "
-      "charset=\"utf-8\"><title>{0}</title><style>body{{font-family:sans-serif}}"
-      "td,th{{padding:2px 8px;text-align:left}}</style><h1>Layouts of "
-      "{0}</h1>\n{1}<table><tr><th>set"
-      "<th>mesh<th>layout<th>measured ms<th>predicted ms<th>MB a rank<th>program\n",
-      html_escape(title), plot(rows));
-  for (const SweepRow& r : rows) {
-    html += fmt::format(
-        "<tr><td>{}<td>{}<td>{}<td>{}<td>{:.3f}<td>{:.1f}<td>{}\n", html_escape(r.sets),
-        html_escape(r.mesh), html_escape(r.layout.empty() ? "-" : r.layout),
-        r.failure.empty() ? fmt::format("{:.3f}", 1e3 * r.measured) : html_escape(r.failure),
-        1e3 * r.predicted, static_cast<double>(r.memory) / 1e6, r.program);
-  }
-  return html + "</table>\n";
 }
 
 }  // namespace
@@ -177,7 +161,7 @@ void write_sweep_report(const std::string& path, const std::string& title,
                             {"failure", r.failure}});
   write_report(stem + ".json", json);
   write_text_file(stem + ".svg", plot(rows));
-  write_text_file(stem + ".html", page(title, rows));
+  write_text_file(stem + ".html", sweep_page(title, rows));
 }
 
 }  // namespace tessera::cli

@@ -6,11 +6,13 @@
 #include <set>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/choices.h"
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/say.h"
 #include "cli/watchdog.h"
+#include "pages/page.h"
 #include "tessera/explain.h"
 
 namespace tessera::cli {
@@ -301,10 +303,62 @@ void require_gradients(const Outcome& reference, const Job& job) {
   }
 }
 
+std::string page_of(const Job& job, const nlohmann::json& report, double tolerance) {
+  pages::Page page(
+      fmt::format("{}: layouts against one rank", job.spec->name),
+      fmt::format("{} layouts of mesh {}, {} steps, {}, tolerance {:g}",
+                  report["layouts"].get<int64_t>(), job.mesh.to_string(),
+                  report["steps"].get<int64_t>(), job.config.text("train.dtype"), tolerance));
+  nlohmann::json rows = report["by_layout"];
+  int64_t different = 0;
+  std::vector<double> x, y;
+  nlohmann::json tips = nlohmann::json::array();
+  for (auto& row : rows) {
+    different += !row["equal"].get<bool>();
+    // On a scale of logarithms 0 has no place: it is shown as less than any rounding.
+    const auto worst = row["gradient"];
+    x.push_back(static_cast<double>(x.size() + 1));
+    y.push_back(worst.is_number() ? std::max(worst.get<double>(), 1e-17) : NAN);
+    tips.push_back(row["layout"].get<std::string>().empty() ? "nothing split"
+                                                            : row["layout"].get<std::string>());
+    row["equal"] = row["equal"].get<bool>() ? "equal" : "NOT EQUAL";
+    row["flipped"] = row["flipped"].get<bool>() ? "yes" : "";
+    if (row["layout"] == "") row["layout"] = "nothing split";
+  }
+  page.cards({{std::to_string(rows.size()), "layouts"},
+              {std::to_string(different), "differ from one rank"},
+              {pages::with_unit(tolerance, "#"), "tolerance"}});
+  if (different > 0) page.note(fmt::format("{} layouts are NOT EQUAL to one rank.", different));
+  page.section("differences", "Largest differences");
+  page.chart(
+      {{"kind", "xy"},
+       {"title", "largest relative difference of a gradient, by layout"},
+       {"about", "Values below 1e-17 are shown there."},
+       {"xs", {{{"key", "n"}, {"label", "layout, in the order of the table"}, {"unit", "#"}}}},
+       {"y", {{"label", "difference"}, {"unit", ""}, {"log", true}}},
+       {"series",
+        {{{"name", "layout"},
+          {"points", true},
+          {"x", {{"n", x}}},
+          {"y", pages::numbers(y)},
+          {"tips", tips}}}},
+       {"hlines", {{{"at", tolerance}, {"label", "tolerance"}}}}});
+  page.section("layouts", "Layouts");
+  page.table({{"layout", "layout"},
+              {"equal", "result"},
+              {"loss", "loss", "#"},
+              {"gradient", "gradient", "#"},
+              {"parameter", "parameter", "#"},
+              {"flipped", "chose otherwise near a tie"}},
+             rows, "No layout was compared.");
+  return page.html();
+}
+
 }  // namespace
 
 int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
+  require_place_for(args.html);
   const Job job = resolve(args, models, true);
   const int64_t steps = args.steps > 0 ? args.steps : 3;
   const std::string& dtype = job.config.text("train.dtype");
@@ -328,7 +382,10 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
     all.see(found, written.layout.to_string());
     rows.push_back({{"layout", written.text},
                     {"equal", found.is_equal(tolerance, job.config)},
-                    {"flipped", found.flips.layouts > 0}});
+                    {"flipped", found.flips.layouts > 0},
+                    {"loss", json_number(found.loss.value)},
+                    {"gradient", json_number(found.gradient.value)},
+                    {"parameter", json_number(found.parameter.value)}});
   }
   const auto& [loss, first_gradient, gradient, parameter, flips] = all;
   const bool ok = all.is_equal(tolerance, job.config);
@@ -362,6 +419,7 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
                                    {"equal", ok},
                                    {"by_layout", rows}};
     write_report(args.json, report);
+    if (!args.html.empty()) write_text_file(args.html, page_of(job, report, tolerance));
   }
   return ok ? 0 : 1;
 }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/fail.h"
+#include "compile/buffer_lives.h"
 #include "compile/kernel_rows.h"
 #include "compile/lowering.h"
 #include "compile/probes.h"
@@ -110,26 +111,7 @@ void predict(const Program& program, const Machine& machine, const Mesh& mesh, E
 void find_peak(const Program& program, MemoryReport& memory) {
   int64_t best = 0;
   for (const Function& f : program.functions) {
-    std::map<int, std::pair<int, int>> life;
-    std::map<int, std::vector<const Step*>> in_flight;  // buckets keep their operands alive
-    for (size_t s = 0; s < f.steps.size(); ++s) {
-      auto touch = [&](int buffer) {
-        if (buffer < 0 || program.buffers[buffer].arena != ArenaKind::transient) return;
-        life.emplace(buffer, std::make_pair(static_cast<int>(s), 0)).first->second.second =
-            static_cast<int>(s);
-      };
-      auto touch_all = [&](const Step& step) {
-        for (const View& v : step.out) touch(v.buffer);
-        for (const View& v : step.in) touch(v.buffer);
-      };
-      const Step& step = f.steps[s];
-      if (step.kind == StepKind::collective) in_flight[step.number].push_back(&step);
-      if (step.kind == StepKind::wait) {
-        for (const Step* member : in_flight[step.number]) touch_all(*member);
-      }
-      touch_all(step);
-      touch(step.workspace);
-    }
+    const auto life = buffer_lives(program, f, false);
     std::vector<int64_t> change(f.steps.size() + 1, 0);
     for (const auto& [buffer, span] : life) {
       change[span.first] += program.buffers[buffer].bytes;

@@ -223,7 +223,7 @@ void images(const std::string& input) {
 }
 
 void report(const std::string& input) {
-  answer([&] { cli::report_page(input, "fuzz"); });
+  answer([&] { cli::report_page({{input, "fuzz"}}); });
 }
 
 void kept_plans(const std::string& input) {

@@ -1,0 +1,184 @@
+#include "cli/charts.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/fail.h"
+
+namespace tessera::cli {
+
+namespace {
+
+using pages::Json;
+
+/// Beyond this many intervals the shortest are left out, so that a page stays small.
+constexpr size_t kMostSpans = 20000;
+
+/// Texts that occur often, by number.
+class Names {
+ public:
+  size_t add(const std::string& name) {
+    const auto [at, is_new] = index_.emplace(name, list_.size());
+    if (is_new) list_.push_back(name);
+    return at->second;
+  }
+  const Json& list() const { return list_; }
+
+ private:
+  std::map<std::string, size_t> index_;
+  Json list_ = Json::array();
+};
+
+double rounded(double v) { return std::strtod(fmt::format("{:.6g}", v).c_str(), nullptr); }
+
+std::vector<const SimulatedStep*> longest(const std::vector<SimulatedStep>& steps) {
+  std::vector<const SimulatedStep*> all;
+  for (const SimulatedStep& s : steps) all.push_back(&s);
+  if (all.size() <= kMostSpans) return all;
+  std::nth_element(all.begin(), all.begin() + kMostSpans, all.end(),
+                   [](const auto* a, const auto* b) { return a->seconds > b->seconds; });
+  all.resize(kMostSpans);
+  std::sort(all.begin(), all.end(),
+            [](const auto* a, const auto* b) { return a->begin < b->begin; });
+  return all;
+}
+
+}  // namespace
+
+pages::Json time_line_chart(const std::string& title, const Simulation& s) {
+  const bool is_pipeline = s.stages > 1;
+  Json labels = Json::array(), rects = Json::array();
+  const Json classes = is_pipeline
+                           ? Json{"forward", "backward", "hand over", "once a step"}
+                           : Json{"compute", "communication, hidden", "communication, exposed"};
+  for (int64_t stage = 0; is_pipeline && stage < s.stages; ++stage) {
+    labels.push_back(fmt::format("stage {}", stage));
+    labels.push_back("sends");
+  }
+  if (!is_pipeline) labels.push_back("compute");
+  for (size_t i = 0; !is_pipeline && i < s.by_axes.size(); ++i) labels.push_back(s.by_axes[i].axes);
+  Names names;
+  for (const SimulatedStep* step : longest(s.steps)) {
+    const int64_t lane = is_pipeline ? 2 * step->stage + step->lane : step->lane;
+    const double end = step->begin + step->seconds;
+    std::string name = step->kernel + " " + step->name;
+    if (!step->source.empty()) name += "\n" + step->source;
+    const auto add = [&](double from, double to, int kind) {
+      if (to > from)
+        rects.push_back({rounded(from), rounded(to), lane, lane + 1, kind, names.add(name)});
+    };
+    if (is_pipeline) {
+      const int kind = step->lane == 1                     ? 2
+                       : step->name.starts_with("forward") ? 0
+                       : step->name.starts_with("backw")   ? 1
+                                                           : 3;
+      if (step->lane == 1) name = step->name;
+      add(step->begin, end, kind);
+    } else if (step->lane == 0) {
+      add(step->begin, end, 0);
+    } else {
+      // What compute waits for is the end of a transfer.
+      name += fmt::format("\nsends {}", pages::with_unit(static_cast<double>(step->bytes), "B"));
+      const double exposed = std::min(step->exposed, step->seconds);
+      add(step->begin, end - exposed, 1);
+      add(end - exposed, end, 2);
+    }
+  }
+  Json chart = {{"kind", "rects"},
+                {"title", title},
+                {"x", {{"label", "time"}, {"unit", "s"}}},
+                {"y", {{"labels", labels}}},
+                {"classes", classes},
+                {"names", names.list()},
+                {"rects", rects}};
+  if (s.steps.size() > kMostSpans)
+    chart["about"] = fmt::format("The {} longest of {} steps.", kMostSpans, s.steps.size());
+  return chart;
+}
+
+pages::Json memory_chart(const Placement& p) {
+  std::vector<int64_t> live(p.steps.size() + 1, 0);
+  for (const LiveBuffer& b : p.buffers) {
+    live[static_cast<size_t>(b.first)] += b.bytes;
+    live[static_cast<size_t>(b.last) + 1] -= b.bytes;
+  }
+  int64_t now = 0, most = 0;
+  int peak = 0;
+  for (size_t s = 0; s < p.steps.size(); ++s) {
+    now += live[s];
+    if (now > most) most = now, peak = static_cast<int>(s);
+  }
+  std::vector<const LiveBuffer*> all;
+  for (const LiveBuffer& b : p.buffers) all.push_back(&b);
+  std::sort(all.begin(), all.end(), [](const auto* a, const auto* b) {
+    return a->bytes * (a->last - a->first + 1) > b->bytes * (b->last - b->first + 1);
+  });
+  if (all.size() > kMostSpans) all.resize(kMostSpans);
+  Json rects = Json::array();
+  Names names;
+  for (const LiveBuffer* b : all) {
+    const bool at_peak = b->first <= peak && peak <= b->last;
+    rects.push_back({b->first, b->last + 1, b->offset, b->offset + b->bytes, at_peak ? 1 : 0,
+                     names.add(b->name)});
+  }
+  return {{"kind", "rects"},
+          {"title", "transient memory over the step"},
+          {"about",
+           fmt::format("A box is a buffer: as wide as the steps in which it is needed, as high as "
+                       "its bytes, where it lies in the arena of {}. Most is in use at step {}{}.",
+                       pages::with_unit(static_cast<double>(p.transient_bytes), "B"), peak,
+                       p.steps.empty() ? "" : ", " + p.steps[static_cast<size_t>(peak)])},
+          {"x", {{"label", "step of the Program"}, {"unit", "#"}}},
+          {"y", {{"label", ""}, {"unit", "B"}}},
+          {"classes", {"buffer", "in use at the peak"}},
+          {"names", names.list()},
+          {"rects", rects}};
+}
+
+pages::Json cut_chart(const Placement& p) {
+  constexpr size_t kMostTensors = 6000;
+  Json mesh = Json::array(), tensors = Json::array();
+  for (const MeshAxis& axis : p.mesh.axes()) mesh.push_back({axis.name, axis.size});
+  for (const PlacedTensor& t : p.tensors) {
+    if (tensors.size() == kMostTensors) break;
+    Json dims = Json::array();
+    for (const PlacedDim& d : t.dims) dims.push_back({d.name, d.size, d.padded, d.axes});
+    tensors.push_back({{"name", t.name},
+                       {"kind", t.kind},
+                       {"made", t.made},
+                       {"source", t.source},
+                       {"dtype", t.dtype},
+                       {"bytes", t.bytes},
+                       {"partial", t.partial},
+                       {"combiner", t.combiner},
+                       {"dims", dims}});
+  }
+  Json chart = {
+      {"kind", "cut"}, {"title", "where a tensor lies"}, {"mesh", mesh}, {"tensors", tensors}};
+  if (p.tensors.size() > kMostTensors)
+    chart["about"] = fmt::format("The first {} of {} tensors; explain --show NAME has any.",
+                                 kMostTensors, p.tensors.size());
+  return chart;
+}
+
+pages::Json bar_chart(const std::string& title, const std::string& unit, const std::string& label,
+                      const std::vector<std::pair<std::string, double>>& parts) {
+  Json list = Json::array();
+  for (const auto& [name, value] : parts) {
+    if (value > 0) list.push_back({name, value});
+  }
+  return {{"kind", "bars"},
+          {"title", title},
+          {"unit", unit},
+          {"rows", {{{"label", label}, {"parts", list}}}}};
+}
+
+std::vector<std::pair<std::string, double>> causes_of(const Simulation& s) {
+  std::vector<std::pair<std::string, double>> parts = {{"compute", s.compute},
+                                                       {"slowed by transfers", s.slowed}};
+  for (const SimulatedAxes& a : s.by_axes) parts.emplace_back("waiting for " + a.axes, a.exposed);
+  parts.emplace_back("bubble", s.bubble);
+  return parts;
+}
+
+}  // namespace tessera::cli

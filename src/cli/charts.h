@@ -1,0 +1,26 @@
+// Charts that several pages have.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pages/page.h"
+#include "tessera/placement.h"
+#include "tessera/simulate.h"
+
+namespace tessera::cli {
+
+/// The predicted steps by lane: compute, hidden and exposed communication; of a pipeline by stage.
+pages::Json time_line_chart(const std::string& title, const Simulation& simulation);
+/// The transient buffers of a function: when they live, and where in the arena.
+pages::Json memory_chart(const Placement& placement);
+/// How every tensor is cut over the mesh.
+pages::Json cut_chart(const Placement& placement);
+/// One bar of parts that add up; parts of 0 are left out.
+pages::Json bar_chart(const std::string& title, const std::string& unit, const std::string& label,
+                      const std::vector<std::pair<std::string, double>>& parts);
+/// Compute, slowed, exposed and bubble of a simulated step.
+std::vector<std::pair<std::string, double>> causes_of(const Simulation& simulation);
+
+}  // namespace tessera::cli

@@ -1,0 +1,203 @@
+#include "cli/explain_page.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/fail.h"
+#include "cli/charts.h"
+#include "pages/page.h"
+
+namespace tessera::cli {
+
+namespace {
+
+using pages::Json;
+using pages::Page;
+
+std::string bytes(int64_t n) { return pages::with_unit(static_cast<double>(n), "B"); }
+
+void add_time(Page& page, const FunctionReport& f, const Simulation* simulation,
+              const Explanation& e) {
+  page.section("time", "Time of a step");
+  if (simulation == nullptr) {
+    page.note(
+        "No times are predicted. Give a machine profile, as --machine h100, or measure this "
+        "machine with tessera calibrate.");
+    return;
+  }
+  page.chart(bar_chart("where the step's time goes, predicted on " + e.machine, "s", "a step",
+                       causes_of(*simulation)));
+  page.chart(time_line_chart("time line of the step", *simulation));
+  Json rows = Json::array();
+  for (const BucketReport& b : f.buckets)
+    rows.push_back({{"kind", b.kind},
+                    {"axes", b.axes},
+                    {"buckets", b.buckets},
+                    {"most", b.most},
+                    {"seconds", b.seconds},
+                    {"start", b.seconds > 0 ? b.started / b.seconds : 0}});
+  if (!rows.empty())
+    page.table({{"kind", "collective"},
+                {"axes", "over"},
+                {"buckets", "buckets", "#"},
+                {"most", "the largest sends", "B"},
+                {"seconds", "all take", "s"},
+                {"start", "of that, starting", "%"}},
+               rows, "");
+}
+
+void add_collectives(Page& page, const FunctionReport& f, bool timed) {
+  page.section("collectives", "Collectives, and why they are there");
+  Json rows = Json::array();
+  for (const CollectiveReport& c : f.collectives)
+    rows.push_back({{"kind", c.kind},
+                    {"axes", fmt::format("{} ({})", c.axes, c.ranks)},
+                    {"tensor", c.tensor},
+                    {"rule", c.rule},
+                    {"source", c.source},
+                    {"times", c.times},
+                    {"bytes", c.bytes},
+                    {"seconds", c.seconds},
+                    {"exposed", c.exposed}});
+  std::vector<pages::Column> columns = {
+      {"kind", "collective"},          {"axes", "over (ranks)"}, {"tensor", "tensor"},
+      {"rule", "because of"},          {"source", "source"},     {"times", "times", "#"},
+      {"bytes", "sent by a rank", "B"}};
+  if (timed)
+    columns.insert(columns.end(), {{"seconds", "takes", "s"}, {"exposed", "exposed", "s"}});
+  page.table(columns, rows, "A step has no collectives: nothing is sent between ranks.");
+}
+
+/// The largest matmul rate of the profile.
+double peak_of(const Machine& machine) {
+  double peak = 0;
+  for (const ProductRate& rate : machine.products) peak = std::max(peak, rate.flops);
+  return peak;
+}
+
+void add_kernels(Page& page, const FunctionReport& f, const Machine& machine) {
+  page.section("kernels", "Kernels");
+  Json rows = Json::array(), x = Json::array(), y = Json::array(), tips = Json::array();
+  double low = INFINITY, high = 0;
+  for (const KernelReport& k : f.kernels) {
+    rows.push_back({{"kernel", k.kernel},
+                    {"tensor", k.tensor},
+                    {"source", k.source},
+                    {"times", k.times},
+                    {"flops", k.flops},
+                    {"bytes", k.bytes},
+                    {"seconds", k.seconds},
+                    {"lost", std::max(0.0, k.seconds - k.roofline)}});
+    if (k.flops == 0 || k.bytes == 0 || k.seconds <= 0) continue;
+    const double intensity = static_cast<double>(k.flops) / static_cast<double>(k.bytes);
+    x.push_back(intensity);
+    y.push_back(static_cast<double>(k.flops) / k.seconds);
+    tips.push_back(
+        fmt::format("{} {}, {} of a step", k.kernel, k.tensor, pages::with_unit(k.seconds, "s")));
+    low = std::min(low, intensity);
+    high = std::max(high, intensity);
+  }
+  const double peak = peak_of(machine),
+               bandwidth = machine.memory_rates.empty() ? 0 : machine.memory_rates.back().bandwidth;
+  if (!x.empty() && peak > 0 && bandwidth > 0) {
+    const double ridge = peak / bandwidth;
+    std::vector<double> at = {std::min(low, ridge / 4), ridge, std::max(high, 4 * ridge)}, roof;
+    for (const double i : at) roof.push_back(std::min(peak, i * bandwidth));
+    page.chart(
+        {{"kind", "xy"},
+         {"title", "kernels under the roofline of " + machine.name},
+         {"about",
+          fmt::format("Memory gives {}, matmuls {} at most. A point far below the line "
+                      "loses time to launches or small sizes.",
+                      pages::with_unit(bandwidth, "B/s"), pages::with_unit(peak, "FLOP/s"))},
+         {"xs", {{{"key", "i"}, {"label", "operations for a byte"}, {"unit", ""}}}},
+         {"xlog", true},
+         {"square", true},
+         {"y", {{"label", "rate"}, {"unit", "FLOP/s"}, {"log", true}}},
+         {"series",
+          {{{"name", "kernel"}, {"points", true}, {"x", {{"i", x}}}, {"y", y}, {"tips", tips}},
+           {{"name", "roofline"}, {"quiet", true}, {"x", {{"i", at}}}, {"y", roof}}}}});
+  }
+  page.table({{"kernel", "kernel"},
+              {"tensor", "tensor"},
+              {"source", "source"},
+              {"times", "launches", "#"},
+              {"flops", "operations", "FLOP"},
+              {"bytes", "touched", "B"},
+              {"seconds", "takes", "s"},
+              {"lost", "over the roofline", "s"}},
+             rows, "No kernels.");
+}
+
+void add_memory(Page& page, const Explanation& e, const Placement& placement) {
+  page.section("memory", "Memory of a rank");
+  page.chart(bar_chart("what fills the memory of a rank", "B", "planned",
+                       {{"parameters", static_cast<double>(e.memory.params)},
+                        {"optimizer state", static_cast<double>(e.memory.state)},
+                        {"inputs", static_cast<double>(e.memory.inputs)},
+                        {"transient, at the peak", static_cast<double>(e.memory.transient)}}));
+  if (e.memory.offloaded > 0)
+    page.text(fmt::format("In host memory: {} of optimizer state.", bytes(e.memory.offloaded)));
+  page.chart(memory_chart(placement));
+  Json rows = Json::array();
+  for (const auto& [name, size] : e.memory.at_peak)
+    rows.push_back({{"tensor", name}, {"bytes", size}});
+  page.table({{"tensor", "largest at the peak"}, {"bytes", "bytes", "B"}}, rows,
+             "No transient tensors.");
+}
+
+void add_waste(Page& page, const Explanation& e, const FunctionReport& f) {
+  page.section("waste", "Redundant work and padding");
+  Json rows = Json::array();
+  for (const RedundantReport& r : f.redundant)
+    rows.push_back(
+        {{"node", r.node},
+         {"source", r.source},
+         {"axes", r.axes},
+         {"ranks", r.factor},
+         {"flops", r.flops},
+         {"share", f.flops > 0 ? static_cast<double>(r.flops) / static_cast<double>(f.flops) : 0}});
+  page.table({{"node", "computed alike"},
+              {"source", "source"},
+              {"axes", "on all ranks along"},
+              {"ranks", "ranks", "#"},
+              {"flops", "on each", "FLOP"},
+              {"share", "of its work", "%"}},
+             rows, "No op of 1 % of the work or more is computed alike on several ranks.");
+  rows = Json::array();
+  for (const PaddingReport& p : e.padding)
+    rows.push_back({{"dim", p.dim}, {"size", p.size}, {"padded", p.padded}});
+  page.table({{"dim", "dim"}, {"size", "size", "#"}, {"padded", "padded to", "#"}}, rows,
+             "No dim is padded.");
+}
+
+}  // namespace
+
+std::string explain_page(const std::string& title, const std::string& subtitle,
+                         const Explanation& e, const Placement& placement,
+                         const Simulation* simulation, const Machine* machine) {
+  Page page(title, subtitle);
+  const auto train = std::find_if(e.functions.begin(), e.functions.end(),
+                                  [](const FunctionReport& f) { return f.name == "train"; });
+  check(train != e.functions.end(), "explain: no function 'train'");
+  const int64_t memory = e.memory.params + e.memory.state + e.memory.inputs + e.memory.transient;
+  std::vector<std::pair<std::string, std::string>> cards;
+  if (simulation != nullptr)
+    cards.emplace_back(pages::with_unit(simulation->seconds, "s"), "a step, predicted");
+  cards.emplace_back(pages::with_unit(static_cast<double>(train->flops), "FLOP"), "on each rank");
+  cards.emplace_back(bytes(train->bytes),
+                     fmt::format("sent by a rank, in {} collectives", train->collectives.size()));
+  cards.emplace_back(bytes(memory), "memory of a rank");
+  page.cards(cards);
+  for (const std::string& note : e.notes) page.note(note);
+  add_time(page, *train, simulation, e);
+  add_memory(page, e, placement);
+  page.section("tensors", "Where every tensor lies");
+  page.chart(cut_chart(placement));
+  add_collectives(page, *train, simulation != nullptr);
+  if (machine != nullptr && simulation != nullptr) add_kernels(page, *train, *machine);
+  add_waste(page, e, *train);
+  return page.html();
+}
+
+}  // namespace tessera::cli

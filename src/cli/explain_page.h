@@ -1,0 +1,17 @@
+// The page of `tessera explain --html`.
+#pragma once
+
+#include <string>
+
+#include "tessera/explain.h"
+#include "tessera/placement.h"
+#include "tessera/simulate.h"
+
+namespace tessera::cli {
+
+/// `simulation` and `machine` are null where no times are predicted.
+std::string explain_page(const std::string& title, const std::string& subtitle,
+                         const Explanation& explanation, const Placement& placement,
+                         const Simulation* simulation, const Machine* machine);
+
+}  // namespace tessera::cli

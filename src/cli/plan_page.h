@@ -1,0 +1,28 @@
+// The page of `tessera plan --html`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/placement.h"
+#include "tessera/plan.h"
+
+namespace tessera::cli {
+
+/// What a plan's page shows; parts come as they are known.
+struct PlanFindings {
+  std::string model;
+  Plan plan;
+  std::optional<PricedPlan> other;  ///< that of --why-not
+  std::string why_not;              ///< compare(plan, other)
+  std::optional<std::vector<BreakEven>> links;
+  std::optional<PipelinePlans> pipelines;
+  std::optional<Placement> placement;  ///< of the best plan's tensors
+  /// The schedule of the best pipeline: spans are known only of this one.
+  std::optional<PipelinePlan> pipeline;
+};
+
+std::string plan_page(const PlanFindings& findings);
+
+}  // namespace tessera::cli

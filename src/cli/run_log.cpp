@@ -1,0 +1,124 @@
+#include "cli/run_log.h"
+
+#include <cmath>
+#include <sstream>
+
+#include "base/fail.h"
+#include "base/json.h"
+
+namespace tessera::cli {
+
+namespace {
+
+using Json = nlohmann::json;
+
+int64_t step_of(const Json& record) {
+  const auto it = record.find("step");
+  return it != record.end() && it->is_number_integer() ? it->get<int64_t>() : -1;
+}
+
+void add_step(const Json& record, int64_t step, RunLog& log) {
+  if (!log.steps.empty() && step <= log.steps.rbegin()->first &&
+      (log.events.empty() || log.events.back().kind == "save" || log.events.back().kind == "spike"))
+    ++log.back;
+  std::vector<double>& numbers = log.steps[step];
+  numbers.clear();
+  for (const auto& [name, value] : record.items()) {
+    if (!value.is_number()) continue;
+    const size_t at = log.fields.emplace(name, log.fields.size()).first->second;
+    if (numbers.size() <= at) numbers.resize(at + 1, NAN);
+    numbers[at] = value.get<double>();
+  }
+  const double steps = number_of(record, "steps");
+  if (steps > 0 && steps < 1e15) log.last = static_cast<int64_t>(steps);
+}
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void add_record(const Json& record, RunLog& log) {
+  const int64_t step = step_of(record);
+  if (record.contains("config")) {
+    if (!log.head.is_null() && !log.steps.empty())
+      log.events.push_back({log.steps.rbegin()->first, "resumed", ""});
+    log.head = record;
+  }
+  if (record.contains("startup")) log.startup = record["startup"];
+  if (record.contains("profile")) log.profile = record["profile"];
+  if (record.contains("time_line")) log.time_line = record["time_line"];
+  if (record.contains("loss")) add_step(record, step, log);
+  if (record.contains("eval_loss")) log.evaluations[step] = record;
+  if (record.contains("samples")) log.samples[step] = record["samples"];
+  if (record.contains("save_ms")) {
+    log.saves[step] = record;
+    log.events.push_back({step, "save", ""});
+  }
+  if (record.contains("spike")) log.events.push_back({step, "spike", text_of(record["spike"])});
+  if (record.contains("rolled_back_to"))
+    log.events.push_back(
+        {step, "rollback", "rolled back to step " + text_of(record["rolled_back_to"])});
+}
+
+/// Whether a first line begins another job: nothing was done before, but the log has steps.
+bool begins_job(const Json& record, const RunLog& log) {
+  return record.contains("config") && !log.steps.empty() && number_of(record, "first_step") == 0;
+}
+
+}  // namespace
+
+double number_of(const Json& record, const char* field) {
+  const auto it = record.find(field);
+  return it != record.end() && it->is_number() ? it->get<double>() : NAN;
+}
+
+std::vector<double> RunLog::column(const std::string& field) const {
+  std::vector<double> values;
+  const auto at = fields.find(field);
+  for (const auto& [step, numbers] : steps)
+    values.push_back(at != fields.end() && at->second < numbers.size() ? numbers[at->second] : NAN);
+  return values;
+}
+
+std::vector<double> RunLog::step_numbers() const {
+  std::vector<double> values;
+  for (const auto& [step, numbers] : steps) values.push_back(static_cast<double>(step));
+  return values;
+}
+
+std::vector<RunLog> read_run_logs(const std::string& text, const std::string& path) {
+  std::istringstream in(text);
+  std::vector<RunLog> logs(1);
+  logs[0].name = path;
+  int64_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    const Json record = parse_json(line);
+    if (!record.is_object()) {
+      logs.back().cut = in.peek() == std::istringstream::traits_type::eof();
+      if (logs.back().cut) break;
+      if (number > 1) {
+        ++logs.back().torn;
+        continue;
+      }
+      fail(ErrorKind::io, "line {} of '{}' is not a JSON object; is it what train --log wrote?",
+           number, path);
+    }
+    const auto config = record.find("config");
+    if (config != record.end() && !config->is_object())
+      fail(ErrorKind::io, "'{}' is not what train --log writes: the config of line {} is no object",
+           path, number);
+    if (begins_job(record, logs.back())) {
+      logs.emplace_back();
+      logs.back().name = fmt::format("{} ({})", path, logs.size());
+    }
+    add_record(record, logs.back());
+  }
+  if (logs[0].head.is_null() && logs[0].steps.empty())
+    fail(ErrorKind::io, "'{}' has no step of a training job; it is not what train --log writes",
+         path);
+  return logs;
+}
+
+}  // namespace tessera::cli

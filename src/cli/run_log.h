@@ -1,0 +1,44 @@
+// The log of a training job (docs/reference/log-fields.md), read back.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace tessera::cli {
+
+/// Something that happened between steps.
+struct RunEvent {
+  int64_t step = 0;
+  std::string kind;  ///< "resumed", "spike", "rollback" or "save"
+  std::string text;  ///< more about it; may be empty
+};
+
+/// Of steps that ran twice the last record counts.
+struct RunLog {
+  std::string name;  ///< the path; of a later job in the same file with its number
+  nlohmann::json head, startup, profile, time_line;
+  std::map<std::string, size_t> fields;          ///< of steps: index of the numbers below
+  std::map<int64_t, std::vector<double>> steps;  ///< numbers by field; shorter: not given
+  std::map<int64_t, nlohmann::json> evaluations, saves, samples;
+  std::vector<RunEvent> events;
+  int64_t last = 0;  ///< steps in all, as the last record says; 0: not said
+  bool cut = false;  ///< the last line is incomplete: the job was killed while writing it
+  int64_t torn = 0;  ///< number of other incomplete lines
+  int64_t back = 0;  ///< steps that came before the one in front of them, without a reason
+
+  /// A field by step; NAN where it is not given.
+  std::vector<double> column(const std::string& field) const;
+  std::vector<double> step_numbers() const;
+};
+
+/// The jobs of a log: one, or several one behind the other. Throws an io error that names `path` if
+/// it is no log of a training job.
+std::vector<RunLog> read_run_logs(const std::string& text, const std::string& path);
+
+/// A number of a record; NAN if there is none.
+double number_of(const nlohmann::json& record, const char* field);
+
+}  // namespace tessera::cli

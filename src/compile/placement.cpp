@@ -1,0 +1,26 @@
+#include "tessera/placement.h"
+
+#include "base/fail.h"
+#include "compile/buffer_lives.h"
+#include "compile/lowering.h"
+#include "lower/placed_tensors.h"
+
+namespace tessera {
+
+Placement placement(const Graph& graph, const CompileOptions& options,
+                    const std::string& function) {
+  LowerOptions lowering = lowering_of(options, options.functions);
+  lowering.workspace_bytes = workspace_on(options.device, options.threads_per_rank);
+  const Program program = lower(graph, lowering);
+  const Function& f = program.functions[static_cast<size_t>(program.function(function))];
+  Placement result{
+      options.mesh, placed_tensors(graph, lowering, function), {}, {}, program.transient_bytes};
+  for (const Step& step : f.steps) result.steps.push_back(name_of(step) + " " + step.origin.name);
+  for (const auto& [buffer, life] : buffer_lives(program, f, true)) {
+    const Buffer& b = program.buffers[static_cast<size_t>(buffer)];
+    result.buffers.push_back({b.name, b.offset, b.bytes, life.first, life.second});
+  }
+  return result;
+}
+
+}  // namespace tessera

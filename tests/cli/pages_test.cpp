@@ -1,0 +1,323 @@
+// Pages: their components, what they make of bad input, and how they look and behave in a browser.
+#include <cmath>
+
+#include "cli/cli_background.h"
+#include "cli/report_page.h"
+#include "cli/run_log.h"
+#include "cli/sweep.h"
+#include "pages/page.h"
+#include "tessera/placement.h"
+
+using namespace tessera::test;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++n;
+  return n;
+}
+
+std::string config(const std::string& keys, int first_step = 0) {
+  return "{\"config\": {" + keys +
+         "}, \"ranks\": 2, \"first_step\": " + std::to_string(first_step) + "}\n";
+}
+std::string step(int n, double loss, const std::string& more = "") {
+  return "{\"step\": " + std::to_string(n) + ", \"steps\": 4, \"loss\": " + std::to_string(loss) +
+         more + "}\n";
+}
+
+/// A log as that of a long job, with everything that a page can show.
+std::string long_log(int steps) {
+  std::string text = config("\"train.lr\": \"0.001\", \"layout.mesh\": \"data:4\"");
+  text.reserve(static_cast<size_t>(steps) * 220);
+  for (int n = 1; n <= steps; ++n) {
+    const double loss = 2 + 8.0 / std::sqrt(n) + 0.1 * std::sin(n * 12.9898);
+    text += "{\"step\":" + std::to_string(n) + ",\"steps\":" + std::to_string(steps) +
+            ",\"loss\":" + std::to_string(loss) +
+            ",\"grad_norm\":" + std::to_string(0.5 + 0.2 * std::cos(n * 78.233)) +
+            ",\"lr\":0.001,\"ms\":" + std::to_string(40 + n % 7) +
+            ",\"tokens_per_s\":" + std::to_string(4096e3 / (40 + n % 7)) +
+            ",\"peak_share\":0.51,\"slowest_rank\":" + std::to_string(n % 997 < 900 ? 3 : n % 4) +
+            ",\"slowest_ms\":" + std::to_string(38 + n % 5) + ",\"median_ms\":37}\n";
+    if (n == steps / 2) {
+      text += "{\"step\":" + std::to_string(n) + ",\"spike\":\"loss 9 is above 4\"}\n";
+      text += config("\"train.lr\": \"0.001\", \"layout.mesh\": \"data:4\"", n);
+    }
+    if (n % (steps / 10) == 0) {
+      text +=
+          "{\"step\":" + std::to_string(n) + ",\"eval_loss\":" + std::to_string(loss + 0.1) + "}\n";
+      text += "{\"step\":" + std::to_string(n) + ",\"save_ms\":12.5,\"save_wait_ms\":0}\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("pages: texts of any kind stay texts", "[pages]") {
+  using tessera::pages::Page;
+  const std::string evil = "</script><script>alert(1)</script>\" & \xFF";
+  Page page(evil, evil);
+  page.note(evil);
+  page.command(evil);
+  page.section("one\"two", evil);
+  page.pairs({{evil, evil}});
+  page.table({{"a", evil}, {"n", "n", "s"}}, {{{"a", evil}, {"n", 0.002}}, 7, {{"a", nullptr}}},
+             "");
+  page.chart({{"kind", "bars"},
+              {"title", evil},
+              {"unit", "s"},
+              {"rows", {{{"label", evil}, {"parts", tessera::pages::Json::array()}}}}});
+  page.table({{"a", "a"}}, tessera::pages::Json::array(), "nothing <here>");
+  const std::string html = page.html();
+  CHECK(count(html, "<script>") == 1);  // our own
+  CHECK(count(html, "</script>") == 2);
+  CHECK(count(html, "alert(1)") > 5);
+  CHECK(contains(html, "data-v=\"0.002\">2 ms</td>"));
+  CHECK(count(html, ">-</td>") == 2);
+  CHECK(contains(html, "nothing &lt;here&gt;"));
+  CHECK(contains(html, "id=\"one&quot;two\""));
+}
+
+TEST_CASE("pages: numbers with their units", "[pages]") {
+  using tessera::pages::with_unit;
+  CHECK(with_unit(0.25, "%") == "25.0 %");
+  CHECK(with_unit(2.5e-5, "s") == "25 us");
+  CHECK(with_unit(0, "s") == "0 s");
+  CHECK(with_unit(900, "s") == "15.0 min");
+  CHECK(with_unit(1.5e9, "B") == "1.5 GB");
+  CHECK(with_unit(-1200, "FLOP/s") == "-1.2 kFLOP/s");
+  CHECK(with_unit(123456, "#") == "123456");
+  CHECK(with_unit(NAN, "s") == "-");
+}
+
+TEST_CASE("pages: thinned curves keep their extremes, and no gaps", "[pages]") {
+  std::vector<double> x, y;
+  for (int i = 0; i < 10000; ++i) {
+    x.push_back(i);
+    y.push_back(i == 7003 ? 1000 : i == 4999 ? -5 : i % 100 == 0 ? NAN : 1);
+  }
+  tessera::pages::thin(x, y, 500);
+  REQUIRE(x.size() == 500);
+  CHECK(y.size() == 500);
+  CHECK(*std::max_element(y.begin(), y.end()) == 1000);
+  CHECK(*std::min_element(y.begin(), y.end()) == -5);
+  CHECK(std::is_sorted(x.begin(), x.end()));
+  CHECK(tessera::pages::numbers({1, 0.1234567, NAN, 1e300}).dump() == "[1,0.123457,null,1e+300]");
+}
+
+TEST_CASE("reports: several jobs, two in one file, two at once, and none with timing", "[pages]") {
+  using tessera::cli::read_run_logs;
+  using tessera::cli::report_page;
+  const std::string a = config("\"train.lr\": \"1\", \"train.seed\": \"3\"") + step(1, 4) +
+                        step(2, 3),
+                    b = config("\"train.lr\": \"2\", \"train.seed\": \"3\"") + step(1, 5) +
+                        step(2, 2);
+  const auto both = report_page({{a, "a.jsonl"}, {b, "b.jsonl"}});
+  CHECK(both.steps == 4);
+  CHECK(contains(both.html, "2 training jobs"));
+  CHECK(contains(both.html, "<td>train.lr</td>"));
+  CHECK_FALSE(contains(both.html, "<td>train.seed</td>"));
+  CHECK_FALSE(contains(both.html, "\"tokens\",\"label\""));  // no timing: curves by step only
+  CHECK_FALSE(both.finished);
+  // One behind the other.
+  const auto two = read_run_logs(a + b, "x.jsonl");
+  REQUIRE(two.size() == 2);
+  CHECK(two[1].name == "x.jsonl (2)");
+  CHECK(two[1].column("loss").back() == 2);
+  // Resumed: the same job.
+  const auto resumed = read_run_logs(a + config("\"train.lr\": \"1\"", 2) + step(3, 1), "x");
+  REQUIRE(resumed.size() == 1);
+  REQUIRE(resumed[0].events.size() == 1);
+  CHECK(resumed[0].events[0].kind == "resumed");
+  CHECK(resumed[0].events[0].step == 2);
+  CHECK(resumed[0].back == 0);
+  // Two jobs that write one file at the same time.
+  const auto mixed = report_page({{config("") + step(1, 4) + step(2, 3) + step(1, 5), "m"}});
+  CHECK(contains(mixed.html, "m: 1 steps come after a later one"));
+  // A rollback is a reason to begin again.
+  const auto back = read_run_logs(config("") + step(1, 4) + step(2, 9) +
+                                      "{\"step\": 2, \"spike\": \"loss\"}\n"
+                                      "{\"step\": 2, \"rolled_back_to\": 0}\n" +
+                                      step(1, 3) + step(2, 2) + step(4, 1),
+                                  "r");
+  CHECK(back[0].back == 0);
+  CHECK(back[0].steps.size() == 3);
+  CHECK(back[0].last == 4);
+  CHECK(report_page({{a + step(4, 1), "a"}}).finished);
+  // A later version: more fields, others of another type.
+  const auto later =
+      report_page({{"{\"config\": {}, \"version\": 9, \"memory\": [1], "
+                    "\"communication\": 3}\n" +
+                        step(1, 2,
+                             ", \"ms\": \"fast\", \"new\": {\"a\": [1]}, "
+                             "\"balance\": 0.5") +
+                        step(2, 1, ", \"balance\": 0.75"),
+                    "v"}});
+  CHECK(contains(later.html, "<figcaption>balance</figcaption>"));
+  CHECK(contains(later.html, "The log has no plan."));
+  CHECK(contains(later.html, "Tessera 9"));
+}
+
+TEST_CASE("reports: a page of 100,000 steps is small", "[pages]") {
+  const auto page = tessera::cli::report_page({{long_log(100000), "long.jsonl"}});
+  CHECK(page.steps == 100000);
+  CHECK(page.finished);
+  CHECK(page.html.size() < (5u << 20));
+  CHECK(contains(page.html, "rank 3 was slowest"));
+  CHECK(contains(page.html, "\"spike: loss 9 is above 4\""));
+  CHECK(contains(page.html, "\"kind\":\"xy\",\"marks\""));
+}
+
+TEST_CASE("sweeps: a page of nothing, of failures, and without predictions", "[pages]") {
+  const Folder f;
+  const auto page = [&](const std::vector<tessera::cli::SweepRow>& rows) {
+    tessera::cli::write_sweep_report(f("s.csv"), "gpt", rows);
+    return f.read("s.html");
+  };
+  CHECK(contains(page({}), "The sweep has no layouts."));
+  const tessera::cli::SweepRow failed{"", "data:2", "x<y", "", "does not & fit", 0, 0, 0, 0};
+  CHECK(contains(page({failed}), "No layout ran"));
+  CHECK(contains(page({failed}), "does not &amp; fit"));
+  const tessera::cli::SweepRow slow{"", "data:2", "", "p1", "", 9, 0, 0.2, 0.19},
+      fast{"", "data:2", "batch:data", "p2", "", 9, 0, 0.1, 0.09};
+  const std::string unknown = page({slow, fast, failed});
+  CHECK(contains(unknown, "Nothing is predicted"));
+  CHECK_FALSE(contains(unknown, "0 s<"));
+  CHECK(unknown.find("<td>batch:data") < unknown.find("<td>nothing split"));
+  const tessera::cli::SweepRow known{"a=1 b=2", "data:2", "", "p1", "", 9, 0.15, 0.2, 0.19},
+      other{"a=2 b=1", "data:2", "batch:data", "p2", "", 9, 0.11, 0.1, 0.09};
+  const std::string predicted = page({known, other});
+  CHECK(contains(predicted, "rank correlation"));
+  CHECK(contains(predicted, "best measured time by a and b"));
+}
+
+TEST_CASE("sketches: slices, copies, partial sums and padding", "[pages]") {
+  using tessera::Mesh;
+  using tessera::PlacedTensor;
+  const PlacedTensor w{"mlp.w",  "m.cpp:1", "parameter",
+                       "stored", "float32", {{"d_model", 6, 6, {}}, {"ff", 7, 8, {"model"}}},
+                       {},       "",        96};
+  CHECK(tessera::sketch(w, Mesh::parse("data:2;model:2")) ==
+        "mlp.w: float32 [d_model 6, ff 7], parameter, stored\n"
+        "each rank holds [6, 4], 96 B\n"
+        "down: ff over model\n"
+        "ranks\n"
+        "+------+\n"
+        "| 0, 2 |\n"
+        "+------+\n"
+        "| 1, 3 |\n"
+        "+------+\n"
+        "2 copies, along data\n"
+        "ff 7 is padded to 8: the last 1 are no part of the tensor\n");
+  const PlacedTensor y{
+      "mlp.y",   "m.cpp:2",  "activation",
+      "einsum",  "bfloat16", {{"batch", 4, 4, {"data"}}, {"d_model", 6, 6, {"more"}}},
+      {"model"}, "sum",      12};
+  CHECK(tessera::sketch(y, Mesh::parse("data:2;model:2;more:2")) ==
+        "mlp.y: bfloat16 [batch 4, d_model 6], einsum\n"
+        "each rank holds [2, 3], 12 B\n"
+        "down: batch over data\n"
+        "across: d_model over more\n"
+        "ranks\n"
+        "+------+------+\n"
+        "| 0, 2 | 1, 3 |\n"
+        "+------+------+\n"
+        "| 4, 6 | 5, 7 |\n"
+        "+------+------+\n"
+        "partial sum over model: the value is the sum of what these ranks hold\n");
+  // A large mesh: the middle is left out, and lines stay narrow.
+  const PlacedTensor x{
+      "x",     "",        "input",
+      "input", "float32", {{"batch", 512, 512, {"data"}}, {"length", 64, 64, {"context"}}},
+      {},      "",        4};
+  const std::string large = tessera::sketch(x, Mesh::parse("data:128;context:16;model:4"), 60);
+  CHECK(contains(large, "| ..."));
+  CHECK(contains(large, "8188-8191"));
+  std::istringstream lines(large);
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 72);
+}
+
+TEST_CASE("explain --show sketches tensors of the step", "[cli]") {
+  const Folder f;
+  const std::string explain = std::string("explain ") + kTinyGpt +
+                              " --mesh \"data:2;model:2\" --layout \"batch:data;heads,ff:model\" ";
+  const CliResult shown = run_cli_in(f, explain + "--show \"gpt.block0.mlp.*\"");
+  expect_success(shown);
+  for (const char* part : {"parameter, stored", "down: ff over model", "2 copies, along data",
+                           "partial sum over model", ", all_reduce\n"})
+    CHECK(contains(shown.out, part));
+  expect_failure(run_cli_in(f, explain + "--show gpt.block0.mlp.wup"), 1,
+                 {"--show gpt.block0.mlp.wup: no tensor of the step is called like that"});
+}
+
+TEST_CASE("report --follow writes the page until the job is finished", "[cli]") {
+  const Folder f;
+  f.write("run.jsonl", config("") + step(1, 4));
+  BackgroundJob follow(f, std::string("'") + TESSERA_CLI + "' report run.jsonl --follow");
+  REQUIRE(eventually([&] { return std::filesystem::exists(f("run.html")); }));
+  CHECK(contains(f.read("run.html"), "http-equiv=\"refresh\""));
+  CHECK(follow.is_running());
+  f.write("run.jsonl", config("") + step(1, 4) + step(4, 2));
+  CHECK(follow.wait(60) == 0);
+  CHECK_FALSE(contains(f.read("run.html"), "http-equiv=\"refresh\""));
+  CHECK(contains(f.read("run.html"), "step 4 of 4"));
+}
+
+TEST_CASE("every page in a browser: texts, contrast, tables, hover, zoom", "[slow]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  const std::string model = std::string(kTinyGpt) + " ";
+  const std::string job = "--mesh \"data:2;model:2\" ";
+  expect_success(
+      run_cli_in(f, "train " + model + job +
+                        "--steps 12 --log a.jsonl --profile --checkpoint ck --save-every "
+                        "4 --sample-every 6 --set eval_every=4"));
+  expect_success(
+      run_cli_in(f, "train " + model + "--mesh data:2 --steps 12 --log b.jsonl --set lr=1e-3"));
+  f.write("long.jsonl", long_log(100000));
+  f.write("none.jsonl", "{\"config\": {}}\n");
+  const std::string layout = "--layout \"batch:data;heads,ff,vocab:model\" ",
+                    large = "gpt --machine h100 " + job + layout + "--set layers=2 ";
+  expect_success(run_cli_in(f, "report a.jsonl"));
+  expect_success(run_cli_in(f, "report a.jsonl b.jsonl --out both.html"));
+  expect_success(run_cli_in(f, "report long.jsonl"));
+  expect_success(run_cli_in(f, "report none.jsonl"));
+  expect_success(run_cli_in(f, "explain " + large + "--html explain.html"));
+  expect_success(run_cli_in(f, "simulate " + large + "--html simulate.html --stragglers 0.1"));
+  expect_success(run_cli_in(f,
+                            "simulate gpt --machine h100 --mesh data:2 --stages 2 --set layers=4 "
+                            "microbatches=4 --html stages.html"));
+  expect_success(run_cli_in(f, "diff gpt \"batch:data\" \"batch:data;ff:model\" --machine h100 " +
+                                   job + "--set layers=2 --html diff.html"));
+  expect_success(
+      run_cli_in(f,
+                 "plan gpt --devices 4 --machine h100 --pipeline --time 5 --set layers=2 "
+                 "batch=8 --why-not length:data --why-not-mesh data:4 --html plan.html"));
+  expect_success(
+      run_cli_in(f, "verify mlp --mesh \"data:2;model:2\" --steps 1 --html verify.html"));
+  expect_success(
+      run_cli_in(f, "calibrate --mesh data:2 --threads 1 --out here.toml --html calibrate.html"));
+  expect_success(
+      run_cli_in(f,
+                 "sweep gpt --set layers=1 d_model=16 heads=2 ff=32 length=8 batch=4,6 "
+                 "--steps 2 --threads 1 --mesh data:2 --machine here.toml --out sweep.csv"));
+  if (std::system("python3 --version > /dev/null 2>&1") != 0) {
+    WARN("there is no Python: not run");
+    return;
+  }
+  const int status =
+      std::system(("cd '" + f.dir + "' && timeout -k 5 400 python3 '" +
+                   std::string(TESSERA_SOURCE_DIR) + "/tests/cli/pages.py' *.html > seen.txt 2>&1")
+                      .c_str());
+  if (WEXITSTATUS(status) == 77) {
+    WARN("no Chromium is installed: not run");
+    return;
+  }
+  INFO(f.read("seen.txt"));
+  CHECK(status == 0);
+}
