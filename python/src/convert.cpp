@@ -30,7 +30,9 @@ std::shared_ptr<Graph> make_graph(const GraphOptions& options) {
 
 std::shared_ptr<Graph> owner_of(const Tensor& tensor) {
   const std::lock_guard lock(graphs_mutex);
-  return graphs.at(&tensor.graph()).lock();
+  const auto found = graphs.find(&tensor.graph());
+  return found != graphs.end() ? found->second.lock()
+                               : std::shared_ptr<Graph>(&tensor.graph(), [](Graph*) {});
 }
 
 void set_package_folder(std::string folder) { package_folder = std::move(folder); }

@@ -30,7 +30,8 @@ struct GraphTensor {
   std::shared_ptr<Graph> graph;
 };
 std::shared_ptr<Graph> make_graph(const GraphOptions& options);
-/// The Graph that make_graph() made.
+/// The Graph that make_graph() made; of a graph that C++ lends to a callback, a pointer that owns
+/// nothing.
 std::shared_ptr<Graph> owner_of(const Tensor& tensor);
 
 /// The caller's line of Python, while it lives: the innermost frame outside of this package.
@@ -86,6 +87,9 @@ void bind_nn(nb::module_& m);
 void bind_optim(nb::module_& m);
 void bind_session(nb::module_& m);
 void bind_data(nb::module_& m);
+void bind_plan(nb::module_& m);
+void bind_model_files(nb::module_& m);
+void bind_own_ops(nb::module_& m);
 
 }  // namespace tessera::python
 

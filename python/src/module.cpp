@@ -56,4 +56,7 @@ NB_MODULE(_tessera, m) {
   bind_nn(m);
   bind_session(m);
   bind_data(m);
+  bind_plan(m);
+  bind_model_files(m);
+  bind_own_ops(m);
 }

@@ -17,11 +17,13 @@ from ._tessera import (
     DeviceError,
     Dim,
     Error,
-    Explanation,
     Graph,
     InternalError,
     IoError,
+    Machine,
+    Minimized,
     Schedule,
+    Simulation,
     Tensor,
     Tokenizer,
     UnsupportedError,
@@ -51,10 +53,13 @@ from .build import (
     u8,
     update,
 )
-from .data import Batches, batches
+from .data import Batches, batches, prefetch, write_corpus
+from .models import CliModel, Model, TextGenerator, load_model, run_cli
 from .ops import *
 from .ops import abs, max, min, pow, round, sum
+from .own import Op, op
 from .program import Program, Result, Run, minimize, program
-from . import init, nn, optim
+from .report import Explanation, Plan
+from . import init, nn, optim, testing
 
 __version__ = "0.1.0"
