@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tessera/interop/dlpack_structs.h"
+#include "tessera/dlpack_structs.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tessera/array.h"
+#include "tessera/dlpack_structs.h"
 #include "tessera/error.h"
-#include "tessera/interop/dlpack_structs.h"
 #include "tessera/session.h"
 
 namespace tessera {
