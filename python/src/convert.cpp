@@ -28,11 +28,11 @@ std::shared_ptr<Graph> make_graph(const GraphOptions& options) {
   return graph;
 }
 
-std::shared_ptr<Graph> owner_of(const Tensor& tensor) {
+std::shared_ptr<Graph> owner_of(Graph& graph) {
   const std::lock_guard lock(graphs_mutex);
-  const auto found = graphs.find(&tensor.graph());
+  const auto found = graphs.find(&graph);
   return found != graphs.end() ? found->second.lock()
-                               : std::shared_ptr<Graph>(&tensor.graph(), [](Graph*) {});
+                               : std::shared_ptr<Graph>(&graph, [](Graph*) {});
 }
 
 void set_package_folder(std::string folder) { package_folder = std::move(folder); }

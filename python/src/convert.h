@@ -32,7 +32,7 @@ struct GraphTensor {
 std::shared_ptr<Graph> make_graph(const GraphOptions& options);
 /// The Graph that make_graph() made; of a graph that C++ lends to a callback, a pointer that owns
 /// nothing.
-std::shared_ptr<Graph> owner_of(const Tensor& tensor);
+std::shared_ptr<Graph> owner_of(Graph& graph);
 
 /// The caller's line of Python, while it lives: the innermost frame outside of this package.
 class Here {
@@ -105,7 +105,8 @@ struct type_caster<tessera::Tensor> {
   }
   static handle from_cpp(const tessera::Tensor& tensor, rv_policy, cleanup_list*) {
     if (tensor.empty()) return none().release();
-    return cast(tessera::python::GraphTensor{tensor, tessera::python::owner_of(tensor)}).release();
+    return cast(tessera::python::GraphTensor{tensor, tessera::python::owner_of(tensor.graph())})
+        .release();
   }
 };
 

@@ -196,8 +196,7 @@ ModelSpec spec_of(const std::string& name, const std::string& help,
   };
   spec.build = [=](Graph& g, const Config& config, int64_t batch, bool partial) {
     return python_of(name, [&] {
-      const nb::dict made = build(std::shared_ptr<Graph>(&g, [](Graph*) {}), values_of(config),
-                                  nn::batch_dim(batch, partial));
+      const nb::dict made = build(owner_of(g), values_of(config), nn::batch_dim(batch, partial));
       const auto tensor = [&](const char* key) {
         const nb::object x = made.attr("get")(key);
         return x.is_none() ? Tensor() : nb::cast<Tensor>(x);

@@ -243,7 +243,7 @@ testing::OpTest test_of(const std::string& name, const std::vector<testing::OpIn
     if (in[i].name.empty()) test.in[i].name = "x" + std::to_string(i);
   }
   test.build = [build](Graph& g, const testing::OpTest::Tensors& xs) {
-    return build(std::shared_ptr<Graph>(&g, [](Graph*) {}), xs);
+    return build(owner_of(g), xs);
   };
   test.expect = expect;
   test.types.clear();
