@@ -1,8 +1,11 @@
 """The same model in Python and in C++ is the same Program, to the letter."""
 import math
 import os
+import pathlib
+import shlex
 import subprocess
 
+import numpy as np
 import pytest
 import tessera as ts
 
@@ -69,3 +72,20 @@ def test_the_heat_equation_is_solved_on_four_tiles():
             hottest = run().hottest
     start, factor = math.sin(math.pi * 32 / 65) ** 2, 1 - 8 * 0.2 * math.sin(math.pi / 130) ** 2
     assert hottest == pytest.approx(start * factor**100, rel=1e-10)
+
+
+def test_every_layout_of_the_ease_table_trains_the_same_model():
+    folder = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/peers/ease/tessera_python"
+    names = {}
+    exec((folder / "1_one_rank/model.py").read_text(), names)
+    step = names["gpt"](batch=8, vocab=32, length=16, width=32, heads=4, layers=1)
+    tokens = np.random.default_rng(0).integers(0, 32, (8, 16)).astype(np.int32)
+    losses = []
+    for path in sorted(folder.glob("*/run.sh")):
+        words = shlex.split(path.read_text())
+        options = {words[i][2:]: words[i + 1] for i in range(len(words)) if words[i] in ("--mesh", "--layout")}
+        with step.compile(threads_per_rank=1, **options) as run:
+            losses.append([run(inputs=tokens, targets=tokens).loss for _ in range(3)])
+    assert len(losses) == 5 and losses[0][2] < losses[0][0]
+    for other in losses[1:]:
+        np.testing.assert_allclose(other, losses[0], rtol=1e-5)
