@@ -1,5 +1,5 @@
-/* The structs of DLPack, in C: binary compatible with DLPack 0.8 and 1.x. A project with its own
-   dlpack/dlpack.h should include that before this header. */
+// The structs of DLPack, in C: binary compatible with DLPack 0.8 and 1.x. A project with its own
+// dlpack/dlpack.h should include that before this header.
 #pragma once
 
 #include <stdint.h>

@@ -34,7 +34,10 @@ std::shared_ptr<Graph> make_graph(const GraphOptions& options);
 /// nothing.
 std::shared_ptr<Graph> owner_of(Graph& graph);
 
-/// The caller's line of Python, while it lives: the innermost frame outside of this package.
+/// The caller's line of Python: that of the innermost frame outside of this package. None at the
+/// end of the interpreter.
+std::optional<std::pair<std::string, int>> line_of_python();
+/// That line is the caller's for C++ while this lives.
 class Here {
  public:
   Here();

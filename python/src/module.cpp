@@ -1,4 +1,6 @@
 // The extension: what the package in python/tessera is made of.
+#include <regex>
+
 #include "convert.h"
 
 namespace tessera::python {
@@ -7,6 +9,15 @@ namespace {
 
 /// The class of Python's exceptions for a kind of Error; all derive from tessera.Error.
 PyObject* exception_classes[6] = {};
+
+/// A message that names no line gets the caller's.
+std::string with_line(const std::string& text) {
+  static const std::regex named(R"([^\s(/]:[0-9]+[),;])");
+  const auto line = line_of_python();
+  if (!line || std::regex_search(text, named)) return text;
+  const std::string& file = line->first;
+  return text + " (" + file.substr(file.rfind('/') + 1) + ":" + std::to_string(line->second) + ")";
+}
 
 void bind_errors(nb::module_& m) {
   PyObject* base = PyErr_NewExceptionWithDoc(
@@ -36,7 +47,8 @@ void bind_errors(nb::module_& m) {
     try {
       std::rethrow_exception(thrown);
     } catch (const Error& e) {
-      PyErr_SetString(exception_classes[static_cast<size_t>(e.kind())], e.what());
+      PyErr_SetString(exception_classes[static_cast<size_t>(e.kind())],
+                      with_line(e.what()).c_str());
     }
   });
 }

@@ -28,16 +28,17 @@ std::map<std::string, OwnOp*, std::less<>>& own_ops() {
 
 OwnOp& own_op(std::string_view name) { return *own_ops().find(name)->second; }
 
+std::string text_of(nb::handle x) { return nb::str(x).c_str(); }
+
 /// An exception of Python as an Error: what the engine reports with the node's name and line.
 Error as_error(const std::string& name, nb::python_error& e) {
-  std::string text = nb::cast<std::string>(nb::str(e.type().attr("__name__"))) + ": " +
-                     nb::cast<std::string>(nb::str(e.value()));
+  std::string text = text_of(nb::object(e.type().attr("__name__"))) + ": " + text_of(e.value());
   nb::object trace = e.traceback();
   while (trace.is_valid() && !trace.is_none() && !trace.attr("tb_next").is_none())
     trace = trace.attr("tb_next");
   if (trace.is_valid() && !trace.is_none()) {
-    const auto file =
-        nb::cast<std::string>(trace.attr("tb_frame").attr("f_code").attr("co_filename"));
+    const std::string file =
+        text_of(nb::object(trace.attr("tb_frame").attr("f_code").attr("co_filename")));
     text += " in " + file.substr(file.rfind('/') + 1) + ":" +
             std::to_string(nb::cast<int>(trace.attr("tb_lineno")));
   }
@@ -52,7 +53,7 @@ auto in_python(const std::string& name, const Work& work) {
     return work();
   } catch (nb::python_error& e) {
     throw as_error(name, e);
-  } catch (const nb::cast_error&) {
+  } catch (const std::bad_cast&) {
     throw Error(ErrorKind::usage, "[" + name + "] the Python of this op returned another type");
   }
 }
@@ -172,9 +173,8 @@ void run(const HostCall& call) {
       if (!array.attr("shape").equal(to.attr("shape")))
         throw Error(ErrorKind::usage,
                     "[" + own.name + "] the function returned an array of shape " +
-                        nb::cast<std::string>(nb::str(array.attr("shape"))) + " for its result [" +
-                        out[i] + "], which is " + nb::cast<std::string>(nb::str(to.attr("shape"))) +
-                        " on this rank");
+                        text_of(nb::object(array.attr("shape"))) + " for its result [" + out[i] +
+                        "], which is " + text_of(nb::object(to.attr("shape"))) + " on this rank");
       numpy.attr("copyto")(to, array, nb::arg("casting") = "same_kind");
     }
   });
@@ -289,7 +289,7 @@ void bind_own_ops(nb::module_& m) {
       .def_ro("layouts", &testing::OpReport::layouts)
       .def_ro("failures", &testing::OpReport::failures)
       .def_prop_ro("ok", &testing::OpReport::ok)
-      .def("__str__", &testing::OpReport::to_string);
+      .def("__repr__", &testing::OpReport::to_string);
   m.def(
       "test_op",
       [](const std::string& name, const std::vector<testing::OpInput>& in, const Build& build,

