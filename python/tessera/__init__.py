@@ -13,21 +13,14 @@ _tessera.set_package_folder(_os.path.dirname(_os.path.abspath(__file__)) + _os.s
 
 from ._tessera import (
     Cluster,
-    CommError,
-    DeviceError,
     Dim,
-    Error,
     Graph,
-    InternalError,
-    IoError,
     Machine,
     Minimized,
     Schedule,
     Simulation,
     Tensor,
     Tokenizer,
-    UnsupportedError,
-    UsageError,
     find_latest,
 )
 from .build import (
@@ -55,6 +48,7 @@ from .build import (
 )
 from .data import Batches, batches, prefetch, write_corpus
 from .models import CliModel, Model, TextGenerator, load_model, run_cli
+from .errors import CommError, DeviceError, Error, InternalError, IoError, UnsupportedError, UsageError
 from .ops import *
 from .ops import abs, max, min, pow, round, sum
 from .own import Op, op

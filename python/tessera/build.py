@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterator, Sequence
 import numpy as np
 
 from . import _tessera
+from .errors import UsageError
 
 
 class DType:
@@ -53,7 +54,7 @@ def current_graph() -> _tessera.Graph:
     """The graph that is built: that of the @ts.program being traced, or of `with ts.eager()`."""
     graphs = getattr(_building, "graphs", [])
     if not graphs:
-        raise _tessera.UsageError(
+        raise UsageError(
             "no graph is being built: parameters and constants are made in a function under @ts.program, or in a `with ts.eager()` block"
         )
     return graphs[-1]

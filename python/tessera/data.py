@@ -6,6 +6,7 @@ import threading
 from typing import Any, Iterable, Iterator
 
 from . import _tessera
+from .errors import UsageError
 
 
 class Batches:
@@ -32,7 +33,7 @@ class Batches:
         while True:
             try:
                 arrays = self.read(step)
-            except _tessera.UsageError:
+            except UsageError:
                 if step < self.steps:
                     raise
                 return

@@ -7,6 +7,7 @@ from typing import Any, Callable, Mapping, Sequence
 from . import _tessera
 from .build import building, current_graph
 from .data import Batches
+from .errors import IoError
 from .program import Run, _layout_text
 
 _PARSED = {bool: lambda text: text == "true", int: int, float: float, str: str}
@@ -47,7 +48,7 @@ class Model:
         else:
             found = _tessera.find_latest(str(checkpoint))
             if found is None:
-                raise _tessera.IoError(f"'{checkpoint}' has no checkpoint")
+                raise IoError(f"'{checkpoint}' has no checkpoint")
             _tessera.load_tensors(made._generator.session, found, made._generator.parameters)
         return made
 

@@ -14,8 +14,17 @@ from ._tessera import (
     zeros_like,
 )
 
-__all__ = [name for name in dir() if not name.startswith("_") and name not in ("abs", "pow", "round", "annotations", "Any", "Callable")]
-__all__ += ["all", "any", "einsum", "logsumexp", "mean", "prod"]
+__all__ = [
+    "add", "all", "any", "argmax", "argmin", "argsort", "attention", "broadcast", "cast", "ceil", "clip", "concat",
+    "cos", "cross_entropy", "cumsum", "div", "dropout", "einsum", "elu", "equal", "erf", "erf_inv", "exp", "floor",
+    "floor_div", "gather", "gelu", "gradients", "greater", "greater_equal", "identity", "is_finite", "is_inf", "is_nan",
+    "leaky_relu", "less", "less_equal", "log", "log1p", "log_softmax", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logsumexp", "maximum", "mean", "minimum", "mod", "mul", "neg", "not_equal", "one_hot", "ones_like",
+    "pad", "prod", "reciprocal", "reduce_logsumexp", "relu", "rename", "repeat", "reshape", "rsqrt", "scatter_add",
+    "selu", "shift", "sigmoid", "sign", "silu", "sin", "slice", "softmax", "softplus", "sort", "split", "sqrt",
+    "square", "stack", "stop_gradient", "sub", "take_along", "tanh", "top_k", "transpose", "unstack", "where",
+    "zeros_like",
+]
 
 
 def einsum(*operands: Any) -> _tessera.Tensor:

@@ -32,8 +32,8 @@ class Op:
         return made[0] if len(made) == 1 else tuple(made)
 
 
-def _union(shapes):
-    united: list = []
+def _union(shapes: Sequence[Sequence[_tessera.Dim]]) -> list[_tessera.Dim]:
+    united: list[_tessera.Dim] = []
     for dims in shapes:
         united += [d for d in dims if d.name not in {u.name for u in united}]
     return united

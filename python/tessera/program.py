@@ -14,12 +14,13 @@ import numpy as np
 from . import _tessera
 from .build import InputSpec, building, current_graph, input as make_input
 from .data import Batches
+from .errors import IoError, UsageError
 from .optim import Optimizer
 from .report import Explanation, Plan
 
 _RATE = "learning_rate"
 _log = logging.getLogger("tessera")
-_runs = weakref.WeakSet()
+_runs: weakref.WeakSet = weakref.WeakSet()
 
 
 @atexit.register
@@ -35,7 +36,7 @@ class _Step:
         self.outputs, self.schedules = {}, {}
 
 
-_tracing = []
+_tracing: list = []
 
 
 def minimize(
@@ -160,7 +161,7 @@ class Program:
         scalar output; raises AssertionError for one beyond `tolerance`."""
         scalars = [name for name, x in self._trace()[1].outputs.items() if not x.dims]
         if not scalars:
-            raise _tessera.UsageError(f"verify: {self.__name__}() has no scalar output to compare")
+            raise UsageError(f"verify: {self.__name__}() has no scalar output to compare")
 
         def values(mesh, layout):
             with self.compile(mesh=mesh, layout=layout) as run:
@@ -206,7 +207,7 @@ class Result:
             if name not in outputs:
                 raise KeyError(f"no output is called '{name}'; there are: {', '.join(outputs)}")
             if self._number != self._run._number:
-                raise _tessera.UsageError(f"'{name}' is asked of run {self._number}, but run {self._run._number} has begun: ask for it before")
+                raise UsageError(f"'{name}' is asked of run {self._number}, but run {self._run._number} has begun: ask for it before")
             value = self._run._open().fetch(outputs[name].name)
             self._values[name] = value.item() if value.ndim == 0 else value
         return self._values[name]
@@ -244,7 +245,7 @@ class Run:
 
     def _open(self):
         if self._session is None:
-            raise _tessera.UsageError(f"this run of {self.program.__name__}() was closed")
+            raise UsageError(f"this run of {self.program.__name__}() was closed")
         return self._session
 
     def __call__(self, **arrays: Any) -> Result:
@@ -319,7 +320,7 @@ class Run:
         """Loads a checkpoint of any mesh and layout: a step-N, or the latest one of a directory. Returns its step."""
         found = _tessera.find_latest(str(path))
         if found is None:
-            raise _tessera.IoError(f"'{path}' has no checkpoint")
+            raise IoError(f"'{path}' has no checkpoint")
         step, warning = _tessera.load_checkpoint(self._open(), found)
         if warning and self.cluster.is_root:
             _log.warning("%s", warning)

@@ -1,4 +1,5 @@
 """The tutorial runs, and what is public has types that a checker knows."""
+import os
 import pathlib
 import re
 import subprocess
@@ -58,9 +59,11 @@ run.stepp(3)
 def test_types_are_known_to_a_checker(tmp_path):
     (tmp_path / "typed.py").write_text(TYPED)
 
+    environment = {**os.environ, "MYPYPATH": str(pathlib.Path(ts.__file__).parents[1])}
+
     def checked(*arguments):
         command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment)
         return done.stdout + done.stderr
 
     assert checked("-p", "tessera").startswith("Success"), checked("-p", "tessera")
