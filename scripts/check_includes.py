@@ -50,6 +50,7 @@ ROOMS = {
     "tokenizer": USES_THE_API,
     "pages": {"base"},
     "cli": USES_THE_API | {"pages"},
+    "c": {"base", "cli"},
     "benchmarks": USES_THE_API | {"collectives/communicator.h"},
     # Takes Programs apart, as no user does.
     "benchmarks/published_runs": {"base", "cost", "lower", "compile"},
@@ -98,7 +99,7 @@ def target_of(path, name):
 def public_breach(room, target):
     header = pathlib.PurePosixPath(target).stem
     if "/interop/" in target:
-        return None if room in SEES_ALL | {"examples", "include", "collectives", "benchmarks"} else "interop is opt-in"
+        return None if room in SEES_ALL | {"c", "examples", "include", "collectives", "benchmarks"} else "interop is opt-in"
     if room == "base" and header not in VALUES:
         return f"base knows the headers {', '.join(sorted(VALUES))}"
     if room in RUN_HALF and header not in VALUES:

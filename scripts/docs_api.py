@@ -30,6 +30,7 @@ OUTPUT_DIRECTORY = build/docs/doxygen
 ORDER = ["tessera", "dim", "dtype", "array", "graph", "ops", "operators", "loops", "nn", "nn_layers", "nn_attention", "nn_moe", "optim",
          "mesh", "cluster", "session", "data", "checkpoint", "safetensors", "explain", "inspect", "trace", "storage", "plan", "machine",
          "simulate", "placement", "solver", "cli", "error", "op", "attrs", "host", "testing"]
+         "simulate", "solver", "cli", "error", "op", "attrs", "host", "testing", "c"]
 
 
 def escaped(text):

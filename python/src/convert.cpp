@@ -28,14 +28,16 @@ std::shared_ptr<Graph> make_graph(const GraphOptions& options) {
   return graph;
 }
 
-std::shared_ptr<Graph> owner_of(const Tensor& tensor) {
+std::shared_ptr<Graph> owner_of(Graph& graph) {
   const std::lock_guard lock(graphs_mutex);
-  return graphs.at(&tensor.graph()).lock();
+  const auto found = graphs.find(&graph);
+  return found != graphs.end() ? found->second.lock()
+                               : std::shared_ptr<Graph>(&graph, [](Graph*) {});
 }
 
 void set_package_folder(std::string folder) { package_folder = std::move(folder); }
 
-Here::Here() {
+std::optional<std::pair<std::string, int>> line_of_python() {
   nb::object frame = nb::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
   while (frame.is_valid()) {
     auto* f = reinterpret_cast<PyFrameObject*>(frame.ptr());
@@ -44,15 +46,18 @@ Here::Here() {
     const char* text = PyUnicode_AsUTF8(file.ptr());
     if (text == nullptr) {
       PyErr_Clear();
-      return;
+      return std::nullopt;
     }
     if (package_folder.empty() ||
-        std::string_view(text).substr(0, package_folder.size()) != package_folder) {
-      scope_.emplace(text, PyFrame_GetLineNumber(f));
-      return;
-    }
+        std::string_view(text).substr(0, package_folder.size()) != package_folder)
+      return std::pair(std::string(text), PyFrame_GetLineNumber(f));
     frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(f)));
   }
+  return std::nullopt;
+}
+
+Here::Here() {
+  if (const auto line = line_of_python()) scope_.emplace(line->first, line->second);
 }
 
 std::string name_of(nb::handle dim) {

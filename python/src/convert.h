@@ -30,10 +30,14 @@ struct GraphTensor {
   std::shared_ptr<Graph> graph;
 };
 std::shared_ptr<Graph> make_graph(const GraphOptions& options);
-/// The Graph that make_graph() made.
-std::shared_ptr<Graph> owner_of(const Tensor& tensor);
+/// The Graph that make_graph() made; of a graph that C++ lends to a callback, a pointer that owns
+/// nothing.
+std::shared_ptr<Graph> owner_of(Graph& graph);
 
-/// The caller's line of Python, while it lives: the innermost frame outside of this package.
+/// The caller's line of Python: that of the innermost frame outside of this package. None at the
+/// end of the interpreter.
+std::optional<std::pair<std::string, int>> line_of_python();
+/// That line is the caller's for C++ while this lives.
 class Here {
  public:
   Here();
@@ -86,6 +90,9 @@ void bind_nn(nb::module_& m);
 void bind_optim(nb::module_& m);
 void bind_session(nb::module_& m);
 void bind_data(nb::module_& m);
+void bind_plan(nb::module_& m);
+void bind_model_files(nb::module_& m);
+void bind_own_ops(nb::module_& m);
 
 }  // namespace tessera::python
 
@@ -101,7 +108,8 @@ struct type_caster<tessera::Tensor> {
   }
   static handle from_cpp(const tessera::Tensor& tensor, rv_policy, cleanup_list*) {
     if (tensor.empty()) return none().release();
-    return cast(tessera::python::GraphTensor{tensor, tessera::python::owner_of(tensor)}).release();
+    return cast(tessera::python::GraphTensor{tensor, tessera::python::owner_of(tensor.graph())})
+        .release();
   }
 };
 

@@ -7,6 +7,15 @@ namespace {
 
 void bind_initializers(nb::module_& m) {
   using Handle = InitializerHandle;
+  using Custom = std::function<Tensor(std::shared_ptr<Graph>, std::vector<Dim>, std::string)>;
+  m.def(
+      "custom",
+      [](const Custom& function) {
+        return Handle{[function](Graph& g, const Shape& shape, DType dtype) {
+          return function(owner_of(g), shape.dims(), to_string(dtype));
+        }};
+      },
+      nb::arg("function"));
   m.def("zeros", [] { return Handle{nn::zeros()}; });
   m.def("ones", [] { return Handle{nn::ones()}; });
   m.def(

@@ -1,10 +1,19 @@
 // The operations, under their names in C++.
+#include <map>
+
 #include "convert.h"
 #include "tessera/loops.h"
 
 namespace tessera::python {
 
 namespace {
+
+/// What the headers say of a function.
+const char* doc_of(const std::string& name) {
+#include "docstrings.inc"
+  const auto found = docs.find(name);
+  return found == docs.end() ? "" : found->second;
+}
 
 OutOfRange out_of_range_of(const std::string& name) {
   if (name == "error") return OutOfRange::error;
@@ -24,7 +33,7 @@ std::vector<Tensor> tensors_of(nb::handle x) {
 void bind_pointwise(nb::module_& m) {
 #define X(name) \
   m.def(        \
-      #name, [](const Tensor& x) { return name(x); }, At(), nb::arg("x"));
+      #name, [](const Tensor& x) { return name(x); }, At(), doc_of(#name), nb::arg("x"));
   TESSERA_UNARY_OPS(X)
   X(is_nan)
   X(is_inf)
@@ -49,7 +58,7 @@ void bind_pointwise(nb::module_& m) {
           const auto y = nb::cast<Tensor>(b);
           return function(operand(a, y, name), y, Loc::current());
         },
-        At(), nb::arg("a"), nb::arg("b"));
+        At(), doc_of(name), nb::arg("a"), nb::arg("b"));
   };
 #define X(name) binary(#name, name);
   TESSERA_BINARY_OPS(X)
@@ -65,23 +74,26 @@ void bind_pointwise(nb::module_& m) {
         const auto y = nb::cast<Tensor>(b);
         return where(condition, operand(a, y, "where"), y);
       },
-      At());
+      At(), doc_of("where"));
   m.def(
-      "cast", [](const Tensor& x, nb::handle dtype) { return cast(x, dtype_of(dtype)); }, At());
+      "cast", [](const Tensor& x, nb::handle dtype) { return cast(x, dtype_of(dtype)); }, At(),
+      doc_of("cast"));
   m.def(
-      "clip", [](const Tensor& x, double lo, double hi) { return clip(x, lo, hi); }, At());
+      "clip", [](const Tensor& x, double lo, double hi) { return clip(x, lo, hi); }, At(),
+      doc_of("clip"));
   m.def(
-      "dropout", [](const Tensor& x, double rate) { return dropout(x, rate); }, At());
+      "dropout", [](const Tensor& x, double rate) { return dropout(x, rate); }, At(),
+      doc_of("dropout"));
   m.def(
       "leaky_relu", [](const Tensor& x, double alpha) { return leaky_relu(x, alpha); }, At(),
-      nb::arg("x"), nb::arg("alpha") = 0.2);
+      doc_of("leaky_relu"), nb::arg("x"), nb::arg("alpha") = 0.2);
 }
 
 void bind_reductions(nb::module_& m) {
 #define X(name)                                                                              \
   m.def(                                                                                     \
       #name, [](const Tensor& x, nb::handle dims) { return name(x, names_of(dims)); }, At(), \
-      nb::arg("x"), nb::arg("dims"));
+      doc_of(#name), nb::arg("x"), nb::arg("dims"));
   // clang-format off
   X(reduce_sum) X(reduce_mean) X(reduce_max) X(reduce_min) X(reduce_prod) X(reduce_any)
   X(reduce_all) X(reduce_logsumexp) X(softmax) X(log_softmax)
@@ -90,7 +102,7 @@ void bind_reductions(nb::module_& m) {
 #define X(name)                                                                           \
   m.def(                                                                                  \
       #name, [](const Tensor& x, nb::handle dim) { return name(x, name_of(dim)); }, At(), \
-      nb::arg("x"), nb::arg("dim"));
+      doc_of(#name), nb::arg("x"), nb::arg("dim"));
           X(argmax) X(argmin)
 #undef X
               m.def(
@@ -98,40 +110,42 @@ void bind_reductions(nb::module_& m) {
                   [](const std::vector<Tensor>& xs, nb::handle out) {
                     return einsum(xs, shape_of(out));
                   },
-                  At());
+                  At(), doc_of("einsum"));
   m.def(
-      "einsum", [](const std::vector<Tensor>& xs) { return einsum(xs); }, At());
+      "einsum", [](const std::vector<Tensor>& xs) { return einsum(xs); }, At(), doc_of("einsum"));
   m.def(
       "top_k",
       [](const Tensor& x, nb::handle dim, const Dim& k) {
         const TopK top = top_k(x, name_of(dim), k);
         return std::pair(top.values, top.indices);
       },
-      At());
+      At(), doc_of("top_k"));
   m.def(
       "sort",
       [](const Tensor& x, nb::handle dim, bool descending) {
         return sort(x, name_of(dim), descending);
       },
-      At(), nb::arg("x"), nb::arg("dim"), nb::arg("descending") = false);
+      At(), doc_of("sort"), nb::arg("x"), nb::arg("dim"), nb::arg("descending") = false);
   m.def(
       "argsort",
       [](const Tensor& x, nb::handle dim, bool descending) {
         return argsort(x, name_of(dim), descending);
       },
-      At(), nb::arg("x"), nb::arg("dim"), nb::arg("descending") = false);
+      At(), doc_of("argsort"), nb::arg("x"), nb::arg("dim"), nb::arg("descending") = false);
   m.def(
       "cumsum",
       [](const Tensor& x, nb::handle dim, bool exclusive, bool reverse) {
         return cumsum(x, name_of(dim), exclusive, reverse);
       },
-      At(), nb::arg("x"), nb::arg("dim"), nb::arg("exclusive") = false, nb::arg("reverse") = false);
+      At(), doc_of("cumsum"), nb::arg("x"), nb::arg("dim"), nb::arg("exclusive") = false,
+      nb::arg("reverse") = false);
   m.def(
       "cross_entropy",
       [](const Tensor& logits, const Tensor& labels, nb::handle classes, double z_loss) {
         return cross_entropy(logits, labels, name_of(classes), z_loss);
       },
-      At(), nb::arg("logits"), nb::arg("labels"), nb::arg("classes"), nb::arg("z_loss") = 0.0);
+      At(), doc_of("cross_entropy"), nb::arg("logits"), nb::arg("labels"), nb::arg("classes"),
+      nb::arg("z_loss") = 0.0);
   m.def(
       "attention",
       [](const Tensor& query, const Tensor& key, const Tensor& value, nb::object mask,
@@ -146,72 +160,79 @@ void bind_reductions(nb::module_& m) {
         o.dropout = dropout;
         return attention(query, key, value, mask.is_none() ? Tensor() : nb::cast<Tensor>(mask), o);
       },
-      At(), nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("mask") = nb::none(),
-      nb::arg("length") = "length", nb::arg("memory_length") = "memory_length",
-      nb::arg("key_dim") = "d_head", nb::arg("causal") = false, nb::arg("scale") = 0.0,
-      nb::arg("dropout") = 0.0);
+      At(), doc_of("attention"), nb::arg("query"), nb::arg("key"), nb::arg("value"),
+      nb::arg("mask") = nb::none(), nb::arg("length") = "length",
+      nb::arg("memory_length") = "memory_length", nb::arg("key_dim") = "d_head",
+      nb::arg("causal") = false, nb::arg("scale") = 0.0, nb::arg("dropout") = 0.0);
 }
 
 void bind_shapes(nb::module_& m) {
   m.def(
       "transpose", [](const Tensor& x, nb::handle dims) { return transpose(x, shape_of(dims)); },
-      At());
+      At(), doc_of("transpose"));
   m.def(
       "broadcast", [](const Tensor& x, nb::handle dims) { return broadcast(x, shape_of(dims)); },
-      At());
+      At(), doc_of("broadcast"));
   m.def(
-      "reshape", [](const Tensor& x, nb::handle dims) { return reshape(x, shape_of(dims)); }, At());
+      "reshape", [](const Tensor& x, nb::handle dims) { return reshape(x, shape_of(dims)); }, At(),
+      doc_of("reshape"));
   m.def(
       "rename",
       [](const Tensor& x, nb::handle from, nb::handle to) {
         return rename(x, name_of(from), name_of(to));
       },
-      At());
+      At(), doc_of("rename"));
   m.def(
       "slice",
       [](const Tensor& x, nb::handle dim, int64_t begin, int64_t size) {
         return slice(x, name_of(dim), begin, size);
       },
-      At(), nb::arg("x"), nb::arg("dim"), nb::arg("begin"), nb::arg("size"));
+      At(), doc_of("slice"), nb::arg("x"), nb::arg("dim"), nb::arg("begin"), nb::arg("size"));
   m.def(
       "pad",
       [](const Tensor& x, nb::handle dim, int64_t before, int64_t after, double value) {
         return pad(x, name_of(dim), before, after, value);
       },
-      At(), nb::arg("x"), nb::arg("dim"), nb::arg("before") = 0, nb::arg("after") = 0,
-      nb::arg("value") = 0.0);
+      At(), doc_of("pad"), nb::arg("x"), nb::arg("dim"), nb::arg("before") = 0,
+      nb::arg("after") = 0, nb::arg("value") = 0.0);
   m.def(
       "shift",
       [](const Tensor& x, nb::handle dim, int64_t offset, bool wrap) {
         return shift(x, name_of(dim), offset, wrap);
       },
-      At(), nb::arg("x"), nb::arg("dim"), nb::arg("offset"), nb::arg("wrap") = false);
+      At(), doc_of("shift"), nb::arg("x"), nb::arg("dim"), nb::arg("offset"),
+      nb::arg("wrap") = false);
   m.def(
       "concat",
-      [](const std::vector<Tensor>& xs, nb::handle dim) { return concat(xs, name_of(dim)); }, At());
+      [](const std::vector<Tensor>& xs, nb::handle dim) { return concat(xs, name_of(dim)); }, At(),
+      doc_of("concat"));
   m.def(
       "split",
       [](const Tensor& x, nb::handle dim, const std::vector<int64_t>& sizes) {
         return split(x, name_of(dim), sizes);
       },
-      At());
+      At(), doc_of("split"));
   m.def(
       "stack",
-      [](const std::vector<Tensor>& xs, nb::handle dim) { return stack(xs, name_of(dim)); }, At());
+      [](const std::vector<Tensor>& xs, nb::handle dim) { return stack(xs, name_of(dim)); }, At(),
+      doc_of("stack"));
   m.def(
-      "unstack", [](const Tensor& x, nb::handle dim) { return unstack(x, name_of(dim)); }, At());
+      "unstack", [](const Tensor& x, nb::handle dim) { return unstack(x, name_of(dim)); }, At(),
+      doc_of("unstack"));
   m.def(
       "gather",
       [](const Tensor& x, const Tensor& indices, nb::handle dim, const std::string& out_of_range) {
         return gather(x, indices, name_of(dim), out_of_range_of(out_of_range));
       },
-      At(), nb::arg("x"), nb::arg("indices"), nb::arg("dim"), nb::arg("out_of_range") = "error");
+      At(), doc_of("gather"), nb::arg("x"), nb::arg("indices"), nb::arg("dim"),
+      nb::arg("out_of_range") = "error");
   m.def(
       "take_along",
       [](const Tensor& x, const Tensor& indices, nb::handle dim, const std::string& out_of_range) {
         return take_along(x, indices, name_of(dim), out_of_range_of(out_of_range));
       },
-      At(), nb::arg("x"), nb::arg("indices"), nb::arg("dim"), nb::arg("out_of_range") = "error");
+      At(), doc_of("take_along"), nb::arg("x"), nb::arg("indices"), nb::arg("dim"),
+      nb::arg("out_of_range") = "error");
   m.def(
       "scatter_add",
       [](const Tensor& indices, const Tensor& updates, nb::handle out, nb::handle dim,
@@ -219,14 +240,14 @@ void bind_shapes(nb::module_& m) {
         return scatter_add(indices, updates, shape_of(out), name_of(dim),
                            out_of_range_of(out_of_range));
       },
-      At(), nb::arg("indices"), nb::arg("updates"), nb::arg("out"), nb::arg("dim"),
-      nb::arg("out_of_range") = "error");
+      At(), doc_of("scatter_add"), nb::arg("indices"), nb::arg("updates"), nb::arg("out"),
+      nb::arg("dim"), nb::arg("out_of_range") = "error");
   m.def(
       "one_hot",
       [](const Tensor& indices, const Dim& dim, nb::handle dtype) {
         return one_hot(indices, dim, 1, 0, dtype_of(dtype));
       },
-      At(), nb::arg("indices"), nb::arg("dim"), nb::arg("dtype") = "float32");
+      At(), doc_of("one_hot"), nb::arg("indices"), nb::arg("dim"), nb::arg("dtype") = "float32");
 }
 
 void bind_sources(nb::module_& m) {
@@ -235,7 +256,7 @@ void bind_sources(nb::module_& m) {
       [](Graph& g, double value, nb::handle dtype, nb::handle dims) {
         return constant(g, value, dtype_of(dtype), shape_of(dims));
       },
-      At());
+      At(), doc_of("constant"));
   m.def(
       "constant_array",
       [](Graph& g, const DenseArray& values, nb::handle dims) {
@@ -249,23 +270,23 @@ void bind_sources(nb::module_& m) {
         whole.dims = shape.names();
         return constant(g, whole);
       },
-      At());
+      At(), doc_of("constant"));
   m.def(
       "iota",
       [](Graph& g, const Dim& dim, nb::handle dtype) { return iota(g, dim, dtype_of(dtype)); },
-      At());
+      At(), doc_of("iota"));
   m.def(
       "random_uniform",
       [](Graph& g, nb::handle dims, double lo, double hi, nb::handle dtype) {
         return random_uniform(g, shape_of(dims), lo, hi, dtype_of(dtype));
       },
-      At());
+      At(), doc_of("random_uniform"));
   m.def(
       "random_normal",
       [](Graph& g, nb::handle dims, double mean, double stddev, nb::handle dtype) {
         return random_normal(g, shape_of(dims), mean, stddev, dtype_of(dtype));
       },
-      At());
+      At(), doc_of("random_normal"));
 }
 
 void bind_loops(nb::module_& m) {
@@ -274,8 +295,7 @@ void bind_loops(nb::module_& m) {
       [](const Dim& layers, const Tensor& x, const std::function<Tensor(Tensor)>& layer) {
         return repeat(layers, x, layer);
       },
-      At(), nb::arg("layers"), nb::arg("x"), nb::arg("layer"),
-      "layer(layer(... x)), once for each index of `layers`, each with its own parameters.");
+      At(), doc_of("repeat"), nb::arg("layers"), nb::arg("x"), nb::arg("layer"));
   m.def(
       "scan",
       [](Graph& g, const Dim& over, const std::vector<Tensor>& carries,
@@ -288,10 +308,10 @@ void bind_loops(nb::module_& m) {
         });
         return std::pair(results.carries, results.stacked);
       },
-      At());
+      At(), doc_of("scan"));
   m.def(
       "gradients", [](const Tensor& y, const std::vector<Tensor>& xs) { return gradients(y, xs); },
-      At(), nb::arg("y"), nb::arg("xs"));
+      At(), doc_of("gradients"), nb::arg("y"), nb::arg("xs"));
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ namespace {
 CompileOptions options_of(const std::string& mesh, const std::string& layout,
                           const std::vector<FunctionSpec>& functions, uint64_t seed,
                           const std::string& device, const std::vector<std::string>& keep,
-                          int threads_per_rank) {
+                          int threads_per_rank,
+                          const std::function<void(const std::string&)>& print) {
   CompileOptions o;
   o.mesh = Mesh::parse(mesh);
   o.layout = Layout::parse(layout);
@@ -19,6 +20,7 @@ CompileOptions options_of(const std::string& mesh, const std::string& layout,
   o.device = device;
   o.keep = keep;
   o.threads_per_rank = threads_per_rank;
+  o.print = print;
   return o;
 }
 
@@ -74,8 +76,11 @@ void bind_reports(nb::module_& m) {
           },
           "A dict for each collective of a step.");
   m.def(
-      "explain", [](const Graph& g, const CompileOptions& o) { return explain(g, o); },
-      Releasing());
+      "explain",
+      [](const Graph& g, const CompileOptions& o, const Machine* machine) {
+        return explain(g, o, {}, machine);
+      },
+      Releasing(), nb::arg("graph"), nb::arg("options"), nb::arg("machine").none());
   m.def(
       "legal_layouts",
       [](const Graph& g, const std::string& mesh, const std::vector<FunctionSpec>& functions) {
@@ -97,8 +102,11 @@ void bind_checkpoints(nb::module_& m) {
           Releasing());
   m.def(
       "load_checkpoint",
-      [](Session& session, const std::string& path) { return load_checkpoint(session, path).step; },
-      Releasing());
+      [](Session& session, const std::string& path) {
+        const Checkpoint loaded = load_checkpoint(session, path);
+        return std::pair(loaded.step, loaded.warning);
+      },
+      Releasing(), nb::arg("session"), nb::arg("path"));
   m.def(
       "find_latest",
       [](const std::string& folder) -> std::optional<std::string> {
@@ -130,9 +138,10 @@ void bind_session(nb::module_& m) {
           "__init__",
           [](CompileOptions* self, const std::string& mesh, const std::string& layout,
              const std::vector<FunctionSpec>& functions, uint64_t seed, const std::string& device,
-             const std::vector<std::string>& keep, int threads_per_rank) {
+             const std::vector<std::string>& keep, int threads_per_rank,
+             const std::function<void(const std::string&)>& print) {
             new (self) CompileOptions(
-                options_of(mesh, layout, functions, seed, device, keep, threads_per_rank));
+                options_of(mesh, layout, functions, seed, device, keep, threads_per_rank, print));
           },
           At());
   m.def(
@@ -184,6 +193,10 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("step", &Session::step)
       .def_prop_ro("device", &Session::device)
       .def_prop_ro("fallbacks", &Session::fallbacks)
+      .def_prop_ro("persistent_bytes",
+                   [](const Session& s) { return s.program().persistent_bytes(); })
+      .def_prop_ro("transient_bytes",
+                   [](const Session& s) { return s.program().transient_bytes(); })
       .def_prop_ro("program_text", [](const Session& s) { return s.program().text(); })
       .def_prop_ro("program_hash", [](const Session& s) { return s.program().hash(); })
       .def_prop_ro("stored_names", [](const Session& s) { return s.program().stored_names(); });

@@ -13,19 +13,14 @@ _tessera.set_package_folder(_os.path.dirname(_os.path.abspath(__file__)) + _os.s
 
 from ._tessera import (
     Cluster,
-    CommError,
-    DeviceError,
     Dim,
-    Error,
-    Explanation,
     Graph,
-    InternalError,
-    IoError,
+    Machine,
+    Minimized,
     Schedule,
+    Simulation,
     Tensor,
     Tokenizer,
-    UnsupportedError,
-    UsageError,
     find_latest,
 )
 from .build import (
@@ -51,10 +46,14 @@ from .build import (
     u8,
     update,
 )
-from .data import Batches, batches
+from .data import Batches, batches, prefetch, write_corpus
+from .models import CliModel, Model, TextGenerator, load_model, run_cli
+from .errors import CommError, DeviceError, Error, InternalError, IoError, UnsupportedError, UsageError
 from .ops import *
 from .ops import abs, max, min, pow, round, sum
+from .own import Op, op
 from .program import Program, Result, Run, minimize, program
-from . import init, nn, optim
+from .report import Explanation, Plan
+from . import init, nn, optim, testing
 
 __version__ = "0.1.0"

@@ -1,19 +1,23 @@
 """What a model is built of: dims, dtypes, inputs, parameters, scopes, and the graph they go into."""
+from __future__ import annotations
+
 import contextlib
 import threading
+from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
 from . import _tessera
+from .errors import UsageError
 
 
 class DType:
     """An element type. `ts.i32[batch, length]` is the annotation of an input with these dims."""
 
-    def __init__(self, name):
+    def __init__(self, name: str):
         self.name = name
 
-    def __getitem__(self, dims):
+    def __getitem__(self, dims: Any) -> Any:
         return InputSpec(self, list(dims) if isinstance(dims, (tuple, list)) else [dims])
 
     def __repr__(self):
@@ -23,7 +27,7 @@ class DType:
 class InputSpec:
     """The dtype and dims of an input."""
 
-    def __init__(self, dtype, dims):
+    def __init__(self, dtype: DType, dims: Sequence[_tessera.Dim]):
         for dim in dims:
             if not isinstance(dim, _tessera.Dim):
                 raise TypeError(f"an input's dims are Dims, not {dim!r}; ts.dims(batch=32) makes one")
@@ -37,7 +41,7 @@ f32, f64, f16, bf16 = DType("float32"), DType("float64"), DType("float16"), DTyp
 i32, i64, u8, bool_ = DType("int32"), DType("int64"), DType("uint8"), DType("bool")
 
 
-def dims(**sizes):
+def dims(**sizes: int) -> Any:
     """`batch, length = ts.dims(batch=32, length=128)`; a single one comes alone."""
     made = [_tessera.Dim(name, size) for name, size in sizes.items()]
     return made[0] if len(made) == 1 else tuple(made)
@@ -46,11 +50,11 @@ def dims(**sizes):
 _building = threading.local()
 
 
-def current_graph():
+def current_graph() -> _tessera.Graph:
     """The graph that is built: that of the @ts.program being traced, or of `with ts.eager()`."""
     graphs = getattr(_building, "graphs", [])
     if not graphs:
-        raise _tessera.UsageError(
+        raise UsageError(
             "no graph is being built: parameters and constants are made in a function under @ts.program, or in a `with ts.eager()` block"
         )
     return graphs[-1]
@@ -66,7 +70,7 @@ def building(graph):
 
 
 @contextlib.contextmanager
-def eager(check_finite=False, seed=0):
+def eager(check_finite: bool = False, seed: int = 0) -> Iterator[_tessera.Graph]:
     """Computes every tensor at once, whole and on one rank, so that an error has the line that made it:
 
     with ts.eager() as g:
@@ -78,7 +82,7 @@ def eager(check_finite=False, seed=0):
 
 
 @contextlib.contextmanager
-def scope(name, index=None):
+def scope(name: str, index: int | None = None) -> Iterator[None]:
     """Names what is built: `with ts.scope("block", 3):` gives names as "block3.w"."""
     opened = _tessera.OpenScope(current_graph(), name if index is None else f"{name}{index}")
     try:
@@ -87,27 +91,42 @@ def scope(name, index=None):
         opened.close()
 
 
-def input(name, dims, dtype=f32):
+def _initializer(init, default):
+    """An initializer; init(dims, dtype) may be a function that builds the first value."""
+    if init is None or isinstance(init, _tessera.Initializer):
+        return default if init is None else init
+
+    def build(graph, dims, dtype):
+        with building(graph):
+            return init(dims, dtype)
+
+    return _tessera.custom(build)
+
+
+def input(name: str, dims: Sequence[_tessera.Dim], dtype: Any = f32) -> _tessera.Tensor:
     """A tensor that each run is given under `name`."""
     return current_graph().input(name, dims, dtype)
 
 
-def param(name, dims, init=None, dtype=f32):
-    """A trained parameter. Its first values are normal with a standard deviation of 0.02, if `init` says nothing else."""
-    return current_graph().parameter(name, dims, _tessera.normal(0.02) if init is None else init, dtype)
+def param(name: str, dims: Sequence[_tessera.Dim], init: Any = None, dtype: Any = f32) -> _tessera.Tensor:
+    """A trained parameter. Its first values are normal with a standard deviation of 0.02, if `init` says nothing else.
+
+    init: one of ts.init, or a function of dims and dtype that builds the first value.
+    """
+    return current_graph().parameter(name, dims, _initializer(init, _tessera.normal(0.02)), dtype)
 
 
-def state(name, dims, init=None, dtype=f32):
+def state(name: str, dims: Sequence[_tessera.Dim], init: Any = None, dtype: Any = f32) -> _tessera.Tensor:
     """A stored tensor that is not trained; see update(). It begins with zeros, if `init` says nothing else."""
-    return current_graph().state(name, dims, _tessera.zeros() if init is None else init, dtype)
+    return current_graph().state(name, dims, _initializer(init, _tessera.zeros()), dtype)
 
 
-def update(stored, value):
+def update(stored: _tessera.Tensor, value: _tessera.Tensor) -> None:
     """Assigns `value` to a state or parameter at the end of each run."""
     current_graph().update(stored, value)
 
 
-def constant(value, dims=(), dtype=None):
+def constant(value: Any, dims: Any = (), dtype: Any = None) -> _tessera.Tensor:
     """A number in every element, or the values of an array that has the sizes of `dims`."""
     if isinstance(value, (int, float)):
         return _tessera.constant(current_graph(), value, f32 if dtype is None else dtype, dims)
@@ -116,22 +135,22 @@ def constant(value, dims=(), dtype=None):
     return made if dtype is None else _tessera.cast(made, dtype)
 
 
-def iota(dim, dtype=i32):
+def iota(dim: _tessera.Dim, dtype: Any = i32) -> _tessera.Tensor:
     """0 .. size-1 along `dim`."""
     return _tessera.iota(current_graph(), dim, dtype)
 
 
-def random_uniform(dims, lo=0.0, hi=1.0, dtype=f32):
+def random_uniform(dims: Any, lo: float = 0.0, hi: float = 1.0, dtype: Any = f32) -> _tessera.Tensor:
     """Uniform in [lo, hi); the same under every layout."""
     return _tessera.random_uniform(current_graph(), dims, lo, hi, dtype)
 
 
-def random_normal(dims, mean=0.0, stddev=1.0, dtype=f32):
+def random_normal(dims: Any, mean: float = 0.0, stddev: float = 1.0, dtype: Any = f32) -> _tessera.Tensor:
     """Normal; the same under every layout."""
     return _tessera.random_normal(current_graph(), dims, mean, stddev, dtype)
 
 
-def scan(over, body, carries=(), slices=()):
+def scan(over: _tessera.Dim, body: Callable[..., Any], carries: Sequence[_tessera.Tensor] = (), slices: Sequence[_tessera.Tensor] = ()) -> Any:
     """Runs `body(carries, slices, index)`, which returns (carries, stacked), for each index of the dim `over`.
 
     Returns the last carries and what was stacked, each a list.

@@ -1,39 +1,54 @@
 """Layers. Each adds its parameters to the current scope under `name`, and returns its result."""
+from __future__ import annotations
+
+from typing import Any, Sequence
+
 from . import _tessera
 from .build import current_graph
 from .ops import cross_entropy, dropout
 
 
-def dense(x, in_dims, out_dims, name="dense", bias=True, activation=None, gain=1.0):
+def dense(x: _tessera.Tensor, in_dims: Any, out_dims: Any, name: str = "dense", bias: bool = True, activation: str | None = None, gain: float = 1.0) -> _tessera.Tensor:
     """x . w + b: contracts `in_dims` to `out_dims`. `activation` is a function by name: "relu", "gelu", "silu", ..."""
     return _tessera.dense(x, name, in_dims, out_dims, bias, [] if activation is None else [activation], gain)
 
 
-def feed_forward(x, dim, hidden, name="mlp", activations=("gelu",), dropout=0.0, bias=True):
+def feed_forward(x: _tessera.Tensor, dim: Any, hidden: _tessera.Dim, name: str = "mlp", activations: Sequence[str] = ("gelu",), dropout: float = 0.0, bias: bool = True) -> _tessera.Tensor:
     """dense to `hidden`, activation, dense back to `dim`. activations=("silu", "linear") is SwiGLU."""
     return _tessera.feed_forward(x, name, dim, hidden, list(activations), dropout, bias)
 
 
-def embedding(indices, vocab, out_dims, name="embedding", stddev=0.02, dtype="float32"):
+def embedding(indices: _tessera.Tensor, vocab: _tessera.Dim, out_dims: Any, name: str = "embedding", stddev: float = 0.02, dtype: Any = "float32") -> _tessera.Tensor:
     """The rows of a table [vocab, out_dims] at `indices`."""
     return _tessera.embedding(indices, name, vocab, out_dims, stddev, dtype)
 
 
-def layer_norm(x, dim, name="norm", eps=1e-5):
+def layer_norm(x: _tessera.Tensor, dim: Any, name: str = "norm", eps: float = 1e-5) -> _tessera.Tensor:
     """(x - mean) / sqrt(var + eps) * scale + bias over `dim`."""
     return _tessera.layer_norm(x, name, dim, eps)
 
 
-def rms_norm(x, dim, name="norm", eps=1e-6):
+def rms_norm(x: _tessera.Tensor, dim: Any, name: str = "norm", eps: float = 1e-6) -> _tessera.Tensor:
     """x / sqrt(mean(x^2) + eps) * scale over `dim`."""
     return _tessera.rms_norm(x, name, dim, eps)
 
 
-def self_attention(x, dim, heads, memory_heads=0, head_dim=0, causal=False, rotary=False, bias=False, dropout=0.0, name="attention"):
+def self_attention(
+    x: _tessera.Tensor,
+    dim: Any,
+    heads: int,
+    memory_heads: int = 0,
+    head_dim: int = 0,
+    causal: bool = False,
+    rotary: bool = False,
+    bias: bool = False,
+    dropout: float = 0.0,
+    name: str = "attention",
+) -> _tessera.Tensor:
     """Multi-head attention of x [..., length, dim] to itself, with the dims "heads" and "d_head"; memory_heads: grouped-query."""
     return _tessera.self_attention(x, name, dim, heads, memory_heads, head_dim, causal, rotary, bias, dropout)
 
 
-def gpt(**sizes):
+def gpt(**sizes: Any) -> Any:
     """The gpt of the command line: its loss, logits and inputs. `ts.nn.gpt(layers=2, d_model=128, batch=8)`."""
     return _tessera.gpt(current_graph(), **sizes)

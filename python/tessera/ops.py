@@ -1,4 +1,8 @@
 """The operations: those of the engine, and Python's names for the reductions."""
+from __future__ import annotations
+
+from typing import Any, Callable
+
 from . import _tessera
 from ._tessera import (
     abs, add, argmax, argmin, argsort, attention, broadcast, cast, ceil, clip, concat, cos, cross_entropy, cumsum, div,
@@ -10,19 +14,28 @@ from ._tessera import (
     zeros_like,
 )
 
-__all__ = [name for name in dir() if not name.startswith("_") and name not in ("abs", "pow", "round")]
-__all__ += ["all", "any", "einsum", "logsumexp", "mean", "prod"]
+__all__ = [
+    "add", "all", "any", "argmax", "argmin", "argsort", "attention", "broadcast", "cast", "ceil", "clip", "concat",
+    "cos", "cross_entropy", "cumsum", "div", "dropout", "einsum", "elu", "equal", "erf", "erf_inv", "exp", "floor",
+    "floor_div", "gather", "gelu", "gradients", "greater", "greater_equal", "identity", "is_finite", "is_inf", "is_nan",
+    "leaky_relu", "less", "less_equal", "log", "log1p", "log_softmax", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logsumexp", "maximum", "mean", "minimum", "mod", "mul", "neg", "not_equal", "one_hot", "ones_like",
+    "pad", "prod", "reciprocal", "reduce_logsumexp", "relu", "rename", "repeat", "reshape", "rsqrt", "scatter_add",
+    "selu", "shift", "sigmoid", "sign", "silu", "sin", "slice", "softmax", "softplus", "sort", "split", "sqrt",
+    "square", "stack", "stop_gradient", "sub", "take_along", "tanh", "top_k", "transpose", "unstack", "where",
+    "zeros_like",
+]
 
 
-def einsum(*operands):
+def einsum(*operands: Any) -> _tessera.Tensor:
     """The sum of products. `einsum(x, w)` sums over the dims that both have; `einsum(x, w, [batch, out])` over all but these."""
     if operands and not isinstance(operands[-1], _tessera.Tensor):
         return _tessera.einsum_to(list(operands[:-1]), operands[-1])
     return _tessera.einsum(list(operands))
 
 
-def _reduction(name, function):
-    def reduce(x, dims=None):
+def _reduction(name: str, function: Callable[..., _tessera.Tensor]) -> Callable[..., _tessera.Tensor]:
+    def reduce(x: _tessera.Tensor, dims: Any = None) -> _tessera.Tensor:
         return function(x, x.dims if dims is None else dims)
 
     reduce.__name__ = name

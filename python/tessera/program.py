@@ -1,18 +1,26 @@
 """A step as a Python function, compiled for a mesh and a layout, and run."""
-import inspect
-import numbers
-import weakref
+from __future__ import annotations
+
 import atexit
+import inspect
+import logging
+import numbers
+import time
+import weakref
+from typing import Any, Callable, Iterable, Mapping
 
 import numpy as np
 
 from . import _tessera
 from .build import InputSpec, building, current_graph, input as make_input
 from .data import Batches
+from .errors import IoError, UsageError
 from .optim import Optimizer
+from .report import Explanation, Plan
 
 _RATE = "learning_rate"
-_runs = weakref.WeakSet()
+_log = logging.getLogger("tessera")
+_runs: weakref.WeakSet = weakref.WeakSet()
 
 
 @atexit.register
@@ -28,10 +36,12 @@ class _Step:
         self.outputs, self.schedules = {}, {}
 
 
-_tracing = []
+_tracing: list = []
 
 
-def minimize(loss, optimizer, clip=0.0, recompute=(), trainable=(), microbatches=1, dim="batch"):
+def minimize(
+    loss: Any, optimizer: Optimizer, clip: float = 0.0, recompute: Iterable[str] = (), trainable: Iterable[str] = (), microbatches: int = 1, dim: str = "batch"
+) -> _tessera.Minimized:
     """Adds gradients of `loss` and updates of all trainable parameters. Returns .loss and .gradient_norm.
 
     loss: a scalar; or, with microbatches, a function that builds it for one of them along `dim`.
@@ -103,39 +113,55 @@ class Program:
         return self._traced
 
     @property
-    def graph(self):
+    def graph(self) -> _tessera.Graph:
         return self._trace()[0]
 
-    def compile(self, mesh="", layout="", seed=0, device="cpu", keep=(), cluster=None, threads_per_rank=0):
+    def _options(self, mesh, layout, seed=0, device="cpu", keep=(), threads_per_rank=0):
+        function = self._trace()[2]
+        return _tessera.CompileOptions(mesh or "all:1", _layout_text(layout), [function], seed, device, list(keep), threads_per_rank, _log.info)
+
+    def compile(
+        self, mesh: str = "", layout: str | Mapping = "", seed: int = 0, device: str = "cpu", keep: Iterable[str] = (), cluster: Any = None, threads_per_rank: int = 0
+    ) -> Run:
         """A Run on the ranks of `mesh` ("data:2;model:2"), whose tensors are cut as `layout` says.
 
         layout: rules as "batch:data; heads,ff:model", or a dict {"batch": "data"}. Collective under a launcher.
         """
-        graph, step, function = self._trace()
-        layout = _layout_text(layout)
-        mesh = mesh or "all:1"
+        graph, step, _ = self._trace()
+        options = self._options(mesh, layout, seed, device, keep, threads_per_rank)
         if cluster is None:
-            cluster = _tessera.Cluster.from_environment(_tessera.mesh_size(mesh))
-        options = _tessera.CompileOptions(mesh, layout, [function], seed, device, list(keep), threads_per_rank)
+            cluster = _tessera.Cluster.from_environment(_tessera.mesh_size(mesh or "all:1"))
         return Run(self, step, graph, cluster, options)
 
-    def explain(self, mesh="", layout=""):
-        """The collectives, bytes and memory of a layout, without running it."""
-        graph, _, function = self._trace()
-        options = _tessera.CompileOptions(mesh or "all:1", _layout_text(layout), [function], 0, "cpu", [], 0)
-        return _tessera.explain(graph, options)
+    def explain(self, mesh: str = "", layout: str | Mapping = "", machine: str | None = None) -> Explanation:
+        """The collectives, bytes and memory of a layout, without running it; with a machine also predicted times."""
+        return Explanation(_tessera.explain(self._trace()[0], self._options(mesh, layout), _machine(machine)))
 
-    def layouts(self, mesh):
+    def plan(self, mesh: str | int, machine: str = "h100", layout: str | Mapping = "", memory: int | None = None, seconds: float = 10.0) -> Plan:
+        """The layout and storage with the least predicted time on a machine: its .mesh and .layout are for compile().
+
+        mesh: axes, or a number of devices for any mesh of them. layout: rules that every plan keeps ("heads:auto" leaves heads
+        open). memory: bytes of a device, instead of the machine's. seconds: limit of the search. Without ranks. Local.
+        """
+        graph, _, function = self._trace()
+        axes, devices = ("", mesh) if isinstance(mesh, int) else (mesh, 0)
+        return Plan(_tessera.plan(graph, [function], axes, devices, _machine(machine), _layout_text(layout), memory, seconds))
+
+    def simulate(self, mesh: str = "", layout: str | Mapping = "", machine: str = "h100") -> _tessera.Simulation:
+        """When each step of the Program runs on a described machine: .seconds, .steps, .trace()."""
+        return _tessera.simulate(self._trace()[0], self._options(mesh, layout), _machine(machine))
+
+    def layouts(self, mesh: str) -> list[str]:
         """All legal layouts that give each axis of `mesh` to one dim or to none."""
         graph, _, function = self._trace()
         return _tessera.legal_layouts(graph, mesh, [function])
 
-    def verify(self, mesh, steps=2, tolerance=1e-4, **arrays):
+    def verify(self, mesh: str, steps: int = 2, tolerance: float = 1e-4, **arrays: Any) -> float:
         """Runs every legal layout of `mesh` beside one rank with these inputs. Returns the largest relative difference of any
         scalar output; raises AssertionError for one beyond `tolerance`."""
         scalars = [name for name, x in self._trace()[1].outputs.items() if not x.dims]
         if not scalars:
-            raise _tessera.UsageError(f"verify: {self.__name__}() has no scalar output to compare")
+            raise UsageError(f"verify: {self.__name__}() has no scalar output to compare")
 
         def values(mesh, layout):
             with self.compile(mesh=mesh, layout=layout) as run:
@@ -150,13 +176,17 @@ class Program:
         return worst
 
 
+def _machine(machine):
+    return _tessera.Machine.load(machine) if isinstance(machine, str) else machine
+
+
 def _layout_text(layout):
     if isinstance(layout, str):
         return layout
     return "; ".join(f"{dim}:{axes if isinstance(axes, str) else '+'.join(axes)}" for dim, axes in dict(layout).items())
 
 
-def program(function):
+def program(function: Callable[..., Any]) -> Program:
     """Makes a Program of a function: its annotated arguments are inputs, and what it returns are outputs.
 
     @ts.program
@@ -171,18 +201,18 @@ class Result:
     def __init__(self, run, number):
         self._run, self._number, self._values = run, number, {}
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Any:
         if name not in self._values:
             outputs = self._run._outputs
             if name not in outputs:
                 raise KeyError(f"no output is called '{name}'; there are: {', '.join(outputs)}")
             if self._number != self._run._number:
-                raise _tessera.UsageError(f"'{name}' is asked of run {self._number}, but run {self._run._number} has begun: ask for it before")
+                raise UsageError(f"'{name}' is asked of run {self._number}, but run {self._run._number} has begun: ask for it before")
             value = self._run._open().fetch(outputs[name].name)
             self._values[name] = value.item() if value.ndim == 0 else value
         return self._values[name]
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         try:
@@ -204,22 +234,28 @@ class Run:
         self.program, self.cluster = program, cluster
         self._outputs, self._schedules = step.outputs, step.schedules
         self._options, self._graph, self._number, self._checkpoints = options, graph, 0, {}
-        self._session = _tessera.Session(graph, cluster, options)
+        begin = time.perf_counter()
+        self._session = session = _tessera.Session(graph, cluster, options)
         _runs.add(self)
+        if cluster.is_root:
+            seconds, name, ranks, device = time.perf_counter() - begin, program.__name__, cluster.size, session.device
+            _log.info("compiled %s in %.2f s: %d ranks (%s) on %s, %d bytes stored and %d transient a rank", name, seconds, ranks, cluster.backend, device, session.persistent_bytes, session.transient_bytes)
+            for fallback in session.fallbacks:
+                _log.warning("%s", fallback)
 
     def _open(self):
         if self._session is None:
-            raise _tessera.UsageError(f"this run of {self.program.__name__}() was closed")
+            raise UsageError(f"this run of {self.program.__name__}() was closed")
         return self._session
 
-    def __call__(self, **arrays):
+    def __call__(self, **arrays: Any) -> Result:
         """Feeds inputs (NumPy, PyTorch, JAX: whatever has DLPack or a buffer) and runs one step. Collective."""
         session = self._open()
         for name, array in arrays.items():
             session.feed(name, array if hasattr(array, "__dlpack__") else np.asarray(array))
         return self._step()
 
-    def step(self, batches, number=None):
+    def step(self, batches: Batches, number: int | None = None) -> Result:
         """One step on the data of step `number` (that of the step counter, if it is not given)."""
         if not isinstance(batches, Batches):
             raise TypeError(f"run.step() takes what ts.batches() returns, not {batches!r}")
@@ -235,64 +271,67 @@ class Run:
         return Result(self, self._number)
 
     @property
-    def step_count(self):
+    def step_count(self) -> int:
         """Steps made so far; random numbers and schedules depend on it, and checkpoints keep it."""
         return self._open().step
 
-    def fetch(self, name):
+    def fetch(self, name: str) -> np.ndarray:
         """A parameter, state or output by its full name, whole. Collective."""
         return self._open().fetch(name)
 
-    def assign(self, name, array):
+    def assign(self, name: str, array: Any) -> None:
         """Overwrites a parameter or state with a whole value."""
         self._open().assign(name, np.ascontiguousarray(array))
 
-    def slices(self, name):
+    def slices(self, name: str) -> list[tuple[int, list[int], np.ndarray]]:
         """(rank, offset, array) of each local rank's slice of a tensor: the memory itself, on the CPU."""
         return _tessera.slices(self._open(), name)
 
-    def set_size(self, dim, size):
+    def set_size(self, dim: Any, size: int) -> None:
         """The size of a bounded dim in the next runs."""
         self._open().set_size(dim, size)
 
     @property
-    def parameters(self):
+    def parameters(self) -> list[str]:
         """The names of parameters and state."""
         return self._open().stored_names
 
     @property
-    def program_text(self):
+    def program_text(self) -> str:
         """Every step that a rank runs."""
         return self._open().program_text
 
     @property
-    def device(self):
+    def device(self) -> str:
         return self._open().device
 
-    def explain(self):
+    def explain(self) -> Explanation:
         """The collectives, bytes and memory of this layout."""
-        return _tessera.explain(self._graph, self._options)
+        return Explanation(_tessera.explain(self._graph, self._options, None))
 
-    def save(self, directory, keep=3):
+    def save(self, directory: Any, keep: int = 3) -> str:
         """Saves parameters, state and step as directory/step-N, whole or not at all, and keeps the last `keep`. Returns the path."""
         directory = str(directory)
         if directory not in self._checkpoints:
             self._checkpoints[directory] = _tessera.Checkpoints(self.cluster, directory, keep)
         return self._checkpoints[directory].save(self._open(), self.step_count)
 
-    def load(self, path):
+    def load(self, path: Any) -> int:
         """Loads a checkpoint of any mesh and layout: a step-N, or the latest one of a directory. Returns its step."""
         found = _tessera.find_latest(str(path))
         if found is None:
-            raise _tessera.IoError(f"'{path}' has no checkpoint")
-        return _tessera.load_checkpoint(self._open(), found)
+            raise IoError(f"'{path}' has no checkpoint")
+        step, warning = _tessera.load_checkpoint(self._open(), found)
+        if warning and self.cluster.is_root:
+            _log.warning("%s", warning)
+        return step
 
-    def close(self):
+    def close(self) -> None:
         """Ends the run and frees its memory."""
         self._checkpoints.clear()
         self._session = None
 
-    def __enter__(self):
+    def __enter__(self) -> Run:
         return self
 
     def __exit__(self, *_):

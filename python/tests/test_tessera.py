@@ -4,6 +4,7 @@ import importlib.util
 import os
 import pathlib
 import resource
+import shutil
 import subprocess
 import sys
 import threading
@@ -97,6 +98,30 @@ def test_the_first_example_of_the_manual_runs(monkeypatch, capsys):
     assert len(lines) == 2 and float(lines[1].split()[1]) < float(lines[0].split()[1])
 
 
+LAUNCHED = {**os.environ, "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}
+
+
+def test_a_launcher_without_its_mpi_is_an_error(tmp_path):
+    script = "import numpy, tessera as ts; ts.Cluster.from_environment(4)"
+    package = tmp_path / "tessera"
+    shutil.copytree(pathlib.Path(ts.__file__).parent, package, ignore=lambda _, names: [n for n in names if "mpi" in n])
+    env = {**LAUNCHED, "PYTHONPATH": str(tmp_path)}
+    alone = subprocess.run([sys.executable, "-c", "import tessera as ts; print(ts.Cluster.threads(2).size)"], env=env, capture_output=True, text=True, timeout=60)
+    assert alone.stdout == "2\n", alone.stderr
+    bare = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
+    assert "tessera.UsageError: OMPI_COMM_WORLD_SIZE says this job has 4 ranks, but MPI cannot be used" in bare.stderr
+    assert "libtessera_mpi.so is not there" in bare.stderr or "this build found no MPI" in bare.stderr
+
+
+@pytest.mark.skipif("TESSERA_MPI_RUN" not in os.environ or shutil.which("cc") is None, reason="no MPI or no compiler")
+def test_another_mpi_in_the_process_is_an_error(tmp_path):
+    (tmp_path / "other.c").write_text('#include <string.h>\nint MPI_Get_library_version(char* text, int* n) { strcpy(text, "MPICH Version:\t4.0"); *n = 18; return 0; }\n')
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", "libother.so", "other.c"], cwd=tmp_path, check=True)
+    script = "import ctypes; ctypes.CDLL('./libother.so', ctypes.RTLD_GLOBAL); import tessera as ts; ts.Cluster.from_environment(4)"
+    run = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=LAUNCHED, capture_output=True, text=True, timeout=60)
+    assert "the MPI of this process is 'MPICH Version:" in run.stderr and "Open MPI v" in run.stderr, run.stderr
+
+
 @pytest.mark.skipif("TESSERA_MPI_RUN" not in os.environ, reason="no MPI")
 def test_processes_of_mpi_print_the_same():
     script = "import tessera as ts; exec(open('examples/hello.py').read().replace('501', '101'))"
@@ -131,6 +156,74 @@ def test_errors_name_the_line_of_python():
         linear().compile(mesh="a:2", layout={"nn": "a"})
     with pytest.raises(ts.IoError, match="no checkpoint"):
         run.load("/nowhere")
+
+
+def mistakes():
+    """Calls that are wrong, each on a line of its own."""
+    x, y = ts.constant(1.0, [batch, D]), ts.constant(1, [batch], ts.i32)
+    v, big = ts.Dim("vocab", 7), ts.Dim("d_model", 64)
+    return [
+        lambda: x + ts.constant(1.0, [big]),
+        lambda: x * ts.constant(1, [D], ts.i32),
+        lambda: ts.einsum(x, ts.constant(1.0, [v]), [batch, ts.Dim("vocob", 7)]),
+        lambda: ts.sum(x, "d_modle"),
+        lambda: ts.softmax(x, "bach"),
+        lambda: ts.argmax(x, "vocab"),
+        lambda: ts.exp(y),
+        lambda: ts.reshape(x, [batch, ts.Dim("half", 15)]),
+        lambda: ts.rename(x, "d_model", "batch"),
+        lambda: ts.transpose(x, [D]),
+        lambda: ts.slice(x, D, 30, 4),
+        lambda: ts.concat([x, ts.constant(1.0, [ts.Dim("batch", 3), D])], D),
+        lambda: ts.split(x, D, [1, 2]),
+        lambda: ts.gather(x, x, D),
+        lambda: ts.one_hot(x, v),
+        lambda: ts.top_k(x, D, ts.Dim("k", 100)),
+        lambda: ts.where(x, x, x),
+        lambda: ts.dropout(x, 1.5),
+        lambda: ts.cast(x, "float31"),
+        lambda: ts.param("w", [D, D]),
+        lambda: (ts.param("twice", [D]), ts.param("twice", [D])),
+        lambda: ts.update(x, x),
+        lambda: ts.nn.dense(x, "vocab", [F]),
+        lambda: ts.nn.self_attention(x, D, heads=4),
+        lambda: ts.nn.embedding(x, v, [D]),
+        lambda: ts.nn.feed_forward(x, D, F, activations=["glu"]),
+        lambda: ts.minimize(x, ts.optim.sgd(0.1)),
+        lambda: ts.repeat(ts.Dim("layers", 2), x, lambda h: ts.sum(h)),
+        lambda: x.named(""),
+        lambda: x.dim("vocab"),
+        lambda: table_of(x)[D: y],
+        lambda: ts.constant(1e60, [D]),
+        lambda: ts.random_normal([D], dtype=ts.i32),
+        lambda: ts.input("", [D]),
+    ]
+
+
+def table_of(x):
+    return ts.cast(x, ts.i32)[V: ts.constant(1, [], ts.i32)]
+
+
+def test_each_mistake_of_a_model_names_its_line():
+    with ts.eager():
+        count = len(mistakes())
+    unnamed = []
+    for i in range(count):
+        graph = ts.build.building(ts._tessera.make_graph())
+        with graph:
+            wrong = mistakes()[i]
+            line = wrong.__code__.co_firstlineno
+            lines = {line, table_of.__code__.co_firstlineno + 1}
+            try:
+                wrong()
+                unnamed.append(f"{line}: no error")
+            except ts.Error as e:
+                if not any(f"test_tessera.py:{n}" in str(e) for n in lines):
+                    unnamed.append(f"{line}: {e}")
+            except (TypeError, ValueError) as e:
+                if e.__traceback__ is None:
+                    unnamed.append(f"{line}: {e}")
+    assert not unnamed, "\n".join(unnamed)
 
 
 def test_reports_name_the_line_of_python():

@@ -1,0 +1,84 @@
+"""The tutorial runs, and what is public has types that a checker knows."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import nbclient
+import nbformat
+import tessera as ts
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def test_the_tutorial_runs():
+    notebook = nbformat.read(ROOT / "docs/tutorial/python.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells)
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
+    printed = [
+        "".join(output.get("text", "") or str(output.get("data", {}).get("text/html", "")) for output in cell.outputs)
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    ]
+    assert "did you mean 'cols'" in printed[2]
+    first, last = map(float, re.search(r"([\d.]+) -> ([\d.]+)", printed[4]).groups())
+    assert last < first - 1
+    for line in printed[5].splitlines():
+        alone, split = map(float, line.split())
+        assert abs(alone - split) < 1e-4
+    assert "all_reduce" in printed[6] and "<table>" in printed[6] and "<table>" in printed[7]
+    assert ": ok" in printed[8] and "step 60" in printed[9]
+
+
+TYPED = '''
+import numpy as np
+import tessera as ts
+
+batch, rows = ts.dims(batch=4, rows=8)
+
+@ts.program
+def step(x: ts.f32[batch, rows]):  # type: ignore[valid-type]
+    y = ts.relu(x) + 1
+    reveal_type(y)
+    return ts.minimize(ts.mean(y * ts.param("w", [rows])), ts.optim.adamw(1e-3))
+
+run = step.compile(mesh="a:2", layout={"batch": "a"})
+reveal_type(run)
+reveal_type(run.fetch("w"))
+reveal_type(step.explain("a:2"))
+reveal_type(run.save("folder"))
+reveal_type(ts.load_model("folder"))
+reveal_type(ts.einsum(y0, y0)) if (y0 := ts.constant(1.0)) else None
+ts.optim.adamw("fast", weight_decay="much")
+step.compile(mesh=4)
+run.stepp(3)
+'''
+
+
+def test_types_are_known_to_a_checker(tmp_path):
+    (tmp_path / "typed.py").write_text(TYPED)
+
+    environment = {**os.environ, "MYPYPATH": str(pathlib.Path(ts.__file__).parents[1])}
+
+    def checked(*arguments):
+        command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment)
+        return done.stdout + done.stderr
+
+    assert checked("-p", "tessera").startswith("Success"), checked("-p", "tessera")
+    said = checked("typed.py")
+    for expected in ["Tensor", "program.Run", "ndarray", "report.Explanation", "builtins.str", "models.Model"]:
+        assert re.search(rf'Revealed type is "[^"]*{expected}', said), said
+    assert said.count("error:") == 3, said
+    for expected in ['argument "weight_decay" to "adamw" has incompatible type "str"', 'argument "mesh" to "compile" of "Program"', '"Run" has no attribute "stepp"']:
+        assert expected.lower() in said.lower(), said
+
+
+def test_ops_are_documented():
+    undocumented = [
+        name
+        for name in ("einsum", "softmax", "gather", "scatter_add", "cumsum", "top_k", "sort", "repeat", "attention", "cross_entropy", "concat", "reshape")
+        if len((getattr(ts, name).__doc__ or "").strip().splitlines()[-1]) < 30
+    ]
+    assert not undocumented
