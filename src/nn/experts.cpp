@@ -85,9 +85,10 @@ Operands in_slices(const Tensors& in, const Attrs& attrs, int64_t slices) {
   const auto number = [&](int64_t value) {
     return constant(g, static_cast<double>(value), all.indices.dtype());
   };
-  const Tensor first = cast(iota(g, slice), all.indices.dtype()) * number(inner.size);
-  all.indices = sub(broadcast(all.indices, Shape(dims)), broadcast(first, Shape(dims)))
-                    .prefer(slice.name);
+  const Tensor first =
+      (iota(g, slice, all.indices.dtype()) * number(inner.size)).prefer(slice.name);
+  const PreferScope prefer(g, first);
+  all.indices = broadcast(all.indices, Shape(dims)) - broadcast(first, Shape(dims));
   all.dim = inner.name;
   all.used = 1 / static_cast<double>(slices);
   return all;
