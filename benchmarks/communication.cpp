@@ -25,6 +25,7 @@ nn::Model build_moe_layer(Graph& g, const Config& c, int64_t size, bool partial)
   moe.experts = Dim("experts", c.integer("model.experts"));
   moe.hidden = Dim("ff", c.integer("model.ff"));
   moe.routing.choices = c.integer("model.choices");
+  moe.dropless = false;
   const nn::Moe mixed = nn::moe(nn::norm(h, "norm2", "d_model"), "moe", "d_model", moe);
   Tensor y = h + mixed.y;
   return {(mean_all(square(y - target)) + mixed.loss).named("loss"), y, {x, target}};

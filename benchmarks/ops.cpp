@@ -64,6 +64,19 @@ Tensor norm(const Inputs& x) { return layer_norm(x[0], "cols", x[1], x[2]); }
 Tensor soft(const Inputs& x) { return softmax(x[0], "cols"); }
 Tensor activated(const Inputs& x) { return gelu(x[0] + x[1]); }
 
+/// Rows of 32 experts, of which a token takes 8: 256 for each. Tokens scatter them.
+Tensor grouped(const Inputs& x) {
+  Graph& g = x[0].graph();
+  const Dim &tokens = x[0].dim("tokens"), &experts = x[1].dim("experts");
+  const Dim choices("choices", 8);
+  const Tensor row = iota(g, tokens) * 8.0 + iota(g, choices) * 5.0;
+  const Tensor index = mod(row, constant(g, static_cast<double>(experts.size), DType::int32));
+  return grouped_dot(x[0], x[1], index, "experts", {tokens, choices, x[1].dim("ff")});
+}
+Tensor ungrouped(const Inputs& x) {
+  return einsum({x[0], x[1]}, {x[0].dim("rows"), x[1].dim("ff")});
+}
+
 /// Of a GPU: as much work as fills one, and no convolution.
 std::vector<Case> cases(bool gpu) {
   const Dim batch("batch", gpu ? 16 : 8), length("length", gpu ? 1024 : 256),
@@ -115,6 +128,17 @@ std::vector<Case> cases(bool gpu) {
     all.push_back({"structure: causal, 8192" + end, heads_of(8192), heads_attention, gradient});
     all.push_back(
         {"structure: window 512, 8192" + end, heads_of(8192), window_attention, gradient});
+  }
+  for (const int64_t width : {512, 1024}) {
+    const Dim wide("d_model", width), hidden("ff", width);
+    const std::string of = fmt::format(", width {}", width);
+    const Shape tokens{Dim("tokens", 1024), wide}, matrices{Dim("experts", 32), wide, hidden},
+        all_rows{Dim("rows", 8192), wide}, matrix{wide, hidden};
+    for (const bool gradient : {false, true}) {
+      const std::string end = of + (gradient ? ", gradients" : "");
+      all.push_back({"experts: 32 of 256 rows" + end, {tokens, matrices}, grouped, gradient});
+      all.push_back({"experts: one product" + end, {all_rows, matrix}, ungrouped, gradient});
+    }
   }
   all.insert(all.begin() + 3, {{"conv", image, convolution},
                                {"conv, gradients", image, convolution, true},

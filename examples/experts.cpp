@@ -27,7 +27,7 @@ nn::Model build(Graph& g, const Config& c, int64_t size, bool partial) {
   experts.hidden = Dim("ff", c.integer("model.ff"));
   experts.expert.activations = {"silu", "linear"};  // SwiGLU
   experts.routing.choices = c.integer("model.choices");
-  Tensor balance, dropped;
+  Tensor balance, load;
   const int64_t layers = c.integer("model.layers");
   for (int64_t i = 0; i < layers; ++i) {
     const Scope scope(g, "block", i, layers);
@@ -35,7 +35,7 @@ nn::Model build(Graph& g, const Config& c, int64_t size, bool partial) {
     const nn::Moe moe = nn::moe(nn::norm(x, "norm2", "d_model"), "moe", "d_model", experts);
     x = x + moe.y;
     balance = i == 0 ? moe.loss : balance + moe.loss;
-    dropped = i == 0 ? moe.routing.dropped : dropped + moe.routing.dropped;
+    load = i == 0 ? moe.routing.load : load + moe.routing.load;
   }
   nn::Model model;
   model.logits = nn::dense(nn::norm(x, "norm", "d_model"), "head", {"d_model"}, {vocab}, false, 0.5)
@@ -43,9 +43,10 @@ nn::Model build(Graph& g, const Config& c, int64_t size, bool partial) {
   Tensor loss = mean_all(cross_entropy(model.logits, targets, "vocab"));
   model.loss = (loss + cast(balance, loss.dtype())).named("loss");
   model.inputs = {inputs, targets};
-  // In the log: the share of the choices that found no place at their expert.
-  const double choices = static_cast<double>(layers * size * length.size * experts.routing.choices);
-  model.metrics = {{"dropped", dropped.named("dropped") / choices}};
+  // In the log: the choices of the busiest expert, in terms of the mean, over all layers.
+  const double mean = static_cast<double>(size * length.size * experts.routing.choices) /
+                      static_cast<double>(experts.experts.size);
+  model.metrics = {{"load", load.named("load") / (mean * static_cast<double>(layers))}};
   return model;
 }
 

@@ -1,6 +1,7 @@
-// Mixture of experts. A router assigns tokens to experts, all_to_alls move them there and back, and
-// each expert is a feed-forward layer with its own weights (Shazeer et al. 2017, Lepikhin et al.
-// 2021, Fedus et al. 2022).
+// Mixture of experts: a router chooses experts for each token, and each expert is a feed-forward
+// layer with its own weights (Shazeer et al. 2017). Either every choice counts, and grouped products
+// compute the experts' rows (Gale et al. 2023); or an expert has a capacity, and tokens beyond it
+// are dropped (Lepikhin et al. 2021, Fedus et al. 2022).
 #pragma once
 
 #include <string>
@@ -31,10 +32,22 @@ enum class Overflow {
           ///< moe().y stores nothing and throws a usage error with node and line
 };
 
+/// What the gates of a token are: the softmax of its logits over the experts, or the sigmoid of each
+/// (DeepSeek-V3).
+enum class Scores { softmax, sigmoid };
+
 struct RoutingOptions {
   Gating gating = Gating::tokens_choose;
   int64_t choices = 2;      ///< experts per token; 1: switch transformer
   bool renormalize = true;  ///< with several choices: divide the gates of a token by their sum
+  Scores scores = Scores::softmax;
+  double scale = 1;  ///< of the gates, after renormalize
+  /// [experts], added to the gates when experts are chosen, but not to the gates that weight their
+  /// outputs: it balances experts without a loss (Wang et al. 2024). Empty: none.
+  Tensor bias = {};
+  /// The experts are in `groups` groups of equal size, and a token chooses among those of its
+  /// `best_groups` groups, which have the largest sums of their two best scores. 1: no limit.
+  int64_t groups = 1, best_groups = 1;
   Further further = Further::all;
   double threshold = 0.2;
   double sample = 0;          ///< if not 0, the first choice is sampled at this temperature
@@ -63,8 +76,13 @@ struct RoutingOptions {
 };
 
 struct Routing {
-  Tensor dispatch;  ///< [groups..., tokens, experts, capacity]: 1 where a token has that place
-  Tensor combine;   ///< the same with gates instead of 1
+  /// Of route(): [groups..., tokens, experts, capacity], 1 where a token has that place, and the
+  /// same with gates instead of 1. Empty after choose().
+  Tensor dispatch, combine;
+  /// Of choose(): [groups..., tokens, choices], the experts of a token as int32, and their gates. -1
+  /// and 0: the choice does not count. Empty after route().
+  Tensor indices, gates;
+  Tensor loads;    ///< of choose(): [experts], the number of choices of each expert
   Tensor balance;  ///< scalar load-balancing loss, 1 if even: experts^2 * mean(share of tokens with
                    ///< that first choice * mean gate). rescue: mean over all choices;
                    ///< experts_choose: 0; tokens_compete: tokens^2 * mean((mean gate of a token)^2)
@@ -72,7 +90,7 @@ struct Routing {
              ///< (Zoph et al. 2022); masked-out experts do not count
   Tensor dropped;  ///< scalar: choices without a place; experts_choose: tokens without one
   Tensor load;     ///< scalar: the largest number of choices of one expert in a group (a sufficient
-                   ///< capacity)
+                   ///< capacity); of choose(), in all groups together
 };
 
 /// Routes each group separately. `logits` [groups..., tokens, experts], floating; gates are their
@@ -80,8 +98,29 @@ struct Routing {
 /// dims, choices outside [1, experts], second_balance with one choice, a capacity of zero, of
 /// several dims or of a dim of the logits, an importance with dims that the logits lack, and a
 /// second_place that is not a probability, or with one expert, or if experts choose.
+/// The same for groups that do not divide the experts, or that have fewer than `choices` experts in
+/// the best ones, and for a bias with other dims than `experts`.
 Routing route(Tensor logits, const std::string& tokens, const std::string& experts,
               const RoutingOptions& options = {}, Loc at = Loc::current());
+/// The choices of tokens (Gating::tokens_choose) without a capacity: nothing is dropped, and dropped
+/// is 0. The result has the dim "choices". Throws as route().
+Routing choose(Tensor logits, const std::string& tokens, const std::string& experts,
+               const RoutingOptions& options = {}, Loc at = Loc::current());
+
+/// Each token's experts, weighted and summed: y = sum over choices of
+/// gate (product over i of activations[i](x up[i][e])) down[e], with e = indices[choice].
+struct Experts {
+  std::vector<Tensor> up;  ///< each [experts, model, ff], one for each of `activations`
+  std::vector<std::string> activations = {"relu"};  ///< as activate() knows them
+  Tensor down;                                      ///< [experts, ff, model]
+  std::string dim = "experts", choices = "choices";  ///< the dims
+};
+/// x [tokens..., model]; indices (int32) and gates [tokens..., choices]. Result: the dims of x. An
+/// index outside of the experts counts 0. If ranks have slices of the experts, each computes the
+/// rows of its own experts for all tokens of those ranks: x is all-gathered and y reduce-scattered.
+/// Backward computes nothing of forward again. Throws usage errors for dims that do not fit.
+Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& weights,
+               Loc at = Loc::current());
 
 /// What the router sees if there is an embedding: x and the embedding concatenated along the model
 /// dim, their sum, or the embedding alone.
@@ -92,6 +131,14 @@ struct MoeOptions {
   std::string tokens = "length";  ///< x's other dims except the model dim are groups
   FeedForwardOptions expert = {.dense = {.bias = false}};
   RoutingOptions routing = {};
+  /// Every choice counts, whatever the capacity of `routing` is. Only if tokens choose; the experts
+  /// have no biases, dropout, adapters or float8 products then. false: see RoutingOptions.
+  bool dropless = true;
+  /// At most one: the hidden dim of an expert that all tokens take, with gate 1. Its name is its own.
+  std::vector<Dim> shared = {};
+  /// If not 0, a state "<name>.router.bias" [experts] is the bias of the routing. Runs that store
+  /// updates move it by this step: up for experts with less than the mean load, else down.
+  double bias_step = 0;
   double input_jitter = 0, input_dropout = 0;  ///< applied to the router's input
   double balance = 1e-2, z = 0;                ///< weights of the losses
   /// Optional router input with x's dims and sizes; if appended, its model dim may have another
@@ -100,15 +147,16 @@ struct MoeOptions {
   Embedded embedded = Embedded::appended;
 };
 struct Moe {
-  Tensor y;     ///< x's dims; zero for a dropped token
+  Tensor y;     ///< x's dims; zero (but for the shared expert) for a dropped token
   Tensor loss;  ///< scalar, to be added to the model's loss
   Routing routing;
 };
 /// The layer. Parameters: "<name>.router.w" [size of the router's input, experts],
-/// "<name>.expert.up.w" [experts, model, ff], "<name>.expert.down.w" [experts, ff, model]; biases
-/// only if expert.dense.bias. If groups and experts are split over the same axis, one all_to_all
-/// moves the tokens to their experts and one back. If no axis divides the number of experts, it is
-/// padded.
+/// "<name>.expert.up.w" [experts, model, ff] ("up0.w", "up1.w" of several activations),
+/// "<name>.expert.down.w" [experts, ff, model]; biases only if expert.dense.bias; and of the shared
+/// expert "<name>.shared.up.w", "<name>.shared.down.w". If no axis divides the number of experts, it
+/// is padded. With a capacity, if groups and experts are split over the same axis, one all_to_all
+/// moves the tokens to their experts and one back.
 Moe moe(Tensor x, const std::string& name, const std::string& model, const MoeOptions& options = {},
         Loc at = Loc::current());
 

@@ -90,8 +90,7 @@ struct MlpLayerOptions {
   Activation activation = Activation::gelu_tanh;
   bool bias = false;
   /// If not 0, there are so many such layers, the experts, without biases. A token takes the
-  /// `choices` of them that a router finds best, weighted by its softmax. No token is dropped: all
-  /// experts are computed, and those that were not taken count 0. moe() computes fewer.
+  /// `choices` of them that a router finds best, weighted by its softmax. No token is dropped.
   int64_t experts = 0;
   int64_t choices = 2;
   bool renormalize = true;  ///< divide the weights of a token by their sum

@@ -239,6 +239,20 @@ Tensor take_along(Tensor x, Tensor indices, const std::string& dim,
 /// `out` lacks are summed.
 Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::string& dim,
                    OutOfRange out_of_range = OutOfRange::error, Loc at = Loc::current());
+/// Grouped products: each row is multiplied by the matrix that its index chooses (JAX's ragged_dot;
+/// rows need not be sorted). y[out] = sum of x * gather(w, indices, dim) over the dims that `out`
+/// lacks; a row whose index is outside [0, size of `dim`) is zero. Example, rows [tokens, choices]:
+/// x [tokens, d_model], w [experts, d_model, ff], indices [tokens, choices], `dim` "experts", out
+/// [tokens, choices, ff]. The matrices are not copied, and only rows in the range cost time.
+/// indices: int32 or int64; each of their dims is in x or `out`. `used`: the share of rows that are
+/// expected to be in the range, for prices and counted operations.
+Tensor grouped_dot(Tensor x, Tensor w, Tensor indices, const std::string& dim, const Shape& out,
+                   double used = 1, Loc at = Loc::current());
+/// The gradient of grouped_dot() for the matrices: `out` has `dim`, and y[dim = g] is the sum of
+/// x * z over rows whose index is g, and over the other dims that `out` lacks. Each dim of the
+/// indices is in x or z.
+Tensor grouped_outer(Tensor x, Tensor z, Tensor indices, const std::string& dim, const Shape& out,
+                     double used = 1, Loc at = Loc::current());
 /// x with its elements at indices along `dim` replaced by `updates`. If several updates have the
 /// same index, their sum is stored.
 Tensor scatter(Tensor x, Tensor indices, Tensor updates, const std::string& dim,

@@ -73,9 +73,9 @@ struct GpuKernel {
   /// host.
   std::vector<Source> (*generate)(const KernelArgs& args) = nullptr;
   bool (*can)(const Step& step) = nullptr;  ///< null: supports every step
-  bool clears_result = false;               ///< cleared before the first launch
   GpuLibrary library = GpuLibrary::none;
   int64_t (*workspace_bytes)(const Step& step) = nullptr;  ///< of library or kernel; null: none
+  bool clears_result = false;                              ///< cleared before the first launch
 };
 const GpuKernel& gpu_kernel(KernelKind kind);
 

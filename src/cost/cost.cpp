@@ -1,8 +1,10 @@
 #include "cost/cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/fail.h"
+#include "program/grouped_kinds.h"
 
 namespace tessera {
 
@@ -99,6 +101,23 @@ ProductSizes product_sizes(const Step& step) {
   return sizes;
 }
 
+namespace {
+/// A product for each group, of the mean number of rows.
+double grouped_seconds(const Machine& machine, const Step& step) {
+  int64_t sizes[] = {1, 1, 1, 1, 1};
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  for (size_t d = 0; d < kinds.size(); ++d) {
+    sizes[kinds[d]] *=
+        std::max({step.in[0].sizes[d], step.in[1].sizes[d], step.out[0].sizes[d]});
+  }
+  const int64_t groups = std::max<int64_t>(1, sizes[kGroupIndexed]);
+  const double used = step.attrs.get<double>("used") * static_cast<double>(sizes[kGroupPosition]);
+  const int64_t rows = std::max<int64_t>(1, std::llround(used / static_cast<double>(groups)));
+  return machine.product_seconds(to_string(step.in[0].dtype), rows, sizes[kGroupOuter],
+                                 sizes[kGroupInner], sizes[kGroupBatch] * groups);
+}
+}  // namespace
+
 Costs::Costs(const Machine& machine, const Mesh& mesh) : machine_(machine), mesh_(mesh) {
   require(mesh.size() <= 1 || !machine.links.empty(),
           "machine '{}' has no [[link]]: it cannot price a mesh of {} ranks", machine.name,
@@ -125,6 +144,8 @@ double Costs::compute(const Step& step) const {
     work = machine_.product_seconds(to_string(step.in[0].dtype), p.m, p.n, p.k, p.batch);
   } else if (cost == KernelCost::pointwise) {
     work = pointwise_seconds(machine_, step, dtype);
+  } else if (cost == KernelCost::grouped) {
+    work = grouped_seconds(machine_, step);
   } else {
     work = over(attention_flops(step), rate.flops);
   }

@@ -146,6 +146,7 @@ Tensor activate(Tensor x, const std::string& function, Loc at) {
       {"sigmoid", sigmoid},   {"tanh", tanh},
       {"softplus", softplus}, {"elu", elu},
       {"selu", selu},         {"square", square},
+      {"gelu_erf", [](Tensor t, Loc l) { return activate(t, Activation::gelu, l); }},
       {"exp", exp},           {"leaky_relu", [](Tensor t, Loc l) { return leaky_relu(t, 0.2, l); }},
   };
   std::vector<std::string> names;

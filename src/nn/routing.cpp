@@ -12,6 +12,8 @@ namespace tessera::nn {
 
 namespace {
 
+constexpr double kNever = -1e9;  ///< the score of an expert that is not chosen
+
 /// What routing depends on: the logits [..., tokens, experts] and the gates that follow from them.
 class Gates {
  public:
@@ -25,20 +27,25 @@ class Gates {
         logits(open(checked(given).dtype() == DType::float64 ? given
                                                              : read_as(given, DType::float32))),
         gates(make_gates()),
-        scores(rounded(gates)) {}
+        scores(make_scores()) {}
 
   Graph& g;
   const RoutingOptions& o;
   Loc at;
   Dim tokens, experts;
   Tensor logits, gates;
-  /// The gates rounded to 16 bits, by which choices are made. Gates that are equal but for the
-  /// order in which a layout sums are equal here, and the lower index wins under every layout.
+  /// The gates, with the bias, rounded to 16 bits, by which choices are made. Gates that are equal
+  /// but for the order in which a layout sums are equal here, and the lower index wins under every
+  /// layout. kNever for experts that are not in the best groups.
   Tensor scores;
 
   bool by_experts() const { return o.gating == Gating::experts_choose || competes(); }
   bool competes() const { return o.gating == Gating::tokens_compete; }
   Tensor number(double value) const { return constant(g, value, gates.dtype(), {}, at); }
+  /// The gates with a sum of 1.
+  Tensor shares() const {
+    return o.scores == Scores::softmax ? gates : div(gates, flat(gates), at);
+  }
   Tensor real(Tensor flags) const { return cast(flags, gates.dtype(), at); }
   Tensor mask_of(Tensor index) const { return one_hot(index, experts, 1, 0, gates.dtype(), at); }
   /// Sums over experts (flat) and over tokens (total).
@@ -82,6 +89,37 @@ class Gates {
     return sub(wide, sub(wide, x, at), at);
   }
 
+  Tensor make_scores() const {
+    require(o.bias.empty() || o.bias.shape() == Shape{experts},
+            "the bias is {}; it has the dim of the experts, {}",
+            o.bias.empty() ? "" : o.bias.shape().to_string(), Shape{experts}.to_string());
+    Tensor x = gates;
+    if (!o.bias.empty()) x = add(x, stop_gradient(read_as(o.bias, x.dtype()), at), at);
+    x = rounded(x);
+    return o.groups == 1 ? x : in_best_groups(x);
+  }
+
+  Tensor in_best_groups(Tensor x) const {
+    const int64_t each = o.groups > 0 ? experts.size / o.groups : 0;
+    require(o.groups > 0 && each * o.groups == experts.size && o.best_groups >= 1 &&
+                o.best_groups <= o.groups && each * o.best_groups >= o.choices,
+            "{} groups of {} experts, of which a token takes {} for {} choices; groups are of equal "
+            "size, and the best ones have enough experts",
+            o.groups, experts.size, o.best_groups, o.choices);
+    const Dim group(experts.name + "/groups", o.groups), inner(experts.name + "/inner", each);
+    const Shape others = x.shape().without({experts.name}), flat_shape = others.united({experts}),
+                apart = others.united({group, inner});
+    const Dim two("two", std::min<int64_t>(2, each)), best("best", o.best_groups);
+    const Tensor in_order = x.shape() == flat_shape ? x : transpose(x, flat_shape, at);
+    const Tensor of_groups = reduce_sum(
+        top_k(reshape(in_order, apart, at), inner.name, two, at).values, two.name, at);
+    const Tensor chosen = top_k(of_groups, group.name, best, at).indices;
+    const Tensor taken =
+        reduce_sum(one_hot(chosen, group, 1, 0, x.dtype(), at), best.name, at);
+    const Tensor mask = reshape(broadcast(taken, apart, at), flat_shape, at);
+    return where(mask > 0.0, in_order, number(kNever), at);
+  }
+
   Tensor checked(Tensor given) const {
     require(is_floating(given.dtype()), "the logits are {}; they must be floating, use cast()",
             to_string(given.dtype()));
@@ -91,7 +129,10 @@ class Gates {
   }
 
   Tensor make_gates() const {
-    if (!competes()) return softmax(logits, experts.name, at);
+    if (!competes()) {
+      return o.scores == Scores::softmax ? softmax(logits, experts.name, at) : sigmoid(logits, at);
+    }
+    require(o.scores == Scores::softmax, "tokens compete by a softmax; scores is another");
     check_importance();
     Tensor none = constant(g, -1e9, logits.dtype(), {}, at), x = logits;
     if (!o.importance.empty()) x = where(o.importance > 0.0, x, none, at);
@@ -126,6 +167,7 @@ class Gates {
 };
 
 struct Choice {
+  Tensor index;   ///< [..., tokens]
   Tensor wanted;  ///< [..., tokens, experts]: 1 at the chosen expert
   Tensor mask;    ///< the same, 0 if the choice does not count
   Tensor gate;    ///< [..., tokens]
@@ -136,7 +178,7 @@ class Balance {
  public:
   explicit Balance(const Gates& gates) : s_(gates) {}
   Tensor of(const std::vector<Choice>& choices) const {
-    Tensor proxy = s_.gates, counts = s_.is_full(), wanted = choices[0].wanted;
+    Tensor proxy = s_.shares(), counts = s_.is_full(), wanted = choices[0].wanted;
     if (!counts.empty()) proxy = mul(proxy, counts, s_.at);
     if (s_.o.gating == Gating::rescue) {
       for (size_t i = 1; i < choices.size(); ++i) wanted = add(wanted, choices[i].wanted, s_.at);
@@ -144,7 +186,7 @@ class Balance {
     }
     Tensor first = product_of_shares(wanted, proxy);
     if (s_.o.second_balance == 0) return first;
-    Tensor left = mul(s_.gates, 1.0 - choices[0].wanted, s_.at);
+    Tensor left = mul(s_.shares(), 1.0 - choices[0].wanted, s_.at);
     left = left / (s_.flat(left) + 1e-9);
     Tensor second = product_of_shares(choices[1].wanted, left);
     return add(first, second * s_.o.second_balance, s_.at);
@@ -178,8 +220,8 @@ class Balance {
 class Router {
  public:
   Router(Tensor logits, const std::string& tokens, const std::string& experts,
-         const RoutingOptions& o, Loc at)
-      : s_(logits, tokens, experts, o, at), capacity_(capacity()) {
+         const RoutingOptions& o, bool drops, Loc at)
+      : s_(logits, tokens, experts, o, at), capacity_(drops ? capacity() : Dim("capacity", 1)) {
     require(o.choices >= 1 && o.choices <= s_.experts.size,
             "[route] {} choices of {} experts; a token has at least one, and as many as experts "
             "at most ({})",
@@ -200,18 +242,71 @@ class Router {
     } else {
       choose_in_turn();
     }
-    Routing r = routing_;
-    Tensor z = square(reduce_logsumexp(s_.logits, s_.experts.name, s_.at), s_.at);
-    if (Tensor counts = s_.is_full(); !counts.empty())
-      r.z = sum_all(mul(z, counts, s_.at), s_.at) /
-            maximum(s_.number(1), s_.counted_tokens(counts), s_.at);
-    else
-      r.z = mean_all(z, s_.at);
-    if (s_.o.overflow == Overflow::error) report(r);
-    return r;
+    add_z();
+    if (s_.o.overflow == Overflow::error) report(routing_);
+    return routing_;
+  }
+
+  /// Without a capacity.
+  Routing choose() {
+    require(s_.o.gating == Gating::tokens_choose,
+            "[choose] the gating has a capacity; only tokens that choose go without ({})",
+            where(s_.at));
+    const Dim dim("choices", s_.o.choices);
+    require(!s_.logits.shape().has(dim.name), "[choose] the logits {} have the dim '{}'; rename it",
+            s_.logits.shape().to_string(), dim.name);
+    const bool plain = s_.o.sample == 0 && s_.o.further == Further::all &&
+                       s_.o.importance.empty() && s_.o.second_balance == 0;
+    plain ? choose_best(dim) : choose_each(dim);
+    Tensor ones = broadcast(s_.number(1), routing_.indices.shape(), s_.at);
+    routing_.loads = scatter_add(routing_.indices, ones, Shape{s_.experts}, s_.experts.name,
+                                 OutOfRange::drop, s_.at);
+    routing_.load = reduce_max(routing_.loads, s_.experts.name, s_.at);
+    routing_.dropped = s_.number(0);
+    add_z();
+    return routing_;
   }
 
  private:
+  /// The best experts of each token at once.
+  void choose_best(const Dim& dim) {
+    Tensor best = top_k(s_.scores, s_.experts.name, dim, s_.at).indices;
+    Tensor first = reshape(slice(best, dim.name, 0, 1, s_.at), best.shape().without({dim.name}), s_.at);
+    Tensor mask = s_.mask_of(first);
+    routing_.balance = Balance(s_).of({{first, mask, mask, {}}});
+    Tensor gates = gather(s_.gates, best, s_.experts.name, OutOfRange::error, s_.at);
+    if (s_.o.renormalize && dim.size > 1)
+      gates = gates / (reduce_sum(gates, dim.name, s_.at) + 1e-9);
+    routing_.indices = best;
+    routing_.gates = s_.o.scale == 1 ? gates : gates * s_.o.scale;
+  }
+
+  /// One choice after the other, of which some do not count.
+  void choose_each(const Dim& dim) {
+    const std::vector<Choice> all = choices();
+    routing_.balance = Balance(s_).of(all);
+    std::vector<Tensor> indices, gates;
+    const Tensor none = constant(s_.g, -1, DType::int32, {}, s_.at);
+    for (const Choice& c : all) {
+      const Tensor counts = s_.flat(c.mask);
+      std::vector<Dim> dims = c.index.shape().dims();
+      dims.emplace_back(dim.name, 1);
+      indices.push_back(reshape(where(counts > 0.0, c.index, none, s_.at), Shape(dims), s_.at));
+      gates.push_back(reshape(mul(c.gate, counts, s_.at), Shape(dims), s_.at));
+    }
+    routing_.indices = concat(indices, dim.name, s_.at);
+    routing_.gates = concat(gates, dim.name, s_.at);
+  }
+
+  void add_z() {
+    Tensor z = square(reduce_logsumexp(s_.logits, s_.experts.name, s_.at), s_.at);
+    if (Tensor counts = s_.is_full(); !counts.empty())
+      routing_.z = sum_all(mul(z, counts, s_.at), s_.at) /
+                   maximum(s_.number(1), s_.counted_tokens(counts), s_.at);
+    else
+      routing_.z = mean_all(z, s_.at);
+  }
+
   Dim capacity() const {
     require(s_.o.capacity.size() <= 1, "{} capacity dims; an expert has one", s_.o.capacity.size());
     require(s_.o.least_capacity >= 0 && s_.o.capacity_factor >= 0,
@@ -248,14 +343,17 @@ class Router {
       Tensor mask = s_.mask_of(index), counts = i == 0 ? s_.has_first() : s_.has_any();
       if (!counts.empty()) mask = mul(mask, counts, s_.at);
       Tensor gate = s_.flat(mul(s_.gates, mask, s_.at));
-      left = where(mask > 0.0, s_.number(-1), left, s_.at);
+      left = where(mask > 0.0, s_.number(kNever), left, s_.at);
       sum = sum.empty() ? gate : add(sum, gate, s_.at);
-      result.push_back({mask, mask, gate});
+      result.push_back({index, mask, mask, gate});
     }
     if (s_.o.renormalize && s_.o.choices > 1) {
       for (Choice& c : result) c.gate = c.gate / (sum + 1e-9);
     }
     for (size_t i = 1; i < result.size(); ++i) result[i].mask = counted(result[i]);
+    if (s_.o.scale != 1) {
+      for (Choice& c : result) c.gate = c.gate * s_.o.scale;
+    }
     return result;
   }
 
@@ -359,7 +457,14 @@ class Router {
 Routing route(Tensor logits, const std::string& tokens, const std::string& experts,
               const RoutingOptions& options, Loc at) {
   return on_behalf_of(
-      "route", at, [&]() -> Routing { return Router(logits, tokens, experts, options, at).run(); });
+      "route", at, [&]() -> Routing { return Router(logits, tokens, experts, options, true, at).run(); });
+}
+
+Routing choose(Tensor logits, const std::string& tokens, const std::string& experts,
+               const RoutingOptions& options, Loc at) {
+  return on_behalf_of("choose", at, [&]() -> Routing {
+    return Router(logits, tokens, experts, options, false, at).choose();
+  });
 }
 
 }  // namespace tessera::nn

@@ -176,35 +176,46 @@ Tensor attention_layer(Tensor x, const TransformerOptions& o, const SharedSpan& 
 
 namespace {
 
-/// The weight of each expert for each token: 0 for those that it does not take.
-Tensor expert_weights(Tensor x, const MlpLayerOptions& o, Loc at) {
-  const Dim experts("experts", o.experts);
-  Tensor logits = dense(x, "router", {"d_model"}, Shape{experts}, false, 1, at);
-  if (is_narrow(logits.dtype())) logits = cast(logits, DType::float32, at);
-  Tensor shares = softmax(logits, "experts", at);
-  Tensor best = top_k(shares, "experts", Dim("choices", o.choices), at).indices;
-  Tensor taken = reduce_sum(one_hot(best, experts, 1, 0, shares.dtype(), at), "choices", at);
-  Tensor weights = mul(shares, taken, at);
-  if (o.renormalize) weights = div(weights, reduce_sum(weights, "experts", at), at);
-  return read_as(weights, x.dtype(), at);
+const char* name_of(Activation function) {
+  switch (function) {
+    case Activation::relu:
+      return "relu";
+    case Activation::gelu_tanh:
+      return "gelu";
+    case Activation::silu:
+      return "silu";
+    case Activation::gelu:
+      break;
+  }
+  return "gelu_erf";
 }
 
 Tensor experts_layer(Tensor x, const TransformerOptions& o, Loc at) {
-  const Dim experts("experts", o.mlp.experts), model = x.dim("d_model"), ff("ff", o.mlp.ff);
-  Tensor weights = expert_weights(x, o.mlp, at);
-  std::vector<Dim> dims = x.shape().without({"d_model"}).dims();
-  dims.insert(dims.end(), {experts, ff});
-  const auto through = [&](const char* name) {
-    Tensor w = parameter_for(x, std::string("expert.") + name + ".w", {experts, model, ff},
-                             scaled_normal({"d_model"}), at);
-    return einsum({x, w}, Shape(dims), at);
+  const Dim dim("experts", o.mlp.experts), model = x.dim("d_model"), ff("ff", o.mlp.ff);
+  Tensor logits = dense(x, "router", {"d_model"}, Shape{dim}, false, 1, at);
+  logits = logits.prefer(x.shape().without({"d_model"}).names(), at);
+  RoutingOptions routing;
+  routing.choices = o.mlp.choices;
+  routing.renormalize = o.mlp.renormalize;
+  Routing chosen;
+  {
+    PreferScope prefer(x.graph(), logits);
+    chosen = choose(logits, logits.shape()[0].name, "experts", routing, at);
+  }
+  const auto matrix = [&](const char* name, const Dim& from, const Dim& to, double gain) {
+    return parameter_for(x, std::string("expert.") + name + ".w", {dim, from, to},
+                         scaled_normal({from.name}, gain), at);
   };
-  Tensor hidden = through("up");
-  hidden = o.mlp.gated ? mul(activate(through("gate"), o.mlp.activation, at), hidden, at)
-                       : activate(hidden, o.mlp.activation, at);
-  Tensor down = parameter_for(x, "expert.down.w", {experts, ff, model},
-                              scaled_normal({"ff"}, residual_gain(o)), at);
-  return einsum({mul(hidden, weights, at), down}, x.shape(), at);
+  Experts weights;
+  const Tensor up = matrix("up", model, ff, 1);
+  weights.up = {up};
+  weights.activations = {name_of(o.mlp.activation)};
+  if (o.mlp.gated) {
+    weights.up = {matrix("gate", model, ff, 1), up};
+    weights.activations.push_back("linear");
+  }
+  weights.down = matrix("down", ff, model, residual_gain(o));
+  return experts(x, chosen.indices, chosen.gates, weights, at);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ nn::MoeOptions layer(const RoutingOptions& routing) {
   o.routing.capacity_factor = 1;
   o.routing.capacity_per_choice = false;
   o.routing.least_capacity = 2;
+  o.dropless = false;
   return o;
 }
 

@@ -83,8 +83,31 @@ MoeOptions four_experts() {
   o.experts = Dim("experts", 4);
   o.hidden = Dim("ff", 12);
   o.routing.least_capacity = 1;
+  o.dropless = false;
   return o;
 }
+
+/// The same without a capacity, with gated experts.
+MoeOptions dropless() {
+  MoeOptions o = four_experts();
+  o.dropless = true;
+  o.expert.activations = {"silu", "linear"};
+  return o;
+}
+
+struct Mapping {
+  const char *mesh, *layout;
+};
+const Mapping kMappings[] = {{"x:4", "batch,experts:x"},
+                             {"x:2;y:2", "batch,experts:x;ff,heads:y"},
+                             {"x:2;y:2", "batch:x;experts:y"},
+                             {"x:2;y:2", "batch:x+y;experts:y"},
+                             {"x:2;y:2", "batch,experts:x+y"},
+                             {"x:2;y:2", "batch:x;experts:x+y"},
+                             {"x:3", "length,experts:x"},
+                             {"x:2;y:2", "batch:x;ff:y"},
+                             {"x:2;y:2", "batch,experts:x;d_model:y"},
+                             {"x:2;y:2", "batch,experts:x;@params d_model:y"}};
 
 /// How many collectives of each kind move tokens or what was made of them: all but those of
 /// parameters, the loss and statistics without a dim of tokens, which send little.
@@ -224,6 +247,121 @@ TEST_CASE("a mixture of experts split over ranks is the whole one, in value and 
   }
 }
 
+TEST_CASE("without a capacity no layout changes anything, whatever routes the tokens") {
+  std::vector<MoeOptions> all(6, dropless());
+  all[1].routing.choices = 3;
+  all[1].routing.scores = nn::Scores::sigmoid;
+  all[1].routing.scale = 2.5;
+  all[1].experts = Dim("experts", 6);
+  all[1].routing.groups = 3;
+  all[1].routing.best_groups = 2;
+  all[1].shared = {Dim("shared_ff", 8)};
+  all[2].bias_step = 0.01;
+  all[2].z = 1e-3;
+  all[3].experts = Dim("experts", 5);  // padded
+  all[3].routing.choices = 1;
+  all[4].routing.further = nn::Further::threshold;
+  all[4].routing.threshold = 0.45;
+  all[5].expert.activations = {"gelu_erf"};
+  all[5].routing.renormalize = false;
+  for (const MoeOptions& o : all) {
+    const Values whole = train(o, "x:1", "");
+    CHECK(whole.at("dropped").at(0) == 0);
+    for (const auto& [mesh, layout] : kMappings) {
+      INFO(&o - all.data() << " " << mesh << " " << layout);
+      check_equal(whole, train(o, mesh, layout));
+    }
+  }
+}
+
+TEST_CASE("without a capacity the layer is the one whose capacity suffices") {
+  for (const int64_t choices : {1, 2, 3}) {
+    MoeOptions o = dropless(), large = o;
+    o.routing.choices = large.routing.choices = choices;
+    large.dropless = false;
+    large.routing.capacity = {Dim("capacity", 6)};
+    large.shared = o.shared = {Dim("shared_ff", 8)};
+    check_equal(train(large, "x:1", ""), train(o, "x:1", ""));
+  }
+}
+
+TEST_CASE("a rank computes its own experts from end to end, and nothing twice") {
+  const Machine machine = Machine::load("h100");
+  for (const auto& [mesh, layout] : kMappings) {
+    INFO(mesh << " " << layout);
+    Layer layer;
+    build(layer, dropless());
+    CompileOptions options = options_of(layer, mesh, layout);
+    options.functions.push_back({"forward", {layer.loss}, false});
+    for (const FunctionReport& f : explain(layer.graph, options, {}, &machine).functions) {
+      std::map<std::string, int64_t> times;
+      for (const KernelReport& k : f.kernels) times[k.kernel] += k.times;
+      CHECK(times["grouped_dot"] == (f.name == "train" ? 6 : f.name == "forward" ? 3 : 0));
+      CHECK(times["grouped_outer"] == (f.name == "train" ? 3 : 0));
+    }
+  }
+}
+
+TEST_CASE("128 experts, of which a token takes 8: what is counted and kept") {
+  const auto compiled = [](int64_t tokens, bool backward) {
+    Graph g;
+    const Dim batch("batch", 4), length("length", tokens / 4), model("d_model", 64);
+    Tensor x = g.input("x", {batch, length, model}, DType::float32);
+    MoeOptions o;
+    o.experts = Dim("experts", 128);
+    o.hidden = Dim("ff", 64);
+    o.expert.activations = {"silu", "linear"};
+    o.routing.choices = 8;
+    const nn::Moe mixed = nn::moe(x, "moe", "d_model", o);
+    Tensor loss = (mean_all(square(mixed.y)) + mixed.loss).named("loss");
+    std::vector<Tensor> outputs = {loss};
+    if (backward) {
+      const std::vector<Tensor> all = gradients(loss, g.parameters());
+      outputs.insert(outputs.end(), all.begin(), all.end());
+    }
+    const Explanation e =
+        explain(g, {Mesh::parse("x:1"), {}, {{"step", outputs, false}}});
+    return std::make_pair(e.functions.back().flops, e.memory.transient);
+  };
+  const double useful = 2.0 * 512 * 8 * 3 * 64 * 64;  // a product and a sum for each weight
+  CHECK(compiled(512, false).first <= 1.2 * useful);
+  CHECK(compiled(512, true).first <= 1.2 * 3 * useful);
+  const double hidden = 8 * 64 * sizeof(float);  // of a token: the hidden rows of its choices
+  for (const int64_t tokens : {512, 1024, 2048}) {
+    const int64_t more = compiled(2 * tokens, true).second - compiled(tokens, true).second;
+    INFO(tokens << ": " << more);
+    CHECK(static_cast<double>(more) <= 8 * hidden * static_cast<double>(tokens));
+  }
+}
+
+TEST_CASE("a bias moves tokens to experts that have few, and the gates do not see it") {
+  Graph g;
+  const Dim tokens("length", 64), model("d_model", 4);
+  Tensor x = g.input("x", {tokens, model}, DType::float32);
+  MoeOptions o;
+  o.experts = Dim("experts", 4);
+  o.hidden = Dim("ff", 4);
+  o.routing.choices = 1;
+  o.routing.scores = nn::Scores::sigmoid;
+  o.bias_step = 0.02;
+  const nn::Moe mixed = nn::moe(x + 3.0, "moe", "d_model", o);  // all tokens are much alike
+  Tensor load = mixed.routing.load.named("load"), y = mixed.y.named("y");
+  Cluster ranks = Cluster::threads(2);
+  Session session(g, ranks, {Mesh::parse("x:2"), Layout::parse("length,experts:x"),
+                             {{"step", {load, y}, true}}});
+  Array in(DType::float32, {"length", "d_model"}, {64, 4});
+  for (int64_t i = 0; i < in.elements(); ++i)
+    in.data<float>()[i] = static_cast<float>(std::sin(0.37 * i * i));
+  session.feed("x", in);
+  std::vector<double> loads;
+  for (int step = 0; step < 60; ++step) {
+    session.run("step");
+    loads.push_back(session.fetch_scalar("load"));
+  }
+  CHECK(loads.front() >= 40);
+  CHECK(loads.back() <= 28);
+}
+
 TEST_CASE("experts that no axis divides are padded") {
   MoeOptions o = four_experts();
   o.experts = Dim("experts", 5);
@@ -318,6 +456,23 @@ TEST_CASE("routers say what is wrong with their options") {
   error({"[route] capacity 0", "8 tokens", "capacity_factor 0.1"},
         {.capacity_factor = 0.1, .least_capacity = 0});
   error({"[route] 5 choices of 4 experts"}, {.choices = 5});
+  error({"[route] 3 groups of 4 experts", "equal size"}, {.groups = 3});
+  error({"[route] 4 groups of 4 experts, of which a token takes 1 for 2 choices"}, {.groups = 4});
+  expect_usage({"[choose] the gating has a capacity"}, [] {
+    Graph g;
+    Tensor logits = g.input("logits", {Dim("length", 8), Dim("experts", 4)}, DType::float32);
+    nn::choose(logits, "length", "experts", {.gating = Gating::rescue});
+  });
+  const auto layer = [](std::initializer_list<std::string> words, const MoeOptions& o) {
+    expect_usage(words, [&] {
+      Graph g;
+      nn::moe(g.input("x", {Dim("length", 8), Dim("d_model", 4)}, DType::float32), "moe", "d_model",
+              o);
+    });
+  };
+  layer({"[moe] experts with biases", "dropless to false"}, {.expert = {.dense = {.bias = true}}});
+  layer({"[moe] bias_step 0.1 with a capacity"}, {.dropless = false, .bias_step = 0.1});
+  layer({"[moe] 1 shared dims, that of the experts"}, {.shared = {Dim("ff", 3)}});
   error({"[route] 0 choices"}, {.choices = 0});
   error({"[route] threshold 0"}, {.threshold = 0});
   error({"[route] second_place 1.5 and second_sample 0; the first is a probability"},

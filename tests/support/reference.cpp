@@ -149,6 +149,21 @@ double relative_error(const Whole& a, const Whole& b, double floor) {
   return std::sqrt(difference) / std::max(std::sqrt(norm), floor);
 }
 
+namespace {
+/// 1 where an index of a grouped product, operand 2, chooses a group; indices elsewhere choose none.
+Whole chosen(const Whole& indices, const std::string& dim, int64_t groups) {
+  Whole hot = indices;
+  hot.dims.push_back(dim);
+  hot.sizes.push_back(groups);
+  hot.data.assign(static_cast<size_t>(indices.elements() * groups), 0);
+  for (int64_t i = 0; i < indices.elements(); ++i) {
+    const auto g = static_cast<int64_t>(indices.data[static_cast<size_t>(i)]);
+    if (g >= 0 && g < groups) hot.data[static_cast<size_t>(i * groups + g)] = 1;
+  }
+  return hot;
+}
+}  // namespace
+
 Whole brute_einsum(const std::vector<Whole>& operands, Whole out) {
   std::vector<std::string> dims = out.dims;
   std::vector<int64_t> sizes = out.sizes;
@@ -239,6 +254,11 @@ void Reference::evaluate(const Node& node) {
     result = gather(node, in[0], in[1], out);
   } else if (name == "scatter_add") {
     result = scatter(node, in[0], in[1], out);
+  } else if (name == "grouped_dot" || name == "grouped_outer") {
+    const auto& dim = node.attrs.get<std::string>("dim");
+    const Shape& matrices = name == "grouped_dot" ? graph_.value(node.in[1]).shape : out.shape;
+    result = brute_einsum({in[0], in[1], chosen(in[2], dim, matrices.dim(dim).size)},
+                          empty(out.shape));
   } else if (name == "reshape") {
     reshape(in[0], graph_.value(node.in[0]).shape, result = empty(out.shape), out.shape);
   } else if (name == "window" || name == "fold") {

@@ -92,9 +92,8 @@ std::optional<Body> CompositeExpander::by_slices(const OpCall& call, const std::
       std::string like;
       if (role == Role::inside && i > 0 && !call.in[0].shape.has(dim.name)) {
         const auto other = std::find(first.begin(), first.end(), axes);
-        if (other == first.end()) continue;
-        const Dim& meets = call.in[0].shape[static_cast<int>(other - first.begin())];
-        like = meets.name;
+        if (other != first.end())
+          like = call.in[0].shape[static_cast<int>(other - first.begin())].name;
       } else if (role != Role::whole && (role != Role::inside || i > 0)) {
         continue;
       }

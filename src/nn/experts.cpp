@@ -1,0 +1,191 @@
+// The layer of all experts is a composite of grouped products. If ranks have slices of the experts,
+// its blockwise form has the slices as a dim of their own: each rank computes the rows of its own
+// experts from end to end, and only sums over the ranks are left, of the result and of the gradients
+// for rows. The products alone would leave a sum before each activation.
+//
+// The gradient is a composite too, which computes the hidden rows as forward does. Equal ops on equal
+// operands are added to a Program once, so nothing is computed again unless the model says so
+// (recompute()).
+#include "base/fail.h"
+#include "nn/stored.h"
+#include "tessera/nn_moe.h"
+#include "tessera/op.h"
+
+namespace tessera::nn {
+
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+/// Operands: x, indices, gates, down, up...; those of the gradient have the gradient of y last.
+struct Operands {
+  explicit Operands(const Tensors& in, const Attrs& attrs)
+      : x(in[0]),
+        indices(in[1]),
+        gates(in[2]),
+        down(in[3]),
+        activations(attrs.get<std::vector<std::string>>("activations")),
+        dim(attrs.get<std::string>("dim")) {
+    up.assign(in.begin() + 4, in.begin() + 4 + static_cast<std::ptrdiff_t>(activations.size()));
+  }
+  Tensor x, indices, gates, down;
+  Tensors up;
+  std::vector<std::string> activations;
+  std::string dim;  ///< that the indices choose from
+  double used = 1;  ///< the share of rows that have an expert here
+
+  /// The gates weight the hidden rows: fewer than the results, of which there is then one for each
+  /// token.
+  Tensor result() const {
+    std::vector<Dim> dims = indices.shape().dims();
+    for (const Dim& d : down.shape()) {
+      if (!x.shape().has(d.name) && !indices.shape().has(d.name) && d.name != dim)
+        dims.push_back(d);
+    }
+    Tensor hidden;
+    for (size_t i = 0; i < up.size(); ++i) {
+      const Tensor rows =
+          activate(grouped_dot(x, up[i], indices, dim, Shape(dims), used), activations[i]);
+      hidden = hidden.empty() ? rows : hidden * rows;
+    }
+    return grouped_dot(hidden * gates, down, indices, dim, x.shape(), used);
+  }
+
+  /// Of x, indices (none), gates, down, up....
+  Tensors gradient(const Tensor& of_result) const {
+    Tensors wanted = {x, gates, down};
+    wanted.insert(wanted.end(), up.begin(), up.end());
+    return gradients(result() * of_result, wanted);
+  }
+};
+
+/// Operands whose experts are `slices` slices, a dim with the experts' name.
+Operands in_slices(const Tensors& in, const Attrs& attrs, int64_t slices) {
+  Operands all(in, attrs);
+  Graph& g = all.x.graph();
+  const Dim whole = all.down.dim(all.dim), slice(all.dim, slices),
+            inner(all.dim + "/inner", (whole.size + slices - 1) / slices);
+  const auto sliced = [&](Tensor w) {
+    const int64_t room = slices * inner.size;
+    if (room > whole.size) w = pad(w, whole.name, 0, room - whole.size);
+    std::vector<Dim> dims;
+    for (const Dim& d : w.shape()) {
+      if (d.name != whole.name) {
+        dims.push_back(d);
+      } else {
+        dims.insert(dims.end(), {slice, inner});
+      }
+    }
+    return reshape(w, Shape(dims));
+  };
+  all.down = sliced(all.down);
+  for (Tensor& w : all.up) w = sliced(w);
+  std::vector<Dim> dims = {slice};
+  for (const Dim& d : all.indices.shape()) dims.push_back(d);
+  const auto number = [&](int64_t value) {
+    return constant(g, static_cast<double>(value), all.indices.dtype());
+  };
+  const Tensor first =
+      (iota(g, slice, all.indices.dtype()) * number(inner.size)).prefer(slice.name);
+  const PreferScope prefer(g, first);
+  all.indices = broadcast(all.indices, Shape(dims)) - broadcast(first, Shape(dims));
+  all.dim = inner.name;
+  all.used = 1 / static_cast<double>(slices);
+  return all;
+}
+
+/// The inverse for the gradient of a matrix.
+Tensor in_one(const Tensor& w, const std::string& dim, const Shape& shape) {
+  std::vector<Dim> dims;
+  const int64_t room = w.dim(dim).size * w.dim(dim + "/inner").size;
+  for (const Dim& d : shape) dims.push_back(d.name == dim ? Dim(dim, room) : d);
+  const Tensor all = reshape(w, Shape(dims));
+  return room == shape.dim(dim).size ? all : slice(all, dim, 0, shape.dim(dim).size);
+}
+
+std::vector<ValueType> infer(const OpCall& call) { return {call.in[0]}; }
+
+std::vector<ValueType> infer_gradient(const OpCall& call) {
+  std::vector<ValueType> types = {call.in[0], call.in[2]};
+  types.insert(types.end(), call.in.begin() + 3, call.in.end() - 1);
+  return types;
+}
+
+Tensors body(const Tensors& in, const Attrs& attrs) { return {Operands(in, attrs).result()}; }
+
+Tensors gradient_body(const Tensors& in, const Attrs& attrs) {
+  return Operands(in, attrs).gradient(in.back());
+}
+
+bool is_of_experts(const OpCall& call, const std::string& dim) {
+  return dim == call.attrs.get<std::string>("dim");
+}
+
+Tensors by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
+                  const std::string&, int64_t slices) {
+  if (!is_of_experts(call, dim)) return {};
+  const Operands all = in_slices(in, call.attrs, slices);
+  const PreferScope prefer(in[0].graph(), all.indices);
+  return {all.result()};
+}
+
+Tensors gradient_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
+                           const std::string&, int64_t slices) {
+  if (!is_of_experts(call, dim)) return {};
+  const Operands all = in_slices(in, call.attrs, slices);
+  const PreferScope prefer(in[0].graph(), all.indices);
+  Tensors out = all.gradient(in.back());
+  for (size_t i = 2; i < out.size(); ++i) out[i] = in_one(out[i], dim, call.out[i].shape);
+  return out;
+}
+
+constinit const Op kExpertsGrad = {.name = "experts_grad",
+                                   .infer = infer_gradient,
+                                   .body = gradient_body,
+                                   .by_slices = gradient_by_slices};
+
+Tensors gradient(const GradCall& c) {
+  Tensors in = c.in;
+  in.push_back(c.grads[0]);
+  Tensors out = c.graph.add(kExpertsGrad, in, c.attrs, Loc::current());
+  out.insert(out.begin() + 1, Tensor());  // of the indices
+  return out;
+}
+
+constinit const Op kExperts = {.name = "experts",
+                               .infer = infer,
+                               .gradient = gradient,
+                               .body = body,
+                               .by_slices = by_slices};
+
+}  // namespace
+
+Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& w, Loc at) {
+  return on_behalf_of("experts", at, [&] {
+    require(!w.up.empty() && w.up.size() == w.activations.size(),
+            "[experts] {} matrices 'up' and {} activations; each has one ({})", w.up.size(),
+            w.activations.size(), where(at));
+    require(gates.shape() == indices.shape(), "[experts] gates {} of indices {}; they have one shape ({})",
+            gates.shape().to_string(), indices.shape().to_string(), where(at));
+    require(indices.shape().has(w.choices) && !x.shape().has(w.choices),
+            "[experts] '{}' is a dim of the indices {} alone, and not of x {} ({})", w.choices,
+            indices.shape().to_string(), x.shape().to_string(), where(at));
+    const Shape hidden = w.down.shape().without(x.shape().names()).without({w.dim});
+    Tensors matrices = w.up;
+    matrices.push_back(w.down);
+    for (const Tensor& m : matrices) {
+      const Shape model = m.shape().without({w.dim}).without(hidden.names());
+      require(m.shape().rank() == 3 && m.shape().has(w.dim) && model.rank() == 1 &&
+                  x.shape().has(model[0].name) && m.shape().dim(w.dim) == w.down.dim(w.dim),
+              "[experts] a matrix is {} beside x {}, and down is {}; matrices have the dims '{}', "
+              "one of x, and one that x lacks ({})",
+              m.shape().to_string(), x.shape().to_string(), w.down.shape().to_string(), w.dim,
+              where(at));
+    }
+    Tensors in = {x, indices, read_as(gates, x.dtype()), w.down};
+    in.insert(in.end(), w.up.begin(), w.up.end());
+    return x.graph().add(kExperts, in, {{"dim", w.dim}, {"activations", w.activations}}, at)[0];
+  });
+}
+
+}  // namespace tessera::nn
