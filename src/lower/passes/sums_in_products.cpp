@@ -38,6 +38,7 @@ std::optional<Step> with_sums(const Step& matmul, int x, const Step& reduce) {
   sums.strides.assign(operand.sizes.size(), 0);
   for (size_t d = 0; d < kinds.size(); ++d) {
     if (operand.sizes[d] == 1 || kinds[d] == (x == 0 ? kColumn : kRow)) continue;
+    if (kinds[d] == kBatch) return {};
     bool found = false;
     for (size_t e = 0; e < from.sizes.size() && !found; ++e) {
       const bool is_reduced = to.sizes[e] == 1 || to.strides[e] == 0;
