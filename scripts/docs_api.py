@@ -29,8 +29,7 @@ OUTPUT_DIRECTORY = build/docs/doxygen
 # Headers in the order in which one meets them; others follow.
 ORDER = ["tessera", "dim", "dtype", "array", "graph", "ops", "operators", "loops", "nn", "nn_layers", "nn_attention", "nn_moe", "optim",
          "mesh", "cluster", "session", "data", "checkpoint", "safetensors", "explain", "inspect", "trace", "storage", "plan", "machine",
-         "simulate", "placement", "solver", "cli", "error", "op", "attrs", "host", "testing"]
-         "simulate", "solver", "cli", "error", "op", "attrs", "host", "testing", "c"]
+         "simulate", "placement", "solver", "cli", "error", "op", "attrs", "host", "testing", "c"]
 
 
 def escaped(text):

@@ -19,7 +19,10 @@ class Reader {
 
   std::optional<Epilogue> read() {
     const auto& outputs = step_.pointwise.outputs;
-    if (outputs.empty() || outputs.size() > 2 || outputs.size() != step_.out.size()) return {};
+    found_.sums = static_cast<int>(step_.attrs.get<int64_t>("sums", -1));
+    const size_t stored = step_.out.size() - (found_.sums < 0 ? 0 : 1);
+    if (code_.empty()) return stored == 1 ? std::optional(found_) : std::nullopt;
+    if (outputs.empty() || outputs.size() > 2 || outputs.size() != stored) return {};
     int at = outputs[0];
     if (is(at, Code::gelu)) {
       found_.gelu = true;
@@ -92,13 +95,35 @@ bool is_bias(const View& bias, const View& out, const std::vector<int64_t>& kind
   return bias.dtype == out.dtype;
 }
 
-/// The library's calls of single matrices support any epilogue, those of batches only addends.
+/// True if the sums of operand x, one for each row or column of the library's matrix, lie in their
+/// order, and in one of the two dtypes that the library writes.
+bool are_sums(const Step& step, int x, const MatmulPlan& plan) {
+  const View &from = step.in[static_cast<size_t>(x)], &to = step.out.back();
+  if (plan.packed[x].used || from.dtype == DType::float64) return false;
+  if (to.dtype != from.dtype && to.dtype != step.out[0].dtype) return false;
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const int64_t kept = x == kernels::kA ? kernels::kRow : kernels::kColumn;
+  int64_t apart = 0;  // of neighbouring rows or columns, in the operand
+  for (size_t d = 0; d < kinds.size(); ++d) {
+    if (kinds[d] == kept && from.sizes[d] > 1)
+      apart = apart == 0 ? from.strides[d] : std::min(apart, from.strides[d]);
+  }
+  for (size_t d = 0; d < kinds.size(); ++d) {
+    if (kinds[d] == kept && from.sizes[d] > 1 && to.strides[d] * apart != from.strides[d])
+      return false;
+  }
+  return true;
+}
+
+/// The library's calls of single matrices support any epilogue, those of batches only addends and
+/// sums.
 bool suits_plan(const Step& step, const Epilogue& e, const MatmulPlan& plan) {
   if (!plan.possible || plan.packed[2].used || plan.calls.size() != 1) return false;
   const View& out = step.out[0];
   const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
   const auto view = [&](int k) -> const View& { return step.in[static_cast<size_t>(k)]; };
   const bool acts = e.gelu || e.before >= 0;
+  if (e.sums >= 0 && (acts || e.bias >= 0 || !are_sums(step, e.sums, plan))) return false;
   if ((acts || e.bias >= 0) && plan.matrices.batch != 1) return false;
   if (acts && (!is_16_bit(out.dtype) || e.added >= 0 || (e.before >= 0 && e.bias >= 0)))
     return false;
@@ -114,14 +139,47 @@ bool suits_plan(const Step& step, const Epilogue& e, const MatmulPlan& plan) {
 }  // namespace
 
 std::optional<Epilogue> find_epilogue(const Step& step) {
-  const std::optional<Epilogue> found = Reader(step).read();
+  std::optional<Epilogue> found = Reader(step).read();
   const DType in = step.in.at(0).dtype, out = step.out.at(0).dtype;
   const bool widens = is_16_bit(in) && out == DType::float32;
   if (!found || !is_floating(in) || (in != out && !widens)) return {};
-  return suits_plan(step, *found, plan_matmul(step)) ? found : std::nullopt;
+  if (!suits_plan(step, *found, plan_matmul(step))) return {};
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  for (size_t d = 0; found->sums >= 0 && d < kinds.size(); ++d) {
+    if (kinds[d] == kernels::kBatch && step.out.back().sizes[d] > 1)
+      found->stride_sums = step.out.back().strides[d];
+  }
+  return found;
 }
 
 bool takes_epilogue(const Step& step) { return find_epilogue(step).has_value(); }
+
+std::optional<Step> sums_of_epilogue(const Step& step) {
+  const auto x = step.attrs.get<int64_t>("sums", -1);
+  if (x < 0) return {};
+  Step sums;
+  sums.kernel = KernelKind::reduce;
+  sums.origin = step.origin;
+  sums.in = {step.in[static_cast<size_t>(x)]};
+  sums.out = {step.out.back()};
+  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const int64_t other = x == kernels::kA ? kernels::kColumn : kernels::kRow;
+  for (size_t d = 0; d < kinds.size(); ++d) {
+    if (kinds[d] == other) sums.in[0].sizes[d] = sums.out[0].sizes[d] = 1;
+    if (kinds[d] == kernels::kSum) sums.out[0].sizes[d] = 1;
+  }
+  if (sums.in[0].dtype != sums.out[0].dtype) {
+    Instr load, cast;
+    load.dtype = sums.in[0].dtype;
+    load.code = Code::load;
+    load.slot = 0;
+    cast.dtype = sums.out[0].dtype;
+    cast.code = Code::cast;
+    cast.a = 0;
+    sums.pointwise = {{load, cast}, {1}};
+  }
+  return sums;
+}
 
 std::optional<Step> rest_of_epilogue(const Step& step, const Epilogue& e) {
   if (e.bias < 0 && e.before < 0 && !e.gelu) return {};

@@ -16,7 +16,9 @@ namespace tessera::cuda {
 struct Epilogue {
   int added = -1, bias = -1, before = -1;
   bool gelu = false;
-  int kept = -1;  ///< the output that receives the operand of gelu; -1: none
+  int kept = -1;            ///< the output that receives the operand of gelu; -1: none
+  int sums = -1;            ///< the operand whose sums over the contracted dims are the last output
+  int64_t stride_sums = 0;  ///< elements from those of one matrix of the batch to the next's
 };
 
 /// The epilogue of a "contract" with a pointwise program. Empty if the library cannot do it in one
@@ -25,14 +27,19 @@ struct Epilogue {
 ///   `added` has the layout of the result;
 ///   `bias` has one element per column of the library's matrix;
 ///   gelu and its gradient need rows of a multiple of 8 elements, and 16-bit results, which hide
-///   the error of the library's approximate tanh.
+///   the error of the library's approximate tanh;
+///   sums (attribute "sums", lower/passes/sums_in_products.h) are contiguous, and of an operand
+///   that is not packed, with no other part but `added`.
 std::optional<Epilogue> find_epilogue(const Step& step);
 
 /// If the library refuses the epilogue: the pointwise step for the rest of it, applied to a matmul
 /// with `added` in output 0. Null if nothing is left.
 std::optional<Step> rest_of_epilogue(const Step& step, const Epilogue& epilogue);
 
-/// For compiling: true if the library supports `step`, whose pointwise program is not empty.
+/// The same for its sums: a "reduce" of operand `sums`. Its workspace lies behind the matmul's.
+std::optional<Step> sums_of_epilogue(const Step& step);
+
+/// For compiling: true if the library supports `step`, which has a pointwise program or sums.
 bool takes_epilogue(const Step& step);
 
 }  // namespace tessera::cuda

@@ -1,8 +1,10 @@
 // Pointwise steps over many tensors in one launch (lower/passes/group_tensors.h). A block belongs
 // to one tensor, which it finds by its number in a tree of branches that the whole block takes
 // alike; the addresses are arguments. A thread has 4 neighbouring elements if all tensors allow it,
-// and loads them all before it stores any.
+// and loads them all before it stores any. An operand may be rows that lie apart.
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "kernels/cuda/codegen.h"
 #include "kernels/cuda/group.h"
@@ -37,6 +39,9 @@ class Text {
       body += fmt::format("  const {}* x{};\n", memory_type(args_.in[shared_ + f].dtype), f);
     for (size_t o = 0; o < outs_; ++o)
       body += fmt::format("  {}* y{};\n", memory_type(args_.out[o].dtype), o);
+    for (size_t k = 0; k < ins_ + outs_; ++k) {
+      if (has_rows(k)) body += fmt::format("  long long row{0}, gap{0};\n", k);
+    }
     choose(0, tensors_, body);
     body += fmt::format(
         "  const long long e = ((b - first) * {} + static_cast<int>(threadIdx.x)) * {};\n"
@@ -50,7 +55,8 @@ class Text {
     }
     body +=
         fmt::format("#pragma unroll\n  for (int j = 0; j < {}; ++j) {{\n{}  }}\n", width_, inside);
-    for (size_t o = 0; o < outs_; ++o) body += fmt::format("  store(y{0} + e, w{0});\n", o);
+    for (size_t o = 0; o < outs_; ++o)
+      body += fmt::format("  store(y{0} + {1}, w{0});\n", o, place(ins_ + o));
     Source source;
     source.threads = kThreads;
     source.blocks = first_.back();
@@ -60,12 +66,29 @@ class Text {
   }
 
  private:
-  int64_t size(size_t tensor) const { return args_.out[tensor * outs_].sizes[0]; }
+  int64_t size(size_t tensor) const {
+    const auto& sizes = args_.out[tensor * outs_].sizes;
+    return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+  }
+
+  /// Operand k of a tensor: its inputs, then its outputs.
+  const TensorArg& operand(size_t tensor, size_t k) const {
+    return k < ins_ ? args_.in[shared_ + tensor * ins_ + k] : args_.out[tensor * outs_ + k - ins_];
+  }
+  bool has_rows(size_t k) const {
+    bool found = false;
+    for (size_t t = 0; t < tensors_; ++t) found |= operand(t, k).sizes.size() > 1;
+    return found;
+  }
+  /// The place of element e in operand k.
+  std::string place(size_t k) const {
+    return has_rows(k) ? fmt::format("(e + e / row{0} * gap{0})", k) : "e";
+  }
 
   bool has_vectors() const {
     const auto fits = [](const TensorArg& arg) {
       const int64_t bytes = std::min<int64_t>(16, 4 * size_of(arg.dtype));
-      return arg.sizes[0] % 4 == 0 &&
+      return arg.sizes.back() % 4 == 0 && (arg.sizes.size() == 1 || arg.strides[0] % 4 == 0) &&
              reinterpret_cast<uintptr_t>(arg.data) % static_cast<size_t>(bytes) == 0;
     };
     return std::all_of(args_.in.begin() + static_cast<std::ptrdiff_t>(shared_), args_.in.end(),
@@ -90,6 +113,13 @@ class Text {
           fmt::format(" x{} = {};", f, arguments_.in(static_cast<int>(shared_ + from * ins_ + f)));
     for (size_t o = 0; o < outs_; ++o)
       body += fmt::format(" y{} = {};", o, arguments_.out(static_cast<int>(from * outs_ + o)));
+    for (size_t k = 0; k < ins_ + outs_; ++k) {
+      if (!has_rows(k)) continue;
+      const TensorArg& arg = operand(from, k);
+      const bool apart = arg.sizes.size() > 1;
+      body += fmt::format(" row{0} = {1}; gap{0} = {2};", k, apart ? arg.sizes[1] : size(from),
+                          apart ? arg.strides[0] - arg.sizes[1] : 0);
+    }
     body += "\n";
   }
 
@@ -104,7 +134,8 @@ class Text {
                               arguments_.in(instr.slot));
         return;
       }
-      before += fmt::format("  const auto v{} = load<{}>(x{} + e);\n", i, width_, slot - shared_);
+      before += fmt::format("  const auto v{} = load<{}>(x{} + {});\n", i, width_, slot - shared_,
+                            place(slot - shared_));
       value = fmt::format("widen(v{}.x[j])", i);
     } else if (instr.code == Code::constant) {
       value = literal(instr.dtype, instr.imm);

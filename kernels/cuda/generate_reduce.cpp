@@ -4,7 +4,7 @@
 // too few results to fill a GPU, each result's elements are split into parts: a first kernel
 // reduces every part, a second one the parts. Partial results are combined in an order that depends
 // on sizes only. The reduced values may be computed by a pointwise program from several operands (a
-// prologue).
+// prologue). Several results, one for each output of the program, are reduced side by side.
 #include <algorithm>
 
 #include "kernels/cuda/codegen.h"
@@ -98,22 +98,23 @@ Cut in_parts(const Dims& dims) {
 }
 
 /// The dims of the second kernel: parts as [parts][results], and the results' places in the output.
-Dims dims_of_parts(const Dims& dims, const Cut& cut) {
+Dims dims_of_parts(const Dims& dims, const Cut& cut, size_t results) {
   Dims last;
   last.kept.sizes = dims.kept.sizes;
-  last.kept.strides = {dims.kept.sizes, dims.kept.strides.back()};
+  last.kept.strides.assign(results, dims.kept.sizes);
+  last.kept.strides.push_back(dims.kept.strides.back());
   int64_t stride = 1;
   for (size_t d = last.kept.sizes.size(); d-- > 0; stride *= last.kept.sizes[d])
-    last.kept.strides[0][d] = stride;
-  last.reduced.strides.resize(1);
-  last.reduced.add_dim(cut.parts, {cut.results});
+    for (size_t k = 0; k < results; ++k) last.kept.strides[k][d] = stride;
+  last.reduced.strides.resize(results);
+  last.reduced.add_dim(cut.parts, std::vector<int64_t>(results, cut.results));
   return last;
 }
 
-int64_t bytes_of_parts(const Cut& cut, DType dtype) {
-  return cut.parts < 2
-             ? 0
-             : cut.parts * cut.results * size_of(is_narrow(dtype) ? DType::float32 : dtype);
+int64_t bytes_of_parts(const Cut& cut, DType dtype, size_t results) {
+  if (cut.parts < 2) return 0;
+  return cut.parts * cut.results * size_of(is_narrow(dtype) ? DType::float32 : dtype) *
+         static_cast<int64_t>(results);
 }
 
 /// The type of all indices and offsets: an address is the sum of a kept and a reduced offset.
@@ -128,8 +129,8 @@ const char* index_of(const Dims& dims) {
   return index_type(all);
 }
 
-/// Accumulates the element, or the program's value, at p0, p1, ... plus the offsets of the reduced
-/// index `r`.
+/// Accumulates the element, or the program's values, at p0, p1, ... plus the offsets of the reduced
+/// index `r`, in s0, s1, ...
 std::string accumulate(const Dims& dims, const PointwiseProgram& program, const char* combiner,
                        const std::vector<std::string>& in, const char* type,
                        const std::string& where) {
@@ -149,8 +150,12 @@ std::string accumulate(const Dims& dims, const PointwiseProgram& program, const 
             ? literal(instr.dtype, instr.imm)
             : expression(program, instr, reg(instr.a), reg(instr.b), reg(instr.c), where));
   }
-  return text + fmt::format("    s = {}::apply(s, {});\n", combiner,
-                            program.code.empty() ? element(0) : reg(program.outputs.at(0)));
+  if (program.code.empty())
+    return text + fmt::format("    s0 = {}::apply(s0, {});\n", combiner, element(0));
+  for (size_t o = 0; o < program.outputs.size(); ++o)
+    text +=
+        fmt::format("    s{0} = {1}::apply(s{0}, {2});\n", o, combiner, reg(program.outputs[o]));
+  return text;
 }
 
 /// Declares a thread's result and its share of the elements: "wanted", "live", "p0", "p1", ... and
@@ -182,23 +187,25 @@ std::string places_text(const Dims& dims, const Cut& cut, const char* index) {
              index, cut.tiles(), cut.results, cut.part_size, cut.each);
 }
 
-/// Combines "s" over the threads of a result.
-std::string combine_text(const Cut& cut, const char* name, const char* type) {
+/// Combines the partial result `o` over the threads of a result.
+std::string combine_text(const Cut& cut, const char* name, const char* type, size_t o) {
   if (cut.across == 1) return "";
   if (cut.columns) {
     return fmt::format(
-        "  __shared__ {0} parts[{1}];\n  parts[threadIdx.x] = s;\n  __syncthreads();\n"
+        "  __shared__ {0} parts{4}[{1}];\n  parts{4}[threadIdx.x] = s{4};\n  __syncthreads();\n"
         "  for (int half = {2}; half > 0; half /= 2) {{\n"
         "    if (static_cast<int>(threadIdx.x) / 32 < half)\n"
-        "      parts[threadIdx.x] = {3}::apply(parts[threadIdx.x], parts[threadIdx.x + half * "
-        "32]);\n    __syncthreads();\n  }}\n  s = parts[threadIdx.x % 32];\n",
-        type, cut.threads(), cut.across / 2, name);
+        "      parts{4}[threadIdx.x] = {3}::apply(parts{4}[threadIdx.x], parts{4}[threadIdx.x + "
+        "half "
+        "* 32]);\n    __syncthreads();\n  }}\n  s{4} = parts{4}[threadIdx.x % 32];\n",
+        type, cut.threads(), cut.across / 2, name, o);
   }
   const bool shared = cut.across > 32;
   return fmt::format(
-      "{}  s = reduce_threads<{}, {}>(s, {});\n",
-      shared ? fmt::format("  __shared__ {} parts[{}];\n", type, cut.threads() / 32) : "", name,
-      cut.across, shared ? "parts" : fmt::format("static_cast<{}*>(nullptr)", type));
+      "{0}  s{1} = reduce_threads<{2}, {3}>(s{1}, {4});\n",
+      shared ? fmt::format("  __shared__ {} parts{}[{}];\n", type, o, cut.threads() / 32) : "", o,
+      name, cut.across,
+      shared ? fmt::format("parts{}", o) : fmt::format("static_cast<{}*>(nullptr)", type));
 }
 
 /// One of the kernels: its dims, division, and operands.
@@ -206,8 +213,7 @@ struct ReduceKernel {
   const Dims& dims;
   const Cut& cut;
   const PointwiseProgram& program;
-  std::vector<std::string> from;
-  std::string to;
+  std::vector<std::string> from, to;
 };
 
 Source reduce_text(const KernelArgs& args, const ReduceKernel& kernel, DType dtype,
@@ -219,15 +225,20 @@ Source reduce_text(const KernelArgs& args, const ReduceKernel& kernel, DType dty
   const std::string share =
       cut.columns ? "threadIdx.x / 32" : fmt::format("threadIdx.x % {}", cut.across);
   std::string body = places_text(dims, cut, index);
+  for (size_t o = 0; o < to.size(); ++o)
+    body += fmt::format("  {0} s{2} = {1}::identity<{0}>();\n", type, name, o);
   body += fmt::format(
-      "  {0} s = {1}::identity<{0}>();\n#pragma unroll 4\n"
-      "  for ({2} r = first + static_cast<{2}>({3}); r < last; r += {4}) {{\n{5}  }}\n",
-      type, name, index, share, cut.across,
+      "#pragma unroll 4\n"
+      "  for ({0} r = first + static_cast<{0}>({1}); r < last; r += {2}) {{\n{3}  }}\n",
+      index, share, cut.across,
       accumulate(dims, program, name, from, index, args.step->origin.name));
-  body += combine_text(cut, name, type);
-  const std::string value =
-      cut.parts == 1 && dtype == DType::bool_ ? "static_cast<uint8_t>(s != 0)" : "s";
-  body += fmt::format("  if (live && {} == 0) narrow({}, {}[place]);\n", share, value, to);
+  for (size_t o = 0; o < to.size(); ++o) {
+    body += combine_text(cut, name, type, o);
+    const std::string value = cut.parts == 1 && dtype == DType::bool_
+                                  ? fmt::format("static_cast<uint8_t>(s{} != 0)", o)
+                                  : fmt::format("s{}", o);
+    body += fmt::format("  if (live && {} == 0) narrow({}, {}[place]);\n", share, value, to[o]);
+  }
   Source source;
   source.text = unit(arguments, cut.threads(), body);
   source.words = arguments.words();
@@ -247,7 +258,7 @@ DType reduced_type(const PointwiseProgram& program, const std::vector<Operand>& 
 
 int64_t reduce_workspace(const Step& step) {
   return bytes_of_parts(in_parts(dims_of(step.in, step.out.at(0))),
-                        reduced_type(step.pointwise, step.in));
+                        reduced_type(step.pointwise, step.in), step.out.size());
 }
 
 std::vector<Source> generate_reduce(const KernelArgs& args) {
@@ -256,6 +267,9 @@ std::vector<Source> generate_reduce(const KernelArgs& args) {
   const DType dtype = reduced_type(program, args.in);
   check(args.in.at(0).sizes.size() == out.sizes.size() && dtype == out.dtype,
         "reduce needs two views of one dtype and the same number of dims");
+  for (const TensorArg& other : args.out)
+    check(other.dtype == dtype && other.sizes == out.sizes && other.strides == out.strides,
+          "reduce needs results that lie alike");
   const Combiner combiner = args.step->combiner;
   const bool bits = combiner == Combiner::any || combiner == Combiner::all;
   if (bits && is_floating(dtype))
@@ -266,18 +280,31 @@ std::vector<Source> generate_reduce(const KernelArgs& args) {
   Arguments arguments(args);
   ReduceKernel first{dims, cut, program, {}, {}};
   for (int k = 0; k < static_cast<int>(args.in.size()); ++k) first.from.push_back(arguments.in(k));
+  const size_t results = args.out.size();
   if (cut.parts == 1) {
-    first.to = arguments.out(0);
+    for (size_t o = 0; o < results; ++o) first.to.push_back(arguments.out(static_cast<int>(o)));
     return {reduce_text(args, first, dtype, arguments)};
   }
-  const int64_t bytes = bytes_of_parts(cut, dtype);
-  first.to = arguments.workspace(bytes, register_type(dtype));
-  const Dims dims_then = dims_of_parts(dims, cut);
+  const int64_t bytes = bytes_of_parts(cut, dtype, results);
+  const Dims dims_then = dims_of_parts(dims, cut, results);
   const Cut cut_then = whole(dims_then);
-  const PointwiseProgram none;
+  PointwiseProgram loads;
   Arguments then(args);
-  ReduceKernel last{dims_then, cut_then, none, {then.workspace(bytes, register_type(dtype))}, {}};
-  last.to = then.out(0);
+  ReduceKernel last{dims_then, cut_then, loads, {}, {}};
+  const std::string there = arguments.workspace(bytes, register_type(dtype)),
+                    from = then.workspace(bytes, register_type(dtype));
+  for (size_t o = 0; o < results; ++o) {
+    const int64_t part = static_cast<int64_t>(o) * cut.parts * cut.results;
+    first.to.push_back(fmt::format("({} + {})", there, part));
+    last.from.push_back(fmt::format("({} + {})", from, part));
+    last.to.push_back(then.out(static_cast<int>(o)));
+    Instr load;
+    load.code = Code::load;
+    load.dtype = dtype;
+    load.slot = static_cast<int>(o);
+    loads.code.push_back(load);
+    loads.outputs.push_back(static_cast<int>(o));
+  }
   return {reduce_text(args, first, dtype, arguments), reduce_text(args, last, dtype, then)};
 }
 

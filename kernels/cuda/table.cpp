@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/conv_plan.h"
+#include "kernels/cuda/epilogue.h"
 #include "kernels/cuda/generate.h"
 #include "kernels/cuda/matmul_plan.h"
 
@@ -37,7 +38,9 @@ constexpr GpuKernel kTable[] = {
 }  // namespace
 
 int64_t contract_workspace(const Step& step) {
-  return std::max(plan_matmul(step).workspace, plan_float8(step).workspace);
+  const std::optional<Step> sums = sums_of_epilogue(step);
+  return std::max(plan_matmul(step).workspace, plan_float8(step).workspace) +
+         (sums ? reduce_workspace(*sums) : 0);
 }
 
 const GpuKernel& gpu_kernel(KernelKind kind) { return kTable[static_cast<size_t>(kind)]; }

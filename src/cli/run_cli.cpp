@@ -264,7 +264,8 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
                    "Prints the model after a pass: partition, insert_padding_masks, "
                    "pipeline_microbatches, localize, fuse_pointwise, fuse_epilogues, "
                    "fuse_prologues and recompute_rows (on a GPU), bucket_collectives, schedule, "
-                   "collective_matmul, group_tensors (on a GPU) or plan_memory.")
+                   "collective_matmul, group_tensors, sums_in_products, merge_reductions, "
+                   "add_products and batch_products (on a GPU) or plan_memory.")
       ->type_name("PASS");
   explain
       ->add_option("--show", a.show,

@@ -5,15 +5,19 @@
 #include "lower/flow/localize.h"
 #include "lower/flow/pipeline_microbatches.h"
 #include "lower/partition/partition.h"
+#include "lower/passes/add_products.h"
+#include "lower/passes/batch_products.h"
 #include "lower/passes/bucket_collectives.h"
 #include "lower/passes/collective_matmul.h"
 #include "lower/passes/fuse_epilogues.h"
 #include "lower/passes/fuse_pointwise.h"
 #include "lower/passes/fuse_prologues.h"
 #include "lower/passes/group_tensors.h"
+#include "lower/passes/merge_reductions.h"
 #include "lower/passes/plan_memory.h"
 #include "lower/passes/recompute_rows.h"
 #include "lower/passes/schedule.h"
+#include "lower/passes/sums_in_products.h"
 
 namespace tessera {
 
@@ -77,6 +81,14 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   if (options.fuse && options.groups_tensors) {
     group_tensors(program);
     after("group_tensors", [&] { return to_string(program); });
+    sums_in_products(program, options.takes_epilogue);
+    after("sums_in_products", [&] { return to_string(program); });
+    merge_reductions(program);
+    after("merge_reductions", [&] { return to_string(program); });
+    add_products(program, options.prices, options.takes_epilogue, options.workspace_bytes);
+    after("add_products", [&] { return to_string(program); });
+    batch_products(program, options.prices, options.takes_epilogue, options.workspace_bytes);
+    after("batch_products", [&] { return to_string(program); });
   }
   add_workspaces(program, options.workspace_bytes);
   plan_memory(program);

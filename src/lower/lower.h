@@ -43,7 +43,7 @@ struct LowerOptions {
   std::function<bool(const Step&)> takes_epilogue = {};
   /// True if the device's "reduce" can compute its operand with a pointwise program.
   bool fuses_prologues = false;
-  /// True if the device runs a pointwise step over several tensors.
+  /// True if the device runs a pointwise step over several tensors, and matmuls in batches.
   bool groups_tensors = false;
   /// Elements of the longest row that the device reduces within a fused step.
   int64_t longest_row = 4096;

@@ -84,6 +84,7 @@ double difference(CudaEmulator& gpu, CudaStream stream, void* workspace, Multipl
   if (g.bias != nullptr) g.bias = pieces.add(count);
   if (g.before != nullptr) g.before = pieces.add(count);
   if (g.kept != nullptr) g.kept = kept;
+  if (g.sums != nullptr) g.sums = kept, g.stride_sums = 16;
   std::string log;
   const void* from = g.adds ? added : nullptr;
   const bool done = multiply(TESSERA_CUBLASLT, g, a, b, from, first, log);
@@ -135,6 +136,10 @@ TEST_CASE("the calls of cuBLASLt mean the matmuls that they are made for", "[cud
     check([&](CudaGemm& g) { g.gelu = true, g.kept = &mark; });
     check([&](CudaGemm& g) { g.gelu = true, g.bias = &mark, g.kept = &mark; });
     check([&](CudaGemm& g) { g.before = &mark; });
+    for (const bool of_a : {false, true}) {
+      check([&](CudaGemm& g) { g.sums = &mark, g.sums_of_a = of_a; });
+      check([&](CudaGemm& g) { g.sums = &mark, g.sums_of_a = of_a, g.batch = 3; });
+    }
   }
   CudaGemm bytes;
   bytes.transposed_b = true;

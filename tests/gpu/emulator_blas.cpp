@@ -66,6 +66,17 @@ void multiply(const CudaGemm& g, const Operands& at) {
         c[to] = store(sum);
       }
     }
+    for (int64_t i = 0; g.sums != nullptr && i < (g.sums_of_a ? g.m : g.n); ++i) {
+      W sum = 0;
+      for (int64_t k = 0; k < g.k; ++k)
+        sum += g.sums_of_a ? load(a[g.transposed_a ? k * g.lda + i : i * g.lda + k])
+                           : load(b[g.transposed_b ? i * g.ldb + k : k * g.ldb + i]);
+      const int64_t to = x * g.stride_sums + i;
+      if (g.sums_type == g.result)
+        static_cast<R*>(g.sums)[to] = store(sum);
+      else if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>)
+        static_cast<T*>(g.sums)[to] = narrowed(static_cast<float>(sum), T{});
+    }
   }
 }
 
@@ -90,7 +101,9 @@ bool suits_bytes(const CudaGemm& g) {
          (g.float8->at(0) == Float8::e4m3 || g.float8->at(1) == Float8::e4m3);
 }
 
-bool has_epilogue(const CudaGemm& g) { return g.bias != nullptr || g.gelu || g.before != nullptr; }
+bool has_epilogue(const CudaGemm& g) {
+  return g.bias != nullptr || g.gelu || g.before != nullptr || g.sums != nullptr;
+}
 
 CudaRange range(const void* at, int64_t rows, int64_t columns, int64_t leading, int64_t stride,
                 const CudaGemm& g, DType type) {
@@ -120,7 +133,8 @@ CudaMatmul EmulatedBlas::prepare(const CudaGemm& gemm) {
   const std::string why = why_not(gemm);
   check(why != "none in 8 bits that is so", "a matmul in 8 bits that the library does not have");
   if (!why.empty()) return nullptr;
-  for (const void* side : {gemm.bias, static_cast<const void*>(gemm.kept), gemm.before})
+  for (const void* side : {gemm.bias, static_cast<const void*>(gemm.kept), gemm.before,
+                           static_cast<const void*>(gemm.sums)})
     check(reinterpret_cast<uintptr_t>(side) % 16 == 0, "an epilogue's operand lies oddly");
   count(gemm);
   return reinterpret_cast<CudaMatmul>(new Prepared{gemm});
@@ -175,6 +189,9 @@ void EmulatedBlas::run(const CudaGemm& g, size_t algorithm, const void* a, const
   if (g.bias != nullptr) work.reads.push_back({g.bias, g.n * size_of(g.result)});
   work.writes = {result, {workspace, kWorkspace}};
   if (g.kept != nullptr) work.writes.push_back({g.kept, result.bytes});
+  if (g.sums != nullptr)
+    work.writes.push_back({g.sums, ((g.batch - 1) * g.stride_sums + (g.sums_of_a ? g.m : g.n)) *
+                                       size_of(g.sums_type)});
   const double seconds = state_.settings.algorithm_seconds.at(algorithm) +
                          (has_epilogue(g) ? state_.settings.epilogue_seconds : 0);
   work.run = [this, seconds, g = g, at = Operands{a, b, added, c}] {

@@ -30,6 +30,11 @@ struct CudaGemm {
   bool gelu = false;             ///< the tanh form
   void* kept = nullptr;          ///< if not null: receives the operand of gelu
   const void* before = nullptr;  ///< if not null: act multiplies by the gradient of gelu here
+  /// If not null: receives the sums of A or B over k, m or n for each matrix of the batch.
+  void* sums = nullptr;
+  bool sums_of_a = false;
+  int64_t stride_sums = 0;           ///< elements from one matrix's to the next's
+  DType sums_type = DType::float32;  ///< that of the operands, or of C
   /// 8-bit operands in these formats instead of dtype, a as [m, k] and b as [n, k]. The only
   /// epilogue is `adds`.
   std::optional<std::array<Float8, 2>> float8 = {};

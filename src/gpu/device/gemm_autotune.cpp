@@ -31,15 +31,18 @@ std::string problem_of(const CudaGemm& g, size_t calls) {
   const char* act = g.before != nullptr ? " slope"
                     : g.gelu            ? (g.kept ? " gelu kept" : " gelu")
                                         : "";
+  const std::string sums =
+      g.sums == nullptr ? ""
+                        : fmt::format(" sums {} {}", g.sums_of_a ? "a" : "b", type(g.sums_type));
   const auto format = [](Float8 f) { return f == Float8::e4m3 ? " e4m3" : " e5m2"; };
   const std::string bytes =
       g.float8 ? std::string(format(g.float8->at(0))) + format(g.float8->at(1)) : "";
   return fmt::format(
-      "{}{}{} {}x{}x{} batch {} calls {}{}{} ld {} {} {} strides {} {} {} to {}{}{}{}",
+      "{}{}{} {}x{}x{} batch {} calls {}{}{} ld {} {} {} strides {} {} {} to {}{}{}{}{}",
       type(g.dtype), bytes, g.tf32 ? " tf32" : "", g.m, g.n, g.k, g.batch, calls,
       g.transposed_a ? " ta" : "", g.transposed_b ? " tb" : "", g.lda, g.ldb, g.ldc, g.stride_a,
       g.stride_b, g.stride_c, type(g.result), g.adds ? " adds" : "",
-      g.bias != nullptr ? " bias" : "", act);
+      g.bias != nullptr ? " bias" : "", act, sums);
 }
 
 constexpr double kNever = std::numeric_limits<double>::infinity();

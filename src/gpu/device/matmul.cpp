@@ -105,17 +105,44 @@ CudaGemm gemm_of(const KernelArgs& args, const cuda::MatmulPlan& plan,
   g.gelu = epilogue.gelu;
   if (epilogue.kept >= 0) g.kept = args.out[static_cast<size_t>(epilogue.kept)].data;
   if (epilogue.before >= 0) g.before = data(epilogue.before);
+  if (epilogue.sums >= 0) {
+    const TensorArg& sums = args.out.back();
+    g.sums = sums.data;
+    g.sums_of_a = static_cast<size_t>(epilogue.sums) == a;
+    g.sums_type = sums.dtype;
+    g.stride_sums = epilogue.stride_sums;
+  }
   if (plan.float8) g.float8 = {plan.float8->at(a), plan.float8->at(1 - a)};
   return g;
 }
 
-bool is_plain(const CudaGemm& g) { return g.bias == nullptr && !g.gelu && g.before == nullptr; }
+bool is_plain(const CudaGemm& g) {
+  return g.bias == nullptr && !g.gelu && g.before == nullptr && g.sums == nullptr;
+}
 
 /// The same matmul with no epilogue but `added`.
 CudaGemm plain(CudaGemm g) {
-  g.bias = g.before = g.kept = nullptr;
+  g.bias = g.before = g.kept = g.sums = nullptr;
   g.gelu = false;
   return g;
+}
+
+/// Kernels for the sums of an operand.
+std::vector<CudaLaunch> launch_sums(GpuKernels& kernels, const KernelArgs& args,
+                                    int64_t workspace) {
+  const std::optional<Step> sums = cuda::sums_of_epilogue(*args.step);
+  if (!sums) return {};
+  KernelArgs mine = args;
+  mine.step = &*sums;
+  mine.workspace = static_cast<char*>(args.workspace) + workspace;
+  mine.in = {args.in[static_cast<size_t>(args.step->attrs.get<int64_t>("sums"))]};
+  mine.out = {args.out.back()};
+  mine.in[0].sizes = sums->in[0].sizes;
+  mine.out[0].sizes = sums->out[0].sizes;
+  std::vector<CudaLaunch> launches;
+  for (const cuda::Source& source : cuda::generate_reduce(mine))
+    launches.push_back(kernels.make_launch(source, mine));
+  return launches;
 }
 
 /// A kernel for the rest of the epilogue, over each element of the result once.
@@ -171,15 +198,17 @@ void add_calls(MatmulKernel& kernel, GpuKernels& kernels, const KernelArgs& args
   if (way.has_rest) {
     const CudaLaunch rest = launch_rest(kernels, args, epilogue);
     if (rest.blocks > 0) kernel.after_.push_back(rest);
+    for (const CudaLaunch& sums : launch_sums(kernels, args, plan.workspace))
+      kernel.after_.push_back(sums);
   }
 }
 
 }  // namespace
 
 CudaMatmul GpuMatmuls::prepare(const CudaGemm& gemm) {
-  const uint64_t sides = reinterpret_cast<uint64_t>(gemm.kept) |
-                         reinterpret_cast<uint64_t>(gemm.before) |
-                         reinterpret_cast<uint64_t>(gemm.bias);
+  const uint64_t sides =
+      reinterpret_cast<uint64_t>(gemm.kept) | reinterpret_cast<uint64_t>(gemm.before) |
+      reinterpret_cast<uint64_t>(gemm.bias) | reinterpret_cast<uint64_t>(gemm.sums);
   const CudaMatmul matmul = sides % kSideAlignment != 0 ? nullptr : gpu_.api.blas().prepare(gemm);
   if (matmul != nullptr) prepared_.push_back(matmul);
   return matmul;
@@ -197,7 +226,7 @@ std::unique_ptr<Kernel> GpuMatmuls::bind(const KernelArgs& args) {
   };
   const cuda::MatmulPlan plan = cuda::plan_matmul(step);
   cuda::Epilogue epilogue;
-  if (!step.pointwise.code.empty()) {
+  if (!step.pointwise.code.empty() || step.attrs.has("sums")) {
     const std::optional<cuda::Epilogue> found = cuda::find_epilogue(step);
     check(found.has_value(), "[{}] is not a matmul with an epilogue that a GPU has",
           step.origin.name);
@@ -236,6 +265,8 @@ std::unique_ptr<Kernel> GpuMatmuls::bind(const KernelArgs& args) {
         launch_rest(kernels_, args, epilogue)}) {
     if (launch.blocks > 0) loops->after_.push_back(launch);
   }
+  for (const CudaLaunch& sums : launch_sums(kernels_, args, plan.workspace))
+    loops->after_.push_back(sums);
   return loops;
 }
 

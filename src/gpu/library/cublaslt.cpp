@@ -114,7 +114,8 @@ cublasLtMatmulPreference_t make_preference(Functions& lib, const CudaGemm& g, in
   return preference;
 }
 
-/// The library's columns are the rows of its D, so a bias has one element for each of them. The
+/// The library's columns are the rows of its D, so a bias has one element for each of them, and
+/// its first operand is B, whose sums it calls the gradient of a bias as well. The
 /// heuristic reads the pointers for their alignment; all calls of a matmul use the same pointers.
 template <class Functions>
 void set_epilogue(Functions& lib, cublasLtMatmulDesc_t operation, const CudaGemm& g) {
@@ -133,7 +134,14 @@ void set_epilogue(Functions& lib, cublasLtMatmulDesc_t operation, const CudaGemm
     CHECKED(cublasLtMatmulDescSetAttribute)
     (operation, which, static_cast<const void*>(&value), sizeof(value));
   };
+  if (g.sums != nullptr)
+    epilogue = g.sums_of_a ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BGRADA;
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+  if (g.sums != nullptr) {
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.sums);
+    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(type_of(g.sums_type)));
+    set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, g.stride_sums);
+  }
   if (g.bias != nullptr) {
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(type_of(g.result)));

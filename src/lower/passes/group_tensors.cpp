@@ -1,16 +1,15 @@
-// A step may stand anywhere between the last step before it and the first step after it that touch
-// what it writes, or write what it reads. Steps that read only stored tensors (casts of weights)
-// move up to the first of their group, all others down to the last.
+// Steps that read only stored tensors (casts of weights) move up to the first of their group, all
+// others down to the last.
 #include "lower/passes/group_tensors.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 
 #include "lower/passes/fuse_merge.h"
 #include "lower/passes/liveness.h"
+#include "lower/passes/step_bounds.h"
 
 namespace tessera {
 
@@ -106,16 +105,7 @@ Step group_of(const std::vector<const Step*>& members) {
 class Grouper {
  public:
   Grouper(const Program& program, Function& function)
-      : program_(program), function_(function), touches_(program.buffers.size()) {
-    std::map<int, std::vector<const Step*>> started;
-    for (int s = 0; s < count(); ++s) {
-      const Step& step = at(s);
-      note(step, s);
-      if (step.kind == StepKind::collective) started[step.number].push_back(&step);
-      if (step.kind != StepKind::wait) continue;
-      for (const Step* member : started[step.number]) note(*member, s);
-    }
-  }
+      : program_(program), function_(function), bounds_(program, function) {}
 
   void run() {
     const int stores = function_.first_update;
@@ -125,33 +115,8 @@ class Grouper {
   }
 
  private:
-  struct Touch {
-    int place;
-    bool writes;
-  };
-
   int count() const { return static_cast<int>(function_.steps.size()); }
   const Step& at(int place) const { return function_.steps[static_cast<size_t>(place)]; }
-
-  void note(const Step& step, int place) {
-    for (const View& v : step.in) touches_[static_cast<size_t>(v.buffer)].push_back({place, false});
-    for (const View& v : step.out) touches_[static_cast<size_t>(v.buffer)].push_back({place, true});
-  }
-
-  /// The places between which the step may stand, exclusive.
-  std::pair<int, int> bounds(int place) const {
-    std::pair<int, int> between{-1, std::numeric_limits<int>::max()};
-    const auto look = [&](const View& v, bool writes) {
-      for (const Touch& t : touches_[static_cast<size_t>(v.buffer)]) {
-        if (t.place == place || !(writes || t.writes)) continue;
-        if (t.place < place) between.first = std::max(between.first, t.place);
-        if (t.place > place) between.second = std::min(between.second, t.place);
-      }
-    };
-    for (const View& v : at(place).in) look(v, false);
-    for (const View& v : at(place).out) look(v, true);
-    return between;
-  }
 
   bool reads_stored_only(const Step& step) const {
     return std::all_of(step.in.begin(), step.in.end(), [&](const View& v) {
@@ -164,14 +129,14 @@ class Grouper {
     for (int s = first; s < last; ++s) {
       if (!may_join(program_, at(s)) || !reads_stored_only(at(s))) continue;
       std::vector<int>& open = up[key_of(at(s))];
-      if (!open.empty() && (bounds(s).first >= open[0] || is_full(open))) close(open, open[0]);
+      if (!open.empty() && (bounds_.of(s).first >= open[0] || is_full(open))) close(open, open[0]);
       open.push_back(s);
     }
     for (auto& [key, open] : up) close(open, open[0]);
     for (int s = last; s-- > first;) {
       if (!may_join(program_, at(s)) || reads_stored_only(at(s))) continue;
       std::vector<int>& open = down[key_of(at(s))];
-      if (!open.empty() && (bounds(s).second <= open[0] || is_full(open))) close(open, open[0]);
+      if (!open.empty() && (bounds_.of(s).second <= open[0] || is_full(open))) close(open, open[0]);
       open.push_back(s);
     }
     for (auto& [key, open] : down) close(open, open[0]);
@@ -213,8 +178,8 @@ class Grouper {
 
   const Program& program_;
   Function& function_;
-  std::vector<std::vector<Touch>> touches_;  ///< by buffer
-  std::map<int, std::vector<int>> groups_;   ///< by place
+  StepBounds bounds_;
+  std::map<int, std::vector<int>> groups_;  ///< by place
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What cuBLASLt's calls mean, on the host and in float32: for the test of the code that makes them.
 // Matrices are column-major. D = act(op(A) op(B) + beta C + bias), the bias an element for each row
-// of D; aux lies as D with a leading dim of its own.
+// of D; aux lies as D with a leading dim of its own. The gradient of a bias is the sums of op(A) or
+// op(B) over k.
 #include <cublasLt.h>
 
 #include <cmath>
@@ -173,6 +174,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t how, const 
         }
         static_cast<float*>(pd)[to.at(x, i, j)] = static_cast<float>(sum);
       }
+    }
+    const bool of_a = act == CUBLASLT_EPILOGUE_BGRADA;
+    if (!of_a && act != CUBLASLT_EPILOGUE_BGRADB) continue;
+    float* sums = get<float*>(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, nullptr) +
+                  x * get<int64_t>(d, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, 0);
+    for (uint64_t i = 0; i < (of_a ? to.rows : to.columns); ++i) {
+      double sum = 0;
+      for (uint64_t k = 0; k < inner; ++k)
+        sum += of_a ? a.load(pa, ta ? a.at(x, k, i) : a.at(x, i, k))
+                    : b.load(pb, tb ? b.at(x, i, k) : b.at(x, k, i));
+      sums[i] = static_cast<float>(sum);
     }
   }
   return CUBLAS_STATUS_SUCCESS;

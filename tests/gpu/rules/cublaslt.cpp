@@ -107,7 +107,16 @@ std::optional<CudaGemm> read(cublasLtMatmulDesc_t how, cublasLtMatrixLayout_t fi
   const auto epilogue = get<uint32_t>(d, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
   const auto pointer = [&](int which) { return get<void*>(d, which, nullptr); };
   void* side = pointer(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
-  if (epilogue == CUBLASLT_EPILOGUE_DGELU) {
+  if (epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB) {
+    g.sums = pointer(CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+    g.sums_of_a = epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    g.stride_sums = get<int64_t>(d, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, 0);
+    g.sums_type = dtype_of(
+        static_cast<cudaDataType>(get<int32_t>(d, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, c.type)));
+    if (g.sums == nullptr || (g.sums_type != g.result && g.sums_type != g.dtype) ||
+        (g.batch > 1 && g.stride_sums == 0))
+      return std::nullopt;
+  } else if (epilogue == CUBLASLT_EPILOGUE_DGELU) {
     g.before = side;
   } else {
     if ((epilogue & CUBLASLT_EPILOGUE_BIAS) != 0)
@@ -118,7 +127,8 @@ std::optional<CudaGemm> read(cublasLtMatmulDesc_t how, cublasLtMatrixLayout_t fi
   const bool has_side = g.before != nullptr || g.kept != nullptr;
   if (has_side && get<int64_t>(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 0) != g.ldc)
     return std::nullopt;
-  for (const void* at : {g.bias, static_cast<const void*>(g.kept), g.before}) {
+  for (const void* at :
+       {g.bias, static_cast<const void*>(g.kept), g.before, static_cast<const void*>(g.sums)}) {
     if (reinterpret_cast<uintptr_t>(at) % kEpilogueAlignment != 0) return std::nullopt;
   }
   return g;
