@@ -107,10 +107,13 @@ class Player {
     const size_t early = static_cast<size_t>(body.early);
     const size_t late = stores - static_cast<size_t>(body.late);
     const bool outside = odd_;
+    const int64_t turn = turn_;
+    if (!runs_in_turn(loop, turn)) return;
     auto run = [&](int64_t iteration, size_t first, size_t last) {
       int skipped = 0;
       for (const Step& step : steps.first(first)) skipped += 1 + steps_inside(step);
       odd_ = iteration % 2 != 0;
+      turn_ = iteration;
       play(steps.subspan(first, last - first), number + skipped);
     };
     run(0, 0, early);
@@ -127,6 +130,7 @@ class Player {
     }
     run(count - 1, late, stores);
     odd_ = outside;
+    turn_ = turn;
   }
 
   /// The totals so far.
@@ -189,6 +193,7 @@ class Player {
   std::map<std::pair<int, bool>, int>
       under_way_;  ///< (bucket number, iteration is odd) -> transfer
   bool odd_ = false;
+  int64_t turn_ = 0;  ///< the iteration of the innermost loop
   std::unordered_map<const Step*, double> seconds_;
   FunctionTime time_;
 };

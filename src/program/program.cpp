@@ -17,6 +17,7 @@ int64_t IntExpr::eval(std::span<const int> coordinates, const int64_t* scalars) 
   if (scalar >= 0) add(scalar_factor, scalars[scalar]);
   int64_t value = static_cast<int64_t>(sum);
   if (divisor != 1) value = (value - ((value % divisor) + divisor) % divisor) / divisor;
+  if (modulus != 0) value = ((value % modulus) + modulus) % modulus;
   return std::clamp(value, lo, hi);
 }
 
@@ -25,6 +26,7 @@ std::string IntExpr::to_string() const {
   for (const auto& [axis, factor] : axis_terms) text += fmt::format("+{}*c{}", factor, axis);
   if (scalar >= 0) text += fmt::format("+{}*s{}", scalar_factor, scalar);
   if (divisor != 1) text = fmt::format("({})/{}", text, divisor);
+  if (modulus != 0) text = fmt::format("({})%{}", text, modulus);
   if (lo != std::numeric_limits<int64_t>::min() || hi != std::numeric_limits<int64_t>::max()) {
     text = fmt::format("clamp({},{},{})", text, lo, hi);
   }
