@@ -11,8 +11,6 @@
 #include <set>
 #include <utility>
 
-#include "base/fail.h"
-
 namespace tessera {
 
 namespace {
@@ -141,10 +139,7 @@ Function LoopLocalizer::body_of(const FlowNode& node, int counter) {
 /// The slice of a view that belongs to the current iteration.
 View LoopLocalizer::slice_at(const FlowLoop& loop, View whole, int dim, int counter) {
   View slice = std::move(whole);
-  check(slice.shift.scalar < 0, "a view of '{}' depends on two counters",
-        build_.program().buffers[slice.buffer].name);
-  slice.shift.scalar = counter;
-  slice.shift.scalar_factor = slice.strides[dim];
+  slice.shift.scalar_terms.emplace_back(counter, slice.strides[dim]);
   if (loop.stage_axis < 0 && slice.sizes[dim] < loop.iterations)  // the latest iterations only
     slice.shift.modulus = slice.sizes[dim] * slice.strides[dim];
   if (loop.stage_axis >= 0)
@@ -189,9 +184,7 @@ void LoopLocalizer::begin_loop(const FlowNode& node, int counter) {
 
 void LoopLocalizer::set_slices(const FlowLoop& loop, int counter) {
   for (const FlowLoop::Slice& slice : loop.slices) {
-    const View& whole = build_.view(slice.whole);
-    build_.view(slice.value) = slice_at(
-        loop, whole.shift.scalar < 0 ? whole : build_.copy_of(slice.whole), slice.dim, counter);
+    build_.view(slice.value) = slice_at(loop, build_.view(slice.whole), slice.dim, counter);
   }
 }
 
@@ -210,7 +203,8 @@ void LoopLocalizer::make_results(const FlowNode& node) {
       continue;
     }
     const View view = build_.view(node.out[i]) =
-        build_.new_view(build_.value(node.out[i]), ArenaKind::transient);
+        carries ? build_.new_view(build_.value(node.out[i]), ArenaKind::transient)
+                : build_.result_view(node.out[i]);
     if (carries) {
       build_.add_copy(build_.view(loop.carries[i].init), view, node.origin);
       build_.view(loop.carries[i].value) = view;
@@ -301,8 +295,7 @@ void LoopLocalizer::add_stages(const FlowNode& node, int counter) {
   const int64_t beyond = stages * share.loop.iterations;  // in another turn no counter is inside
   for (const size_t i : {1, 2}) {
     IntExpr& bound = share.exprs[i];
-    bound.scalar = turn_of(loop);
-    bound.scalar_factor = beyond;
+    bound.scalar_terms = {{turn_of(loop), beyond}};
     bound.axis_terms = {{loop.stage_axis, loop.reverse ? beyond : -beyond}};
     if (loop.reverse) bound.constant -= beyond * (stages - 1);
   }
@@ -366,7 +359,7 @@ void LoopLocalizer::add_share(const FlowNode& node, const FlowLoop& pipeline) {
   Step share = loop_step(node, counter, body_of(node, counter));
   share.body[0].overlaps = false;
   IntExpr first, begin;
-  begin.scalar = turn_of(pipeline);
+  begin.scalar_terms = {{turn_of(pipeline), 1}};
   if (turns.by_stage != 0) begin.axis_terms = {{pipeline.pipeline_axis, -turns.by_stage}};
   begin.divisor = turns.stride;
   begin.constant = turns.stride - 1 - turns.first;
