@@ -77,7 +77,8 @@ std::vector<ConfigKey> common_keys() {
        "microbatch, so that a rank keeps only its shard.",
        KeyRange::one_of({"step", "microbatch"})},
       {"train.pipeline_schedule", "1f1b",
-       "Order in which the stages of layers:pipe take microbatches: gpipe does all of them forward, "
+       "Order in which the stages of layers:pipe take microbatches: gpipe does all of them "
+       "forward, "
        "then backward; 1f1b takes turns, and keeps the activations of as many as stages.",
        KeyRange::one_of({"1f1b", "gpipe"})},
       {"train.matmul_precision", "float32",

@@ -109,6 +109,9 @@ class Player {
     const bool outside = odd_;
     const int64_t turn = turn_;
     if (!runs_in_turn(loop, turn)) return;
+    const bool shortens =
+        shorten_ && std::none_of(steps.begin(), steps.end(),
+                                 [](const Step& step) { return step.attrs.has("turns"); });
     auto run = [&](int64_t iteration, size_t first, size_t last) {
       int skipped = 0;
       for (const Step& step : steps.first(first)) skipped += 1 + steps_inside(step);
@@ -120,8 +123,8 @@ class Player {
     FunctionTime before;
     const int64_t count = iterations_of(loop);
     for (int64_t iteration = 0; iteration < count; ++iteration) {
-      if (shorten_ && iteration == kPlayed - 2) before = totals();
-      if (shorten_ && iteration == kPlayed)
+      if (shortens && iteration == kPlayed - 2) before = totals();
+      if (shortens && iteration == kPlayed)
         iteration += skip_iterations(before, count - 1 - iteration);
       if (iteration + 1 < count) run(iteration + 1, 0, early);
       run(iteration, early, late);

@@ -21,9 +21,16 @@ inline int64_t iterations_of(const Step& loop) {
   return std::min(all, loop.exprs[2].divisor > 1 ? 1 : window);
 }
 
-/// True if an iteration of a loop runs in this turn, on the first stage, if one runs on it at all.
+/// True if an iteration of a loop runs on any stage in this turn. Of a loop that runs every d-th
+/// turn on a stage: in those of the first stage.
 inline bool runs_in_turn(const Step& loop, int64_t turn) {
-  return loop.exprs.empty() || (turn + loop.exprs[2].constant) % loop.exprs[2].divisor == 0;
+  if (!loop.attrs.has("turns")) return true;
+  const IntExpr& end = loop.exprs[2];
+  const int64_t all = loop.attrs.get<int64_t>("turns"), at = turn + end.constant;
+  if (at % end.divisor != 0) return false;
+  const bool has_all_stages = end.axis_terms.empty();  // together
+  return has_all_stages ? at > 0 && at / end.divisor <= loop.loop.iterations
+                        : turn / end.divisor < all / end.divisor;
 }
 
 /// How often the body runs if the loop is run `times` times.

@@ -325,7 +325,8 @@ void LoopLocalizer::add_pipeline(const FlowNode& node) {
   const FlowLoop& loop = *node.loop;
   for (const FlowNode& share : loop.body) {
     make_results(share);
-    if (!share.loop->body.empty() && share.loop->body.back().loop) make_passed(share.loop->body.back());
+    if (!share.loop->body.empty() && share.loop->body.back().loop)
+      make_passed(share.loop->body.back());
   }
   const auto buffers = static_cast<int>(build_.program().buffers.size());
   Function turn{loop.name + ".turn", {}, {}, {}, true, 0};
@@ -353,8 +354,8 @@ void LoopLocalizer::make_passed(const FlowNode& layers) {
 void LoopLocalizer::add_share(const FlowNode& node, const FlowLoop& pipeline) {
   const FlowLoop& loop = *node.loop;
   const FlowLoop::Turns& turns = loop.turns;
-  const int counter = loop.number < 0 ? build_.scalar("iteration of " + loop.name)
-                                      : build_.counter(loop);
+  const int counter =
+      loop.number < 0 ? build_.scalar("iteration of " + loop.name) : build_.counter(loop);
   set_slices(loop, counter);
   Step share = loop_step(node, counter, body_of(node, counter));
   share.body[0].overlaps = false;
@@ -382,14 +383,13 @@ void LoopLocalizer::add_move(const FlowNode& move, bool is_next) {
 }
 
 /// Adds the loop over turns whose body is `turn` to the function `outside`.
-void LoopLocalizer::add_turns(const Origin& origin, Function& turn, const FlowLoop& loop, int64_t turns,
-                              int first_buffer, Function* outside) {
+void LoopLocalizer::add_turns(const Origin& origin, Function& turn, const FlowLoop& loop,
+                              int64_t turns, int first_buffer, Function* outside) {
   Step step;
   step.kernel = KernelKind::loop;
   step.origin = origin;
   step.loop = {turns, turn_of(loop), false, {}};
-  for (const Step& inner : turn.steps)
-    step.flops += inner.flops;
+  for (const Step& inner : turn.steps) step.flops += inner.flops;
   turn.first_update = static_cast<int>(turn.steps.size());
   build_.set_function(outside);
   find_outer(build_.program(), first_buffer, turn);

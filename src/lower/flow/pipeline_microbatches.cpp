@@ -298,8 +298,7 @@ class MicrobatchPipeline {
     for (const FlowNode& share : shares) {
       const FlowLoop::Turns& turns = share.loop->turns;
       const int64_t last = turns.first + std::max<int64_t>(0, turns.by_stage) * (stages_ - 1);
-      loop.iterations =
-          std::max(loop.iterations, last + turns.stride * (loop_.iterations - 1) + 1);
+      loop.iterations = std::max(loop.iterations, last + turns.stride * (loop_.iterations - 1) + 1);
       node.in.insert(node.in.end(), share.in.begin(), share.in.end());
       node.out.insert(node.out.end(), share.out.begin(), share.out.end());
     }
