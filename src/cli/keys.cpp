@@ -76,6 +76,11 @@ std::vector<ConfigKey> common_keys() {
        "When gradients are reduced across ranks: once a step, and whole until then; or after every "
        "microbatch, so that a rank keeps only its shard.",
        KeyRange::one_of({"step", "microbatch"})},
+      {"train.pipeline_schedule", "1f1b",
+       "Order in which the stages of layers:pipe take microbatches: gpipe does all of them "
+       "forward, "
+       "then backward; 1f1b takes turns, and keeps the activations of as many as stages.",
+       KeyRange::one_of({"1f1b", "gpipe"})},
       {"train.matmul_precision", "float32",
        "Precision of float32 matmuls on a GPU: tf32 rounds their operands to 10 bits of mantissa.",
        KeyRange::one_of({"float32", "tf32"})},

@@ -25,6 +25,9 @@ void set_schedule(const Job& job, CompileOptions& options) {
   options.offload_state = job.config.text("train.offload") == "state";
   options.wide_grad_reduce = job.config.text("train.grad_reduce_dtype") == "float32";
   options.reduce_each_microbatch = job.config.text("train.grad_reduce") == "microbatch";
+  options.pipeline_schedule = job.config.text("train.pipeline_schedule") == "gpipe"
+                                  ? PipelineSchedule::gpipe
+                                  : PipelineSchedule::one_forward_one_backward;
   options.tf32 = job.config.text("train.matmul_precision") == "tf32";
   options.machine = job.machine;
   const bool is_auto = job.config.text("train.chunks") == "auto";

@@ -154,16 +154,17 @@ std::vector<PaddingReport> padding_of(const Program& program) {
 void note_idle_stages(const Program& program, const Function& f, std::vector<std::string>& notes) {
   for (const Step& step : f.steps) {
     for (const Function& body : step.body) note_idle_stages(program, body, notes);
-    const int64_t turns = step.attrs.get<int64_t>("turns", 0);
-    if (turns == 0) continue;
+    const int64_t microbatches = step.attrs.get<int64_t>("microbatches", 0);
+    if (microbatches == 0) continue;
     const auto axis = static_cast<size_t>(step.exprs[1].axis_terms[0].first);
-    const int64_t stages = program.axis_sizes[axis], microbatches = turns - stages + 1;
+    const int64_t stages = program.axis_sizes[axis],
+                  turns = (microbatches + stages - 1) * step.exprs[1].divisor;
     std::string note = fmt::format(
         "{} microbatch{} pass{} through {} stages along '{}' in {} turns: a stage is idle in "
         "{:.0f} % of them; more microbatches make that less",
         microbatches, microbatches == 1 ? "" : "es", microbatches == 1 ? "es" : "", stages,
         program.axis_names[axis], turns,
-        100.0 * static_cast<double>(stages - 1) / static_cast<double>(turns));
+        100.0 * static_cast<double>(stages - 1) / static_cast<double>(microbatches + stages - 1));
     if (std::find(notes.begin(), notes.end(), note) == notes.end())
       notes.push_back(std::move(note));
   }

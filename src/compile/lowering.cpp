@@ -32,6 +32,7 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
   lowering.offload_state = options.offload_state;
   lowering.wide_grad_reduce = options.wide_grad_reduce;
   lowering.reduce_each_microbatch = options.reduce_each_microbatch;
+  lowering.pipeline_schedule = options.pipeline_schedule;
   lowering.chunks = options.chunks;
   if (options.device.starts_with("cuda")) fuse_for_gpu(lowering);
   if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);

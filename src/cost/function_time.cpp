@@ -107,18 +107,24 @@ class Player {
     const size_t early = static_cast<size_t>(body.early);
     const size_t late = stores - static_cast<size_t>(body.late);
     const bool outside = odd_;
+    const int64_t turn = turn_;
+    if (!runs_in_turn(loop, turn)) return;
+    const bool shortens =
+        shorten_ && std::none_of(steps.begin(), steps.end(),
+                                 [](const Step& step) { return step.attrs.has("turns"); });
     auto run = [&](int64_t iteration, size_t first, size_t last) {
       int skipped = 0;
       for (const Step& step : steps.first(first)) skipped += 1 + steps_inside(step);
       odd_ = iteration % 2 != 0;
+      turn_ = iteration;
       play(steps.subspan(first, last - first), number + skipped);
     };
     run(0, 0, early);
     FunctionTime before;
     const int64_t count = iterations_of(loop);
     for (int64_t iteration = 0; iteration < count; ++iteration) {
-      if (shorten_ && iteration == kPlayed - 2) before = totals();
-      if (shorten_ && iteration == kPlayed)
+      if (shortens && iteration == kPlayed - 2) before = totals();
+      if (shortens && iteration == kPlayed)
         iteration += skip_iterations(before, count - 1 - iteration);
       if (iteration + 1 < count) run(iteration + 1, 0, early);
       run(iteration, early, late);
@@ -127,6 +133,7 @@ class Player {
     }
     run(count - 1, late, stores);
     odd_ = outside;
+    turn_ = turn;
   }
 
   /// The totals so far.
@@ -189,6 +196,7 @@ class Player {
   std::map<std::pair<int, bool>, int>
       under_way_;  ///< (bucket number, iteration is odd) -> transfer
   bool odd_ = false;
+  int64_t turn_ = 0;  ///< the iteration of the innermost loop
   std::unordered_map<const Step*, double> seconds_;
   FunctionTime time_;
 };

@@ -54,7 +54,7 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   after("partition", [&] { return to_string(flow, options.mesh); });
   insert_padding_masks(flow, rule_layouts);
   after("insert_padding_masks", [&] { return to_string(flow, options.mesh); });
-  pipeline_microbatches(graph, flow);
+  pipeline_microbatches(graph, options.pipeline_schedule, flow);
   after("pipeline_microbatches", [&] { return to_string(flow, options.mesh); });
   Program program = localize(graph, flow, rule_layouts);
   if (options.offload_state) offload_state(graph, program);

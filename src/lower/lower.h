@@ -15,6 +15,7 @@
 
 #include "lower/passes/step_prices.h"
 #include "program/program.h"
+#include "tessera/compile_options.h"
 #include "tessera/graph.h"
 #include "tessera/mesh.h"
 
@@ -36,6 +37,7 @@ struct LowerOptions {
   bool wide_grad_reduce = false;        ///< see CompileOptions
   bool reduce_each_microbatch = false;  ///< see CompileOptions
   bool offload_state = false;           ///< optimizer state goes to ArenaKind::offloaded
+  PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
   StepPrices prices = {};
   int chunks = 0;  ///< per matmul, see CompileOptions::chunks
   /// True if the device's matmul can run the pointwise program of a "contract" step as its

@@ -122,6 +122,8 @@ TEST_CASE("cli: a key that was renamed says its name of today", "[cli]") {
                  {"key 'train.grad_reduce' is 'part'; that is called microbatch now"});
   expect_failure(run_cli_in(f, "explain gpt --set grad_reduce=often"), 1,
                  {"key 'train.grad_reduce' is 'often'; it is step or microbatch"});
+  expect_failure(run_cli_in(f, "explain gpt --set pipeline_schedule=1f1"), 1,
+                 {"key 'train.pipeline_schedule' is '1f1'; it is 1f1b or gpipe"});
   // A model's own key may have such a name.
   Config own({{"model.sums", "1", "Number of sums."}, {"train.grad_reduce", "step", "When."}});
   own.set("sums", "2");

@@ -73,16 +73,21 @@ std::vector<Tensor> train(Graph& g, int64_t layers, int64_t microbatches) {
   return out;
 }
 
-/// The same with the batch made in the graph.
+constexpr PipelineSchedule kSchedules[] = {PipelineSchedule::gpipe,
+                                           PipelineSchedule::one_forward_one_backward};
+
+/// Two steps, and what they make.
 Values trained(int64_t layers, int64_t microbatches, const std::string& mesh,
-               const std::string& layout) {
+               const std::string& layout, PipelineSchedule schedule = PipelineSchedule::gpipe) {
   Graph g;
   std::vector<Tensor> outputs = train(g, layers, microbatches);
   for (size_t i = 0; i < outputs.size(); ++i)
     outputs[i] = identity(outputs[i]).named("out" + std::to_string(i));
   const Mesh on = Mesh::parse(mesh);
   Cluster cluster = Cluster::threads(on.size());
-  Session session(g, cluster, {on, Layout::parse(layout), {{"train", outputs, true}}});
+  CompileOptions options{on, Layout::parse(layout), {{"train", outputs, true}}};
+  options.pipeline_schedule = schedule;
+  Session session(g, cluster, options);
   Array x(DType::float64, {"batch", "model"}, {12, 6});
   for (int64_t i = 0; i < x.elements(); ++i)
     x.data<double>()[i] = 0.1 * static_cast<double>(i % 17);
@@ -97,18 +102,20 @@ Values trained(int64_t layers, int64_t microbatches, const std::string& mesh,
   return values;
 }
 
-/// A training step of a gpt whose layers are a loop.
+/// A training step of a gpt whose layers are a loop, with `batch` examples a microbatch.
 Explanation explain_gpt(const std::string& mesh, const std::string& layout, int64_t microbatches,
-                        const Machine* machine = nullptr) {
+                        PipelineSchedule schedule, int64_t batch = 3, bool tied = false) {
   nn::GptOptions o = small_gpt(DType::float32);
   o.layers = 4;
   o.scan = true;
-  o.batch = 24 / microbatches;
+  o.batch = batch;
+  o.tied = tied;
   Graph g;
   const Minimized step = minimize_in_microbatches(
       g, "batch", microbatches, [&] { return nn::gpt(g, o).loss; }, constant(g, 0.01), adam());
-  return explain(g, {Mesh::parse(mesh), Layout::parse(layout), {{"train", {step.loss}, true}}}, {},
-                 machine);
+  CompileOptions options{Mesh::parse(mesh), Layout::parse(layout), {{"train", {step.loss}, true}}};
+  options.pipeline_schedule = schedule;
+  return explain(g, options);
 }
 
 }  // namespace
@@ -123,11 +130,12 @@ TEST_CASE("layers in stages train as on one rank, with any number of microbatche
       {"pipe:2;data:2", "layers:pipe;batch:data;@params model:data"},
       {"pipe:2;data:2", "layers:pipe;@state model:data"}};
   for (const auto& [layers, microbatches] :
-       {std::pair<int64_t, int64_t>{4, 4}, {5, 3}, {2, 1}, {4, 2}}) {
+       {std::pair<int64_t, int64_t>{4, 6}, {5, 3}, {2, 1}, {4, 2}}) {
     const Values plain = trained(layers, microbatches, "a:1", "");
     for (const auto& [mesh, layout] : layouts) {
       INFO(layers << " layers, " << microbatches << " microbatches, " << mesh << " " << layout);
-      check_equal(plain, trained(layers, microbatches, mesh, layout));
+      for (const PipelineSchedule schedule : kSchedules)
+        check_equal(plain, trained(layers, microbatches, mesh, layout, schedule));
     }
   }
 }
@@ -148,41 +156,65 @@ TEST_CASE("layers in stages outside of microbatches run stage after stage", "[pi
 }
 
 TEST_CASE("a stage computes and keeps its own layers", "[pipeline]") {
-  const Explanation one = explain_gpt("pipe:1", "", 4),
-                    two = explain_gpt("pipe:2", "layers:pipe", 4);
-  const FunctionReport &whole = one.functions.back(), &half = two.functions.back();
-  CHECK(half.flops < whole.flops * 6 / 10);
-  for (const RedundantReport& r : half.redundant) {
-    INFO(r.node);
-    CHECK(r.node.find("block") == std::string::npos);
+  for (const PipelineSchedule schedule : kSchedules) {
+    const Explanation one = explain_gpt("pipe:1", "", 4, schedule),
+                      two = explain_gpt("pipe:2", "layers:pipe", 4, schedule);
+    const FunctionReport &whole = one.functions.back(), &half = two.functions.back();
+    CHECK(half.flops < whole.flops * 6 / 10);
+    for (const RedundantReport& r : half.redundant) {
+      INFO(r.node);
+      CHECK(r.node.find("block") == std::string::npos);
+    }
+    CHECK(two.memory.params < one.memory.params * 7 / 10);
   }
-  CHECK(two.memory.params < one.memory.params * 7 / 10);
 }
 
-TEST_CASE("between stages go the activations of a microbatch in every turn", "[pipeline]") {
-  for (const int64_t microbatches : {3, 8}) {
-    const Explanation e = explain_gpt("pipe:4", "layers:pipe", microbatches);
-    const int64_t activations = 24 / microbatches * 6 * 12 * 4, turns = microbatches + 3;
-    int64_t next = 0, last = 0;
-    for (const CollectiveReport& c : e.functions.back().collectives) {
-      CHECK(c.kind != "all_gather");  // no layer's parameters are sent
-      if (c.rule == "layers:pipe: to the next stage") {
-        CHECK(c.bytes == turns * activations);
-        CHECK(c.times == turns);
-        ++next;
-      } else if (c.rule == "layers:pipe: from the last stage") {
-        CHECK(c.bytes == microbatches * activations * 3 / 4);  // the mean over the ranks
-        ++last;
-      }
+/// Bytes that go forward and backward between stages, a rank's mean, and those from the last one.
+std::pair<int64_t, int64_t> sent_between_stages(int stages, int64_t microbatches,
+                                                PipelineSchedule schedule) {
+  const Explanation e =
+      explain_gpt("pipe:" + std::to_string(stages), "layers:pipe", microbatches, schedule);
+  int64_t next = 0, last = 0;
+  for (const CollectiveReport& c : e.functions.back().collectives) {
+    CHECK(c.kind != "all_gather");  // no layer's parameters are sent
+    if (c.rule == "layers:pipe: to the next stage") next += c.bytes;
+    if (c.rule == "layers:pipe: from the last stage") last += c.bytes;
+  }
+  return {next, last};
+}
+
+TEST_CASE("between stages go the activations of a microbatch", "[pipeline]") {
+  const int64_t activations = 3 * 6 * 12 * 4;
+  using enum PipelineSchedule;
+  for (const int64_t m : {3, 8}) {
+    for (const PipelineSchedule schedule : kSchedules) {
+      const auto [next, last] = sent_between_stages(4, m, schedule);
+      CHECK(last == 2 * m * activations * 3 / 4);  // the mean over the ranks
+      // Of 4 ranks 3 receive: in m + 2 turns; or one of them in m turns and two in m + 1.
+      CHECK(next == 2 * activations * (schedule == gpipe ? (m + 2) * 3 : m + 2 * (m + 1)) / 4);
     }
-    CHECK(next == 2);  // forward and backward
-    CHECK(last == 2);
+    CHECK(sent_between_stages(2, m, one_forward_one_backward).first == 2 * m * activations / 2);
+  }
+}
+
+TEST_CASE("with one forward and one backward, memory is that of as many microbatches as stages",
+          "[pipeline]") {
+  for (const char* layout : {"layers:pipe", "layers:pipe;vocab:pipe"}) {
+    for (const bool tied : {false, true}) {
+      const auto bytes = [&](int64_t microbatches, PipelineSchedule schedule) {
+        return explain_gpt("pipe:4", layout, microbatches, schedule, 2, tied).memory.transient;
+      };
+      const int64_t few = bytes(8, PipelineSchedule::one_forward_one_backward);
+      CHECK(few == bytes(16, PipelineSchedule::one_forward_one_backward));
+      CHECK(few == bytes(32, PipelineSchedule::one_forward_one_backward));
+      CHECK(few < bytes(8, PipelineSchedule::gpipe) * 7 / 10);
+    }
   }
 }
 
 TEST_CASE("explain says how long stages are idle", "[pipeline]") {
-  const auto notes = [](int64_t microbatches) {
-    return explain_gpt("pipe:4", "layers:pipe", microbatches).notes;
+  const auto notes = [](int64_t microbatches, PipelineSchedule schedule = PipelineSchedule::gpipe) {
+    return explain_gpt("pipe:4", "layers:pipe", microbatches, schedule).notes;
   };
   REQUIRE(notes(8).size() == 1);  // one for forward and backward
   CHECK(notes(8)[0] ==
@@ -192,6 +224,10 @@ TEST_CASE("explain says how long stages are idle", "[pipeline]") {
                          "idle in 60 %") == 0);
   CHECK(notes(1)[0].find("1 microbatch passes through 4 stages along 'pipe' in 4 turns: a stage is "
                          "idle in 75 %") == 0);
+  const auto both = notes(8, PipelineSchedule::one_forward_one_backward);
+  REQUIRE(both.size() == 1);
+  CHECK(both[0].find("8 microbatches pass through 4 stages along 'pipe' in 22 turns: a stage is "
+                     "idle in 27 %") == 0);
 }
 
 TEST_CASE("a layer that another rule splits over the axis of its stages is an error",

@@ -72,6 +72,16 @@ std::string print_node(const Flow& flow, const FlowNode& node, const Mesh& mesh,
     text += fmt::format("{}  %{} begins as %{}, next %{}\n", indent, c.value, c.init, c.next);
   for (const FlowLoop::Slice& s : node.loop->slices)
     text += fmt::format("{}  %{} is a slice of %{}\n", indent, s.value, s.whole);
+  if (node.loop->pipeline_axis >= 0) {
+    for (const FlowNode& share : node.loop->body) {
+      const FlowLoop::Turns& turns = share.loop->turns;
+      text += fmt::format("{}  iteration m of {} in turn {}m + {} + {} * stage\n", indent,
+                          share.loop->name, turns.stride, turns.first, turns.by_stage);
+    }
+  }
+  for (const auto* moves : {&node.loop->begin_to_next, &node.loop->begin_to_all}) {
+    for (const FlowNode& move : *moves) text += print_node(flow, move, mesh, indent + "  ");
+  }
   for (const FlowNode& inner : node.loop->body)
     text += print_node(flow, inner, mesh, indent + "  ");
   return text;

@@ -72,10 +72,18 @@ struct FlowLoop {
   /// Of each carry, with a dim for the stages in front: from a stage to the next, and from the last
   /// one to all. Exchanges.
   std::vector<FlowNode> to_next, to_all;
-  /// Each iteration is a microbatch and runs one loop whose ranks along this axis are stages; the
-  /// stages work on different ones. `to_all` then moves stacks, and is for those that the last
-  /// stage has: in: with a dim for the stages in front; out: the same, and the stack. -1: none.
+  /// A loop over turns, in which the ranks along this axis are stages that work on different
+  /// microbatches. The body has loops over microbatches with `turns`. -1: none.
   int pipeline_axis = -1;
+  /// Iteration m runs in turn stride * m + first + by_stage * stage.
+  struct Turns {
+    int64_t stride = 1, first = 0, by_stage = 0;
+  } turns;
+  /// What an iteration over microbatches begins with: to_next and to_all of layers in stages. in:
+  /// with a dim for the stages in front, and the value without; out: the same.
+  std::vector<FlowNode> begin_to_next, begin_to_all;
+  /// Of each carry of layers in stages that are in a pipeline: what comes from the stage before.
+  std::vector<int> arrivals;
 };
 
 struct FlowFunction {

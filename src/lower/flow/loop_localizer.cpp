@@ -11,8 +11,6 @@
 #include <set>
 #include <utility>
 
-#include "base/fail.h"
-
 namespace tessera {
 
 namespace {
@@ -96,13 +94,12 @@ bool is_stacked_once(const FlowLoop& iterations, int value) {
 }  // namespace
 
 void LoopLocalizer::add_loop(const FlowNode& node) {
+  if (node.loop->pipeline_axis >= 0) return add_pipeline(node);
   const int counter = build_.counter(*node.loop);
-  if (node.loop->pipeline_axis >= 0) return add_pipeline(node, counter);
   const bool is_passed =
       !node.loop->carries.empty() && passed_.contains(node.loop->carries[0].value);
   if (node.loop->stage_axis >= 0 && !is_passed) return add_stages(node, counter);
   begin_loop(node, counter);
-  find_direct_sums(node);
   build_.add_step(loop_step(node, counter, body_of(node, counter)));
 }
 
@@ -127,6 +124,8 @@ Function LoopLocalizer::body_of(const FlowNode& node, int counter) {
       build_.set_place(loop.stacked[i], slice_at(loop, build_.view(result), 0, counter));
   }
   if (loop.stage_axis >= 0) build_.stage_axes().push_back(loop.stage_axis);
+  for (const FlowNode& move : loop.begin_to_next) add_move(move, true);
+  for (const FlowNode& move : loop.begin_to_all) add_move(move, false);
   add_nodes_(loop.body);
   if (loop.stage_axis >= 0) build_.stage_axes().pop_back();
   build_.set_places(places);
@@ -140,10 +139,9 @@ Function LoopLocalizer::body_of(const FlowNode& node, int counter) {
 /// The slice of a view that belongs to the current iteration.
 View LoopLocalizer::slice_at(const FlowLoop& loop, View whole, int dim, int counter) {
   View slice = std::move(whole);
-  check(slice.shift.scalar < 0, "a view of '{}' depends on two counters",
-        build_.program().buffers[slice.buffer].name);
-  slice.shift.scalar = counter;
-  slice.shift.scalar_factor = slice.strides[dim];
+  slice.shift.scalar_terms.emplace_back(counter, slice.strides[dim]);
+  if (loop.stage_axis < 0 && slice.sizes[dim] < loop.iterations)  // the latest iterations only
+    slice.shift.modulus = slice.sizes[dim] * slice.strides[dim];
   if (loop.stage_axis >= 0)
     slice.shift.axis_terms.emplace_back(loop.stage_axis, -slice.sizes[dim] * slice.strides[dim]);
   slice.sizes.erase(slice.sizes.begin() + dim);
@@ -179,14 +177,20 @@ void LoopLocalizer::add_to_sum(const View& sum, const View& value, const Origin&
   build_.add_step(std::move(step));
 }
 
-/// Fills what the first iteration reads, and makes the buffers of the loop's results.
 void LoopLocalizer::begin_loop(const FlowNode& node, int counter) {
-  const FlowLoop& loop = *node.loop;
+  set_slices(*node.loop, counter);
+  make_results(node);
+}
+
+void LoopLocalizer::set_slices(const FlowLoop& loop, int counter) {
   for (const FlowLoop::Slice& slice : loop.slices) {
-    const View& whole = build_.view(slice.whole);
-    build_.view(slice.value) = slice_at(
-        loop, whole.shift.scalar < 0 ? whole : build_.copy_of(slice.whole), slice.dim, counter);
+    build_.view(slice.value) = slice_at(loop, build_.view(slice.whole), slice.dim, counter);
   }
+}
+
+/// Makes the buffers of the loop's results, and fills what the first iteration reads.
+void LoopLocalizer::make_results(const FlowNode& node) {
+  const FlowLoop& loop = *node.loop;
   for (size_t i = 0; i < node.out.size(); ++i) {
     if (const auto sum = sums_.find(node.out[i]); sum != sums_.end()) {
       build_.view(node.out[i]) = sum->second;
@@ -194,13 +198,13 @@ void LoopLocalizer::begin_loop(const FlowNode& node, int counter) {
     }
     const bool carries = i < loop.carries.size();
     if (carries && passed_.contains(loop.carries[i].value)) {
-      build_.view(node.out[i]) = build_.view(loop.carries[i].value) =
-          passed_[loop.carries[i].value];
+      build_.add_copy(build_.view(loop.arrivals[i]), build_.view(node.out[i]), node.origin);
       enter(loop, loop.carries[i], node.origin);
       continue;
     }
     const View view = build_.view(node.out[i]) =
-        build_.new_view(build_.value(node.out[i]), ArenaKind::transient);
+        carries ? build_.new_view(build_.value(node.out[i]), ArenaKind::transient)
+                : build_.result_view(node.out[i]);
     if (carries) {
       build_.add_copy(build_.view(loop.carries[i].init), view, node.origin);
       build_.view(loop.carries[i].value) = view;
@@ -209,6 +213,7 @@ void LoopLocalizer::begin_loop(const FlowNode& node, int counter) {
       fill_with_zeros(view, node.origin);
     }
   }
+  find_direct_sums(node);
 }
 
 /// Writes the values of an iteration to their places. Carries are assigned last, when all values
@@ -285,18 +290,28 @@ void LoopLocalizer::add_stages(const FlowNode& node, int counter) {
   const FlowLoop& loop = *node.loop;
   const int stages = stages_of(loop.stage_axis);
   begin_loop(node, counter);
-  find_direct_sums(node);
   const auto buffers = static_cast<int>(build_.program().buffers.size());
   Step share = loop_step(node, counter, body_of(node, counter));
   const int64_t beyond = stages * share.loop.iterations;  // in another turn no counter is inside
   for (const size_t i : {1, 2}) {
     IntExpr& bound = share.exprs[i];
-    bound.scalar = turn_of(loop);
-    bound.scalar_factor = beyond;
+    bound.scalar_terms = {{turn_of(loop), beyond}};
     bound.axis_terms = {{loop.stage_axis, loop.reverse ? beyond : -beyond}};
     if (loop.reverse) bound.constant -= beyond * (stages - 1);
   }
-  add_turns(node, loop, stages, buffers, std::move(share));
+  Function turn{loop.name + ".turn", {}, {}, {}, true, 0};
+  Function* outside = build_.set_function(&turn);
+  for (size_t i = 0; i < loop.carries.size(); ++i) {
+    const FlowNode& move = loop.to_next[i];
+    const View carry = build_.view(loop.carries[i].value);
+    build_.view(move.in[0]) = with_dim_in_front(carry);
+    add_nodes_({move});
+    build_.add_copy(without_dim_in_front(build_.view(move.out[0])), carry, node.origin);
+  }
+  share.attrs.set("turns", int64_t{stages});
+  share.attrs.set("microbatches", int64_t{1});
+  build_.add_step(std::move(share));
+  add_turns(node.origin, turn, loop, stages, buffers, outside);
   for (size_t i = 0; i < loop.carries.size(); ++i) {
     const FlowNode& move = loop.to_all[i];
     build_.view(move.in[0]) = with_dim_in_front(build_.view(node.out[i]));
@@ -305,57 +320,76 @@ void LoopLocalizer::add_stages(const FlowNode& node, int counter) {
   }
 }
 
-/// A loop over microbatches whose iterations are layers in stages: in turn t, stage s runs
-/// microbatch t - s. In the gradient of layers the last stage is the first.
-void LoopLocalizer::add_pipeline(const FlowNode& node, int counter) {
+/// A loop over turns. What stages send, and what layers make, lies in buffers that outlive a turn.
+void LoopLocalizer::add_pipeline(const FlowNode& node) {
   const FlowLoop& loop = *node.loop;
-  const FlowLoop& layers = *loop.body.back().loop;
-  const int axis = loop.pipeline_axis, stages = stages_of(axis);
-  begin_loop(node, counter);
-  for (const FlowLoop::Carry& c : layers.carries) {
-    passed_[c.value] = build_.new_view(build_.value(c.value), ArenaKind::transient);
-    fill_with_zeros(passed_[c.value], node.origin);
-    build_.view(c.value) = passed_[c.value];
+  for (const FlowNode& share : loop.body) {
+    make_results(share);
+    if (!share.loop->body.empty() && share.loop->body.back().loop)
+      make_passed(share.loop->body.back());
   }
-  find_direct_sums(node);
   const auto buffers = static_cast<int>(build_.program().buffers.size());
-  Step share = loop_step(node, counter, body_of(node, counter));
-  share.body[0].overlaps = false;
-  IntExpr first, begin;
-  begin.scalar = turn_of(layers);
-  begin.axis_terms = {{axis, layers.reverse ? 1 : -1}};
-  begin.constant = layers.reverse ? 1 - stages : 0;
-  IntExpr end = begin;
-  ++end.constant;
-  share.exprs = {first, begin, end};
-  add_turns(node, layers, loop.iterations + stages - 1, buffers, std::move(share));
-  for (const FlowNode& move : loop.to_all) {
-    const int stack = move.out[1];
-    build_.view(move.in[0]) = with_dim_in_front(build_.view(stack));
-    add_nodes_({move});
-    build_.view(stack) = without_dim_in_front(build_.view(move.out[0]));
+  Function turn{loop.name + ".turn", {}, {}, {}, true, 0};
+  Function* outside = build_.set_function(&turn);
+  for (const FlowNode& share : loop.body) add_share(share, loop);
+  add_turns(node.origin, turn, loop, loop.iterations, buffers, outside);
+}
+
+/// Makes the buffers of the carries of layers: one for what arrives, one for what they make of it.
+void LoopLocalizer::make_passed(const FlowNode& layers) {
+  const FlowLoop& loop = *layers.loop;
+  if (loop.stage_axis < 0) return;
+  for (size_t i = 0; i < loop.carries.size(); ++i) {
+    const int carry = loop.carries[i].value;
+    for (const int v : {loop.arrivals[i], carry}) {
+      build_.view(v) = build_.new_view(build_.value(carry), ArenaKind::transient);
+      fill_with_zeros(build_.view(v), layers.origin);
+    }
+    build_.view(layers.out[i]) = build_.view(carry);
+    passed_.insert(carry);
   }
 }
 
-/// Adds a loop over turns: what the stage before made comes in, then this one runs its share.
-void LoopLocalizer::add_turns(const FlowNode& node, const FlowLoop& layers, int64_t turns,
-                              int first_buffer, Step share) {
-  Function turn{layers.name + ".turn", {}, {}, {}, true, 0};
-  Function* outside = build_.set_function(&turn);
-  for (size_t i = 0; i < layers.carries.size(); ++i) {
-    const FlowNode& move = layers.to_next[i];
-    const View carry = build_.view(layers.carries[i].value);
-    build_.view(move.in[0]) = with_dim_in_front(carry);
-    add_nodes_({move});
-    build_.add_copy(without_dim_in_front(build_.view(move.out[0])), carry, node.origin);
-  }
-  share.attrs.set("turns", turns);
+/// Adds the iteration that a stage runs in a turn, if any, of a loop over microbatches.
+void LoopLocalizer::add_share(const FlowNode& node, const FlowLoop& pipeline) {
+  const FlowLoop& loop = *node.loop;
+  const FlowLoop::Turns& turns = loop.turns;
+  const int counter =
+      loop.number < 0 ? build_.scalar("iteration of " + loop.name) : build_.counter(loop);
+  set_slices(loop, counter);
+  Step share = loop_step(node, counter, body_of(node, counter));
+  share.body[0].overlaps = false;
+  IntExpr first, begin;
+  begin.scalar_terms = {{turn_of(pipeline), 1}};
+  if (turns.by_stage != 0) begin.axis_terms = {{pipeline.pipeline_axis, -turns.by_stage}};
+  begin.divisor = turns.stride;
+  begin.constant = turns.stride - 1 - turns.first;
+  IntExpr end = begin;
+  ++end.constant;
+  share.exprs = {first, begin, end};
+  share.attrs.set("turns", pipeline.iterations);
+  if (turns.by_stage != 0) share.attrs.set("microbatches", loop.iterations);
+  build_.add_step(std::move(share));
+}
+
+/// An exchange between the stages of what layers make. `is_next`: to the place where the next stage
+/// expects it.
+void LoopLocalizer::add_move(const FlowNode& move, bool is_next) {
+  const int from = move.in[0], to = move.out[0], value = move.out[1];
+  build_.view(from) = with_dim_in_front(build_.view(move.in[1]));
+  if (is_next) build_.set_place(to, with_dim_in_front(build_.view(value)));
+  add_nodes_({move});
+  build_.view(value) = without_dim_in_front(build_.view(to));
+}
+
+/// Adds the loop over turns whose body is `turn` to the function `outside`.
+void LoopLocalizer::add_turns(const Origin& origin, Function& turn, const FlowLoop& loop,
+                              int64_t turns, int first_buffer, Function* outside) {
   Step step;
   step.kernel = KernelKind::loop;
-  step.origin = node.origin;
-  step.loop = {turns, turn_of(layers), false, {}};
-  step.flops = share.flops;
-  build_.add_step(std::move(share));
+  step.origin = origin;
+  step.loop = {turns, turn_of(loop), false, {}};
+  for (const Step& inner : turn.steps) step.flops += inner.flops;
   turn.first_update = static_cast<int>(turn.steps.size());
   build_.set_function(outside);
   find_outer(build_.program(), first_buffer, turn);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "lower/flow/flow.h"
@@ -24,13 +25,18 @@ class LoopLocalizer {
   View slice_at(const FlowLoop& loop, View whole, int dim, int counter);
   void find_direct_sums(const FlowNode& node);
   void begin_loop(const FlowNode& node, int counter);
+  void set_slices(const FlowLoop& loop, int counter);
+  void make_results(const FlowNode& node);
   Function body_of(const FlowNode& node, int counter);
   void end_iteration(const FlowNode& node, int counter);
   Step loop_step(const FlowNode& node, int counter, Function body);
   void add_stages(const FlowNode& node, int counter);
-  void add_pipeline(const FlowNode& node, int counter);
-  void add_turns(const FlowNode& node, const FlowLoop& layers, int64_t turns, int first_buffer,
-                 Step share);
+  void add_pipeline(const FlowNode& node);
+  void make_passed(const FlowNode& layers);
+  void add_share(const FlowNode& node, const FlowLoop& pipeline);
+  void add_move(const FlowNode& move, bool is_next);
+  void add_turns(const Origin& origin, Function& turn, const FlowLoop& loop, int64_t turns,
+                 int first_buffer, Function* outside);
   void enter(const FlowLoop& layers, const FlowLoop::Carry& carry, const Origin& origin);
   int turn_of(const FlowLoop& layers);
   int stages_of(int axis) const { return build_.program().axis_sizes[static_cast<size_t>(axis)]; }
@@ -44,9 +50,8 @@ class LoopLocalizer {
   /// By flow value that an inner loop stacks: the sum of the outer loop that accumulates its
   /// slices.
   std::map<int, View> sums_;
-  /// By carry of layers in stages whose microbatches are a pipeline: what comes from the stage
-  /// before, and goes to the next.
-  std::map<int, View> passed_;
+  /// The carries of layers in stages that are in a pipeline: their buffers outlive a turn.
+  std::set<int> passed_;
 };
 
 }  // namespace tessera
