@@ -8,6 +8,7 @@
 #include "tessera/loss.h"
 #include "tessera/nn_attention.h"
 #include "tessera/nn_layers.h"
+#include "tessera/nn_linear_cross_entropy.h"
 #include "tessera/nn_moe.h"
 #include "tessera/ops.h"
 

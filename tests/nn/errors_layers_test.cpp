@@ -1,6 +1,5 @@
 // The messages of layers and attention for shapes and options that do not go together.
 #include "support/expect_error.h"
-#include "tessera/nn_linear_cross_entropy.h"
 #include "tessera/tessera.h"
 
 using namespace tessera;
