@@ -13,6 +13,7 @@ transformers draws, a wrong base of the rotary positions passes any tolerance.
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,10 +21,11 @@ import tempfile
 import safetensors.torch
 import torch
 import transformers
-from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig,
-                          Qwen2Config, Qwen3Config, Qwen3MoeConfig)
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, BertConfig, Gemma2Config,
+                          Gemma3TextConfig, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config,
+                          Qwen3MoeConfig, T5Config)
 
-BATCH, LENGTH, VOCAB = 2, 40, 96
+BATCH, LENGTH, TARGET_LENGTH, VOCAB = 2, 40, 24, 96
 SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64, bos_token_id=None, eos_token_id=None,
              attn_implementation="eager")
@@ -63,16 +65,34 @@ def models():
                                       rope_parameters={"rope_type": "default", "rope_theta": 3000.0}), torch.bfloat16, "1GB"
 
 
+    t5 = dict(vocab_size=VOCAB, d_model=32, d_kv=12, d_ff=48, num_layers=2, num_heads=4, relative_attention_num_buckets=8,
+              relative_attention_max_distance=20, decoder_start_token_id=0, attn_implementation="eager")
+    yield "t5", T5Config(**t5, num_decoder_layers=3, feed_forward_proj="gated-gelu", tie_word_embeddings=False), torch.bfloat16, "1GB"
+    yield "t5-old", T5Config(**t5, feed_forward_proj="relu"), torch.bfloat16, "1GB"
+    yield "bert", BertConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+                             max_position_embeddings=64, attn_implementation="eager"), torch.bfloat16, "1GB"
+
+
+def class_of(config):
+    if config.model_type == "t5":
+        return AutoModelForSeq2SeqLM
+    return AutoModelForMaskedLM if config.model_type == "bert" else AutoModelForCausalLM
+
+
 def scale(model, dtype):
     """Draws weights of the size described above, each a number of `dtype`."""
     for name, p in model.named_parameters():
         if p.dim() == 2:
             fan = p.shape[0] if "c_" in name else p.shape[1]
-            gain = 2.0 if any(k in name for k in ("q_proj", "k_proj", "c_attn")) else 1.2
-            p.data = torch.randn(p.shape) * (1.0 if "wte" in name or "wpe" in name or "embed" in name else gain / fan**0.5)
+            gain = 2.0 if any(k in name for k in ("q_proj", "k_proj", "c_attn", ".query.", ".key.")) else 1.2
+            if re.search(r"\.[qk]\.weight", name):  # T5 does not scale logits by d_kv^-0.5
+                gain = 1.0
+            is_embedding = any(k in name for k in ("wte", "wpe", "embed", "shared", "relative_attention_bias"))
+            size = 1.5 if "shared" in name else 1.0 if is_embedding else gain / fan**0.5
+            p.data = torch.randn(p.shape) * size
         elif p.dim() == 3:  # of all experts
             p.data = torch.randn(p.shape) * (1.2 / p.shape[2]**0.5)
-        elif "norm" in name or "ln_" in name:
+        elif "norm" in name.lower() or "ln_" in name:
             p.data = p.data + 0.3 * torch.randn(p.shape)
         else:
             p.data = 0.5 * torch.randn(p.shape)
@@ -91,12 +111,36 @@ def old_keys(path):
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
-def outputs(model, inputs, targets):
+def examples(config):
+    """Inputs of the model, by the names that Tessera gives them."""
+    def tokens(length):
+        return torch.randint(0, VOCAB, (BATCH, length))
+    if config.model_type == "t5":
+        return {"inputs": tokens(LENGTH), "decoder_inputs": tokens(TARGET_LENGTH), "targets": tokens(TARGET_LENGTH)}
+    made = {"inputs": tokens(LENGTH), "targets": tokens(LENGTH)}
+    if config.model_type == "bert":
+        made["weights"] = (torch.rand(BATCH, LENGTH) < 0.3).float()
+    return made
+
+
+def run(model, fed, **more):
+    if "decoder_inputs" in fed:
+        more["decoder_input_ids"] = fed["decoder_inputs"].long()
+    return model(fed["inputs"].long(), **more)
+
+
+def outputs(model, fed):
     model.zero_grad()
-    logits = model(inputs).logits
-    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1))
+    logits = run(model, fed).logits
+    losses = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), fed["targets"].reshape(-1), reduction="none")
+    weights = fed.get("weights", torch.ones_like(fed["targets"])).reshape(-1)
+    loss = (losses * weights).sum() / weights.sum()
     loss.backward()
     return logits.detach(), loss.detach()
+
+
+def is_of_later_layer(key):
+    return re.search(r"\.block\.[1-9]", key) if ".block." in key and ".layer." in key else ".1." in key
 
 
 def on_disk(key, tensor):
@@ -116,19 +160,24 @@ def on_disk(key, tensor):
 def record(folder):
     for seed, (name, config, dtype, shard) in enumerate(models()):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config).float().eval()
+        model = class_of(config).from_config(config).float().eval()
+        if name == "t5":  # transformers 5 ties this head unless its values differ
+            model.lm_head.weight = torch.nn.Parameter(torch.empty(VOCAB, 32))
         scale(model, dtype)
-        inputs = torch.randint(0, VOCAB, (BATCH, LENGTH))
-        targets = torch.randint(0, VOCAB, (BATCH, LENGTH))
-        logits, loss = outputs(model, inputs, targets)
-        attention = model(inputs, output_attentions=True).attentions
+        if name == "t5":
+            model.lm_head.weight = torch.nn.Parameter((1.2 / 32**0.5 * torch.randn(VOCAB, 32)).to(dtype).float())
+        fed = examples(config)
+        logits, loss = outputs(model, fed)
+        seen = run(model, fed, output_attentions=True)
+        attention = seen.encoder_attentions + seen.decoder_attentions if name.startswith("t5") else seen.attentions
         sharpness = max(float(a.detach().max(-1).values.mean()) for a in attention)
         print(f"{name}: loss {float(loss):.4f}, logits deviate by {float(logits.std()):.3f}, mean largest weight of a query "
               f"{sharpness:.2f}")
         assert float(logits.detach().std()) >= 1 and sharpness > 0.3, name
-        expected = {"inputs": inputs.int(), "targets": targets.int(), "logits": logits, "loss": loss.reshape(1)}
+        expected = {k: v if k == "weights" else v.int() for k, v in fed.items()} | {"logits": logits, "loss": loss.reshape(1)}
         for key, p in model.named_parameters():
-            if ".1." not in key and p.grad is not None:
+            # That of BERT's key biases is 0.
+            if not is_of_later_layer(key) and p.grad is not None and not key.endswith("self.key.bias"):
                 expected |= {"grad." + k: g.clone() for k, g in on_disk(key, p.grad)}  # to() below rounds gradients, too
         out = folder / name
         out.mkdir(parents=True, exist_ok=True)
@@ -138,6 +187,12 @@ def record(folder):
         (out / "generation_config.json").unlink(missing_ok=True)
         if name == "llama-old":
             old_keys(out / "config.json")
+        if name == "t5":  # as files of T5 1.1 have it
+            config = json.loads((out / "config.json").read_text())
+            config["tie_word_embeddings"] = False
+            for key in ("scale_decoder_outputs", "dense_act_fn", "is_gated_act"):
+                del config[key]
+            (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
         safetensors.torch.save_file({k: v.contiguous() for k, v in expected.items()}, out / "expected.st")
 
 
@@ -171,8 +226,9 @@ def compare(tessera, folder):
             same = before.keys() == after.keys() and all(
                 torch.equal(before[k].view(torch.uint8), after[k].view(torch.uint8)) for k in before)
             expected = safetensors.torch.load_file(case / "expected.st")
-            model = AutoModelForCausalLM.from_pretrained(work / "out", dtype=torch.float32, attn_implementation="eager")
-            logits = model(expected["inputs"].long()).logits.detach()
+            kind = class_of(AutoConfig.from_pretrained(work / "out"))
+            model = kind.from_pretrained(work / "out", dtype=torch.float32, attn_implementation="eager")
+            logits = run(model, expected).logits.detach()
             worst = float((logits - expected["logits"]).abs().max() / expected["logits"].std())
             good = same and worst < 1e-4
             failed |= not good
