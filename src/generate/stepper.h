@@ -29,7 +29,7 @@ class Stepper {
   const GeneratorOptions& options() const { return options_; }
   int64_t vocabulary() const { return vocabulary_; }
   Session& session() { return *session_; }
-  const Graph& graph() const { return graph_; }
+  Graph& graph() { return graph_; }
   const nn::Decoder& decoder() const { return decoder_; }
 
   /// Throws the usage errors of a prompt that cannot be written on by `max_tokens`.

@@ -2,6 +2,7 @@
 """Tiny random models of each family, made by Hugging Face transformers, and what transformers computes with them.
 
     models.py record tests/models             writes the fixtures that the tests read
+    models.py beams tests/models              adds what transformers finds by beam search with some of them
     models.py tiny data/tiny-llama            writes the model of the manual's examples, which reads bytes
     models.py compare TESSERA tests/models    lets the program train each model for a step with learning rate 0 and
                                               export it, and opens the result in transformers: the same bytes and logits
@@ -196,6 +197,34 @@ def record(folder):
         safetensors.torch.save_file({k: v.contiguous() for k, v in expected.items()}, out / "expected.st")
 
 
+def beams(folder):
+    """100 prompts each, in turn with four ways of searching."""
+    ways = [dict(length_penalty=1.0, early_stopping=False, ends=[1]),
+            dict(length_penalty=0.0, early_stopping=True, ends=[1, 7, 20, 33]),
+            dict(length_penalty=2.0, early_stopping=False, ends=[1, 7, 20, 33, 41, 50]),
+            dict(length_penalty=-1.0, early_stopping=True, ends=[1, 7, 20, 33])]
+    for name in ("t5", "llama"):
+        torch.manual_seed(0)
+        model = class_of(AutoConfig.from_pretrained(folder / name)).from_pretrained(folder / name, dtype=torch.float32).eval()
+        cases = []
+        for i in range(100):
+            way = ways[i % len(ways)]
+            prompt = torch.randint(2, VOCAB, (1, 2 + i % 9))
+            found = model.generate(prompt, attention_mask=torch.ones_like(prompt), num_beams=4, num_return_sequences=2,
+                                   do_sample=False, max_new_tokens=10, use_cache=False, pad_token_id=0, eos_token_id=way["ends"],
+                                   length_penalty=way["length_penalty"], early_stopping=way["early_stopping"],
+                                   return_dict_in_generate=True, output_scores=True)
+            first, texts = 1 if name == "t5" else prompt.shape[1], []
+            for text in found.sequences[:, first:].tolist():
+                ends = [k for k, token in enumerate(text) if token in way["ends"]]
+                texts.append(text[:ends[0] + 1] if ends else text)
+            cases.append(dict(way, prompt=prompt[0].tolist(), texts=texts, scores=[round(s, 5) for s in found.sequences_scores.tolist()]))
+        lines = ",\n".join(json.dumps(case) for case in cases)
+        (folder / name / "beams.json").write_text(f"[\n{lines}\n]\n")
+        ended = sum(len(text) < 10 for case in cases for text in case["texts"])
+        print(f"{name}: {ended} of 200 texts end before 10 tokens")
+
+
 def tiny(folder):
     torch.manual_seed(0)
     config = LlamaConfig(**dict(SIZES, vocab_size=256, intermediate_size=96, max_position_embeddings=512),
@@ -241,6 +270,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if len(sys.argv) == 3 and sys.argv[1] == "record":
         record(pathlib.Path(sys.argv[2]))
+    elif len(sys.argv) == 3 and sys.argv[1] == "beams":
+        beams(pathlib.Path(sys.argv[2]))
     elif len(sys.argv) == 3 and sys.argv[1] == "tiny":
         tiny(pathlib.Path(sys.argv[2]))
     elif len(sys.argv) == 4 and sys.argv[1] == "compare":
