@@ -56,7 +56,8 @@ class StepBuilder {
     const Dim length = tokens.shape()[1];
     Tensor positions = broadcast(starts, {batch_, length}) + iota(g_, length);
     add_spans(starts, counts, length, positions);
-    if (o_.encoder_layers > 0) source_state_ = is_source();
+    if (o_.encoder_layers > 0)
+      is_source_ = g_.state("is_source", {batch_, source_}, zeros(), DType::int32);
     Tensor x = embedded(g_, o_, tokens, embedding_, positions);
     x = o_.scan ? looped(x) : unrolled(x);
     if (o_.placement != NormPlacement::after) x = norm(x, "norm", "d_model", o_.norm);
@@ -67,7 +68,7 @@ class StepBuilder {
   /// Of [..., d_model]; float32.
   Tensor logits(Tensor x) const { return read_as(logits_of(x, o_, head_), DType::float32); }
 
-  /// Stores what cross-attention reads of the sources, in rows with a count.
+  /// Stores what cross-attention reads of the sources, in rows with a count. After build().
   void encode(Tensor sources, Tensor counts) {
     functions_ = {"encode"};
     Tensor memory = encoded(g_, o_, sources, embedding_, tokens_below(counts, sources.shape()[1]));
@@ -75,8 +76,7 @@ class StepBuilder {
       Tensor is_new = greater(counts, constant(g_, 0, DType::int32));
       store(stored, where(broadcast(is_new, stored.shape()), value, stored));
     };
-    const auto replace_both = [&](const KeyValue& fresh) {
-      const KeyValue old = cache("cross_", source_);
+    const auto replace_both = [&](const KeyValue& old, const KeyValue& fresh) {
       replace(old.key, fresh.key);
       replace(old.value, fresh.value);
     };
@@ -91,14 +91,14 @@ class StepBuilder {
         return IterationResults{{}, {fresh.key, fresh.value}};
       };
       const IterationResults all = scan(g_, Dim("layers", o_.layers), {}, {}, body);
-      replace_both({all.stacked[0], all.stacked[1]});
+      replace_both(memories_[0], {all.stacked[0], all.stacked[1]});
     } else {
       for (int64_t i = 0; i < o_.layers; ++i) {
         const Scope scope(g_, "block", i, o_.layers);
-        replace_both(of_layer());
+        replace_both(memories_[static_cast<size_t>(i)], of_layer());
       }
     }
-    replace(is_source(), tokens_below(counts, source_));
+    replace(is_source_, tokens_below(counts, source_));
   }
 
   /// Makes the function "reorder" of the caches that build() has made.
@@ -121,10 +121,10 @@ class StepBuilder {
     return cast(less(places, broadcast(counts, {batch_, along})), DType::int32);
   }
 
-  Tensor is_source() { return g_.state("is_source", {batch_, source_}, zeros(), DType::int32); }
-
   void add_spans(Tensor starts, Tensor counts, const Dim& length, Tensor positions) {
     const DType exact = o_.dtype == DType::float64 ? DType::float64 : DType::float32;
+    Tensor table;
+    if (o_.relative_buckets > 0) table = relative_table(g_, o_);
     spans_.assign(o_.spans.size(), {});
     slots_.assign(o_.spans.size(), {});
     for (size_t k = 0; k < spans_.size(); ++k) {
@@ -135,16 +135,15 @@ class StepBuilder {
                                         positions, exact);
       const int64_t window = span.window < context_ ? span.window : 0;
       slots_[k] = cache_slots(starts, counts, length, window > 0 ? window : context_, window);
-      if (o_.relative_buckets > 0) {
-        slots_[k].bias_of_seen = bias_of(slots_[k].behind);
-        slots_[k].bias_of_inside = bias_of(slots_[k].back);
-      }
+      if (table.empty()) continue;
+      slots_[k].bias_of_seen = bias_of(table, slots_[k].behind);
+      slots_[k].bias_of_inside = bias_of(table, slots_[k].back);
     }
   }
 
-  Tensor bias_of(Tensor distance) {
+  Tensor bias_of(Tensor table, Tensor distance) {
     Tensor bucket = bucket_of(distance, {o_.relative_buckets, o_.relative_distance, false});
-    return gather(relative_table(g_, o_), bucket, "relative_buckets");
+    return gather(table, bucket, "relative_buckets");
   }
 
   /// Keys and values of a layer, or with scan of all.
@@ -178,8 +177,8 @@ class StepBuilder {
       const KeyValue own = cache("", {"memory_length", slots.slots});
       LayerCache layer{&slots, own.key, own.value};
       if (o_.encoder_layers > 0) {
-        layer.memory = cache("cross_", source_);
-        layer.is_source = source_state_;
+        layer.memory = memories_.emplace_back(cache("cross_", source_));
+        layer.is_source = is_source_;
       }
       x = block_of(x, o_, spans_[kind], &layer);
       add_tokens(own.key, layer.new_key, slots);
@@ -194,7 +193,7 @@ class StepBuilder {
     const KeyValue own = cache("", {"memory_length", slots.slots});
     std::vector<Tensor> sliced = {own.key, own.value};
     if (o_.encoder_layers > 0) {
-      const KeyValue memory = cache("cross_", source_);
+      const KeyValue& memory = memories_.emplace_back(cache("cross_", source_));
       sliced.insert(sliced.end(), {memory.key, memory.value});
     }
     const auto body = [&](const Iteration& iteration) {
@@ -203,7 +202,7 @@ class StepBuilder {
       LayerCache layer{&slots, slices[0], slices[1]};
       if (o_.encoder_layers > 0) {
         layer.memory = {slices[2], slices[3]};
-        layer.is_source = source_state_;
+        layer.is_source = is_source_;
       }
       Tensor y = block_of(iteration.carries[0], o_, spans_[kind], &layer);
       return IterationResults{{y}, {layer.new_key, layer.new_value}};
@@ -219,7 +218,9 @@ class StepBuilder {
   const int64_t context_;
   const Dim batch_, source_;
   std::vector<std::string> functions_;
-  Tensor embedding_, head_, source_state_;
+  Tensor embedding_, head_;
+  Tensor is_source_;                ///< int32 [batch, memory_length], as LayerCache has it
+  std::vector<KeyValue> memories_;  ///< of each layer, or with scan of all
   std::vector<SharedSpan> spans_;
   std::vector<CacheSlots> slots_;
   std::vector<Tensor> caches_;
@@ -257,7 +258,7 @@ Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOption
   }
   const Scope scope(g, o.name);
   {
-    const MicrobatchScope first(g, kNoDim, 3, 0);
+    const MicrobatchScope first(g, kNoDim, 2, 0);
     std::vector<std::string> functions = {"read"};
     if (decoding.scores) functions.emplace_back("score");
     StepBuilder step(g, o, context, batch, source);
@@ -265,18 +266,15 @@ Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOption
     d.logits = step.logits(gather(x, maximum(d.counts - 1, 0), "length")).named("logits");
     if (decoding.scores) add_scores(d, step.logits(x), decoding.choices);
     if (decoding.reorders) step.reorder(d.parents);
+    if (o.encoder_layers > 0) step.encode(d.sources, d.source_counts);
   }
   {
-    const MicrobatchScope second(g, kNoDim, 3, 1);
+    const MicrobatchScope second(g, kNoDim, 2, 1);
     StepBuilder step(g, o, context, batch, source);
     Tensor x = step.build(broadcast(d.token, {batch, one}), d.starts, d.counts, {"write"});
     d.next_logits = step.logits(reshape(x, x.shape().without({"length"}))).named("next_logits");
   }
-  if (o.encoder_layers > 0) {
-    const MicrobatchScope third(g, kNoDim, 3, 2);
-    StepBuilder(g, o, context, batch, source).encode(d.sources, d.source_counts);
-    d.encode = {"encode", {}, true};
-  }
+  if (o.encoder_layers > 0) d.encode = {"encode", {}, true};
   if (decoding.reorders) d.reorder = {"reorder", {}, true};
   d.read = {"read", {d.logits}, true};
   d.write = {"write", {d.next_logits}, true};

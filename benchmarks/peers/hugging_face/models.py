@@ -3,7 +3,7 @@
 
     models.py record tests/models             writes the fixtures that the tests read
     models.py beams tests/models              adds what transformers finds by beam search with some of them
-    models.py tiny data/tiny-llama            writes the model of the manual's examples, which reads bytes
+    models.py tiny data                       writes the models of the manual's examples, which read bytes
     models.py compare TESSERA tests/models    lets the program train each model for a step with learning rate 0 and
                                               export it, and opens the result in transformers: the same bytes and logits
 
@@ -120,6 +120,7 @@ def examples(config):
         return {"inputs": tokens(LENGTH), "decoder_inputs": tokens(TARGET_LENGTH), "targets": tokens(TARGET_LENGTH)}
     made = {"inputs": tokens(LENGTH), "targets": tokens(LENGTH)}
     if config.model_type == "bert":
+        made["inputs"].clamp_(min=1)  # torch has no gradient for the embedding of the padding
         made["weights"] = (torch.rand(BATCH, LENGTH) < 0.3).float()
     return made
 
@@ -210,6 +211,7 @@ def beams(folder):
         for i in range(100):
             way = ways[i % len(ways)]
             prompt = torch.randint(2, VOCAB, (1, 2 + i % 9))
+            # Without a cache: that of transformers 5 has as many layers as the encoder, and this decoder has more.
             found = model.generate(prompt, attention_mask=torch.ones_like(prompt), num_beams=4, num_return_sequences=2,
                                    do_sample=False, max_new_tokens=10, use_cache=False, pad_token_id=0, eos_token_id=way["ends"],
                                    length_penalty=way["length_penalty"], early_stopping=way["early_stopping"],
@@ -229,8 +231,11 @@ def tiny(folder):
     torch.manual_seed(0)
     config = LlamaConfig(**dict(SIZES, vocab_size=256, intermediate_size=96, max_position_embeddings=512),
                          tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
-    AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(folder)
-    (folder / "generation_config.json").unlink(missing_ok=True)
+    t5 = T5Config(vocab_size=256, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, feed_forward_proj="gated-gelu",
+                  decoder_start_token_id=0)
+    for name, each in {"tiny-llama": config, "tiny-t5": t5}.items():
+        class_of(each).from_config(each).to(torch.bfloat16).save_pretrained(folder / name)
+        (folder / name / "generation_config.json").unlink(missing_ok=True)
 
 
 def tensors_of(folder):
