@@ -171,8 +171,10 @@ Tensor relative_buckets(Graph& g, const Dim& length, const Dim& memory_length,
                         const RelativeOptions& o, Loc at) {
   return on_behalf_of("relative_buckets", at, [&] {
     require_two_dims("relative_buckets", length, memory_length, at);
-    return bucket_of(iota(g, length, DType::int32, at) - iota(g, memory_length, DType::int32, at),
-                     o, at);
+    Tensor distance = iota(g, length, DType::int32, at) - iota(g, memory_length, DType::int32, at);
+    // Where rules split both dims over one axis, a rank keeps its queries, as in biased_attention().
+    const PreferScope queries(g, distance.prefer(length.name, at));
+    return bucket_of(distance, o, at);
   });
 }
 
@@ -183,7 +185,8 @@ Tensor relative_bias(Graph& g, const std::string& name, const Dim& length, const
     Tensor table = g.parameter(name + ".w", Shape{buckets}.united(heads), normal(0.02),
                                stored_dtype(dtype), at);
     Tensor index = relative_buckets(g, length, memory_length, o, at);
-    return read_as(gather(table, index, buckets.name, OutOfRange::error, at), dtype);
+    return read_as(gather(table, index, buckets.name, OutOfRange::error, at), dtype)
+        .prefer(length.name, at);
   });
 }
 

@@ -397,7 +397,7 @@ Tensor relative_bias_of(Graph& g, const TransformerOptions& o) {
   const Dim length = text_dim(o);
   RelativeOptions relative{o.relative_buckets, o.relative_distance, !o.causal};
   Tensor bucket = relative_buckets(g, length, length.renamed("memory_length"), relative);
-  return gather(relative_table(g, o), bucket, "relative_buckets");
+  return gather(relative_table(g, o), bucket, "relative_buckets").prefer(length.name);
 }
 
 Tensor blocks(Graph& g, const TransformerOptions& o, const PackedInputs& packed, Tensor memory,

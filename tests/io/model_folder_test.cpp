@@ -65,7 +65,8 @@ TEST_CASE("models of Hugging Face give the logits and gradients of transformers 
                         {"one:1", "", false, false},
                         {"model:2", "heads,ff,vocab:model"},
                         {"data:2", "batch:data", true},
-                        {"model:2", "length:model;target_length?:model"},
+                        {"model:2", "length,target_length?:model"},
+                        {"model:2", "length,target_length?,memory_length:model"},
                         {"model:2", "experts?,vocab:model"},
                         {"data:2;model:2", "batch:data;heads,ff,vocab:model", true}};
   for (const char* name : kNames) {
