@@ -250,10 +250,11 @@ def compare(tessera, folder):
     for case in sorted(p.parent for p in folder.glob("*/expected.st")):
         with tempfile.TemporaryDirectory() as work:
             work = pathlib.Path(work)
-            (work / "text").write_bytes(bytes(range(VOCAB)) * 40)
-            run = [tessera, "train", case, "--data", work / "text", "--steps", "1", "--checkpoint", work / "run",
-                   "--set", "length=16", "lr=0"]
-            subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
+            (work / "text").write_bytes(bytes(range(VOCAB - 8)) * 40)
+            special = {"t5": [f"first_sentinel={VOCAB - 1}"], "bert": [f"mask_token={VOCAB - 1}"]}.get(case.name.split("-")[0], [])
+            train = [tessera, "train", case, "--data", work / "text", "--steps", "1", "--checkpoint", work / "run",
+                     "--set", "length=16", "lr=0", *special]
+            subprocess.run(train, check=True, stdout=subprocess.DEVNULL)
             subprocess.run([tessera, "export", "--checkpoint", work / "run", "--like", case, work / "out"], check=True,
                            stdout=subprocess.DEVNULL)
             before, after = tensors_of(case), tensors_of(work / "out")
