@@ -119,8 +119,8 @@ struct TransformerOptions {
   /// False: a token sees those behind it, too, and the logits at a place are those of its own token
   /// (BERT).
   bool causal = true;
-  /// If not 0, the model also has an encoder (T5): blocks whose tokens see all of "inputs". Those of
-  /// the decoder read "decoder_inputs" and attend to the encoder's result, too.
+  /// If not 0, the model also has an encoder (T5): blocks whose tokens see all of "inputs". Those
+  /// of the decoder read "decoder_inputs" and attend to the encoder's result, too.
   int64_t encoder_layers = 0;
   int64_t target_length = 0;  ///< of a decoder with an encoder, whose length is `length`
   int32_t start_token = 0, end_token = 1;  ///< of the texts of such a decoder
@@ -131,7 +131,7 @@ struct TransformerOptions {
   /// query and key, which all layers share: relative_buckets(). Half are for keys behind the query,
   /// unless it sees none.
   int64_t relative_buckets = 0, relative_distance = 128;
-  /// Rows of an embedding of the text that a token is from; all are of the first. 0: none (BERT: 2).
+  /// Rows of an embedding of the text that a token is from, 2 for BERT; all are of the first.
   int64_t token_types = 0;
   bool embedding_norm = false;  ///< of the sum of the embeddings
   /// Layer i is of kind pattern[i % pattern.size()], an index into `spans`.
@@ -149,7 +149,7 @@ struct TransformerOptions {
   bool float8 = false;           ///< of the blocks' matrix products: float8_product()
   bool scan = false;             ///< the blocks are a loop over the dim "layers", as for gpt
   bool packed = false;           ///< windows of several texts: see transformer()
-  bool weighted = false;         ///< targets have weights, as they have if `packed`
+  bool weighted = false;         ///< targets have the input "weights", as they have if `packed`
   /// Of the dense layers of the blocks; of the head, too, if a target names it. Experts and routers
   /// have none.
   LoraOptions lora = {};
@@ -177,11 +177,11 @@ struct SharedSpan {
 SharedSpan shared_span(Graph& g, const TransformerOptions& options, const SpanOptions& span,
                        const PackedInputs& packed = {}, Loc at = Loc::current());
 
-/// Self-attention of x [..., length, d_model], causal if the options are. Dims: heads (those of the keys), and
-/// heads_per_key and d_head. Parameters in the scope "attention": "query.w" [d_model, heads,
-/// heads_per_key, d_head], "key.w", "value.w", "out.w", biases "query.b" and so on, "query_norm"
-/// and "key_norm". Without grouping there is no dim heads_per_key; with a single key head, keys
-/// and values have no dim heads.
+/// Self-attention of x [..., length, d_model], causal if the options are. Dims: heads (those of the
+/// keys), and heads_per_key and d_head. Parameters in the scope "attention": "query.w" [d_model,
+/// heads, heads_per_key, d_head], "key.w", "value.w", "out.w", biases "query.b" and so on,
+/// "query_norm" and "key_norm". Without grouping there is no dim heads_per_key; with a single key
+/// head, keys and values have no dim heads.
 Tensor attention_layer(Tensor x, const TransformerOptions& options, const SharedSpan& span,
                        Loc at = Loc::current());
 /// Parameters in the scope "mlp": "up.w" [d_model, ff], "gate.w", "down.w", and biases; with
@@ -200,10 +200,12 @@ Tensor transformer_block(Tensor x, const TransformerOptions& options, const Shar
 /// d_head, ff, experts, vocab, positions, relative_buckets, token_types. Inputs: "inputs" and
 /// "targets", int32 [batch, length]. Parameters "<name>.embedding", "<name>.position", those of
 /// block i in "<name>.block<i>" (of all in "<name>.block" with scan), "<name>.norm",
-/// "<name>.relative.w" and "<name>.head.w". If `packed`, three more inputs [batch, length] say where
-/// texts begin and what counts: "segments" (tokens see only their own), "positions", both int32, and
-/// "weights", float32, of the targets, which `weighted` alone has, too; the loss is then a weighted
-/// sum with its weight. Throws usage errors for options that do not fit together.
+/// "<name>.relative.w", "<name>.token_type", "<name>.embedding_norm", "<name>.head.w" and
+/// "<name>.head.b", "<name>.head_transform" and "<name>.head_norm". If `packed`, three more inputs
+/// [batch, length] say where texts begin and what counts: "segments" (tokens see only their own),
+/// "positions", both int32, and "weights", float32, of the targets, which `weighted` alone has,
+/// too; the loss is then a weighted sum with its weight. Throws usage errors for options that do
+/// not fit together.
 ///
 /// With an encoder "decoder_inputs", "targets" and weights have the dim target_length instead, and
 /// the encoder's parameters are in "<name>.encoder".
@@ -214,12 +216,12 @@ TransformerOptions transformer_of(const GptOptions& options);
 
 // --------------------------------------------------------------------------------------- decoding
 struct DecoderOptions {
-  int64_t rows = 1;     ///< texts at a time, the dim "batch"
-  int64_t chunk = 64;   ///< tokens of a row that "read" and "score" take at most
-  int64_t context = 0;  ///< most tokens of a row in all; 0: length
-  bool scores = false;  ///< also make the function "score"
-  int64_t choices = 5;  ///< the likeliest tokens of each score, at most vocab
-  int64_t source = 0;   ///< most tokens that an encoder reads; 0: length
+  int64_t rows = 1;       ///< texts at a time, the dim "batch"
+  int64_t chunk = 64;     ///< tokens of a row that "read" and "score" take at most
+  int64_t context = 0;    ///< most tokens of a row in all; 0: length
+  bool scores = false;    ///< also make the function "score"
+  int64_t choices = 5;    ///< the likeliest tokens of each score, at most vocab
+  int64_t source = 0;     ///< most tokens that an encoder reads; 0: length
   bool reorders = false;  ///< also make the function "reorder"
 };
 

@@ -13,8 +13,8 @@ namespace tessera::cli {
 /// None for a model that continues texts.
 std::vector<ConfigKey> denoising_keys(const nn::TransformerOptions& model);
 
-/// For a model with an encoder: text of the data that becomes inputs of at most model.length tokens,
-/// and what it becomes.
+/// For a model with an encoder: text of the data that becomes inputs of at most model.length
+/// tokens, and what it becomes.
 struct CorruptedLengths {
   int64_t text = 0, inputs = 0, targets = 0;
 };

@@ -62,8 +62,7 @@ int token_bytes(int64_t vocabulary) { return vocabulary <= 256 ? 1 : vocabulary 
 std::unique_ptr<DataSource> tokens_of(const ModelFolder& folder, const Config& c, bool held_out) {
   TextOptions o;
   o.length = c.integer("model.length");
-  if (folder.options().encoder_layers > 0)
-    o.length = corrupted_lengths(folder.options(), c).text;
+  if (folder.options().encoder_layers > 0) o.length = corrupted_lengths(folder.options(), c).text;
   o.vocabulary = folder.options().vocab;
   o.token_bytes = token_bytes(o.vocabulary);
   return to_repair(open_tokens(c, held_out, o, folder.path()), folder, c, held_out);

@@ -59,8 +59,10 @@ Transformer transformer_of(const Arguments& args, const Job& job) {
   require(o.causal, "generate writes texts, and '{}' is an encoder, which fills in tokens of them",
           job.spec->name);
   if (o.encoder_layers == 0) return {o.vocab, args.no_cache ? 0 : o.length, {}};
-  require(!args.no_cache, "--no-cache reads the whole text for every token, and '{}' has an "
-          "encoder, whose result is kept; leave it out", job.spec->name);
+  require(!args.no_cache,
+          "--no-cache reads the whole text for every token, and '{}' has an "
+          "encoder, whose result is kept; leave it out",
+          job.spec->name);
   return {o.vocab, INT64_MAX, o.end_token};
 }
 
@@ -128,9 +130,9 @@ std::vector<Text> texts_of(const Arguments& args, const Job& job, const TextToke
       text.request.sampling.seed = static_cast<uint64_t>(job.config.integer("train.seed"));
       text.request.sampling.stream = static_cast<uint64_t>(i);
       // What an encoder reads is no part of the text.
-      text.stream = std::make_unique<TextStream>(
-          vocabulary, end ? std::vector<int32_t>() : text.request.prompt, !end && !prompt.empty(),
-          args.stops);
+      text.stream = std::make_unique<TextStream>(vocabulary,
+                                                 end ? std::vector<int32_t>() : text.request.prompt,
+                                                 !end && !prompt.empty(), args.stops);
       texts.push_back(std::move(text));
     }
   }

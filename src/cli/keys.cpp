@@ -141,9 +141,8 @@ Config default_config(const ModelSpec& spec) {
     static const std::vector<std::string> tables = {"model", "train", "data", "layout"};
     return std::find(tables.begin(), tables.end(), key.name.substr(0, key.name.find('.')));
   };
-  std::stable_sort(keys.begin(), keys.end(), [&](const ConfigKey& a, const ConfigKey& b) {
-    return table(a) < table(b);
-  });
+  std::stable_sort(keys.begin(), keys.end(),
+                   [&](const ConfigKey& a, const ConfigKey& b) { return table(a) < table(b); });
   return Config(keys);
 }
 

@@ -32,8 +32,8 @@ class Beams {
     int32_t token = 0;
   };
 
-  /// Takes the logits [beams, width] behind the beginnings `texts`, without prompts. Returns how the
-  /// rows go on, or nothing if the search is over.
+  /// Takes the logits [beams, width] behind the beginnings `texts`, without prompts. Returns how
+  /// the rows go on, or nothing if the search is over.
   std::vector<Step> advance(const float* logits, int64_t width,
                             const std::vector<std::vector<int32_t>>& texts) {
     const auto length = static_cast<double>(texts[0].size() + 1);
@@ -100,8 +100,7 @@ class Beams {
     });
     std::vector<std::pair<double, Step>> best;
     for (auto it = order.begin(); it != end; ++it)
-      best.emplace_back(all[*it],
-                        Step{*it / vocabulary_, static_cast<int32_t>(*it % vocabulary_)});
+      best.emplace_back(all[*it], Step{*it / vocabulary_, static_cast<int32_t>(*it % vocabulary_)});
     return best;
   }
 
@@ -148,7 +147,7 @@ class Searcher {
  private:
   /// The rows of a text.
   struct Group {
-    std::optional<Beams> beams;  ///< none: the rows are free
+    std::optional<Beams> beams;      ///< none: the rows are free
     size_t request = 0, prompt = 0;  ///< its number; tokens before the new ones
   };
 
@@ -160,8 +159,7 @@ class Searcher {
       while (!groups_[g].beams && next_ < requests_.size()) {
         const size_t i = next_++;
         if (requests_[i].max_tokens == 0) continue;
-        for (int64_t b = 0; b < beams_; ++b)
-          stepper_.begin(first_row(g) + b, requests_[i].prompt);
+        for (int64_t b = 0; b < beams_; ++b) stepper_.begin(first_row(g) + b, requests_[i].prompt);
         groups_[g].request = i;
         groups_[g].prompt = stepper_.row(first_row(g)).text.size();
         groups_[g].beams.emplace(requests_[i], beams_, stepper_.vocabulary());

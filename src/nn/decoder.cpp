@@ -40,11 +40,7 @@ class StepBuilder {
  public:
   StepBuilder(Graph& g, const TransformerOptions& o, int64_t context, const Dim& batch,
               const Dim& source)
-      : g_(g),
-        o_(o),
-        context_(context),
-        batch_(batch),
-        source_(source.renamed("memory_length")) {
+      : g_(g), o_(o), context_(context), batch_(batch), source_(source.renamed("memory_length")) {
     const Dim vocab("vocab", o.vocab), d_model("d_model", o.d_model);
     embedding_ = g.parameter("embedding", {vocab, d_model}, normal(0.02), stored_dtype(o.dtype));
   }
@@ -131,8 +127,8 @@ class StepBuilder {
       if (std::count(o_.pattern.begin(), o_.pattern.end(), static_cast<int>(k)) == 0) continue;
       const SpanOptions& span = o_.spans[k];
       if (span.rotary)
-        spans_[k].rotary = rotary_table(g_, length, {"d_head", o_.heads.d_head}, span.rotation,
-                                        positions, exact);
+        spans_[k].rotary =
+            rotary_table(g_, length, {"d_head", o_.heads.d_head}, span.rotation, positions, exact);
       const int64_t window = span.window < context_ ? span.window : 0;
       slots_[k] = cache_slots(starts, counts, length, window > 0 ? window : context_, window);
       if (table.empty()) continue;

@@ -172,7 +172,8 @@ Tensor relative_buckets(Graph& g, const Dim& length, const Dim& memory_length,
   return on_behalf_of("relative_buckets", at, [&] {
     require_two_dims("relative_buckets", length, memory_length, at);
     Tensor distance = iota(g, length, DType::int32, at) - iota(g, memory_length, DType::int32, at);
-    // Where rules split both dims over one axis, a rank keeps its queries, as in biased_attention().
+    // Where rules split both dims over one axis, a rank keeps its queries, as in
+    // biased_attention().
     const PreferScope queries(g, distance.prefer(length.name, at));
     return bucket_of(distance, o, at);
   });

@@ -91,10 +91,8 @@ void require_fitting(const TransformerOptions& o) {
           "0, or change that");
 }
 
-namespace {
-
 Tensor projected(Tensor x, const char* name, const std::vector<std::string>& in, const Shape& out,
-                 const TransformerOptions& o, bool bias, Loc at, double gain = 1) {
+                 const TransformerOptions& o, bool bias, Loc at, double gain) {
   DenseOptions options;
   options.bias = bias;
   options.gain = gain;
@@ -103,19 +101,8 @@ Tensor projected(Tensor x, const char* name, const std::vector<std::string>& in,
   return dense(x, name, in, out, options, at);
 }
 
-/// Initial scale of what is added to the residual stream.
 double residual_gain(const TransformerOptions& o) {
   return 1 / std::sqrt(2.0 * static_cast<double>(o.layers));
-}
-
-}  // namespace
-
-HeadDims head_dims(const HeadOptions& o) {
-  const int64_t kept = o.key_heads == 0 ? o.count : o.key_heads;
-  const Dim depth("d_head", o.d_head), all("heads", o.count), some("heads", kept);
-  if (kept == o.count) return {{all, depth}, {all, depth}};
-  if (kept == 1) return {{all, depth}, Shape{depth}};
-  return {{some, Dim("heads_per_key", o.count / kept), depth}, {some, depth}};
 }
 
 Tensor capped(Tensor x, double cap, Loc at) { return tanh(x / cap, at) * cap; }
@@ -136,115 +123,9 @@ SharedSpan shared_span(Graph& g, const TransformerOptions& o, const SpanOptions&
   if (span.rotary)
     shared.rotary = rotary_table(g, length, {"d_head", o.heads.d_head}, span.rotation,
                                  packed.positions, exact, at);
-  if (span.window > 0 && span.window < o.length) shared.window = span.window;
+  if (span.window > 0 && span.window < length.size) shared.window = span.window;
   shared.segments = packed.segments;
   return shared;
-}
-
-namespace {
-
-/// Without the usual scale of the logits, as in T5, the initial weights have it.
-Tensor query_of(Tensor x, const TransformerOptions& o, Loc at) {
-  const double usual = 1 / std::sqrt(static_cast<double>(o.heads.d_head));
-  return projected(x, "query", {"d_model"}, head_dims(o.heads).query, o, o.heads.query_bias, at,
-                   o.heads.scale == 0 ? 1 : usual / o.heads.scale);
-}
-
-Tensor out_of(Tensor seen, Tensor x, const TransformerOptions& o, Loc at) {
-  return projected(seen.named("seen"), "out", head_dims(o.heads).query.names(),
-                   Shape{x.dim("d_model")}, o, o.heads.out_bias, at, residual_gain(o));
-}
-
-/// attention_layer(), with the keys and values of earlier tokens if there is a cache.
-Tensor attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& span,
-                    LayerCache* cache, Loc at) {
-  return on_behalf_of("attention_layer", at, [&] {
-    Scope scope(x.graph(), "attention");
-    const HeadDims heads = head_dims(o.heads);
-    const auto placed = [&](Tensor t, const char* norm_name) {
-      if (o.heads.norm) {
-        NormOptions each = o.norm;
-        each.kind = NormOptions::Kind::rms;
-        t = norm(t, norm_name, "d_head", each, at);
-      }
-      return span.rotary.cos.empty() ? t : rotary(t, "d_head", span.rotary, at);
-    };
-    // Keys and values are renamed after the projections: if `length` is split, ranks project their
-    // slices and gather keys.
-    const auto in_memory = [&](Tensor t) {
-      return cache ? t : rename(t, span.length, "memory_length", at);
-    };
-    Tensor query = placed(query_of(x, o, at), "query_norm");
-    // Without positions, norm or cap behind it a bias of the keys cancels in the softmax: its
-    // gradient is 0, and only rounding would train it.
-    const bool cancels = span.rotary.cos.empty() && !o.heads.norm && o.heads.soft_cap == 0;
-    Tensor key = projected(x, "key", {"d_model"}, heads.key, o, o.heads.key_bias && !cancels, at);
-    if (o.heads.key_bias && cancels) {
-      Tensor bias = parameter_for(x, "key.b", heads.key, zeros(), at);
-      key = add(key, stop_gradient(bias, at), at);
-    }
-    key = in_memory(placed(key, "key_norm"));
-    Tensor value =
-        in_memory(projected(x, "value", {"d_model"}, heads.key, o, o.heads.value_bias, at));
-    BiasedOptions options;
-    options.length = span.length;
-    options.causal = o.causal;
-    options.scale = o.heads.scale;
-    options.dropout = o.dropout;
-    options.soft_cap = o.heads.soft_cap;
-    options.window = span.window;
-    options.segments = span.segments;
-    options.bias = span.bias;
-    Tensor seen = cache ? cached_attention(query, key, value, o, *cache, at)
-                        : biased_attention(query, key, value, {}, options, at);
-    return out_of(seen, x, o, at);
-  });
-}
-
-/// cross_attention_layer(), with the keys and values of a cache if there is one.
-Tensor cross_attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& span,
-                          LayerCache* cache, Loc at) {
-  return on_behalf_of("cross_attention_layer", at, [&] {
-    Scope scope(x.graph(), "cross");
-    const KeyValue memory = cache ? cache->memory : cross_keys(span.memory, o, at);
-    AttentionOptions options;
-    // Rules may split the length of keys and that of queries over one axis: of a cache the keys win.
-    options.length = cache ? "query_length" : span.length;
-    options.scale = o.heads.scale;
-    options.dropout = o.dropout;
-    options.soft_cap = o.heads.soft_cap;
-    Tensor query = query_of(x, o, at);
-    if (cache) {
-      query = rename(query, span.length, options.length, at);
-      options.memory_segments = cache->is_source;
-      options.segments = constant(x.graph(), 1, DType::int32,
-                                  {cache->is_source.shape()[0], query.dim(options.length)}, at);
-    }
-    Tensor seen = attention(query, memory.key, memory.value, {}, options, at);
-    if (cache) seen = rename(seen, options.length, span.length, at);
-    return out_of(seen, x, o, at);
-  });
-}
-
-}  // namespace
-
-KeyValue cross_keys(Tensor memory, const TransformerOptions& o, Loc at) {
-  const Shape heads = head_dims(o.heads).key;
-  const auto of = [&](const char* name, bool bias) {
-    return rename(projected(memory, name, {"d_model"}, heads, o, bias, at), "length",
-                  "memory_length", at);
-  };
-  Tensor key = of("key", o.heads.key_bias);
-  return {key, of("value", o.heads.value_bias)};
-}
-
-Tensor cross_attention_layer(Tensor x, const TransformerOptions& o, const SharedSpan& span,
-                             Loc at) {
-  return cross_attention_of(x, o, span, nullptr, at);
-}
-
-Tensor attention_layer(Tensor x, const TransformerOptions& o, const SharedSpan& span, Loc at) {
-  return attention_of(x, o, span, nullptr, at);
 }
 
 namespace {
@@ -377,8 +258,7 @@ Tensor logits_of(Tensor x, const TransformerOptions& o, Tensor weights) {
   }
   const Shape vocab{weights.dim("vocab")};
   Tensor logits = einsum({x, weights}, x.shape().without({"d_model"}).united(vocab));
-  if (o.head_bias)
-    logits = logits + parameter_for(x, "head.b", vocab, zeros(), Loc::current());
+  if (o.head_bias) logits = logits + parameter_for(x, "head.b", vocab, zeros(), Loc::current());
   if (o.logits_scale != 1) logits = logits * o.logits_scale;
   if (o.logits_cap > 0) logits = capped(logits, o.logits_cap, Loc::current());
   return logits;
@@ -464,7 +344,8 @@ Model transformer(Graph& g, const TransformerOptions& o) {
     packed = {input("segments", length, DType::int32), input("positions", length, DType::int32)};
   if (is_weighted) weights = input("weights", text, DType::float32);
   Scope scope(g, o.name);
-  Tensor embedding = g.parameter("embedding", {vocab, d_model}, normal(0.02), stored_dtype(o.dtype));
+  Tensor embedding =
+      g.parameter("embedding", {vocab, d_model}, normal(0.02), stored_dtype(o.dtype));
   Tensor memory;
   if (has_encoder) memory = encoded(g, o, sources, embedding, {});
   Tensor x = through(g, o, inputs, embedding, packed, memory);

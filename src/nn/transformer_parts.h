@@ -20,7 +20,7 @@ Tensor capped(Tensor x, double cap, Loc at);
 struct CacheSlots {
   int64_t slots = 0;
   Tensor seen;  ///< bool [batch, query_length, memory_length]: what is in the cache and may be seen
-  Tensor inside;  ///< bool [query_length, new_length]: the tokens of the step themselves
+  Tensor inside;        ///< bool [query_length, new_length]: the tokens of the step themselves
   Tensor behind, back;  ///< int32, of these dims: how far the query is behind the key
   Tensor bias_of_seen, bias_of_inside;  ///< of the logits, with the dims of heads; or empty
   Tensor source;  ///< int32 [batch, memory_length]: the token of the step that goes there
@@ -50,6 +50,16 @@ Tensor cached_attention(Tensor query, Tensor key, Tensor value, const Transforme
 /// memory_length.
 Tensor cache_with(Tensor cache, Tensor tokens, const CacheSlots& slots, Loc at = Loc::current());
 
+/// A dense layer of a block.
+Tensor projected(Tensor x, const char* name, const std::vector<std::string>& in, const Shape& out,
+                 const TransformerOptions& options, bool bias, Loc at, double gain = 1);
+/// Initial scale of what is added to the residual stream.
+double residual_gain(const TransformerOptions& options);
+/// attention_layer() and cross_attention_layer(), with a cache if it is not null.
+Tensor attention_of(Tensor x, const TransformerOptions& options, const SharedSpan& span,
+                    LayerCache* cache, Loc at = Loc::current());
+Tensor cross_attention_of(Tensor x, const TransformerOptions& options, const SharedSpan& span,
+                          LayerCache* cache, Loc at = Loc::current());
 /// The keys and values of cross-attention, with memory_length in place of the memory's length. In
 /// the scope "cross" of a block.
 KeyValue cross_keys(Tensor memory, const TransformerOptions& options, Loc at = Loc::current());

@@ -198,9 +198,9 @@ TEST_CASE("models that repair text are trained, resumed, evaluated and exported"
   }
   const Folder f;
   write_text(f);  // with all tokens
-  expect_failure(run_cli_in(f, "train " + kModels +
-                                   "t5 --data text --set length=16 first_sentinel=60"),
-                 1, {"one of its", "use a text of smaller tokens, or another first_sentinel"});
+  expect_failure(
+      run_cli_in(f, "train " + kModels + "t5 --data text --set length=16 first_sentinel=60"), 1,
+      {"one of its", "use a text of smaller tokens, or another first_sentinel"});
   expect_failure(run_cli_in(f, "serve " + kModels + "t5"), 1,
                  {"serve needs a model that continues texts, and 't5' reads them with an encoder"});
   expect_failure(run_cli_in(f, "generate " + kModels + "bert --prompt 1"), 1,

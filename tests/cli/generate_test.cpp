@@ -66,8 +66,8 @@ TEST_CASE("generate searches with beams, and answers with a model that has an en
   expect_success(run_cli_in(f, run + "--beams 1"));
   CHECK(json_of(f, "g.json")["texts"] == greedy);
 
-  const std::string answer = "generate " TESSERA_SOURCE_DIR
-                             "/data/tiny-t5 --prompt \"Call me\" --tokens 9 --json g.json ";
+  const std::string answer =
+      "generate " TESSERA_SOURCE_DIR "/data/tiny-t5 --prompt \"Call me\" --tokens 9 --json g.json ";
   for (const std::string way : {"--temperature 0 ", "--beams 3 --length-penalty 2 "}) {
     expect_success(run_cli_in(f, answer + way + "--mesh data:1"));
     const nlohmann::json one = json_of(f, "g.json")["texts"];

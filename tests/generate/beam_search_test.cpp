@@ -122,8 +122,9 @@ TEST_CASE("searches that cannot be are usage errors", "[generate][errors]") {
                [&] { Loaded("t5", kPlaces[0], o); });
   o.beams = 0;
   Loaded without("llama", kPlaces[0], o);
-  expect_usage({"[generate] search() needs rows for its beams"},
-               [&] { without.generator.search({{{1}, 1}}); });
+  expect_usage({"[generate] search() needs rows for its beams"}, [&] {
+    without.generator.search({{{1}, 1}});
+  });
   o.choices = 1;
   expect_usage({"[generate] 1 choices; the tokens of a prompt that an encoder reads"},
                [&] { Loaded("t5", kPlaces[0], o); });

@@ -76,9 +76,9 @@ std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
 
 }  // namespace
 
-const Family kBert = {"bert",
-                      options,
-                      weights,
-                      {"bert.embeddings.position_ids", "bert.pooler.*", "cls.seq_relationship.*"}};
+const Family kBert = {
+    "bert",  options,
+    weights, {"bert.embeddings.position_ids", "bert.pooler.*", "cls.seq_relationship.*"},
+    "",      {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}}};
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/families/model_config.h"
@@ -32,6 +33,8 @@ struct Family {
   std::vector<std::string> ignored = {};
   /// What old files leave out at the front of names.
   std::string optional_prefix = {};
+  /// Ends of names, and what old files have in their place.
+  std::vector<std::pair<std::string, std::string>> old_ends = {};
 };
 
 extern const Family kLlama, kMistral, kQwen2, kQwen3, kGpt2, kGemma2, kGemma3, kMixtral, kQwen3Moe,

@@ -64,7 +64,8 @@ std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
       {"decoder.final_layer_norm.weight", "d_model", "norm.scale"},
       {"lm_head.weight", "vocab, d_model", o.tied ? "embedding" : "head.w", o.tied}};
   const auto add_attention = [&](const std::string& tensor, const std::string& parameter) {
-    const std::pair<const char*, const char*> names[] = {{"q", "query"}, {"k", "key"}, {"v", "value"}};
+    const std::pair<const char*, const char*> names[] = {
+        {"q", "query"}, {"k", "key"}, {"v", "value"}};
     for (const auto& [theirs, ours] : names)
       rules.push_back({fmt::format("{}.{}.weight", tensor, theirs), heads + ", d_model",
                        fmt::format("{}.{}.w", parameter, ours)});
