@@ -71,7 +71,10 @@ TEST_CASE("a merged model has the logits of the adapted one", "[model_folder][fi
     const nn::TransformerOptions plain = test::options_of(merged, true);
     const Array again = test::run_model(merged, plain, "one:1", "", f("expected.st")).logits;
     const Array before = test::run_model(folder, plain, "one:1", "", f("expected.st")).logits;
-    const double rounding = folder.path().ends_with("llama") ? 1e-4 : 3e-2;  // 16 bits in files
+    // 16 bits in files, which T5's five layers with sharp attention enlarge.
+    const double rounding = folder.path().ends_with("llama") ? 1e-4
+                            : c.model[0] == 't'              ? 8e-2
+                                                             : 3e-2;
     CHECK(test::difference(again, adapted) < rounding);
     CHECK(test::difference(before, adapted) > 3 * rounding);
   }
