@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/data.h"
@@ -87,6 +88,9 @@ class SpanCorruptionData : public DataSource {
   /// The longest text whose inputs have at most `inputs` tokens, 568 for T5's 512; at most 2^24.
   /// Throws usage errors for options out of range, and if not even 2 tokens fit.
   static int64_t text_length(int64_t inputs, const SpanCorruptionOptions& options);
+  /// The numbers of tokens of the inputs and of the targets for a text of `length` tokens, at least
+  /// 2. Throws usage errors for options out of range.
+  static std::pair<int64_t, int64_t> lengths(int64_t length, const SpanCorruptionOptions& options);
 
  private:
   std::shared_ptr<const DataSource> source_;

@@ -46,7 +46,8 @@ struct TokenScore {
 };
 
 struct GenerationRequest {
-  std::vector<int32_t> prompt;  ///< at least one token
+  /// At least one token: the begin of the text, or what a model with an encoder answers.
+  std::vector<int32_t> prompt;
   int64_t max_tokens = 16;
   Sampling sampling = {};
   /// Number of TokenScore::best. Those of new tokens are given if it is not 0.
@@ -63,14 +64,35 @@ struct Generation {
   bool ended = false;                     ///< by on_token, before max_tokens
 };
 
+/// A text to search for: the likeliest ones, not one by chance.
+struct BeamRequest {
+  std::vector<int32_t> prompt;  ///< as of GenerationRequest
+  int64_t max_tokens = 16;
+  std::vector<int32_t> ends = {};  ///< tokens that end a text
+  int64_t results = 1;             ///< texts to return, at most GeneratorOptions::beams
+  /// p: the score of a text with n new tokens is the sum of their log-probabilities / n^p. Above 0
+  /// it prefers long texts.
+  double length_penalty = 1;
+  /// Ends the search as soon as as many texts have ended as there are beams. False: if no text that
+  /// goes on has now a better score than the worst of these.
+  bool early_stopping = false;
+};
+
+struct BeamText {
+  std::vector<int32_t> tokens;  ///< the new ones, with the one that ends the text
+  double score = 0;
+};
+
 struct GeneratorOptions {
   Mesh mesh;
   Layout layout;
-  int64_t rows = 1;        ///< texts that are written at a time; others wait
-  int64_t chunk = 0;       ///< tokens of a prompt that a step reads; 0: 128 / rows, at least 8
-  int64_t context = 0;     ///< most tokens of a text with its prompt; 0: the model's length
+  int64_t rows = 1;   ///< texts that are written at a time; others wait
+  int64_t chunk = 0;  ///< tokens of a prompt that a step reads; 0: 128 / rows, at least 8
+  /// Most tokens of a text with its prompt; with an encoder of either; 0: the model's length.
+  int64_t context = 0;
   int64_t vocabulary = 0;  ///< only tokens below it are chosen; 0: the model's
   int64_t choices = 0;     ///< most GenerationRequest::choices; 0: no text can be scored
+  int64_t beams = 0;       ///< rows that search() follows a text with, a divisor of rows; 0: none
   DType parameters = DType::float32;  ///< as Graph::store_parameters_as()
   int threads_per_rank = 0;           ///< as CompileOptions
   std::string device = "cpu";
@@ -100,9 +122,15 @@ class Generator {
   std::vector<Generation> run(const std::vector<GenerationRequest>& requests,
                               Loc at = Loc::current());
 
+  /// Beam search: follows the `beams` likeliest texts of each request at a time, and returns the
+  /// best of those that ended or have max_tokens, the best first (Graves 2012; ends, scores and the
+  /// end of a search are those of Hugging Face transformers). Collective. Throws the usage errors
+  /// of run(), and without GeneratorOptions::beams.
+  std::vector<std::vector<BeamText>> search(const std::vector<BeamRequest>& requests,
+                                            Loc at = Loc::current());
+
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<class Stepper> stepper_;
 };
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
-// One transformer, described by data: GPT-2, Llama, Mistral, Qwen, Gemma and what users make of the
-// same parts are TransformerOptions. The blocks are functions, so that a model can take one and
-// write the rest.
+// One transformer, described by data: GPT-2, Llama, Mistral, Qwen, Gemma, BERT, T5 and what users
+// make of the same parts are TransformerOptions. The blocks are functions, so that a model can take
+// one and write the rest.
 #pragma once
 
 #include <algorithm>
@@ -115,21 +115,40 @@ struct TransformerOptions {
   NormOptions norm = {};
   NormPlacement placement = NormPlacement::before;
   bool parallel = false;  ///< attention and feed-forward layer read one norm and are added (GPT-J)
+  /// False: a token sees those behind it, too, and the logits at a place are those of its own token
+  /// (BERT).
+  bool causal = true;
+  /// If not 0, the model also has an encoder (T5): blocks whose tokens see all of "inputs". Those
+  /// of the decoder read "decoder_inputs" and attend to the encoder's result, too.
+  int64_t encoder_layers = 0;
+  int64_t target_length = 0;  ///< of a decoder with an encoder, whose length is `length`
+  int32_t start_token = 0, end_token = 1;  ///< of the texts of such a decoder
   bool learned_positions = false;
   int64_t positions = 0;  ///< rows of the learned positions, their dim "positions"; 0: length,
                           ///< and the dim "length"
+  /// If not 0, each head has learned biases of the logits for so many buckets of distances between
+  /// query and key, which all layers share: relative_buckets(). Half are for keys behind the query,
+  /// unless it sees none.
+  int64_t relative_buckets = 0, relative_distance = 128;
+  /// Rows of an embedding of the text that a token is from, 2 for BERT; all are of the first.
+  int64_t token_types = 0;
+  bool embedding_norm = false;  ///< of the sum of the embeddings
   /// Layer i is of kind pattern[i % pattern.size()], an index into `spans`.
   std::vector<SpanOptions> spans = {{}};
   std::vector<int> pattern = {0};
   double embedding_scale = 1;
   double logits_scale = 1, logits_cap = 0;  ///< a cap c: c tanh(logits / c)
   bool tied = false;                        ///< the output projection uses the embedding
+  bool head_bias = false;                   ///< of the output projection
+  /// Before the output projection: a dense layer with biases, the activation of `mlp` and a norm.
+  bool head_transform = false;
   double dropout = 0;
   bool partial_batch = false;    ///< batch is bounded, for a shorter last batch in evaluation
   DType dtype = DType::float32;  ///< of activations; parameters stay float32 unless float64
   bool float8 = false;           ///< of the blocks' matrix products: float8_product()
   bool scan = false;             ///< the blocks are a loop over the dim "layers", as for gpt
   bool packed = false;           ///< windows of several texts: see transformer()
+  bool weighted = false;         ///< targets have the input "weights", as they have if `packed`
   /// Of the dense layers of the blocks; of the head, too, if a target names it. Experts and routers
   /// have none.
   LoraOptions lora = {};
@@ -150,32 +169,45 @@ struct SharedSpan {
   RotaryTable rotary = {};
   std::optional<int64_t> window = {};  ///< of AttentionOptions
   Tensor segments = {};                ///< of AttentionOptions
+  std::string length = "length";       ///< the dim of the tokens
+  Tensor bias = {};                    ///< of BiasedOptions, for self-attention
+  Tensor memory = {};                  ///< what cross-attention reads: [batch, length, d_model]
 };
 SharedSpan shared_span(Graph& g, const TransformerOptions& options, const SpanOptions& span,
                        const PackedInputs& packed = {}, Loc at = Loc::current());
 
-/// Causal self-attention of x [..., length, d_model]. Dims: heads (those of the keys), and
-/// heads_per_key and d_head. Parameters in the scope "attention": "query.w" [d_model, heads,
-/// heads_per_key, d_head], "key.w", "value.w", "out.w", biases "query.b" and so on, "query_norm"
-/// and "key_norm". Without grouping there is no dim heads_per_key; with a single key head, keys
-/// and values have no dim heads.
+/// Self-attention of x [..., length, d_model], causal if the options are. Dims: heads (those of the
+/// keys), and heads_per_key and d_head. Parameters in the scope "attention": "query.w" [d_model,
+/// heads, heads_per_key, d_head], "key.w", "value.w", "out.w", biases "query.b" and so on,
+/// "query_norm" and "key_norm". Without grouping there is no dim heads_per_key; with a single key
+/// head, keys and values have no dim heads.
 Tensor attention_layer(Tensor x, const TransformerOptions& options, const SharedSpan& span,
                        Loc at = Loc::current());
 /// Parameters in the scope "mlp": "up.w" [d_model, ff], "gate.w", "down.w", and biases; with
 /// experts "router.w" [d_model, experts], "expert.up.w" [experts, d_model, ff] and so on.
 Tensor mlp_layer(Tensor x, const TransformerOptions& options, Loc at = Loc::current());
-/// Both with their norms "norm1" and "norm2" (and "norm1_after", "norm2_after") and residual sums.
+/// Attention of x to SharedSpan::memory, with the parameters of attention_layer() in the scope
+/// "cross".
+Tensor cross_attention_layer(Tensor x, const TransformerOptions& options, const SharedSpan& span,
+                             Loc at = Loc::current());
+/// Self-attention and feed-forward layer with their norms "norm1" and "norm2" (and "norm1_after",
+/// "norm2_after") and residual sums; with a memory cross-attention between them, with "norm_cross".
 Tensor transformer_block(Tensor x, const TransformerOptions& options, const SharedSpan& span,
                          Loc at = Loc::current());
 
-/// A decoder language model. Dims: batch, length, memory_length, d_model, heads, heads_per_key,
-/// d_head, ff, experts, vocab, positions. Inputs: "inputs" and "targets", int32 [batch, length].
-/// Parameters
-/// "<name>.embedding", "<name>.position", those of block i in "<name>.block<i>" (of all in
-/// "<name>.block" with scan), "<name>.norm" and "<name>.head.w". If `packed`, three more inputs
+/// A language model. Dims: batch, length, memory_length, d_model, heads, heads_per_key,
+/// d_head, ff, experts, vocab, positions, relative_buckets, token_types. Inputs: "inputs" and
+/// "targets", int32 [batch, length]. Parameters "<name>.embedding", "<name>.position", those of
+/// block i in "<name>.block<i>" (of all in "<name>.block" with scan), "<name>.norm",
+/// "<name>.relative.w", "<name>.token_type", "<name>.embedding_norm", "<name>.head.w" and
+/// "<name>.head.b", "<name>.head_transform" and "<name>.head_norm". If `packed`, three more inputs
 /// [batch, length] say where texts begin and what counts: "segments" (tokens see only their own),
-/// "positions", both int32, and "weights", float32, of the targets; the loss is then a weighted sum
-/// with its weight. Throws usage errors for options that do not fit together.
+/// "positions", both int32, and "weights", float32, of the targets, which `weighted` alone has,
+/// too; the loss is then a weighted sum with its weight. Throws usage errors for options that do
+/// not fit together.
+///
+/// With an encoder "decoder_inputs", "targets" and weights have the dim target_length instead, and
+/// the encoder's parameters are in "<name>.encoder".
 Model transformer(Graph& g, const TransformerOptions& options);
 
 /// The options with which transformer() is gpt(). Throws its usage errors.
@@ -183,11 +215,13 @@ TransformerOptions transformer_of(const GptOptions& options);
 
 // --------------------------------------------------------------------------------------- decoding
 struct DecoderOptions {
-  int64_t rows = 1;     ///< texts at a time, the dim "batch"
-  int64_t chunk = 64;   ///< tokens of a row that "read" and "score" take at most
-  int64_t context = 0;  ///< most tokens of a row in all; 0: length
-  bool scores = false;  ///< also make the function "score"
-  int64_t choices = 5;  ///< the likeliest tokens of each score, at most vocab
+  int64_t rows = 1;       ///< texts at a time, the dim "batch"
+  int64_t chunk = 64;     ///< tokens of a row that "read" and "score" take at most
+  int64_t context = 0;    ///< most tokens of a row in all; 0: length
+  bool scores = false;    ///< also make the function "score"
+  int64_t choices = 5;    ///< the likeliest tokens of each score, at most vocab
+  int64_t source = 0;     ///< most tokens that an encoder reads; 0: length
+  bool reorders = false;  ///< also make the function "reorder"
 };
 
 /// A transformer that keeps keys and values of earlier tokens as state: a row's tokens may come in
@@ -209,9 +243,18 @@ struct Decoder {
   Tensor targets;                      ///< input, int32 [batch, length]: the token after each one
   Tensor log_probs;                    ///< float32 [batch, length]: of the targets
   Tensor best_tokens, best_log_probs;  ///< [batch, length, choices], the likeliest first
+  /// Of a model with an encoder: reads the sources of the rows whose count is not 0, which each row
+  /// attends to from then on.
+  FunctionSpec encode;
+  Tensor sources, source_counts;  ///< inputs, int32 [batch, length] and [batch]
+  /// With DecoderOptions::reorders: row r takes over the tokens of row parents[r], but not its
+  /// source.
+  FunctionSpec reorder;
+  Tensor parents;  ///< input, int32 [batch]
 };
 /// The decoder of transformer(g, options), with its parameters; `options.batch` and dropout do not
-/// count. Throws usage errors as transformer(), and for options out of range.
+/// count. Throws usage errors as transformer(), for options out of range, and for a model that is
+/// not causal.
 Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOptions& decoding = {});
 
 }  // namespace tessera::nn

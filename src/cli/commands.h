@@ -81,6 +81,9 @@ struct Arguments {
   int64_t samples = 1, rows = 8;             ///< generate: texts of a prompt, and at a time
   int64_t sample_every = 0;                  ///< train: steps between samples; 0: none
   bool no_cache = false;                     ///< generate
+  int64_t beams = 0;                         ///< generate; 0: tokens are chosen one by one
+  double length_penalty = 1;                 ///< generate, with beams
+  bool early_stopping = false;               ///< generate, with beams
   std::string host = "127.0.0.1";            ///< serve
   int64_t port = 8000, most_tokens = 65536;  ///< serve: the latter of all prompts of a request
   bool append_eod = false, skip_empty = false, special_in_text = false, add_special = false;

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/fail.h"
+#include "cli/denoising.h"
 #include "cli/transformer_keys.h"
 #include "tessera/model_folder.h"
 #include "tessera/session.h"
@@ -13,12 +14,15 @@ namespace tessera::cli {
 namespace {
 
 constexpr int64_t kUsualLength = 1024;  ///< a model's longest text is more than most data have
+constexpr double kAnyLength = 1e7;      ///< where no positions are stored
 
 std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
   const nn::TransformerOptions& o = folder.options();
   std::vector<ConfigKey> keys = {
       {"model.length", fmt::format("{}", std::min(o.length, kUsualLength)),
-       "Number of tokens in an example.", KeyRange::whole(1, static_cast<double>(o.length))},
+       o.encoder_layers > 0 ? "Most tokens that the encoder reads of an example."
+                            : "Number of tokens in an example.",
+       KeyRange::whole(1, o.encoder_layers > 0 ? kAnyLength : static_cast<double>(o.length))},
       {"model.init", "weights",
        "What training starts from: the weights of the folder, or random initial values.",
        KeyRange::one_of({"weights", "random"})},
@@ -28,6 +32,7 @@ std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
       {"model.dropout", "0", "Rate of dropout.", KeyRange::number(0, 1)},
       {"model.config", folder.config_hash(), "Hash of config.json, to tell models apart."}};
   for (ConfigKey& key : lora_keys()) keys.push_back(std::move(key));
+  for (ConfigKey& key : denoising_keys(o)) keys.push_back(std::move(key));
   return keys;
 }
 
@@ -38,6 +43,10 @@ nn::TransformerOptions options_of(const ModelFolder& folder, const Config& c) {
           folder.path(), folder.config_hash(), c.text("model.config"));
   nn::TransformerOptions o = folder.options();
   o.length = c.integer("model.length");
+  if (o.encoder_layers > 0) {
+    const CorruptedLengths lengths = corrupted_lengths(o, c);
+    o.length = lengths.inputs, o.target_length = lengths.targets;
+  }
   o.scan = c.flag("model.scan");
   o.packed = is_packed(c);
   o.lora = lora_of(c);
@@ -53,9 +62,10 @@ int token_bytes(int64_t vocabulary) { return vocabulary <= 256 ? 1 : vocabulary 
 std::unique_ptr<DataSource> tokens_of(const ModelFolder& folder, const Config& c, bool held_out) {
   TextOptions o;
   o.length = c.integer("model.length");
+  if (folder.options().encoder_layers > 0) o.length = corrupted_lengths(folder.options(), c).text;
   o.vocabulary = folder.options().vocab;
   o.token_bytes = token_bytes(o.vocabulary);
-  return open_tokens(c, held_out, o, folder.path());
+  return to_repair(open_tokens(c, held_out, o, folder.path()), folder, c, held_out);
 }
 
 void start(const ModelFolder& folder, Session& session, const Config& c) {
@@ -95,7 +105,10 @@ std::shared_ptr<const ModelSpec> folder_model(const std::string& path) {
   };
   spec.transformer = [folder](const Config& c) { return options_of(*folder, c); };
   spec.data = [folder](const Config& c, bool held_out) { return tokens_of(*folder, c, held_out); };
-  spec.tokens = [](const Config& c) { return c.integer("model.length"); };
+  spec.tokens = [folder](const Config& c) {
+    const nn::TransformerOptions o = options_of(*folder, c);
+    return o.encoder_layers > 0 ? o.length + o.target_length : o.length;
+  };
   spec.tiny = {{"model.length", fmt::format("{}", std::min<int64_t>(folder->options().length, 16))},
                {"train.batch", "4"}};
   spec.layout = "batch:data;heads,ff,vocab:model";

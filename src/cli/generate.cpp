@@ -2,6 +2,7 @@
 // window of each text again for every token, which is simple, and for any model.
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "base/fail.h"
 #include "cli/build_model.h"
@@ -45,6 +46,25 @@ struct Text {
   GenerationRequest request;
   std::unique_ptr<TextStream> stream;
 };
+
+/// The model, if it is nn::transformer().
+struct Transformer {
+  int64_t vocabulary = 0;
+  int64_t length = 0;          ///< that it writes with a cache, at most
+  std::optional<int32_t> end;  ///< ends prompts and texts if an encoder reads the prompts
+};
+
+Transformer transformer_of(const Arguments& args, const Job& job) {
+  const nn::TransformerOptions o = job.spec->transformer(job.config);
+  require(o.causal, "generate writes texts, and '{}' is an encoder, which fills in tokens of them",
+          job.spec->name);
+  if (o.encoder_layers == 0) return {o.vocab, args.no_cache ? 0 : o.length, {}};
+  require(!args.no_cache,
+          "--no-cache reads the whole text for every token, and '{}' has an "
+          "encoder, whose result is kept; leave it out",
+          job.spec->name);
+  return {o.vocab, INT64_MAX, o.end_token};
+}
 
 /// Reads the last window of a text for each token.
 class Recomputing {
@@ -96,19 +116,23 @@ class Recomputing {
   std::unique_ptr<Session> session_;
 };
 
-std::vector<Text> texts_of(const Arguments& args, const Job& job, const TextTokens& vocabulary) {
+std::vector<Text> texts_of(const Arguments& args, const Job& job, const TextTokens& vocabulary,
+                           std::optional<int32_t> end) {
   static const std::vector<std::string> kNone = {""};
   std::vector<Text> texts;
   for (const std::string& prompt : args.prompts.empty() ? kNone : args.prompts) {
     for (int64_t i = 0; i < args.samples; ++i) {
       Text text{&prompt, {}, nullptr};
       text.request.prompt = vocabulary.of_prompt(prompt);
+      if (end) text.request.prompt.push_back(*end);
       text.request.max_tokens = args.tokens.value_or(kUsualTokens);
       text.request.sampling = args.sampling;
       text.request.sampling.seed = static_cast<uint64_t>(job.config.integer("train.seed"));
       text.request.sampling.stream = static_cast<uint64_t>(i);
-      text.stream = std::make_unique<TextStream>(vocabulary, text.request.prompt, !prompt.empty(),
-                                                 args.stops);
+      // What an encoder reads is no part of the text.
+      text.stream = std::make_unique<TextStream>(vocabulary,
+                                                 end ? std::vector<int32_t>() : text.request.prompt,
+                                                 !end && !prompt.empty(), args.stops);
       texts.push_back(std::move(text));
     }
   }
@@ -173,10 +197,50 @@ nlohmann::json report_of(const Checkpoint& loaded, const std::vector<Text>& text
           {"written", written}};
 }
 
+void require_beams(const Arguments& args) {
+  const Sampling& s = args.sampling;
+  const bool samples = s.top_k != 0 || s.top_p != 1 || s.min_p != 0 || s.repetition_penalty != 1;
+  if (args.beams > 0) {
+    require(!samples && !args.no_cache,
+            "--beams finds the likeliest text and draws nothing: leave out --top-k, --top-p, "
+            "--min-p, --repetition-penalty and --no-cache");
+    require(args.samples <= args.beams, "--samples {} of --beams {}; take as many beams",
+            args.samples, args.beams);
+  } else {
+    require(args.length_penalty == 1 && !args.early_stopping,
+            "--length-penalty and --early-stopping are about a beam search; add --beams N");
+  }
+}
+
+/// Gives the texts of each prompt, which follow each other, the best that the search finds.
+void search(const Arguments& args, Generator& generator, const TextTokens& vocabulary,
+            std::optional<int32_t> end, const std::vector<Text>& texts) {
+  std::vector<BeamRequest> requests;
+  for (size_t i = 0; i < texts.size(); i += static_cast<size_t>(args.samples)) {
+    BeamRequest request{texts[i].request.prompt, texts[i].request.max_tokens};
+    for (const std::optional<int32_t>& each : {vocabulary.end(), end}) {
+      if (each && (request.ends.empty() || request.ends[0] != *each)) request.ends.push_back(*each);
+    }
+    request.results = args.samples;
+    request.length_penalty = args.length_penalty;
+    request.early_stopping = args.early_stopping;
+    requests.push_back(std::move(request));
+  }
+  const std::vector<std::vector<BeamText>> found = generator.search(requests);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto n = static_cast<size_t>(args.samples);
+    if (i % n >= found[i / n].size()) continue;
+    for (const int32_t token : found[i / n][i % n].tokens) {
+      if (!texts[i].request.on_token(token)) break;
+    }
+  }
+}
+
 }  // namespace
 
 int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
+  require_beams(args);
   for (const std::string& stop : args.stops)
     require(!stop.empty(), "--stop is empty; give the text at which to stop");
   Job job = resolve(args, models, false);
@@ -184,22 +248,21 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
   std::unique_ptr<Recomputing> recomputing;
-  int64_t model_vocabulary = 0, length = 0;
+  Transformer model;
   if (job.spec->transformer) {
-    const nn::TransformerOptions o = job.spec->transformer(job.config);
-    model_vocabulary = o.vocab;
-    length = args.no_cache ? 0 : o.length;
+    model = transformer_of(args, job);
   } else {
     recomputing = std::make_unique<Recomputing>(job, cluster);
-    model_vocabulary = recomputing->vocabulary();
+    model.vocabulary = recomputing->vocabulary();
   }
-  const TextTokens vocabulary(args, job, model_vocabulary);
-  std::vector<Text> texts = texts_of(args, job, vocabulary);
+  const TextTokens vocabulary(args, job, model.vocabulary);
+  std::vector<Text> texts = texts_of(args, job, vocabulary, model.end);
   Printer printer(texts, cluster.is_root());
   int64_t written = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
     texts[i].request.on_token = [&, i](int32_t token) {
       ++written;
+      if (token == model.end) return false;
       const bool goes_on = texts[i].stream->push(token);
       printer.show(i);
       return goes_on;
@@ -208,16 +271,29 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   const int64_t context = longest(texts);
   Checkpoint loaded;
   std::chrono::steady_clock::time_point begin;
-  if (context <= length) {
+  if (context <= model.length) {
     WritingOptions o{std::min(args.rows, std::ssize(texts)), context, vocabulary.count()};
+    if (args.beams > 0) {
+      const int64_t searches = std::ssize(texts) / args.samples;
+      o.beams = args.beams;
+      o.rows = args.beams * std::clamp<int64_t>(args.rows / args.beams, 1, searches);
+    }
     const std::unique_ptr<Generator> generator = make_generator(job, cluster, o);
     loaded = load_parameters(job, args, all, *generator);
     std::vector<GenerationRequest> requests;
     for (size_t i = 0; i < texts.size(); ++i) requests.push_back(texts[i].request);
     begin = std::chrono::steady_clock::now();
-    generator->run(requests);
+    if (args.beams > 0) {
+      search(args, *generator, vocabulary, model.end, texts);
+    } else {
+      generator->run(requests);
+    }
     for (size_t i = 0; i < texts.size(); ++i) printer.complete(i);
   } else {
+    require(args.beams == 0,
+            "--beams needs a model that keeps keys and values, and texts of at most its length: "
+            "they have {} tokens of {}",
+            context, model.length);
     if (!recomputing) recomputing = std::make_unique<Recomputing>(job, cluster);
     loaded = recomputing->load(args, all);
     begin = std::chrono::steady_clock::now();

@@ -191,6 +191,9 @@ std::vector<Cluster::Fact> facts_of(const Job& job, const Arguments& args) {
   add("--samples", args.samples);
   add("--rows", args.rows);
   add("--no-cache", args.no_cache);
+  add("--beams", args.beams);
+  add("--length-penalty", args.length_penalty);
+  add("--early-stopping", args.early_stopping);
   add("--sample-every", args.sample_every);
   add("--watch", fmt::format("{}", fmt::join(args.watch, ",")));
   add("--dump", fmt::format("{}", fmt::join(args.dump, ",")));

@@ -1,4 +1,6 @@
 // The configuration keys that all models have.
+#include <algorithm>
+
 #include "base/fail.h"
 #include "cli/commands.h"
 
@@ -139,6 +141,13 @@ Config default_config(const ModelSpec& spec) {
     }
     keys.push_back(std::move(k));
   }
+  // A table has one place in a file, and a model may have keys of any.
+  const auto table = [](const ConfigKey& key) {
+    static const std::vector<std::string> tables = {"model", "train", "data", "layout"};
+    return std::find(tables.begin(), tables.end(), key.name.substr(0, key.name.find('.')));
+  };
+  std::stable_sort(keys.begin(), keys.end(),
+                   [&](const ConfigKey& a, const ConfigKey& b) { return table(a) < table(b); });
   return Config(keys);
 }
 

@@ -478,6 +478,17 @@ void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
   generate->add_flag("--no-cache", a.no_cache,
                      "Keeps no keys and values: reads the whole text again for every token, as "
                      "texts that outgrow the model's length always are.");
+  generate
+      ->add_option("--beams", a.beams,
+                   "Writes the likeliest text that a beam search with so many beams finds, instead "
+                   "of choosing tokens one by one; with --samples the best ones.")
+      ->check(whole_number(1, kMostRows));
+  generate->add_option("--length-penalty", a.length_penalty,
+                       "With --beams: the score of a text of n tokens is its log-probability / "
+                       "n^X (1). Above 0 it prefers long texts.");
+  generate->add_flag("--early-stopping", a.early_stopping,
+                     "With --beams: ends the search as soon as as many texts have ended as there "
+                     "are beams.");
   add_json(generate, a);
   CLI::App* serve =
       add("serve", "Answers requests for completions over HTTP, as an OpenAI-compatible server.",

@@ -13,10 +13,7 @@ namespace {
 constexpr int64_t kUsualTokens = 64;
 
 nn::TransformerOptions options_of(const Job& job) {
-  require(static_cast<bool>(job.spec->transformer),
-          "--sample-every needs a language model, and '{}' has no ModelSpec::transformer",
-          job.spec->name);
-  return job.spec->transformer(job.config);
+  return continuing_model(job, "--sample-every");
 }
 
 }  // namespace

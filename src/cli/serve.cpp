@@ -202,11 +202,9 @@ int serve(const Arguments& args, const std::vector<ModelSpec>& models) {
           launched_ranks());
   Job job = resolve(args, models, false);
   const std::vector<Checkpoint> all = checkpoints_to_write_with("serve", args, job);
-  require(static_cast<bool>(job.spec->transformer),
-          "serve needs a language model, and '{}' has no ModelSpec::transformer", job.spec->name);
+  const nn::TransformerOptions options = continuing_model(job, "serve");
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
-  const nn::TransformerOptions options = job.spec->transformer(job.config);
   const TextTokens vocabulary(args, job, options.vocab);
   const int64_t choices = std::min(kMostChoices, options.vocab);
   const std::unique_ptr<Generator> generator =

@@ -22,8 +22,9 @@ class TextTokens {
   /// The tokens of a prompt. Of an empty one: the token that a text begins or ends with, or a new
   /// line. Throws a usage error for a prompt that cannot be expressed.
   std::vector<int32_t> of_prompt(const std::string& prompt) const;
-  /// Whether a token ends the text. A byte never does.
-  bool ends_text(int32_t token) const { return tokenizer_ && tokenizer_->eos() == token; }
+  /// The token that ends a text; no byte does.
+  std::optional<int32_t> end() const { return tokenizer_ ? tokenizer_->eos() : std::nullopt; }
+  bool ends_text(int32_t token) const { return end() == token; }
   /// How a token is written by itself, special ones too. Not always UTF-8.
   std::string piece_of(int32_t token) const;
   /// The bytes of the text, without special tokens.

@@ -4,6 +4,17 @@
 
 namespace tessera::cli {
 
+nn::TransformerOptions continuing_model(const Job& job, const char* what) {
+  require(static_cast<bool>(job.spec->transformer),
+          "{} needs a language model, and '{}' has no ModelSpec::transformer", what,
+          job.spec->name);
+  nn::TransformerOptions o = job.spec->transformer(job.config);
+  require(o.causal && o.encoder_layers == 0,
+          "{} needs a model that continues texts, and '{}' reads them with an encoder{}", what,
+          job.spec->name, o.causal ? "; generate writes what it answers" : "");
+  return o;
+}
+
 std::unique_ptr<Generator> make_generator(const Job& job, Cluster& cluster,
                                           const WritingOptions& options) {
   GeneratorOptions o;
@@ -13,6 +24,7 @@ std::unique_ptr<Generator> make_generator(const Job& job, Cluster& cluster,
   o.context = options.context;
   o.vocabulary = options.vocabulary;
   o.choices = options.choices;
+  o.beams = options.beams;
   o.parameters = parse_dtype(job.config.text("train.parameters").c_str());
   o.threads_per_rank = threads_of(job);
   o.device = job.device;

@@ -11,12 +11,15 @@ namespace tessera::cli {
 
 /// How texts are written for a job.
 struct WritingOptions {
-  int64_t rows = 1, context = 0, vocabulary = 0, choices = 0;  ///< as GeneratorOptions
+  int64_t rows = 1, context = 0, vocabulary = 0, choices = 0, beams = 0;  ///< as GeneratorOptions
 };
 /// The generator of a job whose model has ModelSpec::transformer, with random parameters.
 /// Collective.
 std::unique_ptr<Generator> make_generator(const Job& job, Cluster& cluster,
                                           const WritingOptions& options);
+/// The model of a job, which continues texts. Throws a usage error for another, which `what`
+/// ("serve", "--sample-every") cannot take.
+nn::TransformerOptions continuing_model(const Job& job, const char* what);
 /// Loads the newest of `checkpoints` that can be read or, if there are none, the folder's weights.
 /// Collective.
 Checkpoint load_parameters(const Job& job, const Arguments& args,

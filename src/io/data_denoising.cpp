@@ -145,18 +145,15 @@ SpanCorruptionData::SpanCorruptionData(std::shared_ptr<const DataSource> source,
     : source_(std::move(source)), options_(options) {
   const SpanCorruptionOptions& o = options_;
   from_ = field_of_tokens(source_.get(), o.source);
-  require_spans(o);
   require_rounds(*source_, o.rounds);
   length_ = source_->fields()[static_cast<size_t>(from_)].dims[0].size;
-  require(length_ >= 2, "[data] texts of {} token to corrupt spans of; they have at least 2",
-          length_);
+  const auto [of_inputs, of_targets] = lengths(length_, o);
   const auto [corrupt, count] = spans_of(length_, o);
   corrupt_ = corrupt, spans_ = count;
   require(o.first_sentinel >= count - 1 && o.end >= 0 && o.start >= 0,
           "[data] sentinels from {} down for {} spans, end {} and start {}; none is below 0",
           o.first_sentinel, count, o.end, o.start);
-  const Dim inputs(o.inputs_dim, length_ - corrupt + count + 1);
-  const Dim targets(o.targets_dim, corrupt + count + 1);
+  const Dim inputs(o.inputs_dim, of_inputs), targets(o.targets_dim, of_targets);
   fields_ = {{o.inputs, DType::int32, {inputs}},
              {o.decoder_inputs, DType::int32, {targets}},
              {o.targets, DType::int32, {targets}}};
@@ -203,12 +200,18 @@ std::string SpanCorruptionData::fingerprint() const {
                      source_->fingerprint());
 }
 
+std::pair<int64_t, int64_t> SpanCorruptionData::lengths(int64_t length,
+                                                        const SpanCorruptionOptions& options) {
+  require_spans(options);
+  require(length >= 2, "[data] texts of {} token to corrupt spans of; they have at least 2",
+          length);
+  const auto [corrupt, count] = spans_of(length, options);
+  return {length - corrupt + count + 1, corrupt + count + 1};
+}
+
 int64_t SpanCorruptionData::text_length(int64_t inputs, const SpanCorruptionOptions& options) {
   require_spans(options);
-  const auto fits = [&](int64_t length) {
-    const auto [corrupt, count] = spans_of(length, options);
-    return length - corrupt + count + 1 <= inputs;
-  };
+  const auto fits = [&](int64_t length) { return lengths(length, options).first <= inputs; };
   require(inputs >= 3 && inputs <= kMostText,
           "[data] inputs of {} tokens for a text with a span; they have at least 3, at most {}",
           inputs, kMostText);

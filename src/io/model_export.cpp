@@ -111,7 +111,7 @@ class Exporter {
   }
 
   int64_t write_adapter(const std::string& folder) {
-    return write_peft_adapter(folder, source_, map_, like_.path);
+    return write_peft_adapter(folder, source_, map_, like_.options, like_.path);
   }
 
   int64_t write(const std::string& folder, int64_t shard_bytes) {

@@ -80,6 +80,10 @@ const WeightFiles::Place* find_tensor(const WeightFiles& files, const Family& fa
   if (it == files.tensors().end() && !family.optional_prefix.empty() &&
       name.starts_with(family.optional_prefix))
     it = files.tensors().find(name.substr(family.optional_prefix.size()));
+  for (const auto& [end, old] : family.old_ends) {
+    if (it == files.tensors().end() && name.ends_with(end))
+      it = files.tensors().find(name.substr(0, name.size() - end.size()) + old);
+  }
   return it == files.tensors().end() ? nullptr : &it->second;
 }
 

@@ -100,7 +100,8 @@ TensorInfo matrix(const std::string& name, int64_t rows, int64_t columns) {
 }  // namespace
 
 int64_t write_peft_adapter(const std::string& folder, const ExportSource& source,
-                           const TensorMap& map, const std::string& base) {
+                           const TensorMap& map, const nn::TransformerOptions& model,
+                           const std::string& base) {
   const std::vector<AdaptedTensor> adapted = adapted_tensors(source, map);
   OpenShards shards(source.path(), source.manifest());
   const int64_t rank = source.lora().rank;
@@ -128,8 +129,10 @@ int64_t write_peft_adapter(const std::string& folder, const ExportSource& source
   file.finish();
   const bool in_first = std::any_of(adapted.begin(), adapted.end(),
                                     [](const AdaptedTensor& t) { return t.in_first; });
+  nlohmann::json task;  // PEFT has none for masked tokens
+  if (model.causal) task = model.encoder_layers > 0 ? "SEQ_2_SEQ_LM" : "CAUSAL_LM";
   const nlohmann::json config = {{"peft_type", "LORA"},
-                                 {"task_type", "CAUSAL_LM"},
+                                 {"task_type", task},
                                  {"base_model_name_or_path", base},
                                  {"r", rank},
                                  {"lora_alpha", source.lora().alpha},

@@ -77,7 +77,9 @@ class Mapper {
       const auto has = [&](std::string_view place) {
         return rule.tensor.find(place) != std::string::npos;
       };
-      for (int64_t i = 0; i < (has(kLayer) ? o_.layers : 1); ++i) {
+      const bool of_encoder = rule.parameter.starts_with("encoder.");
+      const int64_t layers = of_encoder ? o_.encoder_layers : o_.layers;
+      for (int64_t i = 0; i < (has(kLayer) ? layers : 1); ++i) {
         for (int64_t e = 0; e < (has(kExpert) ? o_.mlp.experts : 1); ++e) add(rule, i, e);
       }
     }
@@ -92,9 +94,11 @@ class Mapper {
  private:
   void add(const WeightRule& rule, int64_t layer, int64_t expert) {
     std::string parameter = o_.name + "." + rule.parameter;
-    const std::string block = o_.name + ".block";
-    if (!o_.scan && parameter.starts_with(block + "."))
-      parameter.insert(block.size(), fmt::format("{}", layer));
+    for (const char* scope : {".block", ".encoder.block"}) {
+      const std::string block = o_.name + scope;
+      if (!o_.scan && parameter.starts_with(block + "."))
+        parameter.insert(block.size(), fmt::format("{}", layer));
+    }
     const auto found = map_.parameters.find(parameter);
     check(found != map_.parameters.end(), "the table of '{}' names '{}', which no model has",
           family_.model_type, parameter);

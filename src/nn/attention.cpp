@@ -144,7 +144,10 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, con
     if (o.bias.empty() && !o.extra_logit && kept.empty() && value.shape().has(o.key_dim))
       return attention(query, key, value, mask, o, at);
     const Shape dims = logit_dims(query, key, o);
-    Tensor logits = capped_by(wide(einsum({query, key}, dims, at)) * scale_of(query, o), o, at);
+    Tensor products = einsum({query, key}, dims, at);
+    // Where rules split queries and keys over one axis, a rank keeps its queries.
+    const PreferScope queries(query.graph(), products.prefer(o.length, at));
+    Tensor logits = capped_by(wide(products) * scale_of(query, o), o, at);
     if (!o.bias.empty()) {
       for (const Dim& d : o.bias.shape()) {
         require(dims.has(d.name),

@@ -38,14 +38,14 @@ CacheSlots cache_slots(Tensor starts, Tensor counts, const Dim& length, int64_t 
   result.slots = slots;
   const Tensor held = last_below(broadcast(starts, {batch, memory}, at), place, slots, at);
   result.seen = broadcast(greater_equal(held, zero, at), {batch, query, memory}, at);
-  const Tensor back = sub(broadcast(row, {query, own}, at), column, at);
-  result.inside = greater_equal(back, zero, at);
+  const Tensor from = add(broadcast(starts, {batch, query}, at), row, at);
+  result.behind = sub(broadcast(from, {batch, query, memory}, at), held, at);
+  result.back = sub(broadcast(row, {query, own}, at), column, at);
+  result.inside = greater_equal(result.back, zero, at);
   if (window > 0) {
-    const Tensor all = whole_number(g, window, at),
-                 from = add(broadcast(starts, {batch, query}, at), row, at),
-                 behind = sub(broadcast(from, {batch, query, memory}, at), held, at);
-    result.seen = logical_and(result.seen, less(behind, all, at), at);
-    result.inside = logical_and(result.inside, less(back, all, at), at);
+    const Tensor all = whole_number(g, window, at);
+    result.seen = logical_and(result.seen, less(result.behind, all, at), at);
+    result.inside = logical_and(result.inside, less(result.back, all, at), at);
   }
   // Token j of the step is token starts + j of the row.
   const Tensor source =
@@ -66,18 +66,20 @@ Tensor cached_attention(Tensor query, Tensor key, Tensor value, const Transforme
     const DType exact = query.dtype() == DType::float64 ? DType::float64 : DType::float32;
     const double scale =
         o.heads.scale != 0 ? o.heads.scale : 1 / std::sqrt(static_cast<double>(o.heads.d_head));
-    const auto logits = [&](Tensor keys, const char* memory, Tensor seen) {
+    const auto logits = [&](Tensor keys, const char* memory, Tensor seen, Tensor bias) {
       std::vector<Dim> dims = query.shape().without({"query_length", "d_head"}).dims();
       dims.push_back(query.dim("query_length"));
       dims.push_back(keys.dim(memory));
       Tensor x = read_as(einsum({query, keys}, Shape(dims), at), exact, at) * scale;
       if (o.heads.soft_cap > 0) x = capped(x, o.heads.soft_cap, at);
+      if (!bias.empty()) x = add(x, read_as(bias, exact, at), at);
       return where(seen, x, constant(g, kUnseen, exact, {}, at), at);
     };
     const Tensor own_key = rename(key, "length", "new_length", at),
                  own_value = rename(value, "length", "new_length", at);
-    const Tensor before = logits(cache.key, "memory_length", cache.slots->seen),
-                 own = logits(own_key, "new_length", cache.slots->inside);
+    const CacheSlots& slots = *cache.slots;
+    const Tensor before = logits(cache.key, "memory_length", slots.seen, slots.bias_of_seen),
+                 own = logits(own_key, "new_length", slots.inside, slots.bias_of_inside);
     const Tensor most =
         maximum(reduce_max(before, "memory_length", at), reduce_max(own, "new_length", at), at);
     const Tensor a = exp(sub(before, most, at), at), b = exp(sub(own, most, at), at);

@@ -15,6 +15,14 @@ namespace {
 constexpr const char* kNoDim = "_step";
 
 void require_decodable(const TransformerOptions& o, const DecoderOptions& d, int64_t context) {
+  require(o.causal,
+          "[decoder] '{}' is an encoder: it fills in tokens of a text, and writes none; take a "
+          "causal model",
+          o.name);
+  require(d.source >= 0 && (d.source == 0 || o.encoder_layers > 0),
+          "[decoder] sources of {} tokens, for {} layers of an encoder; there are 0 or more, and "
+          "none without an encoder",
+          d.source, o.encoder_layers);
   require(d.rows >= 1 && d.chunk >= 1,
           "[decoder] {} rows and chunks of {} tokens; both are at least 1", d.rows, d.chunk);
   require(context >= 1, "[decoder] a context of {} tokens; it has at least 1", context);
@@ -30,24 +38,23 @@ void require_decodable(const TransformerOptions& o, const DecoderOptions& d, int
 /// and caches are shared.
 class StepBuilder {
  public:
-  StepBuilder(Graph& g, const TransformerOptions& o, int64_t context, Tensor starts, Tensor counts,
-              const Dim& length, std::vector<std::string> functions)
-      : g_(g),
-        o_(o),
-        context_(context),
-        starts_(starts),
-        counts_(counts),
-        batch_(starts.shape()[0]),
-        length_(length),
-        functions_(std::move(functions)) {}
+  StepBuilder(Graph& g, const TransformerOptions& o, int64_t context, const Dim& batch,
+              const Dim& source)
+      : g_(g), o_(o), context_(context), batch_(batch), source_(source.renamed("memory_length")) {
+    const Dim vocab("vocab", o.vocab), d_model("d_model", o.d_model);
+    embedding_ = g.parameter("embedding", {vocab, d_model}, normal(0.02), stored_dtype(o.dtype));
+  }
 
-  /// What the last norm gives, [batch, length, d_model].
-  Tensor build(Tensor tokens) {
-    positions_ = broadcast(starts_, {batch_, length_}) + iota(g_, length_);
-    add_spans();
-    const Dim vocab("vocab", o_.vocab), d_model("d_model", o_.d_model);
-    embedding_ = g_.parameter("embedding", {vocab, d_model}, normal(0.02), stored_dtype(o_.dtype));
-    Tensor x = embedded(g_, o_, tokens, embedding_, positions_);
+  /// What the last norm gives for `tokens` [batch, length], [batch, length, d_model]. The caches
+  /// are updated in `functions`.
+  Tensor build(Tensor tokens, Tensor starts, Tensor counts, std::vector<std::string> functions) {
+    functions_ = std::move(functions);
+    const Dim length = tokens.shape()[1];
+    Tensor positions = broadcast(starts, {batch_, length}) + iota(g_, length);
+    add_spans(starts, counts, length, positions);
+    if (o_.encoder_layers > 0)
+      is_source_ = g_.state("is_source", {batch_, source_}, zeros(), DType::int32);
+    Tensor x = embedded(g_, o_, tokens, embedding_, positions);
     x = o_.scan ? looped(x) : unrolled(x);
     if (o_.placement != NormPlacement::after) x = norm(x, "norm", "d_model", o_.norm);
     head_ = head_weights(x, o_, embedding_);
@@ -57,36 +64,105 @@ class StepBuilder {
   /// Of [..., d_model]; float32.
   Tensor logits(Tensor x) const { return read_as(logits_of(x, o_, head_), DType::float32); }
 
+  /// Stores what cross-attention reads of the sources, in rows with a count. After build().
+  void encode(Tensor sources, Tensor counts) {
+    functions_ = {"encode"};
+    Tensor memory = encoded(g_, o_, sources, embedding_, tokens_below(counts, sources.shape()[1]));
+    const auto replace = [&](Tensor stored, Tensor value) {
+      Tensor is_new = greater(counts, constant(g_, 0, DType::int32));
+      store(stored, where(broadcast(is_new, stored.shape()), value, stored));
+    };
+    const auto replace_both = [&](const KeyValue& old, const KeyValue& fresh) {
+      replace(old.key, fresh.key);
+      replace(old.value, fresh.value);
+    };
+    const auto of_layer = [&] {
+      const Scope scope(g_, "cross");
+      return cross_keys(memory, o_);
+    };
+    if (o_.scan) {
+      const auto body = [&](const Iteration&) {
+        const Scope scope(g_, "block");
+        const KeyValue fresh = of_layer();
+        return IterationResults{{}, {fresh.key, fresh.value}};
+      };
+      const IterationResults all = scan(g_, Dim("layers", o_.layers), {}, {}, body);
+      replace_both(memories_[0], {all.stacked[0], all.stacked[1]});
+    } else {
+      for (int64_t i = 0; i < o_.layers; ++i) {
+        const Scope scope(g_, "block", i, o_.layers);
+        replace_both(memories_[static_cast<size_t>(i)], of_layer());
+      }
+    }
+    replace(is_source_, tokens_below(counts, source_));
+  }
+
+  /// Makes the function "reorder" of the caches that build() has made.
+  void reorder(Tensor parents) {
+    functions_ = {"reorder"};
+    for (Tensor cache : std::vector<Tensor>(caches_)) {
+      Tensor moved = gather(rename(cache, "batch", "rows"), parents, "rows");
+      store(cache, moved.shape() == cache.shape() ? moved : transpose(moved, cache.shape()));
+    }
+  }
+
  private:
   int kind_of(int64_t layer) const {
     return o_.pattern[static_cast<size_t>(layer) % o_.pattern.size()];
   }
 
-  void add_spans() {
+  /// int32 [batch, along]: 1 for the first `counts` places, else 0.
+  Tensor tokens_below(Tensor counts, const Dim& along) {
+    Tensor places = broadcast(iota(g_, along, DType::int32), {batch_, along});
+    return cast(less(places, broadcast(counts, {batch_, along})), DType::int32);
+  }
+
+  void add_spans(Tensor starts, Tensor counts, const Dim& length, Tensor positions) {
     const DType exact = o_.dtype == DType::float64 ? DType::float64 : DType::float32;
-    spans_.resize(o_.spans.size());
-    slots_.resize(o_.spans.size());
+    Tensor table;
+    if (o_.relative_buckets > 0) table = relative_table(g_, o_);
+    spans_.assign(o_.spans.size(), {});
+    slots_.assign(o_.spans.size(), {});
     for (size_t k = 0; k < spans_.size(); ++k) {
       if (std::count(o_.pattern.begin(), o_.pattern.end(), static_cast<int>(k)) == 0) continue;
       const SpanOptions& span = o_.spans[k];
       if (span.rotary)
-        spans_[k].rotary = rotary_table(g_, length_, {"d_head", o_.heads.d_head}, span.rotation,
-                                        positions_, exact);
+        spans_[k].rotary =
+            rotary_table(g_, length, {"d_head", o_.heads.d_head}, span.rotation, positions, exact);
       const int64_t window = span.window < context_ ? span.window : 0;
-      slots_[k] = cache_slots(starts_, counts_, length_, window > 0 ? window : context_, window);
+      slots_[k] = cache_slots(starts, counts, length, window > 0 ? window : context_, window);
+      if (table.empty()) continue;
+      slots_[k].bias_of_seen = bias_of(table, slots_[k].behind);
+      slots_[k].bias_of_inside = bias_of(table, slots_[k].back);
     }
   }
 
-  /// The dims of the keys or values of a layer.
-  Shape cache_shape(const CacheSlots& slots) const {
-    std::vector<Dim> dims = {batch_, Dim("memory_length", slots.slots)};
-    for (const Dim& d : head_dims(o_.heads).key) dims.push_back(d);
-    return Shape(dims);
+  Tensor bias_of(Tensor table, Tensor distance) {
+    Tensor bucket = bucket_of(distance, {o_.relative_buckets, o_.relative_distance, false});
+    return gather(table, bucket, "relative_buckets");
   }
 
-  void store(Tensor cache, Tensor tokens, const CacheSlots& slots) {
-    Tensor value = cache_with(cache, tokens, slots);
+  /// Keys and values of a layer, or with scan of all.
+  KeyValue cache(const std::string& prefix, const Dim& memory) {
+    std::vector<Dim> dims;
+    if (o_.scan) dims.emplace_back("layers", o_.layers);
+    dims.insert(dims.end(), {batch_, memory});
+    for (const Dim& d : head_dims(o_.heads).key) dims.push_back(d);
+    const auto state = [&](const char* name) {
+      return g_.state(prefix + name, Shape(dims), zeros(), o_.dtype);
+    };
+    Tensor key = state("key_cache");
+    return {key, state("value_cache")};
+  }
+
+  void store(Tensor cache, Tensor value) {
     for (const std::string& function : functions_) update_in(function, cache, value);
+  }
+
+  /// Stores the tokens of a step in a cache.
+  void add_tokens(Tensor cache, Tensor tokens, const CacheSlots& slots) {
+    store(cache, cache_with(cache, tokens, slots));
+    caches_.push_back(cache);
   }
 
   Tensor unrolled(Tensor x) {
@@ -94,12 +170,15 @@ class StepBuilder {
       const Scope scope(g_, "block", i, o_.layers);
       const auto kind = static_cast<size_t>(kind_of(i));
       const CacheSlots& slots = slots_[kind];
-      const Shape shape = cache_shape(slots);
-      LayerCache cache{&slots, g_.state("key_cache", shape, zeros(), o_.dtype),
-                       g_.state("value_cache", shape, zeros(), o_.dtype)};
-      x = block_of(x, o_, spans_[kind], &cache);
-      store(cache.key, cache.new_key, slots);
-      store(cache.value, cache.new_value, slots);
+      const KeyValue own = cache("", {"memory_length", slots.slots});
+      LayerCache layer{&slots, own.key, own.value};
+      if (o_.encoder_layers > 0) {
+        layer.memory = memories_.emplace_back(cache("cross_", source_));
+        layer.is_source = is_source_;
+      }
+      x = block_of(x, o_, spans_[kind], &layer);
+      add_tokens(own.key, layer.new_key, slots);
+      add_tokens(own.value, layer.new_value, slots);
     }
     return x;
   }
@@ -107,31 +186,40 @@ class StepBuilder {
   Tensor looped(Tensor x) {
     const auto kind = static_cast<size_t>(kind_of(0));
     const CacheSlots& slots = slots_[kind];
-    const Dim layers("layers", o_.layers);
-    const Shape shape = Shape{layers}.united(cache_shape(slots));
-    Tensor keys = g_.state("key_cache", shape, zeros(), o_.dtype),
-           values = g_.state("value_cache", shape, zeros(), o_.dtype);
-    const IterationResults result =
-        scan(g_, layers, {x}, {keys, values}, [&](const Iteration& iteration) {
-          const Scope scope(g_, "block");
-          LayerCache cache{&slots, iteration.slices[0], iteration.slices[1]};
-          Tensor y = block_of(iteration.carries[0], o_, spans_[kind], &cache);
-          return IterationResults{{y}, {cache.new_key, cache.new_value}};
-        });
-    store(keys, result.stacked[0], slots);
-    store(values, result.stacked[1], slots);
+    const KeyValue own = cache("", {"memory_length", slots.slots});
+    std::vector<Tensor> sliced = {own.key, own.value};
+    if (o_.encoder_layers > 0) {
+      const KeyValue& memory = memories_.emplace_back(cache("cross_", source_));
+      sliced.insert(sliced.end(), {memory.key, memory.value});
+    }
+    const auto body = [&](const Iteration& iteration) {
+      const Scope scope(g_, "block");
+      const std::vector<Tensor>& slices = iteration.slices;
+      LayerCache layer{&slots, slices[0], slices[1]};
+      if (o_.encoder_layers > 0) {
+        layer.memory = {slices[2], slices[3]};
+        layer.is_source = is_source_;
+      }
+      Tensor y = block_of(iteration.carries[0], o_, spans_[kind], &layer);
+      return IterationResults{{y}, {layer.new_key, layer.new_value}};
+    };
+    const IterationResults result = scan(g_, Dim("layers", o_.layers), {x}, sliced, body);
+    add_tokens(own.key, result.stacked[0], slots);
+    add_tokens(own.value, result.stacked[1], slots);
     return result.carries[0];
   }
 
   Graph& g_;
   const TransformerOptions& o_;
   const int64_t context_;
-  const Tensor starts_, counts_;
-  const Dim batch_, length_;
-  const std::vector<std::string> functions_;
-  Tensor positions_, embedding_, head_;
+  const Dim batch_, source_;
+  std::vector<std::string> functions_;
+  Tensor embedding_, head_;
+  Tensor is_source_;                ///< int32 [batch, memory_length], as LayerCache has it
+  std::vector<KeyValue> memories_;  ///< of each layer, or with scan of all
   std::vector<SharedSpan> spans_;
   std::vector<CacheSlots> slots_;
+  std::vector<Tensor> caches_;
 };
 
 /// Scores of all tokens of a chunk.
@@ -152,28 +240,38 @@ Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOption
   require_fitting(o);
   require_decodable(o, decoding, context);
   const Dim batch("batch", decoding.rows), chunk("length", decoding.chunk), one("length", 1);
+  const Dim source("length", decoding.source == 0 ? o.length : decoding.source);
   Decoder d;
   d.tokens = g.input("tokens", {batch, chunk}, DType::int32);
   d.token = g.input("token", {batch}, DType::int32);
   d.starts = g.input("starts", {batch}, DType::int32);
   d.counts = g.input("counts", {batch}, DType::int32);
   if (decoding.scores) d.targets = g.input("targets", {batch, chunk}, DType::int32);
+  if (decoding.reorders) d.parents = g.input("parents", {batch}, DType::int32);
+  if (o.encoder_layers > 0) {
+    d.sources = g.input("sources", {batch, source}, DType::int32);
+    d.source_counts = g.input("source_counts", {batch}, DType::int32);
+  }
   const Scope scope(g, o.name);
   {
     const MicrobatchScope first(g, kNoDim, 2, 0);
     std::vector<std::string> functions = {"read"};
     if (decoding.scores) functions.emplace_back("score");
-    StepBuilder step(g, o, context, d.starts, d.counts, chunk, functions);
-    Tensor x = step.build(d.tokens);
+    StepBuilder step(g, o, context, batch, source);
+    Tensor x = step.build(d.tokens, d.starts, d.counts, functions);
     d.logits = step.logits(gather(x, maximum(d.counts - 1, 0), "length")).named("logits");
     if (decoding.scores) add_scores(d, step.logits(x), decoding.choices);
+    if (decoding.reorders) step.reorder(d.parents);
+    if (o.encoder_layers > 0) step.encode(d.sources, d.source_counts);
   }
   {
     const MicrobatchScope second(g, kNoDim, 2, 1);
-    StepBuilder step(g, o, context, d.starts, d.counts, one, {"write"});
-    Tensor x = step.build(broadcast(d.token, {batch, one}));
+    StepBuilder step(g, o, context, batch, source);
+    Tensor x = step.build(broadcast(d.token, {batch, one}), d.starts, d.counts, {"write"});
     d.next_logits = step.logits(reshape(x, x.shape().without({"length"}))).named("next_logits");
   }
+  if (o.encoder_layers > 0) d.encode = {"encode", {}, true};
+  if (decoding.reorders) d.reorder = {"reorder", {}, true};
   d.read = {"read", {d.logits}, true};
   d.write = {"write", {d.next_logits}, true};
   return d;

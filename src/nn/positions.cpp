@@ -147,28 +147,35 @@ Tensor sinusoids(Graph& g, const Dim& length, const Dim& dim, DType dtype, Loc a
 // Distances below half of the buckets have their own bucket. Computed in float64 with a small
 // offset, so that a distance at which a bucket begins falls into it despite rounding of the
 // logarithm.
+Tensor bucket_of(Tensor behind, const RelativeOptions& o, Loc at) {
+  const int64_t ways = o.bidirectional ? 2 : 1, buckets = o.buckets / ways, exact = buckets / 2;
+  require(
+      exact >= 1 && o.max_distance > exact,
+      "[relative_buckets] {} buckets and max_distance {}: there must be at least {} buckets, and "
+      "a greater distance than {} ({})",
+      o.buckets, o.max_distance, 2 * ways, exact, where(at));
+  Graph& g = behind.graph();
+  Tensor zero = constant(g, 0, DType::int32);
+  Tensor distance = o.bidirectional ? abs(behind, at) : maximum(behind, zero, at);
+  const double e = static_cast<double>(exact), top = static_cast<double>(buckets - 1);
+  Tensor far = log(cast(maximum(distance, constant(g, e, DType::int32)), DType::float64) / e, at) *
+               (static_cast<double>(buckets - exact) / std::log(o.max_distance / e));
+  Tensor large = cast(floor(minimum(far + (e + 1e-9), constant(g, top, DType::float64)), at),
+                      DType::int32, at);
+  Tensor bucket = where(less(distance, constant(g, e, DType::int32)), distance, large, at);
+  if (!o.bidirectional) return bucket;
+  return add(bucket, where(behind < 0.0, constant(g, top + 1, DType::int32), zero, at), at);
+}
+
 Tensor relative_buckets(Graph& g, const Dim& length, const Dim& memory_length,
                         const RelativeOptions& o, Loc at) {
-  return on_behalf_of("relative_buckets", at, [&]() -> Tensor {
-    const int64_t ways = o.bidirectional ? 2 : 1, buckets = o.buckets / ways, exact = buckets / 2;
-    require(
-        exact >= 1 && o.max_distance > exact,
-        "[relative_buckets] {} buckets and max_distance {}: there must be at least {} buckets, and "
-        "a greater distance than {} ({})",
-        o.buckets, o.max_distance, 2 * ways, exact, where(at));
+  return on_behalf_of("relative_buckets", at, [&] {
     require_two_dims("relative_buckets", length, memory_length, at);
-    Tensor behind = iota(g, length, DType::int32, at) - iota(g, memory_length, DType::int32, at);
-    Tensor zero = constant(g, 0, DType::int32);
-    Tensor distance = o.bidirectional ? abs(behind, at) : maximum(behind, zero, at);
-    const double e = static_cast<double>(exact), top = static_cast<double>(buckets - 1);
-    Tensor far =
-        log(cast(maximum(distance, constant(g, e, DType::int32)), DType::float64) / e, at) *
-        (static_cast<double>(buckets - exact) / std::log(o.max_distance / e));
-    Tensor large = cast(floor(minimum(far + (e + 1e-9), constant(g, top, DType::float64)), at),
-                        DType::int32, at);
-    Tensor bucket = where(less(distance, constant(g, e, DType::int32)), distance, large, at);
-    if (!o.bidirectional) return bucket;
-    return add(bucket, where(behind < 0.0, constant(g, top + 1, DType::int32), zero, at), at);
+    Tensor distance = iota(g, length, DType::int32, at) - iota(g, memory_length, DType::int32, at);
+    // Where rules split both dims over one axis, a rank keeps its queries, as in
+    // biased_attention().
+    const PreferScope queries(g, distance.prefer(length.name, at));
+    return bucket_of(distance, o, at);
   });
 }
 
@@ -179,7 +186,8 @@ Tensor relative_bias(Graph& g, const std::string& name, const Dim& length, const
     Tensor table = g.parameter(name + ".w", Shape{buckets}.united(heads), normal(0.02),
                                stored_dtype(dtype), at);
     Tensor index = relative_buckets(g, length, memory_length, o, at);
-    return read_as(gather(table, index, buckets.name, OutOfRange::error, at), dtype);
+    return read_as(gather(table, index, buckets.name, OutOfRange::error, at), dtype)
+        .prefer(length.name, at);
   });
 }
 

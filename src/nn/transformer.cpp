@@ -76,12 +76,23 @@ void require_fitting(const TransformerOptions& o) {
   const int64_t rows = o.positions == 0 ? o.length : o.positions;
   require(!o.learned_positions || o.length <= rows,
           "[transformer] length {} is more than the {} learned positions", o.length, rows);
+  require(o.relative_buckets >= 0 && o.token_types >= 0 && o.encoder_layers >= 0,
+          "[transformer] relative_buckets {}, token_types {}, encoder_layers {}; none is below 0",
+          o.relative_buckets, o.token_types, o.encoder_layers);
+  if (o.encoder_layers == 0) return;
+  require(o.target_length >= 1,
+          "[transformer] a decoder behind {} layers of an encoder has target_length {}; it is at "
+          "least 1",
+          o.encoder_layers, o.target_length);
+  require(o.causal && !o.packed && !o.parallel && !o.learned_positions && o.token_types == 0 &&
+              !o.embedding_norm && o.placement == NormPlacement::before,
+          "[transformer] a model with an encoder is causal, has norms before its parts and "
+          "relative or rotary positions, and is neither packed nor parallel; set encoder_layers to "
+          "0, or change that");
 }
 
-namespace {
-
 Tensor projected(Tensor x, const char* name, const std::vector<std::string>& in, const Shape& out,
-                 const TransformerOptions& o, bool bias, Loc at, double gain = 1) {
+                 const TransformerOptions& o, bool bias, Loc at, double gain) {
   DenseOptions options;
   options.bias = bias;
   options.gain = gain;
@@ -90,88 +101,31 @@ Tensor projected(Tensor x, const char* name, const std::vector<std::string>& in,
   return dense(x, name, in, out, options, at);
 }
 
-/// Initial scale of what is added to the residual stream.
 double residual_gain(const TransformerOptions& o) {
   return 1 / std::sqrt(2.0 * static_cast<double>(o.layers));
 }
 
-}  // namespace
-
-HeadDims head_dims(const HeadOptions& o) {
-  const int64_t kept = o.key_heads == 0 ? o.count : o.key_heads;
-  const Dim depth("d_head", o.d_head), all("heads", o.count), some("heads", kept);
-  if (kept == o.count) return {{all, depth}, {all, depth}};
-  if (kept == 1) return {{all, depth}, Shape{depth}};
-  return {{some, Dim("heads_per_key", o.count / kept), depth}, {some, depth}};
-}
-
 Tensor capped(Tensor x, double cap, Loc at) { return tanh(x / cap, at) * cap; }
+
+namespace {
+/// The dim of the tokens that are predicted.
+Dim text_dim(const TransformerOptions& o) {
+  return o.encoder_layers > 0 ? Dim("target_length", o.target_length) : Dim("length", o.length);
+}
+}  // namespace
 
 SharedSpan shared_span(Graph& g, const TransformerOptions& o, const SpanOptions& span,
                        const PackedInputs& packed, Loc at) {
-  const Dim length("length", o.length);
+  const Dim length = text_dim(o);
   const DType exact = o.dtype == DType::float64 ? DType::float64 : DType::float32;
   SharedSpan shared;
+  shared.length = length.name;
   if (span.rotary)
     shared.rotary = rotary_table(g, length, {"d_head", o.heads.d_head}, span.rotation,
                                  packed.positions, exact, at);
-  if (span.window > 0 && span.window < o.length) shared.window = span.window;
+  if (span.window > 0 && span.window < length.size) shared.window = span.window;
   shared.segments = packed.segments;
   return shared;
-}
-
-namespace {
-
-/// attention_layer(), with the keys and values of earlier tokens if there is a cache.
-Tensor attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& span,
-                    LayerCache* cache, Loc at) {
-  return on_behalf_of("attention_layer", at, [&] {
-    Scope scope(x.graph(), "attention");
-    const HeadDims heads = head_dims(o.heads);
-    const auto placed = [&](Tensor t, const char* norm_name) {
-      if (o.heads.norm) {
-        NormOptions each = o.norm;
-        each.kind = NormOptions::Kind::rms;
-        t = norm(t, norm_name, "d_head", each, at);
-      }
-      return span.rotary.cos.empty() ? t : rotary(t, "d_head", span.rotary, at);
-    };
-    // Keys and values are renamed after the projections: if `length` is split, ranks project their
-    // slices and gather keys.
-    const auto in_memory = [&](Tensor t) {
-      return cache ? t : rename(t, "length", "memory_length", at);
-    };
-    Tensor query = placed(
-        projected(x, "query", {"d_model"}, heads.query, o, o.heads.query_bias, at), "query_norm");
-    // Without positions, norm or cap behind it a bias of the keys cancels in the softmax: its
-    // gradient is 0, and only rounding would train it.
-    const bool cancels = span.rotary.cos.empty() && !o.heads.norm && o.heads.soft_cap == 0;
-    Tensor key = projected(x, "key", {"d_model"}, heads.key, o, o.heads.key_bias && !cancels, at);
-    if (o.heads.key_bias && cancels) {
-      Tensor bias = parameter_for(x, "key.b", heads.key, zeros(), at);
-      key = add(key, stop_gradient(bias, at), at);
-    }
-    key = in_memory(placed(key, "key_norm"));
-    Tensor value =
-        in_memory(projected(x, "value", {"d_model"}, heads.key, o, o.heads.value_bias, at));
-    AttentionOptions options;
-    options.causal = true;
-    options.scale = o.heads.scale;
-    options.dropout = o.dropout;
-    options.soft_cap = o.heads.soft_cap;
-    options.window = span.window;
-    options.segments = span.segments;
-    Tensor seen = cache ? cached_attention(query, key, value, o, *cache, at)
-                        : attention(query, key, value, {}, options, at);
-    return projected(seen.named("seen"), "out", heads.query.names(), Shape{x.dim("d_model")}, o,
-                     o.heads.out_bias, at, residual_gain(o));
-  });
-}
-
-}  // namespace
-
-Tensor attention_layer(Tensor x, const TransformerOptions& o, const SharedSpan& span, Loc at) {
-  return attention_of(x, o, span, nullptr, at);
 }
 
 namespace {
@@ -258,6 +212,8 @@ Tensor block_of(Tensor x, const TransformerOptions& o, const SharedSpan& span, L
     if (after) part = normed(part, "norm1_after");
     x = add(x, drop(part), at);
     if (!before) x = normed(x, "norm1");
+    if (!span.memory.empty() || (cache && !cache->is_source.empty()))
+      x = add(x, drop(cross_attention_of(normed(x, "norm_cross"), o, span, cache, at)), at);
     part = mlp_layer(before ? normed(x, "norm2") : x, o, at);
     if (after) part = normed(part, "norm2_after");
     x = add(x, drop(part), at);
@@ -274,6 +230,12 @@ Tensor embedded(Graph& g, const TransformerOptions& o, Tensor inputs, Tensor emb
     Tensor scale = read_as(constant(g, o.embedding_scale, o.dtype), stored);
     x = mul(x, scale);
   }
+  if (o.token_types > 0) {
+    const Dim types("token_types", o.token_types);
+    Tensor table =
+        g.parameter("token_type", {types, embedding.dim("d_model")}, normal(0.02), stored);
+    x = x + reshape(slice(table, types.name, 0, 1), Shape{embedding.dim("d_model")});
+  }
   if (o.learned_positions) {
     const Dim rows = o.positions == 0 ? Dim("length", o.length) : Dim("positions", o.positions);
     Tensor table = g.parameter("position", {rows, embedding.dim("d_model")}, normal(0.02), stored);
@@ -286,6 +248,7 @@ Tensor embedded(Graph& g, const TransformerOptions& o, Tensor inputs, Tensor emb
     }
   }
   if (o.dtype != stored) x = cast(x, o.dtype);
+  if (o.embedding_norm) x = norm(x, "embedding_norm", "d_model", o.norm);
   return o.dropout > 0 ? dropout(x, o.dropout) : x;
 }
 
@@ -298,20 +261,46 @@ Tensor head_weights(Tensor x, const TransformerOptions& o, Tensor embedding) {
 }
 
 Tensor logits_of(Tensor x, const TransformerOptions& o, Tensor weights) {
-  Tensor logits =
-      einsum({x, weights}, x.shape().without({"d_model"}).united(Shape{weights.dim("vocab")}));
+  if (o.head_transform) {
+    const Dim inner("d_transform", o.d_model);
+    x = dense(x, "head_transform", {"d_model"}, Shape{inner});
+    x = rename(activate(x, o.mlp.activation), inner.name, "d_model");
+    x = norm(x, "head_norm", "d_model", o.norm);
+  }
+  const Shape vocab{weights.dim("vocab")};
+  Tensor logits = einsum({x, weights}, x.shape().without({"d_model"}).united(vocab));
+  if (o.head_bias) logits = logits + parameter_for(x, "head.b", vocab, zeros(), Loc::current());
   if (o.logits_scale != 1) logits = logits * o.logits_scale;
   if (o.logits_cap > 0) logits = capped(logits, o.logits_cap, Loc::current());
   return logits;
 }
 
+Tensor relative_table(Graph& g, const TransformerOptions& o) {
+  const Shape buckets{Dim("relative_buckets", o.relative_buckets)};
+  return g.parameter("relative.w", buckets.united(head_dims(o.heads).query.without({"d_head"})),
+                     normal(0.02), stored_dtype(o.dtype));
+}
+
 namespace {
 
-Tensor blocks(Graph& g, const TransformerOptions& o, const PackedInputs& packed, Tensor x) {
+/// The biases [length, memory_length, heads...] of all layers.
+Tensor relative_bias_of(Graph& g, const TransformerOptions& o) {
+  const Dim length = text_dim(o);
+  RelativeOptions relative{o.relative_buckets, o.relative_distance, !o.causal};
+  Tensor bucket = relative_buckets(g, length, length.renamed("memory_length"), relative);
+  return gather(relative_table(g, o), bucket, "relative_buckets").prefer(length.name);
+}
+
+Tensor blocks(Graph& g, const TransformerOptions& o, const PackedInputs& packed, Tensor memory,
+              Tensor x) {
+  Tensor bias;
+  if (o.relative_buckets > 0) bias = relative_bias_of(g, o);
   std::vector<SharedSpan> shared(o.spans.size());
   for (size_t k = 0; k < shared.size(); ++k) {
-    if (std::count(o.pattern.begin(), o.pattern.end(), static_cast<int>(k)) > 0)
-      shared[k] = shared_span(g, o, o.spans[k], packed);
+    if (std::count(o.pattern.begin(), o.pattern.end(), static_cast<int>(k)) == 0) continue;
+    shared[k] = shared_span(g, o, o.spans[k], packed);
+    shared[k].bias = bias;
+    shared[k].memory = memory;
   }
   if (o.scan) {
     return repeat({"layers", o.layers}, x, [&](Tensor t) {
@@ -327,31 +316,54 @@ Tensor blocks(Graph& g, const TransformerOptions& o, const PackedInputs& packed,
   return x;
 }
 
+/// The embeddings of the tokens through all blocks and the last norm.
+Tensor through(Graph& g, const TransformerOptions& o, Tensor tokens, Tensor embedding,
+               const PackedInputs& packed, Tensor memory) {
+  Tensor x = embedded(g, o, tokens, embedding, packed.positions);
+  x = blocks(g, o, packed, memory, x);
+  return o.placement == NormPlacement::after ? x : norm(x, "norm", "d_model", o.norm);
+}
+
 }  // namespace
+
+Tensor encoded(Graph& g, const TransformerOptions& o, Tensor sources, Tensor embedding,
+               Tensor segments) {
+  const Scope scope(g, "encoder");
+  TransformerOptions encoder = o;
+  encoder.layers = o.encoder_layers;
+  encoder.encoder_layers = 0;
+  encoder.causal = false;
+  encoder.length = sources.dim("length").size;
+  return through(g, encoder, sources, embedding, {segments}, {});
+}
 
 Model transformer(Graph& g, const TransformerOptions& o) {
   require_fitting(o);
-  const DType stored = stored_dtype(o.dtype);
   const Dim batch = batch_dim(o.batch, o.partial_batch), length("length", o.length);
   const Dim d_model("d_model", o.d_model), vocab("vocab", o.vocab);
+  const bool has_encoder = o.encoder_layers > 0, is_weighted = o.packed || o.weighted;
   Model model;
-  const auto input = [&](const char* name, DType dtype) {
-    return model.inputs.emplace_back(g.input(name, {batch, length}, dtype));
+  const auto input = [&](const char* name, const Dim& along, DType dtype) {
+    return model.inputs.emplace_back(g.input(name, {batch, along}, dtype));
   };
-  Tensor inputs = input("inputs", DType::int32), targets = input("targets", DType::int32), weights;
+  const Dim text = text_dim(o);
+  Tensor inputs = input("inputs", length, DType::int32), sources = inputs, weights;
+  if (has_encoder) inputs = input("decoder_inputs", text, DType::int32);
+  Tensor targets = input("targets", text, DType::int32);
   PackedInputs packed;
-  if (o.packed) {
-    packed = {input("segments", DType::int32), input("positions", DType::int32)};
-    weights = input("weights", DType::float32);
-  }
+  if (o.packed)
+    packed = {input("segments", length, DType::int32), input("positions", length, DType::int32)};
+  if (is_weighted) weights = input("weights", text, DType::float32);
   Scope scope(g, o.name);
-  Tensor embedding = g.parameter("embedding", {vocab, d_model}, normal(0.02), stored);
-  Tensor x = blocks(g, o, packed, embedded(g, o, inputs, embedding, packed.positions));
-  if (o.placement != NormPlacement::after) x = norm(x, "norm", "d_model", o.norm);
+  Tensor embedding =
+      g.parameter("embedding", {vocab, d_model}, normal(0.02), stored_dtype(o.dtype));
+  Tensor memory;
+  if (has_encoder) memory = encoded(g, o, sources, embedding, {});
+  Tensor x = through(g, o, inputs, embedding, packed, memory);
   model.logits = logits_of(x, o, head_weights(x, o, embedding)).named("logits");
-  model.tokens = inputs;
+  if (o.causal && !has_encoder) model.tokens = inputs;
   Tensor losses = cross_entropy(model.logits, targets, "vocab");
-  if (o.packed) {
+  if (is_weighted) {
     const DType exact = o.dtype == DType::float64 ? DType::float64 : DType::float32;
     model.loss = sum_all(mul(read_as(losses, exact), read_as(weights, exact))).named("loss");
     model.weight = sum_all(weights).named("weight");

@@ -20,7 +20,9 @@ Tensor capped(Tensor x, double cap, Loc at);
 struct CacheSlots {
   int64_t slots = 0;
   Tensor seen;  ///< bool [batch, query_length, memory_length]: what is in the cache and may be seen
-  Tensor inside;  ///< bool [query_length, new_length]: the tokens of the step themselves
+  Tensor inside;        ///< bool [query_length, new_length]: the tokens of the step themselves
+  Tensor behind, back;  ///< int32, of these dims: how far the query is behind the key
+  Tensor bias_of_seen, bias_of_inside;  ///< of the logits, with the dims of heads; or empty
   Tensor source;  ///< int32 [batch, memory_length]: the token of the step that goes there
   Tensor hit;     ///< bool [batch, memory_length]: whether there is one
 };
@@ -28,11 +30,18 @@ struct CacheSlots {
 CacheSlots cache_slots(Tensor starts, Tensor counts, const Dim& length, int64_t slots,
                        int64_t window, Loc at = Loc::current());
 
+struct KeyValue {
+  Tensor key = {}, value = {};
+};
 /// What one layer keeps.
 struct LayerCache {
   const CacheSlots* slots = nullptr;
   Tensor key = {}, value = {};  ///< of earlier tokens: [batch, memory_length, heads..., d_head]
   Tensor new_key = {}, new_value = {};  ///< set by cached_attention(): of the step, with `length`
+  /// What the encoder's result became for this layer: [batch, memory_length, heads..., d_head], and
+  /// int32 [batch, memory_length]: 1 for a token of the source, 0 behind it.
+  KeyValue memory = {};
+  Tensor is_source = {};
 };
 /// Causal attention of the step's tokens to the cache and to each other.
 Tensor cached_attention(Tensor query, Tensor key, Tensor value, const TransformerOptions& options,
@@ -40,6 +49,28 @@ Tensor cached_attention(Tensor query, Tensor key, Tensor value, const Transforme
 /// The cache with the step's tokens, which have the dims of the cache with `length` in place of
 /// memory_length.
 Tensor cache_with(Tensor cache, Tensor tokens, const CacheSlots& slots, Loc at = Loc::current());
+
+/// A dense layer of a block.
+Tensor projected(Tensor x, const char* name, const std::vector<std::string>& in, const Shape& out,
+                 const TransformerOptions& options, bool bias, Loc at, double gain = 1);
+/// Initial scale of what is added to the residual stream.
+double residual_gain(const TransformerOptions& options);
+/// attention_layer() and cross_attention_layer(), with a cache if it is not null.
+Tensor attention_of(Tensor x, const TransformerOptions& options, const SharedSpan& span,
+                    LayerCache* cache, Loc at = Loc::current());
+Tensor cross_attention_of(Tensor x, const TransformerOptions& options, const SharedSpan& span,
+                          LayerCache* cache, Loc at = Loc::current());
+/// The keys and values of cross-attention, with memory_length in place of the memory's length. In
+/// the scope "cross" of a block.
+KeyValue cross_keys(Tensor memory, const TransformerOptions& options, Loc at = Loc::current());
+/// The encoder's result [batch, length, d_model] for the tokens of sources [batch, length].
+/// `segments`, int32: 1 for a token, 0 behind the last one; if they are empty, all are tokens.
+Tensor encoded(Graph& g, const TransformerOptions& options, Tensor sources, Tensor embedding,
+               Tensor segments);
+/// The learned biases [relative_buckets, heads...] of the scope.
+Tensor relative_table(Graph& g, const TransformerOptions& options);
+/// As relative_buckets(), of int32 distances: the position of a query minus that of a key.
+Tensor bucket_of(Tensor distance, const RelativeOptions& options, Loc at = Loc::current());
 
 /// Throws usage errors for options that do not fit together.
 void require_fitting(const TransformerOptions& options);

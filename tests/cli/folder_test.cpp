@@ -155,6 +155,58 @@ TEST_CASE("processes read their slices of a folder and compare its files", "[cli
   CHECK(json_of(f, "report.json")["loss"].get<double>() == Approx(alone));
 }
 
+TEST_CASE("models that repair text are trained, resumed, evaluated and exported", "[cli]") {
+  struct Case {
+    std::string model, special, exported;
+  };
+  const Case cases[] = {{"t5", "first_sentinel=95", "66 tensors from run to out\n"},
+                        {"bert", "mask_token=95", "42 tensors from run to out\n"}};
+  for (const Case& c : cases) {
+    const Folder f;
+    std::string text;
+    for (int i = 0; i < 4000; ++i) text += static_cast<char>((i * i + i / 7) % 80);
+    f.write("text", text);
+    INFO(c.model);
+    const std::string model = kModels + c.model,
+                      data = " --data text --set length=16 batch=8 " + c.special + " ";
+    expect_success(run_cli_in(f, "eval " + model + data + "--json first.json"));
+    const std::string train = "train " + model + data + "lr=1e-2 --json trained.json ";
+    expect_success(run_cli_in(f, train + "--steps 4 --mesh data:1"));
+    const double alone = json_of(f, "trained.json")["loss"];
+    const std::string split = train + "--mesh \"data:2;model:2\" --fsdp data --checkpoint run ";
+    expect_success(run_cli_in(f, split + "--steps 2 --set schedule=constant warmup=0"));
+    expect_success(run_cli_in(f, split + "--steps 4 --set schedule=constant warmup=0 --resume"));
+    expect_success(run_cli_in(f, train + "--steps 4 --mesh data:1 --set schedule=constant warmup=0 "
+                                         "--checkpoint whole"));
+    const double whole = json_of(f, "trained.json")["loss"];
+    expect_success(run_cli_in(f, "eval " + model + data + "--checkpoint run --json second.json"));
+    expect_success(run_cli_in(f, "eval " + model + data + "--checkpoint whole --json third.json"));
+    const double before = json_of(f, "first.json")["eval_loss"],
+                 after = json_of(f, "second.json")["eval_loss"];
+    CHECK(after < before);
+    CHECK(after == Approx(json_of(f, "third.json")["eval_loss"].get<double>()).epsilon(1e-4));
+    CHECK(alone != whole);
+    const CliResult exported = run_cli_in(f, "export --checkpoint run --like " + model + " out");
+    expect_success(exported);
+    CHECK(exported.out == c.exported);
+    // Without the special tokens, which the folder's tokenizer would have.
+    const std::string key = c.special.substr(0, c.special.find('='));
+    expect_failure(run_cli_in(f, "train " + model + " --data text --set length=16"), 1,
+                   {"no file in '" + model + "' has the token ", "--set data." + key + "=N"});
+    expect_failure(run_cli_in(f, "train " + model + " --data text --set length=16 " + key + "=96"),
+                   1, {"data." + key + " is 96", "a vocabulary of 96"});
+  }
+  const Folder f;
+  write_text(f);  // with all tokens
+  expect_failure(
+      run_cli_in(f, "train " + kModels + "t5 --data text --set length=16 first_sentinel=60"), 1,
+      {"one of its", "use a text of smaller tokens, or another first_sentinel"});
+  expect_failure(run_cli_in(f, "serve " + kModels + "t5"), 1,
+                 {"serve needs a model that continues texts, and 't5' reads them with an encoder"});
+  expect_failure(run_cli_in(f, "generate " + kModels + "bert --prompt 1"), 1,
+                 {"generate writes texts, and 'bert' is an encoder"});
+}
+
 TEST_CASE("a folder's weights write text, under any layout", "[cli]") {
   const Folder f;
   const std::string run = "generate " TESSERA_SOURCE_DIR

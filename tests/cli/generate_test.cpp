@@ -49,6 +49,44 @@ TEST_CASE("generate writes with a cache what it writes without, under any layout
   }
 }
 
+TEST_CASE("generate searches with beams, and answers with a model that has an encoder", "[cli]") {
+  const Folder f;
+  const std::string run = "generate " + kTiny +
+                          " --prompt \"Call me\" --prompt \"A whale, \" --tokens 12 --json g.json ";
+  expect_success(run_cli_in(f, run + "--beams 4 --samples 3 --mesh data:1"));
+  const nlohmann::json found = json_of(f, "g.json")["texts"];
+  REQUIRE(found.size() == 6);
+  CHECK(found[0]["text"].get<std::string>().starts_with("Call me"));
+  CHECK(found[0]["text"] != found[1]["text"]);
+  expect_success(run_cli_in(f, run + "--beams 4 --samples 3 --rows 3 --mesh \"data:2;model:2\""));
+  CHECK(json_of(f, "g.json")["texts"] == found);
+  // One beam takes the likeliest token each time.
+  expect_success(run_cli_in(f, run + "--temperature 0"));
+  const nlohmann::json greedy = json_of(f, "g.json")["texts"];
+  expect_success(run_cli_in(f, run + "--beams 1"));
+  CHECK(json_of(f, "g.json")["texts"] == greedy);
+
+  const std::string answer =
+      "generate " TESSERA_SOURCE_DIR "/data/tiny-t5 --prompt \"Call me\" --tokens 9 --json g.json ";
+  for (const std::string way : {"--temperature 0 ", "--beams 3 --length-penalty 2 "}) {
+    expect_success(run_cli_in(f, answer + way + "--mesh data:1"));
+    const nlohmann::json one = json_of(f, "g.json")["texts"];
+    CHECK(!one[0]["text"].get<std::string>().empty());
+    CHECK(!one[0]["text"].get<std::string>().starts_with("Call me"));
+    expect_success(run_cli_in(f, answer + way + "--mesh \"data:2;model:2\" --fsdp data"));
+    CHECK(json_of(f, "g.json")["texts"] == one);
+  }
+
+  expect_failure(run_cli_in(f, run + "--beams 2 --samples 3"), 1,
+                 {"--samples 3 of --beams 2; take as many beams"});
+  expect_failure(run_cli_in(f, run + "--beams 2 --top-k 3"), 1, {"--beams finds the likeliest"});
+  expect_failure(run_cli_in(f, run + "--length-penalty 2"), 1, {"add --beams N"});
+  expect_failure(run_cli_in(f, "generate " + kTiny + " --prompt a --beams 2 --tokens 600"), 1,
+                 {"texts of at most its length", "of 512"});
+  expect_failure(run_cli_in(f, answer + "--no-cache"), 1,
+                 {"--no-cache reads the whole text for every token", "leave it out"});
+}
+
 TEST_CASE("generate ends at a stop string, which is left out", "[cli]") {
   const Folder f;
   const std::string run = "generate " + kTiny + " --prompt \"Call me\" --temperature 0 ";

@@ -162,6 +162,38 @@ TEST_CASE("a damaged configuration is refused or changes the logits", "[model_fo
       {"qwen3-moe", {{"/mlp_only_layers", "[0]"}}, "'mlp_only_layers' is [0]"},
       {"qwen3-moe", {{"/decoder_sparse_step", "2"}}, "'decoder_sparse_step' is 2"},
       {"qwen3-moe", {{"/rope_parameters/rope_theta", "100.0"}}, kChanges},
+      {"t5", {{"/relative_attention_max_distance", "16"}}, kChanges},
+      {"t5", {{"/relative_attention_max_distance", "4"}}, "it must be more than half of"},
+      {"t5", {{"/relative_attention_num_buckets", "16"}}, "bias.weight is bfloat16 [8, 4]"},
+      {"t5", {{"/relative_attention_num_buckets", "6"}}, "it must be a multiple of 4"},
+      {"t5", {{"/feed_forward_proj", "\"gated-silu\""}}, kChanges},
+      {"t5", {{"/feed_forward_proj", "\"gelu_new\""}}, "missing: encoder.block.0.layer.1.Dense"},
+      {"t5", {{"/feed_forward_proj", "\"gated-mish\""}}, "'feed_forward_proj' is \"gated-mish\""},
+      {"t5", {{"/dense_act_fn", "\"gelu\""}}, "Tessera knows only \"gelu_new\" here"},
+      {"t5", {{"/is_gated_act", "false"}}, "Tessera knows only true here"},
+      {"t5", {{"/layer_norm_epsilon", "0.1"}}, kChanges},
+      {"t5", {{"/tie_word_embeddings", "true"}}, "a copy of 'shared.weight'"},
+      {"t5", {{"/tie_word_embeddings", "-"}}, "a copy of 'shared.weight'"},
+      {"t5", {{"/scale_decoder_outputs", "true"}}, kChanges},
+      {"t5", {{"/num_decoder_layers", "-"}}, "not in the model: decoder.block.2."},
+      {"t5", {{"/num_layers", "3"}}, "missing: encoder.block.2."},
+      {"t5", {{"/num_heads", "3"}}, "q.weight is bfloat16 [48, 32]"},
+      {"t5", {{"/is_encoder_decoder", "false"}}, "Tessera knows only true here"},
+      {"t5", {{"/decoder_start_token_id", "96"}}, "a whole number from 0 to 95"},
+      {"t5-old", {{"/scale_decoder_outputs", "false"}}, kChanges},
+      {"t5-old", {{"/tie_word_embeddings", "false"}}, "missing: lm_head.weight"},
+      {"t5-old", {{"/dense_act_fn", "\"gelu\""}}, "Tessera knows only \"relu\" here"},
+      {"t5-old", {{"/dense_act_fn", "\"gelu\""}, {"/feed_forward_proj", "\"gelu\""}}, kChanges},
+      {"t5-old", {{"/relative_attention_max_distance", "-"}}, kChanges},
+      {"t5-old", {{"/d_kv", "8"}}, "q.weight is bfloat16 [48, 32]"},
+      {"bert", {{"/hidden_act", "\"gelu_new\""}}, kChanges},
+      {"bert", {{"/layer_norm_eps", "0.01"}}, kChanges},
+      {"bert", {{"/num_attention_heads", "2"}}, kChanges},
+      {"bert", {{"/num_attention_heads", "5"}}, "it must divide hidden_size 32"},
+      {"bert", {{"/type_vocab_size", "1"}}, "token_type_embeddings.weight is bfloat16 [2, 32]"},
+      {"bert", {{"/tie_word_embeddings", "false"}}, "missing: cls.predictions.decoder.weight"},
+      {"bert", {{"/position_embedding_type", "\"relative_key\""}}, "only \"absolute\" here"},
+      {"bert", {{"/is_decoder", "true"}}, "Tessera knows only false here"},
   };
   const Folder f;
   std::map<std::string, int> caught;
@@ -178,7 +210,7 @@ TEST_CASE("a damaged configuration is refused or changes the logits", "[model_fo
     }
   }
   for (const auto& [model, times] : caught) CHECK(times >= 5);
-  CHECK(caught.size() == 10);
+  CHECK(caught.size() == 13);
 }
 
 TEST_CASE("rotation in the other order, and a norm that is not 1 + scale, change the logits",
@@ -215,6 +247,8 @@ TEST_CASE("a configuration without a key means what transformers takes for it", 
   CHECK(without("gemma2", "/layer_types").pattern == std::vector<int>{1, 0});
   CHECK(without("gemma2", "/attn_logit_softcapping").heads.soft_cap == 50);
   CHECK(without("llama", "/head_dim").heads.d_head == 8);
+  CHECK(without("t5-old", "/num_decoder_layers").layers == 2);
+  CHECK(without("t5", "/decoder_start_token_id").start_token == 0);
   const nn::TransformerOptions old =
       damaged(f, "gemma3",
               {{"/rope_parameters", "-"},

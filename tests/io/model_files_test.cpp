@@ -15,7 +15,8 @@ using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr const char* kAll[] = {"llama", "llama-old", "mistral", "qwen2",   "qwen3",
-                                "gpt2",  "gemma2",    "gemma3",  "mixtral", "qwen3-moe"};
+                                "gpt2",  "gemma2",    "gemma3",  "mixtral", "qwen3-moe",
+                                "t5",    "t5-old",    "bert"};
 
 std::string contents(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -157,6 +158,44 @@ TEST_CASE("old files of GPT-2 lack a prefix and hold masks", "[model_folder]") {
   const test::Run run =
       test::run_model(folder, test::options_of(folder, true), "one:1", "", expected);
   CHECK(test::difference(run.logits, SafetensorsReader(expected).read("logits")) < 1e-4);
+}
+
+TEST_CASE("old files of BERT have gammas and betas, a pooler and copies", "[model_folder]") {
+  const Folder f;
+  const std::string path = copy_of(f, "bert");
+  const SafetensorsReader file(kModels + "bert/model.safetensors");
+  std::vector<TensorInfo> infos;
+  for (TensorInfo t : file.tensors()) {
+    if (const size_t at = t.name.find("LayerNorm."); at != std::string::npos)
+      t.name.replace(at + 10, t.name.npos, t.name.ends_with("weight") ? "gamma" : "beta");
+    infos.push_back(t);
+  }
+  infos.push_back({"cls.predictions.decoder.weight", DType::bfloat16, {96, 32}});
+  infos.push_back({"bert.pooler.dense.weight", DType::bfloat16, {1}});
+  infos.push_back({"cls.seq_relationship.bias", DType::bfloat16, {1}});
+  SafetensorsWriter writer(path + "/model.safetensors", infos, {{"format", "pt"}});
+  std::vector<std::string> names;
+  for (const TensorInfo& t : file.tensors()) names.push_back(t.name);
+  names.emplace_back("bert.embeddings.word_embeddings.weight");
+  for (const std::string& name : names) {
+    const Array whole = file.read(name);
+    writer.append(whole.bytes.data(), std::ssize(whole.bytes));
+  }
+  const float unused = 0;
+  writer.append(&unused, 4);
+  writer.finish();
+  const ModelFolder folder(path);
+  const nn::TransformerOptions o = test::options_of(folder, true);
+  const std::string expected = path + "/expected.st";
+  const test::Run run = test::run_model(folder, o, "one:1", "", expected);
+  CHECK(test::difference(run.logits, SafetensorsReader(expected).read("logits")) < 1e-4);
+  // The names stay as they are.
+  import(folder, o, f("run"));
+  CHECK(export_model(f("run"), folder, f("out")) == 43);
+  auto before = tensors_of(path), after = tensors_of(f("out"));
+  before.erase("bert.pooler.dense.weight");
+  before.erase("cls.seq_relationship.bias");
+  CHECK(before == after);
 }
 
 void edit_index(const Folder& f, const char* tensor, const Json& value) {

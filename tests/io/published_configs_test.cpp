@@ -128,6 +128,31 @@ const Published kPublished[] = {
       "torch_dtype": "bfloat16", "transformers_version": "4.50.0.dev0", "use_cache": true,
       "vocab_size": 262144})",
      999885952, 1000000},
+    {"Flan-T5 base", R"({"architectures": ["T5ForConditionalGeneration"], "d_ff": 2048, "d_kv": 64,
+      "d_model": 768, "decoder_start_token_id": 0, "dropout_rate": 0.1, "eos_token_id": 1,
+      "feed_forward_proj": "gated-gelu", "initializer_factor": 1.0, "is_encoder_decoder": true,
+      "layer_norm_epsilon": 1e-06, "model_type": "t5", "n_positions": 512, "num_decoder_layers": 12,
+      "num_heads": 12, "num_layers": 12, "output_past": true, "pad_token_id": 0,
+      "relative_attention_max_distance": 128, "relative_attention_num_buckets": 32,
+      "tie_word_embeddings": false, "transformers_version": "4.23.1", "use_cache": true,
+      "vocab_size": 32128})",
+     247577856, 10000},
+    {"T5 small", R"({"architectures": ["T5ForConditionalGeneration"], "d_ff": 2048, "d_kv": 64,
+      "d_model": 512, "decoder_start_token_id": 0, "dropout_rate": 0.1, "eos_token_id": 1,
+      "initializer_factor": 1.0, "is_encoder_decoder": true, "layer_norm_epsilon": 1e-06,
+      "model_type": "t5", "n_positions": 512, "num_heads": 8, "num_layers": 6, "output_past": true,
+      "pad_token_id": 0, "relative_attention_num_buckets": 32,
+      "task_specific_params": {"summarization": {"num_beams": 4}}, "use_cache": true,
+      "vocab_size": 32128})",
+     60506624, 10000},
+    {"BERT base", R"({"architectures": ["BertForMaskedLM"], "attention_probs_dropout_prob": 0.1,
+      "gradient_checkpointing": false, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
+      "hidden_size": 768, "initializer_range": 0.02, "intermediate_size": 3072,
+      "layer_norm_eps": 1e-12, "max_position_embeddings": 512, "model_type": "bert",
+      "num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 0,
+      "position_embedding_type": "absolute", "transformers_version": "4.6.0.dev0",
+      "type_vocab_size": 2, "use_cache": true, "vocab_size": 30522})",
+     109514298, 10000},
 };
 
 TEST_CASE("published configurations make models of the published sizes", "[model_folder]") {
@@ -139,6 +164,7 @@ TEST_CASE("published configurations make models of the published sizes", "[model
     nn::TransformerOptions o = folder.options();
     CHECK(o.spans[0].rotation.base == p.base);
     o.length = 8;
+    o.target_length = 4;
     Graph g;
     nn::transformer(g, o);
     int64_t parameters = 0;

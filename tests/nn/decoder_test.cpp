@@ -57,6 +57,16 @@ TransformerOptions gemma_like() {
   return o;
 }
 
+/// Relative biases, and an encoder of three layers.
+TransformerOptions t5_like() {
+  TransformerOptions o = llama_like();
+  o.spans[0].rotary = false;
+  o.heads.key_heads = 0, o.heads.scale = 1;
+  o.relative_buckets = 8, o.relative_distance = 6;
+  o.encoder_layers = 3, o.target_length = kContext;
+  return o;
+}
+
 /// Attention is far from uniform: parameters are larger than at the start of training.
 void enlarge(Session& session, Graph& g) {
   for (const Tensor& p : g.parameters()) {
@@ -92,16 +102,29 @@ CompileOptions on(const Case& c, std::vector<FunctionSpec> functions) {
   return {Mesh::parse(c.mesh), Layout::parse(c.layout), std::move(functions), 3, 1};
 }
 
-/// The logits [context, vocab] of a text.
-std::vector<double> whole(const TransformerOptions& o, const std::vector<int32_t>& text) {
+/// The logits [context, vocab] of a text, with an encoder of what it answers to.
+std::vector<double> whole(TransformerOptions o, const std::vector<int32_t>& text,
+                          const std::vector<int32_t>& source = {}) {
+  const bool has_encoder = o.encoder_layers > 0;
+  const int64_t length = o.length;
+  if (has_encoder) o.length = std::ssize(source);
   Graph g;
   const nn::Model model = nn::transformer(g, o);
   Cluster ranks = Cluster::threads(1);
   Session session(g, ranks, on(kCases[0], {{"f", {model.logits}}}));
   enlarge(session, g);
-  Array inputs(DType::int32, {"batch", "length"}, {1, o.length});
-  for (size_t i = 0; i < text.size(); ++i) inputs.data<int32_t>()[i] = text[i];
-  session.feed("inputs", inputs);
+  const auto feed = [&](const char* name, const char* dim, int64_t size,
+                        const std::vector<int32_t>& tokens) {
+    Array array(DType::int32, {"batch", dim}, {1, size});
+    std::copy(tokens.begin(), tokens.end(), array.data<int32_t>());
+    session.feed(name, array);
+  };
+  if (has_encoder) {
+    feed("inputs", "length", o.length, source);
+    feed("decoder_inputs", "target_length", length, text);
+  } else {
+    feed("inputs", "length", length, text);
+  }
   session.run("f");
   const Array logits = session.fetch(model.logits.name());
   std::vector<double> all;
@@ -149,6 +172,25 @@ void step(Session& session, const nn::Decoder& d, std::vector<Row>& rows,
   }
 }
 
+/// Of different lengths.
+std::vector<int32_t> source_of(int64_t row) { return text_of(row + 5, 3 + row * 5 % 8); }
+
+/// Gives rows new sources: -1 keeps that of a row.
+void encode(Session& session, const std::vector<int64_t>& sources) {
+  const auto n = std::ssize(sources);
+  Array tokens(DType::int32, {"batch", "length"}, {n, kContext}),
+      counts(DType::int32, {"batch"}, {n});
+  for (int64_t r = 0; r < n; ++r) {
+    const int64_t number = sources[static_cast<size_t>(r)];
+    const std::vector<int32_t> source = number < 0 ? std::vector<int32_t>() : source_of(number);
+    std::copy(source.begin(), source.end(), tokens.data<int32_t>() + r * kContext);
+    counts.data<int32_t>()[r] = static_cast<int32_t>(source.size());
+  }
+  session.feed("sources", tokens);
+  session.feed("source_counts", counts);
+  session.run("encode");
+}
+
 void check(const TransformerOptions& o, const Case& c) {
   INFO(c.mesh << " " << c.layout << (o.scan ? " scan" : ""));
   Graph g;
@@ -157,20 +199,25 @@ void check(const TransformerOptions& o, const Case& c) {
   const nn::Decoder d = nn::decoder(g, o, decoding);
   const Mesh mesh = Mesh::parse(c.mesh);
   Cluster ranks = Cluster::threads(static_cast<int>(mesh.size()));
-  Session session(g, ranks, on(c, {d.read, d.write}));
+  std::vector<FunctionSpec> functions = {d.read, d.write};
+  if (o.encoder_layers > 0) functions.push_back(d.encode);
+  Session session(g, ranks, on(c, functions));
   enlarge(session, g);
   std::vector<Row> rows;
   for (int64_t r = 0; r < 3; ++r) {
     rows.push_back({text_of(r, kContext), {}});
-    rows.back().want = whole(o, rows.back().text);
+    rows.back().want = whole(o, rows.back().text, source_of(r));
   }
+  if (o.encoder_layers > 0) encode(session, {0, 1, 2});
   // Rows wait, and are at different places.
   for (const std::vector<int64_t>& counts : std::vector<std::vector<int64_t>>{
            {5, 2, 0}, {1, 1, 1}, {1, 5, 2}, {0, 1, 1}, {5, 1, 5}, {0, 1, 1}, {0, 1, 1}})
     step(session, d, rows, counts);
   // A new text in a row that had another.
   rows[1].done = 0;
-  rows[1].text = rows[2].text, rows[1].want = rows[2].want;
+  rows[1].text = rows[2].text;
+  rows[1].want = whole(o, rows[1].text, source_of(4));
+  if (o.encoder_layers > 0) encode(session, {-1, 4, -1});
   step(session, d, rows, {0, 3, 0});
   step(session, d, rows, {0, 1, 1});
 }
@@ -194,6 +241,39 @@ TEST_CASE("a decoder has learned positions, biases, caps, norms, one key head an
   looped.scan = true;
   check(looped, kCases[0]);
   check(looped, kCases[2]);
+}
+
+TEST_CASE("a decoder attends to what its encoder made of each row's source", "[decoder]") {
+  for (const Case& c : kCases) check(t5_like(), c);
+  TransformerOptions looped = t5_like();
+  looped.scan = true;
+  check(looped, kCases[0]);
+  check(looped, kCases[2]);
+}
+
+TEST_CASE("rows of a decoder go on with the tokens of others", "[decoder]") {
+  for (const bool scan : {false, true}) {
+    TransformerOptions o = llama_like();
+    o.scan = scan;
+    Graph g;
+    DecoderOptions decoding;
+    decoding.rows = 3, decoding.chunk = 5, decoding.reorders = true;
+    const nn::Decoder d = nn::decoder(g, o, decoding);
+    Cluster ranks = Cluster::threads(4);
+    Session session(g, ranks, on(kCases[2], {d.read, d.write, d.reorder}));
+    enlarge(session, g);
+    std::vector<Row> rows;
+    for (int64_t r = 0; r < 3; ++r) {
+      rows.push_back({text_of(r, kContext), {}});
+      rows.back().want = whole(o, rows.back().text);
+    }
+    step(session, d, rows, {5, 4, 3});
+    session.feed("parents", Array::of<int32_t>({Dim("batch", 3)}, {2, 0, 0}));
+    session.run("reorder");
+    rows = {rows[2], rows[0], rows[0]};
+    step(session, d, rows, {1, 1, 1});
+    step(session, d, rows, {5, 2, 1});
+  }
 }
 
 TEST_CASE("a layer with a window keeps the tokens of its window", "[decoder]") {
@@ -264,4 +344,10 @@ TEST_CASE("decoders that cannot be are usage errors", "[decoder][errors]") {
   d = {};
   d.scores = true, d.choices = 12;
   refused(llama_like(), d, {"[decoder] 12 choices of a vocabulary of 11"});
+  d = {};
+  TransformerOptions bert = llama_like();
+  bert.causal = false;
+  refused(bert, d, {"[decoder] 'm' is an encoder: it fills in tokens of a text, and writes none"});
+  d.source = 3;
+  refused(llama_like(), d, {"[decoder] sources of 3 tokens, for 0 layers of an encoder"});
 }

@@ -173,6 +173,30 @@ TEST_CASE("post-norm and parallel blocks train", "[transformer]") {
   }
 }
 
+TEST_CASE("an encoder of grouped heads with rotary positions, experts and relative biases trains",
+          "[transformer]") {
+  TransformerOptions o;
+  o.layers = 2, o.d_model = 16, o.vocab = 20, o.length = o.target_length = 8, o.batch = 4;
+  o.heads = {.count = 4, .key_heads = 2, .d_head = 4};
+  o.mlp = {.ff = 24, .experts = 3};
+  o.spans = {{.window = 3, .rotary = true}, {}};
+  o.pattern = {0, 1, 1};
+  o.relative_buckets = 8;
+  TransformerOptions pair = o;
+  pair.encoder_layers = 3;
+  const auto [losses, parameters] = trained(nn::transformer, pair);
+  CHECK(losses[2] < losses[0]);
+  CHECK(losses != trained(nn::transformer, o).first);
+  const auto has = [&](const char* name) {
+    CHECK(std::find(parameters.begin(), parameters.end(), name) != parameters.end());
+  };
+  has("transformer.relative.w [relative_buckets=8, heads=2, heads_per_key=2]");
+  has("transformer.encoder.relative.w [relative_buckets=8, heads=2, heads_per_key=2]");
+  has("transformer.encoder.block2.attention.key.w [d_model=16, heads=2, d_head=4]");
+  has("transformer.block1.cross.query.w [d_model=16, heads=2, heads_per_key=2, d_head=4]");
+  has("transformer.block1.norm_cross.scale [d_model=16]");
+}
+
 TEST_CASE("options of a transformer that do not go together", "[transformer][errors]") {
   const auto refused = [](std::vector<std::string> words, auto change) {
     expect_usage(words, [&] {
@@ -208,6 +232,18 @@ TEST_CASE("options of a transformer that do not go together", "[transformer][err
   refused({"length 128 is more than the 64 learned positions"}, [](auto& o) {
     o.learned_positions = true;
     o.positions = 64;
+  });
+  refused({"relative_buckets -1, token_types 0, encoder_layers 0; none is below 0"},
+          [](auto& o) { o.relative_buckets = -1; });
+  refused({"a decoder behind 2 layers of an encoder has target_length 0"},
+          [](auto& o) { o.encoder_layers = 2; });
+  refused({"a model with an encoder is causal, has norms before its parts"}, [](auto& o) {
+    o.encoder_layers = 2, o.target_length = 4;
+    o.packed = true;
+  });
+  refused({"[relative_buckets] 2 buckets and max_distance 128"}, [](auto& o) {
+    o.causal = false;
+    o.relative_buckets = 2;
   });
   refused({"[rotary_table] a share 0.3 of 64 elements is 19.2"}, [](auto& o) {
     o.spans[0].rotary = true;

@@ -2,7 +2,8 @@
 """Tiny random models of each family, made by Hugging Face transformers, and what transformers computes with them.
 
     models.py record tests/models             writes the fixtures that the tests read
-    models.py tiny data/tiny-llama            writes the model of the manual's examples, which reads bytes
+    models.py beams tests/models              adds what transformers finds by beam search with some of them
+    models.py tiny data                       writes the models of the manual's examples, which read bytes
     models.py compare TESSERA tests/models    lets the program train each model for a step with learning rate 0 and
                                               export it, and opens the result in transformers: the same bytes and logits
 
@@ -13,6 +14,7 @@ transformers draws, a wrong base of the rotary positions passes any tolerance.
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,10 +22,11 @@ import tempfile
 import safetensors.torch
 import torch
 import transformers
-from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig,
-                          Qwen2Config, Qwen3Config, Qwen3MoeConfig)
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, BertConfig, Gemma2Config,
+                          Gemma3TextConfig, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config,
+                          Qwen3MoeConfig, T5Config)
 
-BATCH, LENGTH, VOCAB = 2, 40, 96
+BATCH, LENGTH, TARGET_LENGTH, VOCAB = 2, 40, 24, 96
 SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64, bos_token_id=None, eos_token_id=None,
              attn_implementation="eager")
@@ -63,16 +66,34 @@ def models():
                                       rope_parameters={"rope_type": "default", "rope_theta": 3000.0}), torch.bfloat16, "1GB"
 
 
+    t5 = dict(vocab_size=VOCAB, d_model=32, d_kv=12, d_ff=48, num_layers=2, num_heads=4, relative_attention_num_buckets=8,
+              relative_attention_max_distance=20, decoder_start_token_id=0, attn_implementation="eager")
+    yield "t5", T5Config(**t5, num_decoder_layers=3, feed_forward_proj="gated-gelu", tie_word_embeddings=False), torch.bfloat16, "1GB"
+    yield "t5-old", T5Config(**t5, feed_forward_proj="relu"), torch.bfloat16, "1GB"
+    yield "bert", BertConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+                             max_position_embeddings=64, attn_implementation="eager"), torch.bfloat16, "1GB"
+
+
+def class_of(config):
+    if config.model_type == "t5":
+        return AutoModelForSeq2SeqLM
+    return AutoModelForMaskedLM if config.model_type == "bert" else AutoModelForCausalLM
+
+
 def scale(model, dtype):
     """Draws weights of the size described above, each a number of `dtype`."""
     for name, p in model.named_parameters():
         if p.dim() == 2:
             fan = p.shape[0] if "c_" in name else p.shape[1]
-            gain = 2.0 if any(k in name for k in ("q_proj", "k_proj", "c_attn")) else 1.2
-            p.data = torch.randn(p.shape) * (1.0 if "wte" in name or "wpe" in name or "embed" in name else gain / fan**0.5)
+            gain = 2.0 if any(k in name for k in ("q_proj", "k_proj", "c_attn", ".query.", ".key.")) else 1.2
+            if re.search(r"\.[qk]\.weight", name):  # T5 does not scale logits by d_kv^-0.5
+                gain = 1.0
+            is_embedding = any(k in name for k in ("wte", "wpe", "embed", "shared", "relative_attention_bias"))
+            size = 1.5 if "shared" in name else 1.0 if is_embedding else gain / fan**0.5
+            p.data = torch.randn(p.shape) * size
         elif p.dim() == 3:  # of all experts
             p.data = torch.randn(p.shape) * (1.2 / p.shape[2]**0.5)
-        elif "norm" in name or "ln_" in name:
+        elif "norm" in name.lower() or "ln_" in name:
             p.data = p.data + 0.3 * torch.randn(p.shape)
         else:
             p.data = 0.5 * torch.randn(p.shape)
@@ -91,12 +112,37 @@ def old_keys(path):
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
-def outputs(model, inputs, targets):
+def examples(config):
+    """Inputs of the model, by the names that Tessera gives them."""
+    def tokens(length):
+        return torch.randint(0, VOCAB, (BATCH, length))
+    if config.model_type == "t5":
+        return {"inputs": tokens(LENGTH), "decoder_inputs": tokens(TARGET_LENGTH), "targets": tokens(TARGET_LENGTH)}
+    made = {"inputs": tokens(LENGTH), "targets": tokens(LENGTH)}
+    if config.model_type == "bert":
+        made["inputs"].clamp_(min=1)  # torch has no gradient for the embedding of the padding
+        made["weights"] = (torch.rand(BATCH, LENGTH) < 0.3).float()
+    return made
+
+
+def run(model, fed, **more):
+    if "decoder_inputs" in fed:
+        more["decoder_input_ids"] = fed["decoder_inputs"].long()
+    return model(fed["inputs"].long(), **more)
+
+
+def outputs(model, fed):
     model.zero_grad()
-    logits = model(inputs).logits
-    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1))
+    logits = run(model, fed).logits
+    losses = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), fed["targets"].reshape(-1), reduction="none")
+    weights = fed.get("weights", torch.ones_like(fed["targets"])).reshape(-1)
+    loss = (losses * weights).sum() / weights.sum()
     loss.backward()
     return logits.detach(), loss.detach()
+
+
+def is_of_later_layer(key):
+    return re.search(r"\.block\.[1-9]", key) if ".block." in key and ".layer." in key else ".1." in key
 
 
 def on_disk(key, tensor):
@@ -116,19 +162,24 @@ def on_disk(key, tensor):
 def record(folder):
     for seed, (name, config, dtype, shard) in enumerate(models()):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config).float().eval()
+        model = class_of(config).from_config(config).float().eval()
+        if name == "t5":  # transformers 5 ties this head unless its values differ
+            model.lm_head.weight = torch.nn.Parameter(torch.empty(VOCAB, 32))
         scale(model, dtype)
-        inputs = torch.randint(0, VOCAB, (BATCH, LENGTH))
-        targets = torch.randint(0, VOCAB, (BATCH, LENGTH))
-        logits, loss = outputs(model, inputs, targets)
-        attention = model(inputs, output_attentions=True).attentions
+        if name == "t5":
+            model.lm_head.weight = torch.nn.Parameter((1.2 / 32**0.5 * torch.randn(VOCAB, 32)).to(dtype).float())
+        fed = examples(config)
+        logits, loss = outputs(model, fed)
+        seen = run(model, fed, output_attentions=True)
+        attention = seen.encoder_attentions + seen.decoder_attentions if name.startswith("t5") else seen.attentions
         sharpness = max(float(a.detach().max(-1).values.mean()) for a in attention)
         print(f"{name}: loss {float(loss):.4f}, logits deviate by {float(logits.std()):.3f}, mean largest weight of a query "
               f"{sharpness:.2f}")
         assert float(logits.detach().std()) >= 1 and sharpness > 0.3, name
-        expected = {"inputs": inputs.int(), "targets": targets.int(), "logits": logits, "loss": loss.reshape(1)}
+        expected = {k: v if k == "weights" else v.int() for k, v in fed.items()} | {"logits": logits, "loss": loss.reshape(1)}
         for key, p in model.named_parameters():
-            if ".1." not in key and p.grad is not None:
+            # That of BERT's key biases is 0.
+            if not is_of_later_layer(key) and p.grad is not None and not key.endswith("self.key.bias"):
                 expected |= {"grad." + k: g.clone() for k, g in on_disk(key, p.grad)}  # to() below rounds gradients, too
         out = folder / name
         out.mkdir(parents=True, exist_ok=True)
@@ -138,15 +189,53 @@ def record(folder):
         (out / "generation_config.json").unlink(missing_ok=True)
         if name == "llama-old":
             old_keys(out / "config.json")
+        if name == "t5":  # as files of T5 1.1 have it
+            config = json.loads((out / "config.json").read_text())
+            config["tie_word_embeddings"] = False
+            for key in ("scale_decoder_outputs", "dense_act_fn", "is_gated_act"):
+                del config[key]
+            (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
         safetensors.torch.save_file({k: v.contiguous() for k, v in expected.items()}, out / "expected.st")
+
+
+def beams(folder):
+    """100 prompts each, in turn with four ways of searching."""
+    ways = [dict(length_penalty=1.0, early_stopping=False, ends=[1]),
+            dict(length_penalty=0.0, early_stopping=True, ends=[1, 7, 20, 33]),
+            dict(length_penalty=2.0, early_stopping=False, ends=[1, 7, 20, 33, 41, 50]),
+            dict(length_penalty=-1.0, early_stopping=True, ends=[1, 7, 20, 33])]
+    for name in ("t5", "llama"):
+        torch.manual_seed(0)
+        model = class_of(AutoConfig.from_pretrained(folder / name)).from_pretrained(folder / name, dtype=torch.float32).eval()
+        cases = []
+        for i in range(100):
+            way = ways[i % len(ways)]
+            prompt = torch.randint(2, VOCAB, (1, 2 + i % 9))
+            # Without a cache: that of transformers 5 has as many layers as the encoder, and this decoder has more.
+            found = model.generate(prompt, attention_mask=torch.ones_like(prompt), num_beams=4, num_return_sequences=2,
+                                   do_sample=False, max_new_tokens=10, use_cache=False, pad_token_id=0, eos_token_id=way["ends"],
+                                   length_penalty=way["length_penalty"], early_stopping=way["early_stopping"],
+                                   return_dict_in_generate=True, output_scores=True)
+            first, texts = 1 if name == "t5" else prompt.shape[1], []
+            for text in found.sequences[:, first:].tolist():
+                ends = [k for k, token in enumerate(text) if token in way["ends"]]
+                texts.append(text[:ends[0] + 1] if ends else text)
+            cases.append(dict(way, prompt=prompt[0].tolist(), texts=texts, scores=[round(s, 5) for s in found.sequences_scores.tolist()]))
+        lines = ",\n".join(json.dumps(case) for case in cases)
+        (folder / name / "beams.json").write_text(f"[\n{lines}\n]\n")
+        ended = sum(len(text) < 10 for case in cases for text in case["texts"])
+        print(f"{name}: {ended} of 200 texts end before 10 tokens")
 
 
 def tiny(folder):
     torch.manual_seed(0)
     config = LlamaConfig(**dict(SIZES, vocab_size=256, intermediate_size=96, max_position_embeddings=512),
                          tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
-    AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(folder)
-    (folder / "generation_config.json").unlink(missing_ok=True)
+    t5 = T5Config(vocab_size=256, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, feed_forward_proj="gated-gelu",
+                  decoder_start_token_id=0)
+    for name, each in {"tiny-llama": config, "tiny-t5": t5}.items():
+        class_of(each).from_config(each).to(torch.bfloat16).save_pretrained(folder / name)
+        (folder / name / "generation_config.json").unlink(missing_ok=True)
 
 
 def tensors_of(folder):
@@ -161,18 +250,20 @@ def compare(tessera, folder):
     for case in sorted(p.parent for p in folder.glob("*/expected.st")):
         with tempfile.TemporaryDirectory() as work:
             work = pathlib.Path(work)
-            (work / "text").write_bytes(bytes(range(VOCAB)) * 40)
-            run = [tessera, "train", case, "--data", work / "text", "--steps", "1", "--checkpoint", work / "run",
-                   "--set", "length=16", "lr=0"]
-            subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
+            (work / "text").write_bytes(bytes(range(VOCAB - 8)) * 40)
+            special = {"t5": [f"first_sentinel={VOCAB - 1}"], "bert": [f"mask_token={VOCAB - 1}"]}.get(case.name.split("-")[0], [])
+            train = [tessera, "train", case, "--data", work / "text", "--steps", "1", "--checkpoint", work / "run",
+                     "--set", "length=16", "lr=0", *special]
+            subprocess.run(train, check=True, stdout=subprocess.DEVNULL)
             subprocess.run([tessera, "export", "--checkpoint", work / "run", "--like", case, work / "out"], check=True,
                            stdout=subprocess.DEVNULL)
             before, after = tensors_of(case), tensors_of(work / "out")
             same = before.keys() == after.keys() and all(
                 torch.equal(before[k].view(torch.uint8), after[k].view(torch.uint8)) for k in before)
             expected = safetensors.torch.load_file(case / "expected.st")
-            model = AutoModelForCausalLM.from_pretrained(work / "out", dtype=torch.float32, attn_implementation="eager")
-            logits = model(expected["inputs"].long()).logits.detach()
+            kind = class_of(AutoConfig.from_pretrained(work / "out"))
+            model = kind.from_pretrained(work / "out", dtype=torch.float32, attn_implementation="eager")
+            logits = run(model, expected).logits.detach()
             worst = float((logits - expected["logits"]).abs().max() / expected["logits"].std())
             good = same and worst < 1e-4
             failed |= not good
@@ -185,6 +276,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if len(sys.argv) == 3 and sys.argv[1] == "record":
         record(pathlib.Path(sys.argv[2]))
+    elif len(sys.argv) == 3 and sys.argv[1] == "beams":
+        beams(pathlib.Path(sys.argv[2]))
     elif len(sys.argv) == 3 and sys.argv[1] == "tiny":
         tiny(pathlib.Path(sys.argv[2]))
     elif len(sys.argv) == 4 and sys.argv[1] == "compare":

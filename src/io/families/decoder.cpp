@@ -4,7 +4,11 @@ namespace tessera {
 
 nn::Activation activation_of(ModelConfig& config, const std::string& key,
                              const std::string& fallback) {
-  const std::string name = config.text(key, fallback);
+  return activation_named(config, key, config.text(key, fallback));
+}
+
+nn::Activation activation_named(const ModelConfig& config, const std::string& key,
+                                const std::string& name) {
   if (name == "silu" || name == "swish") return nn::Activation::silu;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return nn::Activation::gelu_tanh;
   if (name == "gelu") return nn::Activation::gelu;

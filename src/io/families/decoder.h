@@ -9,6 +9,10 @@ namespace tessera {
 nn::Activation activation_of(ModelConfig& config, const std::string& key,
                              const std::string& fallback);
 
+/// The same of a name that the value of `key` stands for.
+nn::Activation activation_named(const ModelConfig& config, const std::string& key,
+                                const std::string& name);
+
 /// Rotary positions of an object "rope_parameters" (transformers 5) or "rope_scaling" (4).
 /// `base` is what counts if the object has no rope_theta.
 nn::RotaryOptions rotation_of(ModelConfig scaling, double base, int64_t max_positions);

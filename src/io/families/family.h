@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/families/model_config.h"
@@ -18,7 +19,7 @@ struct WeightRule {
   /// heads_per_key*d_head, d_model"). "1/3" is a dim of three of which this is number 1 (from 0):
   /// several parameters share the tensor. A dim that the parameter lacks has size 1.
   std::string dims;
-  /// Without the model's name; "block." stands for the block of the layer.
+  /// Without the model's name; "block." and "encoder.block." stand for the block of the layer.
   std::string parameter;
   /// A copy of what another rule reads, which a folder may hold: it must have the same elements.
   bool is_copy = false;
@@ -32,9 +33,12 @@ struct Family {
   std::vector<std::string> ignored = {};
   /// What old files leave out at the front of names.
   std::string optional_prefix = {};
+  /// Ends of names, and what old files have in their place.
+  std::vector<std::pair<std::string, std::string>> old_ends = {};
 };
 
-extern const Family kLlama, kMistral, kQwen2, kQwen3, kGpt2, kGemma2, kGemma3, kMixtral, kQwen3Moe;
+extern const Family kLlama, kMistral, kQwen2, kQwen3, kGpt2, kGemma2, kGemma3, kMixtral, kQwen3Moe,
+    kT5, kBert;
 
 /// All families.
 const std::vector<const Family*>& families();

@@ -1,0 +1,116 @@
+#include "cli/denoising.h"
+
+#include <filesystem>
+#include <optional>
+#include <tuple>
+
+#include "base/fail.h"
+#include "tessera/tokenizer.h"
+
+namespace tessera::cli {
+
+namespace {
+
+const char kRounds[] =
+    "How often each example of the data comes before it repeats, each time with other tokens to "
+    "repair. Held-out data come once.";
+
+std::optional<Tokenizer> tokenizer_of(const ModelFolder& folder) {
+  for (const char* file : {"tokenizer.json", "spiece.model", "tokenizer.model"}) {
+    if (std::filesystem::exists(std::filesystem::path(folder.path()) / file))
+      return Tokenizer::load(folder.path());
+  }
+  return {};
+}
+
+/// The value of a key, or if it is auto the token `name` of the folder's tokenizer.
+int32_t token_of(const Config& c, const std::string& key, const ModelFolder& folder,
+                 const std::optional<Tokenizer>& tokenizer, const char* name) {
+  if (c.text(key) != "auto") {
+    const int64_t token = c.integer(key);
+    require(token < folder.options().vocab, "{} is {}, and '{}' has a vocabulary of {}", key, token,
+            folder.path(), folder.options().vocab);
+    return static_cast<int32_t>(token);
+  }
+  const std::optional<int32_t> token = tokenizer ? tokenizer->special(name) : std::nullopt;
+  require(token.has_value(), "{} in '{}' has the token {}; give its number with --set {}=N",
+          tokenizer ? "no tokenizer" : "no file", folder.path(), name, key);
+  return *token;
+}
+
+/// What does not depend on the tokenizer.
+SpanCorruptionOptions spans_of(const nn::TransformerOptions& model, const Config& c) {
+  SpanCorruptionOptions o;
+  o.start = model.start_token;
+  o.end = model.end_token;
+  o.density = c.number("data.density");
+  o.mean_span = c.number("data.mean_span");
+  o.rounds = c.integer("data.rounds");
+  o.seed = static_cast<uint64_t>(c.integer("train.seed"));
+  return o;
+}
+
+MaskingOptions masking_of(const ModelFolder& folder, const Config& c) {
+  const std::optional<Tokenizer> tokenizer = tokenizer_of(folder);
+  MaskingOptions o;
+  o.mask_token = token_of(c, "data.mask_token", folder, tokenizer, "[MASK]");
+  o.vocabulary = folder.options().vocab;
+  for (const char* name : {"[CLS]", "[SEP]", "[PAD]"}) {
+    const std::optional<int32_t> token = tokenizer ? tokenizer->special(name) : std::nullopt;
+    if (token) o.never.push_back(*token);
+  }
+  o.share = c.number("data.masked_share");
+  o.rounds = c.integer("data.rounds");
+  o.seed = static_cast<uint64_t>(c.integer("train.seed"));
+  return o;
+}
+
+}  // namespace
+
+std::vector<ConfigKey> denoising_keys(const nn::TransformerOptions& model) {
+  const KeyRange token = KeyRange::whole(0, 2147483647.0, {"auto"});
+  const ConfigKey rounds = {"data.rounds", "10", kRounds, KeyRange::whole(1, 1e9)};
+  if (model.encoder_layers > 0) {
+    return {{"data.first_sentinel", "auto",
+             "Token in place of the first span; the next spans have the tokens below it. auto is "
+             "<extra_id_0> of the folder's tokenizer.",
+             token},
+            {"data.density", "0.15", "Share of a text's tokens that are in spans.",
+             KeyRange::number(0, 1)},
+            {"data.mean_span", "3", "Number of tokens of a span, on average.", KeyRange::number(1)},
+            rounds};
+  }
+  if (model.causal) return {};
+  return {{"data.mask_token", "auto",
+           "Token in place of most chosen ones. auto is [MASK] of the folder's tokenizer.", token},
+          {"data.masked_share", "0.15", "Share of a text's tokens that are chosen.",
+           KeyRange::number(0, 1)},
+          rounds};
+}
+
+CorruptedLengths corrupted_lengths(const nn::TransformerOptions& model, const Config& c) {
+  const SpanCorruptionOptions o = spans_of(model, c);
+  CorruptedLengths lengths;
+  lengths.text = SpanCorruptionData::text_length(c.integer("model.length"), o);
+  std::tie(lengths.inputs, lengths.targets) = SpanCorruptionData::lengths(lengths.text, o);
+  return lengths;
+}
+
+std::unique_ptr<DataSource> to_repair(std::unique_ptr<DataSource> texts, const ModelFolder& folder,
+                                      const Config& c, bool held_out) {
+  const nn::TransformerOptions& model = folder.options();
+  if (!texts || (model.causal && model.encoder_layers == 0)) return texts;
+  const std::shared_ptr<const DataSource> source = std::move(texts);
+  if (!model.causal) {
+    MaskingOptions o = masking_of(folder, c);
+    if (held_out) o.rounds = 1;
+    return std::make_unique<MaskedData>(source, o);
+  }
+  SpanCorruptionOptions o = spans_of(model, c);
+  o.first_sentinel =
+      token_of(c, "data.first_sentinel", folder, tokenizer_of(folder), "<extra_id_0>");
+  if (held_out) o.rounds = 1;
+  return std::make_unique<SpanCorruptionData>(source, o);
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,124 @@
+// The attention of a transformer's blocks: to the text itself, and to what an encoder made of
+// another.
+#include <cmath>
+
+#include "base/fail.h"
+#include "nn/stored.h"
+#include "nn/transformer_parts.h"
+
+namespace tessera::nn {
+
+HeadDims head_dims(const HeadOptions& o) {
+  const int64_t kept = o.key_heads == 0 ? o.count : o.key_heads;
+  const Dim depth("d_head", o.d_head), all("heads", o.count), some("heads", kept);
+  if (kept == o.count) return {{all, depth}, {all, depth}};
+  if (kept == 1) return {{all, depth}, Shape{depth}};
+  return {{some, Dim("heads_per_key", o.count / kept), depth}, {some, depth}};
+}
+
+namespace {
+
+/// Without the usual scale of the logits, as in T5, the initial weights have it.
+Tensor query_of(Tensor x, const TransformerOptions& o, Loc at) {
+  const double usual = 1 / std::sqrt(static_cast<double>(o.heads.d_head));
+  return projected(x, "query", {"d_model"}, head_dims(o.heads).query, o, o.heads.query_bias, at,
+                   o.heads.scale == 0 ? 1 : usual / o.heads.scale);
+}
+
+Tensor out_of(Tensor seen, Tensor x, const TransformerOptions& o, Loc at) {
+  return projected(seen.named("seen"), "out", head_dims(o.heads).query.names(),
+                   Shape{x.dim("d_model")}, o, o.heads.out_bias, at, residual_gain(o));
+}
+
+}  // namespace
+
+Tensor attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& span,
+                    LayerCache* cache, Loc at) {
+  return on_behalf_of("attention_layer", at, [&] {
+    Scope scope(x.graph(), "attention");
+    const HeadDims heads = head_dims(o.heads);
+    const auto placed = [&](Tensor t, const char* norm_name) {
+      if (o.heads.norm) {
+        NormOptions each = o.norm;
+        each.kind = NormOptions::Kind::rms;
+        t = norm(t, norm_name, "d_head", each, at);
+      }
+      return span.rotary.cos.empty() ? t : rotary(t, "d_head", span.rotary, at);
+    };
+    // Keys and values are renamed after the projections: if `length` is split, ranks project their
+    // slices and gather keys.
+    const auto in_memory = [&](Tensor t) {
+      return cache ? t : rename(t, span.length, "memory_length", at);
+    };
+    Tensor query = placed(query_of(x, o, at), "query_norm");
+    // Without positions, norm or cap behind it a bias of the keys cancels in the softmax: its
+    // gradient is 0, and only rounding would train it.
+    const bool cancels = span.rotary.cos.empty() && !o.heads.norm && o.heads.soft_cap == 0;
+    Tensor key = projected(x, "key", {"d_model"}, heads.key, o, o.heads.key_bias && !cancels, at);
+    if (o.heads.key_bias && cancels) {
+      Tensor bias = parameter_for(x, "key.b", heads.key, zeros(), at);
+      key = add(key, stop_gradient(bias, at), at);
+    }
+    key = in_memory(placed(key, "key_norm"));
+    Tensor value =
+        in_memory(projected(x, "value", {"d_model"}, heads.key, o, o.heads.value_bias, at));
+    BiasedOptions options;
+    options.length = span.length;
+    options.causal = o.causal;
+    options.scale = o.heads.scale;
+    options.dropout = o.dropout;
+    options.soft_cap = o.heads.soft_cap;
+    options.window = span.window;
+    options.segments = span.segments;
+    options.bias = span.bias;
+    Tensor seen = cache ? cached_attention(query, key, value, o, *cache, at)
+                        : biased_attention(query, key, value, {}, options, at);
+    return out_of(seen, x, o, at);
+  });
+}
+
+Tensor cross_attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& span,
+                          LayerCache* cache, Loc at) {
+  return on_behalf_of("cross_attention_layer", at, [&] {
+    Scope scope(x.graph(), "cross");
+    const KeyValue memory = cache ? cache->memory : cross_keys(span.memory, o, at);
+    AttentionOptions options;
+    // Rules may split the length of keys and that of queries over one axis: of a cache the keys
+    // win.
+    options.length = cache ? "query_length" : span.length;
+    options.scale = o.heads.scale;
+    options.dropout = o.dropout;
+    options.soft_cap = o.heads.soft_cap;
+    Tensor query = query_of(x, o, at);
+    if (cache) {
+      query = rename(query, span.length, options.length, at);
+      options.memory_segments = cache->is_source;
+      options.segments = constant(x.graph(), 1, DType::int32,
+                                  {cache->is_source.shape()[0], query.dim(options.length)}, at);
+    }
+    Tensor seen = attention(query, memory.key, memory.value, {}, options, at);
+    if (cache) seen = rename(seen, options.length, span.length, at);
+    return out_of(seen, x, o, at);
+  });
+}
+
+KeyValue cross_keys(Tensor memory, const TransformerOptions& o, Loc at) {
+  const Shape heads = head_dims(o.heads).key;
+  const auto of = [&](const char* name, bool bias) {
+    return rename(projected(memory, name, {"d_model"}, heads, o, bias, at), "length",
+                  "memory_length", at);
+  };
+  Tensor key = of("key", o.heads.key_bias);
+  return {key, of("value", o.heads.value_bias)};
+}
+
+Tensor cross_attention_layer(Tensor x, const TransformerOptions& o, const SharedSpan& span,
+                             Loc at) {
+  return cross_attention_of(x, o, span, nullptr, at);
+}
+
+Tensor attention_layer(Tensor x, const TransformerOptions& o, const SharedSpan& span, Loc at) {
+  return attention_of(x, o, span, nullptr, at);
+}
+
+}  // namespace tessera::nn
