@@ -46,7 +46,8 @@ std::string key_of(const Program& program, const Step& step) {
                        v.shift.to_string());
   }
   for (const Instr& i : step.pointwise.code)
-    key += fmt::format(";{} {}", static_cast<int>(i.code), static_cast<int>(i.dtype));
+    key += fmt::format(";{} {} {} {} {} {:a}", static_cast<int>(i.code), static_cast<int>(i.dtype),
+                       i.a, i.b, i.slot, i.imm);
   return key + fmt::format("!{}", fmt::join(step.unused, ","));
 }
 
@@ -65,8 +66,7 @@ class Batcher {
         bounds_(program, function),
         ranges_(live_ranges(program, function)),
         live_(live_bytes(program, function)) {
-    const int64_t peak = *std::max_element(live_.begin(), live_.end());
-    limit_ = peak;
+    peak_ = *std::max_element(live_.begin(), live_.end());
     std::vector<char> fixed = fixed_buffers(program, function);
     for (const Step& step : function.steps) {
       if (step.kind == StepKind::compute && step.body.empty()) continue;
@@ -182,8 +182,8 @@ class Batcher {
     if (fits(batch) && is_faster(batch, step)) {
       std::vector<int64_t> bytes = live_with(batch);
       const int64_t there = bytes[static_cast<size_t>(batch[0])];
-      if (*std::max_element(bytes.begin(), bytes.end()) <= limit_ &&
-          there + (workspace_ ? workspace_(step) : 0) <= limit_) {
+      if (*std::max_element(bytes.begin(), bytes.end()) <= peak_ &&
+          there + (workspace_ ? workspace_(step) : 0) <= peak_) {
         live_ = std::move(bytes);
         join(batch, step);
         return;
@@ -250,7 +250,7 @@ class Batcher {
   StepBounds bounds_;
   std::map<int, LiveRange> ranges_;
   std::vector<int64_t> live_;  ///< bytes at each step, with the batches so far
-  int64_t limit_ = 0;
+  int64_t peak_ = 0;
   std::vector<bool> movable_;                        ///< by buffer
   std::map<int, std::pair<int, int64_t>> parts_;     ///< common buffer, and byte in it
   std::map<int, std::pair<Members, Step>> batches_;  ///< by place
