@@ -1,7 +1,9 @@
 // From the last step up, a matmul joins the open batch of its shape, which stands at the place of
 // its last member. Each operand is either the same window of one buffer in all members, or the same
-// window of a transient buffer of each, and these become parts of one buffer. A batch that takes
-// too much memory, or more time than its members, is halved.
+// window of a transient buffer of each, and these become parts of one buffer, or are that already.
+// A batch that takes too much memory, or more time than its members, is halved. Reductions to one
+// number come after the matmuls, so that they read parts as those wrote them. They join from the
+// first step down, as their operands are there, and the sum of their results is built up between.
 #include "lower/passes/batch_products.h"
 
 #include <fmt/format.h>
@@ -25,20 +27,28 @@ constexpr int64_t kSmallResult = int64_t{1} << 22;
 constexpr size_t kMostMembers = 16;
 
 constexpr int64_t kBatch = 0;  // of "kinds"
-/// The two operands, then the results.
-View& operand(Step& step, size_t x) { return x < 2 ? step.in[x] : step.out[x - 2]; }
-const View& operand(const Step& step, size_t x) { return x < 2 ? step.in[x] : step.out[x - 2]; }
-size_t operands(const Step& step) { return 2 + step.out.size(); }
+/// What is read, then the results.
+template <class AnyStep>
+auto& operand(AnyStep& step, size_t x) {
+  return x < step.in.size() ? step.in[x] : step.out[x - step.in.size()];
+}
+size_t operands(const Step& step) { return step.in.size() + step.out.size(); }
 
 /// A matmul without batch dims whose epilogue, if any, has no operand of its own.
-bool may_join(const Step& step) {
-  if (step.kernel != KernelKind::contract || step.in.size() != 2) return false;
-  return is_floating(step.in[0].dtype) && product_sizes(step).batch == 1;
+bool is_matmul(const Step& step) {
+  return step.kernel == KernelKind::contract && step.in.size() == 2 &&
+         is_floating(step.in[0].dtype) && product_sizes(step).batch == 1;
+}
+
+/// A reduction of one tensor to one number.
+bool is_whole_reduction(const Step& step) {
+  return step.kernel == KernelKind::reduce && step.in.size() == 1 && step.out.size() == 1 &&
+         step.out[0].elements() == 1 && step.in[0].elements() > 1 && step.exprs.empty();
 }
 
 /// Equal for the members of a batch.
 std::string key_of(const Program& program, const Step& step) {
-  std::string key = step.attrs.to_string();
+  std::string key = fmt::format("{} {}", step.attrs.to_string(), static_cast<int>(step.combiner));
   for (size_t x = 0; x < operands(step); ++x) {
     const View& v = operand(step, x);
     key += fmt::format("|{} {} {} {}+{}{}", static_cast<int>(v.dtype), fmt::join(v.sizes, ","),
@@ -46,11 +56,12 @@ std::string key_of(const Program& program, const Step& step) {
                        v.shift.to_string());
   }
   for (const Instr& i : step.pointwise.code)
-    key += fmt::format(";{} {}", static_cast<int>(i.code), static_cast<int>(i.dtype));
+    key += fmt::format(";{} {} {} {} {} {:a}", static_cast<int>(i.code), static_cast<int>(i.dtype),
+                       i.a, i.b, i.slot, i.imm);
   return key + fmt::format("!{}", fmt::join(step.unused, ","));
 }
 
-using Members = std::vector<int>;  ///< places, the last first
+using Members = std::vector<int>;  ///< places, first the one where the batch stands
 
 class Batcher {
  public:
@@ -65,8 +76,7 @@ class Batcher {
         bounds_(program, function),
         ranges_(live_ranges(program, function)),
         live_(live_bytes(program, function)) {
-    const int64_t peak = *std::max_element(live_.begin(), live_.end());
-    limit_ = peak;
+    peak_ = *std::max_element(live_.begin(), live_.end());
     std::vector<char> fixed = fixed_buffers(program, function);
     for (const Step& step : function.steps) {
       if (step.kind == StepKind::compute && step.body.empty()) continue;
@@ -78,14 +88,15 @@ class Batcher {
 
   /// True if something changed.
   bool run() {
-    std::map<std::string, Members> open;
-    for (int s = function_.first_update - function_.late; s-- > function_.early;) {
-      if (!may_join(at(s))) continue;
-      Members& batch = open[key_of(program_, at(s))];
-      if (!batch.empty() && !accepts(batch, s)) close(batch);
-      batch.push_back(s);
+    const int first = function_.early, last = function_.first_update - function_.late;
+    for (int s = last; s-- > first;) {
+      if (is_matmul(at(s))) gather(s);
     }
-    for (auto& [key, batch] : open) close(batch);
+    close_all();
+    for (int s = first; s < last; ++s) {
+      if (is_whole_reduction(at(s))) gather(s);
+    }
+    close_all();
     if (batches_.empty()) return false;
     put_together();
     return true;
@@ -95,37 +106,64 @@ class Batcher {
   int count() const { return static_cast<int>(function_.steps.size()); }
   const Step& at(int place) const { return function_.steps[static_cast<size_t>(place)]; }
 
+  int buffer_of(int place, size_t x) const { return operand(at(place), x).buffer; }
+
   bool all_read(const Members& batch, size_t x) const {
-    return x < 2 && operand(at(batch[0]), x).buffer == operand(at(batch[1]), x).buffer;
+    return x < at(batch[0]).in.size() && buffer_of(batch[0], x) == buffer_of(batch[1], x);
+  }
+  /// True if operand x of the members is part of a common buffer.
+  bool is_part(const Members& batch, size_t x) const {
+    return parts_.count(buffer_of(batch[0], x)) != 0;
   }
 
-  /// True if the operands of the members can become parts of common buffers.
-  bool fits(const Members& batch) const {
+  /// The members in the order of their parts; empty if operands cannot be parts of common buffers.
+  Members in_order(const Members& batch) const {
+    Members order = batch;
+    std::sort(order.begin(), order.end());
     std::vector<int> parts;
+    bool is_sorted = false;
     for (size_t x = 0; x < operands(at(batch[0])); ++x) {
-      const bool common = all_read(batch, x);
+      const bool common = all_read(batch, x), are_parts = !common && is_part(batch, x);
       for (const int m : batch) {
-        const int buffer = operand(at(m), x).buffer;
-        if (common ? buffer != operand(at(batch[0]), x).buffer : !movable_[buffer]) return false;
+        const int buffer = buffer_of(m, x);
+        if (common      ? buffer != buffer_of(batch[0], x)
+            : are_parts ? parts_.count(buffer) == 0
+                        : !movable_[buffer])
+          return {};
         if (!common) parts.push_back(buffer);
+      }
+      if (!are_parts) continue;
+      const auto byte = [&](int m) { return parts_.at(buffer_of(m, x)).second; };
+      if (!is_sorted)
+        std::sort(order.begin(), order.end(), [&](int m, int n) { return byte(m) < byte(n); });
+      is_sorted = true;
+      const int64_t room = room_of(program_.buffers[buffer_of(batch[0], x)]);
+      for (size_t k = 1; k < order.size(); ++k) {
+        const auto &before = parts_.at(buffer_of(order[k - 1], x)),
+                   &now = parts_.at(buffer_of(order[k], x));
+        if (now.first != before.first || now.second != before.second + room) return {};
       }
     }
     std::sort(parts.begin(), parts.end());
-    return std::adjacent_find(parts.begin(), parts.end()) == parts.end();
+    const bool distinct = std::adjacent_find(parts.begin(), parts.end()) == parts.end();
+    return distinct ? order : Members();
   }
 
   bool accepts(const Members& batch, int place) const {
-    if (batch.size() == kMostMembers || bounds_.of(place).second <= batch[0]) return false;
+    const auto [after, before] = bounds_.of(place);
+    if (batch.size() == kMostMembers || batch[0] <= after || batch[0] >= before) return false;
     Members more = batch;
     more.push_back(place);
-    return fits(more);
+    return !in_order(more).empty();
   }
 
   Step batch_of(const Members& members) const {
     Step batch = at(members[0]);
-    std::vector<int64_t> kinds = batch.attrs.get<std::vector<int64_t>>("kinds");
-    kinds.insert(kinds.begin(), kBatch);
-    batch.attrs.set("kinds", kinds);
+    if (batch.attrs.has("kinds")) {
+      std::vector<int64_t> kinds = batch.attrs.get<std::vector<int64_t>>("kinds");
+      kinds.insert(kinds.begin(), kBatch);
+      batch.attrs.set("kinds", kinds);
+    }
     batch.flops *= static_cast<int64_t>(members.size());
     for (size_t x = 0; x < operands(batch); ++x) {
       View& v = operand(batch, x);
@@ -140,6 +178,7 @@ class Batcher {
     const Step& one = at(members[0]);
     if (prices_.seconds)
       return prices_.seconds(batch) < static_cast<double>(members.size()) * prices_.seconds(one);
+    if (!is_matmul(one)) return true;
     const ProductSizes sizes = product_sizes(one);
     return sizes.m * sizes.n <= kSmallResult;
   }
@@ -152,7 +191,12 @@ class Batcher {
     };
     for (size_t x = 0; x < operands(at(members[0])); ++x) {
       const bool common = all_read(members, x);
-      LiveRange whole{count(), members[0]};
+      if (!common && is_part(members, x)) {
+        const int buffer = parts_.at(buffer_of(members[0], x)).first;
+        add({ranges_.at(buffer).last + 1, members[0]}, room_of(program_.buffers[buffer]));
+        continue;
+      }
+      LiveRange whole{members[0], members[0]};
       int64_t room = 0;
       for (const int m : members) {
         const int buffer = operand(at(m), x).buffer;
@@ -170,6 +214,16 @@ class Batcher {
     return bytes;
   }
 
+  /// Adds a step to the open batch of its shape.
+  void gather(int place) {
+    Members& batch = open_[key_of(program_, at(place))];
+    if (!batch.empty() && !accepts(batch, place)) close(batch);
+    batch.push_back(place);
+  }
+  void close_all() {
+    for (auto& [key, batch] : open_) close(batch);
+  }
+
   /// Makes batches of the members if that pays, and clears them.
   void close(Members& members) {
     const Members batch = std::move(members);
@@ -177,15 +231,15 @@ class Batcher {
     if (batch.size() < 2) return;
     const Step step = batch_of(batch);
     const bool ends = !step.pointwise.code.empty() || step.attrs.has("sums");
-    if (ends && takes_ && !takes_(step)) return;
-    // Another batch may have taken operands since.
-    if (fits(batch) && is_faster(batch, step)) {
+    if (is_matmul(at(batch[0])) && ends && takes_ && !takes_(step)) return;
+    const Members order = in_order(batch);  // another batch may have taken operands since
+    if (!order.empty() && is_faster(batch, step)) {
       std::vector<int64_t> bytes = live_with(batch);
       const int64_t there = bytes[static_cast<size_t>(batch[0])];
-      if (*std::max_element(bytes.begin(), bytes.end()) <= limit_ &&
-          there + (workspace_ ? workspace_(step) : 0) <= limit_) {
+      if (*std::max_element(bytes.begin(), bytes.end()) <= peak_ &&
+          there + (workspace_ ? workspace_(step) : 0) <= peak_) {
         live_ = std::move(bytes);
-        join(batch, step);
+        join(batch, order, step);
         return;
       }
     }
@@ -193,23 +247,36 @@ class Batcher {
     for (Members part : {Members(batch.begin(), half), Members(half, batch.end())}) close(part);
   }
 
-  /// Gives each operand its part of a common buffer, in the order of the steps.
-  void join(const Members& members, Step step) {
+  /// Gives each operand its part of a common buffer.
+  void join(const Members& members, const Members& order, Step step) {
     for (size_t x = 0; x < operands(step); ++x) {
       if (all_read(members, x)) continue;
-      const int first = operand(step, x).buffer;
+      View& v = operand(step, x);
+      if (is_part(members, x)) {
+        const auto& [buffer, byte] = parts_.at(buffer_of(order[0], x));
+        v.buffer = buffer;
+        v.offset += byte / size_of(v.dtype);
+        ranges_[buffer].last = std::max(ranges_[buffer].last, members[0]);
+        continue;
+      }
+      const int first = v.buffer;
       const int64_t room = room_of(program_.buffers[first]);
       const int common = static_cast<int>(program_.buffers.size());
       Buffer buffer = program_.buffers[first];
       buffer.bytes = room * static_cast<int64_t>(members.size());
       int64_t at_byte = 0;
-      for (auto m = members.rbegin(); m != members.rend(); ++m, at_byte += room) {
-        const int part = operand(at(*m), x).buffer;
+      LiveRange whole{members[0], members[0]};
+      for (const int m : order) {
+        const int part = buffer_of(m, x);
+        const LiveRange& range = ranges_[part];
+        whole = {std::min(whole.first, range.first), std::max(whole.last, range.last)};
         parts_[part] = {common, at_byte};
         movable_[part] = false;
+        at_byte += room;
       }
+      ranges_[common] = whole;
       program_.buffers.push_back(std::move(buffer));
-      operand(step, x).buffer = common;
+      v.buffer = common;
     }
     batches_[members[0]] = {members, std::move(step)};
   }
@@ -250,9 +317,10 @@ class Batcher {
   StepBounds bounds_;
   std::map<int, LiveRange> ranges_;
   std::vector<int64_t> live_;  ///< bytes at each step, with the batches so far
-  int64_t limit_ = 0;
+  int64_t peak_ = 0;
   std::vector<bool> movable_;                        ///< by buffer
   std::map<int, std::pair<int, int64_t>> parts_;     ///< common buffer, and byte in it
+  std::map<std::string, Members> open_;              ///< by key
   std::map<int, std::pair<Members, Step>> batches_;  ///< by place
 };
 

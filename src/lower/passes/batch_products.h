@@ -1,4 +1,4 @@
-// One batched matmul for many matmuls.
+// One batched matmul for many matmuls, one reduction for many.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,8 @@ namespace tessera {
 /// dims whose results alone keep few units of a device busy; with prices, where the batch is
 /// faster. The peak of live memory does not grow. `takes` tells whether the device can
 /// run an epilogue, as in fuse_epilogues(); `workspace`: the bytes that a step needs. Empty: yes,
-/// and none. Every element is computed from the same numbers.
+/// and none. Every element is computed from the same numbers. Reductions of tensors of one shape to
+/// a number each (the norm of the gradients) become batches alike.
 void batch_products(Program& program, const StepPrices& prices,
                     const std::function<bool(const Step&)>& takes,
                     const std::function<int64_t(const Step&)>& workspace);
