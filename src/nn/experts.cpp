@@ -21,6 +21,7 @@ using Tensors = std::vector<Tensor>;
 struct Operands {
   explicit Operands(const Tensors& in, const Attrs& attrs)
       : x(in[0]),
+        rows(in[0]),
         indices(in[1]),
         gates(in[2]),
         down(in[3]),
@@ -28,7 +29,7 @@ struct Operands {
         dim(attrs.get<std::string>("dim")) {
     up.assign(in.begin() + 4, in.begin() + 4 + static_cast<std::ptrdiff_t>(activations.size()));
   }
-  Tensor x, indices, gates, down;
+  Tensor x, rows, indices, gates, down;  ///< rows: x, for each slice of the experts
   Tensors up;
   std::vector<std::string> activations;
   std::string dim;  ///< that the indices choose from
@@ -44,9 +45,9 @@ struct Operands {
     }
     Tensor hidden;
     for (size_t i = 0; i < up.size(); ++i) {
-      const Tensor rows =
-          activate(grouped_dot(x, up[i], indices, dim, Shape(dims), used), activations[i]);
-      hidden = hidden.empty() ? rows : hidden * rows;
+      const Tensor part =
+          activate(grouped_dot(rows, up[i], indices, dim, Shape(dims), used), activations[i]);
+      hidden = hidden.empty() ? part : hidden * part;
     }
     return grouped_dot(hidden * gates, down, indices, dim, x.shape(), used);
   }
@@ -89,6 +90,8 @@ Operands in_slices(const Tensors& in, const Attrs& attrs, int64_t slices) {
       (iota(g, slice, all.indices.dtype()) * number(inner.size)).prefer(slice.name);
   const PreferScope prefer(g, first);
   all.indices = broadcast(all.indices, Shape(dims)) - broadcast(first, Shape(dims));
+  // So the gradients of several matrices for x are added before ranks add theirs.
+  all.rows = broadcast(all.x, Shape{slice}.united(all.x.shape()));
   all.dim = inner.name;
   all.used = 1 / static_cast<double>(slices);
   return all;

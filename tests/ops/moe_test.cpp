@@ -302,6 +302,21 @@ TEST_CASE("a rank computes its own experts from end to end, and nothing twice") 
   }
 }
 
+TEST_CASE("tokens travel once, however many experts they choose") {
+  const auto forward = [](int64_t choices) {
+    Layer layer;
+    MoeOptions o = dropless();
+    o.routing.choices = choices;
+    build(layer, o);
+    CompileOptions options = options_of(layer, "x:4", "batch,experts:x");
+    options.functions = {{"forward", {layer.loss}, false}};
+    return explain(layer.graph, options).functions.back().bytes;
+  };
+  // All but the indices and gates of two more choices of 48 tokens, three quarters of them from
+  // other ranks.
+  CHECK(forward(4) - forward(2) == 48 * 3 / 4 * 2 * (4 + 8));
+}
+
 TEST_CASE("128 experts, of which a token takes 8: what is counted and kept") {
   const auto compiled = [](int64_t tokens, bool backward) {
     Graph g;
