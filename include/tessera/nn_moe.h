@@ -118,7 +118,7 @@ struct Experts {
 /// x [tokens..., model]; indices (int32) and gates [tokens..., choices]. Result: the dims of x. An
 /// index outside of the experts counts 0. If ranks have slices of the experts, each computes the
 /// rows of its own experts for all tokens of those ranks: x is all-gathered and y reduce-scattered.
-/// Backward computes nothing of forward again. Throws usage errors for dims that do not fit.
+/// Backward of a loop over layers computes hidden rows again. Throws usage errors for other dims.
 Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& weights,
                Loc at = Loc::current());
 
