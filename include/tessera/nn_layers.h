@@ -83,8 +83,8 @@ Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& 
              const Shape& out, const DenseOptions& options, Loc at = Loc::current());
 
 /// Applies a function by name: identity (or linear), relu, gelu, gelu_erf (x Phi(x) by erf), silu
-/// (or swish), sigmoid, tanh, softplus, elu, selu, leaky_relu, square, exp. Throws a usage error for
-/// another name.
+/// (or swish), sigmoid, tanh, softplus, elu, selu, leaky_relu, square, exp. Throws a usage error
+/// for another name.
 Tensor activate(Tensor x, const std::string& function, Loc at = Loc::current());
 /// The product of dense layers "<name>0", "<name>1", ..., one for each activation; a single one is
 /// called "<name>". {"sigmoid", "linear"} is GLU, {"gelu", "linear"} GEGLU, {"silu", "linear"}

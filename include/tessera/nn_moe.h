@@ -1,7 +1,7 @@
 // Mixture of experts: a router chooses experts for each token, and each expert is a feed-forward
-// layer with its own weights (Shazeer et al. 2017). Either every choice counts, and grouped products
-// compute the experts' rows (Gale et al. 2023); or an expert has a capacity, and tokens beyond it
-// are dropped (Lepikhin et al. 2021, Fedus et al. 2022).
+// layer with its own weights (Shazeer et al. 2017). Either every choice counts, and grouped
+// products compute the experts' rows (Gale et al. 2023); or an expert has a capacity, and tokens
+// beyond it are dropped (Lepikhin et al. 2021, Fedus et al. 2022).
 #pragma once
 
 #include <string>
@@ -32,8 +32,8 @@ enum class Overflow {
           ///< moe().y stores nothing and throws a usage error with node and line
 };
 
-/// What the gates of a token are: the softmax of its logits over the experts, or the sigmoid of each
-/// (DeepSeek-V3).
+/// What the gates of a token are: the softmax of its logits over the experts, or the sigmoid of
+/// each (DeepSeek-V3).
 enum class Scores { softmax, sigmoid };
 
 struct RoutingOptions {
@@ -79,8 +79,8 @@ struct Routing {
   /// Of route(): [groups..., tokens, experts, capacity], 1 where a token has that place, and the
   /// same with gates instead of 1. Empty after choose().
   Tensor dispatch, combine;
-  /// Of choose(): [groups..., tokens, choices], the experts of a token as int32, and their gates. -1
-  /// and 0: the choice does not count. Empty after route().
+  /// Of choose(): [groups..., tokens, choices], the experts of a token as int32, and their gates.
+  /// -1 and 0: the choice does not count. Empty after route().
   Tensor indices, gates;
   Tensor loads;    ///< of choose(): [experts], the number of choices of each expert
   Tensor balance;  ///< scalar load-balancing loss, 1 if even: experts^2 * mean(share of tokens with
@@ -102,8 +102,8 @@ struct Routing {
 /// the best ones, and for a bias with other dims than `experts`.
 Routing route(Tensor logits, const std::string& tokens, const std::string& experts,
               const RoutingOptions& options = {}, Loc at = Loc::current());
-/// The choices of tokens (Gating::tokens_choose) without a capacity: nothing is dropped, and dropped
-/// is 0. The result has the dim "choices". Throws as route().
+/// The choices of tokens (Gating::tokens_choose) without a capacity: nothing is dropped, and
+/// dropped is 0. The result has the dim "choices". Throws as route().
 Routing choose(Tensor logits, const std::string& tokens, const std::string& experts,
                const RoutingOptions& options = {}, Loc at = Loc::current());
 
@@ -111,14 +111,14 @@ Routing choose(Tensor logits, const std::string& tokens, const std::string& expe
 /// gate (product over i of activations[i](x up[i][e])) down[e], with e = indices[choice].
 struct Experts {
   std::vector<Tensor> up;  ///< each [experts, model, ff], one for each of `activations`
-  std::vector<std::string> activations = {"relu"};  ///< as activate() knows them
-  Tensor down;                                      ///< [experts, ff, model]
+  std::vector<std::string> activations = {"relu"};   ///< as activate() knows them
+  Tensor down;                                       ///< [experts, ff, model]
   std::string dim = "experts", choices = "choices";  ///< the dims
 };
 /// x [tokens..., model]; indices (int32) and gates [tokens..., choices]. Result: the dims of x. An
 /// index outside of the experts counts 0. If ranks have slices of the experts, each computes the
 /// rows of its own experts for all tokens of those ranks: x is all-gathered and y reduce-scattered.
-/// Backward computes nothing of forward again. Throws usage errors for dims that do not fit.
+/// Backward of a loop over layers computes hidden rows again. Throws usage errors for other dims.
 Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& weights,
                Loc at = Loc::current());
 
@@ -134,7 +134,7 @@ struct MoeOptions {
   /// Every choice counts, whatever the capacity of `routing` is. Only if tokens choose; the experts
   /// have no biases, dropout, adapters or float8 products then. false: see RoutingOptions.
   bool dropless = true;
-  /// At most one: the hidden dim of an expert that all tokens take, with gate 1. Its name is its own.
+  /// At most one: the hidden dim, with a name of its own, of an expert that all tokens take.
   std::vector<Dim> shared = {};
   /// If not 0, a state "<name>.router.bias" [experts] is the bias of the routing. Runs that store
   /// updates move it by this step: up for experts with less than the mean load, else down.
@@ -154,9 +154,9 @@ struct Moe {
 /// The layer. Parameters: "<name>.router.w" [size of the router's input, experts],
 /// "<name>.expert.up.w" [experts, model, ff] ("up0.w", "up1.w" of several activations),
 /// "<name>.expert.down.w" [experts, ff, model]; biases only if expert.dense.bias; and of the shared
-/// expert "<name>.shared.up.w", "<name>.shared.down.w". If no axis divides the number of experts, it
-/// is padded. With a capacity, if groups and experts are split over the same axis, one all_to_all
-/// moves the tokens to their experts and one back.
+/// expert "<name>.shared.up.w", "<name>.shared.down.w". If no axis divides the number of experts,
+/// it is padded. With a capacity, if groups and experts are split over the same axis, one
+/// all_to_all moves the tokens to their experts and one back.
 Moe moe(Tensor x, const std::string& name, const std::string& model, const MoeOptions& options = {},
         Loc at = Loc::current());
 

@@ -14,7 +14,8 @@ constexpr int64_t kMostRows = 256;
 bool is_one(const Nest& nest, int operand, int64_t& stride) {
   const auto& s = nest.strides[static_cast<size_t>(operand)];
   for (int d = nest.rank() - 2; d >= 0; --d) {
-    if (s[static_cast<size_t>(d)] != s[static_cast<size_t>(d) + 1] * nest.sizes[static_cast<size_t>(d) + 1])
+    if (s[static_cast<size_t>(d)] !=
+        s[static_cast<size_t>(d) + 1] * nest.sizes[static_cast<size_t>(d) + 1])
       return false;
   }
   stride = nest.rank() == 0 ? 0 : s.back();
@@ -64,7 +65,7 @@ GroupedPlan plan_grouped(const Step& step) {
     Nest& nest = kinds[d] == kGroupBatch      ? plan.batch
                  : kinds[d] == kGroupPosition ? plan.positions
                  : kinds[d] == kGroupInner    ? plan.inner
-                                                : plan.outer;
+                                              : plan.outer;
     nest.add_dim(size[d], {x.strides[d], m.strides[d], z.strides[d], indices.strides[d], to[d]});
   }
   plan.batch.merge();
@@ -76,8 +77,8 @@ GroupedPlan plan_grouped(const Step& step) {
   plan.n = plan.outer.elements();
   const bool is_matrix =
       is_one(plan.inner, kM, plan.m_row) && is_one(plan.outer, kM, plan.m_column);
-  plan.plain = !narrow && is_matrix &&
-               (plan.k == 1 || plan.n == 1 || plan.m_row == 1 || plan.m_column == 1);
+  plan.plain =
+      !narrow && is_matrix && (plan.k == 1 || plan.n == 1 || plan.m_row == 1 || plan.m_column == 1);
   plan.chunk = std::max<int64_t>(1, std::min(plan.rows, kMostRows));
 
   const auto room = [&](int64_t bytes) {

@@ -12,9 +12,9 @@ namespace tessera::kernels {
 enum GroupedOperand { kX, kM, kZ, kIndices, kTo, kGroupedOperands };
 
 struct GroupedPlan {
-  bool is_dot = true;  ///< grouped_dot: Z is the result; else M is
-  Nest batch, positions, inner, outer;  ///< of GroupedOperand; inner and outer as M is in memory
-  int64_t rows = 1, k = 1, n = 1;       ///< of positions, inner and outer
+  bool is_dot = true;                    ///< grouped_dot: Z is the result; else M is
+  Nest batch, positions, inner, outer;   ///< of GroupedOperand; inner and outer as M is in memory
+  int64_t rows = 1, k = 1, n = 1;        ///< of positions, inner and outer
   int64_t groups = 1, group_stride = 0;  ///< that this rank has; of M
   /// M in memory is a matrix for BLAS with these strides; else it is packed.
   bool plain = false;

@@ -3,10 +3,11 @@
 // belong. Rows that are added to one are added in the order of groups. A group without rows costs
 // grouped_dot nothing; grouped_outer gives it zeros. 16-bit operands are packed as float32, and
 // rounded once.
+#include "kernels/common/grouped.h"
+
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/common/grouped.h"
 #include "kernels/common/indexed.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/strided_copy.h"
@@ -168,8 +169,7 @@ class Grouped final : public Kernel {
     each_chunk(rows, count, [&](const int32_t* chunk, int64_t n) {
       W* a = work<W>(plan_.at.x);
       W* c = work<W>(plan_.at.z);
-      for (int64_t r = 0; r < n; ++r)
-        pack_x_.copy(a + r * plan_.k, x + plan_.offset(chunk[r], kX));
+      for (int64_t r = 0; r < n; ++r) pack_x_.copy(a + r * plan_.k, x + plan_.offset(chunk[r], kX));
       gemm_of.m = n;
       gemm(gemm_of, a, b, c, true);
       for (int64_t r = 0; r < n; ++r) {

@@ -44,8 +44,8 @@ class Pass {
         indices(arguments_.in(2)),
         first(arguments_.expr(0)),
         extent(arguments_.expr(1)),
-        work(arguments_.workspace(
-            bytes_of_order(plan) + bytes_of_sums(plan, args.out.at(0).dtype), "int")),
+        work(arguments_.workspace(bytes_of_order(plan) + bytes_of_sums(plan, args.out.at(0).dtype),
+                                  "int")),
         type(register_type(args.out.at(0).dtype)) {}
 
   /// Functions of positions, and of elements of inner and outer: offsets in an operand.
@@ -99,8 +99,9 @@ class Pass {
 
  private:
   static std::string in_nest(const char* name, const Nest& nest, int operand) {
-    return fmt::format("  auto {} = [](long long e) -> long long {{\n{}    return {};\n  }};\n", name,
-                       dims_text(nest, "e", "long long", 1), offset_text(nest, operand, 1, true));
+    return fmt::format("  auto {} = [](long long e) -> long long {{\n{}    return {};\n  }};\n",
+                       name, dims_text(nest, "e", "long long", 1),
+                       offset_text(nest, operand, 1, true));
   }
 
   const KernelArgs& args_;
@@ -121,8 +122,8 @@ Source sort_rows(const KernelArgs& args, const GroupedPlan& plan) {
                      pass.order() + each + "    int count = 0;\n" + rows +
                      "      if (group(b, i) == g) ++count;\n    }\n    ends[g] = count;\n  }\n"
                      "  __syncthreads();\n  if (threadIdx.x == 0) {\n";
-  body += fmt::format("    for (int g = 1; g < {}; ++g) ends[g] += ends[g - 1];\n  }}\n",
-                      plan.groups);
+  body +=
+      fmt::format("    for (int g = 1; g < {}; ++g) ends[g] += ends[g - 1];\n  }}\n", plan.groups);
   body += "  __syncthreads();\n" + each + "    int at = g > 0 ? ends[g - 1] : 0;\n" + rows +
           "      if (group(b, i) == g) order[at++] = static_cast<int>(i);\n    }\n  }\n";
   return pass.source(body, plan.batch.elements());

@@ -107,8 +107,7 @@ double grouped_seconds(const Machine& machine, const Step& step) {
   int64_t sizes[] = {1, 1, 1, 1, 1};
   const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
   for (size_t d = 0; d < kinds.size(); ++d) {
-    sizes[kinds[d]] *=
-        std::max({step.in[0].sizes[d], step.in[1].sizes[d], step.out[0].sizes[d]});
+    sizes[kinds[d]] *= std::max({step.in[0].sizes[d], step.in[1].sizes[d], step.out[0].sizes[d]});
   }
   const int64_t groups = std::max<int64_t>(1, sizes[kGroupIndexed]);
   const double used = step.attrs.get<double>("used") * static_cast<double>(sizes[kGroupPosition]);

@@ -1,10 +1,10 @@
 // The layer of all experts is a composite of grouped products. If ranks have slices of the experts,
 // its blockwise form has the slices as a dim of their own: each rank computes the rows of its own
-// experts from end to end, and only sums over the ranks are left, of the result and of the gradients
-// for rows. The products alone would leave a sum before each activation.
+// experts from end to end, and only sums over the ranks are left, of the result and of the
+// gradients for rows. The products alone would leave a sum before each activation.
 //
-// The gradient is a composite too, which computes the hidden rows as forward does. Equal ops on equal
-// operands are added to a Program once, so nothing is computed again unless the model says so
+// The gradient is a composite too, which computes the hidden rows as forward does. Equal ops on
+// equal operands are added to a Program once, so nothing is computed again unless the model says so
 // (recompute()).
 #include "base/fail.h"
 #include "nn/stored.h"
@@ -21,6 +21,7 @@ using Tensors = std::vector<Tensor>;
 struct Operands {
   explicit Operands(const Tensors& in, const Attrs& attrs)
       : x(in[0]),
+        rows(in[0]),
         indices(in[1]),
         gates(in[2]),
         down(in[3]),
@@ -28,7 +29,7 @@ struct Operands {
         dim(attrs.get<std::string>("dim")) {
     up.assign(in.begin() + 4, in.begin() + 4 + static_cast<std::ptrdiff_t>(activations.size()));
   }
-  Tensor x, indices, gates, down;
+  Tensor x, rows, indices, gates, down;  ///< rows: x, for each slice of the experts
   Tensors up;
   std::vector<std::string> activations;
   std::string dim;  ///< that the indices choose from
@@ -44,9 +45,9 @@ struct Operands {
     }
     Tensor hidden;
     for (size_t i = 0; i < up.size(); ++i) {
-      const Tensor rows =
-          activate(grouped_dot(x, up[i], indices, dim, Shape(dims), used), activations[i]);
-      hidden = hidden.empty() ? rows : hidden * rows;
+      const Tensor part =
+          activate(grouped_dot(rows, up[i], indices, dim, Shape(dims), used), activations[i]);
+      hidden = hidden.empty() ? part : hidden * part;
     }
     return grouped_dot(hidden * gates, down, indices, dim, x.shape(), used);
   }
@@ -89,6 +90,8 @@ Operands in_slices(const Tensors& in, const Attrs& attrs, int64_t slices) {
       (iota(g, slice, all.indices.dtype()) * number(inner.size)).prefer(slice.name);
   const PreferScope prefer(g, first);
   all.indices = broadcast(all.indices, Shape(dims)) - broadcast(first, Shape(dims));
+  // So the gradients of several matrices for x are added before ranks add theirs.
+  all.rows = broadcast(all.x, Shape{slice}.united(all.x.shape()));
   all.dim = inner.name;
   all.used = 1 / static_cast<double>(slices);
   return all;
@@ -121,8 +124,8 @@ bool is_of_experts(const OpCall& call, const std::string& dim) {
   return dim == call.attrs.get<std::string>("dim");
 }
 
-Tensors by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
-                  const std::string&, int64_t slices) {
+Tensors by_slices(const OpCall& call, const Tensors& in, const std::string& dim, const std::string&,
+                  int64_t slices) {
   if (!is_of_experts(call, dim)) return {};
   const Operands all = in_slices(in, call.attrs, slices);
   const PreferScope prefer(in[0].graph(), all.indices);
@@ -152,11 +155,8 @@ Tensors gradient(const GradCall& c) {
   return out;
 }
 
-constinit const Op kExperts = {.name = "experts",
-                               .infer = infer,
-                               .gradient = gradient,
-                               .body = body,
-                               .by_slices = by_slices};
+constinit const Op kExperts = {
+    .name = "experts", .infer = infer, .gradient = gradient, .body = body, .by_slices = by_slices};
 
 }  // namespace
 
@@ -165,8 +165,9 @@ Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& w, Loc at)
     require(!w.up.empty() && w.up.size() == w.activations.size(),
             "[experts] {} matrices 'up' and {} activations; each has one ({})", w.up.size(),
             w.activations.size(), where(at));
-    require(gates.shape() == indices.shape(), "[experts] gates {} of indices {}; they have one shape ({})",
-            gates.shape().to_string(), indices.shape().to_string(), where(at));
+    require(gates.shape() == indices.shape(),
+            "[experts] gates {} of indices {}; they have one shape ({})", gates.shape().to_string(),
+            indices.shape().to_string(), where(at));
     require(indices.shape().has(w.choices) && !x.shape().has(w.choices),
             "[experts] '{}' is a dim of the indices {} alone, and not of x {} ({})", w.choices,
             indices.shape().to_string(), x.shape().to_string(), where(at));
@@ -175,8 +176,11 @@ Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& w, Loc at)
     matrices.push_back(w.down);
     for (const Tensor& m : matrices) {
       const Shape model = m.shape().without({w.dim}).without(hidden.names());
-      require(m.shape().rank() == 3 && m.shape().has(w.dim) && model.rank() == 1 &&
-                  x.shape().has(model[0].name) && m.shape().dim(w.dim) == w.down.dim(w.dim),
+      const auto is_like = [&](const Shape& one, const Shape& other) {
+        return one.rank() == 1 && other.has(one[0].name) && other.dim(one[0].name) == one[0];
+      };
+      require(m.shape().rank() == 3 && is_like(model, x.shape()) && is_like(hidden, m.shape()) &&
+                  m.shape().has(w.dim) && m.shape().dim(w.dim) == w.down.dim(w.dim),
               "[experts] a matrix is {} beside x {}, and down is {}; matrices have the dims '{}', "
               "one of x, and one that x lacks ({})",
               m.shape().to_string(), x.shape().to_string(), w.down.shape().to_string(), w.dim,

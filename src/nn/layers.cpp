@@ -140,14 +140,21 @@ Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& 
 
 Tensor activate(Tensor x, const std::string& function, Loc at) {
   static const std::map<std::string, Tensor (*)(Tensor, Loc)> functions = {
-      {"identity", identity}, {"linear", identity},
-      {"relu", relu},         {"gelu", gelu},
-      {"silu", silu},         {"swish", silu},
-      {"sigmoid", sigmoid},   {"tanh", tanh},
-      {"softplus", softplus}, {"elu", elu},
-      {"selu", selu},         {"square", square},
+      {"identity", identity},
+      {"linear", identity},
+      {"relu", relu},
+      {"gelu", gelu},
+      {"silu", silu},
+      {"swish", silu},
+      {"sigmoid", sigmoid},
+      {"tanh", tanh},
+      {"softplus", softplus},
+      {"elu", elu},
+      {"selu", selu},
+      {"square", square},
       {"gelu_erf", [](Tensor t, Loc l) { return activate(t, Activation::gelu, l); }},
-      {"exp", exp},           {"leaky_relu", [](Tensor t, Loc l) { return leaky_relu(t, 0.2, l); }},
+      {"exp", exp},
+      {"leaky_relu", [](Tensor t, Loc l) { return leaky_relu(t, 0.2, l); }},
   };
   std::vector<std::string> names;
   for (const auto& [known, f] : functions) names.push_back(known);

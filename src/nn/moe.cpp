@@ -63,8 +63,7 @@ void add_dropless(Moe& result, Tensor x, Tensor logits, const std::string& model
   weights.dim = o.experts.name;
   weights.activations = o.expert.activations;
   const auto matrix = [&](const std::string& name, const Dim& from, const Dim& to) {
-    const Initializer init =
-        dense.init ? dense.init : scaled_normal({from.name}, dense.gain);
+    const Initializer init = dense.init ? dense.init : scaled_normal({from.name}, dense.gain);
     return parameter_for(x, name + ".w", {o.experts, from, to}, init, at);
   };
   for (size_t i = 0; i < weights.activations.size(); ++i) {

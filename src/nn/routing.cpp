@@ -101,21 +101,21 @@ class Gates {
 
   Tensor in_best_groups(Tensor x) const {
     const int64_t each = o.groups > 0 ? experts.size / o.groups : 0;
-    require(o.groups > 0 && each * o.groups == experts.size && o.best_groups >= 1 &&
-                o.best_groups <= o.groups && each * o.best_groups >= o.choices,
-            "{} groups of {} experts, of which a token takes {} for {} choices; groups are of equal "
-            "size, and the best ones have enough experts",
-            o.groups, experts.size, o.best_groups, o.choices);
+    require(
+        o.groups > 0 && each * o.groups == experts.size && o.best_groups >= 1 &&
+            o.best_groups <= o.groups && each * o.best_groups >= o.choices,
+        "{} groups of {} experts, of which a token takes {} for {} choices; groups are of equal "
+        "size, and the best ones have enough experts",
+        o.groups, experts.size, o.best_groups, o.choices);
     const Dim group(experts.name + "/groups", o.groups), inner(experts.name + "/inner", each);
     const Shape others = x.shape().without({experts.name}), flat_shape = others.united({experts}),
                 apart = others.united({group, inner});
     const Dim two("two", std::min<int64_t>(2, each)), best("best", o.best_groups);
     const Tensor in_order = x.shape() == flat_shape ? x : transpose(x, flat_shape, at);
-    const Tensor of_groups = reduce_sum(
-        top_k(reshape(in_order, apart, at), inner.name, two, at).values, two.name, at);
+    const Tensor of_groups =
+        reduce_sum(top_k(reshape(in_order, apart, at), inner.name, two, at).values, two.name, at);
     const Tensor chosen = top_k(of_groups, group.name, best, at).indices;
-    const Tensor taken =
-        reduce_sum(one_hot(chosen, group, 1, 0, x.dtype(), at), best.name, at);
+    const Tensor taken = reduce_sum(one_hot(chosen, group, 1, 0, x.dtype(), at), best.name, at);
     const Tensor mask = reshape(broadcast(taken, apart, at), flat_shape, at);
     return where(mask > 0.0, in_order, number(kNever), at);
   }
@@ -271,7 +271,8 @@ class Router {
   /// The best experts of each token at once.
   void choose_best(const Dim& dim) {
     Tensor best = top_k(s_.scores, s_.experts.name, dim, s_.at).indices;
-    Tensor first = reshape(slice(best, dim.name, 0, 1, s_.at), best.shape().without({dim.name}), s_.at);
+    Tensor first =
+        reshape(slice(best, dim.name, 0, 1, s_.at), best.shape().without({dim.name}), s_.at);
     Tensor mask = s_.mask_of(first);
     routing_.balance = Balance(s_).of({{first, mask, mask, {}}});
     Tensor gates = gather(s_.gates, best, s_.experts.name, OutOfRange::error, s_.at);
@@ -456,8 +457,9 @@ class Router {
 
 Routing route(Tensor logits, const std::string& tokens, const std::string& experts,
               const RoutingOptions& options, Loc at) {
-  return on_behalf_of(
-      "route", at, [&]() -> Routing { return Router(logits, tokens, experts, options, true, at).run(); });
+  return on_behalf_of("route", at, [&]() -> Routing {
+    return Router(logits, tokens, experts, options, true, at).run();
+  });
 }
 
 Routing choose(Tensor logits, const std::string& tokens, const std::string& experts,

@@ -1,7 +1,7 @@
 // Products of rows with the matrices that their indices choose, and the gradient for the matrices,
-// as gather and scatter_add are of rows. The index spaces are by name. grouped_dot looks matrices up
-// by value: if ranks have slices of them, each computes the rows of its own ones, with zeros for the
-// others, and the sum over the ranks is the result. grouped_outer makes the matrices of its own
+// as gather and scatter_add are of rows. The index spaces are by name. grouped_dot looks matrices
+// up by value: if ranks have slices of them, each computes the rows of its own ones, with zeros for
+// the others, and the sum over the ranks is the result. grouped_outer makes the matrices of its own
 // slice. Each is the gradient of the other.
 #include "base/misspelt.h"
 #include "ir/emit.h"
@@ -42,8 +42,8 @@ void require_rows(const OpCall& call, const ValueType& x, const Shape& w, const 
             rows.to_string());
   }
   require_same_sizes(call);
-  const Shape out = shape_of(call.attrs), all =
-                                             x.shape.united(call.in[1].shape).united(indices.shape);
+  const Shape out = shape_of(call.attrs),
+              all = x.shape.united(call.in[1].shape).united(indices.shape);
   for (const Dim& d : out) {
     require(!all.has(d.name) || all.dim(d.name) == d,
             "dim '{}' is {} in the result and {} in the operands", d.name, d.size,

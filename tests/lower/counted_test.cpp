@@ -67,16 +67,20 @@ void cnn(Step& step) {
   minimize(step.loss, constant(step.graph, 0.01), sgd());
 }
 
-void experts(Step& step) {
+void experts(Step& step, bool dropless) {
   const Dim batch("batch", 8), length("length", 4), model("d_model", 8);
   Tensor x = step.graph.parameter("x", {batch, length, model}, nn::normal(1));
   nn::MoeOptions o;
   o.experts = Dim("experts", 4);
   o.hidden = Dim("ff", 8);
+  o.dropless = dropless;
   const nn::Moe mixed = nn::moe(x, "moe", "d_model", o);
   step.loss = (mean_all(square(mixed.y - 1.0)) + mixed.loss).named("loss");
   minimize(step.loss, constant(step.graph, 0.01), adam());
 }
+
+void dropless_experts(Step& step) { experts(step, true); }
+void experts_with_capacity(Step& step) { experts(step, false); }
 
 void feed(Session& session, const Graph& graph) {
   for (const Node& node : graph.nodes()) {
@@ -245,7 +249,7 @@ Tally check_model(const Model& model, const std::vector<std::string>& meshes, si
 }
 
 const Model kGpt{gpt, true}, kGptInLoops{gpt_in_loops, false}, kCnn{cnn, false},
-    kExperts{experts, true};
+    kExperts{experts_with_capacity, true}, kDropless{dropless_experts, false};
 
 }  // namespace
 
@@ -267,6 +271,7 @@ TEST_CASE("what is predicted is what a step sends and holds, in every legal layo
   CHECK(gpt.layouts > 50);
   CHECK(gpt.collectives > 500);
   CHECK(check_model(kExperts, {"a:2", "a:4", "a:2;b:2"}).collectives > 300);
+  CHECK(check_model(kDropless, {"a:2", "a:2;b:2"}).collectives > 200);
   CHECK(check_model(kCnn, {"a:2", "a:4", "a:2;b:2"}).collectives > 300);
   CHECK(check_model(kGptInLoops, {"a:2"}).collectives > 90);
 }

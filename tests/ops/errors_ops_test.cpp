@@ -1,5 +1,7 @@
 // The messages of shapes, graphs and ops: one test each. All name the op, the culprit, the numbers
 // and the caller's line.
+#include <fmt/format.h>
+
 #include "support/expect_error.h"
 #include "tessera/tessera.h"
 
@@ -159,6 +161,53 @@ TEST_CASE("reduction errors", "[errors]") {
   expect_usage({"[top_k] k = 7 is larger than dim 'b' of size 6", kHere},
                [&] { top_k(m.x, "b", Dim("k", 7)); });
   expect_usage({"dim 'a' occurs twice", kHere}, [&] { top_k(m.x, "b", Dim("a", 2)); });
+}
+
+TEST_CASE("errors of grouped products", "[errors]") {
+  Graph g;
+  const Dim a("a", 5), b("b", 3), c("c", 2), f("f", 4), n("n", 6);
+  int inputs = 0;
+  const auto real = [&](const Shape& shape, DType dtype = DType::float32) {
+    return g.input(fmt::format("in{}", inputs++), shape, dtype);
+  };
+  Tensor x = real({a, b}), w = real({n, b, f}), i = real({a}, DType::int32);
+  const auto error = [](std::initializer_list<std::string> words, Tensor rows, Tensor matrices,
+                        Tensor indices, const Shape& out, double used = 1) {
+    expect_usage(words, [&] { grouped_dot(rows, matrices, indices, "n", out, used); });
+  };
+  error({"[grouped_dot] the rows are int32; cast()"}, real({a, b}, DType::int32), w, i, {a, f});
+  error({"[grouped_dot] operands are float32 and float64"}, x, real({n, b, f}, DType::float64), i,
+        {a, f});
+  error({"[grouped_dot] the indices are float32"}, x, w, real({a}), {a, f});
+  error({"[grouped_dot] indexed dim 'n' is not in"}, x, real({b, f}), i, {a, f});
+  error({"[grouped_dot] the indexed dim 'n' is also in [a=5, n=6], which are rows"}, x, w, i,
+        {a, n});
+  error({"[grouped_dot] dim 'f' is 3 in the result and 4 in the operands"}, x, w, i,
+        {a, Dim("f", 3)});
+  error({"[grouped_dot] dim 'c' of the indices [c=2] is not in the rows"}, x, w,
+        real({c}, DType::int32), {a, f});
+  error({"[grouped_dot] dim 'f' of the matrices [b=3, f=4] is not in the rows"}, x, w, i, {a});
+  error({"[grouped_dot] dim 'c' of the rows [a=5, b=3, c=2] is not in what they are"},
+        real({a, b, c}), w, i, {a, f});
+  error({"[grouped_dot] used 0; it is a share"}, x, w, i, {a, f}, 0);
+  expect_usage({"[grouped_outer] indexed dim 'n' is not in", kHere}, [&] {
+    grouped_outer(x, real({a, f}), i, "n", {b, f});
+  });
+  Tensor gates = real({a, c}), chosen = real({a, c}, DType::int32), down = real({n, f, b});
+  const auto layer = [&](const std::string& word, Tensor indices, const nn::Experts& weights) {
+    expect_usage({word, kHere}, [&] { nn::experts(x, indices, gates, weights); });
+  };
+  const nn::Experts fine = {{w}, {"relu"}, down, "n", "c"};
+  nn::Experts two = fine, other = fine, elsewhere = fine;
+  two.activations = {"silu", "linear"};
+  other.down = real({n, Dim("f", 3), b});
+  elsewhere.choices = "b";
+  layer("[experts] 1 matrices 'up' and 2 activations", chosen, two);
+  layer("[experts] gates [a=5, c=2] of indices [a=5]", i, fine);
+  layer("[experts] a matrix is [n=6, b=3, f=4] beside x", chosen, other);
+  layer("[experts] 'b' is a dim of the indices", chosen, elsewhere);
+  other.down = real({n, f});
+  layer("[experts] a matrix is [n=6, f=4] beside x", chosen, other);
 }
 
 TEST_CASE("indexing errors", "[errors]") {

@@ -302,6 +302,21 @@ TEST_CASE("a rank computes its own experts from end to end, and nothing twice") 
   }
 }
 
+TEST_CASE("tokens travel once, however many experts they choose") {
+  const auto forward = [](int64_t choices) {
+    Layer layer;
+    MoeOptions o = dropless();
+    o.routing.choices = choices;
+    build(layer, o);
+    CompileOptions options = options_of(layer, "x:4", "batch,experts:x");
+    options.functions = {{"forward", {layer.loss}, false}};
+    return explain(layer.graph, options).functions.back().bytes;
+  };
+  // All but the indices and gates of two more choices of 48 tokens, three quarters of them from
+  // other ranks.
+  CHECK(forward(4) - forward(2) == 48 * 3 / 4 * 2 * (4 + 8));
+}
+
 TEST_CASE("128 experts, of which a token takes 8: what is counted and kept") {
   const auto compiled = [](int64_t tokens, bool backward) {
     Graph g;
@@ -319,8 +334,7 @@ TEST_CASE("128 experts, of which a token takes 8: what is counted and kept") {
       const std::vector<Tensor> all = gradients(loss, g.parameters());
       outputs.insert(outputs.end(), all.begin(), all.end());
     }
-    const Explanation e =
-        explain(g, {Mesh::parse("x:1"), {}, {{"step", outputs, false}}});
+    const Explanation e = explain(g, {Mesh::parse("x:1"), {}, {{"step", outputs, false}}});
     return std::make_pair(e.functions.back().flops, e.memory.transient);
   };
   const double useful = 2.0 * 512 * 8 * 3 * 64 * 64;  // a product and a sum for each weight
@@ -347,8 +361,9 @@ TEST_CASE("a bias moves tokens to experts that have few, and the gates do not se
   const nn::Moe mixed = nn::moe(x + 3.0, "moe", "d_model", o);  // all tokens are much alike
   Tensor load = mixed.routing.load.named("load"), y = mixed.y.named("y");
   Cluster ranks = Cluster::threads(2);
-  Session session(g, ranks, {Mesh::parse("x:2"), Layout::parse("length,experts:x"),
-                             {{"step", {load, y}, true}}});
+  Session session(
+      g, ranks,
+      {Mesh::parse("x:2"), Layout::parse("length,experts:x"), {{"step", {load, y}, true}}});
   Array in(DType::float32, {"length", "d_model"}, {64, 4});
   for (int64_t i = 0; i < in.elements(); ++i)
     in.data<float>()[i] = static_cast<float>(std::sin(0.37 * i * i));

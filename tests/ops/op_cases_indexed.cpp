@@ -47,26 +47,27 @@ void add_grouped(std::vector<OpCase>& rows) {
   const Dim f("f", 4);
   const std::vector<std::string> splits = {"a", "b", "c", "f", "n"};
   rows.push_back({"grouped_dot",
-                  {real("x", {a, b}), parameter(real("w", {n, b, f})),
-                   integers("i", {a, c}, -2, 8), real("h", {c, a, f})},
+                  {real("x", {a, b}), parameter(real("w", {n, b, f})), integers("i", {a, c}, -2, 8),
+                   real("h", {c, a, f})},
                   splits,
                   [](Graph&, const OpCase::Tensors& x) -> OpCase::Tensors {
                     return {grouped_dot(sin(x[0]), x[1], x[2], "n", {a, c, Dim("f", 4)}),
                             grouped_dot(x[3], x[1], x[2], "n", {b, a})};
                   }});
-  rows.push_back({"grouped_outer",
-                  {real("x", {a, b}), real("h", {a, f, c}), integers("i", {c, a}, -2, 8, DType::int64)},
-                  splits,
-                  [](Graph&, const OpCase::Tensors& x) -> OpCase::Tensors {
-                    return {grouped_outer(x[0], cos(x[1]), x[2], "n", {n, b, Dim("f", 4)}),
-                            grouped_outer(x[1], x[0], x[2], "n", {Dim("f", 4), n, b})};
-                  }});
+  rows.push_back(
+      {"grouped_outer",
+       {real("x", {a, b}), real("h", {a, f, c}), integers("i", {c, a}, -2, 8, DType::int64)},
+       splits,
+       [](Graph&, const OpCase::Tensors& x) -> OpCase::Tensors {
+         return {grouped_outer(x[0], cos(x[1]), x[2], "n", {n, b, Dim("f", 4)}),
+                 grouped_outer(x[1], x[0], x[2], "n", {Dim("f", 4), n, b})};
+       }});
   // Matrices in batches, a batch that is summed, and rows of several dims.
   const Dim h("h", 3);
   rows.push_back({"grouped_dot_of_batches",
                   {real("x", {a, h, b}), real("w", {h, b, n, c}), integers("i", {h, a}, 0, 6)},
                   {"a", "b", "c", "h", "n"},
-                  [](Graph&, const OpCase::Tensors& x) -> OpCase::Tensors {
+                  [h](Graph&, const OpCase::Tensors& x) -> OpCase::Tensors {
                     return {grouped_dot(x[0], x[1], x[2], "n", {h, a, c}),
                             grouped_dot(x[0], exp(x[1]), x[2], "n", {a, c}),
                             grouped_dot(x[0], x[1], x[2], "n", {c, a, b, h})};

@@ -150,7 +150,8 @@ double relative_error(const Whole& a, const Whole& b, double floor) {
 }
 
 namespace {
-/// 1 where an index of a grouped product, operand 2, chooses a group; indices elsewhere choose none.
+/// 1 where an index of a grouped product, operand 2, chooses a group; indices elsewhere choose
+/// none.
 Whole chosen(const Whole& indices, const std::string& dim, int64_t groups) {
   Whole hot = indices;
   hot.dims.push_back(dim);
@@ -257,8 +258,8 @@ void Reference::evaluate(const Node& node) {
   } else if (name == "grouped_dot" || name == "grouped_outer") {
     const auto& dim = node.attrs.get<std::string>("dim");
     const Shape& matrices = name == "grouped_dot" ? graph_.value(node.in[1]).shape : out.shape;
-    result = brute_einsum({in[0], in[1], chosen(in[2], dim, matrices.dim(dim).size)},
-                          empty(out.shape));
+    result =
+        brute_einsum({in[0], in[1], chosen(in[2], dim, matrices.dim(dim).size)}, empty(out.shape));
   } else if (name == "reshape") {
     reshape(in[0], graph_.value(node.in[0]).shape, result = empty(out.shape), out.shape);
   } else if (name == "window" || name == "fold") {
