@@ -12,7 +12,7 @@ namespace {
 using pages::Json;
 
 /// Beyond this many intervals the shortest are left out, so that a page stays small.
-constexpr size_t kMostSpans = 20000;
+constexpr size_t kMostSpans = 12000;
 
 /// Texts that occur often, by number.
 class Names {
@@ -136,7 +136,7 @@ pages::Json memory_chart(const Placement& p) {
 }
 
 pages::Json cut_chart(const Placement& p) {
-  constexpr size_t kMostTensors = 6000;
+  constexpr size_t kMostTensors = 4000;
   Json mesh = Json::array(), tensors = Json::array();
   for (const MeshAxis& axis : p.mesh.axes()) mesh.push_back({axis.name, axis.size});
   for (const PlacedTensor& t : p.tensors) {

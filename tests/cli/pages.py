@@ -28,7 +28,7 @@ LOOK = r"""
   const boxes = [];
   const see = (box, text, element, color, group) => {
     if (box.width < 1 || box.height < 1) return;
-    boxes.push({box, text, group});
+    if (group) boxes.push({box, text, group});
     const a = light(parse(color)), b = light(behind(element)), ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     if (ratio < 4.5) bad.push(`contrast ${ratio.toFixed(2)} of ${name(text)}`);
   };
@@ -47,11 +47,11 @@ LOOK = r"""
     if (!n.data.trim() || e.closest("svg, script, style, select, option, [hidden]")) continue;
     const range = document.createRange();
     range.selectNodeContents(n);
+    const scrolled = e.closest(".table, .command");  // what is scrolled away has a box too
     for (const b of range.getClientRects()) {
-      see(b, n.data.trim(), e, getComputedStyle(e).color, document.body);
-      if (!e.closest(".table, .command") && (b.left < -1 || b.right > innerWidth + 1)) bad.push(`out of the page: ${name(n.data.trim())}`);
+      see(b, n.data.trim(), e, getComputedStyle(e).color, scrolled ? null : document.body);
+      if (!scrolled && (b.left < -1 || b.right > innerWidth + 1)) bad.push(`out of the page: ${name(n.data.trim())}`);
     }
-    if (e.closest(".table, .command")) boxes.length -= range.getClientRects().length;  // scrolled, one over the other
   }
   boxes.sort((a, b) => a.box.top - b.box.top);
   boxes.forEach((a, i) => {
