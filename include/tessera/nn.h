@@ -42,8 +42,9 @@ struct GptOptions {
   bool float8 = false;           ///< of the blocks' matrix products: float8_product()
   bool scan = false;      ///< the blocks are a loop over the dim "layers": one is compiled, and
                           ///< parameters such as "gpt.block.mlp.up.w" hold all blocks
-  bool packed = false;    ///< as for transformer()
-  LoraOptions lora = {};  ///< as for transformer()
+  bool packed = false;      ///< as for transformer()
+  int64_t loss_blocks = 1;  ///< as for transformer()
+  LoraOptions lora = {};    ///< as for transformer()
 };
 Model gpt(Graph& g, const GptOptions& options);
 

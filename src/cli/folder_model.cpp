@@ -29,6 +29,7 @@ std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
       {"model.scan", o.scan ? "true" : "false",
        "Whether the blocks are a loop, of which one is compiled. It needs blocks that are alike.",
        KeyRange::one_of({"false", "true"})},
+      loss_blocks_key(),
       {"model.dropout", "0", "Rate of dropout.", KeyRange::number(0, 1)},
       {"model.config", folder.config_hash(), "Hash of config.json, to tell models apart."}};
   for (ConfigKey& key : lora_keys()) keys.push_back(std::move(key));
@@ -49,6 +50,7 @@ nn::TransformerOptions options_of(const ModelFolder& folder, const Config& c) {
   }
   o.scan = c.flag("model.scan");
   o.packed = is_packed(c);
+  o.loss_blocks = c.integer("model.loss_blocks");
   o.lora = lora_of(c);
   const std::string dtype = c.text("train.dtype");
   o.float8 = dtype == "float8";

@@ -26,6 +26,7 @@ nn::GptOptions gpt_options(const Config& c) {
   o.scan = c.flag("model.scan");
   o.dtype = dtype_of(c);
   o.float8 = is_float8(c);
+  o.loss_blocks = c.integer("model.loss_blocks");
   o.lora = cli::lora_of(c);
   return o;
 }
@@ -109,6 +110,7 @@ std::vector<ConfigKey> gpt_keys() {
        KeyRange::one_of({"false", "true"})},
       {"model.scan", "false", "Whether the blocks are a loop, of which one is compiled.",
        KeyRange::one_of({"false", "true"})},
+      cli::loss_blocks_key(),
       {"model.dropout", "0", "Rate of dropout.", KeyRange::number(0, 1)}};
   for (ConfigKey& key : cli::lora_keys()) keys.push_back(std::move(key));
   return keys;

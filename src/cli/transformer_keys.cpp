@@ -47,6 +47,13 @@ std::vector<std::string> items_of(const std::string& text) {
   return items;
 }
 
+ConfigKey loss_blocks_key() {
+  return {"model.loss_blocks", "1",
+          "Number of blocks, a divisor of the length, in which head and loss are computed: with a "
+          "large vocabulary no step holds all logits.",
+          KeyRange::whole(1, 1e6)};
+}
+
 std::vector<ConfigKey> lora_keys() {
   return {{"model.lora_rank", "0",
            "Rank of the matrices that LoRA adds to dense layers of the blocks; only they are "

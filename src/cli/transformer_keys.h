@@ -10,6 +10,8 @@
 
 namespace tessera::cli {
 
+/// model.loss_blocks.
+ConfigKey loss_blocks_key();
 /// model.lora_rank, model.lora_alpha, model.lora_targets.
 std::vector<ConfigKey> lora_keys();
 /// What they say; no adaptation for a model without these keys.

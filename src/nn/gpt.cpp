@@ -32,6 +32,7 @@ TransformerOptions transformer_of(const GptOptions& o) {
   t.float8 = o.float8;
   t.scan = o.scan;
   t.packed = o.packed;
+  t.loss_blocks = o.loss_blocks;
   t.lora = o.lora;
   return t;
 }

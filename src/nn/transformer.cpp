@@ -5,6 +5,7 @@
 #include "nn/stored.h"
 #include "nn/transformer_parts.h"
 #include "tessera/loops.h"
+#include "tessera/nn_linear_cross_entropy.h"
 #include "tessera/nn_transformer.h"
 
 namespace tessera::nn {
@@ -79,6 +80,13 @@ void require_fitting(const TransformerOptions& o) {
   require(o.relative_buckets >= 0 && o.token_types >= 0 && o.encoder_layers >= 0,
           "[transformer] relative_buckets {}, token_types {}, encoder_layers {}; none is below 0",
           o.relative_buckets, o.token_types, o.encoder_layers);
+  const int64_t predicted = o.encoder_layers > 0 ? o.target_length : o.length;
+  require(o.loss_blocks >= 1 && predicted % o.loss_blocks == 0,
+          "[transformer] loss_blocks {} does not divide the length {}; take a divisor",
+          o.loss_blocks, predicted);
+  require(o.loss_blocks == 1 || (!o.head_bias && !o.head_transform),
+          "[transformer] loss_blocks {} needs a head that is one matrix; this one has {}",
+          o.loss_blocks, o.head_bias ? "a bias" : "a transformation before it");
   if (o.encoder_layers == 0) return;
   require(o.target_length >= 1,
           "[transformer] a decoder behind {} layers of an encoder has target_length {}; it is at "
@@ -360,16 +368,25 @@ Model transformer(Graph& g, const TransformerOptions& o) {
   Tensor memory;
   if (has_encoder) memory = encoded(g, o, sources, embedding, {});
   Tensor x = through(g, o, inputs, embedding, packed, memory);
-  model.logits = logits_of(x, o, head_weights(x, o, embedding)).named("logits");
+  Tensor head = head_weights(x, o, embedding);
+  model.logits = logits_of(x, o, head).named("logits");
   if (o.causal && !has_encoder) model.tokens = inputs;
-  Tensor losses = cross_entropy(model.logits, targets, "vocab");
-  if (is_weighted) {
-    const DType exact = o.dtype == DType::float64 ? DType::float64 : DType::float32;
-    model.loss = sum_all(mul(read_as(losses, exact), read_as(weights, exact))).named("loss");
-    model.weight = sum_all(weights).named("weight");
+  const DType exact = o.dtype == DType::float64 ? DType::float64 : DType::float32;
+  if (o.loss_blocks > 1) {
+    LinearCrossEntropyOptions blocks;
+    blocks.dim = text.name;
+    blocks.blocks = o.loss_blocks;
+    blocks.scale = o.logits_scale;
+    blocks.cap = o.logits_cap;
+    model.loss = linear_cross_entropy(x, head, targets, weights, blocks);
+    if (!is_weighted) model.loss = model.loss / sum_all(cast(ones_like(targets), exact));
   } else {
-    model.loss = mean_all(losses).named("loss");
+    Tensor losses = cross_entropy(model.logits, targets, "vocab");
+    model.loss = is_weighted ? sum_all(mul(read_as(losses, exact), read_as(weights, exact)))
+                             : mean_all(losses);
   }
+  model.loss = model.loss.named("loss");
+  if (is_weighted) model.weight = sum_all(weights).named("weight");
   require_adapted(g, o.lora, g.scope());
   return model;
 }

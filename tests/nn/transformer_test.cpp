@@ -4,6 +4,7 @@
 
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/gpt_run.h"
 #include "tessera/nn_transformer.h"
 #include "tessera/tessera.h"
 
@@ -197,6 +198,48 @@ TEST_CASE("an encoder of grouped heads with rotary positions, experts and relati
   has("transformer.block1.norm_cross.scale [d_model=16]");
 }
 
+TEST_CASE("a loss by blocks of the length is the same, in less memory", "[transformer]") {
+  nn::GptOptions o = test::small_gpt(DType::float64);
+  for (const bool tied : {false, true}) {
+    o.tied = tied;
+    o.loss_blocks = 1;
+    Cluster one = Cluster::threads(1);
+    const auto whole = test::train_gpt(o, one, Mesh::parse("a:1"), "", 3);
+    o.loss_blocks = 3;
+    for (const char* layout : {"", "batch:a", "vocab:a", "length:a", "batch:a;vocab,heads,ff:b",
+                               "@params/*/ d_model:a;batch:a"}) {
+      INFO(layout << (tied ? ", tied" : ""));
+      const Mesh mesh = Mesh::parse("a:2;b:2");
+      Cluster ranks = Cluster::threads(mesh.size());
+      const auto blocks = test::train_gpt(o, ranks, mesh, layout, 3);
+      for (size_t i = 0; i < 3; ++i)
+        CHECK(blocks.losses[i] == Approx(whole.losses[i]).epsilon(1e-12));
+    }
+  }
+  // Under microbatches, and what a step holds.
+  int64_t bytes[2] = {0, 0};
+  double losses[2] = {0, 0};
+  o = test::small_gpt(DType::float32);
+  o.batch = 8, o.length = 32, o.vocab = 4096;
+  for (const int64_t blocks : {1, 8}) {
+    o.loss_blocks = blocks;
+    Graph g;
+    nn::Model model;
+    const Minimized m = minimize_in_microbatches(
+        g, "batch", 2, [&] { return (model = nn::gpt(g, o)).to_minimize(); }, constant(g, 0.01),
+        adam());
+    Cluster one = Cluster::threads(1);
+    Session session(g, one, {Mesh::parse("a:1"), {}, {{"f", {m.loss}, true}}});
+    test::feed_tokens(session, model, 0);
+    session.run("f");
+    bytes[blocks > 1] = session.program().transient_bytes();
+    losses[blocks > 1] = session.fetch_scalar(m.loss.name());
+  }
+  CHECK(losses[1] == Approx(losses[0]).epsilon(1e-6));
+  const int64_t logits = o.batch / 2 * o.length * o.vocab * 4;
+  CHECK(bytes[1] < bytes[0] - 2 * logits * 3 / 4);
+}
+
 TEST_CASE("options of a transformer that do not go together", "[transformer][errors]") {
   const auto refused = [](std::vector<std::string> words, auto change) {
     expect_usage(words, [&] {
@@ -211,6 +254,12 @@ TEST_CASE("options of a transformer that do not go together", "[transformer][err
   refused({"8 heads cannot share 3 key heads", "divisor"}, [](auto& o) { o.heads.key_heads = 3; });
   refused({"the pattern has span 1, but there are spans 0 to 0"}, [](auto& o) { o.pattern = {1}; });
   refused({"0 spans and a pattern of 1 layers"}, [](auto& o) { o.spans.clear(); });
+  refused({"loss_blocks 3 does not divide the length 128", "divisor"},
+          [](auto& o) { o.loss_blocks = 3; });
+  refused({"loss_blocks 2 needs a head that is one matrix", "a bias"}, [](auto& o) {
+    o.loss_blocks = 2;
+    o.head_bias = true;
+  });
   refused({"a window of -1 keys"}, [](auto& o) { o.spans[0].window = -1; });
   refused({"scan makes a loop of the layers", "2 kinds"}, [](auto& o) {
     o.spans = {{}, {.window = 4}};
