@@ -38,15 +38,15 @@ std::optional<View> moved(const View& v, const Part& part, bool line) {
     result.strides = {part.pitch, 1};
     return result;
   }
-  int64_t last = v.offset % part.width;
+  int64_t first = v.offset % part.width, last = first;  // in its row
   for (size_t d = 0; d < v.sizes.size(); ++d) {
     if (v.strides[d] % part.width == 0) {
       result.strides[d] = v.strides[d] / part.width * part.pitch;
     } else {
-      last += (v.sizes[d] - 1) * v.strides[d];
+      (v.strides[d] < 0 ? first : last) += (v.sizes[d] - 1) * v.strides[d];
     }
   }
-  const bool fits = last < part.width && v.shift == IntExpr{};
+  const bool fits = first >= 0 && last < part.width && v.shift == IntExpr{};
   return fits ? std::optional(result) : std::nullopt;
 }
 
