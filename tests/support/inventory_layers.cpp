@@ -237,6 +237,21 @@ InventorySection experts_rows() {
             "route_top_2 route_second_balance route_tokens_compete"}}};
 }
 
+InventorySection models_rows() {
+  return {"Models and decoding",
+          {{"Unitransformer, Bitransformer",
+            "`nn::transformer`; `causal` and `encoder_layers` of its options",
+            "tests/nn/transformer_test.cpp"},
+           {"sample_autoregressive, Bitransformer.decode",
+            "`Generator`; `nn::decoder` keeps keys and values as state",
+            "tests/generate/generator_test.cpp"},
+           {"beam_search",
+            "`Generator::search`; scores are divided by n^p in place of ((5 + n) / 6)^alpha",
+            "tests/generate/beam_search_test.cpp"},
+           {"bert.py", "`nn::transformer` without `causal`, `MaskedData`",
+            "tests/io/model_folder_test.cpp"}}};
+}
+
 InventorySection training_rows() {
   return {"Training",
           {{"input_reader.py", "`DataSource`, `Batcher`", "tests/io/checkpoint_test.cpp"},
@@ -249,9 +264,9 @@ InventorySection training_rows() {
 }  // namespace
 
 std::vector<InventorySection> layer_inventory() {
-  return {services_rows(), loops_rows(),   microbatches_rows(), variables_rows(),
-          meshes_rows(),   layers_rows(),  optimizers_rows(),   attention_rows(),
-          experts_rows(),  training_rows()};
+  return {services_rows(), loops_rows(),  microbatches_rows(), variables_rows(),
+          meshes_rows(),   layers_rows(), optimizers_rows(),   attention_rows(),
+          experts_rows(),  models_rows(), training_rows()};
 }
 
 }  // namespace tessera::test
