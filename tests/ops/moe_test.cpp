@@ -1,4 +1,5 @@
 // A mixture of experts split over ranks: what its Program sends, and that it is the whole one.
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -345,6 +346,87 @@ TEST_CASE("128 experts, of which a token takes 8: what is counted and kept") {
     const int64_t more = compiled(2 * tokens, true).second - compiled(tokens, true).second;
     INFO(tokens << ": " << more);
     CHECK(static_cast<double>(more) <= 8 * hidden * static_cast<double>(tokens));
+  }
+}
+
+/// The router of DeepSeek-V3 by plain loops, for one token: experts with their gates.
+std::map<int, double> chosen_by_loops(const std::vector<double>& logits,
+                                      const std::vector<double>& bias, const RoutingOptions& o) {
+  const int experts = static_cast<int>(logits.size());
+  const int each = experts / static_cast<int>(o.groups);
+  std::vector<double> gates, scores;
+  for (int e = 0; e < experts; ++e) {
+    gates.push_back(1 / (1 + std::exp(-logits[e])));
+    scores.push_back(gates[e] + bias[e]);
+  }
+  std::vector<std::pair<double, int>> groups, best;
+  for (int g = 0; g < o.groups; ++g) {
+    std::vector<double> own(scores.begin() + g * each, scores.begin() + (g + 1) * each);
+    std::sort(own.rbegin(), own.rend());
+    groups.emplace_back(-own[0] - own[1], g);
+  }
+  std::sort(groups.begin(), groups.end());
+  for (int g = 0; g < o.best_groups; ++g) {
+    for (int e = 0; e < each; ++e) {
+      const int expert = groups[g].second * each + e;
+      best.emplace_back(-scores[expert], expert);
+    }
+  }
+  std::sort(best.begin(), best.end());
+  double sum = 0;
+  for (int k = 0; k < o.choices; ++k) sum += gates[best[k].second];
+  std::map<int, double> chosen;
+  for (int k = 0; k < o.choices; ++k)
+    chosen[best[k].second] = gates[best[k].second] / sum * o.scale;
+  return chosen;
+}
+
+TEST_CASE("sigmoids, a bias, groups and a scale route as in DeepSeek-V3") {
+  for (const char* layout : {"", "length:x", "experts:x"}) {
+    Graph g;
+    const Dim tokens("length", 12), experts("experts", 8);
+    Tensor logits = g.input("logits", {tokens, experts}, DType::float64),
+           bias = g.input("bias", Shape{experts}, DType::float64);
+    RoutingOptions o;
+    o.choices = 3;
+    o.scores = nn::Scores::sigmoid;
+    o.bias = bias;
+    o.groups = 4;
+    o.best_groups = 2;
+    o.scale = 2.5;
+    const nn::Routing r = nn::choose(logits, "length", "experts", o);
+    Tensor indices = r.indices.named("indices"), gates = r.gates.named("gates"),
+           loads = r.loads.named("loads");
+    Cluster ranks = Cluster::threads(2);
+    Session session(g, ranks,
+                    {Mesh::parse("x:2"), Layout::parse(layout), {{"f", {indices, gates, loads}}}});
+    Array in(DType::float64, {"length", "experts"}, {12, 8}),
+        bias_in(DType::float64, {"experts"}, {8});
+    std::vector<double> biases;
+    for (int e = 0; e < 8; ++e)
+      biases.push_back(bias_in.data<double>()[e] = 0.3 * std::cos(3.0 * e));
+    for (int i = 0; i < 96; ++i) in.data<double>()[i] = 2 * std::sin(0.37 * i * i);
+    session.feed("logits", in);
+    session.feed("bias", bias_in);
+    session.run("f");
+    const Array found = session.fetch("indices"), weights = session.fetch("gates"),
+                counts = session.fetch("loads");
+    std::vector<double> load(8);
+    for (int t = 0; t < 12; ++t) {
+      const double* row = in.data<double>() + t * 8;
+      std::map<int, double> got;
+      for (int k = 0; k < 3; ++k)
+        got[static_cast<int>(found.at(t * 3 + k))] = weights.at(t * 3 + k);
+      const auto want = chosen_by_loops(std::vector<double>(row, row + 8), biases, o);
+      INFO(layout << " token " << t);
+      REQUIRE(got.size() == 3);
+      for (const auto& [e, gate] : want) {
+        REQUIRE(got.count(e) == 1);
+        CHECK(got[e] == Approx(gate).epsilon(1e-8));
+        ++load[static_cast<size_t>(e)];
+      }
+    }
+    for (int e = 0; e < 8; ++e) CHECK(counts.at(e) == load[static_cast<size_t>(e)]);
   }
 }
 
