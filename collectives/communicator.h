@@ -144,13 +144,8 @@ class Communicator {
 /// thread. An element must be used by one thread at a time, not necessarily always the same one.
 std::vector<std::unique_ptr<Communicator>> make_local_world(int size);
 
-/// The version of MPI with which this build was made, "3.1"; "" without.
-std::string mpi_version();
-/// Why there is no MPI here: this build has none, or libtessera_mpi.so is not there. "": there is,
-/// as far as can be told without opening it.
-std::string why_no_mpi();
-/// The same, after opening it.
-std::string why_mpi_cannot_start();
+/// True if this build has MPI.
+bool have_mpi();
 struct MpiOptions {
   /// Ranks of one host read each other's memory. If false, or if the system does not allow it (say,
   /// one container per rank), they send messages like ranks of different hosts.
@@ -161,7 +156,7 @@ struct MpiOptions {
 /// This process's rank of a duplicate of MPI_COMM_WORLD, renumbered so that the ranks of a host are
 /// consecutive, whatever the launcher's placement (--map-by node, -m cyclic). Initializes MPI
 /// (THREAD_MULTIPLE if possible) if nobody has. Only then does it finalize MPI at exit, and only if
-/// no call failed (it would hang). Throws unsupported where why_mpi_cannot_start().
+/// no call failed (it would hang). Throws unsupported if built without MPI.
 std::unique_ptr<Communicator> make_mpi_world(const MpiOptions& options = {});
 /// The same for a duplicate of the host program's communicator; `comm` points to an MPI_Comm.
 std::unique_ptr<Communicator> adopt_mpi(const void* comm, const MpiOptions& options = {});

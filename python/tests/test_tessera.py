@@ -4,7 +4,6 @@ import importlib.util
 import os
 import pathlib
 import resource
-import shutil
 import subprocess
 import sys
 import threading
@@ -96,30 +95,6 @@ def test_the_first_example_of_the_manual_runs(monkeypatch, capsys):
     exec(page.split("```python\n")[1].split("```")[0].replace("range(100)", "range(2)"), {"__name__": "page"})
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 and float(lines[1].split()[1]) < float(lines[0].split()[1])
-
-
-LAUNCHED = {**os.environ, "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}
-
-
-def test_a_launcher_without_its_mpi_is_an_error(tmp_path):
-    script = "import numpy, tessera as ts; ts.Cluster.from_environment(4)"
-    package = tmp_path / "tessera"
-    shutil.copytree(pathlib.Path(ts.__file__).parent, package, ignore=lambda _, names: [n for n in names if "mpi" in n])
-    env = {**LAUNCHED, "PYTHONPATH": str(tmp_path)}
-    alone = subprocess.run([sys.executable, "-c", "import tessera as ts; print(ts.Cluster.threads(2).size)"], env=env, capture_output=True, text=True, timeout=60)
-    assert alone.stdout == "2\n", alone.stderr
-    bare = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
-    assert "tessera.UsageError: OMPI_COMM_WORLD_SIZE says this job has 4 ranks, but MPI cannot be used" in bare.stderr
-    assert "libtessera_mpi.so is not there" in bare.stderr or "this build found no MPI" in bare.stderr
-
-
-@pytest.mark.skipif("TESSERA_MPI_RUN" not in os.environ or shutil.which("cc") is None, reason="no MPI or no compiler")
-def test_another_mpi_in_the_process_is_an_error(tmp_path):
-    (tmp_path / "other.c").write_text('#include <string.h>\nint MPI_Get_library_version(char* text, int* n) { strcpy(text, "MPICH Version:\t4.0"); *n = 18; return 0; }\n')
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", "libother.so", "other.c"], cwd=tmp_path, check=True)
-    script = "import ctypes; ctypes.CDLL('./libother.so', ctypes.RTLD_GLOBAL); import tessera as ts; ts.Cluster.from_environment(4)"
-    run = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=LAUNCHED, capture_output=True, text=True, timeout=60)
-    assert "the MPI of this process is 'MPICH Version:" in run.stderr and "Open MPI v" in run.stderr, run.stderr
 
 
 @pytest.mark.skipif("TESSERA_MPI_RUN" not in os.environ, reason="no MPI")

@@ -33,7 +33,9 @@ BuildInfo build_info() {
              : __builtin_cpu_supports("avx2")  ? "AVX2"
                                                : "SSE2";
   info.blas = cpu::blas_description();
-  info.mpi = why_no_mpi().empty() ? "MPI " + mpi_version() : "no: " + why_no_mpi();
+  info.mpi = have_mpi() ? "MPI " TESSERA_MPI_VERSION
+                        : "no: this build found no MPI when it was configured (Debian: "
+                          "libopenmpi-dev openmpi-bin)";
   const CudaSupport cuda = cuda_support();
   const std::string nccl = TESSERA_NCCL_VERSION;
   info.cuda = cuda.why_not.empty()

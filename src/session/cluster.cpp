@@ -268,12 +268,13 @@ int launched_ranks() {
 Cluster Cluster::from_environment(int ranks) {
   const Environment env = read_environment();
   if (env.launched_ranks == 0) return threads(ranks);
-  const std::string why_not = why_mpi_cannot_start();
-  if (!why_not.empty()) {
+  if (!have_mpi()) {
     require(env.launched_ranks == 1,
-            "{} says this job has {} ranks, but MPI cannot be used, so each process would train "
-            "alone: {}; or run without the launcher: ranks are then threads",
-            env.launcher_variable, env.launched_ranks, why_not);
+            "{} says this job has {} ranks, but this build has no MPI, so each process would train "
+            "alone; install an MPI "
+            "(Debian: libopenmpi-dev openmpi-bin) and build again, or run without the launcher: "
+            "ranks are then threads",
+            env.launcher_variable, env.launched_ranks);
     return threads(ranks);
   }
   Cluster cluster = mpi();
