@@ -55,8 +55,7 @@ bool is_one_dim(const View& view, const std::vector<int64_t>& kinds, Kind kind) 
 
 /// True if every rank's slice of `size` is one of the equal parts of `whole`.
 bool is_tile(const IntExpr& begin, int64_t size, int64_t whole) {
-  bool aligned =
-      !begin.depends_on_scalars() && begin.divisor == 1 && begin.constant == 0 && whole % size == 0;
+  bool aligned = begin.scalar < 0 && begin.divisor == 1 && begin.constant == 0 && whole % size == 0;
   for (const auto& [axis, factor] : begin.axis_terms) aligned = aligned && factor % size == 0;
   return aligned;
 }
@@ -70,8 +69,8 @@ bool may_be_part(const Step& step, const View& view, size_t which, const char* s
   for (size_t s = 0; s < whole.size(); ++s) {
     const IntExpr& begin = step.exprs[3 * s + which];
     const int64_t size = view.sizes[first + s];
-    const bool is_inside = begin.axis_terms.empty() && !begin.depends_on_scalars() &&
-                           begin.constant >= 0 && begin.constant + size <= whole[s];
+    const bool is_inside = begin.axis_terms.empty() && begin.scalar < 0 && begin.constant >= 0 &&
+                           begin.constant + size <= whole[s];
     if (!is_inside && !is_tile(begin, size, whole[s])) return true;
   }
   return false;

@@ -159,19 +159,17 @@ std::string Arguments::number(int64_t value) {
 std::string Arguments::expr(int e) {
   const IntExpr& x = args_.step->exprs.at(static_cast<size_t>(e));
   if (!x.depends_on_scalars()) return number(x.eval(args_.coordinates, args_.scalars));
-  check(x.modulus == 0 && x.scalar_terms.size() == 1,
-        "expression {} of '{}' has a modulus or several scalars", e, args_.step->origin.name);
-  const auto [scalar, by] = x.scalar_terms[0];
+  check(x.modulus == 0, "expression {} of '{}' has a modulus", e, args_.step->origin.name);
   IntExpr fixed = x;
-  fixed.scalar_terms.clear();
+  fixed.scalar = -1;
   fixed.divisor = 1;
   fixed.lo = std::numeric_limits<int64_t>::min();
   fixed.hi = std::numeric_limits<int64_t>::max();
   const std::string constant = number(fixed.eval(args_.coordinates, args_.scalars));
-  const std::string factor = number(by), low = number(x.lo), high = number(x.hi);
+  const std::string factor = number(x.scalar_factor), low = number(x.lo), high = number(x.hi);
   // The divisor is a literal: division by 1 folds away, any other costs a call.
   return fmt::format("scalar_expr({}, {}, {}[{}], {}ll, {}, {})", constant, factor, scalars(),
-                     scalar, x.divisor, low, high);
+                     x.scalar, x.divisor, low, high);
 }
 
 std::string Arguments::declaration() const {

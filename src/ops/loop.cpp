@@ -29,8 +29,7 @@ std::vector<ValueType> infer_loop(const OpCall& call) {
 
 void emit_loop_index(EmitCall& call) {
   IntExpr counter;
-  counter.scalar_terms = {
-      {call.counters.at(static_cast<size_t>(call.call.attrs.get<int64_t>("loop"))), 1}};
+  counter.scalar = call.counters.at(static_cast<size_t>(call.call.attrs.get<int64_t>("loop")));
   call.step.pointwise.code.back().expr = static_cast<int>(call.step.exprs.size());
   call.step.exprs.push_back(counter);
 }

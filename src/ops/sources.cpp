@@ -57,10 +57,10 @@ void emit_index(EmitCall& call) {
 void emit_random(EmitCall& call) {
   only_instr(call).expr = static_cast<int>(call.step.exprs.size());
   IntExpr seed, stream;
-  seed.scalar_terms = {{call.seed_scalar, 1}};
+  seed.scalar = call.seed_scalar;
   stream.constant = call.call.attrs.get<int64_t>("stream");
-  // The factor spreads the steps of one stream.
-  stream.scalar_terms = {{call.step_scalar, 0x9E3779B97F4A7C15 >> 2}};
+  stream.scalar = call.step_scalar;
+  stream.scalar_factor = 0x9E3779B97F4A7C15 >> 2;  // spreads the steps of one stream
   call.step.exprs.push_back(seed);
   call.step.exprs.push_back(stream);
   const Shape& shape = call.call.out[0].shape;
@@ -76,7 +76,7 @@ void emit_random(EmitCall& call) {
     const bool is_repeat = repeat < std::ssize(names);
     stride /= is_repeat ? counts[repeat] : shape[d].size;
     if (is_repeat && loops[repeat] >= 0) {
-      offset.scalar_terms = {{call.counters.at(static_cast<size_t>(loops[repeat])), 1}};
+      offset.scalar = call.counters.at(static_cast<size_t>(loops[repeat]));
     } else if (is_repeat) {
       offset.constant += at[repeat];
     }

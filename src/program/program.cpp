@@ -14,22 +14,17 @@ int64_t IntExpr::eval(std::span<const int> coordinates, const int64_t* scalars) 
     sum += static_cast<uint64_t>(factor) * static_cast<uint64_t>(x);
   };
   for (const auto& [axis, factor] : axis_terms) add(factor, coordinates[axis]);
-  for (const auto& [scalar, factor] : scalar_terms) add(factor, scalars[scalar]);
+  if (scalar >= 0) add(scalar_factor, scalars[scalar]);
   int64_t value = static_cast<int64_t>(sum);
   if (divisor != 1) value = (value - ((value % divisor) + divisor) % divisor) / divisor;
   if (modulus != 0) value = ((value % modulus) + modulus) % modulus;
   return std::clamp(value, lo, hi);
 }
 
-bool IntExpr::depends_on(int scalar) const {
-  return std::any_of(scalar_terms.begin(), scalar_terms.end(),
-                     [&](const auto& term) { return term.first == scalar; });
-}
-
 std::string IntExpr::to_string() const {
   std::string text = fmt::format("{}", constant);
   for (const auto& [axis, factor] : axis_terms) text += fmt::format("+{}*c{}", factor, axis);
-  for (const auto& [scalar, factor] : scalar_terms) text += fmt::format("+{}*s{}", factor, scalar);
+  if (scalar >= 0) text += fmt::format("+{}*s{}", scalar_factor, scalar);
   if (divisor != 1) text = fmt::format("({})/{}", text, divisor);
   if (modulus != 0) text = fmt::format("({})%{}", text, modulus);
   if (lo != std::numeric_limits<int64_t>::min() || hi != std::numeric_limits<int64_t>::max()) {

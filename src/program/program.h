@@ -21,20 +21,20 @@
 namespace tessera {
 
 /// clamp(floor((constant + sum_k axis_terms[k].second * coordinate(axis_terms[k].first)
-///              + sum_k scalar_terms[k].second * scalars[scalar_terms[k].first])
-///              / divisor) mod modulus, lo, hi), where modulus 0 means none.
+///              + scalar_factor * scalars[scalar]) / divisor) mod modulus, lo, hi), where scalar <
+///              0 and modulus 0 mean none.
 struct IntExpr {
   int64_t constant = 0;
-  std::vector<std::pair<int, int64_t>> axis_terms;    ///< (mesh axis, factor)
-  std::vector<std::pair<int, int64_t>> scalar_terms;  ///< (run-time scalar, factor)
+  std::vector<std::pair<int, int64_t>> axis_terms;  ///< (mesh axis, factor)
+  int scalar = -1;                                  ///< index of a run-time scalar
+  int64_t scalar_factor = 1;
   int64_t divisor = 1;
   int64_t modulus = 0;
   int64_t lo = std::numeric_limits<int64_t>::min(), hi = std::numeric_limits<int64_t>::max();
 
   /// Evaluates for a rank. coordinates: one per mesh axis. scalars: the run-time scalars.
   int64_t eval(std::span<const int> coordinates, const int64_t* scalars) const;
-  bool depends_on_scalars() const { return !scalar_terms.empty(); }
-  bool depends_on(int scalar) const;
+  bool depends_on_scalars() const { return scalar >= 0; }
   std::string to_string() const;
   bool operator==(const IntExpr&) const = default;
 };

@@ -12,7 +12,7 @@ namespace {
 /// True if the iterations of a loop touch different addresses.
 bool moves(const Step& step) {
   bool any = false;
-  visit_views(step, [&](const View& v) { any = any || v.shift.depends_on(step.loop.counter); });
+  visit_views(step, [&](const View& v) { any = any || v.shift.scalar == step.loop.counter; });
   return any;
 }
 

@@ -287,7 +287,8 @@ TEST_CASE("positions: index, value and mask along inner and outer dims, with a r
     all.expr = 4;
     number_of_column.expr = 5;
     IntExpr scalar;
-    scalar.scalar_terms = {{0, 2}};
+    scalar.scalar = 0;
+    scalar.scalar_factor = 2;
     Box out(DType::int64, sizes), kept(DType::int64, sizes), place(DType::int64, sizes);
     run_everywhere(
         program(

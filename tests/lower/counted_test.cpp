@@ -294,6 +294,8 @@ TEST_CASE("what is predicted is what ranks send and hold under storage rules", "
     check_layout(gpt, Mesh::parse("a:2;b:2"), Layout::parse(layout), tally);
     check_layout(loops, Mesh::parse("a:2;b:2"), Layout::parse(layout), tally);
   }
+  check_layout(loops, Mesh::parse("a:4"), Layout::parse("layers:a;vocab:a"), tally);
+  check_layout(loops, Mesh::parse("a:2;b:2"), Layout::parse("layers:a;batch:b"), tally);
   CHECK(tally.collectives > 200);
 }
 

@@ -219,7 +219,7 @@ class Localizer {
           !node.attrs.get<std::vector<int64_t>>("bounded")[d])
         continue;
       result = {};
-      result.scalar_terms = {{build_.scalar(names[d]), 1}};
+      result.scalar = build_.scalar(names[d]);
     }
     return result;
   }

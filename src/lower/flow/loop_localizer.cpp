@@ -11,6 +11,8 @@
 #include <set>
 #include <utility>
 
+#include "base/fail.h"
+
 namespace tessera {
 
 namespace {
@@ -139,7 +141,10 @@ Function LoopLocalizer::body_of(const FlowNode& node, int counter) {
 /// The slice of a view that belongs to the current iteration.
 View LoopLocalizer::slice_at(const FlowLoop& loop, View whole, int dim, int counter) {
   View slice = std::move(whole);
-  slice.shift.scalar_terms.emplace_back(counter, slice.strides[dim]);
+  check(slice.shift.scalar < 0, "a view of '{}' depends on two counters",
+        build_.program().buffers[slice.buffer].name);
+  slice.shift.scalar = counter;
+  slice.shift.scalar_factor = slice.strides[dim];
   if (loop.stage_axis < 0 && slice.sizes[dim] < loop.iterations)  // the latest iterations only
     slice.shift.modulus = slice.sizes[dim] * slice.strides[dim];
   if (loop.stage_axis >= 0)
@@ -184,7 +189,9 @@ void LoopLocalizer::begin_loop(const FlowNode& node, int counter) {
 
 void LoopLocalizer::set_slices(const FlowLoop& loop, int counter) {
   for (const FlowLoop::Slice& slice : loop.slices) {
-    build_.view(slice.value) = slice_at(loop, build_.view(slice.whole), slice.dim, counter);
+    const View& whole = build_.view(slice.whole);
+    build_.view(slice.value) = slice_at(
+        loop, whole.shift.scalar < 0 ? whole : build_.copy_of(slice.whole), slice.dim, counter);
   }
 }
 
@@ -203,8 +210,7 @@ void LoopLocalizer::make_results(const FlowNode& node) {
       continue;
     }
     const View view = build_.view(node.out[i]) =
-        carries ? build_.new_view(build_.value(node.out[i]), ArenaKind::transient)
-                : build_.result_view(node.out[i]);
+        build_.new_view(build_.value(node.out[i]), ArenaKind::transient);
     if (carries) {
       build_.add_copy(build_.view(loop.carries[i].init), view, node.origin);
       build_.view(loop.carries[i].value) = view;
@@ -295,7 +301,8 @@ void LoopLocalizer::add_stages(const FlowNode& node, int counter) {
   const int64_t beyond = stages * share.loop.iterations;  // in another turn no counter is inside
   for (const size_t i : {1, 2}) {
     IntExpr& bound = share.exprs[i];
-    bound.scalar_terms = {{turn_of(loop), beyond}};
+    bound.scalar = turn_of(loop);
+    bound.scalar_factor = beyond;
     bound.axis_terms = {{loop.stage_axis, loop.reverse ? beyond : -beyond}};
     if (loop.reverse) bound.constant -= beyond * (stages - 1);
   }
@@ -360,7 +367,7 @@ void LoopLocalizer::add_share(const FlowNode& node, const FlowLoop& pipeline) {
   Step share = loop_step(node, counter, body_of(node, counter));
   share.body[0].overlaps = false;
   IntExpr first, begin;
-  begin.scalar_terms = {{turn_of(pipeline), 1}};
+  begin.scalar = turn_of(pipeline);
   if (turns.by_stage != 0) begin.axis_terms = {{pipeline.pipeline_axis, -turns.by_stage}};
   begin.divisor = turns.stride;
   begin.constant = turns.stride - 1 - turns.first;

@@ -45,7 +45,7 @@ int ProgramBuilder::counter(const FlowLoop& loop) {
 IntExpr ProgramBuilder::extent(const Dim& dim) {
   IntExpr expr;
   if (dim.is_bounded) {
-    expr.scalar_terms = {{scalar(dim.name), 1}};
+    expr.scalar = scalar(dim.name);
   } else {
     expr.constant = dim.size;
   }
