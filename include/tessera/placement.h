@@ -23,8 +23,7 @@ struct PlacedTensor {
   std::string name;    ///< with scopes
   std::string source;  ///< "model.cpp:41"
   std::string kind;    ///< "parameter", "state", "input" or "activation"
-  std::string
-      made;  ///< "stored", "input", the op that computed it, or the collective that moved it
+  std::string made;    ///< "stored", "input", an op, or the collective that moved it
   std::string dtype;
   std::vector<PlacedDim> dims;
   std::vector<std::string> partial;  ///< axes over which it is a partial value
@@ -53,7 +52,8 @@ Placement placement(const Graph& graph, const CompileOptions& options,
                     const std::string& function = "train");
 
 /// A sketch of characters of how one tensor is cut over a mesh: its slices along up to two dims
-/// with the ranks that have them, copies, partial sums and padding. At most `columns` wide.
+/// with the ranks that have them, copies, partial sums and padding. The grid of slices is at most
+/// `columns` letters wide, if three slices fit.
 std::string sketch(const PlacedTensor& tensor, const Mesh& mesh, int columns = 80);
 
 }  // namespace tessera

@@ -146,6 +146,13 @@ class Answer {
   nlohmann::json report_;
 };
 
+constexpr size_t kMostPoints = 500;  ///< plans of a page; text and JSON have the best few
+
+template <class T>
+void shorten(std::vector<T>& plans, size_t most) {
+  if (plans.size() > most) plans.erase(plans.begin() + static_cast<long>(most), plans.end());
+}
+
 /// Where the tensors of the best plan lie.
 Placement placement_of(const PlanModel& model, const PricedPlan& best) {
   PlanBuild build = best.build;
@@ -184,11 +191,14 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   const Job job = job_to_plan(args, models);
   const Machine machine = machine_for_plans(args);
   const PlanModel model = model_of(job);
-  const PlanOptions options = options_of(args, job);
-  const Plan found = args.devices > 0 ? tessera::plan(model, args.devices, machine, options)
-                                      : tessera::plan(model, job.mesh, machine, options);
+  PlanOptions options = options_of(args, job);
+  const size_t runners_up = options.runners_up;
+  if (!args.html.empty()) options.runners_up = kMostPoints;
+  Plan found = args.devices > 0 ? tessera::plan(model, args.devices, machine, options)
+                                : tessera::plan(model, job.mesh, machine, options);
   Answer answer(args, model.name);
   answer.findings.plan = found;
+  shorten(found.runners_up, runners_up);
   if (!args.html.empty()) answer.findings.placement = placement_of(model, found.best);
   answer.add("", to_string(found), to_json(found));
   if (!args.why_not.empty()) {
@@ -207,8 +217,9 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   answer.findings.links = links;
   answer.add("break_even", to_string(links), to_json(links));
   if (args.pipeline) {
-    const PipelinePlans pipelines = plan_pipeline(model, args.devices, machine, options);
+    PipelinePlans pipelines = plan_pipeline(model, args.devices, machine, options);
     answer.findings.pipelines = pipelines;
+    shorten(pipelines.plans, runners_up + 1);
     if (!args.html.empty() && !pipelines.plans.empty()) {
       const PipelinePlan& p = pipelines.plans[0];
       answer.findings.pipeline = price_pipeline(model, p.stage.mesh, Layout::parse(p.stage.layout),

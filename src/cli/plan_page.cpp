@@ -224,6 +224,7 @@ void add_links(Page& page, const std::vector<BreakEven>& links) {
                 {"title", "bandwidths at which the plan stays best"},
                 {"about", "As a multiple of the bandwidth of today, which is 1."},
                 {"x", {{"label", "times the bandwidth of today"}, {"unit", "#"}}},
+                {"xlog", true},
                 {"y", {{"labels", labels}}},
                 {"classes", {"this plan", "another plan is faster"}},
                 {"names", names},

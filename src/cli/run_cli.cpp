@@ -270,7 +270,7 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
   explain
       ->add_option("--show", a.show,
                    "Sketches how the tensors of these names are cut over the mesh, instead of "
-                   "the report: --show \"*.block0.*.w*\".")
+                   "the report: --show \"*.block0.mlp.*\".")
       ->type_name("GLOB");
   add_html(explain, a);
   explain->add_flag("--kernels", a.kernels,

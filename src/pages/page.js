@@ -4,7 +4,7 @@
 //          series: [{name, color, dash, points, quiet, x: {key: [...]}, y: [...], tips: [...]}],
 //          marks: [{name, x: {key: n}}], vlines and hlines: [{at, label}]
 //   bars   unit, rows: [{label, parts: [[name, value], ...], range: [low, high], dot, tip}]
-//   rects  x: {label, unit} or {label, labels: [...]}, y: {label, unit} or {labels: [...]}, names: [...], classes: [name, ...],
+//   rects  x: {label, unit} or {label, labels: [...]}, xlog, y: {label, unit} or {labels: [...]}, names: [...], classes: [name, ...],
 //          rects: [[x0, x1, y0, y1, class, name], ...]; for a heat map `heat`: its unit, and a value for the class
 //   cut    mesh: [[axis, size], ...], tensors: [{name, kind, made, source, dtype, bytes, partial, combiner,
 //          dims: [[name, size, padded, [axis, ...]], ...]}]
@@ -378,7 +378,7 @@ class Rects extends Chart {
   }
   draw() {
     const s = this.spec, lanes = s.y.labels, top = 18, bottom = 34;
-    this.begin(lanes ? top + bottom + Math.min(420, Math.max(28, 260 / lanes.length) * lanes.length) : 320);
+    this.begin(lanes ? top + bottom + Math.min(420, Math.max(28, Math.min(90, 260 / lanes.length)) * lanes.length) : 320);
     const rects = s.rects.filter(r => s.heat !== undefined || !this.hidden.has(r[4]));
     let x0 = Infinity, x1 = -Infinity, y1 = -Infinity;
     for (const r of s.rects) { if (r[0] < x0) x0 = r[0]; if (r[1] > x1) x1 = r[1]; if (r[3] > y1) y1 = r[3]; }
@@ -388,7 +388,7 @@ class Rects extends Chart {
     if (lanes) left = Math.min(this.w * 0.4, 14 + CHAR * Math.max(...lanes.map(l => l.length)));
     else left = 14 + CHAR * Math.max(...ticks(0, y1, 6).map(t => fmt(t, s.y.unit).length));
     const right = 12;
-    this.x = scale(x0, x1, left, this.w - right);
+    this.x = scale(x0, x1, left, this.w - right, s.xlog);
     this.y = lanes ? scale(0, lanes.length, top, this.h - bottom) : scale(0, y1, this.h - bottom, top);
     this.frame(left, right, top, bottom, s.x.unit, s.x.label, s.y.unit, s.y.label, lanes ? [] : undefined);
     if (lanes) {

@@ -152,9 +152,14 @@ CONTROLS = r"""
     if (toggle) change("the legend", () => toggle.click());
     const find = f.querySelector(".controls input[type=search]");
     if (find) {
+      const list = f.querySelector("select"), last = list.options[list.options.length - 1];
+      const value = last.value, name = last.textContent.split(" ")[0];
+      find.value = name; find.dispatchEvent(new Event("input"));
+      if (![...list.options].some(o => o.value === value) || list.selectedOptions[0].textContent.split(" ")[0].indexOf(name) < 0)
+        bad.push(`does not find ${name}`);
       const about = f.querySelector("p[role=status]").textContent;
-      find.value = "input"; find.dispatchEvent(new Event("input"));
-      if (f.querySelector("p[role=status]").textContent === about) bad.push("finding a tensor changes nothing");
+      find.value = "no such tensor"; find.dispatchEvent(new Event("input"));
+      if (list.options.length || f.querySelector("p[role=status]").textContent !== about) bad.push("finds what is not there");
     }
   }
   return bad;
