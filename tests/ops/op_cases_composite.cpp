@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/op_cases.h"
+#include "tessera/nn_linear_cross_entropy.h"
 
 namespace tessera::test {
 
