@@ -218,10 +218,10 @@ class XY extends Chart {
     for (const l of s.hlines || []) if (okY(l.at)) { y0 = Math.min(y0, l.at); y1 = Math.max(y1, l.at); }
     for (const l of s.vlines || []) if (!this.zoom) { x0 = Math.min(x0, l.at); x1 = Math.max(x1, l.at); }
     if (!isFinite(y0) || !isFinite(x0)) { this.pts = []; this.text(10, 30, "no values", {class: "tick"}); return; }
+    if (s.same && !this.zoom) { x0 = y0 = Math.min(x0, y0); x1 = y1 = Math.max(x1, y1); }
     const pad = this.ylog ? 1.06 : 0.04 * (y1 - y0);
     if (this.ylog) { y0 /= pad; y1 *= pad; } else { if (s.y.zero) y0 = Math.min(0, y0); else y0 -= pad; y1 += pad; }
     if (s.xlog) { x0 /= 1.1; x1 *= 1.1; } else if (shown.some(c => c.points) && !this.zoom) { const by = 0.03 * (x1 - x0); x0 -= by; x1 += by; }
-    if (s.same && !this.zoom) { x0 = y0 = Math.min(x0, y0); x1 = y1 = Math.max(x1, y1); }
     const top = (s.marks || []).some(m => m.kind !== "save") ? 38 : 24, bottom = 34;
     let y = scale(y0, y1, this.h - bottom, top, this.ylog);
     const left = 12 + CHAR * Math.max(...y.ticks(6).map(t => fmt(t, s.y.unit).length), 2);

@@ -282,6 +282,11 @@ TEST_CASE("every page in a browser: texts, contrast, tables, hover, zoom", "[slo
       run_cli_in(f, "train " + model + "--mesh data:2 --steps 12 --log b.jsonl --set lr=1e-3"));
   f.write("long.jsonl", long_log(100000));
   f.write("none.jsonl", "{\"config\": {}}\n");
+  // Times of a wide range, which a scale of logarithms shows too.
+  tessera::cli::write_sweep_report(f("wide.csv"), "gpt",
+                                   {{"a=1 b=1", "data:2", "x", "p1", "", 9, 0.5, 0.0002, 0.0001},
+                                    {"a=2 b=1", "data:2", "y", "p2", "", 9, 0.001, 0.03, 0.02},
+                                    {"a=1 b=2", "data:2", "z", "p3", "", 9, 0.002, 0.04, 0.02}});
   const std::string layout = "--layout \"batch:data;heads,ff,vocab:model\" ",
                     large = "gpt --machine h100 " + job + layout + "--set layers=2 ";
   expect_success(run_cli_in(f, "report a.jsonl"));
