@@ -31,7 +31,7 @@ OwnOp& own_op(std::string_view name) { return *own_ops().find(name)->second; }
 std::string text_of(nb::handle x) { return nb::str(x).c_str(); }
 
 /// An exception of Python as an Error: what the engine reports with the node's name and line.
-Error as_error(const std::string& name, nb::python_error& e) {
+Error as_error(const std::string& prefix, nb::python_error& e) {
   std::string text = text_of(nb::object(e.type().attr("__name__"))) + ": " + text_of(e.value());
   nb::object trace = e.traceback();
   while (trace.is_valid() && !trace.is_none() && !trace.attr("tb_next").is_none())
@@ -42,19 +42,19 @@ Error as_error(const std::string& name, nb::python_error& e) {
     text += " in " + file.substr(file.rfind('/') + 1) + ":" +
             std::to_string(nb::cast<int>(trace.attr("tb_lineno")));
   }
-  return {ErrorKind::usage, "[" + name + "] " + text};
+  return {ErrorKind::usage, prefix + text};
 }
 
-/// Calls Python from whatever thread this is.
+/// Calls Python from whatever thread this is. `prefix`: of messages, where the engine adds none.
 template <class Work>
-auto in_python(const std::string& name, const Work& work) {
+auto in_python(const std::string& prefix, const Work& work) {
   const nb::gil_scoped_acquire gil;
   try {
     return work();
   } catch (nb::python_error& e) {
-    throw as_error(name, e);
+    throw as_error(prefix, e);
   } catch (const std::bad_cast&) {
-    throw Error(ErrorKind::usage, "[" + name + "] the Python of this op returned another type");
+    throw Error(ErrorKind::usage, prefix + "the Python of this op returned another type");
   }
 }
 
@@ -67,7 +67,7 @@ nb::list types_of(const std::vector<ValueType>& values) {
 
 std::vector<ValueType> infer(const OpCall& call) {
   const OwnOp& own = own_op(call.op.name);
-  return in_python(own.name, [&] {
+  return in_python("[" + own.name + "] ", [&] {
     std::vector<ValueType> out;
     for (nb::handle made : own.results(types_of(call.in)))
       out.push_back({shape_of(made[0]), dtype_of(nb::object(made[1]))});
@@ -89,7 +89,7 @@ IndexSpace factors(const OpCall& call) {
 
 std::vector<Tensor> gradient(const GradCall& call) {
   const OwnOp& own = own_op(call.attrs.get<std::string>("function"));
-  return in_python(own.name, [&] {
+  return in_python("[" + own.name + "] ", [&] {
     std::vector<Tensor> all;
     for (nb::handle made :
          own.gradient(nb::cast(call.in), nb::cast(call.out), nb::cast(call.grads)))
@@ -131,7 +131,7 @@ nb::object part_of(const HostCall& call, const HostOperand& operand, const std::
 
 void run(const HostCall& call) {
   const OwnOp& own = own_op(call.op);
-  in_python(own.name, [&] {
+  in_python("", [&] {
     const auto &in = call.attrs->get<std::vector<std::string>>("in"),
                &out = call.attrs->get<std::vector<std::string>>("out");
     const nb::module_ numpy = nb::module_::import_("numpy");
@@ -164,17 +164,17 @@ void run(const HostCall& call) {
     nb::object made = own.function(*operands, **keywords);
     if (!nb::isinstance<nb::tuple>(made)) made = nb::make_tuple(made);
     if (nb::len(made) != out.size())
-      throw Error(ErrorKind::usage, "[" + own.name + "] the function returned " +
-                                        std::to_string(nb::len(made)) + " arrays; the op has " +
-                                        std::to_string(out.size()) + " results");
+      throw Error(ErrorKind::usage, "the function returned " + std::to_string(nb::len(made)) +
+                                        " arrays; the op has " + std::to_string(out.size()) +
+                                        " results");
     for (size_t i = 0; i < out.size(); ++i) {
       const nb::object to = part_of(call, call.out[i], out[i], true),
                        array = numpy.attr("asarray")(made[i]);
       if (!array.attr("shape").equal(to.attr("shape")))
-        throw Error(ErrorKind::usage,
-                    "[" + own.name + "] the function returned an array of shape " +
-                        text_of(nb::object(array.attr("shape"))) + " for its result [" + out[i] +
-                        "], which is " + text_of(nb::object(to.attr("shape"))) + " on this rank");
+        throw Error(ErrorKind::usage, "the function returned an array of shape " +
+                                          text_of(nb::object(array.attr("shape"))) +
+                                          " for its result [" + out[i] + "], which is " +
+                                          text_of(nb::object(to.attr("shape"))) + " on this rank");
       numpy.attr("copyto")(to, array, nb::arg("casting") = "same_kind");
     }
   });

@@ -68,7 +68,7 @@ def test_types_are_known_to_a_checker(tmp_path):
 
     assert checked("-p", "tessera").startswith("Success"), checked("-p", "tessera")
     said = checked("typed.py")
-    for expected in ["Tensor", "program.Run", "ndarray", "report.Explanation", "builtins.str", "models.Model"]:
+    for expected in ["Tensor", "program.Run", "ndarray", "report.Explanation", "str", "models.Model"]:
         assert re.search(rf'Revealed type is "[^"]*{expected}', said), said
     assert said.count("error:") == 3, said
     for expected in ['argument "weight_decay" to "adamw" has incompatible type "str"', 'argument "mesh" to "compile" of "Program"', '"Run" has no attribute "stepp"']:
