@@ -148,9 +148,9 @@ struct TransformerOptions {
   bool float8 = false;           ///< of the blocks' matrix products: float8_product()
   bool scan = false;             ///< the blocks are a loop over the dim "layers", as for gpt
   bool packed = false;           ///< windows of several texts: see transformer()
-  int64_t loss_blocks = 1;       ///< above 1: the loss is linear_cross_entropy() by so many blocks of
-                                 ///< the length, a divisor of it; the head has no bias
-  bool weighted = false;         ///< targets have the input "weights", as they have if `packed`
+  int64_t loss_blocks = 1;  ///< above 1: the loss is linear_cross_entropy() by so many blocks of
+                            ///< the length, a divisor of it; the head has no bias
+  bool weighted = false;    ///< targets have the input "weights", as they have if `packed`
   /// Of the dense layers of the blocks; of the head, too, if a target names it. Experts and routers
   /// have none.
   LoraOptions lora = {};
