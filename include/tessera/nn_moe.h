@@ -93,8 +93,8 @@ struct Routing {
                    ///< capacity); of choose(), in all groups together
 };
 
-/// Routes each group separately. `logits` [groups..., tokens, experts], floating; gates are their
-/// softmax, in float32 or float64. Throws usage errors for missing or equal `tokens` and `experts`
+/// Routes each group separately. `logits` [groups..., tokens, experts], floating; gates are what
+/// `scores` makes of them, in float32 or float64. Throws usage errors for missing or equal `tokens` and `experts`
 /// dims, choices outside [1, experts], second_balance with one choice, a capacity of zero, of
 /// several dims or of a dim of the logits, an importance with dims that the logits lack, and a
 /// second_place that is not a probability, or with one expert, or if experts choose.
