@@ -128,9 +128,14 @@ TEST_CASE("layers in stages train as on one rank, with any number of microbatche
       {"data:2;pipe:2", "layers:pipe;batch:data"},
       {"pipe:2;model:2", "layers:pipe;ff:model"},
       {"pipe:2;data:2", "layers:pipe;batch:data;@params model:data"},
-      {"pipe:2;data:2", "layers:pipe;@state model:data"}};
+      {"pipe:2;data:2", "layers:pipe;@state model:data"},
+      // Other rules pad the layers to more than a multiple of the stages.
+      {"pipe:2;data:2", "layers:pipe;@params layers:data"},
+      {"pipe:2;data:2", "layers:pipe;batch:data;@state layers:data"},
+      {"pipe:2;data:3", "layers:pipe;batch:data;@grads layers:data"},
+      {"pipe:2;data:2", "layers:pipe;@/*up/ layers:data+pipe"}};
   for (const auto& [layers, microbatches] :
-       {std::pair<int64_t, int64_t>{4, 6}, {5, 3}, {2, 1}, {4, 2}}) {
+       {std::pair<int64_t, int64_t>{4, 6}, {5, 3}, {2, 1}, {6, 2}}) {
     const Values plain = trained(layers, microbatches, "a:1", "");
     for (const auto& [mesh, layout] : layouts) {
       INFO(layers << " layers, " << microbatches << " microbatches, " << mesh << " " << layout);

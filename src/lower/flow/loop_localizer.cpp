@@ -276,14 +276,12 @@ Step LoopLocalizer::loop_step(const FlowNode& node, int counter, Function body) 
 
 /// True if stages have more places than there are iterations.
 bool LoopLocalizer::has_padding(const FlowLoop& loop) const {
-  return loop.stage_axis >= 0 && loop.iterations % stages_of(loop.stage_axis) != 0;
+  return loop.stage_axis >= 0 && loop.per_stage * stages_of(loop.stage_axis) != loop.iterations;
 }
 
 /// The iterations of a rank: all, or those of its stage, padding included.
 int64_t LoopLocalizer::iterations_here(const FlowLoop& loop) const {
-  if (loop.stage_axis < 0) return loop.iterations;
-  const int stages = stages_of(loop.stage_axis);
-  return (loop.iterations + stages - 1) / stages;
+  return loop.stage_axis < 0 ? loop.iterations : loop.per_stage;
 }
 
 /// The scalar that counts the turns of stages.
