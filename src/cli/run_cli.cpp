@@ -377,7 +377,7 @@ std::string command_line_error(CLI::App& app, const CLI::ParseError& error) {
   return fmt::format("{}; see 'tessera {}--help'", text, at == &app ? "" : at->get_name() + " ");
 }
 
-constexpr int64_t kMostRows = 65536;
+constexpr int64_t kMostRows = 65536, kMostNewTokens = 100'000'000;
 
 /// How new tokens are chosen, and `tokens` of them at most by default.
 void add_sampling(CLI::App* app, Arguments& a, const char* tokens) {
@@ -385,7 +385,7 @@ void add_sampling(CLI::App* app, Arguments& a, const char* tokens) {
                   fmt::format("Most tokens to write ({}). With a tokenizer its end-of-text token "
                               "ends the text.",
                               tokens))
-      ->check(whole_number(0));
+      ->check(whole_number(0, kMostNewTokens));
   app->add_option("--temperature", a.sampling.temperature,
                   "Temperature of sampling (0.8). 0 takes the likeliest token.")
       ->check(finite_number(0));

@@ -336,7 +336,8 @@ void summarize(Training& t, int code) {
   const Arguments& a = t.args;
   std::string next;
   if (code == 0 && t.checkpoints) {
-    const bool writes = static_cast<bool>(t.job.spec->transformer);
+    const bool writes =
+        t.job.spec->transformer && t.job.spec->transformer(t.job.config).causal;
     next = fmt::format("{} {} {} --checkpoint {}", shell_word(a.program),
                        writes ? "generate" : "eval", shell_word(a.model), shell_word(a.checkpoint));
     if (writes && !a.tokenizer.empty()) next += " --tokenizer " + shell_word(a.tokenizer);

@@ -117,6 +117,11 @@ TEST_CASE("searches that cannot be are usage errors", "[generate][errors]") {
   refused({std::vector<int32_t>(25, 1), 1}, "prompt 0 has 25 tokens");
   refused({std::vector<int32_t>(24, 1), 24}, "ask for at most 23");
   CHECK(loaded.generator.search({{std::vector<int32_t>(24, 1), 23}})[0].size() == 1);
+  Session& session = loaded.generator.session();
+  Array broken = session.fetch(loaded.generator.parameters()[0]);
+  std::fill_n(broken.data<float>(), broken.elements(), NAN);
+  session.assign(loaded.generator.parameters()[0], broken);
+  refused({{1}, 4}, "the parameters have values that are not finite");
   o.beams = 3;
   expect_usage({"[generate] 4 rows for texts of 3 beams each"},
                [&] { Loaded("t5", kPlaces[0], o); });

@@ -259,9 +259,10 @@ TEST_CASE("pickled and absent weights are refused with what to do", "[model_fold
   f.write("old/pytorch_model.bin", "x");
   CHECK(load_error(f, f("old")) ==
         "io [model] 'DIR/old/pytorch_model.bin' is pickled: reading it can run any code, and "
-        "Tessera does not. Convert it with: python3 -c \"from transformers import "
-        "AutoModelForCausalLM as M; M.from_pretrained('DIR/old').save_pretrained("
-        "'DIR/old-safetensors')\"");
+        "Tessera does not. Convert it with: python3 -c \"import glob, torch, "
+        "safetensors.torch as s; s.save_file({k: v.clone() for f in "
+        "glob.glob('DIR/old/pytorch_model*.bin') for k, v in torch.load(f, "
+        "weights_only=True).items()}, 'DIR/old/model.safetensors')\"");
   f.write("old/config.json", "{");
   CHECK(load_error(f, f("old")) == "io [model] 'DIR/old/config.json' is not JSON");
   f.write("old/config.json", "[]");

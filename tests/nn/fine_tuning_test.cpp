@@ -237,6 +237,13 @@ TEST_CASE("what LoRA and globs refuse", "[fine_tuning][errors]") {
   expect_usage({"[lora] no dense layer of 'gpt' is called like 'quary'"}, [&] {
     with({.rank = 2, .targets = {"query", "quary"}});
   });
+  expect_usage({"[lora] 'transformer.head_transform' is no dense layer of a block"}, [] {
+    nn::TransformerOptions o;
+    o.head_transform = true;
+    o.lora = {.rank = 2, .targets = {"query", "transformer.head_transform"}};
+    Graph g;
+    nn::transformer(g, o);
+  });
   expect_usage({"[lora] rank -1 and alpha 16"}, [&] { with({.rank = -1}); });
   expect_usage({"[lora] rank 2 and alpha 0"}, [&] { with({.rank = 2, .alpha = 0}); });
   expect_usage({"[minimize] trainable: no parameter is named like '*.lora_a'"},
